@@ -77,6 +77,7 @@ static void test_marks(void)
                 "...............................................");
     check_marks("{{ messages[2].content is none }}{{ messages[3].content }}{{ pad_token is defined }}", NULL,
                 "TrueFalse", ".........");
+    check_marks("{{ '>=' is test }}{{ '=>' is test }}", NULL, "TrueFalse", "........."); /* Jinja's names of tests */
 }
 
 /* Added tokens that are in the template count as markers. Others keep their kind. */

@@ -274,94 +274,64 @@ static exl2_result exl2__template_test_modulo(exl2__template_run *r, const exl2_
     return exl2__template_equal(r, &rest, &number, 0, out);
 }
 
-static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__template_test id,
-                                            const exl2__template_value *v, exl2__template_args args, bool *out)
+/* How a test is computed. `with` is the row's last column. */
+typedef enum exl2__template_test_how {
+    EXL2__TEMPLATE_TEST_KIND,      /* the value's kind is one of the bits `with` */
+    EXL2__TEMPLATE_TEST_COMPARE,   /* value and argument are compared by `with`, an exl2__template_compare */
+    EXL2__TEMPLATE_TEST_TRUTH,     /* the value is the boolean `with` */
+    EXL2__TEMPLATE_TEST_PARITY,    /* value % 2 is `with` */
+    EXL2__TEMPLATE_TEST_DIVISIBLE, /* value % argument is 0 */
+    EXL2__TEMPLATE_TEST_CASE,      /* the value's text is all upper or lower case: `with` as in exl2__template_is_kind */
+    EXL2__TEMPLATE_TEST_NAME,      /* the value is the name of a filter or test: `with` is the operation that calls it */
+    EXL2__TEMPLATE_TEST_SAME       /* value and argument are the same object */
+} exl2__template_test_how;
+
+#define EXL2__TEMPLATE_BIT(kind) (1u << EXL2__TEMPLATE_KIND_##kind)
+#define EXL2__TEMPLATE_SEQUENCES \
+    (EXL2__TEMPLATE_BIT(UNDEFINED) | EXL2__TEMPLATE_BIT(TEXT) | EXL2__TEMPLATE_BIT(LIST) | \
+     EXL2__TEMPLATE_BIT(TUPLE) | EXL2__TEMPLATE_BIT(RANGE) | EXL2__TEMPLATE_BIT(DICT))
+#define EXL2__TEMPLATE_ITERABLES \
+    (EXL2__TEMPLATE_SEQUENCES | EXL2__TEMPLATE_BIT(VIEW) | EXL2__TEMPLATE_BIT(LOOP) | EXL2__TEMPLATE_BIT(GENERATOR))
+
+/* `id`: row of EXL2__TEMPLATE_TESTS. */
+static exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
+                                            exl2__template_args args, bool *out)
 {
+#define X(name, parameters, mandatory, how, with) { EXL2__TEMPLATE_TEST_##how, with },
+    static const struct {
+        exl2__template_test_how how;
+        uint32_t with;
+    } tests[] = { EXL2__TEMPLATE_TESTS(X) };
+#undef X
     exl2__template_signature row;
-    exl2__template_value two = exl2__template_int(2);
-    bool loop = v->kind == EXL2__TEMPLATE_KIND_LOOP || v->kind == EXL2__TEMPLATE_KIND_GENERATOR,
-         listed = exl2__template_is_sequence(v) || v->kind == EXL2__TEMPLATE_KIND_DICT ||
-                  v->kind == EXL2__TEMPLATE_KIND_TEXT || v->kind == EXL2__TEMPLATE_KIND_UNDEFINED;
-    switch (id) {
-    case EXL2__TEMPLATE_TEST_BOOLEAN:
-        *out = v->kind == EXL2__TEMPLATE_KIND_BOOL;
+    exl2__template_value text, two = exl2__template_int(2);
+    uint32_t with = tests[id].with;
+    switch (tests[id].how) {
+    case EXL2__TEMPLATE_TEST_KIND:
+        *out = with >> v->kind & 1;
         return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_CALLABLE:
-        *out = v->kind == EXL2__TEMPLATE_KIND_METHOD || v->kind == EXL2__TEMPLATE_KIND_MACRO;
+    case EXL2__TEMPLATE_TEST_COMPARE:
+        return exl2__template_comparison(r, (exl2__template_compare)with, v, args[0], out);
+    case EXL2__TEMPLATE_TEST_TRUTH:
+        *out = v->kind == EXL2__TEMPLATE_KIND_BOOL && v->as.integer == (int64_t)with;
         return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_DEFINED:
-    case EXL2__TEMPLATE_TEST_UNDEFINED:
-        *out = (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) == (id == EXL2__TEMPLATE_TEST_UNDEFINED);
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_DIVISIBLEBY:
+    case EXL2__TEMPLATE_TEST_PARITY:
+        return exl2__template_test_modulo(r, v, &two, with, out);
+    case EXL2__TEMPLATE_TEST_DIVISIBLE:
         return exl2__template_test_modulo(r, v, args[0], 0, out);
-    case EXL2__TEMPLATE_TEST_EQ:
-    case EXL2__TEMPLATE_TEST_EQUALTO:
-        return exl2__template_comparison(r, EXL2__TEMPLATE_EQ, v, args[0], out);
-    case EXL2__TEMPLATE_TEST_EVEN:
-    case EXL2__TEMPLATE_TEST_ODD:
-        return exl2__template_test_modulo(r, v, &two, id == EXL2__TEMPLATE_TEST_ODD, out);
-    case EXL2__TEMPLATE_TEST_FALSE:
-    case EXL2__TEMPLATE_TEST_TRUE:
-        *out = v->kind == EXL2__TEMPLATE_KIND_BOOL && v->as.integer == (id == EXL2__TEMPLATE_TEST_TRUE);
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_FILTER:
-    case EXL2__TEMPLATE_TEST_TEST:
+    case EXL2__TEMPLATE_TEST_CASE:
+        EXL2__TRY(exl2__template_string(r, v, &text));
+        return exl2__template_is_kind(r, &text, (char)with, out);
+    case EXL2__TEMPLATE_TEST_NAME:
         EXL2__TRY(exl2__template_text_argument(r, "a test of names", v));
         EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
-        *out =
-            exl2__template_signature_find(id == EXL2__TEMPLATE_TEST_TEST ? EXL2__TEMPLATE_TEST : EXL2__TEMPLATE_FILTER,
-                                          v->as.text, v->count, &row);
+        *out = exl2__template_signature_find((exl2__template_op)with, v->as.text, v->count, &row);
         return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_GE:
-        return exl2__template_comparison(r, EXL2__TEMPLATE_GE, v, args[0], out);
-    case EXL2__TEMPLATE_TEST_GREATERTHAN:
-    case EXL2__TEMPLATE_TEST_GT:
-        return exl2__template_comparison(r, EXL2__TEMPLATE_GT, v, args[0], out);
-    case EXL2__TEMPLATE_TEST_LE:
-        return exl2__template_comparison(r, EXL2__TEMPLATE_LE, v, args[0], out);
-    case EXL2__TEMPLATE_TEST_LESSTHAN:
-    case EXL2__TEMPLATE_TEST_LT:
-        return exl2__template_comparison(r, EXL2__TEMPLATE_LT, v, args[0], out);
-    case EXL2__TEMPLATE_TEST_LOWER:
-    case EXL2__TEMPLATE_TEST_UPPER: {
-        exl2__template_value text;
-        EXL2__TRY(exl2__template_string(r, v, &text));
-        return exl2__template_is_kind(r, &text, id == EXL2__TEMPLATE_TEST_LOWER ? 'l' : 'u', out);
-    }
-    case EXL2__TEMPLATE_TEST_SAMEAS: /* only of None and booleans: the identity of other values is up to Python */
+    case EXL2__TEMPLATE_TEST_SAME: /* only of None and booleans: the identity of other values is up to Python */
         if (v->kind == args[0]->kind && v->kind > EXL2__TEMPLATE_KIND_BOOL) {
             return exl2__template_refuse(r, "sameas of these");
         }
         *out = v->kind == args[0]->kind && v->as.integer == args[0]->as.integer;
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_FLOAT:
-        *out = v->kind == EXL2__TEMPLATE_KIND_REAL;
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_IN:
-        return exl2__template_contains(r, v, args[0], out);
-    case EXL2__TEMPLATE_TEST_INTEGER:
-        *out = v->kind == EXL2__TEMPLATE_KIND_INT;
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_ITERABLE:
-        *out = listed || loop;
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_MAPPING:
-        *out = v->kind == EXL2__TEMPLATE_KIND_DICT;
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_NE:
-        return exl2__template_comparison(r, EXL2__TEMPLATE_NE, v, args[0], out);
-    case EXL2__TEMPLATE_TEST_NONE:
-        *out = v->kind == EXL2__TEMPLATE_KIND_NONE;
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_NUMBER:
-        *out = exl2__template_is_number(v);
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_SEQUENCE:
-        *out = listed && v->kind != EXL2__TEMPLATE_KIND_VIEW;
-        return EXL2_OK;
-    case EXL2__TEMPLATE_TEST_STRING:
-        *out = v->kind == EXL2__TEMPLATE_KIND_TEXT;
         return EXL2_OK;
     }
     return exl2__template_refuse(r, "this test");

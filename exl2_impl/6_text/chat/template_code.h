@@ -174,39 +174,47 @@ typedef struct exl2__template {
     X(UPPER, "upper", "", 0) \
     X(WORDCOUNT, "wordcount", "", 0)
 
+/* X(name, parameters, mandatory, how, with): `how` says how the test is computed and `with` what it needs for that, see
+   exl2__template_test_how. */
 #define EXL2__TEMPLATE_TESTS(X) \
-    X(BOOLEAN, "boolean", "", 0) \
-    X(CALLABLE, "callable", "", 0) \
-    X(DEFINED, "defined", "", 0) \
-    X(DIVISIBLEBY, "divisibleby", "num", 1) \
-    X(EQ, "eq", "-", 1) \
-    X(EQUALTO, "equalto", "-", 1) \
-    X(EVEN, "even", "", 0) \
-    X(FALSE, "false", "", 0) \
-    X(FILTER, "filter", "", 0) \
-    X(FLOAT, "float", "", 0) \
-    X(GE, "ge", "-", 1) \
-    X(GREATERTHAN, "greaterthan", "-", 1) \
-    X(GT, "gt", "-", 1) \
-    X(IN, "in", "seq", 1) \
-    X(INTEGER, "integer", "", 0) \
-    X(ITERABLE, "iterable", "", 0) \
-    X(LE, "le", "-", 1) \
-    X(LESSTHAN, "lessthan", "-", 1) \
-    X(LOWER, "lower", "", 0) \
-    X(LT, "lt", "-", 1) \
-    X(MAPPING, "mapping", "", 0) \
-    X(NE, "ne", "-", 1) \
-    X(NONE, "none", "", 0) \
-    X(NUMBER, "number", "", 0) \
-    X(ODD, "odd", "", 0) \
-    X(SAMEAS, "sameas", "other", 1) \
-    X(SEQUENCE, "sequence", "", 0) \
-    X(STRING, "string", "", 0) \
-    X(TEST, "test", "", 0) \
-    X(TRUE, "true", "", 0) \
-    X(UNDEFINED, "undefined", "", 0) \
-    X(UPPER, "upper", "", 0)
+    X("boolean", "", 0, KIND, EXL2__TEMPLATE_BIT(BOOL)) \
+    X("callable", "", 0, KIND, EXL2__TEMPLATE_BIT(METHOD) | EXL2__TEMPLATE_BIT(MACRO)) \
+    X("defined", "", 0, KIND, ~EXL2__TEMPLATE_BIT(UNDEFINED)) \
+    X("divisibleby", "num", 1, DIVISIBLE, 0) \
+    X("eq", "-", 1, COMPARE, EXL2__TEMPLATE_EQ) \
+    X("equalto", "-", 1, COMPARE, EXL2__TEMPLATE_EQ) \
+    X("==", "-", 1, COMPARE, EXL2__TEMPLATE_EQ) \
+    X("even", "", 0, PARITY, 0) \
+    X("false", "", 0, TRUTH, false) \
+    X("filter", "", 0, NAME, EXL2__TEMPLATE_FILTER) \
+    X("float", "", 0, KIND, EXL2__TEMPLATE_BIT(REAL)) \
+    X("ge", "-", 1, COMPARE, EXL2__TEMPLATE_GE) \
+    X(">=", "-", 1, COMPARE, EXL2__TEMPLATE_GE) \
+    X("greaterthan", "-", 1, COMPARE, EXL2__TEMPLATE_GT) \
+    X("gt", "-", 1, COMPARE, EXL2__TEMPLATE_GT) \
+    X(">", "-", 1, COMPARE, EXL2__TEMPLATE_GT) \
+    X("in", "seq", 1, COMPARE, EXL2__TEMPLATE_IN) \
+    X("integer", "", 0, KIND, EXL2__TEMPLATE_BIT(INT)) \
+    X("iterable", "", 0, KIND, EXL2__TEMPLATE_ITERABLES) \
+    X("le", "-", 1, COMPARE, EXL2__TEMPLATE_LE) \
+    X("<=", "-", 1, COMPARE, EXL2__TEMPLATE_LE) \
+    X("lessthan", "-", 1, COMPARE, EXL2__TEMPLATE_LT) \
+    X("lower", "", 0, CASE, 'l') \
+    X("lt", "-", 1, COMPARE, EXL2__TEMPLATE_LT) \
+    X("<", "-", 1, COMPARE, EXL2__TEMPLATE_LT) \
+    X("mapping", "", 0, KIND, EXL2__TEMPLATE_BIT(DICT)) \
+    X("ne", "-", 1, COMPARE, EXL2__TEMPLATE_NE) \
+    X("!=", "-", 1, COMPARE, EXL2__TEMPLATE_NE) \
+    X("none", "", 0, KIND, EXL2__TEMPLATE_BIT(NONE)) \
+    X("number", "", 0, KIND, EXL2__TEMPLATE_BIT(BOOL) | EXL2__TEMPLATE_BIT(INT) | EXL2__TEMPLATE_BIT(REAL)) \
+    X("odd", "", 0, PARITY, 1) \
+    X("sameas", "other", 1, SAME, 0) \
+    X("sequence", "", 0, KIND, EXL2__TEMPLATE_SEQUENCES) \
+    X("string", "", 0, KIND, EXL2__TEMPLATE_BIT(TEXT)) \
+    X("test", "", 0, NAME, EXL2__TEMPLATE_TEST) \
+    X("true", "", 0, TRUTH, true) \
+    X("undefined", "", 0, KIND, EXL2__TEMPLATE_BIT(UNDEFINED)) \
+    X("upper", "", 0, CASE, 'u')
 
 #define EXL2__TEMPLATE_METHODS(X) \
     X(CAPITALIZE, "capitalize", "", 0) \
@@ -260,9 +268,6 @@ typedef struct exl2__template {
 #define X(id, name, parameters, mandatory) EXL2__TEMPLATE_FILTER_##id,
 typedef enum exl2__template_filter { EXL2__TEMPLATE_FILTERS(X) } exl2__template_filter;
 #undef X
-#define X(id, name, parameters, mandatory) EXL2__TEMPLATE_TEST_##id,
-typedef enum exl2__template_test { EXL2__TEMPLATE_TESTS(X) } exl2__template_test;
-#undef X
 #define X(id, name, parameters, mandatory) EXL2__TEMPLATE_METHOD_##id,
 typedef enum exl2__template_method { EXL2__TEMPLATE_METHODS(X) } exl2__template_method;
 #undef X
@@ -272,7 +277,8 @@ typedef enum exl2__template_function { EXL2__TEMPLATE_FUNCTIONS(X) } exl2__templ
 
 typedef struct exl2__template_signature {
     const char *name, *parameters;
-    uint8_t mandatory, id;
+    uint8_t mandatory;
+    uint8_t id; /* of a filter, method or function: its enum; of a test: its row in EXL2__TEMPLATE_TESTS */
 } exl2__template_signature;
 
 static inline bool exl2__template_same(const char *text, size_t bytes, const char *word)
@@ -280,27 +286,38 @@ static inline bool exl2__template_same(const char *text, size_t bytes, const cha
     return strlen(word) == bytes && memcmp(text, word, bytes) == 0;
 }
 
-/* Finds the row `name` in the table of `op` (FILTER, TEST, METHOD, CALL). A row is the name, NUL, the parameters, NUL,
-   and a digit: the number of mandatory parameters. */
+/* Finds the row `name` in the table of `op` (FILTER, TEST, METHOD, CALL). */
 static bool exl2__template_signature_find(exl2__template_op op, const char *name, size_t bytes,
                                           exl2__template_signature *out)
 {
-#define X(id, name, parameters, mandatory) name "\0" parameters "\0" #mandatory
-    static const char filters[] = EXL2__TEMPLATE_FILTERS(X), tests[] = EXL2__TEMPLATE_TESTS(X),
-                      methods[] = EXL2__TEMPLATE_METHODS(X), functions[] = EXL2__TEMPLATE_FUNCTIONS(X);
+    typedef struct exl2__template_signature_row {
+        const char *name, *parameters;
+        uint8_t mandatory;
+    } row;
+#define X(id, name, parameters, mandatory) { name, parameters, mandatory },
+    static const row filters[] = { EXL2__TEMPLATE_FILTERS(X) }, methods[] = { EXL2__TEMPLATE_METHODS(X) },
+                     functions[] = { EXL2__TEMPLATE_FUNCTIONS(X) };
 #undef X
-    const char *row = op == EXL2__TEMPLATE_FILTER   ? filters
-                      : op == EXL2__TEMPLATE_TEST   ? tests
-                      : op == EXL2__TEMPLATE_METHOD ? methods
-                                                    : functions;
-    for (uint8_t id = 0; *row; id++) {
-        const char *parameters = row + strlen(row) + 1, *mandatory = parameters + strlen(parameters) + 1;
-        if (exl2__template_same(name, bytes, row)) {
-            exl2__template_signature found = { row, parameters, (uint8_t)(*mandatory - '0'), id };
-            *out = found;
+#define X(name, parameters, mandatory, how, with) { name, parameters, mandatory },
+    static const row tests[] = { EXL2__TEMPLATE_TESTS(X) };
+#undef X
+    const row *rows = functions;
+    size_t count = EXL2__COUNT(functions);
+    if (op == EXL2__TEMPLATE_FILTER) {
+        rows = filters;
+        count = EXL2__COUNT(filters);
+    } else if (op == EXL2__TEMPLATE_TEST) {
+        rows = tests;
+        count = EXL2__COUNT(tests);
+    } else if (op == EXL2__TEMPLATE_METHOD) {
+        rows = methods;
+        count = EXL2__COUNT(methods);
+    }
+    for (size_t id = 0; id < count; id++) {
+        if (exl2__template_same(name, bytes, rows[id].name)) {
+            *out = (exl2__template_signature){ rows[id].name, rows[id].parameters, rows[id].mandatory, (uint8_t)id };
             return true;
         }
-        row = mandatory + 1;
     }
     return false;
 }

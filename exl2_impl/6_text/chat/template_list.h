@@ -87,16 +87,14 @@ static exl2_result exl2__template_sort_key(exl2__template_run *r, const exl2__te
 static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
                                               const exl2__template_value *v, exl2__template_args args,
                                               exl2__template_value *out);
-static exl2_result exl2__template_test_call(exl2__template_run *r, exl2__template_test id,
-                                            const exl2__template_value *v, exl2__template_args args, bool *out);
+static exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
+                                            exl2__template_args args, bool *out);
 
 /* The filter or test that the first argument names; `rest` receives the other arguments, which are passed to it.
    row->name NULL: there are no arguments. */
 static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op op, exl2__template_args args,
                                         const exl2__template_value **rest, exl2__template_signature *row)
 {
-    static const char signs[][3] = { "==", "!=", "<", "<=", ">", ">=" },
-                      words[][3] = { "eq", "ne", "lt", "le", "gt", "ge" };
     uint32_t given = 0;
     row->name = NULL;
     if (!args[0]) {
@@ -106,12 +104,7 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
     if (args[0]->kind != EXL2__TEMPLATE_KIND_TEXT) {
         return exl2__template_refuse(r, "a filter or test with this name");
     }
-    bool found = exl2__template_signature_find(op, args[0]->as.text, args[0]->count, row);
-    for (uint32_t i = 0; op == EXL2__TEMPLATE_TEST && !found && i < EXL2__COUNT(signs); i++) {
-        found = exl2__template_same(args[0]->as.text, args[0]->count, signs[i]) &&
-                exl2__template_signature_find(op, words[i], 2, row);
-    }
-    if (!found) {
+    if (!exl2__template_signature_find(op, args[0]->as.text, args[0]->count, row)) {
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%.*s' is not supported",
                                    op == EXL2__TEMPLATE_TEST ? "test" : "filter", (int)args[0]->count,
                                    args[0]->as.text);
@@ -177,7 +170,7 @@ static exl2_result exl2__template_pick(exl2__template_run *r, const exl2__templa
         }
         bool holds = !row.name && exl2__template_truth(&part);
         if (row.name) {
-            EXL2__TRY(exl2__template_test_call(r, (exl2__template_test)row.id, &part, rest, &holds));
+            EXL2__TRY(exl2__template_test_call(r, row.id, &part, rest, &holds));
         }
         if (holds == wanted) {
             made[count++] = items.as.items[i];

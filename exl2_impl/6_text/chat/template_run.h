@@ -133,7 +133,7 @@ static exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__te
         EXL2__TRY(exl2__template_filter_call(r, (exl2__template_filter)ins->id, &r->stack[--base], args, &result));
         break;
     case EXL2__TEMPLATE_TEST:
-        EXL2__TRY(exl2__template_test_call(r, (exl2__template_test)ins->id, &r->stack[--base], args, &truth));
+        EXL2__TRY(exl2__template_test_call(r, ins->id, &r->stack[--base], args, &truth));
         result = exl2__template_bool(truth != (ins->a != 0));
         break;
     case EXL2__TEMPLATE_METHOD:
