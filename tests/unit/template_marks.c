@@ -77,6 +77,10 @@ static void test_marks(void)
                 "...............................................");
     check_marks("{{ messages[2].content is none }}{{ messages[3].content }}{{ pad_token is defined }}", NULL,
                 "TrueFalse", ".........");
+    check_marks("{{ '+-7' | int }}|{{ ' -7' | int }}|{{ '+7.' | float }}|{{ '10000000000000000000000' | float }}", NULL,
+                "0|-7|7.0|1e+22", "..............");
+    check_marks("{{ '7e+' | int }}|{{ '7e+1' | int }}|{{ '.' | float(2) }}|{{ '.5e1' | float }}|{{ 'e1' | int }}", NULL,
+                "0|70|2|5.0|0", "............");
     check_marks("{{ '>=' is test }}{{ '=>' is test }}", NULL, "TrueFalse", "........."); /* Jinja's names of tests */
 }
 

@@ -158,12 +158,22 @@ static const exl2__template_value *exl2__template_own(const exl2__template_value
    role, its members come first. */
 static exl2_result exl2__template_message(exl2__template_run *r, const exl2_message *m, exl2__template_value *out)
 {
-    static const char *const keys[] = { "role", "content", "name", "reasoning_content", "tool_calls", "tool_call_id" };
-    const char *const texts[] = { m->role, m->text, m->name, m->reasoning, m->tool_calls, m->tool_call_id };
+    const struct {
+        const char *key, *text; /* text NULL: the message has no such member */
+        bool json;              /* text is JSON */
+        bool none;              /* a missing member is None */
+    } members[] = {
+        { "role", m->role, false, false },
+        { "content", m->text, false, !m->fields },
+        { "name", m->name, false, false },
+        { "reasoning_content", m->reasoning, false, false },
+        { "tool_calls", m->tool_calls, true, false },
+        { "tool_call_id", m->tool_call_id, false, false },
+    };
     exl2__template_value fields, value;
     exl2__template_entry *entries = NULL;
     EXL2__TRY(exl2__template_object(r, "fields of a message", m->fields, &fields));
-    EXL2__TRY(exl2__template_take_entries(r, (uint64_t)fields.count + EXL2__COUNT(keys) + 1, &entries));
+    EXL2__TRY(exl2__template_take_entries(r, (uint64_t)fields.count + EXL2__COUNT(members) + 1, &entries));
     out->as.entries = entries;
     if (fields.count) {
         memcpy(entries, fields.as.entries, fields.count * sizeof *entries);
@@ -171,20 +181,21 @@ static exl2_result exl2__template_message(exl2__template_run *r, const exl2_mess
     *out = fields;
     out->as.entries = entries;
     out->count = exl2__template_own(&fields, "role") ? fields.count : 0;
-    for (size_t i = 0; i < EXL2__COUNT(keys); i++) {
-        bool absent = !texts[i] && (i != 1 || m->fields);
-        if (absent || exl2__template_own(&fields, keys[i])) {
+    for (size_t i = 0; i < EXL2__COUNT(members); i++) {
+        const char *key = members[i].key, *text = members[i].text;
+        bool absent = !text && !members[i].none;
+        if (absent || exl2__template_own(&fields, key)) {
             continue;
         }
         value = exl2__template_none();
         value.marked = !r->trusted;
-        if (i == 4) {
-            EXL2__TRY(exl2__template_parse_json(r, "tool_calls", texts[i], strlen(texts[i]), &value));
-        } else if (texts[i]) {
-            EXL2__TRY(exl2__template_copy_text(r, texts[i], strlen(texts[i]), !r->trusted, &value));
+        if (text && members[i].json) {
+            EXL2__TRY(exl2__template_parse_json(r, key, text, strlen(text), &value));
+        } else if (text) {
+            EXL2__TRY(exl2__template_copy_text(r, text, strlen(text), !r->trusted, &value));
             value.marked = !r->trusted;
         }
-        EXL2__TRY(exl2__template_put_key(r, out, keys[i], &value));
+        EXL2__TRY(exl2__template_put_key(r, out, key, &value));
     }
     for (uint32_t i = 0; i < fields.count; i++) {
         EXL2__TRY(exl2__template_entry_put(r, entries, &out->count, &fields.as.entries[i].key,
@@ -240,7 +251,8 @@ static exl2_result exl2__template_set_members(exl2__template_run *r, const char 
 static exl2_result exl2__template_set_clock(exl2__template_run *r, const char *text)
 {
     static const char form[] = "dddd-dd-dd dd:dd:dd";
-    static const int32_t low[] = { 1, 1, 1, 0, 0, 0 }, high[] = { 9999, 12, 31, 23, 59, 60 };
+    static const int32_t low[EXL2__TEMPLATE_CLOCK_PARTS] = { 1, 1, 1, 0, 0, 0 },
+                         high[EXL2__TEMPLATE_CLOCK_PARTS] = { 9999, 12, 31, 23, 59, 60 };
     bool good = strlen(text) == sizeof form - 1;
     uint32_t part = 0;
     memset(r->clock, 0, sizeof r->clock);
@@ -250,43 +262,47 @@ static exl2_result exl2__template_set_clock(exl2__template_run *r, const char *t
         r->clock[part] = digit ? r->clock[part] * 10 + (text[i] - '0') : r->clock[part];
         part += form[i] != 'd';
     }
-    for (uint32_t i = 0; good && i < 6; i++) {
+    for (uint32_t i = 0; good && i < EXL2__TEMPLATE_CLOCK_PARTS; i++) {
         good = r->clock[i] >= low[i] && r->clock[i] <= high[i];
     }
-    good = good && r->clock[2] <= exl2__template_days_before(r->clock[0], r->clock[1] + 1)
-                                  - exl2__template_days_before(r->clock[0], r->clock[1]);
+    int32_t year = r->clock[EXL2__TEMPLATE_YEAR], month = r->clock[EXL2__TEMPLATE_MONTH];
+    good = good && r->clock[EXL2__TEMPLATE_DAY] <=
+                       exl2__template_days_before(year, month + 1) - exl2__template_days_before(year, month);
     return good ? EXL2_OK
                 : exl2__template_fail(r, EXL2_ERR_ARG, "now is '%.*s', expected YYYY-MM-DD HH:MM:SS", 40, text);
 }
 
 static exl2_result exl2__template_set_input(exl2__template_run *r, const exl2__template_input *in)
 {
-    static const char *const names[4] = { "bos_token", "eos_token", "unk_token", "pad_token" };
-    const char *const tokens[4] = { in->bos_token, in->eos_token, in->unk_token, in->pad_token };
+    typedef struct exl2__template_variable {
+        const char *name, *text; /* text NULL: not given */
+    } variable;
     const exl2_chat_desc *chat = in->chat;
-    const char *const lists[2] = { chat->tools, chat->documents };
+    const variable tokens[] = { { "bos_token", in->bos_token }, { "eos_token", in->eos_token },
+                                { "unk_token", in->unk_token }, { "pad_token", in->pad_token } };
+    const variable lists[] = { { "tools", chat->tools }, { "documents", chat->documents } };
     exl2__template_value value;
     if (chat->now) {
         EXL2__TRY(exl2__template_set_clock(r, chat->now));
     }
-    for (uint32_t i = 0; i < 4 && !chat->special_tokens; i++) {
-        if (tokens[i]) {
-            value = exl2__template_text(tokens[i], strlen(tokens[i]));
-            exl2__template_frame_set(r, names[i], &value);
+    for (size_t i = 0; i < EXL2__COUNT(tokens) && !chat->special_tokens; i++) {
+        if (tokens[i].text) {
+            value = exl2__template_text(tokens[i].text, strlen(tokens[i].text));
+            exl2__template_frame_set(r, tokens[i].name, &value);
         }
     }
     value = exl2__template_none();
-    exl2__template_frame_set(r, "tools", &value);
-    exl2__template_frame_set(r, "documents", &value);
+    for (size_t i = 0; i < EXL2__COUNT(lists); i++) {
+        exl2__template_frame_set(r, lists[i].name, &value);
+    }
     r->trusted = true;
     EXL2__TRY(exl2__template_set_members(r, "special_tokens", chat->special_tokens));
     r->trusted = false;
     EXL2__TRY(exl2__template_set_members(r, "variables", chat->variables));
-    for (uint32_t i = 0; i < 2; i++) {
-        const char *name = i ? "documents" : "tools";
-        if (lists[i]) {
-            EXL2__TRY(exl2__template_parse_json(r, name, lists[i], strlen(lists[i]), &value));
-            exl2__template_frame_set(r, name, &value);
+    for (size_t i = 0; i < EXL2__COUNT(lists); i++) { /* after the variables, which do not override them */
+        if (lists[i].text) {
+            EXL2__TRY(exl2__template_parse_json(r, lists[i].name, lists[i].text, strlen(lists[i].text), &value));
+            exl2__template_frame_set(r, lists[i].name, &value);
         }
     }
     value = exl2__template_bool(!chat->close_reply);

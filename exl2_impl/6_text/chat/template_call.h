@@ -54,20 +54,22 @@ static exl2_result exl2__template_filter_replace(exl2__template_run *r, const ex
 static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl2__template_value *v,
                                                 exl2__template_args args, exl2__template_value *out)
 {
-    exl2__template_json_style style = { -1, exl2__template_asks(args[0]), exl2__template_asks(args[3]), { 0 }, { 0 } };
-    bool indented = args[1] && args[1]->kind != EXL2__TEMPLATE_KIND_NONE;
+    const exl2__template_value *ensure_ascii = args[0], *indent = args[1], *separators = args[2], *sort_keys = args[3];
+    exl2__template_json_style style = { -1, exl2__template_asks(ensure_ascii), exl2__template_asks(sort_keys),
+                                        { 0 }, { 0 } };
+    bool indented = indent && indent->kind != EXL2__TEMPLATE_KIND_NONE;
     if (indented) {
-        if (!exl2__template_is_integer(args[1]) || args[1]->as.integer < 0 || args[1]->as.integer > 64) {
+        if (!exl2__template_is_integer(indent) || indent->as.integer < 0 || indent->as.integer > 64) {
             return exl2__template_refuse(r, "tojson with this indent");
         }
-        style.indent = args[1]->as.integer;
+        style.indent = indent->as.integer;
     }
     style.between = exl2__template_text(", ", indented ? 1 : 2);
     style.behind_key = exl2__template_text(": ", 2);
-    if (args[2] && args[2]->kind != EXL2__TEMPLATE_KIND_NONE) {
-        const exl2__template_value *pair = args[2]->as.items;
-        if (!exl2__template_is_sequence(args[2]) || args[2]->count != 2 || pair[0].kind != EXL2__TEMPLATE_KIND_TEXT ||
-            pair[1].kind != EXL2__TEMPLATE_KIND_TEXT) {
+    if (separators && separators->kind != EXL2__TEMPLATE_KIND_NONE) {
+        const exl2__template_value *pair = separators->as.items;
+        if (!exl2__template_is_sequence(separators) || separators->count != 2 ||
+            pair[0].kind != EXL2__TEMPLATE_KIND_TEXT || pair[1].kind != EXL2__TEMPLATE_KIND_TEXT) {
             return exl2__template_refuse(r, "tojson with these separators");
         }
         style.between = pair[0];
@@ -201,9 +203,7 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
         }
         made = *v;
         if (args[1]) {
-            const exl2__template_value *only[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
-            only[6] = args[1];
-            EXL2__TRY(exl2__template_map(r, v, only, &made));
+            EXL2__TRY(exl2__template_map_attribute(r, v, args[1], NULL, &made));
         }
         return exl2__template_join(r, &made, &separator, false, out);
     case EXL2__TEMPLATE_FILTER_LIST:
@@ -281,8 +281,8 @@ typedef enum exl2__template_test_how {
     EXL2__TEMPLATE_TEST_TRUTH,     /* the value is the boolean `with` */
     EXL2__TEMPLATE_TEST_PARITY,    /* value % 2 is `with` */
     EXL2__TEMPLATE_TEST_DIVISIBLE, /* value % argument is 0 */
-    EXL2__TEMPLATE_TEST_CASE,      /* the value's text is all upper or lower case: `with` as in exl2__template_is_kind */
-    EXL2__TEMPLATE_TEST_NAME,      /* the value is the name of a filter or test: `with` is the operation that calls it */
+    EXL2__TEMPLATE_TEST_CASE,      /* the value's text has upper or lower case only: `with`, see is_kind */
+    EXL2__TEMPLATE_TEST_NAME,      /* the value is the name of a filter or test: `with` says which */
     EXL2__TEMPLATE_TEST_SAME       /* value and argument are the same object */
 } exl2__template_test_how;
 
@@ -342,26 +342,22 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, 
 static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__template_args args,
                                                  exl2__template_value *out)
 {
-    int64_t bounds[3] = { 0, 0, 1 }; /* start, stop, step */
     exl2__template_value *items = NULL;
     for (uint32_t i = 0; i < 3; i++) {
         if (args[i] && !exl2__template_is_integer(args[i])) {
             return exl2__template_bad_argument(r, "range", args[i]);
         }
-        bounds[i] = args[i] ? args[i]->as.integer : bounds[i];
     }
-    if (!args[1]) {
-        bounds[1] = bounds[0];
-        bounds[0] = 0;
-    }
-    if (bounds[2] == 0) {
+    int64_t start = args[1] ? args[0]->as.integer : 0; /* range(stop) or range(start, stop, step) */
+    int64_t stop = args[1] ? args[1]->as.integer : args[0]->as.integer;
+    int64_t step = args[2] ? args[2]->as.integer : 1;
+    if (step == 0) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "range() arg 3 must not be zero");
     }
-    uint64_t span =
-        bounds[2] > 0 ? (uint64_t)bounds[1] - (uint64_t)bounds[0] : (uint64_t)bounds[0] - (uint64_t)bounds[1];
-    uint64_t pace = bounds[2] > 0 ? (uint64_t)bounds[2] : 0 - (uint64_t)bounds[2];
-    bool empty = bounds[2] > 0 ? bounds[1] <= bounds[0] : bounds[0] <= bounds[1];
-    uint64_t count = empty ? 0 : (span - 1) / pace + 1;
+    uint64_t span = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
+    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    bool empty = step > 0 ? stop <= start : start <= stop;
+    uint64_t count = empty ? 0 : (span - 1) / stride + 1;
     if (count > EXL2__TEMPLATE_RANGE_MAX) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT,
                                    "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
@@ -369,7 +365,7 @@ static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__te
     }
     EXL2__TRY(exl2__template_take_values(r, count, &items));
     for (uint64_t i = 0; i < count; i++) {
-        items[i] = exl2__template_int((int64_t)((uint64_t)bounds[0] + i * (uint64_t)bounds[2]));
+        items[i] = exl2__template_int((int64_t)((uint64_t)start + i * (uint64_t)step));
     }
     *out = exl2__template_items(EXL2__TEMPLATE_KIND_RANGE, items, (uint32_t)count);
     return EXL2_OK;

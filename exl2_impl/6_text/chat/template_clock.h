@@ -34,12 +34,13 @@ EXL2__COLD
 static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__template_value *v,
                                            exl2__template_value *out)
 {
-    int32_t *t = r->clock;
-    if (t[1] == 0) {
-        exl2__platform_local_time(t);
+    if (r->clock[EXL2__TEMPLATE_MONTH] == 0) {
+        exl2__platform_local_time(r->clock);
     }
-    int32_t day = exl2__template_days_before(t[0], t[1]) + t[2], past = t[0] - 1;
-    uint32_t weekday = (uint32_t)(past * 365 + past / 4 - past / 100 + past / 400 + day) % 7;
+    int32_t year = r->clock[EXL2__TEMPLATE_YEAR], month = r->clock[EXL2__TEMPLATE_MONTH],
+            day = r->clock[EXL2__TEMPLATE_DAY], hour = r->clock[EXL2__TEMPLATE_HOUR], years = year - 1;
+    int32_t day_of_year = exl2__template_days_before(year, month) + day;
+    uint32_t weekday = (uint32_t)(years * 365 + years / 4 - years / 100 + years / 400 + day_of_year) % 7;
     size_t start = r->used;
     for (uint32_t i = 0; i < v->count; i++) {
         const char *at = v->as.text + i;
@@ -53,19 +54,19 @@ static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__te
             continue;
         }
         switch (letter) {
-        case 'Y': number = t[0]; width = 4; break;
-        case 'y': number = t[0] % 100; break;
-        case 'm': number = t[1]; break;
-        case 'd': case 'e': number = t[2]; break;
-        case 'H': number = t[3]; break;
-        case 'I': number = (t[3] + 11) % 12 + 1; break;
-        case 'M': number = t[4]; break;
-        case 'S': number = t[5]; break;
-        case 'j': number = day; width = 3; break;
-        case 'p': word = exl2__template_text(t[3] < 12 ? "AM" : "PM", 2); break;
+        case 'Y': number = year; width = 4; break;
+        case 'y': number = year % 100; break;
+        case 'm': number = month; break;
+        case 'd': case 'e': number = day; break;
+        case 'H': number = hour; break;
+        case 'I': number = (hour + 11) % 12 + 1; break;
+        case 'M': number = r->clock[EXL2__TEMPLATE_MINUTE]; break;
+        case 'S': number = r->clock[EXL2__TEMPLATE_SECOND]; break;
+        case 'j': number = day_of_year; width = 3; break;
+        case 'p': word = exl2__template_text(hour < 12 ? "AM" : "PM", 2); break;
         case 'A': case 'a': word = exl2__template_word(exl2__template_days, weekday, letter == 'a'); break;
         case 'B': case 'b': case 'h':
-            word = exl2__template_word(exl2__template_months, (uint32_t)(t[1] + 11) % 12, letter != 'B');
+            word = exl2__template_word(exl2__template_months, (uint32_t)(month + 11) % 12, letter != 'B');
             break;
         case 'n': word = exl2__template_text("\n", 1); break;
         case 't': word = exl2__template_text("\t", 1); break;

@@ -151,7 +151,7 @@ typedef struct exl2__template {
     X(LENGTH, "length", "", 0) \
     X(LIST, "list", "", 0) \
     X(LOWER, "lower", "", 0) \
-    X(MAP, "map", "- - - - - - *attribute *default", 0) \
+    X(MAP, "map", "- - - - - - *attribute *default", 0) /* see exl2__template_map_parameter */ \
     X(MAX, "max", "case_sensitive attribute", 0) \
     X(MIN, "min", "case_sensitive attribute", 0) \
     X(REJECT, "reject", "- - - - - - -", 0) \
@@ -264,6 +264,13 @@ typedef struct exl2__template {
     X(RAISE_EXCEPTION, "raise_exception", "message", 1) \
     X(RANGE, "range", "- - -", 1) \
     X(STRFTIME_NOW, "strftime_now", "format", 1)
+
+/* The parameters of `map`: the name of a filter and its arguments, or `attribute` and `default`. */
+typedef enum exl2__template_map_parameter {
+    EXL2__TEMPLATE_MAP_FILTER = 0,
+    EXL2__TEMPLATE_MAP_ATTRIBUTE = 6,
+    EXL2__TEMPLATE_MAP_DEFAULT = 7
+} exl2__template_map_parameter;
 
 #define X(id, name, parameters, mandatory) EXL2__TEMPLATE_FILTER_##id,
 typedef enum exl2__template_filter { EXL2__TEMPLATE_FILTERS(X) } exl2__template_filter;

@@ -98,64 +98,104 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
     return EXL2_OK;
 }
 
+/* The parts of a number in a text: [sign] digits [. digits] [e [sign] digits]. */
+typedef struct exl2__template_numeral {
+    uint32_t digits; /* before e */
+    bool point, exponent;
+} exl2__template_numeral;
+
+static size_t exl2__template_numeral_digits(const char *text, size_t bytes, size_t at)
+{
+    size_t begin = at;
+    while (at < bytes && text[at] >= '0' && text[at] <= '9') {
+        at++;
+    }
+    return at - begin;
+}
+
+/* false: the text is no number. */
+static bool exl2__template_numeral_read(const char *text, size_t bytes, exl2__template_numeral *out)
+{
+    size_t at = bytes && (text[0] == '-' || text[0] == '+');
+    size_t whole = exl2__template_numeral_digits(text, bytes, at), fraction = 0;
+    at += whole;
+    out->point = at < bytes && text[at] == '.';
+    if (out->point) {
+        fraction = exl2__template_numeral_digits(text, bytes, ++at);
+        at += fraction;
+    }
+    out->digits = (uint32_t)(whole + fraction);
+    out->exponent = at < bytes && (text[at] == 'e' || text[at] == 'E');
+    if (out->exponent) {
+        at++;
+        at += at < bytes && (text[at] == '-' || text[at] == '+');
+        size_t power = exl2__template_numeral_digits(text, bytes, at);
+        at = power ? at + power : bytes + 1; /* e without digits */
+    }
+    return at == bytes && out->digits > 0;
+}
+
+/* Converts a text to a double if `real` or if it has a point or an exponent, else to an integer. *good: it can be
+   converted. */
+static exl2_result exl2__template_number_of_text(exl2__template_run *r, const exl2__template_value *v, bool real,
+                                                 bool *good, exl2__template_value *out)
+{
+    enum { BYTES_MAX = 63 }; /* a longer text is no number */
+    exl2__template_value text;
+    exl2__template_numeral numeral;
+    double value = 0;
+    EXL2__TRY(exl2__template_step(r, 8));
+    EXL2__TRY(exl2__template_strip(r, v, NULL, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, &text));
+    size_t plus = text.count && text.as.text[0] == '+'; /* exl2__json_number_read reads no plus */
+    *good = text.count - plus <= BYTES_MAX && exl2__template_numeral_read(text.as.text, text.count, &numeral);
+    if (!*good) {
+        return EXL2_OK;
+    }
+    exl2__json_number number = exl2__json_number_read(text.as.text + plus, text.count - plus);
+    uint64_t power = number.exponent < 0 ? 0 - (uint64_t)number.exponent : (uint64_t)number.exponent;
+    EXL2__TRY(exl2__template_step(r, 16 + (size_t)exl2__min64(power, 400)));
+    *good = !number.cut && exl2__json_number_f64(&number, &value);
+    *out = exl2__template_real(value);
+    if (!*good || real || numeral.point || numeral.exponent) {
+        return EXL2_OK;
+    }
+    uint64_t whole = number.digits;
+    for (int64_t i = 0; i < number.exponent; i++) {
+        if (!exl2__mul64(whole, 10, &whole)) {
+            return exl2__template_refuse(r, "an integer beyond 64 bits");
+        }
+    }
+    if (whole > INT64_MAX) {
+        return exl2__template_refuse(r, "an integer beyond 64 bits");
+    }
+    *out = exl2__template_int(number.negative ? -(int64_t)whole : (int64_t)whole);
+    return EXL2_OK;
+}
+
 /* int(v), or float(v) if `real`; the fallback (NULL: 0) if v cannot be converted. */
 static exl2_result exl2__template_number(exl2__template_run *r, const exl2__template_value *v, bool real,
                                          const exl2__template_value *fallback, exl2__template_value *out)
 {
-    exl2__template_value text = *v;
-    double value = 0;
-    bool good = exl2__template_is_number(v), marked = v->marked;
-    int64_t integer = good && v->kind != EXL2__TEMPLATE_KIND_REAL ? v->as.integer : 0;
-    value = good ? exl2__template_as_real(v) : 0;
-    bool is_real = v->kind == EXL2__TEMPLATE_KIND_REAL;
+    bool good = exl2__template_is_number(v);
+    exl2__template_value number = *v;
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        char plain[64];
-        EXL2__TRY(exl2__template_step(r, 8));
-        EXL2__TRY(exl2__template_strip(r, v, NULL, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, &text));
-        size_t skip = text.count && text.as.text[0] == '+', bytes = text.count - skip, digits = 0, dots = 0;
-        good = bytes > 0 && bytes < sizeof plain;
-        for (size_t i = 0; good && i < bytes; i++) {
-            char c = plain[i] = text.as.text[i + skip];
-            bool power = (c == 'e' || c == 'E') && digits > 0 && i + 1 < bytes;
-            bool sign =
-                (c == '-' || c == '+') && (i == 0 || plain[i - 1] == 'e' || plain[i - 1] == 'E') && i + 1 < bytes;
-            digits += c >= '0' && c <= '9';
-            dots += c == '.' || power ? (c == '.' ? 1 : 16) : 0;
-            good = (c >= '0' && c <= '9') || (c == '.' && dots == 1) || (power && dots < 32) ||
-                   (sign && (i > 0 || c == '-'));
-        }
-        exl2__json_number number = { 0, 0, false, false };
-        good = good && digits > 0;
-        if (good) {
-            number = exl2__json_number_read(plain, bytes);
-            int64_t size = number.exponent < 0 ? -(int64_t)number.exponent : (int64_t)number.exponent;
-            EXL2__TRY(exl2__template_step(r, 16 + (size_t)exl2__min64((uint64_t)size, 400)));
-            good = !number.cut && exl2__json_number_f64(&number, &value);
-        }
-        is_real = dots > 0;
-        if (good && !is_real) {
-            uint64_t whole = number.digits;
-            for (int64_t i = 0; good && i < number.exponent; i++) {
-                good = exl2__mul64(whole, 10, &whole);
-            }
-            if (!good || whole > INT64_MAX) {
-                return exl2__template_refuse(r, "an integer beyond 64 bits");
-            }
-            integer = number.negative ? -(int64_t)whole : (int64_t)whole;
-        }
+        EXL2__TRY(exl2__template_number_of_text(r, v, real, &good, &number));
     }
     if (!good) {
         *out = fallback ? *fallback : real ? exl2__template_real(0) : exl2__template_int(0);
         return EXL2_OK;
     }
-    if (!real && is_real) {
-        if (!(value > -9e18 && value < 9e18)) {
+    if (real) {
+        *out = exl2__template_real(exl2__template_as_real(&number));
+    } else if (number.kind == EXL2__TEMPLATE_KIND_REAL) {
+        if (!(number.as.real > -9e18 && number.as.real < 9e18)) {
             return exl2__template_refuse(r, "an integer beyond 64 bits");
         }
-        integer = (int64_t)value;
+        *out = exl2__template_int((int64_t)number.as.real);
+    } else {
+        *out = exl2__template_int(number.as.integer);
     }
-    *out = real ? exl2__template_real(value) : exl2__template_int(integer);
-    out->marked = marked;
+    out->marked = v->marked;
     return EXL2_OK;
 }
 

@@ -123,26 +123,42 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
     return EXL2_OK;
 }
 
-/* args[6] and args[7] are `attribute` and `default`. */
-static exl2_result exl2__template_map(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
-                                      exl2__template_value *out)
+/* map(attribute=path, default=fallback): the attribute of each element. */
+static exl2_result exl2__template_map_attribute(exl2__template_run *r, const exl2__template_value *v,
+                                                const exl2__template_value *path, const exl2__template_value *fallback,
+                                                exl2__template_value *out)
 {
-    const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *plain[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
-    exl2__template_signature row;
     exl2__template_value items, *made = NULL;
-    for (uint32_t i = 0; i < 6; i++) {
-        plain[i] = args[i];
-    }
-    if (!args[6] == !args[0]) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "map requires a filter argument");
-    }
-    EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_FILTER, plain, rest, &row));
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     EXL2__TRY(exl2__template_take_values(r, items.count, &made));
     for (uint32_t i = 0; i < items.count; i++) {
-        EXL2__TRY(
-            row.name ? exl2__template_filter_call(r, (exl2__template_filter)row.id, &items.as.items[i], rest, &made[i])
-                : exl2__template_path(r, &items.as.items[i], args[6], args[7], &made[i]));
+        EXL2__TRY(exl2__template_path(r, &items.as.items[i], path, fallback, &made[i]));
+    }
+    return exl2__template_generator(r, made, items.count, v->marked, out);
+}
+
+/* map(attribute=..) or map(filter, arguments ..). */
+static exl2_result exl2__template_map(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
+                                      exl2__template_value *out)
+{
+    const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *filter[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
+    const exl2__template_value *path = args[EXL2__TEMPLATE_MAP_ATTRIBUTE];
+    exl2__template_signature row;
+    exl2__template_value items, *made = NULL;
+    if (!path == !args[EXL2__TEMPLATE_MAP_FILTER]) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "map requires a filter argument");
+    }
+    if (path) {
+        return exl2__template_map_attribute(r, v, path, args[EXL2__TEMPLATE_MAP_DEFAULT], out);
+    }
+    for (uint32_t i = 0; i < EXL2__TEMPLATE_MAP_ATTRIBUTE; i++) {
+        filter[i] = args[i];
+    }
+    EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_FILTER, filter, rest, &row));
+    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
+    for (uint32_t i = 0; i < items.count; i++) {
+        EXL2__TRY(exl2__template_filter_call(r, (exl2__template_filter)row.id, &items.as.items[i], rest, &made[i]));
     }
     return exl2__template_generator(r, made, items.count, v->marked, out);
 }
@@ -259,9 +275,10 @@ static exl2_result exl2__template_sorted(exl2__template_run *r, const exl2__temp
 static exl2_result exl2__template_group(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
                                         exl2__template_value *out)
 {
+    const exl2__template_value *path = args[0], *fallback = args[1], *case_sensitive = args[2];
     exl2__template_value items, *keys = NULL, *made = NULL;
     uint32_t count = 0;
-    EXL2__TRY(exl2__template_sorted(r, v, args[0], args[1], exl2__template_asks(args[2]), false, &items, &keys));
+    EXL2__TRY(exl2__template_sorted(r, v, path, fallback, exl2__template_asks(case_sensitive), false, &items, &keys));
     EXL2__TRY(exl2__template_take_values(r, (uint64_t)items.count * 3, &made));
     for (uint32_t i = 0, first = 0; i < items.count; i++) {
         bool same = false;
@@ -270,7 +287,7 @@ static exl2_result exl2__template_group(exl2__template_run *r, const exl2__templ
         }
         if (!same) {
             exl2__template_value *pair = made + items.count + (size_t)count * 2;
-            EXL2__TRY(exl2__template_path(r, &items.as.items[first], args[0], args[1], &pair[0]));
+            EXL2__TRY(exl2__template_path(r, &items.as.items[first], path, fallback, &pair[0]));
             pair[1] = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items.as.items + first, i + 1 - first);
             pair[1].marked = v->marked;
             made[count] = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, pair, 2);
@@ -283,32 +300,34 @@ static exl2_result exl2__template_group(exl2__template_run *r, const exl2__templ
     return EXL2_OK;
 }
 
-/* dictsort(case_sensitive, by, reverse) */
+/* dictsort */
 static exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__template_value *pairs,
                                            exl2__template_args args, exl2__template_value *out)
 {
-    const exl2__template_value *by = args[1];
+    const exl2__template_value *case_sensitive = args[0], *by = args[1], *reverse = args[2];
     bool values = by && by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "value");
     exl2__template_value *keys = NULL, index = exl2__template_int(values);
     if (by && !values &&
         !(by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "key"))) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "You can only sort by either \"key\" or \"value\"");
     }
-    return exl2__template_sorted(r, pairs, &index, NULL, exl2__template_asks(args[0]), exl2__template_asks(args[2]),
-                                 out, &keys);
+    return exl2__template_sorted(r, pairs, &index, NULL, exl2__template_asks(case_sensitive),
+                                 exl2__template_asks(reverse), out, &keys);
 }
 
 /* min and max */
 static exl2_result exl2__template_extreme(exl2__template_run *r, const exl2__template_value *v, bool largest,
                                           exl2__template_args args, exl2__template_value *out)
 {
+    const exl2__template_value *case_sensitive = args[0], *path = args[1];
     exl2__template_value items, best = exl2__template_none(), key;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     *out = exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
     for (uint32_t i = 0; i < items.count; i++) {
         int order = -1;
         EXL2__TRY(exl2__template_step(r, 1));
-        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], args[1], NULL, exl2__template_asks(args[0]), &key));
+        EXL2__TRY(
+            exl2__template_sort_key(r, &items.as.items[i], path, NULL, exl2__template_asks(case_sensitive), &key));
         if (i) {
             EXL2__TRY(exl2__template_order(r, &key, &best, largest ? ">" : "<", &order));
             order = largest ? -order : order;
@@ -324,6 +343,7 @@ static exl2_result exl2__template_extreme(exl2__template_run *r, const exl2__tem
 static exl2_result exl2__template_unique(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
                                          exl2__template_value *out)
 {
+    const exl2__template_value *case_sensitive = args[0], *path = args[1];
     exl2__template_value items, *made = NULL, *keys = NULL;
     uint32_t count = 0;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
@@ -331,8 +351,8 @@ static exl2_result exl2__template_unique(exl2__template_run *r, const exl2__temp
     EXL2__TRY(exl2__template_take_values(r, items.count, &keys));
     for (uint32_t i = 0; i < items.count; i++) {
         bool same = false;
-        EXL2__TRY(
-            exl2__template_sort_key(r, &items.as.items[i], args[1], NULL, exl2__template_asks(args[0]), &keys[count]));
+        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], path, NULL, exl2__template_asks(case_sensitive),
+                                          &keys[count]));
         EXL2__TRY(exl2__template_check_key(r, &keys[count], 0));
         for (uint32_t k = 0; k < count && !same; k++) {
             EXL2__TRY(exl2__template_equal(r, &keys[k], &keys[count], 0, &same));
@@ -346,29 +366,31 @@ static exl2_result exl2__template_unique(exl2__template_run *r, const exl2__temp
 static exl2_result exl2__template_sum(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
                                       exl2__template_value *out)
 {
+    const exl2__template_value *path = args[0], *start = args[1];
     exl2__template_value items, part;
-    *out = args[1] ? *args[1] : exl2__template_int(0);
+    *out = start ? *start : exl2__template_int(0);
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     for (uint32_t i = 0; i < items.count; i++) {
         exl2__template_value sum = *out;
         EXL2__TRY(exl2__template_step(r, 1));
-        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], args[0], NULL, true, &part));
+        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], path, NULL, true, &part));
         EXL2__TRY(exl2__template_arithmetic(r, EXL2__TEMPLATE_ADD, &sum, &part, out));
     }
     return EXL2_OK;
 }
 
-/* batch: lists of `size` elements; slice: `size` lists. Shorter ones are filled up with argument 2 if given. */
+/* batch: lists of `size` elements; slice: `size` lists. The second argument, if given, fills up shorter lists. */
 static exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__template_value *v, bool batch,
                                          exl2__template_args args, exl2__template_value *out)
 {
+    const exl2__template_value *wanted = args[0], *filler = args[1];
     exl2__template_value items, *made = NULL, *part = NULL;
-    bool fill = args[1] && args[1]->kind != EXL2__TEMPLATE_KIND_NONE;
+    bool fill = filler && filler->kind != EXL2__TEMPLATE_KIND_NONE;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
-    if (!exl2__template_is_integer(args[0]) || args[0]->as.integer <= 0 || args[0]->as.integer > UINT32_MAX) {
+    if (!exl2__template_is_integer(wanted) || wanted->as.integer <= 0 || wanted->as.integer > UINT32_MAX) {
         return exl2__template_refuse(r, "batch or slice with this size");
     }
-    uint32_t size = (uint32_t)args[0]->as.integer, at = 0;
+    uint32_t size = (uint32_t)wanted->as.integer, at = 0;
     uint32_t lists = batch ? (uint32_t)(((uint64_t)items.count + size - 1) / size) : size;
     EXL2__TRY(exl2__template_take_values(r, lists, &made));
     for (uint32_t i = 0; i < lists; i++) {
@@ -378,7 +400,7 @@ static exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__temp
         uint32_t room = batch ? (fill ? size : taken) : taken + (fill && !longer);
         EXL2__TRY(exl2__template_take_values(r, room, &part));
         for (uint32_t k = 0; k < room; k++) {
-            part[k] = k < taken ? items.as.items[at + k] : *args[1];
+            part[k] = k < taken ? items.as.items[at + k] : *filler;
         }
         at += taken;
         made[i] = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, part, room);

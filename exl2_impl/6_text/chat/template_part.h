@@ -98,36 +98,55 @@ static exl2_result exl2__template_space_put(exl2__template_run *r, exl2__templat
 
 /* ---- loop.name ---- */
 
+#define EXL2__TEMPLATE_LOOP_FIELDS(X) \
+    X(INDEX, "index") \
+    X(INDEX0, "index0") \
+    X(FIRST, "first") \
+    X(LAST, "last") \
+    X(LENGTH, "length") \
+    X(REVINDEX, "revindex") \
+    X(REVINDEX0, "revindex0") \
+    X(PREVITEM, "previtem") \
+    X(NEXTITEM, "nextitem") \
+    X(DEPTH, "depth") \
+    X(DEPTH0, "depth0")
+
+#define X(id, name) EXL2__TEMPLATE_LOOP_##id,
+typedef enum exl2__template_loop_field {
+    EXL2__TEMPLATE_LOOP_FIELDS(X) EXL2__TEMPLATE_LOOP_FIELD_COUNT
+} exl2__template_loop_field;
+#undef X
+
 static exl2_result exl2__template_loop_part(exl2__template_run *r, const exl2__template_loop *l,
                                             const exl2__template_value *name, exl2__template_value *out)
 {
-    static const char *const names[] = { "index", "index0", "first", "last", "length", "revindex", "revindex0",
-                                         "previtem", "nextitem", "depth", "depth0" };
-    size_t field = 0;
-    while (field < EXL2__COUNT(names) && !exl2__template_same(name->as.text, name->count, names[field])) {
+#define X(id, name) name,
+    static const char *const names[] = { EXL2__TEMPLATE_LOOP_FIELDS(X) };
+#undef X
+    uint32_t field = 0;
+    while (field < EXL2__TEMPLATE_LOOP_FIELD_COUNT &&
+           !exl2__template_same(name->as.text, name->count, names[field])) {
         field++;
-    }
-    if (field == EXL2__COUNT(names)) {
-        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "'loop.%.*s' is not supported", (int)name->count,
-                                   name->as.text);
     }
     exl2__template_value absent =
         exl2__template_undefined(EXL2__TEMPLATE_NO_ATTRIBUTE, NULL, name->as.text, name->count);
     absent.owner = EXL2__TEMPLATE_KIND_LOOP;
-    switch (field) {
-    case 0: *out = exl2__template_int(l->at); break;
-    case 1: *out = exl2__template_int((int64_t)l->at - 1); break;
-    case 2: *out = exl2__template_bool(l->at == 1); break;
-    case 3: *out = exl2__template_bool(l->at == l->count); break;
-    case 4: *out = exl2__template_int(l->count); break;
-    case 5: *out = exl2__template_int((int64_t)l->count - l->at + 1); break;
-    case 6: *out = exl2__template_int((int64_t)l->count - l->at); break;
-    case 7: *out = l->at > 1 ? l->items[l->at - 2] : absent; break;
-    case 8: *out = l->at < l->count ? l->items[l->at] : absent; break;
-    case 9: *out = exl2__template_int((int64_t)l->depth + 1); break;
-    default: *out = exl2__template_int(l->depth); break;
+    switch ((exl2__template_loop_field)field) { /* the present element is number at - 1, from 0 */
+    case EXL2__TEMPLATE_LOOP_INDEX: *out = exl2__template_int(l->at); return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_INDEX0: *out = exl2__template_int((int64_t)l->at - 1); return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_FIRST: *out = exl2__template_bool(l->at == 1); return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_LAST: *out = exl2__template_bool(l->at == l->count); return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_LENGTH: *out = exl2__template_int(l->count); return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_REVINDEX: *out = exl2__template_int((int64_t)l->count - l->at + 1); return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_REVINDEX0: *out = exl2__template_int((int64_t)l->count - l->at); return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_PREVITEM: *out = l->at > 1 ? l->items[l->at - 2] : absent; return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_NEXTITEM: *out = l->at < l->count ? l->items[l->at] : absent; return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_DEPTH: *out = exl2__template_int((int64_t)l->depth + 1); return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_DEPTH0: *out = exl2__template_int(l->depth); return EXL2_OK;
+    case EXL2__TEMPLATE_LOOP_FIELD_COUNT: break;
     }
-    return EXL2_OK;
+    return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "'loop.%.*s' is not supported", (int)name->count,
+                               name->as.text);
 }
 
 /* ---- v.name and v[key] ---- */

@@ -125,6 +125,16 @@ typedef struct exl2__template_context {
     uint32_t count, pairs, serial;
 } exl2__template_context;
 
+typedef enum exl2__template_clock_part {
+    EXL2__TEMPLATE_YEAR,
+    EXL2__TEMPLATE_MONTH, /* from 1 */
+    EXL2__TEMPLATE_DAY,   /* from 1 */
+    EXL2__TEMPLATE_HOUR,
+    EXL2__TEMPLATE_MINUTE,
+    EXL2__TEMPLATE_SECOND,
+    EXL2__TEMPLATE_CLOCK_PARTS
+} exl2__template_clock_part;
+
 typedef struct exl2__template_run {
     exl2__ctx *c;
     const exl2__template *program;
@@ -137,7 +147,8 @@ typedef struct exl2__template_run {
     exl2__template_value *stack;       /* stack and variables of the innermost call */
     exl2__template_binding *variables;
     uint32_t base, depth, serial;      /* frames below those of the innermost call; nested calls; calls so far */
-    int32_t clock[6];                  /* for strftime_now: year, month, day, hour, minute, second */
+    int32_t clock[EXL2__TEMPLATE_CLOCK_PARTS]; /* for strftime_now, as exl2__platform_local_time gives it; month 0: not
+                                                  read yet */
     const exl2__template_ins *next;    /* target of a call or return; NULL: the following instruction */
     exl2__template_undo *free_undo;
     exl2__template_context context[EXL2__TEMPLATE_CALLS_MAX + 1];
