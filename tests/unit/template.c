@@ -80,8 +80,8 @@ static outcome render_json(const char *source, size_t source_bytes, const exl2__
     outcome o = { EXL2_OK, NULL, 0 };
     exl2__template t = { 0 };
     o.code = exl2__template_open(&ctx, source, source_bytes, &t);
-    if (t.refused.code < 0) { /* what exl2__template_render would report */
-        o.code = exl2__fail(&ctx, t.refused.code, "%s", t.refused.text);
+    if (t.rejected.code < 0) { /* what exl2__template_render would report */
+        o.code = exl2__fail(&ctx, t.rejected.code, "%s", t.rejected.text);
     }
     for (size_t bytes = 512; o.code == EXL2_OK && !o.text; bytes *= 2) {
         exl2__template_run *run;
@@ -287,7 +287,7 @@ static void test_smollm2(void)
     char *source = json_string(&config, exl2__json_get(&config, 0, "chat_template"), &bytes);
     test_rows("smollm2", source, golden("smollm2.jsonl"), config_text, 38);
     CHECK_INT(exl2__template_set_open(&ctx, folder, NULL, &set), EXL2_OK);
-    CHECK(set.count == 1 && set.item[0].refused.code == EXL2_OK);
+    CHECK(set.count == 1 && set.item[0].rejected.code == EXL2_OK);
     test_through("smollm2", &set, golden("smollm2.jsonl"), NULL, smollm2_tokens);
     exl2__template_set_close(&ctx, &set);
     exl2__json_close(&ctx, &config);

@@ -67,7 +67,7 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
                                         exl2__template *out)
 {
     uint64_t code_bytes, name_bytes, text_bytes;
-    if (exl2__template_parse(p, source, bytes, NULL, NULL, &out->refused) < 0) {
+    if (exl2__template_parse(p, source, bytes, NULL, NULL, &out->rejected) < 0) {
         return EXL2_OK;
     }
     code_bytes = (uint64_t)p->code_count * sizeof(exl2__template_ins);
@@ -81,7 +81,7 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
     if (bytes) {
         memcpy(text, source, bytes);
     }
-    exl2__template_parse(p, text, bytes, code, text + bytes, &out->refused);
+    exl2__template_parse(p, text, bytes, code, text + bytes, &out->rejected);
     if (p->name_count) {
         memcpy(names, p->names, (size_t)name_bytes);
     }
@@ -94,7 +94,7 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
     return EXL2_OK;
 }
 
-/* Parses a template; `source` is copied. A rejected template is EXL2_OK, too: out->refused holds the error, and
+/* Parses a template; `source` is copied. A rejected template is EXL2_OK, too: out->rejected holds the error, and
    exl2__template_render fails with it. So a model with an unsupported template still accepts raw prompts. */
 static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
 {
@@ -103,8 +103,8 @@ static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t 
     out->present = true;
     size_t normal = exl2__template_normalize(source, bytes, NULL);
     if (normal > EXL2__TEMPLATE_SOURCE_MAX) {
-        out->refused.code = EXL2_ERR_UNSUPPORTED;
-        exl2__format(out->refused.text, sizeof out->refused.text,
+        out->rejected.code = EXL2_ERR_UNSUPPORTED;
+        exl2__format(out->rejected.text, sizeof out->rejected.text,
                      "chat template: %llu bytes are more than the supported %u", (unsigned long long)normal,
                      EXL2__TEMPLATE_SOURCE_MAX);
         return EXL2_OK;
@@ -143,7 +143,7 @@ static exl2_result exl2__template_object(exl2__template_run *r, const char *labe
 }
 
 /* The value of `key` in the dict, or NULL. */
-static const exl2__template_value *exl2__template_own(const exl2__template_value *dict, const char *key)
+static const exl2__template_value *exl2__template_member(const exl2__template_value *dict, const char *key)
 {
     for (uint32_t i = 0; i < dict->count; i++) {
         const exl2__template_entry *e = &dict->as.entries[i];
@@ -173,18 +173,18 @@ static exl2_result exl2__template_message(exl2__template_run *r, const exl2_mess
     exl2__template_value fields, value;
     exl2__template_entry *entries = NULL;
     EXL2__TRY(exl2__template_object(r, "fields of a message", m->fields, &fields));
-    EXL2__TRY(exl2__template_take_entries(r, (uint64_t)fields.count + EXL2__COUNT(members) + 1, &entries));
+    EXL2__TRY(exl2__template_alloc_entries(r, (uint64_t)fields.count + EXL2__COUNT(members) + 1, &entries));
     out->as.entries = entries;
     if (fields.count) {
         memcpy(entries, fields.as.entries, fields.count * sizeof *entries);
     }
     *out = fields;
     out->as.entries = entries;
-    out->count = exl2__template_own(&fields, "role") ? fields.count : 0;
+    out->count = exl2__template_member(&fields, "role") ? fields.count : 0;
     for (size_t i = 0; i < EXL2__COUNT(members); i++) {
         const char *key = members[i].key, *text = members[i].text;
         bool absent = !text && !members[i].none;
-        if (absent || exl2__template_own(&fields, key)) {
+        if (absent || exl2__template_member(&fields, key)) {
             continue;
         }
         value = exl2__template_none();
@@ -201,8 +201,8 @@ static exl2_result exl2__template_message(exl2__template_run *r, const exl2_mess
         EXL2__TRY(exl2__template_entry_put(r, entries, &out->count, &fields.as.entries[i].key,
                                            &fields.as.entries[i].value));
     }
-    const exl2__template_value *reasoning = exl2__template_own(out, "reasoning_content");
-    if (reasoning && !exl2__template_own(out, "thinking")) {
+    const exl2__template_value *reasoning = exl2__template_member(out, "reasoning_content");
+    if (reasoning && !exl2__template_member(out, "thinking")) {
         value = *reasoning;
         EXL2__TRY(exl2__template_put_key(r, out, "thinking", &value));
     }
@@ -215,13 +215,13 @@ static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__te
                                            exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
-    EXL2__TRY(exl2__template_take_values(r, in->message_count, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, in->message_count, &items));
     for (size_t i = 0; i < in->message_count; i++) {
         const exl2_message *m = &in->messages[i];
         const exl2__template_value *role;
         r->trusted = !m->role || strcmp(m->role, "assistant") == 0;
         EXL2__TRY(exl2__template_message(r, m, &items[i]));
-        role = exl2__template_own(&items[i], "role");
+        role = exl2__template_member(&items[i], "role");
         if (r->trusted && !(role && role->kind == EXL2__TEMPLATE_KIND_TEXT &&
                             exl2__template_same(role->as.text, role->count, "assistant"))) {
             r->trusted = false; /* `fields` has another role */
@@ -333,7 +333,6 @@ static exl2_result exl2__template_finish(exl2__template_run *r, const char **tex
    never tokenized as a special token.
    If the block is too small, the result is EXL2_ERR_TOO_SMALL without a message, or EXL2_ERR_BUDGET if the block had
    EXL2__TEMPLATE_BLOCK_MAX bytes already. A first guess that rarely fails is 64 KiB plus 8 times the input. */
-EXL2__COLD
 static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
                                          void *block, size_t block_bytes, const char **text, size_t *bytes,
                                          const uint8_t **from_message)
@@ -342,8 +341,8 @@ static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, 
     if (!t->present) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "the model has no chat template");
     }
-    if (t->refused.code < 0) {
-        return exl2__fail(c, t->refused.code, "%s", t->refused.text);
+    if (t->rejected.code < 0) {
+        return exl2__fail(c, t->rejected.code, "%s", t->rejected.text);
     }
     EXL2__TRY(exl2__template_frame_open(c, t, block, block_bytes, &run));
     run->steps = in->steps ? *in->steps : 0;

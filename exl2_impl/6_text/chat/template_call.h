@@ -55,25 +55,25 @@ static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl
                                                 exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *ensure_ascii = args[0], *indent = args[1], *separators = args[2], *sort_keys = args[3];
-    exl2__template_json_style style = { -1, exl2__template_asks(ensure_ascii), exl2__template_asks(sort_keys),
+    exl2__template_json_style style = { -1, exl2__template_flag(ensure_ascii), exl2__template_flag(sort_keys),
                                         { 0 }, { 0 } };
     bool indented = indent && indent->kind != EXL2__TEMPLATE_KIND_NONE;
     if (indented) {
         if (!exl2__template_is_integer(indent) || indent->as.integer < 0 || indent->as.integer > 64) {
-            return exl2__template_refuse(r, "tojson with this indent");
+            return exl2__template_unsupported(r, "tojson with this indent");
         }
         style.indent = indent->as.integer;
     }
     style.between = exl2__template_text(", ", indented ? 1 : 2);
-    style.behind_key = exl2__template_text(": ", 2);
+    style.after_key = exl2__template_text(": ", 2);
     if (separators && separators->kind != EXL2__TEMPLATE_KIND_NONE) {
         const exl2__template_value *pair = separators->as.items;
         if (!exl2__template_is_sequence(separators) || separators->count != 2 ||
             pair[0].kind != EXL2__TEMPLATE_KIND_TEXT || pair[1].kind != EXL2__TEMPLATE_KIND_TEXT) {
-            return exl2__template_refuse(r, "tojson with these separators");
+            return exl2__template_unsupported(r, "tojson with these separators");
         }
         style.between = pair[0];
-        style.behind_key = pair[1];
+        style.after_key = pair[1];
     }
     return exl2__template_to_json(r, v, &style, out);
 }
@@ -181,7 +181,6 @@ static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__templ
     }
 }
 
-EXL2__COLD
 static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
                                               const exl2__template_value *v, exl2__template_args args,
                                               exl2__template_value *out)
@@ -242,17 +241,17 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
         return exl2__template_map(r, v, args, out);
     case EXL2__TEMPLATE_FILTER_MAX:
     case EXL2__TEMPLATE_FILTER_MIN:
-        return exl2__template_extreme(r, v, id == EXL2__TEMPLATE_FILTER_MAX, args, out);
+        return exl2__template_min_max(r, v, id == EXL2__TEMPLATE_FILTER_MAX, args, out);
     case EXL2__TEMPLATE_FILTER_REJECT:
     case EXL2__TEMPLATE_FILTER_SELECT:
-        return exl2__template_pick(r, v, false, id == EXL2__TEMPLATE_FILTER_SELECT, args, out);
+        return exl2__template_select(r, v, false, id == EXL2__TEMPLATE_FILTER_SELECT, args, out);
     case EXL2__TEMPLATE_FILTER_REJECTATTR:
     case EXL2__TEMPLATE_FILTER_SELECTATTR:
-        return exl2__template_pick(r, v, true, id == EXL2__TEMPLATE_FILTER_SELECTATTR, args, out);
+        return exl2__template_select(r, v, true, id == EXL2__TEMPLATE_FILTER_SELECTATTR, args, out);
     case EXL2__TEMPLATE_FILTER_REVERSE:
         return exl2__template_filter_reverse(r, v, out);
     case EXL2__TEMPLATE_FILTER_SORT:
-        return exl2__template_sorted(r, v, args[2], NULL, exl2__template_asks(args[1]), exl2__template_asks(args[0]),
+        return exl2__template_sorted(r, v, args[2], NULL, exl2__template_flag(args[1]), exl2__template_flag(args[0]),
                                      out, &keys);
     case EXL2__TEMPLATE_FILTER_SUM:
         return exl2__template_sum(r, v, args, out);
@@ -329,12 +328,12 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, 
         return EXL2_OK;
     case EXL2__TEMPLATE_TEST_SAME: /* only of None and booleans: the identity of other values is up to Python */
         if (v->kind == args[0]->kind && v->kind > EXL2__TEMPLATE_KIND_BOOL) {
-            return exl2__template_refuse(r, "sameas of these");
+            return exl2__template_unsupported(r, "sameas of these");
         }
         *out = v->kind == args[0]->kind && v->as.integer == args[0]->as.integer;
         return EXL2_OK;
     }
-    return exl2__template_refuse(r, "this test");
+    return exl2__template_unsupported(r, "this test");
 }
 
 /* ---- functions ---- */
@@ -363,7 +362,7 @@ static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__te
                                    "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
                                    EXL2__TEMPLATE_RANGE_MAX);
     }
-    EXL2__TRY(exl2__template_take_values(r, count, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, count, &items));
     for (uint64_t i = 0; i < count; i++) {
         items[i] = exl2__template_int((int64_t)((uint64_t)start + i * (uint64_t)step));
     }
@@ -380,7 +379,6 @@ static exl2_result exl2__template_function_raise(exl2__template_run *r, const ex
     return exl2__fail(r->c, EXL2_ERR_ARG, "%.*s", (int)text.count, text.as.text);
 }
 
-EXL2__COLD
 static exl2_result exl2__template_function_call(exl2__template_run *r, exl2__template_function id,
                                                 exl2__template_args args, exl2__template_value *out)
 {

@@ -56,7 +56,7 @@ static exl2_result exl2__template_statement_target_name(exl2__template_parser *p
     }
     if (exl2__template_operand_global(word, t.bytes) ||
         exl2__template_operand_parameter("loop true false none True False None", word, t.bytes) != UINT32_MAX) {
-        return exl2__template_emit_refuse(p, &t, "assigning to");
+        return exl2__template_emit_unsupported(p, &t, "assigning to");
     }
     EXL2__TRY(exl2__template_emit_name(p, &t, &index));
     EXL2__TRY(exl2__template_emit_advance(p));
@@ -77,7 +77,7 @@ static exl2_result exl2__template_statement_target(exl2__template_parser *p, exl
 {
     uint32_t unpack = target->count, at = p->token.at, count = 0;
     bool comma = false;
-    EXL2__TRY(exl2__template_emit_down(p));
+    EXL2__TRY(exl2__template_emit_enter(p));
     EXL2__TRY(exl2__template_statement_target_add(p, target, EXL2__TEMPLATE_UNPACK, 0, 0, at));
     for (;;) {
         if (exl2__template_emit_is_operator(p, "(")) {
@@ -105,7 +105,7 @@ static exl2_result exl2__template_statement_target(exl2__template_parser *p, exl
         target->count--;
         memmove(&target->ins[unpack], &target->ins[unpack + 1], (target->count - unpack) * sizeof target->ins[0]);
     }
-    exl2__template_emit_up(p);
+    exl2__template_emit_leave(p);
     return EXL2_OK;
 }
 
@@ -132,7 +132,7 @@ static exl2_result exl2__template_statement_skip(exl2__template_parser *p, exl2_
 }
 
 /* Moves the parser to *place and stores its old position there. */
-static void exl2__template_statement_go(exl2__template_parser *p, exl2__template_parser_place *place)
+static void exl2__template_statement_seek(exl2__template_parser *p, exl2__template_parser_place *place)
 {
     exl2__template_parser_place here = { p->lex, p->token };
     p->lex = place->lex;
@@ -153,7 +153,7 @@ static exl2_result exl2__template_statement_capture(exl2__template_parser *p, co
     EXL2__TRY(exl2__template_statement_end(p, true));
     p->frames--;
     exl2__template_emit_frames(p, EXL2__TEMPLATE_CAPTURED, p->frames, at, 1);
-    exl2__template_statement_go(p, &head);
+    exl2__template_statement_seek(p, &head);
     while (filtered) {
         EXL2__TRY(exl2__template_operand_filter(p));
         filtered = exl2__template_emit_is_operator(p, "|");
@@ -162,7 +162,7 @@ static exl2_result exl2__template_statement_capture(exl2__template_parser *p, co
         }
     }
     EXL2__TRY(exl2__template_statement_close(p));
-    exl2__template_statement_go(p, &head);
+    exl2__template_statement_seek(p, &head);
     return EXL2_OK;
 }
 
@@ -317,14 +317,14 @@ static exl2_result exl2__template_statement_call(exl2__template_parser *p)
     exl2__template_ins macro;
     uint32_t at = p->token.at;
     EXL2__TRY(exl2__template_statement_body_macro(p, "endcall", &head, &macro));
-    exl2__template_statement_go(p, &head);
+    exl2__template_statement_seek(p, &head);
     if (p->token.kind != EXL2__TEMPLATE_TOKEN_NAME ||
-        !exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(")) {
+        !exl2__template_emit_next_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(")) {
         return exl2__template_emit_unexpected(p, "a call of a macro");
     }
     EXL2__TRY(exl2__template_operand_macro(p));
     EXL2__TRY(exl2__template_statement_close(p));
-    exl2__template_statement_go(p, &head);
+    exl2__template_statement_seek(p, &head);
     exl2__template_ins call = p->last; /* emitted again after the macro */
     p->code_count--;
     exl2__template_statement_push(p, macro);

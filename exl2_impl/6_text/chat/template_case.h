@@ -105,7 +105,7 @@ static bool exl2__template_cased(uint32_t code)
 }
 
 /* Whether `code` is ignored in the search for the letters beside a sigma (Unicode's Case_Ignorable). */
-static bool exl2__template_joins(uint32_t code)
+static bool exl2__template_case_ignorable(uint32_t code)
 {
     return code == '\'' || (code >= 0x80 && (exl2__unicode_class(code) & (EXL2__UNICODE_MARK | EXL2__UNICODE_MODIFIER |
                                                                          EXL2__UNICODE_WORD_OTHER)) != 0);
@@ -122,7 +122,7 @@ static exl2_result exl2__template_final_sigma(exl2__template_run *r, const exl2_
         EXL2__TRY(exl2__template_step(r, 8));
         before = exl2__unicode_before(v->as.text, before);
         code = exl2__template_code_point(v->as.text + before, v->count - before, &step);
-        bool skip = exl2__template_joins(code);
+        bool skip = exl2__template_case_ignorable(code);
         sides = !skip && exl2__template_cased(code);
         before = skip || sides ? before : 0;
     }
@@ -130,7 +130,7 @@ static exl2_result exl2__template_final_sigma(exl2__template_run *r, const exl2_
     for (size_t next = at + 2; sides && next < v->count; next += step) {
         EXL2__TRY(exl2__template_step(r, 8));
         code = exl2__template_code_point(v->as.text + next, v->count - next, &step);
-        if (!exl2__template_joins(code)) {
+        if (!exl2__template_case_ignorable(code)) {
             *out = !exl2__template_cased(code);
             return EXL2_OK;
         }
@@ -173,7 +173,6 @@ static uint32_t exl2__template_raise(uint32_t code, bool title, uint32_t out[3])
 }
 
 /* Converts a text. Each code point of the result has the mark of its source. */
-EXL2__COLD
 static exl2_result exl2__template_case(exl2__template_run *r, const exl2__template_value *v,
                                        exl2__template_case_kind kind, exl2__template_value *out)
 {
@@ -216,12 +215,11 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
                : kind == EXL2__TEMPLATE_CASE_TITLE ? exl2__template_cased(code)
                                                    : true;
     }
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 
 /* kind: 'u' str.isupper, 'l' islower, 'a' isalpha, 'd' isdigit, 'n' isalnum, 's' isspace. */
-EXL2__COLD
 static exl2_result exl2__template_is_kind(exl2__template_run *r, const exl2__template_value *v, char kind, bool *out)
 {
     size_t step;

@@ -30,7 +30,6 @@ static int32_t exl2__template_days_before(int32_t year, int32_t month)
 }
 
 /* strftime_now: %Y %y %m %d %e %H %I %M %S %j %p %A %a %B %b %h %n %t %%; "%-" prints a number without padding. */
-EXL2__COLD
 static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__template_value *v,
                                            exl2__template_value *out)
 {
@@ -85,7 +84,7 @@ static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__te
         EXL2__TRY(exl2__template_put(r, word.as.text, word.count, exl2__template_marked(r, at)));
         i += 1u + plain;
     }
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 

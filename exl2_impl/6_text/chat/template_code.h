@@ -118,7 +118,7 @@ typedef struct exl2__template {
     uint32_t text_bytes;
     uint32_t *guard;    /* see exl2__template_guard; NULL: none */
     uint64_t guard_bytes;
-    exl2_error refused; /* code 0: accepted; else every render returns this error */
+    exl2_error rejected; /* code 0: accepted; else every render returns this error */
 } exl2__template;
 
 /* ---- names ---- */

@@ -60,7 +60,8 @@ static exl2_result exl2__template_emit_fail(exl2__template_parser *p, exl2_resul
 }
 
 /* "filter 'x' is not supported" */
-static exl2_result exl2__template_emit_refuse(exl2__template_parser *p, const exl2__template_token *t, const char *what)
+static exl2_result exl2__template_emit_unsupported(exl2__template_parser *p, const exl2__template_token *t,
+                                                   const char *what)
 {
     return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->at, "%s '%.*s' is not supported", what, (int)t->bytes,
                                     p->lex.source + t->begin);
@@ -111,7 +112,8 @@ static bool exl2__template_emit_is_name(const exl2__template_parser *p, const ch
 }
 
 /* Whether the token after the next one is this operator or name. */
-static bool exl2__template_emit_then(const exl2__template_parser *p, exl2__template_token_kind kind, const char *word)
+static bool exl2__template_emit_next_is(const exl2__template_parser *p, exl2__template_token_kind kind,
+                                        const char *word)
 {
     exl2__template_lex ahead = p->lex;
     exl2__template_token t;
@@ -135,8 +137,8 @@ static exl2_result exl2__template_emit_operator(exl2__template_parser *p, const 
     return exl2__template_emit_expect(p, EXL2__TEMPLATE_TOKEN_OPERATOR, word);
 }
 
-/* Enters a nested statement or expression; exl2__template_emit_up leaves it. */
-static exl2_result exl2__template_emit_down(exl2__template_parser *p)
+/* Enters a nested statement or expression; exl2__template_emit_leave leaves it. */
+static exl2_result exl2__template_emit_enter(exl2__template_parser *p)
 {
     if (p->depth == EXL2__TEMPLATE_DEPTH_MAX) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at,
@@ -146,7 +148,7 @@ static exl2_result exl2__template_emit_down(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-static void exl2__template_emit_up(exl2__template_parser *p)
+static void exl2__template_emit_leave(exl2__template_parser *p)
 {
     p->depth--;
 }
@@ -198,7 +200,7 @@ static void exl2__template_emit_chain(exl2__template_parser *p, uint32_t *chain,
 }
 
 /* Sets the target of every jump of the chain to the next instruction. */
-static void exl2__template_emit_land(exl2__template_parser *p, uint32_t chain)
+static void exl2__template_emit_patch_chain(exl2__template_parser *p, uint32_t chain)
 {
     while (p->code && chain) {
         uint32_t next = p->code[chain].a;
@@ -217,7 +219,7 @@ static void exl2__template_emit_reverse(exl2__template_ins *code, uint32_t count
 }
 
 /* Exchanges the finished code [first, second) and [second, end). */
-static exl2_result exl2__template_emit_exchange(exl2__template_parser *p, uint32_t first, uint32_t second, uint32_t at)
+static exl2_result exl2__template_emit_swap(exl2__template_parser *p, uint32_t first, uint32_t second, uint32_t at)
 {
     p->moves += p->code_count - first;
     if (p->moves > EXL2__TEMPLATE_MOVES_MAX) {
@@ -270,7 +272,7 @@ static void exl2__template_emit_code_point(exl2__template_parser *p, uint32_t co
 }
 
 /* Decodes \xHH, \uXXXX or \UXXXXXXXX at text[*at] and moves *at past it. */
-static exl2_result exl2__template_emit_coded(exl2__template_parser *p, const exl2__template_token *t, uint32_t *at)
+static exl2_result exl2__template_emit_hex_escape(exl2__template_parser *p, const exl2__template_token *t, uint32_t *at)
 {
     const char *text = p->lex.source + t->begin;
     char kind = text[*at + 1];
@@ -295,7 +297,7 @@ static exl2_result exl2__template_emit_escape(exl2__template_parser *p, const ex
     const char *text = p->lex.source + t->begin;
     char c = text[*at + 1];
     if (c == 'x' || c == 'u' || c == 'U') {
-        return exl2__template_emit_coded(p, t, at);
+        return exl2__template_emit_hex_escape(p, t, at);
     }
     if (c == 'N' || (uint8_t)c >= 0x80) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at, "this escape is not supported");
@@ -381,7 +383,7 @@ static exl2_result exl2__template_emit_number(exl2__template_parser *p)
     uint64_t bits;
     if (t.kind == EXL2__TEMPLATE_TOKEN_INT) {
         if (!exl2__template_emit_int_value(text, t.bytes, &bits)) {
-            return exl2__template_emit_refuse(p, &t, "integer");
+            return exl2__template_emit_unsupported(p, &t, "integer");
         }
     } else {
         char plain[48] = { 0 }; /* without underscores */
@@ -393,7 +395,7 @@ static exl2_result exl2__template_emit_number(exl2__template_parser *p)
         exl2__json_number number = exl2__json_number_read(plain, bytes);
         double value;
         if (bytes == sizeof plain || number.cut || !exl2__json_number_f64(&number, &value)) {
-            return exl2__template_emit_refuse(p, &t, "number");
+            return exl2__template_emit_unsupported(p, &t, "number");
         }
         memcpy(&bits, &value, sizeof bits);
     }

@@ -13,10 +13,10 @@ static exl2_result exl2__template_expression_unary(exl2__template_parser *p, boo
     uint32_t at = p->token.at;
     bool minus = exl2__template_emit_is_operator(p, "-"), plus = exl2__template_emit_is_operator(p, "+");
     if (minus || plus) {
-        EXL2__TRY(exl2__template_emit_down(p));
+        EXL2__TRY(exl2__template_emit_enter(p));
         EXL2__TRY(exl2__template_emit_advance(p));
         EXL2__TRY(exl2__template_expression_unary(p, false));
-        exl2__template_emit_up(p);
+        exl2__template_emit_leave(p);
         exl2__template_emit(p, minus ? EXL2__TEMPLATE_NEGATE : EXL2__TEMPLATE_POSITIVE, 0, 0, at, 0);
     } else {
         EXL2__TRY(exl2__template_operand_primary(p));
@@ -41,13 +41,13 @@ static exl2_result exl2__template_expression_unary(exl2__template_parser *p, boo
 #define EXL2__TEMPLATE_LEVELS 4u
 
 /* A binary operator that waits for its right operand. */
-typedef struct exl2__template_waiting {
+typedef struct exl2__template_pending {
     uint32_t at, joined; /* joined: operands of a concatenation so far */
     uint8_t op, level;   /* a higher level binds tighter */
-} exl2__template_waiting;
+} exl2__template_pending;
 
 /* Whether a binary operator is next; *next describes it. */
-static bool exl2__template_expression_binary(const exl2__template_parser *p, exl2__template_waiting *next)
+static bool exl2__template_expression_binary(const exl2__template_parser *p, exl2__template_pending *next)
 {
     static const struct {
         char text[3];
@@ -60,7 +60,7 @@ static bool exl2__template_expression_binary(const exl2__template_parser *p, exl
     };
     for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
         if (exl2__template_emit_is_operator(p, rows[i].text)) {
-            *next = (exl2__template_waiting){ p->token.at, 2, rows[i].op, rows[i].level };
+            *next = (exl2__template_pending){ p->token.at, 2, rows[i].op, rows[i].level };
             return true;
         }
     }
@@ -72,13 +72,13 @@ static bool exl2__template_expression_binary(const exl2__template_parser *p, exl
    it, so at most one operator per level waits. */
 static exl2_result exl2__template_expression_arithmetic(exl2__template_parser *p)
 {
-    exl2__template_waiting waiting[EXL2__TEMPLATE_LEVELS], next = { 0, 0, 0, 0 };
+    exl2__template_pending waiting[EXL2__TEMPLATE_LEVELS], next = { 0, 0, 0, 0 };
     uint32_t count = 0;
     for (bool more = true; more;) {
         EXL2__TRY(exl2__template_expression_unary(p, true));
         more = exl2__template_expression_binary(p, &next);
         while (count > 0 && (!more || waiting[count - 1].level >= next.level)) {
-            const exl2__template_waiting *last = &waiting[--count];
+            const exl2__template_pending *last = &waiting[--count];
             bool concat = last->op == EXL2__TEMPLATE_CONCAT;
             if (concat && more && next.op == EXL2__TEMPLATE_CONCAT) { /* a ~ b ~ c is one concatenation */
                 next.joined = last->joined + 1;
@@ -110,7 +110,7 @@ static exl2_result exl2__template_expression_comparison(exl2__template_parser *p
         }
     }
     *compare = EXL2__TEMPLATE_IN;
-    if (exl2__template_emit_is_name(p, "not") && exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_NAME, "in")) {
+    if (exl2__template_emit_is_name(p, "not") && exl2__template_emit_next_is(p, EXL2__TEMPLATE_TOKEN_NAME, "in")) {
         *compare = EXL2__TEMPLATE_NOT_IN;
         EXL2__TRY(exl2__template_emit_advance(p));
     }
@@ -139,7 +139,7 @@ static exl2_result exl2__template_expression_compare(exl2__template_parser *p)
         }
         ins.at = at;
     }
-    exl2__template_emit_land(p, chain);
+    exl2__template_emit_patch_chain(p, chain);
     return EXL2_OK;
 }
 
@@ -182,11 +182,10 @@ static exl2_result exl2__template_expression_or(exl2__template_parser *p)
 }
 
 /* `a if b else c`: a is parsed first but runs after b, so the code of the two is exchanged. */
-EXL2__COLD
 static exl2_result exl2__template_expression(exl2__template_parser *p)
 {
     uint32_t first = p->code_count;
-    EXL2__TRY(exl2__template_emit_down(p));
+    EXL2__TRY(exl2__template_emit_enter(p));
     EXL2__TRY(exl2__template_expression_or(p));
     while (exl2__template_emit_is_name(p, "if")) {
         uint32_t at = p->token.at, second = p->code_count;
@@ -194,7 +193,7 @@ static exl2_result exl2__template_expression(exl2__template_parser *p)
         EXL2__TRY(exl2__template_expression_or(p));
         exl2__template_emit(p, EXL2__TEMPLATE_UNLESS, 0, 0, at, -1);
         uint32_t unless = first + (p->code_count - second) - 1;
-        EXL2__TRY(exl2__template_emit_exchange(p, first, second, at));
+        EXL2__TRY(exl2__template_emit_swap(p, first, second, at));
         uint32_t jump = exl2__template_emit(p, EXL2__TEMPLATE_JUMP, 0, 0, at, -1);
         exl2__template_emit_patch(p, unless, p->code_count);
         if (exl2__template_emit_is_name(p, "else")) {
@@ -205,7 +204,7 @@ static exl2_result exl2__template_expression(exl2__template_parser *p)
         }
         exl2__template_emit_patch(p, jump, p->code_count);
     }
-    exl2__template_emit_up(p);
+    exl2__template_emit_leave(p);
     return EXL2_OK;
 }
 
@@ -216,7 +215,6 @@ static bool exl2__template_expression_tuple_ends(const exl2__template_parser *p)
 }
 
 /* One expression, or a tuple: expressions separated by commas. */
-EXL2__COLD
 static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uint32_t flags)
 {
     uint32_t count = 0, at = p->token.at;
@@ -225,9 +223,9 @@ static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uin
         if (flags & EXL2__TEMPLATE_ALLOW_IF) {
             EXL2__TRY(exl2__template_expression(p));
         } else {
-            EXL2__TRY(exl2__template_emit_down(p));
+            EXL2__TRY(exl2__template_emit_enter(p));
             EXL2__TRY(exl2__template_expression_or(p));
-            exl2__template_emit_up(p);
+            exl2__template_emit_leave(p);
         }
         count++;
         if (!exl2__template_emit_is_operator(p, ",")) {

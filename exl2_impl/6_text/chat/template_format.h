@@ -72,7 +72,7 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
               exl2__template_same(method->as.text, method->count, "ceil");
     if (!exl2__template_is_number(v) || (precision && !exl2__template_is_integer(precision)) || places < 0 ||
         places > 17) {
-        return exl2__template_refuse(r, "round of this");
+        return exl2__template_unsupported(r, "round of this");
     }
     *out = *v;
     EXL2__TRY(exl2__template_step(r, 32 + exl2__template_real_size(exl2__template_as_real(v)) / 4));
@@ -90,7 +90,7 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
         size_t bytes = exl2__template_print_fixed(value, (uint32_t)places, text);
         exl2__json_number number = exl2__json_number_read(text, bytes);
         if (bytes == 0 || !exl2__json_number_f64(&number, &value)) {
-            return value > -1e15 && value < 1e15 ? exl2__template_refuse(r, "round to so many places") : EXL2_OK;
+            return value > -1e15 && value < 1e15 ? exl2__template_unsupported(r, "round to so many places") : EXL2_OK;
         }
     }
     *out = exl2__template_real(value);
@@ -162,11 +162,11 @@ static exl2_result exl2__template_number_of_text(exl2__template_run *r, const ex
     uint64_t whole = number.digits;
     for (int64_t i = 0; i < number.exponent; i++) {
         if (!exl2__mul64(whole, 10, &whole)) {
-            return exl2__template_refuse(r, "an integer beyond 64 bits");
+            return exl2__template_unsupported(r, "an integer beyond 64 bits");
         }
     }
     if (whole > INT64_MAX) {
-        return exl2__template_refuse(r, "an integer beyond 64 bits");
+        return exl2__template_unsupported(r, "an integer beyond 64 bits");
     }
     *out = exl2__template_int(number.negative ? -(int64_t)whole : (int64_t)whole);
     return EXL2_OK;
@@ -189,7 +189,7 @@ static exl2_result exl2__template_number(exl2__template_run *r, const exl2__temp
         *out = exl2__template_real(exl2__template_as_real(&number));
     } else if (number.kind == EXL2__TEMPLATE_KIND_REAL) {
         if (!(number.as.real > -9e18 && number.as.real < 9e18)) {
-            return exl2__template_refuse(r, "an integer beyond 64 bits");
+            return exl2__template_unsupported(r, "an integer beyond 64 bits");
         }
         *out = exl2__template_int((int64_t)number.as.real);
     } else {
@@ -222,7 +222,7 @@ static exl2_result exl2__template_pad(exl2__template_run *r, const exl2__templat
     EXL2__TRY(exl2__template_put_times(r, fill, left));
     EXL2__TRY(exl2__template_put_copy(r, v->as.text, v->count));
     EXL2__TRY(exl2__template_put_times(r, fill, room - left));
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 
@@ -284,7 +284,7 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
                     ? exl2__template_print_fixed(exl2__template_as_real(v), c->has_places ? c->places : 6, number)
                     : exl2__format(number, sizeof number, "%lld", (long long)whole.as.integer);
         if (bytes == 0 || (c->letter != 'f' && c->has_places)) {
-            return exl2__template_refuse(r, "a number in this format");
+            return exl2__template_unsupported(r, "a number in this format");
         }
         const char *sign = number[0] == '-' ? "-" : c->plus ? "+" : c->space ? " " : "";
         size_t skip = number[0] == '-';
@@ -297,7 +297,7 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
         }
         EXL2__TRY(exl2__template_put(r, sign, strlen(sign), v->marked));
         EXL2__TRY(exl2__template_put(r, number + skip, bytes - skip, v->marked));
-        text = exl2__template_since(r, before);
+        text = exl2__template_written(r, before);
     }
     /* The unpadded text occupies the place of the result: the padded text is written after it, then moved there. */
     size_t made = r->used;
@@ -312,7 +312,6 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
 
 /* text % (a, b): %s %d %i %f %%, with flags, width and digits after the point. As in Python it is no error if arguments
    stay unused when the first one is a list, a dict or undefined. */
-EXL2__COLD
 static exl2_result exl2__template_format(exl2__template_run *r, const exl2__template_value *v,
                                          const exl2__template_value *args, uint32_t count, exl2__template_value *out)
 {
@@ -332,7 +331,7 @@ static exl2_result exl2__template_format(exl2__template_run *r, const exl2__temp
             EXL2__TRY(exl2__template_put_copy(r, percent, 1));
         } else if (percent) {
             if (!c.letter || !strchr("sdif", c.letter)) {
-                return exl2__template_refuse(r, "formatting with this conversion");
+                return exl2__template_unsupported(r, "formatting with this conversion");
             }
             if (used == count) {
                 return exl2__template_fail(r, EXL2_ERR_FORMAT, "not enough arguments for format string");
@@ -345,7 +344,7 @@ static exl2_result exl2__template_format(exl2__template_run *r, const exl2__temp
     if (used < count && !optional) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "not all arguments converted during string formatting");
     }
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 
@@ -361,7 +360,7 @@ static exl2_result exl2__template_format_braces(exl2__template_run *r, const exl
             bool digit = after >= '0' && after < '0' + (char)EXL2__TEMPLATE_ARGS_MAX;
             uint32_t index = digit ? (uint32_t)(after - '0') : next++;
             if (c == '}' || at + 1 + digit >= v->count || v->as.text[at + 1 + digit] != '}') {
-                return exl2__template_refuse(r, "this format");
+                return exl2__template_unsupported(r, "this format");
             }
             if (index >= EXL2__TEMPLATE_ARGS_MAX || !args[index]) {
                 return exl2__template_fail(r, EXL2_ERR_FORMAT, "there is no argument %u for the format", index);
@@ -376,7 +375,7 @@ static exl2_result exl2__template_format_braces(exl2__template_run *r, const exl
         EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, 1));
         at += c == '{' || c == '}';
     }
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 
@@ -397,7 +396,7 @@ static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__temp
             EXL2__TRY(exl2__template_put_copy(r, at, 1));
         }
     }
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     out->why = 1;
     return EXL2_OK;
 }
@@ -441,7 +440,7 @@ static exl2_result exl2__template_indent(exl2__template_run *r, const exl2__temp
         times = 1;
     } else if (args[0]) {
         if (!exl2__template_is_integer(args[0])) {
-            return exl2__template_refuse(r, "indent by this width");
+            return exl2__template_unsupported(r, "indent by this width");
         }
         times = args[0]->as.integer > 0 ? (uint64_t)args[0]->as.integer : 0;
     }
@@ -460,7 +459,7 @@ static exl2_result exl2__template_indent(exl2__template_run *r, const exl2__temp
         step = broken;
         again = at < v->count || (step && v->as.text[v->count - 1] != '\r');
     }
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 
@@ -471,7 +470,7 @@ static exl2_result exl2__template_truncate(exl2__template_run *r, const exl2__te
     int64_t size = 255, leeway = 5;
     uint32_t count, end_count;
     if ((args[0] && !exl2__template_is_integer(args[0])) || (args[3] && !exl2__template_is_integer(args[3]))) {
-        return exl2__template_refuse(r, "truncate with this length");
+        return exl2__template_unsupported(r, "truncate with this length");
     }
     size = args[0] ? args[0]->as.integer : size;
     leeway = args[3] ? args[3]->as.integer : leeway;

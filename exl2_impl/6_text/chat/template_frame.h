@@ -27,9 +27,9 @@ static exl2_result exl2__template_frame_open(exl2__ctx *c, const exl2__template 
     r->block = (uint8_t *)block + skip;
     r->room = (size - skip) / 9 * 8 / 16 * 16; /* 8 of 9 bytes; the ninth holds their marks */
     r->marks = r->block + r->room;
-    EXL2__TRY(exl2__template_take(r, sizeof *r, 16, &run));
-    EXL2__TRY(exl2__template_take(r, (uint64_t)program->stack_max * sizeof *r->stack, 8, &stack));
-    EXL2__TRY(exl2__template_take(r, (uint64_t)program->name_count * sizeof *r->variables, 8, &variables));
+    EXL2__TRY(exl2__template_alloc(r, sizeof *r, 16, &run));
+    EXL2__TRY(exl2__template_alloc(r, (uint64_t)program->stack_max * sizeof *r->stack, 8, &stack));
+    EXL2__TRY(exl2__template_alloc(r, (uint64_t)program->name_count * sizeof *r->variables, 8, &variables));
     memset(variables, 0, program->name_count * sizeof *r->variables);
     r->stack = (exl2__template_value *)stack;
     r->variables = (exl2__template_binding *)variables;
@@ -72,7 +72,7 @@ static exl2_result exl2__template_frame_write(exl2__template_run *r, const char 
         return EXL2_OK;
     }
     if ((uint64_t)r->used + ((uint64_t)r->pieces + 1) * sizeof(exl2__template_piece) > r->room) {
-        return exl2__template_full(r);
+        return exl2__template_no_room(r);
     }
     exl2__template_piece *piece = exl2__template_frame_piece(r, r->pieces++);
     piece->text = text;
@@ -90,7 +90,7 @@ static exl2_result exl2__template_frame_gather(exl2__template_run *r, uint32_t f
         bytes += exl2__template_frame_piece(r, i)->bytes;
     }
     EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(bytes / 16 + r->pieces - first, UINT32_MAX)));
-    EXL2__TRY(exl2__template_take(r, bytes + 1, 8, &memory));
+    EXL2__TRY(exl2__template_alloc(r, bytes + 1, 8, &memory));
     char *text = (char *)memory, *at = text;
     for (uint32_t i = first; i < r->pieces; i++) {
         const exl2__template_piece *piece = exl2__template_frame_piece(r, i);
@@ -114,7 +114,7 @@ static exl2__template_frame *exl2__template_frame_top(exl2__template_run *r)
 static exl2_result exl2__template_frame_push(exl2__template_run *r, exl2__template_loop *loop, bool capture)
 {
     if (r->frames == EXL2__COUNT(r->frame)) {
-        return exl2__template_refuse(r, "nesting that deeply");
+        return exl2__template_unsupported(r, "nesting that deeply");
     }
     exl2__template_frame frame = { NULL, loop, r->pieces, capture };
     r->frame[r->frames++] = frame;
@@ -157,7 +157,7 @@ static exl2_result exl2__template_frame_bind(exl2__template_run *r, uint32_t nam
             r->free_undo = undo->next;
         } else {
             void *memory = NULL;
-            EXL2__TRY(exl2__template_take(r, sizeof *undo, 8, &memory));
+            EXL2__TRY(exl2__template_alloc(r, sizeof *undo, 8, &memory));
             undo = (exl2__template_undo *)memory;
         }
         undo->name = name;
@@ -188,7 +188,7 @@ static exl2_result exl2__template_frame_bind_attribute(exl2__template_run *r, co
     if (space.kind != EXL2__TEMPLATE_KIND_NAMESPACE) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "cannot assign attribute on non-namespace object");
     }
-    return exl2__template_space_put(r, space.as.space, &name, value);
+    return exl2__template_namespace_put(r, space.as.space, &name, value);
 }
 
 /* ---- loops ---- */
@@ -199,13 +199,13 @@ static exl2_result exl2__template_frame_for(exl2__template_run *r, const exl2__t
     void *memory = NULL;
     EXL2__TRY(exl2__template_step(r, (r->frames - r->base) / 16));
     EXL2__TRY(exl2__template_sequence(r, over, &items));
-    EXL2__TRY(exl2__template_take(r, sizeof(exl2__template_loop), 8, &memory));
+    EXL2__TRY(exl2__template_alloc(r, sizeof(exl2__template_loop), 8, &memory));
     exl2__template_loop *loop = (exl2__template_loop *)memory;
     memset(loop, 0, sizeof *loop);
     loop->items = items.as.items;
     loop->count = items.count;
     if (filtered) {
-        EXL2__TRY(exl2__template_take_values(r, items.count, &loop->kept));
+        EXL2__TRY(exl2__template_alloc_values(r, items.count, &loop->kept));
     }
     for (uint32_t i = r->base; i < r->frames; i++) {
         loop->depth += r->frame[i].loop != NULL;

@@ -14,7 +14,7 @@
 #define EXL2__TEMPLATE_GUARD_NOTHING "\xEF\xA3\xBF" /* U+F8FF, a private-use character: no normal form changes it */
 
 /* State of the search for added tokens. */
-typedef struct exl2__template_guarding {
+typedef struct exl2__template_guard_state {
     exl2__ctx *c;
     const exl2__vocab *v;
     uint32_t *guard;
@@ -23,7 +23,7 @@ typedef struct exl2__template_guarding {
     exl2__normal_text valid;         /* text in which U+FFFD replaces invalid UTF-8 */
     exl2__normal_text rewritten[2], fronts[2];
     uint64_t allowed;                /* bytes that the normalizer may still write, over all searches */
-} exl2__template_guarding;
+} exl2__template_guard_state;
 
 /* Whether a token is white space only. Such a token is no marker: it is guarded only if the source contains it. */
 static bool exl2__template_guard_blank(const exl2__added *added, const exl2__added_token *token)
@@ -40,7 +40,7 @@ static bool exl2__template_guard_blank(const exl2__added *added, const exl2__add
 
 /* Guards the tokens of a set (0: searched in raw text, 1: in normalized text) that match `front` followed by the text
    from some offset on. Tokens of white space are guarded only with `blanks`. */
-static void exl2__template_guard_search(exl2__template_guarding *g, uint32_t set, const exl2__normal_view *front,
+static void exl2__template_guard_search(exl2__template_guard_state *g, uint32_t set, const exl2__normal_view *front,
                                         const char *text, size_t bytes, bool blanks)
 {
     const exl2__added *added = &g->v->added;
@@ -66,7 +66,7 @@ static void exl2__template_guard_search(exl2__template_guarding *g, uint32_t set
 }
 
 /* Replaces invalid UTF-8 by U+FFFD, as exl2__encode does. */
-static exl2_result exl2__template_guard_repair(exl2__template_guarding *g, const char **text, size_t *bytes)
+static exl2_result exl2__template_guard_repair(exl2__template_guard_state *g, const char **text, size_t *bytes)
 {
     if (exl2__unicode_valid(*text, *bytes)) {
         return EXL2_OK;
@@ -86,7 +86,7 @@ static exl2_result exl2__template_guard_repair(exl2__template_guarding *g, const
 /* Guards the tokens in a text that the template may print. Raw tokens are searched in the text itself, normalized ones
    in its normalized form. The normalizer starts anew after the text of a message, and any offset may follow one, so
    each offset is searched with `front` before it, too. */
-static exl2_result exl2__template_guard_text(exl2__template_guarding *g, const char *text, size_t bytes)
+static exl2_result exl2__template_guard_text(exl2__template_guard_state *g, const char *text, size_t bytes)
 {
     static const exl2__normal_view nothing = { 0 };
     const exl2__added *added = &g->v->added;
@@ -105,7 +105,7 @@ static exl2_result exl2__template_guard_text(exl2__template_guarding *g, const c
 }
 
 /* Splits the normalizer into the steps that change a text anywhere (inner) and the text that it prepends (front). */
-static exl2_result exl2__template_guard_normalizer(exl2__template_guarding *g)
+static exl2_result exl2__template_guard_normalizer(exl2__template_guard_state *g)
 {
     static const char probe[] = EXL2__TEMPLATE_GUARD_NOTHING;
     exl2__normal_rules outer = g->v->normal;
@@ -136,7 +136,7 @@ static size_t exl2__template_guard_constant(const exl2__template *t, const exl2_
 }
 
 /* Guards the tokens in each constant, then in all constants joined, because `+`, `~` and statements can join them. */
-static exl2_result exl2__template_guard_constants(exl2__template_guarding *g, const exl2__template *t)
+static exl2_result exl2__template_guard_constants(exl2__template_guard_state *g, const exl2__template *t)
 {
     const char *text;
     void *memory = NULL;
@@ -164,7 +164,7 @@ static exl2_result exl2__template_guard_constants(exl2__template_guarding *g, co
 }
 
 /* Guards the tokens that the template prints through variables such as eos_token. */
-static exl2_result exl2__template_guard_names(exl2__template_guarding *g, const exl2__template *t)
+static exl2_result exl2__template_guard_names(exl2__template_guard_state *g, const exl2__template *t)
 {
     static const char *const names[] = { "bos_token", "eos_token", "unk_token", "pad_token" };
     const char *const texts[] = { g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text, NULL };
@@ -181,7 +181,7 @@ static exl2_result exl2__template_guard_names(exl2__template_guarding *g, const 
 
 /* Renders a conversation in which the text of each message is one character that no token contains. false: the render
    failed. */
-static bool exl2__template_guard_render(exl2__template_guarding *g, const exl2__template *t, uint32_t shape,
+static bool exl2__template_guard_render(exl2__template_guard_state *g, const exl2__template *t, uint32_t shape,
                                         void *block, const char **text, size_t *bytes, const uint8_t **marks)
 {
     static const char *const roles[] = { "system", "user", "assistant", "tool", "user" };
@@ -213,7 +213,7 @@ static bool exl2__template_guard_render(exl2__template_guarding *g, const exl2__
 
 /* Guards the tokens in text that the template computes, such as 'user' | upper. Three conversations are rendered (a
    question, several turns, a tool's result), and the text that does not come from messages is searched. */
-static exl2_result exl2__template_guard_probes(exl2__template_guarding *g, const exl2__template *t)
+static exl2_result exl2__template_guard_probes(exl2__template_guard_state *g, const exl2__template *t)
 {
     void *block = NULL;
     EXL2__TRY(exl2__alloc(g->c, EXL2__TEMPLATE_PROBE_BYTES, 16, EXL2_MEM_SCRATCH, &block));
@@ -235,7 +235,7 @@ static exl2_result exl2__template_guard_probes(exl2__template_guarding *g, const
     return result;
 }
 
-static exl2_result exl2__template_guard_all(exl2__template_guarding *g, const exl2__template *t)
+static exl2_result exl2__template_guard_all(exl2__template_guard_state *g, const exl2__template *t)
 {
     static const exl2__normal_view nothing = { 0 };
     for (uint32_t set = 0; set < 2; set++) {
@@ -248,7 +248,7 @@ static exl2_result exl2__template_guard_all(exl2__template_guarding *g, const ex
 }
 
 /* Guards the tokens in the strings of a JSON object. */
-static exl2_result exl2__template_guard_strings(exl2__template_guarding *g, const char *json)
+static exl2_result exl2__template_guard_strings(exl2__template_guard_state *g, const char *json)
 {
     exl2__json j;
     EXL2__TRY(exl2__json_open(g->c, "special_tokens", json, strlen(json), &j));
@@ -271,7 +271,7 @@ static exl2_result exl2__template_guard_strings(exl2__template_guarding *g, cons
 static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
                                             const char *special, uint32_t *guard)
 {
-    exl2__template_guarding g = { .c = c, .v = v, .guard = guard };
+    exl2__template_guard_state g = { .c = c, .v = v, .guard = guard };
     /* searched are the application's tokens; or the source, its constants, all constants joined, and three probes */
     g.allowed = exl2__normal_allowance(special ? strlen(special) : 4 * ((uint64_t)t->text_bytes +
                                                                         EXL2__TEMPLATE_PROBE_BYTES));
@@ -292,7 +292,6 @@ static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *
 /* Computes t->guard. Bit i is set if the tokenizer may find its added token i in text that the template prints, such as
    <tool_call> in Qwen's. Text of a message is then not tokenized as that token, even if it is not a special token.
    As in the tokenizer, a normalized token is searched in normalized text. */
-EXL2__COLD
 static exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const exl2__vocab *v)
 {
     void *memory = NULL;
@@ -309,7 +308,6 @@ static exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const e
 
 /* The guard for a conversation with its own special tokens (a JSON object): a copy of t->guard with more bits set. The
    caller frees its t->guard_bytes bytes, on failure, too. *out NULL: nothing is guarded. */
-EXL2__COLD
 static exl2_result exl2__template_guard_special(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
                                                 const char *special, uint32_t **out)
 {

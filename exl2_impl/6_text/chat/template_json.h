@@ -16,7 +16,7 @@ static exl2_result exl2__template_json_string(exl2__template_run *r, const exl2_
 {
     char *text = NULL;
     size_t bytes = exl2__json_text(j, token, NULL, 0);
-    EXL2__TRY(exl2__template_take_text(r, bytes, out, &text));
+    EXL2__TRY(exl2__template_alloc_text(r, bytes, out, &text));
     exl2__json_text(j, token, text, bytes);
     exl2__template_mark(r, text, bytes, !r->trusted);
     return EXL2_OK;
@@ -46,7 +46,6 @@ static exl2_result exl2__template_json_number(exl2__template_run *r, const exl2_
     return EXL2_OK;
 }
 
-EXL2__COLD
 static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__json *j, uint32_t token,
                                              exl2__template_value *out)
 {
@@ -65,7 +64,7 @@ static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__
     case EXL2__JSON_ARRAY: {
         exl2__template_value *items = NULL;
         uint32_t count = 0;
-        EXL2__TRY(exl2__template_take_values(r, t->count, &items));
+        EXL2__TRY(exl2__template_alloc_values(r, t->count, &items));
         for (uint32_t child = exl2__json_first(j, token); child; child = exl2__json_next(j, token, child)) {
             EXL2__TRY(exl2__template_json_value(r, j, child, &items[count++])); /* at most EXL2__JSON_DEPTH_MAX deep */
         }
@@ -75,7 +74,7 @@ static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__
     case EXL2__JSON_OBJECT: {
         exl2__template_entry *entries = NULL;
         uint32_t count = 0;
-        EXL2__TRY(exl2__template_take_entries(r, t->count, &entries));
+        EXL2__TRY(exl2__template_alloc_entries(r, t->count, &entries));
         for (uint32_t child = exl2__json_first(j, token); child; child = exl2__json_next(j, token, child)) {
             exl2__template_value key, value;
             EXL2__TRY(exl2__template_json_value(r, j, child, &key));
@@ -109,7 +108,7 @@ static exl2_result exl2__template_parse_json(exl2__template_run *r, const char *
                                    scan.wanted ? scan.wanted : "less than 4 GiB", scan.at);
     }
     EXL2__TRY(exl2__template_step(r, bytes / 8 + scan.token_count));
-    EXL2__TRY(exl2__template_take(r, (uint64_t)scan.token_count * sizeof(exl2__json_token), 8, &memory));
+    EXL2__TRY(exl2__template_alloc(r, (uint64_t)scan.token_count * sizeof(exl2__json_token), 8, &memory));
     exl2__json j = { .text = text, .bytes = bytes, .tokens = (exl2__json_token *)memory };
     j.token_count = scan.token_count;
     scan.tokens = j.tokens;
@@ -124,7 +123,7 @@ typedef struct exl2__template_json_style {
     int64_t indent;  /* spaces per level; below 0: all in one line */
     bool ascii_only; /* write other characters as \uXXXX */
     bool sorted;     /* sort entries by key */
-    exl2__template_value between, behind_key; /* separators after an element and after a key */
+    exl2__template_value between, after_key; /* separators after an element and after a key */
 } exl2__template_json_style;
 
 static exl2_result exl2__template_json_escape(exl2__template_run *r, uint32_t code, bool mark)
@@ -200,13 +199,12 @@ static exl2_result exl2__template_json_above(exl2__template_run *r, const exl2__
     return EXL2_OK;
 }
 
-EXL2__COLD
 static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__template_value *v,
                                            const exl2__template_json_style *style, uint32_t depth)
 {
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
-        return exl2__template_refuse(r, "a value nested that deeply");
+        return exl2__template_unsupported(r, "a value nested that deeply");
     }
     switch (v->kind) {
     case EXL2__TEMPLATE_KIND_NONE:
@@ -249,7 +247,7 @@ static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__te
             EXL2__TRY(text ? exl2__template_json_put_text(r, &entry->key, style)
                            : exl2__template_json_put(r, &entry->key, style, depth + 1));
             EXL2__TRY(exl2__template_put(r, "\"", !text, v->marked));
-            EXL2__TRY(exl2__template_put(r, style->behind_key.as.text, style->behind_key.count, v->marked));
+            EXL2__TRY(exl2__template_put(r, style->after_key.as.text, style->after_key.count, v->marked));
         }
         EXL2__TRY(exl2__template_json_put(r, dict ? &entry->value : &v->as.items[i], style, depth + 1));
     }
@@ -264,7 +262,7 @@ static exl2_result exl2__template_to_json(exl2__template_run *r, const exl2__tem
 {
     size_t start = r->used;
     EXL2__TRY(exl2__template_json_put(r, v, style, 0));
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 

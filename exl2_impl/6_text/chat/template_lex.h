@@ -382,7 +382,6 @@ static bool exl2__template_lex_inside(exl2__template_lex *l, exl2__template_toke
 }
 
 /* Reads the next token. false: l->problem says what is wrong at l->problem_at. */
-EXL2__COLD
 static bool exl2__template_lex_next(exl2__template_lex *l, exl2__template_token *t)
 {
     if (l->in_raw) {

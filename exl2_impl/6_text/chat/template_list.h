@@ -1,6 +1,6 @@
 /* template_list.h: filters over iterables: map, select, sort, groupby, unique, batch, slice, sum, min, max.
    takes: exl2__template_run, a value, the arguments (NULL: not given).
-   gives: exl2__template_generator, path, pick, sort, group, unique, extreme, chunks, sum.
+   gives: exl2__template_generator, path, select, sorted, group, unique, min_max, chunks, sum.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_LIST_H
 #define EXL2__TEMPLATE_LIST_H
@@ -12,7 +12,7 @@
 
 typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
 
-static bool exl2__template_asks(const exl2__template_value *flag)
+static bool exl2__template_flag(const exl2__template_value *flag)
 {
     return flag && exl2__template_truth(flag);
 }
@@ -22,7 +22,7 @@ static exl2_result exl2__template_generator(exl2__template_run *r, const exl2__t
                                             bool marked, exl2__template_value *out)
 {
     void *memory = NULL;
-    EXL2__TRY(exl2__template_take(r, sizeof(exl2__template_loop), 8, &memory));
+    EXL2__TRY(exl2__template_alloc(r, sizeof(exl2__template_loop), 8, &memory));
     exl2__template_loop *state = (exl2__template_loop *)memory;
     memset(state, 0, sizeof *state);
     state->items = items;
@@ -102,7 +102,7 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
     }
     EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
     if (args[0]->kind != EXL2__TEMPLATE_KIND_TEXT) {
-        return exl2__template_refuse(r, "a filter or test with this name");
+        return exl2__template_unsupported(r, "a filter or test with this name");
     }
     if (!exl2__template_signature_find(op, args[0]->as.text, args[0]->count, row)) {
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%.*s' is not supported",
@@ -130,7 +130,7 @@ static exl2_result exl2__template_map_attribute(exl2__template_run *r, const exl
 {
     exl2__template_value items, *made = NULL;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
     for (uint32_t i = 0; i < items.count; i++) {
         EXL2__TRY(exl2__template_path(r, &items.as.items[i], path, fallback, &made[i]));
     }
@@ -156,7 +156,7 @@ static exl2_result exl2__template_map(exl2__template_run *r, const exl2__templat
     }
     EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_FILTER, filter, rest, &row));
     EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
     for (uint32_t i = 0; i < items.count; i++) {
         EXL2__TRY(exl2__template_filter_call(r, (exl2__template_filter)row.id, &items.as.items[i], rest, &made[i]));
     }
@@ -165,8 +165,8 @@ static exl2_result exl2__template_map(exl2__template_run *r, const exl2__templat
 
 /* select, reject: keeps the elements for which the test (none given: truth) is `wanted`. by_attribute: tests the
    attribute that the first argument names. */
-static exl2_result exl2__template_pick(exl2__template_run *r, const exl2__template_value *v, bool by_attribute,
-                                       bool wanted, exl2__template_args args, exl2__template_value *out)
+static exl2_result exl2__template_select(exl2__template_run *r, const exl2__template_value *v, bool by_attribute,
+                                         bool wanted, exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *own[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
     exl2__template_signature row;
@@ -177,7 +177,7 @@ static exl2_result exl2__template_pick(exl2__template_run *r, const exl2__templa
     }
     EXL2__TRY(exl2__template_named(r, EXL2__TEMPLATE_TEST, own, rest, &row));
     EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
     for (uint32_t i = 0; i < items.count; i++) {
         part = items.as.items[i];
         EXL2__TRY(exl2__template_step(r, 1));
@@ -232,7 +232,7 @@ static exl2_result exl2__template_sort_keys(exl2__template_run *r, const exl2__t
                                             bool down, uint32_t **order)
 {
     void *memory = NULL;
-    EXL2__TRY(exl2__template_take(r, (uint64_t)count * sizeof **order, 8, &memory));
+    EXL2__TRY(exl2__template_alloc(r, (uint64_t)count * sizeof **order, 8, &memory));
     *order = (uint32_t *)memory;
     for (uint32_t i = 0; i < count; i++) {
         (*order)[i] = i;
@@ -252,11 +252,11 @@ static exl2_result exl2__template_sorted(exl2__template_run *r, const exl2__temp
     exl2__template_value items, *keys = NULL, *made = NULL;
     uint32_t *order = NULL;
     if (path && path->kind == EXL2__TEMPLATE_KIND_TEXT && memchr(path->as.text, ',', path->count)) {
-        return exl2__template_refuse(r, "sorting by several attributes");
+        return exl2__template_unsupported(r, "sorting by several attributes");
     }
     EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_take_values(r, (uint64_t)items.count * 2, &keys));
-    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
+    EXL2__TRY(exl2__template_alloc_values(r, (uint64_t)items.count * 2, &keys));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
     for (uint32_t i = 0; i < items.count; i++) {
         EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], path, fallback, case_counts, &keys[i]));
     }
@@ -278,8 +278,8 @@ static exl2_result exl2__template_group(exl2__template_run *r, const exl2__templ
     const exl2__template_value *path = args[0], *fallback = args[1], *case_sensitive = args[2];
     exl2__template_value items, *keys = NULL, *made = NULL;
     uint32_t count = 0;
-    EXL2__TRY(exl2__template_sorted(r, v, path, fallback, exl2__template_asks(case_sensitive), false, &items, &keys));
-    EXL2__TRY(exl2__template_take_values(r, (uint64_t)items.count * 3, &made));
+    EXL2__TRY(exl2__template_sorted(r, v, path, fallback, exl2__template_flag(case_sensitive), false, &items, &keys));
+    EXL2__TRY(exl2__template_alloc_values(r, (uint64_t)items.count * 3, &made));
     for (uint32_t i = 0, first = 0; i < items.count; i++) {
         bool same = false;
         if (i + 1 < items.count) {
@@ -311,12 +311,12 @@ static exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__te
         !(by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "key"))) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "You can only sort by either \"key\" or \"value\"");
     }
-    return exl2__template_sorted(r, pairs, &index, NULL, exl2__template_asks(case_sensitive),
-                                 exl2__template_asks(reverse), out, &keys);
+    return exl2__template_sorted(r, pairs, &index, NULL, exl2__template_flag(case_sensitive),
+                                 exl2__template_flag(reverse), out, &keys);
 }
 
 /* min and max */
-static exl2_result exl2__template_extreme(exl2__template_run *r, const exl2__template_value *v, bool largest,
+static exl2_result exl2__template_min_max(exl2__template_run *r, const exl2__template_value *v, bool largest,
                                           exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *case_sensitive = args[0], *path = args[1];
@@ -327,7 +327,7 @@ static exl2_result exl2__template_extreme(exl2__template_run *r, const exl2__tem
         int order = -1;
         EXL2__TRY(exl2__template_step(r, 1));
         EXL2__TRY(
-            exl2__template_sort_key(r, &items.as.items[i], path, NULL, exl2__template_asks(case_sensitive), &key));
+            exl2__template_sort_key(r, &items.as.items[i], path, NULL, exl2__template_flag(case_sensitive), &key));
         if (i) {
             EXL2__TRY(exl2__template_order(r, &key, &best, largest ? ">" : "<", &order));
             order = largest ? -order : order;
@@ -347,11 +347,11 @@ static exl2_result exl2__template_unique(exl2__template_run *r, const exl2__temp
     exl2__template_value items, *made = NULL, *keys = NULL;
     uint32_t count = 0;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_take_values(r, items.count, &made));
-    EXL2__TRY(exl2__template_take_values(r, items.count, &keys));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &made));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &keys));
     for (uint32_t i = 0; i < items.count; i++) {
         bool same = false;
-        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], path, NULL, exl2__template_asks(case_sensitive),
+        EXL2__TRY(exl2__template_sort_key(r, &items.as.items[i], path, NULL, exl2__template_flag(case_sensitive),
                                           &keys[count]));
         EXL2__TRY(exl2__template_check_key(r, &keys[count], 0));
         for (uint32_t k = 0; k < count && !same; k++) {
@@ -388,17 +388,17 @@ static exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__temp
     bool fill = filler && filler->kind != EXL2__TEMPLATE_KIND_NONE;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     if (!exl2__template_is_integer(wanted) || wanted->as.integer <= 0 || wanted->as.integer > UINT32_MAX) {
-        return exl2__template_refuse(r, "batch or slice with this size");
+        return exl2__template_unsupported(r, "batch or slice with this size");
     }
     uint32_t size = (uint32_t)wanted->as.integer, at = 0;
     uint32_t lists = batch ? (uint32_t)(((uint64_t)items.count + size - 1) / size) : size;
-    EXL2__TRY(exl2__template_take_values(r, lists, &made));
+    EXL2__TRY(exl2__template_alloc_values(r, lists, &made));
     for (uint32_t i = 0; i < lists; i++) {
         uint32_t left = items.count - at;
         bool longer = !batch && i < items.count % size;
         uint32_t taken = batch ? exl2__min32(size, left) : items.count / size + longer;
         uint32_t room = batch ? (fill ? size : taken) : taken + (fill && !longer);
-        EXL2__TRY(exl2__template_take_values(r, room, &part));
+        EXL2__TRY(exl2__template_alloc_values(r, room, &part));
         for (uint32_t k = 0; k < room; k++) {
             part[k] = k < taken ? items.as.items[at + k] : *filler;
         }

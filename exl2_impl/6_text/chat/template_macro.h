@@ -11,7 +11,7 @@ static exl2_result exl2__template_macro_make(exl2__template_run *r, const exl2__
                                              exl2__template_value *out)
 {
     void *memory = NULL;
-    EXL2__TRY(exl2__template_take(r, sizeof(exl2__template_macro), 8, &memory));
+    EXL2__TRY(exl2__template_alloc(r, sizeof(exl2__template_macro), 8, &memory));
     exl2__template_macro *macro = (exl2__template_macro *)memory;
     macro->first = ins + (int32_t)ins->a;
     macro->frames = r->frames;
@@ -48,7 +48,7 @@ static exl2_result exl2__template_macro_context(exl2__template_run *r, exl2__tem
     if (!made->variables) {
         uint64_t stack_bytes = (uint64_t)r->program->stack_max * sizeof *made->stack;
         uint64_t variable_bytes = (uint64_t)r->program->name_count * sizeof *made->variables;
-        EXL2__TRY(exl2__template_take(r, stack_bytes + variable_bytes, 8, &memory));
+        EXL2__TRY(exl2__template_alloc(r, stack_bytes + variable_bytes, 8, &memory));
         made->stack = (exl2__template_value *)memory;
         made->variables = (exl2__template_binding *)(void *)((uint8_t *)memory + stack_bytes);
     }
@@ -98,7 +98,7 @@ static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__
     exl2__template_value value = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, x->given + (x->count - extra), extra);
     if (macro->uses & EXL2__TEMPLATE_USES_VARARGS) {
         exl2__template_value *items = NULL;
-        EXL2__TRY(exl2__template_take_values(r, extra, &items));
+        EXL2__TRY(exl2__template_alloc_values(r, extra, &items));
         if (extra) {
             memcpy(items, value.as.items, extra * sizeof *items);
         }
@@ -107,7 +107,7 @@ static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__
     } else if (extra) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "a macro takes not more than %u argument(s)", count);
     }
-    EXL2__TRY(exl2__template_take_entries(r, x->pairs, &entries));
+    EXL2__TRY(exl2__template_alloc_entries(r, x->pairs, &entries));
     for (uint32_t i = 0; i < x->pairs; i++) {
         const exl2__template_value *key = &pairs[i * 2];
         EXL2__TRY(exl2__template_step(r, (size_t)count * (key->count / 16 + 1))); /* this search and the parameters' */
@@ -156,10 +156,10 @@ static exl2_result exl2__template_macro_call(exl2__template_run *r, const exl2__
     }
     const exl2__template_macro *macro = callee->as.macro;
     if (macro->depth > r->depth || macro->serial != r->context[macro->depth].serial) {
-        return exl2__template_refuse(r, "a macro behind the end of the one that defines it");
+        return exl2__template_unsupported(r, "a macro behind the end of the one that defines it");
     }
     if (r->depth == EXL2__TEMPLATE_CALLS_MAX) {
-        return exl2__template_refuse(r, "calling macros that deeply");
+        return exl2__template_unsupported(r, "calling macros that deeply");
     }
     EXL2__TRY(exl2__template_step(r, r->program->name_count));
     EXL2__TRY(exl2__template_macro_context(r, &made));

@@ -60,7 +60,7 @@ static exl2_result exl2__template_join(exl2__template_run *r, const exl2__templa
 {
     exl2__template_value items, *texts = NULL;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
-    EXL2__TRY(exl2__template_take_values(r, items.count, &texts));
+    EXL2__TRY(exl2__template_alloc_values(r, items.count, &texts));
     for (uint32_t i = 0; i < items.count; i++) {
         if (strict && items.as.items[i].kind != EXL2__TEMPLATE_KIND_TEXT) {
             return exl2__template_fail(r, EXL2_ERR_FORMAT, "sequence item %u: expected str instance, %s found", i,
@@ -75,7 +75,7 @@ static exl2_result exl2__template_join(exl2__template_run *r, const exl2__templa
         }
         EXL2__TRY(exl2__template_put_copy(r, texts[i].as.text, texts[i].count));
     }
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 
@@ -106,8 +106,9 @@ static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2
 
 /* *out: offset of the first or last occurrence of `part`, or v->count + 1. *places: number of occurrences without
    overlap. */
-static exl2_result exl2__template_places(exl2__template_run *r, const exl2__template_value *v,
-                                         const exl2__template_value *part, bool last, size_t *out, uint32_t *places)
+static exl2_result exl2__template_occurrences(exl2__template_run *r, const exl2__template_value *v,
+                                              const exl2__template_value *part, bool last, size_t *out,
+                                              uint32_t *places)
 {
     size_t at = 0, free_at = 0;
     *out = (size_t)v->count + 1;
@@ -140,7 +141,7 @@ static exl2_result exl2__template_method_find(exl2__template_run *r, exl2__templ
     uint32_t places, before;
     exl2__template_value front = *v;
     EXL2__TRY(exl2__template_text_argument(r, "find", part));
-    EXL2__TRY(exl2__template_places(r, v, part, last, &at, &places));
+    EXL2__TRY(exl2__template_occurrences(r, v, part, last, &at, &places));
     front.count = at <= v->count ? (uint32_t)at : v->count;
     EXL2__TRY(exl2__template_text_length(r, &front, &before));
     if (id == EXL2__TEMPLATE_METHOD_COUNT) {
@@ -167,8 +168,8 @@ static exl2_result exl2__template_method_partition(exl2__template_run *r, const 
     if (separator->count == 0) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "empty separator");
     }
-    EXL2__TRY(exl2__template_places(r, v, separator, last, &at, &places));
-    EXL2__TRY(exl2__template_take_values(r, 3, &parts));
+    EXL2__TRY(exl2__template_occurrences(r, v, separator, last, &at, &places));
+    EXL2__TRY(exl2__template_alloc_values(r, 3, &parts));
     bool found = at <= v->count;
     size_t end = found ? at + separator->count : v->count;
     at = found ? at : last ? 0 : v->count;
@@ -195,7 +196,7 @@ static exl2_result exl2__template_method_split(exl2__template_run *r, const exl2
     if (last && out->count > 0 && limit < out->count - 1) { /* the first pieces stay together */
         exl2__template_value *kept = NULL;
         uint32_t joined = out->count - 1 - (uint32_t)limit;
-        EXL2__TRY(exl2__template_take_values(r, limit + 1, &kept));
+        EXL2__TRY(exl2__template_alloc_values(r, limit + 1, &kept));
         memcpy(kept, out->as.items + joined, (size_t)(limit + 1) * sizeof *kept);
         kept[0].count = (uint32_t)(kept[0].as.text + kept[0].count - v->as.text);
         kept[0].as.text = v->as.text;
@@ -215,7 +216,7 @@ static exl2_result exl2__template_method_lines(exl2__template_run *r, const exl2
     for (size_t at = 0; at < v->count; count++) {
         exl2__template_line(v, &at, &broken);
     }
-    EXL2__TRY(exl2__template_take_values(r, count, &lines));
+    EXL2__TRY(exl2__template_alloc_values(r, count, &lines));
     count = 0;
     for (size_t at = 0; at < v->count; count++) {
         lines[count] = exl2__template_line(v, &at, &broken);
@@ -240,7 +241,7 @@ static exl2_result exl2__template_method_pad(exl2__template_run *r, exl2__templa
         fill = *args[1];
     }
     if (zeros && v->count && (v->as.text[0] == '-' || v->as.text[0] == '+')) {
-        return exl2__template_refuse(r, "zfill of a number with a sign");
+        return exl2__template_unsupported(r, "zfill of a number with a sign");
     }
     return exl2__template_pad(r, v, args[0]->as.integer,
                               id == EXL2__TEMPLATE_METHOD_CENTER  ? 'c'
@@ -249,7 +250,6 @@ static exl2_result exl2__template_method_pad(exl2__template_run *r, exl2__templa
                               &fill, out);
 }
 
-EXL2__COLD
 static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__template_method id,
                                               const exl2__template_value *v, exl2__template_args args,
                                               exl2__template_value *out)
@@ -279,7 +279,7 @@ static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__templ
     case EXL2__TEMPLATE_METHOD_RSPLIT:
         return exl2__template_method_split(r, v, args[0], args[1], id == EXL2__TEMPLATE_METHOD_RSPLIT, out);
     case EXL2__TEMPLATE_METHOD_SPLITLINES:
-        return exl2__template_method_lines(r, v, exl2__template_asks(args[0]), out);
+        return exl2__template_method_lines(r, v, exl2__template_flag(args[0]), out);
     case EXL2__TEMPLATE_METHOD_PARTITION:
     case EXL2__TEMPLATE_METHOD_RPARTITION:
         return exl2__template_method_partition(r, v, args[0], id == EXL2__TEMPLATE_METHOD_RPARTITION, out);
@@ -344,9 +344,9 @@ static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__templ
         *out = *v;
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__template_take_values(r, v->count, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, v->count, &items));
     if (id == EXL2__TEMPLATE_METHOD_ITEMS) {
-        EXL2__TRY(exl2__template_take_values(r, (uint64_t)v->count * 2, &pairs));
+        EXL2__TRY(exl2__template_alloc_values(r, (uint64_t)v->count * 2, &pairs));
     }
     for (uint32_t i = 0; i < v->count; i++) {
         const exl2__template_entry *e = &v->as.entries[i];
@@ -400,7 +400,7 @@ static exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__templ
         *out = *args[(loop->at - 1) % count];
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__template_take_values(r, count, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, count, &items));
     for (uint32_t i = 0; i < count; i++) {
         items[i] = *args[i];
     }

@@ -54,9 +54,9 @@ static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl
     exl2__template_token t = p->token;
     uint32_t parameter = call->given;
     if (exl2__template_emit_is_operator(p, "*") || exl2__template_emit_is_operator(p, "**")) {
-        return exl2__template_emit_refuse(p, &t, "unpacking with");
+        return exl2__template_emit_unsupported(p, &t, "unpacking with");
     }
-    if (t.kind == EXL2__TEMPLATE_TOKEN_NAME && exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=")) {
+    if (t.kind == EXL2__TEMPLATE_TOKEN_NAME && exl2__template_emit_next_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=")) {
         parameter = exl2__template_operand_parameter(parameters, p->lex.source + t.begin, t.bytes);
         call->keyword = true;
         EXL2__TRY(exl2__template_emit_advance(p));
@@ -128,7 +128,7 @@ static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2_
     bool known = exl2__template_signature_find(op, p->lex.source + call->name.begin, call->name.bytes,
                                                &call->signature);
     /* an unknown method fails only when the call runs, because the message depends on the object */
-    return known || op == EXL2__TEMPLATE_METHOD ? EXL2_OK : exl2__template_emit_refuse(p, &call->name, what);
+    return known || op == EXL2__TEMPLATE_METHOD ? EXL2_OK : exl2__template_emit_unsupported(p, &call->name, what);
 }
 
 /* ---- the parts of an operand ---- */
@@ -143,9 +143,9 @@ static exl2_result exl2__template_operand_pairs(exl2__template_parser *p, uint32
     while (!exl2__template_emit_is_operator(p, ")")) {
         exl2__template_token name = p->token;
         bool pair = name.kind == EXL2__TEMPLATE_TOKEN_NAME &&
-                    exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=");
+                    exl2__template_emit_next_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=");
         if (exl2__template_emit_is_operator(p, "*") || exl2__template_emit_is_operator(p, "**")) {
-            return exl2__template_emit_refuse(p, &name, "unpacking with");
+            return exl2__template_emit_unsupported(p, &name, "unpacking with");
         }
         if (pair) {
             exl2__template_emit(p, EXL2__TEMPLATE_TEXT, name.begin, name.bytes, name.at, 1);
@@ -216,9 +216,9 @@ static exl2_result exl2__template_operand_word(exl2__template_parser *p)
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
     if (exl2__template_operand_keyword(word, t.bytes)) { /* Jinja reads it as a variable */
-        return exl2__template_emit_refuse(p, &t, "this use of");
+        return exl2__template_emit_unsupported(p, &t, "this use of");
     }
-    bool called = exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(");
+    bool called = exl2__template_emit_next_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(");
     bool space = exl2__template_same(word, t.bytes, "namespace");
     if (called && (space || exl2__template_same(word, t.bytes, "dict"))) {
         EXL2__TRY(exl2__template_emit_advance(p));
@@ -234,11 +234,11 @@ static exl2_result exl2__template_operand_word(exl2__template_parser *p)
         return exl2__template_operand_macro(p);
     }
     if (called) {
-        return exl2__template_emit_refuse(p, &t, "function");
+        return exl2__template_emit_unsupported(p, &t, "function");
     }
     if (exl2__template_operand_parameter("self super", word, t.bytes) != UINT32_MAX ||
         (p->in_loop_filter && exl2__template_same(word, t.bytes, "loop"))) {
-        return exl2__template_emit_refuse(p, &t, "this use of");
+        return exl2__template_emit_unsupported(p, &t, "this use of");
     }
     bool is_true = exl2__template_same(word, t.bytes, "true") || exl2__template_same(word, t.bytes, "True");
     bool is_false = exl2__template_same(word, t.bytes, "false") || exl2__template_same(word, t.bytes, "False");
@@ -317,7 +317,7 @@ static exl2_result exl2__template_operand_attribute(exl2__template_parser *p)
     if (t.kind != EXL2__TEMPLATE_TOKEN_NAME) {
         return exl2__template_emit_unexpected(p, "a name or a number");
     }
-    if (exl2__template_emit_then(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(")) {
+    if (exl2__template_emit_next_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(")) {
         exl2__template_call call;
         EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_METHOD, "method", &call));
         EXL2__TRY(exl2__template_operand_arguments(p, &call));

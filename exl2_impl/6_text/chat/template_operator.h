@@ -15,11 +15,10 @@ static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__templ
                                         const exl2__template_value *b, uint32_t depth, bool *out);
 
 /* Fails if a value cannot be a key: as in Python, lists and dicts cannot. */
-EXL2__COLD
 static exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__template_value *key, uint32_t depth)
 {
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
-        return exl2__template_refuse(r, "a value nested that deeply");
+        return exl2__template_unsupported(r, "a value nested that deeply");
     }
     if (key->kind == EXL2__TEMPLATE_KIND_LIST || key->kind == EXL2__TEMPLATE_KIND_DICT) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "unhashable type: '%s'", exl2__template_type(key));
@@ -63,14 +62,13 @@ static exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2_
 }
 
 /* a == b, with all elements compared. */
-EXL2__COLD
 static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
                                         const exl2__template_value *b, uint32_t depth, bool *out)
 {
     *out = false;
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
-        return exl2__template_refuse(r, "a value nested that deeply");
+        return exl2__template_unsupported(r, "a value nested that deeply");
     }
     if (exl2__template_is_number(a) && exl2__template_is_number(b)) {
         bool real = a->kind == EXL2__TEMPLATE_KIND_REAL || b->kind == EXL2__TEMPLATE_KIND_REAL;
@@ -132,7 +130,7 @@ static exl2_result exl2__template_order(exl2__template_run *r, const exl2__templ
         return exl2__template_fail_undefined(r, a->kind == EXL2__TEMPLATE_KIND_UNDEFINED ? a : b);
     }
     if (a->kind == b->kind && exl2__template_is_sequence(a)) {
-        return exl2__template_refuse(r, "the order of lists");
+        return exl2__template_unsupported(r, "the order of lists");
     }
     return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' not supported between instances of '%s' and '%s'", sign,
                                exl2__template_type(a), exl2__template_type(b));
@@ -154,7 +152,7 @@ static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__te
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED || v->kind == EXL2__TEMPLATE_KIND_DICT) {
         uint32_t count = v->kind == EXL2__TEMPLATE_KIND_DICT ? v->count : 0;
         exl2__template_value *keys = NULL;
-        EXL2__TRY(exl2__template_take_values(r, count, &keys));
+        EXL2__TRY(exl2__template_alloc_values(r, count, &keys));
         for (uint32_t i = 0; i < count; i++) {
             keys[i] = v->as.entries[i].key;
         }
@@ -163,7 +161,7 @@ static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__te
         return EXL2_OK;
     }
     if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
-        return exl2__template_refuse(r, "going through a loop object");
+        return exl2__template_unsupported(r, "going through a loop object");
     }
     if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR) { /* consumes the remaining elements */
         exl2__template_loop *rest = v->as.loop;
@@ -245,7 +243,7 @@ static exl2_result exl2__template_real_result(exl2__template_run *r, double real
     uint64_t bits;
     memcpy(&bits, &real, sizeof bits);
     if ((bits >> 52 & 0x7FF) == 0x7FF) {
-        return exl2__template_refuse(r, "a number beyond the range of double");
+        return exl2__template_unsupported(r, "a number beyond the range of double");
     }
     *out = exl2__template_real(real);
     return EXL2_OK;
@@ -255,13 +253,13 @@ static exl2_result exl2__template_int_result(exl2__template_run *r, bool fits, i
                                              exl2__template_value *out)
 {
     if (!fits) {
-        return exl2__template_refuse(r, "an integer beyond 64 bits");
+        return exl2__template_unsupported(r, "an integer beyond 64 bits");
     }
     *out = exl2__template_int(integer);
     return EXL2_OK;
 }
 
-static bool exl2__template_multiply_fits(int64_t a, int64_t b, int64_t *out)
+static bool exl2__template_multiply(int64_t a, int64_t b, int64_t *out)
 {
     uint64_t size_a = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, size_b = b < 0 ? 0 - (uint64_t)b : (uint64_t)b, size;
     if (!exl2__mul64(size_a, size_b, &size) || size > INT64_MAX) {
@@ -286,7 +284,7 @@ static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template
         result = fits ? a - b : 0;
         break;
     case EXL2__TEMPLATE_MULTIPLY:
-        fits = exl2__template_multiply_fits(a, b, &result);
+        fits = exl2__template_multiply(a, b, &result);
         break;
     case EXL2__TEMPLATE_POWER:
         result = 1;
@@ -296,7 +294,7 @@ static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template
             result = a == 0 ? 0 : a == 1 || b % 2 == 0 ? 1 : -1;
         }
         for (int64_t i = 0; fits && b <= 64 && i < b; i++) {
-            fits = exl2__template_multiply_fits(result, a, &result);
+            fits = exl2__template_multiply(result, a, &result);
         }
         break;
     default: /* // and %: rounded towards minus infinity; the remainder has the sign of the divisor */
@@ -339,7 +337,7 @@ static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op
         return exl2__template_real_result(r, op == EXL2__TEMPLATE_MODULO ? rest : whole, out);
     }
     if (op == EXL2__TEMPLATE_POWER && ((a < 0 && floor(b) != b) || (a == 0 && b < 0))) {
-        return exl2__template_refuse(r, "this power");
+        return exl2__template_unsupported(r, "this power");
     }
     return exl2__template_real_result(r, op == EXL2__TEMPLATE_ADD        ? a + b
                                          : op == EXL2__TEMPLATE_SUBTRACT ? a - b
@@ -354,7 +352,7 @@ static exl2_result exl2__template_join_lists(exl2__template_run *r, const exl2__
                                              const exl2__template_value *b, exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
-    EXL2__TRY(exl2__template_take_values(r, (uint64_t)a->count + b->count, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, (uint64_t)a->count + b->count, &items));
     if (a->count) {
         memcpy(items, a->as.items, a->count * sizeof *items);
     }
@@ -378,16 +376,16 @@ static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__temp
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
         exl2__template_value unused;
         char *text = NULL;
-        EXL2__TRY(exl2__template_take_text(r, count, &unused, &text));
+        EXL2__TRY(exl2__template_alloc_text(r, count, &unused, &text));
         for (uint64_t at = 0, bytes = v->count; at < count; at += bytes) { /* each copy doubles the written part */
             bytes = at ? exl2__min64(at, count - at) : bytes;
             exl2__template_copy(r, text + at, at ? text : v->as.text, (size_t)bytes);
         }
-        *out = exl2__template_since(r, start);
+        *out = exl2__template_written(r, start);
         return EXL2_OK;
     }
     exl2__template_value *items = NULL;
-    EXL2__TRY(exl2__template_take_values(r, count, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, count, &items));
     for (uint64_t i = 0; i < count; i++) {
         items[i] = v->as.items[i % v->count];
     }
@@ -404,7 +402,7 @@ static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__t
     }; /* in the order of the operations */
     const char *sign = signs[op - EXL2__TEMPLATE_ADD];
     if (op == EXL2__TEMPLATE_MODULO && a->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        return exl2__template_refuse(r, "formatting with %");
+        return exl2__template_unsupported(r, "formatting with %");
     }
     if (a->kind == EXL2__TEMPLATE_KIND_UNDEFINED || b->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, a->kind == EXL2__TEMPLATE_KIND_UNDEFINED ? a : b);

@@ -71,22 +71,22 @@ static exl2_result exl2__template_entry_put(exl2__template_run *r, exl2__templat
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_take_entries(exl2__template_run *r, uint64_t count, exl2__template_entry **out)
+static exl2_result exl2__template_alloc_entries(exl2__template_run *r, uint64_t count, exl2__template_entry **out)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(count, UINT32_MAX)));
-    EXL2__TRY(exl2__template_take(r, count * sizeof **out, 8, &memory));
+    EXL2__TRY(exl2__template_alloc(r, count * sizeof **out, 8, &memory));
     *out = (exl2__template_entry *)memory;
     return EXL2_OK;
 }
 
 /* namespace.name = value */
-static exl2_result exl2__template_space_put(exl2__template_run *r, exl2__template_space_of *space,
-                                            const exl2__template_value *name, const exl2__template_value *value)
+static exl2_result exl2__template_namespace_put(exl2__template_run *r, exl2__template_namespace *space,
+                                                const exl2__template_value *name, const exl2__template_value *value)
 {
     if (space->count == space->room) {
         exl2__template_entry *grown = NULL;
-        EXL2__TRY(exl2__template_take_entries(r, (uint64_t)space->room * 2 + 4, &grown));
+        EXL2__TRY(exl2__template_alloc_entries(r, (uint64_t)space->room * 2 + 4, &grown));
         if (space->count) {
             memcpy(grown, space->entries, space->count * sizeof *grown);
         }
@@ -215,7 +215,7 @@ static exl2_result exl2__template_item(exl2__template_run *r, const exl2__templa
         return exl2__template_fail_undefined(r, v);
     }
     if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
-        return exl2__template_refuse(r, "a loop object with []");
+        return exl2__template_unsupported(r, "a loop object with []");
     }
     bool indexed =
         (exl2__template_is_sequence(v) && v->kind != EXL2__TEMPLATE_KIND_VIEW) || v->kind == EXL2__TEMPLATE_KIND_TEXT;
@@ -247,7 +247,7 @@ static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__templ
         return EXL2_OK;
     }
     if (!exl2__template_is_integer(bound)) {
-        return exl2__template_refuse(r, "a slice with these bounds");
+        return exl2__template_unsupported(r, "a slice with these bounds");
     }
     int64_t at = bound->as.integer;
     at += at < 0 ? count : 0;
@@ -272,7 +272,7 @@ static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__templ
     }
     if (step && step->kind != EXL2__TEMPLATE_KIND_NONE) {
         if (!exl2__template_is_integer(step)) {
-            return exl2__template_refuse(r, "a slice with this step");
+            return exl2__template_unsupported(r, "a slice with this step");
         }
         by = step->as.integer;
     }
@@ -282,8 +282,8 @@ static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__templ
     int64_t count = items.count, low = by < 0 ? -1 : 0, high = by < 0 ? count - 1 : count;
     EXL2__TRY(exl2__template_bound(r, start, by < 0 ? high : low, low, high, items.count, &first));
     EXL2__TRY(exl2__template_bound(r, stop, by < 0 ? low : high, low, high, items.count, &last));
-    int64_t span = by < 0 ? first - last : last - first, pace = by < 0 ? -by : by;
-    uint32_t taken = span > 0 ? (uint32_t)((span - 1) / pace + 1) : 0;
+    int64_t span = by < 0 ? first - last : last - first, stride = by < 0 ? -by : by;
+    uint32_t taken = span > 0 ? (uint32_t)((span - 1) / stride + 1) : 0;
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT && by == 1) { /* a view */
         const char *end = v->as.text + v->count;
         const char *from = first < count ? items.as.items[first].as.text : end;
@@ -293,7 +293,7 @@ static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__templ
         out->marked = v->marked;
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__template_take_values(r, taken, &picked));
+    EXL2__TRY(exl2__template_alloc_values(r, taken, &picked));
     for (uint32_t i = 0; i < taken; i++) {
         picked[i] = items.as.items[first + (int64_t)i * by];
     }
@@ -303,7 +303,7 @@ static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__templ
         for (uint32_t i = 0; i < taken; i++) {
             EXL2__TRY(exl2__template_put_copy(r, picked[i].as.text, picked[i].count));
         }
-        *out = exl2__template_since(r, begin);
+        *out = exl2__template_written(r, begin);
     }
     out->marked = v->marked;
     return EXL2_OK;

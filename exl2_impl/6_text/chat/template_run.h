@@ -34,7 +34,7 @@ static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2_
     exl2__template_value *from = &r->stack[r->top - pushed], made;
     if (list) {
         exl2__template_value *items = NULL;
-        EXL2__TRY(exl2__template_take_values(r, ins->a, &items));
+        EXL2__TRY(exl2__template_alloc_values(r, ins->a, &items));
         if (ins->a) {
             memcpy(items, from, ins->a * sizeof *items);
         }
@@ -49,7 +49,7 @@ static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2_
             EXL2__TRY(exl2__template_sequence(r, from, &base));
         }
         uint32_t base_count = dict ? from->count : base.count;
-        EXL2__TRY(exl2__template_take_entries(r, (uint64_t)base_count + ins->a, &entries));
+        EXL2__TRY(exl2__template_alloc_entries(r, (uint64_t)base_count + ins->a, &entries));
         for (uint32_t i = 0; i < base_count; i++) {
             pair =
                 dict ? exl2__template_items(EXL2__TEMPLATE_KIND_LIST, &from->as.entries[i].key, 2) : base.as.items[i];
@@ -74,9 +74,9 @@ static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2_
         made.as.entries = entries;
         if (ins->op == EXL2__TEMPLATE_NAMESPACE) {
             void *memory = NULL;
-            EXL2__TRY(exl2__template_take(r, sizeof(exl2__template_space_of), 8, &memory));
+            EXL2__TRY(exl2__template_alloc(r, sizeof(exl2__template_namespace), 8, &memory));
             made.kind = EXL2__TEMPLATE_KIND_NAMESPACE;
-            made.as.space = (exl2__template_space_of *)memory;
+            made.as.space = (exl2__template_namespace *)memory;
             made.as.space->entries = entries;
             made.as.space->count = count;
             made.as.space->room = base_count + ins->a;
@@ -99,7 +99,7 @@ static exl2_result exl2__template_run_concat(exl2__template_run *r, uint32_t cou
         EXL2__TRY(exl2__template_put_copy(r, from[i].as.text, from[i].count));
     }
     r->top -= count;
-    r->stack[r->top++] = exl2__template_since(r, start);
+    r->stack[r->top++] = exl2__template_written(r, start);
     return EXL2_OK;
 }
 

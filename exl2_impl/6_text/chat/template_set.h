@@ -97,7 +97,6 @@ static exl2_result exl2__template_set_read(exl2__ctx *c, const char *dir, exl2__
    tokenizer_config.json. If the folder has none, the result is EXL2_OK with count 0. A rejected template is EXL2_OK,
    too, with a warning in the log: the model loads and accepts raw prompts, and exl2__template_render fails with the
    reason. `vocab` NULL: no guard. */
-EXL2__COLD
 static exl2_result exl2__template_set_open(exl2__ctx *c, const char *dir, const exl2__vocab *vocab,
                                            exl2__template_set *set)
 {
@@ -105,8 +104,8 @@ static exl2_result exl2__template_set_open(exl2__ctx *c, const char *dir, const 
     exl2_result result = exl2__template_set_read(c, dir, set);
     for (uint32_t i = 0; i < set->count && result == EXL2_OK; i++) {
         exl2__template *t = &set->item[i];
-        if (t->refused.code < 0) {
-            exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_TEMPLATE_UNUSABLE, "%s", t->refused.text);
+        if (t->rejected.code < 0) {
+            exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_TEMPLATE_UNUSABLE, "%s", t->rejected.text);
         }
         result = vocab ? exl2__template_guard(c, t, vocab) : EXL2_OK;
         set->bytes += t->bytes + t->guard_bytes;

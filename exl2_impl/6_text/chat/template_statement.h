@@ -33,7 +33,7 @@ static exl2_result exl2__template_statement_if(exl2__template_parser *p)
             break;
         }
     }
-    exl2__template_emit_land(p, ends);
+    exl2__template_emit_patch_chain(p, ends);
     return EXL2_OK;
 }
 
@@ -68,7 +68,7 @@ static exl2_result exl2__template_statement_loop_head(exl2__template_parser *p, 
     exl2__template_emit_chain(p, &loop->exits, loop->next);
     exl2__template_statement_bind(p, &target);
     if (exl2__template_emit_is_name(p, "recursive")) {
-        return exl2__template_emit_refuse(p, &p->token, "a loop that is");
+        return exl2__template_emit_unsupported(p, &p->token, "a loop that is");
     }
     return exl2__template_statement_close(p);
 }
@@ -86,7 +86,7 @@ static exl2_result exl2__template_statement_for(exl2__template_parser *p)
         exl2__template_emit(p, EXL2__TEMPLATE_RAN, 0, 0, at, 0);
     }
     exl2__template_emit_patch(p, exl2__template_emit(p, EXL2__TEMPLATE_JUMP, 0, 0, at, 0), loop.next);
-    exl2__template_emit_land(p, loop.exits);
+    exl2__template_emit_patch_chain(p, loop.exits);
     p->frames--;
     EXL2__TRY(exl2__template_statement_end(p, true));
     if (!has_else) {
@@ -161,7 +161,7 @@ static exl2_result exl2__template_statement(exl2__template_parser *p)
     if (closes) {
         return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t.at, "'%.*s' closes nothing", (int)t.bytes, word);
     }
-    return exl2__template_emit_refuse(p, &t, "statement");
+    return exl2__template_emit_unsupported(p, &t, "statement");
 }
 
 /* {{ value }}, after the opening. */
@@ -178,10 +178,9 @@ static exl2_result exl2__template_statement_print(exl2__template_parser *p)
 
 /* Parses up to a tag whose name is one of `stops`, which are separated by spaces; that name is then the next token.
    stops "": parses to the end of the template. */
-EXL2__COLD
 static exl2_result exl2__template_statement_body(exl2__template_parser *p, const char *stops)
 {
-    EXL2__TRY(exl2__template_emit_down(p));
+    EXL2__TRY(exl2__template_emit_enter(p));
     for (;;) {
         exl2__template_token t = p->token;
         if (t.kind == EXL2__TEMPLATE_TOKEN_END) {
@@ -207,7 +206,7 @@ static exl2_result exl2__template_statement_body(exl2__template_parser *p, const
             EXL2__TRY(exl2__template_statement(p));
         }
     }
-    exl2__template_emit_up(p);
+    exl2__template_emit_leave(p);
     return EXL2_OK;
 }
 

@@ -10,7 +10,7 @@
 #include "template_number.h"
 #include "template_value.h"
 
-/* ---- a text that grows at the end of the used room: keep r->used, put pieces, then call exl2__template_since ---- */
+/* ---- a text that grows at the end of the used room: store r->used, put pieces, call exl2__template_written ---- */
 
 static exl2_result exl2__template_put(exl2__template_run *r, const char *text, size_t bytes, bool mark)
 {
@@ -23,12 +23,12 @@ static exl2_result exl2__template_put_copy(exl2__template_run *r, const char *te
 {
     exl2__template_value unused;
     char *to = NULL;
-    EXL2__TRY(exl2__template_take_text(r, bytes, &unused, &to));
+    EXL2__TRY(exl2__template_alloc_text(r, bytes, &unused, &to));
     exl2__template_copy(r, to, text, bytes);
     return EXL2_OK;
 }
 
-static exl2__template_value exl2__template_since(const exl2__template_run *r, size_t start)
+static exl2__template_value exl2__template_written(const exl2__template_run *r, size_t start)
 {
     return exl2__template_text((const char *)r->block + start, r->used - start);
 }
@@ -55,7 +55,7 @@ static exl2_result exl2__template_put_number(exl2__template_run *r, const exl2__
 /* Whether Python's repr writes a code point beyond ASCII as an escape, as it does with controls, formats, separators,
    private use and unassigned code points. This is an approximation for the code points that chats are likely to
    contain. */
-static bool exl2__template_hidden(uint32_t code)
+static bool exl2__template_escaped(uint32_t code)
 {
     return code < 0xA1 || code == 0xAD || (code >= 0x600 && code <= 0x605) || code == 0x61C || code == 0x6DD ||
            code == 0x70F || code == 0x180E || code == 0x1680 || (code >= 0x2000 && code <= 0x200F) ||
@@ -79,7 +79,7 @@ static exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__
             EXL2__TRY(exl2__template_put(r, escape, 2, mark));
         } else if (c == (uint8_t)*quote) {
             EXL2__TRY(exl2__template_put(r, "\\'", 2, mark));
-        } else if (c < 0x20 || (c >= 0x7F && exl2__template_hidden(c))) {
+        } else if (c < 0x20 || (c >= 0x7F && exl2__template_escaped(c))) {
             char hex[11] = { '\\', c > 0xFFFF ? 'U' : c > 0xFF ? 'u' : 'x' };
             uint32_t digits = c > 0xFFFF ? 8 : c > 0xFF ? 4 : 2;
             for (uint32_t k = 0; k < digits; k++) {
@@ -94,12 +94,11 @@ static exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__
 }
 
 /* Appends a value as Python's repr prints it: 'a', 1.0, True, [1, 2], (1,), {'k': None}. */
-EXL2__COLD
 static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__template_value *v, uint32_t depth)
 {
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
-        return exl2__template_refuse(r, "a value nested that deeply");
+        return exl2__template_unsupported(r, "a value nested that deeply");
     }
     switch (v->kind) {
     case EXL2__TEMPLATE_KIND_UNDEFINED:
@@ -150,7 +149,7 @@ static exl2_result exl2__template_string(exl2__template_run *r, const exl2__temp
     if (v->kind != EXL2__TEMPLATE_KIND_UNDEFINED) {
         EXL2__TRY(exl2__template_put_repr(r, v, 0));
     }
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 
@@ -165,7 +164,7 @@ static exl2_result exl2__template_append(exl2__template_run *r, const exl2__temp
         EXL2__TRY(exl2__template_step(r, plain->count / 4 + 1));
         for (uint32_t i = 0; i < plain->count; i++) {
             if (plain->as.text[i] && strchr("&<>'\"", plain->as.text[i])) {
-                return exl2__template_refuse(r, "a safe text + one that is not");
+                return exl2__template_unsupported(r, "a safe text + one that is not");
             }
         }
     }
@@ -204,7 +203,7 @@ static exl2_result exl2__template_characters(exl2__template_run *r, const exl2__
     size_t step;
     exl2__template_value *items = NULL;
     EXL2__TRY(exl2__template_text_length(r, v, &count));
-    EXL2__TRY(exl2__template_take_values(r, count, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, count, &items));
     for (size_t at = 0, i = 0; at < v->count; at += step, i++) {
         exl2__template_code_point(v->as.text + at, v->count - at, &step);
         items[i] = exl2__template_text(v->as.text + at, step);
@@ -336,7 +335,7 @@ static exl2_result exl2__template_split(exl2__template_run *r, const exl2__templ
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "empty separator");
     }
     EXL2__TRY(exl2__template_split_pieces(r, v, separator, limit, NULL, &count));
-    EXL2__TRY(exl2__template_take_values(r, count, &items));
+    EXL2__TRY(exl2__template_alloc_values(r, count, &items));
     EXL2__TRY(exl2__template_split_pieces(r, v, separator, limit, items, &count));
     *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items, count);
     out->marked = v->marked;
@@ -372,7 +371,7 @@ static exl2_result exl2__template_replace(exl2__template_run *r, const exl2__tem
         }
     }
     EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, v->count - at));
-    *out = exl2__template_since(r, start);
+    *out = exl2__template_written(r, start);
     return EXL2_OK;
 }
 

@@ -43,7 +43,7 @@ typedef enum exl2__template_why { /* why a value is undefined; text = the name, 
 } exl2__template_why;
 
 typedef struct exl2__template_entry exl2__template_entry;
-typedef struct exl2__template_space_of exl2__template_space_of;
+typedef struct exl2__template_namespace exl2__template_namespace;
 typedef struct exl2__template_loop exl2__template_loop;
 typedef struct exl2__template_macro exl2__template_macro;
 
@@ -58,7 +58,7 @@ typedef struct exl2__template_value {
         const char *text;
         const struct exl2__template_value *items;
         const exl2__template_entry *entries; /* in order of insertion */
-        exl2__template_space_of *space;
+        exl2__template_namespace *space;
         exl2__template_loop *loop;
         const exl2__template_macro *macro;
     } as;
@@ -68,7 +68,7 @@ struct exl2__template_entry {
     exl2__template_value key, value;
 };
 
-struct exl2__template_space_of { /* a namespace, the only value that changes */
+struct exl2__template_namespace { /* a namespace, the only value that changes */
     exl2__template_entry *entries;
     uint32_t count, room;
 };
@@ -174,7 +174,7 @@ static exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, 
     return exl2__fail(r->c, code, "chat template line %u, column %u: %s", line, column, text);
 }
 
-static exl2_result exl2__template_refuse(exl2__template_run *r, const char *what)
+static exl2_result exl2__template_unsupported(exl2__template_run *r, const char *what)
 {
     return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s is not supported", what);
 }
@@ -201,7 +201,7 @@ static uint32_t exl2__template_real_size(double real)
 
 /* ---- room ---- */
 
-static exl2_result exl2__template_full(exl2__template_run *r)
+static exl2_result exl2__template_no_room(exl2__template_run *r)
 {
     if (r->largest) {
         return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering takes more than %u MiB",
@@ -211,23 +211,23 @@ static exl2_result exl2__template_full(exl2__template_run *r)
 }
 
 /* Allocates at the front of the block, aligned to `align` (at most 16, a power of two). */
-static exl2_result exl2__template_take(exl2__template_run *r, uint64_t bytes, size_t align, void **out)
+static exl2_result exl2__template_alloc(exl2__template_run *r, uint64_t bytes, size_t align, void **out)
 {
     uint64_t start = exl2__align_up(r->used, align);
     uint64_t limit = r->room - (uint64_t)r->pieces * sizeof(exl2__template_piece);
     if (start > limit || bytes > limit - start) {
-        return exl2__template_full(r);
+        return exl2__template_no_room(r);
     }
     *out = r->block + start;
     r->used = (size_t)(start + bytes);
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_take_values(exl2__template_run *r, uint64_t count, exl2__template_value **out)
+static exl2_result exl2__template_alloc_values(exl2__template_run *r, uint64_t count, exl2__template_value **out)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(count, UINT32_MAX)));
-    EXL2__TRY(exl2__template_take(r, count * sizeof **out, 8, &memory));
+    EXL2__TRY(exl2__template_alloc(r, count * sizeof **out, 8, &memory));
     *out = (exl2__template_value *)memory;
     return EXL2_OK;
 }
@@ -328,12 +328,12 @@ static inline exl2__template_value exl2__template_undefined(exl2__template_why w
 }
 
 /* Allocates a text of `bytes` bytes, which the caller fills and marks. */
-static exl2_result exl2__template_take_text(exl2__template_run *r, uint64_t bytes, exl2__template_value *out,
-                                            char **text)
+static exl2_result exl2__template_alloc_text(exl2__template_run *r, uint64_t bytes, exl2__template_value *out,
+                                             char **text)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(bytes / 16 + 1, UINT32_MAX)));
-    EXL2__TRY(exl2__template_take(r, bytes, 1, &memory));
+    EXL2__TRY(exl2__template_alloc(r, bytes, 1, &memory));
     *text = (char *)memory;
     *out = exl2__template_text(*text, (size_t)bytes);
     return EXL2_OK;
@@ -344,7 +344,7 @@ static exl2_result exl2__template_copy_text(exl2__template_run *r, const char *t
                                             exl2__template_value *out)
 {
     char *to = NULL;
-    EXL2__TRY(exl2__template_take_text(r, bytes, out, &to));
+    EXL2__TRY(exl2__template_alloc_text(r, bytes, out, &to));
     if (bytes) {
         memcpy(to, text, bytes);
         exl2__template_mark(r, to, bytes, mark);
