@@ -131,7 +131,7 @@ static void test_errors(void)
     check_error("{{ messages.append(1) }}", EXL2_ERR_FORMAT,
                 "chat template line 1, column 13: access to attribute 'append' of 'list' object is unsafe.");
     check_error("{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}", EXL2_ERR_FORMAT,
-                "chat template line 1, column 41: a macro takes not more than 1 argument(s)");
+                "chat template line 1, column 41: a macro got 2 positional arguments, expected at most 1");
     check_error("{{ strftime_now('%U') }}", EXL2_ERR_UNSUPPORTED,
                 "chat template line 1, column 4: strftime_now with '%U' is not supported");
     check_error("{{ messages | selectattr('role', 'nice') | list }}", EXL2_ERR_UNSUPPORTED,
@@ -143,8 +143,10 @@ static void test_errors(void)
                 "chat template line 1, column 13: filter 'join' with the argument 'limit' is not supported");
     check_error("{% if x %}", EXL2_ERR_FORMAT,
                 "chat template line 1, column 11: expected endif, found the end of the template");
-    check_error("{% if x %}{% endfor %}", EXL2_ERR_FORMAT, "chat template line 1, column 14: 'endfor' closes nothing");
-    check_error("\r\n{{ (1 }}", EXL2_ERR_FORMAT, "chat template line 2, column 7: this bracket closes nothing");
+    check_error("{% if x %}{% endfor %}", EXL2_ERR_FORMAT,
+                "chat template line 1, column 14: 'endfor' ends no open statement");
+    check_error("\r\n{{ (1 }}", EXL2_ERR_FORMAT,
+                "chat template line 2, column 7: this closing bracket matches no opening bracket");
     check_error("{# x", EXL2_ERR_FORMAT, "chat template line 1, column 1: this comment has no end");
     check_error("{{ raise_exception('No ' ~ messages[0].role) }}", EXL2_ERR_ARG, "No system");
     check_error("{{ raise_exception('a\xFF\xC3\xA9\xE2\x82|\xED\xA0\x80\xC0\xAF') }}", EXL2_ERR_ARG,

@@ -105,7 +105,7 @@ static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t 
     if (normal > EXL2__TEMPLATE_SOURCE_MAX) {
         out->rejected.code = EXL2_ERR_UNSUPPORTED;
         exl2__format(out->rejected.text, sizeof out->rejected.text,
-                     "chat template: %llu bytes are more than the supported %u", (unsigned long long)normal,
+                     "chat template: it has %llu bytes, more than the supported %u", (unsigned long long)normal,
                      EXL2__TEMPLATE_SOURCE_MAX);
         return EXL2_OK;
     }
@@ -139,7 +139,8 @@ static exl2_result exl2__template_object(exl2__template_run *r, const char *labe
     EXL2__TRY(exl2__template_parse_json(r, label, text ? text : "{}", text ? strlen(text) : 2, out));
     return out->kind == EXL2__TEMPLATE_KIND_DICT
                ? EXL2_OK
-               : exl2__template_fail(r, EXL2_ERR_ARG, "%s is no JSON object", label);
+               : exl2__template_fail(r, EXL2_ERR_ARG, "%s: expected a JSON object, found a %s", label,
+                                     exl2__template_type(out));
 }
 
 /* The value of `key` in the dict, or NULL. */

@@ -60,7 +60,7 @@ static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl
     bool indented = indent && indent->kind != EXL2__TEMPLATE_KIND_NONE;
     if (indented) {
         if (!exl2__template_is_integer(indent) || indent->as.integer < 0 || indent->as.integer > 64) {
-            return exl2__template_unsupported(r, "tojson with this indent");
+            return exl2__template_unsupported(r, "tojson with an indent that is not an integer from 0 to 64");
         }
         style.indent = indent->as.integer;
     }
@@ -70,7 +70,7 @@ static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl
         const exl2__template_value *pair = separators->as.items;
         if (!exl2__template_is_sequence(separators) || separators->count != 2 ||
             pair[0].kind != EXL2__TEMPLATE_KIND_TEXT || pair[1].kind != EXL2__TEMPLATE_KIND_TEXT) {
-            return exl2__template_unsupported(r, "tojson with these separators");
+            return exl2__template_unsupported(r, "tojson with separators that are not two texts");
         }
         style.between = pair[0];
         style.after_key = pair[1];
@@ -163,7 +163,7 @@ static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__templ
     case EXL2__TEMPLATE_FILTER_CENTER:
         width = args[0] ? *args[0] : width;
         if (!exl2__template_is_integer(&width)) {
-            return exl2__template_bad_argument(r, "center", &width);
+            return exl2__template_bad_argument(r, "center", "an integer", &width);
         }
         return exl2__template_pad(r, &text, width.as.integer, 'c', &fill, out);
     case EXL2__TEMPLATE_FILTER_FORMAT: {
@@ -223,7 +223,7 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
         return exl2__template_chunks(r, v, id == EXL2__TEMPLATE_FILTER_BATCH, args, out);
     case EXL2__TEMPLATE_FILTER_DICTSORT:
         if (v->kind != EXL2__TEMPLATE_KIND_DICT) {
-            return exl2__template_bad_argument(r, "dictsort", v);
+            return exl2__template_bad_argument(r, "dictsort", "a dict", v);
         }
         EXL2__TRY(exl2__template_method_dict(r, EXL2__TEMPLATE_METHOD_ITEMS, v, NULL, &made));
         return exl2__template_dictsort(r, &made, args, out);
@@ -322,13 +322,14 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, 
         EXL2__TRY(exl2__template_string(r, v, &text));
         return exl2__template_is_kind(r, &text, (char)with, out);
     case EXL2__TEMPLATE_TEST_NAME:
-        EXL2__TRY(exl2__template_text_argument(r, "a test of names", v));
+        EXL2__TRY(exl2__template_text_argument(r, "a test of a name", v));
         EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
         *out = exl2__template_signature_find((exl2__template_op)with, v->as.text, v->count, &row);
         return EXL2_OK;
     case EXL2__TEMPLATE_TEST_SAME: /* only of None and booleans: the identity of other values is up to Python */
         if (v->kind == args[0]->kind && v->kind > EXL2__TEMPLATE_KIND_BOOL) {
-            return exl2__template_unsupported(r, "sameas of these");
+            return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "sameas of two values of type %s is not supported",
+                                       exl2__template_type(v));
         }
         *out = v->kind == args[0]->kind && v->as.integer == args[0]->as.integer;
         return EXL2_OK;
@@ -344,7 +345,7 @@ static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__te
     exl2__template_value *items = NULL;
     for (uint32_t i = 0; i < 3; i++) {
         if (args[i] && !exl2__template_is_integer(args[i])) {
-            return exl2__template_bad_argument(r, "range", args[i]);
+            return exl2__template_bad_argument(r, "range", "an integer", args[i]);
         }
     }
     int64_t start = args[1] ? args[0]->as.integer : 0; /* range(stop) or range(start, stop, step) */

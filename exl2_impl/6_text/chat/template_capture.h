@@ -40,7 +40,8 @@ static exl2_result exl2__template_statement_target_add(exl2__template_parser *p,
 {
     exl2__template_ins ins = { (uint8_t)op, 0, 0, a, b, at };
     if (target->count == EXL2__TEMPLATE_TARGETS_MAX) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, at, "so many targets are not supported");
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, at, "more than %u targets are not supported",
+                                        EXL2__TEMPLATE_TARGETS_MAX);
     }
     target->ins[target->count++] = ins;
     return EXL2_OK;

@@ -223,7 +223,9 @@ static exl2_result exl2__template_emit_swap(exl2__template_parser *p, uint32_t f
 {
     p->moves += p->code_count - first;
     if (p->moves > EXL2__TEMPLATE_MOVES_MAX) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, at, "so many inline conditions are not supported");
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, at,
+                                        "inline conditions that move more than %u instructions are not supported",
+                                        EXL2__TEMPLATE_MOVES_MAX);
     }
     if (p->code) {
         exl2__template_emit_reverse(p->code + first, second - first);
@@ -282,7 +284,7 @@ static exl2_result exl2__template_emit_hex_escape(exl2__template_parser *p, cons
                                         digits);
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at, "code point %x is not supported",
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at, "code point U+%x is not supported",
                                         code);
     }
     exl2__template_emit_code_point(p, code);
@@ -300,7 +302,8 @@ static exl2_result exl2__template_emit_escape(exl2__template_parser *p, const ex
         return exl2__template_emit_hex_escape(p, t, at);
     }
     if (c == 'N' || (uint8_t)c >= 0x80) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at, "this escape is not supported");
+        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->begin + *at,
+                                        "this escape sequence in a string is not supported");
     }
     if (c >= '0' && c <= '7') {
         uint32_t code = 0, i = *at + 1;

@@ -70,9 +70,12 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
                               exl2__template_same(method->as.text, method->count, "common"));
     bool up = method && method->kind == EXL2__TEMPLATE_KIND_TEXT &&
               exl2__template_same(method->as.text, method->count, "ceil");
-    if (!exl2__template_is_number(v) || (precision && !exl2__template_is_integer(precision)) || places < 0 ||
-        places > 17) {
-        return exl2__template_unsupported(r, "round of this");
+    if (!exl2__template_is_number(v)) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "round of a value of type %s is not supported",
+                                   exl2__template_type(v));
+    }
+    if ((precision && !exl2__template_is_integer(precision)) || places < 0 || places > 17) {
+        return exl2__template_unsupported(r, "round to a number of places that is not an integer from 0 to 17");
     }
     *out = *v;
     EXL2__TRY(exl2__template_step(r, 32 + exl2__template_real_size(exl2__template_as_real(v)) / 4));
@@ -90,7 +93,8 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
         size_t bytes = exl2__template_print_fixed(value, (uint32_t)places, text);
         exl2__json_number number = exl2__json_number_read(text, bytes);
         if (bytes == 0 || !exl2__json_number_f64(&number, &value)) {
-            return value > -1e15 && value < 1e15 ? exl2__template_unsupported(r, "round to so many places") : EXL2_OK;
+            bool large = !(value > -1e15 && value < 1e15); /* has no digits to round */
+            return large ? EXL2_OK : exl2__template_unsupported(r, "round to a result of more than 18 digits");
         }
     }
     *out = exl2__template_real(value);
@@ -284,7 +288,8 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
                     ? exl2__template_print_fixed(exl2__template_as_real(v), c->has_places ? c->places : 6, number)
                     : exl2__format(number, sizeof number, "%lld", (long long)whole.as.integer);
         if (bytes == 0 || (c->letter != 'f' && c->has_places)) {
-            return exl2__template_unsupported(r, "a number in this format");
+            return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED,
+                                       "this precision of the conversion %%%c is not supported", c->letter);
         }
         const char *sign = number[0] == '-' ? "-" : c->plus ? "+" : c->space ? " " : "";
         size_t skip = number[0] == '-';
@@ -331,7 +336,7 @@ static exl2_result exl2__template_format(exl2__template_run *r, const exl2__temp
             EXL2__TRY(exl2__template_put_copy(r, percent, 1));
         } else if (percent) {
             if (!c.letter || !strchr("sdif", c.letter)) {
-                return exl2__template_unsupported(r, "formatting with this conversion");
+                return exl2__template_unsupported(r, "a conversion other than %s, %d, %i, %f and %%");
             }
             if (used == count) {
                 return exl2__template_fail(r, EXL2_ERR_FORMAT, "not enough arguments for format string");
@@ -360,10 +365,11 @@ static exl2_result exl2__template_format_braces(exl2__template_run *r, const exl
             bool digit = after >= '0' && after < '0' + (char)EXL2__TEMPLATE_ARGS_MAX;
             uint32_t index = digit ? (uint32_t)(after - '0') : next++;
             if (c == '}' || at + 1 + digit >= v->count || v->as.text[at + 1 + digit] != '}') {
-                return exl2__template_unsupported(r, "this format");
+                return exl2__template_unsupported(r, "a format field other than {}, {0} to {7}");
             }
             if (index >= EXL2__TEMPLATE_ARGS_MAX || !args[index]) {
-                return exl2__template_fail(r, EXL2_ERR_FORMAT, "there is no argument %u for the format", index);
+                return exl2__template_fail(r, EXL2_ERR_FORMAT, "the format needs argument %u, which is not given",
+                                           index);
             }
             exl2__template_value text;
             bool is_text = args[index]->kind == EXL2__TEMPLATE_KIND_TEXT;
@@ -440,7 +446,7 @@ static exl2_result exl2__template_indent(exl2__template_run *r, const exl2__temp
         times = 1;
     } else if (args[0]) {
         if (!exl2__template_is_integer(args[0])) {
-            return exl2__template_unsupported(r, "indent by this width");
+            return exl2__template_unsupported(r, "indent with a width that is neither an integer nor a text");
         }
         times = args[0]->as.integer > 0 ? (uint64_t)args[0]->as.integer : 0;
     }
@@ -470,7 +476,7 @@ static exl2_result exl2__template_truncate(exl2__template_run *r, const exl2__te
     int64_t size = 255, leeway = 5;
     uint32_t count, end_count;
     if ((args[0] && !exl2__template_is_integer(args[0])) || (args[3] && !exl2__template_is_integer(args[3]))) {
-        return exl2__template_unsupported(r, "truncate with this length");
+        return exl2__template_unsupported(r, "truncate with a length or leeway that is not an integer");
     }
     size = args[0] ? args[0]->as.integer : size;
     leeway = args[3] ? args[3]->as.integer : leeway;
@@ -480,7 +486,8 @@ static exl2_result exl2__template_truncate(exl2__template_run *r, const exl2__te
     EXL2__TRY(exl2__template_text_length(r, v, &count));
     EXL2__TRY(exl2__template_text_length(r, &end, &end_count));
     if (size < (int64_t)end_count || leeway < 0) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "expected length >= %u", end_count);
+        return exl2__template_fail(r, EXL2_ERR_FORMAT,
+                                   "truncate expected a length of at least %u and a leeway of at least 0", end_count);
     }
     *out = *v;
     if (count <= size || count - size <= leeway) {

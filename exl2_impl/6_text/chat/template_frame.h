@@ -114,7 +114,8 @@ static exl2__template_frame *exl2__template_frame_top(exl2__template_run *r)
 static exl2_result exl2__template_frame_push(exl2__template_run *r, exl2__template_loop *loop, bool capture)
 {
     if (r->frames == EXL2__COUNT(r->frame)) {
-        return exl2__template_unsupported(r, "nesting that deeply");
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "nesting more than %u loops and blocks is not supported",
+                                   EXL2__TEMPLATE_FRAMES_MAX);
     }
     exl2__template_frame frame = { NULL, loop, r->pieces, capture };
     r->frame[r->frames++] = frame;

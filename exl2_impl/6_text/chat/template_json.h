@@ -204,7 +204,7 @@ static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__te
 {
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
-        return exl2__template_unsupported(r, "a value nested that deeply");
+        return exl2__template_too_deep(r);
     }
     switch (v->kind) {
     case EXL2__TEMPLATE_KIND_NONE:

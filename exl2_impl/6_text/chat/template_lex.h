@@ -330,16 +330,16 @@ static bool exl2__template_lex_operator(exl2__template_lex *l, exl2__template_to
         bytes = c == pairs[i][0] && next == pairs[i][1] ? 2 : bytes;
     }
     if (bytes == 1 && (c == 0 || !strchr("+-/*%~[](){}><=.:|,;", c))) {
-        return exl2__template_lex_fail(l, l->at, "this character does not belong into a tag");
+        return exl2__template_lex_fail(l, l->at, "this character is not allowed in a tag");
     }
     if (strchr("([{", c)) {
         if (l->open == EXL2__TEMPLATE_DEPTH_MAX) {
-            return exl2__template_lex_fail(l, l->at, "brackets are nested too deeply");
+            return exl2__template_lex_fail(l, l->at, "brackets are nested deeper than 64 levels");
         }
         l->brackets[l->open++] = c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (strchr(")]}", c)) {
         if (l->open == 0 || l->brackets[l->open - 1] != c) {
-            return exl2__template_lex_fail(l, l->at, "this bracket closes nothing");
+            return exl2__template_lex_fail(l, l->at, "this closing bracket matches no opening bracket");
         }
         l->open--;
     }

@@ -102,7 +102,7 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
     }
     EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
     if (args[0]->kind != EXL2__TEMPLATE_KIND_TEXT) {
-        return exl2__template_unsupported(r, "a filter or test with this name");
+        return exl2__template_unsupported(r, "a filter or test whose name is not a text");
     }
     if (!exl2__template_signature_find(op, args[0]->as.text, args[0]->count, row)) {
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%.*s' is not supported",
@@ -118,7 +118,10 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
         room += *c == ' ';
     }
     if (given < row->mandatory || given > room) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' got %u argument(s)", row->name, given);
+        return exl2__template_fail(r, EXL2_ERR_FORMAT,
+                                   row->mandatory == room ? "'%s' got %u argument(s), expected %u"
+                                                          : "'%s' got %u argument(s), expected %u to %u",
+                                   row->name, given, row->mandatory, room);
     }
     return EXL2_OK;
 }
@@ -388,7 +391,7 @@ static exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__temp
     bool fill = filler && filler->kind != EXL2__TEMPLATE_KIND_NONE;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     if (!exl2__template_is_integer(wanted) || wanted->as.integer <= 0 || wanted->as.integer > UINT32_MAX) {
-        return exl2__template_unsupported(r, "batch or slice with this size");
+        return exl2__template_unsupported(r, "batch or slice with a size that is not an integer above 0");
     }
     uint32_t size = (uint32_t)wanted->as.integer, at = 0;
     uint32_t lists = batch ? (uint32_t)(((uint64_t)items.count + size - 1) / size) : size;

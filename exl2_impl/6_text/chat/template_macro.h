@@ -105,7 +105,8 @@ static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__
         value.as.items = items;
         exl2__template_frame_set(r, "varargs", &value);
     } else if (extra) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "a macro takes not more than %u argument(s)", count);
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "a macro got %u positional arguments, expected at most %u",
+                                   x->count, count);
     }
     EXL2__TRY(exl2__template_alloc_entries(r, x->pairs, &entries));
     for (uint32_t i = 0; i < x->pairs; i++) {
@@ -121,7 +122,7 @@ static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__
         }
     }
     if (unknown && !(macro->uses & EXL2__TEMPLATE_USES_KWARGS)) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "a macro takes no keyword argument '%.*s'",
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "a macro has no parameter '%.*s'",
                                    (int)entries->key.count, entries->key.as.text);
     }
     value = exl2__template_none();
@@ -133,7 +134,7 @@ static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__
     }
     value = exl2__template_undefined(EXL2__TEMPLATE_NO_VARIABLE, NULL, "caller", 6);
     if (caller && !(macro->uses & EXL2__TEMPLATE_USES_CALLER)) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "a macro that is given a body does not mention `caller`");
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "a macro that a call block calls does not use `caller`");
     }
     if (macro->uses & EXL2__TEMPLATE_USES_CALLER) {
         exl2__template_frame_set(r, "caller", caller ? caller : &value);
@@ -156,10 +157,11 @@ static exl2_result exl2__template_macro_call(exl2__template_run *r, const exl2__
     }
     const exl2__template_macro *macro = callee->as.macro;
     if (macro->depth > r->depth || macro->serial != r->context[macro->depth].serial) {
-        return exl2__template_unsupported(r, "a macro behind the end of the one that defines it");
+        return exl2__template_unsupported(r, "calling a macro after the end of the macro that defines it");
     }
     if (r->depth == EXL2__TEMPLATE_CALLS_MAX) {
-        return exl2__template_unsupported(r, "calling macros that deeply");
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "nesting more than %u calls of macros is not supported",
+                                   EXL2__TEMPLATE_CALLS_MAX);
     }
     EXL2__TRY(exl2__template_step(r, r->program->name_count));
     EXL2__TRY(exl2__template_macro_context(r, &made));

@@ -7,12 +7,14 @@
 
 #include "template_list.h"
 
-static exl2_result exl2__template_bad_argument(exl2__template_run *r, const char *what, const exl2__template_value *v)
+static exl2_result exl2__template_bad_argument(exl2__template_run *r, const char *what, const char *expected,
+                                               const exl2__template_value *v)
 {
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, v);
     }
-    return exl2__template_fail(r, EXL2_ERR_FORMAT, "%s got a %s", what, exl2__template_type(v));
+    return exl2__template_fail(r, EXL2_ERR_FORMAT, "%s expected %s, got a value of type %s", what, expected,
+                               exl2__template_type(v));
 }
 
 /* An optional count: not given, None or negative means no limit. */
@@ -22,7 +24,7 @@ static exl2_result exl2__template_limit(exl2__template_run *r, const char *what,
     *out = UINT64_MAX;
     if (v && v->kind != EXL2__TEMPLATE_KIND_NONE) {
         if (!exl2__template_is_integer(v)) {
-            return exl2__template_bad_argument(r, what, v);
+            return exl2__template_bad_argument(r, what, "an integer", v);
         }
         *out = v->as.integer < 0 ? UINT64_MAX : (uint64_t)v->as.integer;
     }
@@ -34,7 +36,8 @@ static exl2_result exl2__template_strip_set(exl2__template_run *r, const exl2__t
                                             const exl2__template_value **out)
 {
     *out = v && v->kind == EXL2__TEMPLATE_KIND_TEXT ? v : NULL;
-    return !v || *out || v->kind == EXL2__TEMPLATE_KIND_NONE ? EXL2_OK : exl2__template_bad_argument(r, "strip", v);
+    bool good = !v || *out || v->kind == EXL2__TEMPLATE_KIND_NONE;
+    return good ? EXL2_OK : exl2__template_bad_argument(r, "strip", "a text", v);
 }
 
 /* ---- shared by filters and methods ---- */
@@ -83,7 +86,7 @@ static exl2_result exl2__template_join(exl2__template_run *r, const exl2__templa
 
 static exl2_result exl2__template_text_argument(exl2__template_run *r, const char *what, const exl2__template_value *v)
 {
-    return v->kind == EXL2__TEMPLATE_KIND_TEXT ? EXL2_OK : exl2__template_bad_argument(r, what, v);
+    return v->kind == EXL2__TEMPLATE_KIND_TEXT ? EXL2_OK : exl2__template_bad_argument(r, what, "a text", v);
 }
 
 /* startswith and endswith: `affix` is a text, or a tuple of texts of which one must match. */
@@ -234,7 +237,7 @@ static exl2_result exl2__template_method_pad(exl2__template_run *r, exl2__templa
     bool zeros = id == EXL2__TEMPLATE_METHOD_ZFILL;
     exl2__template_value fill = exl2__template_text(zeros ? "0" : " ", 1);
     if (!exl2__template_is_integer(args[0])) {
-        return exl2__template_bad_argument(r, "padding", args[0]);
+        return exl2__template_bad_argument(r, "padding", "an integer", args[0]);
     }
     if (args[1]) {
         EXL2__TRY(exl2__template_text_argument(r, "padding", args[1]));

@@ -98,8 +98,8 @@ static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__t
     uint32_t needed = (1u << call->signature.mandatory) - 1;
     if ((call->seen & needed) != needed) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, call->name.at,
-                                        "%s '%s' with so few arguments is not supported", call->what,
-                                        call->signature.name);
+                                        "%s '%s' with %u argument(s) is not supported: it needs %u", call->what,
+                                        call->signature.name, call->given, call->signature.mandatory);
     }
     exl2__template_ins ins = { (uint8_t)op, call->signature.id, (uint16_t)call->given, a, call->map, call->name.at };
     exl2__template_emit_ins(p, ins, 1 - pushed - (int)call->given);

@@ -18,7 +18,7 @@ static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__templ
 static exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__template_value *key, uint32_t depth)
 {
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
-        return exl2__template_unsupported(r, "a value nested that deeply");
+        return exl2__template_too_deep(r);
     }
     if (key->kind == EXL2__TEMPLATE_KIND_LIST || key->kind == EXL2__TEMPLATE_KIND_DICT) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "unhashable type: '%s'", exl2__template_type(key));
@@ -68,7 +68,7 @@ static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__templ
     *out = false;
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
-        return exl2__template_unsupported(r, "a value nested that deeply");
+        return exl2__template_too_deep(r);
     }
     if (exl2__template_is_number(a) && exl2__template_is_number(b)) {
         bool real = a->kind == EXL2__TEMPLATE_KIND_REAL || b->kind == EXL2__TEMPLATE_KIND_REAL;
@@ -130,7 +130,7 @@ static exl2_result exl2__template_order(exl2__template_run *r, const exl2__templ
         return exl2__template_fail_undefined(r, a->kind == EXL2__TEMPLATE_KIND_UNDEFINED ? a : b);
     }
     if (a->kind == b->kind && exl2__template_is_sequence(a)) {
-        return exl2__template_unsupported(r, "the order of lists");
+        return exl2__template_unsupported(r, "comparing the order of lists");
     }
     return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' not supported between instances of '%s' and '%s'", sign,
                                exl2__template_type(a), exl2__template_type(b));
@@ -161,7 +161,7 @@ static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__te
         return EXL2_OK;
     }
     if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
-        return exl2__template_unsupported(r, "going through a loop object");
+        return exl2__template_unsupported(r, "iterating over a loop object");
     }
     if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR) { /* consumes the remaining elements */
         exl2__template_loop *rest = v->as.loop;
@@ -337,7 +337,7 @@ static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op
         return exl2__template_real_result(r, op == EXL2__TEMPLATE_MODULO ? rest : whole, out);
     }
     if (op == EXL2__TEMPLATE_POWER && ((a < 0 && floor(b) != b) || (a == 0 && b < 0))) {
-        return exl2__template_unsupported(r, "this power");
+        return exl2__template_unsupported(r, "a power whose result is not a real number");
     }
     return exl2__template_real_result(r, op == EXL2__TEMPLATE_ADD        ? a + b
                                          : op == EXL2__TEMPLATE_SUBTRACT ? a - b

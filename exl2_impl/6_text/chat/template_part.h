@@ -247,7 +247,7 @@ static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__templ
         return EXL2_OK;
     }
     if (!exl2__template_is_integer(bound)) {
-        return exl2__template_unsupported(r, "a slice with these bounds");
+        return exl2__template_unsupported(r, "a slice with a bound that is not an integer");
     }
     int64_t at = bound->as.integer;
     at += at < 0 ? count : 0;
@@ -272,7 +272,7 @@ static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__templ
     }
     if (step && step->kind != EXL2__TEMPLATE_KIND_NONE) {
         if (!exl2__template_is_integer(step)) {
-            return exl2__template_unsupported(r, "a slice with this step");
+            return exl2__template_unsupported(r, "a slice with a step that is not an integer");
         }
         by = step->as.integer;
     }

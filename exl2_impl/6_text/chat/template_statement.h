@@ -159,7 +159,7 @@ static exl2_result exl2__template_statement(exl2__template_parser *p)
     }
     bool closes = (t.bytes > 3 && memcmp(word, "end", 3) == 0) || exl2__template_operand_keyword(word, t.bytes);
     if (closes) {
-        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t.at, "'%.*s' closes nothing", (int)t.bytes, word);
+        return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t.at, "'%.*s' ends no open statement", (int)t.bytes, word);
     }
     return exl2__template_emit_unsupported(p, &t, "statement");
 }

@@ -98,7 +98,7 @@ static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__te
 {
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
-        return exl2__template_unsupported(r, "a value nested that deeply");
+        return exl2__template_too_deep(r);
     }
     switch (v->kind) {
     case EXL2__TEMPLATE_KIND_UNDEFINED:
@@ -164,7 +164,7 @@ static exl2_result exl2__template_append(exl2__template_run *r, const exl2__temp
         EXL2__TRY(exl2__template_step(r, plain->count / 4 + 1));
         for (uint32_t i = 0; i < plain->count; i++) {
             if (plain->as.text[i] && strchr("&<>'\"", plain->as.text[i])) {
-                return exl2__template_unsupported(r, "a safe text + one that is not");
+                return exl2__template_unsupported(r, "adding a safe text and a text that needs escapes");
             }
         }
     }

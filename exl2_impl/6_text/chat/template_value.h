@@ -179,12 +179,19 @@ static exl2_result exl2__template_unsupported(exl2__template_run *r, const char 
     return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s is not supported", what);
 }
 
+static exl2_result exl2__template_too_deep(exl2__template_run *r)
+{
+    return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "a value nested deeper than %u levels is not supported",
+                               EXL2__TEMPLATE_VALUE_DEPTH);
+}
+
 /* Counts work, so that every template ends soon: an operation costs one step per element and one step per 16 bytes that
    it touches. A step lasts less than 200 ns; tests/unit/template_cost.c measures that. */
 static exl2_result exl2__template_step(exl2__template_run *r, size_t cost)
 {
     if (cost > EXL2__TEMPLATE_STEPS_MAX - r->steps) {
-        return exl2__template_fail(r, EXL2_ERR_BUDGET, "more than %u steps", EXL2__TEMPLATE_STEPS_MAX);
+        return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering needs more than the allowed %u steps",
+                                   EXL2__TEMPLATE_STEPS_MAX);
     }
     r->steps += (uint32_t)cost;
     return EXL2_OK;
@@ -204,7 +211,7 @@ static uint32_t exl2__template_real_size(double real)
 static exl2_result exl2__template_no_room(exl2__template_run *r)
 {
     if (r->largest) {
-        return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering takes more than %u MiB",
+        return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering needs more than the allowed %u MiB",
                                    EXL2__TEMPLATE_BLOCK_MAX >> 20);
     }
     return EXL2_ERR_TOO_SMALL; /* without a message: the caller tries again with a larger block */
