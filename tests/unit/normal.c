@@ -74,6 +74,13 @@ static void check_steps(exl2__ctx *c)
     rules.steps[1] = (exl2__normal_step){ .kind = EXL2__NORMAL_NFC };
     rules.steps[0].right = false;
     CHECK_TEXT(run(c, &rules, " <e\xCC\x81>x ", "   ##  # "), "<\xC3\xA9>x | ##  #");
+    /* a step after Strip reads the buffer that the step before Strip wrote, and writes the other one */
+    rules.count = 3;
+    rules.steps[0] = (exl2__normal_step){ .kind = EXL2__NORMAL_LOWER };
+    rules.steps[1] = (exl2__normal_step){ .kind = EXL2__NORMAL_STRIP, .left = true };
+    rules.steps[2] = (exl2__normal_step){ .kind = EXL2__NORMAL_REPLACE, .text = "a", .text_bytes = 1,
+                                          .by = "<xyz>", .by_bytes = 5 };
+    CHECK_TEXT(run(c, &rules, " AABBAACC", " #   ### "), "<xyz><xyz>bb<xyz><xyz>cc|#####       ########### ");
 }
 
 /* The time for a megabyte of the worst kinds is nearly linear. */

@@ -261,6 +261,13 @@ static inline uint64_t exl2__normal_growth(const exl2__normal_step *s, const exl
     }
 }
 
+/* Whether the view's text lies in the buffer, perhaps not at its beginning, as Strip moves that. */
+static inline bool exl2__normal_inside(const exl2__normal_text *t, const exl2__normal_view *v)
+{
+    uintptr_t at = (uintptr_t)v->text, begin = (uintptr_t)t->text;
+    return t->text && at >= begin && at <= begin + t->cap;
+}
+
 /* Runs all steps over *v, which then points into its own text or one of the two buffers. *allowed, at first from
    exl2__normal_allowance, is how many bytes a step may still produce. The size of the largest step's result is
    subtracted from it, so that many texts can share one allowance. Fails with FORMAT when the allowance is exceeded. */
@@ -275,7 +282,7 @@ static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rule
             exl2__normal_strip(s, v);
             continue;
         }
-        exl2__normal_text *out = &buffers[v->text == buffers[0].text];
+        exl2__normal_text *out = &buffers[exl2__normal_inside(&buffers[0], v)];
         bool form = s->kind == EXL2__NORMAL_NFC || s->kind == EXL2__NORMAL_NFD, plain;
         exl2__nfc nfc = rules->nfc;
         nfc.compatible.codes = s->compatible ? nfc.compatible.codes : NULL;
