@@ -3,6 +3,9 @@
 #define _POSIX_C_SOURCE 200809L
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
+#include "../../exl2_impl/6_text/tokenizer/regex.h"
+static uint64_t regex_bytes; /* all bytes that regular expressions have searched */
+#define exl2__regex_begin(regex, text, bytes) (regex_bytes += (bytes), exl2__regex_begin(regex, text, bytes))
 #include "../../exl2_impl/6_text/tokenizer/encode.h"
 #include "../../exl2_impl/6_text/chat/template_set.h"
 #include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
@@ -170,6 +173,51 @@ static void test_cases(void)
     }
 }
 
+/* ---- work ---- */
+
+/* Makes the guard of a template of `bytes` bytes, all of them one constant. */
+static exl2_result guard_of_constant(const char *normalizer, size_t bytes)
+{
+    static bench b;
+    const char *added = "[" TOKEN(21, "<tool>", "") "]"; /* searched in normalized text */
+    rows_folder folder = {
+        .tokenizer = tokenizer_text((tokenizer_parts){ .added = added, .normalizer = normalizer })
+    };
+    char *source = malloc(bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        source[i] = "b c "[i % 4];
+    }
+    bench_open(&b, &folder);
+    CHECK_INT(exl2__template_open(&ctx, source, bytes, &b.template), EXL2_OK);
+    regex_bytes = 0;
+    exl2_result result = exl2__template_guard(&ctx, &b.template, &b.vocab);
+    bench_close(&b);
+    free(source);
+    return result;
+}
+
+/* A step that makes 40 bytes of each b, and regular expressions after it: every step of them searches the whole. The
+   guard fails before they have searched more than its allowance, twice: Replace counts first, then it writes. */
+static void test_work(void)
+{
+#define REGEX(pattern, content) \
+    "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" pattern "\"},\"content\":\"" content "\"}"
+#define NO_MATCH REGEX("(x|y)+z", "q")
+    static const char hostile[] = SEQUENCE(REGEX("b", "1234567890123456789012345678901234567890") "," NO_MATCH ","
+                                           NO_MATCH "," NO_MATCH "," NO_MATCH "," NO_MATCH "," NO_MATCH "," NO_MATCH);
+    enum { SOURCE = 400000 };
+    CHECK_INT(guard_of_constant(hostile, SOURCE), EXL2_ERR_FORMAT);
+    CHECK(strstr(ctx.error.text, "the normalizer makes too much work of the chat template") != NULL);
+    uint64_t allowed = (uint64_t)EXL2__TEMPLATE_GUARD_TIMES * SOURCE + EXL2__TEMPLATE_GUARD_EXTRA;
+    if (!CHECK(regex_bytes > 0 && regex_bytes <= 2 * allowed)) {
+        printf("    %llu bytes searched\n", (unsigned long long)regex_bytes);
+    }
+    /* the longest source with steps as published tokenizers have them */
+    CHECK_INT(guard_of_constant(SEQUENCE(PREPEND "," MARKS "," LOWER), EXL2__TEMPLATE_SOURCE_MAX), EXL2_OK);
+    CHECK_INT(guard_of_constant(SEQUENCE("{\"type\":\"NFKC\"}," NO_MATCH "," MARKS), EXL2__TEMPLATE_SOURCE_MAX),
+              EXL2_OK);
+}
+
 /* ---- every template with every tokenizer ---- */
 
 /* Tries all spellings of the token in messages: none adds one to the tokens of the conversation. */
@@ -330,6 +378,7 @@ int main(void)
 {
     ctx = rows_ctx();
     test_cases();
+    test_work();
     if (check_failures == 0) {
         test_pairs();
     }

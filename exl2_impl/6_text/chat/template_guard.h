@@ -11,6 +11,14 @@
 #define EXL2__TEMPLATE_PROBE_BYTES (256u << 10) /* block of a probe's render; a probe that needs more is skipped */
 #define EXL2__TEMPLATE_PROBE_STEPS (EXL2__TEMPLATE_STEPS_MAX / 16)
 
+/* Bytes that all steps of the normalizer together may read, or write if that is more, while a guard is made: TIMES for
+   each byte of the template's text, and EXTRA for probes. The source, its constants and the constants joined are
+   normalized, each about as long as the source, and published tokenizers have one to three steps. A Replace by a
+   regular expression searches twice, which costs about 150 ns per byte: with a hostile tokenizer 0.7 s for a small
+   template and 2 s for the largest one. */
+#define EXL2__TEMPLATE_GUARD_TIMES 8
+#define EXL2__TEMPLATE_GUARD_EXTRA (4u << 20)
+
 #define EXL2__TEMPLATE_GUARD_NOTHING "\xEF\xA3\xBF" /* U+F8FF, a private-use character: no normal form changes it */
 
 /* State of the search for added tokens. */
@@ -22,7 +30,7 @@ typedef struct exl2__template_guard_state {
     exl2__normal_view front;         /* text that the normalizer puts before every text */
     exl2__normal_text valid;         /* text in which U+FFFD replaces invalid UTF-8 */
     exl2__normal_text rewritten[2], fronts[2];
-    uint64_t allowed;                /* bytes that the normalizer may still write, over all searches */
+    uint64_t allowed;                /* bytes that steps of the normalizer may still read or write, in all searches */
 } exl2__template_guard_state;
 
 /* Whether a token is white space only. Such a token is no marker: it is guarded only if the source contains it. */
@@ -83,6 +91,25 @@ static exl2_result exl2__template_guard_repair(exl2__template_guard_state *g, co
     return EXL2_OK;
 }
 
+/* Runs the normalizer over *v. Each step is charged for the bytes that it reads, or writes if that is more. */
+static exl2_result exl2__template_guard_normalize(exl2__template_guard_state *g, const exl2__normal_rules *rules,
+                                                  exl2__normal_text buffers[2], exl2__normal_view *v)
+{
+    exl2__normal_rules one = *rules;
+    one.count = 1;
+    for (uint32_t i = 0; i < rules->count; i++) {
+        if (v->bytes > g->allowed) {
+            return exl2__fail(g->c, EXL2_ERR_FORMAT,
+                              "tokenizer.json: the normalizer makes too much work of the chat template: more than %u "
+                              "times its bytes and %u MiB", EXL2__TEMPLATE_GUARD_TIMES,
+                              EXL2__TEMPLATE_GUARD_EXTRA >> 20);
+        }
+        one.steps[0] = rules->steps[i];
+        EXL2__TRY(exl2__normal_run(g->c, &one, buffers, v, &g->allowed));
+    }
+    return EXL2_OK;
+}
+
 /* Guards the tokens in a text that the template may print. Raw tokens are searched in the text itself, normalized ones
    in its normalized form. The normalizer starts anew after the text of a message, and any offset may follow one, so
    each offset is searched with `front` before it, too. */
@@ -96,7 +123,7 @@ static exl2_result exl2__template_guard_text(exl2__template_guard_state *g, cons
     }
     EXL2__TRY(exl2__template_guard_repair(g, &text, &bytes));
     exl2__normal_view view = { text, bytes, NULL, 0 };
-    EXL2__TRY(exl2__normal_run(g->c, &g->inner, g->rewritten, &view, &g->allowed));
+    EXL2__TRY(exl2__template_guard_normalize(g, &g->inner, g->rewritten, &view));
     exl2__template_guard_search(g, 1, &nothing, view.text, view.bytes, false);
     if (g->front.bytes) {
         exl2__template_guard_search(g, 1, &g->front, view.text, view.bytes, false);
@@ -121,7 +148,7 @@ static exl2_result exl2__template_guard_normalizer(exl2__template_guard_state *g
         }
     }
     exl2__normal_view view = { probe, sizeof probe - 1, NULL, 0 };
-    EXL2__TRY(exl2__normal_run(g->c, &outer, g->fronts, &view, &g->allowed));
+    EXL2__TRY(exl2__template_guard_normalize(g, &outer, g->fronts, &view));
     bool kept = view.bytes > 3 && memcmp(view.text + view.bytes - 3, probe, 3) == 0;
     g->front = (exl2__normal_view){ view.text, kept ? view.bytes - 3 : 0, NULL, 0 };
     return EXL2_OK;
@@ -272,9 +299,8 @@ static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *
                                             const char *special, uint32_t *guard)
 {
     exl2__template_guard_state g = { .c = c, .v = v, .guard = guard };
-    /* searched are the application's tokens; or the source, its constants, all constants joined, and three probes */
-    g.allowed = exl2__normal_allowance(special ? strlen(special) : 4 * ((uint64_t)t->text_bytes +
-                                                                        EXL2__TEMPLATE_PROBE_BYTES));
+    g.allowed = special ? exl2__normal_allowance(strlen(special)) * EXL2__NORMAL_STEPS_MAX
+                        : (uint64_t)t->text_bytes * EXL2__TEMPLATE_GUARD_TIMES + EXL2__TEMPLATE_GUARD_EXTRA;
     g.rewritten[0] = exl2__normal_borrow(v->rewritten[0], EXL2__VOCAB_NORMAL_BYTES);
     g.rewritten[1] = exl2__normal_borrow(v->rewritten[1], EXL2__VOCAB_NORMAL_BYTES);
     exl2_result result = exl2__template_guard_normalizer(&g);
