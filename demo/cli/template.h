@@ -7,10 +7,12 @@
 
 #include "../../exl2.h"
 
+/* clang-format off */
 #define TEMPLATE_ARG(value)                                                                                            \
     {                                                                                                                  \
         "--template", ARG_TEXT, &(value), "F", "chat template: a file, or the name of one of the model's"              \
     }
+/* clang-format on */
 
 /* Sets template_text or template_name; with choice NULL, neither. The caller frees *text. false with a printed message:
    the file cannot be read, or contains a zero byte. */

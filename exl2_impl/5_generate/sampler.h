@@ -23,8 +23,10 @@ typedef struct exl2__sampler_number {
     float low, high, usual, off, neutral;
 } exl2__sampler_number;
 
+/* clang-format off */
 #define EXL2__SAMPLER_FLOAT(name, low, high, range, usual, off, neutral) \
     { (uint16_t)offsetof(exl2_sampler_desc, name), #name, range, low, high, usual, off, neutral }
+/* clang-format on */
 
 static const exl2__sampler_number exl2__sampler_floats[] = {
     EXL2__SAMPLER_FLOAT(temperature, 0, 1000, "0 to 1000", 1, 1, EXL2_OFF),
@@ -56,8 +58,10 @@ typedef struct exl2__sampler_count { /* a number of tokens; all: -1 is allowed a
     int32_t usual, off;
 } exl2__sampler_count;
 
+/* clang-format off */
 #define EXL2__SAMPLER_INT(name, all, usual, off) \
     { (uint16_t)offsetof(exl2_sampler_desc, name), all, #name, usual, off }
+/* clang-format on */
 
 static const exl2__sampler_count exl2__sampler_ints[] = {
     EXL2__SAMPLER_INT(top_k, false, EXL2_OFF, EXL2_OFF),

@@ -24,6 +24,7 @@ typedef struct phase_rule {
 } phase_rule;
 
 #define SUMS (1u << 31)
+/* clang-format off */
 #define RULE_copy_pages { 0, 0, 0 }
 #define RULE_embed { SEEN(residual) | SEEN(x) | SEEN(sums0), SEEN(residual) | SEEN(x) | SEEN(sums0), 0 }
 #define RULE_qkv { SEEN(qkv), SEEN(qkv) | SEEN(x), 5e-4 }
@@ -33,6 +34,7 @@ typedef struct phase_rule {
 #define RULE_down RULE_out
 #define RULE_head { SEEN(head_x) | SEEN(logits), SEEN(head_x) | SEEN(logits), 5e-4 }
 #define RULE_sample { 0, 0, 0 }
+/* clang-format on */
 
 static const phase_rule rules[EXL2__PHASE_COUNT] = {
 #define X(name) [EXL2__PHASE_##name] = RULE_##name,

@@ -7,7 +7,8 @@
 
 #define ROWS 8
 
-typedef enum result_kind { /* as exl2k_gemv_args.kind */
+/* As exl2k_gemv_args.kind. */
+typedef enum result_kind {
     STORE = EXL2K_GEMV_STORE, RESIDUAL = EXL2K_GEMV_RESIDUAL, ACT = EXL2K_GEMV_ACT, KINDS
 } result_kind;
 

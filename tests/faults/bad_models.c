@@ -327,6 +327,7 @@ static const struct bad_case {
     exl2_result code;
     const char *piece, *other; /* both must occur in the message */
 } cases[] = {
+/* clang-format off */
 #define ROW(name, code, piece, other) { #name, name, EXL2_##code, piece, other },
     ROW(nothing, OK, "", "")
     ROW(no_config, ERR_IO, "no config.json in", "bad")
@@ -397,6 +398,7 @@ static const struct bad_case {
     ROW(block_mixed, ERR_FORMAT, "partially quantized block", "model.layers.0.self_attn.o_proj")
     ROW(gptq, ERR_UNSUPPORTED, "GPTQ", "down_proj")
 #undef ROW
+/* clang-format on */
 };
 
 static void run_case(const struct bad_case *bad, const char *dir)

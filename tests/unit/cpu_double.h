@@ -16,9 +16,11 @@ typedef enum cpu_buffer {
 } cpu_buffer;
 
 /* Expands to the members of a device that are in a cpu_view, whatever its arithmetic type. */
+/* clang-format off */
 #define CPU_VIEW_STRIDES(d)                                                               \
     { (d)->hidden_stride, (d)->query_stride, (d)->inter_stride, (d)->vocab_stride,        \
       (size_t)((d)->page_bytes / sizeof(exl2__kv)) }
+/* clang-format on */
 
 typedef struct cpu_double_view {
     double *buffer[CPU_BUFFER_COUNT];

@@ -19,6 +19,7 @@
      attend                      scores of up to about 8, so e^score is off by several 8 * 6e-8; then weighted sums
      out, down                   a product added to the residual, which has the same magnitude */
 #define BIT(name) (1u << CPU_BUFFER_##name)
+/* clang-format off */
 #define RULE_copy_pages { BIT(pages), BIT(pages), 0 }
 #define RULE_embed { 0, BIT(residual), 0 }
 #define RULE_qkv { BIT(residual) | BIT(pages), BIT(query) | BIT(pages), 2e-6 }
@@ -28,6 +29,7 @@
 #define RULE_down { BIT(gate) | BIT(residual), BIT(residual), 2e-6 }
 #define RULE_head { BIT(residual), BIT(logits), 2e-6 }
 #define RULE_sample { BIT(logits), 0, 0 } /* the results of sampling are compared */
+/* clang-format on */
 
 typedef struct phase_rule {
     uint32_t in, out; /* sets of BIT() */

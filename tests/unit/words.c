@@ -3,10 +3,14 @@
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/tokenizer/words.h"
 
+/* clang-format off */
 #define GPT2 { .kind = EXL2__WORDS_GPT2 }
 #define CLASS(mask, how) { .kind = EXL2__WORDS_CLASS, .value = (mask), .behavior = EXL2__WORDS_##how }
+/* clang-format on */
 #define POINTS (EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR)
+/* clang-format off */
 #define SPACED(mask) { .kind = EXL2__WORDS_SPACED, .value = (mask) }
+/* clang-format on */
 #define DIGITS(how) CLASS(EXL2__UNICODE_NUMBERS, how)
 
 static const struct {

@@ -11,12 +11,16 @@
 
 #if defined(_WIN32)
 #define EXL2__CUDA_CALL __stdcall
+/* clang-format off */
 #define EXL2__CUDA_DRIVER_NAMES { "nvcuda.dll" }
 #define EXL2__CUDA_NVRTC_NAMES { "nvrtc64_130_0.dll", "nvrtc64_120_0.dll" }
+/* clang-format on */
 #else
 #define EXL2__CUDA_CALL
+/* clang-format off */
 #define EXL2__CUDA_DRIVER_NAMES { "libcuda.so.1" }
 #define EXL2__CUDA_NVRTC_NAMES { "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so" }
+/* clang-format on */
 #endif
 
 #define EXL2__CUDA_DRIVER_MIN 12000 /* oldest supported version: CUDA 12.0 */
@@ -33,7 +37,8 @@ typedef struct exl2__cuda_graph exl2__cuda_graph;
 typedef struct exl2__cuda_graph_exec exl2__cuda_graph_exec;
 typedef struct exl2__cuda_program exl2__cuda_program;
 
-enum { /* results of the driver that the engine distinguishes */
+/* Results of the driver that the engine distinguishes. */
+enum {
     EXL2__CUDA_OUT_OF_MEMORY = 2,
     EXL2__CUDA_DEINITIALIZED = 4,
     EXL2__CUDA_DEVICE_UNAVAILABLE = 46,
@@ -62,7 +67,8 @@ enum { /* results of the driver that the engine distinguishes */
     EXL2__CUDA_UNKNOWN = 999
 };
 
-enum { /* device attributes */
+/* Device attributes. */
+enum {
     EXL2__CUDA_SHARED_PER_BLOCK = 8,
     EXL2__CUDA_SM_COUNT = 16,
     EXL2__CUDA_COMPUTE_MODE = 20, /* 2: the device prohibits contexts */
@@ -77,7 +83,8 @@ enum { /* device attributes */
     EXL2__CUDA_SHARED_RESERVED = 111
 };
 
-enum { /* flags, options, function and launch attributes */
+/* Flags, options, function and launch attributes. */
+enum {
     EXL2__CUDA_STREAM_NON_BLOCKING = 1,
     EXL2__CUDA_EVENT_PLAIN = 0,
     EXL2__CUDA_EVENT_BLOCKING = 1, /* a thread that waits for it sleeps */

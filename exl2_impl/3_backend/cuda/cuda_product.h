@@ -21,7 +21,8 @@ static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kerne
 
 /* ---- products ---- */
 
-typedef enum exl2__cuda_kind { /* as exl2k_gemv_args.kind */
+/* As exl2k_gemv_args.kind. */
+typedef enum exl2__cuda_kind {
     EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
 } exl2__cuda_kind;
 

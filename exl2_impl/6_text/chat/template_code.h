@@ -96,7 +96,8 @@ typedef enum exl2__template_compare {
     EXL2__TEMPLATE_GT, EXL2__TEMPLATE_GE, EXL2__TEMPLATE_IN, EXL2__TEMPLATE_NOT_IN
 } exl2__template_compare;
 
-typedef enum exl2__template_macro_use { /* names that a macro's body uses */
+/* Names that a macro's body uses. */
+typedef enum exl2__template_macro_use {
     EXL2__TEMPLATE_USES_VARARGS = 1, EXL2__TEMPLATE_USES_KWARGS = 2, EXL2__TEMPLATE_USES_CALLER = 4
 } exl2__template_macro_use;
 

@@ -35,7 +35,8 @@ typedef enum exl2__template_kind {
     EXL2__TEMPLATE_KIND_METHOD     /* d.items without a call; as.text is its name */
 } exl2__template_kind;
 
-typedef enum exl2__template_why { /* why a value is undefined; text = the name, owner = kind of the object */
+/* Why a value is undefined; text = the name, owner = kind of the object. */
+typedef enum exl2__template_why {
     EXL2__TEMPLATE_NO_VARIABLE,
     EXL2__TEMPLATE_NO_ATTRIBUTE,
     EXL2__TEMPLATE_NO_ELEMENT,

@@ -14,7 +14,8 @@
 #define EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX 256u
 #define EXL2__GRAMMAR_SCHEMA_NOTS_MAX 64u
 
-typedef enum exl2__grammar_schema_type { /* bits */
+/* Types as bits, so that a schema may allow several. */
+typedef enum exl2__grammar_schema_type {
     EXL2__GRAMMAR_SCHEMA_NULL = 1,
     EXL2__GRAMMAR_SCHEMA_BOOLEAN = 2,
     EXL2__GRAMMAR_SCHEMA_INTEGER = 4,
@@ -81,7 +82,9 @@ typedef struct exl2__grammar_schema_keyword {
     uint8_t use;
 } exl2__grammar_schema_keyword;
 
+/* clang-format off */
 #define EXL2__GRAMMAR_SCHEMA_WORD(name, types) { name, EXL2__GRAMMAR_SCHEMA_##types, EXL2__GRAMMAR_SCHEMA_ENFORCED }
+/* clang-format on */
 
 /* Keywords that are not listed are ignored, or rejected if `strict`. */
 static const exl2__grammar_schema_keyword exl2__grammar_schema_keywords[] = {

@@ -36,7 +36,8 @@ typedef struct exl2__import_text {
     bool add_bos, add_eos, prefix_space;
 } exl2__import_text;
 
-typedef enum exl2__import_text_type { /* tokenizer.ggml.token_type */
+/* Values of tokenizer.ggml.token_type. */
+typedef enum exl2__import_text_type {
     EXL2__IMPORT_TEXT_NORMAL = 1,
     EXL2__IMPORT_TEXT_UNKNOWN,
     EXL2__IMPORT_TEXT_CONTROL,
