@@ -368,6 +368,100 @@ static void check_version(const char *version)
     require(strstr(header.text, line) != NULL, &header, 1, "EXL2_VERSION is not that of meson.build", version);
 }
 
+/* ---- documents ---- */
+
+/* Is `name` a file of the tree, as a path from the root or as the end of one: cpu.h, cpu/cpu.h? */
+static bool in_tree(const source_names *tree, const char *name)
+{
+    size_t bytes = strlen(name);
+    for (size_t i = 0; i < tree->count; i++) {
+        size_t whole = strlen(tree->paths[i]);
+        if (whole > bytes && tree->paths[i][whole - bytes - 1] == '/'
+            && strcmp(tree->paths[i] + whole - bytes, name) == 0) {
+            return true;
+        }
+    }
+    return exists(name);
+}
+
+/* The words between two backticks that end as a file of the tree does. NAME is a placeholder; build/ is generated. */
+static void check_span(const source_file *file, int line, const char *at, const char *end, const source_names *tree)
+{
+    static const char *const endings[] = { ".h", ".c", ".cu", ".cuh", ".sh", ".md", NULL };
+    while (at < end) {
+        char name[SOURCE_PATH_BYTES];
+        size_t bytes = 0;
+        while (at + bytes < end && (isalnum((unsigned char)at[bytes]) || strchr("_./-", at[bytes]))) {
+            bytes++;
+        }
+        snprintf(name, sizeof name, "%.*s", (int)bytes, at);
+        const char *ending = strrchr(name, '.');
+        if (ending && any_of(ending, strlen(ending), endings) && ending != name && !strstr(name, "NAME")
+            && name[0] != '/' && strncmp(name, "build/", 6) != 0) {
+            require(in_tree(tree, name), file, line, "names a file that does not exist", name);
+        }
+        at += bytes ? bytes : 1;
+    }
+}
+
+/* "](path)": the path of a link begins at the document's folder. */
+static void check_link(const source_file *file, int line, const char *at)
+{
+    char name[SOURCE_PATH_BYTES], path[SOURCE_PATH_BYTES];
+    size_t bytes = strcspn(at, ")#\n");
+    if (bytes > 0 && memchr(at, ':', bytes) == NULL) {
+        snprintf(name, sizeof name, "%.*s", (int)bytes, at);
+        source_resolve(path, file->path, name);
+        require(exists(path), file, line, "links to a file that does not exist", name);
+    }
+}
+
+static void check_document(const char *path, const source_names *tree)
+{
+    char full[2 * SOURCE_PATH_BYTES];
+    source_file file = { 0 };
+    snprintf(file.path, sizeof file.path, "%s", path);
+    snprintf(full, sizeof full, "%s/%s", source_root, path);
+    file.text = check_read(full, NULL);
+    int line = 1;
+    const char *span = NULL; /* after the backtick that opened it */
+    bool fenced = false;     /* in a block of code, which may name files of an application */
+    for (const char *at = file.text; *at; at++) {
+        if (strncmp(at, "```", 3) == 0) {
+            fenced = !fenced;
+            at += 2;
+        } else if (*at == '`' && !fenced) {
+            if (span) {
+                check_span(&file, line, span, at, tree);
+            }
+            span = span ? NULL : at + 1;
+        } else if (!fenced && !span && strncmp(at, "](", 2) == 0) {
+            check_link(&file, line, at + 2);
+        }
+        line += *at == '\n';
+    }
+}
+
+/* Each file that the documents name exists. */
+static void check_documents(void)
+{
+    static const char *const folders[] = { "exl2_impl", "demo", "tests", "kernels_src" };
+    source_names tree = { 0 }, documents = { 0 };
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        source_list(&tree, folders[i], ".c", ".h");
+        source_list(&tree, folders[i], ".cu", ".cuh");
+        source_list(&tree, folders[i], ".sh", ".md");
+    }
+    source_list(&documents, "exl2_impl/docs", ".md", ".md");
+    source_add(&documents, "CONTRIBUTING.md");
+    source_add(&documents, "README.md");
+    for (size_t i = 0; i < documents.count; i++) {
+        if (exists(documents.paths[i])) {
+            check_document(documents.paths[i], &tree);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) {
@@ -400,6 +494,7 @@ int main(int argc, char **argv)
     check_sizes();
     check_manual();
     check_tests_run();
+    check_documents();
     check_version(argv[2]);
     return check_done();
 }

@@ -90,6 +90,9 @@ static void check_good_tree(void)
 {
     char path[1200];
     write_tree();
+    write_file("README.md", "`go.c`, `1_load/b.h`, `exl2.h`, `demo/NAME.c`, `build/x.h`, "
+                            "[here](tests/go.c), [web](https://a.b/c.h):\n"
+                            "```c\n/* `game.c` */\n```\n");
     CHECK_INT(run(layers), 0);
     CHECK_INT(run(amalgamate), 0);
     snprintf(path, sizeof path, "%s/out/exl2.h", folder);
@@ -247,6 +250,11 @@ static const struct {
     { "exl2.h", "/* exl2.h: exl2_go */\n#define EXL2_VERSION 103 /**/\nEXL2_API int exl2_go(void);\n", "EXL2_VERSION" },
     { "tests/go.c", "int main(void) { return 0; }\n", "no demo and no test uses: exl2_go" },
     { "tests/forgotten.c", "int main(void) { return 0; }\n", "no test runs: tests/forgotten.c" },
+    { "README.md", "See `1_load/b.h`, `go.c` and\n`tests/gone.c`.\n",
+      "README.md:2: names a file that does not exist: tests/gone.c" },
+    { "CONTRIBUTING.md", "`cc gone.h` builds it.\n", "names a file that does not exist: gone.h" },
+    { "README.md", "[here](tests/go.c) and [there](tests/gone.c#top)\n",
+      "links to a file that does not exist: tests/gone.c" },
 };
 
 static void check_long_file(void)
