@@ -182,13 +182,12 @@ static void case_two_files(void)
 {
     const char *cc[2];
     for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
-        MUST("%s -std=c11 %s %s '%s/implementation.c' '%s/declarations.c' -o two -lm && ./two", cc[i], WARNINGS,
-             tree, hosts, hosts);
+        MUST("%s -std=c11 %s %s -c '%s/implementation.c' -o %s.o", cc[i], WARNINGS, tree, hosts, cc[i]);
+        MUST("%s -std=c11 %s %s '%s/declarations.c' %s.o -o two -lm && ./two", cc[i], WARNINGS, tree, hosts, cc[i]);
     }
-    if (have("g++") && have("gcc")) {
-        MUST("gcc -std=c11 -c %s '%s/implementation.c' -o implementation.o", tree, hosts);
-        MUST("g++ -std=c++11 %s %s -x c++ '%s/declarations.c' -x none implementation.o -o mixed -lm && ./mixed",
-             WARNINGS, tree, hosts);
+    if (have("g++") && have("gcc")) { /* with the object that gcc made above */
+        MUST("g++ -std=c++11 %s %s -x c++ '%s/declarations.c' -x none gcc.o -o mixed -lm && ./mixed", WARNINGS, tree,
+             hosts);
     }
 }
 
