@@ -11,7 +11,8 @@
 EXL2__COLD
 static bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, uint32_t other)
 {
-    exl2__grammar_schema_set both = { { part * 4, other * 4 }, { 0 }, 2, 0, false };
+    exl2__grammar_schema_set both = exl2__grammar_schema_set_of(part);
+    both.parts[both.count++] = exl2__grammar_schema_sub_of(other);
     exl2__grammar_choice values;
     exl2__grammar_value_listed(s, &both, EXL2__GRAMMAR_SCHEMA_ANY, &values);
     bool shared = values.count || s->g->result < 0;
@@ -25,12 +26,12 @@ static bool exl2__grammar_apart_constants(exl2__grammar_schema *s, const exl2__g
                                           const exl2__grammar_schema_set *b)
 {
     for (uint32_t i = 0; i < a->count; i++) {
-        uint32_t part = a->parts[i] / 4;
+        uint32_t part = a->parts[i].token;
         if (!exl2__grammar_schema_get(s, part, "const") && !exl2__grammar_schema_get(s, part, "enum")) {
             continue;
         }
         for (uint32_t k = 0; k < b->count; k++) {
-            uint32_t other = b->parts[k] / 4;
+            uint32_t other = b->parts[k].token;
             bool lists = exl2__grammar_schema_get(s, other, "const") || exl2__grammar_schema_get(s, other, "enum");
             if (lists && !exl2__grammar_apart_shared(s, part, other)) {
                 return true;
@@ -54,18 +55,18 @@ static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__gra
                                         const exl2__grammar_schema_set *b)
 {
     for (uint32_t i = 0; i < a->count; i++) {
-        uint32_t list = exl2__grammar_schema_get_kind(s, a->parts[i] / 4, "required", EXL2__JSON_ARRAY);
+        uint32_t list = exl2__grammar_schema_get_kind(s, a->parts[i].token, "required", EXL2__JSON_ARRAY);
         for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
             exl2__grammar_schema_set x, y;
             bool patterns = false; /* patternProperties of b, which could match the key */
             for (uint32_t p = 0; p < b->count; p++) {
-                patterns = patterns || exl2__grammar_schema_get(s, b->parts[p] / 4, "patternProperties");
+                patterns = patterns || exl2__grammar_schema_get(s, b->parts[p].token, "patternProperties");
             }
             if (s->j.tokens[k].kind != EXL2__JSON_STRING || !exl2__grammar_object_value(s, a, k, NULL, 0, &x)) {
                 continue;
             }
             for (uint32_t p = 0; p < b->count && patterns; p++) { /* no matter, if properties declare the key */
-                patterns = !exl2__grammar_object_property(s, b->parts[p] / 4, k);
+                patterns = !exl2__grammar_object_property(s, b->parts[p].token, k);
             }
             if (patterns) {
                 continue;
@@ -87,7 +88,7 @@ static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__gra
 EXL2__COLD
 static bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_t left, uint32_t right)
 {
-    exl2__grammar_schema_set a = { { left * 4 }, { 0 }, 1, 0, false }, b = { { right * 4 }, { 0 }, 1, 0, false };
+    exl2__grammar_schema_set a = exl2__grammar_schema_set_of(left), b = exl2__grammar_schema_set_of(right);
     exl2__grammar_schema_expand(s, &a);
     exl2__grammar_schema_expand(s, &b);
     uint32_t both = exl2__grammar_types_of(s, &a, false) & exl2__grammar_types_of(s, &b, false);
@@ -103,7 +104,7 @@ static bool exl2__grammar_apart_lacks(exl2__grammar_schema *s, exl2__grammar_obj
                                       const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other)
 {
     for (uint32_t i = 0; i < other->count; i++) {
-        uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i] / 4, "required", EXL2__JSON_ARRAY);
+        uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i].token, "required", EXL2__JSON_ARRAY);
         for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
             if (!exl2__grammar_object_possible(s, o, set, k)) {
                 return true;
@@ -117,12 +118,12 @@ static bool exl2__grammar_apart_lacks(exl2__grammar_schema *s, exl2__grammar_obj
    only properties with constants, or with nothing but a type, are tried; without it, only the other properties. */
 static bool exl2__grammar_apart_member(exl2__grammar_schema *s, exl2__grammar_object *o,
                                        const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other,
-                                       uint32_t not, bool constants)
+                                       exl2__grammar_schema_sub not, bool constants)
 {
     for (uint32_t i = 0; i < other->count; i++) {
-        uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i] / 4, "properties", EXL2__JSON_OBJECT);
+        uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i].token, "properties", EXL2__JSON_OBJECT);
         for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
-            exl2__grammar_schema_set value = { { (k + 1) * 4 }, { 0 }, 1, 0, false };
+            exl2__grammar_schema_set value = exl2__grammar_schema_set_of(k + 1);
             bool one;
             if (!exl2__grammar_object_requires(s, set, k)) {
                 continue;
@@ -133,7 +134,8 @@ static bool exl2__grammar_apart_member(exl2__grammar_schema *s, exl2__grammar_ob
                 || (types && !exl2__grammar_types_speaks(s, &value, types));
             if (plain == constants && value.count && o->not_count < EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
                 o->not_keys[o->not_count] = k;
-                o->not_values[o->not_count++] = (k + 1) * 2 + (not & 1);
+                o->not_values[o->not_count] = exl2__grammar_schema_sub_of(k + 1);
+                o->not_values[o->not_count++].other_branch = not.other_branch;
                 return true;
             }
         }
@@ -146,7 +148,7 @@ static bool exl2__grammar_apart_forbid(exl2__grammar_schema *s, exl2__grammar_ob
                                        const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other)
 {
     for (uint32_t i = 0; i < other->count; i++) {
-        uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i] / 4, "required", EXL2__JSON_ARRAY);
+        uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i].token, "required", EXL2__JSON_ARRAY);
         for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
             if (!exl2__grammar_object_requires(s, set, k) && o->forbidden_count < EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
                 o->forbidden[o->forbidden_count++] = k;

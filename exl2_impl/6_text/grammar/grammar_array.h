@@ -62,21 +62,21 @@ static bool exl2__grammar_array_list(exl2__grammar_schema *s, const exl2__gramma
                                      exl2__grammar_array_values *v)
 {
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i] / 4, "anyOf", EXL2__JSON_ARRAY);
-        if (exl2__grammar_schema_get(s, set->parts[i] / 4, "oneOf")) {
+        uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i].token, "anyOf", EXL2__JSON_ARRAY);
+        if (exl2__grammar_schema_get(s, set->parts[i].token, "oneOf")) {
             return false;
         }
-        for (uint32_t k = list && !(set->parts[i] & 1) ? exl2__json_first(&s->j, list) : 0; k;
+        for (uint32_t k = list && !set->parts[i].any_of_done ? exl2__json_first(&s->j, list) : 0; k;
              k = exl2__json_next(&s->j, list, k)) {
             exl2__grammar_schema_set branch = *set;
-            exl2__grammar_schema_add(s, &branch, set->parts[i] | 1);
-            exl2__grammar_schema_add(s, &branch, k * 4);
+            branch.parts[i].any_of_done = 1;
+            exl2__grammar_schema_add(s, &branch, exl2__grammar_schema_sub_of(k));
             exl2__grammar_schema_expand(s, &branch);
             if (depth == EXL2__GRAMMAR_ARRAY_DEPTH_MAX || !exl2__grammar_array_list(s, &branch, depth + 1, v)) {
                 return false;
             }
         }
-        if (list && !(set->parts[i] & 1)) {
+        if (list && !set->parts[i].any_of_done) {
             return true;
         }
     }
@@ -254,8 +254,8 @@ static exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema 
     uint32_t types = exl2__grammar_types_of(s, items, true);
     bool either = exl2__grammar_figure_lists(s, items, &one) != 0;
     for (uint32_t i = 0; i < items->count; i++) {
-        either = either || exl2__grammar_schema_get(s, items->parts[i] / 4, "anyOf")
-            || exl2__grammar_schema_get(s, items->parts[i] / 4, "oneOf");
+        either = either || exl2__grammar_schema_get(s, items->parts[i].token, "anyOf")
+            || exl2__grammar_schema_get(s, items->parts[i].token, "oneOf");
     }
     if (listed && v->count <= EXL2__GRAMMAR_ARRAY_ORDERS_MAX) {
         exl2__grammar_array_orders(s, v, open.last, close.first, min, max);
@@ -307,16 +307,16 @@ static uint32_t exl2__grammar_array_item(exl2__grammar_schema *s, uint32_t part,
 static bool exl2__grammar_array_item_set(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t at,
                                          exl2__grammar_schema_set *item, bool *said)
 {
-    *item = (exl2__grammar_schema_set){ { 0 }, { 0 }, 0, 0, false };
+    *item = (exl2__grammar_schema_set){ .count = 0 };
     *said = false;
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t prefix, token = exl2__grammar_array_item(s, set->parts[i] / 4, at, &prefix);
+        uint32_t prefix, token = exl2__grammar_array_item(s, set->parts[i].token, at, &prefix);
         *said = *said || token;
         if (token && s->j.tokens[token].kind == EXL2__JSON_FALSE) {
             return false;
         }
         if (token) {
-            exl2__grammar_schema_add(s, item, token * 4);
+            exl2__grammar_schema_add(s, item, exl2__grammar_schema_sub_of(token));
         }
     }
     return true;
@@ -381,9 +381,9 @@ static exl2__grammar_code_piece exl2__grammar_array_piece(exl2__grammar_schema *
     exl2__grammar_schema_set item;
     bool said;
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t token = exl2__grammar_schema_get(s, set->parts[i] / 4, "uniqueItems");
+        uint32_t token = exl2__grammar_schema_get(s, set->parts[i].token, "uniqueItems");
         unique = token && s->j.tokens[token].kind == EXL2__JSON_TRUE ? token - 1 : unique;
-        exl2__grammar_array_item(s, set->parts[i] / 4, 0, &prefix);
+        exl2__grammar_array_item(s, set->parts[i].token, 0, &prefix);
         longest = exl2__max32(longest, prefix);
     }
     for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {

@@ -25,7 +25,9 @@ static void exl2__grammar_branch_alone(exl2__grammar_schema *s, exl2__grammar_sc
             apart[pair / 32] |= 1u << pair % 32;
         }
         if (i != at && !(apart[pair / 32] >> pair % 32 & 1)) {
-            exl2__grammar_schema_add_not(s, branch, other * 2 + 1);
+            exl2__grammar_schema_sub not = exl2__grammar_schema_sub_of(other);
+            not.other_branch = 1;
+            exl2__grammar_schema_add_not(s, branch, not);
         }
     }
 }
@@ -35,11 +37,12 @@ EXL2__COLD
 static void exl2__grammar_branch_check(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
                                        uint32_t list, uint32_t token)
 {
-    exl2__grammar_schema_set branch = { { token * 4 }, { 0 }, 1, 0, false };
+    exl2__grammar_schema_set branch = exl2__grammar_schema_set_of(token);
     exl2__grammar_schema_expand(s, &branch);
     for (uint32_t i = 0; i < branch.count; i++) {
         for (uint32_t o = 0; o < set->count; o++) {
-            if (set->parts[o] / 4 == branch.parts[i] / 4 && (set->parts[o] / 4 == part / 4 || set->parts[o] % 4)) {
+            exl2__grammar_schema_sub own = set->parts[o];
+            if (own.token == branch.parts[i].token && (own.token == part || own.any_of_done || own.one_of_done)) {
                 exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, list - 1,
                                             "a schema that refers to itself with no value in between");
             }
@@ -72,7 +75,7 @@ static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__gra
     static const char *const words[] = { "const", "enum", "type", "title", "description", "$comment", "deprecated" };
     static const char *const outer[] = { "anyOf", "oneOf", "type", "title", "description", "$comment", "deprecated",
                                          "$defs", "definitions", "$schema", "$id", "default", "examples" };
-    uint32_t part = set->parts[0] / 4, total = 0, token;
+    uint32_t part = set->parts[0].token, total = 0, token;
     bool is_one_of = exl2__json_is(&s->j, list - 1, "oneOf");
     if (set->count != 1 || set->not_count || !exl2__grammar_branch_only(s, part, outer, EXL2__COUNT(outer))
         || exl2__grammar_schema_get(s, part, is_one_of ? "anyOf" : "oneOf")) {
@@ -91,7 +94,7 @@ static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__gra
     uint32_t types = exl2__grammar_types_of(s, set, true);
     char *room = s->buffer;
     for (uint32_t k = exl2__json_first(&s->j, list); k; k = exl2__json_next(&s->j, list, k)) {
-        exl2__grammar_schema_set branch = { { k * 4 }, { 0 }, 1, 0, false };
+        exl2__grammar_schema_set branch = exl2__grammar_schema_set_of(k);
         bool is_enum = exl2__grammar_value_count_of(s, k, true, &token) > 0;
         exl2__grammar_value_count_of(s, k, is_enum, &token);
         room = exl2__grammar_value_spell(s, token, is_enum, types & exl2__grammar_types_of(s, &branch, true), room,
@@ -105,11 +108,12 @@ static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__gra
     return !twice || !is_one_of;
 }
 
-/* One alternative for each branch of a list: the set with the branch. `chosen`: 1 for anyOf, 2 for oneOf; the bit is
-   set in `part`, so that the list is not expanded again. */
+/* One alternative for each branch of the list, which is the part's anyOf or oneOf: the set with the branch. There the
+   part is marked as done, so that the list is not expanded again. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                                          uint32_t part, uint32_t list, uint32_t chosen)
+                                                          exl2__grammar_schema_sub part, uint32_t list,
+                                                          bool is_one_of)
 {
     exl2__grammar_code *g = s->g;
     exl2__grammar_code_piece all = { 0, 0 };
@@ -123,7 +127,7 @@ static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *
         exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, list - 1, "a list of branches must have 1 to 256");
         return exl2__grammar_value_never(g);
     }
-    if (chosen == 2 && g->result == EXL2_OK) {
+    if (is_one_of && g->result == EXL2_OK) {
         g->result = exl2__alloc(g->c, bytes, 4, EXL2_MEM_GENERAL, &memory);
     }
     if (g->result < 0) {
@@ -132,12 +136,14 @@ static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *
     if (memory) {
         memset(memory, 0, bytes);
     }
+    part.any_of_done = part.any_of_done || !is_one_of;
+    part.one_of_done = part.one_of_done || is_one_of;
     for (uint32_t k = exl2__json_first(&s->j, list); k && g->result == EXL2_OK;
          k = exl2__json_next(&s->j, list, k)) {
-        exl2__grammar_branch_check(s, set, part, list, k);
+        exl2__grammar_branch_check(s, set, part.token, list, k);
         exl2__grammar_schema_set branch = *set;
-        exl2__grammar_schema_add(s, &branch, part | chosen);
-        exl2__grammar_schema_add(s, &branch, k * 4);
+        exl2__grammar_schema_add(s, &branch, part);
+        exl2__grammar_schema_add(s, &branch, exl2__grammar_schema_sub_of(k));
         if (memory) {
             exl2__grammar_branch_alone(s, &branch, list, at++, (uint32_t *)memory);
         }
@@ -203,12 +209,14 @@ static exl2__grammar_code_piece exl2__grammar_branch_body(exl2__grammar_schema *
     exl2__grammar_code *g = s->g;
     exl2__grammar_code_piece all = { 0, 0 };
     for (uint32_t i = 0; i < set->count; i++) {
-        for (uint32_t chosen = 1; chosen <= 2; chosen++) {
-            uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i] / 4, chosen == 1 ? "anyOf" : "oneOf",
-                                                          EXL2__JSON_ARRAY);
-            if (list && !(set->parts[i] & chosen)) {
-                return exl2__grammar_branch_list(s, set, set->parts[i], list, chosen);
-            }
+        exl2__grammar_schema_sub part = set->parts[i];
+        uint32_t any_of = exl2__grammar_schema_get_kind(s, part.token, "anyOf", EXL2__JSON_ARRAY);
+        if (any_of && !part.any_of_done) {
+            return exl2__grammar_branch_list(s, set, part, any_of, false);
+        }
+        uint32_t one_of = exl2__grammar_schema_get_kind(s, part.token, "oneOf", EXL2__JSON_ARRAY);
+        if (one_of && !part.one_of_done) {
+            return exl2__grammar_branch_list(s, set, part, one_of, true);
         }
     }
     uint32_t types = exl2__grammar_types_of(s, set, true);
@@ -246,11 +254,11 @@ static exl2__grammar_code_piece exl2__grammar_branch_body(exl2__grammar_schema *
 
 static void exl2__grammar_branch_rules(exl2__grammar_schema *s)
 {
-    exl2__grammar_schema_set root = { { 0 }, { 0 }, 1, 0, false };
+    exl2__grammar_schema_set root = exl2__grammar_schema_set_of(0);
     exl2__grammar_schema_rule(s, &root); /* rule 0 */
     for (uint32_t i = 0; i < s->made_count && s->g->result == EXL2_OK; i++) {
         exl2__grammar_schema_made made = s->made[i];
-        exl2__grammar_schema_set set = { { 0 }, { 0 }, made.count, made.not_count, made.never };
+        exl2__grammar_schema_set set = { .count = made.count, .not_count = made.not_count, .never = made.never };
         memcpy(set.parts, s->pool + made.parts, set.count * sizeof *set.parts);
         memcpy(set.nots, s->pool + made.parts + made.count, set.not_count * sizeof *set.nots);
         exl2__grammar_code_define(s->g, made.rule, exl2__grammar_branch_body(s, &set));

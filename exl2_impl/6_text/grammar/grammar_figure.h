@@ -94,7 +94,7 @@ static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, con
 {
     exl2__grammar_figure f = { { { 0 }, { 0 } }, 1, integer };
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t part = set->parts[i] / 4, multiple = exl2__grammar_schema_get(s, part, "multipleOf");
+        uint32_t part = set->parts[i].token, multiple = exl2__grammar_schema_get(s, part, "multipleOf");
         for (uint32_t k = 0; k < 4; k++) {
             bool exclusive;
             uint32_t token = exl2__grammar_figure_get(s, part, k, &exclusive);
@@ -146,7 +146,7 @@ static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_word
                                      const exl2__grammar_schema_set *set)
 {
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t part = set->parts[i] / 4, one = exl2__grammar_schema_get(s, part, "const");
+        uint32_t part = set->parts[i].token, one = exl2__grammar_schema_get(s, part, "const");
         uint32_t list = exl2__grammar_schema_get(s, part, "enum");
         if (one) {
             exl2__grammar_figure_not_one(s, w, one);
@@ -288,7 +288,7 @@ static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schem
     uint32_t type = exl2__grammar_types_value(s, value);
     bool speaks = false;
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t part = set->parts[i] / 4, one = exl2__grammar_schema_get(s, part, "const");
+        uint32_t part = set->parts[i].token, one = exl2__grammar_schema_get(s, part, "const");
         uint32_t list = exl2__grammar_schema_get(s, part, "enum");
         if (!listed && ((one && !exl2__grammar_value_same(s, one, value))
                         || (list && !exl2__grammar_figure_listed(s, list, value)))) {
@@ -298,11 +298,9 @@ static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schem
             const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
             speaks = speaks || ((word->types & type) && exl2__grammar_schema_get(s, part, word->name));
         }
-        for (uint32_t chosen = 1; chosen <= 2; chosen++) {
-            bool either = exl2__grammar_schema_get(s, part, chosen == 1 ? "anyOf" : "oneOf") != 0;
-            if (either && !(set->parts[i] & chosen)) {
-                return EXL2__GRAMMAR_FIGURE_UNKNOWN;
-            }
+        if ((!set->parts[i].any_of_done && exl2__grammar_schema_get(s, part, "anyOf"))
+            || (!set->parts[i].one_of_done && exl2__grammar_schema_get(s, part, "oneOf"))) {
+            return EXL2__GRAMMAR_FIGURE_UNKNOWN;
         }
     }
     if (!speaks) {
@@ -361,8 +359,8 @@ static uint32_t exl2__grammar_figure_lists(const exl2__grammar_schema *s, const 
     uint32_t best = 0;
     *one = false;
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t list = exl2__grammar_schema_get(s, set->parts[i] / 4, "enum");
-        uint32_t value = exl2__grammar_schema_get(s, set->parts[i] / 4, "const");
+        uint32_t list = exl2__grammar_schema_get(s, set->parts[i].token, "enum");
+        uint32_t value = exl2__grammar_schema_get(s, set->parts[i].token, "const");
         if (value) {
             *one = true;
             return value;
@@ -379,11 +377,11 @@ static exl2__grammar_words *exl2__grammar_figure_strings(exl2__grammar_schema *s
                                                          exl2__grammar_words *w)
 {
     static const char *const names[] = { "minLength", "maxLength", "pattern", "format" };
-    exl2__grammar_schema_set plain = { { 0 }, { 0 }, 0, 0, false };
+    exl2__grammar_schema_set plain = { .count = 0 };
     bool speaks = false;
     for (uint32_t i = 0; i < set->count; i++) {
         for (uint32_t k = 0; k < 4; k++) {
-            speaks = speaks || exl2__grammar_schema_get(s, set->parts[i] / 4, names[k]);
+            speaks = speaks || exl2__grammar_schema_get(s, set->parts[i].token, names[k]);
         }
     }
     if (!speaks || !(types & EXL2__GRAMMAR_SCHEMA_STRING)) {
@@ -404,7 +402,7 @@ static bool exl2__grammar_figure_bare(const exl2__grammar_schema *s, const exl2_
     for (uint32_t i = 0; i < set->count; i++) {
         for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords) && bare; k++) {
             const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
-            bare = !(word->types & types) || !exl2__grammar_schema_get(s, set->parts[i] / 4, word->name);
+            bare = !(word->types & types) || !exl2__grammar_schema_get(s, set->parts[i].token, word->name);
         }
     }
     return bare;

@@ -89,7 +89,7 @@ static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s
     size_t used = 0;
     void *memory;
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t list = exl2__grammar_schema_get(s, set->parts[i] / 4, "properties");
+        uint32_t list = exl2__grammar_schema_get(s, set->parts[i].token, "properties");
         total += list ? s->j.tokens[list].count : 0;
     }
     exl2__grammar_code_piece open = exl2__grammar_code_word(g, "\""), close = exl2__grammar_code_word(g, "\"");
@@ -104,7 +104,7 @@ static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s
     exl2__grammar_keys_one *keys = (exl2__grammar_keys_one *)memory;
     exl2__grammar_keys_fork *list = (exl2__grammar_keys_fork *)(void *)(keys + total + 1);
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t object = exl2__grammar_schema_get(s, set->parts[i] / 4, "properties");
+        uint32_t object = exl2__grammar_schema_get(s, set->parts[i].token, "properties");
         for (uint32_t k = object ? exl2__json_first(&s->j, object) : 0; k; k = exl2__json_next(&s->j, object, k)) {
             keys[count].text = s->buffer + used;
             keys[count].bytes = exl2__json_text(&s->j, k, s->buffer + used, SIZE_MAX);
@@ -185,14 +185,14 @@ EXL2__COLD
 static void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                     exl2__grammar_keys *k)
 {
-    exl2__grammar_schema_set names = { { 0 }, { 0 }, 0, 0, false };
+    exl2__grammar_schema_set names = { .count = 0 };
     memset(k, 0, sizeof *k);
     k->words.g = s->g;
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t part = set->parts[i] / 4, token = exl2__grammar_schema_get(s, part, "propertyNames");
+        uint32_t part = set->parts[i].token, token = exl2__grammar_schema_get(s, part, "propertyNames");
         k->open = k->open || token || exl2__grammar_schema_get(s, part, "patternProperties");
         if (token) {
-            exl2__grammar_schema_add(s, &names, token * 4);
+            exl2__grammar_schema_add(s, &names, exl2__grammar_schema_sub_of(token));
         }
     }
     if (!k->open) {
@@ -200,7 +200,7 @@ static void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar
     }
     exl2__grammar_words_open(s->g, s->vocab, &k->words);
     for (uint32_t i = 0; i < set->count && s->g->result == EXL2_OK; i++) {
-        uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i] / 4, "patternProperties", EXL2__JSON_OBJECT);
+        uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i].token, "patternProperties", EXL2__JSON_OBJECT);
         if (list) {
             exl2__grammar_keys_patterns(s, k, i, list);
         }
@@ -209,7 +209,7 @@ static void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar
     for (uint32_t i = 0; i < names.count; i++) {
         static const char *const choices[] = { "anyOf", "oneOf" };
         for (uint32_t c = 0; c < 2; c++) {
-            uint32_t token = exl2__grammar_schema_get(s, names.parts[i] / 4, choices[c]);
+            uint32_t token = exl2__grammar_schema_get(s, names.parts[i].token, choices[c]);
             if (token) {
                 exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1, "a choice in propertyNames");
             }

@@ -12,7 +12,7 @@ typedef struct exl2__grammar_object {
     exl2__grammar_keys keys;
     uint32_t forbidden[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* keys that the object must not have */
     uint32_t not_keys[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];  /* keys whose values must not match not_values */
-    uint32_t not_values[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];
+    exl2__grammar_schema_sub not_values[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];
     uint32_t forbidden_count, not_count, min, max;
 } exl2__grammar_object;
 
@@ -33,7 +33,7 @@ static uint32_t exl2__grammar_object_property(exl2__grammar_schema *s, uint32_t 
 static bool exl2__grammar_object_requires(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key)
 {
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i] / 4, "required", EXL2__JSON_ARRAY);
+        uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i].token, "required", EXL2__JSON_ARRAY);
         for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
             if (s->j.tokens[k].kind != EXL2__JSON_STRING) {
                 exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, k, "required must list names");
@@ -61,14 +61,14 @@ static bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__gramm
         }
     }
     if (!count) {
-        tokens[0] = exl2__grammar_schema_get(s, set->parts[part] / 4, "additionalProperties");
+        tokens[0] = exl2__grammar_schema_get(s, set->parts[part].token, "additionalProperties");
         count = tokens[0] != 0;
     }
     for (uint32_t i = 0; i < count; i++) {
         if (s->j.tokens[tokens[i]].kind == EXL2__JSON_FALSE) {
             return false;
         }
-        exl2__grammar_schema_add(s, value, tokens[i] * 4);
+        exl2__grammar_schema_add(s, value, exl2__grammar_schema_sub_of(tokens[i]));
     }
     *spoken = *spoken || count;
     return true;
@@ -79,12 +79,12 @@ static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2
                                              exl2__grammar_schema_set *value, bool *spoken)
 {
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t token = exl2__grammar_schema_get(s, set->parts[i] / 4, "unevaluatedProperties");
+        uint32_t token = exl2__grammar_schema_get(s, set->parts[i].token, "unevaluatedProperties");
         if (token && s->j.tokens[token].kind == EXL2__JSON_FALSE) {
             return false;
         }
         if (token) {
-            exl2__grammar_schema_add(s, value, token * 4);
+            exl2__grammar_schema_add(s, value, exl2__grammar_schema_sub_of(token));
             *spoken = true;
         }
     }
@@ -98,12 +98,12 @@ static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__gram
                                        const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
 {
     bool spoken = false;
-    *value = (exl2__grammar_schema_set){ { 0 }, { 0 }, 0, 0, false };
+    *value = (exl2__grammar_schema_set){ .count = 0 };
     if (mask == EXL2__GRAMMAR_WORDS_NONE) {
         return false;
     }
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t property = exl2__grammar_object_property(s, set->parts[i] / 4, key);
+        uint32_t property = exl2__grammar_object_property(s, set->parts[i].token, key);
         if (!exl2__grammar_object_part(s, set, i, keys, mask, property, value, &spoken)) {
             return false;
         }
@@ -140,10 +140,10 @@ static bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__gramm
 {
     static const char *const names[] = { "properties", "required", "patternProperties", "additionalProperties" };
     bool named = false, spoken = false;
-    *value = (exl2__grammar_schema_set){ { 0 }, { 0 }, 0, 0, false };
+    *value = (exl2__grammar_schema_set){ .count = 0 };
     for (uint32_t i = 0; i < set->count; i++) {
         for (uint32_t k = 0; k < 4; k++) {
-            named = named || exl2__grammar_schema_get(s, set->parts[i] / 4, names[k]);
+            named = named || exl2__grammar_schema_get(s, set->parts[i].token, names[k]);
         }
         if (!exl2__grammar_object_part(s, set, i, keys, mask, 0, value, &spoken)) {
             return false;
@@ -159,7 +159,7 @@ static bool exl2__grammar_object_possible(exl2__grammar_schema *s, exl2__grammar
     exl2__grammar_schema_set value;
     bool declared = exl2__grammar_object_requires(s, set, key);
     for (uint32_t i = 0; i < set->count && !declared; i++) {
-        declared = exl2__grammar_object_property(s, set->parts[i] / 4, key) != 0;
+        declared = exl2__grammar_object_property(s, set->parts[i].token, key) != 0;
     }
     uint32_t mask = exl2__grammar_keys_match(s, &o->keys, key);
     return declared ? exl2__grammar_object_declared(s, o, set, key, &value)
@@ -186,10 +186,10 @@ static bool exl2__grammar_object_seen(exl2__grammar_schema *s, const exl2__gramm
 {
     bool seen = false;
     for (uint32_t i = 0; i < (is_required ? set->count : part) && !seen; i++) {
-        seen = exl2__grammar_object_property(s, set->parts[i] / 4, key) != 0;
+        seen = exl2__grammar_object_property(s, set->parts[i].token, key) != 0;
     }
     for (uint32_t i = 0; is_required && i <= part && !seen; i++) {
-        uint32_t other = exl2__grammar_schema_get(s, set->parts[i] / 4, "required");
+        uint32_t other = exl2__grammar_schema_get(s, set->parts[i].token, "required");
         for (uint32_t o = other ? exl2__json_first(&s->j, other) : 0; o && o != key && !seen;
              o = exl2__json_next(&s->j, other, o)) {
             seen = exl2__json_same(&s->j, o, key);
@@ -206,7 +206,7 @@ static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__gram
                                              exl2__grammar_sequence *q, bool *never)
 {
     bool is_required = strcmp(name, "required") == 0;
-    uint32_t list = exl2__grammar_schema_get(s, set->parts[part] / 4, name), count = 0;
+    uint32_t list = exl2__grammar_schema_get(s, set->parts[part].token, name), count = 0;
     for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k && s->g->result == EXL2_OK;
          k = exl2__json_next(&s->j, list, k)) {
         exl2__grammar_schema_set value;
@@ -240,7 +240,7 @@ static uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2__gramm
     for (uint32_t i = 0; i < set->count; i++) {
         static const char *const names[] = { "properties", "required" };
         for (uint32_t n = 0; n < 2; n++) {
-            uint32_t list = exl2__grammar_schema_get(s, set->parts[i] / 4, names[n]);
+            uint32_t list = exl2__grammar_schema_get(s, set->parts[i].token, names[n]);
             if (list && s->j.tokens[list].count) {
                 exl2__grammar_string_choice(s, &o->keys.words, list, false, EXL2__GRAMMAR_WORDS_NOT);
             }
@@ -285,10 +285,10 @@ static bool exl2__grammar_object_below(exl2__grammar_schema *s, const exl2__gram
     *reached = 1ull << part;
     stack[top++] = part;
     while (top && s->g->result == EXL2_OK) {
-        uint32_t at = set->parts[stack[--top]] / 4, ref = exl2__grammar_schema_get(s, at, "$ref");
+        uint32_t at = set->parts[stack[--top]].token, ref = exl2__grammar_schema_get(s, at, "$ref");
         uint32_t target = ref ? exl2__grammar_ref_target(s, ref) : UINT32_MAX;
         for (uint32_t i = 0; i < set->count; i++) {
-            uint32_t other = set->parts[i] / 4;
+            uint32_t other = set->parts[i].token;
             bool below = other == target;
             for (uint32_t l = 0; l < 3 && !below; l++) {
                 uint32_t list = exl2__grammar_schema_get(s, at, lists[l]);
@@ -313,7 +313,7 @@ static void exl2__grammar_object_check(exl2__grammar_schema *s, exl2__grammar_ob
 {
     static const char *const names[] = { "dependentRequired", "dependencies" };
     for (uint32_t i = 0; i < set->count && s->g->result == EXL2_OK; i++) {
-        uint32_t part = set->parts[i] / 4, token = exl2__grammar_schema_get(s, part, "unevaluatedProperties");
+        uint32_t part = set->parts[i].token, token = exl2__grammar_schema_get(s, part, "unevaluatedProperties");
         uint64_t reached;
         if (token && s->j.tokens[token].kind != EXL2__JSON_TRUE && !exl2__grammar_object_below(s, set, i, &reached)) {
             exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1,
@@ -346,10 +346,10 @@ static bool exl2__grammar_object_plain(exl2__grammar_schema *s, const exl2__gram
         for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords) && plain; k++) {
             const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
             plain = !(word->types & EXL2__GRAMMAR_SCHEMA_OBJECT)
-                || !exl2__grammar_schema_get(s, set->parts[i] / 4, word->name);
+                || !exl2__grammar_schema_get(s, set->parts[i].token, word->name);
         }
-        exl2__grammar_schema_get_kind(s, set->parts[i] / 4, "properties", EXL2__JSON_OBJECT);
-        exl2__grammar_schema_get_kind(s, set->parts[i] / 4, "required", EXL2__JSON_ARRAY);
+        exl2__grammar_schema_get_kind(s, set->parts[i].token, "properties", EXL2__JSON_OBJECT);
+        exl2__grammar_schema_get_kind(s, set->parts[i].token, "required", EXL2__JSON_ARRAY);
     }
     return plain;
 }

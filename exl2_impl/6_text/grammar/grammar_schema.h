@@ -27,11 +27,18 @@ typedef enum exl2__grammar_schema_type {
     EXL2__GRAMMAR_SCHEMA_ANY = 127
 } exl2__grammar_schema_type;
 
-/* JSON tokens of subschemas, ascending. If a part has an anyOf or a oneOf, a low bit says that a branch has been chosen
-   and is a part of the set, too. */
+/* A subschema: the JSON token where it begins, and what the compiler has decided about it. All 32 bits are used, so
+   that memcmp can compare subschemas. */
+typedef struct exl2__grammar_schema_sub {
+    uint32_t token : 29;
+    uint32_t any_of_done : 1;  /* of a part: a branch of its anyOf has been chosen and is a part of the set, too */
+    uint32_t one_of_done : 1;  /* of a part: the same for its oneOf */
+    uint32_t other_branch : 1; /* of a not: it is a branch of a oneOf from which another branch has been chosen */
+} exl2__grammar_schema_sub;
+
 typedef struct exl2__grammar_schema_set {
-    uint32_t parts[EXL2__GRAMMAR_SCHEMA_PARTS_MAX]; /* token * 4 + 1 (anyOf: chosen) + 2 (oneOf: chosen) */
-    uint32_t nots[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* token * 2 + 1 (a branch of oneOf): subschemas that must not hold */
+    exl2__grammar_schema_sub parts[EXL2__GRAMMAR_SCHEMA_PARTS_MAX]; /* subschemas that must hold, tokens ascending */
+    exl2__grammar_schema_sub nots[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];   /* subschemas that must not hold, ascending */
     uint32_t count, not_count;
     bool never; /* a part is `false` */
 } exl2__grammar_schema_set;
@@ -65,7 +72,7 @@ typedef struct exl2__grammar_schema {
     size_t lists;                      /* bytes of `buffer` that two lists of constants need */
     uint32_t shared[EXL2__GRAMMAR_SCHEMA_SHARED_COUNT]; /* rule; 0 = not made */
     exl2__grammar_schema_made *made;   /* sets that have a rule, in the order of the rules */
-    uint32_t *pool;
+    exl2__grammar_schema_sub *pool;
     uint32_t made_count, made_room, pool_used, pool_room;
 } exl2__grammar_schema;
 
@@ -156,19 +163,36 @@ static uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref);
 
 /* ---- sets ---- */
 
-EXL2__COLD
-static void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_schema_set *set, uint32_t part)
+static exl2__grammar_schema_sub exl2__grammar_schema_sub_of(uint32_t token)
+{
+    exl2__grammar_schema_sub sub = { 0 };
+    sub.token = token & 0x1FFFFFFFu;
+    return sub;
+}
+
+/* A set of one part. */
+static exl2__grammar_schema_set exl2__grammar_schema_set_of(uint32_t token)
+{
+    exl2__grammar_schema_set set = { .count = 1 };
+    set.parts[0] = exl2__grammar_schema_sub_of(token);
+    return set;
+}
+
+/* Adds a part. If the set has it already, what was decided about either holds for it. */
+static void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_schema_set *set,
+                                     exl2__grammar_schema_sub part)
 {
     uint32_t at = 0;
-    while (at < set->count && set->parts[at] / 4 < part / 4) {
+    while (at < set->count && set->parts[at].token < part.token) {
         at++;
     }
-    if (at < set->count && set->parts[at] / 4 == part / 4) {
-        set->parts[at] |= part;
+    if (at < set->count && set->parts[at].token == part.token) {
+        set->parts[at].any_of_done = set->parts[at].any_of_done || part.any_of_done;
+        set->parts[at].one_of_done = set->parts[at].one_of_done || part.one_of_done;
         return;
     }
     if (set->count == EXL2__GRAMMAR_SCHEMA_PARTS_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, part / 4, "more than 64 subschemas that must hold together");
+        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, part.token, "more than 64 subschemas that must hold together");
         return;
     }
     memmove(set->parts + at + 1, set->parts + at, (set->count - at) * sizeof *set->parts);
@@ -234,18 +258,18 @@ static void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
     }
 }
 
-EXL2__COLD
-static void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_schema_set *set, uint32_t not)
+static void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_schema_set *set,
+                                         exl2__grammar_schema_sub not)
 {
     uint32_t at = 0;
-    while (at < set->not_count && set->nots[at] / 2 < not / 2) {
+    while (at < set->not_count && set->nots[at].token < not.token) {
         at++;
     }
-    if (at < set->not_count && set->nots[at] / 2 == not / 2) {
+    if (at < set->not_count && set->nots[at].token == not.token) {
         return;
     }
     if (set->not_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, not / 2, "more than 64 subschemas that must not hold");
+        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, not.token, "more than 64 subschemas that must not hold");
         return;
     }
     memmove(set->nots + at + 1, set->nots + at, (set->not_count - at) * sizeof *set->nots);
@@ -270,108 +294,136 @@ static uint32_t exl2__grammar_schema_only(const exl2__grammar_schema *s, uint32_
     return *others == 1 ? only : 0;
 }
 
-/* Rewrites subschemas that must not hold and have a single keyword: `not not` becomes a part that must hold, which goes
-   to `todo`; `not anyOf` becomes one not for each branch; $ref is followed. All other nots go to done->nots; the files
-   that write values deal with them. */
-EXL2__COLD
-static void exl2__grammar_schema_expand_nots(exl2__grammar_schema *s, exl2__grammar_schema_set *done, uint32_t *nots,
-                                             uint32_t not_count, uint32_t *todo, uint32_t *count)
+/* ---- expanding a set ---- */
+
+/* A part, and how many parts were still to do when the search came to it. While more than these are to do, the search
+   is among the parts that this part refers to. */
+typedef struct exl2__grammar_schema_open {
+    uint32_t token, level;
+} exl2__grammar_schema_open;
+
+/* The depth-first search of exl2__grammar_schema_expand. `parts` and `nots` are stacks of subschemas to do. */
+typedef struct exl2__grammar_schema_search {
+    exl2__grammar_schema_set done;
+    exl2__grammar_schema_sub parts[EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX + EXL2__GRAMMAR_SCHEMA_PARTS_MAX];
+    exl2__grammar_schema_sub nots[EXL2__GRAMMAR_SCHEMA_NOTS_MAX + 1];
+    exl2__grammar_schema_open open[EXL2__GRAMMAR_SCHEMA_PARTS_MAX];
+    uint32_t part_count, not_count, open_count;
+} exl2__grammar_schema_search;
+
+/* Rewrites a subschema that must not hold, if a single keyword makes it up: `not not` becomes a part that must hold;
+   `not anyOf` becomes one not for each branch; $ref is followed. Any other not goes to done.nots, where the files that
+   write values deal with it. `steps`: number of nots done before. */
+static void exl2__grammar_schema_expand_not(exl2__grammar_schema *s, exl2__grammar_schema_search *x,
+                                            exl2__grammar_schema_sub not, uint32_t steps)
 {
-    for (uint32_t steps = 0; not_count && s->g->result == EXL2_OK; steps++) {
-        uint32_t not = nots[--not_count], token = not / 2, others;
-        exl2__json_kind kind = s->j.tokens[token].kind;
-        uint32_t only = kind == EXL2__JSON_OBJECT ? exl2__grammar_schema_only(s, token, &others) : 0;
-        if (kind != EXL2__JSON_OBJECT || (!only && !others)) {
-            done->never = done->never || kind == EXL2__JSON_TRUE || kind == EXL2__JSON_OBJECT;
-            if (kind != EXL2__JSON_OBJECT && kind != EXL2__JSON_TRUE && kind != EXL2__JSON_FALSE) {
-                exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
-            }
-            continue;
+    uint32_t token = not.token, others = 0;
+    exl2__json_kind kind = s->j.tokens[token].kind;
+    uint32_t only = kind == EXL2__JSON_OBJECT ? exl2__grammar_schema_only(s, token, &others) : 0;
+    if (kind == EXL2__JSON_FALSE) { /* never holds anyway */
+        return;
+    }
+    if (kind == EXL2__JSON_TRUE || (kind == EXL2__JSON_OBJECT && !only && !others)) {
+        x->done.never = true;
+        return;
+    }
+    if (kind != EXL2__JSON_OBJECT) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
+        return;
+    }
+    bool either = only && (exl2__json_is(&s->j, only, "anyOf")
+                           || (exl2__json_is(&s->j, only, "allOf") && s->j.tokens[only + 1].count == 1));
+    if (steps > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX
+        || (either && s->j.tokens[only + 1].count > EXL2__GRAMMAR_SCHEMA_NOTS_MAX - x->not_count)) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must not hold");
+    } else if (only && exl2__json_is(&s->j, only, "$ref")) {
+        uint32_t target = exl2__grammar_ref_target(s, only + 1);
+        x->nots[x->not_count] = exl2__grammar_schema_sub_of(target);
+        x->nots[x->not_count].other_branch = not.other_branch;
+        x->not_count += target != UINT32_MAX;
+    } else if (only && exl2__json_is(&s->j, only, "not") && x->part_count < EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX) {
+        x->parts[x->part_count++] = exl2__grammar_schema_sub_of(only + 1);
+    } else if (either) {
+        for (uint32_t k = exl2__json_first(&s->j, only + 1); k; k = exl2__json_next(&s->j, only + 1, k)) {
+            x->nots[x->not_count] = exl2__grammar_schema_sub_of(k);
+            x->nots[x->not_count++].other_branch = not.other_branch;
         }
-        bool either = only && (exl2__json_is(&s->j, only, "anyOf")
-                               || (exl2__json_is(&s->j, only, "allOf") && s->j.tokens[only + 1].count == 1));
-        if (steps > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX
-            || (either && s->j.tokens[only + 1].count > EXL2__GRAMMAR_SCHEMA_NOTS_MAX - not_count)) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must not hold");
-        } else if (only && exl2__json_is(&s->j, only, "$ref")) {
-            uint32_t target = exl2__grammar_ref_target(s, only + 1);
-            nots[not_count] = target * 2 + (not & 1);
-            not_count += target != UINT32_MAX;
-        } else if (only && exl2__json_is(&s->j, only, "not") && *count < EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX) {
-            todo[(*count)++] = (only + 1) * 4;
-        } else if (either) {
-            for (uint32_t k = exl2__json_first(&s->j, only + 1); k; k = exl2__json_next(&s->j, only + 1, k)) {
-                nots[not_count++] = k * 2 + (not & 1);
-            }
-        } else {
-            exl2__grammar_schema_add_not(s, done, not);
-        }
+    } else {
+        exl2__grammar_schema_add_not(s, &x->done, not);
     }
 }
 
-/* Adds to the set everything that its parts refer to by $ref, allOf and not, and drops parts that are true. `todo` is
-   the stack of a depth-first search. An entry with bit 31 lies below the parts that a part refers to, and ends that
-   part. A part that is met before its end refers to itself. */
-EXL2__COLD
-static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
+/* Adds a part to the set, and to the search what the part refers to by $ref, allOf and not. */
+static void exl2__grammar_schema_expand_part(exl2__grammar_schema *s, exl2__grammar_schema_search *x,
+                                             exl2__grammar_schema_sub part)
 {
-    exl2__grammar_schema_set done = { .never = set->never };
-    uint32_t todo[EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX + EXL2__GRAMMAR_SCHEMA_PARTS_MAX];
-    uint32_t nots[EXL2__GRAMMAR_SCHEMA_NOTS_MAX + 1], begun[EXL2__GRAMMAR_SCHEMA_PARTS_MAX], begun_count = 0;
-    uint32_t count = set->count, not_count = set->not_count;
-    memcpy(todo, set->parts, sizeof set->parts);
-    memcpy(nots, set->nots, sizeof set->nots);
-    while ((count || not_count) && s->g->result == EXL2_OK) {
-        if (count == 0) {
-            exl2__grammar_schema_expand_nots(s, &done, nots, not_count, todo, &count);
-            not_count = 0;
-            continue;
+    uint32_t token = part.token, before = x->done.count;
+    exl2__json_kind kind = s->j.tokens[token].kind;
+    x->done.never = x->done.never || kind == EXL2__JSON_FALSE;
+    if (kind != EXL2__JSON_OBJECT) {
+        if (kind != EXL2__JSON_FALSE && kind != EXL2__JSON_TRUE) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
         }
-        uint32_t part = todo[--count], token = part / 4, before = done.count;
-        if (part >> 31) {
-            begun_count--;
-            continue;
-        }
-        exl2__json_kind kind = s->j.tokens[token].kind;
-        done.never = done.never || kind == EXL2__JSON_FALSE;
-        if (kind != EXL2__JSON_OBJECT) {
-            if (kind != EXL2__JSON_FALSE && kind != EXL2__JSON_TRUE) {
-                exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
-            }
-            continue;
-        }
-        exl2__grammar_schema_add(s, &done, part);
-        uint32_t ref = exl2__grammar_schema_get(s, token, "$ref"), not = exl2__grammar_schema_get(s, token, "not");
-        for (uint32_t i = 0; i < begun_count; i++) {
-            if (begun[i] == token) {
-                exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, ref ? ref : token,
-                                            "a $ref that leads back to itself with no value in between");
-            }
-        }
-        if (done.count == before) { /* the part was in the set already, and so is everything that it refers to */
-            continue;
-        }
-        exl2__grammar_schema_check(s, token);
-        uint32_t all = exl2__grammar_schema_get_kind(s, token, "allOf", EXL2__JSON_ARRAY);
-        uint32_t target = ref ? exl2__grammar_ref_target(s, ref) : UINT32_MAX;
-        uint32_t children = (all ? s->j.tokens[all].count : 0) + (target != UINT32_MAX);
-        if (children >= EXL2__COUNT(todo) - count || (not && not_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX)) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must hold together");
-            break;
-        }
-        todo[count++] = 1u << 31;
-        begun[begun_count++] = token;
-        for (uint32_t k = all ? exl2__json_first(&s->j, all) : 0; k; k = exl2__json_next(&s->j, all, k)) {
-            todo[count++] = k * 4;
-        }
-        if (target != UINT32_MAX) {
-            todo[count++] = target * 4;
-        }
-        if (not) {
-            nots[not_count++] = not * 2;
+        return;
+    }
+    exl2__grammar_schema_add(s, &x->done, part);
+    uint32_t ref = exl2__grammar_schema_get(s, token, "$ref"), not = exl2__grammar_schema_get(s, token, "not");
+    for (uint32_t i = 0; i < x->open_count; i++) {
+        if (x->open[i].token == token) {
+            exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, ref ? ref : token,
+                                        "a $ref that leads back to itself with no value in between");
         }
     }
-    *set = done;
+    if (x->done.count == before) { /* the part was in the set already, and so is everything that it refers to */
+        return;
+    }
+    exl2__grammar_schema_check(s, token);
+    uint32_t all = exl2__grammar_schema_get_kind(s, token, "allOf", EXL2__JSON_ARRAY);
+    uint32_t target = ref ? exl2__grammar_ref_target(s, ref) : UINT32_MAX;
+    uint32_t children = (all ? s->j.tokens[all].count : 0) + (target != UINT32_MAX);
+    if (children >= EXL2__COUNT(x->parts) - x->part_count - x->open_count
+        || (not && x->not_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX)) {
+        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must hold together");
+        return;
+    }
+    x->open[x->open_count++] = (exl2__grammar_schema_open){ token, x->part_count };
+    for (uint32_t k = all ? exl2__json_first(&s->j, all) : 0; k; k = exl2__json_next(&s->j, all, k)) {
+        x->parts[x->part_count++] = exl2__grammar_schema_sub_of(k);
+    }
+    if (target != UINT32_MAX) {
+        x->parts[x->part_count++] = exl2__grammar_schema_sub_of(target);
+    }
+    if (not) {
+        x->nots[x->not_count++] = exl2__grammar_schema_sub_of(not);
+    }
+}
+
+/* Adds to the set everything that its parts refer to by $ref, allOf and not, and drops parts that are true. Nots are
+   rewritten when all parts are done. */
+static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
+{
+    exl2__grammar_schema_search x;
+    x.done = (exl2__grammar_schema_set){ .never = set->never };
+    x.part_count = set->count;
+    x.not_count = set->not_count;
+    x.open_count = 0;
+    memcpy(x.parts, set->parts, sizeof set->parts);
+    memcpy(x.nots, set->nots, sizeof set->nots);
+    while ((x.part_count || x.not_count) && s->g->result == EXL2_OK) {
+        while (x.open_count && x.part_count <= x.open[x.open_count - 1].level) {
+            x.open_count--;
+        }
+        if (x.part_count) {
+            x.part_count--;
+            exl2__grammar_schema_expand_part(s, &x, x.parts[x.part_count]);
+            continue;
+        }
+        for (uint32_t steps = 0; x.not_count && s->g->result == EXL2_OK; steps++) {
+            x.not_count--;
+            exl2__grammar_schema_expand_not(s, &x, x.nots[x.not_count], steps);
+        }
+    }
+    *set = x.done;
 }
 
 /* ---- rules ---- */
@@ -384,9 +436,13 @@ static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar
     if (set->never) {
         set->count = set->not_count = 0;
     }
-    uint32_t hash = set->never, bytes = set->count * 4, not_bytes = set->not_count * 4;
-    for (uint32_t i = 0; i < set->count + set->not_count; i++) {
-        hash = exl2__grammar_state_mix(hash, i < set->count ? set->parts[i] : ~set->nots[i - set->count]);
+    uint32_t hash = exl2__grammar_state_mix(set->never, set->count);
+    size_t bytes = set->count * sizeof *set->parts, not_bytes = set->not_count * sizeof *set->nots;
+    for (uint32_t i = 0; i < set->count; i++) {
+        hash = exl2__grammar_state_mix(hash, set->parts[i].token);
+    }
+    for (uint32_t i = 0; i < set->not_count; i++) {
+        hash = exl2__grammar_state_mix(hash, set->nots[i].token);
     }
     for (uint32_t i = 0; i < s->made_count; i++) {
         const exl2__grammar_schema_made *made = &s->made[i];
@@ -399,7 +455,7 @@ static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar
     while (s->pool_room - s->pool_used <= set->count + set->not_count && s->g->result == EXL2_OK) {
         void *pool = s->pool; /* `<=` above: even an empty set gets a pool */
         exl2__grammar_code_grow(s->g, &pool, &s->pool_room, 1u << 20, sizeof *s->pool, "subschemas");
-        s->pool = (uint32_t *)pool;
+        s->pool = (exl2__grammar_schema_sub *)pool;
     }
     if (s->made_count == s->made_room) {
         void *made = s->made;

@@ -136,7 +136,7 @@ static bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_word
     uint32_t least = exl2__grammar_value_count(s, set, "minLength", false);
     uint32_t most = exl2__grammar_value_count(s, set, "maxLength", true);
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t part = set->parts[i] / 4, list = exl2__grammar_schema_get(s, part, "enum");
+        uint32_t part = set->parts[i].token, list = exl2__grammar_schema_get(s, part, "enum");
         uint32_t one = exl2__grammar_schema_get(s, part, "const");
         uint32_t pattern = exl2__grammar_string_shape(s, part, true);
         if (list || one) {
@@ -173,7 +173,7 @@ static void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__g
     w->min = exl2__max32(w->min, exl2__grammar_value_count(s, set, "minLength", false));
     w->max = exl2__min32(w->max, exl2__grammar_value_count(s, set, "maxLength", true));
     for (uint32_t i = 0; i < set->count && s->g->result == EXL2_OK; i++) {
-        uint32_t part = set->parts[i] / 4, list = exl2__grammar_schema_get(s, part, "enum");
+        uint32_t part = set->parts[i].token, list = exl2__grammar_schema_get(s, part, "enum");
         uint32_t one = exl2__grammar_schema_get(s, part, "const");
         if (list || one) {
             exl2__grammar_string_choice(s, w, one ? one : list, one != 0, EXL2__GRAMMAR_WORDS_MUST);
@@ -234,7 +234,7 @@ static exl2__grammar_code_piece exl2__grammar_string_piece(exl2__grammar_schema 
     bool pattern = false, ahead = false;
     for (uint32_t i = 0; i < set->count; i++) {
         for (uint32_t k = 0; k < 2; k++) {
-            uint32_t token = exl2__grammar_string_shape(s, set->parts[i] / 4, k);
+            uint32_t token = exl2__grammar_string_shape(s, set->parts[i].token, k);
             shapes += token != 0;
             pattern = token ? k == 1 : pattern;
             shape = token ? token : shape;

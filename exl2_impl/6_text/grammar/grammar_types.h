@@ -69,12 +69,12 @@ static bool exl2__grammar_types_speaks(const exl2__grammar_schema *s, const exl2
     for (uint32_t i = 0; i < set->count; i++) {
         for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords); k++) {
             const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
-            if ((word->types & types) && exl2__grammar_schema_get(s, set->parts[i] / 4, word->name)) {
+            if ((word->types & types) && exl2__grammar_schema_get(s, set->parts[i].token, word->name)) {
                 return true;
             }
         }
         for (uint32_t k = 0; k < 4; k++) {
-            if (exl2__grammar_schema_get(s, set->parts[i] / 4, choices[k])) {
+            if (exl2__grammar_schema_get(s, set->parts[i].token, choices[k])) {
                 return true;
             }
         }
@@ -89,7 +89,7 @@ static uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2
     uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, about = 0;
     bool said = false;
     for (uint32_t i = 0; i < set->count; i++) {
-        types &= exl2__grammar_types_part(s, set->parts[i] / 4, &about, &said);
+        types &= exl2__grammar_types_part(s, set->parts[i].token, &about, &said);
     }
     return set->never ? 0 : said || !about || !narrow ? types : types & about;
 }
@@ -97,10 +97,10 @@ static uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2
 /* Expands a subschema that must not hold into *out. Returns which of `types` it may accept: no value of the other types
    matches it. */
 EXL2__COLD
-static uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, uint32_t not, uint32_t types,
+static uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not, uint32_t types,
                                         exl2__grammar_schema_set *out)
 {
-    *out = (exl2__grammar_schema_set){ { not / 2 * 4 }, { 0 }, 1, 0, false };
+    *out = exl2__grammar_schema_set_of(not.token);
     exl2__grammar_schema_expand(s, out);
     return types & exl2__grammar_types_positive(s, out, false);
 }
@@ -125,10 +125,10 @@ static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__gram
 
 /* Rejects the schema: the automaton cannot exclude the values of this `not` or of this branch of oneOf. */
 EXL2__COLD
-static void exl2__grammar_types_refuse_not(exl2__grammar_schema *s, uint32_t not)
+static void exl2__grammar_types_refuse_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
 {
-    exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, not / 2,
-                                not & 1 ? "oneOf with a branch that others cannot be kept apart from"
+    exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, not.token,
+                                not.other_branch ? "oneOf with a branch that others cannot be kept apart from"
                                 : "a subschema that `not` cannot rule out");
 }
 

@@ -229,7 +229,7 @@ static void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__gram
     bool found = false;
     exl2__grammar_choice_open(s->g, 0, list);
     for (uint32_t i = 0; i < 2 * set->count && s->g->result == EXL2_OK; i++) {
-        uint32_t token, count = exl2__grammar_value_count_of(s, set->parts[i / 2] / 4, i % 2, &token);
+        uint32_t token, count = exl2__grammar_value_count_of(s, set->parts[i / 2].token, i % 2, &token);
         exl2__grammar_choice values;
         if (!token) {
             continue;
@@ -256,7 +256,7 @@ static uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__g
 {
     uint32_t count = upper ? EXL2__GRAMMAR_CODE_ENDLESS : 0;
     for (uint32_t i = 0; i < set->count; i++) {
-        uint32_t token = exl2__grammar_schema_get_kind(s, set->parts[i] / 4, name, EXL2__JSON_NUMBER);
+        uint32_t token = exl2__grammar_schema_get_kind(s, set->parts[i].token, name, EXL2__JSON_NUMBER);
         uint64_t value = 0;
         if (!token) {
             continue;
