@@ -33,8 +33,16 @@ static bool exl2__grammar_figure_stricter(const exl2__grammar_number_bound *a, c
     return order == 0 ? a->exclusive && !b->exclusive : (order < 0) == upper;
 }
 
-static const char *const exl2__grammar_figure_bounds[] = { "minimum", "exclusiveMinimum", "maximum",
-                                                           "exclusiveMaximum" };
+typedef struct exl2__grammar_figure_keyword {
+    const char *name;
+    const char *flag; /* keyword of draft 4: if it is true, the bound is exclusive; or NULL */
+    bool upper, exclusive;
+} exl2__grammar_figure_keyword;
+
+static const exl2__grammar_figure_keyword exl2__grammar_figure_bounds[] = {
+    { "minimum", "exclusiveMinimum", false, false }, { "exclusiveMinimum", NULL, false, true },
+    { "maximum", "exclusiveMaximum", true, false }, { "exclusiveMaximum", NULL, true, true },
+};
 
 /* Replaces a bound by the number `token`, if that is stricter. */
 static void exl2__grammar_figure_bound(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token, bool upper,
@@ -53,15 +61,16 @@ static void exl2__grammar_figure_bound(exl2__grammar_schema *s, exl2__grammar_fi
     }
 }
 
-/* The part's bound of this name, or 0. In draft 4 `exclusiveMinimum: true` makes the bound of minimum exclusive. */
-static uint32_t exl2__grammar_figure_get(exl2__grammar_schema *s, uint32_t part, uint32_t name, bool *exclusive)
+/* The part's bound by this keyword, or 0. */
+static uint32_t exl2__grammar_figure_get(exl2__grammar_schema *s, uint32_t part,
+                                         const exl2__grammar_figure_keyword *word, bool *exclusive)
 {
-    uint32_t token = exl2__grammar_schema_get(s, part, exl2__grammar_figure_bounds[name]);
-    uint32_t flag = name & 1 ? token : exl2__grammar_schema_get(s, part, exl2__grammar_figure_bounds[name + 1]);
-    *exclusive = (name & 1) || (flag && s->j.tokens[flag].kind == EXL2__JSON_TRUE);
-    bool is_flag = (name & 1) && token && (s->j.tokens[token].kind == EXL2__JSON_TRUE
-                                           || s->j.tokens[token].kind == EXL2__JSON_FALSE);
-    return is_flag ? 0 : token;
+    uint32_t token = exl2__grammar_schema_get(s, part, word->name);
+    uint32_t flag = word->flag ? exl2__grammar_schema_get(s, part, word->flag) : 0;
+    exl2__json_kind kind = s->j.tokens[token].kind;
+    *exclusive = word->exclusive || (flag && s->j.tokens[flag].kind == EXL2__JSON_TRUE);
+    bool is_flag = word->exclusive && (kind == EXL2__JSON_TRUE || kind == EXL2__JSON_FALSE);
+    return token && is_flag ? 0 : token;
 }
 
 /* Combines a multipleOf with those before it: the least common multiple. */
@@ -95,11 +104,12 @@ static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, con
     exl2__grammar_figure f = { { { 0 }, { 0 } }, 1, integer };
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t part = set->parts[i].token, multiple = exl2__grammar_schema_get(s, part, "multipleOf");
-        for (uint32_t k = 0; k < 4; k++) {
+        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_figure_bounds); k++) {
             bool exclusive;
-            uint32_t token = exl2__grammar_figure_get(s, part, k, &exclusive);
+            const exl2__grammar_figure_keyword *word = &exl2__grammar_figure_bounds[k];
+            uint32_t token = exl2__grammar_figure_get(s, part, word, &exclusive);
             if (token) {
-                exl2__grammar_figure_bound(s, &f, token, k >= 2, exclusive);
+                exl2__grammar_figure_bound(s, &f, token, word->upper, exclusive);
             }
         }
         if (multiple) {
@@ -158,11 +168,12 @@ static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_word
         if (list) {
             return true;
         }
-        for (uint32_t k = 0; k < 4; k++) {
+        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_figure_bounds); k++) {
             bool exclusive;
-            uint32_t token = exl2__grammar_figure_get(s, part, k, &exclusive);
-            if (token) {
-                exl2__grammar_figure_bound(s, f, token, k < 2, !exclusive);
+            const exl2__grammar_figure_keyword *word = &exl2__grammar_figure_bounds[k];
+            uint32_t token = exl2__grammar_figure_get(s, part, word, &exclusive);
+            if (token) { /* a number violates its lower bound by an upper one, and the other way round */
+                exl2__grammar_figure_bound(s, f, token, !word->upper, !exclusive);
                 return true;
             }
         }

@@ -139,9 +139,9 @@ static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s
 /* ---- patternProperties and propertyNames ---- */
 
 typedef struct exl2__grammar_keys {
-    exl2__grammar_words words; /* the patterns are TELLs; propertyNames are MUSTs */
+    exl2__grammar_words words; /* the patterns are REPORTs; propertyNames are MUSTs */
     /* token of each pattern; index in set->parts of the part that has it */
-    uint32_t patterns[EXL2__GRAMMAR_WORDS_TELLS_MAX], parts[EXL2__GRAMMAR_WORDS_TELLS_MAX];
+    uint32_t patterns[EXL2__GRAMMAR_WORDS_REPORTS_MAX], parts[EXL2__GRAMMAR_WORDS_REPORTS_MAX];
     uint32_t count;
     bool open; /* `words` is open */
 } exl2__grammar_keys;
@@ -163,16 +163,16 @@ static void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__grammar_k
 {
     for (uint32_t key = exl2__json_first(&s->j, list); key && s->g->result == EXL2_OK;
          key = exl2__json_next(&s->j, list, key)) {
-        if (k->count == EXL2__GRAMMAR_WORDS_TELLS_MAX) {
+        if (k->count == EXL2__GRAMMAR_WORDS_REPORTS_MAX) {
             exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, key, "more than 12 patternProperties together");
             return;
         }
         const char *label = s->g->label;
         size_t bytes = exl2__json_text(&s->j, key, s->buffer, SIZE_MAX);
         s->g->label = "schema: patternProperties";
-        exl2__grammar_words_regex(&k->words, s->buffer, bytes, false, false, EXL2__GRAMMAR_WORDS_TELL);
+        exl2__grammar_words_regex(&k->words, s->buffer, bytes, false, false, EXL2__GRAMMAR_WORDS_REPORT);
         if (exl2__grammar_keys_differ(s->buffer, bytes)) {
-            exl2__grammar_words_regex(&k->words, s->buffer, bytes, false, true, EXL2__GRAMMAR_WORDS_MAY);
+            exl2__grammar_words_regex(&k->words, s->buffer, bytes, false, true, EXL2__GRAMMAR_WORDS_REPORT_WIDE);
         }
         s->g->label = label;
         k->patterns[k->count] = key;

@@ -13,11 +13,11 @@
        state --any character--> A --any character--> B --any character--> C --any character--> no state
        level                    1                    2                    3                    4
 
-   Every character leads on up to level 3, so all TEXT tokens of 1 to 3 characters are allowed, if enough tokens are
-   left to end the text after them. No character leads on to level 4, so no TEXT token of 4 or more characters is
-   allowed. A level without new states closes the search, because longer texts then reach only known states; in a string
-   of any length this is level 2. If only some characters lead on to a level, TEXT tokens of this and greater lengths
-   are walked. */
+   Every character leads on up to level 3: these levels are open. So all TEXT tokens of 1 to 3 characters are allowed,
+   if enough tokens are left to end the text after them. No character leads on to level 4: it has ended, and no TEXT
+   token of 4 or more characters is allowed. A level without new states is closed: longer texts reach only known states.
+   In a string of any length this is level 2. A level to which only some characters lead on is mixed: TEXT tokens of its
+   length and of greater lengths are walked. */
 #ifndef EXL2__GRAMMAR_MASK_H
 #define EXL2__GRAMMAR_MASK_H
 
@@ -58,9 +58,19 @@ typedef struct exl2__grammar_mask_text {
     uint32_t seen[EXL2__GRAMMAR_MASK_TEXTS_MAX], count;
     uint32_t level;       /* index in `seen` of the first state of this level */
     uint32_t least, most; /* fewest and most tokens that a state seen so far needs to end */
-    bool dead, alive;     /* on this level, some character leads nowhere; some character leads on */
-    bool again, full;     /* a state of a lower level was reached again; no room for states */
+    bool blocked, passed; /* on this level, some character leads nowhere; some character leads on */
+    bool again;           /* a state of a lower level was reached again */
+    bool full;            /* the block has no room for another state */
 } exl2__grammar_mask_text;
+
+/* Where the characters lead from the states of one level. The first level is the state itself. */
+typedef enum exl2__grammar_mask_level {
+    EXL2__GRAMMAR_MASK_OPEN,   /* all of them lead on, some to new states: the next level */
+    EXL2__GRAMMAR_MASK_CLOSED, /* all of them lead on, but to states of known levels only */
+    EXL2__GRAMMAR_MASK_MIXED,  /* some lead on; or there are too many states to know */
+    EXL2__GRAMMAR_MASK_ENDED,  /* none leads on */
+    EXL2__GRAMMAR_MASK_FULL    /* unknown: the block has no room for the states */
+} exl2__grammar_mask_level;
 
 typedef enum exl2__grammar_mask_verdict {
     EXL2__GRAMMAR_MASK_WALK, /* some, perhaps: walk the trie */
@@ -85,7 +95,7 @@ static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_t
         }
     }
     if (t->count == EXL2__GRAMMAR_MASK_TEXTS_MAX) { /* too many states: treated as if the character led nowhere */
-        t->dead = true;
+        t->blocked = true;
     } else {
         t->seen[t->count++] = state;
         t->least = exl2__min32(t->least, tokens);
@@ -102,13 +112,13 @@ static void exl2__grammar_mask_bytes(exl2__grammar_mask *m, exl2__grammar_mask_t
     const uint32_t *row = exl2__grammar_state_row(&m->states, state);
     t->full = t->full || !row;
     uint32_t before = EXL2__GRAMMAR_STATE_FULL;
-    for (uint32_t k = class_of[low]; !t->full && !(t->dead && t->alive) && k <= class_of[high]; k++) {
+    for (uint32_t k = class_of[low]; !t->full && !(t->blocked && t->passed) && k <= class_of[high]; k++) {
         if (row[k] == before) {
             continue;
         }
         before = row[k];
-        t->dead = t->dead || before == EXL2__GRAMMAR_STATE_DEAD;
-        t->alive = t->alive || before != EXL2__GRAMMAR_STATE_DEAD;
+        t->blocked = t->blocked || before == EXL2__GRAMMAR_STATE_DEAD;
+        t->passed = t->passed || before != EXL2__GRAMMAR_STATE_DEAD;
         if (before == EXL2__GRAMMAR_STATE_DEAD) {
             continue;
         }
@@ -131,16 +141,16 @@ static void exl2__grammar_mask_characters(exl2__grammar_mask *m, exl2__grammar_m
     exl2__grammar_mask_bytes(m, t, state, 0x20, 0x21, 0);
     exl2__grammar_mask_bytes(m, t, state, 0x23, 0x5B, 0);
     exl2__grammar_mask_bytes(m, t, state, 0x5D, 0x7F, 0);
-    for (size_t i = 0; i < EXL2__COUNT(parts) && !(t->dead && t->alive) && !t->full; i++) {
+    for (size_t i = 0; i < EXL2__COUNT(parts) && !(t->blocked && t->passed) && !t->full; i++) {
         const uint32_t *row = exl2__grammar_state_row(&m->states, state);
         const uint8_t *class_of = m->states.link->class_of;
         uint32_t before = EXL2__GRAMMAR_STATE_FULL;
         for (uint32_t k = class_of[parts[i][0]]; row && k <= class_of[parts[i][1]]; k++) {
             if (row[k] == EXL2__GRAMMAR_STATE_DEAD) {
-                t->dead = true;
+                t->blocked = true;
             } else if (row[k] != before) {
                 before = row[k];
-                t->alive = true;
+                t->passed = true;
                 exl2__grammar_mask_bytes(m, t, before, parts[i][2], parts[i][3], parts[i][4]);
             }
         }
@@ -159,43 +169,78 @@ static bool exl2__grammar_mask_controls(exl2__grammar_mask *m, uint32_t state)
     return false;
 }
 
-/* Explores level by level, as described at the head of this file; `length` is the level minus 1. `left`: tokens that
-   may come after the next one. false: full. */
+/* Follows every character from the states of the newest level, which makes the next level; from `state` if `first`. */
+static exl2__grammar_mask_level exl2__grammar_mask_next_level(exl2__grammar_mask *m, exl2__grammar_mask_text *t,
+                                                              uint32_t state, bool first)
+{
+    uint32_t begin = t->level, end = t->count;
+    t->level = end;
+    t->passed = false;
+    if (first) {
+        exl2__grammar_mask_characters(m, t, state);
+    }
+    for (uint32_t i = begin; i < end && !(t->blocked && t->passed) && !t->full; i++) {
+        exl2__grammar_mask_characters(m, t, t->seen[i]);
+    }
+    if (t->full) {
+        return EXL2__GRAMMAR_MASK_FULL;
+    }
+    if (t->blocked) {
+        return t->passed ? EXL2__GRAMMAR_MASK_MIXED : EXL2__GRAMMAR_MASK_ENDED;
+    }
+    return t->count == end ? EXL2__GRAMMAR_MASK_CLOSED : EXL2__GRAMMAR_MASK_OPEN;
+}
+
+/* The verdict on texts of a length that all characters lead to, if `left` tokens may follow them. */
+static exl2__grammar_mask_verdict exl2__grammar_mask_verdict_of(const exl2__grammar_mask_text *t, uint32_t left)
+{
+    if (t->most <= left) {
+        return EXL2__GRAMMAR_MASK_ALL;
+    }
+    return t->least > left ? EXL2__GRAMMAR_MASK_NONE : EXL2__GRAMMAR_MASK_WALK;
+}
+
+/* Is no control character allowed at `state`, nor at any explored state? */
+static bool exl2__grammar_mask_lacks_controls(exl2__grammar_mask *m, const exl2__grammar_mask_text *t, uint32_t state)
+{
+    bool lacks = !exl2__grammar_mask_controls(m, state);
+    for (uint32_t i = 0; i < t->count && lacks; i++) {
+        lacks = !exl2__grammar_mask_controls(m, t->seen[i]);
+    }
+    return lacks;
+}
+
+/* Explores level by level, as described at the head of this file, until a level is MIXED or ENDED. verdicts[n] is
+   about texts of n + 1 characters; the last two entries are about ranges of lengths, so only a CLOSED level settles
+   them. Lengths without a verdict are walked. `left`: tokens that may come after the next one. false: full. */
 EXL2__COLD
 static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, uint32_t left,
                                        exl2__grammar_mask_groups *g)
 {
-    exl2__grammar_mask_text t = { { 0 }, 0, 0, EXL2__GRAMMAR_LINK_NEVER, 0, false, false, false, false };
-    uint32_t begin = 0, length = 0;
-    bool closed = false; /* longer texts reach no new state */
+    exl2__grammar_mask_text t = { .least = EXL2__GRAMMAR_LINK_NEVER };
+    exl2__grammar_mask_level level = EXL2__GRAMMAR_MASK_OPEN;
+    uint32_t length = 0;
     *g = (exl2__grammar_mask_groups){ { 0 }, { 0 }, false };
-    for (; length < EXL2__GRAMMAR_VOCAB_LENGTHS && !t.dead && !t.full; length++) {
-        uint32_t end = t.count;
-        t.alive = false;
-        t.level = end;
-        if (length == 0) {
-            exl2__grammar_mask_characters(m, &t, state);
+    for (; length < EXL2__GRAMMAR_VOCAB_LENGTHS; length++) {
+        level = exl2__grammar_mask_next_level(m, &t, state, length == 0);
+        if (level == EXL2__GRAMMAR_MASK_FULL) {
+            return false;
         }
-        for (uint32_t i = begin; i < end && !(t.dead && t.alive) && !t.full; i++) {
-            exl2__grammar_mask_characters(m, &t, t.seen[i]);
+        if (level == EXL2__GRAMMAR_MASK_MIXED || level == EXL2__GRAMMAR_MASK_ENDED) {
+            break;
         }
-        begin = end;
-        closed = !t.dead && !t.full && t.count == end;
-        if (!t.dead && (closed || length < EXL2__GRAMMAR_VOCAB_SHORT)) {
-            g->verdicts[length] = t.most <= left ? EXL2__GRAMMAR_MASK_ALL
-                : t.least > left ? EXL2__GRAMMAR_MASK_NONE : EXL2__GRAMMAR_MASK_WALK;
+        if (level == EXL2__GRAMMAR_MASK_CLOSED || length < EXL2__GRAMMAR_VOCAB_SHORT) {
+            g->verdicts[length] = (uint8_t)exl2__grammar_mask_verdict_of(&t, left);
             g->most[length] = t.most;
         }
     }
-    bool ended = t.dead && !t.alive && !t.again; /* no text of this length is allowed */
-    for (uint32_t i = length - 1; ended && i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+    bool ended = level == EXL2__GRAMMAR_MASK_ENDED && !t.again; /* no text of this length or more is allowed */
+    for (uint32_t i = length; ended && i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
         g->verdicts[i] = EXL2__GRAMMAR_MASK_NONE;
     }
-    g->no_control = (!t.dead || ended) && !t.full && !exl2__grammar_mask_controls(m, state);
-    for (uint32_t i = 0; i < t.count && g->no_control; i++) {
-        g->no_control = !exl2__grammar_mask_controls(m, t.seen[i]);
-    }
-    return !t.full && !m->states.full;
+    bool all_seen = ended || !t.blocked; /* no text leads to a state that is not in t.seen */
+    g->no_control = all_seen && exl2__grammar_mask_lacks_controls(m, &t, state);
+    return !m->states.full;
 }
 
 /* ---- masks ---- */
@@ -379,7 +424,7 @@ static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_m
     return !slot || reach >= m->vocab->longest ? slot : exl2__grammar_mask_new_slot(m, state, slot, reach);
 }
 
-static exl2_result exl2__grammar_mask_refuse(exl2__ctx *c)
+static exl2_result exl2__grammar_mask_full(exl2__ctx *c)
 {
     return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar's block is too small for one step: give it more cache_bytes");
 }
@@ -423,7 +468,7 @@ static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, e
         }
         exl2__grammar_mask_collect(m, NULL, 0);
     }
-    return exl2__grammar_mask_refuse(c);
+    return exl2__grammar_mask_full(c);
 }
 
 /* Upper bound on the trie nodes that the next exl2__grammar_mask_get visits, unless the text has to end soon. */
@@ -464,7 +509,7 @@ static exl2_result exl2__grammar_mask_take(exl2__ctx *c, exl2__grammar_mask *m, 
         }
         exl2__grammar_mask_collect(m, NULL, 0);
         if (tries) {
-            return exl2__grammar_mask_refuse(c);
+            return exl2__grammar_mask_full(c);
         }
     }
     return exl2__fail(c, EXL2_ERR_ARG, "token %d does not fit the grammar here", (int)token);
@@ -504,7 +549,7 @@ static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, 
         state = exl2__grammar_state_start(&m->states);
     }
     if (state == EXL2__GRAMMAR_STATE_FULL) {
-        return exl2__grammar_mask_refuse(c);
+        return exl2__grammar_mask_full(c);
     }
     place->state = state;
     m->places[m->place_count++] = &place->state;
@@ -533,7 +578,7 @@ static void exl2__grammar_mask_close(exl2__ctx *c, exl2__grammar_mask *m)
 static exl2_result exl2__grammar_mask_first(exl2__ctx *c, exl2__grammar_mask *m)
 {
     uint32_t state = exl2__grammar_state_start(&m->states);
-    return state == EXL2__GRAMMAR_STATE_FULL ? exl2__grammar_mask_refuse(c)
+    return state == EXL2__GRAMMAR_STATE_FULL ? exl2__grammar_mask_full(c)
         : state == EXL2__GRAMMAR_STATE_DEAD ? exl2__grammar_mask_stuck(c, m) : EXL2_OK;
 }
 

@@ -73,7 +73,12 @@ static int64_t exl2__grammar_number_integer(const exl2__grammar_number_bound *b,
 
 /* ---- absolute values: low <= |number| <= high ---- */
 
-/* Tables [2][2] of nodes are indexed by [digits so far equal those of low][digits so far equal those of high]. */
+/* Tables [2][2] of nodes are indexed by [digits so far equal those of low][digits so far equal those of high]. The list
+   has all pairs of indices. */
+static const struct { bool low, high; } exl2__grammar_number_sides[] = {
+    { false, false }, { true, false }, { false, true }, { true, true },
+};
+
 typedef struct exl2__grammar_number_maker {
     exl2__grammar_code *g;
     const exl2__grammar_number_bound *low, *high;
@@ -142,8 +147,8 @@ static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, boo
     }
     for (uint32_t digits = room + 1; digits-- > 0;) { /* from the last place to the first; `digits` precede the place */
         uint32_t here[2][2] = { { 0 } };
-        for (uint32_t k = 0; k < 4; k++) {
-            bool low_now = k & 1, high_now = k >> 1;
+        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_number_sides); k++) {
+            bool low_now = exl2__grammar_number_sides[k].low, high_now = exl2__grammar_number_sides[k].high;
             if ((low_now && !is_low) || (high_now && !is_high)) {
                 continue;
             }
@@ -170,8 +175,8 @@ static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint3
 {
     bool low_tight = digits == m->low->digits, high_tight = m->high->present && digits == m->high->digits;
     uint32_t next[2][2] = { { 0 } };
-    for (uint32_t k = 0; k < 4; k++) {
-        bool low_now = k & 1, high_now = k >> 1;
+    for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_number_sides); k++) {
+        bool low_now = exl2__grammar_number_sides[k].low, high_now = exl2__grammar_number_sides[k].high;
         if ((low_tight || !low_now) && (high_tight || !high_now)) {
             next[low_now][high_now] = exl2__grammar_number_fraction(m, low_now, high_now,
                                                                     EXL2__GRAMMAR_NUMBER_DIGITS - digits);
@@ -179,8 +184,8 @@ static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint3
     }
     for (uint32_t place = digits; place-- > 0;) {
         uint32_t here[2][2] = { { 0 } };
-        for (uint32_t k = 0; k < 4; k++) {
-            bool low_now = k & 1, high_now = k >> 1;
+        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_number_sides); k++) {
+            bool low_now = exl2__grammar_number_sides[k].low, high_now = exl2__grammar_number_sides[k].high;
             if ((low_now && !low_tight) || (high_now && !high_tight)
                 || (place == 0 && (low_now != low_tight || high_now != high_tight))) {
                 continue;

@@ -51,7 +51,7 @@ static bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__gramm
                                       const exl2__grammar_keys *keys, uint32_t mask, uint32_t property,
                                       exl2__grammar_schema_set *value, bool *spoken)
 {
-    uint32_t tokens[EXL2__GRAMMAR_WORDS_TELLS_MAX + 1], count = 0;
+    uint32_t tokens[EXL2__GRAMMAR_WORDS_REPORTS_MAX + 1], count = 0;
     if (property) {
         tokens[count++] = property;
     }

@@ -44,7 +44,7 @@ static bool exl2__grammar_words_within(const exl2__grammar_words *w, uint32_t pl
 
 /* `place` is `from`, or lies inside a character that began at `from`. Adds the places at which the character can end
    to the list of `from`. */
-static void exl2__grammar_words_find_chars(exl2__grammar_words_roll *r, uint32_t place, uint32_t from)
+static void exl2__grammar_words_place_of_chars(exl2__grammar_words_roll *r, uint32_t place, uint32_t from)
 {
     const exl2__grammar_words_place *p = &r->w->places[place];
     for (uint32_t k = 0; k < p->edge_count && r->w->g->result == EXL2_OK; k++) {
@@ -53,7 +53,7 @@ static void exl2__grammar_words_find_chars(exl2__grammar_words_roll *r, uint32_t
             continue;
         }
         if (exl2__grammar_words_within(r->w, target)) { /* at most three deep, because the text is UTF-8 */
-            exl2__grammar_words_find_chars(r, target, from);
+            exl2__grammar_words_place_of_chars(r, target, from);
             continue;
         }
         while (known < r->char_count && r->chars[known].target != target) {
@@ -164,7 +164,7 @@ static void exl2__grammar_words_measure(exl2__grammar_words_roll *r)
         r->begin[i] = r->char_count;
         r->least[i] = w->places[i].outcome == EXL2__GRAMMAR_WORDS_NONE ? EXL2__GRAMMAR_LINK_NEVER : 0;
         if (counts) {
-            exl2__grammar_words_find_chars(r, i, i);
+            exl2__grammar_words_place_of_chars(r, i, i);
         }
     }
     r->begin[w->place_count] = r->char_count;
@@ -293,7 +293,7 @@ static uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t 
     return begin;
 }
 
-/* Writes a language without TELLs as a piece, which matches nothing if the language is empty. */
+/* Writes a language without REPORTs as a piece, which matches nothing if the language is empty. */
 EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_words_piece(exl2__grammar_words *w, bool escape)
 {

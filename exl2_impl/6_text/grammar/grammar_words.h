@@ -3,7 +3,17 @@
    takes: automata for the bytes of a text before JSON escapes it; a model's token table.
    gives: exl2__grammar_words, exl2__grammar_words_open, _add, _regex, _pattern, _accepts, _run, _close; for
           grammar_unroll.h _emit_all, _emit_run.
-   owns:  its automata and states, from _open to _close. */
+   owns:  its automata and states, from _open to _close.
+
+   Each expression is a part: an automaton of its own. The product walks all parts at once. Example: the texts in a*b*
+   and not in a*, so the first part must match and the second must not.
+
+       place:   (a*b*, a*) --a--> (a*b*, a*)        no text ends here: the second part matches
+                           --b--> (b*, dead) ...    texts end here: only the first part matches
+
+   exl2__grammar_words_run makes the product: it adds the edges of each place in turn, drops places from which no end
+   can be reached, and merges places that are equivalent. _emit then writes the places as nodes of the automaton that
+   the front end builds. */
 #ifndef EXL2__GRAMMAR_WORDS_H
 #define EXL2__GRAMMAR_WORDS_H
 
@@ -11,7 +21,7 @@
 #include "grammar_state.h"
 
 #define EXL2__GRAMMAR_WORDS_PARTS_MAX 26u
-#define EXL2__GRAMMAR_WORDS_TELLS_MAX 12u
+#define EXL2__GRAMMAR_WORDS_REPORTS_MAX 12u
 #define EXL2__GRAMMAR_WORDS_OUTCOMES_MAX 64u
 #define EXL2__GRAMMAR_WORDS_PLACES_MAX 8192u /* states of a product */
 #define EXL2__GRAMMAR_WORDS_BYTES (1u << 20) /* memory for the states of one part */
@@ -22,10 +32,11 @@
 #define EXL2__GRAMMAR_WORDS_NONE UINT32_MAX
 
 typedef enum exl2__grammar_words_role {
-    EXL2__GRAMMAR_WORDS_MUST, /* the text must be in the part's language */
-    EXL2__GRAMMAR_WORDS_NOT,  /* the text must not be in it */
-    EXL2__GRAMMAR_WORDS_TELL, /* both are allowed; the outcome says which is the case */
-    EXL2__GRAMMAR_WORDS_MAY   /* the preceding TELL compiled with `wide`: texts on which the two differ are excluded */
+    EXL2__GRAMMAR_WORDS_MUST,   /* the text must be in the part's language */
+    EXL2__GRAMMAR_WORDS_NOT,    /* the text must not be in it */
+    EXL2__GRAMMAR_WORDS_REPORT, /* both are allowed; the outcome says which is the case */
+    /* the preceding REPORT, compiled with `wide`: texts on which the two differ are excluded */
+    EXL2__GRAMMAR_WORDS_REPORT_WIDE
 } exl2__grammar_words_role;
 
 typedef struct exl2__grammar_words_part {
@@ -53,10 +64,10 @@ typedef struct exl2__grammar_words {
     exl2__grammar_code *g;
     const exl2__grammar_vocab *vocab;
     exl2__grammar_words_part *parts;
-    uint32_t count, tells;
+    uint32_t count;
     uint32_t min, max;  /* number of characters; max may be ENDLESS */
     uint32_t multiple;  /* the text must be an integer that is a multiple of this; 0: any text */
-    uint32_t outcomes[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX], outcome_count; /* masks of the TELLs that match */
+    uint32_t outcomes[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX], outcome_count; /* masks of the REPORTs that match */
     uint32_t *tuples, *slots;
     exl2__grammar_words_place *places;
     exl2__grammar_words_edge *edges;
@@ -122,7 +133,6 @@ static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *
         g->result = exl2__grammar_link_open(code, w->vocab, &part->link);
         if (g->result == EXL2_OK) {
             w->count++;
-            w->tells += role == EXL2__GRAMMAR_WORDS_TELL;
             g->result = exl2__grammar_state_open(g->c, &part->link, EXL2__GRAMMAR_WORDS_BYTES, &part->states);
         }
         part->start = g->result == EXL2_OK ? exl2__grammar_state_start(&part->states) : 0;
@@ -221,11 +231,11 @@ static bool exl2__grammar_words_holds(exl2__grammar_words *w, uint32_t part, con
     return states->states[state].may_end;
 }
 
-/* The outcome of a text: ends[i] says whether it is in part i's language. Returns the mask of the TELLs that match, or
-   NONE if the text is excluded. */
-static uint32_t exl2__grammar_words_judge(const exl2__grammar_words *w, const bool *ends)
+/* The outcome of a text: ends[i] says whether it is in part i's language. Returns the mask of the REPORTs that match,
+   or NONE if the text is excluded. */
+static uint32_t exl2__grammar_words_outcome(const exl2__grammar_words *w, const bool *ends)
 {
-    uint32_t mask = 0, tell = 0;
+    uint32_t mask = 0, report = 0;
     for (uint32_t i = 0; i < w->count; i++) {
         switch (w->parts[i].role) {
         case EXL2__GRAMMAR_WORDS_MUST:
@@ -234,8 +244,8 @@ static uint32_t exl2__grammar_words_judge(const exl2__grammar_words *w, const bo
                 return EXL2__GRAMMAR_WORDS_NONE;
             }
             break;
-        case EXL2__GRAMMAR_WORDS_TELL:
-            mask |= (uint32_t)ends[i] << tell++;
+        case EXL2__GRAMMAR_WORDS_REPORT:
+            mask |= (uint32_t)ends[i] << report++;
             break;
         default:
             if (ends[i] != ends[i - 1]) {
@@ -246,7 +256,7 @@ static uint32_t exl2__grammar_words_judge(const exl2__grammar_words *w, const bo
     return mask;
 }
 
-/* The mask of the TELLs that match a text; NONE: the text is not in the language, or dialects differ about it. */
+/* The mask of the REPORTs that match a text; NONE: the text is not in the language, or dialects differ about it. */
 EXL2__COLD
 static uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *text, size_t bytes)
 {
@@ -258,7 +268,7 @@ static uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *
     for (uint32_t i = 0; i < w->count; i++) {
         ends[i] = exl2__grammar_words_holds(w, i, text, bytes);
     }
-    return length < w->min || length > w->max ? EXL2__GRAMMAR_WORDS_NONE : exl2__grammar_words_judge(w, ends);
+    return length < w->min || length > w->max ? EXL2__GRAMMAR_WORDS_NONE : exl2__grammar_words_outcome(w, ends);
 }
 
 /* ---- the product ---- */
@@ -276,7 +286,7 @@ static void exl2__grammar_words_set_borders(exl2__grammar_words *w)
 }
 
 /* The place for the tuple that follows the last place's tuple in `tuples`, found or made. */
-static uint32_t exl2__grammar_words_find(exl2__grammar_words *w)
+static uint32_t exl2__grammar_words_place_of(exl2__grammar_words *w)
 {
     uint32_t width = w->count + 1, hash = 0, mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1;
     const uint32_t *tuple = w->tuples + (size_t)w->place_count * width;
@@ -293,15 +303,15 @@ static uint32_t exl2__grammar_words_find(exl2__grammar_words *w)
     for (uint32_t i = 0; i < w->count; i++) {
         ends[i] = w->parts[i].states.states[tuple[i]].may_end;
     }
-    uint32_t judged = exl2__grammar_words_judge(w, ends), outcome = 0;
-    if (judged == EXL2__GRAMMAR_WORDS_NONE || tuple[w->count]) {
+    uint32_t reports = exl2__grammar_words_outcome(w, ends), outcome = 0;
+    if (reports == EXL2__GRAMMAR_WORDS_NONE || tuple[w->count]) {
         outcome = EXL2__GRAMMAR_WORDS_NONE;
     }
-    while (outcome < w->outcome_count && w->outcomes[outcome] != judged) {
+    while (outcome < w->outcome_count && w->outcomes[outcome] != reports) {
         outcome++;
     }
     if (outcome == w->outcome_count && outcome < EXL2__GRAMMAR_WORDS_OUTCOMES_MAX) {
-        w->outcomes[w->outcome_count++] = judged;
+        w->outcomes[w->outcome_count++] = reports;
     }
     outcome = outcome < EXL2__GRAMMAR_WORDS_OUTCOMES_MAX ? outcome : EXL2__GRAMMAR_WORDS_NONE;
     exl2__grammar_words_place place = { 0, 0, outcome, 0, w->place_count };
@@ -328,7 +338,7 @@ static bool exl2__grammar_words_room(exl2__grammar_words *w)
     return w->g->result == EXL2_OK;
 }
 
-static void exl2__grammar_words_edge_to(exl2__grammar_words *w, uint32_t from, uint32_t target, uint32_t low,
+static void exl2__grammar_words_add_edge(exl2__grammar_words *w, uint32_t from, uint32_t target, uint32_t low,
                                         uint32_t high)
 {
     exl2__grammar_words_edge *last = w->places[from].edge_count ? &w->edges[w->edge_count - 1] : NULL;
@@ -369,7 +379,7 @@ static bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tup
 }
 
 /* Adds all edges of a place, and the places that they lead to. */
-static void exl2__grammar_words_grow(exl2__grammar_words *w, uint32_t from)
+static void exl2__grammar_words_add_edges(exl2__grammar_words *w, uint32_t from)
 {
     const uint32_t *rows[EXL2__GRAMMAR_WORDS_PARTS_MAX];
     uint32_t width = w->count + 1;
@@ -384,7 +394,7 @@ static void exl2__grammar_words_grow(exl2__grammar_words *w, uint32_t from)
     w->places[from].edges = w->edge_count;
     for (uint32_t byte = 0; byte < 256 && exl2__grammar_words_room(w); byte = w->borders[byte]) {
         if (exl2__grammar_words_step(w, w->tuples + (size_t)from * width, rows, byte)) {
-            exl2__grammar_words_edge_to(w, from, exl2__grammar_words_find(w), byte, w->borders[byte] - 1u);
+            exl2__grammar_words_add_edge(w, from, exl2__grammar_words_place_of(w), byte, w->borders[byte] - 1u);
         }
     }
 }
@@ -453,7 +463,7 @@ static bool exl2__grammar_words_next_run(const exl2__grammar_words *w, const uin
 }
 
 /* Are two places in the same block, and do equal bytes lead from them to equal blocks? */
-static bool exl2__grammar_words_alike(const exl2__grammar_words *w, const uint32_t *block, uint32_t a, uint32_t b)
+static bool exl2__grammar_words_equivalent(const exl2__grammar_words *w, const uint32_t *block, uint32_t a, uint32_t b)
 {
     uint32_t at = 0, other_at = 0;
     exl2__grammar_words_edge run, other;
@@ -510,7 +520,7 @@ static void exl2__grammar_words_merge(exl2__grammar_words *w)
                 continue;
             }
             uint32_t at = exl2__grammar_words_hash(w, block, i) & mask;
-            while (w->slots[at] && !exl2__grammar_words_alike(w, block, i, w->slots[at] - 1)) {
+            while (w->slots[at] && !exl2__grammar_words_equivalent(w, block, i, w->slots[at] - 1)) {
                 at = (at + 1) & mask;
             }
             blocks += !w->slots[at];
@@ -549,9 +559,9 @@ static bool exl2__grammar_words_run(exl2__grammar_words *w)
         w->tuples[i] = w->parts[i].start;
     }
     w->tuples[w->count] = w->multiple; /* not a remainder: there is no digit yet, so no text ends here */
-    exl2__grammar_words_find(w);
+    exl2__grammar_words_place_of(w);
     for (uint32_t i = 0; i < w->place_count && g->result == EXL2_OK; i++) {
-        exl2__grammar_words_grow(w, i);
+        exl2__grammar_words_add_edges(w, i);
     }
     if (g->result == EXL2_OK) {
         exl2__grammar_words_trim(w);
