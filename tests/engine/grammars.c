@@ -418,10 +418,12 @@ static void refusals(rig *r)
     refused(r, d, EXL2_ERR_FORMAT, "regex line 2, column 3: ')' is missing");
     d.kind = EXL2_GRAMMAR_JSON_SCHEMA;
     d.source = "{\"type\":\"object\",\n  \"contains\":{}}";
-    refused(r, d, EXL2_ERR_UNSUPPORTED, "schema line 2, column 4: an unsupported keyword: contains");
+    refused(r, d, EXL2_ERR_UNSUPPORTED,
+            "schema line 2, column 4, #/contains: the keyword is not supported; found: contains");
     d.source = "{\"type\":\"null\",\n  \"x-unit\":\"m\"}"; /* ignored, unless the grammar is strict */
     d.strict = true;
-    refused(r, d, EXL2_ERR_UNSUPPORTED, "schema line 2, column 4: an unsupported keyword: x-unit");
+    refused(r, d, EXL2_ERR_UNSUPPORTED,
+            "schema line 2, column 4, #/x-unit: the keyword is not supported; found: x-unit");
     d.strict = false;
     CHECK_INT(exl2_grammar_make(r->engine, &d, &g), EXL2_OK);
     CHECK_INT(exl2_grammar_close(r->engine, g), EXL2_OK);

@@ -44,9 +44,9 @@ static void check_grammars(const char *model)
     CHECK(strlen(out) == 8 && strspn(out, "0123456789-") == 7 && out[4] == '-');
     free(out);
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/bad'", model, folder), 1,
-                     "schema line 1, column 3: an unsupported keyword: contains");
+                     "schema line 1, column 3, #/contains: the keyword is not supported; found: contains");
     program_sentence(program_run("generate '%s' --prompt a --schema '%s/loose' --strict", model, folder), 1,
-                     "schema line 1, column 17: an unsupported keyword: x-a");
+                     "schema line 1, column 17, #/x-a: the keyword is not supported; found: x-a");
     program_sentence(program_run("generate m --prompt a --strict"), 2, "--strict needs --schema");
     CHECK_INT(program_run("generate '%s' --prompt Hello --schema '%s/loose'", model, folder), 0);
     out = program_read("out");

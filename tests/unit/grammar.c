@@ -135,11 +135,11 @@ static void check_refusals(void)
 {
     static const struct { exl2_grammar_kind kind; const char *source, *sentence; } cases[] = {
         { EXL2_GRAMMAR_REGEX, "a(b", "regex line 1, column 4: ')' is missing" },
-        { EXL2_GRAMMAR_REGEX, "a)b", "')' without '('" },
-        { EXL2_GRAMMAR_REGEX, "*a", "a repetition of nothing" },
+        { EXL2_GRAMMAR_REGEX, "a)b", "')' has no matching '('" },
+        { EXL2_GRAMMAR_REGEX, "*a", "a repetition must follow what it repeats" },
         { EXL2_GRAMMAR_REGEX, "a{3,2}", "m <= n" },
         { EXL2_GRAMMAR_REGEX, "(?=a)", "look-around" },
-        { EXL2_GRAMMAR_REGEX, "(a)\\1", "an escape that is not supported" },
+        { EXL2_GRAMMAR_REGEX, "(a)\\1", "the escape is not supported" },
         { EXL2_GRAMMAR_REGEX, "\\bword", "word borders" },
         { EXL2_GRAMMAR_REGEX, "(^a)", "outermost" },
         { EXL2_GRAMMAR_REGEX, "[z-a]", "ends before it begins" },
@@ -149,14 +149,15 @@ static void check_refusals(void)
         { EXL2_GRAMMAR_EBNF, "root ::= root \"a\" | \"b\"", "left recursion" },
         { EXL2_GRAMMAR_EBNF, "root ::= a\na ::= (\"x\")? b\nb ::= \"\" a | \"c\"", "left recursion" },
         { EXL2_GRAMMAR_EBNF, "root ::= x", "the rule x is used but not defined" },
-        { EXL2_GRAMMAR_EBNF, "root ::= \"a\"\nroot ::= \"b\"", "line 2, column 6: a rule is defined twice" },
+        { EXL2_GRAMMAR_EBNF, "root ::= \"a\"\nroot ::= \"b\"", "line 2, column 6: the rule is defined twice" },
         { EXL2_GRAMMAR_EBNF, "root = \"a\"", "expected `name ::=`" },
         { EXL2_GRAMMAR_EBNF, "root ::= \"a\" root", "no text matches" },
-        { EXL2_GRAMMAR_EBNF, "# nothing", "no rule" },
-        { EXL2_GRAMMAR_CHOICES, "\n\n", "no choice" },
+        { EXL2_GRAMMAR_EBNF, "# nothing", "expected at least one rule" },
+        { EXL2_GRAMMAR_CHOICES, "\n\n", "expected at least one choice" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",}", "is not valid JSON" },
-        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"text\"}", "an unknown type: text" },
-        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#/$defs/a\"}", "not there" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"text\"}", "object; found: text" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#/$defs/a\"}",
+          "names a subschema that does not exist; found: #/$defs/a" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"anyOf\":[{\"$ref\":\"#\"}]}", "refers to itself" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"pattern\":\"a(\"}", "schema: pattern" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "no text matches" },
@@ -169,7 +170,7 @@ static void check_refusals(void)
     static char deep[40001];
     memset(deep, '(', 20000);
     memset(deep + 20000, ')', 20000);
-    check_refusal(EXL2_GRAMMAR_REGEX, deep, "more than 64 groups");
+    check_refusal(EXL2_GRAMMAR_REGEX, deep, "at most 64 nested groups");
     for (size_t i = 0; i < 20000; i += 5) {
         memcpy(deep + i, "{\"a\":", 5);
     }

@@ -421,7 +421,7 @@ static void check_ambiguous(void)
     if (open_grammar(EXL2_GRAMMAR_EBNF, "root ::= \"a\" root \"x\" | \"a\" root \"y\" | \"a\"{40} \"b\"", &g)) {
         speak(&g, EXL2__GRAMMAR_LINK_NEVER, 0, &text);
         CHECK_INT(text.result, EXL2_ERR_BUDGET);
-        CHECK(strstr(context.error.text, "too ambiguous here") != NULL);
+        CHECK(strstr(context.error.text, "too ambiguous") != NULL);
         exl2__grammar_close(&context, &g);
     }
 }
@@ -450,21 +450,21 @@ static void check_refusals(void)
     } cases[] = {
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},"
           "\"b\":{\"$ref\":\"#/$defs/a\"}}}",
-          EXL2_ERR_FORMAT, "leads back to itself with no value in between: #/$defs/" },
+          EXL2_ERR_FORMAT, "leads back to itself with no value in between; found: #/$defs/" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#\"}", EXL2_ERR_FORMAT, "leads back to itself" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"properties\":{\"x\":{\"type\":\"string\",\"allOf\":[{\"$ref\":"
           "\"#/properties/x\"}]}}}", EXL2_ERR_FORMAT, "leads back to itself" },
-        { EXL2_GRAMMAR_REGEX, "a{,5}", EXL2_ERR_UNSUPPORTED, "regex line 1, column 2: {,n} is a repetition to some" },
+        { EXL2_GRAMMAR_REGEX, "a{,5}", EXL2_ERR_UNSUPPORTED, "regex line 1, column 2: {,n} is a repetition in some" },
         { EXL2_GRAMMAR_REGEX, "a{,}", EXL2_ERR_UNSUPPORTED, "write {0,n}" },
         { EXL2_GRAMMAR_REGEX, "(x|{,5})", EXL2_ERR_UNSUPPORTED, "write {0,n}" },
-        { EXL2_GRAMMAR_REGEX, "x|{5}", EXL2_ERR_FORMAT, "a repetition of nothing" },
+        { EXL2_GRAMMAR_REGEX, "x|{5}", EXL2_ERR_FORMAT, "a repetition must follow what it repeats" },
         { EXL2_GRAMMAR_EBNF, "root ::= \"a\"{,5}", EXL2_ERR_UNSUPPORTED, "write {0,n}" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"a{,5}\"}", EXL2_ERR_UNSUPPORTED,
           "write {0,n}" },
         { EXL2_GRAMMAR_REGEX, "a{2000000}", EXL2_ERR_BUDGET, "more than 1,000,000" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"minItems\":1000000,\"items\":{\"type\":\"array\","
-          "\"minItems\":1000000,\"items\":{\"type\":\"null\"}}}", EXL2_ERR_BUDGET, "its shortest text is too long" },
-        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"minLength\":1000001}", EXL2_ERR_BUDGET, "at most 1,000,000: 1000001" },
+          "\"minItems\":1000000,\"items\":{\"type\":\"null\"}}}", EXL2_ERR_BUDGET, "the shortest text is too long" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"minLength\":1000001}", EXL2_ERR_BUDGET, "at most 1,000,000; found: 1000001" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"minLength\":-1}", EXL2_ERR_FORMAT, "a whole number" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"enum\":[]}", EXL2_ERR_FORMAT, "no text matches" },
         { EXL2_GRAMMAR_JSON_SCHEMA, "{\"allOf\":[{\"enum\":[1,2]},{\"const\":3}]}", EXL2_ERR_FORMAT,

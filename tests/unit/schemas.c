@@ -323,30 +323,35 @@ static void check_refusals(void)
 {
     static const exl2_result not_there = EXL2_ERR_UNSUPPORTED, wrong = EXL2_ERR_FORMAT;
     const struct { const char *schema; exl2_result result; const char *sentence; } cases[] = {
-        { "{'if':{},'then':{'type':'null'}}", not_there, "line 1, column 3: an unsupported keyword: if" },
-        { "{'properties':{'a':{'contains':{}}}}", not_there, "column 22: an unsupported keyword: contains" },
-        { "{'dependentSchemas':{}}", not_there, "an unsupported keyword: dependentSchemas" },
-        { "{'$dynamicRef':'#a'}", not_there, "an unsupported keyword: $dynamicRef" },
-        { "{'unevaluatedItems':false}", not_there, "an unsupported keyword: unevaluatedItems" },
-        { "{'requird':['a']}", not_there, "one letter away from a known one: requird" },
-        { "{'minlength':3,'maxLenght':2}", not_there, "one letter away from a known one: minlength" },
-        { "{'$ref':'other.json'}", not_there, "a $ref to another document: other.json" },
+        { "{'if':{},'then':{'type':'null'}}", not_there,
+          "line 1, column 3, #/if: the keyword is not supported; found: if" },
+        { "{'properties':{'a':{'contains':{}}}}", not_there, "column 22, #/properties/a/contains: the keyword is not" },
+        { "{'dependentSchemas':{}}", not_there, "the keyword is not supported; found: dependentSchemas" },
+        { "{'$dynamicRef':'#a'}", not_there, "the keyword is not supported; found: $dynamicRef" },
+        { "{'unevaluatedItems':false}", not_there, "the keyword is not supported; found: unevaluatedItems" },
+        { "{'requird':['a']}", not_there, "#/requird: the keyword is unknown, and one letter away from required;" },
+        { "{'minlength':3,'maxLenght':2}", not_there, "one letter away from minLength; found: minlength" },
+        { "{'$ref':'other.json'}", not_there, "a $ref to another document is not supported; found: other.json" },
         { "{'$ref':'http://a/b#/c'}", not_there, "a $ref to another document" },
-        { "{'$ref':'#nowhere'}", wrong, "not there: #nowhere" },
+        { "{'$ref':'#nowhere'}", wrong, "does not exist; found: #nowhere" },
         { "{'oneOf':[{'type':'string','format':'date'},{'type':'string','format':'email'}]}", not_there,
-          "oneOf with a branch that others cannot be kept apart from: {\"type\":\"string\",\"format\"" },
-        { "{'type':'array','not':{'items':{'type':'null'}}}", not_there, "`not` cannot rule out: {\"items\"" },
-        { "{'type':'string','not':{'format':'date'}}", not_there, "`not` cannot rule out" },
-        { "{'multipleOf':0.01}", not_there, "integers from 1 to 1,000: multipleOf" },
+          "#/oneOf/1: the other branches of oneOf cannot exclude the values of this one; found: {\"type\":" },
+        { "{'type':'array','not':{'items':{'type':'null'}}}", not_there,
+          "#/not: `not` cannot exclude the values of this subschema; found: {\"items\"" },
+        { "{'type':'string','not':{'format':'date'}}", not_there, "`not` cannot exclude" },
+        { "{'multipleOf':0.01}", not_there, "integers from 1 to 1,000; found: 0.01" },
         { "{'multipleOf':0}", not_there, "integers from 1 to 1,000" },
-        { "{'items':{'type':'object'},'uniqueItems':true}", not_there, "uniqueItems of other items than" },
+        { "{'items':{'type':'object'},'uniqueItems':true}", not_there, "uniqueItems is supported only for" },
         { "{'items':{'enum':[1,2]},'uniqueItems':true,'minItems':3}", wrong, "no text matches" },
         { "{'format':'date','maxLength':9}", wrong, "no text matches" },
-        { "{'properties':{'a':{},'b':{}},'dependencies':{'a':['b']}}", not_there, "depend on optional members: dep" },
-        { "{'allOf':[{'properties':{'a':{}}},{'unevaluatedProperties':false}]}", not_there, "that it does not see" },
-        { "{'propertyNames':{'anyOf':[{'const':'a'},{'const':'b'}]}}", not_there, "a choice in propertyNames: anyOf" },
+        { "{'properties':{'a':{},'b':{}},'dependencies':{'a':['b']}}", not_there,
+          "optional members are not supported; found: dep" },
+        { "{'allOf':[{'properties':{'a':{}}},{'unevaluatedProperties':false}]}", not_there,
+          "does not see all subschemas" },
+        { "{'propertyNames':{'anyOf':[{'const':'a'},{'const':'b'}]}}", not_there,
+          "propertyNames with anyOf or oneOf is not supported" },
         { "{'not':{}}", wrong, "no text matches" },
-        { "{'enum':[[1],[2]],'items':{'minimum':2}}", not_there, "a constant beside keywords" },
+        { "{'enum':[[1],[2]],'items':{'minimum':2}}", not_there, "#/enum/0: the constant cannot be checked" },
         { "{'patternProperties':{'a(':{}}}", wrong, "schema: patternProperties line 1, column 3" },
         { "{'type':'object','required':['a'],'maxProperties':0}", wrong, "no text matches" },
         { "{'type':'string','nullable':true,'requires':3}", not_there, "one letter away" },
@@ -366,6 +371,13 @@ static void check_refusals(void)
         check_refusal(strict[i].schema, false, EXL2_OK, "");
         check_refusal(strict[i].schema, true, EXL2_ERR_UNSUPPORTED, strict[i].sentence);
     }
+    static char many[6000]; /* 1,024 constants, and null, which is in no place of the source */
+    int used = snprintf(many, sizeof many, "{'uniqueItems':true,'type':'array','items':{'anyOf':[{'enum':[0");
+    for (int i = 1; i < 1024; i++) {
+        used += snprintf(many + used, sizeof many - (size_t)used, ",%d", i);
+    }
+    snprintf(many + used, sizeof many - (size_t)used, "]},{'type':'null'}]}}");
+    check_refusal(many, false, EXL2_ERR_BUDGET, "#/uniqueItems: uniqueItems of more than 1,024 possible values");
     check_refusal("{'$schema':'a','$id':'b','title':'','description':'','default':1,'examples':[],'$comment':'',"
                   "'id':'','readOnly':true,'writeOnly':false,'deprecated':true,'$defs':{},'definitions':{},'type':"
                   "'string',"
@@ -386,7 +398,7 @@ static void check_work(void)
                                  "%u}", i ? "," : "", i, 1000 + i);
     }
     snprintf(schema + used, sizeof schema - used, "}}");
-    check_refusal(schema, false, EXL2_ERR_BUDGET, "too many expressions that must hold together");
+    check_refusal(schema, false, EXL2_ERR_BUDGET, "expressions that must hold together have too many states");
     check_refusal("{'pattern':'^(a|b)*a(a|b){20}$','minLength':3}", false, EXL2_ERR_BUDGET, "too");
     used = (size_t)snprintf(schema, sizeof schema, "{'properties':{");
     for (uint32_t i = 0; i < 300; i++) {

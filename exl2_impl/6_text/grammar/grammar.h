@@ -56,7 +56,8 @@ static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool
     exl2__grammar_code code;
     *g = (exl2__grammar){ { 0 }, { 0 } };
     if (bytes > EXL2__GRAMMAR_SOURCE_MAX) {
-        return exl2__fail(c, EXL2_ERR_BUDGET, "%s: %zu bytes, at most %u are supported", labels[kind], bytes,
+        return exl2__fail(c, EXL2_ERR_BUDGET,
+                          "%s: the source has %zu bytes; at most %u are supported", labels[kind], bytes,
                           EXL2__GRAMMAR_SOURCE_MAX);
     }
     exl2_result result = exl2__grammar_code_open(c, &code, labels[kind]);

@@ -192,7 +192,7 @@ static bool exl2__grammar_object_keep_apart(exl2__grammar_schema *s, exl2__gramm
             || exl2__grammar_apart_member(s, o, set, &other, set->nots[i], false)
             || exl2__grammar_apart_count(s, o, &other);
         if (!apart) {
-            exl2__grammar_types_refuse_not(s, set->nots[i]);
+            exl2__grammar_types_reject_not(s, set->nots[i]);
         }
     }
     return s->g->result == EXL2_OK;

@@ -19,6 +19,7 @@ enum { EXL2__GRAMMAR_ARRAY_NULL = 0x7FFFFFF0, EXL2__GRAMMAR_ARRAY_FALSE, EXL2__G
 typedef struct exl2__grammar_array_values {
     uint32_t tokens[EXL2__GRAMMAR_ARRAY_VALUES_MAX]; /* tokens of constants, or one of the three values above */
     uint32_t count;
+    uint32_t place; /* token of the keyword uniqueItems, for messages */
 } exl2__grammar_array_values;
 
 static size_t exl2__grammar_array_text(const exl2__grammar_schema *s, uint32_t value, char *out)
@@ -50,7 +51,8 @@ static void exl2__grammar_array_add(exl2__grammar_schema *s, exl2__grammar_array
         }
     }
     if (v->count == EXL2__GRAMMAR_ARRAY_VALUES_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, value, "uniqueItems of more than 1,024 values");
+        exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, v->place,
+                                    "uniqueItems of more than 1,024 possible values is not supported");
         return;
     }
     v->tokens[v->count++] = value;
@@ -250,6 +252,7 @@ static exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema 
     }
     exl2__grammar_array_values *v = (exl2__grammar_array_values *)memory;
     v->count = 0;
+    v->place = place;
     bool one, listed = exl2__grammar_array_list(s, items, 0, v), good = true;
     uint32_t types = exl2__grammar_types_of(s, items, true);
     bool either = exl2__grammar_figure_lists(s, items, &one) != 0;
@@ -270,8 +273,8 @@ static exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema 
             exl2__grammar_array_ascending(s, items, types, &q);
         }
     } else {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, place,
-                                    "uniqueItems of other items than constants, strings or integers");
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, place,
+                                    "uniqueItems is supported only for constants, strings and integers");
     }
     if (good && !(listed && v->count <= EXL2__GRAMMAR_ARRAY_ORDERS_MAX) && g->result == EXL2_OK) {
         exl2__grammar_sequence_end(&q, close.first);
@@ -390,7 +393,7 @@ static exl2__grammar_code_piece exl2__grammar_array_piece(exl2__grammar_schema *
         exl2__grammar_schema_set other;
         if (exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_ARRAY, &other)
             && !exl2__grammar_array_not(s, &other, &min, &max)) {
-            exl2__grammar_types_refuse_not(s, set->nots[i]);
+            exl2__grammar_types_reject_not(s, set->nots[i]);
         }
     }
     if (min > max) {
@@ -400,7 +403,8 @@ static exl2__grammar_code_piece exl2__grammar_array_piece(exl2__grammar_schema *
         max = 0;
     }
     if (unique && max > 1 && longest) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, unique, "uniqueItems beside schemas of single items");
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, unique,
+                                    "uniqueItems is not supported where single items have their own subschemas");
     }
     if (unique && max > 1 && s->g->result == EXL2_OK) {
         return exl2__grammar_array_unique(s, &item, unique, min, max);

@@ -43,8 +43,8 @@ static void exl2__grammar_branch_check(exl2__grammar_schema *s, const exl2__gram
         for (uint32_t o = 0; o < set->count; o++) {
             exl2__grammar_schema_sub own = set->parts[o];
             if (own.token == branch.parts[i].token && (own.token == part || own.any_of_done || own.one_of_done)) {
-                exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, list - 1,
-                                            "a schema that refers to itself with no value in between");
+                exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, list - 1,
+                                            "the schema refers to itself with no value in between");
             }
         }
     }
@@ -124,7 +124,7 @@ static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *
         return all;
     }
     if (count == 0 || count > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, list - 1, "a list of branches must have 1 to 256");
+        exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, list - 1, "anyOf and oneOf must have 1 to 256 branches");
         return exl2__grammar_value_never(g);
     }
     if (is_one_of && g->result == EXL2_OK) {
@@ -170,7 +170,7 @@ static exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__grammar_schem
         }
         uint32_t list = exl2__grammar_figure_lists(s, &other, &one);
         if (!list) {
-            exl2__grammar_types_refuse_not(s, set->nots[i]);
+            exl2__grammar_types_reject_not(s, set->nots[i]);
         }
         for (uint32_t k = one ? list : list ? exl2__json_first(&s->j, list) : 0; k;
              k = one ? 0 : exl2__json_next(&s->j, list, k)) {
@@ -197,7 +197,7 @@ static bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2__gramm
         }
         may = false; /* `other` accepts null: its types include null, and other keywords do not restrict null */
         if (!exl2__grammar_figure_lists(s, &other, &one)) {
-            exl2__grammar_types_refuse_not(s, set->nots[i]);
+            exl2__grammar_types_reject_not(s, set->nots[i]);
         }
     }
     return may;

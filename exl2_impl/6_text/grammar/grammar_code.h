@@ -75,7 +75,7 @@ static bool exl2__grammar_code_grow(exl2__grammar_code *g, void **items, uint32_
         return false;
     }
     if (*room >= most) {
-        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET, "%s: too large: more than %u %s", g->label, most, what);
+        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET, "%s: at most %u %s are supported", g->label, most, what);
         return false;
     }
     uint32_t wanted = exl2__min32(exl2__max32(*room * 2, 256), most);
@@ -99,7 +99,7 @@ static uint32_t exl2__grammar_code_add(exl2__grammar_code *g, exl2__grammar_code
     if (g->node_count >= g->node_room) {
         void *nodes = g->nodes;
         if (!exl2__grammar_code_grow(g, &nodes, &g->node_room, EXL2__GRAMMAR_CODE_NODES_MAX, sizeof *g->nodes,
-                                     "steps of the automaton")) {
+                                     "nodes of the automaton")) {
             return 0;
         }
         g->nodes = (exl2__grammar_code_node *)nodes;

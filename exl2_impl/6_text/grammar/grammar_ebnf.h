@@ -63,7 +63,7 @@ static uint32_t exl2__grammar_ebnf_rule(exl2__grammar_ebnf *e, uint32_t bytes)
         }
     }
     if (e->r.g->rule_count == EXL2__GRAMMAR_EBNF_RULES_MAX) {
-        exl2__grammar_regex_refuse(&e->r, EXL2_ERR_BUDGET, "more than 4096 rules");
+        exl2__grammar_regex_reject(&e->r, EXL2_ERR_BUDGET, "at most 4096 rules are supported");
         return 0;
     }
     uint32_t rule = exl2__grammar_code_rule(e->r.g);
@@ -86,7 +86,7 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
         all = exl2__grammar_code_cat(r->g, all, exl2__grammar_regex_one(r->g, code));
     }
     if (!exl2__grammar_regex_skip(r, quote)) {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a closing quote is missing");
+        exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "the closing quote is missing");
     }
     return all;
 }
@@ -119,13 +119,13 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, b
     } else if (c == '(') {
         r->at++;
         if (++r->depth > EXL2__GRAMMAR_REGEX_DEPTH_MAX) {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "more than 64 groups inside each other");
+            exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED, "at most 64 nested groups are supported");
             return exl2__grammar_code_empty(r->g);
         }
         exl2__grammar_code_piece inner = exl2__grammar_ebnf_either(e);
         r->depth--;
         if (!exl2__grammar_regex_skip(r, ')')) {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "')' is missing, or something that no rule can hold");
+            exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected a part of a rule, or ')' at the end of the group");
         }
         return inner;
     }
@@ -166,11 +166,11 @@ static void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
         uint32_t rule = bytes ? exl2__grammar_ebnf_rule(e, bytes) : 0;
         exl2__grammar_ebnf_space(e);
         if (!rule || e->r.bytes - e->r.at < 3 || memcmp(e->r.text + e->r.at, "::=", 3) != 0) {
-            exl2__grammar_regex_refuse(&e->r, EXL2_ERR_FORMAT, "expected `name ::=` or the end of a rule");
+            exl2__grammar_regex_reject(&e->r, EXL2_ERR_FORMAT, "expected `name ::=` or the end of a rule");
             return;
         }
         if (g->rules[rule]) {
-            exl2__grammar_regex_refuse(&e->r, EXL2_ERR_FORMAT, "a rule is defined twice");
+            exl2__grammar_regex_reject(&e->r, EXL2_ERR_FORMAT, "the rule is defined twice");
         }
         e->r.at += 3;
         exl2__grammar_code_define(g, rule, exl2__grammar_ebnf_either(e));
@@ -179,7 +179,7 @@ static void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
         root = name->bytes == 4 && memcmp(name->text, "root", 4) == 0 ? rule : root;
     }
     if (g->result == EXL2_OK && !first) {
-        exl2__grammar_regex_refuse(&e->r, EXL2_ERR_FORMAT, "no rule");
+        exl2__grammar_regex_reject(&e->r, EXL2_ERR_FORMAT, "expected at least one rule");
     }
     for (uint32_t i = 1; i < g->rule_count && g->result == EXL2_OK; i++) {
         if (g->rules[i] == 0) {
@@ -217,7 +217,7 @@ static void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char *text, 
     exl2__grammar_choice list;
     uint32_t rule = exl2__grammar_code_rule(g), lines = 1;
     if (!exl2__unicode_valid(text, bytes)) {
-        exl2__grammar_regex_refuse(&r, EXL2_ERR_FORMAT, "a choice is not valid UTF-8");
+        exl2__grammar_regex_reject(&r, EXL2_ERR_FORMAT, "the choices are not valid UTF-8");
     }
     for (size_t i = 1; i < bytes; i++) {
         lines += text[i - 1] == '\n' && text[i] != '\n';
@@ -233,7 +233,7 @@ static void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char *text, 
         }
     }
     if (list.count == 0) {
-        exl2__grammar_regex_refuse(&r, EXL2_ERR_FORMAT, "no choice");
+        exl2__grammar_regex_reject(&r, EXL2_ERR_FORMAT, "expected at least one choice");
     }
     exl2__grammar_choice_sort(&list);
     exl2__grammar_code_define(g, rule, exl2__grammar_choice_piece(&list));

@@ -51,13 +51,13 @@ static void exl2__grammar_figure_bound(exl2__grammar_schema *s, exl2__grammar_fi
     exl2__json_number n;
     exl2__grammar_number_bound bound;
     if (!exl2__json_number_of(&s->j, token, &n)) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token - 1, "a keyword's value is of the wrong type");
+        exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, token, "the value of this keyword must be a number");
     } else if (exl2__grammar_number_set(&bound, &n, exclusive)) {
         if (exl2__grammar_figure_stricter(&bound, &f->bounds[upper], upper)) {
             f->bounds[upper] = bound;
         }
     } else if (n.exponent < 0 || n.negative == upper) { /* otherwise all numbers of 15 digits lie within the bound */
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token, "a bound of more than 15 digits");
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, token, "a bound must have at most 15 digits");
     }
 }
 
@@ -78,7 +78,7 @@ static void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar
 {
     uint64_t value = 0, a, b;
     if (!exl2__json_u64(&s->j, token, &value) || value == 0 || value > EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1,
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, token,
                                     "multipleOf is supported for integers from 1 to 1,000");
         return;
     }
@@ -89,8 +89,8 @@ static void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar
     }
     value = f->multiple / a * value;
     if (value > EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1,
-                                    "multiples of more than 1,000, together with another multipleOf");
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, token,
+                                    "the least common multiple of all multipleOf must be at most 1,000");
         return;
     }
     f->multiple = (uint32_t)value;
@@ -195,7 +195,7 @@ static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__g
         exl2__grammar_schema_set other;
         uint32_t both = exl2__grammar_types_not(s, set->nots[i], types & EXL2__GRAMMAR_SCHEMA_NUMBER, &other);
         if (both && !exl2__grammar_figure_not(s, w, &f, &other)) {
-            exl2__grammar_types_refuse_not(s, set->nots[i]);
+            exl2__grammar_types_reject_not(s, set->nots[i]);
         }
     }
     if (!(types & EXL2__GRAMMAR_SCHEMA_INTEGER)) {
@@ -269,7 +269,8 @@ static bool exl2__grammar_figure_within(exl2__grammar_schema *s, const exl2__gra
     bool bounded = f.bounds[0].present || f.bounds[1].present;
     exl2__json_number_of(&s->j, value, &n);
     if (bounded && !exl2__grammar_number_set(&bound, &n, false)) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, value, "a constant of more than 15 digits beside a bound");
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, value,
+                                    "a constant must have at most 15 digits where a bound applies");
         return false;
     }
     for (uint32_t upper = 0; upper < 2; upper++) {
@@ -345,8 +346,8 @@ static bool exl2__grammar_figure_holds(exl2__grammar_schema *s, const exl2__gram
     }
     exl2__grammar_figure_answer answer = exl2__grammar_figure_fits(s, set, value, true, w);
     if (answer == EXL2__GRAMMAR_FIGURE_UNKNOWN) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, value,
-                                    "a constant beside keywords that are not supported there");
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, value,
+                                    "the constant cannot be checked against the other keywords");
     }
     for (uint32_t i = 0; i < set->not_count && answer == EXL2__GRAMMAR_FIGURE_YES; i++) {
         exl2__grammar_schema_set other;
@@ -355,7 +356,7 @@ static bool exl2__grammar_figure_holds(exl2__grammar_schema *s, const exl2__gram
             bool unknown = fits == EXL2__GRAMMAR_FIGURE_UNKNOWN
                 || (fits == EXL2__GRAMMAR_FIGURE_YES && other.not_count);
             if (unknown) {
-                exl2__grammar_types_refuse_not(s, set->nots[i]);
+                exl2__grammar_types_reject_not(s, set->nots[i]);
             }
             answer = fits == EXL2__GRAMMAR_FIGURE_NO ? answer : EXL2__GRAMMAR_FIGURE_NO;
         }

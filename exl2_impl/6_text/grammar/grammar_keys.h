@@ -58,8 +58,8 @@ static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_k
         }
         i = next.end;
         if (!exl2__grammar_code_class_add(&others, code, code)) {
-            g->result = exl2__fail(g->c, EXL2_ERR_UNSUPPORTED, "%s: too many properties beside additional ones",
-                                   g->label);
+            g->result = exl2__fail(g->c, EXL2_ERR_UNSUPPORTED,
+                                   "%s: an object has too many properties to allow additional ones", g->label);
         }
         if (code >= 0x20 && code != '"' && code != '\\') { /* others would need an escape, which is never written */
             exl2__grammar_code_piece same = exl2__grammar_code_text(g, text, bytes);
@@ -164,7 +164,8 @@ static void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__grammar_k
     for (uint32_t key = exl2__json_first(&s->j, list); key && s->g->result == EXL2_OK;
          key = exl2__json_next(&s->j, list, key)) {
         if (k->count == EXL2__GRAMMAR_WORDS_REPORTS_MAX) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, key, "more than 12 patternProperties together");
+            exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, key,
+                                        "at most 12 patternProperties of one object are supported");
             return;
         }
         const char *label = s->g->label;
@@ -211,7 +212,8 @@ static void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar
         for (uint32_t c = 0; c < 2; c++) {
             uint32_t token = exl2__grammar_schema_get(s, names.parts[i].token, choices[c]);
             if (token) {
-                exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1, "a choice in propertyNames");
+                exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, token - 1,
+                                            "propertyNames with anyOf or oneOf is not supported");
             }
         }
     }

@@ -293,19 +293,21 @@ static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_li
 {
     for (uint32_t i = 0; i < g->node_count; i++) {
         if (g->nodes[i].kind == EXL2__GRAMMAR_CODE_REPEAT && g->tokens[g->nodes[i].other] == 0) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: a counted repetition of something that may be empty",
-                              label);
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
+                              "%s: a counted repetition must not repeat something that may be empty", label);
         }
     }
     if (g->depth[g->first] >= EXL2__GRAMMAR_LINK_DEPTH_MAX && g->depth[g->first] < EXL2__GRAMMAR_LINK_NEVER) {
-        return exl2__fail(c, EXL2_ERR_BUDGET, "%s: needs %u levels inside each other, at most %u are supported", label,
-                          g->depth[g->first], EXL2__GRAMMAR_LINK_DEPTH_MAX);
+        return exl2__fail(c, EXL2_ERR_BUDGET,
+                          "%s: every text needs %u nested rules and loops; at most %u are supported",
+                          label, g->depth[g->first], EXL2__GRAMMAR_LINK_DEPTH_MAX);
     }
     if (g->tokens[g->first] >= EXL2__GRAMMAR_LINK_NEVER) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: no text matches it, or the vocabulary lacks bytes for it", label);
+        return exl2__fail(c, EXL2_ERR_FORMAT,
+                          "%s: no text matches, or the model has no tokens for the bytes of one", label);
     }
     if (g->tokens[g->first] >= EXL2__GRAMMAR_LINK_HUGE) {
-        return exl2__fail(c, EXL2_ERR_BUDGET, "%s: its shortest text is too long: %u tokens or more", label,
+        return exl2__fail(c, EXL2_ERR_BUDGET, "%s: the shortest text is too long: it needs %u tokens or more", label,
                           EXL2__GRAMMAR_LINK_HUGE);
     }
     return EXL2_OK;
@@ -379,7 +381,7 @@ static exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__gramma
     exl2__arena_close(c, &a);
     return peeled == rules ? EXL2_OK
         : exl2__fail(c, EXL2_ERR_UNSUPPORTED,
-                     "%s: left recursion: a rule can begin with itself; write a repetition instead", label);
+                     "%s: left recursion is not supported: a rule can begin with itself; write a repetition", label);
 }
 
 /* ---- opening ---- */

@@ -426,7 +426,7 @@ static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_m
 
 static exl2_result exl2__grammar_mask_full(exl2__ctx *c)
 {
-    return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar's block is too small for one step: give it more cache_bytes");
+    return exl2__fail(c, EXL2_ERR_BUDGET, "the grammar needs more cache_bytes: they have no room for a single step");
 }
 
 static bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *bits)
@@ -443,8 +443,9 @@ static bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *
    exl2__grammar_link_open can end every text. */
 static exl2_result exl2__grammar_mask_stuck(exl2__ctx *c, const exl2__grammar_mask *m)
 {
-    return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar is too ambiguous here, or too deep: to go on takes more than %u "
-                      "readings of the text at once, or %u levels inside each other", m->states.readings_max,
+    return exl2__fail(c, EXL2_ERR_BUDGET,
+                      "the text cannot continue: the grammar is too ambiguous (more than %u parses at "
+                      "once) or too deep (more than %u nested rules and loops)", m->states.readings_max,
                       EXL2__GRAMMAR_LINK_DEPTH_MAX);
 }
 
@@ -512,7 +513,7 @@ static exl2_result exl2__grammar_mask_take(exl2__ctx *c, exl2__grammar_mask *m, 
             return exl2__grammar_mask_full(c);
         }
     }
-    return exl2__fail(c, EXL2_ERR_ARG, "token %d does not fit the grammar here", (int)token);
+    return exl2__fail(c, EXL2_ERR_ARG, "the grammar does not allow token %d here", (int)token);
 }
 
 /* The number of tokens with which the text can end from here; nearly the fewest. */
@@ -540,7 +541,7 @@ static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, 
 {
     place->state = EXL2__GRAMMAR_STATE_DEAD;
     if (m->place_count == EXL2__GRAMMAR_MASK_PLACES_MAX) {
-        return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar serves at most %u jobs at a time",
+        return exl2__fail(c, EXL2_ERR_BUDGET, "a grammar supports at most %u jobs at a time",
                           EXL2__GRAMMAR_MASK_PLACES_MAX);
     }
     uint32_t state = exl2__grammar_state_start(&m->states);

@@ -36,7 +36,7 @@ static bool exl2__grammar_object_requires(exl2__grammar_schema *s, const exl2__g
         uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i].token, "required", EXL2__JSON_ARRAY);
         for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
             if (s->j.tokens[k].kind != EXL2__JSON_STRING) {
-                exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, k, "required must list names");
+                exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, k, "required must list strings");
             } else if (exl2__json_same(&s->j, k, key)) {
                 return true;
             }
@@ -316,8 +316,8 @@ static void exl2__grammar_object_check(exl2__grammar_schema *s, exl2__grammar_ob
         uint32_t part = set->parts[i].token, token = exl2__grammar_schema_get(s, part, "unevaluatedProperties");
         uint64_t reached;
         if (token && s->j.tokens[token].kind != EXL2__JSON_TRUE && !exl2__grammar_object_below(s, set, i, &reached)) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token - 1,
-                                        "unevaluatedProperties beside schemas that it does not see");
+            exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, token - 1,
+                                        "unevaluatedProperties does not see all subschemas of the object");
         }
         for (uint32_t n = 0; n < 2; n++) {
             uint32_t list = exl2__grammar_schema_get_kind(s, part, names[n], EXL2__JSON_OBJECT);
@@ -328,8 +328,8 @@ static void exl2__grammar_object_check(exl2__grammar_schema *s, exl2__grammar_ob
                     met = exl2__grammar_object_requires(s, set, r) || !exl2__grammar_object_possible(s, o, set, k);
                 }
                 if (!met) {
-                    exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, list - 1,
-                                                "members that depend on optional members");
+                    exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, list - 1,
+                                                "members that depend on optional members are not supported");
                 }
             }
         }

@@ -51,7 +51,8 @@ static void exl2__grammar_ref_open(exl2__grammar_schema *s, exl2__arena *a)
             named = exl2__grammar_ref_name(s, i, k) != 0;
         }
         if (named && s->named_count == EXL2__GRAMMAR_REF_NAMES_MAX) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, i, "more than 4,096 subschemas with an $id or $anchor");
+            exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, i,
+                                        "at most 4,096 subschemas with an $id or $anchor are supported");
         } else if (named) {
             s->named[s->named_count++] = i;
         }
@@ -201,7 +202,7 @@ static uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref)
     }
     size_t bytes = exl2__json_text(&s->j, ref, s->buffer, SIZE_MAX), mark = 0;
     if (s->j.tokens[ref].kind != EXL2__JSON_STRING) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, ref, "a $ref must be a string");
+        exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, ref, "a $ref must be a string");
         return UINT32_MAX;
     }
     while (mark < bytes && s->buffer[mark] != '#') {
@@ -216,13 +217,13 @@ static uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref)
         at = exl2__grammar_ref_resource(s, address, mark);
     }
     if (at == UINT32_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, ref, "a $ref to another document");
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, ref, "a $ref to another document is not supported");
         return UINT32_MAX;
     }
     at = place_bytes && place[0] != '/' ? exl2__grammar_ref_anchor(s, at, place, place_bytes)
         : exl2__grammar_ref_path(s, at, place, place_bytes);
     if (at == UINT32_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, ref, "a $ref to something that is not there");
+        exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, ref, "the $ref names a subschema that does not exist");
         return UINT32_MAX;
     }
     s->targets[ref] = at + 1;

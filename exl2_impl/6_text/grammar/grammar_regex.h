@@ -38,7 +38,7 @@ static inline bool exl2__grammar_regex_skip(exl2__grammar_regex *r, char c)
 
 /* Rejects the expression. If it is rejected twice, the first error stays. */
 EXL2__COLD
-static void exl2__grammar_regex_refuse(exl2__grammar_regex *r, exl2_result code, const char *what)
+static void exl2__grammar_regex_reject(exl2__grammar_regex *r, exl2_result code, const char *what)
 {
     if (r->g->result == EXL2_OK) {
         uint32_t line, column;
@@ -81,7 +81,7 @@ static const exl2__grammar_regex_known *exl2__grammar_regex_find_class(char lett
 static void exl2__grammar_regex_add(exl2__grammar_regex *r, exl2__grammar_code_class *s, uint32_t low, uint32_t high)
 {
     if (!exl2__grammar_code_class_add(s, low, high)) {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_BUDGET, "a class of characters with too many parts");
+        exl2__grammar_regex_reject(r, EXL2_ERR_BUDGET, "a character class has more than 512 ranges");
     }
 }
 
@@ -113,7 +113,7 @@ static uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, 
     uint32_t value, digits = exl2__hex_read(r->text + r->at, r->bytes - r->at, most, &value);
     r->at += digits;
     if (digits < least) {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "hexadecimal digits are missing");
+        exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected a hexadecimal digit");
     }
     return value;
 }
@@ -129,7 +129,7 @@ static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
             r->at += exl2__unicode_next(r->text + r->at, r->bytes - r->at, &code);
         }
         if (code >= EXL2__UNICODE_BAD) {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "expected a character in valid UTF-8");
+            exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected a character in valid UTF-8");
         }
         return code;
     }
@@ -141,7 +141,7 @@ static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
     if (c == 'u' && exl2__grammar_regex_skip(r, '{')) {
         code = exl2__grammar_regex_hex(r, 1, 6);
         if (!exl2__grammar_regex_skip(r, '}')) {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "'}' is missing after \\u{");
+            exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "'}' is missing after \\u{");
         }
         return code;
     }
@@ -159,7 +159,7 @@ static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
     bool octal = c == '0' && (uint8_t)(exl2__grammar_regex_peek(r, 0) - '0') < 10;
     if ((letter && !name) || !c || (uint8_t)c >= 0x80 || octal) {
         r->at -= c != 0;
-        exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "an escape that is not supported");
+        exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED, "the escape is not supported");
         return 0;
     }
     return name ? (uint8_t)codes[name - names] : (uint8_t)c;
@@ -180,7 +180,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r
             continue;
         }
         if (c == '[' && (escaped == ':' || escaped == '.' || escaped == '=')) {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "a named class like [:alpha:] is not supported");
+            exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED, "a named class like [:alpha:] is not supported");
         }
         uint32_t low = exl2__grammar_regex_char(r), high = low;
         if (exl2__grammar_regex_peek(r, 0) == '-' && exl2__grammar_regex_peek(r, 1) != ']') {
@@ -188,12 +188,12 @@ static exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r
             high = exl2__grammar_regex_char(r);
         }
         if (low > high || high > 0x10FFFF) {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a range of characters that ends before it begins");
+            exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "a range of characters ends before it begins");
         }
         exl2__grammar_regex_add(r, &s, low, high);
     }
     if (!exl2__grammar_regex_skip(r, ']')) {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "']' is missing");
+        exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "']' is missing");
     }
     if (negated) {
         exl2__grammar_code_class_negate(&s);
@@ -242,9 +242,9 @@ static uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
         value = exl2__min64(value * 10 + (uint64_t)(exl2__grammar_regex_peek(r, 0) - '0'), UINT32_MAX);
     }
     if (r->at == begin) {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "expected a count");
+        exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected a count");
     } else if (value > EXL2__GRAMMAR_CODE_COUNT_MAX) {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_BUDGET, "a count of more than 1,000,000 is not supported");
+        exl2__grammar_regex_reject(r, EXL2_ERR_BUDGET, "a count of more than 1,000,000 is not supported");
     }
     return (uint32_t)value;
 }
@@ -261,8 +261,8 @@ static bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
         end++;
     }
     if (first == ',' && exl2__grammar_regex_peek(r, end) == '}') {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED,
-                                   "{,n} is a repetition to some dialects (Python) and plain text to others "
+        exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED,
+                                   "{,n} is a repetition in some dialects (Python) and plain text in others "
                                    "(JavaScript); write {0,n}, or \\{,n} for the text");
     }
     return (uint8_t)(first - '0') < 10;
@@ -281,7 +281,8 @@ static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *
         }
         r->at++;
         if (times) {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "a second repetition right behind the first");
+            exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED,
+                                       "a second repetition directly after the first is not supported");
         }
         if (counted) {
             min = max = exl2__grammar_regex_number(r);
@@ -290,7 +291,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *
                 max = open ? EXL2__GRAMMAR_CODE_ENDLESS : exl2__grammar_regex_number(r);
             }
             if (!exl2__grammar_regex_skip(r, '}') || max < min) {
-                exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "expected {m}, {m,} or {m,n} with m <= n");
+                exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "expected {m}, {m,} or {m,n} with m <= n");
             }
         }
         part = exl2__grammar_code_repeat(r->g, part, min, max);
@@ -316,18 +317,18 @@ static exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r
                 r->at++;
             }
         } else if (!exl2__grammar_regex_skip(r, ':')) {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED,
+            exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED,
                                        "look-around, flags and conditions, (?...), are not supported");
         }
     }
     if (++r->depth > EXL2__GRAMMAR_REGEX_DEPTH_MAX) {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "more than 64 groups inside each other");
+        exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED, "at most 64 nested groups are supported");
         return exl2__grammar_code_empty(r->g);
     }
     exl2__grammar_code_piece inner = exl2__grammar_regex_either(r);
     r->depth--;
     if (!exl2__grammar_regex_skip(r, ')')) {
-        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "')' is missing");
+        exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "')' is missing");
     }
     return inner;
 }
@@ -347,16 +348,16 @@ static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
     case '*':
     case '+':
     case '?':
-        exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a repetition of nothing");
+        exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "a repetition must follow what it repeats");
         break;
     case '{':
         if (exl2__grammar_regex_counted(r)) {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_FORMAT, "a repetition of nothing");
+            exl2__grammar_regex_reject(r, EXL2_ERR_FORMAT, "a repetition must follow what it repeats");
         }
         break;
     case '^':
     case '$':
-        exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED,
+        exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED,
                                    "^ and $ are supported at the ends of the outermost alternatives only");
         break;
     case '\\': {
@@ -365,7 +366,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
             return exl2__grammar_regex_known_class(r);
         }
         if (escaped == 'b' || escaped == 'B') {
-            exl2__grammar_regex_refuse(r, EXL2_ERR_UNSUPPORTED, "word borders, \\b and \\B, are not supported");
+            exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED, "word borders, \\b and \\B, are not supported");
         }
         break;
     }
@@ -422,8 +423,9 @@ static exl2__grammar_code_piece exl2__grammar_regex_read(exl2__grammar_code *g, 
         exl2__grammar_code_or(g, &list, part);
     } while (g->result == EXL2_OK && exl2__grammar_regex_skip(&r, '|'));
     if (exl2__grammar_regex_more(&r)) {
-        exl2__grammar_regex_refuse(&r, EXL2_ERR_FORMAT,
-                                   r.text[r.at] == ')' ? "')' without '('" : "^ and $ stand at ends only");
+        exl2__grammar_regex_reject(&r, EXL2_ERR_FORMAT,
+                                   r.text[r.at] == ')' ? "')' has no matching '('"
+                                       : "^ and $ are supported at the ends of the outermost alternatives only");
     }
     return list;
 }

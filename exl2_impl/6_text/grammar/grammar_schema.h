@@ -80,7 +80,7 @@ typedef enum exl2__grammar_schema_use {
     EXL2__GRAMMAR_SCHEMA_ENFORCED,
     EXL2__GRAMMAR_SCHEMA_NOTE,    /* an annotation of the standard: ignored */
     EXL2__GRAMMAR_SCHEMA_LAX,     /* ignored, or rejected if `strict` */
-    EXL2__GRAMMAR_SCHEMA_REFUSED  /* rejected: it restricts values in a way that is not supported */
+    EXL2__GRAMMAR_SCHEMA_REJECTED /* rejected: it restricts values in a way that is not supported */
 } exl2__grammar_schema_use;
 
 typedef struct exl2__grammar_schema_keyword {
@@ -118,19 +118,50 @@ static const exl2__grammar_schema_keyword exl2__grammar_schema_keywords[] = {
     { "$recursiveRef", 0, 3 }, { "divisibleBy", 0, 3 }, { "disallow", 0, 3 }, { "extends", 0, 3 },
 };
 
-/* Rejects the schema because of `token`. If it is rejected twice, the first error stays. */
-EXL2__COLD
-static void exl2__grammar_schema_refuse(exl2__grammar_schema *s, exl2_result code, uint32_t token, const char *what)
+/* Writes the path of a token, such as #/properties/age: a JSON pointer, but with keys as the source spells them. It is
+   cut where `out` is full. */
+static void exl2__grammar_schema_path(const exl2__grammar_schema *s, uint32_t token, char *out, size_t room)
+{
+    size_t used = exl2__format(out, room, "#");
+    for (uint32_t at = 0; at < token && used + 1 < room;) {
+        bool is_object = s->j.tokens[at].kind == EXL2__JSON_OBJECT;
+        uint32_t child = exl2__json_first(&s->j, at), index = 0;
+        while (s->j.tokens[child + is_object].after <= token) {
+            child = exl2__json_next(&s->j, at, child);
+            index++;
+        }
+        const exl2__json_token *key = &s->j.tokens[child];
+        if (is_object) {
+            used += exl2__format(out + used, room - used, "/%.*s", (int)(key->end - key->begin),
+                                 s->j.text + key->begin);
+        } else {
+            used += exl2__format(out + used, room - used, "/%u", index);
+        }
+        at = child == token ? token : child + is_object;
+    }
+}
+
+/* Rejects the schema because of `token`. The message has the token's place and path, the sentence `what` that ends with
+   `expected`, and the token's text. If the schema is rejected twice, the first error stays. */
+static void exl2__grammar_schema_reject_for(exl2__grammar_schema *s, exl2_result code, uint32_t token,
+                                            const char *what, const char *expected)
 {
     if (s->g->result == EXL2_OK) {
         const exl2__json_token *t = &s->j.tokens[token];
         uint32_t bytes = t->end - t->begin;
         bytes = bytes > 60 ? (uint32_t)exl2__utf8_cut(s->j.text + t->begin, 60) : bytes;
         uint32_t line, column;
+        char path[64];
         exl2__unicode_place(s->j.text, t->begin, &line, &column);
-        s->g->result = exl2__fail(s->g->c, code, "%s line %u, column %u: %s: %.*s", s->g->label, line, column, what,
-                                  (int)bytes, s->j.text + t->begin);
+        exl2__grammar_schema_path(s, token, path, sizeof path);
+        s->g->result = exl2__fail(s->g->c, code, "%s line %u, column %u, %s: %s%s; found: %.*s", s->g->label, line,
+                                  column, path, what, expected, (int)bytes, s->j.text + t->begin);
     }
+}
+
+static void exl2__grammar_schema_reject(exl2__grammar_schema *s, exl2_result code, uint32_t token, const char *what)
+{
+    exl2__grammar_schema_reject_for(s, code, token, what, "");
 }
 
 /* The token of the keyword's value in a subschema, or 0 if the keyword is missing. A null is a value. */
@@ -151,9 +182,10 @@ static uint32_t exl2__grammar_schema_get(const exl2__grammar_schema *s, uint32_t
 static uint32_t exl2__grammar_schema_get_kind(exl2__grammar_schema *s, uint32_t object, const char *key,
                                               exl2__json_kind kind)
 {
+    static const char *const kinds[] = { "an object", "an array", "a string", "a number", "true", "false", "null" };
     uint32_t value = exl2__grammar_schema_get(s, object, key);
     if (value && s->j.tokens[value].kind != kind) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, value - 1, "a keyword's value is of the wrong type");
+        exl2__grammar_schema_reject_for(s, EXL2_ERR_FORMAT, value, "the value of this keyword must be ", kinds[kind]);
         return 0;
     }
     return value;
@@ -192,7 +224,8 @@ static void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_sche
         return;
     }
     if (set->count == EXL2__GRAMMAR_SCHEMA_PARTS_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, part.token, "more than 64 subschemas that must hold together");
+        exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, part.token,
+                                    "at most 64 subschemas that must hold together are supported");
         return;
     }
     memmove(set->parts + at + 1, set->parts + at, (set->count - at) * sizeof *set->parts);
@@ -225,14 +258,14 @@ static void exl2__grammar_schema_check_unknown(exl2__grammar_schema *s, uint32_t
 {
     const exl2__json_token *t = &s->j.tokens[key];
     if (s->strict) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, key, "an unsupported keyword");
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, key, "the keyword is not supported");
     }
     for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_schema_keywords); i++) {
         const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[i];
         if (word->types && strlen(word->name) >= 6
             && exl2__grammar_schema_near(s->j.text + t->begin, t->end - t->begin, word->name)) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, key,
-                                        "an unknown keyword, one letter away from a known one");
+            exl2__grammar_schema_reject_for(s, EXL2_ERR_UNSUPPORTED, key,
+                                            "the keyword is unknown, and one letter away from ", word->name);
         }
     }
 }
@@ -252,8 +285,8 @@ static void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
         uint32_t use = exl2__grammar_schema_keywords[i].use;
         bool idle = exl2__json_is(&s->j, k, "if") && !exl2__grammar_schema_get(s, object, "then")
             && !exl2__grammar_schema_get(s, object, "else");
-        if ((use == EXL2__GRAMMAR_SCHEMA_REFUSED && !idle) || (use == EXL2__GRAMMAR_SCHEMA_LAX && s->strict)) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, k, "an unsupported keyword");
+        if ((use == EXL2__GRAMMAR_SCHEMA_REJECTED && !idle) || (use == EXL2__GRAMMAR_SCHEMA_LAX && s->strict)) {
+            exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, k, "the keyword is not supported");
         }
     }
 }
@@ -269,7 +302,8 @@ static void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_
         return;
     }
     if (set->not_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, not.token, "more than 64 subschemas that must not hold");
+        exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, not.token,
+                                    "at most 64 subschemas that must not hold are supported");
         return;
     }
     memmove(set->nots + at + 1, set->nots + at, (set->not_count - at) * sizeof *set->nots);
@@ -328,14 +362,14 @@ static void exl2__grammar_schema_expand_not(exl2__grammar_schema *s, exl2__gramm
         return;
     }
     if (kind != EXL2__JSON_OBJECT) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
+        exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
         return;
     }
     bool either = only && (exl2__json_is(&s->j, only, "anyOf")
                            || (exl2__json_is(&s->j, only, "allOf") && s->j.tokens[only + 1].count == 1));
     if (steps > EXL2__GRAMMAR_SCHEMA_BRANCHES_MAX
         || (either && s->j.tokens[only + 1].count > EXL2__GRAMMAR_SCHEMA_NOTS_MAX - x->not_count)) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must not hold");
+        exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, token, "`not` leads to too many subschemas");
     } else if (only && exl2__json_is(&s->j, only, "$ref")) {
         uint32_t target = exl2__grammar_ref_target(s, only + 1);
         x->nots[x->not_count] = exl2__grammar_schema_sub_of(target);
@@ -362,7 +396,7 @@ static void exl2__grammar_schema_expand_part(exl2__grammar_schema *s, exl2__gram
     x->done.never = x->done.never || kind == EXL2__JSON_FALSE;
     if (kind != EXL2__JSON_OBJECT) {
         if (kind != EXL2__JSON_FALSE && kind != EXL2__JSON_TRUE) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
+            exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, token, "a schema must be an object, true or false");
         }
         return;
     }
@@ -370,8 +404,8 @@ static void exl2__grammar_schema_expand_part(exl2__grammar_schema *s, exl2__gram
     uint32_t ref = exl2__grammar_schema_get(s, token, "$ref"), not = exl2__grammar_schema_get(s, token, "not");
     for (uint32_t i = 0; i < x->open_count; i++) {
         if (x->open[i].token == token) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, ref ? ref : token,
-                                        "a $ref that leads back to itself with no value in between");
+            exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, ref ? ref : token,
+                                        "the subschema leads back to itself with no value in between");
         }
     }
     if (x->done.count == before) { /* the part was in the set already, and so is everything that it refers to */
@@ -383,7 +417,7 @@ static void exl2__grammar_schema_expand_part(exl2__grammar_schema *s, exl2__gram
     uint32_t children = (all ? s->j.tokens[all].count : 0) + (target != UINT32_MAX);
     if (children >= EXL2__COUNT(x->parts) - x->part_count - x->open_count
         || (not && x->not_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX)) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "too many subschemas that must hold together");
+        exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, token, "allOf and $ref lead to too many subschemas");
         return;
     }
     x->open[x->open_count++] = (exl2__grammar_schema_open){ token, x->part_count };

@@ -31,7 +31,8 @@ static bool exl2__grammar_sequence_open(exl2__grammar_code *g, exl2__grammar_cod
     q->levels = exl2__max32(exl2__max32(min, 1), q->max == EXL2__GRAMMAR_CODE_ENDLESS ? 1 : q->max);
     q->places[0] = open.last;
     if (q->levels > EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX && min <= most && g->result == EXL2_OK) {
-        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET, "%s: counts above %u of members that differ", g->label,
+        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET,
+                               "%s: counts above %u are not supported for members that differ", g->label,
                                EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX);
     }
     return min <= max && min <= most && g->result == EXL2_OK;

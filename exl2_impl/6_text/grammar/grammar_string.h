@@ -86,7 +86,7 @@ static uint32_t exl2__grammar_string_shape(exl2__grammar_schema *s, uint32_t par
         return token;
     }
     if (s->strict) {
-        exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, token, "an unsupported format");
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, token, "the format is not supported");
     }
     return 0;
 }
@@ -196,7 +196,7 @@ static void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__g
         exl2__grammar_schema_set other;
         uint32_t types = exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_STRING, &other);
         if (types && !exl2__grammar_string_not(s, w, &other)) {
-            exl2__grammar_types_refuse_not(s, set->nots[i]);
+            exl2__grammar_types_reject_not(s, set->nots[i]);
         }
     }
     bool plain = w->count == 0;

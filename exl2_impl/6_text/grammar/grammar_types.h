@@ -18,7 +18,8 @@ static uint32_t exl2__grammar_types_named(exl2__grammar_schema *s, uint32_t toke
             return names[i].types;
         }
     }
-    exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "an unknown type");
+    exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, token,
+                                "the type must be null, boolean, integer, number, string, array or object");
     return 0;
 }
 
@@ -125,11 +126,11 @@ static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__gram
 
 /* Rejects the schema: the automaton cannot exclude the values of this `not` or of this branch of oneOf. */
 EXL2__COLD
-static void exl2__grammar_types_refuse_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
+static void exl2__grammar_types_reject_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
 {
-    exl2__grammar_schema_refuse(s, EXL2_ERR_UNSUPPORTED, not.token,
-                                not.other_branch ? "oneOf with a branch that others cannot be kept apart from"
-                                : "a subschema that `not` cannot rule out");
+    exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, not.token,
+                                not.other_branch ? "the other branches of oneOf cannot exclude the values of this one"
+                                                 : "`not` cannot exclude the values of this subschema");
 }
 
 #endif

@@ -262,9 +262,9 @@ static uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__g
             continue;
         }
         if (!exl2__json_u64(&s->j, token, &value)) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_FORMAT, token, "a count must be a whole number, 0 or more");
+            exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, token, "a count must be a whole number of at least 0");
         } else if (!upper && value > EXL2__GRAMMAR_CODE_COUNT_MAX) {
-            exl2__grammar_schema_refuse(s, EXL2_ERR_BUDGET, token, "a least count may be at most 1,000,000");
+            exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, token, "a minimum count must be at most 1,000,000");
         }
         value = exl2__min64(value, value > EXL2__GRAMMAR_CODE_COUNT_MAX ? EXL2__GRAMMAR_CODE_ENDLESS : value);
         count = upper ? exl2__min32(count, (uint32_t)value) : exl2__max32(count, (uint32_t)value);

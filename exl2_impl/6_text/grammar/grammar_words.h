@@ -110,7 +110,8 @@ static void exl2__grammar_words_check(exl2__grammar_words *w)
 {
     exl2__grammar_code *g = w->g;
     if (g->work > EXL2__GRAMMAR_WORDS_WORK_MAX && g->result == EXL2_OK) {
-        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET, "%s: too many expressions that must hold together", g->label);
+        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET,
+                               "%s: the expressions that must hold together have too many states", g->label);
     }
 }
 
@@ -124,7 +125,8 @@ static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *
     g->result = g->result == EXL2_OK ? code->result : g->result;
     exl2__grammar_words_check(w);
     if (g->result == EXL2_OK && w->count == EXL2__GRAMMAR_WORDS_PARTS_MAX) {
-        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET, "%s: more than %u expressions about the same text", code->label,
+        g->result = exl2__fail(g->c, EXL2_ERR_BUDGET,
+                               "%s: at most %u expressions for one text are supported", code->label,
                                EXL2__GRAMMAR_WORDS_PARTS_MAX / 2);
     }
     if (g->result == EXL2_OK) {
@@ -225,7 +227,7 @@ static bool exl2__grammar_words_holds(exl2__grammar_words *w, uint32_t part, con
     exl2__grammar_state *states = &w->parts[part].states;
     uint32_t state = w->g->result == EXL2_OK ? exl2__grammar_state_next(states, w->parts[part].start, text, bytes) : 0;
     if (state == EXL2__GRAMMAR_STATE_FULL) {
-        w->g->result = exl2__fail(w->g->c, EXL2_ERR_BUDGET, "%s: an expression with too many states", w->g->label);
+        w->g->result = exl2__fail(w->g->c, EXL2_ERR_BUDGET, "%s: an expression has too many states", w->g->label);
         return false;
     }
     return states->states[state].may_end;
@@ -349,7 +351,7 @@ static void exl2__grammar_words_add_edge(exl2__grammar_words *w, uint32_t from, 
     if (w->edge_count == w->edge_room) {
         void *edges = w->edges;
         if (!exl2__grammar_code_grow(w->g, &edges, &w->edge_room, EXL2__GRAMMAR_CODE_NODES_MAX, sizeof *w->edges,
-                                     "steps of expressions that must hold together")) {
+                                     "transitions of expressions that must hold together")) {
             return;
         }
         w->edges = (exl2__grammar_words_edge *)edges;
@@ -387,7 +389,7 @@ static void exl2__grammar_words_add_edges(exl2__grammar_words *w, uint32_t from)
         uint32_t state = w->tuples[(size_t)from * width + i];
         rows[i] = state ? exl2__grammar_state_row(&w->parts[i].states, state) : NULL;
         if (state && !rows[i]) {
-            w->g->result = exl2__fail(w->g->c, EXL2_ERR_BUDGET, "%s: an expression with too many states", w->g->label);
+            w->g->result = exl2__fail(w->g->c, EXL2_ERR_BUDGET, "%s: an expression has too many states", w->g->label);
             return;
         }
     }
