@@ -47,7 +47,6 @@ static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, co
 }
 
 /* *g must not move while it is open. A cache_bytes of 0 means CACHE_BYTES. `strict` is that of exl2_grammar_desc. */
-EXL2__COLD
 static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool strict, const char *source,
                                       size_t bytes, const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
                                       exl2__grammar *g)

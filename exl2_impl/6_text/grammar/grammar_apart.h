@@ -8,7 +8,6 @@
 #include "grammar_object.h"
 
 /* Do two parts that both list constants share one? */
-EXL2__COLD
 static bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, uint32_t other)
 {
     exl2__grammar_schema_set both = exl2__grammar_schema_set_of(part);
@@ -21,7 +20,6 @@ static bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, u
 }
 
 /* Do the two sets have constants, and share none? */
-EXL2__COLD
 static bool exl2__grammar_apart_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
                                           const exl2__grammar_schema_set *b)
 {
@@ -50,7 +48,6 @@ static bool exl2__grammar_apart_values(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Does `a` require a key that `b` forbids, or a key for which the two sets have disjoint values? */
-EXL2__COLD
 static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
                                         const exl2__grammar_schema_set *b)
 {
@@ -85,7 +82,6 @@ static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__gra
 }
 
 /* Are two subschemas certainly disjoint? */
-EXL2__COLD
 static bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_t left, uint32_t right)
 {
     exl2__grammar_schema_set a = exl2__grammar_schema_set_of(left), b = exl2__grammar_schema_set_of(right);
@@ -176,7 +172,6 @@ static bool exl2__grammar_apart_count(exl2__grammar_schema *s, exl2__grammar_obj
 
 /* For each subschema that must not hold, chooses a condition of it that the object violates: one that the object
    violates anyway, or else the one that excludes the fewest objects. false: an error. */
-EXL2__COLD
 static bool exl2__grammar_object_keep_apart(exl2__grammar_schema *s, exl2__grammar_object *o,
                                             const exl2__grammar_schema_set *set)
 {

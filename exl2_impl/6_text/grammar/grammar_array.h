@@ -34,7 +34,6 @@ static size_t exl2__grammar_array_text(const exl2__grammar_schema *s, uint32_t v
 }
 
 /* Adds a value, unless the list holds an equal one. 1 and 1.0 are equal. */
-EXL2__COLD
 static void exl2__grammar_array_add(exl2__grammar_schema *s, exl2__grammar_array_values *v, uint32_t value)
 {
     size_t bytes = exl2__grammar_array_text(s, value, s->buffer);
@@ -58,8 +57,33 @@ static void exl2__grammar_array_add(exl2__grammar_schema *s, exl2__grammar_array
     v->tokens[v->count++] = value;
 }
 
+/* Adds the constants of `list` that match the expanded set; with `one`, `list` is a single constant. */
+static void exl2__grammar_array_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
+                                          uint32_t list, bool one, exl2__grammar_array_values *v)
+{
+    exl2__grammar_words words, *w = exl2__grammar_figure_strings(s, set, types, &words);
+    exl2__grammar_choice met, kept;
+    char *room = s->buffer;
+    exl2__grammar_value_listed(s, set, types, &met);
+    exl2__grammar_choice_open(s->g, 1, &kept);
+    s->buffer += s->lists; /* after the texts of `met` */
+    for (uint32_t k = one ? list : exl2__json_first(&s->j, list); k && s->g->result == EXL2_OK;
+         k = one ? 0 : exl2__json_next(&s->j, list, k)) {
+        kept.count = 0;
+        exl2__grammar_figure_keep(s, set, types, k, w, &met, &kept);
+        if (kept.count) {
+            exl2__grammar_array_add(s, v, k);
+        }
+    }
+    s->buffer = room;
+    exl2__grammar_choice_close(&kept);
+    exl2__grammar_choice_close(&met);
+    if (w) {
+        exl2__grammar_words_close(w);
+    }
+}
+
 /* Adds all values of an expanded set to *v. false: the values cannot be listed. */
-EXL2__COLD
 static bool exl2__grammar_array_list(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t depth,
                                      exl2__grammar_array_values *v)
 {
@@ -86,26 +110,7 @@ static bool exl2__grammar_array_list(exl2__grammar_schema *s, const exl2__gramma
     bool one;
     uint32_t list = exl2__grammar_figure_lists(s, set, &one);
     if (list) {
-        exl2__grammar_words words, *w = exl2__grammar_figure_strings(s, set, types, &words);
-        exl2__grammar_choice met, kept;
-        char *room = s->buffer;
-        exl2__grammar_value_listed(s, set, types, &met);
-        exl2__grammar_choice_open(s->g, 1, &kept);
-        s->buffer += s->lists; /* after the texts of `met` */
-        for (uint32_t k = one ? list : exl2__json_first(&s->j, list); k && s->g->result == EXL2_OK;
-             k = one ? 0 : exl2__json_next(&s->j, list, k)) {
-            kept.count = 0;
-            exl2__grammar_figure_keep(s, set, types, k, w, &met, &kept);
-            if (kept.count) {
-                exl2__grammar_array_add(s, v, k);
-            }
-        }
-        s->buffer = room;
-        exl2__grammar_choice_close(&kept);
-        exl2__grammar_choice_close(&met);
-        if (w) {
-            exl2__grammar_words_close(w);
-        }
+        exl2__grammar_array_constants(s, set, types, list, one, v);
         return true;
     }
     if ((types & ~(uint32_t)(EXL2__GRAMMAR_SCHEMA_NULL | EXL2__GRAMMAR_SCHEMA_BOOLEAN)) || set->not_count) {
@@ -129,7 +134,6 @@ static exl2__grammar_code_piece exl2__grammar_array_value(exl2__grammar_schema *
 
 /* Writes lists of a few unique values in any order, from node `open` to node `close`. There is a place for each subset
    of values that has been written. */
-EXL2__COLD
 static void exl2__grammar_array_orders(exl2__grammar_schema *s, const exl2__grammar_array_values *v, uint32_t open,
                                        uint32_t close, uint32_t min, uint32_t max)
 {
@@ -178,7 +182,6 @@ static uint32_t exl2__grammar_array_group(uint32_t byte)
 }
 
 /* Adds strings or integers in ascending order of their groups, at most one of each group, so that no two are equal. */
-EXL2__COLD
 static void exl2__grammar_array_ascending(exl2__grammar_schema *s, const exl2__grammar_schema_set *items,
                                           uint32_t types, exl2__grammar_sequence *q)
 {
@@ -236,7 +239,6 @@ static void exl2__grammar_array_ascending(exl2__grammar_schema *s, const exl2__g
 }
 
 /* An array with unique items. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema *s, exl2__grammar_schema_set *items,
                                                            uint32_t place, uint32_t min, uint32_t max)
 {
@@ -326,7 +328,6 @@ static bool exl2__grammar_array_item_set(exl2__grammar_schema *s, const exl2__gr
 }
 
 /* An array of `prefix` items that have their own subschemas, then any others. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_array_tuple(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                                           uint32_t prefix, uint32_t min, uint32_t max)
 {
@@ -376,7 +377,6 @@ static bool exl2__grammar_array_not(exl2__grammar_schema *s, const exl2__grammar
     return least || most != EXL2__GRAMMAR_CODE_ENDLESS;
 }
 
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_array_piece(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     uint32_t min = exl2__grammar_value_count(s, set, "minItems", false), prefix = 0, unique = 0, longest = 0;

@@ -11,7 +11,6 @@
 
 /* Adds to a branch of oneOf that no other branch may hold, without the branches that are disjoint from it anyway.
    `apart`: one bit for each pair of branches that is known to be disjoint. */
-EXL2__COLD
 static void exl2__grammar_branch_alone(exl2__grammar_schema *s, exl2__grammar_schema_set *branch, uint32_t list,
                                        uint32_t at, uint32_t *apart)
 {
@@ -33,7 +32,6 @@ static void exl2__grammar_branch_alone(exl2__grammar_schema *s, exl2__grammar_sc
 }
 
 /* Rejects a branch that refers to the set itself with no value in between. */
-EXL2__COLD
 static void exl2__grammar_branch_check(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
                                        uint32_t list, uint32_t token)
 {
@@ -68,7 +66,6 @@ static bool exl2__grammar_branch_only(const exl2__grammar_schema *s, uint32_t ob
 
 /* The simple case: all branches only list constants, and the schema around them has at most a type. The constants
    become one list of any length. false: this is not the case, or branches of oneOf share a constant. */
-EXL2__COLD
 static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t list,
                                         exl2__grammar_code_piece *out)
 {
@@ -110,7 +107,6 @@ static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__gra
 
 /* One alternative for each branch of the list, which is the part's anyOf or oneOf: the set with the branch. There the
    part is marked as done, so that the list is not expanded again. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                                           exl2__grammar_schema_sub part, uint32_t list,
                                                           bool is_one_of)
@@ -156,7 +152,6 @@ static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *
 /* ---- values of all types ---- */
 
 /* true, false or both, without those that a not of the set excludes. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__grammar_schema *s,
                                                              const exl2__grammar_schema_set *set)
 {
@@ -185,7 +180,6 @@ static exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__grammar_schem
 }
 
 /* Is null allowed by the set's nots? */
-EXL2__COLD
 static bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     bool may = true;
@@ -203,7 +197,6 @@ static bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2__gramm
     return may;
 }
 
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_branch_body(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
@@ -266,7 +259,6 @@ static void exl2__grammar_branch_rules(exl2__grammar_schema *s)
 }
 
 /* Compiles a schema to *g, which has just been opened. `strict`: no keyword that may restrict values is ignored. */
-EXL2__COLD
 static void exl2__grammar_branch_read(exl2__grammar_code *g, const char *text, size_t bytes,
                                       const exl2__grammar_vocab *vocab, bool strict)
 {

@@ -194,7 +194,6 @@ static uint32_t exl2__grammar_choice_make(exl2__grammar_choice_maker *m, const e
 }
 
 /* A piece that matches one of the texts of a sorted list, or nothing if the list is empty. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_choice_piece(const exl2__grammar_choice *list)
 {
     exl2__grammar_code *g = list->g;

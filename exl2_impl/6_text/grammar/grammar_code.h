@@ -66,7 +66,6 @@ static void exl2__grammar_code_close(exl2__grammar_code *g)
 }
 
 /* Doubles the room of an array, up to `most` items of `size` bytes. false: an error, which is stored. */
-EXL2__COLD
 static bool exl2__grammar_code_grow(exl2__grammar_code *g, void **items, uint32_t *room, uint32_t most, size_t size,
                                     const char *what)
 {
@@ -92,7 +91,6 @@ static bool exl2__grammar_code_grow(exl2__grammar_code *g, void **items, uint32_
     return true;
 }
 
-EXL2__COLD
 static uint32_t exl2__grammar_code_add(exl2__grammar_code *g, exl2__grammar_code_kind kind, uint32_t next,
                                        uint32_t other)
 {
@@ -318,7 +316,6 @@ static void exl2__grammar_code_class_negate(exl2__grammar_code_class *s)
 
 /* Adds the code points low..high, all of `length` bytes in UTF-8. They are cut into runs whose encodings are a product
    of byte ranges: one range for each byte. */
-EXL2__COLD
 static void exl2__grammar_code_utf8(exl2__grammar_code *g, exl2__grammar_code_piece *list, uint32_t low,
                                     uint32_t high, uint32_t length)
 {
@@ -375,7 +372,6 @@ static void exl2__grammar_code_escapes(exl2__grammar_code *g, exl2__grammar_code
 }
 
 /* One character of the class as UTF-8. Tidies the class. Surrogates are left out. An empty class matches nothing. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_code_one_of(exl2__grammar_code *g, exl2__grammar_code_class *s)
 {
     static const struct { uint32_t from, to, length; } parts[] = {

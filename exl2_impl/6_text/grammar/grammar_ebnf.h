@@ -22,6 +22,7 @@ typedef struct exl2__grammar_ebnf {
     uint16_t *slots;                /* [2 * RULES_MAX] hash table by name: rule, 0 = empty */
 } exl2__grammar_ebnf;
 
+/* space: {" " | "\t" | "\n" | "\v" | "\f" | "\r" | "#" {character} "\n"}. */
 static void exl2__grammar_ebnf_space(exl2__grammar_ebnf *e)
 {
     exl2__grammar_regex *r = &e->r;
@@ -33,7 +34,7 @@ static void exl2__grammar_ebnf_space(exl2__grammar_ebnf *e)
     }
 }
 
-/* Bytes of the name at the current byte, or 0. */
+/* name: (letter | "_") {letter | "_" | digit | "-"}. Bytes of the name at the current byte, or 0. */
 static uint32_t exl2__grammar_ebnf_name_bytes(const exl2__grammar_ebnf *e)
 {
     uint32_t bytes = 0;
@@ -94,7 +95,6 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
 static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e);
 
 /* part: name | text | class | "." | "(" either ")". At the end of a sequence, *more is set to false. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, bool *more)
 {
     exl2__grammar_regex *r = &e->r;
@@ -134,7 +134,6 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, b
 }
 
 /* either: {part counts} {"|" {part counts}}. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e)
 {
     exl2__grammar_code *g = e->r.g;
@@ -156,6 +155,7 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e)
     return list;
 }
 
+/* rules: {name "::=" either}. Rule 0 calls the root. */
 static void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
 {
     exl2__grammar_code *g = e->r.g;
@@ -191,7 +191,6 @@ static void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
 }
 
 /* Compiles the text to *g, which has just been opened. */
-EXL2__COLD
 static void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, size_t bytes)
 {
     exl2__grammar_ebnf e = { { g, text, bytes, 0, 0 }, NULL, NULL };
@@ -210,7 +209,6 @@ static void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, siz
 /* ---- choices ---- */
 
 /* Each line is a choice. Empty lines, and a CR at the end of a line, are ignored. */
-EXL2__COLD
 static void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char *text, size_t bytes)
 {
     exl2__grammar_regex r = { g, text, bytes, 0, 0 };

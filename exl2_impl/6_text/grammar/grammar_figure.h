@@ -97,7 +97,6 @@ static void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar
     f->integer = true;
 }
 
-EXL2__COLD
 static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                                     bool integer)
 {
@@ -122,7 +121,6 @@ static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, con
 /* ---- numbers that are excluded ---- */
 
 /* Excludes one number in all spellings, such as 2, 2.0 and 2.00. */
-EXL2__COLD
 static void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t token)
 {
     exl2__json_number n;
@@ -151,7 +149,6 @@ static void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_
 
 /* Makes the numbers violate one condition of a set that must not hold. The first condition that can be violated is
    chosen. false: there is none. */
-EXL2__COLD
 static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_words *w, exl2__grammar_figure *f,
                                      const exl2__grammar_schema_set *set)
 {
@@ -184,7 +181,6 @@ static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_word
 /* ---- numbers ---- */
 
 /* Adds all conditions of the set on numbers. */
-EXL2__COLD
 static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                           uint32_t types, exl2__grammar_words *w)
 {
@@ -217,7 +213,6 @@ static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__g
     }
 }
 
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_figure_piece(exl2__grammar_schema *s,
                                                            const exl2__grammar_schema_set *set, uint32_t types)
 {
@@ -292,7 +287,6 @@ static exl2__grammar_figure_answer exl2__grammar_figure_in(exl2__grammar_schema 
 
 /* Does the constant match the set, without its nots? `listed`: the caller knows that every const and enum of the set
    lists the value. `w`: the set's language of strings, or NULL if it has not been made. */
-EXL2__COLD
 static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schema *s,
                                                              const exl2__grammar_schema_set *set, uint32_t value,
                                                              bool listed, exl2__grammar_words *w)
@@ -336,7 +330,6 @@ static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schem
 }
 
 /* Does a constant that every const and enum of the set lists match the rest of the set, including its nots? */
-EXL2__COLD
 static bool exl2__grammar_figure_holds(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
                                        uint32_t value, exl2__grammar_words *w)
 {
@@ -383,7 +376,6 @@ static uint32_t exl2__grammar_figure_lists(const exl2__grammar_schema *s, const 
 }
 
 /* Opens the language of the set's strings in *w and returns w; NULL if no constant has to be compared with it. */
-EXL2__COLD
 static exl2__grammar_words *exl2__grammar_figure_strings(exl2__grammar_schema *s,
                                                          const exl2__grammar_schema_set *set, uint32_t types,
                                                          exl2__grammar_words *w)
@@ -448,7 +440,6 @@ static char *exl2__grammar_figure_keep(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Writes the values that const and enum list to *out. false: the set has neither. */
-EXL2__COLD
 static bool exl2__grammar_figure_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                            uint32_t types, exl2__grammar_code_piece *out)
 {

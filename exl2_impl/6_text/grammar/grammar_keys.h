@@ -35,7 +35,6 @@ typedef struct exl2__grammar_keys_fork {
 
 /* Writes the place of the last fork. Characters with which no key continues lead to `rest`, where any characters may
    follow. A quote is allowed unless the text is a key. For the other characters, adds forks to `forks`. */
-EXL2__COLD
 static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_keys_one *keys,
                                            exl2__grammar_keys_fork *forks, uint32_t *count, uint32_t rest,
                                            uint32_t end)
@@ -80,7 +79,6 @@ static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_k
 }
 
 /* A quoted key, without escapes, that is not in the properties of any part. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s,
                                                                const exl2__grammar_schema_set *set)
 {
@@ -158,7 +156,6 @@ static bool exl2__grammar_keys_differ(const char *text, size_t bytes)
     return false;
 }
 
-EXL2__COLD
 static void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__grammar_keys *k, uint32_t part, uint32_t list)
 {
     for (uint32_t key = exl2__json_first(&s->j, list); key && s->g->result == EXL2_OK;
@@ -182,7 +179,6 @@ static void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__grammar_k
 }
 
 /* Opens the language of keys if the set has patternProperties or propertyNames. */
-EXL2__COLD
 static void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                     exl2__grammar_keys *k)
 {

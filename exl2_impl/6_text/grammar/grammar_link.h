@@ -228,7 +228,6 @@ static void exl2__grammar_link_list_users(exl2__grammar_link_solver *s)
     }
 }
 
-EXL2__COLD
 static void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *values, bool depth)
 {
     s->values = values;
@@ -313,73 +312,108 @@ static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_li
     return EXL2_OK;
 }
 
-/* Rejects left recursion: a cycle of rules, each of which can call the next before it matches a byte. A rule is known
-   by its first node. Removes rules that no remaining rule enters in this way (a topological sort); rules that cannot be
-   removed lie on a cycle, or can be entered only from one. */
-EXL2__COLD
+/* Rules, each named by its first node, and the calls by which one enters another before it matches a byte. */
+typedef struct exl2__grammar_link_rules {
+    const exl2__grammar_link *g;
+    uint32_t *entered; /* [node] number of calls that enter this rule */
+    uint32_t *seen;    /* [node] the rule + 1 that came to this node last */
+    uint32_t *list;    /* rules to walk */
+    uint32_t *stack;   /* nodes of a rule to visit */
+    bool *is_rule;     /* [node] */
+    uint32_t count;    /* rules in `list` */
+} exl2__grammar_link_rules;
+
+/* The nodes of the same rule that follow a node before a byte is matched. Returns their number. */
+static uint32_t exl2__grammar_link_follow(const exl2__grammar_link *g, const exl2__grammar_code_node *node,
+                                          uint32_t follow[2])
+{
+    uint32_t count = 0;
+    switch ((exl2__grammar_code_kind)node->kind) {
+    case EXL2__GRAMMAR_CODE_JUMP:
+        follow[count++] = node->next;
+        break;
+    case EXL2__GRAMMAR_CODE_CALL:
+        if (g->tokens[node->other] == 0) {
+            follow[count++] = node->next;
+        }
+        break;
+    case EXL2__GRAMMAR_CODE_REPEAT:
+        if (node->min == 0) {
+            follow[count++] = node->next;
+        }
+        follow[count++] = node->other;
+        break;
+    case EXL2__GRAMMAR_CODE_SPLIT:
+        follow[count++] = node->next;
+        follow[count++] = node->other;
+        break;
+    default:
+        break;
+    }
+    return count;
+}
+
+/* Walks the rule `from`, and counts the calls by which it enters rules. With `removing`, subtracts these calls instead:
+   a rule that no call enters any more goes to the list. */
+static void exl2__grammar_link_walk(exl2__grammar_link_rules *r, uint32_t from, bool removing)
+{
+    uint32_t top = 0, follow[2];
+    r->stack[top++] = from;
+    r->seen[from] = from + 1;
+    while (top) {
+        const exl2__grammar_code_node *node = &r->g->nodes[r->stack[--top]];
+        if (node->kind == EXL2__GRAMMAR_CODE_CALL && !removing) {
+            r->entered[node->other]++;
+        } else if (node->kind == EXL2__GRAMMAR_CODE_CALL && --r->entered[node->other] == 0) {
+            r->list[r->count++] = node->other;
+        }
+        uint32_t count = exl2__grammar_link_follow(r->g, node, follow);
+        for (uint32_t k = 0; k < count; k++) {
+            if (r->seen[follow[k]] != from + 1) {
+                r->seen[follow[k]] = from + 1;
+                r->stack[top++] = follow[k];
+            }
+        }
+    }
+}
+
+/* Rejects left recursion: a cycle of rules, each of which can call the next before it matches a byte. Removes rules
+   that no remaining rule enters in this way (a topological sort); rules that cannot be removed lie on a cycle, or can
+   be entered only from one. */
 static exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
 {
     exl2__arena a;
     uint64_t n = g->node_count;
     EXL2__TRY(exl2__arena_open(c, &a, n * 17 + 64 * 8, EXL2_MEM_GENERAL));
-    uint32_t *entered = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4); /* number of calls that enter a rule */
-    uint32_t *seen = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4);    /* first node + 1 of the rule that came last */
-    uint32_t *list = (uint32_t *)exl2__arena_alloc(&a, n * 4), *stack = (uint32_t *)exl2__arena_alloc(&a, n * 4);
-    bool *rule = (bool *)exl2__arena_alloc_zeroed(&a, n);
-    uint32_t rules = 0, peeled = 0;
-    rule[g->first] = true;
+    exl2__grammar_link_rules r = { .g = g };
+    r.entered = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4);
+    r.seen = (uint32_t *)exl2__arena_alloc_zeroed(&a, n * 4);
+    r.list = (uint32_t *)exl2__arena_alloc(&a, n * 4);
+    r.stack = (uint32_t *)exl2__arena_alloc(&a, n * 4);
+    r.is_rule = (bool *)exl2__arena_alloc_zeroed(&a, n);
+    r.is_rule[g->first] = true;
     for (uint32_t i = 0; i < n; i++) {
-        rule[g->nodes[i].other] |= g->nodes[i].kind == EXL2__GRAMMAR_CODE_CALL;
+        r.is_rule[g->nodes[i].other] |= g->nodes[i].kind == EXL2__GRAMMAR_CODE_CALL;
     }
-    for (uint32_t pass = 0; pass < 2; pass++) { /* pass 0 counts the calls, pass 1 removes rules */
-        uint32_t ready = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            if (rule[i] && (pass == 0 || entered[i] == 0)) {
-                list[ready++] = i;
-            }
+    uint32_t rules = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (r.is_rule[i]) {
+            exl2__grammar_link_walk(&r, i, false);
+            rules++;
         }
-        rules = pass ? rules : ready;
-        memset(seen, 0, n * 4);
-        for (uint32_t at = 0; at < ready; at++) {
-            uint32_t top = 0, from = list[at];
-            stack[top++] = from;
-            seen[from] = from + 1;
-            peeled += pass;
-            while (top) {
-                const exl2__grammar_code_node *node = &g->nodes[stack[--top]];
-                uint32_t follow[2] = { node->next, node->other }, first = 0, last = 1;
-                switch ((exl2__grammar_code_kind)node->kind) {
-                case EXL2__GRAMMAR_CODE_CALL:
-                    if (pass == 0) {
-                        entered[node->other]++;
-                    } else if (--entered[node->other] == 0) {
-                        list[ready++] = node->other;
-                    }
-                    last = g->tokens[node->other] == 0;
-                    break;
-                case EXL2__GRAMMAR_CODE_SPLIT:
-                    last = 2;
-                    break;
-                case EXL2__GRAMMAR_CODE_REPEAT:
-                    first = node->min > 0;
-                    last = 2;
-                    break;
-                case EXL2__GRAMMAR_CODE_JUMP:
-                    break;
-                default:
-                    last = 0;
-                }
-                for (uint32_t k = first; k < last; k++) {
-                    if (seen[follow[k]] != from + 1) {
-                        seen[follow[k]] = from + 1;
-                        stack[top++] = follow[k];
-                    }
-                }
-            }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (r.is_rule[i] && r.entered[i] == 0) {
+            r.list[r.count++] = i;
         }
+    }
+    memset(r.seen, 0, n * 4);
+    uint32_t removed = 0;
+    for (; removed < r.count; removed++) {
+        exl2__grammar_link_walk(&r, r.list[removed], true);
     }
     exl2__arena_close(c, &a);
-    return peeled == rules ? EXL2_OK
+    return removed == rules ? EXL2_OK
         : exl2__fail(c, EXL2_ERR_UNSUPPORTED,
                      "%s: left recursion is not supported: a rule can begin with itself; write a repetition", label);
 }
@@ -408,7 +442,6 @@ static exl2_result exl2__grammar_link_make(exl2__grammar_code *code, const exl2_
 }
 
 /* Links the automaton whose root is rule 0 of `code`. On failure *g is zeroed. */
-EXL2__COLD
 static exl2_result exl2__grammar_link_open(exl2__grammar_code *code, const exl2__grammar_vocab *vocab,
                                            exl2__grammar_link *g)
 {

@@ -105,7 +105,6 @@ static uint32_t exl2__grammar_number_digit(exl2__grammar_number_maker *m, int lo
 
 /* Node for a digit low..high that leads to the entry of `next` for the digits so far. `is_low`, `is_high`: the digits
    before this one equal those of that bound. */
-EXL2__COLD
 static uint32_t exl2__grammar_number_place(exl2__grammar_number_maker *m, int low, int high, bool is_low, bool is_high,
                                            uint32_t next[2][2])
 {
@@ -134,7 +133,6 @@ static bool exl2__grammar_number_may_end(const exl2__grammar_number_maker *m, bo
 }
 
 /* Node after the whole part: the end, or a point and at most `room` digits. */
-EXL2__COLD
 static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, bool is_low, bool is_high, uint32_t room)
 {
     uint32_t next[2][2] = { { 0 } }, first = 0;
@@ -170,7 +168,6 @@ static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, boo
 }
 
 /* Node for the numbers whose whole part has `digits` digits. */
-EXL2__COLD
 static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint32_t digits)
 {
     bool low_tight = digits == m->low->digits, high_tight = m->high->present && digits == m->high->digits;
@@ -200,7 +197,6 @@ static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint3
 }
 
 /* Node for the absolute values between the bounds; 0 if there are none. */
-EXL2__COLD
 static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__grammar_number_bound *low,
                                           const exl2__grammar_number_bound *high, bool integer, uint32_t end)
 {
@@ -214,7 +210,6 @@ static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__gra
 
 /* Numbers from low to high (both may be absent), with at most 15 digits and no exponent. The piece matches nothing if
    there are none. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_number_piece(exl2__grammar_code *g, exl2__grammar_number_bound low,
                                                            exl2__grammar_number_bound high, bool integer)
 {

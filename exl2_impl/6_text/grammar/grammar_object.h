@@ -93,7 +93,6 @@ static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2
 
 /* All subschemas for the value of a key that matches the patterns of `mask`. false: the key is forbidden. Without
    `keys`, patterns and unevaluatedProperties are left out. */
-EXL2__COLD
 static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key,
                                        const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
 {
@@ -200,7 +199,6 @@ static bool exl2__grammar_object_seen(exl2__grammar_schema *s, const exl2__gramm
 
 /* Adds the members that the part's keyword `name` declares, without those declared before. Returns their number. If q
    is NULL, only counts them. *never: a required member is impossible. */
-EXL2__COLD
 static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__grammar_object *o,
                                              const exl2__grammar_schema_set *set, uint32_t part, const char *name,
                                              exl2__grammar_sequence *q, bool *never)
@@ -226,7 +224,6 @@ static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__gram
 }
 
 /* The rule for members that are not declared, by the patterns that their keys match; 0: there are none. */
-EXL2__COLD
 static uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2__grammar_object *o,
                                             const exl2__grammar_schema_set *set)
 {
@@ -307,7 +304,6 @@ static bool exl2__grammar_object_below(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Rejects conditions that a list of members in one order cannot enforce. */
-EXL2__COLD
 static void exl2__grammar_object_check(exl2__grammar_schema *s, exl2__grammar_object *o,
                                        const exl2__grammar_schema_set *set)
 {
@@ -355,7 +351,6 @@ static bool exl2__grammar_object_plain(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Writes the object that `o` describes. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema *s, exl2__grammar_object *o,
                                                            const exl2__grammar_schema_set *set)
 {
@@ -398,7 +393,6 @@ static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema 
 static bool exl2__grammar_object_keep_apart(exl2__grammar_schema *s, exl2__grammar_object *o,
                                             const exl2__grammar_schema_set *set); /* grammar_apart.h */
 
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     exl2__grammar_object o = { .min = exl2__grammar_value_count(s, set, "minProperties", false),

@@ -35,7 +35,6 @@ static uint32_t exl2__grammar_ref_name(const exl2__grammar_schema *s, uint32_t o
 }
 
 /* Lists the objects that have a name. The memory belongs to `a`, which the caller closes. */
-EXL2__COLD
 static void exl2__grammar_ref_open(exl2__grammar_schema *s, exl2__arena *a)
 {
     uint64_t tokens = s->j.token_count;
@@ -82,7 +81,6 @@ static size_t exl2__grammar_ref_address(const exl2__grammar_schema *s, const cha
 }
 
 /* The object whose address is `text`, or UINT32_MAX. */
-EXL2__COLD
 static uint32_t exl2__grammar_ref_resource(exl2__grammar_schema *s, char *text, size_t bytes)
 {
     char *wanted = text + bytes;
@@ -143,7 +141,6 @@ static bool exl2__grammar_ref_step_is(const exl2__grammar_schema *s, uint32_t ke
 }
 
 /* The token that a path such as /$defs/x names below `at`, or UINT32_MAX. */
-EXL2__COLD
 static uint32_t exl2__grammar_ref_path(const exl2__grammar_schema *s, uint32_t at, const char *path, size_t bytes)
 {
     for (size_t i = 0; i < bytes;) {
@@ -175,7 +172,6 @@ static uint32_t exl2__grammar_ref_path(const exl2__grammar_schema *s, uint32_t a
 }
 
 /* The subschema at or below `at` with this $anchor, or whose $id or id is "#" and this name; or UINT32_MAX. */
-EXL2__COLD
 static uint32_t exl2__grammar_ref_anchor(const exl2__grammar_schema *s, uint32_t at, const char *name, size_t bytes)
 {
     for (uint32_t n = 0; n < s->named_count; n++) {
@@ -194,7 +190,6 @@ static uint32_t exl2__grammar_ref_anchor(const exl2__grammar_schema *s, uint32_t
 }
 
 /* The subschema that a $ref names, or UINT32_MAX. */
-EXL2__COLD
 static uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref)
 {
     if (s->targets[ref]) {

@@ -37,7 +37,6 @@ static inline bool exl2__grammar_regex_skip(exl2__grammar_regex *r, char c)
 }
 
 /* Rejects the expression. If it is rejected twice, the first error stays. */
-EXL2__COLD
 static void exl2__grammar_regex_reject(exl2__grammar_regex *r, exl2_result code, const char *what)
 {
     if (r->g->result == EXL2_OK) {
@@ -47,16 +46,18 @@ static void exl2__grammar_regex_reject(exl2__grammar_regex *r, exl2_result code,
     }
 }
 
-/* ---- characters and classes ---- */
+/* ---- characters and classes ----
 
-typedef struct exl2__grammar_regex_known {
+   Above each parser function stands its production: "x" is text, [x] is optional, {x} repeats, a | b is a choice. */
+
+typedef struct exl2__grammar_regex_shorthand {
     char letter;
     uint8_t count;
     exl2__grammar_code_range ranges[13];
-} exl2__grammar_regex_known;
+} exl2__grammar_regex_shorthand;
 
 /* JavaScript and Python differ outside ASCII. Each list holds the characters that are in the class in both. */
-static const exl2__grammar_regex_known exl2__grammar_regex_classes[] = {
+static const exl2__grammar_regex_shorthand exl2__grammar_regex_classes[] = {
     { 'd', 1, { { '0', '9' } } },
     { 'w', 4, { { '0', '9' }, { 'A', 'Z' }, { '_', '_' }, { 'a', 'z' } } },
     { 's', 2, { { 9, 13 }, { ' ', ' ' } } },
@@ -68,7 +69,7 @@ static const exl2__grammar_regex_known exl2__grammar_regex_classes[] = {
                  { 0x180F, 0x1FFF }, { 0x200B, 0x2027 }, { 0x2060, 0x2FFF }, { 0x3001, 0xFEFE } } },
 };
 
-static const exl2__grammar_regex_known *exl2__grammar_regex_find_class(char letter)
+static const exl2__grammar_regex_shorthand *exl2__grammar_regex_find_class(char letter)
 {
     for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_regex_classes); i++) {
         if (exl2__grammar_regex_classes[i].letter == letter) {
@@ -87,15 +88,14 @@ static void exl2__grammar_regex_add(exl2__grammar_regex *r, exl2__grammar_code_c
 
 /* Adds a class such as \d. If the surrounding class will be negated, \d must hold every character that is a digit in
    some dialect; this is the complement of the list of \D. */
-EXL2__NOINLINE
 static void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_code_class *s, char letter,
                                           bool negated)
 {
     negated = negated != r->g->wide;
-    const exl2__grammar_regex_known *known = exl2__grammar_regex_find_class(negated ? (char)(letter ^ 32) : letter);
+    const exl2__grammar_regex_shorthand *list = exl2__grammar_regex_find_class(negated ? (char)(letter ^ 32) : letter);
     uint32_t low = 0; /* beginning of the gap before the next range; the ranges ascend */
-    for (uint32_t i = 0; i < known->count; i++) {
-        exl2__grammar_code_range range = known->ranges[i];
+    for (uint32_t i = 0; i < list->count; i++) {
+        exl2__grammar_code_range range = list->ranges[i];
         if (!negated) {
             exl2__grammar_regex_add(r, s, range.low, range.high);
         } else if (range.low > low) {
@@ -108,6 +108,7 @@ static void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_
     }
 }
 
+/* hex: least to most hexadecimal digits. */
 static uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, uint32_t most)
 {
     uint32_t value, digits = exl2__hex_read(r->text + r->at, r->bytes - r->at, most, &value);
@@ -118,8 +119,8 @@ static uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, 
     return value;
 }
 
-/* One character, escaped or not. Escaped letters that are not in `names`, such as those of classes, are an error. */
-EXL2__COLD
+/* char: character | "\\" ("x" hex | "u" hex | "u{" hex "}" | "U" hex | letter of names | punctuation). A high surrogate
+   takes the low one that follows. Other escaped letters, such as those of classes, are an error. */
 static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
 {
     static const char names[] = "nrtfv0abe", codes[] = "\n\r\t\f\v\0\a\b\x1B";
@@ -165,7 +166,8 @@ static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
     return name ? (uint8_t)codes[name - names] : (uint8_t)c;
 }
 
-/* Begins at '[' and ends after ']'. */
+/* class: "[" ["^"] {shorthand | char ["-" char]} "]". NOINLINE here and below: a set of ranges needs 4 KB of stack,
+   which functions that recurse must not have. */
 EXL2__NOINLINE
 static exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r)
 {
@@ -201,7 +203,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r
     return exl2__grammar_code_one_of(r->g, &s);
 }
 
-/* Any character; without `line_ends` any but the line ends. */
+/* A class of any character; without `line_ends`, of any but the line ends. */
 EXL2__NOINLINE
 static exl2__grammar_code_piece exl2__grammar_regex_any(exl2__grammar_code *g, bool line_ends)
 {
@@ -215,8 +217,9 @@ static exl2__grammar_code_piece exl2__grammar_regex_any(exl2__grammar_code *g, b
     return exl2__grammar_code_one_of(g, &s);
 }
 
+/* shorthand: "\\" ("d" | "w" | "s" | "D" | "W" | "S"). */
 EXL2__NOINLINE
-static exl2__grammar_code_piece exl2__grammar_regex_known_class(exl2__grammar_regex *r)
+static exl2__grammar_code_piece exl2__grammar_regex_shorthand_class(exl2__grammar_regex *r)
 {
     exl2__grammar_code_class s = { 0 };
     exl2__grammar_regex_add_class(r, &s, exl2__grammar_regex_peek(r, 1), false);
@@ -234,6 +237,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_one(exl2__grammar_code *g, u
 
 /* ---- counts ---- */
 
+/* number: digit {digit}. */
 static uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
 {
     uint64_t value = 0;
@@ -269,7 +273,6 @@ static bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
 }
 
 /* counts: [("*" | "+" | "?" | "{m}" | "{m,}" | "{m,n}") ["?"]]. A second repetition is rejected. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *r, exl2__grammar_code_piece part)
 {
     for (uint32_t times = 0; exl2__grammar_regex_more(r); times++) {
@@ -304,8 +307,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *
 
 static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r);
 
-/* group: "(" ["?:" | "?<name>" | "?P<name>"] either ")". */
-EXL2__COLD
+/* group: "(" ["?:" | "?<" name ">" | "?P<" name ">"] either ")". */
 static exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r)
 {
     r->at++;
@@ -333,7 +335,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r
     return inner;
 }
 
-EXL2__COLD
+/* atom: group | class | "." | shorthand | char. */
 static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
 {
     char c = exl2__grammar_regex_peek(r, 0);
@@ -363,7 +365,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
     case '\\': {
         char escaped = exl2__grammar_regex_peek(r, 1);
         if (exl2__grammar_regex_find_class(escaped)) {
-            return exl2__grammar_regex_known_class(r);
+            return exl2__grammar_regex_shorthand_class(r);
         }
         if (escaped == 'b' || escaped == 'B') {
             exl2__grammar_regex_reject(r, EXL2_ERR_UNSUPPORTED, "word borders, \\b and \\B, are not supported");
@@ -376,7 +378,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
     return exl2__grammar_regex_one(r->g, exl2__grammar_regex_char(r));
 }
 
-EXL2__COLD
+/* sequence: {atom counts}. */
 static exl2__grammar_code_piece exl2__grammar_regex_sequence(exl2__grammar_regex *r)
 {
     exl2__grammar_code_piece all = exl2__grammar_code_empty(r->g);
@@ -391,6 +393,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_sequence(exl2__grammar_regex
     return all;
 }
 
+/* either: sequence {"|" sequence}. */
 static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r)
 {
     exl2__grammar_code_piece list = { 0, 0 };
@@ -400,9 +403,8 @@ static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *
     return list;
 }
 
-/* With `whole`, the whole text must match. Without it, the text must contain a match, and ^ and $ say that a match must
-   begin or end where the text does. */
-EXL2__COLD
+/* expression: ["^"] sequence ["$"] {"|" ["^"] sequence ["$"]}. With `whole`, the whole text must match. Without it, the
+   text must contain a match, and ^ and $ say that a match must begin or end where the text does. */
 static exl2__grammar_code_piece exl2__grammar_regex_read(exl2__grammar_code *g, const char *text, size_t bytes,
                                                          bool whole)
 {

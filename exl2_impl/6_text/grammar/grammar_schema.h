@@ -253,7 +253,6 @@ static bool exl2__grammar_schema_near(const char *key, size_t bytes, const char 
 
 /* An unknown keyword is ignored, unless it differs by one letter from a keyword that restricts values: `requird` is an
    error, not an annotation. */
-EXL2__COLD
 static void exl2__grammar_schema_check_unknown(exl2__grammar_schema *s, uint32_t key)
 {
     const exl2__json_token *t = &s->j.tokens[key];
@@ -463,7 +462,6 @@ static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_s
 /* ---- rules ---- */
 
 /* Expands the set and returns its rule. The body of a new rule is compiled later, by grammar_branch.h. */
-EXL2__COLD
 static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
 {
     exl2__grammar_schema_expand(s, set);

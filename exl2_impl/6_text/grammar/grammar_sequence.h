@@ -20,7 +20,6 @@ typedef struct exl2__grammar_sequence {
 
 /* Begins a list after the piece `open`. `most`: the number of members that can be written. false: no list has min to
    max members, or an error. */
-EXL2__COLD
 static bool exl2__grammar_sequence_open(exl2__grammar_code *g, exl2__grammar_code_piece open, uint32_t min,
                                         uint32_t max, uint32_t most, exl2__grammar_sequence *q)
 {
@@ -48,7 +47,6 @@ static uint32_t exl2__grammar_sequence_place(exl2__grammar_sequence *q, uint32_t
 }
 
 /* Adds a member, with a comma before it on all levels but 0. `need`: the member cannot be left out. */
-EXL2__COLD
 static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool need)
 {
     exl2__grammar_code *g = q->g;
@@ -82,7 +80,6 @@ static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__gramm
 }
 
 /* Adds any number of members by `rule` at the end of the list. */
-EXL2__COLD
 static void exl2__grammar_sequence_rest(exl2__grammar_sequence *q, uint32_t rule)
 {
     exl2__grammar_code *g = q->g;
@@ -113,7 +110,6 @@ static void exl2__grammar_sequence_rest(exl2__grammar_sequence *q, uint32_t rule
 }
 
 /* Ends the list: levels with enough members lead to `close`, others to nothing. */
-EXL2__COLD
 static void exl2__grammar_sequence_end(exl2__grammar_sequence *q, uint32_t close)
 {
     for (uint32_t level = 0; level <= q->levels; level++) {

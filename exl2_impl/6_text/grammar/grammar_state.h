@@ -414,17 +414,10 @@ static uint32_t exl2__grammar_state_next(exl2__grammar_state *s, uint32_t state,
 
 /* ---- collecting ---- */
 
-/* Frees all states but those in `kept`, and all frames that these do not need. What stays gets new numbers. Rows and
-   masks are forgotten. */
-EXL2__COLD
-static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const *kept, uint32_t kept_count)
+/* Moves the frames that the kept states need to the front. new_frame[old number] becomes the new number. */
+static void exl2__grammar_state_collect_frames(exl2__grammar_state *s, uint32_t *new_frame)
 {
-    uint32_t *new_frame = s->frame_slots, *new_state = s->state_slots; /* scratch: the hash tables are rebuilt below */
-    memset(new_frame, 0, (uint64_t)s->frame_room * 8);
-    memset(new_state, 0, (uint64_t)s->state_room * 8);
-    for (uint32_t i = 0; i < kept_count; i++) {
-        s->states[*kept[i]].kept = *kept[i] != EXL2__GRAMMAR_STATE_DEAD;
-    }
+    uint32_t used = 1;
     for (uint32_t i = 1; i < s->state_count; i++) {
         const exl2__grammar_state_one *one = &s->states[i];
         for (uint32_t k = 0; one->kept && k < one->count; k++) {
@@ -434,7 +427,6 @@ static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const 
     for (uint32_t i = s->frame_count; i-- > 1;) {
         new_frame[s->frames[i].below] |= new_frame[i];
     }
-    uint32_t used = 1;
     for (uint32_t i = 1; i < s->frame_count; i++) { /* `below` is a lower number, so that frame has moved already */
         if (new_frame[i]) {
             exl2__grammar_state_frame frame = s->frames[i];
@@ -444,8 +436,12 @@ static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const 
         }
     }
     s->frame_count = used;
-    used = 1;
-    uint32_t pool_used = 1;
+}
+
+/* Moves the kept states to the front, without their rows and masks. new_state[old number] becomes the new number. */
+static void exl2__grammar_state_collect_states(exl2__grammar_state *s, const uint32_t *new_frame, uint32_t *new_state)
+{
+    uint32_t used = 1, pool_used = 1;
     for (uint32_t i = 1; i < s->state_count; i++) {
         exl2__grammar_state_one one = s->states[i];
         if (one.kept) {
@@ -464,9 +460,11 @@ static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const 
     }
     s->state_count = used;
     s->pool_used = pool_used;
-    for (uint32_t i = 0; i < kept_count; i++) { /* each place is listed once */
-        *kept[i] = *kept[i] ? new_state[*kept[i]] : 0;
-    }
+}
+
+/* Fills the hash tables anew with all frames and states. */
+static void exl2__grammar_state_rehash(exl2__grammar_state *s)
+{
     memset(s->frame_slots, 0, (uint64_t)s->frame_room * 8);
     memset(s->state_slots, 0, (uint64_t)s->state_room * 8);
     for (uint32_t i = 1; i < s->frame_count; i++) {
@@ -487,6 +485,25 @@ static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const 
         }
         s->state_slots[at] = i;
     }
+}
+
+/* Frees all states but those in `kept`, and all frames that the kept states do not need. Kept states and frames get new
+   numbers, and lose their rows and masks. */
+EXL2__COLD
+static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const *kept, uint32_t kept_count)
+{
+    uint32_t *new_frame = s->frame_slots, *new_state = s->state_slots; /* scratch: _rehash fills them again */
+    memset(new_frame, 0, (uint64_t)s->frame_room * 8);
+    memset(new_state, 0, (uint64_t)s->state_room * 8);
+    for (uint32_t i = 0; i < kept_count; i++) {
+        s->states[*kept[i]].kept = *kept[i] != EXL2__GRAMMAR_STATE_DEAD;
+    }
+    exl2__grammar_state_collect_frames(s, new_frame);
+    exl2__grammar_state_collect_states(s, new_frame, new_state);
+    for (uint32_t i = 0; i < kept_count; i++) { /* each place is listed once */
+        *kept[i] = *kept[i] ? new_state[*kept[i]] : 0;
+    }
+    exl2__grammar_state_rehash(s);
     s->full = false;
 }
 

@@ -10,69 +10,77 @@
 /* A format. `regex` matches texts that every validator accepts, but not all of them; they have `shortest` to `longest`
    characters. `brief` is a simpler expression for fewer texts, used where other conditions must hold as well; NULL: use
    `regex`. */
-typedef struct exl2__grammar_string_known {
+typedef struct exl2__grammar_string_format_row {
     const char *name, *regex, *brief;
     uint16_t shortest, longest;
-} exl2__grammar_string_known;
+} exl2__grammar_string_format_row;
 
-static const exl2__grammar_string_known *exl2__grammar_string_format(const exl2__grammar_schema *s, uint32_t format)
+/* Expressions that several formats share. */
+#define EXL2__FORMAT_DATE /* years 1900 to 2099, without February 29 */ \
+    "(19|20)[0-9][0-9]-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])" \
+    "|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+#define EXL2__FORMAT_TIME \
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+#define EXL2__FORMAT_EMAIL \
+    "[a-z0-9_]([a-z0-9._+-]{0,30}[a-z0-9_])?@([a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?\\.){1,3}[a-z]{2,10}"
+#define EXL2__FORMAT_HOST \
+    "[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?(\\.[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?){0,3}"
+#define EXL2__FORMAT_LABEL "[a-z]([a-z0-9]|-[a-z0-9])*" /* one part of a host name */
+#define EXL2__FORMAT_BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#define EXL2__FORMAT_HEX "[0-9a-f]{1,4}"
+#define EXL2__FORMAT_CHAR "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-F][0-9A-F])"
+#define EXL2__FORMAT_TAIL /* query and fragment */ \
+    "(\\?([/?:]|" EXL2__FORMAT_CHAR "){0,60})?(#([/?:]|" EXL2__FORMAT_CHAR "){0,40})?"
+#define EXL2__FORMAT_URL \
+    "[a-z][a-z0-9+.-]{1,10}://" EXL2__FORMAT_HOST "(:[1-9][0-9]{0,3})?(/(:|" EXL2__FORMAT_CHAR "){0,40}){0,8}"
+#define EXL2__FORMAT_URI \
+    "(" EXL2__FORMAT_URL "|urn:[a-z0-9]{2,10}:" EXL2__FORMAT_CHAR "{1,50}" \
+    "|(mailto|tel):" EXL2__FORMAT_CHAR "{1,60})" EXL2__FORMAT_TAIL
+#define EXL2__FORMAT_PATH \
+    "/?(" EXL2__FORMAT_CHAR "{1,40}(/(:|" EXL2__FORMAT_CHAR "){1,40}){0,8}/?)?" EXL2__FORMAT_TAIL
+#define EXL2__FORMAT_PLAIN_URL "https?://" EXL2__FORMAT_LABEL "\\.[a-z]{2,6}(/[A-Za-z0-9._~-]+)*/?"
+#define EXL2__FORMAT_POINTER "(/([A-Za-z0-9_ .-]|~[01]){0,40}){0,9}"
+#define EXL2__FORMAT_DAYS /* of a duration: years, months and days */ \
+    "([0-9]{1,3}Y([0-9]{1,2}M([0-9]{1,2}D)?)?|[0-9]{1,3}M([0-9]{1,3}D)?|[0-9]{1,4}D)"
+#define EXL2__FORMAT_HOURS /* of a duration: hours, minutes and seconds */ \
+    "T([0-9]{1,3}H([0-9]{1,2}M([0-9]{1,2}S)?)?|[0-9]{1,4}M([0-9]{1,2}S)?|[0-9]{1,5}S)"
+
+static const exl2__grammar_string_format_row exl2__grammar_string_formats[] = {
+    { "date-time", EXL2__FORMAT_DATE "T" EXL2__FORMAT_TIME, NULL, 20, 32 },
+    { "date", EXL2__FORMAT_DATE, NULL, 10, 10 },
+    { "time", EXL2__FORMAT_TIME, NULL, 9, 21 },
+    { "uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", NULL, 36, 36 },
+    { "email", EXL2__FORMAT_EMAIL, NULL, 6, 112 },
+    { "idn-email", EXL2__FORMAT_EMAIL, NULL, 6, 112 },
+    { "hostname", EXL2__FORMAT_HOST, EXL2__FORMAT_LABEL "(\\." EXL2__FORMAT_LABEL ")?", 1, 171 },
+    { "idn-hostname", EXL2__FORMAT_HOST, EXL2__FORMAT_LABEL "(\\." EXL2__FORMAT_LABEL ")?", 1, 171 },
+    { "ipv4", "(" EXL2__FORMAT_BYTE "\\.){3}" EXL2__FORMAT_BYTE, NULL, 7, 15 },
+    { "ipv6",
+      "(" EXL2__FORMAT_HEX ":){7}" EXL2__FORMAT_HEX "|(" EXL2__FORMAT_HEX ":){1,6}:(" EXL2__FORMAT_HEX ")?"
+      "|(" EXL2__FORMAT_HEX ":){1,4}(:" EXL2__FORMAT_HEX "){2}"
+      "|::(" EXL2__FORMAT_HEX "(:" EXL2__FORMAT_HEX "){0,5})?",
+      "(" EXL2__FORMAT_HEX ":){7}" EXL2__FORMAT_HEX "|::(" EXL2__FORMAT_HEX ")?", 2, 39 },
+    { "uri", EXL2__FORMAT_URI, EXL2__FORMAT_PLAIN_URL, 5, 1460 },
+    { "iri", EXL2__FORMAT_URI, EXL2__FORMAT_PLAIN_URL, 5, 1460 },
+    { "uri-reference", EXL2__FORMAT_URI "|" EXL2__FORMAT_PATH, EXL2__FORMAT_PLAIN_URL "|[A-Za-z0-9._~/-]*", 0, 1460 },
+    { "iri-reference", EXL2__FORMAT_URI "|" EXL2__FORMAT_PATH, EXL2__FORMAT_PLAIN_URL "|[A-Za-z0-9._~/-]*", 0, 1460 },
+    { "uri-template", "(/?[A-Za-z0-9._~-]{1,40}|/?\\{[a-z][a-z0-9_]{0,40}\\}){0,9}", "(/?[a-z0-9]+|/\\{[a-z]+\\})*",
+      0, 396 },
+    { "json-pointer", EXL2__FORMAT_POINTER, "(/[a-z0-9]*)*", 0, 729 },
+    { "relative-json-pointer", "(0|[1-9][0-9]{0,2})(#|" EXL2__FORMAT_POINTER ")",
+      "(0|[1-9][0-9]?)(#|(/[a-z0-9]*)*)", 1, 732 },
+    { "duration", "P(" EXL2__FORMAT_DAYS "(" EXL2__FORMAT_HOURS ")?|" EXL2__FORMAT_HOURS "|[0-9]{1,3}W)", NULL, 3, 22 },
+    { "regex", "\\^?(([A-Za-z0-9 _@/:,=-]|\\.|\\\\[.dws]|\\[\\^?[a-z0-9]{1,20}\\])[*+?]?){0,40}\\$?",
+      "\\^?[A-Za-z0-9 _@/:,=-]*\\$?", 0, 962 },
+};
+
+/* The row of the format that the token names, or NULL. */
+static const exl2__grammar_string_format_row *exl2__grammar_string_format(const exl2__grammar_schema *s,
+                                                                          uint32_t token)
 {
-#define D "(0[1-9]|1[0-9]|2[0-8])"
-#define T "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define Y "(19|20)[0-9][0-9]-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-" D ")"
-#define M "[a-z0-9_]([a-z0-9._+-]{0,30}[a-z0-9_])?@([a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?\\.){1,3}[a-z]{2,10}"
-#define H "[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?(\\.[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,20})?){0,3}"
-#define N "[a-z]([a-z0-9]|-[a-z0-9])*"
-#define B "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-#define X "[0-9a-f]{1,4}"
-#define C "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-F][0-9A-F])"
-#define A "(\\?([/?:]|" C "){0,60})?(#([/?:]|" C "){0,40})?"
-#define S "[a-z][a-z0-9+.-]{1,10}://" H "(:[1-9][0-9]{0,3})?(/(:|" C "){0,40}){0,8}"
-#define U "(" S "|urn:[a-z0-9]{2,10}:" C "{1,50}|(mailto|tel):" C "{1,60})" A
-#define P "/?(" C "{1,40}(/(:|" C "){1,40}){0,8}/?)?" A
-#define L "https?://" N "\\.[a-z]{2,6}(/[A-Za-z0-9._~-]+)*/?"
-#define J "(/([A-Za-z0-9_ .-]|~[01]){0,40}){0,9}"
-#define W "([0-9]{1,3}Y([0-9]{1,2}M([0-9]{1,2}D)?)?|[0-9]{1,3}M([0-9]{1,3}D)?|[0-9]{1,4}D)"
-#define Q "T([0-9]{1,3}H([0-9]{1,2}M([0-9]{1,2}S)?)?|[0-9]{1,4}M([0-9]{1,2}S)?|[0-9]{1,5}S)"
-    static const exl2__grammar_string_known formats[] = {
-        { "date-time", Y "T" T, NULL, 20, 32 }, { "date", Y, NULL, 10, 10 }, { "time", T, NULL, 9, 21 },
-        { "uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", NULL, 36, 36 },
-        { "email", M, NULL, 6, 112 }, { "idn-email", M, NULL, 6, 112 },
-        { "hostname", H, N "(\\." N ")?", 1, 171 }, { "idn-hostname", H, N "(\\." N ")?", 1, 171 },
-        { "ipv4", "(" B "\\.){3}" B, NULL, 7, 15 },
-        { "ipv6", "(" X ":){7}" X "|(" X ":){1,6}:(" X ")?|(" X ":){1,4}(:" X "){2}|::(" X "(:" X
-          "){0,5})?", "(" X ":){7}" X "|::(" X ")?", 2, 39 },
-        { "uri", U, L, 5, 1460 }, { "iri", U, L, 5, 1460 },
-        { "uri-reference", U "|" P, L "|[A-Za-z0-9._~/-]*", 0, 1460 },
-        { "iri-reference", U "|" P, L "|[A-Za-z0-9._~/-]*", 0, 1460 },
-        { "uri-template", "(/?[A-Za-z0-9._~-]{1,40}|/?\\{[a-z][a-z0-9_]{0,40}\\}){0,9}",
-          "(/?[a-z0-9]+|/\\{[a-z]+\\})*", 0, 396 },
-        { "json-pointer", J, "(/[a-z0-9]*)*", 0, 729 },
-        { "relative-json-pointer", "(0|[1-9][0-9]{0,2})(#|" J ")", "(0|[1-9][0-9]?)(#|(/[a-z0-9]*)*)", 1, 732 },
-        { "duration", "P(" W "(" Q ")?|" Q "|[0-9]{1,3}W)", NULL, 3, 22 },
-        { "regex", "\\^?(([A-Za-z0-9 _@/:,=-]|\\.|\\\\[.dws]|\\[\\^?[a-z0-9]{1,20}\\])[*+?]?){0,40}\\$?",
-          "\\^?[A-Za-z0-9 _@/:,=-]*\\$?", 0, 962 },
-    };
-#undef D
-#undef T
-#undef Y
-#undef M
-#undef H
-#undef N
-#undef B
-#undef X
-#undef C
-#undef A
-#undef S
-#undef U
-#undef P
-#undef L
-#undef J
-#undef W
-#undef Q
-    for (size_t i = 0; i < EXL2__COUNT(formats); i++) {
-        if (exl2__json_is(&s->j, format, formats[i].name)) {
-            return &formats[i];
+    for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_string_formats); i++) {
+        if (exl2__json_is(&s->j, token, exl2__grammar_string_formats[i].name)) {
+            return &exl2__grammar_string_formats[i];
         }
     }
     return NULL;
@@ -94,7 +102,6 @@ static uint32_t exl2__grammar_string_shape(exl2__grammar_schema *s, uint32_t par
 /* ---- languages ---- */
 
 /* Adds to *w, by `role`, the strings of an enum or of a list of keys; with `one`, a single string. */
-EXL2__COLD
 static void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t list, bool one,
                                         exl2__grammar_words_role role)
 {
@@ -129,7 +136,6 @@ static void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_w
 
 /* Makes the strings violate one condition of a set that must not hold. The first condition that can be violated is
    chosen. false: there is none. */
-EXL2__COLD
 static bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_words *w,
                                      const exl2__grammar_schema_set *set)
 {
@@ -165,7 +171,6 @@ static void exl2__grammar_string_plain(exl2__grammar_words *w)
 }
 
 /* Adds all conditions of the set on strings. */
-EXL2__COLD
 static void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                           exl2__grammar_words *w)
 {
@@ -186,8 +191,8 @@ static void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__g
                 exl2__grammar_words_pattern(w, s->buffer, bytes, s->buffer + bytes);
                 s->g->label = label;
             } else if (shape) {
-                const exl2__grammar_string_known *known = exl2__grammar_string_format(s, shape);
-                const char *text = known->brief ? known->brief : known->regex;
+                const exl2__grammar_string_format_row *format = exl2__grammar_string_format(s, shape);
+                const char *text = format->brief ? format->brief : format->regex;
                 exl2__grammar_words_regex(w, text, strlen(text), true, false, EXL2__GRAMMAR_WORDS_MUST);
             }
         }
@@ -224,7 +229,6 @@ static exl2__grammar_code_piece exl2__grammar_string_one(exl2__grammar_schema *s
     return exl2__grammar_value_quoted(g, piece);
 }
 
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_string_piece(exl2__grammar_schema *s,
                                                            const exl2__grammar_schema_set *set)
 {
@@ -245,9 +249,9 @@ static exl2__grammar_code_piece exl2__grammar_string_piece(exl2__grammar_schema 
         nots += exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_STRING, &other) != 0;
     }
     if (shapes == 1 && !pattern && s->g->result == EXL2_OK) { /* drop limits that the format implies */
-        const exl2__grammar_string_known *known = exl2__grammar_string_format(s, shape);
-        min = min <= known->shortest ? 0 : min;
-        max = max >= known->longest ? EXL2__GRAMMAR_CODE_ENDLESS : max;
+        const exl2__grammar_string_format_row *format = exl2__grammar_string_format(s, shape);
+        min = min <= format->shortest ? 0 : min;
+        max = max >= format->longest ? EXL2__GRAMMAR_CODE_ENDLESS : max;
     }
     const exl2__json_token *t = &s->j.tokens[shape];
     for (uint32_t i = t->begin; shape && pattern && i + 2 < t->end; i++) {

@@ -34,7 +34,6 @@ static uint32_t exl2__grammar_types_value(const exl2__grammar_schema *s, uint32_
 
 /* Types that one part allows. Adds to *about the types that its other keywords restrict; sets *said if the part names
    types itself, by type, const or enum. */
-EXL2__COLD
 static uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part, uint32_t *about, bool *said)
 {
     uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, here = 0;
@@ -97,7 +96,6 @@ static uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2
 
 /* Expands a subschema that must not hold into *out. Returns which of `types` it may accept: no value of the other types
    matches it. */
-EXL2__COLD
 static uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not, uint32_t types,
                                         exl2__grammar_schema_set *out)
 {
@@ -108,7 +106,6 @@ static uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, exl2__grammar_s
 
 /* Types that a value of the expanded set may have. With `narrow`: the types that are generated. Without: all types that
    are possible, so no matching value has another type. */
-EXL2__COLD
 static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool narrow)
 {
     uint32_t types = exl2__grammar_types_positive(s, set, narrow);
@@ -125,7 +122,6 @@ static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Rejects the schema: the automaton cannot exclude the values of this `not` or of this branch of oneOf. */
-EXL2__COLD
 static void exl2__grammar_types_reject_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
 {
     exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, not.token,

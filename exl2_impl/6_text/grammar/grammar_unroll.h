@@ -121,7 +121,6 @@ static uint32_t exl2__grammar_words_later(exl2__grammar_words_roll *r, uint32_t 
 }
 
 /* Writes one place after `length` characters. */
-EXL2__COLD
 static void exl2__grammar_words_roll_place(exl2__grammar_words_roll *r, uint32_t place, uint32_t length)
 {
     exl2__grammar_words *w = r->w;
@@ -199,7 +198,6 @@ static void exl2__grammar_words_cap(exl2__grammar_words_roll *r)
 }
 
 /* Writes the places in `later`, which are reached after `length` characters, and all places after them. */
-EXL2__COLD
 static void exl2__grammar_words_unroll(exl2__grammar_words_roll *r, uint32_t length)
 {
     exl2__grammar_words *w = r->w;
@@ -248,7 +246,6 @@ static uint32_t exl2__grammar_words_enter(exl2__grammar_words_roll *r, uint32_t 
 /* Writes the product as nodes. `ends`: for each outcome, the node to which its texts lead; 0: texts do not end with
    this outcome. Returns the node at which texts begin. If `first` is not NULL, writes to first[i] the node after the
    i-th edge of place 0 instead. */
-EXL2__COLD
 static uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t *ends, bool escape, uint32_t *first)
 {
     exl2__grammar_code *g = w->g;
@@ -294,7 +291,6 @@ static uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t 
 }
 
 /* Writes a language without REPORTs as a piece, which matches nothing if the language is empty. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_words_piece(exl2__grammar_words *w, bool escape)
 {
     uint32_t ends[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX];

@@ -30,7 +30,6 @@ static exl2__grammar_code_piece exl2__grammar_value_mark(exl2__grammar_code *g, 
 static exl2__grammar_code_piece exl2__grammar_value_call(exl2__grammar_schema *s, exl2__grammar_schema_shared which);
 
 /* list: open [item {"," item}] close, with min to max items, each by `rule`. */
-EXL2__COLD
 static exl2__grammar_code_piece exl2__grammar_value_list(exl2__grammar_code *g, char open, char close, uint32_t rule,
                                                          uint32_t min, uint32_t max)
 {
@@ -56,7 +55,6 @@ static exl2__grammar_code_piece exl2__grammar_value_char(exl2__grammar_code *g)
 }
 
 /* A rule that many schemas need. It is made at the first call. */
-EXL2__COLD
 static uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2__grammar_schema_shared which)
 {
     exl2__grammar_code *g = s->g;
@@ -139,7 +137,6 @@ static size_t exl2__grammar_value_escape(const exl2__grammar_schema *s, uint32_t
 }
 
 /* Writes a value as JSON text, with one space after ',' and ':'. `out` needs six times the bytes of the source. */
-EXL2__COLD
 static size_t exl2__grammar_value_text(const exl2__grammar_schema *s, uint32_t token, char *out)
 {
     const exl2__json *j = &s->j;
@@ -204,7 +201,6 @@ static uint32_t exl2__grammar_value_count_of(const exl2__grammar_schema *s, uint
 
 /* Adds the values of `types` that a const or an enum lists. Writes their texts to `room`, which needs six times the
    bytes of the source. Returns the end of the texts. */
-EXL2__COLD
 static char *exl2__grammar_value_spell(exl2__grammar_schema *s, uint32_t token, bool is_enum, uint32_t types,
                                        char *room, exl2__grammar_choice *list)
 {
@@ -221,7 +217,6 @@ static char *exl2__grammar_value_spell(exl2__grammar_schema *s, uint32_t token, 
 }
 
 /* The values of `types` that every const and enum of the set lists, sorted. The caller closes the list. */
-EXL2__COLD
 static void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
                                        exl2__grammar_choice *list)
 {

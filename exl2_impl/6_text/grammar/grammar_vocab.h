@@ -156,7 +156,6 @@ static void exl2__grammar_vocab_end(exl2__grammar_vocab *v, const uint32_t *path
     }
 }
 
-EXL2__COLD
 static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar_vocab_item *items, uint32_t count)
 {
     uint32_t path[EXL2__GRAMMAR_VOCAB_BYTES_MAX], depth = 0, node = 0, group = 0;
@@ -209,7 +208,6 @@ static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, u
     }
 }
 
-EXL2__COLD
 static exl2_result exl2__grammar_vocab_make(exl2__ctx *c, exl2__grammar_vocab *v, exl2__grammar_vocab_item *items)
 {
     uint32_t count = 0, nodes = 0;
@@ -252,7 +250,6 @@ static void exl2__grammar_vocab_close(exl2__ctx *c, exl2__grammar_vocab *v)
     *v = (exl2__grammar_vocab){ 0 };
 }
 
-EXL2__COLD
 static exl2_result exl2__grammar_vocab_open(exl2__ctx *c, const exl2__vocab *vocab, exl2__grammar_vocab *v)
 {
     void *items;

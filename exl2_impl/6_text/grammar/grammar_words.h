@@ -75,7 +75,6 @@ typedef struct exl2__grammar_words {
     uint16_t borders[257]; /* [byte] the next byte at which some part's byte class changes */
 } exl2__grammar_words;
 
-EXL2__COLD
 static void exl2__grammar_words_open(exl2__grammar_code *g, const exl2__grammar_vocab *vocab, exl2__grammar_words *w)
 {
     void *memory = NULL;
@@ -89,7 +88,6 @@ static void exl2__grammar_words_open(exl2__grammar_code *g, const exl2__grammar_
     w->parts = g->result == EXL2_OK ? (exl2__grammar_words_part *)memory : NULL;
 }
 
-EXL2__COLD
 static void exl2__grammar_words_close(exl2__grammar_words *w)
 {
     exl2__ctx *c = w->g->c;
@@ -118,7 +116,6 @@ static void exl2__grammar_words_check(exl2__grammar_words *w)
 /* ---- parts ---- */
 
 /* Adds the language of rule 0 of `code` as a part. Closes `code`. */
-EXL2__COLD
 static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *code, exl2__grammar_words_role role)
 {
     exl2__grammar_code *g = w->g;
@@ -144,7 +141,6 @@ static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *
 
 /* Adds a regular expression. With `whole` the whole text must match; without, the text must contain a match, as with
    JSON schema's pattern. Where dialects differ, `wide` accepts what one of them accepts; otherwise all must. */
-EXL2__COLD
 static void exl2__grammar_words_regex(exl2__grammar_words *w, const char *text, size_t bytes, bool whole, bool wide,
                                       exl2__grammar_words_role role)
 {
@@ -187,7 +183,6 @@ static size_t exl2__grammar_words_skip(const char *text, size_t bytes, size_t at
 
 /* Adds a pattern that must match. It may begin with look-aheads; each becomes a separate part for the whole text.
    `room`: scratch of twice the pattern's bytes. */
-EXL2__COLD
 static void exl2__grammar_words_pattern(exl2__grammar_words *w, const char *text, size_t bytes, char *room)
 {
     size_t at = bytes && text[0] == '^';
@@ -259,7 +254,6 @@ static uint32_t exl2__grammar_words_outcome(const exl2__grammar_words *w, const 
 }
 
 /* The mask of the REPORTs that match a text; NONE: the text is not in the language, or dialects differ about it. */
-EXL2__COLD
 static uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *text, size_t bytes)
 {
     bool ends[EXL2__GRAMMAR_WORDS_PARTS_MAX] = { false };
@@ -498,7 +492,6 @@ static uint32_t exl2__grammar_words_hash(const exl2__grammar_words *w, const uin
 
 /* Finds equivalent places (Moore's algorithm): blocks of places are split until equal bytes lead from all places of a
    block to equal blocks. If this needs more than ROUNDS_MAX rounds, no places are merged. */
-EXL2__COLD
 static void exl2__grammar_words_merge(exl2__grammar_words *w)
 {
     exl2__arena a;
@@ -538,7 +531,6 @@ static void exl2__grammar_words_merge(exl2__grammar_words *w)
 }
 
 /* Computes the product. Texts begin at place 0. false: the language is empty, or an error. */
-EXL2__COLD
 static bool exl2__grammar_words_run(exl2__grammar_words *w)
 {
     exl2__grammar_code *g = w->g;
@@ -595,7 +587,6 @@ static uint32_t exl2__grammar_words_byte(exl2__grammar_code *g, uint32_t low, ui
 }
 
 /* Node for bytes low..last that lead to `target`, with `node` as the alternative. */
-EXL2__COLD
 static uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint32_t low, uint32_t last, uint32_t target,
                                              uint32_t node, bool escape)
 {
@@ -614,7 +605,6 @@ static uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint32_t low
 }
 
 /* Like _emit_run, but reuses nodes that lead to the same places, because many places differ only in a few bytes. */
-EXL2__COLD
 static uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, uint32_t low, uint32_t high, uint32_t target,
                                                 uint32_t node, bool escape)
 {
@@ -637,7 +627,6 @@ static uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, uint32_t
 
 /* Writes the product as nodes, without limits on the length. Sets the node of every place. `ends`: for each outcome,
    the node to which its texts lead, or 0. */
-EXL2__COLD
 static void exl2__grammar_words_emit_all(exl2__grammar_words *w, const uint32_t *ends, bool escape)
 {
     exl2__grammar_code *g = w->g;
