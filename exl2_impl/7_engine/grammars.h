@@ -140,7 +140,7 @@ static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
     for (; job->place_tokens < said; job->place_tokens++) {
         const exl2__pages *pages = &e->models[job->model].pages;
         exl2_token token = *exl2__table_token(s->table, pages, s->prompt_end + job->place_tokens);
-        EXL2__TRY(exl2__grammar_mask_take(&e->ctx, mask, &job->place, token));
+        EXL2__TRY(exl2__grammar_mask_accept(&e->ctx, mask, &job->place, token));
     }
     return EXL2_OK;
 }
@@ -163,7 +163,7 @@ static exl2_result exl2__grammars_accept(exl2_engine *e, exl2__job *job, exl2_to
     const exl2__grammar_mask *mask = &job->grammar->made->mask;
     EXL2__TRY(exl2__grammars_follow(e, job));
     *stop = *stop && exl2__grammar_mask_may_end(mask, &job->place);
-    *whole = exl2__grammar_mask_is_whole(mask, &job->place);
+    *whole = exl2__grammar_mask_is_complete(mask, &job->place);
     return EXL2_OK;
 }
 

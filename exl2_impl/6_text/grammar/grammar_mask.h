@@ -2,7 +2,7 @@
    grammar.
    takes: a linked automaton, a model's token table; tokens as they are sampled.
    gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _get,
-          _take, _shortest, _is_whole, _may_end.
+          _accept, _shortest, _is_complete, _may_end.
    owns:  two blocks, from open to close: the states, and the masks of states. Places belong to the caller.
 
    To make a mask, the tries of the vocabulary could be walked token by token, but that is slow. Most tokens are TEXT:
@@ -493,8 +493,8 @@ static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__gramm
 
 /* Moves the place on by a token of the mask. EXL2_ERR_ARG: the token is not allowed; the place does not change. */
 EXL2__COLD
-static exl2_result exl2__grammar_mask_take(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
-                                           exl2_token token)
+static exl2_result exl2__grammar_mask_accept(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
+                                             exl2_token token)
 {
     size_t bytes;
     bool special;
@@ -523,7 +523,7 @@ static inline uint32_t exl2__grammar_mask_shortest(const exl2__grammar_mask *m, 
 }
 
 /* Is the text complete, so that nothing may follow? */
-static inline bool exl2__grammar_mask_is_whole(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+static inline bool exl2__grammar_mask_is_complete(const exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
 {
     return m->states.states[place->state].count == 0;
 }
