@@ -278,7 +278,7 @@ EXL2__SIZE_END
 /* defines: states, made when they are first reached */
 #include "6_text/grammar/grammar_state.h"
 /* defines: merging states that differ only in counts that do not matter yet */
-#include "6_text/grammar/grammar_far.h"
+#include "6_text/grammar/grammar_reset.h"
 /* defines: which tokens a state allows */
 #include "6_text/grammar/grammar_mask.h"
 

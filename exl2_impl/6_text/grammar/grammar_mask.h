@@ -21,7 +21,7 @@
 #ifndef EXL2__GRAMMAR_MASK_H
 #define EXL2__GRAMMAR_MASK_H
 
-#include "grammar_far.h"
+#include "grammar_reset.h"
 
 #define EXL2__GRAMMAR_MASK_PLACES_MAX 256u /* jobs that use one grammar at a time */
 #define EXL2__GRAMMAR_MASK_TEXTS_MAX 64u /* states that one exploration holds, on all levels together */
@@ -412,7 +412,7 @@ EXL2__COLD
 static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t *state)
 {
     const exl2__grammar_mask_slot *slot = exl2__grammar_mask_known(m, *state);
-    uint32_t reach, base = slot ? *state : exl2__grammar_far_state(&m->states, *state, &reach);
+    uint32_t reach, base = slot ? *state : exl2__grammar_reset_state(&m->states, *state, &reach);
     if (slot || base == EXL2__GRAMMAR_STATE_FULL) {
         return slot;
     }
@@ -477,7 +477,7 @@ EXL2__COLD
 static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
 {
     const exl2__grammar_vocab *v = m->vocab;
-    uint32_t reach, cost = 0, base = exl2__grammar_far_state(&m->states, place->state, &reach);
+    uint32_t reach, cost = 0, base = exl2__grammar_reset_state(&m->states, place->state, &reach);
     const uint32_t *row = base == EXL2__GRAMMAR_STATE_FULL ? NULL : exl2__grammar_state_row(&m->states, place->state);
     bool shared = row && m->states.states[base].mask;
     if (shared && (base == place->state || m->states.states[place->state].mask || reach >= v->longest)) {
