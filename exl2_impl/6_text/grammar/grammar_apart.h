@@ -1,6 +1,6 @@
 /* grammar_apart.h: which subschemas are disjoint, and how objects avoid a subschema that must not hold.
    takes: expanded sets of subschemas.
-   gives: exl2__grammar_apart_disjoint, exl2__grammar_object_keep_apart.
+   gives: exl2__grammar_apart_disjoint, exl2__grammar_object_exclude.
    owns:  nothing. */
 #ifndef EXL2__GRAMMAR_APART_H
 #define EXL2__GRAMMAR_APART_H
@@ -127,7 +127,7 @@ static bool exl2__grammar_apart_member(exl2__grammar_schema *s, exl2__grammar_ob
             exl2__grammar_schema_expand(s, &value);
             uint32_t types = exl2__grammar_types_of(s, &value, false);
             bool plain = exl2__grammar_figure_lists(s, &value, &one)
-                || (types && !exl2__grammar_types_speaks(s, &value, types));
+                || (types && !exl2__grammar_types_restricts(s, &value, types));
             if (plain == constants && value.count && o->not_count < EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
                 o->not_keys[o->not_count] = k;
                 o->not_values[o->not_count] = exl2__grammar_schema_sub_of(k + 1);
@@ -172,8 +172,8 @@ static bool exl2__grammar_apart_count(exl2__grammar_schema *s, exl2__grammar_obj
 
 /* For each subschema that must not hold, chooses a condition of it that the object violates: one that the object
    violates anyway, or else the one that excludes the fewest objects. false: an error. */
-static bool exl2__grammar_object_keep_apart(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                            const exl2__grammar_schema_set *set)
+static bool exl2__grammar_object_exclude(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                         const exl2__grammar_schema_set *set)
 {
     for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
         exl2__grammar_schema_set other;

@@ -62,22 +62,22 @@ static void exl2__grammar_array_constants(exl2__grammar_schema *s, const exl2__g
                                           uint32_t list, bool one, exl2__grammar_array_values *v)
 {
     exl2__grammar_words words, *w = exl2__grammar_figure_strings(s, set, types, &words);
-    exl2__grammar_choice met, kept;
+    exl2__grammar_choice common, kept;
     char *room = s->buffer;
-    exl2__grammar_value_listed(s, set, types, &met);
+    exl2__grammar_value_listed(s, set, types, &common);
     exl2__grammar_choice_open(s->g, 1, &kept);
-    s->buffer += s->lists; /* after the texts of `met` */
+    s->buffer += s->lists; /* after the texts of `common` */
     for (uint32_t k = one ? list : exl2__json_first(&s->j, list); k && s->g->result == EXL2_OK;
          k = one ? 0 : exl2__json_next(&s->j, list, k)) {
         kept.count = 0;
-        exl2__grammar_figure_keep(s, set, types, k, w, &met, &kept);
+        exl2__grammar_figure_keep(s, set, types, k, w, &common, &kept);
         if (kept.count) {
             exl2__grammar_array_add(s, v, k);
         }
     }
     s->buffer = room;
     exl2__grammar_choice_close(&kept);
-    exl2__grammar_choice_close(&met);
+    exl2__grammar_choice_close(&common);
     if (w) {
         exl2__grammar_words_close(w);
     }
@@ -308,15 +308,15 @@ static uint32_t exl2__grammar_array_item(exl2__grammar_schema *s, uint32_t part,
     return item;
 }
 
-/* All subschemas for the item at index `at`; *said: some part has one. false: there can be no such item. */
+/* All subschemas for the item at index `at`; *has_schema: some part has one. false: there can be no such item. */
 static bool exl2__grammar_array_item_set(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t at,
-                                         exl2__grammar_schema_set *item, bool *said)
+                                         exl2__grammar_schema_set *item, bool *has_schema)
 {
     *item = (exl2__grammar_schema_set){ .count = 0 };
-    *said = false;
+    *has_schema = false;
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t prefix, token = exl2__grammar_array_item(s, set->parts[i].token, at, &prefix);
-        *said = *said || token;
+        *has_schema = *has_schema || token;
         if (token && s->j.tokens[token].kind == EXL2__JSON_FALSE) {
             return false;
         }
@@ -335,9 +335,9 @@ static exl2__grammar_code_piece exl2__grammar_array_tuple(exl2__grammar_schema *
     exl2__grammar_schema_set item;
     exl2__grammar_code_piece open = exl2__grammar_code_word(g, "["), close = exl2__grammar_code_word(g, "]");
     uint32_t here = open.last, at = 0;
-    bool said, some = true;
+    bool has_schema, some = true;
     for (; at < prefix && at < max && g->result == EXL2_OK; at++) {
-        some = exl2__grammar_array_item_set(s, set, at, &item, &said);
+        some = exl2__grammar_array_item_set(s, set, at, &item, &has_schema);
         if (!some) {
             break;
         }
@@ -347,7 +347,8 @@ static exl2__grammar_code_piece exl2__grammar_array_tuple(exl2__grammar_schema *
                                     : exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, one.first, close.first));
         here = one.last;
     }
-    bool more = some && at < max && exl2__grammar_array_item_set(s, set, at, &item, &said) && (said || min > at);
+    bool more = some && at < max && exl2__grammar_array_item_set(s, set, at, &item, &has_schema)
+        && (has_schema || min > at);
     if (more && g->result == EXL2_OK) {
         uint32_t rule = exl2__grammar_schema_rule(s, &item);
         exl2__grammar_code_piece list = exl2__grammar_value_mark(g, ',');
@@ -382,7 +383,7 @@ static exl2__grammar_code_piece exl2__grammar_array_piece(exl2__grammar_schema *
     uint32_t min = exl2__grammar_value_count(s, set, "minItems", false), prefix = 0, unique = 0, longest = 0;
     uint32_t max = exl2__grammar_value_count(s, set, "maxItems", true);
     exl2__grammar_schema_set item;
-    bool said;
+    bool has_schema;
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t token = exl2__grammar_schema_get(s, set->parts[i].token, "uniqueItems");
         unique = token && s->j.tokens[token].kind == EXL2__JSON_TRUE ? token - 1 : unique;
@@ -399,7 +400,7 @@ static exl2__grammar_code_piece exl2__grammar_array_piece(exl2__grammar_schema *
     if (min > max) {
         return exl2__grammar_value_never(s->g);
     }
-    if (longest == 0 && !exl2__grammar_array_item_set(s, set, 0, &item, &said)) {
+    if (longest == 0 && !exl2__grammar_array_item_set(s, set, 0, &item, &has_schema)) {
         max = 0;
     }
     if (unique && max > 1 && longest) {

@@ -11,8 +11,8 @@
 
 /* Adds to a branch of oneOf that no other branch may hold, without the branches that are disjoint from it anyway.
    `apart`: one bit for each pair of branches that is known to be disjoint. */
-static void exl2__grammar_branch_alone(exl2__grammar_schema *s, exl2__grammar_schema_set *branch, uint32_t list,
-                                       uint32_t at, uint32_t *apart)
+static void exl2__grammar_branch_exclude_others(exl2__grammar_schema *s, exl2__grammar_schema_set *branch,
+                                                uint32_t list, uint32_t at, uint32_t *apart)
 {
     uint32_t count = s->j.tokens[list].count, own = exl2__json_first(&s->j, list), other = own;
     for (uint32_t i = 0; i < at; i++) {
@@ -141,7 +141,7 @@ static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *
         exl2__grammar_schema_add(s, &branch, part);
         exl2__grammar_schema_add(s, &branch, exl2__grammar_schema_sub_of(k));
         if (memory) {
-            exl2__grammar_branch_alone(s, &branch, list, at++, (uint32_t *)memory);
+            exl2__grammar_branch_exclude_others(s, &branch, list, at++, (uint32_t *)memory);
         }
         exl2__grammar_code_or(g, &all, exl2__grammar_code_call(g, exl2__grammar_schema_rule(s, &branch)));
     }

@@ -84,7 +84,7 @@ static uint32_t exl2__grammar_choice_sort(exl2__grammar_choice *list)
 }
 
 /* Keeps only the texts that the other list holds too. Both lists are sorted. */
-static void exl2__grammar_choice_meet(exl2__grammar_choice *list, const exl2__grammar_choice *other)
+static void exl2__grammar_choice_intersect(exl2__grammar_choice *list, const exl2__grammar_choice *other)
 {
     uint32_t used = 0, at = 0;
     for (uint32_t i = 0; i < list->count; i++) {

@@ -292,7 +292,7 @@ static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schem
                                                              bool listed, exl2__grammar_words *w)
 {
     uint32_t type = exl2__grammar_types_value(s, value);
-    bool speaks = false;
+    bool restricted = false;
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t part = set->parts[i].token, one = exl2__grammar_schema_get(s, part, "const");
         uint32_t list = exl2__grammar_schema_get(s, part, "enum");
@@ -302,14 +302,14 @@ static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schem
         }
         for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords); k++) {
             const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
-            speaks = speaks || ((word->types & type) && exl2__grammar_schema_get(s, part, word->name));
+            restricted = restricted || ((word->types & type) && exl2__grammar_schema_get(s, part, word->name));
         }
         if ((!set->parts[i].any_of_done && exl2__grammar_schema_get(s, part, "anyOf"))
             || (!set->parts[i].one_of_done && exl2__grammar_schema_get(s, part, "oneOf"))) {
             return EXL2__GRAMMAR_FIGURE_UNKNOWN;
         }
     }
-    if (!speaks) {
+    if (!restricted) {
         return EXL2__GRAMMAR_FIGURE_YES;
     }
     if (type & EXL2__GRAMMAR_SCHEMA_NUMBER) {
@@ -382,13 +382,13 @@ static exl2__grammar_words *exl2__grammar_figure_strings(exl2__grammar_schema *s
 {
     static const char *const names[] = { "minLength", "maxLength", "pattern", "format" };
     exl2__grammar_schema_set plain = { .count = 0 };
-    bool speaks = false;
+    bool restricted = false;
     for (uint32_t i = 0; i < set->count; i++) {
         for (uint32_t k = 0; k < 4; k++) {
-            speaks = speaks || exl2__grammar_schema_get(s, set->parts[i].token, names[k]);
+            restricted = restricted || exl2__grammar_schema_get(s, set->parts[i].token, names[k]);
         }
     }
-    if (!speaks || !(types & EXL2__GRAMMAR_SCHEMA_STRING)) {
+    if (!restricted || !(types & EXL2__GRAMMAR_SCHEMA_STRING)) {
         return NULL;
     }
     memcpy(plain.parts, set->parts, sizeof plain.parts); /* nots are compared with each value */
@@ -412,22 +412,22 @@ static bool exl2__grammar_figure_bare(const exl2__grammar_schema *s, const exl2_
     return bare;
 }
 
-/* Adds the text of a constant to `kept` if the constant matches the set and is in `met`. Returns the end of the texts
-   in the buffer. */
+/* Adds the text of a constant to `kept` if the constant matches the set and is in `common`. Returns the end of the
+   texts in the buffer. */
 static char *exl2__grammar_figure_keep(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
-                                       uint32_t value, exl2__grammar_words *w, const exl2__grammar_choice *met,
+                                       uint32_t value, exl2__grammar_words *w, const exl2__grammar_choice *common,
                                        exl2__grammar_choice *kept)
 {
     exl2__grammar_choice_text one = { s->buffer, exl2__grammar_value_text(s, value, s->buffer) };
-    uint32_t low = 0, high = met->count;
+    uint32_t low = 0, high = common->count;
     while (low < high) {
         uint32_t at = low + (high - low) / 2;
-        int order = exl2__grammar_choice_order(&met->texts[at], &one);
+        int order = exl2__grammar_choice_order(&common->texts[at], &one);
         low = order < 0 ? at + 1 : low;
         high = order < 0 ? high : at;
     }
     char *room = s->buffer, *next = room + one.bytes;
-    if (low == met->count || exl2__grammar_choice_order(&met->texts[low], &one) != 0) {
+    if (low == common->count || exl2__grammar_choice_order(&common->texts[low], &one) != 0) {
         return room;
     }
     s->buffer = next; /* texts of other constants are written after this one */
@@ -444,7 +444,7 @@ static bool exl2__grammar_figure_constants(exl2__grammar_schema *s, const exl2__
                                            uint32_t types, exl2__grammar_code_piece *out)
 {
     exl2__grammar_words words;
-    exl2__grammar_choice met, kept;
+    exl2__grammar_choice common, kept;
     bool one;
     uint32_t list = exl2__grammar_figure_lists(s, set, &one);
     char *room = s->buffer;
@@ -452,23 +452,23 @@ static bool exl2__grammar_figure_constants(exl2__grammar_schema *s, const exl2__
         return false;
     }
     exl2__grammar_words *w = exl2__grammar_figure_strings(s, set, types, &words);
-    exl2__grammar_value_listed(s, set, types, &met);
+    exl2__grammar_value_listed(s, set, types, &common);
     if (exl2__grammar_figure_bare(s, set, types)) {
-        *out = exl2__grammar_choice_piece(&met);
-        exl2__grammar_choice_close(&met);
+        *out = exl2__grammar_choice_piece(&common);
+        exl2__grammar_choice_close(&common);
         return true;
     }
     exl2__grammar_choice_open(s->g, one ? 1 : s->j.tokens[list].count, &kept);
-    s->buffer += s->lists; /* after the texts of `met` */
+    s->buffer += s->lists; /* after the texts of `common` */
     for (uint32_t k = one ? list : exl2__json_first(&s->j, list); k && s->g->result == EXL2_OK;
          k = one ? 0 : exl2__json_next(&s->j, list, k)) {
-        s->buffer = exl2__grammar_figure_keep(s, set, types, k, w, &met, &kept);
+        s->buffer = exl2__grammar_figure_keep(s, set, types, k, w, &common, &kept);
     }
     exl2__grammar_choice_sort(&kept);
     *out = exl2__grammar_choice_piece(&kept);
     s->buffer = room;
     exl2__grammar_choice_close(&kept);
-    exl2__grammar_choice_close(&met);
+    exl2__grammar_choice_close(&common);
     if (w) {
         exl2__grammar_words_close(w);
     }

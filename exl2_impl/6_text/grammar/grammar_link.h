@@ -133,7 +133,7 @@ static void exl2__grammar_link_push(exl2__grammar_link_solver *s, uint32_t node,
 static bool exl2__grammar_link_spelled(const exl2__grammar_link_solver *s, const exl2__grammar_code_node *n)
 {
     for (uint32_t byte = n->low; byte <= n->high; byte++) {
-        if (s->vocab->alone[byte]) {
+        if (s->vocab->single[byte]) {
             return true;
         }
     }

@@ -400,7 +400,7 @@ static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_
 }
 
 /* The slot with the mask of a state, or NULL if the mask is not cached. */
-static inline const exl2__grammar_mask_slot *exl2__grammar_mask_known(exl2__grammar_mask *m, uint32_t state)
+static inline const exl2__grammar_mask_slot *exl2__grammar_mask_cached(exl2__grammar_mask *m, uint32_t state)
 {
     uint32_t mask = m->states.states[state].mask;
     m->hits += mask > 0;
@@ -411,7 +411,7 @@ static inline const exl2__grammar_mask_slot *exl2__grammar_mask_known(exl2__gram
 EXL2__COLD
 static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t *state)
 {
-    const exl2__grammar_mask_slot *slot = exl2__grammar_mask_known(m, *state);
+    const exl2__grammar_mask_slot *slot = exl2__grammar_mask_cached(m, *state);
     uint32_t reach, base = slot ? *state : exl2__grammar_reset_state(&m->states, *state, &reach);
     if (slot || base == EXL2__GRAMMAR_STATE_FULL) {
         return slot;
@@ -419,7 +419,7 @@ static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_m
     if (base == *state) {
         return exl2__grammar_mask_new_slot(m, state, NULL, 0);
     }
-    slot = exl2__grammar_mask_known(m, base);
+    slot = exl2__grammar_mask_cached(m, base);
     slot = slot ? slot : exl2__grammar_mask_new_slot(m, &base, NULL, 0);
     return !slot || reach >= m->vocab->longest ? slot : exl2__grammar_mask_new_slot(m, state, slot, reach);
 }
@@ -439,13 +439,13 @@ static bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *
     return false;
 }
 
-/* Fails because no token is allowed. Only the limits on readings and depth cause this: an automaton that passed
+/* Fails because no token is allowed. Only the limits on parses and depth cause this: an automaton that passed
    exl2__grammar_link_open can end every text. */
 static exl2_result exl2__grammar_mask_stuck(exl2__ctx *c, const exl2__grammar_mask *m)
 {
     return exl2__fail(c, EXL2_ERR_BUDGET,
                       "the text cannot continue: the grammar is too ambiguous (more than %u parses at "
-                      "once) or too deep (more than %u nested rules and loops)", m->states.readings_max,
+                      "once) or too deep (more than %u nested rules and loops)", m->states.parses_max,
                       EXL2__GRAMMAR_LINK_DEPTH_MAX);
 }
 

@@ -49,7 +49,7 @@ static bool exl2__grammar_object_requires(exl2__grammar_schema *s, const exl2__g
    patterns, or if there are none additionalProperties. false: one of them is `false`. */
 static bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
                                       const exl2__grammar_keys *keys, uint32_t mask, uint32_t property,
-                                      exl2__grammar_schema_set *value, bool *spoken)
+                                      exl2__grammar_schema_set *value, bool *has_schema)
 {
     uint32_t tokens[EXL2__GRAMMAR_WORDS_REPORTS_MAX + 1], count = 0;
     if (property) {
@@ -70,13 +70,13 @@ static bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__gramm
         }
         exl2__grammar_schema_add(s, value, exl2__grammar_schema_sub_of(tokens[i]));
     }
-    *spoken = *spoken || count;
+    *has_schema = *has_schema || count;
     return true;
 }
 
 /* Adds unevaluatedProperties, for a key that nothing else applies to. false: the key is forbidden. */
 static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                             exl2__grammar_schema_set *value, bool *spoken)
+                                             exl2__grammar_schema_set *value, bool *has_schema)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t token = exl2__grammar_schema_get(s, set->parts[i].token, "unevaluatedProperties");
@@ -85,7 +85,7 @@ static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2
         }
         if (token) {
             exl2__grammar_schema_add(s, value, exl2__grammar_schema_sub_of(token));
-            *spoken = true;
+            *has_schema = true;
         }
     }
     return true;
@@ -96,18 +96,18 @@ static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2
 static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key,
                                        const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
 {
-    bool spoken = false;
+    bool has_schema = false;
     *value = (exl2__grammar_schema_set){ .count = 0 };
     if (mask == EXL2__GRAMMAR_WORDS_NONE) {
         return false;
     }
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t property = exl2__grammar_object_property(s, set->parts[i].token, key);
-        if (!exl2__grammar_object_part(s, set, i, keys, mask, property, value, &spoken)) {
+        if (!exl2__grammar_object_part(s, set, i, keys, mask, property, value, &has_schema)) {
             return false;
         }
     }
-    return spoken || !keys || exl2__grammar_object_unevaluated(s, set, value, &spoken);
+    return has_schema || !keys || exl2__grammar_object_unevaluated(s, set, value, &has_schema);
 }
 
 /* All subschemas for the value of a declared key in the object `o`. false: the object must not have the key. */
@@ -138,17 +138,17 @@ static bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__gramm
                                       const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
 {
     static const char *const names[] = { "properties", "required", "patternProperties", "additionalProperties" };
-    bool named = false, spoken = false;
+    bool named = false, has_schema = false;
     *value = (exl2__grammar_schema_set){ .count = 0 };
     for (uint32_t i = 0; i < set->count; i++) {
         for (uint32_t k = 0; k < 4; k++) {
             named = named || exl2__grammar_schema_get(s, set->parts[i].token, names[k]);
         }
-        if (!exl2__grammar_object_part(s, set, i, keys, mask, 0, value, &spoken)) {
+        if (!exl2__grammar_object_part(s, set, i, keys, mask, 0, value, &has_schema)) {
             return false;
         }
     }
-    return (spoken || exl2__grammar_object_unevaluated(s, set, value, &spoken)) && (spoken || !named);
+    return (has_schema || exl2__grammar_object_unevaluated(s, set, value, &has_schema)) && (has_schema || !named);
 }
 
 /* Can the object have a member with this key? */
@@ -390,8 +390,8 @@ static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema 
     return piece;
 }
 
-static bool exl2__grammar_object_keep_apart(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                            const exl2__grammar_schema_set *set); /* grammar_apart.h */
+static bool exl2__grammar_object_exclude(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                         const exl2__grammar_schema_set *set); /* grammar_apart.h */
 
 static exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
@@ -402,7 +402,7 @@ static exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema 
     }
     exl2__grammar_keys_open(s, set, &o.keys);
     exl2__grammar_code_piece piece = exl2__grammar_value_never(s->g);
-    if (s->g->result == EXL2_OK && exl2__grammar_object_keep_apart(s, &o, set)) {
+    if (s->g->result == EXL2_OK && exl2__grammar_object_exclude(s, &o, set)) {
         exl2__grammar_object_check(s, &o, set);
         piece = exl2__grammar_object_write(s, &o, set);
     }

@@ -12,7 +12,7 @@
 
 #include "grammar_state.h"
 
-#define EXL2__GRAMMAR_RESET_ITEMS_MAX 64u /* states with more readings are left as they are */
+#define EXL2__GRAMMAR_RESET_ITEMS_MAX 64u /* states with more parses are left as they are */
 
 /* Can the frame's count be reset without a difference for texts of up to VOCAB_SHORT characters? */
 static inline bool exl2__grammar_reset_counts(const exl2__grammar_code_node *n, uint32_t count)
@@ -66,7 +66,7 @@ static uint32_t exl2__grammar_reset_state(exl2__grammar_state *s, uint32_t state
     if (*reach == UINT32_MAX) {
         return state;
     }
-    for (uint32_t i = 0; i < count; i++) { /* two readings may have become equal */
+    for (uint32_t i = 0; i < count; i++) { /* two parses may have become equal */
         uint32_t k = 0;
         while (k < used && (s->items[k].node != s->items[i].node || s->items[k].frame != s->items[i].frame)) {
             k++;

@@ -46,8 +46,8 @@ static uint32_t exl2__grammar_sequence_place(exl2__grammar_sequence *q, uint32_t
     return places[level];
 }
 
-/* Adds a member, with a comma before it on all levels but 0. `need`: the member cannot be left out. */
-static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool need)
+/* Adds a member, with a comma before it on all levels but 0. `required`: the member cannot be left out. */
+static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool required)
 {
     exl2__grammar_code *g = q->g;
     uint32_t next[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1] = { 0 };
@@ -57,7 +57,7 @@ static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__gramm
         exl2__grammar_code_define(g, rule, member);
     }
     for (uint32_t level = 0; level <= q->levels && g->result == EXL2_OK; level++) {
-        uint32_t place = q->places[level], after = exl2__min32(level + 1, q->levels), take = 0, skip = 0;
+        uint32_t place = q->places[level], after = exl2__min32(level + 1, q->levels), write = 0, skip = 0;
         if (!place) {
             continue;
         }
@@ -65,16 +65,19 @@ static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__gramm
             uint32_t end = exl2__grammar_sequence_place(q, next, after);
             exl2__grammar_code_piece one = counts ? exl2__grammar_code_call(g, rule) : member;
             exl2__grammar_code_join(g, one.last, end);
-            take = one.first;
+            write = one.first;
             if (level > 0) {
                 exl2__grammar_code_piece comma = exl2__grammar_value_mark(g, ',');
-                exl2__grammar_code_join(g, comma.last, take);
-                take = comma.first;
+                exl2__grammar_code_join(g, comma.last, write);
+                write = comma.first;
             }
         }
-        skip = need ? 0 : exl2__grammar_sequence_place(q, next, level);
-        exl2__grammar_code_join(g, place, take && skip ? exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, take, skip)
-                                    : take ? take : skip ? skip : exl2__grammar_code_bytes(g, 1, 0).first);
+        skip = required ? 0 : exl2__grammar_sequence_place(q, next, level);
+        uint32_t node = write ? write : skip ? skip : exl2__grammar_code_bytes(g, 1, 0).first;
+        if (write && skip) {
+            node = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, write, skip);
+        }
+        exl2__grammar_code_join(g, place, node);
     }
     memcpy(q->places, next, sizeof next);
 }

@@ -1,6 +1,6 @@
 /* grammar_state.h: the states of a walk through an automaton, made when they are reached, in a block of fixed size. A
-   state is a set of readings of the text so far. A reading is a node that waits for a byte, with a stack of frames for
-   the calls and loops that surround it.
+   state is the set of all parses of the text so far. A parse is an item: a node that waits for a byte, with a stack of
+   frames for the calls and loops that surround it.
    takes: a linked automaton; the bytes of memory to use.
    gives: exl2__grammar_state, exl2__grammar_state_open, _close, _start, _row, _next, _collect.
    owns:  one block, from open to close. */
@@ -9,11 +9,12 @@
 
 #include "grammar_link.h"
 
-#define EXL2__GRAMMAR_STATE_DEAD 0u            /* the state without readings: the text does not match */
+#define EXL2__GRAMMAR_STATE_DEAD 0u            /* the state without parses: the text does not match */
 #define EXL2__GRAMMAR_STATE_FULL UINT32_MAX    /* returned instead of a state: no room to make it */
-#define EXL2__GRAMMAR_STATE_READINGS_MIN 4096u /* least value of readings_max */
-#define EXL2__GRAMMAR_STATE_THIN_MIN 64u  /* sets of THIN_MIN to THIN_MAX readings are searched for redundant ones; */
-#define EXL2__GRAMMAR_STATE_THIN_MAX 512u /* the search is quadratic */
+#define EXL2__GRAMMAR_STATE_PARSES_MIN 4096u   /* least value of parses_max */
+/* States of PRUNE_MIN to PRUNE_MAX parses are searched for redundant ones. The search is quadratic. */
+#define EXL2__GRAMMAR_STATE_PRUNE_MIN 64u
+#define EXL2__GRAMMAR_STATE_PRUNE_MAX 512u
 
 /* What follows when a call or a loop's body ends. Equal frames are stored once. A frame's `below` is a lower number. */
 typedef struct exl2__grammar_state_frame {
@@ -28,16 +29,16 @@ typedef struct exl2__grammar_state_item {
 } exl2__grammar_state_item;
 
 typedef struct exl2__grammar_state_one {
-    uint32_t items, count; /* index of its readings in pool; their number */
+    uint32_t items, count; /* index of its parses in pool; their number */
     uint32_t row;          /* index in pool of the next state for each byte class; 0 = not computed yet */
     uint32_t tokens;       /* nearly the fewest tokens to the end of the text */
     uint32_t mask;         /* slot + 1 of its mask; 0 = none */
     bool may_end, kept;
 } exl2__grammar_state_one;
 
-/* readings_max bounds the pairs of node and frame that are visited to close one set. Without calls and counted loops
-   there are at most as many as the automaton has nodes, and readings_max is never less. Calls and counts can multiply
-   the pairs; a byte that leads to more than readings_max of them is treated as a byte that does not match. */
+/* parses_max bounds the pairs of node and frame that are visited to close one set. Without calls and counted loops
+   there are at most as many as the automaton has nodes, and parses_max is never less. Calls and counts can multiply
+   the pairs; a byte that leads to more than parses_max of them is treated as a byte that does not match. */
 
 typedef struct exl2__grammar_state {
     const exl2__grammar_link *link;
@@ -46,11 +47,11 @@ typedef struct exl2__grammar_state {
     uint32_t *pool, *frame_slots, *state_slots;
     uint32_t frame_count, frame_room, state_count, state_room, pool_used, pool_room; /* state_, frame_room: 2^n */
     struct { uint32_t node, frame, stamp; } *seen;
-    exl2__grammar_state_item *work, *items; /* [readings_max] readings to visit; readings of the closed set */
+    exl2__grammar_state_item *work, *items; /* [parses_max] parses to visit; parses of the closed set */
     uint32_t work_count, item_count, seen_count, stamp;
-    uint32_t readings_max, seen_room; /* seen_room is a power of two */
+    uint32_t parses_max, seen_room; /* seen_room is a power of two */
     bool may_end, full;
-    bool crowded; /* the set needs more than readings_max */
+    bool too_many; /* the set needs more than parses_max */
     exl2__arena memory;
 } exl2__grammar_state;
 
@@ -63,8 +64,8 @@ static void exl2__grammar_state_layout(exl2__grammar_state *s, exl2__arena *a)
     s->state_slots = (uint32_t *)exl2__arena_alloc_zeroed(a, (uint64_t)s->state_room * 8);
     void *seen = exl2__arena_alloc_zeroed(a, (uint64_t)s->seen_room * sizeof *s->seen);
     memcpy(&s->seen, &seen, sizeof seen);
-    s->work = (exl2__grammar_state_item *)exl2__arena_alloc(a, (uint64_t)s->readings_max * sizeof *s->work);
-    s->items = (exl2__grammar_state_item *)exl2__arena_alloc(a, (uint64_t)s->readings_max * sizeof *s->items);
+    s->work = (exl2__grammar_state_item *)exl2__arena_alloc(a, (uint64_t)s->parses_max * sizeof *s->work);
+    s->items = (exl2__grammar_state_item *)exl2__arena_alloc(a, (uint64_t)s->parses_max * sizeof *s->items);
 }
 
 static void exl2__grammar_state_close(exl2__ctx *c, exl2__grammar_state *s)
@@ -132,8 +133,8 @@ static void exl2__grammar_state_push(exl2__grammar_state *s, uint32_t node, uint
             return;
         }
     }
-    if (s->seen_count == s->readings_max) {
-        s->crowded = true;
+    if (s->seen_count == s->parses_max) {
+        s->too_many = true;
         return;
     }
     s->seen[at].node = node;
@@ -199,7 +200,7 @@ static void exl2__grammar_state_visit(exl2__grammar_state *s, uint32_t node, uin
 static void exl2__grammar_state_begin_set(exl2__grammar_state *s)
 {
     s->work_count = s->item_count = s->seen_count = 0;
-    s->may_end = s->crowded = false;
+    s->may_end = s->too_many = false;
     if (++s->stamp == 0) { /* the stamp has wrapped around: old entries must not look valid */
         memset(s->seen, 0, (uint64_t)s->seen_room * sizeof *s->seen);
         s->stamp = 1;
@@ -262,7 +263,7 @@ static uint32_t exl2__grammar_state_intern(exl2__grammar_state *s)
     return s->state_count++;
 }
 
-/* For readings at the same node: does frame a allow every continuation that frame b allows, in no more tokens? It does
+/* For parses at the same node: does frame a allow every continuation that frame b allows, in no more tokens? It does
    if the stacks differ only in counts of loops of two kinds: loops with an upper bound that have run at least `min`
    times in both, and no more often in a; and loops without an upper bound that have run at least as often in a. */
 static bool exl2__grammar_state_covers(const exl2__grammar_state *s, uint32_t a, uint32_t b)
@@ -282,11 +283,11 @@ static bool exl2__grammar_state_covers(const exl2__grammar_state *s, uint32_t a,
     return true;
 }
 
-/* Drops readings of a sorted set that another reading covers. ([a-z]{1,9} ?){1,99} has a reading for every way to cut a
+/* Drops parses of a sorted set that another parse covers. ([a-z]{1,9} ?){1,99} has a parse for every way to cut a
    word, but only one or two of them matter. All pairs are compared, so the result does not depend on the numbering of
    the frames. */
 EXL2__COLD
-static void exl2__grammar_state_thin(exl2__grammar_state *s)
+static void exl2__grammar_state_prune(exl2__grammar_state *s)
 {
     uint32_t used = 0;
     for (uint32_t i = 0; i < s->item_count; i++) {
@@ -299,7 +300,7 @@ static void exl2__grammar_state_thin(exl2__grammar_state *s)
         if (covered) {
             continue;
         }
-        uint32_t kept = k; /* drop the earlier readings of this node that the new item covers */
+        uint32_t kept = k; /* drop the earlier parses of this node that the new item covers */
         for (; k < used; k++) {
             s->items[kept] = s->items[k];
             kept += !exl2__grammar_state_covers(s, item.frame, s->items[k].frame);
@@ -310,17 +311,17 @@ static void exl2__grammar_state_thin(exl2__grammar_state *s)
     s->item_count = used;
 }
 
-/* Closes the readings pushed since begin_set. Returns their state: DEAD also if the set is crowded. */
+/* Closes the parses pushed since begin_set. Returns their state: DEAD also if there are too many. */
 static uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
 {
-    while (s->work_count && !s->crowded) {
+    while (s->work_count && !s->too_many) {
         exl2__grammar_state_item item = s->work[--s->work_count];
         exl2__grammar_state_visit(s, item.node, item.frame);
     }
     if (s->full) {
         return EXL2__GRAMMAR_STATE_FULL;
     }
-    if (s->crowded || (s->item_count == 0 && !s->may_end)) {
+    if (s->too_many || (s->item_count == 0 && !s->may_end)) {
         return EXL2__GRAMMAR_STATE_DEAD;
     }
     if (s->item_count > 16) {
@@ -336,8 +337,8 @@ static uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
             s->items[at] = item;
         }
     }
-    if (s->item_count >= EXL2__GRAMMAR_STATE_THIN_MIN && s->item_count <= EXL2__GRAMMAR_STATE_THIN_MAX) {
-        exl2__grammar_state_thin(s);
+    if (s->item_count >= EXL2__GRAMMAR_STATE_PRUNE_MIN && s->item_count <= EXL2__GRAMMAR_STATE_PRUNE_MAX) {
+        exl2__grammar_state_prune(s);
     }
     return exl2__grammar_state_intern(s);
 }
@@ -351,7 +352,7 @@ static uint32_t exl2__grammar_state_start(exl2__grammar_state *s)
     return exl2__grammar_state_finish_set(s);
 }
 
-/* Computes a state's row. The next state can change only at a class where the range of one of its readings begins, or
+/* Computes a state's row. The next state can change only at a class where the range of one of its parses begins, or
    after one where such a range ends. */
 static bool exl2__grammar_state_fill_row(exl2__grammar_state *s, uint32_t state)
 {
@@ -519,13 +520,13 @@ static exl2_result exl2__grammar_state_open(exl2__ctx *c, const exl2__grammar_li
         s->state_room *= 2;
     }
     s->frame_room = s->state_room * 2;
-    s->readings_max = exl2__max32(link->node_count, EXL2__GRAMMAR_STATE_READINGS_MIN);
-    s->seen_room = 4 * EXL2__GRAMMAR_STATE_READINGS_MIN;
-    while (s->seen_room < 2 * s->readings_max) {
+    s->parses_max = exl2__max32(link->node_count, EXL2__GRAMMAR_STATE_PARSES_MIN);
+    s->seen_room = 4 * EXL2__GRAMMAR_STATE_PARSES_MIN;
+    while (s->seen_room < 2 * s->parses_max) {
         s->seen_room *= 2;
     }
-    /* the pool must hold a few states of readings_max readings, because a step needs a state and its successor */
-    s->pool_room = (uint32_t)exl2__min64(exl2__max64(bytes / 8, 8 * (uint64_t)s->readings_max), UINT32_MAX / 2);
+    /* the pool must hold a few states of parses_max parses, because a step needs a state and its successor */
+    s->pool_room = (uint32_t)exl2__min64(exl2__max64(bytes / 8, 8 * (uint64_t)s->parses_max), UINT32_MAX / 2);
     exl2__arena dry = { 0 };
     exl2__grammar_state_layout(s, &dry);
     EXL2__TRY(exl2__arena_open(c, &s->memory, dry.used, EXL2_MEM_GENERAL));

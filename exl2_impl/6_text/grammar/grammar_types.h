@@ -1,6 +1,6 @@
 /* grammar_types.h: which types of values a set of subschemas allows, also where a subschema must not hold (`not`).
    takes: expanded sets of subschemas.
-   gives: exl2__grammar_types_of, exl2__grammar_types_value, exl2__grammar_types_not, exl2__grammar_types_speaks.
+   gives: exl2__grammar_types_of, exl2__grammar_types_value, exl2__grammar_types_not, exl2__grammar_types_restricts.
    owns:  nothing. */
 #ifndef EXL2__GRAMMAR_TYPES_H
 #define EXL2__GRAMMAR_TYPES_H
@@ -32,9 +32,9 @@ static uint32_t exl2__grammar_types_value(const exl2__grammar_schema *s, uint32_
         ? EXL2__GRAMMAR_SCHEMA_INTEGER : type == EXL2__GRAMMAR_SCHEMA_NUMBER ? EXL2__GRAMMAR_SCHEMA_FRACTION : type;
 }
 
-/* Types that one part allows. Adds to *about the types that its other keywords restrict; sets *said if the part names
-   types itself, by type, const or enum. */
-static uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part, uint32_t *about, bool *said)
+/* Types that one part allows. Adds to *restricted the types that its other keywords restrict; sets *named if the part
+   names types itself, by type, const or enum. */
+static uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part, uint32_t *restricted, bool *named)
 {
     uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, here = 0;
     uint32_t type = exl2__grammar_schema_get(s, part, "type"), value = exl2__grammar_schema_get(s, part, "const");
@@ -53,17 +53,17 @@ static uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part,
     for (uint32_t k = values ? exl2__json_first(&s->j, values) : 0; k; k = exl2__json_next(&s->j, values, k)) {
         here |= exl2__grammar_types_value(s, k);
     }
-    *said = *said || type || value || values;
+    *named = *named || type || value || values;
     for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords); k++) {
         const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
-        *about |= word->types && exl2__grammar_schema_get(s, part, word->name) ? word->types : 0u;
+        *restricted |= word->types && exl2__grammar_schema_get(s, part, word->name) ? word->types : 0u;
     }
     return types & (value || values ? here : EXL2__GRAMMAR_SCHEMA_ANY);
 }
 
 /* Does the set restrict values of these types by anything but the type? */
-static bool exl2__grammar_types_speaks(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                       uint32_t types)
+static bool exl2__grammar_types_restricts(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                          uint32_t types)
 {
     static const char *const choices[] = { "enum", "const", "anyOf", "oneOf" };
     for (uint32_t i = 0; i < set->count; i++) {
@@ -86,12 +86,12 @@ static bool exl2__grammar_types_speaks(const exl2__grammar_schema *s, const exl2
    their keywords restrict. */
 static uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool narrow)
 {
-    uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, about = 0;
-    bool said = false;
+    uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, restricted = 0;
+    bool named = false;
     for (uint32_t i = 0; i < set->count; i++) {
-        types &= exl2__grammar_types_part(s, set->parts[i].token, &about, &said);
+        types &= exl2__grammar_types_part(s, set->parts[i].token, &restricted, &named);
     }
-    return set->never ? 0 : said || !about || !narrow ? types : types & about;
+    return set->never ? 0 : named || !restricted || !narrow ? types : types & restricted;
 }
 
 /* Expands a subschema that must not hold into *out. Returns which of `types` it may accept: no value of the other types
@@ -113,7 +113,7 @@ static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__gram
         exl2__grammar_schema_set other;
         uint32_t both = exl2__grammar_types_not(s, set->nots[i], types, &other);
         for (uint32_t type = 1; type < EXL2__GRAMMAR_SCHEMA_ANY; type *= 2) {
-            if ((both & type) && !exl2__grammar_types_speaks(s, &other, type)) {
+            if ((both & type) && !exl2__grammar_types_restricts(s, &other, type)) {
                 types &= ~type;
             }
         }

@@ -233,7 +233,7 @@ static void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__gram
         char *end = exl2__grammar_value_spell(s, token, i % 2, types, room, &values);
         exl2__grammar_choice_sort(&values);
         if (found) {
-            exl2__grammar_choice_meet(list, &values);
+            exl2__grammar_choice_intersect(list, &values);
             exl2__grammar_choice_close(&values);
         } else {
             *list = values;

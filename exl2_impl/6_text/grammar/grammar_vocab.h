@@ -48,7 +48,7 @@ typedef struct exl2__grammar_vocab {
     uint32_t longest;    /* bytes of the longest token */
     uint32_t *slots, slot_mask;                   /* hash table of tokens up to FIND_MAX bytes: id + 1 */
     uint32_t words;                               /* words of a mask: one bit per id, 32 bits per word */
-    bool alone[256];                              /* the byte is a token by itself */
+    bool single[256];                             /* the byte is a token by itself */
     exl2__arena memory;
 } exl2__grammar_vocab;
 
@@ -184,7 +184,7 @@ static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar
         if (item->bytes <= EXL2__GRAMMAR_VOCAB_FIND_MAX) {
             exl2__grammar_vocab_remember(v, item);
         }
-        v->alone[(uint8_t)item->text[0]] |= item->bytes == 1;
+        v->single[(uint8_t)item->text[0]] |= item->bytes == 1;
     }
     exl2__grammar_vocab_end(v, path, &depth, 0, node);
     for (; group < EXL2__GRAMMAR_VOCAB_GROUPS; group++) {
