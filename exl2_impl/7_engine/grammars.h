@@ -101,8 +101,8 @@ static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_gram
         uint32_t least = exl2__grammar_mask_shortest(&g->made->mask, &job->place);
         if (least > job->max_tokens && !job->sequence.prefill_only) {
             exl2__grammar_mask_leave(&g->made->mask, &job->place);
-            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "a text of the grammar takes at least %u tokens, max_tokens "
-                              "is %u", least, job->max_tokens);
+            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the shortest text of the grammar needs at least %u tokens, "
+                              "but max_tokens is %u", least, job->max_tokens);
         }
     }
     job->grammar = g;

@@ -182,7 +182,7 @@ static void ends(const rig *r)
     run(r, &d);
     CHECK(said.bytes == 0 && said.stop == EXL2_STOP_STRING);
     CHECK_INT(exl2_job_start(r->engine, (d.max_tokens = 8, &d), NULL), EXL2_ERR_BUDGET);
-    text_check_refused(r, EXL2_ERR_BUDGET, EXL2_ERR_BUDGET, "at least 9 tokens, max_tokens is 8");
+    text_check_refused(r, EXL2_ERR_BUDGET, EXL2_ERR_BUDGET, "at least 9 tokens, but max_tokens is 8");
     d.prefill_only = true; /* generates nothing */
     CHECK_INT(exl2_generate(r->engine, &d), EXL2_OK);
     exl2_grammar_close(r->engine, g);

@@ -89,14 +89,18 @@ typedef struct exl2__grammar_schema_keyword {
     uint8_t use;
 } exl2__grammar_schema_keyword;
 
+/* Rows of keywords that restrict values of some types, that restrict values of all types, and that do neither. */
 /* clang-format off */
 #define EXL2__GRAMMAR_SCHEMA_WORD(name, types) { name, EXL2__GRAMMAR_SCHEMA_##types, EXL2__GRAMMAR_SCHEMA_ENFORCED }
+#define EXL2__GRAMMAR_SCHEMA_FOR_ALL(name) { name, 0, EXL2__GRAMMAR_SCHEMA_ENFORCED }
+#define EXL2__GRAMMAR_SCHEMA_OTHER(name, use) { name, 0, EXL2__GRAMMAR_SCHEMA_##use }
 /* clang-format on */
 
 /* Keywords that are not listed are ignored, or rejected if `strict`. */
 static const exl2__grammar_schema_keyword exl2__grammar_schema_keywords[] = {
-    { "type", 0, 0 }, { "enum", 0, 0 }, { "const", 0, 0 }, { "anyOf", 0, 0 }, { "oneOf", 0, 0 }, { "allOf", 0, 0 },
-    { "$ref", 0, 0 }, { "not", 0, 0 }, { "nullable", 0, 0 },
+    EXL2__GRAMMAR_SCHEMA_FOR_ALL("type"), EXL2__GRAMMAR_SCHEMA_FOR_ALL("enum"), EXL2__GRAMMAR_SCHEMA_FOR_ALL("const"),
+    EXL2__GRAMMAR_SCHEMA_FOR_ALL("anyOf"), EXL2__GRAMMAR_SCHEMA_FOR_ALL("oneOf"), EXL2__GRAMMAR_SCHEMA_FOR_ALL("allOf"),
+    EXL2__GRAMMAR_SCHEMA_FOR_ALL("$ref"), EXL2__GRAMMAR_SCHEMA_FOR_ALL("not"), EXL2__GRAMMAR_SCHEMA_FOR_ALL("nullable"),
     EXL2__GRAMMAR_SCHEMA_WORD("properties", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("required", OBJECT),
     EXL2__GRAMMAR_SCHEMA_WORD("additionalProperties", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("patternProperties", OBJECT),
     EXL2__GRAMMAR_SCHEMA_WORD("propertyNames", OBJECT), EXL2__GRAMMAR_SCHEMA_WORD("minProperties", OBJECT),
@@ -109,13 +113,21 @@ static const exl2__grammar_schema_keyword exl2__grammar_schema_keywords[] = {
     EXL2__GRAMMAR_SCHEMA_WORD("pattern", STRING), EXL2__GRAMMAR_SCHEMA_WORD("format", STRING),
     EXL2__GRAMMAR_SCHEMA_WORD("minimum", NUMBER), EXL2__GRAMMAR_SCHEMA_WORD("maximum", NUMBER),
     EXL2__GRAMMAR_SCHEMA_WORD("exclusiveMinimum", NUMBER), EXL2__GRAMMAR_SCHEMA_WORD("exclusiveMaximum", NUMBER),
-    EXL2__GRAMMAR_SCHEMA_WORD("multipleOf", NUMBER),
-    { "title", 0, 1 }, { "description", 0, 1 }, { "default", 0, 1 }, { "examples", 0, 1 }, { "$schema", 0, 1 },
-    { "$id", 0, 1 }, { "id", 0, 1 }, { "$comment", 0, 1 }, { "deprecated", 0, 1 }, { "readOnly", 0, 1 },
-    { "writeOnly", 0, 1 }, { "$defs", 0, 1 }, { "definitions", 0, 1 }, { "$anchor", 0, 1 }, { "$vocabulary", 0, 1 },
-    { "if", 0, 3 }, { "then", 0, 2 }, { "else", 0, 2 }, { "dependentSchemas", 0, 3 }, { "contains", 0, 3 },
-    { "minContains", 0, 2 }, { "maxContains", 0, 2 }, { "unevaluatedItems", 0, 3 }, { "$dynamicRef", 0, 3 },
-    { "$recursiveRef", 0, 3 }, { "divisibleBy", 0, 3 }, { "disallow", 0, 3 }, { "extends", 0, 3 },
+    EXL2__GRAMMAR_SCHEMA_WORD("multipleOf", NUMBER), EXL2__GRAMMAR_SCHEMA_OTHER("title", NOTE),
+    EXL2__GRAMMAR_SCHEMA_OTHER("description", NOTE), EXL2__GRAMMAR_SCHEMA_OTHER("default", NOTE),
+    EXL2__GRAMMAR_SCHEMA_OTHER("examples", NOTE), EXL2__GRAMMAR_SCHEMA_OTHER("$schema", NOTE),
+    EXL2__GRAMMAR_SCHEMA_OTHER("$id", NOTE), EXL2__GRAMMAR_SCHEMA_OTHER("id", NOTE),
+    EXL2__GRAMMAR_SCHEMA_OTHER("$comment", NOTE), EXL2__GRAMMAR_SCHEMA_OTHER("deprecated", NOTE),
+    EXL2__GRAMMAR_SCHEMA_OTHER("readOnly", NOTE), EXL2__GRAMMAR_SCHEMA_OTHER("writeOnly", NOTE),
+    EXL2__GRAMMAR_SCHEMA_OTHER("$defs", NOTE), EXL2__GRAMMAR_SCHEMA_OTHER("definitions", NOTE),
+    EXL2__GRAMMAR_SCHEMA_OTHER("$anchor", NOTE), EXL2__GRAMMAR_SCHEMA_OTHER("$vocabulary", NOTE),
+    EXL2__GRAMMAR_SCHEMA_OTHER("if", REJECTED), EXL2__GRAMMAR_SCHEMA_OTHER("then", LAX),
+    EXL2__GRAMMAR_SCHEMA_OTHER("else", LAX), EXL2__GRAMMAR_SCHEMA_OTHER("dependentSchemas", REJECTED),
+    EXL2__GRAMMAR_SCHEMA_OTHER("contains", REJECTED), EXL2__GRAMMAR_SCHEMA_OTHER("minContains", LAX),
+    EXL2__GRAMMAR_SCHEMA_OTHER("maxContains", LAX), EXL2__GRAMMAR_SCHEMA_OTHER("unevaluatedItems", REJECTED),
+    EXL2__GRAMMAR_SCHEMA_OTHER("$dynamicRef", REJECTED), EXL2__GRAMMAR_SCHEMA_OTHER("$recursiveRef", REJECTED),
+    EXL2__GRAMMAR_SCHEMA_OTHER("divisibleBy", REJECTED), EXL2__GRAMMAR_SCHEMA_OTHER("disallow", REJECTED),
+    EXL2__GRAMMAR_SCHEMA_OTHER("extends", REJECTED),
 };
 
 /* Writes the path of a token, such as #/properties/age: a JSON pointer, but with keys as the source spells them. It is

@@ -10,8 +10,10 @@
 static uint32_t exl2__grammar_types_named(exl2__grammar_schema *s, uint32_t token)
 {
     static const struct { const char *name; uint32_t types; } names[] = {
-        { "null", 1 }, { "boolean", 2 }, { "integer", 4 }, { "number", 12 }, { "string", 16 }, { "array", 32 },
-        { "object", 64 }, { "any", 127 }, /* draft 3 */
+        { "null", EXL2__GRAMMAR_SCHEMA_NULL }, { "boolean", EXL2__GRAMMAR_SCHEMA_BOOLEAN },
+        { "integer", EXL2__GRAMMAR_SCHEMA_INTEGER }, { "number", EXL2__GRAMMAR_SCHEMA_NUMBER },
+        { "string", EXL2__GRAMMAR_SCHEMA_STRING }, { "array", EXL2__GRAMMAR_SCHEMA_ARRAY },
+        { "object", EXL2__GRAMMAR_SCHEMA_OBJECT }, { "any", EXL2__GRAMMAR_SCHEMA_ANY }, /* "any": draft 3 */
     };
     for (size_t i = 0; i < EXL2__COUNT(names); i++) {
         if (exl2__json_is(&s->j, token, names[i].name)) {
@@ -25,7 +27,11 @@ static uint32_t exl2__grammar_types_named(exl2__grammar_schema *s, uint32_t toke
 
 static uint32_t exl2__grammar_types_value(const exl2__grammar_schema *s, uint32_t value)
 {
-    static const uint8_t types[] = { 64, 32, 16, 12, 2, 2, 1 }; /* by exl2__json_kind */
+    static const uint8_t types[] = { /* by exl2__json_kind */
+        EXL2__GRAMMAR_SCHEMA_OBJECT, EXL2__GRAMMAR_SCHEMA_ARRAY, EXL2__GRAMMAR_SCHEMA_STRING,
+        EXL2__GRAMMAR_SCHEMA_NUMBER, EXL2__GRAMMAR_SCHEMA_BOOLEAN, EXL2__GRAMMAR_SCHEMA_BOOLEAN,
+        EXL2__GRAMMAR_SCHEMA_NULL,
+    };
     int64_t number;
     uint32_t type = types[s->j.tokens[value].kind];
     return type == EXL2__GRAMMAR_SCHEMA_NUMBER && exl2__json_i64(&s->j, value, &number)

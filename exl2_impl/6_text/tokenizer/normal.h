@@ -308,8 +308,8 @@ static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rule
         largest = out->used > largest ? out->used : largest;
         if (largest > *allowed) {
             return exl2__fail(c, EXL2_ERR_FORMAT,
-                              "tokenizer.json: the normalizer makes too much of a text: it reads and writes more than the allowed %llu "
-                              "bytes", (unsigned long long)*allowed);
+                              "tokenizer.json: the normalizer makes too much of a text: it reads and writes more "
+                              "than the allowed %llu bytes", (unsigned long long)*allowed);
         }
         *v = (exl2__normal_view){ out->text, out->used, v->marks ? out->marks : NULL, 0 };
     }
