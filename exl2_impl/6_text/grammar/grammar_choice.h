@@ -1,7 +1,7 @@
 /* grammar_choice.h: compiles a list of texts to an automaton that shares equal beginnings and equal ends. The cost is
    that of sorting n texts, n log n, and a step for each byte.
    takes: texts in any order, which must outlive the list.
-   gives: exl2__grammar_choice, exl2__grammar_choice_open, _close, _add, _sort, _meet, _piece.
+   gives: exl2__grammar_choice, exl2__grammar_choice_open, _close, _add, _sort, _intersect, _piece.
    owns:  the list, from open to close. */
 #ifndef EXL2__GRAMMAR_CHOICE_H
 #define EXL2__GRAMMAR_CHOICE_H
@@ -156,7 +156,8 @@ static uint32_t exl2__grammar_choice_flush(exl2__grammar_choice_maker *m, exl2__
 }
 
 /* Adds the transition from the place's byte to `target`. */
-static void exl2__grammar_choice_way(exl2__grammar_choice_maker *m, exl2__grammar_choice_place *place, uint32_t target)
+static void exl2__grammar_choice_transition(exl2__grammar_choice_maker *m, exl2__grammar_choice_place *place,
+                                            uint32_t target)
 {
     if (place->target != target || place->high + 1 != place->byte) {
         exl2__grammar_choice_flush(m, place);
@@ -180,7 +181,7 @@ static uint32_t exl2__grammar_choice_make(exl2__grammar_choice_maker *m, const e
             shared++;
         }
         for (; depth > shared; depth--) { /* these places are finished: later texts do not pass them */
-            exl2__grammar_choice_way(m, &m->places[depth - 1], exl2__grammar_choice_flush(m, &m->places[depth]));
+            exl2__grammar_choice_transition(m, &m->places[depth - 1], exl2__grammar_choice_flush(m, &m->places[depth]));
         }
         for (; now && depth < now->bytes; depth++) {
             m->places[depth].byte = (uint8_t)now->text[depth];

@@ -108,6 +108,12 @@ static void exl2__grammar_link_classes(exl2__grammar_link *g)
 
 /* ---- the fewest tokens and calls (Knuth's generalization of Dijkstra's algorithm) ---- */
 
+/* A node that leads to another one. */
+typedef struct exl2__grammar_link_user {
+    uint32_t node : 31;
+    uint32_t leaps : 1; /* by one token of several bytes */
+} exl2__grammar_link_user;
+
 typedef struct exl2__grammar_link_solver {
     const exl2__grammar_code_node *nodes;
     const exl2__grammar_vocab *vocab;
@@ -116,7 +122,7 @@ typedef struct exl2__grammar_link_solver {
     uint32_t *values;    /* [count] */
     bool *done;          /* [count] */
     uint32_t *begin;     /* [count + 1] where each node's list in `users` begins */
-    uint32_t *users;     /* nodes that lead to a node; bit 31: by a leap, which is one token of several bytes */
+    exl2__grammar_link_user *users;
     exl2__heap heap;     /* value << 32 | node */
     uint8_t *leaps;      /* [count * LEAPS] bytes of the longest tokens with which the literal at a node begins */
 } exl2__grammar_link_solver;
@@ -200,10 +206,12 @@ static void exl2__grammar_link_find_leaps(exl2__grammar_link_solver *s, uint32_t
 }
 
 /* Notes that node `user` leads to node `target`. The first pass, without `users`, only counts; the second fills. */
-static void exl2__grammar_link_use(exl2__grammar_link_solver *s, uint32_t target, uint32_t user)
+static void exl2__grammar_link_use(exl2__grammar_link_solver *s, uint32_t target, uint32_t user, bool leaps)
 {
     if (s->users) {
-        s->users[--s->begin[target]] = user;
+        exl2__grammar_link_user *one = &s->users[--s->begin[target]];
+        one->node = user & 0x7FFFFFFFu;
+        one->leaps = leaps;
     } else {
         s->begin[target]++;
     }
@@ -214,15 +222,15 @@ static void exl2__grammar_link_list_users(exl2__grammar_link_solver *s)
     for (uint32_t i = 0; i < s->count; i++) {
         const exl2__grammar_code_node *n = &s->nodes[i];
         if (n->kind != EXL2__GRAMMAR_CODE_RETURN) {
-            exl2__grammar_link_use(s, n->next, i);
+            exl2__grammar_link_use(s, n->next, i, false);
         }
         if (n->kind >= EXL2__GRAMMAR_CODE_SPLIT) {
-            exl2__grammar_link_use(s, n->other, i);
+            exl2__grammar_link_use(s, n->other, i, false);
         }
         for (uint32_t k = 0; k < EXL2__GRAMMAR_LINK_LEAPS; k++) {
             uint32_t leap = s->leaps[(size_t)i * EXL2__GRAMMAR_LINK_LEAPS + k];
             if (leap) {
-                exl2__grammar_link_use(s, exl2__grammar_link_leap(s, i, leap), i | 1u << 31);
+                exl2__grammar_link_use(s, exl2__grammar_link_leap(s, i, leap), i, true);
             }
         }
     }
@@ -245,9 +253,9 @@ static void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *val
         }
         s->done[node] = true;
         for (uint32_t i = s->begin[node]; i < s->begin[node + 1]; i++) {
-            uint32_t user = s->users[i] & ~(1u << 31);
-            bool leap = s->users[i] >> 31;
-            exl2__grammar_link_push(s, user, leap ? values[node] + !depth : exl2__grammar_link_value(s, user));
+            exl2__grammar_link_user user = s->users[i];
+            uint32_t value = user.leaps ? values[node] + !depth : exl2__grammar_link_value(s, user.node);
+            exl2__grammar_link_push(s, user.node, value);
         }
     }
 }
@@ -278,7 +286,7 @@ static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
         sum += s.begin[i];
         s.begin[i] = sum; /* the end of the node's list; filling counts down to its beginning */
     }
-    s.users = (uint32_t *)exl2__arena_alloc(&scratch, users * 4);
+    s.users = (exl2__grammar_link_user *)exl2__arena_alloc(&scratch, users * sizeof *s.users);
     exl2__grammar_link_list_users(&s);
     exl2__grammar_link_solve(&s, g->depth, true);
     exl2__grammar_link_solve(&s, g->tokens, false);

@@ -44,7 +44,7 @@ static bool exl2__grammar_words_within(const exl2__grammar_words *w, uint32_t pl
 
 /* `place` is `from`, or lies inside a character that began at `from`. Adds the places at which the character can end
    to the list of `from`. */
-static void exl2__grammar_words_place_of_chars(exl2__grammar_words_roll *r, uint32_t place, uint32_t from)
+static void exl2__grammar_words_list_chars(exl2__grammar_words_roll *r, uint32_t place, uint32_t from)
 {
     const exl2__grammar_words_place *p = &r->w->places[place];
     for (uint32_t k = 0; k < p->edge_count && r->w->g->result == EXL2_OK; k++) {
@@ -53,7 +53,7 @@ static void exl2__grammar_words_place_of_chars(exl2__grammar_words_roll *r, uint
             continue;
         }
         if (exl2__grammar_words_within(r->w, target)) { /* at most three deep, because the text is UTF-8 */
-            exl2__grammar_words_place_of_chars(r, target, from);
+            exl2__grammar_words_list_chars(r, target, from);
             continue;
         }
         while (known < r->char_count && r->chars[known].target != target) {
@@ -65,7 +65,7 @@ static void exl2__grammar_words_place_of_chars(exl2__grammar_words_roll *r, uint
         if (r->char_count == r->char_room) {
             void *chars = r->chars;
             if (!exl2__grammar_code_grow(r->w->g, &chars, &r->char_room, EXL2__GRAMMAR_CODE_NODES_MAX,
-                                         sizeof *r->chars, "steps of expressions that must hold together")) {
+                                         sizeof *r->chars, "transitions of expressions that must hold together")) {
                 return;
             }
             r->chars = (exl2__grammar_words_char *)chars;
@@ -163,7 +163,7 @@ static void exl2__grammar_words_measure(exl2__grammar_words_roll *r)
         r->begin[i] = r->char_count;
         r->least[i] = w->places[i].outcome == EXL2__GRAMMAR_WORDS_NONE ? EXL2__GRAMMAR_LINK_NEVER : 0;
         if (counts) {
-            exl2__grammar_words_place_of_chars(r, i, i);
+            exl2__grammar_words_list_chars(r, i, i);
         }
     }
     r->begin[w->place_count] = r->char_count;
