@@ -31,9 +31,9 @@ static inline char exl2__grammar_regex_peek(const exl2__grammar_regex *r, size_t
 
 static inline bool exl2__grammar_regex_skip(exl2__grammar_regex *r, char c)
 {
-    bool there = r->at < r->bytes && r->text[r->at] == c;
-    r->at += there;
-    return there;
+    bool found = r->at < r->bytes && r->text[r->at] == c;
+    r->at += found;
+    return found;
 }
 
 /* Rejects the expression. If it is rejected twice, the first error stays. */
