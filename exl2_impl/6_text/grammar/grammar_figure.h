@@ -259,7 +259,7 @@ static bool exl2__grammar_figure_within(exl2__grammar_schema *s, const exl2__gra
 {
     exl2__grammar_figure f = exl2__grammar_figure_of(s, set, false);
     exl2__grammar_number_bound bound;
-    exl2__json_number n;
+    exl2__json_number n = { 0 };
     uint64_t size;
     bool bounded = f.bounds[0].present || f.bounds[1].present;
     exl2__json_number_of(&s->j, value, &n);
