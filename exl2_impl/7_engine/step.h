@@ -324,56 +324,87 @@ static inline exl2__queue_budget exl2__step_pace(const exl2__model *m, const exl
     return pace;
 }
 
+/* Time that this step gives to the model, in nanoseconds: on a GPU the time that it may queue, on the CPU the time
+   until the deadline. 0: no budget, so one whole pass. A deadline that has passed gives 1 ns, which runs one unit. */
+static inline uint64_t exl2__step_share_ns(const exl2__model *m, const exl2__budget *budget)
+{
+    if (exl2__backend_is_async(m->backend)) {
+        return budget->gpu_ns;
+    }
+    uint64_t now = exl2__platform_ns();
+    return budget->deadline_ns == 0 ? 0 : budget->deadline_ns > now ? budget->deadline_ns - now : 1;
+}
+
+/* How far exl2__step_advance came. */
+typedef enum exl2__step_outcome {
+    EXL2__STEP_IDLE,    /* no job has rows for a pass, so none was begun */
+    EXL2__STEP_BLOCKED, /* the budget is used up, or the GPU has no results yet: a later step continues the pass */
+    EXL2__STEP_MASKS,   /* the masks are filled in; a job whose text ended with that gets DONE first */
+    EXL2__STEP_RESULTS, /* the results of a group of logit rows went to their jobs; the pass continues */
+    EXL2__STEP_ENDED    /* the pass has ended, perhaps with an error, which has ended its jobs */
+} exl2__step_outcome;
+
+/* Advances the pass until it blocks or has something for its jobs; begins a pass if there is none. *ran: work was done
+   in this step, so a unit that does not fit into the budget may wait for the next step. */
+static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
+                                                    exl2__queue_budget *pace, uint64_t share_ns, bool *ran)
+{
+    exl2_result r = m->forward.active ? EXL2_OK : exl2__step_begin(e, m, share_ns);
+    if (r >= 0 && !m->forward.active) {
+        return EXL2__STEP_IDLE;
+    }
+    exl2__forward_status status = EXL2__FORWARD_DONE;
+    if (r >= 0) {
+        r = exl2__step_forward(e, m, budget, pace, *ran, &status);
+        *ran = true;
+    }
+    if (r >= 0 && status == EXL2__FORWARD_MORE) {
+        return EXL2__STEP_BLOCKED;
+    }
+    if (r >= 0 && status == EXL2__FORWARD_MASKS) {
+        return EXL2__STEP_MASKS;
+    }
+    if (r >= 0) {
+        exl2__step_settle(e, m);
+    }
+    if (r >= 0 && status == EXL2__FORWARD_RESULTS) {
+        exl2__step_results(e, m);
+        return EXL2__STEP_RESULTS;
+    }
+    exl2__step_end_pass(e, m, r);
+    return EXL2__STEP_ENDED;
+}
+
 /* Runs passes until the budget is used, or one pass without a budget. *pace: the queue budget of a GPU. */
 static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                      exl2__queue_budget *pace, exl2__progress *progress)
 {
-    bool device = exl2__backend_is_async(m->backend), ran = false;
-    bool timed = device ? pace->timed : budget->deadline_ns > 0;
-    uint64_t begin_ns = exl2__platform_ns(), end_ns = budget->deadline_ns;
-    uint64_t unit_ns = device ? budget->gpu_ns : end_ns > begin_ns ? end_ns - begin_ns : timed;
-    for (;;) {
+    uint64_t share_ns = exl2__step_share_ns(m, budget);
+    bool has_deadline = share_ns > 0 && !exl2__backend_is_async(m->backend), ran = false;
+    exl2__step_outcome outcome;
+    do {
         exl2__step_tend_all(e, m, progress);
-        if (m->id == 0) { /* a callback closed it */
+        if (m->id == 0) { /* a callback closed the model */
             return;
         }
         exl2__step_drop_orphan(e, m);
-        exl2_result r = EXL2_OK;
-        if (!m->forward.active) {
-            r = exl2__step_begin(e, m, unit_ns);
-            if (r >= 0 && !m->forward.active) {
-                exl2__step_tend_all(e, m, progress); /* a grammar may have ended the last job */
-                return;
-            }
-        }
-        exl2__forward_status status = EXL2__FORWARD_DONE;
-        if (r >= 0) {
-            r = exl2__step_forward(e, m, budget, pace, ran, &status);
-            progress->anything = ran = true;
-        }
-        if (r >= 0 && status == EXL2__FORWARD_MORE) {
+        outcome = exl2__step_advance(e, m, budget, pace, share_ns, &ran);
+        progress->anything |= ran;
+        if (outcome == EXL2__STEP_BLOCKED) {
             return;
         }
-        if (r >= 0 && status == EXL2__FORWARD_MASKS) {
-            continue;
+        if (outcome == EXL2__STEP_IDLE) {
+            exl2__step_tend_all(e, m, progress); /* beginning a pass may have ended the last job */
+            return;
         }
-        if (r >= 0) {
-            exl2__step_settle(e, m);
-        }
-        if (r >= 0 && status == EXL2__FORWARD_RESULTS) {
-            exl2__step_results(e, m);
-        } else {
-            exl2__step_end_pass(e, m, r);
+        if (outcome == EXL2__STEP_ENDED) {
             exl2__step_tend_all(e, m, progress);
             progress->pass_ended = true;
-            if (!timed || m->id == 0) {
+            if (share_ns == 0 || m->id == 0) {
                 return;
             }
         }
-        if (timed && !device && exl2__platform_ns() >= end_ns) {
-            return;
-        }
-    }
+    } while (outcome == EXL2__STEP_MASKS || !has_deadline || exl2__platform_ns() < budget->deadline_ns);
 }
 
 /* A model's share of a step; sets budget->gpu_ns to the GPU time that is left. */
