@@ -10,6 +10,7 @@
 #include "jobs.h"
 
 #define EXL2__LOADING_STEP 0.01f /* least progress between two LOAD events */
+#define EXL2__LOADING_SAMPLE_PAGES 65536u /* pages of a dry run that shows what a page costs in host memory */
 
 /* ---- close ---- */
 
@@ -127,23 +128,6 @@ static exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, u
 
 /* ---- measure ---- */
 
-static void exl2__loading_info(exl2__model *m)
-{
-    const exl2__config *config = &m->load.config;
-    exl2_model_info *info = &m->info;
-    exl2__format(info->arch, sizeof info->arch, "%s", config->arch ? config->arch->name : ""); /* text_only */
-    info->vocab = config->vocab;
-    info->hidden = config->hidden;
-    info->layers = config->layers;
-    info->heads = config->heads;
-    info->kv_heads = config->kv_heads;
-    bool named = !m->desc.text_only && config->bos >= 0; /* text_only does not read config.json */
-    info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
-    info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
-    info->has_tokenizer = m->vocab.present;
-    info->has_chat_template = exl2__template_set_pick(&m->chats, NULL, false) != NULL;
-}
-
 /* Adds the tokenizer's end token to those of the config files: any of them ends a job. */
 static void exl2__loading_eos(exl2__model *m)
 {
@@ -191,10 +175,9 @@ static inline uint64_t exl2__loading_text_bytes(const exl2__model *m)
     return m->vocab.bytes + m->chats.bytes + m->grammar_vocab.memory.size;
 }
 
-/* Reads everything except the weights, and decides every size. */
-static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
+/* Reads config.json, the tokenizer and the chat templates. */
+static exl2_result exl2__loading_read_text(exl2__ctx *c, exl2__model *m)
 {
-    exl2__ctx *c = &e->ctx;
     if (!m->desc.text_only) {
         EXL2__TRY(exl2__config_read(c, m->path, &m->load.config));
     }
@@ -209,22 +192,28 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
     }
     EXL2__TRY(exl2__template_set_open(c, m->path, m->vocab.present ? &m->vocab : NULL, &m->chats));
     if (m->desc.text_only) {
-        if (!m->vocab.present) {
-            return exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s", m->path);
-        }
-        exl2__arena dry = { 0 };
-        exl2__arena_alloc(&dry, EXL2__RENDER_BYTES);
-        exl2__loading_info(m);
-        m->info.scratch_bytes = dry.used + exl2__loading_text_bytes(m);
-        return EXL2_OK;
+        return m->vocab.present ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s", m->path);
     }
     exl2__loading_eos(m);
     exl2__loading_bos(m);
+    return EXL2_OK;
+}
+
+/* Opens the model on the engine's backend and measures its weights. *opened_bytes: host memory that the backend keeps
+   allocated for the model from now on. */
+static exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, uint64_t *opened_bytes)
+{
+    exl2__ctx *c = &e->ctx;
+    uint64_t before = c->host_bytes;
     m->backend = e->hardware.backend;
-    uint64_t device_bytes = c->host_bytes;
     EXL2__TRY(m->backend->open(c, e->hardware.device, &m->device));
-    device_bytes = c->host_bytes - device_bytes;
-    EXL2__TRY(exl2__weights_measure(c, &m->load, m->path, m->backend, m->device));
+    *opened_bytes = c->host_bytes - before;
+    return exl2__weights_measure(c, &m->load, m->path, m->backend, m->device);
+}
+
+/* Makes the plan, still without pages, and info.context_max. */
+static void exl2__loading_plan(exl2__ctx *c, exl2__model *m)
+{
     uint32_t chunk = m->desc.prefill_chunk;
     if (chunk == 0 && exl2__backend_has_memory(m->backend)) {
         chunk = m->backend->memory->prefill_chunk(m->load.weight_bytes);
@@ -237,40 +226,91 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
                   "%s: context_max %u is more than the model was made for (%u)", m->path, m->info.context_max,
                   m->load.config.context_max);
     }
-    /* Host memory besides the pages (their tokens, their users) grows in proportion to the number of pages. */
-    uint64_t none, many, page_bytes = m->backend->page_bytes(m->device, &m->plan), buffers = 0;
-    EXL2__TRY(exl2__loading_scratch_bytes(e, m, 65536, &many));
-    many += exl2__loading_peak(m);
-    EXL2__TRY(exl2__loading_scratch_bytes(e, m, 0, &none)); /* leaves a plan without pages */
-    none += exl2__loading_peak(m);
-    bool has_memory = exl2__backend_has_memory(m->backend);
-    uint64_t per_page = (has_memory ? 0 : page_bytes) + (many > none ? (many - none) / 65536 + 1 : 1);
-    uint64_t fixed = none + (has_memory ? 0 : m->load.weight_bytes);
-    uint32_t pages = exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, exl2__alloc_room(c));
-    if (has_memory) {
-        per_page = page_bytes + sizeof(exl2__page_copy);
-        fixed = m->load.weight_bytes + m->backend->memory->buffer_bytes(m->device, &m->plan);
-        uint64_t room = m->backend->memory->bytes_free(m->device);
-        pages = exl2__min32(pages, exl2__plan_pages(&m->plan, m->desc.cache.tokens, per_page, fixed, room));
+}
+
+/* Sets the plan's number of KV pages, by desc.cache.tokens or by the free host and device memory, and m->scratch_bytes,
+   which depends on it. */
+static exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
+{
+    const exl2__backend_memory *memory = exl2__backend_has_memory(m->backend) ? m->backend->memory : NULL;
+    uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan), with_pages, without_pages;
+    /* Host memory besides K and V (the pages' tokens, their users) grows in proportion to the number of pages. */
+    EXL2__TRY(exl2__loading_scratch_bytes(e, m, EXL2__LOADING_SAMPLE_PAGES, &with_pages));
+    with_pages += exl2__loading_peak(m);
+    EXL2__TRY(exl2__loading_scratch_bytes(e, m, 0, &without_pages)); /* leaves a plan without pages */
+    without_pages += exl2__loading_peak(m);
+    uint64_t host_per_page = (memory ? 0 : page_bytes) + 1;
+    host_per_page += with_pages > without_pages ? (with_pages - without_pages) / EXL2__LOADING_SAMPLE_PAGES : 0;
+    uint64_t host_fixed = without_pages + (memory ? 0 : m->load.weight_bytes);
+    uint64_t wanted = m->desc.cache.tokens;
+    uint32_t pages = exl2__plan_pages(&m->plan, wanted, host_per_page, host_fixed, exl2__alloc_room(&e->ctx));
+    if (memory) {
+        uint64_t device_per_page = page_bytes + sizeof(exl2__page_copy);
+        uint64_t device_fixed = m->load.weight_bytes + memory->buffer_bytes(m->device, &m->plan);
+        uint64_t room = memory->bytes_free(m->device);
+        pages = exl2__min32(pages, exl2__plan_pages(&m->plan, wanted, device_per_page, device_fixed, room));
     }
-    EXL2__TRY(exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes));
-    if (has_memory) {
+    return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
+}
+
+/* What exl2_model_info says of the tokenizer and of config.json. */
+static void exl2__loading_info(exl2__model *m)
+{
+    const exl2__config *config = &m->load.config;
+    exl2_model_info *info = &m->info;
+    exl2__format(info->arch, sizeof info->arch, "%s", config->arch ? config->arch->name : ""); /* text_only */
+    info->vocab = config->vocab;
+    info->hidden = config->hidden;
+    info->layers = config->layers;
+    info->heads = config->heads;
+    info->kv_heads = config->kv_heads;
+    bool named = !m->desc.text_only && config->bos >= 0; /* text_only does not read config.json */
+    info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
+    info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
+    info->has_tokenizer = m->vocab.present;
+    info->has_chat_template = exl2__template_set_pick(&m->chats, NULL, false) != NULL;
+}
+
+/* What exl2_model_info says of memory. opened_bytes: see exl2__loading_open_backend. */
+static void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
+{
+    exl2_model_info *info = &m->info;
+    uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan), buffers = 0;
+    info->weight_bytes = m->load.weight_bytes;
+    info->cache_bytes = page_bytes * m->plan.pages;
+    if (exl2__backend_has_memory(m->backend)) {
         buffers = m->backend->memory->buffer_bytes(m->device, &m->plan);
-        m->info.device_bytes = m->load.weight_bytes + page_bytes * pages + buffers;
+        info->device_bytes = info->weight_bytes + info->cache_bytes + buffers;
     }
+    info->pass_bytes = m->load.pass_bytes;
+    info->cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
+    info->bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
+    info->scratch_bytes = m->scratch_bytes + opened_bytes + exl2__loading_peak(m) + exl2__loading_text_bytes(m)
+                        + buffers;
+}
+
+/* Reads everything except the weights, and decides every size. */
+static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
+{
+    uint64_t opened_bytes;
+    EXL2__TRY(exl2__loading_read_text(&e->ctx, m));
+    if (m->desc.text_only) {
+        exl2__arena dry = { 0 };
+        exl2__arena_alloc(&dry, EXL2__RENDER_BYTES);
+        exl2__loading_info(m);
+        m->info.scratch_bytes = dry.used + exl2__loading_text_bytes(m);
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__loading_open_backend(e, m, &opened_bytes));
+    exl2__loading_plan(&e->ctx, m);
+    EXL2__TRY(exl2__loading_fit_pages(e, m));
     exl2__loading_info(m);
-    m->info.weight_bytes = m->load.weight_bytes;
-    m->info.cache_bytes = page_bytes * pages;
-    m->info.pass_bytes = m->load.pass_bytes;
-    m->info.cache_bytes_per_token = page_bytes / EXL2__PAGE_TOKENS;
-    m->info.bits_per_weight = (float)((double)m->load.disk_bytes * 8 / (double)m->load.weight_count);
-    m->info.scratch_bytes = m->scratch_bytes + device_bytes + exl2__loading_peak(m) + exl2__loading_text_bytes(m)
-                            + buffers;
+    exl2__loading_info_bytes(m, opened_bytes);
     return EXL2_OK;
 }
 
-/* The same, and predicts the peak: where reading needed more memory than the loaded model will (a large tokenizer), the
-   peak of reading is the prediction. */
+/* Also predicts the peak: if reading needed more memory than the loaded model will (a large tokenizer), the peak of
+   reading is the prediction. */
 static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
 {
     exl2_model_info *info = &m->info;
