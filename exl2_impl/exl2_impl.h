@@ -389,8 +389,10 @@ EXL2__SIZE_BEGIN
 #include "7_engine/job_start.h"
 /* defines: loading and closing a model */
 #include "7_engine/loading.h"
-/* defines: masks of rows, and rows that the engine samples on the CPU */
-#include "7_engine/drawing.h"
+/* defines: masks of rows: which tokens may be sampled */
+#include "7_engine/masks.h"
+/* defines: sampling, on the CPU, a row whose logits were fetched */
+#include "7_engine/host_sample.h"
 /* defines: exl2_step */
 #include "7_engine/step.h"
 /* defines: public functions of engine, events, models and text */

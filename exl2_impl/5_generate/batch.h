@@ -1,6 +1,6 @@
 /* batch.h: combines rows of several sequences into the step of one forward pass, and lists the rows that want logits.
    takes: sequences with their numbers of rows, the pages, page copies from starting the sequences.
-   gives: exl2__batch, exl2__batch_make, exl2__batch_fill, exl2__batch_forget, exl2__batch_next.
+   gives: exl2__batch, exl2__batch_make, exl2__batch_fill, exl2__batch_drop_sequence, exl2__batch_next.
    owns:  nothing; its arrays lie in the model's scratch arena, and are valid until the pass has ended. */
 #ifndef EXL2__BATCH_H
 #define EXL2__BATCH_H
@@ -130,17 +130,17 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
 
 /* For a row whose result is not needed any more: it stays in the pass, but refers to nothing that its owner has
    (sampler, biases), and its result is ignored. */
-static inline void exl2__batch_drop(exl2__logit_row *row)
+static inline void exl2__batch_drop_row(exl2__logit_row *row)
 {
     *row = (exl2__logit_row){ .row = row->row, .use = EXL2__LOGIT_SCORE, .mask = row->mask };
 }
 
 /* Drops the rows of a sequence that has ended during the pass. */
-static inline void exl2__batch_forget(exl2__batch *b, uint32_t owner)
+static inline void exl2__batch_drop_sequence(exl2__batch *b, uint32_t owner)
 {
     for (uint32_t i = 0; i < b->logit_count; i++) {
         if (b->logit_owner[i] == owner) {
-            exl2__batch_drop(&b->logits[i]);
+            exl2__batch_drop_row(&b->logits[i]);
         }
     }
 }
@@ -155,7 +155,7 @@ static inline uint32_t exl2__batch_next(exl2__batch *b, exl2__sequence *const *a
         bool continues = b->logits[i].use == EXL2__LOGIT_SAMPLE && b->logits[i].left > 1;
         bool same = s->live && s->active && s->order == b->logit_order[i];
         if (!continues || !same || s->held || exl2__sequence_pending(s) != 1) {
-            exl2__batch_drop(&b->logits[i]);
+            exl2__batch_drop_row(&b->logits[i]);
             continue;
         }
         b->rows[i].position++;

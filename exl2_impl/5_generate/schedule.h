@@ -41,14 +41,14 @@ static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2
 static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *pages)
 {
     const exl2__pages *p = (const exl2__pages *)pages;
-    uint32_t negative = s->counterpart ? exl2__schedule_demand(s->counterpart, p) : 0;
-    return !s->active && !s->held && !s->is_negative && exl2__schedule_demand(s, p) + negative <= p->free_count;
+    uint32_t negative = s->negative ? exl2__schedule_demand(s->negative, p) : 0;
+    return !s->active && !s->held && !s->positive && exl2__schedule_demand(s, p) + negative <= p->free_count;
 }
 
 static inline bool exl2__schedule_starves(const exl2__sequence *s, const void *arg)
 {
     (void)arg;
-    return !s->active && !s->held && !s->is_negative && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
+    return !s->active && !s->held && !s->positive && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
 }
 
 /* The waiting sequence that may start now, or NULL. A sequence whose pages do not fit may be skipped
@@ -91,7 +91,8 @@ static inline bool exl2__schedule_ready(const exl2__sequence *s)
 
 static inline bool exl2__schedule_no_rows_yet(const exl2__sequence *s, const void *decodes)
 {
-    bool may_run = !s->counterpart || exl2__sequence_pending(s) > 1 || exl2__schedule_ready(s->counterpart);
+    const exl2__sequence *pair = exl2__sequence_pair(s);
+    bool may_run = !pair || exl2__sequence_pending(s) > 1 || exl2__schedule_ready(pair);
     return s->active && !s->held && s->rows == 0 && exl2__sequence_pending(s) > 0 && may_run
         && exl2__sequence_decodes(s) == *(const bool *)decodes;
 }
@@ -117,17 +118,18 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
         while (rows < limit && sequences < sequences_max
                && (s = exl2__schedule_first(all, count, exl2__schedule_no_rows_yet, &decodes)) != NULL) {
             uint32_t pending = exl2__sequence_pending(s);
-            bool pair = s->counterpart && pending == 1;
-            if (pair && (rows + 2 > rows_max || sequences + 2 > sequences_max)) {
+            exl2__sequence *pair = exl2__sequence_pair(s);
+            bool sampled = pair && pending == 1; /* the rows of both sequences go into this pass */
+            if (sampled && (rows + 2 > rows_max || sequences + 2 > sequences_max)) {
                 break;
             }
-            s->rows = exl2__min32(s->counterpart && pending > 1 ? pending - 1 : pending, limit - rows);
+            s->rows = exl2__min32(pair && pending > 1 ? pending - 1 : pending, limit - rows);
             s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
-            if (pair) {
-                s->counterpart->rows = 1;
+            if (sampled) {
+                pair->rows = 1;
             }
-            rows += s->rows + pair;
-            sequences += 1u + pair;
+            rows += s->rows + sampled;
+            sequences += 1u + sampled;
         }
     }
     return rows;

@@ -40,9 +40,9 @@ struct exl2__sequence {
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX]; /* [tried_count] tokens that are banned at position tried_at */
     uint32_t tried_count, tried_at;
     uint32_t attempt;             /* number of rewinds so far */
-    exl2__sequence *counterpart;  /* guidance: the negative sequence of a positive one, and the reverse. Both start
-                                     together, and are sampled in the same passes. NULL: no guidance */
-    bool is_negative;             /* it is started with its positive sequence, never by itself */
+    exl2__sequence *negative;     /* guidance: the sequence of the negative prompt, started together with this one and
+                                     sampled in the same passes; NULL = no guidance, or this is the negative one */
+    exl2__sequence *positive;     /* in the negative sequence: the positive one; else NULL */
     uint32_t rows_most;           /* limit of its rows in the next pass; 0 = none */
     uint32_t rows;                /* rows in the current pass; 0 = it takes no part in it */
     uint32_t *mask;               /* for the current pass: one bit per token, 1 = allowed; NULL = all are allowed */
@@ -53,6 +53,12 @@ struct exl2__sequence {
 static inline bool exl2__sequence_before(const exl2__sequence *a, const exl2__sequence *b)
 {
     return a->priority != b->priority ? a->priority > b->priority : a->order < b->order;
+}
+
+/* The other sequence of the pair under guidance, or NULL. */
+static inline exl2__sequence *exl2__sequence_pair(const exl2__sequence *s)
+{
+    return s->negative ? s->negative : s->positive;
 }
 
 static inline uint32_t exl2__sequence_pending(const exl2__sequence *s)

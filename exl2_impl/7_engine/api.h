@@ -23,6 +23,11 @@ static inline exl2_result exl2__api_outside(exl2_engine *e, const char *call)
     return EXL2_OK;
 }
 
+static inline exl2_result exl2__api_engine(const exl2_engine *e)
+{
+    return e ? EXL2_OK : EXL2_ERR_ARG;
+}
+
 static inline exl2_result exl2__api_argument(exl2_engine *e, bool holds, const char *call, const char *what)
 {
     if (!e) {
@@ -325,7 +330,7 @@ EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out)
     if (exl2__events_pull(&e->events, out)) {
         return true;
     }
-    exl2__jobs_pay_done(e);
+    exl2__jobs_deliver_due_dones(e);
     return exl2__events_pull(&e->events, out);
 }
 
@@ -421,7 +426,7 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
 
 EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model handle)
 {
-    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
+    EXL2__TRY(exl2__api_engine(e));
     const exl2__model *m = exl2__objects_model(e, handle);
     if (!m) {
         return exl2__objects_stale(e, "model", handle.id);

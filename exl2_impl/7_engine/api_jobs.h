@@ -59,7 +59,7 @@ EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session handle, exl2
     exl2__model *m = &e->models[from->model];
     EXL2__TRY(exl2__api_new_session(e, m, &to));
     exl2__table_fork(&from->table, &m->pages, &to->table);
-    exl2__table_rewind(&to->table, &m->pages, exl2__objects_settled(e, from));
+    exl2__table_rewind(&to->table, &m->pages, exl2__objects_final_tokens(e, from));
     exl2__objects_publish(e);
     out->id = to->id;
     return EXL2_OK;
@@ -68,7 +68,7 @@ EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session handle, exl2
 EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, uint32_t tokens)
 {
     exl2__session *s;
-    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
+    EXL2__TRY(exl2__api_engine(e));
     EXL2__TRY(exl2__api_session(e, handle, true, &s));
     if (tokens > s->table.tokens) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens, it cannot be rewound to %u",
@@ -88,7 +88,7 @@ EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session handle, exl2_
     memset(out, 0, sizeof *out);
     out->model.id = m->id;
     out->busy_with.id = s->job;
-    out->tokens = exl2__objects_settled(e, s);
+    out->tokens = exl2__objects_final_tokens(e, s);
     out->tokens_cached = exl2__min32(s->table.cached, out->tokens);
     out->context_max = m->info.context_max;
     out->pages = s->table.page_count;
@@ -104,7 +104,7 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session handle, ex
     exl2__session *s;
     EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_tokens", "out or need is missing"));
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
-    uint32_t tokens = exl2__objects_settled(e, s);
+    uint32_t tokens = exl2__objects_final_tokens(e, s);
     *need = tokens;
     exl2__table_read(&s->table, &e->models[s->model].pages, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
     if (tokens > cap && out) { /* with out NULL only the size is asked for */
@@ -117,7 +117,7 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session handle, ex
 EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
 {
     exl2__session *s;
-    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
+    EXL2__TRY(exl2__api_engine(e));
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     if (s->job) {
         exl2_job job = { s->job };
@@ -168,7 +168,7 @@ EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *
 
 EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar handle)
 {
-    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
+    EXL2__TRY(exl2__api_engine(e));
     exl2__grammar_slot *g = exl2__objects_grammar(e, handle);
     if (!g) {
         return exl2__objects_stale(e, "grammar", handle.id);
@@ -249,30 +249,29 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
     return e->watched_result;
 }
 
-/* Sets or clears a job's flag, which the next step reads; from any thread. */
-static exl2_result exl2__api_flag(exl2_engine *e, exl2_job handle, bool cancel, bool value)
+EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job handle)
 {
-    EXL2__TRY(exl2__api_argument(e, true, NULL, NULL));
+    EXL2__TRY(exl2__api_engine(e));
     exl2__lock(&e->lock);
     exl2__job *job = exl2__objects_job(e, handle);
     if (job) {
-        *(cancel ? &job->cancel : &job->pause) = value ? handle.id : 0;
-        if (!cancel) {
-            job->published.state = value ? EXL2_JOB_PAUSED : EXL2_JOB_QUEUED; /* until the next step sets it */
-        }
+        job->shared.cancel = handle.id; /* the next step reads it */
     }
     exl2__unlock(&e->lock);
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
 }
 
-EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job handle)
-{
-    return exl2__api_flag(e, handle, true, true);
-}
-
 EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job handle, bool paused)
 {
-    return exl2__api_flag(e, handle, false, paused);
+    EXL2__TRY(exl2__api_engine(e));
+    exl2__lock(&e->lock);
+    exl2__job *job = exl2__objects_job(e, handle);
+    if (job) {
+        job->shared.pause = paused ? handle.id : 0; /* the next step reads it */
+        job->shared.info.state = paused ? EXL2_JOB_PAUSED : EXL2_JOB_QUEUED; /* until that step sets it */
+    }
+    exl2__unlock(&e->lock);
+    return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
 }
 
 EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job handle, exl2_job_info *out)
@@ -281,7 +280,7 @@ EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job handle, exl2_job_info
     exl2__lock(&e->lock);
     const exl2__job *job = exl2__objects_job(e, handle);
     if (job) {
-        *out = job->published;
+        *out = job->shared.info;
     }
     exl2__unlock(&e->lock);
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);

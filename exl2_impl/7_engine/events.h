@@ -15,7 +15,7 @@
 typedef struct exl2__events {
     uint8_t *ring;
     uint32_t size, head, used; /* head: oldest record; used: bytes from there */
-    uint32_t lent;             /* bytes of the record that the application is reading */
+    uint32_t reading;          /* bytes of the record that the application is reading */
     uint32_t reserved;         /* bytes reserved for the scores of passes in flight */
 } exl2__events;
 
@@ -123,37 +123,37 @@ static inline void exl2__events_drop(exl2__events *q, uint32_t bytes)
 /* ---- scores: room for all events of a pass, reserved before it begins ---- */
 
 /* Reserves room for the events of at most `rows` scored rows; returns the number of rows that the ring has room for.
-   *mine: the owner's reserved bytes, 0 before the call. */
-static inline uint32_t exl2__events_reserve(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *mine)
+   *owned: the owner's reserved bytes, 0 before the call. */
+static inline uint32_t exl2__events_reserve(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *owned)
 {
-    uint64_t taken = (uint64_t)q->used + q->reserved + exl2__events_spare();
-    uint64_t room = taken < q->size ? q->size - taken : 0;
+    uint64_t used = (uint64_t)q->used + q->reserved + exl2__events_spare();
+    uint64_t room = used < q->size ? q->size - used : 0;
     while (rows > 0 && exl2__events_scores_bytes(rows, alts) > room) {
         rows -= exl2__max32(1, rows / 16);
     }
-    *mine = (uint32_t)exl2__events_scores_bytes(rows, alts);
-    q->reserved += *mine;
+    *owned = (uint32_t)exl2__events_scores_bytes(rows, alts);
+    q->reserved += *owned;
     return rows;
 }
 
 /* Reduces the owner's reservation to `rows` rows. */
-static inline void exl2__events_reserve_less(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *mine)
+static inline void exl2__events_reserve_less(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *owned)
 {
-    uint32_t bytes = (uint32_t)exl2__min64(exl2__events_scores_bytes(rows, alts), *mine);
-    q->reserved -= *mine - bytes;
-    *mine = bytes;
+    uint32_t bytes = (uint32_t)exl2__min64(exl2__events_scores_bytes(rows, alts), *owned);
+    q->reserved -= *owned - bytes;
+    *owned = bytes;
 }
 
 /* Adds an event for which room was reserved. */
-static inline void exl2__events_push_reserved(exl2__events *q, const exl2_event *event, uint32_t *mine)
+static inline void exl2__events_push_reserved(exl2__events *q, const exl2_event *event, uint32_t *owned)
 {
-    uint32_t bytes = exl2__min32(exl2__events_size(event), *mine), others = q->reserved - bytes;
+    uint32_t bytes = exl2__min32(exl2__events_size(event), *owned), others = q->reserved - bytes;
     q->reserved = 0; /* so that the push may use the owner's bytes; the other owners' bytes and the spare remain free */
     bool pushed = exl2__events_push(q, event);
     EXL2__ASSERT(pushed);
     (void)pushed;
     q->reserved = others;
-    *mine -= bytes;
+    *owned -= bytes;
 }
 
 /* ---- the application's side ---- */
@@ -161,14 +161,14 @@ static inline void exl2__events_push_reserved(exl2__events *q, const exl2_event 
 /* Removes the oldest event; its pointers are valid until the next call. */
 static inline bool exl2__events_pull(exl2__events *q, exl2_event *out)
 {
-    exl2__events_drop(q, q->lent);
-    q->lent = 0;
+    exl2__events_drop(q, q->reading);
+    q->reading = 0;
     while (q->used) {
         uint32_t tail_room = q->size - q->head;
         exl2__event_record *record = (exl2__event_record *)(void *)(q->ring + q->head);
         if (tail_room >= sizeof *record && record->event.kind != 0) {
             *out = record->event;
-            q->lent = record->bytes;
+            q->reading = record->bytes;
             return true;
         }
         exl2__events_drop(q, tail_room < sizeof *record ? tail_room : record->bytes);

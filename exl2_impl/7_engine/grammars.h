@@ -97,15 +97,15 @@ static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_gram
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job's grammar was made for another model");
     }
     if (g->made) {
-        EXL2__TRY(exl2__grammar_mask_join(&e->ctx, &g->made->mask, &job->place));
-        uint32_t least = exl2__grammar_mask_shortest(&g->made->mask, &job->place);
+        EXL2__TRY(exl2__grammar_mask_join(&e->ctx, &g->made->mask, &job->grammar.place));
+        uint32_t least = exl2__grammar_mask_shortest(&g->made->mask, &job->grammar.place);
         if (least > job->max_tokens && !job->sequence.prefill_only) {
-            exl2__grammar_mask_leave(&g->made->mask, &job->place);
+            exl2__grammar_mask_leave(&g->made->mask, &job->grammar.place);
             return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the shortest text of the grammar needs at least %u tokens, "
                               "but max_tokens is %u", least, job->max_tokens);
         }
     }
-    job->grammar = g;
+    job->grammar.slot = g;
     g->users++;
     return EXL2_OK;
 }
@@ -113,13 +113,13 @@ static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_gram
 /* Releases the grammar of a job that has ended. */
 static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
 {
-    exl2__grammar_slot *g = job->grammar;
+    exl2__grammar_slot *g = job->grammar.slot;
     if (!g) {
         return;
     }
-    job->grammar = NULL;
+    job->grammar.slot = NULL;
     if (g->made) {
-        exl2__grammar_mask_leave(&g->made->mask, &job->place);
+        exl2__grammar_mask_leave(&g->made->mask, &job->grammar.place);
     }
     if (--g->users == 0 && g->closing) {
         exl2__grammars_free(e, g);
@@ -129,18 +129,19 @@ static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
 /* Advances the job's state to the end of its history; from the start again if the history was rewound. */
 static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
 {
-    exl2__grammar_mask *mask = &job->grammar->made->mask;
+    exl2__job_grammar *g = &job->grammar;
+    exl2__grammar_mask *mask = &g->slot->made->mask;
     const exl2__sequence *s = &job->sequence;
-    uint32_t said = s->table->tokens - s->prompt_end;
-    if (said < job->place_tokens) {
-        exl2__grammar_mask_leave(mask, &job->place);
-        job->place_tokens = 0;
-        EXL2__TRY(exl2__grammar_mask_join(&e->ctx, mask, &job->place));
+    uint32_t new_tokens = s->table->tokens - s->prompt_end;
+    if (new_tokens < g->place_tokens) {
+        exl2__grammar_mask_leave(mask, &g->place);
+        g->place_tokens = 0;
+        EXL2__TRY(exl2__grammar_mask_join(&e->ctx, mask, &g->place));
     }
-    for (; job->place_tokens < said; job->place_tokens++) {
+    for (; g->place_tokens < new_tokens; g->place_tokens++) {
         const exl2__pages *pages = &e->models[job->model].pages;
-        exl2_token token = *exl2__table_token(s->table, pages, s->prompt_end + job->place_tokens);
-        EXL2__TRY(exl2__grammar_mask_accept(&e->ctx, mask, &job->place, token));
+        exl2_token token = *exl2__table_token(s->table, pages, s->prompt_end + g->place_tokens);
+        EXL2__TRY(exl2__grammar_mask_accept(&e->ctx, mask, &g->place, token));
     }
     return EXL2_OK;
 }
@@ -157,13 +158,13 @@ static bool exl2__grammars_is_text(const exl2__model *m, exl2_token token)
 static exl2_result exl2__grammars_accept(exl2_engine *e, exl2__job *job, exl2_token token, bool *stop, bool *whole)
 {
     *whole = false;
-    if (!job->grammar || !job->grammar->made || !exl2__grammars_is_text(&e->models[job->model], token)) {
+    if (!job->grammar.slot || !job->grammar.slot->made || !exl2__grammars_is_text(&e->models[job->model], token)) {
         return EXL2_OK;
     }
-    const exl2__grammar_mask *mask = &job->grammar->made->mask;
+    const exl2__grammar_mask *mask = &job->grammar.slot->made->mask;
     EXL2__TRY(exl2__grammars_follow(e, job));
-    *stop = *stop && exl2__grammar_mask_may_end(mask, &job->place);
-    *whole = exl2__grammar_mask_is_complete(mask, &job->place);
+    *stop = *stop && exl2__grammar_mask_may_end(mask, &job->grammar.place);
+    *whole = exl2__grammar_mask_is_complete(mask, &job->grammar.place);
     return EXL2_OK;
 }
 
@@ -186,7 +187,7 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
     const uint32_t *bits;
     bool may_end;
     EXL2__TRY(exl2__grammars_follow(e, job));
-    EXL2__TRY(exl2__grammar_mask_get(&e->ctx, &job->grammar->made->mask, &job->place,
+    EXL2__TRY(exl2__grammar_mask_get(&e->ctx, &job->grammar.slot->made->mask, &job->grammar.place,
                                      s->tokens_end - s->table->tokens, &bits, &may_end));
     for (uint32_t i = 0; i < words; i++) {
         out[i] = i < m->grammar_vocab.words ? bits[i] : 0;
@@ -196,7 +197,7 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
     *over = may_end && !any;
     if (may_end) {
         exl2__grammars_allow_stops(m, m->load.config.eos, m->load.config.eos_count, out);
-        exl2__grammars_allow_stops(m, job->stop_tokens, job->stop_token_count, out);
+        exl2__grammars_allow_stops(m, job->stops.tokens, job->stops.token_count, out);
     }
     return EXL2_OK;
 }
@@ -204,28 +205,28 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
 /* Estimated cost of the job's next mask, in nodes. A CUSTOM grammar's cost is unknown: 0. */
 static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
 {
-    if (!job->grammar || !job->grammar->made || exl2__grammars_follow(e, job) < 0) {
+    if (!job->grammar.slot || !job->grammar.slot->made || exl2__grammars_follow(e, job) < 0) {
         return 0;
     }
-    return exl2__grammar_mask_cost(&job->grammar->made->mask, &job->place);
+    return exl2__grammar_mask_cost(&job->grammar.slot->made->mask, &job->grammar.place);
 }
 
 /* Sets the bits of the tokens that may come next; out: [words of the vocabulary]. *over: the text ends here. */
 static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t *out, bool *over)
 {
-    exl2__grammar_slot *g = job->grammar;
+    exl2__grammar_slot *g = job->grammar.slot;
     if (g->made) {
         return exl2__grammars_compiled_mask(e, job, out, over);
     }
     const exl2__model *m = &e->models[job->model];
     const exl2__sequence *s = &job->sequence;
     uint32_t words = exl2__bit_words(m->plan.shape.vocab), count = s->table->tokens - s->prompt_end;
-    exl2_token *said = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max; /* free again */
+    exl2_token *tokens = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max; /* its prompt is in the history */
     exl2_job handle = { job->id };
-    exl2__table_read(s->table, &m->pages, s->prompt_end, count, said);
+    exl2__table_read(s->table, &m->pages, s->prompt_end, count, tokens);
     memset(out, 0, (size_t)words * sizeof *out);
     e->in_callback++;
-    *over = !g->allow(g->user, handle, said, count, out, words);
+    *over = !g->allow(g->user, handle, tokens, count, out, words);
     e->in_callback--;
     return EXL2_OK;
 }

@@ -22,7 +22,7 @@ static exl2_result exl2__job_lists_check_ids(exl2_engine *e, const exl2__model *
 /* ---- copies of lists and strings ---- */
 
 /* Allocates from the job's text memory, aligned to 8 bytes. NULL: it is full. */
-static inline void *exl2__job_lists_take(exl2__job *job, uint32_t *used, size_t bytes)
+static inline void *exl2__job_lists_alloc(exl2__job *job, uint32_t *used, size_t bytes)
 {
     uint64_t end = exl2__align_up((uint64_t)*used + bytes, 8);
     if (end > EXL2__JOB_TEXT_BYTES) {
@@ -38,7 +38,7 @@ EXL2__COLD
 static exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_token *ids,
                                       uint32_t count, const char *what, uint32_t *used, const exl2_token **out)
 {
-    exl2_token *copy = (exl2_token *)exl2__job_lists_take(job, used, count * sizeof *copy);
+    exl2_token *copy = (exl2_token *)exl2__job_lists_alloc(job, used, count * sizeof *copy);
     if (!copy) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's lists of tokens and stops take more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
@@ -72,7 +72,7 @@ static exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const
         *longest = length > *longest ? length : *longest;
         bytes += length;
     }
-    void *memory = exl2__job_lists_take(job, used, exl2__stops_bytes(count, bytes));
+    void *memory = exl2__job_lists_alloc(job, used, exl2__stops_bytes(count, bytes));
     if (!memory) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's strings and lists of tokens take more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
@@ -87,15 +87,15 @@ static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, ex
                                       uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
-    uint32_t eos = m->load.config.eos_count, count = eos + job->stop_token_count;
-    exl2_token *ends = (exl2_token *)exl2__job_lists_take(job, used, count * sizeof *ends);
+    uint32_t eos = m->load.config.eos_count, count = eos + job->stops.token_count;
+    exl2_token *ends = (exl2_token *)exl2__job_lists_alloc(job, used, count * sizeof *ends);
     if (!ends || count > EXL2__SEQUENCE_ENDS_MAX) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
                           "min_tokens holds back %u end and stop tokens, at most %u are allowed", count,
                           EXL2__SEQUENCE_ENDS_MAX);
     }
     for (uint32_t i = 0; i < count; i++) {
-        ends[i] = i < eos ? m->load.config.eos[i] : job->stop_tokens[i - eos];
+        ends[i] = i < eos ? m->load.config.eos[i] : job->stops.tokens[i - eos];
     }
     s->ends = ends;
     s->end_count = d->min_tokens > 0 ? count : 0;
@@ -109,25 +109,25 @@ static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, e
 {
     size_t longest = 0;
     EXL2__TRY(exl2__job_lists_strings(e, job, d->stop_strings, d->stop_string_count, "stop string", used, &longest,
-                                    &job->stops));
-    job->bans.fold = true;
+                                    &job->stops.strings));
+    job->bans.strings.fold = true;
     EXL2__TRY(exl2__job_lists_strings(e, job, d->ban_strings, d->ban_string_count, "ban string", used, &longest,
-                                    &job->bans));
-    job->stop_token_count = d->stop_token_count;
+                                    &job->bans.strings));
+    job->stops.token_count = d->stop_token_count;
     EXL2__TRY(exl2__job_lists_ids(e, m, job, d->stop_tokens, d->stop_token_count, "stop token", used,
-                                &job->stop_tokens));
+                                &job->stops.tokens));
     if (d->min_tokens > 0) {
         EXL2__TRY(exl2__job_lists_ends(e, m, job, d, used));
     }
-    if ((job->bans.count > 0 || job->healed >= 0) && d->grammar.id) {
+    if ((job->bans.strings.count > 0 || job->healed >= 0) && d->grammar.id) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job takes a grammar, or ban_strings and heal_prompt");
     }
     uint64_t held = longest + 8; /* bound of the tokens that wait at the same time, of a byte each */
-    job->held_max = EXL2__JOB_HELD_TOKENS;
+    job->delivery.held_tokens_max = EXL2__JOB_HELD_TOKENS;
     if (d->alts_per_token) {
-        job->held_max = exl2__min32(EXL2__JOB_ALTS / d->alts_per_token, EXL2__JOB_HELD_TOKENS);
+        job->delivery.held_tokens_max = exl2__min32(EXL2__JOB_ALTS / d->alts_per_token, EXL2__JOB_HELD_TOKENS);
     }
-    if (d->alts_per_token > EXL2_ALTS_MAX || held > job->held_max) {
+    if (d->alts_per_token > EXL2_ALTS_MAX || held > job->delivery.held_tokens_max) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
                           "alts_per_token is %u, at most %u are allowed with stop strings of %zu bytes",
                           d->alts_per_token,
@@ -165,38 +165,38 @@ static bool exl2__job_lists_has_any(const exl2__vocab *v, exl2_token token, cons
 
 static bool exl2__job_lists_breaks(const void *user, exl2_token token)
 {
-    const exl2__job *job = (const exl2__job *)user;
-    if (job->breakers.count == 0) {
-        return exl2__job_lists_has_any(job->vocab, token, ".,!?<>[](){}\"\n\t");
+    const exl2__job_lists *l = &((const exl2__job *)user)->lists;
+    if (l->dry_breakers.count == 0) {
+        return exl2__job_lists_has_any(l->vocab, token, ".,!?<>[](){}\"\n\t");
     }
-    size_t bytes, settled, at;
+    size_t bytes, before, at;
     bool special;
-    const char *text = exl2__vocab_piece(job->vocab, token, &bytes, &special);
-    return text && exl2__stops_match(&job->breakers, text, bytes, &settled, &at);
+    const char *text = exl2__vocab_piece(l->vocab, token, &bytes, &special);
+    return text && exl2__stops_match(&l->dry_breakers, text, bytes, &before, &at);
 }
 
 static bool exl2__job_lists_keeps(const void *user, exl2_token token)
 {
-    const exl2__job *job = (const exl2__job *)user;
-    return job->xtc_keep_count ? exl2__job_lists_in_list(job->xtc_keep, job->xtc_keep_count, token)
-                               : exl2__job_lists_has_any(job->vocab, token, "\n");
+    const exl2__job_lists *l = &((const exl2__job *)user)->lists;
+    return l->xtc_keep_count ? exl2__job_lists_in_list(l->xtc_keep, l->xtc_keep_count, token)
+                             : exl2__job_lists_has_any(l->vocab, token, "\n");
 }
 
 /* Sets the callbacks by which DRY and XTC ask about tokens. */
 EXL2__COLD
-static exl2_result exl2__job_lists_askers(exl2_engine *e, const exl2__model *m, exl2__job *job,
+static exl2_result exl2__job_lists_callbacks(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                          const exl2_sampler_desc *d, uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
     size_t longest = 0;
-    job->vocab = &m->vocab;
-    job->xtc_keep_count = d->xtc_keep_count;
-    EXL2__TRY(exl2__job_lists_ids(e, m, job, d->xtc_keep, d->xtc_keep_count, "xtc_keep", used, &job->xtc_keep));
+    job->lists.vocab = &m->vocab;
+    job->lists.xtc_keep_count = d->xtc_keep_count;
+    EXL2__TRY(exl2__job_lists_ids(e, m, job, d->xtc_keep, d->xtc_keep_count, "xtc_keep", used, &job->lists.xtc_keep));
     if (d->dry_breaker_count && !m->vocab.present) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: it cannot find dry_breakers", m->path);
     }
     EXL2__TRY(exl2__job_lists_strings(e, job, d->dry_breakers, d->dry_breaker_count, "dry_breaker", used, &longest,
-                                    &job->breakers));
+                                    &job->lists.dry_breakers));
     s->sampling.xtc_keeps = m->vocab.present || d->xtc_keep_count ? exl2__job_lists_keeps : NULL;
     s->sampling.xtc_user = job;
     s->dry.breaks = m->vocab.present ? exl2__job_lists_breaks : NULL;
@@ -213,7 +213,7 @@ static exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__model *m,
     EXL2__TRY(exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, &d->sampler, &resolved));
     uint32_t biases = resolved.bias_count + resolved.ban_count;
     bool few = resolved.bias_count <= EXL2__JOB_TEXT_BYTES && resolved.ban_count <= EXL2__JOB_TEXT_BYTES;
-    exl2_bias *bias = few ? (exl2_bias *)exl2__job_lists_take(job, used, biases * sizeof *bias) : NULL;
+    exl2_bias *bias = few ? (exl2_bias *)exl2__job_lists_alloc(job, used, biases * sizeof *bias) : NULL;
     if (!bias) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
@@ -226,15 +226,16 @@ static exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__model *m,
     for (uint32_t i = resolved.bias_count; i < biases; i++) { /* after the biases, so that no bias undoes a ban */
         bias[i] = (exl2_bias){ d->sampler.ban[i - resolved.bias_count], exl2__minus_infinity() };
     }
-    job->allow_count = resolved.allow_count;
-    EXL2__TRY(exl2__job_lists_ids(e, m, job, resolved.allow, job->allow_count, "allowed token", used, &job->allow));
+    job->lists.allow_count = resolved.allow_count;
+    EXL2__TRY(exl2__job_lists_ids(e, m, job, resolved.allow, resolved.allow_count, "allowed token", used,
+                                  &job->lists.allow));
     resolved.bias_count = biases;
     resolved.bias = bias;
     job->stats.seed = d->sampler.seed ? d->sampler.seed : exl2__platform_entropy(job) | 1;
     exl2__sampler_make(&resolved, job->stats.seed, &s->sampling);
     s->penalty_range = exl2__sampler_penalty_range(&resolved);
     exl2__sampler_dry(&resolved, &s->dry);
-    EXL2__TRY(exl2__job_lists_askers(e, m, job, &d->sampler, used));
+    EXL2__TRY(exl2__job_lists_callbacks(e, m, job, &d->sampler, used));
     s->fetches_logits = d->on_logits || (m->backend->can_sample && !m->backend->can_sample(&s->sampling));
     s->waits = s->fetches_logits || s->dry.multiplier > 0 || s->sampling.mirostat_tau > 0 || d->ban_string_count > 0;
     return EXL2_OK;

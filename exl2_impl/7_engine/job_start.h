@@ -276,9 +276,9 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     EXL2__TRY(exl2__job_lists_stops(e, m, job, d, &used));
     EXL2__TRY(exl2__job_lists_sampler(e, m, job, d, &used));
     EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last, as _leave undoes it */
-    exl2__stream_make(&job->stream, d->show_markers, true);
+    exl2__stream_make(&job->delivery.stream, d->show_markers, true);
     job->show_markers = d->show_markers;
-    job->on_event = d->on_event;
+    job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
     job->user = d->user;
     job->start_ns = exl2__platform_ns();
@@ -288,7 +288,7 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
 /* The session and the model that a desc names, if the session is free and the model ready. *session NULL: the job gets
    a session of its own. */
 EXL2__COLD
-static exl2_result exl2__job_start_place(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
+static exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
                                         exl2__model **model)
 {
     exl2__model *m;
@@ -332,7 +332,7 @@ static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, b
 {
     exl2__session *session;
     exl2__model *m = NULL;
-    EXL2__TRY(exl2__job_start_place(e, d, &session, &m));
+    EXL2__TRY(exl2__job_start_target(e, d, &session, &m));
     uint64_t job_id = exl2__pool_alloc(&e->job_ids);
     if (!job_id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u jobs are in use; raise max_jobs", e->max_jobs);
@@ -351,7 +351,7 @@ static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, b
     job->model = (uint32_t)(m - e->models);
     job->session = (uint32_t)(session - e->sessions);
     job->block = &m->blocks[slot];
-    job->discard_events = discard_events;
+    job->delivery.discard = discard_events;
     *out = job;
     exl2_result r = exl2__job_start_fill(e, m, session, job, d);
     if (r < 0) {
@@ -366,40 +366,40 @@ static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, b
     return EXL2_OK;
 }
 
-/* The job of the negative prompt beside `leader`. */
+/* Fills in the job of the negative prompt, and pairs it with the positive job. */
 EXL2__COLD
-static exl2_result exl2__job_start_twin(exl2_engine *e, const exl2_job_desc *d, exl2__job *leader, exl2__job **twin)
+static exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc *d, exl2__job *positive,
+                                           exl2__job **negative)
 {
-    exl2__model *m = &e->models[leader->model];
+    exl2__model *m = &e->models[positive->model];
     exl2_job_desc other = { .session = d->negative_session, .prompt = d->negative_prompt, .chat = d->chat,
-                            .max_tokens = leader->max_tokens, .heal_prompt = d->heal_prompt,
+                            .max_tokens = positive->max_tokens, .heal_prompt = d->heal_prompt,
                             .prefill_only = d->prefill_only, .priority = d->priority };
     other.model.id = m->id;
-    void *guide;
-    EXL2__TRY(exl2__job_start_one(e, &other, true, leader->id, twin));
-    exl2__job *job = *twin;
-    uint32_t pages = exl2__pages_for(leader->sequence.tokens_end) + exl2__pages_for(job->sequence.tokens_end);
+    void *logits;
+    EXL2__TRY(exl2__job_start_one(e, &other, true, positive->id, negative));
+    exl2__job *job = *negative;
+    uint32_t pages = exl2__pages_for(positive->sequence.tokens_end) + exl2__pages_for(job->sequence.tokens_end);
     exl2_result r = EXL2_OK;
     if (m->plan.sequences_max < 2 || pages > m->pages.count) {
         r = exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "guidance needs two sequences (batch_max is %u) and %u KV pages of 64 "
                        "tokens (the cache has %u)", m->plan.sequences_max, pages, m->pages.count);
-    } else if (job->healed != leader->healed) {
+    } else if (job->healed != positive->healed) {
         r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "heal_prompt with guidance: both prompts must end with the same token");
     } else {
-        r = exl2__alloc(&e->ctx, m->plan.shape.vocab * sizeof *job->guide, 64, EXL2_MEM_SCRATCH, &guide);
+        r = exl2__alloc(&e->ctx, m->plan.shape.vocab * sizeof(float), 64, EXL2_MEM_SCRATCH, &logits);
     }
     if (r < 0) {
-        exl2__jobs_give_up(e, job, 0);
+        exl2__jobs_free(e, job, 0);
         return r;
     }
-    leader->guide = (float *)guide;
-    leader->guidance = d->guidance;
-    leader->twin = job;
-    job->leader = leader;
-    leader->sequence.counterpart = &job->sequence;
-    job->sequence.counterpart = &leader->sequence;
-    job->sequence.is_negative = true;
-    leader->sequence.fetches_logits = leader->sequence.waits = true;
+    positive->guidance.logits = (float *)logits;
+    positive->guidance.scale = d->guidance;
+    positive->guidance.negative = job;
+    job->guidance.positive = positive;
+    positive->sequence.negative = &job->sequence;
+    job->sequence.positive = &positive->sequence;
+    positive->sequence.fetches_logits = positive->sequence.waits = true;
     job->sequence.fetches_logits = job->sequence.waits = true;
     return EXL2_OK;
 }
@@ -421,17 +421,17 @@ static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job
 /* Fills in the job and, with guidance, the job of its negative prompt (else NULL); neither is live yet. On failure as
    exl2__job_start_one. */
 EXL2__COLD
-static exl2_result exl2__job_start_both(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
-                                       exl2__job **twin)
+static exl2_result exl2__job_start_pair(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
+                                       exl2__job **negative)
 {
     EXL2__TRY(exl2__job_start_check_guidance(e, d));
     EXL2__TRY(exl2__job_start_one(e, d, discard_events, 0, job));
     if (d->guidance < 0 || d->guidance > 0) {
-        exl2_result r = exl2__job_start_twin(e, d, *job, twin);
+        exl2_result r = exl2__job_start_negative(e, d, *job, negative);
         if (r < 0) {
-            *twin = NULL;
+            *negative = NULL;
             exl2__grammars_leave(e, *job);
-            exl2__jobs_give_up(e, *job, 0);
+            exl2__jobs_free(e, *job, 0);
         }
         return r;
     }
@@ -442,11 +442,11 @@ static exl2_result exl2__job_start_both(exl2_engine *e, const exl2_job_desc *d, 
 EXL2__COLD
 static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
 {
-    exl2__job *job = NULL, *twin = NULL;
-    EXL2__TRY(exl2__job_start_both(e, d, discard_events, &job, &twin));
+    exl2__job *job = NULL, *negative = NULL;
+    EXL2__TRY(exl2__job_start_pair(e, d, discard_events, &job, &negative));
     exl2__lock(&e->lock); /* another thread may read any slot, even through a guessed handle */
-    if (twin) {
-        twin->sequence.live = true;
+    if (negative) {
+        negative->sequence.live = true;
     }
     job->sequence.live = true;
     exl2__unlock(&e->lock);
@@ -471,8 +471,8 @@ static inline uint32_t exl2__job_start_reused(const exl2__job *job)
 EXL2__COLD
 static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {
-    exl2__job *job = NULL, *twin = NULL;
-    exl2_result r = exl2__job_start_both(e, d, true, &job, &twin);
+    exl2__job *job = NULL, *negative = NULL;
+    exl2_result r = exl2__job_start_pair(e, d, true, &job, &negative);
     memset(out, 0, sizeof *out);
     if (job) {
         const exl2__model *m = &e->models[job->model];
@@ -488,12 +488,12 @@ static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *
     const exl2__pages *pages = &e->models[job->model].pages;
     out->reused_tokens = exl2__job_start_reused(job);
     out->pages_needed = exl2__schedule_demand(&job->sequence, pages);
-    out->pages_needed += twin ? exl2__schedule_demand(&twin->sequence, pages) : 0;
+    out->pages_needed += negative ? exl2__schedule_demand(&negative->sequence, pages) : 0;
     exl2__grammars_leave(e, job);
-    if (twin) {
-        exl2__jobs_give_up(e, twin, 0);
+    if (negative) {
+        exl2__jobs_free(e, negative, 0);
     }
-    exl2__jobs_give_up(e, job, 0);
+    exl2__jobs_free(e, job, 0);
     exl2__objects_publish(e);
     return EXL2_OK;
 }

@@ -1,7 +1,7 @@
 /* jobs.h: a running job from its first result to its end: it accepts tokens, delivers text that cannot change any more,
    and ends with one DONE.
    takes: results of a pass; flags that other threads set.
-   gives: exl2__jobs_accept, exl2__jobs_score, exl2__jobs_release, exl2__jobs_end, exl2__jobs_finish.
+   gives: exl2__jobs_accept, exl2__jobs_score, exl2__jobs_deliver_text, exl2__jobs_end, exl2__jobs_finish.
    owns:  nothing; held text and tokens lie in the job's block. */
 #ifndef EXL2__JOBS_H
 #define EXL2__JOBS_H
@@ -13,11 +13,11 @@
 /* Whether the job's events wait in the ring until the application reads them. */
 static inline bool exl2__jobs_is_pulled(const exl2__job *job)
 {
-    return !job->on_event && !job->discard_events;
+    return !job->delivery.on_event && !job->delivery.discard;
 }
 
-/* Whether the next pass computes scores that would wait in the ring, too. */
-static inline bool exl2__jobs_waits_to_score(const exl2__job *job)
+/* Whether the next pass computes scores that need room in the ring. */
+static inline bool exl2__jobs_needs_score_room(const exl2__job *job)
 {
     return exl2__jobs_is_pulled(job) && job->sequence.score_prompt && exl2__sequence_pending(&job->sequence) > 1;
 }
@@ -52,11 +52,11 @@ static inline void exl2__jobs_publish(exl2_engine *e, exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
     exl2__lock(&e->lock);
-    job->published.state = job->pause == job->id ? EXL2_JOB_PAUSED
+    job->shared.info.state = job->shared.pause == job->id ? EXL2_JOB_PAUSED
                          : !s->active ? EXL2_JOB_QUEUED
                          : exl2__sequence_decodes(s) ? EXL2_JOB_DECODE : EXL2_JOB_PREFILL;
-    job->published.session.id = e->sessions[job->session].id;
-    job->published.stats = job->stats;
+    job->shared.info.session.id = e->sessions[job->session].id;
+    job->shared.info.stats = job->stats;
     exl2__unlock(&e->lock);
 }
 
@@ -93,22 +93,22 @@ static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flo
         exl2__jobs_end(job, EXL2_STOP_CALLBACK, EXL2_OK, NULL);
     } else if (flow == EXL2_PAUSE_JOB) {
         exl2__lock(&e->lock);
-        job->pause = job->id;
+        job->shared.pause = job->id;
         exl2__unlock(&e->lock);
     }
 }
 
 /* Frees the job's pages, session and slot. The session's history keeps `delivered` new tokens. */
 EXL2__COLD
-static void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivered)
+static void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t delivered)
 {
     exl2__model *m = &e->models[job->model];
     exl2__session *session = &e->sessions[job->session];
     uint32_t slot = exl2__pool_slot_of(job->id);
     if (job->sequence.rows) {
-        exl2__batch_forget(&m->batch, slot);
+        exl2__batch_drop_sequence(&m->batch, slot);
     }
-    exl2__events_reserve_less(&e->events, 0, 0, &job->reserved);
+    exl2__events_reserve_less(&e->events, 0, 0, &job->scores.reserved);
     if (job->sequence.active) {
         exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + delivered);
     }
@@ -116,22 +116,23 @@ static void exl2__jobs_give_up(exl2_engine *e, exl2__job *job, uint32_t delivere
     if (session->closing || session->one_shot) {
         exl2__objects_free_session(e, session);
     }
-    exl2__free(&e->ctx, job->guide, m->plan.shape.vocab * sizeof *job->guide, EXL2_MEM_SCRATCH);
+    exl2__free(&e->ctx, job->guidance.logits, m->plan.shape.vocab * sizeof *job->guidance.logits, EXL2_MEM_SCRATCH);
     exl2__lock(&e->lock);
     job->sequence.live = false;
-    job->cancel = job->pause = 0;
-    if (!job->owes_done) {
+    job->shared.cancel = job->shared.pause = 0;
+    if (!job->delivery.done_due) {
         exl2__pool_free(&e->job_ids, slot);
     }
     exl2__unlock(&e->lock);
 }
 
-static inline exl2_event exl2__jobs_done(const exl2__job *job, exl2_model model, exl2_session session)
+/* The DONE event; delivery.done_model and done_session are set. */
+static inline exl2_event exl2__jobs_done(const exl2__job *job)
 {
     exl2_event event = { 0 };
     event.kind = EXL2_EVENT_DONE;
-    event.model = model;
-    event.session = session;
+    event.model = job->delivery.done_model;
+    event.session = job->delivery.done_session;
     event.job.id = job->id;
     event.user = job->user;
     event.stop = job->stop;
@@ -141,22 +142,34 @@ static inline exl2_event exl2__jobs_done(const exl2__job *job, exl2_model model,
     return event;
 }
 
+/* Adds the time since the last change of phase to the time of the phase in which the job ended. */
+static inline void exl2__jobs_end_phase(exl2__job *job)
+{
+    uint64_t now = exl2__platform_ns();
+    if (job->first_token_ns) {
+        job->stats.decode_ns = now - job->first_token_ns;
+    } else if (job->active_ns) {
+        job->stats.prefill_ns = now - job->active_ns;
+    } else {
+        job->stats.queued_ns = now - job->start_ns;
+    }
+}
+
 /* Frees everything that the job holds and delivers DONE. Before the callback runs, the handle is stale and the session
    is free, so that the callback can start the next job. Where the ring has no room, the job's slot keeps the contents
    of DONE, which is delivered later even if the model is closed meanwhile. */
 static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
 {
-    uint64_t now = exl2__platform_ns();
-    job->stats.new_tokens = job->delivered;
-    *(job->first_ns ? &job->stats.decode_ns : job->active_ns ? &job->stats.prefill_ns : &job->stats.queued_ns)
-        = now - (job->first_ns ? job->first_ns : job->active_ns ? job->active_ns : job->start_ns);
-    job->owed_model.id = e->models[job->model].id;
-    job->owed_session.id = e->sessions[job->session].id;
-    exl2_event event = exl2__jobs_done(job, job->owed_model, job->owed_session);
-    job->owes_done = exl2__jobs_is_pulled(job) && !exl2__events_push(&e->events, &event);
+    exl2__job_delivery *d = &job->delivery;
+    exl2__jobs_end_phase(job);
+    job->stats.new_tokens = d->delivered;
+    d->done_model.id = e->models[job->model].id;
+    d->done_session.id = e->sessions[job->session].id;
+    exl2_event event = exl2__jobs_done(job);
+    d->done_due = exl2__jobs_is_pulled(job) && !exl2__events_push(&e->events, &event);
     exl2_error error = job->error; /* another job may use the slot when the callback runs */
     event.error = event.error ? error.text : NULL;
-    exl2_event_fn on_event = job->on_event;
+    exl2_event_fn on_event = d->on_event;
     void *user = job->user;
     if (e->watched == job->id) {
         e->watched = 0;
@@ -164,25 +177,25 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
         e->watched_error = job->error;
     }
     exl2__grammars_leave(e, job);
-    if (job->twin) {
-        exl2__jobs_give_up(e, job->twin, job->delivered);
+    if (job->guidance.negative) {
+        exl2__jobs_free(e, job->guidance.negative, d->delivered);
     }
-    exl2__jobs_give_up(e, job, job->delivered);
+    exl2__jobs_free(e, job, d->delivered);
     if (on_event) {
         exl2_flow ignored;
         exl2__jobs_deliver(e, on_event, user, false, &event, &ignored);
     }
 }
 
-/* Delivers DONE events that had found no room in the ring, as far as it has room now. */
+/* Delivers DONE events for which the ring had no room, as far as it has room now. */
 EXL2__COLD
-static void exl2__jobs_pay_done(exl2_engine *e)
+static void exl2__jobs_deliver_due_dones(exl2_engine *e)
 {
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
-        exl2_event event = exl2__jobs_done(job, job->owed_model, job->owed_session);
-        if (job->owes_done && exl2__events_push(&e->events, &event)) {
-            job->owes_done = false;
+        exl2_event event = exl2__jobs_done(job);
+        if (job->delivery.done_due && exl2__events_push(&e->events, &event)) {
+            job->delivery.done_due = false;
             exl2__lock(&e->lock);
             exl2__pool_free(&e->job_ids, i);
             exl2__unlock(&e->lock);
@@ -192,74 +205,87 @@ static void exl2__jobs_pay_done(exl2_engine *e)
 
 /* ---- text ---- */
 
-/* Delivers the text that is due as one TEXT event. false: the ring is full; a later step tries again. */
-static inline bool exl2__jobs_release(exl2_engine *e, exl2__job *job)
+/* Counts tokens as delivered, or no longer. */
+static inline void exl2__jobs_set_delivered(exl2_engine *e, exl2__job *job, uint32_t tokens)
 {
-    if (!job->releasing) {
+    job->delivery.delivered = tokens;
+    job->stats.new_tokens = tokens;
+    exl2__jobs_publish(e, job);
+}
+
+/* Removes the text and the tokens that were due from the beginning of what is held. */
+static inline void exl2__jobs_remove_due(exl2__job *job)
+{
+    exl2__job_delivery *d = &job->delivery;
+    exl2__job_block *block = job->block;
+    uint32_t alts = job->sequence.alts;
+    d->held_tokens -= d->due_tokens;
+    d->held_bytes -= d->due_bytes;
+    memmove(block->held, block->held + d->due_tokens, d->held_tokens * sizeof *block->held);
+    memmove(block->alts, block->alts + (size_t)d->due_tokens * alts,
+            (size_t)d->held_tokens * alts * sizeof *block->alts);
+    memmove(block->hold, block->hold + d->due_bytes, d->held_bytes);
+    for (uint32_t i = 0; i < d->held_tokens; i++) {
+        block->held[i].end -= d->due_bytes;
+    }
+    if (d->held_tokens) { /* a code point cut before it was shown as U+FFFD, which a rewind cannot change */
+        block->held[0].stream.held_bytes = 0;
+    }
+    d->text_due = false;
+}
+
+/* Delivers the text that is due as one TEXT event. false: the ring is full; a later step tries again. */
+static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
+{
+    exl2__job_delivery *d = &job->delivery;
+    exl2__job_block *block = job->block;
+    if (!d->text_due) {
         return true;
     }
-    exl2__job_block *block = job->block;
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_TEXT);
-    char after = block->hold[job->release_bytes];
-    block->hold[job->release_bytes] = 0;
-    for (uint32_t i = 0; i < job->release_count; i++) {
+    char after = block->hold[d->due_bytes];
+    block->hold[d->due_bytes] = 0;
+    for (uint32_t i = 0; i < d->due_tokens; i++) {
         block->event_tokens[i] = block->held[i].token;
     }
     event.text = block->hold;
-    event.bytes = job->release_bytes;
+    event.bytes = d->due_bytes;
     event.tokens = block->event_tokens;
-    event.token_count = job->release_count;
+    event.token_count = d->due_tokens;
     event.alts = job->sequence.alts ? block->alts : NULL;
     event.alts_per_token = job->sequence.alts;
-    /* Counted before the callback runs, because the callback may fork the session or query its tokens or the job.
-       Undone if the ring is full. */
-    job->delivered += job->release_count;
-    job->stats.new_tokens = job->delivered;
-    exl2__jobs_publish(e, job);
+    /* Counted before the callback runs, because the callback may fork the session or query its tokens or the job. */
+    exl2__jobs_set_delivered(e, job, d->delivered + d->due_tokens);
     exl2_flow flow;
-    bool delivered = exl2__jobs_deliver(e, job->on_event, job->user, job->discard_events, &event, &flow);
-    block->hold[job->release_bytes] = after;
+    bool delivered = exl2__jobs_deliver(e, d->on_event, job->user, d->discard, &event, &flow);
+    block->hold[d->due_bytes] = after;
     if (!delivered) {
-        job->delivered -= job->release_count;
-        job->stats.new_tokens = job->delivered;
-        exl2__jobs_publish(e, job);
+        exl2__jobs_set_delivered(e, job, d->delivered - d->due_tokens);
         return false;
     }
-    uint32_t alts = job->sequence.alts;
-    job->taken_back = 0;
-    job->held_count -= job->release_count;
-    job->hold_bytes -= job->release_bytes;
-    memmove(block->held, block->held + job->release_count, job->held_count * sizeof *block->held);
-    memmove(block->alts, block->alts + (size_t)job->release_count * alts,
-            (size_t)job->held_count * alts * sizeof *block->alts);
-    memmove(block->hold, block->hold + job->release_bytes, job->hold_bytes);
-    for (uint32_t i = 0; i < job->held_count; i++) {
-        block->held[i].end -= job->release_bytes;
-    }
-    if (job->held_count) { /* a code point cut before it was shown as U+FFFD, which a rewind cannot change */
-        block->held[0].stream.held_bytes = 0;
-    }
-    job->releasing = false;
+    job->bans.rewinds = 0;
+    exl2__jobs_remove_due(job);
     exl2__jobs_flow(e, job, flow);
     return true;
 }
 
 /* Makes the first `bytes` of the held text, and the tokens that end in them, due for delivery. */
-static inline void exl2__jobs_due(exl2__job *job, size_t bytes)
+static inline void exl2__jobs_set_due(exl2__job *job, size_t bytes)
 {
+    exl2__job_delivery *d = &job->delivery;
     uint32_t count = 0;
-    while (count < job->held_count && job->block->held[count].end <= bytes) {
+    while (count < d->held_tokens && job->block->held[count].end <= bytes) {
         count++;
     }
-    job->release_bytes = (uint32_t)bytes;
-    job->release_count = count;
-    job->releasing = bytes > 0 || count > 0;
+    d->due_bytes = (uint32_t)bytes;
+    d->due_tokens = count;
+    d->text_due = bytes > 0 || count > 0;
 }
 
 static inline bool exl2__jobs_is_stop_token(const exl2__job *job, exl2_token token)
 {
-    for (uint32_t i = 0; i < job->stop_token_count; i++) {
-        if (job->stop_tokens[i] == token) {
+    for (uint32_t i = 0; i < job->stops.token_count; i++) {
+        if (job->stops.tokens[i] == token) {
             return true;
         }
     }
@@ -282,44 +308,51 @@ static inline bool exl2__jobs_heals(const exl2__job *job)
     return job->healed >= 0 && job->sequence.active && job->sequence.table->tokens == job->sequence.prompt_end;
 }
 
-/* Whether the newest token has replaced it. */
-static inline bool exl2__jobs_drew_healed(const exl2__job *job)
+/* Whether the most recent token has replaced it. */
+static inline bool exl2__jobs_has_healed(const exl2__job *job)
 {
     return job->healed >= 0 && job->sequence.table->tokens == job->sequence.prompt_end + 1;
+}
+
+/* Decodes the token, and appends its text to the held text. flush: also what the decoder holds back. */
+static inline void exl2__jobs_hold_text(const exl2__model *m, exl2__job *job, exl2_token token, bool flush)
+{
+    exl2__job_delivery *d = &job->delivery;
+    char *hold = job->block->hold;
+    size_t room = EXL2__JOB_HOLD_BYTES - d->held_bytes;
+    if (m->vocab.present) {
+        d->held_bytes += (uint32_t)exl2__stream_push(&d->stream, &m->vocab, token, hold + d->held_bytes, room);
+        if (flush) {
+            room = EXL2__JOB_HOLD_BYTES - d->held_bytes;
+            d->held_bytes += (uint32_t)exl2__stream_flush(&d->stream, hold + d->held_bytes, room);
+        }
+    }
+    if (exl2__jobs_has_healed(job)) { /* the text begins with that of the healed token, which is part of the prompt */
+        size_t healed_bytes;
+        bool special;
+        exl2__vocab_piece(&m->vocab, job->healed, &healed_bytes, &special);
+        d->held_bytes -= (uint32_t)healed_bytes;
+        memmove(hold, hold + healed_bytes, d->held_bytes);
+    }
 }
 
 /* Adds the token and its text to the held ones. */
 static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__logit_result *result, bool flush)
 {
-    exl2__job_block *block = job->block;
-    exl2__held_token *held = &block->held[job->held_count];
-    size_t room = EXL2__JOB_HOLD_BYTES - job->hold_bytes;
-    held->stream = job->stream;
+    exl2__job_delivery *d = &job->delivery;
+    exl2__held_token *held = &job->block->held[d->held_tokens];
+    exl2_alt *alts = job->block->alts + (size_t)d->held_tokens * job->sequence.alts;
+    held->stream = d->stream;
     held->mu = job->sequence.sampling.mirostat_mu;
-    if (m->vocab.present) {
-        job->hold_bytes +=
-            (uint32_t)exl2__stream_push(&job->stream, &m->vocab, result->token, block->hold + job->hold_bytes, room);
-        if (flush) {
-            room = EXL2__JOB_HOLD_BYTES - job->hold_bytes;
-            job->hold_bytes += (uint32_t)exl2__stream_flush(&job->stream, block->hold + job->hold_bytes, room);
-        }
-    }
-    if (exl2__jobs_drew_healed(job)) { /* the prompt has the beginning of its text; nothing else is held */
-        size_t said;
-        bool special;
-        exl2__vocab_piece(&m->vocab, job->healed, &said, &special);
-        job->hold_bytes -= (uint32_t)said;
-        memmove(block->hold, block->hold + said, job->hold_bytes);
-    }
+    exl2__jobs_hold_text(m, job, result->token, flush);
     held->token.token = result->token;
     held->token.logprob = result->logprob;
-    held->end = job->hold_bytes + exl2__stream_pending(&job->stream); /* an incomplete code point counts */
-    uint32_t alts = job->sequence.alts;
-    for (uint32_t i = 0; i < alts; i++) {
+    held->end = d->held_bytes + exl2__stream_pending(&d->stream); /* an incomplete code point counts */
+    for (uint32_t i = 0; i < job->sequence.alts; i++) {
         exl2_alt none = { -1, 0 };
-        block->alts[(size_t)job->held_count * alts + i] = i < result->alt_count ? result->alts[i] : none;
+        alts[i] = i < result->alt_count ? result->alts[i] : none;
     }
-    job->held_count++;
+    d->held_tokens++;
 }
 
 /* Removes the last `tokens` tokens. The token before them is computed again, for its logits. */
@@ -332,33 +365,34 @@ static inline void exl2__jobs_shorten(exl2__table *t, uint32_t tokens)
 /* Rewinds to the token that contains byte `at`, where the banned text starts, so that a different token is sampled
    there. false: too many tokens were tried; the text stays. */
 EXL2__COLD
-static bool exl2__jobs_take_back(exl2__job *job, size_t at)
+static bool exl2__jobs_rewind_ban(exl2__job *job, size_t at)
 {
     exl2__sequence *s = &job->sequence;
+    exl2__job_delivery *d = &job->delivery;
     uint32_t first = 0;
-    while (first + 1 < job->held_count && job->block->held[first].end <= at) {
+    while (first + 1 < d->held_tokens && job->block->held[first].end <= at) {
         first++;
     }
     const exl2__held_token *held = &job->block->held[first];
-    uint32_t position = s->prompt_end + job->delivered + first;
+    uint32_t position = s->prompt_end + d->delivered + first;
     s->tried_count = s->tried_at == position ? s->tried_count : 0;
     s->tried_at = position;
-    if (s->tried_count == EXL2__SEQUENCE_TRIED_MAX || job->taken_back == EXL2__JOB_TAKEN_BACK_MAX) {
+    if (s->tried_count == EXL2__SEQUENCE_TRIED_MAX || job->bans.rewinds == EXL2__JOB_REWINDS_MAX) {
         job->stats.bans_shown++;
         return false;
     }
     s->tried[s->tried_count++] = held->token.token;
     s->attempt++;
-    job->taken_back++;
+    job->bans.rewinds++;
     job->stats.bans_avoided++;
-    job->stream = held->stream;
+    d->stream = held->stream;
     s->sampling.mirostat_mu = held->mu;
-    job->held_count = first;
-    job->hold_bytes = first ? job->block->held[first - 1].end - exl2__stream_pending(&job->stream) : 0;
-    uint32_t back = s->table->tokens - position;
-    exl2__jobs_shorten(s->table, back);
-    if (job->twin) {
-        exl2__jobs_shorten(job->twin->sequence.table, back);
+    d->held_tokens = first;
+    d->held_bytes = first ? job->block->held[first - 1].end - exl2__stream_pending(&d->stream) : 0;
+    uint32_t removed = s->table->tokens - position;
+    exl2__jobs_shorten(s->table, removed);
+    if (job->guidance.negative) {
+        exl2__jobs_shorten(job->guidance.negative->sequence.table, removed);
     }
     return true;
 }
@@ -369,10 +403,11 @@ static bool exl2__jobs_take_back(exl2__job *job, size_t at)
    rewind another token may decide differently. */
 static inline size_t exl2__jobs_whole_tokens(const exl2__job *job, size_t bytes)
 {
+    const exl2__job_delivery *d = &job->delivery;
     const exl2__held_token *held = job->block->held;
     size_t whole = 0;
-    for (uint32_t i = 0; i < job->held_count && held[i].end <= bytes; i++) {
-        const exl2__stream *after = i + 1 < job->held_count ? &held[i + 1].stream : &job->stream;
+    for (uint32_t i = 0; i < d->held_tokens && held[i].end <= bytes; i++) {
+        const exl2__stream *after = i + 1 < d->held_tokens ? &held[i + 1].stream : &d->stream;
         whole = exl2__stream_pending(after) ? whole : held[i].end;
     }
     return whole;
@@ -380,17 +415,56 @@ static inline size_t exl2__jobs_whole_tokens(const exl2__job *job, size_t bytes)
 
 /* Length of the beginning of the held text, at most `bytes`, that can be shown even if the following tokens are rewound
    and replaced: no stop string and no banned string may begin at its end. */
-static inline size_t exl2__jobs_kept(const exl2__job *job, size_t bytes)
+static inline size_t exl2__jobs_final_bytes(const exl2__job *job, size_t bytes)
 {
     for (;;) {
-        size_t whole = exl2__jobs_whole_tokens(job, bytes), settled, ban_settled, at;
-        exl2__stops_match(&job->stops, job->block->hold, whole, &settled, &at);
-        exl2__stops_match(&job->bans, job->block->hold, whole, &ban_settled, &at);
-        bytes = exl2__min64(settled, ban_settled);
+        size_t whole = exl2__jobs_whole_tokens(job, bytes), before_stop, before_ban, at;
+        exl2__stops_match(&job->stops.strings, job->block->hold, whole, &before_stop, &at);
+        exl2__stops_match(&job->bans.strings, job->block->hold, whole, &before_ban, &at);
+        bytes = exl2__min64(before_stop, before_ban);
         if (bytes == whole) {
             return whole;
         }
     }
+}
+
+/* Appends the token to the history, and to that of the negative prompt. */
+static inline void exl2__jobs_append(exl2_engine *e, exl2__job *job, exl2_token token)
+{
+    exl2__pages *pages = &e->models[job->model].pages;
+    if (!job->first_token_ns) {
+        job->first_token_ns = exl2__platform_ns();
+        job->stats.prefill_ns = job->first_token_ns - job->active_ns;
+    }
+    exl2__table_append(job->sequence.table, pages, token);
+    if (job->guidance.negative) {
+        exl2__table_append(job->guidance.negative->sequence.table, pages, token);
+    }
+    e->stats.tokens_out++;
+}
+
+/* Looks for banned strings and stop strings in the held text. false: one of them ended the job or rewound it. *due:
+   bytes of the text that can be delivered, because neither may begin there. */
+static inline bool exl2__jobs_find_strings(exl2__job *job, size_t *due)
+{
+    const char *hold = job->block->hold;
+    size_t bytes = job->delivery.held_bytes, before_ban = bytes, at;
+    *due = bytes;
+    if (exl2__stops_match(&job->bans.strings, hold, bytes, &before_ban, &at)) {
+        if (exl2__jobs_rewind_ban(job, at)) {
+            return false;
+        }
+        before_ban = bytes;
+    }
+    if (exl2__stops_match(&job->stops.strings, hold, bytes, due, &at)) {
+        exl2__jobs_set_due(job, at);
+        exl2__jobs_end(job, EXL2_STOP_STRING, EXL2_OK, NULL);
+        return false;
+    }
+    if (job->bans.strings.count > 0) {
+        *due = exl2__jobs_final_bytes(job, exl2__min64(*due, before_ban));
+    }
+    return true;
 }
 
 /* Accepts one sampled token. It checks banned strings, stop strings, end tokens, then the length. Text in which a stop
@@ -401,66 +475,48 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     exl2__sequence *s = &job->sequence;
     if (result->token < 0) {
         exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_ARG,
-                       job->grammar ? "no token is allowed: the biases and lists ban all that the grammar allows here"
-                                    : "no token is allowed: biases, ban, allow and banned texts leave none");
+                       job->grammar.slot
+                           ? "no token is allowed: the biases and lists ban all that the grammar allows here"
+                           : "no token is allowed: biases, ban, allow and banned texts leave none");
         return;
     }
-    if (!job->first_ns) {
-        job->first_ns = exl2__platform_ns();
-        job->stats.prefill_ns = job->first_ns - job->active_ns;
-    }
-    exl2__table_append(s->table, &m->pages, result->token);
-    if (job->twin) {
-        exl2__table_append(job->twin->sequence.table, &m->pages, result->token);
-    }
-    e->stats.tokens_out++;
-    bool eos = exl2__jobs_is_eos(m, result->token), stop_token = exl2__jobs_is_stop_token(job, result->token);
-    bool full = s->table->tokens - s->prompt_end >= job->max_tokens + (job->healed >= 0), whole = false;
-    bool stop = eos || stop_token;
-    exl2_result followed = exl2__grammars_accept(e, job, result->token, &stop, &whole);
-    if (followed < 0) {
-        exl2__jobs_fail(e, job, followed);
+    exl2__jobs_append(e, job, result->token);
+    bool stop_token = exl2__jobs_is_stop_token(job, result->token);
+    bool stop = stop_token || exl2__jobs_is_eos(m, result->token), whole = false;
+    bool full = s->table->tokens - s->prompt_end >= job->max_tokens + (job->healed >= 0);
+    exl2_result r = exl2__grammars_accept(e, job, result->token, &stop, &whole);
+    if (r < 0) {
+        exl2__jobs_fail(e, job, r);
         return;
     }
     exl2__jobs_hold(m, job, result, stop || whole || full);
     float mu = s->sampling.mirostat_mu + s->sampling.mirostat_eta * (s->sampling.mirostat_tau - result->surprise);
     s->sampling.mirostat_mu = mu < -100 ? -100 : mu > 100 ? 100 : mu;
-
-    size_t settled, stop_at, ban_settled = job->hold_bytes;
-    if (exl2__stops_match(&job->bans, job->block->hold, job->hold_bytes, &ban_settled, &stop_at)) {
-        if (exl2__jobs_take_back(job, stop_at)) {
-            return;
-        }
-        ban_settled = job->hold_bytes;
-    }
-    if (exl2__stops_match(&job->stops, job->block->hold, job->hold_bytes, &settled, &stop_at)) {
-        exl2__jobs_due(job, stop_at);
-        exl2__jobs_end(job, EXL2_STOP_STRING, EXL2_OK, NULL);
+    size_t due;
+    if (!exl2__jobs_find_strings(job, &due)) {
         return;
     }
-    if (job->bans.count > 0) {
-        settled = exl2__jobs_kept(job, exl2__min64(settled, ban_settled));
-    }
-    if (job->held_count == job->held_max) { /* hundreds of tokens without text within a possible stop string */
-        settled = job->hold_bytes;
+    if (job->delivery.held_tokens == job->delivery.held_tokens_max) {
+        due = job->delivery.held_bytes; /* hundreds of tokens without text within a possible stop string */
     }
     if (stop || whole || full) {
-        settled = job->hold_bytes;
+        due = job->delivery.held_bytes;
         exl2__jobs_end(job, stop && stop_token ? EXL2_STOP_TOKEN : stop ? EXL2_STOP_EOS
                                 : whole ? EXL2_STOP_GRAMMAR : EXL2_STOP_LENGTH, EXL2_OK, NULL);
     }
-    exl2__jobs_due(job, settled);
+    exl2__jobs_set_due(job, due);
 }
 
 /* Ends the job when its grammar allows no further token: all held text is due. */
 EXL2__COLD
 static void exl2__jobs_end_text(exl2__job *job, const exl2__model *m)
 {
+    exl2__job_delivery *d = &job->delivery;
     if (m->vocab.present) {
-        job->hold_bytes += (uint32_t)exl2__stream_flush(&job->stream, job->block->hold + job->hold_bytes,
-                                                        EXL2__JOB_HOLD_BYTES - job->hold_bytes);
+        d->held_bytes += (uint32_t)exl2__stream_flush(&d->stream, job->block->hold + d->held_bytes,
+                                                      EXL2__JOB_HOLD_BYTES - d->held_bytes);
     }
-    exl2__jobs_due(job, job->hold_bytes);
+    exl2__jobs_set_due(job, d->held_bytes);
     exl2__jobs_end(job, EXL2_STOP_GRAMMAR, EXL2_OK, NULL);
 }
 
@@ -473,18 +529,18 @@ static inline float exl2__jobs_progress(const exl2__job *job)
 }
 
 /* Delivers the prompt's progress, once a pass; later if the ring is full. false: it is full. */
-static inline bool exl2__jobs_tell_progress(exl2_engine *e, exl2__job *job)
+static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
 {
-    if (!job->progress_due) {
+    if (!job->delivery.progress_due) {
         return true;
     }
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_PREFILL);
     event.progress = exl2__jobs_progress(job);
     exl2_flow flow;
-    if (!exl2__jobs_deliver(e, job->on_event, job->user, job->discard_events, &event, &flow)) {
+    if (!exl2__jobs_deliver(e, job->delivery.on_event, job->user, job->delivery.discard, &event, &flow)) {
         return false;
     }
-    job->progress_due = false;
+    job->delivery.progress_due = false;
     exl2__jobs_flow(e, job, flow);
     return true;
 }
@@ -521,11 +577,11 @@ static inline void exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__
     event.logsumexp = logsumexp;
     event.progress = exl2__jobs_progress(job);
     if (exl2__jobs_is_pulled(job)) {
-        exl2__events_push_reserved(&e->events, &event, &job->reserved);
+        exl2__events_push_reserved(&e->events, &event, &job->scores.reserved);
         return;
     }
     exl2_flow flow;
-    exl2__jobs_deliver(e, job->on_event, job->user, job->discard_events, &event, &flow);
+    exl2__jobs_deliver(e, job->delivery.on_event, job->user, job->delivery.discard, &event, &flow);
     exl2__jobs_flow(e, job, flow);
 }
 

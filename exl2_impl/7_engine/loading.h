@@ -22,12 +22,10 @@ static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
     if (m->id == 0) {
         return;
     }
-    uint32_t slot = (uint32_t)(m - e->models);
     m->closing = true; /* before the first DONE, whose callback could start a job that nothing would end */
     m->forward.active = false;
-    for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        exl2__job *job = &e->jobs[i];
-        if (job->sequence.live && job->model == slot && !job->leader) {
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        if (!job->guidance.positive) {
             exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");
             exl2__jobs_finish(e, job);
         }
@@ -327,7 +325,7 @@ static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
 /* ---- load ---- */
 
 /* false: the ring is full; loading waits. */
-static bool exl2__loading_tell(exl2_engine *e, exl2__model *m, float progress, exl2_result result)
+static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress, exl2_result result)
 {
     exl2_event event = { 0 };
     event.kind = EXL2_EVENT_LOAD;
@@ -417,31 +415,31 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
 {
     uint64_t id = m->id;
     do {
-        if (m->told < m->reached && !exl2__loading_tell(e, m, m->reached, EXL2_PENDING)) {
+        if (m->progress_sent < m->progress && !exl2__loading_deliver(e, m, m->progress, EXL2_PENDING)) {
             return;
         }
         if (m->id != id) { /* the callback closed the model */
             return;
         }
-        m->told = m->reached;
-        if (m->ended == EXL2_PENDING) {
-            m->ended = exl2__loading_slice(e, m);
+        m->progress_sent = m->progress;
+        if (m->loaded == EXL2_PENDING) {
+            m->loaded = exl2__loading_slice(e, m);
             *progressed = true;
         }
-        if (m->ended != EXL2_PENDING) {
-            if (m->ended < 0) {
+        if (m->loaded != EXL2_PENDING) {
+            if (m->loaded < 0) {
                 exl2__error_copy(&e->ctx, &m->error);
             }
-            if (exl2__loading_tell(e, m, m->ended < 0 ? m->reached : 1.0f, m->ended)) {
+            if (exl2__loading_deliver(e, m, m->loaded < 0 ? m->progress : 1.0f, m->loaded)) {
                 if (m->id == id) {
-                    m->state = m->ended;
+                    m->state = m->loaded;
                 }
                 *progressed = true;
             }
             return;
         }
         float now = m->load.code_bytes ? (float)((double)m->load.read_bytes / (double)m->load.code_bytes) : 0;
-        m->reached = now >= m->reached + EXL2__LOADING_STEP ? now : m->reached;
+        m->progress = now >= m->progress + EXL2__LOADING_STEP ? now : m->progress;
     } while (deadline_ns && exl2__platform_ns() < deadline_ns);
 }
 
@@ -458,7 +456,7 @@ static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, 
     exl2__model *m = &e->models[exl2__pool_slot_of(id)];
     memset(m, 0, sizeof *m);
     m->id = id;
-    m->state = m->ended = EXL2_PENDING;
+    m->state = m->loaded = EXL2_PENDING;
     exl2__format(m->path, sizeof m->path, "%s", d->path);
     m->desc = *d;
     m->desc.path = m->path;

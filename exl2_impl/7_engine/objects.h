@@ -23,7 +23,7 @@
 #define EXL2__PIECE_BYTES_MAX 1024       /* text of one token; a vocabulary with longer texts is rejected */
 #define EXL2__JOB_TEXT_BYTES 8192        /* a job's stop strings, banned strings, lists of tokens and biases */
 #define EXL2__JOB_STOP_BYTES_MAX 512     /* one stop string */
-#define EXL2__JOB_TAKEN_BACK_MAX 256     /* rewinds of banned texts without text delivered in between */
+#define EXL2__JOB_REWINDS_MAX 256     /* rewinds of banned texts without text delivered in between */
 #define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that may still be cut */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
@@ -57,8 +57,8 @@ typedef struct exl2__model {
     bool closing;                /* new jobs, sessions and grammars are rejected; callbacks may still ask for them */
     exl2__weights load;          /* config; while loading also the tensor table and the position in it */
     bool measured;
-    exl2_result ended;           /* result of loading, or PENDING; state follows once the event is delivered */
-    float reached, told;         /* progress of loading; progress in the newest LOAD event */
+    exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered */
+    float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
     uint64_t scratch_bytes;
     exl2_model_info info;
     exl2__vocab vocab;
@@ -72,7 +72,7 @@ typedef struct exl2__model {
     exl2__pages pages;
     exl2__batch batch;
     exl2__forward forward;
-    bool pass_settled;           /* the pass has written all its K and V, and `cached` of its tables is updated */
+    bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
     exl2__sequence no_sequence;  /* takes the place of other models' jobs in `sequences` */
     uint32_t *page_lists;        /* [max_sessions, pages per table] */
@@ -95,57 +95,102 @@ typedef struct exl2__grammar_slot {
     uint32_t users;              /* jobs */
     bool closing;                /* freed when its jobs have ended */
     exl2__grammar *made;         /* NULL: a CUSTOM grammar, which calls allow with user */
-    bool (*allow)(void *user, exl2_job job, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words);
+    bool (*allow)(void *user, exl2_job job, const exl2_token *tokens, uint32_t n, uint32_t *bits, uint32_t words);
     void *user;
 } exl2__grammar_slot;
 
 typedef struct exl2__job exl2__job;
+
+/* A job's output. Sampled tokens and their text are held in the job's block until no stop string, banned string or
+   incomplete code point can change them; then they are due, and a TEXT event delivers them. */
+typedef struct exl2__job_delivery {
+    exl2_event_fn on_event;      /* NULL: events go into the ring */
+    bool discard;                /* without on_event: events are discarded instead */
+    exl2__stream stream;         /* decodes tokens to text */
+    uint32_t held_bytes, held_tokens;
+    uint32_t held_tokens_max;
+    uint32_t due_bytes, due_tokens; /* the first part of what is held: the next TEXT event */
+    bool text_due, progress_due; /* a TEXT or a PREFILL event must be delivered before more work */
+    bool done_due;               /* the job has ended, but the ring had no room for DONE. The handles of that event: */
+    exl2_model done_model;
+    exl2_session done_session;
+    uint32_t delivered;          /* tokens delivered so far */
+} exl2__job_delivery;
+
+/* Room in the ring for the log-probabilities of prompt tokens. */
+typedef struct exl2__job_scores {
+    bool due;                    /* room must be reserved before the next pass */
+    bool blocked;                /* the ring has no room: the job gets no rows */
+    uint32_t reserved;           /* bytes reserved for the current pass */
+} exl2__job_scores;
+
+typedef struct exl2__job_bans {
+    exl2__stops strings;         /* when one is complete, the history is rewound to the token where it begins */
+    uint32_t rewinds;            /* since text was last delivered */
+} exl2__job_bans;
+
+typedef struct exl2__job_stops {
+    exl2__stops strings;
+    const exl2_token *tokens;
+    uint32_t token_count;
+} exl2__job_stops;
+
+/* Lists of tokens that sampling needs. */
+typedef struct exl2__job_lists {
+    const exl2__vocab *vocab;    /* vocabulary of the job's model */
+    exl2__stops dry_breakers;
+    const exl2_token *xtc_keep, *allow;
+    uint32_t xtc_keep_count, allow_count;
+} exl2__job_lists;
+
+typedef struct exl2__job_grammar {
+    exl2__grammar_slot *slot;    /* NULL = no grammar */
+    exl2__grammar_mask_place place; /* state of the text in the grammar */
+    uint32_t place_tokens;       /* tokens of the text up to that state */
+} exl2__job_grammar;
+
+/* Guidance pairs a job with a job for the negative prompt, which has no events of its own and ends with it. Both rows
+   of a pass are needed to sample a token; the logits of the row that came first wait in `logits`. All but `positive` is
+   used in the positive job only. */
+typedef struct exl2__job_guidance {
+    exl2__job *negative;         /* in the positive job; NULL = no guidance */
+    exl2__job *positive;         /* in the negative job; else NULL */
+    float scale;
+    float *logits;               /* [vocab] */
+    bool has_logits;
+    uint32_t row;                /* index of the positive job's logit row in the step */
+} exl2__job_guidance;
+
+/* What other threads write or read, under the engine's lock. */
+typedef struct exl2__job_shared {
+    uint64_t cancel, pause;      /* id of the job when requested */
+    exl2_job_info info;
+} exl2__job_shared;
 
 struct exl2__job {
     uint64_t id;
     uint32_t model, session;     /* slots */
     exl2__sequence sequence;
     exl2__job_block *block;
-    bool discard_events, show_markers, prefilled, ending;
+    exl2__job_delivery delivery;
+    exl2__job_scores scores;
+    exl2__job_stops stops;
+    exl2__job_bans bans;
+    exl2__job_lists lists;
+    exl2__job_grammar grammar;
+    exl2__job_guidance guidance;
+    exl2_logits_fn on_logits;
+    void *user;                  /* for on_event and on_logits */
+    bool show_markers, prefilled;
+    exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
+    uint32_t max_tokens;
+    bool ending;                 /* decided; DONE follows once all earlier events are delivered */
     exl2_stop stop;              /* why it is ending */
     exl2_result result;
     exl2_error error;
-    exl2_event_fn on_event;
-    void *user;
-    exl2__stream stream;
-    exl2__stops stops, bans;     /* bans: strings whose text is rewound */
-    uint32_t taken_back;         /* rewinds since text was delivered */
-    exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
-    exl2_logits_fn on_logits;
-    exl2__job *twin, *leader;    /* guidance: the job of the negative prompt, which has no events; its owner */
-    float guidance;
-    float *guide;                /* [vocab] logits of the sequence whose row came first, until the other row comes */
-    bool guide_waits;            /* guide holds such logits */
-    uint32_t guide_row;          /* index of the leader's logit row in the step */
-    exl2__stops breakers;        /* dry_breakers */
-    const exl2_token *xtc_keep, *allow;
-    uint32_t xtc_keep_count, allow_count;
-    const exl2__vocab *vocab;    /* vocabulary of its model */
-    const exl2_token *stop_tokens;
-    uint32_t stop_token_count;
-    uint32_t hold_bytes, held_count; /* text and tokens that wait for delivery */
-    uint32_t held_max;           /* largest number of held tokens */
-    uint32_t release_bytes, release_count; /* part that must be delivered before more work */
-    bool releasing, progress_due; /* a TEXT or a PREFILL event must be delivered before more work */
-    bool scores_due, scores_stand; /* due: needs ring room before the next pass; stand: none was free */
-    bool owes_done;              /* it has ended, but its DONE found no room in the ring; the DONE's handles: */
-    exl2_model owed_model;
-    exl2_session owed_session;
-    uint32_t reserved;           /* bytes of the ring reserved for the scores of the pass */
-    uint32_t delivered, max_tokens;
-    exl2__grammar_slot *grammar; /* NULL = none */
-    exl2__grammar_mask_place place; /* state of the text in the grammar */
-    uint32_t place_tokens;       /* tokens of the text up to that state */
     exl2_job_stats stats;
-    uint64_t start_ns, active_ns, first_ns;
-    /* Under the engine's lock: */
-    uint64_t cancel, pause;      /* id of the job when requested */
-    exl2_job_info published;
+    uint64_t start_ns, active_ns, first_token_ns; /* by exl2__platform_ns; 0 = not yet */
+    exl2__job_shared shared;
 };
 
 struct exl2_engine {
@@ -199,6 +244,24 @@ static inline exl2__job *exl2__objects_job(const exl2_engine *e, exl2_job j)
     return slot < 0 || !e->jobs[slot].sequence.live ? NULL : &e->jobs[slot];
 }
 
+/* The live job of the model in the first slot after `previous`, NULL = from the first slot on; NULL after the last job.
+   Jobs may start and end between two calls. */
+static inline exl2__job *exl2__objects_next_job(exl2_engine *e, const exl2__model *m, const exl2__job *previous)
+{
+    for (uint32_t i = previous ? (uint32_t)(previous - e->jobs) + 1 : 0; i < e->job_ids.end; i++) {
+        if (e->jobs[i].sequence.live && &e->models[e->jobs[i].model] == m) {
+            return &e->jobs[i];
+        }
+    }
+    return NULL;
+}
+
+/* The job of the positive prompt, which gets the events: the job itself, unless it is the negative job of a pair. */
+static inline exl2__job *exl2__objects_positive(exl2__job *job)
+{
+    return job->guidance.positive ? job->guidance.positive : job;
+}
+
 static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, uint64_t id)
 {
     if (id == 0) {
@@ -217,13 +280,13 @@ static inline exl2_result exl2__objects_open_for_more(exl2_engine *e, const exl2
 }
 
 /* Tokens of the history that cannot be rewound any more: for a busy session those that were delivered. */
-static inline uint32_t exl2__objects_settled(const exl2_engine *e, const exl2__session *s)
+static inline uint32_t exl2__objects_final_tokens(const exl2_engine *e, const exl2__session *s)
 {
     exl2_job handle = { s->job };
     const exl2__job *job = s->job ? exl2__objects_job(e, handle) : NULL;
-    bool twin = job && s != &e->sessions[job->session];
-    const exl2__sequence *q = twin ? &job->twin->sequence : job ? &job->sequence : NULL;
-    return q && q->active ? q->prompt_end + job->delivered : s->table.tokens;
+    bool negative = job && s != &e->sessions[job->session];
+    const exl2__sequence *q = negative ? &job->guidance.negative->sequence : job ? &job->sequence : NULL;
+    return q && q->active ? q->prompt_end + job->delivery.delivered : s->table.tokens;
 }
 
 /* ---- sessions ---- */
@@ -272,7 +335,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
         }
     }
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        if (e->jobs[i].sequence.live && !e->jobs[i].leader) {
+        if (e->jobs[i].sequence.live && !e->jobs[i].guidance.positive) {
             s->jobs_active += e->jobs[i].sequence.active;
             s->jobs_waiting += !e->jobs[i].sequence.active;
         }

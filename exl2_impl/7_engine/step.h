@@ -8,8 +8,9 @@
 #define EXL2__STEP_H
 
 #include "../2_graph/forward_queue.h"
-#include "drawing.h"
+#include "host_sample.h"
 #include "loading.h"
+#include "masks.h"
 
 /* What a step may use: exl2_step_desc, with the deadlines of this step. */
 typedef struct exl2__budget {
@@ -26,38 +27,38 @@ typedef struct exl2__progress {
 /* ---- jobs ---- */
 
 /* Reads the flags that other threads set, repeats deliveries for which the ring had no room, delivers DONE. */
-static inline void exl2__step_tend(exl2_engine *e, exl2__job *job, exl2__progress *progress)
+static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__progress *progress)
 {
     exl2__lock(&e->lock);
-    bool cancelled = job->cancel == job->id, paused = job->pause == job->id;
+    bool cancelled = job->shared.cancel == job->id, paused = job->shared.pause == job->id;
     exl2__unlock(&e->lock);
     if (cancelled) {
         exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the job was cancelled");
-        job->releasing = job->releasing && job->stop != EXL2_STOP_CANCELLED;
-        job->progress_due = false;
+        job->delivery.text_due = job->delivery.text_due && job->stop != EXL2_STOP_CANCELLED;
+        job->delivery.progress_due = false;
     }
     uint64_t id = job->id;
-    bool was_due = job->releasing || job->progress_due || job->ending;
-    bool clear = exl2__jobs_tell_progress(e, job) && exl2__jobs_release(e, job);
+    bool was_due = job->delivery.text_due || job->delivery.progress_due || job->ending;
+    bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job);
     if (job->ending && clear) {
         exl2__jobs_finish(e, job);
     }
     progress->anything |= was_due && clear;
     if (job->id == id && job->sequence.live) {
         job->sequence.held = paused || !clear || job->ending;
-        if (job->twin) {
-            job->twin->sequence.held = job->sequence.held;
+        if (job->guidance.negative) {
+            job->guidance.negative->sequence.held = job->sequence.held;
         }
         exl2__jobs_publish(e, job);
     }
 }
 
 /* The same for all jobs of a model. A job that a callback starts meanwhile may wait for the next call. */
-static inline void exl2__step_tend_all(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
+static inline void exl2__step_update_jobs(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
 {
-    for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        if (e->jobs[i].sequence.live && !e->jobs[i].leader && &e->models[e->jobs[i].model] == m) {
-            exl2__step_tend(e, &e->jobs[i], progress);
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        if (!job->guidance.positive) {
+            exl2__step_update_job(e, job, progress);
         }
     }
 }
@@ -69,29 +70,30 @@ static inline uint32_t exl2__step_sequences(exl2_engine *e, exl2__model *m, uint
 {
     *active = 0;
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        exl2__job *job = &e->jobs[i];
-        bool ours = job->sequence.live && &e->models[job->model] == m;
-        m->sequences[i] = ours ? &job->sequence : &m->no_sequence;
-        *active += ours && job->sequence.active;
+        m->sequences[i] = &m->no_sequence;
+    }
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        m->sequences[job - e->jobs] = &job->sequence;
+        *active += job->sequence.active;
     }
     return e->job_ids.end;
 }
 
+/* Starts waiting sequences while the batch and the cache have room. */
 static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t count, uint32_t active)
 {
     while (active < m->plan.sequences_max) {
         exl2__sequence *next = exl2__schedule_next(m->sequences, count, &m->pages);
-        if (!next || (next->counterpart && active + 2 > m->plan.sequences_max)) {
+        if (!next || (next->negative && active + 2 > m->plan.sequences_max)) {
             return;
         }
         exl2__schedule_start(next, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
-        if (next->counterpart) {
-            exl2__schedule_start(next->counterpart, m->sequences, count, &m->pages, m->batch.copies,
+        if (next->negative) {
+            exl2__schedule_start(next->negative, m->sequences, count, &m->pages, m->batch.copies,
                                  &m->batch.copy_count);
             active++;
         }
-        for (uint32_t i = 0; i < e->job_ids.end; i++) {
-            exl2__job *job = &e->jobs[i];
+        for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
             if (&job->sequence == next) {
                 job->active_ns = exl2__platform_ns();
                 job->stats.queued_ns = job->active_ns - job->start_ns;
@@ -107,10 +109,10 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
 static inline exl2__job *exl2__step_next_scores(exl2_engine *e, const exl2__model *m)
 {
     exl2__job *first = NULL;
-    for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        exl2__job *job = &e->jobs[i];
-        bool due = job->sequence.live && job->scores_due && &e->models[job->model] == m;
-        first = due && (!first || exl2__sequence_before(&job->sequence, &first->sequence)) ? job : first;
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        if (job->scores.due && (!first || exl2__sequence_before(&job->sequence, &first->sequence))) {
+            first = job;
+        }
     }
     return first;
 }
@@ -119,40 +121,36 @@ static inline exl2__job *exl2__step_next_scores(exl2_engine *e, const exl2__mode
    have room in the ring before the pass begins: a job gets as many rows as have room, or none. */
 static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
 {
-    for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        exl2__job *job = &e->jobs[i];
+    exl2__job *job = NULL;
+    while ((job = exl2__objects_next_job(e, m, job)) != NULL) {
         exl2__sequence *s = &job->sequence;
-        if (s->live && &e->models[job->model] == m) {
-            job->scores_due = s->active && !s->held && exl2__jobs_waits_to_score(job);
-            job->scores_stand = false;
-            s->rows_most = 0;
-        }
+        job->scores.due = s->active && !s->held && exl2__jobs_needs_score_room(job);
+        job->scores.blocked = false;
+        s->rows_most = 0;
     }
-    exl2__job *job;
     while ((job = exl2__step_next_scores(e, m)) != NULL) {
         exl2__sequence *s = &job->sequence;
         uint32_t scores = exl2__sequence_pending(s) - 1; /* the token after the last row is not known yet */
         uint32_t most = exl2__min32(scores, m->plan.rows_max);
-        uint32_t rows = exl2__events_reserve(&e->events, most, s->alts, &job->reserved);
-        job->scores_due = false;
+        uint32_t rows = exl2__events_reserve(&e->events, most, s->alts, &job->scores.reserved);
+        job->scores.due = false;
         s->rows_most = rows < scores ? rows : 0;
-        s->held = job->scores_stand = rows == 0;
+        s->held = job->scores.blocked = rows == 0;
     }
 }
 
 /* Once the rows of the pass are known: releases the room that they do not need. */
 static inline void exl2__step_reserve_less(exl2_engine *e, exl2__model *m)
 {
-    for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        exl2__job *job = &e->jobs[i];
-        if (job->sequence.live && job->reserved && &e->models[job->model] == m) {
-            exl2__events_reserve_less(&e->events, job->sequence.rows, job->sequence.alts, &job->reserved);
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        if (job->scores.reserved) {
+            exl2__events_reserve_less(&e->events, job->sequence.rows, job->sequence.alts, &job->scores.reserved);
         }
     }
 }
 
 /* Makes a repeated pass that was queued early the current pass, if a job still needs it. */
-static inline bool exl2__step_go_on(exl2__model *m)
+static inline bool exl2__step_begin_repeated(exl2__model *m)
 {
     if (!m->forward.ahead || exl2__batch_next(&m->batch, m->sequences) == 0) {
         return false;
@@ -165,8 +163,8 @@ static inline bool exl2__step_go_on(exl2__model *m)
 static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint64_t budget_ns)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
-    m->pass_settled = false;
-    if (exl2__step_go_on(m)) {
+    m->tables_updated = false;
+    if (exl2__step_begin_repeated(m)) {
         return EXL2_OK;
     }
     exl2__step_admit(e, m, count, active);
@@ -174,7 +172,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
     uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
     exl2__step_reserve_less(e, m);
-    exl2__drawing_plan(e, m);
+    exl2__masks_plan(e, m);
     if (rows == 0 && m->batch.copy_count == 0) { /* page copies do not wait for rows: their sessions may change */
         return EXL2_OK;
     }
@@ -204,27 +202,42 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
 }
 
 /* After the layers: K and V of the pass's rows are in the cache, and the tables are updated. */
-static inline void exl2__step_settle(exl2_engine *e, exl2__model *m)
+static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
 {
-    if (m->pass_settled) {
+    if (m->tables_updated) {
         return;
     }
-    m->pass_settled = true;
+    m->tables_updated = true;
     e->stats.forwards++;
-    for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        exl2__job *job = &e->jobs[i];
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
-        if (!s->live || &e->models[job->model] != m || s->rows == 0) {
+        if (s->rows == 0) {
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
             e->stats.tokens_in += s->rows;
-            job->progress_due = !s->score_prompt && !job->leader;
+            job->delivery.progress_due = !s->score_prompt && !job->guidance.positive;
         }
         s->table->cached += s->rows;
         if (s->prefill_only && s->table->cached == s->table->tokens) {
             job->prefilled = true;
         }
+    }
+}
+
+/* Samples the row on the CPU if its logits were fetched, and gives the token to the job of the positive prompt. */
+static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
+{
+    exl2__job *positive = exl2__objects_positive(job);
+    const exl2__forward *f = &m->forward;
+    bool fetched = f->step.logits[f->logit0 + row].use == EXL2__LOGIT_FETCH;
+    exl2__jobs_deliver_progress(e, positive);
+    bool sampled = !fetched || exl2__host_sample_row(e, m, job, row);
+    if (sampled && !positive->ending) {
+        exl2__jobs_accept(e, positive, f->results + row);
+    }
+    if (!positive->delivery.progress_due) {
+        exl2__jobs_deliver_text(e, positive);
     }
 }
 
@@ -237,26 +250,18 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
     for (uint32_t first = 0, count; first < f->result_count; first += count) {
         count = 1;
         exl2__job *job = &e->jobs[owners[first]];
-        bool ours = job->sequence.live && job->sequence.rows && &e->models[job->model] == m;
-        exl2__job *leader = ours && job->leader ? job->leader : job;
-        ours = ours && !leader->ending;
+        bool wanted = job->sequence.live && job->sequence.rows && &e->models[job->model] == m;
+        wanted = wanted && !exl2__objects_positive(job)->ending;
         if (rows[first].use == EXL2__LOGIT_SCORE) {
             while (first + count < f->result_count && owners[first + count] == owners[first]
                    && count < EXL2__EVENT_TOKENS_MAX && rows[first + count].use == EXL2__LOGIT_SCORE) {
                 count++;
             }
-            if (ours) {
+            if (wanted) {
                 exl2__jobs_score(e, job, f->results + first, count);
             }
-        } else if (ours) {
-            exl2__jobs_tell_progress(e, leader);
-            bool drawn = rows[first].use != EXL2__LOGIT_FETCH || exl2__drawing_row(e, m, job, first);
-            if (drawn && !leader->ending) {
-                exl2__jobs_accept(e, leader, f->results + first);
-            }
-            if (!leader->progress_due) {
-                exl2__jobs_release(e, leader);
-            }
+        } else if (wanted) {
+            exl2__step_token(e, m, job, first);
         }
     }
 }
@@ -264,15 +269,14 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
 /* Ends the pass: its rows are free again, and finished prefills end their jobs. */
 static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_result result)
 {
-    for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        exl2__job *job = &e->jobs[i];
-        if (!job->sequence.live || &e->models[job->model] != m || job->sequence.rows == 0) {
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        if (job->sequence.rows == 0) {
             continue;
         }
         job->sequence.rows = 0;
-        exl2__events_reserve_less(&e->events, 0, 0, &job->reserved);
+        exl2__events_reserve_less(&e->events, 0, 0, &job->scores.reserved);
         if (result < 0) {
-            exl2__jobs_fail(e, job->leader ? job->leader : job, result);
+            exl2__jobs_fail(e, exl2__objects_positive(job), result);
         } else if (job->prefilled) {
             exl2__jobs_end(job, EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
@@ -280,23 +284,23 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
 }
 
 /* Drops a pass whose jobs have all ended, unless it still has to copy shared pages for other sessions. */
-static inline void exl2__step_drop_orphan(exl2_engine *e, exl2__model *m)
+static inline void exl2__step_drop_unused(exl2_engine *e, exl2__model *m)
 {
     bool wanted = exl2__forward_copies_pending(&m->forward);
-    for (uint32_t i = 0; i < e->job_ids.end && !wanted; i++) {
-        wanted = e->jobs[i].sequence.live && &e->models[e->jobs[i].model] == m && e->jobs[i].sequence.rows;
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        wanted |= job->sequence.rows > 0;
     }
     m->forward.active = m->forward.active && wanted;
 }
 
 /* ---- a model's share of a step ---- */
 
-/* Continues the pass: on the CPU until the deadline, on a GPU as far as its queue budget (`pace`) allows. */
+/* Continues the pass: on the CPU until the deadline, on a GPU as far as its queue budget (`queue_budget`) allows. */
 static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
-                                             exl2__queue_budget *pace, bool ran, exl2__forward_status *status)
+                                             exl2__queue_budget *queue_budget, bool ran, exl2__forward_status *status)
 {
     if (m->forward.masks == EXL2__MASKS_WANTED) { /* making masks may end jobs; their DONEs come first */
-        bool made = exl2__drawing_masks(e, m, ran ? budget->deadline_ns : 0);
+        bool made = exl2__masks_fill_due(e, m, ran ? budget->deadline_ns : 0);
         m->forward.masks = made ? EXL2__MASKS_MADE : EXL2__MASKS_WANTED;
         *status = made ? EXL2__FORWARD_MASKS : EXL2__FORWARD_MORE;
         return EXL2_OK;
@@ -308,20 +312,20 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
         return exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
     }
     uint32_t most = budget->wait ? m->backend->queue->ahead(m->device) : 1;
-    pace->ahead = pace->timed ? 0 : exl2__min32(most, exl2__step_repeats(e, m));
-    return exl2__forward_queue(&m->forward, pace, status);
+    queue_budget->ahead = queue_budget->timed ? 0 : exl2__min32(most, exl2__step_repeats(e, m));
+    return exl2__forward_queue(&m->forward, queue_budget, status);
 }
 
 /* GPU time that this step may queue. Work that earlier steps queued counts until it has ended. */
-static inline exl2__queue_budget exl2__step_pace(const exl2__model *m, const exl2__budget *budget)
+static inline exl2__queue_budget exl2__step_queue_budget(const exl2__model *m, const exl2__budget *budget)
 {
-    exl2__queue_budget pace = { .timed = budget->gpu_ns > 0, .wait = budget->wait };
-    if (pace.timed && exl2__backend_is_async(m->backend)) {
+    exl2__queue_budget queue_budget = { .timed = budget->gpu_ns > 0, .wait = budget->wait };
+    if (queue_budget.timed && exl2__backend_is_async(m->backend)) {
         uint64_t queued_ns = m->backend->queue->queued_ns(m->device);
-        pace.ns = budget->gpu_ns - exl2__min64(budget->gpu_ns, queued_ns);
-        pace.at_least_one = queued_ns == 0;
+        queue_budget.ns = budget->gpu_ns - exl2__min64(budget->gpu_ns, queued_ns);
+        queue_budget.at_least_one = queued_ns == 0;
     }
-    return pace;
+    return queue_budget;
 }
 
 /* Time that this step gives to the model, in nanoseconds: on a GPU the time that it may queue, on the CPU the time
@@ -347,7 +351,7 @@ typedef enum exl2__step_outcome {
 /* Advances the pass until it blocks or has something for its jobs; begins a pass if there is none. *ran: work was done
    in this step, so a unit that does not fit into the budget may wait for the next step. */
 static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
-                                                    exl2__queue_budget *pace, uint64_t share_ns, bool *ran)
+                                                    exl2__queue_budget *queue_budget, uint64_t share_ns, bool *ran)
 {
     exl2_result r = m->forward.active ? EXL2_OK : exl2__step_begin(e, m, share_ns);
     if (r >= 0 && !m->forward.active) {
@@ -355,7 +359,7 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
     }
     exl2__forward_status status = EXL2__FORWARD_DONE;
     if (r >= 0) {
-        r = exl2__step_forward(e, m, budget, pace, *ran, &status);
+        r = exl2__step_forward(e, m, budget, queue_budget, *ran, &status);
         *ran = true;
     }
     if (r >= 0 && status == EXL2__FORWARD_MORE) {
@@ -365,7 +369,7 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
         return EXL2__STEP_MASKS;
     }
     if (r >= 0) {
-        exl2__step_settle(e, m);
+        exl2__step_update_tables(e, m);
     }
     if (r >= 0 && status == EXL2__FORWARD_RESULTS) {
         exl2__step_results(e, m);
@@ -375,30 +379,30 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
     return EXL2__STEP_ENDED;
 }
 
-/* Runs passes until the budget is used, or one pass without a budget. *pace: the queue budget of a GPU. */
+/* Runs passes until the budget is used, or one pass without a budget. *queue_budget: the queue budget of a GPU. */
 static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
-                                     exl2__queue_budget *pace, exl2__progress *progress)
+                                     exl2__queue_budget *queue_budget, exl2__progress *progress)
 {
     uint64_t share_ns = exl2__step_share_ns(m, budget);
     bool has_deadline = share_ns > 0 && !exl2__backend_is_async(m->backend), ran = false;
     exl2__step_outcome outcome;
     do {
-        exl2__step_tend_all(e, m, progress);
+        exl2__step_update_jobs(e, m, progress);
         if (m->id == 0) { /* a callback closed the model */
             return;
         }
-        exl2__step_drop_orphan(e, m);
-        outcome = exl2__step_advance(e, m, budget, pace, share_ns, &ran);
+        exl2__step_drop_unused(e, m);
+        outcome = exl2__step_advance(e, m, budget, queue_budget, share_ns, &ran);
         progress->anything |= ran;
         if (outcome == EXL2__STEP_BLOCKED) {
             return;
         }
         if (outcome == EXL2__STEP_IDLE) {
-            exl2__step_tend_all(e, m, progress); /* beginning a pass may have ended the last job */
+            exl2__step_update_jobs(e, m, progress); /* beginning a pass may have ended the last job */
             return;
         }
         if (outcome == EXL2__STEP_ENDED) {
-            exl2__step_tend_all(e, m, progress);
+            exl2__step_update_jobs(e, m, progress);
             progress->pass_ended = true;
             if (share_ns == 0 || m->id == 0) {
                 return;
@@ -410,13 +414,13 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
 /* A model's share of a step; sets budget->gpu_ns to the GPU time that is left. */
 static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget *budget, exl2__progress *progress)
 {
-    exl2__queue_budget pace = exl2__step_pace(m, budget);
-    exl2__step_passes(e, m, budget, &pace, progress);
-    budget->gpu_ns = m->id && exl2__backend_is_async(m->backend) ? pace.ns : budget->gpu_ns;
+    exl2__queue_budget queue_budget = exl2__step_queue_budget(m, budget);
+    exl2__step_passes(e, m, budget, &queue_budget, progress);
+    budget->gpu_ns = m->id && exl2__backend_is_async(m->backend) ? queue_budget.ns : budget->gpu_ns;
 }
 
 /* Whether the model has a share of a step: it loads or runs passes. text_only and failed models have none. */
-static inline bool exl2__step_works(const exl2__model *m)
+static inline bool exl2__step_has_work(const exl2__model *m)
 {
     return m->id && (m->state == EXL2_PENDING || (m->state == EXL2_OK && m->backend));
 }
@@ -430,11 +434,11 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
     exl2__zone_begin(&e->ctx, "exl2_step");
     uint32_t models = 0;
     for (uint32_t i = 0; i < e->max_models; i++) {
-        models += exl2__step_works(&e->models[i]);
+        models += exl2__step_has_work(&e->models[i]);
     }
     for (uint32_t i = 0; i < e->max_models; i++) {
         exl2__model *m = &e->models[(e->first_model + i) % e->max_models];
-        if (!exl2__step_works(m)) {
+        if (!exl2__step_has_work(m)) {
             continue;
         }
         uint64_t now = exl2__platform_ns(), end_ns = begin_ns + cpu_ns;
@@ -461,14 +465,14 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
 
 /* ---- a call that waits for one job ---- */
 
-/* Why an active job has no rows: it is paused, or the application does not read its events. NULL: it can continue. */
+/* Why an active job gets no rows: it is paused, or its events wait to be read. NULL: it can continue. */
 EXL2__COLD
-static const char *exl2__step_stands(exl2_engine *e, exl2__job *job)
+static const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
 {
     exl2__lock(&e->lock);
-    bool paused = job->pause == job->id;
+    bool paused = job->shared.pause == job->id;
     exl2__unlock(&e->lock);
-    bool unread = job->releasing || job->progress_due || job->scores_stand;
+    bool unread = job->delivery.text_due || job->delivery.progress_due || job->scores.blocked;
     return paused ? "is paused: let it go on, or cancel it"
          : unread ? "waits until its events are read: call exl2_next_event, or cancel it" : NULL;
 }
@@ -483,17 +487,17 @@ static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
     }
     const exl2__job *holder = NULL;
     const char *why = NULL;
-    for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        exl2__job *other = &e->jobs[i];
-        if (!other->sequence.live || other->leader || !other->sequence.active || other->model != job->model) {
+    const exl2__model *m = &e->models[job->model];
+    for (exl2__job *other = NULL; (other = exl2__objects_next_job(e, m, other)) != NULL;) {
+        if (other->guidance.positive || !other->sequence.active) {
             continue;
         }
-        const char *stands = exl2__step_stands(e, other);
-        if (!stands) { /* another thread has just resumed it */
+        const char *blocked = exl2__step_why_blocked(e, other);
+        if (!blocked) { /* another thread has just resumed it */
             return;
         }
         holder = holder ? holder : other;
-        why = why ? why : stands;
+        why = why ? why : blocked;
     }
     char text[sizeof job->error.text];
     exl2__format(text, sizeof text, "the job waits for KV pages that idle sessions hold: close or rewind one, or raise "

@@ -70,13 +70,13 @@ static exl2__model *step_to_masks(const rig *r, const exl2_job_desc *d, exl2_job
 {
     exl2__model *m = exl2__objects_model(r->engine, r->model);
     exl2__budget none = { 0 };
-    exl2__queue_budget pace = { 0 };
+    exl2__queue_budget queue_budget = { 0 };
     exl2__progress progress = { false, false };
     exl2__forward_status status = EXL2__FORWARD_MORE;
     CHECK_INT(exl2_job_start(r->engine, d, job), EXL2_OK);
-    exl2__step_tend_all(r->engine, m, &progress);
+    exl2__step_update_jobs(r->engine, m, &progress);
     CHECK_INT(exl2__step_begin(r->engine, m, 0), EXL2_OK);
-    CHECK_INT(exl2__step_forward(r->engine, m, &none, &pace, false, &status), EXL2_OK);
+    CHECK_INT(exl2__step_forward(r->engine, m, &none, &queue_budget, false, &status), EXL2_OK);
     CHECK_INT(status, EXL2__FORWARD_MASKS);
     return m;
 }
@@ -95,20 +95,20 @@ static void budget(const rig *r)
     exl2__model *m = step_to_masks(r, &d, &job);
     exl2__job *j = exl2__objects_job(r->engine, job);
     exl2__budget gone = { .deadline_ns = 1 };
-    exl2__queue_budget pace = { 0 };
+    exl2__queue_budget queue_budget = { 0 };
     exl2__forward_status status = EXL2__FORWARD_DONE;
     m->mask_ns = 4;
     CHECK(j->sequence.mask_due && exl2__grammars_cost(r->engine, j) > 0);
     for (int i = 0; i < 2; i++) {
-        CHECK_INT(exl2__step_forward(r->engine, m, &gone, &pace, true, &status), EXL2_OK);
+        CHECK_INT(exl2__step_forward(r->engine, m, &gone, &queue_budget, true, &status), EXL2_OK);
         CHECK(status == EXL2__FORWARD_MORE && j->sequence.mask_due && m->forward.masks == EXL2__MASKS_WANTED);
     }
     uint64_t soon = exl2__platform_ns() + 3600000000000u;
-    CHECK(exl2__drawing_masks(r->engine, m, soon) && !j->sequence.mask_due);
+    CHECK(exl2__masks_fill_due(r->engine, m, soon) && !j->sequence.mask_due);
     j->sequence.mask_due = true; /* requested again, but cached now */
     CHECK_INT(exl2__grammars_cost(r->engine, j), 0);
     m->mask_ns = 1e9f;
-    CHECK(exl2__drawing_masks(r->engine, m, exl2__platform_ns() + 1000000000u) && !j->sequence.mask_due);
+    CHECK(exl2__masks_fill_due(r->engine, m, exl2__platform_ns() + 1000000000u) && !j->sequence.mask_due);
     rig_drain(r, 1); /* every mask is estimated to cost seconds, so each step computes one */
     CHECK_TEXT(again.text, said.text);
     CHECK(again.done_events == 1 && again.bytes >= 30);

@@ -1,0 +1,116 @@
+/* masks.h: masks, which say what each row of the next pass may sample: one bit per token.
+   takes: jobs with rows in a pass.
+   gives: exl2__masks_plan, exl2__masks_fill_due.
+   owns:  nothing; the masks' memory is the batch's. */
+#ifndef EXL2__MASKS_H
+#define EXL2__MASKS_H
+
+#include "../2_graph/forward.h"
+#include "jobs.h"
+
+#define EXL2__MASKS_COST_MIN 10000 /* nodes; the time of a mask that costs fewer is not learned from */
+
+/* Clears the bits of tokens that are not on the job's allow list. */
+EXL2__COLD
+static void exl2__masks_apply_allow(const exl2__job *job, uint32_t *bits, uint32_t words)
+{
+    uint32_t kept[EXL2__JOB_TEXT_BYTES / sizeof(exl2_token) / 32] = { 0 };
+    for (uint32_t i = 0; i < job->lists.allow_count; i++) {
+        uint32_t token = (uint32_t)job->lists.allow[i];
+        kept[i / 32] |= (bits[token / 32] >> (token & 31) & 1) << (i & 31);
+    }
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t i = 0; i < job->lists.allow_count; i++) {
+        uint32_t token = (uint32_t)job->lists.allow[i];
+        bits[token / 32] |= (kept[i / 32] >> (i & 31) & 1) << (token & 31);
+    }
+}
+
+/* Sets the bits of tokens whose text begins with the text of the prompt's last token, which the first sampled token
+   replaces. */
+EXL2__COLD
+static void exl2__masks_set_healing(const exl2__model *m, const exl2__job *job, uint32_t *bits, uint32_t words)
+{
+    size_t bytes, prefix_bytes;
+    bool special;
+    const char *prefix = exl2__vocab_piece(&m->vocab, job->healed, &prefix_bytes, &special);
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t id = 0; id < exl2__min32(m->vocab.id_count, m->plan.shape.vocab); id++) {
+        const char *text = exl2__vocab_piece(&m->vocab, (exl2_token)id, &bytes, &special);
+        bool begins = text && !special && bytes >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0;
+        bits[id / 32] |= (uint32_t)begins << (id & 31);
+    }
+}
+
+/* The tokens that may be sampled: allowed by a healed token or the grammar (*over: it allows nothing), and by the allow
+   list. */
+EXL2__COLD
+static exl2_result exl2__masks_fill_bits(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits, bool *over)
+{
+    uint32_t words = exl2__bit_words(m->plan.shape.vocab);
+    *over = false;
+    if (exl2__jobs_heals(job)) {
+        exl2__masks_set_healing(m, job, bits, words);
+    } else if (job->grammar.slot) {
+        EXL2__TRY(exl2__grammars_mask(e, job, bits, over));
+    } else {
+        memset(bits, 0xFF, words * sizeof *bits);
+    }
+    if (job->lists.allow_count) {
+        exl2__masks_apply_allow(job, bits, words);
+    }
+    return EXL2_OK;
+}
+
+/* Assigns memory to the masks of a pass. A row that samples has a mask if a grammar, an allow list or a healed token
+   limits it. The masks are filled in while the pass runs. */
+static inline void exl2__masks_plan(exl2_engine *e, exl2__model *m)
+{
+    uint32_t *next = m->batch.masks;
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        exl2__sequence *s = &job->sequence;
+        if (s->rows) {
+            bool samples = !s->prefill_only && s->rows == exl2__sequence_pending(s);
+            s->mask_due = samples && (job->grammar.slot || job->lists.allow_count || exl2__jobs_heals(job));
+            s->mask = s->mask_due ? next : NULL;
+            next += s->mask_due ? exl2__bit_words(m->plan.shape.vocab) : 0;
+        }
+    }
+}
+
+/* Fills in a mask. If the job's text ends here, or the mask fails, the job ends, and its row is ignored. */
+static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *job)
+{
+    bool over;
+    exl2_result r = exl2__masks_fill_bits(e, m, job, job->sequence.mask, &over);
+    job->sequence.mask_due = false;
+    if (r < 0) {
+        exl2__jobs_fail(e, job, r);
+    } else if (over) {
+        exl2__jobs_end_text(job, m);
+    }
+}
+
+/* Fills in the masks of the pass that are due. false: because of the deadline (0 = none) some are left for later. */
+static inline bool exl2__masks_fill_due(exl2_engine *e, exl2__model *m, uint64_t deadline_ns)
+{
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        if (!job->sequence.rows || !job->sequence.mask_due) {
+            continue;
+        }
+        uint64_t begin_ns = exl2__platform_ns();
+        float cost = (float)(exl2__jobs_heals(job) ? m->vocab.id_count : exl2__grammars_cost(e, job));
+        if (deadline_ns && begin_ns + (uint64_t)(cost * m->mask_ns) > deadline_ns) {
+            return false;
+        }
+        exl2__zone_begin(&e->ctx, "exl2 mask");
+        exl2__masks_fill(e, m, job);
+        exl2__zone_end(&e->ctx);
+        if (cost >= EXL2__MASKS_COST_MIN) {
+            m->mask_ns += 0.25f * ((float)(exl2__platform_ns() - begin_ns) / cost - m->mask_ns);
+        }
+    }
+    return true;
+}
+
+#endif
