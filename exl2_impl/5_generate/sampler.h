@@ -127,7 +127,7 @@ static exl2_result exl2__sampler_check_bias(exl2__ctx *c, const exl2_sampler_des
 {
     for (uint32_t i = 0; i < d->bias_count; i++) {
         if (d->bias[i].token < 0) {
-            return exl2__fail(c, EXL2_ERR_ARG, "sampler: bias %u is for token %d; ids begin at 0", (unsigned)i,
+            return exl2__fail(c, EXL2_ERR_ARG, "sampler: bias %u is for token %d, but ids begin at 0", (unsigned)i,
                               (int)d->bias[i].token);
         }
         if (exl2__float_is_nan(d->bias[i].add)) {
@@ -165,7 +165,8 @@ static exl2_result exl2__sampler_check(exl2__ctx *c, exl2_sampler_desc *d)
     for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
         const exl2__sampler_number *n = &exl2__sampler_floats[i];
         if (!exl2__sampler_fits(*exl2__sampler_float(d, i), n->low, n->high)) {
-            return exl2__fail(c, EXL2_ERR_ARG, "sampler: %s must lie in %s, or be EXL2_OFF", n->name, n->range);
+            return exl2__fail(c, EXL2_ERR_ARG, "sampler: %s must be in the range %s, or be EXL2_OFF", n->name,
+                              n->range);
         }
     }
     for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_ints); i++) {
@@ -255,7 +256,7 @@ static exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaul
         preset = exl2__sampler_balanced();
         break;
     default:
-        return exl2__fail(c, EXL2_ERR_ARG, "sampler: there is no preset %d", (int)given.preset);
+        return exl2__fail(c, EXL2_ERR_ARG, "sampler: preset %d does not exist", (int)given.preset);
     }
     preset = given.greedy ? exl2__sampler_greedy() : preset;
     exl2__sampler_overlay(&given, &preset);

@@ -121,7 +121,7 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
 {
     if (header_version != EXL2_VERSION) {
         return exl2__fail(c, EXL2_ERR_VERSION,
-                          "exl2.h has version %u, the implementation %u: build both from one release",
+                          "exl2.h has version %u, but the implementation has %u: build both from one release",
                           header_version, (uint32_t)EXL2_VERSION);
     }
     EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_engine_desc));
@@ -151,7 +151,7 @@ static exl2_result exl2__api_check_build(exl2__ctx *c, const exl2_kernel_build_d
     c->parallel = d->parallel;
     EXL2__TRY(exl2__api_allocator(c, &d->allocator));
     if (!d->archs || d->arch_count == 0 || !d->into.store) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_kernels_build needs archs and somewhere to store what it makes");
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_kernels_build needs archs, and into.store to store the kernels");
     }
     return EXL2_OK;
 }
@@ -198,7 +198,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
     exl2__ctx ctx;
     memset(&ctx, 0, sizeof ctx);
     exl2__arena block = { 0 }, dry = { 0 };
-    exl2_result r = out ? EXL2_OK : exl2__fail(&ctx, EXL2_ERR_ARG, "exl2_open needs somewhere to put the engine");
+    exl2_result r = out ? EXL2_OK : exl2__fail(&ctx, EXL2_ERR_ARG, "exl2_open: the pointer for the engine is NULL");
     r = r < 0 ? r : exl2__api_check(&ctx, d, header_version);
     r = r < 0 ? r : exl2__api_hooks(&ctx, d);
     if (r >= 0) {
@@ -262,7 +262,7 @@ EXL2__COLD
 EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_device_probe"));
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_device_probe", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_device_probe", "out is NULL"));
     exl2_result r = exl2__hardware_probe(&e->ctx, &e->hardware, out);
     exl2__objects_publish(e);
     return r;
@@ -351,10 +351,10 @@ EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out)
 
 static exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *d, const char *call)
 {
-    EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is missing"));
+    EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is NULL"));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_model_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->cache, exl2_cache_desc));
-    EXL2__TRY(exl2__api_argument(e, d->path != NULL, call, "the desc needs a path"));
+    EXL2__TRY(exl2__api_argument(e, d->path != NULL, call, "the desc has no path"));
     bool fits = d->context_max <= 1u << 24 && d->prefill_chunk <= 65536 && d->batch_max <= 1024;
     EXL2__TRY(exl2__api_argument(e, fits, call,
                                  "context_max is at most 16,777,216, prefill_chunk 65,536, batch_max 1,024"));
@@ -364,7 +364,7 @@ static exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *
 EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_model_measure"));
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_measure", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_measure", "out is NULL"));
     EXL2__TRY(exl2__api_check_model(e, d, "exl2_model_measure"));
     exl2_model handle;
     EXL2__TRY(exl2__loading_open(e, d, &handle));
@@ -386,7 +386,7 @@ EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d
 
 EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
 {
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_open", "there is nowhere to put the handle"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_open", "out is NULL"));
     EXL2__TRY(exl2__api_check_model(e, d, "exl2_model_open"));
     return exl2__loading_open(e, d, out);
 }
@@ -441,7 +441,7 @@ EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model handle)
 
 EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model handle, exl2_model_info *out)
 {
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_get", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_get", "out is NULL"));
     const exl2__model *m = exl2__objects_model(e, handle);
     if (!m) {
         return exl2__objects_stale(e, "model", handle.id);
@@ -484,7 +484,7 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, (text || !bytes) && (out || !cap) && need, "exl2_tokenize",
-                                 "text, out or need is missing"));
+                                 "text, out or need is NULL"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
     size_t bos = exl2__vocab_prefix(&m->vocab, flags, out, cap);
     size_t skip = bos < cap ? bos : cap;
@@ -496,7 +496,8 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char
     }
     *need += bos;
     if (*need > cap && out) { /* with out NULL only the size is asked for */
-        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu tokens, the buffer holds %zu", *need, cap);
+        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu tokens, but the buffer holds %zu", *need,
+                          cap);
     }
     return EXL2_OK;
 }
@@ -504,7 +505,7 @@ EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char
 static inline exl2_result exl2__api_fits(exl2_engine *e, size_t bytes, const char *out, size_t cap)
 {
     if (bytes >= cap && out) { /* with out NULL only the size is asked for */
-        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, the buffer holds %zu",
+        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the text needs %zu bytes and a NUL, but the buffer holds %zu",
                           bytes, cap);
     }
     return EXL2_OK;
@@ -515,7 +516,7 @@ EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const ex
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, (t || !n) && (out || !cap) && need, "exl2_detokenize",
-                                 "ids, out or need is missing"));
+                                 "t, out or need is NULL"));
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
     exl2__stream_decode(&m->vocab, t, n, (flags & EXL2_TEXT_SKIP_MARKERS) != 0, out, cap, need);
     if (cap) {
@@ -530,7 +531,7 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const e
     exl2__model *m;
     exl2__rendered rendered;
     EXL2__TRY(exl2__api_argument(e, (msgs || !n) && (out || !cap) && need, "exl2_chat_render",
-                                 "messages, out or need is missing"));
+                                 "msgs, out or need is NULL"));
     EXL2__TRY(d ? EXL2__CHECK_ZEROED(&e->ctx, d, exl2_chat_desc) : EXL2_OK);
     EXL2__TRY(exl2__api_text_model(e, handle, &m));
     exl2_result r = exl2__job_start_render(e, m, msgs, n, d, &rendered);

@@ -41,7 +41,7 @@ static exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__s
 EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model handle, exl2_session *out)
 {
     exl2__session *s;
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_open", "there is nowhere to put the handle"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_open", "out is NULL"));
     exl2__model *m = exl2__objects_model(e, handle);
     if (!m) {
         return exl2__objects_stale(e, "model", handle.id);
@@ -54,7 +54,7 @@ EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model handle, exl2_s
 EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session handle, exl2_session *out)
 {
     exl2__session *from, *to;
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_fork", "there is nowhere to put the handle"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_fork", "out is NULL"));
     EXL2__TRY(exl2__api_session(e, handle, false, &from));
     exl2__model *m = &e->models[from->model];
     EXL2__TRY(exl2__api_new_session(e, m, &to));
@@ -71,7 +71,7 @@ EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, ui
     EXL2__TRY(exl2__api_engine(e));
     EXL2__TRY(exl2__api_session(e, handle, true, &s));
     if (tokens > s->table.tokens) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens, it cannot be rewound to %u",
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens: it cannot be rewound to %u",
                           s->table.tokens, tokens);
     }
     exl2__table_rewind(&s->table, &e->models[s->model].pages, tokens);
@@ -82,7 +82,7 @@ EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, ui
 EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session handle, exl2_session_info *out)
 {
     exl2__session *s;
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_get", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_get", "out is NULL"));
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     const exl2__model *m = &e->models[s->model];
     memset(out, 0, sizeof *out);
@@ -102,13 +102,13 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session handle, ex
                                          size_t *need)
 {
     exl2__session *s;
-    EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_tokens", "out or need is missing"));
+    EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_tokens", "out or need is NULL"));
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     uint32_t tokens = exl2__objects_final_tokens(e, s);
     *need = tokens;
     exl2__table_read(&s->table, &e->models[s->model].pages, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
     if (tokens > cap && out) { /* with out NULL only the size is asked for */
-        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the history needs %u tokens, the buffer holds %zu", tokens,
+        return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the history has %u tokens, but the buffer holds %zu", tokens,
                           cap);
     }
     return EXL2_OK;
@@ -134,7 +134,7 @@ EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
 EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d,
                                           exl2_sampler_desc *out)
 {
-    EXL2__TRY(exl2__api_argument(e, d && out, "exl2_sampler_resolve", "a desc is missing"));
+    EXL2__TRY(exl2__api_argument(e, d && out, "exl2_sampler_resolve", "d or out is NULL"));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_sampler_desc));
     const exl2__model *m = exl2__objects_model(e, handle);
     if (!m) {
@@ -150,12 +150,13 @@ EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *
 {
     exl2__model *m;
     static const char *const call = "exl2_grammar_make";
-    EXL2__TRY(exl2__api_argument(e, d && out, call, "a desc is missing"));
+    EXL2__TRY(exl2__api_argument(e, d && out, call, "d or out is NULL"));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_grammar_desc));
-    EXL2__TRY(exl2__api_argument(e, (uint32_t)d->kind <= EXL2_GRAMMAR_CUSTOM, call, "there is no such kind"));
+    EXL2__TRY(exl2__api_argument(e, (uint32_t)d->kind <= EXL2_GRAMMAR_CUSTOM, call,
+                                 "the desc has a kind that does not exist"));
     EXL2__TRY(exl2__api_argument(e, d->kind == EXL2_GRAMMAR_JSON || d->kind == EXL2_GRAMMAR_CUSTOM || d->source, call,
-                                 "the source is missing"));
-    EXL2__TRY(exl2__api_argument(e, d->kind != EXL2_GRAMMAR_CUSTOM || d->allow, call, "allow is missing"));
+                                 "the desc has no source"));
+    EXL2__TRY(exl2__api_argument(e, d->kind != EXL2_GRAMMAR_CUSTOM || d->allow, call, "the desc has no allow"));
     if (d->kind != EXL2_GRAMMAR_CUSTOM) {
         EXL2__TRY(exl2__api_text_model(e, d->model, &m));
     } else if (!(m = exl2__objects_model(e, d->model))) {
@@ -187,7 +188,7 @@ static inline bool exl2__api_prompt_whole(const exl2_prompt *p)
 
 static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, const char *call)
 {
-    EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is missing"));
+    EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is NULL"));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_job_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->chat, exl2_chat_desc));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, &d->sampler, exl2_sampler_desc));
@@ -208,7 +209,7 @@ EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2
 
 EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_job_measure", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_job_measure", "out is NULL"));
     memset(out, 0, sizeof *out);
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_job_measure"));
     return exl2__job_start_measure(e, d, out);
@@ -276,7 +277,7 @@ EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job handle, bool paused
 
 EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job handle, exl2_job_info *out)
 {
-    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_job_get", "there is nowhere to put the answer"));
+    EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_job_get", "out is NULL"));
     exl2__lock(&e->lock);
     const exl2__job *job = exl2__objects_job(e, handle);
     if (job) {

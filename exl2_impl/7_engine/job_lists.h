@@ -12,8 +12,8 @@ static exl2_result exl2__job_lists_check_ids(exl2_engine *e, const exl2__model *
 {
     for (size_t i = 0; i < count; i++) {
         if (ids[i] < 0 || (uint32_t)ids[i] >= m->plan.shape.vocab) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %zu is id %d, the vocabulary has %u", what, i, ids[i],
-                              m->plan.shape.vocab);
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %zu is id %d, but the vocabulary has %u tokens", what, i,
+                              ids[i], m->plan.shape.vocab);
         }
     }
     return EXL2_OK;
@@ -40,7 +40,7 @@ static exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model *m, exl
 {
     exl2_token *copy = (exl2_token *)exl2__job_lists_alloc(job, used, count * sizeof *copy);
     if (!copy) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's lists of tokens and stops take more than %d bytes",
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's lists of tokens and stops need more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
     }
     EXL2__TRY(exl2__job_lists_check_ids(e, m, ids, count, what));
@@ -66,15 +66,15 @@ static exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "%s %u is not valid UTF-8: no text can contain it", what, i);
         }
         if (length > EXL2__JOB_STOP_BYTES_MAX) {
-            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "%s %u has %zu bytes, at most %d are allowed", what, i, length,
-                              EXL2__JOB_STOP_BYTES_MAX);
+            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "%s %u has %zu bytes, but at most %d are allowed", what, i,
+                              length, EXL2__JOB_STOP_BYTES_MAX);
         }
         *longest = length > *longest ? length : *longest;
         bytes += length;
     }
     void *memory = exl2__job_lists_alloc(job, used, exl2__stops_bytes(count, bytes));
     if (!memory) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's strings and lists of tokens take more than %d bytes",
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's strings and lists of tokens need more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
     }
     exl2__stops_make(out, strings, count, memory);
@@ -91,7 +91,7 @@ static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, ex
     exl2_token *ends = (exl2_token *)exl2__job_lists_alloc(job, used, count * sizeof *ends);
     if (!ends || count > EXL2__SEQUENCE_ENDS_MAX) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
-                          "min_tokens holds back %u end and stop tokens, at most %u are allowed", count,
+                          "min_tokens bans %u end and stop tokens, but at most %u are allowed", count,
                           EXL2__SEQUENCE_ENDS_MAX);
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -120,7 +120,7 @@ static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, e
         EXL2__TRY(exl2__job_lists_ends(e, m, job, d, used));
     }
     if ((job->bans.strings.count > 0 || job->healed >= 0) && d->grammar.id) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job takes a grammar, or ban_strings and heal_prompt");
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job with a grammar cannot have ban_strings or heal_prompt");
     }
     uint64_t held = longest + 8; /* bound of the tokens that wait at the same time, of a byte each */
     job->delivery.held_tokens_max = EXL2__JOB_HELD_TOKENS;
@@ -129,7 +129,7 @@ static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, e
     }
     if (d->alts_per_token > EXL2_ALTS_MAX || held > job->delivery.held_tokens_max) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
-                          "alts_per_token is %u, at most %u are allowed with stop strings of %zu bytes",
+                          "alts_per_token is %u, but at most %u is allowed with stop strings of %zu bytes",
                           d->alts_per_token,
                           (unsigned)exl2__min64(EXL2_ALTS_MAX, EXL2__JOB_ALTS / held), longest);
     }
@@ -193,7 +193,7 @@ static exl2_result exl2__job_lists_callbacks(exl2_engine *e, const exl2__model *
     job->lists.xtc_keep_count = d->xtc_keep_count;
     EXL2__TRY(exl2__job_lists_ids(e, m, job, d->xtc_keep, d->xtc_keep_count, "xtc_keep", used, &job->lists.xtc_keep));
     if (d->dry_breaker_count && !m->vocab.present) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: it cannot find dry_breakers", m->path);
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json, which dry_breakers need", m->path);
     }
     EXL2__TRY(exl2__job_lists_strings(e, job, d->dry_breakers, d->dry_breaker_count, "dry_breaker", used, &longest,
                                     &job->lists.dry_breakers));
@@ -215,7 +215,7 @@ static exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__model *m,
     bool few = resolved.bias_count <= EXL2__JOB_TEXT_BYTES && resolved.ban_count <= EXL2__JOB_TEXT_BYTES;
     exl2_bias *bias = few ? (exl2_bias *)exl2__job_lists_alloc(job, used, biases * sizeof *bias) : NULL;
     if (!bias) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops take more than %d bytes",
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the job's biases and stops need more than %d bytes",
                           EXL2__JOB_TEXT_BYTES);
     }
     for (uint32_t i = 0; i < resolved.bias_count; i++) {

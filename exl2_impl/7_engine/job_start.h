@@ -45,7 +45,7 @@ static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, cons
     }
     if (m->chats.count == 0) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE,
-                          "%s has no chat template: give the job text or ids instead of messages", m->path);
+                          "%s has no chat template: set the prompt's text or tokens instead of messages", m->path);
     }
     const exl2__template *found = exl2__template_set_pick(&m->chats, chat->template_name, chat->tools != NULL);
     if (!found) {
@@ -122,7 +122,7 @@ static exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const 
                                  m->info.context_max - begin, &need);
     if (r == EXL2_ERR_TOO_SMALL) {
         *count = (uint32_t)exl2__min64(need + begin, UINT32_MAX); /* for exl2_job_measure */
-        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %llu tokens, a session holds %u",
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %llu tokens, but a session holds %u",
                           (unsigned long long)(need + begin), m->info.context_max);
     }
     EXL2__TRY(r);
@@ -159,10 +159,11 @@ static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__
     uint32_t count = 0;
     const exl2_prompt *given = &d->prompt;
     if ((given->text != NULL) + (given->tokens != NULL) + (given->messages != NULL) > 1) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a prompt is one of text, tokens and messages; more than one is set");
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG,
+                          "a prompt has one of text, tokens and messages, but more than one is set");
     }
     if ((given->text || given->messages) && !m->vocab.present) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: give the job ids instead of text",
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s has no tokenizer.json: set the prompt's tokens instead of text",
                           m->path);
     }
     if (given->messages) {
@@ -188,7 +189,7 @@ static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__
     } else {
         job->stats.prompt_tokens = (uint32_t)exl2__min64(given->token_count, UINT32_MAX);
         if (given->token_count > m->info.context_max) {
-            return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, a session holds %u",
+            return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, but a session holds %u",
                               given->token_count, m->info.context_max);
         }
         count = (uint32_t)given->token_count;
@@ -231,23 +232,23 @@ static exl2_result exl2__job_start_length(exl2_engine *e, const exl2__model *m, 
     job->max_tokens = (uint32_t)new_tokens;
     if (prompt_end == 0) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG,
-                          "there is nothing to go on from: the prompt is empty and so is the session");
+                          "the prompt and the session are empty: there is no token to generate from");
     }
     if (prompt_end + new_tokens > context_max) {
         return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL,
-                          "the job needs a context of %llu tokens (%llu of prompt, %llu new), a session holds %u",
+                          "the job needs a context of %llu tokens (%llu of prompt, %llu new), but a session holds %u",
                           (unsigned long long)(prompt_end + new_tokens), (unsigned long long)prompt_end,
                           (unsigned long long)new_tokens, context_max);
     }
     s->min_end = (uint32_t)exl2__min64(prompt_end + d->min_tokens, UINT32_MAX);
     if (d->min_tokens > new_tokens) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "min_tokens is %u, but only %llu tokens may come", d->min_tokens,
-                          (unsigned long long)new_tokens);
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "min_tokens is %u, but at most %llu new tokens are allowed",
+                          d->min_tokens, (unsigned long long)new_tokens);
     }
     uint32_t pages = exl2__pages_for(s->tokens_end);
     if (pages > m->pages.count) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
-                          "the job needs %u KV pages of 64 tokens, the cache has %u: raise cache.tokens to %u",
+                          "the job needs %u KV pages of 64 tokens, but the cache has %u: raise cache.tokens to %u",
                           pages, m->pages.count, pages * EXL2__PAGE_TOKENS);
     }
     return EXL2_OK;
@@ -304,7 +305,8 @@ static exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_desc *d
         }
         m = &e->models[s->model];
         if (d->model.id && d->model.id != m->id) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job names a session of one model and another model");
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG,
+                              "the job's session belongs to another model than the one that the job names");
         }
         *session = s;
     } else if (!(m = exl2__objects_model(e, d->model))) {
@@ -385,7 +387,7 @@ static exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc 
         r = exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "guidance needs two sequences (batch_max is %u) and %u KV pages of 64 "
                        "tokens (the cache has %u)", m->plan.sequences_max, pages, m->pages.count);
     } else if (job->healed != positive->healed) {
-        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "heal_prompt with guidance: both prompts must end with the same token");
+        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "heal_prompt with guidance needs prompts that end with the same token");
     } else {
         r = exl2__alloc(&e->ctx, m->plan.shape.vocab * sizeof(float), 64, EXL2_MEM_SCRATCH, &logits);
     }
@@ -409,7 +411,7 @@ static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job
     const exl2_prompt *prompt = &d->negative_prompt;
     bool negative = d->negative_session.id || prompt->text || prompt->tokens || prompt->messages;
     if (!exl2__sampler_fits(d->guidance, -100, 100)) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "guidance must lie in -100 to 100");
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "guidance must be in the range -100 to 100");
     }
     if (negative != (d->guidance < 0 || d->guidance > 0)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, negative ? "a negative prompt needs guidance that is not 0"

@@ -476,8 +476,8 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     if (result->token < 0) {
         exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_ARG,
                        job->grammar.slot
-                           ? "no token is allowed: the biases and lists ban all that the grammar allows here"
-                           : "no token is allowed: biases, ban, allow and banned texts leave none");
+                           ? "no token can be sampled: biases and lists ban all tokens that the grammar allows"
+                           : "no token can be sampled: bias, ban, allow and ban_strings exclude all tokens");
         return;
     }
     exl2__jobs_append(e, job, result->token);

@@ -182,7 +182,7 @@ static exl2_result exl2__loading_read_text(exl2__ctx *c, exl2__model *m)
     EXL2__TRY(exl2__vocab_open(c, m->path, &m->vocab));
     if (m->vocab.present && m->vocab.piece_bytes_max > EXL2__PIECE_BYTES_MAX) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
-                          "%s/tokenizer.json: a token has %u bytes of text, at most %d are supported", m->path,
+                          "%s/tokenizer.json: a token has %u bytes of text, but at most %d are supported", m->path,
                           m->vocab.piece_bytes_max, EXL2__PIECE_BYTES_MAX);
     }
     if (m->desc.grammars && m->vocab.present) {
@@ -190,7 +190,9 @@ static exl2_result exl2__loading_read_text(exl2__ctx *c, exl2__model *m)
     }
     EXL2__TRY(exl2__template_set_open(c, m->path, m->vocab.present ? &m->vocab : NULL, &m->chats));
     if (m->desc.text_only) {
-        return m->vocab.present ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "no tokenizer.json in %s", m->path);
+        return m->vocab.present ? EXL2_OK
+                                : exl2__fail(c, EXL2_ERR_IO, "%s has no tokenizer.json, which text_only needs",
+                                             m->path);
     }
     exl2__loading_eos(m);
     exl2__loading_bos(m);
@@ -221,7 +223,7 @@ static void exl2__loading_plan(exl2__ctx *c, exl2__model *m)
         m->desc.context_max ? m->desc.context_max : exl2__min32(m->load.config.context_max, EXL2__DEFAULT_CONTEXT);
     if (m->info.context_max > m->load.config.context_max) {
         exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_CONTEXT_ABOVE_MODEL,
-                  "%s: context_max %u is more than the model was made for (%u)", m->path, m->info.context_max,
+                  "%s: context_max is %u, but the model was trained with at most %u", m->path, m->info.context_max,
                   m->load.config.context_max);
     }
 }
@@ -354,7 +356,7 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
     more += on_device ? 0 : info->weight_bytes + info->cache_bytes;
     if (more > exl2__alloc_room(c)) {
         return exl2__fail(c, EXL2_ERR_BUDGET,
-                          "%s needs %llu bytes (weights %llu, cache %llu), host_bytes_max leaves %llu", m->path,
+                          "%s needs %llu bytes (weights %llu, cache %llu), but host_bytes_max leaves %llu", m->path,
                           (unsigned long long)(info->weight_bytes + info->cache_bytes + info->scratch_bytes
                                                - info->device_bytes),
                           (unsigned long long)(on_device ? 0 : info->weight_bytes),
@@ -381,7 +383,8 @@ static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m)
     exl2__weights_close(&e->ctx, &m->load);
     EXL2__TRY(exl2__loading_layout(e, m, &m->cache, &m->scratch));
     if (m->scratch.used > m->scratch.size || m->cache.used > m->cache.size || m->weights.used > m->weights.size) {
-        return exl2__fail(&e->ctx, EXL2_ERR_INTERNAL, "%s: the model takes more memory than was planned", m->path);
+        return exl2__fail(&e->ctx, EXL2_ERR_INTERNAL, "%s: the model needs more memory than its plan reserved",
+                          m->path);
     }
     m->mask_ns = EXL2__FIRST_MASK_NS;
     m->forward.c = &e->ctx;

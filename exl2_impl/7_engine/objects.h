@@ -265,7 +265,8 @@ static inline exl2__job *exl2__objects_positive(exl2__job *job)
 static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, uint64_t id)
 {
     if (id == 0) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STALE, "the %s handle is 0, which names no %s: it was not set", kind, kind);
+        return exl2__fail(&e->ctx, EXL2_ERR_STALE, "the %s handle is 0, which names no %s: it was never set", kind,
+                          kind);
     }
     return exl2__fail(&e->ctx, EXL2_ERR_STALE, "%s handle " EXL2__POOL_NAME " names no live %s; it was closed, ended, "
                       "or never made", kind, EXL2__POOL_NAMED(id), kind);

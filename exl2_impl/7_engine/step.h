@@ -473,8 +473,8 @@ static const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
     bool paused = job->shared.pause == job->id;
     exl2__unlock(&e->lock);
     bool unread = job->delivery.text_due || job->delivery.progress_due || job->scores.blocked;
-    return paused ? "is paused: let it go on, or cancel it"
-         : unread ? "waits until its events are read: call exl2_next_event, or cancel it" : NULL;
+    return paused ? "is paused: resume it, or cancel it"
+         : unread ? "has events that were not read: call exl2_next_event, or cancel it" : NULL;
 }
 
 /* Called when no job can advance. The job ends with an error if it waits for a place in the batch or for pages that
@@ -500,11 +500,11 @@ static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
         why = why ? why : blocked;
     }
     char text[sizeof job->error.text];
-    exl2__format(text, sizeof text, "the job waits for KV pages that idle sessions hold: close or rewind one, or raise "
-                 "cache.tokens");
+    exl2__format(text, sizeof text, "the job waits for KV pages that idle sessions hold: close or rewind one of them, "
+                 "or raise cache.tokens");
     if (holder) {
-        exl2__format(text, sizeof text, "the job waits for a place in the batch, or for KV pages, and job "
-                     EXL2__POOL_NAME " has them, which %s", EXL2__POOL_NAMED(holder->id), why);
+        exl2__format(text, sizeof text, "the job waits for a place in the batch, or for KV pages, which job "
+                     EXL2__POOL_NAME " holds. That job %s", EXL2__POOL_NAMED(holder->id), why);
     }
     exl2__jobs_end(job, EXL2_STOP_ERROR, holder ? EXL2_ERR_STATE : EXL2_ERR_BUDGET, text);
 }

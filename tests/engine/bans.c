@@ -210,7 +210,7 @@ static void minimum(const rig *r)
     CHECK(said.count > 3 && said.ids[2] != stop[0]); /* without min_tokens it would stop here */
     CHECK(memcmp(said.ids, model.planned, 2 * sizeof(exl2_token)) == 0);
     d.min_tokens = 17;
-    text_check_refused(r, run(r, &d, &said), EXL2_ERR_ARG, "min_tokens is 17, but only 16 tokens may come");
+    text_check_refused(r, run(r, &d, &said), EXL2_ERR_ARG, "min_tokens is 17, but at most 16 new tokens are allowed");
 }
 
 static void healing(const rig *r)

@@ -166,7 +166,7 @@ static void ends(const rig *r)
     d.sampler.bias = &never;
     d.sampler.bias_count = 1;
     CHECK_INT(exl2_generate(r->engine, &d), EXL2_ERR_ARG);
-    text_check_refused(r, EXL2_ERR_ARG, EXL2_ERR_ARG, "all that the grammar allows");
+    text_check_refused(r, EXL2_ERR_ARG, EXL2_ERR_ARG, "all tokens that the grammar allows");
     exl2_grammar_close(r->engine, g);
     exl2_grammar_close(r->engine, whole);
     g = make(r, EXL2_GRAMMAR_REGEX, ""); /* the text is complete before it begins */

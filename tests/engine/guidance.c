@@ -223,11 +223,11 @@ static void refusals(const rig *r)
     d.guidance = 2;
     expect_refused(r, &d, EXL2_ERR_ARG, "guidance needs a negative prompt or session");
     d.negative_session = session_of(r, NULL, 0);
-    expect_refused(r, &d, EXL2_ERR_ARG, "there is nothing to go on from");
+    expect_refused(r, &d, EXL2_ERR_ARG, "there is no token to generate from");
     d.guidance = 0;
     expect_refused(r, &d, EXL2_ERR_ARG, "a negative prompt needs guidance");
     d.guidance = 1000;
-    expect_refused(r, &d, EXL2_ERR_ARG, "guidance must lie in -100 to 100");
+    expect_refused(r, &d, EXL2_ERR_ARG, "guidance must be in the range -100 to 100");
     d.guidance = 2;
     exl2_session same = session_of(r, no, 3);
     d.session = d.negative_session = same;

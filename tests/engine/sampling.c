@@ -82,7 +82,7 @@ static void lists(const rig *r)
     expect_refused(r, (exl2_sampler_desc){ .ban = few, .ban_count = 0xFFFFFFFF }, EXL2_ERR_BUDGET, "more than");
     const char *const breakers[] = { "." };
     expect_refused(r, (exl2_sampler_desc){ .dry_breakers = breakers, .dry_breaker_count = 1 }, EXL2_ERR_STATE,
-                   "it cannot find dry_breakers");
+                   "which dry_breakers need");
 }
 
 static uint32_t repeated(const rig_said *s, uint32_t width)

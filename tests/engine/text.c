@@ -272,14 +272,14 @@ static void buffers(const rig *r)
     size_t need = 0, chat = strlen("<s><|im_start|>user\ncaf\xC3\xA9<|im_end|>\n");
     exl2_chat_desc close = { .close_reply = true };
     text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 0, &need), EXL2_ERR_TOO_SMALL,
-                       "needs 5 tokens, the buffer holds 0");
+                       "needs 5 tokens, but the buffer holds 0");
     CHECK_INT(need, 5);
     text_check_refused(r, exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 3, &need), EXL2_ERR_TOO_SMALL,
-                       "needs 5 tokens, the buffer holds 3");
+                       "needs 5 tokens, but the buffer holds 3");
     CHECK(ids[0] == model.marker[0] && ids[2] == model.byte_ids['o'] && ids[3] == 0);
     CHECK_INT(exl2_tokenize(r->engine, r->model, "four", 4, 0, ids, 5, &need), EXL2_OK);
     text_check_refused(r, exl2_detokenize(r->engine, r->model, ids + 1, 4, 0, text, 4, &need), EXL2_ERR_TOO_SMALL,
-                       "needs 4 bytes and a NUL, the buffer holds 4");
+                       "needs 4 bytes and a NUL, but the buffer holds 4");
     CHECK_TEXT(text, "fou");
     CHECK_INT(exl2_detokenize(r->engine, r->model, ids + 1, 4, 0, text, 5, &need), EXL2_OK);
     exl2_token smile[3] = { model.planned[4], model.planned[5], model.planned[6] };
@@ -302,7 +302,7 @@ static void buffers(const rig *r)
     exl2_token history[512];
     prompt_of(r, s, "four", 0, history);
     text_check_refused(r, exl2_session_tokens(r->engine, s, ids, 2, &need), EXL2_ERR_TOO_SMALL,
-                       "needs 5 tokens, the buffer holds 2");
+                       "has 5 tokens, but the buffer holds 2");
     CHECK_INT(need, 5);
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }

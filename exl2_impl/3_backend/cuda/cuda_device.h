@@ -366,7 +366,12 @@ static exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__cuda_ker
         result = d->driver.launch(function, grid.x, grid.y, z, grid.threads, 1, 1, grid.shared_bytes, d->stream,
                                   parameters, NULL);
     }
-    return result == 0 ? EXL2_OK : exl2__cuda_device_check(d, result, exl2__cuda_kernel_rows[kernel].function);
+    if (result == 0) {
+        return EXL2_OK;
+    }
+    char what[96];
+    exl2__format(what, sizeof what, "launching %s", exl2__cuda_kernel_rows[kernel].function);
+    return exl2__cuda_device_check(d, result, what);
 }
 
 /* The driver on Windows batches launches until it is queried. */
