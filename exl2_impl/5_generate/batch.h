@@ -63,8 +63,8 @@ static inline void exl2__batch_extras(exl2__batch *b, const exl2__sequence *s, u
     logit->attempt = s->attempt;
 }
 
-/* Copies the newest tokens, which penalties look at, to the sequence's part of b->history, and sets the row's history
-   and extras. */
+/* Copies the most recent tokens, which penalties look at, to the sequence's part of b->history, and sets the row's
+   history and extras. */
 static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, const exl2__pages *pages,
                                        uint32_t sequence, exl2__logit_row *logit)
 {

@@ -44,7 +44,7 @@ struct exl2__sequence {
                                      sampled in the same passes; NULL = no guidance, or this is the negative one */
     exl2__sequence *positive;     /* in the negative sequence: the positive one; else NULL */
     uint32_t rows_most;           /* limit of its rows in the next pass; 0 = none */
-    uint32_t rows;                /* rows in the current pass; 0 = it takes no part in it */
+    uint32_t rows;                /* rows in the current pass; 0 = it is not in the pass */
     uint32_t *mask;               /* for the current pass: one bit per token, 1 = allowed; NULL = all are allowed */
     bool mask_due;                /* the mask is not filled in yet */
 };

@@ -42,6 +42,13 @@ static inline exl2_engine *exl2__api_mutable(const exl2_engine *e)
     return (exl2_engine *)(uintptr_t)e;
 }
 
+/* The model of a handle. */
+static exl2_result exl2__api_model(exl2_engine *e, exl2_model handle, exl2__model **out)
+{
+    *out = exl2__objects_model(e, handle);
+    return *out ? EXL2_OK : exl2__objects_stale(e, "model", handle.id);
+}
+
 /* ---- waiting ---- */
 
 static inline void exl2__api_wait_begin(exl2_engine *e)
@@ -349,6 +356,14 @@ EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out)
 
 /* ---- models ---- */
 
+/* Makes an earlier error the most recent one again. It was logged when it happened. */
+static inline void exl2__api_restore_error(exl2_engine *e, const exl2_error *error)
+{
+    exl2__lock(&e->ctx.error_lock);
+    e->ctx.error = *error;
+    exl2__unlock(&e->ctx.error_lock);
+}
+
 static exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *d, const char *call)
 {
     EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is NULL"));
@@ -417,46 +432,36 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
         out->id = 0;
     }
     if (failed) { /* a callback that got the last LOAD event may have made calls that failed since */
-        exl2__lock(&e->ctx.error_lock);
-        e->ctx.error = error;
-        exl2__unlock(&e->ctx.error_lock);
+        exl2__api_restore_error(e, &error);
     }
     return r;
 }
 
 EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model handle)
 {
+    exl2__model *m;
     EXL2__TRY(exl2__api_engine(e));
-    const exl2__model *m = exl2__objects_model(e, handle);
-    if (!m) {
-        return exl2__objects_stale(e, "model", handle.id);
-    }
-    if (m->state < 0) { /* not exl2__fail: the failure was logged when it happened */
-        exl2__lock(&e->ctx.error_lock);
-        e->ctx.error = m->error;
-        exl2__unlock(&e->ctx.error_lock);
+    EXL2__TRY(exl2__api_model(e, handle, &m));
+    if (m->state < 0) {
+        exl2__api_restore_error(e, &m->error);
     }
     return m->state;
 }
 
 EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model handle, exl2_model_info *out)
 {
+    exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_get", "out is NULL"));
-    const exl2__model *m = exl2__objects_model(e, handle);
-    if (!m) {
-        return exl2__objects_stale(e, "model", handle.id);
-    }
+    EXL2__TRY(exl2__api_model(e, handle, &m));
     *out = m->info;
     return EXL2_OK;
 }
 
 EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model handle)
 {
+    exl2__model *m;
     EXL2__TRY(exl2__api_outside(e, "exl2_model_close"));
-    exl2__model *m = exl2__objects_model(e, handle);
-    if (!m) {
-        return exl2__objects_stale(e, "model", handle.id);
-    }
+    EXL2__TRY(exl2__api_model(e, handle, &m));
     exl2__loading_close(e, m);
     exl2__objects_publish(e);
     return EXL2_OK;
@@ -467,10 +472,7 @@ EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model handle)
 /* The model, if its tokenizer is loaded. */
 static exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2__model **out)
 {
-    *out = exl2__objects_model(e, handle);
-    if (!*out) {
-        return exl2__objects_stale(e, "model", handle.id);
-    }
+    EXL2__TRY(exl2__api_model(e, handle, out));
     if ((*out)->vocab.present) {
         return EXL2_OK;
     }

@@ -17,11 +17,7 @@ static exl2_result exl2__api_session(exl2_engine *e, exl2_session handle, bool m
     if (!*out) {
         return exl2__objects_stale(e, "session", handle.id);
     }
-    if (must_be_free && (*out)->job) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job " EXL2__POOL_NAME " until its DONE",
-                          EXL2__POOL_NAMED((*out)->job));
-    }
-    return EXL2_OK;
+    return must_be_free ? exl2__objects_not_busy(e, *out) : EXL2_OK;
 }
 
 static exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__session **out)
@@ -30,22 +26,16 @@ static exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__s
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model has no KV cache yet, or was opened with text_only",
                           m->path);
     }
-    EXL2__TRY(exl2__objects_open_for_more(e, m));
-    *out = exl2__objects_new_session(e, m);
-    if (!*out) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u sessions are in use; raise max_sessions", e->max_sessions);
-    }
-    return EXL2_OK;
+    EXL2__TRY(exl2__objects_not_closing(e, m));
+    return exl2__objects_new_session(e, m, out);
 }
 
 EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model handle, exl2_session *out)
 {
+    exl2__model *m;
     exl2__session *s;
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_open", "out is NULL"));
-    exl2__model *m = exl2__objects_model(e, handle);
-    if (!m) {
-        return exl2__objects_stale(e, "model", handle.id);
-    }
+    EXL2__TRY(exl2__api_model(e, handle, &m));
     EXL2__TRY(exl2__api_new_session(e, m, &s));
     out->id = s->id;
     return EXL2_OK;
@@ -134,12 +124,10 @@ EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
 EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d,
                                           exl2_sampler_desc *out)
 {
+    exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, d && out, "exl2_sampler_resolve", "d or out is NULL"));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_sampler_desc));
-    const exl2__model *m = exl2__objects_model(e, handle);
-    if (!m) {
-        return exl2__objects_stale(e, "model", handle.id);
-    }
+    EXL2__TRY(exl2__api_model(e, handle, &m));
     return exl2__sampler_resolve(&e->ctx, &m->load.config.defaults, d, out);
 }
 
@@ -157,11 +145,8 @@ EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *
     EXL2__TRY(exl2__api_argument(e, d->kind == EXL2_GRAMMAR_JSON || d->kind == EXL2_GRAMMAR_CUSTOM || d->source, call,
                                  "the desc has no source"));
     EXL2__TRY(exl2__api_argument(e, d->kind != EXL2_GRAMMAR_CUSTOM || d->allow, call, "the desc has no allow"));
-    if (d->kind != EXL2_GRAMMAR_CUSTOM) {
-        EXL2__TRY(exl2__api_text_model(e, d->model, &m));
-    } else if (!(m = exl2__objects_model(e, d->model))) {
-        return exl2__objects_stale(e, "model", d->model.id);
-    }
+    bool custom = d->kind == EXL2_GRAMMAR_CUSTOM;
+    EXL2__TRY(custom ? exl2__api_model(e, d->model, &m) : exl2__api_text_model(e, d->model, &m));
     exl2_result r = exl2__grammars_make(e, m, d, out);
     exl2__objects_publish(e);
     return r;

@@ -66,7 +66,7 @@ static exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m, const 
 EXL2__COLD
 static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d, exl2_grammar *out)
 {
-    EXL2__TRY(exl2__objects_open_for_more(e, m));
+    EXL2__TRY(exl2__objects_not_closing(e, m));
     uint64_t id = exl2__pool_alloc(&e->grammar_ids);
     if (!id) {
         return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u grammars are in use; raise max_sessions",
@@ -211,7 +211,7 @@ static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
     return exl2__grammar_mask_cost(&job->grammar.slot->made->mask, &job->grammar.place);
 }
 
-/* Sets the bits of the tokens that may come next; out: [words of the vocabulary]. *over: the text ends here. */
+/* Sets the bits of the tokens that may follow; out: [words of the vocabulary]. *over: the text ends here. */
 static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t *out, bool *over)
 {
     exl2__grammar_slot *g = job->grammar.slot;

@@ -138,16 +138,6 @@ static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, e
 
 /* ---- tokens that DRY and XTC except ---- */
 
-static bool exl2__job_lists_in_list(const exl2_token *list, uint32_t count, exl2_token token)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (list[i] == token) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Whether the token's text has one of the characters, or the token is an added token. */
 static bool exl2__job_lists_has_any(const exl2__vocab *v, exl2_token token, const char *characters)
 {
@@ -178,7 +168,7 @@ static bool exl2__job_lists_breaks(const void *user, exl2_token token)
 static bool exl2__job_lists_keeps(const void *user, exl2_token token)
 {
     const exl2__job_lists *l = &((const exl2__job *)user)->lists;
-    return l->xtc_keep_count ? exl2__job_lists_in_list(l->xtc_keep, l->xtc_keep_count, token)
+    return l->xtc_keep_count ? exl2__jobs_is_in(l->xtc_keep, l->xtc_keep_count, token)
                              : exl2__job_lists_has_any(l->vocab, token, "\n");
 }
 

@@ -149,14 +149,58 @@ static void exl2__job_start_keep_prefix(const exl2__model *m, const exl2__table 
     s->prompt_count = count - keep;
 }
 
+/* The prompt of a conversation: rendered, encoded, without the prefix that the history has already. */
+static exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                           const exl2__table *t, exl2_token *prompt)
+{
+    uint32_t count = 0;
+    exl2__rendered rendered;
+    EXL2__TRY(exl2__job_start_render(e, m, d->prompt.messages, d->prompt.message_count, &d->chat, &rendered));
+    m->vocab.added.guarded = rendered.guard;
+    exl2_result r =
+        exl2__job_start_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
+    m->vocab.added.guarded = NULL;
+    exl2__job_start_free(e, &rendered);
+    job->stats.prompt_tokens = count;
+    EXL2__TRY(r);
+    exl2__job_start_keep_prefix(m, t, &job->sequence, prompt, count);
+    return EXL2_OK;
+}
+
+/* The prompt of a text: encoded, to be appended to the history. */
+static exl2_result exl2__job_start_text(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_prompt *given,
+                                       const exl2__table *t, exl2_token *prompt)
+{
+    uint32_t bos = t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, given->flags, prompt, m->info.context_max) : 0;
+    uint32_t count = 0;
+    size_t bytes = given->text_bytes ? given->text_bytes : strlen(given->text);
+    exl2_result r = exl2__job_start_encode(e, m, given->text, bytes, NULL, given->flags, prompt, bos, &count);
+    job->stats.prompt_tokens = job->sequence.prompt_count = count;
+    return r;
+}
+
+/* The prompt of ids, perhaps none: copied, to be appended to the history. */
+static exl2_result exl2__job_start_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_prompt *given,
+                                      exl2_token *prompt)
+{
+    job->stats.prompt_tokens = (uint32_t)exl2__min64(given->token_count, UINT32_MAX);
+    if (given->token_count > m->info.context_max) {
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, but a session holds %u",
+                          given->token_count, m->info.context_max);
+    }
+    job->sequence.prompt_count = job->stats.prompt_tokens;
+    for (uint32_t i = 0; i < job->sequence.prompt_count; i++) {
+        prompt[i] = given->tokens[i];
+    }
+    return EXL2_OK;
+}
+
 /* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. */
 EXL2__COLD
 static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                          const exl2__table *t)
 {
-    exl2__sequence *s = &job->sequence;
     exl2_token *prompt = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max;
-    uint32_t count = 0;
     const exl2_prompt *given = &d->prompt;
     if ((given->text != NULL) + (given->tokens != NULL) + (given->messages != NULL) > 1) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG,
@@ -167,40 +211,12 @@ static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__
                           m->path);
     }
     if (given->messages) {
-        exl2__rendered rendered;
-        EXL2__TRY(exl2__job_start_render(e, m, given->messages, given->message_count, &d->chat, &rendered));
-        m->vocab.added.guarded = rendered.guard;
-        exl2_result r =
-            exl2__job_start_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
-        m->vocab.added.guarded = NULL;
-        exl2__job_start_free(e, &rendered);
-        job->stats.prompt_tokens = count;
-        EXL2__TRY(r);
-        exl2__job_start_keep_prefix(m, t, s, prompt, count);
-        return EXL2_OK;
+        return exl2__job_start_messages(e, m, job, d, t, prompt);
     }
-    if (given->text) {
-        uint32_t bos =
-            t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, given->flags, prompt, m->info.context_max) : 0;
-        size_t bytes = given->text_bytes ? given->text_bytes : strlen(given->text);
-        exl2_result r = exl2__job_start_encode(e, m, given->text, bytes, NULL, given->flags, prompt, bos, &count);
-        job->stats.prompt_tokens = count;
-        EXL2__TRY(r);
-    } else {
-        job->stats.prompt_tokens = (uint32_t)exl2__min64(given->token_count, UINT32_MAX);
-        if (given->token_count > m->info.context_max) {
-            return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the prompt has %zu tokens, but a session holds %u",
-                              given->token_count, m->info.context_max);
-        }
-        count = (uint32_t)given->token_count;
-        for (uint32_t i = 0; i < count; i++) {
-            prompt[i] = given->tokens[i];
-        }
-    }
-    s->keep = t->tokens;
-    s->prompt = prompt;
-    s->prompt_count = count;
-    return EXL2_OK;
+    job->sequence.keep = t->tokens;
+    job->sequence.prompt = prompt;
+    return given->text ? exl2__job_start_text(e, m, job, given, t, prompt)
+                       : exl2__job_start_ids(e, m, job, given, prompt);
 }
 
 /* Token healing: removes the last token of the prompt; the first sampled token will begin with that token's text. Only
@@ -299,10 +315,7 @@ static exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_desc *d
         if (!s) {
             return exl2__objects_stale(e, "session", d->session.id);
         }
-        if (s->job) {
-            return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job " EXL2__POOL_NAME
-                              " until its DONE", EXL2__POOL_NAMED(s->job));
-        }
+        EXL2__TRY(exl2__objects_not_busy(e, s));
         m = &e->models[s->model];
         if (d->model.id && d->model.id != m->id) {
             return exl2__fail(&e->ctx, EXL2_ERR_ARG,
@@ -321,7 +334,7 @@ static exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_desc *d
     if (m->desc.text_only) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the model was opened with text_only: it has no weights");
     }
-    EXL2__TRY(exl2__objects_open_for_more(e, m));
+    EXL2__TRY(exl2__objects_not_closing(e, m));
     *model = m;
     return EXL2_OK;
 }
@@ -341,9 +354,10 @@ static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, b
     }
     uint32_t slot = exl2__pool_slot_of(job_id);
     bool one_shot = session == NULL;
-    if (one_shot && !(session = exl2__objects_new_session(e, m))) {
+    exl2_result r = one_shot ? exl2__objects_new_session(e, m, &session) : EXL2_OK;
+    if (r < 0) {
         exl2__pool_free(&e->job_ids, slot);
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u sessions are in use; raise max_sessions", e->max_sessions);
+        return r;
     }
     exl2__job *job = &e->jobs[slot];
     exl2__lock(&e->lock);
@@ -355,7 +369,7 @@ static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, b
     job->block = &m->blocks[slot];
     job->delivery.discard = discard_events;
     *out = job;
-    exl2_result r = exl2__job_start_fill(e, m, session, job, d);
+    r = exl2__job_start_fill(e, m, session, job, d);
     if (r < 0) {
         exl2__pool_free(&e->job_ids, slot);
         if (one_shot) {

@@ -53,8 +53,8 @@ static inline void exl2__jobs_publish(exl2_engine *e, exl2__job *job)
     const exl2__sequence *s = &job->sequence;
     exl2__lock(&e->lock);
     job->shared.info.state = job->shared.pause == job->id ? EXL2_JOB_PAUSED
-                         : !s->active ? EXL2_JOB_QUEUED
-                         : exl2__sequence_decodes(s) ? EXL2_JOB_DECODE : EXL2_JOB_PREFILL;
+                           : !s->active ? EXL2_JOB_QUEUED
+                           : exl2__sequence_decodes(s) ? EXL2_JOB_DECODE : EXL2_JOB_PREFILL;
     job->shared.info.session.id = e->sessions[job->session].id;
     job->shared.info.stats = job->stats;
     exl2__unlock(&e->lock);
@@ -205,7 +205,7 @@ static void exl2__jobs_deliver_due_dones(exl2_engine *e)
 
 /* ---- text ---- */
 
-/* Counts tokens as delivered, or no longer. */
+/* Sets the number of tokens that count as delivered, also in what exl2_job_get shows. */
 static inline void exl2__jobs_set_delivered(exl2_engine *e, exl2__job *job, uint32_t tokens)
 {
     job->delivery.delivered = tokens;
@@ -254,7 +254,7 @@ static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
     event.token_count = d->due_tokens;
     event.alts = job->sequence.alts ? block->alts : NULL;
     event.alts_per_token = job->sequence.alts;
-    /* Counted before the callback runs, because the callback may fork the session or query its tokens or the job. */
+    /* The tokens count as delivered before the callback runs, because it may fork the session or query the job. */
     exl2__jobs_set_delivered(e, job, d->delivered + d->due_tokens);
     exl2_flow flow;
     bool delivered = exl2__jobs_deliver(e, d->on_event, job->user, d->discard, &event, &flow);
@@ -282,20 +282,10 @@ static inline void exl2__jobs_set_due(exl2__job *job, size_t bytes)
     d->text_due = bytes > 0 || count > 0;
 }
 
-static inline bool exl2__jobs_is_stop_token(const exl2__job *job, exl2_token token)
+static inline bool exl2__jobs_is_in(const exl2_token *tokens, uint32_t count, exl2_token token)
 {
-    for (uint32_t i = 0; i < job->stops.token_count; i++) {
-        if (job->stops.tokens[i] == token) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static inline bool exl2__jobs_is_eos(const exl2__model *m, exl2_token token)
-{
-    for (uint32_t i = 0; i < m->load.config.eos_count; i++) {
-        if (m->load.config.eos[i] == token) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (tokens[i] == token) {
             return true;
         }
     }
@@ -481,8 +471,9 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         return;
     }
     exl2__jobs_append(e, job, result->token);
-    bool stop_token = exl2__jobs_is_stop_token(job, result->token);
-    bool stop = stop_token || exl2__jobs_is_eos(m, result->token), whole = false;
+    const exl2__config *config = &m->load.config;
+    bool stop_token = exl2__jobs_is_in(job->stops.tokens, job->stops.token_count, result->token);
+    bool stop = stop_token || exl2__jobs_is_in(config->eos, config->eos_count, result->token), whole = false;
     bool full = s->table->tokens - s->prompt_end >= job->max_tokens + (job->healed >= 0);
     exl2_result r = exl2__grammars_accept(e, job, result->token, &stop, &whole);
     if (r < 0) {

@@ -10,7 +10,7 @@
 #include "jobs.h"
 
 #define EXL2__LOADING_STEP 0.01f /* least progress between two LOAD events */
-#define EXL2__LOADING_SAMPLE_PAGES 65536u /* pages of a dry run that shows what a page costs in host memory */
+#define EXL2__LOADING_SAMPLE_PAGES 65536u /* for a dry run that measures the host memory of a page */
 
 /* ---- close ---- */
 
@@ -86,7 +86,7 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
     return EXL2_OK;
 }
 
-/* The layers and RoPE frequencies; they come first, because loading fills them. */
+/* Lays out the layers and the RoPE frequencies, before the rest of the scratch memory, because loading fills them. */
 static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 {
     double *frequency = (double *)exl2__arena_alloc(scratch, m->load.config.head_dim / 2u * sizeof(double));
@@ -130,11 +130,9 @@ static exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, u
 static void exl2__loading_eos(exl2__model *m)
 {
     exl2__config *config = &m->load.config;
-    bool known = !m->vocab.present || m->vocab.eos < 0;
-    for (uint32_t i = 0; i < config->eos_count; i++) {
-        known = known || config->eos[i] == m->vocab.eos;
-    }
-    if (!known && config->eos_count < EXL2__COUNT(config->eos)) {
+    bool has_eos = m->vocab.present && m->vocab.eos >= 0;
+    bool listed = exl2__jobs_is_in(config->eos, config->eos_count, m->vocab.eos);
+    if (has_eos && !listed && config->eos_count < EXL2__COUNT(config->eos)) {
         config->eos[config->eos_count++] = m->vocab.eos;
     }
 }
@@ -149,7 +147,7 @@ static bool exl2__loading_template_has(const exl2__template *t, const char *text
     return found;
 }
 
-/* Decides whether BOS comes before raw text. A BOS that stands literally in the chat template, such as SmolLM2's
+/* Decides whether BOS comes before raw text. A BOS that is spelled out in the chat template, such as SmolLM2's
    <|im_start|>, opens turns: raw text does not begin with it, unless a file asks for that. A template that prints the
    variable bos_token does not count, because that BOS begins the conversation. */
 static void exl2__loading_bos(exl2__model *m)
@@ -253,7 +251,7 @@ static exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
 }
 
-/* What exl2_model_info says of the tokenizer and of config.json. */
+/* Fills in what exl2_model_info says of the tokenizer and of config.json. */
 static void exl2__loading_info(exl2__model *m)
 {
     const exl2__config *config = &m->load.config;
@@ -271,7 +269,7 @@ static void exl2__loading_info(exl2__model *m)
     info->has_chat_template = exl2__template_set_pick(&m->chats, NULL, false) != NULL;
 }
 
-/* What exl2_model_info says of memory. opened_bytes: see exl2__loading_open_backend. */
+/* Fills in what exl2_model_info says of memory. opened_bytes: see exl2__loading_open_backend. */
 static void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
 {
     exl2_model_info *info = &m->info;
@@ -326,7 +324,7 @@ static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
 
 /* ---- load ---- */
 
-/* false: the ring is full; loading waits. */
+/* Delivers a LOAD event. false: the ring is full; loading waits. */
 static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress, exl2_result result)
 {
     exl2_event event = { 0 };

@@ -74,7 +74,7 @@ typedef struct exl2__model {
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
-    exl2__sequence no_sequence;  /* takes the place of other models' jobs in `sequences` */
+    exl2__sequence no_sequence;  /* stands in for the jobs of other models in `sequences` */
     uint32_t *page_lists;        /* [max_sessions, pages per table] */
     exl2_token *prompts;         /* [max_jobs, context_max] */
     exl2__job_block *blocks;     /* [max_jobs] */
@@ -274,7 +274,7 @@ static inline exl2_result exl2__objects_stale(exl2_engine *e, const char *kind, 
 
 /* Rejects new objects of a model that is being closed: a callback at a DONE may still ask for one, and nothing would
    end that object. */
-static inline exl2_result exl2__objects_open_for_more(exl2_engine *e, const exl2__model *m)
+static inline exl2_result exl2__objects_not_closing(exl2_engine *e, const exl2__model *m)
 {
     return m->closing || e->closing ? exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model is being closed", m->path)
                                     : EXL2_OK;
@@ -292,12 +292,19 @@ static inline uint32_t exl2__objects_final_tokens(const exl2_engine *e, const ex
 
 /* ---- sessions ---- */
 
-/* An empty session of the model, or NULL when every slot is in use. */
-static inline exl2__session *exl2__objects_new_session(exl2_engine *e, exl2__model *m)
+/* Fails if a job uses the session. */
+static inline exl2_result exl2__objects_not_busy(exl2_engine *e, const exl2__session *s)
+{
+    return !s->job ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session is busy with job " EXL2__POOL_NAME
+                                          " until its DONE", EXL2__POOL_NAMED(s->job));
+}
+
+/* *out: an empty session of the model. */
+static inline exl2_result exl2__objects_new_session(exl2_engine *e, exl2__model *m, exl2__session **out)
 {
     uint64_t id = exl2__pool_alloc(&e->session_ids);
     if (!id) {
-        return NULL;
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u sessions are in use; raise max_sessions", e->max_sessions);
     }
     uint32_t slot = exl2__pool_slot_of(id);
     exl2__session *s = &e->sessions[slot];
@@ -305,7 +312,8 @@ static inline exl2__session *exl2__objects_new_session(exl2_engine *e, exl2__mod
     s->id = id;
     s->model = (uint32_t)(m - e->models);
     s->table.pages = m->page_lists + (size_t)slot * exl2__pages_for(m->plan.context_max);
-    return s;
+    *out = s;
+    return EXL2_OK;
 }
 
 static inline void exl2__objects_free_session(exl2_engine *e, exl2__session *s)

@@ -26,7 +26,8 @@ typedef struct exl2__progress {
 
 /* ---- jobs ---- */
 
-/* Reads the flags that other threads set, repeats deliveries for which the ring had no room, delivers DONE. */
+/* Applies the flags that other threads set, repeats deliveries for which the ring had no room, and delivers DONE if the
+   job is ending. */
 static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__progress *progress)
 {
     exl2__lock(&e->lock);
@@ -53,7 +54,7 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
     }
 }
 
-/* The same for all jobs of a model. A job that a callback starts meanwhile may wait for the next call. */
+/* Updates all jobs of a model. A job that a callback starts meanwhile may wait for the next call. */
 static inline void exl2__step_update_jobs(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
@@ -295,11 +296,12 @@ static inline void exl2__step_drop_unused(exl2_engine *e, exl2__model *m)
 
 /* ---- a model's share of a step ---- */
 
-/* Continues the pass: on the CPU until the deadline, on a GPU as far as its queue budget (`queue_budget`) allows. */
+/* Continues the pass: on the CPU until the deadline, on a GPU as far as its queue budget allows. ran: work was done in
+   this step. */
 static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                              exl2__queue_budget *queue_budget, bool ran, exl2__forward_status *status)
 {
-    if (m->forward.masks == EXL2__MASKS_WANTED) { /* making masks may end jobs; their DONEs come first */
+    if (m->forward.masks == EXL2__MASKS_WANTED) { /* filling them in may end jobs, whose DONE is delivered first */
         bool made = exl2__masks_fill_due(e, m, ran ? budget->deadline_ns : 0);
         m->forward.masks = made ? EXL2__MASKS_MADE : EXL2__MASKS_WANTED;
         *status = made ? EXL2__FORWARD_MASKS : EXL2__FORWARD_MORE;
@@ -343,13 +345,13 @@ static inline uint64_t exl2__step_share_ns(const exl2__model *m, const exl2__bud
 typedef enum exl2__step_outcome {
     EXL2__STEP_IDLE,    /* no job has rows for a pass, so none was begun */
     EXL2__STEP_BLOCKED, /* the budget is used up, or the GPU has no results yet: a later step continues the pass */
-    EXL2__STEP_MASKS,   /* the masks are filled in; a job whose text ended with that gets DONE first */
+    EXL2__STEP_MASKS,   /* the masks are filled in; jobs that this ended get their DONE before the pass continues */
     EXL2__STEP_RESULTS, /* the results of a group of logit rows went to their jobs; the pass continues */
     EXL2__STEP_ENDED    /* the pass has ended, perhaps with an error, which has ended its jobs */
 } exl2__step_outcome;
 
-/* Advances the pass until it blocks or has something for its jobs; begins a pass if there is none. *ran: work was done
-   in this step, so a unit that does not fit into the budget may wait for the next step. */
+/* Advances the pass until it blocks, or has masks or results; begins a pass if none is active. *ran: work was done in
+   this step. Only the first work of a step may exceed the budget. */
 static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                                     exl2__queue_budget *queue_budget, uint64_t share_ns, bool *ran)
 {
@@ -379,7 +381,7 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
     return EXL2__STEP_ENDED;
 }
 
-/* Runs passes until the budget is used, or one pass without a budget. *queue_budget: the queue budget of a GPU. */
+/* Runs passes until the budget is used, or one pass without a budget. */
 static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
                                      exl2__queue_budget *queue_budget, exl2__progress *progress)
 {
