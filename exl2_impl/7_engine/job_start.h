@@ -294,7 +294,6 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     EXL2__TRY(exl2__job_lists_sampler(e, m, job, d, &used));
     EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last, as _leave undoes it */
     exl2__stream_make(&job->delivery.stream, d->show_markers, true);
-    job->show_markers = d->show_markers;
     job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
     job->user = d->user;
