@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define CONTEXT_MAX (1u << 30) /* tokens; memory for more is not asked for, because systems that overcommit grant it */
+
 typedef struct bench_options {
     const char *path;
     arg_numbers prefill, context, batch;
@@ -212,7 +214,12 @@ static bool load(bench *b)
     uint64_t prefill_need = prefill ? (uint64_t)prefill + 1 : 0;
     uint64_t need = decode_need > prefill_need ? decode_need : prefill_need; /* tokens of a session */
     exl2_model_desc model = { .path = o->path, .batch_max = batch > 16 ? batch : 0 };
-    model.context_max = need > 8192 && need <= UINT32_MAX ? (uint32_t)need : 0;
+    if (need > CONTEXT_MAX) {
+        fprintf(stderr, "a sequence would have %llu tokens, at most %u are supported\n", (unsigned long long)need,
+                CONTEXT_MAX);
+        return false;
+    }
+    model.context_max = need > 8192 ? (uint32_t)need : 0;
     uint64_t decode_pool = (decode_need + 64) * batch;
     model.cache.tokens = decode_pool > prefill_need + 64 ? decode_pool : prefill_need + 64;
     if (!start(b, &model)) {

@@ -82,7 +82,7 @@ static void json_in_refuses(void)
     const char *error;
     memset(deep, '[', sizeof deep);
     CHECK(json_read(deep, sizeof deep, &error) == NULL);
-    CHECK_TEXT(error, "it is nested too deeply");
+    CHECK_TEXT(error, "arrays and objects are nested too deeply");
 }
 
 /* ---- args ---- */
