@@ -565,7 +565,8 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_TOKEN_ID_IGNORED,       /* WARN: a configured token id lies outside the vocabulary */
     EXL2_LOG_ID_ADD_EOS_IGNORED,        /* WARN: the tokenizer asks for add_eos_token */
     EXL2_LOG_ID_TEMPLATE_UNUSABLE,      /* WARN: a chat template cannot be used; the text says why and where */
-    EXL2_LOG_ID_TEMPLATES_LEFT_OUT      /* WARN: the model folder has more chat templates than are read */
+    EXL2_LOG_ID_TEMPLATES_LEFT_OUT,     /* WARN: the model folder has more chat templates than are read */
+    EXL2_LOG_ID_UNKNOWN_ARCH            /* WARN: an unknown architecture is read as a known one; the text says which */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -809,7 +810,7 @@ typedef struct exl2_model_desc {
 } exl2_model_desc;
 
 typedef struct exl2_model_info { /* constant once the headers are read */
-    char arch[32];             /* "LlamaForCausalLM" */
+    char arch[64];             /* "LlamaForCausalLM": as config.json names it */
     uint32_t vocab, hidden, layers, heads, kv_heads, context_max;
     float bits_per_weight;     /* over all matrices, scales and permutations included */
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading needs their sum */

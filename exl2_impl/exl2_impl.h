@@ -65,8 +65,14 @@ EXL2__SIZE_BEGIN
 #include "1_load/fields.h"
 /* defines: RoPE frequencies and their scalings */
 #include "1_load/model_rope.h"
-/* defines: one row per architecture: names of its tensors */
+/* defines: reading the settings of RoPE */
+#include "1_load/model_rope_read.h"
+/* defines: what a row says about a family: names of tensors, traits */
 #include "1_load/arch.h"
+/* defines: one row per architecture */
+#include "1_load/arch_rows.h"
+/* defines: architectures that are rejected, with reasons */
+#include "1_load/arch_unsupported.h"
 /* defines: config.json and generation_config.json, checked */
 #include "1_load/model_config.h"
 /* defines: the open safetensors files of a folder */
@@ -82,6 +88,8 @@ EXL2__SIZE_BEGIN
 #include "2_graph/phases.h"
 /* defines: shapes, limits and bytes of a model, computed before allocation */
 #include "2_graph/plan.h"
+/* defines: the model as a list of matrices and vectors */
+#include "2_graph/units.h"
 /* defines: loading tensors in slices into a backend's packing */
 #include "2_graph/weights.h"
 /* defines: a forward pass that can stop after any unit */

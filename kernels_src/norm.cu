@@ -82,6 +82,6 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_rope_table(exl2k_rope_ar
     /* The fraction of a revolution gives cosine and sine. */
     double revolutions = (double)position * (frequency * 0.15915494309189533577), sine, cosine; /* 1 / (2 pi) */
     sincospi(2.0 * (revolutions - rint(revolutions)), &sine, &cosine);
-    exl2k_store_f32(a.table + 8 * i, (f32)cosine);
-    exl2k_store_f32(a.table + 8 * i + 4, (f32)sine);
+    exl2k_store_f32(a.table + 8 * i, (f32)(a.magnitude * cosine));
+    exl2k_store_f32(a.table + 8 * i + 4, (f32)(a.magnitude * sine));
 }

@@ -27,6 +27,7 @@ typedef struct exl2k_rope_args {
     exl2k_u64 frequency; /* f64 [half]: radians per position */
     exl2k_u64 table;     /* f32 [positions, half, 2]: cosine, sine */
     exl2k_u32 half, positions;
+    exl2k_f32 magnitude; /* factor of cosine and sine */
 } exl2k_rope_args;
 
 #endif

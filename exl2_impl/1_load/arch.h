@@ -1,36 +1,125 @@
-/* arch.h: the supported architectures, one row each: the names of the tensors. A model that differs from Llama only in
-   these names is a new row.
+/* arch.h: what distinguishes one model family from another: names of tensors, and traits of the computation.
    takes: nothing.
-   gives: exl2__linear, exl2__arch, exl2__archs, exl2__arch_key.
-   owns:  nothing. */
+   gives: exl2__name, exl2__norm_kind, exl2__qk_norm, exl2__act, exl2__trait and the values of each trait; exl2__arch,
+          exl2__arch_key.
+   owns:  nothing.
+
+   A family is a row of exl2__archs (arch_rows.h). A row inherits from the row named in `like`, and says only what
+   differs from it. */
 #ifndef EXL2__ARCH_H
 #define EXL2__ARCH_H
 
-#include "../0_base/result.h"
+#include "fields.h"
 
-/* The matrices of a layer, in the order in which they are loaded. */
-typedef enum exl2__linear {
-    EXL2__LINEAR_Q, EXL2__LINEAR_K, EXL2__LINEAR_V, EXL2__LINEAR_OUT,
-    EXL2__LINEAR_GATE, EXL2__LINEAR_UP, EXL2__LINEAR_DOWN,
-    EXL2__LINEAR_COUNT
-} exl2__linear;
+/* Names that a row gives. Those of tensors are without ".weight"; before those of a layer stands
+   "model.layers.<index>.". A name "" means that the family has no such tensor. */
+typedef enum exl2__name {
+    EXL2__NAME_EMBED, EXL2__NAME_POSITIONS, /* tables [vocabulary, hidden], [positions, hidden] */
+    EXL2__NAME_FINAL_NORM, EXL2__NAME_HEAD,
+    /* Of a layer: */
+    EXL2__NAME_ATTN_NORM, EXL2__NAME_ATTN_POST_NORM, /* before attention; of its result, before the residual */
+    EXL2__NAME_MLP_NORM, EXL2__NAME_MLP_POST_NORM,
+    EXL2__NAME_Q_NORM, EXL2__NAME_K_NORM,
+    EXL2__NAME_Q, EXL2__NAME_K, EXL2__NAME_V, EXL2__NAME_OUT,
+    EXL2__NAME_GATE, EXL2__NAME_UP, EXL2__NAME_DOWN,
+    EXL2__NAME_QKV, EXL2__NAME_GATE_UP, /* several matrices in one tensor, where the file has no single ones */
+    EXL2__NAME_EPS,                     /* not a tensor: the key of config.json that has the norms' epsilon */
+    EXL2__NAME_COUNT
+} exl2__name;
 
-/* `name` is the string in config.json. The other members are tensor names without ".weight"; the prefix
-   "model.layers.<index>." stands before those of a layer (docs/formats.md, "Model folder: tensor names"). */
+/* y = x / sqrt(mean(x^2) + eps) * w (RMS), or y = (x - mean) / sqrt(variance + eps) * w + b (LAYER; b may be absent).
+   PLUS_ONE: the file holds w - 1. */
+typedef enum exl2__norm_kind {
+    EXL2__NORM_RMS = 1, EXL2__NORM_RMS_PLUS_ONE, EXL2__NORM_LAYER, EXL2__NORM_LAYER_PLUS_ONE
+} exl2__norm_kind;
+
+/* Norms of q and k: of each head, or of the whole vector. */
+typedef enum exl2__qk_norm {
+    EXL2__QK_NORM_NONE = 1,
+    EXL2__QK_NORM_HEADS,
+    EXL2__QK_NORM_HEADS_ROTATED, /* after RoPE */
+    EXL2__QK_NORM_WHOLE,
+    EXL2__QK_NORM_BY_CONFIG      /* in rows only: HEADS if config.json has "use_qk_norm": true, else NONE */
+} exl2__qk_norm;
+
+/* Activation of the MLP: h = act(gate) * up, or h = act(up) without a gate. GELU_TANH is the approximation
+   x sigmoid(1.5957691 (x + 0.044715 x^3)), GELU the exact one with erf. */
+typedef enum exl2__act {
+    EXL2__ACT_SILU = 1, EXL2__ACT_GELU_TANH, EXL2__ACT_GELU, EXL2__ACT_RELU_SQUARED
+} exl2__act;
+
+/* Traits that a row gives. 0 in a row: as in the row that it is like. */
+typedef enum exl2__trait {
+    EXL2__TRAIT_NORM,        /* exl2__norm_kind */
+    EXL2__TRAIT_QK_NORM,     /* exl2__qk_norm */
+    EXL2__TRAIT_ACT,         /* exl2__act that the family uses unless config.json names another one of its kind */
+    EXL2__TRAIT_GATED,       /* exl2__answer: the MLP has a gate */
+    EXL2__TRAIT_PARALLEL,    /* exl2__answer: attention and MLP read the same norm. BY_CONFIG: use_parallel_residual */
+    EXL2__TRAIT_POSITIONS,   /* exl2__positions */
+    EXL2__TRAIT_WINDOW,      /* exl2__window_rule */
+    EXL2__TRAIT_UNROTATED,   /* exl2__unrotated_rule: layers without RoPE */
+    EXL2__TRAIT_LOCAL_ROPE,  /* exl2__local_rope: RoPE of the layers with a window */
+    EXL2__TRAIT_EMBED_SCALE, /* exl2__embed_scale */
+    EXL2__TRAIT_TIED,        /* exl2__answer: without a head tensor, the embedding is the head. BY_CONFIG: if
+                                tie_word_embeddings is true */
+    EXL2__TRAIT_NEEDS_BOS,   /* exl2__answer: the family fails on texts without BOS */
+    EXL2__TRAIT_QKV_ORDER,   /* exl2__qkv_order */
+    EXL2__TRAIT_TRANSPOSED,  /* exl2__answer: dense matrices of layers are stored [in, out] */
+    EXL2__TRAIT_GOLDEN,      /* exl2__answer: the tests have a model of this family. Not inherited */
+    EXL2__TRAIT_COUNT
+} exl2__trait;
+
+typedef enum exl2__answer { EXL2__NO = 1, EXL2__YES, EXL2__BY_CONFIG } exl2__answer;
+
+/* RoPE rotates the pairs (i, i + R/2) or (2i, 2i + 1) of the first R elements of a head; LEARNED: a table of vectors
+   that are added to the embedding. */
+typedef enum exl2__positions {
+    EXL2__POSITIONS_HALVES = 1, EXL2__POSITIONS_PAIRS, EXL2__POSITIONS_LEARNED
+} exl2__positions;
+
+/* Which layers have the window, if config.json does not list them (layer_types). */
+typedef enum exl2__window_rule {
+    EXL2__WINDOW_NEVER = 1, /* not even then */
+    EXL2__WINDOW_LISTED,    /* no other layers */
+    EXL2__WINDOW_ALL,
+    EXL2__WINDOW_EVEN,      /* layers 0, 2, 4 ... */
+    EXL2__WINDOW_PATTERN,   /* all but every P-th layer, P = sliding_window_pattern */
+    EXL2__WINDOW_UPPER      /* layers from max_window_layers on, if use_sliding_window is true */
+} exl2__window_rule;
+
+typedef enum exl2__unrotated_rule {
+    EXL2__UNROTATED_NONE = 1,
+    EXL2__UNROTATED_LISTED,   /* no_rope_layers, or every no_rope_layer_interval-th layer */
+    EXL2__UNROTATED_FULL,     /* layers without a window */
+    EXL2__UNROTATED_IF_WINDOW /* the same, if any layer has a window */
+} exl2__unrotated_rule;
+
+typedef enum exl2__local_rope {
+    EXL2__LOCAL_ROPE_SAME = 1,
+    EXL2__LOCAL_ROPE_BASE,   /* theta is rope_local_base_freq, without scaling */
+    EXL2__LOCAL_ROPE_PLAIN   /* the same theta, without scaling */
+} exl2__local_rope;
+
+typedef enum exl2__embed_scale { EXL2__EMBED_SCALE_NONE = 1, EXL2__EMBED_SCALE_ROOT } exl2__embed_scale; /* sqrt(H) */
+
+/* Rows of a tensor that holds q, k and v: all of q, then k, then v; or for each K/V head its heads of q, then its k,
+   then its v. */
+typedef enum exl2__qkv_order { EXL2__QKV_ORDER_BLOCKS = 1, EXL2__QKV_ORDER_GROUPS } exl2__qkv_order;
+
+#define EXL2__ARCH_DEFAULTS_MAX 10 /* with the end */
+
 typedef struct exl2__arch {
-    const char *name;
-    const char *embed, *final_norm, *head;
-    const char *attn_norm, *mlp_norm;
-    const char *linear[EXL2__LINEAR_COUNT];
+    const char *name;              /* the string in config.json's `architectures` */
+    const char *type;              /* the string in `model_type` */
+    const char *family;            /* for people: "Gemma 2" */
+    const char *like;              /* name of the row that this one inherits from; NULL: this row says everything */
+    const char *const *renames;    /* pairs: text in a tensor's name, its replacement; '^': at the begin only. Ends
+                                      with NULL; applied in order */
+    bool text_of_multimodal;       /* the model has towers for images, which are not read */
+    exl2__field_default defaults[EXL2__ARCH_DEFAULTS_MAX]; /* ends with a name of NULL */
+    const char *names[EXL2__NAME_COUNT];
+    uint8_t traits[EXL2__TRAIT_COUNT];
 } exl2__arch;
-
-static const exl2__arch exl2__archs[] = {
-    { "LlamaForCausalLM",
-      "model.embed_tokens", "model.norm", "lm_head",
-      "input_layernorm", "post_attention_layernorm",
-      { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-        "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" } },
-};
 
 #define EXL2__KEY_BYTES 96
 

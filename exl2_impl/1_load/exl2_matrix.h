@@ -1,12 +1,15 @@
 /* exl2_matrix.h: reads and checks the tensors of one linear layer, and describes them for a backend.
    takes: the tensor table, a layer key, the sizes that config.json gives.
-   gives: exl2__dtype, exl2__group, exl2__matrix_desc; exl2__matrix_find (headers only), exl2__matrix_data,
-          exl2__matrix_groups_open, exl2__matrix_tables (everything but the weights).
+   gives: exl2__dtype, exl2__group, exl2__matrix_view, exl2__matrix_source, exl2__matrix_desc; exl2__matrix_find and
+          exl2__matrix_find_source (headers only), exl2__matrix_data, exl2__matrix_groups_open, exl2__matrix_tables
+          (everything but the weights), exl2__matrix_read_columns, exl2__matrix_normalize_rows.
    owns:  the memory of an exl2__matrix_tables, until exl2__matrix_tables_close. */
 #ifndef EXL2__EXL2_MATRIX_H
 #define EXL2__EXL2_MATRIX_H
 
 #include "tensor_table.h"
+
+#include <math.h>
 
 typedef enum exl2__dtype { EXL2__F16, EXL2__BF16, EXL2__F32 } exl2__dtype;
 
@@ -17,6 +20,14 @@ typedef struct exl2__group {
     uint32_t bits;
 } exl2__group;
 
+/* Where the outputs of a matrix lie in a dense tensor that may hold others beside it. Output o is row
+   first + o / run * step + o % run of the tensor [rows, in]; if transposed, this column of the tensor [in, columns]. */
+typedef struct exl2__matrix_view {
+    uint64_t first;
+    uint32_t run, step;
+    bool transposed;
+} exl2__matrix_view;
+
 enum { EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2 }; /* PRODUCT: y = x W. ROWS: an embedding, one row per token */
 
 /* One linear layer y[out] = x[in] W (+ bias), checked by the loader. */
@@ -25,6 +36,8 @@ typedef struct exl2__matrix_desc {
     uint32_t in, out, out_stored; /* out_stored: out rounded up to a multiple of 32; the padding is never used */
     bool dense;                   /* true: [out, in] of `dtype`; false: EXL2 */
     exl2__dtype dtype;            /* dense only */
+    const exl2__tensor *data, *bias_data; /* the tensor that is read in slices, and that of the bias or NULL */
+    exl2__matrix_view view;       /* dense: where the matrix lies in `data`, and the bias in `bias_data` */
     uint32_t group_count, words;  /* EXL2: groups and word rows of q_weight */
     bool has_bias;
     uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
@@ -36,6 +49,14 @@ typedef struct exl2__matrix_desc {
     const uint32_t *inverse_perm; /* [in] q_invperm: packed row of each input feature */
     const float *bias;            /* [out] or NULL */
 } exl2__matrix_desc;
+
+/* Where a matrix may be: in tensors of its own, or in a part of another one. */
+typedef struct exl2__matrix_source {
+    const char *key;        /* without ".weight" */
+    const char *fused;      /* the same of a tensor with several matrices, for files without `key`; NULL or "": none */
+    uint64_t fused_rows;    /* outputs of all matrices in it */
+    exl2__matrix_view view; /* where this one is in it; of `key` only `transposed` counts */
+} exl2__matrix_source;
 
 #define EXL2__MATRIX_IN_MAX 65535u /* inputs of an EXL2 matrix: its permutation is used with 16 bits per entry */
 
@@ -112,28 +133,18 @@ static exl2_result exl2__matrix_find_exl2(exl2__ctx *c, const exl2__tensors *t, 
                           "%s: %s: %llu groups in %llu word rows cannot hold %u inputs of 2 to 8 bits", file, key,
                           (unsigned long long)count, (unsigned long long)words, desc->in);
     }
+    desc->data = weight;
     desc->group_count = (uint32_t)count;
     desc->words = (uint32_t)words;
     return EXL2_OK;
 }
 
-static exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
+static exl2_result exl2__matrix_check_dense(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
 {
-    const exl2__tensor *weight = exl2__matrix_data(t, desc->name, true);
-    if (!weight) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: neither .q_weight nor .weight is in any .safetensors file",
-                          desc->name);
-    }
-    const char *file = t->files.items[weight->file].name;
+    const exl2__tensor *weight = desc->data;
     if (!exl2__tensor_is_float(weight)) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight: expected F16, BF16 or F32, found %s", file, desc->name,
-                          exl2__tensor_type_name(weight->type));
-    }
-    if (weight->rank != 2 || weight->dims[0] != desc->out || weight->dims[1] != desc->in) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight: shape [%llu, %llu] of rank %u does not match [%u, %u]",
-                          file, desc->name,
-                          (unsigned long long)weight->dims[0], (unsigned long long)weight->dims[1], weight->rank,
-                          desc->out, desc->in);
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: expected F16, BF16 or F32, found %s",
+                          t->files.items[weight->file].name, weight->name, exl2__tensor_type_name(weight->type));
     }
     desc->dense = true;
     desc->dtype = weight->type == EXL2__TENSOR_F16 ? EXL2__F16
@@ -141,11 +152,54 @@ static exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t,
     return EXL2_OK;
 }
 
-/* Fills *desc from headers, and checks them. `key` must outlive *desc. */
-static exl2_result exl2__matrix_find(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in, uint32_t out,
-                                     exl2__matrix_desc *desc)
+/* Checks that the tensor is [rows, columns]. */
+static exl2_result exl2__matrix_check_shape(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *weight,
+                                            uint64_t rows, uint64_t columns)
+{
+    if (weight->rank != 2 || weight->dims[0] != rows || weight->dims[1] != columns) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: shape [%llu, %llu] of rank %u does not match [%llu, %llu]",
+                          t->files.items[weight->file].name, weight->name, (unsigned long long)weight->dims[0],
+                          (unsigned long long)weight->dims[1], weight->rank, (unsigned long long)rows,
+                          (unsigned long long)columns);
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t, bool transposed,
+                                           exl2__matrix_desc *desc)
+{
+    desc->data = exl2__matrix_data(t, desc->name, true);
+    if (!desc->data) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: neither .q_weight nor .weight is in any .safetensors file",
+                          desc->name);
+    }
+    desc->view = (exl2__matrix_view){ 0, desc->out, desc->out, transposed };
+    EXL2__TRY(exl2__matrix_check_dense(c, t, desc));
+    return exl2__matrix_check_shape(c, t, desc->data, transposed ? desc->in : desc->out,
+                                    transposed ? desc->out : desc->in);
+}
+
+/* A matrix that is a part of the tensor "<fused>.weight" with `rows` outputs in all. */
+static exl2_result exl2__matrix_find_fused(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_source *source,
+                                           exl2__matrix_desc *desc)
+{
+    desc->data = exl2__matrix_data(t, source->fused, true);
+    desc->view = source->view;
+    EXL2__TRY(exl2__matrix_check_dense(c, t, desc));
+    EXL2__TRY(exl2__matrix_check_shape(c, t, desc->data, source->view.transposed ? desc->in : source->fused_rows,
+                                       source->view.transposed ? source->fused_rows : desc->in));
+    desc->bias_data = exl2__tensors_find_part(t, source->fused, "bias");
+    desc->has_bias = desc->bias_data != NULL;
+    return !desc->has_bias ? EXL2_OK
+         : exl2__tensor_check_floats(c, t, desc->bias_data->name, (uint32_t)source->fused_rows);
+}
+
+/* Fills *desc from headers, and checks them. source->key must outlive *desc. */
+static exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_source *source,
+                                            uint32_t in, uint32_t out, exl2__matrix_desc *desc)
 {
     static const char *const parts[] = { "q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm" };
+    const char *key = source->key;
     *desc = (exl2__matrix_desc){ 0 };
     desc->name = key;
     desc->in = in;
@@ -155,17 +209,27 @@ static exl2_result exl2__matrix_find(exl2__ctx *c, const exl2__tensors *t, const
     for (uint32_t i = 0; i < EXL2__COUNT(parts); i++) {
         quantized = quantized || exl2__tensors_find_part(t, key, parts[i]);
     }
-    if (quantized) {
-        EXL2__TRY(exl2__matrix_find_exl2(c, t, desc));
-    } else if (exl2__tensors_find_part(t, key, "qweight")) {
+    if (!quantized && exl2__tensors_find_part(t, key, "qweight")) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
                           "%s: GPTQ and AWQ matrices (qweight) are not supported; EXL2 and dense ones are", key);
-    } else {
-        EXL2__TRY(exl2__matrix_find_dense(c, t, desc));
     }
-    const exl2__tensor *bias = exl2__tensors_find_part(t, key, "bias");
-    desc->has_bias = bias != NULL;
-    return bias ? exl2__tensor_check_floats(c, t, bias->name, out) : EXL2_OK;
+    if (!quantized && source->fused && source->fused[0] && !exl2__matrix_data(t, key, true) &&
+        exl2__matrix_data(t, source->fused, true)) {
+        return exl2__matrix_find_fused(c, t, source, desc);
+    }
+    EXL2__TRY(quantized ? exl2__matrix_find_exl2(c, t, desc)
+                        : exl2__matrix_find_dense(c, t, source->view.transposed, desc));
+    desc->bias_data = exl2__tensors_find_part(t, key, "bias");
+    desc->has_bias = desc->bias_data != NULL;
+    return desc->has_bias ? exl2__tensor_check_floats(c, t, desc->bias_data->name, out) : EXL2_OK;
+}
+
+/* The same for a matrix with tensors of its own. */
+static inline exl2_result exl2__matrix_find(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in,
+                                            uint32_t out, exl2__matrix_desc *desc)
+{
+    exl2__matrix_source source = { .key = key };
+    return exl2__matrix_find_source(c, t, &source, in, out, desc);
 }
 
 /* The same for the embedding, which must be dense. desc->out is its number of rows, which may differ from the size of
@@ -186,7 +250,7 @@ static exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t,
     desc->in = in;
     desc->out = (uint32_t)rows;
     desc->out_stored = (uint32_t)exl2__align_up(rows, 32);
-    return exl2__matrix_find_dense(c, t, desc);
+    return exl2__matrix_find_dense(c, t, false, desc);
 }
 
 /* Fails unless the matrices of one block (q, k, v, o; gate, up, down) are all EXL2 or all dense. */
@@ -356,14 +420,16 @@ static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t
                                             float prescale,
                                             exl2__matrix_tables *tables)
 {
+    uint32_t run = desc->dense ? desc->view.run : desc->out; /* neighbouring values of the bias */
     if (!desc->dense) {
         EXL2__TRY(exl2__matrix_read_groups(c, t, desc, tables));
         EXL2__TRY(exl2__matrix_read_scales(c, t, desc, prescale, tables));
         EXL2__TRY(exl2__matrix_read_perm(c, t, desc, tables));
     }
-    if (desc->has_bias) {
-        EXL2__TRY(exl2__tensor_floats(c, t, exl2__tensors_find_part(t, desc->name, "bias")->name, desc->out,
-                                      tables->bias));
+    for (uint32_t i = 0; desc->has_bias && i < desc->out; i += run) {
+        uint64_t first = desc->dense ? desc->view.first + (uint64_t)(i / run) * desc->view.step : i;
+        EXL2__TRY(exl2__tensor_some_floats(c, t, desc->bias_data, first, exl2__min32(run, desc->out - i),
+                                           tables->bias + i));
     }
     return EXL2_OK;
 }
@@ -417,6 +483,61 @@ static inline exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__ten
         exl2__matrix_tables_close(c, tables);
     }
     return result;
+}
+
+/* ---- dense weights ---- */
+
+/* Row (or column, if transposed) of the tensor that holds output `o`. */
+static inline uint64_t exl2__matrix_view_at(const exl2__matrix_view *v, uint32_t o)
+{
+    return v->first + (uint64_t)(o / v->run) * v->step + o % v->run;
+}
+
+/* Reads outputs [row, row + rows) of a transposed matrix, which are columns of the file, as rows [rows, in]. */
+static exl2_result exl2__matrix_read_columns(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                             uint32_t row, uint32_t rows, uint8_t *out)
+{
+    uint8_t raw[2048];
+    uint32_t size = desc->dtype == EXL2__F32 ? 4 : 2;
+    uint64_t columns = desc->data->dims[1], most = sizeof raw / size;
+    for (uint32_t i = 0; i < desc->in; i++) {
+        for (uint32_t r = 0, n; r < rows; r += n) {
+            uint64_t first = exl2__matrix_view_at(&desc->view, row + r);
+            for (n = 1; r + n < rows && exl2__matrix_view_at(&desc->view, row + r + n) - first < most; n++) {
+            }
+            uint64_t span = exl2__matrix_view_at(&desc->view, row + r + n - 1) - first + 1;
+            EXL2__TRY(exl2__tensors_read(c, t, desc->data, (i * columns + first) * size, raw, span * size));
+            for (uint32_t k = 0; k < n; k++) {
+                uint64_t at = exl2__matrix_view_at(&desc->view, row + r + k) - first;
+                memcpy(out + ((uint64_t)(r + k) * desc->in + i) * size, raw + at * size, size);
+            }
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Divides each row [in] of dense weights by its length, but by at least 1e-12. */
+static void exl2__matrix_normalize_rows(const exl2__matrix_desc *desc, uint32_t rows, void *memory)
+{
+    uint32_t size = desc->dtype == EXL2__F32 ? 4 : 2;
+    uint32_t type = desc->data->type;
+    for (uint32_t r = 0; r < rows; r++) {
+        uint8_t *row = (uint8_t *)memory + (uint64_t)r * desc->in * size;
+        double sum = 0;
+        for (uint32_t i = 0; i < desc->in; i++) {
+            double x = (double)exl2__tensor_float(type, row + (uint64_t)i * size);
+            sum += x * x;
+        }
+        double length = sqrt(sum) > 1e-12 ? sqrt(sum) : 1e-12;
+        for (uint32_t i = 0; i < desc->in; i++) {
+            uint8_t *at = row + (uint64_t)i * size;
+            float x = (float)((double)exl2__tensor_float(type, at) / length);
+            uint32_t bits = exl2__float_bits(x);
+            uint16_t half = desc->dtype == EXL2__F16 ? exl2__f32_to_f16(x)
+                          : (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16); /* bf16, to nearest even */
+            memcpy(at, desc->dtype == EXL2__F32 ? (const void *)&x : (const void *)&half, size);
+        }
+    }
 }
 
 #endif

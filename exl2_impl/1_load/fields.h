@@ -1,7 +1,7 @@
 /* fields.h: reads fields of a JSON config file by name, with types and bounds, and reports errors in them.
    takes: a file name; alternative names of a field, bounds.
-   gives: exl2__fields, exl2__fields_open, exl2__fields_find; exl2__fields_bad, exl2__fields_missing,
-          exl2__fields_unsupported; exl2__fields_u32, exl2__fields_f64, exl2__fields_bool.
+   gives: exl2__field_default, exl2__fields, exl2__fields_open, exl2__fields_find; exl2__fields_bad,
+          exl2__fields_missing, exl2__fields_unsupported; exl2__fields_u32, exl2__fields_f64, exl2__fields_bool.
    owns:  the file's text and tokens, until exl2__fields_close. */
 #ifndef EXL2__FIELDS_H
 #define EXL2__FIELDS_H
@@ -10,12 +10,19 @@
 #include "file.h"
 #include "../0_base/json/json.h"
 
+/* The value of a number that the file may leave out; `name` is the first name of the number. */
+typedef struct exl2__field_default {
+    const char *name;
+    double value;
+} exl2__field_default;
+
 typedef struct exl2__fields {
     exl2__ctx *c;
     const char *label; /* "config.json" */
     exl2__blob text;
     exl2__json json;
     uint32_t nested; /* token of the object text_config, which multimodal models have; 0 = none */
+    const exl2__field_default *defaults; /* ends with a name of NULL; NULL: there are none */
 } exl2__fields;
 
 /* Alternative names of one field, in order of preference, ended by NULL; "a->b" is the key b of the object a. */
@@ -56,17 +63,18 @@ static exl2_result exl2__fields_open(exl2__ctx *c, const char *dir, const char *
 
 /* ---- finding ---- */
 
-/* Token of the value of "key" or "outer->key" in `object`, or 0. */
+/* Token of the value of "key" or "outer->key" (with any number of arrows) in `object`, or 0. */
 static inline uint32_t exl2__fields_at(const exl2__fields *f, uint32_t object, const char *name)
 {
-    const char *arrow = strstr(name, "->");
-    if (!arrow) {
-        return exl2__json_get(&f->json, object, name);
+    for (const char *arrow; (arrow = strstr(name, "->")) != NULL; name = arrow + 2) {
+        char outer[64];
+        exl2__format(outer, sizeof outer, "%.*s", (int)(arrow - name), name);
+        object = exl2__json_get(&f->json, object, outer);
+        if (!object) {
+            return 0;
+        }
     }
-    char outer[64];
-    exl2__format(outer, sizeof outer, "%.*s", (int)(arrow - name), name);
-    uint32_t inside = exl2__json_get(&f->json, object, outer);
-    return inside ? exl2__json_get(&f->json, inside, arrow + 2) : 0;
+    return exl2__json_get(&f->json, object, name);
 }
 
 /* Token of the first name whose value exists and is not null, at the top level and then in text_config; 0 if there is
@@ -86,6 +94,18 @@ static inline uint32_t exl2__fields_find(const exl2__fields *f, exl2__field_name
         }
     }
     return 0;
+}
+
+/* Sets *value to the default of the number `name`. false: it has none. */
+static inline bool exl2__fields_default(const exl2__fields *f, const char *name, double *value)
+{
+    for (const exl2__field_default *d = f->defaults; d && d->name; d++) {
+        if (strcmp(d->name, name) == 0) {
+            *value = d->value;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- errors ---- */
@@ -128,14 +148,18 @@ static inline exl2_result exl2__fields_unsupported(const exl2__fields *f, const 
 
 /* ---- reading: if a field has none of its names, messages use the first one ---- */
 
-/* If the field is absent, *out keeps its value, the default. For a required field the caller sets *out to 0 and gives a
-   min of at least 1: its absence is then an error. */
+/* If the field is absent, *out is its default in f->defaults, else *out keeps its value. For a required field the
+   caller sets *out to 0 and gives a min of at least 1: its absence is then an error. */
 static inline exl2_result exl2__fields_u32(const exl2__fields *f, exl2__field_names names, uint32_t min, uint32_t max,
                                            uint32_t *out)
 {
     const char *name = names[0];
     uint32_t token = exl2__fields_find(f, names, &name);
     uint64_t value;
+    double absent;
+    if (!token && exl2__fields_default(f, names[0], &absent)) {
+        *out = (uint32_t)absent;
+    }
     if (!token) {
         return *out >= min ? EXL2_OK : exl2__fields_missing(f, name);
     }
@@ -148,15 +172,16 @@ static inline exl2_result exl2__fields_u32(const exl2__fields *f, exl2__field_na
     return EXL2_OK;
 }
 
-/* If the field is absent, *out keeps its value. *present (may be NULL): the field exists. */
+/* The same. *present (may be NULL): the field exists, or has a default. */
 static inline exl2_result exl2__fields_f64(const exl2__fields *f, exl2__field_names names, double min, double max,
                                            const char *allowed, double *out, bool *present)
 {
     const char *name = names[0];
     uint32_t token = exl2__fields_find(f, names, &name);
     double value;
+    bool has_default = !token && exl2__fields_default(f, names[0], out);
     if (present) {
-        *present = token != 0;
+        *present = token != 0 || has_default;
     }
     if (!token) {
         return EXL2_OK;

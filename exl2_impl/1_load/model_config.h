@@ -1,19 +1,19 @@
 /* model_config.h: reads config.json and generation_config.json into exl2__config. A model that uses something this
    engine does not compute is rejected, and the message names it.
    takes: a model folder, untrusted.
-   gives: exl2__config, exl2__config_defaults, exl2__config_read, exl2__config_rope.
+   gives: exl2__config, exl2__config_defaults, exl2__config_read, exl2__config_layer.
    owns:  nothing. */
 #ifndef EXL2__MODEL_CONFIG_H
 #define EXL2__MODEL_CONFIG_H
 
-#include "arch.h"
-#include "fields.h"
-#include "model_rope.h"
+#include "arch_rows.h"
+#include "arch_unsupported.h"
+#include "model_rope_read.h"
 
 #define EXL2__CONFIG_EOS_MAX 16u
 #define EXL2__CONFIG_CONTEXT_MAX (1u << 30)
-#define EXL2__CONFIG_NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
-#define EXL2__CONFIG_ROPE_NAMES(key) EXL2__CONFIG_NAMES("rope_scaling->" key, "rope_parameters->" key)
+#define EXL2__CONFIG_LAYERS_MAX 4096u
+#define EXL2__CONFIG_HEAD_MAX 256u /* largest head_dim */
 
 /* The suggestions of generation_config.json; a value is valid only if its has_ flag is set. */
 typedef struct exl2__config_defaults {
@@ -24,12 +24,25 @@ typedef struct exl2__config_defaults {
 } exl2__config_defaults;
 
 typedef struct exl2__config {
-    const exl2__arch *arch;
+    exl2__arch arch;               /* resolved; arch.name is the supported name, which a stranger is read as */
+    char arch_name[64];            /* as in the file */
     uint32_t vocab, hidden, layers, heads, kv_heads, head_dim, inter;
-    uint32_t context_max; /* tokens; what the model was trained for */
+    uint32_t context_max;          /* tokens; what the model was trained for */
+    uint32_t rotary;               /* elements of a head that RoPE rotates; 0 with learned positions */
+    uint32_t window;               /* tokens, of the layers in `windowed`; 0 = none */
     float norm_eps, attn_scale;
-    exl2__rope rope;
-    bool tie_embeddings;           /* if there is no lm_head, model.embed_tokens is used as the head */
+    float embed_scale, residual_scale, logit_scale;  /* factors of the embedding, of each block's result, of logits */
+    float attn_softcap, final_softcap;               /* 0 = none */
+    float clip_qkv;                                  /* bound of the absolute values of q, k, v; 0 = none */
+    float query_growth, query_context; /* q *= 1 + growth * ln(1 + floor(position / context)); growth 0 = off */
+    exl2__act act;
+    exl2__qk_norm qk_norm;         /* never BY_CONFIG */
+    bool parallel;
+    bool norm_head;                /* a dense head is used with rows of length 1 */
+    exl2__rope rope, local_rope;   /* local_rope: of layers with a window, if has_local_rope */
+    bool has_local_rope;
+    uint32_t windowed[EXL2__CONFIG_LAYERS_MAX / 32], unrotated[EXL2__CONFIG_LAYERS_MAX / 32]; /* a bit per layer */
+    bool tie_embeddings;           /* if there is no head tensor, the embedding is used as the head */
     bool attention_bias, mlp_bias; /* as in the file, but not used: a layer has a bias if its .bias tensor exists */
     exl2_token bos;                /* -1 = none */
     exl2_token eos[EXL2__CONFIG_EOS_MAX]; /* [eos_count] of config.json, then of generation_config.json; each once */
@@ -39,8 +52,9 @@ typedef struct exl2__config {
 
 /* ---- architecture ---- */
 
-/* An architecture without a row in exl2__archs is rejected: its tensors may have the names and shapes of Llama's, but
-   its computation differs. */
+/* Chooses the row. An architecture that nobody knows is read by its model_type, or else as Llama, with a warning: most
+   of them are Llama under another name, and a tensor that the row does not use is an error. A known architecture
+   without a row is rejected: its tensors may have the names and shapes of Llama's, while its computation differs. */
 static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *out)
 {
     uint32_t list = exl2__json_get(&f->json, 0, "architectures");
@@ -52,36 +66,45 @@ static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *o
         f->json.tokens[name].kind != EXL2__JSON_STRING) {
         return exl2__fields_bad(f, "architectures", list, "a list of exactly one name");
     }
-    for (size_t i = 0; i < EXL2__COUNT(exl2__archs); i++) {
-        if (exl2__json_is(&f->json, name, exl2__archs[i].name)) {
-            out->arch = &exl2__archs[i];
-            return EXL2_OK;
-        }
+    char found[sizeof out->arch_name] = "", type[64] = "";
+    uint32_t model_type = exl2__json_get(&f->json, 0, "model_type");
+    size_t bytes = exl2__json_text(&f->json, name, found, sizeof found - 1);
+    if (bytes >= sizeof found || strlen(found) != bytes) {
+        return exl2__fields_bad(f, "architectures", name, "a name of at most 63 bytes without NUL");
     }
-    const char *found = f->json.text + f->json.tokens[name].begin;
-    size_t bytes = f->json.tokens[name].end - f->json.tokens[name].begin;
-    bytes = bytes > 100 ? exl2__utf8_cut(found, 100) : bytes;
-    return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: unsupported architecture '%.*s', supported is LlamaForCausalLM",
-                      f->label, (int)bytes, found);
+    if (model_type && f->json.tokens[model_type].kind == EXL2__JSON_STRING) {
+        exl2__json_text(&f->json, model_type, type, sizeof type - 1);
+    }
+    const exl2__arch *row = exl2__arch_find(found);
+    const char *reason = row ? NULL : exl2__arch_unsupported(found, type);
+    if (reason) {
+        return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the architecture '%s' is not supported: %s", f->label, found,
+                          reason);
+    }
+    if (!row) {
+        row = exl2__arch_find_type(type);
+        row = row ? row : exl2__arch_find("LlamaForCausalLM");
+        exl2__log(f->c, EXL2_LOG_WARN, EXL2_LOG_ID_UNKNOWN_ARCH,
+                  "%s: the architecture '%s' is unknown; the model is read as %s", f->label, found, row->name);
+    }
+    exl2__arch_resolve(row, &out->arch);
+    memcpy(out->arch_name, found, sizeof found);
+    return EXL2_OK;
 }
 
-/* Keys for features that Llama does not have, each with the value that switches its feature off. Other values are
-   rejected. */
+/* Keys for features that no row has, each with the value that switches its feature off. Other values are rejected. */
 static exl2_result exl2__config_check_unsupported(const exl2__fields *f)
 {
     static const struct {
         const char *name, *same_text;
         double same;
     } others[] = {
-        { "logit_scale", "1", 1 }, { "logits_scaling", "1", 1 }, { "scale_emb", "1", 1 }, { "embedding_multiplier", "1",
-                                                                                            1 },
-        { "residual_multiplier", "1", 1 }, { "scale_depth", "none at all", -1 }, { "attn_logit_softcapping", "null",
-                                                                                   0 },
-        { "final_logit_softcapping", "null", 0 }, { "partial_rotary_factor", "1", 1 }, { "norm_head", "0", 0 },
-        { "num_local_experts", "0", 0 }, { "num_experts", "0", 0 }, { "use_qk_norm", "false", 0 },
+        { "num_local_experts", "0", 0 }, { "num_experts", "0", 0 }, { "n_routed_experts", "0", 0 },
+        { "scale_attn_by_inverse_layer_idx", "false", 0 }, { "multi_query", "true", 1 },
+        { "alibi", "false", 0 }, { "attention_sinks", "0", 0 },
     };
     for (size_t i = 0; i < EXL2__COUNT(others); i++) {
-        uint32_t token = exl2__fields_find(f, EXL2__CONFIG_NAMES(others[i].name), NULL);
+        uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES(others[i].name), NULL);
         double value = 0;
         bool flag = false;
         if (!token) {
@@ -96,78 +119,36 @@ static exl2_result exl2__config_check_unsupported(const exl2__fields *f)
             return exl2__fields_unsupported(f, others[i].name, token, others[i].same_text);
         }
     }
-    uint32_t act = exl2__fields_find(f, EXL2__CONFIG_NAMES("hidden_act"), NULL);
-    if (act && !exl2__json_is(&f->json, act, "silu")) {
-        return exl2__fields_unsupported(f, "hidden_act", act, "silu");
-    }
-    uint32_t method = exl2__fields_find(f, EXL2__CONFIG_NAMES("quantization_config->quant_method"), NULL);
+    uint32_t method = exl2__fields_find(f, EXL2__FIELD_NAMES("quantization_config->quant_method"), NULL);
     if (method && !exl2__json_is(&f->json, method, "exl2")) {
         return exl2__fields_unsupported(f, "quant_method", method, "exl2");
     }
     return EXL2_OK;
 }
 
-/* ---- RoPE scaling ---- */
-
-static exl2_result exl2__config_rope_kind(const exl2__fields *f, exl2__rope *rope)
+/* The activation of config.json, which must be of the row's kind. Files of the first Gemma say "gelu" and mean the
+   approximation with tanh. */
+static exl2_result exl2__config_read_act(const exl2__fields *f, exl2__config *out)
 {
-    exl2__field_names names[2] = { EXL2__CONFIG_ROPE_NAMES("rope_type"), EXL2__CONFIG_ROPE_NAMES("type") };
-    uint32_t sections = exl2__fields_find(f, EXL2__CONFIG_ROPE_NAMES("mrope_section"), NULL);
-    if (sections) {
-        return exl2__fields_unsupported(f, "mrope_section", sections, "linear and llama3 scaling");
+    static const struct { const char *name; exl2__act act; } acts[] = {
+        { "silu", EXL2__ACT_SILU }, { "swish", EXL2__ACT_SILU }, { "gelu_pytorch_tanh", EXL2__ACT_GELU_TANH },
+        { "gelu_new", EXL2__ACT_GELU_TANH }, { "gelu_fast", EXL2__ACT_GELU_TANH }, { "gelu", EXL2__ACT_GELU },
+        { "relu2", EXL2__ACT_RELU_SQUARED },
+    };
+    const char *name = NULL, *expected = "silu";
+    uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES("hidden_activation", "hidden_act", "activation_function",
+                                                            "ffn_config->ffn_act_fn->name"), &name), i = 0;
+    exl2__act row = (exl2__act)out->arch.traits[EXL2__TRAIT_ACT];
+    bool row_gelu = row == EXL2__ACT_GELU_TANH;
+    out->act = row;
+    while (token && i < EXL2__COUNT(acts) && !exl2__json_is(&f->json, token, acts[i].name)) {
+        i++;
     }
-    rope->kind = EXL2__ROPE_PLAIN;
-    for (int i = 0; i < 2 && rope->kind == EXL2__ROPE_PLAIN; i++) { /* of two keys, the one that is not "default" */
-        const char *name = NULL;
-        uint32_t token = exl2__fields_find(f, names[i], &name);
-        if (!token || exl2__json_is(&f->json, token, "default")) {
-            continue;
-        }
-        if (exl2__json_is(&f->json, token, "linear")) {
-            rope->kind = EXL2__ROPE_LINEAR;
-        } else if (exl2__json_is(&f->json, token, "llama3")) {
-            rope->kind = EXL2__ROPE_LLAMA3;
-        } else {
-            return exl2__fields_unsupported(f, name, token, "linear and llama3 scaling");
-        }
+    if (i == EXL2__COUNT(acts) || (token && acts[i].act != row && !(row_gelu && acts[i].act == EXL2__ACT_GELU))) {
+        expected = row_gelu ? "gelu and gelu_pytorch_tanh" : row == EXL2__ACT_RELU_SQUARED ? "relu2" : expected;
+        return exl2__fields_unsupported(f, name, token, expected);
     }
-    return EXL2_OK;
-}
-
-/* A number that the scaling requires. */
-static exl2_result exl2__config_rope_number(const exl2__fields *f, exl2__field_names names, double min,
-                                            const char *allowed, double *out)
-{
-    bool present;
-    EXL2__TRY(exl2__fields_f64(f, names, min, 1e9, allowed, out, &present));
-    return present ? EXL2_OK : exl2__fields_missing(f, names[0]);
-}
-
-static exl2_result exl2__config_read_rope(const exl2__fields *f, exl2__rope *rope)
-{
-    rope->theta = 10000;
-    EXL2__TRY(exl2__fields_f64(f, EXL2__CONFIG_NAMES("rope_theta", "attn_config->rope_theta",
-                                                     "rope_parameters->rope_theta"), 1, 1e30,
-                               "a number of at least 1", &rope->theta, NULL));
-    EXL2__TRY(exl2__config_rope_kind(f, rope));
-    if (rope->kind == EXL2__ROPE_PLAIN) {
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__config_rope_number(f, EXL2__CONFIG_ROPE_NAMES("factor"), 1, "a number of at least 1",
-                                       &rope->factor));
-    if (rope->kind == EXL2__ROPE_LINEAR) {
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__config_rope_number(f, EXL2__CONFIG_ROPE_NAMES("low_freq_factor"), 1e-9, "a number above 0",
-                                       &rope->low));
-    EXL2__TRY(exl2__config_rope_number(f, EXL2__CONFIG_ROPE_NAMES("high_freq_factor"), 1e-9, "a number above 0",
-                                       &rope->high));
-    EXL2__TRY(exl2__config_rope_number(f, EXL2__CONFIG_ROPE_NAMES("original_max_position_embeddings"), 1,
-                                       "a number of at least 1", &rope->original_context_max));
-    if (rope->high <= rope->low) {
-        return exl2__fail(f->c, EXL2_ERR_FORMAT,
-                          "%s: high_freq_factor of the RoPE scaling must be greater than low_freq_factor", f->label);
-    }
+    out->act = token && out->arch.traits[EXL2__TRAIT_EMBED_SCALE] != EXL2__EMBED_SCALE_ROOT ? acts[i].act : row;
     return EXL2_OK;
 }
 
@@ -177,9 +158,9 @@ static exl2_result exl2__config_read_rope(const exl2__fields *f, exl2__rope *rop
 static exl2_result exl2__config_read_context(const exl2__fields *f, exl2__config *out)
 {
     double tokens = 2048;
-    EXL2__TRY(exl2__fields_f64(f, EXL2__CONFIG_NAMES("max_sequence_length", "model_max_length",
-                                                     "max_position_embeddings", "max_seq_len",
-                                                     "n_positions"), 1, 1e300, "a positive number", &tokens, NULL));
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("max_sequence_length", "model_max_length",
+                                                    "max_position_embeddings", "max_seq_len",
+                                                    "n_positions"), 1, 1e300, "a positive number", &tokens, NULL));
     out->context_max = tokens < EXL2__CONFIG_CONTEXT_MAX ? (uint32_t)tokens : EXL2__CONFIG_CONTEXT_MAX;
     return EXL2_OK;
 }
@@ -187,8 +168,8 @@ static exl2_result exl2__config_read_context(const exl2__fields *f, exl2__config
 /* head_dim defaults to hidden / heads, heads to hidden / head_dim, kv_heads to heads. */
 static exl2_result exl2__config_read_heads(const exl2__fields *f, exl2__config *out)
 {
-    const exl2__field_names heads = EXL2__CONFIG_NAMES("num_attention_heads", "n_heads", "n_head");
-    EXL2__TRY(exl2__fields_u32(f, EXL2__CONFIG_NAMES("head_dim"), 0, 4096, &out->head_dim));
+    const exl2__field_names heads = EXL2__FIELD_NAMES("num_attention_heads", "n_heads", "n_head");
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("head_dim"), 0, 4096, &out->head_dim));
     out->heads = out->head_dim ? out->hidden / out->head_dim : 0;
     EXL2__TRY(exl2__fields_u32(f, heads, 1, 8192, &out->heads));
     if (!out->head_dim) {
@@ -203,8 +184,12 @@ static exl2_result exl2__config_read_heads(const exl2__fields *f, exl2__config *
         return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: head_dim=%u is odd, but RoPE rotates pairs", f->label,
                           out->head_dim);
     }
+    if (out->head_dim > EXL2__CONFIG_HEAD_MAX) {
+        return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: head_dim=%u is not supported, at most %u is", f->label,
+                          out->head_dim, EXL2__CONFIG_HEAD_MAX);
+    }
     out->kv_heads = out->heads;
-    EXL2__TRY(exl2__fields_u32(f, EXL2__CONFIG_NAMES("num_key_value_heads", "attn_config->kv_n_heads"), 1, 8192,
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("num_key_value_heads", "attn_config->kv_n_heads"), 1, 8192,
                                &out->kv_heads));
     if (out->heads % out->kv_heads != 0) {
         return exl2__fail(f->c, EXL2_ERR_FORMAT,
@@ -214,40 +199,295 @@ static exl2_result exl2__config_read_heads(const exl2__fields *f, exl2__config *
     return EXL2_OK;
 }
 
+static exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__config *out)
+{
+    double norm_eps = 0;
+    bool present;
+    const char *eps = out->arch.names[EXL2__NAME_EPS];
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("vocab_size"), 1, 1u << 24, &out->vocab));
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("hidden_size", "d_model", "n_embd"), 1, 1u << 20, &out->hidden));
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("num_hidden_layers", "n_layers", "n_layer"), 1,
+                               EXL2__CONFIG_LAYERS_MAX, &out->layers));
+    out->inter = out->arch.traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_LEARNED ? 4 * out->hidden : 0;
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("intermediate_size", "ffn_config->ffn_hidden_size", "n_inner"), 1,
+                               1u << 20, &out->inter));
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES(eps, "layer_norm_epsilon"), 1e-30, 1,
+                               "a number above 0 and up to 1", &norm_eps, &present));
+    if (!present) {
+        return exl2__fields_missing(f, eps);
+    }
+    out->norm_eps = (float)norm_eps;
+    EXL2__TRY(exl2__config_read_heads(f, out));
+    return exl2__config_read_context(f, out);
+}
+
+/* ---- factors, switches ---- */
+
+/* An optional number; without the key *out stays as it is. */
+static exl2_result exl2__config_read_number(const exl2__fields *f, exl2__field_names names, double min, double max,
+                                            float *out)
+{
+    char allowed[64];
+    double value = (double)*out;
+    exl2__format(allowed, sizeof allowed, "a number from %g to %g", min, max);
+    EXL2__TRY(exl2__fields_f64(f, names, min, max, allowed, &value, NULL));
+    *out = (float)value;
+    return EXL2_OK;
+}
+
 /* The factor of the scores: attention_multiplier, else query_pre_attn_scalar^-1/2, else head_dim^-1/2. */
 static exl2_result exl2__config_read_scale(const exl2__fields *f, exl2__config *out)
 {
     double multiplier = 0, scalar = out->head_dim;
-    EXL2__TRY(exl2__fields_f64(f, EXL2__CONFIG_NAMES("attention_multiplier"), 0, 1e6, "a number from 0 to 1e6",
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("attention_multiplier"), 0, 1e6, "a number from 0 to 1e6",
                                &multiplier, NULL));
-    EXL2__TRY(exl2__fields_f64(f, EXL2__CONFIG_NAMES("query_pre_attn_scalar"), 1e-6, 1e6, "a number from 1e-6 to 1e6",
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("query_pre_attn_scalar"), 1e-6, 1e6, "a number from 1e-6 to 1e6",
                                &scalar, NULL));
     out->attn_scale = (float)(multiplier > 0 ? multiplier : 1.0 / sqrt(scalar));
     return EXL2_OK;
 }
 
-static exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__config *out)
+/* Granite writes its factors as multipliers, and the factor of logits as a divisor; MiniCPM writes the depth and the
+   width that its factors come from. */
+static exl2_result exl2__config_read_factors(const exl2__fields *f, exl2__config *out)
 {
-    double norm_eps = 0;
-    bool present;
-    EXL2__TRY(exl2__fields_u32(f, EXL2__CONFIG_NAMES("vocab_size"), 1, 1u << 24, &out->vocab));
-    EXL2__TRY(exl2__fields_u32(f, EXL2__CONFIG_NAMES("hidden_size", "d_model", "n_embd"), 1, 1u << 20, &out->hidden));
-    EXL2__TRY(exl2__fields_u32(f, EXL2__CONFIG_NAMES("num_hidden_layers", "n_layers", "n_layer"), 1, 4096,
-                               &out->layers));
-    EXL2__TRY(exl2__fields_u32(f, EXL2__CONFIG_NAMES("intermediate_size", "ffn_config->ffn_hidden_size", "n_inner"), 1,
-                               1u << 20, &out->inter));
-    EXL2__TRY(exl2__fields_f64(f, EXL2__CONFIG_NAMES("rms_norm_eps"), 1e-30, 1, "a number above 0 and up to 1",
-                               &norm_eps, &present));
-    if (!present) {
-        return exl2__fields_missing(f, "rms_norm_eps");
+    double depth = 0, base = 0, divisor = 0;
+    out->embed_scale = out->arch.traits[EXL2__TRAIT_EMBED_SCALE] == EXL2__EMBED_SCALE_ROOT
+                           ? (float)sqrt((double)out->hidden) : 1;
+    out->residual_scale = out->logit_scale = 1;
+    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("scale_emb", "embedding_multiplier"), 1e-6, 1e6,
+                                       &out->embed_scale));
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("scale_depth"), 1e-6, 1e6, "a number from 1e-6 to 1e6", &depth,
+                               NULL));
+    out->residual_scale = depth > 0 ? (float)(depth / sqrt((double)out->layers)) : 1;
+    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("residual_multiplier"), 1e-6, 1e6, &out->residual_scale));
+    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("logit_scale"), 1e-6, 1e6, &out->logit_scale));
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("dim_model_base"), 1, 1e6, "a number from 1 to 1e6", &base, NULL));
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("logits_scaling"), 1e-6, 1e6, "a number from 1e-6 to 1e6", &divisor,
+                               NULL));
+    out->logit_scale = base > 0 ? (float)((double)out->logit_scale * base / out->hidden) : out->logit_scale;
+    out->logit_scale = divisor > 0 ? (float)(1 / divisor) : out->logit_scale;
+    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("attn_logit_softcapping"), 1e-3, 1e6, &out->attn_softcap));
+    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("final_logit_softcapping"), 1e-3, 1e6,
+                                       &out->final_softcap));
+    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("clip_qkv", "attn_config->clip_qkv"), 1e-3, 1e6,
+                                       &out->clip_qkv));
+    return exl2__config_read_scale(f, out);
+}
+
+/* A switch that the file writes as a bool or as a number. */
+static exl2_result exl2__config_read_switch(const exl2__fields *f, const char *name, bool *out)
+{
+    uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES(name), NULL);
+    double value = 0;
+    if (token && !exl2__json_bool(&f->json, token, out)) {
+        if (!exl2__json_f64(&f->json, token, &value)) {
+            return exl2__fields_bad(f, name, token, "true or false");
+        }
+        *out = value != 0; /* NOLINT */
     }
-    out->norm_eps = (float)norm_eps;
-    EXL2__TRY(exl2__config_read_heads(f, out));
-    EXL2__TRY(exl2__config_read_scale(f, out));
-    EXL2__TRY(exl2__config_read_context(f, out));
-    EXL2__TRY(exl2__fields_bool(f, EXL2__CONFIG_NAMES("tie_word_embeddings"), &out->tie_embeddings, NULL));
-    EXL2__TRY(exl2__fields_bool(f, EXL2__CONFIG_NAMES("attention_bias"), &out->attention_bias, NULL));
-    return exl2__fields_bool(f, EXL2__CONFIG_NAMES("mlp_bias"), &out->mlp_bias, NULL);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__config_read_switches(const exl2__fields *f, exl2__config *out)
+{
+    const uint8_t *traits = out->arch.traits;
+    bool qk_norm = false;
+    EXL2__TRY(exl2__config_read_switch(f, "tie_word_embeddings", &out->tie_embeddings));
+    out->tie_embeddings = out->tie_embeddings || traits[EXL2__TRAIT_TIED] == EXL2__YES;
+    EXL2__TRY(exl2__config_read_switch(f, "attention_bias", &out->attention_bias));
+    EXL2__TRY(exl2__config_read_switch(f, "mlp_bias", &out->mlp_bias));
+    EXL2__TRY(exl2__config_read_switch(f, "norm_head", &out->norm_head));
+    EXL2__TRY(exl2__config_read_switch(f, "use_qk_norm", &qk_norm));
+    out->qk_norm = (exl2__qk_norm)traits[EXL2__TRAIT_QK_NORM];
+    if (out->qk_norm == EXL2__QK_NORM_BY_CONFIG) {
+        out->qk_norm = qk_norm ? EXL2__QK_NORM_HEADS : EXL2__QK_NORM_NONE;
+    }
+    out->parallel = traits[EXL2__TRAIT_PARALLEL] == EXL2__YES;
+    return traits[EXL2__TRAIT_PARALLEL] == EXL2__BY_CONFIG
+               ? exl2__config_read_switch(f, "use_parallel_residual", &out->parallel) : EXL2_OK;
+}
+
+/* ---- RoPE ---- */
+
+/* theta of the layers with a window, where it is another one. */
+static exl2_result exl2__config_read_local_rope(const exl2__fields *f, exl2__config *out)
+{
+    uint8_t rule = out->arch.traits[EXL2__TRAIT_LOCAL_ROPE];
+    out->has_local_rope = rule != EXL2__LOCAL_ROPE_SAME;
+    out->local_rope = (exl2__rope){ .theta = rule == EXL2__LOCAL_ROPE_BASE ? 10000 : out->rope.theta };
+    return !out->has_local_rope ? EXL2_OK
+         : exl2__fields_f64(f, EXL2__FIELD_NAMES("rope_local_base_freq",
+                                                 "rope_parameters->sliding_attention->rope_theta"),
+                            1, 1e30, "a number of at least 1", &out->local_rope.theta, NULL);
+}
+
+static exl2_result exl2__config_read_positions(const exl2__fields *f, exl2__config *out)
+{
+    double part = 1;
+    if (out->arch.traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_LEARNED) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("partial_rotary_factor", "rope_pct",
+                                                    "rope_parameters->partial_rotary_factor"), 1e-6, 1,
+                               "a number above 0 and up to 1", &part, NULL));
+    out->rotary = (uint32_t)(out->head_dim * part);
+    if (out->rotary % 2 != 0 || out->rotary == 0) {
+        return exl2__fail(f->c, EXL2_ERR_FORMAT,
+                          "%s: partial_rotary_factor and head_dim=%u give %u rotated elements, expected an even number "
+                          "above 0", f->label, out->head_dim, out->rotary);
+    }
+    EXL2__TRY(exl2__rope_read(f, out->rotary, out->context_max, &out->rope));
+    EXL2__TRY(exl2__config_read_number(f, EXL2__ROPE_NAMES("llama_4_scaling_beta"), 0, 1e3, &out->query_growth));
+    if (out->query_growth > 0) {
+        double original;
+        EXL2__TRY(exl2__rope_read_original(f, 0, &original));
+        out->query_context = (float)original;
+    }
+    return exl2__config_read_local_rope(f, out);
+}
+
+/* ---- layers that differ ---- */
+
+static inline void exl2__config_mark(uint32_t *bits, uint32_t layer, bool on)
+{
+    bits[layer / 32] |= (uint32_t)on << (layer % 32);
+}
+
+static inline bool exl2__config_layer(const uint32_t *bits, uint32_t layer)
+{
+    return bits[layer / 32] >> (layer % 32) & 1u;
+}
+
+#define EXL2__WINDOW_NAMES EXL2__FIELD_NAMES("sliding_window", "sliding_window_size")
+
+/* layer_types: "full_attention" or "sliding_attention" for each layer. */
+static exl2_result exl2__config_read_layer_types(const exl2__fields *f, uint32_t list, exl2__config *out)
+{
+    uint32_t layer = 0;
+    if (f->json.tokens[list].kind != EXL2__JSON_ARRAY || f->json.tokens[list].count != out->layers) {
+        char allowed[64];
+        exl2__format(allowed, sizeof allowed, "a list with one word for each of the %u layers", out->layers);
+        return exl2__fields_bad(f, "layer_types", list, allowed);
+    }
+    for (uint32_t at = exl2__json_first(&f->json, list); at; at = exl2__json_next(&f->json, list, at)) {
+        bool slides = exl2__json_is(&f->json, at, "sliding_attention");
+        if (!slides && !exl2__json_is(&f->json, at, "full_attention")) {
+            return exl2__fields_unsupported(f, "layer_types", at, "full_attention and sliding_attention");
+        }
+        exl2__config_mark(out->windowed, layer++, slides);
+    }
+    return EXL2_OK;
+}
+
+/* EXL2__WINDOW_PATTERN: sliding_window_pattern is a period (the last layer of each has no window), or a text with a
+   letter for each layer of a period: L with a window, G without. */
+static exl2_result exl2__config_read_pattern(const exl2__fields *f, exl2__config *out)
+{
+    exl2__field_names names = EXL2__FIELD_NAMES("sliding_window_pattern", "_sliding_window_pattern");
+    uint32_t token = exl2__fields_find(f, names, NULL), period = 1;
+    char letters[65] = "";
+    if (token && f->json.tokens[token].kind == EXL2__JSON_STRING) {
+        size_t bytes = exl2__json_text(&f->json, token, letters, sizeof letters - 1);
+        if (bytes == 0 || bytes >= sizeof letters || strspn(letters, "LG") != bytes) {
+            return exl2__fields_bad(f, names[0], token, "a number, or up to 64 letters L and G");
+        }
+        period = (uint32_t)bytes;
+    } else {
+        EXL2__TRY(exl2__fields_u32(f, names, 1, EXL2__CONFIG_LAYERS_MAX, &period));
+    }
+    for (uint32_t i = 0; i < out->layers; i++) {
+        exl2__config_mark(out->windowed, i, letters[0] ? letters[i % period] == 'L' : (i + 1) % period != 0);
+    }
+    return EXL2_OK;
+}
+
+/* EXL2__WINDOW_UPPER: the lowest layer with a window; the number of layers where use_sliding_window is not true. */
+static exl2_result exl2__config_read_window_from(const exl2__fields *f, const exl2__config *c, uint32_t *out)
+{
+    bool used = false;
+    *out = 0;
+    EXL2__TRY(exl2__fields_bool(f, EXL2__FIELD_NAMES("use_sliding_window"), &used, NULL));
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("max_window_layers"), 0, UINT32_MAX, out));
+    *out = used ? *out : c->layers;
+    return EXL2_OK;
+}
+
+/* Does config.json have a window, and does it not switch windows off? */
+static exl2_result exl2__config_has_window(const exl2__fields *f, const exl2__config *c, bool *out)
+{
+    bool used = true;
+    EXL2__TRY(exl2__fields_bool(f, EXL2__FIELD_NAMES("use_sliding_window"), &used, NULL));
+    *out = used && c->arch.traits[EXL2__TRAIT_WINDOW] != EXL2__WINDOW_NEVER
+           && exl2__fields_find(f, EXL2__WINDOW_NAMES, NULL) != 0;
+    return EXL2_OK;
+}
+
+/* Which layers have a window, and how many tokens it has. */
+static exl2_result exl2__config_read_windows(const exl2__fields *f, exl2__config *out)
+{
+    uint8_t rule = out->arch.traits[EXL2__TRAIT_WINDOW];
+    uint32_t list = exl2__fields_find(f, EXL2__FIELD_NAMES("layer_types"), NULL), from = 0;
+    bool has_window;
+    EXL2__TRY(exl2__config_has_window(f, out, &has_window));
+    if (!has_window) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__fields_u32(f, EXL2__WINDOW_NAMES, 1, EXL2__CONFIG_CONTEXT_MAX, &out->window));
+    if (list) {
+        return exl2__config_read_layer_types(f, list, out);
+    }
+    if (rule == EXL2__WINDOW_PATTERN) {
+        return exl2__config_read_pattern(f, out);
+    }
+    if (rule == EXL2__WINDOW_UPPER) {
+        EXL2__TRY(exl2__config_read_window_from(f, out, &from));
+    }
+    for (uint32_t i = from; i < out->layers && rule != EXL2__WINDOW_LISTED; i++) {
+        exl2__config_mark(out->windowed, i, rule != EXL2__WINDOW_EVEN || i % 2 == 0);
+    }
+    return EXL2_OK;
+}
+
+/* EXL2__UNROTATED_LISTED: no_rope_layers has a 0 for each layer without RoPE; without the list every
+   no_rope_layer_interval-th layer is one. */
+static exl2_result exl2__config_read_no_rope(const exl2__fields *f, exl2__config *out)
+{
+    uint32_t list = exl2__fields_find(f, EXL2__FIELD_NAMES("no_rope_layers"), NULL), interval = 4, layer = 0;
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("no_rope_layer_interval"), 1, 1u << 30, &interval));
+    if (!list) {
+        for (uint32_t i = 0; i < out->layers; i++) {
+            exl2__config_mark(out->unrotated, i, (i + 1) % interval == 0);
+        }
+        return EXL2_OK;
+    }
+    if (f->json.tokens[list].kind != EXL2__JSON_ARRAY || f->json.tokens[list].count != out->layers) {
+        char allowed[64];
+        exl2__format(allowed, sizeof allowed, "a list with a number for each of the %u layers", out->layers);
+        return exl2__fields_bad(f, "no_rope_layers", list, allowed);
+    }
+    for (uint32_t at = exl2__json_first(&f->json, list); at; at = exl2__json_next(&f->json, list, at)) {
+        uint64_t rotated;
+        if (!exl2__json_u64(&f->json, at, &rotated) || rotated > 1) {
+            return exl2__fields_bad(f, "no_rope_layers", at, "0 or 1");
+        }
+        exl2__config_mark(out->unrotated, layer++, rotated == 0);
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__config_read_layers(const exl2__fields *f, exl2__config *out)
+{
+    uint8_t rule = out->arch.traits[EXL2__TRAIT_UNROTATED];
+    EXL2__TRY(exl2__config_read_windows(f, out));
+    if (rule == EXL2__UNROTATED_LISTED) {
+        return exl2__config_read_no_rope(f, out);
+    }
+    bool full = rule == EXL2__UNROTATED_FULL || (rule == EXL2__UNROTATED_IF_WINDOW && out->window > 0);
+    for (uint32_t i = 0; full && i < out->layers; i++) {
+        exl2__config_mark(out->unrotated, i, !exl2__config_layer(out->windowed, i));
+    }
+    return EXL2_OK;
 }
 
 /* ---- special tokens ---- */
@@ -291,14 +531,14 @@ static exl2_result exl2__config_add_eos(const exl2__fields *f, uint32_t token, e
 /* bos_token_id and eos_token_id; each is an id or a list of ids. Adds them to those that *out has already. */
 static exl2_result exl2__config_read_tokens(const exl2__fields *f, exl2__config *out)
 {
-    uint32_t bos = exl2__fields_find(f, EXL2__CONFIG_NAMES("bos_token_id"), NULL);
+    uint32_t bos = exl2__fields_find(f, EXL2__FIELD_NAMES("bos_token_id"), NULL);
     if (bos && f->json.tokens[bos].kind == EXL2__JSON_ARRAY) {
         bos = exl2__json_first(&f->json, bos);
     }
     if (bos && out->bos < 0) {
         EXL2__TRY(exl2__config_token(f, "bos_token_id", bos, out->vocab, &out->bos));
     }
-    uint32_t eos = exl2__fields_find(f, EXL2__CONFIG_NAMES("eos_token_id"), NULL);
+    uint32_t eos = exl2__fields_find(f, EXL2__FIELD_NAMES("eos_token_id"), NULL);
     if (!eos || f->json.tokens[eos].kind != EXL2__JSON_ARRAY) {
         return eos ? exl2__config_add_eos(f, eos, out) : EXL2_OK;
     }
@@ -315,7 +555,7 @@ static exl2_result exl2__config_default(const exl2__fields *f, const char *name,
                                         float *out, bool *present)
 {
     double value = 0;
-    EXL2__TRY(exl2__fields_f64(f, EXL2__CONFIG_NAMES(name), min, max, allowed, &value, present));
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES(name), min, max, allowed, &value, present));
     *out = (float)value;
     return EXL2_OK;
 }
@@ -328,19 +568,24 @@ static exl2_result exl2__config_read_defaults(const exl2__fields *f, exl2__confi
     EXL2__TRY(exl2__config_default(f, "min_p", 0, 1, "a number from 0 to 1", &d->min_p, &d->has_min_p));
     EXL2__TRY(exl2__config_default(f, "repetition_penalty", 0.01, 100, "a number from 0.01 to 100", &d->repeat_penalty,
                                    &d->has_repeat_penalty));
-    d->has_top_k = exl2__fields_find(f, EXL2__CONFIG_NAMES("top_k"), NULL) != 0;
-    EXL2__TRY(exl2__fields_u32(f, EXL2__CONFIG_NAMES("top_k"), 0, INT32_MAX, &d->top_k));
-    return exl2__fields_bool(f, EXL2__CONFIG_NAMES("do_sample"), &d->do_sample, &d->has_do_sample);
+    d->has_top_k = exl2__fields_find(f, EXL2__FIELD_NAMES("top_k"), NULL) != 0;
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("top_k"), 0, INT32_MAX, &d->top_k));
+    return exl2__fields_bool(f, EXL2__FIELD_NAMES("do_sample"), &d->do_sample, &d->has_do_sample);
 }
 
 /* ---- all ---- */
 
-static exl2_result exl2__config_read_model(const exl2__fields *f, exl2__config *out)
+static exl2_result exl2__config_read_model(exl2__fields *f, exl2__config *out)
 {
     EXL2__TRY(exl2__config_read_arch(f, out));
+    f->defaults = out->arch.defaults;
     EXL2__TRY(exl2__config_check_unsupported(f));
+    EXL2__TRY(exl2__config_read_act(f, out));
     EXL2__TRY(exl2__config_read_sizes(f, out));
-    EXL2__TRY(exl2__config_read_rope(f, &out->rope));
+    EXL2__TRY(exl2__config_read_factors(f, out));
+    EXL2__TRY(exl2__config_read_switches(f, out));
+    EXL2__TRY(exl2__config_read_positions(f, out));
+    EXL2__TRY(exl2__config_read_layers(f, out));
     return exl2__config_read_tokens(f, out);
 }
 
@@ -368,12 +613,6 @@ static exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2__config
     }
     exl2__fields_close(&f);
     return result;
-}
-
-/* frequency: [head_dim / 2] radians per position. */
-static inline void exl2__config_rope(const exl2__config *config, double *frequency)
-{
-    exl2__rope_frequencies(&config->rope, config->head_dim, frequency);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* model_rope.h: the frequencies of RoPE, with the scalings that Llama models with long contexts use.
-   takes: numbers that model_config.h has checked.
+/* model_rope.h: the frequencies of RoPE, with the scalings that models with long contexts use.
+   takes: numbers that model_rope_read.h has checked.
    gives: exl2__rope_kind, exl2__rope, exl2__rope_frequencies.
    owns:  nothing. */
 #ifndef EXL2__MODEL_ROPE_H
@@ -9,14 +9,26 @@
 
 #include <math.h>
 
-typedef enum exl2__rope_kind { EXL2__ROPE_PLAIN, EXL2__ROPE_LINEAR, EXL2__ROPE_LLAMA3 } exl2__rope_kind;
+/* DYNAMIC: a larger theta for contexts above the trained one (NTK). ALPHA: a larger theta for all contexts. LONGROPE: a
+   divisor for each frequency, which Phi-3 calls "su". */
+typedef enum exl2__rope_kind {
+    EXL2__ROPE_PLAIN, EXL2__ROPE_LINEAR, EXL2__ROPE_LLAMA3, EXL2__ROPE_DYNAMIC, EXL2__ROPE_ALPHA, EXL2__ROPE_YARN,
+    EXL2__ROPE_LONGROPE
+} exl2__rope_kind;
+
+#define EXL2__ROPE_HALF_MAX 128u /* half of the largest number of rotated elements */
 
 typedef struct exl2__rope {
     exl2__rope_kind kind;
     double theta;
-    double factor;               /* LINEAR, LLAMA3 */
-    double low, high;            /* LLAMA3: low_freq_factor < high_freq_factor */
-    double original_context_max; /* LLAMA3: tokens */
+    double factor;               /* LINEAR, LLAMA3, DYNAMIC, YARN; of ALPHA alpha */
+    double low, high;            /* LLAMA3: low_freq_factor < high_freq_factor. YARN: beta_slow, beta_fast */
+    double original_context_max; /* LLAMA3, DYNAMIC, YARN, LONGROPE: tokens of the first training */
+    double context_max;          /* LONGROPE: tokens of the last training */
+    double attention_factor;     /* YARN, LONGROPE: the magnitude; 0: computed */
+    double mscale, mscale_all;   /* YARN: 0 = not given */
+    bool rounded;                /* YARN: the bounds of the ramp are rounded to whole frequencies (`truncate`) */
+    float short_factor[EXL2__ROPE_HALF_MAX], long_factor[EXL2__ROPE_HALF_MAX]; /* LONGROPE */
 } exl2__rope;
 
 /* The scaling of Llama 3.1 (rope_type "llama3"): wavelengths well below the original context stay as they are, long
@@ -34,15 +46,70 @@ static inline double exl2__rope_llama3(const exl2__rope *r, double frequency)
     return (1.0 - t) * frequency / r->factor + t * frequency;
 }
 
-/* frequency: [head_dim / 2] radians per position; theta^(-2i / head_dim) before scaling. LINEAR divides all of them by
-   `factor`. Example for LLAMA3 with theta 500,000, head_dim 128, factor 8, low 1, high 4, original context 8,192:
-   frequency 28 is 0.00321144599, unscaled; 29 is 0.00216657076; from 35 on all are an eighth of the unscaled value. */
-static inline void exl2__rope_frequencies(const exl2__rope *r, uint32_t head_dim, double *frequency)
+/* YaRN (arXiv:2309.00071): index of the frequency that turns `turns` times within the original context. */
+static inline double exl2__rope_yarn_index(const exl2__rope *r, uint32_t rotary, double turns)
 {
-    for (uint32_t i = 0; i < head_dim / 2; i++) {
-        double f = pow(r->theta, -2.0 * i / head_dim);
+    return rotary * log(r->original_context_max / (turns * 2.0 * 3.14159265358979323846)) / (2.0 * log(r->theta));
+}
+
+/* Frequencies below the ramp stay, those above it are divided by `factor`, and those inside are interpolated. */
+static inline double exl2__rope_yarn(const exl2__rope *r, uint32_t rotary, uint32_t i, double frequency)
+{
+    double low = exl2__rope_yarn_index(r, rotary, r->high), high = exl2__rope_yarn_index(r, rotary, r->low);
+    low = r->rounded ? floor(low) : low;
+    high = r->rounded ? ceil(high) : high;
+    low = low < 0 ? 0 : low;
+    high = high > rotary - 1.0 ? rotary - 1.0 : high;
+    high += high <= low ? 0.001 + low - high : 0;
+    double ramp = (i - low) / (high - low);
+    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    return frequency * (1 - ramp) + frequency / r->factor * ramp;
+}
+
+/* YaRN's magnitude for a scale of mscale. */
+static inline double exl2__rope_yarn_magnitude(const exl2__rope *r, double mscale)
+{
+    return r->factor > 1 ? 0.1 * mscale * log(r->factor) + 1 : 1;
+}
+
+/* The factor of cosine and sine. */
+static inline double exl2__rope_magnitude(const exl2__rope *r)
+{
+    if (r->attention_factor > 0 || (r->kind != EXL2__ROPE_YARN && r->kind != EXL2__ROPE_LONGROPE)) {
+        return r->attention_factor > 0 ? r->attention_factor : 1;
+    }
+    if (r->kind == EXL2__ROPE_LONGROPE) {
+        return r->context_max > r->original_context_max
+                   ? sqrt(1 + log(r->context_max / r->original_context_max) / log(r->original_context_max)) : 1;
+    }
+    return r->mscale > 0 && r->mscale_all > 0
+               ? exl2__rope_yarn_magnitude(r, r->mscale) / exl2__rope_yarn_magnitude(r, r->mscale_all)
+               : exl2__rope_yarn_magnitude(r, 1);
+}
+
+/* frequency: [rotary / 2] radians per position; theta^(-2i / rotary) before scaling. `context`: tokens that a sequence
+   may have; DYNAMIC, YARN and LONGROPE depend on it. *magnitude: the factor of cosine and sine. LINEAR divides all of
+   them by `factor`. Example for LLAMA3 with theta 500,000, rotary 128, factor 8, low 1, high 4, original context 8,192:
+   frequency 28 is 0.00321144599, unscaled; 29 is 0.00216657076; from 35 on all are an eighth of the unscaled value. */
+static inline void exl2__rope_frequencies(const exl2__rope *r, uint32_t rotary, uint32_t context, double *frequency,
+                                          double *magnitude)
+{
+    bool longer = (double)context > r->original_context_max;
+    double theta = r->theta, power = rotary > 2 ? (double)rotary / (rotary - 2.0) : 1;
+    *magnitude = 1;
+    if (r->kind == EXL2__ROPE_DYNAMIC && longer) {
+        theta *= pow(r->factor * context / r->original_context_max - (r->factor - 1), power);
+    } else if (r->kind == EXL2__ROPE_ALPHA) {
+        theta *= pow(r->factor, power);
+    } else if (r->kind == EXL2__ROPE_LONGROPE || (r->kind == EXL2__ROPE_YARN && longer)) {
+        *magnitude = exl2__rope_magnitude(r);
+    }
+    for (uint32_t i = 0; i < rotary / 2; i++) {
+        double f = pow(theta, -2.0 * i / rotary);
         frequency[i] = r->kind == EXL2__ROPE_LINEAR ? f / r->factor
-                     : r->kind == EXL2__ROPE_LLAMA3 ? exl2__rope_llama3(r, f) : f;
+                     : r->kind == EXL2__ROPE_LLAMA3 ? exl2__rope_llama3(r, f)
+                     : r->kind == EXL2__ROPE_YARN && longer ? exl2__rope_yarn(r, rotary, i, f)
+                     : r->kind == EXL2__ROPE_LONGROPE ? f / (double)(longer ? r->long_factor : r->short_factor)[i] : f;
     }
 }
 

@@ -1,8 +1,8 @@
 /* tensor_table.h: one table of all tensors in the *.safetensors files of a model folder: name, type, shape, file, byte
    range.
    takes: a folder, untrusted.
-   gives: exl2__tensor, exl2__tensors, exl2__tensors_open, exl2__tensors_close, exl2__tensors_find, exl2__tensors_read,
-          exl2__tensor_floats.
+   gives: exl2__tensor, exl2__tensors, exl2__tensors_open, exl2__tensors_close, exl2__tensors_rename,
+          exl2__tensors_find, exl2__tensors_read, exl2__tensor_floats, exl2__tensor_some_floats.
    owns:  the table and the open files, until exl2__tensors_close. */
 #ifndef EXL2__TENSOR_TABLE_H
 #define EXL2__TENSOR_TABLE_H
@@ -38,6 +38,7 @@ typedef struct exl2__tensor {
     uint64_t dims[2];       /* the first two dimensions; 1 where the rank is lower */
     uint16_t file;          /* index into exl2__tensors.files.items */
     uint8_t type, rank;     /* exl2__tensor_type */
+    bool used;              /* exl2__tensors_find has found it */
 } exl2__tensor;
 
 typedef struct exl2__tensors {
@@ -45,6 +46,7 @@ typedef struct exl2__tensors {
     exl2__tensor *entries; /* [count], sorted by name */
     uint32_t count;
     exl2__arena memory;
+    exl2__arena renamed;   /* names that exl2__tensors_rename has changed */
 } exl2__tensors;
 
 static inline const char *exl2__tensor_type_name(uint32_t type)
@@ -72,6 +74,7 @@ static inline void exl2__tensors_close(exl2__ctx *c, exl2__tensors *t)
 {
     exl2__tensor_files_close(c, &t->files);
     exl2__arena_close(c, &t->memory);
+    exl2__arena_close(c, &t->renamed);
     *t = (exl2__tensors){ 0 };
 }
 
@@ -262,7 +265,23 @@ static inline void exl2__tensors_swap(void *items, uint32_t a, uint32_t b)
     entries[b] = held;
 }
 
-/* Checks that tensors do not overlap and that every name is unique. Leaves the entries sorted by name. */
+/* Sorts the entries by name, and checks that every name is unique. */
+static exl2_result exl2__tensors_sort(exl2__ctx *c, exl2__tensors *t)
+{
+    exl2__sort_items by_name = { t->entries, exl2__tensors_name_less, exl2__tensors_swap };
+    exl2__sort(&by_name, t->count);
+    for (uint32_t i = 1; i < t->count; i++) {
+        const exl2__tensor *a = &t->entries[i - 1], *b = &t->entries[i];
+        if (strcmp(a->name, b->name) == 0) {
+            return exl2__fail(c, EXL2_ERR_FORMAT, "'%s' is in both %s and %s; remove stale shards", a->name,
+                              t->files.items[a->file < b->file ? a->file : b->file].name,
+                              t->files.items[a->file < b->file ? b->file : a->file].name);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Checks that tensors do not overlap, and that every name is unique. Leaves the entries sorted by name. */
 static exl2_result exl2__tensors_check(exl2__ctx *c, exl2__tensors *t)
 {
     exl2__sort_items by_range = { t->entries, exl2__tensors_range_less, exl2__tensors_swap };
@@ -276,17 +295,7 @@ static exl2_result exl2__tensors_check(exl2__ctx *c, exl2__tensors *t)
         }
         last = e->bytes ? e : last;
     }
-    exl2__sort_items by_name = { t->entries, exl2__tensors_name_less, exl2__tensors_swap };
-    exl2__sort(&by_name, t->count);
-    for (uint32_t i = 1; i < t->count; i++) {
-        const exl2__tensor *a = &t->entries[i - 1], *b = &t->entries[i];
-        if (strcmp(a->name, b->name) == 0) {
-            return exl2__fail(c, EXL2_ERR_FORMAT, "'%s' is in both %s and %s; remove stale shards", a->name,
-                              t->files.items[a->file < b->file ? a->file : b->file].name,
-                              t->files.items[a->file < b->file ? b->file : a->file].name);
-        }
-    }
-    return EXL2_OK;
+    return exl2__tensors_sort(c, t);
 }
 
 static exl2_result exl2__tensors_open_table(exl2__ctx *c, const char *dir, exl2__tensors *t)
@@ -318,6 +327,65 @@ static exl2_result exl2__tensors_open(exl2__ctx *c, const char *dir, exl2__tenso
     return result;
 }
 
+/* ---- renaming ---- */
+
+/* Replaces every `from` in name[EXL2__TENSORS_NAME_MAX] by `to`; of "^x" only an x at the begin. false: the result is
+   too long. */
+static inline bool exl2__tensors_replace(char *name, const char *from, const char *to)
+{
+    bool begin_only = from[0] == '^';
+    size_t from_bytes = strlen(from + begin_only), to_bytes = strlen(to);
+    from += begin_only;
+    for (char *at = name; (at = strstr(at, from)) != NULL; at += to_bytes) {
+        size_t rest = strlen(at + from_bytes);
+        if (begin_only && at != name) {
+            return true;
+        }
+        if ((size_t)(at - name) + to_bytes + rest >= EXL2__TENSORS_NAME_MAX) {
+            return false;
+        }
+        memmove(at + to_bytes, at + from_bytes, rest + 1);
+        memcpy(at, to, to_bytes);
+    }
+    return true;
+}
+
+/* Writes the new name of a tensor to out[EXL2__TENSORS_NAME_MAX]. false: the tensor keeps its name. */
+static inline bool exl2__tensors_new_name(const char *name, const char *const *renames, char *out)
+{
+    bool fits = strlen(name) < EXL2__TENSORS_NAME_MAX;
+    exl2__format(out, EXL2__TENSORS_NAME_MAX, "%s", name);
+    for (uint32_t i = 0; renames[i] && fits; i += 2) {
+        fits = exl2__tensors_replace(out, renames[i], renames[i + 1]);
+    }
+    return fits && strcmp(name, out) != 0;
+}
+
+/* Renames the tensors: `renames` are pairs of a text and its replacement, applied in order, and end with NULL
+   (exl2__arch.renames). */
+static exl2_result exl2__tensors_rename(exl2__ctx *c, exl2__tensors *t, const char *const *renames)
+{
+    char name[EXL2__TENSORS_NAME_MAX];
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < t->count; i++) {
+        bytes += exl2__tensors_new_name(t->entries[i].name, renames, name) ? strlen(name) + 1 : 0;
+    }
+    if (bytes == 0) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__arena_open(c, &t->renamed, exl2__align_up(bytes, EXL2__ARENA_ALIGN), EXL2_MEM_GENERAL));
+    char *at = (char *)exl2__arena_alloc(&t->renamed, bytes);
+    for (uint32_t i = 0; i < t->count; i++) {
+        if (exl2__tensors_new_name(t->entries[i].name, renames, name)) {
+            size_t length = strlen(name) + 1;
+            memcpy(at, name, length);
+            t->entries[i].name = at;
+            at += length;
+        }
+    }
+    return exl2__tensors_sort(c, t);
+}
+
 /* ---- use ---- */
 
 /* The tensor, or NULL. A binary search, because the names are untrusted: they could be chosen so that hashes collide.
@@ -329,6 +397,7 @@ static inline const exl2__tensor *exl2__tensors_find(const exl2__tensors *t, con
         uint32_t middle = low + (high - low) / 2;
         int order = strcmp(t->entries[middle].name, name);
         if (order == 0) {
+            t->entries[middle].used = true;
             return &t->entries[middle];
         }
         if (order < 0) {
@@ -394,27 +463,32 @@ static inline exl2_result exl2__tensor_check_floats(exl2__ctx *c, const exl2__te
     return EXL2_OK;
 }
 
-/* Reads the vector `name` (norm weights, a bias) as float [count]. Fails if a value is not finite. */
-static inline exl2_result exl2__tensor_floats(exl2__ctx *c, const exl2__tensors *t, const char *name, uint32_t count,
-                                              float *out)
+/* Reads elements [first, first + count) of a tensor of floats as float. Fails if a value is not finite. */
+static inline exl2_result exl2__tensor_some_floats(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *entry,
+                                                   uint64_t first, uint32_t count, float *out)
 {
     uint8_t raw[2048];
-    EXL2__TRY(exl2__tensor_check_floats(c, t, name, count));
-    const exl2__tensor *entry = exl2__tensors_find(t, name);
     uint32_t size = exl2__tensor_type_bytes(entry->type), step = (uint32_t)sizeof raw / size;
     for (uint32_t i = 0; i < count; i += step) {
         uint32_t n = exl2__min32(step, count - i);
-        EXL2__TRY(exl2__tensors_read(c, t, entry, (uint64_t)i * size, raw, (uint64_t)n * size));
+        EXL2__TRY(exl2__tensors_read(c, t, entry, (first + i) * size, raw, (uint64_t)n * size));
         for (uint32_t k = 0; k < n; k++) {
             out[i + k] = exl2__tensor_float(entry->type, raw + k * size);
             if (!exl2__float_is_finite(out[i + k])) {
-                return exl2__fail(c, EXL2_ERR_FORMAT, "%s: '%s': value %u is not finite",
-                                  t->files.items[entry->file].name,
-                                  name, i + k);
+                return exl2__fail(c, EXL2_ERR_FORMAT, "%s: '%s': value %llu is not finite",
+                                  t->files.items[entry->file].name, entry->name, (unsigned long long)(first + i + k));
             }
         }
     }
     return EXL2_OK;
+}
+
+/* Reads the vector `name` (norm weights, a bias) as float [count]. Fails if a value is not finite. */
+static inline exl2_result exl2__tensor_floats(exl2__ctx *c, const exl2__tensors *t, const char *name, uint32_t count,
+                                              float *out)
+{
+    EXL2__TRY(exl2__tensor_check_floats(c, t, name, count));
+    return exl2__tensor_some_floats(c, t, exl2__tensors_find(t, name), 0, count, out);
 }
 
 #endif

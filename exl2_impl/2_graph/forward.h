@@ -36,6 +36,7 @@ typedef struct exl2__forward {
     bool active;
     exl2__masks masks;
     uint32_t layer, phase, item;          /* synchronous backend: the next unit */
+    uint32_t at;                          /* index of `phase` in the layer's list */
     uint32_t unit;                        /* asynchronous backend: the next unit to enqueue */
     bool queued;                          /* asynchronous: all units before the next results are enqueued */
     uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
@@ -68,7 +69,7 @@ static inline exl2_result exl2__forward_phase(exl2__forward *f, const exl2__laye
 static inline exl2_result exl2__forward_begin(exl2__forward *f, const exl2__step *step)
 {
     f->step = *step;
-    f->layer = f->phase = f->item = f->unit = f->logit0 = f->result_count = 0;
+    f->layer = f->phase = f->at = f->item = f->unit = f->logit0 = f->result_count = 0;
     f->queued = false;
     f->ahead = 0;
     f->masks = step->masked ? EXL2__MASKS_LATER : EXL2__MASKS_READY;
@@ -145,15 +146,22 @@ typedef struct exl2__forward_clock {
     bool at_least_one;            /* the next unit runs even if it does not fit */
 } exl2__forward_clock;
 
+/* The layer that the next unit belongs to; NULL outside of the layers. */
+static inline const exl2__layer *exl2__forward_layer(const exl2__forward *f)
+{
+    return f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_settle ? &f->plan->layers[f->layer] : NULL;
+}
+
 /* Runs the items from range->begin on that fit before the deadline. MORE: none fits. Else CONTINUES. */
 static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_clock *clock, uint32_t items,
                                               exl2__range *range, exl2__forward_status *status)
 {
-    bool timed = clock->deadline_ns > 0, in_layer = f->phase >= EXL2__PHASE_qkv && f->phase <= EXL2__PHASE_down;
+    bool timed = clock->deadline_ns > 0;
     uint64_t left = !timed ? UINT64_MAX
                   : clock->now_ns < clock->deadline_ns ? clock->deadline_ns - clock->now_ns : 0;
+    const exl2__layer *layer = exl2__forward_layer(f);
     uint32_t rows = range->logit_count ? range->logit_count : f->step.row_count;
-    exl2__item_run run = f->backend->item_run(f->device, (exl2__phase)f->phase, rows, range->begin);
+    exl2__item_run run = f->backend->item_run(f->device, (exl2__phase)f->phase, layer, rows, range->begin);
     uint32_t fit = exl2__forward_fit(f, &run, rows, left), last = timed ? run.end : items;
     *status = EXL2__FORWARD_CONTINUES;
     if (fit == 0 && !clock->at_least_one) {
@@ -162,7 +170,7 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
     }
     range->end = range->begin + exl2__min32(last - range->begin, exl2__max32(fit, 1));
     exl2__zone_begin(f->c, exl2__phase_names[f->phase]);
-    exl2_result r = exl2__forward_phase(f, in_layer ? &f->plan->layers[f->layer] : NULL, range);
+    exl2_result r = exl2__forward_phase(f, layer, range);
     exl2__zone_end(f->c);
     EXL2__TRY(r);
     clock->at_least_one = false;
@@ -195,10 +203,14 @@ static inline exl2_result exl2__forward_collect(exl2__forward *f, const exl2__fo
 /* Goes from a finished phase to the next one. The phases of a layer are repeated for each layer. */
 static inline void exl2__forward_next(exl2__forward *f)
 {
+    const exl2__layer *layer = exl2__forward_layer(f);
     f->item = 0;
-    if (f->phase == EXL2__PHASE_down && f->layer + 1 < f->plan->shape.layers) {
-        f->layer++;
-        f->phase = EXL2__PHASE_qkv;
+    if (layer && f->at + 1 < layer->phase_count) {
+        f->phase = layer->phases[++f->at];
+    } else if (layer || f->phase == EXL2__PHASE_embed) {
+        f->layer += layer != NULL;
+        f->at = 0;
+        f->phase = f->layer < f->plan->shape.layers ? f->plan->layers[f->layer].phases[0] : EXL2__PHASE_head;
     } else {
         f->phase++;
     }
@@ -208,7 +220,7 @@ static inline void exl2__forward_next(exl2__forward *f)
 static inline exl2_result exl2__forward_unit(exl2__forward *f, exl2__forward_clock *clock, exl2__forward_status *status)
 {
     bool has_logits = f->phase == EXL2__PHASE_head || f->phase == EXL2__PHASE_sample;
-    exl2__range range = { f->item, 0, f->logit0, has_logits ? exl2__forward_group(f) : 0 };
+    exl2__range range = { f->item, 0, f->logit0, has_logits ? exl2__forward_group(f) : 0, EXL2__PHASE_COUNT };
     *status = EXL2__FORWARD_CONTINUES;
     if (f->phase == EXL2__PHASE_COUNT || (has_logits && range.logit_count == 0)) {
         *status = EXL2__FORWARD_DONE;
@@ -219,7 +231,9 @@ static inline exl2_result exl2__forward_unit(exl2__forward *f, exl2__forward_clo
         *status = EXL2__FORWARD_MASKS;
         return EXL2_OK;
     }
-    uint32_t items = f->backend->items(f->device, (exl2__phase)f->phase, &range);
+    const exl2__layer *layer = exl2__forward_layer(f);
+    range.before = layer && f->at ? layer->phases[f->at - 1] : EXL2__PHASE_COUNT;
+    uint32_t items = f->backend->items(f->device, (exl2__phase)f->phase, layer, &range);
     if (f->item < items) {
         EXL2__TRY(exl2__forward_items(f, clock, items, &range, status));
     }
@@ -256,9 +270,10 @@ static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t n
     if (exl2__backend_is_async(f->backend)) {
         return f->backend->queue->rows_for(f->device, ns);
     }
-    for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
+    for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_settle; phase++) {
         uint32_t most = f->plan->rows_max, item = 0;
-        for (exl2__item_run run; (run = f->backend->item_run(f->device, (exl2__phase)phase, most, item)).end;
+        exl2__item_run run;
+        for (; (run = f->backend->item_run(f->device, (exl2__phase)phase, f->plan->layers, most, item)).end;
              item = run.end) {
             double row_ns = (double)run.cost / (double)most * exl2__forward_speed(f, phase, run.kind, most);
             rows = row_ns > 0 && (double)ns / row_ns < rows ? (double)ns / row_ns : rows;

@@ -6,22 +6,26 @@
 #define EXL2__PHASES_H
 
 #include "../0_base/arena.h"
+#include "../1_load/arch.h"
 #include "../1_load/exl2_matrix.h"
 
 #define EXL2__PAGE_TOKENS 64u /* tokens of a KV page */
 #define EXL2__NO_PAGE UINT32_MAX
 
-/* The list of phases, in the order of a pass. The function table, the names, the profiler zones and the parity test
-   are all made from it. r = residual rows [rows, hidden] f32; K and V pages are f16; everything else is f32. */
+/* The list of phases. A pass runs copy_pages and embed, then the phases of each layer (exl2__layer.phases), then head
+   and sample. The function table, the names, the profiler zones and the parity test
+   are all made from it. r = residual rows [rows, hidden] f32; K and V pages are f16; everything else is f32. norm is
+   the RMSNorm or LayerNorm of the shape, or nothing where the layer has no weights for it; s = residual_scale. */
 #define EXL2__PHASES(X)                                                                          \
     X(copy_pages) /* copies whole pages, for copy-on-write                                    */ \
-    X(embed)      /* r = table[token]                                                         */ \
-    X(qkv)        /* x = rmsnorm(r) * w; q, k, v = x * W (+ bias); RoPE on q, k; k, v -> pages */ \
-    X(attend)     /* o = softmax(scale * q K^T, keys 0..position of the row) V                 */ \
-    X(out)        /* r += o * W (+ bias)                                                      */ \
-    X(gate_up)    /* x = rmsnorm(r) * w; h = silu(x * Wg) * (x * Wu)                          */ \
-    X(down)       /* r += h * W (+ bias)                                                      */ \
-    X(head)       /* x = rmsnorm(r) * w; logits = x * W, for rows that want logits            */ \
+    X(embed)      /* r = table[token] * embed_scale (+ positions[position])                   */ \
+    X(qkv)        /* q, k, v = norm(r) * W (+ bias); norms and RoPE of q, k; k, v -> pages     */ \
+    X(attend)     /* o = softmax(scale * q K^T, keys of the row's window up to itself) V       */ \
+    X(out)        /* r += s * (o * W + bias); with a norm after it: keeps o * W + bias         */ \
+    X(gate_up)    /* x = norm(r); h = act(x * Wg) * (x * Wu), or act(x * Wu) without a gate    */ \
+    X(down)       /* r += s * (h * W + bias); with a norm after it: keeps h * W + bias         */ \
+    X(settle)     /* r += s * norm(what out or down has kept)                                  */ \
+    X(head)       /* logits = norm(r) * W, scaled and capped, for rows that want logits        */ \
     X(sample)     /* penalties, biases, filters -> token; log-probabilities                   */
 
 typedef enum exl2__phase {
@@ -36,8 +40,30 @@ typedef enum exl2__phase {
 typedef struct exl2__shape {
     uint32_t vocab, hidden, layers, heads, kv_heads, head_dim, inter; /* inter: width of the MLP */
     uint32_t embed_rows;                                              /* rows of the embedding; may differ from vocab */
+    uint32_t positions;         /* rows of the table of learned positions; 0 = none */
+    uint32_t rotary;            /* the first elements of a head, which RoPE rotates; 0 = none */
+    bool pairs;                 /* RoPE rotates (2i, 2i + 1), else (i, i + rotary / 2) */
+    bool layer_norm;            /* all norms are LayerNorm, else RMSNorm */
+    bool gated;                 /* the MLP has a gate: gate_up has 2 parts, else 1 */
+    bool parallel;              /* gate_up runs before attention, and both results go into r at the end */
+    exl2__act act;
+    exl2__qk_norm qk_norm;      /* NONE, HEADS, HEADS_ROTATED or WHOLE */
+    bool windows, unrotated;    /* some layers have a window; some have no RoPE although `rotary` is not 0 */
+    bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
     float norm_eps, attn_scale;
+    float embed_scale, residual_scale, logit_scale;
+    float attn_softcap, final_softcap; /* x = cap * tanh(x / cap) of scores and logits; 0 = none */
+    float clip_qkv;                    /* q, k, v are clamped to this absolute value; 0 = none */
+    float query_growth, query_context; /* q *= 1 + growth * ln(1 + floor(position / context)); growth 0 = none */
 } exl2__shape;
+
+#define EXL2__NO_ROPE UINT32_MAX
+
+/* One set of angles: that of position p is p * frequency[i]; magnitude: the factor of cosine and sine. */
+typedef struct exl2__rope_angles {
+    const double *frequency; /* [shape.rotary / 2] radians per position */
+    double magnitude;
+} exl2__rope_angles;
 
 /* Some rows of one matrix, in file order. EXL2: word rows [row, row + rows) of q_weight, u32 [rows, out_stored].
    Dense: output features [row, row + rows), [rows, in] of the desc's dtype. Slices come in order, without gaps;
@@ -48,24 +74,36 @@ typedef struct exl2__rows_slice {
 } exl2__rows_slice;
 
 typedef struct exl2__matrix exl2__matrix; /* one to three parts (q, k, v; gate, up) in the backend's own packing */
-typedef struct exl2__vector exl2__vector; /* norm weights */
+typedef struct exl2__vector exl2__vector; /* weights of norms */
+
+typedef struct exl2__norm {
+    exl2__vector *weight, *bias; /* weight NULL: there is no such norm; bias NULL: it has none */
+} exl2__norm;
 
 typedef struct exl2__layer {
     uint32_t index;
-    exl2__matrix *qkv, *out, *gate_up, *down; /* qkv: 3 parts; gate_up: 2 parts */
-    exl2__vector *attn_norm, *mlp_norm;
+    uint32_t window;             /* a row's attention sees its last `window` keys; UINT32_MAX = all */
+    uint32_t rope;               /* index into exl2__plan.ropes, or EXL2__NO_ROPE */
+    const exl2__phase *phases;   /* [phase_count] */
+    uint32_t phase_count;
+    exl2__matrix *qkv, *out, *gate_up, *down; /* qkv: 3 parts; gate_up: 2 parts, or 1 without a gate */
+    exl2__norm attn_norm, attn_post_norm, mlp_norm, mlp_post_norm; /* post: of the block's result, in settle */
+    exl2__norm q_norm, k_norm;   /* weights [heads, head_dim], [kv_heads, head_dim] */
 } exl2__layer;
 
 /* What a backend must know before it can prepare. The sizes are final. */
 typedef struct exl2__plan {
     exl2__shape shape;
-    const double *rope_frequency; /* [head_dim / 2] radians per position; NeoX pairs (i, i + head_dim / 2) */
+    const exl2__rope_angles *ropes; /* [rope_count] */
+    uint32_t rope_count;
     uint32_t rows_max;            /* rows of a pass */
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
-    uint32_t sequences_max, context_max, pages; /* context_max: a multiple of the page size */
+    uint32_t sequences_max, pages;
+    uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
     exl2__layer *layers;          /* [shape.layers] */
     exl2__matrix *embed, *head;   /* embed: a dense table of one part, read by row. Tied models have head = embed */
-    exl2__vector *final_norm;
+    exl2__matrix *positions;      /* a table of the same kind, or NULL */
+    exl2__norm final_norm;
 } exl2__plan;
 
 /* ---- one pass ---- */
@@ -153,6 +191,7 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
 typedef struct exl2__range {
     uint32_t begin, end;
     uint32_t logit0, logit_count;
+    exl2__phase before; /* of phase `settle`: the phase whose result it uses, out or down */
 } exl2__range;
 
 #define EXL2__PHASE_KINDS 3 /* kinds of items in a phase */
@@ -224,6 +263,9 @@ typedef struct exl2__backend {
     exl2_result (*vector_make)(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
                                exl2__vector **out);
 
+    /* Fails if the backend does not compute something that the shape asks for. NULL: it computes everything. */
+    exl2_result (*supports)(exl2__device *d, const exl2__shape *shape);
+
     /* Pages and scratch, from arenas. Empty arenas make it a dry run, which does not read plan->layers, embed and head.
        After `prepare` nothing allocates any more. */
     uint64_t (*page_bytes)(const exl2__device *d, const exl2__plan *plan);
@@ -231,9 +273,11 @@ typedef struct exl2__backend {
 
     /* A pass: `begin`, then every phase over all of its items, layer by layer; then `collect`. */
     exl2_result (*begin)(exl2__device *d, const exl2__step *step); /* *step must live until the pass has ended */
-    uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__range *logits); /* of the pass begun */
+    uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer,
+                      const exl2__range *range); /* of the pass begun */
     /* The run that contains item `item` of a phase with `rows` rows. NULL for a backend with a queue. */
-    exl2__item_run (*item_run)(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item);
+    exl2__item_run (*item_run)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer, uint32_t rows,
+                               uint32_t item);
     /* Results of a group after `sample`; with count 0, the end of a pass without logits. Returns PENDING if the backend
        has not finished and `wait` is false. */
     exl2_result (*collect)(exl2__device *d, uint32_t logit0, uint32_t count, bool wait, exl2__logit_result *results);

@@ -1,7 +1,7 @@
 /* plan.h: makes the plan of a model (shape, limits, number of pages) from its config and desc, before anything is
    allocated.
    takes: exl2__config, the limits of exl2_model_desc, the backend's size of a page.
-   gives: exl2__plan_make, exl2__plan_pages.
+   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_ropes, exl2__plan_pages.
    owns:  nothing. */
 #ifndef EXL2__PLAN_H
 #define EXL2__PLAN_H
@@ -19,6 +19,8 @@
 static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, uint32_t embed_rows, uint32_t context_max,
                                    uint32_t prefill_chunk, uint32_t batch_max)
 {
+    const uint8_t *traits = config->arch.traits;
+    const char *const *names = config->arch.names;
     *p = (exl2__plan){ 0 };
     p->shape.vocab = config->vocab;
     p->shape.hidden = config->hidden;
@@ -30,12 +32,80 @@ static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, ui
     p->shape.embed_rows = embed_rows;
     p->shape.norm_eps = config->norm_eps;
     p->shape.attn_scale = config->attn_scale;
+    p->shape.rotary = config->rotary;
+    p->shape.pairs = traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_PAIRS;
+    p->shape.layer_norm =
+        traits[EXL2__TRAIT_NORM] == EXL2__NORM_LAYER || traits[EXL2__TRAIT_NORM] == EXL2__NORM_LAYER_PLUS_ONE;
+    p->shape.gated = traits[EXL2__TRAIT_GATED] == EXL2__YES;
+    p->shape.parallel = config->parallel;
+    p->shape.act = config->act;
+    p->shape.qk_norm = config->qk_norm;
+    p->shape.pre_norms = names[EXL2__NAME_ATTN_NORM][0] != 0;
+    p->shape.post_norms = names[EXL2__NAME_ATTN_POST_NORM][0] != 0;
+    p->shape.embed_scale = config->embed_scale;
+    p->shape.residual_scale = config->residual_scale;
+    p->shape.logit_scale = config->logit_scale;
+    p->shape.attn_softcap = config->attn_softcap;
+    p->shape.final_softcap = config->final_softcap;
+    p->shape.clip_qkv = config->clip_qkv;
+    p->shape.query_growth = config->query_growth;
+    p->shape.query_context = config->query_context;
+    for (uint32_t i = 0; i < config->layers; i++) {
+        p->shape.windows = p->shape.windows || exl2__config_layer(config->windowed, i);
+        p->shape.unrotated = p->shape.unrotated || (config->rotary && exl2__config_layer(config->unrotated, i));
+    }
+    p->rope_count = config->rotary ? 1u + config->has_local_rope : 0;
     p->sequences_max = batch_max ? batch_max : EXL2__DEFAULT_BATCH;
     p->rows_max = exl2__max32(prefill_chunk ? prefill_chunk : EXL2__DEFAULT_PREFILL_CHUNK, p->sequences_max);
     p->logit_rows_max = EXL2__LOGIT_ROWS;
-    p->context_max = (uint32_t)exl2__align_up(
-        context_max ? context_max : exl2__min32(config->context_max, EXL2__DEFAULT_CONTEXT), EXL2__PAGE_TOKENS);
+    p->context = context_max ? context_max : exl2__min32(config->context_max, EXL2__DEFAULT_CONTEXT);
+    p->context_max = (uint32_t)exl2__align_up(p->context, EXL2__PAGE_TOKENS);
     p->rows_max = exl2__min32(p->rows_max, exl2__max32(p->context_max, p->sequences_max));
+}
+
+/* The phases of a layer, in their order. */
+static const exl2__phase exl2__plan_plain_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_attend, EXL2__PHASE_out,
+                                                       EXL2__PHASE_gate_up, EXL2__PHASE_down };
+static const exl2__phase exl2__plan_settled_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_attend, EXL2__PHASE_out,
+                                                         EXL2__PHASE_settle, EXL2__PHASE_gate_up, EXL2__PHASE_down,
+                                                         EXL2__PHASE_settle };
+static const exl2__phase exl2__plan_parallel_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_gate_up, EXL2__PHASE_attend,
+                                                          EXL2__PHASE_out, EXL2__PHASE_down };
+
+/* Fills what is known of layers [shape.layers] before their weights are loaded. */
+static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *config, exl2__layer *layers)
+{
+    for (uint32_t i = 0; i < config->layers; i++) {
+        exl2__layer *layer = &layers[i];
+        bool windowed = exl2__config_layer(config->windowed, i);
+        bool rotated = config->rotary && !exl2__config_layer(config->unrotated, i);
+        layer->index = i;
+        layer->window = windowed ? config->window : UINT32_MAX;
+        layer->rope = !rotated ? EXL2__NO_ROPE : windowed && config->has_local_rope ? 1 : 0;
+        if (p->shape.parallel) {
+            layer->phases = exl2__plan_parallel_phases;
+            layer->phase_count = EXL2__COUNT(exl2__plan_parallel_phases);
+        } else if (p->shape.post_norms) {
+            layer->phases = exl2__plan_settled_phases;
+            layer->phase_count = EXL2__COUNT(exl2__plan_settled_phases);
+        } else {
+            layer->phases = exl2__plan_plain_phases;
+            layer->phase_count = EXL2__COUNT(exl2__plan_plain_phases);
+        }
+    }
+}
+
+/* Fills ropes [2] and frequencies [2, rotary / 2], and sets p->ropes. */
+static inline void exl2__plan_ropes(exl2__plan *p, const exl2__config *config, double *frequencies,
+                                    exl2__rope_angles *ropes)
+{
+    for (uint32_t i = 0; i < p->rope_count; i++) {
+        const exl2__rope *rope = i == 0 ? &config->rope : &config->local_rope;
+        double *frequency = frequencies + (size_t)i * (config->rotary / 2);
+        ropes[i].frequency = frequency;
+        exl2__rope_frequencies(rope, config->rotary, p->context, frequency, &ropes[i].magnitude);
+    }
+    p->ropes = ropes;
 }
 
 /* Number of pages for `tokens` tokens. 0 = the default: four contexts, or fewer, down to one, so that `fixed` bytes

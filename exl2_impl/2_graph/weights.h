@@ -4,32 +4,23 @@
           exl2__weights_done.
    owns:  the tensor table and the staging buffer, until exl2__weights_close.
 
-   The model is a list of units. A unit is a set of matrices that a backend packs together: the embedding; for each
-   layer q, k, v | o | gate, up | down; the head. The norm that is applied before q, k, v or gate, up belongs to their
-   unit. */
+   The model is a list of units (units.h). The norms of a layer are read before its first unit. */
 #ifndef EXL2__WEIGHTS_H
 #define EXL2__WEIGHTS_H
 
-#include "../1_load/exl2_matrix.h"
-#include "plan.h"
+#include "units.h"
 
 #define EXL2__SLICE_BYTES (1u << 20) /* maximum size of a slice, unless one row is larger */
-
-typedef struct exl2__unit {
-    uint32_t count, in, out[3];
-    char keys[3][EXL2__KEY_BYTES];
-    char norm[EXL2__KEY_BYTES];       /* tensor name of the norm without ".weight"; "" = none */
-} exl2__unit;
 
 typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
     bool tied;                        /* there is no head: the embedding is used as the head */
-    uint32_t embed_rows;
+    uint32_t embed_rows, position_rows;
     /* Set by exl2__weights_measure: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
     uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
-    uint64_t pass_bytes;              /* part of disk_bytes that a pass reads: without an embedding read by row */
+    uint64_t pass_bytes;              /* part of disk_bytes that a pass reads: without tables that are read by row */
     uint64_t weight_count;
     uint64_t code_bytes;              /* part of disk_bytes that is read in slices */
     uint64_t slice_bytes, tables_bytes; /* size of the largest slice, size of the largest unit's tables */
@@ -46,56 +37,29 @@ typedef struct exl2__weights {
 
 static inline uint32_t exl2__weights_units(const exl2__weights *w)
 {
-    return 4 * w->config.layers + 1 + !w->tied;
-}
-
-/* Fills *u with the matrices of unit `index`, and its norm. */
-static inline void exl2__weights_unit(const exl2__weights *w, uint32_t index, exl2__unit *u)
-{
-    static const struct { uint32_t count; exl2__linear linear[3]; } kinds[4] = {
-        { 3, { EXL2__LINEAR_Q, EXL2__LINEAR_K, EXL2__LINEAR_V } },
-        { 1, { EXL2__LINEAR_OUT } },
-        { 2, { EXL2__LINEAR_GATE, EXL2__LINEAR_UP } },
-        { 1, { EXL2__LINEAR_DOWN } },
-    };
-    const exl2__config *c = &w->config;
-    const exl2__arch *a = w->config.arch;
-    uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, layer = (index - 1) / 4,
-             kind = (index - 1) % 4;
-    const uint32_t in[EXL2__LINEAR_COUNT] = { c->hidden, c->hidden, c->hidden, q, c->hidden, c->hidden, c->inter };
-    const uint32_t out[EXL2__LINEAR_COUNT] = { q, kv, kv, c->hidden, c->inter, c->inter, c->hidden };
-    memset(u, 0, sizeof *u);
-    if (index == 0 || index > 4 * c->layers) {
-        u->count = 1;
-        u->in = c->hidden;
-        u->out[0] = index == 0 ? w->embed_rows : c->vocab;
-        exl2__format(u->keys[0], EXL2__KEY_BYTES, "%s", index == 0 ? a->embed : a->head);
-        return;
-    }
-    u->count = kinds[kind].count;
-    for (uint32_t part = 0; part < u->count; part++) {
-        exl2__linear linear = kinds[kind].linear[part];
-        u->in = in[linear];
-        u->out[part] = out[linear];
-        exl2__arch_key(u->keys[part], layer, a->linear[linear]);
-    }
-    if (kind == 0 || kind == 2) {
-        exl2__arch_key(u->norm, layer, kind == 0 ? a->attn_norm : a->mlp_norm);
-    }
+    return exl2__unit_count(&w->config, w->tied);
 }
 
 /* The member of the plan that the unit belongs to. */
-static inline exl2__matrix **exl2__weights_place(const exl2__weights *w, exl2__plan *plan, uint32_t index)
+static inline exl2__matrix **exl2__weights_place(const exl2__unit *u, exl2__plan *plan)
 {
-    if (index == 0) {
+    switch (u->kind) {
+    case EXL2__UNIT_EMBED:
         return &plan->embed;
+    case EXL2__UNIT_POSITIONS:
+        return &plan->positions;
+    case EXL2__UNIT_QKV:
+        return &plan->layers[u->layer].qkv;
+    case EXL2__UNIT_OUT:
+        return &plan->layers[u->layer].out;
+    case EXL2__UNIT_GATE_UP:
+        return &plan->layers[u->layer].gate_up;
+    case EXL2__UNIT_DOWN:
+        return &plan->layers[u->layer].down;
+    case EXL2__UNIT_HEAD:
+        break;
     }
-    if (index > 4 * w->config.layers) {
-        return &plan->head;
-    }
-    exl2__layer *layer = &plan->layers[(index - 1) / 4];
-    exl2__matrix **places[4] = { &layer->qkv, &layer->out, &layer->gate_up, &layer->down };
-    return places[(index - 1) % 4];
+    return &plan->head;
 }
 
 static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
@@ -131,12 +95,14 @@ EXL2__COLD
 static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
                                       exl2__matrix_desc *parts)
 {
-    exl2__weights_unit(w, index, u);
+    exl2__unit_make(&w->config, index, u);
     for (uint32_t part = 0; part < u->count; part++) {
-        EXL2__TRY(index == 0
-                      ? exl2__matrix_find_table(c, &w->tensors, u->keys[part], u->in, w->config.vocab, &parts[part])
-                      : exl2__matrix_find(c, &w->tensors, u->keys[part], u->in, u->out[part], &parts[part]));
-        parts[part].uses = index > 0 ? EXL2__USE_PRODUCT : EXL2__USE_ROWS | (w->tied ? EXL2__USE_PRODUCT : 0);
+        const char *key = u->keys[part];
+        EXL2__TRY(u->table ? exl2__matrix_find_table(c, &w->tensors, key, u->in, u->out[part], &parts[part])
+                           : exl2__matrix_find_source(c, &w->tensors, &u->source[part], u->in, u->out[part],
+                                                      &parts[part]));
+        bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied;
+        parts[part].uses = u->table ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0) : EXL2__USE_PRODUCT;
     }
     return EXL2_OK;
 }
@@ -175,48 +141,116 @@ static exl2_result exl2__weights_unit_bytes(exl2__ctx *c, const exl2__weights *w
     return r;
 }
 
-/* Opens the tensor files, checks the headers of every matrix that the model needs, and adds up the sizes. Allocates
-   only the tensor table. */
+/* Opens the tensor files, and finds out which of the optional tensors there are. */
+static exl2_result exl2__weights_open(exl2__ctx *c, exl2__weights *w, const char *dir)
+{
+    exl2__matrix_desc table;
+    const exl2__arch *arch = &w->config.arch;
+    const char *embed = arch->names[EXL2__NAME_EMBED], *positions = arch->names[EXL2__NAME_POSITIONS];
+    EXL2__TRY(exl2__tensors_open(c, dir, &w->tensors));
+    if (arch->renames) {
+        EXL2__TRY(exl2__tensors_rename(c, &w->tensors, arch->renames));
+    }
+    EXL2__TRY(exl2__matrix_find_table(c, &w->tensors, embed, w->config.hidden, w->config.vocab, &table));
+    if (table.out < w->config.vocab) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %u rows, fewer than the vocabulary of %u", dir, embed,
+                          table.out, w->config.vocab);
+    }
+    w->embed_rows = table.out;
+    if (positions[0]) {
+        EXL2__TRY(exl2__matrix_find_table(c, &w->tensors, positions, w->config.hidden, w->config.context_max, &table));
+        w->position_rows = table.out;
+        w->config.context_max = exl2__min32(w->config.context_max, table.out);
+    }
+    w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
+    return EXL2_OK;
+}
+
+/* Adds the sizes of a unit. */
+static exl2_result exl2__weights_measure_unit(exl2__ctx *c, exl2__weights *w, uint32_t index,
+                                              const exl2__backend *backend, const exl2__device *device)
+{
+    exl2__unit u;
+    exl2__matrix_desc parts[3];
+    uint64_t tables = 0, bytes;
+    EXL2__TRY(exl2__weights_find(c, w, index, &u, parts));
+    for (uint32_t part = 0; part < u.count; part++) {
+        uint64_t codes = exl2__weights_rows(&parts[part]) * exl2__weights_row_bytes(&parts[part]);
+        bool read = (parts[part].uses & EXL2__USE_PRODUCT) != 0;
+        w->code_bytes += codes;
+        w->disk_bytes += codes + exl2__weights_extra_bytes(&parts[part]);
+        w->pass_bytes += read ? codes + exl2__weights_extra_bytes(&parts[part]) : 0;
+        w->weight_count += (uint64_t)u.in * parts[part].out;
+        tables += exl2__matrix_tables_bytes(&parts[part]);
+        w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_row_bytes(&parts[part]));
+    }
+    w->tables_bytes = exl2__max64(w->tables_bytes, tables);
+    EXL2__TRY(exl2__weights_unit_bytes(c, w, backend, device, parts, u.count, &bytes));
+    w->weight_bytes += bytes;
+    return u.kind == EXL2__UNIT_QKV || u.kind == EXL2__UNIT_GATE_UP ? exl2__weights_check_block(c, w, index) : EXL2_OK;
+}
+
+/* Checks the norms of a layer (the final norm: layer UINT32_MAX), and adds their sizes. */
+static exl2_result exl2__weights_measure_norms(exl2__ctx *c, exl2__weights *w, uint32_t layer,
+                                               const exl2__backend *backend, const exl2__device *device)
+{
+    exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
+    uint32_t count = exl2__unit_vectors(&w->config, layer, vectors);
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__unit_vector *v = &vectors[i];
+        bool present;
+        EXL2__TRY(exl2__unit_vector_check(c, &w->tensors, v, &present));
+        w->weight_bytes += present ? backend->vector_bytes(device, v->count) : 0;
+        w->staging_bytes = exl2__max64(w->staging_bytes, v->count * sizeof(float));
+    }
+    return EXL2_OK;
+}
+
+/* A tensor of the language model that nothing has asked for means a computation that this engine does not do. */
+static exl2_result exl2__weights_check_leftover(exl2__ctx *c, const exl2__weights *w)
+{
+    static const char *const towers[] = { "model.visual.", "model.vision_tower.", "model.multi_modal_projector.",
+                                          "model.vision_model.", "model.connector.", "model.audio_tower." };
+    static const char *const ignored[] = { "rotary_emb.inv_freq", ".attn.bias", ".self_attn.bias", ".masked_bias",
+                                           ".q_perm" };
+    for (uint32_t i = 0; i < w->tensors.count; i++) {
+        const exl2__tensor *entry = &w->tensors.entries[i];
+        bool text = strncmp(entry->name, "model.", 6) == 0 || strncmp(entry->name, "lm_head.", 8) == 0;
+        bool known = entry->used || !text;
+        for (size_t k = 0; k < EXL2__COUNT(towers); k++) {
+            known = known || strncmp(entry->name, towers[k], strlen(towers[k])) == 0;
+        }
+        for (size_t k = 0; k < EXL2__COUNT(ignored); k++) {
+            size_t bytes = strlen(entry->name), end = strlen(ignored[k]);
+            known = known || (bytes >= end && strcmp(entry->name + bytes - end, ignored[k]) == 0);
+        }
+        known = known || exl2__tensors_find_part(&w->tensors, entry->name, "q_weight"); /* a dequantized copy */
+        if (!known) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
+                              "%s: the tensor '%s' has no use in %s, so the model computes something else",
+                              w->tensors.files.items[entry->file].name, entry->name, w->config.arch.name);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Opens the tensor files, checks the headers of everything that the model needs, and adds up the sizes. Allocates only
+   the tensor table. */
 EXL2__COLD
 static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const char *dir, const exl2__backend *backend,
                                          const exl2__device *device)
 {
-    exl2__matrix_desc embed;
-    const exl2__arch *arch = w->config.arch;
-    EXL2__TRY(exl2__tensors_open(c, dir, &w->tensors));
-    EXL2__TRY(exl2__matrix_find_table(c, &w->tensors, arch->embed, w->config.hidden, w->config.vocab, &embed));
-    if (embed.out < w->config.vocab) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %u rows, fewer than the vocabulary of %u", dir,
-                          arch->embed, embed.out, w->config.vocab);
-    }
-    w->embed_rows = embed.out;
-    w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, arch->head);
-    w->weight_bytes = backend->vector_bytes(device, w->config.hidden) * (2u * w->config.layers + 1);
+    EXL2__TRY(exl2__weights_open(c, w, dir));
     w->slice_bytes = EXL2__SLICE_BYTES;
     for (uint32_t index = 0; index < exl2__weights_units(w); index++) {
-        exl2__unit u;
-        exl2__matrix_desc parts[3];
-        uint64_t tables = 0, bytes;
-        EXL2__TRY(exl2__weights_find(c, w, index, &u, parts));
-        for (uint32_t part = 0; part < u.count; part++) {
-            uint64_t codes = exl2__weights_rows(&parts[part]) * exl2__weights_row_bytes(&parts[part]);
-            w->code_bytes += codes;
-            w->disk_bytes += codes + exl2__weights_extra_bytes(&parts[part]);
-            w->pass_bytes += index > 0 || w->tied ? codes + exl2__weights_extra_bytes(&parts[part]) : 0;
-            w->weight_count += (uint64_t)u.in * parts[part].out;
-            tables += exl2__matrix_tables_bytes(&parts[part]);
-            w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_row_bytes(&parts[part]));
-        }
-        w->tables_bytes = exl2__max64(w->tables_bytes, tables);
-        EXL2__TRY(exl2__weights_unit_bytes(c, w, backend, device, parts, u.count, &bytes));
-        w->weight_bytes += bytes;
-        if (index > 0 && index <= 4 * w->config.layers && index % 2 == 1) {
-            EXL2__TRY(exl2__weights_check_block(c, w, index));
-        }
+        EXL2__TRY(exl2__weights_measure_unit(c, w, index, backend, device));
     }
-    w->staging_bytes = exl2__max64(exl2__backend_has_memory(backend) ? 0 : w->slice_bytes,
-                                     (uint64_t)w->config.hidden * sizeof(float));
-    return EXL2_OK;
+    for (uint32_t layer = 0; layer < w->config.layers; layer++) {
+        EXL2__TRY(exl2__weights_measure_norms(c, w, layer, backend, device));
+    }
+    EXL2__TRY(exl2__weights_measure_norms(c, w, EXL2__UNIT_NO_LAYER, backend, device));
+    w->staging_bytes = exl2__max64(w->staging_bytes, exl2__backend_has_memory(backend) ? 0 : w->slice_bytes);
+    return exl2__weights_check_leftover(c, w);
 }
 
 /* Bytes that exl2__weights_begin allocates. */
@@ -228,7 +262,8 @@ static inline uint64_t exl2__weights_more_bytes(const exl2__weights *w)
 /* Host bytes that are used only while the weights are loaded. */
 static inline uint64_t exl2__weights_loading_bytes(const exl2__weights *w)
 {
-    return exl2__weights_more_bytes(w) + w->tensors.memory.size + w->tensors.files.memory.size;
+    return exl2__weights_more_bytes(w) + w->tensors.memory.size + w->tensors.renamed.size
+           + w->tensors.files.memory.size;
 }
 
 /* ---- loading ---- */
@@ -244,17 +279,30 @@ static inline bool exl2__weights_done(const exl2__weights *w)
     return w->unit == exl2__weights_units(w);
 }
 
-static exl2_result exl2__weights_norm(exl2__ctx *c, const exl2__weights *w, const exl2__backend *backend,
-                                      exl2__device *device, exl2__arena *arena, const char *key, exl2__vector **out)
+/* Reads the norms of a layer (EXL2__UNIT_NO_LAYER: the final norm) into the plan. */
+static exl2_result exl2__weights_norms(exl2__ctx *c, const exl2__weights *w, exl2__plan *plan, uint32_t layer,
+                                       const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
 {
-    char name[EXL2__KEY_BYTES + 8];
+    exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
+    uint32_t count = exl2__unit_vectors(&w->config, layer, vectors);
     float *values = (float *)w->staging;
-    exl2__format(name, sizeof name, "%s.weight", key);
-    EXL2__TRY(exl2__tensor_floats(c, &w->tensors, name, w->config.hidden, values));
-    return backend->vector_make(device, arena, values, w->config.hidden, out);
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__unit_vector *v = &vectors[i];
+        exl2__vector **place = exl2__unit_vector_place(v, plan, layer);
+        bool present;
+        EXL2__TRY(exl2__unit_vector_check(c, &w->tensors, v, &present));
+        if (present) {
+            EXL2__TRY(exl2__unit_vector_read(c, &w->tensors, v, values));
+            EXL2__TRY(backend->vector_make(device, arena, values, v->count, place));
+        }
+    }
+    if (w->config.parallel && layer != EXL2__UNIT_NO_LAYER) {
+        plan->layers[layer].mlp_norm = plan->layers[layer].attn_norm;
+    }
+    return EXL2_OK;
 }
 
-/* Begins a unit: reads its tables, makes its matrix in the backend, reads its norm. */
+/* Begins a unit: reads its tables, makes its matrix in the backend, reads the norms of its layer. */
 EXL2__COLD
 static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
                                            const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
@@ -270,11 +318,27 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
         EXL2__TRY(exl2__matrix_tables_fill(c, &w->tensors, 1.0f, &parts[part], &tables));
     }
     EXL2__TRY(backend->matrix_make(device, arena, parts, w->now.count, &w->matrix));
-    *exl2__weights_place(w, plan, w->unit) = w->matrix;
-    if (w->now.norm[0]) {
-        exl2__layer *layer = &plan->layers[(w->unit - 1) / 4];
-        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, w->now.norm,
-                                     (w->unit - 1) % 4 == 0 ? &layer->attn_norm : &layer->mlp_norm));
+    *exl2__weights_place(&w->now, plan) = w->matrix;
+    return w->now.kind == EXL2__UNIT_QKV ? exl2__weights_norms(c, w, plan, w->now.layer, backend, device, arena)
+                                         : EXL2_OK;
+}
+
+/* Reads rows [row, row + rows) of a matrix as its kind stores them into `memory`. */
+static exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__weights *w, const exl2__matrix_desc *desc,
+                                           uint32_t row, uint32_t rows, void *memory)
+{
+    uint64_t row_bytes = exl2__weights_row_bytes(desc);
+    uint8_t *out = (uint8_t *)memory;
+    if (!desc->dense) {
+        return exl2__tensors_read(c, &w->tensors, desc->data, row * row_bytes, out, rows * row_bytes);
+    }
+    if (desc->view.transposed) {
+        return exl2__matrix_read_columns(c, &w->tensors, desc, row, rows, out);
+    }
+    for (uint32_t end = row + rows, n; row < end; row += n, out += n * row_bytes) { /* n: neighbours in the file */
+        n = exl2__min32(desc->view.run - row % desc->view.run, end - row);
+        uint64_t at = exl2__matrix_view_at(&desc->view, row) * row_bytes;
+        EXL2__TRY(exl2__tensors_read(c, &w->tensors, desc->data, at, out, n * row_bytes));
     }
     return EXL2_OK;
 }
@@ -287,14 +351,16 @@ static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__pla
         EXL2__TRY(exl2__weights_open_unit(c, w, plan, backend, device, arena));
     }
     const exl2__matrix_desc *desc = &w->parts[w->part];
-    const exl2__tensor *data = exl2__matrix_data(&w->tensors, desc->name, desc->dense);
     uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->slice_bytes / row_bytes;
     uint32_t rows = (uint32_t)exl2__min64(exl2__weights_rows(desc) - w->row, fit);
     void *memory = w->staging;
     if (exl2__backend_has_memory(backend)) {
         EXL2__TRY(backend->memory->staging(device, rows * row_bytes, &memory));
     }
-    EXL2__TRY(exl2__tensors_read(c, &w->tensors, data, w->row * row_bytes, memory, rows * row_bytes));
+    EXL2__TRY(exl2__weights_read_rows(c, w, desc, w->row, rows, memory));
+    if (w->now.kind == EXL2__UNIT_HEAD && w->config.norm_head && desc->dense) {
+        exl2__matrix_normalize_rows(desc, rows, memory);
+    }
     exl2__rows_slice slice = { w->row, rows, memory };
     EXL2__TRY(backend->matrix_feed(device, w->matrix, w->part, &slice));
     w->read_bytes += rows * row_bytes;
@@ -311,7 +377,7 @@ static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__pla
         if (w->tied) {
             plan->head = plan->embed;
         }
-        EXL2__TRY(exl2__weights_norm(c, w, backend, device, arena, w->config.arch->final_norm, &plan->final_norm));
+        EXL2__TRY(exl2__weights_norms(c, w, plan, EXL2__UNIT_NO_LAYER, backend, device, arena));
     }
     return EXL2_OK;
 }

@@ -89,16 +89,16 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
 /* Lays out the layers and the RoPE frequencies, before the rest of the scratch memory, because loading fills them. */
 static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
 {
-    double *frequency = (double *)exl2__arena_alloc(scratch, m->load.config.head_dim / 2u * sizeof(double));
+    uint64_t angles = (uint64_t)m->plan.rope_count * (m->load.config.rotary / 2);
+    double *frequencies = (double *)exl2__arena_alloc(scratch, angles * sizeof(double));
+    exl2__rope_angles *ropes =
+        (exl2__rope_angles *)exl2__arena_alloc(scratch, m->plan.rope_count * sizeof(exl2__rope_angles));
     m->plan.layers =
         (exl2__layer *)exl2__arena_alloc_zeroed(scratch, (uint64_t)m->load.config.layers * sizeof(exl2__layer));
-    for (uint32_t i = 0; m->plan.layers && i < m->load.config.layers; i++) {
-        m->plan.layers[i].index = i;
+    if (m->plan.layers) {
+        exl2__plan_layers(&m->plan, &m->load.config, m->plan.layers);
+        exl2__plan_ropes(&m->plan, &m->load.config, frequencies, ropes);
     }
-    if (frequency) {
-        exl2__config_rope(&m->load.config, frequency);
-    }
-    m->plan.rope_frequency = frequency;
 }
 
 /* Peak of the other host bytes, besides scratch, text and the CPU backend's arenas: memory that only loading needs, and
@@ -209,14 +209,21 @@ static exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, ui
     return exl2__weights_measure(c, &m->load, m->path, m->backend, m->device);
 }
 
-/* Makes the plan, still without pages, and info.context_max. */
-static void exl2__loading_plan(exl2__ctx *c, exl2__model *m)
+/* Makes the plan, still without pages, and info.context_max. Fails if the backend does not compute all of it. */
+static exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
 {
     uint32_t chunk = m->desc.prefill_chunk;
     if (chunk == 0 && exl2__backend_has_memory(m->backend)) {
         chunk = m->backend->memory->prefill_chunk(m->load.weight_bytes);
     }
     exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
+    if (m->backend->supports) {
+        EXL2__TRY(m->backend->supports(m->device, &m->plan.shape));
+    }
+    if (m->load.position_rows && m->plan.context > m->load.position_rows) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: context_max %u is more than the model's %u learned positions",
+                          m->path, m->desc.context_max, m->load.position_rows);
+    }
     m->info.context_max =
         m->desc.context_max ? m->desc.context_max : exl2__min32(m->load.config.context_max, EXL2__DEFAULT_CONTEXT);
     if (m->info.context_max > m->load.config.context_max) {
@@ -224,6 +231,7 @@ static void exl2__loading_plan(exl2__ctx *c, exl2__model *m)
                   "%s: context_max is %u, but the model was trained with at most %u", m->path, m->info.context_max,
                   m->load.config.context_max);
     }
+    return EXL2_OK;
 }
 
 /* Sets the plan's number of KV pages, by desc.cache.tokens or by the free host and device memory, and m->scratch_bytes,
@@ -256,7 +264,7 @@ static void exl2__loading_info(exl2__model *m)
 {
     const exl2__config *config = &m->load.config;
     exl2_model_info *info = &m->info;
-    exl2__format(info->arch, sizeof info->arch, "%s", config->arch ? config->arch->name : ""); /* text_only */
+    exl2__format(info->arch, sizeof info->arch, "%s", config->arch_name); /* "" with text_only */
     info->vocab = config->vocab;
     info->hidden = config->hidden;
     info->layers = config->layers;
@@ -300,7 +308,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
         return EXL2_OK;
     }
     EXL2__TRY(exl2__loading_open_backend(e, m, &opened_bytes));
-    exl2__loading_plan(&e->ctx, m);
+    EXL2__TRY(exl2__loading_plan(&e->ctx, m));
     EXL2__TRY(exl2__loading_fit_pages(e, m));
     exl2__loading_info(m);
     exl2__loading_info_bytes(m, opened_bytes);

@@ -36,6 +36,7 @@ typedef struct side {
     exl2__arena weights, pages, scratch;
     exl2__layer layers[LAYERS_MAX];
     double frequency[128];
+    exl2__rope_angles ropes[2];
     exl2__forward forward;
     exl2__logit_result results[EXL2__LOGIT_ROWS];
     exl2_alt alts[EXL2__LOGIT_ROWS][EXL2_ALTS_MAX];
@@ -71,17 +72,14 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     side_need(s, b->open(&s->c, hardware, &s->d));
     side_need(s, exl2__weights_measure(&s->c, &s->load, path, b, s->d));
     exl2__plan_make(&s->plan, &s->load.config, s->load.embed_rows, TEXT_TOKENS, ROWS, TEXTS);
-    exl2__config_rope(&s->load.config, s->frequency);
-    s->plan.rope_frequency = s->frequency;
+    exl2__plan_ropes(&s->plan, &s->load.config, s->frequency, s->ropes);
     s->plan.rows_max = ROWS;
     s->plan.layers = s->layers;
     s->plan.pages = PAGES;
     if (!CHECK(s->plan.shape.layers <= LAYERS_MAX)) {
         exit(1);
     }
-    for (uint32_t i = 0; i < s->plan.shape.layers; i++) {
-        s->layers[i].index = i;
-    }
+    exl2__plan_layers(&s->plan, &s->load.config, s->layers);
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) { /* each call prepares a few kernels */
         r = exl2__backend_has_memory(b)

@@ -5,7 +5,7 @@
 
 #include "../../exl2_impl/0_base/half.h"
 #include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/2_graph/phases.h"
+#include "../../exl2_impl/2_graph/plan.h"
 #include "../check.h"
 
 #include <math.h>
@@ -217,6 +217,7 @@ typedef struct synth_model {
     exl2__plan plan;
     exl2__layer layers[SYNTH_LAYERS];
     double frequency[128];
+    exl2__rope_angles angles;
 } synth_model;
 
 static inline void synth_need(const synth_model *m, exl2_result result)
@@ -299,15 +300,18 @@ static inline void synth_make_all(synth_model *m, const synth_shape *s)
         layer->out = synth_make(m, s, attention, hidden, 1, 10 * i + 2, EXL2__USE_PRODUCT);
         layer->gate_up = synth_make(m, s, s->hidden, gate_up, 2, 10 * i + 3, EXL2__USE_PRODUCT);
         layer->down = synth_make(m, s, s->inter, hidden, 1, 10 * i + 4, EXL2__USE_PRODUCT);
-        layer->attn_norm = synth_vector(m, s->hidden);
-        layer->mlp_norm = synth_vector(m, s->hidden);
+        layer->attn_norm.weight = synth_vector(m, s->hidden);
+        layer->mlp_norm.weight = synth_vector(m, s->hidden);
+        layer->window = UINT32_MAX;
+        layer->phases = exl2__plan_plain_phases;
+        layer->phase_count = EXL2__COUNT(exl2__plan_plain_phases);
     }
     synth_shape table = *s;
     table.dense = true;
     table.bias = false;
     p->embed = synth_make(m, &table, s->hidden, vocab, 1, 3, EXL2__USE_ROWS | (s->tied ? EXL2__USE_PRODUCT : 0));
     p->head = s->tied ? p->embed : synth_make(m, s, s->hidden, vocab, 1, 5, EXL2__USE_PRODUCT);
-    p->final_norm = synth_vector(m, s->hidden);
+    p->final_norm.weight = synth_vector(m, s->hidden);
 }
 
 /* Allocates pages and scratch; those in host memory are poisoned with NaNs. */
@@ -352,12 +356,18 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     }
     synth_make_all(m, s);
     exl2__plan *p = &m->plan;
-    p->shape = (exl2__shape){ s->vocab, s->hidden, s->layers, s->heads, s->kv_heads, s->head_dim, s->inter, s->vocab,
-                              1e-5f, 1.0f / sqrtf((float)s->head_dim) };
+    p->shape = (exl2__shape){ .vocab = s->vocab, .hidden = s->hidden, .layers = s->layers, .heads = s->heads,
+                              .kv_heads = s->kv_heads, .head_dim = s->head_dim, .inter = s->inter,
+                              .embed_rows = s->vocab, .rotary = s->head_dim, .gated = true, .act = EXL2__ACT_SILU,
+                              .qk_norm = EXL2__QK_NORM_NONE, .pre_norms = true, .norm_eps = 1e-5f,
+                              .attn_scale = 1.0f / sqrtf((float)s->head_dim), .embed_scale = 1, .residual_scale = 1,
+                              .logit_scale = 1 };
     for (uint32_t i = 0; i < s->head_dim / 2; i++) {
         m->frequency[i] = pow(10000.0, -2.0 * i / s->head_dim);
     }
-    p->rope_frequency = m->frequency;
+    m->angles = (exl2__rope_angles){ m->frequency, 1 };
+    p->ropes = &m->angles;
+    p->rope_count = 1;
     p->rows_max = rows_max;
     p->logit_rows_max = 8;
     p->sequences_max = 16;
@@ -378,8 +388,8 @@ static inline void synth_model_open(synth_model *m, const exl2__backend *b, cons
 static inline void synth_phase(synth_model *m, exl2__phase phase, const exl2__layer *layer, uint32_t logit0,
                                uint32_t logit_count, uint32_t step)
 {
-    exl2__range range = { 0, 0, logit0, logit_count };
-    uint32_t items = m->b->items(m->d, phase, &range);
+    exl2__range range = { 0, 0, logit0, logit_count, EXL2__PHASE_COUNT };
+    uint32_t items = m->b->items(m->d, phase, layer, &range);
     for (uint32_t i = 0; i < items; i = range.end) {
         range.begin = i;
         range.end = step && step < items - i ? i + step : items;
@@ -400,8 +410,8 @@ static inline void synth_layers(synth_model *m, const exl2__step *step, uint32_t
     synth_phase(m, EXL2__PHASE_copy_pages, NULL, 0, 0, items);
     synth_phase(m, EXL2__PHASE_embed, NULL, 0, 0, items);
     for (uint32_t i = 0; i < m->plan.shape.layers; i++) {
-        for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
-            synth_phase(m, (exl2__phase)phase, &m->layers[i], 0, 0, items);
+        for (uint32_t k = 0; k < m->layers[i].phase_count; k++) {
+            synth_phase(m, m->layers[i].phases[k], &m->layers[i], 0, 0, items);
         }
     }
 }

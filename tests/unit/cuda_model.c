@@ -108,6 +108,7 @@ static struct rig {
     exl2__arena none, scratch;
     exl2__layer layers[8];
     double frequency[128];
+    exl2__rope_angles ropes[2];
 } rig;
 
 static int64_t read_swapped(void *user, void *file, uint64_t offset, void *dst, size_t bytes)
@@ -154,13 +155,10 @@ static exl2_result rig_load(const char *path)
     EXL2__TRY(b->open(&rig.c, &rig.gpu, &rig.d));
     EXL2__TRY(exl2__weights_measure(&rig.c, &rig.load, path, b, rig.d));
     exl2__plan_make(&rig.plan, &rig.load.config, rig.load.embed_rows, 128, 16, 2);
-    exl2__config_rope(&rig.load.config, rig.frequency);
-    rig.plan.rope_frequency = rig.frequency;
+    exl2__plan_ropes(&rig.plan, &rig.load.config, rig.frequency, rig.ropes);
     rig.plan.layers = rig.layers;
     rig.plan.pages = PAGES;
-    for (uint32_t i = 0; i < rig.plan.shape.layers; i++) {
-        rig.layers[i].index = i;
-    }
+    exl2__plan_layers(&rig.plan, &rig.load.config, rig.layers);
     EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
     rig.reads = 0;
     exl2_result r = EXL2_PENDING;
@@ -218,11 +216,18 @@ static void check_part(const exl2__cuda_matrix *m, uint32_t index, const exl2__m
     free(wanted);
 }
 
+static exl2__matrix **unit_place(uint32_t index)
+{
+    exl2__unit u;
+    exl2__unit_make(&rig.load.config, index, &u);
+    return exl2__weights_place(&u, &rig.plan);
+}
+
 static void check_unit(uint32_t index)
 {
     exl2__unit u;
     exl2__matrix_desc descs[3];
-    const exl2__cuda_matrix *m = exl2__cuda_matrix_of(*exl2__weights_place(&rig.load, &rig.plan, index));
+    const exl2__cuda_matrix *m = exl2__cuda_matrix_of(*unit_place(index));
     CHECK_INT(exl2__weights_find(&rig.c, &rig.load, index, &u, descs), EXL2_OK);
     for (uint32_t i = 0; i < m->device.parts; i++) {
         check_part(m, i, &descs[i]);
@@ -257,7 +262,7 @@ static void test_model(const char *name, bool swap)
     exl2__cuda_model *m = exl2__cuda_of(rig.d);
     uint64_t slack = 0; /* bytes reserved for maps that turned out not to be needed */
     for (uint32_t index = 0; index < exl2__weights_units(&rig.load); index++) {
-        const exl2__cuda_matrix *w = exl2__cuda_matrix_of(*exl2__weights_place(&rig.load, &rig.plan, index));
+        const exl2__cuda_matrix *w = exl2__cuda_matrix_of(*unit_place(index));
         bool two = w->device.parts > 1 && !w->feed[0].dense;
         slack += two && !w->split ? (w->device.parts - 1) * exl2__cuda_round(w->in * sizeof(uint16_t)) : 0;
         CHECK_INT(w->split, swap && index == 1);

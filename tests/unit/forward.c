@@ -1,6 +1,7 @@
 /* forward.c: passes of a backend with two kinds of items. A budget is compared with the time of the next items, not
    with that of smaller items of the same phase. Masks are requested once, before sampling. */
 #include "../../exl2_impl/2_graph/forward.h"
+#include "../../exl2_impl/2_graph/plan.h"
 #include "../check.h"
 
 #define TILES 10u
@@ -18,16 +19,19 @@ static exl2_result begin(exl2__device *d, const exl2__step *step)
     return EXL2_OK;
 }
 
-static uint32_t items(const exl2__device *d, exl2__phase phase, const exl2__range *range)
+static uint32_t items(const exl2__device *d, exl2__phase phase, const exl2__layer *layer, const exl2__range *range)
 {
     (void)d;
+    (void)layer;
     (void)range;
     return phase == EXL2__PHASE_copy_pages ? 0 : TILES + STRIPS;
 }
 
-static exl2__item_run alike(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item)
+static exl2__item_run alike(const exl2__device *d, exl2__phase phase, const exl2__layer *layer, uint32_t rows,
+                            uint32_t item)
 {
     (void)d;
+    (void)layer;
     (void)phase;
     return item < TILES ? (exl2__item_run){ 10, 0, TILES }
         : item < TILES + STRIPS ? (exl2__item_run){ 1000ull * rows, 1, TILES + STRIPS } : (exl2__item_run){ 0, 0, 0 };
@@ -82,6 +86,10 @@ static exl2__forward make(void)
     plan.rows_max = 64;
     plan.logit_rows_max = 4;
     layers[1].index = 1;
+    for (uint32_t i = 0; i < 2; i++) {
+        layers[i].phases = exl2__plan_plain_phases;
+        layers[i].phase_count = EXL2__COUNT(exl2__plan_plain_phases);
+    }
     return f;
 }
 
@@ -97,8 +105,8 @@ static void kinds(void)
     exl2__forward f = make();
     f.phase = EXL2__PHASE_gate_up;
     for (uint32_t i = 0; i < 20; i++) {
-        exl2__item_run tile = alike(NULL, EXL2__PHASE_gate_up, 64, 0);
-        exl2__item_run strip = alike(NULL, EXL2__PHASE_gate_up, 64, TILES);
+        exl2__item_run tile = alike(NULL, EXL2__PHASE_gate_up, NULL, 64, 0);
+        exl2__item_run strip = alike(NULL, EXL2__PHASE_gate_up, NULL, 64, TILES);
         exl2__forward_learn(&f, &strip, 64, 5, 5 * 2000000); /* 2 ms each */
         for (uint32_t k = 0; k < 50; k++) {
             exl2__forward_learn(&f, &tile, 64, 5, 5 * 10); /* 10 ns each */
@@ -106,7 +114,7 @@ static void kinds(void)
         CHECK_INT(exl2__forward_fit(&f, &strip, 64, 4100000), 2);
         CHECK(exl2__forward_fit(&f, &tile, 64, 4100000) > 400000);
     }
-    exl2__item_run strip = alike(NULL, EXL2__PHASE_gate_up, 64, TILES);
+    exl2__item_run strip = alike(NULL, EXL2__PHASE_gate_up, NULL, 64, TILES);
     f.phase = EXL2__PHASE_down;
     /* a guess, because nothing was measured for this phase */
     CHECK_INT(exl2__forward_fit(&f, &strip, 64, 7000000), 1093);

@@ -13,7 +13,7 @@ static void check_config(const llama_options *o)
         printf("  %s\n", c.error.text);
         return;
     }
-    CHECK_TEXT(config.arch->name, "LlamaForCausalLM");
+    CHECK_TEXT(config.arch.name, "LlamaForCausalLM");
     CHECK(config.vocab == o->vocab && config.hidden == o->hidden && config.layers == o->layers &&
           config.inter == o->inter);
     CHECK(config.heads == o->heads && config.kv_heads == o->kv_heads && config.head_dim == o->head_dim);

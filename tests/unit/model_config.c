@@ -34,7 +34,7 @@ static exl2__config read_good(const char *config, const char *generation, uint32
     if (!CHECK_INT(m.warnings, warnings)) {
         printf("  %s: %s\n", config, m.warning);
     }
-    CHECK(warnings == 0 || m.warning_id == EXL2_LOG_ID_TOKEN_ID_IGNORED);
+    CHECK(warnings == 0 || m.warning_id == EXL2_LOG_ID_TOKEN_ID_IGNORED || m.warning_id == EXL2_LOG_ID_UNKNOWN_ARCH);
     return k;
 }
 
@@ -51,7 +51,7 @@ static void read_bad(const char *config, const char *generation, exl2_result cod
 static void check_least(void)
 {
     exl2__config k = read_good(BASE "}", NULL, 0);
-    CHECK_TEXT(k.arch->name, "LlamaForCausalLM");
+    CHECK_TEXT(k.arch.name, "LlamaForCausalLM");
     CHECK(k.vocab == 320 && k.hidden == 128 && k.layers == 2 && k.heads == 4 && k.kv_heads == 4 && k.head_dim == 32 &&
           k.inter == 96);
     CHECK_INT(k.context_max, 2048);
@@ -122,12 +122,12 @@ static void check_near(double got, double wanted)
 
 static void check_rope(void)
 {
-    double f[64];
+    double f[64], magnitude;
     exl2__config k = read_good(BASE ",'head_dim':128,'rope_theta':500000.0,'rope_scaling':{'rope_type':'llama3',"
                                "'factor':8.0,'low_freq_factor':1.0,'high_freq_factor':4.0,"
                                "'original_max_position_embeddings':8192}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_LLAMA3);
-    exl2__config_rope(&k, f);
+    exl2__rope_frequencies(&k.rope, k.rotary, k.context_max, f, &magnitude);
     check_near(f[0], 1.0);
     check_near(f[28], 0.00321144599);
     check_near(f[29], 0.00216657076);
@@ -137,7 +137,7 @@ static void check_rope(void)
     check_near(f[63], 3.06892599e-07);
     k = read_good(BASE ",'head_dim':128,'rope_theta':500000.0,'rope_scaling':{'type':'linear','factor':4}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_LINEAR);
-    exl2__config_rope(&k, f);
+    exl2__rope_frequencies(&k.rope, k.rotary, k.context_max, f, &magnitude);
     check_near(f[0], 0.25);
     check_near(f[28], 0.00321144599 / 4);
     k = read_good(BASE ",'rope_scaling':{'type':'linear','rope_type':'default','factor':2}}", NULL, 0);
@@ -149,8 +149,34 @@ static void check_rope(void)
     CHECK(k.rope.kind == EXL2__ROPE_LINEAR && k.rope.theta == 1000);
     k = read_good(BASE ",'rope_scaling':{'type':'default'}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_PLAIN);
-    exl2__config_rope(&k, f);
+    exl2__rope_frequencies(&k.rope, k.rotary, k.context_max, f, &magnitude);
     check_near(f[8], 0.01); /* 10000^(-16/32) */
+    k = read_good(BASE ",'head_dim':128,'rope_theta':1000000.0,'max_position_embeddings':131072,'rope_scaling':{"
+                  "'type':'yarn','factor':4.0,'original_max_position_embeddings':32768}}", NULL, 0);
+    CHECK_INT(k.rope.kind, EXL2__ROPE_YARN);
+    exl2__rope_frequencies(&k.rope, k.rotary, 32769, f, &magnitude);
+    check_near(f[16], 0.0316227766017);
+    check_near(f[24], 0.00537532149);
+    check_near(f[32], 0.000602941176);
+    check_near(f[40], 4.44569853e-05);
+    check_near(f[63], 3.1023444e-07);
+    check_near(magnitude, 1.13862943611);
+    exl2__rope_frequencies(&k.rope, k.rotary, 32768, f, &magnitude); /* within the original context it is plain */
+    check_near(f[32], 0.001);
+    CHECK(magnitude == 1);
+    k = read_good(BASE ",'head_dim':4,'max_position_embeddings':131072,'original_max_position_embeddings':4096,"
+                  "'rope_scaling':{'type':'su','short_factor':[1,2],'long_factor':[4,8]}}", NULL, 0);
+    CHECK_INT(k.rope.kind, EXL2__ROPE_LONGROPE);
+    exl2__rope_frequencies(&k.rope, k.rotary, 4096, f, &magnitude);
+    check_near(f[1], 0.01 / 2);
+    check_near(magnitude, 1.19023806919);
+    exl2__rope_frequencies(&k.rope, k.rotary, 4097, f, &magnitude);
+    check_near(f[1], 0.01 / 8);
+    check_near(magnitude, 1.19023806919);
+    k = read_good(BASE ",'head_dim':4,'rope_scaling':{'type':'dynamic','alpha':16,'factor':1}}", NULL, 0);
+    CHECK_INT(k.rope.kind, EXL2__ROPE_ALPHA);
+    exl2__rope_frequencies(&k.rope, k.rotary, 1, f, &magnitude);
+    check_near(f[1], 1 / (100.0 * 16)); /* (10000 * 16^2)^(-1/2) */
 }
 
 /* ---- rejected configs ---- */
@@ -162,51 +188,68 @@ static void refuse(const char *more, exl2_result code, const char *piece, const 
     read_bad(text, NULL, code, piece, other);
 }
 
-/* Only the architecture's name decides: the sizes and tensors of SmolLM3 and Ernie 4.5 fit Llama, but their logits
-   would be wrong. */
+/* A known architecture without a row is rejected, by its own name or by its model_type, whatever its sizes are. */
 static void check_architectures(void)
 {
-    static const char *const others[] = {
-        "MistralForCausalLM", "Qwen2ForCausalLM", "Gemma2ForCausalLM", "Phi3ForCausalLM", "YiForCausalLM",
-        "SmolLM3ForCausalLM", "Ernie4_5ForCausalLM", "SomethingNewForCausalLM", "LlamaForCausalLM2", "llamaforcausallm",
-        "LlamaForCausal", "", "AnArchitectureWithAVeryLongNameForCausalLM",
-    };
+    static const char *const known[] = { "DeepseekV3ForCausalLM", "MambaForCausalLM", "Qwen3NextForCausalLM",
+                                         "FalconForCausalLM", "PhimoeForCausalLM", "Gemma4ForCausalLM",
+                                         "BertLMHeadModel" };
+    static const char *const foreign[] = { "LlamaForCausalLM2", "LlamaForCausal", "", "SiglipVisionModel",
+                                           "llavaForConditionalGeneration" };
     char text[1024], long_name[400];
-    for (size_t i = 0; i < EXL2__COUNT(others); i++) {
-        snprintf(text, sizeof text, "{'architectures':['%s']," SIZES "}", others[i]);
-        read_bad(text, NULL, EXL2_ERR_UNSUPPORTED, others[i], "config.json: unsupported architecture");
+    for (size_t i = 0; i < EXL2__COUNT(known); i++) {
+        snprintf(text, sizeof text, "{'architectures':['%s']," SIZES "}", known[i]);
+        read_bad(text, NULL, EXL2_ERR_UNSUPPORTED, known[i], "config.json: the architecture");
+    }
+    for (size_t i = 0; i < EXL2__COUNT(foreign); i++) {
+        snprintf(text, sizeof text, "{'architectures':['%s']," SIZES "}", foreign[i]);
+        read_bad(text, NULL, EXL2_ERR_UNSUPPORTED, foreign[i], "not a causal language model");
     }
     memset(long_name, 'L', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = 0;
     snprintf(text, sizeof text, "{'architectures':['%s']," SIZES "}", long_name);
-    read_bad(text, NULL, EXL2_ERR_UNSUPPORTED, "LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL', supported is",
-             "unsupported architecture");
-    read_bad("{'architectures':['LlamaForCausalLM\\u0000']," SIZES "}", NULL, EXL2_ERR_UNSUPPORTED, "Llama",
-             "unsupported architecture");
+    read_bad(text, NULL, EXL2_ERR_FORMAT, "architectures", "a name of at most 63");
+    read_bad("{'architectures':['LlamaForCausalLM\\u0000']," SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures",
+             "a name of at most 63");
+    read_bad("{'architectures':['MyFalconForCausalLM'],'model_type':'falcon'," SIZES "}", NULL, EXL2_ERR_UNSUPPORTED,
+             "MyFalconForCausalLM", "ALiBi");
+    exl2__config k = read_good("{'architectures':['NobodyForCausalLM']," SIZES "}", NULL, 1);
+    CHECK_TEXT(k.arch.name, "LlamaForCausalLM");
+    CHECK_TEXT(k.arch_name, "NobodyForCausalLM");
+    k = read_good("{'architectures':['TunedErnieForCausalLM'],'model_type':'ernie4_5'," SIZES "}", NULL, 1);
+    CHECK_TEXT(k.arch.name, "Ernie4_5ForCausalLM");
+    k = read_good("{'architectures':['Qwen3ForCausalLM']," SIZES "}", NULL, 0);
+    CHECK_INT(k.qk_norm, EXL2__QK_NORM_HEADS);
 }
 
 static void check_refused(void)
 {
     refuse("'hidden_act':'gelu'", EXL2_ERR_UNSUPPORTED, "hidden_act='gelu'", "only silu");
-    refuse("'logit_scale':0.0625", EXL2_ERR_UNSUPPORTED, "logit_scale=0.0625", "only 1");
-    refuse("'logits_scaling':8", EXL2_ERR_UNSUPPORTED, "logits_scaling=8", "only 1");
-    refuse("'scale_emb':12", EXL2_ERR_UNSUPPORTED, "scale_emb=12", "config.json");
-    refuse("'embedding_multiplier':12.0", EXL2_ERR_UNSUPPORTED, "embedding_multiplier=12.0", "config.json");
-    refuse("'residual_multiplier':0.22", EXL2_ERR_UNSUPPORTED, "residual_multiplier=0.22", "config.json");
-    refuse("'scale_depth':1.4", EXL2_ERR_UNSUPPORTED, "scale_depth=1.4", "config.json");
-    refuse("'final_logit_softcapping':30.0", EXL2_ERR_UNSUPPORTED, "final_logit_softcapping=30.0", "config.json");
-    refuse("'partial_rotary_factor':0.5", EXL2_ERR_UNSUPPORTED, "partial_rotary_factor=0.5", "only 1");
-    refuse("'norm_head':true", EXL2_ERR_UNSUPPORTED, "norm_head=true", "only 0");
+    refuse("'logit_scale':0", EXL2_ERR_FORMAT, "logit_scale=0", "a number from");
+    refuse("'logits_scaling':-1", EXL2_ERR_FORMAT, "logits_scaling=-1", "a number from");
+    refuse("'scale_emb':1e30", EXL2_ERR_FORMAT, "scale_emb=1e30", "config.json");
+    refuse("'residual_multiplier':'x'", EXL2_ERR_FORMAT, "residual_multiplier='x'", "config.json");
+    refuse("'final_logit_softcapping':0", EXL2_ERR_FORMAT, "final_logit_softcapping=0", "config.json");
+    refuse("'attn_logit_softcapping':-3", EXL2_ERR_FORMAT, "attn_logit_softcapping=-3", "config.json");
+    refuse("'partial_rotary_factor':0", EXL2_ERR_FORMAT, "partial_rotary_factor=0", "above 0");
+    refuse("'partial_rotary_factor':1.5", EXL2_ERR_FORMAT, "partial_rotary_factor=1.5", "up to 1");
+    refuse("'head_dim':8,'partial_rotary_factor':0.4", EXL2_ERR_FORMAT, "3 rotated elements", "even number");
+    refuse("'head_dim':264", EXL2_ERR_UNSUPPORTED, "head_dim=264", "at most 256");
     refuse("'num_local_experts':8", EXL2_ERR_UNSUPPORTED, "num_local_experts=8", "only 0");
-    refuse("'use_qk_norm':true", EXL2_ERR_UNSUPPORTED, "use_qk_norm=true", "only false");
     refuse("'logit_scale':'1'", EXL2_ERR_FORMAT, "logit_scale='1'", "a number");
     refuse("'quantization_config':{'quant_method':'awq'}", EXL2_ERR_UNSUPPORTED, "quant_method='awq'", "only exl2");
-    refuse("'rope_scaling':{'type':'yarn','factor':4}", EXL2_ERR_UNSUPPORTED, "type='yarn'", "linear and llama3");
-    refuse("'rope_scaling':{'rope_type':'longrope'}", EXL2_ERR_UNSUPPORTED, "rope_type='longrope'",
-           "linear and llama3");
-    refuse("'rope_scaling':{'type':'dynamic','factor':2}", EXL2_ERR_UNSUPPORTED, "type='dynamic'", "linear and llama3");
-    refuse("'rope_scaling':{'type':'default','mrope_section':[1,2]}", EXL2_ERR_UNSUPPORTED, "mrope_section=[2 values]",
-           "linear");
+    refuse("'rope_scaling':{'type':'curly','factor':4}", EXL2_ERR_UNSUPPORTED, "type='curly'", "linear, dynamic, yarn");
+    refuse("'rope_scaling':{'type':'dynamic'}", EXL2_ERR_FORMAT, "rope_scaling->factor is missing", "config.json");
+    refuse("'rope_scaling':{'type':'yarn','factor':4,'beta_fast':1,'beta_slow':32}", EXL2_ERR_FORMAT, "beta_fast",
+           "greater than beta_slow");
+    refuse("'rope_scaling':{'rope_type':'longrope'}", EXL2_ERR_FORMAT, "original_max_position_embeddings is missing",
+           "config.json");
+    refuse("'original_max_position_embeddings':0,'rope_scaling':{'rope_type':'longrope'}", EXL2_ERR_FORMAT,
+           "original_max_position_embeddings=0", "at least 1");
+    refuse("'head_dim':4,'original_max_position_embeddings':8,'rope_scaling':{'type':'su','short_factor':[1],"
+           "'long_factor':[1,1]}", EXL2_ERR_FORMAT, "short_factor=[1 values]", "a list of 2 numbers");
+    refuse("'head_dim':4,'original_max_position_embeddings':8,'rope_scaling':{'type':'su','short_factor':[1,0],"
+           "'long_factor':[1,1]}", EXL2_ERR_FORMAT, "short_factor=0", "1e-6 to 1e6");
     refuse("'rope_scaling':{'type':'linear'}", EXL2_ERR_FORMAT, "rope_scaling->factor is missing", "config.json");
     refuse("'rope_scaling':{'type':'linear','factor':0.5}", EXL2_ERR_FORMAT, "rope_scaling->factor=0.5", "at least 1");
     refuse("'rope_scaling':{'type':'llama3','factor':8,'low_freq_factor':4,'high_freq_factor':4,"

@@ -16,11 +16,6 @@ static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
     return (const exl2__cpu_matrix *)(const void *)m;
 }
 
-static inline const float *exl2__cpu_vector_of(const exl2__vector *v)
-{
-    return (const float *)(const void *)v;
-}
-
 /* ---- stages ---- */
 
 static void exl2__cpu_copy_pages(const exl2__cpu_share *s)
@@ -39,8 +34,13 @@ static void exl2__cpu_embed(const exl2__cpu_share *s)
     const exl2__cpu_part *table = &exl2__cpu_matrix_of(d->embed)->parts[0];
     for (uint32_t r = s->begin; r < s->end; r++) {
         uint32_t token = (uint32_t)d->step->rows[r].token;
+        exl2__real *out = d->residual + (size_t)r * d->hidden_stride;
         for (uint32_t i = 0; i < d->shape.hidden; i++) {
-            d->residual[(size_t)r * d->hidden_stride + i] = (exl2__real)exl2__cpu_matrix_weight(table, i, token);
+            out[i] = (exl2__real)exl2__cpu_matrix_weight(table, i, token) * (exl2__real)d->shape.embed_scale;
+        }
+        for (uint32_t i = 0; d->positions && i < d->shape.hidden; i++) {
+            const exl2__cpu_part *positions = &exl2__cpu_matrix_of(d->positions)->parts[0];
+            out[i] += (exl2__real)exl2__cpu_matrix_weight(positions, i, d->step->rows[r].position);
         }
     }
 }
@@ -58,9 +58,9 @@ static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *
     }
 }
 
-/* Items: tiles of rows. The rows of the residual are normalised and gathered; `logits`: only the rows that want logits
-   ([rows] of them), else NULL. */
-static void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__vector *weight,
+/* Items: tiles of rows. The rows of the residual are normalised (if the layer has this norm) and gathered; `logits`:
+   only the rows that want logits ([rows] of them), else NULL. */
+static void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__norm *norm,
                                  const exl2__logit_row *logits, uint32_t rows)
 {
     exl2__cpu_device *d = s->d;
@@ -70,8 +70,12 @@ static void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *m
         uint32_t row = exl2__cpu_tile_start(rows, most, t), n = exl2__cpu_tile_start(rows, most, t + 1) - row;
         for (uint32_t r = 0; r < n; r++) {
             const exl2__real *from = d->residual + (size_t)(logits ? logits[row + r].row : row + r) * d->hidden_stride;
-            d->ops->norm(from, exl2__cpu_vector_of(weight), d->shape.hidden, (exl2__real)d->shape.norm_eps,
-                         x + (size_t)r * d->hidden_stride);
+            exl2__real *to = x + (size_t)r * d->hidden_stride;
+            if (norm->weight) {
+                exl2__cpu_norm(d, norm, 0, from, d->shape.hidden, to);
+            } else {
+                memcpy(to, from, d->shape.hidden * sizeof *to);
+            }
         }
         exl2__cpu_gather(d, exl2__cpu_matrix_of(matrix), rows, row, n, x, d->hidden_stride);
     }
@@ -91,7 +95,7 @@ static void exl2__cpu_gather_tiles(const exl2__cpu_share *s, const exl2__matrix 
 
 /* Strips [begin, end) of one part for `rows` rows. */
 static void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *matrix, uint32_t part, uint32_t rows,
-                              uint32_t begin, uint32_t end, exl2__real *out, size_t stride, bool add)
+                              uint32_t begin, uint32_t end, exl2__real *out, size_t stride, exl2__real add)
 {
     const exl2__cpu_matrix *m = exl2__cpu_matrix_of(matrix);
     exl2__cpu_input input = exl2__cpu_device_input(d, m, part, rows);
@@ -102,7 +106,7 @@ static void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *mat
 
 static void exl2__cpu_qkv_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_norm_tiles(s, s->layer->qkv, s->layer->attn_norm, NULL, s->d->step->row_count);
+    exl2__cpu_norm_tiles(s, s->layer->qkv, &s->layer->attn_norm, NULL, s->d->step->row_count);
 }
 
 /* Items: strips of q, then of k, then of v. */
@@ -115,7 +119,7 @@ static void exl2__cpu_qkv_strips(const exl2__cpu_share *s)
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t begin = exl2__max32(s->begin, first) - first, stride = i ? d->key_stride : d->query_stride;
         uint32_t end = exl2__max32(exl2__min32(s->end, first + strips[i]), first) - first;
-        exl2__cpu_product(d, s->layer->qkv, i, d->step->row_count, begin, end, out[i], stride, false);
+        exl2__cpu_product(d, s->layer->qkv, i, d->step->row_count, begin, end, out[i], stride, 0);
         first += strips[i];
     }
 }
@@ -125,27 +129,37 @@ static void exl2__cpu_out_input(const exl2__cpu_share *s)
     exl2__cpu_gather_tiles(s, s->layer->out, s->d->query, s->d->query_stride);
 }
 
-static void exl2__cpu_out_strips(const exl2__cpu_share *s)
+/* Strips of a block's result, which is added to the residual, or kept for the norm that follows. */
+static void exl2__cpu_block_strips(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__norm *post)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__cpu_product(d, s->layer->out, 0, d->step->row_count, s->begin, s->end, d->residual, d->hidden_stride, true);
+    exl2__cpu_product(d, matrix, 0, d->step->row_count, s->begin, s->end, post->weight ? d->branch : d->residual,
+                      d->hidden_stride, post->weight ? 0 : (exl2__real)d->shape.residual_scale);
+}
+
+static void exl2__cpu_out_strips(const exl2__cpu_share *s)
+{
+    exl2__cpu_block_strips(s, s->layer->out, &s->layer->attn_post_norm);
 }
 
 static void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
 {
-    exl2__cpu_norm_tiles(s, s->layer->gate_up, s->layer->mlp_norm, NULL, s->d->step->row_count);
+    exl2__cpu_norm_tiles(s, s->layer->gate_up, &s->layer->mlp_norm, NULL, s->d->step->row_count);
 }
 
-/* Items: a strip of gate together with the same strip of up. */
+/* Items: a strip of gate together with the same strip of up; without a gate only the latter. */
 static void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count;
-    exl2__cpu_product(d, s->layer->gate_up, 0, rows, s->begin, s->end, d->gate, d->inter_stride, false);
-    exl2__cpu_product(d, s->layer->gate_up, 1, rows, s->begin, s->end, d->up, d->inter_stride, false);
+    exl2__cpu_product(d, s->layer->gate_up, 0, rows, s->begin, s->end, d->gate, d->inter_stride, 0);
+    if (d->shape.gated) {
+        exl2__cpu_product(d, s->layer->gate_up, 1, rows, s->begin, s->end, d->up, d->inter_stride, 0);
+    }
     for (uint32_t r = 0; r < rows; r++) {
         size_t at = (size_t)r * d->inter_stride + s->begin * EXL2__CPU_STRIP;
-        d->ops->silu(d->gate + at, d->up + at, (s->end - s->begin) * EXL2__CPU_STRIP);
+        d->ops->activate(d->shape.act, d->gate + at, d->shape.gated ? d->up + at : NULL,
+                         (s->end - s->begin) * EXL2__CPU_STRIP);
     }
 }
 
@@ -156,20 +170,52 @@ static void exl2__cpu_down_input(const exl2__cpu_share *s)
 
 static void exl2__cpu_down_strips(const exl2__cpu_share *s)
 {
-    const exl2__cpu_device *d = s->d;
-    exl2__cpu_product(d, s->layer->down, 0, d->step->row_count, s->begin, s->end, d->residual, d->hidden_stride, true);
+    exl2__cpu_block_strips(s, s->layer->down, &s->layer->mlp_post_norm);
+}
+
+/* The norm after the block that `settle` follows. */
+static const exl2__norm *exl2__cpu_settle_norm(const exl2__layer *layer, exl2__phase before)
+{
+    return before == EXL2__PHASE_out ? &layer->attn_post_norm : &layer->mlp_post_norm;
+}
+
+/* Items: tiles of rows. */
+static void exl2__cpu_settle(const exl2__cpu_share *s)
+{
+    exl2__cpu_device *d = s->d;
+    uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
+    uint32_t last = exl2__cpu_tile_start(rows, most, s->end);
+    exl2__real *y = d->task[s->task].rows, scale = (exl2__real)d->shape.residual_scale;
+    for (uint32_t row = exl2__cpu_tile_start(rows, most, s->begin); row < last; row++) {
+        size_t at = (size_t)row * d->hidden_stride;
+        exl2__cpu_norm(d, exl2__cpu_settle_norm(s->layer, s->range->before), 0, d->branch + at, d->shape.hidden, y);
+        for (uint32_t i = 0; i < d->shape.hidden; i++) {
+            d->residual[at + i] += scale * y[i];
+        }
+    }
 }
 
 static void exl2__cpu_head_input(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__cpu_norm_tiles(s, d->head, d->final_norm, d->step->logits + s->range->logit0, s->range->logit_count);
+    exl2__cpu_norm_tiles(s, d->head, &d->final_norm, d->step->logits + s->range->logit0, s->range->logit_count);
 }
 
 static void exl2__cpu_head_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__cpu_product(d, d->head, 0, s->range->logit_count, s->begin, s->end, d->logits, d->vocab_stride, false);
+    exl2__real scale = (exl2__real)d->shape.logit_scale, cap = (exl2__real)d->shape.final_softcap;
+    uint32_t count = (s->end - s->begin) * EXL2__CPU_STRIP;
+    exl2__cpu_product(d, d->head, 0, s->range->logit_count, s->begin, s->end, d->logits, d->vocab_stride, 0);
+    for (uint32_t r = 0; r < s->range->logit_count; r++) {
+        exl2__real *logits = d->logits + (size_t)r * d->vocab_stride + s->begin * EXL2__CPU_STRIP;
+        for (uint32_t i = 0; scale != 1 && i < count; i++) {
+            logits[i] *= scale;
+        }
+        if (cap > 0) {
+            d->ops->softcap(logits, count, cap);
+        }
+    }
 }
 
 /* ---- phases: stages run one after the other; the items of a stage, except page copies, are independent ---- */
@@ -215,11 +261,14 @@ static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, uint3
     case EXL2__PHASE_gate_up:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_gate_up_input, tiles, tile * s->hidden * 16 };
         stages[1] = (exl2__cpu_stage){ exl2__cpu_gate_up_strips, d->inter_stride / EXL2__CPU_STRIP,
-                                       2 * strip * s->hidden };
+                                       (1 + (uint64_t)s->gated) * strip * s->hidden };
         break;
     case EXL2__PHASE_down:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_down_input, tiles, tile * s->inter * 8 };
         stages[1] = (exl2__cpu_stage){ exl2__cpu_down_strips, d->hidden_stride / EXL2__CPU_STRIP, strip * s->inter };
+        break;
+    case EXL2__PHASE_settle:
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_settle, tiles, tile * s->hidden * 16 };
         break;
     case EXL2__PHASE_head:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_head_input, tiles, tile * s->hidden * 16 };
@@ -362,16 +411,20 @@ static exl2_result exl2__cpu_begin(exl2__device *d, const exl2__step *step)
     return EXL2_OK;
 }
 
-static uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, const exl2__range *range)
+static uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
+                                const exl2__range *range)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
+    (void)layer;
     exl2__cpu_stages(d, phase, exl2__cpu_rows_of(d, phase, range), stages);
     return stages[0].items + stages[1].items + stages[2].items;
 }
 
-static exl2__item_run exl2__cpu_item_run(const exl2__device *d, exl2__phase phase, uint32_t rows, uint32_t item)
+static exl2__item_run exl2__cpu_item_run(const exl2__device *d, exl2__phase phase, const exl2__layer *layer,
+                                         uint32_t rows, uint32_t item)
 {
+    (void)layer;
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
     uint32_t end = 0;
     exl2__cpu_stages(exl2__cpu_of(d), phase, rows, stages);

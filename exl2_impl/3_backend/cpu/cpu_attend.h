@@ -1,45 +1,124 @@
-/* cpu_attend.h: RoPE, storing K and V in their pages, and attention.
+/* cpu_attend.h: norms and RoPE of q and k, storing K and V in their pages, and attention.
    takes: q, k, v of the step's rows, page tables.
    gives: exl2__cpu_attend_store_tiles (last stage of phase qkv), exl2__cpu_attend (phase attend).
    owns:  nothing.
 
    Order of sums: a score is a chain of multiply-adds over the dimensions, ascending; an output element is a chain over
-   the tokens 0..position, ascending; see also exl2__cpu_ops.softmax. The rows of a tile have different numbers of keys.
-   Keys after a row's position get a weight of exactly 0, which changes no bit of a finite sum, so the result does not
-   depend on how rows are divided into tiles. */
+   the tokens that the row sees, ascending; see also exl2__cpu_ops.softmax. The rows of a tile see different keys. Keys
+   after a row's position and before its window get a weight of exactly 0, which changes no bit of a finite sum, so the
+   result does not depend on how rows are divided into tiles. */
 #ifndef EXL2__CPU_ATTEND_H
 #define EXL2__CPU_ATTEND_H
 
 #include "cpu_device.h"
+
+#define EXL2__CPU_ATTEND_UNSEEN (-1e30) /* score of a key that a row does not see: e^(this - maximum) is 0 */
 
 static uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t row, uint32_t position)
 {
     return d->step->page_tables[d->step->rows[row].sequence][position / EXL2__PAGE_TOKENS];
 }
 
-/* Applies RoPE to q and k of one row, and stores k and v. */
-static void exl2__cpu_attend_store(exl2__cpu_device *d, uint32_t layer, uint32_t row, uint32_t task)
+/* Norms of the heads of q or k, or of the whole vector. `norm`: its weights are [heads, head_dim]. */
+static void exl2__cpu_attend_norm(const exl2__cpu_device *d, const exl2__norm *norm, uint32_t heads, exl2__real *x)
 {
     const exl2__shape *s = &d->shape;
-    size_t angles = (size_t)row * (s->head_dim / 2);
-    const float *cosine = d->cosine + angles, *sine = d->sine + angles;
+    bool whole = s->qk_norm == EXL2__QK_NORM_WHOLE;
+    uint32_t count = whole ? heads * s->head_dim : s->head_dim;
+    for (uint32_t i = 0; i < heads * s->head_dim; i += count) {
+        exl2__cpu_norm(d, norm, i, x + i, count, x + i);
+    }
+}
+
+static void exl2__cpu_attend_clip(exl2__real *x, uint32_t count, exl2__real bound)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        x[i] = x[i] > bound ? bound : x[i] < -bound ? -bound : x[i];
+    }
+}
+
+/* Rotates one head and multiplies it by `scale`. Pairs (2i, 2i + 1) are moved to (i, i + rotary / 2) before; scores do
+   not depend on the order of elements, if it is the same in q and k. */
+static void exl2__cpu_attend_rotate(const exl2__cpu_device *d, const exl2__layer *layer, uint32_t row, exl2__real *x,
+                                    exl2__real scale, exl2__real *pairs)
+{
+    const exl2__shape *s = &d->shape;
+    uint32_t half = s->rotary / 2, rotated = layer->rope == EXL2__NO_ROPE ? 0 : s->rotary;
+    if (rotated && s->pairs) {
+        memcpy(pairs, x, s->rotary * sizeof *x);
+        for (uint32_t i = 0; i < half; i++) {
+            x[i] = pairs[2 * i];
+            x[i + half] = pairs[2 * i + 1];
+        }
+    }
+    if (rotated) {
+        size_t angles = exl2__cpu_device_angles(d, layer->rope, row);
+        d->ops->rope(x, d->cosine + angles, d->sine + angles, half, scale);
+    }
+    for (uint32_t i = rotated; i < s->head_dim; i++) {
+        x[i] *= scale;
+    }
+}
+
+/* Norms, bounds, RoPE of the heads of q or k. */
+static void exl2__cpu_attend_heads(const exl2__cpu_share *share, uint32_t row, const exl2__norm *norm, uint32_t heads,
+                                   exl2__real *x, exl2__real scale)
+{
+    const exl2__cpu_device *d = share->d;
+    const exl2__shape *s = &d->shape;
+    bool after = s->qk_norm == EXL2__QK_NORM_HEADS_ROTATED;
+    if (norm->weight && !after) {
+        exl2__cpu_attend_norm(d, norm, heads, x);
+    }
+    if (s->clip_qkv > 0) {
+        exl2__cpu_attend_clip(x, heads * s->head_dim, (exl2__real)s->clip_qkv);
+    }
+    for (uint32_t h = 0; h < heads; h++) {
+        exl2__cpu_attend_rotate(d, share->layer, row, x + (size_t)h * s->head_dim, norm->weight && after ? 1 : scale,
+                                d->task[share->task].pairs);
+    }
+    if (norm->weight && after) {
+        exl2__cpu_attend_norm(d, norm, heads, x);
+        for (uint32_t i = 0; i < heads * s->head_dim; i++) {
+            x[i] *= scale;
+        }
+    }
+}
+
+/* The factor of q: that of scores, which may grow with the position. */
+static exl2__real exl2__cpu_attend_scale(const exl2__shape *s, uint32_t position)
+{
+    double scale = (double)s->attn_scale;
+    if (s->query_growth > 0) {
+        scale *= 1 + (double)s->query_growth * log(1 + floor(position / (double)s->query_context));
+    }
+    return (exl2__real)scale;
+}
+
+/* Prepares q and k of one row for attention, and stores k and v. */
+static void exl2__cpu_attend_store(const exl2__cpu_share *share, uint32_t row)
+{
+    exl2__cpu_device *d = share->d;
+    const exl2__layer *layer = share->layer;
+    const exl2__shape *s = &d->shape;
     uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS;
-    exl2__kv *k_page = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, row, position), layer);
-    exl2__kv *v_page = k_page + d->key_count, *rounded = d->task[task].key;
-    for (uint32_t h = 0; h < s->heads; h++) {
-        exl2__real *q = d->query + (size_t)row * d->query_stride + h * s->head_dim;
-        d->ops->rope(q, cosine, sine, s->head_dim / 2, (exl2__real)s->attn_scale);
+    exl2__kv *k_page = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, row, position), layer->index);
+    exl2__kv *v_page = k_page + d->key_count, *rounded = d->task[share->task].key;
+    exl2__real *key = d->key + (size_t)row * d->key_stride, *value = d->value + (size_t)row * d->key_stride;
+    exl2__cpu_attend_heads(share, row, &layer->q_norm, s->heads, d->query + (size_t)row * d->query_stride,
+                           exl2__cpu_attend_scale(s, position));
+    exl2__cpu_attend_heads(share, row, &layer->k_norm, s->kv_heads, key, 1);
+    if (s->clip_qkv > 0) {
+        exl2__cpu_attend_clip(value, s->kv_heads * s->head_dim, (exl2__real)s->clip_qkv);
     }
     for (uint32_t h = 0; h < s->kv_heads; h++) {
-        exl2__real *k = d->key + (size_t)row * d->key_stride + h * s->head_dim;
-        const exl2__real *v = d->value + (size_t)row * d->key_stride + h * s->head_dim;
         exl2__kv *to = k_page + (size_t)h * s->head_dim * EXL2__PAGE_TOKENS + slot;
-        d->ops->rope(k, cosine, sine, s->head_dim / 2, 1);
-        d->ops->to_kv(k, s->head_dim, rounded);
+        d->ops->to_kv(key + (size_t)h * s->head_dim, s->head_dim, rounded);
         for (uint32_t i = 0; i < s->head_dim; i++) {
             to[i * EXL2__PAGE_TOKENS] = rounded[i];
         }
-        d->ops->to_kv(v, s->head_dim, v_page + ((size_t)h * EXL2__PAGE_TOKENS + slot) * d->value_stride);
+        d->ops->to_kv(value + (size_t)h * s->head_dim, s->head_dim,
+                      v_page + ((size_t)h * EXL2__PAGE_TOKENS + slot) * d->value_stride);
     }
 }
 
@@ -49,18 +128,40 @@ static void exl2__cpu_attend_store_tiles(const exl2__cpu_share *s)
     uint32_t rows = s->d->step->row_count, most = s->d->ops->tile_rows;
     uint32_t last = exl2__cpu_tile_start(rows, most, s->end);
     for (uint32_t row = exl2__cpu_tile_start(rows, most, s->begin); row < last; row++) {
-        exl2__cpu_attend_store(s->d, s->layer->index, row, s->task);
+        exl2__cpu_attend_store(s, row);
+    }
+}
+
+/* The first key that a row sees. */
+static uint32_t exl2__cpu_attend_begin(const exl2__layer *layer, uint32_t position)
+{
+    return position + 1 > layer->window ? position + 1 - layer->window : 0;
+}
+
+/* Caps the scores of a row's keys [begin, end), and gives those before its window no weight. `begin` is a multiple of
+   the page size. */
+static void exl2__cpu_attend_bound(const exl2__cpu_device *d, exl2__real *scores, uint32_t begin, uint32_t first,
+                                   uint32_t end)
+{
+    if (d->shape.attn_softcap > 0) {
+        uint32_t count = (uint32_t)exl2__align_up(end - begin, 8);
+        d->ops->softcap(scores + begin, count, (exl2__real)d->shape.attn_softcap);
+    }
+    for (uint32_t t = begin; t < first; t++) {
+        scores[t] = (exl2__real)EXL2__CPU_ATTEND_UNSEEN;
     }
 }
 
 /* Attention of the queries [first, first + n) of a tile. A tile has one query for each of its rows and each head that
    shares the K/V head `head`. */
-static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const exl2__cpu_rows *rows, uint32_t head,
-                                     uint32_t first, uint32_t n, const exl2__cpu_task *task)
+static void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__layer *layer, const exl2__cpu_rows *rows,
+                                     uint32_t head, uint32_t first, uint32_t n, const exl2__cpu_task *task)
 {
     const exl2__shape *s = &d->shape;
     uint32_t dim = s->head_dim, group = s->heads / s->kv_heads;
     uint32_t last_row = rows->row + (first + n - 1) / group, keys = d->step->rows[last_row].position + 1;
+    uint32_t first_position = d->step->rows[rows->row + first / group].position;
+    uint32_t begin = exl2__cpu_attend_begin(layer, first_position) / EXL2__PAGE_TOKENS * EXL2__PAGE_TOKENS;
     for (uint32_t r = 0; r < n; r++) {
         uint32_t row = rows->row + (first + r) / group, h = head * group + (first + r) % group;
         const exl2__real *q = d->query + (size_t)row * d->query_stride + h * dim;
@@ -68,8 +169,8 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const 
             task->query[i * n + r] = q[i];
         }
     }
-    for (uint32_t t = 0; t < keys; t += EXL2__PAGE_TOKENS) {
-        const exl2__kv *k = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer)
+    for (uint32_t t = begin; t < keys; t += EXL2__PAGE_TOKENS) {
+        const exl2__kv *k = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer->index)
                           + (size_t)head * dim * EXL2__PAGE_TOKENS;
         d->ops->scores(task->query, n, k, dim, exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->scores + t,
                        d->context_max);
@@ -78,11 +179,13 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, uint32_t layer, const 
     for (uint32_t r = 0; r < n; r++) {
         uint32_t row_keys = d->step->rows[rows->row + (first + r) / group].position + 1;
         uint32_t end = (uint32_t)exl2__align_up(keys, EXL2__PAGE_TOKENS);
-        inverse[r] = d->ops->softmax(task->scores + (size_t)r * d->context_max, row_keys, end);
+        exl2__real *scores = task->scores + (size_t)r * d->context_max;
+        exl2__cpu_attend_bound(d, scores, begin, exl2__cpu_attend_begin(layer, row_keys - 1), row_keys);
+        inverse[r] = d->ops->softmax(scores + begin, row_keys - begin, end - begin);
     }
     memset(task->weighted, 0, (size_t)n * d->value_stride * sizeof *task->weighted);
-    for (uint32_t t = 0; t < keys; t += EXL2__PAGE_TOKENS) {
-        const exl2__kv *v = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer) + d->key_count
+    for (uint32_t t = begin; t < keys; t += EXL2__PAGE_TOKENS) {
+        const exl2__kv *v = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer->index) + d->key_count
                           + (size_t)head * EXL2__PAGE_TOKENS * d->value_stride;
         d->ops->weighted_sum(task->scores + t, d->context_max, n, v, d->value_stride,
                              exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->weighted);
@@ -106,7 +209,7 @@ static void exl2__cpu_attend(const exl2__cpu_share *s)
         uint32_t queries = rows->count * group;
         for (uint32_t first = 0, n, t = 0; first < queries; first += n) {
             n = exl2__cpu_tile_start(queries, most, ++t) - first;
-            exl2__cpu_attend_queries(d, s->layer->index, rows, item % d->shape.kv_heads, first, n, &d->task[s->task]);
+            exl2__cpu_attend_queries(d, s->layer, rows, item % d->shape.kv_heads, first, n, &d->task[s->task]);
         }
     }
 }

@@ -39,7 +39,8 @@ static const exl2__cpu_ops exl2__cpu_avx512_ops = {
     "avx512", 12, 12,
     exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx512_product,
     exl2__cpu_vector_rope, exl2__cpu_vector_half,
-    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum, exl2__cpu_vector_silu,
+    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum, exl2__cpu_vector_activate,
+    exl2__cpu_vector_softcap,
 };
 
 #endif

@@ -25,6 +25,7 @@ typedef struct exl2__cpu_task { /* scratch of one of the tasks that run in paral
     exl2__real *weighted;       /* [tile_queries, value_stride] weighted sums of V */
     exl2__real *scores;         /* [tile_queries, context_max] */
     exl2__kv *key;              /* [head_dim] */
+    exl2__real *pairs;          /* [rotary] a head whose pairs are being separated */
     void *sample;               /* scratch of exl2__sample_row */
 } exl2__cpu_task;
 
@@ -38,18 +39,21 @@ typedef struct exl2__cpu_device {
     uint32_t hidden_stride, query_stride, key_stride, inter_stride, vocab_stride;
     uint32_t value_stride;        /* elements of one token and head in a V page, with padding */
     uint64_t key_count, layer_bytes, page_bytes; /* key_count: number of elements of K of one layer in a page */
-    const exl2__matrix *embed, *head;
-    const exl2__vector *final_norm;
+    const exl2__matrix *embed, *head, *positions;
+    exl2__norm final_norm;
     uint8_t *pages;               /* [pages, page_bytes] */
     exl2__real *residual;         /* [rows_max, hidden_stride] */
     exl2__real *query;            /* [rows_max, query_stride]; attention writes its result here */
     exl2__real *key, *value;      /* [rows_max, key_stride] */
-    exl2__real *gate, *up;        /* [rows_max, inter_stride]; share memory with query, key, value */
+    exl2__real *gate, *up;        /* [rows_max, inter_stride]; share memory with query, key, value unless `parallel` */
+    exl2__real *branch;           /* [rows_max, hidden_stride] result of a block before its norm, with post_norms */
     exl2__real *input, *centre;   /* inputs of up to three parts; see exl2__cpu_input */
     exl2__real *logits;           /* [logit_rows_max, vocab_stride] */
     float *sample_logits;         /* [tasks, vocab], only if exl2__real is not float */
-    double *frequency;            /* [head_dim / 2] */
-    float *cosine, *sine;         /* [rows_max, head_dim / 2] RoPE angles of the step's rows */
+    uint32_t rope_count;
+    double *frequency;            /* [rope_count, rotary / 2] */
+    double *magnitude;            /* [rope_count] */
+    float *cosine, *sine;         /* [rope_count, rows_max, rotary / 2] RoPE angles of the step's rows */
     exl2__cpu_rows *attend_rows;  /* [attend_count] the step's rows, divided into tiles for attention */
     exl2__cpu_task *task;         /* [tasks] */
     exl2__logit_result *results;  /* [logit_rows_max] */
@@ -73,6 +77,7 @@ static void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__plan *plan
     d->rows_max = exl2__max32(plan->rows_max, 1);
     d->logit_rows_max = exl2__max32(plan->logit_rows_max, 1);
     d->context_max = plan->context_max;
+    d->rope_count = plan->rope_count;
     d->hidden_stride = (uint32_t)exl2__align_up(s->hidden, EXL2__CPU_STRIP);
     d->query_stride = (uint32_t)exl2__align_up(s->heads * s->head_dim, EXL2__CPU_STRIP);
     d->key_stride = (uint32_t)exl2__align_up(s->kv_heads * s->head_dim, EXL2__CPU_STRIP);
@@ -97,6 +102,7 @@ static void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena 
     task->weighted = exl2__cpu_device_alloc(a, queries, d->value_stride);
     task->scores = exl2__cpu_device_alloc(a, queries, d->context_max);
     task->key = (exl2__kv *)exl2__arena_alloc(a, d->shape.head_dim * sizeof(exl2__kv));
+    task->pairs = exl2__cpu_device_alloc(a, 1, d->shape.rotary);
     task->sample = exl2__arena_alloc(a, exl2__sample_scratch_bytes(d->shape.vocab));
 }
 
@@ -107,9 +113,12 @@ static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     uint64_t attention = (uint64_t)d->query_stride + 2 * (uint64_t)d->key_stride;
     uint64_t input = exl2__max64(3 * (uint64_t)d->hidden_stride, exl2__max32(d->inter_stride, d->query_stride));
     d->residual = exl2__cpu_device_alloc(a, rows, d->hidden_stride);
-    exl2__real *work = exl2__cpu_device_alloc(a, rows, exl2__max64(attention, 2 * (uint64_t)d->inter_stride));
+    uint64_t mlp = 2 * (uint64_t)d->inter_stride;
+    exl2__real *work = exl2__cpu_device_alloc(a, rows, s->parallel ? attention + mlp : exl2__max64(attention, mlp));
+    d->branch = s->post_norms ? exl2__cpu_device_alloc(a, rows, d->hidden_stride) : NULL;
     if (work) {
-        d->query = d->gate = work;
+        d->query = work;
+        d->gate = s->parallel ? work + rows * attention : work;
         d->key = d->query + rows * d->query_stride;
         d->value = d->key + rows * d->key_stride;
         d->up = d->gate + rows * d->inter_stride;
@@ -120,9 +129,11 @@ static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
 #ifdef EXL2__REAL
     d->sample_logits = (float *)exl2__arena_alloc(a, (uint64_t)d->tasks * s->vocab * sizeof(float));
 #endif
-    d->frequency = (double *)exl2__arena_alloc(a, s->head_dim / 2 * sizeof(double));
-    d->cosine = (float *)exl2__arena_alloc(a, rows * (s->head_dim / 2) * sizeof(float));
-    d->sine = (float *)exl2__arena_alloc(a, rows * (s->head_dim / 2) * sizeof(float));
+    uint64_t angles = (uint64_t)d->rope_count * (s->rotary / 2);
+    d->frequency = (double *)exl2__arena_alloc(a, angles * sizeof(double));
+    d->magnitude = (double *)exl2__arena_alloc(a, d->rope_count * sizeof(double));
+    d->cosine = (float *)exl2__arena_alloc(a, rows * angles * sizeof(float));
+    d->sine = (float *)exl2__arena_alloc(a, rows * angles * sizeof(float));
     d->attend_rows = (exl2__cpu_rows *)exl2__arena_alloc(a, rows * sizeof *d->attend_rows);
     d->results = (exl2__logit_result *)exl2__arena_alloc(a, d->logit_rows_max * sizeof *d->results);
     d->alts = (exl2_alt *)exl2__arena_alloc(a, (uint64_t)d->logit_rows_max * EXL2_ALTS_MAX * sizeof *d->alts);
@@ -148,10 +159,13 @@ static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__pla
     if (pages->used > pages->size || scratch->used > scratch->size) {
         return exl2__fail(d->c, EXL2_ERR_INTERNAL, "cpu: the arenas for pages and scratch are smaller than measured");
     }
-    for (uint32_t i = 0; i < d->shape.head_dim / 2; i++) {
-        d->frequency[i] = plan->rope_frequency[i];
+    for (uint32_t i = 0; i < d->rope_count; i++) {
+        uint32_t half = d->shape.rotary / 2;
+        memcpy(d->frequency + (size_t)i * half, plan->ropes[i].frequency, half * sizeof(double));
+        d->magnitude[i] = plan->ropes[i].magnitude;
     }
     d->embed = plan->embed;
+    d->positions = plan->positions;
     d->head = plan->head;
     d->final_norm = plan->final_norm;
     return EXL2_OK;
@@ -159,11 +173,17 @@ static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__pla
 
 /* ---- a pass ---- */
 
+/* Index of the first angle of a row in `cosine` and `sine`. */
+static size_t exl2__cpu_device_angles(const exl2__cpu_device *d, uint32_t rope, uint32_t row)
+{
+    return ((size_t)rope * d->rows_max + row) * (d->shape.rotary / 2);
+}
+
 /* Divides the rows into tiles for attention, whose rows share their pages, and computes the angles of RoPE. */
 static void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step *step)
 {
     uint32_t most = exl2__max32(d->ops->tile_queries / (d->shape.heads / d->shape.kv_heads), 1);
-    uint32_t half = d->shape.head_dim / 2;
+    uint32_t half = d->shape.rotary / 2;
     d->step = step;
     d->attend_count = 0;
     d->attend_keys = 0;
@@ -175,10 +195,11 @@ static void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step *step)
             d->attend_rows[d->attend_count++] = (exl2__cpu_rows){ r, 1 };
         }
         d->attend_keys = exl2__max32(d->attend_keys, step->rows[r].position + 1);
-        for (uint32_t i = 0; i < half; i++) {
-            double angle = (double)step->rows[r].position * d->frequency[i];
-            d->cosine[(size_t)r * half + i] = (float)cos(angle);
-            d->sine[(size_t)r * half + i] = (float)sin(angle);
+        for (uint32_t i = 0; i < d->rope_count * half; i++) {
+            double angle = (double)step->rows[r].position * d->frequency[i], magnitude = d->magnitude[i / half];
+            size_t at = exl2__cpu_device_angles(d, i / half, r) + i % half;
+            d->cosine[at] = (float)(magnitude * cos(angle));
+            d->sine[at] = (float)(magnitude * sin(angle));
         }
     }
 }
@@ -204,6 +225,19 @@ static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const e
     exl2__cpu_input input = { d->input + before * p->in, d->centre + before * p->blocks, rows,
                               d->ops->tile_rows };
     return input;
+}
+
+/* The norm of x [count], with the norm's weights from index `first` on. x and out may be the same. */
+static void exl2__cpu_norm(const exl2__cpu_device *d, const exl2__norm *norm, uint32_t first, const exl2__real *x,
+                           uint32_t count, exl2__real *out)
+{
+    const float *weight = (const float *)(const void *)norm->weight + first;
+    const float *bias = norm->bias ? (const float *)(const void *)norm->bias + first : NULL;
+    if (d->shape.layer_norm) {
+        exl2__cpu_phases_layer_norm(x, weight, bias, count, (exl2__real)d->shape.norm_eps, out);
+    } else {
+        d->ops->norm(x, weight, count, (exl2__real)d->shape.norm_eps, out);
+    }
 }
 
 /* ---- threads ---- */

@@ -72,10 +72,10 @@ typedef struct exl2__cpu_ops {
     /* Makes one tile of an input from rows x [n, stride]: out [in, n], centre [blocks, n]. */
     void (*gather)(const exl2__cpu_part *p, const exl2__real *x, size_t stride, uint32_t n, exl2__real *out,
                    exl2__real *centre);
-    /* The columns of strips [begin, end): out [rows, stride] = input * W + bias, or (add) out += input * W + bias.
-       `out` is the address of column 0; whole strips are written. */
+    /* The columns of strips [begin, end): out [rows, stride] = input * W + bias, or with `add` not 0
+       out += add * (input * W + bias). `out` is the address of column 0; whole strips are written. */
     void (*product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin, uint32_t end,
-                    exl2__real *out, size_t stride, bool add);
+                    exl2__real *out, size_t stride, exl2__real add);
     /* RoPE of one head: rotates the pairs (i, i + half) by the angles with these cosines and sines, times `scale`. */
     void (*rope)(exl2__real *x, const float *cosine, const float *sine, uint32_t half, exl2__real scale);
     void (*to_kv)(const exl2__real *x, uint32_t count, exl2__kv *out);
@@ -88,8 +88,10 @@ typedef struct exl2__cpu_ops {
     /* out [n, dim_stride] += weights [n, stride] * V [tokens, dim_stride], dim_stride a multiple of 16. */
     void (*weighted_sum)(const exl2__real *weights, size_t stride, uint32_t n, const exl2__kv *v, uint32_t dim_stride,
                 uint32_t tokens, exl2__real *out);
-    /* gate[i] = silu(gate[i]) * up[i] */
-    void (*silu)(exl2__real *gate, const exl2__real *up, uint32_t count);
+    /* gate[i] = act(gate[i]) * up[i], or act(gate[i]) where `up` is NULL; count is a multiple of 32 */
+    void (*activate)(exl2__act act, exl2__real *gate, const exl2__real *up, uint32_t count);
+    /* x[i] = cap * tanh(x[i] / cap); count is a multiple of 8 */
+    void (*softcap)(exl2__real *x, uint32_t count, exl2__real cap);
 } exl2__cpu_ops;
 
 static void exl2__cpu_phases_norm(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps,
@@ -102,6 +104,26 @@ static void exl2__cpu_phases_norm(const exl2__real *x, const float *weight, uint
     exl2__real factor = 1 / (exl2__real)sqrt((double)(sum / (exl2__real)count + eps));
     for (uint32_t i = 0; i < count; i++) {
         out[i] = x[i] * factor * (exl2__real)weight[i];
+    }
+}
+
+/* out[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i], in double, because a mean that is large against
+   the deviation would cost the bits of the variance. bias may be NULL. For every instruction set. */
+static void exl2__cpu_phases_layer_norm(const exl2__real *x, const float *weight, const float *bias, uint32_t count,
+                                        exl2__real eps, exl2__real *out)
+{
+    double sum = 0, square = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        sum += (double)x[i];
+    }
+    double mean = sum / count;
+    for (uint32_t i = 0; i < count; i++) {
+        square += ((double)x[i] - mean) * ((double)x[i] - mean);
+    }
+    double factor = 1 / sqrt(square / count + (double)eps);
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__real y = (exl2__real)(((double)x[i] - mean) * factor) * (exl2__real)weight[i];
+        out[i] = bias ? y + (exl2__real)bias[i] : y;
     }
 }
 
@@ -156,7 +178,7 @@ static void exl2__cpu_phases_column(const exl2__cpu_part *p, const exl2__real *x
 }
 
 static void exl2__cpu_phases_product(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
-                                     uint32_t end, exl2__real *out, size_t stride, bool add)
+                                     uint32_t end, exl2__real *out, size_t stride, exl2__real add)
 {
     for (uint32_t t = 0; t < exl2__cpu_tiles(input->rows, input->tile_rows); t++) {
         uint32_t row0 = exl2__cpu_tile_start(input->rows, input->tile_rows, t);
@@ -167,7 +189,7 @@ static void exl2__cpu_phases_product(const exl2__cpu_part *p, const exl2__cpu_in
             for (uint32_t r = 0; r < n; r++) {
                 exl2__real *to = &out[(row0 + r) * stride + column];
                 y[r] += p->bias ? (exl2__real)p->bias[column] : 0;
-                *to = add ? *to + y[r] : y[r];
+                *to = add != 0 ? *to + add * y[r] : y[r];
             }
         }
     }
@@ -232,10 +254,33 @@ static void exl2__cpu_phases_weighted_sum(const exl2__real *weights, size_t stri
     }
 }
 
-static void exl2__cpu_phases_silu(exl2__real *gate, const exl2__real *up, uint32_t count)
+static inline exl2__real exl2__cpu_phases_act(exl2__act act, exl2__real x)
+{
+    switch (act) {
+    case EXL2__ACT_SILU:
+        break;
+    case EXL2__ACT_GELU_TANH:
+        return x / (1 + (exl2__real)exp(-1.5957691216057308 * (double)(x + (exl2__real)0.044715 * x * x * x)));
+    case EXL2__ACT_GELU:
+        return (exl2__real)(0.5 * (double)x * (1 + erf((double)x * 0.70710678118654752)));
+    case EXL2__ACT_RELU_SQUARED:
+        return x > 0 ? x * x : 0;
+    }
+    return x / (1 + (exl2__real)exp((double)-x));
+}
+
+static void exl2__cpu_phases_activate(exl2__act act, exl2__real *gate, const exl2__real *up, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        gate[i] = gate[i] / (1 + (exl2__real)exp((double)-gate[i])) * up[i];
+        exl2__real y = exl2__cpu_phases_act(act, gate[i]);
+        gate[i] = up ? y * up[i] : y;
+    }
+}
+
+static void exl2__cpu_phases_softcap(exl2__real *x, uint32_t count, exl2__real cap)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        x[i] = cap * (exl2__real)tanh((double)(x[i] / cap));
     }
 }
 
@@ -243,7 +288,8 @@ static const exl2__cpu_ops exl2__cpu_phases_ops = {
     "reference", EXL2__CPU_PHASES_TILE, 4,
     exl2__cpu_phases_norm, exl2__cpu_phases_gather, exl2__cpu_phases_product,
     exl2__cpu_phases_rope, exl2__cpu_phases_kv,
-    exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_weighted_sum, exl2__cpu_phases_silu,
+    exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_weighted_sum,
+    exl2__cpu_phases_activate, exl2__cpu_phases_softcap,
 };
 
 #endif

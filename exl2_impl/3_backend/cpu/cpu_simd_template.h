@@ -123,24 +123,26 @@ EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip,
     }
 }
 
-/* Writes sums [n, v vectors] plus bias to out [n, stride], or (add) adds them to it. `out`: address of column 0. */
+/* Writes sums [n, v vectors] plus bias to out [n, stride], or with `add` not 0 adds `add` times them to it. `out`: the
+   address of column 0. */
 EXL2__NOINLINE
 EXL2__V_TARGET static void EXL2__V_NAME(store)(const exl2__cpu_part *p, uint32_t first, const EXL2__V *sums, uint32_t n,
-                                               uint32_t v, float *out, size_t stride, bool add)
+                                               uint32_t v, float *out, size_t stride, float add)
 {
     for (out += first; n > 0; n--, out += stride) {
         for (uint32_t j = 0; j < v; j++) {
             uint32_t at = j * EXL2__V_LANES;
             EXL2__V y = *sums++;
             y = p->bias ? EXL2__V_ADD(y, EXL2__V_LOAD(p->bias + first + at)) : y;
-            EXL2__V_STORE(out + at, add ? EXL2__V_ADD(EXL2__V_LOAD(out + at), y) : y);
+            EXL2__V_STORE(out + at, add != 0 ? EXL2__V_FMA(EXL2__V_SET(add), y, EXL2__V_LOAD(out + at)) : y);
         }
     }
 }
 
 /* One tile: n rows x [in, n] times v vectors of columns from `column` of `strip`. */
 EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
-                                       const float *centre, uint32_t n, uint32_t v, float *out, size_t stride, bool add)
+                                       const float *centre, uint32_t n, uint32_t v, float *out, size_t stride,
+                                       float add)
 {
     EXL2__V total[EXL2__V_ROWS][4], sums[EXL2__V_ROWS * 4];
     EXL2__UNROLL
@@ -172,7 +174,7 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
 #define EXL2__V_TILE(n)                                                                                               \
     EXL2__NOINLINE                                                                                                    \
     EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \
-                                                      const float *centre, float *out, size_t stride, bool add)       \
+                                                      const float *centre, float *out, size_t stride, float add)       \
     {                                                                                                                 \
         uint32_t columns = n == 1 ? EXL2__CPU_STRIP : EXL2__V_PAIR;                                                   \
         for (uint32_t column = 0; column < EXL2__CPU_STRIP; column += columns) {                                      \
@@ -183,7 +185,7 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
 EXL2__V_TILES(EXL2__V_TILE)
 
 EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
-                                                 uint32_t end, float *out, size_t stride, bool add)
+                                                 uint32_t end, float *out, size_t stride, float add)
 {
     uint32_t tiles = exl2__cpu_tiles(input->rows, input->tile_rows);
     for (uint32_t strip = begin; strip < end; strip++) {

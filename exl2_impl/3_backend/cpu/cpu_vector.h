@@ -1,7 +1,7 @@
 /* cpu_vector.h: the parts of the fast paths that are not products: norms, gathers, RoPE, softmax, activations.
    takes: rows of activations.
    gives: exl2__cpu_fields_of, exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_vector_rope,
-          exl2__cpu_vector_softmax, exl2__cpu_vector_silu and their like.
+          exl2__cpu_vector_softmax, exl2__cpu_vector_activate and their like.
    owns:  nothing.
 
    These functions have eight lanes for every instruction set, so that the order of sums is the same. A sum has 16
@@ -218,13 +218,33 @@ EXL2__CPU_VECTOR float exl2__cpu_vector_softmax(float *scores, uint32_t keys, ui
     return 1.0f / exl2__cpu_vector_sum(sum[0], sum[1]);
 }
 
-EXL2__CPU_VECTOR void exl2__cpu_vector_silu(float *gate, const float *up, uint32_t count)
+/* Activations of the form x / (1 + e^-z). SILU: z = x. GELU_TANH: z = 1.5957691 (x + 0.044715 x^3). */
+EXL2__CPU_VECTOR void exl2__cpu_vector_activate(exl2__act act, float *gate, const float *up, uint32_t count)
 {
-    const __m256 one = _mm256_set1_ps(1.0f);
+    const __m256 one = _mm256_set1_ps(1.0f), zero = _mm256_setzero_ps();
+    if (act != EXL2__ACT_SILU && act != EXL2__ACT_GELU_TANH) {
+        exl2__cpu_phases_activate(act, gate, up, count);
+        return;
+    }
     for (uint32_t i = 0; i < count; i += 8) {
-        __m256 g = _mm256_loadu_ps(gate + i);
-        __m256 bottom = _mm256_add_ps(one, exl2__cpu_vector_exp(_mm256_sub_ps(_mm256_setzero_ps(), g)));
-        _mm256_storeu_ps(gate + i, _mm256_mul_ps(_mm256_div_ps(g, bottom), _mm256_loadu_ps(up + i)));
+        __m256 g = _mm256_loadu_ps(gate + i), z = g;
+        if (act == EXL2__ACT_GELU_TANH) {
+            __m256 cube = _mm256_mul_ps(_mm256_mul_ps(g, g), g);
+            z = _mm256_mul_ps(_mm256_fmadd_ps(cube, _mm256_set1_ps(0.044715f), g), _mm256_set1_ps(1.59576912f));
+        }
+        __m256 y = _mm256_div_ps(g, _mm256_add_ps(one, exl2__cpu_vector_exp(_mm256_sub_ps(zero, z))));
+        _mm256_storeu_ps(gate + i, up ? _mm256_mul_ps(y, _mm256_loadu_ps(up + i)) : y);
+    }
+}
+
+/* tanh(x) = 1 - 2 / (e^2x + 1), which has the absolute error of a rounding. */
+EXL2__CPU_VECTOR void exl2__cpu_vector_softcap(float *x, uint32_t count, float cap)
+{
+    const __m256 one = _mm256_set1_ps(1.0f), two = _mm256_set1_ps(2.0f), by = _mm256_set1_ps(2.0f / cap);
+    for (uint32_t i = 0; i < count; i += 8) {
+        __m256 e = exl2__cpu_vector_exp(_mm256_mul_ps(_mm256_loadu_ps(x + i), by));
+        __m256 y = _mm256_sub_ps(one, _mm256_div_ps(two, _mm256_add_ps(e, one)));
+        _mm256_storeu_ps(x + i, _mm256_mul_ps(y, _mm256_set1_ps(cap)));
     }
 }
 

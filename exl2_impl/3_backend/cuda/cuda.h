@@ -143,10 +143,12 @@ static exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_byte
 /* ---- single phases, for tests; the engine runs passes unit by unit ---- */
 
 /* A phase is one item, since it only enqueues kernels. */
-static uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, const exl2__range *logits)
+static uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
+                                 const exl2__range *range)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
-    (void)logits;
+    (void)layer;
+    (void)range;
     return phase == EXL2__PHASE_copy_pages ? m->step->copy_count > 0 : 1;
 }
 
@@ -204,6 +206,7 @@ static const exl2__backend exl2__cuda_backend = {
     .matrix_make = exl2__cuda_matrix_make,
     .matrix_feed = exl2__cuda_matrix_feed,
     .vector_make = exl2__cuda_vector_make,
+    .supports = exl2__cuda_supports,
     .page_bytes = exl2__cuda_page_bytes_all,
     .prepare = exl2__cuda_prepare,
     .begin = exl2__cuda_begin,

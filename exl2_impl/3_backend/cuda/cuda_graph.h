@@ -25,8 +25,8 @@ static exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer
 {
     m->pass.norm = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms in each layer */
     m->pass.first_norm = layer->index == 0;
-    for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_down; phase++) {
-        EXL2__TRY(exl2__cuda_do(m, (exl2__phase)phase, layer, NULL));
+    for (uint32_t i = 0; i < layer->phase_count; i++) {
+        EXL2__TRY(exl2__cuda_do(m, layer->phases[i], layer, NULL));
     }
     return EXL2_OK;
 }
@@ -35,7 +35,8 @@ static exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group)
 {
     uint32_t size = m->plan->logit_rows_max;
     uint32_t rows = m->pass.captured ? m->pass.row_count : m->step->logit_count;
-    exl2__range range = { 0, 1, group * size, exl2__min32(size, rows - group * size) };
+    exl2__range range = { 0, 1, group * size, exl2__min32(size, rows - group * size),
+                          EXL2__PHASE_COUNT };
     m->pass.norm = 2 * m->plan->shape.layers % EXL2__CUDA_SUMS;
     m->pass.first_norm = false;
     EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_head, NULL, &range));

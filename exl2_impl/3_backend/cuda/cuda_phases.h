@@ -69,7 +69,7 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
     (void)range;
     exl2k_embed_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .table = table->table,
                            .residual = m->b.residual, .out = m->b.x, .map = exl2__cuda_matrix_of(first->qkv)->map,
-                           .weight = exl2__cuda_values(first->attn_norm), .sums = exl2__cuda_sums(m, 0),
+                           .weight = exl2__cuda_values(first->attn_norm.weight), .sums = exl2__cuda_sums(m, 0),
                            .table_rows = table->feed[0].rows, .hidden = m->plan->shape.hidden,
                            .kind = table->feed[0].type, .residual_pitch = m->plan->shape.hidden,
                            .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
@@ -90,7 +90,7 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     }
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
-        EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm, layer->qkv));
+        EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm.weight, layer->qkv));
         return exl2__cuda_gemm(m, layer->qkv, EXL2__CUDA_STORE, &gemm);
     }
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
@@ -185,7 +185,8 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
 static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)range;
-    return exl2__cuda_residual(m, layer->out, m->b.attended, m->b.attended_pitch, layer->mlp_norm, layer->gate_up);
+    return exl2__cuda_residual(m, layer->out, m->b.attended, m->b.attended_pitch, layer->mlp_norm.weight,
+                               layer->gate_up);
 }
 
 static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -200,7 +201,7 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
                                  .map = a.map };
-        EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm, layer->gate_up));
+        EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm.weight, layer->gate_up));
         return exl2__cuda_gemm_act(m, layer->gate_up, &gemm);
     }
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
@@ -210,8 +211,17 @@ static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *la
 {
     bool last = layer->index + 1 == m->plan->shape.layers;
     (void)range;
-    return exl2__cuda_residual(m, layer->down, m->b.h, m->b.h_pitch, last ? m->plan->final_norm : layer[1].attn_norm,
+    return exl2__cuda_residual(m, layer->down, m->b.h, m->b.h_pitch,
+                               last ? m->plan->final_norm.weight : layer[1].attn_norm.weight,
                                last ? m->plan->head : layer[1].qkv);
+}
+
+/* No model that the backend supports has this phase. */
+static exl2_result exl2__cuda_do_settle(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
+    (void)layer;
+    (void)range;
+    return exl2__fail(m->c, EXL2_ERR_INTERNAL, "cuda: norms after blocks are not supported");
 }
 
 /* Address of the exl2k_pass that holds the number of logit rows of the group. */
@@ -245,7 +255,7 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
     if (m->pass.by_gemm) {
         exl2k_norm_args norm = { .rows_at = pass + offsetof(exl2k_pass, logit_count), .out = m->b.head_x,
                                  .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling) };
-        EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm, m->plan->head));
+        EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm.weight, m->plan->head));
         a.x = m->b.head_x;
     } else if (m->pass.decodes) {
         a.x += (uint64_t)range->logit0 * a.x_pitch * 2;

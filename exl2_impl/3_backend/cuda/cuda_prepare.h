@@ -12,8 +12,8 @@ static exl2_result exl2__cuda_make_rope(exl2__cuda_model *m, const exl2__plan *p
 {
     uint32_t half = p->shape.head_dim / 2;
     uint64_t pairs = (uint64_t)p->context_max * half;
-    EXL2__TRY(exl2__cuda_upload(m, m->b.data, p->rope_frequency, half * sizeof(double)));
-    exl2k_rope_args a = { m->b.data, m->b.rope, half, p->context_max };
+    EXL2__TRY(exl2__cuda_upload(m, m->b.data, p->ropes->frequency, half * sizeof(double)));
+    exl2k_rope_args a = { m->b.data, m->b.rope, half, p->context_max, (float)p->ropes->magnitude };
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(pairs, 256), .y = 1, .threads = 256 };
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_rope_table, grid, &a);
 }
@@ -99,6 +99,27 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
     return exl2__cuda_graphs_open(m);
+}
+
+/* What the backend does not compute, in words; NULL: it computes everything that the shape asks for. */
+static const char *exl2__cuda_missing(const exl2__shape *s)
+{
+    bool scaled = s->embed_scale != 1 || s->residual_scale != 1 || s->logit_scale != 1 || s->query_growth > 0;
+    return s->layer_norm ? "LayerNorm" : s->post_norms || !s->pre_norms ? "norms after blocks"
+         : s->parallel ? "parallel blocks" : s->qk_norm != EXL2__QK_NORM_NONE ? "norms of q and k"
+         : s->windows ? "attention windows" : s->unrotated ? "layers without RoPE"
+         : s->pairs || s->rotary != s->head_dim ? "this kind of RoPE" : s->positions ? "learned positions"
+         : s->attn_softcap > 0 || s->final_softcap > 0 || s->clip_qkv > 0 ? "soft caps and bounds of q, k, v"
+         : !s->gated || s->act != EXL2__ACT_SILU ? "this MLP"
+         : scaled ? "factors of embedding, blocks and logits" : NULL;
+}
+
+/* As exl2__backend.supports. */
+static exl2_result exl2__cuda_supports(exl2__device *device, const exl2__shape *s)
+{
+    const char *missing = exl2__cuda_missing(s);
+    return missing ? exl2__fail(exl2__cuda_of(device)->c, EXL2_ERR_UNSUPPORTED,
+                                "the CUDA backend does not compute %s; EXL2_BACKEND_CPU does", missing) : EXL2_OK;
 }
 
 /* Limits of the kernels: maps are u16, heads are divided into runs of 16 elements, tokens are 24 bits of a key. */

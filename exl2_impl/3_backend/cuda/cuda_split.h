@@ -57,7 +57,7 @@ static exl2_result exl2__cuda_split_begin(exl2__cuda_model *m, const exl2__vecto
 /* a: as for a matrix whose parts share one order. */
 static exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
-    EXL2__TRY(exl2__cuda_split_begin(m, layer->attn_norm, layer->qkv, &a));
+    EXL2__TRY(exl2__cuda_split_begin(m, layer->attn_norm.weight, layer->qkv, &a));
     for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
         a.rows = exl2__min32(m->pass.row_count - row, EXL2__CUDA_SPLIT_ROWS);
         EXL2__TRY(exl2__cuda_split_rows(m, layer->qkv, a));
@@ -72,7 +72,7 @@ static exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__lay
     uint32_t inter = m->plan->shape.inter;
     exl2k_silu_mul_args join = { .from = m->b.split_out, .to = a.out, .map = a.map, .rows_at = exl2__cuda_rows_at(m),
                                  .count = inter, .pitch = a.out_pitch };
-    EXL2__TRY(exl2__cuda_split_begin(m, layer->mlp_norm, layer->gate_up, &a));
+    EXL2__TRY(exl2__cuda_split_begin(m, layer->mlp_norm.weight, layer->gate_up, &a));
     a.out_pitch = 2 * inter;
     for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
         a.rows = exl2__min32(m->pass.row_count - row, EXL2__CUDA_SPLIT_ROWS);

@@ -127,7 +127,7 @@ static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tens
 {
     uint8_t bytes[512 * 4];
     float divisors[512];
-    double plain[512], scaled[512];
+    double plain[512], scaled[512], magnitude;
     uint32_t count = m->head_dim / 2, contexts[2] = { 8192, 8192 };
     table->used = true;
     if (table->type->id != 0 || table->dims[0] != count || table->bytes != count * 4) {
@@ -138,11 +138,12 @@ static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tens
     EXL2__TRY(exl2__gguf_read(g, table->offset, bytes, table->bytes));
     exl2__gguf_types_read(table->type, bytes, count, divisors);
     EXL2__TRY(exl2__gguf_get_u32(g, "llama.rope.scaling.original_context_length", &contexts[0]));
-    exl2__rope_frequencies(&m->rope, m->head_dim, plain);
+    exl2__rope_frequencies(&m->rope, m->head_dim, 1, plain, &magnitude);
     bool usable = exl2__float_is_finite(divisors[count - 1]) && divisors[count - 1] >= 1;
     for (uint32_t k = 0; usable && k < 2; k++) {
-        exl2__rope rope = { EXL2__ROPE_LLAMA3, m->rope.theta, (double)divisors[count - 1], 1, 4, contexts[k] };
-        exl2__rope_frequencies(&rope, m->head_dim, scaled);
+        exl2__rope rope = { .kind = EXL2__ROPE_LLAMA3, .theta = m->rope.theta, .factor = (double)divisors[count - 1],
+                            .low = 1, .high = 4, .original_context_max = contexts[k] };
+        exl2__rope_frequencies(&rope, m->head_dim, 1, scaled, &magnitude);
         bool same = true;
         for (uint32_t i = 0; same && i < count; i++) {
             same = exl2__float_is_finite(divisors[i]) &&

@@ -1,0 +1,233 @@
+/* arch_rows.h: the supported architectures, one row each.
+   takes: nothing.
+   gives: exl2__archs, exl2__arch_find, exl2__arch_find_type, exl2__arch_resolve.
+   owns:  nothing.
+
+   A model that differs from an existing row only in what a row can say needs a new row and nothing else. */
+#ifndef EXL2__ARCH_ROWS_H
+#define EXL2__ARCH_ROWS_H
+
+#include "arch.h"
+
+#define EXL2__RENAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+/* Names of the text model inside of a multimodal one, before and since transformers 5. */
+#define EXL2__RENAME_WRAPPED "^language_model.", "", "^model.language_model.", "model."
+
+static const exl2__arch exl2__archs[] = {
+    { .name = "LlamaForCausalLM", .type = "llama", .family = "Llama",
+      .renames = EXL2__RENAMES(".mlp.swiglu.w3.", ".mlp.down_proj."), /* of old fused checkpoints */
+      .names = { [EXL2__NAME_EMBED] = "model.embed_tokens", [EXL2__NAME_POSITIONS] = "",
+                 [EXL2__NAME_FINAL_NORM] = "model.norm", [EXL2__NAME_HEAD] = "lm_head",
+                 [EXL2__NAME_ATTN_NORM] = "input_layernorm", [EXL2__NAME_ATTN_POST_NORM] = "",
+                 [EXL2__NAME_MLP_NORM] = "post_attention_layernorm", [EXL2__NAME_MLP_POST_NORM] = "",
+                 [EXL2__NAME_Q_NORM] = "self_attn.q_norm", [EXL2__NAME_K_NORM] = "self_attn.k_norm",
+                 [EXL2__NAME_Q] = "self_attn.q_proj", [EXL2__NAME_K] = "self_attn.k_proj",
+                 [EXL2__NAME_V] = "self_attn.v_proj", [EXL2__NAME_OUT] = "self_attn.o_proj",
+                 [EXL2__NAME_GATE] = "mlp.gate_proj", [EXL2__NAME_UP] = "mlp.up_proj",
+                 [EXL2__NAME_DOWN] = "mlp.down_proj", [EXL2__NAME_QKV] = "", [EXL2__NAME_GATE_UP] = "mlp.swiglu.w12",
+                 [EXL2__NAME_EPS] = "rms_norm_eps" },
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_RMS, [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_NONE,
+                  [EXL2__TRAIT_ACT] = EXL2__ACT_SILU, [EXL2__TRAIT_GATED] = EXL2__YES,
+                  [EXL2__TRAIT_PARALLEL] = EXL2__NO, [EXL2__TRAIT_POSITIONS] = EXL2__POSITIONS_HALVES,
+                  [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_NEVER, [EXL2__TRAIT_UNROTATED] = EXL2__UNROTATED_NONE,
+                  [EXL2__TRAIT_LOCAL_ROPE] = EXL2__LOCAL_ROPE_SAME,
+                  [EXL2__TRAIT_EMBED_SCALE] = EXL2__EMBED_SCALE_NONE, [EXL2__TRAIT_TIED] = EXL2__BY_CONFIG,
+                  [EXL2__TRAIT_NEEDS_BOS] = EXL2__NO, [EXL2__TRAIT_QKV_ORDER] = EXL2__QKV_ORDER_BLOCKS,
+                  [EXL2__TRAIT_TRANSPOSED] = EXL2__NO, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+
+    /* ---- as Llama, with a window, biases or other names ---- */
+    { .name = "MistralForCausalLM", .type = "mistral", .family = "Mistral", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_ALL, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "MinistralForCausalLM", .type = "ministral", .family = "Ministral", .like = "MistralForCausalLM" },
+    { .name = "Ministral3ForCausalLM", .type = "ministral3", .family = "Ministral 3", .like = "MistralForCausalLM" },
+    { .name = "LlavaForConditionalGeneration", .type = "llava", .family = "Pixtral", .like = "MistralForCausalLM",
+      .renames = EXL2__RENAMES(EXL2__RENAME_WRAPPED), .text_of_multimodal = true },
+    { .name = "Mistral3ForConditionalGeneration", .type = "mistral3", .family = "Mistral Small 3",
+      .like = "MistralForCausalLM",
+      .renames = EXL2__RENAMES(EXL2__RENAME_WRAPPED), .text_of_multimodal = true },
+    { .name = "CwmForCausalLM", .type = "cwm", .family = "Code World Model", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_LISTED } },
+    { .name = "YiForCausalLM", .type = "Yi", .family = "Yi", .like = "LlamaForCausalLM",
+      .renames = EXL2__RENAMES(".ln1.", ".input_layernorm.", ".ln2.", ".post_attention_layernorm.") },
+    { .name = "InternLM2ForCausalLM", .type = "internlm2", .family = "InternLM 2", .like = "LlamaForCausalLM",
+      .renames = EXL2__RENAMES("^output.", "lm_head.", "^model.tok_embeddings.", "model.embed_tokens.", ".attention.",
+                               ".self_attn.", ".wo.", ".o_proj."),
+      .names = { [EXL2__NAME_ATTN_NORM] = "attention_norm", [EXL2__NAME_MLP_NORM] = "ffn_norm",
+                 [EXL2__NAME_GATE] = "feed_forward.w1", [EXL2__NAME_UP] = "feed_forward.w3",
+                 [EXL2__NAME_DOWN] = "feed_forward.w2", [EXL2__NAME_QKV] = "self_attn.wqkv" },
+      .traits = { [EXL2__TRAIT_QKV_ORDER] = EXL2__QKV_ORDER_GROUPS, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "IndexForCausalLM", .type = "index", .family = "Index", .like = "LlamaForCausalLM" },
+    { .name = "SeedOssForCausalLM", .type = "seed_oss", .family = "Seed-OSS", .like = "LlamaForCausalLM" },
+    { .name = "MiniCPMForCausalLM", .type = "minicpm", .family = "MiniCPM", .like = "LlamaForCausalLM" },
+    { .name = "GraniteForCausalLM", .type = "granite", .family = "Granite", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "Phi3ForCausalLM", .type = "phi3", .family = "Phi-3, Phi-4", .like = "LlamaForCausalLM",
+      .names = { [EXL2__NAME_QKV] = "self_attn.qkv_proj", [EXL2__NAME_GATE_UP] = "mlp.gate_up_proj" },
+      .traits = { [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_ALL, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "SmolLM3ForCausalLM", .type = "smollm3", .family = "SmolLM3", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_UNROTATED] = EXL2__UNROTATED_LISTED, [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_LISTED,
+                  [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "HeliumForCausalLM", .type = "helium", .family = "Helium", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_POSITIONS] = EXL2__POSITIONS_PAIRS } },
+    { .name = "Ernie4_5ForCausalLM", .type = "ernie4_5", .family = "Ernie 4.5", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_POSITIONS] = EXL2__POSITIONS_PAIRS, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "ArceeForCausalLM", .type = "arcee", .family = "Arcee", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_GATED] = EXL2__NO, [EXL2__TRAIT_ACT] = EXL2__ACT_RELU_SQUARED,
+                  [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "HunYuanDenseV1ForCausalLM", .type = "hunyuan_v1_dense", .family = "Hunyuan", .like = "LlamaForCausalLM",
+      .names = { [EXL2__NAME_Q_NORM] = "self_attn.query_layernorm", [EXL2__NAME_K_NORM] = "self_attn.key_layernorm" },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_HEADS_ROTATED, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+
+    /* ---- Qwen ---- */
+    { .name = "Qwen2ForCausalLM", .type = "qwen2", .family = "Qwen 2, Qwen 2.5", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_UPPER, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "Qwen2VLForConditionalGeneration", .type = "qwen2_vl", .family = "Qwen2-VL", .like = "Qwen2ForCausalLM",
+      .renames = EXL2__RENAMES(EXL2__RENAME_WRAPPED), .text_of_multimodal = true },
+    { .name = "Qwen2_5_VLForConditionalGeneration", .type = "qwen2_5_vl", .family = "Qwen2.5-VL",
+      .like = "Qwen2VLForConditionalGeneration" },
+    { .name = "Qwen3ForCausalLM", .type = "qwen3", .family = "Qwen 3", .like = "Qwen2ForCausalLM",
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_HEADS, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+
+    /* ---- norms after the blocks ---- */
+    { .name = "GemmaForCausalLM", .type = "gemma", .family = "Gemma", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_RMS_PLUS_ONE, [EXL2__TRAIT_ACT] = EXL2__ACT_GELU_TANH,
+                  [EXL2__TRAIT_EMBED_SCALE] = EXL2__EMBED_SCALE_ROOT, [EXL2__TRAIT_TIED] = EXL2__YES,
+                  [EXL2__TRAIT_NEEDS_BOS] = EXL2__YES, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "Gemma2ForCausalLM", .type = "gemma2", .family = "Gemma 2", .like = "GemmaForCausalLM",
+      .names = { [EXL2__NAME_ATTN_POST_NORM] = "post_attention_layernorm",
+                 [EXL2__NAME_MLP_NORM] = "pre_feedforward_layernorm",
+                 [EXL2__NAME_MLP_POST_NORM] = "post_feedforward_layernorm" },
+      .traits = { [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_EVEN, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "Gemma3ForCausalLM", .type = "gemma3_text", .family = "Gemma 3", .like = "Gemma2ForCausalLM",
+      .defaults = { { "num_attention_heads", 8 }, { "num_key_value_heads", 4 }, { "head_dim", 256 },
+                    { "vocab_size", 262208 }, { "rms_norm_eps", 1e-6 }, { "rope_theta", 1e6 },
+                    { "max_sequence_length", 131072 }, { "sliding_window_pattern", 6 },
+                    { "query_pre_attn_scalar", 256 } },
+      .traits = { [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_PATTERN, [EXL2__TRAIT_LOCAL_ROPE] = EXL2__LOCAL_ROPE_BASE,
+                  [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_HEADS, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "Gemma3ForConditionalGeneration", .type = "gemma3", .family = "Gemma 3", .like = "Gemma3ForCausalLM",
+      .renames = EXL2__RENAMES(EXL2__RENAME_WRAPPED, "mm_input_projection_weight", "mm_input_projection.weight"),
+      .text_of_multimodal = true },
+    { .name = "Olmo2ForCausalLM", .type = "olmo2", .family = "OLMo 2", .like = "LlamaForCausalLM",
+      .names = { [EXL2__NAME_ATTN_NORM] = "", [EXL2__NAME_ATTN_POST_NORM] = "post_attention_layernorm",
+                 [EXL2__NAME_MLP_NORM] = "", [EXL2__NAME_MLP_POST_NORM] = "post_feedforward_layernorm" },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_WHOLE, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "Olmo3ForCausalLM", .type = "olmo3", .family = "OLMo 3", .like = "Olmo2ForCausalLM",
+      .defaults = { { "sliding_window_pattern", 4 } },
+      .traits = { [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_PATTERN, [EXL2__TRAIT_LOCAL_ROPE] = EXL2__LOCAL_ROPE_PLAIN } },
+    { .name = "Exaone4ForCausalLM", .type = "exaone4", .family = "EXAONE 4", .like = "Olmo2ForCausalLM",
+      .defaults = { { "sliding_window_pattern", 4 } },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_HEADS, [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_PATTERN,
+                  [EXL2__TRAIT_UNROTATED] = EXL2__UNROTATED_IF_WINDOW, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "GlmForCausalLM", .type = "glm", .family = "GLM-4 9B", .like = "LlamaForCausalLM",
+      .defaults = { { "partial_rotary_factor", 0.5 } },
+      .names = { [EXL2__NAME_GATE_UP] = "mlp.gate_up_proj" },
+      .traits = { [EXL2__TRAIT_POSITIONS] = EXL2__POSITIONS_PAIRS } },
+    { .name = "Glm4ForCausalLM", .type = "glm4", .family = "GLM-4", .like = "GlmForCausalLM",
+      .names = { [EXL2__NAME_ATTN_POST_NORM] = "post_self_attn_layernorm",
+                 [EXL2__NAME_MLP_POST_NORM] = "post_mlp_layernorm" },
+      .traits = { [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+
+    /* ---- LayerNorm ---- */
+    { .name = "OrionForCausalLM", .type = "orion", .family = "Orion", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER } },
+    { .name = "Starcoder2ForCausalLM", .type = "starcoder2", .family = "StarCoder 2", .like = "LlamaForCausalLM",
+      .names = { [EXL2__NAME_UP] = "mlp.c_fc", [EXL2__NAME_DOWN] = "mlp.c_proj", [EXL2__NAME_EPS] = "norm_epsilon" },
+      .defaults = { { "norm_epsilon", 1e-5 } },
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER, [EXL2__TRAIT_ACT] = EXL2__ACT_GELU_TANH,
+                  [EXL2__TRAIT_GATED] = EXL2__NO, [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_ALL,
+                  [EXL2__TRAIT_TIED] = EXL2__YES, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "NemotronForCausalLM", .type = "nemotron", .family = "Nemotron", .like = "LlamaForCausalLM",
+      .names = { [EXL2__NAME_EPS] = "norm_eps" },
+      .defaults = { { "norm_eps", 1e-5 }, { "partial_rotary_factor", 0.5 } },
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER_PLUS_ONE, [EXL2__TRAIT_ACT] = EXL2__ACT_RELU_SQUARED,
+                  [EXL2__TRAIT_GATED] = EXL2__NO } },
+    { .name = "StableLmForCausalLM", .type = "stablelm", .family = "StableLM", .like = "LlamaForCausalLM",
+      .names = { [EXL2__NAME_EPS] = "layer_norm_eps" },
+      .defaults = { { "layer_norm_eps", 1e-5 }, { "partial_rotary_factor", 0.25 } },
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER, [EXL2__TRAIT_PARALLEL] = EXL2__BY_CONFIG } },
+    { .name = "PhiForCausalLM", .type = "phi", .family = "Phi-1, Phi-2", .like = "LlamaForCausalLM",
+      .names = { [EXL2__NAME_OUT] = "self_attn.dense", [EXL2__NAME_UP] = "mlp.fc1", [EXL2__NAME_DOWN] = "mlp.fc2",
+                 [EXL2__NAME_FINAL_NORM] = "model.final_layernorm", [EXL2__NAME_EPS] = "layer_norm_eps" },
+      .defaults = { { "layer_norm_eps", 1e-5 }, { "partial_rotary_factor", 0.5 } },
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER, [EXL2__TRAIT_PARALLEL] = EXL2__YES,
+                  [EXL2__TRAIT_ACT] = EXL2__ACT_GELU_TANH, [EXL2__TRAIT_GATED] = EXL2__NO,
+                  [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "CohereForCausalLM", .type = "cohere", .family = "Command R", .like = "LlamaForCausalLM",
+      .names = { [EXL2__NAME_EPS] = "layer_norm_eps" },
+      .defaults = { { "layer_norm_eps", 1e-5 }, { "logit_scale", 0.0625 } },
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER, [EXL2__TRAIT_PARALLEL] = EXL2__YES,
+                  [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_BY_CONFIG, [EXL2__TRAIT_POSITIONS] = EXL2__POSITIONS_PAIRS,
+                  [EXL2__TRAIT_TIED] = EXL2__YES, [EXL2__TRAIT_NEEDS_BOS] = EXL2__YES,
+                  [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "Cohere2ForCausalLM", .type = "cohere2", .family = "Command R7B, Command A", .like = "CohereForCausalLM",
+      .defaults = { { "layer_norm_eps", 1e-5 }, { "logit_scale", 0.0625 }, { "sliding_window_pattern", 4 } },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_NONE, [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_PATTERN,
+                  [EXL2__TRAIT_UNROTATED] = EXL2__UNROTATED_FULL } },
+
+    /* ---- learned positions ---- */
+    { .name = "GPT2LMHeadModel", .type = "gpt2", .family = "GPT-2", .like = "LlamaForCausalLM",
+      .renames = EXL2__RENAMES("^transformer.", "", "^ln_f.", "model.norm.", ".attn.c_proj.", ".self_attn.o_proj.",
+                               ".attn.", ".self_attn.", "^h.", "model.layers.", "^wte.", "model.embed_tokens.",
+                               "^wpe.", "model.wpe."),
+      .names = { [EXL2__NAME_POSITIONS] = "model.wpe", [EXL2__NAME_ATTN_NORM] = "ln_1", [EXL2__NAME_MLP_NORM] = "ln_2",
+                 [EXL2__NAME_UP] = "mlp.c_fc", [EXL2__NAME_DOWN] = "mlp.c_proj",
+                 [EXL2__NAME_QKV] = "self_attn.c_attn", [EXL2__NAME_EPS] = "layer_norm_epsilon" },
+      .defaults = { { "layer_norm_epsilon", 1e-5 } },
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER, [EXL2__TRAIT_ACT] = EXL2__ACT_GELU_TANH,
+                  [EXL2__TRAIT_GATED] = EXL2__NO, [EXL2__TRAIT_POSITIONS] = EXL2__POSITIONS_LEARNED,
+                  [EXL2__TRAIT_TIED] = EXL2__YES, [EXL2__TRAIT_TRANSPOSED] = EXL2__YES } },
+    { .name = "GPTBigCodeForCausalLM", .type = "gpt_bigcode", .family = "StarCoder, SantaCoder, Granite Code",
+      .like = "GPT2LMHeadModel",
+      .renames = EXL2__RENAMES("transformer.ln_f", "model.norm", "transformer.", "model.", ".attn.c_proj.",
+                               ".self_attn.o_proj.", ".attn.", ".self_attn.", ".h.", ".layers.", ".wte.",
+                               ".embed_tokens."),
+      .defaults = { { "layer_norm_epsilon", 1e-5 }, { "num_key_value_heads", 1 } },
+      .traits = { [EXL2__TRAIT_TRANSPOSED] = EXL2__NO, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+};
+
+/* The row with this string of `architectures`, or NULL. */
+static inline const exl2__arch *exl2__arch_find(const char *name)
+{
+    for (size_t i = 0; i < EXL2__COUNT(exl2__archs); i++) {
+        if (strcmp(exl2__archs[i].name, name) == 0) {
+            return &exl2__archs[i];
+        }
+    }
+    return NULL;
+}
+
+/* The first row with this string of `model_type`, or NULL. */
+static inline const exl2__arch *exl2__arch_find_type(const char *type)
+{
+    for (size_t i = 0; i < EXL2__COUNT(exl2__archs); i++) {
+        if (strcmp(exl2__archs[i].type, type) == 0) {
+            return &exl2__archs[i];
+        }
+    }
+    return NULL;
+}
+
+/* *out: the row, with what it inherits. Only EXL2__TRAIT_GOLDEN, `text_of_multimodal`, names and renames of the row
+   itself tell about this row alone; renames and defaults are inherited as a whole if the row has none. */
+static inline void exl2__arch_resolve(const exl2__arch *row, exl2__arch *out)
+{
+    *out = *row;
+    for (const exl2__arch *base = row; base->like;) {
+        base = exl2__arch_find(base->like);
+        out->renames = out->renames ? out->renames : base->renames;
+        out->text_of_multimodal = out->text_of_multimodal || base->text_of_multimodal;
+        if (!out->defaults[0].name) {
+            memcpy(out->defaults, base->defaults, sizeof out->defaults);
+        }
+        for (uint32_t i = 0; i < EXL2__NAME_COUNT; i++) {
+            out->names[i] = out->names[i] ? out->names[i] : base->names[i];
+        }
+        for (uint32_t i = 0; i < EXL2__TRAIT_GOLDEN; i++) {
+            out->traits[i] = out->traits[i] ? out->traits[i] : base->traits[i];
+        }
+    }
+}
+
+#endif
