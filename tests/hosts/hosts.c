@@ -234,7 +234,7 @@ static void check_words(const char *name, const char *allowed, const char *prefi
 /* What an engine may use of the C library: host memory, text, mathematics, plain files, a clock, the driver. */
 static const char engine_symbols[] =
     " memcpy memmove memset memcmp memchr strlen strcmp strncmp strchr strrchr strstr strcspn strspn"
-    " exp expf exp2 exp2f log logf log2 log2f log1p pow powf sqrt sqrtf sin sinf cos cosf sincos sincosf tanh tanhf"
+    " erf exp expf exp2 exp2f log logf log2 log2f log1p pow powf sqrt sqrtf sin sinf cos cosf sincos sincosf tanh tanhf"
     " floor floorf ceil ceilf rint rintf nearbyint nearbyintf lrint lrintf llrint llrintf round roundf lround llround "
     "trunc truncf"
     " fmod fmodf ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
