@@ -196,6 +196,7 @@
        EXL2_NO_FILES         without the default file functions: exl2_engine_desc.files must be set
        EXL2_NO_SIMD          the reference path alone
        EXL2_NO_AVX512        AVX2 at most
+       EXL2_NO_MOE           without models that have experts
        EXL2_ASSERT(c)        checks of the engine's own consistency; default: none
 
    1. BASIC TYPES
@@ -803,6 +804,8 @@ typedef struct exl2_model_desc {
     bool text_only;            /* tokenizer and template files only: no weights, no jobs */
     uint32_t prefill_chunk;    /* tokens per forward pass; 0 = 1024, on a GPU 2048 for models of 2 GB and more */
     uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
+    uint32_t experts_active;   /* experts that a token uses, 1 to all of a layer's; 0 = the model's own number. ARG for
+                                  more, and for a model without experts */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
@@ -812,11 +815,13 @@ typedef struct exl2_model_desc {
 typedef struct exl2_model_info { /* constant once the headers are read */
     char arch[64];             /* "LlamaForCausalLM": as config.json names it */
     uint32_t vocab, hidden, layers, heads, kv_heads, context_max;
+    uint32_t experts, experts_active; /* of a layer, and how many a token uses; 0 = the model has none */
     float bits_per_weight;     /* over all matrices, scales and permutations included */
     uint64_t weight_bytes, cache_bytes, scratch_bytes; /* loading needs their sum */
     uint64_t device_bytes;     /* part of the sum on the GPU; 0 = the model runs on the CPU */
     uint64_t cache_bytes_per_token;
-    uint64_t pass_bytes;       /* weights that a forward pass reads, as stored in files, without the embedding */
+    uint64_t pass_bytes;       /* weights that a forward pass of one token reads, as stored in files, without the
+                                  embedding and the experts that the token does not use */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
 } exl2_model_info;

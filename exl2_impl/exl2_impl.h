@@ -73,6 +73,8 @@ EXL2__SIZE_BEGIN
 #include "1_load/arch_rows.h"
 /* defines: architectures that are rejected, with reasons */
 #include "1_load/arch_unsupported.h"
+/* defines: what config.json says about experts */
+#include "1_load/model_experts.h"
 /* defines: config.json and generation_config.json, checked */
 #include "1_load/model_config.h"
 /* defines: the open safetensors files of a folder */
@@ -125,6 +127,8 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_avx2.h"
 /* defines: products and attention in sixteen lanes (AVX-512) */
 #include "3_backend/cpu/cpu_avx512.h"
+/* defines: experts on the CPU: choice, rows by expert, products */
+#include "3_backend/cpu/cpu_experts.h"
 /* defines: the CPU backend */
 #include "3_backend/cpu/cpu.h"
 

@@ -1,7 +1,7 @@
 /* arch.h: what distinguishes one model family from another: names of tensors, and traits of the computation.
    takes: nothing.
    gives: exl2__name, exl2__norm_kind, exl2__qk_norm, exl2__act, exl2__trait and the values of each trait; exl2__arch,
-          exl2__arch_key.
+          exl2__arch_key, exl2__arch_expert_key.
    owns:  nothing.
 
    A family is a row of exl2__archs (arch_rows.h). A row inherits from the row named in `like`, and says only what
@@ -11,8 +11,8 @@
 
 #include "fields.h"
 
-/* Names that a row gives. Those of tensors are without ".weight"; before those of a layer stands
-   "model.layers.<index>.". A name "" means that the family has no such tensor. */
+/* Names that a row gives. Those of tensors are without ".weight", but for SINKS and CHOICE_BIAS; before those of a
+   layer stands "model.layers.<index>.". A name "" means that the family has no such tensor. */
 typedef enum exl2__name {
     EXL2__NAME_EMBED, EXL2__NAME_POSITIONS, /* tables [vocabulary, hidden], [positions, hidden] */
     EXL2__NAME_FINAL_NORM, EXL2__NAME_HEAD,
@@ -23,6 +23,15 @@ typedef enum exl2__name {
     EXL2__NAME_Q, EXL2__NAME_K, EXL2__NAME_V, EXL2__NAME_OUT,
     EXL2__NAME_GATE, EXL2__NAME_UP, EXL2__NAME_DOWN,
     EXL2__NAME_QKV, EXL2__NAME_GATE_UP, /* several matrices in one tensor, where the file has no single ones */
+    EXL2__NAME_SINKS,                   /* logits of attention's sinks [heads] */
+    /* Of a layer with experts. '#' stands for the number of the expert: */
+    EXL2__NAME_ROUTER, EXL2__NAME_CHOICE_BIAS, /* [experts, hidden]; [experts] added to scores for the choice only */
+    EXL2__NAME_EXPERT_GATE, EXL2__NAME_EXPERT_UP, EXL2__NAME_EXPERT_DOWN,
+    EXL2__NAME_EXPERTS_GATE, EXL2__NAME_EXPERTS_UP, /* all experts in one tensor, where the file has no single ones */
+    EXL2__NAME_EXPERTS_GATE_UP, EXL2__NAME_EXPERTS_DOWN,
+    EXL2__NAME_SHARED_GATE, EXL2__NAME_SHARED_UP, EXL2__NAME_SHARED_DOWN, /* the expert that every row uses */
+    EXL2__NAME_SHARED_GATE_UP,          /* the first two in one tensor */
+    EXL2__NAME_SHARED_SWITCH,           /* [1, hidden]: its sigmoid is the weight of the shared expert */
     EXL2__NAME_EPS,                     /* not a tensor: the key of config.json that has the norms' epsilon */
     EXL2__NAME_COUNT
 } exl2__name;
@@ -43,9 +52,10 @@ typedef enum exl2__qk_norm {
 } exl2__qk_norm;
 
 /* Activation of the MLP: h = act(gate) * up, or h = act(up) without a gate. GELU_TANH is the approximation
-   x sigmoid(1.5957691 (x + 0.044715 x^3)), GELU the exact one with erf. */
+   x sigmoid(1.5957691 (x + 0.044715 x^3)), GELU the exact one with erf. CLAMPED, which needs a gate:
+   h = (clamp(up, -L, L) + 1) g sigmoid(1.702 g), g = min(gate, L). */
 typedef enum exl2__act {
-    EXL2__ACT_SILU = 1, EXL2__ACT_GELU_TANH, EXL2__ACT_GELU, EXL2__ACT_RELU_SQUARED
+    EXL2__ACT_SILU = 1, EXL2__ACT_GELU_TANH, EXL2__ACT_GELU, EXL2__ACT_RELU_SQUARED, EXL2__ACT_CLAMPED
 } exl2__act;
 
 /* Traits that a row gives. 0 in a row: as in the row that it is like. */
@@ -65,6 +75,10 @@ typedef enum exl2__trait {
     EXL2__TRAIT_NEEDS_BOS,   /* exl2__answer: the family fails on texts without BOS */
     EXL2__TRAIT_QKV_ORDER,   /* exl2__qkv_order */
     EXL2__TRAIT_TRANSPOSED,  /* exl2__answer: dense matrices of layers are stored [in, out] */
+    EXL2__TRAIT_ROUTING,     /* exl2__routing */
+    EXL2__TRAIT_RENORMALIZED, /* exl2__answer: the weights of the chosen experts add up to 1. BY_CONFIG:
+                                 norm_topk_prob */
+    EXL2__TRAIT_EXPERTS_ORDER, /* exl2__experts_order */
     EXL2__TRAIT_GOLDEN,      /* exl2__answer: the tests have a model of this family. Not inherited */
     EXL2__TRAIT_COUNT
 } exl2__trait;
@@ -84,7 +98,8 @@ typedef enum exl2__window_rule {
     EXL2__WINDOW_ALL,
     EXL2__WINDOW_EVEN,      /* layers 0, 2, 4 ... */
     EXL2__WINDOW_PATTERN,   /* all but every P-th layer, P = sliding_window_pattern */
-    EXL2__WINDOW_UPPER      /* layers from max_window_layers on, if use_sliding_window is true */
+    EXL2__WINDOW_UPPER,     /* layers from max_window_layers on, if use_sliding_window is true */
+    EXL2__WINDOW_SWITCHED   /* all, if use_sliding_window is true */
 } exl2__window_rule;
 
 typedef enum exl2__unrotated_rule {
@@ -105,6 +120,17 @@ typedef enum exl2__embed_scale { EXL2__EMBED_SCALE_NONE = 1, EXL2__EMBED_SCALE_R
 /* Rows of a tensor that holds q, k and v: all of q, then k, then v; or for each K/V head its heads of q, then its k,
    then its v. */
 typedef enum exl2__qkv_order { EXL2__QKV_ORDER_BLOCKS = 1, EXL2__QKV_ORDER_GROUPS } exl2__qkv_order;
+
+/* Scores of experts: softmax or sigmoid of the router's logits. */
+typedef enum exl2__routing { EXL2__ROUTING_NONE = 1, EXL2__ROUTING_SOFTMAX, EXL2__ROUTING_SIGMOID } exl2__routing;
+
+/* Tensors of all experts, E of them, I = width of an expert, H = hidden:
+   ROWS             gate and up [E, 2 I, H], or [E, I, H] each; down [E, H, I]
+   DOWN_TRANSPOSED  the same, but down [E, I, H]
+   COLUMNS          gate and up [E, H, 2 I], columns gate, up, gate, up ...; down [E, I, H] */
+typedef enum exl2__experts_order {
+    EXL2__EXPERTS_ROWS = 1, EXL2__EXPERTS_DOWN_TRANSPOSED, EXL2__EXPERTS_COLUMNS
+} exl2__experts_order;
 
 #define EXL2__ARCH_DEFAULTS_MAX 10 /* with the end */
 
@@ -127,6 +153,19 @@ typedef struct exl2__arch {
 static inline const char *exl2__arch_key(char *key, uint32_t layer, const char *name)
 {
     exl2__format(key, EXL2__KEY_BYTES, "model.layers.%u.%s", layer, name);
+    return key;
+}
+
+/* The same; '#' in the name is replaced by the number of the expert. */
+static inline const char *exl2__arch_expert_key(char *key, uint32_t layer, uint32_t expert, const char *name)
+{
+    const char *number = strchr(name, '#');
+    int before = number ? (int)(number - name) : (int)strlen(name);
+    exl2__format(key, EXL2__KEY_BYTES, "model.layers.%u.%.*s", layer, before, name);
+    if (number) {
+        size_t used = strlen(key);
+        exl2__format(key + used, EXL2__KEY_BYTES - used, "%u%s", expert, number + 1);
+    }
     return key;
 }
 

@@ -14,6 +14,25 @@
 /* Names of the text model inside of a multimodal one, before and since transformers 5. */
 #define EXL2__RENAME_WRAPPED "^language_model.", "", "^model.language_model.", "model."
 
+/* The same names under transformers 5. */
+#define EXL2__RENAME_MIXTRAL ".mlp.gate.", ".block_sparse_moe.gate.", ".mlp.experts.", ".block_sparse_moe.experts."
+
+/* Names of the router and of experts in Mixtral's and in Qwen's style, of the shared expert in DeepSeek's. */
+#define EXL2__NAMES_MIXTRAL \
+    [EXL2__NAME_ROUTER] = "block_sparse_moe.gate", [EXL2__NAME_EXPERT_GATE] = "block_sparse_moe.experts.#.w1", \
+    [EXL2__NAME_EXPERT_UP] = "block_sparse_moe.experts.#.w3", \
+    [EXL2__NAME_EXPERT_DOWN] = "block_sparse_moe.experts.#.w2", \
+    [EXL2__NAME_EXPERTS_GATE_UP] = "block_sparse_moe.experts.gate_up_proj", \
+    [EXL2__NAME_EXPERTS_DOWN] = "block_sparse_moe.experts.down_proj"
+#define EXL2__NAMES_EXPERTS \
+    [EXL2__NAME_ROUTER] = "mlp.gate", [EXL2__NAME_EXPERT_GATE] = "mlp.experts.#.gate_proj", \
+    [EXL2__NAME_EXPERT_UP] = "mlp.experts.#.up_proj", [EXL2__NAME_EXPERT_DOWN] = "mlp.experts.#.down_proj", \
+    [EXL2__NAME_EXPERTS_GATE_UP] = "mlp.experts.gate_up_proj", [EXL2__NAME_EXPERTS_DOWN] = "mlp.experts.down_proj"
+#define EXL2__NAMES_SHARED \
+    [EXL2__NAME_SHARED_GATE] = "mlp.shared_experts.gate_proj", \
+    [EXL2__NAME_SHARED_UP] = "mlp.shared_experts.up_proj", \
+    [EXL2__NAME_SHARED_DOWN] = "mlp.shared_experts.down_proj"
+
 static const exl2__arch exl2__archs[] = {
     { .name = "LlamaForCausalLM", .type = "llama", .family = "Llama",
       .renames = EXL2__RENAMES(".mlp.swiglu.w3.", ".mlp.down_proj."), /* of old fused checkpoints */
@@ -26,6 +45,11 @@ static const exl2__arch exl2__archs[] = {
                  [EXL2__NAME_V] = "self_attn.v_proj", [EXL2__NAME_OUT] = "self_attn.o_proj",
                  [EXL2__NAME_GATE] = "mlp.gate_proj", [EXL2__NAME_UP] = "mlp.up_proj",
                  [EXL2__NAME_DOWN] = "mlp.down_proj", [EXL2__NAME_QKV] = "", [EXL2__NAME_GATE_UP] = "mlp.swiglu.w12",
+                 [EXL2__NAME_SINKS] = "", [EXL2__NAME_ROUTER] = "", [EXL2__NAME_CHOICE_BIAS] = "",
+                 [EXL2__NAME_EXPERT_GATE] = "", [EXL2__NAME_EXPERT_UP] = "", [EXL2__NAME_EXPERT_DOWN] = "",
+                 [EXL2__NAME_EXPERTS_GATE] = "", [EXL2__NAME_EXPERTS_UP] = "", [EXL2__NAME_EXPERTS_GATE_UP] = "",
+                 [EXL2__NAME_EXPERTS_DOWN] = "", [EXL2__NAME_SHARED_GATE] = "", [EXL2__NAME_SHARED_UP] = "",
+                 [EXL2__NAME_SHARED_DOWN] = "", [EXL2__NAME_SHARED_GATE_UP] = "", [EXL2__NAME_SHARED_SWITCH] = "",
                  [EXL2__NAME_EPS] = "rms_norm_eps" },
       .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_RMS, [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_NONE,
                   [EXL2__TRAIT_ACT] = EXL2__ACT_SILU, [EXL2__TRAIT_GATED] = EXL2__YES,
@@ -34,7 +58,9 @@ static const exl2__arch exl2__archs[] = {
                   [EXL2__TRAIT_LOCAL_ROPE] = EXL2__LOCAL_ROPE_SAME,
                   [EXL2__TRAIT_EMBED_SCALE] = EXL2__EMBED_SCALE_NONE, [EXL2__TRAIT_TIED] = EXL2__BY_CONFIG,
                   [EXL2__TRAIT_NEEDS_BOS] = EXL2__NO, [EXL2__TRAIT_QKV_ORDER] = EXL2__QKV_ORDER_BLOCKS,
-                  [EXL2__TRAIT_TRANSPOSED] = EXL2__NO, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+                  [EXL2__TRAIT_TRANSPOSED] = EXL2__NO, [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_NONE,
+                  [EXL2__TRAIT_RENORMALIZED] = EXL2__YES, [EXL2__TRAIT_EXPERTS_ORDER] = EXL2__EXPERTS_ROWS,
+                  [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
 
     /* ---- as Llama, with a window, biases or other names ---- */
     { .name = "MistralForCausalLM", .type = "mistral", .family = "Mistral", .like = "LlamaForCausalLM",
@@ -185,6 +211,92 @@ static const exl2__arch exl2__archs[] = {
                                ".embed_tokens."),
       .defaults = { { "layer_norm_epsilon", 1e-5 }, { "num_key_value_heads", 1 } },
       .traits = { [EXL2__TRAIT_TRANSPOSED] = EXL2__NO, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+
+    /* ---- experts ---- */
+    { .name = "MixtralForCausalLM", .type = "mixtral", .family = "Mixtral", .like = "MistralForCausalLM",
+      .renames = EXL2__RENAMES(EXL2__RENAME_MIXTRAL), .names = { EXL2__NAMES_MIXTRAL },
+      .traits = { [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "GemmoeForCausalLM", .type = "gemmoe", .family = "GemMoE", .like = "GemmaForCausalLM",
+      .renames = EXL2__RENAMES(EXL2__RENAME_MIXTRAL), .names = { EXL2__NAMES_MIXTRAL },
+      .traits = { [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX } },
+    { .name = "Qwen2MoeForCausalLM", .type = "qwen2_moe", .family = "Qwen 1.5, Qwen 2 MoE", .like = "Qwen2ForCausalLM",
+      .names = { EXL2__NAMES_EXPERTS,
+                 [EXL2__NAME_SHARED_GATE] = "mlp.shared_expert.gate_proj",
+                 [EXL2__NAME_SHARED_UP] = "mlp.shared_expert.up_proj",
+                 [EXL2__NAME_SHARED_DOWN] = "mlp.shared_expert.down_proj",
+                 [EXL2__NAME_SHARED_SWITCH] = "mlp.shared_expert_gate" },
+      .traits = { [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX, [EXL2__TRAIT_RENORMALIZED] = EXL2__BY_CONFIG,
+                  [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "Qwen3MoeForCausalLM", .type = "qwen3_moe", .family = "Qwen 3 MoE", .like = "Qwen3ForCausalLM",
+      .names = { EXL2__NAMES_EXPERTS },
+      .traits = { [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX, [EXL2__TRAIT_RENORMALIZED] = EXL2__BY_CONFIG,
+                  [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_SWITCHED, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "OlmoeForCausalLM", .type = "olmoe", .family = "OLMoE", .like = "LlamaForCausalLM",
+      .names = { EXL2__NAMES_EXPERTS },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_WHOLE, [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX,
+                  [EXL2__TRAIT_RENORMALIZED] = EXL2__BY_CONFIG, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "DbrxForCausalLM", .type = "dbrx", .family = "DBRX", .like = "LlamaForCausalLM",
+      .renames = EXL2__RENAMES("^transformer.", "model.", ".blocks.", ".layers.", ".ffn.experts.mlp.",
+                               ".block_sparse_moe.experts.", ".ffn.router.layer.", ".block_sparse_moe.gate.",
+                               ".norm_attn_norm.norm_1.", ".input_layernorm.", ".norm_attn_norm.norm_2.",
+                               ".post_attention_layernorm.", ".norm_attn_norm.attn.", ".self_attn.", ".out_proj.",
+                               ".o_proj.", ".norm_f.", ".norm.", ".wte.", ".embed_tokens."),
+      .names = { [EXL2__NAME_QKV] = "self_attn.Wqkv", [EXL2__NAME_ROUTER] = "block_sparse_moe.gate",
+                 [EXL2__NAME_EXPERT_GATE] = "block_sparse_moe.experts.#.w1",
+                 [EXL2__NAME_EXPERT_UP] = "block_sparse_moe.experts.#.v1",
+                 [EXL2__NAME_EXPERT_DOWN] = "block_sparse_moe.experts.#.w2",
+                 [EXL2__NAME_EXPERTS_GATE] = "block_sparse_moe.experts.w1",
+                 [EXL2__NAME_EXPERTS_UP] = "block_sparse_moe.experts.v1",
+                 [EXL2__NAME_EXPERTS_DOWN] = "block_sparse_moe.experts.w2", [EXL2__NAME_EPS] = "layer_norm_eps" },
+      .defaults = { { "layer_norm_eps", 1e-5 } },
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER, [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX,
+                  [EXL2__TRAIT_EXPERTS_ORDER] = EXL2__EXPERTS_DOWN_TRANSPOSED, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "GraniteMoeForCausalLM", .type = "granitemoe", .family = "Granite MoE", .like = "GraniteForCausalLM",
+      .names = { [EXL2__NAME_ROUTER] = "block_sparse_moe.router.layer",
+                 [EXL2__NAME_EXPERT_GATE] = "block_sparse_moe.experts.#.gate_proj",
+                 [EXL2__NAME_EXPERT_UP] = "block_sparse_moe.experts.#.up_proj",
+                 [EXL2__NAME_EXPERT_DOWN] = "block_sparse_moe.experts.#.down_proj",
+                 [EXL2__NAME_EXPERTS_GATE_UP] = "block_sparse_moe.input_linear",
+                 [EXL2__NAME_EXPERTS_DOWN] = "block_sparse_moe.output_linear" },
+      .traits = { [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX } },
+    { .name = "GraniteMoeSharedForCausalLM", .type = "granitemoeshared", .family = "Granite MoE",
+      .like = "GraniteMoeForCausalLM",
+      .names = { [EXL2__NAME_SHARED_GATE] = "shared_mlp.gate_proj", [EXL2__NAME_SHARED_UP] = "shared_mlp.up_proj",
+                 [EXL2__NAME_SHARED_GATE_UP] = "shared_mlp.input_linear",
+                 [EXL2__NAME_SHARED_DOWN] = "shared_mlp.output_linear" } },
+    { .name = "GptOssForCausalLM", .type = "gpt_oss", .family = "GPT-OSS", .like = "LlamaForCausalLM",
+      .renames = EXL2__RENAMES(".mlp.router.", ".mlp.gate."),
+      .names = { EXL2__NAMES_EXPERTS, [EXL2__NAME_SINKS] = "self_attn.sinks" },
+      .traits = { [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_EVEN, [EXL2__TRAIT_ACT] = EXL2__ACT_CLAMPED,
+                  [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX, [EXL2__TRAIT_EXPERTS_ORDER] = EXL2__EXPERTS_COLUMNS,
+                  [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "Ernie4_5_MoeForCausalLM", .type = "ernie4_5_moe", .family = "Ernie 4.5 MoE",
+      .like = "Ernie4_5ForCausalLM",
+      .names = { EXL2__NAMES_EXPERTS, EXL2__NAMES_SHARED,
+                 [EXL2__NAME_CHOICE_BIAS] = "mlp.moe_statics.e_score_correction_bias" },
+      .traits = { [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX } },
+    { .name = "Glm4MoeForCausalLM", .type = "glm4_moe", .family = "GLM-4.5, GLM-4.6", .like = "LlamaForCausalLM",
+      .names = { EXL2__NAMES_EXPERTS, EXL2__NAMES_SHARED,
+                 [EXL2__NAME_CHOICE_BIAS] = "mlp.gate.e_score_correction_bias" },
+      .defaults = { { "partial_rotary_factor", 0.5 }, { "first_k_dense_replace", 1 }, { "norm_topk_prob", 1 } },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_BY_CONFIG, [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SIGMOID,
+                  [EXL2__TRAIT_RENORMALIZED] = EXL2__BY_CONFIG, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
+    { .name = "SolarOpenForCausalLM", .type = "solar_open", .family = "Solar Open", .like = "Glm4MoeForCausalLM",
+      .defaults = { { "norm_topk_prob", 1 } },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_NONE } },
+    { .name = "Dots1ForCausalLM", .type = "dots1", .family = "dots.llm1", .like = "Glm4MoeForCausalLM",
+      .defaults = { { "first_k_dense_replace", 0 } },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_HEADS, [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_UPPER } },
+    { .name = "ExaoneMoeForCausalLM", .type = "exaone_moe", .family = "K-EXAONE", .like = "Glm4MoeForCausalLM",
+      .renames = EXL2__RENAMES(".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
+      .defaults = { { "sliding_window_pattern", 4 }, { "norm_topk_prob", 1 }, { "first_k_dense_replace", 1 } },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_HEADS, [EXL2__TRAIT_WINDOW] = EXL2__WINDOW_PATTERN,
+                  [EXL2__TRAIT_UNROTATED] = EXL2__UNROTATED_IF_WINDOW } },
+    { .name = "MiniMaxM2ForCausalLM", .type = "minimax_m2", .family = "MiniMax M2", .like = "LlamaForCausalLM",
+      .renames = EXL2__RENAMES(EXL2__RENAME_MIXTRAL),
+      .names = { EXL2__NAMES_MIXTRAL,
+                 [EXL2__NAME_CHOICE_BIAS] = "block_sparse_moe.e_score_correction_bias" },
+      .traits = { [EXL2__TRAIT_QK_NORM] = EXL2__QK_NORM_WHOLE, [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SIGMOID } },
 };
 
 /* The row with this string of `architectures`, or NULL. */

@@ -21,7 +21,6 @@
 #define EXL2__UNSUPPORTED_ROUTE "its experts are chosen in another way"
 #define EXL2__UNSUPPORTED_BITS "it has ternary weights"
 #define EXL2__UNSUPPORTED_ACT "its activation is not computed"
-#define EXL2__UNSUPPORTED_MOE "it has experts, which are not computed yet"
 #define EXL2__UNSUPPORTED_ENC "it is not a causal language model of text"
 #define EXL2__UNSUPPORTED_OTHER "its layers are not computed"
 
@@ -86,21 +85,6 @@ static const exl2__arch_stranger exl2__arch_strangers[] = {
     { "PhimoeForCausalLM", "phimoe", EXL2__UNSUPPORTED_ROUTE },
     { "BitNetForCausalLM", "bitnet", EXL2__UNSUPPORTED_BITS },
     { "ApertusForCausalLM", "apertus", EXL2__UNSUPPORTED_ACT },
-    { "DbrxForCausalLM", "dbrx", EXL2__UNSUPPORTED_MOE },
-    { "Dots1ForCausalLM", "dots1", EXL2__UNSUPPORTED_MOE },
-    { "Ernie4_5_MoeForCausalLM", "ernie4_5_moe", EXL2__UNSUPPORTED_MOE },
-    { "ExaoneMoeForCausalLM", "exaone_moe", EXL2__UNSUPPORTED_MOE },
-    { "GemmoeForCausalLM", "gemmoe", EXL2__UNSUPPORTED_MOE },
-    { "Glm4MoeForCausalLM", "glm4_moe", EXL2__UNSUPPORTED_MOE },
-    { "GptOssForCausalLM", "gpt_oss", EXL2__UNSUPPORTED_MOE },
-    { "GraniteMoeForCausalLM", "granitemoe", EXL2__UNSUPPORTED_MOE },
-    { "GraniteMoeSharedForCausalLM", "granitemoeshared", EXL2__UNSUPPORTED_MOE },
-    { "MiniMaxM2ForCausalLM", "minimax_m2", EXL2__UNSUPPORTED_MOE },
-    { "MixtralForCausalLM", "mixtral", EXL2__UNSUPPORTED_MOE },
-    { "OlmoeForCausalLM", "olmoe", EXL2__UNSUPPORTED_MOE },
-    { "Qwen2MoeForCausalLM", "qwen2_moe", EXL2__UNSUPPORTED_MOE },
-    { "Qwen3MoeForCausalLM", "qwen3_moe", EXL2__UNSUPPORTED_MOE },
-    { "SolarOpenForCausalLM", "solar_open", EXL2__UNSUPPORTED_MOE },
     { "BartForCausalLM", "bart", EXL2__UNSUPPORTED_ENC },
     { "BertGenerationDecoder", "bert-generation", EXL2__UNSUPPORTED_ENC },
     { "BertLMHeadModel", "bert", EXL2__UNSUPPORTED_ENC },

@@ -21,11 +21,14 @@ typedef struct exl2__group {
 } exl2__group;
 
 /* Where the outputs of a matrix lie in a dense tensor that may hold others beside it. Output o is row
-   first + o / run * step + o % run of the tensor [rows, in]; if transposed, this column of the tensor [in, columns]. */
+   first + o / run * step + o % run of the tensor [rows, in]; if transposed, this column of [in, columns], which is the
+   stack-th one of such matrices in the tensor. */
 typedef struct exl2__matrix_view {
     uint64_t first;
     uint32_t run, step;
     bool transposed;
+    uint32_t stack;
+    uint64_t columns;
 } exl2__matrix_view;
 
 enum { EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2 }; /* PRODUCT: y = x W. ROWS: an embedding, one row per token */
@@ -54,8 +57,11 @@ typedef struct exl2__matrix_desc {
 typedef struct exl2__matrix_source {
     const char *key;        /* without ".weight" */
     const char *fused;      /* the same of a tensor with several matrices, for files without `key`; NULL or "": none */
-    uint64_t fused_rows;    /* outputs of all matrices in it */
-    exl2__matrix_view view; /* where this one is in it; of `key` only `transposed` counts */
+    uint64_t fused_rows;    /* outputs of all matrices in it, or in each of its stack */
+    uint32_t stack;         /* it is a stack of so many tensors, [stack, rows, columns] or [stack * rows, columns]; 0:
+                               it is [rows, columns] */
+    exl2__matrix_view view; /* where this one is in it */
+    bool own_transposed;    /* the tensor of `key` is transposed */
 } exl2__matrix_source;
 
 #define EXL2__MATRIX_IN_MAX 65535u /* inputs of an EXL2 matrix: its permutation is used with 16 bits per entry */
@@ -66,6 +72,15 @@ typedef struct exl2__matrix_source {
 static inline const exl2__tensor *exl2__matrix_data(const exl2__tensors *t, const char *key, bool dense)
 {
     return exl2__tensors_find_part(t, key, dense ? "weight" : "q_weight");
+}
+
+/* The same of a tensor with several matrices, or its bias. Tensors of all experts are named "<key>", "<key>_bias". */
+static inline const exl2__tensor *exl2__matrix_fused(const exl2__tensors *t, const char *key, const char *part)
+{
+    char name[EXL2__TENSORS_NAME_MAX];
+    const exl2__tensor *entry = exl2__tensors_find_part(t, key, part);
+    exl2__format(name, sizeof name, "%s%s", key, strcmp(part, "bias") == 0 ? "_bias" : "");
+    return entry ? entry : exl2__tensors_find(t, name);
 }
 
 /* Does the model have a matrix of any kind with this key? (lm_head may be missing: tied to model.embed_tokens.) */
@@ -139,23 +154,32 @@ static exl2_result exl2__matrix_find_exl2(exl2__ctx *c, const exl2__tensors *t, 
     return EXL2_OK;
 }
 
+static inline exl2_result exl2__matrix_check_float(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *entry)
+{
+    return exl2__tensor_is_float(entry) ? EXL2_OK
+         : exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: expected F16, BF16 or F32, found %s",
+                      t->files.items[entry->file].name, entry->name, exl2__tensor_type_name(entry->type));
+}
+
 static exl2_result exl2__matrix_check_dense(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
 {
     const exl2__tensor *weight = desc->data;
-    if (!exl2__tensor_is_float(weight)) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: expected F16, BF16 or F32, found %s",
-                          t->files.items[weight->file].name, weight->name, exl2__tensor_type_name(weight->type));
-    }
+    EXL2__TRY(exl2__matrix_check_float(c, t, weight));
     desc->dense = true;
     desc->dtype = weight->type == EXL2__TENSOR_F16 ? EXL2__F16
                 : weight->type == EXL2__TENSOR_BF16 ? EXL2__BF16 : EXL2__F32;
     return EXL2_OK;
 }
 
-/* Checks that the tensor is [rows, columns]. */
+/* Checks that the tensor is [rows, columns], or a stack of those. */
 static exl2_result exl2__matrix_check_shape(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *weight,
-                                            uint64_t rows, uint64_t columns)
+                                            uint32_t stack, uint64_t rows, uint64_t columns)
 {
+    if (stack && weight->rank == 3 && weight->dims[0] == stack && weight->dims[1] == rows &&
+        weight->dims[2] == columns) {
+        return EXL2_OK;
+    }
+    rows *= stack ? stack : 1;
     if (weight->rank != 2 || weight->dims[0] != rows || weight->dims[1] != columns) {
         return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s: shape [%llu, %llu] of rank %u does not match [%llu, %llu]",
                           t->files.items[weight->file].name, weight->name, (unsigned long long)weight->dims[0],
@@ -173,23 +197,29 @@ static exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t,
         return exl2__fail(c, EXL2_ERR_FORMAT, "%s: neither .q_weight nor .weight is in any .safetensors file",
                           desc->name);
     }
-    desc->view = (exl2__matrix_view){ 0, desc->out, desc->out, transposed };
+    desc->view = (exl2__matrix_view){ 0, desc->out, desc->out, transposed, 0, desc->out };
     EXL2__TRY(exl2__matrix_check_dense(c, t, desc));
-    return exl2__matrix_check_shape(c, t, desc->data, transposed ? desc->in : desc->out,
+    return exl2__matrix_check_shape(c, t, desc->data, 0, transposed ? desc->in : desc->out,
                                     transposed ? desc->out : desc->in);
 }
 
-/* A matrix that is a part of the tensor "<fused>.weight" with `rows` outputs in all. */
+/* A matrix that is a part of a tensor with several ones. */
 static exl2_result exl2__matrix_find_fused(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_source *source,
                                            exl2__matrix_desc *desc)
 {
-    desc->data = exl2__matrix_data(t, source->fused, true);
+    uint64_t rows = source->view.transposed ? desc->in : source->fused_rows;
+    uint64_t columns = source->view.transposed ? source->fused_rows : desc->in;
+    desc->data = exl2__matrix_fused(t, source->fused, "weight");
     desc->view = source->view;
+    desc->view.columns = columns;
     EXL2__TRY(exl2__matrix_check_dense(c, t, desc));
-    EXL2__TRY(exl2__matrix_check_shape(c, t, desc->data, source->view.transposed ? desc->in : source->fused_rows,
-                                       source->view.transposed ? source->fused_rows : desc->in));
-    desc->bias_data = exl2__tensors_find_part(t, source->fused, "bias");
+    EXL2__TRY(exl2__matrix_check_shape(c, t, desc->data, source->stack, rows, columns));
+    desc->bias_data = exl2__matrix_fused(t, source->fused, "bias");
     desc->has_bias = desc->bias_data != NULL;
+    if (desc->has_bias && source->stack) {
+        EXL2__TRY(exl2__matrix_check_float(c, t, desc->bias_data));
+        return exl2__matrix_check_shape(c, t, desc->bias_data, 0, source->stack, source->fused_rows);
+    }
     return !desc->has_bias ? EXL2_OK
          : exl2__tensor_check_floats(c, t, desc->bias_data->name, (uint32_t)source->fused_rows);
 }
@@ -214,11 +244,11 @@ static exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__tensors *t
                           "%s: GPTQ and AWQ matrices (qweight) are not supported; EXL2 and dense ones are", key);
     }
     if (!quantized && source->fused && source->fused[0] && !exl2__matrix_data(t, key, true) &&
-        exl2__matrix_data(t, source->fused, true)) {
+        exl2__matrix_fused(t, source->fused, "weight")) {
         return exl2__matrix_find_fused(c, t, source, desc);
     }
     EXL2__TRY(quantized ? exl2__matrix_find_exl2(c, t, desc)
-                        : exl2__matrix_find_dense(c, t, source->view.transposed, desc));
+                        : exl2__matrix_find_dense(c, t, source->own_transposed, desc));
     desc->bias_data = exl2__tensors_find_part(t, key, "bias");
     desc->has_bias = desc->bias_data != NULL;
     return desc->has_bias ? exl2__tensor_check_floats(c, t, desc->bias_data->name, out) : EXL2_OK;
@@ -415,23 +445,46 @@ static exl2_result exl2__matrix_read_perm(exl2__ctx *c, const exl2__tensors *t, 
     return EXL2_OK;
 }
 
+/* Row (or column, if transposed) of the tensor that holds output `o`. */
+static inline uint64_t exl2__matrix_view_at(const exl2__matrix_view *v, uint32_t o)
+{
+    return v->first + (uint64_t)(o / v->run) * v->step + o % v->run;
+}
+
+/* bias [out]; each read covers as many outputs as lie close together. */
+static exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                          float *bias)
+{
+    float near[256];
+    if (!desc->dense) {
+        return exl2__tensor_some_floats(c, t, desc->bias_data, 0, desc->out, bias);
+    }
+    const exl2__matrix_view *v = &desc->view;
+    for (uint32_t i = 0, n; i < desc->out; i += n) {
+        uint64_t first = exl2__matrix_view_at(v, i), span = 1;
+        for (n = 1; i + n < desc->out && exl2__matrix_view_at(v, i + n) - first < EXL2__COUNT(near); n++) {
+            span = exl2__matrix_view_at(v, i + n) - first + 1;
+        }
+        uint64_t before = v->transposed ? v->stack * v->columns : 0;
+        EXL2__TRY(exl2__tensor_some_floats(c, t, desc->bias_data, before + first, (uint32_t)span, near));
+        for (uint32_t k = 0; k < n; k++) {
+            bias[i + k] = near[exl2__matrix_view_at(v, i + k) - first];
+        }
+    }
+    return EXL2_OK;
+}
+
 EXL2__COLD
 static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                             float prescale,
                                             exl2__matrix_tables *tables)
 {
-    uint32_t run = desc->dense ? desc->view.run : desc->out; /* neighbouring values of the bias */
     if (!desc->dense) {
         EXL2__TRY(exl2__matrix_read_groups(c, t, desc, tables));
         EXL2__TRY(exl2__matrix_read_scales(c, t, desc, prescale, tables));
         EXL2__TRY(exl2__matrix_read_perm(c, t, desc, tables));
     }
-    for (uint32_t i = 0; desc->has_bias && i < desc->out; i += run) {
-        uint64_t first = desc->dense ? desc->view.first + (uint64_t)(i / run) * desc->view.step : i;
-        EXL2__TRY(exl2__tensor_some_floats(c, t, desc->bias_data, first, exl2__min32(run, desc->out - i),
-                                           tables->bias + i));
-    }
-    return EXL2_OK;
+    return desc->has_bias ? exl2__matrix_read_bias(c, t, desc, tables->bias) : EXL2_OK;
 }
 
 /* Reads and checks only the groups, and sets desc->groups. On failure *tables is zeroed. */
@@ -487,26 +540,21 @@ static inline exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__ten
 
 /* ---- dense weights ---- */
 
-/* Row (or column, if transposed) of the tensor that holds output `o`. */
-static inline uint64_t exl2__matrix_view_at(const exl2__matrix_view *v, uint32_t o)
-{
-    return v->first + (uint64_t)(o / v->run) * v->step + o % v->run;
-}
-
 /* Reads outputs [row, row + rows) of a transposed matrix, which are columns of the file, as rows [rows, in]. */
 static exl2_result exl2__matrix_read_columns(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                              uint32_t row, uint32_t rows, uint8_t *out)
 {
     uint8_t raw[2048];
     uint32_t size = desc->dtype == EXL2__F32 ? 4 : 2;
-    uint64_t columns = desc->data->dims[1], most = sizeof raw / size;
+    uint64_t columns = desc->view.columns, most = sizeof raw / size;
+    uint64_t before = (uint64_t)desc->view.stack * desc->in;
     for (uint32_t i = 0; i < desc->in; i++) {
         for (uint32_t r = 0, n; r < rows; r += n) {
             uint64_t first = exl2__matrix_view_at(&desc->view, row + r);
             for (n = 1; r + n < rows && exl2__matrix_view_at(&desc->view, row + r + n) - first < most; n++) {
             }
             uint64_t span = exl2__matrix_view_at(&desc->view, row + r + n - 1) - first + 1;
-            EXL2__TRY(exl2__tensors_read(c, t, desc->data, (i * columns + first) * size, raw, span * size));
+            EXL2__TRY(exl2__tensors_read(c, t, desc->data, ((before + i) * columns + first) * size, raw, span * size));
             for (uint32_t k = 0; k < n; k++) {
                 uint64_t at = exl2__matrix_view_at(&desc->view, row + r + k) - first;
                 memcpy(out + ((uint64_t)(r + k) * desc->in + i) * size, raw + at * size, size);

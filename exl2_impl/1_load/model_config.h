@@ -8,6 +8,7 @@
 
 #include "arch_rows.h"
 #include "arch_unsupported.h"
+#include "model_experts.h"
 #include "model_rope_read.h"
 
 #define EXL2__CONFIG_EOS_MAX 16u
@@ -38,10 +39,14 @@ typedef struct exl2__config {
     exl2__act act;
     exl2__qk_norm qk_norm;         /* never BY_CONFIG */
     bool parallel;
+    float act_limit;               /* bound of EXL2__ACT_CLAMPED; 0 = none */
+    exl2__experts experts;
     bool norm_head;                /* a dense head is used with rows of length 1 */
     exl2__rope rope, local_rope;   /* local_rope: of layers with a window, if has_local_rope */
     bool has_local_rope;
     uint32_t windowed[EXL2__CONFIG_LAYERS_MAX / 32], unrotated[EXL2__CONFIG_LAYERS_MAX / 32]; /* a bit per layer */
+    uint32_t sparse[EXL2__CONFIG_LAYERS_MAX / 32]; /* a bit per layer: it has experts */
+    uint32_t draft_layers;         /* layers after the last one, which predict further tokens and are not used */
     bool tie_embeddings;           /* if there is no head tensor, the embedding is used as the head */
     bool attention_bias, mlp_bias; /* as in the file, but not used: a layer has a bias if its .bias tensor exists */
     exl2_token bos;                /* -1 = none */
@@ -92,8 +97,11 @@ static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *o
     return EXL2_OK;
 }
 
-/* Keys for features that no row has, each with the value that switches its feature off. Other values are rejected. */
-static exl2_result exl2__config_check_unsupported(const exl2__fields *f)
+#define EXL2__CONFIG_EXPERT_KEYS 3 /* the first ones of the list below */
+
+/* Keys for features that the row does not have, each with the value that switches its feature off. Other values are
+   rejected. */
+static exl2_result exl2__config_check_unsupported(const exl2__fields *f, const exl2__config *out)
 {
     static const struct {
         const char *name, *same_text;
@@ -103,7 +111,8 @@ static exl2_result exl2__config_check_unsupported(const exl2__fields *f)
         { "scale_attn_by_inverse_layer_idx", "false", 0 }, { "multi_query", "true", 1 },
         { "alibi", "false", 0 }, { "attention_sinks", "0", 0 },
     };
-    for (size_t i = 0; i < EXL2__COUNT(others); i++) {
+    bool routed = out->arch.traits[EXL2__TRAIT_ROUTING] != EXL2__ROUTING_NONE;
+    for (size_t i = routed ? EXL2__CONFIG_EXPERT_KEYS : 0; i < EXL2__COUNT(others); i++) {
         uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES(others[i].name), NULL);
         double value = 0;
         bool flag = false;
@@ -126,6 +135,18 @@ static exl2_result exl2__config_check_unsupported(const exl2__fields *f)
     return EXL2_OK;
 }
 
+/* An optional number; without the key *out stays as it is. */
+static exl2_result exl2__config_read_number(const exl2__fields *f, exl2__field_names names, double min, double max,
+                                            float *out)
+{
+    char allowed[64];
+    double value = (double)*out;
+    exl2__format(allowed, sizeof allowed, "a number from %g to %g", min, max);
+    EXL2__TRY(exl2__fields_f64(f, names, min, max, allowed, &value, NULL));
+    *out = (float)value;
+    return EXL2_OK;
+}
+
 /* The activation of config.json, which must be of the row's kind. Files of the first Gemma say "gelu" and mean the
    approximation with tanh. */
 static exl2_result exl2__config_read_act(const exl2__fields *f, exl2__config *out)
@@ -139,7 +160,8 @@ static exl2_result exl2__config_read_act(const exl2__fields *f, exl2__config *ou
     uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES("hidden_activation", "hidden_act", "activation_function",
                                                             "ffn_config->ffn_act_fn->name"), &name), i = 0;
     exl2__act row = (exl2__act)out->arch.traits[EXL2__TRAIT_ACT];
-    bool row_gelu = row == EXL2__ACT_GELU_TANH;
+    bool row_gelu = row == EXL2__ACT_GELU_TANH, clamped = row == EXL2__ACT_CLAMPED;
+    row = clamped ? EXL2__ACT_SILU : row; /* files of GPT-OSS say "silu" */
     out->act = row;
     while (token && i < EXL2__COUNT(acts) && !exl2__json_is(&f->json, token, acts[i].name)) {
         i++;
@@ -149,6 +171,11 @@ static exl2_result exl2__config_read_act(const exl2__fields *f, exl2__config *ou
         return exl2__fields_unsupported(f, name, token, expected);
     }
     out->act = token && out->arch.traits[EXL2__TRAIT_EMBED_SCALE] != EXL2__EMBED_SCALE_ROOT ? acts[i].act : row;
+    if (clamped) {
+        out->act = EXL2__ACT_CLAMPED;
+        out->act_limit = 7;
+        return exl2__config_read_number(f, EXL2__FIELD_NAMES("swiglu_limit"), 1e-3, 1e6, &out->act_limit);
+    }
     return EXL2_OK;
 }
 
@@ -208,7 +235,9 @@ static exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__config *
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("hidden_size", "d_model", "n_embd"), 1, 1u << 20, &out->hidden));
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("num_hidden_layers", "n_layers", "n_layer"), 1,
                                EXL2__CONFIG_LAYERS_MAX, &out->layers));
-    out->inter = out->arch.traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_LEARNED ? 4 * out->hidden : 0;
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("moe_intermediate_size"), 0, 1u << 20, &out->inter));
+    out->inter = out->arch.traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_LEARNED ? 4 * out->hidden
+               : out->arch.traits[EXL2__TRAIT_ROUTING] == EXL2__ROUTING_NONE ? 0 : out->inter;
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("intermediate_size", "ffn_config->ffn_hidden_size", "n_inner"), 1,
                                1u << 20, &out->inter));
     EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES(eps, "layer_norm_epsilon"), 1e-30, 1,
@@ -222,18 +251,6 @@ static exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__config *
 }
 
 /* ---- factors, switches ---- */
-
-/* An optional number; without the key *out stays as it is. */
-static exl2_result exl2__config_read_number(const exl2__fields *f, exl2__field_names names, double min, double max,
-                                            float *out)
-{
-    char allowed[64];
-    double value = (double)*out;
-    exl2__format(allowed, sizeof allowed, "a number from %g to %g", min, max);
-    EXL2__TRY(exl2__fields_f64(f, names, min, max, allowed, &value, NULL));
-    *out = (float)value;
-    return EXL2_OK;
-}
 
 /* The factor of the scores: attention_multiplier, else query_pre_attn_scalar^-1/2, else head_dim^-1/2. */
 static exl2_result exl2__config_read_scale(const exl2__fields *f, exl2__config *out)
@@ -332,6 +349,7 @@ static exl2_result exl2__config_read_positions(const exl2__fields *f, exl2__conf
                                                     "rope_parameters->partial_rotary_factor"), 1e-6, 1,
                                "a number above 0 and up to 1", &part, NULL));
     out->rotary = (uint32_t)(out->head_dim * part);
+    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("rotary_dim"), 0, out->head_dim, &out->rotary));
     if (out->rotary % 2 != 0 || out->rotary == 0) {
         return exl2__fail(f->c, EXL2_ERR_FORMAT,
                           "%s: partial_rotary_factor and head_dim=%u give %u rotated elements, expected an even number "
@@ -402,13 +420,16 @@ static exl2_result exl2__config_read_pattern(const exl2__fields *f, exl2__config
     return EXL2_OK;
 }
 
-/* EXL2__WINDOW_UPPER: the lowest layer with a window; the number of layers where use_sliding_window is not true. */
+/* EXL2__WINDOW_UPPER and SWITCHED: the lowest layer with a window; the number of layers where use_sliding_window is
+   not true. */
 static exl2_result exl2__config_read_window_from(const exl2__fields *f, const exl2__config *c, uint32_t *out)
 {
     bool used = false;
     *out = 0;
     EXL2__TRY(exl2__fields_bool(f, EXL2__FIELD_NAMES("use_sliding_window"), &used, NULL));
-    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("max_window_layers"), 0, UINT32_MAX, out));
+    if (c->arch.traits[EXL2__TRAIT_WINDOW] == EXL2__WINDOW_UPPER) {
+        EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("max_window_layers"), 0, UINT32_MAX, out));
+    }
     *out = used ? *out : c->layers;
     return EXL2_OK;
 }
@@ -440,7 +461,7 @@ static exl2_result exl2__config_read_windows(const exl2__fields *f, exl2__config
     if (rule == EXL2__WINDOW_PATTERN) {
         return exl2__config_read_pattern(f, out);
     }
-    if (rule == EXL2__WINDOW_UPPER) {
+    if (rule == EXL2__WINDOW_UPPER || rule == EXL2__WINDOW_SWITCHED) {
         EXL2__TRY(exl2__config_read_window_from(f, out, &from));
     }
     for (uint32_t i = from; i < out->layers && rule != EXL2__WINDOW_LISTED; i++) {
@@ -476,9 +497,29 @@ static exl2_result exl2__config_read_no_rope(const exl2__fields *f, exl2__config
     return EXL2_OK;
 }
 
+/* Experts and the layers that have them. */
+static exl2_result exl2__config_read_experts(const exl2__fields *f, exl2__config *out)
+{
+    bool any = false;
+    EXL2__TRY(exl2__experts_read(f, &out->arch, out->inter, &out->experts));
+    if (!out->experts.count) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__experts_read_layers(f, out->layers, out->sparse));
+    for (uint32_t i = 0; i < out->layers; i++) {
+        any = any || exl2__config_layer(out->sparse, i);
+    }
+    if (!any) {
+        out->experts = (exl2__experts){ 0 };
+    }
+    return exl2__fields_u32(f, EXL2__FIELD_NAMES("num_nextn_predict_layers"), 0, EXL2__CONFIG_LAYERS_MAX,
+                            &out->draft_layers);
+}
+
 static exl2_result exl2__config_read_layers(const exl2__fields *f, exl2__config *out)
 {
     uint8_t rule = out->arch.traits[EXL2__TRAIT_UNROTATED];
+    EXL2__TRY(exl2__config_read_experts(f, out));
     EXL2__TRY(exl2__config_read_windows(f, out));
     if (rule == EXL2__UNROTATED_LISTED) {
         return exl2__config_read_no_rope(f, out);
@@ -579,7 +620,7 @@ static exl2_result exl2__config_read_model(exl2__fields *f, exl2__config *out)
 {
     EXL2__TRY(exl2__config_read_arch(f, out));
     f->defaults = out->arch.defaults;
-    EXL2__TRY(exl2__config_check_unsupported(f));
+    EXL2__TRY(exl2__config_check_unsupported(f, out));
     EXL2__TRY(exl2__config_read_act(f, out));
     EXL2__TRY(exl2__config_read_sizes(f, out));
     EXL2__TRY(exl2__config_read_factors(f, out));

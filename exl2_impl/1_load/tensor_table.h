@@ -35,7 +35,7 @@ typedef enum exl2__tensor_type {
 typedef struct exl2__tensor {
     const char *name;       /* NUL-terminated, no control characters */
     uint64_t offset, bytes; /* in the file; checked to lie inside it */
-    uint64_t dims[2];       /* the first two dimensions; 1 where the rank is lower */
+    uint64_t dims[3];       /* the first dimensions; 1 where the rank is lower */
     uint16_t file;          /* index into exl2__tensors.files.items */
     uint8_t type, rank;     /* exl2__tensor_type */
     bool used;              /* exl2__tensors_find has found it */
@@ -136,7 +136,7 @@ static inline uint8_t exl2__tensors_type(const exl2__json *j, uint32_t token)
 static inline bool exl2__tensors_shape(const exl2__json *j, uint32_t shape, exl2__tensor *out, uint64_t *elements)
 {
     bool fits = true, empty = false;
-    out->dims[0] = out->dims[1] = *elements = 1;
+    out->dims[0] = out->dims[1] = out->dims[2] = *elements = 1;
     if (j->tokens[shape].kind != EXL2__JSON_ARRAY || j->tokens[shape].count > EXL2__TENSORS_RANK_MAX) {
         return false;
     }

@@ -273,7 +273,7 @@ static inline uint32_t exl2__forward_rows_for(const exl2__forward *f, uint64_t n
     for (uint32_t phase = EXL2__PHASE_qkv; phase <= EXL2__PHASE_settle; phase++) {
         uint32_t most = f->plan->rows_max, item = 0;
         exl2__item_run run;
-        for (; (run = f->backend->item_run(f->device, (exl2__phase)phase, f->plan->layers, most, item)).end;
+        for (; (run = f->backend->item_run(f->device, (exl2__phase)phase, NULL, most, item)).end;
              item = run.end) {
             double row_ns = (double)run.cost / (double)most * exl2__forward_speed(f, phase, run.kind, most);
             rows = row_ns > 0 && (double)ns / row_ns < rows ? (double)ns / row_ns : rows;

@@ -8,12 +8,13 @@
 #include "../0_base/arena.h"
 #include "../1_load/arch.h"
 #include "../1_load/exl2_matrix.h"
+#include "../1_load/model_experts.h"
 
 #define EXL2__PAGE_TOKENS 64u /* tokens of a KV page */
 #define EXL2__NO_PAGE UINT32_MAX
 
 /* The list of phases. A pass runs copy_pages and embed, then the phases of each layer (exl2__layer.phases), then head
-   and sample. The function table, the names, the profiler zones and the parity test
+   and sample. In a layer with experts, gate_up and down compute the shared expert, if there is one. The function table, the names, the profiler zones and the parity test
    are all made from it. r = residual rows [rows, hidden] f32; K and V pages are f16; everything else is f32. norm is
    the RMSNorm or LayerNorm of the shape, or nothing where the layer has no weights for it; s = residual_scale. */
 #define EXL2__PHASES(X)                                                                          \
@@ -24,6 +25,9 @@
     X(out)        /* r += s * (o * W + bias); with a norm after it: keeps o * W + bias         */ \
     X(gate_up)    /* x = norm(r); h = act(x * Wg) * (x * Wu), or act(x * Wu) without a gate    */ \
     X(down)       /* r += s * (h * W + bias); with a norm after it: keeps h * W + bias         */ \
+    X(route)      /* x = norm(r); chooses experts, and their weights w, from x * W (+ bias)    */ \
+    X(expert_up)  /* h of each chosen expert, as in gate_up, times w                           */ \
+    X(expert_down) /* r += s * (h * W + w * bias) of each chosen expert, in ascending order    */ \
     X(settle)     /* r += s * norm(what out or down has kept)                                  */ \
     X(head)       /* logits = norm(r) * W, scaled and capped, for rows that want logits        */ \
     X(sample)     /* penalties, biases, filters -> token; log-probabilities                   */
@@ -38,7 +42,8 @@ typedef enum exl2__phase {
 /* ---- the model ---- */
 
 typedef struct exl2__shape {
-    uint32_t vocab, hidden, layers, heads, kv_heads, head_dim, inter; /* inter: width of the MLP */
+    uint32_t vocab, hidden, layers, heads, kv_heads, head_dim, inter; /* inter: the largest
+                                   width of a dense MLP or a shared expert; 0 = there are none */
     uint32_t embed_rows;                                              /* rows of the embedding; may differ from vocab */
     uint32_t positions;         /* rows of the table of learned positions; 0 = none */
     uint32_t rotary;            /* the first elements of a head, which RoPE rotates; 0 = none */
@@ -47,6 +52,9 @@ typedef struct exl2__shape {
     bool gated;                 /* the MLP has a gate: gate_up has 2 parts, else 1 */
     bool parallel;              /* gate_up runs before attention, and both results go into r at the end */
     exl2__act act;
+    float act_limit;            /* L of EXL2__ACT_CLAMPED */
+    exl2__experts experts;      /* count 0: no layer has experts */
+    bool sinks;                 /* layers have sinks */
     exl2__qk_norm qk_norm;      /* NONE, HEADS, HEADS_ROTATED or WHOLE */
     bool windows, unrotated;    /* some layers have a window; some have no RoPE although `rotary` is not 0 */
     bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
@@ -87,6 +95,11 @@ typedef struct exl2__layer {
     const exl2__phase *phases;   /* [phase_count] */
     uint32_t phase_count;
     exl2__matrix *qkv, *out, *gate_up, *down; /* qkv: 3 parts; gate_up: 2 parts, or 1 without a gate */
+    exl2__vector *sinks;         /* [heads] a head's softmax has the term exp(sink) more in its sum; NULL: none */
+    /* Of a layer with experts, else NULL: */
+    exl2__matrix *router;        /* 2 parts with shape.experts.shared_switch, which is the second one, else 1 */
+    exl2__vector *choice_bias;   /* [experts.count] added to scores for the choice only; NULL: none */
+    exl2__matrix **expert_up, **expert_down; /* [experts.count] as gate_up and down */
     exl2__norm attn_norm, attn_post_norm, mlp_norm, mlp_post_norm; /* post: of the block's result, in settle */
     exl2__norm q_norm, k_norm;   /* weights [heads, head_dim], [kv_heads, head_dim] */
 } exl2__layer;
@@ -194,7 +207,7 @@ typedef struct exl2__range {
     exl2__phase before; /* of phase `settle`: the phase whose result it uses, out or down */
 } exl2__range;
 
-#define EXL2__PHASE_KINDS 3 /* kinds of items in a phase */
+#define EXL2__PHASE_KINDS 4 /* kinds of items in a phase */
 
 /* Consecutive items of equal cost, for budgets. */
 typedef struct exl2__item_run {
@@ -275,7 +288,8 @@ typedef struct exl2__backend {
     exl2_result (*begin)(exl2__device *d, const exl2__step *step); /* *step must live until the pass has ended */
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer,
                       const exl2__range *range); /* of the pass begun */
-    /* The run that contains item `item` of a phase with `rows` rows. NULL for a backend with a queue. */
+    /* The run that contains item `item` of a phase with `rows` rows. layer NULL: the run of any layer that costs most.
+       NULL for a backend with a queue. */
     exl2__item_run (*item_run)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer, uint32_t rows,
                                uint32_t item);
     /* Results of a group after `sample`; with count 0, the end of a pass without logits. Returns PENDING if the backend

@@ -1,7 +1,7 @@
 /* plan.h: makes the plan of a model (shape, limits, number of pages) from its config and desc, before anything is
    allocated.
    takes: exl2__config, the limits of exl2_model_desc, the backend's size of a page.
-   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_ropes, exl2__plan_pages.
+   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_experts, exl2__plan_ropes, exl2__plan_pages.
    owns:  nothing. */
 #ifndef EXL2__PLAN_H
 #define EXL2__PLAN_H
@@ -28,7 +28,7 @@ static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, ui
     p->shape.heads = config->heads;
     p->shape.kv_heads = config->kv_heads;
     p->shape.head_dim = config->head_dim;
-    p->shape.inter = config->inter;
+    p->shape.inter = config->experts.shared_inter;
     p->shape.embed_rows = embed_rows;
     p->shape.norm_eps = config->norm_eps;
     p->shape.attn_scale = config->attn_scale;
@@ -39,6 +39,9 @@ static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, ui
     p->shape.gated = traits[EXL2__TRAIT_GATED] == EXL2__YES;
     p->shape.parallel = config->parallel;
     p->shape.act = config->act;
+    p->shape.act_limit = config->act_limit;
+    p->shape.experts = config->experts;
+    p->shape.sinks = names[EXL2__NAME_SINKS][0] != 0;
     p->shape.qk_norm = config->qk_norm;
     p->shape.pre_norms = names[EXL2__NAME_ATTN_NORM][0] != 0;
     p->shape.post_norms = names[EXL2__NAME_ATTN_POST_NORM][0] != 0;
@@ -51,6 +54,8 @@ static inline void exl2__plan_make(exl2__plan *p, const exl2__config *config, ui
     p->shape.query_growth = config->query_growth;
     p->shape.query_context = config->query_context;
     for (uint32_t i = 0; i < config->layers; i++) {
+        p->shape.inter = exl2__config_layer(config->sparse, i) ? p->shape.inter
+                                                               : exl2__max32(p->shape.inter, config->inter);
         p->shape.windows = p->shape.windows || exl2__config_layer(config->windowed, i);
         p->shape.unrotated = p->shape.unrotated || (config->rotary && exl2__config_layer(config->unrotated, i));
     }
@@ -72,6 +77,14 @@ static const exl2__phase exl2__plan_settled_phases[] = { EXL2__PHASE_qkv, EXL2__
 static const exl2__phase exl2__plan_parallel_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_gate_up, EXL2__PHASE_attend,
                                                           EXL2__PHASE_out, EXL2__PHASE_down };
 
+/* The phases of a layer with experts. down adds the shared expert's result after all others have read the residual. */
+static const exl2__phase exl2__plan_sparse_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_attend, EXL2__PHASE_out,
+                                                        EXL2__PHASE_route, EXL2__PHASE_expert_up,
+                                                        EXL2__PHASE_expert_down };
+static const exl2__phase exl2__plan_shared_phases[] = { EXL2__PHASE_qkv, EXL2__PHASE_attend, EXL2__PHASE_out,
+                                                        EXL2__PHASE_route, EXL2__PHASE_gate_up, EXL2__PHASE_expert_up,
+                                                        EXL2__PHASE_down, EXL2__PHASE_expert_down };
+
 /* Fills what is known of layers [shape.layers] before their weights are loaded. */
 static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *config, exl2__layer *layers)
 {
@@ -82,7 +95,12 @@ static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *co
         layer->index = i;
         layer->window = windowed ? config->window : UINT32_MAX;
         layer->rope = !rotated ? EXL2__NO_ROPE : windowed && config->has_local_rope ? 1 : 0;
-        if (p->shape.parallel) {
+        if (exl2__config_layer(config->sparse, i)) {
+            bool shared = config->experts.shared_inter > 0;
+            layer->phases = shared ? exl2__plan_shared_phases : exl2__plan_sparse_phases;
+            layer->phase_count = shared ? EXL2__COUNT(exl2__plan_shared_phases)
+                                        : EXL2__COUNT(exl2__plan_sparse_phases);
+        } else if (p->shape.parallel) {
             layer->phases = exl2__plan_parallel_phases;
             layer->phase_count = EXL2__COUNT(exl2__plan_parallel_phases);
         } else if (p->shape.post_norms) {
@@ -91,6 +109,28 @@ static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *co
         } else {
             layer->phases = exl2__plan_plain_phases;
             layer->phase_count = EXL2__COUNT(exl2__plan_plain_phases);
+        }
+    }
+}
+
+/* Number of pointers to matrices that the layers with experts have. */
+static inline uint64_t exl2__plan_expert_pointers(const exl2__config *config)
+{
+    uint64_t layers = 0;
+    for (uint32_t i = 0; i < config->layers; i++) {
+        layers += exl2__config_layer(config->sparse, i);
+    }
+    return layers * 2 * config->experts.count;
+}
+
+/* Divides `matrices` [exl2__plan_expert_pointers] among the layers. */
+static inline void exl2__plan_experts(const exl2__config *config, exl2__matrix **matrices, exl2__layer *layers)
+{
+    for (uint32_t i = 0; i < config->layers; i++) {
+        if (exl2__config_layer(config->sparse, i)) {
+            layers[i].expert_up = matrices;
+            layers[i].expert_down = matrices + config->experts.count;
+            matrices += 2 * (size_t)config->experts.count;
         }
     }
 }

@@ -5,7 +5,8 @@
    owns:  nothing.
 
    A unit is a set of matrices that a backend packs together: the embedding; learned positions; for each layer q, k, v |
-   o | gate, up | down; the head. */
+   o | gate, up | down; the head. A layer with experts has the units q, k, v | o | router | gate, up | down of the
+   shared expert, if there is one | and for each expert gate, up | down. */
 #ifndef EXL2__UNITS_H
 #define EXL2__UNITS_H
 
@@ -14,24 +15,37 @@
 
 typedef enum exl2__unit_kind {
     EXL2__UNIT_EMBED, EXL2__UNIT_POSITIONS, EXL2__UNIT_QKV, EXL2__UNIT_OUT, EXL2__UNIT_GATE_UP, EXL2__UNIT_DOWN,
-    EXL2__UNIT_HEAD
+    EXL2__UNIT_ROUTER, EXL2__UNIT_EXPERT_UP, EXL2__UNIT_EXPERT_DOWN, EXL2__UNIT_HEAD
 } exl2__unit_kind;
 
 typedef struct exl2__unit {
     exl2__unit_kind kind;
     bool table;                        /* read by row: the number of its rows is that of the file, not out[0] */
-    uint32_t layer, count, in, out[3]; /* count: matrices */
-    char keys[3][EXL2__KEY_BYTES], fused[EXL2__KEY_BYTES];
+    uint32_t layer, expert, count, in, out[3]; /* count: matrices */
+    char keys[3][EXL2__KEY_BYTES], fused[3][EXL2__KEY_BYTES];
     exl2__matrix_source source[3];     /* points to keys and fused */
 } exl2__unit;
 
-#define EXL2__UNIT_LAYER_UNITS 4u
 #define EXL2__UNIT_NO_LAYER UINT32_MAX
+
+static inline bool exl2__unit_sparse(const exl2__config *c, uint32_t layer)
+{
+    return c->experts.count > 0 && exl2__config_layer(c->sparse, layer);
+}
+
+/* Number of units of a layer. */
+static inline uint32_t exl2__unit_of_layer(const exl2__config *c, uint32_t layer)
+{
+    return exl2__unit_sparse(c, layer) ? 3u + (c->experts.shared_inter ? 2u : 0) + 2 * c->experts.count : 4u;
+}
 
 static inline uint32_t exl2__unit_count(const exl2__config *c, bool tied)
 {
-    uint32_t tables = 1 + (c->arch.names[EXL2__NAME_POSITIONS][0] != 0);
-    return tables + EXL2__UNIT_LAYER_UNITS * c->layers + !tied;
+    uint32_t count = 1 + (c->arch.names[EXL2__NAME_POSITIONS][0] != 0);
+    for (uint32_t i = 0; i < c->layers; i++) {
+        count += exl2__unit_of_layer(c, i);
+    }
+    return count + !tied;
 }
 
 /* Where q, k and v lie in the tensor that holds them all. */
@@ -43,7 +57,7 @@ static inline void exl2__unit_split_qkv(const exl2__config *c, exl2__unit *u)
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t run = groups ? heads[i] / c->kv_heads * c->head_dim : u->out[i];
         u->source[i].fused_rows = (uint64_t)u->out[0] + u->out[1] + u->out[2];
-        u->source[i].view = (exl2__matrix_view){ first, run, groups ? (in_group + 2) * c->head_dim : run, false };
+        u->source[i].view = (exl2__matrix_view){ first, run, groups ? (in_group + 2) * c->head_dim : run, false, 0, 0 };
         first += run;
     }
 }
@@ -52,22 +66,64 @@ static inline void exl2__unit_split_gate_up(exl2__unit *u)
 {
     for (uint32_t i = 0; i < u->count; i++) {
         u->source[i].fused_rows = 2 * (uint64_t)u->out[0];
-        u->source[i].view = (exl2__matrix_view){ i * (uint64_t)u->out[0], u->out[0], u->out[0], false };
+        u->source[i].view = (exl2__matrix_view){ i * (uint64_t)u->out[0], u->out[0], u->out[0], false, 0, 0 };
     }
 }
 
 static inline void exl2__unit_name(const exl2__config *c, exl2__unit *u, uint32_t part, exl2__name name, uint32_t out)
 {
     u->out[part] = out;
-    exl2__arch_key(u->keys[part], u->layer, c->arch.names[name]);
+    exl2__arch_expert_key(u->keys[part], u->layer, u->expert, c->arch.names[name]);
+}
+
+/* The tensor with several matrices that part `part` may be in. */
+static inline void exl2__unit_fuse(const exl2__config *c, exl2__unit *u, uint32_t part, exl2__name name)
+{
+    if (c->arch.names[name][0]) {
+        exl2__arch_key(u->fused[part], u->layer, c->arch.names[name]);
+    }
+}
+
+/* Where the matrices of one expert lie in the tensors of all experts (exl2__experts_order). */
+static inline void exl2__unit_split_experts(const exl2__config *c, exl2__unit *u)
+{
+    bool down = u->kind == EXL2__UNIT_EXPERT_DOWN, both = !down && c->arch.names[EXL2__NAME_EXPERTS_GATE_UP][0];
+    uint8_t order = c->arch.traits[EXL2__TRAIT_EXPERTS_ORDER];
+    bool transposed = order == EXL2__EXPERTS_COLUMNS || (down && order == EXL2__EXPERTS_DOWN_TRANSPOSED);
+    for (uint32_t i = 0; i < u->count; i++) {
+        uint32_t out = u->out[i], parts = both ? u->count : 1;
+        uint64_t width = (uint64_t)parts * out;
+        exl2__unit_fuse(c, u, i, down ? EXL2__NAME_EXPERTS_DOWN : both ? EXL2__NAME_EXPERTS_GATE_UP
+                                : i + 1 < u->count ? EXL2__NAME_EXPERTS_GATE : EXL2__NAME_EXPERTS_UP);
+        u->source[i].stack = c->experts.count;
+        u->source[i].fused_rows = width;
+        u->source[i].view = transposed && both
+            ? (exl2__matrix_view){ i, 1, parts, true, u->expert, 0 }
+            : (exl2__matrix_view){ transposed ? 0 : u->expert * width + (both ? i * out : 0), out, out, transposed,
+                                   u->expert, 0 };
+    }
+}
+
+/* gate and up of a dense MLP, of the shared expert or of an expert: their names, and their width. */
+static inline void exl2__unit_make_up(const exl2__config *c, exl2__unit *u, exl2__name gate, exl2__name up,
+                                      uint32_t width)
+{
+    bool gated = c->arch.traits[EXL2__TRAIT_GATED] == EXL2__YES;
+    u->count = gated ? 2 : 1;
+    u->in = c->hidden;
+    exl2__unit_name(c, u, 0, gated ? gate : up, width);
+    if (gated) {
+        exl2__unit_name(c, u, 1, up, width);
+    }
 }
 
 /* The matrices of a layer. */
 static inline void exl2__unit_make_layer(const exl2__config *c, exl2__unit *u)
 {
     uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    bool shared = exl2__unit_sparse(c, u->layer);
+    uint32_t inter = shared ? c->experts.shared_inter : c->inter;
     exl2__name fused = EXL2__NAME_COUNT;
-    bool gated = c->arch.traits[EXL2__TRAIT_GATED] == EXL2__YES;
     switch (u->kind) {
     case EXL2__UNIT_QKV:
         u->count = 3;
@@ -84,29 +140,59 @@ static inline void exl2__unit_make_layer(const exl2__config *c, exl2__unit *u)
         exl2__unit_name(c, u, 0, EXL2__NAME_OUT, c->hidden);
         break;
     case EXL2__UNIT_GATE_UP:
-        u->count = gated ? 2 : 1;
-        u->in = c->hidden;
-        fused = gated ? EXL2__NAME_GATE_UP : fused;
-        exl2__unit_name(c, u, 0, gated ? EXL2__NAME_GATE : EXL2__NAME_UP, c->inter);
-        if (gated) {
-            exl2__unit_name(c, u, 1, EXL2__NAME_UP, c->inter);
+        exl2__unit_make_up(c, u, shared ? EXL2__NAME_SHARED_GATE : EXL2__NAME_GATE,
+                           shared ? EXL2__NAME_SHARED_UP : EXL2__NAME_UP, inter);
+        if (u->count == 2) {
+            fused = shared ? EXL2__NAME_SHARED_GATE_UP : EXL2__NAME_GATE_UP;
             exl2__unit_split_gate_up(u);
         }
         break;
+    case EXL2__UNIT_ROUTER:
+        u->count = c->experts.shared_switch ? 2 : 1;
+        u->in = c->hidden;
+        exl2__unit_name(c, u, 0, EXL2__NAME_ROUTER, c->experts.count);
+        exl2__unit_name(c, u, u->count - 1, u->count == 2 ? EXL2__NAME_SHARED_SWITCH : EXL2__NAME_ROUTER,
+                        u->count == 2 ? 1 : c->experts.count);
+        break;
+    case EXL2__UNIT_EXPERT_UP:
+        exl2__unit_make_up(c, u, EXL2__NAME_EXPERT_GATE, EXL2__NAME_EXPERT_UP, c->experts.inter);
+        exl2__unit_split_experts(c, u);
+        break;
+    case EXL2__UNIT_EXPERT_DOWN:
+        u->count = 1;
+        u->in = c->experts.inter;
+        exl2__unit_name(c, u, 0, EXL2__NAME_EXPERT_DOWN, c->hidden);
+        exl2__unit_split_experts(c, u);
+        break;
     default:
         u->count = 1;
-        u->in = c->inter;
-        exl2__unit_name(c, u, 0, EXL2__NAME_DOWN, c->hidden);
+        u->in = inter;
+        exl2__unit_name(c, u, 0, shared ? EXL2__NAME_SHARED_DOWN : EXL2__NAME_DOWN, c->hidden);
         break;
     }
-    if (fused != EXL2__NAME_COUNT && c->arch.names[fused][0]) {
-        exl2__arch_key(u->fused, u->layer, c->arch.names[fused]);
-    }
     for (uint32_t i = 0; i < u->count; i++) {
+        if (fused != EXL2__NAME_COUNT) {
+            exl2__unit_fuse(c, u, i, fused);
+        }
         u->source[i].key = u->keys[i];
-        u->source[i].fused = u->fused;
-        u->source[i].view.transposed = c->arch.traits[EXL2__TRAIT_TRANSPOSED] == EXL2__YES;
+        u->source[i].fused = u->fused[i];
+        u->source[i].own_transposed = c->arch.traits[EXL2__TRAIT_TRANSPOSED] == EXL2__YES;
+        u->source[i].view.transposed = u->source[i].view.transposed || u->source[i].own_transposed;
     }
+}
+
+/* The kind of the unit with this index among those of a layer; sets u->expert. */
+static inline exl2__unit_kind exl2__unit_kind_of(const exl2__config *c, exl2__unit *u, uint32_t index)
+{
+    uint32_t first = c->experts.shared_inter ? 5 : 3; /* unit of the first expert */
+    if (!exl2__unit_sparse(c, u->layer) || index < 2) {
+        return (exl2__unit_kind)(EXL2__UNIT_QKV + index);
+    }
+    if (index < first) {
+        return index == 2 ? EXL2__UNIT_ROUTER : index == 3 ? EXL2__UNIT_GATE_UP : EXL2__UNIT_DOWN;
+    }
+    u->expert = (index - first) / 2;
+    return (index - first) % 2 == 0 ? EXL2__UNIT_EXPERT_UP : EXL2__UNIT_EXPERT_DOWN;
 }
 
 /* Fills *u with the matrices of unit `index`. */
@@ -114,12 +200,16 @@ static inline void exl2__unit_make(const exl2__config *c, uint32_t index, exl2__
 {
     uint32_t tables = 1 + (c->arch.names[EXL2__NAME_POSITIONS][0] != 0);
     memset(u, 0, sizeof *u);
-    if (index >= tables && index - tables < EXL2__UNIT_LAYER_UNITS * c->layers) {
-        u->layer = (index - tables) / EXL2__UNIT_LAYER_UNITS;
-        u->kind = (exl2__unit_kind)(EXL2__UNIT_QKV + (index - tables) % EXL2__UNIT_LAYER_UNITS);
+    uint32_t left = index >= tables ? index - tables : 0; /* index among the units of the layers from u->layer on */
+    while (index >= tables && u->layer < c->layers && left >= exl2__unit_of_layer(c, u->layer)) {
+        left -= exl2__unit_of_layer(c, u->layer++);
+    }
+    if (index >= tables && u->layer < c->layers) {
+        u->kind = exl2__unit_kind_of(c, u, left);
         exl2__unit_make_layer(c, u);
         return;
     }
+    u->layer = 0;
     u->kind = index >= tables ? EXL2__UNIT_HEAD : index == 1 ? EXL2__UNIT_POSITIONS : EXL2__UNIT_EMBED;
     exl2__name name = u->kind == EXL2__UNIT_HEAD ? EXL2__NAME_HEAD
                     : u->kind == EXL2__UNIT_POSITIONS ? EXL2__NAME_POSITIONS : EXL2__NAME_EMBED;
@@ -134,14 +224,14 @@ static inline void exl2__unit_make(const exl2__config *c, uint32_t index, exl2__
 /* ---- vectors ---- */
 
 typedef struct exl2__unit_vector {
-    exl2__name name;           /* a norm */
+    exl2__name name;           /* a norm, CHOICE_BIAS or SINKS */
     char tensor[EXL2__KEY_BYTES + 8];
     bool bias;                 /* of a norm: its bias, which may be absent; else its weight */
     bool plus_one;             /* the file holds weight - 1 */
     uint32_t count, file_count; /* values; the file may have file_count of them, which are then repeated */
 } exl2__unit_vector;
 
-#define EXL2__UNIT_VECTORS_MAX 12u
+#define EXL2__UNIT_VECTORS_MAX 14u
 
 static inline uint32_t exl2__unit_add_norm(const exl2__config *c, uint32_t layer, exl2__name name, uint32_t count,
                                            uint32_t file_count, exl2__unit_vector *out)
@@ -165,7 +255,19 @@ static inline uint32_t exl2__unit_add_norm(const exl2__config *c, uint32_t layer
     return 1u + biased;
 }
 
-/* The norms of a layer, or the final one (EXL2__UNIT_NO_LAYER). Returns their number. */
+/* A vector whose name is that of the whole tensor. */
+static inline uint32_t exl2__unit_add_vector(const exl2__config *c, uint32_t layer, exl2__name name, uint32_t count,
+                                             exl2__unit_vector *out)
+{
+    if (!c->arch.names[name][0]) {
+        return 0;
+    }
+    *out = (exl2__unit_vector){ .name = name, .count = count, .file_count = count };
+    exl2__arch_key(out->tensor, layer, c->arch.names[name]);
+    return 1;
+}
+
+/* The vectors of a layer, or the final norm (EXL2__UNIT_NO_LAYER). Returns their number. */
 static inline uint32_t exl2__unit_vectors(const exl2__config *c, uint32_t layer, exl2__unit_vector *out)
 {
     static const exl2__name blocks[] = { EXL2__NAME_ATTN_NORM, EXL2__NAME_ATTN_POST_NORM, EXL2__NAME_MLP_NORM,
@@ -184,11 +286,15 @@ static inline uint32_t exl2__unit_vectors(const exl2__config *c, uint32_t layer,
         n += exl2__unit_add_norm(c, layer, EXL2__NAME_Q_NORM, q, whole ? q : head, out + n);
         n += exl2__unit_add_norm(c, layer, EXL2__NAME_K_NORM, k, whole ? k : head, out + n);
     }
+    n += exl2__unit_add_vector(c, layer, EXL2__NAME_SINKS, c->heads, out + n);
+    if (exl2__unit_sparse(c, layer)) {
+        n += exl2__unit_add_vector(c, layer, EXL2__NAME_CHOICE_BIAS, c->experts.count, out + n);
+    }
     return n;
 }
 
 /* Fails unless the tensor has the right type and size, or is a bias that may be absent. Norms of heads are vectors
-   [head_dim], or [heads, head_dim] in files of ExLlamaV2. */
+   [head_dim], or [heads, head_dim] in files of ExLlamaV2. A CHOICE_BIAS may be [1, experts]. */
 static exl2_result exl2__unit_vector_check(exl2__ctx *c, const exl2__tensors *t, exl2__unit_vector *v, bool *present)
 {
     const exl2__tensor *entry = exl2__tensors_find(t, v->tensor);
@@ -196,7 +302,7 @@ static exl2_result exl2__unit_vector_check(exl2__ctx *c, const exl2__tensors *t,
     if (!entry && v->bias) {
         return EXL2_OK;
     }
-    if (entry && entry->rank == 2 && v->file_count < v->count && exl2__tensor_is_float(entry) &&
+    if (entry && entry->rank == 2 && (v->file_count < v->count || v->name == EXL2__NAME_CHOICE_BIAS) && exl2__tensor_is_float(entry) &&
         entry->dims[0] == v->count / v->file_count && entry->dims[1] == v->file_count) {
         v->file_count = v->count;
         return EXL2_OK;
@@ -224,6 +330,9 @@ static inline exl2__vector **exl2__unit_vector_place(const exl2__unit_vector *v,
     exl2__norm *norm = &plan->final_norm;
     if (layer != EXL2__UNIT_NO_LAYER) {
         exl2__layer *l = &plan->layers[layer];
+        if (v->name == EXL2__NAME_SINKS || v->name == EXL2__NAME_CHOICE_BIAS) {
+            return v->name == EXL2__NAME_SINKS ? &l->sinks : &l->choice_bias;
+        }
         norm = v->name == EXL2__NAME_ATTN_NORM ? &l->attn_norm
              : v->name == EXL2__NAME_ATTN_POST_NORM ? &l->attn_post_norm
              : v->name == EXL2__NAME_MLP_NORM ? &l->mlp_norm

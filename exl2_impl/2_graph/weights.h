@@ -20,7 +20,9 @@ typedef struct exl2__weights {
     /* Set by exl2__weights_measure: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
     uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
-    uint64_t pass_bytes;              /* part of disk_bytes that a pass reads: without tables that are read by row */
+    uint64_t pass_bytes;              /* part of disk_bytes that a pass of one row reads: without tables that are read
+                                         by row, and with the experts that a row uses */
+    uint64_t expert_bytes;            /* part of disk_bytes that experts are */
     uint64_t weight_count;
     uint64_t code_bytes;              /* part of disk_bytes that is read in slices */
     uint64_t slice_bytes, tables_bytes; /* size of the largest slice, size of the largest unit's tables */
@@ -56,6 +58,12 @@ static inline exl2__matrix **exl2__weights_place(const exl2__unit *u, exl2__plan
         return &plan->layers[u->layer].gate_up;
     case EXL2__UNIT_DOWN:
         return &plan->layers[u->layer].down;
+    case EXL2__UNIT_ROUTER:
+        return &plan->layers[u->layer].router;
+    case EXL2__UNIT_EXPERT_UP:
+        return &plan->layers[u->layer].expert_up[u->expert];
+    case EXL2__UNIT_EXPERT_DOWN:
+        return &plan->layers[u->layer].expert_down[u->expert];
     case EXL2__UNIT_HEAD:
         break;
     }
@@ -103,6 +111,11 @@ static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint
                                                       &parts[part]));
         bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied;
         parts[part].uses = u->table ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0) : EXL2__USE_PRODUCT;
+    }
+    bool shared = u->kind == EXL2__UNIT_DOWN && exl2__unit_sparse(&w->config, u->layer);
+    if (shared && w->config.experts.shared_switch && parts[0].has_bias) { /* the weight is applied before the product */
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s has a bias, which is not supported for a shared expert with a "
+                          "weight per row", u->keys[0]);
     }
     return EXL2_OK;
 }
@@ -166,6 +179,11 @@ static exl2_result exl2__weights_open(exl2__ctx *c, exl2__weights *w, const char
     return EXL2_OK;
 }
 
+static inline bool exl2__weights_is_expert(const exl2__unit *u)
+{
+    return u->kind == EXL2__UNIT_EXPERT_UP || u->kind == EXL2__UNIT_EXPERT_DOWN;
+}
+
 /* Adds the sizes of a unit. */
 static exl2_result exl2__weights_measure_unit(exl2__ctx *c, exl2__weights *w, uint32_t index,
                                               const exl2__backend *backend, const exl2__device *device)
@@ -179,7 +197,8 @@ static exl2_result exl2__weights_measure_unit(exl2__ctx *c, exl2__weights *w, ui
         bool read = (parts[part].uses & EXL2__USE_PRODUCT) != 0;
         w->code_bytes += codes;
         w->disk_bytes += codes + exl2__weights_extra_bytes(&parts[part]);
-        w->pass_bytes += read ? codes + exl2__weights_extra_bytes(&parts[part]) : 0;
+        uint64_t *sum = exl2__weights_is_expert(&u) ? &w->expert_bytes : &w->pass_bytes;
+        *sum += read ? codes + exl2__weights_extra_bytes(&parts[part]) : 0;
         w->weight_count += (uint64_t)u.in * parts[part].out;
         tables += exl2__matrix_tables_bytes(&parts[part]);
         w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_row_bytes(&parts[part]));
@@ -187,7 +206,8 @@ static exl2_result exl2__weights_measure_unit(exl2__ctx *c, exl2__weights *w, ui
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
     EXL2__TRY(exl2__weights_unit_bytes(c, w, backend, device, parts, u.count, &bytes));
     w->weight_bytes += bytes;
-    return u.kind == EXL2__UNIT_QKV || u.kind == EXL2__UNIT_GATE_UP ? exl2__weights_check_block(c, w, index) : EXL2_OK;
+    bool first = u.kind == EXL2__UNIT_QKV || u.kind == EXL2__UNIT_GATE_UP || u.kind == EXL2__UNIT_EXPERT_UP;
+    return first ? exl2__weights_check_block(c, w, index) : EXL2_OK;
 }
 
 /* Checks the norms of a layer (the final norm: layer UINT32_MAX), and adds their sizes. */
@@ -206,17 +226,30 @@ static exl2_result exl2__weights_measure_norms(exl2__ctx *c, exl2__weights *w, u
     return EXL2_OK;
 }
 
+/* Is it a tensor of a layer after the last one, which predicts further tokens? */
+static bool exl2__weights_is_draft(const exl2__config *config, const char *name)
+{
+    bool draft = false;
+    for (uint32_t i = 0; i < config->draft_layers && !draft; i++) {
+        char key[EXL2__KEY_BYTES];
+        exl2__arch_key(key, config->layers + i, "");
+        draft = strncmp(name, key, strlen(key)) == 0;
+    }
+    return draft;
+}
+
 /* A tensor of the language model that nothing has asked for means a computation that this engine does not do. */
 static exl2_result exl2__weights_check_leftover(exl2__ctx *c, const exl2__weights *w)
 {
     static const char *const towers[] = { "model.visual.", "model.vision_tower.", "model.multi_modal_projector.",
-                                          "model.vision_model.", "model.connector.", "model.audio_tower." };
+                                          "model.vision_model.", "model.connector.", "model.audio_tower.",
+                                          "model.mtp" /* further tokens, predicted at once */ };
     static const char *const ignored[] = { "rotary_emb.inv_freq", ".attn.bias", ".self_attn.bias", ".masked_bias",
                                            ".q_perm" };
     for (uint32_t i = 0; i < w->tensors.count; i++) {
         const exl2__tensor *entry = &w->tensors.entries[i];
         bool text = strncmp(entry->name, "model.", 6) == 0 || strncmp(entry->name, "lm_head.", 8) == 0;
-        bool known = entry->used || !text;
+        bool known = entry->used || !text || exl2__weights_is_draft(&w->config, entry->name);
         for (size_t k = 0; k < EXL2__COUNT(towers); k++) {
             known = known || strncmp(entry->name, towers[k], strlen(towers[k])) == 0;
         }
@@ -250,6 +283,9 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
     }
     EXL2__TRY(exl2__weights_measure_norms(c, w, EXL2__UNIT_NO_LAYER, backend, device));
     w->staging_bytes = exl2__max64(w->staging_bytes, exl2__backend_has_memory(backend) ? 0 : w->slice_bytes);
+    if (w->config.experts.count) {
+        w->pass_bytes += w->expert_bytes / w->config.experts.count * w->config.experts.active;
+    }
     return exl2__weights_check_leftover(c, w);
 }
 

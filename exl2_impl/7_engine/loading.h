@@ -95,8 +95,11 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
         (exl2__rope_angles *)exl2__arena_alloc(scratch, m->plan.rope_count * sizeof(exl2__rope_angles));
     m->plan.layers =
         (exl2__layer *)exl2__arena_alloc_zeroed(scratch, (uint64_t)m->load.config.layers * sizeof(exl2__layer));
+    uint64_t pointers = exl2__plan_expert_pointers(&m->load.config);
+    exl2__matrix **experts = (exl2__matrix **)exl2__arena_alloc_zeroed(scratch, pointers * sizeof *experts);
     if (m->plan.layers) {
         exl2__plan_layers(&m->plan, &m->load.config, m->plan.layers);
+        exl2__plan_experts(&m->load.config, experts, m->plan.layers);
         exl2__plan_ropes(&m->plan, &m->load.config, frequencies, ropes);
     }
 }
@@ -171,11 +174,26 @@ static inline uint64_t exl2__loading_text_bytes(const exl2__model *m)
     return m->vocab.bytes + m->chats.bytes + m->grammar_vocab.memory.size;
 }
 
+/* Sets the number of experts that a row uses, if the application chooses it. */
+static exl2_result exl2__loading_experts(exl2__ctx *c, exl2__model *m)
+{
+    exl2__experts *experts = &m->load.config.experts;
+    uint32_t active = m->desc.experts_active;
+    uint64_t most = experts->groups ? (uint64_t)experts->groups_active * (experts->count / experts->groups) : 0;
+    if (active > most) {
+        return exl2__fail(c, EXL2_ERR_ARG, "experts_active is %u, but a token of %s can use at most %u experts", active,
+                          m->path, (uint32_t)most);
+    }
+    experts->active = active ? active : experts->active;
+    return EXL2_OK;
+}
+
 /* Reads config.json, the tokenizer and the chat templates. */
 static exl2_result exl2__loading_read_text(exl2__ctx *c, exl2__model *m)
 {
     if (!m->desc.text_only) {
         EXL2__TRY(exl2__config_read(c, m->path, &m->load.config));
+        EXL2__TRY(exl2__loading_experts(c, m));
     }
     EXL2__TRY(exl2__vocab_open(c, m->path, &m->vocab));
     if (m->vocab.present && m->vocab.piece_bytes_max > EXL2__PIECE_BYTES_MAX) {
@@ -270,6 +288,8 @@ static void exl2__loading_info(exl2__model *m)
     info->layers = config->layers;
     info->heads = config->heads;
     info->kv_heads = config->kv_heads;
+    info->experts = config->experts.count;
+    info->experts_active = config->experts.active;
     bool named = !m->desc.text_only && config->bos >= 0; /* text_only does not read config.json */
     info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;

@@ -115,7 +115,7 @@ static void golden_model(const char *path)
 /* Folders of the shared fixtures whose architecture or format the engine rejects: they are checked to be rejected. */
 static bool expected_unsupported(const char *name)
 {
-    static const char *const names[] = { "awq", "gptq", "mixtral", "moe", "dbrx", "gpt-oss", "olmoe" };
+    static const char *const names[] = { "awq", "gptq" };
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         found = found || strstr(name, names[i]) != NULL;

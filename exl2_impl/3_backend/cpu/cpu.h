@@ -8,13 +8,8 @@
 #include "cpu_attend.h"
 #include "cpu_avx2.h"
 #include "cpu_avx512.h"
+#include "cpu_experts.h"
 #include "cpu_logits.h"
-
-/* The types that the boundary declares opaque. */
-static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
-{
-    return (const exl2__cpu_matrix *)(const void *)m;
-}
 
 /* ---- stages ---- */
 
@@ -45,19 +40,6 @@ static void exl2__cpu_embed(const exl2__cpu_share *s)
     }
 }
 
-/* Gathers one tile of rows x [n, stride] into the inputs of all parts that do not use an earlier part's input. */
-static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t rows, uint32_t row,
-                             uint32_t n, const exl2__real *x, size_t stride)
-{
-    for (uint32_t i = 0; i < m->count; i++) {
-        const exl2__cpu_part *p = &m->parts[i];
-        if (p->input_part == i) {
-            exl2__cpu_input input = exl2__cpu_device_input(d, m, i, rows);
-            d->ops->gather(p, x, stride, n, input.x + (size_t)row * p->in, input.centre + (size_t)row * p->blocks);
-        }
-    }
-}
-
 /* Items: tiles of rows. The rows of the residual are normalised (if the layer has this norm) and gathered; `logits`:
    only the rows that want logits ([rows] of them), else NULL. */
 static void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__norm *norm,
@@ -71,11 +53,7 @@ static void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *m
         for (uint32_t r = 0; r < n; r++) {
             const exl2__real *from = d->residual + (size_t)(logits ? logits[row + r].row : row + r) * d->hidden_stride;
             exl2__real *to = x + (size_t)r * d->hidden_stride;
-            if (norm->weight) {
-                exl2__cpu_norm(d, norm, 0, from, d->shape.hidden, to);
-            } else {
-                memcpy(to, from, d->shape.hidden * sizeof *to);
-            }
+            exl2__cpu_norm_or_copy(d, norm, from, to);
         }
         exl2__cpu_gather(d, exl2__cpu_matrix_of(matrix), rows, row, n, x, d->hidden_stride);
     }
@@ -90,17 +68,6 @@ static void exl2__cpu_gather_tiles(const exl2__cpu_share *s, const exl2__matrix 
     for (uint32_t t = s->begin; t < s->end; t++) {
         uint32_t row = exl2__cpu_tile_start(rows, most, t), n = exl2__cpu_tile_start(rows, most, t + 1) - row;
         exl2__cpu_gather(d, exl2__cpu_matrix_of(matrix), rows, row, n, x + row * stride, stride);
-    }
-}
-
-/* Strips [begin, end) of one part for `rows` rows. */
-static void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *matrix, uint32_t part, uint32_t rows,
-                              uint32_t begin, uint32_t end, exl2__real *out, size_t stride, exl2__real add)
-{
-    const exl2__cpu_matrix *m = exl2__cpu_matrix_of(matrix);
-    exl2__cpu_input input = exl2__cpu_device_input(d, m, part, rows);
-    if (begin < end) {
-        d->ops->product(&m->parts[part], &input, begin, end, out, stride, add);
     }
 }
 
@@ -152,14 +119,18 @@ static void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count;
+    bool switched = s->layer->router && d->shape.experts.shared_switch; /* the shared expert has a weight */
     exl2__cpu_product(d, s->layer->gate_up, 0, rows, s->begin, s->end, d->gate, d->inter_stride, 0);
     if (d->shape.gated) {
         exl2__cpu_product(d, s->layer->gate_up, 1, rows, s->begin, s->end, d->up, d->inter_stride, 0);
     }
     for (uint32_t r = 0; r < rows; r++) {
         size_t at = (size_t)r * d->inter_stride + s->begin * EXL2__CPU_STRIP;
-        d->ops->activate(d->shape.act, d->gate + at, d->shape.gated ? d->up + at : NULL,
-                         (s->end - s->begin) * EXL2__CPU_STRIP);
+        exl2__cpu_activate(d, d->gate + at, d->shape.gated ? d->up + at : NULL, (s->end - s->begin) * EXL2__CPU_STRIP);
+        exl2__real weight = switched ? d->routed.shared[(size_t)r * EXL2__CPU_STRIP] : 1;
+        for (uint32_t i = 0; switched && i < (s->end - s->begin) * EXL2__CPU_STRIP; i++) {
+            d->gate[at + i] *= weight;
+        }
     }
 }
 
@@ -220,20 +191,22 @@ static void exl2__cpu_head_strips(const exl2__cpu_share *s)
 
 /* ---- phases: stages run one after the other; the items of a stage, except page copies, are independent ---- */
 
-typedef struct exl2__cpu_stage {
-    exl2__cpu_work work;
-    uint32_t items;
-    uint64_t cost; /* multiply-adds of one item, roughly */
-} exl2__cpu_stage;
-
 #define EXL2__CPU_STAGES EXL2__PHASE_KINDS
 
-static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, uint32_t rows, exl2__cpu_stage *out)
+/* Width of the layer's MLP or shared expert; layer NULL: of the widest one. */
+static uint32_t exl2__cpu_inter(const exl2__cpu_device *d, const exl2__layer *layer)
+{
+    return layer && layer->gate_up ? exl2__cpu_matrix_of(layer->gate_up)->parts->out : d->shape.inter;
+}
+
+static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, const exl2__layer *layer, uint32_t rows,
+                             exl2__cpu_stage *out)
 {
     const exl2__shape *s = &d->shape;
     uint32_t tiles = exl2__cpu_device_tiles(d, rows);
     uint64_t strip = (uint64_t)rows * EXL2__CPU_STRIP, tile = d->ops->tile_rows;
     uint64_t queries = exl2__max32(d->ops->tile_queries, s->heads / s->kv_heads);
+    uint64_t inter = exl2__cpu_inter(d, layer);
     exl2__cpu_stage stages[EXL2__CPU_STAGES] = { { NULL, 0, 0 } };
     switch (phase) {
     case EXL2__PHASE_copy_pages:
@@ -260,12 +233,19 @@ static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, uint3
         break;
     case EXL2__PHASE_gate_up:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_gate_up_input, tiles, tile * s->hidden * 16 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_gate_up_strips, d->inter_stride / EXL2__CPU_STRIP,
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_gate_up_strips, (uint32_t)exl2__div_up(inter, EXL2__CPU_STRIP),
                                        (1 + (uint64_t)s->gated) * strip * s->hidden };
         break;
     case EXL2__PHASE_down:
-        stages[0] = (exl2__cpu_stage){ exl2__cpu_down_input, tiles, tile * s->inter * 8 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_down_strips, d->hidden_stride / EXL2__CPU_STRIP, strip * s->inter };
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_down_input, tiles, tile * inter * 8 };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_down_strips, d->hidden_stride / EXL2__CPU_STRIP, strip * inter };
+        break;
+    case EXL2__PHASE_route:
+    case EXL2__PHASE_expert_up:
+    case EXL2__PHASE_expert_down:
+#ifndef EXL2_NO_MOE
+        exl2__cpu_expert_stages(d, phase, layer, rows, stages);
+#endif
         break;
     case EXL2__PHASE_settle:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_settle, tiles, tile * s->hidden * 16 };
@@ -297,7 +277,7 @@ static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const 
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
     uint32_t first = 0;
     bool in_order = phase == EXL2__PHASE_copy_pages; /* a copy may overwrite what an earlier copy reads */
-    exl2__cpu_stages(d, phase, exl2__cpu_rows_of(d, phase, range), stages);
+    exl2__cpu_stages(d, phase, layer, exl2__cpu_rows_of(d, phase, range), stages);
     for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
         const exl2__cpu_stage *stage = &stages[i];
         uint32_t begin = exl2__max32(range->begin, first), end = exl2__min32(range->end, first + stage->items);
@@ -416,22 +396,26 @@ static uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, c
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
-    (void)layer;
-    exl2__cpu_stages(d, phase, exl2__cpu_rows_of(d, phase, range), stages);
-    return stages[0].items + stages[1].items + stages[2].items;
+    exl2__cpu_stages(d, phase, layer, exl2__cpu_rows_of(d, phase, range), stages);
+    return stages[0].items + stages[1].items + stages[2].items + stages[3].items;
 }
 
 static exl2__item_run exl2__cpu_item_run(const exl2__device *d, exl2__phase phase, const exl2__layer *layer,
                                          uint32_t rows, uint32_t item)
 {
-    (void)layer;
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
     uint32_t end = 0;
-    exl2__cpu_stages(exl2__cpu_of(d), phase, rows, stages);
+    exl2__cpu_stages(exl2__cpu_of(d), phase, layer, rows, stages);
     for (uint32_t i = 0; i < EXL2__CPU_STAGES; i++) {
         end += stages[i].items;
         if (item < end) {
-            return (exl2__item_run){ stages[i].cost, i, end };
+            exl2__item_run run = { stages[i].cost, i, end };
+#ifndef EXL2_NO_MOE
+            if (phase == EXL2__PHASE_expert_up && i == 1 && layer) {
+                exl2__cpu_expert_run(exl2__cpu_of(d), end - stages[i].items, item, &run);
+            }
+#endif
+            return run;
         }
     }
     return (exl2__item_run){ 0, 0, 0 };

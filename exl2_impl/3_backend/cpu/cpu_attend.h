@@ -152,6 +152,21 @@ static void exl2__cpu_attend_bound(const exl2__cpu_device *d, exl2__real *scores
     }
 }
 
+/* As exl2__cpu_ops.softmax; a sink is one more score in the sum, of a key without a value. */
+static exl2__real exl2__cpu_attend_softmax(const exl2__cpu_device *d, const exl2__layer *layer, uint32_t head,
+                                           exl2__real *scores, uint32_t keys, uint32_t end)
+{
+    if (!layer->sinks) {
+        return d->ops->softmax(scores, keys, end);
+    }
+    double sink = (double)((const float *)(const void *)layer->sinks)[head], largest = (double)scores[0];
+    for (uint32_t t = 1; t < keys; t++) {
+        largest = (double)scores[t] > largest ? (double)scores[t] : largest;
+    }
+    double sum = 1 / (double)d->ops->softmax(scores, keys, end);
+    return (exl2__real)(1 / (sum + exp(sink - largest)));
+}
+
 /* Attention of the queries [first, first + n) of a tile. A tile has one query for each of its rows and each head that
    shares the K/V head `head`. */
 static void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__layer *layer, const exl2__cpu_rows *rows,
@@ -181,7 +196,8 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__layer *lay
         uint32_t end = (uint32_t)exl2__align_up(keys, EXL2__PAGE_TOKENS);
         exl2__real *scores = task->scores + (size_t)r * d->context_max;
         exl2__cpu_attend_bound(d, scores, begin, exl2__cpu_attend_begin(layer, row_keys - 1), row_keys);
-        inverse[r] = d->ops->softmax(scores + begin, row_keys - begin, end - begin);
+        inverse[r] = exl2__cpu_attend_softmax(d, layer, head * group + (first + r) % group, scores + begin,
+                                              row_keys - begin, end - begin);
     }
     memset(task->weighted, 0, (size_t)n * d->value_stride * sizeof *task->weighted);
     for (uint32_t t = begin; t < keys; t += EXL2__PAGE_TOKENS) {

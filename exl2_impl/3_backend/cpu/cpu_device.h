@@ -1,7 +1,8 @@
 /* cpu_device.h: one model on the CPU: the layout of its memory, and how work is divided among the application's
    threads.
    takes: a plan, arenas for pages and scratch, a step per pass.
-   gives: exl2__cpu_device, exl2__cpu_device_prepare, exl2__cpu_device_begin, exl2__cpu_share, exl2__cpu_device_split.
+   gives: exl2__cpu_device, exl2__cpu_device_prepare, exl2__cpu_device_begin, exl2__cpu_share, exl2__cpu_device_split;
+          exl2__cpu_stage; exl2__cpu_gather, exl2__cpu_product, exl2__cpu_activate.
    owns:  nothing; pages and scratch lie in the caller's arenas. */
 #ifndef EXL2__CPU_DEVICE_H
 #define EXL2__CPU_DEVICE_H
@@ -27,7 +28,38 @@ typedef struct exl2__cpu_task { /* scratch of one of the tasks that run in paral
     exl2__kv *key;              /* [head_dim] */
     exl2__real *pairs;          /* [rotary] a head whose pairs are being separated */
     void *sample;               /* scratch of exl2__sample_row */
+    /* Only if layers have experts: */
+    double *scores_of_experts;  /* [2, experts] */
+    exl2__real *gathered, *centre; /* [tile_rows, hidden], [tile_rows, hidden / 32] input of a tile of slots */
 } exl2__cpu_task;
+
+/* An expert that some row uses: `rows` slots, in tiles [tile, tile + tiles). */
+typedef struct exl2__cpu_expert {
+    uint32_t index, rows, tile, tiles;
+} exl2__cpu_expert;
+
+typedef struct exl2__cpu_slots { /* a tile: slots [slot, slot + count) of one expert (see cpu_experts.h) */
+    uint32_t expert, slot, count;
+} exl2__cpu_slots;
+
+/* What the phase `route` finds out about the rows of a layer, and the buffers of experts; S = rows_max * active is the
+   largest number of slots. */
+typedef struct exl2__cpu_routed {
+    uint32_t router_stride, expert_stride; /* experts and their width, rounded up to whole strips */
+    exl2__real *x;               /* [rows_max, hidden_stride] normalised rows */
+    exl2__real *logits;          /* [rows_max, router_stride] */
+    exl2__real *shared;          /* [rows_max, 32] the weight of the shared expert, in the first element */
+    uint32_t *choice;            /* [rows_max, active] experts, ascending */
+    exl2__real *weight;          /* [rows_max, active] */
+    uint32_t *slot_row;          /* [S] */
+    exl2__real *slot_weight;     /* [S] */
+    exl2__cpu_slots *tiles;      /* [tile_count], at most S; ascending by expert */
+    exl2__cpu_expert *experts;   /* [expert_count], at most S; ascending */
+    uint32_t *next;              /* [experts + 1] */
+    exl2__real *input, *centre;  /* [S, widest], [S, widest / 32] gathered inputs of tiles */
+    exl2__real *h;               /* [S, expert_stride] */
+    uint32_t expert_count, tile_count;
+} exl2__cpu_routed;
 
 typedef struct exl2__cpu_device {
     exl2__ctx *c;
@@ -48,6 +80,7 @@ typedef struct exl2__cpu_device {
     exl2__real *gate, *up;        /* [rows_max, inter_stride]; share memory with query, key, value unless `parallel` */
     exl2__real *branch;           /* [rows_max, hidden_stride] result of a block before its norm, with post_norms */
     exl2__real *input, *centre;   /* inputs of up to three parts; see exl2__cpu_input */
+    exl2__cpu_routed routed;
     exl2__real *logits;           /* [logit_rows_max, vocab_stride] */
     float *sample_logits;         /* [tasks, vocab], only if exl2__real is not float */
     uint32_t rope_count;
@@ -84,6 +117,8 @@ static void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__plan *plan
     d->inter_stride = (uint32_t)exl2__align_up(s->inter, EXL2__CPU_STRIP);
     d->vocab_stride = (uint32_t)exl2__align_up(s->vocab, EXL2__CPU_STRIP);
     d->value_stride = (uint32_t)exl2__align_up(s->head_dim, 16);
+    d->routed.router_stride = (uint32_t)exl2__align_up(s->experts.count, EXL2__CPU_STRIP);
+    d->routed.expert_stride = (uint32_t)exl2__align_up(s->experts.inter, EXL2__CPU_STRIP);
     d->key_count = (uint64_t)s->kv_heads * s->head_dim * EXL2__PAGE_TOKENS;
     d->layer_bytes = (d->key_count + (uint64_t)s->kv_heads * d->value_stride * EXL2__PAGE_TOKENS) * sizeof(exl2__kv);
     d->page_bytes = d->layer_bytes * s->layers;
@@ -104,6 +139,30 @@ static void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena 
     task->key = (exl2__kv *)exl2__arena_alloc(a, d->shape.head_dim * sizeof(exl2__kv));
     task->pairs = exl2__cpu_device_alloc(a, 1, d->shape.rotary);
     task->sample = exl2__arena_alloc(a, exl2__sample_scratch_bytes(d->shape.vocab));
+    if (d->shape.experts.count) {
+        task->scores_of_experts = (double *)exl2__arena_alloc(a, 2 * (uint64_t)d->shape.experts.count * sizeof(double));
+        task->gathered = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride);
+        task->centre = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride / EXL2__CPU_BLOCK);
+    }
+}
+
+static void exl2__cpu_device_layout_routed(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_routed *routed)
+{
+    uint64_t rows = d->rows_max, active = d->shape.experts.active, slots = rows * active;
+    uint64_t widest = exl2__max32(d->hidden_stride, routed->expert_stride);
+    routed->x = exl2__cpu_device_alloc(a, rows, d->hidden_stride);
+    routed->logits = exl2__cpu_device_alloc(a, rows, routed->router_stride);
+    routed->shared = exl2__cpu_device_alloc(a, rows, EXL2__CPU_STRIP);
+    routed->choice = (uint32_t *)exl2__arena_alloc(a, slots * sizeof *routed->choice);
+    routed->weight = exl2__cpu_device_alloc(a, rows, active);
+    routed->slot_row = (uint32_t *)exl2__arena_alloc(a, slots * sizeof *routed->slot_row);
+    routed->slot_weight = exl2__cpu_device_alloc(a, rows, active);
+    routed->tiles = (exl2__cpu_slots *)exl2__arena_alloc(a, slots * sizeof *routed->tiles);
+    routed->experts = (exl2__cpu_expert *)exl2__arena_alloc(a, slots * sizeof *routed->experts);
+    routed->next = (uint32_t *)exl2__arena_alloc(a, ((uint64_t)d->shape.experts.count + 1) * sizeof *routed->next);
+    routed->input = exl2__cpu_device_alloc(a, slots, widest);
+    routed->centre = exl2__cpu_device_alloc(a, slots, widest / EXL2__CPU_BLOCK);
+    routed->h = exl2__cpu_device_alloc(a, slots, routed->expert_stride);
 }
 
 static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
@@ -125,6 +184,9 @@ static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     }
     d->input = exl2__cpu_device_alloc(a, wide, input);
     d->centre = exl2__cpu_device_alloc(a, wide, input / EXL2__CPU_BLOCK);
+    if (s->experts.count) {
+        exl2__cpu_device_layout_routed(d, a, &d->routed);
+    }
     d->logits = exl2__cpu_device_alloc(a, d->logit_rows_max, d->vocab_stride);
 #ifdef EXL2__REAL
     d->sample_logits = (float *)exl2__arena_alloc(a, (uint64_t)d->tasks * s->vocab * sizeof(float));
@@ -253,6 +315,12 @@ typedef struct exl2__cpu_share {
 
 typedef void (*exl2__cpu_work)(const exl2__cpu_share *s);
 
+typedef struct exl2__cpu_stage {
+    exl2__cpu_work work;
+    uint32_t items;
+    uint64_t cost; /* multiply-adds of one item, roughly */
+} exl2__cpu_stage;
+
 typedef struct exl2__cpu_split {
     exl2__cpu_work work;
     exl2__cpu_share all; /* all items */
@@ -281,6 +349,64 @@ static void exl2__cpu_device_split(exl2__cpu_work work, const exl2__cpu_share *a
     } else {
         parallel->run(parallel->user, split.tasks, exl2__cpu_device_task, &split);
     }
+}
+
+/* ---- products ---- */
+
+/* The type that the boundary declares opaque. */
+static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
+{
+    return (const exl2__cpu_matrix *)(const void *)m;
+}
+
+/* Gathers one tile of rows x [n, stride] into the inputs of all parts that do not use an earlier part's input. */
+static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t rows, uint32_t row,
+                             uint32_t n, const exl2__real *x, size_t stride)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        const exl2__cpu_part *p = &m->parts[i];
+        if (p->input_part == i) {
+            exl2__cpu_input input = exl2__cpu_device_input(d, m, i, rows);
+            d->ops->gather(p, x, stride, n, input.x + (size_t)row * p->in, input.centre + (size_t)row * p->blocks);
+        }
+    }
+}
+
+/* Strips [begin, end) of one part for `rows` rows. */
+static void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *matrix, uint32_t part, uint32_t rows,
+                              uint32_t begin, uint32_t end, exl2__real *out, size_t stride, exl2__real add)
+{
+    const exl2__cpu_matrix *m = exl2__cpu_matrix_of(matrix);
+    exl2__cpu_input input = exl2__cpu_device_input(d, m, part, rows);
+    if (begin < end) {
+        d->ops->product(&m->parts[part], &input, begin, end, out, stride, add);
+    }
+}
+
+/* The norm of a row of the residual, or the row itself where the layer has no such norm. */
+static void exl2__cpu_norm_or_copy(const exl2__cpu_device *d, const exl2__norm *norm, const exl2__real *from,
+                                   exl2__real *to)
+{
+    if (norm->weight) {
+        exl2__cpu_norm(d, norm, 0, from, d->shape.hidden, to);
+    } else {
+        memcpy(to, from, d->shape.hidden * sizeof *to);
+    }
+}
+
+/* gate [count] = act(gate) * up, or act(gate) where `up` is NULL; count is a multiple of 32. `up` may be changed. */
+static void exl2__cpu_activate(const exl2__cpu_device *d, exl2__real *gate, exl2__real *up, uint32_t count)
+{
+    exl2__real limit = (exl2__real)d->shape.act_limit;
+    if (d->shape.act != EXL2__ACT_CLAMPED) {
+        d->ops->activate(d->shape.act, gate, up, count);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) { /* g sigmoid(1.702 g) = silu(1.702 g) / 1.702 */
+        gate[i] = (gate[i] > limit ? limit : gate[i]) * (exl2__real)1.702;
+        up[i] = ((up[i] > limit ? limit : up[i] < -limit ? -limit : up[i]) + 1) * (exl2__real)(1 / 1.702);
+    }
+    d->ops->activate(EXL2__ACT_SILU, gate, up, count);
 }
 
 #endif

@@ -258,6 +258,7 @@ static inline exl2__real exl2__cpu_phases_act(exl2__act act, exl2__real x)
 {
     switch (act) {
     case EXL2__ACT_SILU:
+    case EXL2__ACT_CLAMPED: /* exl2__cpu_activate bounds the arguments */
         break;
     case EXL2__ACT_GELU_TANH:
         return x / (1 + (exl2__real)exp(-1.5957691216057308 * (double)(x + (exl2__real)0.044715 * x * x * x)));

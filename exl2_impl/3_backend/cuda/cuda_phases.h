@@ -224,6 +224,23 @@ static exl2_result exl2__cuda_do_settle(exl2__cuda_model *m, const exl2__layer *
     return exl2__fail(m->c, EXL2_ERR_INTERNAL, "cuda: norms after blocks are not supported");
 }
 
+static exl2_result exl2__cuda_do_route(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
+    (void)layer;
+    (void)range;
+    return exl2__fail(m->c, EXL2_ERR_INTERNAL, "cuda: experts are not supported");
+}
+
+static exl2_result exl2__cuda_do_expert_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
+    return exl2__cuda_do_route(m, layer, range);
+}
+
+static exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
+    return exl2__cuda_do_route(m, layer, range);
+}
+
 /* Address of the exl2k_pass that holds the number of logit rows of the group. */
 static inline uint64_t exl2__cuda_group_pass(const exl2__cuda_model *m, const exl2__range *range)
 {
