@@ -73,8 +73,10 @@ EXL2__SIZE_BEGIN
 #include "1_load/arch_rows.h"
 /* defines: architectures that are rejected, with reasons */
 #include "1_load/arch_unsupported.h"
-/* defines: what config.json says about experts */
+/* defines: the numbers of experts */
 #include "1_load/model_experts.h"
+/* defines: reading the settings of experts */
+#include "1_load/model_experts_read.h"
 /* defines: config.json and generation_config.json, checked */
 #include "1_load/model_config.h"
 /* defines: the open safetensors files of a folder */

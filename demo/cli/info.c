@@ -56,6 +56,8 @@ static void print_json_model(json_out *j, const info *i)
     json_out_uint(j, "heads", m->heads);
     json_out_uint(j, "kv_heads", m->kv_heads);
     json_out_uint(j, "context_max", m->context_max);
+    json_out_uint(j, "experts", m->experts);
+    json_out_uint(j, "experts_active", m->experts_active);
     json_out_number(j, "bits_per_weight", (double)m->bits_per_weight);
     json_out_uint(j, "weight_bytes", m->weight_bytes);
     json_out_uint(j, "cache_bytes", m->cache_bytes);
@@ -166,6 +168,7 @@ int cli_info(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &i.desc.path, NULL, "model folder; default: only lists GPUs" } };
     const arg flags[] = {
         { "--context", ARG_U32, &i.desc.context_max, "N", "tokens of a session (the model's own, at most 8192)" },
+        { "--experts", ARG_U32, &i.desc.experts_active, "N", "experts that a token uses (the model's own number)" },
         { "--cache", ARG_U64, &i.desc.cache.tokens, "N", "tokens of the cache (4 x context)" },
         HOST_GPU_ARGS(i.options),
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },

@@ -102,7 +102,8 @@ static exl2_flow on_load(void *user, const exl2_event *event)
 bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences)
 {
     exl2_model_desc with_progress = *d;
-    if (!d->cache.tokens && exl2_model_measure(h->engine, d, &h->info) >= 0) {
+    with_progress.experts_active = h->experts;
+    if (!d->cache.tokens && exl2_model_measure(h->engine, &with_progress, &h->info) >= 0) {
         with_progress.cache.tokens = (uint64_t)h->info.context_max * sequences;
     }
     with_progress.on_event = on_load;

@@ -18,6 +18,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     uint32_t backend;
     arg_numbers device;  /* empty, or one number */
     uint32_t threads;
+    uint32_t experts;    /* experts that a token uses; 0 = the model's own number */
     const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
     bool first_start;    /* the entries of that folder are not read */
     bool says_place;     /* no warning about running on the CPU: the program prints the reason itself */
@@ -31,7 +32,8 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
 #define HOST_ARGS(options)   \
     HOST_GPU_ARGS(options),  \
-    { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }
+    { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }, \
+    { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
 
 #define HOST_WARNINGS 64
 
@@ -45,6 +47,7 @@ typedef struct host { /* zeroed: closed */
     void *warning_user;
     uint64_t warned[HOST_WARNINGS]; /* hashes of the newest warnings */
     uint32_t warnings;
+    uint32_t experts;  /* of the options */
     exl2_model model;
     exl2_model_info info;
     progress bar;

@@ -8,7 +8,7 @@
 
 #include "arch_rows.h"
 #include "arch_unsupported.h"
-#include "model_experts.h"
+#include "model_experts_read.h"
 #include "model_rope_read.h"
 
 #define EXL2__CONFIG_EOS_MAX 16u

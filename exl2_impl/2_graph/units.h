@@ -151,8 +151,9 @@ static inline void exl2__unit_make_layer(const exl2__config *c, exl2__unit *u)
         u->count = c->experts.shared_switch ? 2 : 1;
         u->in = c->hidden;
         exl2__unit_name(c, u, 0, EXL2__NAME_ROUTER, c->experts.count);
-        exl2__unit_name(c, u, u->count - 1, u->count == 2 ? EXL2__NAME_SHARED_SWITCH : EXL2__NAME_ROUTER,
-                        u->count == 2 ? 1 : c->experts.count);
+        if (u->count == 2) {
+            exl2__unit_name(c, u, 1, EXL2__NAME_SHARED_SWITCH, 1);
+        }
         break;
     case EXL2__UNIT_EXPERT_UP:
         exl2__unit_make_up(c, u, EXL2__NAME_EXPERT_GATE, EXL2__NAME_EXPERT_UP, c->experts.inter);
@@ -302,7 +303,8 @@ static exl2_result exl2__unit_vector_check(exl2__ctx *c, const exl2__tensors *t,
     if (!entry && v->bias) {
         return EXL2_OK;
     }
-    if (entry && entry->rank == 2 && (v->file_count < v->count || v->name == EXL2__NAME_CHOICE_BIAS) && exl2__tensor_is_float(entry) &&
+    bool matrix = v->file_count < v->count || v->name == EXL2__NAME_CHOICE_BIAS;
+    if (entry && matrix && entry->rank == 2 && exl2__tensor_is_float(entry) &&
         entry->dims[0] == v->count / v->file_count && entry->dims[1] == v->file_count) {
         v->file_count = v->count;
         return EXL2_OK;

@@ -45,7 +45,7 @@ static exl2_job_desc sampled(const rig *r, uint32_t i, rig_said *said)
     return d;
 }
 
-int main(void)
+static void check_model_bits(const char *path)
 {
     static rig_said wanted[8], said[8];
     for (uint32_t i = 0; i < 8; i++) {
@@ -53,7 +53,7 @@ int main(void)
             prompts[i][k] = (exl2_token)((i * 91 + k * k * 7 + k * 31) % 300);
         }
     }
-    rig alone = rig_load(rig_golden("exl2-mixed"));
+    rig alone = rig_load(path);
     for (uint32_t i = 0; i < 8; i++) {
         exl2_job_desc d = sampled(&alone, i, &wanted[i]);
         rig_run(&alone, &d);
@@ -108,7 +108,7 @@ int main(void)
         e.parallel.run = backwards;
         e.parallel.width = c + 1;
         exl2_model_desc m = { 0 };
-        m.path = rig_golden("exl2-mixed");
+        m.path = path;
         m.prefill_chunk = chunks[c];
         m.batch_max = 1 + c;
         rig r = rig_open(&e, &m);
@@ -124,6 +124,16 @@ int main(void)
         }
         CHECK((tasks_run > 0) == (c > 0));
         rig_close(&r);
+    }
+}
+
+/* A dense model, and one whose experts have other bit widths each. Arguments: folders of other models. */
+int main(int argc, char **argv)
+{
+    check_model_bits(rig_golden("exl2-mixed"));
+    check_model_bits(rig_golden("exl2-qwen3-moe"));
+    for (int i = 1; i < argc; i++) {
+        check_model_bits(argv[i]);
     }
     return check_done();
 }

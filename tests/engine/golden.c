@@ -171,7 +171,7 @@ static uint32_t golden_folders(const char *group, const char *only)
 
 int main(int argc, char **argv)
 {
-    static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope" };
+    static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "exl2-qwen3-moe" };
     if (argc > 1 && strcmp(argv[1], "shared") == 0) {
         const char *only = argc > 2 ? argv[2] : NULL;
         uint32_t folders = golden_folders("exl2", only) + golden_folders("arch", only);

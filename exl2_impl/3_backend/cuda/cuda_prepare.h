@@ -105,7 +105,8 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
 static const char *exl2__cuda_missing(const exl2__shape *s)
 {
     bool scaled = s->embed_scale != 1 || s->residual_scale != 1 || s->logit_scale != 1 || s->query_growth > 0;
-    return s->experts.count ? "experts" : s->sinks ? "attention sinks" : s->layer_norm ? "LayerNorm" : s->post_norms || !s->pre_norms ? "norms after blocks"
+    return s->experts.count ? "experts" : s->sinks ? "attention sinks"
+         : s->layer_norm ? "LayerNorm" : s->post_norms || !s->pre_norms ? "norms after blocks"
          : s->parallel ? "parallel blocks" : s->qk_norm != EXL2__QK_NORM_NONE ? "norms of q and k"
          : s->windows ? "attention windows" : s->unrotated ? "layers without RoPE"
          : s->pairs || s->rotary != s->head_dim ? "this kind of RoPE" : s->positions ? "learned positions"
