@@ -73,6 +73,7 @@ static bool begin_loading(game *g)
 {
     exl2_model_desc d = { .path = g->options->model, .context_max = TAVERN_CONTEXT, .on_event = on_load, .user = g };
     d.grammars = true;
+    d.experts_active = g->host.experts;
     d.cache.tokens = (uint64_t)TAVERN_CONTEXT * CAST_SIZE; /* the three contexts include the pages of the world */
     if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
         host_failed(&g->host);

@@ -213,7 +213,7 @@ static bool load(bench *b)
     uint64_t decode_need = o->decode ? (uint64_t)context + o->decode + 1 : 0;
     uint64_t prefill_need = prefill ? (uint64_t)prefill + 1 : 0;
     uint64_t need = decode_need > prefill_need ? decode_need : prefill_need; /* tokens of a session */
-    exl2_model_desc model = { .path = o->path, .batch_max = batch > 16 ? batch : 0 };
+    exl2_model_desc model = { .path = o->path, .batch_max = batch > 16 ? batch : 0, .experts_active = o->host.experts };
     if (need > CONTEXT_MAX) {
         fprintf(stderr, "a sequence would have %llu tokens, at most %u are supported\n", (unsigned long long)need,
                 CONTEXT_MAX);

@@ -61,7 +61,7 @@ bool host_open(host *h, const host_options *o)
     static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU };
     exl2_error error = { 0 };
     exl2_device_desc device = { .pick = EXL2_PICK_INDEX, .index = o->device.items[0] };
-    *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place };
+    *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts };
     if (!h->pool) {
         fprintf(stderr, "cannot start %u threads\n", o->threads ? o->threads : pool_processors());
         return false;
@@ -102,7 +102,7 @@ static exl2_flow on_load(void *user, const exl2_event *event)
 bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences)
 {
     exl2_model_desc with_progress = *d;
-    with_progress.experts_active = h->experts;
+    with_progress.experts_active = h->experts ? h->experts : d->experts_active;
     if (!d->cache.tokens && exl2_model_measure(h->engine, &with_progress, &h->info) >= 0) {
         with_progress.cache.tokens = (uint64_t)h->info.context_max * sequences;
     }

@@ -235,9 +235,10 @@ static exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__config *
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("hidden_size", "d_model", "n_embd"), 1, 1u << 20, &out->hidden));
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("num_hidden_layers", "n_layers", "n_layer"), 1,
                                EXL2__CONFIG_LAYERS_MAX, &out->layers));
-    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("moe_intermediate_size"), 0, 1u << 20, &out->inter));
-    out->inter = out->arch.traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_LEARNED ? 4 * out->hidden
-               : out->arch.traits[EXL2__TRAIT_ROUTING] == EXL2__ROUTING_NONE ? 0 : out->inter;
+    out->inter = out->arch.traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_LEARNED ? 4 * out->hidden : 0;
+    if (out->arch.traits[EXL2__TRAIT_ROUTING] != EXL2__ROUTING_NONE) { /* without dense layers this may be all */
+        EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("moe_intermediate_size"), 0, 1u << 20, &out->inter));
+    }
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("intermediate_size", "ffn_config->ffn_hidden_size", "n_inner"), 1,
                                1u << 20, &out->inter));
     EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES(eps, "layer_norm_epsilon"), 1e-30, 1,

@@ -125,6 +125,7 @@ static void case_switches(void)
          hosts);
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_SIMD -c %s '%s/implementation.c' -o no_simd.o", compiler, WARNINGS, tree,
          hosts);
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_MOE -c %s '%s/implementation.c' -o no_moe.o", compiler, WARNINGS, tree, hosts);
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_CUDA -I'%s' '%s/one_file.c' -o no_cuda -lm && ./no_cuda", compiler, WARNINGS,
          root, hosts); /* and without exl2_kernels.inc */
     MUST("%s -std=c11 -O0 %s '-DEXL2_KERNEL_DIR=\"kernels\"' -c -I'%s' '%s/implementation.c' -o kernel_dir.o", compiler,

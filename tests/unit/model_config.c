@@ -222,6 +222,113 @@ static void check_architectures(void)
     CHECK_INT(k.qk_norm, EXL2__QK_NORM_HEADS);
 }
 
+/* ---- experts ---- */
+
+#define MOE(name, more) "{'architectures':['" name "ForCausalLM']," SIZES "," more "}"
+#define MIXTRAL(more) MOE("Mixtral", "'num_local_experts':8,'num_experts_per_tok':2" more)
+
+/* `layers`: a digit for each layer, 1 = it has experts. */
+static void check_sparse(const char *text, const char *layers)
+{
+    exl2__config k = read_good(text, NULL, 0);
+    CHECK_INT(k.layers, strlen(layers));
+    for (uint32_t i = 0; i < k.layers; i++) {
+        if (!CHECK_INT(exl2__config_layer(k.sparse, i), layers[i] == '1')) {
+            printf("  %s: layer %u\n", text, i);
+        }
+    }
+}
+
+static void check_experts(void)
+{
+    exl2__config k = read_good(MIXTRAL(""), NULL, 0);
+    CHECK(k.experts.count == 8 && k.experts.active == 2 && k.experts.inter == 96 && k.experts.shared_inter == 0);
+    CHECK(k.experts.renormalized && !k.experts.sigmoid && k.experts.groups == 1 && k.experts.scale == 1);
+    k = read_good(MOE("Qwen2Moe", "'num_experts':60,'num_experts_per_tok':4,'moe_intermediate_size':32,"
+                      "'shared_expert_intermediate_size':64"), NULL, 0);
+    CHECK(k.experts.count == 60 && k.experts.active == 4 && k.experts.inter == 32 && k.inter == 96);
+    CHECK(k.experts.shared_inter == 64 && k.experts.shared_switch && !k.experts.renormalized);
+    k = read_good(MOE("Qwen3Moe", "'num_experts':128,'num_experts_per_tok':8,'norm_topk_prob':true"), NULL, 0);
+    CHECK(k.experts.renormalized && k.qk_norm == EXL2__QK_NORM_HEADS);
+    k = read_good(MOE("Glm4Moe", "'n_routed_experts':16,'num_experts_per_tok':8,'moe_intermediate_size':32,'n_group':4,"
+                      "'topk_group':2,'n_shared_experts':3,'routed_scaling_factor':2.5"), NULL, 0);
+    CHECK(k.experts.sigmoid && k.experts.renormalized && k.experts.groups == 4 && k.experts.groups_active == 2);
+    CHECK(k.experts.shared_inter == 96 && !k.experts.shared_switch && k.experts.scale == 2.5f);
+    k = read_good(MOE("GptOss", "'num_local_experts':32,'num_experts_per_tok':4"), NULL, 0);
+    CHECK(k.act == EXL2__ACT_CLAMPED && k.act_limit == 7);
+    k = read_good("{'architectures':['MiniMaxM2ForCausalLM']," SIZES ",'num_local_experts':8,'num_experts_per_tok':2,"
+                  "'head_dim':32,'rotary_dim':16,'scoring_func':'sigmoid'}", NULL, 0);
+    CHECK(k.rotary == 16 && k.experts.sigmoid && k.experts.renormalized);
+    check_sparse(MIXTRAL(""), "11");
+}
+
+#define LAYERS(n) "'vocab_size':320,'hidden_size':128,'intermediate_size':96,'num_attention_heads':4," \
+                  "'rms_norm_eps':1e-05,'num_experts':8,'num_experts_per_tok':2,'num_hidden_layers':" n
+
+static void check_expert_layers(void)
+{
+    check_sparse("{'architectures':['Qwen2MoeForCausalLM']," LAYERS("6") ",'mlp_only_layers':[1,7],"
+                 "'decoder_sparse_step':2}", "000101");
+    check_sparse("{'architectures':['Qwen2MoeForCausalLM']," LAYERS("4") ",'mlp_only_layers':[1]}", "1011");
+    check_sparse("{'architectures':['Glm4MoeForCausalLM']," LAYERS("3") "}", "011");
+    check_sparse("{'architectures':['Glm4MoeForCausalLM']," LAYERS("4") ",'first_k_dense_replace':3}", "0001");
+    check_sparse("{'architectures':['SolarOpenForCausalLM']," LAYERS("2") "}", "11");
+    check_sparse("{'architectures':['Ernie4_5_MoeForCausalLM']," LAYERS("6") ",'moe_layer_start_index':1,"
+                 "'moe_layer_end_index':4,'moe_layer_interval':2}", "010100");
+    check_sparse("{'architectures':['Ernie4_5_MoeForCausalLM']," LAYERS("3") ",'moe_layer_start_index':1,"
+                 "'moe_layer_end_index':-1}", "011");
+    check_sparse("{'architectures':['ExaoneMoeForCausalLM']," LAYERS("3") ",'mlp_layer_types':['dense','sparse',"
+                 "'dense']}", "010");
+    check_sparse("{'architectures':['ExaoneMoeForCausalLM']," LAYERS("2") ",'is_moe_layer':[false,true]}", "01");
+    exl2__config k = read_good("{'architectures':['Glm4MoeForCausalLM']," LAYERS("1") "}", NULL, 0);
+    CHECK_INT(k.experts.count, 0); /* no layer has experts */
+}
+
+static void check_experts_refused(void)
+{
+    static const struct { const char *text, *piece, *other; exl2_result code; } bad[] = {
+        { MOE("Mixtral", "'num_experts_per_tok':2"), "num_local_experts is missing", "config.json", EXL2_ERR_FORMAT },
+        { MOE("Mixtral", "'num_local_experts':8"), "num_experts_per_tok is missing", "config.json", EXL2_ERR_FORMAT },
+        { MOE("Mixtral", "'num_local_experts':8,'num_experts_per_tok':9"), "num_experts_per_tok=9", "from 1 to 8",
+          EXL2_ERR_FORMAT },
+        { MOE("Mixtral", "'num_local_experts':8,'num_experts_per_tok':0"), "num_experts_per_tok=0", "from 1 to 8",
+          EXL2_ERR_FORMAT },
+        { MOE("Mixtral", "'num_local_experts':4097,'num_experts_per_tok':2"), "num_local_experts=4097", "to 4096",
+          EXL2_ERR_FORMAT },
+        { MOE("Mixtral", "'num_local_experts':0,'num_experts_per_tok':2"), "num_local_experts=0", "from 1",
+          EXL2_ERR_FORMAT },
+        { MOE("Mixtral", "'num_local_experts':-1,'num_experts_per_tok':2"), "num_local_experts=-1", "from 1",
+          EXL2_ERR_FORMAT },
+        { MIXTRAL(",'routed_scaling_factor':0"), "routed_scaling_factor=0", "a number", EXL2_ERR_FORMAT },
+        { MIXTRAL(",'moe_intermediate_size':0"), "moe_intermediate_size=0", "from 1", EXL2_ERR_FORMAT },
+        { MIXTRAL(",'mlp_only_layers':3"), "mlp_only_layers=3", "a list", EXL2_ERR_FORMAT },
+        { MIXTRAL(",'mlp_only_layers':['x']"), "mlp_only_layers='x'", "the number of a layer", EXL2_ERR_FORMAT },
+        { MIXTRAL(",'decoder_sparse_step':0"), "decoder_sparse_step=0", "from 1", EXL2_ERR_FORMAT },
+        { MIXTRAL(",'mlp_layer_types':['sparse']"), "mlp_layer_types=[1 values]", "2 layers", EXL2_ERR_FORMAT },
+        { MIXTRAL(",'mlp_layer_types':['sparse','odd']"), "mlp_layer_types='odd'", "dense", EXL2_ERR_FORMAT },
+        { MIXTRAL(",'moe_layer_end_index':-2"), "moe_layer_end_index=-2", "-1", EXL2_ERR_FORMAT },
+        { MIXTRAL(",'scoring_func':'sigmoid'"), "scoring_func='sigmoid'", "only softmax", EXL2_ERR_UNSUPPORTED },
+        { MOE("Glm4Moe", "'n_routed_experts':10,'num_experts_per_tok':2,'n_group':4"), "n_group=4", "10 experts",
+          EXL2_ERR_FORMAT },
+        { MOE("Glm4Moe", "'n_routed_experts':8,'num_experts_per_tok':5,'n_group':4,'topk_group':2"), "topk_group=2",
+          "5 are chosen", EXL2_ERR_FORMAT },
+        { MOE("Glm4Moe", "'n_routed_experts':8,'num_experts_per_tok':5,'n_group':4,'topk_group':5"), "topk_group=5",
+          "from 1 to 4", EXL2_ERR_FORMAT },
+        { MOE("Glm4Moe", "'n_routed_experts':8,'num_experts_per_tok':2,'moe_intermediate_size':1048576,"
+              "'n_shared_experts':2"), "n_shared_experts=2", "too wide", EXL2_ERR_FORMAT },
+        { MOE("Dbrx", "'ffn_config':{'moe_num_experts':4,'moe_top_k':2,'moe_normalize_expert_weights':2}"),
+          "moe_normalize_expert_weights=2", "only 1 and null", EXL2_ERR_UNSUPPORTED },
+        { MOE("GptOss", "'num_local_experts':8,'num_experts_per_tok':2,'swiglu_limit':0"), "swiglu_limit=0",
+          "a number", EXL2_ERR_FORMAT },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(bad); i++) {
+        read_bad(bad[i].text, NULL, bad[i].code, bad[i].piece, bad[i].other);
+    }
+    exl2__config k = read_good(MOE("Dbrx", "'ffn_config':{'moe_num_experts':4,'moe_top_k':2,"
+                                   "'moe_normalize_expert_weights':null}"), NULL, 0);
+    CHECK(!k.experts.renormalized);
+}
+
 static void check_refused(void)
 {
     refuse("'hidden_act':'gelu'", EXL2_ERR_UNSUPPORTED, "hidden_act='gelu'", "only silu");
@@ -330,6 +437,9 @@ int main(void)
     check_variants();
     check_rope();
     check_architectures();
+    check_experts();
+    check_expert_layers();
+    check_experts_refused();
     check_refused();
     check_files();
     return check_done();
