@@ -501,16 +501,20 @@ static exl2_result exl2__config_read_no_rope(const exl2__fields *f, exl2__config
 /* Experts and the layers that have them. */
 static exl2_result exl2__config_read_experts(const exl2__fields *f, exl2__config *out)
 {
-    bool any = false;
+    uint64_t all = 0; /* experts of all layers */
     EXL2__TRY(exl2__experts_read(f, &out->arch, out->inter, &out->experts));
     if (!out->experts.count) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__experts_read_layers(f, out->layers, out->sparse));
     for (uint32_t i = 0; i < out->layers; i++) {
-        any = any || exl2__config_layer(out->sparse, i);
+        all += exl2__config_layer(out->sparse, i) ? out->experts.count : 0;
     }
-    if (!any) {
+    if (all > EXL2__EXPERTS_ALL_MAX) {
+        return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the layers have %llu experts in all, at most %u are supported",
+                          f->label, (unsigned long long)all, EXL2__EXPERTS_ALL_MAX);
+    }
+    if (all == 0) {
         out->experts = (exl2__experts){ 0 };
     }
     return exl2__fields_u32(f, EXL2__FIELD_NAMES("num_nextn_predict_layers"), 0, EXL2__CONFIG_LAYERS_MAX,

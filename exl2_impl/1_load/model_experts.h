@@ -1,6 +1,6 @@
 /* model_experts.h: the numbers of a model's experts, as config.json gives them and as backends use them.
    takes: nothing.
-   gives: exl2__experts, EXL2__EXPERTS_MAX, EXL2__EXPERTS_GROUPS_MAX.
+   gives: exl2__experts, EXL2__EXPERTS_MAX, EXL2__EXPERTS_ALL_MAX, EXL2__EXPERTS_GROUPS_MAX.
    owns:  nothing. */
 #ifndef EXL2__MODEL_EXPERTS_H
 #define EXL2__MODEL_EXPERTS_H
@@ -8,6 +8,7 @@
 #include "../0_base/config.h"
 
 #define EXL2__EXPERTS_MAX 4096u
+#define EXL2__EXPERTS_ALL_MAX (1u << 17) /* of all layers: the time to read headers grows with it */
 #define EXL2__EXPERTS_GROUPS_MAX 256u
 
 /* The experts of a layer. A row uses the `active` ones with the highest scores (ties: the lowest number); to choose

@@ -247,7 +247,7 @@ CASE(config_utf8) { edit_config(f, "silu", "\xC0\xAF"); }
 CASE(config_twice) { edit_config(f, "\"vocab_size\":64", "\"vocab_size\":64,\"vocab_size\":65"); }
 CASE(two_architectures) { edit_config(f, "[\"LlamaForCausalLM\"]", "[\"LlamaForCausalLM\",\"MistralForCausalLM\"]"); }
 CASE(no_architecture) { edit_config(f, "\"architectures\"", "\"arch\""); }
-CASE(other_architecture) { edit_config(f, "LlamaForCausalLM", "MixtralForCausalLM"); }
+CASE(other_architecture) { edit_config(f, "LlamaForCausalLM", "FalconForCausalLM"); }
 CASE(vocab_zero) { edit_config(f, "\"vocab_size\":64", "\"vocab_size\":0"); }
 CASE(layers_huge) { edit_config(f, "\"num_hidden_layers\":1", "\"num_hidden_layers\":18446744073709551615"); }
 CASE(layers_more) { edit_config(f, "\"num_hidden_layers\":1", "\"num_hidden_layers\":2"); }
@@ -342,7 +342,7 @@ static const struct bad_case {
     ROW(config_twice, ERR_FORMAT, "config.json", "\"vocab_size\" twice")
     ROW(two_architectures, ERR_FORMAT, "architectures=[2 values]", "exactly one")
     ROW(no_architecture, ERR_FORMAT, "config.json", "architectures is missing")
-    ROW(other_architecture, ERR_UNSUPPORTED, "config.json", "'MixtralForCausalLM'")
+    ROW(other_architecture, ERR_UNSUPPORTED, "config.json", "'FalconForCausalLM'")
     ROW(vocab_zero, ERR_FORMAT, "config.json: vocab_size=0 is out of range", "from 1 to")
     ROW(layers_huge, ERR_FORMAT, "num_hidden_layers=18446744073709551615", "out of range")
     ROW(layers_more, ERR_FORMAT, "model.layers.1.self_attn.q_proj", "neither .q_weight nor .weight")
