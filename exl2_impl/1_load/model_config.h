@@ -511,8 +511,9 @@ static exl2_result exl2__config_read_experts(const exl2__fields *f, exl2__config
         all += exl2__config_layer(out->sparse, i) ? out->experts.count : 0;
     }
     if (all > EXL2__EXPERTS_ALL_MAX) {
-        return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the layers have %llu experts in all, at most %u are supported",
-                          f->label, (unsigned long long)all, EXL2__EXPERTS_ALL_MAX);
+        return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED,
+                          "%s: the layers have %llu experts in all, at most %u are supported", f->label,
+                          (unsigned long long)all, EXL2__EXPERTS_ALL_MAX);
     }
     if (all == 0) {
         out->experts = (exl2__experts){ 0 };
