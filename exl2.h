@@ -1206,20 +1206,32 @@ EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d);
 
 /* ---- 12. making models: only with EXL2_CONVERT; uses stdio; for tools and build machines, not games ------------ */
 #ifdef EXL2_CONVERT
-/* File: GGUF v2 or v3 of the Llama architecture, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K..Q6_K
-   IQ4_NL IQ4_XS. */
+/* What an import made. */
+typedef struct exl2_import_info {
+    char arch[64];      /* the architecture in config.json, such as "Gemma3ForCausalLM" */
+    char from[32];      /* general.architecture of the GGUF file, such as "gemma3" */
+    char tokenizer[8];  /* "spm" (SentencePiece), "bpe" or "none" */
+    char warning[256];  /* why the folder has no tokenizer; "" = it has one */
+    uint32_t tensors;   /* of the GGUF file */
+    uint32_t bits;
+} exl2_import_info;
+
+/* File: GGUF v2 or v3 of a supported architecture without experts, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0
+   Q2_K..Q6_K IQ4_NL IQ4_XS MXFP4. A tokenizer that is not supported is left out, and info.warning says so. */
 typedef struct exl2_import_desc {
     uint32_t _start_canary;
     const char *gguf_path, *out_dir;
-    uint32_t bits, group, head_bits; /* 2..8 (not 7); 32, 64 or 128; 0 = 8, 32, 8 */
+    uint32_t bits, group, head_bits; /* 2..8 (not 7); 32, 64 or 128; 0 = 8, 32, 8. bits 16: a dense folder, matrices of
+                                        FP16; group and head_bits must be 0 */
     bool (*progress)(void *user, float done, const char *what); /* false = cancel */
     void *user;
     exl2_parallel parallel;
     exl2_error *error;
+    exl2_import_info *info; /* NULL, or filled in after success */
     uint32_t _end_canary;
 } exl2_import_desc;
 
-/* [A wait] GGUF -> an EXL2 folder out_dir, which must not exist or must be empty. A failure leaves no partial folder.
+/* [A wait] GGUF -> an EXL2 or dense folder out_dir, which must not exist or must be empty. A failure leaves no partial folder.
    IO, FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
 EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 #endif

@@ -436,13 +436,21 @@ EXL2__SIZE_END
 #include "8_convert/gguf/gguf_header.h"
 /* defines: reading and checking a GGUF file */
 #include "8_convert/gguf/gguf.h"
-/* defines: GGUF keys -> config.json */
+/* defines: what GGUF files of each model family leave out or change */
+#include "8_convert/gguf/import_families.h"
+/* defines: reading the GGUF keys that describe the model */
 #include "8_convert/gguf/import_config.h"
-/* defines: GGUF keys -> tokenizer files */
+/* defines: GGUF keys -> config.json */
+#include "8_convert/gguf/import_config_write.h"
+/* defines: reading the GGUF keys that describe the tokenizer */
 #include "8_convert/gguf/import_text.h"
-/* defines: the mapping of GGUF tensors to EXL2 tensors */
+/* defines: scores of SentencePiece -> merges */
+#include "8_convert/gguf/import_spm.h"
+/* defines: GGUF keys -> tokenizer files */
+#include "8_convert/gguf/import_text_write.h"
+/* defines: the mapping of GGUF tensors to tensors of the model */
 #include "8_convert/gguf/import_plan.h"
-/* defines: GGUF tensors -> EXL2 tensors */
+/* defines: GGUF tensors -> safetensors files */
 #include "8_convert/gguf/import_model.h"
 /* defines: exl2_import_gguf */
 #include "8_convert/gguf/import.h"

@@ -26,7 +26,8 @@ static bool exl2__folder_is_output(const char *name)
         }
     }
     size_t bytes = strlen(name), end = strlen(".safetensors");
-    return strncmp(name, "output", 6) == 0 && bytes >= 6 + end && strcmp(name + bytes - end, ".safetensors") == 0;
+    size_t stem = strncmp(name, "output", 6) == 0 ? 6 : strncmp(name, "model", 5) == 0 ? 5 : bytes;
+    return bytes >= stem + end && strcmp(name + bytes - end, ".safetensors") == 0;
 }
 
 /* Finds an entry of `dir` that no import can have written: another name, a folder or a link. false: there is none. */

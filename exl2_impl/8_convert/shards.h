@@ -12,7 +12,9 @@
 #define EXL2__SHARDS_BYTES ((uint64_t)4 << 30) /* tensor data per file; a larger tensor gets a file for itself */
 #define EXL2__SHARDS_NAME_MAX 96
 
-typedef enum exl2__shards_type { EXL2__SHARDS_I32, EXL2__SHARDS_F16, EXL2__SHARDS_I16 } exl2__shards_type;
+typedef enum exl2__shards_type {
+    EXL2__SHARDS_I32, EXL2__SHARDS_F16, EXL2__SHARDS_I16, EXL2__SHARDS_F32
+} exl2__shards_type;
 
 typedef struct exl2__shards_entry {
     char name[EXL2__SHARDS_NAME_MAX];
@@ -35,13 +37,22 @@ typedef struct exl2__shards {
     exl2__shards_file *files;
     uint32_t capacity, count, file_count;
     uint64_t shard_bytes;
+    const char *stem; /* begin of the files' names */
 } exl2__shards;
 
-/* Allocates a list of up to `capacity` tensors. */
-static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, uint32_t capacity, uint64_t shard_bytes)
+static inline bool exl2__shards_is_wide(exl2__shards_type type) /* 4 bytes, not 2 */
+{
+    return type == EXL2__SHARDS_I32 || type == EXL2__SHARDS_F32;
+}
+
+/* Allocates a list of up to `capacity` tensors. The files will be called <stem>.safetensors, or
+   <stem>-00001-of-00002.safetensors and so on; the text must outlive *s. */
+static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, const char *stem, uint32_t capacity,
+                                      uint64_t shard_bytes)
 {
     *s = (exl2__shards){ 0 };
     s->ctx = c;
+    s->stem = stem;
     s->capacity = capacity;
     s->shard_bytes = shard_bytes;
     EXL2__TRY(exl2__arena_open(
@@ -62,7 +73,7 @@ static void exl2__shards_add(exl2__shards *s, const char *prefix, const char *su
     entry->rank = rank;
     entry->dims[0] = dim0;
     entry->dims[1] = dim1;
-    entry->bytes = dim0 * (rank == 2 ? dim1 : 1) * (type == EXL2__SHARDS_I32 ? 4 : 2);
+    entry->bytes = dim0 * (rank == 2 ? dim1 : 1) * (exl2__shards_is_wide(type) ? 4 : 2);
 }
 
 /* Distributes the tensors to the files in the order of the list. Within a file the 4-byte types come first, so that all
@@ -88,7 +99,7 @@ static void exl2__shards_place_in_file(exl2__shards *s, uint32_t shard)
     for (int narrow = 0; narrow < 2; narrow++) {
         for (uint32_t i = 0; i < s->count; i++) {
             exl2__shards_entry *entry = &s->entries[i];
-            if (entry->shard == shard && (entry->type != EXL2__SHARDS_I32) == narrow) {
+            if (entry->shard == shard && !exl2__shards_is_wide(entry->type) == narrow) {
                 entry->offset = offset;
                 offset += entry->bytes;
             }
@@ -99,7 +110,7 @@ static void exl2__shards_place_in_file(exl2__shards *s, uint32_t shard)
 
 static void exl2__shards_header_text(const exl2__shards *s, uint32_t shard, exl2__write *w)
 {
-    static const char *const types[] = { "I32", "F16", "I16" };
+    static const char *const types[] = { "I32", "F16", "I16", "F32" };
     exl2__write_format(w, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (uint32_t i = 0; i < s->count; i++) {
         const exl2__shards_entry *entry = &s->entries[i];
@@ -149,7 +160,7 @@ static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
     for (uint32_t i = 0; i < s->file_count; i++) {
         char *path = s->files[i].path;
         if (s->file_count == 1) {
-            exl2__format(path, sizeof s->files[i].path, "%s/output.safetensors", dir);
+            exl2__format(path, sizeof s->files[i].path, "%s/%s.safetensors", dir, s->stem);
         } else {
             uint32_t numbers[2] = { i + 1, s->file_count };
             char five[2][6];
@@ -159,7 +170,7 @@ static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
                 }
                 five[k][5] = 0;
             }
-            exl2__format(path, sizeof s->files[i].path, "%s/output-%s-of-%s.safetensors", dir, five[0], five[1]);
+            exl2__format(path, sizeof s->files[i].path, "%s/%s-%s-of-%s.safetensors", dir, s->stem, five[0], five[1]);
         }
         exl2__shards_place_in_file(s, i);
         EXL2__TRY(exl2__shards_write_header(s, i));

@@ -7,6 +7,7 @@
 #define EXL2__WRITE_H
 
 #include "../0_base/alloc.h"
+#include "../0_base/arena.h"
 #include "../0_base/half.h"
 #include "../0_base/platform.h"
 #include "../0_base/json/json_number.h"

@@ -43,14 +43,65 @@ static void rope_both(gguf_maker *m)
     rope_llama3(m);
 }
 
-static void rope_yarn(gguf_maker *m) { gguf_key_text(m, "llama.rope.scaling.type", "yarn"); }
+static void rope_yarn_bare(gguf_maker *m) { gguf_key_text(m, "llama.rope.scaling.type", "yarn"); }
+
+static void rope_yarn(gguf_maker *m)
+{
+    rope_yarn_bare(m);
+    gguf_key_f32(m, "llama.rope.scaling.factor", 4);
+    gguf_key_u32(m, "llama.rope.scaling.original_context_length", 128);
+}
+
+static void rope_yarn_all(gguf_maker *m)
+{
+    rope_yarn(m);
+    gguf_key_f32(m, "llama.rope.scaling.yarn_beta_fast", 16);
+    gguf_key_f32(m, "llama.rope.scaling.yarn_beta_slow", 2);
+    gguf_key_f32(m, "llama.rope.scaling.attn_factor", 0.5f);
+}
+
+static void rope_yarn_table(gguf_maker *m)
+{
+    rope_yarn(m);
+    rope_llama3(m);
+}
+
+static void rope_longrope(gguf_maker *m)
+{
+    float factors[8] = { 1, 1, 1.5f, 2, 3, 4, 5, 6 };
+    gguf_tensor(m, "rope_factors_long.weight", 0, 8, 0, factors, sizeof factors);
+    factors[7] = 2;
+    gguf_tensor(m, "rope_factors_short.weight", 0, 8, 0, factors, sizeof factors);
+    gguf_key_u32(m, "llama.rope.scaling.original_context_length", 64);
+    gguf_key_f32(m, "llama.rope.scaling.attn_factor", 1.25f);
+}
+
+static void rope_zero(gguf_maker *m)
+{
+    float factors[8] = { 1, 1, 0, 1, 1, 1, 1, 1 };
+    gguf_tensor(m, "rope_freqs.weight", 0, 8, 0, factors, sizeof factors);
+}
+
+static void rope_short_table(gguf_maker *m)
+{
+    float factors[4] = { 1, 1, 1, 1 };
+    gguf_tensor(m, "rope_freqs.weight", 0, 4, 0, factors, sizeof factors);
+}
+
+static void rope_long_alone(gguf_maker *m)
+{
+    float factors[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+    gguf_tensor(m, "rope_factors_long.weight", 0, 8, 0, factors, sizeof factors);
+}
+
+static void rope_unknown(gguf_maker *m) { gguf_key_text(m, "llama.rope.scaling.type", "ntk"); }
 
 static void test_rope(void)
 {
     static const struct {
         void (*change)(gguf_maker *m);
         exl2__rope_kind kind;
-        double factor, original;
+        double factor, original; /* of LONGROPE, factor: the last of long_factor */
     } rows[] = {
         { NULL, EXL2__ROPE_PLAIN, 1, 0 },
         { rope_ones, EXL2__ROPE_PLAIN, 1, 0 },
@@ -59,6 +110,11 @@ static void test_rope(void)
         { rope_other_context, EXL2__ROPE_LLAMA3, 16, 4096 },
         { rope_linear, EXL2__ROPE_LINEAR, 2.5, 0 },
         { rope_old_linear, EXL2__ROPE_LINEAR, 4, 0 },
+        { rope_odd, EXL2__ROPE_LONGROPE, 8, 512 },
+        { rope_both, EXL2__ROPE_LONGROPE, 20, 512 }, /* 8, the table's, times 2.5 */
+        { rope_yarn, EXL2__ROPE_YARN, 4, 128 },
+        { rope_yarn_all, EXL2__ROPE_YARN, 4, 128 },
+        { rope_longrope, EXL2__ROPE_LONGROPE, 6, 64 },
     };
     for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
         llama_options o = small;
@@ -72,8 +128,20 @@ static void test_rope(void)
         if (CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK) &&
             CHECK_INT(exl2__config_read(&r.c, out_dir, &config), EXL2_OK)) {
             CHECK_INT(config.rope.kind, rows[i].kind);
-            if (rows[i].kind != EXL2__ROPE_PLAIN) {
+            if (rows[i].kind == EXL2__ROPE_LONGROPE) {
+                CHECK((double)config.rope.long_factor[7] == rows[i].factor);
+                CHECK(config.rope.short_factor[7] == (rows[i].change == rope_longrope ? 2 : config.rope.long_factor[7]));
+                CHECK(config.rope.original_context_max == rows[i].original);
+                CHECK(exl2__rope_magnitude(&config.rope) == (rows[i].change == rope_longrope ? 1.25 : 1));
+            } else if (rows[i].kind != EXL2__ROPE_PLAIN) {
                 CHECK(config.rope.factor == rows[i].factor);
+            }
+            if (rows[i].kind == EXL2__ROPE_YARN) {
+                bool all = rows[i].change == rope_yarn_all;
+                CHECK(config.rope.high == (all ? 16 : 32) && config.rope.low == (all ? 2 : 1) && config.rope.rounded);
+                CHECK(config.rope.original_context_max == rows[i].original);
+                double magnitude = (0.1 * log(4.0) + 1) * (all ? 0.5 : 1); /* as llama.cpp computes it */
+                CHECK(fabs(exl2__rope_magnitude(&config.rope) - magnitude) < 1e-6);
             }
             if (rows[i].kind == EXL2__ROPE_LLAMA3) {
                 CHECK(config.rope.low == 1 && config.rope.high == 4 &&
@@ -107,12 +175,18 @@ static void test_model_refusals(void)
     check_refused("logit scale", &o, EXL2_ERR_UNSUPPORTED, "llama.logit_scale");
     o.change = add_tensor;
     check_refused("a tensor too many", &o, EXL2_ERR_UNSUPPORTED, "blk.0.attn_q_norm.weight");
-    o.change = rope_odd;
-    check_refused("another table", &o, EXL2_ERR_UNSUPPORTED, "rope_freqs.weight");
-    o.change = rope_both;
-    check_refused("two scalings", &o, EXL2_ERR_UNSUPPORTED, "together with rope_freqs.weight");
-    o.change = rope_yarn;
-    check_refused("yarn", &o, EXL2_ERR_UNSUPPORTED, "llama.rope.scaling.type is yarn");
+    o.change = rope_yarn_table;
+    check_refused("two scalings", &o, EXL2_ERR_UNSUPPORTED, "rope_freqs.weight together");
+    o.change = rope_yarn_bare;
+    check_refused("yarn without its context", &o, EXL2_ERR_FORMAT, "llama.rope.scaling.original_context_length");
+    o.change = rope_unknown;
+    check_refused("an unknown scaling", &o, EXL2_ERR_UNSUPPORTED, "llama.rope.scaling.type is ntk");
+    o.change = rope_zero;
+    check_refused("a divisor of 0", &o, EXL2_ERR_FORMAT, "rope_freqs.weight[2] is 0");
+    o.change = rope_short_table;
+    check_refused("a short table", &o, EXL2_ERR_FORMAT, "rope_freqs.weight is F32 with rows of 4");
+    o.change = rope_long_alone;
+    check_refused("half of longrope", &o, EXL2_ERR_FORMAT, "rope_factors_short.weight");
     o = small;
     o.skip = "blk.1.ffn_up.weight";
     check_refused("a tensor too few", &o, EXL2_ERR_FORMAT, "blk.1.ffn_up.weight is missing");

@@ -195,6 +195,18 @@ static void exl2__gguf_types_iq4_xs(const uint8_t *p, float *out)
     }
 }
 
+/* u8 e: scale 2^(e - 128), half of the format's own, as the values below are doubled; 16 bytes of E2M1 codes. A scale
+   of 2^-128 is a subnormal number, so the product is exact all the same. */
+static void exl2__gguf_types_mxfp4(const uint8_t *p, float *out)
+{
+    static const int8_t values[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+    float scale = exl2__bits_float(p[0] < 2 ? 0x00200000u << p[0] : (uint32_t)(p[0] - 1) << 23);
+    for (int i = 0; i < 16; i++) {
+        out[i] = scale * (float)values[p[1 + i] & 15];
+        out[16 + i] = scale * (float)values[p[1 + i] >> 4];
+    }
+}
+
 typedef struct exl2__gguf_type {
     uint32_t id;           /* ggml_type, as stored */
     uint32_t items, bytes; /* numbers and bytes of a block */
@@ -237,7 +249,7 @@ static const exl2__gguf_type *exl2__gguf_types_find(uint32_t id)
         { 30, 1, 2, "BF16", exl2__gguf_types_bf16 },
         { 34, 256, 54, "TQ1_0", NULL },
         { 35, 256, 66, "TQ2_0", NULL },
-        { 39, 32, 17, "MXFP4", NULL },
+        { 39, 32, 17, "MXFP4", exl2__gguf_types_mxfp4 },
         { 40, 64, 36, "NVFP4", NULL },
     };
     for (size_t i = 0; i < EXL2__COUNT(types); i++) {

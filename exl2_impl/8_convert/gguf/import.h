@@ -1,4 +1,4 @@
-/* import.h: imports a GGUF file into a folder with an EXL2 model, which is created completely or not at all.
+/* import.h: imports a GGUF file into a folder with a model, which is created completely or not at all.
    takes: exl2_import_desc.
    gives: exl2_import_gguf; exl2__import_gguf, which does the same with a given context, for tests.
    owns:  all files and memory of an import, until it returns. */
@@ -6,8 +6,9 @@
 #define EXL2__IMPORT_H
 
 #include "../folder.h"
+#include "import_config_write.h"
 #include "import_model.h"
-#include "import_text.h"
+#include "import_text_write.h"
 
 #ifdef EXL2_NO_FILES
 #error "EXL2_CONVERT reads and writes files: it cannot be used with EXL2_NO_FILES"
@@ -31,14 +32,31 @@ static exl2_result exl2__import_check(exl2__ctx *c, const exl2_import_desc *d, e
     if (!d->gguf_path || !d->out_dir) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_import_desc.%s is NULL", d->gguf_path ? "out_dir" : "gguf_path");
     }
-    if (!exl2__pack_bits_valid(config->bits) || !exl2__pack_bits_valid(config->head_bits)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "bits is %u and head_bits is %u, expected 2, 3, 4, 5, 6 or 8", config->bits,
+    bool dense = config->bits == EXL2__IMPORT_DENSE_BITS;
+    if (dense && (d->group || d->head_bits)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "bits is %u, so nothing is quantized, and group and head_bits must be 0",
+                          config->bits);
+    }
+    if ((!exl2__pack_bits_valid(config->bits) && !dense) || !exl2__pack_bits_valid(config->head_bits)) {
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          "bits is %u and head_bits is %u, expected 2, 3, 4, 5, 6 or 8, or 16 for bits", config->bits,
                           config->head_bits);
     }
     if (config->group != 32 && config->group != 64 && config->group != 128) {
         return exl2__fail(c, EXL2_ERR_ARG, "group is %u, expected 32, 64 or 128", config->group);
     }
     return EXL2_OK;
+}
+
+static void exl2__import_describe(const exl2__import *im, exl2_import_info *info)
+{
+    const char *tokenizer = !im->text.family ? "none" : exl2__import_text_is_spm(&im->text) ? "spm" : "bpe";
+    exl2__format(info->arch, sizeof info->arch, "%s", im->config.arch.name);
+    exl2__format(info->from, sizeof info->from, "%s", im->config.family->gguf);
+    exl2__format(info->tokenizer, sizeof info->tokenizer, "%s", tokenizer);
+    exl2__format(info->warning, sizeof info->warning, "%s", im->text.warning);
+    info->tensors = im->gguf.tensor_count;
+    info->bits = im->config.bits;
 }
 
 /* Everything is read and checked before the first byte is written. */
@@ -53,7 +71,11 @@ static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, e
     EXL2__TRY(exl2__import_config_write(c, im->folder.work_path, &im->config, &im->text.ids));
     EXL2__TRY(exl2__import_text_write(c, im->folder.work_path, &im->text, im->config.context));
     EXL2__TRY(exl2__import_model_run(&im->plan, d, im->folder.work_path, EXL2__SHARDS_BYTES));
-    return exl2__folder_commit(c, &im->folder);
+    EXL2__TRY(exl2__folder_commit(c, &im->folder));
+    if (d->info) {
+        exl2__import_describe(im, d->info);
+    }
+    return EXL2_OK;
 }
 
 static exl2_result exl2__import_gguf(exl2__ctx *c, const exl2_import_desc *d)

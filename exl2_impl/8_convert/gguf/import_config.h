@@ -1,24 +1,33 @@
-/* import_config.h: reads the llama.* keys of a GGUF file, and writes config.json and generation_config.json.
+/* import_config.h: reads the keys of a GGUF file that describe the model.
    takes: an open GGUF file.
-   gives: exl2__import_config, exl2__import_config_read, exl2__import_config_write.
+   gives: exl2__import_config, exl2__import_config_read; exl2__import_ids, exl2__import_config_ids.
    owns:  nothing. */
 #ifndef EXL2__IMPORT_CONFIG_H
 #define EXL2__IMPORT_CONFIG_H
 
 #include "../../1_load/model_rope.h"
-#include "gguf.h"
 #include "../pack.h"
-#include "../write.h"
+#include "gguf.h"
+#include "import_families.h"
+
+#define EXL2__IMPORT_DENSE_BITS 16u /* `bits` of an import that does not quantize */
 
 typedef struct exl2__import_config {
+    const exl2__import_family *family;
+    exl2__arch arch;               /* resolved */
     uint32_t layers, hidden, inter, heads, kv_heads, head_dim, context, vocab; /* vocab: rows of the embedding */
+    uint32_t rotary;               /* elements of a head that RoPE rotates; 0 with learned positions */
+    uint32_t window;               /* 0: none */
+    uint32_t window_period;        /* EXL2__WINDOW_PATTERN: without a list, every layer of this period's end is full */
+    const uint8_t *windowed;       /* [layers] 1: the layer has the window; NULL: the file has no list */
     float norm_eps;
+    float local_theta;             /* EXL2__LOCAL_ROPE_BASE */
     exl2__rope rope;
-    bool tied, attention_bias, mlp_bias;
+    float numbers[EXL2__IMPORT_KEY_COUNT]; /* of the fields of the family; 0: config.json does not get the field */
+    exl2__qk_norm qk_norm;         /* never BY_CONFIG */
+    bool parallel, tied, attention_bias, mlp_bias;
     uint32_t bits, group, head_bits; /* settings of the import */
 } exl2__import_config;
-
-/* ---- reading ---- */
 
 static inline bool exl2__import_config_is(exl2__gguf_text text, const char *wanted)
 {
@@ -36,50 +45,23 @@ static const char *exl2__import_config_show(exl2__gguf_text text, char out[32])
     return text.bytes == 0 ? "missing" : out;
 }
 
-/* Rejects keys that change what the model computes in unsupported ways, unless they are absent or have the neutral
-   value. */
-static exl2_result exl2__import_config_check_keys(const exl2__gguf *g)
+/* ---- keys ---- */
+
+#define EXL2__IMPORT_KEY_BYTES 96
+
+/* Writes "<architecture>.<name>" into key[EXL2__IMPORT_KEY_BYTES], and returns it. */
+static const char *exl2__import_config_key(const exl2__import_config *m, const char *name, char *key)
 {
-    static const struct {
-        const char *key;
-        float neutral;
-    } keys[] = {
-        { "llama.logit_scale", 1 },
-        { "llama.embedding_scale", 1 },
-        { "llama.residual_scale", 1 },
-        { "llama.attention.scale", 0 },
-        { "llama.attn_logit_softcapping", 0 },
-        { "llama.final_logit_softcapping", 0 },
-        { "llama.attention.clamp_kqv", 0 },
-    };
-    uint32_t experts = 0, parts = 1;
-    EXL2__TRY(exl2__gguf_get_u32(g, "split.count", &parts));
-    if (parts > 1) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: the file is one of %u parts of a model; join them first (llama-gguf-split --merge)",
-                          g->path, parts);
-    }
-    EXL2__TRY(exl2__gguf_get_u32(g, "llama.expert_count", &experts));
-    if (experts > 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: llama.expert_count is %u, but mixtures of experts are not imported", g->path, experts);
-    }
-    for (size_t i = 0; i < EXL2__COUNT(keys); i++) {
-        float value = keys[i].neutral;
-        EXL2__TRY(exl2__gguf_get_f32(g, keys[i].key, &value));
-        if (value != keys[i].neutral) {
-            return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                              "%s: key %s changes what the model computes, which is not imported", g->path,
-                              keys[i].key);
-        }
-    }
-    return EXL2_OK;
+    exl2__format(key, EXL2__IMPORT_KEY_BYTES, "%s.%s", m->family->gguf, name);
+    return key;
 }
 
 /* Reads a size in [least, most] that is a multiple of `unit`. It is required unless *value has a default, not 0. */
-static exl2_result exl2__import_config_size(const exl2__gguf *g, const char *key, uint32_t least, uint32_t most,
-                                            uint32_t unit, uint32_t *value)
+static exl2_result exl2__import_config_size(const exl2__gguf *g, const exl2__import_config *m, const char *name,
+                                            uint32_t least, uint32_t most, uint32_t unit, uint32_t *value)
 {
+    char key[EXL2__IMPORT_KEY_BYTES];
+    exl2__import_config_key(m, name, key);
     if (!exl2__gguf_key(g, key) && *value == 0) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %s is missing", g->path, key);
     }
@@ -91,28 +73,106 @@ static exl2_result exl2__import_config_size(const exl2__gguf *g, const char *key
     return EXL2_OK;
 }
 
+/* Reads a number above 0, up to 1e9. Without the key *value does not change; *present (may be NULL): the key exists. */
+static exl2_result exl2__import_config_float(const exl2__gguf *g, const exl2__import_config *m, const char *name,
+                                             float *value, bool *present)
+{
+    char key[EXL2__IMPORT_KEY_BYTES];
+    bool found = exl2__gguf_key(g, exl2__import_config_key(m, name, key)) != NULL;
+    EXL2__TRY(exl2__gguf_get_f32(g, key, value));
+    if (found && !(*value > 0 && *value <= 1e9f)) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %g, expected a number above 0 and up to 1e9", g->path,
+                          key, (double)*value);
+    }
+    if (present) {
+        *present = found;
+    }
+    return EXL2_OK;
+}
+
+/* ---- family ---- */
+
+/* Finds the family and its row. */
+static exl2_result exl2__import_config_family(const exl2__gguf *g, exl2__import_config *m)
+{
+    exl2__gguf_text arch = { NULL, 0 };
+    char name[32], key[EXL2__IMPORT_KEY_BYTES];
+    uint32_t parts = 1, experts = 0;
+    EXL2__TRY(exl2__gguf_get_text(g, "general.architecture", &arch));
+    for (size_t i = 0; i < EXL2__COUNT(exl2__import_families) && !m->family; i++) {
+        m->family = exl2__import_config_is(arch, exl2__import_families[i].gguf) ? &exl2__import_families[i] : NULL;
+    }
+    if (!m->family) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.architecture is %s, which is not imported",
+                          g->path, exl2__import_config_show(arch, name));
+    }
+    EXL2__TRY(exl2__gguf_get_u32(g, "split.count", &parts));
+    if (parts > 1) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: the file is one of %u parts of a model; join them first (llama-gguf-split --merge)",
+                          g->path, parts);
+    }
+    EXL2__TRY(exl2__gguf_get_u32(g, exl2__import_config_key(m, "expert_count", key), &experts));
+    if (experts > 0) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s is %u, but mixtures of experts are not imported",
+                          g->path, key, experts);
+    }
+    EXL2__TRY(exl2__gguf_get_u32(g, exl2__import_config_key(m, "attention.sliding_window", key), &m->window));
+    bool other = m->window > 0 && m->family->windowed_arch;
+    exl2__arch_resolve(exl2__arch_find(other ? m->family->windowed_arch : m->family->arch), &m->arch);
+    return EXL2_OK;
+}
+
+/* Reads the factors, and rejects the others of exl2__import_keys unless they have their neutral value. */
+static exl2_result exl2__import_config_numbers(const exl2__gguf *g, exl2__import_config *m)
+{
+    const exl2__import_family *f = m->family;
+    float defaults[EXL2__IMPORT_KEY_COUNT];
+    memcpy(defaults, f->absent, sizeof defaults);
+    if (f->from_sizes) {
+        defaults[EXL2__IMPORT_KEY_LOGIT_SCALE] = (float)m->hidden / 256;
+        defaults[EXL2__IMPORT_KEY_RESIDUAL_SCALE] = (float)(1.4 / sqrt((double)m->layers));
+    }
+    for (uint32_t i = 0; i < EXL2__IMPORT_KEY_COUNT; i++) {
+        char key[EXL2__IMPORT_KEY_BYTES];
+        float neutral = exl2__import_keys[i].neutral, value = defaults[i] > 0 ? defaults[i] : neutral;
+        EXL2__TRY(exl2__gguf_get_f32(g, exl2__import_config_key(m, exl2__import_keys[i].key, key), &value));
+        if (value != neutral && !f->fields[i]) {
+            return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                              "%s: key %s changes what the model computes, which is not imported", g->path, key);
+        }
+        if (value != neutral && !(value >= 1e-6f && value <= 1e6f)) {
+            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %g, expected a number from 1e-6 to 1e6", g->path,
+                              key, (double)value);
+        }
+        m->numbers[i] = f->fields[i] && (value != neutral || neutral > 0) ? value : 0;
+    }
+    return EXL2_OK;
+}
+
 static exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__import_config *m)
 {
-    uint32_t value_dim, rope_dim;
-    EXL2__TRY(exl2__import_config_size(g, "llama.attention.head_count", 1, 4096, 1, &m->heads));
+    uint32_t value_dim;
+    bool undo = (m->family->undo & (EXL2__IMPORT_UNDO_PAIRS | EXL2__IMPORT_UNDO_WEIGHT_PAIRS)) != 0;
+    EXL2__TRY(exl2__import_config_size(g, m, "attention.head_count", 1, 4096, 1, &m->heads));
     m->kv_heads = m->heads;
-    EXL2__TRY(exl2__import_config_size(g, "llama.attention.head_count_kv", 1, m->heads, 1, &m->kv_heads));
+    EXL2__TRY(exl2__import_config_size(g, m, "attention.head_count_kv", 1, m->heads, 1, &m->kv_heads));
     if (m->heads % m->kv_heads != 0) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %u heads cannot share %u KV heads", g->path, m->heads,
                           m->kv_heads);
     }
-    m->head_dim = m->hidden / m->heads;
-    EXL2__TRY(exl2__import_config_size(g, "llama.attention.key_length", 2, 1024, 2, &m->head_dim));
-    value_dim = rope_dim = m->head_dim;
-    EXL2__TRY(exl2__gguf_get_u32(g, "llama.attention.value_length", &value_dim));
-    EXL2__TRY(exl2__gguf_get_u32(g, "llama.rope.dimension_count", &rope_dim));
-    if (value_dim != m->head_dim || rope_dim != m->head_dim) {
+    m->head_dim = m->hidden % m->heads == 0 ? m->hidden / m->heads : 0;
+    EXL2__TRY(exl2__import_config_size(g, m, "attention.key_length", 2, 2 * EXL2__ROPE_HALF_MAX, 2, &m->head_dim));
+    value_dim = m->rotary = m->head_dim;
+    EXL2__TRY(exl2__import_config_size(g, m, "attention.value_length", 1, INT32_MAX, 1, &value_dim));
+    EXL2__TRY(exl2__import_config_size(g, m, "rope.dimension_count", 2, INT32_MAX, 2, &m->rotary));
+    if (value_dim != m->head_dim || m->rotary > m->head_dim || (undo && m->rotary != m->head_dim)) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: the dimensions of a head are %u for keys, %u for values and %u for RoPE; only equal "
-                          "ones are imported",
-                          g->path, m->head_dim, value_dim, rope_dim);
+                          "%s: the dimensions of a head are %u for keys, %u for values and %u for RoPE; only %s",
+                          g->path, m->head_dim, value_dim, m->rotary,
+                          undo ? "equal ones are imported" : "equal ones, with fewer for RoPE, are imported");
     }
-    if (m->heads * m->head_dim % EXL2__PACK_UNIT != 0) {
+    if (m->bits != EXL2__IMPORT_DENSE_BITS && m->heads * m->head_dim % EXL2__PACK_UNIT != 0) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
                           "%s: %u heads of %u make an attention width that is not a multiple of %u", g->path, m->heads,
                           m->head_dim, EXL2__PACK_UNIT);
@@ -120,106 +180,273 @@ static exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__impo
     return EXL2_OK;
 }
 
-/* GGUF stores the RoPE scaling of Llama 3 as a table, rope_freqs.weight, with one divisor per frequency. This finds the
-   parameters from which the table was computed. The low and high factors are 1 and 4 in every Llama 3.x; the original
-   context is mostly 8,192. */
-static exl2_result exl2__import_config_rope_table(exl2__gguf *g, exl2__gguf_tensor *table, exl2__import_config *m)
+/* ---- RoPE ---- */
+
+/* A table of divisors of the frequencies, [rotary / 2]. *table NULL: the file has none. */
+static exl2_result exl2__import_config_divisors(const exl2__gguf *g, const exl2__import_config *m, const char *name,
+                                                exl2__gguf_tensor **table, float *divisors)
 {
-    uint8_t bytes[512 * 4];
-    float divisors[512];
-    double plain[512], scaled[512], magnitude;
-    uint32_t count = m->head_dim / 2, contexts[2] = { 8192, 8192 };
-    table->used = true;
-    if (table->type->id != 0 || table->dims[0] != count || table->bytes != count * 4) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
-                          "%s: rope_freqs.weight is %s with rows of %llu, expected F32 with rows of %u", g->path,
-                          table->type->name, (unsigned long long)table->dims[0], count);
+    uint8_t bytes[EXL2__ROPE_HALF_MAX * 4];
+    uint32_t count = m->rotary / 2;
+    *table = exl2__gguf_tensor_find(g, name);
+    if (!*table) {
+        return EXL2_OK;
     }
-    EXL2__TRY(exl2__gguf_read(g, table->offset, bytes, table->bytes));
-    exl2__gguf_types_read(table->type, bytes, count, divisors);
-    EXL2__TRY(exl2__gguf_get_u32(g, "llama.rope.scaling.original_context_length", &contexts[0]));
-    exl2__rope_frequencies(&m->rope, m->head_dim, 1, plain, &magnitude);
-    bool usable = exl2__float_is_finite(divisors[count - 1]) && divisors[count - 1] >= 1;
-    for (uint32_t k = 0; usable && k < 2; k++) {
+    if ((*table)->type->id != 0 || (*table)->dims[0] != count || (*table)->bytes != count * 4) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %s with rows of %llu, expected F32 with rows of %u",
+                          g->path, name, (*table)->type->name, (unsigned long long)(*table)->dims[0], count);
+    }
+    EXL2__TRY(exl2__gguf_read(g, (*table)->offset, bytes, (*table)->bytes));
+    exl2__gguf_types_read((*table)->type, bytes, count, divisors);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!(divisors[i] >= 1e-6f && divisors[i] <= 1e6f)) {
+            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s[%u] is %g, expected a number from 1e-6 to 1e6", g->path,
+                              name, i, (double)divisors[i]);
+        }
+    }
+    (*table)->used = true;
+    return EXL2_OK;
+}
+
+/* GGUF stores the RoPE scaling of Llama 3 as a table with one divisor per frequency. This finds the parameters from
+   which the table was computed. The low and high factors are 1 and 4 in every Llama 3.x; the original context is mostly
+   8,192. false: the table is another one. */
+static bool exl2__import_config_is_llama3(exl2__import_config *m, const float *divisors, uint32_t original)
+{
+    double plain[EXL2__ROPE_HALF_MAX], scaled[EXL2__ROPE_HALF_MAX], magnitude;
+    uint32_t count = m->rotary / 2, contexts[2] = { original ? original : 8192, 8192 };
+    exl2__rope_frequencies(&m->rope, m->rotary, 1, plain, &magnitude);
+    for (uint32_t k = 0; divisors[count - 1] >= 1 && k < 2; k++) {
         exl2__rope rope = { .kind = EXL2__ROPE_LLAMA3, .theta = m->rope.theta, .factor = (double)divisors[count - 1],
                             .low = 1, .high = 4, .original_context_max = contexts[k] };
-        exl2__rope_frequencies(&rope, m->head_dim, 1, scaled, &magnitude);
+        exl2__rope_frequencies(&rope, m->rotary, 1, scaled, &magnitude);
         bool same = true;
         for (uint32_t i = 0; same && i < count; i++) {
-            same = exl2__float_is_finite(divisors[i]) &&
-                   fabs((double)divisors[i] * scaled[i] - plain[i]) < 1e-3 * plain[i];
+            same = fabs((double)divisors[i] * scaled[i] - plain[i]) < 1e-3 * plain[i];
         }
         if (same) {
             m->rope = rope.factor > 1 ? rope : m->rope;
-            return EXL2_OK;
+            return true;
         }
     }
-    return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                      "%s: rope_freqs.weight is not the scaling of Llama 3, and no other is imported", g->path);
+    return false;
 }
 
-static exl2_result exl2__import_config_rope(exl2__gguf *g, exl2__import_config *m)
+/* rope_freqs.weight: Llama 3's scaling, or else longrope with the same divisors for all contexts and magnitude 1. */
+static exl2_result exl2__import_config_rope_freqs(const exl2__gguf *g, exl2__import_config *m, uint32_t original)
+{
+    float divisors[EXL2__ROPE_HALF_MAX];
+    exl2__gguf_tensor *table;
+    EXL2__TRY(exl2__import_config_divisors(g, m, "rope_freqs.weight", &table, divisors));
+    if (!table) {
+        return EXL2_OK;
+    }
+    if (m->rope.kind != EXL2__ROPE_PLAIN && m->rope.kind != EXL2__ROPE_LINEAR) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: rope_freqs.weight together with another scaling of RoPE is not imported", g->path);
+    }
+    if (m->rope.kind == EXL2__ROPE_PLAIN && exl2__import_config_is_llama3(m, divisors, original)) {
+        return EXL2_OK;
+    }
+    for (uint32_t i = 0; i < m->rotary / 2; i++) {
+        m->rope.short_factor[i] = m->rope.long_factor[i] = divisors[i] * (float)m->rope.factor;
+    }
+    m->rope.kind = EXL2__ROPE_LONGROPE;
+    m->rope.attention_factor = 1;
+    m->rope.original_context_max = m->rope.context_max = m->context;
+    return EXL2_OK;
+}
+
+/* rope_factors_long.weight and rope_factors_short.weight: longrope. */
+static exl2_result exl2__import_config_longrope(const exl2__gguf *g, exl2__import_config *m, uint32_t original,
+                                                float magnitude)
+{
+    exl2__gguf_tensor *tables[2];
+    EXL2__TRY(exl2__import_config_divisors(g, m, "rope_factors_long.weight", &tables[0], m->rope.long_factor));
+    EXL2__TRY(exl2__import_config_divisors(g, m, "rope_factors_short.weight", &tables[1], m->rope.short_factor));
+    if (!tables[0] && !tables[1]) {
+        return EXL2_OK;
+    }
+    if (!tables[0] || !tables[1] || m->rope.kind != EXL2__ROPE_PLAIN || original == 0) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                          "%s: longrope needs rope_factors_long.weight, rope_factors_short.weight, "
+                          "%s.rope.scaling.original_context_length, and no other scaling of RoPE", g->path,
+                          m->family->gguf);
+    }
+    m->rope.kind = EXL2__ROPE_LONGROPE;
+    m->rope.original_context_max = original;
+    m->rope.context_max = m->context;
+    m->rope.attention_factor = (double)magnitude;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__import_config_yarn(const exl2__gguf *g, exl2__import_config *m, uint32_t original, float factor)
+{
+    exl2__rope *r = &m->rope;
+    float fast = 32, slow = 1, magnitude = 1;
+    EXL2__TRY(exl2__import_config_float(g, m, "rope.scaling.yarn_beta_fast", &fast, NULL));
+    EXL2__TRY(exl2__import_config_float(g, m, "rope.scaling.yarn_beta_slow", &slow, NULL));
+    EXL2__TRY(exl2__import_config_float(g, m, "rope.scaling.attn_factor", &magnitude, NULL));
+    if (original == 0 || !(fast > slow)) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                          "%s: YaRN needs %s.rope.scaling.original_context_length, and a yarn_beta_fast greater than "
+                          "yarn_beta_slow", g->path, m->family->gguf);
+    }
+    r->kind = EXL2__ROPE_YARN;
+    r->factor = (double)factor;
+    r->high = (double)fast;
+    r->low = (double)slow;
+    r->original_context_max = original;
+    r->attention_factor = magnitude != 1 ? (double)magnitude * exl2__rope_yarn_magnitude(r, 1) : 0;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__import_config_rope(const exl2__gguf *g, exl2__import_config *m)
 {
     exl2__gguf_text kind = { "none", 4 };
-    char name[32];
-    float theta = 10000, factor = 1;
-    EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.freq_base", &theta));
-    EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scale_linear", &factor)); /* key of older files */
-    EXL2__TRY(exl2__gguf_get_text(g, "llama.rope.scaling.type", &kind));
-    if (exl2__import_config_is(kind, "linear")) {
-        EXL2__TRY(exl2__gguf_get_f32(g, "llama.rope.scaling.factor", &factor));
-    } else if (!exl2__import_config_is(kind, "none")) {
+    char name[32], key[EXL2__IMPORT_KEY_BYTES];
+    float theta = 10000, factor = 1, magnitude = 0;
+    uint32_t original = 0;
+    EXL2__TRY(exl2__import_config_float(g, m, "rope.freq_base", &theta, NULL));
+    EXL2__TRY(exl2__import_config_float(g, m, "rope.scale_linear", &factor, NULL)); /* key of older files */
+    EXL2__TRY(exl2__gguf_get_text(g, exl2__import_config_key(m, "rope.scaling.type", key), &kind));
+    bool linear = exl2__import_config_is(kind, "linear"), yarn = exl2__import_config_is(kind, "yarn");
+    if (!linear && !yarn && !exl2__import_config_is(kind, "none") && !exl2__import_config_is(kind, "longrope")) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: llama.rope.scaling.type is %s, only linear and none are imported", g->path,
+                          "%s: %s is %s, only linear, yarn, longrope and none are imported", g->path, key,
                           exl2__import_config_show(kind, name));
     }
+    if (linear || yarn) {
+        EXL2__TRY(exl2__import_config_float(g, m, "rope.scaling.factor", &factor, NULL));
+    }
     if (!(theta > 1) || !(factor >= 1)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is below 1", g->path,
-                          theta > 1 ? "the factor of RoPE scaling" : "llama.rope.freq_base");
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s%s is below 1", g->path,
+                          theta > 1 ? "the factor of RoPE scaling" : m->family->gguf, theta > 1 ? "" : ".rope.freq_base");
     }
     m->rope.kind = factor != 1 ? EXL2__ROPE_LINEAR : EXL2__ROPE_PLAIN;
     m->rope.theta = (double)theta;
     m->rope.factor = (double)factor;
-    exl2__gguf_tensor *table = exl2__gguf_tensor_find(g, "rope_freqs.weight");
-    if (table && m->rope.kind == EXL2__ROPE_LINEAR) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: linear RoPE scaling together with rope_freqs.weight is not imported", g->path);
+    exl2__import_config_key(m, "rope.scaling.original_context_length", key);
+    EXL2__TRY(exl2__gguf_get_u32(g, key, &original));
+    EXL2__TRY(exl2__import_config_float(g, m, "rope.scaling.attn_factor", &magnitude, NULL));
+    if (yarn) {
+        EXL2__TRY(exl2__import_config_yarn(g, m, original, factor));
     }
-    return table ? exl2__import_config_rope_table(g, table, m) : EXL2_OK;
+    EXL2__TRY(exl2__import_config_longrope(g, m, original, magnitude));
+    return exl2__import_config_rope_freqs(g, m, original);
 }
 
-/* Reads all but attention_bias and mlp_bias, which exl2__import_plan_make finds out. */
-static exl2_result exl2__import_config_read(exl2__gguf *g, exl2__import_config *m)
+/* theta of the layers with a window. */
+static exl2_result exl2__import_config_local_rope(const exl2__gguf *g, exl2__import_config *m)
 {
-    exl2__gguf_text arch = { NULL, 0 };
-    char name[32];
-    EXL2__TRY(exl2__gguf_get_text(g, "general.architecture", &arch));
-    if (!exl2__import_config_is(arch, "llama")) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.architecture is %s, only llama is imported",
-                          g->path, exl2__import_config_show(arch, name));
+    bool own = m->arch.traits[EXL2__TRAIT_LOCAL_ROPE] == EXL2__LOCAL_ROPE_BASE;
+    m->local_theta = own ? 10000 : (float)m->rope.theta;
+    EXL2__TRY(exl2__import_config_float(g, m, "rope.freq_base_swa", &m->local_theta, NULL));
+    if ((!own && m->local_theta != (float)m->rope.theta) || !(m->local_theta >= 1)) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s.rope.freq_base_swa is %g, which is not imported",
+                          g->path, m->family->gguf, (double)m->local_theta);
     }
-    EXL2__TRY(exl2__import_config_check_keys(g));
-    EXL2__TRY(exl2__import_config_size(g, "llama.block_count", 1, 1024, 1, &m->layers));
-    EXL2__TRY(exl2__import_config_size(g, "llama.context_length", 1, INT32_MAX, 1, &m->context));
-    EXL2__TRY(exl2__import_config_size(g, "llama.embedding_length", 32, 65504, EXL2__PACK_UNIT, &m->hidden));
-    EXL2__TRY(exl2__import_config_size(g, "llama.feed_forward_length", 32, 65504, EXL2__PACK_UNIT, &m->inter));
-    EXL2__TRY(exl2__import_config_attention(g, m));
-    EXL2__TRY(exl2__import_config_rope(g, m));
-    EXL2__TRY(exl2__gguf_get_f32(g, "llama.attention.layer_norm_rms_epsilon", &m->norm_eps));
-    if (!(m->norm_eps > 0)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
-                          "%s: llama.attention.layer_norm_rms_epsilon is missing or not positive", g->path);
-    }
-    const exl2__gguf_tensor *embedding = exl2__gguf_tensor_find(g, "token_embd.weight");
-    if (!embedding || embedding->dim_count != 2 || embedding->dims[1] > INT32_MAX / 4) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor token_embd.weight is missing or not a matrix", g->path);
-    }
-    m->vocab = (uint32_t)embedding->dims[1];
-    m->tied = !exl2__gguf_tensor_find(g, "output.weight");
     return EXL2_OK;
 }
 
-/* ---- writing ---- */
+/* ---- layers that differ ---- */
+
+/* attention.sliding_window_pattern is a period, or has a bool for each layer. */
+static exl2_result exl2__import_config_pattern(const exl2__gguf *g, exl2__import_config *m)
+{
+    char key[EXL2__IMPORT_KEY_BYTES];
+    const exl2__gguf_pair *pair =
+        exl2__gguf_key(g, exl2__import_config_key(m, "attention.sliding_window_pattern", key));
+    m->window_period = m->family->window_period;
+    if (!pair || pair->kind != EXL2__GGUF_ARRAY) {
+        return pair ? exl2__import_config_size(g, m, "attention.sliding_window_pattern", 1, 4096, 1,
+                                               &m->window_period) : EXL2_OK;
+    }
+    if (pair->item_kind != EXL2__GGUF_BOOL || pair->count != m->layers) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                          "%s: %s is an array of %llu %s, expected a number, or an array of %u bool (one per layer)",
+                          g->path, key, (unsigned long long)pair->count, exl2__gguf_kind_name(pair->item_kind),
+                          m->layers);
+    }
+    m->windowed = pair->data;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__import_config_windows(const exl2__gguf *g, exl2__import_config *m)
+{
+    uint8_t rule = m->arch.traits[EXL2__TRAIT_WINDOW];
+    if (m->window == 0) {
+        return EXL2_OK;
+    }
+    if (rule != EXL2__WINDOW_ALL && rule != EXL2__WINDOW_EVEN && rule != EXL2__WINDOW_PATTERN) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: %s.attention.sliding_window is %u, but no window of this architecture is imported",
+                          g->path, m->family->gguf, m->window);
+    }
+    return exl2__import_config_pattern(g, m);
+}
+
+/* ---- all ---- */
+
+static exl2_result exl2__import_config_eps(const exl2__gguf *g, exl2__import_config *m)
+{
+    static const char *const names[2] = { "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon" };
+    uint8_t norm = m->arch.traits[EXL2__TRAIT_NORM];
+    bool layer = norm == EXL2__NORM_LAYER || norm == EXL2__NORM_LAYER_PLUS_ONE, present = false;
+    for (uint32_t i = 0; i < 2 && !present; i++) {
+        EXL2__TRY(exl2__import_config_float(g, m, names[layer ? 1 - i : i], &m->norm_eps, &present));
+    }
+    return present && m->norm_eps <= 1 ? EXL2_OK
+         : exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s.%s is missing or above 1", g->path, m->family->gguf,
+                      names[layer]);
+}
+
+static exl2_result exl2__import_config_switches(const exl2__gguf *g, exl2__import_config *m)
+{
+    char key[EXL2__IMPORT_KEY_BYTES];
+    m->tied = !exl2__gguf_tensor_find(g, "output.weight");
+    m->qk_norm = (exl2__qk_norm)m->arch.traits[EXL2__TRAIT_QK_NORM];
+    if (m->qk_norm == EXL2__QK_NORM_BY_CONFIG) {
+        m->qk_norm = exl2__gguf_tensor_find(g, "blk.0.attn_q_norm.weight") ? EXL2__QK_NORM_HEADS : EXL2__QK_NORM_NONE;
+    }
+    m->parallel = m->arch.traits[EXL2__TRAIT_PARALLEL] == EXL2__YES;
+    return m->arch.traits[EXL2__TRAIT_PARALLEL] == EXL2__BY_CONFIG
+               ? exl2__gguf_get_bool(g, exl2__import_config_key(m, "use_parallel_residual", key), &m->parallel)
+               : EXL2_OK;
+}
+
+/* Reads all but attention_bias and mlp_bias, which exl2__import_plan_make finds out. bits, group and head_bits are set
+   already. */
+static exl2_result exl2__import_config_read(const exl2__gguf *g, exl2__import_config *m)
+{
+    bool dense = m->bits == EXL2__IMPORT_DENSE_BITS;
+    uint32_t unit = dense ? 1 : EXL2__PACK_UNIT, most = dense ? 1u << 20 : 65504;
+    EXL2__TRY(exl2__import_config_family(g, m));
+    EXL2__TRY(exl2__import_config_size(g, m, "block_count", 1, 1024, 1, &m->layers));
+    EXL2__TRY(exl2__import_config_size(g, m, "context_length", 1, 1u << 30, 1, &m->context));
+    EXL2__TRY(exl2__import_config_size(g, m, "embedding_length", unit, most, unit, &m->hidden));
+    EXL2__TRY(exl2__import_config_size(g, m, "feed_forward_length", unit, most, unit, &m->inter));
+    EXL2__TRY(exl2__import_config_numbers(g, m));
+    EXL2__TRY(exl2__import_config_attention(g, m));
+    if (m->arch.traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_LEARNED) {
+        m->rotary = 0;
+    } else {
+        EXL2__TRY(exl2__import_config_rope(g, m));
+        EXL2__TRY(exl2__import_config_local_rope(g, m));
+    }
+    EXL2__TRY(exl2__import_config_windows(g, m));
+    EXL2__TRY(exl2__import_config_eps(g, m));
+    const exl2__gguf_tensor *embedding = exl2__gguf_tensor_find(g, "token_embd.weight");
+    if (!embedding || embedding->dim_count != 2 || embedding->dims[1] > 1u << 24) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                          "%s: tensor token_embd.weight is missing, or not a matrix with at most %u rows", g->path,
+                          1u << 24);
+    }
+    m->vocab = (uint32_t)embedding->dims[1];
+    return exl2__import_config_switches(g, m);
+}
+
+/* ---- special tokens ---- */
 
 /* Token ids from tokenizer.ggml.*; -1 if the file has none. */
 typedef struct exl2__import_ids {
@@ -252,99 +479,6 @@ static exl2_result exl2__import_config_ids(const exl2__gguf *g, uint32_t vocab, 
     EXL2__TRY(exl2__import_config_id(g, "tokenizer.ggml.eom_token_id", vocab, &ids->eom));
     EXL2__TRY(exl2__import_config_id(g, "tokenizer.ggml.unknown_token_id", vocab, &ids->unk));
     return exl2__import_config_id(g, "tokenizer.ggml.padding_token_id", vocab, &ids->pad);
-}
-
-/* Writes ,\n    "name": id for each id that is not -1. If there are several end tokens, they are a list. */
-static void exl2__import_config_write_ids(exl2__write *w, const exl2__import_ids *ids)
-{
-    int32_t ends[3] = { ids->eos, ids->eot, ids->eom };
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < 3; i++) {
-        bool seen = ends[i] < 0;
-        for (uint32_t k = 0; k < count; k++) {
-            seen = seen || ends[k] == ends[i];
-        }
-        if (!seen) {
-            ends[count++] = ends[i];
-        }
-    }
-    if (ids->bos >= 0) {
-        exl2__write_format(w, ",\n    \"bos_token_id\": %d", ids->bos);
-    }
-    if (count > 0) {
-        exl2__write_format(w, ",\n    \"eos_token_id\": %s%d", count > 1 ? "[" : "", ends[0]);
-        for (uint32_t i = 1; i < count; i++) {
-            exl2__write_format(w, ", %d", ends[i]);
-        }
-        exl2__write_format(w, "%s", count > 1 ? "]" : "");
-    }
-    if (ids->pad >= 0) {
-        exl2__write_format(w, ",\n    \"pad_token_id\": %d", ids->pad);
-    }
-}
-
-static void exl2__import_config_write_rope(exl2__write *w, const exl2__rope *rope)
-{
-    exl2__write_format(w, ",\n    \"rope_theta\": ");
-    exl2__write_float(w, (float)rope->theta);
-    if (rope->kind == EXL2__ROPE_PLAIN) {
-        return;
-    }
-    exl2__write_format(w, ",\n    \"rope_scaling\": {\n        \"rope_type\": \"%s\",\n        \"factor\": ",
-                       rope->kind == EXL2__ROPE_LINEAR ? "linear" : "llama3");
-    exl2__write_float(w, (float)rope->factor);
-    if (rope->kind == EXL2__ROPE_LLAMA3) {
-        exl2__write_format(w, ",\n        \"low_freq_factor\": ");
-        exl2__write_float(w, (float)rope->low);
-        exl2__write_format(w, ",\n        \"high_freq_factor\": ");
-        exl2__write_float(w, (float)rope->high);
-        exl2__write_format(w, ",\n        \"original_max_position_embeddings\": %u",
-                           (uint32_t)rope->original_context_max);
-    }
-    exl2__write_format(w, "\n    }");
-}
-
-static void exl2__import_config_write_model(exl2__write *w, const exl2__import_config *m, const exl2__import_ids *ids)
-{
-    const char *const yes_no[2] = { "false", "true" };
-    exl2__write_format(w, "{\n    \"architectures\": [\n        \"LlamaForCausalLM\"\n    ]");
-    exl2__write_format(w, ",\n    \"model_type\": \"llama\",\n    \"hidden_act\": \"silu\",\n    \"torch_dtype\": "
-                          "\"float16\"");
-    exl2__write_format(w, ",\n    \"hidden_size\": %u,\n    \"intermediate_size\": %u", m->hidden, m->inter);
-    exl2__write_format(w, ",\n    \"num_hidden_layers\": %u,\n    \"num_attention_heads\": %u", m->layers, m->heads);
-    exl2__write_format(w, ",\n    \"num_key_value_heads\": %u,\n    \"head_dim\": %u", m->kv_heads, m->head_dim);
-    exl2__write_format(w, ",\n    \"vocab_size\": %u,\n    \"max_position_embeddings\": %u", m->vocab, m->context);
-    exl2__write_format(w, ",\n    \"rms_norm_eps\": ");
-    exl2__write_float(w, m->norm_eps);
-    exl2__import_config_write_rope(w, &m->rope);
-    exl2__write_format(w, ",\n    \"tie_word_embeddings\": %s", yes_no[m->tied]);
-    exl2__write_format(w, ",\n    \"attention_bias\": %s", yes_no[m->attention_bias]);
-    exl2__write_format(w, ",\n    \"mlp_bias\": %s", yes_no[m->mlp_bias]);
-    exl2__import_config_write_ids(w, ids);
-    exl2__write_format(w, ",\n    \"quantization_config\": {\n        \"quant_method\": \"exl2\"");
-    exl2__write_format(w, ",\n        \"version\": \"exl2.h %d.%d.%d\"", EXL2_VERSION / 10000, EXL2_VERSION / 100 % 100,
-                       EXL2_VERSION % 100);
-    exl2__write_format(w, ",\n        \"bits\": %u.0,\n        \"head_bits\": %u", m->bits, m->head_bits);
-    exl2__write_format(w, ",\n        \"calibration\": {\n            \"rows\": 0,\n            \"length\": 0");
-    exl2__write_format(w, ",\n            \"dataset\": \"(none)\"\n        }\n    }\n}\n");
-}
-
-/* Writes config.json and generation_config.json to `dir`. */
-static exl2_result exl2__import_config_write(exl2__ctx *c, const char *dir, const exl2__import_config *m,
-                                             const exl2__import_ids *ids)
-{
-    char path[EXL2__FILE_PATH_MAX];
-    exl2__write w;
-    exl2__format(path, sizeof path, "%s/config.json", dir);
-    EXL2__TRY(exl2__write_open(c, path, &w));
-    exl2__import_config_write_model(&w, m, ids);
-    EXL2__TRY(exl2__write_close(&w));
-    exl2__format(path, sizeof path, "%s/generation_config.json", dir);
-    EXL2__TRY(exl2__write_open(c, path, &w));
-    exl2__write_format(&w, "{\n    \"_from_model_config\": true");
-    exl2__import_config_write_ids(&w, ids);
-    exl2__write_format(&w, "\n}\n");
-    return exl2__write_close(&w);
 }
 
 #endif

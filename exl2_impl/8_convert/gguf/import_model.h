@@ -1,5 +1,5 @@
 /* import_model.h: carries out a plan: reads GGUF tensors, quantizes them one slab of rows at a time, and writes the
-   output*.safetensors of an EXL2 folder.
+   safetensors files of the folder.
    takes: a plan, the output folder, progress and parallel hooks.
    gives: exl2__import_model_run.
    owns:  scratch for one stored tensor and one slab of numbers, and the output files, until exl2__import_model_run
@@ -16,7 +16,7 @@
 
 /* In the sizes below, `stored` is that of the widest matrix, and `chunks` follows from it. */
 typedef struct exl2__import_scratch {
-    uint64_t piece;        /* most numbers of an embedding or norm that are converted at once */
+    uint64_t piece;        /* most numbers that are converted at once where nothing is quantized */
     uint8_t *raw;          /* a stored matrix, or `piece` stored numbers */
     float *slab;           /* [stored / 16][SLAB_ROWS][16] */
     float *peaks;          /* [GROUPS][stored] */
@@ -54,17 +54,40 @@ typedef struct exl2__import_slab {
 
 /* ---- scratch, progress, tasks ---- */
 
+static inline uint64_t exl2__import_model_row_bytes(const exl2__gguf_tensor *t)
+{
+    return t->dims[0] / t->type->items * t->type->bytes;
+}
+
+/* Scratch of an import that does not quantize. A piece has whole rows, and whole heads where rows are permuted. */
+static void exl2__import_model_layout_dense(exl2__import_model *m, exl2__arena *a)
+{
+    exl2__import_scratch *s = &m->scratch;
+    s->piece = 1u << 20;
+    for (uint32_t i = 0; i < m->plan->matrix_count; i++) {
+        const exl2__import_matrix *x = &m->plan->matrices[i];
+        s->piece = exl2__max64(s->piece, exl2__max64((uint64_t)x->in * (x->pair_dim ? x->pair_dim : 1), x->out));
+    }
+    s->raw = (uint8_t *)exl2__arena_alloc(a, s->piece * sizeof(float));
+    s->slab = (float *)exl2__arena_alloc(a, s->piece * sizeof *s->slab);
+    s->peaks = (float *)exl2__arena_alloc(a, s->piece * sizeof *s->peaks);
+    s->codes = (uint8_t *)exl2__arena_alloc(a, s->piece * 2);
+}
+
 static void exl2__import_model_layout(exl2__import_model *m, exl2__arena *a)
 {
     exl2__import_scratch *s = &m->scratch;
     uint64_t raw = 0, stored = 0, in = m->plan->config->hidden, groups = 0;
     for (uint32_t i = 0; i < m->plan->matrix_count; i++) {
         const exl2__import_matrix *x = &m->plan->matrices[i];
-        raw = exl2__max64(raw, x->weight->bytes);
-        raw = exl2__max64(raw, x->bias ? x->bias->bytes : 0);
+        raw = exl2__max64(raw, exl2__import_model_row_bytes(x->weight) * x->out);
         stored = exl2__max64(stored, x->stored);
         in = exl2__max64(in, x->in);
         groups = exl2__max64(groups, x->group_count);
+    }
+    if (m->plan->dense) {
+        exl2__import_model_layout_dense(m, a);
+        return;
     }
     s->piece = exl2__min64(stored * EXL2__IMPORT_SLAB_ROWS / 2, 1u << 20); /* as many f16 as `codes` has room for */
     raw = exl2__max64(raw, s->piece * sizeof(float));
@@ -118,14 +141,15 @@ static inline float *exl2__import_model_strip(const exl2__import_slab *b, uint32
     return b->scratch->slab + (size_t)column * EXL2__IMPORT_SLAB_ROWS;
 }
 
-/* The GGUF row of output feature n. GGUF's RoPE rotates the pairs (2 i, 2 i + 1) of a head, EXL2's Llama the pairs
-   (i, i + dim / 2). With a head size of 8, feature 1 of a head is row 2 in GGUF, feature 4 is row 1. */
-static inline uint32_t exl2__import_model_source_row(const exl2__import_matrix *x, uint32_t n)
+/* The GGUF row of output feature n, counted from the first row of the matrix. Where pair_dim is not 0, RoPE rotates the
+   pairs (2 i, 2 i + 1) of a head in GGUF, the pairs (i, i + dim / 2) in the output. With a head size of 8, feature 1 of
+   a head is row 2 in GGUF, feature 4 is row 1. */
+static inline uint32_t exl2__import_model_source_row(uint32_t pair_dim, uint32_t n)
 {
-    if (x->pair_dim == 0) {
+    if (pair_dim == 0) {
         return n;
     }
-    uint32_t half = x->pair_dim / 2, in_head = n % x->pair_dim;
+    uint32_t half = pair_dim / 2, in_head = n % pair_dim;
     return n - in_head + in_head % half * 2 + in_head / half;
 }
 
@@ -143,7 +167,7 @@ static void exl2__import_model_load_task(void *arg, uint32_t index)
         uint32_t lane = column % EXL2__QUANTIZE_LANES;
         float *strip = exl2__import_model_strip(b, column - lane) + lane;
         if (column < x->out) {
-            const uint8_t *row = b->scratch->raw + exl2__import_model_source_row(x, column) * row_bytes + skip;
+            const uint8_t *row = b->scratch->raw + exl2__import_model_source_row(x->pair_dim, column) * row_bytes + skip;
             exl2__gguf_types_read(type, row, b->rows, numbers);
         }
         for (uint32_t r = 0; r < b->rows; r++) {
@@ -210,7 +234,8 @@ static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__im
             if (!exl2__float_is_finite(peaks[n]) || peaks[n] > EXL2__QUANTIZE_MAX) {
                 return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT,
                                   "%s: tensor %.*s has a number in row %u that is not finite or larger than 32752",
-                                  m->g->path, EXL2__GGUF_NAME(x->weight->name), exl2__import_model_source_row(x, n));
+                                  m->g->path, EXL2__GGUF_NAME(x->weight->name),
+                                  x->first + exl2__import_model_source_row(x->pair_dim, n));
             }
         }
         exl2__quantize_tries(peak, x->bits, b->tries[g]);
@@ -275,20 +300,47 @@ static exl2_result exl2__import_model_halves(const exl2__import_model *m, const 
     return EXL2_OK;
 }
 
+/* Fails if one of the numbers is not finite. `first`: as above. */
+static exl2_result exl2__import_model_check(const exl2__import_model *m, const exl2__gguf_tensor *t,
+                                            const float *numbers, uint64_t count, uint64_t first)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (!exl2__float_is_finite(numbers[i])) {
+            return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT, "%s: tensor %.*s has a number at %llu that is not finite",
+                              m->g->path, EXL2__GGUF_NAME(t->name), (unsigned long long)(first + i));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Writes `count` numbers of an output tensor from number `at` on, as f32 or f16, as the tensor is listed. */
+static exl2_result exl2__import_model_write(exl2__import_model *m, const exl2__gguf_tensor *t, uint32_t entry,
+                                            const float *numbers, uint64_t count, uint64_t at)
+{
+    uint16_t *halves = (uint16_t *)(void *)m->scratch.codes;
+    if (m->shards.entries[entry].type == EXL2__SHARDS_F32) {
+        EXL2__TRY(exl2__import_model_check(m, t, numbers, count, at));
+        return exl2__shards_write(&m->shards, entry, at * 4, numbers, count * 4);
+    }
+    EXL2__TRY(exl2__import_model_halves(m, t, numbers, count, at, halves));
+    return exl2__shards_write(&m->shards, entry, at * 2, halves, count * 2);
+}
+
 /* Reads, converts and writes an embedding or norm in pieces. */
 static exl2_result exl2__import_model_run_plain(exl2__import_model *m, const exl2__import_plain *p)
 {
     const exl2__gguf_tensor *t = p->tensor;
     const exl2__import_scratch *s = &m->scratch;
     uint64_t all = t->bytes / t->type->bytes * t->type->items, piece;
-    uint16_t *halves = (uint16_t *)(void *)s->codes;
     for (uint64_t done = 0; done < all; done += piece) {
-        piece = exl2__min64(all - done, s->piece);
+        piece = exl2__min64(all - done, s->piece / EXL2__GGUF_TYPES_ITEMS_MAX * EXL2__GGUF_TYPES_ITEMS_MAX);
         EXL2__TRY(exl2__gguf_read(m->g, t->offset + done / t->type->items * t->type->bytes, s->raw,
                                   piece / t->type->items * t->type->bytes));
         exl2__gguf_types_read(t->type, s->raw, piece, s->slab);
-        EXL2__TRY(exl2__import_model_halves(m, t, s->slab, piece, done, halves));
-        EXL2__TRY(exl2__shards_write(&m->shards, p->entry, done * 2, halves, piece * 2));
+        for (uint64_t i = 0; p->minus_one && i < piece; i++) {
+            s->slab[i] -= 1;
+        }
+        EXL2__TRY(exl2__import_model_write(m, t, p->entry, s->slab, piece, done));
         EXL2__TRY(exl2__import_model_progress(m, piece, m->shards.entries[p->entry].name));
     }
     return EXL2_OK;
@@ -299,17 +351,59 @@ static exl2_result exl2__import_model_run_bias(exl2__import_model *m, const exl2
 {
     const exl2__import_scratch *s = &m->scratch;
     float *stored = s->slab, *ordered = s->peaks;
-    uint16_t *halves = (uint16_t *)(void *)s->codes;
-    memset(halves, 0, (size_t)x->stored * 2);
+    memset(ordered, 0, (size_t)x->stored * sizeof *ordered);
     if (x->bias) {
-        EXL2__TRY(exl2__gguf_read(m->g, x->bias->offset, s->raw, x->bias->bytes));
-        exl2__gguf_types_read(x->bias->type, s->raw, x->out, stored);
-        for (uint32_t n = 0; n < x->out; n++) {
-            ordered[n] = stored[exl2__import_model_source_row(x, n)];
+        const exl2__gguf_type *type = x->bias->type;
+        if (x->first % type->items != 0 || x->out % type->items != 0) {
+            return exl2__fail(m->g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %.*s is of type %s, whose blocks span two "
+                              "matrices", m->g->path, EXL2__GGUF_NAME(x->bias->name), type->name);
         }
-        EXL2__TRY(exl2__import_model_halves(m, x->bias, ordered, x->out, 0, halves));
+        EXL2__TRY(exl2__gguf_read(m->g, x->bias->offset + (uint64_t)x->first / type->items * type->bytes, s->raw,
+                                  (uint64_t)x->out / type->items * type->bytes));
+        exl2__gguf_types_read(type, s->raw, x->out, stored);
+        for (uint32_t n = 0; n < x->out; n++) {
+            ordered[n] = stored[exl2__import_model_source_row(x->bias_pair_dim, n)];
+        }
     }
-    return exl2__shards_write(&m->shards, x->entry + 5, 0, halves, (uint64_t)x->stored * 2);
+    return exl2__import_model_write(m, x->bias ? x->bias : x->weight, x->bias_entry, ordered, x->stored, 0);
+}
+
+/* Writes rows [row, row + rows) of a matrix [out, in] that the output stores as [in, out]. */
+static exl2_result exl2__import_model_write_transposed(exl2__import_model *m, const exl2__import_matrix *x,
+                                                       uint32_t row, uint32_t rows)
+{
+    const exl2__import_scratch *s = &m->scratch;
+    for (uint32_t k = 0; k < x->in; k++) {
+        for (uint32_t n = 0; n < rows; n++) {
+            s->peaks[n] = s->slab[(size_t)n * x->in + k];
+        }
+        EXL2__TRY(exl2__import_model_write(m, x->weight, x->entry, s->peaks, rows, (uint64_t)k * x->out + row));
+    }
+    return EXL2_OK;
+}
+
+/* Writes a matrix as f16, in pieces of whole rows. */
+static exl2_result exl2__import_model_run_dense(exl2__import_model *m, const exl2__import_matrix *x)
+{
+    const exl2__import_scratch *s = &m->scratch;
+    uint64_t row_bytes = exl2__import_model_row_bytes(x->weight), step = s->piece / x->in;
+    uint32_t unit = x->pair_dim ? x->pair_dim : 1, rows;
+    step -= step % unit;
+    for (uint32_t row = 0; row < x->out; row += rows) {
+        rows = (uint32_t)exl2__min64(x->out - row, step);
+        EXL2__TRY(exl2__gguf_read(m->g, x->weight->offset + ((uint64_t)x->first + row) * row_bytes, s->raw,
+                                  rows * row_bytes));
+        for (uint32_t n = 0; n < rows; n++) {
+            exl2__gguf_types_read(x->weight->type,
+                                  s->raw + exl2__import_model_source_row(x->pair_dim, n) * row_bytes, x->in,
+                                  s->slab + (size_t)n * x->in);
+        }
+        EXL2__TRY(x->transposed ? exl2__import_model_write_transposed(m, x, row, rows)
+                                : exl2__import_model_write(m, x->weight, x->entry, s->slab, (uint64_t)rows * x->in,
+                                                           (uint64_t)row * x->in));
+        EXL2__TRY(exl2__import_model_progress(m, (uint64_t)rows * x->in, x->name));
+    }
+    return x->has_bias ? exl2__import_model_run_bias(m, x) : EXL2_OK;
 }
 
 static exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const exl2__import_matrix *x)
@@ -318,7 +412,8 @@ static exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const ex
     exl2__pack_band band = { x->bits, x->in, x->group };
     uint32_t group_count, words, slab_groups = EXL2__IMPORT_SLAB_ROWS / x->group;
     EXL2__TRY(exl2__pack_layout(m->g->ctx, x->name, x->in, &band, 1, s->groups, &group_count, &words));
-    EXL2__TRY(exl2__gguf_read(m->g, x->weight->offset, s->raw, x->weight->bytes));
+    uint64_t row_bytes = exl2__import_model_row_bytes(x->weight);
+    EXL2__TRY(exl2__gguf_read(m->g, x->weight->offset + x->first * row_bytes, s->raw, x->out * row_bytes));
     for (uint32_t i = 0; i < group_count; i += slab_groups) {
         EXL2__TRY(exl2__import_model_run_slab(m, x, i, exl2__min32(slab_groups, group_count - i)));
     }
@@ -347,7 +442,8 @@ static exl2_result exl2__import_model_run_all(exl2__import_model *m, const char 
         EXL2__TRY(exl2__import_model_run_plain(m, &m->plan->plains[i]));
     }
     for (uint32_t i = 0; i < m->plan->matrix_count; i++) {
-        EXL2__TRY(exl2__import_model_run_matrix(m, &m->plan->matrices[i]));
+        const exl2__import_matrix *x = &m->plan->matrices[i];
+        EXL2__TRY(m->plan->dense ? exl2__import_model_run_dense(m, x) : exl2__import_model_run_matrix(m, x));
     }
     return exl2__shards_finish(&m->shards);
 }
