@@ -182,7 +182,7 @@ static void test_model_refusals(void)
     o.change = rope_unknown;
     check_refused("an unknown scaling", &o, EXL2_ERR_UNSUPPORTED, "llama.rope.scaling.type is ntk");
     o.change = rope_zero;
-    check_refused("a divisor of 0", &o, EXL2_ERR_FORMAT, "rope_freqs.weight[2] is 0");
+    check_refused("a divisor of 0", &o, EXL2_ERR_FORMAT, "rope_freqs.weight[2] is out of range");
     o.change = rope_short_table;
     check_refused("a short table", &o, EXL2_ERR_FORMAT, "rope_freqs.weight is F32 with rows of 4");
     o.change = rope_long_alone;

@@ -1,5 +1,6 @@
 /* import_text.c: tokenizer.json and tokenizer_config.json of an import, and the vocabularies that it rejects. */
 #include "../import_rig.h"
+#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
 
 static uint32_t json_at(const exl2__json *j, uint32_t array, uint32_t index)
 {
@@ -93,6 +94,24 @@ static void check_splitter(const char *pre)
         { "qwen2", "\\\\p{L}+|\\\\p{N}| ?[^" },
         { "qwen2", "\"post_processor\": null" },
         { "qwen2", "\"ignore_merges\": false" },
+        { "command-r", "{\"type\": \"Digits\"" },
+        { "command-r", "\"normalizer\": {\"type\": \"NFC\"}" },
+        { "exaone", "{\"type\": \"Digits\"" },
+        { "exaone4", "\"pre_tokenizer\": {\"type\": \"ByteLevel\"" },
+        { "phi-2", "\"pre_tokenizer\": {\"type\": \"ByteLevel\"" },
+        { "dbrx", "\\\\p{N}{1,3}| ?[^" },
+        { "dbrx", "\"ignore_merges\": false" },
+        { "glm4", "\"post_processor\": null" },
+        { "stablelm2", "\\\\p{L}+|\\\\p{N}| ?[^" },
+        { "tekken", "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+|[^" },
+        { "tekken", "|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*" },
+        { "tekken", "\"ignore_merges\": true" },
+        { "gpt-4o", "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^" },
+        { "gpt-4o", "|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*" },
+        { "seed-coder", "| ?[^\\\\s\\\\p{L}\\\\p{N}\\\\r\\\\n]+|" },
+        { "hunyuan-dense", "{\"Regex\": \"\\\\p{N}{1,3}\"}" },
+        { "hunyuan-dense", "{\"Regex\": \"[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-" },
+        { "hunyuan-dense", "[\\\\p{L}\\\\p{M}]+| ?[\\\\p{P}\\\\p{S}]+[\\\\r\\\\n]*|" },
     };
     char path[600];
     snprintf(path, sizeof path, "%s/tokenizer.json", out_dir);
@@ -105,9 +124,27 @@ static void check_splitter(const char *pre)
     free(text);
 }
 
+/* The engine reads the file, and cuts a text at the family's places (unit/regex.c checks the patterns themselves). */
+static void check_opens(const char *pre)
+{
+    exl2__ctx c = { 0 };
+    exl2__vocab v;
+    c.allocator = exl2__platform_allocator();
+    c.files = exl2__platform_files();
+    if (!CHECK_INT(exl2__vocab_open(&c, out_dir, &v), EXL2_OK)) {
+        printf("  %s: %s\n", pre, c.error.text);
+        return;
+    }
+    exl2__vocab_close(&c, &v);
+    CHECK_INT(c.host_bytes, 0);
+}
+
 static void test_tokenizer(void)
 {
-    static const char *const families[] = { "smollm", "gpt-2", "llama-bpe", "qwen2" };
+    static const char *const families[] = {
+        "smollm", "gpt-2", "llama-bpe", "qwen2", "command-r", "dbrx", "olmo", "stablelm2", "phi-2", "smaug-bpe",
+        "chatglm-bpe", "glm4", "exaone", "exaone4", "hunyuan-dense", "gpt-4o", "tekken", "seed-coder"
+    };
     for (size_t i = 0; i < EXL2__COUNT(families); i++) {
         llama_options o = small;
         llama_model l;
@@ -120,6 +157,7 @@ static void test_tokenizer(void)
         if (CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK)) {
             check_tokenizer(o.vocab - o.cut_tokens);
             check_splitter(families[i]);
+            check_opens(families[i]);
             remove_out();
         } else {
             printf("  %s\n", r.c.error.text);
@@ -187,6 +225,40 @@ static void wrong_types(gguf_maker *m)
     gguf_put32(&m->keys, 1);
 }
 
+static void typed(gguf_maker *m, uint32_t type)
+{
+    merges_of(m, "a b");
+    gguf_key_array(m, "tokenizer.ggml.token_type", 5, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        gguf_put32(&m->keys, i == 1 ? type : 1);
+    }
+}
+
+static void type_99(gguf_maker *m) { typed(m, 99); }
+static void type_0(gguf_maker *m) { typed(m, 0); }
+
+/* Pieces a, `piece`, b with `scores` scores, of which the second has these bits. */
+static void spm_of(gguf_maker *m, const char *piece, uint32_t scores, uint32_t kind, uint32_t bits)
+{
+    gguf_key_text(m, "tokenizer.ggml.model", "llama");
+    gguf_key_array(m, "tokenizer.ggml.tokens", 8, 3);
+    gguf_put_text(&m->keys, "a");
+    gguf_put_text(&m->keys, piece);
+    gguf_put_text(&m->keys, "b");
+    if (scores) {
+        gguf_key_array(m, "tokenizer.ggml.scores", kind, scores);
+    }
+    for (uint32_t i = 0; i < scores; i++) {
+        gguf_put32(&m->keys, i == 1 ? bits : 0);
+    }
+}
+
+static void spm_no_scores(gguf_maker *m) { spm_of(m, "ab", 0, 6, 0); }
+static void spm_nan(gguf_maker *m) { spm_of(m, "ab", 3, 6, 0x7FC00000u); }
+static void spm_few_scores(gguf_maker *m) { spm_of(m, "ab", 2, 6, 0); }
+static void spm_wrong_scores(gguf_maker *m) { spm_of(m, "ab", 3, 5, 0); }
+static void spm_twice(gguf_maker *m) { spm_of(m, "b", 3, 6, 0); }
+
 static void merge_unknown(gguf_maker *m) { merges_of(m, "a c"); }
 static void merge_result(gguf_maker *m) { merges_of(m, "b a"); }
 static void merge_single(gguf_maker *m) { merges_of(m, "ab"); }
@@ -209,7 +281,14 @@ static void test_text_refusals(void)
         exl2_result code;
         const char *piece;
     } rows[] = {
-        { "SentencePiece", llama_spm, EXL2_ERR_UNSUPPORTED, "tokenizer.ggml.model is llama" },
+        { "SentencePiece without pieces", llama_spm, EXL2_ERR_FORMAT, "tokenizer.ggml.tokens is missing" },
+        { "an unknown type", type_99, EXL2_ERR_FORMAT, "token_type[1] is 99" },
+        { "type 0", type_0, EXL2_ERR_FORMAT, "token_type[1] is 0" },
+        { "no scores", spm_no_scores, EXL2_ERR_FORMAT, "tokenizer.ggml.scores is missing" },
+        { "a score that is NaN", spm_nan, EXL2_ERR_FORMAT, "scores[1] is not a finite" },
+        { "too few scores", spm_few_scores, EXL2_ERR_FORMAT, "3 tokens and 2 scores" },
+        { "scores of another type", spm_wrong_scores, EXL2_ERR_FORMAT, "tokenizer.ggml.scores is of type array of i32" },
+        { "a piece twice", spm_twice, EXL2_ERR_FORMAT, "tokens[1] and [2] are the same" },
         { "no merges", no_merges, EXL2_ERR_FORMAT, "tokenizer.ggml.merges is missing" },
         { "not UTF-8", bad_utf8, EXL2_ERR_FORMAT, "is not valid UTF-8" },
         { "a token twice", twice, EXL2_ERR_FORMAT, "tokens[1] and [2] are the same" },
@@ -224,14 +303,6 @@ static void test_text_refusals(void)
         { "a long merge", merge_long, EXL2_ERR_FORMAT, "merges[0] is not two" },
     };
     llama_options o = small;
-    o.pre = "my\npre";
-    check_refused("a pre that is no word", &o, EXL2_ERR_UNSUPPORTED, "tokenizer.ggml.pre is (not a word)");
-    o.pre = "tekken";
-    check_refused("tekken", &o, EXL2_ERR_UNSUPPORTED, "tokenizer.ggml.pre is tekken");
-    o = small;
-    o.skip_key = "tokenizer.ggml.pre";
-    check_refused("no pre", &o, EXL2_ERR_UNSUPPORTED, "tokenizer.ggml.pre is missing");
-    o = small;
     o.change = add_bad_bos;
     check_refused("an end token of no vocabulary", &o, EXL2_ERR_FORMAT, "eom_token_id is 83");
     o.change = add_bad_bool;
@@ -244,10 +315,57 @@ static void test_text_refusals(void)
     }
 }
 
+/* ---- tokenizers that are left out ---- */
+
+static void t5(gguf_maker *m) { gguf_key_text(m, "tokenizer.ggml.model", "t5"); }
+
+static void check_left_out(const llama_options *o, const char *piece)
+{
+    llama_model l;
+    rig r;
+    char path[600];
+    exl2_import_info info = { 0 };
+    llama_make(&l, o);
+    rig_make(&r, l.file);
+    exl2_import_desc d = describe(&r);
+    d.info = &info;
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK);
+    if (!CHECK(strstr(info.warning, piece) != NULL)) {
+        printf("  \"%s\" should hold \"%s\"\n", info.warning, piece);
+    }
+    CHECK_TEXT(info.tokenizer, "none");
+    snprintf(path, sizeof path, "%s/tokenizer.json", out_dir);
+    FILE *file = fopen(path, "rb");
+    if (!CHECK(!file)) {
+        fclose(file);
+    }
+    remove_out();
+    check_clean(&r);
+    llama_free(&l);
+}
+
+static void test_left_out(void)
+{
+    llama_options o = small;
+    o.pre = "my\npre";
+    check_left_out(&o, "tokenizer.ggml.pre is (not a word)");
+    o.pre = "deepseek-llm";
+    check_left_out(&o, "tokenizer.ggml.pre is deepseek-llm");
+    o = small;
+    o.skip_key = "tokenizer.ggml.pre";
+    check_left_out(&o, "tokenizer.ggml.pre is missing");
+    o = small;
+    o.no_tokenizer = true;
+    check_left_out(&o, "no tokenizer");
+    o.change = t5;
+    check_left_out(&o, "tokenizer.ggml.model is t5");
+}
+
 int main(void)
 {
     import_start();
     test_tokenizer();
+    test_left_out();
     test_text_refusals();
     return check_done();
 }

@@ -1,47 +1,7 @@
 /* tokenizers.c: whole tokenizers compared with the tokenizers library (tests/golden/README.md): every row of encode,
    decode and stream, and the bytes of every id. The shared fixtures are compressed; the program xz unpacks them. */
 #define _POSIX_C_SOURCE 200809L
-#include "../text_goldens.h"
-
-/* The file, or the unpacked file of that name with .xz after it; NULL: neither exists. */
-static char *unpack(const char *path, size_t *bytes)
-{
-    char command[600];
-    snprintf(command, sizeof command, "if [ -f '%s' ]; then cat '%s'; else xz -dc '%s.xz' 2>/dev/null; fi", path, path,
-             path);
-    FILE *pipe = popen(command, "r");
-    size_t cap = 1 << 16, used = 0;
-    char *text = malloc(cap);
-    for (size_t got; pipe && (got = fread(text + used, 1, cap - used, pipe)) > 0;) {
-        used += got;
-        if (used == cap) {
-            text = realloc(text, cap *= 2);
-        }
-    }
-    if (pipe) {
-        pclose(pipe);
-    }
-    *bytes = used;
-    if (used == 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
-static void check_rows(rows_state *s, const char *dir, const char *name, int least,
-                       void (*row)(void *user, const exl2__json *j, int line))
-{
-    char path[512];
-    size_t bytes;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    s->path = path;
-    char *text = unpack(path, &bytes);
-    if (CHECK(text != NULL)) {
-        CHECK(rows_each_line(s->c, path, text, bytes, row, s) >= least);
-    }
-    free(text);
-}
+#include "../text_unpack.h"
 
 /* vocab_bytes.bin has a u32 length and the bytes for each id. */
 static void check_pieces(const exl2__vocab *v, const char *dir)
@@ -50,7 +10,7 @@ static void check_pieces(const exl2__vocab *v, const char *dir)
     size_t bytes, at = 0;
     uint32_t id = 0, wrong = 0;
     snprintf(path, sizeof path, "%s/vocab_bytes.bin", dir);
-    char *data = unpack(path, &bytes);
+    char *data = text_unpack(path, &bytes);
     for (; data && at + 4 <= bytes; id++) {
         size_t wanted = exl2__load32((const uint8_t *)data + at), got;
         bool special;
@@ -70,7 +30,7 @@ static void check_tokenizer(exl2__ctx *c, const char *dir, int least)
     char path[512];
     rows_folder folder = { 0 };
     snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    char *text = unpack(path, &folder.tokenizer_bytes);
+    char *text = text_unpack(path, &folder.tokenizer_bytes);
     if (!CHECK(text != NULL)) {
         printf("    no %s\n", path);
         return;
@@ -86,9 +46,9 @@ static void check_tokenizer(exl2__ctx *c, const char *dir, int least)
                folder.tokenizer_bytes, (double)(exl2__platform_ns() - start) * 1e-6,
                (double)c->host_peak / (double)folder.tokenizer_bytes, (double)v.bytes / (double)folder.tokenizer_bytes);
         check_pieces(&v, dir);
-        check_rows(&s, dir, "encode.jsonl", least, encode_row);
-        check_rows(&s, dir, "decode.jsonl", least, decode_row);
-        check_rows(&s, dir, "stream.jsonl", least, stream_row);
+        text_rows(&s, dir, "encode.jsonl", least, encode_row);
+        text_rows(&s, dir, "decode.jsonl", least, decode_row);
+        text_rows(&s, dir, "stream.jsonl", least, stream_row);
     } else {
         printf("    %s: %s\n", dir, c->error.text);
     }

@@ -81,8 +81,8 @@ static exl2_result exl2__import_config_float(const exl2__gguf *g, const exl2__im
     bool found = exl2__gguf_key(g, exl2__import_config_key(m, name, key)) != NULL;
     EXL2__TRY(exl2__gguf_get_f32(g, key, value));
     if (found && !(*value > 0 && *value <= 1e9f)) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %g, expected a number above 0 and up to 1e9", g->path,
-                          key, (double)*value);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is out of range, expected a number above 0 and up to 1e9",
+                          g->path, key);
     }
     if (present) {
         *present = found;
@@ -142,8 +142,8 @@ static exl2_result exl2__import_config_numbers(const exl2__gguf *g, exl2__import
                               "%s: key %s changes what the model computes, which is not imported", g->path, key);
         }
         if (value != neutral && !(value >= 1e-6f && value <= 1e6f)) {
-            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %g, expected a number from 1e-6 to 1e6", g->path,
-                              key, (double)value);
+            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is out of range, expected a number from 1e-6 to 1e6",
+                              g->path, key);
         }
         m->numbers[i] = f->fields[i] && (value != neutral || neutral > 0) ? value : 0;
     }
@@ -200,8 +200,8 @@ static exl2_result exl2__import_config_divisors(const exl2__gguf *g, const exl2_
     exl2__gguf_types_read((*table)->type, bytes, count, divisors);
     for (uint32_t i = 0; i < count; i++) {
         if (!(divisors[i] >= 1e-6f && divisors[i] <= 1e6f)) {
-            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s[%u] is %g, expected a number from 1e-6 to 1e6", g->path,
-                              name, i, (double)divisors[i]);
+            return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s[%u] is out of range, expected a number from 1e-6 to 1e6",
+                              g->path, name, i);
         }
     }
     (*table)->used = true;
@@ -343,8 +343,8 @@ static exl2_result exl2__import_config_local_rope(const exl2__gguf *g, exl2__imp
     m->local_theta = own ? 10000 : (float)m->rope.theta;
     EXL2__TRY(exl2__import_config_float(g, m, "rope.freq_base_swa", &m->local_theta, NULL));
     if ((!own && m->local_theta != (float)m->rope.theta) || !(m->local_theta >= 1)) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s.rope.freq_base_swa is %g, which is not imported",
-                          g->path, m->family->gguf, (double)m->local_theta);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s.rope.freq_base_swa is not the value that the other layers have, or is "
+                          "below 1, which is not imported", g->path, m->family->gguf);
     }
     return EXL2_OK;
 }
