@@ -1,4 +1,4 @@
-/* import.c: `exl2 import`: makes an EXL2 model folder from a GGUF file.
+/* import.c: `exl2 import`: makes a model folder, EXL2 or dense, from a GGUF file.
    takes: a GGUF file, a folder that does not exist yet or is empty.
    gives: cli_import.
    owns:  nothing beyond the call. */
@@ -6,6 +6,7 @@
 #include "../common/clock.h"
 #include "../common/host.h"
 #include "../common/interrupt.h"
+#include "../common/json_out.h"
 #include "cli.h"
 
 #include <dirent.h>
@@ -41,22 +42,45 @@ static uint64_t folder_bytes(const char *folder)
     return bytes;
 }
 
+static void report_json(const exl2_import_info *info)
+{
+    json_out j = { .file = stdout };
+    json_out_object(&j, NULL);
+    json_out_string(&j, "arch", info->arch);
+    json_out_string(&j, "from", info->from);
+    json_out_uint(&j, "tensors", info->tensors);
+    json_out_uint(&j, "bits", info->bits);
+    json_out_string(&j, "tokenizer", info->tokenizer);
+    json_out_array(&j, "warnings");
+    if (info->warning[0]) {
+        json_out_string(&j, NULL, info->warning);
+    }
+    json_out_end(&j);
+    json_out_end(&j);
+}
+
 /* Measures the new folder as an application would, from headers alone, and prints what it is. */
-static int report(const exl2_import_desc *import, double seconds)
+static int report(const exl2_import_desc *import, double seconds, bool json)
 {
     host h;
     exl2_model_info info;
     exl2_model_desc model = { .path = import->out_dir };
     host_options options = { .backend = HOST_CPU, .threads = 1 };
     int code = 0;
+    if (import->info->warning[0]) {
+        fprintf(stderr, "warning: %s: %s\n", import->gguf_path, import->info->warning);
+    }
     if (!host_open(&h, &options)) {
         return 1;
     }
     if (exl2_model_measure(h.engine, &model, &info) < 0) {
         code = host_failed(&h);
+    } else if (json) {
+        report_json(import->info);
     } else {
-        printf("%s: made from %s in %.1f s: %.2f bits per weight, %.1f MiB\n", import->out_dir, import->gguf_path,
-               seconds, (double)info.bits_per_weight, (double)folder_bytes(import->out_dir) / (1024.0 * 1024.0));
+        printf("%s: made from %s (%s) in %.1f s: %s, %.2f bits per weight, %.1f MiB\n", import->out_dir,
+               import->gguf_path, import->info->from, seconds, import->info->arch, (double)info.bits_per_weight,
+               (double)folder_bytes(import->out_dir) / (1024.0 * 1024.0));
     }
     host_close(&h);
     return code;
@@ -64,20 +88,23 @@ static int report(const exl2_import_desc *import, double seconds)
 
 int cli_import(int argc, char **argv)
 {
-    exl2_import_desc import = { 0 };
+    exl2_import_info info = { 0 };
+    exl2_import_desc import = { .info = &info };
     uint32_t threads = 0;
+    bool json = false;
     const arg positional[] = {
         { "FILE.gguf", ARG_TEXT, &import.gguf_path, NULL, "GGUF file to read" },
         { "OUT", ARG_TEXT, &import.out_dir, NULL, "folder to make" },
     };
     const arg flags[] = {
-        { "--bits", ARG_U32, &import.bits, "B", "bits per weight: 2, 3, 4, 5, 6 or 8 (8)" },
+        { "--bits", ARG_U32, &import.bits, "B", "bits per weight: 2, 3, 4, 5, 6 or 8, or 16 for FP16 (8)" },
         { "--group", ARG_U32, &import.group, "G", "rows that share a scale: 32, 64 or 128 (32)" },
         { "--head-bits", ARG_U32, &import.head_bits, "B", "bits per weight of the output head (8)" },
+        { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
     };
     const args_desc d = { "exl2 import",
-                          "Makes an EXL2 model from a GGUF file.",
+                          "Makes a model folder from a GGUF file.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {
@@ -100,5 +127,5 @@ int cli_import(int argc, char **argv)
         fprintf(stderr, "%s\n", error.text);
         return result == EXL2_ERR_ARG ? CLI_EXIT_USAGE : 1;
     }
-    return report(&import, clock_seconds_since(start));
+    return report(&import, clock_seconds_since(start), json);
 }

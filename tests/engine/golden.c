@@ -169,6 +169,7 @@ static uint32_t golden_folders(const char *group, const char *only)
     return count;
 }
 
+#ifndef GOLDEN_NO_MAIN
 int main(int argc, char **argv)
 {
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "exl2-qwen3-moe" };
@@ -183,3 +184,4 @@ int main(int argc, char **argv)
     }
     return check_done();
 }
+#endif

@@ -58,7 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         exl2__import_config config = { 0 };
         exl2__import_plan plan = { 0 };
         exl2__write w;
-        config.bits = config.head_bits = 8;
+        config.bits = size % 2 ? EXL2__IMPORT_DENSE_BITS : 8;
+        config.head_bits = 8;
         config.group = 32;
         read_tensors(&g);
         if (exl2__import_config_read(&g, &config) == EXL2_OK) {
