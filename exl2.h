@@ -1216,8 +1216,8 @@ typedef struct exl2_import_info {
     uint32_t bits;
 } exl2_import_info;
 
-/* File: GGUF v2 or v3 of a supported architecture without experts, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0
-   Q2_K..Q6_K IQ4_NL IQ4_XS MXFP4. A tokenizer that is not supported is left out, and info.warning says so. */
+/* File: GGUF v2 or v3 of a supported architecture without experts, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1
+   Q8_0 Q2_K..Q6_K IQ4_NL IQ4_XS MXFP4. A tokenizer that is not supported is left out, and info.warning says so. */
 typedef struct exl2_import_desc {
     uint32_t _start_canary;
     const char *gguf_path, *out_dir;
@@ -1231,7 +1231,8 @@ typedef struct exl2_import_desc {
     uint32_t _end_canary;
 } exl2_import_desc;
 
-/* [A wait] GGUF -> an EXL2 or dense folder out_dir, which must not exist or must be empty. A failure leaves no partial folder.
+/* [A wait] GGUF -> an EXL2 or dense folder out_dir, which must not exist or must be empty. A failure leaves no partial
+   folder.
    IO, FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
 EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 #endif

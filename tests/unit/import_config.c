@@ -130,7 +130,8 @@ static void test_rope(void)
             CHECK_INT(config.rope.kind, rows[i].kind);
             if (rows[i].kind == EXL2__ROPE_LONGROPE) {
                 CHECK((double)config.rope.long_factor[7] == rows[i].factor);
-                CHECK(config.rope.short_factor[7] == (rows[i].change == rope_longrope ? 2 : config.rope.long_factor[7]));
+                float last = rows[i].change == rope_longrope ? 2 : config.rope.long_factor[7];
+                CHECK(config.rope.short_factor[7] == last);
                 CHECK(config.rope.original_context_max == rows[i].original);
                 CHECK(exl2__rope_magnitude(&config.rope) == (rows[i].change == rope_longrope ? 1.25 : 1));
             } else if (rows[i].kind != EXL2__ROPE_PLAIN) {
@@ -163,6 +164,104 @@ static void add_experts(gguf_maker *m) { gguf_key_u32(m, "llama.expert_count", 8
 static void add_scale(gguf_maker *m) { gguf_key_f32(m, "llama.logit_scale", 0.5f); }
 static const uint8_t zeros[64] = { 0 };
 static void add_tensor(gguf_maker *m) { gguf_tensor(m, "blk.0.attn_q_norm.weight", 0, 16, 0, zeros, sizeof zeros); }
+
+/* ---- keys of a family with windows ---- */
+
+/* Makes the tiny Llama a Gemma 3 as far as its keys say; its tensors do not matter to exl2__import_config_read. */
+static void gemma_keys(gguf_maker *m)
+{
+    gguf_key_text(m, "general.architecture", "gemma3");
+    gguf_key_u32(m, "gemma3.block_count", 2);
+    gguf_key_u32(m, "gemma3.context_length", 512);
+    gguf_key_u32(m, "gemma3.embedding_length", 64);
+    gguf_key_u32(m, "gemma3.feed_forward_length", 96);
+    gguf_key_u32(m, "gemma3.attention.head_count", 4);
+    gguf_key_u32(m, "gemma3.attention.key_length", 16);
+    gguf_key_f32(m, "gemma3.attention.layer_norm_rms_epsilon", 1e-6f);
+}
+
+static void put_bools(gguf_maker *m, uint32_t count)
+{
+    gguf_key_array(m, "gemma3.attention.sliding_window_pattern", 7, count);
+    for (uint32_t i = 0; i < count; i++) {
+        gguf_put(&m->keys, i % 2 ? "\0" : "\1", 1);
+    }
+}
+
+static void window_of(gguf_maker *m) { gguf_key_u32(m, "gemma3.attention.sliding_window", 32); }
+static void pattern_number(gguf_maker *m) { gguf_key_u32(m, "gemma3.attention.sliding_window_pattern", 3); }
+static void pattern_zero(gguf_maker *m) { gguf_key_u32(m, "gemma3.attention.sliding_window_pattern", 0); }
+static void pattern_list(gguf_maker *m) { put_bools(m, 2); }
+static void pattern_long(gguf_maker *m) { put_bools(m, 3); }
+static void pattern_text(gguf_maker *m) { gguf_key_text(m, "gemma3.attention.sliding_window_pattern", "LG"); }
+
+static void pattern_ints(gguf_maker *m)
+{
+    gguf_key_array(m, "gemma3.attention.sliding_window_pattern", 5, 2);
+    gguf_put64(&m->keys, 0);
+}
+
+static void heads_text(gguf_maker *m) { gguf_key_text(m, "gemma3.attention.head_count_kv", "4"); }
+static void softcap_text(gguf_maker *m) { gguf_key_text(m, "gemma3.final_logit_softcapping", "30"); }
+static void softcap_negative(gguf_maker *m) { gguf_key_f32(m, "gemma3.final_logit_softcapping", -1); }
+static void rotary_large(gguf_maker *m) { gguf_key_u32(m, "gemma3.rope.dimension_count", 32); }
+static void theta_negative(gguf_maker *m) { gguf_key_f32(m, "gemma3.rope.freq_base", -1); }
+static void dim_odd(gguf_maker *m) { gguf_key_u32(m, "gemma3.attention.value_length", 8); }
+
+static void experts_huge(gguf_maker *m)
+{
+    gguf_key(m, "gemma3.expert_count", 10);
+    gguf_put64(&m->keys, (uint64_t)1 << 32);
+}
+
+static void test_keys(void)
+{
+    static const struct {
+        void (*change)(gguf_maker *m);
+        exl2_result code;
+        const char *piece; /* of the message; NULL: accepted */
+    } rows[] = {
+        { pattern_number, EXL2_OK, NULL },
+        { pattern_list, EXL2_OK, NULL },
+        { pattern_zero, EXL2_ERR_UNSUPPORTED, "sliding_window_pattern is 0, expected 1 to 4096" },
+        { pattern_long, EXL2_ERR_FORMAT, "is an array of 3 bool, expected a number, or an array of 2 bool" },
+        { pattern_ints, EXL2_ERR_FORMAT, "is an array of 2 i32, expected a number" },
+        { pattern_text, EXL2_ERR_FORMAT, "sliding_window_pattern is of type string, expected an integer" },
+        { heads_text, EXL2_ERR_FORMAT, "head_count_kv is of type string" },
+        { softcap_text, EXL2_ERR_FORMAT, "final_logit_softcapping is of type string" },
+        { softcap_negative, EXL2_ERR_FORMAT, "final_logit_softcapping is out of range" },
+        { rotary_large, EXL2_ERR_UNSUPPORTED, "16 for keys, 16 for values and 32 for RoPE" },
+        { theta_negative, EXL2_ERR_FORMAT, "gemma3.rope.freq_base is out of range" },
+        { dim_odd, EXL2_ERR_UNSUPPORTED, "16 for keys, 8 for values" },
+        { experts_huge, EXL2_ERR_FORMAT, "gemma3.expert_count is 4294967296, which is out of range" },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
+        gguf_maker m = { 0 };
+        static const uint8_t numbers[64 * 16 * 2] = { 0 };
+        exl2__gguf g;
+        exl2__import_config config = { .bits = 8, .group = 32, .head_bits = 8 };
+        rig r;
+        gemma_keys(&m);
+        window_of(&m);
+        rows[i].change(&m);
+        gguf_tensor(&m, "token_embd.weight", 1, 64, 16, numbers, sizeof numbers);
+        gguf_bytes file = gguf_finish(&m);
+        rig_make(&r, file);
+        CHECK_INT(exl2__gguf_open(&r.c, "model.gguf", &g), EXL2_OK);
+        exl2_result result = exl2__import_config_read(&g, &config);
+        if (!CHECK_INT(result, rows[i].code) || !CHECK(!rows[i].piece || strstr(r.c.error.text, rows[i].piece))) {
+            printf("  row %zu: %s\n", i, r.c.error.text);
+        }
+        if (rows[i].change == pattern_number) {
+            CHECK(config.window == 32 && config.window_period == 3 && !config.windowed);
+        } else if (rows[i].change == pattern_list) {
+            CHECK(config.windowed && config.windowed[0] == 1 && config.windowed[1] == 0);
+        }
+        exl2__gguf_close(&g);
+        check_clean(&r);
+        free(file.data);
+    }
+}
 
 static void test_model_refusals(void)
 {
@@ -252,6 +351,7 @@ int main(void)
 {
     import_start();
     test_rope();
+    test_keys();
     test_model_refusals();
     test_floats();
     return check_done();

@@ -140,7 +140,8 @@ static void test_small(bool prefix)
     CHECK_INT(write_tokenizer(&m, 64, error), EXL2_OK);
     c.files = exl2__platform_files();
     if (CHECK_INT(exl2__vocab_open(&c, out_dir, &v), EXL2_OK)) {
-        const exl2_token joined[] = { 10, 12 }, bare[] = { 13 }, bytes[] = { 4, 5, 6, 3 }, marked[] = { 14, 4, 5, 6, 3 };
+        const exl2_token joined[] = { 10, 12 }, bare[] = { 13 }, bytes[] = { 4, 5, 6, 3 };
+        const exl2_token marked[] = { 14, 4, 5, 6, 3 };
         check_ids(&v, &c, "abc", prefix ? joined : bare, prefix ? 2 : 1); /* bc, then the mark with a */
         check_ids(&v, &c, "\xE2\x82\xAC\n", prefix ? marked : bytes, prefix ? 5 : 4);
         exl2__vocab_close(&c, &v);
@@ -170,8 +171,8 @@ static void test_long(void)
 
 /* ---- published tokenizers ---- */
 
-/* Puts the tokens of a tokenizer.json into a GGUF file, as llama.cpp's converter does. The scores of SentencePiece's BPE
-   are minus the rank, and ids are in that order; spaces_last: runs of spaces have the score -1e9, as Llama 2's have. */
+/* Puts the tokens of a tokenizer.json into a GGUF file, as llama.cpp's converter does. The scores of SentencePiece are
+   minus the rank, and ids are in that order; spaces_last: runs of spaces have the score -1e9, as Llama 2's have. */
 static uint32_t add_published(gguf_maker *m, const exl2__json *j, bool spaces_last)
 {
     uint32_t vocab = exl2__json_get(j, exl2__json_get(j, 0, "model"), "vocab"), count = j->tokens[vocab].count;

@@ -280,7 +280,8 @@ static exl2_result exl2__import_config_longrope(const exl2__gguf *g, exl2__impor
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_config_yarn(const exl2__gguf *g, exl2__import_config *m, uint32_t original, float factor)
+static exl2_result exl2__import_config_yarn(const exl2__gguf *g, exl2__import_config *m, uint32_t original,
+                                            float factor)
 {
     exl2__rope *r = &m->rope;
     float fast = 32, slow = 1, magnitude = 1;
@@ -321,7 +322,8 @@ static exl2_result exl2__import_config_rope(const exl2__gguf *g, exl2__import_co
     }
     if (!(theta > 1) || !(factor >= 1)) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s%s is below 1", g->path,
-                          theta > 1 ? "the factor of RoPE scaling" : m->family->gguf, theta > 1 ? "" : ".rope.freq_base");
+                          theta > 1 ? "the factor of RoPE scaling" : m->family->gguf,
+                          theta > 1 ? "" : ".rope.freq_base");
     }
     m->rope.kind = factor != 1 ? EXL2__ROPE_LINEAR : EXL2__ROPE_PLAIN;
     m->rope.theta = (double)theta;
@@ -343,8 +345,9 @@ static exl2_result exl2__import_config_local_rope(const exl2__gguf *g, exl2__imp
     m->local_theta = own ? 10000 : (float)m->rope.theta;
     EXL2__TRY(exl2__import_config_float(g, m, "rope.freq_base_swa", &m->local_theta, NULL));
     if ((!own && m->local_theta != (float)m->rope.theta) || !(m->local_theta >= 1)) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s.rope.freq_base_swa is not the value that the other layers have, or is "
-                          "below 1, which is not imported", g->path, m->family->gguf);
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: %s.rope.freq_base_swa is not the value that the other layers have, or is below 1, which "
+                          "is not imported", g->path, m->family->gguf);
     }
     return EXL2_OK;
 }

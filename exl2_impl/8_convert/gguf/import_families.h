@@ -76,7 +76,8 @@ static const exl2__import_family exl2__import_families[] = {
     { .gguf = "granite", .arch = "GraniteForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS,
       .fields = EXL2__IMPORT_GRANITE_FIELDS },
     { .gguf = "minicpm", .arch = "MiniCPMForCausalLM", .undo = EXL2__IMPORT_UNDO_WEIGHT_PAIRS, .from_sizes = true,
-      .fields = { "dim_model_base", "scale_emb", "scale_depth" }, .absent = { [EXL2__IMPORT_KEY_EMBEDDING_SCALE] = 12 } },
+      .fields = { "dim_model_base", "scale_emb", "scale_depth" },
+      .absent = { [EXL2__IMPORT_KEY_EMBEDDING_SCALE] = 12 } },
 
     { .gguf = "command-r", .arch = "CohereForCausalLM", .fields = { "logit_scale" } },
     { .gguf = "cohere2", .arch = "Cohere2ForCausalLM", .fields = { "logit_scale" }, .window_period = 4 },

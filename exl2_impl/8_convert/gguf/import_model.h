@@ -167,7 +167,8 @@ static void exl2__import_model_load_task(void *arg, uint32_t index)
         uint32_t lane = column % EXL2__QUANTIZE_LANES;
         float *strip = exl2__import_model_strip(b, column - lane) + lane;
         if (column < x->out) {
-            const uint8_t *row = b->scratch->raw + exl2__import_model_source_row(x->pair_dim, column) * row_bytes + skip;
+            uint32_t source = exl2__import_model_source_row(x->pair_dim, column);
+            const uint8_t *row = b->scratch->raw + source * row_bytes + skip;
             exl2__gguf_types_read(type, row, b->rows, numbers);
         }
         for (uint32_t r = 0; r < b->rows; r++) {

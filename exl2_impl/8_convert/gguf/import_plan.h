@@ -57,8 +57,9 @@ static exl2_result exl2__import_plan_want(exl2__gguf *g, const char *name, bool 
         return optional ? EXL2_OK : exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %s is missing", g->path, name);
     }
     if (t->dims[0] != dim0 || t->dims[1] != (dim1 ? dim1 : 1) || t->dims[2] != 1 || t->dims[3] != 1) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %s has the shape %llu x %llu x %llu, expected %llu x %llu",
-                          g->path, name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
+                          "%s: tensor %s has the shape %llu x %llu x %llu, expected %llu x %llu", g->path, name,
+                          (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
                           (unsigned long long)t->dims[2], (unsigned long long)dim0,
                           (unsigned long long)(dim1 ? dim1 : 1));
     }
@@ -142,8 +143,9 @@ static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, uint32_t l
     x->first = place->first;
     x->transposed = p->dense && layer != EXL2__IMPORT_PLAN_NO_LAYER &&
                     f->arch.traits[EXL2__TRAIT_TRANSPOSED] == EXL2__YES;
-    x->pair_dim = pairs && f->family->undo & (EXL2__IMPORT_UNDO_PAIRS | EXL2__IMPORT_UNDO_WEIGHT_PAIRS) ? f->head_dim : 0;
-    x->bias_pair_dim = pairs && f->family->undo & EXL2__IMPORT_UNDO_PAIRS ? f->head_dim : 0;
+    bool both = pairs && f->family->undo & EXL2__IMPORT_UNDO_PAIRS;
+    x->pair_dim = both || (pairs && f->family->undo & EXL2__IMPORT_UNDO_WEIGHT_PAIRS) ? f->head_dim : 0;
+    x->bias_pair_dim = both ? f->head_dim : 0;
     x->bits = name == EXL2__NAME_HEAD ? f->head_bits : f->bits;
     x->group = f->group;
     p->numbers += (uint64_t)in * x->stored;

@@ -90,7 +90,8 @@ static const exl2__import_text_family *exl2__import_text_find_pre(exl2__gguf_tex
         { .pre = "phi-2" },
         { .pre = "exaone4" },
         { .pre = "olmo", .nfc = true },
-        { .pre = "llama-bpe", .add_bos = true, .ignore_merges = true, .regexes = { EXL2__IMPORT_TEXT_CL100K("{1,3}") } },
+        { .pre = "llama-bpe", .add_bos = true, .ignore_merges = true,
+          .regexes = { EXL2__IMPORT_TEXT_CL100K("{1,3}") } },
         { .pre = "llama3", .add_bos = true, .ignore_merges = true, .regexes = { EXL2__IMPORT_TEXT_CL100K("{1,3}") } },
         { .pre = "llama-v3", .add_bos = true, .ignore_merges = true, .regexes = { EXL2__IMPORT_TEXT_CL100K("{1,3}") } },
         { .pre = "dbrx", .regexes = { EXL2__IMPORT_TEXT_CL100K("{1,3}") } },
@@ -100,14 +101,15 @@ static const exl2__import_text_family *exl2__import_text_find_pre(exl2__gguf_tex
         { .pre = "qwen2", .nfc = true, .regexes = { EXL2__IMPORT_TEXT_CL100K("") } },
         { .pre = "stablelm2", .regexes = { EXL2__IMPORT_TEXT_CL100K("") } },
         { .pre = "seed-coder",
-          .regexes = { "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+"
-                       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" } },
+          .regexes = { "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}"
+                       "| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" } },
         { .pre = "gpt-4o", .regexes = { EXL2__IMPORT_TEXT_O200K("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "{1,3}") } },
         { .pre = "tekken", .add_bos = true, .ignore_merges = true, .regexes = { EXL2__IMPORT_TEXT_O200K("", "") } },
         { .pre = "hunyuan-dense",
           .regexes = { "\\p{N}{1,3}", EXL2__IMPORT_TEXT_CJK,
-                       "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
-                       "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" } },
+                       "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
+                       "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*"
+                       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" } },
     };
     for (size_t i = 0; i < EXL2__COUNT(families); i++) {
         if (exl2__import_config_is(pre, families[i].pre)) {

@@ -138,7 +138,8 @@ static void exl2__import_text_write_bpe(exl2__write *w, const exl2__import_text 
 /* The same of SentencePiece. U+2581 stands for a space, and comes before a text if prefix_space is set. */
 static void exl2__import_text_write_spm(exl2__write *w, const exl2__import_text *t)
 {
-    const char *const spaces = "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xE2\x96\x81\"}";
+    const char *const spaces = "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+                               "\"content\": \"\xE2\x96\x81\"}";
     const char *const prefix = "{\"type\": \"Prepend\", \"prepend\": \"\xE2\x96\x81\"}";
     uint32_t unknown = 0;
     while (unknown < t->count && exl2__import_text_type_of(t, unknown) != EXL2__IMPORT_TEXT_UNKNOWN) {
