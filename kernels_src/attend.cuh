@@ -35,8 +35,8 @@ EXL2K_FN f32 exl2k_qkv(const exl2k_attend_args &a, u32 row, u32 feature)
     return a.qkv_half ? exl2k_f16_to_f32(exl2k_load_u16(a.qkv + at * 2)) : exl2k_load_f32(a.qkv + at * 4);
 }
 
-/* Elements i and i + dim / 2 of a head, and the cosine and sine of their angle. Loading and rotating are separate
-   functions, so that all loads can be issued before the first use. */
+/* The two elements of a pair (see PAIRS in attend_args.h), and the cosine and sine of their angle. Loading and rotating
+   are separate functions, so that all loads can be issued before the first use. */
 typedef struct exl2k_rope_input {
     f32 x, y, c, s;
 } exl2k_rope_input;
@@ -44,19 +44,21 @@ typedef struct exl2k_rope_input {
 EXL2K_FN void exl2k_rope_load_angle(const exl2k_attend_args &a, u32 position, u32 i, exl2k_rope_input &u)
 {
     asm("ld.global.nc.v2.f32 {%0, %1}, [%2];"
-        : "=f"(u.c), "=f"(u.s) : "l"(a.rope + ((u64)position * (a.dim / 2) + i) * 8));
+        : "=f"(u.c), "=f"(u.s) : "l"(a.rope + ((u64)position * a.rope_pitch + i) * 8));
 }
 
-EXL2K_FN void exl2k_rope_load_elements(const exl2k_attend_args &a, u32 row, u32 feature, u32 i, exl2k_rope_input &u)
+/* split: a.rope_split; dim / 2 for V, whose elements keep their places. */
+EXL2K_FN void exl2k_rope_load_elements(const exl2k_attend_args &a, u32 row, u32 feature, u32 i, u32 split,
+                                       exl2k_rope_input &u)
 {
-    u.x = exl2k_qkv(a, row, feature + i);
-    u.y = exl2k_qkv(a, row, feature + a.dim / 2 + i);
+    u.x = exl2k_qkv(a, row, feature + (i < split ? i : 2 * i));
+    u.y = exl2k_qkv(a, row, feature + (i < split ? i + split : 2 * i + 1));
 }
 
 EXL2K_FN exl2k_rope_input exl2k_rope_load(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, u32 i)
 {
     exl2k_rope_input u;
-    exl2k_rope_load_elements(a, row, feature, i, u);
+    exl2k_rope_load_elements(a, row, feature, i, a.rope_split, u);
     exl2k_rope_load_angle(a, position, i, u);
     return u;
 }

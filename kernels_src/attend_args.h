@@ -4,6 +4,11 @@
    owns:  nothing.
 
    PAGES   of one layer: fp16 K [kv_heads][64][dim], then V with the same shape; page p lies at pages + p * page_bytes.
+   PAIRS   RoPE rotates dim / 2 pairs of elements of a head. Pair i has elements i and i + rope_split if i < rope_split,
+           otherwise 2i and 2i + 1. Rotating halves: rope_split = dim / 2. Rotating only the first r elements, in halves:
+           r / 2, with an angle of 0 in the pairs from r / 2 on. Rotating neighbours: 0.
+           K lies in its page with the two elements of pair i at i and i + dim / 2, and q is read into the same order,
+           so that scores do not depend on the order.
    SPLITS  A row at position p attends to p + 1 tokens. Up to EXL2K_SPLIT_SINGLE tokens form one split. With more tokens
            each split has EXL2K_SPLIT_TOKENS, or tokens / 16 rounded up to a multiple of 64 if that is larger. There are
            at most 16 splits, and a row's sums do not depend on the launch: 200 tokens are one split, 1,000 are 8 of
@@ -53,7 +58,7 @@ typedef struct exl2k_attend_args {
     exl2k_u64 pass, rows;           /* exl2k_pass, exl2k_row [rows] */
     exl2k_u64 qkv;                  /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v like k;
                                        RoPE not applied yet */
-    exl2k_u64 rope;                 /* f32 [positions, dim / 2, 2]: cosine, sine */
+    exl2k_u64 rope;                 /* f32 [positions, rope_pitch, 2]: cosine and sine of each pair of elements */
     exl2k_u64 pages;                /* pages of this layer */
     exl2k_u64 out;                  /* fp16 [rows, out_pitch]: element i of head h goes to map[h * dim + i] */
     exl2k_u64 map;                  /* u16 [heads * dim]; 0: identity */
@@ -63,6 +68,8 @@ typedef struct exl2k_attend_args {
     exl2k_u32 qkv_half;             /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;           /* bytes of a page of one layer */
     exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
+    exl2k_u32 rope_pitch;           /* dim / 2; 0: every position has the dim / 2 angles at `rope` */
+    exl2k_u32 rope_split;           /* see PAIRS */
     exl2k_u32 stages;               /* decode: 1, 2, 3, 4, 6 or 8: blocks of K or V that each warp has in flight */
     exl2k_f32 scale;
     exl2k_u32 early;                /* decode: 1: no kernel of the current chain of overlapping launches writes pass,

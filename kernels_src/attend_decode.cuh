@@ -180,7 +180,7 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
         if (angles) {
             exl2k_rope_load_angle(a, d.position, i, q.own[n]);
         } else {
-            exl2k_rope_load_elements(a, d.row, feature, i, q.own[n]);
+            exl2k_rope_load_elements(a, d.row, feature, i, value ? half : a.rope_split, q.own[n]);
         }
     }
     /* Load the queries of the warp's heads. */
@@ -193,7 +193,7 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
             if (angles) {
                 exl2k_rope_load_angle(a, d.position, i, q.query[n][k]);
             } else {
-                exl2k_rope_load_elements(a, d.row, head * a.dim, i, q.query[n][k]);
+                exl2k_rope_load_elements(a, d.row, head * a.dim, i, a.rope_split, q.query[n][k]);
             }
         }
     }

@@ -174,7 +174,7 @@ EXL2K_FN void exl2k_ring_wait(u32 stages)
     __syncwarp();
 }
 
-/* Elements i and i + dim / 2 of K (rotated) or V of a row of this launch. */
+/* What a page holds at i and i + dim / 2: a rotated pair of K, or two elements of V, of a row of this launch. */
 EXL2K_FN u32 exl2k_new_kv(const exl2k_attend_args &a, u32 row, u32 position, u32 kv_head, u32 i, bool value)
 {
     return value ? exl2k_value(a, row, kv_head, i) | exl2k_value(a, row, kv_head, i + a.dim / 2) << 16

@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_atten
     if (blockIdx.x >= exl2k_load(a.pass) || (row.w & EXL2K_ROW_DONE)) {
         return;
     }
-    /* Each thread stores elements i and i + dim / 2 of K and V of a head. */
+    /* Each thread stores pairs of K, and elements i and i + dim / 2 of V. */
     u32 page = exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4);
     for (u32 item = threadIdx.x; item < a.kv_heads * half; item += 256) {
         u32 head = item / half, i = item % half;

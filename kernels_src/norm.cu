@@ -75,8 +75,13 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_rope_table(exl2k_rope_ar
     if (i >= (u64)a.positions * a.half) {
         return;
     }
-    /* Find the thread's position and pair of elements, and load the pair's frequency. */
+    /* Find the position and the pair of the thread. Pairs that are not rotated have an angle of 0. */
     u32 position = (u32)(i / a.half), pair = (u32)(i % a.half);
+    if (pair >= a.rotated) {
+        exl2k_store_f32(a.table + 8 * i, 1.0f);
+        exl2k_store_f32(a.table + 8 * i + 4, 0.0f);
+        return;
+    }
     double frequency = __longlong_as_double((long long)(exl2k_load(a.frequency + pair * 8ull)
                                                         | (u64)exl2k_load(a.frequency + pair * 8ull + 4) << 32));
     /* The fraction of a revolution gives cosine and sine. */

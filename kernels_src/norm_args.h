@@ -22,12 +22,13 @@ typedef struct exl2k_norm_args {
     exl2k_f32 eps;
 } exl2k_norm_args;
 
-/* Grid (ceil(positions * half / 256)), block 256. Launched once per model. */
+/* Grid (ceil(positions * half / 256)), block 256. Launched once per table of a model. */
 typedef struct exl2k_rope_args {
-    exl2k_u64 frequency; /* f64 [half]: radians per position */
+    exl2k_u64 frequency; /* f64 [rotated]: radians per position */
     exl2k_u64 table;     /* f32 [positions, half, 2]: cosine, sine */
     exl2k_u32 half, positions;
-    exl2k_f32 magnitude; /* factor of cosine and sine */
+    exl2k_u32 rotated;   /* the pairs from here on are not rotated: cosine 1, sine 0 */
+    exl2k_f32 magnitude; /* factor of cosine and sine of rotated pairs */
 } exl2k_rope_args;
 
 #endif

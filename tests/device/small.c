@@ -169,7 +169,7 @@ static void test_rope(const rig_module *m, uint32_t half, uint32_t positions)
     }
     size_t pairs = (size_t)positions * half;
     rig_buffer b = rig_buffer_of(frequency, half * sizeof *frequency), table = rig_buffer_make(pairs * 8);
-    exl2k_rope_args a = { b.address, table.address, half, positions, 1.0f };
+    exl2k_rope_args a = { b.address, table.address, half, positions, half, 1.0f };
     rig_launch(m, "exl2k_rope_table", (uint32_t)((pairs + 255) / 256), 1, 256, 0, &a, sizeof a);
     float *got = downloaded(table);
     for (size_t i = 0; i < pairs; i++) {

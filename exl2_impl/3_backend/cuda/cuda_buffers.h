@@ -21,7 +21,8 @@
 
 typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, S: sequences */
     uint64_t pages;      /* [layers, pages, page_bytes] */
-    uint64_t rope;       /* f32 [context, head_dim / 2, 2] */
+    uint64_t rope;       /* f32 [ropes, context, head_dim / 2, 2] */
+    uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
     uint64_t residual;   /* f32 [R, hidden] */
     uint64_t x;          /* fp16 [R, x_pitch] */
     uint64_t qkv;        /* f32 [R, qkv_pitch]: after the first rows of h */
@@ -78,6 +79,12 @@ static inline uint32_t exl2__cuda_pitch(uint32_t elements)
 static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
 {
     return 2 * s->kv_heads * EXL2K_PAGE_TOKENS * s->head_dim * 2;
+}
+
+/* Bytes of one table of RoPE. */
+static inline uint64_t exl2__cuda_rope_bytes(const exl2__plan *p)
+{
+    return exl2__align_up((uint64_t)p->context_max * p->shape.head_dim * sizeof(float), EXL2__CUDA_ALIGN);
 }
 
 /* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to
@@ -156,7 +163,8 @@ static void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p
     b->head_rows = (uint32_t)exl2__div_up(s->heads / s->kv_heads, EXL2K_HEAD_TILE);
     b->data_bytes = exl2__cuda_data_bytes(p);
     b->pages = exl2__cuda_arena_take(a, (uint64_t)s->layers * p->pages * b->page_bytes);
-    b->rope = exl2__cuda_arena_take(a, (uint64_t)p->context_max * s->head_dim * sizeof(float));
+    b->rope = exl2__cuda_arena_take(a, p->rope_count * exl2__cuda_rope_bytes(p));
+    b->unrotated = exl2__cuda_arena_take(a, s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);

@@ -7,15 +7,25 @@
 
 #include "cuda_queue.h"
 
-/* Computes cosine and sine for every position on the device, from frequencies in double. */
-static exl2_result exl2__cuda_make_rope(exl2__cuda_model *m, const exl2__plan *p)
+static exl2_result exl2__cuda_make_table(exl2__cuda_model *m, exl2k_rope_args a)
 {
-    uint32_t half = p->shape.head_dim / 2;
-    uint64_t pairs = (uint64_t)p->context_max * half;
-    EXL2__TRY(exl2__cuda_upload(m, m->b.data, p->ropes->frequency, half * sizeof(double)));
-    exl2k_rope_args a = { m->b.data, m->b.rope, half, p->context_max, (float)p->ropes->magnitude };
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(pairs, 256), .y = 1, .threads = 256 };
+    a.frequency = m->b.data;
+    a.half = m->plan->shape.head_dim / 2;
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up((uint64_t)a.positions * a.half, 256), .y = 1,
+                             .threads = 256 };
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_rope_table, grid, &a);
+}
+
+/* Computes cosine and sine for every position on the device, from frequencies in double. */
+static exl2_result exl2__cuda_make_ropes(exl2__cuda_model *m, const exl2__plan *p)
+{
+    for (uint32_t i = 0; i < p->rope_count; i++) {
+        exl2k_rope_args a = { .table = m->b.rope + i * exl2__cuda_rope_bytes(p), .positions = p->context_max,
+                              .rotated = p->shape.rotary / 2, .magnitude = (float)p->ropes[i].magnitude };
+        EXL2__TRY(exl2__cuda_upload(m, m->b.data, p->ropes[i].frequency, a.rotated * sizeof(double)));
+        EXL2__TRY(exl2__cuda_make_table(m, a));
+    }
+    return exl2__cuda_make_table(m, (exl2k_rope_args){ .table = m->b.unrotated, .positions = 1 });
 }
 
 /* Chooses the number of layers of a unit, from an estimate of what units read. The head's share of the weight bytes is
@@ -95,7 +105,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     }
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.zeroed, 0, (size_t)m->b.zeroed_bytes, gpu->stream),
                                       "clearing buffers"));
-    EXL2__TRY(exl2__cuda_make_rope(m, p));
+    EXL2__TRY(exl2__cuda_make_ropes(m, p));
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
     return exl2__cuda_graphs_open(m);
@@ -108,8 +118,7 @@ static const char *exl2__cuda_missing(const exl2__shape *s)
     return s->experts.count ? "experts" : s->sinks ? "attention sinks"
          : s->layer_norm ? "LayerNorm" : s->post_norms || !s->pre_norms ? "norms after blocks"
          : s->parallel ? "parallel blocks" : s->qk_norm != EXL2__QK_NORM_NONE ? "norms of q and k"
-         : s->windows ? "attention windows" : s->unrotated ? "layers without RoPE"
-         : s->pairs || s->rotary != s->head_dim ? "this kind of RoPE" : s->positions ? "learned positions"
+         : s->windows ? "attention windows" : s->positions ? "learned positions"
          : s->attn_softcap > 0 || s->final_softcap > 0 || s->clip_qkv > 0 ? "soft caps and bounds of q, k, v"
          : !s->gated || s->act != EXL2__ACT_SILU ? "this MLP"
          : scaled ? "factors of embedding, blocks and logits" : NULL;
