@@ -117,6 +117,12 @@ EXL2K_FN u64 exl2k_table_line(const exl2k_attend_args &a, u32 sequence)
     return (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
 }
 
+/* The first token that a row at this position attends to. */
+EXL2K_FN u32 exl2k_window_begin(const exl2k_attend_args &a, u32 position)
+{
+    return position + 1 - exl2k_min(position + 1, a.window);
+}
+
 #ifdef EXL2K_DIM
 #define EXL2K_PIECES (EXL2K_DIM / 8)     /* pieces of 16 bytes per token */
 #define EXL2K_TOKEN_BYTES (EXL2K_DIM * 2)

@@ -9,16 +9,19 @@
            r / 2, with an angle of 0 in the pairs from r / 2 on. Rotating neighbours: 0.
            K lies in its page with the two elements of pair i at i and i + dim / 2, and q is read into the same order,
            so that scores do not depend on the order.
-   SPLITS  A row at position p attends to p + 1 tokens. Up to EXL2K_SPLIT_SINGLE tokens form one split. With more tokens
-           each split has EXL2K_SPLIT_TOKENS, or tokens / 16 rounded up to a multiple of 64 if that is larger. There are
-           at most 16 splits, and a row's sums do not depend on the launch: 200 tokens are one split, 1,000 are 8 of
-           128, 5,000 are 16 of 320. A launch may have more splits than its rows need. */
+   WINDOW  A row at position p attends to its last min(p + 1, window) tokens. Pages without such tokens are not read.
+   SPLITS  Up to EXL2K_SPLIT_SINGLE of a row's tokens form one split. With more tokens each split has EXL2K_SPLIT_TOKENS,
+           or tokens / 16 rounded up to a multiple of 64 if that is larger. There are at most 16 splits, and a row's
+           sums do not depend on the launch: 200 tokens are one split, 1,000 are 8 of 128, 5,000 are 16 of 320. With a
+           window the first split begins up to 15 tokens earlier, at a multiple of 16, without attending to these
+           tokens, and the last one may be as much longer. A launch may have more splits than its rows need. */
 #ifndef EXL2K_ATTEND_ARGS_H
 #define EXL2K_ATTEND_ARGS_H
 
 #include "pass_args.h"
 
 #define EXL2K_SPLITS_MAX 16u
+#define EXL2K_WINDOW_MAX 0x7FFFFFFFu
 #ifndef EXL2K_SPLIT_TOKENS
 #define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter splits use more SMs, but each costs a partial sum */
 #endif
@@ -70,6 +73,7 @@ typedef struct exl2k_attend_args {
     exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
     exl2k_u32 rope_pitch;           /* dim / 2; 0: every position has the dim / 2 angles at `rope` */
     exl2k_u32 rope_split;           /* see PAIRS */
+    exl2k_u32 window;               /* see WINDOW; EXL2K_WINDOW_MAX: a row attends to all tokens up to its own */
     exl2k_u32 stages;               /* decode: 1, 2, 3, 4, 6 or 8: blocks of K or V that each warp has in flight */
     exl2k_f32 scale;
     exl2k_u32 early;                /* decode: 1: no kernel of the current chain of overlapping launches writes pass,

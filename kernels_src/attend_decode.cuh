@@ -64,16 +64,17 @@ EXL2K_FN void exl2k_scores(f32 score[4], u32 slot, const u32 query[EXL2K_STEPS][
 }
 
 /* One step of the online softmax: turns the scores of 16 tokens into weights relative to the running maximum, as the
-   B operand of the next product, and rescales the sums so far. */
-EXL2K_FN void exl2k_softmax_step(exl2k_warp_sums &s, f32 score[4], u32 token, u32 end, f32 scale, u32 weights[2])
+   B operand of the next product, and rescales the sums so far. The row attends to `seen` tokens up to the end of the
+   split; the unit begins with the `nth` of them, counted from 0. If it begins before all of them, nth wraps. */
+EXL2K_FN void exl2k_softmax_step(exl2k_warp_sums &s, f32 score[4], u32 nth, u32 seen, f32 scale, u32 weights[2])
 {
     u32 g = threadIdx.x % 32 / 4;
     f32 factor[2], max_score[2];
-    /* Scale the scores, mask tokens after the end, and find the lane's maximum for each of its two heads. */
+    /* Scale the scores, mask tokens that the row does not attend to, and find the lane's maximum for each of its two heads. */
 #pragma unroll
     for (u32 j = 0; j < 2; j++) {
-        score[j] = token + g < end ? score[j] * scale : EXL2K_MINUS_INF;
-        score[2 + j] = token + g + 8 < end ? score[2 + j] * scale : EXL2K_MINUS_INF;
+        score[j] = nth + g < seen ? score[j] * scale : EXL2K_MINUS_INF;
+        score[2 + j] = nth + g + 8 < seen ? score[2 + j] * scale : EXL2K_MINUS_INF;
         max_score[j] = fmaxf(score[j], score[2 + j]);
     }
     /* Find the maximum over the lanes of a head, for both heads at once. */
@@ -140,7 +141,7 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
             } else {
                 f32 score[4];
                 exl2k_scores(score, at, query);
-                exl2k_softmax_step(s, score, token, d.end, a.scale * EXL2K_LOG2E, weights);
+                exl2k_softmax_step(s, score, token - d.first, d.end - d.first, a.scale * EXL2K_LOG2E, weights);
             }
             __syncwarp();
             exl2k_ring_fill(d, a, e + d.stages, at);

@@ -6,8 +6,8 @@
 
    Each warp has 16 pairs, from their queries (in registers) to their outputs. K and V are loaded in tiles of 4,096
    elements each; the next tile is in flight while the warps work on the current one. With 256 dims two warps share 16
-   pairs and each has half of the output. A pair adds exact zeros for tokens after its own position, so its bits do not
-   depend on its tile. */
+   pairs and each has half of the output. A pair adds exact zeros for tokens after its own position and before its
+   window, so its bits do not depend on its tile. */
 #ifndef EXL2K_ATTEND_PREFILL_CUH
 #define EXL2K_ATTEND_PREFILL_CUH
 
@@ -30,9 +30,9 @@ typedef struct exl2k_prefill {
     u64 table;                 /* the sequence's line of the page tables */
     u32 group, kv_head;        /* heads / kv_heads; K/V head of the CTA */
     u32 first_pair, pairs;     /* first pair of the CTA; number of its pairs */
-    u32 last;                  /* last position that any pair of the CTA attends to */
+    u32 begin, last;           /* first and last position that any pair of the CTA attends to */
     u32 lane, slice, half;     /* the warp has pairs 16 slice .. + 15, and this half of the output */
-    u32 warp_first, warp_last; /* positions of the warp's first and last pair */
+    u32 warp_last;             /* position of the warp's last pair; that of its first pair is at most 15 less */
     u32 shared;                /* shared address of two buffers, each for a tile of K and one of V */
     u32 position[2];           /* positions of this lane's pairs g and g + 8 */
 } exl2k_prefill;
@@ -77,14 +77,13 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
     p.pairs = exl2k_min(all - p.first_pair, EXL2K_PAIRS);
     p.table = exl2k_table_line(a, exl2k_load(a.rows + p.tile.row * sizeof(exl2k_row) + 8));
     p.last = exl2k_row_position(a, exl2k_pair_row(p, p.pairs - 1));
+    p.begin = exl2k_window_begin(a, exl2k_row_position(a, exl2k_pair_row(p, 0))) / EXL2K_KEYS * EXL2K_KEYS;
     p.lane = threadIdx.x % 32;
     p.slice = threadIdx.x / 32 / EXL2K_PAIR_WARPS;
     p.half = threadIdx.x / 32 % EXL2K_PAIR_WARPS;
     p.shared = shared;
     /* Load the positions of the warp's pairs. */
-    u32 first = exl2k_min(p.slice * 16, p.pairs - 1), last = exl2k_min(p.slice * 16 + 15, p.pairs - 1);
-    p.warp_first = exl2k_row_position(a, exl2k_pair_row(p, first));
-    p.warp_last = exl2k_row_position(a, exl2k_pair_row(p, last));
+    p.warp_last = exl2k_row_position(a, exl2k_pair_row(p, exl2k_min(p.slice * 16 + 15, p.pairs - 1)));
     for (u32 j = 0; j < 2; j++) {
         u32 pair = p.slice * 16 + p.lane / 4 + 8 * j;
         p.position[j] = pair < p.pairs ? exl2k_row_position(a, exl2k_pair_row(p, pair)) : p.warp_last;
@@ -175,14 +174,14 @@ EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EX
     }
 }
 
-/* Masks the scores of tokens after a pair's position; the tile begins at token `first`. */
-EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][4], u32 first)
+/* Masks the scores of tokens after a pair's position and before its window; the tile begins at token `first`. */
+EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][4], u32 first, u32 window)
 {
 #pragma unroll
     for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
         for (u32 i = 0; i < 4; i++) {
             u32 key = first + 8 * n + 2 * (p.lane % 4) + (i & 1);
-            score[n][i] = key <= p.position[i / 2] ? score[n][i] : EXL2K_MINUS_INF;
+            score[n][i] = p.position[i / 2] - key < window ? score[n][i] : EXL2K_MINUS_INF;
         }
     }
 }
@@ -190,6 +189,8 @@ EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][
 /* The sums are rescaled only if a pair's largest score exceeds the reference score by more than this; weights are
    therefore at most 2^8. */
 #define EXL2K_GROWTH 8.0f
+/* The first reference score: finite, because a pair's first tiles may be masked as a whole, and below any score. */
+#define EXL2K_MIN_SCORE -1e30f
 
 /* Rescales the sums. max_score: this lane's largest scores. A pair's largest score is the maximum over four lanes,
    and each pair decides for itself whether its reference score changes. */
@@ -313,19 +314,19 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
 EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_rows_sums &s,
                                   const u32 query[EXL2K_STEPS][4])
 {
-    u32 page = exl2k_tile_page(p, EXL2K_KEYS), at = p.shared, other = p.shared + 2 * EXL2K_KV_BYTES;
-    exl2k_load_tile(p, a, 0, exl2k_tile_page(p, 0), at);
+    u32 page = exl2k_tile_page(p, p.begin + EXL2K_KEYS), at = p.shared, other = p.shared + 2 * EXL2K_KV_BYTES;
+    exl2k_load_tile(p, a, p.begin, exl2k_tile_page(p, p.begin), at);
     /* Wait for a tile, start to copy the next one, then compute scores, weights and the weighted sum. */
-    for (u32 first = 0; first <= p.last; first += EXL2K_KEYS) {
+    for (u32 first = p.begin; first <= p.last; first += EXL2K_KEYS) {
         exl2k_copy_wait<0>();
         __syncthreads();
         exl2k_load_tile(p, a, first + EXL2K_KEYS, page, other);
         page = exl2k_tile_page(p, first + 2 * EXL2K_KEYS);
-        if (first <= p.warp_last) {
+        if (first <= p.warp_last && first + EXL2K_KEYS + a.window + 14 > p.warp_last) {
             f32 score[EXL2K_KEYS / 8][4];
             exl2k_tile_scores(score, query, at);
-            if (first + EXL2K_KEYS > p.warp_first + 1) {
-                exl2k_tile_mask(p, score, first);
+            if (first + EXL2K_KEYS + 14 > p.warp_last || first + a.window <= p.warp_last) {
+                exl2k_tile_mask(p, score, first, a.window);
             }
             exl2k_tile_softmax(s, score, a.scale * EXL2K_LOG2E);
             exl2k_tile_weighted_sum(p, s, score, at + EXL2K_KV_BYTES);
@@ -367,7 +368,7 @@ EXL2K_PREFILL(exl2k_attend_args a)
             s.out[n][i] = 0.0f;
         }
     }
-    s.max_score[0] = s.max_score[1] = EXL2K_MINUS_INF;
+    s.max_score[0] = s.max_score[1] = EXL2K_MIN_SCORE;
     s.total[0] = s.total[1] = 0.0f;
     /* When all warps have read their queries, the tiles may overwrite them. */
     __syncthreads();

@@ -41,6 +41,7 @@ typedef struct exl2k_decode {
                                             directly before its own */
     u32 head, kv_head, heads;            /* first query head; number of query heads */
     u32 begin, end, splits;              /* tokens of this split; number of splits */
+    u32 first;                           /* the first token that the row attends to; begin may lie before it */
     u32 lane, warp, units, ring, stages; /* units of this warp; shared address of its ring */
     u32 pages, batch;                    /* lane l has the number of page 32 batch + l of the split */
     bool writes;                         /* this CTA stores K and V of its row */
@@ -90,7 +91,8 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     u32 sequence = __shfl_sync(EXL2K_ALL, near.z, 0);
     d.table = (addresses.x | (u64)addresses.y << 32) + (u64)sequence * counts.w * 4;
     /* Compute the number of splits and their length, as attend_args.h defines them. */
-    u32 tokens = d.position + 1;
+    d.first = exl2k_window_begin(a, d.position);
+    u32 tokens = d.position + 1 - d.first;
     u32 each = EXL2K_SPLIT_LENGTH(tokens);
     d.splits = tokens <= EXL2K_SPLIT_SINGLE                    ? 1
              : tokens <= EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX ? (tokens - 1) / EXL2K_SPLIT_TOKENS + 1
@@ -100,8 +102,9 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     }
     /* Find the tokens, heads and units of this CTA. */
     d.back = exl2k_rows_back(a, d.row, d.position, sequence, near);
-    d.begin = blockIdx.x * each;
-    d.end = exl2k_min(d.begin + each, tokens);
+    d.back = exl2k_min(d.back, d.position - d.first);
+    d.begin = d.first / EXL2K_UNIT * EXL2K_UNIT + blockIdx.x * each;
+    d.end = blockIdx.x + 1 < d.splits ? d.begin + each : d.position + 1;
     d.kv_head = blockIdx.y / tiles;
     u32 tile = blockIdx.y % tiles;
     d.head = d.kv_head * group + tile * EXL2K_HEAD_TILE;
@@ -125,7 +128,7 @@ EXL2K_FN u32 exl2k_unit_token(const exl2k_decode &d, u32 u)
 /* Number of the page that holds a token. The warp loads 32 page numbers at a time. */
 EXL2K_FN u32 exl2k_unit_page(exl2k_decode &d, u32 token)
 {
-    u32 index = (token - d.begin) / EXL2K_PAGE_TOKENS;
+    u32 index = token / EXL2K_PAGE_TOKENS - d.begin / EXL2K_PAGE_TOKENS;
     if (index / 32 != d.batch) {
         u32 at = d.begin / EXL2K_PAGE_TOKENS + index / 32 * 32 + d.lane;
         d.batch = index / 32;
@@ -134,8 +137,8 @@ EXL2K_FN u32 exl2k_unit_page(exl2k_decode &d, u32 token)
     return __shfl_sync(EXL2K_ALL, d.pages, index % 32);
 }
 
-/* Starts to copy element e of the ring: K (e even) or V (e odd) of unit e / 2. Tokens after the end become zeros,
-   because 0 * NaN would be NaN. Commits a group even if there is no such element. */
+/* Starts to copy element e of the ring: K (e even) or V (e odd) of unit e / 2. Tokens outside of the window
+   and after the end become zeros, because 0 * NaN would be NaN. Commits a group even if there is no such element. */
 EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e, u32 slot)
 {
     if (e < 2 * d.units) {
@@ -143,12 +146,13 @@ EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e
         u32 token = exl2k_unit_token(d, e / 2), piece = d.lane % EXL2K_PIECES;
         u64 from = exl2k_page_of(a, exl2k_unit_page(d, token), d.kv_head);
         from += (e & 1 ? exl2k_value_offset(a) : 0) + (u64)(token % EXL2K_PAGE_TOKENS) * a.dim * 2;
-        u32 line = d.lane / EXL2K_PIECES, lines = piece * 8 < a.dim ? d.end - token : 0;
-        from += (u64)line * a.dim * 2 + (lines > 0 ? piece : 0) * 16;
+        u32 line = d.lane / EXL2K_PIECES, seen = piece * 8 < a.dim ? d.end - d.first : 0;
+        u32 nth = token + line - d.first; /* counted from the first token that the row attends to; wraps before it */
+        from += (u64)line * a.dim * 2 + (seen > 0 ? piece : 0) * 16;
         /* The lanes copy whole tokens, several at a time. */
 #pragma unroll
         for (u32 i = 0; i < EXL2K_UNIT; i += 32 / EXL2K_PIECES) {
-            exl2k_copy16_or_zeros(slot + exl2k_tile_at(line + i, piece), from + i * a.dim * 2, line + i < lines);
+            exl2k_copy16_or_zeros(slot + exl2k_tile_at(line + i, piece), from + i * a.dim * 2, nth + i < seen);
         }
     }
     exl2k_copy_commit();

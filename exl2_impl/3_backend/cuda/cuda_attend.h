@@ -7,9 +7,11 @@
 
 #include "cuda_product.h"
 
-/* Splits of a row whose context has `tokens` tokens, as attend_args.h defines them. */
+/* The most splits of a row that attends to at most `tokens` tokens, as attend_args.h defines splits: a row with 2,048
+   tokens has 16, a row with 2,049 has 11. */
 static inline uint32_t exl2__cuda_splits(uint32_t tokens)
 {
+    tokens = exl2__min32(tokens, EXL2K_SPLIT_TOKENS * EXL2K_SPLITS_MAX);
     return (uint32_t)exl2__div_up(tokens, EXL2K_SPLIT_LENGTH(tokens));
 }
 
@@ -30,7 +32,8 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     uint32_t kind = exl2__cuda_head_class(a.dim), threads = warps[kind] * 32;
     uint32_t stage = threads / 32 * 32 * (64u << kind);
-    exl2__cuda_grid grid = { .x = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest_context),
+    uint32_t splits = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest_context);
+    exl2__cuda_grid grid = { .x = exl2__min32(splits, exl2__cuda_splits(a.window)),
                              .y = a.kv_heads * m->b.head_rows, .z = end - first, .threads = threads };
     uint32_t most = end - first == 1 ? 128u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
     for (a.stages = exl2__min32(most / stage, 8); a.stages > 1; a.stages /= 2) {
@@ -88,7 +91,8 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
-                            .scale = s->attn_scale, .early = 1 };
+                            .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .scale = s->attn_scale,
+                            .early = 1 };
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
     exl2__cuda_attend_rope(m, layer->rope, &a);
     if (m->pass.decodes) {

@@ -118,7 +118,7 @@ static const char *exl2__cuda_missing(const exl2__shape *s)
     return s->experts.count ? "experts" : s->sinks ? "attention sinks"
          : s->layer_norm ? "LayerNorm" : s->post_norms || !s->pre_norms ? "norms after blocks"
          : s->parallel ? "parallel blocks" : s->qk_norm != EXL2__QK_NORM_NONE ? "norms of q and k"
-         : s->windows ? "attention windows" : s->positions ? "learned positions"
+         : s->positions ? "learned positions"
          : s->attn_softcap > 0 || s->final_softcap > 0 || s->clip_qkv > 0 ? "soft caps and bounds of q, k, v"
          : !s->gated || s->act != EXL2__ACT_SILU ? "this MLP"
          : scaled ? "factors of embedding, blocks and logits" : NULL;
