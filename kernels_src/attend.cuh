@@ -21,6 +21,9 @@ EXL2K_FN f32 exl2k_exp2(f32 x) /* subnormal results become 0 */
     return y;
 }
 
+/* tanh(x), for `twice` = 2 log2(e) x, with an error of at most 4e-7; tanh.approx has one of 5e-4. */
+EXL2K_FN f32 exl2k_tanh(f32 twice) { return fmaf(-2.0f, exl2k_reciprocal(exl2k_exp2(twice) + 1.0f), 1.0f); }
+
 /* Transposes an 8 x 8 tile. Lane 4g + t holds columns 2t and 2t + 1 of row g. */
 EXL2K_FN u32 exl2k_transpose(u32 pair)
 {

@@ -70,12 +70,13 @@ typedef struct exl2k_attend_args {
     exl2k_u32 qkv_pitch, out_pitch; /* elements */
     exl2k_u32 qkv_half;             /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;           /* bytes of a page of one layer */
-    exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 16 */
+    exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 8 */
     exl2k_u32 rope_pitch;           /* dim / 2; 0: every position has the dim / 2 angles at `rope` */
     exl2k_u32 rope_split;           /* see PAIRS */
     exl2k_u32 window;               /* see WINDOW; EXL2K_WINDOW_MAX: a row attends to all tokens up to its own */
     exl2k_u32 stages;               /* decode: 1, 2, 3, 4, 6 or 8: blocks of K or V that each warp has in flight */
-    exl2k_f32 scale;
+    exl2k_f32 scale;                /* factor of scores, or of their tanh */
+    exl2k_f32 tanh_scale;           /* a score becomes scale * tanh(tanh_scale * score); 0: scale * score */
     exl2k_u32 early;                /* decode: 1: no kernel of the current chain of overlapping launches writes pass,
                                        rows, tables or pages, so decode reads them before the dependency wait */
 } exl2k_attend_args;

@@ -141,6 +141,12 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
             } else {
                 f32 score[4];
                 exl2k_scores(score, at, query);
+                if (a.tanh_scale > 0.0f) {
+#pragma unroll
+                    for (u32 j = 0; j < 4; j++) {
+                        score[j] = exl2k_tanh(score[j] * (a.tanh_scale * 2.0f * EXL2K_LOG2E));
+                    }
+                }
                 exl2k_softmax_step(s, score, token - d.first, d.end - d.first, a.scale * EXL2K_LOG2E, weights);
             }
             __syncwarp();

@@ -174,6 +174,17 @@ EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EX
     }
 }
 
+/* Caps the scores of a tile, before they are scaled. */
+EXL2K_FN void exl2k_tile_cap(f32 score[EXL2K_KEYS / 8][4], f32 tanh_scale)
+{
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
+        for (u32 i = 0; i < 4; i++) {
+            score[n][i] = exl2k_tanh(score[n][i] * (tanh_scale * 2.0f * EXL2K_LOG2E));
+        }
+    }
+}
+
 /* Masks the scores of tokens after a pair's position and before its window; the tile begins at token `first`. */
 EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][4], u32 first, u32 window)
 {
@@ -325,6 +336,9 @@ EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_arg
         if (first <= p.warp_last && first + EXL2K_KEYS + a.window + 14 > p.warp_last) {
             f32 score[EXL2K_KEYS / 8][4];
             exl2k_tile_scores(score, query, at);
+            if (a.tanh_scale > 0.0f) {
+                exl2k_tile_cap(score, a.tanh_scale);
+            }
             if (first + EXL2K_KEYS + 14 > p.warp_last || first + a.window <= p.warp_last) {
                 exl2k_tile_mask(p, score, first, a.window);
             }

@@ -91,8 +91,9 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
-                            .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .scale = s->attn_scale,
-                            .early = 1 };
+                            .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1 };
+    a.scale = s->attn_softcap > 0 ? s->attn_softcap : s->attn_scale;
+    a.tanh_scale = s->attn_softcap > 0 ? s->attn_scale / s->attn_softcap : 0;
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
     exl2__cuda_attend_rope(m, layer->rope, &a);
     if (m->pass.decodes) {

@@ -119,7 +119,7 @@ static const char *exl2__cuda_missing(const exl2__shape *s)
          : s->layer_norm ? "LayerNorm" : s->post_norms || !s->pre_norms ? "norms after blocks"
          : s->parallel ? "parallel blocks" : s->qk_norm != EXL2__QK_NORM_NONE ? "norms of q and k"
          : s->positions ? "learned positions"
-         : s->attn_softcap > 0 || s->final_softcap > 0 || s->clip_qkv > 0 ? "soft caps and bounds of q, k, v"
+         : s->final_softcap > 0 || s->clip_qkv > 0 ? "soft caps and bounds of q, k, v"
          : !s->gated || s->act != EXL2__ACT_SILU ? "this MLP"
          : scaled ? "factors of embedding, blocks and logits" : NULL;
 }
@@ -132,14 +132,14 @@ static exl2_result exl2__cuda_supports(exl2__device *device, const exl2__shape *
                                 "the CUDA backend does not compute %s; EXL2_BACKEND_CPU does", missing) : EXL2_OK;
 }
 
-/* Limits of the kernels: maps are u16, heads are divided into runs of 16 elements, tokens are 24 bits of a key. */
+/* Limits of the kernels: maps are u16, heads are divided into runs of 8 elements, tokens are 24 bits of a key. */
 static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape *s)
 {
     uint64_t attention = (uint64_t)s->heads * s->head_dim;
     uint32_t widest = (uint32_t)exl2__max64(exl2__max32(s->hidden, s->inter), exl2__min64(attention, UINT32_MAX));
-    if (s->head_dim % 16 != 0 || s->head_dim > 256) {
+    if (s->head_dim % 8 != 0 || s->head_dim > 256) {
         return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend has no kernels for heads of %u elements, only "
-                          "for multiples of 16 up to 256", s->head_dim);
+                          "for multiples of 8 up to 256", s->head_dim);
     }
     if (widest > 1u << 16) {
         return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend supports rows of up to 65536 elements, this "
