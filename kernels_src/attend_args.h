@@ -1,6 +1,6 @@
 /* attend_args.h: arguments of attention. In decode a CTA has one query row, in prefill a tile of rows.
    takes: pass_args.h.
-   gives: exl2k_attend_args.
+   gives: exl2k_attend_args, exl2k_prepare_args.
    owns:  nothing.
 
    PAGES   of one layer: fp16 K [kv_heads][64][dim], then V with the same shape; page p lies at pages + p * page_bytes.
@@ -80,5 +80,25 @@ typedef struct exl2k_attend_args {
     exl2k_u32 early;                /* decode: 1: no kernel of the current chain of overlapping launches writes pass,
                                        rows, tables or pages, so decode reads them before the dependency wait */
 } exl2k_attend_args;
+
+/* exl2k_attend_prepare: grid (rows, parts of q + parts of k + parts of v), where q, k and v have a part for each
+   `part_heads` of their heads, and v has none if clip is 0; block EXL2K_PREPARE_THREADS. What q, k, v need before
+   attention besides RoPE, in place, in this order: norms of q and k, bounds, growth of q. With a table of RoPE:
+   bounds, RoPE, norms, growth. Launched only for layers that need one of these. */
+#define EXL2K_PREPARE_THREADS 256
+#define EXL2K_PREPARE_HEADS (EXL2K_PREPARE_THREADS / 32)
+typedef struct exl2k_prepare_args {
+    exl2k_u64 pass, rows;           /* exl2k_pass, exl2k_row [rows] */
+    exl2k_u64 qkv;                  /* f32 [rows, pitch]: as in exl2k_attend_args */
+    exl2k_u64 weight[2], bias[2];   /* norms of q and k: f32 [heads, dim], [kv_heads, dim]; 0: none */
+    exl2k_u64 rope;                 /* as in exl2k_attend_args; 0: attention rotates */
+    exl2k_u32 rope_pitch, rope_split;
+    exl2k_u32 pitch, heads, kv_heads, dim;
+    exl2k_u32 part_heads;           /* EXL2K_PREPARE_HEADS; at least `heads` if a norm is of all heads together */
+    exl2k_u32 whole, layer_norm;    /* 1: a norm is of all heads together; 1: LayerNorm, else RMSNorm */
+    exl2k_f32 eps;
+    exl2k_f32 clip;                 /* q, k, v are clamped to this absolute value; 0: not */
+    exl2k_f32 growth, context;      /* q *= 1 + growth * ln(1 + floor(position / context)); growth 0: not */
+} exl2k_prepare_args;
 
 #endif

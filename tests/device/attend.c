@@ -8,7 +8,7 @@
 /* ---- rows against the reference, and against the same rows of other launches ---- */
 
 /* Runs all rows at once; then again with other numbers of stages, and each row alone: the bits must be the same. */
-static void test_decode(const attend_modules *m, uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t flags)
+static void test_decode(const attend_modules *m, const attend_kind *kind, uint32_t flags)
 {
     static const attend_sequence groups[][ATTEND_SEQUENCES] = {
         { { 0, 1 }, { 1, 1 }, { 15, 1 }, { 16, 1 }, { 63, 1 }, { 64, 1 } },
@@ -16,10 +16,11 @@ static void test_decode(const attend_modules *m, uint32_t heads, uint32_t kv_hea
         { { 8190, 3 }, { 5000, 1 }, { 9000, 1 }, { 600, 1 } },
         { { 100, 40 }, { 0, 20 } }, /* more rows of one sequence than a warp has lanes */
         { { 300, 1 }, { 255, 3 }, { 900, 1 }, { 40, 1 }, { 1023, 1 } },
+        { { 198, 3 }, { 2047, 1 }, { 2048, 1 }, { 78, 2 }, { 4110, 1 } },
     };
     for (size_t i = 0; i < EXL2__COUNT(groups); i++) {
         attend_scene s;
-        attend_scene_make(&s, heads, kv_heads, dim, groups[i], flags);
+        attend_scene_make(&s, kind, groups[i], flags);
         attend_decode(m, &s, 0, s.rows, 4);
         attend_check(&s, "decode");
         uint16_t *together = attend_outputs(&s);
@@ -48,7 +49,7 @@ static void test_decode(const attend_modules *m, uint32_t heads, uint32_t kv_hea
     }
 }
 
-static void test_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t flags)
+static void test_prefill(const attend_modules *m, const attend_kind *kind, uint32_t flags)
 {
     static const attend_sequence groups[][ATTEND_SEQUENCES] = {
         { { 0, 1 }, { 0, 64 }, { 0, 65 }, { 63, 2 } },
@@ -57,7 +58,7 @@ static void test_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_he
     };
     for (size_t i = 0; i < EXL2__COUNT(groups); i++) {
         attend_scene s;
-        attend_scene_make(&s, heads, kv_heads, dim, groups[i], flags);
+        attend_scene_make(&s, kind, groups[i], flags);
         attend_prefill(m, &s, 0, s.rows);
         attend_check(&s, "prefill");
         uint16_t *together = attend_outputs(&s);
@@ -78,7 +79,7 @@ static void test_done(const attend_modules *m)
 {
     static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 20, 1 }, { 90, 1 }, { 700, 1 } };
     attend_scene s;
-    attend_scene_make(&s, 4, 2, 64, sequences, 0);
+    attend_scene_make(&s, &(attend_kind){ 4, 2, 64 }, sequences, 0);
     s.row[1].flags = EXL2K_ROW_DONE;
     s.present = 2; /* the launch has a row 2, but the pass has not */
     attend_decode(m, &s, 0, s.rows, 2);
@@ -99,7 +100,7 @@ static void test_repeats(const attend_modules *m)
     };
     for (size_t k = 0; k < EXL2__COUNT(sequences); k++) {
         attend_scene s;
-        attend_scene_make(&s, 32, 8, 128, sequences[k], ATTEND_PERMUTED);
+        attend_scene_make(&s, &(attend_kind){ 32, 8, 128 }, sequences[k], ATTEND_PERMUTED);
         attend_decode(m, &s, 0, s.rows, 2);
         uint16_t *first = attend_outputs(&s);
         s.early = 1; /* launches overlap, as in a graph */
@@ -110,6 +111,171 @@ static void test_repeats(const attend_modules *m)
         attend_same(&s, first, 0, s.rows, "after 1,000 repeats");
         free(first);
         attend_scene_free(&s);
+    }
+}
+
+/* ---- norms, bounds and growth of q, k, v ---- */
+
+#define PREPARE_ROWS 3
+
+typedef struct prepare_kind {
+    uint32_t heads, kv_heads, dim;
+    bool norm, whole, layer_norm, rotates, pairs, bias;
+    float clip, growth;
+} prepare_kind;
+
+/* The norm of x [count], in double. */
+static void prepare_norm(const exl2k_prepare_args *a, const float *weight, const float *bias, uint32_t count, double *x)
+{
+    double mean = 0, square = 0;
+    for (uint32_t i = 0; i < count && a->layer_norm; i++) {
+        mean += x[i] / count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        square += (x[i] - mean) * (x[i] - mean) / count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        x[i] = (x[i] - mean) / sqrt(square + (double)a->eps) * (double)weight[i] + (bias ? (double)bias[i] : 0);
+    }
+}
+
+static void prepare_clip(const exl2k_prepare_args *a, uint32_t count, double *x)
+{
+    for (uint32_t i = 0; i < count && a->clip > 0; i++) {
+        x[i] = fmax(fmin(x[i], (double)a->clip), -(double)a->clip);
+    }
+}
+
+/* Rotates one head with all of its elements, in place. */
+static void prepare_rotate(const exl2k_prepare_args *a, const float *angles, double *x)
+{
+    double before[256];
+    memcpy(before, x, a->dim * sizeof *x);
+    for (uint32_t i = 0; i < a->dim / 2; i++) {
+        uint32_t first = a->rope_split ? i : 2 * i, second = a->rope_split ? i + a->dim / 2 : 2 * i + 1;
+        double c = (double)angles[2 * i], s = (double)angles[2 * i + 1];
+        x[first] = before[first] * c - before[second] * s;
+        x[second] = before[second] * c + before[first] * s;
+    }
+}
+
+/* q (part 0) or k (1) of a row, in place. weight, bias: [heads, dim] of the part. */
+static void prepare_reference(const exl2k_prepare_args *a, const prepare_kind *kind, uint32_t part, const float *weight,
+                              const float *bias, const float *angles, uint32_t position, double *x)
+{
+    uint32_t heads = part ? a->kv_heads : a->heads, each = kind->whole ? heads * a->dim : a->dim;
+    if (kind->rotates) {
+        prepare_clip(a, heads * a->dim, x);
+    }
+    for (uint32_t head = 0; head < heads && kind->rotates; head++) {
+        prepare_rotate(a, angles, x + head * a->dim);
+    }
+    for (uint32_t i = 0; i < heads * a->dim && kind->norm; i += each) {
+        prepare_norm(a, weight + i, kind->bias ? bias + i : NULL, each, x + i);
+    }
+    if (!kind->rotates) {
+        prepare_clip(a, heads * a->dim, x);
+    }
+    double factor = 1 + (double)a->growth * log(1 + floor(position / (double)a->context));
+    for (uint32_t i = 0; i < heads * a->dim && part == 0; i++) {
+        x[i] *= factor;
+    }
+}
+
+static void test_prepare_kind(const attend_modules *m, const prepare_kind *kind)
+{
+    static const uint32_t positions[PREPARE_ROWS] = { 0, 600, 1 };
+    enum { CONTEXT = 601 };
+    uint32_t dim = kind->dim, q = kind->heads * dim, k = kind->kv_heads * dim, pitch = q + 2 * k + 16;
+    float *qkv = take(PREPARE_ROWS * pitch * sizeof *qkv), *got = take(PREPARE_ROWS * pitch * sizeof *got);
+    float *vectors = take(2 * (q + k) * sizeof *vectors), *angles = take(CONTEXT * dim * sizeof *angles);
+    double *x = take(q * sizeof *x), error = 0, size = 0;
+    exl2k_row rows[PREPARE_ROWS];
+    exl2k_pass pass = { .row_count = PREPARE_ROWS };
+    for (uint32_t i = 0; i < PREPARE_ROWS * pitch; i++) {
+        qkv[i] = (float)(attend_number() * 3 + (kind->layer_norm ? 100 : 0)); /* a large mean */
+    }
+    for (uint32_t i = 0; i < 2 * (q + k); i++) {
+        vectors[i] = (float)(attend_number() + 2);
+    }
+    for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
+        double angle = i / (dim / 2) * pow(10000, -2.0 * (i % (dim / 2)) / dim);
+        angles[2 * i] = (float)cos(angle);
+        angles[2 * i + 1] = (float)sin(angle);
+    }
+    for (uint32_t r = 0; r < PREPARE_ROWS; r++) {
+        rows[r] = (exl2k_row){ 0, positions[r], r, 0 };
+    }
+    rig_buffer pass_at = rig_buffer_of(&pass, sizeof pass), rows_at = rig_buffer_of(rows, sizeof rows);
+    rig_buffer data = rig_buffer_of(qkv, PREPARE_ROWS * pitch * 4), rope = rig_buffer_of(angles, CONTEXT * dim * 4);
+    rig_buffer norms = rig_buffer_of(vectors, 2 * (q + k) * 4);
+    exl2k_prepare_args a = { .pass = pass_at.address, .rows = rows_at.address, .qkv = data.address,
+                             .rope = kind->rotates ? rope.address : 0, .rope_pitch = dim / 2,
+                             .rope_split = kind->pairs ? 0 : dim / 2, .pitch = pitch, .heads = kind->heads,
+                             .kv_heads = kind->kv_heads, .dim = dim, .whole = kind->whole,
+                             .part_heads = kind->whole ? kind->heads : EXL2K_PREPARE_HEADS,
+                             .layer_norm = kind->layer_norm, .eps = 1e-5f, .clip = kind->clip, .growth = kind->growth,
+                             .context = 100 };
+    for (uint32_t part = 0; part < 2; part++) {
+        a.weight[part] = kind->norm ? norms.address + part * q * 4 : 0;
+        a.bias[part] = kind->bias ? norms.address + (q + k + part * q) * 4 : 0;
+    }
+    uint32_t k_parts = (kind->kv_heads + a.part_heads - 1) / a.part_heads;
+    uint32_t parts = (kind->heads + a.part_heads - 1) / a.part_heads + k_parts * (kind->clip > 0 ? 2 : 1);
+    rig_launch(&m->store, "exl2k_attend_prepare", PREPARE_ROWS, parts, EXL2K_PREPARE_THREADS, 0, &a, sizeof a);
+    rig_download(data, 0, got, PREPARE_ROWS * pitch * 4);
+    for (uint32_t r = 0; r < PREPARE_ROWS; r++) {
+        const float *in = qkv + r * pitch, *out = got + r * pitch;
+        for (uint32_t part = 0; part < 3; part++) {
+            uint32_t at = part == 0 ? 0 : part == 1 ? q : q + k, count = part == 0 ? q : k;
+            for (uint32_t i = 0; i < count; i++) {
+                x[i] = (double)in[at + i];
+            }
+            if (part < 2) {
+                prepare_reference(&a, kind, part, vectors + part * q, vectors + q + k + part * q,
+                                  angles + positions[r] * dim, positions[r], x);
+            } else {
+                prepare_clip(&a, count, x);
+            }
+            for (uint32_t i = 0; i < count; i++) {
+                error += ((double)out[at + i] - x[i]) * ((double)out[at + i] - x[i]);
+                size += x[i] * x[i];
+            }
+        }
+        CHECK(memcmp(in + q + 2 * k, out + q + 2 * k, 16 * sizeof *in) == 0);
+    }
+    if (!CHECK(sqrt(error / size) < (kind->layer_norm ? 1e-5 : 2e-6))) {
+        printf("  prepare: %u/%u heads of %u: off by %g\n", kind->heads, kind->kv_heads, dim, sqrt(error / size));
+    }
+    /* A row alone has the same bits. */
+    pass.row_count = 1;
+    rig_upload(pass_at, 0, &pass, sizeof pass);
+    rig_upload(rows_at, 0, &rows[1], sizeof rows[1]);
+    rig_upload(data, 0, qkv + pitch, pitch * 4);
+    rig_launch(&m->store, "exl2k_attend_prepare", 2, parts, EXL2K_PREPARE_THREADS, 0, &a, sizeof a);
+    rig_download(data, 0, qkv, 2 * pitch * 4);
+    CHECK(memcmp(qkv, got + pitch, pitch * 4) == 0);
+    CHECK(memcmp(qkv + pitch, got + pitch, pitch * 4) == 0); /* the second row is not of the pass */
+    rig_buffer *all[] = { &pass_at, &rows_at, &data, &rope, &norms };
+    for (size_t i = 0; i < EXL2__COUNT(all); i++) {
+        rig_buffer_free(all[i]);
+    }
+    free(qkv); free(got); free(vectors); free(angles); free(x);
+}
+
+static void test_prepare(const attend_modules *m)
+{
+    static const prepare_kind kinds[] = {
+        { 4, 2, 64, .norm = true }, { 32, 8, 128, .norm = true }, { 20, 3, 256, .norm = true, .clip = 2 },
+        { 9, 1, 72, .norm = true, .layer_norm = true }, { 8, 8, 40, .norm = true, .layer_norm = true, .bias = true },
+        { 16, 2, 128, .norm = true, .whole = true }, { 5, 5, 8, .norm = true, .whole = true, .clip = 1 },
+        { 12, 4, 96, .norm = true, .whole = true, .layer_norm = true },
+        { 16, 4, 128, .norm = true, .rotates = true }, { 4, 2, 80, .norm = true, .rotates = true, .pairs = true },
+        { 6, 2, 64, .norm = true, .rotates = true, .clip = 3, .growth = 0.1f },
+        { 8, 2, 64, .clip = 1 }, { 12, 2, 128, .growth = 0.1f },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(kinds); i++) {
+        test_prepare_kind(m, &kinds[i]);
     }
 }
 
@@ -124,7 +290,7 @@ static void time_decode(const attend_modules *m, const char *what, uint32_t head
     for (uint32_t i = 0; i < rows; i++) {
         sequences[i] = (attend_sequence){ context - 1, 1 };
     }
-    attend_scene_make(&s, heads, kv_heads, dim, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
+    attend_scene_make(&s, &(attend_kind){ heads, kv_heads, dim }, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
     attend_upload(&s, 0, s.rows);
     s.splits = attend_splits(&s, 0, s.rows);
     uint64_t layer_bytes = s.pages.bytes;
@@ -161,7 +327,7 @@ static void time_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_he
     attend_sequence sequences[ATTEND_SEQUENCES] = { { before, rows } };
     attend_scene s;
     double best = 1e30;
-    attend_scene_make(&s, heads, kv_heads, dim, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
+    attend_scene_make(&s, &(attend_kind){ heads, kv_heads, dim }, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
     rig_try(rig.driver.fill8(s.pages.address, 0x21, (size_t)s.pages.bytes, rig.stream), "cuMemsetD8Async");
     attend_prefill(m, &s, 0, s.rows);
     for (uint32_t i = 0; i < 200; i++) { /* clocks rise */
@@ -203,20 +369,31 @@ static void time_all(const attend_modules *m)
 
 int main(int argc, char **argv)
 {
-    static const struct { uint32_t heads, kv_heads, dim; } shapes[] = {
+    static const attend_kind kinds[] = {
         { 4, 4, 64 }, { 9, 3, 64 }, { 32, 4, 64 }, { 4, 2, 80 }, { 6, 2, 96 }, { 32, 8, 128 }, { 14, 2, 128 },
         { 16, 1, 128 }, { 12, 1, 128 }, { 8, 4, 256 }, { 5, 1, 192 },
+        /* other sizes of heads */
+        { 2, 1, 8 }, { 4, 2, 40 }, { 4, 2, 72 }, { 6, 2, 120 }, { 3, 1, 136 }, { 2, 2, 248 },
+        /* windows, with and without caps */
+        { 8, 2, 64, .window = 1 }, { 4, 2, 64, .window = 63 }, { 32, 8, 128, .window = 64, .cap = 50 },
+        { 8, 4, 256, .window = 65, .cap = 2 }, { 4, 1, 80, .window = 200, .pairs = true }, { 8, 2, 128, .window = 1024 },
+        { 20, 2, 120, .window = 2049 }, { 8, 1, 256, .window = 4096 }, { 4, 2, 128, .cap = 2 }, { 2, 1, 24, .cap = 50 },
+        /* other kinds of RoPE */
+        { 8, 2, 112, .unrotated = 56 }, { 4, 2, 80, .unrotated = 48 }, { 4, 1, 128, .pairs = true },
+        { 4, 2, 64, .unrotated = 32, .pairs = true }, { 4, 2, 64, .unrotated = 64, .window = 300 },
+        { 2, 1, 256, .unrotated = 192 },
     };
     bool test = argc < 3 || strcmp(argv[2], "test") == 0, time = argc < 3 || strcmp(argv[2], "time") == 0;
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     attend_modules m = attend_modules_load(argc > 3 ? argv[3] : NULL);
     rig.programmatic = argc > 3 && strstr(argv[3], "EXL2K_PDL=1");
-    for (size_t i = 0; i < EXL2__COUNT(shapes) && test; i++) {
+    for (size_t i = 0; i < EXL2__COUNT(kinds) && test; i++) {
         uint32_t flags = (i & 1 ? ATTEND_PERMUTED : 0) | (i % 3 == 2 ? ATTEND_HALF : 0);
-        test_decode(&m, shapes[i].heads, shapes[i].kv_heads, shapes[i].dim, flags);
-        test_prefill(&m, shapes[i].heads, shapes[i].kv_heads, shapes[i].dim, flags);
+        test_decode(&m, &kinds[i], flags);
+        test_prefill(&m, &kinds[i], flags);
     }
     if (test) {
+        test_prepare(&m);
         test_done(&m);
         test_repeats(&m);
         printf("largest error of a row: decode %.2g, prefill %.2g\n", attend_worst[0], attend_worst[1]);

@@ -15,6 +15,15 @@
 #define ATTEND_HALF 2u      /* qkv is fp16 */
 #define ATTEND_UNWRITTEN 4u /* K and V of earlier tokens are not made: only for timing, results mean nothing */
 
+/* What attention computes. */
+typedef struct attend_kind {
+    uint32_t heads, kv_heads, dim;
+    uint32_t window;     /* 0: none */
+    uint32_t unrotated;  /* elements of a head that RoPE does not rotate, the last ones; dim: the layer has no RoPE */
+    bool pairs;          /* RoPE rotates elements (2i, 2i + 1) */
+    float cap;           /* soft cap of scores; 0: none */
+} attend_kind;
+
 typedef struct attend_sequence {
     uint32_t before, rows; /* number of tokens in the pages; number of rows in the pass */
 } attend_sequence;
@@ -24,6 +33,7 @@ typedef struct attend_modules {
 } attend_modules;
 
 typedef struct attend_scene {
+    attend_kind kind;
     uint32_t heads, kv_heads, dim, rows, present, flags, table_pitch, page_count, qkv_pitch, out_pitch, page_bytes;
     attend_sequence sequences[ATTEND_SEQUENCES];
     exl2k_row *row;
@@ -72,16 +82,30 @@ static double attend_input(const attend_scene *s, uint32_t row, uint32_t feature
     return (double)s->qkv[(size_t)row * s->qkv_pitch + feature];
 }
 
-/* Rotates (RoPE) the head of a row that begins at `feature`. */
+/* The first token that a row at this position attends to. */
+static uint32_t attend_begin(const attend_scene *s, uint32_t position)
+{
+    return s->kind.window && position >= s->kind.window ? position + 1 - s->kind.window : 0;
+}
+
+static double attend_angle(const attend_scene *s, uint32_t position, uint32_t pair)
+{
+    return position * pow(10000, -2.0 * pair / (s->dim - s->kind.unrotated));
+}
+
+/* Rotates (RoPE) the head of a row that begins at `feature`. The result is in the order of pages: first the first
+   elements of all pairs, then the second ones; two unrotated neighbours are a pair, too. */
 static void attend_rotate(const attend_scene *s, uint32_t row, uint32_t feature, double *out)
 {
-    uint32_t half = s->dim / 2;
+    uint32_t half = s->dim / 2, rotated = (s->dim - s->kind.unrotated) / 2;
     for (uint32_t i = 0; i < half; i++) {
-        const float *angle = s->rope + ((size_t)s->row[row].position * half + i) * 2;
-        double c = (double)angle[0], n = (double)angle[1];
-        double x = attend_input(s, row, feature + i), y = attend_input(s, row, feature + half + i);
-        out[i] = x * c - y * n;
-        out[half + i] = y * c + x * n;
+        bool neighbours = s->kind.pairs || i >= rotated;
+        double angle = i < rotated ? attend_angle(s, s->row[row].position, i) : 0, c = cos(angle), n = sin(angle);
+        double x = attend_input(s, row, feature + (neighbours ? 2 * i : i));
+        double y = attend_input(s, row, feature + (neighbours ? 2 * i + 1 : rotated + i));
+        uint32_t place = rotated == 0 ? 2 * i : i; /* without RoPE, elements keep their places */
+        out[place] = x * c - y * n;
+        out[rotated == 0 ? place + 1 : half + i] = y * c + x * n;
     }
 }
 
@@ -95,8 +119,10 @@ static void attend_fill_tables(attend_scene *s)
     }
     for (uint32_t q = 0; q < ATTEND_SEQUENCES; q++) {
         for (uint32_t p = 0; p < s->table_pitch; p++) {
-            bool used = s->sequences[q].rows > 0 && p * 64 < s->sequences[q].before + s->sequences[q].rows;
-            s->table[q * s->table_pitch + p] = used ? order[next++] : 0xFFFFFFFFu;
+            uint32_t before = s->sequences[q].before, first = attend_begin(s, before);
+            uint32_t end = before + s->sequences[q].rows;
+            bool used = s->sequences[q].rows > 0 && p * 64 < end && p * 64 + 64 > first;
+            s->table[q * s->table_pitch + p] = used ? order[next++] : 0xFFFFFFFFu; /* reading that page is a fault */
         }
     }
     free(order);
@@ -110,7 +136,7 @@ static void attend_fill_inputs(attend_scene *s, uint32_t positions)
     }
     for (uint32_t p = 0; p < positions; p++) {
         for (uint32_t i = 0; i < s->dim / 2; i++) {
-            double angle = p * pow(10000, -2.0 * i / s->dim);
+            double angle = i < (s->dim - s->kind.unrotated) / 2 ? attend_angle(s, p, i) : 0;
             s->rope[((size_t)p * (s->dim / 2) + i) * 2] = (float)cos(angle);
             s->rope[((size_t)p * (s->dim / 2) + i) * 2 + 1] = (float)sin(angle);
         }
@@ -121,7 +147,7 @@ static void attend_fill_inputs(attend_scene *s, uint32_t positions)
         s->map[j] = (uint16_t)i;
     }
     for (uint32_t q = 0; q < ATTEND_SEQUENCES && !(s->flags & ATTEND_UNWRITTEN); q++) {
-        for (uint32_t p = 0; p < s->sequences[q].before; p++) {
+        for (uint32_t p = attend_begin(s, s->sequences[q].before) / 64 * 64; p < s->sequences[q].before; p++) {
             for (uint32_t head = 0; head < 2 * s->kv_heads; head++) {
                 uint16_t *to = attend_kv(s, q, p, head % s->kv_heads, head >= s->kv_heads);
                 for (uint32_t i = 0; i < s->dim; i++) {
@@ -161,11 +187,11 @@ static void attend_buffers(attend_scene *s, uint32_t positions)
     free(zeros);
 }
 
-static void attend_scene_make(attend_scene *s, uint32_t heads, uint32_t kv_heads, uint32_t dim,
-                              const attend_sequence *sequences, uint32_t flags)
+static void attend_scene_make(attend_scene *s, const attend_kind *kind, const attend_sequence *sequences,
+                              uint32_t flags)
 {
-    *s = (attend_scene){ .heads = heads, .kv_heads = kv_heads, .dim = dim, .flags = flags };
-    uint32_t positions = 0;
+    uint32_t positions = 0, heads = kind->heads, kv_heads = kind->kv_heads, dim = kind->dim;
+    *s = (attend_scene){ .kind = *kind, .heads = heads, .kv_heads = kv_heads, .dim = dim, .flags = flags };
     memcpy(s->sequences, sequences, sizeof s->sequences);
     for (uint32_t q = 0; q < ATTEND_SEQUENCES; q++) {
         uint32_t end = sequences[q].rows ? sequences[q].before + sequences[q].rows : 0;
@@ -219,7 +245,11 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .qkv_half = (s->flags & ATTEND_HALF) != 0,
         .page_bytes = s->page_bytes, .heads = s->heads,
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
-        .scale = s->scale };
+        .rope_pitch = s->kind.unrotated < s->dim ? s->dim / 2 : 0,
+        .rope_split = s->kind.unrotated == s->dim ? s->dim / 2 : s->kind.pairs ? 0 : (s->dim - s->kind.unrotated) / 2,
+        .window = s->kind.window ? s->kind.window : EXL2K_WINDOW_MAX,
+        .scale = s->kind.cap > 0 ? s->kind.cap : s->scale,
+        .tanh_scale = s->kind.cap > 0 ? s->scale / s->kind.cap : 0 };
     return a;
 }
 
@@ -294,12 +324,12 @@ static attend_scene attend_shifted(const attend_scene *s, uint32_t first)
     return shifted;
 }
 
-/* Number of splits of the longest row. */
+/* The largest number of splits of a row. */
 static uint32_t attend_splits(const attend_scene *s, uint32_t first, uint32_t count)
 {
     uint32_t most = 1;
     for (uint32_t r = first; r < first + count; r++) {
-        uint32_t tokens = s->row[r].position + 1, each = EXL2K_SPLIT_LENGTH(tokens);
+        uint32_t tokens = s->row[r].position + 1 - attend_begin(s, s->row[r].position), each = EXL2K_SPLIT_LENGTH(tokens);
         most = exl2__max32(most, (tokens + each - 1) / each);
     }
     return most;
@@ -392,20 +422,22 @@ static bool attend_page_has(const attend_scene *s, uint32_t row)
 /* Output of one head of one row in double, from K and V of host_pages. */
 static void attend_reference(const attend_scene *s, uint32_t row, uint32_t head, double *out)
 {
-    uint32_t keys = s->row[row].position + 1, kv_head = head / (s->heads / s->kv_heads);
+    uint32_t begin = attend_begin(s, s->row[row].position), keys = s->row[row].position + 1;
+    uint32_t kv_head = head / (s->heads / s->kv_heads);
     double *q = take(s->dim * sizeof *q), *score = take(keys * sizeof *score), most = -1e300, sum = 0;
     attend_rotate(s, row, head * s->dim, q);
-    for (uint32_t p = 0; p < keys; p++) {
+    for (uint32_t p = begin; p < keys; p++) {
         const uint16_t *k = attend_kv(s, s->row[row].sequence, p, kv_head, false);
         score[p] = 0;
         for (uint32_t i = 0; i < s->dim; i++) {
             score[p] += q[i] * (double)exl2__f16_to_f32(k[i]);
         }
         score[p] *= (double)s->scale;
+        score[p] = s->kind.cap > 0 ? (double)s->kind.cap * tanh(score[p] / (double)s->kind.cap) : score[p];
         most = score[p] > most ? score[p] : most;
     }
     memset(out, 0, s->dim * sizeof *out);
-    for (uint32_t p = 0; p < keys; p++) {
+    for (uint32_t p = begin; p < keys; p++) {
         const uint16_t *v = attend_kv(s, s->row[row].sequence, p, kv_head, true);
         double weight = exp(score[p] - most);
         sum += weight;

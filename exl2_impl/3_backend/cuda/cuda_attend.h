@@ -72,30 +72,70 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
     return ordered ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_permute, order, a);
 }
 
-/* Fills in the table of RoPE and the pairs that it rotates. */
-static void exl2__cuda_attend_rope(const exl2__cuda_model *m, uint32_t rope, exl2k_attend_args *a)
+/* The table of RoPE of a layer, and the pairs that it rotates. */
+typedef struct exl2__cuda_rope {
+    uint64_t table;
+    uint32_t pitch, split; /* as in exl2k_attend_args */
+} exl2__cuda_rope;
+
+static exl2__cuda_rope exl2__cuda_rope_of(const exl2__cuda_model *m, uint32_t rope)
 {
     const exl2__shape *s = &m->plan->shape;
-    bool rotated = rope != EXL2__NO_ROPE;
-    a->rope = rotated ? m->b.rope + rope * exl2__cuda_rope_bytes(m->plan) : m->b.unrotated;
-    a->rope_pitch = rotated ? s->head_dim / 2 : 0;
-    a->rope_split = !rotated ? s->head_dim / 2 : s->pairs ? 0 : s->rotary / 2;
+    uint32_t half = s->head_dim / 2;
+    if (rope == EXL2__NO_ROPE) {
+        return (exl2__cuda_rope){ m->b.unrotated, 0, half };
+    }
+    return (exl2__cuda_rope){ m->b.rope + rope * exl2__cuda_rope_bytes(m->plan), half, s->pairs ? 0 : s->rotary / 2 };
+}
+
+/* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these. *rope: the layer's, or none if q
+   and k have been rotated here. */
+static exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__layer *layer, exl2__cuda_rope *rope)
+{
+    const exl2__shape *s = &m->plan->shape;
+    bool normed = layer->q_norm.weight || layer->k_norm.weight, whole = s->qk_norm == EXL2__QK_NORM_WHOLE;
+    *rope = exl2__cuda_rope_of(m, layer->rope);
+    if (!normed && !(s->clip_qkv > 0) && !(s->query_growth > 0)) {
+        return EXL2_OK;
+    }
+    exl2k_prepare_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .qkv = m->b.qkv,
+                             .weight = { exl2__cuda_values_or_none(layer->q_norm.weight),
+                                         exl2__cuda_values_or_none(layer->k_norm.weight) },
+                             .bias = { exl2__cuda_values_or_none(layer->q_norm.bias),
+                                       exl2__cuda_values_or_none(layer->k_norm.bias) },
+                             .pitch = m->b.qkv_pitch, .heads = s->heads, .kv_heads = s->kv_heads, .dim = s->head_dim,
+                             .part_heads = whole ? exl2__max32(s->heads, s->kv_heads) : EXL2K_PREPARE_HEADS,
+                             .whole = whole, .layer_norm = s->layer_norm, .eps = s->norm_eps, .clip = s->clip_qkv,
+                             .growth = s->query_growth, .context = s->query_context };
+    if (normed && s->qk_norm == EXL2__QK_NORM_HEADS_ROTATED) {
+        a.rope = rope->table;
+        a.rope_pitch = rope->pitch;
+        a.rope_split = rope->split;
+        *rope = exl2__cuda_rope_of(m, EXL2__NO_ROPE);
+    }
+    uint32_t k_parts = (uint32_t)exl2__div_up(s->kv_heads, a.part_heads);
+    uint32_t parts = (uint32_t)exl2__div_up(s->heads, a.part_heads) + k_parts * (s->clip_qkv > 0 ? 2 : 1);
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = parts, .threads = EXL2K_PREPARE_THREADS };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_prepare, grid, &a);
 }
 
 static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__shape *s = &m->plan->shape;
+    exl2__cuda_rope rope;
     (void)range;
-    exl2k_attend_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .qkv = m->b.qkv, .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
+    EXL2__TRY(exl2__cuda_attend_prepare(m, layer, &rope));
+    exl2k_attend_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .qkv = m->b.qkv, .rope = rope.table,
+                            .out = m->b.attended, .map = exl2__cuda_matrix_of(layer->out)->map,
                             .partial = m->b.partial, .tickets = m->b.attend_tickets,
                             .qkv_pitch = m->b.qkv_pitch, .out_pitch = m->b.attended_pitch,
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
+                            .rope_pitch = rope.pitch, .rope_split = rope.split,
                             .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1 };
     a.scale = s->attn_softcap > 0 ? s->attn_softcap : s->attn_scale;
     a.tanh_scale = s->attn_softcap > 0 ? s->attn_scale / s->attn_softcap : 0;
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
-    exl2__cuda_attend_rope(m, layer->rope, &a);
     if (m->pass.decodes) {
         return exl2__cuda_decode(m, a, 0, m->pass.row_count);
     }

@@ -93,6 +93,11 @@ static inline uint64_t exl2__cuda_values(const exl2__vector *v)
     return ((const exl2__cuda_vector *)(const void *)v)->values;
 }
 
+static inline uint64_t exl2__cuda_values_or_none(const exl2__vector *v)
+{
+    return v ? exl2__cuda_values(v) : 0;
+}
+
 static inline uint64_t exl2__cuda_round(uint64_t bytes)
 {
     return exl2__align_up(bytes, EXL2__CUDA_ALIGN);

@@ -63,7 +63,8 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
 {
     const exl2__shape *s = &p->shape;
     uint64_t layers = s->layers, slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
-    uint64_t bytes = (4 * layers + 2) * sizeof(exl2__cuda_matrix) + (2 * layers + 1) * sizeof(exl2__cuda_vector);
+    uint64_t bytes = (4 * layers + 2) * sizeof(exl2__cuda_matrix);
+    bytes += ((s->qk_norm == EXL2__QK_NORM_NONE ? 2 : 4) * layers + 1) * sizeof(exl2__cuda_vector);
     (void)device;
     if (ready) {
         slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
@@ -114,12 +115,11 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
 /* What the backend does not compute, in words; NULL: it computes everything that the shape asks for. */
 static const char *exl2__cuda_missing(const exl2__shape *s)
 {
-    bool scaled = s->embed_scale != 1 || s->residual_scale != 1 || s->logit_scale != 1 || s->query_growth > 0;
+    bool scaled = s->embed_scale != 1 || s->residual_scale != 1 || s->logit_scale != 1;
     return s->experts.count ? "experts" : s->sinks ? "attention sinks"
          : s->layer_norm ? "LayerNorm" : s->post_norms || !s->pre_norms ? "norms after blocks"
-         : s->parallel ? "parallel blocks" : s->qk_norm != EXL2__QK_NORM_NONE ? "norms of q and k"
-         : s->positions ? "learned positions"
-         : s->final_softcap > 0 || s->clip_qkv > 0 ? "soft caps and bounds of q, k, v"
+         : s->parallel ? "parallel blocks"
+         : s->positions ? "learned positions" : s->final_softcap > 0 ? "soft caps of logits"
          : !s->gated || s->act != EXL2__ACT_SILU ? "this MLP"
          : scaled ? "factors of embedding, blocks and logits" : NULL;
 }
