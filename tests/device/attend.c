@@ -79,7 +79,8 @@ static void test_done(const attend_modules *m)
 {
     static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 20, 1 }, { 90, 1 }, { 700, 1 } };
     attend_scene s;
-    attend_scene_make(&s, &(attend_kind){ 4, 2, 64 }, sequences, 0);
+    attend_kind kind = attend_plain(4, 2, 64);
+    attend_scene_make(&s, &kind, sequences, 0);
     s.row[1].flags = EXL2K_ROW_DONE;
     s.present = 2; /* the launch has a row 2, but the pass has not */
     attend_decode(m, &s, 0, s.rows, 2);
@@ -100,7 +101,8 @@ static void test_repeats(const attend_modules *m)
     };
     for (size_t k = 0; k < EXL2__COUNT(sequences); k++) {
         attend_scene s;
-        attend_scene_make(&s, &(attend_kind){ 32, 8, 128 }, sequences[k], ATTEND_PERMUTED);
+        attend_kind kind = attend_plain(32, 8, 128);
+        attend_scene_make(&s, &kind, sequences[k], ATTEND_PERMUTED);
         attend_decode(m, &s, 0, s.rows, 2);
         uint16_t *first = attend_outputs(&s);
         s.early = 1; /* launches overlap, as in a graph */
@@ -290,7 +292,8 @@ static void time_decode(const attend_modules *m, const char *what, uint32_t head
     for (uint32_t i = 0; i < rows; i++) {
         sequences[i] = (attend_sequence){ context - 1, 1 };
     }
-    attend_scene_make(&s, &(attend_kind){ heads, kv_heads, dim }, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
+    attend_kind kind = attend_plain(heads, kv_heads, dim);
+    attend_scene_make(&s, &kind, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
     attend_upload(&s, 0, s.rows);
     s.splits = attend_splits(&s, 0, s.rows);
     uint64_t layer_bytes = s.pages.bytes;
@@ -327,7 +330,8 @@ static void time_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_he
     attend_sequence sequences[ATTEND_SEQUENCES] = { { before, rows } };
     attend_scene s;
     double best = 1e30;
-    attend_scene_make(&s, &(attend_kind){ heads, kv_heads, dim }, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
+    attend_kind kind = attend_plain(heads, kv_heads, dim);
+    attend_scene_make(&s, &kind, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
     rig_try(rig.driver.fill8(s.pages.address, 0x21, (size_t)s.pages.bytes, rig.stream), "cuMemsetD8Async");
     attend_prefill(m, &s, 0, s.rows);
     for (uint32_t i = 0; i < 200; i++) { /* clocks rise */
@@ -369,16 +373,16 @@ static void time_all(const attend_modules *m)
 
 int main(int argc, char **argv)
 {
-    static const attend_kind kinds[] = {
+    static const struct { uint32_t heads, kv_heads, dim; } shapes[] = {
         { 4, 4, 64 }, { 9, 3, 64 }, { 32, 4, 64 }, { 4, 2, 80 }, { 6, 2, 96 }, { 32, 8, 128 }, { 14, 2, 128 },
         { 16, 1, 128 }, { 12, 1, 128 }, { 8, 4, 256 }, { 5, 1, 192 },
-        /* other sizes of heads */
         { 2, 1, 8 }, { 4, 2, 40 }, { 4, 2, 72 }, { 6, 2, 120 }, { 3, 1, 136 }, { 2, 2, 248 },
-        /* windows, with and without caps */
+    };
+    static const attend_kind kinds[] = { /* windows and caps, then kinds of RoPE */
         { 8, 2, 64, .window = 1 }, { 4, 2, 64, .window = 63 }, { 32, 8, 128, .window = 64, .cap = 50 },
-        { 8, 4, 256, .window = 65, .cap = 2 }, { 4, 1, 80, .window = 200, .pairs = true }, { 8, 2, 128, .window = 1024 },
-        { 20, 2, 120, .window = 2049 }, { 8, 1, 256, .window = 4096 }, { 4, 2, 128, .cap = 2 }, { 2, 1, 24, .cap = 50 },
-        /* other kinds of RoPE */
+        { 8, 4, 256, .window = 65, .cap = 2 }, { 4, 1, 80, .window = 200, .pairs = true },
+        { 8, 2, 128, .window = 1024 }, { 20, 2, 120, .window = 2049 }, { 8, 1, 256, .window = 4096 },
+        { 4, 2, 128, .cap = 2 }, { 2, 1, 24, .cap = 50 },
         { 8, 2, 112, .unrotated = 56 }, { 4, 2, 80, .unrotated = 48 }, { 4, 1, 128, .pairs = true },
         { 4, 2, 64, .unrotated = 32, .pairs = true }, { 4, 2, 64, .unrotated = 64, .window = 300 },
         { 2, 1, 256, .unrotated = 192 },
@@ -387,10 +391,13 @@ int main(int argc, char **argv)
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     attend_modules m = attend_modules_load(argc > 3 ? argv[3] : NULL);
     rig.programmatic = argc > 3 && strstr(argv[3], "EXL2K_PDL=1");
-    for (size_t i = 0; i < EXL2__COUNT(kinds) && test; i++) {
+    for (size_t i = 0; i < EXL2__COUNT(shapes) + EXL2__COUNT(kinds) && test; i++) {
+        size_t of_kinds = i - EXL2__COUNT(shapes);
+        attend_kind kind = i < EXL2__COUNT(shapes)
+                         ? attend_plain(shapes[i].heads, shapes[i].kv_heads, shapes[i].dim) : kinds[of_kinds];
         uint32_t flags = (i & 1 ? ATTEND_PERMUTED : 0) | (i % 3 == 2 ? ATTEND_HALF : 0);
-        test_decode(&m, &kinds[i], flags);
-        test_prefill(&m, &kinds[i], flags);
+        test_decode(&m, &kind, flags);
+        test_prefill(&m, &kind, flags);
     }
     if (test) {
         test_prepare(&m);

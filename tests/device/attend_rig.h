@@ -24,6 +24,12 @@ typedef struct attend_kind {
     float cap;           /* soft cap of scores; 0: none */
 } attend_kind;
 
+/* As in Llama. */
+static attend_kind attend_plain(uint32_t heads, uint32_t kv_heads, uint32_t dim)
+{
+    return (attend_kind){ .heads = heads, .kv_heads = kv_heads, .dim = dim };
+}
+
 typedef struct attend_sequence {
     uint32_t before, rows; /* number of tokens in the pages; number of rows in the pass */
 } attend_sequence;
@@ -329,7 +335,8 @@ static uint32_t attend_splits(const attend_scene *s, uint32_t first, uint32_t co
 {
     uint32_t most = 1;
     for (uint32_t r = first; r < first + count; r++) {
-        uint32_t tokens = s->row[r].position + 1 - attend_begin(s, s->row[r].position), each = EXL2K_SPLIT_LENGTH(tokens);
+        uint32_t position = s->row[r].position, tokens = position + 1 - attend_begin(s, position);
+        uint32_t each = EXL2K_SPLIT_LENGTH(tokens);
         most = exl2__max32(most, (tokens + each - 1) / each);
     }
     return most;

@@ -145,7 +145,8 @@ static void time_shape(const attend_modules *m, const shape *sh, uint32_t split_
     for (uint32_t i = 0; i < rows; i++) {
         sequences[i] = (attend_sequence){ context - 1, 1 };
     }
-    attend_scene_make(&s, &(attend_kind){ sh->heads, sh->kv_heads, sh->dim }, sequences, ATTEND_UNWRITTEN);
+    attend_kind kind = attend_plain(sh->heads, sh->kv_heads, sh->dim);
+    attend_scene_make(&s, &kind, sequences, ATTEND_UNWRITTEN);
     uint32_t splits = exl2__min32((context - 1) / split_tokens + 1, EXL2K_SPLITS_MAX);
     splits = context <= EXL2K_SPLIT_SINGLE ? 1 : splits;
     for (s.splits = 1; s.splits < splits; s.splits *= 2) {
