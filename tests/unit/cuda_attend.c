@@ -1,0 +1,324 @@
+/* cuda_attend.c: the launches of attention over the fake driver: splits within windows, tables of RoPE, caps, and the
+   kernel before attention for layers with norms of q and k, bounds, or queries that grow.
+   takes: the golden model exl2-4bit, whose shape and layers are changed after its weights are loaded.
+   gives: exit code 0 or 1.
+   owns:  nothing that outlives the program. */
+#include "../../exl2.h"
+
+#include "../../exl2_impl/2_graph/weights.h"
+#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "../../kernels_src/probe_args.h"
+#include "../check.h"
+#include "../device/fake_driver.h"
+
+#define CONTEXT 4096u
+#define ROWS 12u
+#define LAUNCHES 32u
+
+static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
+
+/* ---- launches of attention and of RoPE's tables, as the fake GPU runs them ---- */
+
+typedef struct launch {
+    char function[64];
+    uint32_t grid[3];
+    exl2k_attend_args attend;
+    exl2k_prepare_args prepare;
+    exl2k_rope_args rope;
+} launch;
+
+static launch launches[LAUNCHES];
+static uint32_t launch_count;
+
+static void run(const char *function, const void *arguments, const unsigned grid[3])
+{
+    bool attends = strncmp(function, "exl2k_attend_", 13) == 0, prepares = strcmp(function, "exl2k_attend_prepare") == 0;
+    bool tables = strcmp(function, "exl2k_rope_table") == 0;
+    if (!attends && !tables) {
+        return;
+    }
+    CHECK(launch_count < LAUNCHES);
+    launch *l = &launches[launch_count++ % LAUNCHES];
+    *l = (launch){ .grid = { grid[0], grid[1], grid[2] } };
+    snprintf(l->function, sizeof l->function, "%s", function);
+    if (tables) {
+        l->rope = *(const exl2k_rope_args *)arguments;
+    } else if (prepares) {
+        l->prepare = *(const exl2k_prepare_args *)arguments;
+    } else {
+        l->attend = *(const exl2k_attend_args *)arguments;
+    }
+}
+
+/* ---- a model ---- */
+
+static struct rig {
+    exl2__ctx c;
+    exl2__cuda_device gpu;
+    exl2__device *d;
+    exl2__weights load;
+    exl2__plan plan;
+    exl2__arena none, scratch;
+    exl2__layer layers[8];
+    double frequency[256];
+    exl2__rope_angles ropes[2];
+} rig;
+
+static exl2_result rig_load(void)
+{
+    const exl2__backend *b = &exl2__cuda_backend;
+    const char *dir = getenv("EXL2_GOLDEN_DIR") ? getenv("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
+    exl2__arena dry[2] = { { 0 }, { 0 } };
+    char path[1024];
+    snprintf(path, sizeof path, "%s/models/exl2-4bit", dir);
+    EXL2__TRY(exl2__config_read(&rig.c, path, &rig.load.config));
+    EXL2__TRY(b->open(&rig.c, &rig.gpu, &rig.d));
+    EXL2__TRY(exl2__weights_measure(&rig.c, &rig.load, path, b, rig.d));
+    exl2__plan_make(&rig.plan, &rig.load.config, rig.load.embed_rows, CONTEXT, 16, ROWS);
+    exl2__plan_ropes(&rig.plan, &rig.load.config, rig.frequency, rig.ropes);
+    rig.ropes[1] = (exl2__rope_angles){ rig.ropes[0].frequency, 2 };
+    rig.plan.rope_count = 2;
+    rig.plan.shape.rotary /= 2;
+    rig.plan.layers = rig.layers;
+    rig.plan.pages = 1;
+    exl2__plan_layers(&rig.plan, &rig.load.config, rig.layers);
+    EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
+    exl2_result r = EXL2_PENDING;
+    while (r == EXL2_PENDING) { /* compiles a few kernels at a time */
+        EXL2__TRY(r = b->memory->reserve(rig.d, rig.load.weight_bytes));
+    }
+    EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
+    while (!exl2__weights_done(&rig.load)) {
+        EXL2__TRY(exl2__weights_slice(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none));
+    }
+    EXL2__TRY(exl2__arena_open(&rig.c, &rig.scratch, 1 << 16, EXL2_MEM_SCRATCH));
+    return b->prepare(rig.d, &rig.plan, &rig.none, &rig.scratch);
+}
+
+static void rig_make(void)
+{
+    exl2__cuda_settings settings = { 0 };
+    fake_reset();
+    fake.kernels = kernels;
+    fake.kernel_count = EXL2__COUNT(kernels);
+    fake.run = run;
+    fake.devices[0].shared_optin = 232448; /* as an H200 has */
+    memset(&rig, 0, sizeof rig);
+    launch_count = 0;
+    rig.c.allocator = exl2__platform_allocator();
+    rig.c.files = exl2__platform_files();
+    rig.gpu.driver = fake_driver();
+    rig.gpu.compiler.nvrtc = fake_nvrtc();
+    CHECK_INT(exl2__cuda_device_open(&rig.c, &rig.gpu, &settings), EXL2_OK);
+    if (!CHECK_INT(rig_load(), EXL2_OK)) {
+        printf("  %s\n", rig.c.error.text);
+        exit(1);
+    }
+    CHECK_INT(exl2__cuda_device_enter(&rig.gpu), EXL2_OK);
+    CHECK_INT(rig.gpu.driver.stream_wait(rig.gpu.stream), 0); /* runs the kernels that were enqueued so far */
+    exl2__cuda_device_leave(&rig.gpu);
+}
+
+static void rig_end(void)
+{
+    exl2__weights_close(&rig.c, &rig.load);
+    exl2__cuda_backend.close(rig.d);
+    exl2__arena_close(&rig.c, &rig.scratch);
+    exl2__cuda_device_close(&rig.gpu);
+    CHECK_INT(rig.c.host_bytes, 0);
+    CHECK_INT(fake_leaks(), 0);
+}
+
+static exl2__cuda_model *model(void) { return exl2__cuda_of(rig.d); }
+
+/* Runs attention of layer 0 for the current pass. */
+static void attend(void)
+{
+    exl2__cuda_model *m = model();
+    CHECK_INT(exl2__cuda_device_enter(m->gpu), EXL2_OK);
+    launch_count = 0;
+    m->pass.chained = false;
+    CHECK_INT(exl2__cuda_do(m, EXL2__PHASE_attend, &rig.layers[0], NULL), EXL2_OK);
+    CHECK_INT(m->gpu->driver.stream_wait(m->gpu->stream), 0);
+    exl2__cuda_device_leave(m->gpu);
+}
+
+/* Attention in a pass of `count` rows, each of a sequence of its own with `tokens` tokens or one more. */
+static void attend_rows(uint32_t count, uint32_t tokens)
+{
+    static uint32_t table[CONTEXT / EXL2K_PAGE_TOKENS];
+    static const uint32_t *tables[ROWS];
+    exl2__step_row rows[ROWS];
+    exl2__step step = { .rows = rows, .row_count = count, .sequence_count = count, .page_tables = tables };
+    for (uint32_t i = 0; i < count; i++) {
+        rows[i] = (exl2__step_row){ 0, tokens - 1 + i % 2, i };
+        tables[i] = table;
+    }
+    CHECK_INT(exl2__cuda_backend.begin(rig.d, &step), EXL2_OK);
+    attend();
+}
+
+/* The launch of this function; the first one if there are several. */
+static const launch *launched(const char *function)
+{
+    static const launch none;
+    for (uint32_t i = 0; i < launch_count && i < LAUNCHES; i++) {
+        if (strncmp(launches[i].function, function, strlen(function)) == 0) {
+            return &launches[i];
+        }
+    }
+    return &none;
+}
+
+/* ---- checks ---- */
+
+static void test_windows(void)
+{
+    static const struct { uint32_t window, tokens, splits; } cases[] = {
+        { UINT32_MAX, 200, 1 }, { UINT32_MAX, 1000, 8 },
+        { UINT32_MAX, 2048, 16 }, /* rows of 2,048 tokens have 16 splits, rows of 2,049 have 11 */
+        { UINT32_MAX, 3000, 16 },
+        { 1, 3000, 1 }, { 200, 3000, 1 }, { 1024, 3000, 8 }, { 1024, 500, 4 }, { 2048, 4000, 16 }, { 2049, 4000, 16 },
+    };
+    rig_make();
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        rig.layers[0].window = cases[i].window;
+        attend_rows(ROWS, cases[i].tokens);
+        const launch *l = launched("exl2k_attend_decode");
+        CHECK_INT(launch_count, 1);
+        CHECK_INT(l->grid[0], cases[i].splits);
+        CHECK_INT(l->attend.window, exl2__min32(cases[i].window, EXL2K_WINDOW_MAX));
+        /* A graph has its class of splits, or fewer. */
+        model()->pass = exl2__cuda_pass_captured(model(), 1);
+        model()->pass.splits = EXL2K_SPLITS_MAX;
+        attend();
+        CHECK_INT(launched("exl2k_attend_decode")->grid[0], exl2__cuda_splits(cases[i].window));
+    }
+    rig_end();
+}
+
+/* One table for each kind of angles, and a line of angles of 0. */
+static void test_rope(void)
+{
+    rig_make();
+    const exl2__cuda_buffers *b = &model()->b;
+    uint32_t half = rig.plan.shape.head_dim / 2, tables = 0;
+    uint64_t bytes = exl2__cuda_rope_bytes(&rig.plan);
+    CHECK(bytes >= (uint64_t)CONTEXT * half * 8 && b->unrotated == b->rope + 2 * bytes);
+    for (uint32_t i = 0; i < launch_count; i++) {
+        const exl2k_rope_args *a = &launches[i].rope;
+        if (strcmp(launches[i].function, "exl2k_rope_table") == 0) {
+            bool rotates = tables < 2;
+            CHECK(a->table == (rotates ? b->rope + tables * bytes : b->unrotated) && a->half == half);
+            CHECK_INT(a->positions, rotates ? CONTEXT : 1);
+            CHECK_INT(a->rotated, rotates ? half / 2 : 0);
+            CHECK(!rotates || (double)a->magnitude == rig.ropes[tables].magnitude);
+            tables++;
+        }
+    }
+    CHECK_INT(tables, 3);
+    for (uint32_t rope = 0; rope < 3; rope++) {
+        for (uint32_t pairs = 0; pairs < 2; pairs++) {
+            rig.layers[0].rope = rope < 2 ? rope : EXL2__NO_ROPE;
+            rig.plan.shape.pairs = pairs;
+            attend_rows(1, 100);
+            const exl2k_attend_args *a = &launched("exl2k_attend_decode")->attend;
+            CHECK(a->rope == (rope < 2 ? b->rope + rope * bytes : b->unrotated));
+            CHECK_INT(a->rope_pitch, rope < 2 ? half : 0);
+            CHECK_INT(a->rope_split, rope == 2 ? half : pairs ? 0 : half / 2);
+        }
+    }
+    rig_end();
+}
+
+static void test_cap(void)
+{
+    rig_make();
+    rig.plan.shape.attn_scale = 0.25f;
+    attend_rows(1, 100);
+    CHECK(launched("exl2k_attend_decode")->attend.scale == 0.25f);
+    CHECK(launched("exl2k_attend_decode")->attend.tanh_scale == 0);
+    rig.plan.shape.attn_softcap = 50;
+    attend_rows(1, 100);
+    CHECK(launched("exl2k_attend_decode")->attend.scale == 50);
+    CHECK(launched("exl2k_attend_decode")->attend.tanh_scale == 0.25f / 50);
+    rig_end();
+}
+
+static void test_prepare(void)
+{
+    rig_make();
+    exl2__shape *s = &rig.plan.shape;
+    exl2__layer *l = &rig.layers[0];
+    uint64_t rope = model()->b.rope, unrotated = model()->b.unrotated;
+    attend_rows(ROWS, 100);
+    CHECK_INT(launch_count, 1); /* a layer without norms, bounds or growth: attention alone */
+    s->clip_qkv = 8;
+    attend_rows(ROWS, 100);
+    const launch *p = &launches[0];
+    CHECK_INT(launch_count, 2);
+    CHECK_TEXT(p->function, "exl2k_attend_prepare");
+    uint32_t of_q = (s->heads + EXL2K_PREPARE_HEADS - 1) / EXL2K_PREPARE_HEADS;
+    uint32_t of_k = (s->kv_heads + EXL2K_PREPARE_HEADS - 1) / EXL2K_PREPARE_HEADS;
+    CHECK(p->grid[0] == ROWS && p->grid[1] == of_q + 2 * of_k);
+    CHECK(p->prepare.clip == 8 && p->prepare.weight[0] == 0 && p->prepare.rope == 0 && p->prepare.growth == 0);
+    CHECK(p->prepare.qkv == model()->b.qkv && p->prepare.pitch == model()->b.qkv_pitch);
+    CHECK(launched("exl2k_attend_decode")->attend.rope == rope);
+    s->clip_qkv = 0;
+    s->query_growth = 0.5f;
+    s->query_context = 100;
+    attend_rows(1, 100);
+    CHECK(launch_count == 2 && launches[0].prepare.growth == 0.5f && launches[0].prepare.context == 100);
+    CHECK_INT(launches[0].grid[1], of_q + of_k);
+    s->query_growth = 0;
+    l->q_norm = l->attn_norm;
+    l->k_norm = (exl2__norm){ l->mlp_norm.weight, l->attn_norm.weight };
+    s->qk_norm = EXL2__QK_NORM_HEADS;
+    attend_rows(1, 100);
+    CHECK_INT(launch_count, 2);
+    CHECK(launches[0].prepare.weight[0] == exl2__cuda_values(l->attn_norm.weight));
+    CHECK(launches[0].prepare.weight[1] == exl2__cuda_values(l->mlp_norm.weight));
+    CHECK(launches[0].prepare.bias[0] == 0 && launches[0].prepare.bias[1] == launches[0].prepare.weight[0]);
+    CHECK(launches[0].prepare.eps == s->norm_eps && !launches[0].prepare.whole && !launches[0].prepare.layer_norm);
+    s->qk_norm = EXL2__QK_NORM_WHOLE;
+    s->layer_norm = true;
+    attend_rows(1, 100);
+    CHECK(launches[0].prepare.whole && launches[0].prepare.layer_norm && launches[0].prepare.part_heads >= s->heads);
+    CHECK_INT(launches[0].grid[1], 2);
+    /* Norms after RoPE: the kernel rotates, attention does not. */
+    s->qk_norm = EXL2__QK_NORM_HEADS_ROTATED;
+    attend_rows(1, 100);
+    CHECK(launches[0].prepare.rope == rope && launches[0].prepare.rope_pitch == s->head_dim / 2);
+    CHECK(launches[1].attend.rope == unrotated && launches[1].attend.rope_pitch == 0);
+    rig_end();
+}
+
+/* What attention computes is not rejected; heads of other sizes are. */
+static void test_supports(void)
+{
+    rig_make();
+    exl2__shape s = rig.plan.shape;
+    s.windows = s.unrotated = s.pairs = true;
+    s.qk_norm = EXL2__QK_NORM_HEADS_ROTATED;
+    s.attn_softcap = 50;
+    s.clip_qkv = 8;
+    s.query_growth = 0.1f;
+    CHECK_INT(exl2__cuda_backend.supports(rig.d, &s), EXL2_OK);
+    for (uint32_t dim = 4; dim <= 264; dim += 4) {
+        s.head_dim = dim;
+        exl2_result r = exl2__cuda_check_shape(model(), &s);
+        CHECK_INT(r, dim % 8 == 0 && dim <= 256 ? EXL2_OK : EXL2_ERR_UNSUPPORTED);
+    }
+    rig_end();
+}
+
+int main(void)
+{
+    test_windows();
+    test_rope();
+    test_cap();
+    test_prepare();
+    test_supports();
+    fake_reset();
+    return check_done();
+}
