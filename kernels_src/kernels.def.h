@@ -23,7 +23,7 @@
     X(exl2k_silu_mul, "gather.cu", exl2k_silu_mul_args, NONE)                   \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                   \
-    X(exl2k_attend_prepare, "attend_store.cu", exl2k_prepare_args, NONE)        \
+    X(exl2k_attend_prepare, "attend_prepare.cu", exl2k_prepare_args, NONE)      \
     X(exl2k_attend_store, "attend_store.cu", exl2k_attend_args, NONE)           \
     X(exl2k_attend_permute, "attend_store.cu", exl2k_attend_args, NONE)         \
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)   \

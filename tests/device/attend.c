@@ -224,7 +224,7 @@ static void test_prepare_kind(const attend_modules *m, const prepare_kind *kind)
     }
     uint32_t k_parts = (kind->kv_heads + a.part_heads - 1) / a.part_heads;
     uint32_t parts = (kind->heads + a.part_heads - 1) / a.part_heads + k_parts * (kind->clip > 0 ? 2 : 1);
-    rig_launch(&m->store, "exl2k_attend_prepare", PREPARE_ROWS, parts, EXL2K_PREPARE_THREADS, 0, &a, sizeof a);
+    rig_launch(&m->prepare, "exl2k_attend_prepare", PREPARE_ROWS, parts, EXL2K_PREPARE_THREADS, 0, &a, sizeof a);
     rig_download(data, 0, got, PREPARE_ROWS * pitch * 4);
     for (uint32_t r = 0; r < PREPARE_ROWS; r++) {
         const float *in = qkv + r * pitch, *out = got + r * pitch;
@@ -254,7 +254,7 @@ static void test_prepare_kind(const attend_modules *m, const prepare_kind *kind)
     rig_upload(pass_at, 0, &pass, sizeof pass);
     rig_upload(rows_at, 0, &rows[1], sizeof rows[1]);
     rig_upload(data, 0, qkv + pitch, pitch * 4);
-    rig_launch(&m->store, "exl2k_attend_prepare", 2, parts, EXL2K_PREPARE_THREADS, 0, &a, sizeof a);
+    rig_launch(&m->prepare, "exl2k_attend_prepare", 2, parts, EXL2K_PREPARE_THREADS, 0, &a, sizeof a);
     rig_download(data, 0, qkv, 2 * pitch * 4);
     CHECK(memcmp(qkv, got + pitch, pitch * 4) == 0);
     CHECK(memcmp(qkv + pitch, got + pitch, pitch * 4) == 0); /* the second row is not of the pass */

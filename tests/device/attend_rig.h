@@ -35,7 +35,7 @@ typedef struct attend_sequence {
 } attend_sequence;
 
 typedef struct attend_modules {
-    rig_module decode[3], prefill[3], store;
+    rig_module decode[3], prefill[3], store, prepare;
 } attend_modules;
 
 typedef struct attend_scene {
@@ -62,7 +62,8 @@ static attend_modules attend_modules_load(const char *options)
     static const char *const names[2][3] = { { "attend_decode64.cu", "attend_decode128.cu", "attend_decode256.cu" },
                                              { "attend_prefill64.cu", "attend_prefill128.cu",
                                                "attend_prefill256.cu" } };
-    attend_modules m = { .store = rig_load("attend_store.cu", options) };
+    attend_modules m = { .store = rig_load("attend_store.cu", options),
+                         .prepare = rig_load("attend_prepare.cu", options) };
     for (int i = 0; i < 3; i++) {
         m.decode[i] = rig_load(names[0][i], options);
         m.prefill[i] = rig_load(names[1][i], options);

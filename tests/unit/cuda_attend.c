@@ -32,7 +32,8 @@ static uint32_t launch_count;
 
 static void run(const char *function, const void *arguments, const unsigned grid[3])
 {
-    bool attends = strncmp(function, "exl2k_attend_", 13) == 0, prepares = strcmp(function, "exl2k_attend_prepare") == 0;
+    bool attends = strncmp(function, "exl2k_attend_", 13) == 0;
+    bool prepares = strcmp(function, "exl2k_attend_prepare") == 0;
     bool tables = strcmp(function, "exl2k_rope_table") == 0;
     if (!attends && !tables) {
         return;
@@ -79,6 +80,7 @@ static exl2_result rig_load(void)
     rig.ropes[1] = (exl2__rope_angles){ rig.ropes[0].frequency, 2 };
     rig.plan.rope_count = 2;
     rig.plan.shape.rotary /= 2;
+    rig.plan.shape.clip_qkv = 1; /* loads the kernel of norms and bounds, too */
     rig.plan.layers = rig.layers;
     rig.plan.pages = 1;
     exl2__plan_layers(&rig.plan, &rig.load.config, rig.layers);
@@ -92,7 +94,9 @@ static exl2_result rig_load(void)
         EXL2__TRY(exl2__weights_slice(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none));
     }
     EXL2__TRY(exl2__arena_open(&rig.c, &rig.scratch, 1 << 16, EXL2_MEM_SCRATCH));
-    return b->prepare(rig.d, &rig.plan, &rig.none, &rig.scratch);
+    r = b->prepare(rig.d, &rig.plan, &rig.none, &rig.scratch);
+    rig.plan.shape.clip_qkv = 0;
+    return r;
 }
 
 static void rig_make(void)

@@ -1,6 +1,6 @@
 /* cuda_attend.h: phase attend: which kernels it launches, with which arguments.
    takes: a model with a current pass; q, k, v of its rows.
-   gives: exl2__cuda_splits, exl2__cuda_head_class, exl2__cuda_do_attend.
+   gives: exl2__cuda_splits, exl2__cuda_head_class, exl2__cuda_attend_prepares, exl2__cuda_do_attend.
    owns:  nothing. */
 #ifndef EXL2__CUDA_ATTEND_H
 #define EXL2__CUDA_ATTEND_H
@@ -86,6 +86,12 @@ static exl2__cuda_rope exl2__cuda_rope_of(const exl2__cuda_model *m, uint32_t ro
         return (exl2__cuda_rope){ m->b.unrotated, 0, half };
     }
     return (exl2__cuda_rope){ m->b.rope + rope * exl2__cuda_rope_bytes(m->plan), half, s->pairs ? 0 : s->rotary / 2 };
+}
+
+/* Whether layers may need the kernel exl2k_attend_prepare. */
+static inline bool exl2__cuda_attend_prepares(const exl2__shape *s)
+{
+    return s->qk_norm != EXL2__QK_NORM_NONE || s->clip_qkv > 0 || s->query_growth > 0;
 }
 
 /* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these. *rope: the layer's, or none if q

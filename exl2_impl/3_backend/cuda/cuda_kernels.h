@@ -55,13 +55,14 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
 }
 
 /* The modules that a model of this class of head sizes needs (0: those that every model needs), by the number of their
-   first kernel. */
+   first kernel; without attend_prepare.cu, which few models need (see exl2__cuda_attend_prepares). */
 static inline void exl2__cuda_modules_of(uint32_t head_class, bool wanted[EXL2__KERNEL_COUNT])
 {
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
         const char *module = exl2__cuda_kernel_rows[i].module;
         uint32_t only = exl2__cuda_module_class(module);
-        wanted[i] = exl2__cuda_module_of(i) == i && (!only || only == head_class) && strcmp(module, "probe.cu") != 0;
+        bool rare = strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0;
+        wanted[i] = exl2__cuda_module_of(i) == i && (!only || only == head_class) && !rare;
     }
 }
 
