@@ -413,9 +413,41 @@ EXL2K_FN uint4 exl2k_ldmatrix4_transposed(u32 at)
     return v;
 }
 
-/* ---- activation ---- */
+/* ---- activations and soft caps ---- */
 
 EXL2K_FN f32 exl2k_silu(f32 v) { return v / (1.0f + __expf(-v)); }
+
+/* GELU by tanh: v / (1 + e^-z), z = 2 sqrt(2 / pi) (v + 0.044715 v^3). */
+EXL2K_FN f32 exl2k_gelu_tanh(f32 v)
+{
+    f32 z = 1.5957691216f * fmaf(0.044715f * v * v, v, v);
+    return v * exl2k_reciprocal(1.0f + __expf(-z));
+}
+
+/* GELU: v times the normal distribution's cumulative probability at v. The tail beyond |v| is a polynomial of t times
+   e^(-v^2 / 2), with an absolute error of 8e-8 (Abramowitz and Stegun, 7.1.26). */
+EXL2K_FN f32 exl2k_gelu(f32 v)
+{
+    f32 t = exl2k_reciprocal(fmaf(0.2316418882f, fabsf(v), 1.0f)); /* 0.3275911 / sqrt(2) */
+    f32 p = fmaf(t, fmaf(t, fmaf(t, fmaf(t, 1.061405429f, -1.453152027f), 1.421413741f), -0.284496736f), 0.254829592f);
+    f32 tail = 0.5f * p * t * __expf(-0.5f * v * v);
+    return v * (v > 0.0f ? 1.0f - tail : tail);
+}
+
+EXL2K_FN f32 exl2k_relu_squared(f32 v) { return v > 0.0f ? v * v : v * 0.0f; }
+
+/* act: EXL2K_ACT_*. A NaN stays a NaN. */
+EXL2K_FN f32 exl2k_act(u32 act, f32 v)
+{
+    return act == EXL2K_ACT_SILU ? exl2k_silu(v) : act == EXL2K_ACT_GELU_TANH ? exl2k_gelu_tanh(v)
+         : act == EXL2K_ACT_GELU ? exl2k_gelu(v) : exl2k_relu_squared(v);
+}
+
+/* cap * tanh(v / cap), from exp and reciprocal: tanh.approx would be off by 5e-4 of the cap. */
+EXL2K_FN f32 exl2k_softcap(f32 v, f32 cap)
+{
+    return fmaf(-2.0f * cap, exl2k_reciprocal(1.0f + __expf(2.0f / cap * v)), cap);
+}
 
 /* ---- programmatic dependent launch ---- */
 

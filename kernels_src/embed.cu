@@ -5,13 +5,14 @@
 #include "base.cuh"
 #include "embed_args.h"
 
-EXL2K_FN f32 exl2k_table_value(const exl2k_embed_args &a, u64 at)
+/* Element `at` of a table of `kind`. */
+EXL2K_FN f32 exl2k_table_value(u64 table, u32 kind, u64 at)
 {
-    if (a.kind == EXL2K_TABLE_F32) {
-        return __uint_as_float(exl2k_load_constant(a.table + 4 * at));
+    if (kind == EXL2K_TABLE_F32) {
+        return __uint_as_float(exl2k_load_constant(table + 4 * at));
     }
-    u32 half = exl2k_load_u16(a.table + 2 * at);
-    return a.kind == EXL2K_TABLE_F16 ? exl2k_f16_to_f32(half) : exl2k_bf16_to_f32(half);
+    u32 half = exl2k_load_u16(table + 2 * at);
+    return kind == EXL2K_TABLE_F16 ? exl2k_f16_to_f32(half) : exl2k_bf16_to_f32(half);
 }
 
 /* The CTAs of a column of the grid divide a row among them, so that all loads of the row are issued at once. CTA
@@ -28,11 +29,12 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
         return;
     }
     /* Write the residual and the weighted input, and add up the squares. */
-    u64 token = own.x;
-    bool in_table = token < a.table_rows;
+    u64 token = own.x, position = own.y;
+    bool in_table = token < a.table_rows, placed = position < a.position_rows;
     f32 square = 0.0f;
     for (u32 n = part * EXL2K_EMBED_THREADS + thread; n < a.hidden; n += parts * EXL2K_EMBED_THREADS) {
-        f32 r = in_table ? exl2k_table_value(a, token * a.hidden + n) : 0.0f;
+        f32 r = in_table ? exl2k_table_value(a.table, a.kind, token * a.hidden + n) * a.scale : 0.0f;
+        r += placed ? exl2k_table_value(a.positions, a.position_kind, position * a.hidden + n) : 0.0f;
         exl2k_store_f32(a.residual + ((u64)row * a.residual_pitch + n) * 4, r);
         square = fmaf(r, r, square);
         if (a.out) {

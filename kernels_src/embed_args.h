@@ -11,11 +11,12 @@
 
 enum { EXL2K_TABLE_F16, EXL2K_TABLE_BF16, EXL2K_TABLE_F32 };
 
-/* Grid (rows, parts of a row: at most `slots`), block EXL2K_EMBED_THREADS. A token beyond the end of the table gives
-   zeros. */
+/* Grid (rows, parts of a row: at most `slots`), block EXL2K_EMBED_THREADS. residual = table[token] * scale +
+   positions[position]; a row beyond the end of a table gives zeros. */
 typedef struct exl2k_embed_args {
     exl2k_u64 pass, rows; /* exl2k_pass, exl2k_row [rows] */
     exl2k_u64 table;      /* [table_rows, hidden] of `kind` */
+    exl2k_u64 positions;  /* [position_rows, hidden] of `position_kind` */
     exl2k_u64 residual;   /* f32 [rows, residual_pitch] */
     exl2k_u64 out;        /* fp16 [rows, out_pitch]: residual * weight at map[n]; 0: not needed */
     exl2k_u64 map;        /* u16 [hidden]; 0: identity */
@@ -24,7 +25,8 @@ typedef struct exl2k_embed_args {
                              other slots are 0 */
     exl2k_u32 table_rows, hidden, kind;
     exl2k_u32 residual_pitch, out_pitch, slots_pitch, slots; /* pitches in elements */
-    exl2k_u32 unused;
+    exl2k_u32 position_rows, position_kind;      /* position_rows 0: no learned positions */
+    exl2k_f32 scale;
 } exl2k_embed_args;
 
 #endif

@@ -1,7 +1,7 @@
 /* gather.cu: permutes rows for one part of a matrix, and combines gate and up, for matrices whose parts are multiplied
    separately.
    takes: gather_args.h.
-   gives: exl2k_gather, exl2k_silu_mul.
+   gives: exl2k_gather, exl2k_act_mul.
    owns:  nothing. */
 #include "base.cuh"
 #include "gather_args.h"
@@ -20,8 +20,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_gather(
     }
 }
 
-/* Computes silu(gate) * up of one row. */
-extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_silu_mul(exl2k_silu_mul_args a)
+/* Computes act(gate) * up of one row. */
+extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_act_mul(exl2k_act_mul_args a)
 {
     u64 from = a.from + (u64)blockIdx.x * a.count * 8, to = a.to + (u64)blockIdx.x * a.pitch * 2;
     exl2k_dependency_release();
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_silu_mu
     }
     for (u32 n = threadIdx.x; n < a.count; n += EXL2K_GATHER_THREADS) {
         f32 gate = exl2k_load_f32(from + n * 4), up = exl2k_load_f32(from + ((u64)a.count + n) * 4);
-        f32 h = exl2k_silu(gate) * up;
+        f32 h = exl2k_act(a.act, gate) * up;
         u32 index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         exl2k_store_u16(to + index * 2, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
     }

@@ -1,6 +1,6 @@
 /* gather_args.h: arguments of the kernels for matrices whose parts have different permutations of the inputs.
    takes: types.h.
-   gives: exl2k_gather_args, exl2k_silu_mul_args.
+   gives: exl2k_gather_args, exl2k_act_mul_args.
    owns:  nothing. */
 #ifndef EXL2K_GATHER_ARGS_H
 #define EXL2K_GATHER_ARGS_H
@@ -17,13 +17,14 @@ typedef struct exl2k_gather_args {
     exl2k_u32 count, pitch;
 } exl2k_gather_args;
 
-/* Grid (rows), block EXL2K_GATHER_THREADS. to[map[n]] = fp16(silu(gate[n]) * up[n]). */
-typedef struct exl2k_silu_mul_args {
+/* Grid (rows), block EXL2K_GATHER_THREADS. to[map[n]] = fp16(act(gate[n]) * up[n]). */
+typedef struct exl2k_act_mul_args {
     exl2k_u64 from;    /* f32 [rows, 2, count]: gate, up */
     exl2k_u64 to;      /* fp16 [rows, pitch] */
     exl2k_u64 map;     /* u16 [count]; 0: identity */
     exl2k_u64 rows_at; /* as above */
     exl2k_u32 count, pitch;
-} exl2k_silu_mul_args;
+    exl2k_u32 act, unused; /* act: EXL2K_ACT_* */
+} exl2k_act_mul_args;
 
 #endif

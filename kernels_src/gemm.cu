@@ -380,7 +380,7 @@ EXL2K_FN void exl2k_products(const exl2k_gemm_args &a)
     exl2k_weights_begin(w, a, threadIdx.x % EXL2K_WARP);
     exl2k_tiles_begin(shared, a.stage_mask + 1);
     __syncthreads();
-    /* Each output tile needs one pass, with ACT two. The loop's state lies in shared memory during a tile. */
+    /* Each output tile needs one pass, with ACT of two parts two. The loop's state lies in shared memory during a tile. */
     u32 work = blockIdx.x, pass = 0, tiles = a.row_tiles * a.column_tiles * a.splits;
 #pragma unroll 1
     while (work < tiles) {

@@ -5,9 +5,11 @@
 
    INPUT   x: fp16 [rows, x_pitch], normalised, in the packed order of the matrix, finite; 32 elements
            after a row are finite, too.
-   OUTPUT  by kind: STORE    out = value (+ bias), f32 or fp16 [rows, out_pitch]
-                    RESIDUAL out += value (+ bias), f32 [rows, out_pitch]
-                    ACT      out = fp16 silu(gate) * up, at position map[n], fp16 [rows, out_pitch]
+   OUTPUT  by kind: STORE    out = value + bias, f32 or fp16 [rows, out_pitch]
+                    RESIDUAL out += scale * (value + bias), f32 [rows, out_pitch]
+                    ACT      out = act(gate) * up, or act(value) of a matrix of one part, at position map[n],
+                             fp16 [rows, out_pitch]
+           Bias is 0 where a part has none.
    TILES   of 32, 64 or 128 rows (row_blocks) and 256 columns (ACT: 256 of gate and the same 256 of up). Each part has
            ceil(strips / 16) columns of tiles, and the parts follow one another. ACT counts the tiles of one part only.
    GRID    256 threads per CTA. One split: as many CTAs as the GPU runs at a time, or one per tile if that is fewer;
@@ -40,9 +42,10 @@ typedef struct exl2k_gemm_args {
     exl2k_u64 x, out, map;
     exl2k_u64 rows_at;               /* address of the number of rows, u32 in device memory; 0: use `rows` */
     exl2k_u64 partial;               /* f32 [.., 256, rows of a tile]. With splits: one block for each CTA (ACT:
-                                        two). ACT needs a further block for each CTA, or with splits for each tile */
+                                        of two parts: two). ACT of two parts needs a further block for each CTA, or
+                                        with splits for each tile */
     exl2k_u64 tickets;               /* with splits: u32 [tiles, passes, 8], zero before and after the launch;
-                                        passes: ACT 2, else 1 */
+                                        passes: 2 for ACT of two parts, else 1 */
     exl2k_u32 rows, x_pitch, out_pitch;
     exl2k_u32 kind;
     exl2k_u32 out_half;              /* STORE: 1: out is fp16 */
@@ -54,6 +57,8 @@ typedef struct exl2k_gemm_args {
     exl2k_u32 slots_log;             /* 0..2: 1, 2 or 4 chunks of a warp in shared memory */
     exl2k_u32 slot_bytes;            /* EXL2K_GEMM_ENTRY + twice the largest chunk */
     exl2k_u32 ring_bytes;            /* slot_bytes << slots_log, but at least EXL2K_GEMM_RESULT */
+    exl2k_f32 scale;                 /* RESIDUAL */
+    exl2k_u32 act;                   /* ACT: EXL2K_ACT_* */
 } exl2k_gemm_args;
 
 /* exl2k_gemm_permute moves element n of each row to map[n], in place. fp16 [rows, pitch]. Grid (rows), 256 threads;

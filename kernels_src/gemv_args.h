@@ -6,10 +6,12 @@
    INPUT   x: fp16 [rows, x_pitch] in the packed order of the matrix, finite, including the 32 elements after the last
            row of the matrix. x = residual * weight * rho_before, so outputs are multiplied by rho_now / rho_before,
            where rho = 1 / sqrt(sum of the slots / hidden + eps).
-   OUTPUT  by kind: store    out = value (+ bias), f32 or fp16 [rows, out_pitch], outputs in their natural order
-                    act      out = fp16 silu(gate) * up, at position map[n]
-                    residual r += value (+ bias); y = fp16(r * weight * rho_before) at map[n]; this CTA's slot of
-                             sums_out = sum of r * r over the CTA's columns */
+   OUTPUT  by kind: store    out = scale * (value + bias), soft-capped if cap > 0; f32 or fp16 [rows, out_pitch],
+                             outputs in their natural order
+                    act      out = fp16 act(gate) * up, or act(value) of a matrix of one part, at position map[n]
+                    residual r += scale * (value + bias); y = fp16(r * weight * rho_before) at map[n]; this CTA's slot
+                             of sums_out = sum of r * r over the CTA's columns. out = 0: y and the sums are not wanted
+           Bias is 0 where a part has none. */
 #ifndef EXL2K_GEMV_ARGS_H
 #define EXL2K_GEMV_ARGS_H
 
@@ -28,19 +30,21 @@ typedef struct exl2k_gemv_args {
     exl2k_u64 x;
     exl2k_u64 rows_at;        /* address of the number of rows, u32 in device memory; 0: use `rows`. The one-row
                                  kernel always has 1 row */
-    exl2k_u64 out;            /* residual: y */
+    exl2k_u64 out;            /* residual: y, or 0 */
     exl2k_u64 map;            /* u16 [columns]; 0: identity */
     exl2k_u64 residual;       /* f32 [rows, residual_pitch]; each row is aligned to 16 bytes */
     exl2k_u64 weight;         /* weight of the next norm, f32 [columns] */
     exl2k_u64 sums_now;       /* f32 [rows, EXL2K_SLOTS_MAX], aligned to 16; 0: outputs are not scaled */
     exl2k_u64 sums_before;    /* the same for the preceding norm; 0: rho_before = 1 */
-    exl2k_u64 sums_out;       /* the same for the next norm; written by residual */
+    exl2k_u64 sums_out;       /* the same for the next norm; written by residual, unless out is 0 */
     exl2k_u32 x_pitch, out_pitch, residual_pitch; /* in elements */
     exl2k_u32 rows;
     exl2k_u32 kind;           /* EXL2K_GEMV_STORE ... */
     exl2k_u32 slots;          /* slots in use in all sums: CTAs of a residual product */
     exl2k_u32 out_half;       /* store: 1: out is fp16 */
     exl2k_f32 eps, inverse_hidden;
+    exl2k_f32 scale, cap;     /* scale: store, residual; cap: store, 0 = none */
+    exl2k_u32 act, unused;    /* act: EXL2K_ACT_* */
     /* Dynamic shared memory: rings [16 warps, stages, slot_strips, slot_bytes], partial sums [block, slices + rest,
        64 or 512 bytes], then the small areas (gemv_out.cuh). */
     exl2k_u32 stages;         /* 1..EXL2K_GEMV_STAGES_MAX */

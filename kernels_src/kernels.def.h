@@ -19,8 +19,9 @@
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                          \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                             \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                       \
+    X(exl2k_settle, "settle.cu", exl2k_settle_args, NONE)                       \
     X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                       \
-    X(exl2k_silu_mul, "gather.cu", exl2k_silu_mul_args, NONE)                   \
+    X(exl2k_act_mul, "gather.cu", exl2k_act_mul_args, NONE)                     \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \
     X(exl2k_head_rows, "copy.cu", exl2k_head_rows_args, NONE)                   \
     X(exl2k_attend_prepare, "attend_prepare.cu", exl2k_prepare_args, NONE)      \

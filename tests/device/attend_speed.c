@@ -73,7 +73,8 @@ static void launch_product(const chain *c, uint32_t layer, uint32_t unit)
     uint32_t hidden = s->heads * s->dim, ctas = (uint32_t)rig.sm_count;
     exl2k_gemv_args a = { .matrix = model[layer][unit].device, .rows = c->rows, .slots = ctas, .eps = 1e-5f,
                           .inverse_hidden = 1.0f / (float)hidden, .residual = residual.address,
-                          .residual_pitch = hidden, .weight = weight.address, .sums_before = sums.address };
+                          .residual_pitch = hidden, .weight = weight.address, .sums_before = sums.address,
+                          .scale = 1 };
     a.x = unit == QKV ? x.address : s->out.address;
     a.x_pitch = unit == QKV ? hidden + 64 : s->out_pitch;
     a.out = unit == QKV ? s->inputs.address : x.address;

@@ -24,7 +24,7 @@ static void launch(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, 
 {
     exl2k_gemm_args a = { .x = c->x_buffer.address, .out = c->out.address,
                           .map = c->map_buffer.address, .rows = rows, .x_pitch = c->x_pitch, .out_pitch = c->columns,
-                          .kind = kind, .out_half = half };
+                          .kind = kind, .out_half = half, .scale = 1, .act = EXL2K_ACT_SILU };
     exl2__cuda_gemm_plan plan = gemm_prepare(&a, &c->m, &scratch, budget);
     gemm_run(&gemm, &a, &plan);
 }

@@ -57,7 +57,7 @@ static void make_model(void)
 
 static exl2k_gemm_args prepare(uint32_t layer, uint32_t unit, uint32_t rows, exl2__cuda_gemm_plan *plan)
 {
-    exl2k_gemm_args a = { .rows = rows, .x = (unit == DOWN ? h : x).address,
+    exl2k_gemm_args a = { .rows = rows, .scale = 1, .act = EXL2K_ACT_SILU, .x = (unit == DOWN ? h : x).address,
                           .x_pitch = unit == DOWN ? INTER + 64 : HIDDEN + 64 };
     a.kind = unit == QKV ? EXL2K_GEMM_STORE : unit == GATE_UP ? EXL2K_GEMM_ACT : EXL2K_GEMM_RESIDUAL;
     a.out = unit == QKV || unit == GATE_UP ? out.address : residual.address;

@@ -164,7 +164,7 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
     static const uint32_t kinds[] = { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT, EXL2K_GEMV_RESIDUAL };
     launch l = { .args = { .matrix = model[layer][unit].device, .rows = rows, .slots = (uint32_t)rig.sm_count,
                            .kind = kinds[unit], .eps = 1e-5f, .inverse_hidden = 1.0f / (float)now->hidden,
-                           .out_half = 1 } };
+                           .out_half = 1, .scale = 1, .act = EXL2K_ACT_SILU } };
     exl2k_gemv_args *a = &l.args;
     bool after_attention = unit == GATE_UP || unit == OUT;
     uint32_t wide = now->hidden + 2 * now->values + 32, budget = (uint32_t)rig.shared_optin;

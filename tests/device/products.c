@@ -152,7 +152,7 @@ static void run(product_case *c, result_kind kind, const setting *s, uint32_t ro
                           .sums_out = c->sums_out.address, .x_pitch = c->x_pitch,
                           .out_pitch = c->out_pitch, .residual_pitch = c->columns, .rows = s->rows,
                           .slots = s->ctas, .kind = kind, .out_half = s->half,
-                          .eps = 1e-5f, .inverse_hidden = 1.0f / (float)c->m.in };
+                          .eps = 1e-5f, .inverse_hidden = 1.0f / (float)c->m.in, .scale = 1, .act = EXL2K_ACT_SILU };
     uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, eight ? 8 : 1, s->ctas, s->budget);
     if (!CHECK(shared > 0)) {
         return;

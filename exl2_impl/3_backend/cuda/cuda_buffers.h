@@ -25,6 +25,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
     uint64_t residual;   /* f32 [R, hidden] */
     uint64_t x;          /* fp16 [R, x_pitch] */
+    uint64_t x2;         /* the same in the order of gate_up, with parallel blocks; else 0 */
+    uint64_t branch;     /* f32 [R, hidden] result of a block before its norm, with norms after blocks; else 0 */
     uint64_t qkv;        /* f32 [R, qkv_pitch]: after the first rows of h */
     uint64_t attended;   /* fp16 [R, attended_pitch]: if it is as wide as x, after the first rows of x */
     uint64_t h;          /* fp16 [R, h_pitch] */
@@ -122,8 +124,8 @@ static void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *
 
 /* Buffers that must be zero before the first pass: padding that kernels read, and counters. h and qkv, x and attended
    are in use at the same time only in passes of few rows: the second buffer of a pair begins after the rows of such a
-   pass. GEMM reads padding up to a multiple of 32 inputs, which qkv would overwrite if it shared memory with that
-   padding. */
+   pass. With parallel blocks gate_up runs before attention, so h and qkv are in use at the same time in all passes.
+   GEMM reads padding up to a multiple of 32 inputs, which qkv would overwrite if it shared memory with that padding. */
 static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
@@ -132,7 +134,8 @@ static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p
     bool alike = s->heads * s->head_dim == s->hidden;
     b->x = exl2__cuda_arena_take(a, (rows + (alike ? apart : 0)) * x_bytes);
     b->attended = alike ? b->x + apart * x_bytes : exl2__cuda_arena_take(a, rows * b->attended_pitch * 2);
-    apart = s->inter % 32 ? rows : apart;
+    b->x2 = s->parallel ? exl2__cuda_arena_take(a, rows * x_bytes) : 0;
+    apart = s->inter % 32 || s->parallel ? rows : apart;
     b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
     b->qkv = b->h + apart * h_bytes;
     b->head_x = exl2__cuda_arena_take(a, logits * x_bytes);
@@ -166,6 +169,7 @@ static void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p
     b->rope = exl2__cuda_arena_take(a, p->rope_count * exl2__cuda_rope_bytes(p));
     b->unrotated = exl2__cuda_arena_take(a, s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
+    b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     exl2__cuda_buffers_scratch(b, p, sms, a);

@@ -22,8 +22,9 @@ typedef struct exl2__cuda_gemm_plan {
     uint64_t partial_bytes;  /* bytes at exl2k_gemm_args.partial */
 } exl2__cuda_gemm_plan;
 
-/* Upper bound of partial_bytes of any plan. Launches with splits or with a second sum (ACT) have at most one CTA for
-   each SM. With both, each CTA has two blocks, and each tile, of which there are half as many, has one more. */
+/* Upper bound of partial_bytes of any plan. Launches with splits or with a second sum (ACT of two parts) have at most
+   one CTA for each SM. With both, each CTA has two blocks, and each tile, of which there are half as many, has one
+   more. */
 static inline uint64_t exl2__cuda_gemm_partial_max(uint32_t sms)
 {
     return exl2__div_up((uint64_t)sms * 5, 2) * 128 * 1024;
@@ -98,7 +99,7 @@ static exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32
     }
     a->halves = (uint32_t)exl2__align_up(exl2__div_up(halves, splits), 2);
     a->splits = (uint32_t)exl2__div_up(halves, a->halves);
-    uint32_t tiles = a->row_tiles * a->column_tiles, passes = a->kind == EXL2K_GEMM_ACT ? 2 : 1;
+    uint32_t tiles = a->row_tiles * a->column_tiles, passes = a->kind == EXL2K_GEMM_ACT ? a->matrix.parts : 1;
     bool split = a->splits > 1;
     plan.ctas = split ? tiles * a->splits : exl2__min32(tiles, sms);
     plan.tickets = split ? tiles * passes * EXL2K_GEMM_WARPS : 0;

@@ -5,7 +5,8 @@
 
    A phase only enqueues kernels. In passes of few rows, norms are part of the products around them: a product writes
    residual * weight * rho, where rho is that of the previous norm, and the next product multiplies its outputs by the
-   missing factor rho_now / rho_before (gemv_args.h). Passes of many rows run norms as separate kernels before GEMM. */
+   missing factor rho_now / rho_before (gemv_args.h). Passes of many rows run norms as separate kernels before GEMM.
+   Models with other norms, or with parallel blocks, run `settle` between their blocks instead (cuda_settle.h). */
 #ifndef EXL2__CUDA_PHASES_H
 #define EXL2__CUDA_PHASES_H
 
@@ -15,9 +16,10 @@
 
 /* ---- norms between products ---- */
 
+/* Sums of squares of the norm `later` norms after the current one; 0: norms are not folded into products. */
 static inline uint64_t exl2__cuda_sums(const exl2__cuda_model *m, uint32_t later)
 {
-    return m->b.sums[(m->pass.norm + later) % EXL2__CUDA_SUMS];
+    return exl2__cuda_folds(&m->plan->shape) ? m->b.sums[(m->pass.norm + later) % EXL2__CUDA_SUMS] : 0;
 }
 
 /* Sums of squares of the previous norm; 0 if there is none. */
@@ -26,20 +28,40 @@ static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
     return m->pass.first_norm ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
 }
 
+/* The result of a block whose norms are not folded: r += x * matrix; with a norm after it branch = x * matrix. */
+static exl2_result exl2__cuda_block(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x, uint32_t x_pitch)
+{
+    const exl2__shape *s = &m->plan->shape;
+    exl2__cuda_kind kind = s->post_norms ? EXL2__CUDA_STORE : EXL2__CUDA_RESIDUAL;
+    if (m->pass.by_gemm) {
+        exl2k_gemm_args gemm = { .x = x, .x_pitch = x_pitch, .out_pitch = s->hidden, .scale = s->residual_scale };
+        gemm.out = s->post_norms ? m->b.branch : m->b.residual;
+        return exl2__cuda_gemm(m, matrix, kind, &gemm);
+    }
+    exl2k_gemv_args a = { .x = x, .x_pitch = x_pitch, .out = m->b.branch, .out_pitch = s->hidden, .scale = 1 };
+    if (!s->post_norms) {
+        a.out = 0; /* `settle` writes the next inputs */
+        a.residual = m->b.residual;
+        a.residual_pitch = s->hidden;
+        a.scale = s->residual_scale;
+    }
+    return exl2__cuda_product(m, matrix, kind, &a, m->pass.row_count);
+}
+
 /* r += x * matrix; then writes what the product of the next norm will read. */
 static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x, uint32_t x_pitch,
                                        const exl2__vector *next_norm, const exl2__matrix *next)
 {
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = x, .x_pitch = x_pitch, .out = m->b.residual,
-                                 .out_pitch = m->plan->shape.hidden };
+                                 .out_pitch = m->plan->shape.hidden, .scale = m->plan->shape.residual_scale };
         return exl2__cuda_gemm(m, matrix, EXL2__CUDA_RESIDUAL, &gemm);
     }
     exl2k_gemv_args a = {
         .x = x, .x_pitch = x_pitch, .out = m->b.x, .out_pitch = m->b.x_pitch, .residual = m->b.residual,
         .residual_pitch = m->plan->shape.hidden, .weight = exl2__cuda_values(next_norm),
         .map = next ? exl2__cuda_matrix_of(next)->map : 0, .sums_before = exl2__cuda_sums(m, 0),
-        .sums_out = exl2__cuda_sums(m, 1)
+        .sums_out = exl2__cuda_sums(m, 1), .scale = m->plan->shape.residual_scale
     };
     EXL2__TRY(exl2__cuda_product(m, matrix, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
     m->pass.norm = (m->pass.norm + 1) % EXL2__CUDA_SUMS;
@@ -65,26 +87,38 @@ static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__lay
 static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__cuda_matrix *table = exl2__cuda_matrix_of(m->plan->embed);
+    const exl2__cuda_matrix *positions = exl2__cuda_matrix_of(m->plan->positions);
     const exl2__layer *first = &m->plan->layers[0];
+    bool folds = exl2__cuda_folds(&m->plan->shape);
     (void)layer;
     (void)range;
     exl2k_embed_args a = { .pass = m->pass.groups, .rows = m->pass.rows, .table = table->table,
-                           .residual = m->b.residual, .out = m->b.x, .map = exl2__cuda_matrix_of(first->qkv)->map,
-                           .weight = exl2__cuda_values(first->attn_norm.weight), .sums = exl2__cuda_sums(m, 0),
+                           .residual = m->b.residual, .sums = m->b.sums[m->pass.norm],
                            .table_rows = table->feed[0].rows, .hidden = m->plan->shape.hidden,
                            .kind = table->feed[0].type, .residual_pitch = m->plan->shape.hidden,
                            .out_pitch = m->b.x_pitch, .slots_pitch = EXL2K_SLOTS_MAX,
-                           .slots = exl2__cuda_residual_ctas(m) };
+                           .slots = exl2__cuda_residual_ctas(m), .scale = m->plan->shape.embed_scale };
+    if (positions) {
+        a.positions = positions->table;
+        a.position_rows = positions->feed[0].rows;
+        a.position_kind = positions->feed[0].type;
+    }
+    if (folds) {
+        a.out = m->b.x;
+        a.map = exl2__cuda_matrix_of(first->qkv)->map;
+        a.weight = exl2__cuda_values(first->attn_norm.weight);
+    }
     uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.by_gemm ? 1 : exl2__min32(parts, a.slots),
                              .threads = EXL2K_EMBED_THREADS };
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, &a);
+    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, &a));
+    return folds ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, NULL));
 }
 
 static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.qkv, .out_pitch = m->b.qkv_pitch,
-                          .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m) };
+                          .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
     (void)range;
     if (exl2__cuda_matrix_of(layer->qkv)->split) {
         return exl2__cuda_split_qkv(m, layer, a);
@@ -99,16 +133,21 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
 
 static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
+    const exl2__shape *s = &m->plan->shape;
     (void)range;
-    return exl2__cuda_residual(m, layer->out, m->b.attended, m->b.attended_pitch, layer->mlp_norm.weight,
-                               layer->gate_up);
+    if (exl2__cuda_folds(s)) {
+        return exl2__cuda_residual(m, layer->out, m->b.attended, m->b.attended_pitch, layer->mlp_norm.weight,
+                                   layer->gate_up);
+    }
+    EXL2__TRY(exl2__cuda_block(m, layer->out, m->b.attended, m->b.attended_pitch));
+    return s->post_norms || s->parallel ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_mlp(layer));
 }
 
 static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
-    exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.h, .out_pitch = m->b.h_pitch,
-                          .map = exl2__cuda_matrix_of(layer->down)->map, .sums_now = exl2__cuda_sums(m, 0),
-                          .sums_before = exl2__cuda_sums_before(m) };
+    exl2k_gemv_args a = { .x = exl2__cuda_mlp_input(m, layer), .x_pitch = m->b.x_pitch, .out = m->b.h,
+                          .out_pitch = m->b.h_pitch, .map = exl2__cuda_matrix_of(layer->down)->map,
+                          .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
     (void)range;
     if (exl2__cuda_matrix_of(layer->gate_up)->split) {
         return exl2__cuda_split_gate_up(m, layer, a);
@@ -124,19 +163,23 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
 
 static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
-    bool last = layer->index + 1 == m->plan->shape.layers;
+    const exl2__shape *s = &m->plan->shape;
+    bool last = layer->index + 1 == s->layers;
     (void)range;
-    return exl2__cuda_residual(m, layer->down, m->b.h, m->b.h_pitch,
-                               last ? m->plan->final_norm.weight : layer[1].attn_norm.weight,
-                               last ? m->plan->head : layer[1].qkv);
+    if (exl2__cuda_folds(s)) {
+        return exl2__cuda_residual(m, layer->down, m->b.h, m->b.h_pitch,
+                                   last ? m->plan->final_norm.weight : layer[1].attn_norm.weight,
+                                   last ? m->plan->head : layer[1].qkv);
+    }
+    EXL2__TRY(exl2__cuda_block(m, layer->down, m->b.h, m->b.h_pitch));
+    return s->post_norms ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, layer));
 }
 
-/* No model that the backend supports has this phase. */
 static exl2_result exl2__cuda_do_settle(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
-    (void)layer;
-    (void)range;
-    return exl2__fail(m->c, EXL2_ERR_INTERNAL, "cuda: norms after blocks are not supported");
+    return range->before == EXL2__PHASE_out
+               ? exl2__cuda_settle(m, &layer->attn_post_norm, exl2__cuda_next_mlp(layer))
+               : exl2__cuda_settle(m, &layer->mlp_post_norm, exl2__cuda_next_attention(m, layer));
 }
 
 static exl2_result exl2__cuda_do_route(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -182,14 +225,24 @@ static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *
 static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     uint64_t pass = exl2__cuda_group_pass(m, range);
+    bool folds = exl2__cuda_folds(&m->plan->shape), decodes = m->pass.decodes && !m->pass.by_gemm;
     (void)layer;
-    exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride };
-    if (m->pass.by_gemm) {
+    exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
+                          .scale = m->plan->shape.logit_scale, .cap = m->plan->shape.final_softcap };
+    if (!folds && decodes) {
+        a.x += (uint64_t)range->logit0 * a.x_pitch * 2;
+    } else if (!folds) {
+        exl2k_settle_args settle = { .rows_at = pass + offsetof(exl2k_pass, logit_count), .out = { m->b.head_x, 0 },
+                                     .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling) };
+        exl2__cuda_next head = { &m->plan->final_norm, { m->plan->head, NULL } };
+        EXL2__TRY(exl2__cuda_settle_rows(m, settle, range->logit_count, head));
+        a.x = m->b.head_x;
+    } else if (m->pass.by_gemm) {
         exl2k_norm_args norm = { .rows_at = pass + offsetof(exl2k_pass, logit_count), .out = m->b.head_x,
                                  .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling) };
         EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm.weight, m->plan->head));
         a.x = m->b.head_x;
-    } else if (m->pass.decodes) {
+    } else if (decodes) {
         a.x += (uint64_t)range->logit0 * a.x_pitch * 2;
         a.sums_now = exl2__cuda_sums(m, 0) + exl2__cuda_slots(range->logit0);
         a.sums_before = exl2__cuda_sums_before(m) + exl2__cuda_slots(range->logit0);

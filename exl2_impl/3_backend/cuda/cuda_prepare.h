@@ -34,7 +34,8 @@ static void exl2__cuda_prepare_units(exl2__cuda_model *m)
 {
     const exl2__shape *s = &m->plan->shape;
     uint64_t attention = ((uint64_t)s->heads * 2 + s->kv_heads * 2) * s->head_dim * s->hidden;
-    uint64_t layer = attention + (uint64_t)s->inter * s->hidden * 3, head = (uint64_t)s->vocab * s->hidden;
+    uint64_t layer = attention + (uint64_t)s->inter * s->hidden * (s->gated ? 3 : 2);
+    uint64_t head = (uint64_t)s->vocab * s->hidden;
     double bytes = (double)m->weights.used / ((double)layer * s->layers + (double)head);
     m->layer_bytes = (uint64_t)(bytes * (double)layer);
     m->head_bytes = (uint64_t)(bytes * (double)head);
@@ -55,16 +56,17 @@ static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
 }
 
 /* As exl2__backend.host_bytes: records of matrices and norms, the pinned ring, and what making a matrix needs, or
-   pinned results and lists of graphs. It is an upper bound: a model with tied embeddings has one matrix fewer, the
-   matrix that needs most may be made before the last one, and units of several layers have fewer graphs. The difference
-   is less than 1 MiB. Sources and images of kernels are not part of it: they are freed before any of this is allocated,
-   and all modules together (1.6 MB for sm_90a) are smaller than the ring. */
+   pinned results and lists of graphs. It is an upper bound: a model with tied embeddings or without learned positions
+   has fewer matrices, the matrix that needs most may be made before the last one, layers have fewer norms than the most
+   that a family has, and units of several layers have fewer graphs. The difference is less than 1 MiB. Sources and
+   images of kernels are not part of it: they are freed before any of this is allocated, and all modules together
+   (1.6 MB for sm_90a) are smaller than the ring. */
 static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__plan *p, uint64_t slice_bytes, bool ready)
 {
     const exl2__shape *s = &p->shape;
     uint64_t layers = s->layers, slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
-    uint64_t bytes = (4 * layers + 2) * sizeof(exl2__cuda_matrix);
-    bytes += ((s->qk_norm == EXL2__QK_NORM_NONE ? 2 : 4) * layers + 1) * sizeof(exl2__cuda_vector);
+    uint64_t matrices = 4 * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
+    uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
     (void)device;
     if (ready) {
         slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
@@ -115,13 +117,9 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
 /* What the backend does not compute, in words; NULL: it computes everything that the shape asks for. */
 static const char *exl2__cuda_missing(const exl2__shape *s)
 {
-    bool scaled = s->embed_scale != 1 || s->residual_scale != 1 || s->logit_scale != 1;
     return s->experts.count ? "experts" : s->sinks ? "attention sinks"
-         : s->layer_norm ? "LayerNorm" : s->post_norms || !s->pre_norms ? "norms after blocks"
-         : s->parallel ? "parallel blocks"
-         : s->positions ? "learned positions" : s->final_softcap > 0 ? "soft caps of logits"
-         : !s->gated || s->act != EXL2__ACT_SILU ? "this MLP"
-         : scaled ? "factors of embedding, blocks and logits" : NULL;
+         : s->act == EXL2__ACT_CLAMPED ? "clamped activations"
+         : s->parallel && s->post_norms ? "norms after parallel blocks" : NULL;
 }
 
 /* As exl2__backend.supports. */

@@ -1,7 +1,7 @@
 /* cuda_product.h: launches of a pass: products with a matrix, for few rows (GEMV) and for many (GEMM); norms.
    takes: a model with a current pass.
-   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_product, exl2__cuda_product_next, exl2__cuda_gemm,
-          exl2__cuda_gemm_act, exl2__cuda_norm, exl2__cuda_norm_all.
+   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_product, exl2__cuda_product_next,
+          exl2__cuda_gemm, exl2__cuda_gemm_act, exl2__cuda_norm, exl2__cuda_norm_all.
    owns:  nothing. */
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
@@ -25,6 +25,24 @@ static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kerne
 typedef enum exl2__cuda_kind {
     EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
 } exl2__cuda_kind;
+
+/* Whether norms are folded into products: each block has an RMSNorm before it, and no other norm. */
+static inline bool exl2__cuda_folds(const exl2__shape *s)
+{
+    return s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel;
+}
+
+/* As exl2k_gemv_args.act. */
+static inline uint32_t exl2__cuda_act(const exl2__cuda_model *m)
+{
+    switch (m->plan->shape.act) {
+    case EXL2__ACT_SILU: break;
+    case EXL2__ACT_GELU_TANH: return EXL2K_ACT_GELU_TANH;
+    case EXL2__ACT_GELU: return EXL2K_ACT_GELU;
+    case EXL2__ACT_RELU_SQUARED: return EXL2K_ACT_RELU_SQUARED;
+    }
+    return EXL2K_ACT_SILU;
+}
 
 static inline void exl2__cuda_advance(exl2k_u64 *address, uint64_t bytes)
 {
@@ -77,8 +95,8 @@ static inline uint32_t exl2__cuda_residual_ctas(const exl2__cuda_model *m)
     return exl2__cuda_product_ctas(m, (uint32_t)exl2__align_up(m->plan->shape.hidden, 32) / 16);
 }
 
-/* Multiplies any number of rows, eight at a time. `a` holds all but the matrix, rows and shared memory, and is
-   changed. */
+/* Multiplies any number of rows, eight at a time. `a` holds all but the matrix, rows, activation and shared memory, and
+   is changed. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                       exl2k_gemv_args *a, uint32_t rows)
 {
@@ -89,6 +107,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
     a->slots = exl2__cuda_residual_ctas(m);
     a->rows_at = exl2__cuda_rows_at(m);
     a->kind = kind;
+    a->act = exl2__cuda_act(m);
     uint32_t ctas = exl2__cuda_product_ctas(m, a->matrix.strips >> a->matrix.interleaved);
     for (uint32_t done = 0; done < rows; done += a->rows) {
         a->rows = exl2__min32(rows - done, 8);
@@ -107,7 +126,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
 
 /* ---- products of many rows: GEMM ---- */
 
-/* Multiplies all rows of the pass. `a` holds x and out (gemm_args.h); this function fills in the rest. */
+/* Multiplies all rows of the pass. `a` holds x, out and scale (gemm_args.h); this function fills in the rest. */
 static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                    exl2k_gemm_args *a)
 {
@@ -116,6 +135,7 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
     a->rows = m->pass.row_count;
     a->kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
                                                                                     : EXL2K_GEMM_STORE;
+    a->act = exl2__cuda_act(m);
     a->partial = m->b.gemm_partial;
     a->tickets = m->b.gemm_tickets;
     exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->limits.shared_bytes);
@@ -126,8 +146,9 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm, grid, a);
 }
 
-/* Writes act(gate) * up to `out`, in the order that its reader expects. If a row fits into shared memory, columns are
-   written side by side and permuted by a separate kernel: writing scattered columns costs a third of the product. */
+/* Writes act(gate) * up, or act(up) without a gate, to `out`, in the order that its reader expects. If a row fits into
+   shared memory, columns are written side by side and permuted by a separate kernel: writing scattered columns costs a
+   third of the product. */
 static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
 {
     exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
@@ -140,7 +161,7 @@ static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *
     return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_permute, grid, &order) : EXL2_OK;
 }
 
-/* Writes normalised rows of the residual, as inputs of `reader`. */
+/* Writes rows of the residual after RMSNorm, as inputs of `reader`. */
 static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows, const exl2__vector *weight,
                                    const exl2__matrix *reader)
 {
@@ -154,8 +175,12 @@ static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint3
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_norm, grid, &a);
 }
 
+/* Normalises all rows; nothing to do if norms are not folded, because `settle` has done it. */
 static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight, const exl2__matrix *reader)
 {
+    if (!exl2__cuda_folds(&m->plan->shape)) {
+        return EXL2_OK;
+    }
     exl2k_norm_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .out = m->b.x };
     return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
 }

@@ -10,7 +10,7 @@
 #define EXL2__CUDA_SPLIT_H
 
 #include "../../../kernels_src/gather_args.h"
-#include "cuda_product.h"
+#include "cuda_settle.h"
 
 /* Part `index` as a separate matrix. Its results keep their columns in the whole output. */
 static exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, uint32_t index)
@@ -70,8 +70,8 @@ static exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *
 static exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
     uint32_t inter = m->plan->shape.inter;
-    exl2k_silu_mul_args join = { .from = m->b.split_out, .to = a.out, .map = a.map, .rows_at = exl2__cuda_rows_at(m),
-                                 .count = inter, .pitch = a.out_pitch };
+    exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out, .map = a.map, .rows_at = exl2__cuda_rows_at(m),
+                                .count = inter, .pitch = a.out_pitch, .act = exl2__cuda_act(m) };
     EXL2__TRY(exl2__cuda_split_begin(m, layer->mlp_norm.weight, layer->gate_up, &a));
     a.out_pitch = 2 * inter;
     for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
@@ -80,7 +80,7 @@ static exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__lay
         a.map = 0;
         EXL2__TRY(exl2__cuda_split_rows(m, layer->gate_up, a));
         exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
-        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_silu_mul, grid, &join));
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_act_mul, grid, &join));
         join.to += (uint64_t)a.rows * join.pitch * 2;
         exl2__cuda_product_next(&a, EXL2__CUDA_STORE, a.rows);
     }
