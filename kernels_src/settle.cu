@@ -116,7 +116,7 @@ EXL2K_FN void exl2k_settle_write(const exl2k_settle_args &a, u64 to, u64 map, ex
 }
 
 /* Settles one row. */
-extern "C" __global__ void __launch_bounds__(EXL2K_SETTLE_THREADS) exl2k_settle(exl2k_settle_args a)
+extern "C" __global__ void __launch_bounds__(EXL2K_SETTLE_THREADS, 1) exl2k_settle(exl2k_settle_args a)
 {
     __shared__ u16 staged[EXL2K_SETTLE_STAGED];
     __shared__ f32 partial[EXL2K_SETTLE_THREADS / EXL2K_WARP];

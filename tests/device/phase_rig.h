@@ -17,7 +17,8 @@
 
 /* ---- the watched buffers ---- */
 
-#define WATCHED(X) X(residual) X(x) X(qkv) X(attended) X(h) X(sums0) X(sums1) X(sums2) X(head_x) X(logits)
+#define WATCHED(X)                                                                                                  \
+    X(residual) X(x) X(x2) X(branch) X(qkv) X(attended) X(h) X(sums0) X(sums1) X(sums2) X(head_x) X(logits)
 
 typedef enum watch {
 #define X(name) WATCH_##name,
@@ -62,6 +63,9 @@ static inline void gpu_need(exl2_result result)
 
 static inline void gpu_read(uint64_t from, void *to, size_t bytes)
 {
+    if (bytes == 0) {
+        return;
+    }
     gpu_need(exl2__cuda_device_enter(&gpu));
     gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.copy_down(to, from, bytes, gpu.stream), "copying from it"));
     gpu_need(exl2__cuda_device_check(&gpu, gpu.driver.stream_wait(gpu.stream), "running a phase"));
@@ -89,6 +93,8 @@ static inline void watch_open(trio *t)
     watched all[WATCH_COUNT] = {
         [WATCH_residual] = { b->residual, rows, s->hidden * 4, s->hidden * 4, NULL },
         [WATCH_x] = { b->x, rows, s->hidden * 2, b->x_pitch * 2, NULL },
+        [WATCH_x2] = { b->x2, b->x2 ? rows : 0, s->hidden * 2, b->x_pitch * 2, NULL },
+        [WATCH_branch] = { b->branch, b->branch ? rows : 0, s->hidden * 4, s->hidden * 4, NULL },
         [WATCH_qkv] = { b->qkv, rows, qkv * 4, b->qkv_pitch * 4, NULL },
         [WATCH_attended] = { b->attended, rows, attention * 2, b->attended_pitch * 2, NULL },
         [WATCH_h] = { b->h, rows, s->inter * 2, b->h_pitch * 2, NULL },
@@ -296,6 +302,17 @@ static inline void level_residual(const trio *t, uint32_t truth)
         for (uint32_t i = 0; i < t->shape->hidden; i++) {
             v->buffer[CPU_BUFFER_residual][row * v->stride[CPU_BUFFER_residual] + i] =
                 (double)float_at(t, WATCH_residual, row, i);
+        }
+    }
+}
+
+/* Copies the result of a block, whose norm follows. */
+static inline void level_branch(const trio *t, uint32_t truth)
+{
+    const cpu_double_view *v = &t->view[truth];
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        for (uint32_t i = 0; i < t->shape->hidden; i++) {
+            v->branch[row * v->stride[CPU_BUFFER_residual] + i] = (double)float_at(t, WATCH_branch, row, i);
         }
     }
 }

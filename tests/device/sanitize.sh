@@ -32,6 +32,8 @@ for tool in memcheck racecheck synccheck; do
     check $tool phases-256 phases 4 1 3 &
     check $tool phases-order phases 18 1 6 &
     check $tool phases-dense phases 20 1 6 &
+    check $tool phases-around phases 24 1 6 &
+    check $tool phases-parallel phases 26 2 6 &
     wait
 done
 check memcheck host host plain

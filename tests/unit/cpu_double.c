@@ -15,7 +15,7 @@ cpu_double_view cpu_double_look(exl2__device *device)
     cpu_double_view v = {
         { d->residual, d->query, d->gate, d->logits, (double *)(void *)d->pages }, CPU_VIEW_STRIDES(d),
         d->key, d->value, d->key_stride, (size_t)(d->layer_bytes / sizeof(exl2__kv)), (size_t)d->key_count,
-        d->value_stride
+        d->value_stride, d->branch
     };
     return v;
 }

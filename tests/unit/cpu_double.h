@@ -30,6 +30,7 @@ typedef struct cpu_double_view {
     /* K [kv_heads, dim, 64] of a page begins layer_stride after that of the previous layer. V [kv_heads, 64,
        value_stride] begins key_count after K. */
     size_t layer_stride, key_count, value_stride;
+    double *branch; /* as the residual: a block's result before its norm; NULL without norms after blocks */
 } cpu_double_view;
 
 const exl2__backend *cpu_double_backend(void);

@@ -206,7 +206,18 @@ typedef struct synth_shape {
     bool one_order;         /* v has the permutation of q and k; up has that of gate */
 } synth_shape;
 
+/* How a model's blocks differ from Llama's. A factor of 0 means 1. */
+typedef struct synth_family {
+    exl2__act act;
+    bool ungated, layer_norm, post_norms, no_pre_norms, parallel, positions;
+    float embed_scale, residual_scale, logit_scale, final_softcap;
+} synth_family;
+
+static const synth_family synth_llama = { .act = EXL2__ACT_SILU };
+static const synth_family *synth_now = &synth_llama; /* of the next models that are opened */
+
 #define SYNTH_LAYERS 3
+#define SYNTH_POSITIONS 2304 /* rows of the table of learned positions */
 #define SYNTH_MATRICES (4 * SYNTH_LAYERS + 2)
 
 typedef struct synth_model {
@@ -228,15 +239,22 @@ static inline void synth_need(const synth_model *m, exl2_result result)
     }
 }
 
-static inline exl2__vector *synth_vector(synth_model *m, uint32_t count)
+static inline exl2__vector *synth_vector(synth_model *m, uint32_t count, float centre)
 {
     float values[1024];
     exl2__vector *out = NULL;
     for (uint32_t i = 0; i < count; i++) {
-        values[i] = 1 + 0.3f * synth_float();
+        values[i] = centre + 0.3f * synth_float();
     }
     synth_need(m, m->b->vector_make(m->d, &m->weights, values, count, &out));
     return out;
+}
+
+static inline exl2__norm synth_norm(synth_model *m, uint32_t count)
+{
+    exl2__norm norm = { synth_vector(m, count, 1), NULL };
+    norm.bias = synth_now->layer_norm ? synth_vector(m, count, 0) : NULL;
+    return norm;
 }
 
 /* The parts of one matrix, with the widths of `mix`. q and k have the same groups, and so have gate and up; v has
@@ -287,6 +305,23 @@ static inline void synth_model_close(synth_model *m)
     CHECK_INT(m->c.host_bytes, 0);
 }
 
+/* The norms of a layer's blocks, and the list of its phases. */
+static inline void synth_make_norms(synth_model *m, const synth_shape *s, exl2__layer *layer)
+{
+    const synth_family *f = synth_now;
+    layer->phases = f->parallel ? exl2__plan_parallel_phases
+                  : f->post_norms ? exl2__plan_settled_phases : exl2__plan_plain_phases;
+    layer->phase_count = f->post_norms ? EXL2__COUNT(exl2__plan_settled_phases) : EXL2__COUNT(exl2__plan_plain_phases);
+    if (!f->no_pre_norms) {
+        layer->attn_norm = synth_norm(m, s->hidden);
+        layer->mlp_norm = f->parallel ? layer->attn_norm : synth_norm(m, s->hidden);
+    }
+    if (f->post_norms) {
+        layer->attn_post_norm = synth_norm(m, s->hidden);
+        layer->mlp_post_norm = synth_norm(m, s->hidden);
+    }
+}
+
 static inline void synth_make_all(synth_model *m, const synth_shape *s)
 {
     exl2__plan *p = &m->plan;
@@ -298,20 +333,27 @@ static inline void synth_make_all(synth_model *m, const synth_shape *s)
         layer->index = i;
         layer->qkv = synth_make(m, s, s->hidden, qkv, 3, 10 * i + 1, EXL2__USE_PRODUCT);
         layer->out = synth_make(m, s, attention, hidden, 1, 10 * i + 2, EXL2__USE_PRODUCT);
-        layer->gate_up = synth_make(m, s, s->hidden, gate_up, 2, 10 * i + 3, EXL2__USE_PRODUCT);
+        layer->gate_up = synth_make(m, s, s->hidden, gate_up, synth_now->ungated ? 1 : 2, 10 * i + 3,
+                                    EXL2__USE_PRODUCT);
         layer->down = synth_make(m, s, s->inter, hidden, 1, 10 * i + 4, EXL2__USE_PRODUCT);
-        layer->attn_norm.weight = synth_vector(m, s->hidden);
-        layer->mlp_norm.weight = synth_vector(m, s->hidden);
+        synth_make_norms(m, s, layer);
         layer->window = UINT32_MAX;
-        layer->phases = exl2__plan_plain_phases;
-        layer->phase_count = EXL2__COUNT(exl2__plan_plain_phases);
     }
     synth_shape table = *s;
     table.dense = true;
     table.bias = false;
     p->embed = synth_make(m, &table, s->hidden, vocab, 1, 3, EXL2__USE_ROWS | (s->tied ? EXL2__USE_PRODUCT : 0));
     p->head = s->tied ? p->embed : synth_make(m, s, s->hidden, vocab, 1, 5, EXL2__USE_PRODUCT);
-    p->final_norm.weight = synth_vector(m, s->hidden);
+    p->final_norm = synth_norm(m, s->hidden);
+    if (synth_now->positions) {
+        uint32_t positions[1] = { SYNTH_POSITIONS };
+        p->positions = synth_make(m, &table, s->hidden, positions, 1, 4, EXL2__USE_ROWS);
+    }
+}
+
+static inline float synth_factor(float factor)
+{
+    return factor > 0 ? factor : 1;
 }
 
 /* Allocates pages and scratch; those in host memory are poisoned with NaNs. */
@@ -358,10 +400,15 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     exl2__plan *p = &m->plan;
     p->shape = (exl2__shape){ .vocab = s->vocab, .hidden = s->hidden, .layers = s->layers, .heads = s->heads,
                               .kv_heads = s->kv_heads, .head_dim = s->head_dim, .inter = s->inter,
-                              .embed_rows = s->vocab, .rotary = s->head_dim, .gated = true, .act = EXL2__ACT_SILU,
-                              .qk_norm = EXL2__QK_NORM_NONE, .pre_norms = true, .norm_eps = 1e-5f,
-                              .attn_scale = 1.0f / sqrtf((float)s->head_dim), .embed_scale = 1, .residual_scale = 1,
-                              .logit_scale = 1 };
+                              .embed_rows = s->vocab, .rotary = s->head_dim, .gated = !synth_now->ungated,
+                              .act = synth_now->act, .layer_norm = synth_now->layer_norm,
+                              .parallel = synth_now->parallel, .post_norms = synth_now->post_norms,
+                              .qk_norm = EXL2__QK_NORM_NONE, .pre_norms = !synth_now->no_pre_norms,
+                              .norm_eps = 1e-5f, .attn_scale = 1.0f / sqrtf((float)s->head_dim),
+                              .embed_scale = synth_factor(synth_now->embed_scale),
+                              .residual_scale = synth_factor(synth_now->residual_scale),
+                              .logit_scale = synth_factor(synth_now->logit_scale),
+                              .final_softcap = synth_now->final_softcap };
     for (uint32_t i = 0; i < s->head_dim / 2; i++) {
         m->frequency[i] = pow(10000.0, -2.0 * i / s->head_dim);
     }
@@ -384,11 +431,11 @@ static inline void synth_model_open(synth_model *m, const exl2__backend *b, cons
     synth_model_open_on(m, b, NULL, s, seed, parallel, rows_max, context_max, pages, tweak);
 }
 
-/* Runs one phase, `step` items at a time (0: all at once). */
-static inline void synth_phase(synth_model *m, exl2__phase phase, const exl2__layer *layer, uint32_t logit0,
-                               uint32_t logit_count, uint32_t step)
+/* Runs one phase, `step` items at a time (0: all at once). before: the phase before `settle`. */
+static inline void synth_phase_after(synth_model *m, exl2__phase phase, exl2__phase before, const exl2__layer *layer,
+                                     uint32_t logit0, uint32_t logit_count, uint32_t step)
 {
-    exl2__range range = { 0, 0, logit0, logit_count, EXL2__PHASE_COUNT };
+    exl2__range range = { 0, 0, logit0, logit_count, before };
     uint32_t items = m->b->items(m->d, phase, layer, &range);
     for (uint32_t i = 0; i < items; i = range.end) {
         range.begin = i;
@@ -403,7 +450,13 @@ static inline void synth_phase(synth_model *m, exl2__phase phase, const exl2__la
     }
 }
 
-/* Runs the phases from copy_pages to the last layer's down. */
+static inline void synth_phase(synth_model *m, exl2__phase phase, const exl2__layer *layer, uint32_t logit0,
+                               uint32_t logit_count, uint32_t step)
+{
+    synth_phase_after(m, phase, EXL2__PHASE_COUNT, layer, logit0, logit_count, step);
+}
+
+/* Runs the phases from copy_pages to the last one of the last layer. */
 static inline void synth_layers(synth_model *m, const exl2__step *step, uint32_t items)
 {
     CHECK_INT(m->b->begin(m->d, step), EXL2_OK);
@@ -411,7 +464,8 @@ static inline void synth_layers(synth_model *m, const exl2__step *step, uint32_t
     synth_phase(m, EXL2__PHASE_embed, NULL, 0, 0, items);
     for (uint32_t i = 0; i < m->plan.shape.layers; i++) {
         for (uint32_t k = 0; k < m->layers[i].phase_count; k++) {
-            synth_phase(m, m->layers[i].phases[k], &m->layers[i], 0, 0, items);
+            exl2__phase before = k ? m->layers[i].phases[k - 1] : EXL2__PHASE_COUNT;
+            synth_phase_after(m, m->layers[i].phases[k], before, &m->layers[i], 0, 0, items);
         }
     }
 }
