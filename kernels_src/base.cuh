@@ -1,5 +1,5 @@
 /* base.cuh: functions that CUDA's headers would provide, as inline PTX, because NVRTC finds no headers at run time.
-   takes: __CUDA_ARCH__; EXL2K_PDL (0 or 1, default 1): launches overlap, see exl2k_dependency_wait; EXL2K_SLEEP (a
+   takes: __CUDA_ARCH__; EXL2K_ANY (0 or 1, default 0): products for any family, see gemv_args.h; EXL2K_PDL (0 or 1, default 1): launches overlap, see exl2k_dependency_wait; EXL2K_SLEEP (a
           number, default 0: off): random delays for tests, see exl2k_sleep.
    gives: short types, half pairs in a u32, conversions, loads and stores with their cache rules, mma, ldmatrix,
           cp.async, bulk copies with mbarrier, programmatic launch, sums over a warp.
@@ -16,6 +16,10 @@ typedef exl2k_u16 u16;
 typedef exl2k_u32 u32;
 typedef exl2k_u64 u64;
 typedef exl2k_f32 f32;
+
+#ifndef EXL2K_ANY
+#define EXL2K_ANY 0
+#endif
 
 #ifndef EXL2K_PDL
 #define EXL2K_PDL 1

@@ -10,6 +10,7 @@
                     ACT      out = act(gate) * up, or act(value) of a matrix of one part, at position map[n],
                              fp16 [rows, out_pitch]
            Bias is 0 where a part has none.
+   KERNELS exl2k_gemm is made for Llama: scale is 1, act SILU with a gate. exl2k_gemm_any allows everything.
    TILES   of 32, 64 or 128 rows (row_blocks) and 256 columns (ACT: 256 of gate and the same 256 of up). Each part has
            ceil(strips / 16) columns of tiles, and the parts follow one another. ACT counts the tiles of one part only.
    GRID    256 threads per CTA. One split: as many CTAs as the GPU runs at a time, or one per tile if that is fewer;

@@ -11,7 +11,10 @@
 #include "gemm_args.h"
 
 /* Passes over K: ACT of two parts has two, gate and then up. */
-EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a) { return a.kind == EXL2K_GEMM_ACT ? a.matrix.parts : 1; }
+EXL2K_FN u32 exl2k_passes(const exl2k_gemm_args &a)
+{
+    return a.kind != EXL2K_GEMM_ACT ? 1 : EXL2K_ANY ? a.matrix.parts : 2;
+}
 
 typedef struct exl2k_sums { /* [strip][8 rows]: element e is column g + 8 (e / 2), row 2 t + e % 2 */
     f32 v[2][16][4];
@@ -60,7 +63,7 @@ typedef struct exl2k_column {
     u64 to, prior;           /* address of the first row; prior 0: no prior values */
     u32 to_step, prior_step; /* bytes from row to row */
     f32 bias, prior_bias, scale;
-    u32 act, half;           /* act: EXL2K_ACT_*; 0: none */
+    u32 act, half;           /* act: EXL2K_ACT_* (1 if EXL2K_ANY is 0); 0: none */
 } exl2k_column;
 
 /* A column of a block f32 [rows, 256]: sums of a split, or the gate of ACT. */
@@ -77,18 +80,15 @@ EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pa
     const exl2k_part &p = a.matrix.part[part];
     u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.kind == EXL2K_GEMM_STORE && a.out_half);
     u32 index = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
-    bool gated = exl2k_passes(a) > 1;
+    bool gated = EXL2K_ANY ? exl2k_passes(a) > 1 : act;
     if (gated && pass == 0) {
         return exl2k_column_block(gates);
     }
     /* Results go to the outputs. The prior values are the gate for ACT, and the old output for RESIDUAL. */
     exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + index << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
-                       exl2k_bias_of(p, n), 0.0f, 1.0f, act ? a.act : 0, half };
-    if (a.kind == EXL2K_GEMM_RESIDUAL) {
-        c.prior = c.to;
-        c.scale = a.scale;
-    }
-    c.prior = gated ? gates + threadIdx.x * 4 : c.prior;
+                       exl2k_bias_of(p, n), 0.0f, a.kind == EXL2K_GEMM_RESIDUAL ? a.scale : 1.0f,
+                       EXL2K_ANY && act ? a.act : act, half };
+    c.prior = gated ? gates + threadIdx.x * 4 : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
     c.prior_step = gated ? 1024 : c.to_step;
     c.prior_bias = gated ? exl2k_bias_of(a.matrix.part[0], n) : 0.0f;
     return c;
@@ -105,7 +105,7 @@ EXL2K_FN void exl2k_column_load(exl2k_column &c, f32 prior[16], u32 rows)
     c.prior += c.prior ? 16ull * c.prior_step : 0;
 }
 
-/* Activation of 16 values. 16 of them in parallel take only as long as two in sequence. */
+/* Activation of 16 values. */
 EXL2K_FN void exl2k_column_act(u32 act, f32 v[16])
 {
     if (act == EXL2K_ACT_SILU) {
@@ -126,25 +126,37 @@ EXL2K_FN void exl2k_column_act(u32 act, f32 v[16])
     }
 }
 
-/* Stores the column's next 16 rows; `rows` of them exist. Conditions that are the same for all rows are tested once. */
+/* act(gate) * up of 16 rows, or act(up) without a gate. */
+EXL2K_FN void exl2k_column_gated(const exl2k_column &c, const f32 v[16], const f32 prior[16], f32 value[16])
+{
+    bool gated = c.prior != 0;
+#pragma unroll
+    for (u32 i = 0; i < 16; i++) {
+        value[i] = gated ? prior[i] + c.prior_bias : v[i] + c.bias;
+    }
+    exl2k_column_act(c.act, value);
+#pragma unroll
+    for (u32 i = 0; i < 16; i++) {
+        value[i] *= gated ? v[i] + c.bias : 1.0f;
+    }
+}
+
+/* Stores the column's next 16 rows; `rows` of them exist. Conditions that are the same for all rows are tested once,
+   and 16 SiLUs in parallel take only as long as two in sequence. */
 EXL2K_FN void exl2k_column_store(exl2k_column &c, const f32 v[16], const f32 prior[16], u32 rows)
 {
     f32 value[16];
-    if (c.act) {
-        bool gated = c.prior != 0;
+    if (c.act && EXL2K_ANY) {
+        exl2k_column_gated(c, v, prior, value);
+    } else if (c.act) {
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
-            value[i] = gated ? prior[i] + c.prior_bias : v[i] + c.bias;
-        }
-        exl2k_column_act(c.act, value);
-#pragma unroll
-        for (u32 i = 0; i < 16; i++) {
-            value[i] *= gated ? v[i] + c.bias : 1.0f;
+            value[i] = exl2k_silu_quick(prior[i] + c.prior_bias) * (v[i] + c.bias);
         }
     } else {
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
-            value[i] = fmaf(v[i] + c.bias, c.scale, prior[i]);
+            value[i] = EXL2K_ANY ? fmaf(v[i] + c.bias, c.scale, prior[i]) : prior[i] + (v[i] + c.bias);
         }
     }
     /* Store as fp16 or as f32. */

@@ -1,4 +1,4 @@
-/* gemv1.cu: the product of one row with one matrix.
+/* gemv1.cu: the product of one row with one matrix, for Llama (gemv_args.h).
    takes: gemv.cuh.
    gives: exl2k_gemv1.
    owns:  nothing. */

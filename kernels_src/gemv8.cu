@@ -1,4 +1,4 @@
-/* gemv8.cu: the product of 2 to 8 rows with one matrix.
+/* gemv8.cu: the product of 2 to 8 rows with one matrix, for Llama (gemv_args.h).
    takes: gemv.cuh.
    gives: exl2k_gemv8.
    owns:  nothing. */

@@ -91,6 +91,9 @@ template <u32 M> EXL2K_FN f32 exl2k_rho(const exl2k_out &o, const exl2k_gemv_arg
     return rsqrtf(fmaf(sum, a.inverse_hidden, a.eps));
 }
 
+/* Whether a residual product writes the next product's inputs. */
+EXL2K_FN bool exl2k_out_wanted(const exl2k_gemv_args &a) { return !EXL2K_ANY || a.out; }
+
 /* ---- from opening to closing ---- */
 
 /* Column of this thread's first item in the first part. The outputs of the block end at *end. */
@@ -110,10 +113,10 @@ template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gem
     /* With one row, load the constants of this thread's first item. With eight rows, prefetch them. */
     if (n < end && M == 1) {
         o.index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-        if (a.kind == EXL2K_GEMV_RESIDUAL && a.out) {
+        if (a.kind == EXL2K_GEMV_RESIDUAL && exl2k_out_wanted(a)) {
             o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
         }
-    } else if (n < end && a.out) {
+    } else if (n < end && exl2k_out_wanted(a)) {
         if (a.kind == EXL2K_GEMV_RESIDUAL) {
             exl2k_prefetch(a.weight + n * 4);
         }
@@ -207,15 +210,15 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
             r = exl2k_shared_load_f32(o.small + EXL2K_SMALL_RESIDUAL + threadIdx.x * 4);
         } else {
             r = exl2k_load_f32(at);
-            weight = a.out ? __uint_as_float(exl2k_load_constant(a.weight + n * 4)) : 0.0f;
+            weight = exl2k_out_wanted(a) ? __uint_as_float(exl2k_load_constant(a.weight + n * 4)) : 0.0f;
             index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         }
         /* Store the new residual and the next product's input. */
         f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, exl2k_item_column(), row) + bias;
-        r = fmaf(v, a.scale, r);
+        r = EXL2K_ANY ? fmaf(v, a.scale, r) : r + v;
         exl2k_store_f32(at, r);
         u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
-        if (a.out) {
+        if (exl2k_out_wanted(a)) {
             exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2, y);
         }
         square = r * r;
@@ -245,7 +248,8 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
 template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
-    u32 row = exl2k_item_row<M>(), column = exl2k_item_column(), gated = a.matrix.interleaved;
+    u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
+    u32 gated = EXL2K_ANY ? a.matrix.interleaved : 1;
     f32 factor = exl2k_factor<M>(o, a);
     u32 pairs = block.end - block.begin;
     /* Strip 2 i of the block has the gates, strip 2 i + 1 the matching columns of up. Without a gate, strip i has the
@@ -256,14 +260,14 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
         if (n < gate.columns && row < o.rows) {
             f32 g = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), pair << gated, column, row) * factor;
             f32 u = 1.0f;
-            g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             if (gated) {
                 u = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), 2 * pair + 1, column, row) * factor;
-                u += up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
             }
+            g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
+            u += gated && up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
             u32 index = M == 1 && pair == exl2k_item_strip<M>() ? o.index : a.map ? exl2k_load_u16(a.map + n * 2) : n;
-            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2,
-                            exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_act(a.act, g) * u)));
+            f32 h = (EXL2K_ANY ? exl2k_act(a.act, g) : exl2k_silu(g)) * u;
+            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
         }
     }
 }
@@ -284,8 +288,10 @@ EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2
         /* Add up the slices, scale the sum, add the bias, scale and cap the output, and store it. */
         f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, column, row) * factor;
         v += p.bias ? __uint_as_float(exl2k_load_constant(p.bias + n * 4)) : 0.0f;
-        v *= a.scale;
-        v = a.cap > 0.0f ? exl2k_softcap(v, a.cap) : v;
+        if (EXL2K_ANY) {
+            v *= a.scale;
+            v = a.cap > 0.0f ? exl2k_softcap(v, a.cap) : v;
+        }
         u64 at = (u64)row * a.out_pitch + p.column + n;
         if (a.out_half) {
             exl2k_store_u16(a.out + at * 2, exl2k_f32_to_f16(exl2k_clamp_f16(v)));
@@ -310,7 +316,7 @@ EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2
 
 template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    if (a.kind == EXL2K_GEMV_RESIDUAL && a.out && threadIdx.x < M && threadIdx.x < o.rows) {
+    if (a.kind == EXL2K_GEMV_RESIDUAL && exl2k_out_wanted(a) && threadIdx.x < M && threadIdx.x < o.rows) {
         exl2k_store_f32(a.sums_out + ((u64)threadIdx.x * EXL2K_SLOTS_MAX + blockIdx.x) * 4,
                         exl2k_shared_load_f32(o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4));
     }

@@ -72,10 +72,11 @@ EXL2K_FN exl2k_settle_norm exl2k_settle_norm_of(const exl2k_settle_args &a, exl2
     return norm;
 }
 
+/* The loads are volatile: the compiler moves others before the test whether the norm exists. */
 EXL2K_FN f32 exl2k_settle_value(exl2k_settle_norm norm, u64 weight, u64 bias, u32 n, f32 v)
 {
-    f32 y = (v - norm.mean) * norm.rho * __uint_as_float(exl2k_load_constant(weight + n * 4));
-    return bias ? y + __uint_as_float(exl2k_load_constant(bias + n * 4)) : y;
+    f32 y = (v - norm.mean) * norm.rho * exl2k_load_f32(weight + n * 4);
+    return bias ? y + exl2k_load_f32(bias + n * 4) : y;
 }
 
 /* Prefetches a table of `bytes` bytes into L2, which no kernel writes. */

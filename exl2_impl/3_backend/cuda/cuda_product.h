@@ -1,7 +1,7 @@
 /* cuda_product.h: launches of a pass: products with a matrix, for few rows (GEMV) and for many (GEMM); norms.
    takes: a model with a current pass.
-   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_product, exl2__cuda_product_next,
-          exl2__cuda_gemm, exl2__cuda_gemm_act, exl2__cuda_norm, exl2__cuda_norm_all.
+   gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_needs_any, exl2__cuda_product,
+          exl2__cuda_product_next, exl2__cuda_gemm, exl2__cuda_gemm_act, exl2__cuda_norm, exl2__cuda_norm_all.
    owns:  nothing. */
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
@@ -30,6 +30,13 @@ typedef enum exl2__cuda_kind {
 static inline bool exl2__cuda_folds(const exl2__shape *s)
 {
     return s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel;
+}
+
+/* Whether products need the kernels for any family, not those for Llama (gemv_args.h). */
+static inline bool exl2__cuda_needs_any(const exl2__shape *s)
+{
+    bool scaled = s->residual_scale != 1 || s->logit_scale != 1 || s->final_softcap > 0;
+    return scaled || !s->gated || s->act != EXL2__ACT_SILU || !exl2__cuda_folds(s);
 }
 
 /* As exl2k_gemv_args.act. */
@@ -109,6 +116,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
     a->kind = kind;
     a->act = exl2__cuda_act(m);
     uint32_t ctas = exl2__cuda_product_ctas(m, a->matrix.strips >> a->matrix.interleaved);
+    bool any = exl2__cuda_needs_any(&m->plan->shape);
     for (uint32_t done = 0; done < rows; done += a->rows) {
         a->rows = exl2__min32(rows - done, 8);
         uint32_t lanes = a->rows == 1 ? 1 : 8;
@@ -117,7 +125,8 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
             return exl2__cuda_too_few_shared(m);
         }
         exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        exl2__cuda_kernel kernel = lanes == 1 ? EXL2__KERNEL_exl2k_gemv1 : EXL2__KERNEL_exl2k_gemv8;
+        exl2__cuda_kernel kernel = lanes == 1 ? any ? EXL2__KERNEL_exl2k_gemv1_any : EXL2__KERNEL_exl2k_gemv1
+                                 : any ? EXL2__KERNEL_exl2k_gemv8_any : EXL2__KERNEL_exl2k_gemv8;
         EXL2__TRY(exl2__cuda_chain(m, kernel, grid, a));
         exl2__cuda_product_next(a, kind, a->rows);
     }
@@ -143,7 +152,8 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
         return exl2__cuda_too_few_shared(m);
     }
     exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm, grid, a);
+    bool any = exl2__cuda_needs_any(&m->plan->shape);
+    return exl2__cuda_chain(m, any ? EXL2__KERNEL_exl2k_gemm_any : EXL2__KERNEL_exl2k_gemm, grid, a);
 }
 
 /* Writes act(gate) * up, or act(up) without a gate, to `out`, in the order that its reader expects. If a row fits into
