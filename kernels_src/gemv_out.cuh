@@ -245,6 +245,8 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
     }
 }
 
+EXL2K_FN f32 exl2k_gate(const exl2k_gemv_args &a, f32 v) { return EXL2K_ANY ? exl2k_act(a.act, v) : exl2k_silu(v); }
+
 template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
@@ -266,8 +268,8 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += gated && up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
             u32 index = M == 1 && pair == exl2k_item_strip<M>() ? o.index : a.map ? exl2k_load_u16(a.map + n * 2) : n;
-            f32 h = (EXL2K_ANY ? exl2k_act(a.act, g) : exl2k_silu(g)) * u;
-            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
+            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2,
+                            exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_gate(a, g) * u)));
         }
     }
 }
@@ -316,7 +318,7 @@ EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2
 
 template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    if (a.kind == EXL2K_GEMV_RESIDUAL && exl2k_out_wanted(a) && threadIdx.x < M && threadIdx.x < o.rows) {
+    if (a.kind == EXL2K_GEMV_RESIDUAL && threadIdx.x < M && threadIdx.x < o.rows && exl2k_out_wanted(a)) {
         exl2k_store_f32(a.sums_out + ((u64)threadIdx.x * EXL2K_SLOTS_MAX + blockIdx.x) * 4,
                         exl2k_shared_load_f32(o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4));
     }
