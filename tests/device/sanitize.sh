@@ -2,8 +2,8 @@
 # sanitize.sh: runs every kernel on small shapes under compute-sanitizer (memcheck, racecheck, synccheck), which must
 # report no error.
 #   tests/device/sanitize.sh FOLDER            FOLDER: the folder that pack.sh made
-# Five shapes of phases.c run every kernel but the probe kernel, which `host` runs: heads of 64, 128 and 256 elements,
-# v and up with their own permutations, and dense matrices. Lasts two to three minutes. Exit code: 0, 1, or 77 without
+# Eight shapes of phases.c run every kernel but the probe kernel, which `host` runs: heads of 64, 128 and 256 elements,
+# v and up with their own permutations, dense matrices, norms around blocks, and parallel blocks. Lasts two to three minutes. Exit code: 0, 1, or 77 without
 # compute-sanitizer or a GPU.
 folder=${1:-.}
 logs=${OUT:-device-log}
@@ -25,7 +25,7 @@ check() {
     echo "exit code $?" >>"$log"
 }
 
-# Five programs run at the same time; the GPU needs memory for all of them.
+# Seven programs run at the same time; the GPU needs memory for all of them.
 for tool in memcheck racecheck synccheck; do
     check $tool phases-64 phases 0 1 3 &
     check $tool phases-128 phases 3 1 3 &

@@ -65,6 +65,7 @@ int main(void)
         uint32_t count = sms[k / 4 % 3], budget = forms[form][0], chunk = forms[form][1];
         check_plan(&one, EXL2K_GEMM_RESIDUAL, r, chunk, count, budget);
         check_plan(&two, EXL2K_GEMM_ACT, r, chunk, count, budget);
+        check_plan(&one, EXL2K_GEMM_ACT, r, chunk, count, budget); /* no gate */
         check_plan(&three, EXL2K_GEMM_STORE, r, chunk, count, budget);
     }
     exl2k_matrix m = matrix_of(1, 4096, 4096);

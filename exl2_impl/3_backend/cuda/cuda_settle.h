@@ -53,11 +53,6 @@ static inline uint64_t exl2__cuda_mlp_input(const exl2__cuda_model *m, const exl
     return two ? m->b.x2 : m->b.x;
 }
 
-static inline uint64_t exl2__cuda_values_or_none(const exl2__vector *v)
-{
-    return v ? exl2__cuda_values(v) : 0;
-}
-
 /* Launches the kernel for `rows` rows. `a` holds branch, post_weight, post_bias, rows_at, samplings and out. */
 static exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_settle_args a, uint32_t rows, exl2__cuda_next next)
 {

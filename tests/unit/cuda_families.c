@@ -1,0 +1,291 @@
+/* cuda_families.c: launches of passes over the fake driver, for models whose blocks differ from Llama's: which kernels
+   run and how often, where the inputs of products come from, and that captured passes launch the same whatever their
+   rows are. */
+#include "../../exl2.h"
+
+#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "../../kernels_src/probe_args.h"
+#include "../device/fake_driver.h"
+#include "../device/phase_pass.h"
+#include "cpu_synth.h"
+
+static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
+
+/* ---- the launches of a pass ---- */
+
+#define LAUNCHES_MAX 256u
+
+typedef struct launched {
+    char function[32];
+    unsigned grid[3];
+    exl2k_settle_args settle; /* of exl2k_settle */
+    uint64_t x, out;          /* of products */
+    uint32_t kind;
+} launched;
+
+static launched launches[LAUNCHES_MAX];
+static uint32_t launch_count;
+
+static void run(const char *function, const void *arguments, const unsigned grid[3])
+{
+    launched *l = &launches[launch_count];
+    if (!CHECK(launch_count + 1 < LAUNCHES_MAX)) {
+        return;
+    }
+    *l = (launched){ .grid = { grid[0], grid[1], grid[2] } };
+    snprintf(l->function, sizeof l->function, "%s", function);
+    if (strcmp(function, "exl2k_settle") == 0) {
+        memcpy(&l->settle, arguments, sizeof l->settle);
+    } else if (strncmp(function, "exl2k_gemv", 10) == 0) {
+        const exl2k_gemv_args *a = (const exl2k_gemv_args *)arguments;
+        l->x = a->x;
+        l->out = a->out;
+        l->kind = a->kind;
+    } else if (strncmp(function, "exl2k_gemm", 10) == 0 && strcmp(function, "exl2k_gemm_permute") != 0) {
+        const exl2k_gemm_args *a = (const exl2k_gemm_args *)arguments;
+        l->x = a->x;
+        l->out = a->out;
+        l->kind = a->kind == EXL2K_GEMM_ACT ? EXL2K_GEMV_ACT : EXL2K_GEMV_STORE;
+    }
+    launch_count++;
+}
+
+static uint32_t count_of(const char *function)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < launch_count; i++) {
+        count += strcmp(launches[i].function, function) == 0;
+    }
+    return count;
+}
+
+/* ---- models ---- */
+
+typedef struct family_case {
+    synth_family family;
+    synth_shape shape;
+    uint32_t settles; /* of a pass that decodes */
+    bool any;         /* products for any family */
+} family_case;
+
+#define SHAPE(layers, bias, dense) { 128, 160, layers, 4, 2, 64, 300, 3, dense, bias, false, true }
+
+static const family_case cases[] = {
+    { { .act = EXL2__ACT_SILU }, SHAPE(2, false, false), 0, false },
+    { { .act = EXL2__ACT_SILU, .embed_scale = 12 }, SHAPE(2, false, false), 0, false },
+    { { .act = EXL2__ACT_GELU_TANH }, SHAPE(2, false, false), 0, true },
+    { { .act = EXL2__ACT_RELU_SQUARED, .ungated = true }, SHAPE(2, false, false), 0, true },
+    { { .act = EXL2__ACT_SILU, .residual_scale = 0.5f }, SHAPE(2, false, false), 0, true },
+    { { .act = EXL2__ACT_SILU, .logit_scale = 0.5f }, SHAPE(2, false, false), 0, true },
+    { { .act = EXL2__ACT_SILU, .final_softcap = 30 }, SHAPE(2, false, false), 0, true },
+    { { .act = EXL2__ACT_GELU_TANH, .ungated = true, .layer_norm = true, .positions = true }, SHAPE(3, true, false), 7,
+      true },
+    { { .act = EXL2__ACT_GELU_TANH, .post_norms = true }, SHAPE(2, false, false), 5, true },
+    { { .act = EXL2__ACT_SILU, .post_norms = true, .no_pre_norms = true }, SHAPE(2, false, false), 5, true },
+    { { .act = EXL2__ACT_SILU, .parallel = true, .layer_norm = true }, SHAPE(3, false, false), 4, true },
+    { { .act = EXL2__ACT_GELU, .parallel = true, .layer_norm = true, .ungated = true }, SHAPE(3, true, true), 4, true },
+};
+
+static exl2__ctx ctx;
+static exl2__cuda_device gpu;
+
+static void rig_open(void)
+{
+    exl2__cuda_settings settings = { 0 };
+    fake_reset();
+    fake.kernels = kernels;
+    fake.kernel_count = EXL2__COUNT(kernels);
+    fake.run = run;
+    fake.devices[0].shared_optin = 232448; /* as an H200 has */
+    memset(&gpu, 0, sizeof gpu);
+    memset(&ctx, 0, sizeof ctx);
+    ctx.allocator = exl2__platform_allocator();
+    ctx.files = exl2__platform_files();
+    gpu.driver = fake_driver();
+    gpu.compiler.nvrtc = fake_nvrtc();
+    CHECK_INT(exl2__cuda_device_open(&ctx, &gpu, &settings), EXL2_OK);
+}
+
+/* Enqueues a whole pass and waits for it. */
+static void run_pass(synth_model *m, const exl2__step *step)
+{
+    synth_need(m, m->b->begin(m->d, step));
+    synth_need(m, exl2__cuda_device_enter(&gpu));
+    CHECK_INT(gpu.driver.stream_wait(gpu.stream), 0);
+    exl2__cuda_device_leave(&gpu);
+    launch_count = 0;
+    uint32_t units = m->b->queue->units(m->d);
+    synth_need(m, m->b->queue->enqueue(m->d, 0, units + (step->logit_count > 0), false));
+    synth_need(m, exl2__cuda_device_enter(&gpu));
+    CHECK_INT(gpu.driver.stream_wait(gpu.stream), 0);
+    exl2__cuda_device_leave(&gpu);
+    exl2__cuda_of(m->d)->fences_collected = exl2__cuda_of(m->d)->fences_queued;
+}
+
+/* ---- checks ---- */
+
+/* Products are those for any family, or those for Llama, never both. */
+static void check_kernels(const family_case *c)
+{
+    for (uint32_t i = 0; i < launch_count; i++) {
+        const char *name = launches[i].function;
+        bool product = strncmp(name, "exl2k_gemv", 10) == 0 || strcmp(name, "exl2k_gemm") == 0
+                       || strcmp(name, "exl2k_gemm_any") == 0;
+        CHECK(!product || (strstr(name, "_any") != NULL) == c->any);
+    }
+}
+
+/* q, k, v and gate, up read what the last `settle` has written for them: gate and up the second order if there is
+   one. Block results without a norm after them leave the next inputs to `settle`. */
+static void check_chain(const family_case *c)
+{
+    const exl2k_settle_args *last = NULL;
+    uint32_t read = 0;
+    for (uint32_t i = 0; i < launch_count && c->settles; i++) {
+        const launched *l = &launches[i];
+        last = strcmp(l->function, "exl2k_settle") == 0 ? &l->settle : last;
+        if (last && l->kind == EXL2K_GEMV_ACT && l->x) {
+            CHECK(l->x == (last->out[1] ? last->out[1] : last->out[0]));
+            CHECK((last->out[1] != 0) == (c->family.parallel && !c->shape.dense));
+            read++;
+        }
+        if (l->kind == EXL2K_GEMV_RESIDUAL) {
+            CHECK(l->out == 0);
+        }
+    }
+    CHECK(read == (c->settles ? c->shape.layers : 0));
+}
+
+static void check_settles(const family_case *c, const synth_model *m, uint32_t rows)
+{
+    uint32_t branches = 0;
+    for (uint32_t i = 0; i < launch_count; i++) {
+        const exl2k_settle_args *a = &launches[i].settle;
+        if (strcmp(launches[i].function, "exl2k_settle") == 0) {
+            CHECK(launches[i].grid[0] == rows && a->hidden == c->shape.hidden);
+            CHECK_INT(a->layer_norm, c->family.layer_norm);
+            CHECK((a->branch != 0) == (a->post_weight != 0) && (a->branch || a->out[0]));
+            CHECK(a->scale == m->plan.shape.residual_scale);
+            branches += a->branch != 0;
+        }
+    }
+    CHECK_INT(branches, c->family.post_norms ? 2 * c->shape.layers : 0);
+}
+
+/* Buffers that a pass of many rows needs at the same time are apart. */
+static void check_buffers(const family_case *c, const synth_model *m)
+{
+    const exl2__cuda_buffers *b = &exl2__cuda_of(m->d)->b;
+    uint64_t rows = m->plan.rows_max, h_end = b->h + rows * b->h_pitch * 2;
+    CHECK((b->x2 != 0) == c->family.parallel && (b->branch != 0) == c->family.post_norms);
+    if (c->family.parallel) {
+        CHECK(b->qkv >= h_end && (b->x2 >= b->x + rows * b->x_pitch * 2 || b->x2 + rows * b->x_pitch * 2 <= b->x));
+    }
+}
+
+/* Passes that decode 2 to 8 rows launch the same kernels with the same grids, however many rows there are. */
+static void check_decodes(const family_case *c, synth_model *m)
+{
+    static made_step made;
+    static launched first[LAUNCHES_MAX];
+    uint32_t first_count = 0;
+    for (uint32_t rows = 1; rows <= 8; rows++) {
+        pass p = { 0 };
+        for (uint32_t i = 0; i < rows; i++) {
+            p.sequence[i] = (made_rows){ 3 + 5 * i, 1 };
+        }
+        make_step(&made, &c->shape, &p, true);
+        made.step.logit_count = 0;
+        for (uint32_t row = 0; row < rows; row++) {
+            make_logits(&made, row);
+        }
+        run_pass(m, &made.step);
+        CHECK_INT(count_of("exl2k_settle"), c->settles);
+        check_kernels(c);
+        check_chain(c);
+        check_settles(c, m, rows == 1 ? 1 : EXL2__CUDA_GRAPH_ROWS);
+        if (rows == 2) {
+            memcpy(first, launches, sizeof first);
+            first_count = launch_count;
+        }
+        CHECK(rows < 2 || launch_count == first_count);
+        for (uint32_t i = 0; i < launch_count && rows > 2; i++) {
+            CHECK(strcmp(first[i].function, launches[i].function) == 0
+                  && memcmp(first[i].grid, launches[i].grid, sizeof first[i].grid) == 0);
+        }
+    }
+}
+
+/* Passes with prompts. The rows that want logits are settled for the head apart; without such rows the last block needs
+   no `settle`, unless its norm follows. */
+static void check_prompts(const family_case *c, synth_model *m)
+{
+    static made_step made;
+    for (uint32_t i = 0; i < EXL2__COUNT(passes); i++) {
+        uint32_t groups = 0, settles = c->settles;
+        make_step(&made, &c->shape, &passes[i], false);
+        groups = (uint32_t)exl2__div_up(made.step.logit_count, m->plan.logit_rows_max);
+        for (uint32_t unit = 0; unit < 2; unit++) { /* with logits, then without */
+            if (unit == 1) {
+                made.step.logit_count = groups = 0;
+            }
+            synth_need(m, m->b->begin(m->d, &made.step));
+            launch_count = 0;
+            uint32_t units = m->b->queue->units(m->d);
+            synth_need(m, m->b->queue->enqueue(m->d, 0, units, false));
+            for (uint32_t g = 0; g < groups; g++) {
+                synth_need(m, m->b->queue->enqueue(m->d, units + g, units + g + 1, false));
+            }
+            synth_need(m, exl2__cuda_device_enter(&gpu));
+            CHECK_INT(gpu.driver.stream_wait(gpu.stream), 0);
+            exl2__cuda_device_leave(&gpu);
+            exl2__cuda_of(m->d)->fences_collected = exl2__cuda_of(m->d)->fences_queued;
+            uint32_t needed = settles == 0 ? 0 : settles - !c->family.post_norms + groups;
+            CHECK_INT(count_of("exl2k_settle"), needed);
+            CHECK(c->settles == 0 || count_of("exl2k_norm") + count_of("exl2k_head_rows") == 0);
+            check_kernels(c);
+        }
+    }
+}
+
+static void check_case(const family_case *c)
+{
+    exl2_parallel none = { 0 };
+    synth_model m;
+    rig_open();
+    synth_now = &c->family;
+    synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &c->shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
+    CHECK(exl2__cuda_missing(&m.plan.shape) == NULL);
+    CHECK((gpu.kernels.functions[EXL2__KERNEL_exl2k_settle] != NULL) || c->settles == 0);
+    check_buffers(c, &m);
+    check_decodes(c, &m);
+    check_prompts(c, &m);
+    synth_model_close(&m);
+    exl2__cuda_device_close(&gpu);
+    CHECK_INT(ctx.host_bytes, 0);
+    CHECK_INT(fake_leaks(), 0);
+    synth_now = &synth_llama;
+}
+
+/* The modules that a model compiles: products of one kind, and `settle` only if it runs. */
+static void test_modules(void)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2;
+        exl2__cuda_modules_of(64, any, settles, wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm] && wanted[EXL2__KERNEL_exl2k_gemm_any] == any); /* gemm.cu: permute */
+        CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
+    }
+}
+
+int main(void)
+{
+    test_modules();
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        check_case(&cases[i]);
+    }
+    fake_reset();
+    return check_done();
+}
