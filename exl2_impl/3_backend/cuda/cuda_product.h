@@ -43,7 +43,9 @@ static inline bool exl2__cuda_needs_any(const exl2__shape *s)
 static inline uint32_t exl2__cuda_act(const exl2__cuda_model *m)
 {
     switch (m->plan->shape.act) {
-    case EXL2__ACT_SILU: break;
+    case EXL2__ACT_SILU:
+    case EXL2__ACT_CLAMPED: /* rejected by exl2__cuda_missing */
+        break;
     case EXL2__ACT_GELU_TANH: return EXL2K_ACT_GELU_TANH;
     case EXL2__ACT_GELU: return EXL2K_ACT_GELU;
     case EXL2__ACT_RELU_SQUARED: return EXL2K_ACT_RELU_SQUARED;
