@@ -28,7 +28,7 @@ typedef struct exl2k_weights {
     u32 offset16, bytes16; /* the next chunk to copy; bytes16 0: there is none */
     u32 ring, state;       /* shared addresses. state: bulk copies: a barrier for each slot; at 32: addresses of both
                               strips; at 48: u64 address of the next chunk's table entry, u64 end of the entries; the
-                              rest belongs to gemm.cu */
+                              rest belongs to gemm.cuh */
     u32 filled, used;      /* chunks of the kernel so far; their slot is this number modulo the number of slots */
 } exl2k_weights;
 
