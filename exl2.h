@@ -176,6 +176,9 @@
    Architectures: Llama (Llama 1 to 3, SmolLM2, TinyLlama and others with LlamaForCausalLM in config.json, llama3 RoPE
    scaling included). Any other architecture is rejected, and the message names it.
 
+   Formats: EXL2; dense (F16, BF16, F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm), on the CPU alone. Others
+   (Marlin, AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4, EXL3) are rejected, and the message names them.
+
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
 
@@ -197,6 +200,7 @@
        EXL2_NO_SIMD          the reference path alone
        EXL2_NO_AVX512        AVX2 at most
        EXL2_NO_MOE           without models that have experts
+       EXL2_NO_GPTQ          without GPTQ and AWQ models
        EXL2_ASSERT(c)        checks of the engine's own consistency; default: none
 
    1. BASIC TYPES

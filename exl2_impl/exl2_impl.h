@@ -63,6 +63,8 @@ EXL2__SIZE_BEGIN
 #include "1_load/file.h"
 /* defines: typed, bounded fields of a config file */
 #include "1_load/fields.h"
+/* defines: how a model is quantized, by its config files */
+#include "1_load/quant_config.h"
 /* defines: RoPE frequencies and their scalings */
 #include "1_load/model_rope.h"
 /* defines: reading the settings of RoPE */
@@ -83,7 +85,11 @@ EXL2__SIZE_BEGIN
 #include "1_load/tensor_files.h"
 /* defines: the table of all tensors */
 #include "1_load/tensor_table.h"
-/* defines: a linear layer as a backend packs it, EXL2 or dense */
+/* defines: the description of a linear layer */
+#include "1_load/matrix_desc.h"
+/* defines: matrices of GPTQ and AWQ */
+#include "1_load/affine_matrix.h"
+/* defines: a linear layer as a backend packs it: EXL2, dense, GPTQ or AWQ */
 #include "1_load/exl2_matrix.h"
 
 /* ---- 2_graph: the forward pass ---- */

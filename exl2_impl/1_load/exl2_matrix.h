@@ -1,70 +1,15 @@
 /* exl2_matrix.h: reads and checks the tensors of one linear layer, and describes them for a backend.
    takes: the tensor table, a layer key, the sizes that config.json gives.
-   gives: exl2__dtype, exl2__group, exl2__matrix_view, exl2__matrix_source, exl2__matrix_desc; exl2__matrix_find and
-          exl2__matrix_find_source (headers only), exl2__matrix_data, exl2__matrix_groups_open, exl2__matrix_tables
-          (everything but the weights), exl2__matrix_read_columns, exl2__matrix_normalize_rows.
+   gives: exl2__matrix_find and exl2__matrix_find_source (headers only), exl2__matrix_data, exl2__matrix_groups_open,
+          exl2__matrix_tables_fill and exl2__matrix_tables_open (everything but the weights), exl2__matrix_read_columns,
+          exl2__matrix_normalize_rows.
    owns:  the memory of an exl2__matrix_tables, until exl2__matrix_tables_close. */
 #ifndef EXL2__EXL2_MATRIX_H
 #define EXL2__EXL2_MATRIX_H
 
-#include "tensor_table.h"
+#include "affine_matrix.h"
 
 #include <math.h>
-
-typedef enum exl2__dtype { EXL2__F16, EXL2__BF16, EXL2__F32 } exl2__dtype;
-
-/* Input rows [row, row + rows), in packed order, have codes of `bits` bits, which begin at word row `word` of q_weight
-   (docs/formats.md, "EXL2: groups"). */
-typedef struct exl2__group {
-    uint32_t row, rows, word;
-    uint32_t bits;
-} exl2__group;
-
-/* Where the outputs of a matrix lie in a dense tensor that may hold others beside it. Output o is row
-   first + o / run * step + o % run of the tensor [rows, in]; if transposed, this column of [in, columns], which is the
-   stack-th one of such matrices in the tensor. */
-typedef struct exl2__matrix_view {
-    uint64_t first;
-    uint32_t run, step;
-    bool transposed;
-    uint32_t stack;
-    uint64_t columns;
-} exl2__matrix_view;
-
-enum { EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2 }; /* PRODUCT: y = x W. ROWS: an embedding, one row per token */
-
-/* One linear layer y[out] = x[in] W (+ bias), checked by the loader. */
-typedef struct exl2__matrix_desc {
-    const char *name;             /* "model.layers.0.self_attn.q_proj", for messages */
-    uint32_t in, out, out_stored; /* out_stored: out rounded up to a multiple of 32; the padding is never used */
-    bool dense;                   /* true: [out, in] of `dtype`; false: EXL2 */
-    exl2__dtype dtype;            /* dense only */
-    const exl2__tensor *data, *bias_data; /* the tensor that is read in slices, and that of the bias or NULL */
-    exl2__matrix_view view;       /* dense: where the matrix lies in `data`, and the bias in `bias_data` */
-    uint32_t group_count, words;  /* EXL2: groups and word rows of q_weight */
-    bool has_bias;
-    uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
-    /* The members above are known from file headers alone, and matrix_bytes reads no others (but `groups`, if the
-       backend sets needs_groups). The members below are valid until matrix_make returns. */
-    const exl2__group *groups;    /* [group_count] */
-    const uint32_t *scale_codes;  /* [group_count, out_stored / 8] q_scale as stored */
-    const uint16_t *scale_max;    /* [group_count] f16: fp16(q_scale_max * prescale / 256) */
-    const uint32_t *inverse_perm; /* [in] q_invperm: packed row of each input feature */
-    const float *bias;            /* [out] or NULL */
-} exl2__matrix_desc;
-
-/* Where a matrix may be: in tensors of its own, or in a part of another one. */
-typedef struct exl2__matrix_source {
-    const char *key;        /* without ".weight" */
-    const char *fused;      /* the same of a tensor with several matrices, for files without `key`; NULL or "": none */
-    uint64_t fused_rows;    /* outputs of all matrices in it, or in each of its stack */
-    uint32_t stack;         /* it is a stack of so many tensors, [stack, rows, columns] or [stack * rows, columns]; 0:
-                               it is [rows, columns] */
-    exl2__matrix_view view; /* where this one is in it */
-    bool own_transposed;    /* the tensor of `key` is transposed */
-} exl2__matrix_source;
-
-#define EXL2__MATRIX_IN_MAX 65535u /* inputs of an EXL2 matrix: its permutation is used with 16 bits per entry */
 
 /* ---- headers only: no tensor data is read ---- */
 
@@ -165,7 +110,7 @@ static exl2_result exl2__matrix_check_dense(exl2__ctx *c, const exl2__tensors *t
 {
     const exl2__tensor *weight = desc->data;
     EXL2__TRY(exl2__matrix_check_float(c, t, weight));
-    desc->dense = true;
+    desc->kind = EXL2__MATRIX_DENSE;
     desc->dtype = weight->type == EXL2__TENSOR_F16 ? EXL2__F16
                 : weight->type == EXL2__TENSOR_BF16 ? EXL2__BF16 : EXL2__F32;
     return EXL2_OK;
@@ -194,7 +139,7 @@ static exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t,
 {
     desc->data = exl2__matrix_data(t, desc->name, true);
     if (!desc->data) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: neither .q_weight nor .weight is in any .safetensors file",
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: neither .q_weight, .qweight nor .weight is in any .safetensors file",
                           desc->name);
     }
     desc->view = (exl2__matrix_view){ 0, desc->out, desc->out, transposed, 0, desc->out };
@@ -224,6 +169,25 @@ static exl2_result exl2__matrix_find_fused(exl2__ctx *c, const exl2__tensors *t,
          : exl2__tensor_check_floats(c, t, desc->bias_data->name, (uint32_t)source->fused_rows);
 }
 
+/* A matrix of GPTQ or AWQ: "<key>.qweight", or a part of "<fused>.qweight". */
+static exl2_result exl2__matrix_find_affine(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_source *source,
+                                            bool fused, exl2__matrix_desc *desc)
+{
+#if EXL2__GPTQ
+    desc->view = source->view;
+    if (!fused) {
+        desc->view = (exl2__matrix_view){ 0, desc->out, desc->out, false, 0, desc->out };
+    }
+    return exl2__affine_find(c, t, source->quant, fused ? source->fused : source->key,
+                             fused ? source->fused_rows : desc->out, desc);
+#else
+    (void)t;
+    (void)desc;
+    return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: GPTQ and AWQ matrices (qweight) are not supported: "
+                      EXL2__GPTQ_ABSENT, fused ? source->fused : source->key);
+#endif
+}
+
 /* Fills *desc from headers, and checks them. source->key must outlive *desc. */
 static exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_source *source,
                                             uint32_t in, uint32_t out, exl2__matrix_desc *desc)
@@ -235,17 +199,20 @@ static exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__tensors *t
     desc->in = in;
     desc->out = out;
     desc->out_stored = (uint32_t)exl2__align_up(out, 32);
-    bool quantized = false;
+    bool quantized = false, has_fused = source->fused && source->fused[0];
     for (uint32_t i = 0; i < EXL2__COUNT(parts); i++) {
         quantized = quantized || exl2__tensors_find_part(t, key, parts[i]);
     }
     if (!quantized && exl2__tensors_find_part(t, key, "qweight")) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
-                          "%s: GPTQ and AWQ matrices (qweight) are not supported; EXL2 and dense ones are", key);
+        return exl2__matrix_find_affine(c, t, source, false, desc);
     }
-    if (!quantized && source->fused && source->fused[0] && !exl2__matrix_data(t, key, true) &&
-        exl2__matrix_fused(t, source->fused, "weight")) {
-        return exl2__matrix_find_fused(c, t, source, desc);
+    if (!quantized && has_fused && !exl2__matrix_data(t, key, true)) {
+        if (!source->stack && exl2__tensors_find_part(t, source->fused, "qweight")) {
+            return exl2__matrix_find_affine(c, t, source, true, desc);
+        }
+        if (exl2__matrix_fused(t, source->fused, "weight")) {
+            return exl2__matrix_find_fused(c, t, source, desc);
+        }
     }
     EXL2__TRY(quantized ? exl2__matrix_find_exl2(c, t, desc)
                         : exl2__matrix_find_dense(c, t, source->own_transposed, desc));
@@ -283,14 +250,14 @@ static exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t,
     return exl2__matrix_find_dense(c, t, false, desc);
 }
 
-/* Fails unless the matrices of one block (q, k, v, o; gate, up, down) are all EXL2 or all dense. */
+/* Fails unless the matrices of one block (q, k, v, o; gate, up, down) are all of one kind. */
 static inline exl2_result exl2__matrix_check_block(exl2__ctx *c, const exl2__matrix_desc *const *parts, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
-        if (parts[i]->dense != parts[0]->dense) {
+        if (parts[i]->kind != parts[0]->kind) {
             return exl2__fail(c, EXL2_ERR_FORMAT, "%s: partially quantized block: it is %s, but %s is %s",
-                              parts[i]->name,
-                              parts[i]->dense ? "dense" : "EXL2", parts[0]->name, parts[0]->dense ? "dense" : "EXL2");
+                              parts[i]->name, exl2__matrix_kind_name(parts[i]->kind), parts[0]->name,
+                              exl2__matrix_kind_name(parts[0]->kind));
         }
     }
     return EXL2_OK;
@@ -303,9 +270,11 @@ typedef struct exl2__matrix_tables {
     exl2__group *groups;    /* [group_count] */
     uint32_t *scale_codes;  /* [group_count, out_stored / 8] */
     uint16_t *scale_max;    /* [group_count] */
+    uint16_t *scales, *zeros; /* [group_count, out_stored] */
     uint32_t *inverse_perm; /* [in] */
     float *bias;            /* [out] */
-    uint32_t *raw;          /* [group_count] q_groups as stored: bits | word << 16 */
+    uint32_t *raw;          /* [group_count] q_groups as stored: bits | word << 16; affine: rows found of each group */
+    uint32_t *affine_raw;   /* exl2__affine.raw */
     uint32_t *seen;         /* [in / 32 + 1] one bit per packed row: set if inverse_perm contains the row */
 } exl2__matrix_tables;
 
@@ -319,8 +288,8 @@ static inline void exl2__matrix_tables_close(exl2__ctx *c, exl2__matrix_tables *
 static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
     exl2__arena *a = &tables->memory;
-    uint64_t groups = desc->group_count, in = desc->dense ? 0 : desc->in;
-    if (!desc->dense) {
+    uint64_t groups = desc->group_count, in = desc->in;
+    if (desc->kind == EXL2__MATRIX_EXL2) {
         tables->groups = (exl2__group *)exl2__arena_alloc(a, groups * sizeof(exl2__group));
         tables->scale_codes = (uint32_t *)exl2__arena_alloc(a, groups * (desc->out_stored / 8) * sizeof(uint32_t));
         tables->scale_max = (uint16_t *)exl2__arena_alloc(a, groups * sizeof(uint16_t));
@@ -328,6 +297,16 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
         tables->raw = (uint32_t *)exl2__arena_alloc(a, groups * sizeof(uint32_t));
         tables->seen = (uint32_t *)exl2__arena_alloc_zeroed(a, (in / 32 + 1) * sizeof(uint32_t));
     }
+#if EXL2__GPTQ
+    if (desc->kind == EXL2__MATRIX_AFFINE) {
+        tables->groups = (exl2__group *)exl2__arena_alloc(a, groups * sizeof(exl2__group));
+        tables->scales = (uint16_t *)exl2__arena_alloc(a, groups * desc->out_stored * sizeof(uint16_t));
+        tables->zeros = (uint16_t *)exl2__arena_alloc(a, groups * desc->out_stored * sizeof(uint16_t));
+        tables->inverse_perm = (uint32_t *)exl2__arena_alloc(a, in * sizeof(uint32_t));
+        tables->raw = (uint32_t *)exl2__arena_alloc(a, groups * sizeof(uint32_t));
+        tables->affine_raw = (uint32_t *)exl2__arena_alloc(a, exl2__affine_raw_bytes(desc));
+    }
+#endif
     if (desc->has_bias) {
         tables->bias = (float *)exl2__arena_alloc(a, desc->out * sizeof(float));
     }
@@ -445,18 +424,12 @@ static exl2_result exl2__matrix_read_perm(exl2__ctx *c, const exl2__tensors *t, 
     return EXL2_OK;
 }
 
-/* Row (or column, if transposed) of the tensor that holds output `o`. */
-static inline uint64_t exl2__matrix_view_at(const exl2__matrix_view *v, uint32_t o)
-{
-    return v->first + (uint64_t)(o / v->run) * v->step + o % v->run;
-}
-
 /* bias [out]; each read covers as many outputs as lie close together. */
 static exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                           float *bias)
 {
     float near[256];
-    if (!desc->dense) {
+    if (desc->kind == EXL2__MATRIX_EXL2) {
         return exl2__tensor_some_floats(c, t, desc->bias_data, 0, desc->out, bias);
     }
     const exl2__matrix_view *v = &desc->view;
@@ -475,11 +448,18 @@ static exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tensors *t, 
 }
 
 EXL2__COLD
-static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
                                             float prescale,
                                             exl2__matrix_tables *tables)
 {
-    if (!desc->dense) {
+#if EXL2__GPTQ
+    if (desc->kind == EXL2__MATRIX_AFFINE) {
+        desc->affine.raw = tables->affine_raw;
+        EXL2__TRY(exl2__affine_read_tables(c, t, desc, tables->groups, tables->scales, tables->zeros, tables->raw,
+                                           tables->inverse_perm));
+    }
+#endif
+    if (desc->kind == EXL2__MATRIX_EXL2) {
         EXL2__TRY(exl2__matrix_read_groups(c, t, desc, tables));
         EXL2__TRY(exl2__matrix_read_scales(c, t, desc, prescale, tables));
         EXL2__TRY(exl2__matrix_read_perm(c, t, desc, tables));
@@ -487,19 +467,27 @@ static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t
     return desc->has_bias ? exl2__matrix_read_bias(c, t, desc, tables->bias) : EXL2_OK;
 }
 
-/* Reads and checks only the groups, and sets desc->groups. On failure *tables is zeroed. */
+/* Reads and checks only the groups, and sets desc->groups. On failure *tables is zeroed. The groups of an affine matrix
+   are known from headers. */
 static exl2_result exl2__matrix_groups_open(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
                                             exl2__matrix_tables *tables)
 {
     uint64_t group_bytes = exl2__align_up(desc->group_count * sizeof(exl2__group), EXL2__ARENA_ALIGN);
     uint64_t raw_bytes = exl2__align_up(desc->group_count * sizeof(uint32_t), EXL2__ARENA_ALIGN);
     *tables = (exl2__matrix_tables){ 0 };
-    if (desc->dense) {
+    if (desc->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__arena_open(c, &tables->memory, group_bytes + raw_bytes, EXL2_MEM_GENERAL));
     tables->groups = (exl2__group *)exl2__arena_alloc(&tables->memory, group_bytes);
     tables->raw = (uint32_t *)exl2__arena_alloc(&tables->memory, raw_bytes);
+#if EXL2__GPTQ
+    if (desc->kind == EXL2__MATRIX_AFFINE) {
+        exl2__affine_groups(desc, tables->groups);
+        desc->groups = tables->groups;
+        return EXL2_OK;
+    }
+#endif
     exl2_result result = exl2__matrix_read_groups(c, t, desc, tables);
     if (result < 0) {
         exl2__matrix_tables_close(c, tables);
@@ -520,6 +508,8 @@ static exl2_result exl2__matrix_tables_fill(exl2__ctx *c, const exl2__tensors *t
     desc->groups = tables->groups;
     desc->scale_codes = tables->scale_codes;
     desc->scale_max = tables->scale_max;
+    desc->scales = tables->scales;
+    desc->zeros = tables->zeros;
     desc->inverse_perm = tables->inverse_perm;
     desc->bias = tables->bias;
     return EXL2_OK;

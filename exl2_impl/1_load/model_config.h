@@ -10,6 +10,7 @@
 #include "arch_unsupported.h"
 #include "model_experts_read.h"
 #include "model_rope_read.h"
+#include "quant_config.h"
 
 #define EXL2__CONFIG_EOS_MAX 16u
 #define EXL2__CONFIG_CONTEXT_MAX (1u << 30)
@@ -53,6 +54,7 @@ typedef struct exl2__config {
     exl2_token eos[EXL2__CONFIG_EOS_MAX]; /* [eos_count] of config.json, then of generation_config.json; each once */
     uint32_t eos_count;
     exl2__config_defaults defaults;
+    exl2__quant quant;             /* for GPTQ and AWQ */
 } exl2__config;
 
 /* ---- architecture ---- */
@@ -127,10 +129,6 @@ static exl2_result exl2__config_check_unsupported(const exl2__fields *f, const e
         if (value < others[i].same || value > others[i].same) {
             return exl2__fields_unsupported(f, others[i].name, token, others[i].same_text);
         }
-    }
-    uint32_t method = exl2__fields_find(f, EXL2__FIELD_NAMES("quantization_config->quant_method"), NULL);
-    if (method && !exl2__json_is(&f->json, method, "exl2")) {
-        return exl2__fields_unsupported(f, "quant_method", method, "exl2");
     }
     return EXL2_OK;
 }
@@ -622,11 +620,12 @@ static exl2_result exl2__config_read_defaults(const exl2__fields *f, exl2__confi
 
 /* ---- all ---- */
 
-static exl2_result exl2__config_read_model(exl2__fields *f, exl2__config *out)
+static exl2_result exl2__config_read_model(exl2__fields *f, const char *dir, exl2__config *out)
 {
     EXL2__TRY(exl2__config_read_arch(f, out));
     f->defaults = out->arch.defaults;
     EXL2__TRY(exl2__config_check_unsupported(f, out));
+    EXL2__TRY(exl2__quant_read(f, dir, &out->quant));
     EXL2__TRY(exl2__config_read_act(f, out));
     EXL2__TRY(exl2__config_read_sizes(f, out));
     EXL2__TRY(exl2__config_read_factors(f, out));
@@ -651,7 +650,7 @@ static exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2__config
     *out = (exl2__config){ 0 };
     out->bos = -1;
     EXL2__TRY(exl2__fields_open(c, dir, "config.json", false, &f));
-    exl2_result result = exl2__config_read_model(&f, out);
+    exl2_result result = exl2__config_read_model(&f, dir, out);
     exl2__fields_close(&f);
     EXL2__TRY(result);
     EXL2__TRY(exl2__fields_open(c, dir, "generation_config.json", true, &f));

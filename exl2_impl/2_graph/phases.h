@@ -58,6 +58,7 @@ typedef struct exl2__shape {
     bool sinks;                 /* layers have sinks */
     exl2__qk_norm qk_norm;      /* NONE, HEADS, HEADS_ROTATED or WHOLE */
     bool windows, unrotated;    /* some layers have a window; some have no RoPE although `rotary` is not 0 */
+    bool affine;                /* some matrices are of the kind EXL2__MATRIX_AFFINE */
     bool pre_norms, post_norms; /* layers have norms before their blocks; after them */
     float norm_eps, attn_scale;
     float embed_scale, residual_scale, logit_scale;
@@ -74,7 +75,7 @@ typedef struct exl2__rope_angles {
     double magnitude;
 } exl2__rope_angles;
 
-/* Some rows of one matrix, in file order. EXL2: word rows [row, row + rows) of q_weight, u32 [rows, out_stored].
+/* Some rows of one matrix, in order. EXL2, affine: word rows [row, row + rows) of the codes, u32 [rows, out_stored].
    Dense: output features [row, row + rows), [rows, in] of the desc's dtype. Slices come in order, without gaps;
    `data` is aligned to 4 bytes. */
 typedef struct exl2__rows_slice {

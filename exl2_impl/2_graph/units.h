@@ -179,6 +179,7 @@ static inline void exl2__unit_make_layer(const exl2__config *c, exl2__unit *u)
         u->source[i].fused = u->fused[i];
         u->source[i].own_transposed = c->arch.traits[EXL2__TRAIT_TRANSPOSED] == EXL2__YES;
         u->source[i].view.transposed = u->source[i].view.transposed || u->source[i].own_transposed;
+        u->source[i].quant = &c->quant;
     }
 }
 
@@ -220,6 +221,7 @@ static inline void exl2__unit_make(const exl2__config *c, uint32_t index, exl2__
     u->out[0] = c->vocab;
     exl2__format(u->keys[0], EXL2__KEY_BYTES, "%s", c->arch.names[name]);
     u->source[0].key = u->keys[0];
+    u->source[0].quant = &c->quant;
 }
 
 /* ---- vectors ---- */

@@ -16,6 +16,7 @@ typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
     bool tied;                        /* there is no head: the embedding is used as the head */
+    bool has_affine;                  /* some matrices are GPTQ or AWQ */
     uint32_t embed_rows, position_rows;
     /* Set by exl2__weights_measure: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
@@ -33,7 +34,7 @@ typedef struct exl2__weights {
     void *staging;                    /* [staging_bytes] */
     exl2__arena tables;               /* tables of the unit that is being read */
     exl2__unit now;                   /* the unit that is being read */
-    exl2__matrix_desc parts[3];       /* its matrices, from headers */
+    exl2__matrix_desc parts[3];       /* its matrices, from headers, with the order of affine ones */
     exl2__matrix *matrix;             /* the same, in the backend */
 } exl2__weights;
 
@@ -81,20 +82,39 @@ static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
 /* Number of rows in which a matrix is stored, and bytes of a row. */
 static inline uint32_t exl2__weights_rows(const exl2__matrix_desc *d)
 {
-    return d->dense ? d->out : d->words;
+    return d->kind == EXL2__MATRIX_DENSE ? d->out : d->words;
 }
 
 static inline uint64_t exl2__weights_row_bytes(const exl2__matrix_desc *d)
 {
-    return d->dense ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2) : (uint64_t)d->out_stored * sizeof(uint32_t);
+    return d->kind == EXL2__MATRIX_DENSE ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2)
+                                         : (uint64_t)d->out_stored * sizeof(uint32_t);
 }
 
-/* Bytes of a stored matrix in addition to its weights: for each group 2 of q_scale_max, 4 of q_groups and half a byte
-   per output of q_scale; 4 per input of q_invperm; 2 per output of the bias. */
+/* Slices begin and end at multiples of this number of rows, where codes do not cross the border of words. */
+static inline uint32_t exl2__weights_unit_rows(const exl2__matrix_desc *d)
+{
+#if EXL2__GPTQ
+    return d->kind == EXL2__MATRIX_AFFINE ? exl2__affine_unit(d) : 1;
+#else
+    (void)d;
+    return 1;
+#endif
+}
+
+/* Bytes of a stored matrix in addition to its weights. EXL2: for each group 2 of q_scale_max, 4 of q_groups and half a
+   byte per output of q_scale; 4 per input of q_invperm. GPTQ, AWQ: for each group and output 2 of scales and the bits
+   of qzeros; 4 per input of g_idx. All: 2 per output of the bias. */
 static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
 {
-    uint64_t tables = d->dense ? 0 : d->group_count * (6 + (uint64_t)d->out_stored / 2) + (uint64_t)d->in * 4;
-    return tables + (d->has_bias ? (uint64_t)d->out * 2 : 0);
+    uint64_t tables = d->has_bias ? (uint64_t)d->out * 2 : 0;
+    if (d->kind == EXL2__MATRIX_EXL2) {
+        tables += d->group_count * (6 + (uint64_t)d->out_stored / 2) + (uint64_t)d->in * 4;
+    } else if (d->kind == EXL2__MATRIX_AFFINE) {
+        tables += (uint64_t)d->group_count * d->out * (16 + d->affine.bits) / 8;
+        tables += d->affine.group_index ? (uint64_t)d->in * 4 : 0;
+    }
+    return tables;
 }
 
 /* ---- headers only: no tensor data is read ---- */
@@ -120,7 +140,7 @@ static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint
     return EXL2_OK;
 }
 
-/* Fails unless q, k, v and o are all EXL2 or all dense, and gate, up and down likewise. `first_unit`: that of q or
+/* Fails unless q, k, v and o are all of one kind, and gate, up and down likewise. `first_unit`: that of q or
    gate. */
 static exl2_result exl2__weights_check_block(exl2__ctx *c, const exl2__weights *w, uint32_t first_unit)
 {
@@ -201,7 +221,9 @@ static exl2_result exl2__weights_measure_unit(exl2__ctx *c, exl2__weights *w, ui
         *sum += read ? codes + exl2__weights_extra_bytes(&parts[part]) : 0;
         w->weight_count += (uint64_t)u.in * parts[part].out;
         tables += exl2__matrix_tables_bytes(&parts[part]);
-        w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_row_bytes(&parts[part]));
+        w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_unit_rows(&parts[part])
+                                                         * exl2__weights_row_bytes(&parts[part]));
+        w->has_affine = w->has_affine || parts[part].kind == EXL2__MATRIX_AFFINE;
     }
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
     EXL2__TRY(exl2__weights_unit_bytes(c, w, backend, device, parts, u.count, &bytes));
@@ -257,7 +279,8 @@ static exl2_result exl2__weights_check_leftover(exl2__ctx *c, const exl2__weight
             size_t bytes = strlen(entry->name), end = strlen(ignored[k]);
             known = known || (bytes >= end && strcmp(entry->name + bytes - end, ignored[k]) == 0);
         }
-        known = known || exl2__tensors_find_part(&w->tensors, entry->name, "q_weight"); /* a dequantized copy */
+        known = known || exl2__tensors_find_part(&w->tensors, entry->name, "q_weight") /* a dequantized copy */
+                || exl2__tensors_find_part(&w->tensors, entry->name, "qweight");
         if (!known) {
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
                               "%s: the tensor '%s' has no use in %s, so the model computes something else",
@@ -352,6 +375,8 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
         exl2__matrix_tables tables = { .memory = { .size = bytes } };
         tables.memory.base = (uint8_t *)exl2__arena_alloc(&w->tables, bytes);
         EXL2__TRY(exl2__matrix_tables_fill(c, &w->tensors, 1.0f, &parts[part], &tables));
+        w->parts[part].inverse_perm = parts[part].inverse_perm; /* reading slices needs the order of an affine matrix */
+        w->parts[part].affine = parts[part].affine;
     }
     EXL2__TRY(backend->matrix_make(device, arena, parts, w->now.count, &w->matrix));
     *exl2__weights_place(&w->now, plan) = w->matrix;
@@ -365,7 +390,12 @@ static exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__weights *w,
 {
     uint64_t row_bytes = exl2__weights_row_bytes(desc);
     uint8_t *out = (uint8_t *)memory;
-    if (!desc->dense) {
+#if EXL2__GPTQ
+    if (desc->kind == EXL2__MATRIX_AFFINE) {
+        return exl2__affine_read_words(c, &w->tensors, desc, row, rows, (uint32_t *)memory);
+    }
+#endif
+    if (desc->kind == EXL2__MATRIX_EXL2) {
         return exl2__tensors_read(c, &w->tensors, desc->data, row * row_bytes, out, rows * row_bytes);
     }
     if (desc->view.transposed) {
@@ -388,13 +418,14 @@ static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__pla
     }
     const exl2__matrix_desc *desc = &w->parts[w->part];
     uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->slice_bytes / row_bytes;
+    fit -= fit % exl2__weights_unit_rows(desc);
     uint32_t rows = (uint32_t)exl2__min64(exl2__weights_rows(desc) - w->row, fit);
     void *memory = w->staging;
     if (exl2__backend_has_memory(backend)) {
         EXL2__TRY(backend->memory->staging(device, rows * row_bytes, &memory));
     }
     EXL2__TRY(exl2__weights_read_rows(c, w, desc, w->row, rows, memory));
-    if (w->now.kind == EXL2__UNIT_HEAD && w->config.norm_head && desc->dense) {
+    if (w->now.kind == EXL2__UNIT_HEAD && w->config.norm_head && desc->kind == EXL2__MATRIX_DENSE) {
         exl2__matrix_normalize_rows(desc, rows, memory);
     }
     exl2__rows_slice slice = { w->row, rows, memory };

@@ -235,6 +235,7 @@ static exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
         chunk = m->backend->memory->prefill_chunk(m->load.weight_bytes);
     }
     exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
+    m->plan.shape.affine = m->load.has_affine;
     if (m->backend->supports) {
         EXL2__TRY(m->backend->supports(m->device, &m->plan.shape));
     }

@@ -96,17 +96,17 @@ static void product_part_make(product_part *p, const product_run *runs, uint32_t
 {
     exl2__matrix_desc *d = &p->desc;
     *d = (exl2__matrix_desc){ .name = "random", .out = out, .out_stored = (out + 31) / 32 * 32, .has_bias = bias };
-    d->dense = runs[0].bits == 16;
+    d->kind = runs[0].bits == 16 ? EXL2__MATRIX_DENSE : EXL2__MATRIX_EXL2;
     p->groups = product_take(65536 / 32, sizeof *p->groups);
     for (uint32_t i = 0; i < run_count; i++) {
-        for (uint32_t left = runs[i].rows; left > 0 && !d->dense;) {
+        for (uint32_t left = runs[i].rows; left > 0 && d->kind != EXL2__MATRIX_DENSE;) {
             uint32_t rows = left < runs[i].group ? left : runs[i].group;
             p->groups[d->group_count++] = (exl2__group){ d->in, rows, d->words, runs[i].bits };
             d->in += rows;
             d->words += rows * runs[i].bits / 32;
             left -= rows;
         }
-        d->in += d->dense ? runs[i].rows : 0;
+        d->in += d->kind == EXL2__MATRIX_DENSE ? runs[i].rows : 0;
     }
     p->words = product_take((size_t)d->words * d->out_stored, 4);
     p->scale_codes = product_take((size_t)d->group_count * d->out_stored / 8, 4);
@@ -122,7 +122,7 @@ static void product_part_make(product_part *p, const product_run *runs, uint32_t
         float size = 0.02f / (float)(1u << (p->groups[g].bits - 1)) * (1.5f + product_uniform()) / 100.0f;
         p->scale_max[g] = exl2__f32_to_f16(size);
     }
-    if (d->dense) {
+    if (d->kind == EXL2__MATRIX_DENSE) {
         p->dense = product_take((size_t)d->in * out, 2);
         for (size_t i = 0; i < (size_t)d->in * out; i++) {
             p->dense[i] = exl2__f32_to_f16(product_uniform() * 0.05f);
@@ -200,8 +200,8 @@ static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t 
         const exl2__matrix_desc *d = &p->desc;
         exl2k_shuffle_args a = { .base = m->device.part[i].base, .chunks = m->tables[i].address,
                                  .columns_from = columns_from, .pitch = m->device.part[i].pitch,
-                                 .columns = d->dense ? d->out : d->out_stored };
-        if (d->dense) {
+                                 .columns = d->kind == EXL2__MATRIX_DENSE ? d->out : d->out_stored };
+        if (d->kind == EXL2__MATRIX_DENSE) {
             rig_buffer source = rig_buffer_of(p->dense, (size_t)d->in * d->out * 2);
             a.source = source.address;
             a.rows = d->out;
@@ -281,7 +281,7 @@ static uint32_t product_level(const product_part *p, uint32_t g, uint32_t column
 static void product_column(const product_part *p, uint32_t column, bool rounded, double *weights)
 {
     const exl2__matrix_desc *d = &p->desc;
-    if (d->dense) {
+    if (d->kind == EXL2__MATRIX_DENSE) {
         for (uint32_t row = 0; row < d->in; row++) {
             weights[row] = (double)exl2__f16_to_f32(p->dense[(size_t)column * d->in + row]);
         }

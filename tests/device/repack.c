@@ -21,18 +21,18 @@ static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32
         for (uint32_t row = 0; row < chunk->records * 64u; row++) {
             uint32_t packed = chunk->row * 32u + row, column0 = s * 16;
             bool there = row < chunk->halves * 32u && packed < p->desc.in;
-            uint32_t g = there && !p->desc.dense ? product_group_of(p, packed) : 0;
+            uint32_t g = there && p->desc.kind != EXL2__MATRIX_DENSE ? product_group_of(p, packed) : 0;
             index = chunk->by_half ? row / 32 : index;
             for (uint32_t n = 0; n < 16; n++) {
                 uint32_t got = product_record_code(words + row / 64 * bits * 32, bits, row % 64, n), wanted;
-                if (p->desc.dense) {
+                if (p->desc.kind == EXL2__MATRIX_DENSE) {
                     uint32_t column = column0 + n;
                     wanted = there && column < p->desc.out ? p->dense[(size_t)column * p->desc.in + packed] : 0;
                 } else {
                     wanted = there ? product_code(p, g, packed, column0 + n) : 1u << (bits - 1);
                 }
                 wrong += got != wanted;
-                if (there && !p->desc.dense) {
+                if (there && p->desc.kind != EXL2__MATRIX_DENSE) {
                     uint32_t word = scales[n % 8 / 4 * chunk->groups + index];
                     uint32_t level = word >> (n % 4 * 4 + n / 8 * 16) & 15u;
                     uint32_t maximum = chunk->maxima[row / 64] >> row / 32 % 2 * 16 & 0xFFFFu;

@@ -319,6 +319,23 @@ static void test_memory(void)
     machine_end();
 }
 
+/* GPTQ and AWQ run on the CPU alone: the GPU rejects such a model while it measures it. */
+static void test_affine(void)
+{
+    exl2_engine *e;
+    exl2_error error;
+    exl2_model_info info;
+    exl2_model_desc model = { .path = EXL2_GOLDEN_DIR "/models/awq" };
+    machine_make();
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_model_measure(e, &model, &info), EXL2_ERR_UNSUPPORTED);
+    exl2_last_error(e, &error);
+    CHECK_TEXT(error.text, "the CUDA backend does not compute GPTQ and AWQ matrices; EXL2_BACKEND_CPU does");
+    exl2_close(e);
+    machine_end();
+}
+
 /* ---- the probe: the fake clock advances 10 us at each timestamp ---- */
 
 static struct { uint32_t reads; uint64_t bytes; } probed;
@@ -417,6 +434,7 @@ int main(void)
     test_prebuilt();
     test_damaged();
     test_memory();
+    test_affine();
     test_probe();
     test_probe_failures();
     machine_drop_cache();

@@ -26,10 +26,16 @@
    to 0.088. An H200 gave 0.16 and 0.12 with one order of sums, 0.076 and 0.061 with another. */
 #define SENSITIVE 1.5
 
+/* The goldens of these folders were computed with heads that were rounded to F16 only when the file was written, so the
+   files themselves, computed in float64, miss their goldens by this much (gptq-8bit 3.3e-3, gptq-3bit 3.0e-3, gptq-phi3
+   2.4e-3, awq 2.3e-3; the copies of the last two in tests/golden have goldens made from the files). */
+static const char *const rounded_heads[] = { "arch/gptq-8bit", "arch/gptq-3bit", "arch/gptq-phi3", "arch/awq" };
+#define ROUNDED_HEAD 3.5e-3
+
 #define TOKENS 1024 /* of a sequence */
 #define LONG 300     /* tokens; float32 itself loses more over longer sequences (README of the fixtures) */
 
-static double worst_logit, worst_logsumexp;
+static double worst_logit, worst_logsumexp, worst_nll;
 
 static void check_scores(const rig *r, const rig_golden_file *golden, uint32_t sequence)
 {
@@ -65,7 +71,7 @@ static void check_scores(const rig *r, const rig_golden_file *golden, uint32_t s
     }
     double wanted = 0;
     exl2__json_f64(&golden->json, rig_golden_at(golden, 0, "nll", sequence), &wanted);
-    CHECK(fabs(nll - wanted) <= NLL_BOUND);
+    worst_nll = fmax(worst_nll, fabs(nll - wanted));
 }
 
 static void check_greedy(const rig *r, const rig_golden_file *golden, uint32_t sequence)
@@ -77,6 +83,11 @@ static void check_greedy(const rig *r, const rig_golden_file *golden, uint32_t s
     exl2_job_desc d = rig_job(r, tokens, count, 12, &said);
     rig_run(r, &d);
     uint32_t wanted = rig_golden_ids(golden, rig_golden_at(golden, 0, "greedy", sequence), greedy, TOKENS);
+    exl2_model_info info;
+    CHECK_INT(exl2_model_get(r->engine, r->model, &info), EXL2_OK);
+    for (uint32_t i = 0; i < wanted; i++) { /* a job ends with the end token, a golden goes on */
+        wanted = greedy[i] == info.eos ? i + 1 : wanted;
+    }
     CHECK_INT(said.count, wanted);
     for (uint32_t i = 0; i < wanted && i < said.count; i++) {
         CHECK_INT(said.ids[i], greedy[i]);
@@ -96,7 +107,7 @@ static void golden_model(const char *path)
     desc.context_max = (uint32_t)context;
     rig r = rig_open(NULL, &desc);
     uint32_t longest = 0;
-    worst_logit = worst_logsumexp = 0;
+    worst_logit = worst_logsumexp = worst_nll = 0;
     for (uint32_t sequence = 0; sequence < 2; sequence++) {
         check_scores(&r, &golden, sequence);
         check_greedy(&r, &golden, sequence);
@@ -106,8 +117,13 @@ static void golden_model(const char *path)
     }
     printf("%s: logits within %.2g, logsumexp within %.2g\n", path, worst_logit, worst_logsumexp);
     double slack = RIG_BACKEND == EXL2_BACKEND_CUDA && strstr(path, "exl2-3bit") ? SENSITIVE : longest > LONG ? 2 : 1;
-    CHECK(worst_logit <= LOGIT_BOUND * slack);
-    CHECK(worst_logsumexp <= LOGSUMEXP_BOUND * slack);
+    double rounded = 0;
+    for (size_t i = 0; i < sizeof rounded_heads / sizeof rounded_heads[0]; i++) {
+        rounded = strstr(path, rounded_heads[i]) ? ROUNDED_HEAD : rounded;
+    }
+    CHECK(worst_logit <= LOGIT_BOUND * slack + rounded);
+    CHECK(worst_logsumexp <= LOGSUMEXP_BOUND * slack + rounded);
+    CHECK(worst_nll <= NLL_BOUND + rounded);
     rig_close(&r);
     rig_golden_close(&golden);
 }
@@ -115,12 +131,8 @@ static void golden_model(const char *path)
 /* Folders of the shared fixtures whose architecture or format the engine rejects: they are checked to be rejected. */
 static bool expected_unsupported(const char *name)
 {
-    static const char *const names[] = { "awq", "gptq" };
-    bool found = false;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        found = found || strstr(name, names[i]) != NULL;
-    }
-    return found;
+    bool affine = strstr(name, "gptq") || strstr(name, "awq") || strstr(name, "mixed-kinds");
+    return RIG_BACKEND == EXL2_BACKEND_CUDA && affine;
 }
 
 static void golden_rejected(const char *path)
@@ -172,14 +184,15 @@ static uint32_t golden_folders(const char *group, const char *only)
 #ifndef GOLDEN_NO_MAIN
 int main(int argc, char **argv)
 {
-    static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "exl2-qwen3-moe" };
+    static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "exl2-qwen3-moe", "gptq-phi3",
+                                          "awq", "mixed-kinds" };
     if (argc > 1 && strcmp(argv[1], "shared") == 0) {
         const char *only = argc > 2 ? argv[2] : NULL;
         uint32_t folders = golden_folders("exl2", only) + golden_folders("arch", only);
         CHECK(only ? folders > 0 : folders >= 60);
     } else {
         for (size_t i = 0; i < sizeof stored / sizeof stored[0]; i++) {
-            golden_model(rig_golden(stored[i]));
+            (expected_unsupported(stored[i]) ? golden_rejected : golden_model)(rig_golden(stored[i]));
         }
     }
     return check_done();

@@ -157,8 +157,9 @@ static void caps(const char *name, uint64_t cache_tokens)
 
 int main(void)
 {
-    static const char *const names[] = { "exl2-mixed", "exl2-4bit", "llama3-rope" };
-    for (uint32_t i = 0; i < 3; i++) {
+    static const char *const names[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "gptq-phi3", "awq" };
+    uint32_t count = RIG_BACKEND == EXL2_BACKEND_CPU ? EXL2__COUNT(names) : 3; /* CUDA rejects the others */
+    for (uint32_t i = 0; i < count; i++) {
         exl2_model_desc m = { 0 };
         m.path = rig_golden(names[i]);
         check_model_memory(&m, 0);
@@ -180,6 +181,7 @@ int main(void)
         caps("exl2-mixed", 0);
         caps("exl2-mixed", 640);
         caps("llama3-rope", 0);
+        caps("gptq-phi3", 640);
     }
     return check_done();
 }

@@ -18,7 +18,7 @@ static exl2_result load_matrix(exl2__ctx *c, const exl2__tensors *t, const char 
     EXL2__TRY(exl2__matrix_find(c, t, key, in, out, desc));
     EXL2__TRY(exl2__matrix_tables_open(c, t, 1.0f, desc, &tables));
     exl2__matrix_tables_close(c, &tables);
-    const exl2__tensor *data = exl2__matrix_data(t, key, desc->dense);
+    const exl2__tensor *data = desc->data;
     for (uint64_t at = 0; at < data->bytes; at += sizeof row) {
         EXL2__TRY(exl2__tensors_read(c, t, data, at, row, exl2__min64(sizeof row, data->bytes - at)));
     }
@@ -97,6 +97,7 @@ static exl2_result check_folder(const char *dir, char error[248])
 typedef struct folder {
     maker m;
     char *config;              /* text of config.json; NULL = no file */
+    char *quantize;            /* text of quantize_config.json; NULL = no file */
     char *generation;          /* text of generation_config.json; NULL = no file */
     bool no_tensors;           /* no safetensors file */
     size_t cut;                /* bytes missing at the end of the safetensors file */
@@ -176,6 +177,9 @@ static void write_folder(const folder *f, const char *dir)
     if (f->generation) {
         write_file(dir, "generation_config.json", f->generation, strlen(f->generation));
     }
+    if (f->quantize) {
+        write_file(dir, "quantize_config.json", f->quantize, strlen(f->quantize));
+    }
     if (!f->no_tensors) {
         write_tensors(f, dir);
     }
@@ -183,8 +187,8 @@ static void write_folder(const folder *f, const char *dir)
 
 static void remove_folder(const char *dir)
 {
-    static const char *const names[] = { "config.json", "generation_config.json", "output.safetensors",
-                                         "stale.safetensors" };
+    static const char *const names[] = { "config.json", "generation_config.json", "quantize_config.json",
+                                         "output.safetensors", "stale.safetensors" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[1200];
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
@@ -256,7 +260,39 @@ CASE(heads_odd) { edit_config(f, "\"num_key_value_heads\":1", "\"num_key_value_h
 CASE(act_gelu) { edit_config(f, "silu", "gelu"); }
 CASE(rope_yarn) { edit_config(f, "\"rope_theta\"",
                               "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0},\"rope_theta\""); }
-CASE(awq) { edit_config(f, "\"rope_theta\"", "\"quantization_config\":{\"quant_method\":\"awq\"},\"rope_theta\""); }
+/* Adds a quantization_config with these members. */
+static void quantized(folder *f, const char *members)
+{
+    char text[512];
+    snprintf(text, sizeof text, "\"quantization_config\":{%s},\"rope_theta\"", members);
+    edit_config(f, "\"rope_theta\"", text);
+}
+
+#define QUANTIZED(name, members) CASE(name) { quantized(f, members); }
+QUANTIZED(quant_gptq, "\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":-1") /* EXL2 matrices need no settings */
+QUANTIZED(quant_fp8, "\"quant_method\":\"fp8\"")
+QUANTIZED(quant_exl3, "\"quant_method\":\"exl3\",\"bits\":4.0")
+QUANTIZED(quant_mxfp4, "\"quant_method\":\"mxfp4\"")
+QUANTIZED(quant_compressed, "\"quant_method\":\"compressed-tensors\"")
+QUANTIZED(quant_bitsandbytes, "\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true")
+QUANTIZED(quant_old_bitsandbytes, "\"load_in_8bit\":true")
+QUANTIZED(quant_gemv, "\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemv\"")
+QUANTIZED(quant_awq_bits, "\"quant_method\":\"awq\",\"bits\":8,\"version\":\"gemm\"")
+QUANTIZED(quant_marlin, "\"quant_method\":\"gptq\",\"bits\":4,\"is_marlin_format\":true")
+QUANTIZED(quant_marlin_format, "\"quant_method\":\"gptq\",\"bits\":4,\"checkpoint_format\":\"marlin\"")
+QUANTIZED(quant_bits, "\"quant_method\":\"gptq\",\"bits\":5")
+QUANTIZED(quant_bits_text, "\"quant_method\":\"gptq\",\"bits\":\"4\"")
+QUANTIZED(quant_group, "\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":48")
+QUANTIZED(quant_group_zero, "\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":0")
+CASE(quant_list) { edit_config(f, "\"rope_theta\"", "\"quantization_config\":[4],\"rope_theta\""); }
+CASE(quant_mixed)
+{
+    quantized(f, "\"quant_method\":\"gptq\",\"bits\":4,\"checkpoint_format\":\"gptq\"");
+    f->quantize = copy_text("{\"bits\": 4, \"checkpoint_format\": \"gptq_v2\"}");
+}
+CASE(quant_file_bits) { f->quantize = copy_text("{\"bits\": 5, \"group_size\": 128}"); }
+CASE(quant_file_marlin) { f->quantize = copy_text("{\"bits\": 4, \"is_marlin_format\": true}"); }
+CASE(quant_file_cut) { f->quantize = copy_text("{\"bits\": 4, "); }
 CASE(generation_bad) { f->generation = copy_text("{\"temperature\": \"warm\"}"); }
 CASE(generation_cut) { f->generation = copy_text("{\"temperature\": "); }
 CASE(file_tiny) { f->header = ""; f->header_length = 3; }
@@ -319,6 +355,8 @@ CASE(gptq)
 {
     to_dense(f, "model.layers.0.mlp.down_proj");
     strcpy(maker_find(&f->m, DOWN "weight")->name, DOWN "qweight");
+    strcpy(maker_find(&f->m, DOWN "qweight")->dtype, "I32");
+    resized(f, DOWN "qweight", 8, 64, 8 * 64 * 4);
 }
 
 static const struct bad_case {
@@ -345,12 +383,31 @@ static const struct bad_case {
     ROW(other_architecture, ERR_UNSUPPORTED, "config.json", "'FalconForCausalLM'")
     ROW(vocab_zero, ERR_FORMAT, "config.json: vocab_size=0 is out of range", "from 1 to")
     ROW(layers_huge, ERR_FORMAT, "num_hidden_layers=18446744073709551615", "out of range")
-    ROW(layers_more, ERR_FORMAT, "model.layers.1.self_attn.q_proj", "neither .q_weight nor .weight")
+    ROW(layers_more, ERR_FORMAT, "model.layers.1.self_attn.q_proj", "neither .q_weight, .qweight nor .weight")
     ROW(hidden_text, ERR_FORMAT, "hidden_size='64'", "expected an integer")
     ROW(heads_odd, ERR_FORMAT, "num_attention_heads=2", "num_key_value_heads=3")
     ROW(act_gelu, ERR_UNSUPPORTED, "hidden_act='gelu'", "only silu")
     ROW(rope_yarn, ERR_UNSUPPORTED, "rope_scaling->type='yarn'", "linear and llama3")
-    ROW(awq, ERR_UNSUPPORTED, "quant_method='awq'", "only exl2")
+    ROW(quant_gptq, OK, "", "")
+    ROW(quant_fp8, ERR_UNSUPPORTED, "quant_method='fp8'", "only exl2, gptq and awq")
+    ROW(quant_exl3, ERR_UNSUPPORTED, "config.json: quant_method='exl3'", "only exl2, gptq and awq")
+    ROW(quant_mxfp4, ERR_UNSUPPORTED, "quant_method='mxfp4'", "only exl2, gptq and awq")
+    ROW(quant_compressed, ERR_UNSUPPORTED, "quant_method='compressed-tensors'", "only exl2, gptq and awq")
+    ROW(quant_bitsandbytes, ERR_UNSUPPORTED, "quant_method='bitsandbytes'", "only exl2, gptq and awq")
+    ROW(quant_old_bitsandbytes, ERR_UNSUPPORTED, "load_in_8bit is true", "bitsandbytes is not supported")
+    ROW(quant_gemv, ERR_UNSUPPORTED, "version='gemv'", "only gemm for AWQ")
+    ROW(quant_awq_bits, ERR_UNSUPPORTED, "bits=8", "only 4 for AWQ")
+    ROW(quant_marlin, ERR_UNSUPPORTED, "is_marlin_format", "the Marlin format is not supported")
+    ROW(quant_marlin_format, ERR_UNSUPPORTED, "checkpoint_format='marlin'", "only gptq and gptq_v2")
+    ROW(quant_bits, ERR_UNSUPPORTED, "bits=5", "only 2, 3, 4 and 8 for GPTQ")
+    ROW(quant_bits_text, ERR_UNSUPPORTED, "bits='4'", "only 2, 3, 4 and 8 for GPTQ")
+    ROW(quant_group, ERR_UNSUPPORTED, "group_size=48", "only -1 and multiples of 32")
+    ROW(quant_group_zero, ERR_FORMAT, "group_size=0", "expected -1, or a multiple of 32")
+    ROW(quant_list, ERR_FORMAT, "quantization_config=[1 values]", "expected an object")
+    ROW(quant_mixed, ERR_FORMAT, "quantize_config.json: checkpoint_format is gptq_v2", "config.json says gptq;")
+    ROW(quant_file_bits, ERR_UNSUPPORTED, "quantize_config.json: bits=5", "only 2, 3, 4 and 8 for GPTQ")
+    ROW(quant_file_marlin, ERR_UNSUPPORTED, "quantize_config.json: is_marlin_format", "Marlin")
+    ROW(quant_file_cut, ERR_FORMAT, "quantize_config.json is not valid JSON", "at byte")
     ROW(generation_bad, ERR_FORMAT, "generation_config.json: temperature='warm'", "expected a number")
     ROW(generation_cut, ERR_FORMAT, "generation_config.json is not valid JSON", "at byte 16")
     ROW(file_tiny, ERR_FORMAT, "output.safetensors: not a safetensors file", "file of 8")
@@ -373,7 +430,7 @@ static const struct bad_case {
     ROW(two_files, ERR_FORMAT, "'model.norm.weight' is in both output.safetensors and stale.safetensors",
         "stale shards")
     ROW(tensor_missing, ERR_FORMAT, "'model.layers.0.post_attention_layernorm.weight'", "is missing")
-    ROW(matrix_missing, ERR_FORMAT, "model.embed_tokens", "neither .q_weight nor .weight")
+    ROW(matrix_missing, ERR_FORMAT, "model.embed_tokens", "neither .q_weight, .qweight nor .weight")
     ROW(set_partial, ERR_FORMAT, "model.layers.0.mlp.down_proj: incomplete EXL2 tensor set", "missing q_scale")
     ROW(dtype_weight, ERR_FORMAT, DOWN "q_weight: expected I32", "found F32")
     ROW(dtype_norm, ERR_FORMAT, "'model.norm.weight': expected F16, BF16 or F32", "found U8")
@@ -396,7 +453,7 @@ static const struct bad_case {
     ROW(perm_short, ERR_FORMAT, "input size 32", "expected 64")
     ROW(bias_nan, ERR_FORMAT, "'model.layers.0.mlp.up_proj.bias': value 0", "not finite")
     ROW(block_mixed, ERR_FORMAT, "partially quantized block", "model.layers.0.self_attn.o_proj")
-    ROW(gptq, ERR_UNSUPPORTED, "GPTQ", "down_proj")
+    ROW(gptq, ERR_FORMAT, "incomplete GPTQ or AWQ tensor set", "down_proj")
 #undef ROW
 /* clang-format on */
 };
@@ -418,6 +475,7 @@ static void run_case(const struct bad_case *bad, const char *dir)
     maker_free(&f.m);
     free(f.config);
     free(f.generation);
+    free(f.quantize);
 }
 
 int main(void)

@@ -243,11 +243,15 @@ static void sweep_grammars(void)
 int main(void)
 {
     char path[1024];
-    snprintf(path, sizeof path, "%s", rig_golden("exl2-mixed"));
-    sweep(path, "allocations");
-    sweep_files = true;
-    sweep(path, "file opens and reads");
-    check_no_allocation(path);
+    static const char *const models[] = { "exl2-mixed", "mixed-kinds" }; /* the latter: GPTQ with act order, too */
+    for (uint32_t i = 0; i < EXL2__COUNT(models); i++) {
+        snprintf(path, sizeof path, "%s", rig_golden(models[i]));
+        sweep_files = false;
+        sweep(path, "allocations");
+        sweep_files = true;
+        sweep(path, "file opens and reads");
+        check_no_allocation(path);
+    }
     sweep_grammars();
     return check_done();
 }

@@ -33,8 +33,38 @@ static void read_matrix(memory_files *m, const exl2__tensors *t, const char *key
         row += group->rows;
         word += group->rows * group->bits / 32;
     }
-    require(desc.dense || (row == desc.in && word == desc.words));
+    require(desc.kind == EXL2__MATRIX_DENSE || (row == desc.in && word == desc.words));
     exl2__matrix_tables_close(&m->c, &tables);
+}
+
+/* Reads a matrix of GPTQ or AWQ with the number of inputs that some width would give it, and all of its codes. */
+static void read_affine(memory_files *m, const exl2__tensors *t, const char *key)
+{
+    static const uint32_t widths[] = { 2, 3, 4, 8, 0 }; /* 0: AWQ */
+    const exl2__tensor *codes = exl2__tensors_find_part(t, key, "qweight");
+    for (uint32_t i = 0; codes && i < EXL2__COUNT(widths); i++) {
+        exl2__quant quant = { widths[i] ? EXL2__QUANT_GPTQ : EXL2__QUANT_AWQ, 0, 0, false, false, i % 2 };
+        exl2__matrix_source source = { .key = key, .quant = &quant };
+        exl2__matrix_desc desc;
+        exl2__matrix_tables tables;
+        uint64_t rows = codes->dims[0], columns = codes->dims[1];
+        uint64_t in = widths[i] ? rows * 32 / widths[i] : rows, out = widths[i] ? columns : columns * 8;
+        if (rows > 65536 || columns > 4096 || in > 65536 ||
+            exl2__matrix_find_source(&m->c, t, &source, (uint32_t)in, (uint32_t)out, &desc) < 0 ||
+            exl2__matrix_tables_open(&m->c, t, 1.0f, &desc, &tables) < 0) {
+            continue;
+        }
+        for (uint32_t k = 0; k < desc.in; k++) {
+            require(desc.inverse_perm[k] < desc.in);
+        }
+        uint32_t unit = exl2__affine_unit(&desc);
+        uint32_t *words = (uint32_t *)malloc((size_t)unit * desc.out_stored * sizeof *words);
+        for (uint32_t row = 0; row < desc.words; row += unit) {
+            require(exl2__affine_read_words(&m->c, t, &desc, row, unit, words) <= 0);
+        }
+        free(words);
+        exl2__matrix_tables_close(&m->c, &tables);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -53,6 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             const char *dot = strrchr(e->name, '.');
             snprintf(key, sizeof key, "%.*s", (int)(dot ? dot - e->name : 0), e->name);
             read_matrix(&m, &t, key);
+            read_affine(&m, &t, key);
             exl2__tensor_floats(&m.c, &t, e->name, e->dims[0] < 64 ? (uint32_t)e->dims[0] : 64, values);
         }
         exl2__tensors_close(&m.c, &t);

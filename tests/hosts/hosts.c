@@ -134,6 +134,12 @@ static void case_switches(void)
          "&& ./asserts",
          compiler, WARNINGS, tree, hosts);
     MUST("%s -std=gnu17 -O0 %s %s '%s/one_file.c' -o gnu17 -lm && ./gnu17", compiler, WARNINGS, tree, hosts);
+    /* One model says in config.json that it is GPTQ, the other only by its tensors. */
+    MUST("mkdir plain && cp '%s/tests/golden/models/gptq-phi3/'* plain && chmod u+w plain/* && "
+         "sed -i 's/\"quant_method\"/\"method\"/; s/\"checkpoint_format\"/\"format\"/' plain/config.json", root);
+    MUST("%s -std=c11 -O1 %s -I'%s' '%s/no_gptq.c' -o no_gptq -lm && ./no_gptq '%s/tests/golden/models/exl2-mixed' "
+         "'%s/tests/golden/models/gptq-phi3' '%s/tests/golden/models/awq' plain",
+         compiler, WARNINGS, root, hosts, root, root, root);
 }
 
 /* The implementation in a C++ file is one mistake and gives one message. */

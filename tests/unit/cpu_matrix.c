@@ -54,8 +54,8 @@ static void check_weights(const exl2__cpu_part *p, const synth_matrix *m)
     for (uint32_t j = 0; j < p->in; j++) {
         for (uint32_t n = 0; n < m->desc.out; n++) {
             size_t at = (size_t)j * m->desc.out_stored + n;
-            float got = exl2__cpu_matrix_weight(p, m->desc.dense ? j : m->desc.inverse_perm[j], n);
-            float wanted = m->desc.dense ? (float)m->weight[at] : exl2__f16_to_f32(m->rounded[at]);
+            float got = exl2__cpu_matrix_weight(p, m->desc.kind == EXL2__MATRIX_DENSE ? j : m->desc.inverse_perm[j], n);
+            float wanted = m->desc.kind == EXL2__MATRIX_DENSE ? (float)m->weight[at] : exl2__f16_to_f32(m->rounded[at]);
             wrong += exl2__float_bits(got) != exl2__float_bits(wanted);
         }
     }
@@ -83,7 +83,7 @@ static void check_product(const exl2__cpu_ops *ops, const exl2__cpu_part *p, con
     float *out = (float *)synth_alloc((size_t)rows * stride * sizeof *out);
     float *start = (float *)synth_alloc((size_t)rows * stride * sizeof *start);
     exl2__cpu_input input = { (float *)synth_alloc((size_t)rows * p->in * 4),
-                              (float *)synth_alloc((size_t)rows * p->blocks * 4), rows, ops->tile_rows };
+                              (float *)synth_alloc(exl2__cpu_matrix_start(p, rows) * 4), rows, ops->tile_rows };
     for (uint32_t i = 0; i < rows * p->in; i++) {
         x[i] = synth_float() * (synth_bits() % 97 == 0 ? 1000.0f : 1.0f);
     }
@@ -94,7 +94,8 @@ static void check_product(const exl2__cpu_ops *ops, const exl2__cpu_part *p, con
     for (uint32_t t = 0; t < tiles; t++) {
         uint32_t row = exl2__cpu_tile_start(rows, ops->tile_rows, t);
         uint32_t n = exl2__cpu_tile_start(rows, ops->tile_rows, t + 1) - row;
-        ops->gather(p, x + row * p->in, p->in, n, input.x + row * p->in, input.centre + row * p->blocks);
+        ops->gather(p, x + row * p->in, p->in, n, input.x + row * p->in,
+                    input.centre + exl2__cpu_matrix_start(p, row));
     }
     for (uint32_t strip = 0; strip < p->strips; strip += 2) {
         ops->product(p, &input, strip, exl2__min32(strip + 2, p->strips), out, stride, add);
@@ -162,6 +163,20 @@ static void mixes(void)
     for (uint32_t mix = 0; mix < 12; mix++) {
         m = synth_mixed(32 * (1 + mix), 64, mix, mix);
         check_matrix(&m, 3);
+    }
+}
+
+static void affine(void)
+{
+    static const uint32_t bits[] = { 2, 3, 4, 8 };
+    for (uint32_t i = 0; i < EXL2__COUNT(bits); i++) {
+        synth_matrix m = synth_affine(32, 32, bits[i], 32, i);
+        check_matrix(&m, 1);
+        m = synth_affine(320, 96, bits[i], 128, i); /* a short last group */
+        check_matrix(&m, 3);
+        m = synth_affine(192, 77, bits[i], 192, i); /* one group; 19 padded columns */
+        synth_bias(&m);
+        check_matrix(&m, 1000);
     }
 }
 
@@ -333,6 +348,7 @@ int main(void)
 {
     widths();
     mixes();
+    affine();
     dense();
     worked_example();
     refusals();

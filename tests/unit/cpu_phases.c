@@ -80,6 +80,8 @@ static const synth_shape shapes[] = {
     { 70, 51, 2, 4, 2, 20, 45, 0, true, true, true, false },        /* dense: nothing is a multiple of anything */
     { 33, 65, 2, 3, 1, 6, 33, 1, true, false, false, false },
     { 64, 96, 1, 2, 1, 48, 64, 2, true, true, true, false },
+    { 96, 160, 2, 4, 2, 32, 77, SYNTH_AFFINE + 1, false, true, false, false }, /* affine: every width */
+    { 128, 352, 1, 8, 2, 64, 64, SYNTH_AFFINE + 6, false, false, false, true },
 };
 
 typedef struct pass {
@@ -429,6 +431,7 @@ int main(void)
         }
     }
     CHECK_INT(widths_seen, 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 8);
-    CHECK_INT(sources_seen, 1 << EXL2__CPU_CODES | 1 << EXL2__CPU_F16 | 1 << EXL2__CPU_BF16 | 1 << EXL2__CPU_F32);
+    CHECK_INT(sources_seen, 1 << EXL2__CPU_CODES | 1 << EXL2__CPU_AFFINE |
+                                1 << EXL2__CPU_F16 | 1 << EXL2__CPU_BF16 | 1 << EXL2__CPU_F32);
     return check_done();
 }

@@ -203,11 +203,13 @@ int main(void)
         { 256, 352, 1, 8, 1, 64, 100, 3, false, false, false, false },
         { 64, 128, 2, 7, 1, 32, 64, 16, false, false, false, false },
         { 70, 51, 2, 6, 3, 20, 45, 0, true, true, true, false },
+        { 96, 160, 2, 4, 2, 32, 77, SYNTH_AFFINE + 1, false, true, false, false },
+        { 256, 352, 1, 8, 1, 64, 100, SYNTH_AFFINE + 6, false, false, false, true },
     };
     shuffle_state = 9;
     for (uint32_t s = 0; s < EXL2__COUNT(shapes); s++) {
         const way alone = { &exl2__cpu_phases_ops, NULL, 0, 0, 1, 1 };
-        if (s == 0) { /* slow, so one shape and a few ways */
+        if (s == 0 || s == 4) { /* slow, so two shapes and a few ways */
             record wanted = run_way(&shapes[s], &alone);
             check_ways(&shapes[s], alone.ops, &wanted, false);
             record_free(&wanted);

@@ -44,7 +44,7 @@ typedef struct synth_matrix {
     size_t row_bytes;
     double *weight;    /* [in, out_stored] code * scale, unrounded, in the order of the input features */
     double *reach;     /* the same for the largest weight that a code of this width can express; dense: |weight| */
-    uint16_t *rounded; /* the same as weight, fp16(code * scale) bits; EXL2 only */
+    uint16_t *rounded; /* the same as weight, fp16(code * scale) bits; codes only */
 } synth_matrix;
 
 static inline void synth_matrix_free(synth_matrix *m)
@@ -52,6 +52,8 @@ static inline void synth_matrix_free(synth_matrix *m)
     free((void *)(uintptr_t)m->desc.groups);
     free((void *)(uintptr_t)m->desc.scale_codes);
     free((void *)(uintptr_t)m->desc.scale_max);
+    free((void *)(uintptr_t)m->desc.scales);
+    free((void *)(uintptr_t)m->desc.zeros);
     free((void *)(uintptr_t)m->desc.inverse_perm);
     free((void *)(uintptr_t)m->desc.bias);
     free(m->data);
@@ -75,7 +77,7 @@ static inline synth_matrix synth_dense(uint32_t in, uint32_t out, exl2__dtype dt
 {
     synth_matrix m = { { 0 }, NULL, out, in * (dtype == EXL2__F32 ? 4u : 2u), NULL, NULL, NULL };
     m.desc = (exl2__matrix_desc){ .name = "dense", .in = in, .out = out, .out_stored = (out + 31) / 32 * 32,
-                                  .dense = true, .dtype = dtype };
+                                  .kind = EXL2__MATRIX_DENSE, .dtype = dtype };
     m.data = synth_alloc(m.rows * m.row_bytes);
     m.weight = (double *)synth_alloc((size_t)in * m.desc.out_stored * sizeof *m.weight);
     m.reach = (double *)synth_alloc((size_t)in * m.desc.out_stored * sizeof *m.reach);
@@ -165,6 +167,49 @@ static inline synth_matrix synth_codes(uint32_t out, const synth_group *groups, 
     return m;
 }
 
+/* An affine matrix: `in` inputs in groups of `group` rows of one width, the last one shorter if need be. Zeros reach
+   both ends of 0..2^bits. */
+static inline synth_matrix synth_affine(uint32_t in, uint32_t out, uint32_t bits, uint32_t group, uint64_t seed_order)
+{
+    synth_group groups[256];
+    uint32_t count = 0;
+    for (uint32_t row = 0; row < in; row += group, count++) {
+        groups[count] = (synth_group){ bits, in - row < group ? in - row : group };
+    }
+    synth_matrix m = synth_codes(out, groups, count, true, seed_order);
+    uint32_t stored = m.desc.out_stored;
+    uint16_t *scales = (uint16_t *)synth_alloc((size_t)count * stored * sizeof *scales);
+    uint16_t *zeros = (uint16_t *)synth_alloc((size_t)count * stored * sizeof *zeros);
+    for (uint32_t i = 0; i < count * stored; i++) {
+        uint32_t chance = synth_bits();
+        bool used = i % stored < out;
+        scales[i] = used ? exl2__f32_to_f16((1.2f + synth_float()) * 0.1f / (float)(1u << (bits - 1))) : 0;
+        zeros[i] = (uint16_t)(!used || chance % 8 == 0 ? 0 : chance % 8 == 1 ? 1u << bits : chance / 8 % (1u << bits));
+    }
+    for (uint32_t j = 0; j < in; j++) {
+        uint32_t row = m.desc.inverse_perm[j], bit = row * bits, shift = bit % 32;
+        const uint32_t *words = (const uint32_t *)m.data + (size_t)(bit / 32) * stored;
+        for (uint32_t n = 0; n < stored; n++) {
+            uint64_t pair = words[n] | (shift + bits > 32 ? (uint64_t)words[stored + n] << 32 : 0);
+            size_t of = (size_t)(row / group) * stored + n, to = (size_t)j * stored + n;
+            float scale = exl2__f16_to_f32(scales[of]);
+            float level = (float)(pair >> shift & ((1u << bits) - 1)) - (float)zeros[of];
+            m.weight[to] = (double)level * (double)scale;
+            m.reach[to] = (double)(1u << bits) * (double)scale;
+            m.rounded[to] = exl2__f32_to_f16(level * scale);
+        }
+    }
+    free((void *)(uintptr_t)m.desc.scale_codes);
+    free((void *)(uintptr_t)m.desc.scale_max);
+    m.desc.name = "affine";
+    m.desc.kind = EXL2__MATRIX_AFFINE;
+    m.desc.scale_codes = NULL;
+    m.desc.scale_max = NULL;
+    m.desc.scales = scales;
+    m.desc.zeros = zeros;
+    return m;
+}
+
 /* `in` rows of mixed widths; `mix` picks the widths. */
 static inline synth_matrix synth_mixed(uint32_t in, uint32_t out, uint32_t mix, uint64_t seed_order)
 {
@@ -198,6 +243,8 @@ static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__mat
 }
 
 /* ---- models ---- */
+
+#define SYNTH_AFFINE 1000u /* added to synth_shape.mix: affine matrices in the place of EXL2 */
 
 typedef struct synth_shape {
     uint32_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
@@ -265,7 +312,9 @@ static inline void synth_parts(const synth_shape *s, uint32_t in, const uint32_t
     for (uint32_t i = 0; i < count; i++) {
         bool other = !s->one_order && i > 0 && i + 1 == count;
         exl2__dtype dtype = mix % 3 == 0 ? EXL2__F16 : mix % 3 == 1 ? EXL2__BF16 : EXL2__F32;
+        uint32_t bits = mix % 4 == 3 ? 8 : mix % 4 + 2, group = 32 * (1 + mix / 4 % 4);
         parts[i] = s->dense ? synth_dense(in, outs[i], dtype)
+                 : s->mix >= SYNTH_AFFINE ? synth_affine(in, outs[i], bits, group, mix + other)
                             : synth_mixed(in, outs[i], mix + (i == 2 ? 5 : 0), mix + other);
         if (s->bias) {
             synth_bias(&parts[i]);
@@ -408,7 +457,7 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
                               .embed_scale = synth_factor(synth_now->embed_scale),
                               .residual_scale = synth_factor(synth_now->residual_scale),
                               .logit_scale = synth_factor(synth_now->logit_scale),
-                              .final_softcap = synth_now->final_softcap };
+                              .final_softcap = synth_now->final_softcap, .affine = s->mix >= SYNTH_AFFINE };
     for (uint32_t i = 0; i < s->head_dim / 2; i++) {
         m->frequency[i] = pow(10000.0, -2.0 * i / s->head_dim);
     }

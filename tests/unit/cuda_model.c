@@ -198,7 +198,7 @@ static const char *golden(const char *name)
 /* The part equals its tensor, and each row arrived once. */
 static void check_part(const exl2__cuda_matrix *m, uint32_t index, const exl2__matrix_desc *desc)
 {
-    const exl2__tensor *data = exl2__matrix_data(&rig.load.tensors, desc->name, desc->dense);
+    const exl2__tensor *data = desc->data;
     uint32_t rows = exl2__weights_rows(desc), wrong = 0;
     uint64_t row_bytes = exl2__weights_row_bytes(desc);
     uint8_t *wanted = malloc(rows * row_bytes);
@@ -210,7 +210,7 @@ static void check_part(const exl2__cuda_matrix *m, uint32_t index, const exl2__m
     }
     CHECK_INT(wrong, 0);
     CHECK(memcmp(p->rows, wanted, rows * row_bytes) == 0);
-    if (desc->dense) {
+    if (desc->kind == EXL2__MATRIX_DENSE) {
         CHECK_INT(p->next_strip, m->device.part[index].strips);
     }
     free(wanted);

@@ -189,10 +189,10 @@ static void check_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__matri
     desc.groups = NULL;
     exl2_result result = exl2__matrix_groups_open(c, t, &desc, &tables);
     CHECK(result == EXL2_OK || result == all);
-    if (all == EXL2_OK && !desc.dense) {
+    if (all == EXL2_OK && desc.kind != EXL2__MATRIX_DENSE) {
         CHECK(memcmp(desc.groups, whole->groups, desc.group_count * sizeof *desc.groups) == 0);
     }
-    CHECK(!desc.dense || desc.groups == NULL);
+    CHECK(desc.kind != EXL2__MATRIX_DENSE || desc.groups == NULL);
     exl2__matrix_tables_close(c, &tables);
     CHECK_INT(c->host_bytes, before);
 }
@@ -216,7 +216,7 @@ static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl
             result = exl2__matrix_tables_open(&files->c, &t, prescale, desc, &tables);
             CHECK_INT(files->c.host_bytes - before, result < 0 ? 0 : exl2__matrix_tables_bytes(desc));
             if (result >= 0 && first_scale) {
-                *first_scale = desc->dense ? 0 : desc->scale_max[0];
+                *first_scale = desc->kind == EXL2__MATRIX_EXL2 ? desc->scale_max[0] : 0;
             }
             exl2_error error = files->c.error;
             check_groups(&files->c, &t, desc, result);
@@ -276,11 +276,11 @@ static void check_headers(void)
          maker_drop(&m, "gate_proj.q_scale_max"),
          maker_drop(&m, "gate_proj.q_groups"), maker_drop(&m, "gate_proj.q_invperm"),
          maker_add(&m, "model.layers.0.mlp.gate_proj", "qweight", "I32", 8, 64, 8 * 64 * 4, NULL)),
-        EXL2_ERR_UNSUPPORTED, "GPTQ", "model.layers.0.mlp.gate_proj");
+        EXL2_ERR_FORMAT, "incomplete GPTQ or AWQ tensor set", "missing qzeros");
     BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"),
          maker_drop(&m, "gate_proj.q_scale_max"),
          maker_drop(&m, "gate_proj.q_groups"), maker_drop(&m, "gate_proj.q_invperm")),
-        EXL2_ERR_FORMAT, "neither .q_weight nor .weight", "gate_proj");
+        EXL2_ERR_FORMAT, "neither .q_weight, .qweight nor .weight", "gate_proj");
     BAD((maker_drop(&m, "gate_proj.q_weight"), maker_drop(&m, "gate_proj.q_scale"),
          maker_drop(&m, "gate_proj.q_scale_max"),
          maker_drop(&m, "gate_proj.q_groups"), maker_drop(&m, "gate_proj.q_invperm"),
@@ -338,7 +338,7 @@ static void check_good(void)
     CHECK_INT(try_matrix(&m, &files, 1.0f, &desc, &scale), EXL2_OK);
     CHECK_INT(scale, 0x0a66); /* 0x2a66 / 256, exact */
     CHECK_INT(files.warnings, 0);
-    CHECK(!desc.dense && !desc.has_bias);
+    CHECK(desc.kind == EXL2__MATRIX_EXL2 && !desc.has_bias);
     CHECK_INT(desc.group_count, 2);
     CHECK_INT(desc.words, 7);
     memory_free(&files);
@@ -377,7 +377,7 @@ static void check_dense(void)
     exl2__matrix_tables tables;
     CHECK_INT(exl2__tensors_open(c, "folder", &t), EXL2_OK);
     CHECK_INT(exl2__matrix_find(c, &t, "half", 5, 3, &half), EXL2_OK);
-    CHECK(half.dense && half.has_bias && half.dtype == EXL2__F16 && half.out_stored == 32);
+    CHECK(half.kind == EXL2__MATRIX_DENSE && half.has_bias && half.dtype == EXL2__F16 && half.out_stored == 32);
     CHECK_INT(exl2__matrix_tables_open(c, &t, 1.0f, &half, &tables), EXL2_OK);
     CHECK(half.bias[0] == 1.0f && half.bias[1] == -2.0f && half.bias[2] == 1.0f / 16777216.0f);
     exl2__matrix_tables_close(c, &tables);
@@ -391,7 +391,7 @@ static void check_dense(void)
     CHECK_INT(exl2__matrix_find(c, &t, "integer", 5, 3, &other), EXL2_ERR_FORMAT);
     check_error(c, "integer.weight", "found I32", "integer");
     CHECK_INT(exl2__matrix_find_table(c, &t, "table", 5, 64, &other), EXL2_OK);
-    CHECK(other.dense && other.out == 70 && other.in == 5);
+    CHECK(other.kind == EXL2__MATRIX_DENSE && other.out == 70 && other.in == 5);
     CHECK_INT(exl2__matrix_find_table(c, &t, "table", 6, 64, &other), EXL2_ERR_FORMAT);
     CHECK_INT(exl2__matrix_find_table(c, &t, "quantized", 64, 64, &other), EXL2_ERR_FORMAT);
     CHECK(exl2__matrix_exists(&t, "quantized") && exl2__matrix_exists(&t, "half") &&

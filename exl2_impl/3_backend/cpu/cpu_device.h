@@ -142,7 +142,8 @@ static void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena 
     if (d->shape.experts.count) {
         task->scores_of_experts = (double *)exl2__arena_alloc(a, 2 * (uint64_t)d->shape.experts.count * sizeof(double));
         task->gathered = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride);
-        task->centre = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride / EXL2__CPU_BLOCK);
+        task->centre = exl2__cpu_device_alloc(a, d->ops->tile_rows,
+                                          d->hidden_stride / EXL2__CPU_BLOCK * (d->shape.affine ? 2 : 1));
     }
 }
 
@@ -161,7 +162,7 @@ static void exl2__cpu_device_layout_routed(const exl2__cpu_device *d, exl2__aren
     routed->experts = (exl2__cpu_expert *)exl2__arena_alloc(a, slots * sizeof *routed->experts);
     routed->next = (uint32_t *)exl2__arena_alloc(a, ((uint64_t)d->shape.experts.count + 1) * sizeof *routed->next);
     routed->input = exl2__cpu_device_alloc(a, slots, widest);
-    routed->centre = exl2__cpu_device_alloc(a, slots, widest / EXL2__CPU_BLOCK);
+    routed->centre = exl2__cpu_device_alloc(a, slots, widest / EXL2__CPU_BLOCK * (d->shape.affine ? 2 : 1));
     routed->h = exl2__cpu_device_alloc(a, slots, routed->expert_stride);
 }
 
@@ -183,7 +184,7 @@ static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
         d->up = d->gate + rows * d->inter_stride;
     }
     d->input = exl2__cpu_device_alloc(a, wide, input);
-    d->centre = exl2__cpu_device_alloc(a, wide, input / EXL2__CPU_BLOCK);
+    d->centre = exl2__cpu_device_alloc(a, wide, input / EXL2__CPU_BLOCK * (s->affine ? 2 : 1));
     if (s->experts.count) {
         exl2__cpu_device_layout_routed(d, a, &d->routed);
     }
@@ -284,8 +285,8 @@ static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const e
 {
     const exl2__cpu_part *p = &m->parts[part];
     size_t before = (size_t)p->input_part * exl2__max32(d->rows_max, d->logit_rows_max);
-    exl2__cpu_input input = { d->input + before * p->in, d->centre + before * p->blocks, rows,
-                              d->ops->tile_rows };
+    exl2__cpu_input input = { d->input + before * p->in, d->centre + before * p->blocks * (d->shape.affine ? 2 : 1),
+                              rows, d->ops->tile_rows };
     return input;
 }
 
@@ -367,7 +368,8 @@ static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *
         const exl2__cpu_part *p = &m->parts[i];
         if (p->input_part == i) {
             exl2__cpu_input input = exl2__cpu_device_input(d, m, i, rows);
-            d->ops->gather(p, x, stride, n, input.x + (size_t)row * p->in, input.centre + (size_t)row * p->blocks);
+            d->ops->gather(p, x, stride, n, input.x + (size_t)row * p->in,
+                           input.centre + exl2__cpu_matrix_start(p, row));
         }
     }
 }

@@ -204,7 +204,8 @@ static exl2__cpu_input exl2__cpu_expert_input(const exl2__cpu_device *d, const e
                                               const exl2__cpu_slots *tile)
 {
     return (exl2__cpu_input){ d->routed.input + (size_t)tile->slot * p->in,
-                              d->routed.centre + (size_t)tile->slot * p->blocks, tile->count, d->ops->tile_rows };
+                              d->routed.centre + exl2__cpu_matrix_start(p, tile->slot), tile->count,
+                              d->ops->tile_rows };
 }
 
 /* One strip of a part, as a part without a bias. */
@@ -214,6 +215,7 @@ static exl2__cpu_part exl2__cpu_expert_strip(const exl2__cpu_part *p, uint32_t s
     one.strips = 1;
     one.data += strip * p->strip_bytes;
     one.scale = p->scale ? p->scale + (size_t)strip * p->groups * EXL2__CPU_STRIP : NULL;
+    one.shift = p->shift ? p->shift + (size_t)strip * p->groups * EXL2__CPU_STRIP : NULL;
     one.bias = NULL;
     return one;
 }

@@ -11,6 +11,11 @@
        y         = total + bias
    Dense matrices have the scale 1, and a shorter last block if `in` is not a multiple of 32.
 
+   AFFINE matrices (GPTQ, AWQ) have a zero for each group and column in the place of 2^(b-1). The difference is one more
+   term, the first of the block's chain; the codes and all other terms are those of EXL2:
+       block sum begins with fma(2^(b-1) - zero, sum of x over the block, what EXL2 begins with; see FIELDS)
+   The sum of x is taken in the order of cpu_vector.h. (The reference subtracts the zero from each code.)
+
    FIELDS. A block of b-bit codes is b words per column, [b, 32 columns]. The fast kernels extract a code from its word
    with one AND and convert it without a shift: the field at bit p gives code * 2^p, and the input was multiplied by
    2^-p before. For this no code may lie in two words, and the field that ends at bit 31 must be signed:
@@ -33,7 +38,9 @@
 #define EXL2__CPU_STRIP 32u /* columns */
 #define EXL2__CPU_BLOCK 32u /* packed rows */
 
-typedef enum exl2__cpu_source { EXL2__CPU_CODES, EXL2__CPU_F16, EXL2__CPU_BF16, EXL2__CPU_F32 } exl2__cpu_source;
+typedef enum exl2__cpu_source {
+    EXL2__CPU_CODES, EXL2__CPU_AFFINE, EXL2__CPU_F16, EXL2__CPU_BF16, EXL2__CPU_F32
+} exl2__cpu_source;
 
 typedef struct exl2__cpu_block { /* 32 packed rows of one group */
     uint32_t word;               /* index of the first of its `bits` words, in every column */
@@ -50,6 +57,7 @@ typedef struct exl2__cpu_part {
     uint8_t *data;                 /* codes: [strips, words, 32] u32; dense: [strips, in, 32] of the source type */
     const exl2__cpu_block *block;  /* [blocks] codes only */
     const uint16_t *scale;         /* [strips, groups, 32] f16, codes only */
+    const uint16_t *shift;         /* [strips, groups, 32] f16: 2^(bits-1) - zero; affine only, else NULL */
     const uint16_t *order;         /* [in] input feature of each packed row, codes only */
     const float *bias;             /* [strips, 32] or NULL */
 } exl2__cpu_part;
@@ -58,6 +66,16 @@ typedef struct exl2__cpu_matrix {
     uint32_t count;
     exl2__cpu_part *parts;
 } exl2__cpu_matrix;
+
+/* Are the weights codes? (Else they are floats.) */
+static inline bool exl2__cpu_matrix_is_codes(exl2__cpu_source source) { return source <= EXL2__CPU_AFFINE; }
+
+/* Number of start values of the chains of `rows` input rows: one for each block, and a sum of x if the part is
+   affine. */
+static inline size_t exl2__cpu_matrix_start(const exl2__cpu_part *p, uint32_t rows)
+{
+    return (size_t)rows * p->blocks * (p->shift ? 2 : 1);
+}
 
 /* Number of codes that a word holds; and do two more codes lie in the top bits of all words? */
 static inline uint32_t exl2__cpu_matrix_fields(uint32_t bits) { return 32 / bits; }
@@ -78,7 +96,7 @@ static inline uint32_t exl2__cpu_matrix_bit(uint32_t bits, uint32_t row)
 typedef struct exl2__cpu_part_memory {
     uint8_t *data;
     exl2__cpu_block *block;
-    uint16_t *scale, *order;
+    uint16_t *scale, *shift, *order;
     float *bias;
     uint64_t data_bytes;
 } exl2__cpu_part_memory;
@@ -88,12 +106,16 @@ static exl2__cpu_part_memory exl2__cpu_matrix_alloc(exl2__arena *a, const exl2__
     exl2__cpu_part_memory m = { 0 };
     uint64_t columns = exl2__align_up(desc->out, EXL2__CPU_STRIP);
     uint64_t element = desc->dtype == EXL2__F32 ? 4 : 2;
-    m.data_bytes = desc->dense ? columns * desc->in * element : columns * desc->words * 4;
+    bool dense = desc->kind == EXL2__MATRIX_DENSE;
+    m.data_bytes = dense ? columns * desc->in * element : columns * desc->words * 4;
     m.data = (uint8_t *)exl2__arena_alloc(a, m.data_bytes);
-    if (!desc->dense) {
+    if (!dense) {
         m.block = (exl2__cpu_block *)exl2__arena_alloc(a, desc->in / EXL2__CPU_BLOCK * sizeof *m.block);
         m.scale = (uint16_t *)exl2__arena_alloc(a, columns * desc->group_count * sizeof *m.scale);
         m.order = (uint16_t *)exl2__arena_alloc(a, desc->in * sizeof *m.order);
+    }
+    if (desc->kind == EXL2__MATRIX_AFFINE) {
+        m.shift = (uint16_t *)exl2__arena_alloc(a, columns * desc->group_count * sizeof *m.shift);
     }
     if (desc->has_bias) {
         m.bias = (float *)exl2__arena_alloc_zeroed(a, columns * sizeof *m.bias);
@@ -113,8 +135,36 @@ static uint64_t exl2__cpu_matrix_bytes(const exl2__matrix_desc *parts, uint32_t 
     return dry.used;
 }
 
-/* Fills blocks, scales and order. A scale is fp16((qs + 1)^2 * scale_max), rounded in this order, where qs is the 4-bit
-   code of q_scale (docs/formats.md, "EXL2: scales"). */
+/* Fills the scales of group g. A scale of EXL2 is fp16((qs + 1)^2 * scale_max), rounded in this order, where qs is the
+   4-bit code of q_scale (docs/formats.md, "EXL2: scales"). */
+static void exl2__cpu_matrix_fill_scales(const exl2__cpu_part *p, const exl2__cpu_part_memory *m,
+                                         const exl2__matrix_desc *desc, uint32_t g)
+{
+    uint16_t of_level[16];
+    for (uint32_t level = 0; level < 16; level++) {
+        float square = (float)((level + 1) * (level + 1));
+        of_level[level] = exl2__f32_to_f16(square * exl2__f16_to_f32(desc->scale_max[g]));
+    }
+    const uint32_t *codes = desc->scale_codes + (size_t)g * (desc->out_stored / 8);
+    for (uint32_t n = 0; n < p->strips * EXL2__CPU_STRIP; n++) {
+        size_t at = ((size_t)(n / EXL2__CPU_STRIP) * p->groups + g) * EXL2__CPU_STRIP + n % EXL2__CPU_STRIP;
+        m->scale[at] = of_level[codes[n / 8] >> (n % 8 * 4) & 15u];
+    }
+}
+
+/* The same for an affine matrix, with its zeros. */
+static void exl2__cpu_matrix_fill_affine(const exl2__cpu_part *p, const exl2__cpu_part_memory *m,
+                                         const exl2__matrix_desc *desc, uint32_t g)
+{
+    for (uint32_t n = 0; n < p->strips * EXL2__CPU_STRIP; n++) {
+        size_t at = ((size_t)(n / EXL2__CPU_STRIP) * p->groups + g) * EXL2__CPU_STRIP + n % EXL2__CPU_STRIP;
+        size_t from = (size_t)g * desc->out_stored + n;
+        m->scale[at] = desc->scales[from];
+        m->shift[at] = exl2__f32_to_f16((float)(1u << (desc->groups[g].bits - 1)) - (float)desc->zeros[from]);
+    }
+}
+
+/* Fills blocks, scales, zeros and order. */
 static void exl2__cpu_matrix_fill(exl2__cpu_part *p, const exl2__cpu_part_memory *m, const exl2__matrix_desc *desc)
 {
     for (uint32_t g = 0; g < desc->group_count; g++) {
@@ -123,15 +173,10 @@ static void exl2__cpu_matrix_fill(exl2__cpu_part *p, const exl2__cpu_part_memory
             exl2__cpu_block block = { group->word + row * group->bits / 32, (uint16_t)g, (uint16_t)group->bits };
             m->block[(group->row + row) / EXL2__CPU_BLOCK] = block;
         }
-        uint16_t of_level[16];
-        for (uint32_t level = 0; level < 16; level++) {
-            float square = (float)((level + 1) * (level + 1));
-            of_level[level] = exl2__f32_to_f16(square * exl2__f16_to_f32(desc->scale_max[g]));
-        }
-        const uint32_t *codes = desc->scale_codes + (size_t)g * (desc->out_stored / 8);
-        for (uint32_t n = 0; n < p->strips * EXL2__CPU_STRIP; n++) {
-            size_t at = ((size_t)(n / EXL2__CPU_STRIP) * p->groups + g) * EXL2__CPU_STRIP + n % EXL2__CPU_STRIP;
-            m->scale[at] = of_level[codes[n / 8] >> (n % 8 * 4) & 15u];
+        if (desc->kind == EXL2__MATRIX_AFFINE) {
+            exl2__cpu_matrix_fill_affine(p, m, desc, g);
+        } else {
+            exl2__cpu_matrix_fill_scales(p, m, desc, g);
         }
     }
     for (uint32_t j = 0; j < desc->in; j++) {
@@ -143,8 +188,8 @@ static void exl2__cpu_matrix_fill(exl2__cpu_part *p, const exl2__cpu_part_memory
 static bool exl2__cpu_matrix_same_input(const exl2__cpu_part *a, const exl2__cpu_part *b)
 {
     bool same = a->source == b->source && a->in == b->in;
-    if (a->source != EXL2__CPU_CODES) {
-        return same && b->source != EXL2__CPU_CODES;
+    if (!exl2__cpu_matrix_is_codes(a->source)) {
+        return same && !exl2__cpu_matrix_is_codes(b->source);
     }
     for (uint32_t i = 0; same && i < a->blocks; i++) {
         same = a->block[i].bits == b->block[i].bits;
@@ -161,7 +206,8 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
     for (uint32_t i = 0; i < count; i++) {
         const exl2__matrix_desc *desc = &descs[i];
         exl2__cpu_part_memory memory = exl2__cpu_matrix_alloc(a, desc);
-        if (!desc->dense && (desc->in > 65536 || desc->in % EXL2__CPU_BLOCK)) {
+        bool dense = desc->kind == EXL2__MATRIX_DENSE;
+        if (!dense && (desc->in > 65536 || desc->in % EXL2__CPU_BLOCK)) {
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
                               "%s has %u input features; only multiples of 32 up to 65536 are supported", desc->name,
                               desc->in);
@@ -171,20 +217,23 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
                               desc->name);
         }
         exl2__cpu_part *p = &parts[i];
-        p->source = !desc->dense ? EXL2__CPU_CODES : desc->dtype == EXL2__F32 ? EXL2__CPU_F32
+        p->source = desc->kind == EXL2__MATRIX_EXL2 ? EXL2__CPU_CODES
+                  : desc->kind == EXL2__MATRIX_AFFINE ? EXL2__CPU_AFFINE
+                  : desc->dtype == EXL2__F32 ? EXL2__CPU_F32
                   : desc->dtype == EXL2__BF16 ? EXL2__CPU_BF16 : EXL2__CPU_F16;
         p->in = desc->in;
         p->out = desc->out;
         p->strips = (uint32_t)exl2__div_up(desc->out, EXL2__CPU_STRIP);
         p->blocks = (uint32_t)exl2__div_up(desc->in, EXL2__CPU_BLOCK);
-        p->groups = desc->dense ? 0 : desc->group_count;
+        p->groups = dense ? 0 : desc->group_count;
         p->strip_bytes = memory.data_bytes / p->strips;
         p->data = memory.data;
         p->block = memory.block;
         p->scale = memory.scale;
+        p->shift = memory.shift;
         p->order = memory.order;
         p->bias = memory.bias;
-        if (!desc->dense) {
+        if (!dense) {
             exl2__cpu_matrix_fill(p, &memory, desc);
         } else if (desc->out % EXL2__CPU_STRIP) { /* padding columns of the last strip */
             memset(p->data + (p->strips - 1) * p->strip_bytes, 0, (size_t)p->strip_bytes);
@@ -282,7 +331,7 @@ static void exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_slice *sli
     uint32_t step = 1;
     for (uint32_t i = 0; i < slice->rows; i += step) {
         uint32_t row = slice->row + i;
-        if (p->source == EXL2__CPU_CODES) {
+        if (exl2__cpu_matrix_is_codes(p->source)) {
             size_t stored = (size_t)p->strips * EXL2__CPU_STRIP;
             exl2__cpu_matrix_feed_codes(p, row, (const uint32_t *)slice->data + i * stored);
         } else {
@@ -321,11 +370,20 @@ static float exl2__cpu_matrix_group_scale(const exl2__cpu_part *p, uint32_t grou
     return exl2__f16_to_f32(p->scale[at]);
 }
 
-/* A dense weight, or fp16((code - 2^(b-1)) * scale) of a code, whose `row` is a packed row. */
+/* The code of a packed row of a column minus its zero, which is 2^(b-1) in EXL2. */
+static float exl2__cpu_matrix_level(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
+{
+    uint32_t group = p->block[packed_row / EXL2__CPU_BLOCK].group;
+    size_t at = ((size_t)(column / EXL2__CPU_STRIP) * p->groups + group) * EXL2__CPU_STRIP + column % EXL2__CPU_STRIP;
+    float code = (float)exl2__cpu_matrix_code(p, packed_row, column);
+    return p->shift ? code + exl2__f16_to_f32(p->shift[at]) : code;
+}
+
+/* A dense weight, or fp16((code - zero) * scale) of a code, whose `row` is a packed row. */
 static float exl2__cpu_matrix_weight(const exl2__cpu_part *p, uint32_t row, uint32_t column)
 {
-    if (p->source == EXL2__CPU_CODES) {
-        float q = (float)exl2__cpu_matrix_code(p, row, column);
+    if (exl2__cpu_matrix_is_codes(p->source)) {
+        float q = exl2__cpu_matrix_level(p, row, column);
         float scale = exl2__cpu_matrix_group_scale(p, p->block[row / EXL2__CPU_BLOCK].group, column);
         return exl2__f16_to_f32(exl2__f32_to_f16(q * scale));
     }

@@ -37,7 +37,8 @@ static inline exl2__kv exl2__cpu_phases_to_kv(exl2__real x) { return exl2__f32_t
    [in, rows of the tile], so that a kernel reads it from front to back. */
 typedef struct exl2__cpu_input {
     exl2__real *x;      /* all tiles, rows * in elements */
-    exl2__real *centre; /* the start value of each block's chain, rows * blocks elements in tiles; fast paths only */
+    exl2__real *centre; /* the start value of each block's chain, rows * blocks elements in tiles; fast paths only. An
+                           affine part has twice as many, [blocks, 2, rows of the tile]: start values and sums of x */
     uint32_t rows, tile_rows; /* tile_rows: of exl2__cpu_ops */
 } exl2__cpu_input;
 
@@ -69,7 +70,7 @@ typedef struct exl2__cpu_ops {
     uint32_t tile_rows, tile_queries; /* maximum of n; n is at most 8, or this maximum */
     /* out[i] = x[i] * weight[i] / sqrt(mean(x^2) + eps) */
     void (*norm)(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps, exl2__real *out);
-    /* Makes one tile of an input from rows x [n, stride]: out [in, n], centre [blocks, n]. */
+    /* Makes one tile of an input from rows x [n, stride]: out [in, n], centre [blocks, n], or [blocks, 2, n]. */
     void (*gather)(const exl2__cpu_part *p, const exl2__real *x, size_t stride, uint32_t n, exl2__real *out,
                    exl2__real *centre);
     /* The columns of strips [begin, end): out [rows, stride] = input * W + bias, or with `add` not 0
@@ -142,13 +143,13 @@ static void exl2__cpu_phases_gather(const exl2__cpu_part *p, const exl2__real *x
 /* weights [32]: one block of a column. Returns the factor by which the sum of their products is multiplied. */
 static exl2__real exl2__cpu_phases_unpack(const exl2__cpu_part *p, uint32_t block, uint32_t column, exl2__real *weights)
 {
-    bool factored = p->source == EXL2__CPU_CODES;
+    bool factored = exl2__cpu_matrix_is_codes(p->source);
 #ifdef EXL2__TEST_F16_WEIGHTS
     factored = false;
 #endif
     uint32_t end = exl2__min32((block + 1) * EXL2__CPU_BLOCK, p->in);
     for (uint32_t i = block * EXL2__CPU_BLOCK; i < end; i++) {
-        *weights++ = factored ? (exl2__real)exl2__cpu_matrix_code(p, i, column)
+        *weights++ = factored ? (exl2__real)exl2__cpu_matrix_level(p, i, column)
                               : (exl2__real)exl2__cpu_matrix_weight(p, i, column);
     }
     return factored ? (exl2__real)exl2__cpu_matrix_group_scale(p, p->block[block].group, column) : 1;

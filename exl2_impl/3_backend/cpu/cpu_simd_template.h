@@ -49,7 +49,8 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
                                         const float *centre, uint32_t n, uint32_t v, EXL2__V total[][4])
 {
     const uint32_t *words = (const uint32_t *)(const void *)(p->data + strip * p->strip_bytes) + column;
-    const uint16_t *scales = p->scale + (size_t)strip * p->groups * EXL2__CPU_STRIP + column;
+    size_t table = (size_t)strip * p->groups * EXL2__CPU_STRIP + column;
+    const uint16_t *scales = p->scale + table;
     for (uint32_t b = 0; b < p->blocks; b++, centre += n) {
         uint32_t bits = p->block[b].bits, fields = exl2__cpu_matrix_fields(bits);
         const uint32_t *mask = exl2__cpu_fields_of[bits].mask;
@@ -61,6 +62,18 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
             EXL2__UNROLL
             for (uint32_t r = 0; r < n; r++) {
                 sum[r][j] = EXL2__V_SET(centre[r]);
+            }
+        }
+        if (p->shift) { /* the zeros of an affine matrix, times the sums of x */
+            const uint16_t *shift = p->shift + table + (size_t)p->block[b].group * EXL2__CPU_STRIP;
+            centre += n;
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < v; j++) {
+                EXL2__V zero = EXL2__V_HALF(shift + j * EXL2__V_LANES);
+                EXL2__UNROLL
+                for (uint32_t r = 0; r < n; r++) {
+                    sum[r][j] = EXL2__V_FMA(zero, EXL2__V_SET(centre[r]), sum[r][j]);
+                }
             }
         }
         for (uint32_t w = 0; w < bits; w++, words += EXL2__CPU_STRIP) {
@@ -152,7 +165,7 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
             total[r][j] = EXL2__V_SET(0);
         }
     }
-    if (p->source == EXL2__CPU_CODES) {
+    if (exl2__cpu_matrix_is_codes(p->source)) {
         EXL2__V_NAME(codes)(p, strip, column, x, centre, n, v, total);
     } else {
         EXL2__V_NAME(dense)(p, strip, column, x, n, v, total);
@@ -191,7 +204,8 @@ EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const 
     for (uint32_t strip = begin; strip < end; strip++) {
         for (uint32_t t = 0; t < tiles; t++) {
             uint32_t row = exl2__cpu_tile_start(input->rows, input->tile_rows, t);
-            const float *x = input->x + (size_t)row * p->in, *centre = input->centre + (size_t)row * p->blocks;
+            const float *x = input->x + (size_t)row * p->in;
+            const float *centre = input->centre + exl2__cpu_matrix_start(p, row);
             float *to = out + row * stride;
             switch (exl2__cpu_tile_start(input->rows, input->tile_rows, t + 1) - row) {
 #define EXL2__V_CASE(n) case n: EXL2__V_NAME(tile_##n)(p, strip, x, centre, to, stride, add); break;

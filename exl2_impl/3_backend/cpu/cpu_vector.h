@@ -138,10 +138,22 @@ EXL2__CPU_VECTOR inline float exl2__cpu_vector_gather_block(const exl2__cpu_fiel
     return exl2__cpu_vector_sum(sum[0], sum[1]);
 }
 
+/* The sum of the features of one block of one row, in the same order of sums. */
+EXL2__CPU_VECTOR inline float exl2__cpu_vector_gather_sum(const uint16_t *order, const float *x)
+{
+    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+    for (uint32_t i = 0; i < EXL2__CPU_BLOCK; i += 8) {
+        const uint16_t *o = order + i;
+        __m256 value = _mm256_setr_ps(x[o[0]], x[o[1]], x[o[2]], x[o[3]], x[o[4]], x[o[5]], x[o[6]], x[o[7]]);
+        sum[i / 8 % 2] = _mm256_add_ps(value, sum[i / 8 % 2]);
+    }
+    return exl2__cpu_vector_sum(sum[0], sum[1]);
+}
+
 EXL2__CPU_VECTOR void exl2__cpu_vector_gather(const exl2__cpu_part *p, const float *x, size_t stride, uint32_t n,
                                               float *out, float *centre)
 {
-    if (p->source != EXL2__CPU_CODES) {
+    if (!exl2__cpu_matrix_is_codes(p->source)) {
         exl2__cpu_phases_gather(p, x, stride, n, out, centre);
         return;
     }
@@ -153,6 +165,12 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_gather(const exl2__cpu_part *p, const flo
             centre[r] = exl2__cpu_vector_gather_block(fields, order, x + r * stride, to);
             for (uint32_t i = 0; n > 1 && i < EXL2__CPU_BLOCK; i++) {
                 out[i * n + r] = scaled[i];
+            }
+        }
+        if (p->shift) {
+            centre += n;
+            for (uint32_t r = 0; r < n; r++) {
+                centre[r] = exl2__cpu_vector_gather_sum(order, x + r * stride);
             }
         }
     }

@@ -71,7 +71,7 @@ static void exl2__cuda_layout_regions(exl2__cuda_layout *l)
 {
     const exl2__matrix_desc *d = l->desc;
     l->region_count = 0;
-    if (d->dense) {
+    if (d->kind == EXL2__MATRIX_DENSE) {
         exl2__cuda_region all = { 0, d->in, 0, (uint32_t)exl2__div_up(d->in, EXL2__CUDA_RECORD_ROWS), 16, false };
         l->regions[l->region_count++] = all;
         return;
@@ -138,7 +138,7 @@ static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_regio
     for (uint32_t i = 0; i < 8; i++) {
         group_of[i] = EXL2__CUDA_NO_GROUP;
     }
-    if (!l->desc->dense) {
+    if (l->desc->kind != EXL2__MATRIX_DENSE) {
         chunk.word = (exl2k_u16)(region->word + first * 2 * region->bits);
         exl2__cuda_chunk_groups(l, region, first, &chunk, group_of);
     }
@@ -256,7 +256,8 @@ static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc
 
 static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
 {
-    return (desc->dense ? (uint32_t)exl2__align_up(desc->out, 32) : desc->out_stored) / EXL2__CUDA_STRIP;
+    bool dense = desc->kind == EXL2__MATRIX_DENSE;
+    return (dense ? (uint32_t)exl2__align_up(desc->out, 32) : desc->out_stored) / EXL2__CUDA_STRIP;
 }
 
 /* The number of slices per strip that makes the busiest warp of a decode product least busy. Example: 9 records of K =
@@ -274,7 +275,7 @@ static exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *par
     strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, limits->ctas)
                         : (uint32_t)exl2__div_up(strips, limits->ctas);
     /* Room must be left for one stage of dense chunks (2,048 bytes each), or for two stages of others. */
-    uint32_t dense = parts[0].dense ? 2048 : 0;
+    uint32_t dense = parts[0].kind == EXL2__MATRIX_DENSE ? 2048 : 0;
     uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * limits->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
     uint32_t room = limits->shared_bytes > rings ? (limits->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
     uint32_t slices = exl2__max32(1, exl2__min32(room, EXL2K_SLICES_MAX)), each = count == 2 ? strips / 2 : strips;

@@ -123,7 +123,7 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
         strips += l.bytes * exl2__cuda_strips(&parts[i]);
         bytes += exl2__cuda_round(l.count * sizeof(exl2k_chunk));
         bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
-        bytes += parts[i].dense ? 0 : exl2__cuda_round(parts[i].in * sizeof(uint16_t));
+        bytes += parts[i].kind == EXL2__MATRIX_DENSE ? 0 : exl2__cuda_round(parts[i].in * sizeof(uint16_t));
     }
     return bytes + exl2__cuda_round(strips);
 }
@@ -183,7 +183,7 @@ static exl2_result exl2__cuda_staging_reserve(exl2__cuda_model *m, uint64_t byte
    gate and up, but the format allows others. */
 static bool exl2__cuda_orders_differ(const exl2__matrix_desc *parts, uint32_t count)
 {
-    for (uint32_t i = 1; i < count && !parts->dense; i++) {
+    for (uint32_t i = 1; i < count && parts->kind != EXL2__MATRIX_DENSE; i++) {
         if (memcmp(parts[i].inverse_perm, parts->inverse_perm, parts->in * sizeof(uint32_t)) != 0) {
             return true;
         }
@@ -209,7 +209,7 @@ static exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_d
 static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                         exl2__cuda_matrix *out)
 {
-    if (parts->dense) {
+    if (parts->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
     out->split = exl2__cuda_orders_differ(parts, count);
@@ -235,7 +235,7 @@ static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_
         part->bias = exl2__cuda_arena_take(&m->weights, desc->out * sizeof(float));
         EXL2__TRY(exl2__cuda_upload(m, part->bias, desc->bias, desc->out * sizeof(float)));
     }
-    if (desc->dense) {
+    if (desc->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__cuda_staging_reserve(m, scale_bytes + group_bytes));
@@ -293,7 +293,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_layout_part(&l[i], &parts[i], slicing, m->limits.chunk_bytes, chunks, group_of);
         out->feed[i].chunks = l[i].count;
-        for (uint32_t k = 0; k < l[i].count && !parts[i].dense; k++) {
+        for (uint32_t k = 0; k < l[i].count && parts[i].kind != EXL2__MATRIX_DENSE; k++) {
             m->ends[i][k] = (uint16_t)(k + 1 < l[i].count ? chunks[k + 1].word : parts[i].words);
         }
         chunks += exl2__cuda_layout_chunks_max(parts[i].in);
@@ -316,8 +316,8 @@ static exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl2__matr
     m->matrices = matrix;
     for (uint32_t i = 0; i < count; i++) {
         const exl2__matrix_desc *d = &parts[i];
-        matrix->feed[i] = (exl2__cuda_feed){ .dense = d->dense, .out = d->out, .out_stored = d->out_stored,
-                                             .rows = exl2__weights_rows(d),
+        matrix->feed[i] = (exl2__cuda_feed){ .dense = d->kind == EXL2__MATRIX_DENSE, .out = d->out,
+                                             .out_stored = d->out_stored, .rows = exl2__weights_rows(d),
                                              .row_bytes = exl2__weights_row_bytes(d) };
         matrix->feed[i].type = d->dtype == EXL2__F16    ? EXL2K_FROM_F16
                                : d->dtype == EXL2__BF16 ? EXL2K_FROM_BF16

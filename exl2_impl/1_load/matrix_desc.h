@@ -1,0 +1,99 @@
+/* matrix_desc.h: how the loader describes one linear layer to a backend, and where the layer may be in the files.
+   takes: the tensor table.
+   gives: exl2__dtype, exl2__group, exl2__matrix_kind, exl2__matrix_kind_name, exl2__matrix_view, exl2__affine,
+          exl2__matrix_desc, exl2__matrix_source.
+   owns:  nothing. */
+#ifndef EXL2__MATRIX_DESC_H
+#define EXL2__MATRIX_DESC_H
+
+#include "quant_config.h"
+#include "tensor_table.h"
+
+typedef enum exl2__dtype { EXL2__F16, EXL2__BF16, EXL2__F32 } exl2__dtype;
+
+/* Weights of the kinds: EXL2: fp16((code - 2^(bits-1)) * scale). DENSE: floats. AFFINE: fp16((code - zero) * scale),
+   with a zero of its own for each group and column: GPTQ and AWQ. */
+typedef enum exl2__matrix_kind { EXL2__MATRIX_EXL2, EXL2__MATRIX_DENSE, EXL2__MATRIX_AFFINE } exl2__matrix_kind;
+
+static inline const char *exl2__matrix_kind_name(exl2__matrix_kind kind)
+{
+    return kind == EXL2__MATRIX_EXL2 ? "EXL2" : kind == EXL2__MATRIX_DENSE ? "dense" : "GPTQ or AWQ";
+}
+
+/* Input rows [row, row + rows), in packed order, have codes of `bits` bits, which begin at word row `word` of the codes
+   (docs/formats.md, "EXL2: groups"). */
+typedef struct exl2__group {
+    uint32_t row, rows, word;
+    uint32_t bits;
+} exl2__group;
+
+/* Where the outputs of a matrix lie in a tensor that may hold others beside it. Output o is row
+   first + o / run * step + o % run of the tensor [rows, in]; if transposed, this column of [in, columns], which is the
+   stack-th one of such matrices in the tensor. In GPTQ and AWQ tensors it is always a column, without a stack. */
+typedef struct exl2__matrix_view {
+    uint64_t first;
+    uint32_t run, step;
+    bool transposed;
+    uint32_t stack;
+    uint64_t columns;
+} exl2__matrix_view;
+
+/* How the files hold an affine matrix, for the loader alone. */
+typedef struct exl2__affine {
+    const exl2__tensor *zeros, *scales, *group_index; /* qzeros, scales, g_idx or NULL */
+    uint32_t bits, group_rows; /* of all groups; the last group may have fewer rows */
+    uint32_t columns;          /* of the tensors, which may hold several matrices */
+    bool awq;                  /* words hold 8 columns of a row, else rows of a column */
+    uint32_t zero_add;         /* zero = stored value + zero_add */
+    bool symmetric;            /* config.json says that all zeros are 2^(bits-1) */
+    bool sorted;               /* the packed order is not that of the file; known once the tables are read */
+    uint32_t *raw;             /* memory for what is read from the file, while the matrix is read */
+} exl2__affine;
+
+enum { EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2 }; /* PRODUCT: y = x W. ROWS: an embedding, one row per token */
+
+/* One linear layer y[out] = x[in] W (+ bias), checked by the loader. */
+typedef struct exl2__matrix_desc {
+    const char *name;             /* "model.layers.0.self_attn.q_proj", for messages */
+    uint32_t in, out, out_stored; /* out_stored: out rounded up to a multiple of 32; the padding is never used */
+    exl2__matrix_kind kind;
+    exl2__dtype dtype;            /* DENSE, which is [out, in] of this type */
+    const exl2__tensor *data, *bias_data; /* the tensor that is read in slices, and that of the bias or NULL */
+    exl2__matrix_view view;       /* DENSE, AFFINE: where the matrix lies in `data`, and the bias in `bias_data` */
+    uint32_t group_count, words;  /* EXL2, AFFINE: groups, and word rows of the codes [words, out_stored] */
+    bool has_bias;
+    uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
+    exl2__affine affine;          /* AFFINE */
+    /* The members above are known from file headers alone (but that a bias of GPTQ with zeros alone is dropped), and
+       matrix_bytes reads no others (but `groups`, if the backend sets needs_groups). The members below are valid until
+       matrix_make returns. */
+    const exl2__group *groups;    /* [group_count] */
+    const uint32_t *scale_codes;  /* EXL2: [group_count, out_stored / 8] q_scale as stored */
+    const uint16_t *scale_max;    /* EXL2: [group_count] f16: fp16(q_scale_max * prescale / 256) */
+    const uint16_t *scales;       /* AFFINE: [group_count, out_stored] f16; 0 in the padding */
+    const uint16_t *zeros;        /* AFFINE: [group_count, out_stored] integers from 0 to 256 */
+    const uint32_t *inverse_perm; /* EXL2, AFFINE: [in] packed row of each input feature */
+    const float *bias;            /* [out] or NULL */
+} exl2__matrix_desc;
+
+/* Where a matrix may be: in tensors of its own, or in a part of another one. */
+typedef struct exl2__matrix_source {
+    const char *key;        /* without ".weight" */
+    const char *fused;      /* the same of a tensor with several matrices, for files without `key`; NULL or "": none */
+    uint64_t fused_rows;    /* outputs of all matrices in it, or in each of its stack */
+    uint32_t stack;         /* it is a stack of so many tensors, [stack, rows, columns] or [stack * rows, columns]; 0:
+                               it is [rows, columns] */
+    exl2__matrix_view view; /* where this one is in it */
+    bool own_transposed;    /* the tensor of `key` is transposed */
+    const exl2__quant *quant; /* what config.json says of GPTQ and AWQ; NULL: nothing */
+} exl2__matrix_source;
+
+#define EXL2__MATRIX_IN_MAX 65535u /* inputs of a matrix of codes: its permutation is used with 16 bits per entry */
+
+/* Row (or column, if transposed) of the tensor that holds output `o`. */
+static inline uint64_t exl2__matrix_view_at(const exl2__matrix_view *v, uint32_t o)
+{
+    return v->first + (uint64_t)(o / v->run) * v->step + o % v->run;
+}
+
+#endif
