@@ -94,12 +94,13 @@ typedef enum exl2__positions {
 /* Which layers have the window, if config.json does not list them (layer_types). */
 typedef enum exl2__window_rule {
     EXL2__WINDOW_NEVER = 1, /* not even then */
-    EXL2__WINDOW_LISTED,    /* no other layers */
+    EXL2__WINDOW_BUT_FOURTH, /* all but layers 0, 4, 8 ... */
     EXL2__WINDOW_ALL,
     EXL2__WINDOW_EVEN,      /* layers 0, 2, 4 ... */
     EXL2__WINDOW_PATTERN,   /* all but every P-th layer, P = sliding_window_pattern */
     EXL2__WINDOW_UPPER,     /* layers from max_window_layers on, if use_sliding_window is true */
-    EXL2__WINDOW_SWITCHED   /* all, if use_sliding_window is true */
+    EXL2__WINDOW_SWITCHED,  /* all, if use_sliding_window is true */
+    EXL2__WINDOW_UNROTATED  /* layers without RoPE, if use_sliding_window is true */
 } exl2__window_rule;
 
 typedef enum exl2__unrotated_rule {
@@ -132,7 +133,7 @@ typedef enum exl2__experts_order {
     EXL2__EXPERTS_ROWS = 1, EXL2__EXPERTS_DOWN_TRANSPOSED, EXL2__EXPERTS_COLUMNS
 } exl2__experts_order;
 
-#define EXL2__ARCH_DEFAULTS_MAX 10 /* with the end */
+#define EXL2__ARCH_DEFAULTS_MAX 16 /* with the end */
 
 typedef struct exl2__arch {
     const char *name;              /* the string in config.json's `architectures` */

@@ -96,11 +96,31 @@ static inline uint32_t exl2__fields_find(const exl2__fields *f, exl2__field_name
     return 0;
 }
 
-/* Sets *value to the default of the number `name`. false: it has none. */
-static inline bool exl2__fields_default(const exl2__fields *f, const char *name, double *value)
+/* Does the file have one of the names (without arrows), with the value null? */
+static inline bool exl2__fields_is_null(const exl2__fields *f, exl2__field_names names)
+{
+    const exl2__json *j = &f->json;
+    const uint32_t objects[2] = { 0, f->nested };
+    for (uint32_t pass = 0; pass < (f->nested ? 2u : 1u); pass++) {
+        bool object = j->tokens[objects[pass]].kind == EXL2__JSON_OBJECT;
+        uint32_t member = object ? exl2__json_first(j, objects[pass]) : 0;
+        for (; member; member = exl2__json_next(j, objects[pass], member)) {
+            for (uint32_t i = 0; names[i] && j->tokens[member + 1].kind == EXL2__JSON_NULL; i++) {
+                if (exl2__json_is(j, member, names[i])) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+/* For a number that the file does not have: sets *value to its default. false: it has none. A null in the file means
+   that the number is not wanted, and not that it has its default. */
+static inline bool exl2__fields_default(const exl2__fields *f, exl2__field_names names, double *value)
 {
     for (const exl2__field_default *d = f->defaults; d && d->name; d++) {
-        if (strcmp(d->name, name) == 0) {
+        if (strcmp(d->name, names[0]) == 0 && !exl2__fields_is_null(f, names)) {
             *value = d->value;
             return true;
         }
@@ -157,7 +177,7 @@ static inline exl2_result exl2__fields_u32(const exl2__fields *f, exl2__field_na
     uint32_t token = exl2__fields_find(f, names, &name);
     uint64_t value;
     double absent;
-    if (!token && exl2__fields_default(f, names[0], &absent)) {
+    if (!token && exl2__fields_default(f, names, &absent)) {
         *out = (uint32_t)absent;
     }
     if (!token) {
@@ -179,7 +199,7 @@ static inline exl2_result exl2__fields_f64(const exl2__fields *f, exl2__field_na
     const char *name = names[0];
     uint32_t token = exl2__fields_find(f, names, &name);
     double value;
-    bool has_default = !token && exl2__fields_default(f, names[0], out);
+    bool has_default = !token && exl2__fields_default(f, names, out);
     if (present) {
         *present = token != 0 || has_default;
     }

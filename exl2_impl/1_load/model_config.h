@@ -59,6 +59,27 @@ typedef struct exl2__config {
 
 /* ---- architecture ---- */
 
+/* Resolves the row. The text model inside of a multimodal one may be of another family than the row says: its
+   model_type decides, if it names a row. */
+static exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch *row, exl2__arch *out)
+{
+    exl2__arch own = *row;
+    char type[64] = "";
+    uint32_t token = f->nested ? exl2__json_get(&f->json, f->nested, "model_type") : 0;
+    if (row->text_of_multimodal && token && f->json.tokens[token].kind == EXL2__JSON_STRING) {
+        exl2__json_text(&f->json, token, type, sizeof type - 1);
+        const exl2__arch *text = exl2__arch_find_type(type);
+        const char *reason = exl2__arch_unsupported("TextForCausalLM", type);
+        if (reason) {
+            return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the text model '%s' in %s is not supported: %s", f->label,
+                              type, row->name, reason);
+        }
+        own.like = text && !text->text_of_multimodal ? text->name : row->like;
+    }
+    exl2__arch_resolve(&own, out);
+    return EXL2_OK;
+}
+
 /* Chooses the row. An architecture that nobody knows is read by its model_type, or else as Llama, with a warning: most
    of them are Llama under another name, and a tensor that the row does not use is an error. A known architecture
    without a row is rejected: its tensors may have the names and shapes of Llama's, while its computation differs. */
@@ -94,9 +115,8 @@ static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *o
         exl2__log(f->c, EXL2_LOG_WARN, EXL2_LOG_ID_UNKNOWN_ARCH,
                   "%s: the architecture '%s' is unknown; the model is read as %s", f->label, found, row->name);
     }
-    exl2__arch_resolve(row, &out->arch);
     memcpy(out->arch_name, found, sizeof found);
-    return EXL2_OK;
+    return exl2__config_resolve(f, row, &out->arch);
 }
 
 #define EXL2__CONFIG_EXPERT_KEYS 3 /* the first ones of the list below */
@@ -111,7 +131,8 @@ static exl2_result exl2__config_check_unsupported(const exl2__fields *f, const e
     } others[] = {
         { "num_local_experts", "0", 0 }, { "num_experts", "0", 0 }, { "n_routed_experts", "0", 0 },
         { "scale_attn_by_inverse_layer_idx", "false", 0 }, { "multi_query", "true", 1 },
-        { "alibi", "false", 0 }, { "attention_sinks", "0", 0 },
+        { "alibi", "false", 0 }, { "attention_sinks", "0", 0 }, { "scale_attn_weights", "true", 1 },
+        { "use_bidirectional_attention", "false", 0 },
     };
     bool routed = out->arch.traits[EXL2__TRAIT_ROUTING] != EXL2__ROUTING_NONE;
     for (size_t i = routed ? EXL2__CONFIG_EXPERT_KEYS : 0; i < EXL2__COUNT(others); i++) {
@@ -330,6 +351,12 @@ static exl2_result exl2__config_read_switches(const exl2__fields *f, exl2__confi
 static exl2_result exl2__config_read_local_rope(const exl2__fields *f, exl2__config *out)
 {
     uint8_t rule = out->arch.traits[EXL2__TRAIT_LOCAL_ROPE];
+    const char *name = NULL;
+    uint32_t kind = exl2__fields_find(f, EXL2__FIELD_NAMES("rope_parameters->sliding_attention->rope_type",
+                                                           "rope_parameters->sliding_attention->type"), &name);
+    if (kind && !exl2__json_is(&f->json, kind, "default")) {
+        return exl2__fields_unsupported(f, name, kind, "default");
+    }
     out->has_local_rope = rule != EXL2__LOCAL_ROPE_SAME;
     out->local_rope = (exl2__rope){ .theta = rule == EXL2__LOCAL_ROPE_BASE ? 10000 : out->rope.theta };
     return !out->has_local_rope ? EXL2_OK
@@ -398,7 +425,7 @@ static exl2_result exl2__config_read_layer_types(const exl2__fields *f, uint32_t
 }
 
 /* EXL2__WINDOW_PATTERN: sliding_window_pattern is a period (the last layer of each has no window), or a text with a
-   letter for each layer of a period: L with a window, G without. */
+   letter for each layer of a period: L with a window, G without; with letters the last layer of all has none. */
 static exl2_result exl2__config_read_pattern(const exl2__fields *f, exl2__config *out)
 {
     exl2__field_names names = EXL2__FIELD_NAMES("sliding_window_pattern", "_sliding_window_pattern");
@@ -414,32 +441,22 @@ static exl2_result exl2__config_read_pattern(const exl2__fields *f, exl2__config
         EXL2__TRY(exl2__fields_u32(f, names, 1, EXL2__CONFIG_LAYERS_MAX, &period));
     }
     for (uint32_t i = 0; i < out->layers; i++) {
-        exl2__config_mark(out->windowed, i, letters[0] ? letters[i % period] == 'L' : (i + 1) % period != 0);
+        bool windowed = letters[0] ? letters[i % period] == 'L' && i + 1 < out->layers : (i + 1) % period != 0;
+        exl2__config_mark(out->windowed, i, windowed);
     }
     return EXL2_OK;
 }
 
-/* EXL2__WINDOW_UPPER and SWITCHED: the lowest layer with a window; the number of layers where use_sliding_window is
-   not true. */
-static exl2_result exl2__config_read_window_from(const exl2__fields *f, const exl2__config *c, uint32_t *out)
-{
-    bool used = false;
-    *out = 0;
-    EXL2__TRY(exl2__fields_bool(f, EXL2__FIELD_NAMES("use_sliding_window"), &used, NULL));
-    if (c->arch.traits[EXL2__TRAIT_WINDOW] == EXL2__WINDOW_UPPER) {
-        EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("max_window_layers"), 0, UINT32_MAX, out));
-    }
-    *out = used ? *out : c->layers;
-    return EXL2_OK;
-}
-
-/* Does config.json have a window, and does it not switch windows off? */
+/* Is there a window, and are windows not switched off? */
 static exl2_result exl2__config_has_window(const exl2__fields *f, const exl2__config *c, bool *out)
 {
-    bool used = true;
+    uint8_t rule = c->arch.traits[EXL2__TRAIT_WINDOW];
+    bool used = rule < EXL2__WINDOW_UPPER; /* unless the file says otherwise: those rules need use_sliding_window */
+    double by_default;
     EXL2__TRY(exl2__fields_bool(f, EXL2__FIELD_NAMES("use_sliding_window"), &used, NULL));
-    *out = used && c->arch.traits[EXL2__TRAIT_WINDOW] != EXL2__WINDOW_NEVER
-           && exl2__fields_find(f, EXL2__WINDOW_NAMES, NULL) != 0;
+    *out = used && rule != EXL2__WINDOW_NEVER
+           && (exl2__fields_find(f, EXL2__WINDOW_NAMES, NULL)
+               || exl2__fields_default(f, EXL2__WINDOW_NAMES, &by_default));
     return EXL2_OK;
 }
 
@@ -460,11 +477,13 @@ static exl2_result exl2__config_read_windows(const exl2__fields *f, exl2__config
     if (rule == EXL2__WINDOW_PATTERN) {
         return exl2__config_read_pattern(f, out);
     }
-    if (rule == EXL2__WINDOW_UPPER || rule == EXL2__WINDOW_SWITCHED) {
-        EXL2__TRY(exl2__config_read_window_from(f, out, &from));
+    if (rule == EXL2__WINDOW_UPPER) {
+        EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("max_window_layers"), 0, UINT32_MAX, &from));
     }
-    for (uint32_t i = from; i < out->layers && rule != EXL2__WINDOW_LISTED; i++) {
-        exl2__config_mark(out->windowed, i, rule != EXL2__WINDOW_EVEN || i % 2 == 0);
+    for (uint32_t i = from; i < out->layers; i++) {
+        exl2__config_mark(out->windowed, i, rule == EXL2__WINDOW_EVEN ? i % 2 == 0
+                                          : rule == EXL2__WINDOW_BUT_FOURTH ? i % 4 != 0
+                                          : rule != EXL2__WINDOW_UNROTATED || exl2__config_layer(out->unrotated, i));
     }
     return EXL2_OK;
 }
@@ -481,12 +500,12 @@ static exl2_result exl2__config_read_no_rope(const exl2__fields *f, exl2__config
         }
         return EXL2_OK;
     }
-    if (f->json.tokens[list].kind != EXL2__JSON_ARRAY || f->json.tokens[list].count != out->layers) {
+    if (f->json.tokens[list].kind != EXL2__JSON_ARRAY || f->json.tokens[list].count < out->layers) {
         char allowed[64];
         exl2__format(allowed, sizeof allowed, "a list with a number for each of the %u layers", out->layers);
         return exl2__fields_bad(f, "no_rope_layers", list, allowed);
     }
-    for (uint32_t at = exl2__json_first(&f->json, list); at; at = exl2__json_next(&f->json, list, at)) {
+    for (uint32_t at = exl2__json_first(&f->json, list); layer < out->layers; at = exl2__json_next(&f->json, list, at)) {
         uint64_t rotated;
         if (!exl2__json_u64(&f->json, at, &rotated) || rotated > 1) {
             return exl2__fields_bad(f, "no_rope_layers", at, "0 or 1");
@@ -524,10 +543,10 @@ static exl2_result exl2__config_read_layers(const exl2__fields *f, exl2__config 
 {
     uint8_t rule = out->arch.traits[EXL2__TRAIT_UNROTATED];
     EXL2__TRY(exl2__config_read_experts(f, out));
-    EXL2__TRY(exl2__config_read_windows(f, out));
     if (rule == EXL2__UNROTATED_LISTED) {
-        return exl2__config_read_no_rope(f, out);
+        EXL2__TRY(exl2__config_read_no_rope(f, out));
     }
+    EXL2__TRY(exl2__config_read_windows(f, out));
     bool full = rule == EXL2__UNROTATED_FULL || (rule == EXL2__UNROTATED_IF_WINDOW && out->window > 0);
     for (uint32_t i = 0; full && i < out->layers; i++) {
         exl2__config_mark(out->unrotated, i, !exl2__config_layer(out->windowed, i));

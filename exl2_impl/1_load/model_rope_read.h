@@ -36,6 +36,9 @@ static exl2_result exl2__rope_read_kind(const exl2__fields *f, exl2__rope *rope)
     if (rope->kind == EXL2__ROPE_DYNAMIC && exl2__fields_find(f, EXL2__ROPE_NAMES("alpha"), NULL)) {
         rope->kind = EXL2__ROPE_ALPHA;
     }
+    if (rope->kind == EXL2__ROPE_YARN && exl2__fields_find(f, EXL2__ROPE_NAMES("long_factor"), NULL)) {
+        rope->kind = EXL2__ROPE_LONGROPE; /* early files of Phi-3 call it so */
+    }
     return EXL2_OK;
 }
 
