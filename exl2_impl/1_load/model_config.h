@@ -71,8 +71,8 @@ static exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch 
         const exl2__arch *text = exl2__arch_find_type(type);
         const char *reason = exl2__arch_unsupported("TextForCausalLM", type);
         if (reason) {
-            return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the text model '%s' in %s is not supported: %s", f->label,
-                              type, row->name, reason);
+            return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the text model '%s' in %s is not supported: %s",
+                              f->label, type, row->name, reason);
         }
         own.like = text && !text->text_of_multimodal ? text->name : row->like;
     }
@@ -155,12 +155,13 @@ static exl2_result exl2__config_check_unsupported(const exl2__fields *f, const e
 }
 
 /* An optional number; without the key *out stays as it is. */
+#define EXL2__CONFIG_NUMBER(f, names, min, max, out) \
+    exl2__config_read_number(f, names, min, max, "a number from " #min " to " #max, out)
+
 static exl2_result exl2__config_read_number(const exl2__fields *f, exl2__field_names names, double min, double max,
-                                            float *out)
+                                            const char *allowed, float *out)
 {
-    char allowed[64];
     double value = (double)*out;
-    exl2__format(allowed, sizeof allowed, "a number from %g to %g", min, max);
     EXL2__TRY(exl2__fields_f64(f, names, min, max, allowed, &value, NULL));
     *out = (float)value;
     return EXL2_OK;
@@ -193,7 +194,7 @@ static exl2_result exl2__config_read_act(const exl2__fields *f, exl2__config *ou
     if (clamped) {
         out->act = EXL2__ACT_CLAMPED;
         out->act_limit = 7;
-        return exl2__config_read_number(f, EXL2__FIELD_NAMES("swiglu_limit"), 1e-3, 1e6, &out->act_limit);
+        return EXL2__CONFIG_NUMBER(f, EXL2__FIELD_NAMES("swiglu_limit"), 1e-3, 1e6, &out->act_limit);
     }
     return EXL2_OK;
 }
@@ -292,23 +293,22 @@ static exl2_result exl2__config_read_factors(const exl2__fields *f, exl2__config
     out->embed_scale = out->arch.traits[EXL2__TRAIT_EMBED_SCALE] == EXL2__EMBED_SCALE_ROOT
                            ? (float)sqrt((double)out->hidden) : 1;
     out->residual_scale = out->logit_scale = 1;
-    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("scale_emb", "embedding_multiplier"), 1e-6, 1e6,
-                                       &out->embed_scale));
+    EXL2__TRY(EXL2__CONFIG_NUMBER(f, EXL2__FIELD_NAMES("scale_emb", "embedding_multiplier"), 1e-6, 1e6,
+                                  &out->embed_scale));
     EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("scale_depth"), 1e-6, 1e6, "a number from 1e-6 to 1e6", &depth,
                                NULL));
     out->residual_scale = depth > 0 ? (float)(depth / sqrt((double)out->layers)) : 1;
-    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("residual_multiplier"), 1e-6, 1e6, &out->residual_scale));
-    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("logit_scale"), 1e-6, 1e6, &out->logit_scale));
+    EXL2__TRY(EXL2__CONFIG_NUMBER(f, EXL2__FIELD_NAMES("residual_multiplier"), 1e-6, 1e6, &out->residual_scale));
+    EXL2__TRY(EXL2__CONFIG_NUMBER(f, EXL2__FIELD_NAMES("logit_scale"), 1e-6, 1e6, &out->logit_scale));
     EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("dim_model_base"), 1, 1e6, "a number from 1 to 1e6", &base, NULL));
     EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("logits_scaling"), 1e-6, 1e6, "a number from 1e-6 to 1e6", &divisor,
                                NULL));
     out->logit_scale = base > 0 ? (float)((double)out->logit_scale * base / out->hidden) : out->logit_scale;
     out->logit_scale = divisor > 0 ? (float)(1 / divisor) : out->logit_scale;
-    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("attn_logit_softcapping"), 1e-3, 1e6, &out->attn_softcap));
-    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("final_logit_softcapping"), 1e-3, 1e6,
-                                       &out->final_softcap));
-    EXL2__TRY(exl2__config_read_number(f, EXL2__FIELD_NAMES("clip_qkv", "attn_config->clip_qkv"), 1e-3, 1e6,
-                                       &out->clip_qkv));
+    EXL2__TRY(EXL2__CONFIG_NUMBER(f, EXL2__FIELD_NAMES("attn_logit_softcapping"), 1e-3, 1e6, &out->attn_softcap));
+    EXL2__TRY(EXL2__CONFIG_NUMBER(f, EXL2__FIELD_NAMES("final_logit_softcapping"), 1e-3, 1e6, &out->final_softcap));
+    EXL2__TRY(EXL2__CONFIG_NUMBER(f, EXL2__FIELD_NAMES("clip_qkv", "attn_config->clip_qkv"), 1e-3, 1e6,
+                                  &out->clip_qkv));
     return exl2__config_read_scale(f, out);
 }
 
@@ -382,7 +382,7 @@ static exl2_result exl2__config_read_positions(const exl2__fields *f, exl2__conf
                           "above 0", f->label, out->head_dim, out->rotary);
     }
     EXL2__TRY(exl2__rope_read(f, out->rotary, out->context_max, &out->rope));
-    EXL2__TRY(exl2__config_read_number(f, EXL2__ROPE_NAMES("llama_4_scaling_beta"), 0, 1e3, &out->query_growth));
+    EXL2__TRY(EXL2__CONFIG_NUMBER(f, EXL2__ROPE_NAMES("llama_4_scaling_beta"), 0, 1e3, &out->query_growth));
     if (out->query_growth > 0) {
         double original;
         EXL2__TRY(exl2__rope_read_original(f, 0, &original));
@@ -505,7 +505,8 @@ static exl2_result exl2__config_read_no_rope(const exl2__fields *f, exl2__config
         exl2__format(allowed, sizeof allowed, "a list with a number for each of the %u layers", out->layers);
         return exl2__fields_bad(f, "no_rope_layers", list, allowed);
     }
-    for (uint32_t at = exl2__json_first(&f->json, list); layer < out->layers; at = exl2__json_next(&f->json, list, at)) {
+    for (uint32_t at = exl2__json_first(&f->json, list); at && layer < out->layers;
+         at = exl2__json_next(&f->json, list, at)) {
         uint64_t rotated;
         if (!exl2__json_u64(&f->json, at, &rotated) || rotated > 1) {
             return exl2__fields_bad(f, "no_rope_layers", at, "0 or 1");
@@ -641,6 +642,9 @@ static exl2_result exl2__config_read_defaults(const exl2__fields *f, exl2__confi
 
 static exl2_result exl2__config_read_model(exl2__fields *f, const char *dir, exl2__config *out)
 {
+    if (f->nested && f->json.tokens[f->nested].kind != EXL2__JSON_OBJECT) {
+        return exl2__fields_bad(f, "text_config", f->nested, "an object");
+    }
     EXL2__TRY(exl2__config_read_arch(f, out));
     f->defaults = out->arch.defaults;
     EXL2__TRY(exl2__config_check_unsupported(f, out));

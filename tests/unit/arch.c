@@ -1,7 +1,7 @@
 /* arch.c: every row of arch_rows.h against what transformers computes for the same config.json, written by hand: the
-   numbers and switches, the window and the RoPE table of every layer, the phases, the names of all tensors in order, and
-   what the prefixes and names of published files become. Each row is read with the few fields that every file has, so
-   that the defaults of the row itself are checked; fields of the file are checked after that. */
+   numbers and switches, the window and the RoPE table of every layer, the phases, the names of all tensors in order,
+   and what the prefixes and names of published files become. Each row is read with the few fields that every file has,
+   so that the defaults of the row itself are checked; fields of the file are checked after that. */
 #include "../memory_files.h"
 
 #include "../../exl2_impl/2_graph/units.h"
@@ -139,6 +139,8 @@ static void describe_tensors(const exl2__config *k, text *t)
 #define NORMS " | input_layernorm.weight post_attention_layernorm.weight"
 #define LAYER_NORMS " | input_layernorm.weight input_layernorm.bias post_attention_layernorm.weight " \
                     "post_attention_layernorm.bias"
+#define GEMMA_NORMS " | input_layernorm.weight+1 post_attention_layernorm.weight+1 " \
+                    "pre_feedforward_layernorm.weight+1 post_feedforward_layernorm.weight+1"
 #define QK_NORMS " self_attn.q_norm.weight self_attn.k_norm.weight"
 #define LAST " | model.norm.weight"
 #define LLAMA_TENSORS ATTENTION GATED HEAD NORMS LAST
@@ -243,31 +245,26 @@ static const row_case rows[] = {
     { "Gemma2ForCausalLM", "",
       "rms+1 1e-06, 4 4 256, halves 256 theta 10000, gelu_tanh, tied, bos, caps 50 30, factors 11.3137 1 1; "
       "context 8192", "4096 - 4096 - 4096 -", "000000", SETTLED,
-      ATTENTION GATED " | input_layernorm.weight+1 post_attention_layernorm.weight+1 pre_feedforward_layernorm.weight+1 "
-      "post_feedforward_layernorm.weight+1 | model.norm.weight+1" },
+      ATTENTION GATED GEMMA_NORMS " | model.norm.weight+1" },
     { "Gemma2ForCausalLM", ",'attn_logit_softcapping':null,'final_logit_softcapping':null,'query_pre_attn_scalar':144,"
       "'head_dim':128,'sliding_window':null",
       "rms+1 1e-06, 4 4 128, halves 128 theta 10000, gelu_tanh, tied, bos, factors 11.3137 1 1, scale 0.0833333; "
       "context 8192", NO_WINDOWS, "000000", SETTLED,
-      ATTENTION GATED " | input_layernorm.weight+1 post_attention_layernorm.weight+1 pre_feedforward_layernorm.weight+1 "
-      "post_feedforward_layernorm.weight+1 | model.norm.weight+1" },
+      ATTENTION GATED GEMMA_NORMS " | model.norm.weight+1" },
     { "Gemma3ForCausalLM", ",'sliding_window':512",
       "rms+1 1e-06, 4 4 256, halves 256 theta 1e+06/10000, gelu_tanh, qk heads, tied, bos, factors 11.3137 1 1; "
       "context 131072", "512 512 512 512 512 -", "111110", SETTLED,
-      ATTENTION GATED " | input_layernorm.weight+1 post_attention_layernorm.weight+1 pre_feedforward_layernorm.weight+1 "
-      "post_feedforward_layernorm.weight+1 self_attn.q_norm.weight+1 self_attn.k_norm.weight+1 | model.norm.weight+1" },
+      ATTENTION GATED GEMMA_NORMS " self_attn.q_norm.weight+1 self_attn.k_norm.weight+1 | model.norm.weight+1" },
     { "Gemma3ForConditionalGeneration", ",'text_config':{'model_type':'gemma3_text','rope_local_base_freq':20000,"
       "'sliding_window_pattern':2,'head_dim':64}",
       "rms+1 1e-06, 4 4 64, halves 64 theta 1e+06/20000, gelu_tanh, qk heads, tied, bos, factors 11.3137 1 1, "
       "scale 0.0625; context 131072", "4096 - 4096 - 4096 -", "101010", SETTLED,
-      ATTENTION GATED " | input_layernorm.weight+1 post_attention_layernorm.weight+1 pre_feedforward_layernorm.weight+1 "
-      "post_feedforward_layernorm.weight+1 self_attn.q_norm.weight+1 self_attn.k_norm.weight+1 | model.norm.weight+1" },
+      ATTENTION GATED GEMMA_NORMS " self_attn.q_norm.weight+1 self_attn.k_norm.weight+1 | model.norm.weight+1" },
     { "Gemma3ForCausalLM", ",'sliding_window':512,'rope_parameters':{'full_attention':{'rope_type':'linear',"
       "'factor':8,'rope_theta':5e5},'sliding_attention':{'rope_type':'default','rope_theta':3e4}}",
       "rms+1 1e-06, 4 4 256, halves 256 theta 500000/30000, gelu_tanh, qk heads, tied, bos, factors 11.3137 1 1; "
       "context 131072", "512 512 512 512 512 -", "111110", SETTLED,
-      ATTENTION GATED " | input_layernorm.weight+1 post_attention_layernorm.weight+1 pre_feedforward_layernorm.weight+1 "
-      "post_feedforward_layernorm.weight+1 self_attn.q_norm.weight+1 self_attn.k_norm.weight+1 | model.norm.weight+1" },
+      ATTENTION GATED GEMMA_NORMS " self_attn.q_norm.weight+1 self_attn.k_norm.weight+1 | model.norm.weight+1" },
     { "Olmo2ForCausalLM", "", "rms 1e-05, 4 4 32, halves 32 theta 10000, silu, qk whole; context 2048", NO_WINDOWS,
       "000000", SETTLED, ATTENTION GATED HEAD " | post_attention_layernorm.weight post_feedforward_layernorm.weight"
       QK_NORMS LAST },

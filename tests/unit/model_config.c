@@ -330,6 +330,77 @@ static void check_experts_refused(void)
     exl2__config k = read_good(MOE("Dbrx", "'ffn_config':{'moe_num_experts':4,'moe_top_k':2,"
                                    "'moe_normalize_expert_weights':null}"), NULL, 0);
     CHECK(!k.experts.renormalized);
+/* A config.json of another row. */
+static void refuse_row(const char *row, const char *more, exl2_result code, const char *piece, const char *other)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "{'architectures':['%s']," SIZES ",%s}", row, more);
+    read_bad(text, NULL, code, piece, other);
+}
+
+/* Hostile values of the fields that only some rows read. */
+static void check_hostile_rows(void)
+{
+    static const char *const windows[] = { "0", "-1", "2147483648", "1.5", "'all'", "1e999" };
+    static const char *const factors[] = { "0", "-1", "1e30", "1e-30", "'1'", "true" };
+    static const char *const names[] = { "attn_logit_softcapping", "final_logit_softcapping", "scale_emb",
+                                         "query_pre_attn_scalar", "logits_scaling", "residual_multiplier" };
+    char more[300], found[64];
+    for (size_t i = 0; i < EXL2__COUNT(windows); i++) {
+        snprintf(more, sizeof more, "'num_key_value_heads':4,'sliding_window':%s", windows[i]);
+        snprintf(found, sizeof found, "sliding_window=%.8s", windows[i]);
+        refuse_row("MistralForCausalLM", more, EXL2_ERR_FORMAT, found, "an integer from 1 to 1073741824");
+    }
+    for (size_t i = 0; i < EXL2__COUNT(factors) * EXL2__COUNT(names); i++) {
+        const char *name = names[i % EXL2__COUNT(names)], *value = factors[i / EXL2__COUNT(names)];
+        snprintf(more, sizeof more, "'%s':%s", name, value);
+        snprintf(found, sizeof found, "%s=%s", name, value);
+        refuse_row("Gemma2ForCausalLM", more, EXL2_ERR_FORMAT, found,
+                   strstr(name, "softcapping") ? "a number from 1e-3 to 1e6" : "a number from 1e-6 to 1e6");
+    }
+    refuse_row("Gemma2ForCausalLM", "'logit_scale':NaN", EXL2_ERR_FORMAT, "config.json is not valid JSON", "");
+    refuse_row("CwmForCausalLM", "'layer_types':['full_attention']", EXL2_ERR_FORMAT, "layer_types=[1 values]",
+               "one word for each of the 2 layers");
+    refuse_row("CwmForCausalLM", "'layer_types':'full_attention'", EXL2_ERR_FORMAT, "layer_types='full_attention'",
+               "a list");
+    refuse_row("CwmForCausalLM", "'layer_types':['full_attention','chunked_attention']", EXL2_ERR_UNSUPPORTED,
+               "layer_types='chunked_attention'", "only full_attention and sliding_attention");
+    refuse_row("CwmForCausalLM", "'layer_types':['full_attention',3]", EXL2_ERR_UNSUPPORTED, "layer_types=3", "only");
+    refuse_row("Exaone4ForCausalLM", "'sliding_window_pattern':0", EXL2_ERR_FORMAT, "sliding_window_pattern=0",
+               "from 1");
+    refuse_row("Exaone4ForCausalLM", "'sliding_window_pattern':'LLX'", EXL2_ERR_FORMAT,
+               "sliding_window_pattern='LLX'", "letters L and G");
+    refuse_row("Exaone4ForCausalLM", "'sliding_window_pattern':''", EXL2_ERR_FORMAT, "sliding_window_pattern=''",
+               "letters L and G");
+    refuse_row("SmolLM3ForCausalLM", "'no_rope_layers':[1]", EXL2_ERR_FORMAT, "no_rope_layers=[1 values]",
+               "each of the 2 layers");
+    refuse_row("SmolLM3ForCausalLM", "'no_rope_layers':[1,2]", EXL2_ERR_FORMAT, "no_rope_layers=2", "0 or 1");
+    refuse_row("SmolLM3ForCausalLM", "'no_rope_layer_interval':0", EXL2_ERR_FORMAT, "no_rope_layer_interval=0",
+               "from 1");
+    refuse_row("Qwen2ForCausalLM", "'use_sliding_window':'yes'", EXL2_ERR_FORMAT, "use_sliding_window='yes'",
+               "true or false");
+    refuse_row("Qwen2ForCausalLM", "'use_sliding_window':true,'max_window_layers':-1", EXL2_ERR_FORMAT,
+               "max_window_layers=-1", "an integer");
+    refuse_row("Gemma3ForCausalLM", "'rope_local_base_freq':0", EXL2_ERR_FORMAT, "rope_local_base_freq=0",
+               "at least 1");
+    refuse_row("CohereForCausalLM", "'use_qk_norm':[]", EXL2_ERR_FORMAT, "use_qk_norm=[0 values]", "true or false");
+    refuse_row("CohereForCausalLM", "'logit_scale':0", EXL2_ERR_FORMAT, "logit_scale=0", "a number from");
+    refuse_row("StableLmForCausalLM", "'partial_rotary_factor':0", EXL2_ERR_FORMAT, "partial_rotary_factor=0",
+               "above 0");
+    refuse_row("StableLmForCausalLM", "'partial_rotary_factor':0.1", EXL2_ERR_FORMAT, "3 rotated elements", "even");
+    refuse_row("ArceeForCausalLM", "'hidden_act':'silu'", EXL2_ERR_UNSUPPORTED, "hidden_act='silu'",
+               "only relu2");
+    refuse_row("GemmaForCausalLM", "'hidden_activation':'quick_gelu'", EXL2_ERR_UNSUPPORTED,
+               "hidden_activation='quick_gelu'", "only gelu and gelu_pytorch_tanh");
+    refuse_row("Qwen2ForCausalLM", "'hidden_act':['silu']", EXL2_ERR_UNSUPPORTED, "hidden_act=[1 values]", "only silu");
+    refuse_row("Ministral3ForCausalLM", "'num_key_value_heads':4,'rope_parameters':{'llama_4_scaling_beta':-1}",
+               EXL2_ERR_FORMAT, "llama_4_scaling_beta=-1", "a number from 0 to 1e3");
+    refuse_row("Ministral3ForCausalLM", "'num_key_value_heads':4,'rope_parameters':{'llama_4_scaling_beta':1}",
+               EXL2_ERR_FORMAT, "original_max_position_embeddings is missing", "");
+    refuse_row("Phi3ForCausalLM", "'head_dim':4,'rope_scaling':{'type':'su','short_factor':[1,1],'long_factor':[1]}",
+               EXL2_ERR_FORMAT, "long_factor=[1 values]", "a list of 2 numbers");
+    refuse_row("Phi3ForCausalLM", "'head_dim':4,'rope_scaling':{'type':'su','short_factor':[1,1],'long_factor':[1,"
+               "1e-9]}", EXL2_ERR_FORMAT, "long_factor=1e-9", "1e-6 to 1e6");
 }
 
 static void check_refused(void)
@@ -345,6 +416,9 @@ static void check_refused(void)
     refuse("'partial_rotary_factor':1.5", EXL2_ERR_FORMAT, "partial_rotary_factor=1.5", "up to 1");
     refuse("'head_dim':8,'partial_rotary_factor':0.4", EXL2_ERR_FORMAT, "3 rotated elements", "even number");
     refuse("'head_dim':264", EXL2_ERR_UNSUPPORTED, "head_dim=264", "at most 256");
+    refuse("'head_dim':7", EXL2_ERR_FORMAT, "head_dim=7 is odd", "RoPE rotates pairs");
+    refuse("'text_config':7", EXL2_ERR_FORMAT, "text_config=7", "an object");
+    refuse("'text_config':[1]", EXL2_ERR_FORMAT, "text_config=[1 values]", "an object");
     refuse("'num_local_experts':8", EXL2_ERR_UNSUPPORTED, "num_local_experts=8", "only 0");
     refuse("'logit_scale':'1'", EXL2_ERR_FORMAT, "logit_scale='1'", "a number");
     refuse("'quantization_config':{'quant_method':'fp8'}", EXL2_ERR_UNSUPPORTED, "quant_method='fp8'",
@@ -444,6 +518,7 @@ int main(void)
     check_experts();
     check_expert_layers();
     check_experts_refused();
+    check_hostile_rows();
     check_refused();
     check_files();
     return check_done();
