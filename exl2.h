@@ -173,8 +173,9 @@
 
    GPUs: NVIDIA only, one per engine, with compute capability 7.5 (RTX 20) or higher and a driver of CUDA 12.0 or newer.
 
-   Architectures: Llama (Llama 1 to 3, SmolLM2, TinyLlama and others with LlamaForCausalLM in config.json, llama3 RoPE
-   scaling included). Any other architecture is rejected, and the message names it.
+   Architectures: the dense families that `exl2 archs` lists (Llama, Mistral, Qwen, Gemma, Phi, Cohere, GLM, Granite and
+   others). Of models that read images the text model alone is loaded. A known architecture that is not in the list is
+   rejected with the reason; an unknown one is read as Llama, with a warning, and rejected if it has other tensors.
 
    Formats: EXL2; dense (F16, BF16, F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm), on the CPU alone. Others
    (Marlin, AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4, EXL3) are rejected, and the message names them.
@@ -324,6 +325,22 @@
    exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
    exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
    jobs or sessions (EXL2_ERR_STATE).
+
+   exl2_arch lists the families of models (`exl2 archs` prints them). family is the one that a model is computed as, and
+   tower_skipped says that it reads images, too, which this engine does not: it loads the text model alone. A family
+   that needs_bos writes nonsense without its BOS token. Raw text gets BOS by itself, unless the tokenizer's files
+   switch that off; a prompt of ids must begin with it.
+
+   Windows: a layer with a window looks at its last `window` tokens. Decoding then reads less of a long history, and a
+   token costs less; the cache keeps all pages of the session, so the memory is the same. A model whose layers all have
+   the window (Mistral 7B v0.1) cannot recall words farther back than the text of its layers carries on.
+
+   Context and RoPE: without context_max a session has the model's own context, at most 8,192 tokens. More is a matter
+   of memory (cache_bytes_per_token) up to what the model was trained for; above, a warning says that its words get
+   worse. Scalings of config.json (dynamic, YaRN, longrope) are chosen once, by context_max, as they change K: ask for
+   no more context than you use. rope_scale, rope_alpha and yarn_factor replace what config.json says, for a model whose
+   authors name such a number for long contexts (Qwen2.5: YaRN, 4); use them only with texts that need it, because words
+   within the trained context get worse. A learned table of positions (GPT-2) cannot be stretched: EXL2_ERR_ARG.
 
    The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). context_max limits
    a session. A job reserves pages for its prompt and max_tokens when it becomes active. A job that finds too few free
@@ -811,13 +828,34 @@ typedef struct exl2_model_desc {
     uint32_t experts_active;   /* experts that a token uses, 1 to all of a layer's; 0 = the model's own number. ARG for
                                   more, and for a model without experts */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
+    float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000; */
+    float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
+    float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
     void *user;
     uint32_t _end_canary;
 } exl2_model_desc;
 
-typedef struct exl2_model_info { /* constant once the headers are read */
+typedef struct exl2_rope_info { /* one table of RoPE */
+    const char *kind;          /* "plain", "linear", "llama3", "dynamic", "alpha", "yarn", "longrope" */
+    double theta, factor;      /* factor: of its scaling, 1 = none */
+} exl2_rope_info;
+
+#define EXL2_LAYERS_MAX 4096   /* of a model */
+
+typedef struct exl2_model_info { /* constant once the headers are read; its texts are static */
     char arch[64];             /* "LlamaForCausalLM": as config.json names it */
+    char norms[64];            /* "RMSNorm before blocks" */
+    const char *family;        /* "Gemma 2": whose computation it is */
+    const char *format;        /* of its matrices: "exl2", "dense" (FP16, BF16, F32) or "mixed" */
+    uint32_t head_dim;
+    uint32_t window;           /* tokens that layers with a window look back on; 0 = no layer has one */
+    uint32_t windowed[EXL2_LAYERS_MAX / 32]; /* bit i % 32 of word i / 32: layer i has the window */
+    exl2_rope_info ropes[2];   /* [rope_count] of all layers; of layers with a window, where that differs */
+    uint32_t rope_count;       /* 0: learned positions */
+    bool needs_bos;            /* without BOS before the first text its words are bad; see section 6 */
+    bool tower_skipped;        /* a model for images, too: only its text model is loaded */
+    bool parallel;             /* attention and MLP read the same input */
     uint32_t vocab, hidden, layers, heads, kv_heads, context_max;
     uint32_t experts, experts_active; /* of a layer, and how many a token uses; 0 = the model has none */
     float bits_per_weight;     /* over all matrices, scales and permutations included */
@@ -830,6 +868,16 @@ typedef struct exl2_model_info { /* constant once the headers are read */
     bool has_tokenizer, has_chat_template;
 } exl2_model_info;
 
+typedef struct exl2_arch_info {
+    const char *name, *family; /* the string in config.json's `architectures`; family NULL: not supported */
+    const char *reason;        /* why it is not supported; NULL = it is */
+    bool golden;               /* the engine's tests compare a model of this name with transformers */
+    char differs[256];         /* from Llama: "LayerNorm, RoPE in pairs"; "" = only in names, or not supported */
+} exl2_arch_info;
+
+/* [any] The architectures that the engine knows: the supported ones first. false, and *out zeroed: index is too high.
+   Other names are read by their model_type or as Llama, with a warning. */
+EXL2_API bool exl2_arch(uint32_t index, exl2_arch_info *out);
 /* [E wait] Reads headers (for a GPU also group tables); gives the model's facts and the memory that loading needs.
    The default cache shrinks to what host_bytes_max leaves, down to one context; the sum may still exceed the cap. IO,
    FORMAT, UNSUPPORTED for the files. */

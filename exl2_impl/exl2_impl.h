@@ -81,6 +81,8 @@ EXL2__SIZE_BEGIN
 #include "1_load/model_experts_read.h"
 /* defines: config.json and generation_config.json, checked */
 #include "1_load/model_config.h"
+/* defines: a row in words */
+#include "1_load/arch_words.h"
 /* defines: the open safetensors files of a folder */
 #include "1_load/tensor_files.h"
 /* defines: the table of all tensors */

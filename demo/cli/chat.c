@@ -182,15 +182,14 @@ static int talk(chat *c)
 }
 
 /* Fails if the model has no chat template. Returns the exit code. */
-static int open_and_talk(chat *c, const char *path, const char *system)
+static int open_and_talk(chat *c, const exl2_model_desc *model, const char *system)
 {
-    exl2_model_desc model = { .path = path };
-    if (!host_load(&c->host, &model, 1)) {
+    if (!host_load(&c->host, model, 1)) {
         return 1;
     }
     if (!(c->host.info.has_chat_template || c->template.template_text || c->template.template_name) ||
         !c->host.info.has_tokenizer) {
-        fprintf(stderr, "%s has no %s; use 'exl2 generate' with %s\n", path,
+        fprintf(stderr, "%s has no %s; use 'exl2 generate' with %s\n", model->path,
                 c->host.info.has_tokenizer ? "chat template" : "tokenizer.json",
                 c->host.info.has_tokenizer ? "plain text" : "ids");
         return 1;
@@ -204,12 +203,13 @@ static int open_and_talk(chat *c, const char *path, const char *system)
 
 int cli_chat(int argc, char **argv)
 {
-    const char *path = NULL, *system = NULL, *template = NULL;
+    exl2_model_desc model = { .path = NULL };
+    const char *system = NULL, *template = NULL;
     char *template_text = NULL;
     uint32_t max_tokens = 0;
     sampling_options sampling = sampling_defaults();
     host_options options = { 0 };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &path, NULL, "model folder" } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &model.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--system", ARG_TEXT, &system, "T", "system message" },
         TEMPLATE_ARG(template),
@@ -217,6 +217,7 @@ int cli_chat(int argc, char **argv)
 #define SAMPLING_OF sampling
         SAMPLING_ARGS,
 #undef SAMPLING_OF
+        HOST_CONTEXT_ARGS(model),
         HOST_ARGS(options),
     };
     const args_desc d = { "exl2 chat",
@@ -232,7 +233,7 @@ int cli_chat(int argc, char **argv)
     }
     c.max_tokens = max_tokens;
     bool good = template_choose(template, &c.template, &template_text) && host_open(&c.host, &options);
-    int code = good ? open_and_talk(&c, path, system) : 1;
+    int code = good ? open_and_talk(&c, &model, system) : 1;
     keep_messages(&c, 0);
     host_close(&c.host);
     free(template_text);

@@ -9,6 +9,7 @@
 #include "../common/args.h"
 
 int cli_info(int argc, char **argv);
+int cli_archs(int argc, char **argv);
 int cli_chat(int argc, char **argv);
 int cli_generate(int argc, char **argv);
 int cli_score(int argc, char **argv);

@@ -33,6 +33,7 @@ typedef struct generate_options {
     arg_numbers stop_ids;
     sampling_options sampling;
     host_options host;
+    exl2_model_desc model;
 } generate_options;
 
 typedef struct generation {
@@ -305,6 +306,7 @@ int cli_generate(int argc, char **argv)
         { "--regex", ARG_TEXT, &o.regex, "R", "generates text that this expression matches completely" },
         { "--choices", ARG_TEXT, &o.choices, "F", "generates one of the lines of this file" },
         { "--logprobs", ARG_U32, &o.logprobs, "N", "prints log-probabilities of each token and the N likeliest" },
+        HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "prints one JSON object instead of the text" },
     };
@@ -326,12 +328,12 @@ int cli_generate(int argc, char **argv)
     host h = { 0 };
     generation g = { .options = &o, .host = &h };
     g.logprobs.per_token = o.logprobs == UINT32_MAX ? 0 : o.logprobs;
-    exl2_model_desc model = { .path = o.path };
+    o.model.path = o.path;
     int code = 1;
     if (o.ids && !ids_from_commas(o.ids, &g.prompt_ids)) {
         code = cli_exit(args_wrong(&d, "--ids must be whole numbers separated by commas, not '%s'", o.ids));
     } else if (template_choose(o.template, &g.chat, &g.template_text) && read_prompt(&g) && read_grammar(&g)
-               && host_open(&h, &o.host) && host_load(&h, &model, 1)) {
+               && host_open(&h, &o.host) && host_load(&h, &o.model, 1)) {
         code = run(&g, &sampler);
     }
     host_close(&h);

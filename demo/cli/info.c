@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #define INFO_DEVICES 16u
+#define INFO_WARNINGS 16u
 
 typedef struct info {
     host_options options;
@@ -19,6 +20,8 @@ typedef struct info {
     uint32_t device_count;
     exl2_engine_info engine;
     exl2_model_info model;
+    char warnings[INFO_WARNINGS][256]; /* [warning_count] with --json */
+    uint32_t warning_count;
 } info;
 
 /* ---- JSON ---- */
@@ -40,6 +43,29 @@ static void print_json_devices(json_out *j, const info *i)
     json_out_end(j);
 }
 
+static bool has_window(const exl2_model_info *m, uint32_t layer)
+{
+    return m->windowed[layer / 32] >> (layer % 32) & 1u;
+}
+
+static void print_json_layers(json_out *j, const exl2_model_info *m)
+{
+    json_out_array(j, "windows");
+    for (uint32_t n = 0; n < m->layers; n++) {
+        json_out_uint(j, NULL, has_window(m, n) ? m->window : 0);
+    }
+    json_out_end(j);
+    json_out_array(j, "rope");
+    for (uint32_t n = 0; n < m->rope_count; n++) {
+        json_out_object(j, NULL);
+        json_out_string(j, "kind", m->ropes[n].kind);
+        json_out_number(j, "theta", m->ropes[n].theta);
+        json_out_number(j, "factor", m->ropes[n].factor);
+        json_out_end(j);
+    }
+    json_out_end(j);
+}
+
 static void print_json_model(json_out *j, const info *i)
 {
     const exl2_model_info *m = &i->model;
@@ -50,11 +76,19 @@ static void print_json_model(json_out *j, const info *i)
     }
     json_out_string(j, "why_cpu", i->host.why_cpu[0] ? i->host.why_cpu : NULL);
     json_out_string(j, "arch", m->arch);
+    json_out_string(j, "family", m->family);
+    json_out_string(j, "format", m->format);
     json_out_uint(j, "vocab", m->vocab);
     json_out_uint(j, "hidden", m->hidden);
     json_out_uint(j, "layers", m->layers);
     json_out_uint(j, "heads", m->heads);
     json_out_uint(j, "kv_heads", m->kv_heads);
+    json_out_uint(j, "head_dim", m->head_dim);
+    json_out_string(j, "norms", m->norms);
+    json_out_bool(j, "parallel", m->parallel);
+    print_json_layers(j, m);
+    json_out_bool(j, "tower_skipped", m->tower_skipped);
+    json_out_bool(j, "needs_bos", m->needs_bos);
     json_out_uint(j, "context_max", m->context_max);
     json_out_uint(j, "experts", m->experts);
     json_out_uint(j, "experts_active", m->experts_active);
@@ -69,6 +103,11 @@ static void print_json_model(json_out *j, const info *i)
     json_out_int(j, "eos", m->eos);
     json_out_bool(j, "has_tokenizer", m->has_tokenizer);
     json_out_bool(j, "has_chat_template", m->has_chat_template);
+    json_out_array(j, "warnings");
+    for (uint32_t n = 0; n < i->warning_count; n++) {
+        json_out_string(j, NULL, i->warnings[n]);
+    }
+    json_out_end(j);
 }
 
 static void print_json(const info *i)
@@ -112,12 +151,36 @@ static void print_text_place(const info *i)
     }
 }
 
+/* What the family computes. */
+static void print_text_family(const exl2_model_info *m)
+{
+    uint32_t windowed = 0;
+    for (uint32_t n = 0; n < m->layers; n++) {
+        windowed += has_window(m, n);
+    }
+    printf("%-18s %s%s\n", "architecture", m->arch, m->tower_skipped ? ", the text model alone" : "");
+    printf("%-18s %s%s%s\n", "family", m->family, m->parallel ? ", attention and MLP in parallel" : "",
+           m->needs_bos ? ", needs BOS" : "");
+    printf("%-18s %s\n", "format", m->format);
+    printf("%-18s %u layers, hidden %u, %u heads of %u, %u for K and V\n", "shape", m->layers, m->hidden, m->heads,
+           m->head_dim, m->kv_heads);
+    printf("%-18s %s\n", "norms", m->norms);
+    if (m->window) {
+        printf("%-18s %u tokens in %u of %u layers\n", "window", m->window, windowed, m->layers);
+    }
+    for (uint32_t n = 0; n < m->rope_count; n++) {
+        printf("%-18s %s, theta %.9g, factor %.9g\n", n ? "RoPE with window" : "RoPE", m->ropes[n].kind,
+               m->ropes[n].theta, m->ropes[n].factor);
+    }
+    if (m->rope_count == 0) {
+        printf("%-18s learned\n", "positions");
+    }
+}
+
 static void print_text_model(const info *i)
 {
     const exl2_model_info *m = &i->model;
-    printf("%-18s %s\n", "architecture", m->arch);
-    printf("%-18s %u layers, hidden %u, %u heads, %u for K and V\n", "shape", m->layers, m->hidden, m->heads,
-           m->kv_heads);
+    print_text_family(m);
     printf("%-18s %u tokens, bos %d, eos %d\n", "vocabulary", m->vocab, m->bos, m->eos);
     printf("%-18s %s\n", "tokenizer", m->has_tokenizer ? "yes" : "no");
     printf("%-18s %s\n", "chat template", m->has_chat_template ? "yes" : "no");
@@ -133,6 +196,17 @@ static void print_text_model(const info *i)
            (unsigned long long)m->cache_bytes_per_token);
 }
 
+/* Keeps a warning for the JSON, and prints it, too. */
+static void on_warning(void *user, const char *text)
+{
+    info *i = user;
+    fflush(stdout);
+    fprintf(stderr, "warning: %s\n", text);
+    if (i->warning_count < INFO_WARNINGS) {
+        snprintf(i->warnings[i->warning_count++], sizeof i->warnings[0], "%s", text);
+    }
+}
+
 static int run(info *i, bool json)
 {
     if (exl2_devices(i->devices, INFO_DEVICES, &i->device_count) < 0) {
@@ -144,6 +218,8 @@ static int run(info *i, bool json)
         if (!host_open(&i->host, &i->options)) {
             return 1;
         }
+        i->host.on_warning = json ? on_warning : NULL;
+        i->host.warning_user = i;
         exl2_engine_get(i->host.engine, &i->engine);
         if (exl2_model_measure(i->host.engine, &i->desc, &i->model) < 0) {
             return host_failed(&i->host);
@@ -167,7 +243,7 @@ int cli_info(int argc, char **argv)
     bool json = false;
     const arg positional[] = { { "MODEL", ARG_TEXT, &i.desc.path, NULL, "model folder; default: only lists GPUs" } };
     const arg flags[] = {
-        { "--context", ARG_U32, &i.desc.context_max, "N", "tokens of a session (the model's own, at most 8192)" },
+        HOST_CONTEXT_ARGS(i.desc),
         { "--experts", ARG_U32, &i.desc.experts_active, "N", "experts that a token uses (the model's own number)" },
         { "--cache", ARG_U64, &i.desc.cache.tokens, "N", "tokens of the cache (4 x context)" },
         HOST_GPU_ARGS(i.options),

@@ -18,6 +18,7 @@ typedef struct subcommand {
 
 static const subcommand subcommands[] = {
     { "info", "what a model is and what it needs", cli_info },
+    { "archs", "the families of models, and those that are rejected", cli_archs },
     { "chat", "talk to a model", cli_chat },
     { "generate", "continue a text or ids, or answer a chat message", cli_generate },
     { "score", "how well a model predicts a text", cli_score },

@@ -22,6 +22,7 @@ typedef struct score_options {
     uint32_t skip, top;
     bool json;
     host_options host;
+    exl2_model_desc model;
 } score_options;
 
 /* Position p predicts token p + 1, so n tokens have n - 1 positions. */
@@ -189,6 +190,7 @@ int cli_score(int argc, char **argv)
         { "--ids-file", ARG_TEXT, &o.ids_file, "F", "token ids to score: a JSON array" },
         { "--skip", ARG_U32, &o.skip, "N", "tokens before the first one that is scored (0)" },
         { "--top", ARG_U32, &o.top, "K", "with --json: prints the K largest logits of each position" },
+        HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
     };
@@ -204,9 +206,9 @@ int cli_score(int argc, char **argv)
     }
     host h = { 0 };
     score s = { .options = &o, .host = &h };
-    exl2_model_desc model = { .path = o.path };
+    o.model.path = o.path;
     int code = 1;
-    if (host_open(&h, &o.host) && host_load(&h, &model, 1) && read_text(&s) && check_length(&s)) {
+    if (host_open(&h, &o.host) && host_load(&h, &o.model, 1) && read_text(&s) && check_length(&s)) {
         code = read_with_model(&s);
     }
     if (code == 0) {

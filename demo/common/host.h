@@ -1,7 +1,8 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    record how a job ended, print the engine's warnings and the message of an error.
    takes: --backend, --device, --kernels and --threads, a model folder.
-   gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS.
+   gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS,
+          HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
 #define DEMO_HOST_H
@@ -34,6 +35,13 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     HOST_GPU_ARGS(options),  \
     { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }, \
     { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
+
+/* Rows of a flag table for the context of a model: an exl2_model_desc. */
+#define HOST_CONTEXT_ARGS(desc)                                                                                     \
+    { "--context", ARG_U32, &(desc).context_max, "N", "tokens of a session (the model's own, at most 8192)" },      \
+    { "--rope-scale", ARG_FLOAT, &(desc).rope_scale, "X", "divides RoPE positions by X (the model's scaling)" },    \
+    { "--rope-alpha", ARG_FLOAT, &(desc).rope_alpha, "X", "raises RoPE's theta for X times the context (NTK)" },    \
+    { "--yarn", ARG_FLOAT, &(desc).yarn_factor, "X", "scales RoPE by YaRN for X times the context" }
 
 #define HOST_WARNINGS 64
 

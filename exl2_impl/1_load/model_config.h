@@ -14,7 +14,7 @@
 
 #define EXL2__CONFIG_EOS_MAX 16u
 #define EXL2__CONFIG_CONTEXT_MAX (1u << 30)
-#define EXL2__CONFIG_LAYERS_MAX 4096u
+#define EXL2__CONFIG_LAYERS_MAX ((uint32_t)EXL2_LAYERS_MAX)
 #define EXL2__CONFIG_HEAD_MAX 256u /* largest head_dim */
 
 /* The suggestions of generation_config.json; a value is valid only if its has_ flag is set. */

@@ -43,7 +43,7 @@ static exl2_result exl2__experts_read_weights(const exl2__fields *f, const exl2_
     out->sigmoid = arch->traits[EXL2__TRAIT_ROUTING] == EXL2__ROUTING_SIGMOID;
     out->renormalized = arch->traits[EXL2__TRAIT_RENORMALIZED] == EXL2__YES;
     if (arch->traits[EXL2__TRAIT_RENORMALIZED] == EXL2__BY_CONFIG) {
-        exl2__fields_default(f, "norm_topk_prob", &renormalized);
+        exl2__fields_default(f, EXL2__FIELD_NAMES("norm_topk_prob"), &renormalized);
         EXL2__TRY(exl2__fields_bool(f, EXL2__FIELD_NAMES("norm_topk_prob"), &flag, &present));
         out->renormalized = present ? flag : renormalized > 0;
     }

@@ -1,6 +1,6 @@
 /* model_rope.h: the frequencies of RoPE, with the scalings that models with long contexts use.
    takes: numbers that model_rope_read.h has checked.
-   gives: exl2__rope_kind, exl2__rope, exl2__rope_frequencies.
+   gives: exl2__rope_kind, exl2__rope, exl2__rope_frequencies, exl2__rope_override, exl2__rope_name.
    owns:  nothing. */
 #ifndef EXL2__MODEL_ROPE_H
 #define EXL2__MODEL_ROPE_H
@@ -28,6 +28,7 @@ typedef struct exl2__rope {
     double attention_factor;     /* YARN, LONGROPE: the magnitude; 0: computed */
     double mscale, mscale_all;   /* YARN: 0 = not given */
     bool rounded;                /* YARN: the bounds of the ramp are rounded to whole frequencies (`truncate`) */
+    bool always;                 /* YARN: also for contexts within the original one */
     float short_factor[EXL2__ROPE_HALF_MAX], long_factor[EXL2__ROPE_HALF_MAX]; /* LONGROPE */
 } exl2__rope;
 
@@ -94,7 +95,7 @@ static inline double exl2__rope_magnitude(const exl2__rope *r)
 static inline void exl2__rope_frequencies(const exl2__rope *r, uint32_t rotary, uint32_t context, double *frequency,
                                           double *magnitude)
 {
-    bool longer = (double)context > r->original_context_max;
+    bool longer = r->always || (double)context > r->original_context_max;
     double theta = r->theta, power = rotary > 2 ? (double)rotary / (rotary - 2.0) : 1;
     *magnitude = 1;
     if (r->kind == EXL2__ROPE_DYNAMIC && longer) {
@@ -111,6 +112,40 @@ static inline void exl2__rope_frequencies(const exl2__rope *r, uint32_t rotary, 
                      : r->kind == EXL2__ROPE_YARN && longer ? exl2__rope_yarn(r, rotary, i, f)
                      : r->kind == EXL2__ROPE_LONGROPE ? f / (double)(longer ? r->long_factor : r->short_factor)[i] : f;
     }
+}
+
+/* Settings of the application: 0 = as the model has it. alpha: theta * alpha^(rotary / (rotary - 2)), which every other
+   scaling starts from. scale: LINEAR by this factor. yarn: YARN by this factor of `context_max`, the tokens that the
+   model was trained for, or of the original context of the model's own scaling. Returns the context that the model has
+   with them. */
+static inline double exl2__rope_override(exl2__rope *r, uint32_t rotary, uint32_t context_max, double scale,
+                                         double alpha, double yarn)
+{
+    if (alpha > 0) {
+        r->theta *= pow(alpha, rotary > 2 ? (double)rotary / (rotary - 2.0) : 1);
+    }
+    if (scale > 0) {
+        r->kind = EXL2__ROPE_LINEAR;
+        r->factor = scale;
+    }
+    if (yarn > 0) {
+        r->original_context_max = r->original_context_max > 0 ? r->original_context_max : context_max;
+        r->kind = EXL2__ROPE_YARN;
+        r->factor = yarn;
+        r->low = 1;
+        r->high = 32;
+        r->attention_factor = r->mscale = r->mscale_all = 0;
+        r->rounded = r->always = true;
+    }
+    double context = yarn > 0 ? r->original_context_max * yarn : scale > 0 ? context_max * scale : context_max;
+    return context * (alpha > 0 ? alpha : 1);
+}
+
+/* "yarn" and the like, for people. */
+static inline const char *exl2__rope_name(exl2__rope_kind kind)
+{
+    static const char *const names[] = { "plain", "linear", "llama3", "dynamic", "alpha", "yarn", "longrope" };
+    return names[kind];
 }
 
 #endif

@@ -373,7 +373,38 @@ static exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *
     bool fits = d->context_max <= 1u << 24 && d->prefill_chunk <= 65536 && d->batch_max <= 1024;
     EXL2__TRY(exl2__api_argument(e, fits, call,
                                  "context_max is at most 16,777,216, prefill_chunk 65,536, batch_max 1,024"));
+    const float rope[3] = { d->rope_scale, d->rope_alpha, d->yarn_factor };
+    for (uint32_t i = 0; i < 3; i++) {
+        fits = (rope[i] >= 0 && rope[i] <= 0) || (rope[i] >= 1 && rope[i] <= 1000); /* false for NaN */
+        EXL2__TRY(exl2__api_argument(e, fits, call,
+                                     "rope_scale, rope_alpha and yarn_factor are 0 or from 1 to 1000"));
+    }
+    fits = !(d->rope_scale > 0 && d->yarn_factor > 0);
+    EXL2__TRY(exl2__api_argument(e, fits, call, "rope_scale and yarn_factor are both set"));
     return exl2__api_argument(e, strlen(d->path) < EXL2__PATH_BYTES, call, "the path is longer than 1,023 bytes");
+}
+
+EXL2_API bool exl2_arch(uint32_t index, exl2_arch_info *out)
+{
+    if (!out) {
+        return false;
+    }
+    memset(out, 0, sizeof *out);
+    if (index < EXL2__COUNT(exl2__archs)) {
+        const exl2__arch *row = &exl2__archs[index];
+        out->name = row->name;
+        out->family = row->family;
+        out->golden = row->traits[EXL2__TRAIT_GOLDEN] == EXL2__YES;
+        exl2__arch_differences(row, out->differs, sizeof out->differs);
+        return true;
+    }
+    index -= (uint32_t)EXL2__COUNT(exl2__archs);
+    if (index < EXL2__COUNT(exl2__arch_strangers)) {
+        out->name = exl2__arch_strangers[index].name;
+        out->reason = exl2__arch_strangers[index].reason;
+        return true;
+    }
+    return false;
 }
 
 EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out)

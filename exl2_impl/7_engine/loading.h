@@ -6,6 +6,7 @@
 #ifndef EXL2__LOADING_H
 #define EXL2__LOADING_H
 
+#include "../1_load/arch_words.h"
 #include "../6_text/tokenizer/vocab_read.h"
 #include "jobs.h"
 
@@ -150,7 +151,8 @@ static bool exl2__loading_template_has(const exl2__template *t, const char *text
     return found;
 }
 
-/* Decides whether BOS comes before raw text. A BOS that is spelled out in the chat template, such as SmolLM2's
+/* Decides whether BOS comes before raw text, where the tokenizer's files leave it open. A family that fails without BOS
+   gets it. Otherwise a BOS that is spelled out in the chat template, such as SmolLM2's
    <|im_start|>, opens turns: raw text does not begin with it, unless a file asks for that. A template that prints the
    variable bos_token does not count, because that BOS begins the conversation. */
 static void exl2__loading_bos(exl2__model *m)
@@ -165,7 +167,8 @@ static void exl2__loading_bos(exl2__model *m)
                                       && exl2__loading_template_has(t, added->text + token->at, token->bytes));
     }
     if (m->vocab.present) {
-        exl2__vocab_choose_bos(&m->vocab, bos, !opens_turns);
+        bool needed = m->load.config.arch.traits[EXL2__TRAIT_NEEDS_BOS] == EXL2__YES;
+        exl2__vocab_choose_bos(&m->vocab, bos, needed || !opens_turns);
     }
 }
 
@@ -188,12 +191,33 @@ static exl2_result exl2__loading_experts(exl2__ctx *c, exl2__model *m)
     return EXL2_OK;
 }
 
+/* Applies the application's settings of RoPE. Layers with a window and a RoPE of their own keep it. */
+static exl2_result exl2__loading_rope(exl2__ctx *c, exl2__model *m)
+{
+    exl2__config *config = &m->load.config;
+    double scale = (double)m->desc.rope_scale, alpha = (double)m->desc.rope_alpha, yarn = (double)m->desc.yarn_factor;
+    if (!(scale > 0 || alpha > 0 || yarn > 0)) {
+        return EXL2_OK;
+    }
+    if (config->rotary == 0) {
+        return exl2__fail(c, EXL2_ERR_ARG,
+                          "%s: rope_scale, rope_alpha and yarn_factor cannot stretch learned positions", m->path);
+    }
+    if (yarn > 0 && config->rope.theta <= 1) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s: yarn_factor needs a rope_theta above 1", m->path);
+    }
+    double context = exl2__rope_override(&config->rope, config->rotary, config->context_max, scale, alpha, yarn);
+    config->context_max = context < EXL2__CONFIG_CONTEXT_MAX ? (uint32_t)context : EXL2__CONFIG_CONTEXT_MAX;
+    return EXL2_OK;
+}
+
 /* Reads config.json, the tokenizer and the chat templates. */
 static exl2_result exl2__loading_read_text(exl2__ctx *c, exl2__model *m)
 {
     if (!m->desc.text_only) {
         EXL2__TRY(exl2__config_read(c, m->path, &m->load.config));
         EXL2__TRY(exl2__loading_experts(c, m));
+        EXL2__TRY(exl2__loading_rope(c, m));
     }
     EXL2__TRY(exl2__vocab_open(c, m->path, &m->vocab));
     if (m->vocab.present && m->vocab.piece_bytes_max > EXL2__PIECE_BYTES_MAX) {
@@ -278,6 +302,32 @@ static exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
 }
 
+/* Fills in what exl2_model_info says of the family, its windows and its RoPE. */
+static void exl2__loading_info_family(exl2__model *m)
+{
+    const exl2__config *config = &m->load.config;
+    exl2_model_info *info = &m->info;
+    info->family = info->format = "";
+    if (m->desc.text_only) {
+        return;
+    }
+    info->family = config->arch.family;
+    info->format = m->load.has_dense && m->load.has_exl2 ? "mixed" : m->load.has_exl2 ? "exl2" : "dense";
+    exl2__arch_norms(config, info->norms, sizeof info->norms);
+    info->head_dim = config->head_dim;
+    info->window = m->plan.shape.windows ? config->window : 0;
+    memcpy(info->windowed, config->windowed, sizeof info->windowed);
+    info->rope_count = m->plan.rope_count;
+    for (uint32_t i = 0; i < info->rope_count; i++) {
+        const exl2__rope *rope = i == 0 ? &config->rope : &config->local_rope;
+        info->ropes[i] = (exl2_rope_info){ exl2__rope_name(rope->kind), rope->theta,
+                                           rope->factor > 0 ? rope->factor : 1 };
+    }
+    info->needs_bos = config->arch.traits[EXL2__TRAIT_NEEDS_BOS] == EXL2__YES;
+    info->tower_skipped = config->arch.text_of_multimodal;
+    info->parallel = config->parallel;
+}
+
 /* Fills in what exl2_model_info says of the tokenizer and of config.json. */
 static void exl2__loading_info(exl2__model *m)
 {
@@ -291,6 +341,7 @@ static void exl2__loading_info(exl2__model *m)
     info->kv_heads = config->kv_heads;
     info->experts = config->experts.count;
     info->experts_active = config->experts.active;
+    exl2__loading_info_family(m);
     bool named = !m->desc.text_only && config->bos >= 0; /* text_only does not read config.json */
     info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;

@@ -22,6 +22,7 @@ static const char *const text_markers[] = { "<s>", "</s>", "<|im_start|>", "<|im
 
 typedef struct text_model {
     char tokenizer[65536], config[8192]; /* "" = the file is missing */
+    char config_json[4096];              /* "" = the disk's */
     exl2_token planned[TEXT_PLAN_MAX];   /* ids that the planned job gives, all different */
     exl2_token marker[4];
     exl2_token byte_ids[256];
@@ -40,7 +41,8 @@ static void *text_open(void *user, const char *path, uint64_t *bytes)
     const text_model *m = (const text_model *)user;
     const char *base = strrchr(path, '/');
     const char *text = !base ? "" : strcmp(base, "/tokenizer.json") == 0 ? m->tokenizer
-                     : strcmp(base, "/tokenizer_config.json") == 0 ? m->config : "";
+                     : strcmp(base, "/tokenizer_config.json") == 0 ? m->config
+                     : strcmp(base, "/config.json") == 0 ? m->config_json : "";
     text_file file = { NULL, text };
     if (*text) {
         *bytes = strlen(text);

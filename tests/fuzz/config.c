@@ -24,13 +24,15 @@ static const char *const fields[] = {
 };
 
 static const char *const values[] = {
-    "null", "0", "1", "-1", "2", "3", "4", "7", "8", "32", "64", "256", "264", "2147483648", "4294967296", "1e30", "1e-30",
-    "1e999", "0.5", "1.5", "0.3", "true", "false", "\"\"", "\"silu\"", "\"gelu\"", "\"relu2\"", "\"LLG\"", "\"mistral\"",
+    "null", "0", "1", "-1", "2", "3", "4", "7", "8", "32", "64", "256", "264", "2147483648", "4294967296", "1e30",
+    "1e-30", "1e999", "0.5", "1.5", "0.3", "true", "false", "\"\"", "\"silu\"", "\"gelu\"", "\"relu2\"", "\"LLG\"",
+    "\"mistral\"",
     "[]", "[0]", "[1,0,1]", "[0,0,0,0,0,0]", "{}", "[\"full_attention\",\"sliding_attention\",\"sliding_attention\"]",
     "[\"sliding_attention\"]", "{\"rope_type\":\"linear\",\"factor\":4}", "{\"type\":\"dynamic\",\"factor\":1e9}",
     "{\"type\":\"dynamic\",\"alpha\":1000}",
     "{\"rope_type\":\"yarn\",\"factor\":40,\"original_max_position_embeddings\":1}",
-    "{\"rope_type\":\"yarn\",\"factor\":1e9,\"original_max_position_embeddings\":1e9,\"beta_fast\":1e-9,\"beta_slow\":1e-9}",
+    "{\"rope_type\":\"yarn\",\"factor\":1e9,\"original_max_position_embeddings\":1e9,\"beta_fast\":1e-9,"
+    "\"beta_slow\":1e-9}",
     "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1e-9,\"high_freq_factor\":1e9,"
     "\"original_max_position_embeddings\":8192}",
     "{\"type\":\"su\",\"short_factor\":[1,1,1,1],\"long_factor\":[1e6,1e-6,1,1]}",
