@@ -636,6 +636,55 @@ static void check_warnings(void)
     }
 }
 
+/* README.md has the first table of `exl2 archs` as it is; the JSON has the same rows, and only ASCII. */
+static void check_archs(void)
+{
+    char *out, *text, *readme = check_read("README.md", NULL);
+    CHECK_INT(program_run("archs"), 0);
+    out = program_read("out");
+    char *end = strstr(out, "\n\n");
+    if (CHECK(end != NULL)) {
+        end[1] = 0;
+        if (!CHECK(strstr(readme, out) != NULL)) {
+            printf("put the first table of 'exl2 archs' into README.md\n");
+        }
+    }
+    json_value *all = program_json(program_run("archs --json"), &text);
+    for (const char *c = text; *c; c++) {
+        CHECK((unsigned char)*c < 128);
+    }
+    CHECK(strstr(text, "\"arch\": \"Gemma2ForCausalLM\", \"family\": \"Gemma 2\"") != NULL);
+    CHECK(strstr(text, "\"arch\": \"MambaForCausalLM\", \"reason\": ") != NULL);
+    json_free(all);
+    free(text);
+    free(out);
+    free(readme);
+}
+
+/* What info says of families, and RoPE settings. */
+static void check_info(void)
+{
+    char *text;
+    json_value *said = program_json(program_run("info '" MODELS "gemma2' --backend cpu --json --rope-alpha 3"), &text);
+    CHECK_TEXT(program_text(said, "family"), "Gemma 2");
+    CHECK_TEXT(program_text(said, "format"), "dense");
+    CHECK_TEXT(program_text(said, "norms"), "RMSNorm + 1 before and after blocks");
+    CHECK_INT(program_number(said, "head_dim"), 16);
+    CHECK(strstr(text, "\"windows\": [32, 0, 32, 0]") != NULL);
+    CHECK(strstr(text, "\"rope\": [{\"kind\": \"plain\", \"theta\": 3509") != NULL); /* 10000 * 3^(16/14) */
+    CHECK(strstr(text, "\"needs_bos\": true") != NULL && strstr(text, "\"tower_skipped\": false") != NULL);
+    CHECK(strstr(text, "\"warnings\": []") != NULL && strstr(text, "\"parallel\": false") != NULL);
+    json_free(said);
+    free(text);
+    said = program_json(program_run("info '" MODELS "llama3-rope' --backend cpu --json --yarn 4"), &text);
+    CHECK(strstr(text, "\"rope\": [{\"kind\": \"yarn\", \"theta\": 500000, \"factor\": 4}]") != NULL);
+    json_free(said);
+    free(text);
+    program_sentence(program_run("info '" MODELS "gemma2' --rope-scale 0.5"), 1, "from 1 to 1000");
+    program_sentence(program_run("generate '" MODELS "gemma2' --ids 1 --yarn 2 --rope-scale 2"), 1, "both set");
+    program_sentence(program_run("score '" MODELS "gemma2' --ids-file /dev/null --rope-alpha -1"), 1, "from 1 to 1000");
+}
+
 /* A full disk, and a reader that has closed the pipe. */
 static void check_stdout(void)
 {
@@ -657,7 +706,7 @@ static void check_stdout(void)
 
 static void case_sentences(void)
 {
-    static const char *const commands[] = { "",     "info",  "chat",   "generate", "score",
+    static const char *const commands[] = { "",     "info",  "archs", "chat",   "generate", "score",
                                             "tokenize", "render", "bench", "import",   "kernels", "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
@@ -670,6 +719,8 @@ static void case_sentences(void)
     check_usage();
     check_failures_of_files();
     check_all_of_the_sampler();
+    check_archs();
+    check_info();
     check_warnings();
     check_stdout();
 }
