@@ -1,5 +1,6 @@
 /* bits.c: a sequence gives the same ids and the same log-probabilities, bit for bit, alone, together with seven others,
-   in prefill chunks of any size, in steps of any length, with any number of parallel tasks, cold or forked.
+   in prefill chunks of any size, in steps of any length, with any number of parallel tasks, cold, forked or resumed.
+   With a Llama, a Qwen 3 MoE (experts of other bit widths), a Gemma 2 (windows, caps, norms after the blocks) and a Command R (parallel blocks, LayerNorm).
    (unit/cpu_simd.c compares CPU paths and orders of tasks.) */
 #include "../device/fake_driver.h"
 #include "rig.h"
@@ -45,6 +46,7 @@ static exl2_job_desc sampled(const rig *r, uint32_t i, rig_said *said)
     return d;
 }
 
+/* All ways to compute a sequence, with one model. */
 static void check_model_bits(const char *path)
 {
     static rig_said wanted[8], said[8];
@@ -99,6 +101,24 @@ static void check_model_bits(const char *path)
     on_fork.prompt.token_count = 0;
     rig_run(&alone, &on_fork);
     check_same(&said[3], &wanted[3], "on a fork");
+
+    /* in two jobs: the second continues the session */
+    exl2_session parts;
+    exl2_session_open(alone.engine, alone.model, &parts);
+    exl2_job_desc first = sampled(&alone, 5, &said[5]), second = sampled(&alone, 5, &said[6]);
+    first.session = second.session = parts;
+    first.max_tokens = 9;
+    second.prompt.tokens = NULL;
+    second.prompt.token_count = 0;
+    second.max_tokens = NEW - 9;
+    rig_run(&alone, &first);
+    if (said[5].stop == EXL2_STOP_LENGTH) {
+        rig_run(&alone, &second);
+        memcpy(said[5].ids + said[5].count, said[6].ids, said[6].count * sizeof(exl2_token));
+        memcpy(said[5].logprobs + said[5].count, said[6].logprobs, said[6].count * sizeof(float));
+        said[5].count += said[6].count;
+    }
+    check_same(&said[5], &wanted[5], "in two jobs");
     rig_close(&alone);
 
     /* prefill in other chunks, with parallel tasks */
@@ -127,11 +147,13 @@ static void check_model_bits(const char *path)
     }
 }
 
-/* A dense model, and one whose experts have other bit widths each. Arguments: folders of other models. */
+/* Arguments: folders of other models. */
 int main(int argc, char **argv)
 {
-    check_model_bits(rig_golden("exl2-mixed"));
-    check_model_bits(rig_golden("exl2-qwen3-moe"));
+    static const char *const models[] = { "exl2-mixed", "exl2-qwen3-moe", "gemma2", "cohere" };
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        check_model_bits(rig_golden(models[i]));
+    }
     for (int i = 1; i < argc; i++) {
         check_model_bits(argv[i]);
     }
