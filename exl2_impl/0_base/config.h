@@ -1,7 +1,7 @@
 /* config.h: what this compiler and this CPU can do, under names of our own.
    takes: predefined macros, and the application's EXL2_ASSERT.
-   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__X86_SIMD, EXL2__TARGET_AVX2, EXL2__NOINLINE and other
-          attributes, exl2__lowest_bit, exl2__atomic_load and its like, exl2__lock.
+   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__TARGET_AVX2, EXL2__NOINLINE and
+          other attributes, exl2__lowest_bit, exl2__atomic_load and its like, exl2__lock.
    owns:  nothing. */
 #ifndef EXL2__CONFIG_H
 #define EXL2__CONFIG_H
@@ -18,6 +18,15 @@
 #endif
 
 #define EXL2__COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* For tests/engine/golden.c, which shows that its goldens detect mistakes: what EXL2__BREAK is equal to is computed
+   wrongly. 1: windows are one token longer. 2: RoPE rotates pairs for halves, and halves for pairs. 3: norms without
+   their + 1. 4: matrices without biases. 5: gate and up swapped. */
+#ifdef EXL2__BREAK
+#define EXL2__BROKEN(n) (EXL2__BREAK == (n))
+#else
+#define EXL2__BROKEN(n) false
+#endif
 
 #if defined(__GNUC__) && !defined(__clang__)
 #define EXL2__PRINTF(format_index, first_index) __attribute__((format(__gnu_printf__, format_index, first_index)))

@@ -243,6 +243,8 @@ static const exl2__arch exl2__archs[] = {
     /* ---- experts ---- */
     { .name = "MixtralForCausalLM", .type = "mixtral", .family = "Mixtral", .like = "MistralForCausalLM",
       .renames = EXL2__RENAMES(EXL2__RENAME_MIXTRAL), .names = { EXL2__NAMES_MIXTRAL },
+      .defaults = { { "num_key_value_heads", 8 }, { "rms_norm_eps", 1e-5 }, { "rope_theta", 1e6 },
+                    { "max_sequence_length", 131072 } },
       .traits = { [EXL2__TRAIT_ROUTING] = EXL2__ROUTING_SOFTMAX, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
     { .name = "GemmoeForCausalLM", .type = "gemmoe", .family = "GemMoE", .like = "GemmaForCausalLM",
       .renames = EXL2__RENAMES(EXL2__RENAME_MIXTRAL), .names = { EXL2__NAMES_MIXTRAL },

@@ -26,6 +26,7 @@ static const exl2__arch_word exl2__arch_words[] = {
     { EXL2__TRAIT_QK_NORM, EXL2__QK_NORM_BY_CONFIG, "norms of q and k by use_qk_norm" },
     { EXL2__TRAIT_ACT, EXL2__ACT_GELU_TANH, "GELU" },
     { EXL2__TRAIT_ACT, EXL2__ACT_RELU_SQUARED, "squared ReLU" },
+    { EXL2__TRAIT_ACT, EXL2__ACT_CLAMPED, "clamped SwiGLU" },
     { EXL2__TRAIT_GATED, EXL2__NO, "MLP without gate" },
     { EXL2__TRAIT_POSITIONS, EXL2__POSITIONS_PAIRS, "RoPE in pairs" },
     { EXL2__TRAIT_POSITIONS, EXL2__POSITIONS_LEARNED, "learned positions" },
@@ -34,6 +35,7 @@ static const exl2__arch_word exl2__arch_words[] = {
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_BUT_FOURTH, "window in three of four layers" },
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_PATTERN, "window by sliding_window_pattern" },
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_UPPER, "window by use_sliding_window in upper layers" },
+    { EXL2__TRAIT_WINDOW, EXL2__WINDOW_SWITCHED, "window by use_sliding_window" },
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_UNROTATED, "window by use_sliding_window in layers without RoPE" },
     { EXL2__TRAIT_UNROTATED, EXL2__UNROTATED_LISTED, "some layers without RoPE" },
     { EXL2__TRAIT_UNROTATED, EXL2__UNROTATED_FULL, "no RoPE in layers without a window" },
@@ -44,6 +46,8 @@ static const exl2__arch_word exl2__arch_words[] = {
     { EXL2__TRAIT_TIED, EXL2__YES, "head shared with the embedding" },
     { EXL2__TRAIT_QKV_ORDER, EXL2__QKV_ORDER_GROUPS, "q, k and v in groups" },
     { EXL2__TRAIT_TRANSPOSED, EXL2__YES, "transposed matrices" },
+    { EXL2__TRAIT_ROUTING, EXL2__ROUTING_SOFTMAX, "experts by softmax" },
+    { EXL2__TRAIT_ROUTING, EXL2__ROUTING_SIGMOID, "experts by sigmoid" },
     { EXL2__TRAIT_NEEDS_BOS, EXL2__YES, "needs BOS" },
 };
 
@@ -97,6 +101,12 @@ static inline void exl2__arch_differences(const exl2__arch *row, char *out, size
                 used = exl2__arch_add(out, cap, used, exl2__arch_number_words[i].words);
             }
         }
+    }
+    if (arch.names[EXL2__NAME_SHARED_UP][0]) {
+        used = exl2__arch_add(out, cap, used, "shared expert");
+    }
+    if (arch.names[EXL2__NAME_SINKS][0]) {
+        used = exl2__arch_add(out, cap, used, "attention sinks");
     }
     if (arch.names[EXL2__NAME_QKV][0]) {
         used = exl2__arch_add(out, cap, used, "q, k and v in one tensor");

@@ -66,7 +66,8 @@ static inline void exl2__unit_split_gate_up(exl2__unit *u)
 {
     for (uint32_t i = 0; i < u->count; i++) {
         u->source[i].fused_rows = 2 * (uint64_t)u->out[0];
-        u->source[i].view = (exl2__matrix_view){ i * (uint64_t)u->out[0], u->out[0], u->out[0], false, 0, 0 };
+        uint64_t place = EXL2__BROKEN(5) ? 1 - i : i;
+        u->source[i].view = (exl2__matrix_view){ place * u->out[0], u->out[0], u->out[0], false, 0, 0 };
     }
 }
 
@@ -111,9 +112,9 @@ static inline void exl2__unit_make_up(const exl2__config *c, exl2__unit *u, exl2
     bool gated = c->arch.traits[EXL2__TRAIT_GATED] == EXL2__YES;
     u->count = gated ? 2 : 1;
     u->in = c->hidden;
-    exl2__unit_name(c, u, 0, gated ? gate : up, width);
+    exl2__unit_name(c, u, 0, gated && !EXL2__BROKEN(5) ? gate : up, width);
     if (gated) {
-        exl2__unit_name(c, u, 1, up, width);
+        exl2__unit_name(c, u, 1, EXL2__BROKEN(5) ? gate : up, width);
     }
 }
 
@@ -323,7 +324,7 @@ static exl2_result exl2__unit_vector_read(exl2__ctx *c, const exl2__tensors *t, 
         values[i] = values[i - v->file_count];
     }
     for (uint32_t i = 0; v->plus_one && i < v->count; i++) {
-        values[i] += 1.0f;
+        values[i] += EXL2__BROKEN(3) ? 0.0f : 1.0f;
     }
     return EXL2_OK;
 }

@@ -130,6 +130,7 @@ static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint
         EXL2__TRY(u->table ? exl2__matrix_find_table(c, &w->tensors, key, u->in, u->out[part], &parts[part])
                            : exl2__matrix_find_source(c, &w->tensors, &u->source[part], u->in, u->out[part],
                                                       &parts[part]));
+        parts[part].has_bias = parts[part].has_bias && !EXL2__BROKEN(4);
         bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied;
         parts[part].uses = u->table ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0) : EXL2__USE_PRODUCT;
     }

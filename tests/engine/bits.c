@@ -1,6 +1,7 @@
 /* bits.c: a sequence gives the same ids and the same log-probabilities, bit for bit, alone, together with seven others,
    in prefill chunks of any size, in steps of any length, with any number of parallel tasks, cold, forked or resumed.
-   With a Llama, a Qwen 3 MoE (experts of other bit widths), a Gemma 2 (windows, caps, norms after the blocks) and a Command R (parallel blocks, LayerNorm).
+   With a Llama, a Qwen 3 MoE (experts of other bit widths), a Gemma 2 (windows, caps, norms after the blocks) and a
+   Command R (parallel blocks, LayerNorm).
    (unit/cpu_simd.c compares CPU paths and orders of tasks.) */
 #include "../device/fake_driver.h"
 #include "rig.h"

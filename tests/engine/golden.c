@@ -1,6 +1,12 @@
 /* golden.c: whole tiny models compared with logits, log-sum-exps and greedy ids that transformers computed in float64
    (README of the fixtures). Built twice: as shipped (FP16 K and V, factored scales), and with GOLDEN_EXACT as the
-   reference path with F32 K and V and weights rounded to FP16 as in the goldens, which must agree to 5e-4. */
+   reference path with F32 K and V and weights rounded to FP16 as in the goldens, which must agree to 5e-4. A third
+   build, with GOLDEN_BROKEN too, makes one mistake after another in the engine: goldens that could not fail prove
+   nothing. */
+#ifdef GOLDEN_BROKEN
+static int golden_mistake; /* the mistake: see EXL2__BROKEN; 0 = none */
+#define EXL2__BREAK golden_mistake
+#endif
 #ifdef GOLDEN_EXACT
 #define EXL2_IMPLEMENTATION
 #define EXL2_NO_CUDA
@@ -181,9 +187,37 @@ static uint32_t golden_folders(const char *group, const char *only)
     return count;
 }
 
-#ifndef GOLDEN_NO_MAIN
+#ifdef GOLDEN_BROKEN
+/* Every mistake, with a model that it must show in and one that it must not change. */
+static void check_mistakes(void)
+{
+    static const struct { int mistake; const char *shows, *same; } cases[] = {
+        { 1, "gemma2", "qwen3" },      { 1, "phi3-longrope", "cohere" },  { 1, "starcoder2", "llama3-rope" },
+        { 2, "qwen3", NULL },          { 2, "cohere", NULL },             { 2, "phi3-longrope", NULL },
+        { 3, "gemma2", "cohere" },     { 4, "starcoder2", "gemma2" },     { 5, "gemma2", "starcoder2" },
+        { 5, "phi3-longrope", NULL },  { 5, "smollm3", NULL },            { 2, "smollm3", NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        golden_mistake = cases[i].mistake;
+        printf("mistake %d: %s must fail:\n", golden_mistake, cases[i].shows);
+        int before = check_failures;
+        golden_model(rig_golden(cases[i].shows));
+        int found = check_failures - before;
+        check_failures = before;
+        CHECK(found > 0 && (worst_logit > 0.01 || !(worst_logit <= 1e30)));
+        if (cases[i].same) {
+            golden_model(rig_golden(cases[i].same));
+        }
+    }
+    golden_mistake = 0;
+}
+#endif
+
 int main(int argc, char **argv)
 {
+#ifdef GOLDEN_BROKEN
+    check_mistakes();
+#endif
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3", "gemma2", "cohere",
                                           "phi3-longrope", "starcoder2", "smollm3", "exl2-qwen3-moe" };
     if (argc > 1 && strcmp(argv[1], "shared") == 0) {

@@ -224,7 +224,7 @@ static void check_architectures(void)
 
 /* ---- experts ---- */
 
-#define MOE(name, more) "{'architectures':['" name "ForCausalLM']," SIZES "," more "}"
+#define MOE(name, more) "{'architectures':['" name "ForCausalLM']," SIZES ",'num_key_value_heads':4," more "}"
 #define MIXTRAL(more) MOE("Mixtral", "'num_local_experts':8,'num_experts_per_tok':2" more)
 
 /* `layers`: a digit for each layer, 1 = it has experts. */
@@ -330,6 +330,8 @@ static void check_experts_refused(void)
     exl2__config k = read_good(MOE("Dbrx", "'ffn_config':{'moe_num_experts':4,'moe_top_k':2,"
                                    "'moe_normalize_expert_weights':null}"), NULL, 0);
     CHECK(!k.experts.renormalized);
+}
+
 /* A config.json of another row. */
 static void refuse_row(const char *row, const char *more, exl2_result code, const char *piece, const char *other)
 {
