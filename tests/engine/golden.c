@@ -219,7 +219,8 @@ int main(int argc, char **argv)
     check_mistakes();
 #endif
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3", "gemma2", "cohere",
-                                          "phi3-longrope", "starcoder2", "smollm3", "exl2-qwen3-moe" };
+                                          "phi3-longrope", "starcoder2", "smollm3", "exl2-qwen3-moe", "gptq-phi3",
+                                          "awq", "mixed-kinds" };
     if (argc > 1 && strcmp(argv[1], "shared") == 0) {
         const char *only = argc > 2 ? argv[2] : NULL;
         uint32_t folders = golden_folders("exl2", only) + golden_folders("arch", only);
