@@ -254,6 +254,10 @@
    a kernel compiler nor kernels in the cache (section 11). EXL2_BACKEND_CUDA uses a GPU or fails. EXL2_BACKEND_CPU
    looks for no GPU. exl2_engine_get gives the decision, with the limits in use.
 
+   exl2_open also chooses the CPU's instruction set: EXL2_CPU_AVX512, EXL2_CPU_AVX2 or EXL2_CPU_C. cpu_path_max holds it
+   down: some older Intel CPUs lower their clock for AVX-512, and then EXL2_CPU_AVX2 may serve a game better. AVX2 and
+   AVX-512 give the same bits; plain C rounds differently.
+
    exl2_devices lists the GPUs, and says of each unsupported one why it is unsupported. exl2_device_desc selects one: by
    index in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Without a
    context of yours the engine uses the device's primary context.
@@ -615,6 +619,9 @@ typedef struct exl2_parallel { /* default: serial. Lets CPU work run on the appl
 
 typedef enum exl2_backend { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU } exl2_backend;
 
+/* Instruction sets of the CPU code. */
+typedef enum exl2_cpu_path { EXL2_CPU_AUTO, EXL2_CPU_C, EXL2_CPU_AVX2, EXL2_CPU_AVX512 } exl2_cpu_path;
+
 typedef enum exl2_pick {
     EXL2_PICK_BEST,              /* the one with the fastest memory */
     EXL2_PICK_INDEX,
@@ -654,6 +661,7 @@ typedef struct exl2_engine_desc {
     exl2_backend backend;    /* AUTO: a supported GPU, else the CPU */
     const exl2_device_desc *devices; /* NULL = the best one */
     uint32_t device_count;   /* 0 or 1 */
+    exl2_cpu_path cpu_path_max; /* the fastest instruction set to use; AUTO: the fastest that this CPU has */
     uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
     const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL = system search */
@@ -670,6 +678,7 @@ typedef struct exl2_engine_desc {
 typedef struct exl2_engine_info { /* decided by exl2_open; constant until exl2_close */
     exl2_backend backend;    /* EXL2_BACKEND_CUDA or EXL2_BACKEND_CPU */
     exl2_device_info device; /* the GPU; zeros with EXL2_BACKEND_CPU */
+    exl2_cpu_path cpu_path;  /* what the CPU computes with, also when it only samples for a GPU; never AUTO */
     uint32_t max_models, max_sessions, max_jobs, max_events;
     uint64_t host_bytes_max, device_bytes_max; /* bytes; 0 = no cap */
 } exl2_engine_info;

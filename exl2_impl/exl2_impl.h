@@ -11,6 +11,8 @@
 #include "0_base/config.h"
 /* defines: the context (hooks, last error), formatting, exl2__fail, EXL2__TRY */
 #include "0_base/result.h"
+/* defines: the choice of the CPU's instruction set */
+#include "0_base/cpu_path.h"
 /* defines: checked arithmetic, little-endian loads and stores */
 #include "0_base/bytes.h"
 /* defines: allocation with byte counts and the cap host_bytes_max */

@@ -34,7 +34,7 @@ static void check_draws(uint32_t vocab, double wide, exl2__sampling s, uint64_t 
     for (uint32_t i = 0; i < draws; i++) {
         memcpy(copy, logits, vocab * sizeof *copy);
         row.sample_position = i;
-        exl2__sample_row(copy, vocab, &row, scratch, &result);
+        exl2__sample_row(exl2__cpu_path_best(), copy, vocab, &row, scratch, &result);
         hits[result.token]++;
     }
     double statistic = 0, pooled = 0;

@@ -384,8 +384,10 @@ static void implied(float *logits, uint32_t vocab, const exl2__sampling *s, cons
     row.history = history;
     row.history_count = history_count;
     exl2__sample_layout(&arena, vocab, &w);
+    w.path = exl2__cpu_path_best();
     w.logits = logits;
-    int32_t top_key = exl2__sample_adjust(&w, logits, &row, exl2__weight_maxima(logits, vocab, w.block_keys));
+    int32_t top_key = exl2__weight_maxima(w.path, logits, vocab, w.block_keys);
+    top_key = exl2__sample_adjust(&w, logits, &row, top_key);
     exl2__weight_curve curve = exl2__weight_curve_make(top_key, s->temperature);
     if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0 && !exl2__sample_is_shaped(s)) {
         exl2__sample_collect(&w, EXL2__WEIGHT_KEY_LEAST);

@@ -1,6 +1,6 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    record how a job ended, print the engine's warnings and the message of an error.
-   takes: --backend, --device, --kernels and --threads, a model folder.
+   takes: --backend, --device, --cpu-path, --kernels and --threads, a model folder.
    gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS,
           HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
@@ -18,6 +18,7 @@ enum { HOST_AUTO, HOST_CUDA, HOST_CPU }; /* as --backend lists them */
 typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each logical CPU */
     uint32_t backend;
     arg_numbers device;  /* empty, or one number */
+    uint32_t cpu_path;   /* exl2_cpu_path */
     uint32_t threads;
     uint32_t experts;    /* experts that a token uses; 0 = the model's own number */
     const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
@@ -30,6 +31,8 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 #define HOST_GPU_ARGS(options)                                                                                    \
     { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "backend (auto)" },                           \
     { "--device", ARG_NUMBERS, &(options).device, "N", "index of the GPU in 'exl2 info' (fastest memory)" },      \
+    { "--cpu-path", ARG_CHOICE, &(options).cpu_path, "auto|c|avx2|avx512",                                        \
+      "fastest instruction set to use (auto)" },                                                                  \
     { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
 #define HOST_ARGS(options)   \
     HOST_GPU_ARGS(options),  \

@@ -1,7 +1,8 @@
-/* config.h: what this compiler and this CPU can do, under names of our own.
+/* config.h: what this compiler can do, under names of our own.
    takes: predefined macros, and the application's EXL2_ASSERT.
-   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__TARGET_AVX2, EXL2__NOINLINE and
-          other attributes, exl2__lowest_bit, exl2__atomic_load and its like, exl2__lock.
+   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__TARGET_AVX2,
+          EXL2__NOINLINE and other attributes, exl2__cpuid, exl2__lowest_bit, exl2__atomic_load and its
+          like, exl2__lock.
    owns:  nothing. */
 #ifndef EXL2__CONFIG_H
 #define EXL2__CONFIG_H
@@ -50,17 +51,18 @@
 #pragma pop_macro("malloc")
 #define EXL2__TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define EXL2__TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
-/* Can this CPU run EXL2__TARGET_AVX2 code? (Every CPU with AVX2 and FMA has F16C, too.) */
-static inline bool exl2__has_avx2(void)
+/* CPUID by hand: __builtin_cpu_supports needs compiler-rt, which clang-cl does not link. */
+static inline void exl2__cpuid(uint32_t leaf, uint32_t out[4]) /* eax, ebx, ecx, edx of subleaf 0 */
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    __asm__ volatile("cpuid" : "=a"(out[0]), "=b"(out[1]), "=c"(out[2]), "=d"(out[3]) : "a"(leaf), "c"(0));
 }
 
-/* The same for EXL2__TARGET_AVX512. */
-static inline bool exl2__has_avx512(void)
+/* The low half of XCR0. Only if CPUID reports OSXSAVE. */
+static inline uint32_t exl2__xgetbv(void)
 {
-    return exl2__has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
 }
 #else
 #define EXL2__X86_SIMD 0

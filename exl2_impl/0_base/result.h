@@ -17,6 +17,7 @@ typedef struct exl2__ctx {
     exl2_logger logger;
     exl2_zones zones;
     exl2_parallel parallel;
+    exl2_cpu_path cpu_path; /* AUTO, of a context that no exl2_open made: plain C */
     uint64_t host_bytes, host_peak, host_bytes_max, allocations;
     uint32_t error_lock; /* guards error */
     exl2_error error;

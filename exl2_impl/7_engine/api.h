@@ -110,6 +110,7 @@ static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
     c->logger = d->log;
     c->zones = d->zones;
     c->parallel = d->parallel;
+    c->cpu_path = exl2__cpu_path_choose(d->cpu_path_max);
     c->host_bytes_max = d->host_bytes_max;
     if (!d->files.open && !d->files.list && !d->files.read && !d->files.close) {
 #ifndef EXL2_NO_FILES
@@ -134,6 +135,10 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
     EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_engine_desc));
     if (d->backend != EXL2_BACKEND_AUTO && d->backend != EXL2_BACKEND_CUDA && d->backend != EXL2_BACKEND_CPU) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.backend is %d, which names no backend", (int)d->backend);
+    }
+    if ((uint32_t)d->cpu_path_max > EXL2_CPU_AVX512) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.cpu_path_max is %d, which names no instruction set",
+                          (int)d->cpu_path_max);
     }
     if (d->device_count > 1 || (d->device_count && !d->devices)) {
         return exl2__fail(c, EXL2_ERR_ARG, d->devices ? "exl2_engine_desc.device_count is %u: an engine uses one device"
@@ -188,6 +193,7 @@ static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc 
 
 static inline void exl2__api_describe(exl2_engine *e, const exl2_engine_desc *d)
 {
+    e->info.cpu_path = e->ctx.cpu_path;
     e->info.max_models = e->max_models;
     e->info.max_sessions = e->max_sessions;
     e->info.max_jobs = e->max_jobs;

@@ -68,6 +68,7 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     s->c.allocator = exl2__platform_allocator();
     s->c.files = exl2__platform_files();
     s->c.parallel = spread_parallel();
+    s->c.cpu_path = exl2__cpu_path_best();
     side_need(s, exl2__config_read(&s->c, path, &s->load.config));
     side_need(s, b->open(&s->c, hardware, &s->d));
     side_need(s, exl2__weights_measure(&s->c, &s->load, path, b, s->d));

@@ -142,7 +142,7 @@ static void compare_row(const bench *b, const wanted_row *w, const exl2k_result 
     void *scratch = take(exl2__sample_scratch_bytes(b->vocab));
     float *copy = take(b->stride * sizeof *copy);
     memcpy(copy, b->logits + (size_t)index * b->stride, b->vocab * sizeof *copy);
-    CHECK_INT(exl2__sample_row(copy, b->vocab, &w->row, scratch, &wanted), EXL2_OK);
+    CHECK_INT(exl2__sample_row(exl2__cpu_path_best(), copy, b->vocab, &w->row, scratch, &wanted), EXL2_OK);
     exl2__cuda_sample_result(from, &got);
     bool same = got.token == wanted.token && got.alt_count == wanted.alt_count
              && memcmp(&got.logprob, &wanted.logprob, 4) == 0 && memcmp(&got.logsumexp, &wanted.logsumexp, 4) == 0;
@@ -266,7 +266,7 @@ static void test_ahead(const rig_module *module, exl2__sampling sampling)
             row.history = (const exl2_token *)&tokens[r][pass - known];
             row.history_count = known;
             row.sample_position += pass;
-            CHECK_INT(exl2__sample_row(copy, b.vocab, &row, scratch, &result), EXL2_OK);
+            CHECK_INT(exl2__sample_row(exl2__cpu_path_best(), copy, b.vocab, &row, scratch, &result), EXL2_OK);
             tokens[r][pass] = (uint32_t)result.token;
             free(copy);
             free(scratch);

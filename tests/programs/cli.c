@@ -444,6 +444,12 @@ static void case_devices(void)
     said = program_json(program_run("info '%s' --backend cpu --json", tiny), &text);
     CHECK_TEXT(program_text(said, "runs_on"), "cpu");
     CHECK(program_text(said, "why_cpu") == NULL); /* the CPU was asked for */
+    const char *path = program_text(said, "cpu_path");
+    CHECK(path && (strcmp(path, "c") == 0 || strcmp(path, "avx2") == 0 || strcmp(path, "avx512") == 0));
+    json_free(said);
+    free(text);
+    said = program_json(program_run("info '%s' --cpu-path c --json", tiny), &text);
+    CHECK_TEXT(program_text(said, "cpu_path"), "c");
     json_free(said);
     free(text);
     CHECK_INT(program_run("info '%s'", tiny), 0);

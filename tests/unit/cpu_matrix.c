@@ -14,7 +14,8 @@ static const exl2__cpu_ops *const all_ops[] = {
 static bool runs(const exl2__cpu_ops *ops)
 {
 #ifdef EXL2__CPU_FAST
-    return ops == &exl2__cpu_phases_ops || (ops == &exl2__cpu_avx2_ops ? exl2__has_avx2() : exl2__has_avx512());
+    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : EXL2_CPU_AVX512;
+    return ops == &exl2__cpu_phases_ops || exl2__cpu_path_best() >= needs;
 #else
     return ops == &exl2__cpu_phases_ops;
 #endif

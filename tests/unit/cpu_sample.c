@@ -78,7 +78,7 @@ static exl2_token run(bench *b)
     memcpy(copy, b->logits, sizeof copy);
     b->row.sampling = &b->sampling;
     b->result.alts = b->alts;
-    CHECK_INT(exl2__sample_row(copy, b->vocab, &b->row, scratch, &b->result), EXL2_OK);
+    CHECK_INT(exl2__sample_row(exl2__cpu_path_best(), copy, b->vocab, &b->row, scratch, &b->result), EXL2_OK);
     free(scratch);
     return b->result.token;
 }
@@ -289,7 +289,7 @@ static void test_scores(void)
             row.use = EXL2__LOGIT_SCORE;
             row.target = (exl2_token)(mix(&seed) % vocab);
             row.alts = EXL2_ALTS_MAX;
-            CHECK_INT(exl2__sample_row(logits, vocab, &row, scratch, &result), EXL2_OK);
+            CHECK_INT(exl2__sample_row(exl2__cpu_path_best(), logits, vocab, &row, scratch, &result), EXL2_OK);
             CHECK_INT(result.token, row.target);
             CHECK(fabs((double)result.logsumexp - exact) < 1e-5);
             CHECK(fabs((double)result.logprob - ((double)logits[row.target] - exact)) < 1e-5);
@@ -303,7 +303,7 @@ static void test_scores(void)
         free(c);
         free(scratch);
     }
-    CHECK_INT(exl2__sample_row(NULL, (1u << 24) + 1, NULL, NULL, NULL), EXL2_ERR_UNSUPPORTED);
+    CHECK_INT(exl2__sample_row(EXL2_CPU_C, NULL, (1u << 24) + 1, NULL, NULL, NULL), EXL2_ERR_UNSUPPORTED);
 }
 
 /* ---- sampling ---- */

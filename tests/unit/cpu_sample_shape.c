@@ -221,7 +221,7 @@ static exl2__logit_result draw(const float *from, uint32_t vocab, const exl2__sa
     exl2__logit_result result = { .alts = alts };
     memset(scratch, 0x5A, exl2__sample_scratch_bytes(vocab));
     memcpy(logits, from, vocab * sizeof *from);
-    CHECK_INT(exl2__sample_row(logits, vocab, &row, scratch, &result), EXL2_OK);
+    CHECK_INT(exl2__sample_row(exl2__cpu_path_best(), logits, vocab, &row, scratch, &result), EXL2_OK);
     free(scratch);
     return result;
 }
@@ -305,7 +305,7 @@ static void test_attempts(void)
         for (uint32_t k = 0; k < 2; k++) {
             exl2__logit_row row = { .sampling = &s, .sample_position = n, .attempt = k };
             memcpy(copy[k], logits, sizeof logits);
-            CHECK_INT(exl2__sample_row(copy[k], 8, &row, scratch, &results[k]), EXL2_OK);
+            CHECK_INT(exl2__sample_row(exl2__cpu_path_best(), copy[k], 8, &row, scratch, &results[k]), EXL2_OK);
         }
         differ += results[0].token != results[1].token;
         free(scratch);

@@ -69,14 +69,14 @@ static void test_weights_golden(void)
         logits[i] = (float)((double)(state >> 8) / 524288.0 - 20.0); /* exact */
     }
     for (size_t g = 0; g < EXL2__COUNT(golden); g++) {
-        int32_t top_key = exl2__weight_maxima(logits, vocab, block_keys);
+        int32_t top_key = exl2__weight_maxima(exl2__cpu_path_best(), logits, vocab, block_keys);
         exl2__weight_curve curve = exl2__weight_curve_make(top_key, golden[g].temperature);
         uint64_t hash = 0;
         for (uint32_t i = 0; i < vocab; i++) {
             hash = hash * 31 + exl2__weight_of(&curve, logits[i]);
         }
         CHECK(hash == golden[g].hash);
-        CHECK(exl2__weight_sums(&curve, logits, vocab, block_sums) == golden[g].sum);
+        CHECK(exl2__weight_sums(exl2__cpu_path_best(), &curve, logits, vocab, block_sums) == golden[g].sum);
     }
     free(logits);
     free(block_keys);
@@ -98,14 +98,14 @@ static void test_passes(void)
                 const float odd[] = { NOT_A_NUMBER, NEGATIVE_NAN, MINUS_INF, MINUS_ZERO, 1e-42f, PLUS_INF };
                 logits[i] = kind == 5 ? exl2__bits_float((uint32_t)mix(&seed)) : odd[mix(&seed) % (kind == 4 ? 6 : 5)];
             }
-            int32_t most = exl2__weight_maxima(logits, vocab, keys[0]);
+            int32_t most = exl2__weight_maxima(exl2__cpu_path_best(), logits, vocab, keys[0]);
             exl2__weight_maxima_scalar(logits, 0, vocab, keys[1]);
             CHECK(memcmp(keys[0], keys[1], blocks * sizeof keys[0][0]) == 0);
             if (most == EXL2__WEIGHT_KEY_NONE) {
                 continue;
             }
             exl2__weight_curve curve = exl2__weight_curve_make(most, kind == 3 ? 0.02f : 3.0f);
-            uint64_t total = exl2__weight_sums(&curve, logits, vocab, sums[0]);
+            uint64_t total = exl2__weight_sums(exl2__cpu_path_best(), &curve, logits, vocab, sums[0]);
             exl2__weight_sums_scalar(&curve, logits, 0, vocab, sums[1]);
             CHECK(memcmp(sums[0], sums[1], blocks * sizeof sums[0][0]) == 0);
             CHECK(total >= EXL2__WEIGHT_ONE);

@@ -292,16 +292,15 @@ static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const 
 
 /* ---- the table ---- */
 
-/* The fastest set of operations that this CPU supports. */
-static const exl2__cpu_ops *exl2__cpu_choose(void)
+/* The operations of a path, which this CPU must support. */
+static const exl2__cpu_ops *exl2__cpu_choose(exl2_cpu_path path)
 {
+    (void)path;
 #ifdef EXL2__CPU_FAST
-#ifndef EXL2_NO_AVX512
-    if (exl2__has_avx512()) {
+    if (path == EXL2_CPU_AVX512) {
         return &exl2__cpu_avx512_ops;
     }
-#endif
-    if (exl2__has_avx2()) {
+    if (path == EXL2_CPU_AVX2) {
         return &exl2__cpu_avx2_ops;
     }
 #endif
@@ -317,7 +316,7 @@ static exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__device **o
     exl2__cpu_device *d = (exl2__cpu_device *)memory;
     *d = (exl2__cpu_device){ 0 };
     d->c = c;
-    d->ops = exl2__cpu_choose();
+    d->ops = exl2__cpu_choose(c->cpu_path);
     d->tasks = c->parallel.run ? exl2__max32(exl2__min32(c->parallel.width, EXL2__CPU_TASKS_MAX), 1) : 1;
     *out = (exl2__device *)memory;
     return EXL2_OK;

@@ -34,7 +34,7 @@ static void exl2__cpu_sample(const exl2__cpu_share *s)
             continue;
         }
         float *logits = exl2__cpu_sample_logits(d, r, s->task);
-        if (exl2__sample_row(logits, d->shape.vocab, row, d->task[s->task].sample, result) < 0) {
+        if (exl2__sample_row(d->c->cpu_path, logits, d->shape.vocab, row, d->task[s->task].sample, result) < 0) {
             result->token = -1;
         }
     }
@@ -50,7 +50,7 @@ static exl2_result exl2__cpu_row_sample(exl2__device *device, float *logits, con
                                       exl2__logit_result *result)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
-    return exl2__sample_row(logits, d->shape.vocab, row, d->task->sample, result);
+    return exl2__sample_row(d->c->cpu_path, logits, d->shape.vocab, row, d->task->sample, result);
 }
 
 #endif

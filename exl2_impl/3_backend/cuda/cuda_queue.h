@@ -319,7 +319,7 @@ static exl2_result exl2__cuda_row_sample(exl2__device *device, float *logits, co
                                          exl2__logit_result *result)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
-    return exl2__sample_row(logits, m->plan->shape.vocab, row, m->host_scratch, result);
+    return exl2__sample_row(m->gpu->c->cpu_path, logits, m->plan->shape.vocab, row, m->host_scratch, result);
 }
 
 #endif

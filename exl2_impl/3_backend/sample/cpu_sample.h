@@ -101,15 +101,15 @@ static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_s
 static double exl2__sample_logsumexp(exl2__sample_work *w, const float *logits, int32_t top_key)
 {
     exl2__weight_curve curve = exl2__weight_curve_make(top_key, 1.0f);
-    return (double)curve.top + exl2__weight_log(exl2__weight_sums(&curve, logits, w->vocab, w->block_sums));
+    return (double)curve.top + exl2__weight_log(exl2__weight_sums(w->path, &curve, logits, w->vocab, w->block_sums));
 }
 
 /* Replaces logits by log p + (guidance - 1) (log p - log n), where n are the probabilities of row->negative. A token
    with probability 0 in p or in n becomes -infinity. (ExLlamaV2 computes NaN there.) */
 static void exl2__sample_guidance(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
 {
-    int32_t top = exl2__weight_maxima(logits, w->vocab, w->block_keys);
-    int32_t other = exl2__weight_maxima(row->negative, w->vocab, w->block_keys);
+    int32_t top = exl2__weight_maxima(w->path, logits, w->vocab, w->block_keys);
+    int32_t other = exl2__weight_maxima(w->path, row->negative, w->vocab, w->block_keys);
     if (top == EXL2__WEIGHT_KEY_NONE || other == EXL2__WEIGHT_KEY_NONE) {
         return;
     }
@@ -198,7 +198,7 @@ static int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const ex
         return top_key;
     }
     w->slope = 0;
-    return exl2__weight_maxima(logits, w->vocab, w->block_keys);
+    return exl2__weight_maxima(w->path, logits, w->vocab, w->block_keys);
 }
 
 /* ---- steps 3 to 9 ---- */
@@ -343,8 +343,8 @@ static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row 
 
 /* Fills *result from one row of logits. result->alts is [EXL2_ALTS_MAX]; scratch is aligned to 64 bytes. The token is
    -1 if no token is allowed, before or after penalties and biases. Fails only if vocab is greater than 2^24. */
-static exl2_result exl2__sample_row(float *logits, uint32_t vocab, const exl2__logit_row *row, void *scratch,
-                                    exl2__logit_result *result)
+static exl2_result exl2__sample_row(exl2_cpu_path path, float *logits, uint32_t vocab, const exl2__logit_row *row,
+                                    void *scratch, exl2__logit_result *result)
 {
     exl2__arena arena = { (uint8_t *)scratch, exl2__sample_scratch_bytes(vocab), 0, EXL2_MEM_SCRATCH };
     exl2__sample_work w;
@@ -352,6 +352,7 @@ static exl2_result exl2__sample_row(float *logits, uint32_t vocab, const exl2__l
         return EXL2_ERR_UNSUPPORTED; /* sums of weights could overflow 64 bits */
     }
     exl2__sample_layout(&arena, vocab, &w);
+    w.path = path;
     w.logits = logits;
     result->token = -1;
     result->alt_count = 0;
@@ -361,7 +362,7 @@ static exl2_result exl2__sample_row(float *logits, uint32_t vocab, const exl2__l
     if (row->negative) {
         exl2__sample_guidance(&w, logits, row);
     }
-    raw.top_key = exl2__weight_maxima(logits, vocab, w.block_keys);
+    raw.top_key = exl2__weight_maxima(path, logits, vocab, w.block_keys);
     if (raw.top_key == EXL2__WEIGHT_KEY_NONE) {
         return EXL2_OK;
     }

@@ -20,6 +20,7 @@ typedef struct exl2__sample_list {
 } exl2__sample_list;
 
 typedef struct exl2__sample_work {
+    exl2_cpu_path path; /* of the passes over all logits */
     const float *logits;
     uint32_t vocab;
     int32_t *block_keys;  /* [blocks] largest key of each block */
@@ -82,7 +83,7 @@ static void exl2__sample_collect(exl2__sample_work *w, int32_t least)
 static uint64_t exl2__sample_sum(exl2__sample_work *w, const exl2__weight_curve *curve)
 {
     if (w->slope != curve->slope) {
-        w->sum = exl2__weight_sums(curve, w->logits, w->vocab, w->block_sums);
+        w->sum = exl2__weight_sums(w->path, curve, w->logits, w->vocab, w->block_sums);
         w->slope = curve->slope;
     }
     return w->sum;

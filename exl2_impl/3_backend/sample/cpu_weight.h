@@ -7,6 +7,7 @@
 #define EXL2__CPU_WEIGHT_H
 
 #include "../../0_base/bytes.h"
+#include "../../0_base/cpu_path.h"
 #include "../../0_base/half.h"
 
 #include <math.h>
@@ -248,11 +249,12 @@ static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float 
 #endif
 
 /* Writes the largest key of each block, and returns that of the row; EXL2__WEIGHT_KEY_NONE if no token is allowed. */
-static int32_t exl2__weight_maxima(const float *logits, uint32_t vocab, int32_t *block_keys)
+static int32_t exl2__weight_maxima(exl2_cpu_path path, const float *logits, uint32_t vocab, int32_t *block_keys)
 {
     uint32_t begin = 0;
+    (void)path;
 #if EXL2__X86_SIMD
-    if (exl2__has_avx2()) {
+    if (path >= EXL2_CPU_AVX2) {
         begin = vocab / EXL2__WEIGHT_BLOCK * EXL2__WEIGHT_BLOCK;
         exl2__weight_maxima_avx2(logits, vocab / EXL2__WEIGHT_BLOCK, block_keys);
     }
@@ -266,12 +268,13 @@ static int32_t exl2__weight_maxima(const float *logits, uint32_t vocab, int32_t 
 }
 
 /* Writes the sum of the weights of each block, and returns that of the row. */
-static uint64_t exl2__weight_sums(const exl2__weight_curve *curve, const float *logits, uint32_t vocab,
-                                  uint64_t *block_sums)
+static uint64_t exl2__weight_sums(exl2_cpu_path path, const exl2__weight_curve *curve, const float *logits,
+                                  uint32_t vocab, uint64_t *block_sums)
 {
     uint32_t begin = 0;
+    (void)path;
 #if EXL2__X86_SIMD
-    if (exl2__has_avx2() && curve->top_key != EXL2__WEIGHT_KEY_INF) {
+    if (path >= EXL2_CPU_AVX2 && curve->top_key != EXL2__WEIGHT_KEY_INF) {
         begin = vocab / EXL2__WEIGHT_BLOCK * EXL2__WEIGHT_BLOCK;
         exl2__weight_sums_avx2(curve, logits, vocab / EXL2__WEIGHT_BLOCK, block_sums);
     }

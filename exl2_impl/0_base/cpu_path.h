@@ -1,0 +1,61 @@
+/* cpu_path.h: which instruction set the CPU code uses: detection by CPUID, and the limit that the application sets.
+   takes: CPUID leaves 1 and 7, XCR0, exl2_engine_desc.cpu_path_max.
+   gives: exl2__cpu_bits, exl2__cpu_path_of, exl2__cpu_path_best, exl2__cpu_path_choose.
+   owns:  nothing. CPUID traps in a virtual machine, so exl2_open reads it once. */
+#ifndef EXL2__CPU_PATH_H
+#define EXL2__CPU_PATH_H
+
+#include "result.h"
+
+/* The registers that tell what an x86-64 CPU and its system support. */
+typedef struct exl2__cpu_bits {
+    uint32_t leaf1_ecx, leaf7_ebx; /* CPUID */
+    uint32_t saved;                /* XCR0: states that the system saves; 0 without OSXSAVE */
+} exl2__cpu_bits;
+
+/* The fastest path that these bits allow. */
+static inline exl2_cpu_path exl2__cpu_path_of(exl2__cpu_bits bits)
+{
+    const uint32_t avx_leaf1 = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;   /* FMA, OSXSAVE, AVX, F16C */
+    const uint32_t avx512_leaf7 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
+    const uint32_t ymm = 0x06, zmm = 0xE0; /* SSE and AVX state; masks, upper halves, registers 16 to 31 */
+    bool avx2 = (bits.leaf1_ecx & avx_leaf1) == avx_leaf1 && (bits.leaf7_ebx >> 5 & 1) && (bits.saved & ymm) == ymm;
+    bool avx512 = avx2 && (bits.leaf7_ebx & avx512_leaf7) == avx512_leaf7 && (bits.saved & zmm) == zmm;
+    return avx512 ? EXL2_CPU_AVX512 : avx2 ? EXL2_CPU_AVX2 : EXL2_CPU_C;
+}
+
+/* The fastest path of this build on this CPU. */
+static inline exl2_cpu_path exl2__cpu_path_best(void)
+{
+#if EXL2__X86_SIMD
+    exl2__cpu_bits bits = { 0, 0, 0 };
+    uint32_t leaf[4];
+    exl2__cpuid(0, leaf);
+    uint32_t last = leaf[0];
+    exl2__cpuid(1, leaf);
+    bits.leaf1_ecx = leaf[2];
+    if (leaf[2] >> 27 & 1) {
+        bits.saved = exl2__xgetbv();
+    }
+    if (last >= 7) {
+        exl2__cpuid(7, leaf);
+        bits.leaf7_ebx = leaf[1];
+    }
+    exl2_cpu_path best = exl2__cpu_path_of(bits);
+#ifdef EXL2_NO_AVX512
+    best = best == EXL2_CPU_AVX512 ? EXL2_CPU_AVX2 : best;
+#endif
+    return best;
+#else
+    return EXL2_CPU_C;
+#endif
+}
+
+/* The path of an engine. most: the application's limit, or EXL2_CPU_AUTO. */
+static inline exl2_cpu_path exl2__cpu_path_choose(exl2_cpu_path most)
+{
+    exl2_cpu_path best = exl2__cpu_path_best();
+    return most != EXL2_CPU_AUTO && most < best ? most : best;
+}
+
+#endif
