@@ -37,9 +37,27 @@
 #define EXL2__PRINTF(format_index, first_index)
 #endif
 
-/* SIMD code is compiled by function target attributes and chosen at run time. Not with mingw: its gcc places 32-byte
-   locals on a stack that is aligned to 16 bytes (GCC bug 54412), so such builds run the reference path. */
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(__MINGW32__) && !defined(EXL2_NO_SIMD)
+/* gcc for Windows places locals of 32 and 64 bytes on a stack that is aligned to 16 bytes, and accesses them by aligned
+   moves, which fault (GCC bug 54412; clang realigns the stack). Here macros of the assembler replace the aligned moves
+   by unaligned ones, which are as fast. The macros are defined at file level and once more at the head of each function
+   that holds vectors, because -flto may cut a file into several assembler files. The symbol keeps an assembler file
+   from defining them twice. Tests define EXL2__TEST_UNALIGNED_MOVES, to see the effect on other systems. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
+    (defined(__MINGW32__) || defined(EXL2__TEST_UNALIGNED_MOVES))
+#define EXL2__UNALIGNED_MOVE(from, to) ".macro " from " operands:vararg\n" to " \\operands\n.endm\n"
+#define EXL2__UNALIGNED_TEXT                                                                                      \
+    ".ifndef exl2__unaligned_moves\n.set exl2__unaligned_moves, 1\n"                                              \
+    EXL2__UNALIGNED_MOVE("vmovaps", "vmovups") EXL2__UNALIGNED_MOVE("vmovapd", "vmovupd")                         \
+    EXL2__UNALIGNED_MOVE("vmovdqa", "vmovdqu") EXL2__UNALIGNED_MOVE("vmovdqa32", "vmovdqu32")                     \
+    EXL2__UNALIGNED_MOVE("vmovdqa64", "vmovdqu64") ".endif\n"
+#define EXL2__UNALIGNED_MOVES() __asm__(EXL2__UNALIGNED_TEXT)
+EXL2__UNALIGNED_MOVES();
+#else
+#define EXL2__UNALIGNED_MOVES() ((void)0)
+#endif
+
+/* SIMD code is compiled by function target attributes and chosen at run time. */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(EXL2_NO_SIMD)
 #define EXL2__X86_SIMD 1
 /* immintrin.h has functions that call malloc and free, which applications may have defined as macros. */
 #pragma push_macro("malloc")

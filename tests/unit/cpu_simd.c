@@ -1,6 +1,7 @@
 /* cpu_simd.c: order of sums. The result of a position of a sequence (its residual row, its logits, its K and V) has the
    same bits alone, together with seven other sequences, in chunks of any size, in passes of any mix, in any split of a
-   phase, and with any number of tasks in any order. The vector paths have the same bits as each other. */
+   phase, and with any number of tasks in any order, wherever the stack lies. The vector paths have the same bits as
+   each other. */
 #define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
 #include "../../exl2_impl/3_backend/cpu/cpu.h"
 #include "cpu_synth.h"
@@ -166,6 +167,14 @@ static record run_way(const synth_shape *s, const way *w)
     return r;
 }
 
+/* The same, with the stack moved by `offset` bytes. 0, 16, 32 and 48 are all cases of a stack aligned to 16. */
+static record run_offset(const synth_shape *s, const way *w, size_t offset)
+{
+    volatile char moved[offset + 1];
+    moved[offset] = 0;
+    return run_way(s, w);
+}
+
 static void check_same(const record *got, const record *wanted, const way *w, const synth_shape *s)
 {
     bool same = memcmp(got->pages, wanted->pages, wanted->page_bytes) == 0
@@ -189,7 +198,7 @@ static void check_ways(const synth_shape *s, const exl2__cpu_ops *ops, const rec
     };
     for (uint32_t i = 0; i < (all ? EXL2__COUNT(ways) : 4); i++) {
         uint32_t before = tasks_run;
-        record got = run_way(s, &ways[i]);
+        record got = run_offset(s, &ways[i], i % 4 * 16);
         check_same(&got, wanted, &ways[i], s);
         CHECK((tasks_run > before) == (ways[i].host != NULL));
         record_free(&got);

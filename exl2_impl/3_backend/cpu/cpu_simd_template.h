@@ -142,6 +142,7 @@ EXL2__NOINLINE
 EXL2__V_TARGET static void EXL2__V_NAME(store)(const exl2__cpu_part *p, uint32_t first, const EXL2__V *sums, uint32_t n,
                                                uint32_t v, float *out, size_t stride, float add)
 {
+    EXL2__UNALIGNED_MOVES();
     for (out += first; n > 0; n--, out += stride) {
         for (uint32_t j = 0; j < v; j++) {
             uint32_t at = j * EXL2__V_LANES;
@@ -189,6 +190,7 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
     EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \
                                                       const float *centre, float *out, size_t stride, float add)       \
     {                                                                                                                 \
+        EXL2__UNALIGNED_MOVES();                                                                                      \
         uint32_t columns = n == 1 ? EXL2__CPU_STRIP : EXL2__V_PAIR;                                                   \
         for (uint32_t column = 0; column < EXL2__CPU_STRIP; column += columns) {                                      \
             EXL2__V_NAME(tile)(p, strip, column, x, centre, n, columns / EXL2__V_LANES, out, stride, add);            \
@@ -200,6 +202,7 @@ EXL2__V_TILES(EXL2__V_TILE)
 EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
                                                  uint32_t end, float *out, size_t stride, float add)
 {
+    EXL2__UNALIGNED_MOVES();
     uint32_t tiles = exl2__cpu_tiles(input->rows, input->tile_rows);
     for (uint32_t strip = begin; strip < end; strip++) {
         for (uint32_t t = 0; t < tiles; t++) {
@@ -285,6 +288,7 @@ EXL2__V_INLINE void EXL2__V_NAME(weighted_sum_of)(const float *weights, size_t s
 EXL2__V_TARGET static void EXL2__V_NAME(scores)(const float *q, uint32_t n, const uint16_t *k, uint32_t dim,
                                                 uint32_t tokens, float *out, size_t stride)
 {
+    EXL2__UNALIGNED_MOVES();
     for (uint32_t r = 0, m; r < n; r += m, out += m * stride) {
         m = EXL2__V_NAME(queries)(n - r);
         for (uint32_t t = 0; t < tokens; t += EXL2__V_PAIR) {
@@ -301,6 +305,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
                                                       const uint16_t *v, uint32_t dim_stride, uint32_t tokens,
                                                       float *out)
 {
+    EXL2__UNALIGNED_MOVES();
     uint32_t i = dim_stride / EXL2__V_PAIR * EXL2__V_PAIR;
     for (uint32_t r = 0, m; r < n; r += m) {
         m = EXL2__V_NAME(queries)(n - r);

@@ -59,8 +59,9 @@ static const exl2__cpu_fields exl2__cpu_fields_of[9] = {
 #undef S
 
 #define EXL2__CPU_VECTOR EXL2__TARGET_AVX2 static
+#define EXL2__CPU_VECTOR_INLINE EXL2__FORCE_INLINE EXL2__TARGET_AVX2
 
-EXL2__CPU_VECTOR inline float exl2__cpu_vector_sum(__m256 low, __m256 high)
+EXL2__CPU_VECTOR_INLINE float exl2__cpu_vector_sum(__m256 low, __m256 high)
 {
     __m256 eight = _mm256_add_ps(low, high);
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -69,20 +70,20 @@ EXL2__CPU_VECTOR inline float exl2__cpu_vector_sum(__m256 low, __m256 high)
 }
 
 /* Loads the first `count` lanes, 1..8; the other lanes are 0. */
-EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_load_some(const float *from, uint32_t count)
+EXL2__CPU_VECTOR_INLINE __m256 exl2__cpu_vector_load_some(const float *from, uint32_t count)
 {
     __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes));
 }
 
-EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_load_upto(const float *from, uint32_t i, uint32_t count)
+EXL2__CPU_VECTOR_INLINE __m256 exl2__cpu_vector_load_upto(const float *from, uint32_t i, uint32_t count)
 {
     return i + 8 <= count ? _mm256_loadu_ps(from + i)
          : i < count ? exl2__cpu_vector_load_some(from + i, count - i) : _mm256_setzero_ps();
 }
 
 /* e^x with an error of at most 2 ulp; 0 below -87.3, finite above 88. */
-EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_exp(__m256 x)
+EXL2__CPU_VECTOR_INLINE __m256 exl2__cpu_vector_exp(__m256 x)
 {
     const __m256 least = _mm256_set1_ps(-87.3f);
     __m256 tiny = _mm256_cmp_ps(x, least, _CMP_LT_OQ);
@@ -105,6 +106,7 @@ EXL2__CPU_VECTOR inline __m256 exl2__cpu_vector_exp(__m256 x)
 
 EXL2__CPU_VECTOR void exl2__cpu_vector_norm(const float *x, const float *weight, uint32_t count, float eps, float *out)
 {
+    EXL2__UNALIGNED_MOVES();
     __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
     for (uint32_t i = 0; i < count; i += 16) {
         __m256 a = exl2__cpu_vector_load_upto(x, i, count), b = exl2__cpu_vector_load_upto(x, i + 8, count);
@@ -125,7 +127,7 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_norm(const float *x, const float *weight,
 
 /* One block of one row: scaled [32] = the features of the packed rows times the scales of their fields. Returns the
    start value of the block's chain. */
-EXL2__CPU_VECTOR inline float exl2__cpu_vector_gather_block(const exl2__cpu_fields *fields, const uint16_t *order,
+EXL2__CPU_VECTOR_INLINE float exl2__cpu_vector_gather_block(const exl2__cpu_fields *fields, const uint16_t *order,
                                                            const float *x, float *scaled)
 {
     __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
@@ -153,6 +155,7 @@ EXL2__CPU_VECTOR inline float exl2__cpu_vector_gather_sum(const uint16_t *order,
 EXL2__CPU_VECTOR void exl2__cpu_vector_gather(const exl2__cpu_part *p, const float *x, size_t stride, uint32_t n,
                                               float *out, float *centre)
 {
+    EXL2__UNALIGNED_MOVES();
     if (!exl2__cpu_matrix_is_codes(p->source)) {
         exl2__cpu_phases_gather(p, x, stride, n, out, centre);
         return;
@@ -179,6 +182,7 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_gather(const exl2__cpu_part *p, const flo
 EXL2__CPU_VECTOR void exl2__cpu_vector_rope(float *x, const float *cosine, const float *sine, uint32_t half,
                                             float scale)
 {
+    EXL2__UNALIGNED_MOVES();
     uint32_t i = 0;
     for (; i + 8 <= half; i += 8) {
         __m256 c = _mm256_loadu_ps(cosine + i), s = _mm256_loadu_ps(sine + i), by = _mm256_set1_ps(scale);
@@ -195,6 +199,7 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_rope(float *x, const float *cosine, const
 
 EXL2__CPU_VECTOR void exl2__cpu_vector_half(const float *x, uint32_t count, uint16_t *out)
 {
+    EXL2__UNALIGNED_MOVES();
     uint32_t i = 0;
     for (; i + 8 <= count; i += 8) {
         __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
@@ -207,6 +212,7 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_half(const float *x, uint32_t count, uint
 
 EXL2__CPU_VECTOR float exl2__cpu_vector_softmax(float *scores, uint32_t keys, uint32_t end)
 {
+    EXL2__UNALIGNED_MOVES();
     float largest = scores[0];
     uint32_t i = 0;
     __m256 best = _mm256_set1_ps(largest);
@@ -239,6 +245,7 @@ EXL2__CPU_VECTOR float exl2__cpu_vector_softmax(float *scores, uint32_t keys, ui
 /* Activations of the form x / (1 + e^-z). SILU: z = x. GELU_TANH: z = 1.5957691 (x + 0.044715 x^3). */
 EXL2__CPU_VECTOR void exl2__cpu_vector_activate(exl2__act act, float *gate, const float *up, uint32_t count)
 {
+    EXL2__UNALIGNED_MOVES();
     const __m256 one = _mm256_set1_ps(1.0f), zero = _mm256_setzero_ps();
     if (act != EXL2__ACT_SILU && act != EXL2__ACT_GELU_TANH) {
         exl2__cpu_phases_activate(act, gate, up, count);
@@ -258,6 +265,7 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_activate(exl2__act act, float *gate, cons
 /* tanh(x) = 1 - 2 / (e^2x + 1), which has the absolute error of a rounding. */
 EXL2__CPU_VECTOR void exl2__cpu_vector_softcap(float *x, uint32_t count, float cap)
 {
+    EXL2__UNALIGNED_MOVES();
     const __m256 one = _mm256_set1_ps(1.0f), two = _mm256_set1_ps(2.0f), by = _mm256_set1_ps(2.0f / cap);
     for (uint32_t i = 0; i < count; i += 8) {
         __m256 e = exl2__cpu_vector_exp(_mm256_mul_ps(_mm256_loadu_ps(x + i), by));

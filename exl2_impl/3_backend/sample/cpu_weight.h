@@ -186,6 +186,7 @@ static void exl2__weight_sums_scalar(const exl2__weight_curve *curve, const floa
 EXL2__TARGET_AVX2
 static void exl2__weight_maxima_avx2(const float *logits, uint32_t blocks, int32_t *block_keys)
 {
+    EXL2__UNALIGNED_MOVES();
     const __m256i size_mask = _mm256_set1_epi32(0x7FFFFFFF), infinity = _mm256_set1_epi32(EXL2__WEIGHT_KEY_INF);
     const __m256i none = _mm256_set1_epi32(EXL2__WEIGHT_KEY_NONE);
     for (uint32_t b = 0; b < blocks; b++) {
@@ -205,8 +206,8 @@ static void exl2__weight_maxima_avx2(const float *logits, uint32_t blocks, int32
 
 /* Four weights. t, eighth and part are 0.32 fixed point in the low halves of 64-bit lanes; the high halves are ignored.
    `base` is eighth << 32, `shift` is at most 63. */
-EXL2__TARGET_AVX2
-static inline __m256i exl2__weight_exp2_avx2(__m256i t, __m256i eighth, __m256i base, __m256i shift)
+EXL2__FORCE_INLINE EXL2__TARGET_AVX2
+__m256i exl2__weight_exp2_avx2(__m256i t, __m256i eighth, __m256i base, __m256i shift)
 {
     __m256i part = _mm256_srli_epi64(_mm256_mul_epu32(t, _mm256_set1_epi64x(EXL2__WEIGHT_C3)), 32);
     part = _mm256_sub_epi64(_mm256_set1_epi64x(EXL2__WEIGHT_C2), part);
@@ -221,6 +222,7 @@ EXL2__TARGET_AVX2
 static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float *logits, uint32_t blocks,
                                    uint64_t *block_sums)
 {
+    EXL2__UNALIGNED_MOVES();
     const __m256 top = _mm256_set1_ps(curve->top), slope = _mm256_set1_ps(curve->slope);
     const __m256i max_bits = _mm256_set1_epi32((int)EXL2__WEIGHT_STEPS_MAX_BITS), low = _mm256_set1_epi64x(0xFFFFFFFF);
     const __m256i unit_shift = _mm256_set1_epi32(63 - EXL2__WEIGHT_ONE_LOG2);
