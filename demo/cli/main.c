@@ -2,12 +2,11 @@
    takes: argv.
    gives: main.
    owns:  nothing. */
-#define _POSIX_C_SOURCE 200809L
+#include "../common/console.h"
 #include "../common/text_file.h"
 #include "cli.h"
 #include "exl2.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +40,7 @@ static void print_help(FILE *file)
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* so that a write to a closed pipe fails and does not end the process */
+    argv = console_start(argc, argv);
     if (argc < 2) {
         fputs("a command is missing; see 'exl2 --help'\n", stderr);
         return CLI_EXIT_USAGE;

@@ -5,6 +5,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "synth_write.h"
 
+#include "../common/console.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
 #include "../common/memory.h"
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define SHARD_BYTES_MAX ((uint64_t)4 << 30)
@@ -209,7 +209,7 @@ static bool folder_is_empty(const char *folder)
 
 static bool make_folder(writer *w)
 {
-    w->made_folder = mkdir(w->folder, 0777) == 0;
+    w->made_folder = console_make_folder(w->folder);
     if (!w->made_folder && errno != EEXIST) {
         fprintf(stderr, "%s: %s\n", w->folder, strerror(errno));
         return false;

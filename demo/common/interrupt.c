@@ -1,10 +1,35 @@
 /* interrupt.c: see interrupt.h.
-   takes: POSIX signals.
+   takes: POSIX signals; control events of the Windows console.
    gives: what interrupt.h declares.
    owns:  one flag. */
 #define _POSIX_C_SOURCE 200809L
 #include "interrupt.h"
 
+#ifdef _WIN32
+#include <windows.h>
+
+static volatile LONG flag;
+static bool watches_ends; /* the closing of the console, too */
+
+/* Runs on a thread of its own. The second event ends the process. */
+static BOOL WINAPI on_event(DWORD event)
+{
+    bool known = event == CTRL_C_EVENT || event == CTRL_BREAK_EVENT || watches_ends;
+    return known && InterlockedExchange(&flag, 1) == 0;
+}
+
+void interrupt_watch(void)
+{
+    SetConsoleCtrlHandler(on_event, FALSE);
+    InterlockedExchange(&flag, 0);
+    SetConsoleCtrlHandler(on_event, TRUE);
+}
+
+void interrupt_watch_ends(void)
+{
+    watches_ends = true;
+}
+#else
 #include <signal.h>
 #include <string.h>
 
@@ -36,6 +61,7 @@ void interrupt_watch_ends(void)
     watch(SIGTERM);
     watch(SIGHUP);
 }
+#endif
 
 bool interrupted(void)
 {

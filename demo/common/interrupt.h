@@ -1,5 +1,5 @@
 /* interrupt.h: Ctrl-C as a flag; a second Ctrl-C ends the program as usual.
-   takes: SIGINT, and on request SIGTERM and SIGHUP.
+   takes: SIGINT, and on request SIGTERM and SIGHUP; on Windows control events.
    gives: interrupt_watch, interrupt_watch_ends, interrupted.
    owns:  the process's handlers of these signals. */
 #ifndef DEMO_INTERRUPT_H

@@ -5,10 +5,11 @@
 #define _DEFAULT_SOURCE
 #include "wrap.h"
 
+#include "console.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define WRAP_COLUMNS_DEFAULT 80
@@ -17,9 +18,8 @@
 /* Reads the current width: the terminal may be resized while a reply streams. */
 static void measure(wrap *w)
 {
-    struct winsize size;
-    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    w->columns = known ? size.ws_col : WRAP_COLUMNS_DEFAULT;
+    uint32_t columns = console_columns();
+    w->columns = columns ? columns : WRAP_COLUMNS_DEFAULT;
     w->columns = w->columns < WRAP_COLUMNS_LEAST ? WRAP_COLUMNS_LEAST : w->columns;
 }
 
