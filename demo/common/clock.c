@@ -8,6 +8,8 @@
 #ifdef _WIN32
 #include <windows.h>
 
+#define HIGH_RESOLUTION 2 /* CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, from Windows 10 1803 on */
+
 uint64_t clock_ns(void)
 {
     LARGE_INTEGER now, a_second;
@@ -31,7 +33,7 @@ uint64_t clock_cpu_ns(void)
 
 void clock_sleep_us(uint64_t us)
 {
-    HANDLE timer = CreateWaitableTimerExW(NULL, NULL, 2 /* high resolution, from Windows 10 1803 on */, TIMER_ALL_ACCESS);
+    HANDLE timer = CreateWaitableTimerExW(NULL, NULL, HIGH_RESOLUTION, TIMER_ALL_ACCESS);
     LARGE_INTEGER due = { .QuadPart = -(LONGLONG)us * 10 };
     if (timer && SetWaitableTimer(timer, &due, 0, NULL, NULL, FALSE)) {
         WaitForSingleObject(timer, INFINITE);

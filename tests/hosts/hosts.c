@@ -377,7 +377,51 @@ static void case_windows(void)
     MUST("echo '#include <windows.h>' > both.c && cat '%s/implementation.c' >> both.c && %s -std=c11 -O0 -c -I'%s' "
          "both.c -o both.o",
          hosts, cc, dist);
-    MUST("if command -v wine >/dev/null 2>&1; then wine one_file.exe; fi");
+}
+
+/* Tests and the program exl2, built by mingw, under wine: the same checks, and the same bytes but for line ends. */
+static void case_wine(void)
+{
+    static const char *const tests[] = { "unit/cpu_path", "unit/json", "unit/vocab", "unit/words", "unit/bpe",
+                                         "unit/safetensors", "unit/cpu_simd", "engine/golden" };
+    const char *model = getenv("EXL2_TEST_MODEL"), *compile = "x86_64-w64-mingw32-gcc -std=c11 -D_FILE_OFFSET_BITS=64";
+    char prefix[1200];
+    need("x86_64-w64-mingw32-gcc");
+    need("wine");
+    snprintf(prefix, sizeof prefix, "%s/wine", build);
+    setenv("WINEPREFIX", prefix, 1);
+    setenv("WINEDEBUG", "-all", 1);
+    setenv("DISPLAY", "", 1);
+    if (run("wine cmd /c exit 2>/dev/null") != 0) {
+        check_skip("wine does not start");
+    }
+    MUST("%s -O1 %s -DEXL2_CONVERT -c '%s/demo/common/exl2.c' -o engine.o",
+         compile, tree, root);
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+        bool engine = strncmp(tests[i], "engine", 6) == 0, vectors = strcmp(tests[i], "unit/cpu_simd") == 0;
+        MUST("%s %s -Wno-unused-function %s -I'%s/tests' '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' '%s/tests/%s.c' %s "
+             "-o test.exe && wine test.exe",
+             compile, vectors ? "-O2" : "-O0", tree, root, root, root, tests[i], engine ? "engine.o" : "");
+    }
+    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && %s -O0 %s %s -DEXL2_CONVERT "
+         "$sources engine.o -o exl2.exe -lshell32",
+         root, root, compile, WARNINGS, tree);
+    MUST("%s -O0 %s %s '%s/demo/frame.c' $(ls '%s'/demo/common/*.c | grep -v common/exl2.c) engine.o -o frame.exe "
+         "-lshell32 && %s -O0 %s %s '%s/demo/hello.c' -fsyntax-only",
+         compile, WARNINGS, tree, root, root, compile, WARNINGS, tree, root);
+    if (run("test -x '%s/demo/exl2'", build) != 0) {
+        return; /* a build without the programs */
+    }
+    static const char *const generate[] = { "--ids 1,5,9 --max 16 --greedy",
+                                            "--prompt 'Once upon a time' --max 16 --seed 3" };
+    for (int i = 0; i < (model ? 2 : 1); i++) {
+        char folder[1400];
+        snprintf(folder, sizeof folder, i ? "%s" : "%s/tests/golden/models/exl2-mixed", i ? model : root);
+        MUST("wine exl2.exe generate '%s' %s --threads 2 >windows.txt && '%s/demo/exl2' generate '%s' %s --threads 2 "
+             "--backend cpu >here.txt",
+             folder, generate[i], build, folder, generate[i]);
+        MUST("test -s here.txt && tr -d '\\r' <windows.txt | cmp - here.txt");
+    }
 }
 
 /* As a Meson subproject of an application with a build folder of its own. */
@@ -412,7 +456,7 @@ static const struct {
     { "size", case_size },           { "fast_math", case_fast_math },   { "threads", case_threads },
     { "windows", case_windows },     { "subproject", case_subproject }, { "install", case_install },
     { "cpp_file", case_cpp_file },   { "optimizers", case_optimizers }, { "by_hand", case_by_hand },
-    { "unaligned", case_unaligned },
+    { "unaligned", case_unaligned }, { "wine", case_wine },
 };
 
 int main(int argc, char **argv)
