@@ -186,8 +186,8 @@
    Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
    speculative decoding.
 
-   SIMD needs x86-64 with AVX2 or AVX-512 and gcc or clang. Other CPUs and compilers run plain C, which gives the same
-   results more slowly.
+   SIMD needs x86-64 with AVX2 or AVX-512 and gcc or clang (mingw-w64, too). Other CPUs and compilers run plain C, which
+   computes the same more slowly; its sums are rounded in another order.
 
    SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
 
@@ -346,10 +346,13 @@
    authors name such a number for long contexts (Qwen2.5: YaRN, 4); use them only with texts that need it, because words
    within the trained context get worse. A learned table of positions (GPT-2) cannot be stretched: EXL2_ERR_ARG.
 
-   The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). context_max limits
-   a session. A job reserves pages for its prompt and max_tokens when it becomes active. A job that finds too few free
-   pages waits for other jobs to end. A job that can never fit fails at its start, and the message says how much it
-   would need.
+   The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). By default it holds
+   two contexts, but no more than the bytes of the weights or 256 MiB, whichever is more, and never less than one
+   context. Under a cap of yours it shrinks, down to one context. The whole cache is allocated when the model is loaded;
+   on Linux a page needs no physical memory before its first use. context_max limits a session.
+
+   A job reserves pages for its prompt and max_tokens when it becomes active. A job that finds too few free pages waits
+   for other jobs to end. A job that can never fit fails at its start, and the message says how much it would need.
 
    7. TEXT
 
@@ -819,7 +822,7 @@ EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 
 typedef struct exl2_cache_desc {
     uint32_t _start_canary;
-    uint64_t tokens; /* pool size for all sessions; 0 = 4 x context_max, less under a cap; rounded up to 64 */
+    uint64_t tokens; /* pool size for all sessions, rounded up to 64; 0 = the default (section 6) */
     uint32_t _end_canary;
 } exl2_cache_desc;
 

@@ -196,6 +196,8 @@ static void print_text_model(const info *i)
     print_bytes("weights", m->weight_bytes);
     print_bytes("scratch", m->scratch_bytes);
     print_bytes("cache", m->cache_bytes);
+    printf("%-18s %llu tokens of all sessions\n", "cache holds",
+           (unsigned long long)(m->cache_bytes / m->cache_bytes_per_token));
     print_bytes("total memory", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
     if (m->device_bytes) {
         print_bytes("of it on the GPU", m->device_bytes);
@@ -253,7 +255,7 @@ int cli_info(int argc, char **argv)
     const arg flags[] = {
         HOST_CONTEXT_ARGS(i.desc),
         { "--experts", ARG_U32, &i.desc.experts_active, "N", "experts that a token uses (the model's own number)" },
-        { "--cache", ARG_U64, &i.desc.cache.tokens, "N", "tokens of the cache (4 x context)" },
+        { "--cache", ARG_U64, &i.desc.cache.tokens, "N", "tokens of the cache (up to 2 x context)" },
         HOST_GPU_ARGS(i.options),
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
     };

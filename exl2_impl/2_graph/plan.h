@@ -1,7 +1,8 @@
 /* plan.h: makes the plan of a model (shape, limits, number of pages) from its config and desc, before anything is
    allocated.
    takes: exl2__config, the limits of exl2_model_desc, the backend's size of a page.
-   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_experts, exl2__plan_ropes, exl2__plan_pages.
+   gives: exl2__plan_make, exl2__plan_layers, exl2__plan_experts, exl2__plan_ropes, exl2__plan_default_pages,
+          exl2__plan_pages.
    owns:  nothing. */
 #ifndef EXL2__PLAN_H
 #define EXL2__PLAN_H
@@ -12,6 +13,7 @@
 #define EXL2__DEFAULT_CONTEXT 8192u
 #define EXL2__DEFAULT_PREFILL_CHUNK 1024u
 #define EXL2__DEFAULT_BATCH 16u
+#define EXL2__DEFAULT_CACHE_BYTES ((uint64_t)256 << 20) /* the default cache may have this, or the bytes of weights */
 #define EXL2__LOGIT_ROWS 16u /* rows of a group of logits: 16 x vocabulary x 4 bytes of scratch */
 
 /* Sets everything but pages, layers and matrices. context_max 0 = the model's own, but at most EXL2__DEFAULT_CONTEXT.
@@ -148,17 +150,26 @@ static inline void exl2__plan_ropes(exl2__plan *p, const exl2__config *config, d
     p->ropes = ropes;
 }
 
-/* Number of pages for `tokens` tokens. 0 = the default: four contexts, or fewer, down to one, so that `fixed` bytes
-   plus the pages fit into `room` bytes. If they do not fit, the allocation will fail later. */
-static inline uint32_t exl2__plan_pages(const exl2__plan *p, uint64_t tokens, uint64_t page_bytes, uint64_t fixed,
-                                        uint64_t room)
+/* Number of pages of a default cache: two contexts, or fewer, down to one, so that their K and V are no larger than the
+   weights or EXL2__DEFAULT_CACHE_BYTES, whichever is more. page_bytes: of K and V. */
+static inline uint32_t exl2__plan_default_pages(const exl2__plan *p, uint64_t page_bytes, uint64_t weight_bytes)
+{
+    uint64_t context_pages = p->context_max / EXL2__PAGE_TOKENS;
+    uint64_t modest = exl2__max64(weight_bytes, EXL2__DEFAULT_CACHE_BYTES) / page_bytes;
+    return (uint32_t)exl2__max64(exl2__min64(2 * context_pages, modest), context_pages);
+}
+
+/* Number of pages for `tokens` tokens. 0 = default_pages, or fewer, down to one context, so that `fixed` bytes plus the
+   pages fit into `room` bytes. If they do not fit, the allocation will fail later. */
+static inline uint32_t exl2__plan_pages(const exl2__plan *p, uint64_t tokens, uint32_t default_pages,
+                                        uint64_t page_bytes, uint64_t fixed, uint64_t room)
 {
     uint64_t context_pages = p->context_max / EXL2__PAGE_TOKENS;
     if (tokens) {
         return (uint32_t)exl2__min64(exl2__div_up(tokens, EXL2__PAGE_TOKENS), UINT32_MAX - 1);
     }
     uint64_t affordable = room > fixed ? (room - fixed) / page_bytes : 0;
-    return (uint32_t)exl2__max64(exl2__min64(4 * context_pages, affordable), context_pages);
+    return (uint32_t)exl2__max64(exl2__min64(default_pages, affordable), context_pages);
 }
 
 #endif

@@ -292,12 +292,15 @@ static exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
     host_per_page += with_pages > without_pages ? (with_pages - without_pages) / EXL2__LOADING_SAMPLE_PAGES : 0;
     uint64_t host_fixed = without_pages + (memory ? 0 : m->load.weight_bytes);
     uint64_t wanted = m->desc.cache.tokens;
-    uint32_t pages = exl2__plan_pages(&m->plan, wanted, host_per_page, host_fixed, exl2__alloc_room(&e->ctx));
+    uint32_t usual = exl2__plan_default_pages(&m->plan, page_bytes, m->load.weight_bytes);
+    uint64_t host_room = exl2__alloc_room(&e->ctx);
+    uint32_t pages = exl2__plan_pages(&m->plan, wanted, usual, host_per_page, host_fixed, host_room);
     if (memory) {
         uint64_t device_per_page = page_bytes + sizeof(exl2__page_copy);
         uint64_t device_fixed = m->load.weight_bytes + memory->buffer_bytes(m->device, &m->plan);
         uint64_t room = memory->bytes_free(m->device);
-        pages = exl2__min32(pages, exl2__plan_pages(&m->plan, wanted, device_per_page, device_fixed, room));
+        uint32_t fitting = exl2__plan_pages(&m->plan, wanted, usual, device_per_page, device_fixed, room);
+        pages = exl2__min32(pages, fitting);
     }
     return exl2__loading_scratch_bytes(e, m, pages, &m->scratch_bytes);
 }

@@ -79,9 +79,9 @@ static exl2_flow at_done(void *user, const exl2_event *ev)
 
 static rig open_two(exl2_model *second)
 {
-    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .context_max = 128 };
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .context_max = 128, .cache.tokens = 512 };
     rig r = rig_open(NULL, &m);
-    exl2_model_desc folder = { .path = rig_golden("exl2-4bit"), .context_max = 128 };
+    exl2_model_desc folder = { .path = rig_golden("exl2-4bit"), .context_max = 128, .cache.tokens = 512 };
     CHECK_INT(exl2_model_load(r.engine, &folder, second), EXL2_OK);
     return r;
 }
@@ -130,7 +130,7 @@ static void a_model(void)
     }
     exl2_stats(r.engine, &after);
     CHECK(after.jobs_active == 0 && after.jobs_waiting == 0 && after.host_bytes < before.host_bytes);
-    exl2_model_desc again = { .path = rig_golden("exl2-mixed"), .context_max = 128 };
+    exl2_model_desc again = { .path = rig_golden("exl2-mixed"), .context_max = 128, .cache.tokens = 512 };
     CHECK_INT(exl2_model_load(r.engine, &again, &r.model), EXL2_OK); /* its slot can be used again */
     rig_close(&r);
 }
@@ -148,7 +148,8 @@ static void the_engine(void)
         CHECK_INT(closers[i].refused, 6);
         CHECK_INT(closers[i].after.done_events, 0);
     }
-    r = rig_load(rig_golden("exl2-mixed"));
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .cache.tokens = 512 };
+    r = rig_open(NULL, &m);
     start_jobs(&r, (exl2_model){ 0 }, EXL2_OK, closers);
     rig_close(&r);
     for (uint32_t i = 0; i < JOBS; i++) {
@@ -227,7 +228,8 @@ static void sessions_close_each_other(void)
 {
     static closer closers[JOBS];
     for (uint32_t whole = 0; whole < 2; whole++) {
-        rig r = rig_load(rig_golden("exl2-mixed"));
+        exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .cache.tokens = 512 };
+        rig r = rig_open(NULL, &m);
         memset(closers, 0, sizeof closers);
         for (uint32_t i = 0; i < JOBS; i++) {
             CHECK_INT(exl2_session_open(r.engine, r.model, &closers[i].session), EXL2_OK);

@@ -250,6 +250,24 @@ static void check_errors(const rig *r)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
+/* The default cache: two contexts, at most 256 MiB or the bytes of the weights, at least one context. */
+static void check_defaults(void)
+{
+    const struct {
+        uint32_t context;
+        uint64_t tokens;
+    } cases[] = { { 128, 256 }, { 100, 256 }, { 200000, 400000 }, { 300000, 524288 }, { 1048576, 1048576 } };
+    rig r = rig_load(rig_golden("exl2-mixed")); /* 512 bytes a token */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .context_max = cases[i].context };
+        exl2_model_info info;
+        CHECK_INT(exl2_model_measure(r.engine, &d, &info), EXL2_OK);
+        CHECK_INT(info.cache_bytes_per_token, 512);
+        CHECK_INT(info.cache_bytes, cases[i].tokens * 512);
+    }
+    rig_close(&r);
+}
+
 int main(void)
 {
     text_find_plan(&model, 4);
@@ -259,5 +277,6 @@ int main(void)
     check_healed(&r);
     check_errors(&r);
     rig_close(&r);
+    check_defaults();
     return check_done();
 }

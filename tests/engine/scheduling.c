@@ -31,7 +31,7 @@ static void three_defaults(void)
     exl2_stats(r.engine, &stats);
     CHECK_INT(stats.jobs_active, 3);
     CHECK_INT(stats.jobs_waiting, 0);
-    CHECK_INT(stats.pages_total, 4 * 1024 / 64);
+    CHECK_INT(stats.pages_total, 2 * 1024 / 64);
     rig_drain(&r, 0);
     exl2_engine_stats after;
     exl2_stats(r.engine, &after);
@@ -144,6 +144,7 @@ static void pulling(void)
     exl2_model_desc m = { 0 };
     m.path = rig_golden("exl2-mixed");
     m.context_max = 1024;
+    m.cache.tokens = 4 * 1024;
     rig r = rig_open(&e, &m);
     exl2_job jobs[4];
     for (uint32_t i = 0; i < 4; i++) {
@@ -254,6 +255,7 @@ static void pulled_scores(void)
     exl2_model_desc m = { 0 };
     m.path = rig_golden("exl2-mixed");
     m.context_max = 256;
+    m.cache.tokens = 4 * 256;
     rig r = rig_open(&e, &m);
     exl2_job_desc d = rig_job(&r, prompt, 200, 1, &said);
     d.prefill_only = true;

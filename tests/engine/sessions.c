@@ -245,7 +245,8 @@ static void cancel_anywhere(const rig *r)
 int main(void)
 {
     make_prompt();
-    rig r = rig_load(rig_golden("exl2-mixed"));
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .cache.tokens = 512 };
+    rig r = rig_open(NULL, &m);
     going_on_equals_one_go(&r);
     forks_share_until_written(&r);
     rewind_forgets(&r);
