@@ -25,7 +25,7 @@ typedef struct exl2__weights {
                                          by row, and with the experts that a row uses */
     uint64_t expert_bytes;            /* part of disk_bytes that experts are */
     uint64_t weight_count;
-    bool has_exl2, has_dense;         /* matrices besides tables that are read by row */
+    bool has_exl2, has_dense;         /* matrices of attention and MLPs */
     uint64_t code_bytes;              /* part of disk_bytes that is read in slices */
     uint64_t slice_bytes, tables_bytes; /* size of the largest slice, size of the largest unit's tables */
     uint64_t staging_bytes;           /* for slices and norms; for norms only, if the backend has staging buffers */
@@ -222,8 +222,9 @@ static exl2_result exl2__weights_measure_unit(exl2__ctx *c, exl2__weights *w, ui
         uint64_t *sum = exl2__weights_is_expert(&u) ? &w->expert_bytes : &w->pass_bytes;
         *sum += read ? codes + exl2__weights_extra_bytes(&parts[part]) : 0;
         w->weight_count += (uint64_t)u.in * parts[part].out;
-        w->has_exl2 = w->has_exl2 || (!u.table && !parts[part].dense);
-        w->has_dense = w->has_dense || (!u.table && parts[part].dense);
+        bool block = !u.table && u.kind != EXL2__UNIT_HEAD && u.kind != EXL2__UNIT_ROUTER;
+        w->has_exl2 = w->has_exl2 || (block && parts[part].kind == EXL2__MATRIX_EXL2);
+        w->has_dense = w->has_dense || (block && parts[part].kind == EXL2__MATRIX_DENSE);
         tables += exl2__matrix_tables_bytes(&parts[part]);
         w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_unit_rows(&parts[part])
                                                          * exl2__weights_row_bytes(&parts[part]));

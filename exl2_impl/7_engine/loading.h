@@ -315,7 +315,9 @@ static void exl2__loading_info_family(exl2__model *m)
         return;
     }
     info->family = config->arch.family;
-    info->format = m->load.has_dense && m->load.has_exl2 ? "mixed" : m->load.has_exl2 ? "exl2" : "dense";
+    bool awq = config->quant.method == EXL2__QUANT_AWQ;
+    uint32_t kinds = (uint32_t)m->load.has_dense + m->load.has_exl2 + m->load.has_affine;
+    info->format = kinds > 1 ? "mixed" : m->load.has_exl2 ? "exl2" : m->load.has_dense ? "dense" : awq ? "awq" : "gptq";
     exl2__arch_norms(config, info->norms, sizeof info->norms);
     info->head_dim = config->head_dim;
     info->window = m->plan.shape.windows ? config->window : 0;

@@ -213,6 +213,7 @@ static void check_mistakes(void)
 }
 #endif
 
+#ifndef GOLDEN_NO_MAIN
 int main(int argc, char **argv)
 {
 #ifdef GOLDEN_BROKEN

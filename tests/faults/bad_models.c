@@ -258,8 +258,8 @@ CASE(layers_more) { edit_config(f, "\"num_hidden_layers\":1", "\"num_hidden_laye
 CASE(hidden_text) { edit_config(f, "\"hidden_size\":64", "\"hidden_size\":\"64\""); }
 CASE(heads_odd) { edit_config(f, "\"num_key_value_heads\":1", "\"num_key_value_heads\":3"); }
 CASE(act_gelu) { edit_config(f, "silu", "gelu"); }
-CASE(rope_yarn) { edit_config(f, "\"rope_theta\"",
-                              "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0},\"rope_theta\""); }
+CASE(rope_curly) { edit_config(f, "\"rope_theta\"",
+                               "\"rope_scaling\":{\"type\":\"curly\",\"factor\":4.0},\"rope_theta\""); }
 /* Adds a quantization_config with these members. */
 static void quantized(folder *f, const char *members)
 {
@@ -387,7 +387,7 @@ static const struct bad_case {
     ROW(hidden_text, ERR_FORMAT, "hidden_size='64'", "expected an integer")
     ROW(heads_odd, ERR_FORMAT, "num_attention_heads=2", "num_key_value_heads=3")
     ROW(act_gelu, ERR_UNSUPPORTED, "hidden_act='gelu'", "only silu")
-    ROW(rope_yarn, ERR_UNSUPPORTED, "rope_scaling->type='yarn'", "linear and llama3")
+    ROW(rope_curly, ERR_UNSUPPORTED, "rope_scaling->type='curly'", "linear, dynamic, yarn")
     ROW(quant_gptq, OK, "", "")
     ROW(quant_fp8, ERR_UNSUPPORTED, "quant_method='fp8'", "only exl2, gptq and awq")
     ROW(quant_exl3, ERR_UNSUPPORTED, "config.json: quant_method='exl3'", "only exl2, gptq and awq")
