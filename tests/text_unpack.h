@@ -8,7 +8,7 @@
 /* The file, or the unpacked file of that name with .xz after it; NULL: neither exists. */
 static inline char *text_unpack(const char *path, size_t *bytes)
 {
-    char command[600];
+    char command[2000];
     snprintf(command, sizeof command, "if [ -f '%s' ]; then cat '%s'; else xz -dc '%s.xz' 2>/dev/null; fi", path, path,
              path);
     FILE *pipe = popen(command, "r");

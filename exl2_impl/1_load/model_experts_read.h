@@ -79,19 +79,19 @@ static exl2_result exl2__experts_read_groups(const exl2__fields *f, exl2__expert
 /* The shared expert: its width, or how many experts wide it is. */
 static exl2_result exl2__experts_read_shared(const exl2__fields *f, const exl2__arch *arch, exl2__experts *out)
 {
-    uint32_t wide = 0, width = 0;
+    uint32_t multiple = 0, width = 0;
     if (!arch->names[EXL2__NAME_SHARED_DOWN][0]) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("shared_expert_intermediate_size", "shared_intermediate_size"), 0,
                                1u << 20, &width));
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
-                               0, 64, &wide));
-    if ((uint64_t)wide * out->inter > 1u << 20) {
+                               0, 64, &multiple));
+    if ((uint64_t)multiple * out->inter > 1u << 20) {
         return exl2__fail(f->c, EXL2_ERR_FORMAT, "%s: n_shared_experts=%u experts of width %u are too wide, at most %u",
-                          f->label, wide, out->inter, 1u << 20);
+                          f->label, multiple, out->inter, 1u << 20);
     }
-    out->shared_inter = width ? width : wide * out->inter;
+    out->shared_inter = width ? width : multiple * out->inter;
     out->shared_switch = out->shared_inter && arch->names[EXL2__NAME_SHARED_SWITCH][0];
     return EXL2_OK;
 }

@@ -56,7 +56,10 @@ static void check_model_bits(const char *path)
             prompts[i][k] = (exl2_token)((i * 91 + k * k * 7 + k * 31) % 300);
         }
     }
-    rig alone = rig_load(path);
+    exl2_model_desc desc = { 0 };
+    desc.path = path;
+    desc.cache.tokens = 4096; /* for the pages of all sessions below */
+    rig alone = rig_open(NULL, &desc);
     for (uint32_t i = 0; i < 8; i++) {
         exl2_job_desc d = sampled(&alone, i, &wanted[i]);
         rig_run(&alone, &d);
@@ -130,6 +133,7 @@ static void check_model_bits(const char *path)
         e.parallel.width = c + 1;
         exl2_model_desc m = { 0 };
         m.path = path;
+        m.cache.tokens = 4096;
         m.prefill_chunk = chunks[c];
         m.batch_max = 1 + c;
         rig r = rig_open(&e, &m);

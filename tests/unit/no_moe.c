@@ -26,7 +26,8 @@ int main(void)
         char text[512];
         exl2__arch_resolve(&exl2__archs[i], &row);
         if (row.traits[EXL2__TRAIT_ROUTING] != EXL2__ROUTING_NONE) {
-            snprintf(text, sizeof text, "{'architectures':['%s']," SIZES ",'num_experts':4,'num_experts_per_tok':2}",
+            snprintf(text, sizeof text, "{'architectures':['%s']," SIZES ",'num_key_value_heads':4,"
+                     "'num_experts':4,'num_experts_per_tok':2}",
                      row.name);
             CHECK_INT(read_text(&m, text), EXL2_ERR_UNSUPPORTED);
             check_error(&m.c, row.name, "EXL2_NO_MOE", text);
