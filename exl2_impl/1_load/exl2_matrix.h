@@ -428,20 +428,20 @@ static exl2_result exl2__matrix_read_perm(exl2__ctx *c, const exl2__tensors *t, 
 static exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                           float *bias)
 {
-    float near[256];
+    float values[256];
     if (desc->kind == EXL2__MATRIX_EXL2) {
         return exl2__tensor_some_floats(c, t, desc->bias_data, 0, desc->out, bias);
     }
     const exl2__matrix_view *v = &desc->view;
     for (uint32_t i = 0, n; i < desc->out; i += n) {
         uint64_t first = exl2__matrix_view_at(v, i), span = 1;
-        for (n = 1; i + n < desc->out && exl2__matrix_view_at(v, i + n) - first < EXL2__COUNT(near); n++) {
+        for (n = 1; i + n < desc->out && exl2__matrix_view_at(v, i + n) - first < EXL2__COUNT(values); n++) {
             span = exl2__matrix_view_at(v, i + n) - first + 1;
         }
         uint64_t before = v->transposed ? v->stack * v->columns : 0;
-        EXL2__TRY(exl2__tensor_some_floats(c, t, desc->bias_data, before + first, (uint32_t)span, near));
+        EXL2__TRY(exl2__tensor_some_floats(c, t, desc->bias_data, before + first, (uint32_t)span, values));
         for (uint32_t k = 0; k < n; k++) {
-            bias[i + k] = near[exl2__matrix_view_at(v, i + k) - first];
+            bias[i + k] = values[exl2__matrix_view_at(v, i + k) - first];
         }
     }
     return EXL2_OK;

@@ -318,7 +318,8 @@ static void check_experts_refused(void)
               "'n_shared_experts':2"), "n_shared_experts=2", "too wide", EXL2_ERR_FORMAT },
         { "{'architectures':['MixtralForCausalLM'],'vocab_size':320,'hidden_size':128,'intermediate_size':96,"
           "'num_attention_heads':4,'num_key_value_heads':4,'rms_norm_eps':1e-05,'num_hidden_layers':33,"
-          "'num_local_experts':4096,'num_experts_per_tok':1}", "135168 experts in all", "at most 131072", EXL2_ERR_UNSUPPORTED },
+          "'num_local_experts':4096,'num_experts_per_tok':1}",
+          "135168 experts in all", "at most 131072", EXL2_ERR_UNSUPPORTED },
         { MOE("Dbrx", "'ffn_config':{'moe_num_experts':4,'moe_top_k':2,'moe_normalize_expert_weights':2}"),
           "moe_normalize_expert_weights=2", "only 1 and null", EXL2_ERR_UNSUPPORTED },
         { MOE("GptOss", "'num_local_experts':8,'num_experts_per_tok':2,'swiglu_limit':0"), "swiglu_limit=0",
