@@ -141,7 +141,7 @@ EXL2__CPU_VECTOR_INLINE float exl2__cpu_vector_gather_block(const exl2__cpu_fiel
 }
 
 /* The sum of the features of one block of one row, in the same order of sums. */
-EXL2__CPU_VECTOR inline float exl2__cpu_vector_gather_sum(const uint16_t *order, const float *x)
+EXL2__CPU_VECTOR_INLINE float exl2__cpu_vector_gather_sum(const uint16_t *order, const float *x)
 {
     __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
     for (uint32_t i = 0; i < EXL2__CPU_BLOCK; i += 8) {
