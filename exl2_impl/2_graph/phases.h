@@ -46,7 +46,6 @@ typedef struct exl2__shape {
     uint32_t vocab, hidden, layers, heads, kv_heads, head_dim, inter; /* inter: the largest
                                    width of a dense MLP or a shared expert; 0 = there are none */
     uint32_t embed_rows;                                              /* rows of the embedding; may differ from vocab */
-    uint32_t positions;         /* rows of the table of learned positions; 0 = none */
     uint32_t rotary;            /* the first elements of a head, which RoPE rotates; 0 = none */
     bool pairs;                 /* RoPE rotates (2i, 2i + 1), else (i, i + rotary / 2) */
     bool layer_norm;            /* all norms are LayerNorm, else RMSNorm */
