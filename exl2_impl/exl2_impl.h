@@ -81,8 +81,12 @@ EXL2__SIZE_BEGIN
 #include "1_load/model_experts.h"
 /* defines: reading the settings of experts */
 #include "1_load/model_experts_read.h"
-/* defines: config.json and generation_config.json, checked */
+/* defines: what config.json says of a model */
 #include "1_load/model_config.h"
+/* defines: reading how layers differ */
+#include "1_load/model_layers_read.h"
+/* defines: reading config.json and generation_config.json */
+#include "1_load/model_config_read.h"
 /* defines: a row in words */
 #include "1_load/arch_words.h"
 /* defines: the open safetensors files of a folder */

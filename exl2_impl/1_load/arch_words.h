@@ -5,6 +5,7 @@
 #ifndef EXL2__ARCH_WORDS_H
 #define EXL2__ARCH_WORDS_H
 
+#include "arch_rows.h"
 #include "model_config.h"
 
 /* A trait whose value is `value` differs from Llama in these words. Those of a value that is Llama's are not asked. */

@@ -7,6 +7,7 @@
 #define EXL2__LOADING_H
 
 #include "../1_load/arch_words.h"
+#include "../1_load/model_config_read.h"
 #include "../6_text/tokenizer/vocab_read.h"
 #include "jobs.h"
 

@@ -7,6 +7,7 @@
 
 #include "../../exl2.h"
 
+#include "../../exl2_impl/1_load/model_config_read.h"
 #include "../../exl2_impl/2_graph/forward_queue.h"
 #include "../../exl2_impl/2_graph/weights.h"
 #include "../../exl2_impl/3_backend/cpu/cpu.h"

@@ -2,7 +2,7 @@
    names the file and the defect. The folder without a defect must load, so that each case fails for its own reason. */
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/1_load/exl2_matrix.h"
-#include "../../exl2_impl/1_load/model_config.h"
+#include "../../exl2_impl/1_load/model_config_read.h"
 #include "../model_maker.h"
 
 #include <sys/stat.h>

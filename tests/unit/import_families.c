@@ -3,7 +3,7 @@
    numbers. */
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/gguf/import.h"
-#include "../../exl2_impl/1_load/model_config.h"
+#include "../../exl2_impl/1_load/model_config_read.h"
 #include "../check.h"
 
 #include <math.h>
