@@ -17,8 +17,9 @@
 #define LATE_MS 18.0     /* a longer frame missed its display refresh */
 
 typedef struct frame_options {
-    const char *path, *png;
+    const char *png;
     uint32_t cpu_us, gpu_us, seconds;
+    exl2_model_desc model;
     host_options host;
 } frame_options;
 
@@ -178,12 +179,13 @@ static int report(frame_run *r)
 int main(int argc, char **argv)
 {
     frame_options o = { .cpu_us = 4000, .gpu_us = 4000, .seconds = 10 };
-    const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder" } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &o.model.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },
         { "--gpu-us", ARG_U32, &o.gpu_us, "N", "GPU microseconds per frame, if it runs on a GPU (4000)" },
         { "--seconds", ARG_U32, &o.seconds, "N", "length of the run; the engine is idle in the first third (10)" },
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write: picture of the frame times" },
+        HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
     };
     const args_desc d = { "frame",
@@ -197,9 +199,8 @@ int main(int argc, char **argv)
         return parsed == ARGS_HELP ? text_stdout_end(0) : 2;
     }
     frame_run r = { .options = &o };
-    exl2_model_desc model = { .path = o.path };
     int code = 1;
-    if (host_open(&r.host, &o.host) && host_load(&r.host, &model, 1) && run_frames(&r)) {
+    if (host_open(&r.host, &o.host) && host_load(&r.host, &o.model, 1) && run_frames(&r)) {
         code = report(&r);
     }
     host_close(&r.host);

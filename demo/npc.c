@@ -27,6 +27,7 @@ typedef struct npc_options {
     const char *model, *people, *script, *json, *png, *save;
     uint32_t cpu_us, gpu_us, seed, turns;
     float temperature;
+    exl2_model_desc desc; /* of the model: what the flags say */
     host_options host;
 } npc_options;
 
@@ -71,10 +72,13 @@ static void on_warning(void *user, const char *text)
 
 static bool begin_loading(game *g)
 {
-    exl2_model_desc d = { .path = g->options->model, .context_max = TAVERN_CONTEXT, .on_event = on_load, .user = g };
+    exl2_model_desc d = g->options->desc;
+    d.path = g->options->model;
+    d.on_event = on_load;
+    d.user = g;
     d.grammars = true;
     d.experts_active = g->host.experts;
-    d.cache.tokens = (uint64_t)TAVERN_CONTEXT * CAST_SIZE; /* the three contexts include the pages of the world */
+    d.cache.tokens = (uint64_t)d.context_max * CAST_SIZE; /* the three contexts include the pages of the world */
     if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
         host_failed(&g->host);
         return false;
@@ -306,7 +310,7 @@ static int run(const npc_options *o)
 int main(int argc, char **argv)
 {
     npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000, .seed = 2,
-                      .temperature = 0.4f };
+                      .temperature = 0.4f, .desc.context_max = TAVERN_CONTEXT };
     const arg flags[] = {
         { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },
@@ -319,6 +323,8 @@ int main(int argc, char **argv)
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write at the end: picture of the frame times" },
         { "--save", ARG_TEXT, &o.save, "F", "file that /save writes (lantern.txt)" },
         { "--people", ARG_TEXT, &o.people, "DIR", "folder with world.txt and the people's files" },
+        { "--context", ARG_U32, &o.desc.context_max, "N", "tokens that each person remembers (2048)" },
+        HOST_ROPE_ARGS(o.desc),
         HOST_ARGS(o.host),
     };
     const args_desc d = { "npc",
@@ -327,6 +333,9 @@ int main(int argc, char **argv)
     args_result parsed = args_parse(&d, argc - 1, argv + 1);
     if (parsed == ARGS_OK && o.script && o.turns) {
         parsed = args_wrong(&d, "give at most one of --script and --turns");
+    }
+    if (parsed == ARGS_OK && o.desc.context_max == 0) {
+        parsed = args_wrong(&d, "--context must be at least 1");
     }
     if (parsed == ARGS_OK && !(o.temperature >= 0 && o.temperature <= 100)) {
         parsed = args_wrong(&d, "--temperature must be 0 to 100");

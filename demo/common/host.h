@@ -39,12 +39,14 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }, \
     { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
 
-/* Rows of a flag table for the context of a model: an exl2_model_desc. */
-#define HOST_CONTEXT_ARGS(desc)                                                                                     \
-    { "--context", ARG_U32, &(desc).context_max, "N", "tokens of a session (the model's own, at most 8192)" },      \
+/* Rows of a flag table for the RoPE of a model, and for its context too: an exl2_model_desc. */
+#define HOST_ROPE_ARGS(desc)                                                                                        \
     { "--rope-scale", ARG_FLOAT, &(desc).rope_scale, "X", "divides RoPE positions by X (the model's scaling)" },    \
     { "--rope-alpha", ARG_FLOAT, &(desc).rope_alpha, "X", "raises RoPE's theta for X times the context (NTK)" },    \
     { "--yarn", ARG_FLOAT, &(desc).yarn_factor, "X", "scales RoPE by YaRN for X times the context" }
+#define HOST_CONTEXT_ARGS(desc)                                                                                     \
+    { "--context", ARG_U32, &(desc).context_max, "N", "tokens of a session (the model's own, at most 8192)" },      \
+    HOST_ROPE_ARGS(desc)
 
 #define HOST_WARNINGS 64
 

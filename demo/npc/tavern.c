@@ -178,16 +178,15 @@ static exl2_sampler_desc sampler_of(const npc *n, bool aside)
 static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2_job *job)
 {
     exl2_session_info info;
-    exl2_token ids[TAVERN_CONTEXT];
-    size_t said = 0, asked = 0;
+    exl2_token *ids = n->place->ids;
+    size_t said = 0, asked = 0, room = n->place->context;
     exl2_job_desc d = { .session = n->session, .prompt.tokens = ids, .prefill_only = grammar.id == 0,
                         .max_tokens = TAVERN_TURN_TOKENS, .grammar = grammar, .on_event = on_event, .user = n };
     d.sampler = sampler_of(n, n->state.aside);
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     result = result < 0 ? result : tokens_of(n, info.model, n->talk + n->talk_known, n->talk_bytes - n->talk_known, ids,
-                                             TAVERN_CONTEXT, &said);
-    result = result < 0 ? result
-                        : tokens_of(n, info.model, ask, strlen(ask), ids + said, TAVERN_CONTEXT - said, &asked);
+                                             room, &said);
+    result = result < 0 ? result : tokens_of(n, info.model, ask, strlen(ask), ids + said, room - said, &asked);
     d.prompt.token_count = said + asked;
     if (result >= 0 && (result = exl2_job_start(n->place->engine, &d, job)) >= 0) {
         n->known_tokens = info.tokens + (uint32_t)said;
@@ -423,6 +422,12 @@ bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed, float t
                         .on_event = on_world, .user = t };
     *t = (tavern){ .engine = h->engine, .people = c, .seed = seed, .temperature = temperature };
     t->own_words = h->info.hidden >= TAVERN_OWN_WORDS;
+    t->context = h->info.context_max;
+    t->ids = calloc(t->context, sizeof *t->ids);
+    if (!t->ids) {
+        snprintf(t->error, sizeof t->error, "out of memory");
+        return false;
+    }
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         t->npcs[i].place = t;
         t->npcs[i].who = &c->people[i];
@@ -539,6 +544,7 @@ void tavern_close(tavern *t)
         free(t->lines[i].text);
     }
     free(t->lines);
+    free(t->ids);
     samples_free(&t->grammar_ms);
     *t = (tavern){ 0 };
 }

@@ -19,7 +19,7 @@
 #define TAVERN_TURN_TOKENS 110  /* most tokens of a turn; the grammar completes it within them */
 #define TAVERN_STRANGE_MAX (2 * (CAST_SIZE - 1))
 #define TAVERN_REPEAT_TOKENS 24 /* range of the repeat penalty: short, so that names and facts may return */
-#define TAVERN_CONTEXT 2048     /* tokens of a session; when it is full the older half of the talk is dropped */
+#define TAVERN_CONTEXT 2048     /* tokens of a session by default; when it is full the older half is dropped */
 
 /* Smallest exl2_model_info.hidden at which a model reads the persona and answers in its own words. Narrower models
    (SmolLM2: 135M has 576, 360M has 960) repeat what they have just read, so they read examples. Wider models (1.7B has
@@ -76,6 +76,8 @@ typedef struct tavern_line { /* one line of the conversation */
 struct tavern { /* zeroed: closed */
     exl2_engine *engine;
     const cast *people;
+    exl2_token *ids;          /* [context] buffer for the tokens of a job's prompt */
+    uint32_t context;         /* tokens of a session */
     bool own_words;           /* the model has at least TAVERN_OWN_WORDS */
     float temperature;        /* 0 = always the most likely token */
     uint64_t seed;            /* a line's seed is this plus its number; never 0, which would mean a random seed */
