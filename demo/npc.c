@@ -133,6 +133,10 @@ static bool prepare(game *g)
     }
     screen_draw(&g->screen, &g->tavern, status, NULL);
     pace_display(&g->display_ns);
+    if (g->tavern.error[0]) {
+        fprintf(stderr, "%s\n", g->tavern.error);
+        return false;
+    }
     if (tavern_is_ready(&g->tavern)) {
         open_door(g);
     }

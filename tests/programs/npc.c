@@ -24,6 +24,7 @@ static void case_sentences(void)
     program_sentence(program_run("--cpu-us 0"), 2, "--cpu-us");
     program_sentence(program_run("--gpu-us 0"), 2, "--gpu-us");
     program_sentence(program_run("--temperature -1"), 2, "--temperature");
+    program_sentence(program_run("--context 0"), 2, "--context");
     program_sentence(program_run("--turns 3 --script f"), 2, "give at most one of --script and --turns");
     CHECK_INT(program_run("--help"), 0);
 }
@@ -141,6 +142,12 @@ static void case_script(void)
 }
 
 #define TURNS 17 /* every question of the visitor, once each */
+
+/* A context that is too short for the world. */
+static void case_context(void)
+{
+    program_sentence(program_run("--model '%s' --script /dev/null --context 100", check_model()), 1, "holds 100");
+}
 
 /* A visitor who asks for things that do not exist. */
 static void case_turns(void)
@@ -275,6 +282,7 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "questions") == 0) {
         case_questions();
     } else {
+        case_context();
         case_turns();
     }
     return check_done();
