@@ -5,6 +5,7 @@
    owns:  nothing that outlives the program. */
 #include "../../exl2.h"
 
+#include "../../exl2_impl/1_load/model_config_read.h"
 #include "../../exl2_impl/2_graph/weights.h"
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../../kernels_src/probe_args.h"
