@@ -10,6 +10,7 @@
 
 #include "attend_args.h"
 #include "base.cuh"
+#include "rope.cuh"
 
 #define EXL2K_LOG2E 1.4426950408889634f
 #define EXL2K_MINUS_INF __uint_as_float(0xFF800000u)
@@ -44,12 +45,6 @@ typedef struct exl2k_rope_input {
     f32 x, y, c, s;
 } exl2k_rope_input;
 
-EXL2K_FN void exl2k_rope_load_angle(const exl2k_attend_args &a, u32 position, u32 i, exl2k_rope_input &u)
-{
-    asm("ld.global.nc.v2.f32 {%0, %1}, [%2];"
-        : "=f"(u.c), "=f"(u.s) : "l"(a.rope + ((u64)position * a.rope_pitch + i) * 8));
-}
-
 /* split: a.rope_split; dim / 2 for V, whose elements keep their places. */
 EXL2K_FN void exl2k_rope_load_elements(const exl2k_attend_args &a, u32 row, u32 feature, u32 i, u32 split,
                                        exl2k_rope_input &u)
@@ -62,7 +57,7 @@ EXL2K_FN exl2k_rope_input exl2k_rope_load(const exl2k_attend_args &a, u32 row, u
 {
     exl2k_rope_input u;
     exl2k_rope_load_elements(a, row, feature, i, a.rope_split, u);
-    exl2k_rope_load_angle(a, position, i, u);
+    exl2k_rope_load_angle(a, position, i, u.c, u.s);
     return u;
 }
 

@@ -22,6 +22,7 @@
 
 #define EXL2K_SPLITS_MAX 16u
 #define EXL2K_WINDOW_MAX 0x7FFFFFFFu
+#define EXL2K_ROPE_BLOCK 128u /* see rope_divided */
 #ifndef EXL2K_SPLIT_TOKENS
 #define EXL2K_SPLIT_TOKENS 128 /* a multiple of 64; shorter splits use more SMs, but each costs a partial sum */
 #endif
@@ -73,6 +74,8 @@ typedef struct exl2k_attend_args {
     exl2k_u32 heads, kv_heads, group, dim; /* group: heads / kv_heads; dim: a multiple of 8 */
     exl2k_u32 rope_pitch;           /* dim / 2; 0: every position has the dim / 2 angles at `rope` */
     exl2k_u32 rope_split;           /* see PAIRS */
+    exl2k_u32 rope_divided;         /* 1: the lines of `rope` are the positions below EXL2K_ROPE_BLOCK, then the
+                                       multiples of EXL2K_ROPE_BLOCK; 0: all positions */
     exl2k_u32 window;               /* see WINDOW; EXL2K_WINDOW_MAX: a row attends to all tokens up to its own */
     exl2k_u32 stages;               /* decode: 1, 2, 3, 4, 6 or 8: blocks of K or V that each warp has in flight */
     exl2k_f32 scale;                /* factor of scores, or of their tanh */
@@ -92,7 +95,7 @@ typedef struct exl2k_prepare_args {
     exl2k_u64 qkv;                  /* f32 [rows, pitch]: as in exl2k_attend_args */
     exl2k_u64 weight[2], bias[2];   /* norms of q and k: f32 [heads, dim], [kv_heads, dim]; 0: none */
     exl2k_u64 rope;                 /* as in exl2k_attend_args; 0: attention rotates */
-    exl2k_u32 rope_pitch, rope_split;
+    exl2k_u32 rope_pitch, rope_split, rope_divided;
     exl2k_u32 pitch, heads, kv_heads, dim;
     exl2k_u32 part_heads;           /* EXL2K_PREPARE_HEADS; at least `heads` if a norm is of all heads together */
     exl2k_u32 whole, layer_norm;    /* 1: a norm is of all heads together; 1: LayerNorm, else RMSNorm */

@@ -7,6 +7,7 @@
    loads before the test of whether there are weights or angles. */
 #include "attend_args.h"
 #include "base.cuh"
+#include "rope.cuh"
 
 #define EXL2K_LANE_PAIRS 4 /* pairs of a lane: pair lane + 32 k; a head has at most 256 elements */
 
@@ -83,8 +84,8 @@ EXL2K_FN void exl2k_head_load(const exl2k_part &p, const exl2k_prepare_args &a, 
 #pragma unroll
         for (u32 k = 0; k < EXL2K_LANE_PAIRS; k++) {
             u32 pair = exl2k_lane_pair(k);
-            u64 at = a.rope + ((u64)p.position * a.rope_pitch + (pair < a.dim / 2 ? pair : 0)) * 8;
-            f32 c = exl2k_load_f32(at), s = exl2k_load_f32(at + 4), x = h.v[k][0], y = h.v[k][1];
+            f32 c, s, x = h.v[k][0], y = h.v[k][1];
+            exl2k_rope_load_angle(a, p.position, pair < a.dim / 2 ? pair : 0, c, s);
             h.v[k][0] = x * c - y * s;
             h.v[k][1] = y * c + x * s;
         }

@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_rope_table(exl2k_rope_ar
         return;
     }
     /* Find the position and the pair of the thread. Pairs that are not rotated have an angle of 0. */
-    u32 position = (u32)(i / a.half), pair = (u32)(i % a.half);
+    u32 position = (u32)(i / a.half) * a.step, pair = (u32)(i % a.half);
     if (pair >= a.rotated) {
         exl2k_store_f32(a.table + 8 * i, 1.0f);
         exl2k_store_f32(a.table + 8 * i + 4, 0.0f);

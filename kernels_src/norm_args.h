@@ -27,6 +27,7 @@ typedef struct exl2k_rope_args {
     exl2k_u64 frequency; /* f64 [rotated]: radians per position */
     exl2k_u64 table;     /* f32 [positions, half, 2]: cosine, sine */
     exl2k_u32 half, positions;
+    exl2k_u32 step;      /* entry n of the table is of position n * step */
     exl2k_u32 rotated;   /* the pairs from here on are not rotated: cosine 1, sine 0 */
     exl2k_f32 magnitude; /* factor of cosine and sine of rotated pairs */
 } exl2k_rope_args;

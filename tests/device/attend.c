@@ -386,6 +386,8 @@ int main(int argc, char **argv)
         { 8, 2, 112, .unrotated = 56 }, { 4, 2, 80, .unrotated = 48 }, { 4, 1, 128, .pairs = true },
         { 4, 2, 64, .unrotated = 32, .pairs = true }, { 4, 2, 64, .unrotated = 64, .window = 300 },
         { 2, 1, 256, .unrotated = 192 },
+        { 8, 2, 128, .divided = true }, { 4, 2, 64, .divided = true, .unrotated = 32, .pairs = true },
+        { 4, 1, 256, .divided = true },
     };
     bool test = argc < 3 || strcmp(argv[2], "test") == 0, time = argc < 3 || strcmp(argv[2], "time") == 0;
     rig_open(argc > 1 ? argv[1] : "kernels_src");

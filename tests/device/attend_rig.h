@@ -21,6 +21,7 @@ typedef struct attend_kind {
     uint32_t window;     /* 0: none */
     uint32_t unrotated;  /* elements of a head that RoPE does not rotate, the last ones; dim: the layer has no RoPE */
     bool pairs;          /* RoPE rotates elements (2i, 2i + 1) */
+    bool divided;        /* the table of RoPE has the first block of positions, then the first position of each */
     float cap;           /* soft cap of scores; 0: none */
 } attend_kind;
 
@@ -44,7 +45,7 @@ typedef struct attend_scene {
     attend_sequence sequences[ATTEND_SEQUENCES];
     exl2k_row *row;
     uint32_t *table;          /* [ATTEND_SEQUENCES, table_pitch] */
-    float *qkv, *rope;        /* [rows, qkv_pitch]; [positions, dim / 2, 2] */
+    float *qkv, *rope;        /* [rows, qkv_pitch]; [lines, dim / 2, 2] */
     uint16_t *map;
     uint16_t *host_pages;     /* expected contents of the pages after the pass; 0xFFFF: never written */
     float scale;
@@ -135,17 +136,25 @@ static void attend_fill_tables(attend_scene *s)
     free(order);
 }
 
+/* Lines of the table of RoPE. */
+static uint32_t attend_lines(const attend_kind *kind, uint32_t positions)
+{
+    return kind->divided ? EXL2K_ROPE_BLOCK + (positions + EXL2K_ROPE_BLOCK - 1) / EXL2K_ROPE_BLOCK : positions;
+}
+
 static void attend_fill_inputs(attend_scene *s, uint32_t positions)
 {
     for (size_t i = 0; i < (size_t)s->rows * s->qkv_pitch; i++) {
         float x = (float)attend_number();
         s->qkv[i] = s->flags & ATTEND_HALF ? exl2__f16_to_f32(exl2__f32_to_f16(x)) : x;
     }
-    for (uint32_t p = 0; p < positions; p++) {
+    for (uint32_t line = 0; line < attend_lines(&s->kind, positions); line++) {
+        bool block = s->kind.divided && line >= EXL2K_ROPE_BLOCK;
+        uint32_t position = block ? (line - EXL2K_ROPE_BLOCK) * EXL2K_ROPE_BLOCK : line;
         for (uint32_t i = 0; i < s->dim / 2; i++) {
-            double angle = i < (s->dim - s->kind.unrotated) / 2 ? attend_angle(s, p, i) : 0;
-            s->rope[((size_t)p * (s->dim / 2) + i) * 2] = (float)cos(angle);
-            s->rope[((size_t)p * (s->dim / 2) + i) * 2 + 1] = (float)sin(angle);
+            double angle = i < (s->dim - s->kind.unrotated) / 2 ? attend_angle(s, position, i) : 0;
+            s->rope[((size_t)line * (s->dim / 2) + i) * 2] = (float)cos(angle);
+            s->rope[((size_t)line * (s->dim / 2) + i) * 2 + 1] = (float)sin(angle);
         }
     }
     for (uint32_t i = 0; i < s->heads * s->dim; i++) {
@@ -184,7 +193,7 @@ static void attend_buffers(attend_scene *s, uint32_t positions)
     } else {
         rig_upload(s->inputs, 0, s->qkv, inputs * 4);
     }
-    s->angles = rig_buffer_of(s->rope, (size_t)positions * s->dim * 4);
+    s->angles = rig_buffer_of(s->rope, (size_t)attend_lines(&s->kind, positions) * s->dim * 4);
     s->pages = rig_buffer_of(s->host_pages, (size_t)s->page_count * s->page_bytes);
     s->out = rig_buffer_make((uint64_t)s->rows * s->out_pitch * 2);
     s->order = rig_buffer_of(s->map, s->heads * s->dim * 2);
@@ -216,7 +225,7 @@ static void attend_scene_make(attend_scene *s, const attend_kind *kind, const at
     s->row = take(s->rows * sizeof *s->row);
     s->table = take(ATTEND_SEQUENCES * s->table_pitch * sizeof *s->table);
     s->qkv = take((size_t)s->rows * s->qkv_pitch * sizeof *s->qkv);
-    s->rope = take((size_t)positions * dim * sizeof *s->rope);
+    s->rope = take((size_t)attend_lines(kind, positions) * dim * sizeof *s->rope);
     s->map = take(heads * dim * sizeof *s->map);
     s->host_pages = take((size_t)s->page_count * s->page_bytes);
     memset(s->host_pages, 0xFF, (size_t)s->page_count * s->page_bytes);
@@ -254,6 +263,7 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
         .rope_pitch = s->kind.unrotated < s->dim ? s->dim / 2 : 0,
         .rope_split = s->kind.unrotated == s->dim ? s->dim / 2 : s->kind.pairs ? 0 : (s->dim - s->kind.unrotated) / 2,
+        .rope_divided = s->kind.divided,
         .window = s->kind.window ? s->kind.window : EXL2K_WINDOW_MAX,
         .scale = s->kind.cap > 0 ? s->kind.cap : s->scale,
         .tanh_scale = s->kind.cap > 0 ? s->scale / s->kind.cap : 0 };

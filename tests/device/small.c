@@ -177,7 +177,8 @@ static void test_norm(const rig_module *m, uint32_t hidden, bool permuted, bool 
     free(residual); free(weight); free(map); free(out);
 }
 
-static void test_rope(const rig_module *m, uint32_t half, uint32_t positions)
+/* step: positions from one line of the table to the next */
+static void test_rope(const rig_module *m, uint32_t half, uint32_t positions, uint32_t step)
 {
     double frequency[128], worst = 0;
     for (uint32_t i = 0; i < half; i++) {
@@ -185,16 +186,17 @@ static void test_rope(const rig_module *m, uint32_t half, uint32_t positions)
     }
     size_t pairs = (size_t)positions * half;
     rig_buffer b = rig_buffer_of(frequency, half * sizeof *frequency), table = rig_buffer_make(pairs * 8);
-    exl2k_rope_args a = { b.address, table.address, half, positions, half, 1.0f };
+    exl2k_rope_args a = { .frequency = b.address, .table = table.address, .half = half, .positions = positions,
+                          .step = step, .rotated = half, .magnitude = 1 };
     rig_launch(m, "exl2k_rope_table", (uint32_t)((pairs + 255) / 256), 1, 256, 0, &a, sizeof a);
     float *got = downloaded(table);
     for (size_t i = 0; i < pairs; i++) {
-        double angle = (double)(i / half) * frequency[i % half];
+        double angle = (double)(i / half) * step * frequency[i % half];
         double error = fmax(fabs((double)got[2 * i] - cos(angle)), fabs((double)got[2 * i + 1] - sin(angle)));
         worst = error <= worst ? worst : error;
     }
     CHECK(worst < 1e-6);
-    printf("rope: %u positions, %u pairs: off by %.2g\n", positions, half, worst);
+    printf("rope: %u positions, %u apart, %u pairs: off by %.2g\n", positions, step, half, worst);
     free(got);
     rig_buffer_free(&b);
     rig_buffer_free(&table);
@@ -476,9 +478,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < EXL2__COUNT(settled); i++) {
         test_settles(&settle, settled[i]);
     }
-    test_rope(&norm, 2, 1u << 20);
-    test_rope(&norm, 40, 9000);
-    test_rope(&norm, 128, 4097);
+    test_rope(&norm, 2, 1u << 20, 1);
+    test_rope(&norm, 40, 9000, 1);
+    test_rope(&norm, 128, 4097, 1);
+    test_rope(&norm, 64, 1u << 13, 128);
     test_copies(&copy, 16, 1);
     test_copies(&copy, 64 * 3 * 64 * 4, 3);
     test_copies(&copy, 5008, 2);

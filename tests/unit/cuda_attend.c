@@ -216,6 +216,7 @@ static void test_rope(void)
             bool rotates = tables < 2;
             CHECK(a->table == (rotates ? b->rope + tables * bytes : b->unrotated) && a->half == half);
             CHECK_INT(a->positions, rotates ? CONTEXT : 1);
+            CHECK_INT(a->step, 1);
             CHECK_INT(a->rotated, rotates ? half / 2 : 0);
             CHECK(!rotates || (double)a->magnitude == rig.ropes[tables].magnitude);
             tables++;
@@ -229,10 +230,44 @@ static void test_rope(void)
             attend_rows(1, 100);
             const exl2k_attend_args *a = &launched("exl2k_attend_decode")->attend;
             CHECK(a->rope == (rope < 2 ? b->rope + rope * bytes : b->unrotated));
+            CHECK_INT(a->rope_divided, 0);
             CHECK_INT(a->rope_pitch, rope < 2 ? half : 0);
             CHECK_INT(a->rope_split, rope == 2 ? half : pairs ? 0 : half / 2);
         }
     }
+    rig_end();
+}
+
+/* Tables of more than EXL2__CUDA_ROPE_WHOLE_MAX bytes are divided: 2^20 positions and one more. */
+static void test_divided(void)
+{
+    static const struct { uint32_t positions, step; double magnitude; } expected[] = {
+        { EXL2K_ROPE_BLOCK, 1, 1 }, { (1u << 13) + 1, EXL2K_ROPE_BLOCK, 3 }
+    };
+    rig_make();
+    exl2__cuda_model *m = model();
+    uint32_t half = rig.plan.shape.head_dim / 2;
+    uint64_t before = exl2__cuda_rope_bytes(&rig.plan), table = m->b.rope;
+    rig.plan.context_max = (1u << 20) + 1;
+    rig.plan.rope_count = 1;
+    rig.ropes[0].magnitude = 3;
+    CHECK(exl2__cuda_rope_divided(&rig.plan) && exl2__cuda_rope_bytes(&rig.plan) < ((1u << 13) + 130) * half * 8 + 512);
+    CHECK(before >= (uint64_t)CONTEXT * half * 8);
+    launch_count = 0;
+    CHECK_INT(exl2__cuda_device_enter(m->gpu), EXL2_OK);
+    CHECK_INT(exl2__cuda_make_ropes(m, &rig.plan), EXL2_OK);
+    CHECK_INT(m->gpu->driver.stream_wait(m->gpu->stream), 0);
+    exl2__cuda_device_leave(m->gpu);
+    CHECK_INT(launch_count, 3);
+    for (uint32_t i = 0; i < 2; i++) {
+        const exl2k_rope_args *a = &launches[i].rope;
+        CHECK(a->table == table && a->half == half && (double)a->magnitude == expected[i].magnitude);
+        CHECK(a->positions == expected[i].positions && a->step == expected[i].step);
+        table += (uint64_t)a->positions * half * 8;
+    }
+    attend_rows(1, 100);
+    CHECK(launched("exl2k_attend_decode")->attend.rope_divided == 1);
+    CHECK(launched("exl2k_attend_decode")->attend.rope == m->b.rope);
     rig_end();
 }
 
@@ -321,6 +356,7 @@ int main(void)
 {
     test_windows();
     test_rope();
+    test_divided();
     test_cap();
     test_prepare();
     test_supports();

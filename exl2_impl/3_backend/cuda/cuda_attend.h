@@ -75,7 +75,7 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
 /* The table of RoPE of a layer, and the pairs that it rotates. */
 typedef struct exl2__cuda_rope {
     uint64_t table;
-    uint32_t pitch, split; /* as in exl2k_attend_args */
+    uint32_t pitch, split, divided; /* as in exl2k_attend_args */
 } exl2__cuda_rope;
 
 static exl2__cuda_rope exl2__cuda_rope_of(const exl2__cuda_model *m, uint32_t rope)
@@ -83,9 +83,10 @@ static exl2__cuda_rope exl2__cuda_rope_of(const exl2__cuda_model *m, uint32_t ro
     const exl2__shape *s = &m->plan->shape;
     uint32_t half = s->head_dim / 2;
     if (rope == EXL2__NO_ROPE) {
-        return (exl2__cuda_rope){ m->b.unrotated, 0, half };
+        return (exl2__cuda_rope){ .table = m->b.unrotated, .split = half };
     }
-    return (exl2__cuda_rope){ m->b.rope + rope * exl2__cuda_rope_bytes(m->plan), half, s->pairs ? 0 : s->rotary / 2 };
+    return (exl2__cuda_rope){ .table = m->b.rope + rope * exl2__cuda_rope_bytes(m->plan), .pitch = half,
+                              .split = s->pairs ? 0 : s->rotary / 2, .divided = exl2__cuda_rope_divided(m->plan) };
 }
 
 /* Whether layers may need the kernel exl2k_attend_prepare. */
@@ -117,6 +118,7 @@ static exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__la
         a.rope = rope->table;
         a.rope_pitch = rope->pitch;
         a.rope_split = rope->split;
+        a.rope_divided = rope->divided;
         *rope = exl2__cuda_rope_of(m, EXL2__NO_ROPE);
     }
     uint32_t k_parts = (uint32_t)exl2__div_up(s->kv_heads, a.part_heads);
@@ -138,6 +140,7 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .page_bytes = m->b.page_bytes, .heads = s->heads,
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
                             .rope_pitch = rope.pitch, .rope_split = rope.split,
+                            .rope_divided = rope.divided,
                             .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1 };
     a.scale = s->attn_softcap > 0 ? s->attn_softcap : s->attn_scale;
     a.tanh_scale = s->attn_softcap > 0 ? s->attn_scale / s->attn_softcap : 0;

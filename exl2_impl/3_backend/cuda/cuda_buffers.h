@@ -17,11 +17,12 @@
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
 #define EXL2__CUDA_GRAPH_ROWS 8u    /* most rows of a pass that captured graphs can run */
 #define EXL2__CUDA_SPLIT_ROWS 8u    /* rows that split matrices process at a time; at least EXL2__CUDA_GRAPH_ROWS */
+#define EXL2__CUDA_ROPE_WHOLE_MAX (16u << 20) /* bytes of all tables of RoPE; larger ones are divided */
 #define EXL2__CUDA_SUMS 3u /* buffers of sums of squares: for the current norm, the previous and the next one */
 
 typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, S: sequences */
     uint64_t pages;      /* [layers, pages, page_bytes] */
-    uint64_t rope;       /* f32 [ropes, context, head_dim / 2, 2] */
+    uint64_t rope;       /* f32 [ropes, lines, head_dim / 2, 2]; see exl2__cuda_rope_divided */
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
     uint64_t residual;   /* f32 [R, hidden] */
     uint64_t x;          /* fp16 [R, x_pitch] */
@@ -83,10 +84,18 @@ static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
     return 2 * s->kv_heads * EXL2K_PAGE_TOKENS * s->head_dim * 2;
 }
 
+/* Are tables of RoPE divided? See rope_divided in attend_args.h. */
+static inline bool exl2__cuda_rope_divided(const exl2__plan *p)
+{
+    return (uint64_t)p->rope_count * p->context_max * p->shape.head_dim * sizeof(float) > EXL2__CUDA_ROPE_WHOLE_MAX;
+}
+
 /* Bytes of one table of RoPE. */
 static inline uint64_t exl2__cuda_rope_bytes(const exl2__plan *p)
 {
-    return exl2__align_up((uint64_t)p->context_max * p->shape.head_dim * sizeof(float), EXL2__CUDA_ALIGN);
+    uint64_t lines = exl2__cuda_rope_divided(p) ? exl2__div_up(p->context_max, EXL2K_ROPE_BLOCK) + EXL2K_ROPE_BLOCK
+                                                : p->context_max;
+    return exl2__align_up(lines * p->shape.head_dim * sizeof(float), EXL2__CUDA_ALIGN);
 }
 
 /* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to

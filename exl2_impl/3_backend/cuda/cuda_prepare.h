@@ -16,16 +16,25 @@ static exl2_result exl2__cuda_make_table(exl2__cuda_model *m, exl2k_rope_args a)
     return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_rope_table, grid, &a);
 }
 
-/* Computes cosine and sine for every position on the device, from frequencies in double. */
+/* Computes the tables of cosine and sine on the device, from frequencies in double. */
 static exl2_result exl2__cuda_make_ropes(exl2__cuda_model *m, const exl2__plan *p)
 {
     for (uint32_t i = 0; i < p->rope_count; i++) {
-        exl2k_rope_args a = { .table = m->b.rope + i * exl2__cuda_rope_bytes(p), .positions = p->context_max,
+        exl2k_rope_args a = { .table = m->b.rope + i * exl2__cuda_rope_bytes(p), .positions = p->context_max, .step = 1,
                               .rotated = p->shape.rotary / 2, .magnitude = (float)p->ropes[i].magnitude };
         EXL2__TRY(exl2__cuda_upload(m, m->b.data, p->ropes[i].frequency, a.rotated * sizeof(double)));
+        if (exl2__cuda_rope_divided(p)) {
+            exl2k_rope_args block = a;
+            block.positions = EXL2K_ROPE_BLOCK;
+            block.magnitude = 1;
+            EXL2__TRY(exl2__cuda_make_table(m, block));
+            a.table += EXL2K_ROPE_BLOCK * p->shape.head_dim * sizeof(float);
+            a.positions = (uint32_t)exl2__div_up(p->context_max, EXL2K_ROPE_BLOCK);
+            a.step = EXL2K_ROPE_BLOCK;
+        }
         EXL2__TRY(exl2__cuda_make_table(m, a));
     }
-    return exl2__cuda_make_table(m, (exl2k_rope_args){ .table = m->b.unrotated, .positions = 1 });
+    return exl2__cuda_make_table(m, (exl2k_rope_args){ .table = m->b.unrotated, .positions = 1, .step = 1 });
 }
 
 /* Chooses the number of layers of a unit, from an estimate of what units read. The head's share of the weight bytes is
