@@ -1,7 +1,8 @@
 /* gemm.cuh: the product of 9 and more rows: 32, 64 or 128 rows x 256 columns per CTA, weights decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh, gemm_args.h.
-   gives: exl2k_products: the body of a kernel.
-   owns:  nothing; included by gemm.cu and gemm_any.cu.
+   gives: exl2k_products: the body of a kernel; exl2k_tiles, exl2k_gemm_sum.
+   owns:  nothing; included by gemm.cu, gemm_any.cu and grouped_gemm.cuh, which has tiles of its own. ARGS: a kernel's
+          arguments, exl2k_gemm_args or those of grouped_gemm.cuh.
 
    One kernel serves the three sizes: it decodes seven widths, and a kernel for each size would cost another second of
    compile time each. A CTA has eight warps of two strips each. Every weight is decoded once, by the warp that uses it
@@ -67,12 +68,18 @@ EXL2K_FN void exl2k_tiles_begin(u32 barriers, u32 slots)
 #endif
 }
 
-EXL2K_FN u32 exl2k_tile_slot(const exl2k_gemm_args &a, u32 tile) { return tile & a.stage_mask; }
+template <class ARGS> EXL2K_FN u32 exl2k_tile_slot(const ARGS &a, u32 tile) { return tile & a.stage_mask; }
 EXL2K_FN u32 exl2k_tile_bytes(const exl2k_gemm_args &a) { return a.row_blocks * 2048; }
+
+/* Rows of the current output tile in units of 32. */
+EXL2K_FN u32 exl2k_tile_blocks(const exl2k_gemm_args &a, const exl2k_tiles &s) { return a.row_blocks; }
+
+/* Rows that are copied, in units of eight. */
+EXL2K_FN u32 exl2k_tile_steps(const exl2k_gemm_args &a, const exl2k_tiles &s) { return a.row_blocks * 4; }
 
 /* Starts to copy those tiles before `until` that this warp fills. Rows beyond the last row repeat the last row, and
    their results are never stored. */
-EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 until)
+template <class ARGS> EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const ARGS &a, u32 until)
 {
 #pragma unroll 1
     for (; s.fill < until && s.fill < s.end; s.fill += EXL2K_GEMM_WARPS) {
@@ -92,7 +99,7 @@ EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 unt
 #endif
         /* Each step copies eight rows. */
 #pragma unroll 4
-        for (u32 i = 0; i < a.row_blocks * 4; i++) {
+        for (u32 i = 0; i < exl2k_tile_steps(a, s); i++) {
             exl2k_copy16(to + i * 512, from + (u64)exl2k_min(row + i * 8, state.w) * (a.x_pitch * 2));
         }
 #if __CUDA_ARCH__ >= 800
@@ -102,7 +109,7 @@ EXL2K_FN void exl2k_tiles_fill(exl2k_tiles &s, const exl2k_gemm_args &a, u32 unt
 }
 
 /* Whether a tile has arrived; exl2k_tiles_wait waits for it. */
-EXL2K_FN u32 exl2k_tiles_test(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile)
+template <class ARGS> EXL2K_FN u32 exl2k_tiles_test(const exl2k_tiles &s, const ARGS &a, u32 tile)
 {
 #if __CUDA_ARCH__ >= 800
     return exl2k_arrived(s.barriers + exl2k_tile_slot(a, tile) * 8, tile >> a.stages_log & 1);
@@ -111,7 +118,7 @@ EXL2K_FN u32 exl2k_tiles_test(const exl2k_tiles &s, const exl2k_gemm_args &a, u3
 #endif
 }
 
-EXL2K_FN void exl2k_tiles_wait(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile, u32 arrived)
+template <class ARGS> EXL2K_FN void exl2k_tiles_wait(const exl2k_tiles &s, const ARGS &a, u32 tile, u32 arrived)
 {
 #if __CUDA_ARCH__ >= 800
     while (!arrived) {
@@ -123,7 +130,7 @@ EXL2K_FN void exl2k_tiles_wait(const exl2k_tiles &s, const exl2k_gemm_args &a, u
 }
 
 /* Arrives at the tile's barrier: this thread will not read the tile again. */
-EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile)
+template <class ARGS> EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const ARGS &a, u32 tile)
 {
 #if __CUDA_ARCH__ >= 800
     u32 empty = s.barriers + EXL2K_GEMM_TILE_BARRIERS / 2 + exl2k_tile_slot(a, tile) * 8;
@@ -132,7 +139,7 @@ EXL2K_FN void exl2k_tiles_done(const exl2k_tiles &s, const exl2k_gemm_args &a, u
 }
 
 /* Waits for a tile that this warp does not need, and releases it. */
-EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const exl2k_gemm_args &a, u32 tile)
+template <class ARGS> EXL2K_FN void exl2k_tiles_skip(const exl2k_tiles &s, const ARGS &a, u32 tile)
 {
     exl2k_tiles_wait(s, a, tile, 0);
     exl2k_tiles_done(s, a, tile);
@@ -186,8 +193,8 @@ EXL2K_FN void exl2k_product(exl2k_sums &sums, const exl2k_operand a[2], u32 low,
 }
 
 /* sums = W x over the chunks of w, for the records that begin in the halves [low, high). */
-EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_weights &w, exl2k_tiles &s, u32 low,
-                             u32 high)
+template <class ARGS>
+EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const ARGS &a, exl2k_weights &w, exl2k_tiles &s, u32 low, u32 high)
 {
     u32 lane = threadIdx.x % EXL2K_WARP, half = low;
     /* Number of tiles that are filled in advance. At least the next record's two, because these must not wait for
@@ -238,7 +245,8 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const exl2k_gemm_args &a, exl2k_w
             exl2k_tiles_fill(s, a, tile + lead + 1);
             /* a missing second half has weights of 0, so any finite inputs serve */
             exl2k_product(sums, operand, from + exl2k_tile_slot(a, tile) * exl2k_tile_bytes(a),
-                          from + exl2k_tile_slot(a, tile + two) * exl2k_tile_bytes(a), a.row_blocks);
+                          from + exl2k_tile_slot(a, tile + two) * exl2k_tile_bytes(a),
+                          exl2k_tile_blocks(a, s));
             exl2k_tiles_done(s, a, tile);
             if (two) {
                 exl2k_tiles_done(s, a, tile + 1);

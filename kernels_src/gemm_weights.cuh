@@ -4,7 +4,8 @@
    owns:  nothing.
 
    A warp copies the chunks of its two strips into slots of its own. A slot holds the chunk's table entry, then the
-   chunk of each strip. Records are decoded as a whole, so that only exl2k_record_codes depends on their width. */
+   chunk of each strip. Records are decoded as a whole, so that only exl2k_record_codes depends on their width.
+   ARGS: a kernel's arguments, exl2k_gemm_args or those of grouped_gemm.cuh. */
 #ifndef EXL2K_GEMM_WEIGHTS_CUH
 #define EXL2K_GEMM_WEIGHTS_CUH
 
@@ -32,14 +33,14 @@ typedef struct exl2k_weights {
     u32 filled, used;      /* chunks of the kernel so far; their slot is this number modulo the number of slots */
 } exl2k_weights;
 
-EXL2K_FN u32 exl2k_slot_index(const exl2k_gemm_args &a, u32 chunk) { return chunk & a.slot_mask; }
+template <class ARGS> EXL2K_FN u32 exl2k_slot_index(const ARGS &a, u32 chunk) { return chunk & a.slot_mask; }
 
-EXL2K_FN u32 exl2k_slot(const exl2k_weights &w, const exl2k_gemm_args &a, u32 chunk)
+template <class ARGS> EXL2K_FN u32 exl2k_slot(const exl2k_weights &w, const ARGS &a, u32 chunk)
 {
     return w.ring + exl2k_slot_index(a, chunk) * a.slot_bytes;
 }
 
-EXL2K_FN void exl2k_weights_begin(const exl2k_weights &w, const exl2k_gemm_args &a, u32 lane)
+template <class ARGS> EXL2K_FN void exl2k_weights_begin(const exl2k_weights &w, const ARGS &a, u32 lane)
 {
 #if EXL2K_GEMM_BULK
     if (lane <= a.slot_mask) {
@@ -107,7 +108,7 @@ EXL2K_FN void exl2k_weights_start(exl2k_weights &w, u64 first, u64 second, u64 t
 }
 
 /* Starts to copy the next chunk, if there is one. With cp.async it commits a group in either case. */
-EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const exl2k_gemm_args &a, u32 lane)
+template <class ARGS> EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const ARGS &a, u32 lane)
 {
     if (w.bytes16 > 0) {
         /* Compute the addresses of the slot, of the chunk in both strips, and of its table entry. */
@@ -151,7 +152,7 @@ EXL2K_FN void exl2k_weights_fill(exl2k_weights &w, const exl2k_gemm_args &a, u32
 }
 
 /* Waits for chunk w.used. With cp.async the chunk's group is the oldest of as many groups as there are slots. */
-EXL2K_FN void exl2k_weights_wait(const exl2k_weights &w, const exl2k_gemm_args &a)
+template <class ARGS> EXL2K_FN void exl2k_weights_wait(const exl2k_weights &w, const ARGS &a)
 {
 #if EXL2K_GEMM_BULK
     exl2k_barrier_wait(w.state + exl2k_slot_index(a, w.used) * 8, w.used >> a.slots_log & 1);
