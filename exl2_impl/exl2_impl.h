@@ -171,6 +171,8 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_matrix.h"
 /* defines: launches of products with many rows */
 #include "3_backend/cuda/cuda_gemm.h"
+/* defines: launches of experts with many rows */
+#include "3_backend/cuda/cuda_grouped_plan.h"
 /* defines: sampling on the GPU: its parameters and results */
 #include "3_backend/cuda/cuda_sample.h"
 /* defines: learned times of units on the GPU */
@@ -183,6 +185,8 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_pass.h"
 /* defines: products and norms of a pass */
 #include "3_backend/cuda/cuda_product.h"
+/* defines: enqueues these launches */
+#include "3_backend/cuda/cuda_grouped_gemm.h"
 /* defines: launches of attention's kernels */
 #include "3_backend/cuda/cuda_attend.h"
 /* defines: norms that are not folded into products */

@@ -1,0 +1,12 @@
+/* grouped_gemm32.cu: the products of many rows with experts, in tiles of up to 32 rows.
+   takes: grouped_gemm.cuh.
+   gives: exl2k_grouped_gemm32.
+   owns:  nothing. */
+#define EXL2K_GROUPED_BLOCKS 1
+#include "grouped_gemm.cuh"
+
+extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 2)
+exl2k_grouped_gemm32(const __grid_constant__ exl2k_grouped_gemm_args a)
+{
+    exl2k_grouped_products(a);
+}
