@@ -20,7 +20,7 @@ program() {
     ${CC:-cc} $flags '-DEXL2_GOLDEN_DIR="tests/golden"' "$@" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-for name in host repack small sample products gemm attend models product_speed; do
+for name in host repack small sample products gemm expert_gemm attend models product_speed; do
     program $name tests/device/$name.c
 done
 program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c

@@ -44,6 +44,7 @@ run small small
 run sample sample
 run products products
 run gemm gemm
+run expert_gemm expert_gemm
 run attend attend kernels_src test
 run phases phases
 # shellcheck disable=SC2086 # a list
