@@ -277,6 +277,11 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm] && wanted[EXL2__KERNEL_exl2k_gemm_any] == any); /* gemm.cu: permute */
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]
+              && !wanted[EXL2__KERNEL_exl2k_grouped_gemm32]); /* only with experts */
+        exl2__cuda_grouped_modules(wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_grouped_sort] && wanted[EXL2__KERNEL_exl2k_grouped_gemm]
+              && wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && !wanted[EXL2__KERNEL_exl2k_grouped_sum]);
     }
 }
 

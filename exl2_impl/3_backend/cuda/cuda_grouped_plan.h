@@ -1,7 +1,7 @@
 /* cuda_grouped_plan.h: how the experts of a layer are launched for many rows: six kernels and their scratch memory.
    takes: addresses and sizes of a layer's experts, number of rows, SMs and bytes of shared memory.
    gives: exl2__cuda_grouped, exl2__cuda_grouped_plan, exl2__cuda_grouped_scratch_bytes,
-          exl2__cuda_grouped_plan_make.
+          exl2__cuda_grouped_plan_make, exl2__cuda_grouped_modules.
    owns:  nothing.
 
    The host knows only how many rows there are. Which experts they chose is read on the device, so the launches have a
@@ -52,6 +52,14 @@ typedef struct exl2__cuda_grouped_plan {
     uint32_t count; /* launches; 0: shared memory is too small */
     exl2__cuda_grouped_launch launch[EXL2__CUDA_GROUPED_LAUNCHES];
 } exl2__cuda_grouped_plan;
+
+/* Adds the modules of all launches to those that a model needs. */
+static inline void exl2__cuda_grouped_modules(bool wanted[EXL2__KERNEL_COUNT])
+{
+    wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_grouped_sort)] = true;
+    wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_grouped_gemm)] = true;
+    wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_grouped_gemm32)] = true;
+}
 
 /* ---- scratch memory ---- */
 

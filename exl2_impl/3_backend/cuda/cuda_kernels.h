@@ -55,15 +55,17 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
 }
 
 /* The modules that a model of this class of head sizes needs (0: those that every Llama needs), by the number of their
-   first kernel; without attend_prepare.cu, which few models need (see exl2__cuda_attend_prepares). any: it needs
-   products for any family, in place of those for Llama. settles: its norms are not folded into products. */
+   first kernel; without attend_prepare.cu, which few models need (see exl2__cuda_attend_prepares), and without
+   grouped_*.cu, which models with experts need (see exl2__cuda_grouped_modules). any: it needs products for any family,
+   in place of those for Llama. settles: its norms are not folded into products. */
 static inline void exl2__cuda_modules_of(uint32_t head_class, bool any, bool settles, bool wanted[EXL2__KERNEL_COUNT])
 {
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
         const char *module = exl2__cuda_kernel_rows[i].module;
         uint32_t only = exl2__cuda_module_class(module);
         bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
-        bool apart = strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0 ||
+        bool grouped = strncmp(module, "grouped_", 8) == 0;
+        bool apart = strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0 || grouped ||
                      (strcmp(module, "settle.cu") == 0 && !settles) || (other && !any) || (product && !other && any);
         wanted[i] = exl2__cuda_module_of(i) == i && (!only || only == head_class) && !apart;
     }
