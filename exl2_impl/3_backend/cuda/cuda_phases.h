@@ -12,6 +12,7 @@
 
 #include "../../../kernels_src/copy_args.h"
 #include "cuda_attend.h"
+#include "cuda_grouped_gemm.h"
 #include "cuda_split.h"
 
 /* ---- norms between products ---- */
