@@ -250,7 +250,7 @@ exl2k_grouped_gather(const __grid_constant__ exl2k_grouped_gather_args a)
     exl2k_dependency_release();
     exl2k_dependency_wait();
     uint2 pair = exl2k_pair_at(a.pairs, place);
-    u64 map = ((const exl2k_expert *)a.experts)[pair.y].up_map;
+    u64 map = a.packed ? 0 : ((const exl2k_expert *)a.experts)[pair.y].up_map;
     u64 from = a.x + (u64)pair.x * a.x_pitch * 2, to = a.to + (u64)place * a.pitch * 2;
     if (a.staged) {
         exl2k_row_permute(to, from, map, a.columns);

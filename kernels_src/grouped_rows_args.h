@@ -52,12 +52,14 @@ typedef struct exl2k_grouped_sort_args {
 typedef struct exl2k_grouped_gather_args {
     exl2k_u64 experts;            /* exl2k_expert [experts] */
     exl2k_u64 pairs;
-    exl2k_u64 x;                  /* fp16 [rows, x_pitch], normalised, in natural order */
+    exl2k_u64 x;                  /* fp16 [rows, x_pitch], normalised */
     exl2k_u64 to, h;
     exl2k_u32 x_pitch, columns, pitch;
     exl2k_u32 h_columns, h_pitch;
     exl2k_u32 staged;             /* 2 * columns, rounded up to 16: rows are permuted in shared memory; 0: they do not
                                      fit */
+    exl2k_u32 packed;             /* 1: x is in the order of `up`, which all experts share; 0: in natural order */
+    exl2k_u32 unused;
 } exl2k_grouped_gather_args;
 
 /* exl2k_grouped_order: moves element n of each row of h to down_map[n], in place. Grid (rows * k),

@@ -20,19 +20,19 @@ enum { UNIFORM, FIXED, SKEWED }; /* experts of a row: any; the same for all rows
 
 static const struct layer_case {
     uint32_t experts, active, hidden, inter, parts, act, choice;
-    bool bias, dense, mapped;
+    bool bias, dense, mapped, packed; /* packed: experts share the order of up, and x is in this order */
 } cases[] = {
-    { 128, 8, 256, 96, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true },
-    { 8, 2, 512, 672, 2, EXL2K_ACT_SILU, SKEWED, false, false, true },
-    { 4, 2, 416, 352, 2, EXL2K_ACT_SILU, FIXED, true, false, true },
-    { 8, 1, 544, 288, 1, EXL2K_ACT_GELU, FIXED, true, false, true },
-    { 32, 4, 288, 160, 2, EXL2K_ACT_GELU_TANH, SKEWED, true, false, false },
-    { 16, 3, 300, 100, 1, EXL2K_ACT_RELU_SQUARED, UNIFORM, true, true, true },
-    { 64, 6, 352, 64, 2, EXL2K_ACT_SILU, SKEWED, false, false, true },
-    { 5, 5, 160, 224, 2, EXL2K_ACT_SILU, UNIFORM, true, false, true },
-    { 60, 7, 128, 32, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true },
-    { 2, 1, 64, 24672, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true }, /* with 48 KiB: no row is permuted in shared */
-    { 3, 1, 24672, 64, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true }, /* memory */
+    { 128, 8, 256, 96, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false },
+    { 8, 2, 512, 672, 2, EXL2K_ACT_SILU, SKEWED, false, false, true, false },
+    { 4, 2, 416, 352, 2, EXL2K_ACT_SILU, FIXED, true, false, true, false },
+    { 8, 1, 544, 288, 1, EXL2K_ACT_GELU, FIXED, true, false, true, false },
+    { 32, 4, 288, 160, 2, EXL2K_ACT_GELU_TANH, SKEWED, true, false, false, false },
+    { 16, 3, 300, 100, 1, EXL2K_ACT_RELU_SQUARED, UNIFORM, true, true, true, false },
+    { 64, 6, 352, 64, 2, EXL2K_ACT_SILU, SKEWED, false, false, true, true },
+    { 5, 5, 160, 224, 2, EXL2K_ACT_SILU, UNIFORM, true, false, true, false },
+    { 60, 7, 128, 32, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true, false },
+    { 2, 1, 64, 24672, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true, false }, /* with 48 KiB: no row is permuted in shared */
+    { 3, 1, 24672, 64, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false }, /* memory */
 };
 
 typedef struct layer_expert {
@@ -118,8 +118,8 @@ static void expert_make(layer *l, uint32_t index, uint32_t chunk_bytes)
     uint32_t number = f->dense ? 4 : index % 5;
     matrix_make(&e->up, f->parts, f->hidden, f->inter, number, f->bias, chunk_bytes);
     matrix_make(&e->down, 1, f->inter, f->hidden, f->dense ? 4 : index % 6, f->bias, chunk_bytes);
-    if (f->mapped && index % 7 != 3) { /* some experts have natural order */
-        e->up_map = map_make(f->hidden, &e->up_map_buffer);
+    if (f->mapped && (f->packed || index % 7 != 3)) { /* some experts have natural order */
+        e->up_map = f->packed && index > 0 ? l->expert->up_map : map_make(f->hidden, &e->up_map_buffer);
         e->down_map = map_make(f->inter, &e->down_map_buffer);
     }
     e->up_weights = matrix_weights(&e->up, e->up_map);
@@ -238,6 +238,19 @@ static rig_buffer experts_buffer(const layer *l)
     return b;
 }
 
+/* Uploads x in the order that all experts share. */
+static void layer_pack(layer *l)
+{
+    uint16_t *x = product_take((size_t)ROWS * l->x_pitch, 2);
+    for (size_t row = 0; row < ROWS; row++) {
+        for (uint32_t k = 0; k < l->form->hidden; k++) {
+            x[row * l->x_pitch + l->expert->up_map[k]] = l->x[row * l->x_pitch + k];
+        }
+    }
+    rig_upload(l->x_buffer, 0, x, (size_t)ROWS * l->x_pitch * 2);
+    free(x);
+}
+
 static void layer_open(layer *l, const struct layer_case *form, uint32_t chunk_bytes)
 {
     *l = (layer){ .form = form, .x_pitch = (form->hidden + 63) / 64 * 64 + 64 };
@@ -267,6 +280,9 @@ static void layer_open(layer *l, const struct layer_case *form, uint32_t chunk_b
     }
     l->experts = experts_buffer(l);
     l->x_buffer = rig_buffer_of(l->x, (size_t)ROWS * l->x_pitch * 2);
+    if (form->packed) {
+        layer_pack(l);
+    }
     l->choice_buffer = rig_buffer_of(l->choice, (size_t)ROWS * form->active * 4);
     l->weight_buffer = rig_buffer_of(l->weight, (size_t)ROWS * form->active * 4);
     l->out = rig_buffer_make((size_t)ROWS * form->hidden * 4);
@@ -287,7 +303,7 @@ static void layer_close(layer *l)
         product_free(&e->down);
         rig_buffer_free(&e->up_map_buffer);
         rig_buffer_free(&e->down_map_buffer);
-        free(e->up_map);
+        free(l->form->packed && i > 0 ? NULL : e->up_map);
         free(e->down_map);
         free(e->up_weights);
         free(e->down_weights);
@@ -323,7 +339,7 @@ static exl2__cuda_grouped experts_of(const layer *l, uint32_t first, uint32_t ro
                                  .scratch = l->scratch.address, .partial = l->partial.address, .rows = rows,
                                  .active = f->active, .count = f->experts, .hidden = f->hidden, .inter = f->inter,
                                  .parts = f->parts, .act = f->act, .chunk_bytes = l->chunk_bytes, .scale = 1.5f,
-                                 .add = true };
+                                 .add = true, .packed = f->packed };
 }
 
 /* Computes the rows on top of the residual, or, if `add` is false, in place of NaNs. out: [rows, hidden]. */
@@ -527,7 +543,7 @@ static void time_rows(layer *l, uint32_t rows)
 
 static void speed(int count, char **numbers)
 {
-    static const struct layer_case form = { 128, 8, 2048, 768, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true };
+    static const struct layer_case form = { 128, 8, 2048, 768, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false };
     static const uint32_t usual[] = { 17, 64, 256, 384, 512, 1024, 2048 };
     const product_run up = { 4, 2048, 128 }, down = { 4, 768, 128 };
     uint32_t rows = 4096;

@@ -22,7 +22,7 @@ typedef struct exl2__cuda_grouped {
     uint64_t experts;      /* exl2k_expert [count] */
     uint64_t choice;       /* u32 [rows, active], ascending in each row */
     uint64_t weight;       /* f32 [rows, active] */
-    uint64_t x;            /* fp16 [rows, x_pitch], normalised, in natural order; 16-byte aligned, as x_pitch * 2 */
+    uint64_t x;            /* fp16 [rows, x_pitch], normalised; 16-byte aligned, as x_pitch * 2 */
     uint64_t out;          /* f32 [rows, out_pitch] */
     uint64_t scratch;      /* exl2__cuda_grouped_scratch_bytes */
     uint64_t partial;      /* exl2__cuda_gemm_partial_max; no part of scratch */
@@ -34,6 +34,7 @@ typedef struct exl2__cuda_grouped {
     uint32_t x_pitch, out_pitch;
     float scale;
     bool add;              /* true: out += scale * sum; false: out = scale * sum */
+    bool packed;           /* x is in the order of up, which all experts share; else in natural order */
 } exl2__cuda_grouped;
 
 typedef struct exl2__cuda_grouped_launch {
@@ -183,7 +184,7 @@ static void exl2__cuda_grouped_gather(exl2__cuda_grouped_plan *plan, const exl2_
                                                        .h = e->scratch + l->h, .x_pitch = e->x_pitch,
                                                        .columns = e->hidden, .pitch = l->pitch,
                                                        .h_columns = e->inter, .h_pitch = l->h_pitch,
-                                                       .staged = launch->grid.shared_bytes };
+                                                       .staged = launch->grid.shared_bytes, .packed = e->packed };
 }
 
 static void exl2__cuda_grouped_order(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
