@@ -31,8 +31,8 @@ static const struct layer_case {
     { 64, 6, 352, 64, 2, EXL2K_ACT_SILU, SKEWED, false, false, true, true },
     { 5, 5, 160, 224, 2, EXL2K_ACT_SILU, UNIFORM, true, false, true, false },
     { 60, 7, 128, 32, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true, false },
-    { 2, 1, 64, 24672, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true, false }, /* with 48 KiB: no row is permuted in shared */
-    { 3, 1, 24672, 64, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false }, /* memory */
+    { 2, 1, 64, 24672, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true, false }, /* 48 KiB: no row is permuted in */
+    { 3, 1, 24672, 64, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false }, /* shared memory */
 };
 
 typedef struct layer_expert {

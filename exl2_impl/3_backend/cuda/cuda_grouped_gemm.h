@@ -8,6 +8,8 @@
 #include "cuda_grouped_plan.h"
 #include "cuda_product.h"
 
+#ifndef EXL2_NO_MOE
+
 /* Enqueues all kernels. `e` holds everything but `partial`, which this function fills in. */
 static inline exl2_result exl2__cuda_grouped_gemm(exl2__cuda_model *m, exl2__cuda_grouped *e)
 {
@@ -22,4 +24,5 @@ static inline exl2_result exl2__cuda_grouped_gemm(exl2__cuda_model *m, exl2__cud
     return EXL2_OK;
 }
 
+#endif
 #endif

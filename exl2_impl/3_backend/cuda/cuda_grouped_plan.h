@@ -13,6 +13,8 @@
 #include "cuda_device.h"
 #include "cuda_gemm.h"
 
+#ifndef EXL2_NO_MOE
+
 #define EXL2__CUDA_GROUPED_ALIGN 256u /* of each array in scratch memory */
 #define EXL2__CUDA_GROUPED_LAUNCHES 6u
 #define EXL2__CUDA_GROUPED_FEW 24u    /* rows of an expert, on average, up to which tiles have 32 rows */
@@ -236,4 +238,5 @@ static exl2__cuda_grouped_plan exl2__cuda_grouped_plan_make(const exl2__cuda_gro
     return plan;
 }
 
+#endif
 #endif
