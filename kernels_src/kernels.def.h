@@ -23,6 +23,13 @@
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                             \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                       \
     X(exl2k_settle, "settle.cu", exl2k_settle_args, NONE)                       \
+    X(exl2k_route_one, "expert_route.cu", exl2k_route_args, NONE)               \
+    X(exl2k_route_many, "expert_route.cu", exl2k_route_args, NONE)              \
+    X(exl2k_route_choose, "expert_route.cu", exl2k_route_choose_args, BUDGET)   \
+    X(exl2k_expert_gather, "expert_gather.cu", exl2k_expert_gather_args, BUDGET) \
+    X(exl2k_expert_switch, "expert_gather.cu", exl2k_expert_switch_args, NONE)  \
+    X(exl2k_expert1, "expert1.cu", exl2k_expert_args, BUDGET)                   \
+    X(exl2k_expert8, "expert8.cu", exl2k_expert_args, BUDGET)                   \
     X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                       \
     X(exl2k_act_mul, "gather.cu", exl2k_act_mul_args, NONE)                     \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \
