@@ -272,7 +272,7 @@ static void test_modules(void)
 {
     for (uint32_t i = 0; i < 4; i++) {
         bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2;
-        exl2__cuda_modules_of(64, any, settles, wanted);
+        exl2__cuda_modules_of(64, any, settles, false, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm] && wanted[EXL2__KERNEL_exl2k_gemm_any] == any); /* gemm.cu: permute */

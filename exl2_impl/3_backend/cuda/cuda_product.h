@@ -26,10 +26,11 @@ typedef enum exl2__cuda_kind {
     EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
 } exl2__cuda_kind;
 
-/* Whether norms are folded into products: each block has an RMSNorm before it, and no other norm. */
+/* Whether norms are folded into products: each block has an RMSNorm before it, and no other norm; no layer has
+   experts. */
 static inline bool exl2__cuda_folds(const exl2__shape *s)
 {
-    return s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel;
+    return s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel && !s->experts.count;
 }
 
 /* Whether products need the kernels for any family, not those for Llama (gemv_args.h). */
@@ -163,7 +164,7 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
    third of the product. */
 static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
 {
-    exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
+    exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .columns = exl2__cuda_matrix_of(matrix)->device.part[0].columns,
                                       .pitch = a->out_pitch };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
                              .shared_bytes = 2 * order.columns };
