@@ -1,12 +1,12 @@
 /* cuda_experts.h: phases of layers with experts: the router, the experts of each row, the weight of a shared expert.
    takes: a model with a current pass; layers with experts.
-   gives: exl2__cuda_is_sparse, exl2__cuda_route, exl2__cuda_expert_up, exl2__cuda_expert_down, exl2__cuda_expert_switch,
-          exl2__cuda_expert_plan.
+   gives: exl2__cuda_is_sparse, exl2__cuda_route, exl2__cuda_expert_up, exl2__cuda_expert_down,
+          exl2__cuda_expert_switch, exl2__cuda_expert_plan.
    owns:  nothing.
 
-   Everything happens on the device, in launches of a fixed shape: the router leaves each row's experts and their weights
-   in device memory, and the kernels of the experts find out there which weights they need. Rows go through the experts
-   in slices of EXL2K_EXPERT_ROWS. */
+   Everything happens on the device, in launches of a fixed shape: the router leaves each row's experts and their
+   weights in device memory, and the kernels of the experts find out there which matrices they need. Rows go through the
+   experts in slices of EXL2K_EXPERT_ROWS. */
 #ifndef EXL2__CUDA_EXPERTS_H
 #define EXL2__CUDA_EXPERTS_H
 

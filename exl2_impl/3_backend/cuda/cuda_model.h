@@ -453,8 +453,8 @@ static exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matri
     e->now.chunks = e->tables + (parts->expert * EXL2K_EXPERT_PARTS + (down ? 2u : 0u)) * e->now.chunks_step;
     EXL2__TRY(exl2__cuda_make_product(m, parts, count, &e->now));
     if (e->now.split) {
-        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute experts whose gate and up order "
-                          "their inputs differently, as in %s; EXL2_BACKEND_CPU does", parts->name);
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute experts whose gate and up "
+                          "order their inputs differently, as in %s; EXL2_BACKEND_CPU does", parts->name);
     }
     for (uint32_t i = 0; i < count; i++) {
         e->chunks[down] = exl2__max32(e->chunks[down], e->now.device.part[i].chunk_count);

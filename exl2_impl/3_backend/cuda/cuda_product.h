@@ -164,8 +164,8 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
    third of the product. */
 static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
 {
-    exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .columns = exl2__cuda_matrix_of(matrix)->device.part[0].columns,
-                                      .pitch = a->out_pitch };
+    exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .pitch = a->out_pitch,
+                                      .columns = exl2__cuda_matrix_of(matrix)->device.part[0].columns };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
                              .shared_bytes = 2 * order.columns };
     bool apart = a->map && grid.shared_bytes <= m->limits.shared_bytes && order.columns % 8 == 0;
