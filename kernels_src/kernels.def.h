@@ -12,12 +12,16 @@
     X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)              \
     X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)              \
     X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)             \
+    X(exl2k_shuffle_affine, "shuffle.cu", exl2k_shuffle_args, NONE)             \
     X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                         \
     X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                         \
     X(exl2k_gemv1_any, "gemv1_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv8_any, "gemv8_any.cu", exl2k_gemv_args, BUDGET)                 \
+    X(exl2k_gemv1_affine, "gemv1_affine.cu", exl2k_gemv_args, BUDGET)           \
+    X(exl2k_gemv8_affine, "gemv8_affine.cu", exl2k_gemv_args, BUDGET)           \
     X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                           \
     X(exl2k_gemm_any, "gemm_any.cu", exl2k_gemm_args, BUDGET)                   \
+    X(exl2k_gemm_affine, "gemm_affine.cu", exl2k_gemm_args, BUDGET)             \
     X(exl2k_gemm_permute, "gemm.cu", exl2k_gemm_permute_args, BUDGET)           \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                          \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                             \

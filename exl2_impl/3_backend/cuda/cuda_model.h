@@ -34,6 +34,7 @@ typedef struct exl2__cuda_matrix {
     uint32_t in, pitch;             /* pitch: elements from one input row to the next */
     uint32_t chunk_bytes;           /* bytes of the largest chunk */
     uint64_t map;                   /* u16 [in]: packed row of each input; 0: the identity, or the parts differ */
+    bool affine;                    /* GPTQ or AWQ: products need the kernels for affine matrices */
     bool split;                     /* parts order their inputs differently: see cuda_split.h */
     uint64_t maps[EXL2K_PARTS_MAX]; /* split: the map of each part */
     uint64_t table;                 /* [feed[0].rows, in] in natural order; 0: the matrix is not read by rows */
@@ -222,13 +223,36 @@ static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_
     return EXL2_OK;
 }
 
+/* Writes the scale words of a part, whose chunk table lies on the device. */
+static exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2__matrix_desc *desc,
+                                          const exl2__cuda_layout *l, const exl2k_part *part)
+{
+    bool affine = desc->kind == EXL2__MATRIX_AFFINE;
+    uint64_t entries = (uint64_t)desc->group_count * desc->out_stored, group_bytes = l->count * sizeof *l->group_of;
+    uint64_t scale_bytes = affine ? entries * sizeof(uint16_t) : entries / 2;
+    uint64_t zeros_at = exl2__align_up(scale_bytes, 16);
+    uint64_t groups_at = affine ? 2 * zeros_at : zeros_at;
+    EXL2__TRY(exl2__cuda_staging_reserve(m, groups_at + group_bytes));
+    EXL2__TRY(exl2__cuda_upload(m, m->staging, affine ? (const void *)desc->scales : desc->scale_codes, scale_bytes));
+    if (affine) {
+        EXL2__TRY(exl2__cuda_upload(m, m->staging + zeros_at, desc->zeros, scale_bytes));
+    }
+    EXL2__TRY(exl2__cuda_upload(m, m->staging + groups_at, l->group_of, group_bytes));
+    exl2k_shuffle_args a = { .source = m->staging, .zeros = m->staging + zeros_at, .base = part->base,
+                             .chunks = part->chunks, .group_of = m->staging + groups_at, .pitch = part->pitch,
+                             .columns = desc->out_stored };
+    exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count,
+                             .threads = affine ? EXL2K_AFFINE_THREADS : 32 };
+    return exl2__cuda_device_launch(m->gpu, affine ? EXL2__KERNEL_exl2k_shuffle_affine
+                                                   : EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
+}
+
 /* Makes the chunk table, the bias and the scale words of a part whose strips begin at device.part[index].base. */
 static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_desc *desc, uint32_t index,
                                         const exl2__cuda_layout *l, exl2__cuda_matrix *out)
 {
     exl2k_part *part = &out->device.part[index];
-    uint64_t table_bytes = l->count * sizeof(exl2k_chunk), group_bytes = l->count * sizeof *l->group_of;
-    uint64_t scale_bytes = exl2__align_up((uint64_t)desc->group_count * desc->out_stored / 2, 16);
+    uint64_t table_bytes = l->count * sizeof(exl2k_chunk);
     part->chunks = exl2__cuda_arena_take(&m->weights, table_bytes);
     EXL2__TRY(exl2__cuda_upload(m, part->chunks, l->chunks, table_bytes));
     if (desc->has_bias) {
@@ -238,13 +262,7 @@ static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_
     if (desc->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__cuda_staging_reserve(m, scale_bytes + group_bytes));
-    EXL2__TRY(exl2__cuda_upload(m, m->staging, desc->scale_codes, (uint64_t)desc->group_count * desc->out_stored / 2));
-    EXL2__TRY(exl2__cuda_upload(m, m->staging + scale_bytes, l->group_of, group_bytes));
-    exl2k_shuffle_args a = { .source = m->staging, .base = part->base, .chunks = part->chunks,
-                             .group_of = m->staging + scale_bytes, .pitch = part->pitch, .columns = desc->out_stored };
-    exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count, .threads = 32 };
-    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
+    return exl2__cuda_make_scales(m, desc, l, part);
 }
 
 /* Allocates the strips of all parts, whose layouts are complete, and makes the parts. */
@@ -312,6 +330,7 @@ static exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl2__matr
     EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_matrix), 16, EXL2_MEM_GENERAL, &memory));
     exl2__cuda_matrix *matrix = (exl2__cuda_matrix *)memory;
     *matrix = (exl2__cuda_matrix){ .next = m->matrices, .in = parts->in,
+                                   .affine = parts->kind == EXL2__MATRIX_AFFINE,
                                    .pitch = (uint32_t)exl2__align_up(parts->in, 64) + EXL2__CUDA_SPARE };
     m->matrices = matrix;
     for (uint32_t i = 0; i < count; i++) {

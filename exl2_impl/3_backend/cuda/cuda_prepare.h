@@ -128,8 +128,7 @@ static const char *exl2__cuda_missing(const exl2__shape *s)
 {
     return s->experts.count ? "experts" : s->sinks ? "attention sinks"
          : s->act == EXL2__ACT_CLAMPED ? "clamped activations"
-         : s->parallel && s->post_norms ? "norms after parallel blocks"
-         : s->affine ? "GPTQ and AWQ matrices" : NULL;
+         : s->parallel && s->post_norms ? "norms after parallel blocks" : NULL;
 }
 
 /* As exl2__backend.supports. */
