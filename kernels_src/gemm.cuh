@@ -1,7 +1,7 @@
 /* gemm.cuh: the product of 9 and more rows: 32, 64 or 128 rows x 256 columns per CTA, weights decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh, gemm_args.h.
    gives: exl2k_products: the body of a kernel.
-   owns:  nothing; included by gemm.cu and gemm_any.cu.
+   owns:  nothing; included by gemm.cu, gemm_any.cu and gemm_affine.cu.
 
    One kernel serves the three sizes: it decodes seven widths, and a kernel for each size would cost another second of
    compile time each. A CTA has eight warps of two strips each. Every weight is decoded once, by the warp that uses it

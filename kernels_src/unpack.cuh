@@ -1,5 +1,5 @@
 /* unpack.cuh: decodes the lane words of a record to fp16 operands of the tensor cores.
-   takes: base.cuh, matrix_args.h; EXL2K_AFFINE (0 or 1, default 0): scale words are those of affine matrices.
+   takes: base.cuh, matrix_args.h.
    gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_sum_start, exl2k_sum_unit, exl2k_scales_of_lane,
           exl2k_scale_pair, exl2k_affine_scales, exl2k_affine_zeros, exl2k_dense_pair.
    owns:  nothing.
@@ -39,10 +39,6 @@
 
 #include "base.cuh"
 #include "matrix_args.h"
-
-#ifndef EXL2K_AFFINE
-#define EXL2K_AFFINE 0
-#endif
 
 /* Bytes from the scale words of a group to those of the next one, for one lane. */
 #define EXL2K_GROUP_BYTES (EXL2K_AFFINE ? EXL2K_AFFINE_BYTES : 4)

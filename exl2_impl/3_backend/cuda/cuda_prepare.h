@@ -126,8 +126,8 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
 /* What the backend does not compute, in words; NULL: it computes everything that the shape asks for. */
 static const char *exl2__cuda_missing(const exl2__shape *s)
 {
-    return s->experts.count ? "experts" : s->sinks ? "attention sinks"
-         : s->act == EXL2__ACT_CLAMPED ? "clamped activations"
+    return s->experts.count ? "experts"
+         : s->affine && s->act == EXL2__ACT_CLAMPED ? "clamped activations of GPTQ and AWQ matrices"
          : s->parallel && s->post_norms ? "norms after parallel blocks" : NULL;
 }
 

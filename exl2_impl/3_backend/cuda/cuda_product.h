@@ -44,8 +44,8 @@ static inline uint32_t exl2__cuda_act(const exl2__cuda_model *m)
 {
     switch (m->plan->shape.act) {
     case EXL2__ACT_SILU:
-    case EXL2__ACT_CLAMPED: /* rejected by exl2__cuda_missing */
         break;
+    case EXL2__ACT_CLAMPED: return EXL2K_ACT_CLAMPED;
     case EXL2__ACT_GELU_TANH: return EXL2K_ACT_GELU_TANH;
     case EXL2__ACT_GELU: return EXL2K_ACT_GELU;
     case EXL2__ACT_RELU_SQUARED: return EXL2K_ACT_RELU_SQUARED;
@@ -123,6 +123,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
     a->rows_at = exl2__cuda_rows_at(m);
     a->kind = kind;
     a->act = exl2__cuda_act(m);
+    a->act_limit = m->plan->shape.act_limit;
     uint32_t ctas = exl2__cuda_product_ctas(m, a->matrix.strips >> a->matrix.interleaved);
     static const exl2__cuda_kernel kernels[][2] = {
         { EXL2__KERNEL_exl2k_gemv1, EXL2__KERNEL_exl2k_gemv8 },
@@ -156,6 +157,7 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
     a->kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
                                                                                     : EXL2K_GEMM_STORE;
     a->act = exl2__cuda_act(m);
+    a->act_limit = m->plan->shape.act_limit;
     a->partial = m->b.gemm_partial;
     a->tickets = m->b.gemm_tickets;
     exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->limits.shared_bytes);
