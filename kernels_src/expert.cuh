@@ -484,7 +484,7 @@ EXL2K_FN void exl2k_expert_store_up(const exl2k_expert_args &a, const exl2k_expe
         uint2 map = exl2k_load_constant2(a.experts + (u64)expert * sizeof(exl2k_expert) + 2 * sizeof(exl2k_matrix) + 8);
         u64 map_at = (u64)map.y << 32 | map.x;
         u32 index = map_at ? exl2k_load_u16(map_at + n * 2) : n;
-        f32 h = exl2k_act(a.act, g) * u * weight;
+        f32 h = exl2k_gated(a.act, a.act_limit, g, u) * weight;
         exl2k_store_u16(a.out + ((u64)(used * EXL2K_EXPERT_ROWS + row) * a.out_pitch + index) * 2,
                         exl2k_f32_to_f16(exl2k_clamp_f16(h)));
     }

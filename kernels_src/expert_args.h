@@ -55,6 +55,7 @@ typedef struct exl2k_expert_args {
     exl2k_u32 parts;    /* up: 2, or 1 without a gate; down: 1 */
     exl2k_u32 inputs, columns; /* of each part */
     exl2k_u32 act;      /* up: EXL2K_ACT_* */
+    exl2k_f32 act_limit; /* of EXL2K_ACT_CLAMPED */
     exl2k_f32 scale;    /* down */
     exl2k_u32 table_chunks; /* entries from one table to the next */
     exl2k_u32 chunks;   /* most chunks of a part */
@@ -63,6 +64,7 @@ typedef struct exl2k_expert_args {
     exl2k_u32 unit;     /* chunks whose products are added up before they are stored */
     exl2k_u32 units;    /* partial sums that there is room for */
     exl2k_u32 runs;     /* experts that are worked on at a time */
+    exl2k_u32 unused;
     exl2k_u32 items;    /* strips of a part that are worked on at a time, over all of these experts (down: of each) */
 } exl2k_expert_args;
 

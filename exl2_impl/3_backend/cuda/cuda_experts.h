@@ -132,7 +132,7 @@ static exl2k_expert_choice exl2__cuda_expert_slice(const exl2__cuda_model *m, ui
                                   .count = e->count, .active = e->active };
 }
 
-static exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_expert_args *a, uint32_t rows)
+static exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_expert_args *a, uint32_t rows, bool affine)
 {
     uint32_t ctas = exl2__min32(m->gpu->sm_count, m->limits.ctas), kind_rows = rows == 1 ? 1 : EXL2K_EXPERT_ROWS;
     uint32_t shared = exl2__cuda_expert_plan(a, kind_rows, ctas, m->limits.shared_bytes);
@@ -140,7 +140,11 @@ static exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_expert_ar
         return exl2__cuda_too_few_shared(m);
     }
     exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_EXPERT_THREADS, .shared_bytes = shared };
-    return exl2__cuda_chain(m, rows == 1 ? EXL2__KERNEL_exl2k_expert1 : EXL2__KERNEL_exl2k_expert8, grid, a);
+    static const exl2__cuda_kernel kernels[][2] = {
+        { EXL2__KERNEL_exl2k_expert1, EXL2__KERNEL_exl2k_expert8 },
+        { EXL2__KERNEL_exl2k_expert1_affine, EXL2__KERNEL_exl2k_expert8_affine },
+    };
+    return exl2__cuda_chain(m, kernels[affine][rows > 1], grid, a);
 }
 
 /* h of a slice. */
@@ -153,6 +157,7 @@ static exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const exl2__l
                             .x = m->b.routed.x + (uint64_t)first * m->b.x_pitch * 2, .out = m->b.routed.h,
                             .x_pitch = m->b.x_pitch, .out_pitch = m->b.routed.h_pitch, .parts = e->parts,
                             .inputs = s->hidden, .columns = s->experts.inter, .act = exl2__cuda_act(m),
+                            .act_limit = s->act_limit,
                             .table_chunks = e->table_chunks, .chunks = e->chunks[0],
                             .slot_bytes = e->chunk_bytes[0] };
     if (e->apart) {
@@ -165,7 +170,7 @@ static exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const exl2__l
         a.x = gather.to;
         a.x_step = EXL2K_EXPERT_ROWS * m->b.x_pitch;
     }
-    return exl2__cuda_expert_launch(m, &a, rows);
+    return exl2__cuda_expert_launch(m, &a, rows, e->affine);
 }
 
 /* Adds the results of a slice's experts to the residual. */
@@ -180,7 +185,7 @@ static exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, const exl2_
                             .down = 1, .parts = 1, .inputs = s->experts.inter, .columns = s->hidden,
                             .scale = s->residual_scale, .table_chunks = e->table_chunks, .chunks = e->chunks[1],
                             .slot_bytes = e->chunk_bytes[1] };
-    return exl2__cuda_expert_launch(m, &a, rows);
+    return exl2__cuda_expert_launch(m, &a, rows, e->affine);
 }
 
 /* With several slices, each one goes through expert_down at once, because h has room for one. */

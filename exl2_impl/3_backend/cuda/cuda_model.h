@@ -34,6 +34,7 @@ typedef struct exl2__cuda_matrix {
     uint32_t in, pitch;             /* pitch: elements from one input row to the next */
     uint32_t chunk_bytes;           /* bytes of the largest chunk */
     uint64_t map;                   /* u16 [in]: packed row of each input; 0: the identity, or the parts differ */
+    bool affine;                    /* GPTQ or AWQ: products need the kernels for affine matrices */
     bool split;                     /* parts order their inputs differently: see cuda_split.h */
     uint64_t maps[EXL2K_PARTS_MAX]; /* split: the map of each part */
     uint64_t table;                 /* [feed[0].rows, in] in natural order; 0: the matrix is not read by rows */
@@ -54,6 +55,7 @@ typedef struct exl2__cuda_experts {
     uint32_t chunks[2], chunk_bytes[2]; /* of up, of down: most chunks of a part, bytes of the largest chunk */
     uint64_t map;                   /* the map of up of expert 0; 0: the identity */
     bool apart;                     /* experts order their inputs differently */
+    bool affine;                    /* all matrices are affine; else none is */
     uint64_t order_bytes;
     uint16_t *order;                /* [in] the order of expert 0; NULL: the identity */
 } exl2__cuda_experts;
@@ -283,13 +285,36 @@ static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_
     return EXL2_OK;
 }
 
+/* Writes the scale words of a part, whose chunk table lies on the device. */
+static exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2__matrix_desc *desc,
+                                          const exl2__cuda_layout *l, const exl2k_part *part)
+{
+    bool affine = desc->kind == EXL2__MATRIX_AFFINE;
+    uint64_t entries = (uint64_t)desc->group_count * desc->out_stored, group_bytes = l->count * sizeof *l->group_of;
+    uint64_t scale_bytes = affine ? entries * sizeof(uint16_t) : entries / 2;
+    uint64_t zeros_at = exl2__align_up(scale_bytes, 16);
+    uint64_t groups_at = affine ? 2 * zeros_at : zeros_at;
+    EXL2__TRY(exl2__cuda_staging_reserve(m, groups_at + group_bytes));
+    EXL2__TRY(exl2__cuda_upload(m, m->staging, affine ? (const void *)desc->scales : desc->scale_codes, scale_bytes));
+    if (affine) {
+        EXL2__TRY(exl2__cuda_upload(m, m->staging + zeros_at, desc->zeros, scale_bytes));
+    }
+    EXL2__TRY(exl2__cuda_upload(m, m->staging + groups_at, l->group_of, group_bytes));
+    exl2k_shuffle_args a = { .source = m->staging, .zeros = m->staging + zeros_at, .base = part->base,
+                             .chunks = part->chunks, .group_of = m->staging + groups_at, .pitch = part->pitch,
+                             .columns = desc->out_stored };
+    exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count,
+                             .threads = affine ? EXL2K_AFFINE_THREADS : 32 };
+    return exl2__cuda_device_launch(m->gpu, affine ? EXL2__KERNEL_exl2k_shuffle_affine
+                                                   : EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
+}
+
 /* Makes the chunk table, the bias and the scale words of a part whose strips begin at device.part[index].base. */
 static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_desc *desc, uint32_t index,
                                         const exl2__cuda_layout *l, exl2__cuda_matrix *out)
 {
     exl2k_part *part = &out->device.part[index];
-    uint64_t table_bytes = l->count * sizeof(exl2k_chunk), group_bytes = l->count * sizeof *l->group_of;
-    uint64_t scale_bytes = exl2__align_up((uint64_t)desc->group_count * desc->out_stored / 2, 16);
+    uint64_t table_bytes = l->count * sizeof(exl2k_chunk);
     part->chunks = out->chunks ? out->chunks + index * out->chunks_step
                                : exl2__cuda_arena_take(&m->weights, table_bytes);
     EXL2__TRY(exl2__cuda_upload(m, part->chunks, l->chunks, table_bytes));
@@ -300,13 +325,7 @@ static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_
     if (desc->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__cuda_staging_reserve(m, scale_bytes + group_bytes));
-    EXL2__TRY(exl2__cuda_upload(m, m->staging, desc->scale_codes, (uint64_t)desc->group_count * desc->out_stored / 2));
-    EXL2__TRY(exl2__cuda_upload(m, m->staging + scale_bytes, l->group_of, group_bytes));
-    exl2k_shuffle_args a = { .source = m->staging, .base = part->base, .chunks = part->chunks,
-                             .group_of = m->staging + scale_bytes, .pitch = part->pitch, .columns = desc->out_stored };
-    exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count, .threads = 32 };
-    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
+    return exl2__cuda_make_scales(m, desc, l, part);
 }
 
 /* Allocates the strips of all parts, whose layouts are complete, and makes the parts. */
@@ -370,7 +389,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
 /* The record of a matrix, with what feeding it needs. */
 static exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__matrix_desc *parts, uint32_t count)
 {
-    exl2__cuda_matrix record = { .in = parts->in,
+    exl2__cuda_matrix record = { .in = parts->in, .affine = parts->kind == EXL2__MATRIX_AFFINE,
                                  .pitch = (uint32_t)exl2__align_up(parts->in, 64) + EXL2__CUDA_SPARE };
     for (uint32_t i = 0; i < count; i++) {
         const exl2__matrix_desc *d = &parts[i];
@@ -415,6 +434,7 @@ static exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl2__matr
     EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_experts), 16, EXL2_MEM_GENERAL, &memory));
     exl2__cuda_experts *e = *out = (exl2__cuda_experts *)memory;
     *e = (exl2__cuda_experts){ .next = m->experts, .count = parts->experts, .parts = count,
+                               .affine = parts->kind == EXL2__MATRIX_AFFINE,
                                .table_chunks = exl2__cuda_expert_chunks(parts) };
     m->experts = e;
     uint64_t tables = (uint64_t)e->count * EXL2K_EXPERT_PARTS * e->table_chunks * sizeof(exl2k_chunk);
@@ -447,6 +467,10 @@ static exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matri
                                           exl2__cuda_experts *e)
 {
     bool down = (parts->uses & EXL2__USE_EXPERT_DOWN) != 0;
+    if (e->affine != (parts->kind == EXL2__MATRIX_AFFINE)) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute layers with some experts in "
+                          "GPTQ or AWQ and others not, such as %s; EXL2_BACKEND_CPU does", parts->name);
+    }
     uint64_t expert = e->device + parts->expert * sizeof(exl2k_expert);
     e->now = exl2__cuda_matrix_record(parts, count);
     e->now.chunks_step = e->table_chunks * sizeof(exl2k_chunk);

@@ -135,10 +135,8 @@ static const char *exl2__cuda_missing(const exl2__shape *s)
 {
     return s->experts.count && s->post_norms ? "experts with norms after their blocks"
          : s->experts.count && s->parallel ? "experts in parallel blocks"
-         : s->sinks ? "attention sinks"
-         : s->act == EXL2__ACT_CLAMPED ? "clamped activations"
-         : s->parallel && s->post_norms ? "norms after parallel blocks"
-         : s->affine ? "GPTQ and AWQ matrices" : NULL;
+         : s->affine && s->act == EXL2__ACT_CLAMPED ? "clamped activations of GPTQ and AWQ matrices"
+         : s->parallel && s->post_norms ? "norms after parallel blocks" : NULL;
 }
 
 /* As exl2__backend.supports. */

@@ -71,7 +71,8 @@ static exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__lay
 {
     uint32_t inter = exl2__cuda_matrix_of(layer->down)->in;
     exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out, .map = a.map, .rows_at = exl2__cuda_rows_at(m),
-                                .count = inter, .pitch = a.out_pitch, .act = exl2__cuda_act(m) };
+                                .count = inter, .pitch = a.out_pitch, .act = exl2__cuda_act(m),
+                                .act_limit = m->plan->shape.act_limit };
     EXL2__TRY(exl2__cuda_split_begin(m, layer->mlp_norm.weight, layer->gate_up, &a));
     a.out_pitch = 2 * inter;
     for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
