@@ -177,7 +177,7 @@
    others). Of models that read images the text model alone is loaded. A known architecture that is not in the list is
    rejected with the reason; an unknown one is read as Llama, with a warning, and rejected if it has other tensors.
 
-   Formats: EXL2; dense (F16, BF16, F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm), on the CPU alone. Others
+   Formats: EXL2; dense (F16, BF16, F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm). Others
    (Marlin, AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4, EXL3) are rejected, and the message names them.
 
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or

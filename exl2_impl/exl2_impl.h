@@ -191,6 +191,8 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_attend.h"
 /* defines: norms that are not folded into products */
 #include "3_backend/cuda/cuda_settle.h"
+/* defines: layers with experts: router, experts of each row */
+#include "3_backend/cuda/cuda_experts.h"
 /* defines: products of parts with different permutations */
 #include "3_backend/cuda/cuda_split.h"
 /* defines: launches of the phases' kernels */

@@ -1,6 +1,7 @@
 /* attend.cuh: functions that decode and prefill share: q, k, v of a row, RoPE, pages, tiles in shared memory.
    takes: base.cuh, attend_args.h; EXL2K_DIM: 64, 128 or 256, the largest dim.
-   gives: exl2k_qkv, exl2k_rope_pair, exl2k_out_index, exl2k_page_of, exl2k_tile_at, exl2k_exp2.
+   gives: exl2k_qkv, exl2k_rope_pair, exl2k_out_index, exl2k_page_of, exl2k_tile_at, exl2k_exp2,
+          exl2k_sink_weight.
    owns:  nothing.
 
    A tile of K or V in shared memory has EXL2K_DIM halves per token, in pieces of 16 bytes. Piece p of token i is
@@ -20,6 +21,12 @@ EXL2K_FN f32 exl2k_exp2(f32 x) /* subnormal results become 0 */
     f32 y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* The weight of a head's sink beside those of tokens. max_score: the score, times log2(e), whose weight is 1. */
+EXL2K_FN f32 exl2k_sink_weight(const exl2k_attend_args &a, u32 head, f32 max_score)
+{
+    return a.sinks ? exl2k_exp2(fmaf(exl2k_load_f32(a.sinks + head * 4), EXL2K_LOG2E, -max_score)) : 0.0f;
 }
 
 /* tanh(x), for `twice` = 2 log2(e) x, with an error of at most 4e-7; tanh.approx has one of 5e-4. */

@@ -68,6 +68,7 @@ typedef struct exl2k_attend_args {
     exl2k_u64 map;                  /* u16 [heads * dim]; 0: identity */
     exl2k_u64 partial;              /* decode: f32 [rows, heads, 16, dim + EXL2K_SPLIT_EXTRA] */
     exl2k_u64 tickets;              /* decode: u32 [rows, grid y], zero at first */
+    exl2k_u64 sinks;                /* f32 [heads]: exp(sink) is one more term of the sum of a head's weights; 0: none */
     exl2k_u32 qkv_pitch, out_pitch; /* elements */
     exl2k_u32 qkv_half;             /* 1: qkv is fp16 */
     exl2k_u32 page_bytes;           /* bytes of a page of one layer */

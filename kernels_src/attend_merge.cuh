@@ -147,14 +147,15 @@ EXL2K_FN bool exl2k_last_split(const exl2k_decode &d, const exl2k_attend_args &a
 }
 
 /* The factor of split lane % 16 of the half-warp's head, divided by the sum of all weights. */
-EXL2K_FN f32 exl2k_split_factor(uint4 scalars, bool valid)
+EXL2K_FN f32 exl2k_split_factor(const exl2k_attend_args &a, u32 head, uint4 scalars, bool valid)
 {
     f32 own = valid ? __uint_as_float(scalars.x) : EXL2K_MINUS_INF, max_score = own;
     for (u32 step = 8; step > 0; step /= 2) {
         max_score = fmaxf(max_score, __shfl_xor_sync(EXL2K_ALL, max_score, step));
     }
     f32 factor = valid ? exl2k_exp2(own - max_score) : 0.0f;
-    return factor / exl2k_half_warp_sum(valid ? __uint_as_float(scalars.y) * factor : 0.0f);
+    f32 total = exl2k_half_warp_sum(valid ? __uint_as_float(scalars.y) * factor : 0.0f);
+    return factor / (total + exl2k_sink_weight(a, head, max_score));
 }
 
 /* Merges the sums of all splits of an item, in their order. All loads are issued before the first use. */
@@ -181,7 +182,7 @@ EXL2K_FN float4 exl2k_merge_splits(const exl2k_decode &d, const exl2k_attend_arg
         }
     }
     /* Add the values, each with the factor of its split. */
-    f32 factor = exl2k_split_factor(scalars, own < d.splits);
+    f32 factor = exl2k_split_factor(a, d.head + head, scalars, own < d.splits);
     float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
     for (u32 i = 0; i < EXL2K_SPLITS_MAX; i++) {
@@ -205,7 +206,7 @@ EXL2K_FN void exl2k_merge_all(const exl2k_decode &d, const exl2k_attend_args &a,
             f32 max_score, total;
             float4 values = exl2k_merge_warps(d, shared, rings, item, max_score, total);
             if (d.splits == 1) {
-                f32 part = 1.0f / total;
+                f32 part = 1.0f / (total + exl2k_sink_weight(a, d.head + item.head, max_score));
                 values = make_float4(values.x * part, values.y * part, values.z * part, values.w * part);
                 exl2k_store_outs(d, a, indices[n], values);
             } else {

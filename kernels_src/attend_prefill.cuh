@@ -287,7 +287,7 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
         if (pair < p.pairs) {
             u32 feature = exl2k_pair_head(p, pair) * a.dim;
             u64 to = a.out + (u64)exl2k_pair_row(p, pair) * a.out_pitch * 2;
-            f32 inverse = 1.0f / total;
+            f32 inverse = 1.0f / (total + exl2k_sink_weight(a, exl2k_pair_head(p, pair), s.max_score[j]));
             /* Without a permutation, store two elements at a time. */
 #pragma unroll
             for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS && !a.map; n++) {

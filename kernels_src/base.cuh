@@ -1,6 +1,7 @@
 /* base.cuh: functions that CUDA's headers would provide, as inline PTX, because NVRTC finds no headers at run time.
-   takes: __CUDA_ARCH__; EXL2K_ANY (0 or 1, default 0): products for any family, see gemv_args.h; EXL2K_PDL (0 or 1, default 1): launches overlap, see exl2k_dependency_wait; EXL2K_SLEEP (a
-          number, default 0: off): random delays for tests, see exl2k_sleep.
+   takes: __CUDA_ARCH__; macros that are 0 or 1: EXL2K_ANY (default 0): products for any family, see gemv_args.h;
+          EXL2K_AFFINE (default 0): products of affine matrices; EXL2K_PDL (default 1): launches overlap, see
+          exl2k_dependency_wait; EXL2K_SLEEP (a number, default 0: off): random delays for tests, see exl2k_sleep.
    gives: short types, half pairs in a u32, conversions, loads and stores with their cache rules, mma, ldmatrix,
           cp.async, bulk copies with mbarrier, programmatic launch, sums over a warp.
    owns:  nothing.
@@ -19,6 +20,11 @@ typedef exl2k_f32 f32;
 
 #ifndef EXL2K_ANY
 #define EXL2K_ANY 0
+#endif
+
+/* 1: the kernel computes products of affine matrices (matrix_args.h). */
+#ifndef EXL2K_AFFINE
+#define EXL2K_AFFINE 0
 #endif
 
 #ifndef EXL2K_PDL
@@ -440,11 +446,24 @@ EXL2K_FN f32 exl2k_gelu(f32 v)
 
 EXL2K_FN f32 exl2k_relu_squared(f32 v) { return v > 0.0f ? v * v : v * 0.0f; }
 
-/* act: EXL2K_ACT_*. A NaN stays a NaN. */
+/* act: EXL2K_ACT_* but CLAMPED. A NaN stays a NaN. */
 EXL2K_FN f32 exl2k_act(u32 act, f32 v)
 {
     return act == EXL2K_ACT_SILU ? exl2k_silu(v) : act == EXL2K_ACT_GELU_TANH ? exl2k_gelu_tanh(v)
          : act == EXL2K_ACT_GELU ? exl2k_gelu(v) : exl2k_relu_squared(v);
+}
+
+/* The SwiGLU of GPT-OSS: g sigmoid(1.702 g) (u + 1), where g = min(gate, limit) and u is `up` bounded to +-limit. */
+EXL2K_FN f32 exl2k_clamped(f32 gate, f32 up, f32 limit)
+{
+    f32 g = gate > limit ? limit : gate, u = up > limit ? limit : up < -limit ? -limit : up;
+    return exl2k_silu(1.702f * g) * ((u + 1.0f) * (1.0f / 1.702f));
+}
+
+/* act(gate) * up. limit: of EXL2K_ACT_CLAMPED. */
+EXL2K_FN f32 exl2k_gated(u32 act, f32 limit, f32 gate, f32 up)
+{
+    return act == EXL2K_ACT_CLAMPED ? exl2k_clamped(gate, up, limit) : exl2k_act(act, gate) * up;
 }
 
 /* cap * tanh(v / cap), from exp and reciprocal: tanh.approx would be off by 5e-4 of the cap. */

@@ -24,7 +24,8 @@ typedef struct exl2k_act_mul_args {
     exl2k_u64 map;     /* u16 [count]; 0: identity */
     exl2k_u64 rows_at; /* as above */
     exl2k_u32 count, pitch;
-    exl2k_u32 act, unused; /* act: EXL2K_ACT_* */
+    exl2k_u32 act;       /* EXL2K_ACT_* */
+    exl2k_f32 act_limit; /* of EXL2K_ACT_CLAMPED */
 } exl2k_act_mul_args;
 
 #endif

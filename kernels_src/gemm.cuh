@@ -1,8 +1,8 @@
 /* gemm.cuh: the product of 9 and more rows: 32, 64 or 128 rows x 256 columns per CTA, weights decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh, gemm_args.h.
    gives: exl2k_products: the body of a kernel; exl2k_tiles, exl2k_gemm_sum.
-   owns:  nothing; included by gemm.cu, gemm_any.cu and grouped_gemm.cuh, which has tiles of its own. ARGS: a kernel's
-          arguments, exl2k_gemm_args or those of grouped_gemm.cuh.
+   owns:  nothing; included by gemm.cu, gemm_any.cu, gemm_affine.cu, and by grouped_gemm.cuh, which has tiles of its own.
+          ARGS: a kernel's arguments, exl2k_gemm_args or those of grouped_gemm.cuh.
 
    One kernel serves the three sizes: it decodes seven widths, and a kernel for each size would cost another second of
    compile time each. A CTA has eight warps of two strips each. Every weight is decoded once, by the warp that uses it
@@ -192,6 +192,18 @@ EXL2K_FN void exl2k_product(exl2k_sums &sums, const exl2k_operand a[2], u32 low,
     }
 }
 
+/* Offset of the lane's scale words of record i among those of the chunk in the slot. ends, by_half: of its table entry.
+   With affine matrices on sm_86 and 89 they are loaded again, or ptxas runs out of registers. */
+EXL2K_FN u32 exl2k_record_group(u32 slot, u32 ends, u32 by_half, u32 i)
+{
+#if EXL2K_AFFINE && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890)
+    uint2 entry = exl2k_shared_load2(slot + 8);
+    by_half = entry.x >> 24;
+    ends = entry.y;
+#endif
+    return (by_half ? 2 * i : __popc(ends & ((1u << i) - 1))) * EXL2K_GROUP_BYTES;
+}
+
 /* sums = W x over the chunks of w, for the records that begin in the halves [low, high). */
 template <class ARGS>
 EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const ARGS &a, exl2k_weights &w, exl2k_tiles &s, u32 low, u32 high)
@@ -218,7 +230,7 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const ARGS &a, exl2k_weights &w, 
         u32 row = c.y & 0xFFFF, width = c.z & 255, records = c.z >> 8 & 255, groups = c.z >> 16 & 255;
         u32 bytes = (width == EXL2K_W16 ? 2048 : exl2k_bits(width) * 128), halves_end = row + (c.w >> 8 & 255);
         exl2k_record r = { slot + EXL2K_GEMM_ENTRY, 0, other, 0, c.z >> 24 };
-        u32 scales = r.codes + records * bytes + lane / 16 * groups * 4;
+        u32 scales = r.codes + records * bytes + exl2k_scales_of_lane(groups, lane);
         /* Find the first record that belongs to this split. */
         u32 i = row < low ? (low - row + 1) / 2 : 0;
         if (row + 2 * i > half) { /* the first half belongs to a record of the preceding split */
@@ -230,11 +242,12 @@ EXL2K_FN void exl2k_gemm_sum(exl2k_sums &sums, const ARGS &a, exl2k_weights &w, 
         for (; i < records && half < high; i++) {
             u32 tile = s.base + half - low, two = half + 1 < halves_end, arrived[2];
             exl2k_operand operand[2];
-            /* Ask for the tiles' state before decoding, so that the answer is ready after it. */
-            arrived[0] = exl2k_tiles_test(s, a, tile);
-            arrived[1] = exl2k_tiles_test(s, a, tile + two);
-            r.maximum = exl2k_shared_load(slot + 16 + i * 4);
-            r.scales = scales + (r.by_half ? 2 * i : __popc(c.w & ((1u << i) - 1))) * 4;
+            /* Ask for the tiles' state before decoding, so that the answer is ready after it. Decoding an affine record
+               needs the registers that would hold the answers. */
+            arrived[0] = EXL2K_AFFINE ? 0 : exl2k_tiles_test(s, a, tile);
+            arrived[1] = EXL2K_AFFINE ? 0 : exl2k_tiles_test(s, a, tile + two);
+            r.maximum = EXL2K_AFFINE ? 0 : exl2k_shared_load(slot + 16 + i * 4);
+            r.scales = scales + exl2k_record_group(slot, c.w, r.by_half, i);
             r.codes = slot + EXL2K_GEMM_ENTRY + i * bytes;
             exl2k_record_decode(operand, r, width, lane);
             /* Wait for the one or two tiles of the record, and fill a tile that will be needed later. */

@@ -60,6 +60,7 @@ typedef struct exl2k_gemm_args {
     exl2k_u32 ring_bytes;            /* slot_bytes << slots_log, but at least EXL2K_GEMM_RESULT */
     exl2k_f32 scale;                 /* RESIDUAL */
     exl2k_u32 act;                   /* ACT: EXL2K_ACT_* */
+    exl2k_f32 act_limit;             /* of EXL2K_ACT_CLAMPED */
 } exl2k_gemm_args;
 
 /* exl2k_gemm_permute moves element n of each row to map[n], in place. fp16 [rows, pitch]. Grid (rows), 256 threads;

@@ -62,7 +62,8 @@ EXL2K_FN f32 exl2k_bias_of(const exl2k_part &p, u32 n)
 typedef struct exl2k_column {
     u64 to, prior;           /* address of the first row; prior 0: no prior values */
     u32 to_step, prior_step; /* bytes from row to row */
-    f32 bias, prior_bias, scale;
+    f32 bias, prior_bias;
+    f32 scale;               /* ACT: the limit of EXL2K_ACT_CLAMPED; else a factor of the result */
     u32 act, half;           /* act: EXL2K_ACT_* (1 if EXL2K_ANY is 0); 0: none */
 } exl2k_column;
 
@@ -86,7 +87,7 @@ EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pa
     }
     /* Results go to the outputs. The prior values are the gate for ACT, and the old output for RESIDUAL. */
     exl2k_column c = { a.out + ((u64)row0 * a.out_pitch + index << (half ? 1 : 2)), 0, a.out_pitch << (half ? 1 : 2), 0,
-                       exl2k_bias_of(p, n), 0.0f, a.kind == EXL2K_GEMM_RESIDUAL ? a.scale : 1.0f,
+                       exl2k_bias_of(p, n), 0.0f, a.kind == EXL2K_GEMM_RESIDUAL ? a.scale : act ? a.act_limit : 1.0f,
                        EXL2K_ANY && act ? a.act : act, half };
     c.prior = gated ? gates + threadIdx.x * 4 : a.kind == EXL2K_GEMM_RESIDUAL ? c.to : 0;
     c.prior_step = gated ? 1024 : c.to_step;
@@ -133,6 +134,13 @@ EXL2K_FN void exl2k_column_gated(const exl2k_column &c, const f32 v[16], const f
 #pragma unroll
     for (u32 i = 0; i < 16; i++) {
         value[i] = gated ? prior[i] + c.prior_bias : v[i] + c.bias;
+    }
+    if (!EXL2K_AFFINE && c.act == EXL2K_ACT_CLAMPED) { /* has a gate; gemm_affine.cu has no registers left for this */
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            value[i] = exl2k_clamped(value[i], v[i] + c.bias, c.scale);
+        }
+        return;
     }
     exl2k_column_act(c.act, value);
 #pragma unroll

@@ -223,13 +223,25 @@ EXL2K_FN void exl2k_half_scale(u32 a[2][4], u32 word, u32 maximum, u32 lane)
     }
 }
 
+/* Affine: fp16(fp16(code - zero) * scale) for half of a record and one of the lane's two columns: side 0 is column g,
+   side 1 column g + 8. */
+EXL2K_FN void exl2k_half_affine(u32 a[2][4], u32 side, u32 word)
+{
+    u32 scale = exl2k_permute_bytes(word, 0, 0x1010u), zero = exl2k_permute_bytes(word, 0, 0x3232u);
+#pragma unroll
+    for (u32 j = 0; j < 2; j++) {
+        a[j][side] = exl2k_mul2(exl2k_sub2(a[j][side], zero), scale);
+        a[j][side + 2] = exl2k_mul2(exl2k_sub2(a[j][side + 2], zero), scale);
+    }
+}
+
 /* Decodes a record of both strips to weights. Dense records have no scale words; level 1 and a maximum of 1 leave
    their values unchanged. */
 EXL2K_FN void exl2k_record_decode(exl2k_operand a[2], const exl2k_record &r, u32 width, u32 lane)
 {
     u32 words[2][2] = { { 0, 0 }, { 0, 0 } }, maxima = 0x3C003C00u;
     /* Load the scale words of both halves of both strips. */
-    if (width != EXL2K_W16) {
+    if (!EXL2K_AFFINE && width != EXL2K_W16) {
         maxima = r.maximum;
 #pragma unroll
         for (u32 s = 0; s < 2; s++) {
@@ -247,7 +259,16 @@ EXL2K_FN void exl2k_record_decode(exl2k_operand a[2], const exl2k_record &r, u32
     case EXL2K_W8: exl2k_record_codes<EXL2K_W8>(a, r, lane); break;
     default: exl2k_record_codes<EXL2K_W16>(a, r, lane); break;
     }
-    /* Scale each half: steps 0 and 1, then steps 2 and 3. */
+    /* Scale each half: steps 0 and 1, then steps 2 and 3. Affine: words are loaded here, because registers are few. */
+    if (EXL2K_AFFINE) {
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) {
+            u32 strip = i / 4, half = i / 2 % 2, side = i % 2;
+            u32 at = r.scales + strip * r.other + half * r.by_half * EXL2K_AFFINE_BYTES;
+            exl2k_half_affine(a[strip] + 2 * half, side, exl2k_shared_load(at + side * 4));
+        }
+        return;
+    }
     u32 low = exl2k_permute_bytes(maxima, 0, 0x1010u), high = exl2k_permute_bytes(maxima, 0, 0x3232u);
 #pragma unroll
     for (u32 s = 0; s < 2; s++) {

@@ -1,7 +1,7 @@
 /* gemv.cuh: the product of 1 to 8 rows with one matrix. Decode consists mainly of these products.
    takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh.
    gives: exl2k_gemv<M>, M 1 or 8: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
-   owns:  nothing; included by gemv1.cu, gemv8.cu, gemv1_any.cu and gemv8_any.cu.
+   owns:  nothing; included by gemv1.cu, gemv8.cu and their variants _any and _affine.
 
    Each CTA owns a range of strips, over all of K, and works on them in BLOCKS of a few strips. matrix_args.h defines
    strips, records, chunks and slices. Example with slices = 3 and rest = 1:

@@ -47,7 +47,8 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 out_half;       /* store: 1: out is fp16 */
     exl2k_f32 eps, inverse_hidden;
     exl2k_f32 scale, cap;     /* scale: store, residual; cap: store, 0 = none */
-    exl2k_u32 act, unused;    /* act: EXL2K_ACT_* */
+    exl2k_u32 act;            /* EXL2K_ACT_* */
+    exl2k_f32 act_limit;      /* of EXL2K_ACT_CLAMPED */
     /* Dynamic shared memory: rings [16 warps, stages, slot_strips, slot_bytes], partial sums [block, slices + rest,
        64 or 512 bytes], then the small areas (gemv_out.cuh). */
     exl2k_u32 stages;         /* 1..EXL2K_GEMV_STAGES_MAX */

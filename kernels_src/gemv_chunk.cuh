@@ -49,7 +49,27 @@ EXL2K_FN void exl2k_task_load(exl2k_task &t, const exl2k_part &p, u32 chunk, u32
 
 EXL2K_FN u32 exl2k_scale_offset(const exl2k_task &t, u32 lane)
 {
-    return exl2k_task_records(t) * exl2k_bits(exl2k_task_width(t)) * 128 + lane / 16 * exl2k_task_groups(t) * 4;
+    return exl2k_task_records(t) * exl2k_bits(exl2k_task_width(t)) * 128 +
+           exl2k_scales_of_lane(exl2k_task_groups(t), lane);
+}
+
+/* Affine: the scale words of the lane's columns, for half `half` of the chunk at shared address `at`. */
+EXL2K_FN uint2 exl2k_affine_words(u32 at, const exl2k_task &t, u32 half, u32 lane)
+{
+    u32 group = exl2k_task_by_half(t) ? exl2k_min(half, exl2k_task_groups(t) - 1) : exl2k_group_of_record(t, half / 2);
+    return exl2k_shared_load2(at + exl2k_scale_offset(t, lane) + group * EXL2K_AFFINE_BYTES);
+}
+
+/* Affine: subtracts zero * (sum of inputs) from four raw sums. Sums 0 and 1 belong to column g, 2 and 3 to column
+   g + 8; sums 0 and 2 have the zeros `first` and the inputs x[0], sums 1 and 3 `second` and x[1]. */
+template <u32 W> EXL2K_FN void exl2k_subtract_zeros(f32 sum[4], u32 first, u32 second, const f32 x[2])
+{
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        u32 pair = i % 2 ? second : first;
+        f32 zero = i / 2 ? exl2k_high(pair) : exl2k_low(pair);
+        sum[i] = fmaf(zero * -exl2k_power(exl2k_code_bit<W>(i / 2) - 24), x[i % 2], sum[i]);
+    }
 }
 
 /* ---- inputs ---- */
@@ -228,7 +248,13 @@ EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], f32 unit, const 
     u32 t = lane % 4, groups = exl2k_task_groups(task), column = exl2k_scale_offset(task, lane);
     u32 first[S], second[S]; /* scales of halves 2 t and 2 t + 1 */
     /* Decode the scales. Each half may have a scale word of its own, or whole records share one. */
-    if (exl2k_task_by_half(task)) {
+    if (EXL2K_AFFINE) {
+#pragma unroll
+        for (u32 i = 0; i < S; i++) {
+            first[i] = exl2k_affine_scales(exl2k_affine_words(at[i], task, 2 * t, lane));
+            second[i] = exl2k_affine_scales(exl2k_affine_words(at[i], task, 2 * t + 1, lane));
+        }
+    } else if (exl2k_task_by_half(task)) {
         column += exl2k_min(t * 2, groups - 2) * 4;
 #pragma unroll
         for (u32 i = 0; i < S; i++) {
@@ -256,13 +282,17 @@ EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], f32 unit, const 
     }
 }
 
-/* Eight rows: the sums of half h of a record; it is half `half` of the chunk. */
-template <u32 W> EXL2K_FN void exl2k_half_eight(f32 sum[4], const u32 *w, u32 h, const exl2k_inputs<8> &x, u32 half)
+/* Eight rows: the sums of half h of a record; it is half `half` of the chunk. zeros: of the half, if affine. */
+template <u32 W>
+EXL2K_FN void exl2k_half_eight(f32 sum[4], const u32 *w, u32 h, const exl2k_inputs<8> &x, u32 half, u32 zeros)
 {
     uint2 v = exl2k_shared_load2(x.sums + half * 32);
     f32 sums[2] = { __uint_as_float(v.x), __uint_as_float(v.y) };
     exl2k_sum_start<W>(sum, sums);
     exl2k_half_record<W>(sum, w, h, x.half[half]);
+    if (EXL2K_AFFINE) {
+        exl2k_subtract_zeros<W>(sum, zeros, zeros, sums);
+    }
 }
 
 /* Eight rows: multiplies a chunk. Sums of halves are scaled and added in the same order as in exl2k_finish_one. */
@@ -284,8 +314,15 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
             exl2k_scales s0 = { 1.0f, 1.0f }, s1 = s0;
             exl2k_lane_words<W>(at + r * bits * 128, lane, w);
             /* Decode the scales of the record's two halves. */
-            u32 maximum = __shfl_sync(EXL2K_ALL, task.maximum, r);
-            if (bits < 16 && exl2k_task_by_half(task)) {
+            u32 maximum = __shfl_sync(EXL2K_ALL, task.maximum, r), z0 = 0, z1 = 0;
+            if (EXL2K_AFFINE) {
+                uint2 v0 = exl2k_affine_words(at, task, 2 * r, lane), v1 = exl2k_affine_words(at, task, 2 * r + 1, lane);
+                u32 p0 = exl2k_affine_scales(v0), p1 = exl2k_affine_scales(v1);
+                s0 = exl2k_scales{ exl2k_low(p0), exl2k_high(p0) };
+                s1 = exl2k_scales{ exl2k_low(p1), exl2k_high(p1) };
+                z0 = exl2k_affine_zeros(v0);
+                z1 = exl2k_affine_zeros(v1);
+            } else if (bits < 16 && exl2k_task_by_half(task)) {
                 uint2 words = exl2k_shared_load2(column + r * 8);
                 s0 = exl2k_scales_of(words.x, g, exl2k_permute_bytes(maximum, 0, 0x1010u));
                 s1 = exl2k_scales_of(words.y, g, exl2k_permute_bytes(maximum, 0, 0x3232u));
@@ -294,8 +331,8 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
                 s0 = s1 = exl2k_scales_of(word, g, exl2k_permute_bytes(maximum, 0, 0x1010u));
             }
             /* The products of each half are scaled, then added. Records 2 and 3 have sums of their own. */
-            exl2k_half_eight<W>(d0, w, 0, x, 2 * r);
-            exl2k_half_eight<W>(d1, w, 1, x, 2 * r + 1);
+            exl2k_half_eight<W>(d0, w, 0, x, 2 * r, z0);
+            exl2k_half_eight<W>(d1, w, 1, x, 2 * r + 1, z1);
             f32 *to = r < 2 ? sum : later;
             to[0] += fmaf(s1.low, d1[0], s0.low * d0[0]);
             to[1] += fmaf(s1.low, d1[1], s0.low * d0[1]);
@@ -317,6 +354,12 @@ EXL2K_FN f32 exl2k_chunk_one_of(f32 sum[S][4], const u32 at[S], const exl2k_inpu
 {
     if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
         exl2k_chunk_one<W, S>(sum, at, x, exl2k_task_records(task), lane);
+#pragma unroll
+        for (u32 i = 0; EXL2K_AFFINE && i < S; i++) {
+            u32 first = exl2k_affine_zeros(exl2k_affine_words(at[i], task, lane % 4 * 2, lane));
+            u32 second = exl2k_affine_zeros(exl2k_affine_words(at[i], task, lane % 4 * 2 + 1, lane));
+            exl2k_subtract_zeros<W>(sum[i], first, second, x.sums);
+        }
     }
     return lane & 1 ? exl2k_sum_unit<W>(1) : exl2k_sum_unit<W>(0);
 }

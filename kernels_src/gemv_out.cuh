@@ -245,7 +245,10 @@ EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, e
     }
 }
 
-EXL2K_FN f32 exl2k_gate(const exl2k_gemv_args &a, f32 v) { return EXL2K_ANY ? exl2k_act(a.act, v) : exl2k_silu(v); }
+EXL2K_FN f32 exl2k_gate(const exl2k_gemv_args &a, f32 gate, f32 up)
+{
+    return EXL2K_ANY ? exl2k_gated(a.act, a.act_limit, gate, up) : exl2k_silu(gate) * up;
+}
 
 template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
@@ -269,7 +272,7 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
             u += gated && up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
             u32 index = M == 1 && pair == exl2k_item_strip<M>() ? o.index : a.map ? exl2k_load_u16(a.map + n * 2) : n;
             exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2,
-                            exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_gate(a, g) * u)));
+                            exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_gate(a, g, u))));
         }
     }
 }

@@ -1,7 +1,7 @@
 /* grouped_gemm.cuh: products of many rows with the experts that they have chosen: tiles from a list in memory.
-   takes: gemm.cuh, grouped_gemm_args.h; EXL2K_GROUPED_BLOCKS: rows of the largest tile in units of 32: 1 or 4.
+   takes: gemm.cuh, grouped_gemm_args.h; EXL2K_GROUPED_BLOCKS: 1: tiles have up to 32 rows; 4: up to 128.
    gives: exl2k_grouped_products: the body of a kernel.
-   owns:  nothing; included by grouped_gemm.cu and grouped_gemm32.cu.
+   owns:  nothing; included by grouped_gemm.cu, grouped_gemm32.cu and grouped_gemm_affine.cu.
 
    Weights, tiles of inputs, sums and results are those of gemm.cuh. Only the origin of an output tile differs: the
    list says its expert and rows, and the expert's matrix lies in device memory. A tile has 32, 64 or 128 rows by the
@@ -15,7 +15,10 @@
 
 /* ---- sizes of tiles, for the functions of gemm.cuh ---- */
 
-EXL2K_FN u32 exl2k_tile_bytes(const exl2k_grouped_gemm_args &a) { return EXL2K_GROUPED_BLOCKS * 2048; }
+EXL2K_FN u32 exl2k_tile_bytes(const exl2k_grouped_gemm_args &a)
+{
+    return EXL2K_GROUPED_BLOCKS == 1 ? 2048 : a.row_blocks * 2048;
+}
 
 EXL2K_FN u32 exl2k_tile_rows(const exl2k_tiles &s)
 {
@@ -88,7 +91,7 @@ EXL2K_FN exl2k_column exl2k_grouped_column(const exl2k_grouped_gemm_args &a, con
                                           u32 n)
 {
     const exl2k_part &q = exl2k_grouped_part(a, p, pass);
-    u64 gates = a.partial + (u64)blockIdx.x * (EXL2K_GROUPED_BLOCKS * 32768);
+    u64 gates = a.partial + (u64)blockIdx.x * exl2k_tile_bytes(a) * 16;
     u32 up = a.kind == EXL2K_GROUPED_UP, index = n;
     if (pass + 1 < a.parts) {
         return exl2k_column_block(gates);
@@ -98,12 +101,42 @@ EXL2K_FN exl2k_column exl2k_grouped_column(const exl2k_grouped_gemm_args &a, con
     }
     u32 size = up ? 1 : 2;
     exl2k_column c = { a.out + (((u64)p.first * a.out_pitch + index) << size), 0, a.out_pitch << size, 1024,
-                       exl2k_bias_of(q, n), 0.0f, 1.0f, up ? a.act : 0, up };
+                       exl2k_bias_of(q, n), 0.0f, a.scale, up ? a.act : 0, up };
     if (pass > 0) {
         c.prior = gates + threadIdx.x * 4;
         c.prior_bias = exl2k_bias_of(exl2k_grouped_part(a, p, 0), n);
     }
     return c;
+}
+
+/* Stores the sums. With 32 rows, all of them lie in the ring before the first ones are stored: fewer registers. */
+EXL2K_FN void exl2k_grouped_results(const exl2k_sums &sums, exl2k_column &c, bool valid, u32 rows, u32 ring)
+{
+    if (EXL2K_GROUPED_BLOCKS > 1) {
+        exl2k_gemm_results(sums, c, valid, rows, ring);
+        return;
+    }
+    u32 lane = threadIdx.x % EXL2K_WARP, to = ring + lane % 4 * 2 * EXL2K_GEMM_PITCH + lane / 4 * 4;
+    __syncwarp();
+#pragma unroll
+    for (u32 k = 0; k < 32; k++) {
+        u32 i = k / 8, s = k / 4 % 2, e = k % 4;
+        exl2k_shared_store_f32(to + (i * 8 + e % 2) * EXL2K_GEMM_PITCH + s * 64 + e / 2 * 32, sums.v[s][i][e]);
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (u32 row = 0; row < rows; row += 16) {
+        f32 v[16], prior[16];
+        u32 left = valid ? rows - row : 0;
+        exl2k_column_load(c, prior, left);
+#pragma unroll
+        for (u32 i = 0; i < 16; i++) {
+            v[i] = exl2k_shared_load_f32(ring + lane * 4 + (row + i) * EXL2K_GEMM_PITCH);
+        }
+        exl2k_column_store(c, v, prior, left);
+    }
+    exl2k_results_fence();
+    __syncwarp();
 }
 
 /* Computes one pass of an output tile. */
@@ -119,7 +152,7 @@ EXL2K_FN void exl2k_grouped_compute(const exl2k_grouped_gemm_args &a, exl2k_weig
     exl2k_grouped_origin p = exl2k_grouped_origin_of(a, work);
     u32 n = p.strip * 16 + threadIdx.x % EXL2K_WARP;
     exl2k_column c = exl2k_grouped_column(a, p, pass, n);
-    exl2k_gemm_results(sums, c, n < exl2k_grouped_part(a, p, pass).columns, p.rows, w.ring);
+    exl2k_grouped_results(sums, c, n < exl2k_grouped_part(a, p, pass).columns, p.rows, w.ring);
 }
 
 /* All output tiles of a CTA. */

@@ -9,7 +9,8 @@
             DOWN  out = value + bias, f32 [places, out_pitch]
    KERNELS  exl2k_grouped_gemm has tiles of up to 128 rows, and one CTA on an SM. exl2k_grouped_gemm32 has tiles of up
             to 32 rows, and two CTAs on an SM if their shared memory fits. A row's bits are the same with both: its
-            sums run over K in one order, whatever the tile.
+            sums run over K in one order, whatever the tile. exl2k_grouped_gemm_affine is the first one for experts
+            whose matrices are affine; it lacks EXL2K_ACT_CLAMPED.
    TILES    as gemm_args.h, from the list of exl2k_grouped_sort: tile i of the list and its column_tiles columns are
             work i * column_tiles and following. CTA i computes work i, i + grid size, and so on.
    GRID     256 threads per CTA, as many CTAs as run at a time.
@@ -27,14 +28,16 @@ typedef struct exl2k_grouped_gemm_args {
     exl2k_u64 experts;            /* exl2k_expert [experts]; all have the same numbers of inputs, outputs and parts */
     exl2k_u64 tiles, tile_count;  /* of exl2k_grouped_sort */
     exl2k_u64 x, out;
-    exl2k_u64 partial;            /* UP of two parts: f32 [CTAs, 256, rows of a tile] for the gate */
+    exl2k_u64 partial;            /* UP of two parts: f32 [CTAs, 256, rows of the largest tile] for the gate */
     exl2k_u32 x_pitch, out_pitch;
     exl2k_u32 kind;
     exl2k_u32 parts;              /* UP: 2, or 1 without a gate; DOWN: 1 */
     exl2k_u32 halves;             /* inputs / 32, rounded up */
     exl2k_u32 column_tiles;       /* columns of a part / 256, rounded up */
+    exl2k_u32 row_blocks;         /* rows of the largest tile in units of 32: 1, 2 or 4 */
     exl2k_u32 mapped;             /* UP: 1: columns go to the positions of down_map; 0: exl2k_grouped_order follows */
     exl2k_u32 act;                /* UP: EXL2K_ACT_* */
+    exl2k_f32 scale;              /* UP: the limit of EXL2K_ACT_CLAMPED; DOWN: 1 */
     exl2k_u32 stage_mask, slot_mask, stages_log, slots_log, slot_bytes, ring_bytes; /* as gemm_args.h */
 } exl2k_grouped_gemm_args;
 

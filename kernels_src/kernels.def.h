@@ -12,23 +12,37 @@
     X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)              \
     X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)              \
     X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)             \
+    X(exl2k_shuffle_affine, "shuffle.cu", exl2k_shuffle_args, NONE)             \
     X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                         \
     X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                         \
     X(exl2k_gemv1_any, "gemv1_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv8_any, "gemv8_any.cu", exl2k_gemv_args, BUDGET)                 \
+    X(exl2k_gemv1_affine, "gemv1_affine.cu", exl2k_gemv_args, BUDGET)           \
+    X(exl2k_gemv8_affine, "gemv8_affine.cu", exl2k_gemv_args, BUDGET)           \
     X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                           \
     X(exl2k_gemm_any, "gemm_any.cu", exl2k_gemm_args, BUDGET)                   \
+    X(exl2k_gemm_affine, "gemm_affine.cu", exl2k_gemm_args, BUDGET)             \
     X(exl2k_gemm_permute, "gemm.cu", exl2k_gemm_permute_args, BUDGET)           \
     X(exl2k_grouped_sort, "grouped_rows.cu", exl2k_grouped_sort_args, NONE)     \
     X(exl2k_grouped_gather, "grouped_rows.cu", exl2k_grouped_gather_args, BUDGET) \
     X(exl2k_grouped_gemm, "grouped_gemm.cu", exl2k_grouped_gemm_args, BUDGET)   \
     X(exl2k_grouped_gemm32, "grouped_gemm32.cu", exl2k_grouped_gemm_args, BUDGET) \
+    X(exl2k_grouped_gemm_affine, "grouped_gemm_affine.cu", exl2k_grouped_gemm_args, BUDGET) \
     X(exl2k_grouped_order, "grouped_rows.cu", exl2k_grouped_order_args, BUDGET) \
     X(exl2k_grouped_sum, "grouped_rows.cu", exl2k_grouped_sum_args, NONE)       \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                          \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                             \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                       \
     X(exl2k_settle, "settle.cu", exl2k_settle_args, NONE)                       \
+    X(exl2k_route_one, "expert_route.cu", exl2k_route_args, NONE)               \
+    X(exl2k_route_many, "expert_route.cu", exl2k_route_args, NONE)              \
+    X(exl2k_route_choose, "expert_route.cu", exl2k_route_choose_args, BUDGET)   \
+    X(exl2k_expert_gather, "expert_gather.cu", exl2k_expert_gather_args, BUDGET) \
+    X(exl2k_expert_switch, "expert_gather.cu", exl2k_expert_switch_args, NONE)  \
+    X(exl2k_expert1, "expert1.cu", exl2k_expert_args, BUDGET)                   \
+    X(exl2k_expert8, "expert8.cu", exl2k_expert_args, BUDGET)                   \
+    X(exl2k_expert1_affine, "expert1_affine.cu", exl2k_expert_args, BUDGET)     \
+    X(exl2k_expert8_affine, "expert8_affine.cu", exl2k_expert_args, BUDGET)     \
     X(exl2k_gather, "gather.cu", exl2k_gather_args, NONE)                       \
     X(exl2k_act_mul, "gather.cu", exl2k_act_mul_args, NONE)                     \
     X(exl2k_copy_pages, "copy.cu", exl2k_copy_args, NONE)                       \

@@ -18,7 +18,11 @@
    SCALE WORDS of a chunk with G groups: u32 [2][G]. For g = 0..7, word [g >> 2][group] holds the level - 1 of column g
    in bits 4 (g & 3), and of column g + 8 in bits 16 + 4 (g & 3). A weight is code * fp16(level^2 * maximum).
    Example: 4 bits in groups of 128, four records: 4 * 512 bytes of codes, G = 2, 16 bytes of scale words.
-   Dense matrices have records of 16 bits (fp16 values) and no scale words. */
+   Dense matrices have records of 16 bits (fp16 values) and no scale words.
+
+   SCALE WORDS of an affine matrix (GPTQ, AWQ): u32 [G][8][2]: word [group][g][0] belongs to column g, word [group][g][1]
+   to column g + 8. The low half is the fp16 scale, the high half is fp16(zero - 2^(b-1)). A weight is (code - zero) *
+   scale. If the rows are no multiple of 64, every half has scale words of its own, and those of the padding are 0. */
 #ifndef EXL2K_MATRIX_ARGS_H
 #define EXL2K_MATRIX_ARGS_H
 
@@ -27,7 +31,8 @@
 #define EXL2K_PARTS_MAX 3
 #define EXL2K_SLICES_MAX 16
 #define EXL2K_CHUNK_RECORDS 4
-#define EXL2K_SCALE_BYTES_MAX 64 /* in one chunk: 8 groups of 32 rows */
+#define EXL2K_SCALE_BYTES_MAX 64 /* in one chunk of EXL2: 8 groups of 32 rows */
+#define EXL2K_AFFINE_BYTES 64    /* scale words of one group of an affine matrix */
 
 /* Indices of the widths 2, 3, 4, 5, 6, 8 and 16 bits. */
 enum { EXL2K_W2, EXL2K_W3, EXL2K_W4, EXL2K_W5, EXL2K_W6, EXL2K_W8, EXL2K_W16, EXL2K_WIDTHS };

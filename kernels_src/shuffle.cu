@@ -1,6 +1,6 @@
 /* shuffle.cu: repacks codes, scales and dense weights into strips of records while a model is loaded.
    takes: base.cuh, unpack.cuh (its head defines the layout), shuffle_args.h.
-   gives: exl2k_shuffle_codes, exl2k_shuffle_scales, exl2k_shuffle_dense.
+   gives: exl2k_shuffle_codes, exl2k_shuffle_scales, exl2k_shuffle_affine, exl2k_shuffle_dense.
    owns:  nothing. */
 #include "base.cuh"
 #include "unpack.cuh"
@@ -193,6 +193,28 @@ extern "C" __global__ void __launch_bounds__(32) exl2k_shuffle_scales(const __gr
     }
     u64 at = a.base + (u64)blockIdx.x * a.pitch + (u64)chunk->offset16 * 16 + chunk->records * bits * 128;
     exl2k_store(at + word * 4, value);
+}
+
+extern "C" __global__ void __launch_bounds__(EXL2K_AFFINE_THREADS)
+exl2k_shuffle_affine(const __grid_constant__ exl2k_shuffle_args a)
+{
+    /* Each thread makes the scale word of one group and column. */
+    u32 index = a.chunk + blockIdx.y, slot = threadIdx.x / 16, column = threadIdx.x % 16, word = 0;
+    const exl2k_chunk *chunk = (const exl2k_chunk *)a.chunks + index;
+    if (slot >= chunk->groups) {
+        return;
+    }
+    u32 group = exl2k_load_u16(a.group_of + (index * 8 + slot) * 2);
+    if (group != 0xFFFFu) {
+        u32 from = a.columns_from ? exl2k_load_u16(a.columns_from + (blockIdx.x * 16 + column) * 2)
+                                  : blockIdx.x * 16 + column;
+        u64 at = ((u64)group * a.columns + from) * 2;
+        f32 zero = (f32)exl2k_load_u16(a.zeros + at) - (f32)(1u << (exl2k_bits(chunk->width) - 1));
+        word = exl2k_load_u16(a.source + at) | exl2k_f32_to_f16(zero) << 16;
+    }
+    u64 to = a.base + (u64)blockIdx.x * a.pitch + (u64)chunk->offset16 * 16 +
+             chunk->records * exl2k_bits(chunk->width) * 128 + slot * EXL2K_AFFINE_BYTES;
+    exl2k_store(to + column % 8 * 8 + column / 8 * 4, word);
 }
 
 /* ---- dense matrices ---- */

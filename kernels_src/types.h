@@ -12,6 +12,6 @@ typedef unsigned long long exl2k_u64; /* also the type of every device address *
 typedef float exl2k_f32;
 
 /* Activations of the MLP. */
-enum { EXL2K_ACT_SILU = 1, EXL2K_ACT_GELU_TANH, EXL2K_ACT_GELU, EXL2K_ACT_RELU_SQUARED };
+enum { EXL2K_ACT_SILU = 1, EXL2K_ACT_GELU_TANH, EXL2K_ACT_GELU, EXL2K_ACT_RELU_SQUARED, EXL2K_ACT_CLAMPED };
 
 #endif

@@ -1,7 +1,7 @@
 /* unpack.cuh: decodes the lane words of a record to fp16 operands of the tensor cores.
    takes: base.cuh, matrix_args.h.
-   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_sum_start, exl2k_sum_unit, exl2k_scale_pair,
-          exl2k_dense_pair.
+   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_sum_start, exl2k_sum_unit, exl2k_scales_of_lane,
+          exl2k_scale_pair, exl2k_affine_scales, exl2k_affine_zeros, exl2k_dense_pair.
    owns:  nothing.
 
    ROWS. Lane l = 4 g + t. Step j = 0..3 of a record is one 16 x 16 operand A (16 columns of the matrix, 16 packed
@@ -39,6 +39,9 @@
 
 #include "base.cuh"
 #include "matrix_args.h"
+
+/* Bytes from the scale words of a group to those of the next one, for one lane. */
+#define EXL2K_GROUP_BYTES (EXL2K_AFFINE ? EXL2K_AFFINE_BYTES : 4)
 
 /* ---- widths ---- */
 
@@ -288,6 +291,13 @@ template <u32 W> EXL2K_FN constexpr f32 exl2k_sum_unit(u32 upper)
 }
 
 /* ---- scales ---- */
+
+/* Offset of the lane's first scale word among those of a chunk. */
+EXL2K_FN u32 exl2k_scales_of_lane(u32 groups, u32 lane) { return EXL2K_AFFINE ? lane / 4 * 8 : lane / 16 * groups * 4; }
+
+/* The scales, and the zeros, of the words of columns g and g + 8 as half pairs: column g low, g + 8 high. */
+EXL2K_FN u32 exl2k_affine_scales(uint2 words) { return exl2k_permute_bytes(words.x, words.y, 0x5410u); }
+EXL2K_FN u32 exl2k_affine_zeros(uint2 words) { return exl2k_permute_bytes(words.x, words.y, 0x7632u); }
 
 /* Decodes a scale word of the lane's columns (chosen by g >> 2) to the half pair fp16(level^2 * maximum): column g
    low, g + 8 high. Both halves of `maximum` hold the group's maximum. The rounding is exactly that of the EXL2

@@ -9,6 +9,7 @@
 #include "bench_start.h"
 #include "cli.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,6 +21,7 @@ typedef struct bench_options {
     uint32_t decode;
     bool json, probe, first_start;
     host_options host;
+    exl2_model_desc model; /* RoPE alone */
 } bench_options;
 
 typedef struct bench {
@@ -61,10 +63,23 @@ static bool probe(bench *b)
 
 /* ---- one run ---- */
 
+/* Whether it is known which weights a pass reads: those of the experts that a batch uses are not. */
+static bool reads_known(const bench *b, const bench_run *r)
+{
+    return !r->prefill && (r->batch == 1 || b->host.info.experts == 0);
+}
+
 /* Bytes of weights read per second: a pass reads them once for the whole batch. */
 static double read_speed(const bench *b, const bench_run *r)
 {
-    return r->prefill ? 0 : (double)b->host.info.pass_bytes * r->tokens_per_second / r->batch;
+    return reads_known(b, r) ? (double)b->host.info.pass_bytes * r->tokens_per_second / r->batch : 0;
+}
+
+/* Experts of a layer that a batch uses, if the router chooses each of them equally often. */
+static double expected_experts(const bench *b, const bench_run *r)
+{
+    double count = b->host.info.experts;
+    return count * (1 - pow(1 - b->host.info.experts_active / count, r->batch));
 }
 
 static double read_share(const bench *b, const bench_run *r) /* 0: unknown */
@@ -85,10 +100,10 @@ static void add_run(bench *b, const bench_run *r)
     }
     printf("%-8s %7u %6u %8u %7u %10.1f %8.1f", r->prefill ? "prefill" : "decode", r->tokens, r->batch, r->context,
            pool_width(b->host.pool), r->tokens_per_second, r->cpu_us);
-    if (!r->prefill) {
+    if (reads_known(b, r)) {
         printf(" %10.1f", read_speed(b, r) * 1e-9);
     }
-    if (!r->prefill && b->probed) {
+    if (reads_known(b, r) && b->probed) {
         printf(" %8.1f%%", read_share(b, r) * 100);
     }
     printf("\n");
@@ -106,10 +121,13 @@ static void print_run(json_out *j, const bench *b, const bench_run *r)
     json_out_uint(j, "batch", r->batch);
     json_out_uint(j, "context", r->context);
     json_out_number(j, "cpu_us_per_token", r->cpu_us);
-    if (!r->prefill) {
+    if (!r->prefill && b->host.info.experts) {
+        json_out_number(j, "expected_experts_touched", expected_experts(b, r));
+    }
+    if (reads_known(b, r)) {
         json_out_number(j, "gb_s", read_speed(b, r) * 1e-9);
     }
-    if (!r->prefill && b->probed) {
+    if (reads_known(b, r) && b->probed) {
         json_out_number(j, "read_share", read_share(b, r));
     }
     json_out_end(j);
@@ -141,7 +159,9 @@ static void print_json(const bench *b)
             bench_start_json(&b->first, &j);
             json_out_end(&j);
         }
+        json_out_string(&j, "family", b->host.info.arch);
         json_out_uint(&j, "pass_bytes", b->host.info.pass_bytes);
+        json_out_uint(&j, "bytes_per_token", b->host.info.pass_bytes);
         json_out_array(&j, "runs");
         for (uint32_t i = 0; i < b->run_count; i++) {
             print_run(&j, b, &b->runs[i]);
@@ -213,7 +233,10 @@ static bool load(bench *b)
     uint64_t decode_need = o->decode ? (uint64_t)context + o->decode + 1 : 0;
     uint64_t prefill_need = prefill ? (uint64_t)prefill + 1 : 0;
     uint64_t need = decode_need > prefill_need ? decode_need : prefill_need; /* tokens of a session */
-    exl2_model_desc model = { .path = o->path, .batch_max = batch > 16 ? batch : 0, .experts_active = o->host.experts };
+    exl2_model_desc model = o->model;
+    model.path = o->path;
+    model.batch_max = batch > 16 ? batch : 0;
+    model.experts_active = o->host.experts;
     if (need > CONTEXT_MAX) {
         fprintf(stderr, "a sequence would have %llu tokens, at most %u are supported\n", (unsigned long long)need,
                 CONTEXT_MAX);
@@ -296,6 +319,7 @@ int cli_bench(int argc, char **argv)
         { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as every run on a GPU does" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_ARGS(o.host),
+        HOST_ROPE_ARGS(o.model),
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
     };
     const args_desc d = { "exl2 bench",

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define CHUNK_BYTES (1u << 20) /* the longest permutation fits too */
+#define CHUNK_BYTES (1u << 20) /* the longest permutation and row of zeros fit, too */
 
 typedef struct sink {
     bool (*put)(void *user, const void *data, size_t bytes);
@@ -56,14 +56,14 @@ static bool put_words(sink *s, const synth_tensor *t)
     return true;
 }
 
-static bool put_normals(sink *s, const synth_tensor *t, float mean, float deviation)
+static bool put_normals(sink *s, const synth_tensor *t)
 {
     uint16_t *halves = (uint16_t *)(void *)s->chunk;
     uint64_t counter = 0;
     for (uint64_t left = t->bytes / 2; left > 0;) {
         size_t count = left < CHUNK_BYTES / 2 ? (size_t)left : CHUNK_BYTES / 2;
         for (size_t i = 0; i < count; i++) {
-            halves[i] = exl2__f32_to_f16(mean + deviation * random_normal(t->seed, counter++));
+            halves[i] = exl2__f32_to_f16(t->mean + t->deviation * random_normal(t->seed, counter++));
         }
         if (!put(s, halves, count * 2)) {
             return false;
@@ -104,20 +104,48 @@ static bool put_permutation(sink *s, const synth_tensor *t)
     return put(s, order, (size_t)t->bytes);
 }
 
+/* Rows of words that hold the same code in each column, one after the other: 3 words hold 32 codes of 3 bits. */
+static bool put_codes(sink *s, const synth_tensor *t)
+{
+    uint32_t *words = (uint32_t *)(void *)s->chunk, columns = (uint32_t)t->shape[1];
+    for (uint32_t word = 0; word < columns; word++) {
+        words[word] = 0;
+        for (uint32_t bit = 0; bit < 32; bit++) {
+            words[word] |= (t->code >> (word * 32 + bit) % t->bits & 1u) << bit;
+        }
+    }
+    bool good = true;
+    for (uint64_t row = 0; good && row < t->shape[0]; row++) {
+        good = put(s, words, columns * sizeof *words);
+    }
+    return good;
+}
+
+static bool put_index(sink *s, const synth_tensor *t)
+{
+    int32_t *index = (int32_t *)(void *)s->chunk;
+    for (uint32_t row = 0; row < t->shape[0]; row++) {
+        index[row] = (int32_t)(row / t->rows);
+    }
+    return put(s, index, (size_t)t->bytes);
+}
+
 static bool put_tensor(sink *s, const synth_tensor *t)
 {
     switch (t->fill) {
     case SYNTH_WORDS:
         return put_words(s, t);
-    case SYNTH_NORMS:
-        return put_normals(s, t, 1, 0.05f);
-    case SYNTH_EMBEDDING:
-        return put_normals(s, t, 0, 1);
+    case SYNTH_NORMAL:
+        return put_normals(s, t);
     case SYNTH_SCALE_MAX:
     case SYNTH_GROUPS:
         return put_group_tables(s, t);
     case SYNTH_PERM:
         return put_permutation(s, t);
+    case SYNTH_CODES:
+        return put_codes(s, t);
+    case SYNTH_INDEX:
+        return put_index(s, t);
     }
     return false;
 }

@@ -1,5 +1,5 @@
 /* synth_plan.c: see synth_plan.h.
-   takes: tables of shapes and of the mixes that the EXL2 converter chooses for them.
+   takes: a shape; a table of the mixes that the EXL2 converter chooses.
    gives: what synth_plan.h declares.
    owns:  the plan's list of tensors. */
 #include "synth_plan.h"
@@ -9,16 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static const synth_shape shapes[] = {
-    { "smollm2-135m", 576, 1536, 30, 9, 3, 64, 49152, 100000 },
-    { "tinyllama-1.1b", 2048, 5632, 22, 32, 4, 64, 32000, 10000 },
-    { "llama3.2-3b", 3072, 8192, 28, 24, 8, 128, 128256, 500000 },
-    { "llama2-7b", 4096, 11008, 32, 32, 32, 128, 32000, 10000 },
-    { "llama3-8b", 4096, 14336, 32, 32, 8, 128, 128256, 500000 },
-    { "llama2-13b", 5120, 13824, 40, 40, 40, 128, 32000, 10000 },
-    { "llama2-70b", 8192, 28672, 80, 64, 8, 128, 32000, 10000 },
-};
 
 typedef struct rate {
     double bpw;
@@ -72,16 +62,6 @@ static const rate rates[] = {
 
 static const synth_mix head_mix = { { { 8, .15, 128 }, { 6, .85, 128 } } };
 
-const synth_shape *synth_shape_find(const char *name)
-{
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        if (strcmp(shapes[i].name, name) == 0) {
-            return &shapes[i];
-        }
-    }
-    return NULL;
-}
-
 static const rate *find_rate(double bpw)
 {
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
@@ -92,9 +72,39 @@ static const rate *find_rate(double bpw)
     return NULL;
 }
 
-bool synth_bpw_known(double bpw)
+static const char *const format_names[SYNTH_FORMATS] = { "exl2", "gptq", "awq", "dense" };
+
+bool synth_format_find(const char *name, synth_format *out)
 {
-    return find_rate(bpw) != NULL;
+    for (uint32_t i = 0; i < SYNTH_FORMATS; i++) {
+        if (strcmp(format_names[i], name) == 0) {
+            *out = (synth_format)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *synth_format_name(synth_format format)
+{
+    return format_names[format];
+}
+
+bool synth_bpw_known(synth_format format, double bpw)
+{
+    bool four = fabs(bpw - 4) < 1e-6;
+    switch (format) {
+    case SYNTH_EXL2: return find_rate(bpw) != NULL;
+    case SYNTH_GPTQ: return four || fabs(bpw - 2) < 1e-6 || fabs(bpw - 3) < 1e-6 || fabs(bpw - 8) < 1e-6;
+    case SYNTH_AWQ: return four;
+    default: return true;
+    }
+}
+
+uint32_t synth_group_rows(const synth_shape *s)
+{
+    bool wide = s->hidden % 128 == 0 && s->inter % 128 == 0 && s->heads * s->head_dim % 128 == 0;
+    return wide ? 128 : 32;
 }
 
 uint32_t synth_groups(const synth_mix *mix, uint32_t rows, synth_group groups[SYNTH_GROUPS_MAX])
@@ -128,17 +138,34 @@ static synth_tensor *add(synth_plan *p, const char *prefix, const char *name, co
     return t;
 }
 
-/* Adds the five tensors of a matrix and returns its bits. Matrices that read the same input share perm_seed, and with
-   it their permutation. */
-static uint64_t add_matrix(synth_plan *p, const char *prefix, const char *name, uint32_t in, uint32_t out,
-                           const synth_mix *mix, uint64_t seed, uint64_t perm_seed)
+static void add_normal(synth_plan *p, const char *prefix, const char *name, uint64_t rows, uint64_t columns, float mean,
+                       float deviation, uint64_t seed)
+{
+    synth_tensor *t = add(p, prefix, name, "F16", rows, columns, SYNTH_NORMAL, seed);
+    t->mean = mean;
+    t->deviation = deviation;
+}
+
+/* A norm [size], with a bias if the family's norms have one. */
+static void add_norm(synth_plan *p, const char *prefix, const char *name, uint32_t size, uint64_t seed)
+{
+    char key[80];
+    snprintf(key, sizeof key, "%s%s", prefix, name);
+    add_normal(p, key, ".weight", size, 0, 1, 0.05f, seed);
+    if (p->shape.family->norm_biases) {
+        add_normal(p, key, ".bias", size, 0, 0, 0.02f, seed + 7);
+    }
+}
+
+/* ---- matrices; each function adds the tensors of one and returns its bits ---- */
+
+static uint64_t add_exl2(synth_plan *p, const char *key, uint32_t in, uint32_t out, const synth_mix *mix, uint64_t seed,
+                         uint64_t perm_seed)
 {
     synth_group groups[SYNTH_GROUPS_MAX];
-    char key[64];
     uint32_t count = synth_groups(mix, in, groups);
     uint32_t word_rows = groups[count - 1].word_row + groups[count - 1].rows * groups[count - 1].bits / 32;
     uint32_t stored = (out + 31) / 32 * 32;
-    snprintf(key, sizeof key, "%s%s", prefix, name);
     add(p, key, ".q_weight", "I32", word_rows, stored, SYNTH_WORDS, seed);
     add(p, key, ".q_scale", "I32", count, stored / 8, SYNTH_WORDS, seed + 1);
     synth_tensor *t = add(p, key, ".q_scale_max", "F16", count, 0, SYNTH_SCALE_MAX, 0);
@@ -152,34 +179,139 @@ static uint64_t add_matrix(synth_plan *p, const char *prefix, const char *name, 
     return (uint64_t)word_rows * 32 * stored + (uint64_t)count * (stored * 4 + 16) + (uint64_t)in * 16;
 }
 
-static void add_layer(synth_plan *p, uint32_t layer, const rate *r, uint64_t seed)
+/* GPTQ stores zero - 1, AWQ the zero. All zeros are in the middle of the codes. */
+static uint64_t add_affine(synth_plan *p, const char *key, uint32_t in, uint32_t out, uint64_t seed)
 {
-    const synth_shape *s = p->shape;
-    uint32_t hidden = s->hidden, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim, inter = s->inter;
-    char prefix[32];
-    snprintf(prefix, sizeof prefix, "model.layers.%u.", layer);
-    seed += ((uint64_t)layer + 1) << 8;
-    add(p, prefix, "input_layernorm.weight", "F16", hidden, 0, SYNTH_NORMS, seed);
-    add(p, prefix, "post_attention_layernorm.weight", "F16", hidden, 0, SYNTH_NORMS, seed + 1);
-    p->layer_bits += add_matrix(p, prefix, "self_attn.q_proj", hidden, q, &r->attn, seed + 10, seed + 2);
-    p->layer_bits += add_matrix(p, prefix, "self_attn.k_proj", hidden, kv, &r->attn, seed + 20, seed + 2);
-    p->layer_bits += add_matrix(p, prefix, "self_attn.v_proj", hidden, kv, &r->v, seed + 30, seed + 2);
-    p->layer_bits += add_matrix(p, prefix, "self_attn.o_proj", q, hidden, &r->attn, seed + 40, seed + 3);
-    p->layer_bits += add_matrix(p, prefix, "mlp.gate_proj", hidden, inter, &r->gate, seed + 50, seed + 4);
-    p->layer_bits += add_matrix(p, prefix, "mlp.up_proj", hidden, inter, &r->up, seed + 60, seed + 4);
-    p->layer_bits += add_matrix(p, prefix, "mlp.down_proj", inter, hidden, &r->down, seed + 70, seed + 5);
-    p->layer_weights += (uint64_t)hidden * (2 * q + 2 * kv) + (uint64_t)hidden * inter * 3;
+    bool gptq = p->format == SYNTH_GPTQ;
+    uint32_t bits = gptq ? (uint32_t)p->bpw : 4, group = synth_group_rows(&p->shape), groups = (in + group - 1) / group;
+    uint32_t stored = (out + 31) / 32 * 32, rows = gptq ? in * bits / 32 : in, columns = gptq ? stored : stored / 8;
+    double deviation = sqrt((pow(4, bits) - 1) / 12);
+    add(p, key, ".qweight", "I32", rows, columns, SYNTH_WORDS, seed);
+    synth_tensor *t = add(p, key, ".qzeros", "I32", groups, stored * bits / 32, SYNTH_CODES, 0);
+    t->bits = bits;
+    t->code = (1u << (bits - 1)) - gptq;
+    add_normal(p, key, ".scales", groups, stored, (float)(0.02 / deviation), (float)(0.002 / deviation), seed + 1);
+    if (gptq) {
+        add(p, key, ".g_idx", "I32", in, 0, SYNTH_INDEX, 0)->rows = group;
+    }
+    return (uint64_t)stored * (in * bits + groups * (16 + bits));
 }
 
-synth_plan synth_plan_make(const synth_shape *shape, double bpw, uint32_t seed)
+/* Matrices that read the same input share perm_seed, and with it their permutation. */
+static uint64_t add_matrix(synth_plan *p, const char *prefix, const char *name, uint32_t in, uint32_t out, bool bias,
+                           const synth_mix *mix, uint64_t seed, uint64_t perm_seed)
 {
-    synth_plan p = { .shape = shape, .bpw = bpw };
-    uint64_t base = (uint64_t)seed << 32; /* the seeds of layers and tensors count up from it */
-    add(&p, "", "model.embed_tokens.weight", "F16", shape->vocab, shape->hidden, SYNTH_EMBEDDING, base);
-    for (uint32_t layer = 0; layer < shape->layers; layer++) {
-        add_layer(&p, layer, find_rate(bpw), base);
+    char key[80];
+    uint64_t bits;
+    snprintf(key, sizeof key, "%s%s", prefix, name);
+    if (p->format == SYNTH_DENSE) {
+        add_normal(p, key, ".weight", out, in, 0, 0.02f, seed);
+        bits = (uint64_t)out * in * 16;
+    } else {
+        bits = p->format == SYNTH_EXL2 ? add_exl2(p, key, in, out, mix, seed, perm_seed)
+                                       : add_affine(p, key, in, out, seed);
     }
-    add(&p, "", "model.norm.weight", "F16", shape->hidden, 0, SYNTH_NORMS, base + 1);
-    p.head_bits = add_matrix(&p, "", "lm_head", shape->hidden, shape->vocab, &head_mix, base + 2, base + 4);
+    if (bias) {
+        add_normal(p, key, ".bias", out, 0, 0, 0.02f, seed + 8);
+        bits += (uint64_t)out * 16;
+    }
+    return bits;
+}
+
+/* ---- layers ---- */
+
+/* gate, up and down of a dense MLP, or of an expert. Returns their bits. */
+static uint64_t add_mlp(synth_plan *p, const char *prefix, uint32_t expert, const rate *r, uint64_t seed)
+{
+    const synth_family *f = p->shape.family;
+    const char *names[3] = { f->gate, f->up, f->down };
+    const synth_mix *mixes[3] = { &r->gate, &r->up, &r->down };
+    uint32_t hidden = p->shape.hidden, inter = p->shape.inter;
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        char name[64];
+        const char *mark = names[i] ? strchr(names[i], '#') : NULL;
+        if (!names[i]) {
+            continue;
+        }
+        if (mark) {
+            snprintf(name, sizeof name, "%.*s%u%s", (int)(mark - names[i]), names[i], expert, mark + 1);
+        } else {
+            snprintf(name, sizeof name, "%s", names[i]);
+        }
+        bits += add_matrix(p, prefix, name, i < 2 ? hidden : inter, i < 2 ? inter : hidden, f->mlp_biases, mixes[i],
+                           seed + 50 + 10 * i, seed + (i < 2 ? 4 : 5));
+        p->layer_weights += (uint64_t)hidden * inter;
+    }
+    return bits;
+}
+
+/* All experts share the permutation of their inputs, as in the files of the reference's converter. */
+static void add_experts(synth_plan *p, const char *prefix, const rate *r, uint64_t seed)
+{
+    const synth_shape *s = &p->shape;
+    char key[80];
+    uint64_t all = 0;
+    snprintf(key, sizeof key, "%s%s", prefix, s->family->router);
+    add_normal(p, key, ".weight", s->experts, s->hidden, 0, 0.02f, seed + 90);
+    if (s->family->mlp_biases) {
+        add_normal(p, key, ".bias", s->experts, 0, 0, 0.02f, seed + 91);
+    }
+    for (uint32_t i = 0; i < s->experts; i++) {
+        all += add_mlp(p, prefix, i, r, seed + ((uint64_t)i << 16));
+    }
+    uint64_t router = (uint64_t)s->experts * s->hidden * 16;
+    p->layer_bits += all + router;
+    p->token_bits += all / s->experts * s->active + router;
+}
+
+static void add_layer(synth_plan *p, uint32_t layer, const rate *r, uint64_t seed)
+{
+    const synth_shape *s = &p->shape;
+    const synth_family *f = s->family;
+    uint32_t hidden = s->hidden, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    bool bias = f->attention_biases, whole = f->qk_norm == SYNTH_QK_WHOLE;
+    char prefix[32];
+    uint64_t bits = 0;
+    snprintf(prefix, sizeof prefix, "model.layers.%u.", layer);
+    seed += ((uint64_t)layer + 1) << 8;
+    for (uint32_t i = 0; i < SYNTH_NORMS_MAX && f->norms[i]; i++) {
+        add_norm(p, prefix, f->norms[i], hidden, seed + (i < 2 ? i : 100 + i));
+    }
+    if (f->qk_norm != SYNTH_QK_NONE) {
+        add_norm(p, prefix, "self_attn.q_norm", whole ? q : s->head_dim, seed + 104);
+        add_norm(p, prefix, "self_attn.k_norm", whole ? kv : s->head_dim, seed + 105);
+    }
+    if (f->sinks) {
+        add_normal(p, prefix, "self_attn.sinks", s->heads, 0, 0, 1, seed + 106);
+    }
+    bits += add_matrix(p, prefix, "self_attn.q_proj", hidden, q, bias, &r->attn, seed + 10, seed + 2);
+    bits += add_matrix(p, prefix, "self_attn.k_proj", hidden, kv, bias, &r->attn, seed + 20, seed + 2);
+    bits += add_matrix(p, prefix, "self_attn.v_proj", hidden, kv, bias, &r->v, seed + 30, seed + 2);
+    bits += add_matrix(p, prefix, "self_attn.o_proj", q, hidden, bias, &r->attn, seed + 40, seed + 3);
+    p->layer_weights += (uint64_t)hidden * (2 * q + 2 * kv);
+    bits += f->router ? 0 : add_mlp(p, prefix, 0, r, seed);
+    p->layer_bits += bits;
+    p->token_bits += bits;
+    if (f->router) {
+        add_experts(p, prefix, r, seed);
+    }
+}
+
+synth_plan synth_plan_make(const synth_shape *shape, synth_format format, double bpw, uint32_t seed)
+{
+    synth_plan p = { .shape = *shape, .format = format, .bpw = bpw };
+    uint64_t base = (uint64_t)seed << 32; /* the seeds of layers and tensors count up from it */
+    const rate *r = find_rate(format == SYNTH_EXL2 ? bpw : 4);
+    add_normal(&p, "", "model.embed_tokens.weight", shape->vocab, shape->hidden, 0, 1, base);
+    for (uint32_t layer = 0; layer < shape->layers; layer++) {
+        add_layer(&p, layer, r, base);
+    }
+    add_norm(&p, "", "model.norm", shape->hidden, base + 1);
+    if (format == SYNTH_DENSE && shape->family->tied) {
+        p.head_bits = (uint64_t)shape->vocab * shape->hidden * 16;
+    } else {
+        p.head_bits = add_matrix(&p, "", "lm_head", shape->hidden, shape->vocab, false, &head_mix, base + 2, base + 4);
+    }
     return p;
 }

@@ -1,22 +1,18 @@
-/* synth_plan.h: plans the tensors of a synthetic EXL2 model: names, shapes, group tables.
-   takes: a shape, a bit rate, a seed.
-   gives: synth_shape_find, synth_bpw_known, synth_plan_make, synth_groups.
+/* synth_plan.h: plans the tensors of a synthetic model: names, shapes, group tables.
+   takes: a shape, a format, a bit rate, a seed.
+   gives: synth_format_find, synth_bpw_known, synth_plan_make, synth_groups, synth_group_rows.
    owns:  the plan's list of tensors. */
 #ifndef DEMO_CLI_SYNTH_PLAN_H
 #define DEMO_CLI_SYNTH_PLAN_H
 
-#include <stdbool.h>
+#include "synth_shapes.h"
+
 #include <stddef.h>
-#include <stdint.h>
 
 #define SYNTH_MIX_PARTS 3
 #define SYNTH_GROUPS_MAX 1024u /* 28,672 rows in groups of 32 are 896 */
 
-typedef struct synth_shape {
-    const char *name;
-    uint32_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
-    double rope_theta;
-} synth_shape;
+typedef enum synth_format { SYNTH_EXL2, SYNTH_GPTQ, SYNTH_AWQ, SYNTH_DENSE, SYNTH_FORMATS } synth_format;
 
 typedef struct synth_mix { /* bits of one matrix: parts in descending order of bits; bits 0 ends the list */
     struct {
@@ -30,34 +26,42 @@ typedef struct synth_group { uint32_t bits, word_row, rows; } synth_group;
 
 typedef enum synth_fill {
     SYNTH_WORDS,     /* random u32 */
-    SYNTH_NORMS,     /* fp16, 1 +- 0.05 */
-    SYNTH_EMBEDDING, /* fp16, 0 +- 1 */
+    SYNTH_NORMAL,    /* fp16, about normal: mean, deviation */
     SYNTH_SCALE_MAX, /* fp16 per group, so that weights have a deviation of about 0.02 */
     SYNTH_GROUPS,    /* u16 pairs (bits, first word row) */
-    SYNTH_PERM       /* a random permutation, i32 */
+    SYNTH_PERM,      /* a random permutation, i32 */
+    SYNTH_CODES,     /* `bits` bits of each column hold `code`, one after the other */
+    SYNTH_INDEX      /* i32: row / `rows` */
 } synth_fill;
 
 typedef struct synth_tensor {
-    char name[64];
+    char name[80];
     const char *dtype;
     uint64_t shape[2]; /* shape[1] = 0: one dimension */
     uint64_t bytes, seed;
     synth_fill fill;
-    const synth_mix *mix; /* SCALE_MAX, GROUPS */
-    uint32_t rows;        /* SCALE_MAX, GROUPS, PERM: rows of the matrix */
+    float mean, deviation; /* NORMAL */
+    const synth_mix *mix;  /* SCALE_MAX, GROUPS */
+    uint32_t rows;         /* SCALE_MAX, GROUPS, PERM: rows of the matrix; INDEX: rows of a group */
+    uint32_t bits, code;   /* CODES */
 } synth_tensor;
 
 typedef struct synth_plan {
-    const synth_shape *shape;
+    synth_shape shape;
+    synth_format format;
     double bpw;
     synth_tensor *tensors; /* [count] in file order; free() it */
     uint32_t count, cap;
     uint64_t layer_bits, layer_weights, head_bits; /* with scales, groups and permutations */
+    uint64_t token_bits;                           /* what a token reads of the layers: of experts, the active ones */
 } synth_plan;
 
-const synth_shape *synth_shape_find(const char *name); /* NULL: no shape has this name */
-bool synth_bpw_known(double bpw);                      /* one of 2.5, 3, 4, 4.5, 5, 6, 8 */
-synth_plan synth_plan_make(const synth_shape *shape, double bpw, uint32_t seed);
+bool synth_format_find(const char *name, synth_format *out); /* exl2, gptq, awq, dense */
+const char *synth_format_name(synth_format format);
+/* EXL2: 2.5, 3, 4, 4.5, 5, 6, 8; GPTQ: 2, 3, 4, 8; AWQ: 4; dense: any, it is not used. */
+bool synth_bpw_known(synth_format format, double bpw);
+synth_plan synth_plan_make(const synth_shape *shape, synth_format format, double bpw, uint32_t seed);
 uint32_t synth_groups(const synth_mix *mix, uint32_t rows, synth_group groups[SYNTH_GROUPS_MAX]); /* their count */
+uint32_t synth_group_rows(const synth_shape *shape); /* rows of a group of GPTQ and AWQ */
 
 #endif

@@ -117,14 +117,44 @@ static bool write_shard(writer *w, uint32_t shard)
     return good;
 }
 
+/* How the matrices are stored; dense models have no such member. */
+static void put_quantization(const synth_plan *p, json_out *j)
+{
+    json_out_object(j, "quantization_config");
+    json_out_string(j, "quant_method", synth_format_name(p->format));
+    if (p->format == SYNTH_EXL2) {
+        json_out_string(j, "version", "0.3.2");
+        json_out_number(j, "bits", p->bpw);
+        json_out_uint(j, "head_bits", 6);
+        json_out_object(j, "calibration");
+        json_out_uint(j, "rows", 0);
+        json_out_uint(j, "length", 0);
+        json_out_string(j, "dataset", "(synthetic)");
+        json_out_end(j);
+    } else {
+        json_out_uint(j, "bits", (uint64_t)p->bpw);
+        json_out_uint(j, "group_size", synth_group_rows(&p->shape));
+        json_out_bool(j, "lm_head", true);
+    }
+    if (p->format == SYNTH_GPTQ) {
+        json_out_bool(j, "desc_act", false);
+        json_out_string(j, "checkpoint_format", "gptq");
+    } else if (p->format == SYNTH_AWQ) {
+        json_out_bool(j, "zero_point", true);
+        json_out_string(j, "version", "gemm");
+    }
+    json_out_end(j);
+}
+
 static void put_config(const synth_plan *p, json_out *j)
 {
-    const synth_shape *s = p->shape;
+    const synth_shape *s = &p->shape;
+    const synth_family *f = s->family;
     json_out_object(j, NULL);
     json_out_array(j, "architectures");
-    json_out_string(j, NULL, "LlamaForCausalLM");
+    json_out_string(j, NULL, f->architecture);
     json_out_end(j);
-    json_out_string(j, "model_type", "llama");
+    json_out_string(j, "model_type", f->model_type);
     json_out_uint(j, "hidden_size", s->hidden);
     json_out_uint(j, "intermediate_size", s->inter);
     json_out_uint(j, "num_hidden_layers", s->layers);
@@ -135,22 +165,21 @@ static void put_config(const synth_plan *p, json_out *j)
     json_out_number(j, "rms_norm_eps", 1e-5);
     json_out_number(j, "rope_theta", s->rope_theta);
     json_out_uint(j, "max_position_embeddings", 8192);
-    json_out_string(j, "hidden_act", "silu");
-    json_out_bool(j, "tie_word_embeddings", false);
+    json_out_string(j, "hidden_act", f->activation);
+    json_out_bool(j, "tie_word_embeddings", f->tied);
     json_out_uint(j, "bos_token_id", 1);
     json_out_uint(j, "eos_token_id", 2);
     json_out_string(j, "torch_dtype", "float16");
-    json_out_object(j, "quantization_config");
-    json_out_string(j, "quant_method", "exl2");
-    json_out_string(j, "version", "0.3.2");
-    json_out_number(j, "bits", p->bpw);
-    json_out_uint(j, "head_bits", 6);
-    json_out_object(j, "calibration");
-    json_out_uint(j, "rows", 0);
-    json_out_uint(j, "length", 0);
-    json_out_string(j, "dataset", "(synthetic)");
-    json_out_end(j);
-    json_out_end(j);
+    if (s->experts) {
+        json_out_uint(j, f->experts_key, s->experts);
+        json_out_uint(j, "num_experts_per_tok", s->active);
+    }
+    if (f->members) {
+        fprintf(j->file, ", %s", f->members);
+    }
+    if (p->format != SYNTH_DENSE) {
+        put_quantization(p, j);
+    }
     json_out_end(j);
 }
 

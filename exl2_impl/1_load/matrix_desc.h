@@ -50,7 +50,11 @@ typedef struct exl2__affine {
     uint32_t *raw;             /* memory for what is read from the file, while the matrix is read */
 } exl2__affine;
 
-enum { EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2 }; /* PRODUCT: y = x W. ROWS: an embedding, one row per token */
+/* PRODUCT: y = x W. ROWS: an embedding, one row per token. Beside PRODUCT: the matrices of an expert, and of a router.
+   */
+enum {
+    EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2, EXL2__USE_EXPERT_UP = 4, EXL2__USE_EXPERT_DOWN = 8, EXL2__USE_ROUTER = 16
+};
 
 /* One linear layer y[out] = x[in] W (+ bias), checked by the loader. */
 typedef struct exl2__matrix_desc {
@@ -63,6 +67,7 @@ typedef struct exl2__matrix_desc {
     uint32_t group_count, words;  /* EXL2, AFFINE: groups, and word rows of the codes [words, out_stored] */
     bool has_bias;
     uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
+    uint32_t expert, experts;     /* EXPERT_UP, EXPERT_DOWN: the expert, and the number of experts of its layer */
     exl2__affine affine;          /* AFFINE */
     /* The members above are known from file headers alone (but that a bias of GPTQ with zeros alone is dropped), and
        matrix_bytes reads no others (but `groups`, if the backend sets needs_groups). The members below are valid until

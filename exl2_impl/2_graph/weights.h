@@ -120,6 +120,13 @@ static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
 
 /* ---- headers only: no tensor data is read ---- */
 
+/* What a backend must know of a unit's role in a layer with experts: EXL2__USE_*. */
+static inline uint32_t exl2__weights_role(exl2__unit_kind kind)
+{
+    return kind == EXL2__UNIT_EXPERT_UP ? EXL2__USE_EXPERT_UP : kind == EXL2__UNIT_EXPERT_DOWN ? EXL2__USE_EXPERT_DOWN
+         : kind == EXL2__UNIT_ROUTER ? EXL2__USE_ROUTER : 0;
+}
+
 EXL2__COLD
 static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
                                       exl2__matrix_desc *parts)
@@ -132,7 +139,10 @@ static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint
                                                       &parts[part]));
         parts[part].has_bias = parts[part].has_bias && !EXL2__BROKEN(4);
         bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied;
-        parts[part].uses = u->table ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0) : EXL2__USE_PRODUCT;
+        parts[part].uses = u->table ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0)
+                                    : EXL2__USE_PRODUCT | exl2__weights_role(u->kind);
+        parts[part].expert = u->expert;
+        parts[part].experts = w->config.experts.count;
     }
     bool shared = u->kind == EXL2__UNIT_DOWN && exl2__unit_sparse(&w->config, u->layer);
     if (shared && w->config.experts.shared_switch && parts[0].has_bias) { /* the weight is applied before the product */

@@ -388,6 +388,8 @@ int main(int argc, char **argv)
         { 2, 1, 256, .unrotated = 192 },
         { 8, 2, 128, .divided = true }, { 4, 2, 64, .divided = true, .unrotated = 32, .pairs = true },
         { 4, 1, 256, .divided = true },
+        { 16, 2, 64, .sinks = true }, { 16, 2, 64, .window = 128, .sinks = true }, { 8, 2, 128, .sinks = true },
+        { 8, 1, 256, .cap = 2, .sinks = true },
     };
     bool test = argc < 3 || strcmp(argv[2], "test") == 0, time = argc < 3 || strcmp(argv[2], "time") == 0;
     rig_open(argc > 1 ? argv[1] : "kernels_src");

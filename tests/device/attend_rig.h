@@ -23,6 +23,7 @@ typedef struct attend_kind {
     bool pairs;          /* RoPE rotates elements (2i, 2i + 1) */
     bool divided;        /* the table of RoPE has the first block of positions, then the first position of each */
     float cap;           /* soft cap of scores; 0: none */
+    bool sinks;          /* heads have sinks: attend_sink */
 } attend_kind;
 
 /* As in Llama. */
@@ -51,7 +52,7 @@ typedef struct attend_scene {
     float scale;
     bool scattered;           /* the prefill kernel permutes the outputs itself, without exl2k_attend_permute */
     uint32_t splits, early;   /* of decode launches; splits 0: EXL2K_SPLITS_MAX; 2 to 8: launched as a cluster */
-    rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles;
+    rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles, sinks;
 } attend_scene;
 
 static uint64_t attend_random = 17;
@@ -95,6 +96,9 @@ static uint32_t attend_begin(const attend_scene *s, uint32_t position)
 {
     return s->kind.window && position >= s->kind.window ? position + 1 - s->kind.window : 0;
 }
+
+/* The sink of a head: from far below the scores to far above them. */
+static float attend_sink(uint32_t head) { return (float)(head % 8) * 3.0f - 9.0f; }
 
 static double attend_angle(const attend_scene *s, uint32_t position, uint32_t pair)
 {
@@ -199,6 +203,12 @@ static void attend_buffers(attend_scene *s, uint32_t positions)
     s->order = rig_buffer_of(s->map, s->heads * s->dim * 2);
     s->partial = rig_buffer_make((uint64_t)s->rows * s->heads * EXL2K_SPLITS_MAX * (s->dim + EXL2K_SPLIT_EXTRA) * 4);
     s->tickets = rig_buffer_of(zeros, s->rows * s->heads * 4);
+    float *sinks = take(s->heads * sizeof *sinks);
+    for (uint32_t head = 0; head < s->heads; head++) {
+        sinks[head] = attend_sink(head);
+    }
+    s->sinks = rig_buffer_of(sinks, s->heads * sizeof *sinks);
+    free(sinks);
     s->tiles = rig_buffer_make((s->rows * (uint64_t)s->heads / 64 + ATTEND_SEQUENCES) * sizeof(exl2k_tile));
     free(zeros);
 }
@@ -242,7 +252,7 @@ static void attend_scene_make(attend_scene *s, const attend_kind *kind, const at
 static void attend_scene_free(attend_scene *s)
 {
     rig_buffer *all[] = { &s->step, &s->rows_at, &s->tables, &s->inputs, &s->angles, &s->pages, &s->out, &s->order,
-                          &s->partial, &s->tickets, &s->tiles };
+                          &s->partial, &s->tickets, &s->tiles, &s->sinks };
     for (size_t i = 0; i < EXL2__COUNT(all); i++) {
         rig_buffer_free(all[i]);
     }
@@ -257,7 +267,8 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .pass = s->step.address, .rows = s->rows_at.address, .qkv = s->inputs.address,
         .rope = s->angles.address, .pages = pages, .out = s->out.address,
         .map = s->flags & ATTEND_PERMUTED ? s->order.address : 0, .partial = s->partial.address,
-        .tickets = s->tickets.address, .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch,
+        .tickets = s->tickets.address, .sinks = s->kind.sinks ? s->sinks.address : 0,
+        .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch,
         .qkv_half = (s->flags & ATTEND_HALF) != 0,
         .page_bytes = s->page_bytes, .heads = s->heads,
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
@@ -463,6 +474,7 @@ static void attend_reference(const attend_scene *s, uint32_t row, uint32_t head,
             out[i] += weight * (double)exl2__f16_to_f32(v[i]);
         }
     }
+    sum += s->kind.sinks ? exp((double)attend_sink(head) - most) : 0;
     for (uint32_t i = 0; i < s->dim; i++) {
         out[i] /= sum;
     }

@@ -6,7 +6,7 @@
 
 #define ROWS 530u
 
-static rig_module shuffle, gemm;
+static rig_module shuffle, gemm, gemm_affine;
 static gemm_scratch scratch;
 static double worst;
 static uint32_t rows_most = ROWS;
@@ -26,7 +26,7 @@ static void launch(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, 
                           .map = c->map_buffer.address, .rows = rows, .x_pitch = c->x_pitch, .out_pitch = c->columns,
                           .kind = kind, .out_half = half, .scale = 1, .act = EXL2K_ACT_SILU };
     exl2__cuda_gemm_plan plan = gemm_prepare(&a, &c->m, &scratch, budget);
-    gemm_run(&gemm, &a, &plan);
+    gemm_run(c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE ? &gemm_affine : &gemm, &a, &plan);
 }
 
 static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chunk_bytes)
@@ -168,6 +168,13 @@ static const struct {
     { 3, { 576, 192, 192 }, { 2, 2, 1 },
       { { { 5, 64, 64 }, { 4, 512, 64 } }, { { 5, 64, 64 }, { 4, 512, 64 } }, { { 6, 576, 128 } } }, true },
     { 2, { 288, 288 }, { 2, 1 }, { { { 4, 416, 32 }, { 3, 608, 32 } }, { { 4, 1024, 32 } } }, true },
+    { 1, { 200 }, { 1 }, { { { PRODUCT_AFFINE + 4, 1024, 128 } } }, false },
+    { 1, { 96 }, { 1 }, { { { PRODUCT_AFFINE + 2, 672, 32 } } }, true },
+    { 1, { 96 }, { 1 }, { { { PRODUCT_AFFINE + 8, 736, 736 } } }, false },
+    { 2, { 160, 160 }, { 1, 1 }, { { { PRODUCT_AFFINE + 3, 608, 32 } }, { { PRODUCT_AFFINE + 3, 608, 32 } } }, true },
+    { 3, { 96, 64, 32 }, { 1, 1, 1 },
+      { { { PRODUCT_AFFINE + 8, 480, 96 } }, { { PRODUCT_AFFINE + 8, 480, 96 } },
+        { { PRODUCT_AFFINE + 4, 480, 480 } } }, true },
 };
 
 /* budget: bytes of shared memory. A small budget gets small chunks, as in cuda.h. */
@@ -186,6 +193,34 @@ static void check_shape(uint32_t shape, uint32_t budget)
         check_kind(&c, EXL2K_GEMM_STORE, true, budget);
         check_kind(&c, EXL2K_GEMM_RESIDUAL, false, budget);
     }
+    case_close(&c);
+}
+
+/* Rows with one input of 1 give the weights themselves: exactly fp16(fp16(code - zero) * scale). */
+static void check_exact(const product_run *run)
+{
+    gemm_case c = { 0 };
+    product_part_make(&c.m.part[0], run, 1, 72, false);
+    case_open(&c, 1, ROWS, EXL2__CUDA_CHUNK_BYTES);
+    double *weights = product_take(c.m.in + 64, sizeof *weights);
+    float *out = product_take((size_t)ROWS * c.columns, 4);
+    uint32_t wrong = 0;
+    memset(c.x, 0, (size_t)ROWS * c.x_pitch * 2);
+    for (uint32_t row = 0; row < c.m.in; row++) {
+        c.x[(size_t)row * c.x_pitch + row] = 0x3C00;
+    }
+    rig_upload(c.x_buffer, 0, c.x, (size_t)ROWS * c.x_pitch * 2);
+    launch(&c, EXL2K_GEMM_STORE, c.m.in, false, (uint32_t)rig.shared_optin);
+    rig_download(c.out, 0, out, (size_t)c.m.in * c.columns * 4);
+    for (uint32_t n = 0; n < c.columns; n++) {
+        product_column(&c.m.part[0], n, true, weights);
+        for (uint32_t row = 0; row < c.m.in; row++) {
+            wrong += (double)out[(size_t)row * c.columns + n] != weights[row];
+        }
+    }
+    CHECK_INT(wrong, 0);
+    free(weights);
+    free(out);
     case_close(&c);
 }
 
@@ -225,6 +260,7 @@ int main(int argc, char **argv)
     const uint32_t budgets[] = { (uint32_t)rig.shared_optin, 99 * 1024, 48 * 1024 };
     shuffle = rig_load("shuffle.cu", NULL);
     gemm = rig_load("gemm.cu", NULL);
+    gemm_affine = rig_load("gemm_affine.cu", NULL);
     scratch = gemm_scratch_open(64u << 20);
     printf("gemm.cu compiled in %.0f ms, %llu bytes\n", gemm.compile_ms, (unsigned long long)gemm.image_bytes);
     uint32_t count = sizeof shapes / sizeof shapes[0], first = 0;
@@ -238,11 +274,18 @@ int main(int argc, char **argv)
             check_shape(i, budgets[b]);
         }
     }
+    static const product_run exact[] = { { PRODUCT_AFFINE + 2, 512, 64 }, { PRODUCT_AFFINE + 3, 480, 32 },
+                                         { PRODUCT_AFFINE + 4, 512, 128 }, { PRODUCT_AFFINE + 8, 352, 352 },
+                                         { 4, 448, 128 } };
+    for (uint32_t i = 0; i < sizeof exact / sizeof exact[0]; i++) {
+        check_exact(&exact[i]);
+    }
     check_order(32);
     check_order(5152);
     printf("largest relative error of fp32 results: %.2e\n", worst);
     gemm_scratch_close(&scratch);
     rig_unload(&gemm);
+    rig_unload(&gemm_affine);
     rig_unload(&shuffle);
     rig_close();
     return check_done();

@@ -1,5 +1,5 @@
 /* gemm_rig.h: launches of products of many rows, as the CUDA backend makes them.
-   takes: rig.h, product_rig.h; kernels gemm.cu.
+   takes: rig.h, product_rig.h; kernels gemm.cu, gemm_affine.cu.
    gives: gemm_scratch, gemm_prepare, gemm_run, gemm_order.
    owns:  gemm_scratch: device memory, until gemm_scratch_close. */
 #ifndef GEMM_RIG_H
@@ -43,7 +43,8 @@ static exl2__cuda_gemm_plan gemm_prepare(exl2k_gemm_args *a, const product_matri
 
 static void gemm_run(const rig_module *gemm, const exl2k_gemm_args *a, const exl2__cuda_gemm_plan *plan)
 {
-    rig_launch(gemm, "exl2k_gemm", plan->ctas, 1, EXL2K_GEMM_THREADS, plan->shared_bytes, a, sizeof *a);
+    const char *name = strcmp(gemm->name, "gemm_affine.cu") == 0 ? "exl2k_gemm_affine" : "exl2k_gemm";
+    rig_launch(gemm, name, plan->ctas, 1, EXL2K_GEMM_THREADS, plan->shared_bytes, a, sizeof *a);
 }
 
 /* Permutes each row in place: element n moves to map[n]. */

@@ -28,6 +28,8 @@ static float product_uniform(void) { return (float)(product_random() & 0xFFFFFF)
 
 /* ---- matrices ---- */
 
+#define PRODUCT_AFFINE 256u /* added to the bits of a run: an affine matrix, as in GPTQ and AWQ, which has one run */
+
 typedef struct product_run { /* `rows` rows of `bits` in groups of `group` rows; bits 16: dense */
     uint32_t bits, rows, group;
 } product_run;
@@ -37,7 +39,7 @@ typedef struct product_part {
     exl2__group *groups;
     uint32_t *words;           /* q_weight */
     uint32_t *scale_codes, *inverse;
-    uint16_t *scale_max;
+    uint16_t *scale_max, *scales, *zeros;
     uint16_t *dense;           /* [out, in] fp16 */
     float *bias;
     exl2k_chunk *chunks;
@@ -91,19 +93,39 @@ static inline rig_buffer product_random_map(uint32_t count)
     return b;
 }
 
+/* Random scales, and zeros from 0 to 2^bits; both are 0 in the padding. */
+static void product_part_affine(product_part *p, uint32_t bits)
+{
+    exl2__matrix_desc *d = &p->desc;
+    size_t count = (size_t)d->group_count * d->out_stored;
+    p->scales = product_take(count, 2);
+    p->zeros = product_take(count, 2);
+    for (size_t i = 0; i < count; i++) {
+        bool real = i % d->out_stored < d->out;
+        float scale = 0.02f / (float)(1u << (bits - 1)) * (1.5f + product_uniform());
+        p->scales[i] = real ? exl2__f32_to_f16(product_random() % 8 ? scale : -scale) : 0;
+        p->zeros[i] = real ? (uint16_t)(product_random() % ((1u << bits) + 1)) : 0;
+    }
+    d->scales = p->scales;
+    d->zeros = p->zeros;
+}
+
 /* Makes random tables and codes of one part. The scales give weights of about 0.02. */
 static void product_part_make(product_part *p, const product_run *runs, uint32_t run_count, uint32_t out, bool bias)
 {
     exl2__matrix_desc *d = &p->desc;
     *d = (exl2__matrix_desc){ .name = "random", .out = out, .out_stored = (out + 31) / 32 * 32, .has_bias = bias };
-    d->kind = runs[0].bits == 16 ? EXL2__MATRIX_DENSE : EXL2__MATRIX_EXL2;
+    d->kind = runs[0].bits == 16              ? EXL2__MATRIX_DENSE
+              : runs[0].bits > PRODUCT_AFFINE ? EXL2__MATRIX_AFFINE
+                                              : EXL2__MATRIX_EXL2;
     p->groups = product_take(65536 / 32, sizeof *p->groups);
     for (uint32_t i = 0; i < run_count; i++) {
         for (uint32_t left = runs[i].rows; left > 0 && d->kind != EXL2__MATRIX_DENSE;) {
             uint32_t rows = left < runs[i].group ? left : runs[i].group;
-            p->groups[d->group_count++] = (exl2__group){ d->in, rows, d->words, runs[i].bits };
+            uint32_t bits = runs[i].bits % PRODUCT_AFFINE;
+            p->groups[d->group_count++] = (exl2__group){ d->in, rows, d->words, bits };
             d->in += rows;
-            d->words += rows * runs[i].bits / 32;
+            d->words += rows * bits / 32;
             left -= rows;
         }
         d->in += d->kind == EXL2__MATRIX_DENSE ? runs[i].rows : 0;
@@ -130,6 +152,9 @@ static void product_part_make(product_part *p, const product_run *runs, uint32_t
     }
     for (uint32_t i = 0; i < out; i++) {
         p->bias[i] = product_uniform();
+    }
+    if (d->kind == EXL2__MATRIX_AFFINE) {
+        product_part_affine(p, runs[0].bits % PRODUCT_AFFINE);
     }
     d->groups = p->groups;
     d->scale_codes = p->scale_codes;
@@ -213,7 +238,10 @@ static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t 
             continue;
         }
         rig_buffer words = rig_buffer_of(p->words, (size_t)d->words * d->out_stored * 4);
-        rig_buffer scales = rig_buffer_of(p->scale_codes, (size_t)d->group_count * d->out_stored / 2);
+        bool affine = d->kind == EXL2__MATRIX_AFFINE;
+        size_t entries = (size_t)d->group_count * d->out_stored, bytes = affine ? entries * 2 : entries / 2;
+        rig_buffer scales = rig_buffer_of(affine ? (void *)p->scales : p->scale_codes, bytes);
+        rig_buffer zeros = rig_buffer_of(affine ? (void *)p->zeros : p->scale_codes, bytes);
         rig_buffer groups = rig_buffer_of(p->group_of, p->layout.count * sizeof *p->group_of);
         for (a.chunk = 0; a.chunk < p->layout.count; a.chunk += slab) {
             uint32_t chunks = exl2__min32(slab, p->layout.count - a.chunk);
@@ -224,8 +252,11 @@ static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t 
         a.chunk = 0;
         a.source = scales.address;
         a.group_of = groups.address;
-        rig_launch(shuffle, "exl2k_shuffle_scales", d->out_stored / 16, p->layout.count, 32, 0, &a, sizeof a);
+        a.zeros = zeros.address;
+        rig_launch(shuffle, affine ? "exl2k_shuffle_affine" : "exl2k_shuffle_scales", d->out_stored / 16,
+                   p->layout.count, affine ? EXL2K_AFFINE_THREADS : 32, 0, &a, sizeof a);
         rig_wait();
+        rig_buffer_free(&zeros);
         rig_buffer_free(&words);
         rig_buffer_free(&scales);
         rig_buffer_free(&groups);
@@ -236,7 +267,8 @@ static void product_free(product_matrix *m)
 {
     for (uint32_t i = 0; i < m->count; i++) {
         product_part *p = &m->part[i];
-        void *all[] = { p->groups, p->words, p->scale_codes, p->scale_max, p->dense, p->bias, p->chunks, p->group_of };
+        void *all[] = { p->groups, p->words, p->scale_codes, p->scale_max, p->scales, p->zeros, p->dense, p->bias,
+                        p->chunks, p->group_of };
         for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
             free(all[k]);
         }
@@ -277,6 +309,15 @@ static uint32_t product_level(const product_part *p, uint32_t g, uint32_t column
     return p->scale_codes[(size_t)g * (p->desc.out_stored / 8) + column / 8] >> column % 8 * 4 & 15u;
 }
 
+/* A weight of an affine matrix. rounded: fp16(fp16(code - zero) * scale), as AutoGPTQ and AutoAWQ compute it. */
+static double product_affine_weight(const product_part *p, uint32_t g, uint32_t row, uint32_t column, bool rounded)
+{
+    size_t at = (size_t)g * p->desc.out_stored + column;
+    float code = (float)((int)product_code(p, g, row, column) - (int)p->zeros[at]);
+    float scale = exl2__f16_to_f32(p->scales[at]);
+    return rounded ? (double)exl2__f16_to_f32(exl2__f32_to_f16(code * scale)) : (double)code * (double)scale;
+}
+
 /* A column of weights q * S in packed order. rounded: fp16(q * S), which is what the format defines. */
 static void product_column(const product_part *p, uint32_t column, bool rounded, double *weights)
 {
@@ -287,7 +328,10 @@ static void product_column(const product_part *p, uint32_t column, bool rounded,
         }
         return;
     }
-    for (uint32_t g = 0; g < d->group_count; g++) {
+    for (uint32_t row = 0; row < d->in && d->kind == EXL2__MATRIX_AFFINE; row++) {
+        weights[row] = product_affine_weight(p, product_group_of(p, row), row, column, rounded);
+    }
+    for (uint32_t g = 0; g < d->group_count && d->kind == EXL2__MATRIX_EXL2; g++) {
         const exl2__group *group = &p->groups[g];
         uint32_t level = product_level(p, g, column) + 1;
         float scale = exl2__f16_to_f32(exl2__f32_to_f16((float)(level * level) * exl2__f16_to_f32(d->scale_max[g])));

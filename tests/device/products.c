@@ -13,7 +13,7 @@ typedef enum result_kind {
 } result_kind;
 
 static const char *const kind_names[KINDS] = { "store", "residual", "act" };
-static rig_module shuffle, gemv1, gemv8;
+static rig_module shuffle, gemv1, gemv8, affine1, affine8;
 static double worst_half, worst_single;
 
 /* ---- one matrix with its inputs and its expected results ---- */
@@ -159,8 +159,11 @@ static void run(product_case *c, result_kind kind, const setting *s, uint32_t ro
     }
     rig_poison(c->out);
     rig_poison(c->sums_out);
-    rig_launch(eight ? &gemv8 : &gemv1, eight ? "exl2k_gemv8" : "exl2k_gemv1", s->ctas, 1, EXL2K_GEMV_THREADS, shared,
-               &a, sizeof a);
+    bool affine = c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE;
+    const rig_module *module = affine ? (eight ? &affine8 : &affine1) : eight ? &gemv8 : &gemv1;
+    const char *name = affine ? (eight ? "exl2k_gemv8_affine" : "exl2k_gemv1_affine")
+                              : eight ? "exl2k_gemv8" : "exl2k_gemv1";
+    rig_launch(module, name, s->ctas, 1, EXL2K_GEMV_THREADS, shared, &a, sizeof a);
     rig_wait();
 }
 
@@ -324,6 +327,35 @@ static const struct {
 };
 #define ONE_SLICE 12u
 
+/* Affine ones: every width, groups of 32 to one group for all rows, rows that do not fill a record. */
+static const product_run affine_runs[] = {
+    { PRODUCT_AFFINE + 4, 1024, 128 }, { PRODUCT_AFFINE + 4, 4096, 32 },   { PRODUCT_AFFINE + 4, 672, 672 },
+    { PRODUCT_AFFINE + 2, 1056, 32 },  { PRODUCT_AFFINE + 2, 2048, 64 },   { PRODUCT_AFFINE + 3, 992, 32 },
+    { PRODUCT_AFFINE + 3, 3584, 128 }, { PRODUCT_AFFINE + 8, 1184, 32 },   { PRODUCT_AFFINE + 8, 2048, 2048 },
+    { PRODUCT_AFFINE + 4, 32, 32 },    { PRODUCT_AFFINE + 8, 96, 96 },     { PRODUCT_AFFINE + 2, 160, 160 },
+    { PRODUCT_AFFINE + 3, 1152, 96 },
+};
+
+/* A matrix of one part, of two and of three, by the number of the case. */
+static void check_affine(uint32_t i, uint32_t sms, uint32_t large)
+{
+    product_case c = { 0 };
+    uint32_t parts = 1 + i % 3, outs[3] = { 96 + i % 2 * 64, parts == 2 ? 96 + i % 2 * 64 : 40, 72 };
+    bool small = i % 4 == 3;
+    for (uint32_t part = 0; part < parts; part++) {
+        product_part_make(&c.m.part[part], &affine_runs[i], 1, outs[part], i % 2 == 1);
+    }
+    case_open(&c, parts, i % 4 == 2 ? 16 : 0, small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 5 == 4);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        uint32_t ctas = turn == 0 ? sms : 3, budget = small && turn == 1 ? 64 * 1024 : large;
+        check_kind(&c, parts == 2 ? ACT : STORE, ctas, budget);
+        if (parts == 1) {
+            check_kind(&c, RESIDUAL, ctas, budget);
+        }
+    }
+    case_close(&c);
+}
+
 int main(int argc, char **argv)
 {
     rig_open(argc > 1 ? argv[1] : "kernels_src");
@@ -331,6 +363,8 @@ int main(int argc, char **argv)
     gemv1 = rig_load("gemv1.cu", argc > 2 ? argv[2] : NULL);
     gemv8 = rig_load("gemv8.cu", argc > 2 ? argv[2] : NULL);
     printf("gemv1.cu, gemv8.cu: compiled in %.0f and %.0f ms\n", gemv1.compile_ms, gemv8.compile_ms);
+    affine1 = rig_load("gemv1_affine.cu", NULL);
+    affine8 = rig_load("gemv8_affine.cu", NULL);
     uint32_t sms = (uint32_t)rig.sm_count, large = (uint32_t)rig.shared_optin;
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         product_case c = { 0 };
@@ -355,9 +389,14 @@ int main(int argc, char **argv)
         }
         case_close(&c);
     }
+    for (uint32_t i = 0; i < sizeof affine_runs / sizeof affine_runs[0]; i++) {
+        check_affine(i, sms, large);
+    }
     printf("largest relative error: %.2e of fp16 results, %.2e of fp32\n", worst_half, worst_single);
     rig_unload(&gemv1);
     rig_unload(&gemv8);
+    rig_unload(&affine1);
+    rig_unload(&affine8);
     rig_unload(&shuffle);
     rig_close();
     return check_done();

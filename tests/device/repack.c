@@ -32,7 +32,13 @@ static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32
                     wanted = there ? product_code(p, g, packed, column0 + n) : 1u << (bits - 1);
                 }
                 wrong += got != wanted;
-                if (there && p->desc.kind != EXL2__MATRIX_DENSE) {
+                if (p->desc.kind == EXL2__MATRIX_AFFINE) {
+                    uint32_t word = scales[index * 16u + n % 8 * 2 + n / 8];
+                    size_t at = (size_t)g * p->desc.out_stored + column0 + n;
+                    float zero = there ? (float)p->zeros[at] - (float)(1u << (bits - 1)) : 0;
+                    wrong += (word & 0xFFFF) != (there ? p->scales[at] : 0u);
+                    wrong += exl2__f16_to_f32((uint16_t)(word >> 16)) != zero;
+                } else if (there && p->desc.kind != EXL2__MATRIX_DENSE) {
                     uint32_t word = scales[n % 8 / 4 * chunk->groups + index];
                     uint32_t level = word >> (n % 4 * 4 + n / 8 * 16) & 15u;
                     uint32_t maximum = chunk->maxima[row / 64] >> row / 32 % 2 * 16 & 0xFFFFu;
@@ -80,6 +86,10 @@ static const struct { uint32_t count; product_run runs[6]; } mixes[] = {
     { 2, { { 5, 224, 32 }, { 3, 4000, 32 } } },
     { 3, { { 8, 224, 32 }, { 6, 512, 128 }, { 5, 3360, 128 } } },
     { 6, { { 8, 32, 32 }, { 6, 96, 32 }, { 5, 160, 64 }, { 4, 288, 128 }, { 3, 96, 96 }, { 2, 352, 160 } } },
+    { 1, { { PRODUCT_AFFINE + 4, 1024, 128 } } },
+    { 1, { { PRODUCT_AFFINE + 2, 672, 32 } } },
+    { 1, { { PRODUCT_AFFINE + 3, 992, 96 } } },
+    { 1, { { PRODUCT_AFFINE + 8, 352, 352 } } },
     { 1, { { 16, 64, 0 } } },
     { 1, { { 16, 72, 0 } } },
     { 1, { { 16, 1000, 0 } } },

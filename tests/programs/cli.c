@@ -381,6 +381,30 @@ static void check_bench(const char *model)
     free(text);
 }
 
+/* A model of another family and format: its name, and what a token reads. */
+static void check_family(const char *model, const char *shape, const char *arch, double experts)
+{
+    char *text, command[2300];
+    json_value *made = program_json(program_run("synth '%s' --shape %s --layers 1 --json", model, shape), &text);
+    double read_bytes = program_number(made, "read_per_token");
+    json_free(made);
+    free(text);
+    int code = program_run("bench '%s' --prefill 4 --decode 2 --batch 2 --threads 1 --json", model);
+    json_value *said = program_json(code, &text);
+    const json_value *runs = json_member(said, "runs");
+    CHECK_TEXT(program_text(said, "family"), arch);
+    CHECK(fabs(program_number(said, "bytes_per_token") / read_bytes - 1) < 0.01);
+    CHECK(runs && runs->child_count == 2);
+    bool touched = runs && json_member(item(runs, 1), "expected_experts_touched");
+    CHECK(touched == (experts > 0) && (!touched || fabs(program_number(item(runs, 1), "expected_experts_touched")
+                                                       - experts) < 1e-6));
+    CHECK(runs && (json_member(item(runs, 1), "gb_s") != NULL) == (experts == 0));
+    json_free(said);
+    free(text);
+    snprintf(command, sizeof command, "rm -rf '%s'", model);
+    CHECK_INT(system(command), 0);
+}
+
 static void case_synth(void)
 {
     char *text, model[1100], command[2300];
@@ -411,6 +435,8 @@ static void case_synth(void)
     json_free(said);
     free(text);
     CHECK_INT(system(command), 0);
+    check_family(model, "starcoder2-3b --format gptq", "Starcoder2ForCausalLM", 0);
+    check_family(model, "olmoe-1b-7b", "OlmoeForCausalLM", 15); /* 64 (1 - (56 / 64)^2) */
 }
 
 /* ---- devices ---- */
@@ -529,6 +555,9 @@ static void check_usage(void)
         { "synth o", "--shape is missing" },
         { "synth o --shape mouse", "--shape must be one of" },
         { "synth o --shape llama2-7b --bpw 7", "--bpw must be one of" },
+        { "synth o --shape llama2-7b --format awq --bpw 3", "--bpw must be 4 with --format awq" },
+        { "synth o --shape llama2-7b --format gguf", "--format must be exl2, gptq, awq or dense" },
+        { "synth o --shape llama2-7b --layers 1001", "--layers must be at most 1000" },
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         program_sentence(program_run("%s", wrong[i].flags), 2, wrong[i].part);

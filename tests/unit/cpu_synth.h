@@ -450,7 +450,7 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     p->shape = (exl2__shape){ .vocab = s->vocab, .hidden = s->hidden, .layers = s->layers, .heads = s->heads,
                               .kv_heads = s->kv_heads, .head_dim = s->head_dim, .inter = s->inter,
                               .embed_rows = s->vocab, .rotary = s->head_dim, .gated = !synth_now->ungated,
-                              .act = synth_now->act, .layer_norm = synth_now->layer_norm,
+                              .act = synth_now->act, .act_limit = 1.5f, .layer_norm = synth_now->layer_norm,
                               .parallel = synth_now->parallel, .post_norms = synth_now->post_norms,
                               .qk_norm = EXL2__QK_NORM_NONE, .pre_norms = !synth_now->no_pre_norms,
                               .norm_eps = 1e-5f, .attn_scale = 1.0f / sqrtf((float)s->head_dim),

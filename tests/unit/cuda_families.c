@@ -69,6 +69,7 @@ typedef struct family_case {
 } family_case;
 
 #define SHAPE(layers, bias, dense) { 128, 160, layers, 4, 2, 64, 300, 3, dense, bias, false, true }
+#define AFFINE { 128, 160, 2, 4, 2, 64, 300, SYNTH_AFFINE + 3, false, true, false, true }
 
 static const family_case cases[] = {
     { { .act = EXL2__ACT_SILU }, SHAPE(2, false, false), 0, false },
@@ -84,6 +85,8 @@ static const family_case cases[] = {
     { { .act = EXL2__ACT_SILU, .post_norms = true, .no_pre_norms = true }, SHAPE(2, false, false), 5, true },
     { { .act = EXL2__ACT_SILU, .parallel = true, .layer_norm = true }, SHAPE(3, false, false), 4, true },
     { { .act = EXL2__ACT_GELU, .parallel = true, .layer_norm = true, .ungated = true }, SHAPE(3, true, true), 4, true },
+    { { .act = EXL2__ACT_SILU }, AFFINE, 0, false },
+    { { .act = EXL2__ACT_GELU_TANH, .post_norms = true }, AFFINE, 5, true },
 };
 
 static exl2__ctx ctx;
@@ -124,14 +127,16 @@ static void run_pass(synth_model *m, const exl2__step *step)
 
 /* ---- checks ---- */
 
-/* Products are those for any family, or those for Llama, never both. */
+/* Products are those for any family, or those for Llama, never both; or all are those for affine matrices. */
 static void check_kernels(const family_case *c)
 {
+    bool affine = c->shape.mix >= SYNTH_AFFINE;
     for (uint32_t i = 0; i < launch_count; i++) {
         const char *name = launches[i].function;
         bool product = strncmp(name, "exl2k_gemv", 10) == 0 || strcmp(name, "exl2k_gemm") == 0
-                       || strcmp(name, "exl2k_gemm_any") == 0;
-        CHECK(!product || (strstr(name, "_any") != NULL) == c->any);
+                       || strcmp(name, "exl2k_gemm_any") == 0 || strcmp(name, "exl2k_gemm_affine") == 0;
+        CHECK(!product || (strstr(name, "_affine") != NULL) == affine);
+        CHECK(!product || affine || (strstr(name, "_any") != NULL) == c->any);
     }
 }
 
@@ -270,18 +275,23 @@ static void check_case(const family_case *c)
 /* The modules that a model compiles: products of one kind, and `settle` only if it runs. */
 static void test_modules(void)
 {
-    for (uint32_t i = 0; i < 4; i++) {
-        bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2;
-        exl2__cuda_modules_of(64, any, settles, wanted);
+    for (uint32_t i = 0; i < 8; i++) {
+        bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2, affine = i & 4;
+        exl2__cuda_needs needs = { .head_class = 64, .any = any, .affine = affine, .settles = settles };
+        exl2__cuda_modules_of(&needs, wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_affine] == affine && wanted[EXL2__KERNEL_exl2k_gemm_affine] == affine);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm] && wanted[EXL2__KERNEL_exl2k_gemm_any] == any); /* gemm.cu: permute */
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
-        CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]
-              && !wanted[EXL2__KERNEL_exl2k_grouped_gemm32]); /* only with experts */
-        exl2__cuda_grouped_modules(wanted);
-        CHECK(wanted[EXL2__KERNEL_exl2k_grouped_sort] && wanted[EXL2__KERNEL_exl2k_grouped_gemm]
-              && wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && !wanted[EXL2__KERNEL_exl2k_grouped_sum]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm_affine]);
+        needs.experts = true;
+        exl2__cuda_modules_of(&needs, wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_grouped_sort] && wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
+        CHECK(wanted[EXL2__KERNEL_exl2k_grouped_gemm32]);
+        CHECK(wanted[EXL2__KERNEL_exl2k_grouped_gemm_affine] == affine);
     }
 }
 

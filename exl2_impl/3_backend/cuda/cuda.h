@@ -54,6 +54,9 @@ static void exl2__cuda_close(exl2__device *device)
         exl2__free(c, m->matrices, sizeof *m->matrices, EXL2_MEM_GENERAL);
         m->matrices = next;
     }
+#ifndef EXL2_NO_MOE
+    exl2__cuda_experts_close(m);
+#endif
     while (m->vectors) {
         exl2__cuda_vector *next = m->vectors->next;
         exl2__free(c, m->vectors, sizeof *m->vectors, EXL2_MEM_GENERAL);
@@ -117,8 +120,12 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
     uint32_t limit = m->c->parallel.run ? exl2__max32(m->c->parallel.width, 1) : 1;
     EXL2__TRY(exl2__cuda_check_cap(m, weight_bytes));
     const exl2__shape *s = m->plan ? &m->plan->shape : NULL;
-    exl2__cuda_modules_of(s ? 64u << exl2__cuda_head_class(s->head_dim) : 0, s && exl2__cuda_needs_any(s),
-                          s && !exl2__cuda_folds(s), wanted);
+    exl2__cuda_needs needs = { 0 };
+    if (s) {
+        needs = (exl2__cuda_needs){ 64u << exl2__cuda_head_class(s->head_dim), exl2__cuda_needs_any(s), s->affine,
+                                    !exl2__cuda_folds(s), s->experts.count > 0 };
+    }
+    exl2__cuda_modules_of(&needs, wanted);
     if (s && exl2__cuda_attend_prepares(s)) {
         wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_attend_prepare)] = true;
     }

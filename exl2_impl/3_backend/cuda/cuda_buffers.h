@@ -6,8 +6,9 @@
 #define EXL2__CUDA_BUFFERS_H
 
 #include "../../../kernels_src/attend_args.h"
+#include "../../../kernels_src/expert_args.h"
 #include "../../../kernels_src/gemv_args.h"
-#include "cuda_gemm.h"
+#include "cuda_grouped_plan.h"
 #include "cuda_timing.h"
 #include "cuda_sample.h"
 
@@ -20,6 +21,21 @@
 #define EXL2__CUDA_ROPE_WHOLE_MAX (16u << 20) /* bytes of all tables of RoPE; larger ones are divided */
 #define EXL2__CUDA_SUMS 3u /* buffers of sums of squares: for the current norm, the previous and the next one */
 
+/* Buffers of models with experts, else all 0. E: experts, k: experts of a row, U: experts that a slice of
+   EXL2K_EXPERT_ROWS rows uses at most. */
+typedef struct exl2__cuda_routed {
+    uint64_t logits;     /* f32 [R, logits_pitch] */
+    uint64_t choice;     /* u32 [R, k] */
+    uint64_t weight;     /* f32 [R, k] */
+    uint64_t shared;     /* f32 [R] weight of the shared expert; 0: it is 1, or there is none */
+    uint64_t x;          /* fp16 [R, x_pitch] normalised rows, in the order of the experts or in natural order */
+    uint64_t gathered;   /* fp16 [U, EXL2K_EXPERT_ROWS, x_pitch] in the order of each expert */
+    uint64_t h;          /* fp16 [U, EXL2K_EXPERT_ROWS, h_pitch] */
+    uint64_t grouped;    /* scratch memory of passes of many rows (cuda_grouped_plan.h) */
+    uint32_t logits_pitch, h_pitch;
+    uint32_t used_max;   /* U */
+} exl2__cuda_routed;
+
 typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, S: sequences */
     uint64_t pages;      /* [layers, pages, page_bytes] */
     uint64_t rope;       /* f32 [ropes, lines, head_dim / 2, 2]; see exl2__cuda_rope_divided */
@@ -31,6 +47,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t qkv;        /* f32 [R, qkv_pitch]: after the first rows of h */
     uint64_t attended;   /* fp16 [R, attended_pitch]: if it is as wide as x, after the first rows of x */
     uint64_t h;          /* fp16 [R, h_pitch] */
+    exl2__cuda_routed routed;
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
     uint64_t partial, attend_tickets; /* exl2k_attend_args, for S rows; partial begins at logits */
     uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
@@ -98,6 +115,41 @@ static inline uint64_t exl2__cuda_rope_bytes(const exl2__plan *p)
     return exl2__align_up(lines * p->shape.head_dim * sizeof(float), EXL2__CUDA_ALIGN);
 }
 
+/* Buffers of models with experts that need not be zero. */
+static void exl2__cuda_buffers_routed(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
+{
+    const exl2__experts *e = &p->shape.experts;
+    exl2__cuda_routed *routed = &b->routed;
+    uint64_t rows = p->rows_max;
+    *routed = (exl2__cuda_routed){ 0 };
+    if (e->count == 0) {
+        return;
+    }
+    routed->logits_pitch = e->count + e->shared_switch;
+    routed->h_pitch = exl2__cuda_pitch(e->inter);
+    routed->used_max = (uint32_t)exl2__min64((uint64_t)EXL2K_EXPERT_ROWS * e->active, e->count);
+    routed->logits = exl2__cuda_arena_take(a, rows * routed->logits_pitch * sizeof(float));
+    routed->choice = exl2__cuda_arena_take(a, rows * e->active * sizeof(uint32_t));
+    routed->weight = exl2__cuda_arena_take(a, rows * e->active * sizeof(float));
+#ifndef EXL2_NO_MOE
+    routed->grouped = exl2__cuda_arena_take(a, exl2__cuda_grouped_scratch_bytes(p->rows_max, e->active, e->count,
+                                                                                p->shape.hidden, e->inter));
+#endif
+    routed->shared = e->shared_switch ? exl2__cuda_arena_take(a, rows * sizeof(float)) : 0;
+}
+
+/* The others, whose padding must be zero. */
+static void exl2__cuda_buffers_routed_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
+{
+    exl2__cuda_routed *routed = &b->routed;
+    uint64_t slots = (uint64_t)routed->used_max * EXL2K_EXPERT_ROWS;
+    if (slots > 0) {
+        routed->x = exl2__cuda_arena_take(a, p->rows_max * b->x_pitch * 2ull);
+        routed->gathered = exl2__cuda_arena_take(a, slots * b->x_pitch * 2);
+        routed->h = exl2__cuda_arena_take(a, slots * routed->h_pitch * 2);
+    }
+}
+
 /* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to
    16. */
 static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
@@ -159,6 +211,7 @@ static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p
     b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
     b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
+    exl2__cuda_buffers_routed_zeroed(b, p, a);
     b->zeroed = b->x;
     b->zeroed_bytes = a->used - used;
 }
@@ -181,6 +234,7 @@ static void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p
     b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
+    exl2__cuda_buffers_routed(b, p, a);
     exl2__cuda_buffers_scratch(b, p, sms, a);
     exl2__cuda_buffers_zeroed(b, p, sms, a);
 }

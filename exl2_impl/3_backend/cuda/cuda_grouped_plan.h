@@ -1,7 +1,7 @@
 /* cuda_grouped_plan.h: how the experts of a layer are launched for many rows: six kernels and their scratch memory.
    takes: addresses and sizes of a layer's experts, number of rows, SMs and bytes of shared memory.
    gives: exl2__cuda_grouped, exl2__cuda_grouped_plan, exl2__cuda_grouped_scratch_bytes,
-          exl2__cuda_grouped_plan_make, exl2__cuda_grouped_modules.
+          exl2__cuda_grouped_plan_make.
    owns:  nothing.
 
    The host knows only how many rows there are. Which experts they chose is read on the device, so the launches have a
@@ -31,11 +31,12 @@ typedef struct exl2__cuda_grouped {
     uint32_t rows, active, count;
     uint32_t hidden, inter;
     uint32_t parts;        /* of up: 2, or 1 without a gate */
-    uint32_t act;          /* EXL2K_ACT_* */
+    uint32_t act;          /* EXL2K_ACT_*; CLAMPED needs act_limit, and matrices that are not affine */
     uint32_t chunk_bytes;  /* largest chunk of all matrices of all experts */
     uint32_t x_pitch, out_pitch;
-    float scale;
+    float scale, act_limit;
     bool add;              /* true: out += scale * sum; false: out = scale * sum */
+    bool affine;           /* all matrices are affine; else none is */
     bool packed;           /* x is in the order of up, which all experts share; else in natural order */
 } exl2__cuda_grouped;
 
@@ -55,14 +56,6 @@ typedef struct exl2__cuda_grouped_plan {
     uint32_t count; /* launches; 0: shared memory is too small */
     exl2__cuda_grouped_launch launch[EXL2__CUDA_GROUPED_LAUNCHES];
 } exl2__cuda_grouped_plan;
-
-/* Adds the modules of all launches to those that a model needs. */
-static inline void exl2__cuda_grouped_modules(bool wanted[EXL2__KERNEL_COUNT])
-{
-    wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_grouped_sort)] = true;
-    wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_grouped_gemm)] = true;
-    wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_grouped_gemm32)] = true;
-}
 
 /* ---- scratch memory ---- */
 
@@ -97,21 +90,40 @@ static inline uint64_t exl2__cuda_grouped_scratch_bytes(uint32_t rows, uint32_t 
 
 /* ---- the products ---- */
 
-/* The launch of a product, without addresses. tile_rows: 32 or 128. Returns false if shared memory is too small. */
-static bool exl2__cuda_grouped_gemm_plan(exl2__cuda_grouped_launch *l, uint32_t tile_rows, uint32_t chunk_bytes,
-                                         uint32_t sms, uint32_t budget)
+/* The launch of a product, without addresses: tiles of tile_rows rows, `twice` two CTAs on an SM. Returns false if
+   shared memory is too small. */
+static bool exl2__cuda_grouped_try(exl2__cuda_grouped_launch *l, exl2__cuda_kernel kernel, uint32_t tile_rows,
+                                   bool twice, const exl2__cuda_grouped *e, uint32_t sms, uint32_t budget)
 {
     exl2k_gemm_args form = { 0 };
     /* An SM has 1 KiB more than a block may have, and each block takes 1 KiB more than it asks for. */
-    uint32_t shared = tile_rows > 32 || budget < 1024 ? 0
-                    : exl2__cuda_gemm_shared(&form, tile_rows, chunk_bytes, (budget - 1024) / 2);
-    l->grid = (exl2__cuda_grid){ .x = shared ? 2 * sms : sms, .y = 1, .threads = EXL2K_GEMM_THREADS };
-    l->grid.shared_bytes = shared ? shared : exl2__cuda_gemm_shared(&form, tile_rows, chunk_bytes, budget);
-    l->kernel = tile_rows > 32 ? EXL2__KERNEL_exl2k_grouped_gemm : EXL2__KERNEL_exl2k_grouped_gemm32;
-    l->args.gemm = (exl2k_grouped_gemm_args){ .stage_mask = form.stage_mask, .slot_mask = form.slot_mask,
-                                             .stages_log = form.stages_log, .slots_log = form.slots_log,
-                                             .slot_bytes = form.slot_bytes, .ring_bytes = form.ring_bytes };
+    budget = twice ? (exl2__max32(budget, 1024) - 1024) / 2 : budget;
+    l->kernel = kernel;
+    l->grid = (exl2__cuda_grid){ .x = twice ? 2 * sms : sms, .y = 1, .threads = EXL2K_GEMM_THREADS,
+                                 .shared_bytes = exl2__cuda_gemm_shared(&form, tile_rows, e->chunk_bytes, budget) };
+    l->args.gemm = (exl2k_grouped_gemm_args){ .row_blocks = tile_rows / 32, .stage_mask = form.stage_mask,
+                                              .slot_mask = form.slot_mask, .stages_log = form.stages_log,
+                                              .slots_log = form.slots_log, .slot_bytes = form.slot_bytes,
+                                              .ring_bytes = form.ring_bytes };
     return l->grid.shared_bytes > 0;
+}
+
+/* Chooses kernel and tiles: small ones for few rows of an expert or little shared memory. Returns the rows of a tile, 0
+   if shared memory is too small. */
+static uint32_t exl2__cuda_grouped_tiles(exl2__cuda_grouped_launch *l, const exl2__cuda_grouped *e, uint32_t sms,
+                                         uint32_t budget)
+{
+    exl2__cuda_kernel kernel = e->affine ? EXL2__KERNEL_exl2k_grouped_gemm_affine : EXL2__KERNEL_exl2k_grouped_gemm;
+    bool few = (uint64_t)e->rows * e->active <= (uint64_t)EXL2__CUDA_GROUPED_FEW * e->count && !e->affine;
+    for (uint32_t rows = few ? 16 : 128; rows >= 32; rows /= 2) {
+        if (exl2__cuda_grouped_try(l, kernel, rows, false, e, sms, budget)) {
+            return rows;
+        }
+    }
+    kernel = EXL2__KERNEL_exl2k_grouped_gemm32;
+    bool fits = !e->affine && (exl2__cuda_grouped_try(l, kernel, 32, true, e, sms, budget)
+                               || exl2__cuda_grouped_try(l, kernel, 32, false, e, sms, budget));
+    return fits ? 32 : 0;
 }
 
 static void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, exl2__cuda_grouped_launch *down,
@@ -132,6 +144,7 @@ static void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, exl2__cud
     a->column_tiles = (uint32_t)exl2__div_up(e->inter, EXL2K_GEMM_STRIPS * 16);
     a->mapped = mapped;
     a->act = e->act;
+    a->scale = e->act_limit;
     *down = *up;
     d->x = a->out;
     d->out = e->scratch + l->results;
@@ -139,6 +152,7 @@ static void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, exl2__cud
     d->out_pitch = l->pitch;
     d->kind = EXL2K_GROUPED_DOWN;
     d->parts = 1;
+    d->scale = 1;
     d->halves = (uint32_t)exl2__div_up(e->inter, 32);
     d->column_tiles = (uint32_t)exl2__div_up(e->hidden, EXL2K_GEMM_STRIPS * 16);
 }
@@ -218,13 +232,10 @@ static exl2__cuda_grouped_plan exl2__cuda_grouped_plan_make(const exl2__cuda_gro
     exl2__cuda_grouped_plan plan = { 0 };
     exl2__cuda_grouped_layout l = exl2__cuda_grouped_layout_of(e->rows, e->active, e->count, e->hidden, e->inter);
     exl2__cuda_grouped_launch product = { 0 }, down;
-    bool few = (uint64_t)e->rows * e->active <= (uint64_t)EXL2__CUDA_GROUPED_FEW * e->count;
-    uint32_t tile_rows = few ? 32 : 128, staged = exl2__cuda_grouped_staged(e->inter, budget);
-    if (!exl2__cuda_grouped_gemm_plan(&product, tile_rows, e->chunk_bytes, sms, budget)) {
-        tile_rows = 32;
-        if (!exl2__cuda_grouped_gemm_plan(&product, tile_rows, e->chunk_bytes, sms, budget)) {
-            return plan;
-        }
+    uint32_t tile_rows = exl2__cuda_grouped_tiles(&product, e, sms, budget);
+    uint32_t staged = exl2__cuda_grouped_staged(e->inter, budget);
+    if (tile_rows == 0) {
+        return plan;
     }
     exl2__cuda_grouped_products(&product, &down, e, &l, staged == 0);
     exl2__cuda_grouped_sort(&plan, e, &l, tile_rows);

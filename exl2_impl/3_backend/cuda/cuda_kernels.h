@@ -54,20 +54,41 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
     return number;
 }
 
-/* The modules that a model of this class of head sizes needs (0: those that every Llama needs), by the number of their
-   first kernel; without attend_prepare.cu, which few models need (see exl2__cuda_attend_prepares), and without
-   grouped_*.cu, which models with experts need (see exl2__cuda_grouped_modules). any: it needs products for any family,
-   in place of those for Llama. settles: its norms are not folded into products. */
-static inline void exl2__cuda_modules_of(uint32_t head_class, bool any, bool settles, bool wanted[EXL2__KERNEL_COUNT])
+/* What decides which modules a model needs. */
+typedef struct exl2__cuda_needs {
+    uint32_t head_class; /* 0: only what every model needs */
+    bool any;            /* products for any family, in place of those for Llama */
+    bool affine;         /* products of affine matrices, beside the others */
+    bool settles;        /* norms are not folded into products */
+    bool experts;        /* some layers have experts */
+} exl2__cuda_needs;
+
+static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
+{
+    uint32_t only = exl2__cuda_module_class(module);
+    bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
+    bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
+    if (strstr(module, "_affine.cu")) {
+        return n->affine && (!expert || n->experts);
+    }
+    if (strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0) {
+        return false;
+    }
+    if (expert) {
+        return n->experts;
+    }
+    if (strcmp(module, "settle.cu") == 0) {
+        return n->settles;
+    }
+    return (!only || only == n->head_class) && (other ? n->any : !product || !n->any);
+}
+
+/* The modules that a model needs, by the number of their first kernel; without attend_prepare.cu, which few models need
+   (see exl2__cuda_attend_prepares). */
+static inline void exl2__cuda_modules_of(const exl2__cuda_needs *needs, bool wanted[EXL2__KERNEL_COUNT])
 {
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
-        const char *module = exl2__cuda_kernel_rows[i].module;
-        uint32_t only = exl2__cuda_module_class(module);
-        bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
-        bool grouped = strncmp(module, "grouped_", 8) == 0;
-        bool apart = strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0 || grouped ||
-                     (strcmp(module, "settle.cu") == 0 && !settles) || (other && !any) || (product && !other && any);
-        wanted[i] = exl2__cuda_module_of(i) == i && (!only || only == head_class) && !apart;
+        wanted[i] = exl2__cuda_module_of(i) == i && exl2__cuda_module_wanted(needs, exl2__cuda_kernel_rows[i].module);
     }
 }
 
@@ -256,7 +277,7 @@ static exl2_result exl2__cuda_kernels_find(exl2__ctx *c, exl2__cuda_compiler *k,
 {
     bool wanted[EXL2__KERNEL_COUNT];
     exl2_result result = EXL2_OK;
-    exl2__cuda_modules_of(0, false, false, wanted);
+    exl2__cuda_modules_of(&(exl2__cuda_needs){ 0 }, wanted);
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT && result == EXL2_OK && k->version == 0; i++) {
         exl2__cuda_build build = { .module = i };
         result = wanted[i] ? exl2__cuda_build_open(c, k, &build, arch) : EXL2_OK;

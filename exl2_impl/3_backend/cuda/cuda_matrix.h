@@ -24,7 +24,8 @@
 /* Limits of the device that layouts are made for. */
 typedef struct exl2__cuda_limits {
     uint32_t ctas;        /* CTAs of a product: one per SM */
-    uint32_t chunk_bytes; /* bytes of the largest chunk; at least 1088, one record of 8 bits (dense: chunks of 2048) */
+    uint32_t chunk_bytes; /* bytes of the largest chunk of EXL2; at least 1088, one record of 8 bits. Chunks of dense
+                             matrices have 2048; those of affine ones as many codes as with EXL2 */
     uint32_t shared_bytes; /* shared memory that a kernel may use */
 } exl2__cuda_limits;
 
@@ -88,6 +89,9 @@ static void exl2__cuda_layout_regions(exl2__cuda_layout *l)
         last->rows += group->rows;
         last->records = (uint32_t)exl2__div_up(last->rows, EXL2__CUDA_RECORD_ROWS);
     }
+    if (d->kind == EXL2__MATRIX_AFFINE && d->in % EXL2__CUDA_RECORD_ROWS != 0) {
+        l->regions[0].by_half = true; /* codes of the padding do not decode to 0, so its scales must be 0 */
+    }
 }
 
 /* The group of a packed row. Rows must be asked for in ascending order. */
@@ -111,7 +115,8 @@ static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_regio
     uint32_t row = region->row + first * EXL2__CUDA_RECORD_ROWS, last = row + chunk->records * EXL2__CUDA_RECORD_ROWS;
     for (uint32_t i = 0; row < last; i++, row += step) {
         uint32_t group = row < end ? exl2__cuda_layout_group(l, row) : EXL2__CUDA_NO_GROUP, next = row + step;
-        uint32_t maximum = group == EXL2__CUDA_NO_GROUP || !l->chunks ? 0 : l->desc->scale_max[group];
+        bool has_maximum = l->desc->kind == EXL2__MATRIX_EXL2 && group != EXL2__CUDA_NO_GROUP && l->chunks;
+        uint32_t maximum = has_maximum ? l->desc->scale_max[group] : 0;
         if (region->by_half) {
             group_of[chunk->groups++] = (uint16_t)group;
             chunk->maxima[i / 2] |= maximum << i % 2 * 16;
@@ -142,7 +147,8 @@ static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_regio
         chunk.word = (exl2k_u16)(region->word + first * 2 * region->bits);
         exl2__cuda_chunk_groups(l, region, first, &chunk, group_of);
     }
-    uint32_t bytes = (uint32_t)exl2__align_up(records * region->bits * 128u + chunk.groups * 8u, 16);
+    uint32_t group_bytes = l->desc->kind == EXL2__MATRIX_AFFINE ? EXL2K_AFFINE_BYTES : 8;
+    uint32_t bytes = (uint32_t)exl2__align_up(records * region->bits * 128u + chunk.groups * group_bytes, 16);
     chunk.bytes16 = (exl2k_u16)(bytes / 16);
     l->chunk_bytes_max = exl2__max32(l->chunk_bytes_max, bytes);
     l->bytes += bytes;
@@ -274,9 +280,11 @@ static exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *par
     }
     strips = count == 2 ? 2 * (uint32_t)exl2__div_up(strips / 2, limits->ctas)
                         : (uint32_t)exl2__div_up(strips, limits->ctas);
-    /* Room must be left for one stage of dense chunks (2,048 bytes each), or for two stages of others. */
-    uint32_t dense = parts[0].kind == EXL2__MATRIX_DENSE ? 2048 : 0;
-    uint32_t rings = EXL2K_GEMV_WARPS * (dense ? dense : 2 * limits->chunk_bytes) + EXL2K_GEMV_SMALL_BYTES;
+    /* Room must be left for one stage of dense chunks (2,048 bytes each), or for two stages of others. Chunks of affine
+       matrices have more scale words than limits->chunk_bytes says. */
+    uint32_t more = parts[0].kind == EXL2__MATRIX_AFFINE ? EXL2K_AFFINE_BYTES * 8 - EXL2K_SCALE_BYTES_MAX : 0;
+    uint32_t ring = parts[0].kind == EXL2__MATRIX_DENSE ? 2048 : 2 * (limits->chunk_bytes + more);
+    uint32_t rings = EXL2K_GEMV_WARPS * ring + EXL2K_GEMV_SMALL_BYTES;
     uint32_t room = limits->shared_bytes > rings ? (limits->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
     uint32_t slices = exl2__max32(1, exl2__min32(room, EXL2K_SLICES_MAX)), each = count == 2 ? strips / 2 : strips;
     exl2__cuda_slicing slicing = { slices, 0 };

@@ -34,11 +34,31 @@ typedef struct exl2__cuda_matrix {
     uint32_t in, pitch;             /* pitch: elements from one input row to the next */
     uint32_t chunk_bytes;           /* bytes of the largest chunk */
     uint64_t map;                   /* u16 [in]: packed row of each input; 0: the identity, or the parts differ */
+    bool affine;                    /* GPTQ or AWQ: products need the kernels for affine matrices */
     bool split;                     /* parts order their inputs differently: see cuda_split.h */
     uint64_t maps[EXL2K_PARTS_MAX]; /* split: the map of each part */
     uint64_t table;                 /* [feed[0].rows, in] in natural order; 0: the matrix is not read by rows */
+    uint64_t tables[EXL2K_PARTS_MAX]; /* router: each part, as `table`, in natural order */
+    uint64_t bias[EXL2K_PARTS_MAX]; /* router: f32 [feed[i].rows], or 0 */
+    uint64_t chunks, chunks_step;   /* expert: where the chunk table of part 0 lies, bytes to that of the next part */
     exl2__cuda_feed feed[EXL2K_PARTS_MAX];
 } exl2__cuda_matrix;
+
+/* The experts of one layer: one record, which is also the handle of all of their matrices. */
+typedef struct exl2__cuda_experts {
+    exl2__cuda_matrix now;          /* the matrix that is loaded; its device.parts is 0 once all are */
+    struct exl2__cuda_experts *next;
+    uint32_t count, table_chunks;   /* table_chunks: entries from one chunk table to the next */
+    uint64_t device;                /* exl2k_expert [count] */
+    uint64_t tables;                /* exl2k_chunk [count, EXL2K_EXPERT_PARTS, table_chunks] */
+    uint32_t parts;                 /* of up */
+    uint32_t chunks[2], chunk_bytes[2]; /* of up, of down: most chunks of a part, bytes of the largest chunk */
+    uint64_t map;                   /* the map of up of expert 0; 0: the identity */
+    bool apart;                     /* experts order their inputs differently */
+    bool affine;                    /* all matrices are affine; else none is */
+    uint64_t order_bytes;
+    uint16_t *order;                /* [in] the order of expert 0; NULL: the identity */
+} exl2__cuda_experts;
 
 typedef struct exl2__cuda_vector {
     struct exl2__cuda_vector *next;
@@ -57,6 +77,7 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__cuda_limits limits;
     exl2__cuda_matrix *matrices;
     exl2__cuda_vector *vectors;
+    exl2__cuda_experts *experts;     /* that of the layer loaded last comes first */
     exl2__cuda_arena weights, pass_memory; /* pass_memory: pages, then buffers */
     exl2__cuda_ring ring;
     uint64_t staging, staging_bytes; /* raw rows of a part, as stored in the file */
@@ -103,7 +124,40 @@ static inline uint64_t exl2__cuda_round(uint64_t bytes)
     return exl2__align_up(bytes, EXL2__CUDA_ALIGN);
 }
 
+static inline const exl2__cuda_experts *exl2__cuda_experts_of(const exl2__layer *layer)
+{
+    return (const exl2__cuda_experts *)(const void *)layer->expert_up[0];
+}
+
 /* ---- sizes ---- */
+
+static inline bool exl2__cuda_is_expert(const exl2__matrix_desc *parts)
+{
+    return (parts->uses & (EXL2__USE_EXPERT_UP | EXL2__USE_EXPERT_DOWN)) != 0;
+}
+
+/* Entries of a chunk table of experts. `up`: gate or up of one of them. */
+static inline uint32_t exl2__cuda_expert_chunks(const exl2__matrix_desc *up)
+{
+    return (uint32_t)exl2__div_up(exl2__max32(up->in, up->out), EXL2__CUDA_RECORD_ROWS) + EXL2__CUDA_REGIONS_MAX;
+}
+
+/* Bytes of the descriptions and the chunk tables of the layer that this matrix is the first expert's of; else 0. */
+static uint64_t exl2__cuda_experts_bytes(const exl2__matrix_desc *parts)
+{
+    if (!(parts->uses & EXL2__USE_EXPERT_UP) || parts->expert > 0) {
+        return 0;
+    }
+    uint64_t tables = (uint64_t)parts->experts * EXL2K_EXPERT_PARTS * exl2__cuda_expert_chunks(parts);
+    return exl2__cuda_round(parts->experts * sizeof(exl2k_expert)) + exl2__cuda_round(tables * sizeof(exl2k_chunk));
+}
+
+/* Warps of the experts' kernels share chunks, not slices. */
+static exl2__cuda_slicing exl2__cuda_slicing_of(const exl2__matrix_desc *parts, uint32_t count,
+                                                const exl2__cuda_limits *limits)
+{
+    return exl2__cuda_is_expert(parts) ? (exl2__cuda_slicing){ 1, 0 } : exl2__cuda_layout_slicing(parts, count, limits);
+}
 
 /* Exact, except that it counts a map for each part, while parts that share one order need a single map. */
 static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts, uint32_t count)
@@ -111,17 +165,26 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
     const exl2__cuda_model *m = exl2__cuda_of(device);
     exl2__cuda_layout l;
     uint64_t bytes = 0, strips = 0;
+    for (uint32_t i = 0; i < count && parts->uses & EXL2__USE_ROUTER; i++) {
+        bytes += exl2__cuda_round(parts[i].out * exl2__weights_row_bytes(&parts[i]));
+        bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
+    }
+    if (parts->uses & EXL2__USE_ROUTER) {
+        return bytes;
+    }
     if (parts->uses & EXL2__USE_ROWS) {
         bytes += exl2__cuda_round(parts->out * exl2__weights_row_bytes(parts));
     }
     if (!(parts->uses & EXL2__USE_PRODUCT)) {
         return bytes;
     }
-    exl2__cuda_slicing slicing = exl2__cuda_layout_slicing(parts, count, &m->limits);
+    bool expert = exl2__cuda_is_expert(parts); /* its chunk tables are those of the layer */
+    exl2__cuda_slicing slicing = exl2__cuda_slicing_of(parts, count, &m->limits);
+    bytes += exl2__cuda_experts_bytes(parts);
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_layout_part(&l, &parts[i], slicing, m->limits.chunk_bytes, NULL, NULL);
         strips += l.bytes * exl2__cuda_strips(&parts[i]);
-        bytes += exl2__cuda_round(l.count * sizeof(exl2k_chunk));
+        bytes += expert ? 0 : exl2__cuda_round(l.count * sizeof(exl2k_chunk));
         bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
         bytes += parts[i].kind == EXL2__MATRIX_DENSE ? 0 : exl2__cuda_round(parts[i].in * sizeof(uint16_t));
     }
@@ -222,14 +285,38 @@ static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_
     return EXL2_OK;
 }
 
+/* Writes the scale words of a part, whose chunk table lies on the device. */
+static exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2__matrix_desc *desc,
+                                          const exl2__cuda_layout *l, const exl2k_part *part)
+{
+    bool affine = desc->kind == EXL2__MATRIX_AFFINE;
+    uint64_t entries = (uint64_t)desc->group_count * desc->out_stored, group_bytes = l->count * sizeof *l->group_of;
+    uint64_t scale_bytes = affine ? entries * sizeof(uint16_t) : entries / 2;
+    uint64_t zeros_at = exl2__align_up(scale_bytes, 16);
+    uint64_t groups_at = affine ? 2 * zeros_at : zeros_at;
+    EXL2__TRY(exl2__cuda_staging_reserve(m, groups_at + group_bytes));
+    EXL2__TRY(exl2__cuda_upload(m, m->staging, affine ? (const void *)desc->scales : desc->scale_codes, scale_bytes));
+    if (affine) {
+        EXL2__TRY(exl2__cuda_upload(m, m->staging + zeros_at, desc->zeros, scale_bytes));
+    }
+    EXL2__TRY(exl2__cuda_upload(m, m->staging + groups_at, l->group_of, group_bytes));
+    exl2k_shuffle_args a = { .source = m->staging, .zeros = m->staging + zeros_at, .base = part->base,
+                             .chunks = part->chunks, .group_of = m->staging + groups_at, .pitch = part->pitch,
+                             .columns = desc->out_stored };
+    exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count,
+                             .threads = affine ? EXL2K_AFFINE_THREADS : 32 };
+    return exl2__cuda_device_launch(m->gpu, affine ? EXL2__KERNEL_exl2k_shuffle_affine
+                                                   : EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
+}
+
 /* Makes the chunk table, the bias and the scale words of a part whose strips begin at device.part[index].base. */
 static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_desc *desc, uint32_t index,
                                         const exl2__cuda_layout *l, exl2__cuda_matrix *out)
 {
     exl2k_part *part = &out->device.part[index];
-    uint64_t table_bytes = l->count * sizeof(exl2k_chunk), group_bytes = l->count * sizeof *l->group_of;
-    uint64_t scale_bytes = exl2__align_up((uint64_t)desc->group_count * desc->out_stored / 2, 16);
-    part->chunks = exl2__cuda_arena_take(&m->weights, table_bytes);
+    uint64_t table_bytes = l->count * sizeof(exl2k_chunk);
+    part->chunks = out->chunks ? out->chunks + index * out->chunks_step
+                               : exl2__cuda_arena_take(&m->weights, table_bytes);
     EXL2__TRY(exl2__cuda_upload(m, part->chunks, l->chunks, table_bytes));
     if (desc->has_bias) {
         part->bias = exl2__cuda_arena_take(&m->weights, desc->out * sizeof(float));
@@ -238,13 +325,7 @@ static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_
     if (desc->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__cuda_staging_reserve(m, scale_bytes + group_bytes));
-    EXL2__TRY(exl2__cuda_upload(m, m->staging, desc->scale_codes, (uint64_t)desc->group_count * desc->out_stored / 2));
-    EXL2__TRY(exl2__cuda_upload(m, m->staging + scale_bytes, l->group_of, group_bytes));
-    exl2k_shuffle_args a = { .source = m->staging, .base = part->base, .chunks = part->chunks,
-                             .group_of = m->staging + scale_bytes, .pitch = part->pitch, .columns = desc->out_stored };
-    exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count, .threads = 32 };
-    return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
+    return exl2__cuda_make_scales(m, desc, l, part);
 }
 
 /* Allocates the strips of all parts, whose layouts are complete, and makes the parts. */
@@ -280,7 +361,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
 {
     exl2__cuda_layout l[EXL2K_PARTS_MAX];
     uint64_t entries = 0;
-    exl2__cuda_slicing slicing = exl2__cuda_layout_slicing(parts, count, &m->limits);
+    exl2__cuda_slicing slicing = exl2__cuda_slicing_of(parts, count, &m->limits);
     void *memory;
     for (uint32_t i = 0; i < count; i++) {
         entries += exl2__cuda_layout_chunks_max(parts[i].in);
@@ -305,31 +386,162 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     return r;
 }
 
+/* The record of a matrix, with what feeding it needs. */
+static exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__matrix_desc *parts, uint32_t count)
+{
+    exl2__cuda_matrix record = { .in = parts->in, .affine = parts->kind == EXL2__MATRIX_AFFINE,
+                                 .pitch = (uint32_t)exl2__align_up(parts->in, 64) + EXL2__CUDA_SPARE };
+    for (uint32_t i = 0; i < count; i++) {
+        const exl2__matrix_desc *d = &parts[i];
+        record.feed[i] = (exl2__cuda_feed){ .dense = d->kind == EXL2__MATRIX_DENSE, .out = d->out,
+                                           .out_stored = d->out_stored, .rows = exl2__weights_rows(d),
+                                           .row_bytes = exl2__weights_row_bytes(d) };
+        record.feed[i].type = d->dtype == EXL2__F16    ? EXL2K_FROM_F16
+                               : d->dtype == EXL2__BF16 ? EXL2K_FROM_BF16
+                                                        : EXL2K_FROM_F32;
+    }
+    return record;
+}
+
+#ifndef EXL2_NO_MOE
+
+/* ---- making the matrices of layers with experts ---- */
+
+/* A router stays in natural order and in the type of the file: its products are computed in f32. */
+static exl2_result exl2__cuda_make_router(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                          exl2__cuda_matrix *out)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (parts[i].kind != EXL2__MATRIX_DENSE) {
+            return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute quantized routers, and %s "
+                              "is one; EXL2_BACKEND_CPU does", parts[i].name);
+        }
+        out->tables[i] = exl2__cuda_arena_take(&m->weights, parts[i].out * exl2__weights_row_bytes(&parts[i]));
+        if (parts[i].has_bias) {
+            uint64_t bytes = parts[i].out * sizeof(float);
+            out->bias[i] = exl2__cuda_arena_take(&m->weights, bytes);
+            EXL2__TRY(exl2__cuda_upload(m, out->bias[i], parts[i].bias, bytes));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Makes the record of a layer, whose first matrix this is. */
+static exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                           exl2__cuda_experts **out)
+{
+    void *memory;
+    EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_experts), 16, EXL2_MEM_GENERAL, &memory));
+    exl2__cuda_experts *e = *out = (exl2__cuda_experts *)memory;
+    *e = (exl2__cuda_experts){ .next = m->experts, .count = parts->experts, .parts = count,
+                               .affine = parts->kind == EXL2__MATRIX_AFFINE,
+                               .table_chunks = exl2__cuda_expert_chunks(parts) };
+    m->experts = e;
+    uint64_t tables = (uint64_t)e->count * EXL2K_EXPERT_PARTS * e->table_chunks * sizeof(exl2k_chunk);
+    e->device = exl2__cuda_arena_take(&m->weights, e->count * sizeof(exl2k_expert));
+    e->tables = exl2__cuda_arena_take(&m->weights, tables);
+    if (parts->kind == EXL2__MATRIX_DENSE) {
+        return EXL2_OK;
+    }
+    e->order_bytes = parts->in * sizeof *e->order;
+    EXL2__TRY(exl2__alloc(m->c, e->order_bytes, 16, EXL2_MEM_GENERAL, &memory));
+    e->order = (uint16_t *)memory;
+    for (uint32_t i = 0; i < parts->in; i++) {
+        e->order[i] = (uint16_t)parts->inverse_perm[i];
+    }
+    return EXL2_OK;
+}
+
+/* Whether the inputs of up are ordered as those of expert 0. */
+static bool exl2__cuda_experts_alike(const exl2__cuda_experts *e, const exl2__matrix_desc *up)
+{
+    bool dense = up->kind == EXL2__MATRIX_DENSE, alike = dense == (e->order == NULL);
+    for (uint32_t i = 0; alike && !dense && i < up->in; i++) {
+        alike = e->order[i] == up->inverse_perm[i];
+    }
+    return alike;
+}
+
+/* Makes a matrix of an expert, and writes its description into the layer's array. */
+static exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                          exl2__cuda_experts *e)
+{
+    bool down = (parts->uses & EXL2__USE_EXPERT_DOWN) != 0;
+    if (e->affine != (parts->kind == EXL2__MATRIX_AFFINE)) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute layers with some experts in "
+                          "GPTQ or AWQ and others not, such as %s; EXL2_BACKEND_CPU does", parts->name);
+    }
+    uint64_t expert = e->device + parts->expert * sizeof(exl2k_expert);
+    e->now = exl2__cuda_matrix_record(parts, count);
+    e->now.chunks_step = e->table_chunks * sizeof(exl2k_chunk);
+    e->now.chunks = e->tables + (parts->expert * EXL2K_EXPERT_PARTS + (down ? 2u : 0u)) * e->now.chunks_step;
+    EXL2__TRY(exl2__cuda_make_product(m, parts, count, &e->now));
+    if (e->now.split) {
+        return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute experts whose gate and up "
+                          "order their inputs differently, as in %s; EXL2_BACKEND_CPU does", parts->name);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        e->chunks[down] = exl2__max32(e->chunks[down], e->now.device.part[i].chunk_count);
+    }
+    e->chunk_bytes[down] = exl2__max32(e->chunk_bytes[down], e->now.chunk_bytes);
+    if (!down) {
+        e->map = parts->expert == 0 ? e->now.map : e->map;
+        e->apart = e->apart || !exl2__cuda_experts_alike(e, parts);
+    }
+    uint64_t matrix_at = down ? offsetof(exl2k_expert, down) : offsetof(exl2k_expert, up);
+    uint64_t map_at = down ? offsetof(exl2k_expert, down_map) : offsetof(exl2k_expert, up_map);
+    EXL2__TRY(exl2__cuda_upload(m, expert + matrix_at, &e->now.device, sizeof e->now.device));
+    return exl2__cuda_upload(m, expert + map_at, &e->now.map, sizeof e->now.map);
+}
+
+static void exl2__cuda_experts_close(exl2__cuda_model *m)
+{
+    while (m->experts) {
+        exl2__cuda_experts *next = m->experts->next;
+        exl2__free(m->c, m->experts->order, m->experts->order_bytes, EXL2_MEM_GENERAL);
+        exl2__free(m->c, m->experts, sizeof *m->experts, EXL2_MEM_GENERAL);
+        m->experts = next;
+    }
+}
+
+static exl2_result exl2__cuda_expert_build(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                           exl2__matrix **out)
+{
+    exl2__cuda_experts *e = m->experts;
+    if (parts->expert == 0 && parts->uses & EXL2__USE_EXPERT_UP) {
+        EXL2__TRY(exl2__cuda_experts_open(m, parts, count, &e));
+    }
+    *out = (exl2__matrix *)(void *)e;
+    return exl2__cuda_make_expert(m, parts, count, e);
+}
+#endif
+
 static exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                            exl2__matrix **out)
 {
     void *memory;
+#ifndef EXL2_NO_MOE
+    if (exl2__cuda_is_expert(parts)) {
+        return exl2__cuda_expert_build(m, parts, count, out);
+    }
+#endif
     EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_matrix), 16, EXL2_MEM_GENERAL, &memory));
     exl2__cuda_matrix *matrix = (exl2__cuda_matrix *)memory;
-    *matrix = (exl2__cuda_matrix){ .next = m->matrices, .in = parts->in,
-                                   .pitch = (uint32_t)exl2__align_up(parts->in, 64) + EXL2__CUDA_SPARE };
+    *matrix = exl2__cuda_matrix_record(parts, count);
+    matrix->next = m->matrices;
     m->matrices = matrix;
-    for (uint32_t i = 0; i < count; i++) {
-        const exl2__matrix_desc *d = &parts[i];
-        matrix->feed[i] = (exl2__cuda_feed){ .dense = d->kind == EXL2__MATRIX_DENSE, .out = d->out,
-                                             .out_stored = d->out_stored, .rows = exl2__weights_rows(d),
-                                             .row_bytes = exl2__weights_row_bytes(d) };
-        matrix->feed[i].type = d->dtype == EXL2__F16    ? EXL2K_FROM_F16
-                               : d->dtype == EXL2__BF16 ? EXL2K_FROM_BF16
-                                                        : EXL2K_FROM_F32;
+    *out = (exl2__matrix *)(void *)matrix;
+#ifndef EXL2_NO_MOE
+    if (parts->uses & EXL2__USE_ROUTER) {
+        return exl2__cuda_make_router(m, parts, count, matrix);
     }
+#endif
     if (parts->uses & EXL2__USE_ROWS) {
         matrix->table = exl2__cuda_arena_take(&m->weights, parts->out * exl2__weights_row_bytes(parts));
     }
     if (parts->uses & EXL2__USE_PRODUCT) {
         EXL2__TRY(exl2__cuda_make_product(m, parts, count, matrix));
     }
-    *out = (exl2__matrix *)(void *)matrix;
     return EXL2_OK;
 }
 
@@ -448,6 +660,14 @@ static exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_
     return EXL2_OK;
 }
 
+/* Loads rows of a router, which stay as they are. */
+static inline exl2_result exl2__cuda_feed_router(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+                                                 const exl2__rows_slice *slice)
+{
+    uint64_t row_bytes = matrix->feed[index].row_bytes;
+    return exl2__cuda_feed_copy(m, matrix->tables[index] + slice->row * row_bytes, 0, slice->rows * row_bytes);
+}
+
 /* Loads rows of a table, which stays in device memory as it is. If it is multiplied, too, it is packed from there. */
 static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_matrix *matrix,
                                          const exl2__rows_slice *slice)
@@ -465,8 +685,9 @@ static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_m
                                          const exl2__rows_slice *slice)
 {
     EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes); /* memory from exl2__cuda_stage */
-    EXL2__TRY(matrix->table ? exl2__cuda_feed_table(m, matrix, slice)
-                            : exl2__cuda_feed_staged(m, matrix, index, slice));
+    EXL2__TRY(matrix->table           ? exl2__cuda_feed_table(m, matrix, slice)
+              : matrix->tables[index] ? exl2__cuda_feed_router(m, matrix, index, slice)
+                                      : exl2__cuda_feed_staged(m, matrix, index, slice));
     return exl2__cuda_ring_send(m->gpu, &m->ring, 0, 0, 0, true);
 }
 

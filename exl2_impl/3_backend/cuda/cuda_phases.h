@@ -12,7 +12,7 @@
 
 #include "../../../kernels_src/copy_args.h"
 #include "cuda_attend.h"
-#include "cuda_grouped_gemm.h"
+#include "cuda_experts.h"
 #include "cuda_split.h"
 
 /* ---- norms between products ---- */
@@ -141,15 +141,16 @@ static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *lay
                                    layer->gate_up);
     }
     EXL2__TRY(exl2__cuda_block(m, layer->out, m->b.attended, m->b.attended_pitch));
-    return s->post_norms || s->parallel ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_mlp(layer));
+    bool settled = s->post_norms || s->parallel || exl2__cuda_is_sparse(layer); /* by another phase */
+    return settled ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_mlp(layer));
 }
 
-static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+/* h = act(gate) * up of a dense MLP or of a shared expert. */
+static exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__layer *layer)
 {
     exl2k_gemv_args a = { .x = exl2__cuda_mlp_input(m, layer), .x_pitch = m->b.x_pitch, .out = m->b.h,
                           .out_pitch = m->b.h_pitch, .map = exl2__cuda_matrix_of(layer->down)->map,
                           .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
-    (void)range;
     if (exl2__cuda_matrix_of(layer->gate_up)->split) {
         return exl2__cuda_split_gate_up(m, layer, a);
     }
@@ -160,6 +161,17 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
         return exl2__cuda_gemm_act(m, layer->gate_up, &gemm);
     }
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
+}
+
+static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
+    (void)range;
+    EXL2__TRY(exl2__cuda_do_mlp(m, layer));
+#ifndef EXL2_NO_MOE
+    return exl2__cuda_is_sparse(layer) ? exl2__cuda_expert_switch(m, layer) : EXL2_OK;
+#else
+    return EXL2_OK;
+#endif
 }
 
 static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -173,7 +185,8 @@ static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *la
                                    last ? m->plan->head : layer[1].qkv);
     }
     EXL2__TRY(exl2__cuda_block(m, layer->down, m->b.h, m->b.h_pitch));
-    return s->post_norms ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, layer));
+    bool settled = s->post_norms || exl2__cuda_is_sparse(layer); /* by another phase */
+    return settled ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, layer));
 }
 
 static exl2_result exl2__cuda_do_settle(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -183,11 +196,31 @@ static exl2_result exl2__cuda_do_settle(exl2__cuda_model *m, const exl2__layer *
                : exl2__cuda_settle(m, &layer->mlp_post_norm, exl2__cuda_next_attention(m, layer));
 }
 
+#ifndef EXL2_NO_MOE
+static exl2_result exl2__cuda_do_route(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
+    (void)range;
+    return exl2__cuda_route(m, layer);
+}
+
+static exl2_result exl2__cuda_do_expert_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
+    (void)range;
+    return exl2__cuda_expert_up(m, layer);
+}
+
+static exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+{
+    (void)range;
+    EXL2__TRY(exl2__cuda_expert_down(m, layer));
+    return exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, layer));
+}
+#else
 static exl2_result exl2__cuda_do_route(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)layer;
     (void)range;
-    return exl2__fail(m->c, EXL2_ERR_INTERNAL, "cuda: experts are not supported");
+    return exl2__fail(m->c, EXL2_ERR_INTERNAL, "cuda: this build has EXL2_NO_MOE");
 }
 
 static exl2_result exl2__cuda_do_expert_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -199,6 +232,7 @@ static exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__la
 {
     return exl2__cuda_do_route(m, layer, range);
 }
+#endif
 
 /* Address of the exl2k_pass that holds the number of logit rows of the group. */
 static inline uint64_t exl2__cuda_group_pass(const exl2__cuda_model *m, const exl2__range *range)

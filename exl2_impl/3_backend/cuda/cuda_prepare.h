@@ -44,12 +44,15 @@ static void exl2__cuda_prepare_units(exl2__cuda_model *m)
     const exl2__shape *s = &m->plan->shape;
     uint64_t attention = ((uint64_t)s->heads * 2 + s->kv_heads * 2) * s->head_dim * s->hidden;
     uint64_t layer = attention + (uint64_t)s->inter * s->hidden * (s->gated ? 3 : 2);
+    uint64_t expert = s->experts.count ? (uint64_t)s->experts.inter * s->hidden * (s->gated ? 3 : 2) : 0;
     uint64_t head = (uint64_t)s->vocab * s->hidden;
-    double bytes = (double)m->weights.used / ((double)layer * s->layers + (double)head);
+    double all = ((double)layer + (double)expert * s->experts.count) * s->layers + (double)head;
+    double bytes = (double)m->weights.used / all;
+    layer += expert * s->experts.active; /* what a row reads */
     m->layer_bytes = (uint64_t)(bytes * (double)layer);
     m->head_bytes = (uint64_t)(bytes * (double)head);
     uint64_t fit = EXL2__CUDA_UNIT_NS / exl2__cuda_read_ns(m, m->layer_bytes);
-    m->whole_graphs = exl2__cuda_read_ns(m, m->weights.used) < EXL2__CUDA_WHOLE_NS;
+    m->whole_graphs = exl2__cuda_read_ns(m, m->layer_bytes * s->layers + m->head_bytes) < EXL2__CUDA_WHOLE_NS;
     m->layers_per_unit = (uint32_t)exl2__min64(exl2__max64(fit, 1), s->layers);
 }
 
@@ -74,16 +77,20 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
 {
     const exl2__shape *s = &p->shape;
     uint64_t layers = s->layers, slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
-    uint64_t matrices = 4 * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
+    uint64_t matrices = (s->experts.count ? 5 : 4) * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
     uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
     (void)device;
+    if (s->experts.count) { /* records of layers, and the order of their inputs */
+        bytes += layers * (sizeof(exl2__cuda_experts) + s->hidden * sizeof(uint16_t));
+    }
     if (ready) {
         slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
         bytes += exl2__cuda_results_bytes(p) + 2 * (layers + 1) * sizeof(exl2__cuda_graph_exec *);
     } else {
         uint32_t attention = s->heads * s->head_dim;
         uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);
-        bytes += exl2__max64(making, exl2__cuda_making_bytes(exl2__max32(s->inter, attention), 1));
+        bytes += exl2__max64(making, exl2__cuda_making_bytes(exl2__max32(exl2__max32(s->inter, s->experts.inter),
+                                                                         attention), 1));
     }
     return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
 }
@@ -126,10 +133,10 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
 /* What the backend does not compute, in words; NULL: it computes everything that the shape asks for. */
 static const char *exl2__cuda_missing(const exl2__shape *s)
 {
-    return s->experts.count ? "experts" : s->sinks ? "attention sinks"
-         : s->act == EXL2__ACT_CLAMPED ? "clamped activations"
-         : s->parallel && s->post_norms ? "norms after parallel blocks"
-         : s->affine ? "GPTQ and AWQ matrices" : NULL;
+    return s->experts.count && s->post_norms ? "experts with norms after their blocks"
+         : s->experts.count && s->parallel ? "experts in parallel blocks"
+         : s->affine && s->act == EXL2__ACT_CLAMPED ? "clamped activations of GPTQ and AWQ matrices"
+         : s->parallel && s->post_norms ? "norms after parallel blocks" : NULL;
 }
 
 /* As exl2__backend.supports. */
@@ -144,7 +151,8 @@ static exl2_result exl2__cuda_supports(exl2__device *device, const exl2__shape *
 static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape *s)
 {
     uint64_t attention = (uint64_t)s->heads * s->head_dim;
-    uint32_t widest = (uint32_t)exl2__max64(exl2__max32(s->hidden, s->inter), exl2__min64(attention, UINT32_MAX));
+    uint32_t inter = exl2__max32(s->inter, s->experts.count ? s->experts.inter : 0);
+    uint32_t widest = (uint32_t)exl2__max64(exl2__max32(s->hidden, inter), exl2__min64(attention, UINT32_MAX));
     if (s->head_dim % 8 != 0 || s->head_dim > 256) {
         return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend has no kernels for heads of %u elements, only "
                           "for multiples of 8 up to 256", s->head_dim);

@@ -26,10 +26,11 @@ typedef enum exl2__cuda_kind {
     EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
 } exl2__cuda_kind;
 
-/* Whether norms are folded into products: each block has an RMSNorm before it, and no other norm. */
+/* Whether norms are folded into products: each block has an RMSNorm before it, and no other norm; no layer has
+   experts. */
 static inline bool exl2__cuda_folds(const exl2__shape *s)
 {
-    return s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel;
+    return s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel && !s->experts.count;
 }
 
 /* Whether products need the kernels for any family, not those for Llama (gemv_args.h). */
@@ -44,8 +45,8 @@ static inline uint32_t exl2__cuda_act(const exl2__cuda_model *m)
 {
     switch (m->plan->shape.act) {
     case EXL2__ACT_SILU:
-    case EXL2__ACT_CLAMPED: /* rejected by exl2__cuda_missing */
         break;
+    case EXL2__ACT_CLAMPED: return EXL2K_ACT_CLAMPED;
     case EXL2__ACT_GELU_TANH: return EXL2K_ACT_GELU_TANH;
     case EXL2__ACT_GELU: return EXL2K_ACT_GELU;
     case EXL2__ACT_RELU_SQUARED: return EXL2K_ACT_RELU_SQUARED;
@@ -104,6 +105,12 @@ static inline uint32_t exl2__cuda_residual_ctas(const exl2__cuda_model *m)
     return exl2__cuda_product_ctas(m, (uint32_t)exl2__align_up(m->plan->shape.hidden, 32) / 16);
 }
 
+/* Variant of the product kernels: 0 for Llama, 1 for any family, 2 for affine matrices of any family. */
+static inline uint32_t exl2__cuda_variant(const exl2__cuda_model *m, const exl2__cuda_matrix *w)
+{
+    return w->affine ? 2 : exl2__cuda_needs_any(&m->plan->shape);
+}
+
 /* Multiplies any number of rows, eight at a time. `a` holds all but the matrix, rows, activation and shared memory, and
    is changed. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
@@ -117,8 +124,14 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
     a->rows_at = exl2__cuda_rows_at(m);
     a->kind = kind;
     a->act = exl2__cuda_act(m);
+    a->act_limit = m->plan->shape.act_limit;
     uint32_t ctas = exl2__cuda_product_ctas(m, a->matrix.strips >> a->matrix.interleaved);
-    bool any = exl2__cuda_needs_any(&m->plan->shape);
+    static const exl2__cuda_kernel kernels[][2] = {
+        { EXL2__KERNEL_exl2k_gemv1, EXL2__KERNEL_exl2k_gemv8 },
+        { EXL2__KERNEL_exl2k_gemv1_any, EXL2__KERNEL_exl2k_gemv8_any },
+        { EXL2__KERNEL_exl2k_gemv1_affine, EXL2__KERNEL_exl2k_gemv8_affine },
+    };
+    uint32_t variant = exl2__cuda_variant(m, w);
     for (uint32_t done = 0; done < rows; done += a->rows) {
         a->rows = exl2__min32(rows - done, 8);
         uint32_t lanes = a->rows == 1 ? 1 : 8;
@@ -127,9 +140,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
             return exl2__cuda_too_few_shared(m);
         }
         exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        exl2__cuda_kernel kernel = lanes == 1 ? any ? EXL2__KERNEL_exl2k_gemv1_any : EXL2__KERNEL_exl2k_gemv1
-                                 : any ? EXL2__KERNEL_exl2k_gemv8_any : EXL2__KERNEL_exl2k_gemv8;
-        EXL2__TRY(exl2__cuda_chain(m, kernel, grid, a));
+        EXL2__TRY(exl2__cuda_chain(m, kernels[variant][lanes == 8], grid, a));
         exl2__cuda_product_next(a, kind, a->rows);
     }
     return EXL2_OK;
@@ -147,6 +158,7 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
     a->kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
                                                                                     : EXL2K_GEMM_STORE;
     a->act = exl2__cuda_act(m);
+    a->act_limit = m->plan->shape.act_limit;
     a->partial = m->b.gemm_partial;
     a->tickets = m->b.gemm_tickets;
     exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->limits.shared_bytes);
@@ -154,8 +166,9 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
         return exl2__cuda_too_few_shared(m);
     }
     exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_GEMM_THREADS, .shared_bytes = plan.shared_bytes };
-    bool any = exl2__cuda_needs_any(&m->plan->shape);
-    return exl2__cuda_chain(m, any ? EXL2__KERNEL_exl2k_gemm_any : EXL2__KERNEL_exl2k_gemm, grid, a);
+    static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_gemm, EXL2__KERNEL_exl2k_gemm_any,
+                                                 EXL2__KERNEL_exl2k_gemm_affine };
+    return exl2__cuda_chain(m, kernels[exl2__cuda_variant(m, w)], grid, a);
 }
 
 /* Writes act(gate) * up, or act(up) without a gate, to `out`, in the order that its reader expects. If a row fits into
@@ -163,8 +176,8 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
    third of the product. */
 static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
 {
-    exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .columns = m->plan->shape.inter,
-                                      .pitch = a->out_pitch };
+    exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .pitch = a->out_pitch,
+                                      .columns = exl2__cuda_matrix_of(matrix)->device.part[0].columns };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
                              .shared_bytes = 2 * order.columns };
     bool apart = a->map && grid.shared_bytes <= m->limits.shared_bytes && order.columns % 8 == 0;

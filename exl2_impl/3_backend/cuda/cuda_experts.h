@@ -1,0 +1,231 @@
+/* cuda_experts.h: phases of layers with experts: the router, the experts of each row, the weight of a shared expert.
+   takes: a model with a current pass; layers with experts.
+   gives: exl2__cuda_is_sparse, exl2__cuda_route, exl2__cuda_expert_up, exl2__cuda_expert_down,
+          exl2__cuda_expert_switch, exl2__cuda_expert_plan.
+   owns:  nothing.
+
+   Everything happens on the device, in launches of a fixed shape: the router leaves each row's experts and their
+   weights in device memory, and the kernels of the experts find out there which matrices they need. Rows go through the
+   experts in slices of EXL2K_EXPERT_ROWS. */
+#ifndef EXL2__CUDA_EXPERTS_H
+#define EXL2__CUDA_EXPERTS_H
+
+#include "../../../kernels_src/route_args.h"
+#include "cuda_grouped_gemm.h"
+#include "cuda_settle.h"
+
+static inline bool exl2__cuda_is_sparse(const exl2__layer *layer)
+{
+    return layer->router != NULL;
+}
+
+#ifndef EXL2_NO_MOE
+
+#define EXL2__CUDA_EXPERT_RUNS_MAX 64u /* experts that a CTA of expert_down works on at a time */
+#define EXL2__CUDA_EXPERT_SPARE 64u    /* bytes of static shared memory */
+
+/* ---- plans of launches ---- */
+
+/* Bytes of shared memory besides the rings and the partial sums (expert.cuh). */
+static inline uint64_t exl2__cuda_expert_fixed(const exl2k_expert_args *a, uint32_t used_max, uint32_t runs)
+{
+    uint64_t parts = (uint64_t)runs * a->parts;
+    uint64_t bytes = EXL2K_EXPERT_WARPS * (256u + EXL2K_EXPERT_STAGES_MAX * 8u) + runs * 32u + (parts + 1) * 4;
+    bytes += parts * (a->chunks * sizeof(exl2k_chunk) + 32);
+    return bytes + (used_max + exl2__div_up(a->rows.count, 4)) * 4 + EXL2__CUDA_EXPERT_SPARE;
+}
+
+/* Fills in what a launch of `ctas` CTAs for `rows` 1 or 8 needs, within `budget` bytes: deep rings and all of a CTA's
+   work at once if there is room, else smaller blocks. a: rows, down, parts, columns, chunks and slot_bytes are set.
+   Returns the dynamic shared memory of the launch, 0 if the budget is too small. */
+static uint32_t exl2__cuda_expert_plan(exl2k_expert_args *a, uint32_t rows, uint32_t ctas, uint32_t budget)
+{
+    uint32_t sum_bytes = rows == 1 ? 64 : 512, strips = (uint32_t)exl2__div_up(a->columns, EXL2__CUDA_STRIP);
+    uint32_t used_max = (uint32_t)exl2__min64(a->rows.count, (uint64_t)rows * a->rows.active);
+    uint64_t all = a->down ? strips : (uint64_t)strips * used_max, wanted = exl2__div_up(all, ctas);
+    uint32_t most = exl2__min32(used_max, a->down ? EXL2__CUDA_EXPERT_RUNS_MAX : 4);
+    wanted = a->down ? exl2__min64(wanted, EXL2K_EXPERT_THREADS / (16 * rows)) : wanted;
+    for (a->unit = 1; a->unit < 2 * a->chunks; a->unit *= 2) {
+        for (uint32_t turn = 0; turn < 2; turn++) { /* first for all of the work at once, then for any */
+            for (a->stages = turn == 1 ? 2 : rows == 1 ? 4 : 3; a->stages > (turn == 0); a->stages--) {
+                for (a->runs = most; a->runs > 0; a->runs = turn == 0 ? 0 : a->runs / 2) {
+                    uint64_t taken = exl2__cuda_expert_fixed(a, used_max, a->runs);
+                    taken += (uint64_t)EXL2K_EXPERT_WARPS * a->stages * a->slot_bytes;
+                    uint64_t each = (a->down ? a->runs : a->parts) * exl2__div_up(a->chunks, a->unit);
+                    uint64_t items = taken < budget ? (budget - taken) / sum_bytes / each : 0;
+                    items = exl2__min64(items, wanted);
+                    if (items >= (turn == 0 ? wanted : 1)) {
+                        a->items = (uint32_t)items;
+                        a->units = (uint32_t)(items * each);
+                        return (uint32_t)(taken + a->units * sum_bytes);
+                    }
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- route ---- */
+
+/* Whether rows of the experts' inputs are written in the order that all experts of the layer share. */
+static inline bool exl2__cuda_routed_packed(const exl2__layer *layer)
+{
+    return !exl2__cuda_experts_of(layer)->apart;
+}
+
+static exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    const exl2__shape *s = &m->plan->shape;
+    const exl2__experts *e = &s->experts;
+    const exl2__cuda_matrix *router = exl2__cuda_matrix_of(layer->router);
+    uint64_t rows_at = m->pass.groups + offsetof(exl2k_pass, row_count);
+    bool one = m->pass.row_count <= EXL2K_EXPERT_ROWS;
+    exl2k_route_args a = { .rows_at = rows_at, .residual = m->b.residual, .logits = m->b.routed.logits,
+                           .weight = exl2__cuda_values_or_none(layer->mlp_norm.weight),
+                           .bias = exl2__cuda_values_or_none(layer->mlp_norm.bias), .hidden = s->hidden,
+                           .out_pitch = m->b.x_pitch, .logits_pitch = m->b.routed.logits_pitch,
+                           .layer_norm = s->layer_norm, .eps = s->norm_eps };
+    for (uint32_t i = 0; i < 2 && router->tables[i]; i++) {
+        a.table[i] = (exl2k_route_table){ router->tables[i], router->bias[i], router->feed[i].type,
+                                          router->feed[i].rows };
+    }
+    a.out[0] = m->b.routed.x;
+    a.map[0] = exl2__cuda_routed_packed(layer) ? exl2__cuda_experts_of(layer)->map : 0;
+    if (layer->gate_up) { /* of the shared expert */
+        a.out[1] = m->b.x;
+        a.map[1] = exl2__cuda_matrix_of(layer->gate_up)->map;
+    }
+    uint32_t outputs = a.table[0].outputs + a.table[1].outputs;
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(outputs, EXL2K_ROUTE_WARPS), .y = m->pass.row_count,
+                             .threads = EXL2K_ROUTE_THREADS };
+    grid.y = one ? grid.y : (uint32_t)exl2__div_up(grid.y, EXL2K_ROUTE_ROWS);
+    EXL2__TRY(exl2__cuda_chain(m, one ? EXL2__KERNEL_exl2k_route_one : EXL2__KERNEL_exl2k_route_many, grid, &a));
+    exl2k_route_choose_args choose = { .rows_at = rows_at, .logits = a.logits, .choice = m->b.routed.choice,
+                                       .choice_bias = exl2__cuda_values_or_none(layer->choice_bias),
+                                       .weight = m->b.routed.weight, .shared = m->b.routed.shared,
+                                       .logits_pitch = a.logits_pitch, .count = e->count, .active = e->active,
+                                       .sigmoid = e->sigmoid, .renormalized = e->renormalized, .groups = e->groups,
+                                       .groups_active = e->groups_active, .scale = e->scale };
+    exl2__cuda_grid rows = { .x = m->pass.row_count, .y = 1, .threads = 32,
+                             .shared_bytes = exl2k_route_choose_bytes(e->count, e->groups) };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_choose, rows, &choose);
+}
+
+/* Multiplies h of the shared expert by the rows' weights. */
+static exl2_result exl2__cuda_expert_switch(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    exl2k_expert_switch_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .h = m->b.h,
+                                   .weight = m->b.routed.shared, .pitch = m->b.h_pitch,
+                                   .count = exl2__cuda_matrix_of(layer->down)->in };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_EXPERT_GATHER_THREADS };
+    return a.weight ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_expert_switch, grid, &a) : EXL2_OK;
+}
+
+/* ---- products ---- */
+
+/* The slice of rows that begins at row `first`. */
+static exl2k_expert_choice exl2__cuda_expert_slice(const exl2__cuda_model *m, uint32_t first)
+{
+    const exl2__experts *e = &m->plan->shape.experts;
+    return (exl2k_expert_choice){ .choice = m->b.routed.choice, .weight = m->b.routed.weight,
+                                  .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .first = first,
+                                  .count = e->count, .active = e->active };
+}
+
+static exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_expert_args *a, uint32_t rows, bool affine)
+{
+    uint32_t ctas = exl2__min32(m->gpu->sm_count, m->limits.ctas), kind_rows = rows == 1 ? 1 : EXL2K_EXPERT_ROWS;
+    uint32_t shared = exl2__cuda_expert_plan(a, kind_rows, ctas, m->limits.shared_bytes);
+    if (shared == 0) {
+        return exl2__cuda_too_few_shared(m);
+    }
+    exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_EXPERT_THREADS, .shared_bytes = shared };
+    static const exl2__cuda_kernel kernels[][2] = {
+        { EXL2__KERNEL_exl2k_expert1, EXL2__KERNEL_exl2k_expert8 },
+        { EXL2__KERNEL_exl2k_expert1_affine, EXL2__KERNEL_exl2k_expert8_affine },
+    };
+    return exl2__cuda_chain(m, kernels[affine][rows > 1], grid, a);
+}
+
+/* h of a slice. */
+static exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const exl2__layer *layer, uint32_t first)
+{
+    const exl2__shape *s = &m->plan->shape;
+    const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
+    uint32_t rows = exl2__min32(m->pass.row_count - first, EXL2K_EXPERT_ROWS);
+    exl2k_expert_args a = { .rows = exl2__cuda_expert_slice(m, first), .experts = e->device, .tables = e->tables,
+                            .x = m->b.routed.x + (uint64_t)first * m->b.x_pitch * 2, .out = m->b.routed.h,
+                            .x_pitch = m->b.x_pitch, .out_pitch = m->b.routed.h_pitch, .parts = e->parts,
+                            .inputs = s->hidden, .columns = s->experts.inter, .act = exl2__cuda_act(m),
+                            .act_limit = s->act_limit,
+                            .table_chunks = e->table_chunks, .chunks = e->chunks[0],
+                            .slot_bytes = e->chunk_bytes[0] };
+    if (e->apart) {
+        exl2k_expert_gather_args gather = { .rows = a.rows, .experts = e->device, .from = m->b.routed.x,
+                                            .to = m->b.routed.gathered, .pitch = m->b.x_pitch, .inputs = s->hidden };
+        exl2__cuda_grid grid = { .x = m->b.routed.used_max, .y = EXL2K_EXPERT_ROWS,
+                                 .threads = EXL2K_EXPERT_GATHER_THREADS };
+        grid.shared_bytes = (uint32_t)(m->b.routed.used_max + exl2__div_up(a.rows.count, 4)) * 4;
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_expert_gather, grid, &gather));
+        a.x = gather.to;
+        a.x_step = EXL2K_EXPERT_ROWS * m->b.x_pitch;
+    }
+    return exl2__cuda_expert_launch(m, &a, rows, e->affine);
+}
+
+/* Adds the results of a slice's experts to the residual. */
+static exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, const exl2__layer *layer, uint32_t first)
+{
+    const exl2__shape *s = &m->plan->shape;
+    const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
+    uint32_t rows = exl2__min32(m->pass.row_count - first, EXL2K_EXPERT_ROWS);
+    exl2k_expert_args a = { .rows = exl2__cuda_expert_slice(m, first), .experts = e->device, .tables = e->tables,
+                            .x = m->b.routed.h, .residual = m->b.residual, .x_pitch = m->b.routed.h_pitch,
+                            .x_step = EXL2K_EXPERT_ROWS * m->b.routed.h_pitch, .residual_pitch = s->hidden,
+                            .down = 1, .parts = 1, .inputs = s->experts.inter, .columns = s->hidden,
+                            .scale = s->residual_scale, .table_chunks = e->table_chunks, .chunks = e->chunks[1],
+                            .slot_bytes = e->chunk_bytes[1] };
+    return exl2__cuda_expert_launch(m, &a, rows, e->affine);
+}
+
+/* All rows of a pass of many rows, up and down. */
+static exl2_result exl2__cuda_expert_grouped(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    const exl2__shape *s = &m->plan->shape;
+    const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
+    exl2__cuda_grouped a = { .experts = e->device, .choice = m->b.routed.choice, .weight = m->b.routed.weight,
+                             .x = m->b.routed.x, .out = m->b.residual, .scratch = m->b.routed.grouped,
+                             .rows = m->pass.row_count, .active = s->experts.active, .count = e->count,
+                             .hidden = s->hidden, .inter = s->experts.inter, .parts = e->parts,
+                             .act = exl2__cuda_act(m), .act_limit = s->act_limit,
+                             .chunk_bytes = exl2__max32(e->chunk_bytes[0], e->chunk_bytes[1]),
+                             .x_pitch = m->b.x_pitch, .out_pitch = s->hidden, .scale = s->residual_scale,
+                             .add = true, .affine = e->affine, .packed = exl2__cuda_routed_packed(layer) };
+    return exl2__cuda_grouped_gemm(m, &a);
+}
+
+/* Passes of many rows do all of their work in expert_down; so do those of several slices, because h has room for
+   one. */
+static exl2_result exl2__cuda_expert_up(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    return m->pass.row_count <= EXL2K_EXPERT_ROWS ? exl2__cuda_expert_slice_up(m, layer, 0) : EXL2_OK;
+}
+
+static exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    if (m->pass.row_count <= EXL2K_EXPERT_ROWS) {
+        return exl2__cuda_expert_slice_down(m, layer, 0);
+    }
+    if (m->pass.by_gemm) {
+        return exl2__cuda_expert_grouped(m, layer);
+    }
+    for (uint32_t first = 0; first < m->pass.row_count; first += EXL2K_EXPERT_ROWS) {
+        EXL2__TRY(exl2__cuda_expert_slice_up(m, layer, first));
+        EXL2__TRY(exl2__cuda_expert_slice_down(m, layer, first));
+    }
+    return EXL2_OK;
+}
+
+#endif
+#endif
