@@ -511,16 +511,72 @@ EXL2K_FN f32 exl2k_expert_add_down(const exl2k_expert_args &a, const exl2k_exper
     return total;
 }
 
+/* 1 / sqrt(mean square + eps) of the preceding norm, for this thread's row; the same in all of its threads. */
+template <u32 M> EXL2K_FN f32 exl2k_expert_rho(const exl2k_expert_args &a, const exl2k_expert_list &list)
+{
+    __shared__ f32 rho[M];
+    u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
+    if (warp < exl2k_min(list.rows, M)) {
+        u64 at = a.sums_before + (u64)(a.rows.first + warp) * a.slots_pitch * 4;
+        f32 sum = 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) {
+            u32 slot = i * EXL2K_WARP + lane;
+            sum += slot < a.slots ? exl2k_load_f32(at + slot * 4) : 0.0f;
+        }
+        sum = exl2k_warp_sum(sum);
+        if (lane == 0) {
+            rho[warp] = rsqrtf(fmaf(sum, a.inverse_hidden, a.eps));
+        }
+    }
+    __syncthreads();
+    u32 row = threadIdx.x / 16 % M;
+    return row < list.rows ? rho[row] : 0.0f;
+}
+
+/* This thread's output of the block: its residual. */
 template <u32 M>
-EXL2K_FN void exl2k_expert_store_down(const exl2k_expert_args &a, const exl2k_expert_list &list, u32 begin, u32 end,
-                                      f32 total)
+EXL2K_FN f32 exl2k_expert_residual(const exl2k_expert_args &a, const exl2k_expert_list &list, u32 begin, u32 end)
 {
     u32 column = threadIdx.x % 16, row = threadIdx.x / 16 % M, strip = begin + threadIdx.x / (16 * M);
     u32 n = strip * 16 + column;
-    if (strip < end && n < a.columns && row < list.rows) {
-        u64 at = a.residual + ((u64)(a.rows.first + row) * a.residual_pitch + n) * 4;
-        exl2k_store_f32(at, fmaf(total, a.scale, exl2k_load_f32(at)));
+    bool is_real = strip < end && n < a.columns && row < list.rows;
+    return is_real ? exl2k_load_f32(a.residual + ((u64)(a.rows.first + row) * a.residual_pitch + n) * 4) : 0.0f;
+}
+
+/* Stores the residual r + scale * total, and the next product's input. Returns the square of the new residual. */
+template <u32 M>
+EXL2K_FN f32 exl2k_expert_store_down(const exl2k_expert_args &a, const exl2k_expert_list &list, u32 begin, u32 end,
+                                     f32 r, f32 total, f32 rho)
+{
+    u32 column = threadIdx.x % 16, row = threadIdx.x / 16 % M, strip = begin + threadIdx.x / (16 * M);
+    u32 n = strip * 16 + column, own = a.rows.first + row;
+    if (strip >= end || n >= a.columns || row >= list.rows) {
+        return 0.0f;
     }
+    r = fmaf(total, a.scale, r);
+    exl2k_store_f32(a.residual + ((u64)own * a.residual_pitch + n) * 4, r);
+    if (a.next) {
+        u32 index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * exl2k_load_f32(a.norm + n * 4) * rho));
+        exl2k_store_u16(a.next + ((u64)own * a.next_pitch + index) * 2, y);
+    }
+    return r * r;
+}
+
+/* Adds the squares of a block to those of the CTA, whose rows are in `squares` [M]; at the end thread i < M has row
+   i's. scratch: [32]. */
+template <u32 M> EXL2K_FN f32 exl2k_expert_squares(f32 square, f32 sum, u32 strips, f32 *scratch)
+{
+    square = exl2k_half_warp_sum(square); /* of one row and strip */
+    if (threadIdx.x % 16 == 0) {
+        scratch[threadIdx.x / 16] = square;
+    }
+    __syncthreads();
+    for (u32 strip = 0; threadIdx.x < M && strip < strips; strip++) {
+        sum += scratch[strip * M + threadIdx.x];
+    }
+    return sum;
 }
 
 /* ---- the kernel ---- */
@@ -543,7 +599,8 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
     u32 begin = blockIdx.x * share + exl2k_min(blockIdx.x, more), last = begin + share + (blockIdx.x < more);
     u64 x = lane % 4 * 16;
     x += M == 1 ? 0 : (u64)exl2k_min(lane / 4, list.rows - 1) * a.x_pitch * 2;
-    f32 total = 0.0f;
+    __shared__ f32 scratch[EXL2K_EXPERT_THREADS / 16];
+    f32 total = 0.0f, squares = 0.0f, rho = a.next ? exl2k_expert_rho<M>(a, list) : 0.0f, residual = 0.0f;
     exl2k_expert_block b;
     b.run = 0;
     b.begin = begin;
@@ -558,6 +615,9 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
         b.runs = a.down ? exl2k_min(a.runs, list.count - b.run) : (b.end - 1) / strips - b.run + 1;
         exl2k_expert_open<M>(a, s, list, b);
         exl2k_expert_begin(a, s, b, t, warp, lane);
+        if (a.down && b.run == 0) {
+            residual = exl2k_expert_residual<M>(a, list, b.begin, b.end);
+        }
         exl2k_expert_multiply<M>(a, s, b, t, x, warp, lane);
         __syncthreads();
         if (!a.down) {
@@ -567,13 +627,18 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
             total = exl2k_expert_add_down<M>(a, s, list, b, total);
             b.run += b.runs;
             if (b.run == list.count) {
-                exl2k_expert_store_down<M>(a, list, b.begin, b.end, total);
+                f32 square = exl2k_expert_store_down<M>(a, list, b.begin, b.end, residual, total, rho);
+                squares = exl2k_expert_squares<M>(square, squares, b.end - b.begin, scratch);
                 b.run = 0;
                 b.begin = b.end;
                 total = 0.0f;
             }
         }
         __syncthreads();
+    }
+    if (a.next && threadIdx.x < exl2k_min(list.rows, M)) {
+        u64 sums = a.sums_out + (u64)(a.rows.first + threadIdx.x) * a.slots_pitch * 4;
+        exl2k_store_f32(sums + blockIdx.x * 4, squares);
     }
 }
 

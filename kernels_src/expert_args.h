@@ -42,7 +42,9 @@ typedef struct exl2k_expert_choice {
            x_pitch) elements.
    OUTPUT  up    h = fp16(weight of the row * act(gate) * up), for row r and expert in use i at out + (i *
                  EXL2K_EXPERT_ROWS + r) * out_pitch elements, at position down_map[n]
-           down  r += scale * sum over the row's experts, in ascending order, of (value + weight * bias)
+           down  r += scale * sum over the row's experts, in ascending order, of (value + weight * bias); with next,
+                 also what a residual product writes (gemv_args.h): next = fp16(r * norm * rho_before) at map[n], and
+                 this CTA's slot of sums_out
    Grid: at most one CTA for each SM; block EXL2K_EXPERT_THREADS. */
 typedef struct exl2k_expert_args {
     exl2k_expert_choice rows;
@@ -50,7 +52,13 @@ typedef struct exl2k_expert_args {
     exl2k_u64 tables;   /* exl2k_chunk [count, EXL2K_EXPERT_PARTS, table_chunks] */
     exl2k_u64 x, out;
     exl2k_u64 residual; /* down: f32 [rows of the pass, residual_pitch] */
-    exl2k_u32 x_pitch, x_step, out_pitch, residual_pitch; /* in elements */
+    exl2k_u64 next;     /* down: fp16 [rows of the pass, next_pitch]; 0: not wanted */
+    exl2k_u64 norm;     /* down: weight of the next norm, f32 [columns] */
+    exl2k_u64 map;      /* down: u16 [columns]; 0: identity */
+    exl2k_u64 sums_before, sums_out; /* down: f32 [rows of the pass, slots_pitch] */
+    exl2k_u32 x_pitch, x_step, out_pitch, residual_pitch, next_pitch, slots_pitch; /* in elements */
+    exl2k_u32 slots;    /* slots in use in all sums */
+    exl2k_f32 eps, inverse_hidden;
     exl2k_u32 down;     /* 1: down, else up */
     exl2k_u32 parts;    /* up: 2, or 1 without a gate; down: 1 */
     exl2k_u32 inputs, columns; /* of each part */

@@ -20,9 +20,34 @@ EXL2K_FN f32 exl2k_route_sum(f32 value, f32 *partial)
     return exl2k_warp_sum(lane < EXL2K_ROUTE_WARPS ? partial[lane] : 0.0f);
 }
 
+/* Calls f(n, value) for each of this thread's elements of a row, of which it holds the first ones. */
+template <typename F> EXL2K_FN void exl2k_route_each(const f32 *held, u64 row, u32 hidden, F f)
+{
+#pragma unroll
+    for (u32 i = 0; i < EXL2K_ROUTE_HELD; i++) {
+        u32 n = i * EXL2K_ROUTE_THREADS + threadIdx.x;
+        if (n < hidden) {
+            f(n, held[i]);
+        }
+    }
+#pragma unroll 1
+    for (u32 n = EXL2K_ROUTE_HELD * EXL2K_ROUTE_THREADS + threadIdx.x; n < hidden; n += EXL2K_ROUTE_THREADS) {
+        f(n, exl2k_load_f32(row + n * 4));
+    }
+}
+
+EXL2K_FN void exl2k_route_hold(f32 *held, u64 row, u32 hidden)
+{
+#pragma unroll
+    for (u32 i = 0; i < EXL2K_ROUTE_HELD; i++) {
+        u32 n = i * EXL2K_ROUTE_THREADS + threadIdx.x;
+        held[i] = n < hidden ? exl2k_load_f32(row + n * 4) : 0.0f;
+    }
+}
+
 /* Mean, and 1 / sqrt(variance + eps), of a row. The mean is computed from differences to the first element, and the
    variance from differences to the mean. */
-EXL2K_FN float2 exl2k_route_norm(const exl2k_route_args &a, u64 row, f32 *partial)
+EXL2K_FN float2 exl2k_route_norm(const exl2k_route_args &a, const f32 *held, u64 row, f32 *partial)
 {
     f32 mean = 0.0f, square = 0.0f;
     if (a.weight == 0) {
@@ -30,23 +55,16 @@ EXL2K_FN float2 exl2k_route_norm(const exl2k_route_args &a, u64 row, f32 *partia
     }
     if (a.layer_norm) {
         f32 shift = exl2k_load_f32(row), sum = 0.0f;
-        for (u32 n = threadIdx.x; n < a.hidden; n += EXL2K_ROUTE_THREADS) {
-            sum += exl2k_load_f32(row + n * 4) - shift;
-        }
+        exl2k_route_each(held, row, a.hidden, [&](u32, f32 v) { sum += v - shift; });
         mean = shift + exl2k_route_sum(sum, partial) / (f32)a.hidden;
     }
-#pragma unroll 4
-    for (u32 n = threadIdx.x; n < a.hidden; n += EXL2K_ROUTE_THREADS) {
-        f32 v = exl2k_load_f32(row + n * 4) - mean;
-        square = fmaf(v, v, square);
-    }
+    exl2k_route_each(held, row, a.hidden, [&](u32, f32 v) { square = fmaf(v - mean, v - mean, square); });
     return make_float2(mean, 1.0f / sqrtf(exl2k_route_sum(square, partial) / (f32)a.hidden + a.eps));
 }
 
-/* One element of the normalised row; keeps it, and writes the inputs of the experts if this CTA is to. */
-EXL2K_FN f32 exl2k_route_element(const exl2k_route_args &a, float2 norm, u64 from, u32 row, u32 n, bool writes)
+/* Element n of the normalised row, whose residual is y; writes the inputs of the experts if this CTA is to. */
+EXL2K_FN f32 exl2k_route_element(const exl2k_route_args &a, float2 norm, f32 y, u32 row, u32 n, bool writes)
 {
-    f32 y = exl2k_load_f32(from + n * 4);
     if (a.weight) {
         y = (y - norm.x) * norm.y * exl2k_load_f32(a.weight + n * 4);
         y += a.bias ? exl2k_load_f32(a.bias + n * 4) : 0.0f;
@@ -62,117 +80,72 @@ EXL2K_FN f32 exl2k_route_element(const exl2k_route_args &a, float2 norm, u64 fro
     return y;
 }
 
-/* Eight weights from element `at` on, of which the first `left` exist. */
-EXL2K_FN void exl2k_route_weights(f32 w[8], const exl2k_route_table &t, u64 at, u32 left, bool aligned)
+/* The output of a table that a warp computes. */
+typedef struct exl2k_route_output {
+    u64 weights, bias;
+    u32 type;
+    bool exists;
+} exl2k_route_output;
+
+EXL2K_FN exl2k_route_output exl2k_route_output_of(const exl2k_route_args &a, u32 output)
 {
-    if (aligned && t.type < 2) {
-        uint4 v = exl2k_load_constant4(t.weights + at * 2);
-        u32 pairs[4] = { v.x, v.y, v.z, v.w };
-#pragma unroll
-        for (u32 i = 0; i < 8; i++) {
-            u32 half = i % 2 ? pairs[i / 2] >> 16 : pairs[i / 2] & 0xFFFFu;
-            w[i] = t.type == 0 ? exl2k_f16_to_f32(half) : exl2k_bf16_to_f32(half);
-        }
-        return;
-    }
+    bool is_router = output < a.table[0].outputs;
+    const exl2k_route_table &t = a.table[is_router ? 0 : 1];
+    u32 own = is_router ? output : output - a.table[0].outputs;
+    exl2k_route_output o;
+    o.type = t.type;
+    o.exists = own < t.outputs;
+    o.weights = t.weights + (u64)own * a.hidden * (t.type == 2 ? 4 : 2);
+    o.bias = t.bias ? t.bias + own * 4 : 0;
+    return o;
+}
+
+/* Eight weights of fp16 or bf16, as loaded. */
+EXL2K_FN void exl2k_route_unpack(f32 w[8], uint4 v, u32 type)
+{
+    u32 pairs[4] = { v.x, v.y, v.z, v.w };
 #pragma unroll
     for (u32 i = 0; i < 8; i++) {
-        w[i] = 0.0f;
-        if (i < left && t.type == 2) {
-            w[i] = exl2k_load_f32(t.weights + (at + i) * 4);
-        } else if (i < left) {
-            u32 half = exl2k_load_u16(t.weights + (at + i) * 2);
-            w[i] = t.type == 0 ? exl2k_f16_to_f32(half) : exl2k_bf16_to_f32(half);
-        }
+        u32 half = i % 2 ? pairs[i / 2] >> 16 : pairs[i / 2] & 0xFFFFu;
+        w[i] = type == 0 ? exl2k_f16_to_f32(half) : exl2k_bf16_to_f32(half);
     }
 }
 
-/* Warp w of the CTA has output 16 blockIdx.x + w, of R rows. A row has the same bits for every R: each lane adds up the
-   same elements in the same order. */
-template <u32 R> EXL2K_FN void exl2k_route(const exl2k_route_args &a)
+/* Eight weights from element n on, one by one: those of f32, and those of rows that are not aligned. */
+EXL2K_FN void exl2k_route_weights(f32 w[8], const exl2k_route_output &o, u32 n, u32 hidden)
 {
-    constexpr u32 tile = EXL2K_ROUTE_TILE / R;
-    __shared__ alignas(16) f32 y[R][tile];
-    __shared__ f32 partial[EXL2K_ROUTE_WARPS];
-    __shared__ float2 norm[R];
-    u32 lane = threadIdx.x % EXL2K_WARP, output = blockIdx.x * EXL2K_ROUTE_WARPS + threadIdx.x / EXL2K_WARP;
-    u32 first = blockIdx.y * R;
-    bool is_router = output < a.table[0].outputs;
-    const exl2k_route_table &table = a.table[is_router ? 0 : 1];
-    u32 own = is_router ? output : output - a.table[0].outputs;
-    bool works = own < table.outputs, aligned = a.hidden % 8 == 0;
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    u32 rows = exl2k_load(a.rows_at);
-    if (first >= rows) {
-        return;
-    }
-    rows = exl2k_min(R, rows - first);
-    f32 sum[R];
-#pragma unroll
-    for (u32 r = 0; r < R; r++) {
-        sum[r] = 0.0f;
-    }
 #pragma unroll 1
-    for (u32 r = 0; r < rows; r++) {
-        float2 own_norm = exl2k_route_norm(a, a.residual + (u64)(first + r) * a.hidden * 4, partial);
-        if (threadIdx.x == 0) {
-            norm[r] = own_norm; /* read after the barriers below */
+    for (u32 i = 0; i < 8; i++) {
+        f32 v = 0.0f;
+        if (n + i < hidden && o.type == 2) {
+            v = exl2k_load_f32(o.weights + (n + i) * 4);
+        } else if (n + i < hidden) {
+            u32 half = exl2k_load_u16(o.weights + (n + i) * 2);
+            v = o.type == 0 ? exl2k_f16_to_f32(half) : exl2k_bf16_to_f32(half);
         }
-    }
-    for (u32 begin = 0; begin < a.hidden; begin += tile) {
-        u32 end = exl2k_min(begin + tile, a.hidden);
-        bool writes = begin / tile % gridDim.x == blockIdx.x;
-        __syncthreads();
-#pragma unroll 1
-        for (u32 r = 0; r < R; r++) {
-            u64 from = a.residual + (u64)(first + r) * a.hidden * 4;
-#pragma unroll 2
-            for (u32 n = begin + threadIdx.x; n < begin + tile; n += EXL2K_ROUTE_THREADS) {
-                bool is_real = n < end && r < rows;
-                y[r][n - begin] = is_real ? exl2k_route_element(a, norm[r], from, first + r, n, writes) : 0.0f;
-            }
-        }
-        __syncthreads();
-#pragma unroll 1
-        for (u32 n = begin + lane * 8; works && n < end; n += EXL2K_WARP * 8) {
-            f32 w[8];
-            exl2k_route_weights(w, table, (u64)own * a.hidden + n, end - n, aligned);
 #pragma unroll
-            for (u32 r = 0; r < R; r++) {
-                const float4 *values = (const float4 *)&y[r][n - begin];
-                float4 low = values[0], high = values[1];
-                sum[r] = fmaf(low.x, w[0], sum[r]);
-                sum[r] = fmaf(low.y, w[1], sum[r]);
-                sum[r] = fmaf(low.z, w[2], sum[r]);
-                sum[r] = fmaf(low.w, w[3], sum[r]);
-                sum[r] = fmaf(high.x, w[4], sum[r]);
-                sum[r] = fmaf(high.y, w[5], sum[r]);
-                sum[r] = fmaf(high.z, w[6], sum[r]);
-                sum[r] = fmaf(high.w, w[7], sum[r]);
-            }
-        }
-    }
-#pragma unroll
-    for (u32 r = 0; r < R; r++) {
-        f32 total = exl2k_warp_sum(sum[r]);
-        if (works && lane == 0 && r < rows) {
-            total += table.bias ? exl2k_load_f32(table.bias + own * 4) : 0.0f;
-            exl2k_store_f32(a.logits + ((u64)(first + r) * a.logits_pitch + output) * 4, total);
+        for (u32 k = 0; k < 8; k++) {
+            w[k] = k == i ? v : w[k];
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_ROUTE_THREADS) exl2k_route_one(exl2k_route_args a)
+EXL2K_FN f32 exl2k_route_dot(f32 sum, const f32 *y, const f32 w[8])
 {
-    exl2k_route<1>(a);
+    const float4 *values = (const float4 *)y;
+    float4 low = values[0], high = values[1];
+    sum = fmaf(low.x, w[0], sum);
+    sum = fmaf(low.y, w[1], sum);
+    sum = fmaf(low.z, w[2], sum);
+    sum = fmaf(low.w, w[3], sum);
+    sum = fmaf(high.x, w[4], sum);
+    sum = fmaf(high.y, w[5], sum);
+    sum = fmaf(high.z, w[6], sum);
+    return fmaf(high.w, w[7], sum);
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_ROUTE_THREADS) exl2k_route_many(exl2k_route_args a)
-{
-    exl2k_route<EXL2K_ROUTE_ROWS>(a);
-}
-
+/* An output is the sum of four quarters, in their order, and the bias. Quarter q has the runs of 256 inputs q, q + 4,
+   ..; lane i of a warp adds up inputs 8 i to 8 i + 7 of each. So a row has the same bits in both kernels. */
 /* ---- the choice ---- */
 
 EXL2K_FN bool exl2k_route_is_nan(f32 v) { return !(v == v); }
@@ -274,17 +247,12 @@ EXL2K_FN bool exl2k_route_scores(const exl2k_route_choose_args &a, u64 logits, f
     return __all_sync(EXL2K_ALL, finite);
 }
 
-extern "C" __global__ void __launch_bounds__(EXL2K_WARP) exl2k_route_choose(exl2k_route_choose_args a)
+/* Chooses the experts of a row; one warp calls it. memory: exl2k_route_choose_bytes. */
+EXL2K_FN void exl2k_route_choose_row(const exl2k_route_choose_args &a, f32 *memory, u32 row)
 {
-    extern __shared__ f32 exl2k_route_shared[];
-    u32 lane = threadIdx.x, words = (a.count + 31) / 32, row = blockIdx.x;
-    f32 *score = exl2k_route_shared, *biased = score + a.count, *sums = biased + a.count;
+    u32 lane = threadIdx.x, words = (a.count + 31) / 32;
+    f32 *score = memory, *biased = score + a.count, *sums = biased + a.count;
     u32 *taken = (u32 *)(sums + a.groups), *outside = taken + words, *chosen = outside + words;
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    if (row >= exl2k_load(a.rows_at)) {
-        return;
-    }
     u64 logits = a.logits + (u64)row * a.logits_pitch * 4, at = (u64)row * a.active * 4;
     bool finite = exl2k_route_scores(a, logits, score, biased);
     for (u32 i = lane; i < words; i += EXL2K_WARP) {
@@ -320,5 +288,192 @@ extern "C" __global__ void __launch_bounds__(EXL2K_WARP) exl2k_route_choose(exl2
     if (a.shared && lane == 0) {
         f32 v = exl2k_load_f32(logits + a.count * 4);
         exl2k_store_f32(a.shared + row * 4, 1.0f / (1.0f + expf(-v)));
+    }
+}
+
+/* ---- the kernels ---- */
+
+/* Loads this warp's weights of the first runs, while preceding kernels may still run. */
+EXL2K_FN void exl2k_route_preload(uint4 *loaded, const exl2k_route_args &a, const exl2k_route_output &o, u32 first)
+{
+    bool whole = o.exists && o.type < 2 && a.hidden % 8 == 0;
+#pragma unroll
+    for (u32 i = 0; i < EXL2K_ROUTE_LOADED; i++) {
+        u32 n = first + i * EXL2K_ROUTE_QUARTERS * EXL2K_ROUTE_RUN;
+        loaded[i] = whole && n < a.hidden ? exl2k_load_constant4(o.weights + n * 2) : make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* Four warps compute an output of one row: a quarter each. The last CTA of a row chooses its experts. */
+extern "C" __global__ void __launch_bounds__(EXL2K_ROUTE_THREADS, 1)
+exl2k_route_one(const __grid_constant__ exl2k_route_one_args all)
+{
+    extern __shared__ uint4 exl2k_route_shared[];
+    __shared__ f32 partial[EXL2K_ROUTE_WARPS], quarter_sum[EXL2K_ROUTE_WARPS];
+    __shared__ u32 is_last;
+    const exl2k_route_args &a = all.route;
+    u32 lane = threadIdx.x % EXL2K_WARP, warp = threadIdx.x / EXL2K_WARP, row = blockIdx.y;
+    u32 output = blockIdx.x * EXL2K_ROUTE_OUTPUTS + warp / EXL2K_ROUTE_QUARTERS;
+    u32 first = warp % EXL2K_ROUTE_QUARTERS * EXL2K_ROUTE_RUN + lane * 8;
+    exl2k_route_output o = exl2k_route_output_of(a, output);
+    f32 held[EXL2K_ROUTE_HELD], *y = (f32 *)exl2k_route_shared;
+    uint4 loaded[EXL2K_ROUTE_LOADED];
+    exl2k_route_preload(loaded, a, o, first);
+    exl2k_dependency_release();
+    exl2k_dependency_wait();
+    if (row >= exl2k_load(a.rows_at)) {
+        return;
+    }
+    /* Normalise the row. */
+    u64 from = a.residual + (u64)row * a.hidden * 4;
+    exl2k_route_hold(held, from, a.hidden);
+    float2 norm = exl2k_route_norm(a, held, from, partial);
+    exl2k_route_each(held, from, a.hidden, [&](u32 n, f32 v) {
+        y[n] = exl2k_route_element(a, norm, v, row, n, n / EXL2K_ROUTE_THREADS % gridDim.x == blockIdx.x);
+    });
+    for (u32 n = a.hidden + threadIdx.x; n < (a.hidden + 7) / 8 * 8; n += EXL2K_ROUTE_THREADS) {
+        y[n] = 0.0f;
+    }
+    __syncthreads();
+    /* Multiply. */
+    f32 sum = 0.0f;
+    bool whole = o.type < 2 && a.hidden % 8 == 0;
+#pragma unroll
+    for (u32 i = 0; i < EXL2K_ROUTE_LOADED; i++) {
+        u32 n = first + i * EXL2K_ROUTE_QUARTERS * EXL2K_ROUTE_RUN;
+        if (o.exists && whole && n < a.hidden) {
+            f32 w[8];
+            exl2k_route_unpack(w, loaded[i], o.type);
+            sum = exl2k_route_dot(sum, y + n, w);
+        }
+    }
+    u32 done = whole ? EXL2K_ROUTE_LOADED : 0;
+#pragma unroll 1
+    for (u32 n = first + done * EXL2K_ROUTE_QUARTERS * EXL2K_ROUTE_RUN; o.exists && n < a.hidden;
+         n += EXL2K_ROUTE_QUARTERS * EXL2K_ROUTE_RUN) {
+        f32 w[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+        if (whole) {
+            exl2k_route_unpack(w, exl2k_load_constant4(o.weights + n * 2), o.type);
+        } else {
+            exl2k_route_weights(w, o, n, a.hidden);
+        }
+        sum = exl2k_route_dot(sum, y + n, w);
+    }
+    sum = exl2k_warp_sum(sum);
+    if (lane == 0) {
+        quarter_sum[warp] = sum;
+    }
+    __syncthreads();
+    if (o.exists && warp % EXL2K_ROUTE_QUARTERS == 0 && lane == 0) {
+        f32 total = ((sum + quarter_sum[warp + 1]) + quarter_sum[warp + 2]) + quarter_sum[warp + 3];
+        total += o.bias ? exl2k_load_f32(o.bias) : 0.0f;
+        exl2k_store_f32(a.logits + ((u64)row * a.logits_pitch + output) * 4, total);
+    }
+    /* The last CTA of the row chooses. */
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        u32 *ticket = (u32 *)(all.tickets + row * 4);
+        is_last = atomicAdd(ticket, 1) + 1 == gridDim.x;
+        if (is_last) {
+            *ticket = 0;
+            __threadfence();
+        }
+    }
+    __syncthreads();
+    if (is_last && warp == 0) {
+        exl2k_route_choose_row(all.choose, (f32 *)exl2k_route_shared, row);
+    }
+}
+
+/* Each warp computes an output of several rows. */
+extern "C" __global__ void __launch_bounds__(EXL2K_ROUTE_THREADS, 1)
+exl2k_route_many(const __grid_constant__ exl2k_route_args a)
+{
+    constexpr u32 tile = EXL2K_ROUTE_QUARTERS * EXL2K_ROUTE_RUN;
+    __shared__ alignas(16) f32 y[EXL2K_ROUTE_ROWS][tile];
+    __shared__ f32 partial[EXL2K_ROUTE_WARPS];
+    __shared__ float2 norm[EXL2K_ROUTE_ROWS];
+    u32 lane = threadIdx.x % EXL2K_WARP, output = blockIdx.x * EXL2K_ROUTE_WARPS + threadIdx.x / EXL2K_WARP;
+    u32 first = blockIdx.y * EXL2K_ROUTE_ROWS;
+    exl2k_route_output o = exl2k_route_output_of(a, output);
+    bool whole = o.type < 2 && a.hidden % 8 == 0;
+    exl2k_dependency_release();
+    exl2k_dependency_wait();
+    u32 rows = exl2k_load(a.rows_at);
+    if (first >= rows) {
+        return;
+    }
+    rows = exl2k_min(EXL2K_ROUTE_ROWS, rows - first);
+#pragma unroll 1
+    for (u32 r = 0; r < rows; r++) {
+        u64 from = a.residual + (u64)(first + r) * a.hidden * 4;
+        f32 held[EXL2K_ROUTE_HELD];
+        exl2k_route_hold(held, from, a.hidden);
+        float2 own = exl2k_route_norm(a, held, from, partial);
+        if (threadIdx.x == 0) {
+            norm[r] = own; /* read after the barriers below */
+        }
+    }
+    f32 sum[EXL2K_ROUTE_QUARTERS][EXL2K_ROUTE_ROWS];
+#pragma unroll
+    for (u32 i = 0; i < EXL2K_ROUTE_QUARTERS * EXL2K_ROUTE_ROWS; i++) {
+        sum[i / EXL2K_ROUTE_ROWS][i % EXL2K_ROUTE_ROWS] = 0.0f;
+    }
+#pragma unroll 1
+    for (u32 begin = 0; begin < a.hidden; begin += tile) {
+        bool writes = begin / tile % gridDim.x == blockIdx.x;
+        __syncthreads();
+#pragma unroll 1
+        for (u32 r = 0; r < EXL2K_ROUTE_ROWS; r++) {
+            u64 from = a.residual + (u64)(first + r) * a.hidden * 4;
+#pragma unroll 2
+            for (u32 n = begin + threadIdx.x; n < begin + tile; n += EXL2K_ROUTE_THREADS) {
+                bool is_real = n < a.hidden && r < rows;
+                f32 v = is_real ? exl2k_load_f32(from + n * 4) : 0.0f;
+                y[r][n - begin] = is_real ? exl2k_route_element(a, norm[r], v, first + r, n, writes) : 0.0f;
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (u32 q = 0; q < EXL2K_ROUTE_QUARTERS; q++) {
+            u32 n = begin + q * EXL2K_ROUTE_RUN + lane * 8;
+            if (o.exists && n < a.hidden) {
+                f32 w[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+                if (whole) {
+                    exl2k_route_unpack(w, exl2k_load_constant4(o.weights + n * 2), o.type);
+                } else {
+                    exl2k_route_weights(w, o, n, a.hidden);
+                }
+#pragma unroll
+                for (u32 r = 0; r < EXL2K_ROUTE_ROWS; r++) {
+                    sum[q][r] = exl2k_route_dot(sum[q][r], &y[r][n - begin], w);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (u32 r = 0; r < EXL2K_ROUTE_ROWS; r++) {
+        f32 total = exl2k_warp_sum(sum[0][r]);
+#pragma unroll
+        for (u32 q = 1; q < EXL2K_ROUTE_QUARTERS; q++) {
+            total += exl2k_warp_sum(sum[q][r]);
+        }
+        if (o.exists && lane == 0 && r < rows) {
+            total += o.bias ? exl2k_load_f32(o.bias) : 0.0f;
+            exl2k_store_f32(a.logits + ((u64)(first + r) * a.logits_pitch + output) * 4, total);
+        }
+    }
+}
+
+/* Chooses the experts of rows whose logits exl2k_route_many has computed. */
+extern "C" __global__ void __launch_bounds__(EXL2K_WARP)
+exl2k_route_choose(const __grid_constant__ exl2k_route_choose_args a)
+{
+    extern __shared__ uint4 exl2k_route_shared[];
+    exl2k_dependency_release();
+    exl2k_dependency_wait();
+    if (blockIdx.x < exl2k_load(a.rows_at)) {
+        exl2k_route_choose_row(a, (f32 *)exl2k_route_shared, blockIdx.x);
     }
 }

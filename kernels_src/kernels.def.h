@@ -34,7 +34,7 @@
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                             \
     X(exl2k_rope_table, "norm.cu", exl2k_rope_args, NONE)                       \
     X(exl2k_settle, "settle.cu", exl2k_settle_args, NONE)                       \
-    X(exl2k_route_one, "expert_route.cu", exl2k_route_args, NONE)               \
+    X(exl2k_route_one, "expert_route.cu", exl2k_route_one_args, BUDGET)         \
     X(exl2k_route_many, "expert_route.cu", exl2k_route_args, NONE)              \
     X(exl2k_route_choose, "expert_route.cu", exl2k_route_choose_args, BUDGET)   \
     X(exl2k_expert_gather, "expert_gather.cu", exl2k_expert_gather_args, BUDGET) \

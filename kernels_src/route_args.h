@@ -1,6 +1,6 @@
 /* route_args.h: arguments of the kernels that choose the experts of each row.
    takes: pass_args.h.
-   gives: exl2k_route_args, exl2k_route_choose_args.
+   gives: exl2k_route_args, exl2k_route_choose_args, exl2k_route_one_args.
    owns:  nothing. */
 #ifndef EXL2K_ROUTE_ARGS_H
 #define EXL2K_ROUTE_ARGS_H
@@ -9,7 +9,11 @@
 
 #define EXL2K_ROUTE_THREADS 512
 #define EXL2K_ROUTE_WARPS 16
-#define EXL2K_ROUTE_TILE 8192  /* elements of normalised rows in shared memory */
+#define EXL2K_ROUTE_QUARTERS 4u /* parts of an output's sum */
+#define EXL2K_ROUTE_RUN 256u    /* consecutive inputs of a part */
+#define EXL2K_ROUTE_OUTPUTS 4u  /* outputs of a CTA of exl2k_route_one */
+#define EXL2K_ROUTE_LOADED 4    /* runs whose weights a warp loads before it waits: all up to 4096 inputs */
+#define EXL2K_ROUTE_HELD 8      /* elements of a row that a thread holds in registers; further ones are read again */
 #define EXL2K_ROUTE_ROWS 8     /* rows of a CTA of exl2k_route_many */
 
 /* Rows of weights in their natural order. */
@@ -20,7 +24,7 @@ typedef struct exl2k_route_table {
     exl2k_u32 outputs;
 } exl2k_route_table;
 
-/* Grid (ceil(outputs of all tables / EXL2K_ROUTE_WARPS), rows or ceil(rows / EXL2K_ROUTE_ROWS)), block
+/* exl2k_route_many: grid (ceil(outputs of all tables / EXL2K_ROUTE_WARPS), ceil(rows / EXL2K_ROUTE_ROWS)), block
    EXL2K_ROUTE_THREADS. logits = norm(residual) * W + bias, in f32 throughout; out[k][map[k][n]] =
    fp16(norm(residual)[n]). The norm is RMSNorm or LayerNorm, as in settle_args.h. */
 typedef struct exl2k_route_args {
@@ -37,7 +41,7 @@ typedef struct exl2k_route_args {
     exl2k_u32 unused;
 } exl2k_route_args;
 
-/* Grid (rows), block of one warp, dynamic shared memory: exl2k_route_choose_bytes. Chooses the `active` experts of the
+/* exl2k_route_choose: grid (rows), block of one warp, dynamic shared memory: exl2k_route_choose_bytes. Chooses the `active` experts of the
    highest scores (ties: the lowest index) of each row, ascending, and their weights. Logits that are not finite give
    weights of NaN. */
 typedef struct exl2k_route_choose_args {
@@ -59,5 +63,14 @@ static inline exl2k_u32 exl2k_route_choose_bytes(exl2k_u32 count, exl2k_u32 grou
 {
     return 8 * count + (count + 31) / 32 * 8 + groups * 4 + (groups + 31) / 32 * 4;
 }
+
+/* exl2k_route_one: both for few rows. Grid (ceil(outputs of all tables / EXL2K_ROUTE_OUTPUTS), rows), block
+   EXL2K_ROUTE_THREADS, dynamic shared memory: the larger one of hidden floats, rounded up to 8, and
+   exl2k_route_choose_bytes. */
+typedef struct exl2k_route_one_args {
+    exl2k_route_args route;
+    exl2k_route_choose_args choose;
+    exl2k_u64 tickets; /* u32 [rows]; 0 between launches */
+} exl2k_route_one_args;
 
 #endif

@@ -27,6 +27,7 @@ typedef struct exl2__cuda_routed {
     uint64_t logits;     /* f32 [R, logits_pitch] */
     uint64_t choice;     /* u32 [R, k] */
     uint64_t weight;     /* f32 [R, k] */
+    uint64_t tickets;    /* u32 [R] */
     uint64_t shared;     /* f32 [R] weight of the shared expert; 0: it is 1, or there is none */
     uint64_t x;          /* fp16 [R, x_pitch] normalised rows, in the order of the experts or in natural order */
     uint64_t gathered;   /* fp16 [U, EXL2K_EXPERT_ROWS, x_pitch] in the order of each expert */
@@ -144,6 +145,7 @@ static void exl2__cuda_buffers_routed_zeroed(exl2__cuda_buffers *b, const exl2__
     exl2__cuda_routed *routed = &b->routed;
     uint64_t slots = (uint64_t)routed->used_max * EXL2K_EXPERT_ROWS;
     if (slots > 0) {
+        routed->tickets = exl2__cuda_arena_take(a, p->rows_max * sizeof(uint32_t));
         routed->x = exl2__cuda_arena_take(a, p->rows_max * b->x_pitch * 2ull);
         routed->gathered = exl2__cuda_arena_take(a, slots * b->x_pitch * 2);
         routed->h = exl2__cuda_arena_take(a, slots * routed->h_pitch * 2);

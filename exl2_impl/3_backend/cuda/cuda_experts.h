@@ -22,7 +22,7 @@ static inline bool exl2__cuda_is_sparse(const exl2__layer *layer)
 #ifndef EXL2_NO_MOE
 
 #define EXL2__CUDA_EXPERT_RUNS_MAX 64u /* experts that a CTA of expert_down works on at a time */
-#define EXL2__CUDA_EXPERT_SPARE 64u    /* bytes of static shared memory */
+#define EXL2__CUDA_EXPERT_SPARE 256u   /* bytes of static shared memory */
 
 /* ---- plans of launches ---- */
 
@@ -74,13 +74,32 @@ static inline bool exl2__cuda_routed_packed(const exl2__layer *layer)
     return !exl2__cuda_experts_of(layer)->apart;
 }
 
+/* Few rows: one kernel for all. Many rows: one for the logits, one for the choice. */
+static exl2_result exl2__cuda_route_launch(exl2__cuda_model *m, const exl2k_route_args *a,
+                                           const exl2k_route_choose_args *choose)
+{
+    uint32_t outputs = a->table[0].outputs + a->table[1].outputs, rows = m->pass.row_count;
+    uint32_t choose_bytes = exl2k_route_choose_bytes(choose->count, choose->groups);
+    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(outputs, EXL2K_ROUTE_OUTPUTS), .y = rows,
+                             .threads = EXL2K_ROUTE_THREADS };
+    grid.shared_bytes = exl2__max32((uint32_t)exl2__align_up(a->hidden, 8) * 4, choose_bytes);
+    if (rows < EXL2__CUDA_GEMM_ROWS_MIN && grid.shared_bytes + 1024 <= m->limits.shared_bytes) {
+        exl2k_route_one_args one = { *a, *choose, m->b.routed.tickets };
+        return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_one, grid, &one);
+    }
+    grid = (exl2__cuda_grid){ .x = (uint32_t)exl2__div_up(outputs, EXL2K_ROUTE_WARPS),
+                              .y = (uint32_t)exl2__div_up(rows, EXL2K_ROUTE_ROWS), .threads = EXL2K_ROUTE_THREADS };
+    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_many, grid, a));
+    grid = (exl2__cuda_grid){ .x = rows, .y = 1, .threads = 32, .shared_bytes = choose_bytes };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_choose, grid, choose);
+}
+
 static exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__layer *layer)
 {
     const exl2__shape *s = &m->plan->shape;
     const exl2__experts *e = &s->experts;
     const exl2__cuda_matrix *router = exl2__cuda_matrix_of(layer->router);
     uint64_t rows_at = m->pass.groups + offsetof(exl2k_pass, row_count);
-    bool one = m->pass.row_count <= EXL2K_EXPERT_ROWS;
     exl2k_route_args a = { .rows_at = rows_at, .residual = m->b.residual, .logits = m->b.routed.logits,
                            .weight = exl2__cuda_values_or_none(layer->mlp_norm.weight),
                            .bias = exl2__cuda_values_or_none(layer->mlp_norm.bias), .hidden = s->hidden,
@@ -92,24 +111,17 @@ static exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__layer *laye
     }
     a.out[0] = m->b.routed.x;
     a.map[0] = exl2__cuda_routed_packed(layer) ? exl2__cuda_experts_of(layer)->map : 0;
-    if (layer->gate_up) { /* of the shared expert */
+    if (layer->gate_up && !exl2__cuda_folds(s)) { /* of the shared expert; else `out` writes it, or the norm of GEMM */
         a.out[1] = m->b.x;
         a.map[1] = exl2__cuda_matrix_of(layer->gate_up)->map;
     }
-    uint32_t outputs = a.table[0].outputs + a.table[1].outputs;
-    exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(outputs, EXL2K_ROUTE_WARPS), .y = m->pass.row_count,
-                             .threads = EXL2K_ROUTE_THREADS };
-    grid.y = one ? grid.y : (uint32_t)exl2__div_up(grid.y, EXL2K_ROUTE_ROWS);
-    EXL2__TRY(exl2__cuda_chain(m, one ? EXL2__KERNEL_exl2k_route_one : EXL2__KERNEL_exl2k_route_many, grid, &a));
     exl2k_route_choose_args choose = { .rows_at = rows_at, .logits = a.logits, .choice = m->b.routed.choice,
                                        .choice_bias = exl2__cuda_values_or_none(layer->choice_bias),
                                        .weight = m->b.routed.weight, .shared = m->b.routed.shared,
                                        .logits_pitch = a.logits_pitch, .count = e->count, .active = e->active,
                                        .sigmoid = e->sigmoid, .renormalized = e->renormalized, .groups = e->groups,
                                        .groups_active = e->groups_active, .scale = e->scale };
-    exl2__cuda_grid rows = { .x = m->pass.row_count, .y = 1, .threads = 32,
-                             .shared_bytes = exl2k_route_choose_bytes(e->count, e->groups) };
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_choose, rows, &choose);
+    return exl2__cuda_route_launch(m, &a, &choose);
 }
 
 /* Multiplies h of the shared expert by the rows' weights. */
@@ -135,7 +147,8 @@ static exl2k_expert_choice exl2__cuda_expert_slice(const exl2__cuda_model *m, ui
 
 static exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_expert_args *a, uint32_t rows, bool affine)
 {
-    uint32_t ctas = exl2__min32(m->gpu->sm_count, m->limits.ctas), kind_rows = rows == 1 ? 1 : EXL2K_EXPERT_ROWS;
+    uint32_t ctas = a->down ? exl2__cuda_residual_ctas(m) : m->limits.ctas; /* a slot of sums_out for each */
+    uint32_t kind_rows = rows == 1 ? 1 : EXL2K_EXPERT_ROWS;
     uint32_t shared = exl2__cuda_expert_plan(a, kind_rows, ctas, m->limits.shared_bytes);
     if (shared == 0) {
         return exl2__cuda_too_few_shared(m);
@@ -186,6 +199,19 @@ static exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, const exl2_
                             .down = 1, .parts = 1, .inputs = s->experts.inter, .columns = s->hidden,
                             .scale = s->residual_scale, .table_chunks = e->table_chunks, .chunks = e->chunks[1],
                             .slot_bytes = e->chunk_bytes[1] };
+    if (exl2__cuda_folds(s) && !m->pass.by_gemm) {
+        exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
+        a.next = m->b.x;
+        a.next_pitch = m->b.x_pitch;
+        a.norm = exl2__cuda_values(next.norm->weight);
+        a.map = exl2__cuda_matrix_of(next.reader)->map;
+        a.sums_before = exl2__cuda_sums(m, 0);
+        a.sums_out = exl2__cuda_sums(m, 1);
+        a.slots_pitch = EXL2K_SLOTS_MAX;
+        a.slots = exl2__cuda_residual_ctas(m);
+        a.eps = s->norm_eps;
+        a.inverse_hidden = 1.0f / (float)s->hidden;
+    }
     return exl2__cuda_expert_launch(m, &a, rows, e->affine);
 }
 

@@ -15,19 +15,7 @@
 #include "cuda_experts.h"
 #include "cuda_split.h"
 
-/* ---- norms between products ---- */
-
-/* Sums of squares of the norm `later` norms after the current one; 0: norms are not folded into products. */
-static inline uint64_t exl2__cuda_sums(const exl2__cuda_model *m, uint32_t later)
-{
-    return exl2__cuda_folds(&m->plan->shape) ? m->b.sums[(m->pass.norm + later) % EXL2__CUDA_SUMS] : 0;
-}
-
-/* Sums of squares of the previous norm; 0 if there is none. */
-static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
-{
-    return m->pass.first_norm ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
-}
+/* ---- results of blocks ---- */
 
 /* The result of a block whose norms are not folded: r += x * matrix; with a norm after it branch = x * matrix. */
 static exl2_result exl2__cuda_block(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x, uint32_t x_pitch)
@@ -177,15 +165,13 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
 static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__shape *s = &m->plan->shape;
-    bool last = layer->index + 1 == s->layers;
     (void)range;
-    if (exl2__cuda_folds(s)) {
-        return exl2__cuda_residual(m, layer->down, m->b.h, m->b.h_pitch,
-                                   last ? m->plan->final_norm.weight : layer[1].attn_norm.weight,
-                                   last ? m->plan->head : layer[1].qkv);
+    if (exl2__cuda_folds(s) && !exl2__cuda_is_sparse(layer)) {
+        exl2__cuda_follower next = exl2__cuda_follower_of(m, layer);
+        return exl2__cuda_residual(m, layer->down, m->b.h, m->b.h_pitch, next.norm->weight, next.reader);
     }
     EXL2__TRY(exl2__cuda_block(m, layer->down, m->b.h, m->b.h_pitch));
-    bool settled = s->post_norms || exl2__cuda_is_sparse(layer); /* by another phase */
+    bool settled = s->post_norms || exl2__cuda_is_sparse(layer); /* by expert_down */
     return settled ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, layer));
 }
 
@@ -213,6 +199,10 @@ static exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__la
 {
     (void)range;
     EXL2__TRY(exl2__cuda_expert_down(m, layer));
+    if (exl2__cuda_folds(&m->plan->shape)) {
+        m->pass.norm = m->pass.by_gemm ? m->pass.norm : (m->pass.norm + 1) % EXL2__CUDA_SUMS;
+        return EXL2_OK;
+    }
     return exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, layer));
 }
 #else

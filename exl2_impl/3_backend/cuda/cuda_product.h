@@ -26,18 +26,17 @@ typedef enum exl2__cuda_kind {
     EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
 } exl2__cuda_kind;
 
-/* Whether norms are folded into products: each block has an RMSNorm before it, and no other norm; no layer has
-   experts. */
+/* Whether norms are folded into products: each block has an RMSNorm before it, and no other norm. */
 static inline bool exl2__cuda_folds(const exl2__shape *s)
 {
-    return s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel && !s->experts.count;
+    return s->pre_norms && !s->post_norms && !s->layer_norm && !s->parallel;
 }
 
 /* Whether products need the kernels for any family, not those for Llama (gemv_args.h). */
 static inline bool exl2__cuda_needs_any(const exl2__shape *s)
 {
     bool scaled = s->residual_scale != 1 || s->logit_scale != 1 || s->final_softcap > 0;
-    return scaled || !s->gated || s->act != EXL2__ACT_SILU || !exl2__cuda_folds(s);
+    return scaled || !s->gated || s->act != EXL2__ACT_SILU || !exl2__cuda_folds(s) || s->experts.count;
 }
 
 /* As exl2k_gemv_args.act. */

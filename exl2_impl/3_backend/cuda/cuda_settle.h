@@ -46,6 +46,31 @@ static inline exl2__cuda_next exl2__cuda_next_mlp(const exl2__layer *layer)
     return (exl2__cuda_next){ &layer->mlp_norm, { layer->gate_up, NULL } };
 }
 
+/* Sums of squares of the norm `later` norms after the current one; 0: norms are not folded into products. */
+static inline uint64_t exl2__cuda_sums(const exl2__cuda_model *m, uint32_t later)
+{
+    return exl2__cuda_folds(&m->plan->shape) ? m->b.sums[(m->pass.norm + later) % EXL2__CUDA_SUMS] : 0;
+}
+
+/* Sums of squares of the previous norm; 0 if there is none. */
+static inline uint64_t exl2__cuda_sums_before(const exl2__cuda_model *m)
+{
+    return m->pass.first_norm ? 0 : exl2__cuda_sums(m, EXL2__CUDA_SUMS - 1);
+}
+
+/* What follows a layer if norms are folded: a norm, and the product that reads it. */
+typedef struct exl2__cuda_follower {
+    const exl2__norm *norm;
+    const exl2__matrix *reader;
+} exl2__cuda_follower;
+
+static inline exl2__cuda_follower exl2__cuda_follower_of(const exl2__cuda_model *m, const exl2__layer *layer)
+{
+    bool last = layer->index + 1 == m->plan->shape.layers;
+    return last ? (exl2__cuda_follower){ &m->plan->final_norm, m->plan->head }
+                : (exl2__cuda_follower){ &layer[1].attn_norm, layer[1].qkv };
+}
+
 /* The input of gate_up. */
 static inline uint64_t exl2__cuda_mlp_input(const exl2__cuda_model *m, const exl2__layer *layer)
 {
