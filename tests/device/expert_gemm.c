@@ -10,7 +10,9 @@
 #define ROWS 1024u
 #define GUARD 4096u /* bytes after the scratch memory, which no kernel may write */
 
-static rig_module shuffle, rows_module, gemm_module, gemm32_module;
+#define ACT_LIMIT 0.08f /* of EXL2K_ACT_CLAMPED: some gates and some values of `up` exceed it */
+
+static rig_module shuffle, rows_module, gemm_module, gemm32_module, affine_module;
 static double worst, worst_h;
 static uint32_t rows_most = ROWS;
 
@@ -21,18 +23,21 @@ enum { UNIFORM, FIXED, SKEWED }; /* experts of a row: any; the same for all rows
 static const struct layer_case {
     uint32_t experts, active, hidden, inter, parts, act, choice;
     bool bias, dense, mapped, packed; /* packed: experts share the order of up, and x is in this order */
+    bool affine;
 } cases[] = {
-    { 128, 8, 256, 96, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false },
-    { 8, 2, 512, 672, 2, EXL2K_ACT_SILU, SKEWED, false, false, true, false },
-    { 4, 2, 416, 352, 2, EXL2K_ACT_SILU, FIXED, true, false, true, false },
-    { 8, 1, 544, 288, 1, EXL2K_ACT_GELU, FIXED, true, false, true, false },
-    { 32, 4, 288, 160, 2, EXL2K_ACT_GELU_TANH, SKEWED, true, false, false, false },
-    { 16, 3, 300, 100, 1, EXL2K_ACT_RELU_SQUARED, UNIFORM, true, true, true, false },
-    { 64, 6, 352, 64, 2, EXL2K_ACT_SILU, SKEWED, false, false, true, true },
-    { 5, 5, 160, 224, 2, EXL2K_ACT_SILU, UNIFORM, true, false, true, false },
-    { 60, 7, 128, 32, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true, false },
-    { 2, 1, 64, 24672, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true, false }, /* 48 KiB: no row is permuted in */
-    { 3, 1, 24672, 64, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false }, /* shared memory */
+    { 128, 8, 256, 96, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false, false },
+    { 8, 2, 512, 672, 2, EXL2K_ACT_SILU, SKEWED, false, false, true, false, false },
+    { 4, 2, 416, 352, 2, EXL2K_ACT_SILU, FIXED, true, false, true, false, false },
+    { 8, 1, 544, 288, 1, EXL2K_ACT_GELU, FIXED, true, false, true, false, false },
+    { 32, 4, 288, 160, 2, EXL2K_ACT_GELU_TANH, SKEWED, true, false, false, false, false },
+    { 16, 3, 300, 100, 1, EXL2K_ACT_RELU_SQUARED, UNIFORM, true, true, true, false, false },
+    { 64, 6, 352, 64, 2, EXL2K_ACT_SILU, SKEWED, false, false, true, true, false },
+    { 5, 5, 160, 224, 2, EXL2K_ACT_SILU, UNIFORM, true, false, true, false, false },
+    { 32, 4, 288, 96, 2, EXL2K_ACT_CLAMPED, UNIFORM, true, false, true, false, false },
+    { 16, 4, 256, 160, 2, EXL2K_ACT_SILU, UNIFORM, true, false, true, false, true },
+    { 60, 7, 128, 32, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true, false, false },
+    { 2, 1, 64, 24672, 1, EXL2K_ACT_SILU, UNIFORM, false, false, true, false, false }, /* 48 KiB: rows are permuted */
+    { 3, 1, 24672, 64, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false, false }, /* in global memory */
 };
 
 typedef struct layer_expert {
@@ -56,6 +61,8 @@ typedef struct layer {
     rig_buffer experts, x_buffer, choice_buffer, weight_buffer, out, scratch, partial;
 } layer;
 
+#define AFFINE 100u /* numbers from here on: affine matrices */
+
 /* Runs of bit widths by number: experts differ in widths, group sizes and padding. Returns how many runs there are. */
 static uint32_t runs_of(uint32_t number, uint32_t in, product_run runs[2])
 {
@@ -63,6 +70,11 @@ static uint32_t runs_of(uint32_t number, uint32_t in, product_run runs[2])
                                          { 3, 0, 128 } };
     static const uint32_t second[] = { 0, 4, 3, 2, 0, 0 };
     runs[0] = first[number];
+    if (number >= AFFINE) {
+        static const uint32_t bits[] = { 4, 8, 3, 2 };
+        runs[0] = (product_run){ PRODUCT_AFFINE + bits[number % 4], in, 32 };
+        return 1;
+    }
     if (second[number] && first[number].rows < in) {
         runs[1] = (product_run){ second[number], in - first[number].rows, first[number].group };
         return 2;
@@ -76,7 +88,7 @@ static void matrix_make(product_matrix *m, uint32_t parts, uint32_t in, uint32_t
 {
     for (uint32_t i = 0; i < parts; i++) {
         product_run runs[2];
-        uint32_t count = runs_of(number == 4 ? 4 : (number + i) % 4, in, runs);
+        uint32_t count = runs_of(number == 4 || number >= AFFINE ? number : (number + i) % 4, in, runs);
         product_part_make(&m->part[i], runs, count, out, bias);
     }
     product_lay(m, parts, 0, chunk_bytes);
@@ -115,9 +127,10 @@ static void expert_make(layer *l, uint32_t index, uint32_t chunk_bytes)
 {
     const struct layer_case *f = l->form;
     layer_expert *e = &l->expert[index];
-    uint32_t number = f->dense ? 4 : index % 5;
+    uint32_t number = f->affine ? AFFINE + index : f->dense ? 4 : index % 5;
     matrix_make(&e->up, f->parts, f->hidden, f->inter, number, f->bias, chunk_bytes);
-    matrix_make(&e->down, 1, f->inter, f->hidden, f->dense ? 4 : index % 6, f->bias, chunk_bytes);
+    uint32_t next = f->affine ? number + 1 : f->dense ? 4 : index % 6;
+    matrix_make(&e->down, 1, f->inter, f->hidden, next, f->bias, chunk_bytes);
     if (f->mapped && (f->packed || index % 7 != 3)) { /* some experts have natural order */
         e->up_map = f->packed && index > 0 ? l->expert->up_map : map_make(f->hidden, &e->up_map_buffer);
         e->down_map = map_make(f->inter, &e->down_map_buffer);
@@ -154,6 +167,12 @@ static double activate(uint32_t act, double v)
     }
 }
 
+static double clamped(double gate, double up)
+{
+    double limit = (double)ACT_LIMIT, g = fmin(gate, limit), u = fmax(fmin(up, limit), -limit);
+    return g / (1 + exp(-1.702 * g)) * (u + 1);
+}
+
 static double dot(const float *weights, const double *x, uint32_t count)
 {
     double sum[4] = { 0 };
@@ -178,10 +197,12 @@ static void reference_up(void *arg, uint32_t index)
             for (uint32_t n = 0; n < f->inter; n++) {
                 const float *column = e->up_weights + (size_t)n * f->hidden;
                 double v = dot(column, x, f->hidden) + (f->bias ? (double)e->up.part[0].bias[n] : 0);
-                v = activate(f->act, v);
                 if (f->parts == 2) {
                     column += (size_t)f->inter * f->hidden;
-                    v *= dot(column, x, f->hidden) + (f->bias ? (double)e->up.part[1].bias[n] : 0);
+                    double up = dot(column, x, f->hidden) + (f->bias ? (double)e->up.part[1].bias[n] : 0);
+                    v = f->act == EXL2K_ACT_CLAMPED ? clamped(v, up) : activate(f->act, v) * up;
+                } else {
+                    v = activate(f->act, v);
                 }
                 l->h[(size_t)i * f->inter + n] = v;
             }
@@ -323,7 +344,8 @@ static void launch(const exl2__cuda_grouped_launch *l)
 {
     const exl2__cuda_kernel_row *row = &exl2__cuda_kernel_rows[l->kernel];
     const rig_module *m = strcmp(row->module, rows_module.name) == 0 ? &rows_module
-                        : strcmp(row->module, gemm_module.name) == 0 ? &gemm_module : &gemm32_module;
+                        : strcmp(row->module, gemm_module.name) == 0 ? &gemm_module
+                        : strcmp(row->module, gemm32_module.name) == 0 ? &gemm32_module : &affine_module;
     rig_launch(m, row->function, l->grid.x, l->grid.y, l->grid.threads, l->grid.shared_bytes, &l->args, sizeof l->args);
 }
 
@@ -339,7 +361,8 @@ static exl2__cuda_grouped experts_of(const layer *l, uint32_t first, uint32_t ro
                                  .scratch = l->scratch.address, .partial = l->partial.address, .rows = rows,
                                  .active = f->active, .count = f->experts, .hidden = f->hidden, .inter = f->inter,
                                  .parts = f->parts, .act = f->act, .chunk_bytes = l->chunk_bytes, .scale = 1.5f,
-                                 .add = true, .packed = f->packed };
+                                 .add = true, .packed = f->packed, .affine = f->affine,
+                                 .act_limit = ACT_LIMIT };
 }
 
 /* Computes the rows on top of the residual, or, if `add` is false, in place of NaNs. out: [rows, hidden]. */
@@ -543,7 +566,7 @@ static void time_rows(layer *l, uint32_t rows)
 
 static void speed(int count, char **numbers)
 {
-    static const struct layer_case form = { 128, 8, 2048, 768, 2, EXL2K_ACT_SILU, UNIFORM, false, false, true, false };
+    static const struct layer_case form = { 128, 8, 2048, 768, 2, EXL2K_ACT_SILU, UNIFORM, .mapped = true };
     static const uint32_t usual[] = { 17, 64, 256, 384, 512, 1024, 2048 };
     const product_run up = { 4, 2048, 128 }, down = { 4, 768, 128 };
     uint32_t rows = 4096;
@@ -595,10 +618,12 @@ static void modules_load(const char *options)
     rows_module = rig_load("grouped_rows.cu", options);
     gemm_module = rig_load("grouped_gemm.cu", options);
     gemm32_module = rig_load("grouped_gemm32.cu", options);
+    affine_module = rig_load("grouped_gemm_affine.cu", options);
 }
 
 static void modules_unload(void)
 {
+    rig_unload(&affine_module);
     rig_unload(&gemm32_module);
     rig_unload(&gemm_module);
     rig_unload(&rows_module);
