@@ -556,7 +556,7 @@ static void time_rows(layer *l, uint32_t rows)
     double us = time_launches(&plan, 0, plan.count), work = 6e-6 * rows * f->active * f->hidden * f->inter;
     printf("%5u rows, %u experts touched: %.1f us, %.0f TFLOP/s:", rows, touched, us, work / us);
     for (uint32_t i = 0; i < plan.count; i++) {
-        printf(" %s %.1f", exl2__cuda_kernel_rows[plan.launch[i].kernel].function + 13, time_launches(&plan, i, i + 1));
+        printf(" %s %.1f", exl2__cuda_kernel_rows[plan.launch[i].kernel].function + 14, time_launches(&plan, i, i + 1));
     }
     printf(" us; scratch %.1f MB\n", (double)exl2__cuda_grouped_scratch_bytes(rows, f->active, f->experts, f->hidden,
                                                                               f->inter) * 1e-6);
