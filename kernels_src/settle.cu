@@ -11,6 +11,14 @@ typedef struct exl2k_settle_row {
     f32 held[EXL2K_SETTLE_HELD];
 } exl2k_settle_row;
 
+/* The thread's first elements of tables that no kernel writes. They are loaded before the wait for the preceding kernel,
+   so that only the row itself is loaded after it. */
+typedef struct exl2k_settle_fixed {
+    f32 weight[EXL2K_SETTLE_EARLY], bias[EXL2K_SETTLE_EARLY];
+    f32 post_weight[EXL2K_SETTLE_EARLY], post_bias[EXL2K_SETTLE_EARLY];
+    u32 map[EXL2K_SETTLE_EARLY]; /* of the first order */
+} exl2k_settle_fixed;
+
 typedef struct exl2k_settle_norm {
     f32 mean, rho; /* rho: 1 / sqrt(variance + eps) */
 } exl2k_settle_norm;
@@ -72,11 +80,37 @@ EXL2K_FN exl2k_settle_norm exl2k_settle_norm_of(const exl2k_settle_args &a, exl2
     return norm;
 }
 
-/* The loads are volatile: the compiler moves others before the test whether the norm exists. */
-EXL2K_FN f32 exl2k_settle_value(exl2k_settle_norm norm, u64 weight, u64 bias, u32 n, f32 v)
+/* Element n of a table, which is the thread's element i; 0 without a table. */
+EXL2K_FN f32 exl2k_settle_at(const f32 early[EXL2K_SETTLE_EARLY], u64 table, u32 n, u32 i)
 {
-    f32 y = (v - norm.mean) * norm.rho * exl2k_load_f32(weight + n * 4);
-    return bias ? y + exl2k_load_f32(bias + n * 4) : y;
+    return i < EXL2K_SETTLE_EARLY ? early[i] : table ? exl2k_load_f32(table + n * 4) : 0.0f;
+}
+
+EXL2K_FN void exl2k_settle_early(f32 early[EXL2K_SETTLE_EARLY], u64 table, u32 hidden)
+{
+#pragma unroll
+    for (u32 i = 0; i < EXL2K_SETTLE_EARLY; i++) {
+        u32 n = i * EXL2K_SETTLE_THREADS + threadIdx.x;
+        early[i] = table && n < hidden ? exl2k_load_f32(table + n * 4) : 0.0f;
+    }
+}
+
+EXL2K_FN void exl2k_settle_load_fixed(exl2k_settle_fixed &fixed, const exl2k_settle_args &a)
+{
+    exl2k_settle_early(fixed.weight, a.weight, a.hidden);
+    exl2k_settle_early(fixed.bias, a.bias, a.hidden);
+    exl2k_settle_early(fixed.post_weight, a.post_weight, a.hidden);
+    exl2k_settle_early(fixed.post_bias, a.post_bias, a.hidden);
+#pragma unroll
+    for (u32 i = 0; i < EXL2K_SETTLE_EARLY; i++) {
+        u32 n = i * EXL2K_SETTLE_THREADS + threadIdx.x;
+        fixed.map[i] = a.map[0] && n < a.hidden ? exl2k_load_u16(a.map[0] + n * 2) : n;
+    }
+}
+
+EXL2K_FN f32 exl2k_settle_value(exl2k_settle_norm norm, f32 weight, f32 bias, f32 v)
+{
+    return (v - norm.mean) * norm.rho * weight + bias;
 }
 
 /* Prefetches a table of `bytes` bytes into L2, which no kernel writes. */
@@ -89,13 +123,20 @@ EXL2K_FN void exl2k_settle_prefetch(u64 table, u32 bytes)
 
 /* Writes the normalised residual to the row at `to`, in the order of the map. The row goes through shared memory: the
    permutation scatters there, so that global memory is accessed in whole lines. */
-EXL2K_FN void exl2k_settle_write(const exl2k_settle_args &a, u64 to, u64 map, exl2k_settle_row &residual,
-                                 exl2k_settle_norm norm, u16 *staged)
+EXL2K_FN void exl2k_settle_write(const exl2k_settle_args &a, const exl2k_settle_fixed &fixed, u32 order, u64 to,
+                                 exl2k_settle_row &residual, exl2k_settle_norm norm, u16 *staged)
 {
+    u64 map = order == 0 ? a.map[0] : a.map[1];
     bool stage = a.hidden <= EXL2K_SETTLE_STAGED;
-    exl2k_settle_each(residual, a.hidden, [&](u32 n, u32, f32 v) {
-        f32 y = a.weight ? exl2k_settle_value(norm, a.weight, a.bias, n, v) : v;
-        u32 index = map ? exl2k_load_u16(map + n * 2) : n, half = exl2k_f32_to_f16(exl2k_clamp_f16(y));
+    exl2k_settle_each(residual, a.hidden, [&](u32 n, u32 i, f32 v) {
+        f32 y = v;
+        if (a.weight) {
+            y = exl2k_settle_value(norm, exl2k_settle_at(fixed.weight, a.weight, n, i),
+                                   exl2k_settle_at(fixed.bias, a.bias, n, i), v);
+        }
+        bool early = order == 0 && i < EXL2K_SETTLE_EARLY;
+        u32 index = early ? fixed.map[i % EXL2K_SETTLE_EARLY] : map ? exl2k_load_u16(map + n * 2) : n;
+        u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(y));
         if (stage) {
             staged[index] = (u16)half;
         } else {
@@ -122,28 +163,35 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SETTLE_THREADS, 1) exl2k_sett
     __shared__ u16 staged[EXL2K_SETTLE_STAGED];
     __shared__ f32 partial[EXL2K_SETTLE_THREADS / EXL2K_WARP];
     u32 row = blockIdx.x;
-    exl2k_settle_prefetch(a.weight, a.hidden * 4);
-    exl2k_settle_prefetch(a.post_weight, a.hidden * 4);
-    exl2k_settle_prefetch(a.map[0], a.hidden * 2);
+    exl2k_settle_fixed fixed;
+    exl2k_settle_row residual, branch = { 0 };
+    exl2k_settle_load_fixed(fixed, a);
     exl2k_settle_prefetch(a.map[1], a.hidden * 2);
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    if (row >= exl2k_load(a.rows_at)) {
+    /* Load the row before the number of rows is known: there is memory for every row of the launch. */
+    u32 rows = exl2k_load(a.rows_at);
+    if (a.samplings && row >= rows) {
         return;
     }
     u64 source = a.samplings ? exl2k_load(a.samplings + row * sizeof(exl2k_sampling)) : row;
     u64 at = a.residual + source * a.hidden * 4;
-    exl2k_settle_row residual;
     f32 shift = exl2k_load_f32(at); /* all threads read it before the sums below, and it is written after them */
     exl2k_settle_load(residual, at, a.hidden);
+    if (a.branch) {
+        exl2k_settle_load(branch, a.branch + source * a.hidden * 4, a.hidden);
+    }
+    if (row >= rows) {
+        return;
+    }
     /* Add the normalised branch. */
     if (a.branch) {
-        exl2k_settle_row branch;
-        exl2k_settle_load(branch, a.branch + source * a.hidden * 4, a.hidden);
         exl2k_settle_norm norm = exl2k_settle_norm_of(a, branch, exl2k_load_f32(branch.at), partial);
         exl2k_settle_each(residual, a.hidden, [&](u32 n, u32 i, f32 &r) {
             f32 o = i < EXL2K_SETTLE_HELD ? branch.held[i] : exl2k_load_f32(branch.at + n * 4);
-            r = fmaf(a.scale, exl2k_settle_value(norm, a.post_weight, a.post_bias, n, o), r);
+            f32 y = exl2k_settle_value(norm, exl2k_settle_at(fixed.post_weight, a.post_weight, n, i),
+                                       exl2k_settle_at(fixed.post_bias, a.post_bias, n, i), o);
+            r = fmaf(a.scale, y, r);
             exl2k_store_f32(at + n * 4, r);
         });
     }
@@ -154,9 +202,9 @@ extern "C" __global__ void __launch_bounds__(EXL2K_SETTLE_THREADS, 1) exl2k_sett
     }
 #pragma unroll 1
     for (u32 k = 0; k < 2; k++) {
-        u64 to = k == 0 ? a.out[0] : a.out[1], map = k == 0 ? a.map[0] : a.map[1];
+        u64 to = k == 0 ? a.out[0] : a.out[1];
         if (to) {
-            exl2k_settle_write(a, to + (u64)row * a.out_pitch * 2, map, residual, norm, staged);
+            exl2k_settle_write(a, fixed, k, to + (u64)row * a.out_pitch * 2, residual, norm, staged);
         }
     }
 }

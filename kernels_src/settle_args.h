@@ -9,6 +9,7 @@
 
 #define EXL2K_SETTLE_THREADS 1024
 #define EXL2K_SETTLE_HELD 8       /* elements of a row that a thread holds in registers; further ones are read again */
+#define EXL2K_SETTLE_EARLY 4      /* elements of tables that a thread loads before it waits for the preceding kernel */
 #define EXL2K_SETTLE_STAGED 16384 /* wider rows are stored directly, not through shared memory */
 
 /* Grid (rows), block EXL2K_SETTLE_THREADS. With a branch: residual += scale * post_norm(branch). Then, for each order
