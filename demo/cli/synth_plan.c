@@ -220,14 +220,15 @@ static uint64_t add_matrix(synth_plan *p, const char *prefix, const char *name, 
 
 /* ---- layers ---- */
 
-/* gate, up and down of a dense MLP, or of an expert. Returns their bits. */
-static uint64_t add_mlp(synth_plan *p, const char *prefix, uint32_t expert, const rate *r, uint64_t seed)
+/* gate, up and down of a dense MLP, or of an expert. Experts share the permutation of gate and up, as in the files of
+   the reference's converter. Returns their bits. */
+static uint64_t add_mlp(synth_plan *p, const char *prefix, uint32_t expert, const rate *r, uint64_t layer_seed)
 {
     const synth_family *f = p->shape.family;
     const char *names[3] = { f->gate, f->up, f->down };
     const synth_mix *mixes[3] = { &r->gate, &r->up, &r->down };
     uint32_t hidden = p->shape.hidden, inter = p->shape.inter;
-    uint64_t bits = 0;
+    uint64_t bits = 0, seed = layer_seed + ((uint64_t)expert << 16);
     for (uint32_t i = 0; i < 3; i++) {
         char name[64];
         const char *mark = names[i] ? strchr(names[i], '#') : NULL;
@@ -240,13 +241,12 @@ static uint64_t add_mlp(synth_plan *p, const char *prefix, uint32_t expert, cons
             snprintf(name, sizeof name, "%s", names[i]);
         }
         bits += add_matrix(p, prefix, name, i < 2 ? hidden : inter, i < 2 ? inter : hidden, f->mlp_biases, mixes[i],
-                           seed + 50 + 10 * i, seed + (i < 2 ? 4 : 5));
+                           seed + 50 + 10 * i, i < 2 ? layer_seed + 4 : seed + 5);
         p->layer_weights += (uint64_t)hidden * inter;
     }
     return bits;
 }
 
-/* All experts share the permutation of their inputs, as in the files of the reference's converter. */
 static void add_experts(synth_plan *p, const char *prefix, const rate *r, uint64_t seed)
 {
     const synth_shape *s = &p->shape;
@@ -258,7 +258,7 @@ static void add_experts(synth_plan *p, const char *prefix, const rate *r, uint64
         add_normal(p, key, ".bias", s->experts, 0, 0, 0.02f, seed + 91);
     }
     for (uint32_t i = 0; i < s->experts; i++) {
-        all += add_mlp(p, prefix, i, r, seed + ((uint64_t)i << 16));
+        all += add_mlp(p, prefix, i, r, seed);
     }
     uint64_t router = (uint64_t)s->experts * s->hidden * 16;
     p->layer_bits += all + router;
