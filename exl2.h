@@ -173,9 +173,10 @@
 
    GPUs: NVIDIA only, one per engine, with compute capability 7.5 (RTX 20) or higher and a driver of CUDA 12.0 or newer.
 
-   Architectures: the dense families that `exl2 archs` lists (Llama, Mistral, Qwen, Gemma, Phi, Cohere, GLM, Granite and
-   others). Of models that read images the text model alone is loaded. A known architecture that is not in the list is
-   rejected with the reason; an unknown one is read as Llama, with a warning, and rejected if it has other tensors.
+   Architectures: the families that `exl2 archs` lists (Llama, Mistral, Qwen, Gemma, Phi, Cohere, GLM, Granite, GPT-OSS
+   and others), with and without experts. Of models that read images only the text model is loaded. A known
+   architecture that is not in the list is rejected with the reason. An unknown one is read as Llama, with a warning,
+   and rejected if it has other tensors.
 
    Formats: EXL2; dense (F16, BF16, F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm). Others
    (Marlin, AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4, EXL3) are rejected, and the message names them.

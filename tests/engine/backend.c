@@ -319,21 +319,29 @@ static void test_memory(void)
     machine_end();
 }
 
-/* GPTQ and AWQ run on the CPU alone: the GPU rejects such a model while it measures it. */
+/* Models of GPTQ and AWQ are measured and loaded: info foretells the device memory that the load takes. */
 static void test_affine(void)
 {
-    exl2_engine *e;
-    exl2_error error;
-    exl2_model_info info;
-    exl2_model_desc model = { .path = EXL2_GOLDEN_DIR "/models/awq" };
-    machine_make();
-    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
-    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
-    CHECK_INT(exl2_model_measure(e, &model, &info), EXL2_ERR_UNSUPPORTED);
-    exl2_last_error(e, &error);
-    CHECK_TEXT(error.text, "the CUDA backend does not compute GPTQ and AWQ matrices; EXL2_BACKEND_CPU does");
-    exl2_close(e);
-    machine_end();
+    static const char *const folders[] = { "awq", "gptq-phi3" };
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        exl2_engine *e;
+        exl2_model m;
+        exl2_model_info before, after;
+        exl2_model_desc model = { 0 };
+        char path[1024];
+        snprintf(path, sizeof path, "%s/models/%s", EXL2_GOLDEN_DIR, folders[i]);
+        model.path = path;
+        machine_make();
+        exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
+        CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+        CHECK_INT(exl2_model_measure(e, &model, &before), EXL2_OK);
+        CHECK_INT(exl2_model_load(e, &model, &m), EXL2_OK);
+        CHECK_INT(exl2_model_get(e, m, &after), EXL2_OK);
+        CHECK(before.device_bytes > 0);
+        CHECK_INT(before.device_bytes, after.device_bytes);
+        exl2_close(e);
+        machine_end();
+    }
 }
 
 /* ---- the probe: the fake clock advances 10 us at each timestamp ---- */

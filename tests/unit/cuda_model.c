@@ -324,8 +324,34 @@ static void test_refused(void)
     CHECK(refused >= 3); /* at least the weights, the staging buffer, the memory of passes */
 }
 
+/* Shapes for which the backend has no kernels are rejected with a sentence that names what is missing. */
+static void test_unsupported(void)
+{
+    const exl2__shape shapes[] = {
+        { .experts.count = 8, .post_norms = true },
+        { .experts.count = 8, .parallel = true },
+        { .affine = true, .act = EXL2__ACT_CLAMPED },
+        { .parallel = true, .post_norms = true },
+        { .experts.count = 8, .act = EXL2__ACT_CLAMPED },
+    };
+    static const char *const missing[] = { "experts with norms after their blocks", "experts in parallel blocks",
+                                           "clamped activations of GPTQ and AWQ matrices",
+                                           "norms after parallel blocks", NULL };
+    for (uint32_t i = 0; i < EXL2__COUNT(shapes); i++) {
+        char wanted[160];
+        rig_make(0);
+        CHECK_INT(exl2__cuda_backend.open(&rig.c, &rig.gpu, &rig.d), EXL2_OK);
+        CHECK_INT(exl2__cuda_backend.supports(rig.d, &shapes[i]), missing[i] ? EXL2_ERR_UNSUPPORTED : EXL2_OK);
+        snprintf(wanted, sizeof wanted, "the CUDA backend does not compute %s; EXL2_BACKEND_CPU does",
+                 missing[i] ? missing[i] : "");
+        CHECK(!missing[i] || strcmp(rig.c.error.text, wanted) == 0);
+        rig_end();
+    }
+}
+
 int main(void)
 {
+    test_unsupported();
     test_model("exl2-mixed", false);
     test_model("exl2-4bit", false);
     test_model("llama3-rope", false);
