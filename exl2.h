@@ -1281,7 +1281,7 @@ typedef struct exl2_import_info {
     uint32_t bits;
 } exl2_import_info;
 
-/* File: GGUF v2 or v3 of a supported architecture without experts, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1
+/* File: GGUF v2 or v3 of a supported architecture, also with experts, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1
    Q8_0 Q2_K..Q6_K IQ4_NL IQ4_XS MXFP4. A tokenizer that is not supported is left out, and info.warning says so. */
 typedef struct exl2_import_desc {
     uint32_t _start_canary;

@@ -93,18 +93,25 @@ static void gguf_key_array(gguf_maker *m, const char *name, uint32_t item_kind, 
     gguf_put64(&m->keys, count);
 }
 
-/* The tensor's entry without data; `offset` as stored. dims end at the first 0. */
-static void gguf_info(gguf_maker *m, const char *name, uint32_t type, uint64_t dim0, uint64_t dim1, uint64_t offset)
+/* The tensor's entry without data; `offset` as stored. dims [3] end at the first 0. */
+static void gguf_info_of(gguf_maker *m, const char *name, uint32_t type, const uint64_t *dims, uint64_t offset)
 {
+    uint32_t rank = dims[1] == 0 ? 1 : dims[2] == 0 ? 2 : 3;
     gguf_put_text(&m->infos, name);
-    gguf_put32(&m->infos, dim1 ? 2 : 1);
-    gguf_put64(&m->infos, dim0);
-    if (dim1) {
-        gguf_put64(&m->infos, dim1);
+    gguf_put32(&m->infos, rank);
+    for (uint32_t i = 0; i < rank; i++) {
+        gguf_put64(&m->infos, dims[i]);
     }
     gguf_put32(&m->infos, type);
     gguf_put64(&m->infos, offset);
     m->tensor_count++;
+}
+
+/* The same with up to two dims. */
+static void gguf_info(gguf_maker *m, const char *name, uint32_t type, uint64_t dim0, uint64_t dim1, uint64_t offset)
+{
+    const uint64_t dims[3] = { dim0, dim1, 0 };
+    gguf_info_of(m, name, type, dims, offset);
 }
 
 static void gguf_pad(gguf_bytes *b, size_t unit)

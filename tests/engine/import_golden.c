@@ -37,15 +37,19 @@ static void check_import(const char *source, const char *folder)
     CHECK(exl2__folder_remove(folder));
 }
 
-int main(void)
+/* Arguments: other folders with model.gguf and golden.json, in place of the shared fixtures. */
+int main(int argc, char **argv)
 {
     static const char *const names[] = { "llama3-rope", "qwen2", "gemma3-six", "phi3-longrope", "granite", "glm4",
-                                         "cohere" };
+                                         "cohere", "mixtral", "qwen3-moe" };
     const char *temporary = getenv("TMPDIR");
     char folder[512];
     snprintf(folder, sizeof folder, "%s/exl2-import-golden-%llx", temporary && *temporary ? temporary : "/tmp",
              (unsigned long long)exl2__platform_entropy(folder));
-    for (size_t i = 0; i < EXL2__COUNT(names); i++) {
+    for (int i = 1; i < argc; i++) {
+        check_import(argv[i], folder);
+    }
+    for (size_t i = 0; argc < 2 && i < EXL2__COUNT(names); i++) {
         char relative[200];
         snprintf(relative, sizeof relative, "fixtures/arch/%s", names[i]);
         check_import(check_shared(relative), folder);

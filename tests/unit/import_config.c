@@ -160,7 +160,6 @@ static void test_rope(void)
 /* ---- rejected models ---- */
 
 static void add_parts(gguf_maker *m) { gguf_key_u32(m, "split.count", 3); }
-static void add_experts(gguf_maker *m) { gguf_key_u32(m, "llama.expert_count", 8); }
 static void add_scale(gguf_maker *m) { gguf_key_f32(m, "llama.logit_scale", 0.5f); }
 static const uint8_t zeros[64] = { 0 };
 static void add_tensor(gguf_maker *m) { gguf_tensor(m, "blk.0.attn_q_norm.weight", 0, 16, 0, zeros, sizeof zeros); }
@@ -268,8 +267,6 @@ static void test_model_refusals(void)
     llama_options o = small;
     o.change = add_parts;
     check_refused("a part", &o, EXL2_ERR_UNSUPPORTED, "one of 3 parts");
-    o.change = add_experts;
-    check_refused("experts", &o, EXL2_ERR_UNSUPPORTED, "llama.expert_count is 8");
     o.change = add_scale;
     check_refused("logit scale", &o, EXL2_ERR_UNSUPPORTED, "llama.logit_scale");
     o.change = add_tensor;

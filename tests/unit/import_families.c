@@ -48,6 +48,13 @@ static void check_config(const exl2__config *got, const exl2__config *wanted)
     CHECK_INT(got->parallel, wanted->parallel);
     CHECK_INT(got->tie_embeddings, wanted->tie_embeddings);
     CHECK_INT(got->has_local_rope, wanted->has_local_rope);
+    CHECK_INT(got->experts.count, wanted->experts.count);
+    CHECK_INT(got->experts.active, wanted->experts.active);
+    CHECK_INT(got->experts.inter, wanted->experts.inter);
+    CHECK_INT(got->experts.shared_inter, wanted->experts.shared_inter);
+    CHECK_INT(got->experts.renormalized, wanted->experts.renormalized);
+    check_near("scale of experts", (double)got->experts.scale, (double)wanted->experts.scale);
+    CHECK(memcmp(got->sparse, wanted->sparse, sizeof got->sparse) == 0);
     CHECK(memcmp(got->windowed, wanted->windowed, sizeof got->windowed) == 0);
     CHECK(memcmp(got->unrotated, wanted->unrotated, sizeof got->unrotated) == 0);
     check_near("norm_eps", (double)got->norm_eps, (double)wanted->norm_eps);
@@ -111,7 +118,7 @@ static void check_tensor(exl2__ctx *c, const exl2__tensors *t, const exl2__tenso
     uint32_t count = count_of(got);
     uint64_t skip = (uint64_t)row * (got->rank == 2 ? got->dims[1] : 1);
     float *values = (float *)malloc(count * sizeof *values), *wanted = (float *)malloc(count * sizeof *wanted);
-    bool norm = got->rank == 1 || got->type == EXL2__TENSOR_F32;
+    bool norm = got->rank == 1 || got->type == EXL2__TENSOR_F32; /* or router */
     double worst = 0;
     CHECK(got->type == (norm ? EXL2__TENSOR_F32 : EXL2__TENSOR_F16));
     CHECK_INT(exl2__tensor_some_floats(c, t, got, 0, count, values), EXL2_OK);
@@ -180,7 +187,7 @@ static void check_family(const char *folder)
 int main(void)
 {
     static const char *const folders[] = { "llama3-rope", "qwen2", "gemma3-six", "phi3-longrope", "granite", "glm4",
-                                           "cohere" };
+                                           "cohere", "mixtral", "qwen3-moe" };
     const char *temporary = getenv("TMPDIR");
     snprintf(out_dir, sizeof out_dir, "%s/exl2-families-%llx", temporary && *temporary ? temporary : "/tmp",
              (unsigned long long)exl2__platform_entropy(out_dir));

@@ -5,12 +5,14 @@
 #ifndef EXL2__IMPORT_CONFIG_H
 #define EXL2__IMPORT_CONFIG_H
 
+#include "../../1_load/model_experts.h"
 #include "../../1_load/model_rope.h"
 #include "../pack.h"
 #include "gguf.h"
 #include "import_families.h"
 
 #define EXL2__IMPORT_DENSE_BITS 16u /* `bits` of an import that does not quantize */
+#define EXL2__IMPORT_LAYERS_MAX 1024u
 
 typedef struct exl2__import_config {
     const exl2__import_family *family;
@@ -25,6 +27,10 @@ typedef struct exl2__import_config {
     exl2__rope rope;
     float numbers[EXL2__IMPORT_KEY_COUNT]; /* of the fields of the family; 0: config.json does not get the field */
     exl2__qk_norm qk_norm;         /* never BY_CONFIG */
+    exl2__experts experts;         /* count 0: none. shared_switch is not used */
+    bool expert_width;             /* the file has a width of experts apart from `inter` */
+    uint32_t sparse[EXL2__IMPORT_LAYERS_MAX / 32]; /* a bit per layer: it has experts */
+    uint32_t skipped_layers;       /* after `layers`: they predict further tokens, and are not imported */
     bool parallel, tied, attention_bias, mlp_bias;
     uint32_t bits, group, head_bits; /* settings of the import */
 } exl2__import_config;
@@ -92,12 +98,24 @@ static exl2_result exl2__import_config_float(const exl2__gguf *g, const exl2__im
 
 /* ---- family ---- */
 
+/* The tensor of the first layer that has a shared expert, or NULL. */
+static exl2__gguf_tensor *exl2__import_config_shared(const exl2__gguf *g)
+{
+    exl2__gguf_tensor *found = NULL;
+    for (uint32_t i = 0; i < EXL2__IMPORT_LAYERS_MAX && !found; i++) {
+        char name[EXL2__GGUF_NAME_MAX + 1];
+        exl2__format(name, sizeof name, "blk.%u.%s.weight", i, exl2__import_family_tensor(EXL2__NAME_SHARED_UP));
+        found = exl2__gguf_tensor_find(g, name);
+    }
+    return found;
+}
+
 /* Finds the family and its row. */
 static exl2_result exl2__import_config_family(const exl2__gguf *g, exl2__import_config *m)
 {
     exl2__gguf_text arch = { NULL, 0 };
     char name[32], key[EXL2__IMPORT_KEY_BYTES];
-    uint32_t parts = 1, experts = 0;
+    uint32_t parts = 1;
     EXL2__TRY(exl2__gguf_get_text(g, "general.architecture", &arch));
     for (size_t i = 0; i < EXL2__COUNT(exl2__import_families) && !m->family; i++) {
         m->family = exl2__import_config_is(arch, exl2__import_families[i].gguf) ? &exl2__import_families[i] : NULL;
@@ -112,14 +130,13 @@ static exl2_result exl2__import_config_family(const exl2__gguf *g, exl2__import_
                           "%s: the file is one of %u parts of a model; join them first (llama-gguf-split --merge)",
                           g->path, parts);
     }
-    EXL2__TRY(exl2__gguf_get_u32(g, exl2__import_config_key(m, "expert_count", key), &experts));
-    if (experts > 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s is %u, but mixtures of experts are not imported",
-                          g->path, key, experts);
-    }
+    EXL2__TRY(exl2__gguf_get_u32(g, exl2__import_config_key(m, "expert_count", key), &m->experts.count));
     EXL2__TRY(exl2__gguf_get_u32(g, exl2__import_config_key(m, "attention.sliding_window", key), &m->window));
-    bool other = m->window > 0 && m->family->windowed_arch;
-    exl2__arch_resolve(exl2__arch_find(other ? m->family->windowed_arch : m->family->arch), &m->arch);
+    const char *row = m->window > 0 && m->family->windowed_arch ? m->family->windowed_arch
+                    : m->experts.count > 0 && m->family->experts_arch ? m->family->experts_arch
+                    : exl2__import_config_shared(g) && m->family->shared_arch ? m->family->shared_arch
+                    : m->family->arch;
+    exl2__arch_resolve(exl2__arch_find(row), &m->arch);
     return EXL2_OK;
 }
 
@@ -294,6 +311,7 @@ static exl2_result exl2__import_config_yarn(const exl2__gguf *g, exl2__import_co
                           "yarn_beta_slow", g->path, m->family->gguf);
     }
     r->kind = EXL2__ROPE_YARN;
+    r->rounded = !m->family->yarn_exact;
     r->factor = (double)factor;
     r->high = (double)fast;
     r->low = (double)slow;
@@ -389,7 +407,117 @@ static exl2_result exl2__import_config_windows(const exl2__gguf *g, exl2__import
     return exl2__import_config_pattern(g, m);
 }
 
+/* ---- experts ---- */
+
+static bool exl2__import_config_is_sparse(const exl2__import_config *m, uint32_t layer)
+{
+    return (m->sparse[layer / 32] >> (layer % 32) & 1) != 0;
+}
+
+/* How experts are chosen and weighted. Keys that are not in the file have the values that the row has. */
+static exl2_result exl2__import_config_routing(const exl2__gguf *g, exl2__import_config *m)
+{
+    char key[EXL2__IMPORT_KEY_BYTES];
+    exl2__experts *e = &m->experts;
+    uint8_t own = m->arch.traits[EXL2__TRAIT_RENORMALIZED];
+    uint32_t scores = 0, groups = 1, groups_active = 1;
+    bool weighted = m->arch.traits[EXL2__TRAIT_ACT] == EXL2__ACT_CLAMPED; /* "softmax of the chosen ones" */
+    e->sigmoid = m->arch.traits[EXL2__TRAIT_ROUTING] == EXL2__ROUTING_SIGMOID;
+    EXL2__TRY(exl2__gguf_get_u32(g, exl2__import_config_key(m, "expert_gating_func", key), &scores));
+    if (scores != 0 && scores != (e->sigmoid ? 2u : 1u) && !(weighted && scores == 3)) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s is %u, expected %u (%s)", g->path, key, scores,
+                          e->sigmoid ? 2u : 1u, e->sigmoid ? "sigmoid" : "softmax");
+    }
+    e->renormalized = own == EXL2__YES || (own == EXL2__BY_CONFIG && m->family->experts.renormalized);
+    bool renormalized = e->renormalized;
+    EXL2__TRY(exl2__gguf_get_bool(g, exl2__import_config_key(m, "expert_weights_norm", key), &e->renormalized));
+    if (own != EXL2__BY_CONFIG && e->renormalized != renormalized) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s is %s, which is not imported", g->path, key,
+                          e->renormalized ? "true" : "false");
+    }
+    e->scale = 1;
+    EXL2__TRY(exl2__gguf_get_f32(g, exl2__import_config_key(m, "expert_weights_scale", key), &e->scale));
+    e->scale = exl2__float_bits(e->scale) << 1 == 0 ? 1 : e->scale; /* some files write 0 for "none" */
+    if (!(e->scale >= 1e-6f && e->scale <= 1e6f)) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is out of range, expected a number from 1e-6 to 1e6",
+                          g->path, key);
+    }
+    EXL2__TRY(exl2__import_config_size(g, m, "expert_group_count", 1, EXL2__EXPERTS_GROUPS_MAX, 1, &groups));
+    EXL2__TRY(exl2__import_config_size(g, m, "expert_group_used_count", 1, groups, 1, &groups_active));
+    if (groups > 1 && !e->sigmoid) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: %s.expert_group_count is %u, but no groups of experts of "
+                          "this architecture are imported", g->path, m->family->gguf, groups);
+    }
+    e->groups = groups;
+    e->groups_active = groups_active;
+    return EXL2_OK;
+}
+
+/* Finds the layers with experts: those that have a router. */
+static exl2_result exl2__import_config_sparse(const exl2__gguf *g, exl2__import_config *m)
+{
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < m->layers; i++) {
+        char name[EXL2__GGUF_NAME_MAX + 1];
+        exl2__format(name, sizeof name, "blk.%u.%s.weight", i, exl2__import_family_tensor(EXL2__NAME_ROUTER));
+        bool found = exl2__gguf_tensor_find(g, name) != NULL;
+        m->sparse[i / 32] |= (uint32_t)found << (i % 32);
+        all += found ? m->experts.count : 0;
+    }
+    if (all == 0) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s.expert_count is %u, but no layer has a tensor %s.weight",
+                          g->path, m->family->gguf, m->experts.count, exl2__import_family_tensor(EXL2__NAME_ROUTER));
+    }
+    return all <= EXL2__EXPERTS_ALL_MAX ? EXL2_OK
+         : exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: all layers together have %llu experts, expected at most %u",
+                      g->path, (unsigned long long)all, EXL2__EXPERTS_ALL_MAX);
+}
+
+/* unit and most: of widths. */
+static exl2_result exl2__import_config_experts(const exl2__gguf *g, exl2__import_config *m, uint32_t unit,
+                                               uint32_t most)
+{
+    char key[EXL2__IMPORT_KEY_BYTES];
+    exl2__experts *e = &m->experts;
+    if (m->arch.traits[EXL2__TRAIT_ROUTING] == EXL2__ROUTING_NONE) {
+        return e->count == 0 ? EXL2_OK
+             : exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: %s.expert_count is %u, but no experts of this architecture are imported", g->path,
+                          m->family->gguf, e->count);
+    }
+    EXL2__TRY(exl2__import_config_size(g, m, "expert_count", 1, EXL2__EXPERTS_MAX, 1, &e->count));
+    EXL2__TRY(exl2__import_config_size(g, m, "expert_used_count", 1, e->count, 1, &e->active));
+    m->expert_width = exl2__gguf_key(g, exl2__import_config_key(m, "expert_feed_forward_length", key)) != NULL;
+    e->inter = m->inter;
+    EXL2__TRY(exl2__import_config_size(g, m, "expert_feed_forward_length", unit, most, unit, &e->inter));
+    const exl2__gguf_tensor *shared = m->family->experts.shared ? exl2__import_config_shared(g) : NULL;
+    if (shared && (shared->dims[1] == 0 || shared->dims[1] > most || shared->dims[1] % unit != 0 ||
+                   (m->family->experts.shared_multiple && shared->dims[1] % e->inter != 0))) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
+                          "%s: tensor %.*s has %llu rows, expected at most %u, a multiple of %u", g->path,
+                          EXL2__GGUF_NAME(shared->name), (unsigned long long)shared->dims[1], most,
+                          m->family->experts.shared_multiple ? e->inter : unit);
+    }
+    e->shared_inter = shared ? (uint32_t)shared->dims[1] : 0;
+    EXL2__TRY(exl2__import_config_routing(g, m));
+    return exl2__import_config_sparse(g, m);
+}
+
 /* ---- all ---- */
+
+/* The number of layers without those that predict further tokens, which stand at the end. */
+static exl2_result exl2__import_config_layers(const exl2__gguf *g, exl2__import_config *m)
+{
+    char key[EXL2__IMPORT_KEY_BYTES];
+    EXL2__TRY(exl2__import_config_size(g, m, "block_count", 1, EXL2__IMPORT_LAYERS_MAX, 1, &m->layers));
+    EXL2__TRY(exl2__gguf_get_u32(g, exl2__import_config_key(m, "nextn_predict_layers", key), &m->skipped_layers));
+    if (m->skipped_layers >= m->layers) {
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: %s is %u, expected less than the %u layers", g->path, key,
+                          m->skipped_layers, m->layers);
+    }
+    m->layers -= m->skipped_layers;
+    return EXL2_OK;
+}
 
 static exl2_result exl2__import_config_eps(const exl2__gguf *g, exl2__import_config *m)
 {
@@ -425,10 +553,11 @@ static exl2_result exl2__import_config_read(const exl2__gguf *g, exl2__import_co
     bool dense = m->bits == EXL2__IMPORT_DENSE_BITS;
     uint32_t unit = dense ? 1 : EXL2__PACK_UNIT, most = dense ? 1u << 20 : 65504;
     EXL2__TRY(exl2__import_config_family(g, m));
-    EXL2__TRY(exl2__import_config_size(g, m, "block_count", 1, 1024, 1, &m->layers));
+    EXL2__TRY(exl2__import_config_layers(g, m));
     EXL2__TRY(exl2__import_config_size(g, m, "context_length", 1, 1u << 30, 1, &m->context));
     EXL2__TRY(exl2__import_config_size(g, m, "embedding_length", unit, most, unit, &m->hidden));
     EXL2__TRY(exl2__import_config_size(g, m, "feed_forward_length", unit, most, unit, &m->inter));
+    EXL2__TRY(exl2__import_config_experts(g, m, unit, most));
     EXL2__TRY(exl2__import_config_numbers(g, m));
     EXL2__TRY(exl2__import_config_attention(g, m));
     if (m->arch.traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_LEARNED) {

@@ -74,6 +74,7 @@ static void exl2__import_config_write_scaling(exl2__write *w, const exl2__rope *
         exl2__write_float(w, (float)rope->high);
         exl2__write_format(w, ",\n        \"original_max_position_embeddings\": %u",
                            (uint32_t)rope->original_context_max);
+        exl2__write_format(w, yarn && !rope->rounded ? ",\n        \"truncate\": false" : "");
     }
     for (uint32_t list = 0; rope->kind == EXL2__ROPE_LONGROPE && list < 2; list++) {
         exl2__write_format(w, ",\n        \"%s\": ", list ? "long_factor" : "short_factor");
@@ -163,10 +164,56 @@ static void exl2__import_config_write_numbers(exl2__write *w, const exl2__import
     }
 }
 
+/* The layers without experts: how many are before the first one with experts, and the others in a list. */
+static void exl2__import_config_write_dense_layers(exl2__write *w, const exl2__import_config *m)
+{
+    uint32_t first = 0, listed = 0;
+    while (m->family->experts.dense && first < m->layers && !exl2__import_config_is_sparse(m, first)) {
+        first++;
+    }
+    if (m->family->experts.dense) {
+        exl2__write_format(w, ",\n    \"%s\": %u", m->family->experts.dense, first);
+    }
+    for (uint32_t i = first; i < m->layers; i++) {
+        if (!exl2__import_config_is_sparse(m, i)) {
+            exl2__write_format(w, "%s%u", listed++ ? ", " : ",\n    \"mlp_only_layers\": [", i);
+        }
+    }
+    exl2__write_format(w, listed ? "]" : "");
+}
+
+static void exl2__import_config_write_experts(exl2__write *w, const exl2__import_config *m)
+{
+    const exl2__import_expert_fields *f = &m->family->experts;
+    const exl2__experts *e = &m->experts;
+    if (e->count == 0) {
+        return;
+    }
+    exl2__write_format(w, ",\n    \"%s\": %u,\n    \"%s\": %u", f->count, e->count, f->active, e->active);
+    if (m->expert_width) {
+        exl2__write_format(w, ",\n    \"moe_intermediate_size\": %u", e->inter);
+    }
+    if (m->arch.traits[EXL2__TRAIT_RENORMALIZED] == EXL2__BY_CONFIG) {
+        exl2__write_format(w, ",\n    \"norm_topk_prob\": %s", e->renormalized ? "true" : "false");
+    }
+    if (exl2__float_bits(e->scale) != exl2__float_bits(1.0f)) {
+        exl2__import_config_write_float(w, "routed_scaling_factor", e->scale);
+    }
+    if (e->groups > 1) {
+        exl2__write_format(w, ",\n    \"n_group\": %u,\n    \"topk_group\": %u", e->groups, e->groups_active);
+    }
+    if (f->shared && m->arch.names[EXL2__NAME_SHARED_DOWN][0]) {
+        exl2__write_format(w, ",\n    \"%s\": %u", f->shared,
+                           f->shared_multiple ? e->shared_inter / e->inter : e->shared_inter);
+    }
+    exl2__import_config_write_dense_layers(w, m);
+}
+
 static void exl2__import_config_write_model(exl2__write *w, const exl2__import_config *m, const exl2__import_ids *ids)
 {
     static const char *const acts[] = { [EXL2__ACT_SILU] = "silu", [EXL2__ACT_GELU_TANH] = "gelu_pytorch_tanh",
-                                        [EXL2__ACT_GELU] = "gelu", [EXL2__ACT_RELU_SQUARED] = "relu2" };
+                                        [EXL2__ACT_GELU] = "gelu", [EXL2__ACT_RELU_SQUARED] = "relu2",
+                                        [EXL2__ACT_CLAMPED] = "silu" };
     const char *const yes_no[2] = { "false", "true" };
     const uint8_t *traits = m->arch.traits;
     exl2__write_format(w, "{\n    \"architectures\": [\n        \"%s\"\n    ]", m->arch.name);
@@ -179,6 +226,7 @@ static void exl2__import_config_write_model(exl2__write *w, const exl2__import_c
     exl2__import_config_write_float(w, m->arch.names[EXL2__NAME_EPS], m->norm_eps);
     exl2__import_config_write_positions(w, m);
     exl2__import_config_write_windows(w, m);
+    exl2__import_config_write_experts(w, m);
     exl2__import_config_write_numbers(w, m);
     exl2__write_format(w, ",\n    \"tie_word_embeddings\": %s", yes_no[m->tied]);
     exl2__write_format(w, ",\n    \"attention_bias\": %s", yes_no[m->attention_bias]);

@@ -47,6 +47,16 @@ typedef enum exl2__import_undo {
     EXL2__IMPORT_UNDO_GATE_UP = 8       /* ffn_up holds the rows of the gate, then those of up */
 } exl2__import_undo;
 
+/* The fields of config.json that say what experts a model has. */
+typedef struct exl2__import_expert_fields {
+    const char *count, *active; /* how many, and how many a token uses */
+    const char *shared;         /* width of the shared expert; NULL: there is none */
+    bool shared_multiple;       /* `shared` is how many experts wide the shared one is */
+    const char *dense;          /* number of layers before the first one with experts; NULL: mlp_only_layers lists the
+                                   layers without experts */
+    bool renormalized;          /* norm_topk_prob of files without the key expert_weights_norm */
+} exl2__import_expert_fields;
+
 typedef struct exl2__import_family {
     const char *gguf; /* general.architecture */
     const char *arch; /* name of a row of exl2__archs */
@@ -54,12 +64,16 @@ typedef struct exl2__import_family {
     const char *fields[EXL2__IMPORT_KEY_COUNT]; /* the field of config.json for each key; NULL: there is none */
     float absent[EXL2__IMPORT_KEY_COUNT];       /* value without the key, where it is not the neutral one */
     const char *windowed_arch; /* the row instead of `arch` if the file has attention.sliding_window */
+    const char *experts_arch;  /* the row instead of `arch` if the file has experts */
+    const char *shared_arch;   /* the row instead of `arch` if the file has a shared expert */
+    exl2__import_expert_fields experts; /* for rows with experts */
     const char *extra;         /* what the file leaves out, as members of config.json */
     uint32_t wide_layers;      /* not 0: config.json gets query_pre_attn_scalar, the head size. A model with this number
                                   of layers has hidden / heads instead */
     uint32_t window_period;    /* of EXL2__WINDOW_PATTERN, where the file does not say it */
     bool from_sizes;           /* config.json has what the factors come from: hidden / logit_scale as dim_model_base,
                                   residual_scale sqrt(layers) as scale_depth; 256 and 1.4 in files without the keys */
+    bool yarn_exact;           /* YaRN's ramp has exact bounds, not whole frequencies ("truncate": false) */
     bool bias_for_all;         /* config.json has one flag for the biases of q, k, v and o: if any layer has one of
                                   them, all others are written as zeros */
 } exl2__import_family;
@@ -67,8 +81,13 @@ typedef struct exl2__import_family {
 #define EXL2__IMPORT_GRANITE_FIELDS { "logits_scaling", "embedding_multiplier", "residual_multiplier", \
                                       "attention_multiplier" }
 
+#define EXL2__IMPORT_DEEPSEEK_FIELDS \
+    { "n_routed_experts", "num_experts_per_tok", .shared = "n_shared_experts", .shared_multiple = true, \
+      .dense = "first_k_dense_replace", .renormalized = true }
+
 static const exl2__import_family exl2__import_families[] = {
-    { .gguf = "llama", .arch = "LlamaForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS, .bias_for_all = true },
+    { .gguf = "llama", .arch = "LlamaForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS, .bias_for_all = true,
+      .experts_arch = "MixtralForCausalLM", .experts = { "num_local_experts", "num_experts_per_tok" } },
     { .gguf = "arcee", .arch = "ArceeForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS },
     { .gguf = "internlm2", .arch = "InternLM2ForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS },
     { .gguf = "smollm3", .arch = "SmolLM3ForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS,
@@ -108,6 +127,30 @@ static const exl2__import_family exl2__import_families[] = {
     { .gguf = "exaone4", .arch = "Exaone4ForCausalLM", .window_period = 4 },
     { .gguf = "seed_oss", .arch = "SeedOssForCausalLM" },
     { .gguf = "hunyuan-dense", .arch = "HunYuanDenseV1ForCausalLM" },
+
+    { .gguf = "qwen2moe", .arch = "Qwen2MoeForCausalLM",
+      .experts = { "num_experts", "num_experts_per_tok", .shared = "shared_expert_intermediate_size" } },
+    { .gguf = "qwen3moe", .arch = "Qwen3MoeForCausalLM",
+      .experts = { "num_experts", "num_experts_per_tok", .renormalized = true } },
+    { .gguf = "olmoe", .arch = "OlmoeForCausalLM", .experts = { "num_experts", "num_experts_per_tok" },
+      .fields = { [EXL2__IMPORT_KEY_CLAMP_QKV] = "clip_qkv" } },
+    { .gguf = "dbrx", .arch = "DbrxForCausalLM", .experts = { "moe_num_experts", "num_experts_per_tok" },
+      .fields = { [EXL2__IMPORT_KEY_CLAMP_QKV] = "clip_qkv" } },
+    { .gguf = "granitemoe", .arch = "GraniteMoeForCausalLM", .shared_arch = "GraniteMoeSharedForCausalLM",
+      .undo = EXL2__IMPORT_UNDO_PAIRS, .fields = EXL2__IMPORT_GRANITE_FIELDS,
+      .experts = { "num_local_experts", "num_experts_per_tok", .shared = "shared_intermediate_size" } },
+    { .gguf = "gpt-oss", .arch = "GptOssForCausalLM", .experts = { "num_local_experts", "num_experts_per_tok" },
+      .extra = "\"swiglu_limit\": 7.0", .yarn_exact = true },
+    { .gguf = "ernie4_5-moe", .arch = "Ernie4_5_MoeForCausalLM",
+      .experts = { "moe_num_experts", "moe_k", .shared = "moe_num_shared_experts", .shared_multiple = true,
+                   .dense = "moe_layer_start_index" } },
+    { .gguf = "glm4moe", .arch = "Glm4MoeForCausalLM", .experts = EXL2__IMPORT_DEEPSEEK_FIELDS },
+    { .gguf = "dots1", .arch = "Dots1ForCausalLM", .experts = EXL2__IMPORT_DEEPSEEK_FIELDS },
+    { .gguf = "exaone-moe", .arch = "ExaoneMoeForCausalLM", .window_period = 4,
+      .experts = { "num_experts", "num_experts_per_tok", .shared = "num_shared_experts", .shared_multiple = true,
+                   .dense = "first_k_dense_replace", .renormalized = true } },
+    { .gguf = "minimax-m2", .arch = "MiniMaxM2ForCausalLM",
+      .experts = { "num_local_experts", "num_experts_per_tok" } },
 };
 
 /* The GGUF name of a tensor, without ".weight" and without "blk.<layer>.". NULL: GGUF has none. */
@@ -121,7 +164,12 @@ static inline const char *exl2__import_family_tensor(exl2__name name)
         [EXL2__NAME_Q_NORM] = "attn_q_norm", [EXL2__NAME_K_NORM] = "attn_k_norm",
         [EXL2__NAME_Q] = "attn_q", [EXL2__NAME_K] = "attn_k", [EXL2__NAME_V] = "attn_v",
         [EXL2__NAME_OUT] = "attn_output", [EXL2__NAME_GATE] = "ffn_gate", [EXL2__NAME_UP] = "ffn_up",
-        [EXL2__NAME_DOWN] = "ffn_down", [EXL2__NAME_QKV] = "attn_qkv",
+        [EXL2__NAME_DOWN] = "ffn_down", [EXL2__NAME_QKV] = "attn_qkv", [EXL2__NAME_SINKS] = "attn_sinks",
+        [EXL2__NAME_ROUTER] = "ffn_gate_inp", [EXL2__NAME_CHOICE_BIAS] = "exp_probs_b",
+        [EXL2__NAME_EXPERT_GATE] = "ffn_gate_exps", [EXL2__NAME_EXPERT_UP] = "ffn_up_exps",
+        [EXL2__NAME_EXPERT_DOWN] = "ffn_down_exps", [EXL2__NAME_EXPERTS_GATE_UP] = "ffn_gate_up_exps",
+        [EXL2__NAME_SHARED_GATE] = "ffn_gate_shexp", [EXL2__NAME_SHARED_UP] = "ffn_up_shexp",
+        [EXL2__NAME_SHARED_DOWN] = "ffn_down_shexp", [EXL2__NAME_SHARED_SWITCH] = "ffn_gate_inp_shexp",
     };
     return names[name];
 }

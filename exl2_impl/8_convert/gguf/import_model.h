@@ -234,9 +234,9 @@ static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__im
             peak = peak > peaks[n] ? peak : peaks[n];
             if (!exl2__float_is_finite(peaks[n]) || peaks[n] > EXL2__QUANTIZE_MAX) {
                 return exl2__fail(m->g->ctx, EXL2_ERR_FORMAT,
-                                  "%s: tensor %.*s has a number in row %u that is not finite or larger than 32752",
+                                  "%s: tensor %.*s has a number in row %llu that is not finite or larger than 32752",
                                   m->g->path, EXL2__GGUF_NAME(x->weight->name),
-                                  x->first + exl2__import_model_source_row(x->pair_dim, n));
+                                  (unsigned long long)(x->first + exl2__import_model_source_row(x->pair_dim, n)));
             }
         }
         exl2__quantize_tries(peak, x->bits, b->tries[g]);
@@ -359,7 +359,7 @@ static exl2_result exl2__import_model_run_bias(exl2__import_model *m, const exl2
             return exl2__fail(m->g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %.*s is of type %s, whose blocks span two "
                               "matrices", m->g->path, EXL2__GGUF_NAME(x->bias->name), type->name);
         }
-        EXL2__TRY(exl2__gguf_read(m->g, x->bias->offset + (uint64_t)x->first / type->items * type->bytes, s->raw,
+        EXL2__TRY(exl2__gguf_read(m->g, x->bias->offset + x->first / type->items * type->bytes, s->raw,
                                   (uint64_t)x->out / type->items * type->bytes));
         exl2__gguf_types_read(type, s->raw, x->out, stored);
         for (uint32_t n = 0; n < x->out; n++) {
@@ -392,7 +392,7 @@ static exl2_result exl2__import_model_run_dense(exl2__import_model *m, const exl
     step -= step % unit;
     for (uint32_t row = 0; row < x->out; row += rows) {
         rows = (uint32_t)exl2__min64(x->out - row, step);
-        EXL2__TRY(exl2__gguf_read(m->g, x->weight->offset + ((uint64_t)x->first + row) * row_bytes, s->raw,
+        EXL2__TRY(exl2__gguf_read(m->g, x->weight->offset + (x->first + row) * row_bytes, s->raw,
                                   rows * row_bytes));
         for (uint32_t n = 0; n < rows; n++) {
             exl2__gguf_types_read(x->weight->type,

@@ -13,7 +13,7 @@ typedef struct exl2__import_matrix {
     char name[EXL2__SHARDS_NAME_MAX]; /* "model.layers.0.self_attn.q_proj" */
     exl2__gguf_tensor *weight, *bias; /* bias NULL with has_bias: the bias is zeros */
     uint32_t in, out, stored;         /* stored: `out` rounded up to a multiple of 32 */
-    uint32_t first;                   /* row of `weight` and `bias` with which the matrix begins */
+    uint64_t first;                   /* row of `weight` and `bias` with which the matrix begins */
     uint32_t pair_dim, bias_pair_dim; /* not 0: head size; rows are permuted back from GGUF's RoPE order */
     uint32_t bits, group;
     uint32_t group_count, words;
@@ -22,19 +22,19 @@ typedef struct exl2__import_matrix {
     uint32_t entry, bias_entry;       /* numbers of its first tensor and of its bias in the output */
 } exl2__import_matrix;
 
-/* Embedding or learned positions, stored as f16; or norm, stored as f16, or as f32 in an import that does not
-   quantize. */
+/* Embedding or learned positions, stored as f16; or norm, router or vector, stored as f16, or as f32 in an import that
+   does not quantize. */
 typedef struct exl2__import_plain {
-    char name[EXL2__SHARDS_NAME_MAX]; /* with .weight or .bias */
+    char name[EXL2__SHARDS_NAME_MAX]; /* with .weight or .bias, if the tensor has one of them */
     exl2__gguf_tensor *tensor;
     uint32_t rank, dim0, dim1;        /* shape in the output */
-    bool table;                       /* not a norm */
+    bool table;                       /* embedding or positions */
     bool minus_one;                   /* the file holds the values plus 1 */
     uint32_t entry;
 } exl2__import_plain;
 
-#define EXL2__IMPORT_PLAN_LAYER_PLAINS 12u /* most norms of a layer, with their biases */
-#define EXL2__IMPORT_PLAN_LAYER_MATRICES 7u
+#define EXL2__IMPORT_PLAN_LAYER_PLAINS 17u   /* most of a layer: 6 norms and the router, with biases; 3 vectors */
+#define EXL2__IMPORT_PLAN_LAYER_MATRICES 10u /* besides those of experts: q, k, v, out, and 3 of each of 2 MLPs */
 
 typedef struct exl2__import_plan {
     exl2__gguf *g;
@@ -47,21 +47,21 @@ typedef struct exl2__import_plan {
     bool dense;                    /* matrices are written as f16, not quantized */
 } exl2__import_plan;
 
-/* Finds a tensor, and checks shape and type. *out is NULL if it is absent and optional. dim1 0: a vector. */
+/* Finds a tensor, and checks shape and type. *out is NULL if it is absent and optional. */
 static exl2_result exl2__import_plan_want(exl2__gguf *g, const char *name, bool optional, uint64_t dim0, uint64_t dim1,
-                                          exl2__gguf_tensor **out)
+                                          uint64_t dim2, exl2__gguf_tensor **out)
 {
     exl2__gguf_tensor *t = exl2__gguf_tensor_find(g, name);
     *out = t;
     if (!t) {
         return optional ? EXL2_OK : exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: tensor %s is missing", g->path, name);
     }
-    if (t->dims[0] != dim0 || t->dims[1] != (dim1 ? dim1 : 1) || t->dims[2] != 1 || t->dims[3] != 1) {
+    if (t->dims[0] != dim0 || t->dims[1] != dim1 || t->dims[2] != dim2 || t->dims[3] != 1) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT,
-                          "%s: tensor %s has the shape %llu x %llu x %llu, expected %llu x %llu", g->path, name,
-                          (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
-                          (unsigned long long)t->dims[2], (unsigned long long)dim0,
-                          (unsigned long long)(dim1 ? dim1 : 1));
+                          "%s: tensor %s has the shape %llu x %llu x %llu x %llu, expected %llu x %llu x %llu x 1",
+                          g->path, name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+                          (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], (unsigned long long)dim0,
+                          (unsigned long long)dim1, (unsigned long long)dim2);
     }
     if (!t->type->read) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: tensor %s is of type %s, which is not imported", g->path,
@@ -92,14 +92,16 @@ static bool exl2__import_plan_has(const exl2__import_plan *p, uint32_t layer, co
     return exl2__gguf_tensor_find(p->g, exl2__import_plan_tensor(tensor, layer, name, suffix)) != NULL;
 }
 
-/* Writes the name in the output, without a suffix, into out[SHARDS_NAME_MAX]. */
-static void exl2__import_plan_name(const exl2__import_plan *p, char *out, uint32_t layer, exl2__name name)
+/* Writes the name in the output, without a suffix, into out[SHARDS_NAME_MAX]. `expert`: for names of experts. */
+static void exl2__import_plan_name(const exl2__import_plan *p, char *out, uint32_t layer, exl2__name name,
+                                   uint32_t expert)
 {
     const char *own = p->config->arch.names[name];
     if (layer == EXL2__IMPORT_PLAN_NO_LAYER) {
         exl2__format(out, EXL2__SHARDS_NAME_MAX, "%s", own);
     } else {
-        exl2__format(out, EXL2__SHARDS_NAME_MAX, "model.layers.%u.%s", layer, own);
+        char key[EXL2__KEY_BYTES];
+        exl2__format(out, EXL2__SHARDS_NAME_MAX, "%s", exl2__arch_expert_key(key, layer, expert, own));
     }
 }
 
@@ -108,7 +110,9 @@ static void exl2__import_plan_name(const exl2__import_plan *p, char *out, uint32
 /* Where a matrix lies in GGUF. */
 typedef struct exl2__import_place {
     const char *tensor;   /* "attn_q" */
-    uint32_t first, rows; /* its first row; rows of the whole tensor */
+    uint32_t first, rows; /* its first row; rows of the whole tensor, or of one expert in it */
+    uint32_t experts;     /* 0: the tensor is one matrix; else it has rows for so many experts */
+    uint32_t expert;
 } exl2__import_place;
 
 static exl2_result exl2__import_plan_bias(exl2__import_plan *p, uint32_t layer, const exl2__import_place *place,
@@ -116,7 +120,8 @@ static exl2_result exl2__import_plan_bias(exl2__import_plan *p, uint32_t layer, 
 {
     char tensor[EXL2__GGUF_NAME_MAX + 1];
     exl2__import_plan_tensor(tensor, layer, place->tensor, "bias");
-    EXL2__TRY(exl2__import_plan_want(p->g, tensor, true, place->rows, 0, &x->bias));
+    EXL2__TRY(exl2__import_plan_want(p->g, tensor, true, place->rows, place->experts ? place->experts : 1, 1,
+                                     &x->bias));
     x->has_bias = x->bias || for_all;
     if (x->has_bias && !p->dense && x->out % EXL2__PACK_UNIT != 0) {
         return exl2__fail(p->g->ctx, EXL2_ERR_UNSUPPORTED,
@@ -134,13 +139,14 @@ static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, uint32_t l
     const exl2__import_config *f = p->config;
     exl2__import_matrix *x = &p->matrices[p->matrix_count++];
     char tensor[EXL2__GGUF_NAME_MAX + 1];
-    exl2__import_plan_name(p, x->name, layer, name);
+    exl2__import_plan_name(p, x->name, layer, name, place->expert);
     exl2__import_plan_tensor(tensor, layer, place->tensor, "weight");
-    EXL2__TRY(exl2__import_plan_want(p->g, tensor, false, in, place->rows, &x->weight));
+    EXL2__TRY(exl2__import_plan_want(p->g, tensor, false, in, place->rows, place->experts ? place->experts : 1,
+                                     &x->weight));
     x->in = in;
     x->out = out;
     x->stored = p->dense ? out : (uint32_t)exl2__align_up(out, EXL2__PACK_UNIT);
-    x->first = place->first;
+    x->first = place->first + (uint64_t)place->expert * place->rows;
     x->transposed = p->dense && layer != EXL2__IMPORT_PLAN_NO_LAYER &&
                     f->arch.traits[EXL2__TRAIT_TRANSPOSED] == EXL2__YES;
     bool both = pairs && f->family->undo & EXL2__IMPORT_UNDO_PAIRS;
@@ -155,6 +161,29 @@ static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, uint32_t l
                     : exl2__pack_layout(p->g->ctx, x->name, in, &band, 1, NULL, &x->group_count, &x->words);
 }
 
+/* A tensor that is stored as it is, [rows, columns] (rows 0: a vector). suffixes: in GGUF, and in the output. An
+   optional one may be absent. */
+static exl2_result exl2__import_plan_add_plain(exl2__import_plan *p, uint32_t layer, exl2__name name,
+                                               const char *const suffixes[2], uint32_t rows, uint32_t columns,
+                                               bool optional)
+{
+    exl2__import_plain *plain = &p->plains[p->plain_count];
+    char tensor[EXL2__GGUF_NAME_MAX + 1], own[EXL2__SHARDS_NAME_MAX];
+    exl2__import_plan_tensor(tensor, layer, exl2__import_family_tensor(name), suffixes[0]);
+    EXL2__TRY(exl2__import_plan_want(p->g, tensor, optional, columns, rows ? rows : 1, 1, &plain->tensor));
+    if (!plain->tensor) {
+        return EXL2_OK;
+    }
+    exl2__import_plan_name(p, own, layer, name, 0);
+    exl2__format(plain->name, sizeof plain->name, "%s%s", own, suffixes[1]);
+    plain->rank = rows ? 2 : 1;
+    plain->dim0 = rows ? rows : columns;
+    plain->dim1 = rows ? columns : 0;
+    p->numbers += (uint64_t)(rows ? rows : 1) * columns;
+    p->plain_count++;
+    return EXL2_OK;
+}
+
 static exl2_result exl2__import_plan_add_attention(exl2__import_plan *p, uint32_t layer)
 {
     static const exl2__name names[3] = { EXL2__NAME_Q, EXL2__NAME_K, EXL2__NAME_V };
@@ -165,11 +194,15 @@ static exl2_result exl2__import_plan_add_attention(exl2__import_plan *p, uint32_
     bool for_all = f->family->bias_for_all && f->attention_bias;
     for (uint32_t i = 0; i < 3; i++) {
         exl2__import_place place = { single ? exl2__import_family_tensor(names[i]) : fused, single ? 0 : first,
-                                     single ? rows[i] : q + 2 * kv };
+                                     single ? rows[i] : q + 2 * kv, 0, 0 };
         EXL2__TRY(exl2__import_plan_add_matrix(p, layer, names[i], &place, f->hidden, rows[i], i < 2, for_all));
         first += rows[i];
     }
-    exl2__import_place out = { exl2__import_family_tensor(EXL2__NAME_OUT), 0, f->hidden };
+    if (f->arch.names[EXL2__NAME_SINKS][0]) {
+        static const char *const suffixes[2] = { "weight", "" };
+        EXL2__TRY(exl2__import_plan_add_plain(p, layer, EXL2__NAME_SINKS, suffixes, 0, f->heads, false));
+    }
+    exl2__import_place out = { exl2__import_family_tensor(EXL2__NAME_OUT), 0, f->hidden, 0, 0 };
     return exl2__import_plan_add_matrix(p, layer, EXL2__NAME_OUT, &out, q, f->hidden, false, for_all);
 }
 
@@ -180,14 +213,14 @@ static exl2_result exl2__import_plan_add_mlp(exl2__import_plan *p, uint32_t laye
     bool gated = f->arch.traits[EXL2__TRAIT_GATED] == EXL2__YES;
     bool fused = f->family->undo & EXL2__IMPORT_UNDO_GATE_UP && !exl2__import_plan_has(p, layer, gate, "weight");
     bool for_all = f->family->bias_for_all && f->mlp_bias;
-    exl2__import_place places[2] = { { fused ? up : gate, 0, fused ? 2 * f->inter : f->inter },
-                                     { up, fused ? f->inter : 0, fused ? 2 * f->inter : f->inter } };
+    exl2__import_place places[2] = { { fused ? up : gate, 0, fused ? 2 * f->inter : f->inter, 0, 0 },
+                                     { up, fused ? f->inter : 0, fused ? 2 * f->inter : f->inter, 0, 0 } };
     if (gated) {
         EXL2__TRY(exl2__import_plan_add_matrix(p, layer, EXL2__NAME_GATE, &places[0], f->hidden, f->inter, false,
                                                for_all));
     }
     EXL2__TRY(exl2__import_plan_add_matrix(p, layer, EXL2__NAME_UP, &places[1], f->hidden, f->inter, false, for_all));
-    exl2__import_place down = { exl2__import_family_tensor(EXL2__NAME_DOWN), 0, f->hidden };
+    exl2__import_place down = { exl2__import_family_tensor(EXL2__NAME_DOWN), 0, f->hidden, 0, 0 };
     return exl2__import_plan_add_matrix(p, layer, EXL2__NAME_DOWN, &down, f->inter, f->hidden, false, for_all);
 }
 
@@ -197,7 +230,7 @@ static exl2_result exl2__import_plan_add_table(exl2__import_plan *p, exl2__name 
 {
     exl2__import_plain *plain = &p->plains[p->plain_count++];
     char tensor[EXL2__GGUF_NAME_MAX + 1], own[EXL2__SHARDS_NAME_MAX];
-    exl2__import_plan_name(p, own, EXL2__IMPORT_PLAN_NO_LAYER, name);
+    exl2__import_plan_name(p, own, EXL2__IMPORT_PLAN_NO_LAYER, name, 0);
     exl2__format(plain->name, sizeof plain->name, "%s.weight", own);
     plain->table = true;
     plain->rank = 2;
@@ -205,7 +238,7 @@ static exl2_result exl2__import_plan_add_table(exl2__import_plan *p, exl2__name 
     plain->dim1 = p->config->hidden;
     p->numbers += (uint64_t)rows * plain->dim1;
     exl2__import_plan_tensor(tensor, EXL2__IMPORT_PLAN_NO_LAYER, exl2__import_family_tensor(name), "weight");
-    return exl2__import_plan_want(p->g, tensor, false, plain->dim1, rows, &plain->tensor);
+    return exl2__import_plan_want(p->g, tensor, false, plain->dim1, rows, 1, &plain->tensor);
 }
 
 /* Adds a norm of `count` values, or of `heads` times as many (heads 0: always of `count`), and its bias if the norm may
@@ -222,11 +255,11 @@ static exl2_result exl2__import_plan_add_norm(exl2__import_plan *p, uint32_t lay
         exl2__import_plan_tensor(tensor, layer, from, suffix);
         exl2__gguf_tensor *found = exl2__gguf_tensor_find(p->g, tensor);
         bool each = heads > 0 && found && found->dims[1] == heads;
-        EXL2__TRY(exl2__import_plan_want(p->g, tensor, i == 1, count, each ? heads : 0, &plain->tensor));
+        EXL2__TRY(exl2__import_plan_want(p->g, tensor, i == 1, count, each ? heads : 1, 1, &plain->tensor));
         if (!plain->tensor) {
             continue;
         }
-        exl2__import_plan_name(p, own, layer, name);
+        exl2__import_plan_name(p, own, layer, name, 0);
         exl2__format(plain->name, sizeof plain->name, "%s.%s", own, suffix);
         plain->rank = each ? 2 : 1;
         plain->dim0 = each ? heads : count;
@@ -250,10 +283,10 @@ static exl2_result exl2__import_plan_add_norms(exl2__import_plan *p, uint32_t la
             continue; /* in parallel blocks it is the norm of attention */
         }
         /* Some converters call the norm before the MLP by where it stands. */
-        const char *other = exl2__import_family_tensor(EXL2__NAME_ATTN_POST_NORM);
-        if (names[i] == EXL2__NAME_MLP_NORM && !f->arch.names[EXL2__NAME_ATTN_POST_NORM][0] &&
-            !exl2__import_plan_has(p, layer, from, "weight") && exl2__import_plan_has(p, layer, other, "weight")) {
-            from = other;
+        const char *others[2] = { exl2__import_family_tensor(EXL2__NAME_ATTN_POST_NORM), "attn_output_norm" };
+        for (uint32_t k = 0; k < 2 && names[i] == EXL2__NAME_MLP_NORM && !f->arch.names[EXL2__NAME_ATTN_POST_NORM][0] &&
+                             !exl2__import_plan_has(p, layer, from, "weight"); k++) {
+            from = exl2__import_plan_has(p, layer, others[k], "weight") ? others[k] : from;
         }
         EXL2__TRY(exl2__import_plan_add_norm(p, layer, names[i], from, f->hidden, 0));
     }
@@ -264,6 +297,62 @@ static exl2_result exl2__import_plan_add_norms(exl2__import_plan *p, uint32_t la
                                          whole ? f->heads * f->head_dim : f->head_dim, whole ? 0 : f->heads));
     return exl2__import_plan_add_norm(p, layer, EXL2__NAME_K_NORM, exl2__import_family_tensor(EXL2__NAME_K_NORM),
                                       whole ? f->kv_heads * f->head_dim : f->head_dim, whole ? 0 : f->kv_heads);
+}
+
+/* ---- layers with experts ---- */
+
+static exl2_result exl2__import_plan_add_router(exl2__import_plan *p, uint32_t layer)
+{
+    static const char *const weight[2] = { "weight", ".weight" }, *const bias[2] = { "bias", ".bias" };
+    static const char *const choice[2] = { "bias", "" };
+    const exl2__import_config *f = p->config;
+    uint32_t count = f->experts.count;
+    EXL2__TRY(exl2__import_plan_add_plain(p, layer, EXL2__NAME_ROUTER, weight, count, f->hidden, false));
+    EXL2__TRY(exl2__import_plan_add_plain(p, layer, EXL2__NAME_ROUTER, bias, 0, count, true));
+    if (f->arch.names[EXL2__NAME_CHOICE_BIAS][0]) {
+        EXL2__TRY(exl2__import_plan_add_plain(p, layer, EXL2__NAME_CHOICE_BIAS, choice, 0, count, true));
+    }
+    return f->experts.shared_inter && f->arch.names[EXL2__NAME_SHARED_SWITCH][0]
+               ? exl2__import_plan_add_plain(p, layer, EXL2__NAME_SHARED_SWITCH, weight, 1, f->hidden, false) : EXL2_OK;
+}
+
+static exl2_result exl2__import_plan_add_shared(exl2__import_plan *p, uint32_t layer)
+{
+    const exl2__import_config *f = p->config;
+    uint32_t inter = f->experts.shared_inter;
+    exl2__import_place gate = { exl2__import_family_tensor(EXL2__NAME_SHARED_GATE), 0, inter, 0, 0 };
+    exl2__import_place up = { exl2__import_family_tensor(EXL2__NAME_SHARED_UP), 0, inter, 0, 0 };
+    exl2__import_place down = { exl2__import_family_tensor(EXL2__NAME_SHARED_DOWN), 0, f->hidden, 0, 0 };
+    EXL2__TRY(exl2__import_plan_add_matrix(p, layer, EXL2__NAME_SHARED_GATE, &gate, f->hidden, inter, false, false));
+    EXL2__TRY(exl2__import_plan_add_matrix(p, layer, EXL2__NAME_SHARED_UP, &up, f->hidden, inter, false, false));
+    return exl2__import_plan_add_matrix(p, layer, EXL2__NAME_SHARED_DOWN, &down, inter, f->hidden, false, false);
+}
+
+/* Gate and up of all experts are two tensors, or one with the rows of gate and then those of up for each expert. */
+static exl2_result exl2__import_plan_add_experts(exl2__import_plan *p, uint32_t layer)
+{
+    const exl2__import_config *f = p->config;
+    uint32_t inter = f->experts.inter, count = f->experts.count;
+    const char *both = exl2__import_family_tensor(EXL2__NAME_EXPERTS_GATE_UP);
+    bool fused = exl2__import_plan_has(p, layer, both, "weight");
+    uint32_t rows = fused ? 2 * inter : inter;
+    EXL2__TRY(exl2__import_plan_add_router(p, layer));
+    if (f->experts.shared_inter) {
+        EXL2__TRY(exl2__import_plan_add_shared(p, layer));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__import_place gate = { fused ? both : exl2__import_family_tensor(EXL2__NAME_EXPERT_GATE), 0, rows, count,
+                                    i };
+        exl2__import_place up = { fused ? both : exl2__import_family_tensor(EXL2__NAME_EXPERT_UP), fused ? inter : 0,
+                                  rows, count, i };
+        exl2__import_place down = { exl2__import_family_tensor(EXL2__NAME_EXPERT_DOWN), 0, f->hidden, count, i };
+        EXL2__TRY(exl2__import_plan_add_matrix(p, layer, EXL2__NAME_EXPERT_GATE, &gate, f->hidden, inter, false,
+                                               false));
+        EXL2__TRY(exl2__import_plan_add_matrix(p, layer, EXL2__NAME_EXPERT_UP, &up, f->hidden, inter, false, false));
+        EXL2__TRY(exl2__import_plan_add_matrix(p, layer, EXL2__NAME_EXPERT_DOWN, &down, inter, f->hidden, false,
+                                               false));
+    }
+    return EXL2_OK;
 }
 
 /* ---- all ---- */
@@ -282,8 +371,11 @@ static void exl2__import_plan_find_biases(exl2__import_plan *p)
 
 static exl2_result exl2__import_plan_allocate(exl2__import_plan *p)
 {
-    uint64_t layers = p->config->layers;
-    uint64_t matrix_bytes = (layers * EXL2__IMPORT_PLAN_LAYER_MATRICES + 1) * sizeof *p->matrices;
+    uint64_t layers = p->config->layers, experts = 0;
+    for (uint32_t i = 0; i < layers; i++) {
+        experts += exl2__import_config_is_sparse(p->config, i) ? p->config->experts.count : 0;
+    }
+    uint64_t matrix_bytes = (layers * EXL2__IMPORT_PLAN_LAYER_MATRICES + 3 * experts + 1) * sizeof *p->matrices;
     uint64_t plain_bytes = (layers * EXL2__IMPORT_PLAN_LAYER_PLAINS + 4) * sizeof *p->plains;
     EXL2__TRY(exl2__arena_open(p->g->ctx, &p->list,
                                exl2__align_up(matrix_bytes, EXL2__ARENA_ALIGN) +
@@ -306,6 +398,21 @@ static exl2_result exl2__import_plan_add_tables(exl2__import_plan *p)
                                       exl2__import_family_tensor(EXL2__NAME_FINAL_NORM), f->hidden, 0);
 }
 
+/* The tensor belongs to a layer that is not imported. */
+static bool exl2__import_plan_is_skipped(const exl2__import_config *m, exl2__gguf_text name)
+{
+    uint64_t layer = 0;
+    uint32_t at = 4;
+    if (m->skipped_layers == 0 || name.bytes < 4 || memcmp(name.data, "blk.", 4) != 0) {
+        return false;
+    }
+    for (; at < name.bytes && at < 12 && name.data[at] >= '0' && name.data[at] <= '9'; at++) {
+        layer = layer * 10 + (uint64_t)(name.data[at] - '0');
+    }
+    return at > 4 && at < name.bytes && name.data[at] == '.' && layer >= m->layers &&
+           layer < m->layers + m->skipped_layers;
+}
+
 /* Finds every tensor, and fills the list and the bias flags of the config. *p must be closed, even after a failure. */
 static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *config, exl2__import_plan *p)
 {
@@ -318,17 +425,18 @@ static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *co
     EXL2__TRY(exl2__import_plan_add_tables(p));
     for (uint32_t i = 0; i < config->layers; i++) {
         EXL2__TRY(exl2__import_plan_add_attention(p, i));
-        EXL2__TRY(exl2__import_plan_add_mlp(p, i));
+        EXL2__TRY(exl2__import_config_is_sparse(config, i) ? exl2__import_plan_add_experts(p, i)
+                                                           : exl2__import_plan_add_mlp(p, i));
         EXL2__TRY(exl2__import_plan_add_norms(p, i));
     }
     exl2__import_place head = { exl2__import_family_tensor(config->tied ? EXL2__NAME_EMBED : EXL2__NAME_HEAD), 0,
-                                config->vocab };
+                                config->vocab, 0, 0 };
     if (!config->tied || !p->dense) {
         EXL2__TRY(exl2__import_plan_add_matrix(p, EXL2__IMPORT_PLAN_NO_LAYER, EXL2__NAME_HEAD, &head, config->hidden,
                                                config->vocab, false, false));
     }
     for (uint32_t i = 0; i < g->tensor_count; i++) {
-        if (!g->tensors[i].used) {
+        if (!g->tensors[i].used && !exl2__import_plan_is_skipped(config, g->tensors[i].name)) {
             return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
                               "%s: tensor %.*s is not one of a %s model, and cannot be imported", g->path,
                               EXL2__GGUF_NAME(g->tensors[i].name), config->arch.family);
