@@ -306,7 +306,7 @@ static exl2_result exl2__unit_vector_check(exl2__ctx *c, const exl2__tensors *t,
     if (!entry && v->bias) {
         return EXL2_OK;
     }
-    bool matrix = v->file_count < v->count || v->name == EXL2__NAME_CHOICE_BIAS;
+    bool matrix = v->name == EXL2__NAME_Q_NORM || v->name == EXL2__NAME_K_NORM || v->name == EXL2__NAME_CHOICE_BIAS;
     if (entry && matrix && entry->rank == 2 && exl2__tensor_is_float(entry) &&
         entry->dims[0] == v->count / v->file_count && entry->dims[1] == v->file_count) {
         v->file_count = v->count;

@@ -29,6 +29,7 @@ typedef struct family_case {
     uint32_t layers, skipped; /* with the skipped ones */
     uint32_t dense;           /* bits of layers without experts */
     uint32_t shared;          /* width of the shared expert */
+    uint32_t kv_heads;        /* 0: HEADS */
     bool fused, biases, shared_switch, choice, sinks, mlp_norm_after, qk_norms;
     void (*keys)(gguf_maker *m);
 } family_case;
@@ -110,8 +111,8 @@ static void put_layer(gguf_maker *m, const family_case *f, const file_options *o
     put(m, o, at(layer, "attn_norm.weight"), HIDDEN, 0, 0);
     put(m, o, at(layer, f->mlp_norm_after ? "post_attention_norm.weight" : "ffn_norm.weight"), HIDDEN, 0, 0);
     put(m, o, at(layer, "attn_q.weight"), HIDDEN, HEADS * DIM, 0);
-    put(m, o, at(layer, "attn_k.weight"), HIDDEN, HEADS * DIM, 0);
-    put(m, o, at(layer, "attn_v.weight"), HIDDEN, HEADS * DIM, 0);
+    put(m, o, at(layer, "attn_k.weight"), HIDDEN, (f->kv_heads ? f->kv_heads : HEADS) * DIM, 0);
+    put(m, o, at(layer, "attn_v.weight"), HIDDEN, (f->kv_heads ? f->kv_heads : HEADS) * DIM, 0);
     put(m, o, at(layer, "attn_output.weight"), HEADS * DIM, HIDDEN, 0);
     if (f->sinks) {
         put(m, o, at(layer, "attn_sinks.weight"), HEADS, 0, 0);
@@ -173,7 +174,13 @@ static void glm_keys(gguf_maker *m)
 }
 
 static void qwen_keys(gguf_maker *m) { gguf_key_u32(m, "qwen2moe.expert_feed_forward_length", WIDTH); }
-static void qwen3_keys(gguf_maker *m) { gguf_key_u32(m, "qwen3moe.expert_feed_forward_length", WIDTH); }
+
+static void qwen3_keys(gguf_maker *m)
+{
+    gguf_key_u32(m, "qwen3moe.expert_feed_forward_length", WIDTH);
+    gguf_key_u32(m, "qwen3moe.attention.head_count_kv", 1);
+}
+
 static void granite_keys(gguf_maker *m) { gguf_key_f32(m, "granitemoe.logit_scale", 8); }
 
 static void gpt_keys(gguf_maker *m)
@@ -191,8 +198,8 @@ static const family_case glm = { .gguf = "glm4moe", .row = "Glm4MoeForCausalLM",
                                  .keys = glm_keys };
 static const family_case qwen = { .gguf = "qwen2moe", .row = "Qwen2MoeForCausalLM", .layers = 3, .dense = 2,
                                   .shared = SHARED, .shared_switch = true, .keys = qwen_keys };
-static const family_case qwen3 = { .gguf = "qwen3moe", .row = "Qwen3MoeForCausalLM", .layers = 2, .qk_norms = true,
-                                   .keys = qwen3_keys };
+static const family_case qwen3 = { .gguf = "qwen3moe", .row = "Qwen3MoeForCausalLM", .layers = 2, .kv_heads = 1,
+                                   .qk_norms = true, .keys = qwen3_keys };
 static const family_case granite = { .gguf = "granitemoe", .row = "GraniteMoeSharedForCausalLM", .layers = 1,
                                      .shared = SHARED, .fused = true, .keys = granite_keys };
 static const family_case granite_plain = { .gguf = "granitemoe", .row = "GraniteMoeForCausalLM", .layers = 1,
@@ -288,6 +295,10 @@ static void check_layer(exl2__ctx *c, const exl2__tensors *t, const names_of *n,
     if (f->biases) {
         snprintf(name, sizeof name, "model.layers.%u.%s.bias", layer, n->router);
         check_numbers(c, t, name, at(layer, "ffn_gate_inp.bias"), 0, 0, EXPERTS);
+    }
+    if (f->qk_norms) { /* vectors, also with one head */
+        snprintf(name, sizeof name, "model.layers.%u.self_attn.k_norm.weight", layer);
+        check_numbers(c, t, name, at(layer, "attn_k_norm.weight"), 0, 0, DIM);
     }
     snprintf(name, sizeof name, "model.layers.%u.post_attention_layernorm.weight", layer);
     check_numbers(c, t, name, at(layer, f->mlp_norm_after ? "post_attention_norm.weight" : "ffn_norm.weight"), 0, 0,
@@ -395,8 +406,8 @@ static void no_keys(gguf_maker *m) { (void)m; }
 
 static const family_case mixtral = { .gguf = "llama", .row = "MixtralForCausalLM", .layers = 1, .keys = no_keys };
 static const family_case dense_gemma = { .gguf = "gemma3", .layers = 1, .keys = no_keys };
-static const family_case no_experts = { .gguf = "qwen3moe", .layers = 2, .dense = 3, .qk_norms = true,
-                                        .keys = qwen3_keys };
+static const family_case no_experts = { .gguf = "qwen3moe", .layers = 2, .dense = 3, .kv_heads = 1,
+                                        .qk_norms = true, .keys = qwen3_keys };
 static const family_case odd_shared = { .gguf = "glm4moe", .layers = 4, .skipped = 1, .dense = 1, .shared = 80,
                                         .choice = true, .mlp_norm_after = true, .keys = glm_keys };
 

@@ -241,7 +241,7 @@ static exl2_result exl2__import_plan_add_table(exl2__import_plan *p, exl2__name 
     return exl2__import_plan_want(p->g, tensor, false, plain->dim1, rows, 1, &plain->tensor);
 }
 
-/* Adds a norm of `count` values, or of `heads` times as many (heads 0: always of `count`), and its bias if the norm may
+/* Adds a norm of `count` values, or of `heads` times as many (heads 0 or 1: always of `count`), and its bias if the norm may
    have one. `from`: its GGUF name. */
 static exl2_result exl2__import_plan_add_norm(exl2__import_plan *p, uint32_t layer, exl2__name name, const char *from,
                                               uint32_t count, uint32_t heads)
@@ -254,7 +254,7 @@ static exl2_result exl2__import_plan_add_norm(exl2__import_plan *p, uint32_t lay
         char tensor[EXL2__GGUF_NAME_MAX + 1], own[EXL2__SHARDS_NAME_MAX];
         exl2__import_plan_tensor(tensor, layer, from, suffix);
         exl2__gguf_tensor *found = exl2__gguf_tensor_find(p->g, tensor);
-        bool each = heads > 0 && found && found->dims[1] == heads;
+        bool each = heads > 1 && found && found->dims[1] == heads;
         EXL2__TRY(exl2__import_plan_want(p->g, tensor, i == 1, count, each ? heads : 1, 1, &plain->tensor));
         if (!plain->tensor) {
             continue;
