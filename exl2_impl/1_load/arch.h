@@ -98,7 +98,8 @@ typedef enum exl2__window_rule {
     EXL2__WINDOW_ALL,
     EXL2__WINDOW_EVEN,      /* layers 0, 2, 4 ... */
     EXL2__WINDOW_PATTERN,   /* all but every P-th layer, P = sliding_window_pattern */
-    EXL2__WINDOW_UPPER,     /* layers from max_window_layers on, if use_sliding_window is true */
+    EXL2__WINDOW_ABOVE,     /* layers from max_window_layers on */
+    EXL2__WINDOW_UPPER,     /* the same, if use_sliding_window is true */
     EXL2__WINDOW_SWITCHED,  /* all, if use_sliding_window is true */
     EXL2__WINDOW_UNROTATED  /* layers without RoPE, if use_sliding_window is true */
 } exl2__window_rule;

@@ -35,6 +35,7 @@ static const exl2__arch_word exl2__arch_words[] = {
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_EVEN, "window in every second layer" },
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_BUT_FOURTH, "window in three of four layers" },
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_PATTERN, "window by sliding_window_pattern" },
+    { EXL2__TRAIT_WINDOW, EXL2__WINDOW_ABOVE, "window in upper layers" },
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_UPPER, "window by use_sliding_window in upper layers" },
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_SWITCHED, "window by use_sliding_window" },
     { EXL2__TRAIT_WINDOW, EXL2__WINDOW_UNROTATED, "window by use_sliding_window in layers without RoPE" },

@@ -88,7 +88,7 @@ static exl2_result exl2__layers_read_windows(const exl2__fields *f, exl2__config
     if (rule == EXL2__WINDOW_PATTERN) {
         return exl2__layers_read_pattern(f, out);
     }
-    if (rule == EXL2__WINDOW_UPPER) {
+    if (rule == EXL2__WINDOW_UPPER || rule == EXL2__WINDOW_ABOVE) {
         EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("max_window_layers"), 0, UINT32_MAX, &from));
     }
     for (uint32_t i = from; i < out->layers; i++) {

@@ -45,7 +45,7 @@ static void add(text *t, const char *format, ...)
 static void describe(const exl2__config *k, const exl2__shape *s, text *t)
 {
     static const char *const norms[] = { "", "rms", "rms+1", "layer", "layer+1" };
-    static const char *const acts[] = { "", "silu", "gelu_tanh", "gelu", "relu2" };
+    static const char *const acts[] = { "", "silu", "gelu_tanh", "gelu", "relu2", "clamped" };
     static const char *const qk[] = { "", "", ", qk heads", ", qk heads rotated", ", qk whole" };
     const uint8_t *traits = k->arch.traits;
     add(t, "%s %g, %u %u %u, ", norms[traits[EXL2__TRAIT_NORM]], (double)k->norm_eps, s->heads, s->kv_heads,
@@ -91,10 +91,31 @@ static void describe_layers(const exl2__layer *layers, text *windows, text *rope
         } else {
             add(ropes, "%u", layers[i].rope);
         }
-        CHECK(layers[i].index == i && layers[i].phases == layers[0].phases);
+        CHECK(layers[i].index == i && (layers[i].phases == layers[1].phases || i == 0));
     }
-    for (uint32_t i = 0; i < layers[0].phase_count; i++) {
-        add(phases, "%s%s", i ? " " : "", names[layers[0].phases[i]]);
+    for (uint32_t i = 0; i < layers[1].phase_count; i++) {
+        add(phases, "%s%s", i ? " " : "", names[layers[1].phases[i]]);
+    }
+}
+
+/* "; experts 0-5 2 of 8 x 96, softmax, renormalized": layers, active and all, width, scores; then what else there
+   is. */
+static void describe_experts(const exl2__config *k, text *t)
+{
+    const exl2__experts *e = &k->experts;
+    uint32_t first = 0;
+    while (first < LAYERS && !exl2__config_layer(k->sparse, first)) {
+        first++;
+    }
+    if (e->count) {
+        add(t, "; experts %u-5 %u of %u x %u, %s%s", first, e->active, e->count, e->inter,
+            e->sigmoid ? "sigmoid" : "softmax", e->renormalized ? ", renormalized" : "");
+        if (e->shared_inter) {
+            add(t, ", shared %u%s", e->shared_inter, e->shared_switch ? " switched" : "");
+        }
+        if (e->scale > 1) {
+            add(t, ", times %g", (double)e->scale);
+        }
     }
 }
 
@@ -147,9 +168,25 @@ static void describe_tensors(const exl2__config *k, text *t)
 #define LLAMA_TENSORS ATTENTION GATED HEAD NORMS LAST
 #define TIED_TENSORS ATTENTION GATED NORMS LAST
 
+#define KV ",'num_key_value_heads':4"
+#define TWO ",'num_experts':2,'num_experts_per_tok':1"
+#define ROUTED "qkv attend out route expert_up expert_down"
+#define ROUTED_SHARED "qkv attend out route gate_up expert_up down expert_down"
+#define MIXTRAL_EXPERT(n) " block_sparse_moe.experts." n ".w1 block_sparse_moe.experts." n ".w3 " \
+                          "(block_sparse_moe.experts.gate_up_proj) block_sparse_moe.experts." n ".w2 " \
+                          "(block_sparse_moe.experts.down_proj)"
+#define MIXTRAL "block_sparse_moe.gate" MIXTRAL_EXPERT("0") MIXTRAL_EXPERT("1")
+#define EXPERT(n) "mlp.experts." n ".gate_proj mlp.experts." n ".up_proj (mlp.experts.gate_up_proj) " \
+                  "mlp.experts." n ".down_proj (mlp.experts.down_proj)"
+#define TWO_EXPERTS EXPERT("0") " " EXPERT("1")
+#define GRANITE_EXPERT(n) " block_sparse_moe.experts." n ".gate_proj block_sparse_moe.experts." n ".up_proj " \
+                          "(block_sparse_moe.input_linear) block_sparse_moe.experts." n ".down_proj " \
+                          "(block_sparse_moe.output_linear)"
+#define GRANITE_EXPERTS "block_sparse_moe.router.layer" GRANITE_EXPERT("0") GRANITE_EXPERT("1")
+
 typedef struct row_case {
     const char *arch, *more; /* more: fields of config.json */
-    const char *about, *windows, *ropes, *phases, *tensors;
+    const char *about, *windows, *ropes, *phases, *tensors; /* phases: of layer 1; tensors NULL: in the next row */
 } row_case;
 
 #define EPS ",'rms_norm_eps':1e-05"
@@ -334,6 +371,82 @@ static const row_case rows[] = {
       "------", PLAIN, "model.embed_tokens model.wpe self_attn.q_proj self_attn.k_proj self_attn.v_proj "
       "(self_attn.c_attn) self_attn.o_proj mlp.c_fc mlp.c_proj | ln_1.weight ln_1.bias ln_2.weight ln_2.bias" LAST
       " model.norm.bias" },
+
+    /* With experts: first the numbers that the row itself has, then the tensors of two experts. */
+    { "MixtralForCausalLM", KV, "rms 1e-05, 4 4 32, halves 32 theta 1e+06, silu; context 131072"
+      "; experts 0-5 2 of 8 x 96, softmax, renormalized", NO_WINDOWS, "000000", ROUTED, NULL },
+    { "MixtralForCausalLM", KV TWO ",'sliding_window':64",
+      "rms 1e-05, 4 4 32, halves 32 theta 1e+06, silu; context 131072; experts 0-5 1 of 2 x 96, softmax, renormalized",
+      "64 64 64 64 64 64", "000000", ROUTED, ATTENTION MIXTRAL HEAD NORMS LAST },
+    { "GemmoeForCausalLM", TWO, "rms+1 1e-06, 4 4 256, halves 256 theta 10000, gelu_tanh, tied, bos, "
+      "factors 11.3137 1 1; context 8192; experts 0-5 1 of 2 x 96, softmax, renormalized", NO_WINDOWS, "000000",
+      ROUTED, ATTENTION MIXTRAL " | input_layernorm.weight+1 post_attention_layernorm.weight+1 | "
+      "model.norm.weight+1" },
+    { "Qwen2MoeForCausalLM", "", "rms 1e-06, 4 4 32, halves 32 theta 10000, silu; context 32768"
+      "; experts 0-5 4 of 60 x 1408, softmax, shared 5632 switched", NO_WINDOWS, "000000", ROUTED_SHARED, NULL },
+    { "Qwen2MoeForCausalLM", TWO, "rms 1e-06, 4 4 32, halves 32 theta 10000, silu; context 32768"
+      "; experts 0-5 1 of 2 x 1408, softmax, shared 5632 switched", NO_WINDOWS, "000000", ROUTED_SHARED,
+      ATTENTION "mlp.gate mlp.shared_expert_gate mlp.shared_expert.gate_proj mlp.shared_expert.up_proj "
+      "mlp.shared_expert.down_proj " TWO_EXPERTS HEAD NORMS LAST },
+    { "Qwen3MoeForCausalLM", "", "rms 1e-06, 4 4 32, halves 32 theta 10000, silu, qk heads; context 32768"
+      "; experts 0-5 8 of 128 x 768, softmax", NO_WINDOWS, "000000", ROUTED, NULL },
+    { "Qwen3MoeForCausalLM", TWO ",'norm_topk_prob':true",
+      "rms 1e-06, 4 4 32, halves 32 theta 10000, silu, qk heads; context 32768"
+      "; experts 0-5 1 of 2 x 768, softmax, renormalized", NO_WINDOWS, "000000", ROUTED,
+      ATTENTION "mlp.gate " TWO_EXPERTS HEAD NORMS QK_NORMS LAST },
+    { "OlmoeForCausalLM", "", "rms 1e-05, 4 4 32, halves 32 theta 10000, silu, qk whole; context 4096"
+      "; experts 0-5 8 of 64 x 96, softmax", NO_WINDOWS, "000000", ROUTED, NULL },
+    { "DbrxForCausalLM", "", "layer 1e-05, 4 1 32, halves 32 theta 10000, silu; context 2048"
+      "; experts 0-5 1 of 4 x 96, softmax, renormalized", NO_WINDOWS, "000000", ROUTED, NULL },
+    { "DbrxForCausalLM", ",'ffn_config':{'moe_num_experts':2,'moe_top_k':2,'moe_normalize_expert_weights':null},"
+      "'attn_config':{'kv_n_heads':2,'clip_qkv':8,'rope_theta':500000}",
+      "layer 1e-05, 4 2 32, halves 32 theta 500000, silu; context 2048; experts 0-5 2 of 2 x 96, softmax", NO_WINDOWS,
+      "000000", ROUTED, "model.embed_tokens self_attn.q_proj self_attn.k_proj self_attn.v_proj (self_attn.Wqkv) "
+      "self_attn.o_proj block_sparse_moe.gate block_sparse_moe.experts.0.w1 block_sparse_moe.experts.0.v1 "
+      "(block_sparse_moe.experts.w1) block_sparse_moe.experts.0.w2 (block_sparse_moe.experts.w2) "
+      "block_sparse_moe.experts.1.w1 block_sparse_moe.experts.1.v1 (block_sparse_moe.experts.w1) "
+      "block_sparse_moe.experts.1.w2 (block_sparse_moe.experts.w2)" HEAD LAYER_NORMS LAST " model.norm.bias" },
+    { "GraniteMoeForCausalLM", TWO, "rms 1e-06, 4 4 32, halves 32 theta 10000, silu, scale 1; context 2048"
+      "; experts 0-5 1 of 2 x 96, softmax, renormalized", NO_WINDOWS, "000000", ROUTED,
+      ATTENTION GRANITE_EXPERTS HEAD NORMS LAST },
+    { "GraniteMoeSharedForCausalLM", ",'shared_intermediate_size':64",
+      "rms 1e-06, 4 4 32, halves 32 theta 10000, silu, scale 1; context 2048"
+      "; experts 0-5 2 of 8 x 96, softmax, renormalized, shared 64", NO_WINDOWS, "000000", ROUTED_SHARED, NULL },
+    { "GptOssForCausalLM", KV, "rms 1e-05, 4 4 64, halves 64 theta 150000, clamped; context 131072"
+      "; experts 0-5 4 of 128 x 96, softmax, renormalized", "128 - 128 - 128 -", "000000", ROUTED, NULL },
+    { "GptOssForCausalLM", KV TWO, "rms 1e-05, 4 4 64, halves 64 theta 150000, clamped; context 131072"
+      "; experts 0-5 1 of 2 x 96, softmax, renormalized", "128 - 128 - 128 -", "000000", ROUTED,
+      ATTENTION "mlp.gate " TWO_EXPERTS HEAD NORMS " self_attn.sinks" LAST },
+    { "Ernie4_5_MoeForCausalLM", "", "rms 1e-05, 4 4 32, pairs 32 theta 500000, silu, tied; context 131072"
+      "; experts 1-5 6 of 64 x 1536, softmax, renormalized, shared 3072", NO_WINDOWS, "000000", ROUTED_SHARED, NULL },
+    { "Ernie4_5_MoeForCausalLM", TWO ",'moe_num_shared_experts':0,'moe_layer_start_index':0",
+      "rms 1e-05, 4 4 32, pairs 32 theta 500000, silu, tied; context 131072"
+      "; experts 0-5 1 of 2 x 1536, softmax, renormalized", NO_WINDOWS, "000000", ROUTED,
+      ATTENTION "mlp.gate " TWO_EXPERTS NORMS " mlp.moe_statics.e_score_correction_bias" LAST },
+    { "Glm4MoeForCausalLM", KV, "rms 1e-05, 4 4 32, halves 16 theta 10000, silu; context 131072"
+      "; experts 1-5 8 of 128 x 1408, sigmoid, renormalized, shared 1408", NO_WINDOWS, "000000", ROUTED_SHARED, NULL },
+    { "Glm4MoeForCausalLM", KV TWO ",'use_qk_norm':true,'n_shared_experts':2,'moe_intermediate_size':32,"
+      "'norm_topk_prob':false", "rms 1e-05, 4 4 32, halves 16 theta 10000, silu, qk heads; context 131072"
+      "; experts 1-5 1 of 2 x 32, sigmoid, shared 64", NO_WINDOWS, "000000", ROUTED_SHARED,
+      ATTENTION "mlp.gate mlp.shared_experts.gate_proj mlp.shared_experts.up_proj mlp.shared_experts.down_proj "
+      TWO_EXPERTS HEAD NORMS QK_NORMS " mlp.gate.e_score_correction_bias" LAST },
+    { "SolarOpenForCausalLM", KV, "rms 1e-05, 4 4 128, halves 128 theta 1e+06, silu; context 131072"
+      "; experts 0-5 8 of 128 x 1280, sigmoid, renormalized, shared 1280", NO_WINDOWS, "000000", ROUTED_SHARED, NULL },
+    { "Dots1ForCausalLM", TWO, "rms 1e-06, 4 4 32, halves 32 theta 10000, silu, qk heads; context 2048"
+      "; experts 0-5 1 of 2 x 96, sigmoid", NO_WINDOWS, "000000", ROUTED,
+      ATTENTION "mlp.gate " TWO_EXPERTS HEAD NORMS QK_NORMS " mlp.gate.e_score_correction_bias" LAST },
+    { "Dots1ForCausalLM", TWO ",'max_window_layers':4,'n_shared_experts':1,'moe_intermediate_size':32",
+      "rms 1e-06, 4 4 32, halves 32 theta 10000, silu, qk heads; context 2048"
+      "; experts 0-5 1 of 2 x 32, sigmoid, shared 32", "- - - - 4096 4096", "000000", ROUTED_SHARED, NULL },
+    { "ExaoneMoeForCausalLM", "", "rms 1e-05, 4 4 32, halves 32 theta 10000, silu, qk heads; context 2048"
+      "; experts 1-5 8 of 64 x 1024, sigmoid, renormalized, shared 1024, times 2.5", "4096 4096 4096 - 4096 4096",
+      "000-00", ROUTED_SHARED, NULL },
+    { "MiniMaxM2ForCausalLM", KV, "rms 1e-06, 4 4 128, halves 128 theta 5e+06, silu, qk whole; context 196608"
+      "; experts 0-5 8 of 256 x 96, sigmoid, renormalized", NO_WINDOWS, "000000", ROUTED, NULL },
+    { "MiniMaxM2ForCausalLM", KV TWO ",'rotary_dim':64",
+      "rms 1e-06, 4 4 128, halves 64 theta 5e+06, silu, qk whole; context 196608"
+      "; experts 0-5 1 of 2 x 96, sigmoid, renormalized", NO_WINDOWS, "000000", ROUTED,
+      ATTENTION MIXTRAL HEAD NORMS QK_NORMS " block_sparse_moe.e_score_correction_bias" LAST },
 };
 
 static void check_row(const row_case *row)
@@ -357,24 +470,26 @@ static void check_row(const row_case *row)
     exl2__plan_make(&plan, &k, k.vocab, 0, 0, 0);
     exl2__plan_layers(&plan, &k, layers);
     describe(&k, &plan.shape, &about);
+    describe_experts(&k, &about);
     describe_layers(layers, &windows, &ropes, &phases);
-    describe_tensors(&k, &tensors);
+    if (row->tensors) {
+        describe_tensors(&k, &tensors);
+    }
     int good = CHECK_TEXT(about.bytes, row->about);
     good &= CHECK_TEXT(windows.bytes, row->windows) & CHECK_TEXT(ropes.bytes, row->ropes);
-    good &= CHECK_TEXT(phases.bytes, row->phases) & CHECK_TEXT(tensors.bytes, row->tensors);
+    good &= CHECK_TEXT(phases.bytes, row->phases) & CHECK_TEXT(tensors.bytes, row->tensors ? row->tensors : "");
     if (!good) {
         printf("  %s%s\n", row->arch, row->more);
     }
 }
 
-/* Every row that has no experts is in the table (of those with experts: model_config.c). */
+/* Every row is in the table. */
 static void check_complete(void)
 {
     for (size_t i = 0; i < EXL2__COUNT(exl2__archs); i++) {
         static exl2__arch arch;
         uint32_t found = 0;
         exl2__arch_resolve(&exl2__archs[i], &arch);
-        found += arch.traits[EXL2__TRAIT_ROUTING] != EXL2__ROUTING_NONE;
         for (size_t k = 0; k < EXL2__COUNT(rows); k++) {
             found += strcmp(rows[k].arch, exl2__archs[i].name) == 0;
         }

@@ -257,13 +257,14 @@ static void check_experts(void)
     k = read_good(MOE("GptOss", "'num_local_experts':32,'num_experts_per_tok':4"), NULL, 0);
     CHECK(k.act == EXL2__ACT_CLAMPED && k.act_limit == 7);
     k = read_good("{'architectures':['MiniMaxM2ForCausalLM']," SIZES ",'num_local_experts':8,'num_experts_per_tok':2,"
-                  "'head_dim':32,'rotary_dim':16,'scoring_func':'sigmoid'}", NULL, 0);
+                  "'num_key_value_heads':4,'head_dim':32,'rotary_dim':16,'scoring_func':'sigmoid'}", NULL, 0);
     CHECK(k.rotary == 16 && k.experts.sigmoid && k.experts.renormalized);
     check_sparse(MIXTRAL(""), "11");
 }
 
 #define LAYERS(n) "'vocab_size':320,'hidden_size':128,'intermediate_size':96,'num_attention_heads':4," \
-                  "'rms_norm_eps':1e-05,'num_experts':8,'num_experts_per_tok':2,'num_hidden_layers':" n
+                  "'num_key_value_heads':4,'rms_norm_eps':1e-05,'num_experts':8,'num_experts_per_tok':2," \
+                  "'num_hidden_layers':" n
 
 static void check_expert_layers(void)
 {
@@ -287,8 +288,8 @@ static void check_expert_layers(void)
 static void check_experts_refused(void)
 {
     static const struct { const char *text, *piece, *other; exl2_result code; } bad[] = {
-        { MOE("Mixtral", "'num_experts_per_tok':2"), "num_local_experts is missing", "config.json", EXL2_ERR_FORMAT },
-        { MOE("Mixtral", "'num_local_experts':8"), "num_experts_per_tok is missing", "config.json", EXL2_ERR_FORMAT },
+        { MOE("Gemmoe", "'num_experts_per_tok':2"), "num_local_experts is missing", "config.json", EXL2_ERR_FORMAT },
+        { MOE("Gemmoe", "'num_local_experts':8"), "num_experts_per_tok is missing", "config.json", EXL2_ERR_FORMAT },
         { MOE("Mixtral", "'num_local_experts':8,'num_experts_per_tok':9"), "num_experts_per_tok=9", "from 1 to 8",
           EXL2_ERR_FORMAT },
         { MOE("Mixtral", "'num_local_experts':8,'num_experts_per_tok':0"), "num_experts_per_tok=0", "from 1 to 8",

@@ -241,8 +241,8 @@ static exl2_result exl2__import_plan_add_table(exl2__import_plan *p, exl2__name 
     return exl2__import_plan_want(p->g, tensor, false, plain->dim1, rows, 1, &plain->tensor);
 }
 
-/* Adds a norm of `count` values, or of `heads` times as many (heads 0 or 1: always of `count`), and its bias if the norm may
-   have one. `from`: its GGUF name. */
+/* Adds a norm of `count` values, or of `heads` times as many (heads 0 or 1: always of `count`), and its bias if the
+   norm may have one. `from`: its GGUF name. */
 static exl2_result exl2__import_plan_add_norm(exl2__import_plan *p, uint32_t layer, exl2__name name, const char *from,
                                               uint32_t count, uint32_t heads)
 {
