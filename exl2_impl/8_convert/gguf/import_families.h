@@ -82,12 +82,13 @@ typedef struct exl2__import_family {
                                       "attention_multiplier" }
 
 #define EXL2__IMPORT_DEEPSEEK_FIELDS \
-    { "n_routed_experts", "num_experts_per_tok", .shared = "n_shared_experts", .shared_multiple = true, \
-      .dense = "first_k_dense_replace", .renormalized = true }
+    { .count = "n_routed_experts", .active = "num_experts_per_tok", .shared = "n_shared_experts", \
+      .shared_multiple = true, .dense = "first_k_dense_replace", .renormalized = true }
 
 static const exl2__import_family exl2__import_families[] = {
     { .gguf = "llama", .arch = "LlamaForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS, .bias_for_all = true,
-      .experts_arch = "MixtralForCausalLM", .experts = { "num_local_experts", "num_experts_per_tok" } },
+      .experts_arch = "MixtralForCausalLM",
+      .experts = { .count = "num_local_experts", .active = "num_experts_per_tok" } },
     { .gguf = "arcee", .arch = "ArceeForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS },
     { .gguf = "internlm2", .arch = "InternLM2ForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS },
     { .gguf = "smollm3", .arch = "SmolLM3ForCausalLM", .undo = EXL2__IMPORT_UNDO_PAIRS,
@@ -129,28 +130,34 @@ static const exl2__import_family exl2__import_families[] = {
     { .gguf = "hunyuan-dense", .arch = "HunYuanDenseV1ForCausalLM" },
 
     { .gguf = "qwen2moe", .arch = "Qwen2MoeForCausalLM",
-      .experts = { "num_experts", "num_experts_per_tok", .shared = "shared_expert_intermediate_size" } },
+      .experts = { .count = "num_experts", .active = "num_experts_per_tok",
+                   .shared = "shared_expert_intermediate_size" } },
     { .gguf = "qwen3moe", .arch = "Qwen3MoeForCausalLM",
-      .experts = { "num_experts", "num_experts_per_tok", .renormalized = true } },
-    { .gguf = "olmoe", .arch = "OlmoeForCausalLM", .experts = { "num_experts", "num_experts_per_tok" },
+      .experts = { .count = "num_experts", .active = "num_experts_per_tok", .renormalized = true } },
+    { .gguf = "olmoe", .arch = "OlmoeForCausalLM",
+      .experts = { .count = "num_experts", .active = "num_experts_per_tok" },
       .fields = { [EXL2__IMPORT_KEY_CLAMP_QKV] = "clip_qkv" } },
-    { .gguf = "dbrx", .arch = "DbrxForCausalLM", .experts = { "moe_num_experts", "num_experts_per_tok" },
+    { .gguf = "dbrx", .arch = "DbrxForCausalLM",
+      .experts = { .count = "moe_num_experts", .active = "num_experts_per_tok" },
       .fields = { [EXL2__IMPORT_KEY_CLAMP_QKV] = "clip_qkv" } },
     { .gguf = "granitemoe", .arch = "GraniteMoeForCausalLM", .shared_arch = "GraniteMoeSharedForCausalLM",
       .undo = EXL2__IMPORT_UNDO_PAIRS, .fields = EXL2__IMPORT_GRANITE_FIELDS,
-      .experts = { "num_local_experts", "num_experts_per_tok", .shared = "shared_intermediate_size" } },
-    { .gguf = "gpt-oss", .arch = "GptOssForCausalLM", .experts = { "num_local_experts", "num_experts_per_tok" },
+      .experts = { .count = "num_local_experts", .active = "num_experts_per_tok",
+                   .shared = "shared_intermediate_size" } },
+    { .gguf = "gpt-oss", .arch = "GptOssForCausalLM",
+      .experts = { .count = "num_local_experts", .active = "num_experts_per_tok" },
       .extra = "\"swiglu_limit\": 7.0", .yarn_exact = true },
     { .gguf = "ernie4_5-moe", .arch = "Ernie4_5_MoeForCausalLM",
-      .experts = { "moe_num_experts", "moe_k", .shared = "moe_num_shared_experts", .shared_multiple = true,
-                   .dense = "moe_layer_start_index" } },
+      .experts = { .count = "moe_num_experts", .active = "moe_k",
+                   .shared = "moe_num_shared_experts", .shared_multiple = true, .dense = "moe_layer_start_index" } },
     { .gguf = "glm4moe", .arch = "Glm4MoeForCausalLM", .experts = EXL2__IMPORT_DEEPSEEK_FIELDS },
     { .gguf = "dots1", .arch = "Dots1ForCausalLM", .experts = EXL2__IMPORT_DEEPSEEK_FIELDS },
     { .gguf = "exaone-moe", .arch = "ExaoneMoeForCausalLM", .window_period = 4,
-      .experts = { "num_experts", "num_experts_per_tok", .shared = "num_shared_experts", .shared_multiple = true,
-                   .dense = "first_k_dense_replace", .renormalized = true } },
+      .experts = { .count = "num_experts", .active = "num_experts_per_tok",
+                   .shared = "num_shared_experts", .shared_multiple = true, .dense = "first_k_dense_replace",
+                   .renormalized = true } },
     { .gguf = "minimax-m2", .arch = "MiniMaxM2ForCausalLM",
-      .experts = { "num_local_experts", "num_experts_per_tok" } },
+      .experts = { .count = "num_local_experts", .active = "num_experts_per_tok" } },
 };
 
 /* The GGUF name of a tensor, without ".weight" and without "blk.<layer>.". NULL: GGUF has none. */

@@ -411,7 +411,7 @@ static exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const ex
 {
     exl2__import_scratch *s = &m->scratch;
     exl2__pack_band band = { x->bits, x->in, x->group };
-    uint32_t group_count, words, slab_groups = EXL2__IMPORT_SLAB_ROWS / x->group;
+    uint32_t group_count = 0, words = 0, slab_groups = EXL2__IMPORT_SLAB_ROWS / x->group;
     EXL2__TRY(exl2__pack_layout(m->g->ctx, x->name, x->in, &band, 1, s->groups, &group_count, &words));
     uint64_t row_bytes = exl2__import_model_row_bytes(x->weight);
     EXL2__TRY(exl2__gguf_read(m->g, x->weight->offset + x->first * row_bytes, s->raw, x->out * row_bytes));
