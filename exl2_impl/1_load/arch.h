@@ -1,7 +1,7 @@
 /* arch.h: what distinguishes one model family from another: names of tensors, and traits of the computation.
    takes: nothing.
-   gives: exl2__name, exl2__norm_kind, exl2__qk_norm, exl2__act, exl2__trait and the values of each trait; exl2__arch,
-          exl2__arch_key, exl2__arch_expert_key.
+   gives: exl2__name, exl2__norm_kind, exl2__qk_norm, exl2__act, exl2__trait and the values of each trait;
+          exl2__arch_name, exl2__arch_row, exl2__arch, exl2__arch_key, exl2__arch_expert_key.
    owns:  nothing.
 
    A family is a row of exl2__archs (arch_rows.h). A row inherits from the row named in `like`, and says only what
@@ -134,17 +134,31 @@ typedef enum exl2__experts_order {
     EXL2__EXPERTS_ROWS = 1, EXL2__EXPERTS_DOWN_TRANSPOSED, EXL2__EXPERTS_COLUMNS
 } exl2__experts_order;
 
-#define EXL2__ARCH_DEFAULTS_MAX 16 /* with the end */
+typedef struct exl2__arch_name {
+    exl2__name name;
+    const char *text; /* NULL: the end of a list */
+} exl2__arch_name;
 
-typedef struct exl2__arch {
+/* A row: what differs from the row named in `like`. Its lists end with a NULL. */
+typedef struct exl2__arch_row {
     const char *name;              /* the string in config.json's `architectures` */
     const char *type;              /* the string in `model_type` */
     const char *family;            /* for people: "Gemma 2" */
     const char *like;              /* name of the row that this one inherits from; NULL: this row says everything */
-    const char *const *renames;    /* pairs: text in a tensor's name, its replacement; '^': at the begin only. Ends
-                                      with NULL; applied in order */
+    const char *const *renames;    /* pairs: text in a tensor's name, its replacement; '^': at the begin only. Applied
+                                      in order. NULL: as in `like` */
     bool text_of_multimodal;       /* the model has towers for images, which are not read */
-    exl2__field_default defaults[EXL2__ARCH_DEFAULTS_MAX]; /* ends with a name of NULL */
+    const exl2__field_default *defaults; /* numbers that config.json may leave out. NULL: as in `like` */
+    const exl2__arch_name *names;
+    uint8_t traits[EXL2__TRAIT_COUNT];
+} exl2__arch_row;
+
+/* A family: its row with all that it inherits. */
+typedef struct exl2__arch {
+    const char *name, *type, *family;
+    const char *const *renames;
+    bool text_of_multimodal;
+    const exl2__field_default *defaults;
     const char *names[EXL2__NAME_COUNT];
     uint8_t traits[EXL2__TRAIT_COUNT];
 } exl2__arch;

@@ -76,7 +76,7 @@ static inline const char *exl2__arch_norm_places(const exl2__arch *arch)
 }
 
 /* Writes how the row differs from Llama: "LayerNorm, MLP without gate", or "" if only by names of its tensors. */
-static inline void exl2__arch_differences(const exl2__arch *row, char *out, size_t cap)
+static inline void exl2__arch_differences(const exl2__arch_row *row, char *out, size_t cap)
 {
     exl2__arch arch, llama;
     size_t used = 0;
@@ -98,7 +98,7 @@ static inline void exl2__arch_differences(const exl2__arch *row, char *out, size
         used = exl2__arch_add(out, cap, used, norms);
     }
     for (size_t i = 0; i < EXL2__COUNT(exl2__arch_number_words); i++) {
-        for (const exl2__field_default *d = arch.defaults; d->name; d++) {
+        for (const exl2__field_default *d = arch.defaults; d && d->name; d++) {
             if (strcmp(d->name, exl2__arch_number_words[i].number) == 0) {
                 used = exl2__arch_add(out, cap, used, exl2__arch_number_words[i].words);
             }

@@ -16,14 +16,14 @@
 
 /* Resolves the row. The text model inside of a multimodal one may be of another family than the row says: its
    model_type decides, if it names a row. */
-static exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch *row, exl2__arch *out)
+static exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch_row *row, exl2__arch *out)
 {
-    exl2__arch own = *row;
+    exl2__arch_row own = *row;
     char type[64] = "";
     uint32_t token = f->nested ? exl2__json_get(&f->json, f->nested, "model_type") : 0;
     if (row->text_of_multimodal && token && f->json.tokens[token].kind == EXL2__JSON_STRING) {
         exl2__json_text(&f->json, token, type, sizeof type - 1);
-        const exl2__arch *text = exl2__arch_find_type(type);
+        const exl2__arch_row *text = exl2__arch_find_type(type);
         const char *reason = exl2__arch_unsupported("TextForCausalLM", type);
         if (reason) {
             return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the text model '%s' in %s is not supported: %s",
@@ -58,7 +58,7 @@ static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *o
     if (model_type && f->json.tokens[model_type].kind == EXL2__JSON_STRING) {
         exl2__json_text(&f->json, model_type, type, sizeof type - 1);
     }
-    const exl2__arch *row = exl2__arch_find(found);
+    const exl2__arch_row *row = exl2__arch_find(found);
     const char *reason = row ? NULL : exl2__arch_unsupported(found, type);
     if (reason) {
         return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: the architecture '%s' is not supported: %s", f->label, found,

@@ -397,7 +397,7 @@ EXL2_API bool exl2_arch(uint32_t index, exl2_arch_info *out)
     }
     memset(out, 0, sizeof *out);
     if (index < EXL2__COUNT(exl2__archs)) {
-        const exl2__arch *row = &exl2__archs[index];
+        const exl2__arch_row *row = &exl2__archs[index];
         out->name = row->name;
         out->family = row->family;
         out->golden = row->traits[EXL2__TRAIT_GOLDEN] == EXL2__YES;

@@ -99,7 +99,7 @@ static void exl2__import_config_write_part(exl2__write *w, const exl2__import_co
     double part = (double)m->rotary / m->head_dim;
     bool exact = (uint64_t)m->rotary * 1000000 % m->head_dim == 0 && (uint32_t)(m->head_dim * part) == m->rotary;
     bool has_default = false;
-    for (const exl2__field_default *d = m->arch.defaults; d->name; d++) {
+    for (const exl2__field_default *d = m->arch.defaults; d && d->name; d++) {
         has_default = has_default || strcmp(d->name, "partial_rotary_factor") == 0;
     }
     if (m->rotary != m->head_dim || has_default) {
