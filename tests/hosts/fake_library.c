@@ -1,13 +1,13 @@
 /* fake_library.c: the fake driver and compiler as a library with the real names of their functions: copies of it named
    as the real ones are found and loaded as those are. Queued work is done at once; launches compute nothing.
-   takes: fake_driver.c, fake_memory.c, fake_work.c, fake_nvrtc.c; x86-64.
+   takes: fake_driver.c, fake_memory.c, fake_work.c and fake_nvrtc.c of tests/device; x86-64.
    gives: the functions of the driver and of NVRTC. When it is unloaded it prints to stderr what was called and what is
           left over.
    owns:  what they own. */
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 
 #include "../../kernels_src/probe_args.h"
-#include "fake_driver.h"
+#include "../device/fake_driver.h"
 
 static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
 
