@@ -187,8 +187,8 @@
    Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
    speculative decoding.
 
-   SIMD needs x86-64 with AVX2 or AVX-512 and gcc or clang (mingw-w64, too). Other CPUs and compilers run plain C, which
-   computes the same more slowly; its sums are rounded in another order.
+   SIMD needs x86-64 with AVX2 or AVX-512 and gcc, clang (mingw-w64, too) or MSVC. Other CPUs and compilers run plain C,
+   which computes the same more slowly; its sums are rounded in another order.
 
    SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
 

@@ -401,7 +401,7 @@ static void need_wine(void)
    figures at the end differ, and what it saves as said.txt must have the same bytes. */
 static void same_text(const char *windows, const char *ours, const char *arguments)
 {
-    MUST("touch said.txt && wine %s %s >windows.txt && mv said.txt windows_said.txt && touch said.txt && "
+    MUST("rm -f said.txt && touch said.txt && wine %s %s >windows.txt && mv said.txt windows_said.txt && touch said.txt && "
          "'%s/demo/%s' %s >here.txt && cmp said.txt windows_said.txt",
          windows, arguments, build, ours, arguments);
     MUST("test -s here.txt && sed '/^The Drowned Lantern closes/,$d' here.txt >wanted.txt && "
@@ -452,15 +452,15 @@ static void wine_gpu(void)
          "-shared '%s/fake_library.c' $(ls '%s'/tests/device/fake_*.c | grep -v fake_engine) -o gpu/nvcuda.dll "
          "-Wl,-Bstatic -lpthread",
          mingw, tree, hosts, root);
-    MUST("! %s '%s/tests/golden/models/exl2-mixed' 2>said.txt && grep nvrtc64_130_0.dll said.txt", generate, root);
-    MUST("cp gpu/nvcuda.dll gpu/nvrtc64_120_0.dll && wine gpu/exl2.exe info >said.txt 2>&1 && "
-         "grep '^GPU 0 .*FakeForce 4090' said.txt");
-    MUST("%s '%s/tests/golden/models/exl2-mixed' >text.txt 2>said.txt && grep '^0,0,0' text.txt && "
-         "grep -c 'no launch, compiles, 0 left over, 0 bytes' said.txt && test $(ls kernels | wc -l) -gt 5 && "
-         "grep -c 'launches, nothing compiled, 0 left over, 0 bytes' said.txt",
+    MUST("! %s '%s/tests/golden/models/exl2-mixed' 2>log.txt && grep nvrtc64_130_0.dll log.txt", generate, root);
+    MUST("cp gpu/nvcuda.dll gpu/nvrtc64_120_0.dll && wine gpu/exl2.exe info >log.txt 2>&1 && "
+         "grep '^GPU 0 .*FakeForce 4090' log.txt");
+    MUST("%s '%s/tests/golden/models/exl2-mixed' >text.txt 2>log.txt && grep '^0,0,0' text.txt && "
+         "grep -c 'no launch, compiles, 0 left over, 0 bytes' log.txt && test $(ls kernels | wc -l) -gt 5 && "
+         "grep -c 'launches, nothing compiled, 0 left over, 0 bytes' log.txt",
          generate, root);
-    MUST("%s '%s/tests/golden/models/exl2-mixed' >text.txt 2>said.txt && grep '^0,0,0' text.txt && "
-         "grep 'launches, nothing compiled, 0 left over, 0 bytes' said.txt && test $(wc -l <said.txt) = 1",
+    MUST("%s '%s/tests/golden/models/exl2-mixed' >text.txt 2>log.txt && grep '^0,0,0' text.txt && "
+         "grep 'launches, nothing compiled, 0 left over, 0 bytes' log.txt && test $(wc -l <log.txt) = 1",
          generate, root);
 }
 
