@@ -401,8 +401,8 @@ static void need_wine(void)
    figures at the end differ, and what it saves as said.txt must have the same bytes. */
 static void same_text(const char *windows, const char *ours, const char *arguments)
 {
-    MUST("rm -f said.txt && touch said.txt && wine %s %s >windows.txt && mv said.txt windows_said.txt && touch said.txt && "
-         "'%s/demo/%s' %s >here.txt && cmp said.txt windows_said.txt",
+    MUST("rm -f said.txt && touch said.txt && wine %s %s >windows.txt && mv said.txt windows_said.txt && "
+         "touch said.txt && '%s/demo/%s' %s >here.txt && cmp said.txt windows_said.txt",
          windows, arguments, build, ours, arguments);
     MUST("test -s here.txt && sed '/^The Drowned Lantern closes/,$d' here.txt >wanted.txt && "
          "tr -d '\\r' <windows.txt | sed '/^The Drowned Lantern closes/,$d' | cmp - wanted.txt");
