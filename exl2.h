@@ -804,8 +804,10 @@ typedef struct exl2_engine_stats {
     uint64_t device_bytes, device_peak;                   /* the same on the GPU */
     uint64_t kernels_compiled;                            /* modules that were not in the cache */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
-    uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; shared: by 2 sessions or more */
+    uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; used: by running jobs; shared: */
+    uint32_t pages_cached;                                /* by 2 or more; cached: by none, with K and V of old text */
     uint32_t jobs_active, jobs_waiting;
+    uint64_t evictions, preemptions;                      /* cached pages that were given to other text; jobs */
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: sampled */
     uint64_t cpu_sampled;                                 /* part of tokens_out sampled on the CPU, model on a GPU */
     uint64_t last_step_ns, slowest_step_ns;
@@ -824,6 +826,7 @@ EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 typedef struct exl2_cache_desc {
     uint32_t _start_canary;
     uint64_t tokens; /* pool size for all sessions, rounded up to 64; 0 = the default (section 6) */
+    bool no_reuse;   /* a job finds K and V of its own session's history and of forks only, not those of other jobs */
     uint32_t _end_canary;
 } exl2_cache_desc;
 

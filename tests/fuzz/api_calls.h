@@ -188,7 +188,7 @@ static void api_op_look(void)
     for (const api_frame *f = api.frames; f < api.frames + api.frame_count; f++) {
         live += f->fn == API_generate; /* its job has no handle yet */
     }
-    API_MUST(stats.pages_used <= stats.pages_total && stats.pages_shared <= stats.pages_used,
+    API_MUST(stats.pages_used + stats.pages_cached <= stats.pages_total && stats.pages_shared <= stats.pages_used,
              "exl2_stats: %u pages, %u used, %u shared", stats.pages_total, stats.pages_used, stats.pages_shared);
     API_MUST(api.depth || stats.jobs_active + stats.jobs_waiting <= live, "exl2_stats: %u + %u jobs, there are %u",
              stats.jobs_active, stats.jobs_waiting, live);
