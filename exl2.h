@@ -352,8 +352,18 @@
    context. Under a cap of yours it shrinks, down to one context. The whole cache is allocated when the model is loaded;
    on Linux a page needs no physical memory before its first use. context_max limits a session.
 
-   A job reserves pages for its prompt and max_tokens when it becomes active. A job that finds too few free pages waits
-   for other jobs to end. A job that can never fit fails at its start, and the message says how much it would need.
+   Pages belong to running jobs; all others are a cache. A page in it is found by the tokens that it holds and by all
+   tokens before it, whoever computed it: the same session's next turn, a fork, or another job whose prompt begins in
+   the same way, also while the first one still computes it. So a common beginning is computed once. When a job needs
+   pages, those that no open session needs are evicted first, then those of idle sessions, the longest unused first. A
+   session whose pages were evicted continues as before; its next job computes them again. cache.no_reuse limits this to
+   a session's own history and its forks.
+
+   When a job becomes active, pages for its prompt and max_tokens are promised to it; it takes them as it writes. A job
+   that finds too few pages waits for other jobs to end, never for idle sessions. One of a higher priority preempts
+   those of lower ones: paused jobs first, then the lowest priority, then the newest. A preempted job waits again, and
+   continues later with the same words; it is not preempted again before 16 more tokens. A job that can never fit fails
+   at its start, and the message says how much it would need.
 
    7. TEXT
 
@@ -379,10 +389,10 @@
 
    8. SESSIONS
 
-   A session is a history of tokens and their KV pages. exl2_session_open makes an empty one. Jobs append to it, one job
-   at a time.
+   A session is a history of tokens. exl2_session_open makes an empty one. Jobs append to it, one job at a time. K and V
+   of the history are in the cache as long as there is room (section 6); an idle session holds no pages.
 
-   exl2_session_fork copies a session at once: both share the pages, and a page is copied when one side writes to it.
+   exl2_session_fork copies a history at once: both sessions find the same pages, and each writes to pages of its own.
    Prefill a world once and fork a session for each character. exl2_session_rewind cuts the history back,
    exl2_session_tokens reads it, exl2_session_get counts it, exl2_session_close ends the session.
 
@@ -436,14 +446,19 @@
    each prompt token's log-probability, the likeliest alternatives and the logsumexp.
 
    exl2_generate starts a job, steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next
-   token, exl2_job_pause stops it while it keeps its pages, exl2_job_get reports its state: these three from any thread.
+   token, exl2_job_pause stops it while it keeps its pages (unless it is preempted: section 6), exl2_job_get reports its
+   state: these three from any thread.
 
-   exl2_job_measure counts before a start: the tokens of the prompt, those that the session already has, how many new
-   ones may come, and the pages for them. So an application can shorten a conversation that is too long, or close a
-   session, before it has to wait.
+   exl2_job_measure counts before a start: the tokens of the prompt, those that are in the cache, how many new ones may
+   come, and the pages for them. So an application can shorten a conversation that is too long before it has to wait.
+
+   stats.reused_tokens counts the prompt's tokens whose K and V the job did not compute: its session's own, those it
+   found, and those that another job computed meanwhile. It is final at the first token. The sum of prompt_tokens -
+   reused_tokens over all jobs is tokens_in (with guidance, tokens_in counts the negative prompts, too).
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
-   any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start.
+   any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a
+   prompt that got no rows in 8 passes comes next, whatever its priority.
 
    11. KERNELS
 
@@ -743,7 +758,7 @@ typedef enum exl2_stop {
 } exl2_stop;
 
 typedef struct exl2_job_stats {
-    uint32_t prompt_tokens, reused_tokens;             /* reused: prompt tokens that were already cached */
+    uint32_t prompt_tokens, reused_tokens;             /* reused: prompt tokens that this job did not compute */
     uint32_t new_tokens;                               /* tokens that TEXT events delivered */
     uint64_t seed;                                     /* the seed that was used */
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
@@ -988,19 +1003,18 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_m
 EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
                                     size_t *need, bool *whole);
 
-/* ---- 8. sessions: a token history and its KV pages ----------------------------------------------------------- */
+/* ---- 8. sessions: token histories ---------------------------------------------------------------------------- */
 
 typedef struct exl2_session_info {
     exl2_model model;
     exl2_job busy_with;        /* 0 = free */
     uint32_t tokens, tokens_cached, context_max; /* tokens: in the history; tokens_cached: with K and V */
-    uint32_t pages, pages_shared;
+    uint32_t pages, pages_shared; /* of its job, or of its history in the cache; shared: with other sessions */
 } exl2_session_info;
 
 /* [E nb] An empty history. STATE: the model is not ready. BUDGET: max_sessions. */
 EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model m, exl2_session *out);
-/* [E nb] Another session with the same history; pages are shared until one side writes. A fork of a busy session has
-   what was delivered so far. */
+/* [E nb] Another session with the same history. A fork of a busy session has what was delivered so far. */
 EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session s, exl2_session *out);
 /* [E nb] Keeps the first `tokens` of the history. STATE: a job is using it. ARG: the history is shorter. */
 EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session s, uint32_t tokens);
@@ -1189,7 +1203,7 @@ typedef struct exl2_job_desc {
     exl2_session session;      /* or continue this session, which is busy until DONE */
     exl2_prompt prompt;
     exl2_chat_desc chat;       /* how the messages of both prompts are rendered */
-    uint32_t max_tokens;       /* 0 = 512, or what is left of the context; their pages are reserved */
+    uint32_t max_tokens;       /* 0 = 512, or what is left of the context; their pages are promised at the start */
     uint32_t min_tokens;       /* no end token or stop token before this many */
     bool prefill_only;         /* the job ends when the prompt is in the cache */
     bool score_prompt;         /* PREFILL events carry log-probabilities of the prompt's tokens */
@@ -1216,6 +1230,7 @@ typedef struct exl2_job_desc {
 
 #define EXL2_ALTS_MAX 64
 
+/* QUEUED: the job waits for its start, or was preempted. */
 typedef enum exl2_job_state { EXL2_JOB_QUEUED, EXL2_JOB_PREFILL, EXL2_JOB_DECODE, EXL2_JOB_PAUSED } exl2_job_state;
 
 typedef struct exl2_job_info {
@@ -1228,8 +1243,8 @@ typedef struct exl2_job_size { /* what a job would need in the present state of 
     uint32_t prompt_tokens, reused_tokens; /* as in exl2_job_stats */
     uint32_t max_tokens;       /* largest number of new tokens */
     uint32_t context_tokens, context_max; /* the history with all new tokens; the session's limit */
-    uint32_t pages_needed, pages_free; /* of 64 tokens, with guidance for both sequences; a job waits while
-                                          pages_needed is more than pages_free */
+    uint32_t pages_needed, pages_free; /* of 64 tokens, with guidance for both sequences; free: neither in use nor
+                                          promised. A job waits while pages_needed is more than pages_free */
 } exl2_job_size;
 
 /* [E nb] Queues a job, which ends in exactly one DONE; then the handle is stale. ARG, STATE, STALE for the desc and its
@@ -1241,14 +1256,15 @@ EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2
 EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out);
 /* [E wait] exl2_job_start, then steps until DONE; gives its result. Other jobs continue meanwhile. STATE: another
    job, named by its handle, has the place in the batch or the KV pages but is paused or waits for exl2_next_event, and
-   nothing else can advance. BUDGET: idle sessions have the pages. If this job itself is paused, the call waits until
-   another thread or a callback resumes it. */
+   nothing else can advance. If this job itself is paused, the call waits until another thread or a callback resumes
+   it. */
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);
 /* [A nb] DONE follows in the next step. The history keeps what was delivered. */
 EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);
 /* [A nb] The job's state, session and statistics so far. */
 EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job j, exl2_job_info *out);
-/* [A nb] true: the job joins no pass and keeps its pages; a queued job stays queued. false: the job continues. */
+/* [A nb] true: the job joins no pass and keeps its pages, unless a job of a higher priority preempts it; a queued job
+   stays queued. false: the job continues. */
 EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job j, bool paused);
 
 /* ---- 11. kernels, for shipping without NVRTC ------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* pages.h: the KV pages of one model: a pool, and a tree that says which tokens each page has K and V of. K and V
    themselves belong to the backend.
    takes: a page count; token words.
-   gives: exl2__pages, exl2__page, exl2__pages_make, _for, _room, _words, _rank, _oldest, _attach, _detach, _open, _close,
-          _link, _unlink, _match, _common, _closest, _pin, _unpin.
+   gives: exl2__pages, exl2__page, exl2__pages_make, _for, _room, _words, _rank, _oldest, _attach, _detach, _open,
+          _close, _link, _unlink, _match, _common, _closest, _pin, _unpin.
    owns:  nothing; its arrays come from the model's scratch arena.
 
    A page is free, or it is a node of the tree: it holds K and V of up to 64 tokens that follow the tokens of its parent
@@ -98,7 +98,7 @@ static inline void exl2__pages_rank(exl2__pages *p, uint32_t page)
     p->rank[page] = leaf ? (uint64_t)(n->keepers > 0) << 63 | n->age : UINT64_MAX;
 }
 
-/* The page that is evicted next, or EXL2__NO_PAGE. It looks at 8 bytes a page: 4,096 pages cost about 2 microseconds. */
+/* The page that is evicted next, or EXL2__NO_PAGE. It reads 8 bytes a page: 4,096 pages cost a few microseconds. */
 static inline uint32_t exl2__pages_oldest(const exl2__pages *p)
 {
     uint32_t oldest = EXL2__NO_PAGE;

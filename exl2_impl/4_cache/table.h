@@ -1,13 +1,13 @@
 /* table.h: a session's history, and the pages that hold its K and V while a job runs.
    takes: the pages of the model.
-   gives: exl2__table, exl2__table_text; exl2__table_make, _words, _token, _read, _append, _forget, _remember, _cached, _rewind,
-          _fork, _find, _demand, _start, _sync, _reserve, _borrow, _mark, _computed, _cut, _close, _release, _unpin_all,
-          _pin_all.
+   gives: exl2__table, exl2__table_text; exl2__table_make, _words, _token, _read, _append, _forget, _remember, _cached,
+          _rewind, _fork, _find, _demand, _start, _sync, _reserve, _borrow, _mark, _computed, _cut, _close, _release,
+          _unpin_all, _pin_all.
    owns:  a use of each of its pages while a job runs; both arrays lie in the model's scratch arena.
 
-   The session owns its words. It owns pages only while a job runs: from exl2__table_start to exl2__table_release. An idle
-   session only keeps a list of the pages that were in the cache when it became idle (exl2__table_remember), so that they
-   are evicted after the pages that no session needs; the list holds none of them. */
+   The session owns its words. It owns pages only while a job runs: from exl2__table_start to exl2__table_release. An
+   idle session only keeps a list of the pages that were in the cache when it became idle (exl2__table_remember), so
+   that they are evicted after the pages that no session needs; the list holds none of them. */
 #ifndef EXL2__TABLE_H
 #define EXL2__TABLE_H
 
@@ -276,8 +276,11 @@ static inline void exl2__table_start(exl2__table *t, exl2__pages *p, uint32_t to
     t->page_count = t->cached = 0;
     t->closed = shared / EXL2__PAGE_TOKENS;
     p->clock++;
-    while (t->page_count < t->closed && (page = exl2__pages_match(p, parent, t->root, exl2__table_words(t, t->page_count),
-                                                                  EXL2__NO_PAGE)) != EXL2__NO_PAGE) {
+    while (t->page_count < t->closed) {
+        page = exl2__pages_match(p, parent, t->root, exl2__table_words(t, t->page_count), EXL2__NO_PAGE);
+        if (page == EXL2__NO_PAGE) {
+            break;
+        }
         exl2__pages_pin(p, page);
         t->pages[t->page_count++] = parent = page;
     }
@@ -330,7 +333,8 @@ static inline bool exl2__table_borrow(exl2__table *t, exl2__pages *p, uint32_t r
         return true;
     }
     uint32_t most = exl2__min32(reuse - begin, EXL2__PAGE_TOKENS - 1); /* one row at least fills the page itself */
-    for (uint32_t q = parent == EXL2__NO_PAGE ? p->first : p->page[parent].child; q != EXL2__NO_PAGE; q = p->page[q].next) {
+    uint32_t q = parent == EXL2__NO_PAGE ? p->first : p->page[parent].child;
+    for (; q != EXL2__NO_PAGE; q = p->page[q].next) {
         if (q == page || !exl2__pages_is_child(&p->page[q], parent, t->root)) {
             continue;
         }

@@ -546,8 +546,8 @@ static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
     return true;
 }
 
-/* Number of the first `tokens` tokens of the history that belong to the prompt, which ends at prompt_end. A healed token
-   counts as one of the prompt, but is not in the history. */
+/* Number of the first `tokens` tokens of the history that belong to the prompt, which ends at prompt_end. A healed
+   token counts as one of the prompt, but is not in the history. */
 static inline uint32_t exl2__jobs_prompt_part(const exl2__job *job, uint32_t tokens, uint32_t prompt_end)
 {
     uint32_t begin = prompt_end + (job->healed >= 0) - job->stats.prompt_tokens;

@@ -1,5 +1,5 @@
-/* pages.c: the tree of pages, the tables of sessions and the scheduler over them, against plain arrays: random opens,
-   jobs, forks, rewinds, closes, cancels, preemptions and evictions in a pool that is too small. In place of K and V each
+/* pages.c: the tree of pages, the tables of sessions and the scheduler, against plain arrays: random opens, jobs,
+   forks, rewinds, closes, cancels, preemptions and evictions in a pool that is too small. In place of K and V each
    slot of a page has a hash of all words up to it: every slot that counts as filled must have the hash of its history,
    however it got there, and all counters must add up after every move.
    takes: nothing.
@@ -377,8 +377,9 @@ int main(void)
         }
     }
     seen.evicted = pages.evictions;
-    printf("%u starts, %u tokens found, %u evictions, %u preemptions, %u cancels, %u copies, %u waits, %u bans, %u merged\n",
-           (unsigned)seen.starts, (unsigned)seen.reused, (unsigned)seen.evicted, (unsigned)seen.preempted,
+    printf("%u starts, %u tokens found, %u evictions, %u preemptions, %u cancels, %u copies, %u waits, %u bans, "
+           "%u merged\n", (unsigned)seen.starts, (unsigned)seen.reused, (unsigned)seen.evicted,
+           (unsigned)seen.preempted,
            (unsigned)seen.cancelled, (unsigned)seen.copied, (unsigned)seen.waits, (unsigned)seen.bans,
            (unsigned)seen.merged);
     CHECK(seen.starts > 1000 && seen.reused > 100000 && seen.evicted > 1000 && seen.preempted > 100);
