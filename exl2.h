@@ -169,6 +169,16 @@
        d.sampler.seed = seed;                                // from the saved game
        exl2_generate(e, &d);                                 // the same words again
 
+   A talk that outgrows the context. When a start gives EXL2_ERR_CONTEXT_FULL, drop the older half of the turns. The
+   system message stays, so its K and V are found; the turns that follow the gap are computed again:
+
+       exl2_job_desc d = { .session = npc, .prompt = { .messages = turns, .message_count = n }, .max_tokens = 200 };
+       while (exl2_job_start(e, &d, &job) == EXL2_ERR_CONTEXT_FULL && n > 2) {
+           size_t drop = 2 * ((n + 2) / 4);                  // turns[0] is the system message; then pairs
+           memmove(turns + 1, turns + 1 + drop, (n - 1 - drop) * sizeof *turns);
+           d.prompt.message_count = n -= drop;
+       }
+
    WHAT IT DOES NOT DO
 
    GPUs: NVIDIA only, one per engine, with compute capability 7.5 (RTX 20) or higher and a driver of CUDA 12.0 or newer.
@@ -394,6 +404,8 @@
 
    exl2_session_fork copies a history at once: both sessions find the same pages, and each writes to pages of its own.
    Prefill a world once and fork a session for each character. exl2_session_rewind cuts the history back,
+   exl2_session_trim takes tokens out of its middle (what follows is computed again, by the next job or by a
+   prefill_only job without a prompt, since positions are never changed afterwards),
    exl2_session_tokens reads it, exl2_session_get counts it, exl2_session_close ends the session.
 
    After a job the history holds its prompt and the tokens that were delivered. The end token is included; the tokens of
@@ -1018,6 +1030,9 @@ EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model m, exl2_sessio
 EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session s, exl2_session *out);
 /* [E nb] Keeps the first `tokens` of the history. STATE: a job is using it. ARG: the history is shorter. */
 EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session s, uint32_t tokens);
+/* [E nb] Takes `count` tokens from token `from` on out of the history. What followed them is computed again by the next
+   job. STATE: a job is using it. ARG: the history is shorter. */
+EXL2_API exl2_result exl2_session_trim(exl2_engine *e, exl2_session s, uint32_t from, uint32_t count);
 /* [E nb] The size of its history, and whether it is busy. */
 EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session s, exl2_session_info *out);
 /* [E nb] The history's ids; *need: their number. TOO_SMALL when cap is less; OK when out is NULL and cap 0. */

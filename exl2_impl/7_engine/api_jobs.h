@@ -68,6 +68,20 @@ EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, ui
     return EXL2_OK;
 }
 
+EXL2_API exl2_result exl2_session_trim(exl2_engine *e, exl2_session handle, uint32_t from, uint32_t count)
+{
+    exl2__session *s;
+    EXL2__TRY(exl2__api_engine(e));
+    EXL2__TRY(exl2__api_session(e, handle, true, &s));
+    if (from > s->table.tokens || count > s->table.tokens - from) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens: %u cannot be taken out from token %u on",
+                          s->table.tokens, count, from);
+    }
+    exl2__table_trim(&s->table, &e->models[s->model].pages, from, count);
+    exl2__objects_publish(e);
+    return EXL2_OK;
+}
+
 EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session handle, exl2_session_info *out)
 {
     exl2__session *s;

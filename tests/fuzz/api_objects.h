@@ -302,6 +302,27 @@ static void api_op_session_rewind(void)
     s->count = r == EXL2_OK ? to : s->count;
 }
 
+static void api_op_session_trim(void)
+{
+    api_session *s = api_pick_session(NULL, !api_chance(6));
+    exl2_session handle = { 0 };
+    if (!s) {
+        return;
+    }
+    api_settle(s);
+    handle.id = (api_id)s->id;
+    uint32_t from = api_draw(s->count + 1), count = api_chance(8) ? s->count - from + 1 : api_draw(s->count - from + 1);
+    exl2_result r = API_CALL(session_trim, exl2_session_trim(api.e, handle, from, count));
+    exl2_result wanted = s->busy ? EXL2_ERR_STATE : count > s->count - from ? EXL2_ERR_ARG : EXL2_OK;
+    api_trace("exl2_session_trim %u: %u from %u on: %s", s->count, count, from, exl2_result_name(r));
+    API_MUST(r == wanted, "exl2_session_trim of %u tokens, %u from %u on, gives %s", s->count, count, from,
+             exl2_result_name(r));
+    if (r == EXL2_OK) {
+        memmove(s->history + from, s->history + from + count, (s->count - from - count) * sizeof *s->history);
+        s->count -= count;
+    }
+}
+
 static void api_op_session_look(void)
 {
     static exl2_token ids[API_HISTORY];
