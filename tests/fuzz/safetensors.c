@@ -3,6 +3,7 @@
    run_seeds.c. */
 #include "../memory_files.h"
 
+#include "../../exl2_impl/1_load/arch_rows.h"
 #include "../../exl2_impl/1_load/exl2_matrix.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -75,6 +76,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     m.c.host_bytes_max = (uint64_t)64 << 20;
     memory_add(&m, "model-00001-of-00002.safetensors", data, size);
     if (exl2__tensors_open(&m.c, "folder", &t) == EXL2_OK) {
+        exl2__arch arch; /* names as one family or another has them, chosen by the size */
+        exl2__arch_resolve(&exl2__archs[size % EXL2__COUNT(exl2__archs)], &arch);
+        if (exl2__tensors_rename(&m.c, &t, arch.renames) < 0) {
+            t.count = 0; /* a name became too long, or two became the same */
+        }
         for (uint32_t i = 0; i < t.count && i < 100; i++) {
             const exl2__tensor *e = &t.entries[i];
             float values[64];
