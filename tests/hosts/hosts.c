@@ -392,6 +392,7 @@ static void need_wine(void)
     setenv("WINEPREFIX", prefix, 1);
     setenv("WINEDEBUG", "-all", 1);
     setenv("DISPLAY", "", 1);
+    setenv("LC_ALL", "C.UTF-8", 1); /* arguments are UTF-8 */
     if (run("wine cmd /c exit 2>/dev/null") != 0) {
         check_skip("wine does not start");
     }
@@ -443,11 +444,14 @@ static void wine_tests(void)
          mingw, tree, hosts, root);
 }
 
+#define KERNELS "kernels/f\xC3\xBCr \xE6\x97\xA5"
+
 /* The driver and NVRTC are found by their names, compile, run, and are closed with nothing left over; the second start
    reads the kernels from their folder. */
 static void wine_gpu(void)
 {
-    const char *generate = "wine gpu/exl2.exe generate --ids 1,5,9 --max 8 --greedy --backend cuda --kernels kernels";
+    const char *generate = "wine gpu/exl2.exe generate --ids 1,5,9 --max 8 --greedy --backend cuda "
+                           "--kernels '" KERNELS "'";
     MUST("mkdir gpu && cp exl2.exe gpu && %s -D_POSIX_C_SOURCE=200809L -O0 -Wall -Wextra -Wno-unused-function %s "
          "-shared '%s/fake_library.c' $(ls '%s'/tests/device/fake_*.c | grep -v fake_engine) -o gpu/nvcuda.dll "
          "-Wl,-Bstatic -lpthread",
@@ -456,7 +460,7 @@ static void wine_gpu(void)
     MUST("cp gpu/nvcuda.dll gpu/nvrtc64_120_0.dll && wine gpu/exl2.exe info >log.txt 2>&1 && "
          "grep '^GPU 0 .*FakeForce 4090' log.txt");
     MUST("%s '%s/tests/golden/models/exl2-mixed' >text.txt 2>log.txt && grep '^0,0,0' text.txt && "
-         "grep -c 'no launch, compiles, 0 left over, 0 bytes' log.txt && test $(ls kernels | wc -l) -gt 5 && "
+         "grep -c 'no launch, compiles, 0 left over, 0 bytes' log.txt && test $(ls '" KERNELS "' | wc -l) -gt 5 && "
          "grep -c 'launches, nothing compiled, 0 left over, 0 bytes' log.txt",
          generate, root);
     MUST("%s '%s/tests/golden/models/exl2-mixed' >text.txt 2>log.txt && grep '^0,0,0' text.txt && "
