@@ -1,12 +1,14 @@
 /* file.h: reads files of a model folder through the application's files hook; small files are read whole.
    takes: a folder, a name in it, a maximum size.
    gives: exl2__blob, exl2__blob_close; exl2__file_read_all, exl2__file_read_optional, exl2__file_open,
-          exl2__file_read_at, exl2__file_read_some; exl2__file_reader, which works in slices.
+          exl2__file_read_at, exl2__file_read_some; exl2__file_reader and its
+          functions, which work in slices.
    owns:  a blob's bytes, until exl2__blob_close; a reader's file and bytes, until exl2__file_reader_close. */
 #ifndef EXL2__FILE_H
 #define EXL2__FILE_H
 
 #include "../0_base/alloc.h"
+#include "../0_base/platform.h"
 #include "../0_base/work.h"
 
 #define EXL2__FILE_PATH_MAX 1024
@@ -117,6 +119,20 @@ static exl2_result exl2__file_reader_some(exl2__ctx *c, exl2__file_reader *r, ex
         EXL2__TRY_DONE(exl2__file_read_some(c, r->name, r->file, 0, &r->blob, &r->done, work));
         c->files.close(c->files.user, r->file);
         r->file = NULL;
+    }
+    return EXL2_OK;
+}
+
+/* Gives the memory of a file that is not needed any more back to the system, in slices, so that closing the reader is
+   short. Memory of the application's allocator is left to it. *at is 0 at first. */
+static exl2_result exl2__file_reader_discard(exl2__ctx *c, const exl2__file_reader *r, uint64_t *at, exl2__work *work)
+{
+    for (uint64_t part; c->allocator.free_fn == exl2__platform_free && *at < r->blob.bytes; *at += part) {
+        part = exl2__min64(r->blob.bytes - *at, 4 * EXL2__FILE_PART);
+        if (!exl2__work_spend(work, part / 8)) {
+            return EXL2_PENDING;
+        }
+        exl2__platform_discard(r->blob.data + *at, (size_t)part);
     }
     return EXL2_OK;
 }

@@ -2,6 +2,7 @@
    By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors.c -lm. The suite runs it with
    run_seeds.c. */
 #include "../memory_files.h"
+#include "../tensors_open.h"
 
 #include "../../exl2_impl/1_load/exl2_matrix.h"
 
@@ -74,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memory_make(&m);
     m.c.host_bytes_max = (uint64_t)64 << 20;
     memory_add(&m, "model-00001-of-00002.safetensors", data, size);
-    if (exl2__tensors_open(&m.c, "folder", &t) == EXL2_OK) {
+    if (tensors_open(&m.c, "folder", &t) == EXL2_OK) {
         for (uint32_t i = 0; i < t.count && i < 100; i++) {
             const exl2__tensor *e = &t.entries[i];
             float values[64];

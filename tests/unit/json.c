@@ -436,10 +436,11 @@ static void check_slices(void)
 {
     static const char *const flat_keys[EXL2__JSON_FLAT_MAX] = { "vocab", "merges" };
     static const char *const texts[] = {
-        "{\"a\":[1,2,{\"c\":null}],\"m\":{\"vocab\":{\"x\":1,\n  \"y\\\"]\":{}},\"merges\":[\"a b\",[\"a\",\"b\"]]},\"z\":[]}",
+        "{\"a\":[1,2,{\"c\":null}],\"m\":{\"vocab\":{\"x\":1,\n  \"y\\\"]\":{}},\"merges\":[\"a b\",[\"a\",\"b\"]]},"
+        "\"z\":[]}",
         "{\"m\":{\"vocab\":[1,2]},\"n\":{\"vocab\":{\"k\":[3]},\"merges\":{}}}", /* the last vocab counts */
-        "{\"m\":{\"vocab\":{\"x\":[1,2,3", "{\"m\":{\"merges\":[\"a", "{\"a\":1,\"b\":{\"c\":1,\"c\":2}}", "[1,2", "\"\\x\"", "",
-        "[[[[[]]]]]", "  7 ", "{\"m\":{\"vocab\":{}}} x",
+        "{\"m\":{\"vocab\":{\"x\":[1,2,3", "{\"m\":{\"merges\":[\"a", "{\"a\":1,\"b\":{\"c\":1,\"c\":2}}", "[1,2",
+        "\"\\x\"", "", "[[[[[]]]]]", "  7 ", "{\"m\":{\"vocab\":{}}} x",
     };
     exl2__ctx c = make_context(), once = make_context();
     for (size_t i = 0; i < EXL2__COUNT(texts); i++) {

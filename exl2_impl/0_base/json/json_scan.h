@@ -1,8 +1,8 @@
 /* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion). Turns text into tokens, or finds the first
    error.
    takes: untrusted bytes, and memory for the tokens once they are counted.
-   gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_some, exl2__json_scan_all, exl2__json_scan_fill,
-          exl2__json_scan_child.
+   gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_some, exl2__json_scan_all,
+          exl2__json_scan_fill, exl2__json_scan_child.
    owns:  nothing. */
 #ifndef EXL2__JSON_SCAN_H
 #define EXL2__JSON_SCAN_H
@@ -404,7 +404,8 @@ static exl2_result exl2__json_scan_some(exl2__json_scan *s, exl2__work *work)
             return EXL2_PENDING;
         }
         if (s->skipped) {
-            at = exl2__json_scan_flat_some(s, at, begin + (uint32_t)exl2__min64(s->bytes - begin, (uint64_t)work->left));
+            uint64_t bytes = exl2__min64(s->bytes - at, (uint64_t)work->left);
+            at = exl2__json_scan_flat_some(s, at, at + (uint32_t)bytes);
         } else {
             bool first = s->depth > s->depth_read;
             s->depth_read = s->depth;
