@@ -245,8 +245,8 @@ static const char engine_symbols[] =
     " floor floorf ceil ceilf rint rintf nearbyint nearbyintf lrint lrintf llrint llrintf round roundf lround llround "
     "trunc truncf"
     " fmod fmodf ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
-    " aligned_alloc free open close read lseek fstat opendir readdir closedir __errno_location clock_gettime time "
-    "localtime_r nanosleep dlopen dlsym dlclose"
+    " aligned_alloc free madvise open close read lseek fstat opendir readdir closedir __errno_location clock_gettime "
+    "time localtime_r nanosleep dlopen dlsym dlclose"
     " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
 
 static const char convert_symbols[] = " write fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof "
