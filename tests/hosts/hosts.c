@@ -134,6 +134,11 @@ static void case_switches(void)
          "&& ./asserts",
          compiler, WARNINGS, tree, hosts);
     MUST("%s -std=gnu17 -O0 %s %s '%s/one_file.c' -o gnu17 -lm && ./gnu17", compiler, WARNINGS, tree, hosts);
+    if (run("mkdir gnu && : >gnu/stubs-32.h && echo '#include <string.h>' | %s -m32 -I. -E - >/dev/null 2>&1",
+            compiler) == 0) { /* a 64-bit x86 without the headers of 32-bit programs */
+        MUST("! %s -m32 -std=c11 -I. %s -fsyntax-only '%s/implementation.c' 2>log", compiler, tree, hosts);
+        MUST("grep -q 'needs a 64-bit target' log");
+    }
     /* One model says in config.json that it is GPTQ, the other only by its tensors. */
     MUST("mkdir plain && cp '%s/tests/golden/models/gptq-phi3/'* plain && chmod u+w plain/* && "
          "sed -i 's/\"quant_method\"/\"method\"/; s/\"checkpoint_format\"/\"format\"/' plain/config.json", root);
@@ -368,6 +373,28 @@ static void case_unaligned(void)
     MUST("! grep -E '" ALIGNED_MOVE "' code");
 }
 
+/* Plain C has the same bits whatever the compiler and its options are, also where a CPU has fused multiply-adds. */
+static void case_plain(void)
+{
+    static const struct { const char *compiler, *options, *runner; } builds[] = {
+        { "gcc", "-std=c11 -O0", "" }, { "gcc", "-std=gnu11 -O2 -march=native", "" },
+        { "clang", "-O2 -march=native", "" }, { "aarch64-linux-gnu-gcc", "-std=gnu11 -O2 -static", "qemu-aarch64" },
+    };
+    int built = 0;
+    for (size_t i = 0; i < sizeof builds / sizeof builds[0]; i++) {
+        if (!have(builds[i].compiler) || (builds[i].runner[0] && !have(builds[i].runner))) {
+            continue;
+        }
+        MUST("%s %s -Wno-unused-function %s -I'%s/tests' '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' "
+             "'%s/tests/unit/cpu_simd.c' -o plain -lm -lpthread && %s ./plain bits >bits%d && cmp bits0 bits%d",
+             builds[i].compiler, builds[i].options, tree, root, root, root, builds[i].runner, built, built);
+        built++;
+    }
+    if (built < 2) {
+        check_skip("fewer than two compilers");
+    }
+}
+
 static void case_windows(void)
 {
     const char *cc = "x86_64-w64-mingw32-gcc";
@@ -456,7 +483,7 @@ static const struct {
     { "size", case_size },           { "fast_math", case_fast_math },   { "threads", case_threads },
     { "windows", case_windows },     { "subproject", case_subproject }, { "install", case_install },
     { "cpp_file", case_cpp_file },   { "optimizers", case_optimizers }, { "by_hand", case_by_hand },
-    { "unaligned", case_unaligned }, { "wine", case_wine },
+    { "unaligned", case_unaligned }, { "wine", case_wine },             { "plain", case_plain },
 };
 
 int main(int argc, char **argv)
