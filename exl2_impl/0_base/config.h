@@ -181,6 +181,10 @@ static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
 {
     return (uint32_t)_InterlockedExchange((volatile long *)p, (long)value);
 }
+static inline uint32_t exl2__atomic_add(uint32_t *p, uint32_t more) /* the value before */
+{
+    return (uint32_t)_InterlockedExchangeAdd((volatile long *)p, (long)more);
+}
 #else
 static inline uint32_t exl2__atomic_load(const uint32_t *p)
 {
@@ -197,6 +201,10 @@ static inline void exl2__atomic_store(uint32_t *p, uint32_t value)
 static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
 {
     return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST);
+}
+static inline uint32_t exl2__atomic_add(uint32_t *p, uint32_t more) /* the value before */
+{
+    return __atomic_fetch_add(p, more, __ATOMIC_SEQ_CST);
 }
 #endif
 
