@@ -237,7 +237,10 @@
 
    Parallel: run calls task(arg, 0) ... task(arg, count - 1), in any order, in parallel or not, and returns when all
    have returned. Results do not depend on that: the bits are the same with 1 thread and with 16. demo/common/pool.c is
-   an example.
+   an example. `width` is the number of cores that the game leaves for this; the engine pins no thread and does not ask
+   which cores are fast. A model's passes run at most `width` tasks, and a task that has finished its share computes
+   others: one core of four that is three times slower, or busy, costs a third of the speed. A budget is time, so an
+   E-core does less in it: 2 ms on a core of half the speed are 1 ms of work, and the engine learns that by measuring.
 
    3. DEVICES AND THE ENGINE
 
