@@ -328,8 +328,8 @@ typedef struct exl2__cpu_stage {
     uint64_t cost; /* multiply-adds of one item, roughly */
 } exl2__cpu_stage;
 
-/* A stage in more shares than tasks, because cores differ: some are slower, some are busy with the game. Task i computes
-   share i, and then, as often as it is ready, the next share that no task has. */
+/* A stage in more shares than tasks, because cores differ: some are slower, some are busy with the game. Task i
+   computes share i, and then, as often as it is ready, the next share that no task has. */
 typedef struct exl2__cpu_split {
     exl2__cpu_work work;
     exl2__cpu_share all; /* all items */
