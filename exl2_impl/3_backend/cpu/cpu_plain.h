@@ -34,14 +34,14 @@ typedef struct exl2__cpu_lanes_int {
 
 EXL2__CPU_LANES_FN exl2__cpu_lanes_set(float x)
 {
-    exl2__cpu_lanes y;
+    exl2__cpu_lanes y = { { 0 } };
     EXL2__LANES(j) { y.lane[j] = x; }
     return y;
 }
 
 EXL2__CPU_LANES_FN exl2__cpu_lanes_load(const float *from)
 {
-    exl2__cpu_lanes y;
+    exl2__cpu_lanes y = { { 0 } };
     EXL2__LANES(j) { y.lane[j] = from[j]; }
     return y;
 }
@@ -68,7 +68,7 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_multiply_add(exl2__cpu_lanes a, exl2__cpu_lan
    if its exponent were 1, and then 2^-14 is subtracted. Comparisons are shifts: gcc does not vectorize choices here. */
 EXL2__CPU_LANES_FN exl2__cpu_lanes_half(const uint16_t *from)
 {
-    exl2__cpu_lanes y;
+    exl2__cpu_lanes y = { { 0 } };
     EXL2__LANES(j) {
         uint32_t half = from[j], size = half & 0x7FFFu;
         uint32_t is_small = 0u - ((size - 0x400u) >> 31), is_large = 0u - ((0x7BFFu - size) >> 31); /* 0 or ~0 */
@@ -81,21 +81,21 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_half(const uint16_t *from)
 
 EXL2__CPU_LANES_FN exl2__cpu_lanes_bf16(const uint16_t *from)
 {
-    exl2__cpu_lanes y;
+    exl2__cpu_lanes y = { { 0 } };
     EXL2__LANES(j) { y.lane[j] = exl2__bf16_to_f32(from[j]); }
     return y;
 }
 
 EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_bits(const uint32_t *from)
 {
-    exl2__cpu_lanes_int y;
+    exl2__cpu_lanes_int y = { { 0 } };
     EXL2__LANES(j) { y.lane[j] = from[j]; }
     return y;
 }
 
 EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_set_bits(uint32_t x)
 {
-    exl2__cpu_lanes_int y;
+    exl2__cpu_lanes_int y = { { 0 } };
     EXL2__LANES(j) { y.lane[j] = x; }
     return y;
 }
@@ -114,7 +114,7 @@ EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_tops(exl2__cpu_lanes_int tops, exl2__cpu_
 
 EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
 {
-    exl2__cpu_lanes y;
+    exl2__cpu_lanes y = { { 0 } };
     EXL2__LANES(j) { y.lane[j] = (float)(int32_t)x.lane[j]; }
     return y;
 }
@@ -186,7 +186,7 @@ static void exl2__cpu_plain_norm(const float *x, const float *weight, uint32_t c
 /* The features of eight packed rows of one row of x. */
 EXL2__CPU_LANES_FN exl2__cpu_lanes_pick(const uint16_t *order, const float *x)
 {
-    exl2__cpu_lanes y;
+    exl2__cpu_lanes y = { { 0 } };
     EXL2__LANES(j) { y.lane[j] = x[order[j]]; }
     return y;
 }
