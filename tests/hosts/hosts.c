@@ -134,6 +134,13 @@ static void case_switches(void)
          "&& ./asserts",
          compiler, WARNINGS, tree, hosts);
     MUST("%s -std=gnu17 -O0 %s %s '%s/one_file.c' -o gnu17 -lm && ./gnu17", compiler, WARNINGS, tree, hosts);
+    /* Debian has no headers of 32-bit programs, but those of 64 bits do, with an empty gnu/stubs-32.h. */
+    const char *bits32 = "-m32 -I. -idirafter /usr/include/x86_64-linux-gnu";
+    if (run("mkdir gnu && : >gnu/stubs-32.h && echo '#include <string.h>' | %s %s -E - >/dev/null 2>&1", compiler,
+            bits32) == 0) {
+        MUST("! %s %s -std=c11 %s -fsyntax-only '%s/implementation.c' 2>log", compiler, bits32, tree, hosts);
+        MUST("grep -q 'needs a 64-bit target' log");
+    }
     /* One model says in config.json that it is GPTQ, the other only by its tensors. */
     MUST("mkdir plain && cp '%s/tests/golden/models/gptq-phi3/'* plain && chmod u+w plain/* && "
          "sed -i 's/\"quant_method\"/\"method\"/; s/\"checkpoint_format\"/\"format\"/' plain/config.json", root);
@@ -368,6 +375,28 @@ static void case_unaligned(void)
     MUST("! grep -E '" ALIGNED_MOVE "' code");
 }
 
+/* Plain C has the same bits whatever the compiler and its options are, also where a CPU has fused multiply-adds. */
+static void case_plain(void)
+{
+    static const struct { const char *compiler, *options, *runner; } builds[] = {
+        { "gcc", "-std=c11 -O0", "" }, { "gcc", "-std=gnu11 -O2 -march=native", "" },
+        { "clang", "-O2 -march=native", "" }, { "aarch64-linux-gnu-gcc", "-std=gnu11 -O2 -static", "qemu-aarch64" },
+    };
+    int built = 0;
+    for (size_t i = 0; i < sizeof builds / sizeof builds[0]; i++) {
+        if (!have(builds[i].compiler) || (builds[i].runner[0] && !have(builds[i].runner))) {
+            continue;
+        }
+        MUST("%s %s -Wno-unused-function %s -I'%s/tests' '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' "
+             "'%s/tests/unit/cpu_simd.c' -o plain -lm -lpthread && %s ./plain bits >bits%d && cmp bits0 bits%d",
+             builds[i].compiler, builds[i].options, tree, root, root, root, builds[i].runner, built, built);
+        built++;
+    }
+    if (built < 2) {
+        check_skip("fewer than two compilers");
+    }
+}
+
 static void case_windows(void)
 {
     const char *cc = "x86_64-w64-mingw32-gcc";
@@ -520,9 +549,10 @@ static void case_wine_clang(void)
 #define CLANG_MSVC                                                                                                    \
     "clang --target=%s-pc-windows-msvc -fms-compatibility -fms-compatibility-version=19.29 -std=c11 -nostdlibinc "     \
     "-isystem '%s/msvc' -I'%s' -Wall -Wextra -Wpedantic -Wvla -Wconditional-uninitialized "                            \
-    "-Wno-language-extension-token -Werror %s '%s/implementation.c' %s"
+    "-Wno-language-extension-token -Wno-unknown-pragmas -Werror %s '%s/implementation.c' %s"
 
-/* Parses the single header for Windows by clang; `check` continues the command. */
+/* Parses the single header for Windows by clang; `check` continues the command. clang does not have MSVC's pragma
+   fp_contract. */
 static void parse_msvc(const char *cpu, const char *options, const char *check)
 {
     MUST(CLANG_MSVC, cpu, hosts, dist, options, hosts, check);
@@ -610,7 +640,7 @@ static const struct {
     { "size", case_size },           { "fast_math", case_fast_math },   { "threads", case_threads },
     { "windows", case_windows },     { "subproject", case_subproject }, { "install", case_install },
     { "cpp_file", case_cpp_file },   { "optimizers", case_optimizers }, { "by_hand", case_by_hand },
-    { "unaligned", case_unaligned }, { "wine", case_wine },
+    { "unaligned", case_unaligned }, { "wine", case_wine },         { "plain", case_plain },
     { "wine_clang", case_wine_clang }, { "msvc", case_msvc },       { "msvc_run", case_msvc_run },
 };
 
