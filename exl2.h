@@ -323,9 +323,10 @@
    exl2_model_measure reads headers (for a GPU also group tables) and predicts what loading needs: weight_bytes +
    cache_bytes + scratch_bytes is the peak, while loading and afterwards; device_bytes of it lie on the GPU.
 
-   exl2_model_open begins a load that exl2_step continues, 1 MiB of weights at a time. Two parts of a load cannot be
-   cut: reading the tokenizer (about a millisecond for 1,000 tokens of vocabulary), and compiling one module of kernels
-   that is not in the cache (up to a second). exl2_model_load opens the model and waits until it is ready.
+   exl2_model_open begins a load that exl2_step continues, in parts of less than a millisecond: reading the tokenizer
+   and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
+   compiling one module of kernels that is not in the cache (up to a second). exl2_model_load opens the model and waits
+   until it is ready.
 
    exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
    exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
