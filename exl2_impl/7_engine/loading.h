@@ -109,8 +109,11 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
         m->forward.results[i].alts = alts + (size_t)i * EXL2_ALTS_MAX;
     }
     m->sequences = (exl2__sequence **)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof(void *));
+    m->pages.sampled = exl2__backend_is_async(m->backend) ? EXL2__WORD_SAMPLED : 0;
     m->page_lists = (uint32_t *)exl2__arena_alloc(
         scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
+    m->histories =
+        (uint32_t *)exl2__arena_alloc(scratch, (uint64_t)e->max_sessions * m->plan.context_max * sizeof(uint32_t));
     m->prompts =
         (exl2_token *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
     m->blocks = (exl2__job_block *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof *m->blocks);
