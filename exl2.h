@@ -360,8 +360,10 @@
 
    The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). By default it holds
    two contexts, but no more than the bytes of the weights or 256 MiB, whichever is more, and never less than one
-   context. Under a cap of yours it shrinks, down to one context. The whole cache is allocated when the model is loaded;
-   on Linux a page needs no physical memory before its first use. context_max limits a session.
+   context. Under a cap of yours it shrinks, down to one context. The whole cache is planned when the model is loaded
+   (cache_bytes), and on the CPU a page becomes resident at its first use. On Windows the cache is reserved, and each
+   page committed before its first use: if the system has no memory for it, that job fails with EXL2_ERR_BUDGET. An
+   allocator of yours is asked for the whole cache at once. context_max limits a session.
 
    Pages belong to running jobs; all others are a cache. A page in it is found by the tokens that it holds and by all
    tokens before it, whoever computed it: the same session's next turn, a fork, or another job whose prompt begins in
