@@ -137,7 +137,9 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_logits.h"
 /* defines: writing K and V to pages, attention over pages */
 #include "3_backend/cpu/cpu_attend.h"
-/* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
+/* defines: eight lanes of float, of AVX2 or NEON */
+#include "3_backend/cpu/cpu_lanes.h"
+/* defines: norms, gathers, RoPE, softmax, activations in eight lanes */
 #include "3_backend/cpu/cpu_vector.h"
 /* defines: products and attention in eight lanes (AVX2) */
 #include "3_backend/cpu/cpu_avx2.h"
