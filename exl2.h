@@ -624,7 +624,7 @@ typedef struct exl2_parallel { /* default: serial. Lets CPU work run on the appl
 typedef enum exl2_backend { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU } exl2_backend;
 
 /* Instruction sets of the CPU code. */
-typedef enum exl2_cpu_path { EXL2_CPU_AUTO, EXL2_CPU_C, EXL2_CPU_AVX2, EXL2_CPU_AVX512 } exl2_cpu_path;
+typedef enum exl2_cpu_path { EXL2_CPU_AUTO, EXL2_CPU_C, EXL2_CPU_AVX2, EXL2_CPU_AVX512, EXL2_CPU_NEON } exl2_cpu_path;
 
 typedef enum exl2_pick {
     EXL2_PICK_BEST,              /* the one with the fastest memory */

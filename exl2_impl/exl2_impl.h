@@ -145,6 +145,8 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_avx2.h"
 /* defines: products and attention in sixteen lanes (AVX-512) */
 #include "3_backend/cpu/cpu_avx512.h"
+/* defines: products and attention in four lanes (NEON) */
+#include "3_backend/cpu/cpu_neon.h"
 /* defines: experts on the CPU: choice, rows by expert, products */
 #include "3_backend/cpu/cpu_experts.h"
 /* defines: the CPU backend */

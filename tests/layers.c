@@ -111,7 +111,7 @@ static void check_system_include(const source_file *file, int line, const char *
 {
     static const char *const plain[] = { "stdbool.h", "stddef.h", "stdint.h", "stdarg.h", "string.h",
                                          "math.h",    "limits.h", "float.h",  NULL };
-    static const char *const simd[] = { "immintrin.h", "intrin.h", NULL };
+    static const char *const simd[] = { "immintrin.h", "arm_neon.h", "intrin.h", NULL };
     static const char *const tools[] = { "stdio.h", "errno.h", NULL };
     int folder = folder_number(file->path);
     bool allowed = any_of(name, strlen(name), plain) || strcmp(file->path, "exl2_impl/0_base/platform.h") == 0

@@ -1,8 +1,8 @@
 /* config.h: what this compiler can do, under names of our own.
    takes: predefined macros, and the application's EXL2_ASSERT.
-   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__TARGET_AVX2,
-          EXL2__NOINLINE and other attributes, exl2__cpuid, exl2__lowest_bit, exl2__atomic_load and its
-          like, exl2__lock.
+   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__NEON_SIMD,
+          EXL2__TARGET_AVX2, EXL2__NOINLINE and other attributes, exl2__cpuid, exl2__mul_float and
+          exl2__mul_double, exl2__lowest_bit, exl2__atomic_load and its like, exl2__lock.
    owns:  nothing. */
 #ifndef EXL2__CONFIG_H
 #define EXL2__CONFIG_H
@@ -86,9 +86,18 @@ static inline uint32_t exl2__xgetbv(void)
 #define EXL2__X86_SIMD 0
 #endif
 
+/* Every aarch64 CPU has NEON. Big-endian systems number lanes in another way. */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__aarch64__) && defined(__ARM_NEON) && \
+    !defined(__AARCH64EB__) && !defined(EXL2_NO_SIMD)
+#define EXL2__NEON_SIMD 1
+#include <arm_neon.h>
+#else
+#define EXL2__NEON_SIMD 0
+#endif
+
 /* For kernels whose tile sizes are constants of the caller: a tile stays in registers only if the kernel is inlined and
    its loops are unrolled. */
-#if EXL2__X86_SIMD
+#if EXL2__X86_SIMD || EXL2__NEON_SIMD
 #define EXL2__FORCE_INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
 #define EXL2__UNROLL _Pragma("clang loop unroll(full)")
@@ -98,6 +107,31 @@ static inline uint32_t exl2__xgetbv(void)
 #define EXL2__UNROLL /* at -O0 gcc ignores the hint, with a warning */
 #endif
 #endif
+
+/* Products that are rounded before they are added to something. Where the CPU has fused multiply-adds, gcc uses them
+   for a * b + c, also across statements, unless -std=c11 forbids it; so results would depend on the application's
+   options. The empty assembler statement prevents that. (x86-64 without AVX has none. MSVC contracts only if asked.) */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__aarch64__)
+#define EXL2__ROUNDED(x) __asm__("" : "+w"(x))
+#elif (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && defined(__AVX__)
+#define EXL2__ROUNDED(x) __asm__("" : "+x"(x))
+#elif (defined(__GNUC__) || defined(__clang__)) && !defined(__x86_64__)
+#define EXL2__ROUNDED(x) __asm__("" : "+m"(x))
+#else
+#define EXL2__ROUNDED(x) ((void)0)
+#endif
+static inline float exl2__mul_float(float a, float b)
+{
+    float product = a * b;
+    EXL2__ROUNDED(product);
+    return product;
+}
+static inline double exl2__mul_double(double a, double b)
+{
+    double product = a * b;
+    EXL2__ROUNDED(product);
+    return product;
+}
 
 /* COLD: code that runs a few times per model or job, and is compiled for size. Compilers do the same with a function
    that only COLD code calls; HOT prevents that, for loops over the whole of a large file. */

@@ -1,25 +1,7 @@
 /* cpu_matrix.c: packing, compared with codes that the test packs; dequantized fixtures; products, compared with
    double. */
-#include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "cpu_paths.h"
 #include "cpu_synth.h"
-
-static const exl2__cpu_ops *const all_ops[] = {
-    &exl2__cpu_phases_ops,
-#ifdef EXL2__CPU_FAST
-    &exl2__cpu_avx2_ops,
-    &exl2__cpu_avx512_ops,
-#endif
-};
-
-static bool runs(const exl2__cpu_ops *ops)
-{
-#ifdef EXL2__CPU_FAST
-    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : EXL2_CPU_AVX512;
-    return ops == &exl2__cpu_phases_ops || exl2__cpu_path_best() >= needs;
-#else
-    return ops == &exl2__cpu_phases_ops;
-#endif
-}
 
 typedef struct bench {
     exl2__ctx c;

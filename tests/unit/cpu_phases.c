@@ -3,7 +3,7 @@
    passes. The rules are made from the list of phases: a phase without a rule does not compile, and one that never
    ran fails. */
 #define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
-#include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "cpu_paths.h"
 #include "cpu_double.h"
 
 /* ---- buffers of each phase, and the largest allowed error ----
@@ -121,29 +121,11 @@ static void make_step(made_step *m, const synth_shape *s, const pass *p, bool ha
 
 /* ---- the two devices ---- */
 
-static const exl2__cpu_ops *const all_ops[] = {
-    &exl2__cpu_phases_ops,
-#ifdef EXL2__CPU_FAST
-    &exl2__cpu_avx2_ops,
-    &exl2__cpu_avx512_ops,
-#endif
-};
-
 static const exl2__cpu_ops *tested_ops;
 
 static void use_tested_ops(exl2__device *d)
 {
     exl2__cpu_of(d)->ops = tested_ops;
-}
-
-static bool runs(const exl2__cpu_ops *ops)
-{
-#ifdef EXL2__CPU_FAST
-    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : EXL2_CPU_AVX512;
-    return ops == &exl2__cpu_phases_ops || exl2__cpu_path_best() >= needs;
-#else
-    return ops == &exl2__cpu_phases_ops;
-#endif
 }
 
 static void backwards(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)

@@ -224,7 +224,13 @@ int main(void)
             check_ways(&shapes[s], alone.ops, &wanted, false);
             record_free(&wanted);
         }
-#ifdef EXL2__CPU_FAST
+#if defined(EXL2__CPU_FAST) && EXL2__NEON_SIMD
+        way fast = alone;
+        fast.ops = &exl2__cpu_neon_ops;
+        record wanted = run_way(&shapes[s], &fast);
+        check_ways(&shapes[s], &exl2__cpu_neon_ops, &wanted, s % 3 == 0);
+        record_free(&wanted);
+#elif defined(EXL2__CPU_FAST)
         if (exl2__cpu_path_best() >= EXL2_CPU_AVX2) {
             way fast = alone;
             fast.ops = &exl2__cpu_avx2_ops;

@@ -90,7 +90,8 @@ static exl2__real exl2__cpu_attend_scale(const exl2__shape *s, uint32_t position
 {
     double scale = (double)s->attn_scale;
     if (s->query_growth > 0) {
-        scale *= 1 + (double)s->query_growth * log(1 + floor(position / (double)s->query_context));
+        double growth = log(1 + floor(position / (double)s->query_context));
+        scale *= 1 + exl2__mul_double((double)s->query_growth, growth);
     }
     return (exl2__real)scale;
 }

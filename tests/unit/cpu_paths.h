@@ -1,0 +1,28 @@
+/* cpu_paths.h: the CPU backend's paths, for tests of each of them. */
+#ifndef CPU_PATHS_H
+#define CPU_PATHS_H
+
+#include "../../exl2_impl/3_backend/cpu/cpu.h"
+
+static const exl2__cpu_ops *const all_ops[] = {
+    &exl2__cpu_phases_ops,
+#if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
+    &exl2__cpu_avx2_ops,
+    &exl2__cpu_avx512_ops,
+#elif defined(EXL2__CPU_FAST)
+    &exl2__cpu_neon_ops,
+#endif
+};
+
+/* Can this CPU run them? */
+static bool runs(const exl2__cpu_ops *ops)
+{
+#if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
+    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : EXL2_CPU_AVX512;
+    return ops == &exl2__cpu_phases_ops || exl2__cpu_path_best() >= needs;
+#else
+    return ops != NULL;
+#endif
+}
+
+#endif
