@@ -327,8 +327,9 @@ static void fixture(const char *name)
     free(wanted);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    only_path = argc > 1 ? argv[1] : NULL;
     widths();
     mixes();
     affine();

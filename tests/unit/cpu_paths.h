@@ -14,14 +14,19 @@ static const exl2__cpu_ops *const all_ops[] = {
 #endif
 };
 
-/* Can this CPU run them? */
+static const char *only_path; /* the program's argument: test this path alone, where all would last too long */
+
+/* Are these operations to be tested, and can this CPU run them? */
 static bool runs(const exl2__cpu_ops *ops)
 {
+    if (only_path && strcmp(only_path, ops->name) != 0) {
+        return false;
+    }
 #if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
     exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : EXL2_CPU_AVX512;
     return ops == &exl2__cpu_phases_ops || exl2__cpu_path_best() >= needs;
 #else
-    return ops != NULL;
+    return true;
 #endif
 }
 

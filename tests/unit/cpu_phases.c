@@ -386,8 +386,9 @@ static void check_pass(pair *p, made_step *made, uint32_t items)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    only_path = argc > 1 ? argv[1] : NULL;
     static made_step made;
     for (uint32_t o = 0; o < EXL2__COUNT(all_ops); o++) {
         tested_ops = all_ops[o];
