@@ -243,7 +243,8 @@ static void sweep_grammars(void)
 int main(void)
 {
     char path[1024];
-    static const char *const models[] = { "exl2-mixed", "mixed-kinds" }; /* the latter: GPTQ with act order, too */
+    /* mixed-kinds: GPTQ with act order beside others; exl2-qwen3-moe: experts; gemma2: norms after blocks, windows. */
+    static const char *const models[] = { "exl2-mixed", "mixed-kinds", "exl2-qwen3-moe", "gemma2" };
     for (uint32_t i = 0; i < EXL2__COUNT(models); i++) {
         snprintf(path, sizeof path, "%s", rig_golden(models[i]));
         sweep_files = false;

@@ -379,6 +379,43 @@ static void case_windows(void)
          hosts, cc, dist);
 }
 
+/* Parses the single header for Windows by clang, and then runs a check of the shell on what clang prints. */
+static void parse_msvc(const char *cpu, const char *options, const char *check)
+{
+    MUST("clang --target=%s-pc-windows-msvc -fms-compatibility -fms-compatibility-version=19.29 -std=c11 -nostdlibinc "
+         "-isystem '%s/msvc' -I'%s' -Wall -Wextra -Wpedantic -Wvla -Wconditional-uninitialized "
+         "-Wno-language-extension-token -Werror %s '%s/implementation.c' %s",
+         cpu, hosts, dist, options, hosts, check);
+}
+
+/* MSVC is not here, so clang parses the header as clang-cl does, and then as MSVC would: without the name __clang__ all
+   branches for MSVC are chosen. The folder msvc has as much of the system's headers as exl2.h needs; its vectors are
+   those of clang. What clang accepts and MSVC rejects is looked for: words of GNU C; functions that /sdl rejects, which
+   that folder declares as deprecated; pointers that may not be set; a minus before an unsigned number; strings of more
+   than 4,095 bytes (by -Wpedantic). */
+static void case_msvc(void)
+{
+    static const char *const cpus[] = { "x86_64", "aarch64" };
+    need("clang");
+    if (run("echo 'int x;' | clang --target=x86_64-pc-windows-msvc -fsyntax-only -x c - 2>/dev/null") != 0) {
+        check_skip("this clang cannot compile for x86_64-pc-windows-msvc");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        parse_msvc(cpus[i], "-fsyntax-only", "");
+        parse_msvc(cpus[i], "-fsyntax-only -DEXL2_CONVERT", "");
+        parse_msvc(cpus[i], "-fsyntax-only -DEXL2_CONVERT -U__clang__", "");
+        parse_msvc(cpus[i], "-fsyntax-only -DEXL2_STATIC -Wno-unused-function -DEXL2_NO_SIMD -U__clang__", "");
+        parse_msvc(cpus[i], "-E -DEXL2_CONVERT -U__clang__",
+                   "| awk '/^# / { ours = $3 ~ /exl2[.]h.$/ } ours' | sed -E 's/\"([^\"\\\\]|\\\\.)*\"//g; "
+                   "s/__builtin_(va|offsetof|ia32)//g' >seen.c && test $(wc -l <seen.c) -gt 20000 && "
+                   "grep -q _InterlockedExchange seen.c && ! grep -nE "
+                   "'\\<__(attribute|asm|extension__|typeof|int128|builtin|atomic)|\\<(asm|typeof)\\>' seen.c");
+    }
+    parse_msvc("x86_64", "-fsyntax-only -DEXL2_CONVERT -U__clang__ -Xclang -ast-dump -fno-color-diagnostics",
+               ">tree.txt && grep -q \"UnaryOperator.* prefix '-'\" tree.txt && ! grep -E "
+               "\"UnaryOperator.*'(uint[0-9]+_t|size_t|unsigned [a-z ]+)'(:'[a-z ]+')? prefix '-'\" tree.txt");
+}
+
 /* Tests and the program exl2, built by mingw, under wine: the same checks, and the same bytes but for line ends. */
 static void case_wine(void)
 {
@@ -457,6 +494,7 @@ static const struct {
     { "windows", case_windows },     { "subproject", case_subproject }, { "install", case_install },
     { "cpp_file", case_cpp_file },   { "optimizers", case_optimizers }, { "by_hand", case_by_hand },
     { "unaligned", case_unaligned }, { "wine", case_wine },
+    { "msvc", case_msvc },
 };
 
 int main(int argc, char **argv)
