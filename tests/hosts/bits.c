@@ -1,7 +1,7 @@
-/* bits.c: bits PATH MODEL ...: hashes of all logits that models compute on a path (c, avx2, avx512, neon). A prompt
-   crosses a page; tokens are sampled with settings that edit logits. Serial passes, and 5 tasks in another order with
-   steps of 1 us, must give the same hash. One line per model, so that builds and machines can be compared. Exit code 77:
-   this CPU has no such path. */
+/* bits.c: bits PATH MODEL ...: hashes of all logits that models compute on a path (c, avx2, avx512, neon). The prompt
+   crosses a page; tokens are sampled with settings that edit logits. Serial passes must give the same hash as passes in
+   steps of 1 us with 5 tasks in reverse order. One line per model, so that builds and machines can be compared. Exit
+   code 77: this CPU has no such path. */
 #include "exl2.h"
 
 #include "../check.h"

@@ -398,7 +398,8 @@ int main(int argc, char **argv)
             pair p = { .shape = NULL };
             pair_open(&p, &shapes[s], 1000 + s);
             for (uint32_t i = 0; i < PASSES; i++) {
-                if (i >= EXL2__COUNT(passes) && (i + s) % 2) { /* every number of rows, with every second shape */
+                uint32_t some = only_path ? 6 : 2; /* every number of rows, with every second shape or fewer */
+                if (i >= EXL2__COUNT(passes) && (i + s) % some) {
                     continue;
                 }
                 pass one = pass_of(i);
