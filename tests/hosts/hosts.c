@@ -626,9 +626,9 @@ static void case_aarch64(void)
     static const char *const tests[][2] = { { "unit/cpu_path", "" }, { "unit/cpu_matrix", "neon" },
                                             { "unit/cpu_phases", "neon" }, { "unit/exl2_matrix", "" },
                                             { "engine/golden", "" } };
-    static const char *const levels[] = { "-O0", "-O3", "-O2 -flto=1" };
+    static const char *const levels[] = { "-O0", "-O3", "-O2 -flto=2" };
     const char *model = getenv("EXL2_TEST_MODEL"), *cc = "aarch64-linux-gnu-gcc";
-    char compile[1024];
+    char compile[2400];
     need(cc);
     need("qemu-aarch64");
     snprintf(compile, sizeof compile, "%s -static -std=gnu17 %s -DEXL2_NO_CUDA -I'%s' -I'%s/tests'", cc, WARNINGS, root,

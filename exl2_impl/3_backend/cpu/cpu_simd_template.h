@@ -1,5 +1,5 @@
 /* cpu_simd_template.h: products and attention with SIMD, written once and included once per instruction set.
-   takes: the macros EXL2__V_* below, from cpu_avx2.h and cpu_avx512.h.
+   takes: the macros EXL2__V_* below, from cpu_avx2.h, cpu_avx512.h and cpu_neon.h.
    gives: the functions product, scores and weighted_sum of one instruction set, named by the macros of the includer.
    owns:  nothing.
 
