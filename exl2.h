@@ -197,9 +197,9 @@
    Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
    speculative decoding.
 
-   The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512 and gcc, clang (mingw-w64, too) or MSVC. Other CPUs
-   and compilers run plain C, at about a third of AVX2's speed if the compiler vectorizes its loops, as clang and gcc
-   (from 12 on) do at -O2. Its sums are rounded in another order.
+   The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512, or 64-bit ARM (NEON), and gcc, clang (mingw-w64, too)
+   or, on x86-64, MSVC. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
+   vectorizes its loops, as clang and gcc (from 12 on) do at -O2.
 
    SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
 
@@ -269,10 +269,16 @@
    a kernel compiler nor kernels in the cache (section 11). EXL2_BACKEND_CUDA uses a GPU or fails. EXL2_BACKEND_CPU
    looks for no GPU. exl2_engine_get gives the decision, with the limits in use.
 
-   exl2_open also chooses the CPU's instruction set: EXL2_CPU_AVX512, EXL2_CPU_AVX2 or EXL2_CPU_C. cpu_path_max holds it
-   down: some older Intel CPUs lower their clock for AVX-512, and then EXL2_CPU_AVX2 may serve a game better. Results
-   have the same bits for any number of threads, budget, batch and compiler, within a family: AVX2 and AVX-512 are one;
-   plain C, which rounds each product before it is added, is the other.
+   exl2_open also chooses the CPU's instruction set: EXL2_CPU_AVX512, EXL2_CPU_AVX2, EXL2_CPU_NEON or EXL2_CPU_C.
+   cpu_path_max holds it down: some older Intel CPUs lower their clock for AVX-512, and then EXL2_CPU_AVX2 may serve a
+   game better. Sets of other CPUs limit nothing: an ARM CPU still uses NEON.
+
+   There are two families of bits. AVX2, AVX-512 and NEON give the same logits, bit for bit, with every number of
+   threads, budget and batch, compiled by gcc or clang; so a seed gives the same text on each of them. Plain C is the
+   other family: it rounds each product before it is added, and has the same bits with every compiler and CPU. Two
+   things can part machines of one family: -ffast-math and its like, and the last bit of the C library's sines, powers
+   and exponentials, which are computed in double and rounded to float (once in many millions of values). Texts of
+   different families differ after some tokens, so a replay on another machine needs a path of the same family.
 
    exl2_devices lists the GPUs, and says of each unsupported one why it is unsupported. exl2_device_desc selects one: by
    index in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Without a
@@ -659,7 +665,7 @@ typedef struct exl2_parallel { /* default: serial. Lets CPU work run on the appl
 typedef enum exl2_backend { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU } exl2_backend;
 
 /* Instruction sets of the CPU code. */
-typedef enum exl2_cpu_path { EXL2_CPU_AUTO, EXL2_CPU_C, EXL2_CPU_AVX2, EXL2_CPU_AVX512 } exl2_cpu_path;
+typedef enum exl2_cpu_path { EXL2_CPU_AUTO, EXL2_CPU_C, EXL2_CPU_AVX2, EXL2_CPU_AVX512, EXL2_CPU_NEON } exl2_cpu_path;
 
 typedef enum exl2_pick {
     EXL2_PICK_BEST,              /* the one with the fastest memory */
@@ -700,7 +706,8 @@ typedef struct exl2_engine_desc {
     exl2_backend backend;    /* AUTO: a supported GPU, else the CPU */
     const exl2_device_desc *devices; /* NULL = the best one */
     uint32_t device_count;   /* 0 or 1 */
-    exl2_cpu_path cpu_path_max; /* the fastest instruction set to use; AUTO: the fastest that this CPU has */
+    exl2_cpu_path cpu_path_max; /* the fastest instruction set to use; AUTO: the fastest that this CPU has; a set of
+                                   another kind of CPU limits nothing */
     uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
     const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL = system search */

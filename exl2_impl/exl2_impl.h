@@ -147,12 +147,16 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_attend.h"
 /* defines: masks and scales of packed codes */
 #include "3_backend/cpu/cpu_fields.h"
-/* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
+/* defines: eight lanes of float, of AVX2 or NEON */
+#include "3_backend/cpu/cpu_lanes.h"
+/* defines: norms, gathers, RoPE, softmax, activations in eight lanes */
 #include "3_backend/cpu/cpu_vector.h"
 /* defines: products and attention in eight lanes (AVX2) */
 #include "3_backend/cpu/cpu_avx2.h"
 /* defines: products and attention in sixteen lanes (AVX-512) */
 #include "3_backend/cpu/cpu_avx512.h"
+/* defines: products and attention in four lanes (NEON) */
+#include "3_backend/cpu/cpu_neon.h"
 /* defines: every operation in eight lanes of plain C, for all other CPUs */
 #include "3_backend/cpu/cpu_plain.h"
 /* defines: experts on the CPU: choice, rows by expert, products */

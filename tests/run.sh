@@ -57,6 +57,8 @@ look_for_more() {
     want setarch util-linux
     want x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
     want wine 'wine wine64'
+    want aarch64-linux-gnu-gcc 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross'
+    want qemu-aarch64 qemu-user
     has_header stb/stb_image_write.h || missing="$missing libstb-dev"
     has_jsonschema python3 || has_jsonschema /usr/bin/python3 || missing="$missing python3-jsonschema"
 }

@@ -3,6 +3,7 @@
    gives: cli_bench.
    owns:  nothing beyond the call. */
 #define _POSIX_C_SOURCE 200809L
+#include "../common/cpu_name.h"
 #include "../common/interrupt.h"
 #include "../common/memory.h"
 #include "bench_runs.h"
@@ -59,6 +60,34 @@ static bool probe(bench *b)
         fflush(stdout);
     }
     return true;
+}
+
+/* ---- what a report of CPU speeds must say ---- */
+
+#if defined(__clang__)
+#define COMPILER __VERSION__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown"
+#endif
+
+static void print_cpu(const bench *b)
+{
+    char name[64];
+    cpu_name(name, sizeof name);
+    printf("CPU: %s, path %s, %u threads; compiler: %s\n", name[0] ? name : "unknown", host_cpu_path(&b->host),
+           pool_width(b->host.pool), COMPILER);
+    fflush(stdout);
+}
+
+static void print_cpu_json(json_out *j, const bench *b)
+{
+    char name[64];
+    cpu_name(name, sizeof name);
+    json_out_string(j, "cpu", name[0] ? name : NULL);
+    json_out_string(j, "cpu_path", host_cpu_path(&b->host));
+    json_out_string(j, "compiler", COMPILER);
 }
 
 /* ---- one run ---- */
@@ -153,6 +182,7 @@ static void print_json(const bench *b)
     }
     if (b->options->path) {
         json_out_string(&j, "backend", host_on_gpu(&b->host) ? "cuda" : "cpu");
+        print_cpu_json(&j, b);
         bench_start_json(&b->start, &j);
         if (b->options->first_start) {
             json_out_object(&j, "first_start");
@@ -286,6 +316,9 @@ static bool run(bench *b)
     bool good = o->path ? load(b) : host_open(&b->host, &o->host);
     if (good && (o->probe || host_on_gpu(&b->host))) {
         good = probe(b);
+    }
+    if (good && o->path && !o->json && !host_on_gpu(&b->host)) {
+        print_cpu(b);
     }
     if (good && o->path) {
         good = run_all(b);

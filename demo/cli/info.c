@@ -24,12 +24,6 @@ typedef struct info {
     uint32_t warning_count;
 } info;
 
-static const char *cpu_path_name(const info *i)
-{
-    static const char *const names[] = { [EXL2_CPU_C] = "c", [EXL2_CPU_AVX2] = "avx2", [EXL2_CPU_AVX512] = "avx512" };
-    return names[i->engine.cpu_path];
-}
-
 /* ---- JSON ---- */
 
 static void print_json_devices(json_out *j, const info *i)
@@ -81,7 +75,7 @@ static void print_json_model(json_out *j, const info *i)
         json_out_uint(j, "device", i->engine.device.index);
     }
     json_out_string(j, "why_cpu", i->host.why_cpu[0] ? i->host.why_cpu : NULL);
-    json_out_string(j, "cpu_path", cpu_path_name(i));
+    json_out_string(j, "cpu_path", host_cpu_path(&i->host));
     json_out_string(j, "arch", m->arch);
     json_out_string(j, "family", m->family);
     json_out_string(j, "format", m->format);
@@ -153,7 +147,7 @@ static void print_text_place(const info *i)
     const exl2_engine_info *e = &i->engine;
     if (e->backend == EXL2_BACKEND_CPU) {
         const char *why = i->host.why_cpu;
-        printf("%-18s CPU (%s)%s%s\n", "would run on", cpu_path_name(i), why[0] ? ": " : "", why);
+        printf("%-18s CPU (%s)%s%s\n", "would run on", host_cpu_path(&i->host), why[0] ? ": " : "", why);
     } else {
         printf("%-18s GPU %u, %s\n", "would run on", e->device.index, e->device.name);
     }

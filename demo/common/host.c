@@ -168,6 +168,14 @@ bool host_on_gpu(const host *h)
     return h->info.device_bytes > 0;
 }
 
+const char *host_cpu_path(const host *h)
+{
+    static const char *const names[] = { "", "c", "avx2", "avx512", "neon" };
+    exl2_engine_info info;
+    exl2_engine_get(h->engine, &info);
+    return names[info.cpu_path];
+}
+
 int host_failed(host *h)
 {
     exl2_error error;

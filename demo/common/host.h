@@ -1,8 +1,8 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    record how a job ended, print the engine's warnings and the message of an error.
    takes: --backend, --device, --cpu-path, --kernels and --threads, a model folder.
-   gives: host_open, host_load, host_step, host_end, host_on_gpu, host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS,
-          HOST_CONTEXT_ARGS.
+   gives: host_open, host_load, host_step, host_end, host_on_gpu, host_cpu_path, host_failed, host_close, HOST_ARGS,
+          HOST_GPU_ARGS, HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
 #define DEMO_HOST_H
@@ -31,7 +31,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 #define HOST_GPU_ARGS(options)                                                                                    \
     { "--backend", ARG_CHOICE, &(options).backend, "auto|cuda|cpu", "backend (auto)" },                           \
     { "--device", ARG_NUMBERS, &(options).device, "N", "index of the GPU in 'exl2 info' (fastest memory)" },      \
-    { "--cpu-path", ARG_CHOICE, &(options).cpu_path, "auto|c|avx2|avx512",                                        \
+    { "--cpu-path", ARG_CHOICE, &(options).cpu_path, "auto|c|avx2|avx512|neon",                                       \
       "fastest instruction set to use (auto)" },                                                                  \
     { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
 #define HOST_ARGS(options)   \
@@ -85,6 +85,7 @@ exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step, whic
 void host_end_take(host_end *end, const exl2_event *event);    /* records a DONE event, ignores others */
 bool host_end_good(host *h, const host_end *end);              /* false: failed or Ctrl-C, message printed */
 bool host_on_gpu(const host *h);                               /* the loaded model runs on a GPU */
+const char *host_cpu_path(const host *h);                      /* the CPU's instruction set, as --cpu-path names it */
 int host_failed(host *h);                                      /* prints the message of the newest error; returns 1 */
 void host_close(host *h);                                      /* also for a zeroed or partly opened host */
 const char *host_stop_name(exl2_stop stop);                    /* "eos", "length" ... */

@@ -1,8 +1,9 @@
 /* config.h: what this compiler can do, under names of our own.
    takes: predefined macros, and the application's EXL2_ASSERT.
-   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__TARGET_AVX2,
-          EXL2__NOINLINE and other attributes, EXL2__ROUND_TWICE_BEGIN, exl2__cpuid, exl2__lowest_bit,
-          exl2__atomic_load and its like, exl2__pause, exl2__lock.
+   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__NEON_SIMD,
+          EXL2__TARGET_AVX2, EXL2__NOINLINE and other attributes, EXL2__ROUND_TWICE_BEGIN, exl2__cpuid,
+          exl2__mul_float and exl2__mul_double, exl2__lowest_bit, exl2__atomic_load and its like, exl2__pause,
+          exl2__lock.
    owns:  nothing. */
 #ifndef EXL2__CONFIG_H
 #define EXL2__CONFIG_H
@@ -137,6 +138,15 @@ static inline uint32_t exl2__xgetbv(void)
 }
 #endif
 
+/* Every aarch64 CPU has NEON. Big-endian systems number lanes in another way. */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__aarch64__) && defined(__ARM_NEON) && \
+    !defined(__AARCH64EB__) && !defined(EXL2_NO_SIMD)
+#define EXL2__NEON_SIMD 1
+#include <arm_neon.h>
+#else
+#define EXL2__NEON_SIMD 0
+#endif
+
 /* For kernels whose tile sizes are constants of the caller: a tile stays in registers only if the kernel is inlined and
    its loops are unrolled. */
 #if EXL2__MSVC
@@ -154,8 +164,9 @@ static inline uint32_t exl2__xgetbv(void)
 #define EXL2__UNROLL /* at -O0 gcc ignores the hint, with a warning */
 #endif
 
-/* Between these two, at file level, a * b + c rounds twice. Otherwise a compiler may make one fused operation of it
-   where the CPU has one, and results would depend on the compiler and its flags. */
+/* Where the CPU has fused multiply-adds, gcc uses them for a * b + c, also across statements, unless -std=c11 forbids
+   it; so results would depend on the application's options. Two things prevent that. Between the following two, at file
+   level, a * b + c rounds twice: for files of loops that are to be vectorized. */
 #if defined(__clang__)
 #define EXL2__ROUND_TWICE_BEGIN _Pragma("STDC FP_CONTRACT OFF")
 #define EXL2__ROUND_TWICE_END _Pragma("STDC FP_CONTRACT DEFAULT")
@@ -169,6 +180,30 @@ static inline uint32_t exl2__xgetbv(void)
 #define EXL2__ROUND_TWICE_BEGIN
 #define EXL2__ROUND_TWICE_END
 #endif
+
+/* And elsewhere, a product of these functions is rounded before it is added to something: no compiler looks through the
+   empty assembler statement. (x86-64 without AVX has no fused operation. MSVC contracts only if asked.) */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__aarch64__)
+#define EXL2__ROUNDED(x) __asm__("" : "+w"(x))
+#elif (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && defined(__AVX__)
+#define EXL2__ROUNDED(x) __asm__("" : "+x"(x))
+#elif (defined(__GNUC__) || defined(__clang__)) && !defined(__x86_64__)
+#define EXL2__ROUNDED(x) __asm__("" : "+m"(x))
+#else
+#define EXL2__ROUNDED(x) ((void)0)
+#endif
+static inline float exl2__mul_float(float a, float b)
+{
+    float product = a * b;
+    EXL2__ROUNDED(product);
+    return product;
+}
+static inline double exl2__mul_double(double a, double b)
+{
+    double product = a * b;
+    EXL2__ROUNDED(product);
+    return product;
+}
 
 /* COLD: code that runs a few times per model or job, and is compiled for size. Compilers do the same with a function
    that only COLD code calls; HOT prevents that, for loops over the whole of a large file. */

@@ -46,15 +46,21 @@ static inline exl2_cpu_path exl2__cpu_path_best(void)
     best = best == EXL2_CPU_AVX512 ? EXL2_CPU_AVX2 : best;
 #endif
     return best;
+#elif EXL2__NEON_SIMD
+    return EXL2_CPU_NEON;
 #else
     return EXL2_CPU_C;
 #endif
 }
 
-/* The path of an engine. most: the application's limit, or EXL2_CPU_AUTO. */
+/* The path of an engine. most: the application's limit, or EXL2_CPU_AUTO. Instruction sets of other CPUs limit nothing,
+   so that a limit for x86-64 does not make ARM slow. */
 static inline exl2_cpu_path exl2__cpu_path_choose(exl2_cpu_path most)
 {
     exl2_cpu_path best = exl2__cpu_path_best();
+    if (best == EXL2_CPU_NEON && most != EXL2_CPU_C) {
+        return best;
+    }
     return most != EXL2_CPU_AUTO && most < best ? most : best;
 }
 

@@ -564,7 +564,7 @@ static void exl2__matrix_normalize_rows(const exl2__matrix_desc *desc, uint32_t 
         double sum = 0;
         for (uint32_t i = 0; i < desc->in; i++) {
             double x = (double)exl2__tensor_float(type, row + (uint64_t)i * size);
-            sum += x * x;
+            sum += exl2__mul_double(x, x);
         }
         double length = sqrt(sum) > 1e-12 ? sqrt(sum) : 1e-12;
         for (uint32_t i = 0; i < desc->in; i++) {

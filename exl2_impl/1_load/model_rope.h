@@ -44,7 +44,7 @@ static inline double exl2__rope_llama3(const exl2__rope *r, double frequency)
         return frequency / r->factor;
     }
     double t = (r->original_context_max / wavelength - r->low) / (r->high - r->low);
-    return (1.0 - t) * frequency / r->factor + t * frequency;
+    return (1.0 - t) * frequency / r->factor + exl2__mul_double(t, frequency);
 }
 
 /* YaRN (arXiv:2309.00071): index of the frequency that turns `turns` times within the original context. */
@@ -64,13 +64,13 @@ static inline double exl2__rope_yarn(const exl2__rope *r, uint32_t rotary, uint3
     high += high <= low ? 0.001 + low - high : 0;
     double ramp = (i - low) / (high - low);
     ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
-    return frequency * (1 - ramp) + frequency / r->factor * ramp;
+    return exl2__mul_double(frequency, 1 - ramp) + exl2__mul_double(frequency / r->factor, ramp);
 }
 
 /* YaRN's magnitude for a scale of mscale. */
 static inline double exl2__rope_yarn_magnitude(const exl2__rope *r, double mscale)
 {
-    return r->factor > 1 ? 0.1 * mscale * log(r->factor) + 1 : 1;
+    return r->factor > 1 ? exl2__mul_double(0.1 * mscale, log(r->factor)) + 1 : 1;
 }
 
 /* The factor of cosine and sine. */

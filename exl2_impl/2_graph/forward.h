@@ -129,7 +129,7 @@ static inline void exl2__forward_learn(exl2__forward *f, const exl2__item_run *r
     if (cost > 0) {
         float *known = &f->ns_per_cost[f->phase][run->kind][exl2__forward_class(rows)];
         float now = (float)((double)ns / cost);
-        *known = *known > 0 ? *known + 0.25f * (now - *known) : now;
+        *known = *known > 0 ? *known + exl2__mul_float(0.25f, now - *known) : now;
     }
 }
 

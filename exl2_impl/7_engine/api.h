@@ -137,7 +137,7 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
     if (d->backend != EXL2_BACKEND_AUTO && d->backend != EXL2_BACKEND_CUDA && d->backend != EXL2_BACKEND_CPU) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.backend is %d, which names no backend", (int)d->backend);
     }
-    if ((uint32_t)d->cpu_path_max > EXL2_CPU_AVX512) {
+    if ((uint32_t)d->cpu_path_max > EXL2_CPU_NEON) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.cpu_path_max is %d, which names no instruction set",
                           (int)d->cpu_path_max);
     }

@@ -491,7 +491,8 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         return;
     }
     exl2__jobs_hold(m, job, result, stop || whole || full);
-    float mu = s->sampling.mirostat_mu + s->sampling.mirostat_eta * (s->sampling.mirostat_tau - result->surprise);
+    float over = s->sampling.mirostat_tau - result->surprise;
+    float mu = s->sampling.mirostat_mu + exl2__mul_float(s->sampling.mirostat_eta, over);
     s->sampling.mirostat_mu = mu < -100 ? -100 : mu > 100 ? 100 : mu;
     size_t due;
     if (!exl2__jobs_find_strings(job, &m->pages, &due)) {

@@ -107,7 +107,7 @@ static inline bool exl2__masks_fill_due(exl2_engine *e, exl2__model *m, uint64_t
         exl2__masks_fill(e, m, job);
         exl2__zone_end(&e->ctx);
         if (cost >= EXL2__MASKS_COST_MIN) {
-            m->mask_ns += 0.25f * ((float)(exl2__platform_ns() - begin_ns) / cost - m->mask_ns);
+            m->mask_ns += exl2__mul_float(0.25f, (float)(exl2__platform_ns() - begin_ns) / cost - m->mask_ns);
         }
     }
     return true;

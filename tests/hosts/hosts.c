@@ -613,6 +613,109 @@ static void case_msvc_run(void)
     }
 }
 
+/* Small golden models of all formats and of what families differ in. */
+#define BITS_MODELS "awq cohere exl2-4bit exl2-mixed exl2-qwen3-moe gemma2 gptq-phi3 llama3-rope mixed-kinds " \
+                    "phi3-longrope qwen3 smollm3 starcoder2"
+
+/* Builds tests/hosts/bits.c and the engine with this compiler. gnu17: -std=c11 forbids gcc to contract products. */
+static void build_bits(const char *compile, const char *name)
+{
+    MUST("%s -std=gnu17 %s -DEXL2_NO_CUDA -I'%s' -I'%s/tests' '%s/implementation.c' '%s/bits.c' -o %s -lm", compile,
+         WARNINGS, root, root, hosts, hosts, name);
+}
+
+/* The hashes of a path: NAME-PATH.txt. false: this CPU has no such path. */
+static bool run_bits(const char *runner, const char *name, const char *path)
+{
+    int code = run("cd '%s/tests/golden/models' && %s '%s/%s' %s " BITS_MODELS " > '%s/%s-%s.txt'", root, runner, work,
+                   name, path, work, name, path);
+    if (code != 77) {
+        CHECK_INT(code, 0);
+    }
+    return code == 0;
+}
+
+/* The bits of AVX2 and AVX-512 are the same, and each path's bits are the same with every compiler and with options
+   that allow it to contract products. (bits.c compares tasks and budgets.) */
+static void case_bits(void)
+{
+    static const char *const paths[] = { "avx2", "avx512" };
+    static const struct {
+        const char *name, *compile;
+    } builds[] = { { "gcc", "gcc -O2" }, { "clang", "clang -O2" }, { "fma", "gcc -O1 -mavx2 -mfma" } };
+    need("gcc");
+    if (run("echo '#ifndef __x86_64__\n#error\n#endif' | gcc -E - >/dev/null 2>&1") != 0) {
+        check_skip("not x86-64");
+    }
+    for (size_t i = 0; i < sizeof builds / sizeof builds[0]; i++) {
+        if (i == 1 && !have("clang")) {
+            continue;
+        }
+        build_bits(builds[i].compile, builds[i].name);
+        for (size_t k = 0; k < 2 && run_bits("", builds[i].name, paths[k]); k++) {
+            MUST("test $(wc -l < gcc-avx2.txt) = 14 && cmp gcc-avx2.txt %s-%s.txt", builds[i].name, paths[k]);
+        }
+    }
+}
+
+/* Cross-compiled for aarch64 and run under qemu: the bits of AVX2, tests of the NEON path and of goldens, and the
+   program exl2. */
+static void case_aarch64(void)
+{
+    static const char *const tests[][2] = { { "unit/cpu_path", "" }, { "unit/cpu_matrix", "neon" },
+                                            { "unit/cpu_phases", "neon" }, { "unit/exl2_matrix", "" },
+                                            { "engine/golden", "" } };
+    static const char *const levels[] = { "-O0", "-O3", "-O2 -flto=2" };
+    const char *model = getenv("EXL2_TEST_MODEL"), *cc = "aarch64-linux-gnu-gcc";
+    char compile[2400];
+    need(cc);
+    need("qemu-aarch64");
+    snprintf(compile, sizeof compile, "%s -static -std=gnu17 %s -DEXL2_NO_CUDA -I'%s' -I'%s/tests'", cc, WARNINGS, root,
+             root);
+    MUST("%s -O2 -DEXL2_CONVERT -c '%s/implementation.c' -o engine.o", compile, hosts);
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) { /* all SIMD code, and no warning */
+        MUST("%s %s -Wno-unused-function '%s/simd.c' -o simd -lm && qemu-aarch64 ./simd", compile, levels[i], hosts);
+    }
+    if (have("clang") && run("echo 'int x;' | clang --target=aarch64-linux-gnu -c -x c - -o x.o 2>/dev/null") == 0) {
+        MUST("clang --target=aarch64-linux-gnu -isystem /usr/aarch64-linux-gnu/include -std=gnu17 %s -O2 -I'%s' "
+             "-Wno-unused-function -c '%s/simd.c' -o simd.o", WARNINGS, root, hosts);
+    }
+    /* Plain C has products that are added to something as fused operations only in the C path and in conversions. */
+    MUST("%s-objdump -d engine.o | awk '/^[0-9a-f]+ </ { of = $2 } /\tfn?m(add|sub)\t|\tfml[as]\t/ { print of }' | "
+         "sort -u >fused.txt && grep -q cpu_neon_tile_1 fused.txt && "
+         "! grep -vE '^<exl2__(cpu_(phases|neon|vector)_|gguf_types_|import_|quantize_)' fused.txt",
+         "aarch64-linux-gnu");
+    MUST("%s -O1 '%s/bits.c' engine.o -o arm -lm", compile, hosts);
+    run_bits("qemu-aarch64", "arm", "neon");
+    if (run("gcc -std=c11 %s -I'%s' -I'%s/tests' '%s/bits.c' '%s/libengine.a' -o here -lm 2>/dev/null", WARNINGS, root,
+            root, hosts, build) != 0) {
+        build_bits("gcc -O1", "here"); /* a build without the programs, or with another compiler */
+    }
+    if (run_bits("", "here", "avx2")) {
+        MUST("test $(wc -l < arm-neon.txt) = 14 && cmp here-avx2.txt arm-neon.txt");
+    }
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+        MUST("%s -O2 -Wno-unused-function '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' '%s/tests/%s.c' %s%s%s -o test -lm "
+             "&& env -u EXL2_TEST_DATA qemu-aarch64 ./test %s",
+             compile, root, root, tests[i][0], i == 4 ? "engine.o" : "", i == 2 ? root : "",
+             i == 2 ? "/tests/unit/cpu_double.c" : "", tests[i][1]);
+    }
+    if (run("test -x '%s/demo/exl2'", build) != 0) {
+        return; /* a build without the programs */
+    }
+    MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && %s -O0 -DEXL2_CONVERT "
+         "$sources engine.o -o exl2 -lm",
+         root, root, compile);
+    for (int i = 0; i < (model ? 2 : 1); i++) {
+        char job[2000];
+        snprintf(job, sizeof job, i ? "generate '%s' --prompt 'Once upon a time' --max 8 --greedy --threads 1"
+                                    : "generate '%s/tests/golden/models/exl2-mixed' --ids 1,5,9 --max 16 --threads 1",
+                 i ? model : root);
+        MUST("qemu-aarch64 ./exl2 %s --seed 3 >arm.txt && '%s/demo/exl2' %s --seed 3 --backend cpu --cpu-path avx2 "
+             ">here.txt && test -s here.txt && cmp arm.txt here.txt", job, build, job);
+    }
+}
+
 /* As a Meson subproject of an application with a build folder of its own. */
 static void case_subproject(void)
 {
@@ -647,6 +750,7 @@ static const struct {
     { "cpp_file", case_cpp_file },   { "optimizers", case_optimizers }, { "by_hand", case_by_hand },
     { "unaligned", case_unaligned }, { "wine", case_wine },         { "plain", case_plain },
     { "wine_clang", case_wine_clang }, { "msvc", case_msvc },       { "msvc_run", case_msvc_run },
+    { "bits", case_bits },           { "aarch64", case_aarch64 },
 };
 
 int main(int argc, char **argv)

@@ -6,7 +6,11 @@ const void *volatile kept[2];
 
 int main(void)
 {
+#if EXL2__NEON_SIMD
+    kept[0] = &exl2__cpu_neon_ops;
+#else
     kept[0] = &exl2__cpu_avx2_ops;
+#endif
     kept[1] = &exl2__cpu_backend; /* with the AVX-512 operations and the sampler */
     return exl2__cpu_path_best() == EXL2_CPU_AUTO;
 }

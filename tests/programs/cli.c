@@ -362,6 +362,18 @@ static void check_bench(const char *model)
     CHECK((json_member(said, "device") != NULL) == on_gpu);
     CHECK(program_number(said, "device_bytes_peak") <= program_number(said, "device_bytes_planned"));
     CHECK((json_member(said, "device") != NULL) == on_gpu);
+    CHECK(strstr(" c avx2 avx512 neon ", program_text(said, "cpu_path")) && program_text(said, "compiler"));
+    const char *cpu = program_text(said, "cpu");
+    FILE *cpus = cpu ? fopen("/proc/cpuinfo", "r") : NULL;
+    if (cpus) { /* on x86-64 it has the same name; on ARM numbers */
+        char line[256];
+        bool found = strstr(cpu, " part 0x") != NULL;
+        while (fgets(line, sizeof line, cpus)) {
+            found = found || strstr(line, cpu);
+        }
+        CHECK(found && cpu[0] != ' ');
+        fclose(cpus);
+    }
     CHECK(runs && runs->child_count == 6);
     for (size_t i = 0; runs && i < runs->child_count; i++) {
         const json_value *run = item(runs, i);
@@ -471,7 +483,7 @@ static void case_devices(void)
     CHECK_TEXT(program_text(said, "runs_on"), "cpu");
     CHECK(program_text(said, "why_cpu") == NULL); /* the CPU was asked for */
     const char *path = program_text(said, "cpu_path");
-    CHECK(path && (strcmp(path, "c") == 0 || strcmp(path, "avx2") == 0 || strcmp(path, "avx512") == 0));
+    CHECK(path && strstr(" c avx2 avx512 neon ", path));
     json_free(said);
     free(text);
     said = program_json(program_run("info '%s' --cpu-path c --json", tiny), &text);

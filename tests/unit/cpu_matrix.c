@@ -1,26 +1,7 @@
 /* cpu_matrix.c: packing, compared with codes that the test packs; dequantized fixtures; products, compared with
    double. */
-#include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "cpu_paths.h"
 #include "cpu_synth.h"
-
-static const exl2__cpu_ops *const all_ops[] = {
-    &exl2__cpu_phases_ops,
-    &exl2__cpu_plain_ops,
-#ifdef EXL2__CPU_FAST
-    &exl2__cpu_avx2_ops,
-    &exl2__cpu_avx512_ops,
-#endif
-};
-
-static bool runs(const exl2__cpu_ops *ops)
-{
-    exl2_cpu_path needs = EXL2_CPU_C;
-#ifdef EXL2__CPU_FAST
-    needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : ops == &exl2__cpu_avx512_ops ? EXL2_CPU_AVX512 : needs;
-#endif
-    (void)ops;
-    return exl2__cpu_path_best() >= needs;
-}
 
 typedef struct bench {
     exl2__ctx c;
@@ -346,8 +327,9 @@ static void fixture(const char *name)
     free(wanted);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    only_path = argc > 1 ? argv[1] : NULL;
     widths();
     mixes();
     affine();

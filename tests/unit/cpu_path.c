@@ -44,13 +44,15 @@ static void test_here(void)
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
                && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     CHECK_INT(best, avx512 ? EXL2_CPU_AVX512 : avx2 ? EXL2_CPU_AVX2 : EXL2_CPU_C);
+    CHECK_INT(exl2__cpu_path_choose(EXL2_CPU_AVX2), best < EXL2_CPU_AVX2 ? best : EXL2_CPU_AVX2);
 #else
-    CHECK_INT(best, EXL2_CPU_C);
+    CHECK_INT(best, EXL2__NEON_SIMD ? EXL2_CPU_NEON : EXL2_CPU_C);
+    CHECK_INT(exl2__cpu_path_choose(EXL2_CPU_AVX2), best); /* a limit for x86-64 limits no other CPU */
 #endif
     CHECK_INT(exl2__cpu_path_choose(EXL2_CPU_AUTO), best);
     CHECK_INT(exl2__cpu_path_choose(EXL2_CPU_C), EXL2_CPU_C);
-    CHECK_INT(exl2__cpu_path_choose(EXL2_CPU_AVX2), best < EXL2_CPU_AVX2 ? best : EXL2_CPU_AVX2);
     CHECK_INT(exl2__cpu_path_choose(EXL2_CPU_AVX512), best);
+    CHECK_INT(exl2__cpu_path_choose(EXL2_CPU_NEON), best);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
    and passes. The rules are made from the list of phases: a phase without a rule does not compile, and one that never
    ran fails. */
 #define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
-#include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "cpu_paths.h"
 #include "cpu_double.h"
 
 /* ---- buffers of each phase, and the largest allowed error ----
@@ -121,30 +121,11 @@ static void make_step(made_step *m, const synth_shape *s, const pass *p, bool ha
 
 /* ---- the two devices ---- */
 
-static const exl2__cpu_ops *const all_ops[] = {
-    &exl2__cpu_phases_ops,
-    &exl2__cpu_plain_ops,
-#ifdef EXL2__CPU_FAST
-    &exl2__cpu_avx2_ops,
-    &exl2__cpu_avx512_ops,
-#endif
-};
-
 static const exl2__cpu_ops *tested_ops;
 
 static void use_tested_ops(exl2__device *d)
 {
     exl2__cpu_of(d)->ops = tested_ops;
-}
-
-static bool runs(const exl2__cpu_ops *ops)
-{
-    exl2_cpu_path needs = EXL2_CPU_C;
-#ifdef EXL2__CPU_FAST
-    needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : ops == &exl2__cpu_avx512_ops ? EXL2_CPU_AVX512 : needs;
-#endif
-    (void)ops;
-    return exl2__cpu_path_best() >= needs;
 }
 
 static void backwards(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
@@ -405,8 +386,9 @@ static void check_pass(pair *p, made_step *made, uint32_t items)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    only_path = argc > 1 ? argv[1] : NULL;
     static made_step made;
     for (uint32_t o = 0; o < EXL2__COUNT(all_ops); o++) {
         tested_ops = all_ops[o];
@@ -416,7 +398,8 @@ int main(void)
             pair p = { .shape = NULL };
             pair_open(&p, &shapes[s], 1000 + s);
             for (uint32_t i = 0; i < PASSES; i++) {
-                if (i >= EXL2__COUNT(passes) && (i + s) % 2) { /* every number of rows, with every second shape */
+                uint32_t some = only_path ? 6 : 2; /* every number of rows, with every second shape or fewer */
+                if (i >= EXL2__COUNT(passes) && (i + s) % some) {
                     continue;
                 }
                 pass one = pass_of(i);

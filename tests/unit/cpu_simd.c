@@ -4,7 +4,7 @@
    each other. `cpu_simd bits` prints a hash of what plain C computes: it must be the same for every compiler, its
    options, and every CPU (hosts.c, case `plain`). */
 #define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
-#include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "cpu_paths.h"
 
 EXL2__ROUND_TWICE_BEGIN /* the inputs, too, are the same for every compiler */
 #include "cpu_synth.h"
@@ -235,6 +235,7 @@ static uint64_t hash_plain(const synth_shape *shapes, size_t count)
 
 int main(int argc, char **argv)
 {
+    only_path = argc > 1 ? argv[1] : NULL;
     static const synth_shape shapes[] = {
         { 96, 160, 2, 4, 2, 32, 77, 1, false, true, true, false },
         { 256, 352, 1, 8, 1, 64, 100, 3, false, false, false, false },
@@ -250,23 +251,33 @@ int main(int argc, char **argv)
     }
     for (uint32_t s = 0; s < EXL2__COUNT(shapes); s++) {
         const way alone = { &exl2__cpu_phases_ops, NULL, 0, 0, 1, 1 };
-        if (s == 0 || s == 4) { /* slow, so two shapes and a few ways */
+        if (runs(alone.ops) && (s == 0 || s == 4)) { /* slow, so two shapes and a few ways */
             record wanted = run_way(&shapes[s], &alone);
             check_ways(&shapes[s], alone.ops, &wanted, false);
             record_free(&wanted);
         }
         way plain = alone;
         plain.ops = &exl2__cpu_plain_ops;
-        record of_plain = run_way(&shapes[s], &plain);
-        check_ways(&shapes[s], plain.ops, &of_plain, s % 3 == 0);
-        record_free(&of_plain);
-#ifdef EXL2__CPU_FAST
-        if (exl2__cpu_path_best() >= EXL2_CPU_AVX2) {
+        if (runs(plain.ops)) {
+            record wanted = run_way(&shapes[s], &plain);
+            check_ways(&shapes[s], plain.ops, &wanted, s % 3 == 0);
+            record_free(&wanted);
+        }
+#if defined(EXL2__CPU_FAST) && EXL2__NEON_SIMD
+        way fast = alone;
+        fast.ops = &exl2__cpu_neon_ops;
+        if (runs(fast.ops)) {
+            record wanted = run_way(&shapes[s], &fast);
+            check_ways(&shapes[s], &exl2__cpu_neon_ops, &wanted, s % 3 == 0);
+            record_free(&wanted);
+        }
+#elif defined(EXL2__CPU_FAST)
+        if (runs(&exl2__cpu_avx2_ops)) {
             way fast = alone;
             fast.ops = &exl2__cpu_avx2_ops;
             record wanted = run_way(&shapes[s], &fast);
             check_ways(&shapes[s], &exl2__cpu_avx2_ops, &wanted, s % 3 == 0);
-            if (exl2__cpu_path_best() == EXL2_CPU_AVX512) {
+            if (runs(&exl2__cpu_avx512_ops)) {
                 fast.ops = &exl2__cpu_avx512_ops;
                 record got = run_way(&shapes[s], &fast);
                 check_same(&got, &wanted, &fast, &shapes[s]);

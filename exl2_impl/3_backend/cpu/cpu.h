@@ -10,9 +10,8 @@
 #include "cpu_avx512.h"
 #include "cpu_experts.h"
 #include "cpu_logits.h"
+#include "cpu_neon.h"
 #include "cpu_plain.h"
-
-EXL2__ROUND_TWICE_BEGIN
 
 /* ---- stages ---- */
 
@@ -164,7 +163,7 @@ static void exl2__cpu_settle(const exl2__cpu_share *s)
         size_t at = (size_t)row * d->hidden_stride;
         exl2__cpu_norm(d, exl2__cpu_settle_norm(s->layer, s->range->before), 0, d->branch + at, d->shape.hidden, y);
         for (uint32_t i = 0; i < d->shape.hidden; i++) {
-            d->residual[at + i] += scale * y[i];
+            d->residual[at + i] += exl2__cpu_phases_mul(scale, y[i]);
         }
     }
 }
@@ -299,12 +298,16 @@ static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const 
 static const exl2__cpu_ops *exl2__cpu_choose(exl2_cpu_path path)
 {
     (void)path;
-#ifdef EXL2__CPU_FAST
+#if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
     if (path == EXL2_CPU_AVX512) {
         return &exl2__cpu_avx512_ops;
     }
     if (path == EXL2_CPU_AVX2) {
         return &exl2__cpu_avx2_ops;
+    }
+#elif defined(EXL2__CPU_FAST)
+    if (path == EXL2_CPU_NEON) {
+        return &exl2__cpu_neon_ops;
     }
 #endif
 #ifdef EXL2__CPU_AS_SHIPPED
@@ -479,7 +482,5 @@ static const exl2__backend exl2__cpu_backend = {
     EXL2__PHASES(X)
 #undef X
 };
-
-EXL2__ROUND_TWICE_END
 
 #endif

@@ -12,8 +12,6 @@
 
 #include "cpu_device.h"
 
-EXL2__ROUND_TWICE_BEGIN
-
 #define EXL2__CPU_ATTEND_UNSEEN (-1e30) /* score of a key that a row does not see: e^(this - maximum) is 0 */
 
 static uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t row, uint32_t position)
@@ -92,7 +90,8 @@ static exl2__real exl2__cpu_attend_scale(const exl2__shape *s, uint32_t position
 {
     double scale = (double)s->attn_scale;
     if (s->query_growth > 0) {
-        scale *= 1 + (double)s->query_growth * log(1 + floor(position / (double)s->query_context));
+        double growth = log(1 + floor(position / (double)s->query_context));
+        scale *= 1 + exl2__mul_double((double)s->query_growth, growth);
     }
     return (exl2__real)scale;
 }
@@ -231,7 +230,5 @@ static void exl2__cpu_attend(const exl2__cpu_share *s)
         }
     }
 }
-
-EXL2__ROUND_TWICE_END
 
 #endif

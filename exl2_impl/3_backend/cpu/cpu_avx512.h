@@ -7,7 +7,7 @@
 
 #include "cpu_vector.h"
 
-#ifdef EXL2__CPU_FAST
+#if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
 
 #define EXL2__V_NAME(name) exl2__cpu_avx512_##name
 #define EXL2__V_TARGET EXL2__TARGET_AVX512

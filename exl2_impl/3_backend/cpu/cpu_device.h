@@ -11,8 +11,6 @@
 #include "cpu_phases.h"
 #include "../sample/cpu_sample.h"
 
-EXL2__ROUND_TWICE_BEGIN
-
 #define EXL2__CPU_TASKS_MAX 64u
 #ifndef EXL2__CPU_TASK_COST
 #define EXL2__CPU_TASK_COST 150000u /* multiply-adds per task, at least: about 4 us */
@@ -442,7 +440,5 @@ static void exl2__cpu_activate(const exl2__cpu_device *d, exl2__real *gate, exl2
     }
     d->ops->activate(EXL2__ACT_SILU, gate, up, count);
 }
-
-EXL2__ROUND_TWICE_END
 
 #endif

@@ -11,8 +11,6 @@
 
 #include "cpu_device.h"
 
-EXL2__ROUND_TWICE_BEGIN
-
 #ifndef EXL2_NO_MOE
 
 /* ---- the choice ---- */
@@ -327,8 +325,8 @@ static void exl2__cpu_expert_down_strips(const exl2__cpu_share *s)
                 size_t at = (size_t)d->routed.slot_row[slot] * d->hidden_stride + (size_t)strip * EXL2__CPU_STRIP;
                 for (uint32_t i = 0; i < EXL2__CPU_STRIP; i++) {
                     exl2__real sum = y[(size_t)r * EXL2__CPU_STRIP + i];
-                    sum += bias ? d->routed.slot_weight[slot] * (exl2__real)bias[i] : 0;
-                    d->residual[at + i] += scale * sum;
+                    sum += bias ? exl2__cpu_phases_mul(d->routed.slot_weight[slot], (exl2__real)bias[i]) : 0;
+                    d->residual[at + i] += exl2__cpu_phases_mul(scale, sum);
                 }
             }
         }
@@ -386,7 +384,5 @@ static void exl2__cpu_expert_run(const exl2__cpu_device *d, uint32_t first, uint
 }
 
 #endif
-
-EXL2__ROUND_TWICE_END
 
 #endif

@@ -20,11 +20,21 @@ typedef EXL2__REAL exl2__real;
 typedef float exl2__real; /* type of activations and of all arithmetic */
 #endif
 
+/* a * b, rounded before it is added to something (see config.h). */
+static inline exl2__real exl2__cpu_phases_mul(exl2__real a, exl2__real b)
+{
+#ifdef EXL2__REAL
+    return a * b;
+#else
+    return exl2__mul_float(a, b);
+#endif
+}
+
 /* The fast paths are compiled only if exl2__real is float, and weights and KV are what they are outside of tests. */
 #if !defined(EXL2__REAL) && !defined(EXL2__TEST_F16_WEIGHTS) && !defined(EXL2__TEST_F32_KV)
 #define EXL2__CPU_AS_SHIPPED
 #endif
-#if EXL2__X86_SIMD && defined(EXL2__CPU_AS_SHIPPED)
+#if (EXL2__X86_SIMD || EXL2__NEON_SIMD) && defined(EXL2__CPU_AS_SHIPPED)
 #define EXL2__CPU_FAST
 #endif
 
@@ -124,11 +134,11 @@ static void exl2__cpu_phases_layer_norm(const exl2__real *x, const float *weight
     }
     double mean = sum / count;
     for (uint32_t i = 0; i < count; i++) {
-        square += ((double)x[i] - mean) * ((double)x[i] - mean);
+        square += exl2__mul_double((double)x[i] - mean, (double)x[i] - mean);
     }
     double factor = 1 / sqrt(square / count + (double)eps);
     for (uint32_t i = 0; i < count; i++) {
-        exl2__real y = (exl2__real)(((double)x[i] - mean) * factor) * (exl2__real)weight[i];
+        exl2__real y = exl2__cpu_phases_mul((exl2__real)(((double)x[i] - mean) * factor), (exl2__real)weight[i]);
         out[i] = bias ? y + (exl2__real)bias[i] : y;
     }
 }

@@ -30,37 +30,37 @@ typedef struct exl2__cpu_lanes_int {
 
 #define EXL2__CPU_LANES_FN EXL2__FORCE_INLINE exl2__cpu_lanes
 #define EXL2__CPU_LANES_INT_FN EXL2__FORCE_INLINE exl2__cpu_lanes_int
-#define EXL2__LANES(j) for (uint32_t j = 0; j < EXL2__CPU_LANES; j++)
+#define EXL2__EACH_LANE(j) for (uint32_t j = 0; j < EXL2__CPU_LANES; j++)
 
 EXL2__CPU_LANES_FN exl2__cpu_lanes_set(float x)
 {
     exl2__cpu_lanes y = { { 0 } };
-    EXL2__LANES(j) { y.lane[j] = x; }
+    EXL2__EACH_LANE(j) { y.lane[j] = x; }
     return y;
 }
 
 EXL2__CPU_LANES_FN exl2__cpu_lanes_load(const float *from)
 {
     exl2__cpu_lanes y = { { 0 } };
-    EXL2__LANES(j) { y.lane[j] = from[j]; }
+    EXL2__EACH_LANE(j) { y.lane[j] = from[j]; }
     return y;
 }
 
 EXL2__FORCE_INLINE void exl2__cpu_lanes_store(float *to, exl2__cpu_lanes x)
 {
-    EXL2__LANES(j) { to[j] = x.lane[j]; }
+    EXL2__EACH_LANE(j) { to[j] = x.lane[j]; }
 }
 
 EXL2__CPU_LANES_FN exl2__cpu_lanes_add(exl2__cpu_lanes a, exl2__cpu_lanes b)
 {
-    EXL2__LANES(j) { a.lane[j] += b.lane[j]; }
+    EXL2__EACH_LANE(j) { a.lane[j] += b.lane[j]; }
     return a;
 }
 
 /* a * b + c, rounded twice. */
 EXL2__CPU_LANES_FN exl2__cpu_lanes_multiply_add(exl2__cpu_lanes a, exl2__cpu_lanes b, exl2__cpu_lanes c)
 {
-    EXL2__LANES(j) { c.lane[j] += a.lane[j] * b.lane[j]; }
+    EXL2__EACH_LANE(j) { c.lane[j] += a.lane[j] * b.lane[j]; }
     return c;
 }
 
@@ -69,7 +69,7 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_multiply_add(exl2__cpu_lanes a, exl2__cpu_lan
 EXL2__CPU_LANES_FN exl2__cpu_lanes_half(const uint16_t *from)
 {
     exl2__cpu_lanes y = { { 0 } };
-    EXL2__LANES(j) {
+    EXL2__EACH_LANE(j) {
         uint32_t half = from[j], size = half & 0x7FFFu;
         uint32_t is_small = 0u - ((size - 0x400u) >> 31), is_large = 0u - ((0x7BFFu - size) >> 31); /* 0 or ~0 */
         uint32_t exponent = (112u << 23) + (is_small & 1u << 23) + (is_large & 112u << 23);
@@ -82,40 +82,40 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_half(const uint16_t *from)
 EXL2__CPU_LANES_FN exl2__cpu_lanes_bf16(const uint16_t *from)
 {
     exl2__cpu_lanes y = { { 0 } };
-    EXL2__LANES(j) { y.lane[j] = exl2__bf16_to_f32(from[j]); }
+    EXL2__EACH_LANE(j) { y.lane[j] = exl2__bf16_to_f32(from[j]); }
     return y;
 }
 
 EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_bits(const uint32_t *from)
 {
     exl2__cpu_lanes_int y = { { 0 } };
-    EXL2__LANES(j) { y.lane[j] = from[j]; }
+    EXL2__EACH_LANE(j) { y.lane[j] = from[j]; }
     return y;
 }
 
 EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_set_bits(uint32_t x)
 {
     exl2__cpu_lanes_int y = { { 0 } };
-    EXL2__LANES(j) { y.lane[j] = x; }
+    EXL2__EACH_LANE(j) { y.lane[j] = x; }
     return y;
 }
 
 EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_and(exl2__cpu_lanes_int a, exl2__cpu_lanes_int b)
 {
-    EXL2__LANES(j) { a.lane[j] &= b.lane[j]; }
+    EXL2__EACH_LANE(j) { a.lane[j] &= b.lane[j]; }
     return a;
 }
 
 EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_tops(exl2__cpu_lanes_int tops, exl2__cpu_lanes_int word)
 {
-    EXL2__LANES(j) { tops.lane[j] = tops.lane[j] >> 2 | (word.lane[j] & 0xC0000000u); }
+    EXL2__EACH_LANE(j) { tops.lane[j] = tops.lane[j] >> 2 | (word.lane[j] & 0xC0000000u); }
     return tops;
 }
 
 EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
 {
     exl2__cpu_lanes y = { { 0 } };
-    EXL2__LANES(j) { y.lane[j] = (float)(int32_t)x.lane[j]; }
+    EXL2__EACH_LANE(j) { y.lane[j] = (float)(int32_t)x.lane[j]; }
     return y;
 }
 
@@ -187,7 +187,7 @@ static void exl2__cpu_plain_norm(const float *x, const float *weight, uint32_t c
 EXL2__CPU_LANES_FN exl2__cpu_lanes_pick(const uint16_t *order, const float *x)
 {
     exl2__cpu_lanes y = { { 0 } };
-    EXL2__LANES(j) { y.lane[j] = x[order[j]]; }
+    EXL2__EACH_LANE(j) { y.lane[j] = x[order[j]]; }
     return y;
 }
 
@@ -208,7 +208,7 @@ static void exl2__cpu_plain_gather(const exl2__cpu_part *p, const float *x, size
                 exl2__cpu_lanes value = exl2__cpu_lanes_pick(p->order + b * EXL2__CPU_BLOCK + i, x + r * stride);
                 start = exl2__cpu_lanes_multiply_add(value, exl2__cpu_lanes_load(fields->centre + i), start);
                 sum = exl2__cpu_lanes_add(value, sum);
-                EXL2__LANES(j) { out[(i + j) * n + r] = value.lane[j] * fields->scale[i + j]; }
+                EXL2__EACH_LANE(j) { out[(i + j) * n + r] = value.lane[j] * fields->scale[i + j]; }
             }
             centre[r] = exl2__cpu_lanes_sum(start);
             if (p->shift) {
@@ -222,7 +222,7 @@ static void exl2__cpu_plain_gather(const exl2__cpu_part *p, const float *x, size
 /* Eight lanes of e^x, with an error of a few ulp; 0 below -87.3, finite above 88. */
 EXL2__CPU_LANES_FN exl2__cpu_lanes_exp(exl2__cpu_lanes x)
 {
-    EXL2__LANES(j) {
+    EXL2__EACH_LANE(j) {
         float z = x.lane[j] > -87.3f ? x.lane[j] : -87.3f;
         z = z < 88.0f ? z : 88.0f;
         int32_t n = (int32_t)(z * 1.44269504f + (z < 0 ? -0.5f : 0.5f));
@@ -246,14 +246,14 @@ static float exl2__cpu_plain_softmax(float *scores, uint32_t keys, uint32_t end)
 {
     exl2__cpu_lanes best = exl2__cpu_lanes_set(scores[0]), sum = exl2__cpu_lanes_set(0);
     for (uint32_t i = 0; i < end; i += EXL2__CPU_LANES) { /* unseen keys get a weight of 0 */
-        EXL2__LANES(j) { scores[i + j] = i + j < keys ? scores[i + j] : -INFINITY; }
-        EXL2__LANES(j) { best.lane[j] = scores[i + j] > best.lane[j] ? scores[i + j] : best.lane[j]; }
+        EXL2__EACH_LANE(j) { scores[i + j] = i + j < keys ? scores[i + j] : -INFINITY; }
+        EXL2__EACH_LANE(j) { best.lane[j] = scores[i + j] > best.lane[j] ? scores[i + j] : best.lane[j]; }
     }
     float largest = best.lane[0];
-    EXL2__LANES(j) { largest = best.lane[j] > largest ? best.lane[j] : largest; }
+    EXL2__EACH_LANE(j) { largest = best.lane[j] > largest ? best.lane[j] : largest; }
     for (uint32_t i = 0; i < end; i += EXL2__CPU_LANES) {
         exl2__cpu_lanes y = exl2__cpu_lanes_load(scores + i);
-        EXL2__LANES(j) { y.lane[j] -= largest; }
+        EXL2__EACH_LANE(j) { y.lane[j] -= largest; }
         y = exl2__cpu_lanes_exp(y);
         sum = exl2__cpu_lanes_add(sum, y);
         exl2__cpu_lanes_store(scores + i, y);
@@ -271,13 +271,16 @@ static void exl2__cpu_plain_activate(exl2__act act, float *gate, const float *up
     for (uint32_t i = 0; i < count; i += EXL2__CPU_LANES) {
         exl2__cpu_lanes g = exl2__cpu_lanes_load(gate + i), z = g;
         if (act == EXL2__ACT_GELU_TANH) {
-            EXL2__LANES(j) { z.lane[j] = (g.lane[j] * g.lane[j] * g.lane[j] * 0.044715f + g.lane[j]) * 1.59576912f; }
+            EXL2__EACH_LANE(j) {
+                float x = g.lane[j];
+                z.lane[j] = (x * x * x * 0.044715f + x) * 1.59576912f;
+            }
         }
-        EXL2__LANES(j) { z.lane[j] = -z.lane[j]; }
+        EXL2__EACH_LANE(j) { z.lane[j] = -z.lane[j]; }
         z = exl2__cpu_lanes_exp(z);
-        EXL2__LANES(j) { g.lane[j] /= z.lane[j] + 1; }
+        EXL2__EACH_LANE(j) { g.lane[j] /= z.lane[j] + 1; }
         if (up) {
-            EXL2__LANES(j) { g.lane[j] *= up[i + j]; }
+            EXL2__EACH_LANE(j) { g.lane[j] *= up[i + j]; }
         }
         exl2__cpu_lanes_store(gate + i, g);
     }
@@ -289,9 +292,9 @@ static void exl2__cpu_plain_softcap(float *x, uint32_t count, float cap)
     float by = 2.0f / cap;
     for (uint32_t i = 0; i < count; i += EXL2__CPU_LANES) {
         exl2__cpu_lanes e = exl2__cpu_lanes_load(x + i);
-        EXL2__LANES(j) { e.lane[j] *= by; }
+        EXL2__EACH_LANE(j) { e.lane[j] *= by; }
         e = exl2__cpu_lanes_exp(e);
-        EXL2__LANES(j) { e.lane[j] = (1 - 2 / (e.lane[j] + 1)) * cap; }
+        EXL2__EACH_LANE(j) { e.lane[j] = (1 - 2 / (e.lane[j] + 1)) * cap; }
         exl2__cpu_lanes_store(x + i, e);
     }
 }
@@ -304,7 +307,7 @@ static const exl2__cpu_ops exl2__cpu_plain_ops = {
     exl2__cpu_plain_softcap,
 };
 
-#undef EXL2__LANES
+#undef EXL2__EACH_LANE
 
 EXL2__ROUND_TWICE_END
 

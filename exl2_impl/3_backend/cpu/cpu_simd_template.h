@@ -1,5 +1,5 @@
 /* cpu_simd_template.h: products and attention with SIMD, written once and included once per instruction set.
-   takes: the macros EXL2__V_* below, from cpu_avx2.h, cpu_avx512.h and cpu_plain.h.
+   takes: the macros EXL2__V_* below, from cpu_avx2.h, cpu_avx512.h, cpu_neon.h and cpu_plain.h.
    gives: the functions product, scores and weighted_sum of one instruction set, named by the macros of the includer.
    owns:  nothing.
 
@@ -20,9 +20,11 @@
    EXL2__V_TOPS(t, w)   t >> 2 | (w & 0xC0000000) */
 
 #define EXL2__V_INLINE EXL2__FORCE_INLINE EXL2__V_TARGET
+#define EXL2__V_WIDE (EXL2__CPU_STRIP / EXL2__V_LANES) /* vectors of a strip; at least 2 */
 
 /* sum[r][j] += x[r] * weight[j] */
-EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][4], const EXL2__V *weight, const float *x, uint32_t n, uint32_t v)
+EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][EXL2__V_WIDE], const EXL2__V *weight, const float *x, uint32_t n,
+                                       uint32_t v)
 {
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
@@ -35,10 +37,10 @@ EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][4], const EXL2__V *weight, 
 }
 
 /* The same for codes, which are masked and converted inside their words (see the head of cpu_matrix.h). */
-EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][4], const EXL2__V_INT *word, uint32_t mask, const float *x,
-                                        uint32_t n, uint32_t v)
+EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][EXL2__V_WIDE], const EXL2__V_INT *word, uint32_t mask,
+                                        const float *x, uint32_t n, uint32_t v)
 {
-    EXL2__V weight[4];
+    EXL2__V weight[EXL2__V_WIDE];
     EXL2__UNROLL
     for (uint32_t j = 0; j < v; j++) {
         weight[j] = EXL2__V_FLOAT(EXL2__V_AND(word[j], EXL2__V_SET_BITS(mask)));
@@ -49,7 +51,7 @@ EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][4], const EXL2__V_INT *wor
 /* total = packed codes times n rows x [in, n], for v vectors of columns from `column` of `strip` on. n and v are
    constants of the caller. */
 EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
-                                        const float *centre, uint32_t n, uint32_t v, EXL2__V total[][4])
+                                        const float *centre, uint32_t n, uint32_t v, EXL2__V total[][EXL2__V_WIDE])
 {
     const uint32_t *words = (const uint32_t *)(const void *)(p->data + strip * p->strip_bytes) + column;
     size_t table = (size_t)strip * p->groups * EXL2__CPU_STRIP + column;
@@ -57,8 +59,8 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
     for (uint32_t b = 0; b < p->blocks; b++, centre += n) {
         uint32_t bits = p->block[b].bits, fields = exl2__cpu_matrix_fields(bits);
         const uint32_t *mask = exl2__cpu_fields_of[bits].mask;
-        EXL2__V sum[EXL2__V_ROWS][4];
-        EXL2__V_INT word[4], tops[4];
+        EXL2__V sum[EXL2__V_ROWS][EXL2__V_WIDE];
+        EXL2__V_INT word[EXL2__V_WIDE], tops[EXL2__V_WIDE];
         EXL2__UNROLL
         for (uint32_t j = 0; j < v; j++) {
             tops[j] = EXL2__V_SET_BITS(0);
@@ -106,13 +108,13 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
 
 /* The same for dense weights [in, 32] of any type. */
 EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
-                                        uint32_t n, uint32_t v, EXL2__V total[][4])
+                                        uint32_t n, uint32_t v, EXL2__V total[][EXL2__V_WIDE])
 {
     size_t bytes = exl2__cpu_matrix_dense_bytes(p->source);
     const uint8_t *base = p->data + strip * p->strip_bytes + column * bytes;
     for (uint32_t i = 0; i < p->in; i += EXL2__CPU_BLOCK) {
         uint32_t end = exl2__min32(i + EXL2__CPU_BLOCK, p->in);
-        EXL2__V sum[EXL2__V_ROWS][4], weight[4];
+        EXL2__V sum[EXL2__V_ROWS][EXL2__V_WIDE], weight[EXL2__V_WIDE];
         EXL2__UNROLL
         for (uint32_t r = 0; r < n; r++) {
             EXL2__UNROLL
@@ -161,7 +163,7 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
                                        const float *centre, uint32_t n, uint32_t v, float *out, size_t stride,
                                        float add)
 {
-    EXL2__V total[EXL2__V_ROWS][4], sums[EXL2__V_ROWS * 4];
+    EXL2__V total[EXL2__V_ROWS][EXL2__V_WIDE], sums[2 * EXL2__V_ROWS];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         EXL2__UNROLL
@@ -233,7 +235,7 @@ EXL2__V_INLINE uint32_t EXL2__V_NAME(queries)(uint32_t n)
 EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t all, uint32_t n, const uint16_t *k, uint32_t dim,
                                             float *out, size_t stride)
 {
-    EXL2__V sum[EXL2__V_ROWS][4], weight[4];
+    EXL2__V sum[EXL2__V_ROWS][EXL2__V_WIDE], weight[EXL2__V_WIDE];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         EXL2__UNROLL
@@ -262,7 +264,7 @@ EXL2__V_INLINE void EXL2__V_NAME(weighted_sum_of)(const float *weights, size_t s
                                                   const uint16_t *values, uint32_t dim_stride, uint32_t tokens,
                                                   uint32_t v, float *out)
 {
-    EXL2__V sum[EXL2__V_ROWS][4], value[4];
+    EXL2__V sum[EXL2__V_ROWS][EXL2__V_WIDE], value[EXL2__V_WIDE];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         EXL2__UNROLL
@@ -338,6 +340,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
 }
 
 #undef EXL2__V_INLINE
+#undef EXL2__V_WIDE
 #undef EXL2__V_TILE
 #undef EXL2__V_NAME
 #undef EXL2__V_TARGET

@@ -10,74 +10,57 @@
 #define EXL2__CPU_VECTOR_H
 
 #include "cpu_fields.h"
-#include "cpu_phases.h"
+#include "cpu_lanes.h"
 
 #ifdef EXL2__CPU_FAST
 
-#define EXL2__CPU_VECTOR EXL2__TARGET_AVX2 static
-#define EXL2__CPU_VECTOR_INLINE EXL2__FORCE_INLINE EXL2__TARGET_AVX2
+#define EXL2__CPU_VECTOR EXL2__TARGET_LANES static
+#define EXL2__CPU_VECTOR_INLINE EXL2__FORCE_INLINE EXL2__TARGET_LANES
 
-EXL2__CPU_VECTOR_INLINE float exl2__cpu_vector_sum(__m256 low, __m256 high)
+EXL2__CPU_VECTOR_INLINE exl2__lanes exl2__cpu_vector_load_upto(const float *from, uint32_t i, uint32_t count)
 {
-    __m256 eight = _mm256_add_ps(low, high);
-    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-}
-
-/* Loads the first `count` lanes, 1..8; the other lanes are 0. */
-EXL2__CPU_VECTOR_INLINE __m256 exl2__cpu_vector_load_some(const float *from, uint32_t count)
-{
-    __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes));
-}
-
-EXL2__CPU_VECTOR_INLINE __m256 exl2__cpu_vector_load_upto(const float *from, uint32_t i, uint32_t count)
-{
-    return i + 8 <= count ? _mm256_loadu_ps(from + i)
-         : i < count ? exl2__cpu_vector_load_some(from + i, count - i) : _mm256_setzero_ps();
+    return i + 8 <= count ? exl2__lanes_load(from + i)
+         : i < count ? exl2__lanes_load_some(from + i, count - i) : exl2__lanes_set(0);
 }
 
 /* e^x with an error of at most 2 ulp; 0 below -87.3, finite above 88. */
-EXL2__CPU_VECTOR_INLINE __m256 exl2__cpu_vector_exp(__m256 x)
+EXL2__CPU_VECTOR_INLINE exl2__lanes exl2__cpu_vector_exp(exl2__lanes x)
 {
-    const __m256 least = _mm256_set1_ps(-87.3f);
-    __m256 tiny = _mm256_cmp_ps(x, least, _CMP_LT_OQ);
-    x = _mm256_min_ps(_mm256_max_ps(x, least), _mm256_set1_ps(88.0f));
-    __m256 n = _mm256_mul_ps(x, _mm256_set1_ps(1.44269504f));
-    n = _mm256_round_ps(n, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), x); /* ln 2 in two parts; n times the first is exact */
-    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860677e-6f), r);
-    __m256 y = _mm256_set1_ps(1.0f / 5040);
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f / 720));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f / 120));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f / 24));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f / 6));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(0.5f));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
-    y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(1.0f));
-    __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-    return _mm256_andnot_ps(tiny, _mm256_mul_ps(y, _mm256_castsi256_ps(power)));
+    const exl2__lanes least = exl2__lanes_set(-87.3f), all = x;
+    x = exl2__lanes_min(exl2__lanes_max(x, least), exl2__lanes_set(88.0f));
+    exl2__lanes n = exl2__lanes_round(exl2__lanes_mul(x, exl2__lanes_set(1.44269504f)));
+    /* ln 2 in two parts; n times the first is exact */
+    exl2__lanes r = exl2__lanes_fnma(n, exl2__lanes_set(0.693145752f), x);
+    r = exl2__lanes_fnma(n, exl2__lanes_set(1.42860677e-6f), r);
+    exl2__lanes y = exl2__lanes_set(1.0f / 5040);
+    y = exl2__lanes_fma(y, r, exl2__lanes_set(1.0f / 720));
+    y = exl2__lanes_fma(y, r, exl2__lanes_set(1.0f / 120));
+    y = exl2__lanes_fma(y, r, exl2__lanes_set(1.0f / 24));
+    y = exl2__lanes_fma(y, r, exl2__lanes_set(1.0f / 6));
+    y = exl2__lanes_fma(y, r, exl2__lanes_set(0.5f));
+    y = exl2__lanes_fma(y, r, exl2__lanes_set(1.0f));
+    y = exl2__lanes_fma(y, r, exl2__lanes_set(1.0f));
+    return exl2__lanes_unless_below(all, least, exl2__lanes_mul(y, exl2__lanes_power(n)));
 }
 
 EXL2__CPU_VECTOR void exl2__cpu_vector_norm(const float *x, const float *weight, uint32_t count, float eps, float *out)
 {
     EXL2__UNALIGNED_MOVES();
-    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+    exl2__lanes low = exl2__lanes_set(0), high = exl2__lanes_set(0);
     for (uint32_t i = 0; i < count; i += 16) {
-        __m256 a = exl2__cpu_vector_load_upto(x, i, count), b = exl2__cpu_vector_load_upto(x, i + 8, count);
-        low = _mm256_fmadd_ps(a, a, low);
-        high = _mm256_fmadd_ps(b, b, high);
+        exl2__lanes a = exl2__cpu_vector_load_upto(x, i, count), b = exl2__cpu_vector_load_upto(x, i + 8, count);
+        low = exl2__lanes_fma(a, a, low);
+        high = exl2__lanes_fma(b, b, high);
     }
-    float mean = exl2__cpu_vector_sum(low, high) / (float)count;
-    __m256 factor = _mm256_set1_ps(1.0f / sqrtf(mean + eps));
+    float mean = exl2__lanes_sum(low, high) / (float)count, factor = 1.0f / sqrtf(mean + eps);
+    exl2__lanes by = exl2__lanes_set(factor);
     uint32_t i = 0;
     for (; i + 8 <= count; i += 8) {
-        __m256 y = _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i), factor), _mm256_loadu_ps(weight + i));
-        _mm256_storeu_ps(out + i, y);
+        exl2__lanes y = exl2__lanes_mul(exl2__lanes_load(x + i), by);
+        exl2__lanes_store(out + i, exl2__lanes_mul(y, exl2__lanes_load(weight + i)));
     }
     for (; i < count; i++) {
-        out[i] = x[i] * _mm256_cvtss_f32(factor) * weight[i];
+        out[i] = x[i] * factor * weight[i];
     }
 }
 
@@ -86,26 +69,23 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_norm(const float *x, const float *weight,
 EXL2__CPU_VECTOR_INLINE float exl2__cpu_vector_gather_block(const exl2__cpu_fields *fields, const uint16_t *order,
                                                            const float *x, float *scaled)
 {
-    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+    exl2__lanes sum[2] = { exl2__lanes_set(0), exl2__lanes_set(0) };
     for (uint32_t i = 0; i < EXL2__CPU_BLOCK; i += 8) {
-        const uint16_t *o = order + i;
-        __m256 value = _mm256_setr_ps(x[o[0]], x[o[1]], x[o[2]], x[o[3]], x[o[4]], x[o[5]], x[o[6]], x[o[7]]);
-        sum[i / 8 % 2] = _mm256_fmadd_ps(value, _mm256_loadu_ps(fields->centre + i), sum[i / 8 % 2]);
-        _mm256_storeu_ps(scaled + i, _mm256_mul_ps(value, _mm256_loadu_ps(fields->scale + i)));
+        exl2__lanes value = exl2__lanes_gather(x, order + i);
+        sum[i / 8 % 2] = exl2__lanes_fma(value, exl2__lanes_load(fields->centre + i), sum[i / 8 % 2]);
+        exl2__lanes_store(scaled + i, exl2__lanes_mul(value, exl2__lanes_load(fields->scale + i)));
     }
-    return exl2__cpu_vector_sum(sum[0], sum[1]);
+    return exl2__lanes_sum(sum[0], sum[1]);
 }
 
 /* The sum of the features of one block of one row, in the same order of sums. */
 EXL2__CPU_VECTOR_INLINE float exl2__cpu_vector_gather_sum(const uint16_t *order, const float *x)
 {
-    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+    exl2__lanes sum[2] = { exl2__lanes_set(0), exl2__lanes_set(0) };
     for (uint32_t i = 0; i < EXL2__CPU_BLOCK; i += 8) {
-        const uint16_t *o = order + i;
-        __m256 value = _mm256_setr_ps(x[o[0]], x[o[1]], x[o[2]], x[o[3]], x[o[4]], x[o[5]], x[o[6]], x[o[7]]);
-        sum[i / 8 % 2] = _mm256_add_ps(value, sum[i / 8 % 2]);
+        sum[i / 8 % 2] = exl2__lanes_add(exl2__lanes_gather(x, order + i), sum[i / 8 % 2]);
     }
-    return exl2__cpu_vector_sum(sum[0], sum[1]);
+    return exl2__lanes_sum(sum[0], sum[1]);
 }
 
 EXL2__CPU_VECTOR void exl2__cpu_vector_gather(const exl2__cpu_part *p, const float *x, size_t stride, uint32_t n,
@@ -139,17 +119,13 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_rope(float *x, const float *cosine, const
                                             float scale)
 {
     EXL2__UNALIGNED_MOVES();
-    uint32_t i = 0;
-    for (; i + 8 <= half; i += 8) {
-        __m256 c = _mm256_loadu_ps(cosine + i), s = _mm256_loadu_ps(sine + i), by = _mm256_set1_ps(scale);
-        __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + half);
-        _mm256_storeu_ps(x + i, _mm256_mul_ps(_mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s)), by));
-        _mm256_storeu_ps(x + i + half, _mm256_mul_ps(_mm256_fmadd_ps(b, c, _mm256_mul_ps(a, s)), by));
-    }
-    for (; i < half; i++) {
-        float a = x[i], b = x[i + half];
-        x[i] = (a * cosine[i] - b * sine[i]) * scale;
-        x[i + half] = (b * cosine[i] + a * sine[i]) * scale;
+    const exl2__lanes by = exl2__lanes_set(scale);
+    for (uint32_t i = 0; i < half; i += 8) {
+        uint32_t n = exl2__min32(half - i, 8);
+        exl2__lanes c = exl2__cpu_vector_load_upto(cosine, i, half), s = exl2__cpu_vector_load_upto(sine, i, half);
+        exl2__lanes a = exl2__cpu_vector_load_upto(x, i, half), b = exl2__cpu_vector_load_upto(x + half, i, half);
+        exl2__lanes_store_some(x + i, exl2__lanes_mul(exl2__lanes_fms(a, c, exl2__lanes_mul(b, s)), by), n);
+        exl2__lanes_store_some(x + half + i, exl2__lanes_mul(exl2__lanes_fma(b, c, exl2__lanes_mul(a, s)), by), n);
     }
 }
 
@@ -158,8 +134,7 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_half(const float *x, uint32_t count, uint
     EXL2__UNALIGNED_MOVES();
     uint32_t i = 0;
     for (; i + 8 <= count; i += 8) {
-        __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
-        _mm_storeu_si128((__m128i *)(void *)(out + i), halves);
+        exl2__lanes_store_half(out + i, exl2__lanes_load(x + i));
     }
     for (; i < count; i++) {
         out[i] = exl2__f32_to_f16(x[i]);
@@ -171,50 +146,50 @@ EXL2__CPU_VECTOR float exl2__cpu_vector_softmax(float *scores, uint32_t keys, ui
     EXL2__UNALIGNED_MOVES();
     float largest = scores[0];
     uint32_t i = 0;
-    __m256 best = _mm256_set1_ps(largest);
+    exl2__lanes best = exl2__lanes_set(largest);
     for (; i + 8 <= keys; i += 8) {
-        best = _mm256_max_ps(best, _mm256_loadu_ps(scores + i));
+        best = exl2__lanes_max(best, exl2__lanes_load(scores + i));
     }
     for (; i < keys; i++) {
-        best = _mm256_max_ps(best, _mm256_set1_ps(scores[i]));
+        best = exl2__lanes_max(best, exl2__lanes_set(scores[i]));
     }
     float lanes[8];
-    _mm256_storeu_ps(lanes, best);
+    exl2__lanes_store(lanes, best);
     for (uint32_t j = 0; j < 8; j++) {
         largest = lanes[j] > largest ? lanes[j] : largest;
     }
-    __m256 sum[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() }, shift = _mm256_set1_ps(largest);
-    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    exl2__lanes sum[2] = { exl2__lanes_set(0), exl2__lanes_set(0) }, shift = exl2__lanes_set(largest);
     for (i = 0; i < keys; i += 8) {
-        __m256 inside = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)(keys - i)), index));
-        __m256 y = exl2__cpu_vector_exp(_mm256_sub_ps(_mm256_loadu_ps(scores + i), shift));
-        y = _mm256_and_ps(y, inside);
-        sum[i / 8 % 2] = _mm256_add_ps(sum[i / 8 % 2], y);
-        _mm256_storeu_ps(scores + i, y);
+        exl2__lanes y = exl2__cpu_vector_exp(exl2__lanes_sub(exl2__lanes_load(scores + i), shift));
+        y = exl2__lanes_first(y, keys - i);
+        sum[i / 8 % 2] = exl2__lanes_add(sum[i / 8 % 2], y);
+        exl2__lanes_store(scores + i, y);
     }
     for (; i < end; i += 8) {
-        _mm256_storeu_ps(scores + i, _mm256_setzero_ps());
+        exl2__lanes_store(scores + i, exl2__lanes_set(0));
     }
-    return 1.0f / exl2__cpu_vector_sum(sum[0], sum[1]);
+    return 1.0f / exl2__lanes_sum(sum[0], sum[1]);
 }
 
 /* Activations of the form x / (1 + e^-z). SILU: z = x. GELU_TANH: z = 1.5957691 (x + 0.044715 x^3). */
 EXL2__CPU_VECTOR void exl2__cpu_vector_activate(exl2__act act, float *gate, const float *up, uint32_t count)
 {
     EXL2__UNALIGNED_MOVES();
-    const __m256 one = _mm256_set1_ps(1.0f), zero = _mm256_setzero_ps();
+    const exl2__lanes one = exl2__lanes_set(1.0f), zero = exl2__lanes_set(0);
     if (act != EXL2__ACT_SILU && act != EXL2__ACT_GELU_TANH) {
         exl2__cpu_phases_activate(act, gate, up, count);
         return;
     }
     for (uint32_t i = 0; i < count; i += 8) {
-        __m256 g = _mm256_loadu_ps(gate + i), z = g;
+        exl2__lanes g = exl2__lanes_load(gate + i), z = g;
         if (act == EXL2__ACT_GELU_TANH) {
-            __m256 cube = _mm256_mul_ps(_mm256_mul_ps(g, g), g);
-            z = _mm256_mul_ps(_mm256_fmadd_ps(cube, _mm256_set1_ps(0.044715f), g), _mm256_set1_ps(1.59576912f));
+            exl2__lanes cube = exl2__lanes_mul(exl2__lanes_mul(g, g), g);
+            z = exl2__lanes_fma(cube, exl2__lanes_set(0.044715f), g);
+            z = exl2__lanes_mul(z, exl2__lanes_set(1.59576912f));
         }
-        __m256 y = _mm256_div_ps(g, _mm256_add_ps(one, exl2__cpu_vector_exp(_mm256_sub_ps(zero, z))));
-        _mm256_storeu_ps(gate + i, up ? _mm256_mul_ps(y, _mm256_loadu_ps(up + i)) : y);
+        exl2__lanes y = exl2__lanes_add(one, exl2__cpu_vector_exp(exl2__lanes_sub(zero, z)));
+        y = exl2__lanes_div(g, y);
+        exl2__lanes_store(gate + i, up ? exl2__lanes_mul(y, exl2__lanes_load(up + i)) : y);
     }
 }
 
@@ -222,11 +197,11 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_activate(exl2__act act, float *gate, cons
 EXL2__CPU_VECTOR void exl2__cpu_vector_softcap(float *x, uint32_t count, float cap)
 {
     EXL2__UNALIGNED_MOVES();
-    const __m256 one = _mm256_set1_ps(1.0f), two = _mm256_set1_ps(2.0f), by = _mm256_set1_ps(2.0f / cap);
+    const exl2__lanes one = exl2__lanes_set(1.0f), two = exl2__lanes_set(2.0f), by = exl2__lanes_set(2.0f / cap);
     for (uint32_t i = 0; i < count; i += 8) {
-        __m256 e = exl2__cpu_vector_exp(_mm256_mul_ps(_mm256_loadu_ps(x + i), by));
-        __m256 y = _mm256_sub_ps(one, _mm256_div_ps(two, _mm256_add_ps(e, one)));
-        _mm256_storeu_ps(x + i, _mm256_mul_ps(y, _mm256_set1_ps(cap)));
+        exl2__lanes e = exl2__cpu_vector_exp(exl2__lanes_mul(exl2__lanes_load(x + i), by));
+        exl2__lanes y = exl2__lanes_sub(one, exl2__lanes_div(two, exl2__lanes_add(e, one)));
+        exl2__lanes_store(x + i, exl2__lanes_mul(y, exl2__lanes_set(cap)));
     }
 }
 

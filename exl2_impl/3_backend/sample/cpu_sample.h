@@ -119,7 +119,7 @@ static void exl2__sample_guidance(exl2__sample_work *w, float *logits, const exl
         float p = logits[i] - sum, n = row->negative[i] - other_sum;
         bool out = exl2__weight_key(logits[i]) == EXL2__WEIGHT_KEY_NONE
                 || exl2__weight_key(row->negative[i]) == EXL2__WEIGHT_KEY_NONE;
-        logits[i] = out ? exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE) : p + away * (p - n);
+        logits[i] = out ? exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE) : p + exl2__mul_float(away, p - n);
     }
 }
 
@@ -158,14 +158,14 @@ static void exl2__sample_penalize(exl2__sample_work *w, float *logits, const exl
         }
         if (s->penalty_decay > 0 && j > s->penalty_range + 1) {
             share = 1 - (float)(j - s->penalty_range - 1) / (float)s->penalty_decay;
-            repeat = 1 + (s->repeat_penalty - 1) * share;
+            repeat = 1 + exl2__mul_float(s->repeat_penalty - 1, share);
             inverse = (float)(1.0 / (double)repeat);
         }
         if (exl2__sample_touch(w, token)) {
             logits[token] *= exl2__weight_key(logits[token]) > 0 ? inverse : repeat;
-            logits[token] -= s->presence_penalty * share;
+            logits[token] -= exl2__mul_float(s->presence_penalty, share);
         }
-        logits[token] -= s->frequency_penalty * share;
+        logits[token] -= exl2__mul_float(s->frequency_penalty, share);
     }
 }
 

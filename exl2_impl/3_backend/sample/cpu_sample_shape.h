@@ -132,7 +132,7 @@ static double exl2__sample_mean_steps(const exl2__sample_work *w, const exl2__we
     double mean = 0;
     *sum = 0;
     for (uint32_t i = 0; i < w->list.count; i++) {
-        mean += (double)w->list.weights[i] * (double)exl2__sample_steps(w, curve, i);
+        mean += exl2__mul_double((double)w->list.weights[i], (double)exl2__sample_steps(w, curve, i));
         *sum += w->list.weights[i];
     }
     return mean / (double)*sum;
@@ -160,11 +160,12 @@ static double exl2__sample_dynamic(const exl2__sample_work *w, const exl2__weigh
 {
     uint64_t sum;
     double mean = exl2__sample_mean_steps(w, curve, &sum); /* ln(sum / 2^40) + mean * ln 2 = entropy */
-    double entropy = exl2__weight_log(sum) + mean * (0.69314718055994531 / (double)(1u << EXL2__WEIGHT_STEP_LOG2));
+    double ln2 = 0.69314718055994531 / (double)(1u << EXL2__WEIGHT_STEP_LOG2); /* of one step */
+    double entropy = exl2__weight_log(sum) + exl2__mul_double(mean, ln2);
     double part = entropy / log((double)w->list.count);
     part = part < 0 ? 0 : part > 1 ? 1 : part;
-    return (double)s->dynamic_min
-         + ((double)s->dynamic_max - (double)s->dynamic_min) * pow(part, (double)s->dynamic_exponent);
+    double range = (double)s->dynamic_max - (double)s->dynamic_min;
+    return (double)s->dynamic_min + exl2__mul_double(range, pow(part, (double)s->dynamic_exponent));
 }
 
 /* Weights become p^(1 / T), scaled so that the most likely token of the list has 2^40. (It need not be the most likely
@@ -200,7 +201,7 @@ static void exl2__sample_xtc(exl2__sample_list *list, const exl2__sampling *s)
     uint32_t eligible = 0, last = 0;
     for (uint32_t pass = 0; pass < 2; pass++) {
         double q = (double)s->xtc_probability, rest = sum - gone;
-        double factor = (1 - q) * rest / (rest + q * gone);
+        double factor = (1 - q) * rest / (rest + exl2__mul_double(q, gone));
         for (uint32_t i = 0; i < list->count; i++) {
             double weight = (double)list->weights[i];
             if (weight < least || (s->xtc_keeps && s->xtc_keeps(s->xtc_user, (exl2_token)list->ids[i]))) {

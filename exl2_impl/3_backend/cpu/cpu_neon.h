@@ -1,0 +1,47 @@
+/* cpu_neon.h: products and attention in four lanes, for every aarch64 CPU.
+   takes: cpu_simd_template.h.
+   gives: exl2__cpu_neon_ops.
+   owns:  nothing. */
+#ifndef EXL2__CPU_NEON_H
+#define EXL2__CPU_NEON_H
+
+#include "cpu_vector.h"
+
+#if defined(EXL2__CPU_FAST) && EXL2__NEON_SIMD
+
+#define EXL2__V_NAME(name) exl2__cpu_neon_##name
+#define EXL2__V_TARGET
+#define EXL2__V float32x4_t
+#define EXL2__V_INT uint32x4_t
+#define EXL2__V_LANES 4u
+#define EXL2__V_ROWS 12u
+#define EXL2__V_ALONE 8u
+#define EXL2__V_ACROSS 2u
+#define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(12)
+#define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4) X(8)
+#define EXL2__V_QUERIES_MOST 8u
+#define EXL2__V_SET(x) vdupq_n_f32(x)
+#define EXL2__V_LOAD(p) vld1q_f32(p)
+#define EXL2__V_STORE(p, v) vst1q_f32(p, v)
+#define EXL2__V_ADD(a, b) vaddq_f32(a, b)
+#define EXL2__V_FMA(a, b, c) vfmaq_f32(c, a, b)
+#define EXL2__V_HALF(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)(const void *)(p))))
+#define EXL2__V_BF16(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)(p)), 16))
+#define EXL2__V_BITS(p) vld1q_u32(p)
+#define EXL2__V_SET_BITS(u) vdupq_n_u32(u)
+#define EXL2__V_AND(a, b) vandq_u32(a, b)
+#define EXL2__V_FLOAT(i) vcvtq_f32_s32(vreinterpretq_s32_u32(i))
+#define EXL2__V_TOPS(t, w) vorrq_u32(vshrq_n_u32(t, 2), vandq_u32(w, vdupq_n_u32(0xC0000000u)))
+
+#include "cpu_simd_template.h"
+
+static const exl2__cpu_ops exl2__cpu_neon_ops = {
+    "neon", 12, 8,
+    exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_neon_product,
+    exl2__cpu_vector_rope, exl2__cpu_vector_half,
+    exl2__cpu_neon_scores, exl2__cpu_vector_softmax, exl2__cpu_neon_weighted_sum, exl2__cpu_vector_activate,
+    exl2__cpu_vector_softcap,
+};
+
+#endif
+#endif

@@ -1,0 +1,35 @@
+/* cpu_paths.h: the CPU backend's paths, for tests of each of them. */
+#ifndef CPU_PATHS_H
+#define CPU_PATHS_H
+
+#include "../../exl2_impl/3_backend/cpu/cpu.h"
+
+static const exl2__cpu_ops *const all_ops[] = {
+    &exl2__cpu_phases_ops,
+    &exl2__cpu_plain_ops,
+#if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
+    &exl2__cpu_avx2_ops,
+    &exl2__cpu_avx512_ops,
+#elif defined(EXL2__CPU_FAST)
+    &exl2__cpu_neon_ops,
+#endif
+};
+
+static const char *only_path; /* the program's argument: test this path alone, where all would last too long */
+
+/* Are these operations to be tested, and can this CPU run them? */
+static bool runs(const exl2__cpu_ops *ops)
+{
+    if (only_path && strcmp(only_path, ops->name) != 0) {
+        return false;
+    }
+#if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
+    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : EXL2_CPU_AVX512;
+    needs = ops == &exl2__cpu_phases_ops || ops == &exl2__cpu_plain_ops ? EXL2_CPU_C : needs;
+    return exl2__cpu_path_best() >= needs;
+#else
+    return true;
+#endif
+}
+
+#endif
