@@ -141,6 +141,8 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_logits.h"
 /* defines: writing K and V to pages, attention over pages */
 #include "3_backend/cpu/cpu_attend.h"
+/* defines: masks and scales of packed codes */
+#include "3_backend/cpu/cpu_fields.h"
 /* defines: eight lanes of float, of AVX2 or NEON */
 #include "3_backend/cpu/cpu_lanes.h"
 /* defines: norms, gathers, RoPE, softmax, activations in eight lanes */
@@ -151,6 +153,8 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_avx512.h"
 /* defines: products and attention in four lanes (NEON) */
 #include "3_backend/cpu/cpu_neon.h"
+/* defines: every operation in eight lanes of plain C, for all other CPUs */
+#include "3_backend/cpu/cpu_plain.h"
 /* defines: experts on the CPU: choice, rows by expert, products */
 #include "3_backend/cpu/cpu_experts.h"
 /* defines: the CPU backend */

@@ -1,6 +1,6 @@
-/* cpu_phases.c: every phase of EXL2__PHASES on every path (the reference in float, AVX2, AVX-512). Each phase runs
-   alone, from the same input as the reference in double with unrounded K and V (cpu_double.c), over many shapes and
-   passes. The rules are made from the list of phases: a phase without a rule does not compile, and one that never
+/* cpu_phases.c: every phase of EXL2__PHASES on every path (the reference in float, plain C, AVX2, AVX-512). Each phase
+   runs alone, from the same input as the reference in double with unrounded K and V (cpu_double.c), over many shapes
+   and passes. The rules are made from the list of phases: a phase without a rule does not compile, and one that never
    ran fails. */
 #define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
 #include "cpu_paths.h"

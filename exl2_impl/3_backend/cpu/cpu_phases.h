@@ -1,6 +1,6 @@
 /* cpu_phases.h: the operations that phases consist of, in plain loops: the reference that defines each operation.
    takes: packed parts, rows of activations, KV pages.
-   gives: exl2__cpu_ops, exl2__cpu_phases_ops (for every CPU), exl2__real.
+   gives: exl2__cpu_ops, exl2__cpu_phases_ops (for tests), exl2__real.
    owns:  nothing.
 
    Tests compile this file in double (EXL2__REAL), with weights rounded to f16 as ExLlamaV2 rounds them
@@ -11,6 +11,8 @@
 #include "cpu_matrix.h"
 
 #include <math.h>
+
+EXL2__ROUND_TWICE_BEGIN
 
 #ifdef EXL2__REAL
 typedef EXL2__REAL exl2__real;
@@ -29,8 +31,10 @@ static inline exl2__real exl2__cpu_phases_mul(exl2__real a, exl2__real b)
 }
 
 /* The fast paths are compiled only if exl2__real is float, and weights and KV are what they are outside of tests. */
-#if (EXL2__X86_SIMD || EXL2__NEON_SIMD) && !defined(EXL2__REAL) && !defined(EXL2__TEST_F16_WEIGHTS) && \
-    !defined(EXL2__TEST_F32_KV)
+#if !defined(EXL2__REAL) && !defined(EXL2__TEST_F16_WEIGHTS) && !defined(EXL2__TEST_F32_KV)
+#define EXL2__CPU_AS_SHIPPED
+#endif
+#if (EXL2__X86_SIMD || EXL2__NEON_SIMD) && defined(EXL2__CPU_AS_SHIPPED)
 #define EXL2__CPU_FAST
 #endif
 
@@ -304,5 +308,7 @@ static const exl2__cpu_ops exl2__cpu_phases_ops = {
     exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_weighted_sum,
     exl2__cpu_phases_activate, exl2__cpu_phases_softcap,
 };
+
+EXL2__ROUND_TWICE_END
 
 #endif
