@@ -275,9 +275,9 @@
 
    There are two families of bits. AVX2, AVX-512 and NEON are one; plain C, which rounds each product before it is
    added, is the other. Within a family, logits have the same bits for any number of threads, budget, batch and
-   compiler, so a seed gives the same text. Two things can part machines of one family: -ffast-math and its like, and the last bit of
-   the C library's sines, powers and exponentials, which are computed in double and rounded to float (once in many
-   millions of values). A replay on another machine needs a path of the same family.
+   compiler, so a seed gives the same text. Two things can part machines of one family: -ffast-math and its like, and
+   the last bit of the C library's sines, powers and exponentials, which are computed in double and rounded to float
+   (once in many millions of values). A replay on another machine needs a path of the same family.
 
    exl2_devices lists the GPUs, and says of each unsupported one why it is unsupported. exl2_device_desc selects one: by
    index in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Without a
