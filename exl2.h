@@ -197,9 +197,9 @@
    Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
    speculative decoding.
 
-   The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512, or 64-bit ARM (NEON), and gcc, clang (mingw-w64, too)
-   or, on x86-64, MSVC. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
-   vectorizes its loops, as clang and gcc (from 12 on) do at -O2.
+   The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512 and gcc, clang (mingw-w64, too) or MSVC, or 64-bit ARM
+   (NEON) and gcc or clang. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
+   vectorizes its loops, as clang and gcc (from 12 on) do at -O2. Its sums are rounded in another order.
 
    SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
 
@@ -273,12 +273,11 @@
    cpu_path_max holds it down: some older Intel CPUs lower their clock for AVX-512, and then EXL2_CPU_AVX2 may serve a
    game better. Sets of other CPUs limit nothing: an ARM CPU still uses NEON.
 
-   There are two families of bits. AVX2, AVX-512 and NEON give the same logits, bit for bit, with every number of
-   threads, budget and batch, compiled by gcc or clang; so a seed gives the same text on each of them. Plain C is the
-   other family: it rounds each product before it is added, and has the same bits with every compiler and CPU. Two
-   things can part machines of one family: -ffast-math and its like, and the last bit of the C library's sines, powers
-   and exponentials, which are computed in double and rounded to float (once in many millions of values). Texts of
-   different families differ after some tokens, so a replay on another machine needs a path of the same family.
+   There are two families of bits. AVX2, AVX-512 and NEON are one; plain C, which rounds each product before it is
+   added, is the other. Within a family, logits have the same bits for any number of threads, budget, batch and
+   compiler, so a seed gives the same text. Two things can part machines of one family: -ffast-math and its like, and
+   the last bit of the C library's sines, powers and exponentials, which are computed in double and rounded to float
+   (once in many millions of values). A replay on another machine needs a path of the same family.
 
    exl2_devices lists the GPUs, and says of each unsupported one why it is unsupported. exl2_device_desc selects one: by
    index in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Without a

@@ -24,8 +24,8 @@ static bool runs(const exl2__cpu_ops *ops)
         return false;
     }
 #if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
-    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : EXL2_CPU_AVX512;
-    needs = ops == &exl2__cpu_phases_ops || ops == &exl2__cpu_plain_ops ? EXL2_CPU_C : needs;
+    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2
+                        : ops == &exl2__cpu_avx512_ops ? EXL2_CPU_AVX512 : EXL2_CPU_C;
     return exl2__cpu_path_best() >= needs;
 #else
     return true;

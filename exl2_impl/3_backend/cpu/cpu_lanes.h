@@ -14,92 +14,92 @@
 #if EXL2__X86_SIMD
 
 #define EXL2__TARGET_LANES EXL2__TARGET_AVX2
-#define EXL2__LANES EXL2__FORCE_INLINE EXL2__TARGET_LANES
+#define EXL2__LANES_FN EXL2__FORCE_INLINE EXL2__TARGET_LANES
 
 typedef __m256 exl2__lanes;
 
-EXL2__LANES exl2__lanes exl2__lanes_set(float x) { return _mm256_set1_ps(x); }
-EXL2__LANES exl2__lanes exl2__lanes_load(const float *p) { return _mm256_loadu_ps(p); }
-EXL2__LANES void exl2__lanes_store(float *p, exl2__lanes a) { _mm256_storeu_ps(p, a); }
-EXL2__LANES exl2__lanes exl2__lanes_add(exl2__lanes a, exl2__lanes b) { return _mm256_add_ps(a, b); }
-EXL2__LANES exl2__lanes exl2__lanes_sub(exl2__lanes a, exl2__lanes b) { return _mm256_sub_ps(a, b); }
-EXL2__LANES exl2__lanes exl2__lanes_mul(exl2__lanes a, exl2__lanes b) { return _mm256_mul_ps(a, b); }
-EXL2__LANES exl2__lanes exl2__lanes_div(exl2__lanes a, exl2__lanes b) { return _mm256_div_ps(a, b); }
+EXL2__LANES_FN exl2__lanes exl2__lanes_set(float x) { return _mm256_set1_ps(x); }
+EXL2__LANES_FN exl2__lanes exl2__lanes_load(const float *p) { return _mm256_loadu_ps(p); }
+EXL2__LANES_FN void exl2__lanes_store(float *p, exl2__lanes a) { _mm256_storeu_ps(p, a); }
+EXL2__LANES_FN exl2__lanes exl2__lanes_add(exl2__lanes a, exl2__lanes b) { return _mm256_add_ps(a, b); }
+EXL2__LANES_FN exl2__lanes exl2__lanes_sub(exl2__lanes a, exl2__lanes b) { return _mm256_sub_ps(a, b); }
+EXL2__LANES_FN exl2__lanes exl2__lanes_mul(exl2__lanes a, exl2__lanes b) { return _mm256_mul_ps(a, b); }
+EXL2__LANES_FN exl2__lanes exl2__lanes_div(exl2__lanes a, exl2__lanes b) { return _mm256_div_ps(a, b); }
 
 /* a * b + c; a * b - c; c - a * b */
-EXL2__LANES exl2__lanes exl2__lanes_fma(exl2__lanes a, exl2__lanes b, exl2__lanes c)
+EXL2__LANES_FN exl2__lanes exl2__lanes_fma(exl2__lanes a, exl2__lanes b, exl2__lanes c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
 
-EXL2__LANES exl2__lanes exl2__lanes_fms(exl2__lanes a, exl2__lanes b, exl2__lanes c)
+EXL2__LANES_FN exl2__lanes exl2__lanes_fms(exl2__lanes a, exl2__lanes b, exl2__lanes c)
 {
     return _mm256_fmsub_ps(a, b, c);
 }
 
-EXL2__LANES exl2__lanes exl2__lanes_fnma(exl2__lanes a, exl2__lanes b, exl2__lanes c)
+EXL2__LANES_FN exl2__lanes exl2__lanes_fnma(exl2__lanes a, exl2__lanes b, exl2__lanes c)
 {
     return _mm256_fnmadd_ps(a, b, c);
 }
 
 /* a > b ? a : b; a < b ? a : b. So of two values of which one is NaN it is b. */
-EXL2__LANES exl2__lanes exl2__lanes_max(exl2__lanes a, exl2__lanes b) { return _mm256_max_ps(a, b); }
-EXL2__LANES exl2__lanes exl2__lanes_min(exl2__lanes a, exl2__lanes b) { return _mm256_min_ps(a, b); }
+EXL2__LANES_FN exl2__lanes exl2__lanes_max(exl2__lanes a, exl2__lanes b) { return _mm256_max_ps(a, b); }
+EXL2__LANES_FN exl2__lanes exl2__lanes_min(exl2__lanes a, exl2__lanes b) { return _mm256_min_ps(a, b); }
 
 /* To the nearest integer, ties to even. */
-EXL2__LANES exl2__lanes exl2__lanes_round(exl2__lanes a)
+EXL2__LANES_FN exl2__lanes exl2__lanes_round(exl2__lanes a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
 /* 2^n; n has integers of -126 to 127. */
-EXL2__LANES exl2__lanes exl2__lanes_power(exl2__lanes n)
+EXL2__LANES_FN exl2__lanes exl2__lanes_power(exl2__lanes n)
 {
     __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
 
 /* x < least ? 0 : y */
-EXL2__LANES exl2__lanes exl2__lanes_unless_below(exl2__lanes x, exl2__lanes least, exl2__lanes y)
+EXL2__LANES_FN exl2__lanes exl2__lanes_unless_below(exl2__lanes x, exl2__lanes least, exl2__lanes y)
 {
     return _mm256_andnot_ps(_mm256_cmp_ps(x, least, _CMP_LT_OQ), y);
 }
 
 /* The first `count` lanes; the other lanes become 0. */
-EXL2__LANES exl2__lanes exl2__lanes_first(exl2__lanes y, uint32_t count)
+EXL2__LANES_FN exl2__lanes exl2__lanes_first(exl2__lanes y, uint32_t count)
 {
     __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_and_ps(y, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes)));
 }
 
 /* Loads the first `count` lanes, 1..8; the other lanes are 0. */
-EXL2__LANES exl2__lanes exl2__lanes_load_some(const float *from, uint32_t count)
+EXL2__LANES_FN exl2__lanes exl2__lanes_load_some(const float *from, uint32_t count)
 {
     __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes));
 }
 
 /* Stores the first `count` lanes, 1..8. */
-EXL2__LANES void exl2__lanes_store_some(float *to, exl2__lanes a, uint32_t count)
+EXL2__LANES_FN void exl2__lanes_store_some(float *to, exl2__lanes a, uint32_t count)
 {
     __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     _mm256_maskstore_ps(to, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes), a);
 }
 
 /* x[o[0]], ..., x[o[7]] */
-EXL2__LANES exl2__lanes exl2__lanes_gather(const float *x, const uint16_t *o)
+EXL2__LANES_FN exl2__lanes exl2__lanes_gather(const float *x, const uint16_t *o)
 {
     return _mm256_setr_ps(x[o[0]], x[o[1]], x[o[2]], x[o[3]], x[o[4]], x[o[5]], x[o[6]], x[o[7]]);
 }
 
 /* Rounded to f16, ties to even. */
-EXL2__LANES void exl2__lanes_store_half(uint16_t *p, exl2__lanes a)
+EXL2__LANES_FN void exl2__lanes_store_half(uint16_t *p, exl2__lanes a)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 
 /* The sum of 16 partial sums: 8..15 are added to 0..7, 4..7 to 0..3, 2..3 to 0..1, and 1 to 0. */
-EXL2__LANES float exl2__lanes_sum(exl2__lanes low, exl2__lanes high)
+EXL2__LANES_FN float exl2__lanes_sum(exl2__lanes low, exl2__lanes high)
 {
     __m256 eight = _mm256_add_ps(low, high);
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -110,7 +110,7 @@ EXL2__LANES float exl2__lanes_sum(exl2__lanes low, exl2__lanes high)
 #else /* NEON */
 
 #define EXL2__TARGET_LANES
-#define EXL2__LANES EXL2__FORCE_INLINE
+#define EXL2__LANES_FN EXL2__FORCE_INLINE
 
 typedef struct exl2__lanes {
     float32x4_t a, b; /* lanes 0..3, 4..7 */
@@ -118,14 +118,14 @@ typedef struct exl2__lanes {
 
 /* An operation of two, one or three values, from that of four lanes. */
 #define EXL2__LANES_1(name, four) \
-    EXL2__LANES exl2__lanes exl2__lanes_##name(exl2__lanes x) { return (exl2__lanes){ four(x.a), four(x.b) }; }
+    EXL2__LANES_FN exl2__lanes exl2__lanes_##name(exl2__lanes x) { return (exl2__lanes){ four(x.a), four(x.b) }; }
 #define EXL2__LANES_2(name, four) \
-    EXL2__LANES exl2__lanes exl2__lanes_##name(exl2__lanes x, exl2__lanes y) \
+    EXL2__LANES_FN exl2__lanes exl2__lanes_##name(exl2__lanes x, exl2__lanes y) \
     { \
         return (exl2__lanes){ four(x.a, y.a), four(x.b, y.b) }; \
     }
 #define EXL2__LANES_3(name, four) \
-    EXL2__LANES exl2__lanes exl2__lanes_##name(exl2__lanes x, exl2__lanes y, exl2__lanes z) \
+    EXL2__LANES_FN exl2__lanes exl2__lanes_##name(exl2__lanes x, exl2__lanes y, exl2__lanes z) \
     { \
         return (exl2__lanes){ four(x.a, y.a, z.a), four(x.b, y.b, z.b) }; \
     }
@@ -162,16 +162,16 @@ EXL2__LANES_3(unless_below, EXL2__FOUR_UNLESS_BELOW)
 #undef EXL2__FOUR_POWER
 #undef EXL2__FOUR_UNLESS_BELOW
 
-EXL2__LANES exl2__lanes exl2__lanes_set(float x) { return (exl2__lanes){ vdupq_n_f32(x), vdupq_n_f32(x) }; }
-EXL2__LANES exl2__lanes exl2__lanes_load(const float *p) { return (exl2__lanes){ vld1q_f32(p), vld1q_f32(p + 4) }; }
+EXL2__LANES_FN exl2__lanes exl2__lanes_set(float x) { return (exl2__lanes){ vdupq_n_f32(x), vdupq_n_f32(x) }; }
+EXL2__LANES_FN exl2__lanes exl2__lanes_load(const float *p) { return (exl2__lanes){ vld1q_f32(p), vld1q_f32(p + 4) }; }
 
-EXL2__LANES void exl2__lanes_store(float *p, exl2__lanes x)
+EXL2__LANES_FN void exl2__lanes_store(float *p, exl2__lanes x)
 {
     vst1q_f32(p, x.a);
     vst1q_f32(p + 4, x.b);
 }
 
-EXL2__LANES exl2__lanes exl2__lanes_first(exl2__lanes y, uint32_t count)
+EXL2__LANES_FN exl2__lanes exl2__lanes_first(exl2__lanes y, uint32_t count)
 {
     static const uint32_t lanes[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
     uint32x4_t most = vdupq_n_u32(count);
@@ -180,32 +180,32 @@ EXL2__LANES exl2__lanes exl2__lanes_first(exl2__lanes y, uint32_t count)
     return (exl2__lanes){ vreinterpretq_f32_u32(a), vreinterpretq_f32_u32(b) };
 }
 
-EXL2__LANES exl2__lanes exl2__lanes_load_some(const float *from, uint32_t count)
+EXL2__LANES_FN exl2__lanes exl2__lanes_load_some(const float *from, uint32_t count)
 {
     float lanes[8] = { 0 };
     memcpy(lanes, from, count * sizeof *lanes);
     return exl2__lanes_load(lanes);
 }
 
-EXL2__LANES void exl2__lanes_store_some(float *to, exl2__lanes x, uint32_t count)
+EXL2__LANES_FN void exl2__lanes_store_some(float *to, exl2__lanes x, uint32_t count)
 {
     float lanes[8];
     exl2__lanes_store(lanes, x);
     memcpy(to, lanes, count * sizeof *lanes);
 }
 
-EXL2__LANES exl2__lanes exl2__lanes_gather(const float *x, const uint16_t *o)
+EXL2__LANES_FN exl2__lanes exl2__lanes_gather(const float *x, const uint16_t *o)
 {
     return (exl2__lanes){ { x[o[0]], x[o[1]], x[o[2]], x[o[3]] }, { x[o[4]], x[o[5]], x[o[6]], x[o[7]] } };
 }
 
-EXL2__LANES void exl2__lanes_store_half(uint16_t *p, exl2__lanes x)
+EXL2__LANES_FN void exl2__lanes_store_half(uint16_t *p, exl2__lanes x)
 {
     vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x.a)));
     vst1_u16(p + 4, vreinterpret_u16_f16(vcvt_f16_f32(x.b)));
 }
 
-EXL2__LANES float exl2__lanes_sum(exl2__lanes low, exl2__lanes high)
+EXL2__LANES_FN float exl2__lanes_sum(exl2__lanes low, exl2__lanes high)
 {
     float32x4_t four = vaddq_f32(vaddq_f32(low.a, high.a), vaddq_f32(low.b, high.b));
     float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
