@@ -8,6 +8,7 @@
 #ifndef EXL2__WEIGHTS_H
 #define EXL2__WEIGHTS_H
 
+#include "../1_load/content_id.h"
 #include "units.h"
 
 #define EXL2__SLICE_BYTES (1u << 20) /* maximum size of a slice, unless one row is larger */
@@ -28,6 +29,7 @@ typedef struct exl2__weights {
     bool has_exl2, has_dense;         /* matrices of attention and MLPs */
     uint64_t code_bytes;              /* part of disk_bytes that is read in slices */
     uint64_t slice_bytes, tables_bytes; /* size of the largest slice, size of the largest unit's tables */
+    uint8_t content_id[16];
     uint64_t staging_bytes;           /* for slices and norms; for norms only, if the backend has staging buffers */
     /* Set while loading: */
     uint32_t unit, part, row;         /* begin of the next slice; part 0, row 0: the unit has not begun */
@@ -305,8 +307,8 @@ static exl2_result exl2__weights_check_leftover(exl2__ctx *c, const exl2__weight
     return EXL2_OK;
 }
 
-/* Opens the tensor files, checks the headers of everything that the model needs, and adds up the sizes. Allocates only
-   the tensor table. */
+/* Opens the tensor files, checks the headers of everything that the model needs, adds up the sizes, and makes the
+   content id. Allocates only the tensor table and, for a moment, config.json. */
 EXL2__COLD
 static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const char *dir, const exl2__backend *backend,
                                          const exl2__device *device)
@@ -324,7 +326,8 @@ static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const c
     if (w->config.experts.count) {
         w->pass_bytes += w->expert_bytes / w->config.experts.count * w->config.experts.active;
     }
-    return exl2__weights_check_leftover(c, w);
+    EXL2__TRY(exl2__weights_check_leftover(c, w));
+    return exl2__content_id(c, dir, &w->tensors, w->content_id);
 }
 
 /* Bytes that exl2__weights_begin allocates. */
