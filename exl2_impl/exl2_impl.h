@@ -11,6 +11,8 @@
 #include "0_base/config.h"
 /* defines: the context (hooks, last error), formatting, exl2__fail, EXL2__TRY */
 #include "0_base/result.h"
+/* defines: slices of long tasks */
+#include "0_base/work.h"
 /* defines: the choice of the CPU's instruction set */
 #include "0_base/cpu_path.h"
 /* defines: checked arithmetic, little-endian loads and stores */
@@ -63,6 +65,8 @@ EXL2__SIZE_BEGIN
 
 /* defines: reading a small file into memory */
 #include "1_load/file.h"
+/* defines: reading and parsing a JSON file in slices */
+#include "1_load/json_file.h"
 /* defines: typed, bounded fields of a config file */
 #include "1_load/fields.h"
 /* defines: how a model is quantized, by its config files */
@@ -139,12 +143,16 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_logits.h"
 /* defines: writing K and V to pages, attention over pages */
 #include "3_backend/cpu/cpu_attend.h"
+/* defines: masks and scales of packed codes */
+#include "3_backend/cpu/cpu_fields.h"
 /* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
 #include "3_backend/cpu/cpu_vector.h"
 /* defines: products and attention in eight lanes (AVX2) */
 #include "3_backend/cpu/cpu_avx2.h"
 /* defines: products and attention in sixteen lanes (AVX-512) */
 #include "3_backend/cpu/cpu_avx512.h"
+/* defines: every operation in eight lanes of plain C, for all other CPUs */
+#include "3_backend/cpu/cpu_plain.h"
 /* defines: experts on the CPU: choice, rows by expert, products */
 #include "3_backend/cpu/cpu_experts.h"
 /* defines: the CPU backend */

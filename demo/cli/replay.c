@@ -1,5 +1,5 @@
-/* replay.c: `exl2 replay`: conversations as JSON lines, each answered by a JSON line: what a script does to sessions and
-   jobs, so that the same texts can be made in many ways and compared.
+/* replay.c: `exl2 replay`: conversations as JSON lines, each answered by a JSON line: what a script does to sessions
+   and jobs, so that the same texts can be made in many ways and compared.
    takes: a model folder, a script.
    gives: cli_replay.
    owns:  nothing beyond the call. */

@@ -224,7 +224,7 @@ static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__
 static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
 {
     exl2__sequence *s = &job->sequence;
-    size_t bytes;
+    size_t bytes = 0;
     bool special = true;
     exl2_token last = s->prompt_count ? s->prompt[s->prompt_count - 1] : -1;
     const char *text = m->vocab.present && last >= 0 ? exl2__vocab_piece(&m->vocab, last, &bytes, &special) : NULL;
@@ -444,7 +444,7 @@ static exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc 
                             .max_tokens = positive->max_tokens, .heal_prompt = d->heal_prompt,
                             .prefill_only = d->prefill_only, .priority = d->priority };
     other.model.id = m->id;
-    void *logits;
+    void *logits = NULL;
     EXL2__TRY(exl2__job_start_one(e, &other, true, positive->id, negative));
     exl2__job *job = *negative;
     uint32_t pages = exl2__pages_for(positive->sequence.tokens_end) + exl2__pages_for(job->sequence.tokens_end);

@@ -56,7 +56,8 @@ typedef struct exl2__model {
     bool discard_events;         /* exl2_model_load without on_event */
     bool closing;                /* new jobs, sessions and grammars are rejected; callbacks may still ask for them */
     exl2__weights load;          /* config; while loading also the tensor table and the position in it */
-    bool measured;
+    uint32_t load_stage;         /* of exl2__loading_stages */
+    struct exl2__loading *reading; /* state of the stages that read everything but the weights; NULL: not in them */
     exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered */
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
     uint64_t scratch_bytes;

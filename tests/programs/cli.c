@@ -259,84 +259,6 @@ static void check_flags(const char *model, const json_value *golden)
     free(list);
 }
 
-/* The ids of `generate` with these flags. */
-static json_value *generated(const char *flags, char **text)
-{
-    return program_json(program_run("generate " MODELS "exl2-mixed --max 12 --seed 5 --json %s", flags), text);
-}
-
-/* A text that is saved in its middle and goes on in another process is the text in one go. */
-static void check_saves(void)
-{
-    char *text, *part_text, *rest_text, flags[4096];
-    json_value *whole = generated("--ids 5,9,17", &text);
-    const json_value *ids = json_member(whole, "ids");
-    snprintf(flags, sizeof flags, "--ids 5,9,17 --save '%s/saved' --save-after 5", folder);
-    json_value *part = generated(flags, &part_text);
-    snprintf(flags, sizeof flags, "--load '%s/saved' --save '%s/ended' --save-kv", folder, folder);
-    json_value *rest = generated(flags, &rest_text);
-    const json_value *a = json_member(part, "ids"), *b = json_member(rest, "ids");
-    CHECK_INT(ids->child_count, 12);
-    CHECK(a->child_count == 5 && b->child_count == 7);
-    for (size_t i = 0; i < 12; i++) {
-        CHECK_INT(item(i < 5 ? a : b, i < 5 ? i : i - 5)->number, item(ids, i)->number);
-    }
-    json_free(part);
-    json_free(rest);
-    free(part_text);
-    free(rest_text);
-    snprintf(flags, sizeof flags, "--load '%s/ended'", folder); /* nothing was going on */
-    rest = generated(flags, &rest_text);
-    CHECK_INT(json_member(rest, "ids")->child_count, 0);
-    CHECK_INT(json_member(rest, "prompt_ids")->child_count, 15);
-    json_free(rest);
-    free(rest_text);
-
-    /* the same in a script, where a session is saved while another one speaks */
-    char script[8192];
-    snprintf(script, sizeof script,
-             "{\"op\":\"open\",\"s\":\"a\"}\n{\"op\":\"open\",\"s\":\"b\",\"id\":7}\n"
-             "{\"op\":\"say\",\"s\":\"a\",\"ids\":[5,9,17],\"max\":12,\"seed\":5,\"hold\":true}\n"
-             "{\"op\":\"say\",\"s\":\"b\",\"ids\":[8,9],\"max\":12,\"greedy\":true,\"hold\":true}\n"
-             "{\"op\":\"run\",\"tokens\":9}\n{\"op\":\"save\",\"s\":\"a\",\"file\":\"%s/a\"}\n"
-             "{\"op\":\"run\"}\n{\"op\":\"rewind\",\"s\":\"b\",\"tokens\":0}\n"
-             "{\"op\":\"load\",\"s\":\"b\",\"file\":\"%s/a\"}\n"
-             "{\"op\":\"resume\",\"s\":\"b\",\"max\":12,\"seed\":5}\n{\"op\":\"nothing\",\"s\":\"b\"}\n"
-             "{\"op\":\"trim\",\"s\":\"b\",\"from_token\":1,\"count\":99}\n{\"op\":\"stats\"}\n", folder,
-             folder);
-    program_write("script", script);
-    CHECK_INT(program_run("replay " MODELS "exl2-mixed '%s/script' --json", folder), 0);
-    char *out = program_read("out"), *at = out;
-    uint32_t lines = 0, errors = 0;
-    const char *resumed = NULL;
-    for (char *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
-        json_value *line = program_parse(at, (size_t)(end - at));
-        const char *op = program_text(line, "op");
-        const json_value *said = json_member(line, "ids");
-        bool of_a = said && strcmp(op, "say") == 0 && strcmp(program_text(line, "s"), "a") == 0;
-        CHECK(!of_a || same_numbers(said, ids));
-        if (strcmp(op, "resume") == 0) {
-            size_t before = 12 - said->child_count;
-            CHECK(before > 0 && before < 12);
-            for (size_t i = before; i < 12; i++) {
-                CHECK_INT(item(said, i - before)->number, item(ids, i)->number);
-            }
-            resumed = "yes";
-        }
-        errors += json_member(line, "error") != NULL;
-        lines++;
-        json_free(line);
-    }
-    CHECK(resumed != NULL);
-    CHECK_INT(lines, 15);
-    CHECK_INT(errors, 2);
-    free(out);
-    program_write("script", "{\"op\":\"stats\"}\n{\"op\"\n");
-    program_sentence(program_run("replay " MODELS "exl2-mixed '%s/script'", folder), 1, "line 2 of the script");
-    json_free(whole);
-    free(text);
-}
-
 static void case_numbers(void)
 {
     static const char *const models[] = { "exl2-4bit", "exl2-mixed", "llama3-rope" };
@@ -356,7 +278,6 @@ static void case_numbers(void)
         json_free(golden);
         free(text);
     }
-    check_saves();
 }
 
 /* ---- lines ---- */
