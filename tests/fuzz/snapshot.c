@@ -23,7 +23,7 @@ static const exl2_token prompt[3] = { 5, 6, 7 };
 
 static void open_once(void)
 {
-    exl2_model model;
+    exl2_model model = { 0 };
     exl2_engine_desc e = { .backend = EXL2_BACKEND_CPU, .max_sessions = 2, .max_jobs = 2 };
     exl2_model_desc m = { .path = "tests/golden/models/exl2-mixed", .context_max = 128, .cache.tokens = 256 };
     require(exl2_open(&e, &engine) == EXL2_OK && exl2_model_load(engine, &m, &model) == EXL2_OK);
