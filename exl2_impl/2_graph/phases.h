@@ -287,6 +287,9 @@ typedef struct exl2__backend {
     uint64_t (*page_bytes)(const exl2__device *d, const exl2__plan *plan);
     exl2_result (*prepare)(exl2__device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch);
 
+    /* Gives memory to pages that have none yet, before the first pass that writes to them. NULL: all pages have it. */
+    exl2_result (*commit_pages)(exl2__device *d, const uint32_t *pages, uint32_t count);
+
     /* Copies K and V of a page to host memory and back: page_bytes bytes in the backend's own layout. They wait for
        work that was enqueued before. */
     exl2_result (*page_get)(exl2__device *d, uint32_t page, void *out);

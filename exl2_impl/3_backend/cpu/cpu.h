@@ -390,6 +390,11 @@ static exl2_result exl2__cpu_prepare(exl2__device *d, const exl2__plan *plan, ex
     return exl2__cpu_device_prepare(exl2__cpu_of(d), plan, pages, scratch);
 }
 
+static exl2_result exl2__cpu_commit_pages(exl2__device *d, const uint32_t *pages, uint32_t count)
+{
+    return exl2__cpu_device_commit(exl2__cpu_of(d), pages, count);
+}
+
 static exl2_result exl2__cpu_begin(exl2__device *d, const exl2__step *step)
 {
     exl2__cpu_device_begin(exl2__cpu_of(d), step);
@@ -461,7 +466,8 @@ static exl2_result exl2__cpu_page_get(exl2__device *d, uint32_t page, void *out)
 
 static exl2_result exl2__cpu_page_set(exl2__device *d, uint32_t page, const void *in)
 {
-    const exl2__cpu_device *cpu = exl2__cpu_of(d);
+    exl2__cpu_device *cpu = exl2__cpu_of(d);
+    EXL2__TRY(exl2__cpu_device_commit(cpu, &page, 1));
     memcpy(cpu->pages + page * cpu->page_bytes, in, (size_t)cpu->page_bytes);
     return EXL2_OK;
 }
@@ -477,6 +483,7 @@ static const exl2__backend exl2__cpu_backend = {
     .vector_make = exl2__cpu_vector_make,
     .page_bytes = exl2__cpu_page_bytes,
     .prepare = exl2__cpu_prepare,
+    .commit_pages = exl2__cpu_commit_pages,
     .page_get = exl2__cpu_page_get,
     .page_set = exl2__cpu_page_set,
     .begin = exl2__cpu_begin,
