@@ -421,6 +421,16 @@
    prefill_only job without a prompt, since positions are never changed afterwards),
    exl2_session_tokens reads it, exl2_session_get counts it, exl2_session_close ends the session.
 
+   Save games. exl2_session_save gives a session as bytes, also while a job speaks; exl2_session_restore makes a free
+   session of any engine with the same model (content_id) the saved one. To go on in the middle of a sentence, start the
+   job with the same desc, but without a prompt, and with `resume` (session_info.resumes says that there is something to
+   go on with). The words are those that would have come, on the same device and build. seed, max_tokens and min_tokens
+   are those of the snapshot; in the desc they are 0 or the same. What the desc names by pointer (stops, grammar,
+   callbacks) is not in the snapshot; log-probabilities of tokens whose text was held back are lost (0). A snapshot has
+   4 bytes a token, and some 100 for the job. EXL2_SAVE_KV adds K and V (cache_bytes_per_token each), so that nothing is
+   computed again; of another release or backend they are not used. K and V from a snapshot are found by that session
+   and its forks only. Bytes may come from anywhere: damaged ones are rejected, and the session stays as it was.
+
    After a job the history holds its prompt and the tokens that were delivered. The end token is included; the tokens of
    a cut stop string are not. After a cancel it holds what was delivered before.
 
@@ -636,7 +646,8 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_ADD_EOS_IGNORED,        /* WARN: the tokenizer asks for add_eos_token */
     EXL2_LOG_ID_TEMPLATE_UNUSABLE,      /* WARN: a chat template cannot be used; the text says why and where */
     EXL2_LOG_ID_TEMPLATES_LEFT_OUT,     /* WARN: the model folder has more chat templates than are read */
-    EXL2_LOG_ID_UNKNOWN_ARCH            /* WARN: an unknown architecture is read as a known one; the text says which */
+    EXL2_LOG_ID_UNKNOWN_ARCH,           /* WARN: an unknown architecture is read as a known one; the text says which */
+    EXL2_LOG_ID_SNAPSHOT_KV             /* WARN: K and V of a snapshot are not used: they have another layout */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -923,6 +934,7 @@ typedef struct exl2_model_info { /* constant once the headers are read; its text
                                   embedding and the experts that the token does not use */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
+    uint8_t content_id[16];    /* of config.json and the tensors: a saved session fits models with the same id */
 } exl2_model_info;
 
 typedef struct exl2_arch_info {
@@ -1036,7 +1048,12 @@ typedef struct exl2_session_info {
     exl2_job busy_with;        /* 0 = free */
     uint32_t tokens, tokens_cached, context_max; /* tokens: in the history; tokens_cached: with K and V */
     uint32_t pages, pages_shared; /* of its job, or of its history in the cache; shared: with other sessions */
+    bool resumes;              /* restored with a job that exl2_job_desc.resume goes on with */
 } exl2_session_info;
+
+typedef enum exl2_save_flags {
+    EXL2_SAVE_KV = 1           /* with K and V, so that nothing is computed again; many bytes */
+} exl2_save_flags;
 
 /* [E nb] An empty history. STATE: the model is not ready. BUDGET: max_sessions. */
 EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model m, exl2_session *out);
@@ -1052,6 +1069,15 @@ EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session s, exl2_sessi
 /* [E nb] The history's ids; *need: their number. TOO_SMALL when cap is less; OK when out is NULL and cap 0. */
 EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session s, exl2_token *out, size_t cap,
                                          size_t *need);
+/* [E wait] Writes the session as bytes: its history and, while a job runs, what exl2_job_desc.resume needs to go on
+   with it. *need: their number. TOO_SMALL when cap is less; OK when out is NULL and cap 0. flags: exl2_save_flags.
+   STATE: a job with guidance is running. Errors of the device with EXL2_SAVE_KV. */
+EXL2_API exl2_result exl2_session_save(exl2_engine *e, exl2_session s, uint32_t flags, void *out, size_t cap,
+                                       size_t *need);
+/* [E wait] Replaces the history of a free session by a saved one. Checks all bytes before anything changes. STATE: a
+   job is using it. ARG: saved with another model. CONTEXT_FULL: longer than this session's context. FORMAT: damaged.
+   UNSUPPORTED: of a later format. Errors of the device: the history is restored, K and V are not. */
+EXL2_API exl2_result exl2_session_restore(exl2_engine *e, exl2_session s, const void *data, size_t bytes);
 /* [E nb] The handle is stale at once; a job that is using the session is cancelled. */
 EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session s);
 
@@ -1234,6 +1260,7 @@ typedef struct exl2_job_desc {
     exl2_chat_desc chat;       /* how the messages of both prompts are rendered */
     uint32_t max_tokens;       /* 0 = 512, or what is left of the context; their pages are promised at the start */
     uint32_t min_tokens;       /* no end token or stop token before this many */
+    bool resume;               /* go on with the job of a restored session: same desc, but no prompt */
     bool prefill_only;         /* the job ends when the prompt is in the cache */
     bool score_prompt;         /* PREFILL events carry log-probabilities of the prompt's tokens */
     bool show_markers;         /* special tokens appear in the text */

@@ -101,6 +101,8 @@ EXL2__SIZE_BEGIN
 #include "1_load/tensor_files.h"
 /* defines: the table of all tensors */
 #include "1_load/tensor_table.h"
+/* defines: the number that says which model a folder holds */
+#include "1_load/content_id.h"
 /* defines: the description of a linear layer */
 #include "1_load/matrix_desc.h"
 /* defines: matrices of GPTQ and AWQ */
@@ -439,6 +441,8 @@ EXL2__SIZE_BEGIN
 #include "7_engine/jobs.h"
 /* defines: copies of a job's sampler settings, stops and bans */
 #include "7_engine/job_lists.h"
+/* defines: a session as bytes, and back */
+#include "7_engine/snapshot.h"
 /* defines: exl2_job_desc -> a queued job */
 #include "7_engine/job_start.h"
 /* defines: loading and closing a model */

@@ -12,6 +12,7 @@ int cli_info(int argc, char **argv);
 int cli_archs(int argc, char **argv);
 int cli_chat(int argc, char **argv);
 int cli_generate(int argc, char **argv);
+int cli_replay(int argc, char **argv);
 int cli_score(int argc, char **argv);
 int cli_tokenize(int argc, char **argv);
 int cli_render(int argc, char **argv);

@@ -26,6 +26,9 @@ typedef struct generate_options {
     const char *schema, *grammar, *regex, *choices;
     bool strict;
     bool chat, json, heal;
+    const char *save, *load;
+    bool save_kv;
+    uint32_t save_after; /* tokens; 0 = at the end */
     uint32_t max_tokens, min_tokens;
     uint32_t logprobs; /* alternatives per token; UINT32_MAX: not requested */
     float guidance;
@@ -53,8 +56,15 @@ typedef struct generation {
     logprobs logprobs;
     exl2_token stop_tokens[ARGS_LIST_MAX];
     uint32_t written; /* ids printed, if there is no tokenizer */
+    uint32_t delivered; /* tokens */
     host_end end;
 } generation;
+
+/* The job has delivered the tokens after which it is saved. */
+static bool saves_now(const generation *g)
+{
+    return g->options->save_after > 0 && g->delivered >= g->options->save_after;
+}
 
 static exl2_flow on_event(void *user, const exl2_event *event)
 {
@@ -64,12 +74,14 @@ static exl2_flow on_event(void *user, const exl2_event *event)
         return EXL2_CONTINUE;
     }
     bool rows = g->options->logprobs != UINT32_MAX;
+    g->delivered += event->token_count;
+    exl2_flow flow = saves_now(g) ? EXL2_PAUSE_JOB : EXL2_CONTINUE;
     if (rows) {
         logprobs_add(&g->logprobs, event);
     }
     if (g->options->json) {
         memory_text_add(&g->text, event->text, event->bytes);
-        return EXL2_CONTINUE;
+        return flow;
     }
     if (rows) {
         logprobs_print(&g->logprobs, g->host);
@@ -81,14 +93,20 @@ static exl2_flow on_event(void *user, const exl2_event *event)
         fprintf(stdout, "%s%d", g->written++ ? "," : "", event->tokens[i].token);
     }
     fflush(stdout);
-    return ferror(stdout) ? EXL2_STOP_JOB : EXL2_CONTINUE;
+    return ferror(stdout) ? EXL2_STOP_JOB : flow;
 }
 
 static args_result check(const args_desc *d, const generate_options *o)
 {
     int sources = (o->prompt != NULL) + (o->prompt_file != NULL) + (o->ids != NULL);
-    if (sources != 1) {
+    if (o->load && (sources > 0 || o->chat || o->heal)) {
+        return args_wrong(d, "--load goes on with what was saved: give no prompt, --ids, --chat or --heal");
+    }
+    if (!o->load && sources != 1) {
         return args_wrong(d, "give exactly one of --prompt, --prompt-file and --ids");
+    }
+    if (!o->save && (o->save_kv || o->save_after)) {
+        return args_wrong(d, "%s needs --save", o->save_kv ? "--save-kv" : "--save-after");
     }
     if (o->template && !o->chat) {
         return args_wrong(d, "--template needs --chat");
@@ -201,6 +219,38 @@ static void set_prompt(generation *g, exl2_job_desc *d)
     }
 }
 
+/* Writes the session to the file that --save names. false: failed, message printed. */
+static bool save_session(const generation *g)
+{
+    size_t need = 0;
+    uint32_t flags = g->options->save_kv ? EXL2_SAVE_KV : 0;
+    bool good = exl2_session_save(g->host->engine, g->session, flags, NULL, 0, &need) >= 0;
+    void *data = memory_take(need, 1);
+    good = good && exl2_session_save(g->host->engine, g->session, flags, data, need, &need) >= 0;
+    if (!good) {
+        host_failed(g->host);
+    }
+    good = good && text_file_write(g->options->save, data, need);
+    free(data);
+    return good;
+}
+
+/* Reads the file that --load names. false: failed, message printed. *resumes: a job goes on. */
+static bool load_session(const generation *g, bool *resumes)
+{
+    exl2_session_info info = { .resumes = false };
+    size_t bytes = 0;
+    char *data = text_file_read(g->options->load, &bytes);
+    bool good = data && exl2_session_restore(g->host->engine, g->session, data, bytes) >= 0;
+    if (data && !good) {
+        host_failed(g->host);
+    }
+    free(data);
+    exl2_session_get(g->host->engine, g->session, &info);
+    *resumes = info.resumes;
+    return good;
+}
+
 static int run(generation *g, const exl2_sampler_desc *sampler)
 {
     const generate_options *o = g->options;
@@ -232,14 +282,32 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
         return host_failed(g->host);
     }
     d.session = g->session;
-    set_prompt(g, &d);
+    if (o->load) {
+        if (!load_session(g, &d.resume)) {
+            return 1;
+        }
+        if (!d.resume) {
+            return report(g) ? 0 : 1;
+        }
+    } else {
+        set_prompt(g, &d);
+    }
     if (exl2_job_start(g->host->engine, &d, &job) < 0) {
         return host_failed(g->host);
     }
-    while (!g->end.done) {
+    while (!g->end.done && !(saves_now(g) && o->save)) {
         if (host_step(g->host, job, GENERATE_STEP_US) < 0) {
             return host_failed(g->host);
         }
+    }
+    if (o->save && !save_session(g)) {
+        return 1;
+    }
+    if (!g->end.done) { /* --save-after */
+        exl2_job_info info;
+        exl2_job_get(g->host->engine, job, &info);
+        g->end.stats = info.stats;
+        return report(g) ? 0 : 1;
     }
     bool whole = g->end.stop == EXL2_STOP_CANCELLED || g->end.result >= 0;
     return (!whole || report(g)) && host_end_good(g->host, &g->end) ? 0 : 1;
@@ -305,6 +373,10 @@ int cli_generate(int argc, char **argv)
         { "--grammar", ARG_TEXT, &o.grammar, "F", "generates text that fits the EBNF in this file: root ::= ..." },
         { "--regex", ARG_TEXT, &o.regex, "R", "generates text that this expression matches completely" },
         { "--choices", ARG_TEXT, &o.choices, "F", "generates one of the lines of this file" },
+        { "--save", ARG_TEXT, &o.save, "F", "saves the session to this file at the end" },
+        { "--save-kv", ARG_BOOL, &o.save_kv, NULL, "with K and V, so that --load computes nothing again" },
+        { "--save-after", ARG_U32, &o.save_after, "N", "saves after N tokens, in the middle of the text, and ends" },
+        { "--load", ARG_TEXT, &o.load, "F", "goes on with the job of a saved session; with the flags of that job" },
         { "--logprobs", ARG_U32, &o.logprobs, "N", "prints log-probabilities of each token and the N likeliest" },
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),

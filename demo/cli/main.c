@@ -20,6 +20,7 @@ static const subcommand subcommands[] = {
     { "archs", "the families of models, and those that are rejected", cli_archs },
     { "chat", "talk to a model", cli_chat },
     { "generate", "continue a text or ids, or answer a chat message", cli_generate },
+    { "replay", "run conversations from a script of JSON lines", cli_replay },
     { "score", "how well a model predicts a text", cli_score },
     { "tokenize", "text to ids and back, JSON lines", cli_tokenize },
     { "render", "chat messages to the model's prompt, JSON lines", cli_render },

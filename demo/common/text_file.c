@@ -57,6 +57,17 @@ char *text_file_read(const char *path, size_t *bytes)
     return text;
 }
 
+bool text_file_write(const char *path, const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "wb");
+    bool good = file && fwrite(data, 1, bytes, file) == bytes;
+    good = file && fclose(file) == 0 && good;
+    if (!good) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    }
+    return good;
+}
+
 bool text_line_read(FILE *file, char **line, size_t *cap, size_t *bytes)
 {
     size_t used = 0;

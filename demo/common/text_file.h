@@ -1,6 +1,6 @@
 /* text_file.h: opens files, reads whole files and whole lines, and checks stdout at the end of a program.
    takes: paths, stdin.
-   gives: text_file_open, text_file_read, text_line_read, text_stdout_end.
+   gives: text_file_open, text_file_read, text_file_write, text_line_read, text_stdout_end.
    owns:  nothing; the caller frees what it gets. */
 #ifndef DEMO_TEXT_FILE_H
 #define DEMO_TEXT_FILE_H
@@ -13,6 +13,9 @@ FILE *text_file_open(const char *path, const char *mode); /* as fopen; the path 
 
 /* Reads the file and adds a NUL; the caller frees it. NULL: failed, message on stderr. */
 char *text_file_read(const char *path, size_t *bytes);
+
+/* Writes the file. false: failed, message on stderr. */
+bool text_file_write(const char *path, const void *data, size_t bytes);
 
 /* Reads the next line into *line, without its line end. *line grows as in getline (start with NULL and 0). false at the
    end of the input. */

@@ -1,6 +1,6 @@
 /* hash.h: a 64-bit string hash, and an index table over strings that the caller owns.
    takes: byte strings.
-   gives: exl2__hash, exl2__strtab.
+   gives: exl2__hash, exl2__hash_words, exl2__strtab.
    owns:  nothing; the table's slots come from the caller's arena. */
 #ifndef EXL2__HASH_H
 #define EXL2__HASH_H
@@ -18,6 +18,18 @@ static inline uint64_t exl2__hash(const void *data, size_t bytes)
     h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9u;
     h = (h ^ (h >> 27)) * 0x94D049BB133111EBu;
     return h ^ (h >> 31);
+}
+
+/* A hash of many bytes, eight at a time. */
+static inline uint64_t exl2__hash_words(const void *data, size_t bytes, uint64_t seed)
+{
+    const uint8_t *p = (const uint8_t *)data;
+    uint64_t h = seed ^ bytes * 0x9E3779B97F4A7C15u;
+    for (; bytes >= 8; bytes -= 8, p += 8) {
+        h = (h ^ exl2__load64(p)) * 0x9FB21C651E98DF25u;
+        h ^= h >> 32;
+    }
+    return h ^ exl2__hash(p, bytes) * 0x94D049BB133111EBu;
 }
 
 /* A hash table with open addressing that holds entry numbers; the caller's callback gives the name of an entry. */

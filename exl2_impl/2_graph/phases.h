@@ -290,6 +290,11 @@ typedef struct exl2__backend {
     /* Gives memory to pages that have none yet, before the first pass that writes to them. NULL: all pages have it. */
     exl2_result (*commit_pages)(exl2__device *d, const uint32_t *pages, uint32_t count);
 
+    /* Copies K and V of a page to host memory and back: page_bytes bytes in the backend's own layout. They wait for
+       work that was enqueued before. */
+    exl2_result (*page_get)(exl2__device *d, uint32_t page, void *out);
+    exl2_result (*page_set)(exl2__device *d, uint32_t page, const void *in);
+
     /* A pass: `begin`, then every phase over all of its items, layer by layer; then `collect`. */
     exl2_result (*begin)(exl2__device *d, const exl2__step *step); /* *step must live until the pass has ended */
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer,

@@ -8,6 +8,7 @@
 #ifndef EXL2__WEIGHTS_H
 #define EXL2__WEIGHTS_H
 
+#include "../1_load/content_id.h"
 #include "units.h"
 
 #define EXL2__SLICE_BYTES (256u << 10) /* maximum size of a slice, unless one row is larger: about 0.7 ms on a CPU */
@@ -28,6 +29,7 @@ typedef struct exl2__weights {
     bool has_exl2, has_dense;         /* matrices of attention and MLPs */
     uint64_t code_bytes;              /* part of disk_bytes that is read in slices */
     uint64_t slice_bytes, tables_bytes; /* size of the largest slice, size of the largest unit's tables */
+    uint64_t content_id[2];
     uint64_t staging_bytes;           /* for slices and norms; for norms only, if the backend has staging buffers */
     /* Set while loading: */
     uint32_t unit, part, row;         /* begin of the next slice */
@@ -354,11 +356,25 @@ static exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r, exl2__
     return EXL2_OK;
 }
 
+/* Makes the content id, tensor by tensor. */
+static exl2_result exl2__weights_identify(exl2__weights_reader *r, exl2__work *work)
+{
+    exl2__weights *w = r->w;
+    for (; r->at <= w->tensors.count; r->at++) {
+        if (!exl2__work_spend(work, 5000)) {
+            return EXL2_PENDING;
+        }
+        EXL2__TRY(r->at == 0 ? exl2__content_id_begin(r->c, r->dir, w->content_id)
+                             : exl2__content_id_add_tensor(r->c, &w->tensors, r->at - 1, w->content_id));
+    }
+    return EXL2_OK;
+}
+
 typedef exl2_result (*exl2__weights_stage)(exl2__weights_reader *r, exl2__work *work);
 
 static const exl2__weights_stage exl2__weights_stages[] = {
     exl2__weights_read_tensors, exl2__weights_measure_units, exl2__weights_measure_vectors,
-    exl2__weights_check_leftover,
+    exl2__weights_check_leftover, exl2__weights_identify,
 };
 
 /* Begins to open the tensor files, to check the headers of everything that the model needs, and to add up the sizes. */

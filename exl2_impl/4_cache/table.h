@@ -1,8 +1,8 @@
 /* table.h: a session's history, and the pages that hold its K and V while a job runs.
    takes: the pages of the model.
    gives: exl2__table, exl2__table_text; exl2__table_make, _words, _token, _read, _append, _forget, _remember, _cached,
-          _rewind, _trim, _fork, _find, _demand, _start, _sync, _reserve, _borrow, _mark, _computed, _cut, _close,
-          _release, _unpin_all, _pin_all.
+          _computed_tokens, _rewind, _trim, _fork, _find, _demand, _start, _sync, _reserve, _borrow, _mark, _computed,
+          _cut, _close, _release, _unpin_all, _pin_all.
    owns:  a use of each of its pages while a job runs; both arrays lie in the model's scratch arena.
 
    The session owns its words. It owns pages only while a job runs: from exl2__table_start to exl2__table_release. An
@@ -137,6 +137,14 @@ static inline uint32_t exl2__table_cached(const exl2__table *t, const exl2__page
                                exl2__pages_common(p, t->pages[last], exl2__table_words(t, last), t->tokens - begin));
 }
 
+/* The same, but of a running job only what finished passes have computed. */
+static inline uint32_t exl2__table_computed_tokens(const exl2__table *t, const exl2__pages *p)
+{
+    uint32_t tokens = exl2__table_cached(t, p), last = tokens / EXL2__PAGE_TOKENS;
+    bool more = t->previous == t && last < t->page_count;
+    return more ? exl2__min32(tokens, last * EXL2__PAGE_TOKENS + p->page[t->pages[last]].filled) : tokens;
+}
+
 /* Frees a cached page without children, also in the lists of idle sessions. */
 static inline void exl2__table_drop_page(exl2__pages *p, uint32_t page)
 {
@@ -165,8 +173,8 @@ static inline void exl2__table_rewind(exl2__table *t, exl2__pages *p, uint32_t t
     exl2__table_remember(t, p);
 }
 
-/* Takes `count` tokens from position `from` on out of an idle session's history. What follows gets new positions, so its
-   K and V are computed again, as those of a prompt. */
+/* Takes `count` tokens from position `from` on out of an idle session's history. What follows gets new positions, so
+   its K and V are computed again, as those of a prompt. */
 static inline void exl2__table_trim(exl2__table *t, exl2__pages *p, uint32_t from, uint32_t count)
 {
     exl2__table_forget(t, p);

@@ -64,6 +64,7 @@ EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, ui
                           s->table.tokens, tokens);
     }
     exl2__table_rewind(&s->table, &e->models[s->model].pages, tokens);
+    s->resume.present = false;
     exl2__objects_publish(e);
     return EXL2_OK;
 }
@@ -78,6 +79,7 @@ EXL2_API exl2_result exl2_session_trim(exl2_engine *e, exl2_session handle, uint
                           s->table.tokens, count, from);
     }
     exl2__table_trim(&s->table, &e->models[s->model].pages, from, count);
+    s->resume.present = false;
     exl2__objects_publish(e);
     return EXL2_OK;
 }
@@ -93,6 +95,7 @@ EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session handle, exl2_
     out->model.id = m->id;
     out->busy_with.id = s->job;
     out->tokens = exl2__objects_final_tokens(e, s);
+    out->resumes = s->resume.present && !s->job;
     out->context_max = m->info.context_max;
     if (t->previous != t) { /* the cache may have changed since its last job */
         exl2__table_remember(t, &m->pages);
@@ -119,6 +122,30 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session handle, ex
                           cap);
     }
     return EXL2_OK;
+}
+
+EXL2__COLD
+EXL2_API exl2_result exl2_session_save(exl2_engine *e, exl2_session handle, uint32_t flags, void *out, size_t cap,
+                                       size_t *need)
+{
+    exl2__session *s;
+    EXL2__TRY(exl2__api_outside(e, "exl2_session_save"));
+    EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_save", "out or need is NULL"));
+    EXL2__TRY(exl2__api_argument(e, (flags & ~(uint32_t)EXL2_SAVE_KV) == 0, "exl2_session_save", "a flag is unknown"));
+    EXL2__TRY(exl2__api_session(e, handle, false, &s));
+    return exl2__snapshot_save(e, s, flags, out, cap, need);
+}
+
+EXL2__COLD
+EXL2_API exl2_result exl2_session_restore(exl2_engine *e, exl2_session handle, const void *data, size_t bytes)
+{
+    exl2__session *s;
+    EXL2__TRY(exl2__api_outside(e, "exl2_session_restore"));
+    EXL2__TRY(exl2__api_argument(e, data != NULL, "exl2_session_restore", "data is NULL"));
+    EXL2__TRY(exl2__api_session(e, handle, true, &s));
+    exl2_result r = exl2__snapshot_restore(e, s, data, bytes);
+    exl2__objects_publish(e);
+    return r;
 }
 
 EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)

@@ -7,6 +7,7 @@
 #define EXL2__JOB_START_H
 
 #include "job_lists.h"
+#include "snapshot.h"
 
 #define EXL2__DEFAULT_MAX_TOKENS 512u
 
@@ -233,6 +234,18 @@ static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
     }
 }
 
+/* Can the cache ever hold so many tokens? */
+static exl2_result exl2__job_start_pages(exl2_engine *e, const exl2__model *m, uint32_t tokens)
+{
+    uint32_t pages = exl2__pages_for(tokens);
+    if (pages > m->pages.count) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
+                          "the job needs %u KV pages of 64 tokens, but the cache has %u: raise cache.tokens to %u",
+                          pages, m->pages.count, pages * EXL2__PAGE_TOKENS);
+    }
+    return EXL2_OK;
+}
+
 /* Sets the largest number of new tokens, and with it the largest length of the history. */
 static exl2_result exl2__job_start_length(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d)
 {
@@ -260,16 +273,57 @@ static exl2_result exl2__job_start_length(exl2_engine *e, const exl2__model *m, 
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "min_tokens is %u, but at most %llu new tokens are allowed",
                           d->min_tokens, (unsigned long long)new_tokens);
     }
-    uint32_t pages = exl2__pages_for(s->tokens_end);
-    if (pages > m->pages.count) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET,
-                          "the job needs %u KV pages of 64 tokens, but the cache has %u: raise cache.tokens to %u",
-                          pages, m->pages.count, pages * EXL2__PAGE_TOKENS);
-    }
-    return EXL2_OK;
+    return exl2__job_start_pages(e, m, s->tokens_end);
 }
 
 /* ---- the job ---- */
+
+/* A job that goes on where its session was saved: the prompt and the limits are those of the snapshot. */
+EXL2__COLD
+static exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                          const exl2_job_desc *d)
+{
+    const exl2__session_resume *r = &e->sessions[job->session].resume;
+    const exl2_prompt *p = &d->prompt;
+    exl2__sequence *s = &job->sequence;
+    bool guided = d->guidance < 0 || d->guidance > 0;
+    if (!r->present || p->text || p->tokens || p->messages || guided) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, !r->present ? "resume: the session has no job to go on with"
+                                                 : guided ? "resume: not with guidance"
+                                                 : "resume: the job has its prompt already, but the desc has one, too");
+    }
+    if ((d->max_tokens && d->max_tokens != r->max_tokens) || (d->min_tokens && d->min_tokens != r->min_tokens)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: max_tokens and min_tokens are %u and %u, but those of the "
+                          "snapshot are %u and %u", d->max_tokens, d->min_tokens, r->max_tokens, r->min_tokens);
+    }
+    if (d->prefill_only != (r->max_tokens == 0)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "resume: prefill_only is %s, but the saved job has max_tokens %u",
+                          d->prefill_only ? "set" : "not set", r->max_tokens);
+    }
+    s->begun = true;
+    s->prompt_end = r->prompt_end;
+    s->prompt_count = r->prompt_count;
+    s->final_end = r->prompt_end + r->delivered;
+    s->computed_end = r->computed_end;
+    s->tokens_end = r->prompt_end + (r->healed >= 0) + r->max_tokens;
+    s->min_end = r->prompt_end + (r->healed >= 0) + r->min_tokens;
+    job->healed = r->healed;
+    job->max_tokens = r->max_tokens;
+    return exl2__job_start_pages(e, m, s->tokens_end);
+}
+
+/* A job with a prompt, or one that continues the history. */
+static exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d)
+{
+    exl2__sequence *s = &job->sequence;
+    EXL2__TRY(exl2__job_start_prompt(e, m, job, d, s->table));
+    EXL2__TRY(exl2__job_lists_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
+    job->healed = -1;
+    if (d->heal_prompt && !d->prefill_only) {
+        exl2__job_start_heal(m, job);
+    }
+    return exl2__job_start_length(e, m, job, d);
+}
 
 static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
                                        const exl2_job_desc *d)
@@ -282,17 +336,17 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     s->prefill_only = d->prefill_only;
     s->score_prompt = d->score_prompt;
     s->alts = d->alts_per_token;
-    EXL2__TRY(exl2__job_start_prompt(e, m, job, d, &session->table));
-    EXL2__TRY(exl2__job_lists_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
-    job->healed = -1;
-    if (d->heal_prompt && !d->prefill_only) {
-        exl2__job_start_heal(m, job);
-    }
-    EXL2__TRY(exl2__job_start_length(e, m, job, d));
+    EXL2__TRY(d->resume ? exl2__job_start_resumed(e, m, job, d) : exl2__job_start_prompted(e, m, job, d));
     EXL2__TRY(exl2__job_lists_stops(e, m, job, d, &used));
     EXL2__TRY(exl2__job_lists_sampler(e, m, job, d, &used));
-    EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last, as _leave undoes it */
     exl2__stream_make(&job->delivery.stream, d->show_markers, true);
+    uint32_t tokens = s->table->tokens;
+    EXL2__TRY(d->resume ? exl2__snapshot_resume(e, m, job, d) : EXL2_OK);
+    exl2_result r = d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK; /* last, as _leave undoes it */
+    if (r < 0) {
+        s->table->tokens = tokens;
+        return r;
+    }
     job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
     job->user = d->user;
@@ -464,6 +518,10 @@ static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, b
     }
     job->sequence.live = true;
     exl2__unlock(&e->lock);
+    e->sessions[job->session].resume.present = false;
+    if (negative) {
+        e->sessions[negative->session].resume.present = false;
+    }
     exl2__jobs_publish(e, job);
     exl2__objects_publish(e);
     out->id = job->id;
@@ -508,7 +566,7 @@ static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *
     if (negative) {
         exl2__jobs_free(e, negative, 0);
     }
-    exl2__jobs_free(e, job, 0);
+    exl2__jobs_free(e, job, job->delivery.delivered); /* not 0 with `resume` */
     exl2__objects_publish(e);
     return EXL2_OK;
 }

@@ -166,7 +166,7 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
 {
     exl2__job_delivery *d = &job->delivery;
     exl2__jobs_end_phase(job);
-    job->stats.new_tokens = d->delivered;
+    job->stats.new_tokens = d->delivered - d->resumed;
     d->done_model.id = e->models[job->model].id;
     d->done_session.id = e->sessions[job->session].id;
     exl2_event event = exl2__jobs_done(job);
@@ -213,7 +213,7 @@ static void exl2__jobs_deliver_due_dones(exl2_engine *e)
 static inline void exl2__jobs_set_delivered(exl2_engine *e, exl2__job *job, uint32_t tokens)
 {
     job->delivery.delivered = tokens;
-    job->stats.new_tokens = tokens;
+    job->stats.new_tokens = tokens - job->delivery.resumed;
     job->sequence.final_end = job->sequence.prompt_end + tokens;
     if (job->guidance.negative) {
         exl2__sequence *negative = &job->guidance.negative->sequence;
@@ -228,6 +228,7 @@ static inline void exl2__jobs_remove_due(exl2__job *job)
     exl2__job_delivery *d = &job->delivery;
     exl2__job_block *block = job->block;
     uint32_t alts = job->sequence.alts;
+    d->shown = d->due_bytes + (d->due_tokens ? 0 : d->shown) - (d->due_tokens ? block->held[d->due_tokens - 1].end : 0);
     d->held_tokens -= d->due_tokens;
     d->held_bytes -= d->due_bytes;
     memmove(block->held, block->held + d->due_tokens, d->held_tokens * sizeof *block->held);
@@ -434,7 +435,8 @@ static inline void exl2__jobs_append(exl2_engine *e, exl2__job *job, exl2_token 
     if (!job->first_token_ns) {
         job->first_token_ns = exl2__platform_ns();
         job->stats.prefill_ns = job->first_token_ns - job->active_ns;
-        e->stats.tokens_in += job->healed >= 0; /* it is replaced, but counts as a token of the prompt */
+        bool healed = job->healed >= 0 && job->stats.prompt_tokens > 0;
+        e->stats.tokens_in += healed; /* the token is replaced, but counts as one of the prompt */
     }
     exl2__table_append(job->sequence.table, pages, token, true);
     if (job->guidance.negative) {

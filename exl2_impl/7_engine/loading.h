@@ -112,8 +112,8 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
     m->pages.sampled = exl2__backend_is_async(m->backend) ? EXL2__WORD_SAMPLED : 0;
     m->page_lists = (uint32_t *)exl2__arena_alloc(
         scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
-    m->histories =
-        (uint32_t *)exl2__arena_alloc(scratch, (uint64_t)e->max_sessions * m->plan.context_max * sizeof(uint32_t));
+    uint64_t words = (uint64_t)m->plan.context_max + EXL2__JOB_HELD_TOKENS;
+    m->histories = (uint32_t *)exl2__arena_alloc(scratch, e->max_sessions * words * sizeof(uint32_t));
     m->prompts =
         (exl2_token *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
     m->blocks = (exl2__job_block *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof *m->blocks);
@@ -449,6 +449,8 @@ static void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
 {
     exl2_model_info *info = &m->info;
     uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan), buffers = 0;
+    exl2__store64(info->content_id, m->load.content_id[0]);
+    exl2__store64(info->content_id + 8, m->load.content_id[1]);
     info->weight_bytes = m->load.weight_bytes;
     info->cache_bytes = page_bytes * m->plan.pages;
     if (exl2__backend_has_memory(m->backend)) {

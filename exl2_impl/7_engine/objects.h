@@ -77,11 +77,29 @@ typedef struct exl2__model {
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
     exl2__sequence no_sequence;  /* stands in for the jobs of other models in `sequences` */
     uint32_t *page_lists;        /* [max_sessions, pages per table] */
-    uint32_t *histories;         /* [max_sessions, context_max] words of the sessions' tables */
+    uint32_t *histories;         /* [max_sessions, context_max + EXL2__JOB_HELD_TOKENS] words of the sessions' tables,
+                                    then states of mirostat that a restored session waits with */
     exl2_token *prompts;         /* [max_jobs, context_max] */
     exl2__job_block *blocks;     /* [max_jobs] */
     void *render;                /* [EXL2__RENDER_BYTES] */
 } exl2__model;
+
+/* What a restored session goes on with: the moving parts of the job that it had when it was saved. Words of tokens that
+   were not delivered yet lie behind the history. */
+typedef struct exl2__session_resume {
+    bool present;
+    bool states;                 /* mirostat's states before the held tokens lie behind the room for words */
+    uint32_t prompt_end, prompt_count, delivered, computed_end;
+    uint32_t tokens;             /* length of the history with the held tokens */
+    uint32_t max_tokens, min_tokens;
+    uint32_t attempt, rewinds;
+    uint32_t shown;              /* as in exl2__job_delivery */
+    exl2_token healed;
+    uint64_t seed;
+    float mu;
+    uint32_t tried_count, tried_at;
+    exl2_token tried[EXL2__SEQUENCE_TRIED_MAX];
+} exl2__session_resume;
 
 typedef struct exl2__session {
     uint64_t id;
@@ -89,6 +107,7 @@ typedef struct exl2__session {
     uint64_t job;                /* id of the job that keeps it busy; 0 = none */
     bool one_shot, closing;      /* close at the job's DONE */
     exl2__table table;
+    exl2__session_resume resume;
 } exl2__session;
 
 typedef struct exl2__grammar_slot {
@@ -117,6 +136,8 @@ typedef struct exl2__job_delivery {
     exl2_model done_model;
     exl2_session done_session;
     uint32_t delivered;          /* tokens delivered so far */
+    uint32_t resumed;            /* part of them that was delivered before the session was saved */
+    uint32_t shown;              /* bytes of the first held token's text that were delivered already */
 } exl2__job_delivery;
 
 /* Room in the ring for the log-probabilities of prompt tokens. */
@@ -314,7 +335,7 @@ static inline exl2_result exl2__objects_new_session(exl2_engine *e, exl2__model 
     *s = (exl2__session){ 0 };
     s->id = id;
     s->model = (uint32_t)(m - e->models);
-    exl2__table_make(&s->table, m->histories + (size_t)slot * m->plan.context_max,
+    exl2__table_make(&s->table, m->histories + (size_t)slot * (m->plan.context_max + EXL2__JOB_HELD_TOKENS),
                      m->page_lists + (size_t)slot * exl2__pages_for(m->plan.context_max),
                      m->desc.cache.no_reuse ? ++m->pages.roots : 0);
     *out = s;

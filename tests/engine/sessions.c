@@ -1,5 +1,5 @@
-/* sessions.c: histories and pages: open, fork with copy-on-write, rewind, trim, common prefix, what a session keeps after
-   each kind of end, reservation and waiting. On a tiny model, by ids. */
+/* sessions.c: histories and pages: open, fork, rewind, trim, common prefix, what a session keeps after each kind of
+   end. On a tiny model, by ids. */
 #include "rig.h"
 
 static exl2_token prompt[100];
@@ -145,7 +145,8 @@ static void trim_closes_the_gap(const rig *r)
         memmove(ids + from, ids + from + count, (95 - from - count) * sizeof *ids);
         CHECK_INT(exl2_session_trim(r->engine, s, from, count), EXL2_OK);
         check_history(r, s, ids, 95 - count, NULL, 0);
-        CHECK(count == 0 || (info_of(r, s).tokens_cached <= from + 63 && info_of(r, s).tokens_cached >= from / 64 * 64));
+        uint32_t cached = info_of(r, s).tokens_cached;
+        CHECK(count == 0 || (cached <= from + 63 && cached >= from / 64 * 64));
         if (i % 2) {
             say(r, s, NULL, 0, 0); /* reads the rest again, at any priority */
             CHECK_INT(info_of(r, s).tokens_cached, 95 - count);

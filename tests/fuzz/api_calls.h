@@ -252,6 +252,8 @@ static void api_op_stale(void)
           : api_chance(3) ? API_CALL(session_fork, exl2_session_fork(api.e, s, &session_out))
           : api_chance(3) ? API_CALL(session_rewind, exl2_session_rewind(api.e, s, 0))
           : api_chance(3) ? API_CALL(session_trim, exl2_session_trim(api.e, s, 0, 0))
+          : api.depth == 0 && api_chance(4) ? API_CALL(session_save, exl2_session_save(api.e, s, 0, NULL, 0, &need))
+          : api.depth == 0 && api_chance(4) ? API_CALL(session_restore, exl2_session_restore(api.e, s, "", 0))
           : api_chance(3) ? API_CALL(session_tokens, exl2_session_tokens(api.e, s, ids, 2, &need))
           : api_chance(2) && id ? API_CALL(job_start, exl2_job_start(api.e, &jd, &j))
                           : API_CALL(session_close, exl2_session_close(api.e, s));
@@ -512,7 +514,7 @@ static void api_operation(void)
     } else if (what < 77) {
         (api_chance(2) ? api_op_session_rewind : api_op_session_trim)();
     } else if (what < 80) {
-        api_op_session_look();
+        (api_chance(2) ? api_op_session_look : api_op_session_save)();
     } else if (what < 83) {
         api_op_session_close();
     } else if (what < 86) {

@@ -323,6 +323,48 @@ static void api_op_session_trim(void)
     }
 }
 
+/* Saves a session and restores it, whole or damaged, in another one. */
+static void api_op_session_save(void)
+{
+    static uint8_t snapshot[1u << 20];
+    static exl2_token ids[API_HISTORY];
+    api_session *s = api_pick_session(NULL, false), *to = s ? api_pick_session(s->model, !api_chance(6)) : NULL;
+    exl2_session handle = { 0 };
+    size_t need = 0;
+    if (!to) {
+        return;
+    }
+    api_settle(s);
+    api_settle(to);
+    handle.id = (api_id)s->id;
+    uint32_t flags = api_chance(3) ? EXL2_SAVE_KV : 0, count = api_read_history(s->id, ids);
+    exl2_result r = API_CALL(session_save, exl2_session_save(api.e, handle, flags, snapshot, sizeof snapshot, &need));
+    api_trace("exl2_session_save of %u tokens: %zu bytes, %s", count, need, exl2_result_name(r));
+    if (r != EXL2_OK) {
+        return; /* a job with guidance, a lost device, many pages */
+    }
+    size_t cut = api_chance(4) ? api_draw((uint32_t)need) : need;
+    if (api_chance(4)) {
+        snapshot[api_draw((uint32_t)need)] ^= (uint8_t)(1u << api_draw(8));
+        cut = cut == need ? need : 0;
+        handle.id = (api_id)to->id;
+        r = API_CALL(session_restore, exl2_session_restore(api.e, handle, snapshot, cut));
+        API_MUST(r == (to->busy ? EXL2_ERR_STATE : EXL2_ERR_FORMAT), "a damaged snapshot gives %s",
+                 exl2_result_name(r));
+        return;
+    }
+    handle.id = (api_id)to->id;
+    r = API_CALL(session_restore, exl2_session_restore(api.e, handle, snapshot, cut));
+    exl2_result wanted = to->busy ? EXL2_ERR_STATE : cut < need ? EXL2_ERR_FORMAT : EXL2_OK;
+    api_trace("exl2_session_restore: %s", exl2_result_name(r));
+    API_MUST(r == wanted || (flags && r < 0 && wanted == EXL2_OK), "exl2_session_restore gives %s",
+             exl2_result_name(r));
+    if (r == EXL2_OK || (flags && wanted == EXL2_OK)) {
+        to->count = count;
+        memcpy(to->history, ids, count * sizeof *ids);
+    }
+}
+
 static void api_op_session_look(void)
 {
     static exl2_token ids[API_HISTORY];

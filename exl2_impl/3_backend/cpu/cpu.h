@@ -460,6 +460,21 @@ static exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit0, uint
 EXL2__PHASES(X)
 #undef X
 
+static exl2_result exl2__cpu_page_get(exl2__device *d, uint32_t page, void *out)
+{
+    const exl2__cpu_device *cpu = exl2__cpu_of(d);
+    memcpy(out, cpu->pages + page * cpu->page_bytes, (size_t)cpu->page_bytes);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__cpu_page_set(exl2__device *d, uint32_t page, const void *in)
+{
+    exl2__cpu_device *cpu = exl2__cpu_of(d);
+    EXL2__TRY(exl2__cpu_device_commit(cpu, &page, 1));
+    memcpy(cpu->pages + page * cpu->page_bytes, in, (size_t)cpu->page_bytes);
+    return EXL2_OK;
+}
+
 static const exl2__backend exl2__cpu_backend = {
     .name = "cpu",
     .open = exl2__cpu_open,
@@ -472,6 +487,8 @@ static const exl2__backend exl2__cpu_backend = {
     .page_bytes = exl2__cpu_page_bytes,
     .prepare = exl2__cpu_prepare,
     .commit_pages = exl2__cpu_commit_pages,
+    .page_get = exl2__cpu_page_get,
+    .page_set = exl2__cpu_page_set,
     .begin = exl2__cpu_begin,
     .items = exl2__cpu_items,
     .item_run = exl2__cpu_item_run,

@@ -71,6 +71,33 @@ static uint64_t exl2__cuda_page_bytes_all(const exl2__device *device, const exl2
     return (uint64_t)plan->shape.layers * exl2__cuda_page_bytes(&plan->shape);
 }
 
+/* A page lies in as many pieces as there are layers. One of `out` and `in` is NULL. */
+static exl2_result exl2__cuda_page_copy(exl2__device *device, uint32_t page, uint8_t *out, const uint8_t *in)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    uint64_t bytes = m->b.page_bytes;
+    int result = 0;
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    for (uint32_t layer = 0; layer < m->plan->shape.layers && result == 0; layer++) {
+        uint64_t at = m->b.pages + ((uint64_t)layer * m->plan->pages + page) * bytes;
+        result = out ? driver->copy_down(out + layer * bytes, at, (size_t)bytes, m->gpu->stream)
+                     : driver->copy_up(at, in + layer * bytes, (size_t)bytes, m->gpu->stream);
+    }
+    result = result == 0 ? driver->stream_wait(m->gpu->stream) : result;
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "copying K and V"));
+}
+
+static exl2_result exl2__cuda_page_get(exl2__device *device, uint32_t page, void *out)
+{
+    return exl2__cuda_page_copy(device, page, (uint8_t *)out, NULL);
+}
+
+static exl2_result exl2__cuda_page_set(exl2__device *device, uint32_t page, const void *in)
+{
+    return exl2__cuda_page_copy(device, page, NULL, (const uint8_t *)in);
+}
+
 /* Device bytes of the buffers of passes, if the cache has as many pages as the plan. */
 static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__plan *plan)
 {
@@ -221,6 +248,8 @@ static const exl2__backend exl2__cuda_backend = {
     .supports = exl2__cuda_supports,
     .page_bytes = exl2__cuda_page_bytes_all,
     .prepare = exl2__cuda_prepare,
+    .page_get = exl2__cuda_page_get,
+    .page_set = exl2__cuda_page_set,
     .begin = exl2__cuda_begin,
     .items = exl2__cuda_items,
     .collect = exl2__cuda_collect,

@@ -1,0 +1,518 @@
+/* replay.c: `exl2 replay`: conversations as JSON lines, each answered by a JSON line: what a script does to sessions
+   and jobs, so that the same texts can be made in many ways and compared.
+   takes: a model folder, a script.
+   gives: cli_replay.
+   owns:  nothing beyond the call. */
+#define _POSIX_C_SOURCE 200809L
+#include "../common/host.h"
+#include "../common/interrupt.h"
+#include "../common/json_in.h"
+#include "../common/json_out.h"
+#include "../common/memory.h"
+#include "../common/text_file.h"
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPLAY_SESSIONS 1024
+#define REPLAY_NAME 64
+
+/* A session of the script, and its newest job. */
+typedef struct talk {
+    char name[REPLAY_NAME]; /* "" = unused */
+    exl2_session session;
+    bool running, ended;    /* ended: its line is not printed yet */
+    uint32_t order;         /* of the end */
+    char op[8];
+    char *id;               /* the line's "id" as JSON, or NULL */
+    exl2_job job;
+    memory_text text;
+    exl2_token *ids;
+    size_t id_count, id_cap;
+    host_end end;
+    uint64_t *delivered;    /* tokens of all jobs */
+} talk;
+
+typedef struct replay {
+    host host;
+    const char *path, *script;
+    exl2_model_desc model;
+    exl2_step_desc step;
+    host_options options;
+    bool json; /* accepted: the answers are JSON in any case */
+    talk talks[REPLAY_SESSIONS];
+    uint64_t delivered;
+    uint32_t ends;
+    const json_value *line;
+    uint32_t line_number;
+} replay;
+
+/* ---- values of a line ---- */
+
+static const char *text_of(const replay *r, const char *key)
+{
+    const json_value *v = json_member(r->line, key);
+    return v && v->kind == JSON_TEXT ? v->text : NULL;
+}
+
+static double number_of(const replay *r, const char *key, double otherwise)
+{
+    const json_value *v = json_member(r->line, key);
+    return v && v->kind == JSON_NUMBER ? v->number : otherwise;
+}
+
+static uint32_t count_of(const replay *r, const char *key)
+{
+    double value = number_of(r, key, 0);
+    return value >= 0 && value <= 4294967295.0 ? (uint32_t)value : UINT32_MAX;
+}
+
+static bool is_set(const replay *r, const char *key)
+{
+    const json_value *v = json_member(r->line, key);
+    return v && v->kind == JSON_TRUE;
+}
+
+/* ---- answers ---- */
+
+static void begin_answer(json_out *j, const char *op, const char *session, const char *id)
+{
+    *j = (json_out){ .file = stdout };
+    json_out_object(j, NULL);
+    json_out_string(j, "op", op);
+    if (session) {
+        json_out_string(j, "s", session);
+    }
+    if (id) {
+        json_value *value = json_read(id, strlen(id), &(const char *){ NULL });
+        if (value && value->kind == JSON_NUMBER) {
+            json_out_number(j, "id", value->number);
+        } else if (value && value->kind == JSON_TEXT) {
+            json_out_text(j, "id", value->text, value->text_bytes);
+        }
+        json_free(value);
+    }
+}
+
+static char *line_id(const replay *r)
+{
+    const json_value *id = json_member(r->line, "id");
+    return id ? memory_copy_text(id->raw, id->raw_bytes) : NULL;
+}
+
+/* The line of an operation that has ended: its error, if result < 0. */
+static void answer(const replay *r, exl2_result result, const char *sentence)
+{
+    json_out j;
+    exl2_error error = { 0 };
+    char *id = line_id(r);
+    begin_answer(&j, text_of(r, "op") ? text_of(r, "op") : "", text_of(r, "s"), id);
+    if (result < 0) {
+        exl2_last_error(r->host.engine, &error);
+        json_out_string(&j, "error", exl2_result_name(result));
+        json_out_string(&j, "sentence", sentence ? sentence : error.text);
+    }
+    json_out_end(&j);
+    free(id);
+}
+
+static void answer_job(talk *t)
+{
+    json_out j;
+    const exl2_job_stats *s = &t->end.stats;
+    begin_answer(&j, t->op, t->name, t->id);
+    json_out_ids(&j, "ids", t->ids, t->id_count);
+    json_out_text(&j, "text", t->text.data ? t->text.data : "", t->text.bytes);
+    json_out_string(&j, "stop", host_stop_name(t->end.stop));
+    if (t->end.result < 0 && t->end.stop != EXL2_STOP_CANCELLED) {
+        json_out_string(&j, "error", exl2_result_name(t->end.result));
+        json_out_string(&j, "sentence", t->end.error);
+    }
+    json_out_uint(&j, "prompt_tokens", s->prompt_tokens);
+    json_out_uint(&j, "reused_tokens", s->reused_tokens);
+    json_out_uint(&j, "new_tokens", s->new_tokens);
+    json_out_uint(&j, "seed", s->seed);
+    json_out_number(&j, "first_ms", (double)(s->queued_ns + s->prefill_ns) * 1e-6);
+    json_out_end(&j);
+    t->ended = false;
+}
+
+/* ---- sessions ---- */
+
+static talk *find(replay *r, const char *name)
+{
+    for (size_t i = 0; name && i < REPLAY_SESSIONS; i++) {
+        if (r->talks[i].name[0] && strcmp(r->talks[i].name, name) == 0) {
+            return &r->talks[i];
+        }
+    }
+    return NULL;
+}
+
+static void forget(talk *t)
+{
+    free(t->id);
+    free(t->ids);
+    free(t->text.data);
+    *t = (talk){ .name = "" };
+}
+
+/* An unused place with the name. NULL: there is none, or the name is in use or too long; the error was answered. */
+static talk *place(replay *r, const char *name)
+{
+    if (!name || !name[0] || strlen(name) >= REPLAY_NAME || find(r, name)) {
+        answer(r, EXL2_ERR_ARG, "\"s\" must be a new name of at most 63 bytes");
+        return NULL;
+    }
+    for (size_t i = 0; i < REPLAY_SESSIONS; i++) {
+        if (!r->talks[i].name[0]) {
+            strcpy(r->talks[i].name, name);
+            return &r->talks[i];
+        }
+    }
+    answer(r, EXL2_ERR_BUDGET, "there are 1,024 sessions already");
+    return NULL;
+}
+
+static void open_session(replay *r, const talk *from)
+{
+    talk *t = place(r, text_of(r, "s"));
+    if (t) {
+        exl2_result result = from ? exl2_session_fork(r->host.engine, from->session, &t->session)
+                                  : exl2_session_open(r->host.engine, r->host.model, &t->session);
+        answer(r, result, NULL);
+        if (result < 0) {
+            forget(t);
+        }
+    }
+}
+
+static void save(replay *r, const talk *t)
+{
+    const char *path = text_of(r, "file");
+    size_t need = 0;
+    uint32_t flags = is_set(r, "kv") ? EXL2_SAVE_KV : 0;
+    exl2_result result = exl2_session_save(r->host.engine, t->session, flags, NULL, 0, &need);
+    uint8_t *data = memory_take(need, 1);
+    result = result < 0 ? result : exl2_session_save(r->host.engine, t->session, flags, data, need, &need);
+    if (result < 0 || !path) {
+        answer(r, path ? result : EXL2_ERR_ARG, path ? NULL : "\"file\" is missing");
+    } else {
+        answer(r, text_file_write(path, data, need) ? EXL2_OK : EXL2_ERR_IO, "the file cannot be written");
+    }
+    free(data);
+}
+
+static void load(replay *r, const talk *t)
+{
+    const char *path = text_of(r, "file");
+    size_t bytes = 0;
+    char *data = path ? text_file_read(path, &bytes) : NULL;
+    if (!data) {
+        answer(r, path ? EXL2_ERR_IO : EXL2_ERR_ARG, path ? "the file cannot be read" : "\"file\" is missing");
+        return;
+    }
+    answer(r, exl2_session_restore(r->host.engine, t->session, data, bytes), NULL);
+    free(data);
+}
+
+/* ---- jobs ---- */
+
+static exl2_flow on_event(void *user, const exl2_event *event)
+{
+    talk *t = user;
+    host_end_take(&t->end, event);
+    if (event->kind == EXL2_EVENT_TEXT) {
+        memory_text_add(&t->text, event->text, event->bytes);
+        for (uint32_t i = 0; i < event->token_count; i++) {
+            if (t->id_count == t->id_cap) {
+                t->id_cap = t->id_cap ? t->id_cap * 2 : 64;
+                t->ids = memory_grow(t->ids, t->id_cap, sizeof *t->ids);
+            }
+            t->ids[t->id_count++] = event->tokens[i].token;
+        }
+        *t->delivered += event->token_count;
+    }
+    return EXL2_CONTINUE;
+}
+
+static exl2_result step(replay *r)
+{
+    exl2_result result = exl2_step(r->host.engine, &r->step);
+    for (size_t i = 0; i < REPLAY_SESSIONS; i++) {
+        talk *t = &r->talks[i];
+        if (t->running && t->end.done) {
+            t->running = false;
+            t->ended = true;
+            t->order = r->ends++;
+        }
+    }
+    return result;
+}
+
+/* The prompt of the line. *memory: what it needs, to be freed. */
+static void set_prompt(const replay *r, exl2_job_desc *d, void **memory)
+{
+    const json_value *ids = json_member(r->line, "ids"), *messages = json_member(r->line, "messages");
+    const json_value *text = json_member(r->line, "text");
+    size_t n = 0;
+    if (ids) {
+        exl2_token *tokens = memory_take(ids->child_count + 1, sizeof *tokens);
+        for (const json_value *v = ids->child; v; v = v->next) {
+            bool whole = v->kind == JSON_NUMBER && v->number >= -1 && v->number < 2147483647.0;
+            tokens[n++] = whole ? (exl2_token)v->number : -1;
+        }
+        d->prompt.tokens = *memory = tokens;
+        d->prompt.token_count = n;
+    } else if (messages) {
+        exl2_message *list = memory_take(messages->child_count + 1, sizeof *list);
+        for (const json_value *v = messages->child; v; v = v->next) {
+            const json_value *role = json_member(v, "role"), *content = json_member(v, "content");
+            list[n++] = (exl2_message){ .role = role && role->kind == JSON_TEXT ? role->text : NULL,
+                                        .text = content && content->kind == JSON_TEXT ? content->text : "" };
+        }
+        d->prompt.messages = *memory = list;
+        d->prompt.message_count = n;
+    } else if (text && text->kind == JSON_TEXT) {
+        d->prompt.text = text->text;
+        d->prompt.text_bytes = text->text_bytes;
+    }
+}
+
+static void set_sampler(const replay *r, exl2_sampler_desc *s)
+{
+    const json_value *seed = json_member(r->line, "seed");
+    s->preset = is_set(r, "greedy") ? EXL2_PRESET_GREEDY : EXL2_PRESET_MODEL;
+    s->temperature = (float)number_of(r, "temperature", 0);
+    s->seed = seed && seed->kind == JSON_NUMBER ? strtoull(seed->raw, NULL, 10) : 0;
+}
+
+static void say(replay *r, talk *t, bool resume)
+{
+    void *memory = NULL;
+    exl2_job_desc d = { .session = t->session, .max_tokens = count_of(r, "max"), .resume = resume,
+                        .prefill_only = is_set(r, "prefill"), .priority = (int32_t)number_of(r, "priority", 0),
+                        .on_event = on_event, .user = t };
+    const json_value *schema = json_member(r->line, "schema");
+    exl2_result result = EXL2_OK;
+    if (t->running || t->ended) {
+        answer(r, EXL2_ERR_STATE, "the session has a job whose end was not answered yet: run first");
+        return;
+    }
+    set_prompt(r, &d, &memory);
+    set_sampler(r, &d.sampler);
+    if (schema) {
+        exl2_grammar_desc g = { .model = r->host.model, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema->raw,
+                                .source_bytes = schema->raw_bytes };
+        result = exl2_grammar_make(r->host.engine, &g, &d.grammar);
+    }
+    t->id_count = t->text.bytes = 0;
+    t->end = (host_end){ 0 };
+    t->delivered = &r->delivered;
+    result = result < 0 ? result : exl2_job_start(r->host.engine, &d, &t->job);
+    if (result < 0) {
+        answer(r, result, NULL);
+    } else {
+        free(t->id);
+        t->id = line_id(r);
+        strcpy(t->op, resume ? "resume" : "say");
+        t->running = true;
+    }
+    if (d.grammar.id) {
+        exl2_grammar_close(r->host.engine, d.grammar);
+    }
+    free(memory);
+    if (result >= 0 && is_set(r, "hold")) {
+        answer(r, EXL2_OK, NULL);
+    }
+    while (result >= 0 && t->running && !is_set(r, "hold") && !interrupted()) {
+        step(r);
+    }
+    if (t->ended && !is_set(r, "hold")) {
+        answer_job(t);
+    }
+}
+
+/* Steps until nothing runs, or until that many tokens were delivered; then a line for each job that has ended. */
+static void run(replay *r)
+{
+    json_out j;
+    char *id = line_id(r);
+    uint32_t tokens = count_of(r, "tokens"), ended = 0;
+    uint64_t until = r->delivered + tokens;
+    while ((tokens == 0 || r->delivered < until) && step(r) != EXL2_IDLE && !interrupted()) {
+    }
+    for (size_t i = 0; i < REPLAY_SESSIONS; i++) {
+        ended += r->talks[i].ended;
+    }
+    begin_answer(&j, "run", NULL, id);
+    json_out_uint(&j, "ended", ended);
+    json_out_end(&j);
+    for (; ended > 0; ended--) {
+        talk *next = NULL;
+        for (size_t i = 0; i < REPLAY_SESSIONS; i++) {
+            talk *t = &r->talks[i];
+            next = t->ended && (!next || t->order < next->order) ? t : next;
+        }
+        answer_job(next);
+    }
+    free(id);
+}
+
+static void stats(const replay *r)
+{
+    json_out j;
+    exl2_engine_stats s;
+    char *id = line_id(r);
+    exl2_stats(r->host.engine, &s);
+    begin_answer(&j, "stats", NULL, id);
+    json_out_uint(&j, "tokens_in", s.tokens_in);
+    json_out_uint(&j, "tokens_out", s.tokens_out);
+    json_out_uint(&j, "forwards", s.forwards);
+    json_out_uint(&j, "pages_total", s.pages_total);
+    json_out_uint(&j, "pages_used", s.pages_used);
+    json_out_uint(&j, "pages_cached", s.pages_cached);
+    json_out_uint(&j, "pages_shared", s.pages_shared);
+    json_out_uint(&j, "evictions", s.evictions);
+    json_out_uint(&j, "preemptions", s.preemptions);
+    json_out_uint(&j, "allocations", s.allocations);
+    json_out_uint(&j, "host_bytes", s.host_bytes);
+    json_out_uint(&j, "device_bytes", s.device_bytes);
+    json_out_end(&j);
+    free(id);
+}
+
+/* ---- the script ---- */
+
+/* An operation on a session that is open. */
+static void obey_session(replay *r, const char *op, talk *t)
+{
+    exl2_engine *e = r->host.engine;
+    if (strcmp(op, "say") == 0 || strcmp(op, "resume") == 0) {
+        say(r, t, op[0] == 'r');
+    } else if (strcmp(op, "rewind") == 0) {
+        answer(r, exl2_session_rewind(e, t->session, count_of(r, "tokens")), NULL);
+    } else if (strcmp(op, "trim") == 0) {
+        answer(r, exl2_session_trim(e, t->session, count_of(r, "from_token"), count_of(r, "count")), NULL);
+    } else if (strcmp(op, "cancel") == 0) {
+        answer(r, exl2_job_cancel(e, t->job), NULL);
+    } else if (strcmp(op, "save") == 0) {
+        save(r, t);
+    } else if (strcmp(op, "load") == 0) {
+        load(r, t);
+    } else if (strcmp(op, "close") == 0) {
+        if (t->running || t->ended) {
+            answer(r, EXL2_ERR_STATE, "the session has a job whose end was not answered yet: run first");
+            return;
+        }
+        answer(r, exl2_session_close(e, t->session), NULL);
+        forget(t);
+    } else {
+        answer(r, EXL2_ERR_ARG, "no such \"op\"");
+    }
+}
+
+static void obey(replay *r)
+{
+    const char *op = text_of(r, "op");
+    if (!op) {
+        answer(r, EXL2_ERR_ARG, "\"op\" is missing");
+    } else if (strcmp(op, "open") == 0) {
+        open_session(r, NULL);
+    } else if (strcmp(op, "run") == 0) {
+        run(r);
+    } else if (strcmp(op, "stats") == 0) {
+        stats(r);
+    } else {
+        talk *t = find(r, text_of(r, strcmp(op, "fork") == 0 ? "from" : "s"));
+        if (!t) {
+            answer(r, EXL2_ERR_STALE, "no session has this name");
+        } else if (strcmp(op, "fork") == 0) {
+            open_session(r, t);
+        } else {
+            obey_session(r, op, t);
+        }
+    }
+    fflush(stdout);
+}
+
+/* Returns the exit code: 1 for a line that is no JSON object. */
+static int read_script(replay *r, FILE *file)
+{
+    char *line = NULL;
+    size_t cap = 0, bytes;
+    int code = 0;
+    while (code == 0 && !interrupted() && text_line_read(file, &line, &cap, &bytes)) {
+        const char *error = "it is no object";
+        r->line_number++;
+        if (bytes == 0) {
+            continue;
+        }
+        json_value *value = json_read(line, bytes, &error);
+        if (value && value->kind == JSON_OBJECT) {
+            r->line = value;
+            obey(r);
+        } else {
+            fprintf(stderr, "line %u of the script is no JSON object: %s\n", r->line_number, error);
+            code = 1;
+        }
+        json_free(value);
+    }
+    free(line);
+    return interrupted() ? 1 : code;
+}
+
+static int replay_script(replay *r)
+{
+    bool from_stdin = strcmp(r->script, "-") == 0;
+    FILE *file = from_stdin ? stdin : fopen(r->script, "rb");
+    if (!file) {
+        fprintf(stderr, "%s cannot be opened\n", r->script);
+        return 1;
+    }
+    interrupt_watch();
+    int code = read_script(r, file);
+    if (!from_stdin) {
+        fclose(file);
+    }
+    return code;
+}
+
+int cli_replay(int argc, char **argv)
+{
+    replay *r = memory_take(1, sizeof *r);
+    uint32_t cache_tokens = 0;
+    *r = (replay){ .step = { .wait = true } };
+    const arg positional[] = { { "MODEL", ARG_TEXT, &r->path, NULL, "model folder" },
+                               { "SCRIPT", ARG_TEXT, &r->script, NULL, "JSON lines; - = stdin" } };
+    const arg flags[] = {
+        { "--json", ARG_BOOL, &r->json, NULL, "answers are JSON lines; they always are" },
+        { "--cpu-us", ARG_U32, &r->step.cpu_us, "N", "CPU budget of a step in microseconds (a whole pass)" },
+        { "--gpu-us", ARG_U32, &r->step.gpu_us, "N", "GPU budget of a step in microseconds (a whole pass)" },
+        { "--no-reuse", ARG_BOOL, &r->model.cache.no_reuse, NULL, "sessions share K and V with their forks only" },
+        { "--cache-tokens", ARG_U32, &cache_tokens, "N", "tokens of the cache (two contexts)" },
+        { "--batch", ARG_U32, &r->model.batch_max, "N", "sequences of a pass (16)" },
+        { "--prefill-chunk", ARG_U32, &r->model.prefill_chunk, "N", "rows of a pass (1024)" },
+        HOST_CONTEXT_ARGS(r->model),
+        HOST_ARGS(r->options),
+    };
+    const args_desc d = { "exl2 replay",
+                          "Runs conversations from JSON lines and answers each with a JSON line.",
+                          positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    args_result parsed = args_parse(&d, argc, argv);
+    int code = cli_exit(parsed);
+    if (parsed == ARGS_OK) {
+        r->model.path = r->path;
+        r->model.cache.tokens = cache_tokens;
+        r->step.wait = r->step.cpu_us == 0 && r->step.gpu_us == 0;
+        code = host_open(&r->host, &r->options) && host_load(&r->host, &r->model, 2) ? replay_script(r) : 1;
+        host_close(&r->host);
+    }
+    for (size_t i = 0; i < REPLAY_SESSIONS; i++) {
+        forget(&r->talks[i]);
+    }
+    free(r);
+    return code;
+}

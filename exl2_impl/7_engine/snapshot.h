@@ -1,0 +1,440 @@
+/* snapshot.h: a session as bytes: its history, what its running job needs to go on, and K and V if wanted.
+   takes: a session; bytes that may come from anywhere.
+   gives: exl2__snapshot, exl2__snapshot_save, exl2__snapshot_restore, exl2__snapshot_resume.
+   owns:  nothing.
+
+   Little endian, without padding. All counts are checked before anything changes.
+
+       bytes  what
+       8      "EXL2SAVE"
+       4, 4   version 1; flags: 1 = job part, 2 = K and V
+       16     content_id of the model
+       4      words of the history, with those of tokens that were not delivered yet
+       4      pages of K and V
+       4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one
+       ...    the job part (exl2__snapshot_put_job)
+       ...    layout (8), tokens with K and V (4), bytes of a page (8), the pages
+       8      exl2__hash of all bytes before */
+#ifndef EXL2__SNAPSHOT_H
+#define EXL2__SNAPSHOT_H
+
+#include "jobs.h"
+
+#define EXL2__SNAPSHOT_MAGIC "EXL2SAVE"
+#define EXL2__SNAPSHOT_VERSION 1u
+#define EXL2__SNAPSHOT_HAS_JOB 1u
+#define EXL2__SNAPSHOT_HAS_KV 2u
+#define EXL2__SNAPSHOT_HEAD_BYTES 40u
+#define EXL2__SNAPSHOT_JOB_BYTES 64u /* then the tried tokens, then mirostat's states */
+#define EXL2__SNAPSHOT_KV_BYTES 20u  /* before the pages */
+#define EXL2__SNAPSHOT_SUM_BYTES 8u
+
+/* What a snapshot consists of. */
+typedef struct exl2__snapshot {
+    uint32_t flags, tokens, pages, cached;
+    uint64_t layout, page_bytes;
+    exl2__session_resume job;
+    uint32_t mu_count;       /* states of mirostat before held tokens */
+    const uint8_t *words, *mu, *kv; /* when reading */
+} exl2__snapshot;
+
+static inline uint32_t exl2__snapshot_held(const exl2__session_resume *r)
+{
+    return r->tokens - r->prompt_end - r->delivered;
+}
+
+/* Where mirostat's states wait, behind the room for words. */
+static inline uint32_t *exl2__snapshot_states(const exl2__model *m, const exl2__session *s)
+{
+    return s->table.words + m->plan.context_max;
+}
+
+/* Names the layout of a page: another release, backend or shape has another number. */
+static uint64_t exl2__snapshot_layout(const exl2__model *m)
+{
+    char text[128];
+    const exl2__shape *s = &m->plan.shape;
+    exl2__format(text, sizeof text, "1 %d %s %u %u %u", EXL2_VERSION, m->backend->name, s->layers, s->kv_heads,
+                 s->head_dim);
+    return exl2__hash(text, strlen(text));
+}
+
+static uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
+{
+    uint64_t bytes = EXL2__SNAPSHOT_HEAD_BYTES + 4ull * x->tokens + EXL2__SNAPSHOT_SUM_BYTES;
+    uint64_t lists = 4ull * (x->job.tried_count + x->mu_count);
+    bytes += x->flags & EXL2__SNAPSHOT_HAS_JOB ? EXL2__SNAPSHOT_JOB_BYTES + lists : 0;
+    return bytes + (x->flags & EXL2__SNAPSHOT_HAS_KV ? EXL2__SNAPSHOT_KV_BYTES + x->pages * x->page_bytes : 0);
+}
+
+/* ---- save ---- */
+
+/* The state of a job that runs, to go on with later. */
+static void exl2__snapshot_of_job(const exl2__job *job, exl2__session_resume *out)
+{
+    const exl2__sequence *s = &job->sequence;
+    *out = (exl2__session_resume){ .present = true, .prompt_end = s->prompt_end, .prompt_count = s->prompt_count,
+                                   .delivered = job->delivery.delivered, .computed_end = s->computed_end,
+                                   .tokens = s->table->tokens, .max_tokens = job->max_tokens, .attempt = s->attempt,
+                                   .rewinds = job->bans.rewinds, .shown = job->delivery.shown, .healed = job->healed,
+                                   .seed = job->stats.seed, .mu = s->sampling.mirostat_mu,
+                                   .tried_count = s->tried_count, .tried_at = s->tried_at };
+    out->min_tokens = s->min_end - s->prompt_end - (job->healed >= 0);
+    memcpy(out->tried, s->tried, s->tried_count * sizeof *out->tried);
+}
+
+static uint8_t *exl2__snapshot_put(uint8_t *at, uint32_t value)
+{
+    exl2__store32(at, value);
+    return at + 4;
+}
+
+static uint8_t *exl2__snapshot_put_job(uint8_t *at, const exl2__snapshot *x)
+{
+    const exl2__session_resume *r = &x->job;
+    const uint32_t values[16] = { r->prompt_end, r->prompt_count, r->delivered, r->computed_end, r->max_tokens,
+                                  r->min_tokens, r->attempt, r->rewinds, r->shown, (uint32_t)r->healed,
+                                  exl2__float_bits(r->mu), r->tried_count, r->tried_at, x->mu_count,
+                                  (uint32_t)r->seed, (uint32_t)(r->seed >> 32) };
+    for (uint32_t i = 0; i < EXL2__COUNT(values); i++) {
+        at = exl2__snapshot_put(at, values[i]);
+    }
+    for (uint32_t i = 0; i < r->tried_count; i++) {
+        at = exl2__snapshot_put(at, (uint32_t)r->tried[i]);
+    }
+    return at;
+}
+
+/* Writes the snapshot; out has exl2__snapshot_bytes. */
+static exl2_result exl2__snapshot_write(const exl2__model *m, const exl2__session *s, const exl2__job *job,
+                                        const exl2__snapshot *x, uint8_t *out)
+{
+    uint8_t *at = out;
+    memcpy(at, EXL2__SNAPSHOT_MAGIC, 8);
+    at = exl2__snapshot_put(at + 8, EXL2__SNAPSHOT_VERSION);
+    at = exl2__snapshot_put(at, x->flags);
+    memcpy(at, m->info.content_id, 16);
+    at = exl2__snapshot_put(at + 16, x->tokens);
+    at = exl2__snapshot_put(at, x->pages);
+    for (uint32_t i = 0; i < x->tokens; i++) {
+        at = exl2__snapshot_put(at, s->table.words[i]);
+    }
+    if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
+        at = exl2__snapshot_put_job(at, x);
+        for (uint32_t i = 0; i < x->mu_count; i++) {
+            at = exl2__snapshot_put(at, job ? exl2__float_bits(job->block->held[i].mu)
+                                            : exl2__snapshot_states(m, s)[i]);
+        }
+    }
+    if (x->flags & EXL2__SNAPSHOT_HAS_KV) {
+        exl2__store64(at, x->layout);
+        exl2__store32(at + 8, x->cached);
+        exl2__store64(at + 12, x->page_bytes);
+        at += EXL2__SNAPSHOT_KV_BYTES;
+        for (uint32_t i = 0; i < x->pages; i++, at += x->page_bytes) {
+            EXL2__TRY(m->backend->page_get(m->device, s->table.pages[i], at));
+        }
+    }
+    exl2__store64(at, exl2__hash(out, (size_t)(at - out)));
+    return EXL2_OK;
+}
+
+/* *need: the snapshot's size. With out NULL nothing is written. */
+EXL2__COLD
+static exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_t flags, void *out, size_t cap,
+                                       size_t *need)
+{
+    exl2__model *m = &e->models[s->model];
+    exl2__table *t = &s->table;
+    const exl2__job *job = s->job ? exl2__objects_job(e, (exl2_job){ s->job }) : NULL;
+    exl2__snapshot x = { .tokens = exl2__objects_final_tokens(e, s), .job = s->resume };
+    if (job && job->guidance.negative) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job has guidance can be saved after its DONE");
+    }
+    if (job && job->sequence.begun && !job->ending) {
+        exl2__snapshot_of_job(job, &x.job);
+        x.mu_count = job->sequence.sampling.mirostat_tau > 0 ? job->delivery.held_tokens : 0;
+    } else if (x.job.present) {
+        x.mu_count = x.job.states ? exl2__snapshot_held(&x.job) : 0;
+    }
+    x.flags = x.job.present ? EXL2__SNAPSHOT_HAS_JOB : 0;
+    x.tokens = x.job.present ? x.job.tokens : x.tokens;
+    if (t->previous != t) {
+        exl2__table_remember(t, &m->pages);
+    }
+    if (flags & EXL2_SAVE_KV) {
+        x.flags |= EXL2__SNAPSHOT_HAS_KV;
+        x.layout = exl2__snapshot_layout(m);
+        x.cached = exl2__min32(exl2__table_computed_tokens(t, &m->pages), x.tokens);
+        x.page_bytes = m->backend->page_bytes(m->device, &m->plan);
+        x.pages = exl2__pages_for(x.cached);
+    }
+    uint64_t bytes = exl2__snapshot_bytes(&x);
+    *need = (size_t)bytes;
+    if (bytes > cap || !out) {
+        return !out ? EXL2_OK : exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the snapshot needs %llu bytes, but the buffer "
+                                           "holds %zu", (unsigned long long)bytes, cap);
+    }
+    return exl2__snapshot_write(m, s, s->resume.present ? NULL : job, &x, (uint8_t *)out);
+}
+
+/* ---- restore ---- */
+
+EXL2__COLD
+static exl2_result exl2__snapshot_malformed(exl2_engine *e, const char *what)
+{
+    return exl2__fail(&e->ctx, EXL2_ERR_FORMAT, "the snapshot is damaged: %s", what);
+}
+
+/* Can it be a state of mirostat? */
+static inline bool exl2__snapshot_is_state(float mu)
+{
+    return exl2__float_is_finite(mu) && mu >= -100 && mu <= 100;
+}
+
+/* Reads the job part at `at`, of which `bytes` bytes are left. */
+static exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m, const uint8_t *at, uint64_t bytes,
+                                           exl2__snapshot *x)
+{
+    exl2__session_resume *r = &x->job;
+    uint32_t values[16], vocab = m->plan.shape.vocab, context_max = m->info.context_max;
+    if (bytes < EXL2__SNAPSHOT_JOB_BYTES) {
+        return exl2__snapshot_malformed(e, "it ends in the part of the job");
+    }
+    for (uint32_t i = 0; i < EXL2__COUNT(values); i++) {
+        values[i] = exl2__load32(at + 4 * i);
+    }
+    *r = (exl2__session_resume){ true, false, values[0], values[1], values[2], values[3], x->tokens, values[4],
+                                 values[5], values[6], values[7], values[8], (exl2_token)values[9],
+                                 values[14] | (uint64_t)values[15] << 32, exl2__bits_float(values[10]),
+                                 values[11], values[12], { 0 } };
+    x->mu_count = values[13];
+    uint64_t heals = r->healed >= 0, said = (uint64_t)x->tokens - r->prompt_end;
+    bool counts = r->prompt_end > 0 && r->prompt_end <= x->tokens && r->prompt_count <= r->prompt_end
+               && r->delivered <= said && said - r->delivered <= EXL2__JOB_HELD_TOKENS
+               && r->computed_end <= x->tokens && r->min_tokens <= r->max_tokens && r->max_tokens <= context_max
+               && r->prompt_end + heals + r->max_tokens <= context_max
+               && (r->max_tokens ? said < r->max_tokens + heals : said == 0);
+    bool small = r->rewinds <= EXL2__JOB_REWINDS_MAX && r->tried_count <= EXL2__SEQUENCE_TRIED_MAX
+              && r->healed >= -1 && r->healed < (exl2_token)vocab && r->shown <= EXL2__JOB_HOLD_BYTES
+              && exl2__snapshot_is_state(r->mu);
+    if (!counts || !small || (x->mu_count && x->mu_count != said - r->delivered)) {
+        return exl2__snapshot_malformed(e, "a count of the job is out of range");
+    }
+    if (bytes - EXL2__SNAPSHOT_JOB_BYTES < 4ull * (r->tried_count + x->mu_count)) {
+        return exl2__snapshot_malformed(e, "it ends in the part of the job");
+    }
+    for (uint32_t i = 0; i < r->tried_count; i++) {
+        r->tried[i] = (exl2_token)exl2__load32(at + EXL2__SNAPSHOT_JOB_BYTES + 4 * i);
+        if (r->tried[i] < 0 || r->tried[i] >= (exl2_token)vocab) {
+            return exl2__snapshot_malformed(e, "a token of the job is outside of the vocabulary");
+        }
+    }
+    x->mu = at + EXL2__SNAPSHOT_JOB_BYTES + 4 * (size_t)r->tried_count;
+    for (uint32_t i = 0; i < x->mu_count; i++) {
+        if (!exl2__snapshot_is_state(exl2__bits_float(exl2__load32(x->mu + 4 * (size_t)i)))) {
+            return exl2__snapshot_malformed(e, "a state of mirostat is out of range");
+        }
+    }
+    r->states = x->mu_count > 0;
+    return EXL2_OK;
+}
+
+/* Reads the part of K and V, which are `bytes` bytes. */
+static exl2_result exl2__snapshot_read_kv(exl2_engine *e, const uint8_t *at, uint64_t bytes, exl2__snapshot *x)
+{
+    if (bytes < EXL2__SNAPSHOT_KV_BYTES) {
+        return exl2__snapshot_malformed(e, "it ends before K and V");
+    }
+    x->layout = exl2__load64(at);
+    x->cached = exl2__load32(at + 8);
+    x->page_bytes = exl2__load64(at + 12);
+    x->kv = at + EXL2__SNAPSHOT_KV_BYTES;
+    bool fits = x->cached <= x->tokens && x->pages == exl2__pages_for(x->cached)
+             && (x->pages == 0 || x->page_bytes <= bytes / x->pages);
+    return fits ? EXL2_OK : exl2__snapshot_malformed(e, "the size of K and V is wrong");
+}
+
+static exl2_result exl2__snapshot_check_model(exl2_engine *e, const exl2__model *m, const uint8_t *id)
+{
+    static const char digits[] = "0123456789abcdef";
+    char theirs[33] = { 0 }, ours[33] = { 0 };
+    for (uint32_t i = 0; i < 16; i++) {
+        theirs[2 * i] = digits[id[i] >> 4];
+        theirs[2 * i + 1] = digits[id[i] & 15];
+        ours[2 * i] = digits[m->info.content_id[i] >> 4];
+        ours[2 * i + 1] = digits[m->info.content_id[i] & 15];
+    }
+    if (memcmp(id, m->info.content_id, 16) != 0) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot is of another model: its content_id is %s, but that of "
+                          "this model is %s", theirs, ours);
+    }
+    return EXL2_OK;
+}
+
+/* Checks the snapshot and finds its parts. */
+static exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model *m, const uint8_t *data, size_t bytes,
+                                       exl2__snapshot *x)
+{
+    *x = (exl2__snapshot){ 0 };
+    if (bytes < EXL2__SNAPSHOT_HEAD_BYTES + EXL2__SNAPSHOT_SUM_BYTES || memcmp(data, EXL2__SNAPSHOT_MAGIC, 8) != 0) {
+        return exl2__fail(&e->ctx, EXL2_ERR_FORMAT, "these %zu bytes are no snapshot of a session", bytes);
+    }
+    uint64_t end = bytes - EXL2__SNAPSHOT_SUM_BYTES, at = EXL2__SNAPSHOT_HEAD_BYTES;
+    if (exl2__load64(data + end) != exl2__hash(data, (size_t)end)) {
+        return exl2__snapshot_malformed(e, "its sum is not that of its bytes");
+    }
+    if (exl2__load32(data + 8) != EXL2__SNAPSHOT_VERSION) {
+        return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED, "the snapshot has format version %u, but this release reads "
+                          "%u", exl2__load32(data + 8), EXL2__SNAPSHOT_VERSION);
+    }
+    x->flags = exl2__load32(data + 12);
+    x->tokens = exl2__load32(data + 32);
+    x->pages = exl2__load32(data + 36);
+    EXL2__TRY(exl2__snapshot_check_model(e, m, data + 16));
+    if (x->flags & ~(EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV) || x->tokens > (end - at) / 4) {
+        return exl2__snapshot_malformed(e, "its size does not fit its counts");
+    }
+    if (x->tokens > m->info.context_max) {
+        return exl2__fail(&e->ctx, EXL2_ERR_CONTEXT_FULL, "the snapshot has %u tokens, but a session holds %u",
+                          x->tokens, m->info.context_max);
+    }
+    x->words = data + at;
+    for (uint32_t i = 0; i < x->tokens; i++) {
+        if ((exl2__load32(x->words + 4 * (size_t)i) & ~EXL2__WORD_SAMPLED) >= m->plan.shape.vocab) {
+            return exl2__snapshot_malformed(e, "a token is outside of the vocabulary");
+        }
+    }
+    at += 4ull * x->tokens;
+    if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
+        EXL2__TRY(exl2__snapshot_read_job(e, m, data + at, end - at, x));
+        at += EXL2__SNAPSHOT_JOB_BYTES + 4ull * (x->job.tried_count + x->mu_count);
+    }
+    if (x->flags & EXL2__SNAPSHOT_HAS_KV) {
+        EXL2__TRY(exl2__snapshot_read_kv(e, data + at, end - at, x));
+    }
+    return exl2__snapshot_bytes(x) == bytes ? EXL2_OK : exl2__snapshot_malformed(e, "its size does not fit its counts");
+}
+
+/* Writes K and V into pages of the session's own tree, as far as the pool has room: they come from outside, so no other
+   session may find them. */
+static exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model *m, exl2__table *t, const exl2__snapshot *x)
+{
+    exl2_result r = EXL2_OK;
+    uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan);
+    if (x->layout != exl2__snapshot_layout(m) || x->page_bytes != page_bytes) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_KV, "K and V of a snapshot have another layout than "
+                  "those of %s here: they are computed again", m->path);
+        return EXL2_OK;
+    }
+    uint32_t pages = exl2__min32(x->pages, exl2__pages_room(&m->pages));
+    uint32_t tokens = t->tokens, cached = exl2__min32(x->cached, pages * EXL2__PAGE_TOKENS);
+    if (cached == 0) {
+        return EXL2_OK;
+    }
+    t->tokens = cached;
+    exl2__table_start(t, &m->pages, cached, 0, 0);
+    for (uint32_t i = 0; r >= 0 && i < pages; i++) {
+        r = m->backend->page_set(m->device, t->pages[i], x->kv + i * page_bytes);
+    }
+    if (r >= 0) {
+        exl2__table_computed(t, &m->pages, cached);
+    }
+    exl2__table_release(t, &m->pages, cached);
+    t->tokens = tokens;
+    return r;
+}
+
+/* Replaces the history of a free session. On failure it stays as it was, but after an error of the device K and V may
+   have to be computed again. */
+EXL2__COLD
+static exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, const void *data, size_t bytes)
+{
+    exl2__model *m = &e->models[s->model];
+    exl2__table *t = &s->table;
+    exl2__snapshot x;
+    EXL2__TRY(exl2__snapshot_read(e, m, (const uint8_t *)data, bytes, &x));
+    exl2__table_forget(t, &m->pages);
+    for (uint32_t i = 0; i < x.tokens; i++) {
+        t->words[i] = exl2__load32(x.words + 4 * (size_t)i) & (m->pages.sampled | ~EXL2__WORD_SAMPLED);
+    }
+    for (uint32_t i = 0; i < x.mu_count; i++) {
+        exl2__snapshot_states(m, s)[i] = exl2__load32(x.mu + 4 * (size_t)i);
+    }
+    s->resume = x.job;
+    t->tokens = x.job.present ? x.job.prompt_end + x.job.delivered : x.tokens;
+    exl2_result r = EXL2_OK;
+    if (x.flags & EXL2__SNAPSHOT_HAS_KV) {
+        t->root = ++m->pages.roots;
+        uint32_t tokens = t->tokens;
+        t->tokens = x.tokens;
+        r = exl2__snapshot_restore_kv(e, m, t, &x);
+        t->tokens = tokens;
+    }
+    exl2__table_remember(t, &m->pages);
+    return r;
+}
+
+/* ---- resume ---- */
+
+/* Decodes the job's tokens again, so that the text which was held at the save is held again. */
+static exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__session *s)
+{
+    const exl2__session_resume *r = &s->resume;
+    exl2__table *t = job->sequence.table;
+    exl2__job_delivery *d = &job->delivery;
+    size_t room = m->vocab.present ? exl2__stream_room(&m->vocab) + 16 : 0;
+    for (uint32_t i = 0; i < r->tokens - r->prompt_end; i++) {
+        t->tokens = r->prompt_end + i + 1; /* a healed token is recognized by it */
+        exl2__logit_result held = { .token = exl2__table_token(t, t->tokens - 1) };
+        if (d->held_bytes + room > EXL2__JOB_HOLD_BYTES) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot holds back more text than a job may");
+        }
+        if (r->states && i >= r->delivered) {
+            job->sequence.sampling.mirostat_mu =
+                exl2__bits_float(exl2__snapshot_states(m, s)[i - r->delivered]);
+        }
+        exl2__jobs_hold(m, job, &held, false);
+        if (i < r->delivered) {
+            d->held_tokens = d->held_bytes = 0;
+        }
+    }
+    if (r->shown > d->held_bytes) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot has shown %u bytes of held text, but there are %u",
+                          r->shown, d->held_bytes);
+    }
+    d->held_bytes -= r->shown;
+    memmove(job->block->hold, job->block->hold + r->shown, d->held_bytes);
+    for (uint32_t i = 0; i < d->held_tokens; i++) {
+        job->block->held[i].end -= exl2__min32(job->block->held[i].end, r->shown);
+    }
+    d->shown = r->shown;
+    return EXL2_OK;
+}
+
+/* Makes the job the one of the snapshot. Its lists and its sampler are made already. */
+EXL2__COLD
+static exl2_result exl2__snapshot_resume(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d)
+{
+    const exl2__session *session = &e->sessions[job->session];
+    const exl2__session_resume *r = &session->resume;
+    exl2__sequence *s = &job->sequence;
+    uint32_t before = s->table->tokens;
+    if (d->sampler.seed && d->sampler.seed != r->seed) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job's seed is %llu, but that of the snapshot is %llu",
+                          (unsigned long long)d->sampler.seed, (unsigned long long)r->seed);
+    }
+    job->stats.seed = s->sampling.seed = r->seed;
+    s->attempt = r->attempt;
+    s->tried_count = r->tried_count;
+    s->tried_at = r->tried_at;
+    memcpy(s->tried, r->tried, r->tried_count * sizeof *s->tried);
+    job->bans.rewinds = r->rewinds;
+    job->delivery.delivered = job->delivery.resumed = r->delivered;
+    exl2_result result = exl2__snapshot_hold(e, m, job, session);
+    s->sampling.mirostat_mu = r->mu;
+    s->table->tokens = result < 0 ? before : r->tokens;
+    return result;
+}
+
+#endif

@@ -1,0 +1,362 @@
+/* snapshot.c: saved sessions. A job with stop strings, bans, healing, a schema or mirostat is saved after every step
+   and resumed in another engine: the text is the one that it would have been. Snapshots with K and V compute nothing
+   again, and no other session finds them. Damaged and foreign ones are rejected, and the session stays as it was. */
+#include "text_model.h"
+
+#include "../../exl2_impl/0_base/hash.h"
+
+#define KINDS 7u
+#define NEW 40u
+
+static text_model model;
+static const char *const plan[6] = { "fox", " is", "ab", "abc", "\xC3", "\xA9" };
+static exl2_token prompt[90];
+static rig_said whole, first, rest;
+static uint8_t bytes[1u << 20];
+
+static rig open_engine(uint64_t tokens)
+{
+    exl2_engine_desc e = text_engine(&model);
+    exl2_model_desc m = text_folder();
+    m.cache.tokens = tokens;
+    return rig_open(&e, &m);
+}
+
+/* The job of a kind, without prompt and session. */
+static exl2_job_desc job_of(const rig *r, uint32_t kind, rig_said *said)
+{
+    static const char *const stops[] = { "abcdefgh", "zzzz" }, *const bans[] = { "ab", "q", "tt", " i" };
+    static const char schema[] = "{\"type\":\"object\",\"required\":[\"a\",\"b\"],\"properties\":{\"a\":{\"type\":"
+                                 "\"string\",\"maxLength\":9},\"b\":{\"type\":\"integer\"}}}";
+    exl2_job_desc d = rig_job(r, NULL, 0, NEW, said);
+    memset(said, 0, sizeof *said);
+    d.model.id = 0;
+    d.sampler.preset = kind ? EXL2_PRESET_NEUTRAL : EXL2_PRESET_GREEDY;
+    d.sampler.seed = 40 + kind;
+    d.min_tokens = kind == 1 ? 12 : 0;
+    if (kind == 1 || kind == 5) {
+        d.stop_strings = stops;
+        d.stop_string_count = 2;
+    }
+    if (kind == 2 || kind >= 5) {
+        d.ban_strings = bans;
+        d.ban_string_count = 4;
+    }
+    d.heal_prompt = kind == 3;
+    if (kind == 4) {
+        exl2_grammar_desc g = { .model = r->model, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema };
+        CHECK_INT(exl2_grammar_make(r->engine, &g, &d.grammar), EXL2_OK);
+    }
+    if (kind >= 5) {
+        d.sampler.mirostat_tau = 4;
+        d.sampler.mirostat_eta = 0.3f;
+    }
+    return d;
+}
+
+static exl2_session session_of(const rig *r)
+{
+    exl2_session s = { 0 };
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+    return s;
+}
+
+static size_t save(const rig *r, exl2_session s, uint32_t flags)
+{
+    size_t need = 0, again = 0;
+    CHECK_INT(exl2_session_save(r->engine, s, flags, NULL, 0, &need), EXL2_OK);
+    CHECK_INT(exl2_session_save(r->engine, s, flags, bytes, need - 1, &again), EXL2_ERR_TOO_SMALL);
+    CHECK(again == need && need <= sizeof bytes);
+    CHECK_INT(exl2_session_save(r->engine, s, flags, bytes, need, &again), EXL2_OK);
+    return need;
+}
+
+static exl2_session_info info_of(const rig *r, exl2_session s)
+{
+    exl2_session_info info = { 0 };
+    CHECK_INT(exl2_session_get(r->engine, s, &info), EXL2_OK);
+    return info;
+}
+
+static void start(const rig *r, exl2_job_desc *d)
+{
+    CHECK_INT(exl2_job_start(r->engine, d, NULL), EXL2_OK);
+    if (d->grammar.id) {
+        exl2_grammar_close(r->engine, d->grammar);
+    }
+}
+
+/* `first` and then `rest` are the same as `whole`. */
+static bool same_text(void)
+{
+    return first.count + rest.count == whole.count && rest.stop == whole.stop && rest.done_events == 1
+        && memcmp(first.ids, whole.ids, first.count * sizeof *whole.ids) == 0
+        && memcmp(rest.ids, whole.ids + first.count, rest.count * sizeof *whole.ids) == 0
+        && first.bytes + rest.bytes == whole.bytes && memcmp(first.text, whole.text, first.bytes) == 0
+        && memcmp(rest.text, whole.text + first.bytes, rest.bytes) == 0;
+}
+
+/* Saves the job after `steps` steps, and goes on in the other engine. false: the job had ended by then. */
+static bool save_after(const rig *a, const rig *b, uint32_t kind, uint32_t steps, uint32_t cpu_us, uint32_t flags)
+{
+    exl2_session s = session_of(a), other = session_of(b);
+    exl2_step_desc step = { .cpu_us = cpu_us };
+    exl2_job_desc d = job_of(a, kind, &first);
+    d.session = s;
+    d.prompt.tokens = prompt;
+    d.prompt.token_count = 90;
+    start(a, &d);
+    for (uint32_t i = 0; i < steps && !first.done_events; i++) {
+        exl2_step(a->engine, &step);
+    }
+    bool runs = !first.done_events;
+    size_t need = save(a, s, flags);
+    exl2_session_info info = info_of(a, s);
+    CHECK(flags || need <= 4 * (info.tokens + NEW) + 512);
+    CHECK_INT(exl2_session_restore(b->engine, other, bytes, need), EXL2_OK);
+    exl2_session_info restored = info_of(b, other);
+    CHECK_INT(restored.tokens, info.tokens);
+    CHECK(!flags || restored.tokens_cached + 1 + NEW >= info.tokens_cached);
+    exl2_session_close(a->engine, s);
+    rig_drain(a, 0);
+    d = job_of(b, kind, &rest);
+    d.session = other;
+    d.resume = true;
+    if (restored.resumes) {
+        if (steps % 2) {
+            d.sampler.seed = 0;
+            d.max_tokens = d.min_tokens = 0;
+        }
+        exl2_job_size size;
+        CHECK_INT(exl2_job_measure(b->engine, &d, &size), EXL2_OK);
+        CHECK_INT(size.max_tokens, NEW);
+        start(b, &d);
+        rig_drain(b, 0);
+        if (!CHECK(same_text())) {
+            printf("  kind %u, saved after %u steps of %u us, %u + %u tokens of %u\n", (unsigned)kind, (unsigned)steps,
+                   (unsigned)cpu_us, (unsigned)first.count, (unsigned)rest.count, (unsigned)whole.count);
+        }
+        CHECK_INT(rest.stats.new_tokens, rest.count);
+        CHECK_INT(rest.stats.seed, 40 + kind);
+        CHECK_INT(exl2_job_start(b->engine, &d, NULL), EXL2_ERR_ARG); /* twice */
+    } else {
+        CHECK(!runs || info.tokens == 0); /* it has ended, or it waits */
+        if (d.grammar.id) {
+            exl2_grammar_close(b->engine, d.grammar);
+        }
+    }
+    exl2_session_close(b->engine, other);
+    return runs;
+}
+
+static void every_step(const rig *a, const rig *b)
+{
+    uint32_t saves = 0;
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+        exl2_job_desc d = job_of(a, kind, &whole);
+        exl2_session s = session_of(a);
+        d.session = s;
+        d.prompt.tokens = prompt;
+        d.prompt.token_count = 90;
+        start(a, &d);
+        rig_drain(a, 0);
+        CHECK(whole.done_events == 1 && whole.count > 10);
+        exl2_session_close(a->engine, s);
+        for (uint32_t steps = 0; save_after(a, b, kind, steps, 0, steps % 3 == 1 ? EXL2_SAVE_KV : 0); steps++) {
+            saves++;
+        }
+        for (uint32_t steps = 1; save_after(a, b, kind, steps, 1, 0); steps += 1 + steps / 3) { /* in the prompt, too */
+            saves++;
+        }
+    }
+    printf("%u snapshots of running jobs\n", (unsigned)saves);
+    CHECK(saves > 200);
+}
+
+/* The sum of a snapshot that was edited. */
+static void seal(uint8_t *data, size_t count)
+{
+    exl2__store64(data + count - 8, exl2__hash(data, count - 8));
+}
+
+static void check_rejected(const rig *r, exl2_session s, const uint8_t *data, size_t count, exl2_result wanted,
+                           const char *piece)
+{
+    exl2_session_info before = info_of(r, s), after;
+    text_check_refused(r, exl2_session_restore(r->engine, s, data, count), wanted, piece);
+    after = info_of(r, s);
+    CHECK(memcmp(&before, &after, sizeof after) == 0);
+}
+
+/* A snapshot of a running job with everything in it. */
+static size_t snapshot_of(const rig *r, uint32_t flags)
+{
+    exl2_session s = session_of(r);
+    exl2_job_desc d = job_of(r, 6, &first);
+    d.session = s;
+    d.prompt.tokens = prompt;
+    d.prompt.token_count = 90;
+    start(r, &d);
+    while (first.count < 8) {
+        exl2_step(r->engine, NULL);
+    }
+    size_t need = save(r, s, flags);
+    exl2_session_close(r->engine, s);
+    rig_drain(r, 0);
+    return need;
+}
+
+static void damaged(const rig *r)
+{
+    static uint8_t good[1u << 20];
+    exl2_session s = session_of(r);
+    exl2_job_desc d = job_of(r, 0, &rest);
+    d.session = s;
+    d.prompt.tokens = prompt;
+    d.prompt.token_count = 20;
+    start(r, &d);
+    rig_drain(r, 0);
+    size_t count = snapshot_of(r, EXL2_SAVE_KV);
+    memcpy(good, bytes, count);
+    for (uint32_t i = 0; i < 5000; i++) {
+        size_t at = (i * 7919u) % count;
+        bytes[at] ^= (uint8_t)(1u << i % 8);
+        exl2_result got = exl2_session_restore(r->engine, s, bytes, count);
+        CHECK_INT(got, EXL2_ERR_FORMAT);
+        bytes[at] = good[at];
+        CHECK_INT(exl2_session_restore(r->engine, s, bytes, (i * 6151u) % count), EXL2_ERR_FORMAT);
+    }
+    CHECK_INT(info_of(r, s).tokens, 20 + rest.count);
+    static const struct { uint32_t at, value; exl2_result result; const char *piece; } edits[] = {
+        { 8, 2, EXL2_ERR_UNSUPPORTED, "version 2" },         { 16, 0, EXL2_ERR_ARG, "content_id" },
+        { 32, UINT32_MAX, EXL2_ERR_FORMAT, "counts" },       { 32, 1u << 30, EXL2_ERR_FORMAT, "counts" },
+        { 12, 7, EXL2_ERR_FORMAT, "counts" },                { 12, 1, EXL2_ERR_FORMAT, "counts" },
+        { 36, UINT32_MAX, EXL2_ERR_FORMAT, "K and V" },      { 36, 0, EXL2_ERR_FORMAT, "K and V" },
+        { 40, TEXT_VOCAB, EXL2_ERR_FORMAT, "vocabulary" },   { 40, 0x7FFFFFFF, EXL2_ERR_FORMAT, "vocabulary" },
+    };
+    for (uint32_t i = 0; i < EXL2__COUNT(edits); i++) {
+        exl2__store32(bytes + edits[i].at, edits[i].value);
+        seal(bytes, count);
+        check_rejected(r, s, bytes, count, edits[i].result, edits[i].piece);
+        memcpy(bytes, good, count);
+    }
+    uint32_t tokens = exl2__load32(good + 32);
+    for (uint32_t i = 0; i < 16; i++) { /* the counts of the job: every field is checked */
+        static const uint32_t wild[] = { UINT32_MAX, 0x7FFFFFFF, 600, 100000 };
+        for (uint32_t k = 0; k < 4; k++) {
+            exl2__store32(bytes + 40 + 4 * (tokens + i), wild[k]);
+            seal(bytes, count);
+            exl2_result got = exl2_session_restore(r->engine, s, bytes, count);
+            bool any = i == 6 || i == 8 || i == 12 || i >= 14; /* attempt, shown, tried_at, seed */
+            any = any || (i == 9 && k == 0) || (i == 10 && k >= 2); /* no healed token; a state near 0 */
+            CHECK(got == EXL2_ERR_FORMAT || (any && got == EXL2_OK));
+            if (got == EXL2_OK) { /* restored: a job goes on with it, or is rejected */
+                d = job_of(r, 6, &rest);
+                d.sampler.seed = 0;
+                d.session = s;
+                d.resume = true;
+                got = exl2_job_start(r->engine, &d, NULL);
+                CHECK(got == EXL2_OK || got == EXL2_ERR_ARG);
+                rig_drain(r, 0);
+            }
+            memcpy(bytes, good, count);
+        }
+    }
+    /* K and V of another layout: the tokens alone are restored, and one warning says so */
+    const uint8_t *job = good + 40 + 4 * tokens;
+    bytes[40 + 4 * tokens + 64 + 4 * (exl2__load32(job + 44) + exl2__load32(job + 52))] ^= 1;
+    seal(bytes, count);
+    CHECK_INT(exl2_session_restore(r->engine, s, bytes, count), EXL2_OK);
+    CHECK(info_of(r, s).tokens_cached < 64 + 90); /* what others have computed may be found */
+    exl2_session_close(r->engine, s);
+}
+
+/* K and V of a snapshot, edited: the session that restores them uses them, a fork too, and nobody else. */
+static void own_pages(void)
+{
+    rig a = open_engine(4096), b = open_engine(4096);
+    size_t count = snapshot_of(&a, EXL2_SAVE_KV);
+    memset(bytes + count - 8 - 4096, 0x3C, 4096);
+    seal(bytes, count);
+    exl2_session s = session_of(&b), fork;
+    CHECK_INT(exl2_session_restore(b.engine, s, bytes, count), EXL2_OK);
+    uint32_t cached = info_of(&b, s).tokens_cached;
+    CHECK(cached >= 90);
+    CHECK_INT(exl2_session_fork(b.engine, s, &fork), EXL2_OK);
+    CHECK_INT(info_of(&b, fork).tokens_cached, cached);
+    exl2_job_desc d = rig_job(&b, prompt, 90, 4, &rest);
+    memset(&rest, 0, sizeof rest);
+    CHECK_INT(exl2_generate(b.engine, &d), EXL2_OK);
+    CHECK_INT(rest.stats.reused_tokens, 0);
+    rig_close(&a);
+    rig_close(&b);
+}
+
+static void misuse(const rig *r)
+{
+    exl2_session s = session_of(r);
+    exl2_job_desc d = job_of(r, 6, &rest);
+    size_t count = snapshot_of(r, 0), need;
+    d.session = s;
+    d.resume = true;
+    text_check_refused(r, exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG, "no job to go on with");
+    CHECK_INT(exl2_session_restore(r->engine, s, bytes, count), EXL2_OK);
+    CHECK(info_of(r, s).resumes);
+    d.sampler.seed = 5;
+    text_check_refused(r, exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG, "seed is 5, but that of the");
+    d.sampler.seed = 0;
+    d.max_tokens = 7;
+    text_check_refused(r, exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG, "7 and 0, but those of the");
+    d.max_tokens = 0;
+    d.prefill_only = true;
+    text_check_refused(r, exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG, "prefill_only");
+    d.prefill_only = false;
+    d.prompt.tokens = prompt;
+    d.prompt.token_count = 3;
+    text_check_refused(r, exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG, "has its prompt already");
+    d.prompt.tokens = NULL;
+    d.prompt.token_count = 0;
+    uint32_t tokens = info_of(r, s).tokens;
+    CHECK_INT(save(r, s, 0), count); /* saved again before it goes on */
+    exl2_session again = session_of(r);
+    CHECK_INT(exl2_session_restore(r->engine, again, bytes, count), EXL2_OK);
+    CHECK_INT(exl2_session_rewind(r->engine, again, tokens), EXL2_OK); /* the history is edited: nothing resumes */
+    CHECK(!info_of(r, again).resumes);
+    CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
+    text_check_refused(r, exl2_session_restore(r->engine, s, bytes, count), EXL2_ERR_STATE, "busy");
+    rig_drain(r, 0);
+    CHECK_INT(rest.done_events, 1);
+    CHECK_INT(exl2_session_save(r->engine, s, 2, NULL, 0, &need), EXL2_ERR_ARG);
+    text_model small = model; /* the same folder, but with a shorter context */
+    exl2_engine_desc e = text_engine(&small);
+    exl2_model_desc m = text_folder();
+    m.context_max = 64;
+    rig other = rig_open(&e, &m);
+    exl2_session in_other = session_of(&other);
+    check_rejected(&other, in_other, bytes, count, EXL2_ERR_CONTEXT_FULL, "a session holds 64");
+    rig_close(&other);
+    other = rig_load(rig_golden("exl2-4bit"));
+    in_other = session_of(&other);
+    check_rejected(&other, in_other, bytes, count, EXL2_ERR_ARG, "content_id");
+    rig_close(&other);
+    exl2_session_close(r->engine, s);
+    exl2_session_close(r->engine, again);
+}
+
+int main(void)
+{
+    text_find_plan(&model, 6);
+    text_write(&model, plan, 6, TEXT_CHAT_CONFIG);
+    for (uint32_t i = 0; i < 90; i++) {
+        prompt[i] = (exl2_token)(20 + i * 13 % 250);
+    }
+    prompt[89] = model.byte_ids['a'];
+    rig a = open_engine(4096), b = open_engine(2048);
+    every_step(&a, &b);
+    damaged(&a);
+    misuse(&a);
+    rig_close(&a);
+    rig_close(&b);
+    own_pages();
+    return check_done();
+}

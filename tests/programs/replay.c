@@ -1,0 +1,108 @@
+/* replay.c: sessions that the program exl2 saves and loads, with `generate` and in scripts of `replay`.
+   takes: replay PROGRAM FOLDER: the program, a folder to write to.
+   gives: exit code 0 or 1.
+   owns:  FOLDER. */
+#define _POSIX_C_SOURCE 200809L
+#include "program.h"
+
+#define MODELS EXL2_GOLDEN_DIR "/models/"
+
+/* Are the ids those of `whole` from index `from` on, to its end? */
+static bool same_ids(const json_value *ids, const json_value *whole, size_t from)
+{
+    const json_value *a = ids ? ids->child : NULL, *b = whole->child;
+    for (; b && from > 0; from--) {
+        b = b->next;
+    }
+    while (a && b && a->number >= b->number && a->number <= b->number) {
+        a = a->next;
+        b = b->next;
+    }
+    return ids && !a && !b;
+}
+
+/* The ids of `generate` with these flags. */
+static json_value *generated(const char *flags, char **text)
+{
+    return program_json(program_run("generate " MODELS "exl2-mixed --max 12 --seed 5 --json %s", flags), text);
+}
+
+/* A text that is saved in its middle and goes on in another process is the text in one go. */
+static void check_saves(void)
+{
+    char *text, *part_text, *rest_text, flags[4096];
+    json_value *whole = generated("--ids 5,9,17", &text);
+    const json_value *ids = json_member(whole, "ids");
+    snprintf(flags, sizeof flags, "--ids 5,9,17 --save '%s/saved' --save-after 5", folder);
+    json_value *part = generated(flags, &part_text);
+    snprintf(flags, sizeof flags, "--load '%s/saved' --save '%s/ended' --save-kv", folder, folder);
+    json_value *rest = generated(flags, &rest_text);
+    const json_value *a = json_member(part, "ids"), *b = json_member(rest, "ids");
+    CHECK_INT(ids->child_count, 12);
+    CHECK(a->child_count == 5 && !same_ids(a, ids, 0));
+    CHECK(same_ids(b, ids, 5));
+    json_free(part);
+    json_free(rest);
+    free(part_text);
+    free(rest_text);
+    snprintf(flags, sizeof flags, "--load '%s/ended'", folder); /* nothing was going on */
+    rest = generated(flags, &rest_text);
+    CHECK_INT(json_member(rest, "ids")->child_count, 0);
+    CHECK_INT(json_member(rest, "prompt_ids")->child_count, 15);
+    json_free(rest);
+    free(rest_text);
+
+    /* the same in a script, where a session is saved while another one speaks */
+    char script[8192];
+    snprintf(script, sizeof script,
+             "{\"op\":\"open\",\"s\":\"a\"}\n{\"op\":\"open\",\"s\":\"b\",\"id\":7}\n"
+             "{\"op\":\"say\",\"s\":\"a\",\"ids\":[5,9,17],\"max\":12,\"seed\":5,\"hold\":true}\n"
+             "{\"op\":\"say\",\"s\":\"b\",\"ids\":[8,9],\"max\":12,\"greedy\":true,\"hold\":true}\n"
+             "{\"op\":\"run\",\"tokens\":9}\n{\"op\":\"save\",\"s\":\"a\",\"file\":\"%s/a\"}\n"
+             "{\"op\":\"run\"}\n{\"op\":\"rewind\",\"s\":\"b\",\"tokens\":0}\n"
+             "{\"op\":\"load\",\"s\":\"b\",\"file\":\"%s/a\"}\n"
+             "{\"op\":\"resume\",\"s\":\"b\",\"max\":12,\"seed\":5}\n{\"op\":\"nothing\",\"s\":\"b\"}\n"
+             "{\"op\":\"trim\",\"s\":\"b\",\"from_token\":1,\"count\":99}\n{\"op\":\"stats\"}\n", folder,
+             folder);
+    program_write("script", script);
+    CHECK_INT(program_run("replay " MODELS "exl2-mixed '%s/script' --json", folder), 0);
+    char *out = program_read("out"), *at = out;
+    uint32_t lines = 0, errors = 0;
+    bool resumed = false;
+    for (char *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
+        json_value *line = program_parse(at, (size_t)(end - at));
+        const char *op = program_text(line, "op");
+        const json_value *said = json_member(line, "ids");
+        bool of_a = said && strcmp(op, "say") == 0 && strcmp(program_text(line, "s"), "a") == 0;
+        CHECK(!of_a || same_ids(said, ids, 0));
+        if (strcmp(op, "resume") == 0) {
+            CHECK(said->child_count > 0 && said->child_count < 12);
+            resumed = same_ids(said, ids, 12 - said->child_count);
+        }
+        errors += json_member(line, "error") != NULL;
+        lines++;
+        json_free(line);
+    }
+    CHECK(resumed);
+    CHECK_INT(lines, 15);
+    CHECK_INT(errors, 2);
+    free(out);
+    program_write("script", "{\"op\":\"stats\"}\n{\"op\"\n");
+    program_sentence(program_run("replay " MODELS "exl2-mixed '%s/script'", folder), 1, "line 2 of the script");
+    json_free(whole);
+    free(text);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        printf("usage: replay PROGRAM FOLDER\n");
+        return 1;
+    }
+    program_set(argv[1], argv[2]);
+    check_saves();
+    program_sentence(program_run("generate m --prompt a --load f"), 2, "--load goes on with what was saved");
+    program_sentence(program_run("generate m --prompt a --save-kv"), 2, "--save-kv needs --save");
+    program_sentence(program_run("replay " MODELS "exl2-mixed '%s/none'", folder), 1, "cannot be opened");
+    return check_done();
+}
