@@ -412,6 +412,13 @@
    whole, valid text can result, at any temperature. Early enough before max_tokens only tokens that lead to the end of
    the text stay allowed.
 
+   Where a grammar leaves no choice, nothing is computed to choose: where only one byte may follow, only one after it,
+   and so on, the text goes on with the longest token inside that string ({"mood":" in the fewest tokens), unless the
+   job's settings ban it. On the CPU such forced tokens are not sampled and cost no pass: they join the text at once,
+   with a log-probability of 0, and the next pass has up to 16 rows of the job. The text is the same as with
+   draft.one_by_one, which samples every token; so do jobs with alts_per_token, on_logits, guidance or mirostat, CUSTOM
+   grammars, and a GPU. stats.forced_tokens counts.
+
    Where the text may end, the model's end tokens and the job's stop tokens are allowed. Where nothing can follow, the
    job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they occur, and a cancelled job's text is
    incomplete.)
@@ -745,6 +752,7 @@ typedef enum exl2_stop {
 typedef struct exl2_job_stats {
     uint32_t prompt_tokens, reused_tokens;             /* reused: prompt tokens that were already cached */
     uint32_t new_tokens;                               /* tokens that TEXT events delivered */
+    uint32_t forced_tokens;                            /* new tokens that the grammar forced and that cost no pass */
     uint64_t seed;                                     /* the seed that was used */
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
     uint32_t bans_avoided, bans_shown;                 /* ban_strings: rewound; shown, as no other text came */
@@ -806,7 +814,8 @@ typedef struct exl2_engine_stats {
     uint64_t allocations;                                 /* calls of alloc_fn so far */
     uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; shared: by 2 sessions or more */
     uint32_t jobs_active, jobs_waiting;
-    uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: sampled */
+    uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: new */
+    uint64_t forced_tokens;                               /* part of tokens_out that grammars forced, not sampled */
     uint64_t cpu_sampled;                                 /* part of tokens_out sampled on the CPU, model on a GPU */
     uint64_t last_step_ns, slowest_step_ns;
 } exl2_engine_stats;
@@ -1162,6 +1171,14 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = continue t
     uint32_t flags;            /* exl2_text_flags for text */
 } exl2_prompt;
 
+/* How a job gets several tokens from one pass. The text, its tokens and its end are the same with any of these
+   settings; only the times differ. */
+typedef struct exl2_draft_desc {
+    uint32_t _start_canary;
+    bool one_by_one;           /* sample every token in a pass of its own, forced ones, too (section 9) */
+    uint32_t _end_canary;
+} exl2_draft_desc;
+
 /* ban_strings: the text must not contain them, ASCII letters in either case. Text in which a banned string might begin
    waits, in whole tokens. When a banned string is complete, the history is rewound to the token in which it begins, and
    a different token is sampled there. After 64 tokens that all lead to one banned string (256 rewinds in all) the
@@ -1194,6 +1211,7 @@ typedef struct exl2_job_desc {
     bool heal_prompt;          /* the prompt's last token may grow: its text is kept */
     exl2_sampler_desc sampler;
     exl2_grammar grammar;      /* what the text may be; id 0 = anything */
+    exl2_draft_desc draft;
     const char *const *stop_strings; /* strings that end the text */
     uint32_t stop_string_count;
     const char *const *ban_strings; /* strings that must not be in the text */

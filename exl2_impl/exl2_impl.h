@@ -319,6 +319,8 @@ EXL2__SIZE_END
 #include "6_text/grammar/grammar_reset.h"
 /* defines: which tokens a state allows */
 #include "6_text/grammar/grammar_mask.h"
+/* defines: the token that a state forces */
+#include "6_text/grammar/grammar_forced.h"
 
 EXL2__SIZE_BEGIN
 
@@ -427,6 +429,8 @@ EXL2__SIZE_BEGIN
 #include "7_engine/job_start.h"
 /* defines: loading and closing a model */
 #include "7_engine/loading.h"
+/* defines: tokens that a grammar forces: they cost no pass */
+#include "7_engine/forced.h"
 /* defines: masks of rows: which tokens may be sampled */
 #include "7_engine/masks.h"
 /* defines: sampling, on the CPU, a row whose logits were fetched */

@@ -337,6 +337,8 @@ static void on_line_end(npc *n, const exl2_event *event)
     l->stop = event->stop;
     l->tokens = event->stats.new_tokens;
     l->prompt_tokens = event->stats.prompt_tokens;
+    n->place->turn_tokens += event->stats.new_tokens;
+    n->place->turn_passes += event->stats.new_tokens - event->stats.forced_tokens;
     if (event->result >= 0) {
         bool valid = turn_read(&n->state, n->said, n->said_bytes, &l->turn);
         n->place->turns++;

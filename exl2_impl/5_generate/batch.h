@@ -97,7 +97,8 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
             b->rows[rows] = (exl2__step_row){ *exl2__table_token(s->table, pages, position), position, sequences };
-            bool last = position + 1 == s->table->tokens, of_prompt = position + 1 >= s->prompt_end - s->prompt_count;
+            bool last = position + 1 == s->table->tokens;
+            bool of_prompt = position + 1 >= s->prompt_end - s->prompt_count && position + 1 < s->prompt_end;
             exl2__logit_row logit = { 0 };
             logit.row = rows++;
             logit.alts = s->alts;

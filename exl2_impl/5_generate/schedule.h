@@ -97,15 +97,16 @@ static inline bool exl2__schedule_no_rows_yet(const exl2__sequence *s, const voi
         && exl2__sequence_decodes(s) == *(const bool *)decodes;
 }
 
-/* Sets the rows of every sequence for the next pass: first one row for each that decodes, then prompt rows by priority,
-   at most prompt_rows_max of them. In all at most rows_max rows and sequences_max sequences. Returns the number of
-   rows. */
+/* Sets the rows of every sequence for the next pass: first those of each that decodes, of which no one gets more than
+   its share, then prompt rows by priority, at most prompt_rows_max of them. In all at most rows_max rows and
+   sequences_max sequences. Returns the number of rows. */
 static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, uint32_t rows_max,
                                            uint32_t prompt_rows_max, uint32_t sequences_max)
 {
-    uint32_t rows = 0, sequences = 0;
+    uint32_t rows = 0, sequences = 0, decoding = 0;
     for (uint32_t i = 0; i < count; i++) {
         all[i]->rows = 0;
+        decoding += all[i]->live && all[i]->active && !all[i]->held && exl2__sequence_decodes(all[i]);
     }
     for (uint32_t round = 0; round < 2; round++) {
         bool decodes = round == 0;
@@ -124,6 +125,7 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
                 break;
             }
             s->rows = exl2__min32(pair && pending > 1 ? pending - 1 : pending, limit - rows);
+            s->rows = decodes ? exl2__min32(s->rows, exl2__max32(rows_max / decoding, 1)) : s->rows;
             s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
             if (sampled) {
                 pair->rows = 1;

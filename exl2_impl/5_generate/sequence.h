@@ -72,9 +72,16 @@ static inline bool exl2__sequence_is_short(const exl2__sequence *s)
     return s->end_count > 0 && s->table->tokens < s->min_end;
 }
 
+/* Is the prompt computed, and are there tokens after it? */
 static inline bool exl2__sequence_decodes(const exl2__sequence *s)
 {
-    return s->table->tokens > s->prompt_end;
+    return s->table->tokens > s->prompt_end && s->table->cached >= s->prompt_end;
+}
+
+/* Rows of the prompt that will be computed and have a next token in the prompt, which can be scored. */
+static inline uint32_t exl2__sequence_unscored(const exl2__sequence *s)
+{
+    return s->prompt_end > s->table->cached + 1 ? s->prompt_end - 1 - s->table->cached : 0;
 }
 
 #endif

@@ -294,6 +294,8 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     EXL2__TRY(exl2__job_lists_sampler(e, m, job, d, &used));
     EXL2__TRY(d->grammar.id ? exl2__grammars_join(e, job, d->grammar) : EXL2_OK); /* last, as _leave undoes it */
     exl2__stream_make(&job->delivery.stream, d->show_markers, true);
+    job->one_by_one = d->draft.one_by_one || d->alts_per_token || d->on_logits || s->sampling.mirostat_tau > 0
+                   || m->backend->decode_rows < 2;
     job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
     job->user = d->user;
@@ -414,6 +416,7 @@ static exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc 
     job->guidance.positive = positive;
     positive->sequence.negative = &job->sequence;
     job->sequence.positive = &positive->sequence;
+    positive->one_by_one = true;
     positive->sequence.fetches_logits = positive->sequence.waits = true;
     job->sequence.fetches_logits = job->sequence.waits = true;
     return EXL2_OK;

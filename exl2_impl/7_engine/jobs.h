@@ -19,7 +19,7 @@ static inline bool exl2__jobs_is_pulled(const exl2__job *job)
 /* Whether the next pass computes scores that need room in the ring. */
 static inline bool exl2__jobs_needs_score_room(const exl2__job *job)
 {
-    return exl2__jobs_is_pulled(job) && job->sequence.score_prompt && exl2__sequence_pending(&job->sequence) > 1;
+    return exl2__jobs_is_pulled(job) && job->sequence.score_prompt && exl2__sequence_unscored(&job->sequence) > 0;
 }
 
 /* Passes the event to the callback, or puts it into the ring. false: the ring is full; nothing has changed. */
@@ -422,7 +422,7 @@ static inline size_t exl2__jobs_final_bytes(const exl2__job *job, size_t bytes)
 static inline void exl2__jobs_append(exl2_engine *e, exl2__job *job, exl2_token token)
 {
     exl2__pages *pages = &e->models[job->model].pages;
-    if (!job->first_token_ns) {
+    if (!job->first_token_ns && job->sequence.table->cached >= job->sequence.prompt_end) { /* the prompt is computed */
         job->first_token_ns = exl2__platform_ns();
         job->stats.prefill_ns = job->first_token_ns - job->active_ns;
     }

@@ -6,7 +6,7 @@
 #define EXL2__MASKS_H
 
 #include "../2_graph/forward.h"
-#include "jobs.h"
+#include "forced.h"
 
 #define EXL2__MASKS_COST_MIN 10000 /* nodes; the time of a mask that costs fewer is not learned from */
 
@@ -42,6 +42,20 @@ static void exl2__masks_set_healing(const exl2__model *m, const exl2__job *job, 
     }
 }
 
+/* The tokens that the grammar allows: the forced one alone, if there is one. *over: none, the text ends here. */
+EXL2__COLD
+static exl2_result exl2__masks_set_grammar(exl2_engine *e, exl2__job *job, uint32_t *bits, uint32_t words, bool *over)
+{
+    exl2_token forced;
+    EXL2__TRY(exl2__forced_token(e, job, &forced));
+    if (forced < 0) {
+        return exl2__grammars_mask(e, job, bits, over);
+    }
+    memset(bits, 0, words * sizeof *bits);
+    bits[forced / 32] |= 1u << forced % 32;
+    return EXL2_OK;
+}
+
 /* The tokens that may be sampled: allowed by a healed token or the grammar (*over: it allows nothing), and by the allow
    list. */
 EXL2__COLD
@@ -52,7 +66,7 @@ static exl2_result exl2__masks_fill_bits(exl2_engine *e, exl2__model *m, exl2__j
     if (exl2__jobs_heals(job)) {
         exl2__masks_set_healing(m, job, bits, words);
     } else if (job->grammar.slot) {
-        EXL2__TRY(exl2__grammars_mask(e, job, bits, over));
+        EXL2__TRY(exl2__masks_set_grammar(e, job, bits, words, over));
     } else {
         memset(bits, 0xFF, words * sizeof *bits);
     }
@@ -91,6 +105,14 @@ static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *j
     }
 }
 
+/* Estimated cost of the job's mask, in nodes; 0: it costs little, or an error follows. */
+static inline uint32_t exl2__masks_cost(exl2_engine *e, const exl2__model *m, exl2__job *job)
+{
+    exl2_token forced = -1;
+    bool heals = exl2__jobs_heals(job), known = !heals && exl2__forced_token(e, job, &forced) >= 0 && forced < 0;
+    return heals ? m->vocab.id_count : known ? exl2__grammars_cost(e, job) : 0;
+}
+
 /* Fills in the masks of the pass that are due. false: because of the deadline (0 = none) some are left for later. */
 static inline bool exl2__masks_fill_due(exl2_engine *e, exl2__model *m, uint64_t deadline_ns)
 {
@@ -99,7 +121,7 @@ static inline bool exl2__masks_fill_due(exl2_engine *e, exl2__model *m, uint64_t
             continue;
         }
         uint64_t begin_ns = exl2__platform_ns();
-        float cost = (float)(exl2__jobs_heals(job) ? m->vocab.id_count : exl2__grammars_cost(e, job));
+        float cost = (float)exl2__masks_cost(e, m, job);
         if (deadline_ns && begin_ns + (uint64_t)(cost * m->mask_ns) > deadline_ns) {
             return false;
         }

@@ -181,6 +181,7 @@ struct exl2__job {
     exl2__job_guidance guidance;
     exl2_logits_fn on_logits;
     void *user;                  /* for on_event and on_logits */
+    bool one_by_one;             /* every token is sampled; none is appended because it is forced */
     bool prefilled;              /* all K and V of a prefill_only job are computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     uint32_t max_tokens;

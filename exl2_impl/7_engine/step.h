@@ -8,6 +8,7 @@
 #define EXL2__STEP_H
 
 #include "../2_graph/forward_queue.h"
+#include "forced.h"
 #include "host_sample.h"
 #include "loading.h"
 #include "masks.h"
@@ -99,6 +100,7 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
                 job->active_ns = exl2__platform_ns();
                 job->stats.queued_ns = job->active_ns - job->start_ns;
                 job->stats.reused_tokens = exl2__jobs_reused(job, next->table->cached, next->prompt_end);
+                exl2__forced_begin(e, job);
                 exl2__jobs_publish(e, job);
             }
         }
@@ -131,7 +133,7 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
     }
     while ((job = exl2__step_next_scores(e, m)) != NULL) {
         exl2__sequence *s = &job->sequence;
-        uint32_t scores = exl2__sequence_pending(s) - 1; /* the token after the last row is not known yet */
+        uint32_t scores = exl2__sequence_unscored(s);
         uint32_t most = exl2__min32(scores, m->plan.rows_max);
         uint32_t rows = exl2__events_reserve(&e->events, most, s->alts, &job->scores.reserved);
         job->scores.due = false;
@@ -216,7 +218,7 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
-            e->stats.tokens_in += s->rows;
+            e->stats.tokens_in += exl2__min32(s->rows, s->prompt_end - s->table->cached);
             job->delivery.progress_due = !s->score_prompt && !job->guidance.positive;
         }
         s->table->cached += s->rows;
@@ -236,6 +238,7 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     bool sampled = !fetched || exl2__host_sample_row(e, m, job, row);
     if (sampled && !positive->ending) {
         exl2__jobs_accept(e, positive, f->results + row);
+        exl2__forced_append(e, positive);
     }
     if (!positive->delivery.progress_due) {
         exl2__jobs_deliver_text(e, positive);
@@ -279,7 +282,8 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         if (result < 0) {
             exl2__jobs_fail(e, exl2__objects_positive(job), result);
         } else if (job->prefilled) {
-            exl2__jobs_end(job, EXL2_STOP_LENGTH, EXL2_OK, NULL);
+            job->delivery.text_due = job->delivery.due_bytes > 0 || job->delivery.due_tokens > 0; /* all of it forced */
+            exl2__jobs_end(job, job->stop ? job->stop : EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
     }
 }

@@ -109,6 +109,31 @@ static void overtaking_has_an_end(void)
     CHECK(next() == big);
 }
 
+/* Tokens that joined a history without being sampled are rows of the next pass. Where several sequences have many of
+   them, no one gets more than its share of the rows. */
+static void rows_are_shared_out(void)
+{
+    open_all();
+    exl2__sequence *a = queue(0, 10, 40, 0), *b = queue(1, 10, 40, 0);
+    start(a);
+    start(b);
+    for (uint32_t i = 0; i < 12; i++) { /* after a's prompt, which is not computed yet: they are rows of its prompt */
+        exl2__table_append(a->table, &pages, 1);
+    }
+    CHECK(!exl2__sequence_decodes(a));
+    CHECK_INT(exl2__sequence_unscored(a), 9);
+    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 15, 16), 15);
+    CHECK_INT(a->rows, 15);
+    a->table->cached = 10;
+    CHECK(exl2__sequence_decodes(a));
+    CHECK_INT(exl2__sequence_unscored(a), 0);
+    speak(b);
+    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 16), 12 + 1);
+    CHECK_INT(exl2__schedule_rows(all, COUNT, 16, 16, 16), 8 + 1);
+    CHECK(a->rows == 8 && b->rows == 1);
+    CHECK_INT(exl2__schedule_rows(all, COUNT, 1, 1, 16), 1);
+}
+
 /* The pages of a prompt and of the new tokens are reserved at once, so an active sequence never lacks a page. */
 static void pages_are_reserved(void)
 {
@@ -167,6 +192,7 @@ int main(void)
     overtaking_has_an_end();
     pages_are_reserved();
     rows_go_to_speakers_first();
+    rows_are_shared_out();
     nothing_new_still_gives_a_row();
     return check_done();
 }
