@@ -185,7 +185,7 @@
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
 
    Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
-   speculative decoding.
+   draft models.
 
    SIMD needs x86-64 with AVX2 or AVX-512 and gcc or clang (mingw-w64, too). Other CPUs and compilers run plain C, which
    computes the same more slowly; its sums are rounded in another order.
@@ -448,6 +448,13 @@
    exl2_job_measure counts before a start: the tokens of the prompt, those that the session already has, how many new
    ones may come, and the pages for them. So an application can shorten a conversation that is too long, or close a
    session, before it has to wait.
+
+   draft.ngram lets one pass confirm several tokens, where a text repeats what was said before: names, phrases, JSON.
+   The engine guesses the next tokens by what followed the last 4 to 2 tokens earlier in the history, or else in the
+   model's other sessions, and computes their rows in the same pass. Each token is sampled as always, with its own
+   random number; a guess that equals it costs no pass of its own. So the text is the same with and without. How many
+   tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay. On
+   the CPU only; without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
    any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start.
@@ -753,6 +760,7 @@ typedef struct exl2_job_stats {
     uint32_t prompt_tokens, reused_tokens;             /* reused: prompt tokens that were already cached */
     uint32_t new_tokens;                               /* tokens that TEXT events delivered */
     uint32_t forced_tokens;                            /* new tokens that the grammar forced and that cost no pass */
+    uint32_t drafted, accepted;                        /* tokens that were guessed; that became new tokens */
     uint64_t seed;                                     /* the seed that was used */
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
     uint32_t bans_avoided, bans_shown;                 /* ban_strings: rewound; shown, as no other text came */
@@ -816,6 +824,7 @@ typedef struct exl2_engine_stats {
     uint32_t jobs_active, jobs_waiting;
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: new */
     uint64_t forced_tokens;                               /* part of tokens_out that grammars forced, not sampled */
+    uint64_t drafted, accepted;                           /* tokens that drafts guessed; part of tokens_out from them */
     uint64_t cpu_sampled;                                 /* part of tokens_out sampled on the CPU, model on a GPU */
     uint64_t last_step_ns, slowest_step_ns;
 } exl2_engine_stats;
@@ -1175,7 +1184,8 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = continue t
    settings; only the times differ. */
 typedef struct exl2_draft_desc {
     uint32_t _start_canary;
-    bool one_by_one;           /* sample every token in a pass of its own, forced ones, too (section 9) */
+    bool ngram;                /* guess the next tokens from what followed the last ones before (section 10) */
+    bool one_by_one;           /* sample every token in a pass of its own, forced ones, too; no guesses */
     uint32_t _end_canary;
 } exl2_draft_desc;
 

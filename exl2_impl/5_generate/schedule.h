@@ -127,6 +127,8 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
             s->rows = exl2__min32(pair && pending > 1 ? pending - 1 : pending, limit - rows);
             s->rows = decodes ? exl2__min32(s->rows, exl2__max32(rows_max / decoding, 1)) : s->rows;
             s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
+            s->draft_count = s->rows == pending ? exl2__min32(s->draft_count, limit - rows - s->rows) : 0;
+            s->rows += s->draft_count;
             if (sampled) {
                 pair->rows = 1;
             }

@@ -6,7 +6,7 @@
 #define EXL2__MASKS_H
 
 #include "../2_graph/forward.h"
-#include "forced.h"
+#include "drafts.h"
 
 #define EXL2__MASKS_COST_MIN 10000 /* nodes; the time of a mask that costs fewer is not learned from */
 
@@ -84,24 +84,55 @@ static inline void exl2__masks_plan(exl2_engine *e, exl2__model *m)
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         if (s->rows) {
-            bool samples = !s->prefill_only && s->rows == exl2__sequence_pending(s);
+            bool samples = !s->prefill_only && s->rows == exl2__sequence_pending(s) + s->draft_count;
             s->mask_due = samples && (job->grammar.slot || job->lists.allow_count || exl2__jobs_heals(job));
             s->mask = s->mask_due ? next : NULL;
-            next += s->mask_due ? exl2__bit_words(m->plan.shape.vocab) : 0;
+            next += s->mask_due ? (size_t)exl2__sequence_samples(s) * m->batch.mask_words : 0;
         }
     }
 }
 
-/* Fills in a mask. If the job's text ends here, or the mask fails, the job ends, and its row is ignored. */
+/* Fills in the masks of the rows of drafts, each as if the drafts before it were in the history. If one cannot be made,
+   or the text would end there, the rows from there on sample nothing. */
+EXL2__COLD
+static void exl2__masks_fill_drafts(exl2_engine *e, exl2__model *m, exl2__job *job)
+{
+    exl2__sequence *s = &job->sequence;
+    exl2__drafts_place kept;
+    uint32_t *bits = s->mask + (exl2__sequence_samples_after(s, 0) ? m->batch.mask_words : 0);
+    s->draft_usable = 0;
+    if (!exl2__drafts_begin(job, &kept)) {
+        return;
+    }
+    for (uint32_t i = 1; i <= s->draft_count; i++) {
+        bool over = false;
+        s->table->tokens = s->draft_at + i;
+        if (exl2__sequence_samples_after(s, i)) {
+            if (exl2__masks_fill_bits(e, m, job, bits, &over) < 0 || over) {
+                break;
+            }
+            bits += m->batch.mask_words;
+        }
+        s->draft_usable = i;
+    }
+    exl2__drafts_end(job, &kept);
+}
+
+/* Fills in the masks of a job's rows. If the job's text ends here, or the mask fails, the job ends, and its rows are
+   ignored. */
 static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *job)
 {
     bool over;
+    size_t words = (size_t)exl2__sequence_samples(&job->sequence) * m->batch.mask_words;
+    memset(job->sequence.mask, 0, words * sizeof *job->sequence.mask);
     exl2_result r = exl2__masks_fill_bits(e, m, job, job->sequence.mask, &over);
     job->sequence.mask_due = false;
     if (r < 0) {
         exl2__jobs_fail(e, job, r);
     } else if (over) {
         exl2__jobs_end_text(job, m);
+    } else if (job->sequence.draft_count) {
+        exl2__masks_fill_drafts(e, m, job);
     }
 }
 

@@ -172,6 +172,8 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     }
     exl2__step_admit(e, m, count, active);
     exl2__step_reserve_scores(e, m);
+    exl2__drafts_make(e, m);
+    m->pass_ns = 0;
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
     uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
     exl2__step_reserve_less(e, m);
@@ -204,6 +206,16 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
     return others || more == 0 ? 0 : more - 1;
 }
 
+/* Counts the guesses of the pass, without the forced tokens among the drafts. */
+static inline void exl2__step_count_drafts(exl2_engine *e, exl2__job *job)
+{
+    for (uint32_t i = 0; i < job->sequence.draft_count; i++) {
+        uint32_t guessed = !(job->sequence.draft_forced >> i & 1);
+        job->stats.drafted += guessed;
+        e->stats.drafted += guessed;
+    }
+}
+
 /* After the layers: K and V of the pass's rows are in the cache, and the tables are updated. */
 static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
 {
@@ -221,7 +233,8 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
             e->stats.tokens_in += exl2__min32(s->rows, s->prompt_end - s->table->cached);
             job->delivery.progress_due = !s->score_prompt && !job->guidance.positive;
         }
-        s->table->cached += s->rows;
+        s->table->cached += s->rows - s->draft_count;
+        exl2__step_count_drafts(e, job);
         if (s->prefill_only && s->table->cached == s->table->tokens) {
             job->prefilled = true;
         }
@@ -234,11 +247,16 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     exl2__job *positive = exl2__objects_positive(job);
     const exl2__forward *f = &m->forward;
     bool fetched = f->step.logits[f->logit0 + row].use == EXL2__LOGIT_FETCH;
+    uint64_t position = f->step.logits[f->logit0 + row].sample_position;
+    if (!exl2__drafts_wants(e, m, job, position)) {
+        return;
+    }
     exl2__jobs_deliver_progress(e, positive);
     bool sampled = !fetched || exl2__host_sample_row(e, m, job, row);
     if (sampled && !positive->ending) {
         exl2__jobs_accept(e, positive, f->results + row);
         exl2__forced_append(e, positive);
+        exl2__drafts_settle(e, m, job, position);
     }
     if (!positive->delivery.progress_due) {
         exl2__jobs_deliver_text(e, positive);
@@ -277,7 +295,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         if (job->sequence.rows == 0) {
             continue;
         }
-        job->sequence.rows = 0;
+        job->sequence.rows = job->sequence.draft_count = 0;
         exl2__events_reserve_less(&e->events, 0, 0, &job->scores.reserved);
         if (result < 0) {
             exl2__jobs_fail(e, exl2__objects_positive(job), result);
@@ -285,6 +303,9 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
             job->delivery.text_due = job->delivery.due_bytes > 0 || job->delivery.due_tokens > 0; /* all of it forced */
             exl2__jobs_end(job, job->stop ? job->stop : EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
+    }
+    if (result >= 0 && !m->pass_reads) {
+        exl2__drafts_learn(m, m->forward.step.row_count, m->pass_ns);
     }
 }
 
@@ -315,7 +336,10 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
         EXL2__TRY(exl2__forward_masked(&m->forward));
     }
     if (!exl2__backend_is_async(m->backend)) {
-        return exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
+        uint64_t begin_ns = exl2__platform_ns();
+        exl2_result r = exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
+        m->pass_ns += exl2__platform_ns() - begin_ns;
+        return r;
     }
     uint32_t most = budget->wait ? m->backend->queue->ahead(m->device) : 1;
     queue_budget->ahead = queue_budget->timed ? 0 : exl2__min32(most, exl2__step_repeats(e, m));

@@ -301,6 +301,7 @@ static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed
             d->negative_prompt.text = s->negative;
         }
     }
+    d->draft.ngram = api_chance(2) && !(d->guidance < 0 || d->guidance > 0);
     s->irregular = s->irregular || d->guidance < 0 || d->guidance > 0;
     if (api_chance(150)) {
         *(api_chance(2) ? &d->_end_canary : api_chance(2) ? &d->chat._start_canary

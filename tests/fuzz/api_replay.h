@@ -77,6 +77,7 @@ static void api_replay(const api_job *was)
     d->user = now;
     d->sampler.seed = was->stats.seed;
     d->draft.one_by_one = api_chance(2);
+    d->draft.ngram = api_chance(2) && !(d->guidance < 0 || d->guidance > 0);
     d->model.id = was->session_id ? 0 : m.id;
     d->session.id = d->negative_session.id = d->grammar.id = 0;
     if (was->session_id) {
