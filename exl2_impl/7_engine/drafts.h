@@ -51,15 +51,15 @@ static uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const exl2__j
     const exl2__table *t = job->sequence.table;
     exl2_token last[EXL2__NGRAM_MAX], *text = m->batch.history; /* no pass uses it now */
     uint32_t count = exl2__min32(t->tokens, EXL2__NGRAM_MAX), scanned = 0;
-    exl2__table_read(t, &m->pages, t->tokens - count, count, last);
-    exl2__table_read(t, &m->pages, 0, t->tokens, text);
+    exl2__table_read(t, t->tokens - count, count, last);
+    exl2__table_read(t, 0, t->tokens, text);
     uint32_t found = exl2__ngram_follow(text, t->tokens, last, count, true, out, most);
     for (uint32_t i = 0; !found && i < e->max_sessions && scanned < EXL2__DRAFTS_SCAN_MAX; i++) {
         const exl2__session *other = &e->sessions[i];
         if (!other->id || &e->models[other->model] != m || &other->table == t) {
             continue;
         }
-        exl2__table_read(&other->table, &m->pages, 0, other->table.tokens, text);
+        exl2__table_read(&other->table, 0, other->table.tokens, text);
         found = exl2__ngram_follow(text, other->table.tokens, last, count, false, out, most);
         scanned += other->table.tokens;
     }
@@ -106,7 +106,7 @@ static void exl2__drafts_write(exl2_engine *e, exl2__model *m, exl2__job *job, u
         used = used < guesses && guess[used] == token ? used + 1 : guesses; /* a guess that went astray is over */
         s->draft[s->draft_count++] = token;
         s->draft_forced |= (uint32_t)forced << i;
-        *exl2__table_token(s->table, &m->pages, s->table->tokens++) = token;
+        exl2__table_append(s->table, &m->pages, token, true);
         token = -1;
     }
     exl2__drafts_end(job, &kept);
@@ -213,11 +213,11 @@ static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m)
 /* ---- results ---- */
 
 /* Number of leading drafts that are in the history now. */
-static inline uint32_t exl2__drafts_kept(const exl2__model *m, const exl2__sequence *s)
+static inline uint32_t exl2__drafts_kept(const exl2__sequence *s)
 {
     uint32_t kept = 0;
     while (kept < s->draft_count && s->draft_at + kept < s->table->tokens
-           && *exl2__table_token(s->table, &m->pages, s->draft_at + kept) == s->draft[kept]) {
+           && exl2__table_token(s->table, s->draft_at + kept) == s->draft[kept]) {
         kept++;
     }
     return kept;
@@ -225,7 +225,7 @@ static inline uint32_t exl2__drafts_kept(const exl2__model *m, const exl2__seque
 
 /* Whether the token sampled for this position counts: the history ends there, with the drafts before that row, and
    nothing has stopped the job meanwhile. */
-static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__model *m, const exl2__job *job, uint64_t position)
+static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__job *job, uint64_t position)
 {
     const exl2__sequence *s = &job->sequence;
     uint32_t ahead = (uint32_t)position - s->draft_at;
@@ -236,18 +236,19 @@ static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__model *m, cons
     bool stopped = job->shared.cancel == job->id || job->shared.pause == job->id;
     exl2__unlock(&e->lock);
     return !stopped && !job->delivery.text_due && !job->delivery.progress_due && position == s->table->tokens
-        && ahead <= s->draft_usable && exl2__drafts_kept(m, s) >= ahead;
+        && ahead <= s->draft_usable && exl2__drafts_kept(s) >= ahead;
 }
 
 /* After a token was sampled for `position` and appended, perhaps with forced ones after it: K and V of the drafts among
    them are in the cache. */
-static inline void exl2__drafts_settle(exl2_engine *e, const exl2__model *m, exl2__job *job, uint64_t position)
+static inline void exl2__drafts_settle(exl2_engine *e, exl2__model *m, exl2__job *job, uint64_t position)
 {
     exl2__sequence *s = &job->sequence;
-    uint32_t kept = s->draft_count ? exl2__drafts_kept(m, s) : 0, at = (uint32_t)position - s->draft_at;
-    if (s->draft_count && s->table->tokens >= s->draft_at) {
-        s->table->cached = exl2__max32(s->table->cached, s->draft_at + kept);
-        s->table->cached = exl2__min32(s->table->cached, s->table->tokens - 1);
+    uint32_t kept = s->draft_count ? exl2__drafts_kept(s) : 0, at = (uint32_t)position - s->draft_at;
+    if (kept) { /* the newest token stays pending, for its logits */
+        uint32_t computed = exl2__min32(s->draft_at + kept, s->table->tokens - 1);
+        exl2__table_computed(s->table, &m->pages, computed - exl2__min32(computed, s->table->cached));
+        s->computed_end = exl2__max32(s->computed_end, s->table->cached);
     }
     if (at < s->draft_count && !(s->draft_forced >> at & 1)) {
         bool accepted = kept > at;

@@ -57,7 +57,8 @@ typedef struct exl2__model {
     bool discard_events;         /* exl2_model_load without on_event */
     bool closing;                /* new jobs, sessions and grammars are rejected; callbacks may still ask for them */
     exl2__weights load;          /* config; while loading also the tensor table and the position in it */
-    bool measured;
+    uint32_t load_stage;         /* of exl2__loading_stages */
+    struct exl2__loading *reading; /* state of the stages that read everything but the weights; NULL: not in them */
     exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered */
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
     uint64_t scratch_bytes;
@@ -81,6 +82,7 @@ typedef struct exl2__model {
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
     exl2__sequence no_sequence;  /* stands in for the jobs of other models in `sequences` */
     uint32_t *page_lists;        /* [max_sessions, pages per table] */
+    uint32_t *histories;         /* [max_sessions, context_max] words of the sessions' tables */
     exl2_token *prompts;         /* [max_jobs, context_max] */
     exl2__job_block *blocks;     /* [max_jobs] */
     void *render;                /* [EXL2__RENDER_BYTES] */
@@ -120,6 +122,7 @@ typedef struct exl2__job_delivery {
     exl2_model done_model;
     exl2_session done_session;
     uint32_t delivered;          /* tokens delivered so far */
+    uint32_t prompt_done;        /* length of the history that the newest PREFILL event counted as computed */
 } exl2__job_delivery;
 
 /* Room in the ring for the log-probabilities of prompt tokens. */
@@ -191,6 +194,7 @@ struct exl2__job {
     uint32_t draft_wanted, draft_waits; /* drafts for the next pass; passes since the last drafts */
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
     bool prefilled;              /* all K and V of a prefill_only job are computed */
+    uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     uint32_t max_tokens;
     bool ending;                 /* decided; DONE follows once all earlier events are delivered */
@@ -296,7 +300,7 @@ static inline uint32_t exl2__objects_final_tokens(const exl2_engine *e, const ex
     const exl2__job *job = s->job ? exl2__objects_job(e, handle) : NULL;
     bool negative = job && s != &e->sessions[job->session];
     const exl2__sequence *q = negative ? &job->guidance.negative->sequence : job ? &job->sequence : NULL;
-    return q && q->active ? q->prompt_end + job->delivery.delivered : s->table.tokens;
+    return q && q->begun ? q->final_end : s->table.tokens;
 }
 
 /* ---- sessions ---- */
@@ -320,14 +324,16 @@ static inline exl2_result exl2__objects_new_session(exl2_engine *e, exl2__model 
     *s = (exl2__session){ 0 };
     s->id = id;
     s->model = (uint32_t)(m - e->models);
-    s->table.pages = m->page_lists + (size_t)slot * exl2__pages_for(m->plan.context_max);
+    exl2__table_make(&s->table, m->histories + (size_t)slot * m->plan.context_max,
+                     m->page_lists + (size_t)slot * exl2__pages_for(m->plan.context_max),
+                     m->desc.cache.no_reuse ? ++m->pages.roots : 0);
     *out = s;
     return EXL2_OK;
 }
 
 static inline void exl2__objects_free_session(exl2_engine *e, exl2__session *s)
 {
-    exl2__table_rewind(&s->table, &e->models[s->model].pages, 0);
+    exl2__table_forget(&s->table, &e->models[s->model].pages);
     uint32_t slot = exl2__pool_slot_of(s->id);
     *s = (exl2__session){ 0 };
     exl2__pool_free(&e->session_ids, slot);
@@ -343,13 +349,16 @@ static inline void exl2__objects_publish(exl2_engine *e)
     s->host_peak = e->ctx.host_peak;
     s->allocations = e->ctx.allocations;
     exl2__hardware_count(&e->hardware, s);
-    s->pages_total = s->pages_used = s->pages_shared = s->jobs_active = s->jobs_waiting = 0;
+    s->pages_total = s->pages_used = s->pages_shared = s->pages_cached = s->jobs_active = s->jobs_waiting = 0;
     for (uint32_t i = 0; i < e->max_models; i++) {
-        const exl2__model *m = &e->models[i];
+        exl2__model *m = &e->models[i];
         if (m->id && m->state == EXL2_OK) {
             s->pages_total += m->pages.count;
-            s->pages_used += m->pages.count - m->pages.free_count;
+            s->pages_used += m->pages.used;
             s->pages_shared += m->pages.shared;
+            s->pages_cached += m->pages.cached;
+            s->evictions += m->pages.evictions;
+            m->pages.evictions = 0;
         }
     }
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
