@@ -17,6 +17,13 @@
 #include "0_base/cpu_path.h"
 /* defines: checked arithmetic, little-endian loads and stores */
 #include "0_base/bytes.h"
+EXL2__SIZE_BEGIN
+
+/* defines: clock, entropy, default allocator, default files */
+#include "0_base/platform.h"
+
+EXL2__SIZE_END
+
 /* defines: allocation with byte counts and the cap host_bytes_max */
 #include "0_base/alloc.h"
 /* defines: arenas, which in a dry run only count bytes */
@@ -35,9 +42,6 @@
 #include "0_base/log.h"
 
 EXL2__SIZE_BEGIN
-
-/* defines: clock, entropy, default allocator, default files */
-#include "0_base/platform.h"
 
 /* ---- 0_base/json: JSON, complete or still being written ---- */
 
@@ -141,12 +145,16 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_logits.h"
 /* defines: writing K and V to pages, attention over pages */
 #include "3_backend/cpu/cpu_attend.h"
+/* defines: masks and scales of packed codes */
+#include "3_backend/cpu/cpu_fields.h"
 /* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
 #include "3_backend/cpu/cpu_vector.h"
 /* defines: products and attention in eight lanes (AVX2) */
 #include "3_backend/cpu/cpu_avx2.h"
 /* defines: products and attention in sixteen lanes (AVX-512) */
 #include "3_backend/cpu/cpu_avx512.h"
+/* defines: every operation in eight lanes of plain C, for all other CPUs */
+#include "3_backend/cpu/cpu_plain.h"
 /* defines: experts on the CPU: choice, rows by expert, products */
 #include "3_backend/cpu/cpu_experts.h"
 /* defines: the CPU backend */

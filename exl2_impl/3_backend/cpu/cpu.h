@@ -10,6 +10,9 @@
 #include "cpu_avx512.h"
 #include "cpu_experts.h"
 #include "cpu_logits.h"
+#include "cpu_plain.h"
+
+EXL2__ROUND_TWICE_BEGIN
 
 /* ---- stages ---- */
 
@@ -304,7 +307,11 @@ static const exl2__cpu_ops *exl2__cpu_choose(exl2_cpu_path path)
         return &exl2__cpu_avx2_ops;
     }
 #endif
+#ifdef EXL2__CPU_AS_SHIPPED
+    return &exl2__cpu_plain_ops;
+#else
     return &exl2__cpu_phases_ops;
+#endif
 }
 
 static exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__device **out)
@@ -383,6 +390,11 @@ static exl2_result exl2__cpu_prepare(exl2__device *d, const exl2__plan *plan, ex
     return exl2__cpu_device_prepare(exl2__cpu_of(d), plan, pages, scratch);
 }
 
+static exl2_result exl2__cpu_commit_pages(exl2__device *d, const uint32_t *pages, uint32_t count)
+{
+    return exl2__cpu_device_commit(exl2__cpu_of(d), pages, count);
+}
+
 static exl2_result exl2__cpu_begin(exl2__device *d, const exl2__step *step)
 {
     exl2__cpu_device_begin(exl2__cpu_of(d), step);
@@ -457,6 +469,7 @@ static const exl2__backend exl2__cpu_backend = {
     .vector_make = exl2__cpu_vector_make,
     .page_bytes = exl2__cpu_page_bytes,
     .prepare = exl2__cpu_prepare,
+    .commit_pages = exl2__cpu_commit_pages,
     .begin = exl2__cpu_begin,
     .items = exl2__cpu_items,
     .item_run = exl2__cpu_item_run,
@@ -467,5 +480,7 @@ static const exl2__backend exl2__cpu_backend = {
     EXL2__PHASES(X)
 #undef X
 };
+
+EXL2__ROUND_TWICE_END
 
 #endif
