@@ -195,7 +195,7 @@
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
 
    Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
-   speculative decoding.
+   draft models.
 
    The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512 and gcc, clang (mingw-w64, too) or MSVC, or 64-bit ARM
    (NEON) and gcc or clang. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
@@ -457,6 +457,13 @@
    whole, valid text can result, at any temperature. Early enough before max_tokens only tokens that lead to the end of
    the text stay allowed.
 
+   Where a grammar leaves no choice, nothing is computed to choose: where only one byte may follow, only one after it,
+   and so on, the text goes on with the longest token inside that string ({"mood":" in the fewest tokens), unless the
+   job's settings ban it. On the CPU such forced tokens are not sampled and cost no pass: they join the text at once,
+   with a log-probability of 0, and the next pass has up to 16 rows of the job. The text is the same as with
+   draft.one_by_one, which samples every token; so do jobs with alts_per_token, on_logits, guidance or mirostat, CUSTOM
+   grammars, and a GPU. stats.forced_tokens counts.
+
    Where the text may end, the model's end tokens and the job's stop tokens are allowed. Where nothing can follow, the
    job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they occur, and a cancelled job's text is
    incomplete.)
@@ -490,6 +497,13 @@
    stats.reused_tokens counts the prompt's tokens whose K and V the job did not compute: its session's own, those it
    found, and those that another job computed meanwhile. It is final at the first token. The sum of prompt_tokens -
    reused_tokens over all jobs is tokens_in (with guidance, tokens_in counts the negative prompts, too).
+
+   draft.ngram lets one pass confirm several tokens, where a text repeats what was said before: names, phrases, JSON.
+   The engine guesses the next tokens by what followed the last 4 to 2 tokens earlier in the history, or else in the
+   model's other sessions, and computes their rows in the same pass. Each token is sampled as always, with its own
+   random number; a guess that equals it costs no pass of its own. So the text is the same with and without. How many
+   tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay. On
+   the CPU only; without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
    any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a
@@ -797,6 +811,8 @@ typedef enum exl2_stop {
 typedef struct exl2_job_stats {
     uint32_t prompt_tokens, reused_tokens;             /* reused: prompt tokens that this job did not compute */
     uint32_t new_tokens;                               /* tokens that TEXT events delivered */
+    uint32_t forced_tokens;                            /* new tokens that the grammar forced and that cost no pass */
+    uint32_t drafted, accepted;                        /* tokens that were guessed; that became new tokens */
     uint64_t seed;                                     /* the seed that was used */
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
     uint32_t bans_avoided, bans_shown;                 /* ban_strings: rewound; shown, as no other text came */
@@ -860,7 +876,9 @@ typedef struct exl2_engine_stats {
     uint32_t pages_cached;                                /* by 2 or more; cached: by none, with K and V of old text */
     uint32_t jobs_active, jobs_waiting;
     uint64_t evictions, preemptions;                      /* cached pages that were given to other text; jobs */
-    uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: sampled */
+    uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: new */
+    uint64_t forced_tokens;                               /* part of tokens_out that grammars forced, not sampled */
+    uint64_t drafted, accepted;                           /* tokens that drafts guessed; part of tokens_out from them */
     uint64_t cpu_sampled;                                 /* part of tokens_out sampled on the CPU, model on a GPU */
     uint64_t last_step_ns, slowest_step_ns;
 } exl2_engine_stats;
@@ -1234,6 +1252,15 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = continue t
     uint32_t flags;            /* exl2_text_flags for text */
 } exl2_prompt;
 
+/* How a job gets several tokens from one pass. The text, its tokens and its end are the same with any of these
+   settings; only the times differ. */
+typedef struct exl2_draft_desc {
+    uint32_t _start_canary;
+    bool ngram;                /* guess the next tokens from what followed the last ones before (section 10) */
+    bool one_by_one;           /* sample every token in a pass of its own, forced ones, too; no guesses */
+    uint32_t _end_canary;
+} exl2_draft_desc;
+
 /* ban_strings: the text must not contain them, ASCII letters in either case. Text in which a banned string might begin
    waits, in whole tokens. When a banned string is complete, the history is rewound to the token in which it begins, and
    a different token is sampled there. After 64 tokens that all lead to one banned string (256 rewinds in all) the
@@ -1267,6 +1294,7 @@ typedef struct exl2_job_desc {
     bool heal_prompt;          /* the prompt's last token may grow: its text is kept */
     exl2_sampler_desc sampler;
     exl2_grammar grammar;      /* what the text may be; id 0 = anything */
+    exl2_draft_desc draft;
     const char *const *stop_strings; /* strings that end the text */
     uint32_t stop_string_count;
     const char *const *ban_strings; /* strings that must not be in the text */

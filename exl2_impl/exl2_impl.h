@@ -240,6 +240,8 @@ EXL2__SIZE_BEGIN
 
 /* defines: DRY, a penalty on repeating earlier text */
 #include "5_generate/dry.h"
+/* defines: guessing the next tokens from what followed the last ones before */
+#include "5_generate/ngram.h"
 /* defines: presets and sampler settings, resolved */
 #include "5_generate/sampler.h"
 /* defines: the scheduler's state of a job */
@@ -337,6 +339,8 @@ EXL2__SIZE_END
 #include "6_text/grammar/grammar_reset.h"
 /* defines: which tokens a state allows */
 #include "6_text/grammar/grammar_mask.h"
+/* defines: the token that a state forces */
+#include "6_text/grammar/grammar_forced.h"
 
 EXL2__SIZE_BEGIN
 
@@ -447,6 +451,10 @@ EXL2__SIZE_BEGIN
 #include "7_engine/job_start.h"
 /* defines: loading and closing a model */
 #include "7_engine/loading.h"
+/* defines: tokens that a grammar forces: they cost no pass */
+#include "7_engine/forced.h"
+/* defines: guesses of the next tokens, several of which one pass can confirm */
+#include "7_engine/drafts.h"
 /* defines: masks of rows: which tokens may be sampled */
 #include "7_engine/masks.h"
 /* defines: sampling, on the CPU, a row whose logits were fetched */

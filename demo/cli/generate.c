@@ -25,7 +25,7 @@ typedef struct generate_options {
     const char *path, *prompt, *prompt_file, *ids, *system, *template, *negative;
     const char *schema, *grammar, *regex, *choices;
     bool strict;
-    bool chat, json, heal;
+    bool chat, json, heal, ngram, one_by_one;
     const char *save, *load;
     bool save_kv;
     uint32_t save_after; /* tokens; 0 = at the end */
@@ -141,6 +141,8 @@ static args_result check(const args_desc *d, const generate_options *o)
 static void print_json(const generation *g, const exl2_token *history, size_t count)
 {
     const exl2_job_stats *stats = &g->end.stats;
+    exl2_engine_stats engine;
+    exl2_stats(g->host->engine, &engine);
     size_t prompt = count - (stats->new_tokens < count ? stats->new_tokens : count);
     json_out j = { .file = stdout };
     json_out_object(&j, NULL);
@@ -155,6 +157,10 @@ static void print_json(const generation *g, const exl2_token *history, size_t co
     json_out_uint(&j, "prompt_tokens", stats->prompt_tokens);
     json_out_uint(&j, "reused_tokens", stats->reused_tokens);
     json_out_uint(&j, "new_tokens", stats->new_tokens);
+    json_out_uint(&j, "forced_tokens", stats->forced_tokens);
+    json_out_uint(&j, "drafted", stats->drafted);
+    json_out_uint(&j, "accepted", stats->accepted);
+    json_out_uint(&j, "forwards", engine.forwards);
     json_out_uint(&j, "seed", stats->seed);
     json_out_number(&j, "queued_s", (double)stats->queued_ns * 1e-9);
     json_out_number(&j, "prefill_s", (double)stats->prefill_ns * 1e-9);
@@ -258,7 +264,8 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     exl2_job_desc d = { .max_tokens = o->max_tokens, .sampler = *sampler, .stop_strings = o->stops.items,
                         .stop_string_count = o->stops.count, .ban_strings = o->bans.items,
                         .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
-                        .stop_tokens = g->stop_tokens, .stop_token_count = o->stop_ids.count,
+                        .draft = { .ngram = o->ngram, .one_by_one = o->one_by_one }, .stop_tokens = g->stop_tokens,
+                        .stop_token_count = o->stop_ids.count,
                         .alts_per_token = g->logprobs.per_token, .guidance = o->guidance, .on_event = on_event,
                         .user = g };
     for (uint32_t i = 0; i < o->stop_ids.count; i++) {
@@ -366,6 +373,8 @@ int cli_generate(int argc, char **argv)
         { "--ban-text", ARG_TEXTS, &o.bans, "T", "text that must not occur, ignoring case; may be repeated" },
         { "--min", ARG_U32, &o.min_tokens, "N", "minimum tokens of the reply (0)" },
         { "--heal", ARG_BOOL, &o.heal, NULL, "token healing: the prompt may end within a word" },
+        { "--ngram", ARG_BOOL, &o.ngram, NULL, "guesses tokens by what the text said before: the same text, faster" },
+        { "--one-by-one", ARG_BOOL, &o.one_by_one, NULL, "samples every token, also where a grammar forces it" },
         { "--guidance", ARG_FLOAT, &o.guidance, "X", "above 1: away from --negative; below 1: towards it (off)" },
         { "--negative", ARG_TEXT, &o.negative, "T", "negative prompt for --guidance" },
         { "--schema", ARG_TEXT, &o.schema, "F", "generates JSON that fits the JSON schema in this file" },

@@ -49,6 +49,12 @@ static double tokens_per_second(const end_card *c)
     return c->talk_seconds > 0 ? (double)c->talk_tokens / c->talk_seconds : 0;
 }
 
+/* Tokens that a pass brings the person who speaks. */
+static double tokens_per_pass(const tavern *t)
+{
+    return t->turn_passes ? (double)t->turn_tokens / (double)t->turn_passes : 0;
+}
+
 /* Time from the question to the first word, of every line that has words. */
 static samples first_words(const tavern *t)
 {
@@ -93,11 +99,11 @@ static card_rows rows_of(const end_card *c)
     snprintf(r.text[3], cap, "first word  after %.0f ms (median), %.0f ms (max)", samples_median(&first),
              samples_percentile(&first, 100));
     if (c->on_gpu) {
-        snprintf(r.text[4], cap, "speed       %.1f tokens/s while somebody speaks, prompts included, %.2f ms of GPU",
-                 tokens_per_second(c), c->gpu_us * 1e-3);
+        snprintf(r.text[4], cap, "speed       %.1f tokens/s and %.2f a pass while somebody speaks, %.2f ms of GPU",
+                 tokens_per_second(c), tokens_per_pass(t), c->gpu_us * 1e-3);
     } else {
-        snprintf(r.text[4], cap, "speed       %.1f tokens/s while somebody speaks, prompts included, %u thread%s",
-                 tokens_per_second(c), c->threads, c->threads == 1 ? "" : "s");
+        snprintf(r.text[4], cap, "speed       %.1f tokens/s and %.2f a pass while somebody speaks, %u thread%s",
+                 tokens_per_second(c), tokens_per_pass(t), c->threads, c->threads == 1 ? "" : "s");
     }
     snprintf(r.text[5], cap, "memory      %" PRIu64 " allocations since load; %u pages used, %u of them shared",
              c->allocations, c->stats.pages_used, c->stats.pages_shared);
@@ -177,6 +183,7 @@ static void write_json(json_out *j, const end_card *c)
     write_times(j, "steps", c->steps);
     json_out_end(j);
     json_out_number(j, "tokens_per_s", tokens_per_second(c));
+    json_out_number(j, "tokens_per_pass", tokens_per_pass(c->tavern));
     json_out_object(j, "ttft_ms");
     json_out_number(j, "median", samples_median(&first));
     json_out_number(j, "max", samples_percentile(&first, 100));

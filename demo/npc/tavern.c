@@ -181,7 +181,8 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
     exl2_token *ids = n->place->ids;
     size_t said = 0, asked = 0, room = n->place->context;
     exl2_job_desc d = { .session = n->session, .prompt.tokens = ids, .prefill_only = grammar.id == 0,
-                        .max_tokens = TAVERN_TURN_TOKENS, .grammar = grammar, .on_event = on_event, .user = n };
+                        .max_tokens = TAVERN_TURN_TOKENS, .grammar = grammar, .draft.ngram = true,
+                        .on_event = on_event, .user = n };
     d.sampler = sampler_of(n, n->state.aside);
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     result = result < 0 ? result : tokens_of(n, info.model, n->talk + n->talk_known, n->talk_bytes - n->talk_known, ids,
@@ -337,6 +338,8 @@ static void on_line_end(npc *n, const exl2_event *event)
     l->stop = event->stop;
     l->tokens = event->stats.new_tokens;
     l->prompt_tokens = event->stats.prompt_tokens;
+    n->place->turn_tokens += event->stats.new_tokens;
+    n->place->turn_passes += event->stats.new_tokens - event->stats.forced_tokens - event->stats.accepted;
     if (event->result >= 0) {
         bool valid = turn_read(&n->state, n->said, n->said_bytes, &l->turn);
         n->place->turns++;

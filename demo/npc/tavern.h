@@ -95,6 +95,7 @@ struct tavern { /* zeroed: closed */
     samples grammar_ms;       /* ms to make the grammar of each turn */
     uint64_t grammar_allocations;
     uint64_t prompt_computed, prompt_reused; /* tokens, over all jobs */
+    uint64_t turn_tokens, turn_passes;       /* tokens of all turns; their passes */
     char error[sizeof(((exl2_error *)0)->text)]; /* message of a failure, else "" */
 };
 

@@ -268,6 +268,7 @@ typedef struct exl2__backend {
 
     /* Weights. The caller opens the arena `weights` with the sum of the *_bytes; the same calls in the same order then
        fit into it. */
+    uint32_t decode_rows; /* rows that one sequence may have in a pass that samples a token from the last of them */
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);

@@ -16,14 +16,17 @@ typedef struct exl2__batch {
     const uint32_t **page_tables;  /* [sequences_max] */
     uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies, as sessions may change during a pass */
     exl2_token *history;           /* [sequences_max, context_max] for penalties */
-    exl2_bias *extras;             /* [sequences_max, EXL2__LOGIT_EXTRAS_MAX] */
+    exl2_bias *extras;             /* [sequences_max + drafts, EXL2__LOGIT_EXTRAS_MAX] */
     exl2__page_copy *copies;       /* [pages] */
-    uint32_t *masks;               /* [sequences_max, words of one bit per token] */
+    uint32_t *masks;               /* [sequences_max + drafts, mask_words] one bit per token */
+    uint32_t mask_words;
     uint32_t copy_count, logit_count, pages_per_table, context_max;
 } exl2__batch;
 
-static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const exl2__plan *plan)
+/* drafts: the most rows of a pass that are drafts. */
+static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const exl2__plan *plan, uint32_t drafts)
 {
+    uint64_t sampled = (uint64_t)plan->sequences_max + drafts;
     b->copy_count = b->logit_count = 0;
     b->context_max = plan->context_max;
     b->pages_per_table = exl2__pages_for(plan->context_max);
@@ -37,25 +40,23 @@ static inline void exl2__batch_make(exl2__batch *b, exl2__arena *arena, const ex
         (uint32_t *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * b->pages_per_table * sizeof(uint32_t));
     b->history =
         (exl2_token *)exl2__arena_alloc(arena, (uint64_t)plan->sequences_max * plan->context_max * sizeof(exl2_token));
-    uint64_t extras = (uint64_t)plan->sequences_max * EXL2__LOGIT_EXTRAS_MAX;
-    b->extras = (exl2_bias *)exl2__arena_alloc(arena, extras * sizeof *b->extras);
+    b->extras = (exl2_bias *)exl2__arena_alloc(arena, sampled * EXL2__LOGIT_EXTRAS_MAX * sizeof *b->extras);
     b->copies = (exl2__page_copy *)exl2__arena_alloc(arena, (uint64_t)plan->pages * sizeof *b->copies);
-    uint64_t words = (uint64_t)plan->sequences_max * exl2__bit_words(plan->shape.vocab);
-    b->masks = (uint32_t *)exl2__arena_alloc(arena, words * sizeof *b->masks);
+    b->mask_words = exl2__bit_words(plan->shape.vocab);
+    b->masks = (uint32_t *)exl2__arena_alloc(arena, sampled * b->mask_words * sizeof *b->masks);
 }
 
 /* The row's own list of biases: DRY penalties, then end tokens that a minimum length bans, and tokens that were tried
-   at this position before. `history` [count]: the tokens that DRY looks at. */
-static inline void exl2__batch_extras(exl2__batch *b, const exl2__sequence *s, uint32_t sequence,
-                                      const exl2_token *history, uint32_t count, exl2__logit_row *logit)
+   at this position before. `history` [count]: the tokens that DRY looks at. extras: [EXL2__LOGIT_EXTRAS_MAX] */
+static inline void exl2__batch_extras(const exl2__sequence *s, uint32_t position, const exl2_token *history,
+                                      uint32_t count, exl2_bias *extras, exl2__logit_row *logit)
 {
-    exl2_bias *extras = b->extras + (size_t)sequence * EXL2__LOGIT_EXTRAS_MAX;
     uint32_t used = s->dry.multiplier > 0 ? exl2__dry_find(&s->dry, history, count, extras) : 0;
     const float never = exl2__minus_infinity();
-    for (uint32_t i = 0; i < s->end_count && exl2__sequence_is_short(s); i++) {
+    for (uint32_t i = 0; i < s->end_count && exl2__sequence_is_short_at(s, position); i++) {
         extras[used++] = (exl2_bias){ s->ends[i], never };
     }
-    for (uint32_t i = 0; i < s->tried_count && s->tried_at == s->table->tokens; i++) {
+    for (uint32_t i = 0; i < s->tried_count && s->tried_at == position; i++) {
         extras[used++] = (exl2_bias){ s->tried[i], never };
     }
     logit->extras = extras;
@@ -63,20 +64,17 @@ static inline void exl2__batch_extras(exl2__batch *b, const exl2__sequence *s, u
     logit->attempt = s->attempt;
 }
 
-/* Copies the most recent tokens, which penalties look at, to the sequence's part of b->history, and sets the row's
-   history and extras. */
-static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, uint32_t sequence,
-                                       exl2__logit_row *logit)
+/* Copies the most recent tokens, which penalties look at, to the sequence's part of b->history, with the drafts after
+   them. Returns the number of tokens before the drafts. */
+static inline uint32_t exl2__batch_read(exl2__batch *b, const exl2__sequence *s, uint32_t sequence)
 {
     uint32_t tokens = s->table->tokens, dry = s->dry.multiplier <= 0 ? 0 : s->dry.range ? s->dry.range : tokens;
     uint32_t count = s->penalty_range < 0 ? tokens : exl2__min32((uint32_t)s->penalty_range, tokens);
     uint32_t read = exl2__max32(count, exl2__min32(dry, tokens));
     exl2_token *history = b->history + (size_t)sequence * b->context_max;
     exl2__table_read(s->table, tokens - read, read, history);
-    exl2__batch_extras(b, s, sequence, history, read, logit);
-    logit->history = history + (read - count);
-    logit->history_count = count;
-    logit->history_max = s->penalty_range < 0 ? s->tokens_end : exl2__min32((uint32_t)s->penalty_range, s->tokens_end);
+    memcpy(history + read, s->draft, s->draft_count * sizeof *history);
+    return read;
 }
 
 /* Length of the history that the sequence's present pages hold: passes may be repeated up to there. */
@@ -85,8 +83,25 @@ static inline uint32_t exl2__batch_covered(const exl2__sequence *s)
     return exl2__min32(s->tokens_end, s->table->page_count * EXL2__PAGE_TOKENS);
 }
 
-/* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row a token
-   is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. */
+/* Sets how a token is sampled from a row, `ahead` tokens after the history's end. `history`: what _read has copied.
+   `number`: of this row among all from which tokens are sampled. */
+static inline void exl2__batch_sample(exl2__batch *b, const exl2__sequence *s, const exl2_token *history, uint32_t read,
+                                      uint32_t ahead, uint32_t number, exl2__logit_row *logit)
+{
+    uint32_t position = s->table->tokens + ahead;
+    uint32_t count = s->penalty_range < 0 ? position : exl2__min32((uint32_t)s->penalty_range, position);
+    logit->use = s->fetches_logits ? EXL2__LOGIT_FETCH : EXL2__LOGIT_SAMPLE;
+    logit->sampling = &s->sampling;
+    logit->sample_position = position;
+    logit->left = exl2__batch_covered(s) - position;
+    exl2__batch_extras(s, position, history, read + ahead, b->extras + (size_t)number * EXL2__LOGIT_EXTRAS_MAX, logit);
+    logit->history = history + read + ahead - count;
+    logit->history_count = count;
+    logit->history_max = s->penalty_range < 0 ? s->tokens_end : exl2__min32((uint32_t)s->penalty_range, s->tokens_end);
+}
+
+/* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row and from
+   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. */
 static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count, exl2__step *step)
 {
     uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0;
@@ -96,35 +111,36 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         if (!s->live || s->rows == 0) {
             continue;
         }
-        uint32_t *table = b->page_table_memory + (size_t)sequences * b->pages_per_table;
+        uint32_t *table = b->page_table_memory + (size_t)sequences * b->pages_per_table, masks = 0, read = UINT32_MAX;
         memcpy(table, s->table->pages, s->table->page_count * sizeof *table);
         b->page_tables[sequences] = table;
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
-            b->rows[rows] = (exl2__step_row){ exl2__table_token(s->table, position), position, sequences };
-            bool last = position + 1 == s->table->tokens;
-            bool of_prompt = position + 1 >= exl2__sequence_begin(s) && position >= s->computed_end;
+            bool drafted = position >= s->table->tokens;
+            exl2_token token = drafted ? s->draft[position - s->table->tokens] : exl2__table_token(s->table, position);
+            b->rows[rows] = (exl2__step_row){ token, position, sequences };
+            bool last = position + 1 >= s->table->tokens;
+            bool of_prompt = position + 1 >= exl2__sequence_begin(s) && position >= s->computed_end
+                          && position + 1 < s->prompt_end;
             exl2__logit_row logit = { 0 };
             logit.row = rows++;
             logit.alts = s->alts;
             if (!last && s->score_prompt && of_prompt) {
                 logit.use = EXL2__LOGIT_SCORE;
                 logit.target = exl2__table_token(s->table, position + 1);
-            } else if (last && !s->prefill_only) {
-                logit.use = s->fetches_logits ? EXL2__LOGIT_FETCH : EXL2__LOGIT_SAMPLE;
-                logit.sampling = &s->sampling;
-                logit.mask = s->mask;
+            } else if (last && !s->prefill_only
+                       && exl2__sequence_samples_after(s, position + 1 - s->table->tokens)) {
+                read = read == UINT32_MAX ? exl2__batch_read(b, s, sequences) : read;
+                logit.mask = s->mask ? s->mask + (size_t)masks++ * b->mask_words : NULL;
                 masked |= s->mask != NULL;
-                logit.sample_position = s->table->tokens;
-                logit.left = exl2__batch_covered(s) - s->table->tokens;
-                exl2__batch_history(b, s, sequences, &logit);
+                exl2__batch_sample(b, s, b->history + (size_t)sequences * b->context_max, read,
+                                   position + 1 - s->table->tokens, sampled++, &logit);
             } else {
                 continue;
             }
             b->logit_owner[logits] = (uint16_t)owner;
             b->logit_order[logits] = s->order;
             b->logits[logits++] = logit;
-            sampled += logit.use != EXL2__LOGIT_SCORE;
         }
         sequences++;
     }

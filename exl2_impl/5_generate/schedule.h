@@ -185,14 +185,19 @@ static inline bool exl2__schedule_ready(const exl2__sequence *s)
     return !s->held && exl2__sequence_pending(s) == 1;
 }
 
-/* A sequence that decodes has only the row of its newest token pending, and that token was sampled. */
+/* A sequence that decodes has only the rows of its newest tokens pending, which were sampled or forced. */
+static inline bool exl2__schedule_decodes(const exl2__sequence *s)
+{
+    return exl2__sequence_decodes(s) && exl2__sequence_pending(s) <= EXL2__SEQUENCE_DRAFT_MAX + 1;
+}
+
 static inline bool exl2__schedule_no_rows_yet(const exl2__sequence *s, const void *decodes)
 {
     const exl2__sequence *pair = exl2__sequence_pair(s);
     uint32_t pending = s->active ? exl2__sequence_pending(s) : 0;
     bool may_run = !pair || pending > 1 || exl2__schedule_ready(pair);
     return !s->held && !s->blocked && s->rows == 0 && pending > 0 && may_run
-        && (exl2__sequence_decodes(s) && pending == 1) == *(const bool *)decodes;
+        && exl2__schedule_decodes(s) == *(const bool *)decodes;
 }
 
 /* Gives the sequence rows, at most `limit`, after K and V that other pages have were found. Page copies are appended to
@@ -215,17 +220,19 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
     exl2__table_reserve(t, pages, exl2__min32(s->tokens_end, t->tokens + EXL2__PAGE_TOKENS));
     exl2__table_mark(t, pages, s->rows);
+    s->draft_count = s->rows == pending ? exl2__min32(s->draft_count, limit - s->rows) : 0;
+    s->rows += s->draft_count;
     return s->rows;
 }
 
-/* Sets the rows of every sequence for the next pass: first one row for each that decodes, then prompt rows by priority,
-   at most prompt_rows_max of them. In all at most rows_max rows and sequences_max sequences. Returns the number of
-   rows. */
+/* Sets the rows of every sequence for the next pass: first those of each that decodes, of which no one gets more than
+   its share, then prompt rows by priority, at most prompt_rows_max of them. In all at most rows_max rows and
+   sequences_max sequences. Returns the number of rows. */
 static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, exl2__pages *pages,
                                            uint32_t rows_max, uint32_t prompt_rows_max, uint32_t sequences_max,
                                            exl2__page_copy *copies, uint32_t *copy_count)
 {
-    uint32_t rows = 0, sequences = 0;
+    uint32_t rows = 0, sequences = 0, decoding = 0;
     pages->pass++;
     for (uint32_t i = 0; i < count; i++) {
         all[i]->rows = 0;
@@ -233,6 +240,7 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
         if (all[i]->live && all[i]->active) {
             exl2__table_sync(all[i]->table, pages);
             exl2__table_close(all[i]->table, pages, all[i]->final_end - 1);
+            decoding += exl2__schedule_decodes(all[i]);
         }
     }
     for (uint32_t round = 0; round < 2; round++) {
@@ -250,7 +258,8 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
             if (sampled && (rows + 2 > rows_max || sequences + 2 > sequences_max)) {
                 break;
             }
-            uint32_t given = exl2__schedule_give(s, pages, limit - rows, copies, copy_count);
+            uint32_t most = decodes ? exl2__min32(limit - rows, exl2__max32(rows_max / decoding, 1)) : limit - rows;
+            uint32_t given = exl2__schedule_give(s, pages, most, copies, copy_count);
             if (sampled) {
                 given += exl2__schedule_give(pair, pages, 1, copies, copy_count);
             }

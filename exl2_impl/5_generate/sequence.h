@@ -9,6 +9,7 @@
 #include "dry.h"
 
 #define EXL2__SEQUENCE_TRIED_MAX 64 /* tokens banned at one position after rewinds; then a banned string is accepted */
+#define EXL2__SEQUENCE_DRAFT_MAX 15u /* rows of a pass after the one that has to be computed */
 #define EXL2__SEQUENCE_ENDS_MAX 256 /* end tokens that are banned below a minimum length */
 
 /* A sequence first waits for pages, then it is active. The tokens of an active sequence that have no K and V yet are
@@ -53,8 +54,15 @@ struct exl2__sequence {
     exl2__sequence *positive;     /* in the negative sequence: the positive one; else NULL */
     uint32_t rows_most;           /* limit of its rows in the next pass; 0 = none */
     uint32_t rows;                /* rows in the current pass; 0 = it is not in the pass */
-    uint32_t *mask;               /* for the current pass: one bit per token, 1 = allowed; NULL = all are allowed */
-    bool mask_due;                /* the mask is not filled in yet */
+    /* Tokens that may follow the history: guesses, and tokens that are forced after them. They lie in the history's
+       memory after its end, until others are appended there. Rows of the current pass follow those that are pending. */
+    exl2_token draft[EXL2__SEQUENCE_DRAFT_MAX]; /* [draft_count] at positions draft_at ... */
+    uint32_t draft_count, draft_at;
+    uint32_t draft_forced;        /* bit i: draft[i] is forced, so no token is sampled from the row before it */
+    uint32_t draft_usable;        /* drafts after which a token can be sampled, as far as masks are known */
+    uint32_t *mask;               /* for the current pass: one bit per token, 1 = allowed; NULL = all are allowed.
+                                     [rows that sample][words] */
+    bool mask_due;                /* the masks are not filled in yet */
 };
 
 /* The higher priority is first; of equal ones, the sequence that was started earlier. */
@@ -74,15 +82,43 @@ static inline uint32_t exl2__sequence_pending(const exl2__sequence *s)
     return s->table->tokens - s->table->cached;
 }
 
-/* Are end tokens banned now by a minimum length? */
-static inline bool exl2__sequence_is_short(const exl2__sequence *s)
+/* Are end tokens banned at this position by a minimum length? */
+static inline bool exl2__sequence_is_short_at(const exl2__sequence *s, uint32_t position)
 {
-    return s->end_count > 0 && s->table->tokens < s->min_end;
+    return s->end_count > 0 && position < s->min_end;
 }
 
+static inline bool exl2__sequence_is_short(const exl2__sequence *s)
+{
+    return exl2__sequence_is_short_at(s, s->table->tokens);
+}
+
+/* Is a token sampled from the row of draft[i - 1], for the position of draft[i]? Row 0 is the one before all drafts. */
+static inline bool exl2__sequence_samples_after(const exl2__sequence *s, uint32_t i)
+{
+    return i >= s->draft_count || !(s->draft_forced >> i & 1);
+}
+
+/* Rows of the current pass from which a token is sampled, if all pending rows are in it. */
+static inline uint32_t exl2__sequence_samples(const exl2__sequence *s)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i <= s->draft_count; i++) {
+        rows += exl2__sequence_samples_after(s, i);
+    }
+    return rows;
+}
+
+/* Is the prompt computed, and are there tokens after it? */
 static inline bool exl2__sequence_decodes(const exl2__sequence *s)
 {
-    return s->table->tokens > s->prompt_end;
+    return s->table->tokens > s->prompt_end && s->table->cached >= s->prompt_end;
+}
+
+/* Rows of the prompt that will be computed and have a next token in the prompt, which can be scored. */
+static inline uint32_t exl2__sequence_unscored(const exl2__sequence *s)
+{
+    return s->prompt_end > s->table->cached + 1 ? s->prompt_end - 1 - s->table->cached : 0;
 }
 
 /* Where the prompt begins in the history. */

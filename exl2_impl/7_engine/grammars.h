@@ -1,6 +1,6 @@
 /* grammars.h: the grammars that the application has made, and the state of each job's text in its grammar.
    takes: exl2_grammar_desc; a job and its history.
-   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _cost, _mask.
+   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _forced, _cost, _mask.
    owns:  a grammar's memory until it is closed and its last job has ended; a model's table of tokens. */
 #ifndef EXL2__GRAMMARS_H
 #define EXL2__GRAMMARS_H
@@ -199,6 +199,15 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
         exl2__grammars_allow_stops(m, job->stops.tokens, job->stops.token_count, out);
     }
     return EXL2_OK;
+}
+
+/* *token: the token that the job's compiled grammar forces after its history; -1: none. */
+static exl2_result exl2__grammars_forced(exl2_engine *e, exl2__job *job, exl2_token *token)
+{
+    const exl2__sequence *s = &job->sequence;
+    EXL2__TRY(exl2__grammars_follow(e, job));
+    return exl2__grammar_forced_token(&e->ctx, &job->grammar.slot->made->mask, &job->grammar.place,
+                                      s->tokens_end - s->table->tokens, token);
 }
 
 /* Estimated cost of the job's next mask, in nodes. A CUSTOM grammar's cost is unknown: 0. */

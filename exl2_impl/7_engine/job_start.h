@@ -347,6 +347,10 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
         s->table->tokens = tokens;
         return r;
     }
+    bool single = d->draft.one_by_one || d->on_logits || s->sampling.mirostat_tau > 0 || m->backend->decode_rows < 2;
+    job->one_by_one = single || d->alts_per_token;
+    job->drafts = d->draft.ngram && !single && !(job->grammar.slot && !job->grammar.slot->made);
+    job->draft_rate = EXL2__FIRST_DRAFT_RATE;
     job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
     job->user = d->user;
@@ -467,6 +471,7 @@ static exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc 
     job->guidance.positive = positive;
     positive->sequence.negative = &job->sequence;
     job->sequence.positive = &positive->sequence;
+    positive->one_by_one = true;
     positive->sequence.fetches_logits = positive->sequence.waits = true;
     job->sequence.fetches_logits = job->sequence.waits = true;
     return EXL2_OK;
@@ -478,6 +483,9 @@ static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job
     bool negative = d->negative_session.id || prompt->text || prompt->tokens || prompt->messages;
     if (!exl2__sampler_fits(d->guidance, -100, 100)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "guidance must be in the range -100 to 100");
+    }
+    if (negative && d->draft.ngram) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job with guidance cannot have drafts: draft.ngram is set");
     }
     if (negative != (d->guidance < 0 || d->guidance > 0)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, negative ? "a negative prompt needs guidance that is not 0"

@@ -19,7 +19,7 @@ static inline bool exl2__jobs_is_pulled(const exl2__job *job)
 /* Whether the next pass computes scores that need room in the ring. */
 static inline bool exl2__jobs_needs_score_room(const exl2__job *job)
 {
-    return exl2__jobs_is_pulled(job) && job->sequence.score_prompt && exl2__sequence_pending(&job->sequence) > 1;
+    return exl2__jobs_is_pulled(job) && job->sequence.score_prompt && exl2__sequence_unscored(&job->sequence) > 0;
 }
 
 /* Passes the event to the callback, or puts it into the ring. false: the ring is full; nothing has changed. */
@@ -432,7 +432,7 @@ static inline size_t exl2__jobs_final_bytes(const exl2__job *job, size_t bytes)
 static inline void exl2__jobs_append(exl2_engine *e, exl2__job *job, exl2_token token)
 {
     const exl2__pages *pages = &e->models[job->model].pages;
-    if (!job->first_token_ns) {
+    if (!job->first_token_ns && job->sequence.table->cached >= job->sequence.prompt_end) { /* the prompt is computed */
         job->first_token_ns = exl2__platform_ns();
         job->stats.prefill_ns = job->first_token_ns - job->active_ns;
         bool healed = job->healed >= 0 && job->stats.prompt_tokens > 0;
@@ -524,11 +524,12 @@ static void exl2__jobs_end_text(exl2__job *job, const exl2__model *m)
     exl2__jobs_end(job, EXL2_STOP_GRAMMAR, EXL2_OK, NULL);
 }
 
-/* Fraction of the prompt that is in the KV cache. */
-static inline float exl2__jobs_progress(const exl2__job *job)
+/* Fraction of the prompt that is, or before a preemption was, in the KV cache. */
+static inline float exl2__jobs_progress(exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
     uint32_t begin = s->prompt_end - s->prompt_count, done = exl2__min32(s->table->cached, s->prompt_end);
+    job->delivery.prompt_done = done = exl2__max32(done, job->delivery.prompt_done);
     return done <= begin || s->prompt_count == 0 ? 0 : (float)(done - begin) / (float)s->prompt_count;
 }
 
@@ -564,7 +565,7 @@ static inline uint32_t exl2__jobs_computed(exl2__job *job, exl2__pages *pages)
 {
     exl2__sequence *s = &job->sequence;
     uint32_t before = exl2__max32(s->table->cached, s->computed_end);
-    exl2__table_computed(s->table, pages, s->rows);
+    exl2__table_computed(s->table, pages, s->rows - s->draft_count);
     s->computed_end = exl2__max32(s->computed_end, s->table->cached);
     uint32_t count = exl2__jobs_prompt_part(job, s->computed_end, s->prompt_end)
                    - exl2__jobs_prompt_part(job, before, s->prompt_end);

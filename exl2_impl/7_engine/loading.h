@@ -100,7 +100,7 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
 {
     EXL2__TRY(m->backend->prepare(m->device, &m->plan, cache, scratch));
     exl2__pages_make(&m->pages, scratch, m->plan.pages);
-    exl2__batch_make(&m->batch, scratch, &m->plan);
+    exl2__batch_make(&m->batch, scratch, &m->plan, m->backend->decode_rows - 1);
     m->forward.results =
         (exl2__logit_result *)exl2__arena_alloc_zeroed(scratch, m->plan.logit_rows_max * sizeof *m->forward.results);
     exl2_alt *alts =

@@ -6,7 +6,7 @@
 #define EXL2__MASKS_H
 
 #include "../2_graph/forward.h"
-#include "jobs.h"
+#include "drafts.h"
 
 #define EXL2__MASKS_COST_MIN 10000 /* nodes; the time of a mask that costs fewer is not learned from */
 
@@ -42,6 +42,20 @@ static void exl2__masks_set_healing(const exl2__model *m, const exl2__job *job, 
     }
 }
 
+/* The tokens that the grammar allows: the forced one alone, if there is one. *over: none, the text ends here. */
+EXL2__COLD
+static exl2_result exl2__masks_set_grammar(exl2_engine *e, exl2__job *job, uint32_t *bits, uint32_t words, bool *over)
+{
+    exl2_token forced;
+    EXL2__TRY(exl2__forced_token(e, job, &forced));
+    if (forced < 0) {
+        return exl2__grammars_mask(e, job, bits, over);
+    }
+    memset(bits, 0, words * sizeof *bits);
+    bits[forced / 32] |= 1u << forced % 32;
+    return EXL2_OK;
+}
+
 /* The tokens that may be sampled: allowed by a healed token or the grammar (*over: it allows nothing), and by the allow
    list. */
 EXL2__COLD
@@ -52,7 +66,7 @@ static exl2_result exl2__masks_fill_bits(exl2_engine *e, exl2__model *m, exl2__j
     if (exl2__jobs_heals(job)) {
         exl2__masks_set_healing(m, job, bits, words);
     } else if (job->grammar.slot) {
-        EXL2__TRY(exl2__grammars_mask(e, job, bits, over));
+        EXL2__TRY(exl2__masks_set_grammar(e, job, bits, words, over));
     } else {
         memset(bits, 0xFF, words * sizeof *bits);
     }
@@ -70,25 +84,64 @@ static inline void exl2__masks_plan(exl2_engine *e, exl2__model *m)
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         if (s->rows) {
-            bool samples = !s->prefill_only && s->rows == exl2__sequence_pending(s);
+            bool samples = !s->prefill_only && s->rows == exl2__sequence_pending(s) + s->draft_count;
             s->mask_due = samples && (job->grammar.slot || job->lists.allow_count || exl2__jobs_heals(job));
             s->mask = s->mask_due ? next : NULL;
-            next += s->mask_due ? exl2__bit_words(m->plan.shape.vocab) : 0;
+            next += s->mask_due ? (size_t)exl2__sequence_samples(s) * m->batch.mask_words : 0;
         }
     }
 }
 
-/* Fills in a mask. If the job's text ends here, or the mask fails, the job ends, and its row is ignored. */
+/* Fills in the masks of the rows of drafts, each as if the drafts before it were in the history. If one cannot be made,
+   or the text would end there, the rows from there on sample nothing. */
+EXL2__COLD
+static void exl2__masks_fill_drafts(exl2_engine *e, exl2__model *m, exl2__job *job)
+{
+    exl2__sequence *s = &job->sequence;
+    exl2__drafts_place kept;
+    uint32_t *bits = s->mask + (exl2__sequence_samples_after(s, 0) ? m->batch.mask_words : 0);
+    s->draft_usable = 0;
+    if (!exl2__drafts_begin(job, &kept)) {
+        return;
+    }
+    for (uint32_t i = 1; i <= s->draft_count; i++) {
+        bool over = false;
+        s->table->tokens = s->draft_at + i;
+        if (exl2__sequence_samples_after(s, i)) {
+            if (exl2__masks_fill_bits(e, m, job, bits, &over) < 0 || over) {
+                break;
+            }
+            bits += m->batch.mask_words;
+        }
+        s->draft_usable = i;
+    }
+    exl2__drafts_end(job, &kept);
+}
+
+/* Fills in the masks of a job's rows. If the job's text ends here, or the mask fails, the job ends, and its rows are
+   ignored. */
 static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *job)
 {
     bool over;
+    size_t words = (size_t)exl2__sequence_samples(&job->sequence) * m->batch.mask_words;
+    memset(job->sequence.mask, 0, words * sizeof *job->sequence.mask);
     exl2_result r = exl2__masks_fill_bits(e, m, job, job->sequence.mask, &over);
     job->sequence.mask_due = false;
     if (r < 0) {
         exl2__jobs_fail(e, job, r);
     } else if (over) {
         exl2__jobs_end_text(job, m);
+    } else if (job->sequence.draft_count) {
+        exl2__masks_fill_drafts(e, m, job);
     }
+}
+
+/* Estimated cost of the job's mask, in nodes; 0: it costs little, or an error follows. */
+static inline uint32_t exl2__masks_cost(exl2_engine *e, const exl2__model *m, exl2__job *job)
+{
+    exl2_token forced = -1;
+    bool heals = exl2__jobs_heals(job), known = !heals && exl2__forced_token(e, job, &forced) >= 0 && forced < 0;
+    return heals ? m->vocab.id_count : known ? exl2__grammars_cost(e, job) : 0;
 }
 
 /* Fills in the masks of the pass that are due. false: because of the deadline (0 = none) some are left for later. */
@@ -99,7 +152,7 @@ static inline bool exl2__masks_fill_due(exl2_engine *e, exl2__model *m, uint64_t
             continue;
         }
         uint64_t begin_ns = exl2__platform_ns();
-        float cost = (float)(exl2__jobs_heals(job) ? m->vocab.id_count : exl2__grammars_cost(e, job));
+        float cost = (float)exl2__masks_cost(e, m, job);
         if (deadline_ns && begin_ns + (uint64_t)(cost * m->mask_ns) > deadline_ns) {
             return false;
         }

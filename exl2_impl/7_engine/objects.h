@@ -27,6 +27,7 @@
 #define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that may still be cut */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
+#define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.draft_rate */
 #define EXL2__FIRST_MASK_NS 4.0f         /* a guess; see exl2__model.mask_ns */
 #define EXL2__RENDER_BYTES (256u * 1024) /* block for a template; larger conversations allocate for the call */
 
@@ -74,6 +75,10 @@ typedef struct exl2__model {
     exl2__batch batch;
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
+    float draft_pass_ns;         /* learned: time of a pass of one row, 0 = not known yet; */
+    float draft_row_time[EXL2__FORWARD_CLASSES]; /* of one more row, in passes of one row; 0 = not known yet */
+    uint64_t pass_ns;            /* time of the current pass so far */
+    bool pass_reads;             /* the current pass may have rows of prompts */
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
     exl2__sequence no_sequence;  /* stands in for the jobs of other models in `sequences` */
     uint32_t *page_lists;        /* [max_sessions, pages per table] */
@@ -138,6 +143,7 @@ typedef struct exl2__job_delivery {
     uint32_t delivered;          /* tokens delivered so far */
     uint32_t resumed;            /* part of them that was delivered before the session was saved */
     uint32_t shown;              /* bytes of the first held token's text that were delivered already */
+    uint32_t prompt_done;        /* length of the history that the newest PREFILL event counted as computed */
 } exl2__job_delivery;
 
 /* Room in the ring for the log-probabilities of prompt tokens. */
@@ -204,6 +210,10 @@ struct exl2__job {
     exl2__job_guidance guidance;
     exl2_logits_fn on_logits;
     void *user;                  /* for on_event and on_logits */
+    bool drafts;                 /* the next tokens are guessed */
+    float draft_rate;            /* running mean: share of drafts that were accepted */
+    uint32_t draft_wanted, draft_waits; /* drafts for the next pass; passes since the last drafts */
+    bool one_by_one;             /* every token is sampled; none is appended because it is forced */
     bool prefilled;              /* all K and V of a prefill_only job are computed */
     uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */

@@ -8,6 +8,7 @@
 #define EXL2__STEP_H
 
 #include "../2_graph/forward_queue.h"
+#include "forced.h"
 #include "host_sample.h"
 #include "loading.h"
 #include "masks.h"
@@ -97,6 +98,7 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
                 job->active_ns = exl2__platform_ns();
                 job->stats.queued_ns = job->active_ns - job->start_ns;
                 job->stats.reused_tokens = exl2__jobs_prompt_part(job, next->table->cached, next->prompt_end);
+                exl2__forced_begin(e, job);
             }
             exl2__jobs_publish(e, job);
         }
@@ -128,7 +130,7 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
     }
     while ((job = exl2__step_next_scores(e, m)) != NULL) {
         exl2__sequence *s = &job->sequence;
-        uint32_t scores = exl2__sequence_pending(s) - 1; /* the token after the last row is not known yet */
+        uint32_t scores = exl2__sequence_unscored(s);
         uint32_t most = exl2__min32(scores, m->plan.rows_max);
         uint32_t rows = exl2__events_reserve(&e->events, most, s->alts, &job->scores.reserved);
         job->scores.due = false;
@@ -205,6 +207,8 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     }
     exl2__step_admit(e, m, count, active);
     exl2__step_reserve_scores(e, m);
+    exl2__drafts_make(e, m);
+    m->pass_ns = 0;
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
     uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, m->plan.rows_max, prompt_rows,
                                         m->plan.sequences_max, m->batch.copies, &m->batch.copy_count);
@@ -245,6 +249,16 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
     return others || more == 0 ? 0 : more - 1;
 }
 
+/* Counts the guesses of the pass, without the forced tokens among the drafts. */
+static inline void exl2__step_count_drafts(exl2_engine *e, exl2__job *job)
+{
+    for (uint32_t i = 0; i < job->sequence.draft_count; i++) {
+        uint32_t guessed = !(job->sequence.draft_forced >> i & 1);
+        job->stats.drafted += guessed;
+        e->stats.drafted += guessed;
+    }
+}
+
 /* After the layers: K and V of the pass's rows are in the cache, and the tables are updated. */
 static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
 {
@@ -259,9 +273,10 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
-            job->delivery.progress_due = !s->score_prompt && !job->guidance.positive;
+            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !job->guidance.positive;
         }
         e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
+        exl2__step_count_drafts(e, job);
         if (s->prefill_only && s->table->cached == s->table->tokens) {
             job->prefilled = true;
         }
@@ -274,10 +289,16 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     exl2__job *positive = exl2__objects_positive(job);
     const exl2__forward *f = &m->forward;
     bool fetched = f->step.logits[f->logit0 + row].use == EXL2__LOGIT_FETCH;
+    uint64_t position = f->step.logits[f->logit0 + row].sample_position;
+    if (!exl2__drafts_wants(e, job, position)) {
+        return;
+    }
     exl2__jobs_deliver_progress(e, positive);
     bool sampled = !fetched || exl2__host_sample_row(e, m, job, row);
     if (sampled && !positive->ending) {
         exl2__jobs_accept(e, positive, f->results + row);
+        exl2__forced_append(e, positive);
+        exl2__drafts_settle(e, m, job, position);
     }
     if (!positive->delivery.progress_due) {
         exl2__jobs_deliver_text(e, positive);
@@ -316,13 +337,17 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         if (job->sequence.rows == 0) {
             continue;
         }
-        job->sequence.rows = 0;
+        job->sequence.rows = job->sequence.draft_count = 0;
         exl2__events_reserve_less(&e->events, 0, 0, &job->scores.reserved);
         if (result < 0) {
             exl2__jobs_fail(e, exl2__objects_positive(job), result);
         } else if (job->prefilled) {
-            exl2__jobs_end(job, EXL2_STOP_LENGTH, EXL2_OK, NULL);
+            job->delivery.text_due = job->delivery.due_bytes > 0 || job->delivery.due_tokens > 0; /* all of it forced */
+            exl2__jobs_end(job, job->stop ? job->stop : EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
+    }
+    if (result >= 0 && !m->pass_reads) {
+        exl2__drafts_learn(m, m->forward.step.row_count, m->pass_ns);
     }
 }
 
@@ -353,7 +378,10 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
         EXL2__TRY(exl2__forward_masked(&m->forward));
     }
     if (!exl2__backend_is_async(m->backend)) {
-        return exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
+        uint64_t begin_ns = exl2__platform_ns();
+        exl2_result r = exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
+        m->pass_ns += exl2__platform_ns() - begin_ns;
+        return r;
     }
     uint32_t most = budget->wait ? m->backend->queue->ahead(m->device) : 1;
     queue_budget->ahead = queue_budget->timed ? 0 : exl2__min32(most, exl2__step_repeats(e, m));

@@ -233,6 +233,7 @@ static void canaries_of_calls(const rig *r)
     CANARIES(job, exl2_generate(engine, &job), "exl2_job_desc");
     CANARIES(job.chat, exl2_job_start(engine, &job, NULL), "exl2_chat_desc");
     CANARIES(job.sampler, exl2_generate(engine, &job), "exl2_sampler_desc");
+    CANARIES(job.draft, exl2_job_start(engine, &job, NULL), "exl2_draft_desc");
     CHECK_INT(exl2_step(engine, &step), EXL2_IDLE); /* no job has begun */
 }
 

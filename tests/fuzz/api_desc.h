@@ -283,6 +283,7 @@ static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed
     d->show_markers = api_chance(4);
     d->heal_prompt = api_chance(6);
     d->alts_per_token = api_chance(5) ? api_draw(6) : api_chance(10) ? EXL2_ALTS_MAX : 0;
+    d->draft.one_by_one = api_chance(3);
     d->priority = api_chance(4) ? (int32_t)api_draw(5) - 2 : 0;
     if (api_chance(10)) {
         s->edit = 1 + api_draw(4);
@@ -300,9 +301,11 @@ static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed
             d->negative_prompt.text = s->negative;
         }
     }
+    d->draft.ngram = api_chance(2) && !(d->guidance < 0 || d->guidance > 0);
     s->irregular = s->irregular || d->guidance < 0 || d->guidance > 0;
     if (api_chance(150)) {
-        *(api_chance(2) ? &d->_end_canary : api_chance(2) ? &d->chat._start_canary : &d->sampler._end_canary) = 1;
+        *(api_chance(2) ? &d->_end_canary : api_chance(2) ? &d->chat._start_canary
+          : api_chance(2) ? &d->draft._end_canary : &d->sampler._end_canary) = 1;
     } else if (api_chance(150)) {
         d->alts_per_token = 1000;
     } else if (api_chance(150)) {

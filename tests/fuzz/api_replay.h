@@ -1,5 +1,5 @@
 /* api_replay.h: runs jobs again, each alone, in an engine with other caps in which nothing fails. The same ids, seed
-   and settings must generate the same tokens.
+   and settings must generate the same tokens, also where forced ones are sampled now, or the other way round.
    takes: the records of a sequence whose engine is closed.
    gives: api_replay_some.
    owns:  an engine, while it runs. */
@@ -76,6 +76,8 @@ static void api_replay(const api_job *was)
     d->on_event = api_hear;
     d->user = now;
     d->sampler.seed = was->stats.seed;
+    d->draft.one_by_one = api_chance(2);
+    d->draft.ngram = api_chance(2) && !(d->guidance < 0 || d->guidance > 0);
     d->model.id = was->session_id ? 0 : m.id;
     d->session.id = d->negative_session.id = d->grammar.id = 0;
     if (was->session_id) {

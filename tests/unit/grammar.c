@@ -1,6 +1,6 @@
-/* grammar.c: grammars without a model: texts that fit and texts that do not, rejected sources, masks compared with a
-   walk token by token, values that end within a token limit, blocks that are too small, and random texts judged by
-   Python's jsonschema and re. */
+/* grammar.c: grammars without a model: texts that fit and texts that do not, rejected sources, masks and forced tokens
+   compared with a walk token by token, values that end within a token limit, blocks that are too small, and random
+   texts judged by Python's jsonschema and re. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "../grammar_judge.h"
 #include "../text_rows.h"
@@ -186,7 +186,9 @@ static void check_refusals(void)
     }
 }
 
-/* ---- masks ---- */
+/* ---- masks and forced tokens ---- */
+
+static uint32_t forced_seen, forced_long; /* forced tokens so far; those of more than 3 bytes */
 
 /* The bit of every token, compared with walking the token's bytes alone. */
 static void check_mask(exl2__grammar *g, const exl2__grammar_mask_place *place, uint32_t left, const uint32_t *bits)
@@ -202,6 +204,47 @@ static void check_mask(exl2__grammar *g, const exl2__grammar_mask_place *place, 
         wrong += wanted != (bits[id / 32] >> id % 32 & 1);
     }
     CHECK_INT(wrong, 0);
+}
+
+/* The forced token, compared with trying all bytes, then all tokens. */
+static void check_forced(exl2__grammar *g, exl2__grammar_mask_place *place, uint32_t left)
+{
+    exl2__grammar_state *s = &g->mask.states;
+    char string[EXL2__GRAMMAR_VOCAB_BYTES_MAX];
+    size_t length = 0, longest = 0;
+    exl2_token wanted = -1, forced;
+    for (uint32_t state = place->state; length < sizeof string && !s->states[state].may_end;) {
+        uint32_t follow = 0, next = 0;
+        for (int byte = 0; byte < 256; byte++) {
+            char text = (char)byte;
+            uint32_t to = exl2__grammar_state_next(s, state, &text, 1);
+            if (to != EXL2__GRAMMAR_STATE_DEAD && ++follow == 1) {
+                string[length] = text;
+                next = to;
+            }
+        }
+        if (follow != 1) {
+            break;
+        }
+        state = next;
+        length++;
+    }
+    for (uint32_t id = 0; id < vocab.id_count; id++) {
+        size_t bytes;
+        bool special;
+        const char *text = exl2__vocab_piece(&vocab, (exl2_token)id, &bytes, &special);
+        if (text && !special && bytes > longest && bytes <= length && memcmp(text, string, bytes) == 0) {
+            uint32_t next = exl2__grammar_state_next(s, place->state, text, bytes);
+            if (s->states[next].tokens < left) {
+                longest = bytes;
+                wanted = (exl2_token)id;
+            }
+        }
+    }
+    CHECK(exl2__grammar_forced_token(&context, &g->mask, place, left, &forced) == EXL2_OK);
+    CHECK_INT(forced, wanted);
+    forced_seen += forced >= 0;
+    forced_long += longest > 3;
 }
 
 static uint32_t ones(uint32_t x)
@@ -222,6 +265,7 @@ static size_t walk(exl2__grammar *g, uint32_t left, uint32_t compared, char *out
         const uint32_t *bits;
         bool may_end;
         uint32_t allowed = 0, id = 0;
+        exl2_token forced;
         if (!CHECK(exl2__grammar_mask_get(&context, &g->mask, &place, left, &bits, &may_end) == EXL2_OK)) {
             break;
         }
@@ -231,6 +275,7 @@ static size_t walk(exl2__grammar *g, uint32_t left, uint32_t compared, char *out
         }
         if (compared && random_number(compared) == 0) {
             check_mask(g, &place, left, bits);
+            check_forced(g, &place, left);
         }
         for (uint32_t i = 0; i < table.words; i++) {
             allowed += ones(bits[i]);
@@ -246,6 +291,9 @@ static size_t walk(exl2__grammar *g, uint32_t left, uint32_t compared, char *out
         while (!(bits[id / 32] >> id % 32 & 1) || pick-- > 0) {
             id++;
         }
+        CHECK(exl2__grammar_forced_token(&context, &g->mask, &place, left, &forced) == EXL2_OK);
+        CHECK(forced < 0 || bits[forced / 32] >> forced % 32 & 1);
+        id = forced >= 0 && random_number(2) ? (uint32_t)forced : id;
         size_t bytes;
         bool special;
         const char *text = exl2__vocab_piece(&vocab, (exl2_token)id, &bytes, &special);
@@ -304,6 +352,37 @@ static void check_masks(void)
             exl2__grammar_close(&context, &g);
         }
     }
+}
+
+/* Forced tokens at every place of a text. */
+static void check_forced_tokens(void)
+{
+    static char text[1 << 16];
+    static const struct { exl2_grammar_kind kind; const char *source; } cases[] = {
+        { EXL2_GRAMMAR_JSON_SCHEMA, npc_schema },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"const\":{\"the quick brown fox\":[\"caf\\u00e9 \\ud83d\\ude00\",1,2.5,"
+                                    "null]}}" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"enum\":[\"understand\",\"understanding\",\"understood\"]}" },
+        { EXL2_GRAMMAR_REGEX, "(hello|help)( there){2,5}, my (dear|deer)[!?]" },
+        { EXL2_GRAMMAR_REGEX, "(the end)?of the world" },
+        { EXL2_GRAMMAR_REGEX, "(and so on)+" },
+        { EXL2_GRAMMAR_CHOICES, "the key\nthe keyhole\nthe crown\nnothing at all\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exl2__grammar g;
+        if (open_grammar(cases[i].kind, cases[i].source, 64u << 20, &g)) {
+            for (uint32_t k = 0; k < 3; k++) {
+                exl2__grammar_mask_place place;
+                CHECK(exl2__grammar_mask_join(&context, &g.mask, &place) == EXL2_OK);
+                uint32_t shortest = exl2__grammar_mask_shortest(&g.mask, &place);
+                exl2__grammar_mask_leave(&g.mask, &place);
+                walk(&g, shortest + 20 * k, 1, text, sizeof text);
+            }
+            exl2__grammar_close(&context, &g);
+        }
+    }
+    CHECK(forced_seen > 200 && forced_long > 40);
+    printf("%u forced tokens, %u of them of more than 3 bytes\n", forced_seen, forced_long);
 }
 
 /* States that differ only in a loop's count share a mask. All masks are right, and few are computed again. */
@@ -467,6 +546,7 @@ int main(void)
     check_texts();
     check_refusals();
     check_masks();
+    check_forced_tokens();
     check_counts();
     check_small_block();
     check_memory();

@@ -117,6 +117,35 @@ static void overtaking_has_an_end(void)
     CHECK(next() == big);
 }
 
+/* Tokens that joined a history without being sampled are rows of the next pass. Where several sequences have many of
+   them, no one gets more than its share of the rows. */
+static void rows_are_shared_out(void)
+{
+    open_all();
+    exl2__sequence *a = queue(0, 10, 40, 0), *b = queue(1, 10, 40, 0);
+    start(a);
+    start(b);
+    for (uint32_t i = 0; i < 12; i++) { /* after a's prompt, which is not computed yet: they are rows of its prompt */
+        exl2__table_append(a->table, &pages, 1, true);
+    }
+    CHECK(!exl2__sequence_decodes(a));
+    CHECK_INT(exl2__sequence_unscored(a), 9);
+    CHECK_INT(rows(512, 15, 16), 15);
+    CHECK_INT(a->rows, 15);
+    exl2__table_computed(a->table, &pages, 10);
+    CHECK(exl2__sequence_decodes(a));
+    CHECK_INT(exl2__sequence_unscored(a), 0);
+    speak(b);
+    CHECK_INT(rows(512, 512, 16), 12 + 1);
+    CHECK_INT(rows(16, 16, 16), 8 + 1);
+    CHECK(a->rows == 8 && b->rows == 1);
+    CHECK_INT(rows(1, 1, 16), 1);
+    a->draft_count = b->draft_count = 3; /* drafts come after all pending rows, and as far as there is room */
+    CHECK_INT(rows(512, 512, 16), 12 + 3 + 1 + 3);
+    CHECK_INT(rows(16, 16, 16), 8 + 1 + 3);
+    CHECK(a->draft_count == 0 && b->draft_count == 3 && b->rows == 4);
+}
+
 /* The pages of a prompt and of the new tokens are promised at once, so an active sequence never lacks a page; those of
    the new tokens are taken later. */
 static void pages_are_promised(void)
@@ -243,6 +272,7 @@ int main(void)
     overtaking_has_an_end();
     pages_are_promised();
     rows_go_to_speakers_first();
+    rows_are_shared_out();
     nothing_new_still_gives_a_row();
     no_prompt_waits_for_ever();
     lower_ones_give_way();

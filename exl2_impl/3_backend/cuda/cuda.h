@@ -239,6 +239,7 @@ static const exl2__backend exl2__cuda_backend = {
     .queue = &exl2__cuda_backend_queue,
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
+    .decode_rows = 1, /* passes of single rows have graphs, run ahead, and attention for decoding */
     .needs_groups = true,
     .matrix_bytes = exl2__cuda_matrix_bytes,
     .vector_bytes = exl2__cuda_vector_bytes,

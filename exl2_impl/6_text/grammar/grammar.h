@@ -6,12 +6,12 @@
 #define EXL2__GRAMMAR_H
 
 #include "grammar_branch.h"
-#include "grammar_mask.h"
+#include "grammar_forced.h"
 
 #define EXL2__GRAMMAR_CACHE_BYTES (4u << 20)
 #define EXL2__GRAMMAR_SOURCE_MAX (1u << 20)
 
-/* Jobs use only `mask`: exl2__grammar_mask_join, _get, _accept, _shortest, _leave. */
+/* Jobs use only `mask`: exl2__grammar_mask_join, _get, _accept, _shortest, _leave, and exl2__grammar_forced_token. */
 typedef struct exl2__grammar {
     exl2__grammar_link link;
     exl2__grammar_mask mask;

@@ -2,7 +2,7 @@
    grammar.
    takes: a linked automaton, a model's token table; tokens as they are sampled.
    gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _get,
-          _accept, _shortest, _is_complete, _may_end.
+          _accept, _after, _shortest, _is_complete, _may_end, _copy.
    owns:  two blocks, from open to close: the states, and the masks of states. Places belong to the caller.
 
    To make a mask, the tries of the vocabulary could be walked token by token, but that is slow. Most tokens are TEXT:
@@ -491,29 +491,39 @@ static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__gramm
     return cost;
 }
 
+/* The state after a token; DEAD: the token is not allowed; FULL: the block has no room even after a collection. */
+EXL2__COLD
+static uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                         exl2_token token)
+{
+    size_t bytes;
+    bool special;
+    const char *text = exl2__vocab_piece(m->vocab->vocab, token, &bytes, &special);
+    uint32_t next = EXL2__GRAMMAR_STATE_DEAD;
+    for (int tries = 0; text && !special && tries < 2; tries++) {
+        next = exl2__grammar_state_next(&m->states, place->state, text, bytes);
+        if (next != EXL2__GRAMMAR_STATE_FULL) {
+            return next;
+        }
+        exl2__grammar_mask_collect(m, NULL, 0);
+    }
+    return next;
+}
+
 /* Moves the place on by a token of the mask. EXL2_ERR_ARG: the token is not allowed; the place does not change. */
 EXL2__COLD
 static exl2_result exl2__grammar_mask_accept(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
                                              exl2_token token)
 {
-    size_t bytes;
-    bool special;
-    const char *text = exl2__vocab_piece(m->vocab->vocab, token, &bytes, &special);
-    for (int tries = 0; text && !special && tries < 2; tries++) {
-        uint32_t next = exl2__grammar_state_next(&m->states, place->state, text, bytes);
-        if (next == EXL2__GRAMMAR_STATE_DEAD) {
-            break;
-        }
-        if (next != EXL2__GRAMMAR_STATE_FULL) {
-            place->state = next;
-            return EXL2_OK;
-        }
-        exl2__grammar_mask_collect(m, NULL, 0);
-        if (tries) {
-            return exl2__grammar_mask_full(c);
-        }
+    uint32_t next = exl2__grammar_mask_after(m, place, token);
+    if (next == EXL2__GRAMMAR_STATE_FULL) {
+        return exl2__grammar_mask_full(c);
     }
-    return exl2__fail(c, EXL2_ERR_ARG, "the grammar does not allow token %d here", (int)token);
+    if (next == EXL2__GRAMMAR_STATE_DEAD) {
+        return exl2__fail(c, EXL2_ERR_ARG, "the grammar does not allow token %d here", (int)token);
+    }
+    place->state = next;
+    return EXL2_OK;
 }
 
 /* The number of tokens with which the text can end from here; nearly the fewest. */
@@ -555,6 +565,18 @@ static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, 
     place->state = state;
     m->places[m->place_count++] = &place->state;
     return EXL2_OK;
+}
+
+/* Makes *copy a second place of the same text. false: there are too many places. */
+static bool exl2__grammar_mask_copy(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                    exl2__grammar_mask_place *copy)
+{
+    if (m->place_count == EXL2__GRAMMAR_MASK_PLACES_MAX) {
+        return false;
+    }
+    *copy = *place;
+    m->places[m->place_count++] = &copy->state;
+    return true;
 }
 
 /* Does nothing for a place that never joined. */

@@ -1,0 +1,335 @@
+/* drafts.c: guesses of the next tokens (draft.ngram). Jobs with guesses that are right, wrong, half right, or longer
+   than what is left give the ids, text and end that they give without: sampled and greedy, over page ends, with stops,
+   bans, healing, minimum lengths, penalties and grammars, alone and in a batch, in whole passes and in small steps. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "text_model.h"
+
+static text_model model; /* global, because the files hook keeps a pointer to it */
+
+static const char *const plan[20] = { "{\"", "\":", "\": \"", "\",\"", "\"}", "true", "null", "]}", "\xC3", "an",
+                                      "\\\"", ", \"", "{}", "-1", "say", "mood", "the", "the ", "ab", "abab" };
+
+#define SETTINGS 14u
+#define TOKENS 90u
+
+static exl2_grammar schema, regex;
+
+/* A job with one of several settings. */
+static exl2_job_desc job_of(const rig *r, uint32_t setting, uint64_t seed, rig_said *to)
+{
+    static const char *const stops[] = { "z", "mood" }, *const bans[] = { "a", "the", "\"" };
+    static exl2_token stop_tokens[12], allowed[40];
+    static exl2_bias bias;
+    exl2_job_desc d = rig_job(r, text_prompt, EXL2__COUNT(text_prompt), TOKENS, to);
+    memset(to, 0, sizeof *to);
+    d.sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_NEUTRAL, .temperature = 0.7f, .seed = seed };
+    for (uint32_t i = 0; i < EXL2__COUNT(stop_tokens); i++) {
+        stop_tokens[i] = (exl2_token)(20 + 7 * i);
+    }
+    for (uint32_t i = 0; i < EXL2__COUNT(allowed); i++) {
+        allowed[i] = (exl2_token)(30 + i);
+    }
+    bias = (exl2_bias){ model.planned[3], -INFINITY };
+    switch (setting) {
+    case 1:
+        d.sampler.preset = EXL2_PRESET_GREEDY;
+        break;
+    case 2:
+        d.stop_strings = stops;
+        d.stop_string_count = 2;
+        break;
+    case 3:
+        d.ban_strings = bans;
+        d.ban_string_count = 3;
+        break;
+    case 4:
+        d.stop_tokens = stop_tokens;
+        d.stop_token_count = EXL2__COUNT(stop_tokens);
+        d.min_tokens = 40;
+        break;
+    case 5:
+        d.sampler.allow = allowed;
+        d.sampler.allow_count = EXL2__COUNT(allowed);
+        break;
+    case 6:
+        d.sampler.repeat_penalty = 1.3f;
+        d.sampler.penalty_range = -1;
+        d.sampler.dry_multiplier = 0.8f;
+        break;
+    case 7:
+        d.sampler.presence_penalty = 0.5f;
+        d.sampler.frequency_penalty = 0.2f;
+        d.sampler.penalty_range = 9;
+        d.sampler.penalty_decay = 5;
+        d.sampler.dry_multiplier = 0.8f;
+        d.sampler.dry_range = 12;
+        break;
+    case 8:
+        d.grammar = schema;
+        break;
+    case 9:
+        d.grammar = regex;
+        d.sampler.bias = &bias;
+        d.sampler.bias_count = 1;
+        break;
+    case 10:
+        d.heal_prompt = true;
+        break;
+    case 11:
+        d.alts_per_token = 3;
+        d.score_prompt = true;
+        break;
+    case 12:
+        d.alts_per_token = 2;
+        d.grammar = schema;
+        break;
+    case 13:
+        d.sampler.mirostat_tau = 3; /* without drafts */
+        break;
+    default:
+        break;
+    }
+    return d;
+}
+
+static bool compare(const rig_said *with, const rig_said *without, uint32_t setting, uint64_t seed)
+{
+    bool same = CHECK_INT(with->count, without->count);
+    same = CHECK(memcmp(with->ids, without->ids, with->count * sizeof *with->ids) == 0) && same;
+    same = CHECK(memcmp(with->logprobs, without->logprobs, with->count * sizeof *with->logprobs) == 0) && same;
+    same = CHECK(with->bytes == without->bytes && memcmp(with->text, without->text, with->bytes) == 0) && same;
+    same = CHECK(with->stop == without->stop && with->result == without->result) && same;
+    same = CHECK(with->scored == without->scored && with->done_events == 1 && without->done_events == 1) && same;
+    same = CHECK_INT(with->stats.forced_tokens, without->stats.forced_tokens) && same;
+    same = CHECK(with->stats.accepted <= with->stats.drafted && without->stats.drafted == 0) && same;
+    same = CHECK_INT(with->stats.bans_avoided, without->stats.bans_avoided) && same;
+    if (!same) {
+        printf("  setting %u, seed %u: \"%.*s\" and without \"%.*s\"\n", setting, (unsigned)seed, (int)with->bytes,
+               with->text, (int)without->bytes, without->text);
+    }
+    return same;
+}
+
+/* Opens a session whose history is that of the job, with every `wrong`-th token replaced (0: none). What its jobs guess
+   is then mostly right, or right up to there. */
+static exl2_session model_answer(const rig *r, const rig_said *said, uint32_t wrong)
+{
+    static exl2_token ids[RIG_TOKENS];
+    exl2_session s;
+    CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+    uint32_t count = EXL2__COUNT(text_prompt);
+    memcpy(ids, text_prompt, sizeof text_prompt);
+    for (uint32_t i = 0; i < said->count; i++) {
+        ids[count++] = wrong && i % wrong == wrong - 1 ? (exl2_token)(100 + i % 50) : said->ids[i];
+    }
+    exl2_job_desc d = { .session = s, .prompt = { .tokens = ids, .token_count = count }, .prefill_only = true };
+    rig_run(r, &d);
+    return s;
+}
+
+static uint64_t forwards(const rig *r)
+{
+    exl2_engine_stats stats;
+    exl2_stats(r->engine, &stats);
+    return stats.forwards;
+}
+
+/* Every setting, with other sessions whose histories make the guesses right, half right and wrong. */
+static void the_same(const rig *r)
+{
+    static rig_said with, without;
+    uint32_t drafted = 0, accepted[4] = { 0 }, passes[4] = { 0 }, tokens[4] = { 0 };
+    exl2_engine_stats before, after;
+    exl2_stats(r->engine, &before);
+    for (uint32_t k = 0; k < 5 * SETTINGS; k++) {
+        exl2_job_desc d = job_of(r, k % SETTINGS, k + 1, &without);
+        rig_run(r, &d);
+        for (uint32_t wrong = 0; wrong < 4; wrong++) { /* 0: guesses are right; 3: only from the job's own history */
+            static const uint32_t every[] = { 0, 7, 3, 0 };
+            exl2_session other = { 0 };
+            if (wrong < 3) {
+                other = model_answer(r, &without, every[wrong]);
+            }
+            d = job_of(r, k % SETTINGS, k + 1, &with);
+            d.draft.ngram = true;
+            uint64_t start = forwards(r);
+            rig_run(r, &d);
+            compare(&with, &without, k % SETTINGS, k + 1);
+            CHECK(k % SETTINGS != 13 || with.stats.drafted == 0);
+            drafted += with.stats.drafted;
+            accepted[wrong] += with.stats.accepted;
+            passes[wrong] += (uint32_t)(forwards(r) - start);
+            tokens[wrong] += with.count;
+            if (wrong < 3) {
+                exl2_session_close(r->engine, other);
+            }
+        }
+    }
+    exl2_stats(r->engine, &after);
+    CHECK_INT(after.drafted - before.drafted, drafted);
+    CHECK_INT(after.accepted - before.accepted, accepted[0] + accepted[1] + accepted[2] + accepted[3]);
+    CHECK(accepted[0] > 200 && accepted[2] > 20 && accepted[3] > 20); /* about 2300, 520, 620; it depends on times */
+    CHECK(passes[0] < tokens[0]);
+    for (uint32_t i = 0; i < 4; i++) {
+        printf("%u tokens in %u passes, %u of them drafts\n", tokens[i], passes[i], accepted[i]);
+    }
+}
+
+/* Limits that end within a draft. */
+static void limits(const rig *r)
+{
+    static rig_said with, without, whole;
+    exl2_job_desc d = job_of(r, 0, 3, &whole);
+    rig_run(r, &d);
+    exl2_session other = model_answer(r, &whole, 0);
+    for (uint32_t most = 1; most < 70; most++) { /* across a page's end, too */
+        d = job_of(r, 0, 3, &without);
+        d.max_tokens = most;
+        rig_run(r, &d);
+        d = job_of(r, 0, 3, &with);
+        d.max_tokens = most;
+        d.draft.ngram = true;
+        rig_run(r, &d);
+        compare(&with, &without, 0, most);
+    }
+    exl2_session_close(r->engine, other);
+}
+
+/* ---- batches and small steps ---- */
+
+#define SPEAKERS 9u
+
+static void together(const rig *r)
+{
+    static rig_said with[SPEAKERS], without[SPEAKERS];
+    exl2_session others[SPEAKERS];
+    uint32_t accepted = 0;
+    for (uint32_t i = 0; i < SPEAKERS; i++) {
+        exl2_job_desc d = job_of(r, i, i + 60, &without[i]);
+        rig_run(r, &d);
+        others[i] = model_answer(r, &without[i], 11);
+    }
+    for (uint32_t slices = 0; slices < 3; slices++) {
+        for (uint32_t i = 0; i < SPEAKERS; i++) {
+            exl2_job_desc d = job_of(r, i, i + 60, &with[i]);
+            d.draft.ngram = slices < 2 || i % 2;
+            CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
+        }
+        rig_drain(r, slices ? 20 : 0);
+        for (uint32_t i = 0; i < SPEAKERS; i++) {
+            compare(&with[i], &without[i], i, i + 60);
+            accepted += with[i].stats.accepted;
+        }
+    }
+    CHECK(accepted > 20);
+    for (uint32_t i = 0; i < SPEAKERS; i++) {
+        exl2_session_close(r->engine, others[i]);
+    }
+}
+
+/* ---- callbacks, the ring, histories ---- */
+
+/* A callback stops or pauses the job at each of its tokens: nothing of the pass's later tokens is delivered, and the
+   history ends there. */
+static void stopped(const rig *r)
+{
+    static rig_said with, without;
+    static exl2_token ids[RIG_TOKENS];
+    exl2_job_desc d = job_of(r, 0, 8, &without);
+    rig_run(r, &d);
+    exl2_session other = model_answer(r, &without, 0), s;
+    for (uint32_t at = 1; at < 40; at++) {
+        size_t count;
+        exl2_job job;
+        CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+        d = job_of(r, 0, 8, &with);
+        d.model.id = 0;
+        d.session = s;
+        d.draft.ngram = true;
+        with.stop_after = at;
+        with.flow = at % 2 ? EXL2_STOP_JOB : EXL2_PAUSE_JOB;
+        CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_OK);
+        rig_drain(r, 0);
+        CHECK_INT(with.text_events, at);
+        CHECK(with.done_events == at % 2 && memcmp(with.ids, without.ids, with.count * sizeof *with.ids) == 0);
+        CHECK_INT(exl2_session_tokens(r->engine, s, ids, RIG_TOKENS, &count), EXL2_OK);
+        CHECK_INT(count, EXL2__COUNT(text_prompt) + with.count);
+        if (at % 2 == 0) { /* goes on as if nothing had been */
+            CHECK_INT(exl2_job_pause(r->engine, job, false), EXL2_OK);
+            rig_drain(r, 0);
+            compare(&with, &without, 0, at);
+        }
+        exl2_session_close(r->engine, s);
+    }
+    exl2_session_close(r->engine, other);
+}
+
+/* Events wait in a ring that is nearly full all the time. */
+static void narrow_ring(void)
+{
+    static rig_said with, without;
+    exl2_engine_desc engine = text_engine(&model);
+    exl2_model_desc folder = text_folder();
+    exl2_event ev;
+    engine.max_events = 1;
+    rig r = rig_open(&engine, &folder);
+    exl2_job_desc d = job_of(&r, 0, 21, &without);
+    rig_run(&r, &d);
+    exl2_session other = model_answer(&r, &without, 0);
+    d = job_of(&r, 0, 21, &with);
+    d.on_event = NULL;
+    d.draft.ngram = true;
+    CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+    for (uint32_t i = 0; i < 10000 && !with.done_events; i++) {
+        exl2_step(r.engine, NULL);
+        exl2_step(r.engine, NULL);
+        if (exl2_next_event(r.engine, &ev)) {
+            rig_hear(&with, &ev);
+        }
+    }
+    compare(&with, &without, 0, 21);
+    exl2_session_close(r.engine, other);
+    rig_close(&r);
+}
+
+static void refused(const rig *r)
+{
+    static rig_said said;
+    exl2_job_desc d = job_of(r, 0, 1, &said);
+    d.draft.ngram = true;
+    d.guidance = 2;
+    d.negative_prompt.tokens = text_prompt;
+    d.negative_prompt.token_count = 2;
+    CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG);
+    text_check_refused(r, EXL2_ERR_ARG, EXL2_ERR_ARG, "guidance cannot have drafts");
+    d = job_of(r, 1, 1, &said);
+    d.draft.ngram = d.draft.one_by_one = true;
+    rig_run(r, &d);
+    CHECK_INT(said.stats.drafted, 0);
+}
+
+int main(void)
+{
+    text_find_plan(&model, EXL2__COUNT(plan));
+    text_write(&model, plan, EXL2__COUNT(plan), TEXT_CHAT_CONFIG);
+    exl2_engine_desc engine = text_engine(&model);
+    exl2_model_desc folder = text_folder();
+    folder.cache.tokens = 8192;
+    rig r = rig_open(&engine, &folder);
+    exl2_grammar_desc gd = { .model = r.model, .kind = EXL2_GRAMMAR_JSON_SCHEMA };
+    gd.source = "{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"calm\",\"angry\"]},\"say\":{\"type\":"
+                "\"string\",\"maxLength\":30},\"list\":{\"type\":\"array\",\"items\":{\"enum\":[true,false,null]},"
+                "\"maxItems\":5}},\"required\":[\"mood\",\"say\",\"list\"]}";
+    CHECK_INT(exl2_grammar_make(r.engine, &gd, &schema), EXL2_OK);
+    gd.kind = EXL2_GRAMMAR_REGEX;
+    gd.source = "([a-d]{1,9}( and then |, ))+";
+    CHECK_INT(exl2_grammar_make(r.engine, &gd, &regex), EXL2_OK);
+    the_same(&r);
+    limits(&r);
+    together(&r);
+    stopped(&r);
+    refused(&r);
+    rig_close(&r);
+    narrow_ring();
+    return check_done();
+}
