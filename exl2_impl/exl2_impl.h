@@ -454,6 +454,18 @@ EXL2__SIZE_END
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */
 #include "8_convert/shards.h"
+/* defines: square matrices in panels, and their products */
+#include "8_convert/quantizer/panels.h"
+/* defines: factorization of the moments of an input */
+#include "8_convert/quantizer/factor.h"
+/* defines: search for scales with weighted rows */
+#include "8_convert/quantizer/search.h"
+/* defines: quantization of a matrix by the error of its outputs */
+#include "8_convert/quantizer/solve.h"
+/* defines: what each block of a matrix loses at each width */
+#include "8_convert/quantizer/losses.h"
+/* defines: the widths of all groups of a model, for a number of bits */
+#include "8_convert/quantizer/allocate.h"
 /* defines: tensor types of GGUF */
 #include "8_convert/gguf/gguf_types.h"
 /* defines: names, values and shapes in a GGUF header */
