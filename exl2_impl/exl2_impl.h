@@ -466,6 +466,24 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/losses.h"
 /* defines: the widths of all groups of a model, for a number of bits */
 #include "8_convert/quantizer/allocate.h"
+/* defines: a model that runs layer by layer on the CPU */
+#include "8_convert/quantizer/runner.h"
+/* defines: second moments of inputs */
+#include "8_convert/quantizer/gram.h"
+/* defines: KL divergence between the logits of two models */
+#include "8_convert/quantizer/compare.h"
+/* defines: what the matrices of a layer lose, and what that costs */
+#include "8_convert/quantizer/measure.h"
+/* defines: a folder with the finished parts of a conversion */
+#include "8_convert/quantizer/work.h"
+/* defines: the list of matrices that are quantized */
+#include "8_convert/quantizer/slots.h"
+/* defines: ids for calibration */
+#include "8_convert/quantizer/texts.h"
+/* defines: the output folder of a conversion */
+#include "8_convert/quantizer/convert_write.h"
+/* defines: exl2_convert */
+#include "8_convert/quantizer/convert.h"
 /* defines: tensor types of GGUF */
 #include "8_convert/gguf/gguf_types.h"
 /* defines: names, values and shapes in a GGUF header */

@@ -17,6 +17,8 @@ int cli_tokenize(int argc, char **argv);
 int cli_render(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_import(int argc, char **argv);
+int cli_convert(int argc, char **argv);
+int cli_compare(int argc, char **argv);
 int cli_kernels(int argc, char **argv);
 int cli_synth(int argc, char **argv);
 

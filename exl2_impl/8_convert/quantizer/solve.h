@@ -23,7 +23,7 @@
 typedef struct exl2__solve {
     const exl2__factor *factor;
     const exl2__group *groups; /* [group_count], of at most EXL2__SOLVE_ROWS rows each */
-    uint32_t group_count, columns, strips;
+    uint32_t group_count, columns, strips, passes; /* passes: of the descent */
     float *weights;      /* [strips, in, 32] W, in packed order; filled in by the caller */
     float *errors;       /* [strips, in, 32] E = Q - W */
     uint8_t *codes;      /* [strips, in, 32] */
@@ -76,6 +76,7 @@ static exl2_result exl2__solve_open(exl2__ctx *c, const exl2__factor *f, uint32_
     s->strips = columns / EXL2__PANELS_LANES;
     s->groups = groups;
     s->group_count = group_count;
+    s->passes = EXL2__SOLVE_PASSES;
     EXL2__TRY(exl2__arena_open(c, &s->memory, exl2__solve_bytes(f, columns, group_count), EXL2_MEM_SCRATCH));
     exl2__solve_layout(s, &s->memory);
     return EXL2_OK;
@@ -339,7 +340,7 @@ static void exl2__solve_polish(void *arg, uint32_t strip)
     const exl2__factor *f = s->factor;
     float *errors = exl2__solve_strip(s->errors, s, strip);
     uint8_t *codes = s->codes + (size_t)strip * f->in * EXL2__PANELS_LANES;
-    for (uint32_t i = 0; i < EXL2__SOLVE_PASSES * s->group_count; i++) {
+    for (uint32_t i = 0; i < s->passes * s->group_count; i++) {
         exl2__solve_place p;
         uint32_t g = i % s->group_count, count = s->groups[g].rows * EXL2__PANELS_LANES;
         size_t first = (size_t)s->groups[g].row * EXL2__PANELS_LANES;
