@@ -1,6 +1,6 @@
 /* convert.h: exl2_convert: a dense folder becomes an EXL2 folder, which is created completely or not at all.
    takes: exl2_convert_desc.
-   gives: exl2_convert; exl2__convert, which does the same with a given context, for tests.
+   gives: exl2_convert; exl2__convert_run, which does the same with a given context, for tests.
    owns:  all files and memory of a conversion, until it returns; the work folder stays after a failure.
 
    Stages: ids; measure (layer by layer: moments, losses of blocks, sensitivities); allocate; quantize (matrix by
@@ -191,7 +191,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     v->ids = NULL;
     exl2_result result = exl2__texts_make(v->c, v->d->source_dir, v->d->calibration_files,
                                           v->d->calibration_file_count, wanted, v->d->seed,
-                                          exl2__convert_text_progress, v, &t);
+                                          v->source.plan.shape.vocab, exl2__convert_text_progress, v, &t);
     result = result < 0 ? result : exl2__convert_share_rows(v, t.count);
     result = result < 0 ? result : exl2__convert_alloc_ids(v);
     if (result >= 0) {
@@ -451,7 +451,7 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
     exl2__solve s;
     EXL2__TRY(exl2__solve_open(v->c, f, slot->columns, codes->groups, codes->group_count, &s));
     exl2_result result = exl2__measure_weights(v->c, slot->name, exl2__convert_write_part(&v->source, slot), f,
-                                               s.weights);
+                                               slot->out, s.weights);
     if (result >= 0) {
         exl2__solve_run(v->c, &s);
         exl2__convert_pack(&s, slot, codes);
@@ -496,7 +496,6 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
             made = result >= 0;
         }
         if (result >= 0 && !found) {
-            codes.groups = codes.groups; /* filled in by the layout */
             result = exl2__convert_quantize_slot(v, i, &f, &codes);
         }
         exl2__arena_close(v->c, &memory);

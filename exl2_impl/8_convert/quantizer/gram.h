@@ -42,7 +42,7 @@ static void exl2__gram_layout(exl2__gram *g, const exl2__cpu_ops *ops, uint32_t 
 }
 
 /* Sets row `row` of the current chunk. */
-static inline void exl2__gram_row(exl2__gram *g, uint32_t row, const float *x)
+static inline void exl2__gram_row(const exl2__gram *g, uint32_t row, const float *x)
 {
     for (uint32_t i = 0; i < g->in; i++) {
         g->strips[((size_t)(i / EXL2__PANELS_LANES) * g->rows_max + row) * EXL2__PANELS_LANES

@@ -31,7 +31,9 @@ typedef struct exl2__measure {
     uint32_t rows, length, probe_rows;
     uint32_t probe_bits;   /* width at which matrices are tried */
     float *states;         /* [rows, length, hidden] */
-    float *x;              /* [widest input] one row */
+    uint32_t widest;       /* input */
+    float *x;              /* [length, widest] rows of one input */
+    exl2__runner_tap tap;  /* the input that is being added */
     exl2__gram grams[EXL2__RUNNER_TAPS];
     exl2__compare_row *probe; /* [probe_rows] */
     float *probabilities;  /* [probe_rows, stride of vocab] */
@@ -52,7 +54,8 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
     }
     uint64_t work = exl2__gram_work_bytes(widest, m->length);
     m->states = (float *)exl2__arena_alloc(a, (uint64_t)m->rows * m->length * s->hidden * sizeof *m->states);
-    m->x = (float *)exl2__arena_alloc(a, widest * sizeof *m->x);
+    m->widest = widest;
+    m->x = (float *)exl2__arena_alloc(a, (uint64_t)m->length * widest * sizeof *m->x);
     float *strips = (float *)exl2__arena_alloc(a, work), *panels = (float *)exl2__arena_alloc(a, work);
     for (uint32_t i = 0; i < EXL2__RUNNER_TAPS; i++) {
         exl2__gram_layout(&m->grams[i], exl2__runner_cpu(m->r)->ops, sizes[i], m->length, strips, panels, a);
@@ -98,15 +101,21 @@ static exl2_result exl2__measure_begin(exl2__measure *m)
 
 /* ---- moments ---- */
 
+/* Task: one row of an input. */
+static void exl2__measure_row(void *arg, uint32_t row)
+{
+    const exl2__measure *m = (const exl2__measure *)arg;
+    float *x = m->x + (size_t)row * m->widest;
+    exl2__runner_input(m->r, m->layer, m->tap, row, x);
+    exl2__gram_row(&m->grams[m->tap], row, x);
+}
+
 static void exl2__measure_tap(void *user, exl2__runner_tap tap)
 {
     exl2__measure *m = (exl2__measure *)user;
-    exl2__gram *g = &m->grams[tap];
-    for (uint32_t i = 0; i < m->length; i++) {
-        exl2__runner_input(m->r, m->layer, tap, i, m->x);
-        exl2__gram_row(g, i, m->x);
-    }
-    exl2__gram_add(m->r->c, g, m->length);
+    m->tap = tap;
+    exl2__panels_tasks(m->r->c, m->length, exl2__measure_row, m);
+    exl2__gram_add(m->r->c, &m->grams[tap], m->length);
 }
 
 static void exl2__measure_clear(exl2__measure *m)
@@ -153,17 +162,19 @@ static exl2_result exl2__measure_head(exl2__measure *m)
 
 /* ---- matrices ---- */
 
-/* to [strips, in, 32]: the weights of a part in packed order. Fails if some are too large. */
+/* to [strips, in, 32]: the weights of the first `out` columns of a part, in packed order, and zeros after them. (An
+   embedding that is the head may have more rows than the vocabulary.) Fails if some are too large. */
 static exl2_result exl2__measure_weights(exl2__ctx *c, const char *name, const exl2__cpu_part *p,
-                                         const exl2__factor *f, float *to)
+                                         const exl2__factor *f, uint32_t out, float *to)
 {
-    for (uint32_t strip = 0; strip < p->strips; strip++) {
+    for (uint32_t strip = 0; strip < exl2__div_up(out, EXL2__PANELS_LANES); strip++) {
         for (uint32_t i = 0; i < p->in; i++, to += EXL2__PANELS_LANES) {
             for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-                float w = exl2__cpu_matrix_weight(p, f->order[i], strip * EXL2__PANELS_LANES + k);
+                uint32_t column = strip * EXL2__PANELS_LANES + k;
+                float w = column < out ? exl2__cpu_matrix_weight(p, f->order[i], column) : 0;
                 if (!(w <= EXL2__QUANTIZE_MAX && w >= -EXL2__QUANTIZE_MAX)) {
                     return exl2__fail(c, EXL2_ERR_FORMAT, "%s has a weight (output %u, input %u) that is not finite or "
-                                      "larger than 32752", name, strip * EXL2__PANELS_LANES + k, f->order[i]);
+                                      "larger than 32752", name, column, f->order[i]);
                 }
                 to[k] = w;
             }
@@ -234,7 +245,7 @@ static exl2_result exl2__measure_part(exl2__measure *m, const char *name, uint32
     EXL2__TRY(exl2__solve_open(c, f, columns, groups, count, &s));
     s.passes = 0;
     double kl = 0, loss = 0;
-    exl2_result result = exl2__measure_weights(c, name, p, f, s.weights);
+    exl2_result result = exl2__measure_weights(c, name, p, f, p->out, s.weights);
     if (result >= 0) {
         result = exl2__losses_run(c, f, s.weights, columns, out->losses);
     }

@@ -7,6 +7,7 @@
 
 #include "../../0_base/json/json.h"
 #include "../../1_load/file.h"
+#include "../../7_engine/api.h"
 #include "../../7_engine/api_jobs.h"
 
 #define EXL2__TEXTS_FILE_MAX ((uint64_t)1 << 30)
@@ -111,6 +112,26 @@ static exl2_result exl2__texts_add_text(exl2__texts *t, exl2_engine *e, exl2_mod
     return EXL2_OK;
 }
 
+static bool exl2__texts_ends(const char *path, const char *end)
+{
+    size_t bytes = strlen(path), tail = strlen(end);
+    return bytes >= tail && strcmp(path + bytes - tail, end) == 0;
+}
+
+/* Fails for a file of another kind. */
+static exl2_result exl2__texts_check_file(exl2__ctx *c, const char *dir, const char *path, bool has_tokenizer)
+{
+    bool ids = exl2__texts_ends(path, ".json");
+    if (!ids && !exl2__texts_ends(path, ".txt") && !exl2__texts_ends(path, ".jsonl")) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: calibration files are .txt, .json (ids or rows of ids) or "
+                          ".jsonl (an object with \"text\" in each line, which most data sets can be saved as)", path);
+    }
+    if (!ids && !has_tokenizer) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s has no tokenizer, so calibration files must be .json with ids", dir);
+    }
+    return EXL2_OK;
+}
+
 /* Adds the ids of an array, or of an array of arrays. */
 static exl2_result exl2__texts_add_ids(exl2__texts *t, const char *path, const exl2__json *j, uint32_t list,
                                        uint32_t vocab)
@@ -175,20 +196,10 @@ static exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_mo
     return EXL2_OK;
 }
 
-static bool exl2__texts_ends(const char *path, const char *end)
-{
-    size_t bytes = strlen(path), tail = strlen(end);
-    return bytes >= tail && strcmp(path + bytes - tail, end) == 0;
-}
-
 static exl2_result exl2__texts_add_file(exl2__texts *t, exl2_engine *e, exl2_model model, const char *path,
                                         uint32_t vocab)
 {
     exl2__blob blob;
-    if (!exl2__texts_ends(path, ".txt") && !exl2__texts_ends(path, ".json") && !exl2__texts_ends(path, ".jsonl")) {
-        return exl2__fail(t->c, EXL2_ERR_UNSUPPORTED, "%s: calibration files are .txt, .json (ids or rows of ids) or "
-                          ".jsonl (an object with \"text\" in each line)", path);
-    }
     EXL2__TRY(exl2__texts_read(t->c, path, &blob));
     exl2_result result = exl2__texts_ends(path, ".txt")
         ? exl2__texts_add_text(t, e, model, blob.data, (size_t)blob.bytes)
@@ -306,7 +317,7 @@ static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model 
 /* ---- all ---- */
 
 static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *dir, const char *const *files,
-                                    uint32_t file_count, uint64_t wanted, uint64_t seed,
+                                    uint32_t file_count, uint64_t wanted, uint64_t seed, uint32_t vocab,
                                     exl2__texts_progress progress, void *user)
 {
     exl2_model model = { 0 };
@@ -321,7 +332,6 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
     if (result < 0) {
         return exl2__texts_engine_failed(t, e, result);
     }
-    uint32_t vocab = info.vocab;
     if (file_count && info.has_tokenizer) {
         d.text_only = true;
         d.batch_max = 0;
@@ -333,10 +343,7 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
         }
     }
     for (uint32_t i = 0; i < file_count; i++) {
-        if (!info.has_tokenizer && !exl2__texts_ends(files[i], ".json")) {
-            return exl2__fail(t->c, EXL2_ERR_ARG, "%s has no tokenizer, so calibration files must be .json with ids",
-                              dir);
-        }
+        EXL2__TRY(exl2__texts_check_file(t->c, dir, files[i], info.has_tokenizer));
         EXL2__TRY(exl2__texts_add_file(t, e, model, files[i], vocab));
     }
     if (file_count) {
@@ -355,10 +362,11 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
     return EXL2_OK;
 }
 
-/* Collects ids: those of all files, or, without files, at least `wanted` ids of the model's own. `dir`: the source. */
+/* Collects ids below `vocab`: those of all files, or, without files, at least `wanted` ids of the model's own. `dir`:
+   the source. */
 static exl2_result exl2__texts_make(exl2__ctx *c, const char *dir, const char *const *files, uint32_t file_count,
-                                    uint64_t wanted, uint64_t seed, exl2__texts_progress progress, void *user,
-                                    exl2__texts *t)
+                                    uint64_t wanted, uint64_t seed, uint32_t vocab, exl2__texts_progress progress,
+                                    void *user, exl2__texts *t)
 {
     exl2_engine_desc d = { 0 };
     exl2_error error = { 0 };
@@ -374,7 +382,13 @@ static exl2_result exl2__texts_make(exl2__ctx *c, const char *dir, const char *c
     if (result < 0) {
         return exl2__fail(c, result, "%s", error.text);
     }
-    result = exl2__texts_fill(t, e, dir, files, file_count, wanted, seed, progress, user);
+    result = exl2__texts_fill(t, e, dir, files, file_count, wanted, seed, vocab, progress, user);
+    for (uint64_t i = 0; i < t->count && result >= 0; i++) {
+        if (t->ids[i] < 0 || (uint32_t)t->ids[i] >= vocab) { /* an added token without a row in the embedding */
+            result = exl2__fail(c, EXL2_ERR_FORMAT, "the tokenizer of %s gives id %d, but the vocabulary has %u", dir,
+                                t->ids[i], vocab);
+        }
+    }
     exl2_close(e);
     return result;
 }

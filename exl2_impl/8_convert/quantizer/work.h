@@ -134,8 +134,8 @@ static exl2_result exl2__work_differs(const exl2__work *w, const char *old, cons
         text += b + (text[b] == '\n');
     }
     int name = (int)strcspn(text, ":\n"), before = (int)strcspn(old, "\n"), now = (int)strcspn(text, "\n");
-    return exl2__fail(w->c, EXL2_ERR_STATE, "%s belongs to another conversion: %.*s differs (it has '%.*s', now '%.*s'); "
-                      "remove that folder, or choose another one", w->dir, name, text, before, old, now, text);
+    return exl2__fail(w->c, EXL2_ERR_STATE, "%s belongs to another conversion: %.*s differs (it has '%.*s', now '%.*s')"
+                      "; remove that folder, or choose another one", w->dir, name, text, before, old, now, text);
 }
 
 /* Opens or makes the folder. text: lines "name: value"; a folder with another text is rejected. */
