@@ -169,6 +169,16 @@
        d.sampler.seed = seed;                                // from the saved game
        exl2_generate(e, &d);                                 // the same words again
 
+   A talk that outgrows the context. When a start gives EXL2_ERR_CONTEXT_FULL, drop the older half of the turns. The
+   system message stays, so its K and V are found; the turns that follow the gap are computed again:
+
+       exl2_job_desc d = { .session = npc, .prompt = { .messages = turns, .message_count = n }, .max_tokens = 200 };
+       while (exl2_job_start(e, &d, &job) == EXL2_ERR_CONTEXT_FULL && n > 2) {
+           size_t drop = 2 * ((n + 2) / 4);                  // turns[0] is the system message; then pairs
+           memmove(turns + 1, turns + 1 + drop, (n - 1 - drop) * sizeof *turns);
+           d.prompt.message_count = n -= drop;
+       }
+
    WHAT IT DOES NOT DO
 
    GPUs: NVIDIA only, one per engine, with compute capability 7.5 (RTX 20) or higher and a driver of CUDA 12.0 or newer.
@@ -352,8 +362,18 @@
    context. Under a cap of yours it shrinks, down to one context. The whole cache is allocated when the model is loaded;
    on Linux a page needs no physical memory before its first use. context_max limits a session.
 
-   A job reserves pages for its prompt and max_tokens when it becomes active. A job that finds too few free pages waits
-   for other jobs to end. A job that can never fit fails at its start, and the message says how much it would need.
+   Pages belong to running jobs; all others are a cache. A page in it is found by the tokens that it holds and by all
+   tokens before it, whoever computed it: the same session's next turn, a fork, or another job whose prompt begins in
+   the same way, also while the first one still computes it. So a common beginning is computed once. When a job needs
+   pages, those that no open session needs are evicted first, then those of idle sessions, the longest unused first. A
+   session whose pages were evicted continues as before; its next job computes them again. cache.no_reuse limits this to
+   a session's own history and its forks.
+
+   When a job becomes active, pages for its prompt and max_tokens are promised to it; it takes them as it writes. A job
+   that finds too few pages waits for other jobs to end, never for idle sessions. One of a higher priority preempts
+   those of lower ones: paused jobs first, then the lowest priority, then the newest. A preempted job waits again, and
+   continues later with the same words; it is not preempted again before 16 more tokens. A job that can never fit fails
+   at its start, and the message says how much it would need.
 
    7. TEXT
 
@@ -379,11 +399,13 @@
 
    8. SESSIONS
 
-   A session is a history of tokens and their KV pages. exl2_session_open makes an empty one. Jobs append to it, one job
-   at a time.
+   A session is a history of tokens. exl2_session_open makes an empty one. Jobs append to it, one job at a time. K and V
+   of the history are in the cache as long as there is room (section 6); an idle session holds no pages.
 
-   exl2_session_fork copies a session at once: both share the pages, and a page is copied when one side writes to it.
+   exl2_session_fork copies a history at once: both sessions find the same pages, and each writes to pages of its own.
    Prefill a world once and fork a session for each character. exl2_session_rewind cuts the history back,
+   exl2_session_trim takes tokens out of its middle (what follows is computed again, by the next job or by a
+   prefill_only job without a prompt, since positions are never changed afterwards),
    exl2_session_tokens reads it, exl2_session_get counts it, exl2_session_close ends the session.
 
    After a job the history holds its prompt and the tokens that were delivered. The end token is included; the tokens of
@@ -436,14 +458,19 @@
    each prompt token's log-probability, the likeliest alternatives and the logsumexp.
 
    exl2_generate starts a job, steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next
-   token, exl2_job_pause stops it while it keeps its pages, exl2_job_get reports its state: these three from any thread.
+   token, exl2_job_pause stops it while it keeps its pages (unless it is preempted: section 6), exl2_job_get reports its
+   state: these three from any thread.
 
-   exl2_job_measure counts before a start: the tokens of the prompt, those that the session already has, how many new
-   ones may come, and the pages for them. So an application can shorten a conversation that is too long, or close a
-   session, before it has to wait.
+   exl2_job_measure counts before a start: the tokens of the prompt, those that are in the cache, how many new ones may
+   come, and the pages for them. So an application can shorten a conversation that is too long before it has to wait.
+
+   stats.reused_tokens counts the prompt's tokens whose K and V the job did not compute: its session's own, those it
+   found, and those that another job computed meanwhile. It is final at the first token. The sum of prompt_tokens -
+   reused_tokens over all jobs is tokens_in (with guidance, tokens_in counts the negative prompts, too).
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
-   any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start.
+   any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a
+   prompt that got no rows in 8 passes comes next, whatever its priority.
 
    11. KERNELS
 
@@ -749,7 +776,7 @@ typedef enum exl2_stop {
 } exl2_stop;
 
 typedef struct exl2_job_stats {
-    uint32_t prompt_tokens, reused_tokens;             /* reused: prompt tokens that were already cached */
+    uint32_t prompt_tokens, reused_tokens;             /* reused: prompt tokens that this job did not compute */
     uint32_t new_tokens;                               /* tokens that TEXT events delivered */
     uint64_t seed;                                     /* the seed that was used */
     uint64_t queued_ns, prefill_ns, decode_ns;         /* CPU clock */
@@ -810,8 +837,10 @@ typedef struct exl2_engine_stats {
     uint64_t device_bytes, device_peak;                   /* the same on the GPU */
     uint64_t kernels_compiled;                            /* modules that were not in the cache */
     uint64_t allocations;                                 /* calls of alloc_fn so far */
-    uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; shared: by 2 sessions or more */
+    uint32_t pages_total, pages_used, pages_shared;       /* of 64 tokens, all models; used: by running jobs; shared: */
+    uint32_t pages_cached;                                /* by 2 or more; cached: by none, with K and V of old text */
     uint32_t jobs_active, jobs_waiting;
+    uint64_t evictions, preemptions;                      /* cached pages that were given to other text; jobs */
     uint64_t steps, forwards, tokens_in, tokens_out;      /* tokens_in: prompt tokens computed; tokens_out: sampled */
     uint64_t cpu_sampled;                                 /* part of tokens_out sampled on the CPU, model on a GPU */
     uint64_t last_step_ns, slowest_step_ns;
@@ -830,6 +859,7 @@ EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 typedef struct exl2_cache_desc {
     uint32_t _start_canary;
     uint64_t tokens; /* pool size for all sessions, rounded up to 64; 0 = the default (section 6) */
+    bool no_reuse;   /* a job finds K and V of its own session's history and of forks only, not those of other jobs */
     uint32_t _end_canary;
 } exl2_cache_desc;
 
@@ -991,22 +1021,24 @@ EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model m, const exl2_m
 EXL2_API exl2_result exl2_json_text(const char *json, size_t bytes, const char *path, char *out, size_t cap,
                                     size_t *need, bool *whole);
 
-/* ---- 8. sessions: a token history and its KV pages ----------------------------------------------------------- */
+/* ---- 8. sessions: token histories ---------------------------------------------------------------------------- */
 
 typedef struct exl2_session_info {
     exl2_model model;
     exl2_job busy_with;        /* 0 = free */
     uint32_t tokens, tokens_cached, context_max; /* tokens: in the history; tokens_cached: with K and V */
-    uint32_t pages, pages_shared;
+    uint32_t pages, pages_shared; /* of its job, or of its history in the cache; shared: with other sessions */
 } exl2_session_info;
 
 /* [E nb] An empty history. STATE: the model is not ready. BUDGET: max_sessions. */
 EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model m, exl2_session *out);
-/* [E nb] Another session with the same history; pages are shared until one side writes. A fork of a busy session has
-   what was delivered so far. */
+/* [E nb] Another session with the same history. A fork of a busy session has what was delivered so far. */
 EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session s, exl2_session *out);
 /* [E nb] Keeps the first `tokens` of the history. STATE: a job is using it. ARG: the history is shorter. */
 EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session s, uint32_t tokens);
+/* [E nb] Takes `count` tokens from token `from` on out of the history. What followed them is computed again by the next
+   job. STATE: a job is using it. ARG: the history is shorter. */
+EXL2_API exl2_result exl2_session_trim(exl2_engine *e, exl2_session s, uint32_t from, uint32_t count);
 /* [E nb] The size of its history, and whether it is busy. */
 EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session s, exl2_session_info *out);
 /* [E nb] The history's ids; *need: their number. TOO_SMALL when cap is less; OK when out is NULL and cap 0. */
@@ -1192,7 +1224,7 @@ typedef struct exl2_job_desc {
     exl2_session session;      /* or continue this session, which is busy until DONE */
     exl2_prompt prompt;
     exl2_chat_desc chat;       /* how the messages of both prompts are rendered */
-    uint32_t max_tokens;       /* 0 = 512, or what is left of the context; their pages are reserved */
+    uint32_t max_tokens;       /* 0 = 512, or what is left of the context; their pages are promised at the start */
     uint32_t min_tokens;       /* no end token or stop token before this many */
     bool prefill_only;         /* the job ends when the prompt is in the cache */
     bool score_prompt;         /* PREFILL events carry log-probabilities of the prompt's tokens */
@@ -1219,6 +1251,7 @@ typedef struct exl2_job_desc {
 
 #define EXL2_ALTS_MAX 64
 
+/* QUEUED: the job waits for its start, or was preempted. */
 typedef enum exl2_job_state { EXL2_JOB_QUEUED, EXL2_JOB_PREFILL, EXL2_JOB_DECODE, EXL2_JOB_PAUSED } exl2_job_state;
 
 typedef struct exl2_job_info {
@@ -1231,8 +1264,8 @@ typedef struct exl2_job_size { /* what a job would need in the present state of 
     uint32_t prompt_tokens, reused_tokens; /* as in exl2_job_stats */
     uint32_t max_tokens;       /* largest number of new tokens */
     uint32_t context_tokens, context_max; /* the history with all new tokens; the session's limit */
-    uint32_t pages_needed, pages_free; /* of 64 tokens, with guidance for both sequences; a job waits while
-                                          pages_needed is more than pages_free */
+    uint32_t pages_needed, pages_free; /* of 64 tokens, with guidance for both sequences; free: neither in use nor
+                                          promised. A job waits while pages_needed is more than pages_free */
 } exl2_job_size;
 
 /* [E nb] Queues a job, which ends in exactly one DONE; then the handle is stale. ARG, STATE, STALE for the desc and its
@@ -1244,14 +1277,15 @@ EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2
 EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out);
 /* [E wait] exl2_job_start, then steps until DONE; gives its result. Other jobs continue meanwhile. STATE: another
    job, named by its handle, has the place in the batch or the KV pages but is paused or waits for exl2_next_event, and
-   nothing else can advance. BUDGET: idle sessions have the pages. If this job itself is paused, the call waits until
-   another thread or a callback resumes it. */
+   nothing else can advance. If this job itself is paused, the call waits until another thread or a callback resumes
+   it. */
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);
 /* [A nb] DONE follows in the next step. The history keeps what was delivered. */
 EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);
 /* [A nb] The job's state, session and statistics so far. */
 EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job j, exl2_job_info *out);
-/* [A nb] true: the job joins no pass and keeps its pages; a queued job stays queued. false: the job continues. */
+/* [A nb] true: the job joins no pass and keeps its pages, unless a job of a higher priority preempts it; a queued job
+   stays queued. false: the job continues. */
 EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job j, bool paused);
 
 /* ---- 11. kernels, for shipping without NVRTC ------------------------------------------------------------------- */

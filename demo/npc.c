@@ -5,8 +5,10 @@
    gives: main.
    owns:  nothing beyond main. */
 #include "common/clock.h"
+#include "common/console.h"
 #include "common/interrupt.h"
 #include "common/pace.h"
+#include "common/text_file.h"
 #include "npc/commands.h"
 #include "npc/end_card.h"
 #include "npc/keyboard.h"
@@ -181,7 +183,7 @@ static bool visit(game *g)
 
 static bool ended(const game *g)
 {
-    return g->visitor.quits || g->script.ended || g->keyboard.at_end || interrupted();
+    return g->visitor.quits || g->script.ended || g->keyboard.at_end || interrupted() || ferror(stdout);
 }
 
 /* Gives the engine its budget of this frame, less the time that hushes and grammars have already used. Returns the
@@ -334,7 +336,7 @@ int main(int argc, char **argv)
     const args_desc d = { "npc",
                           "The Drowned Lantern: talk with three people in a tavern, inside a 60 Hz loop.",
                           NULL, 0, 0, flags, ARGS_COUNT(flags) };
-    args_result parsed = args_parse(&d, argc - 1, argv + 1);
+    args_result parsed = args_parse(&d, argc - 1, console_start(argc, argv) + 1);
     if (parsed == ARGS_OK && o.script && o.turns) {
         parsed = args_wrong(&d, "give at most one of --script and --turns");
     }
@@ -347,5 +349,5 @@ int main(int argc, char **argv)
     if (parsed == ARGS_OK && (o.cpu_us == 0 || o.gpu_us == 0)) {
         parsed = args_wrong(&d, "--cpu-us and --gpu-us must be at least 1");
     }
-    return parsed == ARGS_OK ? run(&o) : parsed == ARGS_HELP ? 0 : 2;
+    return parsed == ARGS_OK ? text_stdout_end(run(&o)) : parsed == ARGS_HELP ? text_stdout_end(0) : 2;
 }

@@ -11,6 +11,8 @@
 #include "0_base/config.h"
 /* defines: the context (hooks, last error), formatting, exl2__fail, EXL2__TRY */
 #include "0_base/result.h"
+/* defines: slices of long tasks */
+#include "0_base/work.h"
 /* defines: the choice of the CPU's instruction set */
 #include "0_base/cpu_path.h"
 /* defines: checked arithmetic, little-endian loads and stores */
@@ -63,6 +65,8 @@ EXL2__SIZE_BEGIN
 
 /* defines: reading a small file into memory */
 #include "1_load/file.h"
+/* defines: reading and parsing a JSON file in slices */
+#include "1_load/json_file.h"
 /* defines: typed, bounded fields of a config file */
 #include "1_load/fields.h"
 /* defines: how a model is quantized, by its config files */

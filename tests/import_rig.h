@@ -8,6 +8,7 @@
 #include "check.h"
 #include "gguf_llama.h"
 #include "matrix_decode.h"
+#include "tensors_open.h"
 
 #include <math.h>
 
@@ -226,7 +227,7 @@ static void check_folder(const llama_model *l, const llama_options *o, uint32_t 
     exl2__tensors t;
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
-    if (!CHECK_INT(exl2__tensors_open(&c, out_dir, &t), EXL2_OK)) {
+    if (!CHECK_INT(tensors_open(&c, out_dir, &t), EXL2_OK)) {
         printf("  %s\n", c.error.text);
         return;
     }

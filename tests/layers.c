@@ -111,11 +111,12 @@ static void check_system_include(const source_file *file, int line, const char *
 {
     static const char *const plain[] = { "stdbool.h", "stddef.h", "stdint.h", "stdarg.h", "string.h",
                                          "math.h",    "limits.h", "float.h",  NULL };
-    static const char *const simd[] = { "immintrin.h", "intrin.h", NULL };
     static const char *const tools[] = { "stdio.h", "errno.h", NULL };
     int folder = folder_number(file->path);
+    const char *tail = strstr(name, "intrin.h"); /* immintrin.h and its parts */
+    bool is_simd = tail && tail[sizeof "intrin.h" - 1] == 0;
     bool allowed = any_of(name, strlen(name), plain) || strcmp(file->path, "exl2_impl/0_base/platform.h") == 0
-        || ((folder == 3 || strcmp(file->path, "exl2_impl/0_base/config.h") == 0) && any_of(name, strlen(name), simd))
+        || ((folder == 3 || strcmp(file->path, "exl2_impl/0_base/config.h") == 0) && is_simd)
         || (folder == 8 && any_of(name, strlen(name), tools));
     require(allowed, file, line, "this system header belongs in platform.h", name);
 }

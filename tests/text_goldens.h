@@ -5,7 +5,7 @@
 #include "text_rows.h"
 #include "../exl2_impl/6_text/tokenizer/encode.h"
 #include "../exl2_impl/6_text/tokenizer/stream.h"
-#include "../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "vocab_open.h"
 
 typedef struct rows_state {
     exl2__ctx *c;

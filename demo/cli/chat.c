@@ -1,5 +1,6 @@
 /* chat.c: `exl2 chat`: a conversation in the terminal. The engine gets the whole conversation every time and reuses
-   the part that its session already holds.
+   the part that its session already holds. When the context is too short for a reply, the older half of the turns is
+   forgotten.
    takes: a model folder, lines on stdin.
    gives: cli_chat.
    owns:  nothing beyond the call. */
@@ -51,6 +52,18 @@ static void keep_messages(chat *c, size_t count)
     }
 }
 
+/* Forgets the older half of the turns, but not the system message and the newest message. false: there is none. */
+static bool forget_turns(chat *c)
+{
+    size_t first = c->system != NULL, turns = (c->count - first - 1) / 2, drop = 2 * ((turns + 1) / 2);
+    for (size_t i = first; i < first + drop; i++) {
+        free((void *)(uintptr_t)c->messages[i].text);
+    }
+    memmove(c->messages + first, c->messages + first + drop, (c->count - first - drop) * sizeof *c->messages);
+    c->count -= drop;
+    return drop > 0;
+}
+
 static void begin_conversation(chat *c)
 {
     keep_messages(c, 0);
@@ -78,6 +91,14 @@ static bool reply(chat *c)
     exl2_job_desc d = { .session = c->session,
                         .prompt = { .messages = c->messages, .message_count = c->count }, .chat = c->template,
                         .max_tokens = c->max_tokens, .sampler = c->sampler, .on_event = on_event, .user = c };
+    uint32_t quarter = c->host.info.context_max / 4;
+    uint32_t least = c->max_tokens ? c->max_tokens : quarter < 512 ? quarter : 512; /* tokens of a reply */
+    exl2_job_size size = { 0 };
+    exl2_result fits = exl2_job_measure(c->host.engine, &d, &size);
+    while ((fits == EXL2_ERR_CONTEXT_FULL || (fits >= 0 && size.max_tokens < least)) && forget_turns(c)) {
+        d.prompt.message_count = c->count; /* what follows the system message is computed again */
+        fits = exl2_job_measure(c->host.engine, &d, &size);
+    }
     c->reply.bytes = 0;
     c->end = (host_end){ 0 };
     wrap_open(&c->wrap);

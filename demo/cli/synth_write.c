@@ -10,6 +10,7 @@
 #include "../common/json_out.h"
 #include "../common/memory.h"
 #include "../common/progress.h"
+#include "../common/text_file.h"
 #include "synth_fill.h"
 
 #include <dirent.h>
@@ -100,7 +101,7 @@ static bool write_shard(writer *w, uint32_t shard)
     char name[64], path[4096];
     shard_name(w, shard, name);
     file_path(w, name, path);
-    w->file = fopen(path, "wb");
+    w->file = text_file_open(path, "wb");
     bool good = w->file && put_header(w, w->first[shard], w->first[shard + 1]);
     for (uint32_t i = w->first[shard]; good && i < w->first[shard + 1]; i++) {
         good = synth_fill_tensor(&w->plan->tensors[i], put, w);
@@ -205,7 +206,7 @@ static bool write_json(const writer *w, const char *name, bool index)
 {
     char path[4096];
     file_path(w, name, path);
-    FILE *file = fopen(path, "wb");
+    FILE *file = text_file_open(path, "wb");
     bool good = file != NULL;
     if (good) {
         json_out j = { .file = file };

@@ -11,7 +11,7 @@
 
 bool template_choose(const char *choice, exl2_chat_desc *chat, char **text)
 {
-    FILE *file = choice ? fopen(choice, "rb") : NULL;
+    FILE *file = choice ? text_file_open(choice, "rb") : NULL;
     size_t bytes;
     *text = NULL;
     if (!file) {

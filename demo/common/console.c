@@ -9,6 +9,7 @@
 #include "memory.h"
 
 #include <direct.h>
+#include <errno.h>
 #include <windows.h>
 #include <shellapi.h>
 
@@ -44,19 +45,36 @@ char **console_start(int argc, char **argv)
     return out;
 }
 
-uint32_t console_columns(void)
+bool console_size(uint32_t *columns, uint32_t *rows)
 {
     CONSOLE_SCREEN_BUFFER_INFO info;
-    bool known = GetConsoleScreenBufferInfo(GetStdHandle(STD_OUTPUT_HANDLE), &info) != 0;
-    return known ? (uint32_t)(info.srWindow.Right - info.srWindow.Left + 1) : 0;
+    if (!GetConsoleScreenBufferInfo(GetStdHandle(STD_OUTPUT_HANDLE), &info)) {
+        return false;
+    }
+    *columns = (uint32_t)(info.srWindow.Right - info.srWindow.Left + 1);
+    *rows = (uint32_t)(info.srWindow.Bottom - info.srWindow.Top + 1);
+    return true;
+}
+
+bool console_is_live(void)
+{
+    DWORD mode;
+    return GetConsoleMode(GetStdHandle(STD_OUTPUT_HANDLE), &mode) && (mode & ENABLE_VIRTUAL_TERMINAL_PROCESSING);
 }
 
 bool console_make_folder(const char *path)
 {
-    return _mkdir(path) == 0;
+    wchar_t wide[1024];
+    if (MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, (int)(sizeof wide / sizeof wide[0])) == 0) {
+        errno = EINVAL;
+        return false;
+    }
+    return _wmkdir(wide) == 0;
 }
 #else
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -68,10 +86,21 @@ char **console_start(int argc, char **argv)
     return argv;
 }
 
-uint32_t console_columns(void)
+bool console_size(uint32_t *columns, uint32_t *rows)
 {
     struct winsize size;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) {
+        return false;
+    }
+    *columns = size.ws_col;
+    *rows = size.ws_row;
+    return true;
+}
+
+bool console_is_live(void)
+{
+    const char *kind = getenv("TERM");
+    return isatty(STDOUT_FILENO) && kind && strcmp(kind, "dumb") != 0;
 }
 
 bool console_make_folder(const char *path)

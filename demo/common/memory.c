@@ -4,6 +4,7 @@
    owns:  nothing. */
 #include "memory.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,22 @@ void memory_text_add(memory_text *t, const char *text, size_t bytes)
     }
     memcpy(t->data + t->bytes, text, bytes);
     t->bytes += bytes;
+}
+
+void memory_text_format(memory_text *t, const char *format, ...)
+{
+    va_list list, again;
+    va_start(list, format);
+    va_copy(again, list);
+    int bytes = vsnprintf(NULL, 0, format, list);
+    if (bytes > 0) {
+        char *text = memory_take((size_t)bytes + 1, 1);
+        vsnprintf(text, (size_t)bytes + 1, format, again);
+        memory_text_add(t, text, (size_t)bytes);
+        free(text);
+    }
+    va_end(again);
+    va_end(list);
 }
 
 char *memory_copy_text(const char *text, size_t bytes)

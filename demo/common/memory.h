@@ -1,6 +1,6 @@
 /* memory.h: heap memory, for programs that end if an allocation fails.
    takes: sizes.
-   gives: memory_take, memory_grow, memory_copy_text, memory_text.
+   gives: memory_take, memory_grow, memory_copy_text, memory_text, memory_text_add, memory_text_format.
    owns:  nothing; the caller frees memory with free(). */
 #ifndef DEMO_MEMORY_H
 #define DEMO_MEMORY_H
@@ -17,5 +17,6 @@ void *memory_take(size_t count, size_t bytes_each);              /* zeroed */
 void *memory_grow(void *old, size_t count, size_t bytes_each);   /* the new part is not zeroed */
 char *memory_copy_text(const char *text, size_t bytes);          /* adds a NUL */
 void memory_text_add(memory_text *t, const char *text, size_t bytes);
+void memory_text_format(memory_text *t, const char *format, ...); /* as printf, without the NUL */
 
 #endif

@@ -9,12 +9,30 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef _WIN32
+#include <windows.h>
+#endif
+
+FILE *text_file_open(const char *path, const char *mode)
+{
+#ifdef _WIN32
+    wchar_t wide_path[1024], wide_mode[8];
+    if (MultiByteToWideChar(CP_UTF8, 0, path, -1, wide_path, 1024) == 0
+        || MultiByteToWideChar(CP_UTF8, 0, mode, -1, wide_mode, 8) == 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return _wfopen(wide_path, wide_mode);
+#else
+    return fopen(path, mode);
+#endif
+}
 
 char *text_file_read(const char *path, size_t *bytes)
 {
     char *text = NULL;
     size_t used = 0, cap = 0, got = 0;
-    FILE *file = fopen(path, "rb");
+    FILE *file = text_file_open(path, "rb");
     if (!file) {
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
         return NULL;

@@ -1,6 +1,6 @@
-/* text_file.h: reads whole files and whole lines, and checks stdout at the end of a program.
+/* text_file.h: opens files, reads whole files and whole lines, and checks stdout at the end of a program.
    takes: paths, stdin.
-   gives: text_file_read, text_line_read, text_stdout_end.
+   gives: text_file_open, text_file_read, text_line_read, text_stdout_end.
    owns:  nothing; the caller frees what it gets. */
 #ifndef DEMO_TEXT_FILE_H
 #define DEMO_TEXT_FILE_H
@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+
+FILE *text_file_open(const char *path, const char *mode); /* as fopen; the path is UTF-8 on Windows, too */
 
 /* Reads the file and adds a NUL; the caller frees it. NULL: failed, message on stderr. */
 char *text_file_read(const char *path, size_t *bytes);

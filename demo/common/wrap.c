@@ -18,8 +18,8 @@
 /* Reads the current width: the terminal may be resized while a reply streams. */
 static void measure(wrap *w)
 {
-    uint32_t columns = console_columns();
-    w->columns = columns ? columns : WRAP_COLUMNS_DEFAULT;
+    uint32_t columns, rows;
+    w->columns = console_size(&columns, &rows) && columns ? columns : WRAP_COLUMNS_DEFAULT;
     w->columns = w->columns < WRAP_COLUMNS_LEAST ? WRAP_COLUMNS_LEAST : w->columns;
 }
 

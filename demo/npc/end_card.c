@@ -7,6 +7,7 @@
 #include "../common/chart.h"
 #include "../common/json_out.h"
 #include "../common/pace.h"
+#include "../common/text_file.h"
 #include "transcript.h"
 
 #include <errno.h>
@@ -17,6 +18,11 @@
 #define LATE_MS 18.0          /* a longer frame missed its display refresh */
 #define STEP_TOLERANCE_MS 0.5 /* a step counts as over the budget if it exceeds it by more than this */
 #define ROWS 9
+#ifdef _WIN32
+#define PATH_MARK '\\'
+#else
+#define PATH_MARK '/'
+#endif
 
 typedef struct card_rows {
     char text[ROWS][96];
@@ -57,8 +63,13 @@ static samples first_words(const tavern *t)
 
 static const char *base_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
+    const char *name = path;
+    for (const char *at = path; *at; at++) {
+        if ((*at == '/' || *at == PATH_MARK) && at[1]) {
+            name = at + 1;
+        }
+    }
+    return name;
 }
 
 /* ---- text ---- */
@@ -191,7 +202,7 @@ static void write_json(json_out *j, const end_card *c)
 
 bool end_card_save_json(const end_card *c, const char *path)
 {
-    json_out j = { .file = fopen(path, "wb") };
+    json_out j = { .file = text_file_open(path, "wb") };
     bool good = j.file != NULL;
     if (good) {
         write_json(&j, c);

@@ -2,17 +2,15 @@
    takes: stdout, ANSI sequences where it is a terminal.
    gives: what screen.h declares.
    owns:  the copy of the live part. */
-#define _DEFAULT_SOURCE
 #include "screen.h"
 
+#include "../common/console.h"
 #include "transcript.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #define COLUMNS_DEFAULT 100
 #define COLUMNS_LEAST 30
@@ -80,12 +78,12 @@ static void erase_drawn(screen *s)
 
 static void measure(screen *s)
 {
-    struct winsize size;
+    uint32_t columns, rows;
     s->columns = COLUMNS_DEFAULT;
     s->height = HEIGHT_DEFAULT;
-    if (s->live && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= COLUMNS_LEAST) {
-        s->columns = size.ws_col < 120 ? size.ws_col : 120;
-        s->height = size.ws_row;
+    if (s->live && console_size(&columns, &rows) && columns >= COLUMNS_LEAST) {
+        s->columns = columns < 120 ? columns : 120;
+        s->height = rows;
     }
 }
 
@@ -105,25 +103,20 @@ static void put_typed(wrap *w, const line_edit *typed)
 {
     const char *sign = typed->full ? "  (the line is full)" : "";
     line_view v = line_edit_view(typed, w->columns - 3 - (uint32_t)strlen(sign));
-    fprintf(w->file, "> %.*s" CURSOR_KEEP "%.*s%s" CURSOR_BACK, (int)v.cursor, v.text, (int)(v.bytes - v.cursor),
-            v.text + v.cursor, sign);
+    memory_text_format(&w->out, "> %.*s" CURSOR_KEEP "%.*s%s" CURSOR_BACK, (int)v.cursor, v.text,
+                       (int)(v.bytes - v.cursor), v.text + v.cursor, sign);
 }
 
 static char *compose(const screen *s, const tavern *t, const char *status, const line_edit *typed, uint32_t *rows)
 {
-    char *text = NULL;
-    size_t bytes;
-    wrap w = { .file = open_memstream(&text, &bytes), .columns = s->columns };
-    if (!w.file) {
-        return NULL;
-    }
+    wrap w = { .columns = s->columns };
     for (size_t at = s->stands; at < t->count; at++) {
         put_line(s, &w, &t->lines[at]);
     }
     if (status) {
         put_style(s, &w, DIM);
         wrap_end(&w);
-        fwrite(status, 1, whole_parts(status, s->columns - 1), w.file);
+        memory_text_add(&w.out, status, whole_parts(status, s->columns - 1));
         put_style(s, &w, PLAIN);
         wrap_row(&w);
     }
@@ -131,9 +124,9 @@ static char *compose(const screen *s, const tavern *t, const char *status, const
     if (typed) {
         put_typed(&w, typed);
     }
-    fclose(w.file);
+    memory_text_add(&w.out, "", 1);
     *rows = w.rows + 1;
-    return text;
+    return w.out.data;
 }
 
 /* Prints a finished line, with an empty row before each question. */
@@ -147,14 +140,10 @@ static void put_standing(const screen *s, wrap *w, const tavern_line *l)
 
 static uint32_t rows_of(const screen *s, const tavern_line *l)
 {
-    FILE *nowhere = fopen("/dev/null", "w");
-    wrap w = { .file = nowhere, .columns = s->columns };
-    if (!nowhere) {
-        return s->height;
-    }
+    wrap w = { .columns = s->columns };
     put_standing(s, &w, l);
     wrap_end(&w);
-    fclose(nowhere);
+    free(w.out.data);
     return w.rows;
 }
 
@@ -170,20 +159,20 @@ static void write_anew(screen *s, const tavern *t)
     free(s->drawn);
     s->drawn = NULL;
     fputs(CLEAR, stdout);
-    wrap w = { .file = stdout, .columns = s->columns };
+    wrap w = { .columns = s->columns };
     for (; from < s->stands; from++) {
         put_standing(s, &w, &t->lines[from]);
     }
-    wrap_end(&w);
+    wrap_print(&w);
 }
 
 /* ---- what the game calls ---- */
 
 void screen_open(screen *s)
 {
-    const char *kind = getenv("TERM"), *no_colour = getenv("NO_COLOR");
-    *s = (screen){ 0 };
-    s->live = isatty(STDOUT_FILENO) && kind && strcmp(kind, "dumb") != 0;
+    const char *no_colour = getenv("NO_COLOR");
+    *s = (screen){ .live = console_is_live() };
+    setvbuf(stdout, NULL, _IOFBF, 1 << 16); /* screen_draw writes a frame at once, on Windows too */
     s->colours = s->live && !(no_colour && no_colour[0]);
     measure(s);
 }
@@ -195,23 +184,23 @@ void screen_note(screen *s, const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    wrap w = { .file = stdout, .columns = s->columns };
+    wrap w = { .columns = s->columns };
     erase_drawn(s);
     wrap_words(&w, text);
     wrap_row(&w);
-    wrap_end(&w);
+    wrap_print(&w);
 }
 
 void screen_heading(screen *s, const char *text)
 {
-    wrap w = { .file = stdout, .columns = s->columns };
+    wrap w = { .columns = s->columns };
     erase_drawn(s);
     wrap_row(&w);
     put_style(s, &w, BOLD);
     wrap_words(&w, text);
     put_style(s, &w, PLAIN);
     wrap_row(&w);
-    wrap_end(&w);
+    wrap_print(&w);
 }
 
 void screen_draw(screen *s, const tavern *t, const char *status, const line_edit *typed)
@@ -221,16 +210,16 @@ void screen_draw(screen *s, const tavern *t, const char *status, const line_edit
     if (s->live && (s->columns != columns || s->height != height)) {
         write_anew(s, t);
     }
-    wrap w = { .file = stdout, .columns = s->columns };
+    wrap w = { .columns = s->columns };
     while (s->stands < t->count && t->lines[s->stands].ended) {
         erase_drawn(s);
         put_standing(s, &w, &t->lines[s->stands++]);
     }
-    wrap_end(&w);
+    wrap_print(&w);
     if (s->live) {
         uint32_t rows = 0;
         char *text = compose(s, t, status, typed, &rows);
-        if (text && (!s->drawn || strcmp(text, s->drawn) != 0)) {
+        if (!s->drawn || strcmp(text, s->drawn) != 0) {
             erase_drawn(s);
             fputs(text, stdout);
             s->drawn = text;

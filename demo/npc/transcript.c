@@ -2,8 +2,10 @@
    takes: the lines of a tavern.
    gives: what transcript.h declares.
    owns:  nothing. */
-#define _POSIX_C_SOURCE 200809L
 #include "transcript.h"
+
+#include "../common/memory.h"
+#include "../common/text_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,30 +17,27 @@ bool transcript_was_cut(const tavern_line *l)
 
 char *transcript_text(const tavern *t, size_t *bytes)
 {
-    char *text = NULL;
-    FILE *file = open_memstream(&text, bytes);
-    if (!file) {
-        perror("transcript");
-        exit(1);
-    }
+    memory_text text = { 0 };
     for (size_t i = 0; i < t->count; i++) {
         const tavern_line *l = &t->lines[i];
         if (l->by) {
-            fprintf(file, "%s: %s%s%s%s%s\n", l->by->who->name, l->text, transcript_was_cut(l) ? TRANSCRIPT_CUT : "",
-                    l->deed[0] ? " (" : "", l->deed, l->deed[0] ? ")" : "");
+            memory_text_format(&text, "%s: %s%s%s%s%s\n", l->by->who->name, l->text,
+                               transcript_was_cut(l) ? TRANSCRIPT_CUT : "", l->deed[0] ? " (" : "", l->deed,
+                               l->deed[0] ? ")" : "");
         } else {
-            fprintf(file, "%sYou, to %s: %s\n", i ? "\n" : "", l->to, l->text);
+            memory_text_format(&text, "%sYou, to %s: %s\n", i ? "\n" : "", l->to, l->text);
         }
     }
-    fclose(file);
-    return text;
+    *bytes = text.bytes;
+    memory_text_add(&text, "", 1);
+    return text.data;
 }
 
 bool transcript_save(const tavern *t, const char *path)
 {
     size_t bytes;
     char *text = transcript_text(t, &bytes);
-    FILE *file = fopen(path, "wb");
+    FILE *file = text_file_open(path, "wb");
     bool good = file && fwrite(text, 1, bytes, file) == bytes;
     good = file && fclose(file) == 0 && good;
     free(text);

@@ -5,6 +5,7 @@
 #include "wrap.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,13 +21,15 @@ size_t wrap_code_point(const char *text, uint32_t *columns)
 
 static void put_blanks(wrap *w, uint32_t count)
 {
-    fprintf(w->file, "%*s", (int)count, "");
     w->column += count;
+    while (count-- > 0) {
+        memory_text_add(&w->out, " ", 1);
+    }
 }
 
 static void next_row(wrap *w)
 {
-    fputc('\n', w->file);
+    memory_text_add(&w->out, "\n", 1);
     w->rows++;
     w->column = 0;
 }
@@ -49,7 +52,7 @@ static void put_letters(wrap *w)
             next_row(w);
             put_blanks(w, WRAP_INDENT);
         }
-        fwrite(at, 1, bytes, w->file);
+        memory_text_add(&w->out, at, bytes);
         w->column += columns;
         at += bytes;
     }
@@ -109,4 +112,14 @@ void wrap_end(wrap *w)
     put_word(w);
     free(w->word.data);
     w->word = (memory_text){ 0 };
+}
+
+void wrap_print(wrap *w)
+{
+    wrap_end(w);
+    if (w->out.bytes) {
+        fwrite(w->out.data, 1, w->out.bytes, stdout);
+    }
+    free(w->out.data);
+    w->out = (memory_text){ 0 };
 }

@@ -1,12 +1,14 @@
 /* arena.h: bump arenas. A dry arena has no memory and only counts bytes, so that the code which lays out an object
    also measures it: run the layout on a dry arena, open an arena of the size it used, run the layout again.
    takes: exl2__ctx, a size from a dry run.
-   gives: exl2__arena, exl2__arena_open, exl2__arena_alloc, exl2__arena_close.
+   gives: exl2__arena, exl2__arena_open, exl2__arena_alloc, exl2__arena_clear, exl2__arena_touch,
+          exl2__arena_close.
    owns:  one block of memory, which is freed as a whole. */
 #ifndef EXL2__ARENA_H
 #define EXL2__ARENA_H
 
 #include "alloc.h"
+#include "work.h"
 
 #define EXL2__ARENA_ALIGN 64 /* alignment of every allocation: one cache line, one AVX-512 vector */
 
@@ -51,6 +53,34 @@ static void *exl2__arena_alloc_zeroed(exl2__arena *a, uint64_t bytes)
         memset(memory, 0, (size_t)bytes);
     }
     return memory;
+}
+
+/* Zeroes the whole arena in slices, in place of exl2__arena_alloc_zeroed for large tables: most of the time goes into
+   the first access to its pages. *at: the bytes that are zeroed, 0 at first. */
+static inline exl2_result exl2__arena_clear(exl2__arena *a, uint64_t *at, exl2__work *work)
+{
+    while (*at < a->size) {
+        uint64_t part = exl2__min64(a->size - *at, 65536);
+        if (!exl2__work_spend(work, part / 2)) {
+            return EXL2_PENDING;
+        }
+        memset(a->base + *at, 0, (size_t)part);
+        *at += part;
+    }
+    return EXL2_OK;
+}
+
+/* Writes to every page in slices, so that the system provides the memory now, and not in one slice of later work that
+   writes all over the arena. *at: as for exl2__arena_clear. */
+static inline exl2_result exl2__arena_touch(exl2__arena *a, uint64_t *at, exl2__work *work)
+{
+    for (; *at < a->size; *at += 4096) {
+        if (!exl2__work_spend(work, 2000)) {
+            return EXL2_PENDING;
+        }
+        a->base[*at] = 0;
+    }
+    return EXL2_OK;
 }
 
 static inline void exl2__arena_close(exl2__ctx *c, exl2__arena *a)

@@ -2,7 +2,7 @@
    takes: predefined macros, and the application's EXL2_ASSERT.
    gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__TARGET_AVX2,
           EXL2__NOINLINE and other attributes, exl2__cpuid, exl2__lowest_bit, exl2__atomic_load and its
-          like, exl2__lock.
+          like, exl2__pause, exl2__lock.
    owns:  nothing. */
 #ifndef EXL2__CONFIG_H
 #define EXL2__CONFIG_H
@@ -11,6 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+/* MSVC itself: clang-cl defines _MSC_VER, too, but compiles the code of gcc and clang. */
+#if defined(_MSC_VER) && !defined(__clang__)
+#define EXL2__MSVC 1
+#else
+#define EXL2__MSVC 0
+#endif
 
 #ifdef EXL2_ASSERT
 #define EXL2__ASSERT(c) EXL2_ASSERT(c)
@@ -56,17 +63,58 @@ EXL2__UNALIGNED_MOVES();
 #define EXL2__UNALIGNED_MOVES() ((void)0)
 #endif
 
-/* SIMD code is compiled by function target attributes and chosen at run time. */
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(EXL2_NO_SIMD)
+/* SIMD code is compiled by function target attributes, which MSVC does not need, and chosen at run time. */
+#if !defined(EXL2_NO_SIMD) && (((defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)) || \
+                               (EXL2__MSVC && defined(_M_X64) && !defined(_M_ARM64EC)))
 #define EXL2__X86_SIMD 1
-/* immintrin.h has functions that call malloc and free, which applications may have defined as macros. */
+#else
+#define EXL2__X86_SIMD 0
+#endif
+
+#if EXL2__X86_SIMD || EXL2__MSVC
+/* Both headers have functions that call malloc and free, which applications may have defined as macros. */
 #pragma push_macro("malloc")
 #pragma push_macro("free")
 #undef malloc
 #undef free
+#if EXL2__MSVC
+#include <intrin.h>
+#else
 #include <immintrin.h>
+#endif
+#if defined(__clang__) && defined(_MSC_VER) /* immintrin.h of clang-cl before 20 leaves out what /arch does not name */
+#include <smmintrin.h>
+#include <avxintrin.h>
+#include <avx2intrin.h>
+#include <f16cintrin.h>
+#include <fmaintrin.h>
+#include <avx512fintrin.h>
+#include <avx512bwintrin.h>
+#include <avx512dqintrin.h>
+#include <avx512vlintrin.h>
+#endif
 #pragma pop_macro("free")
 #pragma pop_macro("malloc")
+#endif
+
+#if EXL2__X86_SIMD && EXL2__MSVC
+#define EXL2__TARGET_AVX2
+#define EXL2__TARGET_AVX512
+static inline void exl2__cpuid(uint32_t leaf, uint32_t out[4]) /* eax, ebx, ecx, edx of subleaf 0 */
+{
+    int part[4];
+    __cpuidex(part, (int)leaf, 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        out[i] = (uint32_t)part[i];
+    }
+}
+
+/* The low half of XCR0. Only if CPUID reports OSXSAVE. */
+static inline uint32_t exl2__xgetbv(void)
+{
+    return (uint32_t)_xgetbv(0);
+}
+#elif EXL2__X86_SIMD
 #define EXL2__TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define EXL2__TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 /* CPUID by hand: __builtin_cpu_supports needs compiler-rt, which clang-cl does not link. */
@@ -82,13 +130,14 @@ static inline uint32_t exl2__xgetbv(void)
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
 }
-#else
-#define EXL2__X86_SIMD 0
 #endif
 
 /* For kernels whose tile sizes are constants of the caller: a tile stays in registers only if the kernel is inlined and
    its loops are unrolled. */
-#if EXL2__X86_SIMD
+#if EXL2__MSVC
+#define EXL2__FORCE_INLINE static __forceinline
+#define EXL2__UNROLL
+#elif EXL2__X86_SIMD
 #define EXL2__FORCE_INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
 #define EXL2__UNROLL _Pragma("clang loop unroll(full)")
@@ -107,10 +156,18 @@ static inline uint32_t exl2__xgetbv(void)
 #define EXL2__HOT __attribute__((noinline, hot))
 #define EXL2__PREFETCH(address) __builtin_prefetch(address)
 #else
+#if EXL2__MSVC
+#define EXL2__NOINLINE __declspec(noinline)
+#else
 #define EXL2__NOINLINE
-#define EXL2__COLD
-#define EXL2__HOT
+#endif
+#define EXL2__COLD EXL2__NOINLINE
+#define EXL2__HOT EXL2__NOINLINE
+#if EXL2__MSVC && EXL2__X86_SIMD
+#define EXL2__PREFETCH(address) _mm_prefetch((const char *)(address), _MM_HINT_T0)
+#else
 #define EXL2__PREFETCH(address) ((void)(address))
+#endif
 #endif
 
 /* Index of the lowest set bit. word != 0. */
@@ -118,6 +175,10 @@ static inline uint32_t exl2__lowest_bit(uint64_t word)
 {
 #if defined(__GNUC__) || defined(__clang__)
     return (uint32_t)__builtin_ctzll(word);
+#elif EXL2__MSVC && defined(_WIN64)
+    unsigned long bit;
+    _BitScanForward64(&bit, word);
+    return (uint32_t)bit;
 #else
     uint32_t bit = 0;
     for (; !(word & 1); word >>= 1) {
@@ -141,8 +202,7 @@ static inline uint32_t exl2__lowest_bit(uint64_t word)
 #endif
 
 /* Sequentially consistent atomics; they are few, and not on a hot path. MSVC's C has no stdatomic.h. */
-#if defined(_MSC_VER) && !defined(__clang__)
-#include <intrin.h>
+#if EXL2__MSVC
 static inline uint32_t exl2__atomic_load(const uint32_t *p)
 {
     return (uint32_t)_InterlockedOr((volatile long *)(uintptr_t)p, 0);
@@ -178,10 +238,25 @@ static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
 }
 #endif
 
+/* Tells the CPU that this thread spins: the other thread of its core runs faster, and power is saved. */
+static inline void exl2__pause(void)
+{
+#if EXL2__MSVC && (defined(_M_X64) || defined(_M_IX86))
+    _mm_pause();
+#elif EXL2__MSVC
+    __yield();
+#elif defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 /* A spin lock, for sections of a few dozen instructions (error record, counters, job flags). */
 static inline void exl2__lock(uint32_t *lock)
 {
     while (exl2__atomic_swap(lock, 1)) {
+        exl2__pause();
     }
 }
 static inline void exl2__unlock(uint32_t *lock)

@@ -17,6 +17,7 @@
 #include <io.h>
 #include <malloc.h>
 #ifndef EXL2_NO_FILES
+#include <share.h>
 #include <stdio.h>
 #endif
 #ifdef EXL2_CONVERT
@@ -33,6 +34,8 @@ __declspec(dllimport) int __stdcall MultiByteToWideChar(unsigned int page, unsig
 __declspec(dllimport) int __stdcall WideCharToMultiByte(unsigned int page, unsigned long flags, const wchar_t *text,
                                                         int count, char *out, int cap, const char *fallback,
                                                         int *used_fallback);
+__declspec(dllimport) unsigned long __stdcall GetFullPathNameW(const wchar_t *path, unsigned long cap, wchar_t *out,
+                                                               wchar_t **name);
 __declspec(dllimport) struct HINSTANCE__ *__stdcall LoadLibraryW(const wchar_t *path);
 __declspec(dllimport) intptr_t(__stdcall *__stdcall GetProcAddress(struct HINSTANCE__ *library,
                                                                    const char *name))(void);
@@ -55,6 +58,10 @@ extern struct tm *localtime_r(const time_t *time, struct tm *parts);
 #define EXL2__CLOCK_MONOTONIC 1
 #elif defined(CLOCK_MONOTONIC)
 #define EXL2__CLOCK_MONOTONIC CLOCK_MONOTONIC
+#endif
+#if defined(__linux__) /* sys/mman.h hides both under -std=c11 and POSIX */
+extern int madvise(void *memory, size_t bytes, int advice);
+#define EXL2__MADV_DONTNEED 4
 #endif
 #if defined(__linux__) && defined(EXL2_CONVERT) /* -std=c11 and POSIX before 2001 hide it */
 extern ssize_t readlink(const char *path, char *target, size_t cap);
@@ -136,14 +143,46 @@ static inline uint64_t exl2__platform_entropy(const void *salt)
     return x ^ (x >> 31);
 }
 
+/* ---- paths of Windows ---- */
+
+#if defined(_WIN32)
+#define EXL2__UTF8_PAGE 65001u
+#define EXL2__WIDE_MAX 1024
+
+/* The path in UTF-16. Windows rejects a path of 260 characters, and a folder's of 248, unless it is absolute and begins
+   with \\?\, so a long path gets that form. false: longer than EXL2__WIDE_MAX. */
+static inline bool exl2__platform_wide(const char *path, wchar_t out[EXL2__WIDE_MAX])
+{
+    int count = MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, out, EXL2__WIDE_MAX);
+    if (count <= 240 || (out[0] == L'\\' && out[1] == L'\\' && out[2] == L'?')) {
+        return count > 0;
+    }
+    wchar_t full[EXL2__WIDE_MAX];
+    unsigned long length = GetFullPathNameW(out, EXL2__WIDE_MAX, full, NULL);
+    if (length == 0 || length + 8 >= EXL2__WIDE_MAX) {
+        return false;
+    }
+    bool network = full[0] == L'\\' && full[1] == L'\\';
+    const wchar_t *head = network ? L"\\\\?\\UNC\\" : L"\\\\?\\", *tail = network ? full + 2 : full;
+    size_t used = 0;
+    for (; *head; head++) {
+        out[used++] = *head;
+    }
+    do {
+        out[used++] = *tail;
+    } while (*tail++);
+    return true;
+}
+#endif
+
 /* ---- shared libraries ---- */
 
 /* Loads the library with this path or name (UTF-8; a name is searched as the system does). NULL: not found. */
 static inline void *exl2__platform_library(const char *name)
 {
 #if defined(_WIN32)
-    wchar_t wide[1024];
-    return MultiByteToWideChar(65001u, 0, name, -1, wide, (int)EXL2__COUNT(wide)) ? (void *)LoadLibraryW(wide) : NULL;
+    wchar_t wide[EXL2__WIDE_MAX];
+    return exl2__platform_wide(name, wide) ? (void *)LoadLibraryW(wide) : NULL;
 #else
     return dlopen(name, RTLD_NOW | RTLD_LOCAL);
 #endif
@@ -203,6 +242,22 @@ static void exl2__platform_free(void *user, void *memory, size_t bytes, exl2_mem
 #endif
 }
 
+/* Gives the pages of a block back before it is freed: its contents are lost. Freeing a large block takes Linux a
+   millisecond per 10 MiB, and this can be done in parts. It does nothing on other systems. */
+static inline void exl2__platform_discard(void *memory, size_t bytes)
+{
+#if defined(__linux__)
+    const uintptr_t page = 65536; /* the largest of any system's pages, so that no other block is touched */
+    uintptr_t begin = ((uintptr_t)memory + page - 1) / page * page, end = ((uintptr_t)memory + bytes) / page * page;
+    if (end > begin) {
+        madvise((void *)begin, end - begin, EXL2__MADV_DONTNEED);
+    }
+#else
+    (void)memory;
+    (void)bytes;
+#endif
+}
+
 static inline exl2_allocator exl2__platform_allocator(void)
 {
     exl2_allocator hook = { .alloc_fn = exl2__platform_alloc, .free_fn = exl2__platform_free };
@@ -214,16 +269,31 @@ static inline exl2_allocator exl2__platform_allocator(void)
 #ifndef EXL2_NO_FILES
 #if defined(_WIN32)
 
-#define EXL2__UTF8_PAGE 65001u
+/* Finds the first entry of a folder, or returns -1. */
+static inline intptr_t exl2__platform_first(const char *dir, struct _wfinddata64_t *entry)
+{
+    wchar_t wide[EXL2__WIDE_MAX + 2];
+    if (!exl2__platform_wide(dir, wide)) {
+        return -1;
+    }
+    size_t length = 0;
+    while (wide[length]) {
+        length++;
+    }
+    wide[length] = L'\\';
+    wide[length + 1] = L'*';
+    wide[length + 2] = 0;
+    return _wfindfirst64(wide, entry);
+}
 
 static void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
 {
     (void)user;
-    wchar_t wide[1024];
-    if (!MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide))) {
+    wchar_t wide[EXL2__WIDE_MAX];
+    if (!exl2__platform_wide(path, wide)) {
         return NULL;
     }
-    FILE *file = _wfopen(wide, L"rb");
+    FILE *file = _wfsopen(wide, L"rb", _SH_DENYNO); /* as _wfopen, which /sdl of MSVC rejects */
     if (!file) {
         return NULL;
     }
@@ -239,16 +309,8 @@ static void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
 static bool exl2__platform_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
 {
     (void)user;
-    wchar_t wide[1024];
-    int length = MultiByteToWideChar(EXL2__UTF8_PAGE, 0, dir, -1, wide, (int)EXL2__COUNT(wide) - 3);
-    if (length <= 0) {
-        return false;
-    }
-    wide[length - 1] = L'/';
-    wide[length] = L'*';
-    wide[length + 1] = 0;
     struct _wfinddata64_t entry;
-    intptr_t search = _wfindfirst64(wide, &entry);
+    intptr_t search = exl2__platform_first(dir, &entry);
     if (search == -1) {
         return false;
     }
@@ -366,9 +428,8 @@ static inline exl2_files exl2__platform_files(void)
 /* Creates or empties a file for exl2__platform_write. NULL: failed. */
 static inline void *exl2__platform_create(const char *path)
 {
-    wchar_t wide[1024];
-    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) ? _wfopen(wide, L"wb")
-                                                                                           : NULL;
+    wchar_t wide[EXL2__WIDE_MAX];
+    return exl2__platform_wide(path, wide) ? _wfsopen(wide, L"wb", _SH_DENYNO) : NULL;
 }
 
 /* Writes all bytes, or returns false. */
@@ -385,29 +446,27 @@ static inline bool exl2__platform_finish(void *file)
 
 static inline bool exl2__platform_make_dir(const char *path)
 {
-    wchar_t wide[1024];
-    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) && _wmkdir(wide) == 0;
+    wchar_t wide[EXL2__WIDE_MAX];
+    return exl2__platform_wide(path, wide) && _wmkdir(wide) == 0;
 }
 
 static inline bool exl2__platform_remove_file(const char *path)
 {
-    wchar_t wide[1024];
-    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) && _wunlink(wide) == 0;
+    wchar_t wide[EXL2__WIDE_MAX];
+    return exl2__platform_wide(path, wide) && _wunlink(wide) == 0;
 }
 
 /* Removes a folder, if it is empty. */
 static inline bool exl2__platform_remove_dir(const char *path)
 {
-    wchar_t wide[1024];
-    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide)) && _wrmdir(wide) == 0;
+    wchar_t wide[EXL2__WIDE_MAX];
+    return exl2__platform_wide(path, wide) && _wrmdir(wide) == 0;
 }
 
 static inline bool exl2__platform_rename(const char *from, const char *to)
 {
-    wchar_t wide[1024], wide_to[1024];
-    return MultiByteToWideChar(EXL2__UTF8_PAGE, 0, from, -1, wide, (int)EXL2__COUNT(wide))
-           && MultiByteToWideChar(EXL2__UTF8_PAGE, 0, to, -1, wide_to, (int)EXL2__COUNT(wide_to))
-           && _wrename(wide, wide_to) == 0;
+    wchar_t wide[EXL2__WIDE_MAX], wide_to[EXL2__WIDE_MAX];
+    return exl2__platform_wide(from, wide) && exl2__platform_wide(to, wide_to) && _wrename(wide, wide_to) == 0;
 }
 
 #define EXL2__REPARSE_POINT 0x400u /* FILE_ATTRIBUTE_REPARSE_POINT: a link or a junction */
@@ -415,9 +474,9 @@ static inline bool exl2__platform_rename(const char *from, const char *to)
 /* Attributes of the file or folder; of a link, those of the link. false: it does not exist. */
 static inline bool exl2__platform_attributes(const char *path, unsigned *out)
 {
-    wchar_t wide[1024];
+    wchar_t wide[EXL2__WIDE_MAX];
     struct _wfinddata64_t entry;
-    if (!MultiByteToWideChar(EXL2__UTF8_PAGE, 0, path, -1, wide, (int)EXL2__COUNT(wide))) {
+    if (!exl2__platform_wide(path, wide)) {
         return false;
     }
     intptr_t search = _wfindfirst64(wide, &entry);
@@ -445,16 +504,8 @@ static inline bool exl2__platform_is_file(const char *path)
 /* Name of entry `index` of a folder. In contrast to the list hook, folders are counted, too. */
 static inline bool exl2__platform_entry(const char *dir, uint32_t index, char *name, size_t cap)
 {
-    wchar_t wide[1024];
     struct _wfinddata64_t entry;
-    int length = MultiByteToWideChar(EXL2__UTF8_PAGE, 0, dir, -1, wide, (int)EXL2__COUNT(wide) - 3);
-    if (length <= 0) {
-        return false;
-    }
-    wide[length - 1] = L'/';
-    wide[length] = L'*';
-    wide[length + 1] = 0;
-    intptr_t search = _wfindfirst64(wide, &entry);
+    intptr_t search = exl2__platform_first(dir, &entry);
     bool found = search != -1;
     while (found && (wcscmp(entry.name, L".") == 0 || wcscmp(entry.name, L"..") == 0 || index-- != 0)) {
         found = _wfindnext64(search, &entry) == 0;

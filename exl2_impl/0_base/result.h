@@ -1,6 +1,7 @@
 /* result.h: one context per engine, one error record per context, one way to report an error.
    takes: the application's hooks, as exl2_open has copied them.
-   gives: exl2__ctx, exl2__format, exl2__fail, exl2__error_copy, EXL2__TRY, EXL2__CHECK_ZEROED.
+   gives: exl2__ctx, exl2__format, exl2__fail, exl2__error_copy, EXL2__TRY, EXL2__TRY_DONE,
+          EXL2__CHECK_ZEROED.
    owns:  nothing; the engine owns its context. */
 #ifndef EXL2__RESULT_H
 #define EXL2__RESULT_H
@@ -27,6 +28,15 @@ typedef struct exl2__ctx {
     do {                               \
         exl2_result try_ = (call);     \
         if (try_ < 0) {                \
+            return try_;               \
+        }                              \
+    } while (0)
+
+/* The same for a call that works in slices (work.h): returns unless it is done. */
+#define EXL2__TRY_DONE(call)           \
+    do {                               \
+        exl2_result try_ = (call);     \
+        if (try_ != EXL2_OK) {         \
             return try_;               \
         }                              \
     } while (0)

@@ -1,12 +1,12 @@
 /* sort.h: heap sort in place: n log n steps for every input, without memory, recursion or globals. (qsort has no user
    pointer, and may be quadratic.)
    takes: any array, through two functions that compare and swap items.
-   gives: exl2__sort.
+   gives: exl2__sort, exl2__sort_some.
    owns:  nothing. */
 #ifndef EXL2__SORT_H
 #define EXL2__SORT_H
 
-#include "config.h"
+#include "work.h"
 
 typedef struct exl2__sort_items {
     void *items;
@@ -28,16 +28,35 @@ static inline void exl2__sort_sink(const exl2__sort_items *s, uint32_t root, uin
     }
 }
 
-/* Sorts ascending by `less`, not stable. count < 2^31. */
+/* Sorts ascending by `less`, not stable, in slices; *at is 0 at first. count < 2^31. The first count / 2 rounds build
+   the heap, and each of the others moves its largest item to the end. */
+static exl2_result exl2__sort_some(const exl2__sort_items *s, uint32_t count, uint32_t *at, exl2__work *work)
+{
+    uint32_t heap = count / 2, rounds = count ? heap + count - 1 : 0;
+    uint32_t levels = 0; /* a round costs about two comparisons and a swap per level */
+    for (uint32_t left = count; left; left /= 2) {
+        levels++;
+    }
+    for (; *at < rounds; ++*at) {
+        if (!exl2__work_spend(work, *at < heap ? 60 : 20 * levels)) {
+            return EXL2_PENDING;
+        }
+        if (*at < heap) {
+            exl2__sort_sink(s, heap - 1 - *at, count);
+        } else {
+            s->swap(s->items, 0, rounds - *at);
+            exl2__sort_sink(s, 0, rounds - *at);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* The same at once. */
 static inline void exl2__sort(const exl2__sort_items *s, uint32_t count)
 {
-    for (uint32_t root = count / 2; root > 0; root--) {
-        exl2__sort_sink(s, root - 1, count);
-    }
-    for (uint32_t last = count; last > 1; last--) {
-        s->swap(s->items, 0, last - 1);
-        exl2__sort_sink(s, 0, last - 1);
-    }
+    exl2__work all = exl2__work_all();
+    uint32_t at = 0;
+    exl2__sort_some(s, count, &at, &all);
 }
 
 #endif

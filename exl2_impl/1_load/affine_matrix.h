@@ -261,6 +261,13 @@ static exl2_result exl2__affine_read_scales(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
+/* The zero of a symmetric matrix under the other checkpoint_format. */
+static inline uint32_t exl2__affine_other_zero(const exl2__affine *a)
+{
+    uint32_t half = 1u << (a->bits - 1);
+    return a->zero_add ? half + 1 : half - 1;
+}
+
 /* Reads the zeros of group g. Returns through *others the number of zeros that a symmetric matrix would have in the
    other version of GPTQ. */
 static exl2_result exl2__affine_read_zeros(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
@@ -269,7 +276,7 @@ static exl2_result exl2__affine_read_zeros(exl2__ctx *c, const exl2__tensors *t,
     static const uint8_t awq_nibble[8] = { 0, 4, 1, 5, 2, 6, 3, 7 }; /* of column n % 8 */
     const exl2__affine *a = &desc->affine;
     uint64_t row_bytes = (uint64_t)a->columns * a->bits / 8;
-    uint32_t mask = (1u << a->bits) - 1, other = (1u << (a->bits - 1)) + (a->zero_add ? 1 : -1u);
+    uint32_t mask = (1u << a->bits) - 1, other = exl2__affine_other_zero(a);
     EXL2__TRY(exl2__tensors_read(c, t, a->zeros, g * row_bytes, a->raw, row_bytes));
     for (uint32_t n = 0; n < desc->out; n++) {
         uint64_t column = exl2__matrix_view_at(&desc->view, n);
@@ -303,8 +310,7 @@ static exl2_result exl2__affine_read_tables(exl2__ctx *c, const exl2__tensors *t
         return exl2__fail(c, EXL2_ERR_FORMAT,
                           "%s: %s: all zeros of this symmetric matrix are %u, which is right only with "
                           "checkpoint_format %s", t->files.items[desc->affine.zeros->file].name, desc->name,
-                          (1u << (desc->affine.bits - 1)) + (desc->affine.zero_add ? 1 : -1u),
-                          desc->affine.zero_add ? "gptq_v2" : "gptq");
+                          exl2__affine_other_zero(&desc->affine), desc->affine.zero_add ? "gptq_v2" : "gptq");
     }
     return EXL2_OK;
 }

@@ -1,15 +1,19 @@
 /* file.h: reads files of a model folder through the application's files hook; small files are read whole.
    takes: a folder, a name in it, a maximum size.
    gives: exl2__blob, exl2__blob_close; exl2__file_read_all, exl2__file_read_optional, exl2__file_open,
-          exl2__file_read_at.
-   owns:  a blob's bytes, until exl2__blob_close. */
+          exl2__file_read_at, exl2__file_read_some; exl2__file_reader and its
+          functions, which work in slices.
+   owns:  a blob's bytes, until exl2__blob_close; a reader's file and bytes, until exl2__file_reader_close. */
 #ifndef EXL2__FILE_H
 #define EXL2__FILE_H
 
 #include "../0_base/alloc.h"
+#include "../0_base/platform.h"
+#include "../0_base/work.h"
 
 #define EXL2__FILE_PATH_MAX 1024
 #define EXL2__FILE_NAME_MAX 256
+#define EXL2__FILE_PART (256u << 10) /* bytes that are read between two looks at the slice */
 
 typedef struct exl2__blob {
     char *data; /* [bytes], followed by a NUL; NULL: there is no such file */
@@ -54,34 +58,96 @@ static inline exl2_result exl2__file_read_at(exl2__ctx *c, const char *name, voi
     return EXL2_OK;
 }
 
-/* Reads the whole file. If there is no such file, *out is empty (data NULL). On failure *out is zeroed. */
+/* Reads on, from *done until the blob is full, in slices. Its first byte is at `offset` of the file. */
+static exl2_result exl2__file_read_some(exl2__ctx *c, const char *name, void *file, uint64_t offset,
+                                        const exl2__blob *blob, uint64_t *done, exl2__work *work)
+{
+    while (*done < blob->bytes) {
+        uint64_t part = exl2__min64(blob->bytes - *done, EXL2__FILE_PART);
+        if (!exl2__work_spend(work, part / 2)) {
+            return EXL2_PENDING;
+        }
+        EXL2__TRY(exl2__file_read_at(c, name, file, offset + *done, blob->data + *done, part));
+        *done += part;
+    }
+    return EXL2_OK;
+}
+
+/* Reads a whole file in slices. */
+typedef struct exl2__file_reader {
+    const char *name;
+    void *file;      /* NULL: there is no such file, or it is read */
+    exl2__blob blob; /* the result; data NULL: there is no such file */
+    uint64_t done;
+} exl2__file_reader;
+
+static inline void exl2__file_reader_close(exl2__ctx *c, exl2__file_reader *r)
+{
+    if (r->file) {
+        c->files.close(c->files.user, r->file);
+        r->file = NULL;
+    }
+    exl2__blob_close(c, &r->blob);
+}
+
+/* After a failure, too, the caller closes r. */
+static exl2_result exl2__file_reader_open(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
+                                          exl2__file_reader *r)
+{
+    void *memory;
+    uint64_t bytes;
+    *r = (exl2__file_reader){ .name = name };
+    EXL2__TRY(exl2__file_open(c, dir, name, &r->file, &bytes));
+    if (!r->file) {
+        return EXL2_OK;
+    }
+    if (bytes > bytes_max) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, but at most %llu are accepted", name,
+                          (unsigned long long)bytes, (unsigned long long)bytes_max);
+    }
+    EXL2__TRY(exl2__alloc(c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
+    r->blob.data = (char *)memory;
+    r->blob.bytes = bytes;
+    r->blob.data[bytes] = 0;
+    return EXL2_OK;
+}
+
+/* OK: r->blob is the whole file. */
+static exl2_result exl2__file_reader_some(exl2__ctx *c, exl2__file_reader *r, exl2__work *work)
+{
+    if (r->file) {
+        EXL2__TRY_DONE(exl2__file_read_some(c, r->name, r->file, 0, &r->blob, &r->done, work));
+        c->files.close(c->files.user, r->file);
+        r->file = NULL;
+    }
+    return EXL2_OK;
+}
+
+/* Gives the memory of a file that is not needed any more back to the system, in slices, so that closing the reader is
+   short. Memory of the application's allocator is left to it. *at is 0 at first. */
+static exl2_result exl2__file_reader_discard(exl2__ctx *c, const exl2__file_reader *r, uint64_t *at, exl2__work *work)
+{
+    for (uint64_t part; c->allocator.free_fn == exl2__platform_free && *at < r->blob.bytes; *at += part) {
+        part = exl2__min64(r->blob.bytes - *at, 4 * EXL2__FILE_PART);
+        if (!exl2__work_spend(work, part / 8)) {
+            return EXL2_PENDING;
+        }
+        exl2__platform_discard(r->blob.data + *at, (size_t)part);
+    }
+    return EXL2_OK;
+}
+
+/* Reads the whole file at once. If there is no such file, *out is empty (data NULL). On failure *out is zeroed. */
 static inline exl2_result exl2__file_read_optional(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
                                                    exl2__blob *out)
 {
-    void *file, *memory = NULL;
-    uint64_t bytes;
-    *out = (exl2__blob){ 0 };
-    EXL2__TRY(exl2__file_open(c, dir, name, &file, &bytes));
-    if (!file) {
-        return EXL2_OK;
-    }
-    exl2_result result = EXL2_OK;
-    if (bytes > bytes_max) {
-        result = exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, but at most %llu are accepted", name,
-                            (unsigned long long)bytes, (unsigned long long)bytes_max);
-    } else {
-        result = exl2__alloc(c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory);
-    }
-    if (result == EXL2_OK) {
-        out->data = (char *)memory;
-        out->bytes = bytes;
-        out->data[bytes] = 0;
-        result = exl2__file_read_at(c, name, file, 0, out->data, bytes);
-    }
-    c->files.close(c->files.user, file);
-    if (result < 0) {
-        exl2__blob_close(c, out);
-    }
+    exl2__file_reader r;
+    exl2__work all = exl2__work_all();
+    exl2_result result = exl2__file_reader_open(c, dir, name, bytes_max, &r);
+    result = result < 0 ? result : exl2__file_reader_some(c, &r, &all);
+    *out = result < 0 ? (exl2__blob){ 0 } : r.blob;
+    r.blob = result < 0 ? r.blob : (exl2__blob){ 0 };
+    exl2__file_reader_close(c, &r);
     return result;
 }
 

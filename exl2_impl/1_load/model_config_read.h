@@ -87,7 +87,7 @@ static exl2_result exl2__config_check_unsupported(const exl2__fields *f, const e
         { "num_local_experts", "0", 0 }, { "num_experts", "0", 0 }, { "n_routed_experts", "0", 0 },
         { "scale_attn_by_inverse_layer_idx", "false", 0 }, { "multi_query", "true", 1 },
         { "alibi", "false", 0 }, { "attention_sinks", "0", 0 }, { "scale_attn_weights", "true", 1 },
-        { "use_bidirectional_attention", "false", 0 },
+        { "use_bidirectional_attention", "false", 0 }, { "swiglu_alpha", "1.702", 1.702 },
     };
     bool routed = out->arch.traits[EXL2__TRAIT_ROUTING] != EXL2__ROUTING_NONE;
     for (size_t i = routed ? EXL2__CONFIG_EXPERT_KEYS : 0; i < EXL2__COUNT(others); i++) {

@@ -140,8 +140,10 @@ static exl2_result exl2__rope_read_longrope(const exl2__fields *f, uint32_t rota
 static exl2_result exl2__rope_read(const exl2__fields *f, uint32_t rotary, uint32_t context_max, exl2__rope *rope)
 {
     *rope = (exl2__rope){ .theta = 10000 };
-    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("rope_theta", "attn_config->rope_theta",
-                                                    "rope_parameters->full_attention->rope_theta",
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("rope_theta", "attn_config->rope_theta"), 1, 1e30,
+                               "a number of at least 1", &rope->theta, NULL));
+    /* Files that transformers 5 rewrote may have both; it reads this one. */
+    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("rope_parameters->full_attention->rope_theta",
                                                     "rope_parameters->rope_theta"), 1, 1e30,
                                "a number of at least 1", &rope->theta, NULL));
     EXL2__TRY(exl2__rope_read_kind(f, rope));

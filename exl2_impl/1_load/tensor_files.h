@@ -1,7 +1,7 @@
 /* tensor_files.h: finds and opens all *.safetensors files of a model folder. It lists the folder and ignores an index
    file: in EXL2 folders that is a copy of the source model's index, which names other files.
    takes: a folder.
-   gives: exl2__tensor_files, exl2__tensor_files_open, exl2__tensor_files_close.
+   gives: exl2__tensor_files, exl2__tensor_files_reader, exl2__tensor_files_some, exl2__tensor_files_close.
    owns:  the open files, until exl2__tensor_files_close. */
 #ifndef EXL2__TENSOR_FILES_H
 #define EXL2__TENSOR_FILES_H
@@ -56,21 +56,37 @@ static inline bool exl2__tensor_files_is_safetensors(const char *name)
     return bytes >= sizeof suffix && strcmp(name + bytes - (sizeof suffix - 1), suffix) == 0;
 }
 
-/* Writes the names of the first `cap` *.safetensors files to `files` (NULL: count only). Returns their number. */
-static inline uint32_t exl2__tensor_files_list(exl2__ctx *c, const char *dir, exl2__tensor_file *files, uint32_t cap)
+/* The state of opening: a first pass over the folder counts the files, a second one notes their names, and then they
+   are opened. Zeroed: the begin. */
+typedef struct exl2__tensor_files_reader {
+    uint32_t entry, found; /* the next entry of the folder, files found so far in this pass */
+    uint32_t opened;
+    bool named;            /* both passes are done */
+} exl2__tensor_files_reader;
+
+#define EXL2__TENSOR_FILES_COST 20000 /* of listing an entry or opening a file, as exl2__work_spend counts it */
+
+/* Goes on with a pass over the folder until it has found `cap` *.safetensors files; `files` NULL: only counts. */
+static exl2_result exl2__tensor_files_list(exl2__ctx *c, const char *dir, exl2__tensor_files_reader *r,
+                                           exl2__tensor_file *files, uint32_t cap, exl2__work *work)
 {
-    uint32_t count = 0;
     char name[EXL2__FILE_NAME_MAX];
-    for (uint32_t i = 0; count < cap && c->files.list(c->files.user, dir, i, name, sizeof name); i++) {
+    for (; r->found < cap; r->entry++) {
+        if (!exl2__work_spend(work, EXL2__TENSOR_FILES_COST)) {
+            return EXL2_PENDING;
+        }
+        if (!c->files.list(c->files.user, dir, r->entry, name, sizeof name)) {
+            break;
+        }
         name[sizeof name - 1] = 0;
         if (exl2__tensor_files_is_safetensors(name)) {
             if (files) {
-                memcpy(files[count].name, name, strlen(name) + 1);
+                memcpy(files[r->found].name, name, strlen(name) + 1);
             }
-            count++;
+            r->found++;
         }
     }
-    return count;
+    return EXL2_OK;
 }
 
 /* The decimal number in the `digits` characters at p; UINT32_MAX if one of them is no digit. */
@@ -136,9 +152,9 @@ static inline void exl2__tensor_files_check_shards(exl2__ctx *c, const exl2__ten
     }
 }
 
-static exl2_result exl2__tensor_files_open(exl2__ctx *c, const char *dir, exl2__tensor_files *t)
+/* After the first pass: allocates the list. */
+static exl2_result exl2__tensor_files_alloc(exl2__ctx *c, const char *dir, exl2__tensor_files *t, uint32_t count)
 {
-    uint32_t count = exl2__tensor_files_list(c, dir, NULL, EXL2__TENSOR_FILES_MAX + 1);
     if (count == 0) {
         return exl2__fail(c, EXL2_ERR_IO, "no .safetensors files in %s", dir);
     }
@@ -149,11 +165,31 @@ static exl2_result exl2__tensor_files_open(exl2__ctx *c, const char *dir, exl2__
     uint64_t bytes = exl2__align_up(count * (uint64_t)sizeof *t->items, EXL2__ARENA_ALIGN);
     EXL2__TRY(exl2__arena_open(c, &t->memory, bytes, EXL2_MEM_GENERAL));
     t->items = (exl2__tensor_file *)exl2__arena_alloc_zeroed(&t->memory, bytes);
-    t->count = exl2__tensor_files_list(c, dir, t->items, count);
-    exl2__sort_items items = { t->items, exl2__tensor_files_less, exl2__tensor_files_swap };
-    exl2__sort(&items, t->count);
-    for (uint32_t i = 0; i < t->count; i++) {
-        exl2__tensor_file *f = &t->items[i];
+    t->count = count;
+    return EXL2_OK;
+}
+
+/* Opens all files of the folder, in slices. After a failure, too, the caller closes *t. */
+static exl2_result exl2__tensor_files_some(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
+                                           exl2__tensor_files_reader *r, exl2__work *work)
+{
+    if (!t->items) {
+        EXL2__TRY_DONE(exl2__tensor_files_list(c, dir, r, NULL, EXL2__TENSOR_FILES_MAX + 1, work));
+        EXL2__TRY(exl2__tensor_files_alloc(c, dir, t, r->found));
+        r->entry = r->found = 0;
+    }
+    if (!r->named) {
+        EXL2__TRY_DONE(exl2__tensor_files_list(c, dir, r, t->items, t->count, work));
+        t->count = r->found;
+        r->named = true;
+        exl2__sort_items items = { t->items, exl2__tensor_files_less, exl2__tensor_files_swap };
+        exl2__sort(&items, t->count);
+    }
+    for (; r->opened < t->count; r->opened++) {
+        exl2__tensor_file *f = &t->items[r->opened];
+        if (!exl2__work_spend(work, EXL2__TENSOR_FILES_COST)) {
+            return EXL2_PENDING;
+        }
         EXL2__TRY(exl2__file_open(c, dir, f->name, &f->handle, &f->bytes));
         if (!f->handle) {
             return exl2__fail(c, EXL2_ERR_IO, "%s in %s cannot be opened", f->name, dir);

@@ -1,9 +1,10 @@
 /* tensor_table.h: one table of all tensors in the *.safetensors files of a model folder: name, type, shape, file, byte
    range.
    takes: a folder, untrusted.
-   gives: exl2__tensor, exl2__tensors, exl2__tensors_open, exl2__tensors_close, exl2__tensors_rename,
-          exl2__tensors_find, exl2__tensors_read, exl2__tensor_floats, exl2__tensor_some_floats.
-   owns:  the table and the open files, until exl2__tensors_close. */
+   gives: exl2__tensor, exl2__tensors, exl2__tensors_close, exl2__tensors_find, exl2__tensors_read,
+          exl2__tensor_floats, exl2__tensor_some_floats; exl2__tensors_reader and exl2__tensors_read_begin, _some and
+          _end, which work in slices.
+   owns:  the table and the open files, until exl2__tensors_close; headers, until exl2__tensors_read_end. */
 #ifndef EXL2__TENSOR_TABLE_H
 #define EXL2__TENSOR_TABLE_H
 
@@ -46,7 +47,7 @@ typedef struct exl2__tensors {
     exl2__tensor *entries; /* [count], sorted by name */
     uint32_t count;
     exl2__arena memory;
-    exl2__arena renamed;   /* names that exl2__tensors_rename has changed */
+    exl2__arena renamed;   /* names that the family renames */
 } exl2__tensors;
 
 static inline const char *exl2__tensor_type_name(uint32_t type)
@@ -70,6 +71,29 @@ static inline uint32_t exl2__tensor_type_bytes(uint32_t type)
     return sizes[type < EXL2__COUNT(sizes) ? type : 0];
 }
 
+typedef struct exl2__tensors_header {
+    exl2__blob text;
+    exl2__json json;
+} exl2__tensors_header;
+
+/* The state of reading. It works in stages, each of them in slices. */
+typedef struct exl2__tensors_reader {
+    exl2__ctx *c;
+    const char *dir;
+    const char *const *renames; /* pairs of a text and its replacement (exl2__arch.renames), ended by NULL; or NULL */
+    exl2__tensors *t;
+    uint32_t stage;
+    uint32_t at, key;           /* position in the stage, 0 at its begin: a file and a token of its header; an entry */
+    exl2__tensor_files_reader files;
+    exl2__tensors_header *headers; /* [files.count] */
+    uint64_t headers_bytes;
+    uint64_t header_done;       /* bytes read of the current header */
+    exl2__json_parse parse;     /* of the current header */
+    char label[EXL2__FILE_NAME_MAX + 16];
+    uint64_t count, name_bytes; /* of all headers; then of changed names */
+    char *names;                /* where the next name is written */
+} exl2__tensors_reader;
+
 static inline void exl2__tensors_close(exl2__ctx *c, exl2__tensors *t)
 {
     exl2__tensor_files_close(c, &t->files);
@@ -80,41 +104,41 @@ static inline void exl2__tensors_close(exl2__ctx *c, exl2__tensors *t)
 
 /* ---- headers ---- */
 
-typedef struct exl2__tensors_header {
-    exl2__blob text;
-    exl2__json json;
-} exl2__tensors_header;
-
-static inline exl2_result exl2__tensors_header_read(exl2__ctx *c, const exl2__tensor_file *f, exl2__tensors_header *h)
+/* Reads the size of a header, and allocates room for its text. */
+static exl2_result exl2__tensors_header_begin(exl2__tensors_reader *r, const exl2__tensor_file *f,
+                                              exl2__tensors_header *h)
 {
     uint8_t prefix[9] = { 0 };
-    EXL2__TRY(exl2__file_read_at(c, f->name, f->handle, 0, prefix, exl2__min64(f->bytes, sizeof prefix)));
+    EXL2__TRY(exl2__file_read_at(r->c, f->name, f->handle, 0, prefix, exl2__min64(f->bytes, sizeof prefix)));
     uint64_t bytes = exl2__load64(prefix);
     if (f->bytes < 10 || bytes < 2 || bytes > f->bytes - 8 || bytes > EXL2__TENSORS_HEADER_MAX || prefix[8] != '{') {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: not a safetensors file (header of %llu bytes in a file of %llu)",
+        return exl2__fail(r->c, EXL2_ERR_FORMAT, "%s: not a safetensors file (header of %llu bytes in a file of %llu)",
                           f->name,
                           (unsigned long long)bytes, (unsigned long long)f->bytes);
     }
     void *memory;
-    char label[EXL2__FILE_NAME_MAX + 16];
-    exl2__format(label, sizeof label, "%s: the header", f->name);
-    EXL2__TRY(exl2__alloc(c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
+    EXL2__TRY(exl2__alloc(r->c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
     h->text.data = (char *)memory;
     h->text.bytes = bytes;
     h->text.data[bytes] = 0;
-    EXL2__TRY(exl2__file_read_at(c, f->name, f->handle, 8, h->text.data, bytes));
-    return exl2__json_open(c, label, h->text.data, (size_t)bytes, &h->json);
+    r->header_done = 0;
+    exl2__format(r->label, sizeof r->label, "%s: the header", f->name);
+    return exl2__json_parse_begin(r->c, &r->parse, r->label, h->text.data, (size_t)bytes, NULL);
 }
 
-/* Adds the number of tensors in a header to *count, and the bytes of their names, with a NUL each, to *name_bytes. */
-static inline void exl2__tensors_header_count(const exl2__json *j, uint64_t *count, uint64_t *name_bytes)
+/* Adds the number of tensors in a header and the bytes of their names, with a NUL each. */
+static exl2_result exl2__tensors_header_count(exl2__tensors_reader *r, const exl2__json *j, exl2__work *work)
 {
-    for (uint32_t key = exl2__json_first(j, 0); key; key = exl2__json_next(j, 0, key)) {
-        if (!exl2__json_is(j, key, "__metadata__")) {
-            *count += 1;
-            *name_bytes += exl2__json_text(j, key, NULL, 0) + 1;
+    for (r->key = r->key ? r->key : exl2__json_first(j, 0); r->key; r->key = exl2__json_next(j, 0, r->key)) {
+        if (!exl2__work_spend(work, 20)) {
+            return EXL2_PENDING;
+        }
+        if (!exl2__json_is(j, r->key, "__metadata__")) {
+            r->count += 1;
+            r->name_bytes += exl2__json_text(j, r->key, NULL, 0) + 1;
         }
     }
+    return EXL2_OK;
 }
 
 static inline exl2_result exl2__tensors_malformed(exl2__ctx *c, const char *file, const char *name, const char *wanted)
@@ -194,53 +218,98 @@ static exl2_result exl2__tensors_entry(exl2__ctx *c, const exl2__tensor_file *f,
     return EXL2_OK;
 }
 
-/* Appends all tensors of a file to t->entries; their names are written to *names, which moves past them. */
-static exl2_result exl2__tensors_add(exl2__ctx *c, exl2__tensors *t, uint32_t file, const exl2__tensors_header *h,
-                                     char **names)
+static exl2_result exl2__tensors_read_files(exl2__tensors_reader *r, exl2__work *work)
+{
+    void *memory;
+    EXL2__TRY_DONE(exl2__tensor_files_some(r->c, r->dir, &r->t->files, &r->files, work));
+    r->headers_bytes = r->t->files.count * (uint64_t)sizeof(exl2__tensors_header);
+    EXL2__TRY(exl2__alloc(r->c, r->headers_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &memory));
+    memset(memory, 0, (size_t)r->headers_bytes);
+    r->headers = (exl2__tensors_header *)memory;
+    return EXL2_OK;
+}
+
+/* Reads and parses the header of every file. */
+static exl2_result exl2__tensors_read_headers(exl2__tensors_reader *r, exl2__work *work)
+{
+    for (; r->at < r->t->files.count; r->at++, r->key = 0) {
+        const exl2__tensor_file *f = &r->t->files.items[r->at];
+        exl2__tensors_header *h = &r->headers[r->at];
+        if (!h->text.data) {
+            EXL2__TRY(exl2__tensors_header_begin(r, f, h));
+        }
+        if (!h->json.tokens) {
+            EXL2__TRY_DONE(exl2__file_read_some(r->c, f->name, f->handle, 8, &h->text, &r->header_done, work));
+            EXL2__TRY_DONE(exl2__json_parse_some(r->c, &r->parse, work));
+            h->json = r->parse.j;
+            r->parse.j = (exl2__json){ 0 };
+        }
+        EXL2__TRY_DONE(exl2__tensors_header_count(r, &h->json, work));
+        if (r->count > EXL2__TENSORS_COUNT_MAX) {
+            return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED, "%s: more than %u tensors", f->name,
+                              EXL2__TENSORS_COUNT_MAX);
+        }
+    }
+    exl2__tensors *t = r->t;
+    uint64_t entry_bytes = exl2__align_up(r->count * sizeof *t->entries, EXL2__ARENA_ALIGN);
+    uint64_t total = entry_bytes + exl2__align_up(r->name_bytes, EXL2__ARENA_ALIGN);
+    EXL2__TRY(exl2__arena_open(r->c, &t->memory, total, EXL2_MEM_GENERAL));
+    t->entries = (exl2__tensor *)exl2__arena_alloc(&t->memory, entry_bytes);
+    r->names = (char *)exl2__arena_alloc(&t->memory, r->name_bytes);
+    return EXL2_OK;
+}
+
+/* Appends a tensor to t->entries, and its name to r->names. */
+static exl2_result exl2__tensors_add(exl2__tensors_reader *r, const exl2__tensors_header *h, uint32_t key)
 {
     const exl2__json *j = &h->json;
-    for (uint32_t key = exl2__json_first(j, 0); key; key = exl2__json_next(j, 0, key)) {
-        if (exl2__json_is(j, key, "__metadata__")) {
-            continue;
+    const exl2__tensor_file *f = &r->t->files.items[r->at];
+    if (exl2__json_is(j, key, "__metadata__")) {
+        return EXL2_OK;
+    }
+    size_t bytes = exl2__json_text(j, key, r->names, SIZE_MAX);
+    r->names[bytes] = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        if ((uint8_t)r->names[i] < 0x20) {
+            r->names[i] = 0;
+            return exl2__tensors_malformed(r->c, f->name, r->names, "no control character in a name");
         }
-        size_t bytes = exl2__json_text(j, key, *names, SIZE_MAX);
-        (*names)[bytes] = 0;
-        for (size_t i = 0; i < bytes; i++) {
-            if ((uint8_t)(*names)[i] < 0x20) {
-                (*names)[i] = 0;
-                return exl2__tensors_malformed(c, t->files.items[file].name, *names, "no control character in a name");
+    }
+    exl2__tensor *entry = &r->t->entries[r->t->count++];
+    *entry = (exl2__tensor){ 0 };
+    entry->name = r->names;
+    entry->file = (uint16_t)r->at;
+    r->names += bytes + 1;
+    return exl2__tensors_entry(r->c, f, h, key + 1, entry);
+}
+
+/* Fills in the table. */
+static exl2_result exl2__tensors_read_entries(exl2__tensors_reader *r, exl2__work *work)
+{
+    for (; r->at < r->t->files.count; r->at++, r->key = 0) {
+        const exl2__tensors_header *h = &r->headers[r->at];
+        r->key = r->key ? r->key : exl2__json_first(&h->json, 0);
+        for (; r->key; r->key = exl2__json_next(&h->json, 0, r->key)) {
+            if (!exl2__work_spend(work, 300)) {
+                return EXL2_PENDING;
             }
+            EXL2__TRY(exl2__tensors_add(r, h, r->key));
         }
-        exl2__tensor *entry = &t->entries[t->count++];
-        *entry = (exl2__tensor){ 0 };
-        entry->name = *names;
-        entry->file = (uint16_t)file;
-        *names += bytes + 1;
-        EXL2__TRY(exl2__tensors_entry(c, &t->files.items[file], h, key + 1, entry));
     }
     return EXL2_OK;
 }
 
-/* Reads every header and makes the table. headers: [files.count], zeroed; the caller closes them. */
-static exl2_result exl2__tensors_read_headers(exl2__ctx *c, exl2__tensors *t, exl2__tensors_header *headers)
+static exl2_result exl2__tensors_close_headers(exl2__tensors_reader *r, exl2__work *work)
 {
-    uint64_t count = 0, name_bytes = 0;
-    for (uint32_t i = 0; i < t->files.count; i++) {
-        EXL2__TRY(exl2__tensors_header_read(c, &t->files.items[i], &headers[i]));
-        exl2__tensors_header_count(&headers[i].json, &count, &name_bytes);
-        if (count > EXL2__TENSORS_COUNT_MAX) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: more than %u tensors", t->files.items[i].name,
-                              EXL2__TENSORS_COUNT_MAX);
+    for (; r->headers && r->at < r->t->files.count; r->at++) {
+        if (!exl2__work_spend(work, r->headers[r->at].text.bytes / 64)) { /* to give pages back */
+            return EXL2_PENDING;
         }
+        exl2__json_close(r->c, &r->headers[r->at].json);
+        exl2__blob_close(r->c, &r->headers[r->at].text);
     }
-    uint64_t entry_bytes = exl2__align_up(count * sizeof *t->entries, EXL2__ARENA_ALIGN);
-    uint64_t total = entry_bytes + exl2__align_up(name_bytes, EXL2__ARENA_ALIGN);
-    EXL2__TRY(exl2__arena_open(c, &t->memory, total, EXL2_MEM_GENERAL));
-    t->entries = (exl2__tensor *)exl2__arena_alloc(&t->memory, entry_bytes);
-    char *names = (char *)exl2__arena_alloc(&t->memory, name_bytes);
-    for (uint32_t i = 0; i < t->files.count; i++) {
-        EXL2__TRY(exl2__tensors_add(c, t, i, &headers[i], &names));
-    }
+    exl2__free(r->c, r->headers, r->headers_bytes, EXL2_MEM_GENERAL);
+    r->headers = NULL;
     return EXL2_OK;
 }
 
@@ -265,66 +334,50 @@ static inline void exl2__tensors_swap(void *items, uint32_t a, uint32_t b)
     entries[b] = held;
 }
 
-/* Sorts the entries by name, and checks that every name is unique. */
-static exl2_result exl2__tensors_sort(exl2__ctx *c, exl2__tensors *t)
+static exl2_result exl2__tensors_sort_ranges(exl2__tensors_reader *r, exl2__work *work)
 {
-    exl2__sort_items by_name = { t->entries, exl2__tensors_name_less, exl2__tensors_swap };
-    exl2__sort(&by_name, t->count);
-    for (uint32_t i = 1; i < t->count; i++) {
-        const exl2__tensor *a = &t->entries[i - 1], *b = &t->entries[i];
-        if (strcmp(a->name, b->name) == 0) {
-            return exl2__fail(c, EXL2_ERR_FORMAT, "'%s' is in both %s and %s; remove stale shards", a->name,
-                              t->files.items[a->file < b->file ? a->file : b->file].name,
-                              t->files.items[a->file < b->file ? b->file : a->file].name);
+    exl2__sort_items by_range = { r->t->entries, exl2__tensors_range_less, exl2__tensors_swap };
+    return exl2__sort_some(&by_range, r->t->count, &r->at, work);
+}
+
+/* Checks that tensors do not overlap. `key` is 1 + the last one that is not empty. */
+static exl2_result exl2__tensors_check_ranges(exl2__tensors_reader *r, exl2__work *work)
+{
+    for (; r->at < r->t->count; r->at++) {
+        const exl2__tensor *e = &r->t->entries[r->at], *last = r->key ? &r->t->entries[r->key - 1] : NULL;
+        if (!exl2__work_spend(work, 10)) {
+            return EXL2_PENDING;
         }
+        if (last && e->bytes && last->file == e->file && e->offset < last->offset + last->bytes) {
+            return exl2__fail(r->c, EXL2_ERR_FORMAT, "%s: '%s' and '%s' overlap", r->t->files.items[e->file].name,
+                              last->name, e->name);
+        }
+        r->key = e->bytes ? r->at + 1 : r->key;
     }
     return EXL2_OK;
 }
 
-/* Checks that tensors do not overlap, and that every name is unique. Leaves the entries sorted by name. */
-static exl2_result exl2__tensors_check(exl2__ctx *c, exl2__tensors *t)
+static exl2_result exl2__tensors_sort_names(exl2__tensors_reader *r, exl2__work *work)
 {
-    exl2__sort_items by_range = { t->entries, exl2__tensors_range_less, exl2__tensors_swap };
-    exl2__sort(&by_range, t->count);
-    const exl2__tensor *last = NULL; /* the last tensor that is not empty */
-    for (uint32_t i = 0; i < t->count; i++) {
-        const exl2__tensor *e = &t->entries[i];
-        if (last && e->bytes && last->file == e->file && e->offset < last->offset + last->bytes) {
-            return exl2__fail(c, EXL2_ERR_FORMAT, "%s: '%s' and '%s' overlap", t->files.items[e->file].name, last->name,
-                              e->name);
+    exl2__sort_items by_name = { r->t->entries, exl2__tensors_name_less, exl2__tensors_swap };
+    return exl2__sort_some(&by_name, r->t->count, &r->at, work);
+}
+
+/* Checks that every name is unique. */
+static exl2_result exl2__tensors_check_names(exl2__tensors_reader *r, exl2__work *work)
+{
+    const exl2__tensor_file *files = r->t->files.items;
+    for (r->at = exl2__max32(r->at, 1); r->at < r->t->count; r->at++) {
+        const exl2__tensor *a = &r->t->entries[r->at - 1], *b = &r->t->entries[r->at];
+        if (!exl2__work_spend(work, 20)) {
+            return EXL2_PENDING;
         }
-        last = e->bytes ? e : last;
+        if (strcmp(a->name, b->name) == 0) {
+            return exl2__fail(r->c, EXL2_ERR_FORMAT, "'%s' is in both %s and %s; remove stale shards", a->name,
+                              files[exl2__min32(a->file, b->file)].name, files[exl2__max32(a->file, b->file)].name);
+        }
     }
-    return exl2__tensors_sort(c, t);
-}
-
-static exl2_result exl2__tensors_open_table(exl2__ctx *c, const char *dir, exl2__tensors *t)
-{
-    EXL2__TRY(exl2__tensor_files_open(c, dir, &t->files));
-    uint64_t bytes = t->files.count * (uint64_t)sizeof(exl2__tensors_header);
-    void *memory;
-    EXL2__TRY(exl2__alloc(c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &memory));
-    memset(memory, 0, (size_t)bytes);
-    exl2__tensors_header *headers = (exl2__tensors_header *)memory;
-    exl2_result result = exl2__tensors_read_headers(c, t, headers);
-    for (uint32_t i = 0; i < t->files.count; i++) {
-        exl2__json_close(c, &headers[i].json);
-        exl2__blob_close(c, &headers[i].text);
-    }
-    exl2__free(c, memory, bytes, EXL2_MEM_GENERAL);
-    EXL2__TRY(result);
-    return exl2__tensors_check(c, t);
-}
-
-/* Opens every *.safetensors file of the folder and checks all headers. On failure *t is zeroed. */
-static exl2_result exl2__tensors_open(exl2__ctx *c, const char *dir, exl2__tensors *t)
-{
-    *t = (exl2__tensors){ 0 };
-    exl2_result result = exl2__tensors_open_table(c, dir, t);
-    if (result < 0) {
-        exl2__tensors_close(c, t);
-    }
-    return result;
+    return EXL2_OK;
 }
 
 /* ---- renaming ---- */
@@ -361,29 +414,95 @@ static inline bool exl2__tensors_new_name(const char *name, const char *const *r
     return fits && strcmp(name, out) != 0;
 }
 
-/* Renames the tensors: `renames` are pairs of a text and its replacement, applied in order, and end with NULL
-   (exl2__arch.renames). */
-static exl2_result exl2__tensors_rename(exl2__ctx *c, exl2__tensors *t, const char *const *renames)
+/* Counts the bytes of the new names, and allocates them. */
+static exl2_result exl2__tensors_measure_names(exl2__tensors_reader *r, exl2__work *work)
 {
     char name[EXL2__TENSORS_NAME_MAX];
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < t->count; i++) {
-        bytes += exl2__tensors_new_name(t->entries[i].name, renames, name) ? strlen(name) + 1 : 0;
+    exl2__tensors *t = r->t;
+    r->name_bytes = r->at ? r->name_bytes : 0;
+    for (; r->renames && r->at < t->count; r->at++) {
+        if (!exl2__work_spend(work, 500)) {
+            return EXL2_PENDING;
+        }
+        r->name_bytes += exl2__tensors_new_name(t->entries[r->at].name, r->renames, name) ? strlen(name) + 1 : 0;
     }
-    if (bytes == 0) {
-        return EXL2_OK;
+    if (r->name_bytes) {
+        EXL2__TRY(exl2__arena_open(r->c, &t->renamed, exl2__align_up(r->name_bytes, EXL2__ARENA_ALIGN),
+                                   EXL2_MEM_GENERAL));
+        r->names = (char *)exl2__arena_alloc(&t->renamed, r->name_bytes);
     }
-    EXL2__TRY(exl2__arena_open(c, &t->renamed, exl2__align_up(bytes, EXL2__ARENA_ALIGN), EXL2_MEM_GENERAL));
-    char *at = (char *)exl2__arena_alloc(&t->renamed, bytes);
-    for (uint32_t i = 0; i < t->count; i++) {
-        if (exl2__tensors_new_name(t->entries[i].name, renames, name)) {
+    return EXL2_OK;
+}
+
+static exl2_result exl2__tensors_rename(exl2__tensors_reader *r, exl2__work *work)
+{
+    char name[EXL2__TENSORS_NAME_MAX];
+    exl2__tensors *t = r->t;
+    for (; t->renamed.base && r->at < t->count; r->at++) {
+        if (!exl2__work_spend(work, 500)) {
+            return EXL2_PENDING;
+        }
+        if (exl2__tensors_new_name(t->entries[r->at].name, r->renames, name)) {
             size_t length = strlen(name) + 1;
-            memcpy(at, name, length);
-            t->entries[i].name = at;
-            at += length;
+            memcpy(r->names, name, length);
+            t->entries[r->at].name = r->names;
+            r->names += length;
         }
     }
-    return exl2__tensors_sort(c, t);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__tensors_sort_renamed(exl2__tensors_reader *r, exl2__work *work)
+{
+    return r->t->renamed.base ? exl2__tensors_sort_names(r, work) : EXL2_OK;
+}
+
+/* ---- reading in slices ---- */
+
+typedef exl2_result (*exl2__tensors_stage)(exl2__tensors_reader *r, exl2__work *work);
+
+/* The names must be unique before they are changed, too. */
+static const exl2__tensors_stage exl2__tensors_stages[] = {
+    exl2__tensors_read_files, exl2__tensors_read_headers, exl2__tensors_read_entries, exl2__tensors_close_headers,
+    exl2__tensors_sort_ranges, exl2__tensors_check_ranges, exl2__tensors_sort_names, exl2__tensors_check_names,
+    exl2__tensors_measure_names, exl2__tensors_rename, exl2__tensors_sort_renamed, exl2__tensors_check_names,
+};
+
+/* Begins to open every *.safetensors file of the folder and to check all headers. */
+static void exl2__tensors_read_begin(exl2__tensors_reader *r, exl2__ctx *c, const char *dir,
+                                     const char *const *renames, exl2__tensors *t)
+{
+    memset(r, 0, sizeof *r);
+    *t = (exl2__tensors){ 0 };
+    r->c = c;
+    r->dir = dir;
+    r->renames = renames;
+    r->t = t;
+}
+
+static exl2_result exl2__tensors_read_some(exl2__tensors_reader *r, exl2__work *work)
+{
+    while (r->stage < EXL2__COUNT(exl2__tensors_stages)) {
+        EXL2__TRY_DONE(exl2__tensors_stages[r->stage](r, work));
+        r->stage++;
+        r->at = r->key = 0;
+    }
+    return EXL2_OK;
+}
+
+/* Frees what reading needed; if it was not finished, the table, too. Accepts a zeroed reader. */
+static void exl2__tensors_read_end(exl2__tensors_reader *r)
+{
+    if (r->c) {
+        exl2__work all = exl2__work_all();
+        r->at = 0;
+        exl2__tensors_close_headers(r, &all);
+        exl2__json_parse_close(r->c, &r->parse);
+        if (r->stage < EXL2__COUNT(exl2__tensors_stages)) {
+            exl2__tensors_close(r->c, r->t);
+        }
+    }
+    memset(r, 0, sizeof *r);
 }
 
 /* ---- use ---- */

@@ -88,12 +88,6 @@ static inline exl2_result exl2__forward_masked(exl2__forward *f)
     return r;
 }
 
-/* The step has page copies, and the backend has not begun with them. */
-static inline bool exl2__forward_copies_pending(const exl2__forward *f)
-{
-    return f->step.copy_count > 0 && f->phase == EXL2__PHASE_copy_pages && f->unit == 0 && !f->queued;
-}
-
 /* Rows of logits of the current group. */
 static inline uint32_t exl2__forward_group(const exl2__forward *f)
 {

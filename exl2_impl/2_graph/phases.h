@@ -273,7 +273,9 @@ typedef struct exl2__backend {
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
     exl2_result (*matrix_make)(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count,
                                exl2__matrix **out);
-    exl2_result (*matrix_feed)(exl2__device *d, exl2__matrix *m, uint32_t part, const exl2__rows_slice *slice);
+    /* PENDING: the slice of work is used up; call it again with the same rows. */
+    exl2_result (*matrix_feed)(exl2__device *d, exl2__matrix *m, uint32_t part, const exl2__rows_slice *slice,
+                               exl2__work *work);
     exl2_result (*vector_make)(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
                                exl2__vector **out);
 

@@ -1,7 +1,7 @@
 /* weights.h: reads every tensor of the model in slices, and gives them to the backend, which packs them.
    takes: config, model folder, a backend's device.
-   gives: exl2__weights; exl2__weights_measure (headers only), exl2__weights_begin, exl2__weights_slice until
-          exl2__weights_done.
+   gives: exl2__weights; exl2__weights_reader and exl2__weights_read_begin, _some and _end (headers only);
+          exl2__weights_begin, exl2__weights_some.
    owns:  the tensor table and the staging buffer, until exl2__weights_close.
 
    The model is a list of units (units.h). The norms of a layer are read before its first unit. */
@@ -10,7 +10,7 @@
 
 #include "units.h"
 
-#define EXL2__SLICE_BYTES (1u << 20) /* maximum size of a slice, unless one row is larger */
+#define EXL2__SLICE_BYTES (256u << 10) /* maximum size of a slice, unless one row is larger: about 0.7 ms on a CPU */
 
 typedef struct exl2__weights {
     exl2__config config;
@@ -18,7 +18,7 @@ typedef struct exl2__weights {
     bool tied;                        /* there is no head: the embedding is used as the head */
     bool has_affine;                  /* some matrices are GPTQ or AWQ */
     uint32_t embed_rows, position_rows;
-    /* Set by exl2__weights_measure: */
+    /* Set by exl2__weights_read_some: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
     uint64_t disk_bytes;              /* all matrices as stored, for bits per weight */
     uint64_t pass_bytes;              /* part of disk_bytes that a pass of one row reads: without tables that are read
@@ -30,7 +30,10 @@ typedef struct exl2__weights {
     uint64_t slice_bytes, tables_bytes; /* size of the largest slice, size of the largest unit's tables */
     uint64_t staging_bytes;           /* for slices and norms; for norms only, if the backend has staging buffers */
     /* Set while loading: */
-    uint32_t unit, part, row;         /* begin of the next slice; part 0, row 0: the unit has not begun */
+    uint32_t unit, part, row;         /* begin of the next slice */
+    bool opened;                      /* the unit has begun */
+    exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
+    uint64_t touched;                 /* bytes of the arena for weights */
     uint64_t read_bytes;              /* part of code_bytes that has been read */
     void *staging;                    /* [staging_bytes] */
     exl2__arena tables;               /* tables of the unit that is being read */
@@ -186,20 +189,31 @@ static exl2_result exl2__weights_unit_bytes(exl2__ctx *c, const exl2__weights *w
     return r;
 }
 
+/* The state of reading headers. It works in stages, each of them in slices. */
+typedef struct exl2__weights_reader {
+    exl2__ctx *c;
+    exl2__weights *w;
+    const char *dir;
+    const exl2__backend *backend;
+    const exl2__device *device;
+    exl2__tensors_reader tensors;
+    uint32_t stage, at; /* at: position in the stage, 0 at its begin: a unit, a layer, a tensor */
+} exl2__weights_reader;
+
 /* Opens the tensor files, and finds out which of the optional tensors there are. */
-static exl2_result exl2__weights_open(exl2__ctx *c, exl2__weights *w, const char *dir)
+static exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, exl2__work *work)
 {
+    exl2__ctx *c = r->c;
+    exl2__weights *w = r->w;
     exl2__matrix_desc table;
     const exl2__arch *arch = &w->config.arch;
     const char *embed = arch->names[EXL2__NAME_EMBED], *positions = arch->names[EXL2__NAME_POSITIONS];
-    EXL2__TRY(exl2__tensors_open(c, dir, &w->tensors));
-    if (arch->renames) {
-        EXL2__TRY(exl2__tensors_rename(c, &w->tensors, arch->renames));
-    }
+    EXL2__TRY_DONE(exl2__tensors_read_some(&r->tensors, work));
+    exl2__tensors_read_end(&r->tensors);
     EXL2__TRY(exl2__matrix_find_table(c, &w->tensors, embed, w->config.hidden, w->config.vocab, &table));
     if (table.out < w->config.vocab) {
-        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %u rows, fewer than the vocabulary of %u", dir, embed,
-                          table.out, w->config.vocab);
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s: %s.weight has %u rows, fewer than the vocabulary of %u", r->dir,
+                          embed, table.out, w->config.vocab);
     }
     w->embed_rows = table.out;
     if (positions[0]) {
@@ -208,6 +222,7 @@ static exl2_result exl2__weights_open(exl2__ctx *c, exl2__weights *w, const char
         w->config.context_max = exl2__min32(w->config.context_max, table.out);
     }
     w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
+    w->slice_bytes = EXL2__SLICE_BYTES;
     return EXL2_OK;
 }
 
@@ -276,15 +291,19 @@ static bool exl2__weights_is_draft(const exl2__config *config, const char *name)
 }
 
 /* A tensor of the language model that nothing has asked for means a computation that this engine does not do. */
-static exl2_result exl2__weights_check_leftover(exl2__ctx *c, const exl2__weights *w)
+static exl2_result exl2__weights_check_leftover(exl2__weights_reader *r, exl2__work *work)
 {
+    const exl2__weights *w = r->w;
     static const char *const towers[] = { "model.visual.", "model.vision_tower.", "model.multi_modal_projector.",
                                           "model.vision_model.", "model.connector.", "model.audio_tower.",
                                           "model.mtp" /* further tokens, predicted at once */ };
     static const char *const ignored[] = { "rotary_emb.inv_freq", ".attn.bias", ".self_attn.bias", ".masked_bias",
                                            ".q_perm" };
-    for (uint32_t i = 0; i < w->tensors.count; i++) {
-        const exl2__tensor *entry = &w->tensors.entries[i];
+    for (; r->at < w->tensors.count; r->at++) {
+        const exl2__tensor *entry = &w->tensors.entries[r->at];
+        if (!exl2__work_spend(work, 1000)) {
+            return EXL2_PENDING;
+        }
         bool text = strncmp(entry->name, "model.", 6) == 0 || strncmp(entry->name, "lm_head.", 8) == 0;
         bool known = entry->used || !text || exl2__weights_is_draft(&w->config, entry->name);
         for (size_t k = 0; k < EXL2__COUNT(towers); k++) {
@@ -297,7 +316,7 @@ static exl2_result exl2__weights_check_leftover(exl2__ctx *c, const exl2__weight
         known = known || exl2__tensors_find_part(&w->tensors, entry->name, "q_weight") /* a dequantized copy */
                 || exl2__tensors_find_part(&w->tensors, entry->name, "qweight");
         if (!known) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
+            return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
                               "%s: the tensor '%s' has no use in %s, so the model computes something else",
                               w->tensors.files.items[entry->file].name, entry->name, w->config.arch.name);
         }
@@ -305,26 +324,72 @@ static exl2_result exl2__weights_check_leftover(exl2__ctx *c, const exl2__weight
     return EXL2_OK;
 }
 
-/* Opens the tensor files, checks the headers of everything that the model needs, and adds up the sizes. Allocates only
-   the tensor table. */
-EXL2__COLD
-static exl2_result exl2__weights_measure(exl2__ctx *c, exl2__weights *w, const char *dir, const exl2__backend *backend,
-                                         const exl2__device *device)
+/* Checks the headers of all matrices, and adds up their sizes. */
+static exl2_result exl2__weights_measure_units(exl2__weights_reader *r, exl2__work *work)
 {
-    EXL2__TRY(exl2__weights_open(c, w, dir));
-    w->slice_bytes = EXL2__SLICE_BYTES;
-    for (uint32_t index = 0; index < exl2__weights_units(w); index++) {
-        EXL2__TRY(exl2__weights_measure_unit(c, w, index, backend, device));
+    for (; r->at < exl2__weights_units(r->w); r->at++) {
+        if (!exl2__work_spend(work, 20000)) {
+            return EXL2_PENDING;
+        }
+        EXL2__TRY(exl2__weights_measure_unit(r->c, r->w, r->at, r->backend, r->device));
     }
-    for (uint32_t layer = 0; layer < w->config.layers; layer++) {
-        EXL2__TRY(exl2__weights_measure_norms(c, w, layer, backend, device));
+    return EXL2_OK;
+}
+
+/* The same for the norms of the layers, and the final norm. */
+static exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r, exl2__work *work)
+{
+    exl2__weights *w = r->w;
+    for (; r->at <= w->config.layers; r->at++) {
+        uint32_t layer = r->at < w->config.layers ? r->at : EXL2__UNIT_NO_LAYER;
+        if (!exl2__work_spend(work, 10000)) {
+            return EXL2_PENDING;
+        }
+        EXL2__TRY(exl2__weights_measure_norms(r->c, w, layer, r->backend, r->device));
     }
-    EXL2__TRY(exl2__weights_measure_norms(c, w, EXL2__UNIT_NO_LAYER, backend, device));
-    w->staging_bytes = exl2__max64(w->staging_bytes, exl2__backend_has_memory(backend) ? 0 : w->slice_bytes);
+    w->staging_bytes = exl2__max64(w->staging_bytes, exl2__backend_has_memory(r->backend) ? 0 : w->slice_bytes);
     if (w->config.experts.count) {
         w->pass_bytes += w->expert_bytes / w->config.experts.count * w->config.experts.active;
     }
-    return exl2__weights_check_leftover(c, w);
+    return EXL2_OK;
+}
+
+typedef exl2_result (*exl2__weights_stage)(exl2__weights_reader *r, exl2__work *work);
+
+static const exl2__weights_stage exl2__weights_stages[] = {
+    exl2__weights_read_tensors, exl2__weights_measure_units, exl2__weights_measure_vectors,
+    exl2__weights_check_leftover,
+};
+
+/* Begins to open the tensor files, to check the headers of everything that the model needs, and to add up the sizes. */
+static void exl2__weights_read_begin(exl2__weights_reader *r, exl2__ctx *c, exl2__weights *w, const char *dir,
+                                     const exl2__backend *backend, const exl2__device *device)
+{
+    memset(r, 0, sizeof *r);
+    r->c = c;
+    r->w = w;
+    r->dir = dir;
+    r->backend = backend;
+    r->device = device;
+    exl2__tensors_read_begin(&r->tensors, c, dir, w->config.arch.renames, &w->tensors);
+}
+
+/* Reads on, in slices. Of what it allocates, only the tensor table remains after the end. */
+static exl2_result exl2__weights_read_some(exl2__weights_reader *r, exl2__work *work)
+{
+    while (r->stage < EXL2__COUNT(exl2__weights_stages)) {
+        EXL2__TRY_DONE(exl2__weights_stages[r->stage](r, work));
+        r->stage++;
+        r->at = 0;
+    }
+    return EXL2_OK;
+}
+
+/* Frees what reading needed. Accepts a zeroed reader. */
+static void exl2__weights_read_end(exl2__weights_reader *r)
+{
+    exl2__tensors_read_end(&r->tensors);
+    memset(r, 0, sizeof *r);
 }
 
 /* Bytes that exl2__weights_begin allocates. */
@@ -424,18 +489,18 @@ static exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__weights *w,
     return EXL2_OK;
 }
 
-/* Reads one slice and gives it to the backend. */
-static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
-                                       exl2__device *device, exl2__arena *arena)
+/* Reads the next rows into w->slice. */
+static exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, const exl2__backend *backend,
+                                      exl2__device *device, exl2__work *work)
 {
-    if (w->part == 0 && w->row == 0) {
-        EXL2__TRY(exl2__weights_open_unit(c, w, plan, backend, device, arena));
-    }
     const exl2__matrix_desc *desc = &w->parts[w->part];
     uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->slice_bytes / row_bytes;
     fit -= fit % exl2__weights_unit_rows(desc);
     uint32_t rows = (uint32_t)exl2__min64(exl2__weights_rows(desc) - w->row, fit);
     void *memory = w->staging;
+    if (!exl2__work_spend(work, rows * row_bytes / 2)) {
+        return EXL2_PENDING;
+    }
     if (exl2__backend_has_memory(backend)) {
         EXL2__TRY(backend->memory->staging(device, rows * row_bytes, &memory));
     }
@@ -443,10 +508,17 @@ static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__pla
     if (w->now.kind == EXL2__UNIT_HEAD && w->config.norm_head && desc->kind == EXL2__MATRIX_DENSE) {
         exl2__matrix_normalize_rows(desc, rows, memory);
     }
-    exl2__rows_slice slice = { w->row, rows, memory };
-    EXL2__TRY(backend->matrix_feed(device, w->matrix, w->part, &slice));
-    w->read_bytes += rows * row_bytes;
-    w->row += rows;
+    w->slice = (exl2__rows_slice){ w->row, rows, memory };
+    return EXL2_OK;
+}
+
+/* The backend has w->slice: goes on to the next rows, part or unit. */
+static inline void exl2__weights_next(exl2__weights *w)
+{
+    const exl2__matrix_desc *desc = &w->parts[w->part];
+    w->read_bytes += w->slice.rows * exl2__weights_row_bytes(desc);
+    w->row += w->slice.rows;
+    w->slice = (exl2__rows_slice){ 0, 0, NULL };
     if (w->row == exl2__weights_rows(desc)) {
         w->row = 0;
         w->part++;
@@ -454,14 +526,31 @@ static exl2_result exl2__weights_slice(exl2__ctx *c, exl2__weights *w, exl2__pla
     if (w->part == w->now.count) {
         w->part = 0;
         w->unit++;
+        w->opened = false;
     }
-    if (exl2__weights_done(w)) {
-        if (w->tied) {
-            plan->head = plan->embed;
+}
+
+/* Loads on, in slices. OK: all weights are in the plan. */
+static exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
+                                      exl2__device *device, exl2__arena *arena, exl2__work *work)
+{
+    EXL2__TRY_DONE(exl2__arena_touch(arena, &w->touched, work));
+    while (!exl2__weights_done(w)) {
+        if (!w->opened) {
+            if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+                return EXL2_PENDING;
+            }
+            w->opened = true;
+            EXL2__TRY(exl2__weights_open_unit(c, w, plan, backend, device, arena));
         }
-        EXL2__TRY(exl2__weights_norms(c, w, plan, EXL2__UNIT_NO_LAYER, backend, device, arena));
+        if (!w->slice.data) {
+            EXL2__TRY_DONE(exl2__weights_read(c, w, backend, device, work));
+        }
+        EXL2__TRY_DONE(backend->matrix_feed(device, w->matrix, w->part, &w->slice, work));
+        exl2__weights_next(w);
     }
-    return EXL2_OK;
+    plan->head = w->tied ? plan->embed : plan->head;
+    return exl2__weights_norms(c, w, plan, EXL2__UNIT_NO_LAYER, backend, device, arena);
 }
 
 #endif

@@ -1,98 +1,477 @@
-/* table.h: a session's history as a list of pages: append, rewind, fork; shared pages are copied before a write.
-   takes: the pool of pages.
-   gives: exl2__table, exl2__table_read, exl2__table_append, exl2__table_rewind, exl2__table_fork, exl2__table_reserve,
-          exl2__table_demand.
-   owns:  a use of each of its pages; the page list itself lies in the model's scratch arena.
+/* table.h: a session's history, and the pages that hold its K and V while a job runs.
+   takes: the pages of the model.
+   gives: exl2__table, exl2__table_text; exl2__table_make, _words, _token, _read, _append, _forget, _remember, _cached,
+          _rewind, _trim, _fork, _find, _demand, _start, _sync, _reserve, _borrow, _mark, _computed, _cut, _close,
+          _release, _unpin_all, _pin_all.
+   owns:  a use of each of its pages while a job runs; both arrays lie in the model's scratch arena.
 
-   cached <= tokens: the newest tokens may be in the history before their K and V are computed. A job must call
-   exl2__table_reserve once before it writes tokens from position `tokens` on, or K and V from position `cached` on. */
+   The session owns its words. It owns pages only while a job runs: from exl2__table_start to exl2__table_release. An
+   idle session only keeps a list of the pages that were in the cache when it became idle (exl2__table_remember), so
+   that they are evicted after the pages that no session needs; the list holds none of them. */
 #ifndef EXL2__TABLE_H
 #define EXL2__TABLE_H
 
 #include "pages.h"
 
-typedef struct exl2__table {
-    uint32_t *pages; /* [page_count], room for context_max */
-    uint32_t page_count, tokens, cached; /* tokens: length of the history. cached: tokens whose K and V are computed */
-} exl2__table;
+#define EXL2__TABLE_BORROW_MIN 8u /* a page with fewer common words is not copied: they are computed again */
 
-static inline exl2_token *exl2__table_token(const exl2__table *t, const exl2__pages *p, uint32_t position)
+struct exl2__table {
+    uint32_t *words;          /* [tokens], room for context_max: the history */
+    uint32_t *pages;          /* [page_count], room for context_max */
+    uint32_t tokens, page_count;
+    /* While a job runs: */
+    uint32_t cached;          /* tokens whose K and V are computed, or are by the end of the current pass */
+    uint32_t closed;          /* number of closed pages at the beginning; the others are open, of this table alone */
+    uint32_t owed;            /* pages that were promised and not taken yet */
+    uint64_t root;            /* sessions with different roots share no pages */
+    exl2__table *next, *previous; /* list of idle tables; previous == this table: it is in no list */
+};
+
+/* ---- the history ---- */
+
+/* The words of the table's page `page`, as far as the history has them. */
+static inline uint32_t *exl2__table_words(const exl2__table *t, uint32_t page)
 {
-    return &p->tokens[t->pages[position / EXL2__PAGE_TOKENS] * (size_t)EXL2__PAGE_TOKENS
-                      + position % EXL2__PAGE_TOKENS];
+    return t->words + (size_t)page * EXL2__PAGE_TOKENS;
 }
 
-/* Copies tokens [from, from + count) of the history. */
-static inline void exl2__table_read(const exl2__table *t, const exl2__pages *p, uint32_t from, uint32_t count,
-                                    exl2_token *out)
+static inline exl2_token exl2__table_token(const exl2__table *t, uint32_t position)
+{
+    return (exl2_token)(t->words[position] & ~EXL2__WORD_SAMPLED);
+}
+
+/* Copies the ids [from, from + count) of the history. */
+static inline void exl2__table_read(const exl2__table *t, uint32_t from, uint32_t count, exl2_token *out)
 {
     for (uint32_t i = 0; i < count; i++) {
-        out[i] = *exl2__table_token(t, p, from + i);
+        out[i] = exl2__table_token(t, from + i);
     }
 }
 
-/* Keeps the first `tokens` tokens, and frees the pages after them. */
+/* sampled: the token's K and V will be computed in a row that is sampled from. */
+static inline void exl2__table_append(exl2__table *t, const exl2__pages *p, exl2_token token, bool sampled)
+{
+    t->words[t->tokens++] = (uint32_t)token | (sampled ? p->sampled : 0);
+}
+
+/* A history and tokens that would follow its first `keep` ones. */
+typedef struct exl2__table_text {
+    const exl2__table *table;
+    uint32_t keep;
+    const exl2_token *tail;
+    uint32_t tokens; /* keep + length of the tail */
+} exl2__table_text;
+
+/* Copies the words of page `page` of the text. Returns their number. */
+static inline uint32_t exl2__table_gather(const exl2__table_text *x, uint32_t page, uint32_t *words)
+{
+    uint32_t begin = page * EXL2__PAGE_TOKENS, count = exl2__min32(x->tokens - begin, EXL2__PAGE_TOKENS);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = begin + i;
+        words[i] = at < x->keep ? x->table->words[at] : (uint32_t)x->tail[at - x->keep];
+    }
+    return count;
+}
+
+/* ---- idle sessions ---- */
+
+/* Takes an idle table off the list, and its pages' keepers with it. */
+static inline void exl2__table_forget(exl2__table *t, exl2__pages *p)
+{
+    if (t->previous == t) {
+        return;
+    }
+    for (uint32_t i = 0; i < t->page_count; i++) {
+        p->page[t->pages[i]].keepers--;
+        exl2__pages_rank(p, t->pages[i]);
+    }
+    *(t->previous ? &t->previous->next : &p->idle) = t->next;
+    if (t->next) {
+        t->next->previous = t->previous;
+    }
+    t->next = NULL;
+    t->previous = t;
+    t->page_count = 0;
+}
+
+/* Lists the cached pages of an idle session. */
+static inline void exl2__table_remember(exl2__table *t, exl2__pages *p)
+{
+    uint32_t parent = EXL2__NO_PAGE, common;
+    exl2__table_forget(t, p);
+    t->page_count = 0;
+    for (uint32_t i = 0; i < exl2__pages_for(t->tokens); i++) {
+        const uint32_t *words = exl2__table_words(t, i);
+        uint32_t count = exl2__min32(t->tokens - i * EXL2__PAGE_TOKENS, EXL2__PAGE_TOKENS);
+        uint32_t page = count < EXL2__PAGE_TOKENS ? EXL2__NO_PAGE
+                                                  : exl2__pages_match(p, parent, t->root, words, EXL2__NO_PAGE);
+        bool whole = page != EXL2__NO_PAGE && p->page[page].filled == EXL2__PAGE_TOKENS;
+        page = whole ? page : exl2__pages_closest(p, parent, t->root, words, count, EXL2__NO_PAGE, &common);
+        if (page == EXL2__NO_PAGE) {
+            break;
+        }
+        p->page[page].keepers++;
+        exl2__pages_rank(p, page);
+        t->pages[t->page_count++] = parent = page;
+        if (!whole) {
+            break;
+        }
+    }
+    t->previous = NULL;
+    t->next = p->idle;
+    if (p->idle) {
+        p->idle->previous = t;
+    }
+    p->idle = t;
+}
+
+/* Number of tokens of the history whose K and V are computed. */
+static inline uint32_t exl2__table_cached(const exl2__table *t, const exl2__pages *p)
+{
+    if (t->previous == t) {
+        return t->cached;
+    }
+    uint32_t last = t->page_count - 1, begin = last * EXL2__PAGE_TOKENS;
+    return t->page_count == 0 ? 0
+         : begin + exl2__min32(p->page[t->pages[last]].filled,
+                               exl2__pages_common(p, t->pages[last], exl2__table_words(t, last), t->tokens - begin));
+}
+
+/* Frees a cached page without children, also in the lists of idle sessions. */
+static inline void exl2__table_drop_page(exl2__pages *p, uint32_t page)
+{
+    exl2__page *n = &p->page[page];
+    for (exl2__table *t = p->idle; t && n->keepers > 0; t = t->next) {
+        while (t->page_count > n->depth && t->pages[n->depth] == page) {
+            p->page[t->pages[--t->page_count]].keepers--;
+            exl2__pages_rank(p, t->pages[t->page_count]);
+        }
+    }
+    exl2__pages_unlink(p, page);
+}
+
+/* A new session's table. */
+static inline void exl2__table_make(exl2__table *t, uint32_t *words, uint32_t *pages, uint64_t root)
+{
+    *t = (exl2__table){ .words = words, .pages = pages, .root = root };
+    t->previous = t;
+}
+
+/* Keeps the first `tokens` tokens of an idle session's history. */
 static inline void exl2__table_rewind(exl2__table *t, exl2__pages *p, uint32_t tokens)
 {
+    exl2__table_forget(t, p);
     t->tokens = exl2__min32(t->tokens, tokens);
-    t->cached = exl2__min32(t->cached, t->tokens);
-    uint32_t keep = exl2__pages_for(t->tokens);
-    while (t->page_count > keep) {
-        exl2__pages_free(p, t->pages[--t->page_count]);
-    }
+    exl2__table_remember(t, p);
 }
 
-/* Makes *to a copy of `from` that shares its pages. */
-static inline void exl2__table_fork(const exl2__table *from, exl2__pages *p, exl2__table *to)
+/* Takes `count` tokens from position `from` on out of an idle session's history. What follows gets new positions, so its
+   K and V are computed again, as those of a prompt. */
+static inline void exl2__table_trim(exl2__table *t, exl2__pages *p, uint32_t from, uint32_t count)
 {
-    to->tokens = from->tokens;
-    to->cached = from->cached;
-    to->page_count = exl2__pages_for(from->tokens); /* not the pages reserved for a running job */
-    for (uint32_t i = 0; i < to->page_count; i++) {
-        to->pages[i] = from->pages[i];
-        exl2__pages_share(p, to->pages[i]);
+    exl2__table_forget(t, p);
+    t->tokens -= count;
+    for (uint32_t i = from; i < t->tokens && count; i++) {
+        t->words[i] = t->words[i + count] & ~EXL2__WORD_SAMPLED;
     }
+    exl2__table_remember(t, p);
 }
 
-/* Number of pages that exl2__table_reserve(tokens) would allocate: new ones, and copies of shared ones. */
-static inline uint32_t exl2__table_demand(const exl2__table *t, const exl2__pages *p, uint32_t tokens)
+/* The new session `to` gets the first `tokens` tokens of the history. */
+static inline void exl2__table_fork(const exl2__table *from, exl2__pages *p, exl2__table *to, uint32_t tokens)
 {
-    uint32_t total = exl2__pages_for(tokens);
-    uint32_t demand = total > t->page_count ? total - t->page_count : 0;
-    for (uint32_t i = t->cached / EXL2__PAGE_TOKENS; i < t->page_count; i++) {
-        demand += p->users[t->pages[i]] > 1;
+    memcpy(to->words, from->words, tokens * sizeof *to->words);
+    to->tokens = tokens;
+    to->root = from->root;
+    exl2__table_remember(to, p);
+}
+
+/* May the table continue the page itself? No job has it, and no other session lists it. */
+static inline bool exl2__table_owns(const exl2__table *t, const exl2__pages *p, uint32_t page)
+{
+    const exl2__page *n = &p->page[page];
+    bool listed = t->previous != t && t->page_count > n->depth && t->pages[n->depth] == page;
+    return n->users == 0 && n->child == EXL2__NO_PAGE && n->keepers == listed;
+}
+
+/* ---- what a start finds ---- */
+
+/* The cached page that the table may continue itself, because all of its words belong to the history. EXL2__NO_PAGE:
+   there is none. */
+static inline uint32_t exl2__table_own_page(const exl2__table *t, const exl2__pages *p, uint32_t parent,
+                                            const uint32_t *words, uint32_t count)
+{
+    uint32_t best = EXL2__NO_PAGE, at = parent == EXL2__NO_PAGE ? p->first : p->page[parent].child;
+    for (; at != EXL2__NO_PAGE; at = p->page[at].next) {
+        const exl2__page *n = &p->page[at];
+        bool own = exl2__pages_is_child(n, parent, t->root) && exl2__table_owns(t, p, at)
+                && exl2__pages_common(p, at, words, count) == n->count;
+        best = own && (best == EXL2__NO_PAGE || n->count > p->page[best].count) ? at : best;
+    }
+    return best;
+}
+
+/* Number of the text's first `reuse` tokens whose K and V a job would find. The first `shared` of them may lie in pages
+   of other jobs. */
+static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_text *x, uint32_t shared,
+                                        uint32_t reuse)
+{
+    uint32_t words[EXL2__PAGE_TOKENS], parent = EXL2__NO_PAGE, common;
+    uint64_t root = x->table->root;
+    for (uint32_t i = 0; i * EXL2__PAGE_TOKENS < reuse; i++) {
+        uint32_t begin = i * EXL2__PAGE_TOKENS, count = exl2__table_gather(x, i, words);
+        bool closed = begin + EXL2__PAGE_TOKENS <= shared;
+        uint32_t page = closed ? exl2__pages_match(p, parent, root, words, EXL2__NO_PAGE) : EXL2__NO_PAGE;
+        if (page == EXL2__NO_PAGE || p->page[page].filled < EXL2__PAGE_TOKENS) {
+            uint32_t most = exl2__min32(reuse - begin, EXL2__PAGE_TOKENS - 1);
+            uint32_t own_page = page == EXL2__NO_PAGE ? exl2__table_own_page(x->table, p, parent, words, count) : page;
+            uint32_t own = own_page == EXL2__NO_PAGE ? 0 : exl2__min32(p->page[own_page].filled, reuse - begin);
+            exl2__pages_closest(p, parent, root, words, most, own_page, &common);
+            return begin + (common >= own + EXL2__TABLE_BORROW_MIN ? common : own);
+        }
+        parent = page;
+    }
+    return reuse;
+}
+
+/* Number of pages of the pool's room that a start would use: all pages of the text up to tokens_end, but not those that
+   running jobs have already. */
+static inline uint32_t exl2__table_demand(const exl2__pages *p, const exl2__table_text *x, uint32_t shared,
+                                          uint32_t tokens_end)
+{
+    uint32_t words[EXL2__PAGE_TOKENS], parent = EXL2__NO_PAGE, demand = exl2__pages_for(tokens_end);
+    for (uint32_t i = 0; p->used > 0 && (i + 1) * EXL2__PAGE_TOKENS <= shared; i++) {
+        exl2__table_gather(x, i, words);
+        parent = exl2__pages_match(p, parent, x->table->root, words, EXL2__NO_PAGE);
+        if (parent == EXL2__NO_PAGE || p->page[parent].users == 0) {
+            break;
+        }
+        demand--;
     }
     return demand;
 }
 
-/* Makes positions [cached, tokens) writable. The pool must have exl2__table_demand free pages. Pages that the backend
-   must copy, too, are appended to copies[*copy_count]; they are at most as many as the demand. */
-static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t tokens, exl2__page_copy *copies,
-                                       uint32_t *copy_count)
+/* ---- a running job ---- */
+
+/* An open page with `count` words after the table's last one. A promised page is always free, or can be evicted. */
+static inline void exl2__table_take(exl2__table *t, exl2__pages *p, const uint32_t *words, uint32_t count)
 {
-    for (uint32_t i = t->cached / EXL2__PAGE_TOKENS; i < t->page_count; i++) {
-        uint32_t old = t->pages[i];
-        if (p->users[old] > 1) {
-            uint32_t page = exl2__pages_alloc(p);
-            memcpy(&p->tokens[page * (size_t)EXL2__PAGE_TOKENS], &p->tokens[old * (size_t)EXL2__PAGE_TOKENS],
-                   EXL2__PAGE_TOKENS * sizeof(exl2_token));
-            if (i * EXL2__PAGE_TOKENS < t->cached) {
-                copies[(*copy_count)++] = (exl2__page_copy){ old, page };
-            }
-            exl2__pages_free(p, old);
-            t->pages[i] = page;
-        }
+    if (p->free_count == 0) {
+        exl2__table_drop_page(p, exl2__pages_oldest(p));
+        p->evictions++;
     }
-    while (t->page_count < exl2__pages_for(tokens)) {
-        t->pages[t->page_count++] = exl2__pages_alloc(p);
+    uint32_t parent = t->page_count ? t->pages[t->page_count - 1] : EXL2__NO_PAGE;
+    t->pages[t->page_count++] = exl2__pages_link(p, parent, t->root, words, count);
+}
+
+/* Advances `cached` over what this job or another one has computed in the table's pages. */
+static inline void exl2__table_sync(exl2__table *t, const exl2__pages *p)
+{
+    uint32_t last = t->tokens - 1; /* is always computed by the job itself, for its logits */
+    for (uint32_t page = t->cached / EXL2__PAGE_TOKENS; t->cached < last && page < t->page_count; page++) {
+        uint32_t filled = page * EXL2__PAGE_TOKENS + p->page[t->pages[page]].filled;
+        t->cached = exl2__max32(t->cached, exl2__min32(filled, last));
+        if (filled < (page + 1) * EXL2__PAGE_TOKENS) {
+            break;
+        }
     }
 }
 
-/* Appends a token, whose position must have been reserved. */
-static inline void exl2__table_append(exl2__table *t, exl2__pages *p, exl2_token token)
+/* Gives the table the pages of its history: those that exist, then new ones. At most `reuse` tokens are found, and the
+   first `shared` of them in pages of other jobs, too; shared <= reuse < the history. Pages for a history of tokens_end
+   are promised: the pool must have room for exl2__table_demand. */
+static inline void exl2__table_start(exl2__table *t, exl2__pages *p, uint32_t tokens_end, uint32_t shared,
+                                     uint32_t reuse)
 {
-    *exl2__table_token(t, p, t->tokens) = token;
-    t->tokens++;
+    uint32_t total = exl2__pages_for(t->tokens), page, parent = EXL2__NO_PAGE;
+    exl2__table_forget(t, p);
+    t->page_count = t->cached = 0;
+    t->closed = shared / EXL2__PAGE_TOKENS;
+    p->clock++;
+    while (t->page_count < t->closed) {
+        page = exl2__pages_match(p, parent, t->root, exl2__table_words(t, t->page_count), EXL2__NO_PAGE);
+        if (page == EXL2__NO_PAGE) {
+            break;
+        }
+        exl2__pages_pin(p, page);
+        t->pages[t->page_count++] = parent = page;
+    }
+    for (uint32_t i = t->page_count, first = i; i < total; i++) {
+        uint32_t *words = exl2__table_words(t, i), begin = i * EXL2__PAGE_TOKENS;
+        uint32_t count = exl2__min32(t->tokens - begin, EXL2__PAGE_TOKENS);
+        page = i == first ? exl2__table_own_page(t, p, parent, words, count) : EXL2__NO_PAGE;
+        if (page == EXL2__NO_PAGE) {
+            exl2__table_take(t, p, words, count);
+        } else {
+            exl2__pages_pin(p, page);
+            exl2__pages_open(p, page);
+            memcpy(exl2__pages_words(p, page), words, count * sizeof *words);
+            p->page[page].count = count;
+            p->page[page].filled = exl2__min32(p->page[page].filled, reuse - begin);
+            t->pages[t->page_count++] = page;
+        }
+        if (i < t->closed) {
+            exl2__pages_close(p, t->pages[i]);
+        }
+    }
+    t->owed = exl2__pages_for(tokens_end) - total;
+    p->owed += t->owed;
+    exl2__table_sync(t, p);
+}
+
+/* Takes promised pages, so that the table has those of the first `tokens` tokens. */
+static inline void exl2__table_reserve(exl2__table *t, exl2__pages *p, uint32_t tokens)
+{
+    while (t->page_count < exl2__pages_for(tokens)) {
+        exl2__table_take(t, p, t->words, 0);
+        t->owed--;
+        p->owed--;
+    }
+}
+
+/* Before the next tokens get rows. false: another job computes some of them in this pass, so this one waits. If another
+   page has more of them than the table's own, it is copied: *copied, and `cached` counts its tokens. At most `reuse`
+   tokens of the history may be found. */
+static inline bool exl2__table_borrow(exl2__table *t, exl2__pages *p, uint32_t reuse, exl2__page_copy *copy,
+                                      bool *copied)
+{
+    uint32_t at = t->cached / EXL2__PAGE_TOKENS, begin = at * EXL2__PAGE_TOKENS, page = t->pages[at];
+    uint32_t parent = p->page[page].parent, best = EXL2__NO_PAGE, own = t->cached - begin, ready = own, coming = own;
+    *copied = false;
+    if (p->page[page].pass == p->pass) {
+        return false;
+    }
+    if (reuse < t->cached + EXL2__TABLE_BORROW_MIN) {
+        return true;
+    }
+    uint32_t most = exl2__min32(reuse - begin, EXL2__PAGE_TOKENS - 1); /* one row at least fills the page itself */
+    uint32_t q = parent == EXL2__NO_PAGE ? p->first : p->page[parent].child;
+    for (; q != EXL2__NO_PAGE; q = p->page[q].next) {
+        if (q == page || !exl2__pages_is_child(&p->page[q], parent, t->root)) {
+            continue;
+        }
+        uint32_t same = exl2__pages_common(p, q, exl2__table_words(t, at), most);
+        coming = p->page[q].pass == p->pass ? exl2__max32(coming, same) : coming;
+        same = exl2__min32(same, p->page[q].filled);
+        best = same > ready ? q : best;
+        ready = exl2__max32(ready, same);
+    }
+    if (coming > ready && coming >= own + EXL2__TABLE_BORROW_MIN) {
+        return false;
+    }
+    if (ready >= own + EXL2__TABLE_BORROW_MIN) {
+        *copy = (exl2__page_copy){ best, page };
+        *copied = true;
+        p->page[best].age = p->clock;
+        exl2__pages_rank(p, best);
+        t->cached = begin + ready;
+    }
+    return true;
+}
+
+/* The next `rows` tokens get rows in this pass: no other job needs to compute them. */
+static inline void exl2__table_mark(const exl2__table *t, exl2__pages *p, uint32_t rows)
+{
+    for (uint32_t i = t->cached / EXL2__PAGE_TOKENS; i * EXL2__PAGE_TOKENS < t->cached + rows; i++) {
+        p->page[t->pages[i]].pass = p->pass;
+    }
+}
+
+/* K and V of the next `rows` tokens are computed. */
+static inline void exl2__table_computed(exl2__table *t, exl2__pages *p, uint32_t rows)
+{
+    uint32_t end = t->cached + rows;
+    for (uint32_t i = t->cached / EXL2__PAGE_TOKENS; i * EXL2__PAGE_TOKENS < end; i++) {
+        uint32_t filled = exl2__min32(end - i * EXL2__PAGE_TOKENS, EXL2__PAGE_TOKENS);
+        exl2__page *n = &p->page[t->pages[i]];
+        for (uint32_t k = n->count; k < filled; k++) {
+            exl2__pages_words(p, t->pages[i])[k] = exl2__table_words(t, i)[k];
+        }
+        n->count = exl2__max32(n->count, filled);
+        n->filled = exl2__max32(n->filled, filled);
+    }
+    t->cached = end;
+}
+
+/* Keeps the first `tokens` tokens of a history in use, and K and V of the first `cached`. Only open pages are cut. */
+static inline void exl2__table_cut(exl2__table *t, exl2__pages *p, uint32_t tokens, uint32_t cached)
+{
+    t->tokens = tokens;
+    if (cached >= t->cached) {
+        return;
+    }
+    EXL2__ASSERT(cached / EXL2__PAGE_TOKENS >= t->closed);
+    for (uint32_t i = cached / EXL2__PAGE_TOKENS; i < t->page_count; i++) {
+        exl2__page *n = &p->page[t->pages[i]];
+        uint32_t keep = cached > i * EXL2__PAGE_TOKENS ? cached - i * EXL2__PAGE_TOKENS : 0;
+        n->filled = exl2__min32(n->filled, keep);
+        n->count = exl2__min32(n->count, keep);
+    }
+    t->cached = cached;
+}
+
+/* Closes the pages of the first `final` tokens, which cannot be cut any more. If another page has the same words, the
+   table takes that one and gives its own back. */
+static inline void exl2__table_close(exl2__table *t, exl2__pages *p, uint32_t final)
+{
+    for (; t->closed < t->page_count && (t->closed + 1) * EXL2__PAGE_TOKENS <= final; t->closed++) {
+        uint32_t page = t->pages[t->closed];
+        const exl2__page *n = &p->page[page];
+        if (n->filled < EXL2__PAGE_TOKENS) {
+            return;
+        }
+        uint32_t same = exl2__pages_match(p, n->parent, t->root, exl2__pages_words(p, page), page);
+        if (same == EXL2__NO_PAGE || p->page[same].filled < EXL2__PAGE_TOKENS) {
+            exl2__pages_close(p, page);
+            continue;
+        }
+        if (t->closed + 1 < t->page_count) {
+            exl2__pages_detach(p, t->pages[t->closed + 1]);
+            exl2__pages_attach(p, t->pages[t->closed + 1], same);
+        }
+        exl2__pages_pin(p, same);
+        exl2__pages_unpin(p, page);
+        exl2__table_drop_page(p, page);
+        t->pages[t->closed] = same;
+    }
+}
+
+/* The job has ended, or waits again: the history keeps `tokens` tokens, and what is computed of them becomes cache. */
+static inline void exl2__table_release(exl2__table *t, exl2__pages *p, uint32_t tokens)
+{
+    exl2__table_cut(t, p, tokens, exl2__min32(t->cached, tokens));
+    exl2__table_close(t, p, tokens);
+    p->clock++;
+    for (uint32_t i = t->page_count; i-- > 0;) {
+        exl2__page *n = &p->page[t->pages[i]];
+        exl2__pages_unpin(p, t->pages[i]);
+        if (n->users == 0 && n->filled < EXL2__PAGE_TOKENS) {
+            exl2__pages_open(p, t->pages[i]);
+            n->count = exl2__min32(n->count, n->filled);
+        }
+        if (n->users == 0 && n->count == 0) {
+            exl2__table_drop_page(p, t->pages[i]);
+        }
+    }
+    p->owed -= t->owed;
+    t->owed = t->page_count = t->cached = t->closed = 0;
+}
+
+/* As if the job had released its pages, and back: for the question what fits then. */
+static inline void exl2__table_unpin_all(const exl2__table *t, exl2__pages *p)
+{
+    p->owed -= t->owed;
+    for (uint32_t i = 0; i < t->page_count; i++) {
+        exl2__pages_unpin(p, t->pages[i]);
+    }
+}
+
+static inline void exl2__table_pin_all(const exl2__table *t, exl2__pages *p)
+{
+    p->owed += t->owed;
+    for (uint32_t i = 0; i < t->page_count; i++) {
+        exl2__pages_pin(p, t->pages[i]);
+    }
 }
 
 #endif

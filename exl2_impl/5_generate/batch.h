@@ -1,5 +1,5 @@
 /* batch.h: combines rows of several sequences into the step of one forward pass, and lists the rows that want logits.
-   takes: sequences with their numbers of rows, the pages, page copies from starting the sequences.
+   takes: sequences with their numbers of rows, page copies.
    gives: exl2__batch, exl2__batch_make, exl2__batch_fill, exl2__batch_drop_sequence, exl2__batch_next.
    owns:  nothing; its arrays lie in the model's scratch arena, and are valid until the pass has ended. */
 #ifndef EXL2__BATCH_H
@@ -65,24 +65,29 @@ static inline void exl2__batch_extras(exl2__batch *b, const exl2__sequence *s, u
 
 /* Copies the most recent tokens, which penalties look at, to the sequence's part of b->history, and sets the row's
    history and extras. */
-static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, const exl2__pages *pages,
-                                       uint32_t sequence, exl2__logit_row *logit)
+static inline void exl2__batch_history(exl2__batch *b, const exl2__sequence *s, uint32_t sequence,
+                                       exl2__logit_row *logit)
 {
     uint32_t tokens = s->table->tokens, dry = s->dry.multiplier <= 0 ? 0 : s->dry.range ? s->dry.range : tokens;
     uint32_t count = s->penalty_range < 0 ? tokens : exl2__min32((uint32_t)s->penalty_range, tokens);
     uint32_t read = exl2__max32(count, exl2__min32(dry, tokens));
     exl2_token *history = b->history + (size_t)sequence * b->context_max;
-    exl2__table_read(s->table, pages, tokens - read, read, history);
+    exl2__table_read(s->table, tokens - read, read, history);
     exl2__batch_extras(b, s, sequence, history, read, logit);
     logit->history = history + (read - count);
     logit->history_count = count;
     logit->history_max = s->penalty_range < 0 ? s->tokens_end : exl2__min32((uint32_t)s->penalty_range, s->tokens_end);
 }
 
+/* Length of the history that the sequence's present pages hold: passes may be repeated up to there. */
+static inline uint32_t exl2__batch_covered(const exl2__sequence *s)
+{
+    return exl2__min32(s->tokens_end, s->table->page_count * EXL2__PAGE_TOKENS);
+}
+
 /* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row a token
    is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. */
-static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
-                                    const exl2__pages *pages, exl2__step *step)
+static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count, exl2__step *step)
 {
     uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0;
     bool masked = false;
@@ -96,22 +101,23 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         b->page_tables[sequences] = table;
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
-            b->rows[rows] = (exl2__step_row){ *exl2__table_token(s->table, pages, position), position, sequences };
-            bool last = position + 1 == s->table->tokens, of_prompt = position + 1 >= s->prompt_end - s->prompt_count;
+            b->rows[rows] = (exl2__step_row){ exl2__table_token(s->table, position), position, sequences };
+            bool last = position + 1 == s->table->tokens;
+            bool of_prompt = position + 1 >= exl2__sequence_begin(s) && position >= s->computed_end;
             exl2__logit_row logit = { 0 };
             logit.row = rows++;
             logit.alts = s->alts;
             if (!last && s->score_prompt && of_prompt) {
                 logit.use = EXL2__LOGIT_SCORE;
-                logit.target = *exl2__table_token(s->table, pages, position + 1);
+                logit.target = exl2__table_token(s->table, position + 1);
             } else if (last && !s->prefill_only) {
                 logit.use = s->fetches_logits ? EXL2__LOGIT_FETCH : EXL2__LOGIT_SAMPLE;
                 logit.sampling = &s->sampling;
                 logit.mask = s->mask;
                 masked |= s->mask != NULL;
                 logit.sample_position = s->table->tokens;
-                logit.left = s->tokens_end - s->table->tokens;
-                exl2__batch_history(b, s, pages, sequences, &logit);
+                logit.left = exl2__batch_covered(s) - s->table->tokens;
+                exl2__batch_history(b, s, sequences, &logit);
             } else {
                 continue;
             }

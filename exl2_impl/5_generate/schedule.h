@@ -1,6 +1,6 @@
-/* schedule.h: decides which sequences may start, and how many rows each sequence gets in the next pass.
+/* schedule.h: decides which sequences may start, which are preempted, and how many rows each gets in the next pass.
    takes: the sequences of a model, its pages, the row limit that a budget allows.
-   gives: exl2__schedule_next, exl2__schedule_start, exl2__schedule_rows, exl2__schedule_demand.
+   gives: exl2__schedule_room, exl2__schedule_next, _make_room, _outranks, _start, _preempt, _demand, _rows.
    owns:  nothing. */
 #ifndef EXL2__SCHEDULE_H
 #define EXL2__SCHEDULE_H
@@ -9,79 +9,175 @@
 
 #define EXL2__SCHEDULE_SKIPS_MAX 4   /* a waiting sequence that was skipped this often is the next to start */
 #define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows in a pass that also decodes: long prompts delay decoding little */
+#define EXL2__SCHEDULE_MISSED_MAX 8  /* a prompt without rows in this many passes comes next, whatever its priority */
+#define EXL2__SCHEDULE_SETTLED 16    /* a preempted sequence gets this many tokens before it is preempted again */
 
-/* The first sequence by priority and order for which `wanted` is true, or NULL. */
+/* What a sequence needs to start: pages, and a place in the batch. */
+typedef struct exl2__schedule_room {
+    const exl2__pages *pages;
+    uint32_t places;
+} exl2__schedule_room;
+
+/* Prompts that missed too many passes, then the higher priority, then the earlier start. */
+static inline bool exl2__schedule_before(const exl2__sequence *a, const exl2__sequence *b)
+{
+    bool late_a = a->passes_missed >= EXL2__SCHEDULE_MISSED_MAX, late_b = b->passes_missed >= EXL2__SCHEDULE_MISSED_MAX;
+    return late_a != late_b ? late_a : exl2__sequence_before(a, b);
+}
+
+/* The first sequence for which `wanted` is true, or NULL. */
 static inline exl2__sequence *exl2__schedule_first(exl2__sequence *const *all, uint32_t count,
                                                    bool (*wanted)(const exl2__sequence *s, const void *arg),
                                                    const void *arg)
 {
     exl2__sequence *first = NULL;
     for (uint32_t i = 0; i < count; i++) {
-        if (all[i]->live && wanted(all[i], arg) && (!first || exl2__sequence_before(all[i], first))) {
+        if (all[i]->live && wanted(all[i], arg) && (!first || exl2__schedule_before(all[i], first))) {
             first = all[i];
         }
     }
     return first;
 }
 
-/* Number of free pages that starting the sequence needs, in addition to those that rewinding to `keep` frees. */
+/* ---- starts ---- */
+
+/* Number of pages of the pool's room that starting the sequence uses. */
 static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2__pages *p)
 {
-    exl2__table kept = *s->table;
-    kept.tokens = exl2__min32(kept.tokens, s->keep);
-    kept.cached = exl2__min32(kept.cached, kept.tokens);
-    kept.page_count = exl2__min32(kept.page_count, exl2__pages_for(kept.tokens));
-    uint32_t demand = exl2__table_demand(&kept, p, s->tokens_end), freed = 0;
-    for (uint32_t i = kept.page_count; i < s->table->page_count; i++) {
-        freed += p->users[s->table->pages[i]] == 1;
-    }
-    return demand - exl2__min32(demand, freed);
+    exl2__table_text text = exl2__sequence_text(s);
+    return exl2__table_demand(p, &text, exl2__sequence_shared(s, text.tokens), s->tokens_end);
 }
 
-static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *pages)
+/* Not the negative sequence of a pair, which starts with the positive one. */
+static inline bool exl2__schedule_is_waiting(const exl2__sequence *s, const void *arg)
 {
-    const exl2__pages *p = (const exl2__pages *)pages;
-    uint32_t negative = s->negative ? exl2__schedule_demand(s->negative, p) : 0;
-    return !s->active && !s->held && !s->positive && exl2__schedule_demand(s, p) + negative <= p->free_count;
+    (void)arg;
+    return !s->active && !s->held && !s->positive;
+}
+
+static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *arg)
+{
+    const exl2__schedule_room *room = (const exl2__schedule_room *)arg;
+    return exl2__schedule_is_waiting(s, NULL) && room->places > (s->negative != NULL)
+        && exl2__schedule_demand(s, room->pages) + (s->negative ? exl2__schedule_demand(s->negative, room->pages) : 0)
+               <= exl2__pages_room(room->pages);
 }
 
 static inline bool exl2__schedule_starves(const exl2__sequence *s, const void *arg)
 {
-    (void)arg;
-    return !s->active && !s->held && !s->positive && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
+    return exl2__schedule_is_waiting(s, arg) && s->skips >= EXL2__SCHEDULE_SKIPS_MAX;
 }
 
-/* The waiting sequence that may start now, or NULL. A sequence whose pages do not fit may be skipped
+/* The waiting sequence that may start now, or NULL. A sequence that does not fit may be skipped
    EXL2__SCHEDULE_SKIPS_MAX times; then no other sequence starts before it. */
-static inline exl2__sequence *exl2__schedule_next(exl2__sequence *const *all, uint32_t count, const exl2__pages *pages)
+static inline exl2__sequence *exl2__schedule_next(exl2__sequence *const *all, uint32_t count,
+                                                  const exl2__schedule_room *room)
 {
     exl2__sequence *starved = exl2__schedule_first(all, count, exl2__schedule_starves, NULL);
     if (starved) {
-        return exl2__schedule_fits(starved, pages) ? starved : NULL;
+        return exl2__schedule_fits(starved, room) ? starved : NULL;
     }
-    return exl2__schedule_first(all, count, exl2__schedule_fits, pages);
+    return exl2__schedule_first(all, count, exl2__schedule_fits, room);
 }
 
-/* Reserves the pages and appends the prompt to the history. Copies of shared pages are appended to copies[]. */
+/* Appends the prompt to the history, unless that was done before, and gets the pages. */
 static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const *all, uint32_t count,
-                                        exl2__pages *pages, exl2__page_copy *copies, uint32_t *copy_count)
+                                        exl2__pages *pages)
 {
+    exl2__table *t = s->table;
     for (uint32_t i = 0; i < count; i++) {
-        if (all[i]->live && !all[i]->active && !all[i]->held && exl2__sequence_before(all[i], s)) {
+        if (all[i]->live && exl2__schedule_is_waiting(all[i], NULL) && exl2__sequence_before(all[i], s)) {
             all[i]->skips++;
         }
     }
-    exl2__table_rewind(s->table, pages, s->keep);
-    if (s->prompt_count == 0 && s->table->cached == s->table->tokens) {
-        s->table->cached--; /* compute the last token again, for its logits */
+    exl2__table_forget(t, pages);
+    if (!s->begun) {
+        t->tokens = exl2__min32(t->tokens, s->keep);
+        for (uint32_t i = 0; i < s->prompt_count; i++) {
+            exl2__table_append(t, pages, s->prompt[i], false);
+        }
+        s->prompt_end = s->final_end = t->tokens;
+        s->begun = true;
     }
-    exl2__table_reserve(s->table, pages, s->tokens_end, copies, copy_count);
-    for (uint32_t i = 0; i < s->prompt_count; i++) {
-        exl2__table_append(s->table, pages, s->prompt[i]);
-    }
-    s->prompt_end = s->table->tokens;
+    exl2__table_start(t, pages, s->tokens_end, exl2__sequence_shared(s, t->tokens),
+                      exl2__sequence_reuse(s, t->tokens));
     s->active = true;
 }
+
+/* ---- preemption ---- */
+
+/* The sequence waits again. Its pages become cache; its history stays. */
+static inline void exl2__schedule_preempt(exl2__sequence *s, exl2__pages *pages)
+{
+    exl2__table_release(s->table, pages, s->table->tokens);
+    exl2__table_remember(s->table, pages);
+    s->active = false;
+    s->passes_missed = 0;
+    s->settled = s->table->tokens + EXL2__SCHEDULE_SETTLED;
+}
+
+/* The running sequence that gives way to `s` before all others: held ones, the lowest priority, the newest. */
+static inline exl2__sequence *exl2__schedule_least(exl2__sequence *const *all, uint32_t count, const exl2__sequence *s)
+{
+    exl2__sequence *least = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__sequence *a = all[i];
+        bool may = a->live && a->active && !a->positive && !a->leaving && a->priority < s->priority
+                && (a->held || a->table->tokens >= a->settled);
+        if (may && (!least || (a->held != least->held ? a->held : exl2__sequence_before(least, a)))) {
+            least = a;
+        }
+    }
+    return least;
+}
+
+/* Counts the sequence's pages as released, or takes that back. */
+static inline void exl2__schedule_leave(exl2__sequence *s, exl2__pages *pages, exl2__schedule_room *room, bool leaving)
+{
+    s->leaving = leaving;
+    (leaving ? exl2__table_unpin_all : exl2__table_pin_all)(s->table, pages);
+    room->places += leaving ? 1 : UINT32_MAX;
+    if (s->negative) {
+        exl2__schedule_leave(s->negative, pages, room, leaving);
+    }
+}
+
+/* If the first waiting sequence does not fit, preempts sequences of a lower priority, but only if it fits then. Returns
+   the number of sequences preempted; those of a pair count as one. */
+static inline uint32_t exl2__schedule_make_room(exl2__sequence *const *all, uint32_t count, exl2__pages *pages,
+                                                exl2__schedule_room *room)
+{
+    const exl2__sequence *s = exl2__schedule_first(all, count, exl2__schedule_is_waiting, NULL);
+    exl2__sequence *least;
+    uint32_t preempted = 0;
+    if (!s || exl2__schedule_fits(s, room)) {
+        return 0;
+    }
+    while (!exl2__schedule_fits(s, room) && (least = exl2__schedule_least(all, count, s)) != NULL) {
+        exl2__schedule_leave(least, pages, room, true);
+    }
+    bool fits = exl2__schedule_fits(s, room);
+    for (uint32_t i = 0; i < count; i++) {
+        if (all[i]->live && all[i]->leaving && !all[i]->positive) {
+            exl2__schedule_leave(all[i], pages, room, false);
+            for (exl2__sequence *a = all[i]; fits && a; a = a->negative) {
+                exl2__schedule_preempt(a, pages);
+                room->places++;
+            }
+            preempted += fits;
+        }
+    }
+    return preempted;
+}
+
+/* Does a waiting sequence have a higher priority than one that runs? Then it may be about to preempt it. */
+static inline bool exl2__schedule_outranks(exl2__sequence *const *all, uint32_t count)
+{
+    const exl2__sequence *s = exl2__schedule_first(all, count, exl2__schedule_is_waiting, NULL);
+    return s && exl2__schedule_least(all, count, s) != NULL;
+}
+
+/* ---- rows of a pass ---- */
 
 /* Is only the last row pending? With guidance, both sequences must be ready before a token is sampled. */
 static inline bool exl2__schedule_ready(const exl2__sequence *s)
@@ -89,23 +185,55 @@ static inline bool exl2__schedule_ready(const exl2__sequence *s)
     return !s->held && exl2__sequence_pending(s) == 1;
 }
 
+/* A sequence that decodes has only the row of its newest token pending, and that token was sampled. */
 static inline bool exl2__schedule_no_rows_yet(const exl2__sequence *s, const void *decodes)
 {
     const exl2__sequence *pair = exl2__sequence_pair(s);
-    bool may_run = !pair || exl2__sequence_pending(s) > 1 || exl2__schedule_ready(pair);
-    return s->active && !s->held && s->rows == 0 && exl2__sequence_pending(s) > 0 && may_run
-        && exl2__sequence_decodes(s) == *(const bool *)decodes;
+    uint32_t pending = s->active ? exl2__sequence_pending(s) : 0;
+    bool may_run = !pair || pending > 1 || exl2__schedule_ready(pair);
+    return !s->held && !s->blocked && s->rows == 0 && pending > 0 && may_run
+        && (exl2__sequence_decodes(s) && pending == 1) == *(const bool *)decodes;
+}
+
+/* Gives the sequence rows, at most `limit`, after K and V that other pages have were found. Page copies are appended to
+   copies[]. Returns the number of its rows; 0: it waits for another sequence. */
+static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages, uint32_t limit,
+                                           exl2__page_copy *copies, uint32_t *copy_count)
+{
+    exl2__table *t = s->table;
+    bool pair = exl2__sequence_pair(s) != NULL, copied = false;
+    if (exl2__sequence_pending(s) > 1) {
+        uint32_t reuse = exl2__sequence_reuse(s, t->tokens);
+        if (!exl2__table_borrow(t, pages, reuse - (pair && reuse == t->tokens - 1), &copies[*copy_count], &copied)) {
+            s->blocked = true;
+            return 0;
+        }
+        *copy_count += copied;
+    }
+    uint32_t pending = exl2__sequence_pending(s);
+    s->rows = exl2__min32(pair && pending > 1 ? pending - 1 : pending, limit);
+    s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
+    exl2__table_reserve(t, pages, exl2__min32(s->tokens_end, t->tokens + EXL2__PAGE_TOKENS));
+    exl2__table_mark(t, pages, s->rows);
+    return s->rows;
 }
 
 /* Sets the rows of every sequence for the next pass: first one row for each that decodes, then prompt rows by priority,
    at most prompt_rows_max of them. In all at most rows_max rows and sequences_max sequences. Returns the number of
    rows. */
-static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, uint32_t rows_max,
-                                           uint32_t prompt_rows_max, uint32_t sequences_max)
+static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, exl2__pages *pages,
+                                           uint32_t rows_max, uint32_t prompt_rows_max, uint32_t sequences_max,
+                                           exl2__page_copy *copies, uint32_t *copy_count)
 {
     uint32_t rows = 0, sequences = 0;
+    pages->pass++;
     for (uint32_t i = 0; i < count; i++) {
         all[i]->rows = 0;
+        all[i]->blocked = false;
+        if (all[i]->live && all[i]->active) {
+            exl2__table_sync(all[i]->table, pages);
+            exl2__table_close(all[i]->table, pages, all[i]->final_end - 1);
+        }
     }
     for (uint32_t round = 0; round < 2; round++) {
         bool decodes = round == 0;
@@ -117,20 +245,23 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
         exl2__sequence *s;
         while (rows < limit && sequences < sequences_max
                && (s = exl2__schedule_first(all, count, exl2__schedule_no_rows_yet, &decodes)) != NULL) {
-            uint32_t pending = exl2__sequence_pending(s);
             exl2__sequence *pair = exl2__sequence_pair(s);
-            bool sampled = pair && pending == 1; /* the rows of both sequences go into this pass */
+            bool sampled = pair && exl2__sequence_pending(s) == 1; /* the rows of both sequences go into this pass */
             if (sampled && (rows + 2 > rows_max || sequences + 2 > sequences_max)) {
                 break;
             }
-            s->rows = exl2__min32(pair && pending > 1 ? pending - 1 : pending, limit - rows);
-            s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
+            uint32_t given = exl2__schedule_give(s, pages, limit - rows, copies, copy_count);
             if (sampled) {
-                pair->rows = 1;
+                given += exl2__schedule_give(pair, pages, 1, copies, copy_count);
             }
-            rows += s->rows + sampled;
-            sequences += 1u + sampled;
+            rows += given;
+            sequences += (given > 0 ? 1u : 0u) + sampled;
         }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__sequence *s = all[i];
+        bool missed = rows > 0 && s->live && s->active && !s->held && s->rows == 0 && exl2__sequence_pending(s) > 0;
+        s->passes_missed = missed ? s->passes_missed + 1 : s->rows ? 0 : s->passes_missed;
     }
     return rows;
 }

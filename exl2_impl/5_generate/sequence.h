@@ -12,13 +12,17 @@
 #define EXL2__SEQUENCE_ENDS_MAX 256 /* end tokens that are banned below a minimum length */
 
 /* A sequence first waits for pages, then it is active. The tokens of an active sequence that have no K and V yet are
-   its pending rows: many during prefill, one during decode. */
+   its pending rows: many during prefill, one during decode. A sequence that is preempted waits again; it has begun, so
+   its prompt and the tokens sampled so far are in the history, and their K and V are found or computed again. */
 typedef struct exl2__sequence exl2__sequence;
 
 struct exl2__sequence {
     bool live;                    /* false: an empty slot */
-    bool active;                  /* pages are reserved and the prompt is in the history */
+    bool active;                  /* it has pages */
+    bool begun;                   /* the prompt is in the history */
     bool held;                    /* paused, or the event queue is full: it is not started and gets no rows */
+    bool leaving;                 /* while it is decided who is preempted: this one would be */
+    bool blocked;                 /* in the current pass another sequence computes what this one needs */
     bool prefill_only, score_prompt;
     int32_t priority;
     uint64_t order;               /* order of the calls that started jobs; of equal priorities the lower is first */
@@ -28,7 +32,11 @@ struct exl2__sequence {
     uint32_t prompt_count;
     uint32_t keep;                /* while waiting: tokens of the old history to keep */
     uint32_t prompt_end;          /* length of the history including the prompt */
-    uint32_t tokens_end;          /* length of the history that pages are reserved for */
+    uint32_t tokens_end;          /* length of the history that pages are promised for */
+    uint32_t final_end;           /* length of the history that no rewind shortens any more: what was delivered */
+    uint32_t computed_end;        /* length of the history up to which rows of this job were computed */
+    uint32_t passes_missed;       /* passes in a row in which its prompt got no rows */
+    uint32_t settled;             /* length of the history before which it is not preempted (again) */
     uint32_t alts;
     exl2__sampling sampling;
     int32_t penalty_range;        /* tokens; 0 = none, -1 = all */
@@ -75,6 +83,36 @@ static inline bool exl2__sequence_is_short(const exl2__sequence *s)
 static inline bool exl2__sequence_decodes(const exl2__sequence *s)
 {
     return s->table->tokens > s->prompt_end;
+}
+
+/* Where the prompt begins in the history. */
+static inline uint32_t exl2__sequence_begin(const exl2__sequence *s)
+{
+    return s->begun ? s->prompt_end - s->prompt_count : exl2__min32(s->keep, s->table->tokens);
+}
+
+/* The history that the sequence starts with. */
+static inline exl2__table_text exl2__sequence_text(const exl2__sequence *s)
+{
+    uint32_t keep = s->begun ? s->table->tokens : exl2__sequence_begin(s), more = s->begun ? 0 : s->prompt_count;
+    return (exl2__table_text){ s->table, keep, s->prompt, keep + more };
+}
+
+/* Number of tokens whose K and V may be found: all but the last, whose logits are needed; of a scored prompt only those
+   before the row that scores its first token, and what this job has computed itself. */
+static inline uint32_t exl2__sequence_reuse(const exl2__sequence *s, uint32_t tokens)
+{
+    uint32_t begin = exl2__sequence_begin(s), reuse = tokens - 1;
+    if (s->score_prompt && s->computed_end < begin + s->prompt_count) {
+        reuse = exl2__min32(reuse, s->computed_end > begin ? s->computed_end : exl2__max32(begin, 1) - 1);
+    }
+    return reuse;
+}
+
+/* Number of tokens that may lie in pages of other jobs, too: those that this job neither computes nor rewinds. */
+static inline uint32_t exl2__sequence_shared(const exl2__sequence *s, uint32_t tokens)
+{
+    return exl2__min32(exl2__sequence_reuse(s, tokens), (s->begun ? s->final_end : tokens) - 1);
 }
 
 #endif

@@ -424,7 +424,8 @@ EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d
     exl2__model *m = exl2__objects_model(e, handle);
     m->discard_events = true;
     exl2__api_wait_begin(e);
-    exl2_result r = exl2__loading_measure(e, m);
+    exl2__work all = exl2__work_all();
+    exl2_result r = exl2__loading_measure(e, m, &all);
     if (r >= 0 && exl2__api_interrupted(e)) {
         r = exl2__fail(&e->ctx, EXL2_ERR_CANCELLED, "exl2_interrupt ended exl2_model_measure");
     }
@@ -511,10 +512,10 @@ EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model handle)
 static exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2__model **out)
 {
     EXL2__TRY(exl2__api_model(e, handle, out));
-    if ((*out)->vocab.present) {
+    bool loading = (*out)->state == EXL2_PENDING && (*out)->load_stage < EXL2__LOADING_MEASURED;
+    if ((*out)->vocab.present && !loading) {
         return EXL2_OK;
     }
-    bool loading = (*out)->state == EXL2_PENDING && !(*out)->measured;
     return exl2__fail(&e->ctx, EXL2_ERR_STATE,
                       loading ? "the tokenizer of %s is not loaded yet" : "%s has no tokenizer.json", (*out)->path);
 }

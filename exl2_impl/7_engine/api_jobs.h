@@ -48,8 +48,7 @@ EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session handle, exl2
     EXL2__TRY(exl2__api_session(e, handle, false, &from));
     exl2__model *m = &e->models[from->model];
     EXL2__TRY(exl2__api_new_session(e, m, &to));
-    exl2__table_fork(&from->table, &m->pages, &to->table);
-    exl2__table_rewind(&to->table, &m->pages, exl2__objects_final_tokens(e, from));
+    exl2__table_fork(&from->table, &m->pages, &to->table, exl2__objects_final_tokens(e, from));
     exl2__objects_publish(e);
     out->id = to->id;
     return EXL2_OK;
@@ -69,21 +68,39 @@ EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, ui
     return EXL2_OK;
 }
 
+EXL2_API exl2_result exl2_session_trim(exl2_engine *e, exl2_session handle, uint32_t from, uint32_t count)
+{
+    exl2__session *s;
+    EXL2__TRY(exl2__api_engine(e));
+    EXL2__TRY(exl2__api_session(e, handle, true, &s));
+    if (from > s->table.tokens || count > s->table.tokens - from) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the session has %u tokens: %u cannot be taken out from token %u on",
+                          s->table.tokens, count, from);
+    }
+    exl2__table_trim(&s->table, &e->models[s->model].pages, from, count);
+    exl2__objects_publish(e);
+    return EXL2_OK;
+}
+
 EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session handle, exl2_session_info *out)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_get", "out is NULL"));
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
-    const exl2__model *m = &e->models[s->model];
+    exl2__model *m = &e->models[s->model];
+    exl2__table *t = &s->table;
     memset(out, 0, sizeof *out);
     out->model.id = m->id;
     out->busy_with.id = s->job;
     out->tokens = exl2__objects_final_tokens(e, s);
-    out->tokens_cached = exl2__min32(s->table.cached, out->tokens);
     out->context_max = m->info.context_max;
-    out->pages = s->table.page_count;
-    for (uint32_t i = 0; i < s->table.page_count; i++) {
-        out->pages_shared += m->pages.users[s->table.pages[i]] > 1;
+    if (t->previous != t) { /* the cache may have changed since its last job */
+        exl2__table_remember(t, &m->pages);
+    }
+    out->tokens_cached = exl2__min32(exl2__table_cached(t, &m->pages), out->tokens);
+    out->pages = t->page_count;
+    for (uint32_t i = 0; i < t->page_count; i++) {
+        out->pages_shared += m->pages.page[t->pages[i]].users + m->pages.page[t->pages[i]].keepers > 1;
     }
     return EXL2_OK;
 }
@@ -96,7 +113,7 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session handle, ex
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     uint32_t tokens = exl2__objects_final_tokens(e, s);
     *need = tokens;
-    exl2__table_read(&s->table, &e->models[s->model].pages, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
+    exl2__table_read(&s->table, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
     if (tokens > cap && out) { /* with out NULL only the size is asked for */
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the history has %u tokens, but the buffer holds %zu", tokens,
                           cap);

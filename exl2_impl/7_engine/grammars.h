@@ -139,8 +139,7 @@ static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
         EXL2__TRY(exl2__grammar_mask_join(&e->ctx, mask, &g->place));
     }
     for (; g->place_tokens < new_tokens; g->place_tokens++) {
-        const exl2__pages *pages = &e->models[job->model].pages;
-        exl2_token token = *exl2__table_token(s->table, pages, s->prompt_end + g->place_tokens);
+        exl2_token token = exl2__table_token(s->table, s->prompt_end + g->place_tokens);
         EXL2__TRY(exl2__grammar_mask_accept(&e->ctx, mask, &g->place, token));
     }
     return EXL2_OK;
@@ -223,7 +222,7 @@ static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t 
     uint32_t words = exl2__bit_words(m->plan.shape.vocab), count = s->table->tokens - s->prompt_end;
     exl2_token *tokens = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max; /* its prompt is in the history */
     exl2_job handle = { job->id };
-    exl2__table_read(s->table, &m->pages, s->prompt_end, count, tokens);
+    exl2__table_read(s->table, s->prompt_end, count, tokens);
     memset(out, 0, (size_t)words * sizeof *out);
     e->in_callback++;
     *over = !g->allow(g->user, handle, tokens, count, out, words);

@@ -136,11 +136,10 @@ static exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const 
 }
 
 /* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. */
-static void exl2__job_start_keep_prefix(const exl2__model *m, const exl2__table *t, exl2__sequence *s,
-                                       exl2_token *prompt, uint32_t count)
+static void exl2__job_start_keep_prefix(const exl2__table *t, exl2__sequence *s, exl2_token *prompt, uint32_t count)
 {
     uint32_t keep = 0;
-    while (keep < t->tokens && keep < count && *exl2__table_token(t, &m->pages, keep) == prompt[keep]) {
+    while (keep < t->tokens && keep < count && exl2__table_token(t, keep) == prompt[keep]) {
         keep++;
     }
     keep = count ? exl2__min32(keep, count - 1) : 0;
@@ -163,7 +162,7 @@ static exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2
     exl2__job_start_free(e, &rendered);
     job->stats.prompt_tokens = count;
     EXL2__TRY(r);
-    exl2__job_start_keep_prefix(m, t, &job->sequence, prompt, count);
+    exl2__job_start_keep_prefix(t, &job->sequence, prompt, count);
     return EXL2_OK;
 }
 
@@ -224,7 +223,7 @@ static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__
 static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
 {
     exl2__sequence *s = &job->sequence;
-    size_t bytes;
+    size_t bytes = 0;
     bool special = true;
     exl2_token last = s->prompt_count ? s->prompt[s->prompt_count - 1] : -1;
     const char *text = m->vocab.present && last >= 0 ? exl2__vocab_piece(&m->vocab, last, &bytes, &special) : NULL;
@@ -391,7 +390,7 @@ static exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc 
                             .max_tokens = positive->max_tokens, .heal_prompt = d->heal_prompt,
                             .prefill_only = d->prefill_only, .priority = d->priority };
     other.model.id = m->id;
-    void *logits;
+    void *logits = NULL;
     EXL2__TRY(exl2__job_start_one(e, &other, true, positive->id, negative));
     exl2__job *job = *negative;
     uint32_t pages = exl2__pages_for(positive->sequence.tokens_end) + exl2__pages_for(job->sequence.tokens_end);
@@ -473,13 +472,14 @@ static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, b
 
 /* ---- measure ---- */
 
-/* Number of prompt tokens in the cache already, counted as when the job becomes active. */
-static inline uint32_t exl2__job_start_reused(const exl2__job *job)
+/* Number of prompt tokens that the job would find in the cache now. */
+static inline uint32_t exl2__job_start_reused(const exl2__job *job, const exl2__pages *pages)
 {
     const exl2__sequence *s = &job->sequence;
-    uint32_t cached = exl2__min32(s->table->cached, s->keep);
-    cached -= s->prompt_count == 0 && cached > 0 && cached == s->keep; /* the last token again, for its logits */
-    return exl2__jobs_reused(job, cached, s->keep + s->prompt_count);
+    exl2__table_text text = exl2__sequence_text(s);
+    uint32_t found = exl2__table_find(pages, &text, exl2__sequence_shared(s, text.tokens),
+                                      exl2__sequence_reuse(s, text.tokens));
+    return exl2__jobs_prompt_part(job, found, text.tokens);
 }
 
 /* Makes the job without setting it live, reads its figures, and undoes it. */
@@ -495,13 +495,13 @@ static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *
         out->max_tokens = job->max_tokens;
         out->context_tokens = job->sequence.tokens_end;
         out->context_max = m->info.context_max;
-        out->pages_free = m->pages.free_count;
+        out->pages_free = exl2__pages_room(&m->pages);
     }
     if (r < 0) {
         return r;
     }
     const exl2__pages *pages = &e->models[job->model].pages;
-    out->reused_tokens = exl2__job_start_reused(job);
+    out->reused_tokens = exl2__job_start_reused(job, pages);
     out->pages_needed = exl2__schedule_demand(&job->sequence, pages);
     out->pages_needed += negative ? exl2__schedule_demand(&negative->sequence, pages) : 0;
     exl2__grammars_leave(e, job);

@@ -110,6 +110,10 @@ static void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t delivered)
     }
     exl2__events_reserve_less(&e->events, 0, 0, &job->scores.reserved);
     if (job->sequence.active) {
+        exl2__table_release(&session->table, &m->pages, job->sequence.prompt_end + delivered);
+        job->sequence.active = false;
+    }
+    if (job->sequence.begun) {
         exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + delivered);
     }
     session->job = 0;
@@ -210,6 +214,11 @@ static inline void exl2__jobs_set_delivered(exl2_engine *e, exl2__job *job, uint
 {
     job->delivery.delivered = tokens;
     job->stats.new_tokens = tokens;
+    job->sequence.final_end = job->sequence.prompt_end + tokens;
+    if (job->guidance.negative) {
+        exl2__sequence *negative = &job->guidance.negative->sequence;
+        negative->final_end = negative->prompt_end + tokens;
+    }
     exl2__jobs_publish(e, job);
 }
 
@@ -346,16 +355,16 @@ static inline void exl2__jobs_hold(exl2__model *m, exl2__job *job, const exl2__l
 }
 
 /* Removes the last `tokens` tokens. The token before them is computed again, for its logits. */
-static inline void exl2__jobs_shorten(exl2__table *t, uint32_t tokens)
+static inline void exl2__jobs_shorten(exl2__table *t, exl2__pages *pages, uint32_t tokens)
 {
-    t->tokens -= tokens;
-    t->cached = exl2__min32(t->cached, t->tokens - 1);
+    tokens = t->tokens - tokens;
+    exl2__table_cut(t, pages, tokens, exl2__min32(t->cached, tokens - 1));
 }
 
 /* Rewinds to the token that contains byte `at`, where the banned text starts, so that a different token is sampled
    there. false: too many tokens were tried; the text stays. */
 EXL2__COLD
-static bool exl2__jobs_rewind_ban(exl2__job *job, size_t at)
+static bool exl2__jobs_rewind_ban(exl2__job *job, exl2__pages *pages, size_t at)
 {
     exl2__sequence *s = &job->sequence;
     exl2__job_delivery *d = &job->delivery;
@@ -380,9 +389,9 @@ static bool exl2__jobs_rewind_ban(exl2__job *job, size_t at)
     d->held_tokens = first;
     d->held_bytes = first ? job->block->held[first - 1].end - exl2__stream_pending(&d->stream) : 0;
     uint32_t removed = s->table->tokens - position;
-    exl2__jobs_shorten(s->table, removed);
+    exl2__jobs_shorten(s->table, pages, removed);
     if (job->guidance.negative) {
-        exl2__jobs_shorten(job->guidance.negative->sequence.table, removed);
+        exl2__jobs_shorten(job->guidance.negative->sequence.table, pages, removed);
     }
     return true;
 }
@@ -421,27 +430,28 @@ static inline size_t exl2__jobs_final_bytes(const exl2__job *job, size_t bytes)
 /* Appends the token to the history, and to that of the negative prompt. */
 static inline void exl2__jobs_append(exl2_engine *e, exl2__job *job, exl2_token token)
 {
-    exl2__pages *pages = &e->models[job->model].pages;
+    const exl2__pages *pages = &e->models[job->model].pages;
     if (!job->first_token_ns) {
         job->first_token_ns = exl2__platform_ns();
         job->stats.prefill_ns = job->first_token_ns - job->active_ns;
+        e->stats.tokens_in += job->healed >= 0; /* it is replaced, but counts as a token of the prompt */
     }
-    exl2__table_append(job->sequence.table, pages, token);
+    exl2__table_append(job->sequence.table, pages, token, true);
     if (job->guidance.negative) {
-        exl2__table_append(job->guidance.negative->sequence.table, pages, token);
+        exl2__table_append(job->guidance.negative->sequence.table, pages, token, true);
     }
     e->stats.tokens_out++;
 }
 
 /* Looks for banned strings and stop strings in the held text. false: one of them ended the job or rewound it. *due:
    bytes of the text that can be delivered, because neither may begin there. */
-static inline bool exl2__jobs_find_strings(exl2__job *job, size_t *due)
+static inline bool exl2__jobs_find_strings(exl2__job *job, exl2__pages *pages, size_t *due)
 {
     const char *hold = job->block->hold;
     size_t bytes = job->delivery.held_bytes, before_ban = bytes, at;
     *due = bytes;
     if (exl2__stops_match(&job->bans.strings, hold, bytes, &before_ban, &at)) {
-        if (exl2__jobs_rewind_ban(job, at)) {
+        if (exl2__jobs_rewind_ban(job, pages, at)) {
             return false;
         }
         before_ban = bytes;
@@ -484,7 +494,7 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     float mu = s->sampling.mirostat_mu + s->sampling.mirostat_eta * (s->sampling.mirostat_tau - result->surprise);
     s->sampling.mirostat_mu = mu < -100 ? -100 : mu > 100 ? 100 : mu;
     size_t due;
-    if (!exl2__jobs_find_strings(job, &due)) {
+    if (!exl2__jobs_find_strings(job, &m->pages, &due)) {
         return;
     }
     if (job->delivery.held_tokens == job->delivery.held_tokens_max) {
@@ -536,13 +546,30 @@ static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
     return true;
 }
 
-/* Number of prompt tokens that are already in the cache when the job becomes active. `cached` tokens of its session
-   are; the session's history then ends at prompt_end. A healed token counts as one of the prompt, but is not in that
-   history. */
-static inline uint32_t exl2__jobs_reused(const exl2__job *job, uint32_t cached, uint32_t prompt_end)
+/* Number of the first `tokens` tokens of the history that belong to the prompt, which ends at prompt_end. A healed
+   token counts as one of the prompt, but is not in the history. */
+static inline uint32_t exl2__jobs_prompt_part(const exl2__job *job, uint32_t tokens, uint32_t prompt_end)
 {
     uint32_t begin = prompt_end + (job->healed >= 0) - job->stats.prompt_tokens;
-    return cached > begin ? cached - begin : 0;
+    tokens = exl2__min32(tokens, prompt_end);
+    return tokens > begin ? tokens - begin : 0;
+}
+
+/* Counts the rows of a pass whose K and V are computed. Returns the number of prompt tokens among them that this job
+   did not compute before. */
+static inline uint32_t exl2__jobs_computed(exl2__job *job, exl2__pages *pages)
+{
+    exl2__sequence *s = &job->sequence;
+    uint32_t before = exl2__max32(s->table->cached, s->computed_end);
+    exl2__table_computed(s->table, pages, s->rows);
+    s->computed_end = exl2__max32(s->computed_end, s->table->cached);
+    uint32_t count = exl2__jobs_prompt_part(job, s->computed_end, s->prompt_end)
+                   - exl2__jobs_prompt_part(job, before, s->prompt_end);
+    job->computed += count;
+    if (!job->first_token_ns) {
+        job->stats.reused_tokens = exl2__jobs_prompt_part(job, s->table->cached, s->prompt_end) - job->computed;
+    }
+    return count;
 }
 
 /* Delivers the log-probabilities of prompt tokens of one job, at most EXL2__EVENT_TOKENS_MAX, in order of position.

@@ -2,7 +2,10 @@
    takes: exl2_model_desc.
    gives: exl2__loading_open, exl2__loading_measure, exl2__loading_run, exl2__loading_end_jobs,
           exl2__loading_close.
-   owns:  the model's arenas, vocabulary, template, tensor table and device. */
+   owns:  the model's arenas, vocabulary, template, tensor table and device.
+
+   exl2__loading_stages lists the stages of a load, in order. Each works in slices (work.h), and keeps its position in
+   exl2__loading or, for the weights, in exl2__weights. */
 #ifndef EXL2__LOADING_H
 #define EXL2__LOADING_H
 
@@ -14,7 +17,33 @@
 #define EXL2__LOADING_STEP 0.01f /* least progress between two LOAD events */
 #define EXL2__LOADING_SAMPLE_PAGES 65536u /* for a dry run that measures the host memory of a page */
 
+/* The readers of the stages up to EXL2__LOADING_MEASURED, after which it is freed. */
+typedef struct exl2__loading {
+    exl2__vocab_reader vocab;
+    exl2__grammar_vocab_maker grammar;
+    exl2__template_set_reader chats;
+    exl2__weights_reader weights;
+    uint64_t opened_bytes;   /* host memory that the backend keeps allocated for the model */
+    uint64_t bytes, peak;    /* host memory that the stages have allocated and hold; the most of it at any time */
+    bool begun;              /* the current stage's reader has begun */
+} exl2__loading;
+
 /* ---- close ---- */
+
+/* Frees the readers and, of a stage that is not finished, all that it has made. */
+EXL2__COLD
+static void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
+{
+    exl2__loading *l = m->reading;
+    if (l) {
+        exl2__vocab_read_end(&l->vocab);
+        exl2__grammar_vocab_make_end(&l->grammar);
+        exl2__template_set_end(&l->chats);
+        exl2__weights_read_end(&l->weights);
+        exl2__free(&e->ctx, l, sizeof *l, EXL2_MEM_GENERAL);
+        m->reading = NULL;
+    }
+}
 
 /* Ends the model's jobs, each with its DONE, and rejects new ones. Everything that the model holds is still valid,
    because callbacks may ask for it. A zeroed slot is allowed. */
@@ -48,6 +77,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
             exl2__objects_free_session(e, &e->sessions[i]);
         }
     }
+    exl2__loading_end_reading(e, m);
     exl2__weights_close(&e->ctx, &m->load);
     exl2__template_set_close(&e->ctx, &m->chats);
     exl2__grammars_close_all(e, m);
@@ -79,8 +109,11 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
         m->forward.results[i].alts = alts + (size_t)i * EXL2_ALTS_MAX;
     }
     m->sequences = (exl2__sequence **)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof(void *));
+    m->pages.sampled = exl2__backend_is_async(m->backend) ? EXL2__WORD_SAMPLED : 0;
     m->page_lists = (uint32_t *)exl2__arena_alloc(
         scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
+    m->histories =
+        (uint32_t *)exl2__arena_alloc(scratch, (uint64_t)e->max_sessions * m->plan.context_max * sizeof(uint32_t));
     m->prompts =
         (exl2_token *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * m->plan.context_max * sizeof(exl2_token));
     m->blocks = (exl2__job_block *)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof *m->blocks);
@@ -129,7 +162,7 @@ static exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, u
     return EXL2_OK;
 }
 
-/* ---- measure ---- */
+/* ---- reading: everything but the weights ---- */
 
 /* Adds the tokenizer's end token to those of the config files: any of them ends a job. */
 static void exl2__loading_eos(exl2__model *m)
@@ -212,44 +245,100 @@ static exl2_result exl2__loading_rope(exl2__ctx *c, exl2__model *m)
     return EXL2_OK;
 }
 
-/* Reads config.json, the tokenizer and the chat templates. */
-static exl2_result exl2__loading_read_text(exl2__ctx *c, exl2__model *m)
+static exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    if (!m->desc.text_only) {
-        EXL2__TRY(exl2__config_read(c, m->path, &m->load.config));
-        EXL2__TRY(exl2__loading_experts(c, m));
-        EXL2__TRY(exl2__loading_rope(c, m));
+    exl2__ctx *c = &e->ctx;
+    if (m->desc.text_only) {
+        return EXL2_OK;
     }
-    EXL2__TRY(exl2__vocab_open(c, m->path, &m->vocab));
+    exl2__work_spend(work, EXL2__WORK_SLICE);
+    EXL2__TRY(exl2__config_read(c, m->path, &m->load.config));
+    EXL2__TRY(exl2__loading_experts(c, m));
+    return exl2__loading_rope(c, m);
+}
+
+static exl2_result exl2__loading_vocab(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    exl2__loading *l = m->reading;
+    if (!l->begun) {
+        l->begun = true;
+        EXL2__TRY(exl2__vocab_read_begin(&l->vocab, &e->ctx, m->path, &m->vocab));
+    }
+    EXL2__TRY_DONE(exl2__vocab_read_some(&l->vocab, work));
+    exl2__vocab_read_end(&l->vocab);
     if (m->vocab.present && m->vocab.piece_bytes_max > EXL2__PIECE_BYTES_MAX) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED,
+        return exl2__fail(&e->ctx, EXL2_ERR_UNSUPPORTED,
                           "%s/tokenizer.json: a token has %u bytes of text, but at most %d are supported", m->path,
                           m->vocab.piece_bytes_max, EXL2__PIECE_BYTES_MAX);
     }
-    if (m->desc.grammars && m->vocab.present) {
-        EXL2__TRY(exl2__grammar_vocab_open(c, &m->vocab, &m->grammar_vocab));
+    if (m->desc.text_only && !m->vocab.present) {
+        return exl2__fail(&e->ctx, EXL2_ERR_IO, "%s has no tokenizer.json, which text_only needs", m->path);
     }
-    EXL2__TRY(exl2__template_set_open(c, m->path, m->vocab.present ? &m->vocab : NULL, &m->chats));
-    if (m->desc.text_only) {
-        return m->vocab.present ? EXL2_OK
-                                : exl2__fail(c, EXL2_ERR_IO, "%s has no tokenizer.json, which text_only needs",
-                                             m->path);
-    }
-    exl2__loading_eos(m);
-    exl2__loading_bos(m);
     return EXL2_OK;
 }
 
-/* Opens the model on the engine's backend and measures its weights. *opened_bytes: host memory that the backend keeps
-   allocated for the model from now on. */
-static exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, uint64_t *opened_bytes)
+static exl2_result exl2__loading_grammar_vocab(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    exl2__loading *l = m->reading;
+    if (!m->desc.grammars || !m->vocab.present) {
+        return EXL2_OK;
+    }
+    if (!l->begun) {
+        l->begun = true;
+        EXL2__TRY(exl2__grammar_vocab_make_begin(&l->grammar, &e->ctx, &m->vocab, &m->grammar_vocab));
+    }
+    EXL2__TRY_DONE(exl2__grammar_vocab_make_some(&l->grammar, work));
+    exl2__grammar_vocab_make_end(&l->grammar);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    exl2__loading *l = m->reading;
+    if (!l->begun) {
+        const exl2__vocab *vocab = m->vocab.present ? &m->vocab : NULL;
+        l->begun = true;
+        EXL2__TRY(exl2__template_set_begin(&l->chats, &e->ctx, m->path, vocab, &m->chats));
+    }
+    EXL2__TRY_DONE(exl2__template_set_some(&l->chats, work));
+    exl2__template_set_end(&l->chats);
+    if (!m->desc.text_only) {
+        exl2__loading_eos(m);
+        exl2__loading_bos(m);
+    }
+    return EXL2_OK;
+}
+
+/* Opens the model on the engine's backend. */
+static exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
     uint64_t before = c->host_bytes;
+    if (m->desc.text_only) {
+        return EXL2_OK;
+    }
+    if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+        return EXL2_PENDING;
+    }
     m->backend = e->hardware.backend;
     EXL2__TRY(m->backend->open(c, e->hardware.device, &m->device));
-    *opened_bytes = c->host_bytes - before;
-    return exl2__weights_measure(c, &m->load, m->path, m->backend, m->device);
+    m->reading->opened_bytes = c->host_bytes - before;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    exl2__loading *l = m->reading;
+    if (m->desc.text_only) {
+        return EXL2_OK;
+    }
+    if (!l->begun) {
+        l->begun = true;
+        exl2__weights_read_begin(&l->weights, &e->ctx, &m->load, m->path, m->backend, m->device);
+    }
+    EXL2__TRY_DONE(exl2__weights_read_some(&l->weights, work));
+    exl2__weights_read_end(&l->weights);
+    return EXL2_OK;
 }
 
 /* Makes the plan, still without pages, and info.context_max. Fails if the backend does not compute all of it. */
@@ -373,11 +462,9 @@ static void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
                         + buffers;
 }
 
-/* Reads everything except the weights, and decides every size. */
-static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
+/* Decides every size. */
+static exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    uint64_t opened_bytes;
-    EXL2__TRY(exl2__loading_read_text(&e->ctx, m));
     if (m->desc.text_only) {
         exl2__arena dry = { 0 };
         exl2__arena_alloc(&dry, EXL2__RENDER_BYTES);
@@ -385,27 +472,14 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m)
         m->info.scratch_bytes = dry.used + exl2__loading_text_bytes(m);
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__loading_open_backend(e, m, &opened_bytes));
+    if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+        return EXL2_PENDING;
+    }
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
     EXL2__TRY(exl2__loading_fit_pages(e, m));
     exl2__loading_info(m);
-    exl2__loading_info_bytes(m, opened_bytes);
+    exl2__loading_info_bytes(m, m->reading->opened_bytes);
     return EXL2_OK;
-}
-
-/* Also predicts the peak: if reading needed more memory than the loaded model will (a large tokenizer), the peak of
-   reading is the prediction. */
-static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m)
-{
-    exl2_model_info *info = &m->info;
-    uint64_t before = e->ctx.host_bytes, peak = e->ctx.host_peak;
-    e->ctx.host_peak = before;
-    exl2_result r = exl2__loading_read(e, m);
-    uint64_t reading = e->ctx.host_peak - before;
-    uint64_t ready = info->weight_bytes + info->cache_bytes + info->scratch_bytes;
-    info->scratch_bytes += reading > ready ? reading - ready : 0;
-    e->ctx.host_peak = exl2__max64(e->ctx.host_peak, peak);
-    return r;
 }
 
 /* ---- load ---- */
@@ -425,9 +499,12 @@ static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress
 }
 
 EXL2__COLD
-static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
+static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
+    if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+        return EXL2_PENDING;
+    }
     if (m->desc.text_only) {
         EXL2__TRY(exl2__arena_open(c, &m->scratch, EXL2__RENDER_BYTES, EXL2_MEM_SCRATCH));
         m->render = exl2__arena_alloc(&m->scratch, EXL2__RENDER_BYTES);
@@ -461,9 +538,21 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m)
     return exl2__weights_begin(c, &m->load);
 }
 
-/* Once all weights are packed: lays out the rest of the scratch memory. */
-static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m)
+static exl2_result exl2__loading_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
+    return m->desc.text_only ? EXL2_OK
+         : exl2__weights_some(&e->ctx, &m->load, &m->plan, m->backend, m->device, &m->weights, work);
+}
+
+/* Once all weights are packed: lays out the rest of the scratch memory. */
+static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    if (m->desc.text_only) {
+        return EXL2_OK;
+    }
+    if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+        return EXL2_PENDING;
+    }
     exl2__weights_close(&e->ctx, &m->load);
     EXL2__TRY(exl2__loading_layout(e, m, &m->cache, &m->scratch));
     if (m->scratch.used > m->scratch.size || m->cache.used > m->cache.size || m->weights.used > m->weights.size) {
@@ -478,23 +567,73 @@ static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m)
     return EXL2_OK;
 }
 
-/* One slice: the files' headers and the tokenizer, or a module of kernels, or the arenas, or 1 MiB of weights. */
+/* ---- the stages ---- */
+
+typedef exl2_result (*exl2__loading_stage)(exl2_engine *e, exl2__model *m, exl2__work *work);
+
+static const exl2__loading_stage exl2__loading_stages[] = {
+    exl2__loading_config, exl2__loading_vocab, exl2__loading_grammar_vocab, exl2__loading_chats,
+    exl2__loading_open_backend, exl2__loading_headers, exl2__loading_sizes,
+    exl2__loading_allocate, exl2__loading_weights, exl2__loading_finish,
+};
+
+#define EXL2__LOADING_MEASURED 7u /* stages that exl2_model_measure needs, too */
+
+/* Runs the stages that read. */
+static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    while (m->load_stage < EXL2__LOADING_MEASURED) {
+        EXL2__TRY_DONE(exl2__loading_stages[m->load_stage](e, m, work));
+        m->load_stage++;
+        m->reading->begun = false;
+    }
+    return EXL2_OK;
+}
+
+/* The same, and frees their readers. Also predicts the peak: if reading needed more memory than the
+   loaded model will (a large tokenizer), the peak of reading is the prediction. Other models may load between two
+   slices, so that each slice counts its own memory. */
+static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    exl2__ctx *c = &e->ctx;
+    exl2_model_info *info = &m->info;
+    uint64_t before = c->host_bytes, peak = c->host_peak;
+    if (!m->reading) {
+        void *memory;
+        EXL2__TRY(exl2__alloc(c, sizeof *m->reading, 64, EXL2_MEM_GENERAL, &memory));
+        memset(memory, 0, sizeof *m->reading);
+        m->reading = (exl2__loading *)memory;
+        m->reading->bytes = c->host_bytes - before;
+        before = c->host_bytes;
+    }
+    exl2__loading *l = m->reading;
+    c->host_peak = before;
+    exl2_result r = exl2__loading_read(e, m, work);
+    l->peak = exl2__max64(l->peak, l->bytes + (c->host_peak - before));
+    l->bytes += c->host_bytes - before;
+    c->host_peak = exl2__max64(c->host_peak, peak);
+    if (r == EXL2_OK) {
+        uint64_t ready = info->weight_bytes + info->cache_bytes + info->scratch_bytes;
+        info->scratch_bytes += l->peak > ready ? l->peak - ready : 0;
+    }
+    if (r != EXL2_PENDING) {
+        exl2__loading_end_reading(e, m);
+    }
+    return r;
+}
+
+/* One slice. */
 static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
 {
-    if (!m->measured) {
-        EXL2__TRY(exl2__loading_measure(e, m));
-        m->measured = true;
-        return EXL2_PENDING;
+    exl2__work work = exl2__work_slice();
+    if (m->load_stage < EXL2__LOADING_MEASURED) {
+        EXL2__TRY_DONE(exl2__loading_measure(e, m, &work));
     }
-    if (!m->scratch.base) {
-        exl2_result r = exl2__loading_allocate(e, m);
-        return r < 0 || m->desc.text_only ? r : EXL2_PENDING;
+    while (m->load_stage < EXL2__COUNT(exl2__loading_stages)) {
+        EXL2__TRY_DONE(exl2__loading_stages[m->load_stage](e, m, &work));
+        m->load_stage++;
     }
-    EXL2__TRY(exl2__weights_slice(&e->ctx, &m->load, &m->plan, m->backend, m->device, &m->weights));
-    if (!exl2__weights_done(&m->load)) {
-        return EXL2_PENDING;
-    }
-    return exl2__loading_finish(e, m);
+    return EXL2_OK;
 }
 
 /* Loads slices until the deadline, at least one; deadline 0 = one slice. */

@@ -56,7 +56,8 @@ typedef struct exl2__model {
     bool discard_events;         /* exl2_model_load without on_event */
     bool closing;                /* new jobs, sessions and grammars are rejected; callbacks may still ask for them */
     exl2__weights load;          /* config; while loading also the tensor table and the position in it */
-    bool measured;
+    uint32_t load_stage;         /* of exl2__loading_stages */
+    struct exl2__loading *reading; /* state of the stages that read everything but the weights; NULL: not in them */
     exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered */
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
     uint64_t scratch_bytes;
@@ -76,6 +77,7 @@ typedef struct exl2__model {
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
     exl2__sequence no_sequence;  /* stands in for the jobs of other models in `sequences` */
     uint32_t *page_lists;        /* [max_sessions, pages per table] */
+    uint32_t *histories;         /* [max_sessions, context_max] words of the sessions' tables */
     exl2_token *prompts;         /* [max_jobs, context_max] */
     exl2__job_block *blocks;     /* [max_jobs] */
     void *render;                /* [EXL2__RENDER_BYTES] */
@@ -182,6 +184,7 @@ struct exl2__job {
     exl2_logits_fn on_logits;
     void *user;                  /* for on_event and on_logits */
     bool prefilled;              /* all K and V of a prefill_only job are computed */
+    uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     uint32_t max_tokens;
     bool ending;                 /* decided; DONE follows once all earlier events are delivered */
@@ -287,7 +290,7 @@ static inline uint32_t exl2__objects_final_tokens(const exl2_engine *e, const ex
     const exl2__job *job = s->job ? exl2__objects_job(e, handle) : NULL;
     bool negative = job && s != &e->sessions[job->session];
     const exl2__sequence *q = negative ? &job->guidance.negative->sequence : job ? &job->sequence : NULL;
-    return q && q->active ? q->prompt_end + job->delivery.delivered : s->table.tokens;
+    return q && q->begun ? q->final_end : s->table.tokens;
 }
 
 /* ---- sessions ---- */
@@ -311,14 +314,16 @@ static inline exl2_result exl2__objects_new_session(exl2_engine *e, exl2__model 
     *s = (exl2__session){ 0 };
     s->id = id;
     s->model = (uint32_t)(m - e->models);
-    s->table.pages = m->page_lists + (size_t)slot * exl2__pages_for(m->plan.context_max);
+    exl2__table_make(&s->table, m->histories + (size_t)slot * m->plan.context_max,
+                     m->page_lists + (size_t)slot * exl2__pages_for(m->plan.context_max),
+                     m->desc.cache.no_reuse ? ++m->pages.roots : 0);
     *out = s;
     return EXL2_OK;
 }
 
 static inline void exl2__objects_free_session(exl2_engine *e, exl2__session *s)
 {
-    exl2__table_rewind(&s->table, &e->models[s->model].pages, 0);
+    exl2__table_forget(&s->table, &e->models[s->model].pages);
     uint32_t slot = exl2__pool_slot_of(s->id);
     *s = (exl2__session){ 0 };
     exl2__pool_free(&e->session_ids, slot);
@@ -334,13 +339,16 @@ static inline void exl2__objects_publish(exl2_engine *e)
     s->host_peak = e->ctx.host_peak;
     s->allocations = e->ctx.allocations;
     exl2__hardware_count(&e->hardware, s);
-    s->pages_total = s->pages_used = s->pages_shared = s->jobs_active = s->jobs_waiting = 0;
+    s->pages_total = s->pages_used = s->pages_shared = s->pages_cached = s->jobs_active = s->jobs_waiting = 0;
     for (uint32_t i = 0; i < e->max_models; i++) {
-        const exl2__model *m = &e->models[i];
+        exl2__model *m = &e->models[i];
         if (m->id && m->state == EXL2_OK) {
             s->pages_total += m->pages.count;
-            s->pages_used += m->pages.count - m->pages.free_count;
+            s->pages_used += m->pages.used;
             s->pages_shared += m->pages.shared;
+            s->pages_cached += m->pages.cached;
+            s->evictions += m->pages.evictions;
+            m->pages.evictions = 0;
         }
     }
     for (uint32_t i = 0; i < e->job_ids.end; i++) {

@@ -80,29 +80,26 @@ static inline uint32_t exl2__step_sequences(exl2_engine *e, exl2__model *m, uint
     return e->job_ids.end;
 }
 
-/* Starts waiting sequences while the batch and the cache have room. */
+/* Starts waiting sequences while the batch and the cache have room; one of a high priority may preempt others. */
 static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t count, uint32_t active)
 {
-    while (active < m->plan.sequences_max) {
-        exl2__sequence *next = exl2__schedule_next(m->sequences, count, &m->pages);
-        if (!next || (next->negative && active + 2 > m->plan.sequences_max)) {
-            return;
-        }
-        exl2__schedule_start(next, m->sequences, count, &m->pages, m->batch.copies, &m->batch.copy_count);
+    exl2__schedule_room room = { &m->pages, m->plan.sequences_max - active };
+    exl2__sequence *next;
+    e->stats.preemptions += exl2__schedule_make_room(m->sequences, count, &m->pages, &room);
+    while ((next = exl2__schedule_next(m->sequences, count, &room)) != NULL) {
+        exl2__schedule_start(next, m->sequences, count, &m->pages);
         if (next->negative) {
-            exl2__schedule_start(next->negative, m->sequences, count, &m->pages, m->batch.copies,
-                                 &m->batch.copy_count);
-            active++;
+            exl2__schedule_start(next->negative, m->sequences, count, &m->pages);
         }
+        room.places -= 1u + (next->negative != NULL);
         for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-            if (&job->sequence == next) {
+            if (&job->sequence == next && !job->active_ns) {
                 job->active_ns = exl2__platform_ns();
                 job->stats.queued_ns = job->active_ns - job->start_ns;
-                job->stats.reused_tokens = exl2__jobs_reused(job, next->table->cached, next->prompt_end);
-                exl2__jobs_publish(e, job);
+                job->stats.reused_tokens = exl2__jobs_prompt_part(job, next->table->cached, next->prompt_end);
             }
+            exl2__jobs_publish(e, job);
         }
-        active++;
     }
 }
 
@@ -171,14 +168,15 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     exl2__step_admit(e, m, count, active);
     exl2__step_reserve_scores(e, m);
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
-    uint32_t rows = exl2__schedule_rows(m->sequences, count, m->plan.rows_max, prompt_rows, m->plan.sequences_max);
+    uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, m->plan.rows_max, prompt_rows,
+                                        m->plan.sequences_max, m->batch.copies, &m->batch.copy_count);
     exl2__step_reserve_less(e, m);
     exl2__masks_plan(e, m);
-    if (rows == 0 && m->batch.copy_count == 0) { /* page copies do not wait for rows: their sessions may change */
+    if (rows == 0) {
         return EXL2_OK;
     }
     exl2__step step;
-    exl2__batch_fill(&m->batch, m->sequences, count, &m->pages, &step);
+    exl2__batch_fill(&m->batch, m->sequences, count, &step);
     return exl2__forward_begin(&m->forward, &step);
 }
 
@@ -187,7 +185,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
    with a healed token). */
 static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
 {
-    uint32_t active, count = exl2__step_sequences(e, m, &active), more = 0;
+    uint32_t active, count = exl2__step_sequences(e, m, &active), more = 0, covered = UINT32_MAX;
     for (uint32_t i = 0; i < count; i++) {
         const exl2__sequence *s = m->sequences[i];
         if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
@@ -196,9 +194,15 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
         if (s->live && s->rows && (s->waits || exl2__sequence_is_short(s))) {
             return 0;
         }
-        more = s->live && s->rows ? exl2__max32(more, s->tokens_end - s->table->tokens) : more;
+        if (s->live && s->rows) {
+            uint32_t end = exl2__batch_covered(s);
+            more = exl2__max32(more, s->tokens_end - s->table->tokens);
+            covered = end < s->tokens_end ? exl2__min32(covered, end - s->table->tokens) : covered;
+        }
     }
-    bool others = active < m->plan.sequences_max && exl2__schedule_next(m->sequences, count, &m->pages);
+    exl2__schedule_room room = { &m->pages, m->plan.sequences_max - active };
+    bool others = exl2__schedule_next(m->sequences, count, &room) || exl2__schedule_outranks(m->sequences, count);
+    more = exl2__min32(more, covered); /* then a new pass begins, with more pages */
     return others || more == 0 ? 0 : more - 1;
 }
 
@@ -216,10 +220,9 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
-            e->stats.tokens_in += s->rows;
             job->delivery.progress_due = !s->score_prompt && !job->guidance.positive;
         }
-        s->table->cached += s->rows;
+        e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
         if (s->prefill_only && s->table->cached == s->table->tokens) {
             job->prefilled = true;
         }
@@ -284,10 +287,10 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
     }
 }
 
-/* Drops a pass whose jobs have all ended, unless it still has to copy shared pages for other sessions. */
+/* Drops a pass whose jobs have all ended. */
 static inline void exl2__step_drop_unused(exl2_engine *e, exl2__model *m)
 {
-    bool wanted = exl2__forward_copies_pending(&m->forward);
+    bool wanted = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         wanted |= job->sequence.rows > 0;
     }
@@ -502,13 +505,11 @@ static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
         why = why ? why : blocked;
     }
     char text[sizeof job->error.text];
-    exl2__format(text, sizeof text, "the job waits for KV pages that idle sessions hold: close or rewind one of them, "
-                 "or raise cache.tokens");
-    if (holder) {
+    if (holder) { /* alone, a job always fits */
         exl2__format(text, sizeof text, "the job waits for a place in the batch, or for KV pages, which job "
                      EXL2__POOL_NAME " holds. That job %s", EXL2__POOL_NAMED(holder->id), why);
+        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_STATE, text);
     }
-    exl2__jobs_end(job, EXL2_STOP_ERROR, holder ? EXL2_ERR_STATE : EXL2_ERR_BUDGET, text);
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include "../../exl2_impl/2_graph/weights.h"
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../check.h"
+#include "../weights_measure.h"
 #include "kernel_folder.h"
 
 #define SLICE ((size_t)1 << 20)
@@ -67,8 +68,11 @@ static uint64_t load_all(exl2__device *d, const exl2__backend *b)
     exl2__arena none = { 0 };
     uint64_t start = exl2__platform_ns(), before = start;
     need(exl2__weights_begin(&c, &load));
-    while (!exl2__weights_done(&load)) {
-        need(exl2__weights_slice(&c, &load, &plan, b, d, &none));
+    exl2_result r = EXL2_PENDING;
+    while (r == EXL2_PENDING) {
+        exl2__work work = exl2__work_slice();
+        r = exl2__weights_some(&c, &load, &plan, b, d, &none, &work);
+        need(r);
         uint64_t now = exl2__platform_ns();
         double us = (double)(now - before) * 1e-3;
         slowest_us = us > slowest_us ? us : slowest_us;
@@ -100,7 +104,7 @@ int main(int argc, char **argv)
     need(exl2__config_read(&c, argv[1], &load.config));
     need(b->open(&c, &gpu, &d));
     uint64_t start = exl2__platform_ns();
-    need(exl2__weights_measure(&c, &load, argv[1], b, d));
+    need(weights_measure(&c, &load, argv[1], b, d));
     double measure_ms = (double)(exl2__platform_ns() - start) * 1e-6;
     exl2__plan_make(&plan, &load.config, load.embed_rows, 4096, 512, 8);
     plan.layers = layers;

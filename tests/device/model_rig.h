@@ -11,6 +11,7 @@
 #include "../../exl2_impl/2_graph/forward_queue.h"
 #include "../../exl2_impl/2_graph/weights.h"
 #include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "../weights_measure.h"
 #include "gpu_rig.h"
 #include "spread.h"
 
@@ -72,7 +73,7 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     s->c.cpu_path = exl2__cpu_path_best();
     side_need(s, exl2__config_read(&s->c, path, &s->load.config));
     side_need(s, b->open(&s->c, hardware, &s->d));
-    side_need(s, exl2__weights_measure(&s->c, &s->load, path, b, s->d));
+    side_need(s, weights_measure(&s->c, &s->load, path, b, s->d));
     exl2__plan_make(&s->plan, &s->load.config, s->load.embed_rows, TEXT_TOKENS, ROWS, TEXTS);
     exl2__plan_ropes(&s->plan, &s->load.config, s->frequency, s->ropes);
     s->plan.rows_max = ROWS;
@@ -90,9 +91,8 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     }
     side_need(s, r);
     side_need(s, exl2__weights_begin(&s->c, &s->load));
-    while (!exl2__weights_done(&s->load)) {
-        side_need(s, exl2__weights_slice(&s->c, &s->load, &s->plan, b, s->d, &s->weights));
-    }
+    exl2__work all = exl2__work_all();
+    side_need(s, exl2__weights_some(&s->c, &s->load, &s->plan, b, s->d, &s->weights, &all));
     exl2__weights_close(&s->c, &s->load);
     side_need(s, b->prepare(s->d, &s->plan, &dry[0], &dry[1]));
     side_need(s, exl2__arena_open(&s->c, &s->pages, dry[0].used, EXL2_MEM_KV));

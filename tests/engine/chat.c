@@ -451,7 +451,7 @@ int main(void)
 {
     static const char *const no_plan[1] = { "" };
     text_write(&model, no_plan, 0, TEXT_CHAT_CONFIG);
-    rig r = text_load(&model);
+    rig r = text_load_apart(&model);
     markers_cannot_be_forged(&r);
     turns_reuse_their_beginning(&r);
     refused_conversations(&r);

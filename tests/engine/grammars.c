@@ -293,7 +293,6 @@ static void cut_back(const rig *r)
         exl2_step(r->engine, &(exl2_step_desc){ .wait = true });
     }
     exl2__job *job = exl2__objects_job(r->engine, handle);
-    exl2__model *m = exl2__objects_model(r->engine, r->model);
     exl2__table *t = job->sequence.table;
     static uint32_t one[TEXT_VOCAB / 32], other[TEXT_VOCAB / 32];
     uint32_t before = t->tokens, states = 0;
@@ -307,7 +306,7 @@ static void cut_back(const rig *r)
         t->tokens = cut;
         CHECK_INT(exl2__grammars_mask(r->engine, job, other, &over), EXL2_OK);
         CHECK(memcmp(one, other, sizeof one) == 0);
-        exl2_token next = *exl2__table_token(t, &m->pages, cut < before ? cut : cut - 1);
+        exl2_token next = exl2__table_token(t, cut < before ? cut : cut - 1);
         states += cut < before && one[next / 32] >> next % 32 & 1;
     }
     CHECK_INT(states, before - job->sequence.prompt_end);

@@ -200,7 +200,7 @@ static void ends(const rig *r)
     CHECK_INT(exl2_session_get(r->engine, s, &info), EXL2_ERR_STALE);
     exl2_stats(r->engine, &after);
     CHECK(after.host_bytes == before.host_bytes && after.jobs_active == 0 && after.jobs_waiting == 0);
-    CHECK(after.pages_used < before.pages_used);
+    CHECK_INT(after.pages_used, 0);
 }
 
 static void expect_refused(const rig *r, const exl2_job_desc *d, exl2_result wanted, const char *piece)

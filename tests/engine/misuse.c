@@ -71,6 +71,7 @@ static void no_engine(void)
     CHECK_INT(exl2_session_open(NULL, model, &session), EXL2_ERR_ARG);
     CHECK_INT(exl2_session_fork(NULL, session, &session), EXL2_ERR_ARG);
     CHECK_INT(exl2_session_rewind(NULL, session, 0), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_trim(NULL, session, 0, 0), EXL2_ERR_ARG);
     CHECK_INT(exl2_session_get(NULL, session, &si), EXL2_ERR_ARG);
     CHECK_INT(exl2_session_tokens(NULL, session, &id, 1, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_session_close(NULL, session), EXL2_ERR_ARG);
@@ -333,6 +334,10 @@ static void sessions_and_sampling(const rig *r)
     CHECK_INT(exl2_session_tokens(engine, s, NULL, 0, &need), EXL2_OK);
     CHECK_INT(need, 0);
     REFUSED(exl2_session_rewind(engine, s, 1), EXL2_ERR_ARG);
+    REFUSED(exl2_session_trim(engine, s, 0, 1), EXL2_ERR_ARG);
+    REFUSED(exl2_session_trim(engine, s, 1, 0), EXL2_ERR_ARG);
+    REFUSED(exl2_session_trim(engine, s, 1, UINT32_MAX), EXL2_ERR_ARG);
+    CHECK_INT(exl2_session_trim(engine, s, 0, 0), EXL2_OK);
     CHECK_INT(exl2_session_close(engine, s), EXL2_OK);
     REFUSED(exl2_sampler_resolve(engine, r->model, NULL, &sampler), EXL2_ERR_ARG);
     REFUSED(exl2_sampler_resolve(engine, r->model, &sampler, NULL), EXL2_ERR_ARG);
@@ -432,6 +437,7 @@ static void stale_handle(uint64_t id)
     REFUSED(exl2_sampler_resolve(engine, model, &sampler, &sampler), EXL2_ERR_STALE);
     REFUSED(exl2_session_fork(engine, session, &to), EXL2_ERR_STALE);
     REFUSED(exl2_session_rewind(engine, session, 0), EXL2_ERR_STALE);
+    REFUSED(exl2_session_trim(engine, session, 0, 0), EXL2_ERR_STALE);
     REFUSED(exl2_session_get(engine, session, &si), EXL2_ERR_STALE);
     REFUSED(exl2_session_tokens(engine, session, NULL, 0, &need), EXL2_ERR_STALE);
     REFUSED(exl2_session_close(engine, session), EXL2_ERR_STALE);

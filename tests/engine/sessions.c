@@ -1,4 +1,4 @@
-/* sessions.c: histories and pages: open, fork with copy-on-write, rewind, common prefix, what a session keeps after
+/* sessions.c: histories and pages: open, fork with copy-on-write, rewind, trim, common prefix, what a session keeps after
    each kind of end, reservation and waiting. On a tiny model, by ids. */
 #include "rig.h"
 
@@ -81,14 +81,16 @@ static void going_on_equals_one_go(const rig *r)
 static void forks_share_until_written(const rig *r)
 {
     exl2_session world, a, b;
+    uint32_t cached = stats_of(r).pages_cached;
     exl2_session_open(r->engine, r->model, &world);
     say(r, world, prompt, 70, 0); /* one whole page and a part of the next */
     CHECK_INT(exl2_session_fork(r->engine, world, &a), EXL2_OK);
     CHECK_INT(exl2_session_fork(r->engine, world, &b), EXL2_OK);
-    CHECK_INT(stats_of(r).pages_used, 2);
-    CHECK_INT(stats_of(r).pages_shared, 2);
+    CHECK_INT(stats_of(r).pages_used, 0); /* no job runs */
+    CHECK_INT(stats_of(r).pages_cached, cached + 2);
+    CHECK_INT(info_of(r, a).pages_shared, 2);
     rig_said *from_a = say(r, a, prompt + 70, 5, 8);
-    CHECK_INT(stats_of(r).pages_used, 3); /* only the page that `a` writes to was copied */
+    CHECK_INT(stats_of(r).pages_cached, cached + 3); /* `a` writes to a page of its own */
     CHECK_INT(info_of(r, a).pages_shared, 1);
     rig_said *from_b = say(r, b, prompt + 80, 5, 8);
     rig_said *from_world = say(r, world, prompt + 70, 5, 8);
@@ -126,6 +128,39 @@ static void rewind_forgets(const rig *r)
     exl2_session_close(r->engine, s);
 }
 
+/* Tokens are taken out of the middle: what follows has other positions, so the words are those of a session that never
+   had them, however the rest is read. */
+static void trim_closes_the_gap(const rig *r)
+{
+    static const struct { uint32_t from, count; } cuts[] = { { 20, 30 }, { 0, 64 }, { 64, 1 }, { 60, 30 }, { 5, 0 } };
+    for (uint32_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+        exl2_session s, fresh;
+        exl2_token ids[200];
+        uint32_t from = cuts[i].from, count = cuts[i].count;
+        exl2_session_open(r->engine, r->model, &s);
+        exl2_session_open(r->engine, r->model, &fresh);
+        rig_said *first = say(r, s, prompt, 80, 15);
+        memcpy(ids, prompt, 80 * sizeof *ids);
+        memcpy(ids + 80, first->ids, 15 * sizeof *ids);
+        memmove(ids + from, ids + from + count, (95 - from - count) * sizeof *ids);
+        CHECK_INT(exl2_session_trim(r->engine, s, from, count), EXL2_OK);
+        check_history(r, s, ids, 95 - count, NULL, 0);
+        CHECK(count == 0 || (info_of(r, s).tokens_cached <= from + 63 && info_of(r, s).tokens_cached >= from / 64 * 64));
+        if (i % 2) {
+            say(r, s, NULL, 0, 0); /* reads the rest again, at any priority */
+            CHECK_INT(info_of(r, s).tokens_cached, 95 - count);
+        }
+        rig_said *got = say(r, s, prompt, 10, 15), *wanted = NULL;
+        memcpy(ids + 95 - count, prompt, 10 * sizeof *ids);
+        wanted = say(r, fresh, ids, 105 - count, 15);
+        CHECK(memcmp(got->ids, wanted->ids, 15 * sizeof *ids) == 0);
+        CHECK(memcmp(got->logprobs, wanted->logprobs, 15 * sizeof(float)) == 0);
+        CHECK_INT(exl2_session_trim(r->engine, s, 121 - count, 1), EXL2_ERR_ARG);
+        exl2_session_close(r->engine, s);
+        exl2_session_close(r->engine, fresh);
+    }
+}
+
 /* A fork while the original decodes has the delivered tokens, and neither disturbs the other. */
 static void fork_of_a_running_session(const rig *r)
 {
@@ -142,6 +177,7 @@ static void fork_of_a_running_session(const rig *r)
     }
     CHECK_INT(info_of(r, s).busy_with.id, job.id);
     CHECK_INT(exl2_session_rewind(r->engine, s, 1), EXL2_ERR_STATE);
+    CHECK_INT(exl2_session_trim(r->engine, s, 0, 1), EXL2_ERR_STATE);
     CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_ERR_STATE);
     CHECK_INT(exl2_session_fork(r->engine, s, &copy), EXL2_OK);
     CHECK_INT(info_of(r, copy).tokens, 30);
@@ -250,6 +286,7 @@ int main(void)
     going_on_equals_one_go(&r);
     forks_share_until_written(&r);
     rewind_forgets(&r);
+    trim_closes_the_gap(&r);
     fork_of_a_running_session(&r);
     ends_leave_what_was_delivered(&r);
     cancel_anywhere(&r);

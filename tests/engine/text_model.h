@@ -104,6 +104,15 @@ static inline rig text_load(text_model *m)
     return rig_open(&engine, &model);
 }
 
+/* No job finds K and V of another one, so a test says what each reuses without looking at those before it. */
+static inline rig text_load_apart(text_model *m)
+{
+    exl2_engine_desc engine = text_engine(m);
+    exl2_model_desc model = text_folder();
+    model.cache.no_reuse = true;
+    return rig_open(&engine, &model);
+}
+
 /* The call failed with the code, and the message contains `piece`. */
 static inline void text_check_refused(const rig *r, exl2_result got, exl2_result wanted, const char *piece)
 {

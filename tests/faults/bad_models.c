@@ -4,6 +4,7 @@
 #include "../../exl2_impl/1_load/exl2_matrix.h"
 #include "../../exl2_impl/1_load/model_config_read.h"
 #include "../model_maker.h"
+#include "../tensors_open.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,7 +82,7 @@ static exl2_result check_folder(const char *dir, char error[248])
     c.files = exl2__platform_files();
     exl2_result result = exl2__config_read(&c, dir, &config);
     if (result >= 0) {
-        result = exl2__tensors_open(&c, dir, &tensors);
+        result = tensors_open(&c, dir, &tensors);
     }
     if (result >= 0) {
         result = load_tensors(&c, &config, &tensors);

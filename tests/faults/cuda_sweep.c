@@ -148,6 +148,53 @@ static bool life(const sweep_kind *k, uint32_t n)
     return came || fake.failed[0] || fake.lost;
 }
 
+/* Loads another model, in two tries, while the n-th call fails: the second one must succeed. Returns false if there
+   were fewer than n calls. */
+static bool load(const char *folder, uint32_t n)
+{
+    static const sweep_kind kind = { .what = "calls while loading", .code = 1, .nvrtc = 11 };
+    exl2_model_desc d = { .path = folder, .prefill_chunk = 32, .batch_max = 4,
+                          .cache.tokens = 16 * EXL2__PAGE_TOKENS };
+    exl2_model model;
+    exl2_error error = cuda_error;
+    machine_make();
+    fake.eager = true;
+    exl2_engine *e = cuda_open();
+    fake.fail_code = kind.code;
+    fake.fail_nvrtc = kind.nvrtc;
+    fake.fail_at = n;
+    exl2_result r = e ? exl2_model_load(e, &d, &model) : cuda_error.code;
+    char failed[64];
+    snprintf(failed, sizeof failed, "%s", fake.failed);
+    CHECK(e != NULL && (r >= 0 || failed[0]));
+    if (r < 0) {
+        exl2_last_error(e, &error);
+        check_failure(&kind, n, r, &error, false);
+        CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK);
+    } else {
+        CHECK(!failed[0] || ignorable(failed));
+    }
+    exl2_close(e);
+    machine_end();
+    return failed[0] != 0;
+}
+
+/* Models whose matrices and phases are others: GPTQ with act order beside dense ones, experts, norms after blocks. */
+static void sweep_loads(void)
+{
+    static const char *const models[] = { "mixed-kinds", "exl2-qwen3-moe", "gemma2" };
+    for (size_t i = 0; i < EXL2__COUNT(models); i++) {
+        char folder[1024];
+        uint32_t n = 1;
+        snprintf(folder, sizeof folder, "%s", rig_golden(models[i]));
+        while (n < 20000 && load(folder, n)) {
+            n++;
+        }
+        printf("loading %s: %u calls can fail\n", models[i], n - 1);
+        CHECK(n > 20 && n < 20000);
+    }
+}
+
 static void sweep(const sweep_kind *k)
 {
     uint32_t n = 1;
@@ -175,6 +222,7 @@ int main(void)
     for (size_t i = 0; i < EXL2__COUNT(kinds); i++) {
         sweep(&kinds[i]);
     }
+    sweep_loads();
     machine_drop_cache();
     fake_reset();
     return check_done();

@@ -200,6 +200,23 @@ static void check_no_allocation(const char *path)
     rig_close(&r);
 }
 
+/* ---- loading allocates for the model, and not for each matrix ---- */
+
+static void check_load_allocations(const char *path)
+{
+    rig r = rig_load(path);
+    exl2_model second;
+    exl2_model_info info;
+    exl2_model_desc d = { .path = path, .cache.tokens = 1024 };
+    uint64_t before = allocations(&r);
+    CHECK_INT(exl2_model_load(r.engine, &d, &second), EXL2_OK);
+    CHECK_INT(exl2_model_get(r.engine, second, &info), EXL2_OK);
+    uint64_t count = allocations(&r) - before;
+    printf("%s: %llu allocations while loading %u layers\n", path, (unsigned long long)count, info.layers);
+    CHECK(count > 0 && count <= 8 + 8 * (uint64_t)info.layers); /* 8 for the model, 8 for a layer */
+    rig_close(&r);
+}
+
 /* ---- grammars: if making one fails, nothing of it is kept ---- */
 
 /* Makes a grammar while the n-th allocation fails. */
@@ -243,7 +260,8 @@ static void sweep_grammars(void)
 int main(void)
 {
     char path[1024];
-    static const char *const models[] = { "exl2-mixed", "mixed-kinds" }; /* the latter: GPTQ with act order, too */
+    /* mixed-kinds: GPTQ with act order beside others; exl2-qwen3-moe: experts; gemma2: norms after blocks, windows. */
+    static const char *const models[] = { "exl2-mixed", "mixed-kinds", "exl2-qwen3-moe", "gemma2" };
     for (uint32_t i = 0; i < EXL2__COUNT(models); i++) {
         snprintf(path, sizeof path, "%s", rig_golden(models[i]));
         sweep_files = false;
@@ -251,6 +269,7 @@ int main(void)
         sweep_files = true;
         sweep(path, "file opens and reads");
         check_no_allocation(path);
+        check_load_allocations(path);
     }
     sweep_grammars();
     return check_done();

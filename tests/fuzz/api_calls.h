@@ -188,7 +188,7 @@ static void api_op_look(void)
     for (const api_frame *f = api.frames; f < api.frames + api.frame_count; f++) {
         live += f->fn == API_generate; /* its job has no handle yet */
     }
-    API_MUST(stats.pages_used <= stats.pages_total && stats.pages_shared <= stats.pages_used,
+    API_MUST(stats.pages_used + stats.pages_cached <= stats.pages_total && stats.pages_shared <= stats.pages_used,
              "exl2_stats: %u pages, %u used, %u shared", stats.pages_total, stats.pages_used, stats.pages_shared);
     API_MUST(api.depth || stats.jobs_active + stats.jobs_waiting <= live, "exl2_stats: %u + %u jobs, there are %u",
              stats.jobs_active, stats.jobs_waiting, live);
@@ -251,6 +251,7 @@ static void api_op_stale(void)
         r = api_chance(3) ? API_CALL(session_get, exl2_session_get(api.e, s, &session_info))
           : api_chance(3) ? API_CALL(session_fork, exl2_session_fork(api.e, s, &session_out))
           : api_chance(3) ? API_CALL(session_rewind, exl2_session_rewind(api.e, s, 0))
+          : api_chance(3) ? API_CALL(session_trim, exl2_session_trim(api.e, s, 0, 0))
           : api_chance(3) ? API_CALL(session_tokens, exl2_session_tokens(api.e, s, ids, 2, &need))
           : api_chance(2) && id ? API_CALL(job_start, exl2_job_start(api.e, &jd, &j))
                           : API_CALL(session_close, exl2_session_close(api.e, s));
@@ -438,7 +439,7 @@ static void api_callback_operation(api_job *job, const exl2_event *ev)
         api_op_session_close();
         break;
     case 12:
-        api_op_session_rewind();
+        (api_chance(2) ? api_op_session_rewind : api_op_session_trim)();
         break;
     case 13:
         api_op_session_open();
@@ -509,7 +510,7 @@ static void api_operation(void)
     } else if (what < 74) {
         api_op_session_fork();
     } else if (what < 77) {
-        api_op_session_rewind();
+        (api_chance(2) ? api_op_session_rewind : api_op_session_trim)();
     } else if (what < 80) {
         api_op_session_look();
     } else if (what < 83) {

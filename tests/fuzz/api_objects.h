@@ -302,6 +302,27 @@ static void api_op_session_rewind(void)
     s->count = r == EXL2_OK ? to : s->count;
 }
 
+static void api_op_session_trim(void)
+{
+    api_session *s = api_pick_session(NULL, !api_chance(6));
+    exl2_session handle = { 0 };
+    if (!s) {
+        return;
+    }
+    api_settle(s);
+    handle.id = (api_id)s->id;
+    uint32_t from = api_draw(s->count + 1), count = api_chance(8) ? s->count - from + 1 : api_draw(s->count - from + 1);
+    exl2_result r = API_CALL(session_trim, exl2_session_trim(api.e, handle, from, count));
+    exl2_result wanted = s->busy ? EXL2_ERR_STATE : count > s->count - from ? EXL2_ERR_ARG : EXL2_OK;
+    api_trace("exl2_session_trim %u: %u from %u on: %s", s->count, count, from, exl2_result_name(r));
+    API_MUST(r == wanted, "exl2_session_trim of %u tokens, %u from %u on, gives %s", s->count, count, from,
+             exl2_result_name(r));
+    if (r == EXL2_OK) {
+        memmove(s->history + from, s->history + from + count, (s->count - from - count) * sizeof *s->history);
+        s->count -= count;
+    }
+}
+
 static void api_op_session_look(void)
 {
     static exl2_token ids[API_HISTORY];
@@ -318,7 +339,7 @@ static void api_op_session_look(void)
     API_MUST(r == EXL2_OK && info.model.id == s->model->id, "exl2_session_get gives %s", exl2_result_name(r));
     API_MUST(info.tokens_cached <= info.tokens && info.tokens <= info.context_max, "a session with %u of %u tokens, %u "
              "cached", info.tokens, info.context_max, info.tokens_cached);
-    API_MUST(info.pages_shared <= info.pages && (info.busy_with.id || info.pages == (info.tokens + 63) / 64),
+    API_MUST(info.pages_shared <= info.pages && (info.busy_with.id || info.pages == (info.tokens_cached + 63) / 64),
              "a session of %u tokens with %u pages, %u shared", info.tokens, info.pages, info.pages_shared);
     r = API_CALL(session_tokens, exl2_session_tokens(api.e, handle, ids, cap, &need));
     API_MUST(need == info.tokens && r == (need <= cap ? EXL2_OK : EXL2_ERR_TOO_SMALL),

@@ -22,12 +22,25 @@ static const char *const fields[] = {
     "logits_scaling", "embedding_multiplier", "residual_multiplier", "scale_emb", "scale_depth", "dim_model_base",
     "clip_qkv", "hidden_act", "hidden_activation", "activation_function", "num_local_experts", "text_config",
     "bos_token_id", "eos_token_id", "multi_query", "scale_attn_weights", "use_bidirectional_attention",
+    /* experts */
+    "num_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok", "moe_k", "moe_intermediate_size",
+    "shared_expert_intermediate_size", "shared_intermediate_size", "n_shared_experts", "moe_num_shared_experts",
+    "n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor", "scoring_func", "mlp_only_layers",
+    "decoder_sparse_step", "first_k_dense_replace", "moe_layer_start_index", "moe_layer_end_index",
+    "moe_layer_interval", "mlp_layer_types", "is_moe_layer", "num_nextn_predict_layers", "ffn_config", "attn_config",
+    "swiglu_limit", "swiglu_alpha",
+    /* others of single rows */
+    "rotary_dim", "rope_pct", "max_sequence_length", "n_inner", "attention_bias", "mlp_bias",
+    "scale_attn_by_inverse_layer_idx", "quantization_config",
 };
 
 static const char *const values[] = {
     "null", "0", "1", "-1", "2", "3", "4", "7", "8", "32", "64", "256", "264", "2147483648", "4294967296", "1e30",
     "1e-30", "1e999", "0.5", "1.5", "0.3", "true", "false", "\"\"", "\"silu\"", "\"gelu\"", "\"relu2\"", "\"LLG\"",
     "\"mistral\"",
+    "16", "4096", "4097", "\"sigmoid\"", "[\"sparse\",\"dense\",\"sparse\"]", "[false,true,true]",
+    "{\"moe_num_experts\":5,\"moe_top_k\":2,\"moe_normalize_expert_weights\":null}",
+    "{\"quant_method\":\"gptq\",\"bits\":3,\"group_size\":-1,\"desc_act\":true}",
     "[]", "[0]", "[1,0,1]", "[0,0,0,0,0,0]", "{}", "[\"full_attention\",\"sliding_attention\",\"sliding_attention\"]",
     "[\"sliding_attention\"]", "{\"rope_type\":\"linear\",\"factor\":4}", "{\"type\":\"dynamic\",\"factor\":1e9}",
     "{\"type\":\"dynamic\",\"alpha\":1000}",

@@ -4,7 +4,7 @@
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
 #include "../../exl2_impl/6_text/grammar/grammar.h"
-#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "../vocab_open.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -43,7 +43,7 @@ static void open_vocab(void)
     rows_folder folder = { json, NULL, strlen(json), 0, 0, 0 };
     c = rows_ctx();
     c.files = rows_files(&folder);
-    require(exl2__vocab_open(&c, "memory", &vocab) == EXL2_OK);
+    require(vocab_open(&c, "memory", &vocab) == EXL2_OK);
     require(exl2__grammar_vocab_open(&c, &vocab, &table) == EXL2_OK);
 }
 

@@ -5,7 +5,7 @@
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/tokenizer/encode.h"
 #include "../../exl2_impl/6_text/tokenizer/stream.h"
-#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "../vocab_open.h"
 #include "../text_pipelines.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -22,7 +22,7 @@ static exl2_result open_texts(exl2__ctx *c, const char *tokenizer, size_t bytes,
 {
     rows_folder folder = { tokenizer, config, bytes, config_bytes, 0, 0 };
     c->files = rows_files(&folder);
-    return exl2__vocab_open(c, "memory", v);
+    return vocab_open(c, "memory", v);
 }
 
 /* Encodes a text, decodes all ids at once and one by one. The decoded text is in *out, which the caller frees; returns

@@ -130,5 +130,21 @@ int main(int argc, char **argv)
     CHECK(strcmp(got, wanted) != 0);
     free(got);
     free(wanted);
+
+    /* A talk that is many times as long as the context: no turn fails, and each gets a reply. */
+    char lines[40 * 64] = "";
+    for (int i = 0; i < 40; i++) {
+        sprintf(lines + strlen(lines), "What do you know about the number %d?\n", 100 + i);
+    }
+    program_write("typed", lines);
+    CHECK_INT(program_run("chat '%s' --system 'You are a pirate.' --greedy --max 12 --context 256 <'%s/typed'", model,
+                          folder), 0);
+    got = program_read("out");
+    size_t replies = 0;
+    for (const char *at = got; *at; at++) {
+        replies += *at == '\n';
+    }
+    CHECK(replies >= 40);
+    free(got);
     return check_done();
 }

@@ -49,6 +49,7 @@ static void make(exl2__bpe *b, exl2__arena *arena, const exl2__bpe_merge *merges
     *b = (exl2__bpe){ 0 };
     exl2__bpe_make(b, &dry, count);
     CHECK(exl2__arena_open(&context, arena, dry.used, EXL2_MEM_GENERAL) == EXL2_OK);
+    memset(arena->base, 0, (size_t)arena->size);
     exl2__bpe_make(b, arena, count);
     CHECK_INT(arena->used, dry.used);
     for (uint32_t rank = 0; rank < count; rank++) {
@@ -104,6 +105,7 @@ static void check_collisions(void)
     exl2__arena arena, dry = { 0 };
     exl2__bpe_make(&b, &dry, PAIRS);
     CHECK(exl2__arena_open(&context, &arena, dry.used, EXL2_MEM_GENERAL) == EXL2_OK);
+    memset(arena.base, 0, (size_t)arena.size);
     exl2__bpe_make(&b, &arena, PAIRS);
     uint32_t rank = 0;
     bool refused = false;

@@ -6,7 +6,7 @@
 #include "../text_rows.h"
 #include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../../exl2_impl/5_generate/dry.h"
-#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "../vocab_open.h"
 #include "../check.h"
 #include "../sample_reference.h"
 
@@ -112,7 +112,7 @@ int main(void)
     uint32_t compared = 0, direct = 0, dry_rows = 0, last_prompt = 0;
     context.files = exl2__platform_files();
     context.allocator = exl2__platform_allocator();
-    CHECK_INT(exl2__vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab), EXL2_OK);
+    CHECK_INT(vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab), EXL2_OK);
     const char *last = NULL;
     for (const char *at = rows; (at = strstr(at, "{\"settings\":")) != NULL; at++) {
         const char *end = strchr(at + 12, '}'), *next = strstr(end, "{\"settings\":");

@@ -238,7 +238,12 @@ static inline void synth_feed(const exl2__backend *b, exl2__device *d, exl2__mat
             CHECK_INT(b->memory->staging(d, rows * from->row_bytes, &staging), EXL2_OK);
             slice.data = memcpy(staging, slice.data, rows * from->row_bytes);
         }
-        CHECK_INT(b->matrix_feed(d, m, part, &slice), EXL2_OK);
+        exl2_result fed = EXL2_PENDING;
+        while (fed == EXL2_PENDING) {
+            exl2__work work = { 1 }; /* a strip at a time */
+            fed = b->matrix_feed(d, m, part, &slice, &work);
+        }
+        CHECK_INT(fed, EXL2_OK);
     }
 }
 

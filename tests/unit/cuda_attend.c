@@ -11,6 +11,7 @@
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 #include "../device/fake_driver.h"
+#include "../weights_measure.h"
 
 #define CONTEXT 4096u
 #define ROWS 12u
@@ -75,7 +76,7 @@ static exl2_result rig_load(void)
     snprintf(path, sizeof path, "%s/models/exl2-4bit", dir);
     EXL2__TRY(exl2__config_read(&rig.c, path, &rig.load.config));
     EXL2__TRY(b->open(&rig.c, &rig.gpu, &rig.d));
-    EXL2__TRY(exl2__weights_measure(&rig.c, &rig.load, path, b, rig.d));
+    EXL2__TRY(weights_measure(&rig.c, &rig.load, path, b, rig.d));
     exl2__plan_make(&rig.plan, &rig.load.config, rig.load.embed_rows, CONTEXT, 16, ROWS);
     exl2__plan_ropes(&rig.plan, &rig.load.config, rig.frequency, rig.ropes);
     rig.ropes[1] = (exl2__rope_angles){ rig.ropes[0].frequency, 2 };
@@ -91,8 +92,10 @@ static exl2_result rig_load(void)
         EXL2__TRY(r = b->memory->reserve(rig.d, rig.load.weight_bytes));
     }
     EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
-    while (!exl2__weights_done(&rig.load)) {
-        EXL2__TRY(exl2__weights_slice(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none));
+    r = EXL2_PENDING;
+    while (r == EXL2_PENDING) {
+        exl2__work work = exl2__work_slice();
+        EXL2__TRY(r = exl2__weights_some(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none, &work));
     }
     EXL2__TRY(exl2__arena_open(&rig.c, &rig.scratch, 1 << 16, EXL2_MEM_SCRATCH));
     r = b->prepare(rig.d, &rig.plan, &rig.none, &rig.scratch);

@@ -11,6 +11,8 @@
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 #include "../device/fake_driver.h"
+#include "../tensors_open.h"
+#include "../weights_measure.h"
 
 #define PARTS_MAX 64
 #define PAGES 4u
@@ -154,7 +156,7 @@ static exl2_result rig_load(const char *path)
     exl2__arena dry[2] = { { 0 }, { 0 } };
     EXL2__TRY(exl2__config_read(&rig.c, path, &rig.load.config));
     EXL2__TRY(b->open(&rig.c, &rig.gpu, &rig.d));
-    EXL2__TRY(exl2__weights_measure(&rig.c, &rig.load, path, b, rig.d));
+    EXL2__TRY(weights_measure(&rig.c, &rig.load, path, b, rig.d));
     exl2__plan_make(&rig.plan, &rig.load.config, rig.load.embed_rows, 128, 16, 2);
     exl2__plan_ropes(&rig.plan, &rig.load.config, rig.frequency, rig.ropes);
     rig.plan.layers = rig.layers;
@@ -167,8 +169,10 @@ static exl2_result rig_load(const char *path)
         EXL2__TRY(r = b->memory->reserve(rig.d, rig.load.weight_bytes));
     }
     EXL2__TRY(exl2__weights_begin(&rig.c, &rig.load));
-    while (!exl2__weights_done(&rig.load)) {
-        EXL2__TRY(exl2__weights_slice(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none));
+    r = EXL2_PENDING;
+    while (r == EXL2_PENDING) {
+        exl2__work work = exl2__work_slice();
+        EXL2__TRY(r = exl2__weights_some(&rig.c, &rig.load, &rig.plan, b, rig.d, &rig.none, &work));
     }
     EXL2__TRY(exl2__arena_open(&rig.c, &rig.scratch, 4096, EXL2_MEM_SCRATCH));
     return b->prepare(rig.d, &rig.plan, &rig.none, &rig.scratch);
@@ -248,7 +252,7 @@ static void test_model(const char *name, bool swap)
     rig_make(0);
     if (swap) {
         exl2__tensors t;
-        CHECK_INT(exl2__tensors_open(&rig.c, golden(name), &t), EXL2_OK);
+        CHECK_INT(tensors_open(&rig.c, golden(name), &t), EXL2_OK);
         const exl2__tensor *perm = exl2__tensors_find(&t, "model.layers.0.self_attn.k_proj.q_invperm");
         rig.swap_at = perm->offset;
         rig.swap_bytes = perm->bytes;

@@ -118,7 +118,7 @@ static void check_small(exl2__ctx *c)
         rows_folder folder = { tokenizer_text(rows[i].parts), NULL, 0, 0, 0, 0 };
         exl2__vocab v;
         c->files = rows_files(&folder);
-        if (!CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK) ||
+        if (!CHECK(vocab_open(c, "memory", &v) == EXL2_OK) ||
             !CHECK_TEXT(ids_of(c, &v, rows[i].text, NULL, 0), rows[i].ids)) {
             printf("    row %zu: %s\n", i, c->error.text);
         }
@@ -168,7 +168,7 @@ static void check_forged(exl2__ctx *c)
         rows_folder folder = { tokenizer_text((tokenizer_parts){ .added = added, .normalizer = rows[i].normalizer }),
                                NULL, 0, 0, 0, 0 };
         c->files = rows_files(&folder);
-        CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
+        CHECK(vocab_open(c, "memory", &v) == EXL2_OK);
         if (!CHECK_INT(times(c, &v, rows[i].text, 0, 0, 0, 9), 1) ||
             !CHECK_INT(times(c, &v, rows[i].text, rows[i].begin, rows[i].end, 0, 9), 0) ||
             !CHECK_INT(times(c, &v, rows[i].text, 0, *rows[i].text != '<', 0, 9), 1) || /* with text next to it */
@@ -181,7 +181,7 @@ static void check_forged(exl2__ctx *c)
         const char *text = "a<e>b <e> a";
         rows_folder folder = { pipeline_text(i), NULL, 0, 0, 0, 0 };
         c->files = rows_files(&folder);
-        CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
+        CHECK(vocab_open(c, "memory", &v) == EXL2_OK);
         int all = pipelines[i].added && !*pipelines[i].added ? 0 : 2; /* one of the pipelines has no added tokens */
         CHECK_INT(times(c, &v, text, 0, 0, 0, 300), all);
         CHECK_INT(times(c, &v, text, 3, 4, 0, 300), all / 2);
@@ -225,7 +225,7 @@ static void check_pipelines(exl2__ctx *c)
         exl2__vocab v;
         rows_folder folder = { pipeline_text(i), NULL, 0, 0, 0, 0 };
         c->files = rows_files(&folder);
-        CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
+        CHECK(vocab_open(c, "memory", &v) == EXL2_OK);
         for (size_t k = 0; k < EXL2__COUNT(kinds); k++) {
             size_t unit = strlen(kinds[k]), bytes = 0;
             for (; bytes < size; bytes += unit) {
@@ -294,7 +294,7 @@ static void check_growth(exl2__ctx *c)
             memcpy(text + at, rows[i].unit, unit);
         }
         c->files = rows_files(&folder);
-        CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK);
+        CHECK(vocab_open(c, "memory", &v) == EXL2_OK);
         uint64_t before = c->host_peak = c->host_bytes;
         bool right = CHECK_INT(exl2__encode(c, &v, text, bytes, NULL, 0, NULL, 0, &need), rows[i].wanted);
         /* the limit is noticed before more memory is allocated: two texts, with marks */
@@ -324,7 +324,7 @@ static void check_growth(exl2__ctx *c)
                                                                  .normalizer = loads[i].normalizer }),
                                NULL, 0, 0, 0, 0 };
         c->files = rows_files(&folder);
-        if (!CHECK_INT(exl2__vocab_open(c, "memory", &v), loads[i].wanted)) {
+        if (!CHECK_INT(vocab_open(c, "memory", &v), loads[i].wanted)) {
             printf("    load %zu: %s\n", i, c->error.text);
         }
         exl2__vocab_close(c, &v);
@@ -358,7 +358,7 @@ int main(void)
 {
     exl2__ctx c = rows_ctx();
     exl2__vocab v;
-    CHECK(exl2__vocab_open(&c, EXL2_GOLDEN_DIR "/smollm2", &v) == EXL2_OK);
+    CHECK(vocab_open(&c, EXL2_GOLDEN_DIR "/smollm2", &v) == EXL2_OK);
     CHECK_INT(encode_rows(&c, &v, EXL2_GOLDEN_DIR "/tokenizer/encode.jsonl"), 653);
     check_messages(&c, &v);
     check_invalid(&c, &v);
@@ -366,7 +366,7 @@ int main(void)
     check_refusals(&c, &v);
     exl2__vocab_close(&c, &v);
     /* add_prefix_space, a template with BOS, and added tokens with every flag */
-    CHECK(exl2__vocab_open(&c, EXL2_GOLDEN_DIR "/tokenizer/prefix", &v) == EXL2_OK);
+    CHECK(vocab_open(&c, EXL2_GOLDEN_DIR "/tokenizer/prefix", &v) == EXL2_OK);
     CHECK(encode_rows(&c, &v, EXL2_GOLDEN_DIR "/tokenizer/prefix/encode.jsonl") == 270);
     exl2__vocab_close(&c, &v);
     check_small(&c);

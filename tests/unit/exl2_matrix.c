@@ -4,6 +4,7 @@
 #include "../matrix_decode.h"
 #include "../memory_files.h"
 #include "../model_maker.h"
+#include "../tensors_open.h"
 
 /* ---- goldens ---- */
 
@@ -35,7 +36,7 @@ static void check_fixture(const char *name)
     exl2__ctx c;
     exl2__tensors t;
     plain_context(&c);
-    if (!CHECK_INT(exl2__tensors_open(&c, shared_file(relative), &t), EXL2_OK)) {
+    if (!CHECK_INT(tensors_open(&c, shared_file(relative), &t), EXL2_OK)) {
         printf("  %s\n", c.error.text);
         return;
     }
@@ -72,7 +73,7 @@ static void check_copy(void)
     exl2__ctx c;
     exl2__tensors t;
     plain_context(&c);
-    CHECK_INT(exl2__tensors_open(&c, EXL2_GOLDEN_DIR "/models/exl2-mixed", &t), EXL2_OK);
+    CHECK_INT(tensors_open(&c, EXL2_GOLDEN_DIR "/models/exl2-mixed", &t), EXL2_OK);
     char *lines = check_read(EXL2_GOLDEN_DIR "/exl2-mixed-dequant.txt", NULL), key[128];
     uint32_t in, out, matrices = 0;
     unsigned long long hash;
@@ -101,7 +102,7 @@ static void check_real_model(const char *folder)
     exl2__ctx c;
     exl2__tensors t;
     plain_context(&c);
-    CHECK_INT(exl2__tensors_open(&c, folder, &t), EXL2_OK);
+    CHECK_INT(tensors_open(&c, folder, &t), EXL2_OK);
     for (size_t i = 0; i < EXL2__COUNT(layers); i++) {
         const char *module = strncmp(layers[i].key, "model.", 6) == 0 ? layers[i].key + 6 : layers[i].key;
         char relative[160];
@@ -156,7 +157,7 @@ static void check_worked_example(bool short_perm)
     memory_add(&files, "example.safetensors", file, bytes);
     exl2__tensors t;
     exl2__matrix_desc desc;
-    CHECK_INT(exl2__tensors_open(&files.c, "folder", &t), EXL2_OK);
+    CHECK_INT(tensors_open(&files.c, "folder", &t), EXL2_OK);
     uint16_t *matrix = matrix_load(&files.c, &t, "example", 96, 32, &desc);
     if (CHECK(matrix != NULL)) {
         for (size_t i = 0; i < EXL2__COUNT(wanted); i++) {
@@ -207,7 +208,7 @@ static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl
     memory_add(files, "m.safetensors", file, bytes);
     exl2__tensors t;
     exl2__matrix_tables tables;
-    exl2_result result = exl2__tensors_open(&files->c, "folder", &t);
+    exl2_result result = tensors_open(&files->c, "folder", &t);
     if (result >= 0) {
         uint64_t before = files->c.host_bytes;
         result = exl2__matrix_find(&files->c, &t, "model.layers.0.mlp.gate_proj", 64, 64, desc);
@@ -375,7 +376,7 @@ static void check_dense(void)
     exl2__tensors t;
     exl2__matrix_desc half, other;
     exl2__matrix_tables tables;
-    CHECK_INT(exl2__tensors_open(c, "folder", &t), EXL2_OK);
+    CHECK_INT(tensors_open(c, "folder", &t), EXL2_OK);
     CHECK_INT(exl2__matrix_find(c, &t, "half", 5, 3, &half), EXL2_OK);
     CHECK(half.kind == EXL2__MATRIX_DENSE && half.has_bias && half.dtype == EXL2__F16 && half.out_stored == 32);
     CHECK_INT(exl2__matrix_tables_open(c, &t, 1.0f, &half, &tables), EXL2_OK);

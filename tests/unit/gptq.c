@@ -6,6 +6,7 @@
 #include "../../exl2_impl/3_backend/cpu/cpu_matrix.h"
 #include "../memory_files.h"
 #include "../model_maker.h"
+#include "../tensors_open.h"
 
 #ifndef EXL2_GOLDEN_DIR
 #define EXL2_GOLDEN_DIR "tests/golden"
@@ -113,7 +114,8 @@ static uint32_t *read_words(exl2__ctx *c, const exl2__tensors *t, const exl2__ma
         memset(at, 0xA5, (size_t)n * desc->out_stored * 4);
         CHECK_INT(exl2__affine_read_words(c, t, desc, row, n, at), EXL2_OK);
         exl2__rows_slice slice = { row, n, at };
-        exl2__cpu_matrix_feed(part, &slice);
+        exl2__work all = exl2__work_all();
+        CHECK_INT(exl2__cpu_matrix_feed(part, &slice, &all), EXL2_OK);
     }
     return words;
 }
@@ -189,7 +191,7 @@ static uint32_t check_folder(const char *dir, uint32_t dequantized)
     exl2__tensors t;
     uint32_t matrices = 0, compared = 0;
     CHECK_INT(exl2__config_read(&c, dir, &config), EXL2_OK);
-    if (!CHECK_INT(exl2__tensors_open(&c, dir, &t), EXL2_OK)) {
+    if (!CHECK_INT(tensors_open(&c, dir, &t), EXL2_OK)) {
         printf("  %s: %s\n", dir, c.error.text);
         return 0;
     }
@@ -262,7 +264,7 @@ static exl2_result sample_open(const sample *s, memory_files *files, exl2__tenso
     memory_make(files);
     memory_add(files, "m.safetensors", file, bytes);
     free(file);
-    return exl2__tensors_open(&files->c, "folder", t);
+    return tensors_open(&files->c, "folder", t);
 }
 
 static void sample_check(sample *s)

@@ -5,7 +5,7 @@
 #include "../grammar_judge.h"
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/grammar/grammar.h"
-#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "../vocab_open.h"
 
 static exl2__ctx context;
 static exl2__vocab vocab;
@@ -442,7 +442,7 @@ static void check_judged(void)
         exl2__vocab big;
         exl2__grammar_vocab big_table, small_table = table;
         exl2__vocab small = vocab;
-        CHECK(exl2__vocab_open(&context, folder, &big) == EXL2_OK);
+        CHECK(vocab_open(&context, folder, &big) == EXL2_OK);
         vocab = big;
         CHECK(exl2__grammar_vocab_open(&context, &vocab, &big_table) == EXL2_OK);
         table = big_table;
@@ -460,7 +460,7 @@ static void check_judged(void)
 int main(void)
 {
     context = rows_ctx();
-    if (!CHECK(exl2__vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab) == EXL2_OK)
+    if (!CHECK(vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab) == EXL2_OK)
         || !CHECK(exl2__grammar_vocab_open(&context, &vocab, &table) == EXL2_OK)) {
         return check_done();
     }

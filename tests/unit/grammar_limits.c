@@ -16,7 +16,7 @@ static int count_memcmp(const void *a, const void *b, size_t bytes)
 #include "../grammar_judge.h"
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/grammar/grammar.h"
-#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "../vocab_open.h"
 
 static exl2__ctx context;
 static exl2__vocab vocab;
@@ -515,7 +515,7 @@ static void check_kept(void)
 int main(void)
 {
     context = rows_ctx();
-    if (!CHECK(exl2__vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab) == EXL2_OK)
+    if (!CHECK(vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab) == EXL2_OK)
         || !CHECK(exl2__grammar_vocab_open(&context, &vocab, &table) == EXL2_OK)) {
         return check_done();
     }

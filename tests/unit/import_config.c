@@ -262,6 +262,35 @@ static void test_keys(void)
     }
 }
 
+/* "chatglm" is GLM-4 9B: half of each head is rotated, and gate and up are one tensor. */
+static void test_chatglm(void)
+{
+    static const uint8_t numbers[64 * 16 * 2] = { 0 };
+    gguf_maker m = { 0 };
+    exl2__gguf g;
+    exl2__import_config config = { .bits = 8, .group = 32, .head_bits = 8 };
+    rig r;
+    gguf_key_text(&m, "general.architecture", "chatglm");
+    gguf_key_u32(&m, "chatglm.block_count", 2);
+    gguf_key_u32(&m, "chatglm.context_length", 512);
+    gguf_key_u32(&m, "chatglm.embedding_length", 64);
+    gguf_key_u32(&m, "chatglm.feed_forward_length", 96);
+    gguf_key_u32(&m, "chatglm.attention.head_count", 4);
+    gguf_key_u32(&m, "chatglm.attention.head_count_kv", 2);
+    gguf_key_u32(&m, "chatglm.rope.dimension_count", 8);
+    gguf_key_f32(&m, "chatglm.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_tensor(&m, "token_embd.weight", 1, 64, 16, numbers, sizeof numbers);
+    gguf_bytes file = gguf_finish(&m);
+    rig_make(&r, file);
+    CHECK_INT(exl2__gguf_open(&r.c, "model.gguf", &g), EXL2_OK);
+    CHECK_INT(exl2__import_config_read(&g, &config), EXL2_OK);
+    CHECK_TEXT(config.arch.name, "GlmForCausalLM");
+    CHECK(config.rotary == 8 && config.head_dim == 16 && config.kv_heads == 2);
+    exl2__gguf_close(&g);
+    check_clean(&r);
+    free(file.data);
+}
+
 static void test_model_refusals(void)
 {
     llama_options o = small;
@@ -349,6 +378,7 @@ int main(void)
     import_start();
     test_rope();
     test_keys();
+    test_chatglm();
     test_model_refusals();
     test_floats();
     return check_done();

@@ -342,7 +342,7 @@ static void test_family(const names_of *n)
     printf("%s\n", f->row);
     if (!CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK) ||
         !CHECK_INT(exl2__config_read(&r.c, out_dir, &config), EXL2_OK) ||
-        !CHECK_INT(exl2__tensors_open(&r.c, out_dir, &t), EXL2_OK)) {
+        !CHECK_INT(tensors_open(&r.c, out_dir, &t), EXL2_OK)) {
         printf("  %s\n", r.c.error.text);
     } else {
         check_config(f, &config);
@@ -367,7 +367,7 @@ static void test_quantized(void)
     exl2_import_desc d = describe(&r);
     d.bits = 6;
     if (!CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK) ||
-        !CHECK_INT(exl2__tensors_open(&r.c, out_dir, &t), EXL2_OK)) {
+        !CHECK_INT(tensors_open(&r.c, out_dir, &t), EXL2_OK)) {
         printf("  %s\n", r.c.error.text);
         free(file.data);
         return;

@@ -5,6 +5,7 @@
 #include "../../exl2_impl/8_convert/gguf/import.h"
 #include "../../exl2_impl/1_load/model_config_read.h"
 #include "../check.h"
+#include "../tensors_open.h"
 
 #include <math.h>
 
@@ -137,8 +138,8 @@ static void check_tensors(exl2__ctx *c, const char *folder, const exl2__config *
 {
     exl2__tensors t, originals;
     uint64_t numbers = 0, wanted = 0;
-    CHECK_INT(exl2__tensors_open(c, out_dir, &t), EXL2_OK);
-    CHECK_INT(exl2__tensors_open(c, folder, &originals), EXL2_OK);
+    CHECK_INT(tensors_open(c, out_dir, &t), EXL2_OK);
+    CHECK_INT(tensors_open(c, folder, &originals), EXL2_OK);
     for (uint32_t i = 0; i < t.count; i++) {
         const exl2__tensor *got = &t.entries[i];
         uint32_t row;

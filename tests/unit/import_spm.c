@@ -6,6 +6,7 @@
 #include "../gguf_maker.h"
 #include "../memory_files.h"
 #include "../text_unpack.h"
+#include "../vocab_open.h"
 
 #include <time.h>
 
@@ -139,7 +140,7 @@ static void test_small(bool prefix)
     }
     CHECK_INT(write_tokenizer(&m, 64, error), EXL2_OK);
     c.files = exl2__platform_files();
-    if (CHECK_INT(exl2__vocab_open(&c, out_dir, &v), EXL2_OK)) {
+    if (CHECK_INT(vocab_open(&c, out_dir, &v), EXL2_OK)) {
         const exl2_token joined[] = { 10, 12 }, bare[] = { 13 }, bytes[] = { 4, 5, 6, 3 };
         const exl2_token marked[] = { 14, 4, 5, 6, 3 };
         check_ids(&v, &c, "abc", prefix ? joined : bare, prefix ? 2 : 1); /* bc, then the mark with a */
@@ -253,7 +254,7 @@ static void check_published(const char *dir, bool prefix, uint32_t bos, uint32_t
     exl2__json_close(&c, &j);
     free(text);
     c.files = exl2__platform_files();
-    if (CHECK_INT(exl2__vocab_open(&c, out_dir, &v), EXL2_OK)) {
+    if (CHECK_INT(vocab_open(&c, out_dir, &v), EXL2_OK)) {
         rows_state s = { &c, &v, NULL };
         text_rows(&s, dir, "encode.jsonl", 600, encode_row);
         text_rows(&s, dir, "decode.jsonl", 100, decode_row);

@@ -1,6 +1,6 @@
 /* import_text.c: tokenizer.json and tokenizer_config.json of an import, and the vocabularies that it rejects. */
 #include "../import_rig.h"
-#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "../vocab_open.h"
 
 static uint32_t json_at(const exl2__json *j, uint32_t array, uint32_t index)
 {
@@ -131,7 +131,7 @@ static void check_opens(const char *pre)
     exl2__vocab v;
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
-    if (!CHECK_INT(exl2__vocab_open(&c, out_dir, &v), EXL2_OK)) {
+    if (!CHECK_INT(vocab_open(&c, out_dir, &v), EXL2_OK)) {
         printf("  %s: %s\n", pre, c.error.text);
         return;
     }

@@ -411,9 +411,68 @@ static void check_memory(void)
     CHECK_INT(c.host_bytes, 0);
 }
 
+/* ---- slices ---- */
+
+/* Parses in slices of one item, but closes the parser after `most` of them. *slices: their number. */
+static exl2_result parse_sliced(exl2__ctx *c, const char *text, const char *const *flat_keys, int most, int *slices,
+                                exl2__json *out)
+{
+    exl2__json_parse p;
+    exl2_result r = EXL2_PENDING;
+    CHECK_INT(exl2__json_parse_begin(c, &p, "t", text, strlen(text), flat_keys), EXL2_OK);
+    for (*slices = 0; r == EXL2_PENDING && *slices < most; ++*slices) {
+        exl2__work work = { 1 };
+        r = exl2__json_parse_some(c, &p, &work);
+    }
+    *out = p.j;
+    p.j = r == EXL2_OK ? (exl2__json){ 0 } : p.j;
+    exl2__json_parse_close(c, &p);
+    return r;
+}
+
+/* In slices of one item, texts have the tokens and the errors that they have at once; a parser that is closed between
+   two slices frees everything. */
+static void check_slices(void)
+{
+    static const char *const flat_keys[EXL2__JSON_FLAT_MAX] = { "vocab", "merges" };
+    static const char *const texts[] = {
+        "{\"a\":[1,2,{\"c\":null}],\"m\":{\"vocab\":{\"x\":1,\n  \"y\\\"]\":{}},\"merges\":[\"a b\",[\"a\",\"b\"]]},"
+        "\"z\":[]}",
+        "{\"m\":{\"vocab\":[1,2]},\"n\":{\"vocab\":{\"k\":[3]},\"merges\":{}}}", /* the last vocab counts */
+        "{\"m\":{\"vocab\":{\"x\":[1,2,3", "{\"m\":{\"merges\":[\"a", "{\"a\":1,\"b\":{\"c\":1,\"c\":2}}", "[1,2",
+        "\"\\x\"", "", "[[[[[]]]]]", "  7 ", "{\"m\":{\"vocab\":{}}} x",
+    };
+    exl2__ctx c = make_context(), once = make_context();
+    for (size_t i = 0; i < EXL2__COUNT(texts); i++) {
+        exl2__json whole, sliced;
+        int slices, less;
+        exl2_result wanted = exl2__json_open_flat(&once, "t", texts[i], strlen(texts[i]), flat_keys, &whole);
+        CHECK_INT(parse_sliced(&c, texts[i], flat_keys, 1000, &slices, &sliced), wanted);
+        if (wanted == EXL2_OK) {
+            CHECK_INT(sliced.token_count, whole.token_count);
+            CHECK(memcmp(sliced.flat, whole.flat, sizeof whole.flat) == 0);
+            for (uint32_t t = 0; t < whole.token_count; t++) {
+                const exl2__json_token *a = &sliced.tokens[t], *b = &whole.tokens[t];
+                CHECK(a->begin == b->begin && a->end == b->end && a->after == b->after);
+                CHECK(a->count == b->count && a->kind == b->kind && a->escaped == b->escaped);
+            }
+            CHECK(slices > (int)whole.token_count); /* each token is a slice in both scans */
+            exl2__json_close(&c, &sliced);
+            exl2__json_close(&once, &whole);
+        } else {
+            CHECK_TEXT(c.error.text, once.error.text);
+        }
+        for (int most = 0; most < slices; most++) {
+            CHECK(most == 0 || parse_sliced(&c, texts[i], flat_keys, most, &less, &sliced) == EXL2_PENDING);
+            CHECK_INT(c.host_bytes, 0);
+        }
+    }
+}
+
 int main(void)
 {
     check_grammar();
+    check_slices();
     check_tokens();
     check_strings();
     check_places();

@@ -144,6 +144,9 @@ static void check_rope(void)
     CHECK_INT(k.rope.kind, EXL2__ROPE_LINEAR);
     k = read_good(BASE ",'rope_scaling':{'rope_type':'linear','type':'default','factor':2}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_LINEAR);
+    k = read_good(BASE ",'rope_theta':5e5,'rope_parameters':{'rope_theta':2e4},'attn_config':{'rope_theta':3e4}}", NULL,
+                  0);
+    CHECK(k.rope.theta == 20000);
     k = read_good(BASE ",'rope_parameters':{'rope_type':'linear','rope_theta':1000,'factor':2}}", NULL,
                   0);
     CHECK(k.rope.kind == EXL2__ROPE_LINEAR && k.rope.theta == 1000);
@@ -423,6 +426,7 @@ static void check_refused(void)
     refuse("'head_dim':7", EXL2_ERR_FORMAT, "head_dim=7 is odd", "RoPE rotates pairs");
     refuse("'text_config':7", EXL2_ERR_FORMAT, "text_config=7", "an object");
     refuse("'text_config':[1]", EXL2_ERR_FORMAT, "text_config=[1 values]", "an object");
+    refuse("'swiglu_alpha':1.5", EXL2_ERR_UNSUPPORTED, "swiglu_alpha=1.5", "only 1.702");
     refuse("'num_local_experts':8", EXL2_ERR_UNSUPPORTED, "num_local_experts=8", "only 0");
     refuse("'logit_scale':'1'", EXL2_ERR_FORMAT, "logit_scale='1'", "a number");
     refuse("'quantization_config':{'quant_method':'fp8'}", EXL2_ERR_UNSUPPORTED, "quant_method='fp8'",

@@ -2,6 +2,7 @@
    return small pieces, end early or fail, sets of shards, and exl2__sort, which it uses. */
 #include "../memory_files.h"
 #include "../model_maker.h"
+#include "../tensors_open.h"
 
 #include "../../exl2_impl/1_load/tensor_table.h"
 
@@ -34,7 +35,7 @@ static void check_table(void)
     add_file(&m, "a.safetensors", "{'caf\\u00e9.weight':{'dtype':'F8_E4M3','shape':[1,2,3],'data_offsets':[0,6]},"
                                   "'new':{'dtype':'F4','shape':[3],'data_offsets':[6,8]}}", 0, 8);
     m.piece = 7;
-    if (!CHECK_INT(exl2__tensors_open(&m.c, "any/folder", &t), EXL2_OK)) {
+    if (!CHECK_INT(tensors_open(&m.c, "any/folder", &t), EXL2_OK)) {
         printf("  %s\n", m.c.error.text);
         return;
     }
@@ -84,7 +85,7 @@ static void check_values(void)
     exl2__tensors t;
     memory_make(&m);
     memory_add(&m, "m.safetensors", file, bytes);
-    CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_OK);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_OK);
     CHECK_INT(exl2__tensor_floats(&m.c, &t, "half.weight", 3, values), EXL2_OK);
     CHECK(values[0] == 1.0f && values[1] == 1.0f / 16777216.0f && values[2] == 65504.0f);
     CHECK_INT(exl2__tensor_floats(&m.c, &t, "brain.weight", 3, values), EXL2_OK);
@@ -108,7 +109,7 @@ static void check_values(void)
     CHECK_INT(exl2__tensors_read(&m.c, &t, entry, 0, values, 8), EXL2_ERR_IO);
     check_error(&m.c, "m.safetensors: 'single.weight'", "failed", "device");
     exl2__tensors_close(&m.c, &t);
-    CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_ERR_IO);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_ERR_IO);
     CHECK(t.entries == NULL && t.files.items == NULL);
     memory_free(&m);
     free(values);
@@ -124,7 +125,7 @@ static void check_bad(const char *header, uint64_t length, const char *piece, co
     exl2__tensors t;
     memory_make(&m);
     add_file(&m, "m.safetensors", header, length, 16);
-    CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
     CHECK(strstr(m.c.error.text, "m.safetensors") != NULL);
     check_error(&m.c, piece, other, header);
     CHECK(t.entries == NULL && t.files.items == NULL);
@@ -190,17 +191,17 @@ static void check_folders(void)
     exl2__tensors t;
     memory_make(&m);
     memory_add_text(&m, "config.json", "{}");
-    CHECK_INT(exl2__tensors_open(&m.c, "some/where", &t), EXL2_ERR_IO);
+    CHECK_INT(tensors_open(&m.c, "some/where", &t), EXL2_ERR_IO);
     check_error(&m.c, "no .safetensors files in some/where", "", "empty");
     memory_add_text(&m, "empty.safetensors", "");
-    CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
     check_error(&m.c, "empty.safetensors: not a safetensors file", "file of 0", "empty file");
     memory_free(&m);
 
     memory_make(&m);
     add_file(&m, "z.safetensors", one, 0, 8);
     add_file(&m, "a.safetensors", one, 0, 8);
-    CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
     check_error(&m.c, "'model.norm' is in both a.safetensors and z.safetensors", "remove stale shards", "two files");
     memory_free(&m);
 
@@ -209,7 +210,7 @@ static void check_folders(void)
     add_file(&m, "output-00003-of-00005.safetensors", none, 0, 0);
     add_file(&m, "output-00001-of-00005.safetensors", one, 0, 8);
     add_file(&m, "output-00004-of-00005.safetensors", none, 0, 0);
-    CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_OK);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_OK);
     CHECK_INT(m.warnings, 2);
     CHECK(strstr(m.warning, "shard 5 of 5 is missing") != NULL);
     CHECK_INT(m.warning_id, EXL2_LOG_ID_SHARD_MISSING);
@@ -217,11 +218,11 @@ static void check_folders(void)
     add_file(&m, "output-00002-of-00005.safetensors", none, 0, 0);
     add_file(&m, "output-00005-of-00005.safetensors", none, 0, 0);
     add_file(&m, "vision-00001-of-00001.safetensors", none, 0, 0);
-    CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_OK);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_OK);
     CHECK_INT(m.warnings, 2);
     exl2__tensors_close(&m.c, &t);
     add_file(&m, "vision-00002-of-00003.safetensors", none, 0, 0);
-    CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_OK);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_OK);
     CHECK_INT(m.warnings, 4);
     CHECK(strstr(m.warning, "shard 3 of 3 is missing") != NULL);
     exl2__tensors_close(&m.c, &t);
@@ -232,13 +233,13 @@ static void check_folders(void)
     memset(long_dir, 'd', sizeof long_dir);
     long_dir[sizeof long_dir - 1] = 0;
     add_file(&m, "m.safetensors", one, 0, 8);
-    CHECK_INT(exl2__tensors_open(&m.c, long_dir, &t), EXL2_ERR_ARG);
+    CHECK_INT(tensors_open(&m.c, long_dir, &t), EXL2_ERR_ARG);
     m.c.host_bytes_max = 1000;
-    CHECK_INT(exl2__tensors_open(&m.c, "f", &t), EXL2_OK);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_OK);
     exl2__tensors_close(&m.c, &t);
     for (uint64_t cap = 1; cap < 1000; cap++) { /* the cap is exceeded at each allocation in turn */
         m.c.host_bytes_max = cap;
-        exl2_result result = exl2__tensors_open(&m.c, "f", &t);
+        exl2_result result = tensors_open(&m.c, "f", &t);
         CHECK(result == EXL2_OK || result == EXL2_ERR_BUDGET);
         exl2__tensors_close(&m.c, &t);
         CHECK_INT(m.c.host_bytes, 0);

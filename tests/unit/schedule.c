@@ -13,8 +13,8 @@
 #define CONTEXT 1024u
 
 static exl2__pages pages;
-static uint32_t users[PAGES], free_list[PAGES], lists[COUNT][CONTEXT / EXL2__PAGE_TOKENS];
-static exl2_token tokens[PAGES * EXL2__PAGE_TOKENS], prompt[CONTEXT];
+static uint32_t words[COUNT][CONTEXT], lists[COUNT][CONTEXT / EXL2__PAGE_TOKENS];
+static exl2_token prompts[COUNT][CONTEXT];
 static exl2__table tables[COUNT];
 static exl2__sequence memory[COUNT], *all[COUNT];
 static exl2__page_copy copies[PAGES];
@@ -22,14 +22,12 @@ static uint32_t copy_count;
 
 static void open_all(void)
 {
-    pages = (exl2__pages){ PAGES, PAGES, 0, users, free_list, tokens };
-    memset(users, 0, sizeof users);
+    static uint64_t block[PAGES * 64];
+    exl2__arena arena = { .base = (uint8_t *)block, .size = sizeof block };
+    exl2__pages_make(&pages, &arena, PAGES);
     copy_count = 0;
-    for (uint32_t i = 0; i < PAGES; i++) {
-        free_list[i] = i;
-    }
     for (uint32_t i = 0; i < COUNT; i++) {
-        tables[i] = (exl2__table){ lists[i], 0, 0, 0 };
+        exl2__table_make(&tables[i], words[i], lists[i], 0);
         memory[i] = (exl2__sequence){ 0 };
         all[i] = &memory[i];
     }
@@ -42,7 +40,10 @@ static exl2__sequence *queue(uint32_t i, uint32_t prompt_count, uint32_t new_tok
     memory[i] = (exl2__sequence){ 0 };
     memory[i].live = true;
     memory[i].table = &tables[i];
-    memory[i].prompt = prompt;
+    for (uint32_t k = 0; k < prompt_count; k++) {
+        prompts[i][k] = (exl2_token)(k + 1000 * i); /* no two share a page */
+    }
+    memory[i].prompt = prompts[i];
     memory[i].prompt_count = prompt_count;
     memory[i].tokens_end = prompt_count + new_tokens;
     memory[i].priority = priority;
@@ -52,23 +53,30 @@ static exl2__sequence *queue(uint32_t i, uint32_t prompt_count, uint32_t new_tok
 
 static void start(exl2__sequence *s)
 {
-    exl2__schedule_start(s, all, COUNT, &pages, copies, &copy_count);
+    exl2__schedule_start(s, all, COUNT, &pages);
 }
 
 static exl2__sequence *next(void)
 {
-    return exl2__schedule_next(all, COUNT, &pages);
+    exl2__schedule_room room = { &pages, 16 };
+    return exl2__schedule_next(all, COUNT, &room);
+}
+
+static uint32_t rows(uint32_t rows_max, uint32_t prompt_rows_max, uint32_t sequences_max)
+{
+    return exl2__schedule_rows(all, COUNT, &pages, rows_max, prompt_rows_max, sequences_max, copies, &copy_count);
 }
 
 /* The sequence has computed all that was pending and sampled a token. */
 static void speak(exl2__sequence *s)
 {
-    s->table->cached = s->table->tokens;
-    exl2__table_append(s->table, &pages, 1);
+    exl2__table_computed(s->table, &pages, exl2__sequence_pending(s));
+    exl2__table_append(s->table, &pages, 1, true);
 }
 
 static void finish(exl2__sequence *s)
 {
+    exl2__table_release(s->table, &pages, s->table->tokens);
     exl2__table_rewind(s->table, &pages, 0);
     *s = (exl2__sequence){ 0 };
 }
@@ -109,13 +117,15 @@ static void overtaking_has_an_end(void)
     CHECK(next() == big);
 }
 
-/* The pages of a prompt and of the new tokens are reserved at once, so an active sequence never lacks a page. */
-static void pages_are_reserved(void)
+/* The pages of a prompt and of the new tokens are promised at once, so an active sequence never lacks a page; those of
+   the new tokens are taken later. */
+static void pages_are_promised(void)
 {
     open_all();
     exl2__sequence *s = queue(0, 65, 64 * 3, 0);
     start(s);
-    CHECK_INT(PAGES - pages.free_count, 5);
+    CHECK_INT(PAGES - exl2__pages_room(&pages), 5);
+    CHECK_INT(pages.used, 2);
     queue(1, 64 * 12, 0, 0);
     CHECK(next() == NULL);
     finish(s);
@@ -130,16 +140,16 @@ static void rows_go_to_speakers_first(void)
     start(reader);
     start(late);
     /* all rows of all prompts, because no sequence decodes yet */
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 16), 330);
+    CHECK_INT(rows(512, 512, 16), 330);
     speak(speaker);
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 16), 1 + EXL2__SCHEDULE_MIXED_ROWS);
+    CHECK_INT(rows(512, 512, 16), 1 + EXL2__SCHEDULE_MIXED_ROWS);
     CHECK_INT(speaker->rows, 1);
     CHECK_INT(reader->rows, EXL2__SCHEDULE_MIXED_ROWS); /* priority decides among the prompts */
     CHECK_INT(late->rows, 0);
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 8, 16), 1 + 8); /* the budget allows 8 prompt rows */
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 1), 1);    /* a pass for one sequence */
+    CHECK_INT(rows(512, 8, 16), 1 + 8); /* the budget allows 8 prompt rows */
+    CHECK_INT(rows(512, 512, 1), 1);    /* a pass for one sequence */
     speaker->held = true;
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 100, 512, 16), 100); /* the row limit of a pass */
+    CHECK_INT(rows(100, 512, 16), 100); /* the row limit of a pass */
     CHECK_INT(speaker->rows, 0);
     CHECK_INT(reader->rows, 100);
 }
@@ -150,23 +160,91 @@ static void nothing_new_still_gives_a_row(void)
     open_all();
     exl2__sequence *s = queue(0, 30, 0, 0);
     start(s);
-    s->table->cached = 30;
-    exl2__sequence *again = &memory[0];
-    again->active = false;
+    exl2__table_computed(s->table, &pages, 30);
+    exl2__table_release(s->table, &pages, 30);
+    exl2__sequence *again = queue(0, 0, 10, 0);
     again->keep = 30;
-    again->prompt_count = 0;
     again->tokens_end = 40;
     start(again);
-    CHECK_INT(exl2__schedule_rows(all, COUNT, 512, 512, 16), 1);
+    CHECK_INT(rows(512, 512, 16), 1);
     CHECK_INT(again->table->cached, 29);
+}
+
+/* A prompt that gets no rows because others have a higher priority gets some after 8 passes. */
+static void no_prompt_waits_for_ever(void)
+{
+    open_all();
+    exl2__sequence *speaker = queue(0, 10, 400, 0), *low = queue(1, 100, 0, -5), *high = queue(2, 500, 0, 5);
+    start(speaker);
+    start(low);
+    start(high);
+    speak(speaker);
+    for (uint32_t pass = 0; pass < 3 * (EXL2__SCHEDULE_MISSED_MAX + 1) && low->table->cached < 30; pass++) {
+        bool turn = pass % (EXL2__SCHEDULE_MISSED_MAX + 1) == EXL2__SCHEDULE_MISSED_MAX;
+        CHECK_INT(rows(512, 10, 16), 11);
+        CHECK_INT(low->rows, turn ? 10 : 0);
+        CHECK_INT(high->rows, turn ? 0 : 10);
+        exl2__table_computed(low->table, &pages, low->rows);
+        exl2__table_computed(high->table, &pages, high->rows);
+        speak(speaker);
+    }
+    CHECK_INT(low->table->cached, 30);
+}
+
+static uint32_t make_room(void)
+{
+    exl2__schedule_room room = { &pages, 16 };
+    return exl2__schedule_make_room(all, COUNT, &pages, &room);
+}
+
+/* Sequences give way to one of a higher priority: a held one first, then the lowest priority, then the newest; no more
+   than it needs, and none if it would not fit all the same. Each keeps its history, and gets 16 tokens in peace. */
+static void lower_ones_give_way(void)
+{
+    open_all();
+    exl2__sequence *a = queue(0, 64, 192, 1), *b = queue(1, 64, 192, 1), *c = queue(2, 64, 192, 0);
+    exl2__sequence *held = queue(3, 64, 192, 2);
+    start(a);
+    start(b);
+    start(c);
+    start(held);
+    held->held = true;
+    CHECK_INT(exl2__pages_room(&pages), 0);
+    exl2__sequence *equal = queue(4, 64, 0, 0);
+    CHECK(make_room() == 0 && next() == NULL); /* no one has a lower priority */
+    equal->priority = 9;
+    CHECK(make_room() == 1 && !held->active && held->begun && held->table->tokens == 64 && next() == equal);
+    finish(equal);
+    held->held = false;
+    CHECK(next() == held);
+    start(held);
+    CHECK(held->active && held->prompt_end == 64 && held->table->tokens == 64);
+    exl2__sequence *large = queue(4, 64 * 8, 0, 9);
+    CHECK(make_room() == 2 && !c->active && !b->active && a->active && held->active && next() == large);
+    start(large);
+    exl2__sequence *huge = queue(5, 64 * 16, 0, 9);
+    CHECK(make_room() == 0 && a->active); /* it would not fit */
+    finish(huge);
+    finish(large);
+    start(b);
+    start(c);
+    queue(4, 64 * 8, 0, 9);
+    CHECK(make_room() == 0); /* b, c and held have just begun again */
+    for (uint32_t i = 0; i < EXL2__SCHEDULE_SETTLED; i++) {
+        exl2__table_reserve(c->table, &pages, c->table->tokens + 1);
+        speak(c);
+    }
+    CHECK(make_room() == 2 && !c->active && !a->active && c->table->tokens == 64 + EXL2__SCHEDULE_SETTLED);
 }
 
 int main(void)
 {
     starts_by_priority_then_order();
     overtaking_has_an_end();
-    pages_are_reserved();
+    pages_are_promised();
     rows_go_to_speakers_first();
     nothing_new_still_gives_a_row();
+    no_prompt_waits_for_ever();
+    lower_ones_give_way();
     return check_done();
 }

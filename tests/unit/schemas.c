@@ -7,7 +7,7 @@
 #include "../grammar_judge.h"
 #include "../text_rows.h"
 #include "../../exl2_impl/6_text/grammar/grammar.h"
-#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "../vocab_open.h"
 
 #include <time.h>
 
@@ -459,7 +459,7 @@ int main(void)
 {
     const char *other = getenv("EXL2_SCHEMAS");
     context = rows_ctx();
-    if (!CHECK(exl2__vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab) == EXL2_OK)
+    if (!CHECK(vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab) == EXL2_OK)
         || !CHECK(exl2__grammar_vocab_open(&context, &vocab, &table) == EXL2_OK)) {
         return check_done();
     }

@@ -7,7 +7,7 @@ static void check_files(exl2__ctx *c, const char *vocab_dir, const char *rows_di
     exl2__vocab v;
     char path[512];
     rows_state s = { c, &v, path };
-    if (!CHECK(exl2__vocab_open(c, vocab_dir, &v) == EXL2_OK)) {
+    if (!CHECK(vocab_open(c, vocab_dir, &v) == EXL2_OK)) {
         return;
     }
     snprintf(path, sizeof path, "%s/decode.jsonl", rows_dir);
@@ -24,7 +24,7 @@ static void check_corners(exl2__ctx *c)
     char text[64];
     size_t need;
     exl2__stream stream = { 0 }, checkpoint;
-    CHECK(exl2__vocab_open(c, EXL2_GOLDEN_DIR "/smollm2", &v) == EXL2_OK);
+    CHECK(vocab_open(c, EXL2_GOLDEN_DIR "/smollm2", &v) == EXL2_OK);
     exl2_token outside[3] = { -1, INT32_MAX, (exl2_token)v.id_count };
     CHECK(exl2__stream_decode(&v, outside, 3, false, text, 64, &need) == EXL2_OK && need == 0);
     exl2_token bytes[4]; /* of U+1F642 */

@@ -2,6 +2,7 @@
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/chat/template_set.h"
 #include "../check.h"
+#include "../template_set_open.h"
 
 #define LINE_COUNT_MAX 512
 
@@ -286,7 +287,7 @@ static void test_smollm2(void)
     CHECK_INT(exl2__json_open(&ctx, "tokenizer_config.json", config_text, bytes, &config), EXL2_OK);
     char *source = json_string(&config, exl2__json_get(&config, 0, "chat_template"), &bytes);
     test_rows("smollm2", source, golden("smollm2.jsonl"), config_text, 38);
-    CHECK_INT(exl2__template_set_open(&ctx, folder, NULL, &set), EXL2_OK);
+    CHECK_INT(template_set_open(&ctx, folder, &set), EXL2_OK);
     CHECK(set.count == 1 && set.item[0].rejected.code == EXL2_OK);
     test_through("smollm2", &set, golden("smollm2.jsonl"), NULL, smollm2_tokens);
     exl2__template_set_close(&ctx, &set);
@@ -308,7 +309,7 @@ static void test_shared_models(void)
         snprintf(rows, sizeof rows, "%s/chat.jsonl", folder);
         char *tokens[4];
         config_tokens(config, tokens);
-        CHECK_INT(exl2__template_set_open(&ctx, folder, NULL, &set), EXL2_OK);
+        CHECK_INT(template_set_open(&ctx, folder, &set), EXL2_OK);
         test_through(names[i], &set, rows, NULL, (const char *const *)tokens);
         exl2__template_set_close(&ctx, &set);
         for (size_t k = 0; k < 4; k++) {

@@ -8,7 +8,7 @@ static uint64_t regex_bytes; /* all bytes that regular expressions have searched
 #define exl2__regex_begin(regex, text, bytes) (regex_bytes += (bytes), exl2__regex_begin(regex, text, bytes))
 #include "../../exl2_impl/6_text/tokenizer/encode.h"
 #include "../../exl2_impl/6_text/chat/template_set.h"
-#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "../vocab_open.h"
 
 #define IDS_MAX 65536
 
@@ -63,7 +63,7 @@ static void bench_open(bench *b, rows_folder *folder)
 {
     memset(b, 0, sizeof *b);
     ctx.files = rows_files(folder);
-    if (!CHECK_INT(exl2__vocab_open(&ctx, "memory", &b->vocab), EXL2_OK)) {
+    if (!CHECK_INT(vocab_open(&ctx, "memory", &b->vocab), EXL2_OK)) {
         printf("    %s\n", ctx.error.text);
     }
 }

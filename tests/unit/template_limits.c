@@ -2,6 +2,7 @@
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/chat/template_set.h"
 #include "../check.h"
+#include "../template_set_open.h"
 
 static exl2__ctx ctx;
 
@@ -191,7 +192,7 @@ static exl2_result folder_template(folder *f, exl2__ctx *c, exl2__template_set *
     memset(c, 0, sizeof *c);
     c->allocator = (exl2_allocator){ .alloc_fn = folder_alloc, .free_fn = folder_free, .user = f };
     c->files = (exl2_files){ folder_open, NULL, folder_read, folder_close, f };
-    return exl2__template_set_open(c, "model", NULL, t);
+    return template_set_open(c, "model", t);
 }
 
 static void test_config(void)

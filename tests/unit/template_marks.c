@@ -97,7 +97,10 @@ static void test_guard(void)
     uint8_t marks[4] = { 0xFF, 0x3F, 0, 0 }; /* the first 14 bytes */
     exl2__added_match match;
     uint32_t ids[4] = { 0 }, count = 0;
-    CHECK_INT(exl2__added_sort(added), EXL2__ADDED_NONE);
+    exl2__work all = exl2__work_all();
+    uint32_t sorted = 0, twice;
+    CHECK_INT(exl2__added_sort(added, &sorted, &all, &twice), EXL2_OK);
+    CHECK_INT(twice, EXL2__ADDED_NONE);
     CHECK_INT(exl2__template_open(&ctx, source, strlen(source), &t), EXL2_OK);
     CHECK_INT(exl2__template_guard(&ctx, &t, &vocab), EXL2_OK);
     added->guarded = t.guard;

@@ -41,7 +41,7 @@ static void check_tokenizer(exl2__ctx *c, const char *dir, int least)
     c->files = rows_files(&folder);
     c->host_peak = 0;
     uint64_t start = exl2__platform_ns();
-    if (CHECK(exl2__vocab_open(c, "memory", &v) == EXL2_OK)) {
+    if (CHECK(vocab_open(c, "memory", &v) == EXL2_OK)) {
         printf("%s: %zu bytes, opened in %.1f ms; %.2f times its size at most, %.2f kept\n", dir,
                folder.tokenizer_bytes, (double)(exl2__platform_ns() - start) * 1e-6,
                (double)c->host_peak / (double)folder.tokenizer_bytes, (double)v.bytes / (double)folder.tokenizer_bytes);

@@ -1,7 +1,7 @@
 /* vocab.c: opening tokenizers: SmolLM2's, small ones with every rule, malformed ones, and failures on the way. */
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
-#include "../../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "../vocab_open.h"
 
 static exl2__ctx context;
 static rows_folder folder;
@@ -11,7 +11,7 @@ static exl2_result open_text(const char *tokenizer, const char *config, exl2__vo
     folder = (rows_folder){ 0 };
     folder.tokenizer = tokenizer;
     folder.config = config;
-    return exl2__vocab_open(&context, "memory", v);
+    return vocab_open(&context, "memory", v);
 }
 
 static exl2_result open_parts(tokenizer_parts parts, const char *config, exl2__vocab *v)
@@ -35,7 +35,7 @@ static void check_smollm2(void)
     exl2__vocab v;
     context.files = exl2__platform_files();
     uint64_t start = exl2__platform_ns(), hash = 0xCBF29CE484222325u;
-    CHECK(exl2__vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &v) == EXL2_OK);
+    CHECK(vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &v) == EXL2_OK);
     printf("opened in %.1f ms; %llu bytes kept, %llu at most\n", (double)(exl2__platform_ns() - start) * 1e-6,
            (unsigned long long)v.bytes, (unsigned long long)context.host_peak);
     CHECK_INT(context.host_bytes, v.bytes);
@@ -328,8 +328,59 @@ static void check_faults(void)
         folder.tokenizer = tokenizer_text((tokenizer_parts){ 0 });
         folder.config = config;
         folder.fail_at = nth;
-        CHECK_INT(exl2__vocab_open(&context, "memory", &v), EXL2_ERR_IO);
+        CHECK_INT(vocab_open(&context, "memory", &v), EXL2_ERR_IO);
         CHECK_INT(context.host_bytes, 0);
+    }
+}
+
+/* ---- slices ---- */
+
+/* Reads in slices of one item, and stops after `most` of them. Returns their number. */
+static int read_sliced(const char *dir, int most, exl2_result *result, exl2__vocab *v)
+{
+    exl2__vocab_reader r;
+    int slices = 0;
+    for (*result = exl2__vocab_read_begin(&r, &context, dir, v), *result = *result < 0 ? *result : EXL2_PENDING;
+         *result == EXL2_PENDING && slices < most; slices++) {
+        exl2__work work = { 1 };
+        *result = exl2__vocab_read_some(&r, &work);
+    }
+    exl2__vocab_read_end(&r);
+    return slices;
+}
+
+/* In slices of one item the result is the same, and a reader that is ended between two slices frees everything. */
+static void check_slices(void)
+{
+    static const char config[] = "{\"bos_token\":\"<e>\",\"added_tokens_decoder\":{\"9\":{},\"12\":{}}}";
+    static const char *const added = "[{\"id\":9,\"content\":\"<e>\",\"special\":true},{\"id\":10,\"content\":\"<z>\"},"
+                                     "{\"id\":11,\"content\":\"<a>\"}]";
+    exl2__vocab whole, sliced;
+    exl2_result result;
+    CHECK_INT(open_parts((tokenizer_parts){ .added = added }, config, &whole), EXL2_OK);
+    int slices = read_sliced("memory", 100000, &result, &sliced);
+    CHECK_INT(result, EXL2_OK);
+    CHECK(slices > 100);
+    CHECK_INT(sliced.bytes, whole.bytes);
+    CHECK_INT(sliced.bos, whole.bos);
+    CHECK_INT(sliced.id_count, whole.id_count);
+    for (uint32_t id = 0; id < whole.id_count; id++) {
+        char other[64];
+        const char *text = piece(&whole, (exl2_token)id);
+        snprintf(other, sizeof other, "%s", text ? text : "?");
+        text = piece(&sliced, (exl2_token)id);
+        CHECK_TEXT(text ? text : "?", other);
+    }
+    CHECK(memcmp(sliced.bpe.merges, whole.bpe.merges, whole.bpe.merge_count * sizeof *whole.bpe.merges) == 0);
+    CHECK(memcmp(sliced.bpe.slots, whole.bpe.slots, (whole.bpe.mask + 1) * sizeof *whole.bpe.slots) == 0);
+    CHECK_INT(sliced.added.count, 3);
+    CHECK(memcmp(sliced.added.tokens, whole.added.tokens, 3 * sizeof *whole.added.tokens) == 0);
+    exl2__vocab_close(&context, &sliced);
+    exl2__vocab_close(&context, &whole);
+    for (int most = 0; most < slices; most++) {
+        CHECK_INT(read_sliced("memory", most, &result, &sliced), most);
+        CHECK_INT(result, EXL2_PENDING);
+        CHECK(!sliced.present && context.host_bytes == 0);
     }
 }
 
@@ -343,6 +394,7 @@ int main(void)
     check_unsupported();
     check_malformed();
     check_faults();
+    check_slices();
     CHECK_INT(context.host_bytes, 0);
     return check_done();
 }

@@ -1,6 +1,7 @@
 /* json.h: parses strict JSON text (RFC 8259) into one flat array of tokens that point into the text.
    takes: untrusted text, which must outlive the tokens.
-   gives: exl2__json, exl2__json_open, exl2__json_open_flat, exl2__json_close; exl2__json_get, exl2__json_first,
+   gives: exl2__json, exl2__json_open, exl2__json_open_flat, exl2__json_close; exl2__json_parse and its functions, which
+          work in slices; exl2__json_get, exl2__json_first,
           exl2__json_next; exl2__json_text, exl2__json_is, exl2__json_u64 and similar; exl2__json_walk.
    owns:  the token array, until exl2__json_close. */
 #ifndef EXL2__JSON_H
@@ -17,7 +18,7 @@ typedef struct exl2__json {
     size_t bytes;
     exl2__json_token *tokens;
     uint32_t token_count;
-    exl2__json_flat flat[EXL2__JSON_FLAT_MAX]; /* set by exl2__json_open_flat, in the order of its keys */
+    exl2__json_flat flat[EXL2__JSON_FLAT_MAX]; /* containers that were left unparsed, in the order of their keys */
 } exl2__json;
 
 /* ---- strings ---- */
@@ -238,76 +239,135 @@ static inline exl2_result exl2__json_reject_key(exl2__ctx *c, const char *label,
                       label, (int)bytes, j->text + t->begin, t->begin, exl2__json_line(j->text, t->begin));
 }
 
-/* Rejects an object that has the same key twice. To stay linear, it also rejects texts whose keys collide far more
-   often than by chance. */
-static inline exl2_result exl2__json_check_keys(exl2__ctx *c, const char *label, const exl2__json *j)
-{
-    uint32_t members = 0;
-    for (uint32_t i = 0; i < j->token_count; i++) {
-        members += j->tokens[i].kind == EXL2__JSON_OBJECT ? j->tokens[i].count : 0;
-    }
-    uint64_t slots = 16;
-    while (slots < (uint64_t)members * 2) {
-        slots *= 2;
-    }
-    exl2__arena arena;
-    EXL2__TRY(exl2__arena_open(c, &arena, slots * 2 * sizeof(uint32_t), EXL2_MEM_GENERAL));
-    uint32_t *memory = (uint32_t *)exl2__arena_alloc_zeroed(&arena, slots * 2 * sizeof(uint32_t));
-    exl2__json_keys keys = { memory, memory + slots, (uint32_t)(slots - 1), 0, 32u * (uint64_t)members + 4096 };
-    exl2_result result = EXL2_OK;
-    for (uint32_t object = 0; object < j->token_count && result == EXL2_OK; object++) {
-        if (j->tokens[object].kind != EXL2__JSON_OBJECT) {
-            continue;
-        }
-        uint32_t end = j->tokens[object].after;
-        for (uint32_t key = object + 1; key < end && result == EXL2_OK; key = j->tokens[key + 1].after) {
-            if (!exl2__json_keys_add(j, &keys, object, key)) {
-                result = exl2__json_reject_key(c, label, j, key, keys.probes <= keys.probes_max);
-            }
-        }
-    }
-    exl2__arena_close(c, &arena);
-    return result;
-}
-
 static exl2_result exl2__json_reject(exl2__ctx *c, const char *label, const exl2__json_scan *scan)
 {
     return exl2__fail(c, EXL2_ERR_FORMAT, "%s is not valid JSON: expected %s at byte %u (line %u)", label, scan->wanted,
                       scan->at, exl2__json_line((const char *)scan->text, scan->at));
 }
 
-/* As exl2__json_open, but large containers are not parsed: those with a key of flat_keys[EXL2__JSON_FLAT_MAX], in an
-   object that is a member of the root. Each has one token, without children; exl2__json_walk reads its members. */
-static exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const char *text, size_t bytes,
-                                        const char *const *flat_keys, exl2__json *out)
+/* A text that is parsed in slices. */
+typedef struct exl2__json_parse {
+    const char *label;     /* the file's name for messages */
+    exl2__json j;          /* the result */
+    exl2__json_scan scan;  /* counts the tokens; then scan.tokens is set, and it fills them in */
+    exl2__json_keys keys;
+    exl2__arena key_slots; /* after the scans */
+    uint64_t cleared;      /* bytes of key_slots */
+    uint32_t object, key;  /* the next key to check; key 0: the first of the object */
+} exl2__json_parse;
+
+static inline void exl2__json_parse_close(exl2__ctx *c, exl2__json_parse *p)
 {
-    *out = (exl2__json){ 0 };
+    exl2__json_close(c, &p->j);
+    exl2__arena_close(c, &p->key_slots);
+}
+
+/* Large containers can be left unparsed: those with a key of flat_keys[EXL2__JSON_FLAT_MAX], in an object that is a
+   member of the root. Each has one token, without children; exl2__json_walk reads its members. flat_keys NULL: none. */
+static exl2_result exl2__json_parse_begin(exl2__ctx *c, exl2__json_parse *p, const char *label, const char *text,
+                                          size_t bytes, const char *const *flat_keys)
+{
+    memset(p, 0, sizeof *p);
     if (bytes >= UINT32_MAX) {
         return exl2__fail(c, EXL2_ERR_FORMAT, "%s has %llu bytes, but at most 2^32 - 2 are accepted", label,
                           (unsigned long long)bytes);
     }
-    exl2__json_scan scan = { 0 };
-    scan.text = (const uint8_t *)text;
-    scan.bytes = (uint32_t)bytes;
-    scan.flat_keys = flat_keys;
-    if (!exl2__json_scan_all(&scan)) {
-        return exl2__json_reject(c, label, &scan);
-    }
-    exl2__json j = { .text = text, .bytes = bytes, .token_count = scan.token_count };
-    memcpy(j.flat, scan.flat, sizeof j.flat);
-    void *memory;
-    EXL2__TRY(exl2__alloc(c, (uint64_t)j.token_count * sizeof *j.tokens, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
-    j.tokens = (exl2__json_token *)memory;
-    scan.tokens = j.tokens;
-    scan.token_count = 0;
-    exl2__json_scan_all(&scan);
-    exl2_result result = exl2__json_check_keys(c, label, &j);
-    if (result < 0) {
-        exl2__json_close(c, &j);
-        return result;
-    }
-    *out = j;
+    p->label = label;
+    p->j.text = text;
+    p->j.bytes = bytes;
+    p->scan.text = (const uint8_t *)text;
+    p->scan.bytes = (uint32_t)bytes;
+    p->scan.flat_keys = flat_keys;
     return EXL2_OK;
+}
+
+/* Scans the text twice: first to count the tokens, then to fill them in. */
+static exl2_result exl2__json_parse_tokens(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
+{
+    exl2__json_scan *scan = &p->scan;
+    exl2_result r = exl2__json_scan_some(scan, work);
+    if (r == EXL2_OK && !scan->tokens) {
+        void *memory;
+        p->j.token_count = scan->token_count;
+        memcpy(p->j.flat, scan->flat, sizeof p->j.flat);
+        EXL2__TRY(exl2__alloc(c, (uint64_t)p->j.token_count * sizeof *p->j.tokens, sizeof(uint64_t), EXL2_MEM_GENERAL,
+                              &memory));
+        p->j.tokens = (exl2__json_token *)memory;
+        exl2__json_scan_fill(scan, p->j.tokens);
+        r = exl2__json_scan_some(scan, work);
+    }
+    return r < 0 ? exl2__json_reject(c, p->label, scan) : r;
+}
+
+static exl2_result exl2__json_parse_open_keys(exl2__ctx *c, exl2__json_parse *p)
+{
+    uint32_t members = 0;
+    for (uint32_t i = 0; i < p->j.token_count; i++) {
+        members += p->j.tokens[i].kind == EXL2__JSON_OBJECT ? p->j.tokens[i].count : 0;
+    }
+    uint64_t slots = 16;
+    while (slots < (uint64_t)members * 2) {
+        slots *= 2;
+    }
+    EXL2__TRY(exl2__arena_open(c, &p->key_slots, slots * 2 * sizeof(uint32_t), EXL2_MEM_GENERAL));
+    p->keys.slots = (uint32_t *)exl2__arena_alloc(&p->key_slots, slots * 2 * sizeof(uint32_t));
+    p->keys.objects = p->keys.slots + slots;
+    p->keys.mask = (uint32_t)(slots - 1);
+    p->keys.probes_max = 32u * (uint64_t)members + 4096;
+    return EXL2_OK;
+}
+
+/* Rejects an object that has the same key twice. To stay linear, it also rejects texts whose keys collide far more
+   often than by chance. */
+static exl2_result exl2__json_parse_keys(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
+{
+    const exl2__json *j = &p->j;
+    for (; p->object < j->token_count; p->object++, p->key = 0) {
+        const exl2__json_token *object = &j->tokens[p->object];
+        if (p->key == 0 && !exl2__work_spend(work, 2)) {
+            return EXL2_PENDING;
+        }
+        p->key = p->key ? p->key : p->object + 1;
+        for (; object->kind == EXL2__JSON_OBJECT && p->key < object->after; p->key = j->tokens[p->key + 1].after) {
+            if (!exl2__work_spend(work, 40)) {
+                return EXL2_PENDING;
+            }
+            if (!exl2__json_keys_add(j, &p->keys, p->object, p->key)) {
+                return exl2__json_reject_key(c, p->label, j, p->key, p->keys.probes <= p->keys.probes_max);
+            }
+        }
+    }
+    return EXL2_OK;
+}
+
+/* OK: p->j is the parsed text. Whatever the result, the caller closes p at the end, or zeroes p->j to keep it. */
+static exl2_result exl2__json_parse_some(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
+{
+    if (!p->key_slots.base) {
+        EXL2__TRY_DONE(exl2__json_parse_tokens(c, p, work));
+        EXL2__TRY(exl2__json_parse_open_keys(c, p));
+    }
+    EXL2__TRY_DONE(exl2__arena_clear(&p->key_slots, &p->cleared, work));
+    EXL2__TRY_DONE(exl2__json_parse_keys(c, p, work));
+    exl2__arena_close(c, &p->key_slots);
+    return EXL2_OK;
+}
+
+/* The same at once. On failure *out is zeroed. */
+static exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const char *text, size_t bytes,
+                                        const char *const *flat_keys, exl2__json *out)
+{
+    exl2__work all = exl2__work_all();
+    exl2__json_parse p;
+    exl2_result r = exl2__json_parse_begin(c, &p, label, text, bytes, flat_keys);
+    r = r < 0 ? r : exl2__json_parse_some(c, &p, &all);
+    *out = (exl2__json){ 0 };
+    if (r == EXL2_OK) {
+        *out = p.j;
+        p.j = (exl2__json){ 0 };
+    }
+    exl2__json_parse_close(c, &p);
+    return r;
 }
 
 /* Parses `text`; `label` is the file's name for messages. On failure *out is zeroed. */
@@ -408,7 +468,7 @@ static inline bool exl2__json_bool(const exl2__json *j, uint32_t token, bool *ou
     return false;
 }
 
-/* ---- containers that exl2__json_open_flat did not parse ---- */
+/* ---- containers that were left unparsed ---- */
 
 #define EXL2__JSON_WALK_TOKENS 8
 

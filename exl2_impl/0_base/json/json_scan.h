@@ -1,12 +1,14 @@
 /* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion). Turns text into tokens, or finds the first
    error.
    takes: untrusted bytes, and memory for the tokens once they are counted.
-   gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_all, exl2__json_scan_child.
+   gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_some, exl2__json_scan_all,
+          exl2__json_scan_fill, exl2__json_scan_child.
    owns:  nothing. */
 #ifndef EXL2__JSON_SCAN_H
 #define EXL2__JSON_SCAN_H
 
 #include "../bytes.h"
+#include "../work.h"
 
 #define EXL2__JSON_DEPTH_MAX 64
 
@@ -46,7 +48,10 @@ typedef struct exl2__json_scan {
     uint32_t open[EXL2__JSON_DEPTH_MAX]; /* [depth] tokens of the open containers */
     bool is_object[EXL2__JSON_DEPTH_MAX];
     const char *wanted; /* after an error: what is expected at offset `at` */
-    uint32_t at;
+    uint32_t at;        /* between two slices: the next byte to read */
+    uint32_t depth_read; /* `depth` before the last child; if it has grown since, a container was opened */
+    exl2__json_flat *skipped; /* the container that is being skipped; NULL: none */
+    uint32_t skipped_depth;   /* brackets that are open in it */
     const char *const *flat_keys; /* [EXL2__JSON_FLAT_MAX] keys of the containers that are not parsed, in objects that
                                      are members of the root; NULL: none */
     exl2__json_flat flat[EXL2__JSON_FLAT_MAX];
@@ -252,13 +257,31 @@ static inline uint32_t exl2__json_scan_skip(const uint8_t *text, uint32_t at, ui
     return bytes;
 }
 
-/* At the opening bracket of a container that is not parsed: finds its end. */
-EXL2__HOT
-static uint32_t exl2__json_scan_flat(exl2__json_scan *s, uint32_t begin, exl2__json_flat *f)
+/* The kind of the container whose opening bracket is at `at`. */
+static inline exl2__json_kind exl2__json_scan_container(const exl2__json_scan *s, uint32_t at)
 {
-    uint32_t at = begin, depth = 0;
-    exl2__json_kind kind = s->text[begin] == '{' ? EXL2__JSON_OBJECT : EXL2__JSON_ARRAY;
-    while (f->begin != begin && at < s->bytes) { /* the second pass uses what the counting pass has found */
+    return s->text[at] == '{' ? EXL2__JSON_OBJECT : EXL2__JSON_ARRAY;
+}
+
+/* At the opening bracket of a container that is not parsed. The second pass uses what the counting pass has found. */
+static inline uint32_t exl2__json_scan_flat(exl2__json_scan *s, uint32_t begin, exl2__json_flat *f)
+{
+    if (f->begin == begin) {
+        return exl2__json_scan_token(s, exl2__json_scan_container(s, begin), false, begin, f->end);
+    }
+    s->skipped = f;
+    s->skipped_depth = 0;
+    f->begin = begin;
+    return begin;
+}
+
+/* Looks for the end of the container that is being skipped, at most as far as `limit`. */
+EXL2__HOT
+static uint32_t exl2__json_scan_flat_some(exl2__json_scan *s, uint32_t at, uint32_t limit)
+{
+    exl2__json_flat *f = s->skipped;
+    uint32_t depth = s->skipped_depth, members = f->members, longest = f->longest;
+    while (at < limit) {
         uint8_t c = s->text[at];
         if (c == ' ' || c == '\n') {
             at = exl2__json_scan_blank(s->text, at, s->bytes);
@@ -266,22 +289,24 @@ static uint32_t exl2__json_scan_flat(exl2__json_scan *s, uint32_t begin, exl2__j
         }
         if (c == '"') {
             uint32_t end = exl2__json_scan_skip(s->text, at, s->bytes);
-            f->longest = f->longest > end - at ? f->longest : end - at;
+            longest = longest > end - at ? longest : end - at;
             at = end;
             continue;
         }
         at++;
         depth += c == '{' || c == '[';
-        f->members += depth == 1 && (c == ',' || at == begin + 1);
+        members += depth == 1 && (c == ',' || at == f->begin + 1);
         if ((c == '}' || c == ']') && --depth == 0) {
-            f->begin = begin;
-            f->end = at;
+            s->skipped = NULL;
+            f->end = exl2__json_scan_token(s, exl2__json_scan_container(s, f->begin), false, f->begin, at);
+            break;
         }
     }
-    if (f->begin != begin) {
-        return exl2__json_scan_fail(s, begin, "a closing bracket for the container that begins here");
-    }
-    return exl2__json_scan_token(s, kind, false, begin, f->end);
+    s->skipped_depth = depth;
+    f->members = members;
+    f->longest = longest;
+    return at < s->bytes || !s->skipped
+         ? at : exl2__json_scan_fail(s, f->begin, "a closing bracket for the container that begins here");
 }
 
 /* The entry of `flat` for the container at `at`, whose key is text[begin .. end); NULL if the container is parsed. */
@@ -364,21 +389,50 @@ static uint32_t exl2__json_scan_child(exl2__json_scan *s, uint32_t at, bool firs
     return exl2__json_scan_value(s, at);
 }
 
-/* Reads the whole text. false: `wanted` and `at` describe the error. */
-static inline bool exl2__json_scan_all(exl2__json_scan *s)
+/* Reads on until the slice is used up. PENDING: call it again. OK: the whole text is valid. ERR_FORMAT: `wanted` and
+   `at` describe the error. */
+static exl2_result exl2__json_scan_some(exl2__json_scan *s, exl2__work *work)
 {
-    uint32_t at = exl2__json_scan_value(s, exl2__json_scan_space(s, 0));
-    uint32_t depth = 0; /* before the last call of scan_child; if it has grown since, a container was opened */
-    while (s->depth > 0 && at != EXL2__JSON_BAD) {
-        bool first = s->depth > depth;
-        depth = s->depth;
-        at = exl2__json_scan_child(s, at, first);
+    uint32_t at = s->at;
+    if (s->token_count == 0 && exl2__work_spend(work, 1)) {
+        at = exl2__json_scan_value(s, exl2__json_scan_space(s, 0));
+    }
+    while ((s->depth > 0 || s->token_count == 0) && at != EXL2__JSON_BAD) {
+        uint32_t begin = at;
+        if (work->left <= 0) {
+            s->at = at;
+            return EXL2_PENDING;
+        }
+        if (s->skipped) {
+            uint64_t bytes = exl2__min64(s->bytes - at, (uint64_t)work->left);
+            at = exl2__json_scan_flat_some(s, at, at + (uint32_t)bytes);
+        } else {
+            bool first = s->depth > s->depth_read;
+            s->depth_read = s->depth;
+            at = exl2__json_scan_child(s, at, first);
+        }
+        exl2__work_spend(work, at - begin + 16); /* about a nanosecond per byte */
     }
     if (at == EXL2__JSON_BAD) {
-        return false;
+        return EXL2_ERR_FORMAT;
     }
     at = exl2__json_scan_space(s, at);
-    return at == s->bytes || exl2__json_scan_fail(s, at, "nothing after the value") != EXL2__JSON_BAD;
+    bool ends = at == s->bytes || exl2__json_scan_fail(s, at, "nothing after the value") != EXL2__JSON_BAD;
+    return ends ? EXL2_OK : EXL2_ERR_FORMAT;
+}
+
+/* After a scan that has counted the tokens: begins the one that fills them in. */
+static inline void exl2__json_scan_fill(exl2__json_scan *s, exl2__json_token *tokens)
+{
+    s->tokens = tokens;
+    s->token_count = s->at = s->depth_read = 0;
+}
+
+/* Reads the whole text at once. false: `wanted` and `at` describe the error. */
+static inline bool exl2__json_scan_all(exl2__json_scan *s)
+{
+    exl2__work all = exl2__work_all();
+    return exl2__json_scan_some(s, &all) == EXL2_OK;
 }
 
 #endif

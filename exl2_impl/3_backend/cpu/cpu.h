@@ -345,11 +345,10 @@ static exl2_result exl2__cpu_matrix_make_in(exl2__device *d, exl2__arena *weight
 }
 
 static exl2_result exl2__cpu_matrix_feed_to(exl2__device *d, exl2__matrix *m, uint32_t part,
-                                            const exl2__rows_slice *slice)
+                                            const exl2__rows_slice *slice, exl2__work *work)
 {
     (void)d;
-    exl2__cpu_matrix_feed(&exl2__cpu_matrix_of(m)->parts[part], slice);
-    return EXL2_OK;
+    return exl2__cpu_matrix_feed(&exl2__cpu_matrix_of(m)->parts[part], slice, work);
 }
 
 static uint64_t exl2__cpu_vector_bytes(const exl2__device *d, uint32_t count)

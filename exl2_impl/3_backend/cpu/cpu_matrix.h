@@ -53,6 +53,7 @@ typedef struct exl2__cpu_part {
     uint32_t in, out, strips, blocks, groups;
     uint32_t input_part;           /* the first part of the matrix with the same gathered input; may be this part */
     uint32_t fed_block, fed_words; /* codes: the block that is being read, and how many of its words have been read */
+    uint32_t fed_rows, fed_strips; /* rows of the slice that are done; strips of the next row that are done */
     uint64_t strip_bytes;
     uint8_t *data;                 /* codes: [strips, words, 32] u32; dense: [strips, in, 32] of the source type */
     const exl2__cpu_block *block;  /* [blocks] codes only */
@@ -282,23 +283,33 @@ static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t bits)
     }
 }
 
-static void exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, uint32_t row, const uint32_t *words)
+/* Adds a row of words: copies a word to every column, and after the last word of a block packs the block. fed_strips
+   counts both: it goes from 0 to `strips`, and in the second case on to 2 * strips. */
+static exl2_result exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, uint32_t row, const uint32_t *words,
+                                               exl2__work *work)
 {
-    uint32_t bits = p->block[p->fed_block].bits;
-    for (uint32_t s = 0; s < p->strips; s++) {
-        uint32_t *strip = (uint32_t *)(void *)(p->data + s * p->strip_bytes);
+    uint32_t bits = p->block[p->fed_block].bits, cost = exl2__cpu_matrix_has_tops(bits) ? 600 : 60;
+    for (; p->fed_strips < p->strips; p->fed_strips++) {
+        uint32_t s = p->fed_strips, *strip = (uint32_t *)(void *)(p->data + s * p->strip_bytes);
+        if (!exl2__work_spend(work, 40)) {
+            return EXL2_PENDING;
+        }
         memcpy(strip + (size_t)row * EXL2__CPU_STRIP, words + (size_t)s * EXL2__CPU_STRIP,
                EXL2__CPU_STRIP * sizeof *words);
     }
-    if (++p->fed_words < bits) {
-        return;
-    }
-    for (uint32_t s = 0; s < p->strips; s++) {
-        uint32_t *strip = (uint32_t *)(void *)(p->data + s * p->strip_bytes);
+    for (; p->fed_words + 1 == bits && p->fed_strips < 2 * p->strips; p->fed_strips++) {
+        uint32_t s = p->fed_strips - p->strips, *strip = (uint32_t *)(void *)(p->data + s * p->strip_bytes);
+        if (!exl2__work_spend(work, cost)) {
+            return EXL2_PENDING;
+        }
         exl2__cpu_matrix_pack(strip + (size_t)p->block[p->fed_block].word * EXL2__CPU_STRIP, bits);
     }
-    p->fed_words = 0;
-    p->fed_block++;
+    p->fed_strips = 0;
+    if (++p->fed_words == bits) {
+        p->fed_words = 0;
+        p->fed_block++;
+    }
+    return EXL2_OK;
 }
 
 /* Stores the output features [row, row + rows), which lie in one strip, transposed. */
@@ -325,21 +336,28 @@ static void exl2__cpu_matrix_feed_dense(exl2__cpu_part *p, uint32_t row, uint32_
     }
 }
 
-/* Adds the next rows of a part. Rows come in file order without gaps, any number per call. */
-static void exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_slice *slice)
+/* Adds the next rows of a part. Rows come in file order without gaps, any number per slice. PENDING: the slice of work
+   is used up; the next call gets the same rows. */
+static exl2_result exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_slice *slice, exl2__work *work)
 {
-    uint32_t step = 1;
-    for (uint32_t i = 0; i < slice->rows; i += step) {
-        uint32_t row = slice->row + i;
+    size_t row_bytes = exl2__cpu_matrix_is_codes(p->source)
+                     ? (size_t)p->strips * EXL2__CPU_STRIP * sizeof(uint32_t)
+                     : (size_t)p->in * exl2__cpu_matrix_dense_bytes(p->source);
+    for (uint32_t step = 1; p->fed_rows < slice->rows; p->fed_rows += step) {
+        uint32_t row = slice->row + p->fed_rows;
+        const uint8_t *data = (const uint8_t *)slice->data + p->fed_rows * row_bytes;
         if (exl2__cpu_matrix_is_codes(p->source)) {
-            size_t stored = (size_t)p->strips * EXL2__CPU_STRIP;
-            exl2__cpu_matrix_feed_codes(p, row, (const uint32_t *)slice->data + i * stored);
+            EXL2__TRY_DONE(exl2__cpu_matrix_feed_codes(p, row, (const uint32_t *)(const void *)data, work));
         } else {
-            size_t row_bytes = (size_t)p->in * exl2__cpu_matrix_dense_bytes(p->source);
-            step = exl2__min32(slice->rows - i, EXL2__CPU_STRIP - row % EXL2__CPU_STRIP);
-            exl2__cpu_matrix_feed_dense(p, row, step, (const uint8_t *)slice->data + i * row_bytes);
+            step = exl2__min32(slice->rows - p->fed_rows, EXL2__CPU_STRIP - row % EXL2__CPU_STRIP);
+            if (!exl2__work_spend(work, (uint64_t)step * p->in)) {
+                return EXL2_PENDING;
+            }
+            exl2__cpu_matrix_feed_dense(p, row, step, data);
         }
     }
+    p->fed_rows = 0;
+    return EXL2_OK;
 }
 
 /* ---- single weights, for the reference and for tests ---- */

@@ -692,9 +692,10 @@ static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_m
 }
 
 static exl2_result exl2__cuda_matrix_feed(exl2__device *device, exl2__matrix *matrix, uint32_t part,
-                                          const exl2__rows_slice *slice)
+                                          const exl2__rows_slice *slice, exl2__work *work)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
+    (void)work; /* enqueueing is short */
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_feed_slice(m, exl2__cuda_matrix_of(matrix), part, slice));
 }

@@ -111,8 +111,7 @@ static exl2_result exl2__template_parse_json(exl2__template_run *r, const char *
     EXL2__TRY(exl2__template_alloc(r, (uint64_t)scan.token_count * sizeof(exl2__json_token), 8, &memory));
     exl2__json j = { .text = text, .bytes = bytes, .tokens = (exl2__json_token *)memory };
     j.token_count = scan.token_count;
-    scan.tokens = j.tokens;
-    scan.at = scan.token_count = 0;
+    exl2__json_scan_fill(&scan, j.tokens);
     exl2__json_scan_all(&scan);
     return exl2__template_json_value(r, &j, 0, out);
 }

@@ -1,14 +1,16 @@
 /* template_set.h: opens the chat templates of a model folder and picks one for a conversation.
    takes: a model folder, its tokenizer.
-   gives: exl2__template_set_open, exl2__template_set_pick, exl2__template_set_close.
-   owns:  the templates, until exl2__template_set_close. */
+   gives: exl2__template_set_pick, exl2__template_set_close; exl2__template_set_reader and exl2__template_set_begin,
+          _some and _end, which work in slices.
+   owns:  the templates, until exl2__template_set_close; a file, until exl2__template_set_end. */
 #ifndef EXL2__TEMPLATE_SET_H
 #define EXL2__TEMPLATE_SET_H
 
 #include "../../0_base/log.h"
-#include "../../1_load/fields.h"
+#include "../../1_load/json_file.h"
 #include "template_guard.h"
 
+#define EXL2__TEMPLATE_SET_FILE_MAX ((uint64_t)16 << 20)
 #define EXL2__TEMPLATE_SET_MAX 6u /* published folders have at most three */
 
 typedef struct exl2__template_set {
@@ -71,49 +73,109 @@ static exl2_result exl2__template_set_json(exl2__ctx *c, exl2__template_set *set
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_set_read(exl2__ctx *c, const char *dir, exl2__template_set *set)
+/* The state of reading: the files in order, then the guards of the templates. */
+typedef struct exl2__template_set_reader {
+    exl2__ctx *c;
+    const char *dir;
+    const exl2__vocab *vocab; /* NULL: no guards */
+    exl2__template_set *set;
+    exl2__file_reader jinja;
+    exl2__json_file json;
+    uint32_t file;            /* the next of exl2__template_set_files */
+    uint32_t guarded;         /* templates that have their guards */
+    bool jinja_read, json_open;
+} exl2__template_set_reader;
+
+static const char *const exl2__template_set_files[] = { "chat_template.json", "tokenizer_config.json" };
+
+/* Begins to read the templates of a model folder into *set: chat_template.jinja, else chat_template of
+   chat_template.json, else that of tokenizer_config.json. After a failure, too, the caller ends r. */
+static exl2_result exl2__template_set_begin(exl2__template_set_reader *r, exl2__ctx *c, const char *dir,
+                                            const exl2__vocab *vocab, exl2__template_set *set)
 {
-    static const char *const files[] = { "chat_template.json", "tokenizer_config.json" };
-    exl2__blob file = { 0 };
-    EXL2__TRY(exl2__file_read_optional(c, dir, "chat_template.jinja", (uint64_t)16 << 20, &file));
-    exl2_result result = EXL2_OK;
-    if (file.data) {
-        result = exl2__template_open(c, file.data, (size_t)file.bytes, &set->item[0]);
-        set->count = result == EXL2_OK;
-    }
-    exl2__blob_close(c, &file);
-    for (size_t i = 0; i < EXL2__COUNT(files) && result == EXL2_OK && set->count == 0; i++) {
-        exl2__fields config = { 0 };
-        result = exl2__fields_open(c, dir, files[i], true, &config);
-        if (result == EXL2_OK && config.text.data) {
-            result = exl2__template_set_json(c, set, &config.json);
-        }
-        exl2__fields_close(&config);
-    }
-    return result;
+    memset(r, 0, sizeof *r);
+    memset(set, 0, sizeof *set);
+    r->c = c;
+    r->dir = dir;
+    r->vocab = vocab;
+    r->set = set;
+    return exl2__file_reader_open(c, dir, "chat_template.jinja", EXL2__TEMPLATE_SET_FILE_MAX, &r->jinja);
 }
 
-/* Opens the templates of a model folder: chat_template.jinja, else chat_template of chat_template.json, else that of
-   tokenizer_config.json. If the folder has none, the result is EXL2_OK with count 0. A rejected template is EXL2_OK,
-   too, with a warning in the log: the model loads and accepts raw prompts, and exl2__template_render fails with the
-   reason. `vocab` NULL: no guard. */
-static exl2_result exl2__template_set_open(exl2__ctx *c, const char *dir, const exl2__vocab *vocab,
-                                           exl2__template_set *set)
+static exl2_result exl2__template_set_read_jinja(exl2__template_set_reader *r, exl2__work *work)
 {
-    memset(set, 0, sizeof *set);
-    exl2_result result = exl2__template_set_read(c, dir, set);
-    for (uint32_t i = 0; i < set->count && result == EXL2_OK; i++) {
-        exl2__template *t = &set->item[i];
-        if (t->rejected.code < 0) {
-            exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_TEMPLATE_UNUSABLE, "%s", t->rejected.text);
+    const exl2__blob *text = &r->jinja.blob;
+    EXL2__TRY_DONE(exl2__file_reader_some(r->c, &r->jinja, work));
+    if (text->data) {
+        EXL2__TRY(exl2__template_open(r->c, text->data, (size_t)text->bytes, &r->set->item[0]));
+        r->set->count = 1;
+    }
+    exl2__file_reader_close(r->c, &r->jinja);
+    r->jinja_read = true;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__template_set_read_json(exl2__template_set_reader *r, exl2__work *work)
+{
+    const char *name = exl2__template_set_files[r->file];
+    const exl2__json *j = &r->json.parse.j;
+    if (!r->json_open) {
+        r->json_open = true;
+        EXL2__TRY(exl2__json_file_open(r->c, r->dir, name, EXL2__TEMPLATE_SET_FILE_MAX, NULL, &r->json));
+    }
+    EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->json, work));
+    if (j->tokens && j->tokens[0].kind != EXL2__JSON_OBJECT) {
+        return exl2__fail(r->c, EXL2_ERR_FORMAT, "%s: expected an object at the top level", name);
+    }
+    if (j->tokens) {
+        EXL2__TRY(exl2__template_set_json(r->c, r->set, j));
+    }
+    exl2__json_file_close(r->c, &r->json);
+    r->json_open = false;
+    r->file++;
+    return EXL2_OK;
+}
+
+/* Makes the guard of one template. */
+static exl2_result exl2__template_set_guard(exl2__template_set_reader *r)
+{
+    exl2__template *t = &r->set->item[r->guarded++];
+    if (t->rejected.code < 0) {
+        exl2__log(r->c, EXL2_LOG_WARN, EXL2_LOG_ID_TEMPLATE_UNUSABLE, "%s", t->rejected.text);
+    }
+    EXL2__TRY(r->vocab ? exl2__template_guard(r->c, t, r->vocab) : EXL2_OK);
+    r->set->bytes += t->bytes + t->guard_bytes;
+    return EXL2_OK;
+}
+
+/* Reads on, in slices. If the folder has no template, the result is EXL2_OK with count 0. A rejected template is
+   EXL2_OK, too, with a warning in the log: the model loads and accepts raw prompts, and exl2__template_render fails
+   with the reason. */
+static exl2_result exl2__template_set_some(exl2__template_set_reader *r, exl2__work *work)
+{
+    if (!r->jinja_read) {
+        EXL2__TRY_DONE(exl2__template_set_read_jinja(r, work));
+    }
+    while (r->set->count == 0 && r->file < EXL2__COUNT(exl2__template_set_files)) {
+        EXL2__TRY_DONE(exl2__template_set_read_json(r, work));
+    }
+    while (r->guarded < r->set->count) {
+        if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+            return EXL2_PENDING;
         }
-        result = vocab ? exl2__template_guard(c, t, vocab) : EXL2_OK;
-        set->bytes += t->bytes + t->guard_bytes;
+        EXL2__TRY(exl2__template_set_guard(r));
     }
-    if (result < 0) {
-        exl2__template_set_close(c, set);
+    return EXL2_OK;
+}
+
+/* Frees what reading needed. Accepts a zeroed reader. */
+static void exl2__template_set_end(exl2__template_set_reader *r)
+{
+    if (r->c) {
+        exl2__file_reader_close(r->c, &r->jinja);
+        exl2__json_file_close(r->c, &r->json);
     }
-    return result;
+    memset(r, 0, sizeof *r);
 }
 
 /* ---- choosing ---- */

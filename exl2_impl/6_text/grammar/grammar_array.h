@@ -244,7 +244,7 @@ static exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema 
 {
     exl2__grammar_code *g = s->g;
     exl2__grammar_sequence q;
-    void *memory;
+    void *memory = NULL;
     exl2__grammar_code_piece open = exl2__grammar_code_word(g, "["), close = exl2__grammar_code_word(g, "]");
     exl2__grammar_schema_expand(s, items);
     g->result = g->result < 0 ? g->result

@@ -85,7 +85,7 @@ static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s
     exl2__grammar_code *g = s->g;
     uint32_t total = 0, count = 0, forks = 0;
     size_t used = 0;
-    void *memory;
+    void *memory = NULL;
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t list = exl2__grammar_schema_get(s, set->parts[i].token, "properties");
         total += list ? s->j.tokens[list].count : 0;

@@ -412,7 +412,7 @@ EXL2__COLD
 static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t *state)
 {
     const exl2__grammar_mask_slot *slot = exl2__grammar_mask_cached(m, *state);
-    uint32_t reach, base = slot ? *state : exl2__grammar_reset_state(&m->states, *state, &reach);
+    uint32_t reach = 0, base = slot ? *state : exl2__grammar_reset_state(&m->states, *state, &reach);
     if (slot || base == EXL2__GRAMMAR_STATE_FULL) {
         return slot;
     }

@@ -1,8 +1,9 @@
 /* grammar_vocab.h: a model's tokens as byte tries, one trie per group. A group says what its tokens are inside a JSON
    string. The table is built once per model.
    takes: a vocabulary, which must outlive the table.
-   gives: exl2__grammar_vocab, exl2__grammar_vocab_open, _close, _find, _hash.
-   owns:  one block, from open to close. */
+   gives: exl2__grammar_vocab, exl2__grammar_vocab_open, _close, _find, _hash; exl2__grammar_vocab_maker and
+          _make_begin, _make_some, _make_end, which work in slices.
+   owns:  one block, from open to close; a list of tokens until _make_end. */
 #ifndef EXL2__GRAMMAR_VOCAB_H
 #define EXL2__GRAMMAR_VOCAB_H
 
@@ -156,69 +157,33 @@ static void exl2__grammar_vocab_end(exl2__grammar_vocab *v, const uint32_t *path
     }
 }
 
-static void exl2__grammar_vocab_fill(exl2__grammar_vocab *v, const exl2__grammar_vocab_item *items, uint32_t count)
-{
-    uint32_t path[EXL2__GRAMMAR_VOCAB_BYTES_MAX], depth = 0, node = 0, group = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const exl2__grammar_vocab_item *item = &items[i];
-        uint32_t shared = i ? exl2__grammar_vocab_shared(item - 1, item) : 0;
-        shared -= shared == item->bytes; /* a token with equal bytes gets its own last node */
-        exl2__grammar_vocab_end(v, path, &depth, shared, node);
-        for (; group < item->group; group++) {
-            v->begin[group + 1] = node;
-        }
-        for (; depth < item->bytes; node++) {
-            exl2__grammar_vocab_node n = { 0, EXL2__GRAMMAR_VOCAB_NONE, (uint8_t)item->text[depth],
-                                           (uint8_t)(depth + 1) };
-            v->nodes[node] = n;
-            path[depth++] = node;
-        }
-        v->nodes[node - 1].token = item->id;
-        uint32_t bit = 1u << item->id % 32, word = item->id / 32;
-        if (item->length) {
-            v->masks[item->length - 1][word] |= bit;
-        }
-        v->longs[0][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT32 ? bit : 0;
-        v->longs[1][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT ? bit : 0;
-        v->longest = exl2__max32(v->longest, item->bytes);
-        if (item->bytes <= EXL2__GRAMMAR_VOCAB_FIND_MAX) {
-            exl2__grammar_vocab_remember(v, item);
-        }
-        v->single[(uint8_t)item->text[0]] |= item->bytes == 1;
-    }
-    exl2__grammar_vocab_end(v, path, &depth, 0, node);
-    for (; group < EXL2__GRAMMAR_VOCAB_GROUPS; group++) {
-        v->begin[group + 1] = node;
-    }
-    for (uint32_t i = 1; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
-        for (uint32_t k = 0; k < v->words; k++) {
-            v->masks[i][k] |= v->masks[i - 1][k];
-        }
-    }
-}
+/* The state of making the table. It works in stages, each of them in slices. */
+typedef struct exl2__grammar_vocab_maker {
+    exl2__ctx *c;
+    exl2__grammar_vocab *v;
+    exl2__grammar_vocab_item *items; /* [vocab->id_count] of which `count` are filled in */
+    uint32_t stage, count, nodes;
+    uint64_t at;           /* position in the stage, 0 at its begin: an id, an item, a byte, a word */
+    uint32_t node, group;  /* the next node, and its group */
+    uint32_t depth, path[EXL2__GRAMMAR_VOCAB_BYTES_MAX]; /* the nodes of the last token */
+} exl2__grammar_vocab_maker;
 
-/* With a dry arena this only counts bytes. */
-static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, uint32_t nodes)
+/* Lists the tokens. */
+static exl2_result exl2__grammar_vocab_list(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
-    v->nodes = (exl2__grammar_vocab_node *)exl2__arena_alloc(a, (uint64_t)nodes * sizeof *v->nodes);
-    v->slots = (uint32_t *)exl2__arena_alloc_zeroed(a, ((uint64_t)v->slot_mask + 1) * sizeof *v->slots);
-    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS + 2; i++) {
-        uint32_t **mask = i < EXL2__GRAMMAR_VOCAB_LENGTHS ? &v->masks[i] : &v->longs[i - EXL2__GRAMMAR_VOCAB_LENGTHS];
-        *mask = (uint32_t *)exl2__arena_alloc_zeroed(a, (uint64_t)v->words * sizeof(uint32_t));
-    }
-}
-
-static exl2_result exl2__grammar_vocab_make(exl2__ctx *c, exl2__grammar_vocab *v, exl2__grammar_vocab_item *items)
-{
-    uint32_t count = 0, nodes = 0;
-    for (uint32_t id = 0; id < v->vocab->id_count; id++) {
+    const exl2__vocab *vocab = m->v->vocab;
+    for (; m->at < vocab->id_count; m->at++) {
+        uint32_t id = (uint32_t)m->at;
         size_t bytes;
         bool special;
-        const char *text = exl2__vocab_piece(v->vocab, (exl2_token)id, &bytes, &special);
+        if (!exl2__work_spend(work, 60)) {
+            return EXL2_PENDING;
+        }
+        const char *text = exl2__vocab_piece(vocab, (exl2_token)id, &bytes, &special);
         if (!text || special || bytes == 0 || bytes > EXL2__GRAMMAR_VOCAB_BYTES_MAX) {
             continue;
         }
-        exl2__grammar_vocab_item *item = &items[count++];
+        exl2__grammar_vocab_item *item = &m->items[m->count++];
         item->prefix = 0;
         for (uint32_t i = 0; i < 8; i++) {
             item->prefix = item->prefix << 8 | (i < bytes ? (uint8_t)text[i] : 0);
@@ -228,21 +193,121 @@ static exl2_result exl2__grammar_vocab_make(exl2__ctx *c, exl2__grammar_vocab *v
         item->bytes = (uint8_t)bytes;
         item->group = exl2__grammar_vocab_group_of(text, bytes, &item->length);
     }
-    exl2__sort_items order = { items, exl2__grammar_vocab_less, exl2__grammar_vocab_swap };
-    exl2__sort(&order, count);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t shared = i ? exl2__grammar_vocab_shared(&items[i - 1], &items[i]) : 0;
-        nodes += items[i].bytes - shared + (shared == items[i].bytes);
-    }
-    for (v->slot_mask = 63; v->slot_mask < 2 * count; v->slot_mask = v->slot_mask * 2 + 1) {
-    }
-    exl2__arena dry = { 0 };
-    exl2__grammar_vocab_layout(v, &dry, nodes);
-    EXL2__TRY(exl2__arena_open(c, &v->memory, dry.used, EXL2_MEM_GENERAL));
-    exl2__grammar_vocab_layout(v, &v->memory, nodes);
-    exl2__grammar_vocab_fill(v, items, count);
     return EXL2_OK;
 }
+
+static exl2_result exl2__grammar_vocab_sort(exl2__grammar_vocab_maker *m, exl2__work *work)
+{
+    exl2__sort_items order = { m->items, exl2__grammar_vocab_less, exl2__grammar_vocab_swap };
+    uint32_t at = (uint32_t)m->at;
+    exl2_result result = exl2__sort_some(&order, m->count, &at, work);
+    m->at = at;
+    return result;
+}
+
+/* With a dry arena this only counts bytes; otherwise its memory is zeroed already. */
+static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, uint32_t nodes)
+{
+    v->nodes = (exl2__grammar_vocab_node *)exl2__arena_alloc(a, (uint64_t)nodes * sizeof *v->nodes);
+    v->slots = (uint32_t *)exl2__arena_alloc(a, ((uint64_t)v->slot_mask + 1) * sizeof *v->slots);
+    for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS + 2; i++) {
+        uint32_t **mask = i < EXL2__GRAMMAR_VOCAB_LENGTHS ? &v->masks[i] : &v->longs[i - EXL2__GRAMMAR_VOCAB_LENGTHS];
+        *mask = (uint32_t *)exl2__arena_alloc(a, (uint64_t)v->words * sizeof(uint32_t));
+    }
+}
+
+/* Counts the nodes, and allocates the table. */
+static exl2_result exl2__grammar_vocab_count(exl2__grammar_vocab_maker *m, exl2__work *work)
+{
+    exl2__grammar_vocab *v = m->v;
+    for (; m->at < m->count; m->at++) {
+        if (!exl2__work_spend(work, 20)) {
+            return EXL2_PENDING;
+        }
+        const exl2__grammar_vocab_item *item = &m->items[m->at];
+        uint32_t shared = m->at ? exl2__grammar_vocab_shared(item - 1, item) : 0;
+        m->nodes += item->bytes - shared + (shared == item->bytes);
+    }
+    for (v->slot_mask = 63; v->slot_mask < 2 * m->count; v->slot_mask = v->slot_mask * 2 + 1) {
+    }
+    exl2__arena dry = { 0 };
+    exl2__grammar_vocab_layout(v, &dry, m->nodes);
+    return exl2__arena_open(m->c, &v->memory, dry.used, EXL2_MEM_GENERAL);
+}
+
+static exl2_result exl2__grammar_vocab_clear(exl2__grammar_vocab_maker *m, exl2__work *work)
+{
+    EXL2__TRY_DONE(exl2__arena_clear(&m->v->memory, &m->at, work));
+    exl2__grammar_vocab_layout(m->v, &m->v->memory, m->nodes);
+    return EXL2_OK;
+}
+
+/* Appends the nodes of the next token, of which those of the last token's prefix exist. */
+static void exl2__grammar_vocab_add(exl2__grammar_vocab_maker *m, const exl2__grammar_vocab_item *item, bool first)
+{
+    exl2__grammar_vocab *v = m->v;
+    uint32_t shared = first ? 0 : exl2__grammar_vocab_shared(item - 1, item);
+    shared -= shared == item->bytes; /* a token with equal bytes gets its own last node */
+    exl2__grammar_vocab_end(v, m->path, &m->depth, shared, m->node);
+    for (; m->group < item->group; m->group++) {
+        v->begin[m->group + 1] = m->node;
+    }
+    for (; m->depth < item->bytes; m->node++) {
+        exl2__grammar_vocab_node n = { 0, EXL2__GRAMMAR_VOCAB_NONE, (uint8_t)item->text[m->depth],
+                                       (uint8_t)(m->depth + 1) };
+        v->nodes[m->node] = n;
+        m->path[m->depth++] = m->node;
+    }
+    v->nodes[m->node - 1].token = item->id;
+    uint32_t bit = 1u << item->id % 32, word = item->id / 32;
+    if (item->length) {
+        v->masks[item->length - 1][word] |= bit;
+    }
+    v->longs[0][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT32 ? bit : 0;
+    v->longs[1][word] |= item->group >= EXL2__GRAMMAR_VOCAB_TEXT ? bit : 0;
+    v->longest = exl2__max32(v->longest, item->bytes);
+    if (item->bytes <= EXL2__GRAMMAR_VOCAB_FIND_MAX) {
+        exl2__grammar_vocab_remember(v, item);
+    }
+    v->single[(uint8_t)item->text[0]] |= item->bytes == 1;
+}
+
+static exl2_result exl2__grammar_vocab_fill(exl2__grammar_vocab_maker *m, exl2__work *work)
+{
+    for (; m->at < m->count; m->at++) {
+        if (!exl2__work_spend(work, 80)) {
+            return EXL2_PENDING;
+        }
+        exl2__grammar_vocab_add(m, &m->items[m->at], m->at == 0);
+    }
+    exl2__grammar_vocab_end(m->v, m->path, &m->depth, 0, m->node);
+    for (; m->group < EXL2__GRAMMAR_VOCAB_GROUPS; m->group++) {
+        m->v->begin[m->group + 1] = m->node;
+    }
+    return EXL2_OK;
+}
+
+/* So far each mask has the tokens of one length: adds the shorter ones. */
+static exl2_result exl2__grammar_vocab_join(exl2__grammar_vocab_maker *m, exl2__work *work)
+{
+    exl2__grammar_vocab *v = m->v;
+    for (; m->at < v->words; m->at++) {
+        if (!exl2__work_spend(work, 20)) {
+            return EXL2_PENDING;
+        }
+        for (uint32_t i = 1; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
+            v->masks[i][m->at] |= v->masks[i - 1][m->at];
+        }
+    }
+    return EXL2_OK;
+}
+
+typedef exl2_result (*exl2__grammar_vocab_stage)(exl2__grammar_vocab_maker *m, exl2__work *work);
+
+static const exl2__grammar_vocab_stage exl2__grammar_vocab_stages[] = {
+    exl2__grammar_vocab_list, exl2__grammar_vocab_sort, exl2__grammar_vocab_count, exl2__grammar_vocab_clear,
+    exl2__grammar_vocab_fill, exl2__grammar_vocab_join,
+};
 
 static void exl2__grammar_vocab_close(exl2__ctx *c, exl2__grammar_vocab *v)
 {
@@ -250,19 +315,53 @@ static void exl2__grammar_vocab_close(exl2__ctx *c, exl2__grammar_vocab *v)
     *v = (exl2__grammar_vocab){ 0 };
 }
 
-static exl2_result exl2__grammar_vocab_open(exl2__ctx *c, const exl2__vocab *vocab, exl2__grammar_vocab *v)
+/* Begins to make *v. After a failure, too, the caller ends m. */
+static exl2_result exl2__grammar_vocab_make_begin(exl2__grammar_vocab_maker *m, exl2__ctx *c, const exl2__vocab *vocab,
+                                                  exl2__grammar_vocab *v)
 {
     void *items;
-    uint64_t bytes = (uint64_t)vocab->id_count * sizeof(exl2__grammar_vocab_item);
+    memset(m, 0, sizeof *m);
     *v = (exl2__grammar_vocab){ 0 };
-    EXL2__TRY(exl2__alloc(c, bytes, 8, EXL2_MEM_GENERAL, &items));
+    m->c = c;
+    m->v = v;
     v->vocab = vocab;
     v->words = exl2__bit_words(vocab->id_count);
-    exl2_result result = exl2__grammar_vocab_make(c, v, (exl2__grammar_vocab_item *)items);
-    exl2__free(c, items, bytes, EXL2_MEM_GENERAL);
-    if (result < 0) {
-        exl2__grammar_vocab_close(c, v);
+    EXL2__TRY(exl2__alloc(c, (uint64_t)vocab->id_count * sizeof *m->items, 8, EXL2_MEM_GENERAL, &items));
+    m->items = (exl2__grammar_vocab_item *)items;
+    return EXL2_OK;
+}
+
+/* Goes on, in slices. */
+static exl2_result exl2__grammar_vocab_make_some(exl2__grammar_vocab_maker *m, exl2__work *work)
+{
+    while (m->stage < EXL2__COUNT(exl2__grammar_vocab_stages)) {
+        EXL2__TRY_DONE(exl2__grammar_vocab_stages[m->stage](m, work));
+        m->stage++;
+        m->at = 0;
     }
+    return EXL2_OK;
+}
+
+/* Frees what making needed; if it was not finished, the table, too. Accepts a zeroed maker. */
+static void exl2__grammar_vocab_make_end(exl2__grammar_vocab_maker *m)
+{
+    if (m->c) {
+        exl2__free(m->c, m->items, (uint64_t)m->v->vocab->id_count * sizeof *m->items, EXL2_MEM_GENERAL);
+        if (m->stage < EXL2__COUNT(exl2__grammar_vocab_stages)) {
+            exl2__grammar_vocab_close(m->c, m->v);
+        }
+    }
+    memset(m, 0, sizeof *m);
+}
+
+/* Makes the table at once. On failure *v is zeroed. */
+static exl2_result exl2__grammar_vocab_open(exl2__ctx *c, const exl2__vocab *vocab, exl2__grammar_vocab *v)
+{
+    exl2__work all = exl2__work_all();
+    exl2__grammar_vocab_maker m;
+    exl2_result result = exl2__grammar_vocab_make_begin(&m, c, vocab, v);
+    result = result < 0 ? result : exl2__grammar_vocab_make_some(&m, &all);
+    exl2__grammar_vocab_make_end(&m);
     return result;
 }
 

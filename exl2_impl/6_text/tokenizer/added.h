@@ -5,6 +5,7 @@
 #ifndef EXL2__ADDED_H
 #define EXL2__ADDED_H
 
+#include "../../0_base/sort.h"
 #include "../unicode/unicode.h"
 
 #define EXL2__ADDED_BYTES_MAX 1024 /* bytes of one token; a search costs at worst text bytes x this */
@@ -38,36 +39,26 @@ static inline int exl2__added_compare(const exl2__added *a, const exl2__added_to
                  : !x->normalized ? 0 : x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Moves tokens[root] down in the heap tokens[0 .. count). */
-static inline void exl2__added_sink(exl2__added *a, uint32_t root, uint32_t count)
+static inline bool exl2__added_less(const void *items, uint32_t x, uint32_t y)
 {
-    exl2__added_token moved = a->tokens[root];
-    for (uint32_t child; (child = 2 * root + 1) < count; root = child) {
-        if (child + 1 < count && exl2__added_compare(a, &a->tokens[child], &a->tokens[child + 1]) < 0) {
-            child++;
-        }
-        if (exl2__added_compare(a, &moved, &a->tokens[child]) >= 0) {
-            break;
-        }
-        a->tokens[root] = a->tokens[child];
-    }
-    a->tokens[root] = moved;
+    const exl2__added *a = (const exl2__added *)items;
+    return exl2__added_compare(a, &a->tokens[x], &a->tokens[y]) < 0;
 }
 
-/* Sorts, and fills raw_count and firsts. It is a heap sort because an untrusted file decides how many tokens there are.
-   No content is empty. Returns the index of a token whose content occurs twice in its set, or EXL2__ADDED_NONE. */
-static inline uint32_t exl2__added_sort(exl2__added *a)
+static inline void exl2__added_swap(void *items, uint32_t x, uint32_t y)
 {
-    uint32_t twice = EXL2__ADDED_NONE;
-    for (uint32_t root = a->count / 2; root-- > 0;) {
-        exl2__added_sink(a, root, a->count);
-    }
-    for (uint32_t left = a->count; left > 1; left--) {
-        exl2__added_token largest = a->tokens[0];
-        a->tokens[0] = a->tokens[left - 1];
-        a->tokens[left - 1] = largest;
-        exl2__added_sink(a, 0, left - 1);
-    }
+    exl2__added_token *tokens = ((exl2__added *)items)->tokens, held = tokens[x];
+    tokens[x] = tokens[y];
+    tokens[y] = held;
+}
+
+/* Sorts in slices (*at is 0 at first), and fills raw_count and firsts. No content is empty. *twice: the index of a
+   token whose content occurs twice in its set, or EXL2__ADDED_NONE. */
+static inline exl2_result exl2__added_sort(exl2__added *a, uint32_t *at, exl2__work *work, uint32_t *twice)
+{
+    exl2__sort_items items = { a, exl2__added_less, exl2__added_swap };
+    EXL2__TRY_DONE(exl2__sort_some(&items, a->count, at, work));
+    *twice = EXL2__ADDED_NONE;
     a->raw_count = 0;
     memset(a->firsts, 0, sizeof a->firsts);
     for (uint32_t i = 0; i < a->count; i++) {
@@ -75,10 +66,10 @@ static inline uint32_t exl2__added_sort(exl2__added *a)
         a->firsts[a->tokens[i].normalized][first >> 5] |= 1u << (first & 31);
         a->raw_count += !a->tokens[i].normalized;
         if (i > 0 && exl2__added_compare(a, &a->tokens[i - 1], &a->tokens[i]) == 0) {
-            twice = i;
+            *twice = i;
         }
     }
-    return twice;
+    return EXL2_OK;
 }
 
 /* First token of tokens[low .. high) whose byte `depth` is at least `byte` (0..256). The tokens agree in all bytes

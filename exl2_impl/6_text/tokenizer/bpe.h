@@ -23,7 +23,8 @@ typedef struct exl2__bpe {
     uint64_t probes;         /* slots that adding tried beyond the first ones */
 } exl2__bpe;
 
-/* Allocates the arrays for merge_count merges; with a dry arena it only counts bytes. */
+/* Allocates the arrays for merge_count merges, in memory that is zeroed already; with a dry arena it only counts
+   bytes. */
 static inline void exl2__bpe_make(exl2__bpe *b, exl2__arena *arena, uint32_t merge_count)
 {
     uint64_t slots = 16;
@@ -33,7 +34,7 @@ static inline void exl2__bpe_make(exl2__bpe *b, exl2__arena *arena, uint32_t mer
     b->merge_count = merge_count;
     b->mask = (uint32_t)(slots - 1);
     b->merges = (exl2__bpe_merge *)exl2__arena_alloc(arena, (uint64_t)merge_count * sizeof *b->merges);
-    b->slots = (uint32_t *)exl2__arena_alloc_zeroed(arena, slots * sizeof *b->slots);
+    b->slots = (uint32_t *)exl2__arena_alloc(arena, slots * sizeof *b->slots);
 }
 
 static inline uint32_t exl2__bpe_hash(uint32_t left, uint32_t right)

@@ -1,6 +1,6 @@
 /* merges.h: reads model.merges of tokenizer.json into the table of merges.
    takes: the parsed file, pieces that can be looked up by their bytes.
-   gives: exl2__merges_read.
+   gives: exl2__merges_reader, exl2__merges_begin, exl2__merges_some.
    owns:  nothing. */
 #ifndef EXL2__MERGES_H
 #define EXL2__MERGES_H
@@ -34,7 +34,8 @@ typedef struct exl2__merges_gaps {
 
 typedef struct exl2__merges_reader {
     exl2__ctx *c;
-    const exl2__json *j;
+    exl2__json_walk walk;
+    const exl2__json *j; /* the element of the list at which `walk` is */
     const exl2__pieces *pieces;
     char *buffer; /* room for two strings of the file and 16 bytes; the 8 bytes before it are readable */
     exl2__bpe *out;
@@ -173,37 +174,45 @@ static exl2_result exl2__merges_flush(exl2__merges_reader *r)
     return EXL2_OK;
 }
 
-/* Fills `out`, which has room for every element of the list, and *gaps. `buffer` has room for any two strings of the
-   file and 16 bytes, and the 8 bytes before it are readable. */
-EXL2__HOT
-static exl2_result exl2__merges_read(exl2__ctx *c, const exl2__json *j, const exl2__json_flat *list,
-                                     const exl2__pieces *pieces, char *buffer, exl2__bpe *out, exl2__merges_gaps *gaps)
+/* Begins to read the list of merges into `out`, which has room for every element, and into *gaps. `buffer` has room for
+   any two strings of the file and 16 bytes, and the 8 bytes before it are readable. */
+static inline void exl2__merges_begin(exl2__merges_reader *r, exl2__ctx *c, const exl2__json *j,
+                                      const exl2__json_flat *list, const exl2__pieces *pieces, char *buffer,
+                                      exl2__bpe *out, exl2__merges_gaps *gaps)
 {
-    exl2__json_walk walk;
-    exl2__json_walk_begin(&walk, j, list);
-    exl2__merges_reader r;
-    r.c = c;
-    r.j = &walk.view;
-    r.pieces = pieces;
-    r.buffer = buffer;
-    r.out = out;
-    r.gaps = gaps;
-    r.rank = r.guess = r.count = 0;
-    const exl2__json_token *t = &walk.tokens[1];
+    exl2__json_walk_begin(&r->walk, j, list);
+    r->c = c;
+    r->j = &r->walk.view;
+    r->pieces = pieces;
+    r->buffer = buffer;
+    r->out = out;
+    r->gaps = gaps;
+    r->rank = r->guess = r->count = 0;
     *gaps = (exl2__merges_gaps){ { 0 } };
-    while (exl2__json_walk_next(&walk)) {
-        if (t->kind == EXL2__JSON_STRING && t->end - t->begin >= 8 && memcmp(j->text + t->begin, "#version", 8) == 0) {
+}
+
+/* Reads on, in slices. */
+EXL2__HOT
+static exl2_result exl2__merges_some(exl2__merges_reader *r, exl2__work *work)
+{
+    const exl2__json_token *t = &r->walk.tokens[1];
+    while (exl2__work_spend(work, 200)) {
+        if (!exl2__json_walk_next(&r->walk)) {
+            EXL2__TRY(exl2__merges_flush(r));
+            return exl2__json_walk_end(r->c, "tokenizer.json", &r->walk);
+        }
+        bool text = t->kind == EXL2__JSON_STRING && t->end - t->begin >= 8;
+        if (text && memcmp(r->j->text + t->begin, "#version", 8) == 0) {
             continue; /* the first line of merges.txt, from which the list was made */
         }
-        exl2__merges_entry *e = &r.waiting[r.count];
-        EXL2__TRY(exl2__merges_load(&r, 1, e));
-        r.count++;
-        if (r.count == EXL2__MERGES_WAITING || e->text == r.buffer) {
-            EXL2__TRY(exl2__merges_flush(&r));
+        exl2__merges_entry *e = &r->waiting[r->count];
+        EXL2__TRY(exl2__merges_load(r, 1, e));
+        r->count++;
+        if (r->count == EXL2__MERGES_WAITING || e->text == r->buffer) {
+            EXL2__TRY(exl2__merges_flush(r));
         }
     }
-    EXL2__TRY(exl2__merges_flush(&r));
-    return exl2__json_walk_end(c, "tokenizer.json", &walk);
+    return EXL2_PENDING;
 }
 
 #endif

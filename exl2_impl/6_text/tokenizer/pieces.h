@@ -157,7 +157,8 @@ static inline const char *exl2__pieces_text(const exl2__pieces *p, uint32_t id, 
     return p->text + p->starts[id];
 }
 
-/* Allocates the hash table for `entries` pieces; with a dry arena it only counts bytes. */
+/* Allocates the hash table for `entries` pieces, in memory that is zeroed already; with a dry arena it only counts
+   bytes. */
 static inline void exl2__pieces_make_slots(exl2__pieces *p, exl2__arena *arena, uint32_t entries)
 {
     uint64_t slots = 16;
@@ -165,7 +166,7 @@ static inline void exl2__pieces_make_slots(exl2__pieces *p, exl2__arena *arena, 
         slots *= 2;
     }
     p->mask = (uint32_t)(slots - 1);
-    p->slots = (uint32_t *)exl2__arena_alloc_zeroed(arena, slots * sizeof *p->slots);
+    p->slots = (uint32_t *)exl2__arena_alloc(arena, slots * sizeof *p->slots);
 }
 
 /* Ids are below 2^22 (EXL2__VOCAB_RULES_IDS_MAX). */

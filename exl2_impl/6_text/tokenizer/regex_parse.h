@@ -192,7 +192,7 @@ static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
     exl2__regex_set s = { { 0 }, 0, (uint16_t)p->range_count, 0, false };
     bool not = exl2__regex_eat(p, "^"), fine = ++p->depth <= EXL2__REGEX_DEPTH_MAX;
     for (bool first = true; fine && p->at < p->end && (first || *p->at != ']'); first = false) {
-        uint32_t code, high;
+        uint32_t code = 0, high;
         if (exl2__regex_eat(p, "[")) {
             fine = p->at < p->end && *p->at != ':' && exl2__regex_class(p, &s);
             continue;

@@ -1,17 +1,19 @@
 /* vocab_measure.h: the first pass over tokenizer.json: computes how much memory the tokenizer needs, and lays it out.
    takes: the parsed files.
-   gives: exl2__vocab_reader, exl2__vocab_open_scratch, exl2__vocab_measure, exl2__vocab_layout.
+   gives: exl2__vocab_reader; the stages of reading up to exl2__vocab_open_memory; exl2__vocab_simplify,
+          exl2__vocab_layout.
    owns:  nothing; vocab_read.h frees what the reader holds. */
 #ifndef EXL2__VOCAB_MEASURE_H
 #define EXL2__VOCAB_MEASURE_H
 
 #include "../../0_base/log.h"
-#include "../../1_load/file.h"
+#include "../../1_load/json_file.h"
 #include "vocab.h"
 #include "vocab_names.h"
 #include "vocab_rules.h"
 
 #define EXL2__VOCAB_FILE_MAX ((uint64_t)1 << 28)
+#define EXL2__VOCAB_ADDED_COST 700 /* an element of added_tokens, as exl2__work_spend counts it */
 
 typedef struct exl2__vocab_entry {
     uint32_t begin, end; /* place of its string in the file */
@@ -20,11 +22,18 @@ typedef struct exl2__vocab_entry {
     bool escaped;
 } exl2__vocab_entry;
 
+/* The state of reading. It works in stages (vocab_read.h), each of them in slices. */
 typedef struct exl2__vocab_reader {
     exl2__ctx *c;
     exl2__vocab *v;
-    exl2__blob file, config_file;
-    exl2__json j, config; /* config.tokens NULL: there is no tokenizer_config.json */
+    const char *dir;
+    uint32_t stage;
+    uint64_t at;          /* position in the stage, 0 at its begin: an entry, a byte, a token of added_tokens */
+    bool missing;         /* there is no tokenizer.json */
+    exl2__json_file file, config_file;
+    exl2__json j, config; /* those of the files; config.tokens NULL: there is no tokenizer_config.json */
+    exl2__json_walk walk;
+    exl2__merges_reader merges;
     exl2__vocab_rules rules;
     exl2__arena scratch;
     char *buffer;         /* room for two unescaped strings of the files and 16 bytes; 8 bytes before it are readable */
@@ -71,29 +80,29 @@ static exl2_result exl2__vocab_pattern(exl2__vocab_reader *r, const exl2__added_
                       "supported", out->bytes, token->id, EXL2__ADDED_BYTES_MAX);
 }
 
-/* Reads the next entry of added_tokens after *item (0 at first) whose content is not empty. *item is 0 at the end. */
-static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, uint32_t *item, exl2__added_token *out,
-                                          uint32_t *content)
+/* Reads the next entry of added_tokens after r->at (0 at first) whose content is not empty. r->at is 0 at the end. */
+static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, exl2__added_token *out, uint32_t *content)
 {
     exl2__vocab_rules_reader in = { .c = r->c, .j = &r->j };
-    uint32_t list = r->rules.added;
+    uint32_t list = r->rules.added, item = (uint32_t)r->at;
     for (;;) {
-        *item = *item ? exl2__json_next(&r->j, list, *item) : list ? exl2__json_first(&r->j, list) : 0;
-        if (*item == 0) {
+        item = item ? exl2__json_next(&r->j, list, item) : list ? exl2__json_first(&r->j, list) : 0;
+        r->at = item;
+        if (item == 0) {
             return EXL2_OK;
         }
         *out = (exl2__added_token){ 0 };
-        *content = exl2__json_get(&r->j, *item, "content");
-        uint32_t id = exl2__json_get(&r->j, *item, "id");
+        *content = exl2__json_get(&r->j, item, "content");
+        uint32_t id = exl2__json_get(&r->j, item, "id");
         if (*content == 0 || r->j.tokens[*content].kind != EXL2__JSON_STRING || id == 0) {
             return exl2__vocab_rules_malformed(&in, "an element of added_tokens", "an object with id and content");
         }
         EXL2__TRY(exl2__vocab_read_id(r, &r->j, "an id of added_tokens", id, &out->id));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "special", false, &out->special));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "single_word", false, &out->single_word));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "lstrip", false, &out->lstrip));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "rstrip", false, &out->rstrip));
-        EXL2__TRY(exl2__vocab_rules_flag(&in, *item, "normalized", !out->special, &out->normalized));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, item, "special", false, &out->special));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, item, "single_word", false, &out->single_word));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, item, "lstrip", false, &out->lstrip));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, item, "rstrip", false, &out->rstrip));
+        EXL2__TRY(exl2__vocab_rules_flag(&in, item, "normalized", !out->special, &out->normalized));
         size_t bytes = exl2__json_text(&r->j, *content, NULL, 0);
         if (bytes > EXL2__ADDED_BYTES_MAX) {
             return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
@@ -136,54 +145,75 @@ static inline exl2__arena exl2__vocab_pool(exl2__vocab_reader *r, exl2__arena *a
 }
 
 /* Allocates memory that is needed only while reading: the string buffer, the entries of model.vocab, and the hash table
-   of pieces unless encoding needs it, too. */
-static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r)
+   of pieces unless encoding needs it, too. With a dry arena it only counts bytes. */
+static void exl2__vocab_layout_scratch(exl2__vocab_reader *r, exl2__arena *arena)
 {
     size_t longest = exl2__vocab_longest_string(&r->j), other = exl2__vocab_longest_string(&r->config);
-    uint64_t buffer_bytes = 2 * (uint64_t)(longest > other ? longest : other) + 24;
+    char *buffer = (char *)exl2__arena_alloc(arena, 2 * (uint64_t)(longest > other ? longest : other) + 24);
+    r->buffer = buffer ? buffer + 8 : NULL;
+    r->pool = exl2__vocab_pool(r, arena);
+    r->entries = (exl2__vocab_entry *)exl2__arena_alloc(arena, (uint64_t)r->j.flat[0].members * sizeof *r->entries);
+    exl2__vocab_make_nfc(r, arena);
+    if (!r->keep_slots) {
+        exl2__pieces_make_slots(&r->v->pieces, arena, r->j.flat[0].members);
+    }
+}
+
+/* Reads the rules with their strings and programs into r->pool. The Unicode tables stay as they are. */
+static exl2_result exl2__vocab_pool_rules(exl2__vocab_reader *r)
+{
+    exl2__nfc nfc = r->rules.normal.nfc;
+    exl2_result result = exl2__vocab_rules_read(r->c, &r->j, &r->pool, &r->rules);
+    r->rules.normal.nfc = nfc;
+    return result;
+}
+
+static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r, exl2__work *work)
+{
     exl2__arena dry = { 0 };
-    exl2__pieces pieces = { 0 };
-    exl2__arena_alloc(&dry, buffer_bytes);
-    exl2__arena_alloc(&dry, r->rules.pool_bytes);
-    exl2__arena_alloc(&dry, (uint64_t)r->j.flat[0].members * sizeof *r->entries);
-    exl2__vocab_make_nfc(r, &dry);
-    if (!r->keep_slots) {
-        exl2__pieces_make_slots(&pieces, &dry, r->j.flat[0].members);
-    }
-    EXL2__TRY(exl2__arena_open(r->c, &r->scratch, dry.used, EXL2_MEM_GENERAL));
-    r->buffer = (char *)exl2__arena_alloc(&r->scratch, buffer_bytes) + 8;
-    exl2__arena pool = exl2__vocab_pool(r, &r->scratch);
-    EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &pool, &r->rules));
-    r->entries = (exl2__vocab_entry *)exl2__arena_alloc(&r->scratch,
-                                                       (uint64_t)r->j.flat[0].members * sizeof *r->entries);
-    exl2__vocab_make_nfc(r, &r->scratch);
-    if (!r->keep_slots) {
-        exl2__pieces_make_slots(&r->v->pieces, &r->scratch, r->j.flat[0].members);
-    }
+    exl2__work_spend(work, r->j.token_count + (uint64_t)r->config.token_count); /* to find the longest string */
+    exl2__vocab_layout_scratch(r, &dry);
+    return exl2__arena_open(r->c, &r->scratch, dry.used, EXL2_MEM_GENERAL);
+}
+
+static exl2_result exl2__vocab_clear_scratch(exl2__vocab_reader *r, exl2__work *work)
+{
+    EXL2__TRY_DONE(exl2__arena_clear(&r->scratch, &r->at, work));
+    exl2__vocab_layout_scratch(r, &r->scratch);
+    EXL2__TRY(exl2__vocab_pool_rules(r));
+    exl2__json_walk_begin(&r->walk, &r->j, &r->j.flat[0]);
     return EXL2_OK;
 }
 
+/* Reads the entries of model.vocab. */
 EXL2__HOT
-static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
+static exl2_result exl2__vocab_measure_pieces(exl2__vocab_reader *r, exl2__work *work)
 {
-    uint8_t kind;
-    exl2__json_walk walk;
-    exl2__json_walk_begin(&walk, &r->j, &r->j.flat[0]);
-    while (exl2__json_walk_next(&walk)) {
+    exl2__json_walk *walk = &r->walk;
+    while (exl2__work_spend(work, 100)) {
+        if (!exl2__json_walk_next(walk)) {
+            return exl2__json_walk_end(r->c, EXL2__VOCAB_RULES_FILE, walk);
+        }
         exl2__vocab_entry *e = &r->entries[r->vocab_count++];
-        EXL2__TRY(exl2__vocab_read_id(r, &walk.view, "an id of model.vocab", 2, &e->id));
-        e->begin = walk.tokens[1].begin;
-        e->end = walk.tokens[1].end;
-        e->escaped = walk.tokens[1].escaped;
-        e->bytes = (uint32_t)exl2__vocab_read_bytes(r, &walk.view, 1, &e->kind);
+        EXL2__TRY(exl2__vocab_read_id(r, &walk->view, "an id of model.vocab", 2, &e->id));
+        e->begin = walk->tokens[1].begin;
+        e->end = walk->tokens[1].end;
+        e->escaped = walk->tokens[1].escaped;
+        e->bytes = (uint32_t)exl2__vocab_read_bytes(r, &walk->view, 1, &e->kind);
         r->text_bytes += e->bytes;
     }
-    EXL2__TRY(exl2__json_walk_end(r->c, EXL2__VOCAB_RULES_FILE, &walk));
+    return EXL2_PENDING;
+}
+
+static exl2_result exl2__vocab_measure_added(exl2__vocab_reader *r, exl2__work *work)
+{
     exl2__added_token token;
-    for (uint32_t item = 0, content;;) {
-        EXL2__TRY(exl2__vocab_read_added(r, &item, &token, &content));
-        if (item == 0) {
-            break;
+    uint32_t content;
+    uint8_t kind;
+    while (exl2__work_spend(work, EXL2__VOCAB_ADDED_COST)) {
+        EXL2__TRY(exl2__vocab_read_added(r, &token, &content));
+        if (r->at == 0) {
+            return EXL2_OK;
         }
         exl2__normal_view pattern;
         exl2__json_text(&r->j, content, r->buffer, SIZE_MAX);
@@ -192,6 +222,12 @@ static exl2_result exl2__vocab_measure(exl2__vocab_reader *r)
         r->normalized_count += token.normalized;
         r->text_bytes += pattern.bytes + exl2__vocab_read_bytes(r, &r->j, content, &kind);
     }
+    return EXL2_PENDING;
+}
+
+static exl2_result exl2__vocab_measure_names(exl2__vocab_reader *r, exl2__work *work)
+{
+    exl2__work_spend(work, r->config.token_count); /* for the keys of added_tokens_decoder */
     for (int role = 0; role < EXL2__VOCAB_NAMES_ROLES; role++) {
         uint32_t text = exl2__vocab_names_text(&r->config, (exl2__vocab_names_role)role);
         r->text_bytes += text ? exl2__json_text(&r->config, text, NULL, 0) + 1 : 0;
@@ -224,13 +260,13 @@ static void exl2__vocab_simplify(exl2__vocab_reader *r)
     }
 }
 
-/* Allocates the tokenizer's arrays; with a dry arena it only counts bytes. */
+/* Allocates the tokenizer's arrays, in memory that is zeroed already; with a dry arena it only counts bytes. */
 static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
 {
     exl2__vocab *v = r->v;
     v->pieces.count = v->id_count;
-    v->pieces.starts = (uint32_t *)exl2__arena_alloc_zeroed(arena, ((uint64_t)v->id_count + 1) * sizeof(uint32_t));
-    v->pieces.flags = (uint8_t *)exl2__arena_alloc_zeroed(arena, v->id_count);
+    v->pieces.starts = (uint32_t *)exl2__arena_alloc(arena, ((uint64_t)v->id_count + 1) * sizeof(uint32_t));
+    v->pieces.flags = (uint8_t *)exl2__arena_alloc(arena, v->id_count);
     exl2__arena_alloc(arena, 8); /* a short piece is read as the eight bytes before its end */
     v->pieces.text = (char *)exl2__arena_alloc(arena, r->text_bytes);
     if (r->keep_slots) {
@@ -246,6 +282,26 @@ static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
     r->gaps = (exl2__merges_gaps *)exl2__arena_alloc(arena, sizeof *r->gaps);
     r->pool = exl2__vocab_pool(r, arena);
     exl2__vocab_make_nfc(r, arena);
+}
+
+static exl2_result exl2__vocab_open_memory(exl2__vocab_reader *r, exl2__work *work)
+{
+    exl2__arena dry = { 0 };
+    (void)work;
+    exl2__vocab_simplify(r);
+    exl2__vocab_layout(r, &dry);
+    return exl2__arena_open(r->c, &r->v->memory, dry.used, EXL2_MEM_GENERAL);
+}
+
+/* Then reads the rules once more: their strings and programs lie in the tokenizer's block from now on. */
+static exl2_result exl2__vocab_clear_memory(exl2__vocab_reader *r, exl2__work *work)
+{
+    EXL2__TRY_DONE(exl2__arena_clear(&r->v->memory, &r->at, work));
+    exl2__vocab_layout(r, &r->v->memory);
+    r->v->bytes = r->v->memory.size;
+    EXL2__TRY(exl2__vocab_pool_rules(r));
+    exl2__vocab_simplify(r);
+    return EXL2_OK;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* vocab_read.h: reads tokenizer.json and tokenizer_config.json into memory.
    takes: a model folder; both files may be missing.
-   gives: exl2__vocab_open.
-   owns:  scratch memory and file contents while exl2__vocab_open runs. */
+   gives: exl2__vocab_read_begin, exl2__vocab_read_some, exl2__vocab_read_end.
+   owns:  scratch memory and file contents, until exl2__vocab_read_end. */
 #ifndef EXL2__VOCAB_READ_H
 #define EXL2__VOCAB_READ_H
 
@@ -9,24 +9,36 @@
 
 /* ---- contents ---- */
 
-/* Writes the length of every piece to starts[id + 1], then turns the lengths into offsets. */
+/* Writes the length of every piece of model.vocab to starts[id + 1]. */
 EXL2__HOT
-static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r)
+static exl2_result exl2__vocab_fill_lengths(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__pieces *p = &r->v->pieces;
-    uint8_t kind;
-    for (const exl2__vocab_entry *e = r->entries; e < r->entries + r->vocab_count; e++) {
+    for (; r->at < r->vocab_count; r->at++) {
+        const exl2__vocab_entry *e = &r->entries[r->at];
+        if (!exl2__work_spend(work, 10)) {
+            return EXL2_PENDING;
+        }
         if (p->flags[e->id]) {
             return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": model.vocab has the id %u twice", e->id);
         }
         p->starts[e->id + 1] = e->bytes;
         p->flags[e->id] = (uint8_t)(EXL2__PIECES_USED | e->kind);
     }
+    return EXL2_OK;
+}
+
+/* The same for added tokens that are not in model.vocab. */
+static exl2_result exl2__vocab_fill_added_lengths(exl2__vocab_reader *r, exl2__work *work)
+{
+    exl2__pieces *p = &r->v->pieces;
     exl2__added_token token;
-    for (uint32_t item = 0, content;;) {
-        EXL2__TRY(exl2__vocab_read_added(r, &item, &token, &content));
-        if (item == 0) {
-            break;
+    uint32_t content;
+    uint8_t kind;
+    while (exl2__work_spend(work, EXL2__VOCAB_ADDED_COST)) {
+        EXL2__TRY(exl2__vocab_read_added(r, &token, &content));
+        if (r->at == 0) {
+            return EXL2_OK;
         }
         if (!(p->flags[token.id] & EXL2__PIECES_USED)) {
             if (p->flags[token.id] & EXL2__PIECES_PLANNED) {
@@ -37,11 +49,23 @@ static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r)
             p->flags[token.id] = (uint8_t)(EXL2__PIECES_PLANNED | (kind & EXL2__PIECES_RAW));
         }
     }
-    for (uint32_t i = 0; i < p->count; i++) {
-        p->longest = exl2__max32(p->longest, p->starts[i + 1]);
-        p->starts[i + 1] += p->starts[i];
+    return EXL2_PENDING;
+}
+
+/* Turns the lengths into offsets. */
+EXL2__HOT
+static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r, exl2__work *work)
+{
+    exl2__pieces *p = &r->v->pieces;
+    for (; r->at < p->count; r->at++) {
+        if (!exl2__work_spend(work, 2)) {
+            return EXL2_PENDING;
+        }
+        p->longest = exl2__max32(p->longest, p->starts[r->at + 1]);
+        p->starts[r->at + 1] += p->starts[r->at];
     }
     r->text_used = p->starts[p->count];
+    memset(r->v->raw_ids, 0xFF, sizeof r->v->raw_ids);
     return EXL2_OK;
 }
 
@@ -56,17 +80,18 @@ static inline exl2_result exl2__vocab_add_piece(exl2__vocab_reader *r, uint32_t 
 
 #define EXL2__VOCAB_WAITING 16 /* pieces that wait while their slots are prefetched */
 
+/* Writes the bytes of every piece, and adds the piece to the hash table. */
 EXL2__HOT
-static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
+static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__vocab *v = r->v;
     exl2__pieces *p = &v->pieces;
     exl2__json_token string = { 0, 0, 0, 0, EXL2__JSON_STRING, false };
-    exl2__json view = { .text = r->file.data, .tokens = &string };
+    exl2__json view = { .text = r->j.text, .tokens = &string };
     uint32_t ids[EXL2__VOCAB_WAITING], count = 0, done = 0;
     uint64_t hashes[EXL2__VOCAB_WAITING];
-    memset(v->raw_ids, 0xFF, sizeof v->raw_ids);
-    for (const exl2__vocab_entry *e = r->entries; e < r->entries + r->vocab_count; e++) {
+    for (; r->at < r->vocab_count && exl2__work_spend(work, 80); r->at++) {
+        const exl2__vocab_entry *e = &r->entries[r->at];
         uint8_t kind;
         uint32_t id = e->id;
         string.begin = e->begin;
@@ -92,11 +117,20 @@ static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r)
     for (; done < count; done++) {
         EXL2__TRY(exl2__vocab_add_piece(r, ids[done % EXL2__VOCAB_WAITING], hashes[done % EXL2__VOCAB_WAITING]));
     }
+    if (r->at < r->vocab_count) {
+        return EXL2_PENDING;
+    }
     for (uint32_t byte = 0; byte < 256; byte++) {
         char text = (char)(uint8_t)byte;
         v->byte_ids[byte] = exl2__pieces_find(p, &text, 1);
     }
+    exl2__merges_begin(&r->merges, r->c, &r->j, &r->j.flat[1], p, r->buffer, &v->bpe, r->gaps);
     return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_fill_merges(exl2__vocab_reader *r, exl2__work *work)
+{
+    return exl2__merges_some(&r->merges, work);
 }
 
 /* Copies the rules. Where U+2581 is a space, a step is added that cuts text before each space that no merge crosses:
@@ -158,20 +192,30 @@ static exl2_result exl2__vocab_place_added(exl2__vocab_reader *r, exl2__added_to
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_fill_added(exl2__vocab_reader *r)
+static exl2_result exl2__vocab_fill_added(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__added *a = &r->v->added;
     exl2__added_token token;
-    for (uint32_t item = 0, content;;) {
-        EXL2__TRY(exl2__vocab_read_added(r, &item, &token, &content));
-        if (item == 0) {
-            break;
+    uint32_t content;
+    while (exl2__work_spend(work, EXL2__VOCAB_ADDED_COST)) {
+        EXL2__TRY(exl2__vocab_read_added(r, &token, &content));
+        if (r->at == 0) {
+            return EXL2_OK;
         }
         EXL2__TRY(exl2__vocab_place_added(r, &token, content));
         a->tokens[a->count] = token;
         a->count += token.bytes > 0;
     }
-    uint32_t twice = exl2__added_sort(a);
+    return EXL2_PENDING;
+}
+
+static exl2_result exl2__vocab_sort_added(exl2__vocab_reader *r, exl2__work *work)
+{
+    exl2__added *a = &r->v->added;
+    uint32_t twice, at = (uint32_t)r->at;
+    exl2_result result = exl2__added_sort(a, &at, work, &twice);
+    r->at = at;
+    EXL2__TRY_DONE(result);
     if (twice != EXL2__ADDED_NONE) {
         return exl2__fail(r->c, EXL2_ERR_FORMAT,
                           EXL2__VOCAB_RULES_FILE ": added_tokens has \"%.*s\" twice", (int)a->tokens[twice].bytes,
@@ -251,57 +295,12 @@ static exl2_result exl2__vocab_fill_unk(exl2__vocab_reader *r)
     return EXL2_OK;
 }
 
-/* ---- opening ---- */
-
-static exl2_result exl2__vocab_read_json(exl2__vocab_reader *r, const char *dir)
-{
-    EXL2__TRY(exl2__file_read_optional(r->c, dir, EXL2__VOCAB_RULES_FILE, EXL2__VOCAB_FILE_MAX, &r->file));
-    if (!r->file.data) {
-        return EXL2_OK;
-    }
-    static const char *const unread[EXL2__JSON_FLAT_MAX] = { "vocab", "merges" };
-    exl2__arena dry = { 0 };
-    EXL2__TRY(exl2__json_open_flat(r->c, EXL2__VOCAB_RULES_FILE, r->file.data, (size_t)r->file.bytes, unread, &r->j));
-    EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &dry, &r->rules));
-    r->v->pieces.marked = !r->rules.byte_level;
-    r->v->pieces.raw_bytes = r->rules.raw_bytes;
-    r->normal_allowed = exl2__normal_allowance(r->file.bytes);
-    r->keep_slots = r->rules.ignore_merges || !r->rules.byte_level;
-    EXL2__TRY(exl2__file_read_optional(r->c, dir, EXL2__VOCAB_NAMES_FILE, EXL2__VOCAB_FILE_MAX, &r->config_file));
-    if (r->config_file.data) {
-        const exl2__blob *f = &r->config_file;
-        EXL2__TRY(exl2__json_open(r->c, EXL2__VOCAB_NAMES_FILE, f->data, (size_t)f->bytes, &r->config));
-        if (r->config.tokens[0].kind != EXL2__JSON_OBJECT) {
-            return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_NAMES_FILE " is not an object");
-        }
-    }
-    return EXL2_OK;
-}
-
-static exl2_result exl2__vocab_read(exl2__vocab_reader *r, const char *dir)
+/* The rest, which is short. */
+static exl2_result exl2__vocab_finish(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__vocab *v = r->v;
-    EXL2__TRY(exl2__vocab_read_json(r, dir));
-    if (!r->file.data) {
-        return EXL2_OK;
-    }
-    EXL2__TRY(exl2__vocab_open_scratch(r));
-    EXL2__TRY(exl2__vocab_measure(r));
-    exl2__vocab_simplify(r);
-    exl2__arena dry = { 0 };
-    exl2__vocab_layout(r, &dry);
-    EXL2__TRY(exl2__arena_open(r->c, &v->memory, dry.used, EXL2_MEM_GENERAL));
-    exl2__vocab_layout(r, &v->memory);
-    v->bytes = v->memory.size;
-    exl2__nfc nfc = r->rules.normal.nfc;
-    EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &r->pool, &r->rules));
-    exl2__vocab_simplify(r);
-    r->rules.normal.nfc = nfc;
-    EXL2__TRY(exl2__vocab_fill_starts(r));
-    EXL2__TRY(exl2__vocab_fill_pieces(r));
-    EXL2__TRY(exl2__merges_read(r->c, &r->j, &r->j.flat[1], &v->pieces, r->buffer, &v->bpe, r->gaps));
+    (void)work;
     exl2__vocab_fill_rules(r);
-    EXL2__TRY(exl2__vocab_fill_added(r));
     exl2__vocab_fill_names(r);
     EXL2__TRY(exl2__vocab_fill_bos(r));
     EXL2__TRY(exl2__vocab_fill_unk(r));
@@ -313,26 +312,93 @@ static exl2_result exl2__vocab_read(exl2__vocab_reader *r, const char *dir)
     return EXL2_OK;
 }
 
-/* Reads the tokenizer of the model folder `dir`. Without a tokenizer.json the result is EXL2_OK, and out->present is
-   false. An unsupported component is EXL2_ERR_UNSUPPORTED; the message names it. On failure *out is zeroed. */
-static exl2_result exl2__vocab_open(exl2__ctx *c, const char *dir, exl2__vocab *out)
+/* ---- the files ---- */
+
+static exl2_result exl2__vocab_read_rules(exl2__vocab_reader *r, exl2__work *work)
 {
-    exl2__vocab_reader r = { 0 };
-    *out = (exl2__vocab){ 0 };
-    r.c = c;
-    r.v = out;
-    exl2_result result = exl2__vocab_read(&r, dir);
-    exl2__arena_close(c, &r.scratch);
-    exl2__normal_free(c, &r.normal[0]);
-    exl2__normal_free(c, &r.normal[1]);
-    exl2__json_close(c, &r.j);
-    exl2__json_close(c, &r.config);
-    exl2__blob_close(c, &r.file);
-    exl2__blob_close(c, &r.config_file);
-    if (result < 0) {
-        exl2__vocab_close(c, out);
+    exl2__arena dry = { 0 };
+    EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->file, work));
+    r->j = r->file.parse.j;
+    r->missing = r->j.tokens == NULL;
+    if (r->missing) {
+        return EXL2_OK;
     }
-    return result;
+    EXL2__TRY(exl2__vocab_rules_read(r->c, &r->j, &dry, &r->rules));
+    r->v->pieces.marked = !r->rules.byte_level;
+    r->v->pieces.raw_bytes = r->rules.raw_bytes;
+    r->normal_allowed = exl2__normal_allowance(r->j.bytes);
+    r->keep_slots = r->rules.ignore_merges || !r->rules.byte_level;
+    return exl2__json_file_open(r->c, r->dir, EXL2__VOCAB_NAMES_FILE, EXL2__VOCAB_FILE_MAX, NULL, &r->config_file);
+}
+
+static exl2_result exl2__vocab_read_names(exl2__vocab_reader *r, exl2__work *work)
+{
+    EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->config_file, work));
+    r->config = r->config_file.parse.j;
+    if (r->config.tokens && r->config.tokens[0].kind != EXL2__JSON_OBJECT) {
+        return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_NAMES_FILE " is not an object");
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__vocab_read_close(exl2__vocab_reader *r, exl2__work *work)
+{
+    return exl2__file_reader_discard(r->c, &r->file.reader, &r->at, work);
+}
+
+/* ---- opening ---- */
+
+typedef exl2_result (*exl2__vocab_stage)(exl2__vocab_reader *r, exl2__work *work);
+
+static const exl2__vocab_stage exl2__vocab_stages[] = {
+    exl2__vocab_read_rules, exl2__vocab_read_names,
+    exl2__vocab_open_scratch, exl2__vocab_clear_scratch,
+    exl2__vocab_measure_pieces, exl2__vocab_measure_added, exl2__vocab_measure_names,
+    exl2__vocab_open_memory, exl2__vocab_clear_memory,
+    exl2__vocab_fill_lengths, exl2__vocab_fill_added_lengths, exl2__vocab_fill_starts,
+    exl2__vocab_fill_pieces, exl2__vocab_fill_merges,
+    exl2__vocab_fill_added, exl2__vocab_sort_added,
+    exl2__vocab_finish, exl2__vocab_read_close,
+};
+
+/* Begins to read the tokenizer of the model folder `dir` into *v. After a failure, too, the caller ends r. */
+static exl2_result exl2__vocab_read_begin(exl2__vocab_reader *r, exl2__ctx *c, const char *dir, exl2__vocab *v)
+{
+    static const char *const flat_keys[EXL2__JSON_FLAT_MAX] = { "vocab", "merges" };
+    memset(r, 0, sizeof *r);
+    *v = (exl2__vocab){ 0 };
+    r->c = c;
+    r->v = v;
+    r->dir = dir;
+    return exl2__json_file_open(c, dir, EXL2__VOCAB_RULES_FILE, EXL2__VOCAB_FILE_MAX, flat_keys, &r->file);
+}
+
+/* Reads on, in slices. Without a tokenizer.json the result is EXL2_OK, and v->present is false. An unsupported
+   component is EXL2_ERR_UNSUPPORTED; the message names it. */
+static exl2_result exl2__vocab_read_some(exl2__vocab_reader *r, exl2__work *work)
+{
+    while (r->stage < EXL2__COUNT(exl2__vocab_stages) && !r->missing) {
+        EXL2__TRY_DONE(exl2__vocab_stages[r->stage](r, work));
+        r->stage++;
+        r->at = 0;
+    }
+    return EXL2_OK;
+}
+
+/* Frees what reading needed; if it was not finished, the tokenizer, too. Accepts a zeroed reader. */
+static void exl2__vocab_read_end(exl2__vocab_reader *r)
+{
+    if (r->c) {
+        exl2__arena_close(r->c, &r->scratch);
+        exl2__normal_free(r->c, &r->normal[0]);
+        exl2__normal_free(r->c, &r->normal[1]);
+        exl2__json_file_close(r->c, &r->file);
+        exl2__json_file_close(r->c, &r->config_file);
+        if (r->stage < EXL2__COUNT(exl2__vocab_stages)) {
+            exl2__vocab_close(r->c, r->v);
+        }
+    }
+    memset(r, 0, sizeof *r);
 }
 
 #endif

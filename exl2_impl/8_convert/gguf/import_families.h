@@ -101,6 +101,7 @@ static const exl2__import_family exl2__import_families[] = {
 
     { .gguf = "command-r", .arch = "CohereForCausalLM", .fields = { "logit_scale" } },
     { .gguf = "cohere2", .arch = "Cohere2ForCausalLM", .fields = { "logit_scale" }, .window_period = 4 },
+    { .gguf = "chatglm", .arch = "GlmForCausalLM", .undo = EXL2__IMPORT_UNDO_GATE_UP },
     { .gguf = "glm4", .arch = "Glm4ForCausalLM", .undo = EXL2__IMPORT_UNDO_GATE_UP },
     { .gguf = "ernie4_5", .arch = "Ernie4_5ForCausalLM" },
 

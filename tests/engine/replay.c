@@ -1,0 +1,199 @@
+/* replay.c: a job's tokens are the same however they are computed: alone, beside others, in any steps, with pages
+   found, evicted or never shared, on forks, after preemptions, cancelled and continued. Four prompts, each greedy,
+   sampled, with a grammar and with banned texts; ids and log-probabilities bit for bit. (bits.c compares chunks and
+   threads.) */
+#include "text_model.h"
+
+#define PROMPTS 4u
+#define KINDS 4u
+#define JOBS (PROMPTS * KINDS)
+#define NEW 40u
+
+static text_model model;
+static const char *const plan[4] = { "fox", " is", "a", "b" };
+static exl2_token prompts[PROMPTS][300];
+static const uint32_t lengths[PROMPTS] = { 9, 64, 130, 290 };
+static rig_said wanted[JOBS], got[JOBS];
+
+static rig open_pool(uint64_t tokens, bool no_reuse)
+{
+    exl2_engine_desc e = text_engine(&model);
+    exl2_model_desc m = text_folder();
+    m.cache.tokens = tokens;
+    m.cache.no_reuse = no_reuse;
+    return rig_open(&e, &m);
+}
+
+/* Job i of 16. Its grammar may be closed once the job has started. */
+static exl2_job_desc job_of(const rig *r, uint32_t i, rig_said *said)
+{
+    static const char *const bans[3] = { "a", "q", "t" };
+    uint32_t p = i % PROMPTS, kind = i / PROMPTS;
+    memset(said, 0, sizeof *said);
+    exl2_job_desc d = rig_job(r, prompts[p], lengths[p], NEW, said);
+    d.sampler.preset = kind == 0 ? EXL2_PRESET_GREEDY : EXL2_PRESET_NEUTRAL;
+    d.sampler.seed = 100 + i;
+    if (kind == 2) {
+        exl2_grammar_desc g = { .model = r->model, .kind = EXL2_GRAMMAR_REGEX, .source = "([a-z]{3,9} )*[a-z]+\\." };
+        CHECK_INT(exl2_grammar_make(r->engine, &g, &d.grammar), EXL2_OK);
+    } else if (kind == 3) {
+        d.ban_strings = bans;
+        d.ban_string_count = 3;
+    }
+    return d;
+}
+
+static exl2_job start(const rig *r, exl2_job_desc *d)
+{
+    exl2_job job = { 0 };
+    CHECK_INT(exl2_job_start(r->engine, d, &job), EXL2_OK);
+    if (d->grammar.id) {
+        exl2_grammar_close(r->engine, d->grammar);
+    }
+    return job;
+}
+
+static void check_same(uint32_t i, const char *how)
+{
+    const rig_said *a = &got[i], *b = &wanted[i];
+    bool same = a->count == b->count && a->stop == b->stop && a->bytes == b->bytes && a->done_events == 1
+             && memcmp(a->ids, b->ids, a->count * sizeof *a->ids) == 0 && memcmp(a->text, b->text, a->bytes) == 0
+             && memcmp(a->logprobs, b->logprobs, a->count * sizeof *a->logprobs) == 0;
+    if (!CHECK(same)) {
+        printf("  %s: job %u differs\n", how, (unsigned)i);
+    }
+}
+
+static void check_together(const rig *r, uint32_t cpu_us, const char *how)
+{
+    for (uint32_t i = 0; i < JOBS; i++) {
+        exl2_job_desc d = job_of(r, i, &got[i]);
+        start(r, &d);
+    }
+    rig_drain(r, cpu_us);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        check_same(i, how);
+    }
+}
+
+/* Jobs of a rising priority keep taking the pages of those that run. */
+static void check_preempted(const rig *r)
+{
+    exl2_engine_stats stats;
+    for (uint32_t i = 0; i < JOBS; i++) {
+        exl2_job_desc d = job_of(r, i, &got[i]);
+        d.priority = (int32_t)i;
+        start(r, &d);
+        for (uint32_t k = 0; k < 5 + i; k++) {
+            exl2_step(r->engine, NULL);
+        }
+    }
+    rig_drain(r, 0);
+    exl2_stats(r->engine, &stats);
+    CHECK(stats.preemptions > 10);
+    printf("%u preemptions, %u evictions\n", (unsigned)stats.preemptions, (unsigned)stats.evictions);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        check_same(i, "preempted");
+    }
+}
+
+/* A job that others preempt counts as waiting, and gets each text once. */
+static void check_states(void)
+{
+    static rig_said low, high;
+    exl2_job_info info;
+    rig r = open_pool(512, false);
+    memset(&high, 0, sizeof high);
+    exl2_job_desc d = job_of(&r, 7, &low);
+    exl2_job job = start(&r, &d);
+    while (low.count < 10) {
+        exl2_step(r.engine, NULL);
+    }
+    exl2_job_desc over = rig_job(&r, prompts[3], 290, 120, &high);
+    over.priority = 1;
+    CHECK_INT(exl2_job_start(r.engine, &over, NULL), EXL2_OK);
+    exl2_step(r.engine, NULL);
+    CHECK_INT(exl2_job_get(r.engine, job, &info), EXL2_OK);
+    CHECK_INT(info.state, EXL2_JOB_QUEUED);
+    CHECK_INT(low.done_events, 0);
+    rig_drain(&r, 0);
+    CHECK(high.done_events == 1 && high.count > 10);
+    got[7] = low;
+    check_same(7, "waited in between");
+    rig_close(&r);
+}
+
+/* Cancelled after some tokens, and continued from the history in the same session or in a fork. */
+static void check_continued(const rig *r)
+{
+    for (uint32_t i = 0; i < 2 * PROMPTS; i++) {
+        exl2_session s, fork;
+        static rig_said rest;
+        CHECK_INT(exl2_session_open(r->engine, r->model, &s), EXL2_OK);
+        exl2_job_desc d = job_of(r, i, &got[i]);
+        d.session = s;
+        exl2_job job = start(r, &d);
+        while (got[i].count < 7 + i && got[i].done_events == 0) {
+            exl2_step(r->engine, NULL);
+        }
+        exl2_job_cancel(r->engine, job);
+        rig_drain(r, 0);
+        uint32_t had = got[i].count;
+        CHECK_INT(exl2_session_fork(r->engine, s, &fork), EXL2_OK);
+        for (uint32_t k = 0; k < 2 && had < wanted[i].count; k++) {
+            exl2_job_desc again = job_of(r, i, &rest);
+            again.session = k ? fork : s;
+            again.prompt.tokens = NULL;
+            again.prompt.token_count = 0;
+            again.max_tokens = NEW - had;
+            rig_run(r, &again);
+            got[i].count = had;
+            memcpy(got[i].ids + had, rest.ids, rest.count * sizeof rest.ids[0]);
+            memcpy(got[i].logprobs + had, rest.logprobs, rest.count * sizeof rest.logprobs[0]);
+            got[i].count += rest.count;
+            got[i].stop = rest.stop;
+            got[i].bytes = wanted[i].bytes; /* the text may have an incomplete code point at the cut */
+            memcpy(got[i].text, wanted[i].text, wanted[i].bytes);
+            check_same(i, k ? "continued in a fork" : "continued");
+        }
+        exl2_session_close(r->engine, s);
+        exl2_session_close(r->engine, fork);
+    }
+}
+
+int main(void)
+{
+    text_find_plan(&model, 4);
+    text_write(&model, plan, 4, TEXT_CHAT_CONFIG);
+    for (uint32_t p = 0; p < PROMPTS; p++) {
+        for (uint32_t k = 0; k < lengths[p]; k++) { /* the first 50 are common */
+            prompts[p][k] = (exl2_token)(20 + (k * 13 + (k > 50 ? p * 7 * k : 0)) % 250);
+        }
+    }
+    rig apart = open_pool(16384, true);
+    uint32_t tokens = 0;
+    for (uint32_t i = 0; i < JOBS; i++) {
+        exl2_job_desc d = job_of(&apart, i, &wanted[i]);
+        start(&apart, &d);
+        rig_drain(&apart, 0);
+        tokens += wanted[i].count;
+        CHECK_INT(wanted[i].done_events, 1);
+    }
+    CHECK(tokens > JOBS * NEW / 2);
+    CHECK(wanted[12].stats.bans_avoided + wanted[13].stats.bans_avoided + wanted[14].stats.bans_avoided > 0);
+    check_together(&apart, 0, "together, nothing shared");
+    rig_close(&apart);
+    rig large = open_pool(16384, false), small = open_pool(512, false);
+    check_together(&large, 0, "together");
+    check_together(&large, 0, "together again, all found");
+    check_together(&large, 1, "in the shortest steps");
+    check_continued(&large);
+    check_together(&small, 0, "in a small pool");
+    check_together(&small, 1, "in a small pool, in the shortest steps");
+    check_continued(&small);
+    check_preempted(&small);
+    check_states();
+    rig_close(&large);
+    rig_close(&small);
+    return check_done();
+}

@@ -1,0 +1,397 @@
+/* pages.c: the tree of pages, the tables of sessions and the scheduler, against plain arrays: random opens, jobs,
+   forks, rewinds, closes, cancels, preemptions and evictions in a pool that is too small. In place of K and V each
+   slot of a page has a hash of all words up to it: every slot that counts as filled must have the hash of its history,
+   however it got there, and all counters must add up after every move.
+   takes: nothing.
+   gives: main.
+   owns:  nothing. */
+#include "../../exl2.h"
+
+#include "../../exl2_impl/5_generate/schedule.h"
+#include "../check.h"
+
+#define PAGES 40u
+#define SESSIONS 10u
+#define CONTEXT (12u * EXL2__PAGE_TOKENS)
+#define TEXTS 3u
+#define MOVES 100000u
+
+typedef struct speaker {
+    bool open, wants_ban;
+    exl2_token twin[CONTEXT]; /* the expected history */
+    uint32_t twin_count;
+    exl2_token prompt[CONTEXT];
+    uint32_t held;            /* sampled tokens that are not final */
+    exl2__sequence *sequence; /* NULL: idle */
+} speaker;
+
+static exl2__pages pages;
+static exl2__table tables[SESSIONS];
+static exl2__sequence memory[SESSIONS], *all[SESSIONS];
+static speaker speakers[SESSIONS];
+static uint32_t words[SESSIONS][CONTEXT], lists[SESSIONS][CONTEXT / EXL2__PAGE_TOKENS];
+static exl2_token texts[TEXTS][CONTEXT];
+static uint64_t kv[PAGES][EXL2__PAGE_TOKENS];
+static exl2__page_copy copies[PAGES];
+static uint64_t roots;
+static struct { uint64_t starts, reused, shared, copied, evicted, preempted, cancelled, waits, bans, merged; } seen;
+
+static uint32_t below(uint32_t limit)
+{
+    static uint64_t state = 1;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((state >> 33) % limit);
+}
+
+static uint64_t mix(uint64_t before, uint32_t word)
+{
+    uint64_t h = (before ^ word) * 0x9E3779B97F4A7C15u;
+    return h ^ h >> 29;
+}
+
+static void open_pool(void)
+{
+    static uint8_t block[PAGES * 1024];
+    exl2__arena arena = { 0 };
+    arena.base = block;
+    arena.size = sizeof block;
+    exl2__pages_make(&pages, &arena, PAGES);
+    CHECK(arena.used <= arena.size && pages.buckets != NULL);
+    pages.sampled = EXL2__WORD_SAMPLED;
+    for (uint32_t t = 0; t < TEXTS; t++) { /* texts with common beginnings */
+        for (uint32_t i = 0; i < CONTEXT; i++) {
+            texts[t][i] = t && i < 150 * t ? texts[t - 1][i] : 1 + (exl2_token)below(50);
+        }
+    }
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        all[i] = &memory[i];
+    }
+}
+
+/* ---- what must always hold ---- */
+
+/* The hash of the history up to the page's slot `slot`. */
+static uint64_t expected(uint32_t page, uint32_t slot)
+{
+    const exl2__page *n = &pages.page[page];
+    uint64_t h = n->parent == EXL2__NO_PAGE ? n->root * 77 + 5 : expected(n->parent, EXL2__PAGE_TOKENS - 1);
+    for (uint32_t i = 0; i <= slot; i++) {
+        h = mix(h, exl2__pages_words(&pages, page)[i]);
+    }
+    return h;
+}
+
+static void check_page(uint32_t page, uint32_t users, uint32_t keepers)
+{
+    const exl2__page *n = &pages.page[page];
+    uint32_t wrong = 0, children = 0, listed = 0;
+    for (uint32_t c = n->child; c != EXL2__NO_PAGE; c = pages.page[c].next) {
+        wrong += pages.page[c].parent != page || pages.page[c].depth != n->depth + 1;
+        children++;
+    }
+    for (uint32_t i = 0; i < PAGES; i++) {
+        for (uint32_t c = pages.buckets[i]; c != EXL2__NO_PAGE; c = pages.page[c].same_hash) {
+            listed += c == page;
+        }
+    }
+    uint64_t h = n->parent == EXL2__NO_PAGE ? n->root * 77 + 5 : expected(n->parent, EXL2__PAGE_TOKENS - 1);
+    for (uint32_t i = 0; i < n->filled; i++) {
+        h = mix(h, exl2__pages_words(&pages, page)[i]);
+        wrong += kv[page][i] != h;
+    }
+    bool leaf = users == 0 && children == 0;
+    CHECK(wrong == 0 && n->users == users && n->keepers == keepers && listed == !n->open);
+    CHECK(n->filled <= n->count && n->count <= EXL2__PAGE_TOKENS && (n->open || n->count == EXL2__PAGE_TOKENS));
+    CHECK(!n->open || users <= 1);
+    CHECK(users > 0 || (n->filled == n->count && n->count > 0));
+    CHECK((pages.rank[page] != UINT64_MAX) == leaf && (!leaf || (pages.rank[page] >> 63 != 0) == (keepers > 0)));
+    for (uint32_t c = n->child; c != EXL2__NO_PAGE && users == 0; c = pages.page[c].next) {
+        CHECK(pages.page[c].users == 0 && n->filled == EXL2__PAGE_TOKENS); /* no holes */
+    }
+}
+
+static void check_all(void)
+{
+    uint32_t users[PAGES] = { 0 }, keepers[PAGES] = { 0 }, owed = 0, used = 0, shared = 0;
+    bool is_free[PAGES] = { false };
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        const exl2__table *t = &tables[i];
+        const exl2__sequence *s = speakers[i].sequence;
+        if (!speakers[i].open) {
+            continue;
+        }
+        uint32_t wrong = t->tokens != speakers[i].twin_count;
+        for (uint32_t k = 0; k < t->tokens; k++) {
+            wrong += exl2__table_token(t, k) != speakers[i].twin[k];
+        }
+        CHECK_INT(wrong, 0);
+        owed += t->owed;
+        bool active = s && s->active, idle = t->previous != t;
+        CHECK(!active || (!idle && t->page_count + t->owed == exl2__pages_for(s->tokens_end)));
+        CHECK(!idle || exl2__table_cached(t, &pages) <= t->tokens);
+        for (uint32_t k = 0; k < t->page_count; k++) {
+            users[t->pages[k]] += active;
+            keepers[t->pages[k]] += idle;
+            const exl2__page *n = &pages.page[t->pages[k]];
+            CHECK(n->depth == k && n->parent == (k ? t->pages[k - 1] : EXL2__NO_PAGE) && (k || n->root == t->root));
+            uint32_t have = exl2__min32(t->tokens - exl2__min32(t->tokens, k * 64), 64);
+            CHECK(!active || exl2__pages_common(&pages, t->pages[k], t->words + k * 64, have)
+                                 == exl2__min32(have, n->count));
+        }
+    }
+    for (uint32_t i = 0; i < pages.free_count; i++) {
+        is_free[pages.free_list[i]] = true;
+    }
+    for (uint32_t i = 0; i < PAGES; i++) {
+        used += users[i] > 0;
+        shared += users[i] > 1;
+        if (is_free[i]) {
+            CHECK(users[i] == 0 && keepers[i] == 0 && pages.rank[i] == UINT64_MAX);
+        } else {
+            check_page(i, users[i], keepers[i]);
+        }
+    }
+    CHECK_INT(pages.used, used);
+    CHECK_INT(pages.shared, shared);
+    CHECK_INT(pages.free_count + pages.used + pages.cached, PAGES);
+    CHECK_INT(pages.owed, owed);
+    CHECK(pages.owed <= pages.free_count + pages.cached); /* every promise can be kept */
+}
+
+/* ---- moves ---- */
+
+static void open_session(uint32_t i, uint32_t from)
+{
+    speaker *s = &speakers[i];
+    if (s->open) {
+        return;
+    }
+    memset(s, 0, sizeof *s);
+    s->open = true;
+    exl2__table_make(&tables[i], words[i], lists[i], below(4) ? 0 : ++roots);
+    if (speakers[from].open && from != i) {
+        const exl2__sequence *q = speakers[from].sequence;
+        uint32_t tokens = q && q->begun ? q->final_end : tables[from].tokens;
+        exl2__table_fork(&tables[from], &pages, &tables[i], tokens);
+        memcpy(s->twin, speakers[from].twin, sizeof s->twin);
+        s->twin_count = tokens;
+    }
+}
+
+/* A job whose prompt goes on from a part of the history, often in the words of one of the texts. */
+static void queue_job(uint32_t i)
+{
+    static uint64_t order;
+    speaker *sp = &speakers[i];
+    exl2__sequence *s = &memory[i];
+    if (!sp->open || sp->sequence) {
+        return;
+    }
+    *s = (exl2__sequence){ .live = true, .table = &tables[i], .prompt = sp->prompt, .order = order++ };
+    const exl2_token *text = texts[below(TEXTS)];
+    s->keep = below(3) ? sp->twin_count : below(sp->twin_count + 1);
+    s->prompt_count = below(4) ? 1 + below(200) : 0;
+    if (s->keep + s->prompt_count == 0 || s->keep + s->prompt_count > CONTEXT - 80) {
+        s->keep = 0;
+        s->prompt_count = 1 + below(CONTEXT - 300);
+    }
+    for (uint32_t k = 0; k < s->prompt_count; k++) {
+        sp->prompt[k] = text[s->keep + k];
+    }
+    if (below(3) == 0) {
+        sp->prompt[s->prompt_count ? below(s->prompt_count) : 0] = 60;
+    }
+    s->tokens_end = s->keep + s->prompt_count + 1 + below(CONTEXT - s->keep - s->prompt_count);
+    s->priority = (int32_t)below(4);
+    s->score_prompt = below(8) == 0;
+    sp->sequence = s;
+    sp->held = 0;
+}
+
+/* The same prompt in another session, in the same pass. */
+static void queue_same(uint32_t i, uint32_t other)
+{
+    if (speakers[i].sequence && speakers[other].open && !speakers[other].sequence && other != i) {
+        queue_job(other);
+        exl2__sequence *s = &memory[other];
+        const exl2__sequence *from = &memory[i];
+        s->keep = 0;
+        for (uint32_t k = 0; k < from->keep; k++) {
+            speakers[other].prompt[k] = speakers[i].twin[k];
+        }
+        memcpy(speakers[other].prompt + from->keep, from->prompt, from->prompt_count * sizeof(exl2_token));
+        s->prompt_count = from->keep + from->prompt_count;
+        s->tokens_end = from->tokens_end;
+    }
+}
+
+/* As exl2__jobs_free. */
+static void end_job(uint32_t i)
+{
+    speaker *sp = &speakers[i];
+    exl2__sequence *s = sp->sequence;
+    if (!s) {
+        return;
+    }
+    if (s->active) {
+        exl2__table_release(s->table, &pages, s->final_end);
+        s->active = false;
+    }
+    if (s->begun) {
+        exl2__table_rewind(s->table, &pages, s->final_end);
+        sp->twin_count = s->final_end;
+    }
+    s->live = false;
+    sp->sequence = NULL;
+}
+
+static void close_session(uint32_t i)
+{
+    if (speakers[i].open) {
+        end_job(i);
+        exl2__table_forget(&tables[i], &pages);
+        speakers[i].open = false;
+    }
+}
+
+static void admit(void)
+{
+    uint32_t active = 0;
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        active += memory[i].live && memory[i].active;
+    }
+    exl2__schedule_room room = { &pages, 6 - exl2__min32(active, 6) };
+    exl2__sequence *s;
+    seen.preempted += exl2__schedule_make_room(all, SESSIONS, &pages, &room);
+    while ((s = exl2__schedule_next(all, SESSIONS, &room)) != NULL) {
+        speaker *sp = &speakers[s - memory];
+        exl2__table_text text = exl2__sequence_text(s);
+        uint32_t demand = exl2__schedule_demand(s, &pages), before = exl2__pages_room(&pages);
+        uint32_t found = exl2__table_find(&pages, &text, exl2__sequence_shared(s, text.tokens),
+                                          exl2__sequence_reuse(s, text.tokens));
+        if (!s->begun) {
+            memcpy(sp->twin + s->keep, sp->prompt, s->prompt_count * sizeof *sp->prompt);
+            sp->twin_count = s->keep + s->prompt_count;
+        }
+        exl2__schedule_start(s, all, SESSIONS, &pages);
+        CHECK_INT(before - exl2__pages_room(&pages), demand);
+        CHECK(s->table->cached <= found); /* the rest of what was found is copied before its rows */
+        seen.starts++;
+        seen.reused += found;
+        room.places--;
+    }
+}
+
+/* One pass. lost: it is dropped before it is computed, as after a cancel. */
+static void run_pass(bool lost)
+{
+    uint32_t copy_count = 0, before = pages.used + pages.cached;
+    uint32_t rows = exl2__schedule_rows(all, SESSIONS, &pages, 1 + below(200), 1 + below(200), 6, copies, &copy_count);
+    seen.merged += pages.used + pages.cached < before;
+    seen.shared += pages.shared > 0;
+    seen.copied += copy_count;
+    if (rows == 0 || lost) {
+        CHECK(rows > 0 || copy_count == 0);
+        for (uint32_t i = 0; rows > 0 && i < SESSIONS; i++) { /* a pass is dropped only with all of its jobs */
+            if (memory[i].live && memory[i].rows) {
+                end_job(i);
+                seen.cancelled++;
+            }
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < copy_count; i++) {
+        memcpy(kv[copies[i].to], kv[copies[i].from], sizeof kv[0]);
+    }
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        exl2__sequence *s = &memory[i];
+        exl2__table *t = &tables[i];
+        seen.waits += s->live && s->blocked;
+        for (uint32_t k = 0; s->live && k < s->rows; k++) {
+            uint32_t at = t->cached + k;
+            uint64_t h = at ? kv[t->pages[(at - 1) / 64]][(at - 1) % 64] : t->root * 77 + 5;
+            kv[t->pages[at / 64]][at % 64] = mix(h, t->words[at]);
+        }
+    }
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        exl2__sequence *s = &memory[i];
+        speaker *sp = &speakers[i];
+        if (!s->live || s->rows == 0) {
+            continue;
+        }
+        exl2__table_computed(s->table, &pages, s->rows);
+        s->computed_end = exl2__max32(s->computed_end, s->table->cached);
+        if (exl2__sequence_pending(s) == 0 && s->table->tokens < s->tokens_end) { /* sample */
+            exl2_token token = texts[i % TEXTS][s->table->tokens];
+            exl2__table_append(s->table, &pages, token, true);
+            sp->twin[sp->twin_count++] = token;
+            sp->held++;
+            if (below(40) == 0) { /* a banned text: back to a token that is not final */
+                uint32_t back = 1 + below(sp->held), tokens = s->table->tokens - back;
+                exl2__table_cut(s->table, &pages, tokens, exl2__min32(s->table->cached, tokens - 1));
+                sp->twin_count -= back;
+                sp->held -= back;
+                seen.bans++;
+            }
+            if (below(3)) { /* some of the held tokens are delivered */
+                uint32_t due = below(sp->held + 1);
+                s->final_end += due;
+                sp->held -= due;
+            }
+        }
+        if (s->table->tokens >= s->tokens_end) {
+            s->final_end = s->table->tokens;
+            end_job(i);
+        }
+    }
+}
+
+int main(void)
+{
+    open_pool();
+    for (uint32_t move = 0; move < MOVES; move++) {
+        uint32_t i = below(SESSIONS), action = below(64);
+        if (action < 3) {
+            open_session(i, action ? below(SESSIONS) : i);
+        } else if (action < 10) {
+            queue_job(i);
+            if (below(3) == 0) {
+                queue_same(i, below(SESSIONS));
+            }
+        } else if (action < 12) {
+            seen.cancelled += speakers[i].sequence != NULL;
+            end_job(i);
+        } else if (action == 12) {
+            close_session(i);
+        } else if (action == 13 && speakers[i].open && !speakers[i].sequence) {
+            speakers[i].twin_count = below(speakers[i].twin_count + 1);
+            exl2__table_rewind(&tables[i], &pages, speakers[i].twin_count);
+        } else if (action == 14 && speakers[i].sequence) {
+            speakers[i].sequence->held = !speakers[i].sequence->held;
+        } else {
+            admit();
+            run_pass(action == 15);
+        }
+        if (move % 4 == 0 || move < 2000) {
+            check_all();
+        }
+    }
+    seen.evicted = pages.evictions;
+    printf("%u starts, %u tokens found, %u evictions, %u preemptions, %u cancels, %u copies, %u waits, %u bans, "
+           "%u merged\n", (unsigned)seen.starts, (unsigned)seen.reused, (unsigned)seen.evicted,
+           (unsigned)seen.preempted,
+           (unsigned)seen.cancelled, (unsigned)seen.copied, (unsigned)seen.waits, (unsigned)seen.bans,
+           (unsigned)seen.merged);
+    CHECK(seen.starts > 1000 && seen.reused > 100000 && seen.evicted > 1000 && seen.preempted > 100);
+    CHECK(seen.cancelled > 500 && seen.copied > 100 && seen.waits > 10 && seen.bans > 50 && seen.shared > 100);
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        close_session(i);
+    }
+    check_all();
+    CHECK(pages.used == 0 && pages.owed == 0 && pages.shared == 0);
+    while (pages.cached) { /* everything can be evicted */
+        exl2__table_drop_page(&pages, exl2__pages_oldest(&pages));
+    }
+    CHECK_INT(pages.free_count, PAGES);
+    return check_done();
+}
