@@ -479,7 +479,7 @@ EXL2__SIZE_END
 /* defines: what the matrices of a layer lose, and what that costs */
 #include "8_convert/quantizer/measure.h"
 /* defines: a folder with the finished parts of a conversion */
-#include "8_convert/quantizer/work.h"
+#include "8_convert/quantizer/keep.h"
 /* defines: the list of matrices that are quantized */
 #include "8_convert/quantizer/slots.h"
 /* defines: ids for calibration */

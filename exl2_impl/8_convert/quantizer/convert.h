@@ -24,7 +24,7 @@ typedef struct exl2__convert {
     uint32_t rows, held, length, head_bits; /* held: rows after those of calibration */
     exl2_token *ids;          /* [rows + held, length] */
     uint64_t ids_bytes;
-    exl2__work work;
+    exl2__keep work;
     exl2__runner source;
     exl2__slots slots;
     exl2__measure measure;
@@ -91,14 +91,14 @@ static exl2_result exl2__convert_source_hash(exl2__convert *v, uint64_t *out)
     const exl2__tensors *t = &v->source.load.tensors;
     uint64_t hash = 0xCBF29CE484222325u;
     EXL2__TRY(exl2__file_read_all(v->c, v->d->source_dir, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &config));
-    hash = exl2__work_hash(hash, config.data, config.bytes);
+    hash = exl2__keep_hash(hash, config.data, config.bytes);
     exl2__blob_close(v->c, &config);
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *e = &t->entries[i];
         uint64_t place[4] = { e->offset, e->bytes, e->file, e->type };
-        hash = exl2__work_hash(hash, e->name, strlen(e->name));
-        hash = exl2__work_hash(hash, place, sizeof place);
-        hash = exl2__work_hash(hash, e->dims, sizeof e->dims);
+        hash = exl2__keep_hash(hash, e->name, strlen(e->name));
+        hash = exl2__keep_hash(hash, place, sizeof place);
+        hash = exl2__keep_hash(hash, e->dims, sizeof e->dims);
     }
     *out = hash;
     return EXL2_OK;
@@ -110,7 +110,7 @@ static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
     for (uint32_t i = 0; i < v->d->calibration_file_count; i++) {
         exl2__blob blob;
         EXL2__TRY(exl2__texts_read(v->c, v->d->calibration_files[i], &blob));
-        *out = exl2__work_hash(*out + 1, blob.data, blob.bytes);
+        *out = exl2__keep_hash(*out + 1, blob.data, blob.bytes);
         exl2__blob_close(v->c, &blob);
     }
     return EXL2_OK;
@@ -138,7 +138,7 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
     } else {
         exl2__format(dir, sizeof dir, "%s.work", v->out_dir);
     }
-    return exl2__work_open(v->c, dir, text, &v->work);
+    return exl2__keep_open(v->c, dir, text, &v->work);
 }
 
 /* ---- ids ---- */
@@ -173,14 +173,14 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
 {
     uint32_t counts[2];
     bool found;
-    exl2__work_piece pieces[2] = { { counts, sizeof counts }, { NULL, 0 } };
-    EXL2__TRY(exl2__work_load(&v->work, "ids-rows", pieces, 1, &found));
+    exl2__keep_piece pieces[2] = { { counts, sizeof counts }, { NULL, 0 } };
+    EXL2__TRY(exl2__keep_load(&v->work, "ids-rows", pieces, 1, &found));
     if (found) {
         v->rows = counts[0];
         v->held = counts[1];
         EXL2__TRY(exl2__convert_alloc_ids(v));
-        pieces[1] = (exl2__work_piece){ v->ids, v->ids_bytes };
-        EXL2__TRY(exl2__work_load(&v->work, "ids", pieces + 1, 1, &found));
+        pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
+        EXL2__TRY(exl2__keep_load(&v->work, "ids", pieces + 1, 1, &found));
     }
     if (found) {
         return EXL2_OK;
@@ -198,9 +198,9 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
         memcpy(v->ids, t.ids, (size_t)v->ids_bytes);
         counts[0] = v->rows;
         counts[1] = v->held;
-        pieces[1] = (exl2__work_piece){ v->ids, v->ids_bytes };
-        result = exl2__work_save(&v->work, "ids", pieces + 1, 1);
-        result = result < 0 ? result : exl2__work_save(&v->work, "ids-rows", pieces, 1);
+        pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
+        result = exl2__keep_save(&v->work, "ids", pieces + 1, 1);
+        result = result < 0 ? result : exl2__keep_save(&v->work, "ids-rows", pieces, 1);
     }
     exl2__texts_close(&t);
     return result;
@@ -233,9 +233,9 @@ static void exl2__convert_layout(exl2__convert *v, exl2__arena *a)
 }
 
 /* The moments of an input, as a file. */
-static exl2__work_piece exl2__convert_moments(exl2__convert *v, uint32_t tap)
+static exl2__keep_piece exl2__convert_moments(exl2__convert *v, uint32_t tap)
 {
-    return (exl2__work_piece){ v->measure.grams[tap].sum, exl2__panels_bytes(v->measure.grams[tap].in) };
+    return (exl2__keep_piece){ v->measure.grams[tap].sum, exl2__panels_bytes(v->measure.grams[tap].in) };
 }
 
 static void exl2__convert_moments_name(uint32_t layer, uint32_t tap, char name[EXL2__FILE_NAME_MAX])
@@ -248,16 +248,16 @@ static void exl2__convert_moments_name(uint32_t layer, uint32_t tap, char name[E
 }
 
 /* Pieces of the file with the losses of a layer; returns their number. */
-static uint32_t exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__work_piece *pieces,
+static uint32_t exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_piece *pieces,
                                      char name[EXL2__FILE_NAME_MAX])
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < v->slots.per_layer; i++) {
         exl2__slot *slot = &v->slots.items[layer * v->slots.per_layer + i];
         uint64_t bytes = (uint64_t)EXL2__LOSSES_WIDTHS * (slot->in / 32) * sizeof(double);
-        pieces[count++] = (exl2__work_piece){ &slot->measured.power, sizeof(double) };
-        pieces[count++] = (exl2__work_piece){ &slot->measured.sensitivity, sizeof(double) };
-        pieces[count++] = (exl2__work_piece){ slot->measured.losses, bytes };
+        pieces[count++] = (exl2__keep_piece){ &slot->measured.power, sizeof(double) };
+        pieces[count++] = (exl2__keep_piece){ &slot->measured.sensitivity, sizeof(double) };
+        pieces[count++] = (exl2__keep_piece){ slot->measured.losses, bytes };
     }
     exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u.losses", layer);
     return count;
@@ -293,17 +293,17 @@ static exl2_result exl2__convert_measure_tap(exl2__convert *v, uint32_t layer, u
 static exl2_result exl2__convert_save_states(exl2__convert *v, uint32_t layer)
 {
     uint64_t index = layer, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
-    exl2__work_piece pieces[2] = { { &index, sizeof index }, { v->measure.states, count * sizeof(float) } };
-    return exl2__work_save(&v->work, "states", pieces, 2);
+    exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states, count * sizeof(float) } };
+    return exl2__keep_save(&v->work, "states", pieces, 2);
 }
 
 /* Sets the states to those before the last saved layer, at most `layer`, or to the embeddings. */
 static exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, uint32_t *at)
 {
     uint64_t index = 0, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
-    exl2__work_piece pieces[2] = { { &index, sizeof index }, { v->measure.states, count * sizeof(float) } };
+    exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states, count * sizeof(float) } };
     bool found;
-    EXL2__TRY(exl2__work_load(&v->work, "states", pieces, 2, &found));
+    EXL2__TRY(exl2__keep_load(&v->work, "states", pieces, 2, &found));
     *at = (uint32_t)index;
     if (found && index <= layer) {
         exl2_result result = exl2__runner_run(&v->source, v->ids, v->measure.probe_rows, exl2__measure_keep_probe,
@@ -316,36 +316,36 @@ static exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, u
 
 static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer, bool measured)
 {
-    exl2__work_piece pieces[EXL2__MEASURE_MATRICES * 3];
+    exl2__keep_piece pieces[EXL2__MEASURE_MATRICES * 3];
     char name[EXL2__FILE_NAME_MAX];
     EXL2__TRY(exl2__measure_layer(&v->measure, layer, v->before));
     if (measured) {
         return EXL2_OK;
     }
     for (uint32_t tap = 0; tap < EXL2__RUNNER_TAPS; tap++) {
-        exl2__work_piece moments = exl2__convert_moments(v, tap);
+        exl2__keep_piece moments = exl2__convert_moments(v, tap);
         exl2__convert_moments_name(layer, tap, name);
-        EXL2__TRY(exl2__work_save(&v->work, name, &moments, 1));
+        EXL2__TRY(exl2__keep_save(&v->work, name, &moments, 1));
         EXL2__TRY(exl2__convert_measure_tap(v, layer, tap));
     }
     uint32_t count = exl2__convert_losses(v, layer, pieces, name);
-    return exl2__work_save(&v->work, name, pieces, count);
+    return exl2__keep_save(&v->work, name, pieces, count);
 }
 
 /* Measures what is not in the work folder yet. */
 static exl2_result exl2__convert_measure(exl2__convert *v)
 {
     uint32_t layers = v->source.plan.shape.layers, first = 0, at;
-    exl2__work_piece pieces[EXL2__MEASURE_MATRICES * 3], head = exl2__convert_moments(v, EXL2__RUNNER_QKV);
+    exl2__keep_piece pieces[EXL2__MEASURE_MATRICES * 3], head = exl2__convert_moments(v, EXL2__RUNNER_QKV);
     char name[EXL2__FILE_NAME_MAX];
     bool found = true;
     while (first < layers && found) {
         uint32_t count = exl2__convert_losses(v, first, pieces, name);
-        EXL2__TRY(exl2__work_load(&v->work, name, pieces, count, &found));
+        EXL2__TRY(exl2__keep_load(&v->work, name, pieces, count, &found));
         first += found;
     }
     if (found) {
-        EXL2__TRY(exl2__work_load(&v->work, "head-moments", &head, 1, &found));
+        EXL2__TRY(exl2__keep_load(&v->work, "head-moments", &head, 1, &found));
         if (found) {
             return EXL2_OK;
         }
@@ -361,7 +361,7 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
     }
     EXL2__TRY(exl2__measure_head(&v->measure));
     head = exl2__convert_moments(v, EXL2__RUNNER_QKV);
-    return exl2__work_save(&v->work, "head-moments", &head, 1);
+    return exl2__keep_save(&v->work, "head-moments", &head, 1);
 }
 
 /* ---- allocate ---- */
@@ -446,7 +446,7 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
                                                exl2__slot_codes *codes)
 {
     const exl2__slot *slot = &v->slots.items[index];
-    exl2__work_piece pieces[EXL2__SLOT_PIECES];
+    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
     char name[EXL2__FILE_NAME_MAX];
     exl2__solve s;
     EXL2__TRY(exl2__solve_open(v->c, f, slot->columns, codes->groups, codes->group_count, &s));
@@ -459,7 +459,7 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
         codes->losses[1] = exl2__solve_energy(v->c, &s, s.weights);
         uint32_t count = exl2__slot_codes_pieces(slot, codes, pieces);
         exl2__convert_write_codes_name(&v->slots, index, name);
-        result = exl2__work_save(&v->work, name, pieces, count);
+        result = exl2__keep_save(&v->work, name, pieces, count);
     }
     exl2__solve_close(v->c, &s);
     return result;
@@ -475,7 +475,7 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
         const exl2__slot *slot = &v->slots.items[i];
         exl2__arena dry = { 0 }, memory;
         exl2__slot_codes codes;
-        exl2__work_piece pieces[EXL2__SLOT_PIECES], moments = exl2__convert_moments(v, slot->tap);
+        exl2__keep_piece pieces[EXL2__SLOT_PIECES], moments = exl2__convert_moments(v, slot->tap);
         char name[EXL2__FILE_NAME_MAX];
         bool found = false;
         exl2__slot_codes_layout(&v->slots, slot, &codes, &dry);
@@ -486,10 +486,10 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
         exl2__slot_codes_layout(&v->slots, slot, &codes, &memory);
         uint32_t count = exl2__slot_codes_pieces(slot, &codes, pieces);
         exl2__convert_write_codes_name(&v->slots, i, name);
-        result = exl2__work_load(&v->work, name, pieces, count, &found);
+        result = exl2__keep_load(&v->work, name, pieces, count, &found);
         if (result >= 0 && !found && !made) {
             exl2__convert_moments_name(slot->layer, slot->tap, name);
-            result = exl2__work_load(&v->work, name, &moments, 1, &made);
+            result = exl2__keep_load(&v->work, name, &moments, 1, &made);
             result = result < 0 ? result : !made ? exl2__fail(v->c, EXL2_ERR_IO, "%s/%s is missing or damaged; remove "
                                                               "that folder", v->work.dir, name)
                    : exl2__factor_make(v->c, slot->name, v->measure.grams[slot->tap].sum, slot->in, &f);
@@ -621,7 +621,7 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     EXL2__TRY(exl2__folder_commit(c, &v->folder));
     exl2__convert_report(v, &info);
     if (!v->d->work_dir) {
-        exl2__work_remove(&v->work);
+        exl2__keep_remove(&v->work);
     }
     if (v->d->info) {
         *v->d->info = info;

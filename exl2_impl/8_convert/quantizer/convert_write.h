@@ -21,7 +21,7 @@ typedef struct exl2__convert_write {
     const char *source_dir;
     const exl2__runner *source;
     const exl2__slots *slots;
-    const exl2__work *work;
+    const exl2__keep *work;
     uint32_t bpw_1000, rows, own_text; /* bpw * 1000; rows of calibration */
     uint32_t length;
     exl2__shards shards;
@@ -139,7 +139,7 @@ static exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t ind
     exl2__slot *slot = &w->slots->items[index];
     exl2__arena dry = { 0 }, memory;
     exl2__slot_codes codes;
-    exl2__work_piece pieces[EXL2__SLOT_PIECES];
+    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
     char name[EXL2__FILE_NAME_MAX];
     bool found = false;
     exl2__slot_codes_layout(w->slots, slot, &codes, &dry);
@@ -147,7 +147,7 @@ static exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t ind
     exl2__slot_codes_layout(w->slots, slot, &codes, &memory);
     uint32_t count = exl2__slot_codes_pieces(slot, &codes, pieces);
     exl2__convert_write_codes_name(w->slots, index, name);
-    exl2_result result = exl2__work_load(w->work, name, pieces, count, &found);
+    exl2_result result = exl2__keep_load(w->work, name, pieces, count, &found);
     if (result >= 0 && !found) {
         result = exl2__fail(w->c, EXL2_ERR_IO, "%s/%s is missing or damaged; run the conversion again", w->work->dir,
                             name);
@@ -288,11 +288,15 @@ static exl2_result exl2__convert_write_check_slot(exl2__convert_write *w, const 
 static exl2_result exl2__convert_write_check(exl2__convert_write *w, const char *dir)
 {
     exl2__tensors t = { 0 };
-    exl2_result result = exl2__tensors_open(w->c, dir, &t);
+    exl2__tensors_reader reader;
+    exl2__work all = exl2__work_all();
+    exl2__tensors_read_begin(&reader, w->c, dir, NULL, &t);
+    exl2_result result = exl2__tensors_read_some(&reader, &all);
+    exl2__tensors_read_end(&reader);
     for (uint32_t i = 0; i < w->slots->count && result >= 0; i++) {
         exl2__arena dry = { 0 }, memory = { 0 };
         exl2__slot_codes codes, again;
-        exl2__work_piece pieces[EXL2__SLOT_PIECES];
+        exl2__keep_piece pieces[EXL2__SLOT_PIECES];
         char name[EXL2__FILE_NAME_MAX];
         bool found = false;
         exl2__slot_codes_layout(w->slots, &w->slots->items[i], &codes, &dry);
@@ -305,7 +309,7 @@ static exl2_result exl2__convert_write_check(exl2__convert_write *w, const char 
         exl2__slot_codes_layout(w->slots, &w->slots->items[i], &again, &memory);
         exl2__convert_write_codes_name(w->slots, i, name);
         uint32_t count = exl2__slot_codes_pieces(&w->slots->items[i], &codes, pieces);
-        result = exl2__work_load(w->work, name, pieces, count, &found);
+        result = exl2__keep_load(w->work, name, pieces, count, &found);
         result = result < 0 ? result : !found ? exl2__convert_write_differs(w, name)
                : exl2__convert_write_check_slot(w, &t, i, &codes, again.words);
         exl2__arena_close(w->c, &memory);

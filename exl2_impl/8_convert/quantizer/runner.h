@@ -70,13 +70,25 @@ static void exl2__runner_layout_rows(exl2__runner *r, exl2__arena *a)
     r->pages = (uint32_t *)exl2__arena_alloc(a, r->plan.pages * sizeof *r->pages);
 }
 
+/* Reads the headers of all tensors. */
+static exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
+{
+    exl2__weights_reader reader;
+    exl2__work all = exl2__work_all();
+    exl2__weights_read_begin(&reader, r->c, &r->load, dir, &exl2__cpu_backend, r->device);
+    exl2_result result = exl2__weights_read_some(&reader, &all);
+    exl2__weights_read_end(&reader);
+    return result;
+}
+
 static exl2_result exl2__runner_steps(exl2__runner *r, const char *dir)
 {
     exl2__ctx *c = r->c;
     exl2__arena pages = { 0 }, scratch = { 0 };
+    exl2__work all = exl2__work_all();
     EXL2__TRY(exl2__config_read(c, dir, &r->load.config));
     EXL2__TRY(exl2__cpu_backend.open(c, NULL, &r->device));
-    EXL2__TRY(exl2__weights_measure(c, &r->load, dir, &exl2__cpu_backend, r->device));
+    EXL2__TRY(exl2__runner_measure(r, dir));
     exl2__plan_make(&r->plan, &r->load.config, r->load.embed_rows, r->length, r->length, 1);
     r->plan.shape.affine = r->load.has_affine;
     r->plan.pages = r->plan.context_max / EXL2__PAGE_TOKENS;
@@ -93,9 +105,7 @@ static exl2_result exl2__runner_steps(exl2__runner *r, const char *dir)
     exl2__runner_layout_layers(r, &r->scratch);
     exl2__runner_layout_rows(r, &r->scratch);
     EXL2__TRY(exl2__weights_begin(c, &r->load));
-    while (!exl2__weights_done(&r->load)) {
-        EXL2__TRY(exl2__weights_slice(c, &r->load, &r->plan, &exl2__cpu_backend, r->device, &r->weights));
-    }
+    EXL2__TRY(exl2__weights_some(c, &r->load, &r->plan, &exl2__cpu_backend, r->device, &r->weights, &all));
     for (uint32_t i = 0; i < r->length; i++) {
         r->wanted[i].row = i;
     }

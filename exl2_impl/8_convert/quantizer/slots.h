@@ -7,7 +7,7 @@
 
 #include "allocate.h"
 #include "measure.h"
-#include "work.h"
+#include "keep.h"
 
 #define EXL2__SLOTS_NO_LAYER UINT32_MAX /* the head */
 
@@ -114,15 +114,15 @@ static void exl2__slot_codes_layout(const exl2__slots *s, const exl2__slot *slot
 /* Largest number of pieces of a file of codes. */
 #define EXL2__SLOT_PIECES 6u
 
-static uint32_t exl2__slot_codes_pieces(const exl2__slot *slot, const exl2__slot_codes *codes, exl2__work_piece *out)
+static uint32_t exl2__slot_codes_pieces(const exl2__slot *slot, const exl2__slot_codes *codes, exl2__keep_piece *out)
 {
     uint64_t columns = slot->columns, count = codes->group_count;
-    out[0] = (exl2__work_piece){ codes->words, codes->word_count * columns * 4 };
-    out[1] = (exl2__work_piece){ codes->scales, count * columns / 2 };
-    out[2] = (exl2__work_piece){ codes->scale_max, count * 2 };
-    out[3] = (exl2__work_piece){ codes->table, count * 4 };
-    out[4] = (exl2__work_piece){ codes->inverse, slot->in * sizeof *codes->inverse };
-    out[5] = (exl2__work_piece){ codes->losses, 2 * sizeof *codes->losses };
+    out[0] = (exl2__keep_piece){ codes->words, codes->word_count * columns * 4 };
+    out[1] = (exl2__keep_piece){ codes->scales, count * columns / 2 };
+    out[2] = (exl2__keep_piece){ codes->scale_max, count * 2 };
+    out[3] = (exl2__keep_piece){ codes->table, count * 4 };
+    out[4] = (exl2__keep_piece){ codes->inverse, slot->in * sizeof *codes->inverse };
+    out[5] = (exl2__keep_piece){ codes->losses, 2 * sizeof *codes->losses };
     return EXL2__SLOT_PIECES;
 }
 
