@@ -197,8 +197,9 @@
    Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
    speculative decoding.
 
-   SIMD needs x86-64 with AVX2 or AVX-512 and gcc or clang (mingw-w64, too). Other CPUs and compilers run plain C, which
-   computes the same more slowly; its sums are rounded in another order.
+   The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512 and gcc, clang (mingw-w64, too) or MSVC. Other CPUs
+   and compilers run plain C, at about a third of AVX2's speed if the compiler vectorizes its loops, as clang and gcc
+   (from 12 on) do at -O2. Its sums are rounded in another order.
 
    SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
 
@@ -209,7 +210,7 @@
        EXL2_NO_CUDA          without GPUs, and without the sources of kernels
        EXL2_KERNEL_DIR       folder of kernel sources, read at run time instead of the built-in ones (for kernel work)
        EXL2_NO_FILES         without the default file functions: exl2_engine_desc.files must be set
-       EXL2_NO_SIMD          the reference path alone
+       EXL2_NO_SIMD          plain C alone
        EXL2_NO_AVX512        AVX2 at most
        EXL2_NO_MOE           without models that have experts
        EXL2_NO_GPTQ          without GPTQ and AWQ models
@@ -246,7 +247,10 @@
 
    Parallel: run calls task(arg, 0) ... task(arg, count - 1), in any order, in parallel or not, and returns when all
    have returned. Results do not depend on that: the bits are the same with 1 thread and with 16. demo/common/pool.c is
-   an example.
+   an example. `width` is the number of cores that the game leaves for this; the engine pins no thread and does not ask
+   which cores are fast. A model's passes run at most `width` tasks, and a task that has finished its share computes
+   others: one core of four that is three times slower, or busy, costs a third of the speed. A budget is time, so an
+   E-core does less in it: 2 ms on a core of half the speed are 1 ms of work, and the engine learns that by measuring.
 
    3. DEVICES AND THE ENGINE
 
@@ -266,8 +270,9 @@
    looks for no GPU. exl2_engine_get gives the decision, with the limits in use.
 
    exl2_open also chooses the CPU's instruction set: EXL2_CPU_AVX512, EXL2_CPU_AVX2 or EXL2_CPU_C. cpu_path_max holds it
-   down: some older Intel CPUs lower their clock for AVX-512, and then EXL2_CPU_AVX2 may serve a game better. AVX2 and
-   AVX-512 give the same bits; plain C rounds differently.
+   down: some older Intel CPUs lower their clock for AVX-512, and then EXL2_CPU_AVX2 may serve a game better. Results
+   have the same bits for any number of threads, budget, batch and compiler, within a family: AVX2 and AVX-512 are one;
+   plain C, which rounds each product before it is added, is the other.
 
    exl2_devices lists the GPUs, and says of each unsupported one why it is unsupported. exl2_device_desc selects one: by
    index in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Without a

@@ -141,12 +141,16 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_logits.h"
 /* defines: writing K and V to pages, attention over pages */
 #include "3_backend/cpu/cpu_attend.h"
+/* defines: masks and scales of packed codes */
+#include "3_backend/cpu/cpu_fields.h"
 /* defines: norms, gathers, RoPE, softmax, activations with AVX2 */
 #include "3_backend/cpu/cpu_vector.h"
 /* defines: products and attention in eight lanes (AVX2) */
 #include "3_backend/cpu/cpu_avx2.h"
 /* defines: products and attention in sixteen lanes (AVX-512) */
 #include "3_backend/cpu/cpu_avx512.h"
+/* defines: every operation in eight lanes of plain C, for all other CPUs */
+#include "3_backend/cpu/cpu_plain.h"
 /* defines: experts on the CPU: choice, rows by expert, products */
 #include "3_backend/cpu/cpu_experts.h"
 /* defines: the CPU backend */

@@ -12,25 +12,121 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#define PATH_CAP 1280
+
+/* ---- the system's files ---- */
+
 #ifdef _WIN32
 #include <direct.h>
 #include <io.h>
 #include <process.h>
+#include <windows.h>
+
 #define process_id _getpid
-#else
-#include <dirent.h>
-#include <unistd.h>
-#define process_id getpid
-#endif
+#define PATH_MARK '\\'
+
+/* The path, which is UTF-8, as Windows wants it; "" if it is too long, which is the name of no file. */
+static const wchar_t *wide(const char *path, wchar_t out[PATH_CAP])
+{
+    if (MultiByteToWideChar(CP_UTF8, 0, path, -1, out, PATH_CAP) == 0) {
+        out[0] = 0;
+    }
+    return out;
+}
 
 static bool make_folder(const char *path)
 {
-#ifdef _WIN32
-    return _mkdir(path) == 0 || errno == EEXIST;
-#else
-    return mkdir(path, 0777) == 0 || errno == EEXIST;
-#endif
+    wchar_t at[PATH_CAP];
+    return _wmkdir(wide(path, at)) == 0 || errno == EEXIST;
 }
+
+static FILE *open_file(const char *path, bool to_write)
+{
+    wchar_t at[PATH_CAP];
+    return _wfopen(wide(path, at), to_write ? L"wb" : L"rb");
+}
+
+static void remove_file(const char *path)
+{
+    wchar_t at[PATH_CAP];
+    _wremove(wide(path, at));
+}
+
+/* Renames `from` to `to`, and replaces `to`. */
+static bool move_over(const char *from, const char *to)
+{
+    wchar_t old[PATH_CAP], new[PATH_CAP];
+    remove_file(to); /* on Windows rename does not replace. A reader that comes now finds no entry and compiles */
+    return _wrename(wide(from, old), wide(to, new)) == 0;
+}
+
+/* When the file was written; false: it does not exist. */
+static bool time_of(const char *path, time_t *out)
+{
+    wchar_t at[PATH_CAP];
+    struct _stat64 about;
+    bool exists = _wstat64(wide(path, at), &about) == 0;
+    *out = exists ? (time_t)about.st_mtime : 0;
+    return exists;
+}
+
+/* Writes the default folder, as snprintf does. 0: there is none. */
+static int default_folder(char *out, size_t cap)
+{
+    char text[PATH_CAP];
+    const wchar_t *caches = _wgetenv(L"LOCALAPPDATA");
+    bool known = caches && *caches && WideCharToMultiByte(CP_UTF8, 0, caches, -1, text, PATH_CAP, NULL, NULL) > 0;
+    return known ? snprintf(out, cap, "%s/exl2", text) : 0;
+}
+#else
+#include <dirent.h>
+#include <unistd.h>
+
+#define process_id getpid
+#define PATH_MARK '/'
+
+static bool make_folder(const char *path)
+{
+    return mkdir(path, 0777) == 0 || errno == EEXIST;
+}
+
+static FILE *open_file(const char *path, bool to_write)
+{
+    return fopen(path, to_write ? "wb" : "rb");
+}
+
+static void remove_file(const char *path)
+{
+    remove(path);
+}
+
+/* Renames `from` to `to`, and replaces `to`. */
+static bool move_over(const char *from, const char *to)
+{
+    return rename(from, to) == 0;
+}
+
+/* When the file was written; false: it does not exist. */
+static bool time_of(const char *path, time_t *out)
+{
+    struct stat about;
+    bool exists = stat(path, &about) == 0;
+    *out = exists ? about.st_mtime : 0;
+    return exists;
+}
+
+/* Writes the default folder, as snprintf does. 0: there is none. */
+static int default_folder(char *out, size_t cap)
+{
+    const char *caches = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool has_caches = caches && *caches, has_home = home && *home;
+    return has_caches || has_home ? snprintf(out, cap, "%s%s/exl2", has_caches ? caches : home,
+                                             has_caches ? "" : "/.cache")
+                                  : 0;
+}
+#endif
+
+/* ---- the folder ---- */
 
 /* Makes the folder and its parents. */
 static bool make_folders(const char *path)
@@ -38,42 +134,20 @@ static bool make_folders(const char *path)
     char part[1024];
     snprintf(part, sizeof part, "%s", path);
     for (char *at = part + 1; *at; at++) {
-        if (*at == '/') {
+        char mark = *at;
+        if (mark == '/' || mark == PATH_MARK) {
             *at = 0;
             make_folder(part); /* may exist, or be forbidden: only the last one counts */
-            *at = '/';
+            *at = mark;
         }
     }
     return make_folder(part);
 }
 
-/* Renames `from` to `to`, and replaces `to`. */
-static bool move_over(const char *from, const char *to)
-{
-#ifdef _WIN32
-    remove(to); /* on Windows rename does not replace. A reader that comes now finds no entry and compiles */
-#endif
-    return rename(from, to) == 0;
-}
-
 bool kernel_folder_open(kernel_folder *f, const char *path)
 {
     *f = (kernel_folder){ .stored = 0 };
-    int bytes;
-    if (path) {
-        bytes = snprintf(f->path, sizeof f->path, "%s", path);
-    } else {
-#ifdef _WIN32
-        const char *caches = getenv("LOCALAPPDATA"), *home = NULL;
-#else
-        const char *caches = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-#endif
-        bool has_caches = caches && *caches, has_home = home && *home;
-        bytes = has_caches || has_home
-                    ? snprintf(f->path, sizeof f->path, "%s%s/exl2", has_caches ? caches : home,
-                               has_caches ? "" : "/.cache")
-                    : 0;
-    }
+    int bytes = path ? snprintf(f->path, sizeof f->path, "%s", path) : default_folder(f->path, sizeof f->path);
     return bytes >= 0 && (size_t)bytes < sizeof f->path;
 }
 
@@ -85,8 +159,8 @@ static bool entry_path(const kernel_folder *f, const char *key, const char *endi
 
 static size_t load(void *user, const char *key, void *dst, size_t cap)
 {
-    char path[1280];
-    FILE *file = entry_path(user, key, "", path, sizeof path) ? fopen(path, "rb") : NULL;
+    char path[PATH_CAP];
+    FILE *file = entry_path(user, key, "", path, sizeof path) ? open_file(path, false) : NULL;
     long bytes = file && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : 0;
     size_t size = bytes > 0 ? (size_t)bytes : 0;
     if (size && size <= cap) {
@@ -101,7 +175,7 @@ static size_t load(void *user, const char *key, void *dst, size_t cap)
 
 static bool write_file(const char *path, const void *data, size_t bytes)
 {
-    FILE *file = fopen(path, "wb");
+    FILE *file = open_file(path, true);
     if (!file) {
         return false;
     }
@@ -128,22 +202,25 @@ static bool is_other_version(const char *name, const char *key)
 /* Removes the file if it is an entry of another version that was written long ago. */
 static void remove_if_old(const kernel_folder *f, const char *name, const char *key)
 {
-    char path[1280];
-    struct stat about;
-    if (is_other_version(name, key) && entry_path(f, name, "", path, sizeof path) && stat(path, &about) == 0
-        && difftime(time(NULL), about.st_mtime) > KEEP_SECONDS) {
-        remove(path);
+    char path[PATH_CAP];
+    time_t written;
+    if (is_other_version(name, key) && entry_path(f, name, "", path, sizeof path) && time_of(path, &written)
+        && difftime(time(NULL), written) > KEEP_SECONDS) {
+        remove_file(path);
     }
 }
 
 static void remove_old(const kernel_folder *f, const char *key)
 {
 #ifdef _WIN32
-    char pattern[1280];
-    struct _finddata_t found;
-    intptr_t list = entry_path(f, "*", "", pattern, sizeof pattern) ? _findfirst(pattern, &found) : -1;
-    for (int more = list == -1 ? -1 : 0; more == 0; more = _findnext(list, &found)) {
-        remove_if_old(f, found.name, key);
+    char pattern[PATH_CAP], name[PATH_CAP];
+    wchar_t at[PATH_CAP];
+    struct _wfinddata64_t found;
+    intptr_t list = entry_path(f, "*", "", pattern, sizeof pattern) ? _wfindfirst64(wide(pattern, at), &found) : -1;
+    for (int more = list == -1 ? -1 : 0; more == 0; more = _wfindnext64(list, &found)) {
+        if (WideCharToMultiByte(CP_UTF8, 0, found.name, -1, name, PATH_CAP, NULL, NULL) > 0) {
+            remove_if_old(f, name, key);
+        }
     }
     if (list != -1) {
         _findclose(list);
@@ -162,7 +239,7 @@ static void remove_old(const kernel_folder *f, const char *key)
 static void store(void *user, const char *key, const void *data, size_t bytes)
 {
     kernel_folder *f = user;
-    char path[1280], part[1280], ending[32];
+    char path[PATH_CAP], part[PATH_CAP], ending[32];
     snprintf(ending, sizeof ending, ".part%ld", (long)process_id());
     if (!entry_path(f, key, "", path, sizeof path) || !entry_path(f, key, ending, part, sizeof part)) {
         return;
@@ -176,7 +253,7 @@ static void store(void *user, const char *key, const void *data, size_t bytes)
     if (!f->error[0]) {
         snprintf(f->error, sizeof f->error, "%.200s: %s", f->path, strerror(errno));
     }
-    remove(part);
+    remove_file(part);
 }
 
 exl2_kernel_cache kernel_folder_hook(kernel_folder *f)

@@ -1,8 +1,8 @@
 /* config.h: what this compiler can do, under names of our own.
    takes: predefined macros, and the application's EXL2_ASSERT.
    gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__TARGET_AVX2,
-          EXL2__NOINLINE and other attributes, exl2__cpuid, exl2__lowest_bit, exl2__atomic_load and its
-          like, exl2__pause, exl2__lock.
+          EXL2__NOINLINE and other attributes, EXL2__ROUND_TWICE_BEGIN, exl2__cpuid, exl2__lowest_bit,
+          exl2__atomic_load and its like, exl2__pause, exl2__lock.
    owns:  nothing. */
 #ifndef EXL2__CONFIG_H
 #define EXL2__CONFIG_H
@@ -11,6 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#if UINTPTR_MAX < UINT64_MAX
+#error "exl2.h needs a 64-bit target: a 32-bit process has no room for models"
+#endif
 
 /* MSVC itself: clang-cl defines _MSC_VER, too, but compiles the code of gcc and clang. */
 #if defined(_MSC_VER) && !defined(__clang__)
@@ -136,16 +140,33 @@ static inline uint32_t exl2__xgetbv(void)
    its loops are unrolled. */
 #if EXL2__MSVC
 #define EXL2__FORCE_INLINE static __forceinline
-#define EXL2__UNROLL
-#elif EXL2__X86_SIMD
+#elif defined(__GNUC__) || defined(__clang__)
 #define EXL2__FORCE_INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
+#else
+#define EXL2__FORCE_INLINE static inline
+#endif
+#if defined(__clang__)
 #define EXL2__UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__OPTIMIZE__)
+#elif defined(__GNUC__) && defined(__OPTIMIZE__)
 #define EXL2__UNROLL _Pragma("GCC unroll 16")
 #else
 #define EXL2__UNROLL /* at -O0 gcc ignores the hint, with a warning */
 #endif
+
+/* Between these two, at file level, a * b + c rounds twice. Otherwise a compiler may make one fused operation of it
+   where the CPU has one, and results would depend on the compiler and its flags. */
+#if defined(__clang__)
+#define EXL2__ROUND_TWICE_BEGIN _Pragma("STDC FP_CONTRACT OFF")
+#define EXL2__ROUND_TWICE_END _Pragma("STDC FP_CONTRACT DEFAULT")
+#elif defined(__GNUC__) && defined(__OPTIMIZE__)
+#define EXL2__ROUND_TWICE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off\")")
+#define EXL2__ROUND_TWICE_END _Pragma("GCC pop_options")
+#elif EXL2__MSVC
+#define EXL2__ROUND_TWICE_BEGIN __pragma(fp_contract(off))
+#define EXL2__ROUND_TWICE_END
+#else
+#define EXL2__ROUND_TWICE_BEGIN
+#define EXL2__ROUND_TWICE_END
 #endif
 
 /* COLD: code that runs a few times per model or job, and is compiled for size. Compilers do the same with a function
@@ -219,6 +240,10 @@ static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
 {
     return (uint32_t)_InterlockedExchange((volatile long *)p, (long)value);
 }
+static inline uint32_t exl2__atomic_add(uint32_t *p, uint32_t more) /* the value before */
+{
+    return (uint32_t)_InterlockedExchangeAdd((volatile long *)p, (long)more);
+}
 #else
 static inline uint32_t exl2__atomic_load(const uint32_t *p)
 {
@@ -235,6 +260,10 @@ static inline void exl2__atomic_store(uint32_t *p, uint32_t value)
 static inline uint32_t exl2__atomic_swap(uint32_t *p, uint32_t value)
 {
     return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST);
+}
+static inline uint32_t exl2__atomic_add(uint32_t *p, uint32_t more) /* the value before */
+{
+    return __atomic_fetch_add(p, more, __ATOMIC_SEQ_CST);
 }
 #endif
 

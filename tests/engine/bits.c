@@ -152,10 +152,11 @@ static void check_model_bits(const char *path)
     }
 }
 
-/* Arguments: folders of other models. */
+/* Arguments: "c" for plain C; folders of other models. */
 int main(int argc, char **argv)
 {
     static const char *const models[] = { "exl2-mixed", "exl2-qwen3-moe", "gemma2", "cohere" };
+    rig_read_path(&argc, &argv);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         check_model_bits(rig_golden(models[i]));
     }

@@ -195,6 +195,7 @@ int main(int argc, char **argv)
 #ifdef GOLDEN_BROKEN
     check_mistakes();
 #endif
+    rig_read_path(&argc, &argv);
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3", "gemma2", "cohere",
                                           "phi3-longrope", "starcoder2", "smollm3", "exl2-qwen3-moe", "gptq-phi3",
                                           "awq", "mixed-kinds" };

@@ -32,6 +32,19 @@ static inline void rig_fail(exl2_engine *e, const char *what, exl2_result r)
     exit(1);
 }
 
+/* Limits the instruction set of all engines that rig_open opens. */
+static exl2_cpu_path rig_path_max;
+
+/* Does the command line begin with "c", for plain C? Then it is shortened, and rig_open opens engines of this path. */
+static inline void rig_read_path(int *argc, char ***argv)
+{
+    if (*argc > 1 && strcmp((*argv)[1], "c") == 0) {
+        rig_path_max = EXL2_CPU_C;
+        *argc -= 1;
+        *argv += 1;
+    }
+}
+
 /* d NULL: defaults. The backend is RIG_BACKEND; on a machine without it the test is skipped. */
 static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
 {
@@ -40,6 +53,7 @@ static inline rig rig_open(const exl2_engine_desc *d, const exl2_model_desc *m)
     exl2_engine_desc desc = { 0 };
     desc = d ? *d : desc;
     desc.backend = RIG_BACKEND;
+    desc.cpu_path_max = rig_path_max ? rig_path_max : desc.cpu_path_max;
     desc.open_error = &error;
     desc.kernel_cache = RIG_BACKEND == EXL2_BACKEND_CUDA ? kernel_folder() : desc.kernel_cache;
     exl2_result result = exl2_open(&desc, &r.engine);

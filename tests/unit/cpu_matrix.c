@@ -5,6 +5,7 @@
 
 static const exl2__cpu_ops *const all_ops[] = {
     &exl2__cpu_phases_ops,
+    &exl2__cpu_plain_ops,
 #ifdef EXL2__CPU_FAST
     &exl2__cpu_avx2_ops,
     &exl2__cpu_avx512_ops,
@@ -13,12 +14,12 @@ static const exl2__cpu_ops *const all_ops[] = {
 
 static bool runs(const exl2__cpu_ops *ops)
 {
+    exl2_cpu_path needs = EXL2_CPU_C;
 #ifdef EXL2__CPU_FAST
-    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : EXL2_CPU_AVX512;
-    return ops == &exl2__cpu_phases_ops || exl2__cpu_path_best() >= needs;
-#else
-    return ops == &exl2__cpu_phases_ops;
+    needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : ops == &exl2__cpu_avx512_ops ? EXL2_CPU_AVX512 : needs;
 #endif
+    (void)ops;
+    return exl2__cpu_path_best() >= needs;
 }
 
 typedef struct bench {

@@ -1,6 +1,6 @@
-/* cpu_phases.c: every phase of EXL2__PHASES on every path (the reference in float, AVX2, AVX-512). Each phase runs
-   alone, from the same input as the reference in double with unrounded K and V (cpu_double.c), over many shapes and
-   passes. The rules are made from the list of phases: a phase without a rule does not compile, and one that never
+/* cpu_phases.c: every phase of EXL2__PHASES on every path (the reference in float, plain C, AVX2, AVX-512). Each phase
+   runs alone, from the same input as the reference in double with unrounded K and V (cpu_double.c), over many shapes
+   and passes. The rules are made from the list of phases: a phase without a rule does not compile, and one that never
    ran fails. */
 #define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
 #include "../../exl2_impl/3_backend/cpu/cpu.h"
@@ -123,6 +123,7 @@ static void make_step(made_step *m, const synth_shape *s, const pass *p, bool ha
 
 static const exl2__cpu_ops *const all_ops[] = {
     &exl2__cpu_phases_ops,
+    &exl2__cpu_plain_ops,
 #ifdef EXL2__CPU_FAST
     &exl2__cpu_avx2_ops,
     &exl2__cpu_avx512_ops,
@@ -138,12 +139,12 @@ static void use_tested_ops(exl2__device *d)
 
 static bool runs(const exl2__cpu_ops *ops)
 {
+    exl2_cpu_path needs = EXL2_CPU_C;
 #ifdef EXL2__CPU_FAST
-    exl2_cpu_path needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : EXL2_CPU_AVX512;
-    return ops == &exl2__cpu_phases_ops || exl2__cpu_path_best() >= needs;
-#else
-    return ops == &exl2__cpu_phases_ops;
+    needs = ops == &exl2__cpu_avx2_ops ? EXL2_CPU_AVX2 : ops == &exl2__cpu_avx512_ops ? EXL2_CPU_AVX512 : needs;
 #endif
+    (void)ops;
+    return exl2__cpu_path_best() >= needs;
 }
 
 static void backwards(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)

@@ -1,10 +1,14 @@
 /* cpu_simd.c: order of sums. The result of a position of a sequence (its residual row, its logits, its K and V) has the
    same bits alone, together with seven other sequences, in chunks of any size, in passes of any mix, in any split of a
    phase, and with any number of tasks in any order, wherever the stack lies. The vector paths have the same bits as
-   each other. */
+   each other. `cpu_simd bits` prints a hash of what plain C computes: it must be the same for every compiler, its
+   options, and every CPU (hosts.c, case `plain`). */
 #define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
 #include "../../exl2_impl/3_backend/cpu/cpu.h"
+
+EXL2__ROUND_TWICE_BEGIN /* the inputs, too, are the same for every compiler */
 #include "cpu_synth.h"
+EXL2__ROUND_TWICE_END
 
 #define SEQUENCES 8u
 #define LENGTH 70u /* crosses a page boundary */
@@ -206,7 +210,30 @@ static void check_ways(const synth_shape *s, const exl2__cpu_ops *ops, const rec
     }
 }
 
-int main(void)
+/* FNV-1a */
+static uint64_t hash_of(uint64_t hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ ((const uint8_t *)data)[i]) * 0x100000001B3u;
+    }
+    return hash;
+}
+
+static uint64_t hash_plain(const synth_shape *shapes, size_t count)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (size_t s = 0; s < count; s++) {
+        const way some = { &exl2__cpu_plain_ops, NULL, 0, 0, 1, 5 };
+        record r = run_way(&shapes[s], &some);
+        hash = hash_of(hash, r.residual, r.residual_bytes);
+        hash = hash_of(hash, r.logits, r.logit_bytes);
+        hash = hash_of(hash, r.pages, r.page_bytes);
+        record_free(&r);
+    }
+    return hash;
+}
+
+int main(int argc, char **argv)
 {
     static const synth_shape shapes[] = {
         { 96, 160, 2, 4, 2, 32, 77, 1, false, true, true, false },
@@ -217,6 +244,10 @@ int main(void)
         { 256, 352, 1, 8, 1, 64, 100, SYNTH_AFFINE + 6, false, false, false, true },
     };
     shuffle_state = 9;
+    if (argc > 1 && strcmp(argv[1], "bits") == 0) {
+        printf("%016llx\n", (unsigned long long)hash_plain(shapes, EXL2__COUNT(shapes)));
+        return 0;
+    }
     for (uint32_t s = 0; s < EXL2__COUNT(shapes); s++) {
         const way alone = { &exl2__cpu_phases_ops, NULL, 0, 0, 1, 1 };
         if (s == 0 || s == 4) { /* slow, so two shapes and a few ways */
@@ -224,6 +255,11 @@ int main(void)
             check_ways(&shapes[s], alone.ops, &wanted, false);
             record_free(&wanted);
         }
+        way plain = alone;
+        plain.ops = &exl2__cpu_plain_ops;
+        record of_plain = run_way(&shapes[s], &plain);
+        check_ways(&shapes[s], plain.ops, &of_plain, s % 3 == 0);
+        record_free(&of_plain);
 #ifdef EXL2__CPU_FAST
         if (exl2__cpu_path_best() >= EXL2_CPU_AVX2) {
             way fast = alone;

@@ -10,6 +10,9 @@
 #include "cpu_avx512.h"
 #include "cpu_experts.h"
 #include "cpu_logits.h"
+#include "cpu_plain.h"
+
+EXL2__ROUND_TWICE_BEGIN
 
 /* ---- stages ---- */
 
@@ -304,7 +307,11 @@ static const exl2__cpu_ops *exl2__cpu_choose(exl2_cpu_path path)
         return &exl2__cpu_avx2_ops;
     }
 #endif
+#ifdef EXL2__CPU_AS_SHIPPED
+    return &exl2__cpu_plain_ops;
+#else
     return &exl2__cpu_phases_ops;
+#endif
 }
 
 static exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__device **out)
@@ -466,5 +473,7 @@ static const exl2__backend exl2__cpu_backend = {
     EXL2__PHASES(X)
 #undef X
 };
+
+EXL2__ROUND_TWICE_END
 
 #endif

@@ -12,6 +12,8 @@
 
 #include "cpu_device.h"
 
+EXL2__ROUND_TWICE_BEGIN
+
 #define EXL2__CPU_ATTEND_UNSEEN (-1e30) /* score of a key that a row does not see: e^(this - maximum) is 0 */
 
 static uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t row, uint32_t position)
@@ -229,5 +231,7 @@ static void exl2__cpu_attend(const exl2__cpu_share *s)
         }
     }
 }
+
+EXL2__ROUND_TWICE_END
 
 #endif

@@ -15,6 +15,8 @@
 #define EXL2__V_INT __m256i
 #define EXL2__V_LANES 8u
 #define EXL2__V_ROWS 6u
+#define EXL2__V_ALONE 4u
+#define EXL2__V_ACROSS 2u
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4)
 #define EXL2__V_QUERIES_MOST 4u

@@ -15,6 +15,8 @@
 #define EXL2__V_INT __m512i
 #define EXL2__V_LANES 16u
 #define EXL2__V_ROWS 12u
+#define EXL2__V_ALONE 2u
+#define EXL2__V_ACROSS 2u
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(12)
 #define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4) X(8)
 #define EXL2__V_QUERIES_MOST 8u

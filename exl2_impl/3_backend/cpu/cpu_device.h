@@ -11,10 +11,16 @@
 #include "cpu_phases.h"
 #include "../sample/cpu_sample.h"
 
+EXL2__ROUND_TWICE_BEGIN
+
 #define EXL2__CPU_TASKS_MAX 64u
 #ifndef EXL2__CPU_TASK_COST
 #define EXL2__CPU_TASK_COST 150000u /* multiply-adds per task, at least: about 4 us */
 #endif
+#ifndef EXL2__CPU_SHARE_COST
+#define EXL2__CPU_SHARE_COST (2 * EXL2__CPU_TASK_COST) /* of one of several shares of a task, at least */
+#endif
+#define EXL2__CPU_SHARES 4u /* of a task, at most, on average */
 
 typedef struct exl2__cpu_rows { /* consecutive rows of one sequence, a tile of attention */
     uint32_t row, count;
@@ -305,7 +311,7 @@ static void exl2__cpu_norm(const exl2__cpu_device *d, const exl2__norm *norm, ui
 
 /* ---- threads ---- */
 
-/* Items [begin, end) of a stage, computed by one task. */
+/* Items [begin, end) of a stage, computed by one task at a time. */
 typedef struct exl2__cpu_share {
     exl2__cpu_device *d;
     const exl2__layer *layer; /* NULL in phases outside of the layers */
@@ -322,33 +328,41 @@ typedef struct exl2__cpu_stage {
     uint64_t cost; /* multiply-adds of one item, roughly */
 } exl2__cpu_stage;
 
+/* A stage in more shares than tasks, because cores differ: some are slower, some are busy with the game. Task i
+   computes share i, and then, as often as it is ready, the next share that no task has. */
 typedef struct exl2__cpu_split {
     exl2__cpu_work work;
     exl2__cpu_share all; /* all items */
-    uint32_t tasks;
+    uint32_t shares;
+    uint32_t next;       /* the first share that no task has; atomic */
 } exl2__cpu_split;
 
 static void exl2__cpu_device_task(void *argument, uint32_t index)
 {
-    const exl2__cpu_split *split = (const exl2__cpu_split *)argument;
-    exl2__cpu_share s = split->all;
-    uint32_t items = s.end - s.begin;
-    s.end = s.begin + exl2__cpu_share_start(items, split->tasks, index + 1);
-    s.begin += exl2__cpu_share_start(items, split->tasks, index);
-    s.task = index;
-    split->work(&s);
+    exl2__cpu_split *split = (exl2__cpu_split *)argument;
+    const exl2__cpu_share all = split->all;
+    uint32_t items = all.end - all.begin, shares = split->shares;
+    for (uint32_t i = index; i < shares; i = exl2__atomic_add(&split->next, 1)) {
+        exl2__cpu_share s = all;
+        s.begin = all.begin + exl2__cpu_share_start(items, shares, i);
+        s.end = all.begin + exl2__cpu_share_start(items, shares, i + 1);
+        s.task = index;
+        split->work(&s);
+    }
 }
 
 /* Computes all items: on the application's threads, if it provides them and `cost` (multiply-adds) is large enough. */
 static void exl2__cpu_device_split(exl2__cpu_work work, const exl2__cpu_share *all, uint64_t cost)
 {
     const exl2_parallel *parallel = &all->d->c->parallel;
-    uint64_t worth = exl2__min64(cost / EXL2__CPU_TASK_COST + 1, all->end - all->begin);
-    exl2__cpu_split split = { work, *all, (uint32_t)exl2__min64(worth, all->d->tasks) };
-    if (split.tasks <= 1) {
+    uint32_t items = all->end - all->begin, most = exl2__min32(items, all->d->tasks);
+    uint32_t tasks = (uint32_t)exl2__min64(cost / EXL2__CPU_TASK_COST + 1, most);
+    uint64_t shares = exl2__min64(cost / EXL2__CPU_SHARE_COST, exl2__min32(EXL2__CPU_SHARES * tasks, items));
+    exl2__cpu_split split = { work, *all, (uint32_t)exl2__max64(shares, tasks), tasks };
+    if (tasks <= 1) {
         work(all);
     } else {
-        parallel->run(parallel->user, split.tasks, exl2__cpu_device_task, &split);
+        parallel->run(parallel->user, tasks, exl2__cpu_device_task, &split);
     }
 }
 
@@ -410,5 +424,7 @@ static void exl2__cpu_activate(const exl2__cpu_device *d, exl2__real *gate, exl2
     }
     d->ops->activate(EXL2__ACT_SILU, gate, up, count);
 }
+
+EXL2__ROUND_TWICE_END
 
 #endif

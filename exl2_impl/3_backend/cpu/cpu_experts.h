@@ -11,6 +11,8 @@
 
 #include "cpu_device.h"
 
+EXL2__ROUND_TWICE_BEGIN
+
 #ifndef EXL2_NO_MOE
 
 /* ---- the choice ---- */
@@ -383,4 +385,7 @@ static void exl2__cpu_expert_run(const exl2__cpu_device *d, uint32_t first, uint
 }
 
 #endif
+
+EXL2__ROUND_TWICE_END
+
 #endif

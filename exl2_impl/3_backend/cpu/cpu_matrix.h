@@ -5,7 +5,8 @@
    owns:  nothing; everything lies in the caller's arena for weights.
 
    ORDER OF SUMS. It is the same for one row, any batch, any chunk, any number of threads and every instruction set, so
-   that results are equal bit for bit. A strip is 32 columns. A block is 32 packed rows, all of one group.
+   that results are equal bit for bit; but in plain C (cpu_plain.h) "fma" is a product and a sum, each rounded. A strip
+   is 32 columns. A block is 32 packed rows, all of one group.
        block sum = a chain of fused multiply-adds over the block's rows, ascending; one chain per column
        total     = fma(scale of the group, block sum, total), block by block, ascending, from 0
        y         = total + bias

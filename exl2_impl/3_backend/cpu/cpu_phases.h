@@ -1,6 +1,6 @@
 /* cpu_phases.h: the operations that phases consist of, in plain loops: the reference that defines each operation.
    takes: packed parts, rows of activations, KV pages.
-   gives: exl2__cpu_ops, exl2__cpu_phases_ops (for every CPU), exl2__real.
+   gives: exl2__cpu_ops, exl2__cpu_phases_ops (for tests), exl2__real.
    owns:  nothing.
 
    Tests compile this file in double (EXL2__REAL), with weights rounded to f16 as ExLlamaV2 rounds them
@@ -12,6 +12,8 @@
 
 #include <math.h>
 
+EXL2__ROUND_TWICE_BEGIN
+
 #ifdef EXL2__REAL
 typedef EXL2__REAL exl2__real;
 #else
@@ -19,7 +21,10 @@ typedef float exl2__real; /* type of activations and of all arithmetic */
 #endif
 
 /* The fast paths are compiled only if exl2__real is float, and weights and KV are what they are outside of tests. */
-#if EXL2__X86_SIMD && !defined(EXL2__REAL) && !defined(EXL2__TEST_F16_WEIGHTS) && !defined(EXL2__TEST_F32_KV)
+#if !defined(EXL2__REAL) && !defined(EXL2__TEST_F16_WEIGHTS) && !defined(EXL2__TEST_F32_KV)
+#define EXL2__CPU_AS_SHIPPED
+#endif
+#if EXL2__X86_SIMD && defined(EXL2__CPU_AS_SHIPPED)
 #define EXL2__CPU_FAST
 #endif
 
@@ -293,5 +298,7 @@ static const exl2__cpu_ops exl2__cpu_phases_ops = {
     exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_weighted_sum,
     exl2__cpu_phases_activate, exl2__cpu_phases_softcap,
 };
+
+EXL2__ROUND_TWICE_END
 
 #endif

@@ -1,14 +1,17 @@
 /* cpu_simd_template.h: products and attention with SIMD, written once and included once per instruction set.
-   takes: the macros EXL2__V_* below, from cpu_avx2.h and cpu_avx512.h.
+   takes: the macros EXL2__V_* below, from cpu_avx2.h, cpu_avx512.h and cpu_plain.h.
    gives: the functions product, scores and weighted_sum of one instruction set, named by the macros of the includer.
    owns:  nothing.
 
    There is no include guard: each include defines the functions of one set. Every lane computes the same chain of fused
    multiply-adds for every width of vectors, so all sets give the same bits (order of sums: cpu_matrix.h, cpu_attend.h).
+   In plain C (cpu_plain.h) the chain is the same, but FMA rounds twice.
 
    EXL2__V_NAME(name)   exl2__cpu_<isa>_name           EXL2__V_TARGET   attribute of the functions
    EXL2__V, EXL2__V_INT vectors of float, of int32     EXL2__V_LANES    lanes of both
-   EXL2__V_ROWS         maximum rows of a tile: accumulators of so many rows by two vectors stay in registers
+   EXL2__V_ALONE        vectors of columns of a tile of one row
+   EXL2__V_ACROSS       vectors of columns of a tile of several rows, or of keys for attention: 1 or 2
+   EXL2__V_ROWS         maximum rows of a tile: accumulators of so many rows by ACROSS vectors stay in registers
    EXL2__V_TILES(X)     X(n) for every number of rows that a tile can have, see exl2__cpu_ops
    EXL2__V_QUERIES(X)   X(n) for the numbers of queries that attention computes together: 1 to 4, EXL2__V_QUERIES_MOST
    EXL2__V_SET(x) EXL2__V_LOAD(p) EXL2__V_STORE(p, v) EXL2__V_ADD(a, b) EXL2__V_FMA(a, b, c) = a * b + c
@@ -181,19 +184,17 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
     EXL2__V_NAME(store)(p, strip * EXL2__CPU_STRIP + column, sums, n, v, out, stride, add);
 }
 
-#define EXL2__V_PAIR (2 * EXL2__V_LANES) /* columns of a tile of several rows */
-
-/* A tile of n rows over one strip, two vectors of columns at a time. With one row these would be too few chains to hide
-   the latency of an addition, so one row computes all vectors of the strip at once. */
+/* A tile of n rows over one strip, ACROSS vectors of columns at a time. With one row these would be too few chains to
+   hide the latency of an addition, so one row computes ALONE vectors at once. */
 #define EXL2__V_TILE(n)                                                                                               \
     EXL2__NOINLINE                                                                                                    \
     EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \
                                                       const float *centre, float *out, size_t stride, float add)       \
     {                                                                                                                 \
         EXL2__UNALIGNED_MOVES();                                                                                      \
-        uint32_t columns = n == 1 ? EXL2__CPU_STRIP : EXL2__V_PAIR;                                                   \
-        for (uint32_t column = 0; column < EXL2__CPU_STRIP; column += columns) {                                      \
-            EXL2__V_NAME(tile)(p, strip, column, x, centre, n, columns / EXL2__V_LANES, out, stride, add);            \
+        uint32_t v = n == 1 ? EXL2__V_ALONE : EXL2__V_ACROSS;                                                         \
+        for (uint32_t column = 0; column < EXL2__CPU_STRIP; column += v * EXL2__V_LANES) {                            \
+            EXL2__V_NAME(tile)(p, strip, column, x, centre, n, v, out, stride, add);                                  \
         }                                                                                                             \
     }
 
@@ -235,17 +236,24 @@ EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t all, uint32
     EXL2__V sum[EXL2__V_ROWS][4], weight[4];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
-        sum[r][0] = sum[r][1] = EXL2__V_SET(0);
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < EXL2__V_ACROSS; j++) {
+            sum[r][j] = EXL2__V_SET(0);
+        }
     }
     for (uint32_t i = 0; i < dim; i++, q += all, k += EXL2__PAGE_TOKENS) {
-        weight[0] = EXL2__V_HALF(k);
-        weight[1] = EXL2__V_HALF(k + EXL2__V_LANES);
-        EXL2__V_NAME(step)(sum, weight, q, n, 2);
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < EXL2__V_ACROSS; j++) {
+            weight[j] = EXL2__V_HALF(k + j * EXL2__V_LANES);
+        }
+        EXL2__V_NAME(step)(sum, weight, q, n, EXL2__V_ACROSS);
     }
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
-        EXL2__V_STORE(out + r * stride, sum[r][0]);
-        EXL2__V_STORE(out + r * stride + EXL2__V_LANES, sum[r][1]);
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < EXL2__V_ACROSS; j++) {
+            EXL2__V_STORE(out + r * stride + j * EXL2__V_LANES, sum[r][j]);
+        }
     }
 }
 
@@ -291,7 +299,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(scores)(const float *q, uint32_t n, cons
     EXL2__UNALIGNED_MOVES();
     for (uint32_t r = 0, m; r < n; r += m, out += m * stride) {
         m = EXL2__V_NAME(queries)(n - r);
-        for (uint32_t t = 0; t < tokens; t += EXL2__V_PAIR) {
+        for (uint32_t t = 0; t < tokens; t += EXL2__V_ACROSS * EXL2__V_LANES) {
             switch (m) {
 #define EXL2__V_CASE(m) case m: EXL2__V_NAME(scores_of)(q + r, n, m, k + t, dim, out + t, stride); break;
                 EXL2__V_QUERIES(EXL2__V_CASE)
@@ -306,14 +314,16 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
                                                       float *out)
 {
     EXL2__UNALIGNED_MOVES();
-    uint32_t i = dim_stride / EXL2__V_PAIR * EXL2__V_PAIR;
+    const uint32_t wide = EXL2__V_ACROSS * EXL2__V_LANES;
+    uint32_t i = dim_stride / wide * wide;
     for (uint32_t r = 0, m; r < n; r += m) {
         m = EXL2__V_NAME(queries)(n - r);
-        for (uint32_t j = 0; j < i; j += EXL2__V_PAIR) {
+        for (uint32_t j = 0; j < i; j += wide) {
             const float *w = weights + r * stride;
             float *to = out + r * dim_stride + j;
             switch (m) {
-#define EXL2__V_CASE(m) case m: EXL2__V_NAME(weighted_sum_of)(w, stride, m, v + j, dim_stride, tokens, 2, to); break;
+#define EXL2__V_CASE(m) \
+    case m: EXL2__V_NAME(weighted_sum_of)(w, stride, m, v + j, dim_stride, tokens, EXL2__V_ACROSS, to); break;
                 EXL2__V_QUERIES(EXL2__V_CASE)
 #undef EXL2__V_CASE
             }
@@ -328,7 +338,6 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
 }
 
 #undef EXL2__V_INLINE
-#undef EXL2__V_PAIR
 #undef EXL2__V_TILE
 #undef EXL2__V_NAME
 #undef EXL2__V_TARGET
@@ -336,6 +345,8 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
 #undef EXL2__V_INT
 #undef EXL2__V_LANES
 #undef EXL2__V_ROWS
+#undef EXL2__V_ALONE
+#undef EXL2__V_ACROSS
 #undef EXL2__V_TILES
 #undef EXL2__V_QUERIES
 #undef EXL2__V_QUERIES_MOST

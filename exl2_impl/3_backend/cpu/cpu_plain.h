@@ -1,0 +1,312 @@
+/* cpu_plain.h: the path of every CPU that has none of its own: vectors of eight lanes in plain C.
+   takes: cpu_simd_template.h.
+   gives: exl2__cpu_plain_ops.
+   owns:  nothing.
+
+   A vector is a struct of eight lanes, and an operation is a loop over them. gcc and clang make SSE2, NEON or the like
+   of these loops at -O2 (gcc from version 12 on). There is no fused multiply-add: a product is rounded before it is
+   added. So the bits differ from those of the SIMD paths, but are the same for every compiler and CPU. The order of
+   sums is that of cpu_matrix.h; a sum over a row has eight partial sums by index mod 8, then 4..7 are added to 0..3,
+   2..3 to 0..1, and 1 to 0. */
+#ifndef EXL2__CPU_PLAIN_H
+#define EXL2__CPU_PLAIN_H
+
+#include "cpu_fields.h"
+#include "cpu_phases.h"
+
+#ifdef EXL2__CPU_AS_SHIPPED
+
+EXL2__ROUND_TWICE_BEGIN
+
+#define EXL2__CPU_LANES 8u
+
+typedef struct exl2__cpu_lanes {
+    float lane[EXL2__CPU_LANES];
+} exl2__cpu_lanes;
+
+typedef struct exl2__cpu_lanes_int {
+    uint32_t lane[EXL2__CPU_LANES];
+} exl2__cpu_lanes_int;
+
+#define EXL2__CPU_LANES_FN EXL2__FORCE_INLINE exl2__cpu_lanes
+#define EXL2__CPU_LANES_INT_FN EXL2__FORCE_INLINE exl2__cpu_lanes_int
+#define EXL2__LANES(j) for (uint32_t j = 0; j < EXL2__CPU_LANES; j++)
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_set(float x)
+{
+    exl2__cpu_lanes y = { { 0 } };
+    EXL2__LANES(j) { y.lane[j] = x; }
+    return y;
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_load(const float *from)
+{
+    exl2__cpu_lanes y = { { 0 } };
+    EXL2__LANES(j) { y.lane[j] = from[j]; }
+    return y;
+}
+
+EXL2__FORCE_INLINE void exl2__cpu_lanes_store(float *to, exl2__cpu_lanes x)
+{
+    EXL2__LANES(j) { to[j] = x.lane[j]; }
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_add(exl2__cpu_lanes a, exl2__cpu_lanes b)
+{
+    EXL2__LANES(j) { a.lane[j] += b.lane[j]; }
+    return a;
+}
+
+/* a * b + c, rounded twice. */
+EXL2__CPU_LANES_FN exl2__cpu_lanes_multiply_add(exl2__cpu_lanes a, exl2__cpu_lanes b, exl2__cpu_lanes c)
+{
+    EXL2__LANES(j) { c.lane[j] += a.lane[j] * b.lane[j]; }
+    return c;
+}
+
+/* Widens f16 without a subnormal float, which may be slow or count as 0: a subnormal f16 becomes 2^-14 + its value, as
+   if its exponent were 1, and then 2^-14 is subtracted. Comparisons are shifts: gcc does not vectorize choices here. */
+EXL2__CPU_LANES_FN exl2__cpu_lanes_half(const uint16_t *from)
+{
+    exl2__cpu_lanes y = { { 0 } };
+    EXL2__LANES(j) {
+        uint32_t half = from[j], size = half & 0x7FFFu;
+        uint32_t is_small = 0u - ((size - 0x400u) >> 31), is_large = 0u - ((0x7BFFu - size) >> 31); /* 0 or ~0 */
+        uint32_t exponent = (112u << 23) + (is_small & 1u << 23) + (is_large & 112u << 23);
+        float value = exl2__bits_float((size << 13) + exponent) - exl2__bits_float(is_small & 113u << 23);
+        y.lane[j] = exl2__bits_float(exl2__float_bits(value) | (half & 0x8000u) << 16);
+    }
+    return y;
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_bf16(const uint16_t *from)
+{
+    exl2__cpu_lanes y = { { 0 } };
+    EXL2__LANES(j) { y.lane[j] = exl2__bf16_to_f32(from[j]); }
+    return y;
+}
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_bits(const uint32_t *from)
+{
+    exl2__cpu_lanes_int y = { { 0 } };
+    EXL2__LANES(j) { y.lane[j] = from[j]; }
+    return y;
+}
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_set_bits(uint32_t x)
+{
+    exl2__cpu_lanes_int y = { { 0 } };
+    EXL2__LANES(j) { y.lane[j] = x; }
+    return y;
+}
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_and(exl2__cpu_lanes_int a, exl2__cpu_lanes_int b)
+{
+    EXL2__LANES(j) { a.lane[j] &= b.lane[j]; }
+    return a;
+}
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_tops(exl2__cpu_lanes_int tops, exl2__cpu_lanes_int word)
+{
+    EXL2__LANES(j) { tops.lane[j] = tops.lane[j] >> 2 | (word.lane[j] & 0xC0000000u); }
+    return tops;
+}
+
+EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
+{
+    exl2__cpu_lanes y = { { 0 } };
+    EXL2__LANES(j) { y.lane[j] = (float)(int32_t)x.lane[j]; }
+    return y;
+}
+
+/* Baseline x86-64 has 16 registers of four lanes. So one row computes two vectors of columns at a time, and more rows
+   one: then 4 rows by 2 registers of sums, and what they need beside them, stay in registers. */
+#define EXL2__V_NAME(name) exl2__cpu_plain_##name
+#define EXL2__V_TARGET
+#define EXL2__V exl2__cpu_lanes
+#define EXL2__V_INT exl2__cpu_lanes_int
+#define EXL2__V_LANES EXL2__CPU_LANES
+#define EXL2__V_ROWS 4u
+#define EXL2__V_ALONE 2u
+#define EXL2__V_ACROSS 1u
+#define EXL2__V_TILES(X) X(1) X(2) X(3) X(4)
+#define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4)
+#define EXL2__V_QUERIES_MOST 4u
+#define EXL2__V_SET(x) exl2__cpu_lanes_set(x)
+#define EXL2__V_LOAD(p) exl2__cpu_lanes_load(p)
+#define EXL2__V_STORE(p, v) exl2__cpu_lanes_store(p, v)
+#define EXL2__V_ADD(a, b) exl2__cpu_lanes_add(a, b)
+#define EXL2__V_FMA(a, b, c) exl2__cpu_lanes_multiply_add(a, b, c)
+#define EXL2__V_HALF(p) exl2__cpu_lanes_half((const uint16_t *)(p))
+#define EXL2__V_BF16(p) exl2__cpu_lanes_bf16((const uint16_t *)(p))
+#define EXL2__V_BITS(p) exl2__cpu_lanes_bits(p)
+#define EXL2__V_SET_BITS(u) exl2__cpu_lanes_set_bits(u)
+#define EXL2__V_AND(a, b) exl2__cpu_lanes_and(a, b)
+#define EXL2__V_FLOAT(i) exl2__cpu_lanes_float(i)
+#define EXL2__V_TOPS(t, w) exl2__cpu_lanes_tops(t, w)
+
+#include "cpu_simd_template.h"
+
+/* ---- what is not a product ---- */
+
+EXL2__FORCE_INLINE float exl2__cpu_lanes_sum(exl2__cpu_lanes x)
+{
+    for (uint32_t j = 0; j < 4; j++) {
+        x.lane[j] += x.lane[j + 4];
+    }
+    return (x.lane[0] + x.lane[2]) + (x.lane[1] + x.lane[3]);
+}
+
+/* Loads the elements from i on of [count]; lanes after the last one are 0. */
+EXL2__CPU_LANES_FN exl2__cpu_lanes_load_upto(const float *from, uint32_t i, uint32_t count)
+{
+    float some[EXL2__CPU_LANES] = { 0 };
+    if (i + EXL2__CPU_LANES <= count) {
+        return exl2__cpu_lanes_load(from + i);
+    }
+    for (uint32_t j = 0; i + j < count; j++) {
+        some[j] = from[i + j];
+    }
+    return exl2__cpu_lanes_load(some);
+}
+
+static void exl2__cpu_plain_norm(const float *x, const float *weight, uint32_t count, float eps, float *out)
+{
+    exl2__cpu_lanes sum = exl2__cpu_lanes_set(0);
+    for (uint32_t i = 0; i < count; i += EXL2__CPU_LANES) {
+        exl2__cpu_lanes a = exl2__cpu_lanes_load_upto(x, i, count);
+        sum = exl2__cpu_lanes_multiply_add(a, a, sum);
+    }
+    float factor = 1.0f / sqrtf(exl2__cpu_lanes_sum(sum) / (float)count + eps);
+    for (uint32_t i = 0; i < count; i++) {
+        out[i] = x[i] * factor * weight[i];
+    }
+}
+
+/* The features of eight packed rows of one row of x. */
+EXL2__CPU_LANES_FN exl2__cpu_lanes_pick(const uint16_t *order, const float *x)
+{
+    exl2__cpu_lanes y = { { 0 } };
+    EXL2__LANES(j) { y.lane[j] = x[order[j]]; }
+    return y;
+}
+
+/* As exl2__cpu_vector_gather. */
+static void exl2__cpu_plain_gather(const exl2__cpu_part *p, const float *x, size_t stride, uint32_t n, float *out,
+                                   float *centre)
+{
+    if (!exl2__cpu_matrix_is_codes(p->source)) {
+        exl2__cpu_phases_gather(p, x, stride, n, out, centre);
+        return;
+    }
+    for (uint32_t b = 0; b < p->blocks; b++, out += (size_t)EXL2__CPU_BLOCK * n, centre += n) {
+        const exl2__cpu_fields *fields = &exl2__cpu_fields_of[p->block[b].bits];
+        float *sums = centre + n; /* of an affine part */
+        for (uint32_t r = 0; r < n; r++) {
+            exl2__cpu_lanes start = exl2__cpu_lanes_set(0), sum = start;
+            for (uint32_t i = 0; i < EXL2__CPU_BLOCK; i += EXL2__CPU_LANES) {
+                exl2__cpu_lanes value = exl2__cpu_lanes_pick(p->order + b * EXL2__CPU_BLOCK + i, x + r * stride);
+                start = exl2__cpu_lanes_multiply_add(value, exl2__cpu_lanes_load(fields->centre + i), start);
+                sum = exl2__cpu_lanes_add(value, sum);
+                EXL2__LANES(j) { out[(i + j) * n + r] = value.lane[j] * fields->scale[i + j]; }
+            }
+            centre[r] = exl2__cpu_lanes_sum(start);
+            if (p->shift) {
+                sums[r] = exl2__cpu_lanes_sum(sum);
+            }
+        }
+        centre = p->shift ? sums : centre;
+    }
+}
+
+/* Eight lanes of e^x, with an error of a few ulp; 0 below -87.3, finite above 88. */
+EXL2__CPU_LANES_FN exl2__cpu_lanes_exp(exl2__cpu_lanes x)
+{
+    EXL2__LANES(j) {
+        float z = x.lane[j] > -87.3f ? x.lane[j] : -87.3f;
+        z = z < 88.0f ? z : 88.0f;
+        int32_t n = (int32_t)(z * 1.44269504f + (z < 0 ? -0.5f : 0.5f));
+        float r = z - (float)n * 0.693145752f; /* ln 2 in two parts; n times the first is exact */
+        r = r - (float)n * 1.42860677e-6f;
+        float y = 1.0f / 5040;
+        y = y * r + 1.0f / 720;
+        y = y * r + 1.0f / 120;
+        y = y * r + 1.0f / 24;
+        y = y * r + 1.0f / 6;
+        y = y * r + 0.5f;
+        y = y * r + 1.0f;
+        y = y * r + 1.0f;
+        y *= exl2__bits_float((uint32_t)(n + 127) << 23);
+        x.lane[j] = x.lane[j] < -87.3f ? 0 : y;
+    }
+    return x;
+}
+
+static float exl2__cpu_plain_softmax(float *scores, uint32_t keys, uint32_t end)
+{
+    exl2__cpu_lanes best = exl2__cpu_lanes_set(scores[0]), sum = exl2__cpu_lanes_set(0);
+    for (uint32_t i = 0; i < end; i += EXL2__CPU_LANES) { /* unseen keys get a weight of 0 */
+        EXL2__LANES(j) { scores[i + j] = i + j < keys ? scores[i + j] : -INFINITY; }
+        EXL2__LANES(j) { best.lane[j] = scores[i + j] > best.lane[j] ? scores[i + j] : best.lane[j]; }
+    }
+    float largest = best.lane[0];
+    EXL2__LANES(j) { largest = best.lane[j] > largest ? best.lane[j] : largest; }
+    for (uint32_t i = 0; i < end; i += EXL2__CPU_LANES) {
+        exl2__cpu_lanes y = exl2__cpu_lanes_load(scores + i);
+        EXL2__LANES(j) { y.lane[j] -= largest; }
+        y = exl2__cpu_lanes_exp(y);
+        sum = exl2__cpu_lanes_add(sum, y);
+        exl2__cpu_lanes_store(scores + i, y);
+    }
+    return 1.0f / exl2__cpu_lanes_sum(sum);
+}
+
+/* As exl2__cpu_vector_activate. */
+static void exl2__cpu_plain_activate(exl2__act act, float *gate, const float *up, uint32_t count)
+{
+    if (act != EXL2__ACT_SILU && act != EXL2__ACT_GELU_TANH) {
+        exl2__cpu_phases_activate(act, gate, up, count);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i += EXL2__CPU_LANES) {
+        exl2__cpu_lanes g = exl2__cpu_lanes_load(gate + i), z = g;
+        if (act == EXL2__ACT_GELU_TANH) {
+            EXL2__LANES(j) { z.lane[j] = (g.lane[j] * g.lane[j] * g.lane[j] * 0.044715f + g.lane[j]) * 1.59576912f; }
+        }
+        EXL2__LANES(j) { z.lane[j] = -z.lane[j]; }
+        z = exl2__cpu_lanes_exp(z);
+        EXL2__LANES(j) { g.lane[j] /= z.lane[j] + 1; }
+        if (up) {
+            EXL2__LANES(j) { g.lane[j] *= up[i + j]; }
+        }
+        exl2__cpu_lanes_store(gate + i, g);
+    }
+}
+
+/* tanh(x) = 1 - 2 / (e^2x + 1), which has the absolute error of a rounding. */
+static void exl2__cpu_plain_softcap(float *x, uint32_t count, float cap)
+{
+    float by = 2.0f / cap;
+    for (uint32_t i = 0; i < count; i += EXL2__CPU_LANES) {
+        exl2__cpu_lanes e = exl2__cpu_lanes_load(x + i);
+        EXL2__LANES(j) { e.lane[j] *= by; }
+        e = exl2__cpu_lanes_exp(e);
+        EXL2__LANES(j) { e.lane[j] = (1 - 2 / (e.lane[j] + 1)) * cap; }
+        exl2__cpu_lanes_store(x + i, e);
+    }
+}
+
+static const exl2__cpu_ops exl2__cpu_plain_ops = {
+    "c", 4, 4,
+    exl2__cpu_plain_norm, exl2__cpu_plain_gather, exl2__cpu_plain_product,
+    exl2__cpu_phases_rope, exl2__cpu_phases_kv,
+    exl2__cpu_plain_scores, exl2__cpu_plain_softmax, exl2__cpu_plain_weighted_sum, exl2__cpu_plain_activate,
+    exl2__cpu_plain_softcap,
+};
+
+#undef EXL2__LANES
+
+EXL2__ROUND_TWICE_END
+
+#endif
+#endif
