@@ -338,9 +338,10 @@
    exl2_model_measure reads headers (for a GPU also group tables) and predicts what loading needs: weight_bytes +
    cache_bytes + scratch_bytes is the peak, while loading and afterwards; device_bytes of it lie on the GPU.
 
-   exl2_model_open begins a load that exl2_step continues, 1 MiB of weights at a time. Two parts of a load cannot be
-   cut: reading the tokenizer (about a millisecond for 1,000 tokens of vocabulary), and compiling one module of kernels
-   that is not in the cache (up to a second). exl2_model_load opens the model and waits until it is ready.
+   exl2_model_open begins a load that exl2_step continues, in parts of less than a millisecond: reading the tokenizer
+   and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
+   compiling one module of kernels that is not in the cache (up to a second). exl2_model_load opens the model and waits
+   until it is ready.
 
    exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
    exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
@@ -364,8 +365,10 @@
 
    The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). By default it holds
    two contexts, but no more than the bytes of the weights or 256 MiB, whichever is more, and never less than one
-   context. Under a cap of yours it shrinks, down to one context. The whole cache is allocated when the model is loaded;
-   on Linux a page needs no physical memory before its first use. context_max limits a session.
+   context. Under a cap of yours it shrinks, down to one context. The whole cache is planned when the model is loaded
+   (cache_bytes), and on the CPU a page becomes resident at its first use. On Windows the cache is reserved, and each
+   page committed before its first use: if the system has no memory for it, that job fails with EXL2_ERR_BUDGET. An
+   allocator of yours is asked for the whole cache at once. context_max limits a session.
 
    Pages belong to running jobs; all others are a cache. A page in it is found by the tokens that it holds and by all
    tokens before it, whoever computed it: the same session's next turn, a fork, or another job whose prompt begins in

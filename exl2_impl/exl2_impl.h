@@ -17,6 +17,13 @@
 #include "0_base/cpu_path.h"
 /* defines: checked arithmetic, little-endian loads and stores */
 #include "0_base/bytes.h"
+EXL2__SIZE_BEGIN
+
+/* defines: clock, entropy, default allocator, default files */
+#include "0_base/platform.h"
+
+EXL2__SIZE_END
+
 /* defines: allocation with byte counts and the cap host_bytes_max */
 #include "0_base/alloc.h"
 /* defines: arenas, which in a dry run only count bytes */
@@ -35,9 +42,6 @@
 #include "0_base/log.h"
 
 EXL2__SIZE_BEGIN
-
-/* defines: clock, entropy, default allocator, default files */
-#include "0_base/platform.h"
 
 /* ---- 0_base/json: JSON, complete or still being written ---- */
 

@@ -196,6 +196,9 @@ static void print_text_model(const info *i)
     print_bytes("weights", m->weight_bytes);
     print_bytes("scratch", m->scratch_bytes);
     print_bytes("cache", m->cache_bytes);
+    if (m->device_bytes == 0) {
+        printf("%-18s at the first use of each page\n", "cache is resident");
+    }
     printf("%-18s %llu tokens of all sessions\n", "cache holds",
            (unsigned long long)(m->cache_bytes / m->cache_bytes_per_token));
     print_bytes("total memory", m->weight_bytes + m->scratch_bytes + m->cache_bytes);

@@ -6,7 +6,7 @@
 #define EXL2__ALLOC_H
 
 #include "bytes.h"
-#include "result.h"
+#include "platform.h"
 
 /* Bytes that may still be allocated under the cap. */
 static inline uint64_t exl2__alloc_room(const exl2__ctx *c)
@@ -15,6 +15,12 @@ static inline uint64_t exl2__alloc_room(const exl2__ctx *c)
         return UINT64_MAX;
     }
     return c->host_bytes_max > c->host_bytes ? c->host_bytes_max - c->host_bytes : 0;
+}
+
+/* Is memory with this tag only reserved? All of it is counted all the same. */
+static inline bool exl2__alloc_is_reserved(const exl2__ctx *c, exl2_mem tag)
+{
+    return c->reserves_cache && tag == EXL2_MEM_KV;
 }
 
 /* *out: `bytes` uninitialised bytes, aligned to `align` (a power of two). For 0 bytes *out is NULL, without error. */
@@ -31,7 +37,8 @@ static exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_
             (unsigned long long)bytes, (unsigned long long)c->host_bytes_max, (unsigned long long)c->host_bytes);
     }
     if (bytes <= PTRDIFF_MAX) {
-        *out = c->allocator.alloc_fn(c->allocator.user, (size_t)bytes, align, tag);
+        *out = exl2__alloc_is_reserved(c, tag) ? exl2__platform_reserve((size_t)bytes)
+             : c->allocator.alloc_fn(c->allocator.user, (size_t)bytes, align, tag);
     }
     if (!*out) {
         return exl2__fail(c, EXL2_ERR_MEMORY, "the allocator returned no memory for %llu bytes",
@@ -49,6 +56,10 @@ static void exl2__free(exl2__ctx *c, void *memory, uint64_t bytes, exl2_mem tag)
 {
     if (memory) {
         c->host_bytes -= bytes;
+    }
+    if (memory && exl2__alloc_is_reserved(c, tag)) {
+        exl2__platform_release(memory);
+    } else if (memory) {
         c->allocator.free_fn(c->allocator.user, memory, (size_t)bytes, tag);
     }
 }

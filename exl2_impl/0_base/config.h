@@ -33,7 +33,8 @@
 
 /* For tests/engine/golden.c, which shows that its goldens detect mistakes: what EXL2__BREAK is equal to is computed
    wrongly. 1: windows are one token longer. 2: RoPE rotates pairs for halves, and halves for pairs. 3: norms without
-   their + 1. 4: matrices without biases. 5: gate and up swapped. */
+   their + 1. 4: matrices without biases. 5: gate and up swapped. 6: softmax of the router over the chosen experts
+   instead of all, and over all instead of the chosen. 7: zeros of GPTQ without their + 1. */
 #ifdef EXL2__BREAK
 #define EXL2__BROKEN(n) (EXL2__BREAK == (n))
 #else

@@ -2,7 +2,8 @@
    libraries.
    takes: nothing.
    gives: exl2__platform_ns, exl2__platform_sleep_ms, exl2__platform_sleep_us, exl2__platform_entropy,
-          exl2__platform_allocator, exl2__platform_files, exl2__platform_library, exl2__platform_symbol,
+          exl2__platform_allocator, exl2__platform_reserve, exl2__platform_commit, exl2__platform_release,
+          exl2__platform_discard, exl2__platform_files, exl2__platform_library, exl2__platform_symbol,
           exl2__platform_unload; where models are made, exl2__platform_create and its like, to write files.
    owns:  open files, until the close hook or exl2__platform_finish; libraries, until exl2__platform_unload. */
 #ifndef EXL2__PLATFORM_H
@@ -34,6 +35,9 @@ __declspec(dllimport) int __stdcall MultiByteToWideChar(unsigned int page, unsig
 __declspec(dllimport) int __stdcall WideCharToMultiByte(unsigned int page, unsigned long flags, const wchar_t *text,
                                                         int count, char *out, int cap, const char *fallback,
                                                         int *used_fallback);
+__declspec(dllimport) void *__stdcall VirtualAlloc(void *address, size_t bytes, unsigned long type,
+                                                   unsigned long protection);
+__declspec(dllimport) int __stdcall VirtualFree(void *address, size_t bytes, unsigned long type);
 __declspec(dllimport) unsigned long __stdcall GetFullPathNameW(const wchar_t *path, unsigned long cap, wchar_t *out,
                                                                wchar_t **name);
 __declspec(dllimport) struct HINSTANCE__ *__stdcall LoadLibraryW(const wchar_t *path);
@@ -239,6 +243,53 @@ static void exl2__platform_free(void *user, void *memory, size_t bytes, exl2_mem
     (_aligned_free)(memory);
 #else
     (free)(memory);
+#endif
+}
+
+/* Windows counts memory against the system's limit when it is allocated, other systems when it is first written. So on
+   Windows a large block that may never be used is reserved, and its parts are committed before their first use. */
+#ifndef EXL2__PLATFORM_RESERVES /* tests reserve on other systems, too */
+#if defined(_WIN32)
+#define EXL2__PLATFORM_RESERVES 1
+#else
+#define EXL2__PLATFORM_RESERVES 0
+#endif
+#endif
+
+/* Addresses without memory, aligned to 4,096 bytes. NULL: failed. */
+static inline void *exl2__platform_reserve(size_t bytes)
+{
+#if defined(_WIN32)
+    return VirtualAlloc(NULL, bytes, 0x2000u /* MEM_RESERVE */, 1 /* PAGE_NOACCESS */);
+#else
+    return exl2__platform_alloc(NULL, bytes, 4096, EXL2_MEM_GENERAL);
+#endif
+}
+
+/* Makes a part of a reserved block usable. false: the system has no memory for it. */
+static inline bool exl2__platform_commit(void *memory, size_t bytes)
+{
+#ifdef EXL2__TEST_COMMIT /* lets a test refuse */
+    if (!EXL2__TEST_COMMIT(bytes)) {
+        return false;
+    }
+#endif
+#if defined(_WIN32)
+    return VirtualAlloc(memory, bytes, 0x1000u /* MEM_COMMIT */, 4 /* PAGE_READWRITE */) != NULL;
+#else
+    (void)memory;
+    (void)bytes;
+    return true;
+#endif
+}
+
+/* Frees a reserved block. */
+static inline void exl2__platform_release(void *memory)
+{
+#if defined(_WIN32)
+    VirtualFree(memory, 0, 0x8000u /* MEM_RELEASE */);
+#else
+    exl2__platform_free(NULL, memory, 0, EXL2_MEM_GENERAL);
 #endif
 }
 

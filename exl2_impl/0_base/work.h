@@ -2,7 +2,7 @@
    of them. A function that works in slices keeps its position in a struct; it returns EXL2_PENDING when the slice is
    used up, and is called again.
    takes: nothing.
-   gives: exl2__work, exl2__work_slice, exl2__work_all, exl2__work_spend.
+   gives: exl2__work, exl2__work_slice, exl2__work_all, exl2__work_spend, exl2__work_spend_all.
    owns:  nothing. */
 #ifndef EXL2__WORK_H
 #define EXL2__WORK_H
@@ -37,6 +37,16 @@ static inline bool exl2__work_spend(exl2__work *w, uint64_t cost)
         return false;
     }
     w->left -= (int64_t)cost;
+    return true;
+}
+
+/* The same for an item that needs a slice of its own: false unless nothing has been spent yet. */
+static inline bool exl2__work_spend_all(exl2__work *w)
+{
+    if (w->left < EXL2__WORK_SLICE) {
+        return false;
+    }
+    w->left -= EXL2__WORK_SLICE;
     return true;
 }
 

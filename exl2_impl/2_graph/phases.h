@@ -287,6 +287,9 @@ typedef struct exl2__backend {
     uint64_t (*page_bytes)(const exl2__device *d, const exl2__plan *plan);
     exl2_result (*prepare)(exl2__device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch);
 
+    /* Gives memory to pages that have none yet, before the first pass that writes to them. NULL: all pages have it. */
+    exl2_result (*commit_pages)(exl2__device *d, const uint32_t *pages, uint32_t count);
+
     /* A pass: `begin`, then every phase over all of its items, layer by layer; then `collect`. */
     exl2_result (*begin)(exl2__device *d, const exl2__step *step); /* *step must live until the pass has ended */
     uint32_t (*items)(const exl2__device *d, exl2__phase phase, const exl2__layer *layer,

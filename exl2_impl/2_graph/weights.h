@@ -537,7 +537,7 @@ static exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan
     EXL2__TRY_DONE(exl2__arena_touch(arena, &w->touched, work));
     while (!exl2__weights_done(w)) {
         if (!w->opened) {
-            if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+            if (!exl2__work_spend_all(work)) {
                 return EXL2_PENDING;
             }
             w->opened = true;

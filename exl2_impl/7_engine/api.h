@@ -93,6 +93,7 @@ static exl2_result exl2__api_allocator(exl2__ctx *c, const exl2_allocator *given
     if (!given->alloc_fn && !given->free_fn) {
         c->allocator.alloc_fn = exl2__platform_alloc;
         c->allocator.free_fn = exl2__platform_free;
+        c->reserves_cache = EXL2__PLATFORM_RESERVES;
     }
     if (!c->allocator.alloc_fn || !c->allocator.free_fn) {
         return exl2__fail(c, EXL2_ERR_ARG, "the allocator of a desc needs alloc_fn and free_fn, or neither");

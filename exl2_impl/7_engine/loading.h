@@ -317,7 +317,7 @@ static exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, ex
     if (m->desc.text_only) {
         return EXL2_OK;
     }
-    if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+    if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
     m->backend = e->hardware.backend;
@@ -472,7 +472,7 @@ static exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, exl2__wor
         m->info.scratch_bytes = dry.used + exl2__loading_text_bytes(m);
         return EXL2_OK;
     }
-    if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+    if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
     EXL2__TRY(exl2__loading_plan(&e->ctx, m));
@@ -502,7 +502,7 @@ EXL2__COLD
 static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
-    if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+    if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
     if (m->desc.text_only) {
@@ -550,7 +550,7 @@ static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, exl2__wo
     if (m->desc.text_only) {
         return EXL2_OK;
     }
-    if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+    if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
     exl2__weights_close(&e->ctx, &m->load);

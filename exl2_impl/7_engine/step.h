@@ -157,6 +157,44 @@ static inline bool exl2__step_begin_repeated(exl2__model *m)
     return true;
 }
 
+/* Takes a job's rows and page copies out of the pass that is being planned. Returns the number of its rows. */
+static inline uint32_t exl2__step_drop_rows(exl2_engine *e, exl2__model *m, exl2__job *job)
+{
+    const exl2__table *t = job->sequence.table;
+    uint32_t rows = job->sequence.rows, kept = 0;
+    for (uint32_t i = 0; i < m->batch.copy_count; i++) {
+        bool own = false;
+        for (uint32_t k = 0; k < t->page_count && rows; k++) {
+            own = own || t->pages[k] == m->batch.copies[i].to;
+        }
+        m->batch.copies[kept] = m->batch.copies[i];
+        kept += !own;
+    }
+    m->batch.copy_count = kept;
+    job->sequence.rows = 0;
+    exl2__events_reserve_less(&e->events, 0, 0, &job->scores.reserved);
+    return rows;
+}
+
+/* Gives memory to the pages of the pass that is being planned. A job for which the system has none fails, with the
+   other prompt of its guidance. Returns the number of rows that this takes out of the pass. */
+static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
+{
+    uint32_t dropped = 0;
+    exl2__job *job = NULL;
+    while (m->backend->commit_pages && (job = exl2__objects_next_job(e, m, job)) != NULL) {
+        const exl2__table *t = job->sequence.table;
+        exl2_result r = job->sequence.rows ? m->backend->commit_pages(m->device, t->pages, t->page_count) : EXL2_OK;
+        exl2__job *positive = exl2__objects_positive(job);
+        if (r < 0) {
+            exl2__jobs_fail(e, positive, r);
+            dropped += exl2__step_drop_rows(e, m, positive);
+            dropped += positive->guidance.negative ? exl2__step_drop_rows(e, m, positive->guidance.negative) : 0;
+        }
+    }
+    return dropped;
+}
+
 /* Starts the next pass, if a job has rows for it. budget_ns 0 = no budget. */
 static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint64_t budget_ns)
 {
@@ -170,6 +208,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
     uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, m->plan.rows_max, prompt_rows,
                                         m->plan.sequences_max, m->batch.copies, &m->batch.copy_count);
+    rows -= exl2__step_commit(e, m);
     exl2__step_reserve_less(e, m);
     exl2__masks_plan(e, m);
     if (rows == 0) {

@@ -172,6 +172,7 @@ static void check_mistakes(void)
         { 2, "qwen3", NULL },          { 2, "cohere", NULL },             { 2, "phi3-longrope", NULL },
         { 3, "gemma2", "cohere" },     { 4, "starcoder2", "gemma2" },     { 5, "gemma2", "starcoder2" },
         { 5, "phi3-longrope", NULL },  { 5, "smollm3", NULL },            { 2, "smollm3", NULL },
+        { 6, "exl2-qwen3-moe", "gemma2" }, { 7, "gptq-phi3", "awq" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         golden_mistake = cases[i].mistake;

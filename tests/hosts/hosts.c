@@ -464,10 +464,10 @@ static void wine_tests(void)
     static const char *const tests[] = {
         "unit/cpu_path", "unit/json",   "unit/vocab",  "unit/words", "unit/bpe",         "unit/regex",    "unit/normal",
         "unit/encode",   "unit/stream", "unit/stops",  "unit/safetensors", "unit/cpu_simd", "unit/npc_parts",
-        "engine/golden",
+        "engine/golden", "engine/reserve",
     };
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        bool engine = strncmp(tests[i], "engine", 6) == 0 || strcmp(tests[i], "unit/npc_parts") == 0;
+        bool engine = strcmp(tests[i], "engine/golden") == 0 || strcmp(tests[i], "unit/npc_parts") == 0;
         bool vectors = strcmp(tests[i], "unit/cpu_simd") == 0;
         MUST("%s %s -Wno-unused-function %s -I'%s/tests' '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' '%s/tests/%s.c' %s "
              "-o test.exe && wine test.exe",

@@ -390,6 +390,11 @@ static exl2_result exl2__cpu_prepare(exl2__device *d, const exl2__plan *plan, ex
     return exl2__cpu_device_prepare(exl2__cpu_of(d), plan, pages, scratch);
 }
 
+static exl2_result exl2__cpu_commit_pages(exl2__device *d, const uint32_t *pages, uint32_t count)
+{
+    return exl2__cpu_device_commit(exl2__cpu_of(d), pages, count);
+}
+
 static exl2_result exl2__cpu_begin(exl2__device *d, const exl2__step *step)
 {
     exl2__cpu_device_begin(exl2__cpu_of(d), step);
@@ -463,6 +468,7 @@ static const exl2__backend exl2__cpu_backend = {
     .vector_make = exl2__cpu_vector_make,
     .page_bytes = exl2__cpu_page_bytes,
     .prepare = exl2__cpu_prepare,
+    .commit_pages = exl2__cpu_commit_pages,
     .begin = exl2__cpu_begin,
     .items = exl2__cpu_items,
     .item_run = exl2__cpu_item_run,

@@ -1,8 +1,8 @@
 /* cpu_device.h: one model on the CPU: the layout of its memory, and how work is divided among the application's
    threads.
    takes: a plan, arenas for pages and scratch, a step per pass.
-   gives: exl2__cpu_device, exl2__cpu_device_prepare, exl2__cpu_device_begin, exl2__cpu_share, exl2__cpu_device_split;
-          exl2__cpu_stage; exl2__cpu_gather, exl2__cpu_product, exl2__cpu_activate.
+   gives: exl2__cpu_device, exl2__cpu_device_prepare, exl2__cpu_device_commit, exl2__cpu_device_begin, exl2__cpu_share,
+          exl2__cpu_device_split; exl2__cpu_stage; exl2__cpu_gather, exl2__cpu_product, exl2__cpu_activate.
    owns:  nothing; pages and scratch lie in the caller's arenas. */
 #ifndef EXL2__CPU_DEVICE_H
 #define EXL2__CPU_DEVICE_H
@@ -80,6 +80,7 @@ typedef struct exl2__cpu_device {
     const exl2__matrix *embed, *head, *positions;
     exl2__norm final_norm;
     uint8_t *pages;               /* [pages, page_bytes] */
+    bool *committed;              /* [pages] NULL: all pages have memory */
     exl2__real *residual;         /* [rows_max, hidden_stride] */
     exl2__real *query;            /* [rows_max, query_stride]; attention writes its result here */
     exl2__real *key, *value;      /* [rows_max, key_stride] */
@@ -221,6 +222,7 @@ static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__pla
     exl2__cpu_device_measure(d, plan);
     exl2__mul64(d->page_bytes, plan->pages, &bytes);
     d->pages = (uint8_t *)exl2__arena_alloc(pages, bytes);
+    d->committed = d->c->reserves_cache ? (bool *)exl2__arena_alloc_zeroed(scratch, plan->pages) : NULL;
     exl2__cpu_device_layout(d, scratch);
     if (!pages->base || !scratch->base) {
         return EXL2_OK;
@@ -237,6 +239,22 @@ static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__pla
     d->positions = plan->positions;
     d->head = plan->head;
     d->final_norm = plan->final_norm;
+    return EXL2_OK;
+}
+
+/* Commits those of the pages that have no memory yet. */
+static exl2_result exl2__cpu_device_commit(exl2__cpu_device *d, const uint32_t *pages, uint32_t count)
+{
+    for (uint32_t i = 0; d->committed && i < count; i++) {
+        uint32_t page = pages[i];
+        if (!d->committed[page] && !exl2__platform_commit(d->pages + page * d->page_bytes, (size_t)d->page_bytes)) {
+            return exl2__fail(d->c, EXL2_ERR_BUDGET,
+                              "the system has no memory for another page of the KV cache (%llu bytes): close other "
+                              "programs, or load the model with a smaller cache.tokens",
+                              (unsigned long long)d->page_bytes);
+        }
+        d->committed[page] = true;
+    }
     return EXL2_OK;
 }
 

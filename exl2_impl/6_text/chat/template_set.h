@@ -160,7 +160,7 @@ static exl2_result exl2__template_set_some(exl2__template_set_reader *r, exl2__w
         EXL2__TRY_DONE(exl2__template_set_read_json(r, work));
     }
     while (r->guarded < r->set->count) {
-        if (!exl2__work_spend(work, EXL2__WORK_SLICE)) {
+        if (!exl2__work_spend_all(work)) {
             return EXL2_PENDING;
         }
         EXL2__TRY(exl2__template_set_guard(r));

@@ -20,9 +20,16 @@ double sin(double x);
 double sqrt(double x);
 float sqrtf(float x);
 double tanh(double x);
-float __ucrt_int_to_float(int bits);
 
 /* Neither is a constant: newer Windows SDKs compute NAN by a call. */
+static inline float __ucrt_int_to_float(int bits)
+{
+    union {
+        int bits;
+        float value;
+    } both = { bits };
+    return both.value;
+}
 #define INFINITY __ucrt_int_to_float(0x7F800000)
 #define NAN __ucrt_int_to_float(0x7FC00000)
 
