@@ -528,7 +528,13 @@
    12. MAKING MODELS (EXL2_CONVERT)
 
    exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest; exl2_import_desc lists the file types.
-   It is for tools: it allocates with malloc and waits for disks.
+   exl2_convert makes a better one from a folder with dense weights: it runs the model over calibration text, measures
+   how much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are
+   small. It runs on the CPU, with the whole dense model in memory; models with experts are not supported yet. The text
+   is what the model writes itself, or the application's own files: text like that of the game is best. All finished
+   parts are kept in a work folder, so that a killed conversion continues where it was when it is called again.
+   exl2_compare says how far the logits of two models are apart.
+   These functions are for tools: they allocate with malloc and wait for disks.
 
    ERRORS AND WHAT TO DO (the message names the file, tensor or number)
 
@@ -1403,6 +1409,75 @@ typedef struct exl2_import_desc {
    folder.
    IO, FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
 EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
+
+/* What a conversion did to one matrix. */
+typedef struct exl2_convert_matrix {
+    const char *name;        /* such as "model.layers.0.mlp.up_proj" */
+    uint32_t in, out;
+    float bpw;               /* bits per weight, with scales and permutation */
+    uint32_t rows[9];        /* input rows with codes of 2 to 8 bits */
+    double loss;             /* squared error of the outputs, as a fraction of their squares */
+    double kl;               /* predicted KL divergence that it causes; 0 for the head, whose bits are given */
+} exl2_convert_matrix;
+
+typedef struct exl2_convert_info {
+    char arch[64];           /* the architecture in config.json */
+    float bpw, head_bpw;     /* bits per weight of the layers' matrices, of the head */
+    uint64_t bytes;          /* of the safetensors files */
+    uint32_t matrices, rows, length; /* rows: of calibration, `length` tokens each */
+    double predicted_kl;
+    double kl, top1, nll_before, nll_after; /* on rows kept out of calibration: KL divergence from the source, in nats
+                                a token; share of positions with the same likeliest token; negative log-likelihoods */
+} exl2_convert_info;
+
+/* Source: a folder that exl2_model_load loads, all of whose matrices are dense, with F16, BF16 or F32 weights, and with
+   inputs in multiples of 32. Tensors that the text model does not use are left out. */
+typedef struct exl2_convert_desc {
+    uint32_t _start_canary;
+    const char *source_dir, *out_dir;
+    const char *work_dir;    /* NULL: out_dir + ".work", which is removed after success */
+    float bpw;               /* bits per weight of the layers' matrices, from about 2.2 to 8.2: the message of an error
+                                has the exact range; above it, the most */
+    uint32_t head_bits;      /* 2, 3, 4, 5, 6 or 8; 0 = 6 */
+    const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line */
+    uint32_t calibration_file_count;      /* 0: the model writes its own text */
+    uint32_t rows, length;   /* of calibration; 0 = 64, 512. Fewer rows are used if the files hold less */
+    uint64_t seed;           /* of the text that the model writes */
+    bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */
+    void (*on_matrix)(void *user, const exl2_convert_matrix *matrix); /* at the end, once for each; may be NULL */
+    void *user;
+    exl2_parallel parallel;
+    exl2_error *error;
+    exl2_convert_info *info; /* NULL, or filled in after success */
+    uint32_t _end_canary;
+} exl2_convert_desc;
+
+/* [A wait] Dense folder -> an EXL2 folder out_dir, which must not exist or must be empty.
+   IO, FORMAT, UNSUPPORTED for files; STATE for a work folder of another conversion; CANCELLED. */
+EXL2_API exl2_result exl2_convert(const exl2_convert_desc *d);
+
+typedef struct exl2_compare_info {
+    uint64_t tokens;         /* positions that were compared */
+    double nll_a, nll_b;     /* mean negative log-likelihood of the next token */
+    double kl, kl_p99;       /* KL divergence of B from A: mean, and what 99 % of positions do not exceed */
+    double top1;             /* share of positions with the same likeliest token */
+} exl2_compare_info;
+
+typedef struct exl2_compare_desc {
+    uint32_t _start_canary;
+    const char *a_dir, *b_dir; /* models with the same vocabulary */
+    const exl2_token *tokens;
+    uint64_t token_count;
+    uint32_t row;            /* tokens of a sequence: longer texts are cut into several; 0 = 512 */
+    bool (*progress)(void *user, const char *stage, float done); /* false = cancel */
+    void *user;
+    exl2_parallel parallel;
+    exl2_error *error;
+    uint32_t _end_canary;
+} exl2_compare_desc;
+
+/* [A wait] Runs both models over the tokens, on the CPU. */
+EXL2_API exl2_result exl2_compare(const exl2_compare_desc *d, exl2_compare_info *out);
 #endif
 
 #ifdef __cplusplus

@@ -18,6 +18,8 @@ int cli_tokenize(int argc, char **argv);
 int cli_render(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_import(int argc, char **argv);
+int cli_convert(int argc, char **argv);
+int cli_compare(int argc, char **argv);
 int cli_kernels(int argc, char **argv);
 int cli_synth(int argc, char **argv);
 

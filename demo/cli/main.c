@@ -26,6 +26,8 @@ static const subcommand subcommands[] = {
     { "render", "chat messages to the model's prompt, JSON lines", cli_render },
     { "bench", "measure tokens per second", cli_bench },
     { "import", "make an EXL2 model from a GGUF file", cli_import },
+    { "convert", "make an EXL2 model from a dense one, with calibration", cli_convert },
+    { "compare", "how far the predictions of two models are apart", cli_compare },
     { "kernels", "compile the GPU kernels ahead of time", cli_kernels },
     { "synth", "make a model with random weights, for measurements", cli_synth },
 };

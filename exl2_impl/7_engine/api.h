@@ -6,6 +6,7 @@
 #ifndef EXL2__API_H
 #define EXL2__API_H
 
+#include "../0_base/json/json_part.h"
 #include "job_start.h"
 #include "step.h"
 

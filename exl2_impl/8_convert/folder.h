@@ -15,15 +15,23 @@ typedef struct exl2__folder {
     char final_path[EXL2__FILE_PATH_MAX], work_path[EXL2__FILE_PATH_MAX]; /* work_path "": not begun, or ended */
 } exl2__folder;
 
-/* Can an import have written a file of this name? No other file is ever deleted. */
+/* Files that a conversion copies from its source, NULL at the end. An import writes some of them, too. */
+static const char *const exl2__folder_copied[] = {
+    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja", "chat_template.json", "vocab.json", "merges.txt", "LICENSE",
+    "LICENSE.txt", "NOTICE", "README.md", NULL
+};
+
+/* Can an import or a conversion have written a file of this name? No other file is ever deleted. */
 static bool exl2__folder_is_output(const char *name)
 {
-    static const char *const names[] = { "config.json", "generation_config.json", "tokenizer.json",
-                                         "tokenizer_config.json" };
-    for (size_t i = 0; i < EXL2__COUNT(names); i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (size_t i = 0; exl2__folder_copied[i]; i++) {
+        if (strcmp(name, exl2__folder_copied[i]) == 0) {
             return true;
         }
+    }
+    if (strcmp(name, "config.json") == 0) {
+        return true;
     }
     size_t bytes = strlen(name), end = strlen(".safetensors");
     size_t stem = strncmp(name, "output", 6) == 0 ? 6 : strncmp(name, "model", 5) == 0 ? 5 : bytes;

@@ -560,6 +560,11 @@ static void check_usage(void)
         { "info m n", "unexpected argument 'n'" },
         { "tokenize m --json", "unknown flag '--json'" },
         { "import g o --bits 7", "7" },
+        { "convert m o", "--bpw is missing" },
+        { "convert m o --bpw 1", "bpw must be from 2 to 16" },
+        { "convert m o --bpw 4 --head-bits 7", "head_bits is 7" },
+        { "compare a b", "either --text or --ids-file" },
+        { "compare a", "B is missing" },
         { "kernels", "build is missing" },
         { "kernels make o --arch 89", "unknown action 'make'" },
         { "kernels build o", "--arch is missing" },
@@ -604,6 +609,9 @@ static void check_failures_of_files(void)
     program_sentence(program_run("score '%s' --ids-file '%s/far.json'", tiny, folder), 1, "999999");
     program_sentence(program_run("bench '%s' --decode 4294967295", tiny), 1, "");
     program_sentence(program_run("import '%s/no.json' '%s/made'", folder, folder), 1, "not a GGUF file");
+    program_sentence(program_run("convert '%s' '%s/made' --bpw 4 --length 64", tiny, folder), 1,
+                     "is quantized already (EXL2)");
+    program_sentence(program_run("compare '%s' '%s' --ids-file '%s/far.json'", tiny, tiny, folder), 2, "999999");
     program_sentence(program_run("kernels build '%s/k' --arch 89 --nvrtc '%s/none'", folder, folder), 1,
                      "kernels cannot be built: no kernel compiler");
     program_sentence(program_run("synth '%s/no.json' --shape llama2-7b", folder), 1, "not an empty folder");
@@ -754,7 +762,8 @@ static void check_stdout(void)
 static void case_sentences(void)
 {
     static const char *const commands[] = { "",     "info",  "archs", "chat",   "generate", "replay",
-                                            "score",    "tokenize", "render", "bench", "import",   "kernels", "synth" };
+                                            "score",    "tokenize", "render", "bench", "import",   "convert",
+                                            "compare",  "kernels",  "synth" };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         CHECK_INT(program_run("%s --help", commands[i]), 0);
         char *out = program_read("out"), *err = program_read("err");

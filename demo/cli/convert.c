@@ -1,0 +1,211 @@
+/* convert.c: `exl2 convert`: makes an EXL2 folder from a folder with dense weights.
+   takes: a model folder, a folder that does not exist yet or is empty, files with text for calibration.
+   gives: cli_convert.
+   owns:  nothing beyond the call. */
+#include "../common/clock.h"
+#include "../common/interrupt.h"
+#include "../common/json_out.h"
+#include "../common/pool.h"
+#include "../common/progress.h"
+#include "cli.h"
+#include "exl2.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef EXL2_CONVERT
+#error "build the program exl2 with EXL2_CONVERT defined"
+#endif
+
+#define STAGES_MAX 8
+
+typedef struct stage {
+    const char *name;
+    double seconds;
+} stage;
+
+typedef struct conversion {
+    progress bar;
+    stage stages[STAGES_MAX];
+    uint32_t stage_count;
+    uint64_t stage_start;
+    exl2_convert_matrix *matrices; /* their names point into `names` */
+    char (*names)[128];
+    uint32_t matrix_count, matrix_room;
+    bool out_of_memory;
+} conversion;
+
+static void end_stage(conversion *v)
+{
+    if (v->stage_count > 0) {
+        v->stages[v->stage_count - 1].seconds = clock_seconds_since(v->stage_start);
+    }
+    v->stage_start = clock_ns();
+}
+
+static bool on_progress(void *user, const char *name, float done)
+{
+    conversion *v = user;
+    if (v->stage_count == 0 || strcmp(v->stages[v->stage_count - 1].name, name) != 0) {
+        end_stage(v);
+        if (v->stage_count < STAGES_MAX) {
+            v->stages[v->stage_count++].name = name;
+        }
+    }
+    char what[64];
+    double seconds = clock_seconds_since(v->stage_start);
+    if (done > 0.01f && seconds > 1) {
+        snprintf(what, sizeof what, "%s, %.0f s left", name, seconds * (1 / (double)done - 1));
+    } else {
+        snprintf(what, sizeof what, "%s", name);
+    }
+    progress_show(&v->bar, (double)done, what);
+    return !interrupted();
+}
+
+static void on_matrix(void *user, const exl2_convert_matrix *matrix)
+{
+    conversion *v = user;
+    if (v->matrix_count == v->matrix_room) {
+        uint32_t room = v->matrix_room * 2 + 64;
+        exl2_convert_matrix *matrices = realloc(v->matrices, room * sizeof *matrices);
+        v->matrices = matrices ? matrices : v->matrices;
+        char(*names)[128] = realloc(v->names, room * sizeof *names);
+        v->names = names ? names : v->names;
+        v->out_of_memory = !matrices || !names;
+        v->matrix_room = v->out_of_memory ? v->matrix_room : room;
+    }
+    if (v->matrix_count < v->matrix_room) {
+        snprintf(v->names[v->matrix_count], sizeof v->names[0], "%s", matrix->name);
+        v->matrices[v->matrix_count++] = *matrix;
+    }
+}
+
+static void report_json(const conversion *v, const exl2_convert_info *info, double seconds)
+{
+    json_out j = { .file = stdout };
+    json_out_object(&j, NULL);
+    json_out_number(&j, "bpw", (double)info->bpw);
+    json_out_number(&j, "head_bpw", (double)info->head_bpw);
+    json_out_uint(&j, "bytes", info->bytes);
+    json_out_number(&j, "seconds", seconds);
+    json_out_object(&j, "stages");
+    for (uint32_t i = 0; i < v->stage_count; i++) {
+        json_out_number(&j, v->stages[i].name, v->stages[i].seconds);
+    }
+    json_out_end(&j);
+    json_out_number(&j, "predicted_kl", info->predicted_kl);
+    json_out_number(&j, "kl", info->kl);
+    json_out_number(&j, "top1", info->top1);
+    json_out_number(&j, "nll_before", info->nll_before);
+    json_out_number(&j, "nll_after", info->nll_after);
+    json_out_uint(&j, "tokens", (uint64_t)info->rows * info->length);
+    json_out_array(&j, "matrices");
+    for (uint32_t i = 0; i < v->matrix_count; i++) {
+        const exl2_convert_matrix *m = &v->matrices[i];
+        json_out_object(&j, NULL);
+        json_out_string(&j, "name", v->names[i]);
+        json_out_number(&j, "bpw", (double)m->bpw);
+        json_out_array(&j, "groups");
+        for (uint32_t bits = 8; bits >= 2; bits--) {
+            if (m->rows[bits]) {
+                json_out_array(&j, NULL);
+                json_out_uint(&j, NULL, bits);
+                json_out_uint(&j, NULL, m->rows[bits]);
+                json_out_end(&j);
+            }
+        }
+        json_out_end(&j);
+        json_out_number(&j, "loss", m->loss);
+        json_out_number(&j, "kl", m->kl);
+        json_out_end(&j);
+    }
+    json_out_end(&j);
+    json_out_end(&j);
+}
+
+static void report_text(const conversion *v, const exl2_convert_desc *d, const exl2_convert_info *info, double seconds)
+{
+    printf("%-36s %6s %9s %9s  rows by bits\n", "matrix", "bpw", "loss", "KL");
+    for (uint32_t i = 0; i < v->matrix_count; i++) {
+        const exl2_convert_matrix *m = &v->matrices[i];
+        printf("%-36s %6.3f %9.2e %9.2e ", v->names[i], (double)m->bpw, m->loss, m->kl);
+        for (uint32_t bits = 8; bits >= 2; bits--) {
+            if (m->rows[bits]) {
+                printf(" %u:%u", bits, m->rows[bits]);
+            }
+        }
+        printf("\n");
+    }
+    printf("\n");
+    for (uint32_t i = 0; i < v->stage_count; i++) {
+        printf("%s %.1f s%s", v->stages[i].name, v->stages[i].seconds, i + 1 < v->stage_count ? ", " : "\n");
+    }
+    printf("%s: made from %s (%s) in %.0f s: %.3f bits per weight, head %.3f, %.1f MiB\n", d->out_dir, d->source_dir,
+           info->arch, seconds, (double)info->bpw, (double)info->head_bpw, (double)info->bytes / (1024.0 * 1024.0));
+    printf("on rows kept out of calibration: nll %.4f, before %.4f; KL %.4f (predicted %.4f); same top token %.1f %%\n",
+           info->nll_after, info->nll_before, info->kl, info->predicted_kl, 100 * info->top1);
+}
+
+int cli_convert(int argc, char **argv)
+{
+    conversion v = { 0 };
+    exl2_error error = { 0 };
+    exl2_convert_info info = { 0 };
+    exl2_convert_desc d = { .progress = on_progress, .on_matrix = on_matrix, .user = &v, .error = &error,
+                            .info = &info };
+    arg_texts files = { 0 };
+    uint32_t threads = 0;
+    bool json = false;
+    const arg positional[] = {
+        { "SOURCE", ARG_TEXT, &d.source_dir, NULL, "model folder with dense weights" },
+        { "OUT", ARG_TEXT, &d.out_dir, NULL, "folder to make" },
+    };
+    const arg flags[] = {
+        { "--bpw", ARG_FLOAT, &d.bpw, "X", "bits per weight, without the head; needed" },
+        { "--head-bits", ARG_U32, &d.head_bits, "B", "bits of the output head: 2, 3, 4, 5, 6 or 8 (6)" },
+        { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl; may be repeated (what "
+          "the model writes itself)" },
+        { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64)" },
+        { "--length", ARG_U32, &d.length, "N", "tokens of a row (512)" },
+        { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes (0)" },
+        { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
+        { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
+        { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
+    };
+    const args_desc args = { "exl2 convert",
+                             "Makes an EXL2 model folder from a dense one, on the CPU. Killed, it continues when it is "
+                             "started again.",
+                             positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
+    args_result parsed = args_parse(&args, argc, argv);
+    if (parsed == ARGS_OK && d.bpw <= 0) {
+        parsed = args_wrong(&args, "--bpw is missing");
+    }
+    if (parsed != ARGS_OK) {
+        return cli_exit(parsed);
+    }
+    d.calibration_files = files.items;
+    d.calibration_file_count = files.count;
+    pool *threads_pool = pool_open(threads);
+    d.parallel = pool_hook(threads_pool);
+    interrupt_watch();
+    interrupt_watch_ends();
+    uint64_t start = clock_ns();
+    exl2_result result = exl2_convert(&d);
+    end_stage(&v);
+    progress_end(&v.bar);
+    pool_close(threads_pool);
+    if (result < 0) {
+        fprintf(stderr, "%s\n", error.text);
+    } else if (v.out_of_memory) {
+        fprintf(stderr, "there is no memory for the table of matrices\n");
+    } else if (json) {
+        report_json(&v, &info, clock_seconds_since(start));
+    } else {
+        report_text(&v, &d, &info, clock_seconds_since(start));
+    }
+    free(v.matrices);
+    free(v.names);
+    return result == EXL2_ERR_ARG ? CLI_EXIT_USAGE : result < 0 || v.out_of_memory;
+}

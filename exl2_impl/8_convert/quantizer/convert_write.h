@@ -1,0 +1,348 @@
+/* convert_write.h: the output folder of a conversion: codes, the other tensors as FP16, config.json, and the files that
+   belong to the tokenizer.
+   takes: the source, its slots, the codes in the work folder.
+   gives: exl2__convert_write, exl2__convert_write_all.
+   owns:  the open files, until exl2__convert_write_all returns.
+
+   Every matrix is read back through the loader's checks, and compared with what the quantizer made. */
+#ifndef EXL2__CONVERT_WRITE_H
+#define EXL2__CONVERT_WRITE_H
+
+#include "../folder.h"
+#include "../shards.h"
+#include "slots.h"
+
+#define EXL2__CONVERT_WRITE_PIECE (1u << 20) /* numbers that are converted at once */
+#define EXL2__CONVERT_WRITE_JSON_MAX ((uint64_t)16 << 20)
+
+/* What the files of an output need to know. */
+typedef struct exl2__convert_write {
+    exl2__ctx *c;
+    const char *source_dir;
+    const exl2__runner *source;
+    const exl2__slots *slots;
+    const exl2__keep *work;
+    uint32_t bpw_1000, rows, own_text; /* bpw * 1000; rows of calibration */
+    uint32_t length;
+    exl2__shards shards;
+    uint64_t bytes; /* of all tensors */
+} exl2__convert_write;
+
+/* Name of the file with a slot's codes. */
+static void exl2__convert_write_codes_name(const exl2__slots *s, uint32_t slot, char name[EXL2__FILE_NAME_MAX])
+{
+    if (slot + 1 == s->count) {
+        exl2__format(name, EXL2__FILE_NAME_MAX, "head-codes");
+    } else {
+        exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.codes", s->items[slot].layer, slot % s->per_layer);
+    }
+}
+
+/* ---- the list of tensors ---- */
+
+/* Is the tensor one of a matrix that is quantized? */
+static bool exl2__convert_write_is_matrix(const exl2__convert_write *w, const exl2__tensor *t)
+{
+    const exl2__config *config = &w->source->load.config;
+    uint32_t tables = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0);
+    uint32_t units = exl2__weights_units(&w->source->load);
+    for (uint32_t i = tables; i < units; i++) {
+        exl2__unit u;
+        exl2__matrix_desc parts[3];
+        if (exl2__weights_find(w->c, &w->source->load, i, &u, parts) < 0) {
+            continue; /* it was found before */
+        }
+        for (uint32_t k = 0; k < u.count; k++) {
+            if (parts[k].data == t || parts[k].bias_data == t) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Adds the source's other tensors that the text model uses. number [tensors]: index in the output, or UINT32_MAX. */
+static exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *number)
+{
+    const exl2__tensors *t = &w->source->load.tensors;
+    for (uint32_t i = 0; i < t->count; i++) {
+        const exl2__tensor *entry = &t->entries[i];
+        number[i] = UINT32_MAX;
+        if (!entry->used || !exl2__tensor_is_float(entry) || exl2__convert_write_is_matrix(w, entry)) {
+            continue;
+        }
+        if (entry->rank > 2 || strlen(entry->name) >= EXL2__SHARDS_NAME_MAX) {
+            return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' has more than two dimensions or too long a "
+                              "name", entry->name);
+        }
+        number[i] = w->shards.count;
+        exl2__shards_add(&w->shards, entry->name, "", EXL2__SHARDS_F16, entry->rank, entry->dims[0], entry->dims[1]);
+    }
+    return EXL2_OK;
+}
+
+static void exl2__convert_write_list_slot(exl2__convert_write *w, exl2__slot *slot)
+{
+    exl2__arena dry = { 0 };
+    exl2__slot_codes codes;
+    exl2__slot_codes_layout(w->slots, slot, &codes, &dry);
+    slot->entry = w->shards.count;
+    uint64_t columns = slot->columns, count = codes.group_count;
+    exl2__shards_add(&w->shards, slot->name, ".q_weight", EXL2__SHARDS_I32, 2, codes.word_count, columns);
+    exl2__shards_add(&w->shards, slot->name, ".q_scale", EXL2__SHARDS_I32, 2, count, columns / 8);
+    exl2__shards_add(&w->shards, slot->name, ".q_scale_max", EXL2__SHARDS_F16, 1, count, 0);
+    exl2__shards_add(&w->shards, slot->name, ".q_groups", EXL2__SHARDS_I16, 1, 2 * count, 0);
+    exl2__shards_add(&w->shards, slot->name, ".q_invperm", EXL2__SHARDS_I32, 1, slot->in, 0);
+    if (slot->has_bias) {
+        exl2__shards_add(&w->shards, slot->name, ".bias", EXL2__SHARDS_F16, 1, columns, 0);
+    }
+}
+
+/* ---- data ---- */
+
+static exl2_result exl2__convert_write_halves(exl2__convert_write *w, const char *name, const float *numbers,
+                                              uint64_t count, uint16_t *halves)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        halves[i] = exl2__f32_to_f16(numbers[i]);
+        if ((halves[i] & 0x7C00) == 0x7C00) {
+            return exl2__fail(w->c, EXL2_ERR_FORMAT, "the tensor '%s' has a number that is not finite or larger than "
+                              "65504", name);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* numbers, halves [PIECE]: scratch. */
+static exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2__tensor *entry, uint32_t number,
+                                              float *numbers, uint16_t *halves)
+{
+    uint64_t all = w->shards.entries[number].bytes / 2;
+    for (uint64_t at = 0, some; at < all; at += some) {
+        some = exl2__min64(all - at, EXL2__CONVERT_WRITE_PIECE);
+        EXL2__TRY(exl2__tensor_some_floats(w->c, &w->source->load.tensors, entry, at, (uint32_t)some, numbers));
+        EXL2__TRY(exl2__convert_write_halves(w, entry->name, numbers, some, halves));
+        EXL2__TRY(exl2__shards_write(&w->shards, number, at * 2, halves, some * 2));
+    }
+    return EXL2_OK;
+}
+
+/* The matrix of a slot in the source. */
+static exl2__cpu_part *exl2__convert_write_part(const exl2__runner *r, const exl2__slot *slot)
+{
+    const exl2__layer *layer = slot->layer == EXL2__SLOTS_NO_LAYER ? NULL : &r->plan.layers[slot->layer];
+    return exl2__runner_part(exl2__runner_matrix(r, layer, slot->tap), slot->part);
+}
+
+static exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t index, float *numbers, uint16_t *halves)
+{
+    exl2__slot *slot = &w->slots->items[index];
+    exl2__arena dry = { 0 }, memory;
+    exl2__slot_codes codes;
+    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+    char name[EXL2__FILE_NAME_MAX];
+    bool found = false;
+    exl2__slot_codes_layout(w->slots, slot, &codes, &dry);
+    EXL2__TRY(exl2__arena_open(w->c, &memory, dry.used, EXL2_MEM_SCRATCH));
+    exl2__slot_codes_layout(w->slots, slot, &codes, &memory);
+    uint32_t count = exl2__slot_codes_pieces(slot, &codes, pieces);
+    exl2__convert_write_codes_name(w->slots, index, name);
+    exl2_result result = exl2__keep_load(w->work, name, pieces, count, &found);
+    if (result >= 0 && !found) {
+        result = exl2__fail(w->c, EXL2_ERR_IO, "%s/%s is missing or damaged; run the conversion again", w->work->dir,
+                            name);
+    }
+    for (uint32_t i = 0; i < 5 && result >= 0; i++) {
+        result = exl2__shards_write(&w->shards, slot->entry + i, 0, pieces[i].data, pieces[i].bytes);
+    }
+    const exl2__cpu_part *p = exl2__convert_write_part(w->source, slot);
+    for (uint32_t n = 0; slot->has_bias && n < slot->columns && result >= 0; n += EXL2__PANELS_LANES) {
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            numbers[k] = n + k < slot->out ? p->bias[n + k] : 0;
+        }
+        result = exl2__convert_write_halves(w, slot->name, numbers, EXL2__PANELS_LANES, halves);
+        result = result < 0 ? result
+               : exl2__shards_write(&w->shards, slot->entry + 5, n * 2, halves, EXL2__PANELS_LANES * 2);
+    }
+    slot->loss = codes.losses[0];
+    slot->power = codes.losses[1];
+    exl2__arena_close(w->c, &memory);
+    return result;
+}
+
+static exl2_result exl2__convert_write_tensors(exl2__convert_write *w, const char *dir, uint32_t *number,
+                                               float *numbers, uint16_t *halves)
+{
+    const exl2__tensors *t = &w->source->load.tensors;
+    EXL2__TRY(exl2__convert_write_list(w, number));
+    for (uint32_t i = 0; i < w->slots->count; i++) {
+        exl2__convert_write_list_slot(w, &w->slots->items[i]);
+    }
+    EXL2__TRY(exl2__shards_open(&w->shards, dir));
+    for (uint32_t i = 0; i < t->count; i++) {
+        if (number[i] != UINT32_MAX) {
+            EXL2__TRY(exl2__convert_write_tensor(w, &t->entries[i], number[i], numbers, halves));
+        }
+    }
+    for (uint32_t i = 0; i < w->slots->count; i++) {
+        EXL2__TRY(exl2__convert_write_slot(w, i, numbers, halves));
+    }
+    for (uint32_t i = 0; i < w->shards.count; i++) {
+        w->bytes += w->shards.entries[i].bytes;
+    }
+    return exl2__shards_finish(&w->shards);
+}
+
+/* ---- other files ---- */
+
+/* config.json of the source with a quantization_config. */
+static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char *dir)
+{
+    exl2__blob blob;
+    exl2__json j;
+    exl2__write out = { 0 };
+    char path[EXL2__FILE_PATH_MAX];
+    EXL2__TRY(exl2__file_read_all(w->c, w->source_dir, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &blob));
+    exl2_result result = exl2__json_open(w->c, "config.json", blob.data, (size_t)blob.bytes, &j);
+    if (result >= 0) {
+        bool quantized = exl2__json_get(&j, 0, "quantization_config") != 0;
+        exl2__json_close(w->c, &j);
+        result = quantized ? exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "%s/config.json has a quantization_config; the "
+                                        "source must be dense", w->source_dir) : EXL2_OK;
+    }
+    uint64_t end = blob.bytes;
+    while (end > 0 && blob.data[end - 1] != '}') {
+        end--;
+    }
+    while (end > 1 && (blob.data[end - 2] == ' ' || blob.data[end - 2] == '\n' || blob.data[end - 2] == '\r'
+                       || blob.data[end - 2] == '\t')) {
+        end--;
+    }
+    exl2__format(path, sizeof path, "%s/config.json", dir);
+    result = result < 0 ? result : exl2__write_open(w->c, path, &out);
+    if (result >= 0) {
+        exl2__write_raw(&out, blob.data, end - 1);
+        exl2__write_format(&out, ",\n  \"quantization_config\": {\n    \"quant_method\": \"exl2\",\n    \"version\": "
+                           "\"0.3.2\",\n    \"bits\": ");
+        exl2__write_float(&out, (float)w->bpw_1000 / 1000);
+        exl2__write_format(&out, ",\n    \"head_bits\": %u,\n    \"calibration\": {\"rows\": %u, \"length\": %u, "
+                           "\"dataset\": \"%s\"},\n    \"tool\": \"exl2.h %u.%u.%u\"\n  }\n}\n", w->slots->head_bits,
+                           w->rows, w->length, w->own_text ? "(own text)" : "(files)", EXL2_VERSION / 10000u,
+                           EXL2_VERSION / 100u % 100u, EXL2_VERSION % 100u);
+    }
+    exl2_result closed = exl2__write_close(&out);
+    exl2__blob_close(w->c, &blob);
+    return result < 0 ? result : closed;
+}
+
+/* Copies a file of the source, if it has one of this name. */
+static exl2_result exl2__convert_write_copy(exl2__convert_write *w, const char *dir, const char *name)
+{
+    exl2__blob blob;
+    exl2__write out;
+    char path[EXL2__FILE_PATH_MAX];
+    EXL2__TRY(exl2__file_read_optional(w->c, w->source_dir, name, (uint64_t)1 << 30, &blob));
+    if (!blob.data) {
+        return EXL2_OK;
+    }
+    exl2__format(path, sizeof path, "%s/%s", dir, name);
+    exl2_result result = exl2__write_open(w->c, path, &out);
+    if (result >= 0) {
+        exl2__write_raw(&out, blob.data, blob.bytes);
+        result = exl2__write_close(&out);
+    }
+    exl2__blob_close(w->c, &blob);
+    return result;
+}
+
+/* ---- reading back ---- */
+
+static exl2_result exl2__convert_write_differs(exl2__convert_write *w, const char *name)
+{
+    return exl2__fail(w->c, EXL2_ERR_INTERNAL, "%s was read back with other values than were written", name);
+}
+
+/* Compares a matrix of the output with the codes in the work folder, after the loader's checks. */
+static exl2_result exl2__convert_write_check_slot(exl2__convert_write *w, const exl2__tensors *t, uint32_t index,
+                                                  const exl2__slot_codes *codes, uint32_t *words)
+{
+    const exl2__slot *slot = &w->slots->items[index];
+    exl2__matrix_desc desc = { 0 };
+    exl2__matrix_tables tables = { 0 };
+    EXL2__TRY(exl2__matrix_find(w->c, t, slot->name, slot->in, slot->out, &desc));
+    EXL2__TRY(exl2__matrix_tables_open(w->c, t, 1.0f, &desc, &tables));
+    uint64_t bytes = (uint64_t)codes->word_count * slot->columns * 4;
+    bool same = desc.words == codes->word_count && desc.group_count == codes->group_count
+             && memcmp(desc.groups, codes->groups, codes->group_count * sizeof *codes->groups) == 0
+             && memcmp(desc.scale_codes, codes->scales, (size_t)codes->group_count * slot->columns / 2) == 0
+             && memcmp(desc.inverse_perm, codes->inverse, slot->in * sizeof *codes->inverse) == 0;
+    for (uint32_t g = 0; same && g < codes->group_count; g++) {
+        same = desc.scale_max[g] == exl2__f32_to_f16(exl2__f16_to_f32(codes->scale_max[g]) * (1.0f / 256));
+    }
+    exl2_result result = exl2__tensors_read(w->c, t, desc.data, 0, words, bytes);
+    same = same && result >= 0 && memcmp(words, codes->words, (size_t)bytes) == 0;
+    exl2__matrix_tables_close(w->c, &tables);
+    return result < 0 ? result : same ? EXL2_OK : exl2__convert_write_differs(w, slot->name);
+}
+
+static exl2_result exl2__convert_write_check(exl2__convert_write *w, const char *dir)
+{
+    exl2__tensors t = { 0 };
+    exl2__tensors_reader reader;
+    exl2__work all = exl2__work_all();
+    exl2__tensors_read_begin(&reader, w->c, dir, NULL, &t);
+    exl2_result result = exl2__tensors_read_some(&reader, &all);
+    exl2__tensors_read_end(&reader);
+    for (uint32_t i = 0; i < w->slots->count && result >= 0; i++) {
+        exl2__arena dry = { 0 }, memory = { 0 };
+        exl2__slot_codes codes, again;
+        exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+        char name[EXL2__FILE_NAME_MAX];
+        bool found = false;
+        exl2__slot_codes_layout(w->slots, &w->slots->items[i], &codes, &dry);
+        exl2__slot_codes_layout(w->slots, &w->slots->items[i], &again, &dry);
+        result = exl2__arena_open(w->c, &memory, dry.used, EXL2_MEM_SCRATCH);
+        if (result < 0) {
+            break;
+        }
+        exl2__slot_codes_layout(w->slots, &w->slots->items[i], &codes, &memory);
+        exl2__slot_codes_layout(w->slots, &w->slots->items[i], &again, &memory);
+        exl2__convert_write_codes_name(w->slots, i, name);
+        uint32_t count = exl2__slot_codes_pieces(&w->slots->items[i], &codes, pieces);
+        result = exl2__keep_load(w->work, name, pieces, count, &found);
+        result = result < 0 ? result : !found ? exl2__convert_write_differs(w, name)
+               : exl2__convert_write_check_slot(w, &t, i, &codes, again.words);
+        exl2__arena_close(w->c, &memory);
+    }
+    exl2__tensors_close(w->c, &t);
+    return result;
+}
+
+/* ---- all ---- */
+
+static exl2_result exl2__convert_write_all(exl2__convert_write *w, const char *dir)
+{
+    exl2__arena dry = { 0 }, memory;
+    uint32_t tensors = w->source->load.tensors.count;
+    exl2__arena_alloc(&dry, tensors * sizeof(uint32_t));
+    exl2__arena_alloc(&dry, EXL2__CONVERT_WRITE_PIECE * sizeof(float));
+    exl2__arena_alloc(&dry, EXL2__CONVERT_WRITE_PIECE * sizeof(uint16_t));
+    EXL2__TRY(exl2__shards_begin(w->c, &w->shards, "output", tensors + 6 * w->slots->count, EXL2__SHARDS_BYTES));
+    exl2_result result = exl2__arena_open(w->c, &memory, dry.used, EXL2_MEM_SCRATCH);
+    if (result >= 0) {
+        uint32_t *number = (uint32_t *)exl2__arena_alloc(&memory, tensors * sizeof *number);
+        float *numbers = (float *)exl2__arena_alloc(&memory, EXL2__CONVERT_WRITE_PIECE * sizeof *numbers);
+        uint16_t *halves = (uint16_t *)exl2__arena_alloc(&memory, EXL2__CONVERT_WRITE_PIECE * sizeof *halves);
+        result = exl2__convert_write_tensors(w, dir, number, numbers, halves);
+        exl2__arena_close(w->c, &memory);
+    }
+    exl2__shards_close(&w->shards);
+    EXL2__TRY(result);
+    EXL2__TRY(exl2__convert_write_config(w, dir));
+    for (uint32_t i = 0; exl2__folder_copied[i]; i++) {
+        EXL2__TRY(exl2__convert_write_copy(w, dir, exl2__folder_copied[i]));
+    }
+    return exl2__convert_write_check(w, dir);
+}
+
+#endif

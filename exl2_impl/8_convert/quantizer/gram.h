@@ -1,0 +1,88 @@
+/* gram.h: second moments of inputs: sums of x'x over the tokens.
+   takes: rows of one input, in chunks.
+   gives: exl2__gram, exl2__gram_layout, exl2__gram_add, exl2__gram_finish.
+   owns:  nothing; its memory lies in the caller's arena.
+
+   Chunks are added in f32, always in the same order, so that the sums do not depend on the number of threads. Only the
+   half below the diagonal is computed; exl2__gram_finish mirrors it. */
+#ifndef EXL2__GRAM_H
+#define EXL2__GRAM_H
+
+#include "../../0_base/arena.h"
+#include "panels.h"
+
+typedef struct exl2__gram {
+    const exl2__cpu_ops *ops;
+    uint32_t in, width, rows_max; /* in: a multiple of 32 */
+    uint64_t tokens;
+    float *sum;    /* [in / 32, in, 32] as exl2__factor_make reads it */
+    float *strips; /* [in / 32, rows_max, 32] the current chunk; */
+    float *panels; /* [in / width, rows_max, width] the same in panels */
+    uint32_t rows; /* of the current chunk */
+} exl2__gram;
+
+/* Lays out a gram in `a`, which may be dry. `strips` and `panels` of several grams may be the same memory: `work`
+   [exl2__gram_work_bytes of the largest]. */
+static inline uint64_t exl2__gram_work_bytes(uint32_t in, uint32_t rows_max)
+{
+    return (uint64_t)in * rows_max * sizeof(float);
+}
+
+static void exl2__gram_layout(exl2__gram *g, const exl2__cpu_ops *ops, uint32_t in, uint32_t rows_max, float *strips,
+                              float *panels, exl2__arena *a)
+{
+    *g = (exl2__gram){ 0 };
+    g->ops = ops;
+    g->in = in;
+    g->width = exl2__panels_width(ops);
+    g->rows_max = rows_max;
+    g->sum = (float *)exl2__arena_alloc_zeroed(a, exl2__panels_bytes(in));
+    g->strips = strips;
+    g->panels = panels;
+}
+
+/* Sets row `row` of the current chunk. */
+static inline void exl2__gram_row(const exl2__gram *g, uint32_t row, const float *x)
+{
+    for (uint32_t i = 0; i < g->in; i++) {
+        g->strips[((size_t)(i / EXL2__PANELS_LANES) * g->rows_max + row) * EXL2__PANELS_LANES
+                  + i % EXL2__PANELS_LANES] = x[i];
+        g->panels[((size_t)(i / g->width) * g->rows_max + row) * g->width + i % g->width] = x[i];
+    }
+}
+
+/* Task: one strip of columns, from the diagonal down. */
+static void exl2__gram_task(void *arg, uint32_t strip)
+{
+    const exl2__gram *g = (const exl2__gram *)arg;
+    for (uint32_t row = strip * EXL2__PANELS_LANES; row < g->in; row += g->width) {
+        exl2__panels_strip_product(g->ops, g->panels + (size_t)row * g->rows_max, g->width,
+                                   g->strips + (size_t)strip * g->rows_max * EXL2__PANELS_LANES, g->rows,
+                                   g->sum + ((size_t)strip * g->in + row) * EXL2__PANELS_LANES, 1);
+    }
+}
+
+/* Adds the first `rows` rows of the current chunk. */
+static void exl2__gram_add(const exl2__ctx *c, exl2__gram *g, uint32_t rows)
+{
+    g->rows = rows;
+    g->tokens += rows;
+    exl2__panels_tasks(c, g->in / EXL2__PANELS_LANES, exl2__gram_task, g);
+}
+
+/* Divides by the number of tokens, and fills in the other half. */
+static void exl2__gram_finish(exl2__gram *g)
+{
+    float share = g->tokens ? 1 / (float)g->tokens : 0;
+    for (uint32_t row = 0; row < g->in; row++) {
+        for (uint32_t column = 0; column <= row; column++) {
+            float *low = &g->sum[((size_t)(column / EXL2__PANELS_LANES) * g->in + row) * EXL2__PANELS_LANES
+                                 + column % EXL2__PANELS_LANES];
+            *low *= share;
+            g->sum[((size_t)(row / EXL2__PANELS_LANES) * g->in + column) * EXL2__PANELS_LANES
+                   + row % EXL2__PANELS_LANES] = *low;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,194 @@
+/* keep.h: the folder in which a conversion keeps what it has finished, so that a killed one continues.
+   takes: a path, a text that says what the conversion is.
+   gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_remove.
+   owns:  nothing in memory; files of the names that exl2__keep_is_ours accepts.
+
+   A file appears whole or not at all: it is written under another name, and then renamed. Its head holds the size and a
+   hash of the data, so that a damaged file counts as one that is not there. */
+#ifndef EXL2__KEEP_H
+#define EXL2__KEEP_H
+
+#include "../../0_base/hash.h"
+#include "../../0_base/platform.h"
+#include "../../1_load/file.h"
+
+#define EXL2__KEEP_MAGIC 0x314B524F574C5845u /* "EXLWORK1" */
+#define EXL2__KEEP_TEXT "job.txt"
+#define EXL2__KEEP_TEXT_MAX 65536u
+#define EXL2__KEEP_DIR_MAX (EXL2__FILE_PATH_MAX - 64)
+
+typedef struct exl2__keep {
+    exl2__ctx *c;
+    char dir[EXL2__FILE_PATH_MAX];
+} exl2__keep;
+
+typedef struct exl2__keep_head {
+    uint64_t magic, bytes, hash;
+} exl2__keep_head;
+
+/* Data of a file, in pieces. */
+typedef struct exl2__keep_piece {
+    void *data;
+    uint64_t bytes;
+} exl2__keep_piece;
+
+/* Can a conversion have written a file of this name? No other file is ever deleted. */
+static bool exl2__keep_is_ours(const char *name)
+{
+    static const char *const names[] = { EXL2__KEEP_TEXT, "ids", "states", "head-", "layer-" };
+    bool ours = false;
+    for (size_t i = 0; i < EXL2__COUNT(names); i++) {
+        ours = ours || strncmp(name, names[i], strlen(names[i])) == 0;
+    }
+    return ours;
+}
+
+static void exl2__keep_path(const exl2__keep *w, const char *name, const char *tail, char path[EXL2__FILE_PATH_MAX])
+{
+    exl2__format(path, EXL2__FILE_PATH_MAX, "%s/%s%s", w->dir, name, tail);
+}
+
+/* FNV-1a over eight bytes at a time, because some files have gigabytes; continues from `hash`. */
+static uint64_t exl2__keep_hash(uint64_t hash, const void *data, uint64_t bytes)
+{
+    const uint8_t *p = (const uint8_t *)data;
+    for (; bytes >= 8; bytes -= 8, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        hash = (hash ^ word) * 0x100000001B3u;
+        hash ^= hash >> 29;
+    }
+    for (; bytes > 0; bytes--, p++) {
+        hash = (hash ^ *p) * 0x100000001B3u;
+    }
+    return hash;
+}
+
+static exl2__keep_head exl2__keep_head_of(const exl2__keep_piece *pieces, uint32_t count)
+{
+    exl2__keep_head head = { EXL2__KEEP_MAGIC, 0, 0xCBF29CE484222325u };
+    for (uint32_t i = 0; i < count; i++) {
+        head.bytes += pieces[i].bytes;
+        head.hash = exl2__keep_hash(head.hash, pieces[i].data, pieces[i].bytes);
+    }
+    return head;
+}
+
+static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
+                                   uint32_t count)
+{
+    char path[EXL2__FILE_PATH_MAX], final_path[EXL2__FILE_PATH_MAX];
+    exl2__keep_head head = exl2__keep_head_of(pieces, count);
+    exl2__keep_path(w, name, ".part", path);
+    exl2__keep_path(w, name, "", final_path);
+    void *file = exl2__platform_create(path);
+    bool good = file && exl2__platform_write(file, 0, &head, sizeof head);
+    uint64_t at = sizeof head;
+    for (uint32_t i = 0; i < count && good; at += pieces[i++].bytes) {
+        good = exl2__platform_write(file, at, pieces[i].data, (size_t)pieces[i].bytes);
+    }
+    good = (!file || exl2__platform_finish(file)) && good;
+    if (good && !exl2__platform_rename(path, final_path)) { /* Windows does not rename over a file */
+        exl2__platform_remove_file(final_path);
+        good = exl2__platform_rename(path, final_path);
+    }
+    return good ? EXL2_OK : exl2__fail(w->c, EXL2_ERR_IO, "%s: writing failed (disk full?)", path);
+}
+
+/* *found: the file is there, whole, and has exactly the size of the pieces, which are then filled in. */
+static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
+                                   uint32_t count, bool *found)
+{
+    exl2__keep_head head, wanted;
+    uint64_t bytes, sum = sizeof head, at = sizeof head;
+    void *file;
+    *found = false;
+    EXL2__TRY(exl2__file_open(w->c, w->dir, name, &file, &bytes));
+    for (uint32_t i = 0; i < count; i++) {
+        sum += pieces[i].bytes;
+    }
+    exl2_result result = EXL2_OK;
+    if (file && bytes == sum) {
+        result = exl2__file_read_at(w->c, name, file, 0, &head, sizeof head);
+        for (uint32_t i = 0; i < count && result >= 0; at += pieces[i++].bytes) {
+            result = exl2__file_read_at(w->c, name, file, at, pieces[i].data, pieces[i].bytes);
+        }
+        wanted = exl2__keep_head_of(pieces, count);
+        *found = result >= 0 && memcmp(&head, &wanted, sizeof head) == 0;
+    }
+    if (file) {
+        w->c->files.close(w->c->files.user, file);
+    }
+    return result;
+}
+
+/* Finds the first line that differs, and names what is before its colon. */
+static exl2_result exl2__keep_differs(const exl2__keep *w, const char *old, const char *text)
+{
+    while (*old && *text) {
+        size_t a = strcspn(old, "\n"), b = strcspn(text, "\n");
+        if (a != b || memcmp(old, text, a) != 0) {
+            break;
+        }
+        old += a + (old[a] == '\n');
+        text += b + (text[b] == '\n');
+    }
+    int name = (int)strcspn(text, ":\n"), before = (int)strcspn(old, "\n"), now = (int)strcspn(text, "\n");
+    return exl2__fail(w->c, EXL2_ERR_STATE, "%s belongs to another conversion: %.*s differs (it has '%.*s', now '%.*s')"
+                      "; remove that folder, or choose another one", w->dir, name, text, before, old, now, text);
+}
+
+/* Opens or makes the folder. text: lines "name: value"; a folder with another text is rejected. */
+static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *text, exl2__keep *w)
+{
+    char path[EXL2__FILE_PATH_MAX], name[EXL2__FILE_NAME_MAX];
+    exl2__blob old;
+    *w = (exl2__keep){ c, { 0 } };
+    if (exl2__format(w->dir, EXL2__KEEP_DIR_MAX, "%s", dir) != strlen(dir)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "the path of the work folder is longer than %d bytes",
+                          EXL2__KEEP_DIR_MAX - 1);
+    }
+    if (!exl2__platform_make_dir(dir)) {
+        for (uint32_t i = 0; exl2__platform_entry(dir, i, name, sizeof name); i++) {
+            if (!exl2__keep_is_ours(name)) {
+                return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which no conversion writes; choose another folder",
+                                  dir, name);
+            }
+        }
+    }
+    EXL2__TRY(exl2__file_read_optional(c, dir, EXL2__KEEP_TEXT, EXL2__KEEP_TEXT_MAX, &old));
+    exl2_result result = EXL2_OK;
+    if (old.data && strcmp(old.data, text) != 0) {
+        result = exl2__keep_differs(w, old.data, text);
+    }
+    bool begun = old.data != NULL;
+    exl2__blob_close(c, &old);
+    if (begun || result < 0) {
+        return result;
+    }
+    exl2__keep_path(w, EXL2__KEEP_TEXT, ".part", path);
+    void *file = exl2__platform_create(path);
+    bool good = file && exl2__platform_write(file, 0, text, strlen(text));
+    good = (!file || exl2__platform_finish(file)) && good;
+    char final_path[EXL2__FILE_PATH_MAX];
+    exl2__keep_path(w, EXL2__KEEP_TEXT, "", final_path);
+    good = good && exl2__platform_rename(path, final_path);
+    return good ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: the file cannot be written; its parent must be a writable "
+                                       "folder", path);
+}
+
+/* Removes the folder and all that a conversion has written into it. */
+static void exl2__keep_remove(const exl2__keep *w)
+{
+    char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX];
+    uint32_t index = 0;
+    while (exl2__platform_entry(w->dir, index, name, sizeof name)) {
+        exl2__keep_path(w, name, "", path);
+        if (!exl2__keep_is_ours(name) || !exl2__platform_remove_file(path)) {
+            index++;
+        }
+    }
+    exl2__platform_remove_dir(w->dir);
+}
+
+#endif

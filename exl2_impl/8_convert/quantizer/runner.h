@@ -1,0 +1,248 @@
+/* runner.h: a model on the CPU that runs whole sequences, layer by layer if need be, through the phases of the CPU
+   backend: the same code that the engine runs.
+   takes: a model folder, the number of tokens of a sequence.
+   gives: exl2__runner, exl2__runner_open, exl2__runner_begin, exl2__runner_embed, exl2__runner_layer,
+          exl2__runner_logits, exl2__runner_close; exl2__runner_part, exl2__runner_input.
+   owns:  weights, pages and scratch of the model, until exl2__runner_close. */
+#ifndef EXL2__RUNNER_H
+#define EXL2__RUNNER_H
+
+#include "../../1_load/model_config_read.h"
+#include "../../2_graph/weights.h"
+#include "../../3_backend/cpu/cpu.h"
+
+/* The inputs of a layer's matrices, in the order of its phases. */
+typedef enum exl2__runner_tap { EXL2__RUNNER_QKV, EXL2__RUNNER_OUT, EXL2__RUNNER_UP, EXL2__RUNNER_DOWN,
+                                EXL2__RUNNER_TAPS } exl2__runner_tap;
+
+/* Called before a phase with matrices. */
+typedef void (*exl2__runner_fn)(void *user, exl2__runner_tap tap);
+
+typedef struct exl2__runner {
+    exl2__ctx *c;
+    exl2__weights load;
+    exl2__plan plan;
+    exl2__device *device;
+    exl2__arena weights, cache, scratch;
+    uint32_t length;         /* the most tokens of a sequence */
+    exl2__step_row *rows;    /* [length] */
+    exl2__logit_row *wanted; /* [length] every row wants logits */
+    uint32_t *pages;         /* 0, 1, 2 ... */
+    const uint32_t *tables[1];
+    exl2__step step;
+} exl2__runner;
+
+static inline exl2__cpu_device *exl2__runner_cpu(const exl2__runner *r) { return exl2__cpu_of(r->device); }
+
+static void exl2__runner_close(exl2__runner *r)
+{
+    if (r->c) {
+        exl2__weights_close(r->c, &r->load);
+        exl2__arena_close(r->c, &r->scratch);
+        exl2__arena_close(r->c, &r->cache);
+        exl2__arena_close(r->c, &r->weights);
+        exl2__cpu_backend.close(r->device);
+    }
+    *r = (exl2__runner){ 0 };
+}
+
+static void exl2__runner_layout_layers(exl2__runner *r, exl2__arena *a)
+{
+    const exl2__config *config = &r->load.config;
+    uint64_t angles = (uint64_t)r->plan.rope_count * (config->rotary / 2);
+    double *frequencies = (double *)exl2__arena_alloc(a, angles * sizeof *frequencies);
+    exl2__rope_angles *ropes = (exl2__rope_angles *)exl2__arena_alloc(a, r->plan.rope_count * sizeof *ropes);
+    exl2__layer *layers = (exl2__layer *)exl2__arena_alloc_zeroed(a, config->layers * sizeof *layers);
+    uint64_t pointers = exl2__plan_expert_pointers(config);
+    exl2__matrix **experts = (exl2__matrix **)exl2__arena_alloc_zeroed(a, pointers * sizeof *experts);
+    if (layers) {
+        r->plan.layers = layers;
+        exl2__plan_layers(&r->plan, config, layers);
+        exl2__plan_experts(config, experts, layers);
+        exl2__plan_ropes(&r->plan, config, frequencies, ropes);
+    }
+}
+
+static void exl2__runner_layout_rows(exl2__runner *r, exl2__arena *a)
+{
+    r->rows = (exl2__step_row *)exl2__arena_alloc(a, r->length * sizeof *r->rows);
+    r->wanted = (exl2__logit_row *)exl2__arena_alloc_zeroed(a, r->length * sizeof *r->wanted);
+    r->pages = (uint32_t *)exl2__arena_alloc(a, r->plan.pages * sizeof *r->pages);
+}
+
+/* Reads the headers of all tensors. */
+static exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
+{
+    exl2__weights_reader reader;
+    exl2__work all = exl2__work_all();
+    exl2__weights_read_begin(&reader, r->c, &r->load, dir, &exl2__cpu_backend, r->device);
+    exl2_result result = exl2__weights_read_some(&reader, &all);
+    exl2__weights_read_end(&reader);
+    return result;
+}
+
+static exl2_result exl2__runner_steps(exl2__runner *r, const char *dir)
+{
+    exl2__ctx *c = r->c;
+    exl2__arena pages = { 0 }, scratch = { 0 };
+    exl2__work all = exl2__work_all();
+    EXL2__TRY(exl2__config_read(c, dir, &r->load.config));
+    EXL2__TRY(exl2__cpu_backend.open(c, NULL, &r->device));
+    EXL2__TRY(exl2__runner_measure(r, dir));
+    exl2__plan_make(&r->plan, &r->load.config, r->load.embed_rows, r->length, r->length, 1);
+    r->plan.shape.affine = r->load.has_affine;
+    r->plan.pages = r->plan.context_max / EXL2__PAGE_TOKENS;
+    if (r->length > r->load.config.context_max) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s has a context of %u tokens, fewer than the %u of a row", dir,
+                          r->load.config.context_max, r->length);
+    }
+    exl2__runner_layout_layers(r, &scratch);
+    exl2__runner_layout_rows(r, &scratch);
+    EXL2__TRY(exl2__cpu_backend.prepare(r->device, &r->plan, &pages, &scratch));
+    EXL2__TRY(exl2__arena_open(c, &r->weights, r->load.weight_bytes, EXL2_MEM_WEIGHTS));
+    EXL2__TRY(exl2__arena_open(c, &r->cache, pages.used, EXL2_MEM_KV));
+    EXL2__TRY(exl2__arena_open(c, &r->scratch, scratch.used, EXL2_MEM_SCRATCH));
+    exl2__runner_layout_layers(r, &r->scratch);
+    exl2__runner_layout_rows(r, &r->scratch);
+    EXL2__TRY(exl2__weights_begin(c, &r->load));
+    EXL2__TRY(exl2__weights_some(c, &r->load, &r->plan, &exl2__cpu_backend, r->device, &r->weights, &all));
+    for (uint32_t i = 0; i < r->length; i++) {
+        r->wanted[i].row = i;
+    }
+    for (uint32_t i = 0; i < r->plan.pages; i++) {
+        r->pages[i] = i;
+    }
+    r->tables[0] = r->pages;
+    return exl2__cpu_backend.prepare(r->device, &r->plan, &r->cache, &r->scratch);
+}
+
+/* Loads the model in `dir`. After a failure *r is zeroed. */
+static exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
+{
+    *r = (exl2__runner){ 0 };
+    r->c = c;
+    r->length = length;
+    exl2_result result = exl2__runner_steps(r, dir);
+    if (result < 0) {
+        exl2__runner_close(r);
+    }
+    return result;
+}
+
+/* Begins a pass over a sequence of `count` tokens, which are valid ids. */
+static exl2_result exl2__runner_begin(exl2__runner *r, const exl2_token *tokens, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        r->rows[i] = (exl2__step_row){ tokens[i], i, 0 };
+    }
+    r->step = (exl2__step){ 0 };
+    r->step.rows = r->rows;
+    r->step.row_count = count;
+    r->step.sequence_count = 1;
+    r->step.page_tables = r->tables;
+    r->step.logits = r->wanted;
+    r->step.logit_count = count;
+    return exl2__cpu_backend.begin(r->device, &r->step);
+}
+
+/* All items of one phase. */
+static exl2_result exl2__runner_phase(exl2__runner *r, exl2__phase phase, const exl2__layer *layer, exl2__range range)
+{
+    range.begin = 0;
+    range.end = exl2__cpu_backend.items(r->device, phase, layer, &range);
+    return exl2__cpu_run(r->device, phase, layer, &range);
+}
+
+/* The residual becomes the embeddings of the tokens. */
+static exl2_result exl2__runner_embed(exl2__runner *r)
+{
+    return exl2__runner_phase(r, EXL2__PHASE_embed, NULL, (exl2__range){ 0 });
+}
+
+/* One layer, on the residual of the pass begun. tap: NULL, or called before each phase whose matrices are quantized. */
+static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__runner_fn tap, void *user)
+{
+    const exl2__layer *layer = &r->plan.layers[index];
+    for (uint32_t i = 0; i < layer->phase_count; i++) {
+        exl2__phase phase = layer->phases[i];
+        exl2__range range = { 0 };
+        range.before = i ? layer->phases[i - 1] : EXL2__PHASE_COUNT;
+        exl2__runner_tap at = phase == EXL2__PHASE_qkv ? EXL2__RUNNER_QKV : phase == EXL2__PHASE_out ? EXL2__RUNNER_OUT
+                            : phase == EXL2__PHASE_gate_up ? EXL2__RUNNER_UP
+                            : phase == EXL2__PHASE_down ? EXL2__RUNNER_DOWN : EXL2__RUNNER_TAPS;
+        if (tap && at != EXL2__RUNNER_TAPS) {
+            tap(user, at);
+        }
+        EXL2__TRY(exl2__runner_phase(r, phase, layer, range));
+    }
+    return EXL2_OK;
+}
+
+/* Features of an input. layer NULL: of the head. */
+static uint32_t exl2__runner_input_size(const exl2__runner *r, const exl2__layer *layer, exl2__runner_tap tap)
+{
+    const exl2__shape *s = &r->plan.shape;
+    return layer && tap == EXL2__RUNNER_OUT ? s->heads * s->head_dim
+         : layer && tap == EXL2__RUNNER_DOWN ? exl2__cpu_inter(exl2__runner_cpu(r), layer) : s->hidden;
+}
+
+/* Row `row` of an input, as the following phase will compute it, to x [input size]. layer NULL: that of the head. */
+static void exl2__runner_input(const exl2__runner *r, const exl2__layer *layer, exl2__runner_tap tap, uint32_t row,
+                               float *x)
+{
+    const exl2__cpu_device *d = exl2__runner_cpu(r);
+    const float *residual = d->residual + (size_t)row * d->hidden_stride;
+    if (layer && tap == EXL2__RUNNER_OUT) {
+        memcpy(x, d->query + (size_t)row * d->query_stride, exl2__runner_input_size(r, layer, tap) * sizeof *x);
+    } else if (layer && tap == EXL2__RUNNER_DOWN) {
+        memcpy(x, d->gate + (size_t)row * d->inter_stride, exl2__runner_input_size(r, layer, tap) * sizeof *x);
+    } else {
+        exl2__cpu_norm_or_copy(d, !layer ? &r->plan.final_norm
+                                  : tap == EXL2__RUNNER_QKV ? &layer->attn_norm : &layer->mlp_norm, residual, x);
+    }
+}
+
+/* The matrix of an input, and the number of its parts. */
+static exl2__matrix *exl2__runner_matrix(const exl2__runner *r, const exl2__layer *layer, exl2__runner_tap tap)
+{
+    return !layer ? r->plan.head : tap == EXL2__RUNNER_QKV ? layer->qkv : tap == EXL2__RUNNER_OUT ? layer->out
+         : tap == EXL2__RUNNER_UP ? layer->gate_up : layer->down;
+}
+
+static inline exl2__cpu_part *exl2__runner_part(const exl2__matrix *m, uint32_t part)
+{
+    return &exl2__cpu_matrix_of(m)->parts[part];
+}
+
+/* Called with the logits [vocab] of each row, ascending. */
+typedef void (*exl2__runner_logits_fn)(void *user, uint32_t row, const float *logits);
+
+/* Computes the logits of all rows from the residual. */
+static exl2_result exl2__runner_logits(exl2__runner *r, exl2__runner_logits_fn fn, void *user)
+{
+    const exl2__cpu_device *d = exl2__runner_cpu(r);
+    for (uint32_t row = 0; row < r->step.row_count; row += r->plan.logit_rows_max) {
+        exl2__range range = { 0 };
+        range.logit0 = row;
+        range.logit_count = exl2__min32(r->step.row_count - row, r->plan.logit_rows_max);
+        EXL2__TRY(exl2__runner_phase(r, EXL2__PHASE_head, NULL, range));
+        for (uint32_t i = 0; i < range.logit_count; i++) {
+            fn(user, row + i, d->logits + (size_t)i * d->vocab_stride);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* A whole pass: the logits of all rows of a sequence. */
+static exl2_result exl2__runner_run(exl2__runner *r, const exl2_token *tokens, uint32_t count,
+                                    exl2__runner_logits_fn fn, void *user)
+{
+    EXL2__TRY(exl2__runner_begin(r, tokens, count));
+    EXL2__TRY(exl2__runner_embed(r));
+    for (uint32_t i = 0; i < r->plan.shape.layers; i++) {
+        EXL2__TRY(exl2__runner_layer(r, i, NULL, NULL));
+    }
+    return exl2__runner_logits(r, fn, user);
+}
+
+#endif

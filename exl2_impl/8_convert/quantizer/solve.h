@@ -1,0 +1,423 @@
+/* solve.h: quantizes one matrix so that the error of its outputs is small, not that of its weights.
+   takes: the factor of its input, its groups, its weights in packed order.
+   gives: exl2__solve, exl2__solve_bytes, exl2__solve_open, exl2__solve_run, exl2__solve_energy, exl2__solve_close.
+   owns:  weights, errors, codes, levels and scales, until exl2__solve_close.
+
+   1. Groups from the first to the last: each row aims at what compensates the errors of the rows before it (factor.h).
+      The group's scale is searched with rows weighted by D; then each column tries the found level and its neighbours
+      with the group's own loop, and keeps the one that leaves the least loss.
+   2. Descent, a few times over all groups. With R = Hd E, half the derivative of the loss: a column's best level for
+      its codes is where a parabola has its minimum; then each code becomes what is nearest to (W + E) - R / Hd[i][i].
+   Columns depend on each other only through the scale of a group. Every error is that of the decoder's own fp16
+   arithmetic. Strips are computed by tasks, each in the same order for any number of threads. */
+#ifndef EXL2__SOLVE_H
+#define EXL2__SOLVE_H
+
+#include "factor.h"
+#include "search.h"
+
+#define EXL2__SOLVE_ROWS 128u  /* most rows of a group */
+#define EXL2__SOLVE_PASSES 4u  /* of the descent */
+#define EXL2__SOLVE_LEVELS 4u  /* levels that a column tries: those from the found one - 2 to + 1 */
+
+typedef struct exl2__solve {
+    const exl2__factor *factor;
+    const exl2__group *groups; /* [group_count], of at most EXL2__SOLVE_ROWS rows each */
+    uint32_t group_count, columns, strips, passes; /* passes: of the descent */
+    float *weights;      /* [strips, in, 32] W, in packed order; filled in by the caller */
+    float *errors;       /* [strips, in, 32] E = Q - W */
+    uint8_t *codes;      /* [strips, in, 32] */
+    uint8_t *levels;     /* [group_count, columns] 1..16 */
+    uint16_t *scale_max; /* [group_count] f16 */
+    /* scratch of the current group */
+    float *targets;      /* [strips, EXL2__SOLVE_ROWS, 32] */
+    float *peaks;        /* [columns] */
+    double *sums;        /* [strips, EXL2__SEARCH_TRIES] */
+    uint32_t group;
+    uint16_t tries[EXL2__SEARCH_TRIES];
+    exl2__arena memory;
+} exl2__solve;
+
+/* ---- memory ---- */
+
+static void exl2__solve_layout(exl2__solve *s, exl2__arena *a)
+{
+    uint64_t all = (uint64_t)s->factor->in * s->columns;
+    s->weights = (float *)exl2__arena_alloc(a, all * sizeof *s->weights);
+    s->errors = (float *)exl2__arena_alloc(a, all * sizeof *s->errors);
+    s->codes = (uint8_t *)exl2__arena_alloc(a, all);
+    s->levels = (uint8_t *)exl2__arena_alloc(a, (uint64_t)s->group_count * s->columns);
+    s->scale_max = (uint16_t *)exl2__arena_alloc(a, s->group_count * sizeof *s->scale_max);
+    s->targets = (float *)exl2__arena_alloc(a, (uint64_t)s->columns * EXL2__SOLVE_ROWS * sizeof *s->targets);
+    s->peaks = (float *)exl2__arena_alloc(a, s->columns * sizeof *s->peaks);
+    s->sums = (double *)exl2__arena_alloc(a, (uint64_t)s->strips * EXL2__SEARCH_TRIES * sizeof *s->sums);
+}
+
+/* Bytes that exl2__solve_open allocates. */
+static uint64_t exl2__solve_bytes(const exl2__factor *f, uint32_t columns, uint32_t group_count)
+{
+    exl2__arena dry = { 0 };
+    exl2__solve s = { 0 };
+    s.factor = f;
+    s.columns = columns;
+    s.strips = columns / EXL2__PANELS_LANES;
+    s.group_count = group_count;
+    exl2__solve_layout(&s, &dry);
+    return dry.used;
+}
+
+/* columns: a multiple of 32. The factor and the groups must last as long as *s. */
+static exl2_result exl2__solve_open(exl2__ctx *c, const exl2__factor *f, uint32_t columns, const exl2__group *groups,
+                                    uint32_t group_count, exl2__solve *s)
+{
+    *s = (exl2__solve){ 0 };
+    s->factor = f;
+    s->columns = columns;
+    s->strips = columns / EXL2__PANELS_LANES;
+    s->groups = groups;
+    s->group_count = group_count;
+    s->passes = EXL2__SOLVE_PASSES;
+    EXL2__TRY(exl2__arena_open(c, &s->memory, exl2__solve_bytes(f, columns, group_count), EXL2_MEM_SCRATCH));
+    exl2__solve_layout(s, &s->memory);
+    return EXL2_OK;
+}
+
+static void exl2__solve_close(exl2__ctx *c, exl2__solve *s)
+{
+    exl2__arena_close(c, &s->memory);
+    *s = (exl2__solve){ 0 };
+}
+
+/* ---- parts of a strip ---- */
+
+static inline float *exl2__solve_strip(float *all, const exl2__solve *s, uint32_t strip)
+{
+    return all + (size_t)strip * s->factor->in * EXL2__PANELS_LANES;
+}
+
+/* Rounds to f16, to nearest, ties to even. x is a code times an f16, so that what would be subnormal is exact already;
+   |x| < 65520. (A vector of it needs no branches.) */
+static inline float exl2__solve_half(float x)
+{
+    uint32_t bits = exl2__float_bits(x);
+    bits += 0xFFFu + (bits >> 13 & 1u);
+    return exl2__bits_float(bits & ~0x1FFFu);
+}
+
+/* One row of a strip: rounds targets x [32] to codes, and gives the errors of the decoded values against weights w. */
+static inline void exl2__solve_row(const float *x, const float *w, const float *steps, const float *inverse,
+                                   uint32_t bits, float *codes, float *errors)
+{
+    const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        float code = x[k] * inverse[k] + (zero + 0.5f);
+        code = code > 0.0f ? code : 0.0f;
+        code = code < top ? code : top;
+        codes[k] = (float)(int32_t)code - zero;
+    }
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        errors[k] = exl2__solve_half(codes[k] * steps[k]) - w[k];
+    }
+}
+
+/* to [32] -= factor * from [32] */
+static inline void exl2__solve_subtract(float *to, float factor, const float *from)
+{
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        to[k] -= factor * from[k];
+    }
+}
+
+/* ---- 1. the groups' loop ---- */
+
+/* Task: what the rows of the group aim at in one strip, before they compensate each other. */
+static void exl2__solve_aim(void *arg, uint32_t strip)
+{
+    const exl2__solve *s = (const exl2__solve *)arg;
+    const exl2__group *group = &s->groups[s->group];
+    float *x = s->targets + (size_t)strip * EXL2__SOLVE_ROWS * EXL2__PANELS_LANES;
+    const float *w = exl2__solve_strip(s->weights, s, strip) + (size_t)group->row * EXL2__PANELS_LANES;
+    uint32_t count = group->rows * EXL2__PANELS_LANES;
+    memcpy(x, w, count * sizeof *x);
+    if (group->row > 0) {
+        float done[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES];
+        exl2__panels_product(&s->factor->feedback, group->row, group->rows, 0, group->row,
+                             exl2__solve_strip(s->errors, s, strip), done);
+        for (uint32_t i = 0; i < count; i++) {
+            x[i] -= done[i];
+        }
+    }
+    exl2__search_peaks(x, group->rows, s->peaks + (size_t)strip * EXL2__PANELS_LANES);
+}
+
+/* Task: the weighted squared error of each scale to try in one strip. */
+static void exl2__solve_search(void *arg, uint32_t strip)
+{
+    const exl2__solve *s = (const exl2__solve *)arg;
+    const exl2__group *group = &s->groups[s->group];
+    double *sums = s->sums + (size_t)strip * EXL2__SEARCH_TRIES;
+    memset(sums, 0, EXL2__SEARCH_TRIES * sizeof *sums);
+    exl2__search_errors(s->targets + (size_t)strip * EXL2__SOLVE_ROWS * EXL2__PANELS_LANES,
+                        s->factor->diagonal + group->row, group->rows,
+                        s->peaks + (size_t)strip * EXL2__PANELS_LANES, group->bits, s->tries, EXL2__SEARCH_TRIES,
+                        sums);
+}
+
+/* Rounds the rows of a group with given steps; each row compensates those before it. x [rows, 32]: the targets, changed
+   to codes. errors [rows, 32]; loss [32]. */
+static void exl2__solve_loop(const exl2__factor *f, const exl2__group *group, float *x, const float *w,
+                             const float *steps, float *errors, float *loss)
+{
+    float inverse[EXL2__PANELS_LANES], codes[EXL2__PANELS_LANES];
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        inverse[k] = 1.0f / steps[k];
+        loss[k] = 0;
+    }
+    for (uint32_t r = 0; r < group->rows; r++, w += EXL2__PANELS_LANES) {
+        float *e = errors + (size_t)r * EXL2__PANELS_LANES, *at = x + (size_t)r * EXL2__PANELS_LANES;
+        float weight = f->diagonal[group->row + r];
+        exl2__solve_row(at, w, steps, inverse, group->bits, codes, e);
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            float missed = at[k] - (e[k] + w[k]);
+            loss[k] += weight * missed * missed;
+            at[k] = codes[k];
+        }
+        for (uint32_t next = r + 1; next < group->rows; next++) {
+            exl2__solve_subtract(x + (size_t)next * EXL2__PANELS_LANES,
+                                 *exl2__panels_at(&f->feedback, group->row + r, group->row + next), e);
+        }
+    }
+}
+
+/* Task: levels, codes and errors of the group in one strip. */
+static void exl2__solve_round(void *arg, uint32_t strip)
+{
+    const exl2__solve *s = (const exl2__solve *)arg;
+    const exl2__factor *f = s->factor;
+    const exl2__group *group = &s->groups[s->group];
+    size_t bytes = group->rows * EXL2__PANELS_LANES * sizeof(float);
+    const float *targets = s->targets + (size_t)strip * EXL2__SOLVE_ROWS * EXL2__PANELS_LANES;
+    const float *w = exl2__solve_strip(s->weights, s, strip) + (size_t)group->row * EXL2__PANELS_LANES;
+    float *kept = exl2__solve_strip(s->errors, s, strip) + (size_t)group->row * EXL2__PANELS_LANES;
+    uint8_t *codes = s->codes + ((size_t)strip * f->in + group->row) * EXL2__PANELS_LANES;
+    const float zero = (float)(1u << (group->bits - 1));
+    uint8_t *levels = s->levels + (size_t)s->group * s->columns + (size_t)strip * EXL2__PANELS_LANES;
+    float x[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES], errors[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES];
+    float steps[17], column_steps[EXL2__PANELS_LANES], loss[EXL2__PANELS_LANES], least[EXL2__PANELS_LANES];
+    uint8_t found[EXL2__PANELS_LANES];
+    exl2__quantize_steps(s->scale_max[s->group], steps);
+    exl2__search_levels(targets, f->diagonal + group->row, group->rows, s->peaks + (size_t)strip * EXL2__PANELS_LANES,
+                        group->bits, s->scale_max[s->group], found);
+    for (uint32_t i = 0; i < EXL2__SOLVE_LEVELS; i++) {
+        uint8_t tried[EXL2__PANELS_LANES];
+        float better[EXL2__PANELS_LANES]; /* 1 where this level is the best so far, else 0 */
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            int32_t level = (int32_t)found[k] + (int32_t)i - 2;
+            tried[k] = (uint8_t)(level < 1 ? 1 : level > 16 ? 16 : level);
+            column_steps[k] = steps[tried[k]];
+        }
+        memcpy(x, targets, bytes);
+        exl2__solve_loop(f, group, x, w, column_steps, errors, loss);
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            bool wins = i == 0 || loss[k] < least[k];
+            better[k] = wins ? 1.0f : 0.0f;
+            least[k] = wins ? loss[k] : least[k];
+            levels[k] = wins ? tried[k] : levels[k];
+        }
+        for (uint32_t at = 0; at < group->rows * EXL2__PANELS_LANES; at += EXL2__PANELS_LANES) {
+            for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+                kept[at + k] = better[k] > 0 ? errors[at + k] : kept[at + k];
+                codes[at + k] = better[k] > 0 ? (uint8_t)(int32_t)(x[at + k] + zero) : codes[at + k];
+            }
+        }
+    }
+}
+
+static void exl2__solve_group(const exl2__ctx *c, exl2__solve *s, uint32_t number)
+{
+    float peak = 0;
+    double sums[EXL2__SEARCH_TRIES] = { 0 };
+    s->group = number;
+    exl2__panels_tasks(c, s->strips, exl2__solve_aim, s);
+    for (uint32_t n = 0; n < s->columns; n++) {
+        peak = peak > s->peaks[n] ? peak : s->peaks[n];
+    }
+    exl2__search_tries(peak, s->groups[number].bits, EXL2__SEARCH_TRIES, s->tries);
+    exl2__panels_tasks(c, s->strips, exl2__solve_search, s);
+    for (uint32_t i = 0; i < s->strips * EXL2__SEARCH_TRIES; i++) {
+        sums[i % EXL2__SEARCH_TRIES] += s->sums[i];
+    }
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < EXL2__SEARCH_TRIES; i++) {
+        best = sums[i] < sums[best] ? i : best;
+    }
+    s->scale_max[number] = s->tries[best];
+    exl2__panels_tasks(c, s->strips, exl2__solve_round, s);
+}
+
+/* ---- 2. descent ---- */
+
+/* A group of one strip, while the descent is there. */
+typedef struct exl2__solve_place {
+    const exl2__group *group;
+    const float *w; /* [rows, 32] */
+    float *e;       /* [rows, 32] */
+    uint8_t *levels;
+    float steps[17], column_steps[EXL2__PANELS_LANES];
+    float q[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES]; /* codes - 2^(bits - 1) */
+    float r[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES]; /* Hd E */
+} exl2__solve_place;
+
+/* Chooses the level of each column again, given its codes. With the step s + t the loss changes by
+   2 t q'R + t^2 q'Hd q. */
+static void exl2__solve_relevel(const exl2__factor *f, exl2__solve_place *p)
+{
+    float hq[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES], slope[EXL2__PANELS_LANES] = { 0 };
+    float bend[EXL2__PANELS_LANES] = { 0 }, change[EXL2__PANELS_LANES];
+    uint32_t row = p->group->row, rows = p->group->rows;
+    for (uint32_t c = 0; c < rows; c += f->hessian.width) {
+        exl2__panels_strip_product(f->hessian.ops, exl2__panels_at(&f->hessian, row, row + c), f->hessian.width, p->q,
+                                   rows, hq + (size_t)c * EXL2__PANELS_LANES, 0);
+    }
+    for (uint32_t i = 0; i < rows * EXL2__PANELS_LANES; i += EXL2__PANELS_LANES) {
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            slope[k] += p->q[i + k] * p->r[i + k];
+            bend[k] += p->q[i + k] * hq[i + k];
+        }
+    }
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        float least = 0;
+        uint32_t best = p->levels[k];
+        for (uint32_t level = 1; level <= 16; level++) {
+            float t = p->steps[level] - p->column_steps[k], loss = (2 * slope[k] + t * bend[k]) * t;
+            best = loss < least ? level : best;
+            least = loss < least ? loss : least;
+        }
+        change[k] = p->steps[best] - p->column_steps[k];
+        p->levels[k] = (uint8_t)best;
+        p->column_steps[k] = p->steps[best];
+    }
+    for (uint32_t i = 0; i < rows * EXL2__PANELS_LANES; i += EXL2__PANELS_LANES) {
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            p->e[i + k] = exl2__solve_half(p->q[i + k] * p->column_steps[k]) - p->w[i + k];
+            p->r[i + k] += change[k] * hq[i + k];
+        }
+    }
+}
+
+/* Chooses each code of the group again, from the first row to the last. */
+static void exl2__solve_descend(const exl2__factor *f, exl2__solve_place *p)
+{
+    uint32_t row = p->group->row, rows = p->group->rows;
+    float inverse[EXL2__PANELS_LANES];
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        inverse[k] = 1 / p->column_steps[k];
+    }
+    for (uint32_t i = 0; i < rows; i++) {
+        float x[EXL2__PANELS_LANES], errors[EXL2__PANELS_LANES], change[EXL2__PANELS_LANES];
+        float *e = p->e + (size_t)i * EXL2__PANELS_LANES, *r = p->r + (size_t)i * EXL2__PANELS_LANES;
+        const float *w = p->w + (size_t)i * EXL2__PANELS_LANES;
+        float share = 1 / *exl2__panels_at(&f->hessian, row + i, row + i);
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            x[k] = e[k] + w[k] - r[k] * share;
+        }
+        exl2__solve_row(x, w, p->column_steps, inverse, p->group->bits, p->q + (size_t)i * EXL2__PANELS_LANES, errors);
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            change[k] = e[k] - errors[k];
+            e[k] = errors[k];
+        }
+        for (uint32_t next = i + 1; next < rows; next++) {
+            exl2__solve_subtract(p->r + (size_t)next * EXL2__PANELS_LANES,
+                                 *exl2__panels_at(&f->hessian, row + i, row + next), change);
+        }
+    }
+}
+
+/* Task: the whole descent of one strip. */
+static void exl2__solve_polish(void *arg, uint32_t strip)
+{
+    const exl2__solve *s = (const exl2__solve *)arg;
+    const exl2__factor *f = s->factor;
+    float *errors = exl2__solve_strip(s->errors, s, strip);
+    uint8_t *codes = s->codes + (size_t)strip * f->in * EXL2__PANELS_LANES;
+    for (uint32_t i = 0; i < s->passes * s->group_count; i++) {
+        exl2__solve_place p;
+        uint32_t g = i % s->group_count, count = s->groups[g].rows * EXL2__PANELS_LANES;
+        size_t first = (size_t)s->groups[g].row * EXL2__PANELS_LANES;
+        const float zero = (float)(1u << (s->groups[g].bits - 1));
+        p.group = &s->groups[g];
+        p.w = exl2__solve_strip(s->weights, s, strip) + first;
+        p.e = errors + first;
+        p.levels = s->levels + (size_t)g * s->columns + (size_t)strip * EXL2__PANELS_LANES;
+        exl2__quantize_steps(s->scale_max[g], p.steps);
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            p.column_steps[k] = p.steps[p.levels[k]];
+        }
+        for (uint32_t k = 0; k < count; k++) {
+            p.q[k] = (float)codes[first + k] - zero;
+        }
+        exl2__panels_product(&f->hessian, p.group->row, p.group->rows, 0, f->in, errors, p.r);
+        exl2__solve_relevel(f, &p);
+        exl2__solve_descend(f, &p);
+        for (uint32_t k = 0; k < count; k++) {
+            codes[first + k] = (uint8_t)(int32_t)(p.q[k] + zero);
+        }
+    }
+}
+
+/* ---- all of it ---- */
+
+/* Quantizes s->weights, which must be finite and at most EXL2__QUANTIZE_MAX: fills in errors, codes, levels and
+   scale_max. */
+static void exl2__solve_run(const exl2__ctx *c, exl2__solve *s)
+{
+    for (uint32_t g = 0; g < s->group_count; g++) {
+        exl2__solve_group(c, s, g);
+    }
+    exl2__panels_tasks(c, s->strips, exl2__solve_polish, s);
+}
+
+/* The sum that exl2__solve_energy computes. */
+typedef struct exl2__solve_sum {
+    const exl2__solve *s;
+    const float *x; /* [strips, in, 32] */
+} exl2__solve_sum;
+
+/* Task: tr(X' Hd X) of one strip: the squares of A'X. */
+static void exl2__solve_sum_task(void *arg, uint32_t strip)
+{
+    const exl2__solve_sum *job = (const exl2__solve_sum *)arg;
+    const exl2__factor *f = job->s->factor;
+    const float *x = job->x + (size_t)strip * f->in * EXL2__PANELS_LANES;
+    double sum = 0;
+    for (uint32_t row = 0; row < f->in; row += EXL2__PANELS_LANES) {
+        float before[EXL2__PANELS_LANES * EXL2__PANELS_LANES];
+        exl2__panels_product(&f->feedback, row, EXL2__PANELS_LANES, 0, row + EXL2__PANELS_LANES, x, before);
+        for (uint32_t i = 0; i < EXL2__PANELS_LANES; i++) {
+            float part = 0;
+            for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+                float y = before[i * EXL2__PANELS_LANES + k] + x[(size_t)(row + i) * EXL2__PANELS_LANES + k];
+                part += y * y;
+            }
+            sum += (double)f->diagonal[row + i] * (double)part;
+        }
+    }
+    job->s->sums[(size_t)strip * EXL2__SEARCH_TRIES] = sum;
+}
+
+/* tr(X' H X), without damping, of s->errors or s->weights. */
+static double exl2__solve_energy(const exl2__ctx *c, const exl2__solve *s, const float *x)
+{
+    exl2__solve_sum job = { s, x };
+    double sum = 0, square = 0;
+    exl2__panels_tasks(c, s->strips, exl2__solve_sum_task, &job);
+    for (uint32_t i = 0; i < s->strips; i++) {
+        sum += s->sums[(size_t)i * EXL2__SEARCH_TRIES];
+    }
+    for (size_t i = 0; i < (size_t)s->factor->in * s->columns; i++) {
+        square += (double)x[i] * (double)x[i];
+    }
+    return (sum - (double)s->factor->damp * square) * s->factor->mean;
+}
+
+#endif

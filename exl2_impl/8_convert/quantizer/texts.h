@@ -1,0 +1,396 @@
+/* texts.h: the ids that calibration runs on: those of the application's files, or of text that the model writes itself.
+   takes: exl2_convert_desc, a source model.
+   gives: exl2__texts, exl2__texts_make, exl2__texts_close.
+   owns:  the ids, until exl2__texts_close; an engine, until exl2__texts_make returns. */
+#ifndef EXL2__TEXTS_H
+#define EXL2__TEXTS_H
+
+#include "../../0_base/json/json.h"
+#include "../../1_load/file.h"
+#include "../../7_engine/api.h"
+#include "../../7_engine/api_jobs.h"
+
+#define EXL2__TEXTS_FILE_MAX ((uint64_t)1 << 30)
+#define EXL2__TEXTS_OWN_TOKENS 480u   /* most tokens of a text that the model writes */
+#define EXL2__TEXTS_ROUNDS_MAX 64u    /* how often all openings are used, at most */
+#define EXL2__TEXTS_BATCH 16u
+
+typedef struct exl2__texts {
+    exl2__ctx *c;
+    exl2_token *ids; /* [count] */
+    uint64_t count, capacity;
+} exl2__texts;
+
+/* Beginnings of texts in several languages and of code, and requests for the chat template. */
+static const char *const exl2__texts_openings[] = {
+    "The", "In the", "Once upon a time", "A", "It was", "According to", "# Introduction\n", "##", "Abstract",
+    "Question:", "1.", "Dear", "\"", "The history of", "When I", "During the", "def ", "import ", "#include <",
+    "class ", "function ", "/*", "SELECT ", "<html>", "{\"", "$", "public static", "fn main", "#!/bin/sh\n", "Usage:",
+    "Der", "Die", "Das ist", "Le", "La", "Les", "El", "Los", "Il", "O", "De",
+    "\xD0\x92", "\xD0\xAD\xD1\x82\xD0\xBE", "\xE8\xBF\x99", "\xE4\xB8\xAD\xE5\x9B\xBD",
+    "\xE3\x81\x93\xE3\x82\x8C\xE3\x81\xAF", "\xE6\x97\xA5\xE6\x9C\xAC", "\xED\x95\x9C\xEA\xB5\xAD", "\xCE\x97",
+    "\xD9\x87\xD8\xB0\xD8\xA7"
+};
+static const char *const exl2__texts_requests[] = {
+    "Hello! Who are you?", "Explain how rain forms.", "Write a short story about a lighthouse.",
+    "What is the capital of France, and what is it known for?", "Write a function that reverses a list in Python.",
+    "Give me a recipe for bread.", "What are the rules of chess?", "Describe a dragon that guards a library.",
+    "How do I learn to play the guitar?", "Summarize the life of Ada Lovelace.", "Translate 'good morning' to Spanish.",
+    "Name five ways to save energy at home.", "What is 17 times 23? Explain each step.", "Tell me a joke.",
+    "Write a letter to a friend who has moved away.", "You are a merchant in a fantasy town. What do you sell?",
+    "Why is the sky blue?", "Compare cats and dogs as pets.", "Write a poem about the sea.",
+    "What happened in the year 1969?", "How does a computer store numbers?", "Give a plan for a day in Rome."
+};
+
+static void exl2__texts_close(exl2__texts *t)
+{
+    if (t->c) {
+        exl2__free(t->c, t->ids, t->capacity * sizeof *t->ids, EXL2_MEM_GENERAL);
+    }
+    *t = (exl2__texts){ 0 };
+}
+
+/* Makes room for `more` ids, and returns where they belong. */
+static exl2_result exl2__texts_room(exl2__texts *t, uint64_t more, exl2_token **out)
+{
+    if (t->count + more > t->capacity) {
+        void *memory;
+        uint64_t capacity = exl2__max64(t->capacity * 2, t->count + more + 4096);
+        EXL2__TRY(exl2__alloc(t->c, capacity * sizeof *t->ids, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &memory));
+        if (t->count) {
+            memcpy(memory, t->ids, (size_t)t->count * sizeof *t->ids);
+        }
+        exl2__free(t->c, t->ids, t->capacity * sizeof *t->ids, EXL2_MEM_GENERAL);
+        t->ids = (exl2_token *)memory;
+        t->capacity = capacity;
+    }
+    *out = t->ids + t->count;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__texts_engine_failed(exl2__texts *t, const exl2_engine *e, exl2_result result)
+{
+    exl2_error error;
+    exl2_last_error(e, &error);
+    return exl2__fail(t->c, result, "%s", error.text);
+}
+
+/* ---- files ---- */
+
+/* Reads a file of any path into *out. */
+static exl2_result exl2__texts_read(exl2__ctx *c, const char *path, exl2__blob *out)
+{
+    const char *name = strrchr(path, '/');
+    char dir[EXL2__FILE_PATH_MAX] = ".";
+    if (name) {
+        size_t bytes = (size_t)(name - path) + (name == path);
+        if (bytes >= sizeof dir) {
+            return exl2__fail(c, EXL2_ERR_ARG, "the path %s is too long", path);
+        }
+        memcpy(dir, path, bytes);
+        dir[bytes] = 0;
+    }
+    exl2_result result = exl2__file_read_optional(c, dir, name ? name + 1 : path, EXL2__TEXTS_FILE_MAX, out);
+    return result < 0 ? result : out->data ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: no such file", path);
+}
+
+static exl2_result exl2__texts_add_text(exl2__texts *t, exl2_engine *e, exl2_model model, const char *text,
+                                        size_t bytes)
+{
+    exl2_token *out;
+    size_t need = 0;
+    exl2_result result = exl2_tokenize(e, model, text, bytes, 0, NULL, 0, &need);
+    if (result < 0) {
+        return exl2__texts_engine_failed(t, e, result);
+    }
+    EXL2__TRY(exl2__texts_room(t, need, &out));
+    result = exl2_tokenize(e, model, text, bytes, 0, out, need, &need);
+    if (result < 0) {
+        return exl2__texts_engine_failed(t, e, result);
+    }
+    t->count += need;
+    return EXL2_OK;
+}
+
+static bool exl2__texts_ends(const char *path, const char *end)
+{
+    size_t bytes = strlen(path), tail = strlen(end);
+    return bytes >= tail && strcmp(path + bytes - tail, end) == 0;
+}
+
+/* Fails for a file of another kind. */
+static exl2_result exl2__texts_check_file(exl2__ctx *c, const char *dir, const char *path, bool has_tokenizer)
+{
+    bool ids = exl2__texts_ends(path, ".json");
+    if (!ids && !exl2__texts_ends(path, ".txt") && !exl2__texts_ends(path, ".jsonl")) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: calibration files are .txt, .json (ids or rows of ids) or "
+                          ".jsonl (an object with \"text\" in each line, which most data sets can be saved as)", path);
+    }
+    if (!ids && !has_tokenizer) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s has no tokenizer, so calibration files must be .json with ids", dir);
+    }
+    return EXL2_OK;
+}
+
+/* Adds the ids of an array, or of an array of arrays. */
+static exl2_result exl2__texts_add_ids(exl2__texts *t, const char *path, const exl2__json *j, uint32_t list,
+                                       uint32_t vocab)
+{
+    for (uint32_t at = exl2__json_first(j, list); at; at = exl2__json_next(j, list, at)) {
+        uint64_t id;
+        exl2_token *out;
+        if (list == 0 && j->tokens[at].kind == EXL2__JSON_ARRAY) {
+            EXL2__TRY(exl2__texts_add_ids(t, path, j, at, vocab));
+            continue;
+        }
+        if (!exl2__json_u64(j, at, &id) || id >= vocab) {
+            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s: expected ids below %u, or rows of ids", path, vocab);
+        }
+        EXL2__TRY(exl2__texts_room(t, 1, &out));
+        *out = (exl2_token)id;
+        t->count++;
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__texts_add_json(exl2__texts *t, const char *path, const exl2__blob *blob, uint32_t vocab)
+{
+    exl2__json j;
+    EXL2__TRY(exl2__json_open(t->c, path, blob->data, (size_t)blob->bytes, &j));
+    exl2_result result = j.tokens[0].kind == EXL2__JSON_ARRAY
+        ? exl2__texts_add_ids(t, path, &j, 0, vocab)
+        : exl2__fail(t->c, EXL2_ERR_FORMAT, "%s: expected an array of ids, or of rows of ids", path);
+    exl2__json_close(t->c, &j);
+    return result;
+}
+
+/* Adds the "text" of each line. */
+static exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_model model, const char *path,
+                                         const exl2__blob *blob)
+{
+    uint32_t number = 1;
+    for (uint64_t at = 0; at < blob->bytes; number++) {
+        const char *line = blob->data + at, *end = (const char *)memchr(line, '\n', (size_t)(blob->bytes - at));
+        size_t bytes = end ? (size_t)(end - line) : (size_t)(blob->bytes - at);
+        at += bytes + 1;
+        if (bytes == 0) {
+            continue;
+        }
+        exl2__json j;
+        void *memory;
+        EXL2__TRY(exl2__json_open(t->c, path, line, bytes, &j));
+        uint32_t text = exl2__json_get(&j, 0, "text");
+        if (text == 0 || j.tokens[text].kind != EXL2__JSON_STRING) {
+            exl2__json_close(t->c, &j);
+            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s: line %u has no string \"text\"", path, number);
+        }
+        exl2_result result = exl2__alloc(t->c, bytes + 1, 1, EXL2_MEM_GENERAL, &memory); /* unescaped it is shorter */
+        if (result >= 0) {
+            size_t used = exl2__json_text(&j, text, (char *)memory, bytes + 1);
+            result = exl2__texts_add_text(t, e, model, (const char *)memory, used);
+            exl2__free(t->c, memory, bytes + 1, EXL2_MEM_GENERAL);
+        }
+        exl2__json_close(t->c, &j);
+        EXL2__TRY(result);
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__texts_add_file(exl2__texts *t, exl2_engine *e, exl2_model model, const char *path,
+                                        uint32_t vocab)
+{
+    exl2__blob blob;
+    EXL2__TRY(exl2__texts_read(t->c, path, &blob));
+    exl2_result result = exl2__texts_ends(path, ".txt")
+        ? exl2__texts_add_text(t, e, model, blob.data, (size_t)blob.bytes)
+        : exl2__texts_ends(path, ".json") ? exl2__texts_add_json(t, path, &blob, vocab)
+                                          : exl2__texts_add_lines(t, e, model, path, &blob);
+    exl2__blob_close(t->c, &blob);
+    return result;
+}
+
+/* ---- the model's own text ---- */
+
+/* What the jobs of a round share. */
+typedef struct exl2__texts_round {
+    uint32_t running;
+    exl2_result failed;
+    exl2_error error;
+} exl2__texts_round;
+
+static exl2_flow exl2__texts_event(void *user, const exl2_event *event)
+{
+    exl2__texts_round *round = (exl2__texts_round *)user;
+    if (event->kind == EXL2_EVENT_DONE) {
+        round->running--;
+        if (event->result < 0 && round->failed >= 0) {
+            round->failed = event->result;
+            exl2__format(round->error.text, sizeof round->error.text, "%s", event->error);
+        }
+    }
+    return EXL2_CONTINUE;
+}
+
+/* Starts the job that continues opening `index` in a session of its own. */
+static exl2_result exl2__texts_start(exl2_engine *e, exl2_model model, uint32_t index, uint64_t seed, uint32_t tokens,
+                                     exl2__texts_round *round, exl2_session *session)
+{
+    uint32_t plain = (uint32_t)EXL2__COUNT(exl2__texts_openings);
+    exl2_message message = { 0 };
+    exl2_job_desc d = { 0 };
+    exl2_result result = exl2_session_open(e, model, session);
+    d.session = *session;
+    d.max_tokens = tokens;
+    d.sampler.seed = seed + index + 1;
+    d.sampler.temperature = 0.9f;
+    d.sampler.top_k = 200;
+    d.sampler.top_p = 1;
+    d.on_event = exl2__texts_event;
+    d.user = round;
+    if (index < plain) {
+        d.prompt.text = exl2__texts_openings[index];
+    } else {
+        message.role = "user";
+        message.text = exl2__texts_requests[index - plain];
+        d.prompt.messages = &message;
+        d.prompt.message_count = 1;
+    }
+    result = result < 0 ? result : exl2_job_start(e, &d, NULL);
+    round->running += result >= 0;
+    return result;
+}
+
+/* Adds what a session holds, and closes it. */
+static exl2_result exl2__texts_take(exl2__texts *t, exl2_engine *e, exl2_session session)
+{
+    exl2_token *out;
+    size_t need = 0;
+    exl2_session_tokens(e, session, NULL, 0, &need);
+    EXL2__TRY(exl2__texts_room(t, need, &out));
+    exl2_result result = exl2_session_tokens(e, session, out, need, &need);
+    if (result < 0) {
+        return exl2__texts_engine_failed(t, e, result);
+    }
+    t->count += need;
+    exl2_session_close(e, session);
+    return EXL2_OK;
+}
+
+/* Progress of texts: called with the share of tokens that there are; false = cancel. */
+typedef bool (*exl2__texts_progress)(void *user, double done);
+
+/* One round: all openings, a batch at a time, in an order that mixes languages and conversations. */
+static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model model, uint32_t count, uint64_t seed,
+                                     uint32_t tokens, uint64_t wanted, exl2__texts_progress progress, void *user)
+{
+    for (uint32_t first = 0; first < count && t->count < wanted; first += EXL2__TEXTS_BATCH) {
+        exl2_session sessions[EXL2__TEXTS_BATCH];
+        exl2__texts_round round = { 0 };
+        uint32_t some = exl2__min32(EXL2__TEXTS_BATCH, count - first);
+        for (uint32_t i = 0; i < some; i++) {
+            uint32_t index = (uint32_t)((uint64_t)(first + i) * 29 % count); /* 29 is prime to 50 and 72 */
+            exl2_result result = exl2__texts_start(e, model, index, seed, tokens, &round, &sessions[i]);
+            if (result < 0) {
+                return exl2__texts_engine_failed(t, e, result);
+            }
+        }
+        while (round.running > 0) {
+            exl2_step_desc step = { 0 };
+            exl2_result result = exl2_step(e, &step);
+            if (result < 0) {
+                return exl2__texts_engine_failed(t, e, result);
+            }
+            if (progress && !progress(user, (double)exl2__min64(t->count, wanted) / (double)wanted)) {
+                return exl2__fail(t->c, EXL2_ERR_CANCELLED, "the conversion was cancelled");
+            }
+        }
+        if (round.failed < 0) {
+            return exl2__fail(t->c, round.failed, "the model failed to write its own text: %s", round.error.text);
+        }
+        for (uint32_t i = 0; i < some; i++) {
+            EXL2__TRY(exl2__texts_take(t, e, sessions[i]));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* ---- all ---- */
+
+static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *dir, const char *const *files,
+                                    uint32_t file_count, uint64_t wanted, uint64_t seed, uint32_t vocab,
+                                    exl2__texts_progress progress, void *user)
+{
+    exl2_model model = { 0 };
+    exl2_model_info info;
+    exl2_model_desc d = { 0 };
+    d.path = dir;
+    d.context_max = 640;
+    d.batch_max = EXL2__TEXTS_BATCH;
+    d.cache.tokens = (uint64_t)EXL2__TEXTS_BATCH * d.context_max;
+    exl2_result result = file_count ? exl2_model_measure(e, &d, &info) : exl2_model_load(e, &d, &model);
+    result = result >= 0 && !file_count ? exl2_model_get(e, model, &info) : result;
+    if (result < 0) {
+        return exl2__texts_engine_failed(t, e, result);
+    }
+    if (file_count && info.has_tokenizer) {
+        d.text_only = true;
+        d.batch_max = 0;
+        d.context_max = 0;
+        d.cache.tokens = 0;
+        result = exl2_model_load(e, &d, &model);
+        if (result < 0) {
+            return exl2__texts_engine_failed(t, e, result);
+        }
+    }
+    for (uint32_t i = 0; i < file_count; i++) {
+        EXL2__TRY(exl2__texts_check_file(t->c, dir, files[i], info.has_tokenizer));
+        EXL2__TRY(exl2__texts_add_file(t, e, model, files[i], vocab));
+    }
+    if (file_count) {
+        return EXL2_OK;
+    }
+    if (!info.has_tokenizer) {
+        return exl2__fail(t->c, EXL2_ERR_ARG, "%s has no tokenizer, so it cannot write its own text; give a .json with "
+                          "ids for calibration", dir);
+    }
+    uint32_t count = (uint32_t)EXL2__COUNT(exl2__texts_openings);
+    count += info.has_chat_template ? (uint32_t)EXL2__COUNT(exl2__texts_requests) : 0;
+    for (uint32_t i = 0; i < EXL2__TEXTS_ROUNDS_MAX && t->count < wanted; i++) {
+        EXL2__TRY(exl2__texts_write(t, e, model, count, seed + (uint64_t)i * 1000, EXL2__TEXTS_OWN_TOKENS, wanted,
+                                    progress, user));
+    }
+    return EXL2_OK;
+}
+
+/* Collects ids below `vocab`: those of all files, or, without files, at least `wanted` ids of the model's own. `dir`:
+   the source. */
+static exl2_result exl2__texts_make(exl2__ctx *c, const char *dir, const char *const *files, uint32_t file_count,
+                                    uint64_t wanted, uint64_t seed, uint32_t vocab, exl2__texts_progress progress,
+                                    void *user, exl2__texts *t)
+{
+    exl2_engine_desc d = { 0 };
+    exl2_error error = { 0 };
+    exl2_engine *e = NULL;
+    *t = (exl2__texts){ 0 };
+    t->c = c;
+    d.backend = EXL2_BACKEND_CPU;
+    d.parallel = c->parallel;
+    d.allocator = c->allocator;
+    d.files = c->files;
+    d.open_error = &error;
+    exl2_result result = exl2_open(&d, &e);
+    if (result < 0) {
+        return exl2__fail(c, result, "%s", error.text);
+    }
+    result = exl2__texts_fill(t, e, dir, files, file_count, wanted, seed, vocab, progress, user);
+    for (uint64_t i = 0; i < t->count && result >= 0; i++) {
+        if (t->ids[i] < 0 || (uint32_t)t->ids[i] >= vocab) { /* an added token without a row in the embedding */
+            result = exl2__fail(c, EXL2_ERR_FORMAT, "the tokenizer of %s gives id %d, but the vocabulary has %u", dir,
+                                t->ids[i], vocab);
+        }
+    }
+    exl2_close(e);
+    return result;
+}
+
+#endif
