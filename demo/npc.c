@@ -54,6 +54,7 @@ typedef struct game {
     uint64_t display_ns, last_ns; /* refresh of the display; end of the last frame */
     uint64_t talk_ns;
     exl2_engine_stats at_ready, at_open;
+    uint32_t pages_used, pages_shared; /* the most at one time */
     samples frames, steps;
     gauge gauge;
 } game;
@@ -151,6 +152,9 @@ static void measure(game *g, double frame_ms, double step_ms, bool talk)
 {
     gauge *m = &g->gauge;
     exl2_engine_stats s;
+    exl2_stats(g->host.engine, &s);
+    g->pages_used = s.pages_used > g->pages_used ? s.pages_used : g->pages_used;
+    g->pages_shared = s.pages_shared > g->pages_shared ? s.pages_shared : g->pages_shared;
     samples_add(&g->frames, frame_ms);
     samples_add(&g->steps, step_ms);
     m->frame_ms = frame_ms > m->frame_ms ? frame_ms : m->frame_ms;
@@ -159,7 +163,6 @@ static void measure(game *g, double frame_ms, double step_ms, bool talk)
     if (++m->frames < GAUGE_FRAMES) {
         return;
     }
-    exl2_stats(g->host.engine, &s);
     double speed = m->seconds > 0 ? (double)(s.tokens_out - m->tokens) / m->seconds : 0;
     snprintf(m->text, sizeof m->text, "frame %.1f ms  engine %.1f of %.1f ms  %.0f tok/s  pages %u (%u shared)",
              m->frame_ms, m->step_ms, g->options->cpu_us * 1e-3, speed, s.pages_used, s.pages_shared);
@@ -241,7 +244,8 @@ static bool say_goodbye(game *g)
     const npc_options *o = g->options;
     end_card c = { .model = o->model, .threads = pool_width(g->host.pool), .cpu_us = o->cpu_us, .gpu_us = o->gpu_us,
                    .on_gpu = host_on_gpu(&g->host), .tavern = &g->tavern, .frames = &g->frames, .steps = &g->steps,
-                   .talk_seconds = (double)g->talk_ns * 1e-9 };
+                   .talk_seconds = (double)g->talk_ns * 1e-9, .pages_used = g->pages_used,
+                   .pages_shared = g->pages_shared };
     exl2_stats(g->host.engine, &c.stats);
     c.talk_tokens = c.stats.tokens_out - g->at_open.tokens_out;
     c.allocations = c.stats.allocations - g->at_ready.allocations - g->tavern.grammar_allocations;

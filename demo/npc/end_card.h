@@ -18,6 +18,7 @@ typedef struct end_card {
     double talk_seconds; /* time of the frames in which somebody was asked or spoke */
     uint64_t talk_tokens;
     uint64_t allocations; /* of the engine since the model was ready, without those for grammars */
+    uint32_t pages_used, pages_shared; /* the most at one time */
     exl2_engine_stats stats;
 } end_card;
 

@@ -1,6 +1,7 @@
 /* convert.c: exl2_convert and exl2_compare on tiny models of several architectures: the calibration pass against the
    goldens, the output against the goldens, resuming after a stop at any point, damaged and foreign work folders, wrong
    arguments, failing allocations. */
+#define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/quantizer/convert.h"
 #include "../check.h"
