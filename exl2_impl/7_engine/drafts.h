@@ -118,7 +118,7 @@ static void exl2__drafts_write(exl2_engine *e, exl2__model *m, exl2__job *job, u
 static inline float exl2__drafts_time(const exl2__model *m, uint32_t rows)
 {
     float row = m->draft_row_time[exl2__forward_class(rows)];
-    return 1 + (float)(rows - 1) * (row > 0 ? row : EXL2__DRAFTS_FIRST_ROW);
+    return 1 + exl2__mul_float((float)(rows - 1), row > 0 ? row : EXL2__DRAFTS_FIRST_ROW);
 }
 
 /* Learns from a pass that only decoded. */
@@ -127,12 +127,13 @@ static inline void exl2__drafts_learn(exl2__model *m, uint32_t rows, uint64_t ns
     float time = (float)ns;
     if (rows == 1 || m->draft_pass_ns <= 0) {
         float one = rows == 1 ? time : time / exl2__drafts_time(m, rows);
-        m->draft_pass_ns = m->draft_pass_ns <= 0 ? one : m->draft_pass_ns + 0.1f * (one - m->draft_pass_ns);
+        m->draft_pass_ns = m->draft_pass_ns <= 0 ? one
+                         : m->draft_pass_ns + exl2__mul_float(0.1f, one - m->draft_pass_ns);
     } else if (rows <= EXL2__DRAFTS_ROWS_MAX) {
         float *row = &m->draft_row_time[exl2__forward_class(rows)];
         float more = (time / m->draft_pass_ns - 1) / (float)(rows - 1);
         more = more < 0.01f ? 0.01f : more > 1 ? 1 : more;
-        *row = *row <= 0 ? more : *row + 0.1f * (more - *row);
+        *row = *row <= 0 ? more : *row + exl2__mul_float(0.1f, more - *row);
     }
 }
 
@@ -252,7 +253,7 @@ static inline void exl2__drafts_settle(exl2_engine *e, exl2__model *m, exl2__job
     }
     if (at < s->draft_count && !(s->draft_forced >> at & 1)) {
         bool accepted = kept > at;
-        job->draft_rate += 0.08f * ((accepted ? 1.0f : 0.0f) - job->draft_rate);
+        job->draft_rate += exl2__mul_float(0.08f, (accepted ? 1.0f : 0.0f) - job->draft_rate);
         job->stats.accepted += accepted;
         e->stats.accepted += accepted;
     }

@@ -245,8 +245,9 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_exp(exl2__cpu_lanes x)
 static float exl2__cpu_plain_softmax(float *scores, uint32_t keys, uint32_t end)
 {
     exl2__cpu_lanes best = exl2__cpu_lanes_set(scores[0]), sum = exl2__cpu_lanes_set(0);
+    const float unseen = exl2__minus_infinity();
     for (uint32_t i = 0; i < end; i += EXL2__CPU_LANES) { /* unseen keys get a weight of 0 */
-        EXL2__EACH_LANE(j) { scores[i + j] = i + j < keys ? scores[i + j] : -INFINITY; }
+        EXL2__EACH_LANE(j) { scores[i + j] = i + j < keys ? scores[i + j] : unseen; }
         EXL2__EACH_LANE(j) { best.lane[j] = scores[i + j] > best.lane[j] ? scores[i + j] : best.lane[j]; }
     }
     float largest = best.lane[0];

@@ -163,7 +163,7 @@ static exl2_result exl2__slots_unit(exl2__ctx *c, const exl2__runner *r, uint32_
 static exl2_result exl2__slots_fill(exl2__ctx *c, const exl2__runner *r, exl2__slots *s)
 {
     const exl2__config *config = &r->load.config;
-    uint32_t tables = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0), count;
+    uint32_t tables = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0), count = 0;
     s->count = 0;
     for (uint32_t layer = 0; layer < config->layers; layer++) {
         for (uint32_t tap = 0; tap < EXL2__RUNNER_TAPS; tap++) {
