@@ -105,8 +105,8 @@ static card_rows rows_of(const end_card *c)
         snprintf(r.text[4], cap, "speed       %.1f tokens/s and %.2f a pass while somebody speaks, %u thread%s",
                  tokens_per_second(c), tokens_per_pass(t), c->threads, c->threads == 1 ? "" : "s");
     }
-    snprintf(r.text[5], cap, "memory      %" PRIu64 " allocations since load; up to %u pages used, %u shared; %u cached",
-             c->allocations, c->pages_used, c->pages_shared, c->stats.pages_cached);
+    snprintf(r.text[5], cap, "memory      %" PRIu64 " allocations since load; at most %u pages used, %u of them shared",
+             c->allocations, c->pages_used, c->pages_shared);
     snprintf(r.text[6], cap, "prompts     %" PRIu64 " tokens computed, %" PRIu64 " reused", t->prompt_computed,
              t->prompt_reused);
     snprintf(r.text[7], cap, "turns       %u, %u of them not valid in the game; a grammar needed %.2f ms (median)",
