@@ -215,10 +215,10 @@ static exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m,
                && r->computed_end <= x->tokens && r->min_tokens <= r->max_tokens && r->max_tokens <= context_max
                && r->prompt_end + heals + r->max_tokens <= context_max
                && (r->max_tokens ? said < r->max_tokens + heals : said == 0);
-    bool small = r->rewinds <= EXL2__JOB_REWINDS_MAX && r->tried_count <= EXL2__SEQUENCE_TRIED_MAX
-              && r->healed >= -1 && r->healed < (exl2_token)vocab && r->shown <= EXL2__JOB_HOLD_BYTES
-              && exl2__snapshot_is_state(r->mu);
-    if (!counts || !small || (x->mu_count && x->mu_count != said - r->delivered)) {
+    bool limits = r->rewinds <= EXL2__JOB_REWINDS_MAX && r->tried_count <= EXL2__SEQUENCE_TRIED_MAX
+               && r->healed >= -1 && r->healed < (exl2_token)vocab && r->shown <= EXL2__JOB_HOLD_BYTES
+               && exl2__snapshot_is_state(r->mu);
+    if (!counts || !limits || (x->mu_count && x->mu_count != said - r->delivered)) {
         return exl2__snapshot_malformed(e, "a count of the job is out of range");
     }
     if (bytes - EXL2__SNAPSHOT_JOB_BYTES < 4ull * (r->tried_count + x->mu_count)) {
