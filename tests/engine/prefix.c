@@ -98,14 +98,14 @@ static void idle_sessions_hold_nothing(void)
     for (uint32_t i = 0; i < 6; i++) {
         CHECK_INT(exl2_session_open(r.engine, r.model, &s[i]), EXL2_OK);
         memset(&straight[i], 0, sizeof straight[i]);
-        exl2_job_desc d = rig_job(&r, world + i * 100, 900, 40, &straight[i]);
+        exl2_job_desc d = rig_job(&r, world + i * 40, 900, 40, &straight[i]);
         rig_run(&r, &d);
     }
     uint64_t evictions = stats_of(&r).evictions;
     for (uint32_t part = 0; part < 4; part++) {
         for (uint32_t i = 0; i < 6; i++) {
             memset(&said[0], 0, sizeof said[0]);
-            exl2_job_desc d = rig_job(&r, world + i * 100, part ? 0 : 900, 10, &said[0]);
+            exl2_job_desc d = rig_job(&r, world + i * 40, part ? 0 : 900, 10, &said[0]);
             d.session = s[i];
             rig_run(&r, &d);
             CHECK(memcmp(said[0].ids, straight[i].ids + part * 10, 10 * sizeof(exl2_token)) == 0);
