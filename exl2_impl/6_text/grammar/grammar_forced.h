@@ -4,7 +4,9 @@
    gives: exl2__grammar_forced_token.
    owns:  nothing.
 
-   Nothing is forced where the text may also end. The walk goes through the tries of all groups side by side, one byte
+   Nothing is forced where the text may also end, nor where a token may begin with the whole string and go on with one of
+   several bytes: `":"` and `": "` both begin with the string `":`, and a model that has to say `":` alone, as it never
+   does by itself, goes on badly. So a token is forced only if all tokens that may follow lie inside the string. The walk goes through the tries of all groups side by side, one byte
    at a time, and ends when no longer token can follow: after as many bytes as the longest token has, at most. */
 #ifndef EXL2__GRAMMAR_FORCED_H
 #define EXL2__GRAMMAR_FORCED_H
@@ -78,6 +80,22 @@ static uint32_t exl2__grammar_forced_step(const exl2__grammar_vocab *v, exl2__gr
     return token;
 }
 
+/* Whether a token may begin with the string so far and go on with a byte that the state allows. *full: no room. */
+static bool exl2__grammar_forced_is_crossed(exl2__grammar_mask *m, uint32_t *state,
+                                            const exl2__grammar_forced_trie *tries, bool *full)
+{
+    const uint32_t *rows[1];
+    *full = !exl2__grammar_mask_row(m, state, rows, 1);
+    for (uint32_t k = 0; k < EXL2__GRAMMAR_VOCAB_GROUPS && !*full; k++) {
+        for (uint32_t i = tries[k].begin; i < tries[k].end; i = m->vocab->nodes[i].skip) {
+            if (rows[0][m->states.link->class_of[m->vocab->nodes[i].byte]] != EXL2__GRAMMAR_STATE_DEAD) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* *token: the forced token, with which the text can end after at most `left` tokens, this one included; -1: none.
    EXL2_ERR_BUDGET: as exl2__grammar_mask_get. A collection may renumber the place's state. */
 EXL2__COLD
@@ -93,7 +111,10 @@ static exl2_result exl2__grammar_forced_token(exl2__ctx *c, exl2__grammar_mask *
     for (bool more = left > 0; more; state = next) {
         int32_t byte = exl2__grammar_forced_byte(m, &state, &next);
         if (byte < 0) {
-            return byte == EXL2__GRAMMAR_FORCED_FULL ? exl2__grammar_mask_full(c) : EXL2_OK;
+            bool full = byte == EXL2__GRAMMAR_FORCED_FULL;
+            bool crossed = !full && *token >= 0 && exl2__grammar_forced_is_crossed(m, &state, tries, &full);
+            *token = crossed || full ? -1 : *token;
+            return full ? exl2__grammar_mask_full(c) : EXL2_OK;
         }
         more = false;
         for (uint32_t i = 0; i < EXL2__GRAMMAR_VOCAB_GROUPS; i++) {
