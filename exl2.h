@@ -459,10 +459,10 @@
 
    Where a grammar leaves no choice, nothing is computed to choose: where only one byte may follow, only one after it,
    and so on, the text goes on with the longest token inside that string, unless the job's settings ban it, or a token
-   reaches beyond the string (": and ":" where a space may follow the colon): then the model chooses. On the CPU such forced tokens are not sampled and cost no pass: they join the text at once,
-   with a log-probability of 0, and the next pass has up to 16 rows of the job. The text is the same as with
-   draft.one_by_one, which samples every token; so do jobs with alts_per_token, on_logits, guidance or mirostat, CUSTOM
-   grammars, and a GPU. stats.forced_tokens counts.
+   reaches beyond the string (": and ":" where a space may follow the colon): then the model chooses. On the CPU such
+   forced tokens are not sampled and cost no pass: they join the text at once, with a log-probability of 0, and the next
+   pass has up to 16 rows of the job. The text is the same as with draft.one_by_one, which samples every token; so do
+   jobs with alts_per_token, on_logits, guidance or mirostat, CUSTOM grammars, and a GPU. stats.forced_tokens counts.
 
    Where the text may end, the model's end tokens and the job's stop tokens are allowed. Where nothing can follow, the
    job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they occur, and a cancelled job's text is

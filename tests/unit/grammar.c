@@ -188,7 +188,7 @@ static void check_refusals(void)
 
 /* ---- masks and forced tokens ---- */
 
-/* Forced tokens so far; those of more than 3 bytes; those that were not forced since a token goes on after the string. */
+/* Forced tokens so far; those of more than 3 bytes; those not forced because a token goes on after the string. */
 static uint32_t forced_seen, forced_long, forced_crossed;
 
 /* The bit of every token, compared with walking the token's bytes alone. */

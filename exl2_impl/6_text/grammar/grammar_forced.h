@@ -4,10 +4,12 @@
    gives: exl2__grammar_forced_token.
    owns:  nothing.
 
-   Nothing is forced where the text may also end, nor where a token may begin with the whole string and go on with one of
-   several bytes: `":"` and `": "` both begin with the string `":`, and a model that has to say `":` alone, as it never
-   does by itself, goes on badly. So a token is forced only if all tokens that may follow lie inside the string. The walk goes through the tries of all groups side by side, one byte
-   at a time, and ends when no longer token can follow: after as many bytes as the longest token has, at most. */
+   Nothing is forced where the text may also end, nor where a token may begin with the whole string and go on with one
+   of several bytes: `":"` and `": "` both begin with the string `":`, and a model that has to say `":` alone, as it
+   never does by itself, goes on badly. So a token is forced only if all tokens that may follow lie inside the string.
+
+   The walk goes through the tries of all groups side by side, one byte at a time, and ends when no longer token can
+   follow: after as many bytes as the longest token has, at most. */
 #ifndef EXL2__GRAMMAR_FORCED_H
 #define EXL2__GRAMMAR_FORCED_H
 
