@@ -267,6 +267,7 @@ static bool load(bench *b)
     model.path = o->path;
     model.batch_max = batch > 16 ? batch : 0;
     model.experts_active = o->host.experts;
+    model.cache.no_reuse = true; /* every round computes its whole prompt */
     if (need > CONTEXT_MAX) {
         fprintf(stderr, "a sequence would have %llu tokens, at most %u are supported\n", (unsigned long long)need,
                 CONTEXT_MAX);
