@@ -478,6 +478,8 @@ EXL2__SIZE_END
 #include "8_convert/pack.h"
 /* defines: quantization: numbers -> scales and codes of a group */
 #include "8_convert/quantize.h"
+/* defines: running the parts of a conversion in parallel */
+#include "8_convert/tasks.h"
 /* defines: buffered writing of text files */
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */

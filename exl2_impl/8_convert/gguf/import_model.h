@@ -9,6 +9,7 @@
 
 #include "import_plan.h"
 #include "../quantize.h"
+#include "../tasks.h"
 
 #define EXL2__IMPORT_SLAB_ROWS 256u /* rows (input features) of a slab: a multiple of all group and block sizes */
 #define EXL2__IMPORT_CHUNK 256u     /* columns (output features) per task */
@@ -115,18 +116,6 @@ static exl2_result exl2__import_model_progress(exl2__import_model *m, uint64_t n
         return exl2__fail(m->g->ctx, EXL2_ERR_CANCELLED, "the import of %s was cancelled", m->g->path);
     }
     return EXL2_OK;
-}
-
-static void exl2__import_model_tasks(const exl2__ctx *c, uint32_t count, void (*task)(void *arg, uint32_t index),
-                                     void *arg)
-{
-    if (c->parallel.run && count > 1) {
-        c->parallel.run(c->parallel.user, count, task, arg);
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        task(arg, i);
-    }
 }
 
 /* Chunk i has the columns [*begin, *end). */
@@ -273,11 +262,11 @@ static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2
     b.row = b.groups[0].row;
     b.rows = b.groups[group_count - 1].row + b.groups[group_count - 1].rows - b.row;
     b.chunks = (uint32_t)exl2__div_up(x->stored, EXL2__IMPORT_CHUNK);
-    exl2__import_model_tasks(m->g->ctx, b.chunks, exl2__import_model_load_task, &b);
+    exl2__tasks_run(m->g->ctx, b.chunks, exl2__import_model_load_task, &b);
     EXL2__TRY(exl2__import_model_slab_tries(m, &b));
-    exl2__import_model_tasks(m->g->ctx, b.chunks * group_count, exl2__import_model_search_task, &b);
+    exl2__tasks_run(m->g->ctx, b.chunks * group_count, exl2__import_model_search_task, &b);
     exl2__import_model_slab_pick(&b);
-    exl2__import_model_tasks(m->g->ctx, b.chunks * group_count, exl2__import_model_pack_task, &b);
+    exl2__tasks_run(m->g->ctx, b.chunks * group_count, exl2__import_model_pack_task, &b);
     memcpy(s->scale_max + first_group, b.scale_max, group_count * sizeof *b.scale_max);
     uint64_t row_bytes = (uint64_t)x->stored * 4, words = (uint64_t)b.rows * x->bits / 32;
     EXL2__TRY(exl2__shards_write(&m->shards, x->entry, b.groups[0].word * row_bytes, s->words, words * row_bytes));

@@ -146,7 +146,7 @@ static void exl2__factor_load(void *arg, uint32_t strip)
 static bool exl2__factor_run(const exl2__ctx *c, exl2__factor_block *b)
 {
     exl2__factor *f = b->f;
-    exl2__panels_tasks(c, f->in / EXL2__PANELS_LANES, exl2__factor_load, b);
+    exl2__tasks_run(c, f->in / EXL2__PANELS_LANES, exl2__factor_load, b);
     for (b->first = f->in; b->first > 0;) {
         b->first -= EXL2__FACTOR_BLOCK;
         uint32_t strip = b->first / EXL2__PANELS_LANES, width = f->hessian.width;
@@ -157,11 +157,11 @@ static bool exl2__factor_run(const exl2__ctx *c, exl2__factor_block *b)
                 b->panel[((size_t)(k / width) * rows + row) * width + k % width] = from[k];
             }
         }
-        exl2__panels_tasks(c, strip + 1, exl2__factor_block_update, b);
+        exl2__tasks_run(c, strip + 1, exl2__factor_block_update, b);
         if (!exl2__factor_block_diagonal(b)) {
             return false;
         }
-        exl2__panels_tasks(c, strip, exl2__factor_block_solve, b);
+        exl2__tasks_run(c, strip, exl2__factor_block_solve, b);
     }
     return true;
 }
@@ -268,7 +268,7 @@ static exl2_result exl2__factor_steps(exl2__ctx *c, const char *name, const floa
         exl2__factor_damp(f, f->damp); /* d is doubled */
         f->damp *= 2;
     }
-    exl2__panels_tasks(c, f->in / f->feedback.width, exl2__factor_feedback, &b);
+    exl2__tasks_run(c, f->in / f->feedback.width, exl2__factor_feedback, &b);
     f->lower = NULL;
     return EXL2_OK;
 }

@@ -67,7 +67,7 @@ static void exl2__gram_add(const exl2__ctx *c, exl2__gram *g, uint32_t rows)
 {
     g->rows = rows;
     g->tokens += rows;
-    exl2__panels_tasks(c, g->in / EXL2__PANELS_LANES, exl2__gram_task, g);
+    exl2__tasks_run(c, g->in / EXL2__PANELS_LANES, exl2__gram_task, g);
 }
 
 /* Divides by the number of tokens, and fills in the other half. */

@@ -85,7 +85,7 @@ static exl2_result exl2__losses_run(exl2__ctx *c, const exl2__factor *f, const f
     exl2__losses_layout(&l, &dry);
     EXL2__TRY(exl2__arena_open(c, &memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__losses_layout(&l, &memory);
-    exl2__panels_tasks(c, l.strips, exl2__losses_peaks, &l);
+    exl2__tasks_run(c, l.strips, exl2__losses_peaks, &l);
     for (uint32_t b = 0; b < l.blocks; b++) {
         float peak = 0;
         for (uint32_t strip = 0; strip < l.strips; strip++) {
@@ -97,7 +97,7 @@ static exl2_result exl2__losses_run(exl2__ctx *c, const exl2__factor *f, const f
                                l.tries + ((size_t)b * EXL2__LOSSES_WIDTHS + w) * EXL2__LOSSES_TRIES);
         }
     }
-    exl2__panels_tasks(c, l.strips, exl2__losses_errors, &l);
+    exl2__tasks_run(c, l.strips, exl2__losses_errors, &l);
     for (uint32_t i = 0; i < l.blocks * EXL2__LOSSES_WIDTHS; i++) {
         double least = 0;
         for (uint32_t t = 0; t < EXL2__LOSSES_TRIES; t++) {

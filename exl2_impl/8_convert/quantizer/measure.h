@@ -114,7 +114,7 @@ static void exl2__measure_tap(void *user, exl2__runner_tap tap)
 {
     exl2__measure *m = (exl2__measure *)user;
     m->tap = tap;
-    exl2__panels_tasks(m->r->c, m->length, exl2__measure_row, m);
+    exl2__tasks_run(m->r->c, m->length, exl2__measure_row, m);
     exl2__gram_add(m->r->c, &m->grams[tap], m->length);
 }
 

@@ -2,12 +2,13 @@
    of the CPU backend.
    takes: the operations of an instruction set, a matrix, strips.
    gives: exl2__panels, exl2__panels_width, exl2__panels_bytes, exl2__panels_at, exl2__panels_product,
-          exl2__panels_strip_product, exl2__panels_tasks.
+          exl2__panels_strip_product.
    owns:  nothing. */
 #ifndef EXL2__PANELS_H
 #define EXL2__PANELS_H
 
 #include "../../3_backend/cpu/cpu.h"
+#include "../tasks.h"
 
 #define EXL2__PANELS_LANES EXL2__CPU_STRIP /* columns of a strip, which is [rows, 32] */
 
@@ -51,19 +52,6 @@ static inline void exl2__panels_product(const exl2__panels *p, uint32_t column, 
         exl2__panels_strip_product(p->ops, exl2__panels_at(p, begin, column + c), p->width,
                                    strip + (size_t)begin * EXL2__PANELS_LANES, end - begin,
                                    out + (size_t)c * EXL2__PANELS_LANES, 0);
-    }
-}
-
-/* Calls task(arg, 0) ... task(arg, count - 1), in parallel if the application can. */
-static inline void exl2__panels_tasks(const exl2__ctx *c, uint32_t count, void (*task)(void *arg, uint32_t index),
-                                      void *arg)
-{
-    if (c->parallel.run && count > 1) {
-        c->parallel.run(c->parallel.user, count, task, arg);
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        task(arg, i);
     }
 }
 

@@ -238,12 +238,12 @@ static void exl2__solve_group(const exl2__ctx *c, exl2__solve *s, uint32_t numbe
     float peak = 0;
     double sums[EXL2__SEARCH_TRIES] = { 0 };
     s->group = number;
-    exl2__panels_tasks(c, s->strips, exl2__solve_aim, s);
+    exl2__tasks_run(c, s->strips, exl2__solve_aim, s);
     for (uint32_t n = 0; n < s->columns; n++) {
         peak = peak > s->peaks[n] ? peak : s->peaks[n];
     }
     exl2__search_tries(peak, s->groups[number].bits, EXL2__SEARCH_TRIES, s->tries);
-    exl2__panels_tasks(c, s->strips, exl2__solve_search, s);
+    exl2__tasks_run(c, s->strips, exl2__solve_search, s);
     for (uint32_t i = 0; i < s->strips * EXL2__SEARCH_TRIES; i++) {
         sums[i % EXL2__SEARCH_TRIES] += s->sums[i];
     }
@@ -252,7 +252,7 @@ static void exl2__solve_group(const exl2__ctx *c, exl2__solve *s, uint32_t numbe
         best = sums[i] < sums[best] ? i : best;
     }
     s->scale_max[number] = s->tries[best];
-    exl2__panels_tasks(c, s->strips, exl2__solve_round, s);
+    exl2__tasks_run(c, s->strips, exl2__solve_round, s);
 }
 
 /* ---- 2. descent ---- */
@@ -374,7 +374,7 @@ static void exl2__solve_run(const exl2__ctx *c, exl2__solve *s)
     for (uint32_t g = 0; g < s->group_count; g++) {
         exl2__solve_group(c, s, g);
     }
-    exl2__panels_tasks(c, s->strips, exl2__solve_polish, s);
+    exl2__tasks_run(c, s->strips, exl2__solve_polish, s);
 }
 
 /* The sum that exl2__solve_energy computes. */
@@ -410,7 +410,7 @@ static double exl2__solve_energy(const exl2__ctx *c, const exl2__solve *s, const
 {
     exl2__solve_sum job = { s, x };
     double sum = 0, square = 0;
-    exl2__panels_tasks(c, s->strips, exl2__solve_sum_task, &job);
+    exl2__tasks_run(c, s->strips, exl2__solve_sum_task, &job);
     for (uint32_t i = 0; i < s->strips; i++) {
         sum += s->sums[(size_t)i * EXL2__SEARCH_TRIES];
     }
