@@ -199,6 +199,8 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_buffers.h"
 /* defines: a model's weights and buffers on the GPU */
 #include "3_backend/cuda/cuda_model.h"
+/* defines: launches of products of many rows by wgmma */
+#include "3_backend/cuda/cuda_gemm_wg.h"
 /* defines: data that changes with each pass */
 #include "3_backend/cuda/cuda_pass.h"
 /* defines: products and norms of a pass */

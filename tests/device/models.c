@@ -133,7 +133,8 @@ static void check_same(const part *alone, uint32_t alone_count, const part *amon
 }
 
 /* The bits of a row depend only on the class of its pass, which is the range of its number of rows: 1 | 2..8 |
-   9..16 (below EXL2__CUDA_GEMM_ROWS_MIN) | ..32 | ..64 | ..128 (exl2__cuda_gemm_class). */
+   9..16 (below EXL2__CUDA_GEMM_ROWS_MIN) | ..32 | ..64 | ..128 (exl2__cuda_gemm_class); by wgmma all rows from there to
+   EXL2__CUDA_WG_SPLIT_ROWS are one class. */
 static void test_alone(void)
 {
     static const part one[] = { { 8, 40, 1 } };
@@ -161,6 +162,11 @@ static void test_alone(void)
     check_same(twenty, 1, more_rows, 3, 1);
     check_same(chunk, 1, chunks, 3, 1);
     check_same(large, 1, larger, 3, 2);
+    printf("products of many rows by wgmma: %s\n", exl2__cuda_of(cuda.d)->has_wg ? "yes" : "no");
+    if (exl2__cuda_of(cuda.d)->has_wg) {
+        static const part hundreds[] = { { 14, 0, 25 }, { 12, 0, 110 }, { 13, 0, 20 } };
+        check_same(twenty, 1, hundreds, 3, 2);
+    }
 }
 
 /* A pass as one graph and the same pass unit by unit give the same bits. */

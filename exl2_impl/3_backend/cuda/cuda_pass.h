@@ -5,6 +5,7 @@
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 
+#include "cuda_gemm_wg.h"
 #include "cuda_model.h"
 
 /* ---- data ---- */
@@ -210,6 +211,7 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .by_gemm = step->row_count >= EXL2__CUDA_GEMM_ROWS_MIN,
                                .captured = step->decodes && step->row_count <= EXL2__CUDA_GRAPH_ROWS };
+    pass->by_wg = m->has_wg && pass->by_gemm && !(pass->decodes && pass->row_count < EXL2__CUDA_WG_DECODE_MIN);
     if (pass->captured) {
         pass->row_count = step->row_count == 1 ? 1 : EXL2__CUDA_GRAPH_ROWS;
     }
