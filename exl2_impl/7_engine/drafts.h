@@ -149,17 +149,17 @@ static inline float exl2__drafts_chance(const exl2__job *job, uint32_t count)
 
 /* Shares the rows out, one after the other, to the job whose next draft is the likeliest, while that makes the tokens
    of a pass grow faster than its time. */
-static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t rows, uint32_t jobs)
+static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t rows, uint32_t jobs, uint32_t rows_max)
 {
     float tokens = (float)jobs;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         job->draft_wanted = 0;
-        if (job->sequence.draft_count && job->draft_waits >= EXL2__DRAFTS_PROBE && rows + 2 <= EXL2__DRAFTS_ROWS_MAX) {
+        if (job->sequence.draft_count && job->draft_waits >= EXL2__DRAFTS_PROBE && rows + 2 <= rows_max) {
             job->draft_wanted = exl2__min32(2, job->sequence.draft_count);
             rows += job->draft_wanted;
         }
     }
-    while (rows < EXL2__DRAFTS_ROWS_MAX) {
+    while (rows < rows_max) {
         exl2__job *best = NULL;
         float most = 0;
         for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
@@ -177,33 +177,41 @@ static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t r
     }
 }
 
-/* Makes the drafts of the next pass. None where a prompt is read: such a pass has rows enough. */
-static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m)
+/* Whether the job's next rows, which decode, may be in the pass that is being planned. */
+static inline bool exl2__drafts_is_due(const exl2__model *m, const exl2__job *job)
 {
-    uint32_t rows = 0, jobs = 0, drafting = 0;
-    bool prompts = false;
+    const exl2__sequence *s = &job->sequence;
+    return s->active && !s->held && exl2__schedule_decodes(s, &m->pages) && exl2__sequence_decodes(s);
+}
+
+/* Makes the drafts of the next pass, which has rows of this kind. None where a prompt is read: such a pass has rows
+   enough. */
+static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_kind kind)
+{
+    uint32_t rows = 0, jobs = 0, drafting = 0, most = exl2__min32(EXL2__DRAFTS_ROWS_MAX, m->backend->decode_rows);
+    m->pass_reads = kind == EXL2__ROWS_PROMPT;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->draft_count = s->draft_forced = s->draft_usable = 0;
-        if (s->active && !s->held) {
+        if (exl2__drafts_is_due(m, job)) {
             rows += exl2__sequence_pending(s);
-            prompts = prompts || !exl2__sequence_decodes(s);
             drafting += job->drafts;
             jobs++;
+        } else {
+            m->pass_reads |= kind == EXL2__ROWS_MIXED && s->active && !s->held;
         }
     }
-    m->pass_reads = prompts;
-    if (!drafting || prompts || rows >= EXL2__DRAFTS_ROWS_MAX) {
+    if (!drafting || m->pass_reads || rows >= most) {
         return;
     }
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         uint32_t left = s->tokens_end - s->table->tokens;
-        if (job->drafts && s->active && !s->held && left > 1) {
-            exl2__drafts_write(e, m, job, exl2__min32(left - 1, EXL2__DRAFTS_ROWS_MAX - rows));
+        if (job->drafts && exl2__drafts_is_due(m, job) && left > 1) {
+            exl2__drafts_write(e, m, job, exl2__min32(left - 1, most - rows));
         }
     }
-    exl2__drafts_share(e, m, rows, jobs);
+    exl2__drafts_share(e, m, rows, jobs, most);
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->draft_count = s->draft_usable = job->draft_wanted;

@@ -351,6 +351,8 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     job->one_by_one = single || d->alts_per_token;
     job->drafts = d->draft.ngram && !single && !(job->grammar.slot && !job->grammar.slot->made);
     job->draft_rate = EXL2__FIRST_DRAFT_RATE;
+    bool forces = job->grammar.slot && job->grammar.slot->made && !job->one_by_one;
+    s->waits |= job->drafts || forces; /* drafts and forced tokens follow a token that is known */
     job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
     job->user = d->user;

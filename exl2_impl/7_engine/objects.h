@@ -78,6 +78,7 @@ typedef struct exl2__model {
     float draft_pass_ns;         /* learned: time of a pass of one row, 0 = not known yet; */
     float draft_row_time[EXL2__FORWARD_CLASSES]; /* of one more row, in passes of one row; 0 = not known yet */
     uint64_t pass_ns;            /* time of the current pass so far */
+    uint64_t pass_begin_ns;      /* when the current pass became the current one */
     bool pass_reads;             /* the current pass may have rows of prompts */
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
     exl2__sequence no_sequence;  /* stands in for the jobs of other models in `sequences` */

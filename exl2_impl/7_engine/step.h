@@ -197,21 +197,33 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
     return dropped;
 }
 
+/* Rows of prompts that the next pass may have: with a budget so few that units are short, and rows exact. */
+static inline uint32_t exl2__step_prompt_rows(const exl2__model *m, uint64_t budget_ns)
+{
+    if (budget_ns == 0) {
+        return m->plan.rows_max;
+    }
+    uint32_t rows = exl2__forward_rows_for(&m->forward, budget_ns / 2);
+    return m->backend->two_kinds ? exl2__min32(rows, m->backend->exact_rows) : rows;
+}
+
 /* Starts the next pass, if a job has rows for it. budget_ns 0 = no budget. */
 static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint64_t budget_ns)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
     m->tables_updated = false;
+    m->pass_begin_ns = exl2__platform_ns();
     if (exl2__step_begin_repeated(m)) {
         return EXL2_OK;
     }
     exl2__step_admit(e, m, count, active);
     exl2__step_reserve_scores(e, m);
-    exl2__drafts_make(e, m);
     m->pass_ns = 0;
-    uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
-    uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, m->plan.rows_max, prompt_rows,
-                                        m->plan.sequences_max, m->batch.copies, &m->batch.copy_count);
+    exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max, exl2__step_prompt_rows(m, budget_ns),
+                                     m->plan.sequences_max, m->backend->decode_rows };
+    exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
+    exl2__drafts_make(e, m, limits.kind);
+    uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, &limits, m->batch.copies, &m->batch.copy_count);
     rows -= exl2__step_commit(e, m);
     exl2__step_reserve_less(e, m);
     exl2__masks_plan(e, m);
@@ -219,7 +231,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
         return EXL2_OK;
     }
     exl2__step step;
-    exl2__batch_fill(&m->batch, m->sequences, count, &step);
+    exl2__batch_fill(&m->batch, m->sequences, count, limits.kind, &step);
     return exl2__forward_begin(&m->forward, &step);
 }
 
@@ -311,13 +323,14 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
     const exl2__forward *f = &m->forward;
     const exl2__logit_row *rows = f->step.logits + f->logit0;
     const uint16_t *owners = m->batch.logit_owner + f->logit0;
+    const uint64_t *orders = m->batch.logit_order + f->logit0;
     for (uint32_t first = 0, count; first < f->result_count; first += count) {
         count = 1;
         exl2__job *job = &e->jobs[owners[first]];
         bool wanted = job->sequence.live && job->sequence.rows && &e->models[job->model] == m;
-        wanted = wanted && !exl2__objects_positive(job)->ending;
+        wanted = wanted && job->sequence.order == orders[first] && !exl2__objects_positive(job)->ending;
         if (rows[first].use == EXL2__LOGIT_SCORE) {
-            while (first + count < f->result_count && owners[first + count] == owners[first]
+            while (first + count < f->result_count && orders[first + count] == orders[first]
                    && count < EXL2__EVENT_TOKENS_MAX && rows[first + count].use == EXL2__LOGIT_SCORE) {
                 count++;
             }
@@ -345,6 +358,9 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
             job->delivery.text_due = job->delivery.due_bytes > 0 || job->delivery.due_tokens > 0; /* all of it forced */
             exl2__jobs_end(job, job->stop ? job->stop : EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
+    }
+    if (exl2__backend_is_async(m->backend)) {
+        m->pass_ns = exl2__platform_ns() - m->pass_begin_ns;
     }
     if (result >= 0 && !m->pass_reads) {
         exl2__drafts_learn(m, m->forward.step.row_count, m->pass_ns);
