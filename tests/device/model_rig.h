@@ -48,7 +48,7 @@ typedef struct side {
     uint32_t row_count, logit_count;
     exl2_token drawn[ROWS];
     float *logits; /* [ROWS, vocab] in the order of logit_rows */
-    bool sampled;  /* rows are of sampled tokens, also several of one text */
+    exl2__row_kind kind; /* of all passes; MIXED: as side_run says */
     bool by_unit;  /* the GPU runs unit by unit, as under a budget */
 } side;
 
@@ -182,8 +182,8 @@ static inline void side_poison(const side *s)
 }
 
 /* Runs a pass, with logits of every row if `every`, else of the last row of each part. Tokens are sampled greedily. If
-   every part has one row, or s->sampled is set, the rows are of sampled tokens, else of prompts. Up to 16 rows of sampled
-   tokens all have logits, so the pass may run as a graph. */
+   every part has one row the rows are of sampled tokens, else of prompts, unless s->kind says so. A pass of sampled tokens
+   that all have logits may run as a graph. */
 static inline void side_run(side *s, const part *parts, uint32_t count, bool every)
 {
     static const exl2__sampling greedy = { .greedy = true, .temperature = 1, .top_p = 1, .repeat_penalty = 1 };
@@ -207,7 +207,8 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
     }
     exl2__step step = { .rows = s->rows, .row_count = s->row_count, .sequence_count = count, .page_tables = tables,
                         .logits = s->logit_rows, .logit_count = s->logit_count,
-                        .kind = single || s->sampled ? EXL2__ROWS_SAMPLED : EXL2__ROWS_PROMPT };
+                        .kind = s->kind != EXL2__ROWS_MIXED ? s->kind
+                              : single ? EXL2__ROWS_SAMPLED : EXL2__ROWS_PROMPT };
     step.decodes = decodes && step.kind == EXL2__ROWS_SAMPLED;
     step.repeats = step.decodes && single;
     side_need(s, exl2__forward_begin(&s->forward, &step));
