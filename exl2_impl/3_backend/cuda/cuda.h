@@ -149,8 +149,9 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
     const exl2__shape *s = m->plan ? &m->plan->shape : NULL;
     exl2__cuda_needs needs = { 0 };
     if (s) {
-        needs = (exl2__cuda_needs){ 64u << exl2__cuda_head_class(s->head_dim), exl2__cuda_needs_any(s), s->affine,
-                                    !exl2__cuda_folds(s), s->experts.count > 0 };
+        needs = (exl2__cuda_needs){ .arch = m->gpu->info.arch, .head_class = 64u << exl2__cuda_head_class(s->head_dim),
+                                    .any = exl2__cuda_needs_any(s), .affine = s->affine,
+                                    .settles = !exl2__cuda_folds(s), .experts = s->experts.count > 0 };
     }
     exl2__cuda_modules_of(&needs, wanted);
     if (s && exl2__cuda_attend_prepares(s)) {
