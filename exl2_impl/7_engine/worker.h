@@ -164,8 +164,8 @@ static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc
     return passed ? EXL2_OK : any || !w->idle ? EXL2_PENDING : EXL2_IDLE;
 }
 
-/* Runs passes in flight to their end, so that room for their scores is reserved where the next owner of the passes
-   looks for it. */
+/* Runs passes in flight to their end: room for the scores of a pass is reserved when it begins, for a callback only if
+   the worker begins it. */
 static void exl2__worker_end_passes(exl2_engine *e)
 {
     const exl2_step_desc step = { .wait = true };
@@ -214,11 +214,6 @@ static void exl2__worker_stop(exl2_engine *e)
     exl2__thread_join(&w->thread);
     w->runs = w->idle = false;
     exl2__worker_deliver(e);
-    for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        exl2__job_scores *scores = &e->jobs[i].scores;
-        scores->reserved = scores->ring == &w->events ? 0 : scores->reserved;
-        scores->ring = scores->ring == &w->events ? NULL : scores->ring;
-    }
     exl2__arena_close(&e->ctx, &w->memory);
 }
 #else

@@ -92,20 +92,30 @@ static void same_words(const rig *r)
     }
 }
 
+static uint64_t tokens_out(const rig *r)
+{
+    exl2_engine_stats stats;
+    exl2_stats(r->engine, &stats);
+    return stats.tokens_out;
+}
+
+static void wait_for_tokens(const rig *r, uint64_t count)
+{
+    while (tokens_out(r) < count) {
+        exl2__platform_sleep_ms();
+    }
+}
+
 /* Without budgets the worker goes on while the application does something else. */
 static void works_between_steps(const rig *r)
 {
-    exl2_engine_stats before, after;
+    uint64_t before = tokens_out(r);
     exl2_job_desc d = job_of(r, 0, &said[0]);
     clear(said, 1);
     CHECK_INT(exl2_worker_start(r->engine), EXL2_OK);
     CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
-    exl2_stats(r->engine, &before);
     exl2_step(r->engine, NULL);
-    do { /* all of its passes, but no event is heard */
-        exl2__platform_sleep_ms();
-        exl2_stats(r->engine, &after);
-    } while (after.tokens_out < before.tokens_out + 24);
+    wait_for_tokens(r, before + 24);
     CHECK(said[0].count < 24); /* 0, if the first step heard nothing yet */
     CHECK_INT(said[0].done_events, 0);
     run_all(r, said, 1, &(exl2_step_desc){ .wait = true });
@@ -195,6 +205,7 @@ static void callbacks(const rig *r)
         stops.said.flow = EXL2_STOP_JOB;
         forks.at = 7;
         forks.next = &follows;
+        uint64_t before = tokens_out(r);
         if (with) {
             CHECK_INT(exl2_worker_start(r->engine), EXL2_OK);
             exl2_step(r->engine, NULL);
@@ -213,12 +224,7 @@ static void callbacks(const rig *r)
         d.session = t;
         CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
         if (with) {
-            exl2_engine_stats stats; /* the worker writes ahead of the callbacks */
-            do {
-                exl2__platform_sleep_ms();
-                exl2_stats(r->engine, &stats);
-            } while (stats.jobs_active > 0 && stats.tokens_out < 10000 && stops.said.count == 0
-                     && exl2_step(r->engine, &(exl2_step_desc){ .cpu_us = 1 }) >= 0);
+            wait_for_tokens(r, before + 24 + 26); /* all words of both are written before the first is heard */
         }
         for (uint32_t i = 0; i < 1000000 && (!stops.said.done_events || !follows.said.done_events); i++) {
             exl2_step(r->engine, with ? &(exl2_step_desc){ .wait = true } : NULL);
@@ -247,6 +253,45 @@ static void callbacks(const rig *r)
             CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
         }
     }
+}
+
+typedef struct waiter { /* its DONE lasts until the worker has written this many tokens */
+    rig_said said;
+    const rig *r;
+    uint64_t tokens;
+} waiter;
+
+static exl2_flow wait_at_done(void *user, const exl2_event *event)
+{
+    waiter *w = user;
+    if (event->kind == EXL2_EVENT_DONE) {
+        wait_for_tokens(w->r, w->tokens);
+    }
+    return rig_hear(&w->said, event);
+}
+
+/* While one job's DONE is heard, the worker writes the last words of another: they are heard before its DONE. */
+static void long_done(const rig *r)
+{
+    static waiter w[2]; /* one of them has a lower slot than the job between them */
+    memset(w, 0, sizeof w);
+    clear(said, 1);
+    uint64_t before = tokens_out(r);
+    CHECK_INT(exl2_worker_start(r->engine), EXL2_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        exl2_job_desc d = i == 1 ? job_of(r, 0, &said[0]) : rig_job(r, prompt, 20, 2, NULL);
+        if (i != 1) {
+            w[i / 2].r = r;
+            w[i / 2].tokens = before + 2 + 24 + 2;
+            d.on_event = wait_at_done;
+            d.user = &w[i / 2];
+        }
+        CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
+    }
+    run_all(r, said, 1, &(exl2_step_desc){ .wait = true });
+    CHECK_INT(w[0].said.done_events + w[1].said.done_events, 2);
+    check_same(&said[0], &alone[0]);
+    CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
 }
 
 /* The job is longer than what the worker can write ahead of the callbacks. */
@@ -513,6 +558,7 @@ int main(void)
     works_between_steps(&r);
     pulled(&r);
     callbacks(&r);
+    long_done(&r);
     pauses(&r);
     cancels(&r);
     logits_on_the_worker(&r);
