@@ -13,8 +13,8 @@
    microseconds. Many sessions share one model and the KV pages of their common prefix. A model that is ready runs
    without allocating (section 5 lists the exceptions). Every failure is an error code and a message of one sentence.
 
-   The engine has no globals, threads, environment variables, signals or output of its own, and it never ends the
-   process.
+   The engine has no globals, environment variables, signals or output of its own, no threads but a worker that you
+   start, and it never ends the process.
 
    BUILD IT
 
@@ -24,7 +24,7 @@
        #include "exl2.h"
 
    Everywhere else, C or C++, include it without the define. The implementation is C11; the declarations are C11 and
-   C++11. Link only the C library (and -lm, -ldl where they are separate libraries).
+   C++11. Link only the C library (and -lm, -ldl, -lpthread where they are separate libraries).
 
    Compile that file with optimization (-O2). SIMD code is chosen at run time, so no -m flags are needed; -ffast-math
    is safe. No CUDA header, library or compiler is needed to build or to start: the engine looks for the CUDA driver
@@ -71,9 +71,10 @@
 
    A THREAD OF ITS OWN
 
-   A program may also run the engine beside its main thread instead of inside its frames. Then one thread owns the
-   engine, and only that thread calls the functions tagged [E]. Requests and copies of events lie in lists under one
-   lock (a pthread mutex here):
+   exl2_worker_start lets the engine work beside the main thread instead of inside its frames; the frame loop stays as
+   it is (section 5). A program that wants its own thread for this can have it: then one thread owns the engine, and
+   only that thread calls the functions tagged [E]. Requests and copies of events lie in lists under one lock (a pthread
+   mutex here):
 
        while (!list.quit) {                                  // the engine's thread, which holds list.lock here
            while (take_wanted(&d)) exl2_job_start(e, &d, NULL);
@@ -201,7 +202,7 @@
    (NEON) and gcc or clang. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
    vectorizes its loops, as clang and gcc (from 12 on) do at -O2. Its sums are rounded in another order.
 
-   SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
+   SWITCHES (define them before the implementation; EXL2_API, EXL2_STATIC and EXL2_NO_THREADS before every inclusion)
 
        EXL2_IMPLEMENTATION   this file contains the engine
        EXL2_STATIC           all functions are static: a private copy inside one C file
@@ -210,6 +211,7 @@
        EXL2_NO_CUDA          without GPUs, and without the sources of kernels
        EXL2_KERNEL_DIR       folder of kernel sources, read at run time instead of the built-in ones (for kernel work)
        EXL2_NO_FILES         without the default file functions: exl2_engine_desc.files must be set
+       EXL2_NO_THREADS       without exl2_worker_start
        EXL2_NO_SIMD          plain C alone
        EXL2_NO_AVX512        AVX2 at most
        EXL2_NO_MOE           without models that have experts
@@ -325,6 +327,17 @@
    On a GPU a step queues work and collects finished work. gpu_us says how much GPU time it may queue, in ranges of
    layers whose time the engine learns; with gpu_us a sequence gets at most one token a step. Without gpu_us a whole
    pass is queued. If no other job is waiting, the next pass is queued as well, before the first one's tokens are known.
+
+   The worker. exl2_worker_start makes a thread that does what exl2_step did; exl2_step then delivers events, and what
+   it allows is what the worker may use: cpu_us and gpu_us once for each step, or, after a step without budgets, all the
+   time that it needs. With `wait` a step sleeps until the worker has finished a pass or can do nothing more. The words
+   are the same. Callbacks run where they did, on the thread that calls exl2_step, and meanwhile the worker goes on.
+   `allow`, on_logits, exl2_parallel, the allocator, zones and the logger are called on the worker's thread, too, but
+   never by both at once. A call tagged [E] waits until the worker has finished its present unit (on the CPU about
+   0.25 ms). A call tagged wait does all work itself, and may deliver events before it begins. The worker may write
+   ahead of what callbacks have heard, at most as much as max_events holds. If a callback says stop, or the job is
+   cancelled, the rest is dropped, and the history keeps what was heard. If it is paused, what was written before still
+   comes. exl2_worker_stop ends the thread, and exl2_step does the work again.
 
    With `wait`, a step may sleep until the GPU finishes a pass. Decode passes of less than 4 ms are waited for in pairs,
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
@@ -896,6 +909,13 @@ EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d);
 EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out);
 /* [A nb] Statistics as of the end of the last call that changed them. */
 EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
+#ifndef EXL2_NO_THREADS
+/* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. MEMORY. */
+EXL2_API exl2_result exl2_worker_start(exl2_engine *e);
+/* [E wait] Ends that thread, and delivers what it has made for callbacks; exl2_step goes on with its jobs. STATE: none
+   runs. */
+EXL2_API exl2_result exl2_worker_stop(exl2_engine *e);
+#endif
 
 /* ---- 6. models ---------------------------------------------------------------------------------------------- */
 

@@ -21,6 +21,8 @@ EXL2__SIZE_BEGIN
 
 /* defines: clock, entropy, default allocator, default files */
 #include "0_base/platform.h"
+/* defines: a thread, mutexes, signals between threads */
+#include "0_base/thread.h"
 
 EXL2__SIZE_END
 
@@ -439,6 +441,8 @@ EXL2__SIZE_BEGIN
 #include "7_engine/events.h"
 /* defines: the engine and its objects, and the look-up of handles */
 #include "7_engine/objects.h"
+/* defines: the lock that calls and the worker share */
+#include "7_engine/gate.h"
 /* defines: grammars that the application has made, and the state of each job in its grammar */
 #include "7_engine/grammars.h"
 /* defines: a running job: accepting tokens, delivering text, ending */
@@ -461,10 +465,14 @@ EXL2__SIZE_BEGIN
 #include "7_engine/host_sample.h"
 /* defines: exl2_step */
 #include "7_engine/step.h"
-/* defines: public functions of engine, events, models and text */
+/* defines: a thread that steps the engine */
+#include "7_engine/worker.h"
+/* defines: functions of engine, events, models and text */
 #include "7_engine/api.h"
-/* defines: public functions of sessions, sampling, grammars and jobs */
+/* defines: functions of sessions, sampling, grammars and jobs */
 #include "7_engine/api_jobs.h"
+/* defines: the public functions, through the lock that they share with the worker */
+#include "7_engine/public.h"
 
 EXL2__SIZE_END
 

@@ -59,6 +59,8 @@ static void no_engine(void)
     exl2_stats(NULL, NULL);
     CHECK(!exl2_next_event(NULL, &event));
     CHECK_INT(exl2_step(NULL, NULL), EXL2_ERR_ARG);
+    CHECK_INT(exl2_worker_start(NULL), EXL2_ERR_ARG);
+    CHECK_INT(exl2_worker_stop(NULL), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_measure(NULL, &md, &mi), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_open(NULL, &md, &model), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_load(NULL, &md, &model), EXL2_ERR_ARG);
