@@ -541,11 +541,11 @@
    12. MAKING MODELS (EXL2_CONVERT)
 
    exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest; exl2_import_desc lists the file types.
-   exl2_convert makes a better one from a folder with dense weights: it runs the model over calibration text, measures
-   how much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are
-   small. It runs on the CPU, with the whole dense model in memory; models with experts are not supported yet. The text
-   is what the model writes itself, or the application's own files: text like that of the game is best. All finished
-   parts are kept in a work folder, so that a killed conversion continues where it was when it is called again.
+   exl2_convert makes a better one from a GGUF file or a folder: it runs the model over calibration text, measures how
+   much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are small.
+   It runs on the CPU, with the whole dense model in memory. The text is what the model writes itself, or the
+   application's own files: text like that of the game is best. All finished parts are kept in a work folder, so that a
+   killed conversion continues where it was when it is called again.
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
 
@@ -1443,6 +1443,7 @@ typedef struct exl2_convert_matrix {
 typedef struct exl2_convert_info {
     char arch[64];           /* the architecture in config.json */
     float bpw, head_bpw;     /* bits per weight of the layers' matrices, of the head */
+    char warning[256];       /* "", or what should be known: a quantized source, matrices that stay FP16 */
     uint64_t bytes;          /* of the safetensors files */
     uint32_t matrices, rows, length; /* rows: of calibration, `length` tokens each */
     double predicted_kl;
@@ -1450,8 +1451,9 @@ typedef struct exl2_convert_info {
                                 a token; share of positions with the same likeliest token; negative log-likelihoods */
 } exl2_convert_info;
 
-/* Source: a folder that exl2_model_load loads, all of whose matrices are dense, with F16, BF16 or F32 weights, and with
-   inputs in multiples of 32. Tensors that the text model does not use are left out. */
+/* Source: a GGUF file, or a folder that exl2_model_load loads, or one with FP8 weights (E4M3, a scale for all or for
+   each block of 128 x 128). Matrices that are EXL2, GPTQ or AWQ already are used as they are. Blocks (attention, MLP,
+   experts) with inputs that are no multiple of 32 stay FP16. Tensors that the text model does not use are left out. */
 typedef struct exl2_convert_desc {
     uint32_t _start_canary;
     const char *source_dir, *out_dir;
@@ -1461,7 +1463,7 @@ typedef struct exl2_convert_desc {
     uint32_t head_bits;      /* 2, 3, 4, 5, 6 or 8; 0 = 6 */
     const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line */
     uint32_t calibration_file_count;      /* 0: the model writes its own text */
-    uint32_t rows, length;   /* of calibration; 0 = 64, 512. Fewer rows are used if the files hold less */
+    uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less */
     uint64_t seed;           /* of the text that the model writes */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */
     void (*on_matrix)(void *user, const exl2_convert_matrix *matrix); /* at the end, once for each; may be NULL */

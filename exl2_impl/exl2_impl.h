@@ -492,6 +492,30 @@ EXL2__SIZE_END
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */
 #include "8_convert/shards.h"
+/* defines: tensor types of GGUF */
+#include "8_convert/gguf/gguf_types.h"
+/* defines: names, values and shapes in a GGUF header */
+#include "8_convert/gguf/gguf_header.h"
+/* defines: reading and checking a GGUF file */
+#include "8_convert/gguf/gguf.h"
+/* defines: what GGUF files of each model family leave out or change */
+#include "8_convert/gguf/import_families.h"
+/* defines: reading the GGUF keys that describe the model */
+#include "8_convert/gguf/import_config.h"
+/* defines: GGUF keys -> config.json */
+#include "8_convert/gguf/import_config_write.h"
+/* defines: reading the GGUF keys that describe the tokenizer */
+#include "8_convert/gguf/import_text.h"
+/* defines: scores of SentencePiece -> merges */
+#include "8_convert/gguf/import_spm.h"
+/* defines: GGUF keys -> tokenizer files */
+#include "8_convert/gguf/import_text_write.h"
+/* defines: the mapping of GGUF tensors to tensors of the model */
+#include "8_convert/gguf/import_plan.h"
+/* defines: GGUF tensors -> safetensors files */
+#include "8_convert/gguf/import_model.h"
+/* defines: exl2_import_gguf */
+#include "8_convert/gguf/import.h"
 /* defines: square matrices in panels, and their products */
 #include "8_convert/quantizer/panels.h"
 /* defines: factorization of the moments of an input */
@@ -520,30 +544,8 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/texts.h"
 /* defines: the output folder of a conversion */
 #include "8_convert/quantizer/convert_write.h"
+/* defines: a dense folder made of a GGUF file or of FP8 weights */
+#include "8_convert/quantizer/convert_source.h"
 /* defines: exl2_convert */
 #include "8_convert/quantizer/convert.h"
-/* defines: tensor types of GGUF */
-#include "8_convert/gguf/gguf_types.h"
-/* defines: names, values and shapes in a GGUF header */
-#include "8_convert/gguf/gguf_header.h"
-/* defines: reading and checking a GGUF file */
-#include "8_convert/gguf/gguf.h"
-/* defines: what GGUF files of each model family leave out or change */
-#include "8_convert/gguf/import_families.h"
-/* defines: reading the GGUF keys that describe the model */
-#include "8_convert/gguf/import_config.h"
-/* defines: GGUF keys -> config.json */
-#include "8_convert/gguf/import_config_write.h"
-/* defines: reading the GGUF keys that describe the tokenizer */
-#include "8_convert/gguf/import_text.h"
-/* defines: scores of SentencePiece -> merges */
-#include "8_convert/gguf/import_spm.h"
-/* defines: GGUF keys -> tokenizer files */
-#include "8_convert/gguf/import_text_write.h"
-/* defines: the mapping of GGUF tensors to tensors of the model */
-#include "8_convert/gguf/import_plan.h"
-/* defines: GGUF tensors -> safetensors files */
-#include "8_convert/gguf/import_model.h"
-/* defines: exl2_import_gguf */
-#include "8_convert/gguf/import.h"
 #endif

@@ -11,6 +11,7 @@
 #include "../../0_base/hash.h"
 #include "../../0_base/platform.h"
 #include "../../1_load/file.h"
+#include "../folder.h"
 
 #define EXL2__KEEP_MAGIC 0x314B524F574C5845u /* "EXLWORK1" */
 #define EXL2__KEEP_TEXT "job.txt"
@@ -35,7 +36,7 @@ typedef struct exl2__keep_piece {
 /* Can a conversion have written a file of this name? No other file is ever deleted. */
 static bool exl2__keep_is_ours(const char *name)
 {
-    static const char *const names[] = { EXL2__KEEP_TEXT, "ids", "states", "head-", "layer-" };
+    static const char *const names[] = { EXL2__KEEP_TEXT, "ids", "states", "head-", "layer-", "source" };
     bool ours = false;
     for (size_t i = 0; i < EXL2__COUNT(names); i++) {
         ours = ours || strncmp(name, names[i], strlen(names[i])) == 0;
@@ -184,7 +185,8 @@ static void exl2__keep_remove(const exl2__keep *w)
     uint32_t index = 0;
     while (exl2__platform_entry(w->dir, index, name, sizeof name)) {
         exl2__keep_path(w, name, "", path);
-        if (!exl2__keep_is_ours(name) || !exl2__platform_remove_file(path)) {
+        bool ours = exl2__keep_is_ours(name);
+        if (!ours || !(exl2__platform_remove_file(path) || exl2__folder_remove(path))) {
             index++;
         }
     }
