@@ -1262,6 +1262,8 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = continue t
    settings; only the times differ. */
 typedef struct exl2_draft_desc {
     uint32_t _start_canary;
+    exl2_model model;          /* a smaller model of the same vocabulary guesses the next tokens; id 0 = none */
+    uint32_t tokens;           /* guesses in a pass, at most; 0 = as many as pay, up to 15 */
     bool ngram;                /* guess the next tokens from what followed the last ones before (section 10) */
     bool one_by_one;           /* sample every token in a pass of its own, forced ones, too; no guesses */
     uint32_t _end_canary;

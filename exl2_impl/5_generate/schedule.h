@@ -214,7 +214,7 @@ static inline bool exl2__schedule_can_run(const exl2__sequence *s)
     const exl2__sequence *pair = exl2__sequence_pair(s);
     uint32_t pending = s->active ? exl2__sequence_pending(s) : 0;
     bool may_run = !pair || pending > 1 || exl2__schedule_ready(pair);
-    return !s->held && !s->blocked && s->rows == 0 && pending > 0 && may_run;
+    return !s->held && !s->drafting && !s->blocked && s->rows == 0 && pending > 0 && may_run;
 }
 
 static inline bool exl2__schedule_is_prompt(const exl2__sequence *s, const void *pages)

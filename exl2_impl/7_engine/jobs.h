@@ -130,6 +130,18 @@ static void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t delivered)
     exl2__unlock(&e->lock);
 }
 
+/* Ends the job's drafter, whose K and V become cache. */
+EXL2__COLD
+static void exl2__jobs_free_drafter(exl2_engine *e, exl2__job *job)
+{
+    exl2__job *drafter = job->drafter;
+    job->drafter = NULL;
+    job->sequence.drafting = false;
+    if (drafter) {
+        exl2__jobs_free(e, drafter, drafter->sequence.final_end - drafter->sequence.prompt_end);
+    }
+}
+
 /* The DONE event; delivery.done_model and done_session are set. */
 static inline exl2_event exl2__jobs_done(const exl2__job *job)
 {
@@ -181,6 +193,7 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
         e->watched_error = job->error;
     }
     exl2__grammars_leave(e, job);
+    exl2__jobs_free_drafter(e, job);
     if (job->guidance.negative) {
         exl2__jobs_free(e, job->guidance.negative, d->delivered);
     }

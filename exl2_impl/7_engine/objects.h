@@ -75,6 +75,8 @@ typedef struct exl2__model {
     exl2__batch batch;
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
+    uint64_t alike;              /* id of a model that has the same vocabulary; 0 = not known */
+    bool asked;                  /* a drafter was asked in this step */
     float draft_pass_ns;         /* learned: time of a pass of one row, 0 = not known yet; */
     float draft_row_time[EXL2__FORWARD_CLASSES]; /* of one more row, in passes of one row; 0 = not known yet */
     uint64_t pass_ns;            /* time of the current pass so far */
@@ -211,7 +213,12 @@ struct exl2__job {
     exl2__job_guidance guidance;
     exl2_logits_fn on_logits;
     void *user;                  /* for on_event and on_logits */
-    bool drafts;                 /* the next tokens are guessed */
+    bool drafts;                 /* the next tokens are guessed, */
+    bool ngram;                  /* from what followed the last ones before */
+    exl2__job *drafter;          /* or by this hidden job of another model; NULL: none */
+    exl2__job *drafts_for;       /* in the drafter: the job; else NULL */
+    bool draft_ready;            /* in the drafter: it has sampled all draft_wanted tokens that it was asked for */
+    uint32_t draft_most;         /* drafts of a pass, at most */
     float draft_rate;            /* running mean: share of drafts that were accepted */
     uint32_t draft_wanted, draft_waits; /* drafts for the next pass; passes since the last drafts */
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
@@ -384,7 +391,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
         }
     }
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        if (e->jobs[i].sequence.live && !e->jobs[i].guidance.positive) {
+        if (e->jobs[i].sequence.live && !e->jobs[i].guidance.positive && !e->jobs[i].drafts_for) {
             s->jobs_active += e->jobs[i].sequence.active;
             s->jobs_waiting += !e->jobs[i].sequence.active;
         }
