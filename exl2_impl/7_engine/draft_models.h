@@ -130,7 +130,6 @@ static void exl2__draft_models_follow(exl2__model *m, exl2__job *drafter)
     exl2__sequence *s = &drafter->sequence;
     exl2__table *t = s->table;
     uint32_t end = exl2__min32(of->tokens_end, m->info.context_max), tokens = of->table->tokens;
-    s->rows_most = 0;
     s->held = true;
     if (!of->begun || tokens >= end) {
         drafter->draft_wanted = 0;
@@ -161,7 +160,7 @@ static void exl2__draft_models_follow(exl2__model *m, exl2__job *drafter)
     }
     uint32_t pending = s->active ? exl2__sequence_pending(s) : 0;
     s->held = of->held || (s->active && pending <= 1 && !owes);
-    s->rows_most = s->active && !owes && pending > 1 ? pending - 1 : 0;
+    s->leaves_last = !owes;
 }
 
 static inline void exl2__draft_models_all_follow(exl2_engine *e, exl2__model *m)

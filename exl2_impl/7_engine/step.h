@@ -126,7 +126,7 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
         exl2__sequence *s = &job->sequence;
         job->scores.due = s->active && !s->held && exl2__jobs_needs_score_room(job);
         job->scores.blocked = false;
-        s->rows_most = job->drafts_for ? s->rows_most : 0;
+        s->rows_most = 0;
     }
     while ((job = exl2__step_next_scores(e, m)) != NULL) {
         exl2__sequence *s = &job->sequence;
@@ -221,6 +221,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     }
     exl2__draft_models_all_follow(e, m);
     exl2__step_admit(e, m, count, active);
+    exl2__draft_models_all_follow(e, m); /* those that have just started */
     exl2__step_reserve_scores(e, m);
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
