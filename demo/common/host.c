@@ -195,7 +195,7 @@ void host_close(host *h)
 const char *host_stop_name(exl2_stop stop)
 {
     static const char *const names[] = { "none",    "eos",      "string",    "token", "length",
-                                         "grammar", "callback", "cancelled", "error" };
+                                         "grammar", "callback", "cancelled", "error", "loop" };
     size_t at = (size_t)stop;
     return at < sizeof names / sizeof names[0] ? names[at] : "unknown";
 }

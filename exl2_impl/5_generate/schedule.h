@@ -159,7 +159,7 @@ static inline uint32_t exl2__schedule_make_room(exl2__sequence *const *all, uint
         exl2__schedule_leave(least, pages, room, true);
     }
     bool fits = exl2__schedule_fits(s, room);
-    for (uint32_t i = 0; i < count; i++) { /* all have their pages again before the first gives up some that they share */
+    for (uint32_t i = 0; i < count; i++) { /* all have their pages again before the first gives up shared ones */
         if (all[i]->live && all[i]->leaving && !all[i]->positive) {
             exl2__schedule_leave(all[i], pages, room, false);
             all[i]->leaving = fits;

@@ -89,7 +89,7 @@ static bool exl2__drafts_continue(exl2_engine *e, exl2__job *job, exl2_token tok
     }
     if (g && g->made) {
         uint32_t next = exl2__grammars_follow(e, job) < 0 ? EXL2__GRAMMAR_STATE_DEAD
-                      : exl2__grammar_mask_after(&g->made->mask, &job->grammar.place, token);
+                      : exl2__grammar_mask_after(&g->made->mask, &job->grammar.place, token, 0);
         return next != EXL2__GRAMMAR_STATE_DEAD && next != EXL2__GRAMMAR_STATE_FULL
             && g->made->mask.states.states[next].count > 0;
     }

@@ -360,6 +360,7 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
     job->user = d->user;
+    job->loop_stop = d->loop_stop;
     job->start_ns = exl2__platform_ns();
     return EXL2_OK;
 }
@@ -501,8 +502,8 @@ static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job
     return EXL2_OK;
 }
 
-/* Fills in the job and, with guidance, the job of its negative prompt (else NULL); neither is live yet. *draft: the model
-   that drafts for it, or NULL. On failure as exl2__job_start_one. */
+/* Fills in the job and, with guidance, the job of its negative prompt (else NULL); neither is live yet. *draft: the
+   model that drafts for it, or NULL. On failure as exl2__job_start_one. */
 EXL2__COLD
 static exl2_result exl2__job_start_pair(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
                                        exl2__job **negative, exl2__model **draft)

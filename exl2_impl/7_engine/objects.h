@@ -123,6 +123,7 @@ typedef struct exl2__grammar_slot {
     uint32_t model;              /* slot */
     uint32_t users;              /* jobs */
     bool closing;                /* freed when its jobs have ended */
+    bool prefer_end;             /* texts end where they may */
     exl2__grammar *made;         /* NULL: a CUSTOM grammar, which calls allow with user */
     bool (*allow)(void *user, exl2_job job, const exl2_token *tokens, uint32_t n, uint32_t *bits, uint32_t words);
     void *user;
@@ -226,6 +227,7 @@ struct exl2__job {
     uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     uint32_t max_tokens;
+    uint32_t loop_stop;          /* as in exl2_job_desc */
     bool ending;                 /* decided; DONE follows once all earlier events are delivered */
     exl2_stop stop;              /* why it is ending */
     exl2_result result;

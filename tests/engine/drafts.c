@@ -324,7 +324,8 @@ static void draft_models(const rig *r)
         for (uint32_t wrong = 0; wrong < 2; wrong++) {
             exl2_engine_stats before = stats_of(r);
             d = job_of(r, k % SETTINGS, k + 1, &with);
-            d.draft = (exl2_draft_desc){ .model = wrong ? other : draft, .tokens = k % 3 ? 15 : 3, .ngram = k % 4 == 3 };
+            d.draft = (exl2_draft_desc){ .model = wrong ? other : draft, .tokens = k % 3 ? 15 : 3 };
+            d.draft.ngram = k % 4 == 3;
             rig_run(r, &d);
             compare(&with, &without, k % SETTINGS, k + 1);
             exl2_engine_stats after = stats_of(r);
