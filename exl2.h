@@ -471,9 +471,9 @@
    to 16 rows of the job, on a GPU up to 8. The text is the same as with draft.one_by_one, which samples every token; so
    do jobs with alts_per_token, on_logits, guidance or mirostat, and CUSTOM grammars. stats.forced_tokens counts.
 
-   Where the text may end, the model's end tokens and the job's stop tokens are allowed; with prefer_end it ends there at
-   once. Where nothing can follow, the job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they occur,
-   and a cancelled job's text is incomplete.)
+   Where the text may end, the model's end tokens and the job's stop tokens are allowed; with prefer_end it ends there
+   at once. Where nothing can follow, the job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they
+   occur, and a cancelled job's text is incomplete.)
 
    A schema of a few hundred bytes compiles in about a millisecond, so make one from the state of the game each turn and
    close it after exl2_job_start: list the people who are present, or what they hold, as an enum. What is not listed

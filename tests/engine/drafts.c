@@ -1,6 +1,7 @@
-/* drafts.c: guesses of the next tokens (draft.ngram, draft.model). Jobs with guesses that are right, wrong, half right, or longer
-   than what is left give the ids, text and end that they give without: sampled and greedy, over page ends, with stops,
-   bans, healing, minimum lengths, penalties and grammars, alone and in a batch, in whole passes and in small steps. */
+/* drafts.c: guesses of the next tokens (draft.ngram, draft.model). Jobs with guesses that are right, wrong, half
+   right, or longer than what is left give the ids, text and end that they give without: sampled and greedy, over page
+   ends, with stops, bans, healing, minimum lengths, penalties and grammars, alone and in a batch, in whole passes and
+   in small steps. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "text_model.h"
 

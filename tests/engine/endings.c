@@ -120,7 +120,7 @@ static void refused(const rig *r)
     CHECK_INT(exl2_grammar_make(r->engine, &custom, &g), EXL2_OK);
     exl2_job_desc d = job_of(r, g, 1, &said);
     d.heal_prompt = true;
-    text_check_refused(r, exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG, "heal_prompt cannot be used with a CUSTOM");
+    text_check_refused(r, exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG, "heal_prompt cannot be used");
     exl2_grammar_close(r->engine, g);
     custom.prefer_end = true;
     text_check_refused(r, exl2_grammar_make(r->engine, &custom, &g), EXL2_ERR_ARG, "prefer_end");

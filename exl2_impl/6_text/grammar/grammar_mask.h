@@ -511,7 +511,8 @@ static uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl2__gram
     return next;
 }
 
-/* Moves the place on by a token of the mask, without its first `skip` bytes. EXL2_ERR_ARG: the token is not allowed; the place does not change. */
+/* Moves the place on by a token of the mask, without its first `skip` bytes. EXL2_ERR_ARG: the token is not allowed;
+   the place does not change. */
 EXL2__COLD
 static exl2_result exl2__grammar_mask_accept(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
                                              exl2_token token, size_t skip)
