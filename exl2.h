@@ -460,10 +460,17 @@
    does not run ahead.
 
    The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
-   integers. So the same seed gives the same words, alone or in a batch, with any budget or thread count, and in a
-   session that was forked, rewound or paused. From the same logits a GPU samples the same token as the CPU. A GPU's
-   logits differ from the CPU's in the last digits, and its prompt logits depend slightly on batch size: passes of 17 or
-   more rows are computed in another way than passes with fewer.
+   integers. From the same logits a GPU samples the same token as the CPU, but its logits differ from the CPU's in the
+   last digits.
+
+   What replay promises: a job's tokens are a function of the device, the build, the history, the settings and the seed,
+   and of nothing else. They are the same alone or beside other jobs, with any budget and thread count, whether K and V
+   were found or computed again, after a fork, a preemption or a cancel, from a saved session, and with drafts or
+   without. On the CPU that is always so. On a GPU it is so for prompts that are read in passes of up to 128 rows, as
+   under gpu_us, or with prefill_chunk 128, and for up to 16 jobs at a time; larger passes are faster and have other
+   bits. There rows of prompts and rows of sampled tokens are computed in two ways and never share a pass, and a history
+   knows of each token how it was computed. So a text that is given as a prompt is another history than the same text
+   that was sampled.
 
    A grammar says what a job's text can be, byte by byte, whatever the tokens. exl2_grammar_make compiles it, and the
    job's desc names it. Before a token is sampled all tokens that the grammar does not allow are masked, so only a
@@ -472,14 +479,14 @@
 
    Where a grammar leaves no choice, nothing is computed to choose: where only one byte may follow, only one after it,
    and so on, the text goes on with the longest token inside that string, unless the job's settings ban it, or a token
-   reaches beyond the string (": and ":" where a space may follow the colon): then the model chooses. On the CPU such
-   forced tokens are not sampled and cost no pass: they join the text at once, with a log-probability of 0, and the next
-   pass has up to 16 rows of the job. The text is the same as with draft.one_by_one, which samples every token; so do
-   jobs with alts_per_token, on_logits, guidance or mirostat, CUSTOM grammars, and a GPU. stats.forced_tokens counts.
+   reaches beyond the string (": and ":" where a space may follow the colon): then the model chooses. Such forced tokens
+   are not sampled and cost no pass: they join the text at once, with a log-probability of 0, and the next pass has up
+   to 16 rows of the job, on a GPU up to 8. The text is the same as with draft.one_by_one, which samples every token; so
+   do jobs with alts_per_token, on_logits, guidance or mirostat, and CUSTOM grammars. stats.forced_tokens counts.
 
-   Where the text may end, the model's end tokens and the job's stop tokens are allowed. Where nothing can follow, the
-   job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they occur, and a cancelled job's text is
-   incomplete.)
+   Where the text may end, the model's end tokens and the job's stop tokens are allowed; with prefer_end it ends there
+   at once. Where nothing can follow, the job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they
+   occur, and a cancelled job's text is incomplete.)
 
    A schema of a few hundred bytes compiles in about a millisecond, so make one from the state of the game each turn and
    close it after exl2_job_start: list the people who are present, or what they hold, as an enum. What is not listed
@@ -502,7 +509,7 @@
 
    exl2_generate starts a job, steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next
    token, exl2_job_pause stops it while it keeps its pages (unless it is preempted: section 6), exl2_job_get reports its
-   state: these three from any thread.
+   state: these three from any thread. exl2_job_priority changes its priority.
 
    exl2_job_measure counts before a start: the tokens of the prompt, those that are in the cache, how many new ones may
    come, and the pages for them. So an application can shorten a conversation that is too long before it has to wait.
@@ -515,8 +522,14 @@
    The engine guesses the next tokens by what followed the last 4 to 2 tokens earlier in the history, or else in the
    model's other sessions, and computes their rows in the same pass. Each token is sampled as always, with its own
    random number; a guess that equals it costs no pass of its own. So the text is the same with and without. How many
-   tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay. On
-   the CPU only; without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
+   tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay.
+   Drafts are without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
+
+   draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does and with the
+   same random numbers. It needs one more of max_jobs and of max_sessions for each job, and pages of its own, where it
+   gives way to the model's own jobs; without pages, or once it is closed, the job goes on without it. It pays where its
+   pass costs a few hundredths of the large model's. With ngram set, too, guesses come from the history while the model
+   has none.
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
    any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a
@@ -824,7 +837,8 @@ typedef enum exl2_stop {
     EXL2_STOP_GRAMMAR,   /* the grammar's text is complete; nothing may follow */
     EXL2_STOP_CALLBACK,  /* on_event returned EXL2_STOP_JOB */
     EXL2_STOP_CANCELLED,
-    EXL2_STOP_ERROR
+    EXL2_STOP_ERROR,
+    EXL2_STOP_LOOP       /* the text repeats itself: exl2_job_desc.loop_stop */
 } exl2_stop;
 
 typedef struct exl2_job_stats {
@@ -1248,6 +1262,7 @@ typedef struct exl2_grammar_desc {
     size_t source_bytes;       /* 0 = NUL-terminated */
     uint32_t cache_bytes;      /* memory for states and masks, allocated now and never in a step; 0 = 4 MiB */
     bool strict;               /* JSON_SCHEMA: UNSUPPORTED for a keyword or format that would be ignored */
+    bool prefer_end;           /* the text ends as soon as it may; not with CUSTOM */
     /* CUSTOM: sets bit t % 32 of bits[t / 32] for each token t that may follow the n tokens `said` by the job; all
        bits are 0 before. false: the text ends here. */
     bool (*allow)(void *user, exl2_job job, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words);
@@ -1282,6 +1297,8 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = continue t
    settings; only the times differ. */
 typedef struct exl2_draft_desc {
     uint32_t _start_canary;
+    exl2_model model;          /* a smaller model of the same vocabulary guesses the next tokens; id 0 = none */
+    uint32_t tokens;           /* guesses in a pass, at most; 0 = as many as pay, up to 15 */
     bool ngram;                /* guess the next tokens from what followed the last ones before (section 10) */
     bool one_by_one;           /* sample every token in a pass of its own, forced ones, too; no guesses */
     uint32_t _end_canary;
@@ -1297,7 +1314,9 @@ typedef struct exl2_draft_desc {
    stats.new_tokens counts it, but min_tokens and max_tokens do not, so that new_tokens is at most max_tokens + 1.
    heal_prompt needs a history of at least two tokens, and a last one that is no marker.
 
-   Neither ban_strings nor heal_prompt can be used with a grammar.
+   With a grammar, a banned string is also shown if all tokens that the grammar allows there were tried. The text of a
+   healed token that is the prompt's is no part of the grammar's text; a CUSTOM grammar cannot be used with heal_prompt,
+   and with ban_strings its `allow` may be called again for fewer tokens.
 
    guidance: tokens are sampled from s log p + (1 - s) log n, where s is the guidance, p are the prompt's probabilities
    and n those of a negative prompt, which continues with the same tokens in a session of its own. Above 1 the text
@@ -1327,6 +1346,8 @@ typedef struct exl2_job_desc {
     uint32_t ban_string_count;
     const exl2_token *stop_tokens; /* tokens that end the text */
     uint32_t stop_token_count;
+    uint32_t loop_stop;        /* ends the text when its last tokens, 1 to 64 of them, came this many times in a row and
+                                  are 32 or more together; 0 = off, else at least 2 */
     uint32_t alts_per_token;   /* likeliest tokens in events; at most EXL2_ALTS_MAX */
     float guidance;            /* classifier-free guidance away from a negative prompt; 0 = off, 1 = no effect */
     exl2_session negative_session; /* gets the same tokens, busy until DONE; 0 = a session of the job's own */
@@ -1371,6 +1392,8 @@ EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, ex
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);
 /* [A nb] DONE follows in the next step. The history keeps what was delivered. */
 EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);
+/* [E nb] Another priority, from the next pass on. */
+EXL2_API exl2_result exl2_job_priority(exl2_engine *e, exl2_job j, int32_t priority);
 /* [A nb] The job's state, session and statistics so far. */
 EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job j, exl2_job_info *out);
 /* [A nb] true: the job joins no pass and keeps its pages, unless a job of a higher priority preempts it; a queued job

@@ -447,6 +447,8 @@ EXL2__SIZE_BEGIN
 #include "7_engine/grammars.h"
 /* defines: a running job: accepting tokens, delivering text, ending */
 #include "7_engine/jobs.h"
+/* defines: hidden jobs of a smaller model, which guess a job's next tokens */
+#include "7_engine/draft_models.h"
 /* defines: copies of a job's sampler settings, stops and bans */
 #include "7_engine/job_lists.h"
 /* defines: a session as bytes, and back */

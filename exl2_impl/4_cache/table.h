@@ -422,18 +422,19 @@ static inline void exl2__table_computed(exl2__table *t, exl2__pages *p, uint32_t
 /* Keeps the first `tokens` tokens of a history in use, and K and V of the first `cached`. Only open pages are cut. */
 static inline void exl2__table_cut(exl2__table *t, exl2__pages *p, uint32_t tokens, uint32_t cached)
 {
+    bool shorter = tokens < t->tokens; /* pages may have words of the others */
     t->tokens = tokens;
-    if (cached >= t->cached) {
+    if (cached >= t->cached && !shorter) {
         return;
     }
-    EXL2__ASSERT(cached / EXL2__PAGE_TOKENS >= t->closed);
-    for (uint32_t i = cached / EXL2__PAGE_TOKENS; i < t->page_count; i++) {
+    EXL2__ASSERT(cached >= t->cached || cached / EXL2__PAGE_TOKENS >= t->closed);
+    for (uint32_t i = exl2__max32(cached / EXL2__PAGE_TOKENS, t->closed); i < t->page_count; i++) {
         exl2__page *n = &p->page[t->pages[i]];
         uint32_t keep = cached > i * EXL2__PAGE_TOKENS ? cached - i * EXL2__PAGE_TOKENS : 0;
         n->filled = exl2__min32(n->filled, keep);
         n->count = exl2__min32(n->count, keep);
     }
-    t->cached = cached;
+    t->cached = exl2__min32(t->cached, cached);
 }
 
 /* Closes the pages of the first `final` tokens, which cannot be cut any more. If another page has the same words, the

@@ -159,7 +159,7 @@ static inline uint32_t exl2__schedule_make_room(exl2__sequence *const *all, uint
         exl2__schedule_leave(least, pages, room, true);
     }
     bool fits = exl2__schedule_fits(s, room);
-    for (uint32_t i = 0; i < count; i++) { /* all have their pages again before the first gives up some that they share */
+    for (uint32_t i = 0; i < count; i++) { /* all have their pages again before the first gives up shared ones */
         if (all[i]->live && all[i]->leaving && !all[i]->positive) {
             exl2__schedule_leave(all[i], pages, room, false);
             all[i]->leaving = fits;
@@ -214,7 +214,7 @@ static inline bool exl2__schedule_can_run(const exl2__sequence *s)
     const exl2__sequence *pair = exl2__sequence_pair(s);
     uint32_t pending = s->active ? exl2__sequence_pending(s) : 0;
     bool may_run = !pair || pending > 1 || exl2__schedule_ready(pair);
-    return !s->held && !s->blocked && s->rows == 0 && pending > 0 && may_run;
+    return !s->held && !s->drafting && !s->blocked && s->rows == 0 && pending > s->leaves_last && may_run;
 }
 
 static inline bool exl2__schedule_is_prompt(const exl2__sequence *s, const void *pages)
@@ -271,7 +271,7 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     bool pair = exl2__sequence_pair(s) != NULL, copied = false;
     if (exl2__sequence_pending(s) > 1) {
         uint32_t reuse = exl2__sequence_reuse(s, t->tokens);
-        reuse -= pair && reuse == t->tokens - 1;
+        reuse -= (pair || s->leaves_last) && reuse == t->tokens - 1;
         reuse = exl2__min32(reuse, t->cached + exl2__table_run(t, pages) - 1); /* a row of this kind follows the copy */
         if (!exl2__table_borrow(t, pages, reuse, &copies[*copy_count], &copied)) {
             s->blocked = true;
@@ -280,7 +280,7 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
         *copy_count += copied;
     }
     uint32_t pending = exl2__sequence_pending(s);
-    s->rows = exl2__min32(pair && pending > 1 ? pending - 1 : pending, limit);
+    s->rows = exl2__min32((pair && pending > 1) || s->leaves_last ? pending - 1 : pending, limit);
     s->rows = exl2__min32(s->rows, exl2__table_run(t, pages));
     s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
     exl2__table_reserve(t, pages, exl2__min32(s->tokens_end, t->tokens + EXL2__PAGE_TOKENS));

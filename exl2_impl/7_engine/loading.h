@@ -56,7 +56,9 @@ static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
     m->closing = true; /* before the first DONE, whose callback could start a job that nothing would end */
     m->forward.active = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        if (!job->guidance.positive) {
+        if (job->drafts_for) {
+            exl2__jobs_free_drafter(e, job->drafts_for);
+        } else if (!job->guidance.positive) {
             exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");
             exl2__jobs_finish(e, job);
         }

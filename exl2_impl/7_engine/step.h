@@ -68,7 +68,7 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
 static inline void exl2__step_update_jobs(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        if (!job->guidance.positive) {
+        if (!job->guidance.positive && !job->drafts_for) {
             exl2__step_update_job(e, job, progress);
         }
     }
@@ -103,7 +103,7 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
         }
         room.places -= 1u + (next->negative != NULL);
         for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-            if (&job->sequence == next && !job->active_ns) {
+            if (&job->sequence == next && !job->active_ns && !job->drafts_for) {
                 job->active_ns = exl2__platform_ns();
                 job->stats.queued_ns = job->active_ns - job->start_ns;
                 job->stats.reused_tokens = exl2__jobs_prompt_part(job, next->table->cached, next->prompt_end);
@@ -198,7 +198,10 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
         const exl2__table *t = job->sequence.table;
         exl2_result r = job->sequence.rows ? m->backend->commit_pages(m->device, t->pages, t->page_count) : EXL2_OK;
         exl2__job *positive = exl2__objects_positive(job);
-        if (r < 0) {
+        if (r < 0 && job->drafts_for) {
+            dropped += exl2__step_drop_rows(m, job);
+            exl2__jobs_free_drafter(e, job->drafts_for);
+        } else if (r < 0) {
             exl2__jobs_fail(e, positive, r);
             dropped += exl2__step_drop_rows(m, positive);
             dropped += positive->guidance.negative ? exl2__step_drop_rows(m, positive->guidance.negative) : 0;
@@ -226,8 +229,11 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     if (exl2__step_begin_repeated(m)) {
         return EXL2_OK;
     }
+    exl2__draft_models_all_follow(e, m);
     exl2__step_admit(e, m, count, active);
+    exl2__draft_models_all_follow(e, m); /* those that have just started */
     exl2__step_reserve_scores(e, m);
+    exl2__drafts_ask(e, m);
     m->pass_ns = 0;
     exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max, exl2__step_prompt_rows(m, budget_ns),
                                      m->plan.sequences_max, m->backend->decode_rows };
@@ -288,21 +294,24 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
         return;
     }
     m->tables_updated = true;
-    e->stats.forwards++;
+    bool counts = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         if (s->rows == 0) {
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
-            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !job->guidance.positive;
+            bool silent = job->guidance.positive || job->drafts_for;
+            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !silent;
         }
+        counts |= !job->drafts_for;
         e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
         exl2__step_count_drafts(e, job);
         if (s->prefill_only && s->table->cached == s->table->tokens) {
             job->prefilled = true;
         }
     }
+    e->stats.forwards += counts; /* not those of drafters alone */
 }
 
 /* Samples the row on the CPU if its logits were fetched, and gives the token to the job of the positive prompt. */
@@ -312,6 +321,11 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     const exl2__forward *f = &m->forward;
     bool fetched = f->step.logits[f->logit0 + row].use == EXL2__LOGIT_FETCH;
     uint64_t position = f->step.logits[f->logit0 + row].sample_position;
+    if (job->drafts_for) {
+        bool known = !fetched || exl2__host_sample_row(e, m, job, row);
+        exl2__draft_models_token(m, job, known ? f->results[row].token : -1, position);
+        return;
+    }
     if (!exl2__drafts_wants(e, job, position)) {
         return;
     }
@@ -362,7 +376,11 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         }
         job->sequence.rows = job->sequence.draft_count = 0;
         exl2__events_reserve_less(job->scores.ring, 0, 0, &job->scores.reserved);
-        if (result < 0) {
+        if (job->drafts_for) {
+            if (result < 0 || job->ending) {
+                exl2__jobs_free_drafter(e, job->drafts_for);
+            }
+        } else if (result < 0) {
             exl2__jobs_fail(e, exl2__objects_positive(job), result);
         } else if (job->prefilled) {
             job->delivery.text_due = job->delivery.due_bytes > 0 || job->delivery.due_tokens > 0; /* all of it forced */
@@ -498,12 +516,14 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
         }
         if (outcome == EXL2__STEP_IDLE) {
             exl2__step_update_jobs(e, m, progress); /* beginning a pass may have ended the last job */
+            progress->anything |= m->asked;
+            m->asked = false;
             return;
         }
         if (outcome == EXL2__STEP_ENDED) {
             exl2__step_update_jobs(e, m, progress);
             progress->pass_ended = true;
-            if (share_ns == 0 || m->id == 0) {
+            if (m->id == 0 || (share_ns == 0 && !exl2__draft_models_owe(e, m))) {
                 return;
             }
         }
@@ -596,7 +616,7 @@ static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
     const char *why = NULL;
     const exl2__model *m = &e->models[job->model];
     for (exl2__job *other = NULL; (other = exl2__objects_next_job(e, m, other)) != NULL;) {
-        if (other->guidance.positive || !other->sequence.active) {
+        if (other->guidance.positive || other->drafts_for || !other->sequence.active) {
             continue;
         }
         const char *blocked = exl2__step_why_blocked(e, other);

@@ -182,8 +182,8 @@ static inline void side_poison(const side *s)
 }
 
 /* Runs a pass, with logits of every row if `every`, else of the last row of each part. Tokens are sampled greedily. If
-   every part has one row the rows are of sampled tokens, else of prompts, unless s->kind says so. A pass of sampled tokens
-   that all have logits may run as a graph. */
+   every part has one row the rows are of sampled tokens, else of prompts, unless s->kind says so. A pass of sampled
+   tokens that all have logits may run as a graph. */
 static inline void side_run(side *s, const part *parts, uint32_t count, bool every)
 {
     static const exl2__sampling greedy = { .greedy = true, .temperature = 1, .top_p = 1, .repeat_penalty = 1 };

@@ -1,5 +1,5 @@
 /* replay.c: a job's tokens are the same however they are computed: alone, beside others, in any steps, with pages
-   found, evicted or never shared, on forks, after preemptions, cancelled and continued, saved and restored, with drafts.
+   found, evicted or never shared, on forks, after preemptions, cancelled and continued, saved and restored, drafted.
    Four prompts, each greedy, sampled, with a grammar and with banned texts; ids and log-probabilities bit for bit.
    (bits.c compares chunks and threads.) tests/device runs it on the GPU. */
 #include "text_model.h"

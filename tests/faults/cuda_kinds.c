@@ -1,6 +1,6 @@
-/* cuda_kinds.c: rows of two kinds over the fake driver: no pass has both, and K and V are always computed as their words
-   say: found, evicted, preempted, restored, with drafts and without. Prompts have only ids that are never sampled, so
-   that the fake kernels know each row's kind.
+/* cuda_kinds.c: rows of two kinds over the fake driver: no pass has both, and K and V are always computed as their
+   words say: found, evicted, preempted, restored, with drafts and without. Prompts have only ids that are never
+   sampled, so that the fake kernels know each row's kind.
    takes: the goldens.
    gives: exit code 0 or 1.
    owns:  nothing that outlives the program. */
