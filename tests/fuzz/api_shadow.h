@@ -20,9 +20,9 @@
 typedef enum api_fn {
     API_open, API_close, API_devices, API_device_probe, API_last_error, API_interrupt, API_step, API_next_event,
     API_worker_start, API_worker_stop, API_stats, API_model_measure, API_model_open, API_model_load, API_model_state,
-    API_model_get, API_model_park, API_model_close, API_tokenize, API_detokenize, API_chat_render, API_session_open, API_session_fork,
-    API_session_rewind, API_session_trim, API_session_save, API_session_restore, API_session_get, API_session_tokens,
-    API_session_close, API_sampler_resolve, API_grammar_make,
+    API_model_get, API_model_park, API_model_close, API_tokenize, API_detokenize, API_chat_render, API_session_open,
+    API_session_fork, API_session_rewind, API_session_trim, API_session_save, API_session_restore, API_session_get,
+    API_session_tokens, API_session_close, API_sampler_resolve, API_grammar_make,
     API_grammar_close, API_job_start, API_job_measure, API_json_text, API_generate, API_job_cancel,
     API_job_get, API_job_pause, API_kernels_build, API_FNS
 } api_fn;

@@ -247,7 +247,8 @@ static void check_unit(uint32_t index)
     }
 }
 
-/* Parks the model and loads it again from its copy, at another address: the same bytes, and all addresses moved alike. */
+/* Parks the model and loads it again from its copy, at another address: the same bytes, and all addresses moved
+   alike. */
 static void check_park(void)
 {
     const exl2__backend *b = &exl2__cuda_backend;
