@@ -361,6 +361,12 @@
    compiling one module of kernels that is not in the cache (up to a second). exl2_model_load opens the model and waits
    until it is ready.
 
+   exl2_model_park gives a model's memory back for a while, for a scene without talk: what it has on the GPU, or on the
+   CPU its weights and cache. Jobs and sessions stay: their histories are in other memory. exl2_model_park(e, m, false)
+   loads it again in slices, as exl2_model_open did, and the jobs go on; K and V are computed again. With keep_packed
+   nothing is read from files: on a GPU a copy of the packed weights is kept in pinned host memory (host_bytes counts
+   it), and on the CPU only the cache is given back.
+
    exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
    exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
    jobs or sessions (EXL2_ERR_STATE).
@@ -953,6 +959,7 @@ typedef struct exl2_model_desc {
     uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
     uint32_t experts_active;   /* experts that a token uses, 1 to all of a layer's; 0 = the model's own number. ARG for
                                   more, and for a model without experts */
+    bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
     float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
@@ -1015,11 +1022,15 @@ EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, e
    when the model exceeds a cap; on a GPU also NO_COMPILER, COMPILE, DEVICE_MEMORY, DEVICE_LOST. A model that failed is
    closed and *out is 0. */
 EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
-/* [E nb] PENDING while the model loads, OK when it is ready, else why it failed, with the message for exl2_last_error.
-   It changes after the last LOAD event was delivered. */
+/* [E nb] PENDING while the model loads, OK when it is ready, IDLE while it is parked, else why it failed, with the
+   message for exl2_last_error. It changes after the last LOAD event was delivered. */
 EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model m);
 /* [E nb] The same as exl2_model_measure gives, once the headers are read; zeros before. */
 EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model m, exl2_model_info *out);
+/* true: [E wait] gives back the memory of the model's weights and cache; its jobs and sessions stay, and wait. false:
+   [E nb] begins to load it again; exl2_step continues, with LOAD events, and then the jobs go on with the same words.
+   STATE: it is loading. If it cannot be loaded again it stays parked; the last LOAD event says why. */
+EXL2_API exl2_result exl2_model_park(exl2_engine *e, exl2_model m, bool parked);
 /* [E wait] Ends its jobs and sessions first; inside a callback STATE. */
 EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
 

@@ -223,6 +223,8 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_queue.h"
 /* defines: work between loading and the first pass */
 #include "3_backend/cuda/cuda_prepare.h"
+/* defines: giving back device memory, and filling it again from a copy of the packed weights */
+#include "3_backend/cuda/cuda_park.h"
 /* defines: the CUDA backend */
 #include "3_backend/cuda/cuda.h"
 /* defines: a measurement of a GPU's memory bandwidth */
@@ -455,8 +457,10 @@ EXL2__SIZE_BEGIN
 #include "7_engine/snapshot.h"
 /* defines: exl2_job_desc -> a queued job */
 #include "7_engine/job_start.h"
-/* defines: loading and closing a model */
+/* defines: the stages of loading a model; closing it */
 #include "7_engine/loading.h"
+/* defines: loading in slices, also of a parked model */
+#include "7_engine/loading_run.h"
 /* defines: tokens that a grammar forces: they cost no pass */
 #include "7_engine/forced.h"
 /* defines: guesses of the next tokens, several of which one pass can confirm */

@@ -484,7 +484,29 @@ static exl2_result exl2__api_model_state(exl2_engine *e, exl2_model handle)
     if (m->state < 0) {
         exl2__api_restore_error(e, &m->error);
     }
-    return m->state;
+    return m->park == EXL2__PARK_PARKED ? EXL2_IDLE : m->park == EXL2__PARK_LOADS ? EXL2_PENDING : m->state;
+}
+
+EXL2__COLD
+static exl2_result exl2__api_model_park(exl2_engine *e, exl2_model handle, bool parked)
+{
+    exl2__model *m;
+    static const char *const call = "exl2_model_park";
+    EXL2__TRY(exl2__api_engine(e));
+    EXL2__TRY(parked ? exl2__api_outside(e, call) : EXL2_OK);
+    EXL2__TRY(exl2__api_model(e, handle, &m));
+    if (m->state != EXL2_OK || m->desc.text_only || m->park == EXL2__PARK_LOADS) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model is loading, or was opened with text_only", m->path);
+    }
+    if (parked && m->park == EXL2__PARK_NONE) {
+        exl2__step_end_active_pass(e, m);
+        EXL2__TRY(exl2__api_model(e, handle, &m));
+        exl2__step_park(e, m);
+    } else if (!parked && m->park == EXL2__PARK_PARKED) {
+        exl2__loading_begin_again(m);
+    }
+    exl2__objects_publish(e);
+    return EXL2_OK;
 }
 
 static exl2_result exl2__api_model_get(exl2_engine *e, exl2_model handle, exl2_model_info *out)

@@ -49,6 +49,9 @@ typedef struct exl2__job_block {
     exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
 } exl2__job_block;
 
+/* PARKED: the model has neither weights nor pages; its jobs wait. LOADS: it loads again. */
+typedef enum exl2__park { EXL2__PARK_NONE, EXL2__PARK_PARKED, EXL2__PARK_LOADS } exl2__park;
+
 typedef struct exl2__model {
     uint64_t id;                 /* 0 = free slot */
     exl2_result state;           /* PENDING, OK, or the error */
@@ -61,6 +64,8 @@ typedef struct exl2__model {
     uint32_t load_stage;         /* of exl2__loading_stages */
     struct exl2__loading *reading; /* state of the stages that read everything but the weights; NULL: not in them */
     exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered */
+    exl2__park park;             /* of a model whose state is OK */
+    uint64_t prepared_at;        /* offset of the backend's part of `scratch` */
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
     uint64_t scratch_bytes;
     exl2_model_info info;

@@ -105,6 +105,12 @@ EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model handle, exl2_mode
     return EXL2__GATED(e, exl2__api_model_get(e, handle, out));
 }
 
+EXL2_API exl2_result exl2_model_park(exl2_engine *e, exl2_model handle, bool parked)
+{
+    return parked ? EXL2__HELD(e, exl2__api_model_park(e, handle, true))
+                  : EXL2__GATED(e, exl2__api_model_park(e, handle, false));
+}
+
 EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model handle)
 {
     return EXL2__HELD(e, exl2__api_model_close(e, handle));

@@ -10,7 +10,7 @@
 #include "../2_graph/forward_queue.h"
 #include "forced.h"
 #include "host_sample.h"
-#include "loading.h"
+#include "loading_run.h"
 #include "masks.h"
 
 /* What a step may use: exl2_step_desc, with the deadlines of this step. */
@@ -573,9 +573,12 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
         exl2__budget budget = { .wait = desc->wait };
         budget.deadline_ns = !cpu_ns ? 0 : now < end_ns ? now + (end_ns - now) / models : now;
         uint64_t share_ns = budget.gpu_ns = desc->gpu_us ? exl2__max64(gpu_ns / models, 1) : 0;
-        if (m->state == EXL2_PENDING) {
+        if (m->park != EXL2__PARK_NONE) {
+            exl2__step_update_jobs(e, m, &progress); /* they wait, but may be cancelled */
+        }
+        if (m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS) {
             exl2__loading_run(e, m, budget.deadline_ns, &progress.anything);
-        } else {
+        } else if (m->park == EXL2__PARK_NONE) {
             exl2__step_model(e, m, &budget, &progress);
             gpu_ns -= exl2__min64(gpu_ns, share_ns - budget.gpu_ns);
         }
@@ -588,6 +591,38 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
     exl2__objects_publish(e);
     exl2__zone_end(&e->ctx);
     return progress.pass_ended ? EXL2_OK : progress.anything ? EXL2_PENDING : EXL2_IDLE;
+}
+
+/* ---- parking ---- */
+
+/* Ends the pass in flight, if there is one. */
+EXL2__COLD
+static void exl2__step_end_active_pass(exl2_engine *e, exl2__model *m)
+{
+    exl2__progress ignored = { false, false };
+    uint64_t id = m->id;
+    while (m->id == id && m->forward.active) { /* a callback may close the model */
+        exl2__budget budget = { .wait = true };
+        exl2__step_model(e, m, &budget, &ignored);
+    }
+}
+
+/* Gives back the memory of weights and pages. The model's jobs wait again; histories stay. */
+EXL2__COLD
+static void exl2__step_park(exl2_engine *e, exl2__model *m)
+{
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        if (job->sequence.active) {
+            exl2__schedule_preempt(&job->sequence, &m->pages);
+            exl2__jobs_publish(e, job);
+        }
+    }
+    for (uint32_t page; (page = exl2__pages_oldest(&m->pages)) != EXL2__NO_PAGE;) {
+        exl2__table_drop_page(&m->pages, page);
+    }
+    m->forward.active = false;
+    m->forward.ahead = 0;
+    exl2__loading_free_parked(e, m);
 }
 
 /* ---- a call that waits for one job ---- */
@@ -609,12 +644,16 @@ static const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
 EXL2__COLD
 static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
 {
+    const exl2__model *m = &e->models[job->model];
+    if (m->park == EXL2__PARK_PARKED) {
+        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_STATE, "the model is parked: call exl2_model_park to load it");
+        return;
+    }
     if (job->sequence.active || job->sequence.held) {
         return;
     }
     const exl2__job *holder = NULL;
     const char *why = NULL;
-    const exl2__model *m = &e->models[job->model];
     for (exl2__job *other = NULL; (other = exl2__objects_next_job(e, m, other)) != NULL;) {
         if (other->guidance.positive || other->drafts_for || !other->sequence.active) {
             continue;

@@ -502,6 +502,11 @@ static void api_op_worker(void)
         r = API_CALL(worker_stop, exl2_worker_stop(api.e));
         API_MUST(r == EXL2_OK, "exl2_worker_stop gives %s", exl2_result_name(r));
     }
+    api_model *model = api_pick_model(true);
+    if (model) { /* which is not parked: nothing happens */
+        r = API_CALL(model_park, exl2_model_park(api.e, (exl2_model){ model->id }, false));
+        API_MUST(r == EXL2_OK || r == EXL2_ERR_STATE, "exl2_model_park gives %s", exl2_result_name(r));
+    }
     r = API_CALL(worker_stop, exl2_worker_stop(api.e));
     API_MUST(r == EXL2_ERR_STATE, "exl2_worker_stop without a worker gives %s", exl2_result_name(r));
 }
