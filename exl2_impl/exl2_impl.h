@@ -538,6 +538,8 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/convert_write.h"
 /* defines: a dense folder made of a GGUF file or of FP8 weights */
 #include "8_convert/quantizer/convert_source.h"
+/* defines: measurement.json */
+#include "8_convert/quantizer/measurement.h"
 /* defines: exl2_convert */
 #include "8_convert/quantizer/convert.h"
 #endif
