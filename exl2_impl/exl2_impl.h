@@ -512,8 +512,6 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/panels.h"
 /* defines: factorization of the moments of an input */
 #include "8_convert/quantizer/factor.h"
-/* defines: search for scales with weighted rows */
-#include "8_convert/quantizer/search.h"
 /* defines: quantization of a matrix by the error of its outputs */
 #include "8_convert/quantizer/solve.h"
 /* defines: what each block of a matrix loses at each width */
