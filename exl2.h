@@ -564,7 +564,8 @@
    much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are small.
    It runs on the CPU, with the whole dense model in memory. The text is what the model writes itself, or the
    application's own files: text like that of the game is best. All finished parts are kept in a work folder, so that a
-   killed conversion continues where it was when it is called again.
+   killed conversion continues where it was when it is called again. With measure_only it writes measurement.json: given
+   back as measurement_file, it saves half of the work at every other rate. shard_bytes sets the size of the files.
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
 
@@ -1493,12 +1494,18 @@ typedef struct exl2_convert_desc {
     const char *source_dir, *out_dir;
     const char *work_dir;    /* NULL: out_dir + ".work", which is removed after success */
     float bpw;               /* bits per weight of the layers' matrices, from about 2.2 to 8.2: the message of an error
-                                has the exact range; above it, the most */
+                                has the exact range; above it, the most. With measure_only, 0 = 4: the rate that is
+                                tried */
     uint32_t head_bits;      /* 2, 3, 4, 5, 6 or 8; 0 = 6 */
-    const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line */
+    const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line, or
+                                with "messages", which the model's chat template renders */
     uint32_t calibration_file_count;      /* 0: the model writes its own text */
     uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less */
     uint64_t seed;           /* of the text that the model writes */
+    const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new */
+    bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too */
+    uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */
+    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */
     void (*on_matrix)(void *user, const exl2_convert_matrix *matrix); /* at the end, once for each; may be NULL */
     void *user;

@@ -526,8 +526,6 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/panels.h"
 /* defines: factorization of the moments of an input */
 #include "8_convert/quantizer/factor.h"
-/* defines: search for scales with weighted rows */
-#include "8_convert/quantizer/search.h"
 /* defines: quantization of a matrix by the error of its outputs */
 #include "8_convert/quantizer/solve.h"
 /* defines: what each block of a matrix loses at each width */
@@ -552,6 +550,8 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/convert_write.h"
 /* defines: a dense folder made of a GGUF file or of FP8 weights */
 #include "8_convert/quantizer/convert_source.h"
+/* defines: measurement.json */
+#include "8_convert/quantizer/measurement.h"
 /* defines: exl2_convert */
 #include "8_convert/quantizer/convert.h"
 #endif

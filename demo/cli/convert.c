@@ -169,14 +169,18 @@ int cli_convert(int argc, char **argv)
         { "OUT", ARG_TEXT, &d.out_dir, NULL, "folder to make" },
     };
     const arg flags[] = {
-        { "--bpw", ARG_FLOAT, &d.bpw, "X", "bits per weight, without the head; needed" },
+        { "--bpw", ARG_FLOAT, &d.bpw, "X", "bits per weight, without the head; needed but for --measure-only" },
         { "--head-bits", ARG_U32, &d.head_bits, "B", "bits of the output head: 2, 3, 4, 5, 6 or 8 (6)" },
-        { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl; may be repeated (what "
-          "the model writes itself)" },
+        { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
+          "\"messages\"; may be repeated (what the model writes itself)" },
         { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, at most 128)" },
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512)" },
         { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes (0)" },
         { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
+        { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json alone" },
+        { "--measurement", ARG_TEXT, &d.measurement_file, "F", "measurement.json of the same model" },
+        { "--shard-size", ARG_U64, &d.shard_bytes, "MB", "most MiB of a file of the output (4096)" },
+        { "--memory", ARG_U64, &d.host_bytes_max, "MB", "most MiB of memory (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
     };
@@ -185,12 +189,14 @@ int cli_convert(int argc, char **argv)
                              "is started again.",
                              positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&args, argc, argv);
-    if (parsed == ARGS_OK && d.bpw <= 0) {
+    if (parsed == ARGS_OK && d.bpw <= 0 && !d.measure_only) {
         parsed = args_wrong(&args, "--bpw is missing");
     }
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
+    d.shard_bytes <<= 20;
+    d.host_bytes_max <<= 20;
     d.calibration_files = files.items;
     d.calibration_file_count = files.count;
     pool *threads_pool = pool_open(threads);
@@ -206,6 +212,8 @@ int cli_convert(int argc, char **argv)
         fprintf(stderr, "%s\n", error.text);
     } else if (v.out_of_memory) {
         fprintf(stderr, "there is no memory for the table of matrices\n");
+    } else if (d.measure_only) {
+        printf("%s/measurement.json: the measurement of %s\n", d.out_dir, d.source_dir);
     } else if (json) {
         report_json(&v, &info, clock_seconds_since(start));
     } else {

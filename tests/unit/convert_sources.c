@@ -1,5 +1,6 @@
 /* convert_sources.c: what exl2_convert reads besides dense folders: GGUF files, FP8 weights, matrices whose inputs are
-   no multiple of 32. An FP8 folder and a dense one that holds the same numbers must give the same bytes. */
+   no multiple of 32, conversations. An FP8 folder and a dense one that holds the same numbers must give the same bytes.
+   Limits: files of one MiB, memory. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/quantizer/convert.h"
@@ -236,6 +237,107 @@ static void test_uneven(void)
     CHECK(compared.kl > 0 && compared.kl < 0.5);
 }
 
+/* Files of at most so many bytes of tensors give the same model; a cap of memory fails before it is exceeded. */
+static void test_limits(void)
+{
+    static const char *files[1];
+    char path[1200], name[EXL2__FILE_NAME_MAX];
+    uint32_t shards = 0;
+    size_t bytes;
+    exl2_error error = { 0 };
+    exl2_convert_info info = { 0 };
+    exl2_convert_desc d = { 0 };
+    make_model(192, false);
+    free(converted(source_dir, &info, &bytes));
+    files[0] = cal_file;
+    d.source_dir = source_dir;
+    d.out_dir = out_dir;
+    d.bpw = 4;
+    d.calibration_files = files;
+    d.calibration_file_count = 1;
+    d.shard_bytes = bytes / 3;
+    d.error = &error;
+    d.info = &info;
+    remove_folder(out_dir);
+    if (!CHECK_INT(exl2_convert(&d), EXL2_OK)) { /* the default length is the context of 128 */
+        printf("  %s\n", error.text);
+    }
+    CHECK_INT(info.length, 128);
+    for (uint32_t i = 0; exl2__platform_entry(out_dir, i, name, sizeof name); i++) {
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", out_dir, name);
+        shards += strncmp(name, "output-0000", 11) == 0;
+        CHECK(stat(path, &st) == 0 && (uint64_t)st.st_size < bytes / 2);
+    }
+    CHECK(shards >= 3);
+    d.host_bytes_max = 1 << 20;
+    remove_folder(out_dir);
+    CHECK_INT(exl2_convert(&d), EXL2_ERR_BUDGET);
+    CHECK(strstr(error.text, "host_bytes_max") != NULL);
+    snprintf(path, sizeof path, "%s.work", out_dir);
+    remove_folder(path);
+}
+
+/* Conversations become what the chat template makes of them, without an opened reply, and without BOS. */
+static void test_messages(void)
+{
+    static const char *const template_text = "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}";
+    static const char *const text = "<user>good day;<assistant>well;";
+    static const char *const lines =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"good day\"},{\"role\":\"assistant\",\"content\":\"well\"}]}\n"
+        "{\"text\":\"a day\"}\n";
+    const char *files[1];
+    llama_options o = { .hidden = 64, .inter = 96, .layers = 1, .heads = 2, .kv_heads = 1, .head_dim = 32,
+                        .vocab = 300 };
+    llama_model l;
+    char path[700];
+    exl2_error error = { 0 };
+    exl2_engine *e = NULL;
+    exl2_engine_desc engine = { 0 };
+    exl2_model_desc m = { 0 };
+    exl2_model model = { 0 };
+    exl2_import_desc import = { 0 };
+    exl2_token ids[128];
+    size_t need = 0, more = 0;
+    exl2__ctx c = { 0 };
+    exl2__texts t;
+    llama_make(&l, &o);
+    write_file(root, "text.gguf", l.file.data, l.file.bytes);
+    snprintf(path, sizeof path, "%s/text.gguf", root);
+    remove_folder(source_dir);
+    import.gguf_path = path;
+    import.out_dir = source_dir;
+    import.bits = 16;
+    import.error = &error;
+    CHECK_INT(exl2_import_gguf(&import), EXL2_OK);
+    write_file(source_dir, "chat_template.jinja", template_text, strlen(template_text));
+    write_file(root, "talk.jsonl", lines, strlen(lines));
+    engine.backend = EXL2_BACKEND_CPU;
+    m.path = source_dir;
+    m.text_only = true;
+    CHECK_INT(exl2_open(&engine, &e), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
+    CHECK_INT(exl2_tokenize(e, model, text, strlen(text), EXL2_TEXT_NO_BOS, ids, 128, &need), EXL2_OK);
+    CHECK_INT(exl2_tokenize(e, model, "a day", 5, 0, ids + need, 128 - need, &more), EXL2_OK);
+    exl2_close(e);
+    snprintf(path, sizeof path, "%s/talk.jsonl", root);
+    files[0] = path;
+    c.allocator = exl2__platform_allocator();
+    c.files = exl2__platform_files();
+    c.cpu_path = exl2__cpu_path_best();
+    if (!CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), EXL2_OK)) {
+        printf("  %s\n", c.error.text);
+    }
+    CHECK(need > 5 && t.count == need + more && memcmp(t.ids, ids, (size_t)t.count * sizeof *ids) == 0);
+    exl2__texts_close(&t);
+    write_file(root, "talk.jsonl", "{\"messages\":3}\n", 15);
+    CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
+    CHECK(strstr(c.error.text, "neither a string \"text\" nor a list \"messages\"") != NULL);
+    exl2__texts_close(&t);
+    CHECK_INT(c.host_bytes, 0);
+    llama_free(&l);
+}
+
 /* A GGUF file gives what its dense import gives; also after a stop, when the import is in the work folder. */
 static void test_gguf(void)
 {
@@ -294,6 +396,8 @@ int main(void)
     test_fp8();
     test_fp8_rejected();
     test_uneven();
+    test_limits();
+    test_messages();
     test_gguf();
     remove_folder(root);
     return check_done();

@@ -9,11 +9,13 @@
 #define EXL2__CONVERT_H
 
 #include "convert_source.h"
+#include "measurement.h"
 #include "texts.h"
 
 #define EXL2__CONVERT_ROWS 64u       /* of the model's own text; */
 #define EXL2__CONVERT_FILE_ROWS 128u /* of files, if they hold as many */
 #define EXL2__CONVERT_LENGTH 512u
+#define EXL2__CONVERT_MEASURE_BPW 4.0 /* what measure_only tries, unless another rate is given */
 #define EXL2__CONVERT_LENGTH_MAX 8192u
 #define EXL2__CONVERT_HELD 2u         /* rows kept out of calibration, for 64 */
 #define EXL2__CONVERT_SAVE_NS 30000000000u /* time between two writes of the states */
@@ -24,6 +26,7 @@ typedef struct exl2__convert {
     char out_dir[EXL2__FILE_PATH_MAX];
     char source_dir[EXL2__FILE_PATH_MAX]; /* dense, if the source is a GGUF file or FP8 */
     exl2__convert_source from;
+    double bpw;
     uint32_t rows, held, length, head_bits; /* held: rows after those of calibration */
     exl2_token *ids;          /* [rows + held, length] */
     uint64_t ids_bytes;
@@ -62,7 +65,8 @@ static exl2_result exl2__convert_check(exl2__convert *v)
     if (!d->source_dir || !d->out_dir) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_convert_desc.%s is NULL", d->source_dir ? "out_dir" : "source_dir");
     }
-    if (!(d->bpw >= 2 && d->bpw <= 16)) {
+    v->bpw = d->measure_only && d->bpw == 0 ? EXL2__CONVERT_MEASURE_BPW : (double)d->bpw;
+    if (!(v->bpw >= 2 && v->bpw <= 16)) {
         return exl2__fail(c, EXL2_ERR_ARG, "bpw must be from 2 to 16");
     }
     v->head_bits = d->head_bits ? d->head_bits : 6;
@@ -86,12 +90,14 @@ static exl2_result exl2__convert_check(exl2__convert *v)
     return EXL2_OK;
 }
 
+/* Of the files for calibration, and of the measurement. */
 static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
 {
     *out = 0;
-    for (uint32_t i = 0; i < v->d->calibration_file_count; i++) {
+    for (uint32_t i = 0; i < v->d->calibration_file_count + (v->d->measurement_file != NULL); i++) {
         exl2__blob blob;
-        EXL2__TRY(exl2__texts_read(v->c, v->d->calibration_files[i], &blob));
+        EXL2__TRY(exl2__texts_read(v->c, i < v->d->calibration_file_count ? v->d->calibration_files[i]
+                                                                          : v->d->measurement_file, &blob));
         *out = exl2__keep_hash(*out + 1, blob.data, blob.bytes);
         exl2__blob_close(v->c, &blob);
     }
@@ -101,7 +107,7 @@ static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
 /* bpw as a whole number of thousandths, so that it can be compared and written exactly. */
 static inline uint32_t exl2__convert_bpw_1000(const exl2__convert *v)
 {
-    return (uint32_t)((double)v->d->bpw * 1000 + 0.5);
+    return (uint32_t)(v->bpw * 1000 + 0.5);
 }
 
 static exl2_result exl2__convert_open_work(exl2__convert *v)
@@ -213,7 +219,7 @@ static uint32_t exl2__convert_probe_bits(const exl2__convert *v)
     uint32_t best = 2;
     for (uint32_t i = 0; i < EXL2__LOSSES_WIDTHS; i++) {
         uint32_t bits = exl2__losses_bits(i);
-        best = fabs((double)bits - (double)v->d->bpw) < fabs((double)best - (double)v->d->bpw) ? bits : best;
+        best = fabs((double)bits - v->bpw) < fabs((double)best - v->bpw) ? bits : best;
     }
     return best;
 }
@@ -366,9 +372,21 @@ static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer,
             EXL2__TRY(exl2__keep_save(&v->work, name, pieces, 2));
         }
     }
-    EXL2__TRY(exl2__convert_measure_slots(v, layer));
+    if (!v->d->measurement_file) {
+        EXL2__TRY(exl2__convert_measure_slots(v, layer));
+    }
     exl2__convert_losses(v, layer, pieces, name);
     return exl2__keep_save(&v->work, name, pieces, 2);
+}
+
+/* Reads the measurement that was given; what is left to do then are the moments of all inputs. */
+static exl2_result exl2__convert_read_measurement(exl2__convert *v)
+{
+    exl2__blob blob;
+    EXL2__TRY(exl2__texts_read(v->c, v->d->measurement_file, &blob));
+    exl2_result result = exl2__measurement_read(v->c, v->d->measurement_file, &blob, &v->slots, v->from.hash);
+    exl2__blob_close(v->c, &blob);
+    return result;
 }
 
 /* Measures what is not in the work folder yet. */
@@ -391,7 +409,9 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
             return EXL2_OK;
         }
     }
-    EXL2__TRY(exl2__measure_probes(&v->measure));
+    if (!v->d->measurement_file) {
+        EXL2__TRY(exl2__measure_probes(&v->measure));
+    }
     EXL2__TRY(exl2__convert_load_states(v, first, &at));
     uint64_t saved_ns = exl2__platform_ns();
     for (; at < layers; at++) {
@@ -432,7 +452,7 @@ static exl2_result exl2__convert_allocate_in(exl2__convert *v, exl2__allocate_sl
         weights += (uint64_t)slot->in * slot->columns;
     }
     exl2__allocate_range(slots, count, &least, &most);
-    uint64_t budget = (uint64_t)((double)v->d->bpw * (double)weights);
+    uint64_t budget = (uint64_t)(v->bpw * (double)weights);
     if (budget < least) {
         exl2__convert_bpw_text(low, (double)least / (double)weights + 0.005);
         exl2__convert_bpw_text(high, (double)most / (double)weights);
@@ -653,32 +673,49 @@ static exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2
 
 /* ---- all ---- */
 
+/* After the measurement: rounds all matrices, writes the folder, compares. */
+static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
+{
+    EXL2__TRY(exl2__convert_allocate(v));
+    EXL2__TRY(exl2__convert_quantize(v));
+    EXL2__TRY(exl2__convert_progress(v, "write", 0));
+    v->write = (exl2__convert_write){ .c = v->c, .source_dir = v->source_dir, .source = &v->source,
+                                      .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
+                                      .rows = v->rows, .length = v->length,
+                                      .own_text = v->d->calibration_file_count == 0,
+                                      .shard_bytes = v->d->shard_bytes ? v->d->shard_bytes : EXL2__SHARDS_BYTES };
+    EXL2__TRY(exl2__convert_write_all(&v->write, v->folder.work_path));
+    exl2__arena_close(v->c, &v->memory);
+    EXL2__TRY(exl2__convert_compare(v, v->folder.work_path, info));
+    exl2__convert_report(v, info);
+    return EXL2_OK;
+}
+
 static exl2_result exl2__convert_steps(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
     exl2_convert_info info = { 0 };
     exl2__arena dry = { 0 };
+    char path[EXL2__FILE_PATH_MAX];
     EXL2__TRY(exl2__convert_check(v));
     EXL2__TRY(exl2__folder_begin(c, &v->folder, v->out_dir)); /* fails before hours of work, not after */
     EXL2__TRY(exl2__convert_progress(v, "load", 0));
     EXL2__TRY(exl2__convert_open_source(v));
+    if (v->d->measurement_file) {
+        EXL2__TRY(exl2__convert_read_measurement(v));
+    }
     EXL2__TRY(exl2__convert_ids(v));
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__arena_open(c, &v->memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__convert_layout(v, &v->memory);
     EXL2__TRY(exl2__convert_measure(v));
-    EXL2__TRY(exl2__convert_allocate(v));
-    EXL2__TRY(exl2__convert_quantize(v));
-    EXL2__TRY(exl2__convert_progress(v, "write", 0));
-    v->write = (exl2__convert_write){ .c = c, .source_dir = v->source_dir, .source = &v->source,
-                                      .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
-                                      .rows = v->rows, .length = v->length,
-                                      .own_text = v->d->calibration_file_count == 0 };
-    EXL2__TRY(exl2__convert_write_all(&v->write, v->folder.work_path));
-    exl2__arena_close(c, &v->memory);
-    EXL2__TRY(exl2__convert_compare(v, v->folder.work_path, &info));
+    if (v->d->measure_only) {
+        exl2__format(path, sizeof path, "%s/measurement.json", v->folder.work_path);
+        EXL2__TRY(exl2__measurement_write(c, path, &v->source, &v->slots, v->from.hash));
+    } else {
+        EXL2__TRY(exl2__convert_make(v, &info));
+    }
     EXL2__TRY(exl2__folder_commit(c, &v->folder));
-    exl2__convert_report(v, &info);
     if (!v->d->work_dir) {
         exl2__keep_remove(&v->work);
     }
@@ -711,6 +748,7 @@ EXL2_API exl2_result exl2_convert(const exl2_convert_desc *d)
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
     c.parallel = d->parallel;
+    c.host_bytes_max = d->host_bytes_max;
     c.cpu_path = exl2__cpu_path_best();
     exl2_result result = exl2__convert_run(&c, d);
     if (!d->_start_canary && !d->_end_canary && d->error) { /* else d->error may be garbage, too */

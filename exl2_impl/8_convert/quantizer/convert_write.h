@@ -26,6 +26,7 @@ typedef struct exl2__convert_write {
     uint32_t bpw_1000, rows, own_text; /* bpw * 1000; rows of calibration */
     uint32_t length;
     bool dense;     /* nothing is quantized */
+    uint64_t shard_bytes;
     exl2__shards shards;
     uint64_t bytes; /* of all tensors */
 } exl2__convert_write;
@@ -359,7 +360,7 @@ static exl2_result exl2__convert_write_all(exl2__convert_write *w, const char *d
     exl2__arena_alloc(&dry, tensors * sizeof(uint32_t));
     exl2__arena_alloc(&dry, EXL2__CONVERT_WRITE_PIECE * sizeof(float));
     exl2__arena_alloc(&dry, EXL2__CONVERT_WRITE_PIECE * sizeof(uint16_t));
-    EXL2__TRY(exl2__shards_begin(w->c, &w->shards, "output", tensors + 6 * w->slots->count, EXL2__SHARDS_BYTES));
+    EXL2__TRY(exl2__shards_begin(w->c, &w->shards, "output", tensors + 6 * w->slots->count, w->shard_bytes));
     exl2_result result = exl2__arena_open(w->c, &memory, dry.used, EXL2_MEM_SCRATCH);
     if (result >= 0) {
         uint32_t *number = (uint32_t *)exl2__arena_alloc(&memory, tensors * sizeof *number);

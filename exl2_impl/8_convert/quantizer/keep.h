@@ -3,8 +3,8 @@
    gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_remove.
    owns:  nothing in memory; files of the names that exl2__keep_is_ours accepts.
 
-   A file appears whole or not at all: it is written under another name, and then renamed. Its head holds the size and a
-   hash of the data, so that a damaged file counts as one that is not there. */
+   A file appears whole or not at all: it is written under another name, reaches the disk, and is then renamed. Its head
+   holds the size and a hash of the data, so that a damaged file counts as one that is not there. */
 #ifndef EXL2__KEEP_H
 #define EXL2__KEEP_H
 
@@ -88,6 +88,7 @@ static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const 
     for (uint32_t i = 0; i < count && good; at += pieces[i++].bytes) {
         good = exl2__platform_write(file, at, pieces[i].data, (size_t)pieces[i].bytes);
     }
+    good = good && exl2__platform_sync(file);
     good = (!file || exl2__platform_finish(file)) && good;
     if (good && !exl2__platform_rename(path, final_path)) { /* Windows does not rename over a file */
         exl2__platform_remove_file(final_path);

@@ -223,8 +223,8 @@ static exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_mo
         }
         if (text == 0 || j.tokens[text].kind != EXL2__JSON_STRING) {
             exl2__json_close(t->c, &j);
-            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s: line %u has neither a string \"text\" nor a list \"messages\"",
-                              path, number);
+            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s: line %u has neither a string \"text\" nor a list "
+                              "\"messages\"", path, number);
         }
         exl2_result result = exl2__alloc(t->c, bytes + 1, 1, EXL2_MEM_GENERAL, &memory); /* unescaped it is shorter */
         if (result >= 0) {
@@ -418,6 +418,7 @@ static exl2_result exl2__texts_make(exl2__ctx *c, const char *dir, const char *c
     d.parallel = c->parallel;
     d.allocator = c->allocator;
     d.files = c->files;
+    d.host_bytes_max = c->host_bytes_max > c->host_bytes ? c->host_bytes_max - c->host_bytes : c->host_bytes_max;
     d.open_error = &error;
     exl2_result result = exl2_open(&d, &e);
     if (result < 0) {
