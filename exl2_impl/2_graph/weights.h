@@ -40,7 +40,7 @@ typedef struct exl2__weights {
     void *staging;                    /* [staging_bytes] */
     exl2__arena tables;               /* tables of the unit that is being read */
     exl2__unit now;                   /* the unit that is being read */
-    exl2__matrix_desc parts[3];       /* its matrices, from headers, with the order of affine ones */
+    exl2__matrix_desc parts[3];       /* its matrices */
     exl2__matrix *matrix;             /* the same, in the backend */
 } exl2__weights;
 
@@ -462,19 +462,15 @@ EXL2__COLD
 static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
                                            const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
 {
-    exl2__matrix_desc parts[3];
     EXL2__TRY(exl2__weights_find(c, w, w->unit, &w->now, w->parts));
-    memcpy(parts, w->parts, sizeof parts);
     w->tables.used = 0;
     for (uint32_t part = 0; part < w->now.count; part++) {
-        uint64_t bytes = exl2__matrix_tables_bytes(&parts[part]);
+        uint64_t bytes = exl2__matrix_tables_bytes(&w->parts[part]);
         exl2__matrix_tables tables = { .memory = { .size = bytes } };
         tables.memory.base = (uint8_t *)exl2__arena_alloc(&w->tables, bytes);
-        EXL2__TRY(exl2__matrix_tables_fill(c, &w->tensors, 1.0f, &parts[part], &tables));
-        w->parts[part].inverse_perm = parts[part].inverse_perm; /* reading slices needs the order of an affine matrix */
-        w->parts[part].affine = parts[part].affine;
+        EXL2__TRY(exl2__matrix_tables_fill(c, &w->tensors, 1.0f, &w->parts[part], &tables));
     }
-    EXL2__TRY(backend->matrix_make(device, arena, parts, w->now.count, &w->matrix));
+    EXL2__TRY(backend->matrix_make(device, arena, w->parts, w->now.count, &w->matrix));
     *exl2__weights_place(&w->now, plan) = w->matrix;
     return w->now.kind == EXL2__UNIT_QKV ? exl2__weights_norms(c, w, plan, w->now.layer, backend, device, arena)
                                          : EXL2_OK;
