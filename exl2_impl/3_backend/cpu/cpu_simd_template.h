@@ -117,8 +117,9 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
             for (uint32_t j = 0; j < v; j++) {
                 word[j] = EXL2__V_BITS(words + j * EXL2__V_LANES);
             }
-            for (uint32_t j = 0; n > 1 && j < v * EXL2__V_LANES; j += 16) { /* the same words of the next strip */
-                EXL2__V_PREFETCH(words + ahead + j);
+            for (uint32_t j = 0; n > 1 && j < v * EXL2__V_LANES; j += EXL2__CPU_LINE / 4) {
+                EXL2__V_PREFETCH(words + row + j);   /* several rows skip the lines of other columns, which hardware */
+                EXL2__V_PREFETCH(words + ahead + j); /* does not foresee; this is the same row of the next strip */
             }
             for (uint32_t f = 0; f < fields; f++, x += n) {
                 EXL2__V_NAME(field)(sum, word, mask[f], x, n, v);
