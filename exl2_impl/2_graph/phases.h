@@ -290,6 +290,7 @@ typedef struct exl2__backend {
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
+    /* *parts must live until all rows have been fed. */
     exl2_result (*matrix_make)(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count,
                                exl2__matrix **out);
     /* PENDING: the slice of work is used up; call it again with the same rows. */
