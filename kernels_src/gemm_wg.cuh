@@ -17,15 +17,15 @@
 
    PIPELINE. For half of a record a warp group decodes 64 columns x 32 inputs, starts two products, and waits for those
    of the half before. So the operands of the two halves take turns, and decoding overlaps with the products of both
-   groups. The words of the next record are loaded meanwhile. There is a loop for each width, as the assembler must see
-   decoding and products of a loop without branches between them, or it waits after each product (remarks C7513, C7520;
-   tests/kernels.c looks for them).
+   groups. The words of the next record are loaded meanwhile. There is a loop for each width. Where the assembler does
+   not see which operands are in use, it waits after each product (remarks C7513, C7520; tests/kernels.c looks for
+   them).
 
    BITS. The sums of a row are one chain over K in every size of tile, so they depend on the matrix and, if K is split,
    on the splits; never on the other rows and not on N.
 
-   WHERE TIME GOES, of 2,048 rows on an H100: 590 to 700 TFLOP/s with inputs that lie in L2. Without decoding and without
-   inputs it is 770 to 830, without inputs alone 730 to 790, without products 850 to 950 (tests/device/NOTES.md). */
+   WHERE TIME GOES: see tests/device/NOTES.md. Products alone take 1,190 us for a layer of 8B and 2,048 rows on an H100,
+   decoding adds little, and the inputs, which come from L2, a fifth. */
 #ifndef EXL2K_GEMM_WG_CUH
 #define EXL2K_GEMM_WG_CUH
 
@@ -518,8 +518,8 @@ EXL2K_FN void exl2k_wg_put(uint2 below, u32 row, u64 at, f32 v)
                  ::"r"(row), "r"(below.x), "r"(below.y), "l"(at), "f"(v) : "memory");
 }
 
-/* STORE and RESIDUAL: eight lanes have eight columns of one row, which are 32 bytes of it. One thread adds to an output,
-   so the order of additions does not matter. */
+/* STORE and RESIDUAL: eight lanes have eight columns of one row, which are 32 bytes of it. One thread adds to an
+   output, so the order of additions does not matter. */
 template <u32 N> EXL2K_FN void exl2k_wg_store(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_tile &p)
 {
     u32 lane = threadIdx.x % EXL2K_WARP, n = (p.strip + threadIdx.x / EXL2K_WARP % 4) * 16 + lane / 4;

@@ -206,8 +206,8 @@ static void *work(void *arg)
         }
         const char *module = exl2__cuda_kernel_rows[modules[task / ARCHS]].module;
         uint32_t arch = archs[task % ARCHS];
-        bool chosen = (!only_module || strcmp(only_module, module) == 0) && (!only_arch || only_arch == arch);
-        if (chosen && exl2__cuda_module_exists(module, arch)) {
+        if ((!only_module || strcmp(only_module, module) == 0) && (!only_arch || only_arch == arch)
+            && exl2__cuda_module_exists(module, arch)) {
             compile(&c, module, arch);
         }
     }

@@ -1,5 +1,4 @@
-/* fake_rig.h: small kernels with sources in memory, one for sm_90a only; a kernel cache in memory; devices of the fake
-   driver.
+/* fake_rig.h: a few small kernels with sources in memory, a kernel cache in memory, and devices of the fake driver.
    takes: fake_driver.h; include this before anything else that includes cuda_kernels.h.
    gives: rig_make, rig_open, rig_end; cache_entry and the cache's counters.
    owns:  everything in `rig`, until rig_end. */
@@ -13,7 +12,7 @@
     X(exl2k_one, "one.cu", fake_one_args, NONE)        \
     X(exl2k_two, "two.cu", fake_two_args, BUDGET)      \
     X(exl2k_again, "one.cu", fake_two_args, BUDGET)    \
-    X(exl2k_three, "three_wg.cu", fake_two_args, BUDGET)
+    X(exl2k_wide, "wide_wg.cu", fake_one_args, NONE)
 typedef struct fake_one_args {
     uint64_t to;
     uint32_t value, count;
@@ -133,7 +132,7 @@ static void rig_make(void)
     memory_add_text(&rig.files, "base.cuh", "#include \"types.h\"\n");
     memory_add_text(&rig.files, "two_args.h", "#include \"types.h\"\nstruct two;\n");
     memory_add_text(&rig.files, "types.h", "typedef int word;\n");
-    memory_add_text(&rig.files, "three_wg.cu", "#include \"base.cuh\"\nvoid three();\n");
+    memory_add_text(&rig.files, "wide_wg.cu", "void wide();\n");
     rig.settings = (exl2__cuda_settings){ .cache = { rig_load, rig_store, NULL } };
 }
 

@@ -213,7 +213,7 @@ static void check_decodes(const family_case *c, synth_model *m)
         for (uint32_t i = 0; i < rows; i++) {
             p.sequence[i] = (made_rows){ 3 + 5 * i, 1 };
         }
-        make_step(&made, &c->shape, &p, true);
+        make_step(&made, &c->shape, &p, EXL2__ROWS_SAMPLED);
         made.step.logit_count = 0;
         for (uint32_t row = 0; row < rows; row++) {
             make_logits(&made, row);
@@ -242,7 +242,7 @@ static void check_prompts(const family_case *c, synth_model *m)
     static made_step made;
     for (uint32_t i = 0; i < EXL2__COUNT(passes); i++) {
         uint32_t groups = 0, settles = c->settles;
-        make_step(&made, &c->shape, &passes[i], false);
+        make_step(&made, &c->shape, &passes[i], EXL2__ROWS_PROMPT);
         groups = (uint32_t)exl2__div_up(made.step.logit_count, m->plan.logit_rows_max);
         for (uint32_t unit = 0; unit < 2; unit++) { /* with logits, then without */
             if (unit == 1) {
@@ -288,21 +288,21 @@ static void check_case(const family_case *c)
 
 /* ---- products by wgmma ---- */
 
-/* Every product of a pass of many rows reads the tiles that the last kernel before it has written, and no kernel of
-   gemm.cu runs; passes of few rows are as ever. */
+/* Every product of a pass of prompts, or of many rows, reads the tiles that the last kernel before it has written, and
+   no kernel of gemm.cu runs. Other passes have no tiles. */
 static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
 {
     static made_step made;
     make_step(&made, shape, p, false);
     made.step.logit_count = 0;
-    bool many = made.step.row_count >= EXL2__CUDA_GEMM_ROWS_MIN;
+    bool many = made.step.kind == EXL2__ROWS_PROMPT || made.step.row_count >= EXL2__CUDA_WG_ROWS_MIN;
     uint32_t rows = many ? (made.step.row_count + 7) / 8 * 8 : 0, products = 0;
     uint64_t tiles = 0;
     run_pass(m, &made.step);
     for (uint32_t i = 0; i < launch_count; i++) {
         const launched *l = &launches[i];
         if (strncmp(l->function, "exl2k_gemm", 10) == 0) {
-            CHECK(many && l->tile_rows == rows && l->x == tiles);
+            CHECK(l->tile_rows == rows && (!many || l->x == tiles));
             products++;
             tiles = l->kind == EXL2K_GEMV_ACT ? l->out : 0;
         } else if (strcmp(l->function, "exl2k_norm") == 0 || strcmp(l->function, "exl2k_wg_order") == 0) {
@@ -311,7 +311,7 @@ static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
             tiles = l->out;
         }
     }
-    CHECK_INT(products, many ? 4 * shape->layers : 0);
+    CHECK(!many || products == 4 * shape->layers);
     CHECK(!many || count_of("exl2k_attend_permute") == 0);
 }
 
@@ -347,16 +347,17 @@ static void test_wg(void)
 /* The modules that a model compiles: products of one kind, and `settle` only if it runs. */
 static void test_modules(void)
 {
-    for (uint32_t i = 0; i < 8; i++) {
-        bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2, affine = i & 4;
-        exl2__cuda_needs needs = { .head_class = 64, .any = any, .affine = affine, .settles = settles };
+    for (uint32_t i = 0; i < 16; i++) {
+        bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2, affine = i & 4, hopper = i & 8;
+        exl2__cuda_needs needs = { .arch = hopper ? 90 : 89, .head_class = 64, .any = any, .affine = affine,
+                                   .settles = settles };
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_affine] == affine && wanted[EXL2__KERNEL_exl2k_gemm_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm] && wanted[EXL2__KERNEL_exl2k_gemm_any] == any); /* gemm.cu: permute */
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (!any && !affine));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (hopper && !any && !affine));
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm_affine]);

@@ -11,7 +11,7 @@
 #include "../../../kernels_src/gemm_wg_args.h"
 #include "cuda_gemm.h"
 
-#define EXL2__CUDA_WG_DECODE_MIN 33u   /* fewer rows that decode are faster by gemm.cu (H100) */
+#define EXL2__CUDA_WG_ROWS_MIN 33u     /* fewer rows of sampled tokens are faster by gemm.cu (H100) */
 #define EXL2__CUDA_WG_SPLIT_ROWS 256u  /* up to here K may be split */
 #define EXL2__CUDA_WG_SPLIT_HALVES 16u /* cost of a split, in halves of K: its begin, and the sums in memory */
 #define EXL2__CUDA_WG_TILE_ROWS 160u   /* cost of a tile besides its rows, in rows: decoding */
