@@ -59,7 +59,7 @@ char *text_file_read(const char *path, size_t *bytes)
 
 bool text_file_write(const char *path, const void *data, size_t bytes)
 {
-    FILE *file = fopen(path, "wb");
+    FILE *file = text_file_open(path, "wb");
     bool good = file && fwrite(data, 1, bytes, file) == bytes;
     good = file && fclose(file) == 0 && good;
     if (!good) {
