@@ -1,6 +1,6 @@
-/* measurement.c: fuzz target: what a conversion reads besides the model: measurement.json, ids for calibration, files of
-   the work folder. Bytes that begin with '{' are a measurement, those with '[' ids, others a file of the work folder.
-   What is accepted must be what a conversion can go on with.
+/* measurement.c: fuzz target: what a conversion reads besides the model: measurement.json, ids for calibration, and
+   files of the work folder. Bytes that begin with '{' are a measurement, those with '[' ids, others a file of the work
+   folder. What is accepted must be what a conversion can go on with.
    By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/measurement.c -lm. The suite runs it with
    run_seeds.c. */
 #define EXL2_CONVERT
