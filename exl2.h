@@ -13,8 +13,8 @@
    microseconds. Many sessions share one model and the KV pages of their common prefix. A model that is ready runs
    without allocating (section 5 lists the exceptions). Every failure is an error code and a message of one sentence.
 
-   The engine has no globals, threads, environment variables, signals or output of its own, and it never ends the
-   process.
+   The engine has no globals, environment variables, signals or output of its own, no threads but a worker that you
+   start, and it never ends the process.
 
    BUILD IT
 
@@ -24,7 +24,7 @@
        #include "exl2.h"
 
    Everywhere else, C or C++, include it without the define. The implementation is C11; the declarations are C11 and
-   C++11. Link only the C library (and -lm, -ldl where they are separate libraries).
+   C++11. Link only the C library (and -lm, -ldl, -lpthread where they are separate libraries).
 
    Compile that file with optimization (-O2). SIMD code is chosen at run time, so no -m flags are needed; -ffast-math
    is safe. No CUDA header, library or compiler is needed to build or to start: the engine looks for the CUDA driver
@@ -71,9 +71,10 @@
 
    A THREAD OF ITS OWN
 
-   A program may also run the engine beside its main thread instead of inside its frames. Then one thread owns the
-   engine, and only that thread calls the functions tagged [E]. Requests and copies of events lie in lists under one
-   lock (a pthread mutex here):
+   exl2_worker_start lets the engine work beside the main thread instead of inside its frames; the frame loop stays as
+   it is (section 5). A program that wants its own thread for this can have it: then one thread owns the engine, and
+   only that thread calls the functions tagged [E]. Requests and copies of events lie in lists under one lock (a pthread
+   mutex here):
 
        while (!list.quit) {                                  // the engine's thread, which holds list.lock here
            while (take_wanted(&d)) exl2_job_start(e, &d, NULL);
@@ -201,7 +202,7 @@
    (NEON) and gcc or clang. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
    vectorizes its loops, as clang and gcc (from 12 on) do at -O2. Its sums are rounded in another order.
 
-   SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
+   SWITCHES (define them before the implementation; EXL2_API, EXL2_STATIC and EXL2_NO_THREADS before every inclusion)
 
        EXL2_IMPLEMENTATION   this file contains the engine
        EXL2_STATIC           all functions are static: a private copy inside one C file
@@ -210,6 +211,7 @@
        EXL2_NO_CUDA          without GPUs, and without the sources of kernels
        EXL2_KERNEL_DIR       folder of kernel sources, read at run time instead of the built-in ones (for kernel work)
        EXL2_NO_FILES         without the default file functions: exl2_engine_desc.files must be set
+       EXL2_NO_THREADS       without exl2_worker_start
        EXL2_NO_SIMD          plain C alone
        EXL2_NO_AVX512        AVX2 at most
        EXL2_NO_MOE           without models that have experts
@@ -326,6 +328,17 @@
    layers whose time the engine learns; with gpu_us a sequence gets at most one token a step. Without gpu_us a whole
    pass is queued. If no other job is waiting, the next pass is queued as well, before the first one's tokens are known.
 
+   The worker. exl2_worker_start makes a thread that does what exl2_step did; exl2_step then delivers events, and what
+   it allows is what the worker may use: cpu_us and gpu_us once for each step, or, after a step without budgets, all the
+   time that it needs. With `wait` a step sleeps until the worker has finished a pass or can do nothing more. The words
+   are the same. Callbacks run where they did, on the thread that calls exl2_step, and meanwhile the worker goes on.
+   `allow`, on_logits, exl2_parallel, the allocator, zones and the logger are called on the worker's thread, too, but
+   never by both at once. A call tagged [E] waits until the worker has finished its present unit (on the CPU about
+   0.25 ms). A call tagged wait does all work itself, and may deliver events before it begins. The worker may write
+   ahead of what callbacks have heard, at most as much as max_events holds. If a callback says stop, or the job is
+   cancelled, the rest is dropped, and the history keeps what was heard. If it is paused, what was written before still
+   comes. exl2_worker_stop ends the thread, and exl2_step does the work again.
+
    With `wait`, a step may sleep until the GPU finishes a pass. Decode passes of less than 4 ms are waited for in pairs,
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
 
@@ -347,6 +360,12 @@
    and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
    compiling one module of kernels that is not in the cache (up to a second). exl2_model_load opens the model and waits
    until it is ready.
+
+   exl2_model_park gives a model's memory back for a while, for a scene without talk: what it has on the GPU, or on the
+   CPU its weights and cache. Jobs and sessions stay: their histories are in other memory. exl2_model_park(e, m, false)
+   loads it again in slices, as exl2_model_open did, and the jobs go on; K and V are computed again. With keep_packed
+   nothing is read from files: on a GPU a copy of the packed weights is kept in pinned host memory (host_bytes counts
+   it), and on the CPU only the cache is given back.
 
    exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
    exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
@@ -447,10 +466,17 @@
    does not run ahead.
 
    The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
-   integers. So the same seed gives the same words, alone or in a batch, with any budget or thread count, and in a
-   session that was forked, rewound or paused. From the same logits a GPU samples the same token as the CPU. A GPU's
-   logits differ from the CPU's in the last digits, and its prompt logits depend slightly on batch size: passes of 17 or
-   more rows are computed in another way than passes with fewer.
+   integers. From the same logits a GPU samples the same token as the CPU, but its logits differ from the CPU's in the
+   last digits.
+
+   What replay promises: a job's tokens are a function of the device, the build, the history, the settings and the seed,
+   and of nothing else. They are the same alone or beside other jobs, with any budget and thread count, whether K and V
+   were found or computed again, after a fork, a preemption or a cancel, from a saved session, and with drafts or
+   without. On the CPU that is always so. On a GPU it is so for prompts that are read in passes of up to 128 rows, as
+   under gpu_us, or with prefill_chunk 128, and for up to 16 jobs at a time; larger passes are faster and have other
+   bits. There rows of prompts and rows of sampled tokens are computed in two ways and never share a pass, and a history
+   knows of each token how it was computed. So a text that is given as a prompt is another history than the same text
+   that was sampled.
 
    A grammar says what a job's text can be, byte by byte, whatever the tokens. exl2_grammar_make compiles it, and the
    job's desc names it. Before a token is sampled all tokens that the grammar does not allow are masked, so only a
@@ -459,14 +485,14 @@
 
    Where a grammar leaves no choice, nothing is computed to choose: where only one byte may follow, only one after it,
    and so on, the text goes on with the longest token inside that string, unless the job's settings ban it, or a token
-   reaches beyond the string (": and ":" where a space may follow the colon): then the model chooses. On the CPU such
-   forced tokens are not sampled and cost no pass: they join the text at once, with a log-probability of 0, and the next
-   pass has up to 16 rows of the job. The text is the same as with draft.one_by_one, which samples every token; so do
-   jobs with alts_per_token, on_logits, guidance or mirostat, CUSTOM grammars, and a GPU. stats.forced_tokens counts.
+   reaches beyond the string (": and ":" where a space may follow the colon): then the model chooses. Such forced tokens
+   are not sampled and cost no pass: they join the text at once, with a log-probability of 0, and the next pass has up
+   to 16 rows of the job, on a GPU up to 8. The text is the same as with draft.one_by_one, which samples every token; so
+   do jobs with alts_per_token, on_logits, guidance or mirostat, and CUSTOM grammars. stats.forced_tokens counts.
 
-   Where the text may end, the model's end tokens and the job's stop tokens are allowed. Where nothing can follow, the
-   job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they occur, and a cancelled job's text is
-   incomplete.)
+   Where the text may end, the model's end tokens and the job's stop tokens are allowed; with prefer_end it ends there
+   at once. Where nothing can follow, the job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they
+   occur, and a cancelled job's text is incomplete.)
 
    A schema of a few hundred bytes compiles in about a millisecond, so make one from the state of the game each turn and
    close it after exl2_job_start: list the people who are present, or what they hold, as an enum. What is not listed
@@ -489,7 +515,7 @@
 
    exl2_generate starts a job, steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next
    token, exl2_job_pause stops it while it keeps its pages (unless it is preempted: section 6), exl2_job_get reports its
-   state: these three from any thread.
+   state: these three from any thread. exl2_job_priority changes its priority.
 
    exl2_job_measure counts before a start: the tokens of the prompt, those that are in the cache, how many new ones may
    come, and the pages for them. So an application can shorten a conversation that is too long before it has to wait.
@@ -502,8 +528,14 @@
    The engine guesses the next tokens by what followed the last 4 to 2 tokens earlier in the history, or else in the
    model's other sessions, and computes their rows in the same pass. Each token is sampled as always, with its own
    random number; a guess that equals it costs no pass of its own. So the text is the same with and without. How many
-   tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay. On
-   the CPU only; without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
+   tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay.
+   Drafts are without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
+
+   draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does and with the
+   same random numbers. It needs one more of max_jobs and of max_sessions for each job, and pages of its own, where it
+   gives way to the model's own jobs; without pages, or once it is closed, the job goes on without it. It pays where its
+   pass costs a few hundredths of the large model's. With ngram set, too, guesses come from the history while the model
+   has none.
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
    any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a
@@ -812,7 +844,8 @@ typedef enum exl2_stop {
     EXL2_STOP_GRAMMAR,   /* the grammar's text is complete; nothing may follow */
     EXL2_STOP_CALLBACK,  /* on_event returned EXL2_STOP_JOB */
     EXL2_STOP_CANCELLED,
-    EXL2_STOP_ERROR
+    EXL2_STOP_ERROR,
+    EXL2_STOP_LOOP       /* the text repeats itself: exl2_job_desc.loop_stop */
 } exl2_stop;
 
 typedef struct exl2_job_stats {
@@ -897,6 +930,13 @@ EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d);
 EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out);
 /* [A nb] Statistics as of the end of the last call that changed them. */
 EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
+#ifndef EXL2_NO_THREADS
+/* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. MEMORY. */
+EXL2_API exl2_result exl2_worker_start(exl2_engine *e);
+/* [E wait] Ends that thread, and delivers what it has made for callbacks; exl2_step goes on with its jobs. STATE: none
+   runs. */
+EXL2_API exl2_result exl2_worker_stop(exl2_engine *e);
+#endif
 
 /* ---- 6. models ---------------------------------------------------------------------------------------------- */
 
@@ -920,6 +960,7 @@ typedef struct exl2_model_desc {
     uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
     uint32_t experts_active;   /* experts that a token uses, 1 to all of a layer's; 0 = the model's own number. ARG for
                                   more, and for a model without experts */
+    bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
     float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
@@ -982,11 +1023,15 @@ EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, e
    when the model exceeds a cap; on a GPU also NO_COMPILER, COMPILE, DEVICE_MEMORY, DEVICE_LOST. A model that failed is
    closed and *out is 0. */
 EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
-/* [E nb] PENDING while the model loads, OK when it is ready, else why it failed, with the message for exl2_last_error.
-   It changes after the last LOAD event was delivered. */
+/* [E nb] PENDING while the model loads, OK when it is ready, IDLE while it is parked, else why it failed, with the
+   message for exl2_last_error. It changes after the last LOAD event was delivered. */
 EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model m);
 /* [E nb] The same as exl2_model_measure gives, once the headers are read; zeros before. */
 EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model m, exl2_model_info *out);
+/* true: [E wait] gives back the memory of the model's weights and cache; its jobs and sessions stay, and wait. false:
+   [E nb] begins to load it again; exl2_step continues, with LOAD events, and then the jobs go on with the same words.
+   STATE: it is loading. If it cannot be loaded again it stays parked; the last LOAD event says why. */
+EXL2_API exl2_result exl2_model_park(exl2_engine *e, exl2_model m, bool parked);
 /* [E wait] Ends its jobs and sessions first; inside a callback STATE. */
 EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
 
@@ -1229,6 +1274,7 @@ typedef struct exl2_grammar_desc {
     size_t source_bytes;       /* 0 = NUL-terminated */
     uint32_t cache_bytes;      /* memory for states and masks, allocated now and never in a step; 0 = 4 MiB */
     bool strict;               /* JSON_SCHEMA: UNSUPPORTED for a keyword or format that would be ignored */
+    bool prefer_end;           /* the text ends as soon as it may; not with CUSTOM */
     /* CUSTOM: sets bit t % 32 of bits[t / 32] for each token t that may follow the n tokens `said` by the job; all
        bits are 0 before. false: the text ends here. */
     bool (*allow)(void *user, exl2_job job, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words);
@@ -1263,6 +1309,8 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = continue t
    settings; only the times differ. */
 typedef struct exl2_draft_desc {
     uint32_t _start_canary;
+    exl2_model model;          /* a smaller model of the same vocabulary guesses the next tokens; id 0 = none */
+    uint32_t tokens;           /* guesses in a pass, at most; 0 = as many as pay, up to 15 */
     bool ngram;                /* guess the next tokens from what followed the last ones before (section 10) */
     bool one_by_one;           /* sample every token in a pass of its own, forced ones, too; no guesses */
     uint32_t _end_canary;
@@ -1278,7 +1326,9 @@ typedef struct exl2_draft_desc {
    stats.new_tokens counts it, but min_tokens and max_tokens do not, so that new_tokens is at most max_tokens + 1.
    heal_prompt needs a history of at least two tokens, and a last one that is no marker.
 
-   Neither ban_strings nor heal_prompt can be used with a grammar.
+   With a grammar, a banned string is also shown if all tokens that the grammar allows there were tried. The text of a
+   healed token that is the prompt's is no part of the grammar's text; a CUSTOM grammar cannot be used with heal_prompt,
+   and with ban_strings its `allow` may be called again for fewer tokens.
 
    guidance: tokens are sampled from s log p + (1 - s) log n, where s is the guidance, p are the prompt's probabilities
    and n those of a negative prompt, which continues with the same tokens in a session of its own. Above 1 the text
@@ -1308,6 +1358,8 @@ typedef struct exl2_job_desc {
     uint32_t ban_string_count;
     const exl2_token *stop_tokens; /* tokens that end the text */
     uint32_t stop_token_count;
+    uint32_t loop_stop;        /* ends the text when its last tokens, 1 to 64 of them, came this many times in a row and
+                                  are 32 or more together; 0 = off, else at least 2 */
     uint32_t alts_per_token;   /* likeliest tokens in events; at most EXL2_ALTS_MAX */
     float guidance;            /* classifier-free guidance away from a negative prompt; 0 = off, 1 = no effect */
     exl2_session negative_session; /* gets the same tokens, busy until DONE; 0 = a session of the job's own */
@@ -1352,6 +1404,8 @@ EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, ex
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);
 /* [A nb] DONE follows in the next step. The history keeps what was delivered. */
 EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);
+/* [E nb] Another priority, from the next pass on. */
+EXL2_API exl2_result exl2_job_priority(exl2_engine *e, exl2_job j, int32_t priority);
 /* [A nb] The job's state, session and statistics so far. */
 EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job j, exl2_job_info *out);
 /* [A nb] true: the job joins no pass and keeps its pages, unless a job of a higher priority preempts it; a queued job

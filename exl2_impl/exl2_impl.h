@@ -21,6 +21,8 @@ EXL2__SIZE_BEGIN
 
 /* defines: clock, entropy, default allocator, default files */
 #include "0_base/platform.h"
+/* defines: a thread, mutexes, signals between threads */
+#include "0_base/thread.h"
 
 EXL2__SIZE_END
 
@@ -221,6 +223,8 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_queue.h"
 /* defines: work between loading and the first pass */
 #include "3_backend/cuda/cuda_prepare.h"
+/* defines: giving back device memory, and filling it again from a copy of the packed weights */
+#include "3_backend/cuda/cuda_park.h"
 /* defines: the CUDA backend */
 #include "3_backend/cuda/cuda.h"
 /* defines: a measurement of a GPU's memory bandwidth */
@@ -439,18 +443,24 @@ EXL2__SIZE_BEGIN
 #include "7_engine/events.h"
 /* defines: the engine and its objects, and the look-up of handles */
 #include "7_engine/objects.h"
+/* defines: the lock that calls and the worker share */
+#include "7_engine/gate.h"
 /* defines: grammars that the application has made, and the state of each job in its grammar */
 #include "7_engine/grammars.h"
 /* defines: a running job: accepting tokens, delivering text, ending */
 #include "7_engine/jobs.h"
+/* defines: hidden jobs of a smaller model, which guess a job's next tokens */
+#include "7_engine/draft_models.h"
 /* defines: copies of a job's sampler settings, stops and bans */
 #include "7_engine/job_lists.h"
 /* defines: a session as bytes, and back */
 #include "7_engine/snapshot.h"
 /* defines: exl2_job_desc -> a queued job */
 #include "7_engine/job_start.h"
-/* defines: loading and closing a model */
+/* defines: the stages of loading a model; closing it */
 #include "7_engine/loading.h"
+/* defines: loading in slices, also of a parked model */
+#include "7_engine/loading_run.h"
 /* defines: tokens that a grammar forces: they cost no pass */
 #include "7_engine/forced.h"
 /* defines: guesses of the next tokens, several of which one pass can confirm */
@@ -461,10 +471,14 @@ EXL2__SIZE_BEGIN
 #include "7_engine/host_sample.h"
 /* defines: exl2_step */
 #include "7_engine/step.h"
-/* defines: public functions of engine, events, models and text */
+/* defines: a thread that steps the engine */
+#include "7_engine/worker.h"
+/* defines: functions of engine, events, models and text */
 #include "7_engine/api.h"
-/* defines: public functions of sessions, sampling, grammars and jobs */
+/* defines: functions of sessions, sampling, grammars and jobs */
 #include "7_engine/api_jobs.h"
+/* defines: the public functions, through the lock that they share with the worker */
+#include "7_engine/public.h"
 
 EXL2__SIZE_END
 

@@ -1,4 +1,4 @@
-/* kernels.c: every kernel compiles for every architecture that we ship for, without spills, stack, local memory,
+/* kernels.c: every kernel compiles for every architecture that it exists for, without spills, stack, local memory,
    warnings, or more than 48 KiB of static shared memory. The list of kernels is complete and has no others.
    takes: NVRTC: EXL2_NVRTC, or the one next to the nvcc on PATH; run in the root of the tree. By hand also a module and
           an architecture: `kernels gemv1.cu 89` prints the assembler's report.
@@ -205,7 +205,8 @@ static void *work(void *arg)
         }
         const char *module = exl2__cuda_kernel_rows[modules[task / ARCHS]].module;
         uint32_t arch = archs[task % ARCHS];
-        if ((!only_module || strcmp(only_module, module) == 0) && (!only_arch || only_arch == arch)) {
+        if ((!only_module || strcmp(only_module, module) == 0) && (!only_arch || only_arch == arch)
+            && exl2__cuda_module_exists(module, arch)) {
             compile(&c, module, arch);
         }
     }

@@ -21,6 +21,8 @@ typedef struct bench_options {
     arg_numbers prefill, context, batch;
     uint32_t decode;
     bool json, probe, first_start;
+    const char *draft; /* folder of a draft model */
+    exl2_draft_desc guesses;
     host_options host;
     exl2_model_desc model; /* RoPE alone */
 } bench_options;
@@ -92,10 +94,16 @@ static void print_cpu_json(json_out *j, const bench *b)
 
 /* ---- one run ---- */
 
-/* Whether it is known which weights a pass reads: those of the experts that a batch uses are not. */
+/* Whether jobs guess tokens, so that a pass may give several. */
+static bool guesses(const bench *b)
+{
+    return b->options->guesses.ngram || b->options->draft;
+}
+
+/* Whether it is known which weights a token reads: those of the experts that a batch uses are not. */
 static bool reads_known(const bench *b, const bench_run *r)
 {
-    return !r->prefill && (r->batch == 1 || b->host.info.experts == 0);
+    return !r->prefill && (r->batch == 1 || b->host.info.experts == 0) && !guesses(b);
 }
 
 /* Bytes of weights read per second: a pass reads them once for the whole batch. */
@@ -135,6 +143,9 @@ static void add_run(bench *b, const bench_run *r)
     if (reads_known(b, r) && b->probed) {
         printf(" %8.1f%%", read_share(b, r) * 100);
     }
+    if (!r->prefill && guesses(b)) {
+        printf(" %10.2f tokens a pass", r->tokens_per_pass);
+    }
     printf("\n");
     fflush(stdout);
 }
@@ -150,6 +161,9 @@ static void print_run(json_out *j, const bench *b, const bench_run *r)
     json_out_uint(j, "batch", r->batch);
     json_out_uint(j, "context", r->context);
     json_out_number(j, "cpu_us_per_token", r->cpu_us);
+    if (!r->prefill) {
+        json_out_number(j, "tokens_per_pass", r->tokens_per_pass);
+    }
     if (!r->prefill && b->host.info.experts) {
         json_out_number(j, "expected_experts_touched", expected_experts(b, r));
     }
@@ -315,6 +329,12 @@ static bool run(bench *b)
 {
     const bench_options *o = b->options;
     bool good = o->path ? load(b) : host_open(&b->host, &o->host);
+    uint32_t batch = 1;
+    for (uint32_t i = 0; i < o->batch.count; i++) {
+        batch = o->batch.items[i] > batch ? o->batch.items[i] : batch;
+    }
+    b->work.draft = o->guesses;
+    good = good && (!o->path || !o->draft || host_load_draft(&b->host, o->draft, batch, &b->work.draft.model));
     if (good && (o->probe || host_on_gpu(&b->host))) {
         good = probe(b);
     }
@@ -351,6 +371,9 @@ int cli_bench(int argc, char **argv)
         { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before (0)" },
         { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
         { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as every run on a GPU does" },
+        { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before" },
+        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
+        { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_ARGS(o.host),
         HOST_ROPE_ARGS(o.model),

@@ -1,5 +1,5 @@
-/* platform.h: the only file that calls the operating system: clock, sleep, default allocator, default files, shared
-   libraries.
+/* platform.h: the only file, with thread.h, that calls the operating system: clock, sleep, default allocator, default
+   files, shared libraries.
    takes: nothing.
    gives: exl2__platform_ns, exl2__platform_sleep_ms, exl2__platform_sleep_us, exl2__platform_entropy,
           exl2__platform_allocator, exl2__platform_reserve, exl2__platform_commit, exl2__platform_release,

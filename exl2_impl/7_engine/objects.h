@@ -6,6 +6,7 @@
 #define EXL2__OBJECTS_H
 
 #include "../0_base/pool.h"
+#include "../0_base/thread.h"
 #include "../2_graph/forward.h"
 #include "../2_graph/weights.h"
 #include "../3_backend/hardware.h"
@@ -48,6 +49,9 @@ typedef struct exl2__job_block {
     exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
 } exl2__job_block;
 
+/* PARKED: the model has neither weights nor pages; its jobs wait. LOADS: it loads again. */
+typedef enum exl2__park { EXL2__PARK_NONE, EXL2__PARK_PARKED, EXL2__PARK_LOADS } exl2__park;
+
 typedef struct exl2__model {
     uint64_t id;                 /* 0 = free slot */
     exl2_result state;           /* PENDING, OK, or the error */
@@ -60,6 +64,8 @@ typedef struct exl2__model {
     uint32_t load_stage;         /* of exl2__loading_stages */
     struct exl2__loading *reading; /* state of the stages that read everything but the weights; NULL: not in them */
     exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered */
+    exl2__park park;             /* of a model whose state is OK */
+    uint64_t prepared_at;        /* offset of the backend's part of `scratch` */
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
     uint64_t scratch_bytes;
     exl2_model_info info;
@@ -75,9 +81,12 @@ typedef struct exl2__model {
     exl2__batch batch;
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
+    uint64_t alike;              /* id of a model that has the same vocabulary; 0 = not known */
+    bool asked;                  /* a drafter was asked in this step */
     float draft_pass_ns;         /* learned: time of a pass of one row, 0 = not known yet; */
     float draft_row_time[EXL2__FORWARD_CLASSES]; /* of one more row, in passes of one row; 0 = not known yet */
     uint64_t pass_ns;            /* time of the current pass so far */
+    uint64_t pass_begin_ns;      /* when the current pass became the current one */
     bool pass_reads;             /* the current pass may have rows of prompts */
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
     exl2__sequence no_sequence;  /* stands in for the jobs of other models in `sequences` */
@@ -120,6 +129,7 @@ typedef struct exl2__grammar_slot {
     uint32_t model;              /* slot */
     uint32_t users;              /* jobs */
     bool closing;                /* freed when its jobs have ended */
+    bool prefer_end;             /* texts end where they may */
     exl2__grammar *made;         /* NULL: a CUSTOM grammar, which calls allow with user */
     bool (*allow)(void *user, exl2_job job, const exl2_token *tokens, uint32_t n, uint32_t *bits, uint32_t words);
     void *user;
@@ -141,6 +151,8 @@ typedef struct exl2__job_delivery {
     exl2_model done_model;
     exl2_session done_session;
     uint32_t delivered;          /* tokens delivered so far */
+    uint32_t unheard;            /* events that the worker has written, and that no callback has heard yet; */
+    uint32_t unheard_tokens;     /* tokens in them */
     uint32_t resumed;            /* part of them that was delivered before the session was saved */
     uint32_t shown;              /* bytes of the first held token's text that were delivered already */
     uint32_t prompt_done;        /* length of the history that the newest PREFILL event counted as computed */
@@ -150,7 +162,8 @@ typedef struct exl2__job_delivery {
 typedef struct exl2__job_scores {
     bool due;                    /* room must be reserved before the next pass */
     bool blocked;                /* the ring has no room: the job gets no rows */
-    uint32_t reserved;           /* bytes reserved for the current pass */
+    uint32_t reserved;           /* bytes reserved for the current pass, in `ring` */
+    exl2__events *ring;
 } exl2__job_scores;
 
 typedef struct exl2__job_bans {
@@ -210,7 +223,12 @@ struct exl2__job {
     exl2__job_guidance guidance;
     exl2_logits_fn on_logits;
     void *user;                  /* for on_event and on_logits */
-    bool drafts;                 /* the next tokens are guessed */
+    bool drafts;                 /* the next tokens are guessed, */
+    bool ngram;                  /* from what followed the last ones before */
+    exl2__job *drafter;          /* or by this hidden job of another model; NULL: none */
+    exl2__job *drafts_for;       /* in the drafter: the job; else NULL */
+    bool draft_ready;            /* in the drafter: it has sampled all draft_wanted tokens that it was asked for */
+    uint32_t draft_most;         /* drafts of a pass, at most */
     float draft_rate;            /* running mean: share of drafts that were accepted */
     uint32_t draft_wanted, draft_waits; /* drafts for the next pass; passes since the last drafts */
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
@@ -218,6 +236,7 @@ struct exl2__job {
     uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     uint32_t max_tokens;
+    uint32_t loop_stop;          /* as in exl2_job_desc */
     bool ending;                 /* decided; DONE follows once all earlier events are delivered */
     exl2_stop stop;              /* why it is ending */
     exl2_result result;
@@ -226,6 +245,29 @@ struct exl2__job {
     uint64_t start_ns, active_ns, first_token_ns; /* by exl2__platform_ns; 0 = not yet */
     exl2__job_shared shared;
 };
+
+/* A thread that steps the engine (worker.h). */
+typedef struct exl2__worker {
+    bool runs;                   /* from exl2_worker_start to exl2_worker_stop */
+    bool stepping;               /* the worker is in a step, and holds the gate */
+    bool idle;                   /* its last step found nothing to do */
+    uint32_t wanted;             /* atomic: calls that wait for the gate */
+    uint32_t held;               /* calls that wait: meanwhile the worker does nothing */
+    exl2__events events;         /* of jobs and models with on_event, until exl2_step delivers them */
+    exl2__arena memory;          /* of that ring */
+#ifndef EXL2_NO_THREADS
+    exl2__thread thread;
+    exl2__mutex gate;            /* guards the engine; see gate.h */
+    exl2__signal wake;           /* for the worker: there may be work */
+    exl2__signal done;           /* for exl2_step: a pass has ended, or the worker can do nothing more */
+    bool quit;
+    bool passed;                 /* a pass has ended since the last exl2_step */
+    bool unlimited;              /* exl2_step had no budget: the worker needs none */
+    bool granted;                /* it allows work that has not begun yet: at least one unit */
+    uint64_t deadline_ns;        /* by exl2__platform_ns: the end of what exl2_step allowed */
+    uint32_t gpu_us;             /* GPU time that it allowed */
+#endif
+} exl2__worker;
 
 struct exl2_engine {
     exl2__ctx ctx;
@@ -248,6 +290,7 @@ struct exl2_engine {
     uint64_t watched;            /* id of the job that exl2_generate waits for */
     exl2_result watched_result;
     exl2_error watched_error;
+    exl2__worker worker;
     uint32_t lock;               /* guards stats and the jobs' shared parts */
     exl2_engine_stats stats, published;
 };
@@ -383,7 +426,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
         }
     }
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        if (e->jobs[i].sequence.live && !e->jobs[i].guidance.positive) {
+        if (e->jobs[i].sequence.live && !e->jobs[i].guidance.positive && !e->jobs[i].drafts_for) {
             s->jobs_active += e->jobs[i].sequence.active;
             s->jobs_waiting += !e->jobs[i].sequence.active;
         }

@@ -415,10 +415,10 @@ static void check_shape(uint32_t index, uint32_t every)
     synth_now = index < plain ? &synth_llama : &families[index - plain];
     trio_open(&t, &shapes[index], 1000 + index, spread_parallel());
     for (uint32_t i = 0; i < EXL2__COUNT(passes); i += every) {
-        make_step(&made, &shapes[index], &passes[i], false);
+        make_step(&made, &shapes[index], &passes[i], EXL2__ROWS_PROMPT);
         check_pass(&t, &made);
-        if (pass_is_single(&passes[i])) {
-            make_step(&made, &shapes[index], &passes[i], true);
+        if (made.step.row_count <= 20) {
+            make_step(&made, &shapes[index], &passes[i], EXL2__ROWS_SAMPLED);
             check_pass(&t, &made);
         }
     }

@@ -56,6 +56,7 @@ run sampling sampling
 run guidance guidance
 run grammars grammars
 run bans bans
+run replay replay
 [ -n "$EXL2_TEST_MODEL" ] && run grammar_real grammar_real # a model with a tokenizer
 cat "$logs"/phases.log "$logs"/models*.log "$logs"/golden*.log | grep -v failed: | grep -e ' off by ' -e ' within '
 head -n 1 "$logs/phases.log"

@@ -126,6 +126,9 @@ static void case_switches(void)
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_SIMD -c %s '%s/implementation.c' -o no_simd.o", compiler, WARNINGS, tree,
          hosts);
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_MOE -c %s '%s/implementation.c' -o no_moe.o", compiler, WARNINGS, tree, hosts);
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_THREADS -c %s '%s/implementation.c' -o no_threads.o", compiler, WARNINGS, tree,
+         hosts);
+    MUST("! nm no_threads.o | grep pthread");
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_CUDA -I'%s' '%s/one_file.c' -o no_cuda -lm && ./no_cuda", compiler, WARNINGS,
          root, hosts); /* and without exl2_kernels.inc */
     MUST("%s -std=c11 -O0 %s '-DEXL2_KERNEL_DIR=\"kernels\"' -c -I'%s' '%s/implementation.c' -o kernel_dir.o", compiler,

@@ -199,7 +199,7 @@ static void check_decodes(const family_case *c, synth_model *m)
         for (uint32_t i = 0; i < rows; i++) {
             p.sequence[i] = (made_rows){ 3 + 5 * i, 1 };
         }
-        make_step(&made, &c->shape, &p, true);
+        make_step(&made, &c->shape, &p, EXL2__ROWS_SAMPLED);
         made.step.logit_count = 0;
         for (uint32_t row = 0; row < rows; row++) {
             make_logits(&made, row);
@@ -228,7 +228,7 @@ static void check_prompts(const family_case *c, synth_model *m)
     static made_step made;
     for (uint32_t i = 0; i < EXL2__COUNT(passes); i++) {
         uint32_t groups = 0, settles = c->settles;
-        make_step(&made, &c->shape, &passes[i], false);
+        make_step(&made, &c->shape, &passes[i], EXL2__ROWS_PROMPT);
         groups = (uint32_t)exl2__div_up(made.step.logit_count, m->plan.logit_rows_max);
         for (uint32_t unit = 0; unit < 2; unit++) { /* with logits, then without */
             if (unit == 1) {

@@ -23,8 +23,8 @@ static inline uint32_t exl2__cuda_head_class(uint32_t dim)
     return dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
 }
 
-/* Attention of rows [first, end), each the only one of its sequence. The kernel stores their K and V, too. */
-static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, uint32_t first, uint32_t end)
+/* Attention of rows of sampled tokens. The kernel stores their K and V, too. */
+static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
 {
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_decode64,
                                                  EXL2__KERNEL_exl2k_attend_decode128,
@@ -34,8 +34,8 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
     uint32_t stage = threads / 32 * 32 * (64u << kind);
     uint32_t splits = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest_context);
     exl2__cuda_grid grid = { .x = exl2__min32(splits, exl2__cuda_splits(a.window)),
-                             .y = a.kv_heads * m->b.head_rows, .z = end - first, .threads = threads };
-    uint32_t most = end - first == 1 ? 128u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
+                             .y = a.kv_heads * m->b.head_rows, .z = m->pass.row_count, .threads = threads };
+    uint32_t most = grid.z == 1 ? 128u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
     for (a.stages = exl2__min32(most / stage, 8); a.stages > 1; a.stages /= 2) {
         if (a.stages * stage + EXL2__CUDA_DECODE_STATIC <= m->limits.shared_bytes) {
             break;
@@ -48,13 +48,10 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a, u
         grid.cluster = grid.x;
         grid.shared_bytes = shared;
     }
-    a.rows += first * sizeof(exl2k_row);
-    a.qkv += (uint64_t)first * a.qkv_pitch * sizeof(float);
-    a.out += (uint64_t)first * a.out_pitch * 2;
     return exl2__cuda_chain(m, kernels[kind], grid, &a);
 }
 
-/* Attention of all other rows. */
+/* Attention of rows of prompts. */
 static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_args *a)
 {
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_prefill64,
@@ -146,16 +143,7 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
     a.scale = s->attn_softcap > 0 ? s->attn_softcap : s->attn_scale;
     a.tanh_scale = s->attn_softcap > 0 ? s->attn_scale / s->attn_softcap : 0;
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
-    if (m->pass.decodes) {
-        return exl2__cuda_decode(m, a, 0, m->pass.row_count);
-    }
-    EXL2__TRY(m->pass.tile_count ? exl2__cuda_prefill(m, &a) : EXL2_OK);
-    for (uint32_t first = 0, end; first < m->pass.row_count; first = end) {
-        if (exl2__cuda_row_group(m->step, first, &end)) {
-            EXL2__TRY(exl2__cuda_decode(m, a, first, end));
-        }
-    }
-    return EXL2_OK;
+    return m->pass.prompts ? exl2__cuda_prefill(m, &a) : exl2__cuda_decode(m, a);
 }
 
 #endif

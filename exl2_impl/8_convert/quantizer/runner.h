@@ -269,9 +269,8 @@ static void exl2__runner_decode_part(exl2__cpu_part *p, exl2__arena *a)
     p->source = EXL2__CPU_F16;
     p->data = (uint8_t *)data;
     p->strip_bytes = strip_bytes;
-    p->groups = 0;
     p->block = NULL;
-    p->scale = p->shift = p->order = NULL;
+    p->order = NULL;
 }
 
 /* The same for all parts of a matrix, which may be NULL. */

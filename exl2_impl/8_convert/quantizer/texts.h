@@ -7,8 +7,7 @@
 
 #include "../../0_base/json/json.h"
 #include "../../1_load/file.h"
-#include "../../7_engine/api.h"
-#include "../../7_engine/api_jobs.h"
+#include "../../7_engine/public.h"
 
 #define EXL2__TEXTS_FILE_MAX ((uint64_t)1 << 30)
 #define EXL2__TEXTS_CONTEXT 640u      /* of a session in which the model writes; three quarters are for its own text */
