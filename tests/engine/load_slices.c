@@ -112,14 +112,15 @@ static uint64_t longest_step(exl2_backend backend, const exl2_model_desc *d, uin
     return longest;
 }
 
-static void check_steps(exl2_backend backend, const char *what, const exl2_model_desc *d)
+/* most_ns: of a unit */
+static void check_steps(exl2_backend backend, const char *what, const exl2_model_desc *d, uint64_t most_ns)
 {
     uint32_t steps, slices;
     uint64_t step_ns = longest_step(backend, d, BUDGET_US, &steps), unit_ns = longest_step(backend, d, 1, &slices);
     printf("%s, %s: %u steps, the longest of %.2f ms; %u units, the longest of %.2f ms\n", what,
            backend == EXL2_BACKEND_CPU ? "CPU" : "GPU", steps, (double)step_ns * 1e-6, slices, (double)unit_ns * 1e-6);
     CHECK(step_ns <= BUDGET_US * 1000u + UNIT_NS);
-    CHECK(unit_ns <= UNIT_NS);
+    CHECK(unit_ns <= most_ns);
 }
 
 /* ---- giving up ---- */
@@ -228,12 +229,13 @@ int main(void)
     exl2_model_desc wide = { .path = wide_dir };
     for (int gpu = 0; gpu < 2; gpu++) {
         exl2_backend backend = gpu ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU;
-        check_steps(backend, "tiny", &tiny);
-        check_steps(backend, "49k tokens", &small);
-        check_steps(backend, "262k outputs", &wide);
+        check_steps(backend, "tiny", &tiny, UNIT_NS);
+        check_steps(backend, "49k tokens", &small, UNIT_NS);
+        /* its head has two groups, where a real one may have a hundred: their number must not matter */
+        check_steps(backend, "262k outputs", &wide, UNIT_NS / 2);
         check_giving_up(backend, &tiny, 1);
     }
-    check_steps(EXL2_BACKEND_CPU, "262k tokens", &large);
+    check_steps(EXL2_BACKEND_CPU, "262k tokens", &large, UNIT_NS);
     check_giving_up(EXL2_BACKEND_CPU, &small, 17);
     snprintf(command, sizeof command, "rm -rf '%s'", dir);
     CHECK_INT(system(command), 0);

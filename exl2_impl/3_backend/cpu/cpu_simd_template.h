@@ -220,8 +220,8 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
     EXL2__V_NAME(store)(p, strip * EXL2__CPU_STRIP + column, sums, n, v, out, stride, add);
 }
 
-/* A tile of n rows over one strip, ACROSS vectors of columns at a time. With one or two rows these may be too few chains
-   to hide the latency of an addition, so these compute more vectors at once. */
+/* A tile of n rows over one strip, ACROSS vectors of columns at a time. With one or two rows these may be too few
+   chains to hide the latency of an addition, so these compute more vectors at once. */
 #define EXL2__V_TILE(n)                                                                                               \
     EXL2__NOINLINE                                                                                                    \
     EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \
