@@ -1,4 +1,4 @@
-/* bench.c: `exl2 bench`: tokens/s and CPU time of prefill and decode; speed of the GPU's memory, or of one core's reads.
+/* bench.c: `exl2 bench`: tokens/s and CPU time of prefill and decode; speed of the GPU's memory, or of a core's reads.
    takes: a model folder; lengths, contexts and batch sizes.
    gives: cli_bench.
    owns:  nothing beyond the call. */
@@ -391,7 +391,7 @@ int cli_bench(int argc, char **argv)
         { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence; 0 = none (128)" },
         { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before (0)" },
         { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
-        { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as every run on a GPU does; on a CPU one core's reads" },
+        { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as runs on a GPU do, or a core's reads" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_ARGS(o.host),
         HOST_ROPE_ARGS(o.model),
