@@ -13,8 +13,8 @@
    microseconds. Many sessions share one model and the KV pages of their common prefix. A model that is ready runs
    without allocating (section 5 lists the exceptions). Every failure is an error code and a message of one sentence.
 
-   The engine has no globals, threads, environment variables, signals or output of its own, and it never ends the
-   process.
+   The engine has no globals, environment variables, signals or output of its own, no threads but a worker that you
+   start, and it never ends the process.
 
    BUILD IT
 
@@ -24,7 +24,7 @@
        #include "exl2.h"
 
    Everywhere else, C or C++, include it without the define. The implementation is C11; the declarations are C11 and
-   C++11. Link only the C library (and -lm, -ldl where they are separate libraries).
+   C++11. Link only the C library (and -lm, -ldl, -lpthread where they are separate libraries).
 
    Compile that file with optimization (-O2). SIMD code is chosen at run time, so no -m flags are needed; -ffast-math
    is safe. No CUDA header, library or compiler is needed to build or to start: the engine looks for the CUDA driver
@@ -71,9 +71,10 @@
 
    A THREAD OF ITS OWN
 
-   A program may also run the engine beside its main thread instead of inside its frames. Then one thread owns the
-   engine, and only that thread calls the functions tagged [E]. Requests and copies of events lie in lists under one
-   lock (a pthread mutex here):
+   exl2_worker_start lets the engine work beside the main thread instead of inside its frames; the frame loop stays as
+   it is (section 5). A program that wants its own thread for this can have it: then one thread owns the engine, and
+   only that thread calls the functions tagged [E]. Requests and copies of events lie in lists under one lock (a pthread
+   mutex here):
 
        while (!list.quit) {                                  // the engine's thread, which holds list.lock here
            while (take_wanted(&d)) exl2_job_start(e, &d, NULL);
@@ -201,7 +202,7 @@
    (NEON) and gcc or clang. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
    vectorizes its loops, as clang and gcc (from 12 on) do at -O2. Its sums are rounded in another order.
 
-   SWITCHES (define them before the implementation; EXL2_API and EXL2_STATIC before every inclusion)
+   SWITCHES (define them before the implementation; EXL2_API, EXL2_STATIC and EXL2_NO_THREADS before every inclusion)
 
        EXL2_IMPLEMENTATION   this file contains the engine
        EXL2_STATIC           all functions are static: a private copy inside one C file
@@ -210,6 +211,7 @@
        EXL2_NO_CUDA          without GPUs, and without the sources of kernels
        EXL2_KERNEL_DIR       folder of kernel sources, read at run time instead of the built-in ones (for kernel work)
        EXL2_NO_FILES         without the default file functions: exl2_engine_desc.files must be set
+       EXL2_NO_THREADS       without exl2_worker_start
        EXL2_NO_SIMD          plain C alone
        EXL2_NO_AVX512        AVX2 at most
        EXL2_NO_MOE           without models that have experts
@@ -326,6 +328,17 @@
    layers whose time the engine learns; with gpu_us a sequence gets at most one token a step. Without gpu_us a whole
    pass is queued. If no other job is waiting, the next pass is queued as well, before the first one's tokens are known.
 
+   The worker. exl2_worker_start makes a thread that does what exl2_step did; exl2_step then delivers events, and what
+   it allows is what the worker may use: cpu_us and gpu_us once for each step, or, after a step without budgets, all the
+   time that it needs. With `wait` a step sleeps until the worker has finished a pass or can do nothing more. The words
+   are the same. Callbacks run where they did, on the thread that calls exl2_step, and meanwhile the worker goes on.
+   `allow`, on_logits, exl2_parallel, the allocator, zones and the logger are called on the worker's thread, too, but
+   never by both at once. A call tagged [E] waits until the worker has finished its present unit (on the CPU about
+   0.25 ms). A call tagged wait does all work itself, and may deliver events before it begins. The worker may write
+   ahead of what callbacks have heard, at most as much as max_events holds. If a callback says stop, or the job is
+   cancelled, the rest is dropped, and the history keeps what was heard. If it is paused, what was written before still
+   comes. exl2_worker_stop ends the thread, and exl2_step does the work again.
+
    With `wait`, a step may sleep until the GPU finishes a pass. Decode passes of less than 4 ms are waited for in pairs,
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
 
@@ -347,6 +360,12 @@
    and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
    compiling one module of kernels that is not in the cache (up to a second). exl2_model_load opens the model and waits
    until it is ready.
+
+   exl2_model_park gives a model's memory back for a while, for a scene without talk: what it has on the GPU, or on the
+   CPU its weights and cache. Jobs and sessions stay: their histories are in other memory. exl2_model_park(e, m, false)
+   loads it again in slices, as exl2_model_open did, and the jobs go on; K and V are computed again. With keep_packed
+   nothing is read from files: on a GPU a copy of the packed weights is kept in pinned host memory (host_bytes counts
+   it), and on the CPU only the cache is given back.
 
    exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
    exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
@@ -527,10 +546,10 @@
    The GPU's code is built in as source. NVRTC, a library of the CUDA toolkit (nvrtc_path; NULL: the system's), compiles
    it for the present GPU while a model loads: some seconds at the first start, and at every start without a cache.
 
-   exl2_kernel_cache keeps the results, for one GPU 17 entries of 1 MB in all. An entry's key is a file name of letters,
-   digits, '-' and '_' with the module, the architecture and a hash of all that the entry depends on: another release of
-   exl2.h asks for other keys. Entries are checked. An entry that is damaged or that the driver rejects is compiled
-   again and overwritten. demo/common/kernel_folder.c keeps entries in a folder.
+   exl2_kernel_cache keeps the results, for one GPU 17 entries of 1 MB in all (compute capability 9.0: 18 of 1.3 MB). An
+   entry's key is a file name of letters, digits, '-' and '_' with the module, the architecture and a hash of all that
+   the entry depends on: another release of exl2.h asks for other keys. Entries are checked. An entry that is damaged or
+   that the driver rejects is compiled again and overwritten. demo/common/kernel_folder.c keeps entries in a folder.
 
    Players have no NVRTC, and it is large. exl2_kernels_build compiles all kernels for the given architectures into such
    a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fourth recipe). Ship the folder and
@@ -541,11 +560,12 @@
    12. MAKING MODELS (EXL2_CONVERT)
 
    exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest; exl2_import_desc lists the file types.
-   exl2_convert makes a better one from a folder with dense weights: it runs the model over calibration text, measures
-   how much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are
-   small. It runs on the CPU, with the whole dense model in memory; models with experts are not supported yet. The text
-   is what the model writes itself, or the application's own files: text like that of the game is best. All finished
-   parts are kept in a work folder, so that a killed conversion continues where it was when it is called again.
+   exl2_convert makes a better one from a GGUF file or a folder: it runs the model over calibration text, measures how
+   much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are small.
+   It runs on the CPU, with the whole dense model in memory. The text is what the model writes itself, or the
+   application's own files: text like that of the game is best. All finished parts are kept in a work folder, so that a
+   killed conversion continues where it was when it is called again. With measure_only it writes measurement.json: given
+   back as measurement_file, it saves half of the work at every other rate. shard_bytes sets the size of the files.
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
 
@@ -910,6 +930,13 @@ EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d);
 EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out);
 /* [A nb] Statistics as of the end of the last call that changed them. */
 EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
+#ifndef EXL2_NO_THREADS
+/* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. MEMORY. */
+EXL2_API exl2_result exl2_worker_start(exl2_engine *e);
+/* [E wait] Ends that thread, and delivers what it has made for callbacks; exl2_step goes on with its jobs. STATE: none
+   runs. */
+EXL2_API exl2_result exl2_worker_stop(exl2_engine *e);
+#endif
 
 /* ---- 6. models ---------------------------------------------------------------------------------------------- */
 
@@ -933,6 +960,7 @@ typedef struct exl2_model_desc {
     uint32_t batch_max;        /* sequences per forward pass; 0 = 16 */
     uint32_t experts_active;   /* experts that a token uses, 1 to all of a layer's; 0 = the model's own number. ARG for
                                   more, and for a model without experts */
+    bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
     float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
@@ -995,11 +1023,15 @@ EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, e
    when the model exceeds a cap; on a GPU also NO_COMPILER, COMPILE, DEVICE_MEMORY, DEVICE_LOST. A model that failed is
    closed and *out is 0. */
 EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out);
-/* [E nb] PENDING while the model loads, OK when it is ready, else why it failed, with the message for exl2_last_error.
-   It changes after the last LOAD event was delivered. */
+/* [E nb] PENDING while the model loads, OK when it is ready, IDLE while it is parked, else why it failed, with the
+   message for exl2_last_error. It changes after the last LOAD event was delivered. */
 EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model m);
 /* [E nb] The same as exl2_model_measure gives, once the headers are read; zeros before. */
 EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model m, exl2_model_info *out);
+/* true: [E wait] gives back the memory of the model's weights and cache; its jobs and sessions stay, and wait. false:
+   [E nb] begins to load it again; exl2_step continues, with LOAD events, and then the jobs go on with the same words.
+   STATE: it is loading. If it cannot be loaded again it stays parked; the last LOAD event says why. */
+EXL2_API exl2_result exl2_model_park(exl2_engine *e, exl2_model m, bool parked);
 /* [E wait] Ends its jobs and sessions first; inside a callback STATE. */
 EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model m);
 
@@ -1446,6 +1478,7 @@ typedef struct exl2_convert_matrix {
 typedef struct exl2_convert_info {
     char arch[64];           /* the architecture in config.json */
     float bpw, head_bpw;     /* bits per weight of the layers' matrices, of the head */
+    char warning[256];       /* "", or what should be known: a quantized source, matrices that stay FP16 */
     uint64_t bytes;          /* of the safetensors files */
     uint32_t matrices, rows, length; /* rows: of calibration, `length` tokens each */
     double predicted_kl;
@@ -1453,19 +1486,26 @@ typedef struct exl2_convert_info {
                                 a token; share of positions with the same likeliest token; negative log-likelihoods */
 } exl2_convert_info;
 
-/* Source: a folder that exl2_model_load loads, all of whose matrices are dense, with F16, BF16 or F32 weights, and with
-   inputs in multiples of 32. Tensors that the text model does not use are left out. */
+/* Source: a GGUF file, or a folder that exl2_model_load loads, or one with FP8 weights (E4M3, a scale for all or for
+   each block of 128 x 128). Matrices that are EXL2, GPTQ or AWQ already are used as they are. Blocks (attention, MLP,
+   experts) with inputs that are no multiple of 32 stay FP16. Tensors that the text model does not use are left out. */
 typedef struct exl2_convert_desc {
     uint32_t _start_canary;
     const char *source_dir, *out_dir;
     const char *work_dir;    /* NULL: out_dir + ".work", which is removed after success */
     float bpw;               /* bits per weight of the layers' matrices, from about 2.2 to 8.2: the message of an error
-                                has the exact range; above it, the most */
+                                has the exact range; above it, the most. With measure_only, 0 = 4: the rate that is
+                                tried */
     uint32_t head_bits;      /* 2, 3, 4, 5, 6 or 8; 0 = 6 */
-    const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line */
+    const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line, or
+                                with "messages", which the model's chat template renders */
     uint32_t calibration_file_count;      /* 0: the model writes its own text */
-    uint32_t rows, length;   /* of calibration; 0 = 64, 512. Fewer rows are used if the files hold less */
+    uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less */
     uint64_t seed;           /* of the text that the model writes */
+    const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new */
+    bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too */
+    uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */
+    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */
     void (*on_matrix)(void *user, const exl2_convert_matrix *matrix); /* at the end, once for each; may be NULL */
     void *user;

@@ -21,6 +21,8 @@ EXL2__SIZE_BEGIN
 
 /* defines: clock, entropy, default allocator, default files */
 #include "0_base/platform.h"
+/* defines: a thread, mutexes, signals between threads */
+#include "0_base/thread.h"
 
 EXL2__SIZE_END
 
@@ -199,6 +201,8 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_buffers.h"
 /* defines: a model's weights and buffers on the GPU */
 #include "3_backend/cuda/cuda_model.h"
+/* defines: launches of products of many rows by wgmma */
+#include "3_backend/cuda/cuda_gemm_wg.h"
 /* defines: data that changes with each pass */
 #include "3_backend/cuda/cuda_pass.h"
 /* defines: products and norms of a pass */
@@ -221,6 +225,8 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_queue.h"
 /* defines: work between loading and the first pass */
 #include "3_backend/cuda/cuda_prepare.h"
+/* defines: giving back device memory, and filling it again from a copy of the packed weights */
+#include "3_backend/cuda/cuda_park.h"
 /* defines: the CUDA backend */
 #include "3_backend/cuda/cuda.h"
 /* defines: a measurement of a GPU's memory bandwidth */
@@ -439,6 +445,8 @@ EXL2__SIZE_BEGIN
 #include "7_engine/events.h"
 /* defines: the engine and its objects, and the look-up of handles */
 #include "7_engine/objects.h"
+/* defines: the lock that calls and the worker share */
+#include "7_engine/gate.h"
 /* defines: grammars that the application has made, and the state of each job in its grammar */
 #include "7_engine/grammars.h"
 /* defines: a running job: accepting tokens, delivering text, ending */
@@ -451,8 +459,10 @@ EXL2__SIZE_BEGIN
 #include "7_engine/snapshot.h"
 /* defines: exl2_job_desc -> a queued job */
 #include "7_engine/job_start.h"
-/* defines: loading and closing a model */
+/* defines: the stages of loading a model; closing it */
 #include "7_engine/loading.h"
+/* defines: loading in slices, also of a parked model */
+#include "7_engine/loading_run.h"
 /* defines: tokens that a grammar forces: they cost no pass */
 #include "7_engine/forced.h"
 /* defines: guesses of the next tokens, several of which one pass can confirm */
@@ -463,10 +473,14 @@ EXL2__SIZE_BEGIN
 #include "7_engine/host_sample.h"
 /* defines: exl2_step */
 #include "7_engine/step.h"
-/* defines: public functions of engine, events, models and text */
+/* defines: a thread that steps the engine */
+#include "7_engine/worker.h"
+/* defines: functions of engine, events, models and text */
 #include "7_engine/api.h"
-/* defines: public functions of sessions, sampling, grammars and jobs */
+/* defines: functions of sessions, sampling, grammars and jobs */
 #include "7_engine/api_jobs.h"
+/* defines: the public functions, through the lock that they share with the worker */
+#include "7_engine/public.h"
 
 EXL2__SIZE_END
 
@@ -486,36 +500,6 @@ EXL2__SIZE_END
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */
 #include "8_convert/shards.h"
-/* defines: square matrices in panels, and their products */
-#include "8_convert/quantizer/panels.h"
-/* defines: factorization of the moments of an input */
-#include "8_convert/quantizer/factor.h"
-/* defines: search for scales with weighted rows */
-#include "8_convert/quantizer/search.h"
-/* defines: quantization of a matrix by the error of its outputs */
-#include "8_convert/quantizer/solve.h"
-/* defines: what each block of a matrix loses at each width */
-#include "8_convert/quantizer/losses.h"
-/* defines: the widths of all groups of a model, for a number of bits */
-#include "8_convert/quantizer/allocate.h"
-/* defines: a model that runs layer by layer on the CPU */
-#include "8_convert/quantizer/runner.h"
-/* defines: second moments of inputs */
-#include "8_convert/quantizer/gram.h"
-/* defines: KL divergence between the logits of two models */
-#include "8_convert/quantizer/compare.h"
-/* defines: what the matrices of a layer lose, and what that costs */
-#include "8_convert/quantizer/measure.h"
-/* defines: a folder with the finished parts of a conversion */
-#include "8_convert/quantizer/keep.h"
-/* defines: the list of matrices that are quantized */
-#include "8_convert/quantizer/slots.h"
-/* defines: ids for calibration */
-#include "8_convert/quantizer/texts.h"
-/* defines: the output folder of a conversion */
-#include "8_convert/quantizer/convert_write.h"
-/* defines: exl2_convert */
-#include "8_convert/quantizer/convert.h"
 /* defines: tensor types of GGUF */
 #include "8_convert/gguf/gguf_types.h"
 /* defines: names, values and shapes in a GGUF header */
@@ -540,4 +524,36 @@ EXL2__SIZE_END
 #include "8_convert/gguf/import_model.h"
 /* defines: exl2_import_gguf */
 #include "8_convert/gguf/import.h"
+/* defines: square matrices in panels, and their products */
+#include "8_convert/quantizer/panels.h"
+/* defines: factorization of the moments of an input */
+#include "8_convert/quantizer/factor.h"
+/* defines: quantization of a matrix by the error of its outputs */
+#include "8_convert/quantizer/solve.h"
+/* defines: what each block of a matrix loses at each width */
+#include "8_convert/quantizer/losses.h"
+/* defines: the widths of all groups of a model, for a number of bits */
+#include "8_convert/quantizer/allocate.h"
+/* defines: a model that runs layer by layer on the CPU */
+#include "8_convert/quantizer/runner.h"
+/* defines: second moments of inputs */
+#include "8_convert/quantizer/gram.h"
+/* defines: KL divergence between the logits of two models */
+#include "8_convert/quantizer/compare.h"
+/* defines: what the matrices of a layer lose, and what that costs */
+#include "8_convert/quantizer/measure.h"
+/* defines: a folder with the finished parts of a conversion */
+#include "8_convert/quantizer/keep.h"
+/* defines: the list of matrices that are quantized */
+#include "8_convert/quantizer/slots.h"
+/* defines: ids for calibration */
+#include "8_convert/quantizer/texts.h"
+/* defines: the output folder of a conversion */
+#include "8_convert/quantizer/convert_write.h"
+/* defines: a dense folder made of a GGUF file or of FP8 weights */
+#include "8_convert/quantizer/convert_source.h"
+/* defines: measurement.json */
+#include "8_convert/quantizer/measurement.h"
+/* defines: exl2_convert */
+#include "8_convert/quantizer/convert.h"
 #endif

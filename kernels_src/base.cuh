@@ -221,6 +221,12 @@ EXL2K_FN void exl2k_store_u16(u64 at, u32 v)
     asm volatile("st.global.u16 [%0], %1;" ::"l"(at), "h"((u16)v) : "memory");
 }
 
+EXL2K_FN void exl2k_store2(u64 at, u32 x, u32 y)
+{
+    exl2k_sleep(32);
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(x), "r"(y) : "memory");
+}
+
 EXL2K_FN void exl2k_store4(u64 at, uint4 v)
 {
     exl2k_sleep(32);

@@ -4,6 +4,7 @@
    owns:  nothing. */
 #include "base.cuh"
 #include "norm_args.h"
+#include "wg_tiles.cuh"
 
 /* Sum over the CTA in a fixed order; every thread gets it. */
 EXL2K_FN f32 exl2k_norm_sum(f32 value, f32 *partial)
@@ -33,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
         return;
     }
     u64 source = a.samplings ? exl2k_load(a.samplings + row * sizeof(exl2k_sampling)) : row;
-    u64 from = a.residual + source * a.residual_pitch * 4, to = a.out + (u64)row * a.out_pitch * 2;
+    u64 from = a.residual + source * a.residual_pitch * 4, to = a.out + (a.tile_rows ? 0 : (u64)row * a.out_pitch * 2);
     bool stage = a.hidden <= EXL2K_NORM_STAGED;
     f32 square = 0.0f;
     /* The sum of squares gives the scale of the row. */
@@ -50,14 +51,15 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
         if (stage) {
             staged[index] = (u16)half;
         } else {
-            exl2k_store_u16(to + index * 2, half);
+            exl2k_store_u16(to + (a.tile_rows ? exl2k_wg_offset(index, row, a.tile_rows) : index * 2), half);
         }
     }
     /* Store the staged row, two elements at a time. */
     if (stage) {
         __syncthreads();
         for (u32 n = 2 * threadIdx.x; n + 1 < a.hidden; n += 2 * EXL2K_NORM_THREADS) {
-            exl2k_store(to + n * 2, staged[n] | (u32)staged[n + 1] << 16);
+            u64 at = to + (a.tile_rows ? exl2k_wg_offset(n, row, a.tile_rows) : n * 2);
+            exl2k_store(at, staged[n] | (u32)staged[n + 1] << 16);
         }
         if ((a.hidden & 1) && threadIdx.x == 0) {
             exl2k_store_u16(to + (a.hidden - 1) * 2, staged[a.hidden - 1]);

@@ -1,5 +1,6 @@
 /* kernels.c: every kernel compiles for every architecture that it exists for, without spills, stack, local memory,
-   warnings, or more than 48 KiB of static shared memory. The list of kernels is complete and has no others.
+   warnings, serialized wgmma, or more than 48 KiB of static shared memory. The list of kernels is complete and has no
+   others.
    takes: NVRTC: EXL2_NVRTC, or the one next to the nvcc on PATH; run in the root of the tree. By hand also a module and
           an architecture: `kernels gemv1.cu 89` prints the assembler's report.
    gives: exit code 77 without NVRTC.
@@ -133,7 +134,7 @@ static void check_log(const char *what, const char *module, const char *log)
         check_line(what, at, bytes);
         at += bytes + (at[bytes] != 0);
     }
-    if (strstr(log, "warning") || strstr(log, "Warning")) {
+    if (strstr(log, "warning") || strstr(log, "Warning") || strstr(log, "serialized")) {
         check_failures++;
         printf("%s: warnings:\n%s\n", what, log);
     }

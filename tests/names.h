@@ -71,7 +71,13 @@ static bool in_header(const source_token *name)
     return false;
 }
 
-/* platform.h may also declare names of the operating system. */
+/* The two files that may call the operating system, and declare its names. */
+static bool calls_system(const source_file *file)
+{
+    return strcmp(file->path, "exl2_impl/0_base/platform.h") == 0
+        || strcmp(file->path, "exl2_impl/0_base/thread.h") == 0;
+}
+
 static void check_name(const source_file *file, const source_token *name, const char *what, bool foreign)
 {
     bool good = source_starts(name, "exl2__") || source_starts(name, "EXL2__") || foreign
@@ -206,7 +212,7 @@ static void check_declaration(const source_file *file, const declaration *d)
 /* Walks the declarations at file scope. Skips function bodies, parameter lists and struct members. */
 static void check_scope(const source_file *file)
 {
-    bool os_file = strcmp(file->path, "exl2_impl/0_base/platform.h") == 0;
+    bool os_file = calls_system(file);
     declaration d = { 0 };
     for (size_t i = 0; i < file->token_count;) {
         const source_token *t = &file->tokens[i], *before = i ? t - 1 : &file->tokens[file->token_count];

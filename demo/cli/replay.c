@@ -4,6 +4,7 @@
    gives: cli_replay.
    owns:  nothing beyond the call. */
 #define _POSIX_C_SOURCE 200809L
+#include "../common/clock.h"
 #include "../common/host.h"
 #include "../common/interrupt.h"
 #include "../common/json_in.h"
@@ -41,6 +42,7 @@ typedef struct replay {
     exl2_model_desc model;
     exl2_step_desc step;
     host_options options;
+    bool worker; /* --worker */
     bool json; /* accepted: the answers are JSON in any case */
     talk talks[REPLAY_SESSIONS];
     uint64_t delivered;
@@ -102,8 +104,8 @@ static char *line_id(const replay *r)
     return id ? memory_copy_text(id->raw, id->raw_bytes) : NULL;
 }
 
-/* The line of an operation that has ended: its error, if result < 0. */
-static void answer(const replay *r, exl2_result result, const char *sentence)
+/* The line of an operation that has ended: its error, if result < 0. ms below 0: without the time that it needed. */
+static void answer_timed(const replay *r, exl2_result result, const char *sentence, double ms)
 {
     json_out j;
     exl2_error error = { 0 };
@@ -114,8 +116,16 @@ static void answer(const replay *r, exl2_result result, const char *sentence)
         json_out_string(&j, "error", exl2_result_name(result));
         json_out_string(&j, "sentence", sentence ? sentence : error.text);
     }
+    if (ms >= 0) {
+        json_out_number(&j, "ms", ms);
+    }
     json_out_end(&j);
     free(id);
+}
+
+static void answer(const replay *r, exl2_result result, const char *sentence)
+{
+    answer_timed(r, result, sentence, -1);
 }
 
 static void answer_job(talk *t)
@@ -133,6 +143,9 @@ static void answer_job(talk *t)
     json_out_uint(&j, "prompt_tokens", s->prompt_tokens);
     json_out_uint(&j, "reused_tokens", s->reused_tokens);
     json_out_uint(&j, "new_tokens", s->new_tokens);
+    json_out_uint(&j, "forced_tokens", s->forced_tokens);
+    json_out_uint(&j, "drafted", s->drafted);
+    json_out_uint(&j, "accepted", s->accepted);
     json_out_uint(&j, "seed", s->seed);
     json_out_number(&j, "first_ms", (double)(s->queued_ns + s->prefill_ns) * 1e-6);
     json_out_end(&j);
@@ -294,6 +307,7 @@ static void say(replay *r, talk *t, bool resume)
     void *memory = NULL;
     exl2_job_desc d = { .session = t->session, .max_tokens = count_of(r, "max"), .resume = resume,
                         .prefill_only = is_set(r, "prefill"), .priority = (int32_t)number_of(r, "priority", 0),
+                        .draft = { .ngram = is_set(r, "ngram"), .one_by_one = is_set(r, "one_by_one") },
                         .on_event = on_event, .user = t };
     const json_value *schema = json_member(r->line, "schema");
     exl2_result result = EXL2_OK;
@@ -361,6 +375,28 @@ static void run(replay *r)
     free(id);
 }
 
+static void park(replay *r)
+{
+    uint64_t begin = clock_ns();
+    exl2_result result = exl2_model_park(r->host.engine, r->host.model, true);
+    answer_timed(r, result, NULL, (double)(clock_ns() - begin) * 1e-6);
+}
+
+/* Loads the parked model again, and steps until that has ended. */
+static void unpark(replay *r)
+{
+    exl2_engine *e = r->host.engine;
+    uint64_t begin = clock_ns();
+    exl2_result result = exl2_model_park(e, r->host.model, false);
+    while (result >= 0 && exl2_model_state(e, r->host.model) == EXL2_PENDING && !interrupted()) {
+        step(r);
+    }
+    exl2_error error = { 0 };
+    exl2_last_error(e, &error); /* of a model that stays parked */
+    bool parked = result >= 0 && exl2_model_state(e, r->host.model) == EXL2_IDLE;
+    answer_timed(r, parked ? error.code : result, NULL, (double)(clock_ns() - begin) * 1e-6);
+}
+
 static void stats(const replay *r)
 {
     json_out j;
@@ -425,6 +461,10 @@ static void obey(replay *r)
         run(r);
     } else if (strcmp(op, "stats") == 0) {
         stats(r);
+    } else if (strcmp(op, "park") == 0) {
+        park(r);
+    } else if (strcmp(op, "unpark") == 0) {
+        unpark(r);
     } else {
         talk *t = find(r, text_of(r, strcmp(op, "fork") == 0 ? "from" : "s"));
         if (!t) {
@@ -467,7 +507,7 @@ static int read_script(replay *r, FILE *file)
 static int replay_script(replay *r)
 {
     bool from_stdin = strcmp(r->script, "-") == 0;
-    FILE *file = from_stdin ? stdin : fopen(r->script, "rb");
+    FILE *file = from_stdin ? stdin : text_file_open(r->script, "rb");
     if (!file) {
         fprintf(stderr, "%s cannot be opened\n", r->script);
         return 1;
@@ -491,6 +531,8 @@ int cli_replay(int argc, char **argv)
         { "--json", ARG_BOOL, &r->json, NULL, "answers are JSON lines; they always are" },
         { "--cpu-us", ARG_U32, &r->step.cpu_us, "N", "CPU budget of a step in microseconds (a whole pass)" },
         { "--gpu-us", ARG_U32, &r->step.gpu_us, "N", "GPU budget of a step in microseconds (a whole pass)" },
+        { "--worker", ARG_BOOL, &r->worker, NULL, "a thread of the engine does the work" },
+        { "--keep-packed", ARG_BOOL, &r->model.keep_packed, NULL, "unpark loads from a copy in host memory" },
         { "--no-reuse", ARG_BOOL, &r->model.cache.no_reuse, NULL, "sessions share K and V with their forks only" },
         { "--cache-tokens", ARG_U32, &cache_tokens, "N", "tokens of the cache (two contexts)" },
         { "--batch", ARG_U32, &r->model.batch_max, "N", "sequences of a pass (16)" },
@@ -506,8 +548,10 @@ int cli_replay(int argc, char **argv)
     if (parsed == ARGS_OK) {
         r->model.path = r->path;
         r->model.cache.tokens = cache_tokens;
-        r->step.wait = r->step.cpu_us == 0 && r->step.gpu_us == 0;
-        code = host_open(&r->host, &r->options) && host_load(&r->host, &r->model, 2) ? replay_script(r) : 1;
+        r->step.wait = r->worker || (r->step.cpu_us == 0 && r->step.gpu_us == 0);
+        bool loaded = host_open(&r->host, &r->options) && host_load(&r->host, &r->model, 2);
+        bool works = loaded && (!r->worker || exl2_worker_start(r->host.engine) == EXL2_OK);
+        code = works ? replay_script(r) : loaded ? host_failed(&r->host) : 1;
         host_close(&r->host);
     }
     for (size_t i = 0; i < REPLAY_SESSIONS; i++) {

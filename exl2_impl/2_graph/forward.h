@@ -40,6 +40,7 @@ typedef struct exl2__forward {
     uint32_t unit;                        /* asynchronous backend: the next unit to enqueue */
     bool queued;                          /* asynchronous: all units before the next results are enqueued */
     uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
+    const uint32_t *wanted;               /* atomic: threads that wait until this pass stops; NULL: none can */
     uint32_t logit0, result_count;        /* group of logit rows that head and sample work on */
     exl2__logit_result *results;          /* [logit_rows_max] */
     /* Learned nanoseconds per multiply-add, by phase, kind of items and class of rows; 0 = not known yet */
@@ -47,6 +48,8 @@ typedef struct exl2__forward {
 } exl2__forward;
 
 #define EXL2__FORWARD_FIRST_NS_PER_COST 0.1f /* guess for phases that never ran: 10 G multiply-adds a second */
+
+#define EXL2__FORWARD_SHARED_NS 250000u /* aim for a unit while another thread may wait for it */
 
 static const char *const exl2__phase_names[EXL2__PHASE_COUNT] = {
 #define X(name) "exl2 " #name,
@@ -136,7 +139,7 @@ static inline void exl2__forward_learn(exl2__forward *f, const exl2__item_run *r
 /* ---- one unit ---- */
 
 typedef struct exl2__forward_clock {
-    uint64_t deadline_ns, now_ns; /* of exl2__platform_ns; deadline 0: there is none, and now_ns is not used */
+    uint64_t deadline_ns, now_ns; /* of exl2__platform_ns; deadline 0: there is none */
     bool at_least_one;            /* the next unit runs even if it does not fit */
 } exl2__forward_clock;
 
@@ -150,8 +153,8 @@ static inline const exl2__layer *exl2__forward_layer(const exl2__forward *f)
 static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_clock *clock, uint32_t items,
                                               exl2__range *range, exl2__forward_status *status)
 {
-    bool timed = clock->deadline_ns > 0;
-    uint64_t left = !timed ? UINT64_MAX
+    bool timed = clock->deadline_ns > 0 || f->wanted;
+    uint64_t left = clock->deadline_ns == 0 ? UINT64_MAX
                   : clock->now_ns < clock->deadline_ns ? clock->deadline_ns - clock->now_ns : 0;
     const exl2__layer *layer = exl2__forward_layer(f);
     uint32_t rows = range->logit_count ? range->logit_count : f->step.row_count;
@@ -161,6 +164,9 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
     if (fit == 0 && !clock->at_least_one) {
         *status = EXL2__FORWARD_MORE;
         return EXL2_OK;
+    }
+    if (f->wanted) {
+        fit = exl2__min32(fit, exl2__forward_fit(f, &run, rows, EXL2__FORWARD_SHARED_NS));
     }
     range->end = range->begin + exl2__min32(last - range->begin, exl2__max32(fit, 1));
     exl2__zone_begin(f->c, exl2__phase_names[f->phase]);
@@ -242,16 +248,20 @@ static inline exl2_result exl2__forward_unit(exl2__forward *f, exl2__forward_clo
 }
 
 /* Runs units that are expected to end before `deadline_ns` (of exl2__platform_ns; 0 = no deadline). With at_least_one
-   the first unit runs in any case. After RESULTS the caller reads f->results. On failure the pass has ended. */
+   the first unit runs in any case. MORE also when another thread waits for the engine. After RESULTS the caller reads
+   f->results. On failure the pass has ended. */
 static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_ns, bool at_least_one,
                                             exl2__forward_status *status)
 {
-    exl2__forward_clock clock = { deadline_ns, deadline_ns ? exl2__platform_ns() : 0, at_least_one };
+    exl2__forward_clock clock = { deadline_ns, deadline_ns || f->wanted ? exl2__platform_ns() : 0, at_least_one };
     exl2_result r;
     f->logit0 += f->result_count; /* the caller has read the results of the last group */
     f->result_count = 0;
     do {
         r = exl2__forward_unit(f, &clock, status);
+        if (r >= 0 && *status == EXL2__FORWARD_CONTINUES && f->wanted && exl2__atomic_load(f->wanted)) {
+            *status = EXL2__FORWARD_MORE;
+        }
     } while (r >= 0 && *status == EXL2__FORWARD_CONTINUES);
     f->active = r >= 0 && *status != EXL2__FORWARD_DONE;
     return r;

@@ -245,6 +245,12 @@ typedef struct exl2__backend_memory {
     /* *out: a buffer of `bytes` bytes into which the next slice is read. The next call must be matrix_feed with
        slice->data == *out. May wait until an earlier copy from the buffer has ended. */
     exl2_result (*staging)(exl2__device *d, uint64_t bytes, void **out);
+    /* Parking with a copy of the packed weights in host memory, of their size and a few KiB. keep, after the last
+       matrix: makes the copy. drop: gives back all memory but that; then reserve and restore, which fills the weights,
+       and prepare. PENDING: the slice of work is used up; call it again. */
+    exl2_result (*keep)(exl2__device *d, exl2__work *work);
+    void (*drop)(exl2__device *d);
+    exl2_result (*restore)(exl2__device *d, exl2__work *work);
 } exl2__backend_memory;
 
 /* Functions of an asynchronous backend. A pass is divided into units: `units` ranges of layers (the first one with page
@@ -284,6 +290,7 @@ typedef struct exl2__backend {
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
+    /* *parts must live until all rows have been fed. */
     exl2_result (*matrix_make)(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count,
                                exl2__matrix **out);
     /* PENDING: the slice of work is used up; call it again with the same rows. */

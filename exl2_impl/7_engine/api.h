@@ -1,6 +1,6 @@
-/* api.h: the public functions of engine, events, models and text. They check arguments, resolve handles and call the
-   functions of this folder; nothing else.
-   takes: calls from the application.
+/* api.h: the functions of engine, events, models and text. They check arguments, resolve handles and call the functions
+   of this folder; nothing else.
+   takes: calls from the application: those that may come from any thread directly, the others through public.h.
    gives: the functions of sections 3 to 7 and 11 of exl2.h.
    owns:  the engine's block. */
 #ifndef EXL2__API_H
@@ -8,7 +8,7 @@
 
 #include "../0_base/json/json_part.h"
 #include "job_start.h"
-#include "step.h"
+#include "worker.h"
 
 /* ---- checks that every call makes ---- */
 
@@ -241,16 +241,14 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
         return r;
     }
     exl2__api_describe(e, d);
+    exl2__gate_make(e);
     exl2__objects_publish(e);
     *out = e;
     return EXL2_OK;
 }
 
-EXL2_API void exl2_close(exl2_engine *e)
+static void exl2__api_close(exl2_engine *e)
 {
-    if (exl2__api_outside(e, "exl2_close") < 0) {
-        return;
-    }
     e->closing = true;
     for (uint32_t i = 0; i < e->max_models; i++) { /* all jobs end first: a callback at DONE may ask for any model */
         exl2__loading_end_jobs(e, &e->models[i]);
@@ -259,6 +257,7 @@ EXL2_API void exl2_close(exl2_engine *e)
         exl2__loading_close(e, &e->models[i]);
     }
     exl2__hardware_close(&e->ctx, &e->hardware);
+    exl2__gate_end(e);
     exl2__ctx ctx = e->ctx;
     exl2__arena block = e->block;
     exl2__arena_close(&ctx, &block);
@@ -274,7 +273,7 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
 }
 
 EXL2__COLD
-EXL2_API exl2_result exl2_device_probe(exl2_engine *e, exl2_device_speed *out)
+static exl2_result exl2__api_device_probe(exl2_engine *e, exl2_device_speed *out)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_device_probe"));
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_device_probe", "out is NULL"));
@@ -328,16 +327,16 @@ EXL2_API void exl2_interrupt(exl2_engine *e)
 
 /* ---- stepping ---- */
 
-EXL2_API exl2_result exl2_step(exl2_engine *e, const exl2_step_desc *d)
+static exl2_result exl2__api_step(exl2_engine *e, const exl2_step_desc *d)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_step"));
     static const exl2_step_desc whole_pass = { 0 };
     d = d ? d : &whole_pass;
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_step_desc));
-    return exl2__step_engine(e, d);
+    return exl2__worker_step(e, d);
 }
 
-EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out)
+static bool exl2__api_next_event(exl2_engine *e, exl2_event *out)
 {
     if (!out || exl2__api_outside(e, "exl2_next_event") < 0) {
         return false;
@@ -415,7 +414,7 @@ EXL2_API bool exl2_arch(uint32_t index, exl2_arch_info *out)
     return false;
 }
 
-EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out)
+static exl2_result exl2__api_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_model_measure"));
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_measure", "out is NULL"));
@@ -439,17 +438,17 @@ EXL2_API exl2_result exl2_model_measure(exl2_engine *e, const exl2_model_desc *d
     return r;
 }
 
-EXL2_API exl2_result exl2_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
+static exl2_result exl2__api_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
 {
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_open", "out is NULL"));
     EXL2__TRY(exl2__api_check_model(e, d, "exl2_model_open"));
     return exl2__loading_open(e, d, out);
 }
 
-EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
+static exl2_result exl2__api_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_model_load"));
-    EXL2__TRY(exl2_model_open(e, d, out));
+    EXL2__TRY(exl2__api_model_open(e, d, out));
     exl2__model *m = exl2__objects_model(e, *out);
     exl2_step_desc step = { .wait = true };
     uint64_t id = m->id;
@@ -477,7 +476,7 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
     return r;
 }
 
-EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model handle)
+static exl2_result exl2__api_model_state(exl2_engine *e, exl2_model handle)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_engine(e));
@@ -485,10 +484,32 @@ EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model handle)
     if (m->state < 0) {
         exl2__api_restore_error(e, &m->error);
     }
-    return m->state;
+    return m->park == EXL2__PARK_PARKED ? EXL2_IDLE : m->park == EXL2__PARK_LOADS ? EXL2_PENDING : m->state;
 }
 
-EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model handle, exl2_model_info *out)
+EXL2__COLD
+static exl2_result exl2__api_model_park(exl2_engine *e, exl2_model handle, bool parked)
+{
+    exl2__model *m;
+    static const char *const call = "exl2_model_park";
+    EXL2__TRY(exl2__api_engine(e));
+    EXL2__TRY(parked ? exl2__api_outside(e, call) : EXL2_OK);
+    EXL2__TRY(exl2__api_model(e, handle, &m));
+    if (m->state != EXL2_OK || m->desc.text_only || m->park == EXL2__PARK_LOADS) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model is loading, or was opened with text_only", m->path);
+    }
+    if (parked && m->park == EXL2__PARK_NONE) {
+        exl2__step_end_active_pass(e, m);
+        EXL2__TRY(exl2__api_model(e, handle, &m));
+        exl2__step_park(e, m);
+    } else if (!parked && m->park == EXL2__PARK_PARKED) {
+        exl2__loading_begin_again(m);
+    }
+    exl2__objects_publish(e);
+    return EXL2_OK;
+}
+
+static exl2_result exl2__api_model_get(exl2_engine *e, exl2_model handle, exl2_model_info *out)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_get", "out is NULL"));
@@ -497,7 +518,7 @@ EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model handle, exl2_mode
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_model_close(exl2_engine *e, exl2_model handle)
+static exl2_result exl2__api_model_close(exl2_engine *e, exl2_model handle)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_outside(e, "exl2_model_close"));
@@ -521,8 +542,8 @@ static exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2_
                       loading ? "the tokenizer of %s is not loaded yet" : "%s has no tokenizer.json", (*out)->path);
 }
 
-EXL2_API exl2_result exl2_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes, uint32_t flags,
-                                   exl2_token *out, size_t cap, size_t *need)
+static exl2_result exl2__api_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes, uint32_t flags,
+                                      exl2_token *out, size_t cap, size_t *need)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, (text || !bytes) && (out || !cap) && need, "exl2_tokenize",
@@ -553,8 +574,8 @@ static inline exl2_result exl2__api_fits(exl2_engine *e, size_t bytes, const cha
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const exl2_token *t, size_t n, uint32_t flags,
-                                     char *out, size_t cap, size_t *need)
+static exl2_result exl2__api_detokenize(exl2_engine *e, exl2_model handle, const exl2_token *t, size_t n,
+                                        uint32_t flags, char *out, size_t cap, size_t *need)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, (t || !n) && (out || !cap) && need, "exl2_detokenize",
@@ -567,8 +588,8 @@ EXL2_API exl2_result exl2_detokenize(exl2_engine *e, exl2_model handle, const ex
     return exl2__api_fits(e, *need, out, cap);
 }
 
-EXL2_API exl2_result exl2_chat_render(exl2_engine *e, exl2_model handle, const exl2_message *msgs, size_t n,
-                                      const exl2_chat_desc *d, char *out, size_t cap, size_t *need)
+static exl2_result exl2__api_chat_render(exl2_engine *e, exl2_model handle, const exl2_message *msgs, size_t n,
+                                         const exl2_chat_desc *d, char *out, size_t cap, size_t *need)
 {
     exl2__model *m;
     exl2__rendered rendered;

@@ -1,6 +1,6 @@
-/* api_jobs.h: the public functions of sessions, sampling, grammars and jobs. They check arguments, resolve handles and
-   call the functions of this folder; nothing else.
-   takes: calls from the application.
+/* api_jobs.h: the functions of sessions, sampling, grammars and jobs. They check arguments, resolve handles and call
+   the functions of this folder; nothing else.
+   takes: calls from the application: those that may come from any thread directly, the others through public.h.
    gives: the functions of sections 8 to 10 of exl2.h.
    owns:  nothing. */
 #ifndef EXL2__API_JOBS_H
@@ -30,7 +30,7 @@ static exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__s
     return exl2__objects_new_session(e, m, out);
 }
 
-EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model handle, exl2_session *out)
+static exl2_result exl2__api_session_open(exl2_engine *e, exl2_model handle, exl2_session *out)
 {
     exl2__model *m;
     exl2__session *s;
@@ -41,7 +41,7 @@ EXL2_API exl2_result exl2_session_open(exl2_engine *e, exl2_model handle, exl2_s
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session handle, exl2_session *out)
+static exl2_result exl2__api_session_fork(exl2_engine *e, exl2_session handle, exl2_session *out)
 {
     exl2__session *from, *to;
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_fork", "out is NULL"));
@@ -54,7 +54,7 @@ EXL2_API exl2_result exl2_session_fork(exl2_engine *e, exl2_session handle, exl2
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, uint32_t tokens)
+static exl2_result exl2__api_session_rewind(exl2_engine *e, exl2_session handle, uint32_t tokens)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_engine(e));
@@ -69,7 +69,7 @@ EXL2_API exl2_result exl2_session_rewind(exl2_engine *e, exl2_session handle, ui
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_session_trim(exl2_engine *e, exl2_session handle, uint32_t from, uint32_t count)
+static exl2_result exl2__api_session_trim(exl2_engine *e, exl2_session handle, uint32_t from, uint32_t count)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_engine(e));
@@ -84,7 +84,7 @@ EXL2_API exl2_result exl2_session_trim(exl2_engine *e, exl2_session handle, uint
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session handle, exl2_session_info *out)
+static exl2_result exl2__api_session_get(exl2_engine *e, exl2_session handle, exl2_session_info *out)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_get", "out is NULL"));
@@ -108,8 +108,8 @@ EXL2_API exl2_result exl2_session_get(exl2_engine *e, exl2_session handle, exl2_
     return EXL2_OK;
 }
 
-EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session handle, exl2_token *out, size_t cap,
-                                         size_t *need)
+static exl2_result exl2__api_session_tokens(exl2_engine *e, exl2_session handle, exl2_token *out, size_t cap,
+                                            size_t *need)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_tokens", "out or need is NULL"));
@@ -125,8 +125,8 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session handle, ex
 }
 
 EXL2__COLD
-EXL2_API exl2_result exl2_session_save(exl2_engine *e, exl2_session handle, uint32_t flags, void *out, size_t cap,
-                                       size_t *need)
+static exl2_result exl2__api_session_save(exl2_engine *e, exl2_session handle, uint32_t flags, void *out, size_t cap,
+                                          size_t *need)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_outside(e, "exl2_session_save"));
@@ -137,7 +137,7 @@ EXL2_API exl2_result exl2_session_save(exl2_engine *e, exl2_session handle, uint
 }
 
 EXL2__COLD
-EXL2_API exl2_result exl2_session_restore(exl2_engine *e, exl2_session handle, const void *data, size_t bytes)
+static exl2_result exl2__api_session_restore(exl2_engine *e, exl2_session handle, const void *data, size_t bytes)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_outside(e, "exl2_session_restore"));
@@ -148,7 +148,7 @@ EXL2_API exl2_result exl2_session_restore(exl2_engine *e, exl2_session handle, c
     return r;
 }
 
-EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
+static exl2_result exl2__api_session_close(exl2_engine *e, exl2_session handle)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_engine(e));
@@ -165,8 +165,8 @@ EXL2_API exl2_result exl2_session_close(exl2_engine *e, exl2_session handle)
 
 /* ---- sampling ---- */
 
-EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d,
-                                          exl2_sampler_desc *out)
+static exl2_result exl2__api_sampler_resolve(exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d,
+                                             exl2_sampler_desc *out)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, d && out, "exl2_sampler_resolve", "d or out is NULL"));
@@ -178,7 +178,7 @@ EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model handle, con
 /* ---- grammars ---- */
 
 EXL2__COLD
-EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out)
+static exl2_result exl2__api_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out)
 {
     exl2__model *m;
     static const char *const call = "exl2_grammar_make";
@@ -198,7 +198,7 @@ EXL2_API exl2_result exl2_grammar_make(exl2_engine *e, const exl2_grammar_desc *
     return r;
 }
 
-EXL2_API exl2_result exl2_grammar_close(exl2_engine *e, exl2_grammar handle)
+static exl2_result exl2__api_grammar_close(exl2_engine *e, exl2_grammar handle)
 {
     EXL2__TRY(exl2__api_engine(e));
     exl2__grammar_slot *g = exl2__objects_grammar(e, handle);
@@ -231,7 +231,7 @@ static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, c
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }
 
-EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out)
+static exl2_result exl2__api_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out)
 {
     exl2_job handle;
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_job_start"));
@@ -240,7 +240,7 @@ EXL2_API exl2_result exl2_job_start(exl2_engine *e, const exl2_job_desc *d, exl2
     return r;
 }
 
-EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
+static exl2_result exl2__api_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_job_measure", "out is NULL"));
     memset(out, 0, sizeof *out);
@@ -248,7 +248,7 @@ EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, ex
     return exl2__job_start_measure(e, d, out);
 }
 
-EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
+static exl2_result exl2__api_generate(exl2_engine *e, const exl2_job_desc *d)
 {
     exl2_job handle;
     exl2_step_desc step = { .wait = true };
@@ -292,6 +292,7 @@ EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job handle)
         job->shared.cancel = handle.id; /* the next step reads it */
     }
     exl2__unlock(&e->lock);
+    exl2__gate_wake(e);
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
 }
 
@@ -305,6 +306,7 @@ EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job handle, bool paused
         job->shared.info.state = paused ? EXL2_JOB_PAUSED : EXL2_JOB_QUEUED; /* until that step sets it */
     }
     exl2__unlock(&e->lock);
+    exl2__gate_wake(e);
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
 }
 

@@ -136,9 +136,12 @@ static inline uint32_t exl2__events_reserve(exl2__events *q, uint32_t rows, uint
     return rows;
 }
 
-/* Reduces the owner's reservation to `rows` rows. */
+/* Reduces the owner's reservation to `rows` rows. q NULL: it has none. */
 static inline void exl2__events_reserve_less(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *owned)
 {
+    if (!q) {
+        return;
+    }
     uint32_t bytes = (uint32_t)exl2__min64(exl2__events_scores_bytes(rows, alts), *owned);
     q->reserved -= *owned - bytes;
     *owned = bytes;

@@ -6,34 +6,38 @@
 #ifndef EXL2__JOBS_H
 #define EXL2__JOBS_H
 
+#include "gate.h"
 #include "grammars.h"
 
 /* ---- delivery ---- */
 
-/* Whether the job's events wait in the ring until the application reads them. */
-static inline bool exl2__jobs_is_pulled(const exl2__job *job)
+/* Whether a callback hears the job's events later, because the worker, which calls none, is stepping. */
+static inline bool exl2__jobs_is_heard_later(const exl2_engine *e, const exl2__job *job)
 {
-    return !job->delivery.on_event && !job->delivery.discard;
+    return job->delivery.on_event && e->worker.stepping;
 }
 
-/* Whether the next pass computes scores that need room in the ring. */
-static inline bool exl2__jobs_needs_score_room(const exl2__job *job)
+/* The ring in which the job's events wait until the application reads or hears them; NULL: in none. */
+static inline exl2__events *exl2__jobs_ring(exl2_engine *e, const exl2__job *job)
 {
-    return exl2__jobs_is_pulled(job) && job->sequence.score_prompt && exl2__sequence_unscored(&job->sequence) > 0;
+    return exl2__jobs_is_heard_later(e, job) ? &e->worker.events
+         : job->delivery.on_event || job->delivery.discard ? NULL : &e->events;
 }
 
-/* Passes the event to the callback, or puts it into the ring. false: the ring is full; nothing has changed. */
+/* Passes the event to the callback, or puts it into a ring. false: the ring is full; nothing has changed. */
 static inline bool exl2__jobs_deliver(exl2_engine *e, exl2_event_fn on_event, void *user, bool discard,
                                       const exl2_event *event, exl2_flow *flow)
 {
     *flow = EXL2_CONTINUE;
-    if (on_event) {
+    if (on_event && !e->worker.stepping) {
         e->in_callback++;
+        exl2__gate_open(e);
         *flow = on_event(user, event);
+        exl2__gate_close(e);
         e->in_callback--;
         return true;
     }
-    return discard || exl2__events_push(&e->events, event);
+    return discard || exl2__events_push(on_event ? &e->worker.events : &e->events, event);
 }
 
 static inline exl2_event exl2__jobs_event(const exl2_engine *e, const exl2__job *job, exl2_event_kind kind)
@@ -86,10 +90,19 @@ static void exl2__jobs_fail(exl2_engine *e, exl2__job *job, exl2_result result)
     job->error.native = job->result == result ? error.native : 0;
 }
 
+/* Before a job ends by what the application wants: if it has ended already, but the application has not heard all of
+   its text, the rest of the text is dropped with that end. */
+static inline void exl2__jobs_end_unheard(exl2__job *job)
+{
+    bool wanted = job->stop == EXL2_STOP_CALLBACK || job->stop == EXL2_STOP_CANCELLED;
+    job->ending = job->ending && (job->delivery.unheard == 0 || wanted);
+}
+
 /* Applies what the callback returned. */
 static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flow)
 {
     if (flow == EXL2_STOP_JOB) {
+        exl2__jobs_end_unheard(job);
         exl2__jobs_end(job, EXL2_STOP_CALLBACK, EXL2_OK, NULL);
     } else if (flow == EXL2_PAUSE_JOB) {
         exl2__lock(&e->lock);
@@ -108,7 +121,7 @@ static void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t delivered)
     if (job->sequence.rows) {
         exl2__batch_drop_sequence(&m->batch, slot);
     }
-    exl2__events_reserve_less(&e->events, 0, 0, &job->scores.reserved);
+    exl2__events_reserve_less(job->scores.ring, 0, 0, &job->scores.reserved);
     if (job->sequence.active) {
         exl2__table_release(&session->table, &m->pages, job->sequence.prompt_end + delivered);
         job->sequence.active = false;
@@ -182,7 +195,7 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
     d->done_model.id = e->models[job->model].id;
     d->done_session.id = e->sessions[job->session].id;
     exl2_event event = exl2__jobs_done(job);
-    d->done_due = exl2__jobs_is_pulled(job) && !exl2__events_push(&e->events, &event);
+    d->done_due = exl2__jobs_ring(e, job) && !exl2__events_push(&e->events, &event);
     exl2_error error = job->error; /* another job may use the slot when the callback runs */
     event.error = event.error ? error.text : NULL;
     exl2_event_fn on_event = d->on_event;
@@ -278,14 +291,17 @@ static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
     event.alts = job->sequence.alts ? block->alts : NULL;
     event.alts_per_token = job->sequence.alts;
     /* The tokens count as delivered before the callback runs, because it may fork the session or query the job. */
-    exl2__jobs_set_delivered(e, job, d->delivered + d->due_tokens);
+    uint32_t now = exl2__jobs_is_heard_later(e, job) ? 0 : d->due_tokens;
+    exl2__jobs_set_delivered(e, job, d->delivered + now);
     exl2_flow flow;
     bool delivered = exl2__jobs_deliver(e, d->on_event, job->user, d->discard, &event, &flow);
     block->hold[d->due_bytes] = after;
     if (!delivered) {
-        exl2__jobs_set_delivered(e, job, d->delivered - d->due_tokens);
+        exl2__jobs_set_delivered(e, job, d->delivered - now);
         return false;
     }
+    d->unheard += exl2__jobs_is_heard_later(e, job);
+    d->unheard_tokens += d->due_tokens - now;
     job->bans.rewinds = 0;
     exl2__jobs_remove_due(job);
     exl2__jobs_flow(e, job, flow);
@@ -387,7 +403,7 @@ static bool exl2__jobs_rewind_ban(exl2__job *job, exl2__pages *pages, size_t at)
         first++;
     }
     const exl2__held_token *held = &job->block->held[first];
-    uint32_t position = s->prompt_end + d->delivered + first;
+    uint32_t position = s->prompt_end + d->delivered + d->unheard_tokens + first;
     s->tried_count = s->tried_at == position ? s->tried_count : 0;
     s->tried_at = position;
     job->grammar.place_tokens = UINT32_MAX; /* its place is found again from the start */
@@ -604,6 +620,7 @@ static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
         return false;
     }
     job->delivery.progress_due = false;
+    job->delivery.unheard += exl2__jobs_is_heard_later(e, job);
     exl2__jobs_flow(e, job, flow);
     return true;
 }
@@ -656,8 +673,10 @@ static inline void exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__
     event.alts_per_token = per_token;
     event.logsumexp = logsumexp;
     event.progress = exl2__jobs_progress(job);
-    if (exl2__jobs_is_pulled(job)) {
-        exl2__events_push_reserved(&e->events, &event, &job->scores.reserved);
+    exl2__events *ring = exl2__jobs_ring(e, job);
+    if (ring) {
+        exl2__events_push_reserved(ring, &event, &job->scores.reserved);
+        job->delivery.unheard += exl2__jobs_is_heard_later(e, job);
         return;
     }
     exl2_flow flow;

@@ -1,7 +1,6 @@
-/* loading.h: loads a model from its folder, in slices short enough for a frame, and closes it.
+/* loading.h: the stages in which a model is loaded from its folder; and how it is closed. loading_run.h runs them.
    takes: exl2_model_desc.
-   gives: exl2__loading_open, exl2__loading_measure, exl2__loading_run, exl2__loading_end_jobs,
-          exl2__loading_close.
+   gives: exl2__loading_stages, exl2__loading_end_jobs, exl2__loading_close.
    owns:  the model's arenas, vocabulary, template, tensor table and device.
 
    exl2__loading_stages lists the stages of a load, in order. Each works in slices (work.h), and keeps its position in
@@ -100,6 +99,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
 EXL2__COLD
 static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__arena *cache, exl2__arena *scratch)
 {
+    m->prepared_at = scratch->used;
     EXL2__TRY(m->backend->prepare(m->device, &m->plan, cache, scratch));
     exl2__pages_make(&m->pages, scratch, m->plan.pages);
     exl2__batch_make(&m->batch, scratch, &m->plan, m->backend->decode_rows - 1);
@@ -141,6 +141,13 @@ static inline void exl2__loading_layers(exl2__model *m, exl2__arena *scratch)
     }
 }
 
+/* Host bytes of the copy of packed weights that a backend with memory of its own keeps. */
+static inline uint64_t exl2__loading_kept_bytes(const exl2__model *m)
+{
+    bool keeps = m->desc.keep_packed && exl2__backend_has_memory(m->backend);
+    return keeps ? m->load.weight_bytes + (m->load.weight_bytes >> 20) + 8 : 0;
+}
+
 /* Peak of the other host bytes, besides scratch, text and the CPU backend's arenas: memory that only loading needs, and
    host memory of a backend that has its own device memory. */
 static uint64_t exl2__loading_peak(const exl2__model *m)
@@ -150,7 +157,7 @@ static uint64_t exl2__loading_peak(const exl2__model *m)
         loading += m->backend->memory->host_bytes(m->device, &m->plan, m->load.slice_bytes, false);
         ready = m->backend->memory->host_bytes(m->device, &m->plan, m->load.slice_bytes, true);
     }
-    return exl2__max64(loading, ready);
+    return exl2__max64(loading, ready) + exl2__loading_kept_bytes(m);
 }
 
 /* Bytes of scratch memory with `pages` pages; sets the plan's pages. */
@@ -548,6 +555,13 @@ static exl2_result exl2__loading_weights(exl2_engine *e, exl2__model *m, exl2__w
          : exl2__weights_some(&e->ctx, &m->load, &m->plan, m->backend, m->device, &m->weights, work);
 }
 
+static exl2_result exl2__loading_keep(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    bool keeps = !m->desc.text_only && m->desc.keep_packed && exl2__backend_has_memory(m->backend);
+    (void)e;
+    return keeps ? m->backend->memory->keep(m->device, work) : EXL2_OK;
+}
+
 /* Once all weights are packed: lays out the rest of the scratch memory. */
 static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
@@ -578,120 +592,9 @@ typedef exl2_result (*exl2__loading_stage)(exl2_engine *e, exl2__model *m, exl2_
 static const exl2__loading_stage exl2__loading_stages[] = {
     exl2__loading_config, exl2__loading_vocab, exl2__loading_grammar_vocab, exl2__loading_chats,
     exl2__loading_open_backend, exl2__loading_headers, exl2__loading_sizes,
-    exl2__loading_allocate, exl2__loading_weights, exl2__loading_finish,
+    exl2__loading_allocate, exl2__loading_weights, exl2__loading_keep, exl2__loading_finish,
 };
 
 #define EXL2__LOADING_MEASURED 7u /* stages that exl2_model_measure needs, too */
-
-/* Runs the stages that read. */
-static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m, exl2__work *work)
-{
-    while (m->load_stage < EXL2__LOADING_MEASURED) {
-        EXL2__TRY_DONE(exl2__loading_stages[m->load_stage](e, m, work));
-        m->load_stage++;
-        m->reading->begun = false;
-    }
-    return EXL2_OK;
-}
-
-/* The same, and frees their readers. Also predicts the peak: if reading needed more memory than the
-   loaded model will (a large tokenizer), the peak of reading is the prediction. Other models may load between two
-   slices, so that each slice counts its own memory. */
-static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m, exl2__work *work)
-{
-    exl2__ctx *c = &e->ctx;
-    exl2_model_info *info = &m->info;
-    uint64_t before = c->host_bytes, peak = c->host_peak;
-    if (!m->reading) {
-        void *memory;
-        EXL2__TRY(exl2__alloc(c, sizeof *m->reading, 64, EXL2_MEM_GENERAL, &memory));
-        memset(memory, 0, sizeof *m->reading);
-        m->reading = (exl2__loading *)memory;
-        m->reading->bytes = c->host_bytes - before;
-        before = c->host_bytes;
-    }
-    exl2__loading *l = m->reading;
-    c->host_peak = before;
-    exl2_result r = exl2__loading_read(e, m, work);
-    l->peak = exl2__max64(l->peak, l->bytes + (c->host_peak - before));
-    l->bytes += c->host_bytes - before;
-    c->host_peak = exl2__max64(c->host_peak, peak);
-    if (r == EXL2_OK) {
-        uint64_t ready = info->weight_bytes + info->cache_bytes + info->scratch_bytes;
-        info->scratch_bytes += l->peak > ready ? l->peak - ready : 0;
-    }
-    if (r != EXL2_PENDING) {
-        exl2__loading_end_reading(e, m);
-    }
-    return r;
-}
-
-/* One slice. */
-static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
-{
-    exl2__work work = exl2__work_slice();
-    if (m->load_stage < EXL2__LOADING_MEASURED) {
-        EXL2__TRY_DONE(exl2__loading_measure(e, m, &work));
-    }
-    while (m->load_stage < EXL2__COUNT(exl2__loading_stages)) {
-        EXL2__TRY_DONE(exl2__loading_stages[m->load_stage](e, m, &work));
-        m->load_stage++;
-    }
-    return EXL2_OK;
-}
-
-/* Loads slices until the deadline, at least one; deadline 0 = one slice. */
-static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool *progressed)
-{
-    uint64_t id = m->id;
-    do {
-        if (m->progress_sent < m->progress && !exl2__loading_deliver(e, m, m->progress, EXL2_PENDING)) {
-            return;
-        }
-        if (m->id != id) { /* the callback closed the model */
-            return;
-        }
-        m->progress_sent = m->progress;
-        if (m->loaded == EXL2_PENDING) {
-            m->loaded = exl2__loading_slice(e, m);
-            *progressed = true;
-        }
-        if (m->loaded != EXL2_PENDING) {
-            if (m->loaded < 0) {
-                exl2__error_copy(&e->ctx, &m->error);
-            }
-            if (exl2__loading_deliver(e, m, m->loaded < 0 ? m->progress : 1.0f, m->loaded)) {
-                if (m->id == id) {
-                    m->state = m->loaded;
-                }
-                *progressed = true;
-            }
-            return;
-        }
-        float now = m->load.code_bytes ? (float)((double)m->load.read_bytes / (double)m->load.code_bytes) : 0;
-        m->progress = now >= m->progress + EXL2__LOADING_STEP ? now : m->progress;
-    } while (deadline_ns && exl2__platform_ns() < deadline_ns);
-}
-
-/* Allocates a slot for the model; exl2_step does the rest. */
-static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
-{
-    if (e->closing) {
-        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the engine is being closed");
-    }
-    uint64_t id = exl2__pool_alloc(&e->model_ids);
-    if (!id) {
-        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u models are in use; raise max_models", e->max_models);
-    }
-    exl2__model *m = &e->models[exl2__pool_slot_of(id)];
-    memset(m, 0, sizeof *m);
-    m->id = id;
-    m->state = m->loaded = EXL2_PENDING;
-    exl2__format(m->path, sizeof m->path, "%s", d->path);
-    m->desc = *d;
-    m->desc.path = m->path;
-    out->id = id;
-    return EXL2_OK;
-}
 
 #endif

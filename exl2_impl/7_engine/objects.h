@@ -6,6 +6,7 @@
 #define EXL2__OBJECTS_H
 
 #include "../0_base/pool.h"
+#include "../0_base/thread.h"
 #include "../2_graph/forward.h"
 #include "../2_graph/weights.h"
 #include "../3_backend/hardware.h"
@@ -48,6 +49,9 @@ typedef struct exl2__job_block {
     exl2_alt event_tokens[EXL2__JOB_HELD_TOKENS];
 } exl2__job_block;
 
+/* PARKED: the model has neither weights nor pages; its jobs wait. LOADS: it loads again. */
+typedef enum exl2__park { EXL2__PARK_NONE, EXL2__PARK_PARKED, EXL2__PARK_LOADS } exl2__park;
+
 typedef struct exl2__model {
     uint64_t id;                 /* 0 = free slot */
     exl2_result state;           /* PENDING, OK, or the error */
@@ -60,6 +64,8 @@ typedef struct exl2__model {
     uint32_t load_stage;         /* of exl2__loading_stages */
     struct exl2__loading *reading; /* state of the stages that read everything but the weights; NULL: not in them */
     exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered */
+    exl2__park park;             /* of a model whose state is OK */
+    uint64_t prepared_at;        /* offset of the backend's part of `scratch` */
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
     uint64_t scratch_bytes;
     exl2_model_info info;
@@ -147,6 +153,8 @@ typedef struct exl2__job_delivery {
     exl2_model done_model;
     exl2_session done_session;
     uint32_t delivered;          /* tokens delivered so far */
+    uint32_t unheard;            /* events that the worker has written, and that no callback has heard yet; */
+    uint32_t unheard_tokens;     /* tokens in them */
     uint32_t resumed;            /* part of them that was delivered before the session was saved */
     uint32_t shown;              /* bytes of the first held token's text that were delivered already */
     uint32_t prompt_done;        /* length of the history that the newest PREFILL event counted as computed */
@@ -156,7 +164,8 @@ typedef struct exl2__job_delivery {
 typedef struct exl2__job_scores {
     bool due;                    /* room must be reserved before the next pass */
     bool blocked;                /* the ring has no room: the job gets no rows */
-    uint32_t reserved;           /* bytes reserved for the current pass */
+    uint32_t reserved;           /* bytes reserved for the current pass, in `ring` */
+    exl2__events *ring;
 } exl2__job_scores;
 
 typedef struct exl2__job_bans {
@@ -239,6 +248,29 @@ struct exl2__job {
     exl2__job_shared shared;
 };
 
+/* A thread that steps the engine (worker.h). */
+typedef struct exl2__worker {
+    bool runs;                   /* from exl2_worker_start to exl2_worker_stop */
+    bool stepping;               /* the worker is in a step, and holds the gate */
+    bool idle;                   /* its last step found nothing to do */
+    uint32_t wanted;             /* atomic: calls that wait for the gate */
+    uint32_t held;               /* calls that wait: meanwhile the worker does nothing */
+    exl2__events events;         /* of jobs and models with on_event, until exl2_step delivers them */
+    exl2__arena memory;          /* of that ring */
+#ifndef EXL2_NO_THREADS
+    exl2__thread thread;
+    exl2__mutex gate;            /* guards the engine; see gate.h */
+    exl2__signal wake;           /* for the worker: there may be work */
+    exl2__signal done;           /* for exl2_step: a pass has ended, or the worker can do nothing more */
+    bool quit;
+    bool passed;                 /* a pass has ended since the last exl2_step */
+    bool unlimited;              /* exl2_step had no budget: the worker needs none */
+    bool granted;                /* it allows work that has not begun yet: at least one unit */
+    uint64_t deadline_ns;        /* by exl2__platform_ns: the end of what exl2_step allowed */
+    uint32_t gpu_us;             /* GPU time that it allowed */
+#endif
+} exl2__worker;
+
 struct exl2_engine {
     exl2__ctx ctx;
     exl2__arena block;           /* the engine itself lies at its start */
@@ -260,6 +292,7 @@ struct exl2_engine {
     uint64_t watched;            /* id of the job that exl2_generate waits for */
     exl2_result watched_result;
     exl2_error watched_error;
+    exl2__worker worker;
     uint32_t lock;               /* guards stats and the jobs' shared parts */
     exl2_engine_stats stats, published;
 };

@@ -166,7 +166,7 @@ static exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_
         x.flags |= EXL2__SNAPSHOT_HAS_KV;
         x.layout = exl2__snapshot_layout(m);
         x.cached = exl2__min32(exl2__table_computed_tokens(t, &m->pages), x.tokens);
-        x.page_bytes = m->backend->page_bytes(m->device, &m->plan);
+        x.page_bytes = m->info.cache_bytes / m->plan.pages;
         x.pages = exl2__pages_for(x.cached);
     }
     uint64_t bytes = exl2__snapshot_bytes(&x);
@@ -321,7 +321,12 @@ static exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model *m, con
 static exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model *m, exl2__table *t, const exl2__snapshot *x)
 {
     exl2_result r = EXL2_OK;
-    uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan);
+    uint64_t page_bytes = m->info.cache_bytes / m->plan.pages;
+    if (m->park != EXL2__PARK_NONE) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_KV, "K and V of a snapshot are not used, as %s is "
+                  "parked: they are computed again", m->path);
+        return EXL2_OK;
+    }
     if (x->layout != exl2__snapshot_layout(m) || x->page_bytes != page_bytes) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_KV, "K and V of a snapshot have another layout than "
                   "those of %s here: they are computed again", m->path);

@@ -10,7 +10,7 @@
 #include "../2_graph/forward_queue.h"
 #include "forced.h"
 #include "host_sample.h"
-#include "loading.h"
+#include "loading_run.h"
 #include "masks.h"
 
 /* What a step may use: exl2_step_desc, with the deadlines of this step. */
@@ -27,22 +27,31 @@ typedef struct exl2__progress {
 
 /* ---- jobs ---- */
 
-/* Applies the flags that other threads set, repeats deliveries for which the ring had no room, and delivers DONE if the
-   job is ending. */
-static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__progress *progress)
+/* Ends the job if another thread has cancelled it. Returns whether it is paused. */
+static inline bool exl2__step_read_flags(exl2_engine *e, exl2__job *job)
 {
     exl2__lock(&e->lock);
     bool cancelled = job->shared.cancel == job->id, paused = job->shared.pause == job->id;
     exl2__unlock(&e->lock);
     if (cancelled) {
+        exl2__jobs_end_unheard(job);
         exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the job was cancelled");
         job->delivery.text_due = job->delivery.text_due && job->stop != EXL2_STOP_CANCELLED;
         job->delivery.progress_due = false;
     }
+    return paused;
+}
+
+/* Applies the flags that other threads set, repeats deliveries for which the ring had no room, and delivers DONE if the
+   job is ending; for a job whose callback the worker cannot call, exl2_step does that. */
+static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__progress *progress)
+{
+    bool paused = exl2__step_read_flags(e, job);
     uint64_t id = job->id;
-    bool was_due = job->delivery.text_due || job->delivery.progress_due || job->ending;
+    bool finishes = job->ending && !exl2__jobs_is_heard_later(e, job);
+    bool was_due = job->delivery.text_due || job->delivery.progress_due || finishes;
     bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job);
-    if (job->ending && clear) {
+    if (job->ending && clear && !exl2__jobs_is_heard_later(e, job)) {
         exl2__jobs_finish(e, job);
     }
     progress->anything |= was_due && clear;
@@ -124,7 +133,8 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
     exl2__job *job = NULL;
     while ((job = exl2__objects_next_job(e, m, job)) != NULL) {
         exl2__sequence *s = &job->sequence;
-        job->scores.due = s->active && !s->held && exl2__jobs_needs_score_room(job);
+        job->scores.ring = s->score_prompt ? exl2__jobs_ring(e, job) : NULL;
+        job->scores.due = job->scores.ring && s->active && !s->held && exl2__sequence_unscored(s) > 0;
         job->scores.blocked = false;
         s->rows_most = 0;
     }
@@ -132,7 +142,7 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
         exl2__sequence *s = &job->sequence;
         uint32_t scores = exl2__sequence_unscored(s);
         uint32_t most = exl2__min32(scores, m->plan.rows_max);
-        uint32_t rows = exl2__events_reserve(&e->events, most, s->alts, &job->scores.reserved);
+        uint32_t rows = exl2__events_reserve(job->scores.ring, most, s->alts, &job->scores.reserved);
         job->scores.due = false;
         s->rows_most = rows < scores ? rows : 0;
         s->held = job->scores.blocked = rows == 0;
@@ -144,7 +154,7 @@ static inline void exl2__step_reserve_less(exl2_engine *e, exl2__model *m)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         if (job->scores.reserved) {
-            exl2__events_reserve_less(&e->events, job->sequence.rows, job->sequence.alts, &job->scores.reserved);
+            exl2__events_reserve_less(job->scores.ring, job->sequence.rows, job->sequence.alts, &job->scores.reserved);
         }
     }
 }
@@ -160,7 +170,7 @@ static inline bool exl2__step_begin_repeated(exl2__model *m)
 }
 
 /* Takes a job's rows and page copies out of the pass that is being planned. Returns the number of its rows. */
-static inline uint32_t exl2__step_drop_rows(exl2_engine *e, exl2__model *m, exl2__job *job)
+static inline uint32_t exl2__step_drop_rows(exl2__model *m, exl2__job *job)
 {
     const exl2__table *t = job->sequence.table;
     uint32_t rows = job->sequence.rows, kept = 0;
@@ -174,7 +184,7 @@ static inline uint32_t exl2__step_drop_rows(exl2_engine *e, exl2__model *m, exl2
     }
     m->batch.copy_count = kept;
     job->sequence.rows = 0;
-    exl2__events_reserve_less(&e->events, 0, 0, &job->scores.reserved);
+    exl2__events_reserve_less(job->scores.ring, 0, 0, &job->scores.reserved);
     return rows;
 }
 
@@ -189,12 +199,12 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
         exl2_result r = job->sequence.rows ? m->backend->commit_pages(m->device, t->pages, t->page_count) : EXL2_OK;
         exl2__job *positive = exl2__objects_positive(job);
         if (r < 0 && job->drafts_for) {
-            dropped += exl2__step_drop_rows(e, m, job);
+            dropped += exl2__step_drop_rows(m, job);
             exl2__jobs_free_drafter(e, job->drafts_for);
         } else if (r < 0) {
             exl2__jobs_fail(e, positive, r);
-            dropped += exl2__step_drop_rows(e, m, positive);
-            dropped += positive->guidance.negative ? exl2__step_drop_rows(e, m, positive->guidance.negative) : 0;
+            dropped += exl2__step_drop_rows(m, positive);
+            dropped += positive->guidance.negative ? exl2__step_drop_rows(m, positive->guidance.negative) : 0;
         }
     }
     return dropped;
@@ -365,7 +375,7 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
             continue;
         }
         job->sequence.rows = job->sequence.draft_count = 0;
-        exl2__events_reserve_less(&e->events, 0, 0, &job->scores.reserved);
+        exl2__events_reserve_less(job->scores.ring, 0, 0, &job->scores.reserved);
         if (job->drafts_for) {
             if (result < 0 || job->ending) {
                 exl2__jobs_free_drafter(e, job->drafts_for);
@@ -413,6 +423,7 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     }
     if (!exl2__backend_is_async(m->backend)) {
         uint64_t begin_ns = exl2__platform_ns();
+        m->forward.wanted = e->worker.stepping ? &e->worker.wanted : NULL;
         exl2_result r = exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
         m->pass_ns += exl2__platform_ns() - begin_ns;
         return r;
@@ -533,6 +544,15 @@ static inline bool exl2__step_has_work(const exl2__model *m)
     return m->id && (m->state == EXL2_PENDING || (m->state == EXL2_OK && m->backend));
 }
 
+/* Counts a step of the application that began at begin_ns. */
+static inline void exl2__step_count(exl2_engine *e, uint64_t begin_ns)
+{
+    uint64_t step_ns = exl2__platform_ns() - begin_ns;
+    e->stats.steps++;
+    e->stats.last_step_ns = step_ns;
+    e->stats.slowest_step_ns = exl2__max64(e->stats.slowest_step_ns, step_ns);
+}
+
 /* Without budgets: one pass (or one slice of loading) of every model. With budgets the models share them. */
 static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc *desc)
 {
@@ -553,22 +573,56 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
         exl2__budget budget = { .wait = desc->wait };
         budget.deadline_ns = !cpu_ns ? 0 : now < end_ns ? now + (end_ns - now) / models : now;
         uint64_t share_ns = budget.gpu_ns = desc->gpu_us ? exl2__max64(gpu_ns / models, 1) : 0;
-        if (m->state == EXL2_PENDING) {
+        if (m->park != EXL2__PARK_NONE) {
+            exl2__step_update_jobs(e, m, &progress); /* they wait, but may be cancelled */
+        }
+        if (m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS) {
             exl2__loading_run(e, m, budget.deadline_ns, &progress.anything);
-        } else {
+        } else if (m->park == EXL2__PARK_NONE) {
             exl2__step_model(e, m, &budget, &progress);
             gpu_ns -= exl2__min64(gpu_ns, share_ns - budget.gpu_ns);
         }
         models -= models > 1;
     }
     e->first_model = (e->first_model + 1) % e->max_models; /* the last model gets the time that is left */
-    uint64_t step_ns = exl2__platform_ns() - begin_ns;
-    e->stats.steps++;
-    e->stats.last_step_ns = step_ns;
-    e->stats.slowest_step_ns = exl2__max64(e->stats.slowest_step_ns, step_ns);
+    if (!e->worker.stepping) {
+        exl2__step_count(e, begin_ns);
+    }
     exl2__objects_publish(e);
     exl2__zone_end(&e->ctx);
     return progress.pass_ended ? EXL2_OK : progress.anything ? EXL2_PENDING : EXL2_IDLE;
+}
+
+/* ---- parking ---- */
+
+/* Ends the pass in flight, if there is one. */
+EXL2__COLD
+static void exl2__step_end_active_pass(exl2_engine *e, exl2__model *m)
+{
+    exl2__progress ignored = { false, false };
+    uint64_t id = m->id;
+    while (m->id == id && m->forward.active) { /* a callback may close the model */
+        exl2__budget budget = { .wait = true };
+        exl2__step_model(e, m, &budget, &ignored);
+    }
+}
+
+/* Gives back the memory of weights and pages. The model's jobs wait again; histories stay. */
+EXL2__COLD
+static void exl2__step_park(exl2_engine *e, exl2__model *m)
+{
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        if (job->sequence.active) {
+            exl2__schedule_preempt(&job->sequence, &m->pages);
+            exl2__jobs_publish(e, job);
+        }
+    }
+    for (uint32_t page; (page = exl2__pages_oldest(&m->pages)) != EXL2__NO_PAGE;) {
+        exl2__table_drop_page(&m->pages, page);
+    }
+    m->forward.active = false;
+    m->forward.ahead = 0;
+    exl2__loading_free_parked(e, m);
 }
 
 /* ---- a call that waits for one job ---- */
@@ -590,12 +644,16 @@ static const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
 EXL2__COLD
 static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
 {
+    const exl2__model *m = &e->models[job->model];
+    if (m->park == EXL2__PARK_PARKED) {
+        exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_STATE, "the model is parked: call exl2_model_park to load it");
+        return;
+    }
     if (job->sequence.active || job->sequence.held) {
         return;
     }
     const exl2__job *holder = NULL;
     const char *why = NULL;
-    const exl2__model *m = &e->models[job->model];
     for (exl2__job *other = NULL; (other = exl2__objects_next_job(e, m, other)) != NULL;) {
         if (other->guidance.positive || other->drafts_for || !other->sequence.active) {
             continue;

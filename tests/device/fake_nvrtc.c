@@ -1,6 +1,6 @@
 /* fake_nvrtc.c: a kernel compiler that checks its arguments and returns made-up images.
-   takes: fake; a source with a line that begins with "#error" does not compile. A module with "_wg" in its name compiles
-          only for sm_90a.
+   takes: fake; a source with a line that begins with "#error" does not compile. A module with "_wg" in its name
+          compiles only for sm_90a.
    gives: fake_nvrtc; the image of a module is a text such as "FAKE sm_89 13000 gemv1.cu", which the fake driver loads.
    owns:  programs, until program_free or fake_reset. */
 #include "fake_driver.h"

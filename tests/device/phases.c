@@ -184,7 +184,7 @@ static void check_halves(const trio *t, exl2__phase phase, uint32_t truth, watch
                          const exl2__matrix *reader, uint32_t count)
 {
     const cpu_double_view *v = &t->view[truth];
-    uint16_t *order = order_of(reader, count);
+    uint16_t *order = order_of(t, got, reader, count);
     distance all = { 0, 0 };
     for (uint32_t row = 0; row < t->made->step.row_count; row++) {
         distance d = { 0, 0 };
@@ -340,6 +340,7 @@ static uint32_t written_by(const trio *t, exl2__phase phase, exl2__phase before,
     uint32_t inputs = SEEN(x) | (s->parallel ? SEEN(x2) : 0);
     if (exl2__cuda_folds(s) || (!adds && phase != EXL2__PHASE_embed)) {
         uint32_t set = m->pass.by_gemm ? rules[phase].many : rules[phase].few;
+        set |= m->pass.by_wg && phase == EXL2__PHASE_out ? SEEN(h) : 0; /* its inputs, as tiles */
         return exl2__cuda_folds(s) ? set : set & ~SEEN(x);
     }
     if (phase == EXL2__PHASE_embed) {
@@ -362,6 +363,11 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
     if (phase != EXL2__PHASE_attend) {
         level(t, phase, truth, layer);
     }
+    /* Which buffers have tiles from here on. */
+    const synth_shape *s = t->shape;
+    bool norm = phase == EXL2__PHASE_qkv || phase == EXL2__PHASE_gate_up;
+    t->watched[WATCH_x].tiled = m->pass.by_wg && norm ? s->hidden : 0;
+    t->watched[WATCH_h].tiled = !m->pass.by_wg ? 0 : phase == EXL2__PHASE_out ? s->heads * s->head_dim : s->inter;
     watch_poison(t, adds ? set & ~SEEN(residual) : set);
     synth_phase_after(&t->tested, phase, before, inside ? &t->tested.layers[layer] : NULL, t->logit0, t->logit_count,
                       0);

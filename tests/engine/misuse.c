@@ -59,12 +59,16 @@ static void no_engine(void)
     exl2_stats(NULL, NULL);
     CHECK(!exl2_next_event(NULL, &event));
     CHECK_INT(exl2_step(NULL, NULL), EXL2_ERR_ARG);
+    CHECK_INT(exl2_worker_start(NULL), EXL2_ERR_ARG);
+    CHECK_INT(exl2_worker_stop(NULL), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_measure(NULL, &md, &mi), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_open(NULL, &md, &model), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_load(NULL, &md, &model), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_get(NULL, model, &mi), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_state(NULL, model), EXL2_ERR_ARG);
     CHECK_INT(exl2_model_close(NULL, model), EXL2_ERR_ARG);
+    CHECK_INT(exl2_model_park(NULL, model, true), EXL2_ERR_ARG);
+    CHECK_INT(exl2_model_park(NULL, model, false), EXL2_ERR_ARG);
     CHECK_INT(exl2_tokenize(NULL, model, "x", 1, 0, &id, 1, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_detokenize(NULL, model, &id, 1, 0, text, 4, &need), EXL2_ERR_ARG);
     CHECK_INT(exl2_chat_render(NULL, model, &message, 1, NULL, text, 4, &need), EXL2_ERR_ARG);

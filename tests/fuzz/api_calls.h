@@ -489,6 +489,28 @@ static void api_callback_operation(api_job *job, const exl2_event *ev)
     }
 }
 
+/* A worker that no step allows anything, so that what happens is the same in every run. */
+static void api_op_worker(void)
+{
+    exl2_result r = API_CALL(worker_start, exl2_worker_start(api.e));
+    api_trace("exl2_worker_start: %s", exl2_result_name(r));
+    if (r == EXL2_OK) {
+        r = API_CALL(worker_start, exl2_worker_start(api.e));
+        API_MUST(r == EXL2_ERR_STATE, "a second exl2_worker_start gives %s", exl2_result_name(r));
+        api_op_session_open();
+        api_op_session_look();
+        r = API_CALL(worker_stop, exl2_worker_stop(api.e));
+        API_MUST(r == EXL2_OK, "exl2_worker_stop gives %s", exl2_result_name(r));
+    }
+    api_model *model = api_pick_model(true);
+    if (model) { /* which is not parked: nothing happens */
+        r = API_CALL(model_park, exl2_model_park(api.e, (exl2_model){ model->id }, false));
+        API_MUST(r == EXL2_OK || r == EXL2_ERR_STATE, "exl2_model_park gives %s", exl2_result_name(r));
+    }
+    r = API_CALL(worker_stop, exl2_worker_stop(api.e));
+    API_MUST(r == EXL2_ERR_STATE, "exl2_worker_stop without a worker gives %s", exl2_result_name(r));
+}
+
 static void api_operation(void)
 {
     uint32_t what = api_draw(100);
@@ -536,7 +558,7 @@ static void api_operation(void)
     } else if (what < 98) {
         api_op_faults();
     } else if (what < 99) {
-        api_drain();
+        (api_chance(2) ? api_drain : api_op_worker)();
     } else if (api_chance(2)) {
         api_close_engine();
     }

@@ -19,10 +19,10 @@
 
 typedef enum api_fn {
     API_open, API_close, API_devices, API_device_probe, API_last_error, API_interrupt, API_step, API_next_event,
-    API_stats, API_model_measure, API_model_open, API_model_load, API_model_state, API_model_get,
-    API_model_close, API_tokenize, API_detokenize, API_chat_render, API_session_open, API_session_fork,
-    API_session_rewind, API_session_trim, API_session_save, API_session_restore, API_session_get, API_session_tokens,
-    API_session_close, API_sampler_resolve, API_grammar_make,
+    API_worker_start, API_worker_stop, API_stats, API_model_measure, API_model_open, API_model_load, API_model_state,
+    API_model_get, API_model_park, API_model_close, API_tokenize, API_detokenize, API_chat_render, API_session_open,
+    API_session_fork, API_session_rewind, API_session_trim, API_session_save, API_session_restore, API_session_get,
+    API_session_tokens, API_session_close, API_sampler_resolve, API_grammar_make,
     API_grammar_close, API_job_start, API_job_measure, API_json_text, API_generate, API_job_cancel,
     API_job_get, API_job_pause, API_job_priority, API_kernels_build, API_FNS
 } api_fn;
@@ -46,6 +46,8 @@ static const struct {
     [API_step] = { "exl2_step", false, false, API_BIT(EXL2_ERR_STATE) },
     [API_next_event] = { "exl2_next_event", false, false, 0 },
     [API_stats] = { "exl2_stats", false, false, 0 },
+    [API_worker_start] = { "exl2_worker_start", false, true, API_BIT(EXL2_ERR_STATE) },
+    [API_worker_stop] = { "exl2_worker_stop", false, false, API_BIT(EXL2_ERR_STATE) },
     [API_model_measure] = { "exl2_model_measure", false, true, API_FILE_ERRORS | API_BIT(EXL2_ERR_STATE)
                             | API_BIT(EXL2_ERR_CANCELLED) | API_BIT(EXL2_ERR_BUDGET) },
     [API_model_open] = { "exl2_model_open", false, false, API_BIT(EXL2_ERR_BUDGET) },
@@ -54,6 +56,7 @@ static const struct {
     [API_model_state] = { "exl2_model_state", true, false, API_FILE_ERRORS | API_BIT(EXL2_ERR_MEMORY)
                           | API_BIT(EXL2_ERR_CANCELLED) | API_BIT(EXL2_ERR_BUDGET) | API_GPU_ERRORS },
     [API_model_get] = { "exl2_model_get", true, false, 0 },
+    [API_model_park] = { "exl2_model_park", true, false, API_BIT(EXL2_ERR_STATE) },
     [API_model_close] = { "exl2_model_close", true, false, API_BIT(EXL2_ERR_STATE) },
     [API_tokenize] = { "exl2_tokenize", true, false, API_BIT(EXL2_ERR_TOO_SMALL) | API_BIT(EXL2_ERR_STATE) },
     [API_detokenize] = { "exl2_detokenize", true, false, API_BIT(EXL2_ERR_TOO_SMALL) | API_BIT(EXL2_ERR_STATE) },

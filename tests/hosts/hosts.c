@@ -126,6 +126,9 @@ static void case_switches(void)
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_SIMD -c %s '%s/implementation.c' -o no_simd.o", compiler, WARNINGS, tree,
          hosts);
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_MOE -c %s '%s/implementation.c' -o no_moe.o", compiler, WARNINGS, tree, hosts);
+    MUST("%s -std=c11 -O0 %s -DEXL2_NO_THREADS -c %s '%s/implementation.c' -o no_threads.o", compiler, WARNINGS, tree,
+         hosts);
+    MUST("! nm no_threads.o | grep pthread");
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_CUDA -I'%s' '%s/one_file.c' -o no_cuda -lm && ./no_cuda", compiler, WARNINGS,
          root, hosts); /* and without exl2_kernels.inc */
     MUST("%s -std=c11 -O0 %s '-DEXL2_KERNEL_DIR=\"kernels\"' -c -I'%s' '%s/implementation.c' -o kernel_dir.o", compiler,
@@ -518,6 +521,10 @@ static void case_wine(void)
     snprintf(arguments, sizeof arguments, "generate '%s/tests/golden/models/exl2-mixed' --ids 1,5,9 --max 16 --greedy "
              "--threads 2 --backend cpu", root);
     same_text("exl2.exe", "exl2", arguments);
+    MUST("wine exl2.exe synth 'mod\xC3\xA8le \xE5\x86\x99' --shape smollm2-135m --layers 1 --bpw 2.5 >/dev/null && "
+         "test -s 'mod\xC3\xA8le \xE5\x86\x99/config.json'"); /* the name is UTF-8 */
+    MUST("! wine exl2.exe synth 'mod\xC3\xA8le \xE5\x86\x99' --shape smollm2-135m 2>said.txt && "
+         "grep 'is not an empty folder' said.txt && rm -r mod*");
     if (model) {
         snprintf(arguments, sizeof arguments, "generate '%s' --prompt 'Once upon a time' --max 16 --seed 3 --threads 2 "
                  "--backend cpu", model);

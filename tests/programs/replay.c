@@ -93,6 +93,53 @@ static void check_saves(void)
     free(text);
 }
 
+/* One script with every flag that may change times, but no words. Its job lines, without times. */
+static void check_flags(void)
+{
+    static const char script[] =
+        "{\"op\":\"open\",\"s\":\"a\"}\n{\"op\":\"open\",\"s\":\"b\"}\n"
+        "{\"op\":\"say\",\"s\":\"a\",\"ids\":[5,9,17],\"max\":20,\"seed\":5,\"hold\":true}\n"
+        "{\"op\":\"say\",\"s\":\"b\",\"ids\":[8,9,8,9,8,9],\"max\":30,\"greedy\":true,\"ngram\":true,"
+        "\"hold\":true}\n"
+        "{\"op\":\"run\",\"tokens\":4}\n{\"op\":\"park\"}\n{\"op\":\"stats\"}\n{\"op\":\"unpark\"}\n"
+        "{\"op\":\"run\"}\n"
+        "{\"op\":\"say\",\"s\":\"a\",\"ids\":[4],\"max\":9,\"seed\":6,\"one_by_one\":true}\n"
+        "{\"op\":\"stats\"}\n";
+    static const char *const flags[] = { "", "--worker", "--worker --cpu-us 300", "--cpu-us 100", "--keep-packed",
+                                         "--cache-tokens 128", "--context 96 --batch 2 --prefill-chunk 4" };
+    char *first[3] = { NULL };
+    program_write("script", script);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        CHECK_INT(program_run("replay " MODELS "exl2-mixed '%s/script' %s", folder, flags[i]), 0);
+        char *out = program_read("out"), *at = out;
+        uint32_t jobs = 0, parked = 0, errors = 0;
+        for (char *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
+            json_value *line = program_parse(at, (size_t)(end - at));
+            const json_value *ids = json_member(line, "ids"), *bytes = json_member(line, "host_bytes");
+            errors += json_member(line, "error") != NULL;
+            if (ids) { /* a and b may end in any order; the job that follows is the third */
+                uint32_t k = jobs++ == 2 ? 2 : strcmp(program_text(line, "s"), "b") == 0;
+                if (!first[k]) {
+                    first[k] = strndup(ids->raw, ids->raw_bytes);
+                }
+                CHECK(strlen(first[k]) == ids->raw_bytes && memcmp(first[k], ids->raw, ids->raw_bytes) == 0);
+                CHECK(json_member(line, "drafted") && json_member(line, "accepted"));
+                CHECK(json_member(line, "forced_tokens") != NULL);
+            } else if (bytes && parked++ == 0) {
+                CHECK(json_member(line, "pages_cached")->number < 1 && json_member(line, "pages_used")->number < 1);
+            }
+            json_free(line);
+        }
+        CHECK_INT(jobs, 3);
+        CHECK_INT(parked, 2);
+        CHECK_INT(errors, 0);
+        free(out);
+    }
+    for (size_t k = 0; k < 3; k++) {
+        free(first[k]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) {
@@ -101,6 +148,7 @@ int main(int argc, char **argv)
     }
     program_set(argv[1], argv[2]);
     check_saves();
+    check_flags();
     program_sentence(program_run("generate m --prompt a --load f"), 2, "--load goes on with what was saved");
     program_sentence(program_run("generate m --prompt a --save-kv"), 2, "--save-kv needs --save");
     program_sentence(program_run("replay " MODELS "exl2-mixed '%s/none'", folder), 1, "cannot be opened");

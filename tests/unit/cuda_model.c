@@ -247,6 +247,62 @@ static void check_unit(uint32_t index)
     }
 }
 
+/* Parks the model and loads it again from its copy, at another address: the same bytes, and all addresses moved
+   alike. */
+static void check_park(void)
+{
+    const exl2__backend *b = &exl2__cuda_backend;
+    exl2__cuda_model *m = exl2__cuda_of(rig.d);
+    uint64_t used = m->weights.used, before = m->weights.base, host = rig.c.host_bytes, other;
+    uint8_t *wanted = malloc(used);
+    exl2__cuda_matrix first = *exl2__cuda_matrix_of(rig.layers[0].qkv), *moved = NULL;
+    uint64_t norm = exl2__cuda_values(rig.layers[0].attn_norm.weight);
+    memcpy(wanted, fake_memory(before, used), used);
+    exl2_result r = EXL2_PENDING;
+    uint32_t slices = 0;
+    for (; r == EXL2_PENDING; slices++) {
+        exl2__work work = exl2__work_slice();
+        r = b->memory->keep(rig.d, &work);
+    }
+    CHECK_INT(r, EXL2_OK);
+    CHECK(rig.c.host_bytes > host + used && rig.c.host_bytes < host + used + 4096);
+    b->memory->drop(rig.d);
+    CHECK_INT(rig.gpu.bytes, 0);
+    CHECK_INT(exl2__cuda_device_enter(&rig.gpu), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_alloc(&rig.gpu, 4096, EXL2_MEM_KV, &other), EXL2_OK); /* takes the old place */
+    exl2__cuda_device_leave(&rig.gpu);
+    while ((r = b->memory->reserve(rig.d, rig.load.weight_bytes)) == EXL2_PENDING) {
+    }
+    CHECK_INT(r, EXL2_OK);
+    uint64_t by = m->weights.base - before;
+    CHECK(by != 0);
+    for (r = EXL2_PENDING; r == EXL2_PENDING;) {
+        exl2__work work = exl2__work_slice();
+        r = b->memory->restore(rig.d, &work);
+    }
+    CHECK_INT(r, EXL2_OK);
+    CHECK_INT(m->weights.used, used);
+    CHECK(memcmp(fake_memory(m->weights.base, used), wanted, used) == 0);
+    moved = (exl2__cuda_matrix *)(uintptr_t)exl2__cuda_matrix_of(rig.layers[0].qkv);
+    for (uint32_t i = 0; i < first.device.parts; i++) {
+        CHECK_INT(moved->device.part[i].base, first.device.part[i].base + by);
+        CHECK_INT(moved->device.part[i].chunks, first.device.part[i].chunks + by);
+        CHECK_INT(moved->device.part[i].bias, first.device.part[i].bias ? first.device.part[i].bias + by : 0);
+        CHECK_INT(moved->maps[i], first.maps[i] ? first.maps[i] + by : 0);
+    }
+    CHECK_INT(moved->map, first.map ? first.map + by : 0);
+    CHECK_INT(exl2__cuda_values(rig.layers[0].attn_norm.weight), norm + by);
+    uint64_t table = exl2__cuda_matrix_of(rig.plan.embed)->table;
+    CHECK(table >= m->weights.base && table < m->weights.base + used);
+    CHECK_INT(exl2__cuda_device_enter(&rig.gpu), EXL2_OK);
+    exl2__cuda_device_free(&rig.gpu, other, 4096, EXL2_MEM_KV);
+    exl2__cuda_device_leave(&rig.gpu);
+    rig.scratch.used = 0;
+    CHECK_INT(b->prepare(rig.d, &rig.plan, &rig.none, &rig.scratch), EXL2_OK);
+    CHECK_INT(rig.gpu.bytes, m->weights.size + m->pass_memory.size);
+    free(wanted);
+}
+
 static void test_model(const char *name, bool swap)
 {
     rig_make(0);
@@ -285,6 +341,7 @@ static void test_model(const char *name, bool swap)
         CHECK(w->map == 0 && q && k);
         CHECK(q[0] == k[1] && q[1] == k[0] && memcmp(q + 2, k + 2, (w->in - 2) * 2) == 0);
     }
+    check_park();
     rig_end();
 }
 

@@ -5,7 +5,7 @@
 #ifndef EXL2__CUDA_H
 #define EXL2__CUDA_H
 
-#include "cuda_prepare.h"
+#include "cuda_park.h"
 
 static exl2_result exl2__cuda_open(exl2__ctx *c, void *hardware, exl2__device **out)
 {
@@ -31,24 +31,8 @@ static void exl2__cuda_close(exl2__device *device)
         return;
     }
     exl2__ctx *c = m->c;
-    exl2__cuda_device *gpu = m->gpu;
-    bool entered = gpu->driver.context_push(gpu->context) == 0;
-    gpu->driver.stream_wait(gpu->stream);
-    exl2__cuda_ring_close(gpu, &m->ring);
-    exl2__cuda_unpin(gpu, m->b.results, m->results_bytes);
-    exl2__cuda_graphs_close(m);
-    exl2__cuda_timing_close(gpu, &m->timing);
-    for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
-        if (m->b.fences[i]) {
-            gpu->driver.event_free(m->b.fences[i]);
-        }
-    }
-    exl2__cuda_device_free(gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
-    exl2__cuda_arena_close(gpu, &m->pass_memory);
-    exl2__cuda_arena_close(gpu, &m->weights);
-    if (entered) {
-        exl2__cuda_device_leave(gpu);
-    }
+    exl2__cuda_release(m);
+    exl2__cuda_kept_free(m);
     while (m->matrices) {
         exl2__cuda_matrix *next = m->matrices->next;
         exl2__free(c, m->matrices, sizeof *m->matrices, EXL2_MEM_GENERAL);
@@ -221,6 +205,9 @@ static const exl2__backend_memory exl2__cuda_backend_memory = {
     .host_bytes = exl2__cuda_host_bytes,
     .reserve = exl2__cuda_reserve,
     .staging = exl2__cuda_stage,
+    .keep = exl2__cuda_keep,
+    .drop = exl2__cuda_drop,
+    .restore = exl2__cuda_restore,
 };
 
 static const exl2__backend_queue exl2__cuda_backend_queue = {

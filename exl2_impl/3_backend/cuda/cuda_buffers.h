@@ -81,6 +81,7 @@ typedef struct exl2__cuda_pass {
     bool decodes;        /* as exl2__step.decodes: the head reads all rows */
     bool prompts;        /* rows of prompts: attention for prefill */
     bool by_gemm;        /* rows of prompts, or many of sampled tokens: then norms are separate kernels */
+    bool by_wg;          /* by wgmma: inputs of products are tiles (kernels_src/wg_tiles.cuh) */
     bool chained;        /* the preceding kernel belongs to the pass: the next one may start while it ends */
 } exl2__cuda_pass;
 
@@ -201,7 +202,8 @@ static void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *
 static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
-    uint64_t rows = p->rows_max, apart = exl2__min64(rows, EXL2__CUDA_GEMM_ROWS_MIN - 1), logits = p->logit_rows_max;
+    uint64_t rows = exl2__align_up(p->rows_max, 8); /* tiles have multiples of 8 rows */
+    uint64_t apart = exl2__min64(rows, EXL2__CUDA_GEMM_ROWS_MIN - 1), logits = p->logit_rows_max;
     uint64_t x_bytes = b->x_pitch * 2ull, h_bytes = b->h_pitch * 2ull, used = a->used;
     bool alike = s->heads * s->head_dim == s->hidden;
     b->x = exl2__cuda_arena_take(a, (rows + (alike ? apart : 0)) * x_bytes);

@@ -76,6 +76,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     uint32_t only = exl2__cuda_module_class(module);
     bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
+    if (strcmp(module, "gemm_wg.cu") == 0) {
+        return !n->any && !n->affine;
+    }
     if (strstr(module, "_affine.cu")) {
         return n->affine && (!expert || n->experts);
     }

@@ -91,12 +91,16 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     uint32_t fences_queued, fences_collected; /* numbers of fences, see cuda_queue.h; exl2k_pass.ticket holds them */
     uint32_t layers_per_unit;       /* layers in a unit of a captured pass */
     bool whole_graphs;              /* captured passes may run as one graph */
+    bool has_wg;                    /* products of many rows run by wgmma (cuda_gemm_wg.h) */
     uint64_t layer_bytes, head_bytes; /* estimated bytes of weights */
     float *host_logits;             /* [vocab] pinned, after the results: a row that is sampled on the CPU */
     void *host_scratch;             /* [exl2__sample_scratch_bytes] */
     uint64_t row_ns[EXL2__CUDA_PASS_CLASSES]; /* learned: of a pass that decodes, or of a row among many */
     exl2__cuda_graphs graphs;
     exl2__cuda_timing timing;
+    void **kept;                    /* blocks of a pinned copy of the weights (cuda_park.h); NULL: there is none */
+    uint64_t kept_size, kept_done;  /* bytes of the copy; bytes that are copied so far, down or up */
+    uint64_t kept_base;             /* address of the weights that the copy and all records mean */
 } exl2__cuda_model;
 
 static inline exl2__cuda_model *exl2__cuda_of(const exl2__device *d)

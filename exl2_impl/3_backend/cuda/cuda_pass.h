@@ -5,6 +5,7 @@
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 
+#include "cuda_gemm_wg.h"
 #include "cuda_model.h"
 
 /* ---- data ---- */
@@ -193,6 +194,7 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
                                .prompts = step->kind == EXL2__ROWS_PROMPT,
                                .captured = step->decodes && step->row_count <= EXL2__CUDA_GRAPH_ROWS };
     pass->by_gemm = pass->prompts || step->row_count >= EXL2__CUDA_GEMM_ROWS_MIN;
+    pass->by_wg = m->has_wg && (pass->prompts || step->row_count >= EXL2__CUDA_WG_ROWS_MIN);
     if (pass->captured) {
         pass->row_count = step->row_count == 1 ? 1 : EXL2__CUDA_GRAPH_ROWS;
     }

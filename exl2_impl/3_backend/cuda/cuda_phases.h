@@ -125,8 +125,12 @@ static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *lay
     const exl2__shape *s = &m->plan->shape;
     (void)range;
     if (exl2__cuda_folds(s)) {
-        return exl2__cuda_residual(m, layer->out, m->b.attended, m->b.attended_pitch, layer->mlp_norm.weight,
-                                   layer->gate_up);
+        uint64_t x = m->b.attended;
+        if (m->pass.by_wg) { /* q, k and v are not needed any more: tiles may lie where h will be */
+            x = m->b.h;
+            EXL2__TRY(exl2__cuda_tiles(m, m->b.attended, m->b.attended_pitch, x, layer->out));
+        }
+        return exl2__cuda_residual(m, layer->out, x, m->b.attended_pitch, layer->mlp_norm.weight, layer->gate_up);
     }
     EXL2__TRY(exl2__cuda_block(m, layer->out, m->b.attended, m->b.attended_pitch));
     bool settled = s->post_norms || s->parallel || exl2__cuda_is_sparse(layer); /* by another phase */
@@ -143,10 +147,9 @@ static exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__layer *lay
         return exl2__cuda_split_gate_up(m, layer, a);
     }
     if (m->pass.by_gemm) {
-        exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch,
-                                 .map = a.map };
+        exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm.weight, layer->gate_up));
-        return exl2__cuda_gemm_act(m, layer->gate_up, &gemm);
+        return exl2__cuda_gemm_act(m, layer->gate_up, layer->down, &gemm);
     }
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
 }

@@ -1,0 +1,208 @@
+/* cuda_park.h: gives back the device memory of a model, and fills it again from a copy of the packed weights in pinned
+   host memory.
+   takes: a loaded model.
+   gives: exl2__cuda_release; exl2__cuda_keep, exl2__cuda_drop, exl2__cuda_restore of the backend.
+   owns:  the copy, until exl2__cuda_kept_free.
+
+   The weights may come back at another address, so every address of theirs is moved: in the records of matrices and
+   norms, and in the descriptions of experts, which lie among the weights themselves. */
+#ifndef EXL2__CUDA_PARK_H
+#define EXL2__CUDA_PARK_H
+
+#include "cuda_prepare.h"
+
+#define EXL2__CUDA_KEPT_BYTES (16u << 20) /* of a block of the copy: pinning and copying one needs about 5 ms */
+
+/* Gives back all memory of the model that the driver allocated, pinned memory included, but the copy of the weights.
+   Waits for the device. */
+static void exl2__cuda_release(exl2__cuda_model *m)
+{
+    exl2__cuda_device *gpu = m->gpu;
+    bool entered = gpu->driver.context_push(gpu->context) == 0;
+    gpu->driver.stream_wait(gpu->stream);
+    exl2__cuda_ring_close(gpu, &m->ring);
+    exl2__cuda_unpin(gpu, m->b.results, m->results_bytes);
+    exl2__cuda_graphs_close(m);
+    exl2__cuda_timing_close(gpu, &m->timing);
+    for (uint32_t i = 0; i < EXL2__COUNT(m->b.fences); i++) {
+        if (m->b.fences[i]) {
+            gpu->driver.event_free(m->b.fences[i]);
+        }
+    }
+    exl2__cuda_device_free(gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
+    exl2__cuda_arena_close(gpu, &m->pass_memory);
+    exl2__cuda_arena_close(gpu, &m->weights);
+    m->staging = m->staging_bytes = m->results_bytes = 0;
+    m->fences_queued = m->fences_collected = 0;
+    memset(&m->b, 0, sizeof m->b);
+    if (entered) {
+        exl2__cuda_device_leave(gpu);
+    }
+}
+
+static void exl2__cuda_kept_free(exl2__cuda_model *m)
+{
+    uint32_t blocks = (uint32_t)exl2__div_up(m->kept_size, EXL2__CUDA_KEPT_BYTES);
+    bool entered = m->kept && m->gpu->driver.context_push(m->gpu->context) == 0;
+    for (uint32_t i = 0; m->kept && i < blocks; i++) {
+        uint64_t left = m->kept_size - (uint64_t)i * EXL2__CUDA_KEPT_BYTES;
+        exl2__cuda_unpin(m->gpu, m->kept[i], exl2__min64(left, EXL2__CUDA_KEPT_BYTES));
+    }
+    if (entered) {
+        exl2__cuda_device_leave(m->gpu);
+    }
+    exl2__free(m->c, m->kept, blocks * sizeof *m->kept, EXL2_MEM_GENERAL);
+    m->kept = NULL;
+}
+
+/* Copies the block at kept_done between host and device, and waits for it. */
+static exl2_result exl2__cuda_kept_copy(exl2__cuda_model *m, bool down)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    uint64_t bytes = exl2__min64(m->kept_size - m->kept_done, EXL2__CUDA_KEPT_BYTES);
+    uint64_t address = m->weights.base + m->kept_done;
+    void **block = &m->kept[m->kept_done / EXL2__CUDA_KEPT_BYTES];
+    if (down) {
+        EXL2__TRY(exl2__cuda_pin(m->gpu, bytes, block));
+    }
+    int result = down ? driver->copy_down(*block, address, (size_t)bytes, m->gpu->stream)
+                      : driver->copy_up(address, *block, (size_t)bytes, m->gpu->stream);
+    result = result == 0 ? driver->stream_wait(m->gpu->stream) : result;
+    EXL2__TRY(exl2__cuda_device_check(m->gpu, result, "copying weights"));
+    m->kept_done += bytes;
+    return EXL2_OK;
+}
+
+/* Copies blocks as far as the work lasts. */
+static exl2_result exl2__cuda_kept_some(exl2__cuda_model *m, bool down, exl2__work *work)
+{
+    while (m->kept_done < m->kept_size) {
+        if (!exl2__work_spend_all(work)) {
+            return EXL2_PENDING;
+        }
+        EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+        EXL2__TRY(exl2__cuda_device_leave_with(m->gpu, exl2__cuda_kept_copy(m, down)));
+    }
+    return EXL2_OK;
+}
+
+/* Makes the copy, block by block (PENDING), once all weights are packed. */
+static exl2_result exl2__cuda_keep(exl2__device *device, exl2__work *work)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    if (!m->kept) {
+        void *memory;
+        uint64_t bytes = exl2__div_up(m->weights.used, EXL2__CUDA_KEPT_BYTES) * sizeof *m->kept;
+        EXL2__TRY(exl2__alloc(m->c, bytes, 16, EXL2_MEM_GENERAL, &memory));
+        memset(memory, 0, (size_t)bytes);
+        m->kept = (void **)memory;
+        m->kept_size = m->weights.used;
+        m->kept_base = m->weights.base;
+        m->kept_done = 0;
+    }
+    return exl2__cuda_kept_some(m, true, work);
+}
+
+static void exl2__cuda_drop(exl2__device *device)
+{
+    exl2__cuda_release(exl2__cuda_of(device));
+}
+
+/* ---- addresses ---- */
+
+static inline void exl2__cuda_move(uint64_t *address, uint64_t by)
+{
+    *address += *address ? by : 0;
+}
+
+/* The same for an address that kernels read. */
+static inline void exl2__cuda_move_read(exl2k_u64 *address, uint64_t by)
+{
+    *address += *address ? by : 0;
+}
+
+static void exl2__cuda_move_product(exl2k_matrix *matrix, uint64_t by)
+{
+    for (uint32_t i = 0; i < matrix->parts; i++) {
+        exl2__cuda_move_read(&matrix->part[i].base, by);
+        exl2__cuda_move_read(&matrix->part[i].chunks, by);
+        exl2__cuda_move_read(&matrix->part[i].bias, by);
+    }
+}
+
+static void exl2__cuda_move_matrix(exl2__cuda_matrix *matrix, uint64_t by)
+{
+    exl2__cuda_move_product(&matrix->device, by);
+    exl2__cuda_move(&matrix->map, by);
+    exl2__cuda_move(&matrix->table, by);
+    for (uint32_t i = 0; i < EXL2K_PARTS_MAX; i++) {
+        exl2__cuda_move(&matrix->maps[i], by);
+        exl2__cuda_move(&matrix->tables[i], by);
+        exl2__cuda_move(&matrix->bias[i], by);
+    }
+}
+
+#ifndef EXL2_NO_MOE
+/* Copies bytes at an offset of the copy, which may lie in two blocks. One of `out` and `in` is NULL. */
+static void exl2__cuda_kept_access(exl2__cuda_model *m, uint64_t at, uint64_t bytes, uint8_t *out, const uint8_t *in)
+{
+    while (bytes) {
+        uint64_t in_block = at % EXL2__CUDA_KEPT_BYTES, part = exl2__min64(bytes, EXL2__CUDA_KEPT_BYTES - in_block);
+        uint8_t *block = (uint8_t *)m->kept[at / EXL2__CUDA_KEPT_BYTES] + in_block;
+        memcpy(out ? out : block, out ? block : in, (size_t)part);
+        out += out ? part : 0;
+        in += in ? part : 0;
+        at += part;
+        bytes -= part;
+    }
+}
+
+/* The descriptions of a layer's experts, in the copy. */
+static void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_experts *e, uint64_t by)
+{
+    for (uint32_t i = 0; i < e->count; i++) {
+        exl2k_expert expert;
+        uint64_t at = e->device - m->kept_base + i * sizeof expert;
+        exl2__cuda_kept_access(m, at, sizeof expert, (uint8_t *)&expert, NULL);
+        exl2__cuda_move_product(&expert.up, by);
+        exl2__cuda_move_product(&expert.down, by);
+        exl2__cuda_move_read(&expert.up_map, by);
+        exl2__cuda_move_read(&expert.down_map, by);
+        exl2__cuda_kept_access(m, at, sizeof expert, NULL, (const uint8_t *)&expert);
+    }
+    exl2__cuda_move(&e->device, by);
+    exl2__cuda_move(&e->tables, by);
+    exl2__cuda_move(&e->map, by);
+}
+#endif
+
+static void exl2__cuda_move_all(exl2__cuda_model *m)
+{
+    uint64_t by = m->weights.base - m->kept_base; /* modulo 2^64 */
+    for (exl2__cuda_matrix *matrix = m->matrices; matrix; matrix = matrix->next) {
+        exl2__cuda_move_matrix(matrix, by);
+    }
+#ifndef EXL2_NO_MOE
+    for (exl2__cuda_experts *e = m->experts; e; e = e->next) {
+        exl2__cuda_move_experts(m, e, by);
+    }
+#endif
+    for (exl2__cuda_vector *v = m->vectors; v; v = v->next) {
+        exl2__cuda_move(&v->values, by);
+    }
+    m->kept_base = m->weights.base;
+}
+
+/* After exl2__cuda_reserve: fills the weights from the copy, block by block (PENDING). */
+static exl2_result exl2__cuda_restore(exl2__device *device, exl2__work *work)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    if (m->weights.used == 0) {
+        m->weights.used = m->kept_size;
+        m->kept_done = 0;
+        exl2__cuda_move_all(m);
+    }
+    return exl2__cuda_kept_some(m, false, work);
+}
+
+#endif

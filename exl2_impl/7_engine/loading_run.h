@@ -1,0 +1,254 @@
+/* loading_run.h: loads a model in slices short enough for a frame: a new one, or one that was parked.
+   takes: the stages of loading.h; exl2_model_desc.
+   gives: exl2__loading_open, exl2__loading_measure, exl2__loading_run; exl2__loading_free_parked,
+          exl2__loading_begin_again.
+   owns:  nothing; what loading makes is the model's. */
+#ifndef EXL2__LOADING_RUN_H
+#define EXL2__LOADING_RUN_H
+
+#include "loading.h"
+
+/* ---- a parked model loads again ---- */
+
+/* Frees what a parked model does not keep: all that the backend has, or, with keep_packed, all but packed weights. */
+EXL2__COLD
+static void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
+{
+    exl2__loading_end_reading(e, m);
+    exl2__weights_close(&e->ctx, &m->load);
+    exl2__arena_close(&e->ctx, &m->cache);
+    if (m->desc.keep_packed && exl2__backend_has_memory(m->backend)) {
+        m->backend->memory->drop(m->device);
+    } else if (!m->desc.keep_packed) {
+        m->backend->close(m->device);
+        m->device = NULL;
+        exl2__arena_close(&e->ctx, &m->weights);
+    }
+    m->park = EXL2__PARK_PARKED;
+}
+
+/* Begins with the headers, or, with keep_packed, with the memory. */
+static exl2_result exl2__loading_again_begin(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    exl2__config config = m->load.config;
+    void *memory;
+    (void)work;
+    if (m->desc.keep_packed) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__alloc(&e->ctx, sizeof *m->reading, 64, EXL2_MEM_GENERAL, &memory));
+    memset(memory, 0, sizeof *m->reading);
+    m->reading = (exl2__loading *)memory;
+    memset(&m->load, 0, sizeof m->load);
+    m->load.config = config;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    uint8_t id[16];
+    if (m->desc.keep_packed) {
+        return EXL2_OK;
+    }
+    if (!m->device) {
+        EXL2__TRY_DONE(exl2__loading_open_backend(e, m, work));
+    }
+    EXL2__TRY_DONE(exl2__loading_headers(e, m, work));
+    exl2__loading_end_reading(e, m);
+    exl2__store64(id, m->load.content_id[0]);
+    exl2__store64(id + 8, m->load.content_id[1]);
+    if (memcmp(id, m->info.content_id, sizeof id) != 0 || m->load.weight_bytes != m->info.weight_bytes) {
+        return exl2__fail(&e->ctx, EXL2_ERR_FORMAT, "%s: the files have changed since the model was loaded", m->path);
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    exl2__ctx *c = &e->ctx;
+    if (!exl2__work_spend_all(work)) {
+        return EXL2_PENDING;
+    }
+    if (exl2__backend_has_memory(m->backend)) {
+        EXL2__TRY_DONE(m->backend->memory->reserve(m->device, m->info.weight_bytes));
+    } else {
+        EXL2__TRY(exl2__arena_open(c, &m->cache, m->info.cache_bytes, EXL2_MEM_KV));
+    }
+    if (m->desc.keep_packed) {
+        return EXL2_OK;
+    }
+    if (!exl2__backend_has_memory(m->backend)) {
+        EXL2__TRY(exl2__arena_open(c, &m->weights, m->info.weight_bytes, EXL2_MEM_WEIGHTS));
+    }
+    return exl2__weights_begin(c, &m->load);
+}
+
+static exl2_result exl2__loading_again_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    return !m->desc.keep_packed ? exl2__loading_weights(e, m, work)
+         : exl2__backend_has_memory(m->backend) ? m->backend->memory->restore(m->device, work) : EXL2_OK;
+}
+
+/* The backend's part of the scratch memory is laid out again in its place. */
+static exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    exl2__arena scratch = m->scratch;
+    if (!exl2__work_spend_all(work)) {
+        return EXL2_PENDING;
+    }
+    exl2__weights_close(&e->ctx, &m->load);
+    scratch.used = m->prepared_at;
+    EXL2__TRY(m->backend->prepare(m->device, &m->plan, &m->cache, &scratch));
+    m->forward.device = m->device;
+    return EXL2_OK;
+}
+
+static const exl2__loading_stage exl2__loading_again[] = {
+    exl2__loading_again_begin, exl2__loading_again_read, exl2__loading_again_allocate, exl2__loading_again_weights,
+    exl2__loading_again_finish,
+};
+
+/* Begins to load a parked model again. */
+static inline void exl2__loading_begin_again(exl2__model *m)
+{
+    m->park = EXL2__PARK_LOADS;
+    m->load_stage = 0;
+    m->loaded = EXL2_PENDING;
+    m->progress = 0;
+    m->progress_sent = -1; /* one event before the first slice */
+}
+
+/* ---- slices ---- */
+
+/* Runs the stages that read. */
+static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    while (m->load_stage < EXL2__LOADING_MEASURED) {
+        EXL2__TRY_DONE(exl2__loading_stages[m->load_stage](e, m, work));
+        m->load_stage++;
+        m->reading->begun = false;
+    }
+    return EXL2_OK;
+}
+
+/* The same, and frees their readers. Also predicts the peak: if reading needed more memory than the
+   loaded model will (a large tokenizer), the peak of reading is the prediction. Other models may load between two
+   slices, so that each slice counts its own memory. */
+static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m, exl2__work *work)
+{
+    exl2__ctx *c = &e->ctx;
+    exl2_model_info *info = &m->info;
+    uint64_t before = c->host_bytes, peak = c->host_peak;
+    if (!m->reading) {
+        void *memory;
+        EXL2__TRY(exl2__alloc(c, sizeof *m->reading, 64, EXL2_MEM_GENERAL, &memory));
+        memset(memory, 0, sizeof *m->reading);
+        m->reading = (exl2__loading *)memory;
+        m->reading->bytes = c->host_bytes - before;
+        before = c->host_bytes;
+    }
+    exl2__loading *l = m->reading;
+    c->host_peak = before;
+    exl2_result r = exl2__loading_read(e, m, work);
+    l->peak = exl2__max64(l->peak, l->bytes + (c->host_peak - before));
+    l->bytes += c->host_bytes - before;
+    c->host_peak = exl2__max64(c->host_peak, peak);
+    if (r == EXL2_OK) {
+        uint64_t ready = info->weight_bytes + info->cache_bytes + info->scratch_bytes;
+        info->scratch_bytes += l->peak > ready ? l->peak - ready : 0;
+    }
+    if (r != EXL2_PENDING) {
+        exl2__loading_end_reading(e, m);
+    }
+    return r;
+}
+
+/* One slice. */
+static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
+{
+    exl2__work work = exl2__work_slice();
+    while (m->park == EXL2__PARK_LOADS && m->load_stage < EXL2__COUNT(exl2__loading_again)) {
+        EXL2__TRY_DONE(exl2__loading_again[m->load_stage](e, m, &work));
+        m->load_stage++;
+    }
+    if (m->park == EXL2__PARK_LOADS) {
+        return EXL2_OK;
+    }
+    if (m->load_stage < EXL2__LOADING_MEASURED) {
+        EXL2__TRY_DONE(exl2__loading_measure(e, m, &work));
+    }
+    while (m->load_stage < EXL2__COUNT(exl2__loading_stages)) {
+        EXL2__TRY_DONE(exl2__loading_stages[m->load_stage](e, m, &work));
+        m->load_stage++;
+    }
+    return EXL2_OK;
+}
+
+/* All events of a load are delivered. A parked model that could not be loaded again stays parked. */
+static void exl2__loading_end(exl2_engine *e, exl2__model *m)
+{
+    if (m->park == EXL2__PARK_NONE) {
+        m->state = m->loaded;
+    } else if (m->loaded >= 0) {
+        m->park = EXL2__PARK_NONE;
+        m->load_stage = (uint32_t)EXL2__COUNT(exl2__loading_stages);
+    } else {
+        exl2__loading_free_parked(e, m);
+    }
+}
+
+/* Loads slices until the deadline, at least one; deadline 0 = one slice. */
+static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool *progressed)
+{
+    uint64_t id = m->id;
+    do {
+        if (m->progress_sent < m->progress && !exl2__loading_deliver(e, m, m->progress, EXL2_PENDING)) {
+            return;
+        }
+        if (m->id != id) { /* the callback closed the model */
+            return;
+        }
+        m->progress_sent = m->progress;
+        if (m->loaded == EXL2_PENDING) {
+            m->loaded = exl2__loading_slice(e, m);
+            *progressed = true;
+        }
+        if (m->loaded != EXL2_PENDING) {
+            if (m->loaded < 0) {
+                exl2__error_copy(&e->ctx, &m->error);
+            }
+            if (exl2__loading_deliver(e, m, m->loaded < 0 ? m->progress : 1.0f, m->loaded)) {
+                if (m->id == id) {
+                    exl2__loading_end(e, m);
+                }
+                *progressed = true;
+            }
+            return;
+        }
+        float now = m->load.code_bytes ? (float)((double)m->load.read_bytes / (double)m->load.code_bytes) : 0;
+        m->progress = now >= m->progress + EXL2__LOADING_STEP ? now : m->progress;
+    } while (deadline_ns && exl2__platform_ns() < deadline_ns);
+}
+
+/* Allocates a slot for the model; exl2_step does the rest. */
+static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
+{
+    if (e->closing) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the engine is being closed");
+    }
+    uint64_t id = exl2__pool_alloc(&e->model_ids);
+    if (!id) {
+        return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "all %u models are in use; raise max_models", e->max_models);
+    }
+    exl2__model *m = &e->models[exl2__pool_slot_of(id)];
+    memset(m, 0, sizeof *m);
+    m->id = id;
+    m->state = m->loaded = EXL2_PENDING;
+    exl2__format(m->path, sizeof m->path, "%s", d->path);
+    m->desc = *d;
+    m->desc.path = m->path;
+    out->id = id;
+    return EXL2_OK;
+}
+
+#endif

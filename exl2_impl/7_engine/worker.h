@@ -1,0 +1,252 @@
+/* worker.h: a thread that steps the engine, so that the application's thread only delivers what it made.
+   takes: what each exl2_step of the application allows.
+   gives: exl2__worker_start, exl2__worker_stop, exl2__worker_step; exl2__worker_hold, exl2__worker_release around calls
+          that wait.
+   owns:  the thread, and the ring of events for callbacks.
+
+   The worker and the application's calls take turns: each holds the gate. The worker calls no on_event: these events go
+   into a ring of their own, and exl2_step delivers them. A job with on_event ends on the application's thread, once all
+   its events were heard, so that its callback can still stop it earlier. */
+#ifndef EXL2__WORKER_H
+#define EXL2__WORKER_H
+
+#include "step.h"
+
+#ifndef EXL2_NO_THREADS
+#define EXL2__WORKER_POLL_US 50u   /* how often the worker looks whether the GPU has results */
+#define EXL2__WORKER_YIELD_US 1000u /* the most that it waits for a call of the application to end */
+
+/* ---- the worker's thread ---- */
+
+/* Whether the worker may do something now: *out is what. */
+static inline bool exl2__worker_may(const exl2_engine *e, exl2_step_desc *out)
+{
+    const exl2__worker *w = &e->worker;
+    uint64_t now = exl2__platform_ns();
+    *out = (exl2_step_desc){ .cpu_us = 0 };
+    if (w->quit || w->held || (!w->unlimited && !w->granted && now >= w->deadline_ns)) {
+        return false;
+    }
+    if (!w->unlimited) {
+        uint64_t left_us = now < w->deadline_ns ? (w->deadline_ns - now) / 1000u : 0;
+        out->cpu_us = (uint32_t)exl2__min64(exl2__max64(left_us, 1), UINT32_MAX);
+        out->gpu_us = w->gpu_us;
+    }
+    return true;
+}
+
+/* One step. Returns the microseconds until the next one, unless `wake` is raised before. */
+static inline uint32_t exl2__worker_work(exl2_engine *e, const exl2_step_desc *allowed)
+{
+    exl2__worker *w = &e->worker;
+    w->stepping = true;
+    w->granted = false;
+    exl2_result r = exl2__step_engine(e, allowed);
+    w->stepping = false;
+    bool async = e->hardware.backend && exl2__backend_is_async(e->hardware.backend);
+    if (async && allowed->gpu_us) { /* a step queues what it may at once */
+        w->deadline_ns = 0;
+    }
+    w->passed = w->passed || r == EXL2_OK;
+    w->idle = r == EXL2_IDLE;
+    if (r == EXL2_OK || w->idle) {
+        exl2__signal_raise(&w->done);
+    }
+    return w->idle ? EXL2__FOREVER : async && r == EXL2_PENDING ? EXL2__WORKER_POLL_US : 0;
+}
+
+static void exl2__worker_run(void *arg)
+{
+    exl2_engine *e = (exl2_engine *)arg;
+    exl2__worker *w = &e->worker;
+    bool quit = false;
+    while (!quit) {
+        exl2_step_desc allowed;
+        exl2__mutex_lock(&w->gate);
+        bool may = exl2__worker_may(e, &allowed);
+        uint32_t sleep_us = may ? exl2__worker_work(e, &allowed) : EXL2__FOREVER;
+        if (!may) {
+            exl2__signal_raise(&w->done);
+        }
+        quit = w->quit;
+        exl2__mutex_unlock(&w->gate);
+        if (exl2__atomic_load(&w->wanted)) { /* the call that waits goes first, and raises `wake` when it ends */
+            sleep_us = exl2__min32(sleep_us, EXL2__WORKER_YIELD_US);
+        }
+        if (sleep_us && !quit) {
+            exl2__signal_wait(&w->wake, sleep_us);
+        }
+    }
+}
+
+/* ---- the application's thread: it holds the gate ---- */
+
+/* Delivers one event that the worker wrote for a callback of the job. After a callback has said stop, or a cancel, the
+   rest is dropped. */
+static inline void exl2__worker_hear(exl2_engine *e, exl2__job *job, const exl2_event *event)
+{
+    exl2__job_delivery *d = &job->delivery;
+    uint32_t tokens = event->kind == EXL2_EVENT_TEXT ? event->token_count : 0;
+    exl2__step_read_flags(e, job);
+    d->unheard--;
+    d->unheard_tokens -= tokens;
+    if (job->ending && (job->stop == EXL2_STOP_CALLBACK || job->stop == EXL2_STOP_CANCELLED)) {
+        return;
+    }
+    if (tokens) {
+        exl2__jobs_set_delivered(e, job, d->delivered + tokens);
+    }
+    exl2_flow flow;
+    exl2__jobs_deliver(e, d->on_event, job->user, false, event, &flow);
+    exl2__jobs_flow(e, job, flow);
+    if (job->ending && job->stop == EXL2_STOP_CALLBACK) {
+        d->text_due = d->progress_due = false;
+    }
+}
+
+/* Delivers what the worker wrote for callbacks, and ends jobs that have no more of it. Returns whether there was
+   anything. */
+static bool exl2__worker_deliver(exl2_engine *e)
+{
+    exl2_event event;
+    exl2_flow ignored;
+    bool any = false;
+    while (exl2__events_pull(&e->worker.events, &event)) {
+        exl2__job *job = exl2__objects_job(e, event.job);
+        const exl2__model *m = exl2__objects_model(e, event.model);
+        any = true;
+        if (job) {
+            exl2__worker_hear(e, job, &event);
+        } else if (m && event.kind == EXL2_EVENT_LOAD) {
+            exl2__jobs_deliver(e, m->desc.on_event, m->desc.user, false, &event, &ignored);
+        }
+    }
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
+        exl2__job *job = &e->jobs[i];
+        const exl2__job_delivery *d = &job->delivery;
+        if (!job->sequence.live || job->guidance.positive || !d->on_event) {
+            continue;
+        }
+        exl2__step_read_flags(e, job);
+        if (job->ending && !d->unheard && !d->text_due && !d->progress_due) {
+            any = true;
+            exl2__jobs_finish(e, job);
+        }
+    }
+    return any;
+}
+
+/* exl2_step. While the worker runs: delivers, and allows the worker what the desc allows. */
+static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc *d)
+{
+    exl2__worker *w = &e->worker;
+    if (!w->runs) {
+        return exl2__step_engine(e, d);
+    }
+    uint64_t begin_ns = exl2__platform_ns();
+    bool async = e->hardware.backend && exl2__backend_is_async(e->hardware.backend);
+    bool any = exl2__worker_deliver(e);
+    w->unlimited = !d->cpu_us && !(async && d->gpu_us);
+    w->deadline_ns = begin_ns + (d->cpu_us ? (uint64_t)d->cpu_us * 1000u : UINT64_MAX / 2);
+    w->gpu_us = d->gpu_us;
+    w->granted = true;
+    w->idle = w->idle && !any;
+    if (d->wait && !any && !w->idle && !w->passed) {
+        exl2__gate_open(e);
+        exl2__signal_wait(&w->done, EXL2__FOREVER);
+        exl2__gate_close(e);
+        any = exl2__worker_deliver(e);
+    }
+    bool passed = w->passed;
+    w->passed = false;
+    exl2__step_count(e, begin_ns);
+    exl2__objects_publish(e);
+    return passed ? EXL2_OK : any || !w->idle ? EXL2_PENDING : EXL2_IDLE;
+}
+
+/* Runs passes in flight to their end: room for the scores of a pass is reserved when it begins, for a callback only if
+   the worker begins it. */
+static void exl2__worker_end_passes(exl2_engine *e)
+{
+    const exl2_step_desc step = { .wait = true };
+    bool active = true;
+    while (active) {
+        active = false;
+        for (uint32_t i = 0; i < e->max_models; i++) {
+            active = active || (e->models[i].id && e->models[i].forward.active);
+        }
+        if (active) {
+            exl2__step_engine(e, &step);
+        }
+    }
+}
+
+EXL2__COLD
+static exl2_result exl2__worker_start(exl2_engine *e)
+{
+    exl2__worker *w = &e->worker;
+    exl2__worker_end_passes(e);
+    exl2__arena dry = { 0 };
+    exl2__events_make(&w->events, &dry, e->info.max_events);
+    EXL2__TRY(exl2__arena_open(&e->ctx, &w->memory, dry.used, EXL2_MEM_GENERAL));
+    exl2__events_make(&w->events, &w->memory, e->info.max_events);
+    w->quit = w->idle = w->passed = w->granted = w->unlimited = false;
+    w->deadline_ns = 0;
+    exl2__mutex_lock(&w->gate); /* the new thread begins when it knows itself */
+    w->runs = exl2__thread_start(&w->thread, exl2__worker_run, e);
+    exl2__mutex_unlock(&w->gate);
+    if (!w->runs) {
+        exl2__arena_close(&e->ctx, &w->memory);
+        return exl2__fail(&e->ctx, EXL2_ERR_MEMORY, "the system has no thread for the worker");
+    }
+    return EXL2_OK;
+}
+
+/* Called outside of the gate, while the worker runs. */
+EXL2__COLD
+static void exl2__worker_stop(exl2_engine *e)
+{
+    exl2__worker *w = &e->worker;
+    exl2__mutex_lock(&w->gate);
+    w->quit = true;
+    exl2__mutex_unlock(&w->gate);
+    exl2__signal_raise(&w->wake);
+    exl2__thread_join(&w->thread);
+    w->runs = w->idle = false;
+    exl2__worker_deliver(e);
+    exl2__arena_close(&e->ctx, &w->memory);
+}
+#else
+static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc *d)
+{
+    return exl2__step_engine(e, d);
+}
+#endif
+
+/* A call that waits begins: the worker stops, and what it has written is delivered. Then the call does all work itself,
+   on the application's thread. e may be NULL. */
+static inline void exl2__worker_hold(exl2_engine *e)
+{
+    exl2__gate_enter(e);
+#ifndef EXL2_NO_THREADS
+    if (exl2__gate_is_shared(e)) {
+        e->worker.held++;
+        if (!e->in_callback) {
+            exl2__worker_deliver(e);
+        }
+    }
+#endif
+}
+
+/* It ends, and gives r. */
+static inline exl2_result exl2__worker_release(exl2_engine *e, exl2_result r)
+{
+#ifndef EXL2_NO_THREADS
+    if (exl2__gate_is_shared(e)) {
+        e->worker.held--;
+    }
+#endif
+    return exl2__gate_leave(e, r);
+}
+
+#endif
