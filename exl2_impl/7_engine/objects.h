@@ -83,6 +83,8 @@ typedef struct exl2__model {
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
     uint64_t alike;              /* id of a model that has the same vocabulary; 0 = not known */
     bool asked;                  /* a drafter was asked in this step */
+    bool guesses;                /* drafts were looked for before the current pass: none is repeated, so that the next
+                                    one can have some */
     float draft_pass_ns;         /* learned: time of a pass of one row, 0 = not known yet; */
     float draft_row_time[EXL2__FORWARD_CLASSES]; /* of one more row, in passes of one row; 0 = not known yet */
     uint64_t pass_ns;            /* time of the current pass so far */

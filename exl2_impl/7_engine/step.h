@@ -262,7 +262,7 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
         if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
             return 0;
         }
-        if (s->live && s->rows && (s->waits || exl2__sequence_is_short(s))) {
+        if (s->live && s->rows && (s->waits || m->guesses || exl2__sequence_is_short(s))) {
             return 0;
         }
         if (s->live && s->rows) {
