@@ -1479,7 +1479,8 @@ typedef struct exl2_convert_matrix {
 typedef struct exl2_convert_info {
     char arch[64];           /* the architecture in config.json */
     float bpw, head_bpw;     /* bits per weight of the layers' matrices, of the head */
-    char warning[256];       /* "", or what should be known: a quantized source, matrices that stay FP16 */
+    char warning[256];       /* "", or what should be known: a quantized source, matrices that stay FP16, experts that
+                                no text has reached */
     uint64_t bytes;          /* of the safetensors files */
     uint32_t matrices, rows, length; /* rows: of calibration, `length` tokens each */
     double predicted_kl;
