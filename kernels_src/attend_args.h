@@ -44,6 +44,10 @@
 #define EXL2K_TILE_PAIRS 128 /* pairs in an exl2k_tile */
 /* Prefill; each CTA has half as many pairs as threads, a quarter as many if dim > 128. */
 #define EXL2K_ATTEND_THREADS 128
+/* Prefill by wgmma; dims: 64 or 128. */
+#define EXL2K_ATTEND_WG_THREADS 384
+#define EXL2K_ATTEND_SLOTS(dims) ((dims) == 64 ? 8u : 4u) /* blocks of 64 tokens of K, and of V, in shared memory */
+#define EXL2K_ATTEND_SHARED(dims) ((3 * EXL2K_TILE_PAIRS + 128u * EXL2K_ATTEND_SLOTS(dims)) * (dims) * 2 + 1024)
 #define EXL2K_PERMUTE_MAX 16384
 #define EXL2K_PERMUTE_PARTS 8
 #define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
@@ -57,7 +61,10 @@
 
    exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, EXL2K_ATTEND_PARTS, for dim > 128 twice that), block
    EXL2K_ATTEND_THREADS. With up to EXL2K_PERMUTE_MAX outputs it is faster to launch prefill with map 0 and
-   exl2k_attend_permute after it: grid (tiles, EXL2K_PERMUTE_PARTS), block 256. */
+   exl2k_attend_permute after it: grid (tiles, EXL2K_PERMUTE_PARTS), block 256.
+
+   exl2k_attend_wg{64,128}: prefill on sm_90a; dim <= 128, map and qkv_half 0. Grid: up to tiles * kv_heads CTAs, one on
+   each SM; block EXL2K_ATTEND_WG_THREADS; dynamic shared memory EXL2K_ATTEND_SHARED(64 or 128). */
 typedef struct exl2k_attend_args {
     exl2k_u64 pass, rows;           /* exl2k_pass, exl2k_row [rows] */
     exl2k_u64 qkv;                  /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v like k;

@@ -49,7 +49,8 @@ static void test_decode(const attend_modules *m, const attend_kind *kind, uint32
     }
 }
 
-static void test_prefill(const attend_modules *m, const attend_kind *kind, uint32_t flags)
+/* wg: the largest number of CTAs of prefill by wgmma; 0: by mma.sync. */
+static void test_prefill(const attend_modules *m, const attend_kind *kind, uint32_t flags, uint32_t wg)
 {
     static const attend_sequence groups[][ATTEND_SEQUENCES] = {
         { { 0, 1 }, { 0, 64 }, { 0, 65 }, { 63, 2 } },
@@ -59,6 +60,7 @@ static void test_prefill(const attend_modules *m, const attend_kind *kind, uint3
     for (size_t i = 0; i < EXL2__COUNT(groups); i++) {
         attend_scene s;
         attend_scene_make(&s, kind, groups[i], flags);
+        s.wg = wg;
         attend_prefill(m, &s, 0, s.rows);
         attend_check(&s, "prefill");
         uint16_t *together = attend_outputs(&s);
@@ -66,9 +68,14 @@ static void test_prefill(const attend_modules *m, const attend_kind *kind, uint3
             attend_prefill(m, &s, r, 1);
             attend_same(&s, together, r, 1, "a row alone");
         }
-        s.scattered = true;
+        s.scattered = !wg;
         attend_prefill(m, &s, 0, s.rows);
         attend_same(&s, together, 0, s.rows, "again, scattered");
+        for (uint32_t ctas = 1; ctas <= 5 && wg; ctas += 2) { /* more tiles of each */
+            s.wg = ctas;
+            attend_prefill(m, &s, 0, s.rows);
+            attend_same(&s, together, 0, s.rows, "with few CTAs");
+        }
         free(together);
         attend_scene_free(&s);
     }
@@ -92,6 +99,26 @@ static void test_done(const attend_modules *m)
     CHECK(!attend_page_has(&s, 1) && !attend_page_has(&s, 2));
     free(out);
     attend_scene_free(&s);
+}
+
+static void test_prefill_repeats(const attend_modules *m)
+{
+    static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 1000, 500 }, { 0, 300 }, { 77, 60 } };
+    for (uint32_t dim = 64; dim <= 128 && attend_has_wg(dim); dim *= 2) {
+        attend_scene s;
+        attend_kind kind = attend_plain(16, 4, dim);
+        attend_scene_make(&s, &kind, sequences, 0);
+        s.wg = (uint32_t)rig.sm_count;
+        attend_prefill(m, &s, 0, s.rows);
+        uint16_t *first = attend_outputs(&s);
+        for (int i = 0; i < 1000; i++) {
+            s.wg = i % 7 ? (uint32_t)rig.sm_count - (uint32_t)i % 100 : 5;
+            attend_prefill_launch(m, &s, s.rows);
+        }
+        attend_same(&s, first, 0, s.rows, "prefill after 1,000 repeats");
+        free(first);
+        attend_scene_free(&s);
+    }
 }
 
 static void test_repeats(const attend_modules *m)
@@ -324,34 +351,6 @@ static void time_decode(const attend_modules *m, const char *what, uint32_t head
     attend_scene_free(&s);
 }
 
-static void time_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t before,
-                         uint32_t rows)
-{
-    attend_sequence sequences[ATTEND_SEQUENCES] = { { before, rows } };
-    attend_scene s;
-    double best = 1e30;
-    attend_kind kind = attend_plain(heads, kv_heads, dim);
-    attend_scene_make(&s, &kind, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
-    rig_try(rig.driver.fill8(s.pages.address, 0x21, (size_t)s.pages.bytes, rig.stream), "cuMemsetD8Async");
-    attend_prefill(m, &s, 0, s.rows);
-    for (uint32_t i = 0; i < 200; i++) { /* clocks rise */
-        attend_prefill_launch(m, &s, s.rows);
-    }
-    rig_wait();
-    for (int i = 0; i < 5; i++) {
-        rig_start();
-        for (int j = 0; j < 8; j++) {
-            attend_prefill_launch(m, &s, s.rows);
-        }
-        double us = rig_stop() / 8;
-        best = us < best ? us : best;
-    }
-    double flops = 4.0 * heads * dim * rows * (before + rows / 2.0);
-    printf("prefill: %u/%u heads of %3u, %u tokens after %u: %7.1f us a layer, %5.0f TFLOP/s\n", heads, kv_heads, dim,
-           rows, before, best, flops / best * 1e-6);
-    attend_scene_free(&s);
-}
-
 static void time_all(const attend_modules *m)
 {
     static const uint32_t contexts[] = { 16, 128, 512, 1024, 2048, 6144, 32768 };
@@ -365,10 +364,6 @@ static void time_all(const attend_modules *m)
     time_decode(m, "8B", 32, 8, 128, 512, 6, 32, 4);
     time_decode(m, "1.1B", 32, 4, 64, 384, 1, 22, 2);
     time_decode(m, "135M", 9, 3, 64, 384, 1, 30, 2);
-    time_prefill(m, 32, 8, 128, 0, 1024);
-    time_prefill(m, 32, 8, 128, 1024, 1024);
-    time_prefill(m, 32, 8, 128, 0, 2048);
-    time_prefill(m, 32, 4, 64, 0, 2048);
 }
 
 int main(int argc, char **argv)
@@ -401,12 +396,16 @@ int main(int argc, char **argv)
                          ? attend_plain(shapes[i].heads, shapes[i].kv_heads, shapes[i].dim) : kinds[of_kinds];
         uint32_t flags = (i & 1 ? ATTEND_PERMUTED : 0) | (i % 3 == 2 ? ATTEND_HALF : 0);
         test_decode(&m, &kind, flags);
-        test_prefill(&m, &kind, flags);
+        test_prefill(&m, &kind, flags, 0);
+        if (attend_has_wg(kind.dim) && !(flags & ATTEND_HALF)) {
+            test_prefill(&m, &kind, flags, (uint32_t)rig.sm_count);
+        }
     }
     if (test) {
         test_prepare(&m);
         test_done(&m);
         test_repeats(&m);
+        test_prefill_repeats(&m);
         printf("largest error of a row: decode %.2g, prefill %.2g\n", attend_worst[0], attend_worst[1]);
     }
     if (time) {
