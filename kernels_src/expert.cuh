@@ -160,7 +160,8 @@ template <u32 M> EXL2K_FN u32 exl2k_expert_row(void) { return threadIdx.x / 16 %
 
 template <u32 M>
 EXL2K_FN exl2k_expert_output exl2k_expert_output_up(const exl2k_expert_args &a, const exl2k_expert_shared &s,
-                                                    const exl2k_expert_list &list, const exl2k_expert_block &b, u32 item)
+                                                    const exl2k_expert_list &list, const exl2k_expert_block &b,
+                                                    u32 item)
 {
     u32 row = exl2k_expert_row<M>(), strips = exl2k_expert_strips(a), used = exl2k_expert_divided(item, strips);
     u32 n = (item - used * strips) * 16 + threadIdx.x % 16;
@@ -237,14 +238,14 @@ EXL2K_FN exl2k_expert_output exl2k_expert_output_of(const exl2k_expert_args &a, 
                   : exl2k_expert_output_up<M>(a, s, list, b, b.begin + threadIdx.x / (16 * M));
 }
 
-/* The weighted sum of the biases of this thread's output, over the block's experts. */
+/* Adds the weighted biases of the block's experts, of this thread's output, to those of preceding blocks. They have a
+   sum of their own, so that its order does not depend on how experts are divided into blocks. */
 template <u32 M>
 EXL2K_FN f32 exl2k_expert_biases(const exl2k_expert_args &a, const exl2k_expert_shared &s,
-                                 const exl2k_expert_list &list, const exl2k_expert_block &b)
+                                 const exl2k_expert_list &list, const exl2k_expert_block &b, f32 sum)
 {
     u32 row = exl2k_expert_row<M>(), n = exl2k_expert_column<M>(b);
     bool exists = n < b.end * 16 && n < a.columns && row < list.rows;
-    f32 sum = 0.0f;
 #pragma unroll 4
     for (u32 run = 0; exists && run < b.runs; run++) {
         if (s.part[run].bias && exl2k_expert_chosen<M>(list, list.index[b.run + run], row)) {
@@ -370,7 +371,7 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
     u32 last = list.rows > 0 ? share.end : share.begin;
     u64 x = lane % 4 * 16;
     x += M == 1 ? 0 : (u64)exl2k_min(lane / 4, list.rows - 1) * a.x_pitch * 2;
-    f32 total = 0.0f, squares = 0.0f, rho = 0.0f;
+    f32 total = 0.0f, biases = 0.0f, squares = 0.0f, rho = 0.0f;
     exl2k_expert_output output = { EXL2K_EXPERT_NONE, 0, 0, 0.0f, 0.0f };
     exl2k_expert_block b;
     b.run = 0;
@@ -388,7 +389,7 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
         /* One row: what results need is loaded while the weights are on their way. With eight rows there are not enough
            registers. */
         output = M == 1 ? exl2k_expert_output_of<M>(a, s, list, b) : output;
-        total += a.down ? exl2k_expert_biases<M>(a, s, list, b) : 0.0f;
+        biases = a.down ? exl2k_expert_biases<M>(a, s, list, b, biases) : 0.0f;
         exl2k_expert_multiply<M>(a, s, b, t, x, warp, lane);
         __syncthreads();
         output = M == 1 ? output : exl2k_expert_output_of<M>(a, s, list, b);
@@ -400,11 +401,11 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
             total = exists ? exl2k_expert_add_down<M>(a, s, list, b, output.strip, total) : 0.0f;
             b.run += b.runs;
             if (b.run == list.count) {
-                f32 square = exists ? exl2k_expert_store_down<M>(a, b, output, total, rho) : 0.0f;
+                f32 square = exists ? exl2k_expert_store_down<M>(a, b, output, total + biases, rho) : 0.0f;
                 squares = exl2k_expert_squares<M>(square, squares, b.end - b.begin, scratch);
                 b.run = 0;
                 b.begin = b.end;
-                total = 0.0f;
+                total = biases = 0.0f;
             }
         }
         __syncthreads();

@@ -1,4 +1,4 @@
-/* expert_stream.cuh: the blocks that a CTA of expert.cuh works on, and the rings through which its warps stream weights.
+/* expert_stream.cuh: the blocks that a CTA of expert.cuh works on, and the rings through which warps stream weights.
    takes: base.cuh, expert_list.cuh.
    gives: exl2k_expert_shared with divide; exl2k_expert_block with open; exl2k_expert_place with find, next;
           exl2k_expert_stream with ring, begin, fill, step, wait.
@@ -99,10 +99,10 @@ EXL2K_FN void exl2k_expert_open_part(const exl2k_expert_args &a, const exl2k_exp
     u32 run = a.parts == 2 ? part / 2 : part, own = part - run * a.parts, index = list.index[b.run + run], begin, end;
     u64 expert = a.experts + (u64)index * sizeof(exl2k_expert);
     u64 at = expert + (a.down ? (u32)sizeof(exl2k_matrix) : own * (u32)sizeof(exl2k_part));
-    u64 table = a.tables + (u64)(index * EXL2K_EXPERT_PARTS + (a.down ? 2 : own)) * a.table_chunks * sizeof(exl2k_chunk);
+    u64 table = (u64)(index * EXL2K_EXPERT_PARTS + (a.down ? 2 : own)) * a.table_chunks * sizeof(exl2k_chunk);
 #pragma unroll 4
     for (u32 i = lane; i < 2 * a.chunks; i += EXL2K_WARP) {
-        ((uint4 *)&s.tables[part * a.chunks])[i] = exl2k_load_constant4(table + i * 16);
+        ((uint4 *)&s.tables[part * a.chunks])[i] = exl2k_load_constant4(a.tables + table + i * 16);
     }
     exl2k_expert_span(a, b, run, &begin, &end);
     exl2k_expert_part p;

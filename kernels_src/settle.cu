@@ -14,8 +14,8 @@ typedef struct exl2k_settle_row {
     f32 held[EXL2K_SETTLE_HELD];
 } exl2k_settle_row;
 
-/* The thread's first elements of tables that no kernel writes. They are loaded before the wait for the preceding kernel,
-   so that only the row itself is loaded after it. */
+/* The thread's first elements of tables that no kernel writes. They are loaded before the wait for the preceding
+   kernel, so that only the row itself is loaded after it. */
 typedef struct exl2k_settle_fixed {
     f32 weight[EXL2K_SETTLE_EARLY], bias[EXL2K_SETTLE_EARLY];
     f32 post_weight[EXL2K_SETTLE_EARLY], post_bias[EXL2K_SETTLE_EARLY];
