@@ -88,6 +88,9 @@ typedef struct exl2k_attend_args {
     exl2k_u32 stages;               /* decode: 1, 2, 3, 4, 6 or 8: blocks of K or V that each warp has in flight */
     exl2k_f32 scale;                /* factor of scores, or of their tanh */
     exl2k_f32 tanh_scale;           /* a score becomes scale * tanh(tanh_scale * score); 0: scale * score */
+    exl2k_u64 norm[2];              /* decode: weights of the RMSNorms of each head of q and of k, as in
+                                       exl2k_prepare_args; 0: none, or attend_prepare has applied them */
+    exl2k_f32 norm_eps;
     exl2k_u32 early;                /* decode: 1: no kernel of the current chain of overlapping launches writes pass,
                                        rows, tables or pages, so decode reads them before the dependency wait */
 } exl2k_attend_args;
@@ -95,7 +98,8 @@ typedef struct exl2k_attend_args {
 /* exl2k_attend_prepare: grid (rows, parts of q + parts of k + parts of v), where q, k and v have a part for each
    `part_heads` of their heads, and v has none if clip is 0; block EXL2K_PREPARE_THREADS. What q, k, v need before
    attention besides RoPE, in place, in this order: norms of q and k, bounds, growth of q. With a table of RoPE:
-   bounds, RoPE, norms, growth. Launched only for layers that need one of these. */
+   bounds, RoPE, norms, growth. Launched only for layers that need one of these, and not where decode applies the norms:
+   both give the same bits. */
 #define EXL2K_PREPARE_THREADS 256
 #define EXL2K_PREPARE_HEADS (EXL2K_PREPARE_THREADS / 32)
 typedef struct exl2k_prepare_args {
@@ -103,7 +107,7 @@ typedef struct exl2k_prepare_args {
     exl2k_u64 qkv;                  /* f32 [rows, pitch]: as in exl2k_attend_args */
     exl2k_u64 weight[2], bias[2];   /* norms of q and k: f32 [heads, dim], [kv_heads, dim]; 0: none */
     exl2k_u64 rope;                 /* as in exl2k_attend_args; 0: attention rotates */
-    exl2k_u32 rope_pitch, rope_split, rope_divided;
+    exl2k_u32 rope_pitch, rope_split, rope_divided; /* rope_split: also without a table: the order of sums */
     exl2k_u32 pitch, heads, kv_heads, dim;
     exl2k_u32 part_heads;           /* EXL2K_PREPARE_HEADS; at least `heads` if a norm is of all heads together */
     exl2k_u32 whole, layer_norm;    /* 1: a norm is of all heads together; 1: LayerNorm, else RMSNorm */

@@ -308,6 +308,54 @@ static void test_prepare(const attend_modules *m)
     }
 }
 
+/* Norms of q and k give the same bits, outputs and pages, in attention and in the kernel before it. */
+static void test_norms_kind(const attend_modules *m, const attend_kind *kind)
+{
+    static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 0, 1 }, { 63, 1 }, { 700, 1 } };
+    uint32_t q = kind->heads * kind->dim, k = kind->kv_heads * kind->dim;
+    attend_scene s;
+    attend_scene_make(&s, kind, sequences, ATTEND_PERMUTED);
+    float *vectors = take((q + k) * sizeof *vectors);
+    for (uint32_t i = 0; i < q + k; i++) {
+        vectors[i] = (float)(attend_number() + 2);
+    }
+    rig_buffer norms = rig_buffer_of(vectors, (q + k) * 4);
+    uint8_t *pages[2] = { take((size_t)s.pages.bytes), take((size_t)s.pages.bytes) };
+    s.norm[0] = norms.address;
+    s.norm[1] = norms.address + q * 4;
+    s.splits = attend_splits(&s, 0, s.rows);
+    attend_decode(m, &s, 0, s.rows, 2);
+    uint16_t *wanted = attend_outputs(&s);
+    rig_download(s.pages, 0, pages[0], (size_t)s.pages.bytes);
+    exl2k_attend_args of = attend_args(&s, 1, 0);
+    exl2k_prepare_args a = { .pass = s.step.address, .rows = s.rows_at.address, .qkv = s.inputs.address,
+                             .weight = { s.norm[0], s.norm[1] }, .rope_split = of.rope_split, .pitch = s.qkv_pitch,
+                             .heads = s.heads, .kv_heads = s.kv_heads, .dim = s.dim,
+                             .part_heads = EXL2K_PREPARE_HEADS, .eps = 1e-5f };
+    uint32_t parts = (s.heads + a.part_heads - 1) / a.part_heads + (s.kv_heads + a.part_heads - 1) / a.part_heads;
+    rig_upload(s.pages, 0, s.host_pages, (size_t)s.pages.bytes);
+    rig_launch(&m->prepare, "exl2k_attend_prepare", s.rows, parts, EXL2K_PREPARE_THREADS, 0, &a, sizeof a);
+    s.norm[0] = s.norm[1] = 0;
+    attend_decode(m, &s, 0, s.rows, 2);
+    attend_same(&s, wanted, 0, s.rows, "norms before attention");
+    rig_download(s.pages, 0, pages[1], (size_t)s.pages.bytes);
+    CHECK(memcmp(pages[0], pages[1], (size_t)s.pages.bytes) == 0);
+    rig_buffer_free(&norms);
+    attend_scene_free(&s);
+    free(vectors); free(wanted); free(pages[0]); free(pages[1]);
+}
+
+static void test_norms(const attend_modules *m)
+{
+    static const attend_kind kinds[] = {
+        { 4, 2, 64 }, { 32, 4, 128 }, { 4, 1, 256 }, { 9, 3, 72, .pairs = true }, { 6, 2, 40, .unrotated = 16 },
+        { 20, 4, 120, .window = 65, .cap = 20 },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(kinds); i++) {
+        test_norms_kind(m, &kinds[i]);
+    }
+}
+
 /* ---- time: one graph in which every layer has its own pages ---- */
 
 static void time_decode(const attend_modules *m, const char *what, uint32_t heads, uint32_t kv_heads, uint32_t dim,
@@ -403,6 +451,7 @@ int main(int argc, char **argv)
     }
     if (test) {
         test_prepare(&m);
+        test_norms(&m);
         test_done(&m);
         test_repeats(&m);
         test_prefill_repeats(&m);

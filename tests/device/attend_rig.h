@@ -52,6 +52,7 @@ typedef struct attend_scene {
     float scale;
     bool scattered;           /* the prefill kernel permutes the outputs itself, without exl2k_attend_permute */
     uint32_t wg;              /* prefill by wgmma, at most with so many CTAs; 0: by mma.sync */
+    uint64_t norm[2];         /* of decode: weights of the norms of q and k; 0: none */
     uint32_t splits, early;   /* of decode launches; splits 0: EXL2K_SPLITS_MAX; 2 to 8: launched as a cluster */
     rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles, sinks;
 } attend_scene;
@@ -282,7 +283,8 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .rope_divided = s->kind.divided,
         .window = s->kind.window ? s->kind.window : EXL2K_WINDOW_MAX,
         .scale = s->kind.cap > 0 ? s->kind.cap : s->scale,
-        .tanh_scale = s->kind.cap > 0 ? s->scale / s->kind.cap : 0 };
+        .tanh_scale = s->kind.cap > 0 ? s->scale / s->kind.cap : 0, .norm = { s->norm[0], s->norm[1] },
+        .norm_eps = 1e-5f };
     return a;
 }
 

@@ -159,19 +159,26 @@ static void attend(void)
     exl2__cuda_device_leave(m->gpu);
 }
 
-/* Attention in a pass of `count` rows, each of a sequence of its own with `tokens` tokens or one more. */
-static void attend_rows(uint32_t count, uint32_t tokens)
+/* Attention in a pass of `count` rows, of sampled tokens or of prompts, each of a sequence of its own with `tokens`
+   tokens or one more. */
+static void attend_rows_of(uint32_t count, uint32_t tokens, bool prompts)
 {
     static uint32_t table[CONTEXT / EXL2K_PAGE_TOKENS];
     static const uint32_t *tables[ROWS];
     exl2__step_row rows[ROWS];
-    exl2__step step = { .rows = rows, .row_count = count, .sequence_count = count, .page_tables = tables };
+    exl2__step step = { .rows = rows, .row_count = count, .sequence_count = count, .page_tables = tables,
+                        .kind = prompts ? EXL2__ROWS_PROMPT : EXL2__ROWS_SAMPLED };
     for (uint32_t i = 0; i < count; i++) {
         rows[i] = (exl2__step_row){ 0, tokens - 1 + i % 2, i };
         tables[i] = table;
     }
     CHECK_INT(exl2__cuda_backend.begin(rig.d, &step), EXL2_OK);
     attend();
+}
+
+static void attend_rows(uint32_t count, uint32_t tokens)
+{
+    attend_rows_of(count, tokens, false);
 }
 
 /* The launch of this function; the first one if there are several. */
@@ -323,9 +330,23 @@ static void test_prepare(void)
     CHECK_INT(launches[0].grid[1], of_q + of_k);
     s->query_growth = 0;
     l->q_norm = l->attn_norm;
-    l->k_norm = (exl2__norm){ l->mlp_norm.weight, l->attn_norm.weight };
+    l->k_norm = (exl2__norm){ l->mlp_norm.weight, NULL };
     s->qk_norm = EXL2__QK_NORM_HEADS;
+    /* Attention applies norms of heads without biases, in steps that decode. */
     attend_rows(1, 100);
+    CHECK_INT(launch_count, 1);
+    CHECK(launches[0].attend.norm[0] == exl2__cuda_values(l->attn_norm.weight));
+    CHECK(launches[0].attend.norm[1] == exl2__cuda_values(l->mlp_norm.weight));
+    CHECK(launches[0].attend.norm_eps == s->norm_eps);
+    attend_rows_of(1, 100, true);
+    CHECK(strcmp(launches[0].function, "exl2k_attend_prepare") == 0 && launches[1].attend.norm[0] == 0);
+    s->clip_qkv = 8;
+    attend_rows(1, 100);
+    CHECK(launch_count == 2 && launches[0].prepare.clip == 8 && launches[1].attend.norm[0] == 0);
+    s->clip_qkv = 0;
+    l->k_norm.bias = l->attn_norm.weight;
+    attend_rows(1, 100);
+    CHECK(launches[1].attend.norm[0] == 0 && launches[1].attend.norm[1] == 0);
     CHECK_INT(launch_count, 2);
     CHECK(launches[0].prepare.weight[0] == exl2__cuda_values(l->attn_norm.weight));
     CHECK(launches[0].prepare.weight[1] == exl2__cuda_values(l->mlp_norm.weight));

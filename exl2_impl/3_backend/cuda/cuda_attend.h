@@ -108,13 +108,25 @@ static inline bool exl2__cuda_attend_prepares(const exl2__shape *s)
     return s->qk_norm != EXL2__QK_NORM_NONE || s->clip_qkv > 0 || s->query_growth > 0;
 }
 
-/* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these. *rope: the layer's, or none if q
-   and k have been rotated here. */
+/* Whether attention of sampled rows applies the norms of q and k, and needs no kernel before it. */
+static inline bool exl2__cuda_attend_norms(const exl2__cuda_model *m, const exl2__layer *layer)
+{
+    const exl2__shape *s = &m->plan->shape;
+    bool biased = layer->q_norm.bias || layer->k_norm.bias;
+    return !m->pass.prompts && s->qk_norm == EXL2__QK_NORM_HEADS && !s->layer_norm && !biased && !(s->clip_qkv > 0)
+           && !(s->query_growth > 0);
+}
+
+/* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these and attention does not apply them.
+   *rope: the layer's, or none if q and k have been rotated here. */
 static exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__layer *layer, exl2__cuda_rope *rope)
 {
     const exl2__shape *s = &m->plan->shape;
     bool normed = layer->q_norm.weight || layer->k_norm.weight, whole = s->qk_norm == EXL2__QK_NORM_WHOLE;
     *rope = exl2__cuda_rope_of(m, layer->rope);
+    if (exl2__cuda_attend_norms(m, layer)) {
+        return EXL2_OK;
+    }
     if (!normed && !(s->clip_qkv > 0) && !(s->query_growth > 0)) {
         return EXL2_OK;
     }
@@ -126,11 +138,10 @@ static exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__la
                              .pitch = m->b.qkv_pitch, .heads = s->heads, .kv_heads = s->kv_heads, .dim = s->head_dim,
                              .part_heads = whole ? exl2__max32(s->heads, s->kv_heads) : EXL2K_PREPARE_HEADS,
                              .whole = whole, .layer_norm = s->layer_norm, .eps = s->norm_eps, .clip = s->clip_qkv,
-                             .growth = s->query_growth, .context = s->query_context };
+                             .growth = s->query_growth, .context = s->query_context, .rope_split = rope->split };
     if (normed && s->qk_norm == EXL2__QK_NORM_HEADS_ROTATED) {
         a.rope = rope->table;
         a.rope_pitch = rope->pitch;
-        a.rope_split = rope->split;
         a.rope_divided = rope->divided;
         *rope = exl2__cuda_rope_of(m, EXL2__NO_ROPE);
     }
@@ -156,6 +167,11 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .rope_pitch = rope.pitch, .rope_split = rope.split,
                             .rope_divided = rope.divided,
                             .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1 };
+    if (exl2__cuda_attend_norms(m, layer)) {
+        a.norm[0] = exl2__cuda_values_or_none(layer->q_norm.weight);
+        a.norm[1] = exl2__cuda_values_or_none(layer->k_norm.weight);
+        a.norm_eps = s->norm_eps;
+    }
     a.scale = s->attn_softcap > 0 ? s->attn_softcap : s->attn_scale;
     a.tanh_scale = s->attn_softcap > 0 ? s->attn_scale / s->attn_softcap : 0;
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;
