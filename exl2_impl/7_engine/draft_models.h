@@ -9,7 +9,7 @@
 
 #include "jobs.h"
 
-#define EXL2__DRAFT_MODELS_BEHIND 16u /* tokens that a drafter may be behind when it is asked */
+#define EXL2__DRAFT_MODELS_BEHIND 256u /* tokens that a drafter may be behind when it is asked */
 
 /* ---- making one ---- */
 
@@ -122,7 +122,8 @@ static inline bool exl2__draft_models_owes(const exl2__job *drafter)
 }
 
 /* Brings a drafter's history to the end of its job's, between two passes of its model; with what it has drafted, if the
-   job has not gone on. Without a question the last token stays pending, for its logits. */
+   job has not gone on. Without a question it computes K and V of the prompt alone: where drafts do not pay, following
+   each token would cost more than they do. */
 static void exl2__draft_models_follow(exl2__model *m, exl2__job *drafter)
 {
     const exl2__job *job = drafter->drafts_for;
@@ -158,8 +159,7 @@ static void exl2__draft_models_follow(exl2__model *m, exl2__job *drafter)
     if (s->active && owes && t->cached == t->tokens) {
         exl2__table_cut(t, &m->pages, t->tokens, t->tokens - 1);
     }
-    uint32_t pending = s->active ? exl2__sequence_pending(s) : 0;
-    s->held = of->held || (s->active && pending <= 1 && !owes);
+    s->held = of->held || (s->active && t->cached + 1 >= s->prompt_end && !owes);
     s->leaves_last = !owes;
 }
 

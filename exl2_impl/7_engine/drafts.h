@@ -202,6 +202,7 @@ static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_k
 {
     uint32_t rows = 0, jobs = 0, drafting = 0, most = exl2__min32(EXL2__DRAFTS_ROWS_MAX, m->backend->decode_rows);
     m->pass_reads = kind == EXL2__ROWS_PROMPT;
+    m->guesses = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->draft_count = s->draft_forced = s->draft_usable = 0;
@@ -220,6 +221,7 @@ static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_k
         exl2__sequence *s = &job->sequence;
         uint32_t left = s->tokens_end - s->table->tokens;
         if (job->drafts && exl2__drafts_is_due(m, job) && left > 1) {
+            m->guesses |= job->ngram;
             exl2__drafts_write(e, m, job, exl2__min32(exl2__min32(left - 1, most - rows), job->draft_most));
         }
     }

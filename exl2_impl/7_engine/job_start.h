@@ -356,7 +356,7 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     job->draft_most = d->draft.tokens ? d->draft.tokens : EXL2__SEQUENCE_DRAFT_MAX;
     job->draft_rate = EXL2__FIRST_DRAFT_RATE;
     bool forces = job->grammar.slot && job->grammar.slot->made && !job->one_by_one;
-    s->waits |= job->drafts || forces; /* drafts and forced tokens follow a token that is known */
+    s->waits |= forces; /* forced tokens follow a token that is known */
     job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
     job->user = d->user;

@@ -48,10 +48,11 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
 {
     bool paused = exl2__step_read_flags(e, job);
     uint64_t id = job->id;
-    bool finishes = job->ending && !exl2__jobs_is_heard_later(e, job);
-    bool was_due = job->delivery.text_due || job->delivery.progress_due || finishes;
+    bool waits = exl2__jobs_is_heard_later(e, job) || exl2__jobs_must_wait(e, job); /* for its end */
+    bool was_due = job->delivery.text_due || job->delivery.progress_due || (job->ending && !waits);
     bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job);
-    if (job->ending && clear && !exl2__jobs_is_heard_later(e, job)) {
+    waits = exl2__jobs_is_heard_later(e, job) || exl2__jobs_must_wait(e, job);
+    if (job->ending && clear && !waits) {
         exl2__jobs_finish(e, job);
     }
     progress->anything |= was_due && clear;
@@ -262,7 +263,7 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
         if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
             return 0;
         }
-        if (s->live && s->rows && (s->waits || exl2__sequence_is_short(s))) {
+        if (s->live && s->rows && (s->waits || m->guesses || exl2__sequence_is_short(s))) {
             return 0;
         }
         if (s->live && s->rows) {

@@ -339,7 +339,7 @@ static void draft_models(const rig *r)
     }
     how = (exl2_draft_desc){ .model = draft };
     limits(r);
-    together(r, 20);
+    together(r, RIG_BACKEND == EXL2_BACKEND_CPU ? 5 : 0);
     stopped(r);
     how.model = other;
     together(r, 0);

@@ -521,8 +521,9 @@ static void case_wine(void)
     snprintf(arguments, sizeof arguments, "generate '%s/tests/golden/models/exl2-mixed' --ids 1,5,9 --max 16 --greedy "
              "--threads 2 --backend cpu", root);
     same_text("exl2.exe", "exl2", arguments);
-    MUST("wine exl2.exe synth 'mod\xC3\xA8le \xE5\x86\x99' --shape smollm2-135m --layers 1 --bpw 2.5 >/dev/null && "
-         "test -s 'mod\xC3\xA8le \xE5\x86\x99/config.json'"); /* the name is UTF-8 */
+    /* An empty folder whose name is not ASCII, and then a full one. */
+    MUST("mkdir 'mod\xC3\xA8le \xE5\x86\x99' && cd mod* && "
+         "wine ../exl2.exe synth \"$PWD\" --shape smollm2-135m --layers 1 --bpw 2.5 >/dev/null && test -s config.json");
     MUST("! wine exl2.exe synth 'mod\xC3\xA8le \xE5\x86\x99' --shape smollm2-135m 2>said.txt && "
          "grep 'is not an empty folder' said.txt && rm -r mod*");
     if (model) {
