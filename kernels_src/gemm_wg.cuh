@@ -1,6 +1,6 @@
 /* gemm_wg.cuh: the product of many rows by wgmma, on sm_90a: 64, 128 or 256 rows x 128 columns per CTA, weights decoded
    in registers.
-   takes: base.cuh, gemm_weights.cuh, gemm_results.cuh (parts of them), gemm_wg_args.h, wg_tiles.cuh.
+   takes: base.cuh, gemm_weights.cuh, gemm_results.cuh (parts of them), gemm_wg_args.h, wg.cuh, wg_tiles.cuh.
    gives: exl2k_wg_products: the body of a kernel.
    owns:  nothing; included by gemm_wg.cu.
 
@@ -33,6 +33,7 @@
 #include "gemm_wg_args.h"
 #include "gemm_results.cuh"
 #include "gemm_weights.cuh"
+#include "wg.cuh"
 #include "wg_tiles.cuh"
 
 #if __CUDA_ARCH__ == 900
@@ -71,16 +72,6 @@ template <u32 N> EXL2K_FN void exl2k_wgmma(f32 *d, const u32 a[4], u64 b)
                      EXL2K_D32_TO_63 EXL2K_D64_TO_127 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
                      : EXL2K_D32(0), EXL2K_D32(32), EXL2K_D32(64), EXL2K_D32(96) : EXL2K_A4);
     }
-}
-
-/* Before the first product after the operands were written. */
-EXL2K_FN void exl2k_wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-EXL2K_FN void exl2k_wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-
-/* Waits until at most PENDING committed groups of products run. */
-template <u32 PENDING> EXL2K_FN void exl2k_wgmma_wait(void)
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
 /* Descriptor of a tile of 32 inputs at a shared address: 64-byte swizzle, 512 bytes from 8 rows to the next 8. */
@@ -122,29 +113,24 @@ template <u32 COUNT> EXL2K_FN exl2k_wg_place exl2k_wg_place_of(u32 number)
     return p;
 }
 
-EXL2K_FN void exl2k_wg_arrive(u32 barrier)
-{
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
 /* A barrier of the two warp groups that multiply. */
 EXL2K_FN void exl2k_wg_sync(void) { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
 /* ---- tiles of the output ---- */
 
 /* One tile of the output, and one split of K, for one warp group. */
-typedef struct exl2k_wg_tile {
+typedef struct exl2k_wg_job {
     u32 part, strip; /* of warp 0 of the group */
     u32 row;         /* first row */
     u32 low, high;   /* the records that begin in these halves */
     u32 end;         /* the tile's inputs are the halves [low, end) */
-} exl2k_wg_tile;
+} exl2k_wg_job;
 
-template <u32 N> EXL2K_FN exl2k_wg_tile exl2k_wg_tile_of(const exl2k_gemm_args &a, u32 work, u32 group)
+template <u32 N> EXL2K_FN exl2k_wg_job exl2k_wg_job_of(const exl2k_gemm_args &a, u32 work, u32 group)
 {
     const exl2k_matrix &m = a.matrix;
     u32 tile = work / a.splits, column = tile / a.row_tiles, halves = (m.rows + 31) / 32;
-    exl2k_wg_tile p = { 0, 0, tile % a.row_tiles * N, work % a.splits * a.halves, 0, 0 };
+    exl2k_wg_job p = { 0, 0, tile % a.row_tiles * N, work % a.splits * a.halves, 0, 0 };
     p.high = exl2k_min(p.low + a.halves, halves);
     p.end = exl2k_min(p.high + 1, halves);
     if (a.kind == EXL2K_GEMM_ACT) { /* group 0 has four strips of gate, group 1 the same strips of up */
@@ -174,7 +160,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_copy_inputs(const exl2k_gemm_args &a, co
     u32 count = 0;
 #pragma unroll 1
     for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
-        exl2k_wg_tile p = exl2k_wg_tile_of<N>(a, work, 0);
+        exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, 0);
         u32 bytes = exl2k_min(N, a.x_pitch - p.row) * 64;
         u64 from = a.x + ((u64)p.low * a.x_pitch + p.row) * 64, next = (u64)a.x_pitch * 64;
 #pragma unroll 1
@@ -197,7 +183,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, c
     u32 lane = threadIdx.x % EXL2K_WARP, count = 0;
 #pragma unroll 1
     for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
-        exl2k_wg_tile p = exl2k_wg_tile_of<N>(a, work, group);
+        exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, group);
         const exl2k_part &q = a.matrix.part[p.part];
         /* strips beyond the last repeat the last, and are never stored */
         u64 strip = q.base + (u64)exl2k_min(p.strip + lane % 4, q.strips - 1) * q.pitch;
@@ -263,8 +249,8 @@ template <u32 N> EXL2K_FN u32 exl2k_wg_inputs(const exl2k_wg_shared &s, u32 numb
     return s.inputs + number % (2 * EXL2K_WG_STAGES(N)) * (N * 64);
 }
 
-/* Whether a half has arrived; exl2k_wg_wait waits for it. */
-template <u32 N> EXL2K_FN u32 exl2k_wg_arrived(const exl2k_wg_shared &s, u32 number)
+/* Whether a half has arrived; exl2k_wg_wait_inputs waits for it. */
+template <u32 N> EXL2K_FN u32 exl2k_wg_inputs_arrived(const exl2k_wg_shared &s, u32 number)
 {
     exl2k_wg_place stage = exl2k_wg_place_of<EXL2K_WG_STAGES(N)>(number / 2);
     u32 done;
@@ -273,7 +259,7 @@ template <u32 N> EXL2K_FN u32 exl2k_wg_arrived(const exl2k_wg_shared &s, u32 num
     return done;
 }
 
-template <u32 N> EXL2K_FN void exl2k_wg_wait(const exl2k_wg_shared &s, u32 number)
+template <u32 N> EXL2K_FN void exl2k_wg_wait_inputs(const exl2k_wg_shared &s, u32 number)
 {
     exl2k_wg_place stage = exl2k_wg_place_of<EXL2K_WG_STAGES(N)>(number / 2);
     exl2k_barrier_wait(s.base + stage.index * 8, stage.parity);
@@ -286,7 +272,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_release(exl2k_wg_cursor &c, const exl2k_
 #pragma unroll 1
     for (; c.released != until / 2; c.released++) {
         if (threadIdx.x % EXL2K_WARP == 0) {
-            exl2k_wg_arrive(s.base + EXL2K_WG_EMPTY + c.released % EXL2K_WG_STAGES(N) * 8);
+            exl2k_barrier_arrive(s.base + EXL2K_WG_EMPTY + c.released % EXL2K_WG_STAGES(N) * 8);
         }
     }
 }
@@ -306,7 +292,7 @@ EXL2K_FN u32 exl2k_wg_offsets(u32 ends, u32 by_half)
 
 /* Opens the chunk whose first half is at most `half`, at its first record that begins in the tile's halves. */
 template <u32 N>
-EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_tile &p, u32 half)
+EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p, u32 half)
 {
     exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS>(c.slots);
     exl2k_barrier_wait(s.full + slot.index * 8, slot.parity);
@@ -321,12 +307,12 @@ EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const 
     c.scales = exl2k_wg_codes(c.slot) + records * exl2k_bits(c.width) * 128
                + exl2k_scales_of_lane(groups, threadIdx.x % EXL2K_WARP);
     if (row + 2 * c.record > half) { /* the first half belongs to a record of the split before */
-        exl2k_wg_wait<N>(s, c.halves++);
+        exl2k_wg_wait_inputs<N>(s, c.halves++);
     }
 }
 
 /* Opens the next chunk after the last record of a chunk; false at the end of the tile. */
-template <u32 N> EXL2K_FN bool exl2k_wg_next(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_tile &p)
+template <u32 N> EXL2K_FN bool exl2k_wg_next(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p)
 {
     if (c.record < c.last) {
         return true;
@@ -335,7 +321,7 @@ template <u32 N> EXL2K_FN bool exl2k_wg_next(exl2k_wg_cursor &c, const exl2k_wg_
     u32 half = (entry.y & 0xFFFF) + exl2k_min(2 * c.last, entry.w >> 8 & 255);
     __syncwarp();
     if (threadIdx.x % EXL2K_WARP == 0) {
-        exl2k_wg_arrive(s.full + EXL2K_WG_SLOT_EMPTY + c.slots % EXL2K_WG_SLOTS * 8);
+        exl2k_barrier_arrive(s.full + EXL2K_WG_SLOT_EMPTY + c.slots % EXL2K_WG_SLOTS * 8);
     }
     c.slots++;
     if (half >= p.high) {
@@ -384,24 +370,24 @@ template <u32 N, u32 W> EXL2K_FN void exl2k_wg_half(f32 *d, u32 op[2][4], const 
                                                     u32 number, const exl2k_wg_shared &s)
 {
     /* Ask for the inputs before decoding, so that the answer is ready after it. A stage's second half is there. */
-    u32 arrived = number % 2 || exl2k_wg_arrived<N>(s, number);
+    u32 arrived = number % 2 || exl2k_wg_inputs_arrived<N>(s, number);
     uint2 scales = exl2k_wg_scales(r, half);
     exl2k_wg_decode<W>(op[0], r, 2 * half, scales);
     exl2k_wg_decode<W>(op[1], r, 2 * half + 1, scales);
     if (!arrived) {
-        exl2k_wg_wait<N>(s, number);
+        exl2k_wg_wait_inputs<N>(s, number);
     }
     u64 b = exl2k_wg_descriptor(exl2k_wg_inputs<N>(s, number));
-    exl2k_wgmma_fence();
+    exl2k_wg_begin();
     exl2k_wgmma<N>(d, op[0], b);
     exl2k_wgmma<N>(d, op[1], b + 2); /* the next 16 inputs: 32 bytes */
-    exl2k_wgmma_commit();
-    exl2k_wgmma_wait<1>();
+    exl2k_wg_commit();
+    exl2k_wg_wait<1>();
 }
 
 /* d += W x over the records from the cursor's on that have the width W; false at the end of the tile. */
 template <u32 N, u32 W>
-EXL2K_FN bool exl2k_wg_region(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_tile &p)
+EXL2K_FN bool exl2k_wg_region(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p)
 {
     exl2k_operand op;
     exl2k_wg_record r;
@@ -414,7 +400,7 @@ EXL2K_FN bool exl2k_wg_region(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared 
         exl2k_wg_half<N, W>(d, op + 2, r, 1, r.half + r.two, s);
         bool more = exl2k_wg_next<N>(c, s, p);
         if (!more || c.width != W) {
-            exl2k_wgmma_wait<0>();
+            exl2k_wg_wait<0>();
             return more;
         }
         exl2k_wg_load<W>(r, c);
@@ -423,7 +409,7 @@ EXL2K_FN bool exl2k_wg_region(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared 
 
 /* d = W x over the records that begin in the tile's halves. */
 template <u32 N>
-EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_tile &p)
+EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p)
 {
     u32 end = c.halves + p.end - p.low;
 #pragma unroll
@@ -450,7 +436,7 @@ EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s,
     }
     /* The last half may belong to a record of the next split. */
     if (c.halves != end) {
-        exl2k_wg_wait<N>(s, c.halves++);
+        exl2k_wg_wait_inputs<N>(s, c.halves++);
     }
     c.halves = end + end % 2;
     exl2k_wg_release<N>(c, s, c.halves);
@@ -520,7 +506,7 @@ EXL2K_FN void exl2k_wg_put(uint2 below, u32 row, u64 at, f32 v)
 
 /* STORE and RESIDUAL: eight lanes have eight columns of one row, which are 32 bytes of it. One thread adds to an
    output, so the order of additions does not matter. */
-template <u32 N> EXL2K_FN void exl2k_wg_store(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_tile &p)
+template <u32 N> EXL2K_FN void exl2k_wg_store(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_job &p)
 {
     u32 lane = threadIdx.x % EXL2K_WARP, n = (p.strip + threadIdx.x / EXL2K_WARP % 4) * 16 + lane / 4;
     const exl2k_part &q = a.matrix.part[p.part];
@@ -551,7 +537,7 @@ EXL2K_FN u32 exl2k_wg_transpose(u32 v)
    the second. A row of a strip is 32 bytes of tiles without order, which exl2k_wg_order puts in order: lane t of a row
    stores columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9. */
 template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_shared &s,
-                                            const exl2k_wg_tile &p)
+                                            const exl2k_wg_job &p)
 {
     constexpr u32 blocks = N / 16, step = blocks < 4 ? blocks : 4; /* blocks of 8 rows for each group */
     u32 lane = threadIdx.x % EXL2K_WARP, group = threadIdx.x / 128, strip = p.strip + threadIdx.x / EXL2K_WARP % 4;
@@ -605,9 +591,9 @@ template <u32 N> EXL2K_FN void exl2k_wg_multiply(const exl2k_gemm_args &a, const
 #pragma unroll 1
     for (u32 work = blockIdx.x; work < exl2k_wg_works(a); work += gridDim.x) {
         f32 d[N / 2];
-        exl2k_wg_sum<N>(d, c, s, exl2k_wg_tile_of<N>(a, work, group));
+        exl2k_wg_sum<N>(d, c, s, exl2k_wg_job_of<N>(a, work, group));
         asm volatile("" : "+r"(work)); /* the tile is computed again, as the sums need the registers */
-        exl2k_wg_tile p = exl2k_wg_tile_of<N>(a, work, group);
+        exl2k_wg_job p = exl2k_wg_job_of<N>(a, work, group);
         if (a.splits > 1 && !exl2k_wg_join<N>(d, a, s, work)) {
             continue;
         }
@@ -636,7 +622,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_args &a)
     __syncthreads();
     exl2k_dependency_release();
     if (group == 2) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        exl2k_registers_less<40>();
         if (warp == 0) {
             exl2k_dependency_wait();
             if (threadIdx.x % EXL2K_WARP == 0) {
@@ -646,7 +632,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_args &a)
             exl2k_wg_copy_weights<N>(a, s, copied);
         }
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        exl2k_registers_more<232>();
         exl2k_dependency_wait();
         exl2k_wg_multiply<N>(a, s, group);
     }
