@@ -198,7 +198,7 @@ static inline void exl2__draft_models_ask(const exl2_engine *e, exl2__job *job, 
     const exl2__backend *backend = e->models[drafter->model].backend;
     drafter->draft_wanted = count;
     drafter->draft_ready = false;
-    s->draft_at = job->draft_last = of->table->tokens;
+    s->draft_at = of->table->tokens;
     s->sampling = of->sampling;
     s->penalty_range = of->penalty_range;
     s->dry = of->dry;

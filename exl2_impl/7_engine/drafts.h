@@ -234,7 +234,8 @@ static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_k
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->draft_count = s->draft_usable = job->draft_wanted;
-        job->draft_last = s->draft_count ? s->table->tokens : job->draft_last;
+        bool tried = s->draft_count || (job->drafter && exl2__draft_models_is_asked(job->drafter));
+        job->draft_last = tried ? s->table->tokens : job->draft_last;
     }
 }
 
