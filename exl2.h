@@ -364,9 +364,8 @@
    exl2_model_park gives a model's memory back for a while, for a scene without talk: what it has on the GPU, or on the
    CPU its weights and cache. Jobs and sessions stay: their histories are in other memory. exl2_model_park(e, m, false)
    loads it again in slices, as exl2_model_open did, and the jobs go on; K and V are computed again, on a GPU perhaps by
-   other kernels (section 9). With keep_packed
-   nothing is read from files: on a GPU a copy of the packed weights is kept in pinned host memory (host_bytes counts
-   it), and on the CPU only the cache is given back.
+   other kernels (section 9). With keep_packed nothing is read from files: on a GPU a copy of the packed weights is kept
+   in pinned host memory (host_bytes counts it), and on the CPU only the cache is given back.
 
    exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
    exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
@@ -467,10 +466,17 @@
    does not run ahead.
 
    The random number is a function of the seed and the token's position (Philox), and probabilities are summed as
-   integers. So the same seed gives the same words, alone or in a batch, with any budget or thread count, and in a
-   session that was forked, rewound or paused. From the same logits a GPU samples the same token as the CPU. A GPU's
-   logits differ from the CPU's in the last digits, and its prompt logits depend slightly on batch size: passes of 17 or
-   more rows are computed in another way than passes with fewer.
+   integers. From the same logits a GPU samples the same token as the CPU, but its logits differ from the CPU's in the
+   last digits.
+
+   What replay promises: a job's tokens are a function of the device, the build, the history, the settings and the seed,
+   and of nothing else. They are the same alone or beside other jobs, with any budget and thread count, whether K and V
+   were found or computed again, after a fork, a preemption or a cancel, from a saved session, and with drafts or
+   without. On the CPU that is always so. On a GPU it is so for prompts that are read in passes of up to 128 rows, as
+   under gpu_us, or with prefill_chunk 128, and for up to 16 jobs at a time; larger passes are faster and have other
+   bits. There rows of prompts and rows of sampled tokens are computed in two ways and never share a pass, and a history
+   knows of each token how it was computed. So a text that is given as a prompt is another history than the same text
+   that was sampled.
 
    A grammar says what a job's text can be, byte by byte, whatever the tokens. exl2_grammar_make compiles it, and the
    job's desc names it. Before a token is sampled all tokens that the grammar does not allow are masked, so only a
@@ -479,14 +485,14 @@
 
    Where a grammar leaves no choice, nothing is computed to choose: where only one byte may follow, only one after it,
    and so on, the text goes on with the longest token inside that string, unless the job's settings ban it, or a token
-   reaches beyond the string (": and ":" where a space may follow the colon): then the model chooses. On the CPU such
-   forced tokens are not sampled and cost no pass: they join the text at once, with a log-probability of 0, and the next
-   pass has up to 16 rows of the job. The text is the same as with draft.one_by_one, which samples every token; so do
-   jobs with alts_per_token, on_logits, guidance or mirostat, CUSTOM grammars, and a GPU. stats.forced_tokens counts.
+   reaches beyond the string (": and ":" where a space may follow the colon): then the model chooses. Such forced tokens
+   are not sampled and cost no pass: they join the text at once, with a log-probability of 0, and the next pass has up
+   to 16 rows of the job, on a GPU up to 8. The text is the same as with draft.one_by_one, which samples every token; so
+   do jobs with alts_per_token, on_logits, guidance or mirostat, and CUSTOM grammars. stats.forced_tokens counts.
 
-   Where the text may end, the model's end tokens and the job's stop tokens are allowed. Where nothing can follow, the
-   job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they occur, and a cancelled job's text is
-   incomplete.)
+   Where the text may end, the model's end tokens and the job's stop tokens are allowed; with prefer_end it ends there
+   at once. Where nothing can follow, the job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they
+   occur, and a cancelled job's text is incomplete.)
 
    A schema of a few hundred bytes compiles in about a millisecond, so make one from the state of the game each turn and
    close it after exl2_job_start: list the people who are present, or what they hold, as an enum. What is not listed
@@ -509,7 +515,7 @@
 
    exl2_generate starts a job, steps until DONE, and gives DONE's result. exl2_job_cancel ends a job before its next
    token, exl2_job_pause stops it while it keeps its pages (unless it is preempted: section 6), exl2_job_get reports its
-   state: these three from any thread.
+   state: these three from any thread. exl2_job_priority changes its priority.
 
    exl2_job_measure counts before a start: the tokens of the prompt, those that are in the cache, how many new ones may
    come, and the pages for them. So an application can shorten a conversation that is too long before it has to wait.
@@ -522,8 +528,14 @@
    The engine guesses the next tokens by what followed the last 4 to 2 tokens earlier in the history, or else in the
    model's other sessions, and computes their rows in the same pass. Each token is sampled as always, with its own
    random number; a guess that equals it costs no pass of its own. So the text is the same with and without. How many
-   tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay. On
-   the CPU only; without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
+   tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay.
+   Drafts are without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
+
+   draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does and with the
+   same random numbers. It needs one more of max_jobs and of max_sessions for each job, and pages of its own, where it
+   gives way to the model's own jobs; without pages, or once it is closed, the job goes on without it. It pays where its
+   pass costs a few hundredths of the large model's. With ngram set, too, guesses come from the history while the model
+   has none.
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
    any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a
@@ -534,10 +546,10 @@
    The GPU's code is built in as source. NVRTC, a library of the CUDA toolkit (nvrtc_path; NULL: the system's), compiles
    it for the present GPU while a model loads: some seconds at the first start, and at every start without a cache.
 
-   exl2_kernel_cache keeps the results, for one GPU 17 entries of 1 MB in all. An entry's key is a file name of letters,
-   digits, '-' and '_' with the module, the architecture and a hash of all that the entry depends on: another release of
-   exl2.h asks for other keys. Entries are checked. An entry that is damaged or that the driver rejects is compiled
-   again and overwritten. demo/common/kernel_folder.c keeps entries in a folder.
+   exl2_kernel_cache keeps the results, for one GPU 17 entries of 1 MB in all (compute capability 9.0: 18 of 1.3 MB). An
+   entry's key is a file name of letters, digits, '-' and '_' with the module, the architecture and a hash of all that
+   the entry depends on: another release of exl2.h asks for other keys. Entries are checked. An entry that is damaged or
+   that the driver rejects is compiled again and overwritten. demo/common/kernel_folder.c keeps entries in a folder.
 
    Players have no NVRTC, and it is large. exl2_kernels_build compiles all kernels for the given architectures into such
    a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fourth recipe). Ship the folder and
@@ -548,11 +560,12 @@
    12. MAKING MODELS (EXL2_CONVERT)
 
    exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest; exl2_import_desc lists the file types.
-   exl2_convert makes a better one from a folder with dense weights: it runs the model over calibration text, measures
-   how much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are
-   small. It runs on the CPU, with the whole dense model in memory; models with experts are not supported yet. The text
-   is what the model writes itself, or the application's own files: text like that of the game is best. All finished
-   parts are kept in a work folder, so that a killed conversion continues where it was when it is called again.
+   exl2_convert makes a better one from a GGUF file or a folder: it runs the model over calibration text, measures how
+   much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are small.
+   It runs on the CPU, with the whole dense model in memory. The text is what the model writes itself, or the
+   application's own files: text like that of the game is best. All finished parts are kept in a work folder, so that a
+   killed conversion continues where it was when it is called again. With measure_only it writes measurement.json: given
+   back as measurement_file, it saves half of the work at every other rate. shard_bytes sets the size of the files.
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
 
@@ -831,7 +844,8 @@ typedef enum exl2_stop {
     EXL2_STOP_GRAMMAR,   /* the grammar's text is complete; nothing may follow */
     EXL2_STOP_CALLBACK,  /* on_event returned EXL2_STOP_JOB */
     EXL2_STOP_CANCELLED,
-    EXL2_STOP_ERROR
+    EXL2_STOP_ERROR,
+    EXL2_STOP_LOOP       /* the text repeats itself: exl2_job_desc.loop_stop */
 } exl2_stop;
 
 typedef struct exl2_job_stats {
@@ -1261,6 +1275,7 @@ typedef struct exl2_grammar_desc {
     size_t source_bytes;       /* 0 = NUL-terminated */
     uint32_t cache_bytes;      /* memory for states and masks, allocated now and never in a step; 0 = 4 MiB */
     bool strict;               /* JSON_SCHEMA: UNSUPPORTED for a keyword or format that would be ignored */
+    bool prefer_end;           /* the text ends as soon as it may; not with CUSTOM */
     /* CUSTOM: sets bit t % 32 of bits[t / 32] for each token t that may follow the n tokens `said` by the job; all
        bits are 0 before. false: the text ends here. */
     bool (*allow)(void *user, exl2_job job, const exl2_token *said, uint32_t n, uint32_t *bits, uint32_t words);
@@ -1295,6 +1310,8 @@ typedef struct exl2_prompt { /* text, ids or messages; none of them = continue t
    settings; only the times differ. */
 typedef struct exl2_draft_desc {
     uint32_t _start_canary;
+    exl2_model model;          /* a smaller model of the same vocabulary guesses the next tokens; id 0 = none */
+    uint32_t tokens;           /* guesses in a pass, at most; 0 = as many as pay, up to 15 */
     bool ngram;                /* guess the next tokens from what followed the last ones before (section 10) */
     bool one_by_one;           /* sample every token in a pass of its own, forced ones, too; no guesses */
     uint32_t _end_canary;
@@ -1310,7 +1327,9 @@ typedef struct exl2_draft_desc {
    stats.new_tokens counts it, but min_tokens and max_tokens do not, so that new_tokens is at most max_tokens + 1.
    heal_prompt needs a history of at least two tokens, and a last one that is no marker.
 
-   Neither ban_strings nor heal_prompt can be used with a grammar.
+   With a grammar, a banned string is also shown if all tokens that the grammar allows there were tried. The text of a
+   healed token that is the prompt's is no part of the grammar's text; a CUSTOM grammar cannot be used with heal_prompt,
+   and with ban_strings its `allow` may be called again for fewer tokens.
 
    guidance: tokens are sampled from s log p + (1 - s) log n, where s is the guidance, p are the prompt's probabilities
    and n those of a negative prompt, which continues with the same tokens in a session of its own. Above 1 the text
@@ -1340,6 +1359,8 @@ typedef struct exl2_job_desc {
     uint32_t ban_string_count;
     const exl2_token *stop_tokens; /* tokens that end the text */
     uint32_t stop_token_count;
+    uint32_t loop_stop;        /* ends the text when its last tokens, 1 to 64 of them, came this many times in a row and
+                                  are 32 or more together; 0 = off, else at least 2 */
     uint32_t alts_per_token;   /* likeliest tokens in events; at most EXL2_ALTS_MAX */
     float guidance;            /* classifier-free guidance away from a negative prompt; 0 = off, 1 = no effect */
     exl2_session negative_session; /* gets the same tokens, busy until DONE; 0 = a session of the job's own */
@@ -1384,6 +1405,8 @@ EXL2_API exl2_result exl2_job_measure(exl2_engine *e, const exl2_job_desc *d, ex
 EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d);
 /* [A nb] DONE follows in the next step. The history keeps what was delivered. */
 EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job j);
+/* [E nb] Another priority, from the next pass on. */
+EXL2_API exl2_result exl2_job_priority(exl2_engine *e, exl2_job j, int32_t priority);
 /* [A nb] The job's state, session and statistics so far. */
 EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job j, exl2_job_info *out);
 /* [A nb] true: the job joins no pass and keeps its pages, unless a job of a higher priority preempts it; a queued job
@@ -1456,6 +1479,8 @@ typedef struct exl2_convert_matrix {
 typedef struct exl2_convert_info {
     char arch[64];           /* the architecture in config.json */
     float bpw, head_bpw;     /* bits per weight of the layers' matrices, of the head */
+    char warning[256];       /* "", or what should be known: a quantized source, matrices that stay FP16, experts that
+                                no text has reached */
     uint64_t bytes;          /* of the safetensors files */
     uint32_t matrices, rows, length; /* rows: of calibration, `length` tokens each */
     double predicted_kl;
@@ -1463,19 +1488,26 @@ typedef struct exl2_convert_info {
                                 a token; share of positions with the same likeliest token; negative log-likelihoods */
 } exl2_convert_info;
 
-/* Source: a folder that exl2_model_load loads, all of whose matrices are dense, with F16, BF16 or F32 weights, and with
-   inputs in multiples of 32. Tensors that the text model does not use are left out. */
+/* Source: a GGUF file, or a folder that exl2_model_load loads, or one with FP8 weights (E4M3, a scale for all or for
+   each block of 128 x 128). Matrices that are EXL2, GPTQ or AWQ already are used as they are. Blocks (attention, MLP,
+   experts) with inputs that are no multiple of 32 stay FP16. Tensors that the text model does not use are left out. */
 typedef struct exl2_convert_desc {
     uint32_t _start_canary;
     const char *source_dir, *out_dir;
     const char *work_dir;    /* NULL: out_dir + ".work", which is removed after success */
     float bpw;               /* bits per weight of the layers' matrices, from about 2.2 to 8.2: the message of an error
-                                has the exact range; above it, the most */
+                                has the exact range; above it, the most. With measure_only, 0 = 4: the rate that is
+                                tried */
     uint32_t head_bits;      /* 2, 3, 4, 5, 6 or 8; 0 = 6 */
-    const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line */
+    const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line, or
+                                with "messages", which the model's chat template renders */
     uint32_t calibration_file_count;      /* 0: the model writes its own text */
-    uint32_t rows, length;   /* of calibration; 0 = 64, 512. Fewer rows are used if the files hold less */
+    uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less */
     uint64_t seed;           /* of the text that the model writes */
+    const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new */
+    bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too */
+    uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */
+    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */
     void (*on_matrix)(void *user, const exl2_convert_matrix *matrix); /* at the end, once for each; may be NULL */
     void *user;

@@ -201,6 +201,8 @@ EXL2__SIZE_BEGIN
 #include "3_backend/cuda/cuda_buffers.h"
 /* defines: a model's weights and buffers on the GPU */
 #include "3_backend/cuda/cuda_model.h"
+/* defines: launches of products of many rows by wgmma */
+#include "3_backend/cuda/cuda_gemm_wg.h"
 /* defines: data that changes with each pass */
 #include "3_backend/cuda/cuda_pass.h"
 /* defines: products and norms of a pass */
@@ -449,6 +451,8 @@ EXL2__SIZE_BEGIN
 #include "7_engine/grammars.h"
 /* defines: a running job: accepting tokens, delivering text, ending */
 #include "7_engine/jobs.h"
+/* defines: hidden jobs of a smaller model, which guess a job's next tokens */
+#include "7_engine/draft_models.h"
 /* defines: copies of a job's sampler settings, stops and bans */
 #include "7_engine/job_lists.h"
 /* defines: a session as bytes, and back */
@@ -496,36 +500,6 @@ EXL2__SIZE_END
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */
 #include "8_convert/shards.h"
-/* defines: square matrices in panels, and their products */
-#include "8_convert/quantizer/panels.h"
-/* defines: factorization of the moments of an input */
-#include "8_convert/quantizer/factor.h"
-/* defines: search for scales with weighted rows */
-#include "8_convert/quantizer/search.h"
-/* defines: quantization of a matrix by the error of its outputs */
-#include "8_convert/quantizer/solve.h"
-/* defines: what each block of a matrix loses at each width */
-#include "8_convert/quantizer/losses.h"
-/* defines: the widths of all groups of a model, for a number of bits */
-#include "8_convert/quantizer/allocate.h"
-/* defines: a model that runs layer by layer on the CPU */
-#include "8_convert/quantizer/runner.h"
-/* defines: second moments of inputs */
-#include "8_convert/quantizer/gram.h"
-/* defines: KL divergence between the logits of two models */
-#include "8_convert/quantizer/compare.h"
-/* defines: what the matrices of a layer lose, and what that costs */
-#include "8_convert/quantizer/measure.h"
-/* defines: a folder with the finished parts of a conversion */
-#include "8_convert/quantizer/keep.h"
-/* defines: the list of matrices that are quantized */
-#include "8_convert/quantizer/slots.h"
-/* defines: ids for calibration */
-#include "8_convert/quantizer/texts.h"
-/* defines: the output folder of a conversion */
-#include "8_convert/quantizer/convert_write.h"
-/* defines: exl2_convert */
-#include "8_convert/quantizer/convert.h"
 /* defines: tensor types of GGUF */
 #include "8_convert/gguf/gguf_types.h"
 /* defines: names, values and shapes in a GGUF header */
@@ -550,4 +524,36 @@ EXL2__SIZE_END
 #include "8_convert/gguf/import_model.h"
 /* defines: exl2_import_gguf */
 #include "8_convert/gguf/import.h"
+/* defines: square matrices in panels, and their products */
+#include "8_convert/quantizer/panels.h"
+/* defines: factorization of the moments of an input */
+#include "8_convert/quantizer/factor.h"
+/* defines: quantization of a matrix by the error of its outputs */
+#include "8_convert/quantizer/solve.h"
+/* defines: what each block of a matrix loses at each width */
+#include "8_convert/quantizer/losses.h"
+/* defines: the widths of all groups of a model, for a number of bits */
+#include "8_convert/quantizer/allocate.h"
+/* defines: a model that runs layer by layer on the CPU */
+#include "8_convert/quantizer/runner.h"
+/* defines: second moments of inputs */
+#include "8_convert/quantizer/gram.h"
+/* defines: KL divergence between the logits of two models */
+#include "8_convert/quantizer/compare.h"
+/* defines: what the matrices of a layer lose, and what that costs */
+#include "8_convert/quantizer/measure.h"
+/* defines: a folder with the finished parts of a conversion */
+#include "8_convert/quantizer/keep.h"
+/* defines: the list of matrices that are quantized */
+#include "8_convert/quantizer/slots.h"
+/* defines: ids for calibration */
+#include "8_convert/quantizer/texts.h"
+/* defines: the output folder of a conversion */
+#include "8_convert/quantizer/convert_write.h"
+/* defines: a dense folder made of a GGUF file or of FP8 weights */
+#include "8_convert/quantizer/convert_source.h"
+/* defines: measurement.json */
+#include "8_convert/quantizer/measurement.h"
+/* defines: exl2_convert */
+#include "8_convert/quantizer/convert.h"
 #endif

@@ -3,7 +3,8 @@
    gives: EXL2__KERNELS(X): X(function, module file, argument struct, dynamic shared memory).
    owns:  nothing.
 
-   Dynamic shared memory is NONE, or BUDGET: the backend computes its size, up to the GPU's shared_bytes_max. */
+   Dynamic shared memory is NONE, or BUDGET: the backend computes its size, up to the GPU's shared_bytes_max.
+   Modules whose names have "_wg" exist for sm_90a only (exl2__cuda_module_exists). */
 #ifndef EXL2K_KERNELS_DEF_H
 #define EXL2K_KERNELS_DEF_H
 
@@ -23,6 +24,10 @@
     X(exl2k_gemm_any, "gemm_any.cu", exl2k_gemm_args, BUDGET)                   \
     X(exl2k_gemm_affine, "gemm_affine.cu", exl2k_gemm_args, BUDGET)             \
     X(exl2k_gemm_permute, "gemm.cu", exl2k_gemm_permute_args, BUDGET)           \
+    X(exl2k_gemm_wg64, "gemm_wg.cu", exl2k_gemm_args, BUDGET)                   \
+    X(exl2k_gemm_wg128, "gemm_wg.cu", exl2k_gemm_args, BUDGET)                  \
+    X(exl2k_gemm_wg256, "gemm_wg.cu", exl2k_gemm_args, BUDGET)                  \
+    X(exl2k_wg_order, "gemm_wg.cu", exl2k_wg_order_args, BUDGET)                \
     X(exl2k_grouped_sort, "grouped_rows.cu", exl2k_grouped_sort_args, NONE)     \
     X(exl2k_grouped_gather, "grouped_rows.cu", exl2k_grouped_gather_args, BUDGET) \
     X(exl2k_grouped_gemm, "grouped_gemm.cu", exl2k_grouped_gemm_args, BUDGET)   \
@@ -56,6 +61,8 @@
     X(exl2k_attend_prefill64, "attend_prefill64.cu", exl2k_attend_args, NONE)   \
     X(exl2k_attend_prefill128, "attend_prefill128.cu", exl2k_attend_args, NONE) \
     X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE) \
+    X(exl2k_attend_wg64, "attend_wg64.cu", exl2k_attend_args, BUDGET)           \
+    X(exl2k_attend_wg128, "attend_wg128.cu", exl2k_attend_args, BUDGET)         \
     X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                  \
     X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)
 

@@ -20,6 +20,7 @@ typedef struct exl2k_norm_args {
     exl2k_u64 map;       /* u16 [hidden]; 0: identity */
     exl2k_u32 hidden, residual_pitch, out_pitch; /* pitches in elements; out_pitch even */
     exl2k_f32 eps;
+    exl2k_u32 tile_rows; /* rows of tiles: out has tiles as in wg_tiles.cuh; 0: it has rows */
 } exl2k_norm_args;
 
 /* Grid (ceil(positions * half / 256)), block 256. Launched once per table of a model. */

@@ -241,7 +241,7 @@ static void llama_free(llama_model *l)
     memset(l, 0, sizeof *l);
 }
 
-static const llama_wanted *llama_find(const llama_model *l, const char *name)
+static inline const llama_wanted *llama_find(const llama_model *l, const char *name)
 {
     for (uint32_t i = 0; i < l->count; i++) {
         if (strcmp(l->wanted[i].name, name) == 0) {

@@ -72,7 +72,7 @@ static void gguf_key_f32(gguf_maker *m, const char *name, float value)
     gguf_put32(&m->keys, bits);
 }
 
-static void gguf_key_bool(gguf_maker *m, const char *name, bool value)
+static inline void gguf_key_bool(gguf_maker *m, const char *name, bool value)
 {
     uint8_t byte = value;
     gguf_key(m, name, 7);

@@ -90,7 +90,7 @@ static void maker_add_exl2(maker *m, const char *key, uint32_t out)
     maker_add(m, key, "q_invperm", "I32", 64, 0, sizeof perm, perm);
 }
 
-static void maker_make(maker *m)
+static inline void maker_make(maker *m)
 {
     memset(m, 0, sizeof *m);
     m->state = 12345;

@@ -1,8 +1,9 @@
-/* bench.c: `exl2 bench`: tokens/s and CPU time of prefill and decode; speed of the GPU's memory.
+/* bench.c: `exl2 bench`: tokens/s and CPU time of prefill and decode; speed of the GPU's memory or of a core's reads.
    takes: a model folder; lengths, contexts and batch sizes.
    gives: cli_bench.
    owns:  nothing beyond the call. */
 #define _POSIX_C_SOURCE 200809L
+#include "../common/clock.h"
 #include "../common/cpu_name.h"
 #include "../common/interrupt.h"
 #include "../common/memory.h"
@@ -21,6 +22,8 @@ typedef struct bench_options {
     arg_numbers prefill, context, batch;
     uint32_t decode;
     bool json, probe, first_start;
+    const char *draft; /* folder of a draft model */
+    exl2_draft_desc guesses;
     host_options host;
     exl2_model_desc model; /* RoPE alone */
 } bench_options;
@@ -32,6 +35,7 @@ typedef struct bench {
     bool probed;
     exl2_device_info device;
     exl2_device_speed speed;
+    double core_read_s; /* bytes per second that one core reads from memory; 0: not measured */
     bench_runs work;
     bench_run runs[ARGS_LIST_MAX + ARGS_LIST_MAX * ARGS_LIST_MAX];
     uint32_t run_count;
@@ -60,6 +64,35 @@ static bool probe(bench *b)
         fflush(stdout);
     }
     return true;
+}
+
+/* ---- one core's reads ---- */
+
+#define CORE_READ_WORDS (32u << 20) /* 256 MiB, more than caches hold */
+
+/* The best of five passes, by CPU time, as other programs may want the core, too. */
+static void probe_core(bench *b)
+{
+    uint64_t *words = memory_take(CORE_READ_WORDS, sizeof *words);
+    for (uint32_t i = 0; i < CORE_READ_WORDS; i++) { /* pages that were never written share one page of zeros */
+        words[i] = i;
+    }
+    for (uint32_t pass = 0; pass < 5; pass++) {
+        uint64_t begin = clock_cpu_ns(), sums[4] = { 0 };
+        for (uint32_t i = 0; i < CORE_READ_WORDS; i += 4) {
+            for (uint32_t k = 0; k < 4; k++) {
+                sums[k] += words[i + k];
+            }
+        }
+        double speed = (double)CORE_READ_WORDS * sizeof *words * 1e9 / (double)(clock_cpu_ns() - begin + 1);
+        b->core_read_s = speed > b->core_read_s ? speed : b->core_read_s;
+        words[pass] = sums[0] + sums[1] + sums[2] + sums[3]; /* so that no pass is optimized out */
+    }
+    free(words);
+    if (!b->options->json) {
+        printf("one core reads %.1f GB/s from memory\n", b->core_read_s * 1e-9);
+        fflush(stdout);
+    }
 }
 
 /* ---- what a report of CPU speeds must say ---- */
@@ -92,10 +125,16 @@ static void print_cpu_json(json_out *j, const bench *b)
 
 /* ---- one run ---- */
 
-/* Whether it is known which weights a pass reads: those of the experts that a batch uses are not. */
+/* Whether jobs guess tokens, so that a pass may give several. */
+static bool guesses(const bench *b)
+{
+    return b->options->guesses.ngram || b->options->draft;
+}
+
+/* Whether it is known which weights a token reads: those of the experts that a batch uses are not. */
 static bool reads_known(const bench *b, const bench_run *r)
 {
-    return !r->prefill && (r->batch == 1 || b->host.info.experts == 0);
+    return !r->prefill && (r->batch == 1 || b->host.info.experts == 0) && !guesses(b);
 }
 
 /* Bytes of weights read per second: a pass reads them once for the whole batch. */
@@ -111,8 +150,12 @@ static double expected_experts(const bench *b, const bench_run *r)
     return count * (1 - pow(1 - b->host.info.experts_active / count, r->batch));
 }
 
-static double read_share(const bench *b, const bench_run *r) /* 0: unknown */
+/* Share of the device's memory speed; on a CPU, for one thread, of what a core reads, by CPU time. 0: unknown. */
+static double read_share(const bench *b, const bench_run *r)
 {
+    if (b->core_read_s > 0 && pool_width(b->host.pool) == 1 && reads_known(b, r) && r->batch == 1) {
+        return (double)b->host.info.pass_bytes / (r->cpu_us * 1e-6) / b->core_read_s;
+    }
     return b->probed && b->speed.read_bytes_s ? read_speed(b, r) / (double)b->speed.read_bytes_s : 0;
 }
 
@@ -125,15 +168,18 @@ static void add_run(bench *b, const bench_run *r)
     }
     if (b->run_count == 1) {
         printf("%-8s %7s %6s %8s %7s %10s %8s %10s%s\n", "", "tokens", "batch", "context", "threads", "tokens/s",
-               "CPU us", "GB/s", b->probed ? "  of reads" : "");
+               "CPU us", "GB/s", b->probed || b->core_read_s > 0 ? "  of reads" : "");
     }
     printf("%-8s %7u %6u %8u %7u %10.1f %8.1f", r->prefill ? "prefill" : "decode", r->tokens, r->batch, r->context,
            pool_width(b->host.pool), r->tokens_per_second, r->cpu_us);
     if (reads_known(b, r)) {
         printf(" %10.1f", read_speed(b, r) * 1e-9);
     }
-    if (reads_known(b, r) && b->probed) {
+    if (read_share(b, r) > 0) {
         printf(" %8.1f%%", read_share(b, r) * 100);
+    }
+    if (!r->prefill && guesses(b)) {
+        printf(" %10.2f tokens a pass", r->tokens_per_pass);
     }
     printf("\n");
     fflush(stdout);
@@ -150,13 +196,16 @@ static void print_run(json_out *j, const bench *b, const bench_run *r)
     json_out_uint(j, "batch", r->batch);
     json_out_uint(j, "context", r->context);
     json_out_number(j, "cpu_us_per_token", r->cpu_us);
+    if (!r->prefill) {
+        json_out_number(j, "tokens_per_pass", r->tokens_per_pass);
+    }
     if (!r->prefill && b->host.info.experts) {
         json_out_number(j, "expected_experts_touched", expected_experts(b, r));
     }
     if (reads_known(b, r)) {
         json_out_number(j, "gb_s", read_speed(b, r) * 1e-9);
     }
-    if (reads_known(b, r) && b->probed) {
+    if (read_share(b, r) > 0) {
         json_out_number(j, "read_share", read_share(b, r));
     }
     json_out_end(j);
@@ -179,6 +228,9 @@ static void print_json(const bench *b)
     json_out_object(&j, NULL);
     if (b->probed) {
         print_probe(&j, b);
+    }
+    if (b->core_read_s > 0) {
+        json_out_number(&j, "core_read_gb_s", b->core_read_s * 1e-9);
     }
     if (b->options->path) {
         json_out_string(&j, "backend", host_on_gpu(&b->host) ? "cuda" : "cpu");
@@ -315,8 +367,17 @@ static bool run(bench *b)
 {
     const bench_options *o = b->options;
     bool good = o->path ? load(b) : host_open(&b->host, &o->host);
-    if (good && (o->probe || host_on_gpu(&b->host))) {
+    uint32_t batch = 1;
+    for (uint32_t i = 0; i < o->batch.count; i++) {
+        batch = o->batch.items[i] > batch ? o->batch.items[i] : batch;
+    }
+    b->work.draft = o->guesses;
+    good = good && (!o->path || !o->draft || host_load_draft(&b->host, o->draft, batch, &b->work.draft.model));
+    bool gpu = o->path ? host_on_gpu(&b->host) : o->host.backend != HOST_CPU;
+    if (good && gpu) {
         good = probe(b);
+    } else if (good && o->probe) {
+        probe_core(b);
     }
     if (good && o->path && !o->json && !host_on_gpu(&b->host)) {
         print_cpu(b);
@@ -350,7 +411,10 @@ int cli_bench(int argc, char **argv)
         { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence; 0 = none (128)" },
         { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before (0)" },
         { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
-        { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as every run on a GPU does" },
+        { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as runs on a GPU do, or a core's reads" },
+        { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before" },
+        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
+        { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
         HOST_ARGS(o.host),
         HOST_ROPE_ARGS(o.model),

@@ -50,7 +50,8 @@ static bool start(bench_runs *b, exl2_session session, uint32_t prompt_tokens, u
     exl2_bias ban = { b->host->info.eos, -INFINITY };
     make_ids(b, prompt_tokens);
     exl2_job_desc d = { .session = session, .prompt = { .tokens = b->ids, .token_count = prompt_tokens },
-                        .max_tokens = new_tokens, .prefill_only = new_tokens == 0, .on_event = on_event, .user = b };
+                        .max_tokens = new_tokens, .prefill_only = new_tokens == 0, .draft = b->draft,
+                        .on_event = on_event, .user = b };
     d.sampler.preset = EXL2_PRESET_GREEDY;
     if (b->no_end && b->host->info.eos >= 0) {
         d.sampler.bias = &ban;
@@ -107,7 +108,7 @@ bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out)
             exl2_session_close(b->host->engine, session);
         }
     }
-    *out = (bench_run){ true, tokens, 1, 0, samples_median(&speeds), samples_median(&cpu) };
+    *out = (bench_run){ true, tokens, 1, 0, samples_median(&speeds), samples_median(&cpu), 0 };
     samples_free(&speeds);
     samples_free(&cpu);
     return good;
@@ -146,10 +147,15 @@ static bool decode_all(bench_runs *b, const exl2_session *sessions, bench_run *r
     b->no_end = b->new_tokens < (uint64_t)run->tokens * run->batch;
     samples_free(&speeds);
     samples_free(&cpu);
+    exl2_engine_stats before, after;
+    exl2_stats(b->host->engine, &before);
     for (int repeat = 0; good && repeat < BENCH_REPEATS; repeat++) {
         progress_show(&b->host->bar, (double)repeat / BENCH_REPEATS, "decode");
         good = decode_once(b, sessions, run, &speeds, &cpu);
     }
+    exl2_stats(b->host->engine, &after);
+    double passes = (double)(after.forwards - before.forwards);
+    run->tokens_per_pass = passes > 0 ? (double)(after.tokens_out - before.tokens_out) / passes : 0;
     run->tokens_per_second = samples_median(&speeds);
     run->cpu_us = samples_median(&cpu);
     samples_free(&speeds);

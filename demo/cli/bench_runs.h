@@ -13,12 +13,14 @@ typedef struct bench_run { /* medians */
     bool prefill;
     uint32_t tokens, batch, context; /* tokens: of the prompt, or generated per sequence */
     double tokens_per_second, cpu_us; /* cpu_us: CPU time per token, of all threads */
+    double tokens_per_pass;  /* of decode */
 } bench_run;
 
 typedef struct bench_runs { /* zeroed, except for host */
     host *host;
     exl2_token *ids; /* [id_count] random, the same in every run */
     uint32_t id_count;
+    exl2_draft_desc draft; /* of all jobs */
     bool no_end;     /* the end token ended a round too early; from then on it is banned */
     uint32_t jobs_open;
     uint64_t new_tokens;

@@ -1,5 +1,5 @@
-/* convert.c: `exl2 convert`: makes an EXL2 folder from a folder with dense weights.
-   takes: a model folder, a folder that does not exist yet or is empty, files with text for calibration.
+/* convert.c: `exl2 convert`: makes an EXL2 folder from another model.
+   takes: a model folder or a GGUF file, a folder that does not exist yet or is empty, files with text for calibration.
    gives: cli_convert.
    owns:  nothing beyond the call. */
 #include "../common/clock.h"
@@ -95,6 +95,9 @@ static void report_json(const conversion *v, const exl2_convert_info *info, doub
         json_out_number(&j, v->stages[i].name, v->stages[i].seconds);
     }
     json_out_end(&j);
+    if (info->warning[0]) {
+        json_out_string(&j, "warning", info->warning);
+    }
     json_out_number(&j, "predicted_kl", info->predicted_kl);
     json_out_number(&j, "kl", info->kl);
     json_out_number(&j, "top1", info->top1);
@@ -127,6 +130,9 @@ static void report_json(const conversion *v, const exl2_convert_info *info, doub
 
 static void report_text(const conversion *v, const exl2_convert_desc *d, const exl2_convert_info *info, double seconds)
 {
+    if (info->warning[0]) {
+        fprintf(stderr, "warning: %s: %s\n", d->source_dir, info->warning);
+    }
     printf("%-36s %6s %9s %9s  rows by bits\n", "matrix", "bpw", "loss", "KL");
     for (uint32_t i = 0; i < v->matrix_count; i++) {
         const exl2_convert_matrix *m = &v->matrices[i];
@@ -159,32 +165,38 @@ int cli_convert(int argc, char **argv)
     uint32_t threads = 0;
     bool json = false;
     const arg positional[] = {
-        { "SOURCE", ARG_TEXT, &d.source_dir, NULL, "model folder with dense weights" },
+        { "SOURCE", ARG_TEXT, &d.source_dir, NULL, "model folder, or GGUF file" },
         { "OUT", ARG_TEXT, &d.out_dir, NULL, "folder to make" },
     };
     const arg flags[] = {
-        { "--bpw", ARG_FLOAT, &d.bpw, "X", "bits per weight, without the head; needed" },
+        { "--bpw", ARG_FLOAT, &d.bpw, "X", "bits per weight, without the head; needed but for --measure-only" },
         { "--head-bits", ARG_U32, &d.head_bits, "B", "bits of the output head: 2, 3, 4, 5, 6 or 8 (6)" },
-        { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl; may be repeated (what "
-          "the model writes itself)" },
-        { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64)" },
+        { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
+          "\"messages\"; may be repeated (what the model writes itself)" },
+        { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, at most 128)" },
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512)" },
         { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes (0)" },
         { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
+        { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json alone" },
+        { "--measurement", ARG_TEXT, &d.measurement_file, "F", "measurement.json of the same model" },
+        { "--shard-size", ARG_U64, &d.shard_bytes, "MB", "most MiB of a file of the output (4096)" },
+        { "--memory", ARG_U64, &d.host_bytes_max, "MB", "most MiB of memory (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
     };
     const args_desc args = { "exl2 convert",
-                             "Makes an EXL2 model folder from a dense one, on the CPU. Killed, it continues when it is "
-                             "started again.",
+                             "Makes an EXL2 model folder from another model, on the CPU. Killed, it continues when it "
+                             "is started again.",
                              positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&args, argc, argv);
-    if (parsed == ARGS_OK && d.bpw <= 0) {
+    if (parsed == ARGS_OK && d.bpw <= 0 && !d.measure_only) {
         parsed = args_wrong(&args, "--bpw is missing");
     }
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
+    d.shard_bytes <<= 20;
+    d.host_bytes_max <<= 20;
     d.calibration_files = files.items;
     d.calibration_file_count = files.count;
     pool *threads_pool = pool_open(threads);
@@ -200,6 +212,8 @@ int cli_convert(int argc, char **argv)
         fprintf(stderr, "%s\n", error.text);
     } else if (v.out_of_memory) {
         fprintf(stderr, "there is no memory for the table of matrices\n");
+    } else if (d.measure_only) {
+        printf("%s/measurement.json: the measurement of %s\n", d.out_dir, d.source_dir);
     } else if (json) {
         report_json(&v, &info, clock_seconds_since(start));
     } else {

@@ -25,7 +25,9 @@ typedef struct generate_options {
     const char *path, *prompt, *prompt_file, *ids, *system, *template, *negative;
     const char *schema, *grammar, *regex, *choices;
     bool strict;
-    bool chat, json, heal, ngram, one_by_one;
+    bool chat, json, heal;
+    exl2_draft_desc guesses;
+    const char *draft; /* folder of a draft model */
     const char *save, *load;
     bool save_kv;
     uint32_t save_after; /* tokens; 0 = at the end */
@@ -264,12 +266,15 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     exl2_job_desc d = { .max_tokens = o->max_tokens, .sampler = *sampler, .stop_strings = o->stops.items,
                         .stop_string_count = o->stops.count, .ban_strings = o->bans.items,
                         .ban_string_count = o->bans.count, .min_tokens = o->min_tokens, .heal_prompt = o->heal,
-                        .draft = { .ngram = o->ngram, .one_by_one = o->one_by_one }, .stop_tokens = g->stop_tokens,
+                        .draft = o->guesses, .stop_tokens = g->stop_tokens,
                         .stop_token_count = o->stop_ids.count,
                         .alts_per_token = g->logprobs.per_token, .guidance = o->guidance, .on_event = on_event,
                         .user = g };
     for (uint32_t i = 0; i < o->stop_ids.count; i++) {
         g->stop_tokens[i] = (exl2_token)o->stop_ids.items[i];
+    }
+    if (o->draft && !host_load_draft(g->host, o->draft, 1, &d.draft.model)) {
+        return 1;
     }
     const exl2_message negative = { .role = "user", .text = o->negative };
     if (o->negative && o->chat) {
@@ -373,8 +378,10 @@ int cli_generate(int argc, char **argv)
         { "--ban-text", ARG_TEXTS, &o.bans, "T", "text that must not occur, ignoring case; may be repeated" },
         { "--min", ARG_U32, &o.min_tokens, "N", "minimum tokens of the reply (0)" },
         { "--heal", ARG_BOOL, &o.heal, NULL, "token healing: the prompt may end within a word" },
-        { "--ngram", ARG_BOOL, &o.ngram, NULL, "guesses tokens by what the text said before: the same text, faster" },
-        { "--one-by-one", ARG_BOOL, &o.one_by_one, NULL, "samples every token, also where a grammar forces it" },
+        { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before; same text" },
+        { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
+        { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
+        { "--one-by-one", ARG_BOOL, &o.guesses.one_by_one, NULL, "samples every token, also forced ones" },
         { "--guidance", ARG_FLOAT, &o.guidance, "X", "above 1: away from --negative; below 1: towards it (off)" },
         { "--negative", ARG_TEXT, &o.negative, "T", "negative prompt for --guidance" },
         { "--schema", ARG_TEXT, &o.schema, "F", "generates JSON that fits the JSON schema in this file" },

@@ -4,14 +4,13 @@
    owns:  nothing beyond the call. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
+#include "../common/folder.h"
 #include "../common/host.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
 #include "cli.h"
 
-#include <dirent.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #ifndef EXL2_CONVERT
 #error "build the program exl2 with EXL2_CONVERT defined"
@@ -21,25 +20,6 @@ static bool on_progress(void *user, float done, const char *what)
 {
     progress_show(user, (double)done, what);
     return !interrupted();
-}
-
-/* Sum of the sizes of the files in the folder. */
-static uint64_t folder_bytes(const char *folder)
-{
-    uint64_t bytes = 0;
-    DIR *dir = opendir(folder);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        char path[2048];
-        struct stat file;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (stat(path, &file) == 0 && S_ISREG(file.st_mode)) {
-            bytes += (uint64_t)file.st_size;
-        }
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    return bytes;
 }
 
 static void report_json(const exl2_import_info *info)

@@ -507,7 +507,7 @@ static int read_script(replay *r, FILE *file)
 static int replay_script(replay *r)
 {
     bool from_stdin = strcmp(r->script, "-") == 0;
-    FILE *file = from_stdin ? stdin : fopen(r->script, "rb");
+    FILE *file = from_stdin ? stdin : text_file_open(r->script, "rb");
     if (!file) {
         fprintf(stderr, "%s cannot be opened\n", r->script);
         return 1;

@@ -5,7 +5,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "synth_write.h"
 
-#include "../common/console.h"
+#include "../common/folder.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
 #include "../common/memory.h"
@@ -13,12 +13,10 @@
 #include "../common/text_file.h"
 #include "synth_fill.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SHARD_BYTES_MAX ((uint64_t)4 << 30)
 #define INDEX_NAME "output.safetensors.index.json"
@@ -224,22 +222,9 @@ static bool write_json(const writer *w, const char *name, bool index)
     return good;
 }
 
-static bool folder_is_empty(const char *folder)
-{
-    DIR *entries = opendir(folder);
-    bool empty = entries != NULL;
-    for (struct dirent *entry; empty && (entry = readdir(entries)) != NULL;) {
-        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
-    }
-    if (entries) {
-        closedir(entries);
-    }
-    return empty;
-}
-
 static bool make_folder(writer *w)
 {
-    w->made_folder = console_make_folder(w->folder);
+    w->made_folder = folder_make(w->folder);
     if (!w->made_folder && errno != EEXIST) {
         fprintf(stderr, "%s: %s\n", w->folder, strerror(errno));
         return false;
@@ -255,7 +240,7 @@ static void remove_file(const writer *w, const char *name)
 {
     char path[4096];
     file_path(w, name, path);
-    remove(path);
+    folder_remove_file(path);
 }
 
 static void remove_all(const writer *w)
@@ -268,7 +253,7 @@ static void remove_all(const writer *w)
     remove_file(w, INDEX_NAME);
     remove_file(w, CONFIG_NAME);
     if (w->made_folder) {
-        rmdir(w->folder);
+        folder_remove(w->folder);
     }
 }
 

@@ -8,8 +8,6 @@
 #ifdef _WIN32
 #include "memory.h"
 
-#include <direct.h>
-#include <errno.h>
 #include <windows.h>
 #include <shellapi.h>
 
@@ -61,22 +59,11 @@ bool console_is_live(void)
     DWORD mode;
     return GetConsoleMode(GetStdHandle(STD_OUTPUT_HANDLE), &mode) && (mode & ENABLE_VIRTUAL_TERMINAL_PROCESSING);
 }
-
-bool console_make_folder(const char *path)
-{
-    wchar_t wide[1024];
-    if (MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, (int)(sizeof wide / sizeof wide[0])) == 0) {
-        errno = EINVAL;
-        return false;
-    }
-    return _wmkdir(wide) == 0;
-}
 #else
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 char **console_start(int argc, char **argv)
@@ -101,10 +88,5 @@ bool console_is_live(void)
 {
     const char *kind = getenv("TERM");
     return isatty(STDOUT_FILENO) && kind && strcmp(kind, "dumb") != 0;
-}
-
-bool console_make_folder(const char *path)
-{
-    return mkdir(path, 0777) == 0;
 }
 #endif

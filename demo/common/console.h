@@ -1,6 +1,6 @@
 /* console.h: what differs between the consoles of POSIX and of Windows.
    takes: main's arguments; stdout.
-   gives: console_start, console_size, console_is_live, console_make_folder.
+   gives: console_start, console_size, console_is_live.
    owns:  nothing. */
 #ifndef DEMO_CONSOLE_H
 #define DEMO_CONSOLE_H
@@ -13,6 +13,5 @@
 char **console_start(int argc, char **argv);
 bool console_size(uint32_t *columns, uint32_t *rows); /* of the terminal at stdout, now; false: unknown */
 bool console_is_live(void);                  /* stdout is a terminal that understands ANSI sequences */
-bool console_make_folder(const char *path);  /* as mkdir: sets errno when it fails */
 
 #endif

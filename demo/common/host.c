@@ -135,6 +135,18 @@ bool host_load_text(host *h, const char *path)
     return true;
 }
 
+bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *out)
+{
+    exl2_model_desc d = { .path = path, .context_max = h->info.context_max, .on_event = on_load, .user = h };
+    d.cache.tokens = (uint64_t)d.context_max * sequences;
+    exl2_result result = exl2_model_load(h->engine, &d, out);
+    progress_end(&h->bar);
+    if (result < 0) {
+        host_failed(h);
+    }
+    return result >= 0;
+}
+
 exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us)
 {
     exl2_step_desc d = { .cpu_us = cpu_us, .wait = true };
@@ -195,7 +207,7 @@ void host_close(host *h)
 const char *host_stop_name(exl2_stop stop)
 {
     static const char *const names[] = { "none",    "eos",      "string",    "token", "length",
-                                         "grammar", "callback", "cancelled", "error" };
+                                         "grammar", "callback", "cancelled", "error", "loop" };
     size_t at = (size_t)stop;
     return at < sizeof names / sizeof names[0] ? names[at] : "unknown";
 }

@@ -1,8 +1,8 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    record how a job ended, print the engine's warnings and the message of an error.
    takes: --backend, --device, --cpu-path, --kernels and --threads, a model folder.
-   gives: host_open, host_load, host_step, host_end, host_on_gpu, host_cpu_path, host_failed, host_close, HOST_ARGS,
-          HOST_GPU_ARGS, HOST_CONTEXT_ARGS.
+   gives: host_open, host_load, host_load_draft, host_step, host_end, host_on_gpu, host_cpu_path, host_failed,
+          host_close, HOST_ARGS, HOST_GPU_ARGS, HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
 #define DEMO_HOST_H
@@ -75,11 +75,13 @@ typedef struct host_end { /* how a job ended; zeroed before it starts */
     char error[sizeof(((exl2_error *)0)->text)]; /* "" unless result < 0 */
 } host_end;
 
-/* These three print a message to stderr if they fail. host_load: if d gives no cache size, the cache holds `sequences`
-   full contexts; Ctrl-C ends loading. host_load_text loads only the tokenizer and the chat template. */
+/* These four print a message to stderr if they fail. host_load: if d gives no cache size, the cache holds `sequences`
+   full contexts; Ctrl-C ends loading. host_load_text loads only the tokenizer and the chat template. host_load_draft
+   loads a draft model for `sequences` sequences of the model that is loaded. */
 bool host_open(host *h, const host_options *o);
 bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
 bool host_load_text(host *h, const char *path);
+bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *out);
 
 exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step, which may wait; Ctrl-C cancels the job */
 void host_end_take(host_end *end, const exl2_event *event);    /* records a DONE event, ignores others */

@@ -13,6 +13,8 @@
 #include <windows.h>
 #endif
 
+#define TEXT_FILE_MAX ((size_t)1 << 30) /* bytes; /dev/zero has no end */
+
 FILE *text_file_open(const char *path, const char *mode)
 {
 #ifdef _WIN32
@@ -38,6 +40,12 @@ char *text_file_read(const char *path, size_t *bytes)
         return NULL;
     }
     do {
+        if (used >= TEXT_FILE_MAX) {
+            fprintf(stderr, "%s: larger than 1 GiB\n", path);
+            free(text);
+            fclose(file);
+            return NULL;
+        }
         if (used + 1 >= cap) {
             cap = cap ? cap * 2 : 1 << 16;
             text = memory_grow(text, cap, 1);
@@ -59,7 +67,7 @@ char *text_file_read(const char *path, size_t *bytes)
 
 bool text_file_write(const char *path, const void *data, size_t bytes)
 {
-    FILE *file = fopen(path, "wb");
+    FILE *file = text_file_open(path, "wb");
     bool good = file && fwrite(data, 1, bytes, file) == bytes;
     good = file && fclose(file) == 0 && good;
     if (!good) {

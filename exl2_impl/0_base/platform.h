@@ -489,6 +489,12 @@ static inline bool exl2__platform_write(void *file, uint64_t offset, const void 
     return _fseeki64((FILE *)file, (int64_t)offset, SEEK_SET) == 0 && fwrite(data, 1, bytes, (FILE *)file) == bytes;
 }
 
+/* Waits until all that was written is on the disk, so that a loss of power does not lose it. */
+static inline bool exl2__platform_sync(void *file)
+{
+    return fflush((FILE *)file) == 0 && _commit(_fileno((FILE *)file)) == 0;
+}
+
 /* Closes the file. false: some of the data could not be written. */
 static inline bool exl2__platform_finish(void *file)
 {
@@ -595,6 +601,12 @@ static inline bool exl2__platform_write(void *file, uint64_t offset, const void 
         done += put > 0 ? (size_t)put : 0;
     }
     return true;
+}
+
+/* Waits until all that was written is on the disk, so that a loss of power does not lose it. */
+static inline bool exl2__platform_sync(void *file)
+{
+    return fsync((int)((intptr_t)file - 1)) == 0;
 }
 
 /* Closes the file. false: some of the data could not be written. */

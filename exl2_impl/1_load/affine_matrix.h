@@ -1,8 +1,8 @@
 /* affine_matrix.h: matrices of GPTQ (2, 3, 4 and 8 bits) and AWQ (gemm, 4 bits): finds and checks their tensors, reads
    scales and zeros, and reads their codes as the bit streams of EXL2, so that a backend sees one order of codes.
    takes: the tensor table, a layer key, the settings of config.json.
-   gives: exl2__affine_find (headers only), exl2__affine_groups, exl2__affine_read_tables, exl2__affine_read_words,
-          exl2__affine_unit, exl2__affine_raw_bytes.
+   gives: exl2__affine_find (headers only), exl2__affine_groups, exl2__affine_read_order, exl2__affine_read_group,
+          exl2__affine_check_zeros, exl2__affine_read_words, exl2__affine_unit, exl2__affine_raw_bytes.
    owns:  nothing.
 
    GPTQ: qweight [in * bits / 32, out]: each column is one stream of codes, the first row in the lowest bits, as in
@@ -290,22 +290,22 @@ static exl2_result exl2__affine_read_zeros(exl2__ctx *c, const exl2__tensors *t,
     return EXL2_OK;
 }
 
-/* Fills everything but the codes: groups [group_count], scales and zeros [group_count, out_stored], inverse_perm [in].
-   next: memory [group_count]. affine.raw must be set. */
-static exl2_result exl2__affine_read_tables(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
-                                            exl2__group *groups, uint16_t *scales, uint16_t *zeros, uint32_t *next,
-                                            uint32_t *inverse_perm)
+/* Fills the rows of group g in scales and zeros [group_count, out_stored]. affine.raw must be set. */
+static exl2_result exl2__affine_read_group(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                           uint32_t g, uint16_t *scales, uint16_t *zeros, uint64_t *others)
 {
-    uint64_t others = 0;
-    size_t stored = desc->out_stored, padding = (desc->out_stored - desc->out) * sizeof(uint16_t);
-    exl2__affine_groups(desc, groups);
-    EXL2__TRY(exl2__affine_read_order(c, t, desc, groups, next, inverse_perm));
-    for (uint32_t g = 0; g < desc->group_count; g++) {
-        EXL2__TRY(exl2__affine_read_scales(c, t, desc, g, scales + g * stored));
-        EXL2__TRY(exl2__affine_read_zeros(c, t, desc, g, zeros + g * stored, &others));
-        memset(scales + g * stored + desc->out, 0, padding);
-        memset(zeros + g * stored + desc->out, 0, padding);
-    }
+    size_t at = (size_t)g * desc->out_stored, padding = (desc->out_stored - desc->out) * sizeof(uint16_t);
+    EXL2__TRY(exl2__affine_read_scales(c, t, desc, g, scales + at));
+    EXL2__TRY(exl2__affine_read_zeros(c, t, desc, g, zeros + at, others));
+    memset(scales + at + desc->out, 0, padding);
+    memset(zeros + at + desc->out, 0, padding);
+    return EXL2_OK;
+}
+
+/* others: the sum of exl2__affine_read_zeros over all groups. */
+static exl2_result exl2__affine_check_zeros(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                            uint64_t others)
+{
     if (desc->affine.symmetric && others == (uint64_t)desc->group_count * desc->out) {
         return exl2__fail(c, EXL2_ERR_FORMAT,
                           "%s: %s: all zeros of this symmetric matrix are %u, which is right only with "

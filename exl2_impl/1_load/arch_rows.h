@@ -85,10 +85,12 @@ static const exl2__arch_row exl2__archs[] = {
                            { EXL2__NAME_GATE, "feed_forward.w1" }, { EXL2__NAME_UP, "feed_forward.w3" },
                            { EXL2__NAME_DOWN, "feed_forward.w2" }, { EXL2__NAME_QKV, "self_attn.wqkv" }),
       .traits = { [EXL2__TRAIT_QKV_ORDER] = EXL2__QKV_ORDER_GROUPS, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
-    { .name = "IndexForCausalLM", .type = "index", .family = "Index", .like = "LlamaForCausalLM" },
+    { .name = "IndexForCausalLM", .type = "index", .family = "Index", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
     { .name = "SeedOssForCausalLM", .type = "seed_oss", .family = "Seed-OSS", .like = "LlamaForCausalLM",
       .defaults = EXL2__DEFAULTS({ "head_dim", 128 }, { "num_key_value_heads", 8 }, { "rms_norm_eps", 1e-6 }) },
-    { .name = "MiniCPMForCausalLM", .type = "minicpm", .family = "MiniCPM", .like = "LlamaForCausalLM" },
+    { .name = "MiniCPMForCausalLM", .type = "minicpm", .family = "MiniCPM", .like = "LlamaForCausalLM",
+      .traits = { [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
     { .name = "GraniteForCausalLM", .type = "granite", .family = "Granite", .like = "LlamaForCausalLM",
       .defaults = EXL2__DEFAULTS({ "attention_multiplier", 1 }, { "rms_norm_eps", 1e-6 }),
       .traits = { [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
@@ -182,7 +184,7 @@ static const exl2__arch_row exl2__archs[] = {
 
     /* ---- LayerNorm ---- */
     { .name = "OrionForCausalLM", .type = "orion", .family = "Orion", .like = "LlamaForCausalLM",
-      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER } },
+      .traits = { [EXL2__TRAIT_NORM] = EXL2__NORM_LAYER, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
     { .name = "Starcoder2ForCausalLM", .type = "starcoder2", .family = "StarCoder 2", .like = "LlamaForCausalLM",
       .names = EXL2__NAMES({ EXL2__NAME_UP, "mlp.c_fc" }, { EXL2__NAME_DOWN, "mlp.c_proj" },
                            { EXL2__NAME_EPS, "norm_epsilon" }),

@@ -1,8 +1,8 @@
 /* exl2_matrix.h: reads and checks the tensors of one linear layer, and describes them for a backend.
    takes: the tensor table, a layer key, the sizes that config.json gives.
    gives: exl2__matrix_find and exl2__matrix_find_source (headers only), exl2__matrix_data, exl2__matrix_groups_open,
-          exl2__matrix_tables_fill and exl2__matrix_tables_open (everything but the weights), exl2__matrix_read_columns,
-          exl2__matrix_normalize_rows.
+          exl2__matrix_tables_begin, _some and exl2__matrix_tables_open (everything but the weights),
+          exl2__matrix_read_columns, exl2__matrix_normalize_rows.
    owns:  the memory of an exl2__matrix_tables, until exl2__matrix_tables_close. */
 #ifndef EXL2__EXL2_MATRIX_H
 #define EXL2__EXL2_MATRIX_H
@@ -276,6 +276,8 @@ typedef struct exl2__matrix_tables {
     uint32_t *raw;          /* [group_count] q_groups as stored: bits | word << 16; affine: rows found of each group */
     uint32_t *affine_raw;   /* exl2__affine.raw */
     uint32_t *seen;         /* [in / 32 + 1] one bit per packed row: set if inverse_perm contains the row */
+    uint32_t next_group;    /* the first group whose scales have not been read */
+    uint64_t others;        /* affine: see exl2__affine_read_zeros */
 } exl2__matrix_tables;
 
 static inline void exl2__matrix_tables_close(exl2__ctx *c, exl2__matrix_tables *tables)
@@ -370,17 +372,11 @@ static exl2_result exl2__matrix_read_groups(exl2__ctx *c, const exl2__tensors *t
 
 /* The product is rounded to fp16 here, as ExLlamaV2 rounds it: the quantizer chose the codes for that very scale
    (docs/formats.md, "EXL2: scales"). */
-static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                            float prescale,
-                                            exl2__matrix_tables *tables)
+static exl2_result exl2__matrix_read_scale_max(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                               float prescale, exl2__matrix_tables *tables)
 {
     uint32_t zeros = 0;
-    uint64_t codes = (uint64_t)desc->group_count * (desc->out_stored / 8);
-    EXL2__TRY(exl2__matrix_read(c, t, desc->name, "q_scale", tables->scale_codes));
     EXL2__TRY(exl2__matrix_read(c, t, desc->name, "q_scale_max", tables->scale_max));
-    for (uint64_t i = 0; i < codes; i++) {
-        tables->scale_codes[i] = exl2__load32(&tables->scale_codes[i]);
-    }
     for (uint32_t g = 0; g < desc->group_count; g++) {
         uint16_t half = exl2__load16(&tables->scale_max[g]);
         bool infinite = (half & 0x7C00) == 0x7C00, negative = half > 0x8000;
@@ -396,6 +392,20 @@ static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t
     if (zeros) {
         exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_ZERO_SCALES, "%s: %u of %u groups have the scale 0", desc->name, zeros,
                   desc->group_count);
+    }
+    return EXL2_OK;
+}
+
+/* The codes of the scales of group g. */
+static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                            uint32_t g, uint32_t *scale_codes)
+{
+    const exl2__tensor *entry = exl2__tensors_find_part(t, desc->name, "q_scale");
+    uint64_t row = desc->out_stored / 8;
+    uint32_t *codes = scale_codes + g * row;
+    EXL2__TRY(exl2__tensors_read(c, t, entry, g * row * sizeof *codes, codes, row * sizeof *codes));
+    for (uint64_t i = 0; i < row; i++) {
+        codes[i] = exl2__load32(&codes[i]);
     }
     return EXL2_OK;
 }
@@ -447,26 +457,6 @@ static exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tensors *t, 
     return EXL2_OK;
 }
 
-EXL2__COLD
-static exl2_result exl2__matrix_tables_read(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
-                                            float prescale,
-                                            exl2__matrix_tables *tables)
-{
-#if EXL2__GPTQ
-    if (desc->kind == EXL2__MATRIX_AFFINE) {
-        desc->affine.raw = tables->affine_raw;
-        EXL2__TRY(exl2__affine_read_tables(c, t, desc, tables->groups, tables->scales, tables->zeros, tables->raw,
-                                           tables->inverse_perm));
-    }
-#endif
-    if (desc->kind == EXL2__MATRIX_EXL2) {
-        EXL2__TRY(exl2__matrix_read_groups(c, t, desc, tables));
-        EXL2__TRY(exl2__matrix_read_scales(c, t, desc, prescale, tables));
-        EXL2__TRY(exl2__matrix_read_perm(c, t, desc, tables));
-    }
-    return desc->has_bias ? exl2__matrix_read_bias(c, t, desc, tables->bias) : EXL2_OK;
-}
-
 /* Reads and checks only the groups, and sets desc->groups. On failure *tables is zeroed. The groups of an affine matrix
    are known from headers. */
 static exl2_result exl2__matrix_groups_open(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
@@ -497,14 +487,14 @@ static exl2_result exl2__matrix_groups_open(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-/* Reads and checks everything but the weights of a matrix that exl2__matrix_find has described, and sets the pointers
-   of *desc. *tables must be zeroed, but for `memory` with exl2__matrix_tables_bytes bytes free. prescale is usually 1
-   (docs/formats.md, "EXL2: scales"). */
-static exl2_result exl2__matrix_tables_fill(exl2__ctx *c, const exl2__tensors *t, float prescale,
-                                            exl2__matrix_desc *desc, exl2__matrix_tables *tables)
+/* Begins to read and check everything but the weights of a matrix that exl2__matrix_find has described. *tables must be
+   zeroed, but for `memory` with exl2__matrix_tables_bytes bytes free. prescale is usually 1 (docs/formats.md, "EXL2:
+   scales"). */
+EXL2__COLD
+static exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__tensors *t, float prescale,
+                                             exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
     exl2__matrix_tables_layout(desc, tables);
-    EXL2__TRY(exl2__matrix_tables_read(c, t, desc, prescale, tables));
     desc->groups = tables->groups;
     desc->scale_codes = tables->scale_codes;
     desc->scale_max = tables->scale_max;
@@ -512,16 +502,56 @@ static exl2_result exl2__matrix_tables_fill(exl2__ctx *c, const exl2__tensors *t
     desc->zeros = tables->zeros;
     desc->inverse_perm = tables->inverse_perm;
     desc->bias = tables->bias;
-    return EXL2_OK;
+#if EXL2__GPTQ
+    if (desc->kind == EXL2__MATRIX_AFFINE) {
+        desc->affine.raw = tables->affine_raw;
+        exl2__affine_groups(desc, tables->groups);
+        EXL2__TRY(exl2__affine_read_order(c, t, desc, tables->groups, tables->raw, tables->inverse_perm));
+    }
+#endif
+    if (desc->kind == EXL2__MATRIX_EXL2) {
+        EXL2__TRY(exl2__matrix_read_groups(c, t, desc, tables));
+        EXL2__TRY(exl2__matrix_read_scale_max(c, t, desc, prescale, tables));
+        EXL2__TRY(exl2__matrix_read_perm(c, t, desc, tables));
+    }
+    return desc->has_bias ? exl2__matrix_read_bias(c, t, desc, tables->bias) : EXL2_OK;
 }
 
-/* The same; it also opens tables->memory. On failure *tables is zeroed. */
+/* Reads the scales, and the zeros of an affine matrix, in slices. */
+EXL2__COLD
+static exl2_result exl2__matrix_tables_some(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                            exl2__matrix_tables *tables, exl2__work *work)
+{
+    bool affine = desc->kind == EXL2__MATRIX_AFFINE;
+    for (; desc->kind != EXL2__MATRIX_DENSE && tables->next_group < desc->group_count; tables->next_group++) {
+        if (!exl2__work_spend(work, (uint64_t)desc->out_stored * (affine ? 10 : 1) / 2)) {
+            return EXL2_PENDING;
+        }
+#if EXL2__GPTQ
+        if (affine) {
+            EXL2__TRY(exl2__affine_read_group(c, t, desc, tables->next_group, tables->scales, tables->zeros,
+                                              &tables->others));
+            continue;
+        }
+#endif
+        EXL2__TRY(exl2__matrix_read_scales(c, t, desc, tables->next_group, tables->scale_codes));
+    }
+#if EXL2__GPTQ
+    return affine ? exl2__affine_check_zeros(c, t, desc, tables->others) : EXL2_OK;
+#else
+    return EXL2_OK;
+#endif
+}
+
+/* The same at once; it also opens tables->memory. On failure *tables is zeroed. */
 static inline exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__tensors *t, float prescale,
                                                    exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
     *tables = (exl2__matrix_tables){ 0 };
     EXL2__TRY(exl2__arena_open(c, &tables->memory, exl2__matrix_tables_bytes(desc), EXL2_MEM_GENERAL));
-    exl2_result result = exl2__matrix_tables_fill(c, t, prescale, desc, tables);
+    exl2__work all = exl2__work_all();
+    exl2_result result = exl2__matrix_tables_begin(c, t, prescale, desc, tables);
+    result = result < 0 ? result : exl2__matrix_tables_some(c, t, desc, tables, &all);
     if (result < 0) {
         exl2__matrix_tables_close(c, tables);
     }

@@ -70,8 +70,8 @@ typedef struct exl2__matrix_desc {
     uint32_t expert, experts;     /* EXPERT_UP, EXPERT_DOWN: the expert, and the number of experts of its layer */
     exl2__affine affine;          /* AFFINE */
     /* The members above are known from file headers alone (but that a bias of GPTQ with zeros alone is dropped), and
-       matrix_bytes reads no others (but `groups`, if the backend sets needs_groups). The members below are valid until
-       matrix_make returns. */
+       matrix_bytes reads no others (but `groups`, if the backend sets needs_groups). The members below are valid while
+       the matrix is read. */
     const exl2__group *groups;    /* [group_count] */
     const uint32_t *scale_codes;  /* EXL2: [group_count, out_stored / 8] q_scale as stored */
     const uint16_t *scale_max;    /* EXL2: [group_count] f16: fp16(q_scale_max * prescale / 256) */

@@ -47,7 +47,7 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     }
     f->queued = fit == end && masks;
     f->masks = fit == end && !masks ? EXL2__MASKS_WANTED : f->masks;
-    bool repeats = f->queued && f->ahead == 0 && f->step.decodes && f->step.logit_count <= f->plan->logit_rows_max;
+    bool repeats = f->queued && f->ahead == 0 && f->step.repeats && f->step.logit_count <= f->plan->logit_rows_max;
     for (uint32_t i = 0; repeats && i < budget->ahead; i++) {
         EXL2__TRY(queue->repeat(f->device));
         f->ahead++;

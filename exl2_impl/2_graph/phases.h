@@ -129,6 +129,14 @@ typedef struct exl2__step_row { /* one position of one sequence; rows of a seque
 
 typedef struct exl2__page_copy { uint32_t from, to; } exl2__page_copy;
 
+/* Kinds of rows. A backend with two_kinds computes them in two ways, and a pass has rows of one kind: so the bits of a
+   row depend on its kind, and not on the other rows of its pass. */
+typedef enum exl2__row_kind {
+    EXL2__ROWS_MIXED,  /* all rows are computed alike */
+    EXL2__ROWS_PROMPT,
+    EXL2__ROWS_SAMPLED /* of tokens that were sampled, or forced, and of drafts */
+} exl2__row_kind;
+
 /* Resolved sampler settings: defaults have been replaced by their values. */
 typedef struct exl2__sampling {
     bool greedy;
@@ -195,7 +203,9 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     uint32_t copy_count;
     const exl2__logit_row *logits;
     uint32_t logit_count;
-    bool decodes; /* every row is the only one of its sequence, and a token is sampled from it */
+    exl2__row_kind kind;
+    bool decodes; /* no rows are of prompts, and every row wants logits: logits[i].row == i */
+    bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
     bool masked;  /* some rows have masks: `sample` has to wait until the masks are ready */
 } exl2__step;
 
@@ -255,10 +265,10 @@ typedef struct exl2__backend_queue {
     uint32_t (*rows_for)(const exl2__device *d, uint64_t ns); /* rows of a pass whose longest unit runs at most `ns` */
     /* Enqueues the upload of the masks of the pass begun. The caller has made them; head and sampling follow. */
     exl2_result (*masks_ready)(exl2__device *d);
-    /* Enqueues the current decode pass once more, before its tokens are known to the caller. Every row continues, one
-       position further, with the token that was sampled for it; rows that may sample no further token are left out. If
-       the pass has masks, only the layers are enqueued: masks_ready and the other units follow. `begin` drops repeated
-       passes that have not been used. */
+    /* Enqueues the current pass, which `repeats`, once more, before its tokens are known to the caller. Every row
+       continues, one position further, with the token that was sampled for it; rows that may sample no further token
+       are left out. If the pass has masks, only the layers are enqueued: masks_ready and the other units follow.
+       `begin` drops repeated passes that have not been used. */
     exl2_result (*repeat)(exl2__device *d);
     uint32_t (*ahead)(const exl2__device *d); /* passes worth repeating at once for a caller that waits for results */
 } exl2__backend_queue;
@@ -274,10 +284,13 @@ typedef struct exl2__backend {
 
     /* Weights. The caller opens the arena `weights` with the sum of the *_bytes; the same calls in the same order then
        fit into it. */
-    uint32_t decode_rows; /* rows that one sequence may have in a pass that samples a token from the last of them */
+    uint32_t decode_rows; /* rows of sampled tokens that a pass may have, unless more sequences have one each */
+    uint32_t exact_rows;  /* two_kinds: up to so many rows of prompts in a pass, a row's bits do not depend on them */
+    bool two_kinds;
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
+    /* *parts must live until all rows have been fed. */
     exl2_result (*matrix_make)(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts, uint32_t count,
                                exl2__matrix **out);
     /* PENDING: the slice of work is used up; call it again with the same rows. */

@@ -33,14 +33,17 @@ typedef struct exl2__weights {
     uint64_t staging_bytes;           /* for slices and norms; for norms only, if the backend has staging buffers */
     /* Set while loading: */
     uint32_t unit, part, row;         /* begin of the next slice */
-    bool opened;                      /* the unit has begun */
+    bool found, opened;               /* w->now is the unit; the unit's matrix is in the backend */
+    bool part_begun;                  /* the tables of part `part_opened` are being read */
+    uint32_t part_opened;             /* parts of the unit whose tables have been read */
+    exl2__matrix_tables part_tables;
     exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
     uint64_t touched;                 /* bytes of the arena for weights */
     uint64_t read_bytes;              /* part of code_bytes that has been read */
     void *staging;                    /* [staging_bytes] */
     exl2__arena tables;               /* tables of the unit that is being read */
     exl2__unit now;                   /* the unit that is being read */
-    exl2__matrix_desc parts[3];       /* its matrices, from headers, with the order of affine ones */
+    exl2__matrix_desc parts[3];       /* its matrices */
     exl2__matrix *matrix;             /* the same, in the backend */
 } exl2__weights;
 
@@ -457,25 +460,48 @@ static exl2_result exl2__weights_norms(exl2__ctx *c, const exl2__weights *w, exl
     return EXL2_OK;
 }
 
-/* Begins a unit: reads its tables, makes its matrix in the backend, reads the norms of its layer. */
+/* Reads the tables of the unit's parts into w->parts, in slices. */
+EXL2__COLD
+static exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *w, exl2__work *work)
+{
+    for (; w->part_opened < w->now.count; w->part_opened++) {
+        exl2__matrix_desc *part = &w->parts[w->part_opened];
+        if (!w->part_begun) {
+            uint64_t bytes = exl2__matrix_tables_bytes(part);
+            if (!exl2__work_spend(work, EXL2__WORK_SLICE / 4)) {
+                return EXL2_PENDING;
+            }
+            w->part_tables = (exl2__matrix_tables){ .memory = { .size = bytes } };
+            w->part_tables.memory.base = (uint8_t *)exl2__arena_alloc(&w->tables, bytes);
+            w->part_begun = true;
+            EXL2__TRY(exl2__matrix_tables_begin(c, &w->tensors, 1.0f, part, &w->part_tables));
+        }
+        EXL2__TRY_DONE(exl2__matrix_tables_some(c, &w->tensors, part, &w->part_tables, work));
+        w->part_begun = false;
+    }
+    return EXL2_OK;
+}
+
+/* Begins a unit: reads its tables, makes its matrix in the backend, reads the norms of its layer. In slices. */
 EXL2__COLD
 static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
-                                           const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
+                                           const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
+                                           exl2__work *work)
 {
-    exl2__matrix_desc parts[3];
-    EXL2__TRY(exl2__weights_find(c, w, w->unit, &w->now, w->parts));
-    memcpy(parts, w->parts, sizeof parts);
-    w->tables.used = 0;
-    for (uint32_t part = 0; part < w->now.count; part++) {
-        uint64_t bytes = exl2__matrix_tables_bytes(&parts[part]);
-        exl2__matrix_tables tables = { .memory = { .size = bytes } };
-        tables.memory.base = (uint8_t *)exl2__arena_alloc(&w->tables, bytes);
-        EXL2__TRY(exl2__matrix_tables_fill(c, &w->tensors, 1.0f, &parts[part], &tables));
-        w->parts[part].inverse_perm = parts[part].inverse_perm; /* reading slices needs the order of an affine matrix */
-        w->parts[part].affine = parts[part].affine;
+    if (!w->found) {
+        EXL2__TRY(exl2__weights_find(c, w, w->unit, &w->now, w->parts));
+        w->found = true;
+        w->part_opened = 0;
+        w->tables.used = 0;
     }
-    EXL2__TRY(backend->matrix_make(device, arena, parts, w->now.count, &w->matrix));
+    EXL2__TRY_DONE(exl2__weights_open_parts(c, w, work));
+    if (!exl2__work_spend_all(work)) {
+        return EXL2_PENDING;
+    }
+    EXL2__TRY(backend->matrix_make(device, arena, w->parts, w->now.count, &w->matrix));
     *exl2__weights_place(&w->now, plan) = w->matrix;
+    w->found = false;
+    w->opened = true;
     return w->now.kind == EXL2__UNIT_QKV ? exl2__weights_norms(c, w, plan, w->now.layer, backend, device, arena)
                                          : EXL2_OK;
 }
@@ -553,11 +579,7 @@ static exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan
     EXL2__TRY_DONE(exl2__arena_touch(arena, &w->touched, work));
     while (!exl2__weights_done(w)) {
         if (!w->opened) {
-            if (!exl2__work_spend_all(work)) {
-                return EXL2_PENDING;
-            }
-            w->opened = true;
-            EXL2__TRY(exl2__weights_open_unit(c, w, plan, backend, device, arena));
+            EXL2__TRY_DONE(exl2__weights_open_unit(c, w, plan, backend, device, arena, work));
         }
         if (!w->slice.data) {
             EXL2__TRY_DONE(exl2__weights_read(c, w, backend, device, work));

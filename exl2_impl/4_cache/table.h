@@ -1,8 +1,8 @@
 /* table.h: a session's history, and the pages that hold its K and V while a job runs.
    takes: the pages of the model.
    gives: exl2__table, exl2__table_text; exl2__table_make, _words, _token, _read, _append, _forget, _remember, _cached,
-          _computed_tokens, _rewind, _trim, _fork, _find, _demand, _start, _sync, _reserve, _borrow, _mark, _computed,
-          _cut, _close, _release, _unpin_all, _pin_all.
+          _computed_tokens, _rewind, _trim, _fork, _find, _demand, _start, _sync, _reserve, _borrow, _run,
+          _set_sampled, _mark, _computed, _cut, _close, _release, _unpin_all, _pin_all.
    owns:  a use of each of its pages while a job runs; both arrays lie in the model's scratch arena.
 
    The session owns its words. It owns pages only while a job runs: from exl2__table_start to exl2__table_release. An
@@ -377,6 +377,24 @@ static inline bool exl2__table_borrow(exl2__table *t, exl2__pages *p, uint32_t r
     return true;
 }
 
+/* Number of pending tokens at the beginning whose rows are of one kind. */
+static inline uint32_t exl2__table_run(const exl2__table *t, const exl2__pages *p)
+{
+    uint32_t end = t->cached;
+    while (end < t->tokens && !((t->words[end] ^ t->words[t->cached]) & p->sampled)) {
+        end++;
+    }
+    return end - t->cached;
+}
+
+/* Makes the history's last token, which lies in an open page and has no K and V yet, a sampled one. */
+static inline void exl2__table_set_sampled(exl2__table *t, exl2__pages *p)
+{
+    uint32_t last = t->tokens - 1;
+    t->words[last] |= p->sampled;
+    exl2__pages_words(p, t->pages[last / EXL2__PAGE_TOKENS])[last % EXL2__PAGE_TOKENS] = t->words[last];
+}
+
 /* The next `rows` tokens get rows in this pass: no other job needs to compute them. */
 static inline void exl2__table_mark(const exl2__table *t, exl2__pages *p, uint32_t rows)
 {
@@ -404,18 +422,19 @@ static inline void exl2__table_computed(exl2__table *t, exl2__pages *p, uint32_t
 /* Keeps the first `tokens` tokens of a history in use, and K and V of the first `cached`. Only open pages are cut. */
 static inline void exl2__table_cut(exl2__table *t, exl2__pages *p, uint32_t tokens, uint32_t cached)
 {
+    bool shorter = tokens < t->tokens; /* pages may have words of the others */
     t->tokens = tokens;
-    if (cached >= t->cached) {
+    if (cached >= t->cached && !shorter) {
         return;
     }
-    EXL2__ASSERT(cached / EXL2__PAGE_TOKENS >= t->closed);
-    for (uint32_t i = cached / EXL2__PAGE_TOKENS; i < t->page_count; i++) {
+    EXL2__ASSERT(cached >= t->cached || cached / EXL2__PAGE_TOKENS >= t->closed);
+    for (uint32_t i = exl2__max32(cached / EXL2__PAGE_TOKENS, t->closed); i < t->page_count; i++) {
         exl2__page *n = &p->page[t->pages[i]];
         uint32_t keep = cached > i * EXL2__PAGE_TOKENS ? cached - i * EXL2__PAGE_TOKENS : 0;
         n->filled = exl2__min32(n->filled, keep);
         n->count = exl2__min32(n->count, keep);
     }
-    t->cached = cached;
+    t->cached = exl2__min32(t->cached, cached);
 }
 
 /* Closes the pages of the first `final` tokens, which cannot be cut any more. If another page has the same words, the

@@ -8,11 +8,14 @@
 #include "../0_base/half.h"
 #include "sequence.h"
 
+#define EXL2__BATCH_NOBODY UINT64_MAX
+
 typedef struct exl2__batch {
     exl2__step_row *rows;          /* [rows_max] */
     exl2__logit_row *logits;       /* [rows_max] */
     uint16_t *logit_owner;         /* [rows_max] index of the sequence in the list given to exl2__batch_fill */
-    uint64_t *logit_order;         /* [rows_max] its `order`, because another sequence may get the same index */
+    uint64_t *logit_order;         /* [rows_max] its `order`, because another sequence may get the same index;
+                                      EXL2__BATCH_NOBODY: nobody needs the result */
     const uint32_t **page_tables;  /* [sequences_max] */
     uint32_t *page_table_memory;   /* [sequences_max, pages_per_table] copies, as sessions may change during a pass */
     exl2_token *history;           /* [sequences_max, context_max] for penalties */
@@ -101,10 +104,12 @@ static inline void exl2__batch_sample(exl2__batch *b, const exl2__sequence *s, c
 }
 
 /* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row and from
-   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. */
-static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count, exl2__step *step)
+   drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. If a
+   pass of sampled tokens has logits at all, every row has, so that it can run as a captured graph. */
+static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count, exl2__row_kind kind,
+                                    exl2__step *step)
 {
-    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0;
+    uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0;
     bool masked = false;
     for (uint32_t owner = 0; owner < count; owner++) {
         exl2__sequence *s = all[owner];
@@ -122,11 +127,9 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
             bool last = position + 1 >= s->table->tokens;
             bool of_prompt = position + 1 >= exl2__sequence_begin(s) && position >= s->computed_end
                           && position + 1 < s->prompt_end;
-            exl2__logit_row logit = { 0 };
-            logit.row = rows++;
-            logit.alts = s->alts;
+            exl2__logit_row logit = { .row = rows++, .use = EXL2__LOGIT_SCORE, .alts = s->alts };
+            bool needed = true;
             if (!last && s->score_prompt && of_prompt) {
-                logit.use = EXL2__LOGIT_SCORE;
                 logit.target = exl2__table_token(s->table, position + 1);
             } else if (last && !s->prefill_only
                        && exl2__sequence_samples_after(s, position + 1 - s->table->tokens)) {
@@ -135,18 +138,26 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
                 masked |= s->mask != NULL;
                 exl2__batch_sample(b, s, b->history + (size_t)sequences * b->context_max, read,
                                    position + 1 - s->table->tokens, sampled++, &logit);
+            } else if (kind == EXL2__ROWS_SAMPLED) {
+                logit.alts = 0;
+                needed = false;
             } else {
                 continue;
             }
             b->logit_owner[logits] = (uint16_t)owner;
-            b->logit_order[logits] = s->order;
+            b->logit_order[logits] = needed ? s->order : EXL2__BATCH_NOBODY;
             b->logits[logits++] = logit;
+            wanted += needed;
         }
         sequences++;
     }
-    b->logit_count = logits;
-    *step = (exl2__step){ b->rows, rows, sequences, b->page_tables, b->copies, b->copy_count, b->logits, logits,
-                          sampled == rows && sampled == sequences && rows > 0, masked };
+    b->logit_count = wanted ? logits : 0;
+    bool decodes = rows > 0 && kind != EXL2__ROWS_PROMPT && b->logit_count == rows;
+    *step = (exl2__step){ .rows = b->rows, .row_count = rows, .sequence_count = sequences,
+                          .page_tables = b->page_tables, .copies = b->copies, .copy_count = b->copy_count,
+                          .logits = b->logits, .logit_count = b->logit_count, .kind = kind,
+                          .decodes = decodes, .repeats = decodes && sampled == rows && sampled == sequences,
+                          .masked = masked };
     b->copy_count = 0;
 }
 

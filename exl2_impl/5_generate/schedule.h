@@ -1,6 +1,7 @@
 /* schedule.h: decides which sequences may start, which are preempted, and how many rows each gets in the next pass.
    takes: the sequences of a model, its pages, the row limit that a budget allows.
-   gives: exl2__schedule_room, exl2__schedule_next, _make_room, _outranks, _start, _preempt, _demand, _rows.
+   gives: exl2__schedule_room, exl2__schedule_limits, exl2__schedule_next, _make_room, _outranks, _start, _preempt,
+          _demand, _kind, _rows.
    owns:  nothing. */
 #ifndef EXL2__SCHEDULE_H
 #define EXL2__SCHEDULE_H
@@ -8,7 +9,8 @@
 #include "sequence.h"
 
 #define EXL2__SCHEDULE_SKIPS_MAX 4   /* a waiting sequence that was skipped this often is the next to start */
-#define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows in a pass that also decodes: long prompts delay decoding little */
+#define EXL2__SCHEDULE_MIXED_ROWS 64 /* prompt rows between two passes that decode, or in a pass that also decodes: long
+                                        prompts delay decoding little */
 #define EXL2__SCHEDULE_MISSED_MAX 8  /* a prompt without rows in this many passes comes next, whatever its priority */
 #define EXL2__SCHEDULE_SETTLED 16    /* a preempted sequence gets this many tokens before it is preempted again */
 
@@ -157,14 +159,19 @@ static inline uint32_t exl2__schedule_make_room(exl2__sequence *const *all, uint
         exl2__schedule_leave(least, pages, room, true);
     }
     bool fits = exl2__schedule_fits(s, room);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) { /* all have their pages again before the first gives up shared ones */
         if (all[i]->live && all[i]->leaving && !all[i]->positive) {
             exl2__schedule_leave(all[i], pages, room, false);
-            for (exl2__sequence *a = all[i]; fits && a; a = a->negative) {
-                exl2__schedule_preempt(a, pages);
-                room->places++;
-            }
-            preempted += fits;
+            all[i]->leaving = fits;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__sequence *a = all[i]->live && all[i]->leaving ? all[i] : NULL;
+        preempted += a != NULL;
+        for (; a; a = a->negative) {
+            exl2__schedule_preempt(a, pages);
+            a->leaving = false;
+            room->places++;
         }
     }
     return preempted;
@@ -185,19 +192,74 @@ static inline bool exl2__schedule_ready(const exl2__sequence *s)
     return !s->held && exl2__sequence_pending(s) == 1;
 }
 
-/* A sequence that decodes has only the rows of its newest tokens pending, which were sampled or forced. */
-static inline bool exl2__schedule_decodes(const exl2__sequence *s)
+/* What the next pass may have. */
+typedef struct exl2__schedule_limits {
+    exl2__row_kind kind;        /* rows of any kind, or of one */
+    uint32_t rows, prompt_rows, sequences;
+    uint32_t sampled_rows;      /* of kind SAMPLED, unless more sequences than that have a row each */
+} exl2__schedule_limits;
+
+/* Whether an active sequence decodes. With one kind of rows: only the rows of its newest tokens are pending. With two:
+   its next rows are of sampled tokens, also of old ones whose K and V have to be computed again. */
+static inline bool exl2__schedule_decodes(const exl2__sequence *s, const exl2__pages *p)
 {
-    return exl2__sequence_decodes(s) && exl2__sequence_pending(s) <= EXL2__SEQUENCE_DRAFT_MAX + 1;
+    uint32_t pending = exl2__sequence_pending(s);
+    return p->sampled ? pending > 0 && s->table->words[s->table->cached] & p->sampled
+                      : exl2__sequence_decodes(s) && pending <= EXL2__SEQUENCE_DRAFT_MAX + 1;
 }
 
-static inline bool exl2__schedule_no_rows_yet(const exl2__sequence *s, const void *decodes)
+/* Whether the sequence can have rows in the next pass, and has none yet. */
+static inline bool exl2__schedule_can_run(const exl2__sequence *s)
 {
     const exl2__sequence *pair = exl2__sequence_pair(s);
     uint32_t pending = s->active ? exl2__sequence_pending(s) : 0;
     bool may_run = !pair || pending > 1 || exl2__schedule_ready(pair);
-    return !s->held && !s->blocked && s->rows == 0 && pending > 0 && may_run
-        && exl2__schedule_decodes(s) == *(const bool *)decodes;
+    return !s->held && !s->drafting && !s->blocked && s->rows == 0 && pending > s->leaves_last && may_run;
+}
+
+static inline bool exl2__schedule_is_prompt(const exl2__sequence *s, const void *pages)
+{
+    return exl2__schedule_can_run(s) && !exl2__schedule_decodes(s, (const exl2__pages *)pages);
+}
+
+static inline bool exl2__schedule_is_decoding(const exl2__sequence *s, const void *pages)
+{
+    return exl2__schedule_can_run(s) && exl2__schedule_decodes(s, (const exl2__pages *)pages);
+}
+
+/* Both sequences of a pair have their last row in the same pass, so the two are of one kind. */
+static inline void exl2__schedule_match_pair(exl2__sequence *s, exl2__pages *p)
+{
+    exl2__sequence *other = s->negative;
+    if (other && s->active && exl2__sequence_pending(s) == 1 && exl2__sequence_pending(other) == 1
+        && exl2__schedule_decodes(s, p) != exl2__schedule_decodes(other, p)) {
+        exl2__table_set_sampled(s->table, p);
+        exl2__table_set_sampled(other->table, p);
+    }
+}
+
+/* Begins the planning of a pass. With two kinds of rows, passes of the two take turns while both have rows, with few
+   rows of prompts between passes that decode. last: the kind of the pass before. */
+static inline void exl2__schedule_kind(exl2__sequence *const *all, uint32_t count, exl2__pages *pages,
+                                       exl2__row_kind last, exl2__schedule_limits *limits)
+{
+    pages->pass++;
+    for (uint32_t i = 0; i < count; i++) {
+        all[i]->rows = 0;
+        all[i]->blocked = false;
+        if (all[i]->live && all[i]->active) {
+            exl2__table_sync(all[i]->table, pages);
+            exl2__table_close(all[i]->table, pages, all[i]->final_end - 1);
+        }
+    }
+    for (uint32_t i = 0; i < count && pages->sampled; i++) {
+        exl2__schedule_match_pair(all[i], pages);
+    }
+    bool prompts = exl2__schedule_first(all, count, exl2__schedule_is_prompt, pages) != NULL;
+    bool decodes = exl2__schedule_first(all, count, exl2__schedule_is_decoding, pages) != NULL;
+    limits->kind = !pages->sampled ? EXL2__ROWS_MIXED
+                 : decodes && (!prompts || last != EXL2__ROWS_SAMPLED) ? EXL2__ROWS_SAMPLED : EXL2__ROWS_PROMPT;
+    limits->prompt_rows = decodes ? exl2__min32(limits->prompt_rows, EXL2__SCHEDULE_MIXED_ROWS) : limits->prompt_rows;
 }
 
 /* Gives the sequence rows, at most `limit`, after K and V that other pages have were found. Page copies are appended to
@@ -209,14 +271,17 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     bool pair = exl2__sequence_pair(s) != NULL, copied = false;
     if (exl2__sequence_pending(s) > 1) {
         uint32_t reuse = exl2__sequence_reuse(s, t->tokens);
-        if (!exl2__table_borrow(t, pages, reuse - (pair && reuse == t->tokens - 1), &copies[*copy_count], &copied)) {
+        reuse -= (pair || s->leaves_last) && reuse == t->tokens - 1;
+        reuse = exl2__min32(reuse, t->cached + exl2__table_run(t, pages) - 1); /* a row of this kind follows the copy */
+        if (!exl2__table_borrow(t, pages, reuse, &copies[*copy_count], &copied)) {
             s->blocked = true;
             return 0;
         }
         *copy_count += copied;
     }
     uint32_t pending = exl2__sequence_pending(s);
-    s->rows = exl2__min32(pair && pending > 1 ? pending - 1 : pending, limit);
+    s->rows = exl2__min32((pair && pending > 1) || s->leaves_last ? pending - 1 : pending, limit);
+    s->rows = exl2__min32(s->rows, exl2__table_run(t, pages));
     s->rows = s->rows_most ? exl2__min32(s->rows, s->rows_most) : s->rows;
     exl2__table_reserve(t, pages, exl2__min32(s->tokens_end, t->tokens + EXL2__PAGE_TOKENS));
     exl2__table_mark(t, pages, s->rows);
@@ -225,37 +290,30 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     return s->rows;
 }
 
-/* Sets the rows of every sequence for the next pass: first those of each that decodes, of which no one gets more than
-   its share, then prompt rows by priority, at most prompt_rows_max of them. In all at most rows_max rows and
-   sequences_max sequences. Returns the number of rows. */
+/* After exl2__schedule_kind, sets the rows of every sequence for the next pass: first those of each that decodes, of
+   which no one gets more than its share, then prompt rows by priority. Returns the number of rows. */
 static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t count, exl2__pages *pages,
-                                           uint32_t rows_max, uint32_t prompt_rows_max, uint32_t sequences_max,
-                                           exl2__page_copy *copies, uint32_t *copy_count)
+                                           const exl2__schedule_limits *limits, exl2__page_copy *copies,
+                                           uint32_t *copy_count)
 {
-    uint32_t rows = 0, sequences = 0, decoding = 0;
-    pages->pass++;
+    uint32_t rows = 0, sequences = 0, decoding = 0, rows_max = limits->rows;
     for (uint32_t i = 0; i < count; i++) {
-        all[i]->rows = 0;
-        all[i]->blocked = false;
-        if (all[i]->live && all[i]->active) {
-            exl2__table_sync(all[i]->table, pages);
-            exl2__table_close(all[i]->table, pages, all[i]->final_end - 1);
-            decoding += exl2__schedule_decodes(all[i]);
-        }
+        decoding += all[i]->live && all[i]->active && exl2__schedule_decodes(all[i], pages);
+    }
+    if (limits->kind == EXL2__ROWS_SAMPLED) {
+        rows_max = exl2__min32(rows_max, exl2__max32(limits->sampled_rows, decoding));
     }
     for (uint32_t round = 0; round < 2; round++) {
         bool decodes = round == 0;
-        uint32_t limit = rows_max;
-        if (!decodes) {
-            uint32_t prompt_rows = rows ? exl2__min32(prompt_rows_max, EXL2__SCHEDULE_MIXED_ROWS) : prompt_rows_max;
-            limit = exl2__min32(rows_max, rows + prompt_rows);
-        }
+        uint32_t limit = decodes ? rows_max : exl2__min32(rows_max, rows + limits->prompt_rows);
         exl2__sequence *s;
-        while (rows < limit && sequences < sequences_max
-               && (s = exl2__schedule_first(all, count, exl2__schedule_no_rows_yet, &decodes)) != NULL) {
+        while (limits->kind != (decodes ? EXL2__ROWS_PROMPT : EXL2__ROWS_SAMPLED) && rows < limit
+               && sequences < limits->sequences
+               && (s = exl2__schedule_first(all, count, decodes ? exl2__schedule_is_decoding
+                                                                : exl2__schedule_is_prompt, pages)) != NULL) {
             exl2__sequence *pair = exl2__sequence_pair(s);
             bool sampled = pair && exl2__sequence_pending(s) == 1; /* the rows of both sequences go into this pass */
-            if (sampled && (rows + 2 > rows_max || sequences + 2 > sequences_max)) {
+            if (sampled && (rows + 2 > rows_max || sequences + 2 > limits->sequences)) {
                 break;
             }
             uint32_t most = decodes ? exl2__min32(limit - rows, exl2__max32(rows_max / decoding, 1)) : limit - rows;
@@ -270,6 +328,7 @@ static inline uint32_t exl2__schedule_rows(exl2__sequence *const *all, uint32_t 
     for (uint32_t i = 0; i < count; i++) {
         exl2__sequence *s = all[i];
         bool missed = rows > 0 && s->live && s->active && !s->held && s->rows == 0 && exl2__sequence_pending(s) > 0;
+        missed = missed && limits->kind != EXL2__ROWS_SAMPLED;
         s->passes_missed = missed ? s->passes_missed + 1 : s->rows ? 0 : s->passes_missed;
     }
     return rows;

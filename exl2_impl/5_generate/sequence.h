@@ -22,6 +22,8 @@ struct exl2__sequence {
     bool active;                  /* it has pages */
     bool begun;                   /* the prompt is in the history */
     bool held;                    /* paused, or the event queue is full: it is not started and gets no rows */
+    bool drafting;                /* it waits for drafts: it gets no rows */
+    bool leaves_last;             /* the last row stays pending, as no token is sampled now */
     bool leaving;                 /* while it is decided who is preempted: this one would be */
     bool blocked;                 /* in the current pass another sequence computes what this one needs */
     bool prefill_only, score_prompt;

@@ -189,6 +189,8 @@ static exl2_result exl2__api_grammar_make(exl2_engine *e, const exl2_grammar_des
     EXL2__TRY(exl2__api_argument(e, d->kind == EXL2_GRAMMAR_JSON || d->kind == EXL2_GRAMMAR_CUSTOM || d->source, call,
                                  "the desc has no source"));
     EXL2__TRY(exl2__api_argument(e, d->kind != EXL2_GRAMMAR_CUSTOM || d->allow, call, "the desc has no allow"));
+    EXL2__TRY(exl2__api_argument(e, d->kind != EXL2_GRAMMAR_CUSTOM || !d->prefer_end, call,
+                                 "a CUSTOM grammar ends its text itself, so prefer_end must not be set"));
     bool custom = d->kind == EXL2_GRAMMAR_CUSTOM;
     EXL2__TRY(custom ? exl2__api_model(e, d->model, &m) : exl2__api_text_model(e, d->model, &m));
     exl2_result r = exl2__grammars_make(e, m, d, out);
@@ -225,6 +227,7 @@ static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, c
     bool whole = exl2__api_prompt_whole(&d->prompt) && exl2__api_prompt_whole(&d->negative_prompt)
               && (d->stop_strings || !d->stop_string_count) && (d->ban_strings || !d->ban_string_count)
               && (d->stop_tokens || !d->stop_token_count);
+    EXL2__TRY(exl2__api_argument(e, d->loop_stop != 1, call, "loop_stop is 1: a text that comes once is no loop"));
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }
 
@@ -305,6 +308,20 @@ EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job handle, bool paused
     exl2__unlock(&e->lock);
     exl2__gate_wake(e);
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
+}
+
+EXL2_API exl2_result exl2_job_priority(exl2_engine *e, exl2_job handle, int32_t priority)
+{
+    EXL2__TRY(exl2__api_engine(e));
+    exl2__job *job = exl2__objects_job(e, handle);
+    if (!job) {
+        return exl2__objects_stale(e, "job", handle.id);
+    }
+    job->sequence.priority = priority;
+    if (job->guidance.negative) {
+        job->guidance.negative->sequence.priority = priority;
+    }
+    return EXL2_OK;
 }
 
 EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job handle, exl2_job_info *out)

@@ -2,18 +2,20 @@
    is sampled from each of them as if the drafts before it were in the history, and counts if they turn out to be. So
    the text is the same with drafts and without.
    takes: jobs that decode; sampled tokens; times of passes.
-   gives: exl2__drafts_make, _settle, _wants, _learn; exl2__drafts_begin, _end for masks.h.
+   gives: exl2__drafts_ask, _make, _settle, _wants, _learn; exl2__drafts_begin, _end for masks.h.
    owns:  nothing. */
 #ifndef EXL2__DRAFTS_H
 #define EXL2__DRAFTS_H
 
 #include "../5_generate/ngram.h"
+#include "draft_models.h"
 #include "forced.h"
 
 #define EXL2__DRAFTS_ROWS_MAX 16u     /* rows of a pass with drafts */
 #define EXL2__DRAFTS_SCAN_MAX 32768u  /* tokens of other sessions in which one guess is looked for */
 #define EXL2__DRAFTS_PROBE 16u        /* tokens after which a job drafts again although it did not pay */
 #define EXL2__DRAFTS_FIRST_ROW 0.2f   /* a guess: time of one more row, in passes of one row */
+#define EXL2__DRAFTS_FIRST_PASS 0.2f  /* a guess: time of a draft model's pass, in the same unit */
 
 /* ---- a history that is longer for a while ---- */
 
@@ -44,16 +46,26 @@ static void exl2__drafts_end(exl2__job *job, exl2__drafts_place *kept)
 
 /* ---- guesses ---- */
 
-/* Guesses the tokens after the job's history: from the history itself, else from those of other sessions. */
+/* Guesses the tokens after the job's history: what its drafter has sampled, else from the history itself, else from
+   those of other sessions. */
 EXL2__COLD
 static uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const exl2__job *job, exl2_token *out, uint32_t most)
 {
     const exl2__table *t = job->sequence.table;
     exl2_token last[EXL2__NGRAM_MAX], *text = m->batch.history; /* no pass uses it now */
-    uint32_t count = exl2__min32(t->tokens, EXL2__NGRAM_MAX), scanned = 0;
+    uint32_t count = exl2__min32(t->tokens, EXL2__NGRAM_MAX), scanned = 0, found;
+    if (job->drafter && job->drafter->draft_ready && exl2__draft_models_is_asked(job->drafter)) {
+        const exl2__table *from = job->drafter->sequence.table;
+        found = exl2__min32(most, from->tokens - t->tokens);
+        exl2__table_read(from, t->tokens, found, out);
+        return found;
+    }
+    if (!job->ngram) {
+        return 0;
+    }
     exl2__table_read(t, t->tokens - count, count, last);
     exl2__table_read(t, 0, t->tokens, text);
-    uint32_t found = exl2__ngram_follow(text, t->tokens, last, count, true, out, most);
+    found = exl2__ngram_follow(text, t->tokens, last, count, true, out, most);
     for (uint32_t i = 0; !found && i < e->max_sessions && scanned < EXL2__DRAFTS_SCAN_MAX; i++) {
         const exl2__session *other = &e->sessions[i];
         if (!other->id || &e->models[other->model] != m || &other->table == t) {
@@ -77,7 +89,7 @@ static bool exl2__drafts_continue(exl2_engine *e, exl2__job *job, exl2_token tok
     }
     if (g && g->made) {
         uint32_t next = exl2__grammars_follow(e, job) < 0 ? EXL2__GRAMMAR_STATE_DEAD
-                      : exl2__grammar_mask_after(&g->made->mask, &job->grammar.place, token);
+                      : exl2__grammar_mask_after(&g->made->mask, &job->grammar.place, token, 0);
         return next != EXL2__GRAMMAR_STATE_DEAD && next != EXL2__GRAMMAR_STATE_FULL
             && g->made->mask.states.states[next].count > 0;
     }
@@ -149,17 +161,17 @@ static inline float exl2__drafts_chance(const exl2__job *job, uint32_t count)
 
 /* Shares the rows out, one after the other, to the job whose next draft is the likeliest, while that makes the tokens
    of a pass grow faster than its time. */
-static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t rows, uint32_t jobs)
+static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t rows, uint32_t jobs, uint32_t rows_max)
 {
     float tokens = (float)jobs;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         job->draft_wanted = 0;
-        if (job->sequence.draft_count && job->draft_waits >= EXL2__DRAFTS_PROBE && rows + 2 <= EXL2__DRAFTS_ROWS_MAX) {
+        if (job->sequence.draft_count && job->draft_waits >= EXL2__DRAFTS_PROBE && rows + 2 <= rows_max) {
             job->draft_wanted = exl2__min32(2, job->sequence.draft_count);
             rows += job->draft_wanted;
         }
     }
-    while (rows < EXL2__DRAFTS_ROWS_MAX) {
+    while (rows < rows_max) {
         exl2__job *best = NULL;
         float most = 0;
         for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
@@ -177,37 +189,87 @@ static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t r
     }
 }
 
-/* Makes the drafts of the next pass. None where a prompt is read: such a pass has rows enough. */
-static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m)
+/* Whether the job's next rows, which decode, may be in the pass that is being planned. */
+static inline bool exl2__drafts_is_due(const exl2__model *m, const exl2__job *job)
 {
-    uint32_t rows = 0, jobs = 0, drafting = 0;
-    bool prompts = false;
+    const exl2__sequence *s = &job->sequence;
+    return s->active && !s->held && !s->drafting && exl2__schedule_decodes(s, &m->pages) && exl2__sequence_decodes(s);
+}
+
+/* Makes the drafts of the next pass, which has rows of this kind. None where a prompt is read: such a pass has rows
+   enough. */
+static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_kind kind)
+{
+    uint32_t rows = 0, jobs = 0, drafting = 0, most = exl2__min32(EXL2__DRAFTS_ROWS_MAX, m->backend->decode_rows);
+    m->pass_reads = kind == EXL2__ROWS_PROMPT;
+    m->guesses = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->draft_count = s->draft_forced = s->draft_usable = 0;
-        if (s->active && !s->held) {
+        if (exl2__drafts_is_due(m, job)) {
             rows += exl2__sequence_pending(s);
-            prompts = prompts || !exl2__sequence_decodes(s);
             drafting += job->drafts;
             jobs++;
+        } else {
+            m->pass_reads |= kind == EXL2__ROWS_MIXED && s->active && !s->held;
         }
     }
-    m->pass_reads = prompts;
-    if (!drafting || prompts || rows >= EXL2__DRAFTS_ROWS_MAX) {
+    if (!drafting || m->pass_reads || rows >= most) {
         return;
     }
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         uint32_t left = s->tokens_end - s->table->tokens;
-        if (job->drafts && s->active && !s->held && left > 1) {
-            exl2__drafts_write(e, m, job, exl2__min32(left - 1, EXL2__DRAFTS_ROWS_MAX - rows));
+        if (job->drafts && exl2__drafts_is_due(m, job) && left > 1) {
+            m->guesses |= job->ngram;
+            exl2__drafts_write(e, m, job, exl2__min32(exl2__min32(left - 1, most - rows), job->draft_most));
         }
     }
-    exl2__drafts_share(e, m, rows, jobs);
+    exl2__drafts_share(e, m, rows, jobs, most);
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->draft_count = s->draft_usable = job->draft_wanted;
         job->draft_waits = s->draft_count ? 0 : job->draft_waits + 1;
+    }
+}
+
+/* How many tokens the job's drafter is asked for: as many as make the tokens of both models' passes grow faster than
+   their time; where none does, two after some passes, to see whether they are accepted now. */
+static inline uint32_t exl2__drafts_length(const exl2_engine *e, const exl2__model *m, const exl2__job *job)
+{
+    const exl2__model *draft = &e->models[job->drafter->model];
+    bool known = m->draft_pass_ns > 0 && draft->draft_pass_ns > 0;
+    float each = known ? draft->draft_pass_ns / m->draft_pass_ns : EXL2__DRAFTS_FIRST_PASS;
+    float chance = 1, tokens = 1, best = 1;
+    uint32_t count = 0, left = job->sequence.tokens_end - job->sequence.table->tokens;
+    uint32_t most = exl2__min32(exl2__min32(left - 1, m->backend->decode_rows - 1), job->draft_most);
+    for (uint32_t i = 1; i <= most; i++) {
+        chance *= job->draft_rate;
+        tokens += chance;
+        float rate = tokens / (exl2__drafts_time(m, i + 1) + exl2__mul_float(each, (float)i));
+        count = rate > best ? i : count;
+        best = rate > best ? rate : best;
+    }
+    return count == 0 && job->draft_waits >= EXL2__DRAFTS_PROBE ? exl2__min32(2, most) : count;
+}
+
+/* Before a pass is planned: asks drafters for tokens, and lets jobs wait for those that were asked. */
+static inline void exl2__drafts_ask(exl2_engine *e, exl2__model *m)
+{
+    for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
+        exl2__sequence *s = &job->sequence;
+        s->drafting = false;
+        if (!job->drafter || !exl2__drafts_is_due(m, job) || s->tokens_end <= s->table->tokens + 1) {
+            continue;
+        }
+        if (!exl2__draft_models_is_asked(job->drafter) && exl2__draft_models_can_draft(job)) {
+            uint32_t count = exl2__drafts_length(e, m, job);
+            if (count > 0) {
+                exl2__draft_models_ask(e, job, count);
+                m->asked = true;
+            }
+        }
+        s->drafting = job->drafter->sequence.active && exl2__draft_models_owes(job->drafter);
     }
 }
 

@@ -49,7 +49,7 @@ static inline bool exl2__forced_has_room(const exl2_engine *e, const exl2__job *
 /* Appends the tokens that are forced after the job's newest token; a later step of the caller delivers their text. */
 static inline void exl2__forced_append(exl2_engine *e, exl2__job *job)
 {
-    while (!job->one_by_one && !job->ending && exl2__forced_has_room(e, job)) {
+    while (!job->one_by_one && !job->ending && !exl2__jobs_heals(job) && exl2__forced_has_room(e, job)) {
         exl2__logit_result forced = { 0 };
         exl2_result r = exl2__forced_token(e, job, &forced.token);
         if (r < 0) {

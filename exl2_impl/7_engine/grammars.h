@@ -73,7 +73,8 @@ static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl
                           e->max_sessions);
     }
     exl2__grammar_slot *g = &e->grammars[exl2__pool_slot_of(id)];
-    *g = (exl2__grammar_slot){ .id = id, .model = (uint32_t)(m - e->models), .allow = d->allow, .user = d->user };
+    *g = (exl2__grammar_slot){ .id = id, .model = (uint32_t)(m - e->models), .allow = d->allow, .user = d->user,
+                                 .prefer_end = d->prefer_end };
     exl2_result r = d->kind == EXL2_GRAMMAR_CUSTOM ? EXL2_OK : exl2__grammars_compile(e, m, d, g);
     if (r < 0) {
         exl2__grammars_free(e, g);
@@ -126,6 +127,25 @@ static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
     }
 }
 
+/* Bytes of the text of new token `n` that the prompt ends with: those of a healed token. */
+static inline size_t exl2__grammars_healed_bytes(const exl2__model *m, const exl2__job *job, uint32_t n)
+{
+    size_t bytes = 0;
+    bool special;
+    if (n == 0 && job->healed >= 0) {
+        exl2__vocab_piece(&m->vocab, job->healed, &bytes, &special);
+    }
+    return bytes;
+}
+
+/* Whether the text ends here because it may. */
+static inline bool exl2__grammars_prefers_end(const exl2__job *job)
+{
+    const exl2__grammar_slot *g = job->grammar.slot;
+    return g->prefer_end && !exl2__sequence_is_short(&job->sequence)
+        && exl2__grammar_mask_may_end(&g->made->mask, &job->grammar.place);
+}
+
 /* Advances the job's state to the end of its history; from the start again if the history was rewound. */
 static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
 {
@@ -140,7 +160,8 @@ static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
     }
     for (; g->place_tokens < new_tokens; g->place_tokens++) {
         exl2_token token = exl2__table_token(s->table, s->prompt_end + g->place_tokens);
-        EXL2__TRY(exl2__grammar_mask_accept(&e->ctx, mask, &g->place, token));
+        size_t healed = exl2__grammars_healed_bytes(&e->models[job->model], job, g->place_tokens);
+        EXL2__TRY(exl2__grammar_mask_accept(&e->ctx, mask, &g->place, token, healed));
     }
     return EXL2_OK;
 }
@@ -163,8 +184,22 @@ static exl2_result exl2__grammars_accept(exl2_engine *e, exl2__job *job, exl2_to
     const exl2__grammar_mask *mask = &job->grammar.slot->made->mask;
     EXL2__TRY(exl2__grammars_follow(e, job));
     *stop = *stop && exl2__grammar_mask_may_end(mask, &job->grammar.place);
-    *whole = exl2__grammar_mask_is_complete(mask, &job->grammar.place);
+    *whole = exl2__grammar_mask_is_complete(mask, &job->grammar.place) || exl2__grammars_prefers_end(job);
     return EXL2_OK;
+}
+
+/* Whether a token that begins with the healed token's text may replace it. *allowed: with the rest of its text the
+   grammar's text can begin, and end in time. */
+static exl2_result exl2__grammars_heal(exl2_engine *e, exl2__job *job, exl2_token token, bool *allowed)
+{
+    const exl2__model *m = &e->models[job->model];
+    const exl2__sequence *s = &job->sequence;
+    exl2__grammar_mask *mask = &job->grammar.slot->made->mask;
+    EXL2__TRY(exl2__grammars_follow(e, job));
+    uint32_t next = exl2__grammar_mask_after(mask, &job->grammar.place, token, exl2__grammars_healed_bytes(m, job, 0));
+    *allowed = next != EXL2__GRAMMAR_STATE_DEAD && next != EXL2__GRAMMAR_STATE_FULL
+            && mask->states.states[next].tokens < s->tokens_end - s->table->tokens;
+    return next == EXL2__GRAMMAR_STATE_FULL ? exl2__grammar_mask_full(&e->ctx) : EXL2_OK;
 }
 
 /* Allows the tokens of the list that have no text; called where the text may end. */
@@ -193,7 +228,7 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
         any |= out[i];
     }
     out[words - 1] &= vocab % 32 ? (1u << vocab % 32) - 1 : UINT32_MAX;
-    *over = may_end && !any;
+    *over = may_end && (!any || exl2__grammars_prefers_end(job));
     if (may_end) {
         exl2__grammars_allow_stops(m, m->load.config.eos, m->load.config.eos_count, out);
         exl2__grammars_allow_stops(m, job->stops.tokens, job->stops.token_count, out);

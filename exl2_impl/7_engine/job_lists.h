@@ -119,8 +119,9 @@ static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, e
     if (d->min_tokens > 0) {
         EXL2__TRY(exl2__job_lists_ends(e, m, job, d, used));
     }
-    if ((job->bans.strings.count > 0 || job->healed >= 0) && d->grammar.id) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job with a grammar cannot have ban_strings or heal_prompt");
+    const exl2__grammar_slot *g = exl2__objects_grammar(e, d->grammar);
+    if (job->healed >= 0 && g && !g->made) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "heal_prompt cannot be used with a CUSTOM grammar");
     }
     uint64_t held = longest + 8; /* bound of the tokens that wait at the same time, of a byte each */
     job->delivery.held_tokens_max = EXL2__JOB_HELD_TOKENS;

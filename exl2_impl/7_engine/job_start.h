@@ -6,6 +6,7 @@
 #ifndef EXL2__JOB_START_H
 #define EXL2__JOB_START_H
 
+#include "draft_models.h"
 #include "job_lists.h"
 #include "snapshot.h"
 
@@ -349,11 +350,17 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
     }
     bool single = d->draft.one_by_one || d->on_logits || s->sampling.mirostat_tau > 0 || m->backend->decode_rows < 2;
     job->one_by_one = single || d->alts_per_token;
-    job->drafts = d->draft.ngram && !single && !(job->grammar.slot && !job->grammar.slot->made);
+    job->drafts = (d->draft.ngram || d->draft.model.id) && !single && !d->prefill_only
+               && !(job->grammar.slot && !job->grammar.slot->made);
+    job->ngram = d->draft.ngram;
+    job->draft_most = d->draft.tokens ? d->draft.tokens : EXL2__SEQUENCE_DRAFT_MAX;
     job->draft_rate = EXL2__FIRST_DRAFT_RATE;
+    bool forces = job->grammar.slot && job->grammar.slot->made && !job->one_by_one;
+    s->waits |= forces; /* forced tokens follow a token that is known */
     job->delivery.on_event = d->on_event;
     job->on_logits = d->on_logits;
     job->user = d->user;
+    job->loop_stop = d->loop_stop;
     job->start_ns = exl2__platform_ns();
     return EXL2_OK;
 }
@@ -484,8 +491,9 @@ static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job
     if (!exl2__sampler_fits(d->guidance, -100, 100)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "guidance must be in the range -100 to 100");
     }
-    if (negative && d->draft.ngram) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job with guidance cannot have drafts: draft.ngram is set");
+    if (negative && (d->draft.ngram || d->draft.model.id)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "a job with guidance cannot have drafts: draft.%s is set",
+                          d->draft.ngram ? "ngram" : "model");
     }
     if (negative != (d->guidance < 0 || d->guidance > 0)) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, negative ? "a negative prompt needs guidance that is not 0"
@@ -494,13 +502,17 @@ static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job
     return EXL2_OK;
 }
 
-/* Fills in the job and, with guidance, the job of its negative prompt (else NULL); neither is live yet. On failure as
-   exl2__job_start_one. */
+/* Fills in the job and, with guidance, the job of its negative prompt (else NULL); neither is live yet. *draft: the
+   model that drafts for it, or NULL. On failure as exl2__job_start_one. */
 EXL2__COLD
 static exl2_result exl2__job_start_pair(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
-                                       exl2__job **negative)
+                                       exl2__job **negative, exl2__model **draft)
 {
+    exl2__session *session;
+    exl2__model *m;
     EXL2__TRY(exl2__job_start_check_guidance(e, d));
+    EXL2__TRY(exl2__job_start_target(e, d, &session, &m));
+    EXL2__TRY(exl2__draft_models_check(e, m, &d->draft, draft));
     EXL2__TRY(exl2__job_start_one(e, d, discard_events, 0, job));
     if (d->guidance < 0 || d->guidance > 0) {
         exl2_result r = exl2__job_start_negative(e, d, *job, negative);
@@ -514,12 +526,26 @@ static exl2_result exl2__job_start_pair(exl2_engine *e, const exl2_job_desc *d, 
     return EXL2_OK;
 }
 
+/* Gives a job that was filled in its drafter. On failure the job is undone. */
+EXL2__COLD
+static exl2_result exl2__job_start_drafter(exl2_engine *e, exl2__model *draft, exl2__job *job)
+{
+    exl2_result r = draft && job->drafts ? exl2__draft_models_make(e, draft, job) : EXL2_OK;
+    if (r < 0) {
+        exl2__grammars_leave(e, job);
+        exl2__jobs_free(e, job, job->delivery.delivered); /* not 0 with `resume` */
+    }
+    return r;
+}
+
 /* Queues the job. On failure nothing has changed. */
 EXL2__COLD
 static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
 {
     exl2__job *job = NULL, *negative = NULL;
-    EXL2__TRY(exl2__job_start_pair(e, d, discard_events, &job, &negative));
+    exl2__model *draft;
+    EXL2__TRY(exl2__job_start_pair(e, d, discard_events, &job, &negative, &draft));
+    EXL2__TRY(exl2__job_start_drafter(e, draft, job));
     exl2__lock(&e->lock); /* another thread may read any slot, even through a guessed handle */
     if (negative) {
         negative->sequence.live = true;
@@ -553,7 +579,8 @@ EXL2__COLD
 static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {
     exl2__job *job = NULL, *negative = NULL;
-    exl2_result r = exl2__job_start_pair(e, d, true, &job, &negative);
+    exl2__model *draft;
+    exl2_result r = exl2__job_start_pair(e, d, true, &job, &negative, &draft);
     memset(out, 0, sizeof *out);
     if (job) {
         const exl2__model *m = &e->models[job->model];

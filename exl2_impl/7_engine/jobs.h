@@ -154,6 +154,18 @@ static void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t delivered)
     exl2__unlock(&e->lock);
 }
 
+/* Ends the job's drafter, whose K and V become cache. */
+EXL2__COLD
+static void exl2__jobs_free_drafter(exl2_engine *e, exl2__job *job)
+{
+    exl2__job *drafter = job->drafter;
+    job->drafter = NULL;
+    job->sequence.drafting = false;
+    if (drafter) {
+        exl2__jobs_free(e, drafter, drafter->sequence.final_end - drafter->sequence.prompt_end);
+    }
+}
+
 /* The DONE event; delivery.done_model and done_session are set. */
 static inline exl2_event exl2__jobs_done(const exl2__job *job)
 {
@@ -205,6 +217,7 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
         e->watched_error = job->error;
     }
     exl2__grammars_leave(e, job);
+    exl2__jobs_free_drafter(e, job);
     if (job->guidance.negative) {
         exl2__jobs_free(e, job->guidance.negative, d->delivered);
     }
@@ -407,6 +420,7 @@ static bool exl2__jobs_rewind_ban(exl2__job *job, exl2__pages *pages, size_t at)
     uint32_t position = s->prompt_end + d->delivered + d->unheard_tokens + first;
     s->tried_count = s->tried_at == position ? s->tried_count : 0;
     s->tried_at = position;
+    job->grammar.place_tokens = UINT32_MAX; /* its place is found again from the start */
     if (s->tried_count == EXL2__SEQUENCE_TRIED_MAX || job->bans.rewinds == EXL2__JOB_REWINDS_MAX) {
         job->stats.bans_shown++;
         return false;
@@ -499,12 +513,55 @@ static inline bool exl2__jobs_find_strings(exl2__job *job, exl2__pages *pages, s
     return true;
 }
 
+/* No token could be sampled. If that is because all that the grammar allows here were tried and led to banned strings,
+   the row is computed again, and one of the strings will be shown. false: it has another cause. */
+EXL2__COLD
+static bool exl2__jobs_show_ban(exl2__job *job, exl2__pages *pages)
+{
+    exl2__sequence *s = &job->sequence;
+    if (!job->grammar.slot || s->tried_count == 0 || s->tried_at != s->table->tokens) {
+        return false;
+    }
+    s->tried_count = 0;
+    s->attempt++;
+    job->bans.rewinds = EXL2__JOB_REWINDS_MAX; /* until text is delivered */
+    exl2__jobs_shorten(s->table, pages, 0);
+    if (job->guidance.negative) {
+        exl2__jobs_shorten(job->guidance.negative->sequence.table, pages, 0);
+    }
+    return true;
+}
+
+#define EXL2__JOBS_LOOP_PIECE 64u  /* tokens of the longest piece that counts as a loop when it is repeated */
+#define EXL2__JOBS_LOOP_TOKENS 32u /* tokens of a loop, at least */
+
+/* Whether the new tokens end with a piece that came loop_stop times in a row. */
+static bool exl2__jobs_is_loop(const exl2__job *job)
+{
+    const exl2__table *t = job->sequence.table;
+    uint32_t said = t->tokens - job->sequence.prompt_end;
+    for (uint32_t piece = 1; job->loop_stop && piece <= EXL2__JOBS_LOOP_PIECE && piece < said; piece++) {
+        uint32_t same = piece;
+        while (same < said && exl2__table_token(t, t->tokens - 1 - same)
+                              == exl2__table_token(t, t->tokens - 1 - same + piece)) {
+            same++;
+        }
+        if (same / piece >= job->loop_stop && same >= EXL2__JOBS_LOOP_TOKENS) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Accepts one sampled token. It checks banned strings, stop strings, end tokens, then the length. Text in which a stop
    string or a banned string might begin stays held. */
 static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2__logit_result *result)
 {
     exl2__model *m = &e->models[job->model];
     exl2__sequence *s = &job->sequence;
+    if (result->token < 0 && exl2__jobs_show_ban(job, &m->pages)) {
+        return;
+    }
     if (result->token < 0) {
         exl2__jobs_end(job, EXL2_STOP_ERROR, EXL2_ERR_ARG,
                        job->grammar.slot
@@ -522,7 +579,8 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
         exl2__jobs_fail(e, job, r);
         return;
     }
-    exl2__jobs_hold(m, job, result, stop || whole || full);
+    bool loop = exl2__jobs_is_loop(job);
+    exl2__jobs_hold(m, job, result, stop || whole || full || loop);
     float over = s->sampling.mirostat_tau - result->surprise;
     float mu = s->sampling.mirostat_mu + exl2__mul_float(s->sampling.mirostat_eta, over);
     s->sampling.mirostat_mu = mu < -100 ? -100 : mu > 100 ? 100 : mu;
@@ -533,10 +591,10 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
     if (job->delivery.held_tokens == job->delivery.held_tokens_max) {
         due = job->delivery.held_bytes; /* hundreds of tokens without text within a possible stop string */
     }
-    if (stop || whole || full) {
+    if (stop || whole || full || loop) {
         due = job->delivery.held_bytes;
-        exl2__jobs_end(job, stop && stop_token ? EXL2_STOP_TOKEN : stop ? EXL2_STOP_EOS
-                                : whole ? EXL2_STOP_GRAMMAR : EXL2_STOP_LENGTH, EXL2_OK, NULL);
+        exl2__jobs_end(job, stop && stop_token ? EXL2_STOP_TOKEN : stop ? EXL2_STOP_EOS : whole ? EXL2_STOP_GRAMMAR
+                                : loop ? EXL2_STOP_LOOP : EXL2_STOP_LENGTH, EXL2_OK, NULL);
     }
     exl2__jobs_set_due(job, due);
 }

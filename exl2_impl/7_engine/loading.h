@@ -55,7 +55,9 @@ static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
     m->closing = true; /* before the first DONE, whose callback could start a job that nothing would end */
     m->forward.active = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        if (!job->guidance.positive) {
+        if (job->drafts_for) {
+            exl2__jobs_free_drafter(e, job->drafts_for);
+        } else if (!job->guidance.positive) {
             exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");
             exl2__jobs_finish(e, job);
         }
@@ -109,7 +111,7 @@ static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__ar
         m->forward.results[i].alts = alts + (size_t)i * EXL2_ALTS_MAX;
     }
     m->sequences = (exl2__sequence **)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof(void *));
-    m->pages.sampled = exl2__backend_is_async(m->backend) ? EXL2__WORD_SAMPLED : 0;
+    m->pages.sampled = m->backend->two_kinds ? EXL2__WORD_SAMPLED : 0;
     m->page_lists = (uint32_t *)exl2__arena_alloc(
         scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
     uint64_t words = (uint64_t)m->plan.context_max + EXL2__JOB_HELD_TOKENS;

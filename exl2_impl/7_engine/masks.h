@@ -27,9 +27,10 @@ static void exl2__masks_apply_allow(const exl2__job *job, uint32_t *bits, uint32
 }
 
 /* Sets the bits of tokens whose text begins with the text of the prompt's last token, which the first sampled token
-   replaces. */
+   replaces, and goes on as the grammar allows. */
 EXL2__COLD
-static void exl2__masks_set_healing(const exl2__model *m, const exl2__job *job, uint32_t *bits, uint32_t words)
+static exl2_result exl2__masks_set_healing(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *bits,
+                                           uint32_t words)
 {
     size_t bytes, prefix_bytes;
     bool special;
@@ -38,8 +39,12 @@ static void exl2__masks_set_healing(const exl2__model *m, const exl2__job *job, 
     for (uint32_t id = 0; id < exl2__min32(m->vocab.id_count, m->plan.shape.vocab); id++) {
         const char *text = exl2__vocab_piece(&m->vocab, (exl2_token)id, &bytes, &special);
         bool begins = text && !special && bytes >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0;
+        if (begins && job->grammar.slot) {
+            EXL2__TRY(exl2__grammars_heal(e, job, (exl2_token)id, &begins));
+        }
         bits[id / 32] |= (uint32_t)begins << (id & 31);
     }
+    return EXL2_OK;
 }
 
 /* The tokens that the grammar allows: the forced one alone, if there is one. *over: none, the text ends here. */
@@ -64,7 +69,7 @@ static exl2_result exl2__masks_fill_bits(exl2_engine *e, exl2__model *m, exl2__j
     uint32_t words = exl2__bit_words(m->plan.shape.vocab);
     *over = false;
     if (exl2__jobs_heals(job)) {
-        exl2__masks_set_healing(m, job, bits, words);
+        EXL2__TRY(exl2__masks_set_healing(e, m, job, bits, words));
     } else if (job->grammar.slot) {
         EXL2__TRY(exl2__masks_set_grammar(e, job, bits, words, over));
     } else {

@@ -82,9 +82,14 @@ typedef struct exl2__model {
     exl2__batch batch;
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
+    uint64_t alike;              /* id of a model that has the same vocabulary; 0 = not known */
+    bool asked;                  /* a drafter was asked in this step */
+    bool guesses;                /* drafts were looked for before the current pass: none is repeated, so that the next
+                                    one can have some */
     float draft_pass_ns;         /* learned: time of a pass of one row, 0 = not known yet; */
     float draft_row_time[EXL2__FORWARD_CLASSES]; /* of one more row, in passes of one row; 0 = not known yet */
     uint64_t pass_ns;            /* time of the current pass so far */
+    uint64_t pass_begin_ns;      /* when the current pass became the current one */
     bool pass_reads;             /* the current pass may have rows of prompts */
     exl2__sequence **sequences;  /* [max_jobs] the jobs' sequences, for the scheduler */
     exl2__sequence no_sequence;  /* stands in for the jobs of other models in `sequences` */
@@ -127,6 +132,7 @@ typedef struct exl2__grammar_slot {
     uint32_t model;              /* slot */
     uint32_t users;              /* jobs */
     bool closing;                /* freed when its jobs have ended */
+    bool prefer_end;             /* texts end where they may */
     exl2__grammar *made;         /* NULL: a CUSTOM grammar, which calls allow with user */
     bool (*allow)(void *user, exl2_job job, const exl2_token *tokens, uint32_t n, uint32_t *bits, uint32_t words);
     void *user;
@@ -221,7 +227,12 @@ struct exl2__job {
     exl2__job_guidance guidance;
     exl2_logits_fn on_logits;
     void *user;                  /* for on_event and on_logits */
-    bool drafts;                 /* the next tokens are guessed */
+    bool drafts;                 /* the next tokens are guessed, */
+    bool ngram;                  /* from what followed the last ones before */
+    exl2__job *drafter;          /* or by this hidden job of another model; NULL: none */
+    exl2__job *drafts_for;       /* in the drafter: the job; else NULL */
+    bool draft_ready;            /* in the drafter: it has sampled all draft_wanted tokens that it was asked for */
+    uint32_t draft_most;         /* drafts of a pass, at most */
     float draft_rate;            /* running mean: share of drafts that were accepted */
     uint32_t draft_wanted, draft_waits; /* drafts for the next pass; passes since the last drafts */
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
@@ -229,6 +240,7 @@ struct exl2__job {
     uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */
     exl2_token healed;           /* last token of the prompt, which the first sampled token replaces; -1 = none */
     uint32_t max_tokens;
+    uint32_t loop_stop;          /* as in exl2_job_desc */
     bool ending;                 /* decided; DONE follows once all earlier events are delivered */
     exl2_stop stop;              /* why it is ending */
     exl2_result result;
@@ -419,7 +431,7 @@ static inline void exl2__objects_publish(exl2_engine *e)
         }
     }
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
-        if (e->jobs[i].sequence.live && !e->jobs[i].guidance.positive) {
+        if (e->jobs[i].sequence.live && !e->jobs[i].guidance.positive && !e->jobs[i].drafts_for) {
             s->jobs_active += e->jobs[i].sequence.active;
             s->jobs_waiting += !e->jobs[i].sequence.active;
         }

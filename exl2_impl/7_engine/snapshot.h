@@ -360,8 +360,8 @@ static exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model *m, exl
     return r;
 }
 
-/* Replaces the history of a free session. On failure it stays as it was, but after an error of the device K and V may
-   have to be computed again. */
+/* Replaces the history of a free session. A snapshot that is rejected leaves it as it was. After an error of the device
+   the history is that of the snapshot, whose K and V are computed again. */
 EXL2__COLD
 static exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, const void *data, size_t bytes)
 {

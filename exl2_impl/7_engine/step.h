@@ -69,7 +69,7 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
 static inline void exl2__step_update_jobs(exl2_engine *e, const exl2__model *m, exl2__progress *progress)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        if (!job->guidance.positive) {
+        if (!job->guidance.positive && !job->drafts_for) {
             exl2__step_update_job(e, job, progress);
         }
     }
@@ -104,7 +104,7 @@ static inline void exl2__step_admit(exl2_engine *e, exl2__model *m, uint32_t cou
         }
         room.places -= 1u + (next->negative != NULL);
         for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-            if (&job->sequence == next && !job->active_ns) {
+            if (&job->sequence == next && !job->active_ns && !job->drafts_for) {
                 job->active_ns = exl2__platform_ns();
                 job->stats.queued_ns = job->active_ns - job->start_ns;
                 job->stats.reused_tokens = exl2__jobs_prompt_part(job, next->table->cached, next->prompt_end);
@@ -199,7 +199,10 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
         const exl2__table *t = job->sequence.table;
         exl2_result r = job->sequence.rows ? m->backend->commit_pages(m->device, t->pages, t->page_count) : EXL2_OK;
         exl2__job *positive = exl2__objects_positive(job);
-        if (r < 0) {
+        if (r < 0 && job->drafts_for) {
+            dropped += exl2__step_drop_rows(m, job);
+            exl2__jobs_free_drafter(e, job->drafts_for);
+        } else if (r < 0) {
             exl2__jobs_fail(e, positive, r);
             dropped += exl2__step_drop_rows(m, positive);
             dropped += positive->guidance.negative ? exl2__step_drop_rows(m, positive->guidance.negative) : 0;
@@ -208,21 +211,36 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
     return dropped;
 }
 
+/* Rows of prompts that the next pass may have: with a budget so few that units are short, and rows exact. */
+static inline uint32_t exl2__step_prompt_rows(const exl2__model *m, uint64_t budget_ns)
+{
+    if (budget_ns == 0) {
+        return m->plan.rows_max;
+    }
+    uint32_t rows = exl2__forward_rows_for(&m->forward, budget_ns / 2);
+    return m->backend->two_kinds ? exl2__min32(rows, m->backend->exact_rows) : rows;
+}
+
 /* Starts the next pass, if a job has rows for it. budget_ns 0 = no budget. */
 static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint64_t budget_ns)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
     m->tables_updated = false;
+    m->pass_begin_ns = exl2__platform_ns();
     if (exl2__step_begin_repeated(m)) {
         return EXL2_OK;
     }
+    exl2__draft_models_all_follow(e, m);
     exl2__step_admit(e, m, count, active);
+    exl2__draft_models_all_follow(e, m); /* those that have just started */
     exl2__step_reserve_scores(e, m);
-    exl2__drafts_make(e, m);
+    exl2__drafts_ask(e, m);
     m->pass_ns = 0;
-    uint32_t prompt_rows = budget_ns ? exl2__forward_rows_for(&m->forward, budget_ns / 2) : m->plan.rows_max;
-    uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, m->plan.rows_max, prompt_rows,
-                                        m->plan.sequences_max, m->batch.copies, &m->batch.copy_count);
+    exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max, exl2__step_prompt_rows(m, budget_ns),
+                                     m->plan.sequences_max, m->backend->decode_rows };
+    exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
+    exl2__drafts_make(e, m, limits.kind);
+    uint32_t rows = exl2__schedule_rows(m->sequences, count, &m->pages, &limits, m->batch.copies, &m->batch.copy_count);
     rows -= exl2__step_commit(e, m);
     exl2__step_reserve_less(e, m);
     exl2__masks_plan(e, m);
@@ -230,7 +248,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
         return EXL2_OK;
     }
     exl2__step step;
-    exl2__batch_fill(&m->batch, m->sequences, count, &step);
+    exl2__batch_fill(&m->batch, m->sequences, count, limits.kind, &step);
     return exl2__forward_begin(&m->forward, &step);
 }
 
@@ -245,7 +263,7 @@ static inline uint32_t exl2__step_repeats(exl2_engine *e, exl2__model *m)
         if (s->live && s->active && !s->held && (s->rows == 0 || exl2__jobs_heals(&e->jobs[i]))) {
             return 0;
         }
-        if (s->live && s->rows && (s->waits || exl2__sequence_is_short(s))) {
+        if (s->live && s->rows && (s->waits || m->guesses || exl2__sequence_is_short(s))) {
             return 0;
         }
         if (s->live && s->rows) {
@@ -277,21 +295,24 @@ static inline void exl2__step_update_tables(exl2_engine *e, exl2__model *m)
         return;
     }
     m->tables_updated = true;
-    e->stats.forwards++;
+    bool counts = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         if (s->rows == 0) {
             continue;
         }
         if (!exl2__sequence_decodes(s) && s->attempt == 0) {
-            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !job->guidance.positive;
+            bool silent = job->guidance.positive || job->drafts_for;
+            job->delivery.progress_due = !job->first_token_ns && !s->score_prompt && !silent;
         }
+        counts |= !job->drafts_for;
         e->stats.tokens_in += exl2__jobs_computed(job, &m->pages);
         exl2__step_count_drafts(e, job);
         if (s->prefill_only && s->table->cached == s->table->tokens) {
             job->prefilled = true;
         }
     }
+    e->stats.forwards += counts; /* not those of drafters alone */
 }
 
 /* Samples the row on the CPU if its logits were fetched, and gives the token to the job of the positive prompt. */
@@ -301,6 +322,11 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
     const exl2__forward *f = &m->forward;
     bool fetched = f->step.logits[f->logit0 + row].use == EXL2__LOGIT_FETCH;
     uint64_t position = f->step.logits[f->logit0 + row].sample_position;
+    if (job->drafts_for) {
+        bool known = !fetched || exl2__host_sample_row(e, m, job, row);
+        exl2__draft_models_token(m, job, known ? f->results[row].token : -1, position);
+        return;
+    }
     if (!exl2__drafts_wants(e, job, position)) {
         return;
     }
@@ -322,13 +348,14 @@ static inline void exl2__step_results(exl2_engine *e, exl2__model *m)
     const exl2__forward *f = &m->forward;
     const exl2__logit_row *rows = f->step.logits + f->logit0;
     const uint16_t *owners = m->batch.logit_owner + f->logit0;
+    const uint64_t *orders = m->batch.logit_order + f->logit0;
     for (uint32_t first = 0, count; first < f->result_count; first += count) {
         count = 1;
         exl2__job *job = &e->jobs[owners[first]];
         bool wanted = job->sequence.live && job->sequence.rows && &e->models[job->model] == m;
-        wanted = wanted && !exl2__objects_positive(job)->ending;
+        wanted = wanted && job->sequence.order == orders[first] && !exl2__objects_positive(job)->ending;
         if (rows[first].use == EXL2__LOGIT_SCORE) {
-            while (first + count < f->result_count && owners[first + count] == owners[first]
+            while (first + count < f->result_count && orders[first + count] == orders[first]
                    && count < EXL2__EVENT_TOKENS_MAX && rows[first + count].use == EXL2__LOGIT_SCORE) {
                 count++;
             }
@@ -350,12 +377,19 @@ static inline void exl2__step_end_pass(exl2_engine *e, exl2__model *m, exl2_resu
         }
         job->sequence.rows = job->sequence.draft_count = 0;
         exl2__events_reserve_less(job->scores.ring, 0, 0, &job->scores.reserved);
-        if (result < 0) {
+        if (job->drafts_for) {
+            if (result < 0 || job->ending) {
+                exl2__jobs_free_drafter(e, job->drafts_for);
+            }
+        } else if (result < 0) {
             exl2__jobs_fail(e, exl2__objects_positive(job), result);
         } else if (job->prefilled) {
             job->delivery.text_due = job->delivery.due_bytes > 0 || job->delivery.due_tokens > 0; /* all of it forced */
             exl2__jobs_end(job, job->stop ? job->stop : EXL2_STOP_LENGTH, EXL2_OK, NULL);
         }
+    }
+    if (exl2__backend_is_async(m->backend)) {
+        m->pass_ns = exl2__platform_ns() - m->pass_begin_ns;
     }
     if (result >= 0 && !m->pass_reads) {
         exl2__drafts_learn(m, m->forward.step.row_count, m->pass_ns);
@@ -483,12 +517,14 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
         }
         if (outcome == EXL2__STEP_IDLE) {
             exl2__step_update_jobs(e, m, progress); /* beginning a pass may have ended the last job */
+            progress->anything |= m->asked;
+            m->asked = false;
             return;
         }
         if (outcome == EXL2__STEP_ENDED) {
             exl2__step_update_jobs(e, m, progress);
             progress->pass_ended = true;
-            if (share_ns == 0 || m->id == 0) {
+            if (m->id == 0 || (share_ns == 0 && !exl2__draft_models_owe(e, m))) {
                 return;
             }
         }
@@ -620,7 +656,7 @@ static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
     const exl2__job *holder = NULL;
     const char *why = NULL;
     for (exl2__job *other = NULL; (other = exl2__objects_next_job(e, m, other)) != NULL;) {
-        if (other->guidance.positive || !other->sequence.active) {
+        if (other->guidance.positive || other->drafts_for || !other->sequence.active) {
             continue;
         }
         const char *blocked = exl2__step_why_blocked(e, other);

@@ -30,7 +30,7 @@ static bool exl2__folder_is_output(const char *name)
             return true;
         }
     }
-    if (strcmp(name, "config.json") == 0) {
+    if (strcmp(name, "config.json") == 0 || strcmp(name, "measurement.json") == 0) {
         return true;
     }
     size_t bytes = strlen(name), end = strlen(".safetensors");

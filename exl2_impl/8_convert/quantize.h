@@ -1,15 +1,18 @@
 /* quantize.h: quantizes the weights of a group. It searches for the group scale and the column levels with the least
    squared error, computed with the fp16 arithmetic of the decoder, and then makes the codes.
-   takes: strips: rows of 16 columns, [rows, 16] float, finite, of absolute value at most EXL2__QUANTIZE_MAX.
+   takes: strips: rows of 32 columns, [rows, 32] float, finite; a weight for the error of each row, or none.
    gives: exl2__quantize_peaks, _tries, _errors, _pick, _levels, _codes: called for a group in this order.
-   owns:  nothing. */
+   owns:  nothing.
+
+   Numbers above EXL2__QUANTIZE_MAX are clipped. `weights` [rows] may be NULL everywhere: all are 1. Where some rows
+   weigh more than others, smaller scales can win, so that the search goes further down. */
 #ifndef EXL2__QUANTIZE_H
 #define EXL2__QUANTIZE_H
 
 #include "pack.h"
 
-#define EXL2__QUANTIZE_LANES 16u   /* columns of a strip; inner loops of this fixed length vectorize */
-#define EXL2__QUANTIZE_TRIES 16u   /* number of group scales that are tried */
+#define EXL2__QUANTIZE_LANES 32u   /* columns of a strip; inner loops of this fixed length vectorize */
+#define EXL2__QUANTIZE_TRIES 24u   /* most group scales that are tried */
 #define EXL2__QUANTIZE_MAX 32752.0f /* half the largest fp16, so that no code times its step is infinite */
 
 /* The search range for a bit width. With the step peak / (2^(bits - 1) - 1/2) a column is not clipped. At small widths,
@@ -20,22 +23,28 @@ typedef struct exl2__quantize_range {
     float clip;            /* a column's step is at least this fraction of the step that does not clip it */
 } exl2__quantize_range;
 
-static inline exl2__quantize_range exl2__quantize_range_of(uint32_t bits)
+static inline exl2__quantize_range exl2__quantize_range_of(uint32_t bits, bool weighted)
 {
     static const exl2__quantize_range ranges[9] = {
         { 0, 0, 0 }, { 0, 0, 0 }, { 0.25f, 1.1f, 0.30f }, { 0.40f, 1.1f, 0.45f }, { 0.60f, 1.1f, 0.60f },
         { 0.70f, 1.1f, 0.70f }, { 0.80f, 1.1f, 0.78f }, { 0, 0, 0 }, { 0.90f, 1.1f, 0.92f },
     };
-    return ranges[bits];
+    exl2__quantize_range range = ranges[bits];
+    if (weighted) {
+        range.lowest *= bits <= 4 ? 0.8f : 0.95f;
+        range.highest = 1.05f;
+        range.clip *= 0.7f;
+    }
+    return range;
 }
 
 /* The smallest step with which a column of this peak is not clipped. */
 static inline float exl2__quantize_wide_step(float peak, uint32_t bits)
 {
-    return peak / ((float)(1u << (bits - 1)) - 0.5f);
+    return (peak < EXL2__QUANTIZE_MAX ? peak : EXL2__QUANTIZE_MAX) / ((float)(1u << (bits - 1)) - 0.5f);
 }
 
-/* peaks [16]: largest absolute value in each column of the strip. A NaN or infinity makes its column's peak
+/* peaks [32]: largest absolute value in each column of the strip. A NaN or infinity makes its column's peak
    infinite. */
 static void exl2__quantize_peaks(const float *strip, uint32_t rows, float *peaks)
 {
@@ -53,13 +62,13 @@ static void exl2__quantize_peaks(const float *strip, uint32_t rows, float *peaks
     }
 }
 
-/* tries [EXL2__QUANTIZE_TRIES] f16: values of q_scale_max to try for a group whose largest absolute value is `peak`.
-   They are never 0, even for a group of zeros, because readers warn of 0. */
-static void exl2__quantize_tries(float peak, uint32_t bits, uint16_t *tries)
+/* tries [count] f16: values of q_scale_max to try for a group whose largest absolute value is `peak`. They are never 0,
+   even for a group of zeros, because readers warn of 0. */
+static void exl2__quantize_tries(float peak, uint32_t bits, bool weighted, uint32_t count, uint16_t *tries)
 {
-    exl2__quantize_range range = exl2__quantize_range_of(bits);
-    for (uint32_t i = 0; i < EXL2__QUANTIZE_TRIES; i++) {
-        float factor = range.lowest + (range.highest - range.lowest) * (float)i / (float)(EXL2__QUANTIZE_TRIES - 1);
+    exl2__quantize_range range = exl2__quantize_range_of(bits, weighted);
+    for (uint32_t i = 0; i < count; i++) {
+        float factor = range.lowest + (range.highest - range.lowest) * (float)i / (float)(count - 1);
         float scale = exl2__quantize_wide_step(peak, bits) * factor;
         float least = 256.0f / (float)(1u << 24); /* below this, q_scale_max / 256 could be 0 in fp16 */
         tries[i] = exl2__f32_to_f16(scale > least ? scale : least);
@@ -85,9 +94,9 @@ static inline uint32_t exl2__quantize_level_for(const float *steps, float wanted
     return level;
 }
 
-/* errors [16]: squared error of each column with steps [16]. */
-static void exl2__quantize_strip_errors(const float *strip, uint32_t rows, const float *steps, uint32_t bits,
-                                        float *errors)
+/* errors [32]: squared error of each column with steps [32]. */
+static void exl2__quantize_strip_errors(const float *strip, const float *weights, uint32_t rows, const float *steps,
+                                        uint32_t bits, float *errors)
 {
     const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
     float inverse[EXL2__QUANTIZE_LANES], sum[EXL2__QUANTIZE_LANES] = { 0 };
@@ -96,22 +105,23 @@ static void exl2__quantize_strip_errors(const float *strip, uint32_t rows, const
     }
     for (uint32_t r = 0; r < rows; r++) {
         const float *x = strip + (size_t)r * EXL2__QUANTIZE_LANES;
+        const float weight = weights ? weights[r] : 1.0f;
         for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
             float code = x[k] * inverse[k] + (zero + 0.5f); /* + 1/2 and truncation round to nearest */
             code = code > 0.0f ? code : 0.0f;
             code = code < top ? code : top;
             float error = ((float)(int32_t)code - zero) * steps[k] - x[k];
-            sum[k] += error * error;
+            sum[k] += weight * error * error;
         }
     }
     memcpy(errors, sum, sizeof sum);
 }
 
-/* levels [16]: the best level of each column with these steps [17]. least [16]: its squared error. */
-static void exl2__quantize_best_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits,
-                                       const float *steps, uint8_t *levels, float *least)
+/* levels [32]: the best level of each column with these steps [17]. least [32]: its squared error. */
+static void exl2__quantize_best_levels(const float *strip, const float *weights, uint32_t rows, const float *peaks,
+                                       uint32_t bits, const float *steps, uint8_t *levels, float *least)
 {
-    float clip = exl2__quantize_range_of(bits).clip;
+    float clip = exl2__quantize_range_of(bits, weights != NULL).clip;
     uint32_t low[EXL2__QUANTIZE_LANES], high[EXL2__QUANTIZE_LANES], spread = 0;
     for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
         float wide = exl2__quantize_wide_step(peaks[k], bits);
@@ -124,7 +134,7 @@ static void exl2__quantize_best_levels(const float *strip, uint32_t rows, const 
         for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
             column_steps[k] = steps[exl2__min32(low[k] + i, high[k])];
         }
-        exl2__quantize_strip_errors(strip, rows, column_steps, bits, errors);
+        exl2__quantize_strip_errors(strip, weights, rows, column_steps, bits, errors);
         for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
             if (i == 0 || errors[k] < least[k]) {
                 least[k] = errors[k];
@@ -134,15 +144,15 @@ static void exl2__quantize_best_levels(const float *strip, uint32_t rows, const 
     }
 }
 
-/* errors [EXL2__QUANTIZE_TRIES]: adds the squared error that each try leaves in these columns. */
-static void exl2__quantize_errors(const float *strip, uint32_t rows, const float *peaks, uint32_t bits,
-                                  const uint16_t *tries, double *errors)
+/* errors [count]: adds the squared error that each try leaves in these columns. */
+static void exl2__quantize_errors(const float *strip, const float *weights, uint32_t rows, const float *peaks,
+                                  uint32_t bits, const uint16_t *tries, uint32_t count, double *errors)
 {
-    for (uint32_t i = 0; i < EXL2__QUANTIZE_TRIES; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         float steps[17], least[EXL2__QUANTIZE_LANES];
         uint8_t levels[EXL2__QUANTIZE_LANES];
         exl2__quantize_steps(tries[i], steps);
-        exl2__quantize_best_levels(strip, rows, peaks, bits, steps, levels, least);
+        exl2__quantize_best_levels(strip, weights, rows, peaks, bits, steps, levels, least);
         for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
             errors[i] += (double)least[k];
         }
@@ -150,25 +160,25 @@ static void exl2__quantize_errors(const float *strip, uint32_t rows, const float
 }
 
 /* The try with the least error, the first of equal ones. */
-static inline uint16_t exl2__quantize_pick(const uint16_t *tries, const double *errors)
+static inline uint16_t exl2__quantize_pick(const uint16_t *tries, uint32_t count, const double *errors)
 {
     uint32_t best = 0;
-    for (uint32_t i = 1; i < EXL2__QUANTIZE_TRIES; i++) {
+    for (uint32_t i = 1; i < count; i++) {
         best = errors[i] < errors[best] ? i : best;
     }
     return tries[best];
 }
 
-/* levels [16]: the best levels, 1..16, with the chosen q_scale_max. */
-static void exl2__quantize_levels(const float *strip, uint32_t rows, const float *peaks, uint32_t bits,
-                                  uint16_t scale_max, uint8_t *levels)
+/* levels [32]: the best levels, 1..16, with the chosen q_scale_max. */
+static void exl2__quantize_levels(const float *strip, const float *weights, uint32_t rows, const float *peaks,
+                                  uint32_t bits, uint16_t scale_max, uint8_t *levels)
 {
     float steps[17], least[EXL2__QUANTIZE_LANES];
     exl2__quantize_steps(scale_max, steps);
-    exl2__quantize_best_levels(strip, rows, peaks, bits, steps, levels, least);
+    exl2__quantize_best_levels(strip, weights, rows, peaks, bits, steps, levels, least);
 }
 
-/* codes [rows, stride], the first 16 of each row: the nearest code, stored as code + 2^(bits - 1). */
+/* codes [rows, stride], the first 32 of each row: the nearest code, stored as code + 2^(bits - 1). */
 static void exl2__quantize_codes(const float *strip, uint32_t rows, const uint8_t *levels, uint32_t bits,
                                  uint16_t scale_max, uint8_t *codes, size_t stride)
 {

@@ -1,5 +1,6 @@
-/* embed.c: writes the kernel sources as C: one table of pieces, each a few whole lines, so that they stay readable in
-   the single header, C11's limit of 4,095 bytes a literal is kept, and no pointer needs a relocation.
+/* embed.c: writes the kernel sources as C: one table of pieces, each some whole lines, so that they stay readable in
+   the single header, C11's limit of 4,095 bytes a literal is kept, and no pointer needs a relocation. A piece may hold
+   the end of one file and the beginning of the next.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
    gives: OUT, for 3_backend/cuda/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
    owns:  nothing that outlives the program. */
@@ -12,13 +13,18 @@
 #define PATH_BYTES 1024
 #define NAME_BYTES 48 /* EXL2__CUDA_SOURCE_NAME_MAX */
 #define FILES_MAX 128
-#define PIECE_BYTES 1024 /* with the NUL */
+#define PIECE_BYTES 4096 /* with the NUL */
 #define LIST "kernels.def.h"
 
 typedef struct kernel_file {
     char name[NAME_BYTES];
     char *text;
 } kernel_file;
+
+typedef struct text_place { /* where a file begins in the table of pieces */
+    size_t piece, at; /* at: byte of the piece */
+    size_t bytes;     /* of the file */
+} text_place;
 
 static kernel_file files[FILES_MAX];
 static size_t file_count;
@@ -130,44 +136,43 @@ static void write_line(const char *line, size_t bytes, bool ended)
     fputs(ended ? "\\n\"" : "\"", out);
 }
 
-/* Pieces of the file's lines; how many. */
-static size_t write_file(const kernel_file *file)
+/* Adds the file's lines to the table, whose end is *end. *place: where the file begins. */
+static void write_file(const kernel_file *file, text_place *end, text_place *place)
 {
-    size_t pieces = 0, used = PIECE_BYTES;
-    fprintf(out, "    /* %s */", file->name);
-    for (const char *at = file->text; *at;) {
-        size_t bytes = strcspn(at, "\n"), taken = bytes + (at[bytes] != 0);
-        if (taken >= PIECE_BYTES) {
-            stop("%s has a line of %zu bytes", file->name, bytes);
-        }
-        if (used + taken >= PIECE_BYTES) {
-            fputs(pieces ? "," : "", out);
-            pieces++;
-            used = 0;
-        }
-        write_line(at, bytes, at[bytes] != 0);
-        used += taken;
-        at += taken;
-    }
-    if (pieces == 0) {
+    if (!*file->text) {
         stop("%s is empty", file->name);
     }
-    fputs(",\n", out);
-    return pieces;
+    for (const char *at = file->text; *at;) {
+        size_t bytes = strcspn(at, "\n"), line_bytes = bytes + (at[bytes] != 0);
+        if (line_bytes >= PIECE_BYTES) {
+            stop("%s has a line of %zu bytes", file->name, bytes);
+        }
+        if (end->at + line_bytes >= PIECE_BYTES) {
+            fputs(",", out);
+            end->piece++;
+            end->at = 0;
+        }
+        if (at == file->text) {
+            *place = (text_place){ end->piece, end->at, strlen(file->text) };
+            fprintf(out, "\n    /* %s */", file->name);
+        }
+        write_line(at, bytes, at[bytes] != 0);
+        end->at += line_bytes;
+        at += line_bytes;
+    }
 }
 
 static void write_all(void)
 {
-    size_t pieces[FILES_MAX], first = 0;
+    text_place places[FILES_MAX], end = { 0 };
     fputs("/* Made by exl2_impl/tools/embed.c of kernels_src. */\n", out);
-    fprintf(out, "static const char exl2__kernel_text[][%d] = {\n", PIECE_BYTES);
+    fprintf(out, "static const char exl2__kernel_text[][%d] = {", PIECE_BYTES);
     for (size_t i = 0; i < file_count; i++) {
-        pieces[i] = write_file(&files[i]);
+        write_file(&files[i], &end, &places[i]);
     }
-    fputs("};\nstatic const exl2__cuda_file exl2__cuda_files[] = {\n", out);
+    fputs("\n};\nstatic const exl2__cuda_file exl2__cuda_files[] = {\n", out);
     for (size_t i = 0; i < file_count; i++) {
-        fprintf(out, "    { \"%s\", %zu, %zu },\n", files[i].name, first, pieces[i]);
-        first += pieces[i];
+        fprintf(out, "    { \"%s\", %zu, %zu, %zu },\n", files[i].name, places[i].piece, places[i].at, places[i].bytes);
     }
     fputs("};\n", out);
 }

@@ -2,7 +2,7 @@
    the pages of its rows; sampling returns a token that depends on every token in the row's pages. So a page that is
    missing, stale, or of another session changes the generated tokens.
    takes: launches, as fake.run.
-   gives: fake_model_run, fake_model_say.
+   gives: fake_model_run, fake_model_say, fake_model_kinds.
    owns:  the table of passes; marks lie in the pages. */
 #ifndef FAKE_MODEL_H
 #define FAKE_MODEL_H
@@ -17,10 +17,18 @@ typedef struct fake_mark {
 
 #define FAKE_MODEL_PASSES 64u
 
+/* Kinds of rows; they must not share a pass. */
+enum { FAKE_ROWS_NONE, FAKE_ROWS_PROMPT, FAKE_ROWS_SAMPLED };
+
 static struct fake_pages { /* for each pass, known by its rows' address: pages of the layer whose attention ran last */
     uint64_t rows, address, used;
-    uint32_t page_bytes;
+    uint32_t page_bytes, kind;
 } fake_pages[FAKE_MODEL_PASSES];
+
+/* Set by a test whose prompts have only ids below FAKE_MODEL_FIRST: every row must be of its token's kind. */
+static bool fake_model_kinds;
+static bool fake_model_guesses; /* drafts may be tokens of prompts */
+static uint32_t fake_model_rows[3]; /* by kind, counted in layer 0 of every model */
 static uint64_t fake_pages_used; /* counts uses; the least recently used entry is replaced */
 
 /* The entry of the pass whose rows lie at `rows`. Several models can run on one device at the same time, and each group
@@ -62,16 +70,32 @@ static fake_mark *fake_model_mark(const struct fake_pages *pages, const exl2k_pa
     return fake_model_at(pages->address + (uint64_t)page * pages->page_bytes + slot, sizeof(fake_mark));
 }
 
-static void fake_model_attend(const exl2k_attend_args *a, uint32_t count)
+/* Notes the kind of rows that a kernel of the pass is for. */
+static void fake_model_kind(struct fake_pages *pages, uint32_t kind)
+{
+    if (pages->kind != FAKE_ROWS_NONE && pages->kind != kind) {
+        fake_misuse("a pass has rows of both kinds");
+    }
+    pages->kind = kind;
+}
+
+static void fake_model_attend(const exl2k_attend_args *a, uint32_t count, uint32_t kind)
 {
     const exl2k_pass *step = fake_model_at(a->pass, sizeof *step);
     struct fake_pages *pages = fake_model_pages(a->rows, true);
+    bool first = pages->kind == FAKE_ROWS_NONE;
+    fake_model_kind(pages, kind);
     pages->address = a->pages;
     pages->page_bytes = a->page_bytes;
     for (uint32_t i = 0; i < count && i < step->row_count; i++) {
         const exl2k_row *row = fake_model_at(a->rows + i * sizeof *row, sizeof *row);
         if (!(row->flags & EXL2K_ROW_DONE)) {
             *fake_model_mark(pages, step, row, row->position) = (fake_mark){ row->token, row->position };
+            fake_model_rows[kind] += first;
+            bool given = row->token < FAKE_MODEL_FIRST, as_given = kind == FAKE_ROWS_PROMPT;
+            if (fake_model_kinds && given != as_given && (as_given || !fake_model_guesses)) {
+                fake_misuse("a row is computed as one of the other kind");
+            }
         }
     }
 }
@@ -190,10 +214,12 @@ static void fake_model_sample(const exl2k_sample_args *a, uint32_t rows)
 
 static void fake_model_run(const char *function, const void *arguments, const unsigned grid[3])
 {
-    if (strcmp(function, "exl2k_attend_store") == 0) {
-        fake_model_attend(arguments, grid[0]);
+    if (strcmp(function, "exl2k_embed") == 0) {
+        fake_model_pages(((const exl2k_embed_args *)arguments)->rows, true)->kind = FAKE_ROWS_NONE;
+    } else if (strcmp(function, "exl2k_attend_store") == 0) {
+        fake_model_attend(arguments, grid[0], FAKE_ROWS_PROMPT);
     } else if (strncmp(function, "exl2k_attend_decode", 19) == 0) {
-        fake_model_attend(arguments, grid[2]);
+        fake_model_attend(arguments, grid[2], FAKE_ROWS_SAMPLED);
     } else if (strcmp(function, "exl2k_copy_pages") == 0) {
         fake_model_copy(arguments, grid[1]);
     } else if (strcmp(function, "exl2k_sample_token") == 0) {

@@ -1,5 +1,6 @@
 /* fake_nvrtc.c: a kernel compiler that checks its arguments and returns made-up images.
-   takes: fake; a source with a line that begins with "#error" does not compile.
+   takes: fake; a source with a line that begins with "#error" does not compile. A module with "_wg" in its name
+          compiles only for sm_90a.
    gives: fake_nvrtc; the image of a module is a text such as "FAKE sm_89 13000 gemv1.cu", which the fake driver loads.
    owns:  programs, until program_free or fake_reset. */
 #include "fake_driver.h"
@@ -138,7 +139,7 @@ static int compile(exl2__cuda_program *handle, int option_count, const char *con
     if (!known || !dialect || !device) {
         return INVALID_OPTION;
     }
-    if (p->fails) {
+    if (p->fails || (strstr(p->name, "_wg") && strcmp(target, "sm_90a") != 0)) {
         snprintf(p->log, sizeof p->log, "%s(1): warning: first\n%s(2): error: asked to fail\n1 error detected.\n",
                  p->name, p->name);
         return COMPILATION;

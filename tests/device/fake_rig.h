@@ -1,4 +1,4 @@
-/* fake_rig.h: two small kernels with sources in memory, a kernel cache in memory, and devices of the fake driver.
+/* fake_rig.h: a few small kernels with sources in memory, a kernel cache in memory, and devices of the fake driver.
    takes: fake_driver.h; include this before anything else that includes cuda_kernels.h.
    gives: rig_make, rig_open, rig_end; cache_entry and the cache's counters.
    owns:  everything in `rig`, until rig_end. */
@@ -11,7 +11,8 @@
 #define EXL2__KERNELS(X)                               \
     X(exl2k_one, "one.cu", fake_one_args, NONE)        \
     X(exl2k_two, "two.cu", fake_two_args, BUDGET)      \
-    X(exl2k_again, "one.cu", fake_two_args, BUDGET)
+    X(exl2k_again, "one.cu", fake_two_args, BUDGET)    \
+    X(exl2k_wide, "wide_wg.cu", fake_one_args, NONE)
 typedef struct fake_one_args {
     uint64_t to;
     uint32_t value, count;
@@ -131,6 +132,7 @@ static void rig_make(void)
     memory_add_text(&rig.files, "base.cuh", "#include \"types.h\"\n");
     memory_add_text(&rig.files, "two_args.h", "#include \"types.h\"\nstruct two;\n");
     memory_add_text(&rig.files, "types.h", "typedef int word;\n");
+    memory_add_text(&rig.files, "wide_wg.cu", "void wide();\n");
     rig.settings = (exl2__cuda_settings){ .cache = { rig_load, rig_store, NULL } };
 }
 

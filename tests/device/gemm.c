@@ -6,7 +6,8 @@
 
 #define ROWS 530u
 
-static rig_module shuffle, gemm, gemm_affine;
+static rig_module shuffle, gemm, gemm_affine, gemm_wg;
+static bool by_wg; /* products by gemm_wg.cu instead of gemm.cu */
 static gemm_scratch scratch;
 static double worst;
 static uint32_t rows_most = ROWS;
@@ -17,11 +18,28 @@ typedef struct gemm_case {
     uint16_t *x, *map;
     double *value;   /* [ROWS, columns], bias included */
     float *residual; /* [ROWS, columns] */
-    rig_buffer x_buffer, map_buffer, out;
+    rig_buffer x_buffer, map_buffer, out, tiles;
 } gemm_case;
+
+/* By wgmma: writes the inputs as tiles first. Results of ACT become tiles, too. */
+static void launch_wg(const gemm_case *c, uint32_t kind, uint32_t rows)
+{
+    exl2k_gemm_args a = { .out = c->out.address, .rows = rows, .kind = kind, .x = c->tiles.address,
+                          .out_pitch = kind == EXL2K_GEMM_ACT ? exl2__cuda_wg_rows(rows) : c->columns };
+    gemm_wg_order(&gemm_wg, c->x_buffer.address, c->tiles.address, 0, rows, c->m.in, c->x_pitch);
+    exl2__cuda_gemm_plan plan = gemm_wg_prepare(&a, &c->m, &scratch);
+    gemm_wg_run(&gemm_wg, &a, &plan);
+    if (kind == EXL2K_GEMM_ACT) {
+        gemm_wg_order(&gemm_wg, a.out, a.out, c->map_buffer.address, rows, c->columns / 2, 0);
+    }
+}
 
 static void launch(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, uint32_t budget)
 {
+    if (by_wg) {
+        launch_wg(c, kind, rows);
+        return;
+    }
     exl2k_gemm_args a = { .x = c->x_buffer.address, .out = c->out.address,
                           .map = c->map_buffer.address, .rows = rows, .x_pitch = c->x_pitch, .out_pitch = c->columns,
                           .kind = kind, .out_half = half, .scale = 1, .act = EXL2K_ACT_SILU };
@@ -80,6 +98,7 @@ static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chun
     c->x_buffer = rig_buffer_of(c->x, (size_t)rows * c->x_pitch * 2);
     c->map_buffer = rig_buffer_of(c->map, c->columns * 2);
     c->out = rig_buffer_make((size_t)rows * c->columns * 4);
+    c->tiles = rig_buffer_make((size_t)(rows + 7) * (c->m.in + 32) * 2);
 }
 
 static void case_close(gemm_case *c)
@@ -91,6 +110,7 @@ static void case_close(gemm_case *c)
     rig_buffer_free(&c->x_buffer);
     rig_buffer_free(&c->map_buffer);
     rig_buffer_free(&c->out);
+    rig_buffer_free(&c->tiles);
     product_free(&c->m);
     *c = (gemm_case){ 0 };
 }
@@ -126,14 +146,40 @@ static void check_rows(const gemm_case *c, uint32_t kind, uint32_t rows, bool ha
     }
 }
 
+/* Rows [rows, pitch] out of tiles, as kernels_src/wg_tiles.cuh defines them: of 32 inputs of a row, input 8 t + 2 c + e
+   is element 8 (c ^ row / 2 % 4) + 2 t + e. Columns beyond `columns` become 0. */
+static void rows_of_tiles(uint16_t *values, uint32_t rows, uint32_t columns, uint32_t pitch)
+{
+    size_t bytes = (size_t)exl2__cuda_wg_rows(rows) * columns * 2;
+    uint16_t *tiles = product_take(bytes, 1);
+    memcpy(tiles, values, bytes);
+    memset(values, 0, (size_t)rows * pitch * 2);
+    for (uint32_t row = 0; row < rows; row++) {
+        for (uint32_t n = 0; n < columns; n++) {
+            size_t line = (size_t)(n / 32) * exl2__cuda_wg_rows(rows) + row;
+            uint32_t t = n % 32 / 8, c = n % 8 / 2;
+            values[(size_t)row * pitch + n] = tiles[line * 32 + 8 * (c ^ row / 2 % 4) + 2 * t + n % 2];
+        }
+    }
+    free(tiles);
+}
+
+static uint32_t class_of(uint32_t rows)
+{
+    return by_wg ? rows <= EXL2__CUDA_WG_SPLIT_ROWS : exl2__cuda_gemm_class(rows);
+}
+
 /* Compares with the reference, and each row bit for bit with the same row of the largest batch of its class. */
 static void check_kind(gemm_case *c, uint32_t kind, bool half, uint32_t budget)
 {
-    static const uint32_t rows[] = { 32, 17, 9, 64, 63, 33, 128, 127, 65, 256, 129, 512, 257, ROWS, 513 };
+    static const uint32_t by_gemm[] = { 32, 17, 9, 64, 63, 33, 128, 127, 65, 256, 129, 512, 257, ROWS, 513 };
+    static const uint32_t with_wg[] = { 256, 129, 128, 127, 65, 64, 63, 33, 32, 17, 9, 1, ROWS, 513, 512, 385, 257 };
+    const uint32_t *rows = by_wg ? with_wg : by_gemm;
+    uint32_t count = by_wg ? sizeof with_wg / sizeof with_wg[0] : sizeof by_gemm / sizeof by_gemm[0];
     size_t bytes = (size_t)ROWS * c->columns * 4, row_bytes = (size_t)c->columns * (half ? 2 : 4);
     uint8_t *largest = product_take(bytes, 1), *out = product_take(bytes, 1);
     uint32_t class = UINT32_MAX;
-    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (rows[i] > rows_most) {
             continue;
         }
@@ -143,12 +189,19 @@ static void check_kind(gemm_case *c, uint32_t kind, bool half, uint32_t budget)
         }
         launch(c, kind, rows[i], half, budget);
         rig_download(c->out, 0, out, bytes);
-        if (exl2__cuda_gemm_class(rows[i]) != class) {
-            class = exl2__cuda_gemm_class(rows[i]);
+        if (by_wg && kind == EXL2K_GEMM_ACT) {
+            rows_of_tiles((uint16_t *)(void *)out, rows[i], c->columns / 2, c->columns);
+        }
+        if (class_of(rows[i]) != class) {
+            class = class_of(rows[i]);
             memcpy(largest, out, bytes);
             check_rows(c, kind, rows[i], half, out);
         }
-        CHECK(memcmp(largest, out, rows[i] * row_bytes) == 0);
+        bool same = memcmp(largest, out, rows[i] * row_bytes) == 0;
+        if (!CHECK(same)) {
+            printf("    kind %u, %u rows, %u -> %u: not the bits of the largest batch\n", kind, rows[i], c->m.in,
+                   c->columns);
+        }
     }
     free(largest);
     free(out);
@@ -190,7 +243,9 @@ static void check_shape(uint32_t shape, uint32_t budget)
         check_kind(&c, EXL2K_GEMM_ACT, true, budget);
     } else {
         check_kind(&c, EXL2K_GEMM_STORE, false, budget);
-        check_kind(&c, EXL2K_GEMM_STORE, true, budget);
+        if (!by_wg) {
+            check_kind(&c, EXL2K_GEMM_STORE, true, budget);
+        }
         check_kind(&c, EXL2K_GEMM_RESIDUAL, false, budget);
     }
     case_close(&c);
@@ -254,6 +309,26 @@ static void check_order(uint32_t columns)
     rig_buffer_free(&device_map);
 }
 
+/* The same shapes by wgmma, where it computes them. */
+static void check_wg(uint32_t first, uint32_t end)
+{
+    if (rig.arch != 90) {
+        return;
+    }
+    gemm_wg = rig_load("gemm_wg.cu", NULL);
+    by_wg = true;
+    worst = 0;
+    for (uint32_t i = first; i < end; i++) {
+        uint32_t bits = shapes[i].run[0][0].bits;
+        if (bits < 16) {
+            check_shape(i, (uint32_t)rig.shared_optin);
+        }
+    }
+    by_wg = false;
+    rig_unload(&gemm_wg);
+    printf("largest relative error of fp32 results by wgmma: %.2e\n", worst);
+}
+
 int main(int argc, char **argv)
 {
     rig_open(argc > 1 ? argv[1] : "kernels_src");
@@ -274,6 +349,8 @@ int main(int argc, char **argv)
             check_shape(i, budgets[b]);
         }
     }
+    printf("largest relative error of fp32 results: %.2e\n", worst);
+    check_wg(first, count);
     static const product_run exact[] = { { PRODUCT_AFFINE + 2, 512, 64 }, { PRODUCT_AFFINE + 3, 480, 32 },
                                          { PRODUCT_AFFINE + 4, 512, 128 }, { PRODUCT_AFFINE + 8, 352, 352 },
                                          { 4, 448, 128 } };
@@ -282,7 +359,6 @@ int main(int argc, char **argv)
     }
     check_order(32);
     check_order(5152);
-    printf("largest relative error of fp32 results: %.2e\n", worst);
     gemm_scratch_close(&scratch);
     rig_unload(&gemm);
     rig_unload(&gemm_affine);

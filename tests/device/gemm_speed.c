@@ -15,7 +15,8 @@ enum { QKV, OUT, GATE_UP, DOWN, UNITS };
 static const char *const unit_names[UNITS] = { "qkv", "out", "gate_up", "down" };
 static product_matrix model[LAYERS][UNITS];
 static rig_buffer x, h, out, residual, map;
-static rig_module gemm, shuffle;
+static rig_module gemm, gemm_wg, shuffle;
+static bool by_wg; /* gemm_wg.cu instead of gemm.cu */
 static gemm_scratch scratch;
 
 static void make_layer(product_matrix *layer)
@@ -62,6 +63,11 @@ static exl2k_gemm_args prepare(uint32_t layer, uint32_t unit, uint32_t rows, exl
     a.kind = unit == QKV ? EXL2K_GEMM_STORE : unit == GATE_UP ? EXL2K_GEMM_ACT : EXL2K_GEMM_RESIDUAL;
     a.out = unit == QKV || unit == GATE_UP ? out.address : residual.address;
     a.out_pitch = unit == QKV ? 6144 : unit == GATE_UP ? INTER + 64 : HIDDEN;
+    if (by_wg) {
+        a.out_pitch = unit == GATE_UP ? exl2__cuda_wg_rows(rows) : a.out_pitch;
+        *plan = gemm_wg_prepare(&a, &model[layer][unit], &scratch);
+        return a;
+    }
     *plan = gemm_prepare(&a, &model[layer][unit], &scratch, (uint32_t)rig.shared_optin);
     return a;
 }
@@ -81,8 +87,14 @@ static double time_units(uint32_t first, uint32_t last, uint32_t rows)
         for (uint32_t unit = first; unit <= last; unit++) {
             exl2__cuda_gemm_plan plan;
             exl2k_gemm_args a = prepare(l, unit, rows, &plan);
-            gemm_run(&gemm, &a, &plan);
-            if (unit == GATE_UP) {
+            if (by_wg) {
+                gemm_wg_run(&gemm_wg, &a, &plan);
+            } else {
+                gemm_run(&gemm, &a, &plan);
+            }
+            if (unit == GATE_UP && by_wg) {
+                gemm_wg_order(&gemm_wg, a.out, a.out, map.address, rows, INTER, 0);
+            } else if (unit == GATE_UP) {
                 gemm_order(&gemm, a.out, map.address, rows, INTER, INTER + 64);
             }
         }
@@ -121,6 +133,18 @@ static void time_rows(uint32_t rows)
     fflush(stdout);
 }
 
+/* With both kernels, where the GPU has both. */
+static void time_both(uint32_t rows)
+{
+    time_rows(rows);
+    if (rig.arch == 90) {
+        by_wg = true;
+        printf("by wgmma:\n");
+        time_rows(rows);
+        by_wg = false;
+    }
+}
+
 static void profile(uint32_t rows)
 {
     for (uint32_t unit = 0; unit < UNITS; unit++) {
@@ -137,6 +161,7 @@ int main(int argc, char **argv)
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     shuffle = rig_load("shuffle.cu", NULL);
     gemm = rig_load("gemm.cu", NULL);
+    gemm_wg = rig.arch == 90 ? rig_load("gemm_wg.cu", NULL) : (rig_module){ 0 };
     make_model();
     x = product_random_halves(ROWS_MAX * (HIDDEN + 64) + 64);
     h = product_random_halves(ROWS_MAX * (INTER + 64) + 64);
@@ -145,11 +170,11 @@ int main(int argc, char **argv)
     map = product_random_map(INTER);
     scratch = gemm_scratch_open(64u << 20);
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && argc <= 2; i++) {
-        time_rows(rows[i]);
+        time_both(rows[i]);
     }
     bool profiled = argc > 2 && strcmp(argv[2], "profile") == 0;
     for (int i = profiled ? 3 : 2; i < argc; i++) {
-        (profiled ? profile : time_rows)((uint32_t)strtoul(argv[i], NULL, 10));
+        (profiled ? profile : time_both)((uint32_t)strtoul(argv[i], NULL, 10));
     }
     rig_close();
     return 0;

@@ -48,6 +48,7 @@ typedef struct side {
     uint32_t row_count, logit_count;
     exl2_token drawn[ROWS];
     float *logits; /* [ROWS, vocab] in the order of logit_rows */
+    exl2__row_kind kind; /* of all passes; MIXED: as side_run says */
     bool by_unit;  /* the GPU runs unit by unit, as under a budget */
 } side;
 
@@ -181,17 +182,19 @@ static inline void side_poison(const side *s)
 }
 
 /* Runs a pass, with logits of every row if `every`, else of the last row of each part. Tokens are sampled greedily. If
-   every part has one row, the pass is marked as decoding and may run as a graph. */
+   every part has one row the rows are of sampled tokens, else of prompts, unless s->kind says so. A pass of sampled
+   tokens that all have logits may run as a graph. */
 static inline void side_run(side *s, const part *parts, uint32_t count, bool every)
 {
     static const exl2__sampling greedy = { .greedy = true, .temperature = 1, .top_p = 1, .repeat_penalty = 1 };
     const uint32_t *tables[TEXTS];
     exl2__forward_status status = EXL2__FORWARD_MORE;
-    bool decodes = true;
+    bool decodes = true, single = true;
     s->row_count = s->logit_count = 0;
     for (uint32_t i = 0; i < count; i++) {
         tables[i] = text_pages[parts[i].text];
-        decodes = decodes && parts[i].rows == 1;
+        single = single && parts[i].rows == 1;
+        decodes = decodes && (parts[i].rows == 1 || every);
         for (uint32_t k = 0; k < parts[i].rows; k++) {
             uint32_t row = s->row_count++, position = parts[i].first + k;
             s->rows[row] = (exl2__step_row){ texts[parts[i].text][position], position, i };
@@ -203,7 +206,11 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
         }
     }
     exl2__step step = { .rows = s->rows, .row_count = s->row_count, .sequence_count = count, .page_tables = tables,
-                        .logits = s->logit_rows, .logit_count = s->logit_count, .decodes = decodes };
+                        .logits = s->logit_rows, .logit_count = s->logit_count,
+                        .kind = s->kind != EXL2__ROWS_MIXED ? s->kind
+                              : single ? EXL2__ROWS_SAMPLED : EXL2__ROWS_PROMPT };
+    step.decodes = decodes && step.kind == EXL2__ROWS_SAMPLED;
+    step.repeats = step.decodes && single;
     side_need(s, exl2__forward_begin(&s->forward, &step));
     while (status != EXL2__FORWARD_DONE) {
         exl2__queue_budget pace = { .timed = s->by_unit, .at_least_one = true, .wait = true };

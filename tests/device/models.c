@@ -1,5 +1,5 @@
 /* models.c: whole models on the GPU: logits and greedy text compared with the CPU's, and logits that stay equal bit for
-   bit whatever rows share the pass.
+   bit whatever rows of their kind share the pass.
    takes: [folders of models; default: the goldens]; a GPU; $EXL2_TEST_KERNELS. A folder with a tokenizer.json counts as
           a trained model.
    gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model.
@@ -132,35 +132,69 @@ static void check_same(const part *alone, uint32_t alone_count, const part *amon
     }
 }
 
-/* The bits of a row depend only on the class of its pass, which is the range of its number of rows: 1 | 2..8 |
-   9..16 (below EXL2__CUDA_GEMM_ROWS_MIN) | ..32 | ..64 | ..128 (exl2__cuda_gemm_class). */
-static void test_alone(void)
+/* A row of a sampled token has the same bits among up to 16 rows, also among rows of its own text. */
+static void test_sampled(void)
 {
-    static const part one[] = { { 8, 40, 1 } };
-    static const part two[] = { { 8, 40, 1 }, { 9, 70, 1 } }, turned[] = { { 9, 70, 1 }, { 8, 40, 1 } };
-    static const part eight[] = { { 9, 70, 1 },  { 10, 3, 1 }, { 11, 64, 1 }, { 8, 40, 1 },
-                                  { 12, 127, 1 }, { 13, 0, 1 }, { 14, 9, 1 },  { 15, 99, 1 } };
-    static const part near_prompt[] = { { 8, 40, 1 }, { 13, 0, 7 } };
-    static const part nine[] = { { 8, 40, 1 },   { 9, 70, 1 },  { 10, 3, 1 }, { 11, 64, 1 }, { 14, 9, 1 },
-                                 { 12, 127, 1 }, { 15, 99, 1 }, { 13, 0, 1 }, { 7, 0, 1 } };
-    static const part prompts[] = { { 13, 0, 6 }, { 8, 40, 1 }, { 14, 9, 5 } };
-    static const part twenty[] = { { 13, 0, 20 } }, more_rows[] = { { 14, 0, 5 }, { 13, 0, 20 }, { 8, 40, 1 } };
-    static const part chunk[] = { { 13, 0, 33 } }, chunks[] = { { 14, 0, 5 }, { 13, 0, 33 }, { 8, 40, 1 } };
-    static const part large[] = { { 13, 0, 97 } }, larger[] = { { 8, 40, 1 }, { 14, 0, 25 }, { 13, 0, 97 } };
+    static const part one[] = { { 8, 40, 1 } }, two[] = { { 9, 70, 1 }, { 8, 40, 1 } };
+    static const part many[] = { { 9, 70, 1 },  { 10, 3, 1 }, { 11, 64, 1 }, { 8, 40, 1 }, { 12, 127, 1 }, { 13, 0, 1 },
+                                 { 14, 9, 1 },  { 15, 99, 1 }, { 0, 0, 1 }, { 1, 0, 1 }, { 2, 0, 1 }, { 3, 0, 1 },
+                                 { 4, 0, 1 }, { 5, 0, 1 }, { 6, 0, 1 }, { 7, 0, 1 } };
     static const part before[] = { { 8, 0, 40 }, { 9, 0, 70 } }, more[] = { { 10, 0, 3 }, { 11, 0, 64 }, { 14, 0, 9 } };
     static const part last[] = { { 12, 0, 127 } }, last_too[] = { { 15, 0, 99 } };
+    static const uint32_t counts[] = { 4, 7, 8, 9, 16 }, lengths[] = { 2, 3, 8, 9, 16 };
     side_run(&cuda, before, 2, false);
     side_run(&cuda, more, 3, false);
     side_run(&cuda, last, 1, false);
     side_run(&cuda, last_too, 1, false);
-    check_same(one, 1, one, 1, 0);
-    check_same(two, 2, turned, 2, 1);
-    check_same(two, 2, eight, 8, 3);
-    check_same(two, 2, near_prompt, 2, 0);
-    check_same(nine, 9, prompts, 3, 1);
-    check_same(twenty, 1, more_rows, 3, 1);
-    check_same(chunk, 1, chunks, 3, 1);
-    check_same(large, 1, larger, 3, 2);
+    check_same(one, 1, two, 2, 1);
+    for (uint32_t i = 0; i < EXL2__COUNT(counts); i++) {
+        check_same(one, 1, many, counts[i], 3);
+    }
+    for (uint32_t i = 0; i < EXL2__COUNT(lengths); i++) { /* one after the other, then in one pass with drafts */
+        for (uint32_t k = 0; k < lengths[i]; k++) {
+            part single = { 8, 40 + k, 1 };
+            side_run(&cuda, &single, 1, false);
+        }
+        keep(0);
+        part together[] = { { 8, 40, lengths[i] } }, after = { 8, 40 + lengths[i] - 1, 1 };
+        cuda.kind = EXL2__ROWS_SAMPLED;
+        side_run(&cuda, together, 1, true);
+        CHECK(same_as_kept(lengths[i] - 1));
+        side_run(&cuda, together, 1, false);
+        CHECK(same_as_kept(0));
+        cuda.kind = EXL2__ROWS_MIXED;
+        side_run(&cuda, &after, 1, false);
+        CHECK(same_as_kept(0));
+    }
+}
+
+/* Logits of position 127 after 128 rows of a prompt in passes of `rows` rows, beside `others` rows of another one. */
+static void read_prompt(uint32_t rows, uint32_t others)
+{
+    cuda.kind = EXL2__ROWS_PROMPT;
+    for (uint32_t first = 0; first < 128; first += rows) {
+        part parts[] = { { 13, first, exl2__min32(rows, 128 - first) }, { 14, 0, others } };
+        side_run(&cuda, parts, others ? 2 : 1, false);
+    }
+    cuda.kind = EXL2__ROWS_MIXED;
+}
+
+/* A row of a prompt has the same bits in passes of up to 128 rows. */
+static void test_prompts(void)
+{
+    static const uint32_t rows[] = { 1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 97 };
+    read_prompt(128, 0);
+    keep(0);
+    for (uint32_t i = 0; i < EXL2__COUNT(rows); i++) {
+        read_prompt(rows[i], 0);
+        if (!CHECK(same_as_kept(0))) {
+            printf("    a prompt in passes of %u rows is not as in one of 128\n", rows[i]);
+        }
+    }
+    read_prompt(16, 21);
+    CHECK(same_as_kept(0));
+    read_prompt(96, 32);
+    CHECK(same_as_kept(0));
 }
 
 /* A pass as one graph and the same pass unit by unit give the same bits. */
@@ -266,7 +300,8 @@ static void run_model(const char *path)
     kept = (float *)calloc(cpu.plan.shape.vocab, sizeof *kept);
     test_logits();
     uint32_t same = test_greedy();
-    test_alone();
+    test_sampled();
+    test_prompts();
     test_units();
     test_repeats();
     test_sleep(path);

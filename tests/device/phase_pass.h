@@ -45,7 +45,7 @@ static const pass passes[] = {
 static inline void make_logits(made_step *m, uint32_t row)
 {
     uint32_t i = m->step.logit_count++;
-    bool score = i % 3 == 2 && !m->step.decodes;
+    bool score = i % 3 == 2 && !m->step.repeats;
     CHECK(i < LOGITS_MAX);
     m->logits[i] = (exl2__logit_row){ .row = row, .use = score ? EXL2__LOGIT_SCORE : EXL2__LOGIT_SAMPLE,
                                       .target = m->rows[row].token, .alts = 3,
@@ -65,8 +65,8 @@ static inline bool pass_is_single(const pass *p)
     return most == 1;
 }
 
-/* decodes: the step is marked as decoding, so that every logit row is sampled. */
-static inline void make_step(made_step *m, const synth_shape *s, const pass *p, bool decodes)
+/* A step of the kind. If it may repeat, every logit row is sampled. */
+static inline void make_step(made_step *m, const synth_shape *s, const pass *p, exl2__row_kind kind)
 {
     made_step_place(m, p->sequence, s->vocab, p->copies);
     m->bias[0] = (exl2_bias){ (exl2_token)(s->vocab / 2), 2.5f };
@@ -74,7 +74,9 @@ static inline void make_step(made_step *m, const synth_shape *s, const pass *p, 
     m->sampling = (exl2__sampling){ .temperature = 0.9f, .top_k = 40, .top_p = 0.8f, .min_p = 0.01f,
                                     .repeat_penalty = 1.1f, .seed = 77, .bias = m->bias, .bias_count = 2 };
     m->greedy = (exl2__sampling){ .greedy = true, .temperature = 1, .top_p = 1, .repeat_penalty = 1 };
-    m->step.decodes = decodes;
+    m->step.kind = kind;
+    m->step.decodes = kind == EXL2__ROWS_SAMPLED && m->step.row_count <= 12; /* then every row has logits */
+    m->step.repeats = m->step.decodes && pass_is_single(p);
     for (uint32_t row = 0; row < m->step.row_count; row += 1 + m->step.row_count / 12) {
         make_logits(m, row);
     }

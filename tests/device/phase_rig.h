@@ -33,6 +33,7 @@ typedef struct watched { /* the first `used` of the `pitch` bytes of a row are d
     uint64_t at;
     uint32_t rows, used, pitch;
     uint8_t *now; /* copy of the buffer, as the GPU holds it */
+    uint32_t tiled; /* halves of a row; 0: the buffer has rows, else tiles (kernels_src/wg_tiles.cuh) */
 } watched;
 
 enum { FACTORED, ROUNDED, TRUTHS };
@@ -41,6 +42,7 @@ typedef struct trio {
     synth_model tested, truth[TRUTHS];
     cpu_double_view view[TRUTHS];
     watched watched[WATCH_COUNT];
+    uint8_t *kept;   /* the residual before expert_down */
     uint16_t *pages; /* [layers, PAGES, page_elements] copy of the pages, as the GPU holds them */
     size_t page_elements;
     const synth_shape *shape;
@@ -88,21 +90,22 @@ static inline void watch_open(trio *t)
     const exl2__cuda_buffers *b = &m->b;
     const synth_shape *s = t->shape;
     uint32_t attention = s->heads * s->head_dim, qkv = attention + 2 * s->kv_heads * s->head_dim;
-    uint32_t rows = t->tested.plan.rows_max, logits = t->tested.plan.logit_rows_max;
+    uint32_t rows = t->tested.plan.rows_max, logits = t->tested.plan.logit_rows_max, tiles = exl2__cuda_wg_rows(rows);
     uint32_t slots = EXL2K_SLOTS_MAX * 4, used = m->limits.ctas * 4;
+    uint32_t h_rows = exl2__max32(tiles, (uint32_t)exl2__div_up((uint64_t)tiles * attention, b->h_pitch)); /* of out */
     watched all[WATCH_COUNT] = {
-        [WATCH_residual] = { b->residual, rows, s->hidden * 4, s->hidden * 4, NULL },
-        [WATCH_x] = { b->x, rows, s->hidden * 2, b->x_pitch * 2, NULL },
-        [WATCH_x2] = { b->x2, b->x2 ? rows : 0, s->hidden * 2, b->x_pitch * 2, NULL },
-        [WATCH_branch] = { b->branch, b->branch ? rows : 0, s->hidden * 4, s->hidden * 4, NULL },
-        [WATCH_qkv] = { b->qkv, rows, qkv * 4, b->qkv_pitch * 4, NULL },
-        [WATCH_attended] = { b->attended, rows, attention * 2, b->attended_pitch * 2, NULL },
-        [WATCH_h] = { b->h, rows, s->inter * 2, b->h_pitch * 2, NULL },
-        [WATCH_sums0] = { b->sums[0], rows, used, slots, NULL },
-        [WATCH_sums1] = { b->sums[1], rows, used, slots, NULL },
-        [WATCH_sums2] = { b->sums[2], rows, used, slots, NULL },
-        [WATCH_head_x] = { b->head_x, logits, s->hidden * 2, b->x_pitch * 2, NULL },
-        [WATCH_logits] = { b->logits, logits, s->vocab * 4, b->stride * 4, NULL },
+        [WATCH_residual] = { b->residual, rows, s->hidden * 4, s->hidden * 4, NULL, 0 },
+        [WATCH_x] = { b->x, tiles, s->hidden * 2, b->x_pitch * 2, NULL, 0 },
+        [WATCH_x2] = { b->x2, b->x2 ? rows : 0, s->hidden * 2, b->x_pitch * 2, NULL, 0 },
+        [WATCH_branch] = { b->branch, b->branch ? rows : 0, s->hidden * 4, s->hidden * 4, NULL, 0 },
+        [WATCH_qkv] = { b->qkv, rows, qkv * 4, b->qkv_pitch * 4, NULL, 0 },
+        [WATCH_attended] = { b->attended, rows, attention * 2, b->attended_pitch * 2, NULL, 0 },
+        [WATCH_h] = { b->h, h_rows, s->inter * 2, b->h_pitch * 2, NULL, 0 },
+        [WATCH_sums0] = { b->sums[0], rows, used, slots, NULL, 0 },
+        [WATCH_sums1] = { b->sums[1], rows, used, slots, NULL, 0 },
+        [WATCH_sums2] = { b->sums[2], rows, used, slots, NULL, 0 },
+        [WATCH_head_x] = { b->head_x, logits, s->hidden * 2, b->x_pitch * 2, NULL, 0 },
+        [WATCH_logits] = { b->logits, logits, s->vocab * 4, b->stride * 4, NULL, 0 },
     };
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
         size_t bytes = (size_t)all[i].rows * all[i].pitch;
@@ -135,9 +138,35 @@ static inline void trio_close(trio *t)
         free(t->watched[i].now);
     }
     free(t->pages);
+    free(t->kept);
 }
 
 /* ---- poison and canaries ---- */
+
+/* Offset of half i of a row in tiles. */
+static inline size_t tile_at(const trio *t, uint32_t row, uint32_t i)
+{
+    size_t line = (size_t)(i / 32) * exl2__cuda_wg_rows(t->made->step.row_count) + row;
+    return line * 64 + ((i / 2 % 4) ^ (row / 2 % 4)) * 16 + i % 32 / 8 * 4 + i % 2 * 2;
+}
+
+/* Bytes of the first `rows` rows of a buffer. */
+static inline uint64_t watch_bytes(const watched *w, uint32_t rows)
+{
+    return w->tiled ? (uint64_t)exl2__cuda_wg_rows(rows) * w->tiled * 2 : (uint64_t)rows * w->pitch;
+}
+
+/* Copies the halves that tiles have from `from` to w->now; from NULL: fills them with NaN. */
+static inline void watch_tiles(const trio *t, const watched *w, const uint8_t *from)
+{
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        for (uint32_t i = 0; i < w->tiled; i++) {
+            size_t at = tile_at(t, row, i);
+            static const uint8_t nan[2] = { 0xFF, 0xFF };
+            memcpy(w->now + at, from ? from + at : nan, 2);
+        }
+    }
+}
 
 /* Fills the data of the buffers in `set` with NaN, in all rows that a pass of this kind may have. Padding stays as it
    is, because products read it. Buffers that are never needed at the same time may overlap, so the copies of all
@@ -148,8 +177,11 @@ static inline void watch_poison(trio *t, uint32_t set)
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
         const watched *w = &t->watched[i];
         uint32_t rows = exl2__min32(w->rows, most);
-        for (uint32_t row = 0; set >> i & 1 && row < rows; row++) {
+        for (uint32_t row = 0; set >> i & 1 && !w->tiled && row < rows; row++) {
             memset(w->now + (size_t)row * w->pitch, 0xFF, w->used);
+        }
+        if (set >> i & 1 && w->tiled) {
+            watch_tiles(t, w, NULL);
         }
         if (set >> i & 1) {
             gpu_write(w->at, w->now, (size_t)rows * w->pitch);
@@ -167,7 +199,7 @@ static inline bool watch_lent(const trio *t, uint32_t set, uint32_t rows, watch 
     bool lent = mine == WATCH_logits;
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
         const watched *w = &t->watched[i];
-        bool apart = at + bytes <= w->at || w->at + (uint64_t)rows * w->pitch <= at;
+        bool apart = at + bytes <= w->at || w->at + watch_bytes(w, rows) <= at;
         lent = lent || (i != (uint32_t)mine && set >> i & 1 && !apart);
     }
     return lent;
@@ -187,8 +219,11 @@ static inline void watch_check(trio *t, uint32_t set, uint32_t rows)
         uint8_t *got = (uint8_t *)synth_alloc(bytes);
         uint32_t wrong = 0;
         gpu_read(w->at, got, bytes);
+        if (set >> i & 1 && w->tiled) {
+            watch_tiles(t, w, got);
+        }
         for (uint32_t row = 0; row < w->rows; row++) {
-            bool mine = set >> i & 1 && row < rows;
+            bool mine = set >> i & 1 && row < rows && !w->tiled;
             size_t begin = (size_t)row * w->pitch, skip = mine ? w->used : 0;
             wrong += (set >> i & 1 || !watch_lent(t, set, rows, (watch)i, w->at + begin, w->pitch))
                      && memcmp(got + begin + skip, w->now + begin + skip, w->pitch - skip) != 0;
@@ -213,14 +248,16 @@ static inline double half_at(const trio *t, watch buffer, uint32_t row, uint32_t
 {
     const watched *w = &t->watched[buffer];
     uint16_t value;
-    memcpy(&value, w->now + (size_t)row * w->pitch + 2 * (size_t)i, 2);
+    memcpy(&value, w->now + (w->tiled ? tile_at(t, row, i) : (size_t)row * w->pitch + 2 * (size_t)i), 2);
     return (double)exl2__f16_to_f32(value);
 }
 
-/* The matrix's input permutation: input i lies at element [i] of its rows. The caller frees it. */
-static inline uint16_t *order_of(const exl2__matrix *matrix, uint32_t count)
+/* The order of a buffer's rows that `matrix` reads: input i lies at element [i]. It is the matrix's input permutation,
+   but products by wgmma put attention's results in order themselves. The caller frees it. */
+static inline uint16_t *order_of(const trio *t, watch buffer, const exl2__matrix *matrix, uint32_t count)
 {
-    uint64_t map = exl2__cuda_matrix_of(matrix)->map;
+    bool natural = buffer == WATCH_attended && device_of(t)->pass.by_wg;
+    uint64_t map = natural ? 0 : exl2__cuda_matrix_of(matrix)->map;
     uint16_t *order = (uint16_t *)synth_alloc(count * sizeof *order);
     for (uint32_t i = 0; i < count; i++) {
         order[i] = (uint16_t)i;
@@ -322,7 +359,7 @@ static inline void level_halves(const trio *t, uint32_t truth, watch from, cpu_b
                                 uint32_t count)
 {
     const cpu_double_view *v = &t->view[truth];
-    uint16_t *order = order_of(reader, count);
+    uint16_t *order = order_of(t, from, reader, count);
     for (uint32_t row = 0; row < t->made->step.row_count; row++) {
         for (uint32_t i = 0; i < count; i++) {
             v->buffer[to][row * v->stride[to] + i] = half_at(t, from, row, order[i]);

@@ -52,10 +52,12 @@ run models models
 [ -n "$EXL2_TEST_MODELS" ] && run models_given models $EXL2_TEST_MODELS
 run golden golden
 run golden_shared golden shared
+run experts experts
 run sampling sampling
 run guidance guidance
 run grammars grammars
 run bans bans
+run replay replay
 [ -n "$EXL2_TEST_MODEL" ] && run grammar_real grammar_real # a model with a tokenizer
 cat "$logs"/phases.log "$logs"/models*.log "$logs"/golden*.log | grep -v failed: | grep -e ' off by ' -e ' within '
 head -n 1 "$logs/phases.log"

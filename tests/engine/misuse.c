@@ -87,6 +87,7 @@ static void no_engine(void)
     CHECK_INT(exl2_job_cancel(NULL, job), EXL2_ERR_ARG);
     CHECK_INT(exl2_job_get(NULL, job, &ji), EXL2_ERR_ARG);
     CHECK_INT(exl2_job_pause(NULL, job, true), EXL2_ERR_ARG);
+    CHECK_INT(exl2_job_priority(NULL, job, 1), EXL2_ERR_ARG);
     CHECK(model.id == 1 && session.id == 1 && job.id == 1);
     CHECK_TEXT(exl2_result_name(EXL2_ERR_TOO_SMALL), "EXL2_ERR_TOO_SMALL");
     CHECK_TEXT(exl2_result_name((exl2_result)-99), "unknown result");
@@ -459,6 +460,7 @@ static void stale_handle(uint64_t id)
     REFUSED(exl2_job_cancel(engine, job), EXL2_ERR_STALE);
     REFUSED(exl2_job_get(engine, job, &ji), EXL2_ERR_STALE);
     REFUSED(exl2_job_pause(engine, job, true), EXL2_ERR_STALE);
+    REFUSED(exl2_job_priority(engine, job, 1), EXL2_ERR_STALE);
     exl2_job_desc d = { 0 };
     d.model = model;
     d.prompt.tokens = &token;

@@ -1,7 +1,7 @@
 /* replay.c: a job's tokens are the same however they are computed: alone, beside others, in any steps, with pages
-   found, evicted or never shared, on forks, after preemptions, cancelled and continued. Four prompts, each greedy,
-   sampled, with a grammar and with banned texts; ids and log-probabilities bit for bit. (bits.c compares chunks and
-   threads.) */
+   found, evicted or never shared, on forks, after preemptions, cancelled and continued, saved and restored, drafted.
+   Four prompts, each greedy, sampled, with a grammar and with banned texts; ids and log-probabilities bit for bit.
+   (bits.c compares chunks and threads.) tests/device runs it on the GPU. */
 #include "text_model.h"
 
 #define PROMPTS 4u
@@ -21,6 +21,7 @@ static rig open_pool(uint64_t tokens, bool no_reuse)
     exl2_model_desc m = text_folder();
     m.cache.tokens = tokens;
     m.cache.no_reuse = no_reuse;
+    m.prefill_chunk = 128; /* larger passes have other bits on a GPU */
     return rig_open(&e, &m);
 }
 
@@ -64,13 +65,28 @@ static void check_same(uint32_t i, const char *how)
     }
 }
 
-static void check_together(const rig *r, uint32_t cpu_us, const char *how)
+/* One pass, or a part of it that the GPU has not finished. */
+static void step_once(const rig *r)
+{
+    exl2_step_desc step = { .wait = true };
+    exl2_step(r->engine, &step);
+}
+
+static void drain(const rig *r, uint32_t us)
+{
+    exl2_step_desc step = { .cpu_us = us, .gpu_us = us, .wait = us == 0 };
+    while (exl2_step(r->engine, &step) != EXL2_IDLE) {
+    }
+}
+
+static void check_together(const rig *r, uint32_t us, bool drafts, const char *how)
 {
     for (uint32_t i = 0; i < JOBS; i++) {
         exl2_job_desc d = job_of(r, i, &got[i]);
+        d.draft.ngram = drafts;
         start(r, &d);
     }
-    rig_drain(r, cpu_us);
+    drain(r, us);
     for (uint32_t i = 0; i < JOBS; i++) {
         check_same(i, how);
     }
@@ -85,10 +101,10 @@ static void check_preempted(const rig *r)
         d.priority = (int32_t)i;
         start(r, &d);
         for (uint32_t k = 0; k < 5 + i; k++) {
-            exl2_step(r->engine, NULL);
+            step_once(r);
         }
     }
-    rig_drain(r, 0);
+    drain(r, 0);
     exl2_stats(r->engine, &stats);
     CHECK(stats.preemptions > 10);
     printf("%u preemptions, %u evictions\n", (unsigned)stats.preemptions, (unsigned)stats.evictions);
@@ -107,20 +123,67 @@ static void check_states(void)
     exl2_job_desc d = job_of(&r, 7, &low);
     exl2_job job = start(&r, &d);
     while (low.count < 10) {
-        exl2_step(r.engine, NULL);
+        step_once(&r);
     }
     exl2_job_desc over = rig_job(&r, prompts[3], 290, 120, &high);
     over.priority = 1;
     CHECK_INT(exl2_job_start(r.engine, &over, NULL), EXL2_OK);
-    exl2_step(r.engine, NULL);
-    CHECK_INT(exl2_job_get(r.engine, job, &info), EXL2_OK);
+    do { /* on a GPU a pass may be under way */
+        step_once(&r);
+        CHECK_INT(exl2_job_get(r.engine, job, &info), EXL2_OK);
+    } while (RIG_BACKEND != EXL2_BACKEND_CPU && info.state != EXL2_JOB_QUEUED && high.count == 0);
     CHECK_INT(info.state, EXL2_JOB_QUEUED);
     CHECK_INT(low.done_events, 0);
-    rig_drain(&r, 0);
+    drain(&r, 0);
     CHECK(high.done_events == 1 && high.count > 10);
     got[7] = low;
     check_same(7, "waited in between");
     rig_close(&r);
+}
+
+/* Saved after some tokens, and resumed in another session, whose K and V are computed again or come from the save. */
+static void check_saved(const rig *r)
+{
+    static uint8_t saved[1u << 21];
+    for (uint32_t i = 0; i < JOBS; i++) {
+        exl2_session from, to;
+        size_t bytes;
+        CHECK_INT(exl2_session_open(r->engine, r->model, &from), EXL2_OK);
+        CHECK_INT(exl2_session_open(r->engine, r->model, &to), EXL2_OK);
+        exl2_job_desc d = job_of(r, i, &got[i]);
+        d.session = from;
+        exl2_job job = start(r, &d);
+        while (got[i].count < 5 + i && got[i].done_events == 0) {
+            step_once(r);
+        }
+        if (got[i].done_events == 0) {
+            uint32_t had = got[i].count, had_bytes = got[i].bytes;
+            static rig_said rest;
+            CHECK_INT(exl2_session_save(r->engine, from, i % 2 ? EXL2_SAVE_KV : 0, saved, sizeof saved, &bytes),
+                      EXL2_OK);
+            exl2_job_cancel(r->engine, job);
+            drain(r, 0);
+            CHECK_INT(exl2_session_close(r->engine, from), EXL2_OK);
+            CHECK_INT(exl2_session_restore(r->engine, to, saved, bytes), EXL2_OK);
+            exl2_job_desc again = job_of(r, i, &rest);
+            again.session = to;
+            again.prompt = (exl2_prompt){ 0 };
+            again.resume = true;
+            start(r, &again);
+            drain(r, 0);
+            rest.count = rest.count < NEW - had ? rest.count : NEW - had;
+            memcpy(got[i].ids + had, rest.ids, rest.count * sizeof rest.ids[0]);
+            memcpy(got[i].logprobs + had, rest.logprobs, rest.count * sizeof rest.logprobs[0]);
+            memcpy(got[i].text + had_bytes, rest.text, rest.bytes);
+            got[i].count = had + rest.count;
+            got[i].bytes = had_bytes + rest.bytes;
+            got[i].stop = rest.stop;
+            got[i].done_events = rest.done_events;
+        }
+        check_same(i, "saved and restored");
+        exl2_session_close(r->engine, from);
+        exl2_session_close(r->engine, to);
+    }
 }
 
 /* Cancelled after some tokens, and continued from the history in the same session or in a fork. */
@@ -134,10 +197,10 @@ static void check_continued(const rig *r)
         d.session = s;
         exl2_job job = start(r, &d);
         while (got[i].count < 7 + i && got[i].done_events == 0) {
-            exl2_step(r->engine, NULL);
+            step_once(r);
         }
         exl2_job_cancel(r->engine, job);
-        rig_drain(r, 0);
+        drain(r, 0);
         uint32_t had = got[i].count;
         CHECK_INT(exl2_session_fork(r->engine, s, &fork), EXL2_OK);
         for (uint32_t k = 0; k < 2 && had < wanted[i].count; k++) {
@@ -175,21 +238,24 @@ int main(void)
     for (uint32_t i = 0; i < JOBS; i++) {
         exl2_job_desc d = job_of(&apart, i, &wanted[i]);
         start(&apart, &d);
-        rig_drain(&apart, 0);
+        drain(&apart, 0);
         tokens += wanted[i].count;
         CHECK_INT(wanted[i].done_events, 1);
     }
     CHECK(tokens > JOBS * NEW / 2);
     CHECK(wanted[12].stats.bans_avoided + wanted[13].stats.bans_avoided + wanted[14].stats.bans_avoided > 0);
-    check_together(&apart, 0, "together, nothing shared");
+    check_together(&apart, 0, false, "together, nothing shared");
     rig_close(&apart);
     rig large = open_pool(16384, false), small = open_pool(512, false);
-    check_together(&large, 0, "together");
-    check_together(&large, 0, "together again, all found");
-    check_together(&large, 1, "in the shortest steps");
+    check_together(&large, 0, false, "together");
+    check_together(&large, 0, false, "together again, all found");
+    check_together(&large, 1, false, "in the shortest steps");
+    check_together(&large, 0, true, "with drafts");
+    check_together(&large, 1, true, "with drafts, in the shortest steps");
     check_continued(&large);
-    check_together(&small, 0, "in a small pool");
-    check_together(&small, 1, "in a small pool, in the shortest steps");
+    check_saved(&large);
+    check_together(&small, 0, false, "in a small pool");
+    check_together(&small, 1, false, "in a small pool, in the shortest steps");
     check_continued(&small);
     check_preempted(&small);
     check_states();

@@ -191,6 +191,28 @@ static inline exl2_result cuda_use_in_steps(cuda_life *l)
     return EXL2_OK;
 }
 
+/* A session is saved with its K and V and restored as another one, which goes on. Where the copy of K and V fails, the
+   history is there. */
+static inline exl2_result cuda_use_saved(cuda_life *l)
+{
+    static uint8_t saved[1u << 20];
+    exl2_session s;
+    exl2_session_info info;
+    size_t bytes = 0;
+    EXL2__TRY(cuda_try(l, exl2_session_open(l->e, l->model, &s)));
+    EXL2__TRY(cuda_try(l, exl2_session_save(l->e, l->a, EXL2_SAVE_KV, saved, sizeof saved, &bytes)));
+    exl2_result r = cuda_try(l, exl2_session_restore(l->e, s, saved, bytes));
+    CHECK_INT(exl2_session_get(l->e, s, &info), EXL2_OK);
+    CHECK_INT(info.tokens, 17);
+    CHECK_INT(info.tokens_cached, r < 0 ? 0 : 17);
+    EXL2__TRY(r);
+    exl2_job_desc d = cuda_job(s, cuda_prompt, 2, 3, &cuda_said[0]);
+    EXL2__TRY(cuda_run(l, &d, 1));
+    CHECK_INT(cuda_said[0].stats.reused_tokens, 0);
+    cuda_expect_history(l->e, s, 19, 22);
+    return cuda_try(l, exl2_session_close(l->e, s));
+}
+
 #define CUDA_MASKED 9u /* the grammar allows this number of tokens */
 
 /* The application's own grammar: the n-th id must be n modulo CUDA_MASKED. */
@@ -263,6 +285,7 @@ static inline exl2_result cuda_use(cuda_life *l)
     EXL2__TRY(cuda_use_alone(l));
     EXL2__TRY(cuda_use_beside(l));
     EXL2__TRY(cuda_use_in_steps(l));
+    EXL2__TRY(cuda_use_saved(l));
     EXL2__TRY(cuda_use_masked(l));
     return exl2_model_close(l->e, l->model);
 }

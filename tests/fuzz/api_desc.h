@@ -284,6 +284,7 @@ static void api_make_job(api_job_store *s, const api_model *m, uint64_t sub_seed
     d->heal_prompt = api_chance(6);
     d->alts_per_token = api_chance(5) ? api_draw(6) : api_chance(10) ? EXL2_ALTS_MAX : 0;
     d->draft.one_by_one = api_chance(3);
+    d->loop_stop = api_chance(5) ? 2 + api_draw(3) : 0;
     d->priority = api_chance(4) ? (int32_t)api_draw(5) - 2 : 0;
     if (api_chance(10)) {
         s->edit = 1 + api_draw(4);

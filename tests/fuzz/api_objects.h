@@ -462,15 +462,17 @@ static void api_op_job(void)
         return;
     }
     handle.id = (api_id)job->id;
-    uint32_t what = api_draw(6);
+    uint32_t what = api_draw(7);
     exl2_result r = what == 0 ? API_CALL(job_cancel, exl2_job_cancel(api.e, handle))
                   : what < 4  ? API_CALL(job_pause, exl2_job_pause(api.e, handle, what == 1))
+                  : what == 6 ? API_CALL(job_priority, exl2_job_priority(api.e, handle, (int32_t)api_draw(5) - 2))
                               : API_CALL(job_get, exl2_job_get(api.e, handle, &info));
     api_trace("%s job %u: %s", what == 0 ? "exl2_job_cancel" : what == 1 ? "exl2_job_pause" : what < 4
-              ? "exl2_job_pause (false)" : "exl2_job_get", job->number, exl2_result_name(r));
+              ? "exl2_job_pause (false)" : what == 6 ? "exl2_job_priority" : "exl2_job_get", job->number,
+              exl2_result_name(r));
     API_MUST(r == EXL2_OK || (job->pull && r == EXL2_ERR_STALE), "a call for live job %u gives %s", job->number,
              exl2_result_name(r));
-    if (what >= 4 && r == EXL2_OK) {
+    if ((what == 4 || what == 5) && r == EXL2_OK) {
         API_MUST(!job->session_id || info.session.id == job->session_id, "exl2_job_get of job %u: another session",
                  job->number);
         API_MUST(info.state <= EXL2_JOB_PAUSED, "exl2_job_get of job %u: state %d", job->number, (int)info.state);

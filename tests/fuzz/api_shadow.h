@@ -24,7 +24,7 @@ typedef enum api_fn {
     API_session_fork, API_session_rewind, API_session_trim, API_session_save, API_session_restore, API_session_get,
     API_session_tokens, API_session_close, API_sampler_resolve, API_grammar_make,
     API_grammar_close, API_job_start, API_job_measure, API_json_text, API_generate, API_job_cancel,
-    API_job_get, API_job_pause, API_kernels_build, API_FNS
+    API_job_get, API_job_pause, API_job_priority, API_kernels_build, API_FNS
 } api_fn;
 
 /* What exl2.h says of each function: its errors (besides ARG, STALE and, after an allocation failed, MEMORY), and
@@ -85,6 +85,7 @@ static const struct {
     [API_job_cancel] = { "exl2_job_cancel", true, false, 0 },
     [API_job_get] = { "exl2_job_get", true, false, 0 },
     [API_job_pause] = { "exl2_job_pause", true, false, 0 },
+    [API_job_priority] = { "exl2_job_priority", true, false, 0 },
     [API_kernels_build] = { "exl2_kernels_build", false, true, API_BIT(EXL2_ERR_NO_COMPILER)
                             | API_BIT(EXL2_ERR_COMPILE) | API_BIT(EXL2_ERR_UNSUPPORTED) },
 };

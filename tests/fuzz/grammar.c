@@ -74,7 +74,7 @@ static void walk(exl2__grammar *g, uint32_t left, uint64_t *state)
         bool special;
         exl2_token token = (exl2_token)ids[(*state >> 33) % count];
         const char *piece = exl2__vocab_piece(&vocab, token, &bytes, &special);
-        require(exl2__grammar_mask_accept(&c, &g->mask, &place, token) == EXL2_OK);
+        require(exl2__grammar_mask_accept(&c, &g->mask, &place, token, 0) == EXL2_OK);
         require(!special && used + bytes <= sizeof text);
         memcpy(text + used, piece, bytes);
         used += bytes;

@@ -524,6 +524,11 @@ static void case_wine(void)
     snprintf(arguments, sizeof arguments, "generate '%s/tests/golden/models/exl2-mixed' --ids 1,5,9 --max 16 --greedy "
              "--threads 2 --backend cpu", root);
     same_text("exl2.exe", "exl2", arguments);
+    /* An empty folder whose name is not ASCII, and then a full one. */
+    MUST("mkdir 'mod\xC3\xA8le \xE5\x86\x99' && cd mod* && "
+         "wine ../exl2.exe synth \"$PWD\" --shape smollm2-135m --layers 1 --bpw 2.5 >/dev/null && test -s config.json");
+    MUST("! wine exl2.exe synth 'mod\xC3\xA8le \xE5\x86\x99' --shape smollm2-135m 2>said.txt && "
+         "grep 'is not an empty folder' said.txt && rm -r mod*");
     if (model) {
         snprintf(arguments, sizeof arguments, "generate '%s' --prompt 'Once upon a time' --max 16 --seed 3 --threads 2 "
                  "--backend cpu", model);

@@ -80,8 +80,9 @@ static void check_product(const exl2__cpu_ops *ops, const exl2__cpu_part *p, con
         ops->gather(p, x + row * p->in, p->in, n, input.x + row * p->in,
                     input.centre + exl2__cpu_matrix_start(p, row));
     }
-    for (uint32_t strip = 0; strip < p->strips; strip += 2) {
-        ops->product(p, &input, strip, exl2__min32(strip + 2, p->strips), out, stride, add);
+    for (uint32_t strip = 0, end; strip < p->strips; strip = end) { /* pairs, parts of pairs, and both */
+        end = exl2__min32(strip + 1 + (strip + rows) % 3, p->strips);
+        ops->product(p, &input, strip, end, out, stride, add);
     }
     double error = 0, whole = 0;
     for (uint32_t r = 0; r < rows; r++) {

@@ -19,8 +19,9 @@ typedef struct launched {
     char function[32];
     unsigned grid[3];
     exl2k_settle_args settle; /* of exl2k_settle */
-    uint64_t x, out;          /* of products */
+    uint64_t x, out;          /* of products, of exl2k_norm and exl2k_wg_order */
     uint32_t kind;
+    uint32_t tile_rows;       /* of inputs or results that are tiles; 0: there are none */
 } launched;
 
 static launched launches[LAUNCHES_MAX];
@@ -46,6 +47,16 @@ static void run(const char *function, const void *arguments, const unsigned grid
         l->x = a->x;
         l->out = a->out;
         l->kind = a->kind == EXL2K_GEMM_ACT ? EXL2K_GEMV_ACT : EXL2K_GEMV_STORE;
+        l->tile_rows = strncmp(function, "exl2k_gemm_wg", 13) == 0 ? a->x_pitch : 0;
+    } else if (strcmp(function, "exl2k_norm") == 0) {
+        const exl2k_norm_args *a = (const exl2k_norm_args *)arguments;
+        l->out = a->out;
+        l->tile_rows = a->tile_rows;
+    } else if (strcmp(function, "exl2k_wg_order") == 0) {
+        const exl2k_wg_order_args *a = (const exl2k_wg_order_args *)arguments;
+        l->x = a->from;
+        l->out = a->to;
+        l->tile_rows = a->rows;
     }
     launch_count++;
 }
@@ -92,14 +103,17 @@ static const family_case cases[] = {
 static exl2__ctx ctx;
 static exl2__cuda_device gpu;
 
-static void rig_open(void)
+/* arch: 89 = compute capability 8.9. */
+static void rig_open(int arch, int shared_bytes)
 {
     exl2__cuda_settings settings = { 0 };
     fake_reset();
     fake.kernels = kernels;
     fake.kernel_count = EXL2__COUNT(kernels);
     fake.run = run;
-    fake.devices[0].shared_optin = 232448; /* as an H200 has */
+    fake.devices[0].arch_major = arch / 10;
+    fake.devices[0].arch_minor = arch % 10;
+    fake.devices[0].shared_optin = shared_bytes;
     memset(&gpu, 0, sizeof gpu);
     memset(&ctx, 0, sizeof ctx);
     ctx.allocator = exl2__platform_allocator();
@@ -163,7 +177,7 @@ static void check_chain(const family_case *c)
 
 static void check_settles(const family_case *c, const synth_model *m, uint32_t rows)
 {
-    uint32_t branches = 0;
+    uint32_t branches = 0, seen = 0;
     for (uint32_t i = 0; i < launch_count; i++) {
         const exl2k_settle_args *a = &launches[i].settle;
         if (strcmp(launches[i].function, "exl2k_settle") == 0) {
@@ -171,6 +185,11 @@ static void check_settles(const family_case *c, const synth_model *m, uint32_t r
             CHECK_INT(a->layer_norm, c->family.layer_norm);
             CHECK((a->branch != 0) == (a->post_weight != 0) && (a->branch || a->out[0]));
             CHECK(a->scale == m->plan.shape.residual_scale);
+            /* The tables of the next launch: all but the last launch of a pass have them. */
+            CHECK_INT(a->soon_map != 0 || a->soon[0] != 0, seen + 1 < c->settles);
+            seen++;
+            CHECK_INT(a->late, 3 * exl2__cuda_residual_ctas(exl2__cuda_of(m->d))
+                                   <= 2 * exl2__cuda_of(m->d)->limits.ctas);
             branches += a->branch != 0;
         }
     }
@@ -199,7 +218,7 @@ static void check_decodes(const family_case *c, synth_model *m)
         for (uint32_t i = 0; i < rows; i++) {
             p.sequence[i] = (made_rows){ 3 + 5 * i, 1 };
         }
-        make_step(&made, &c->shape, &p, true);
+        make_step(&made, &c->shape, &p, EXL2__ROWS_SAMPLED);
         made.step.logit_count = 0;
         for (uint32_t row = 0; row < rows; row++) {
             make_logits(&made, row);
@@ -228,7 +247,7 @@ static void check_prompts(const family_case *c, synth_model *m)
     static made_step made;
     for (uint32_t i = 0; i < EXL2__COUNT(passes); i++) {
         uint32_t groups = 0, settles = c->settles;
-        make_step(&made, &c->shape, &passes[i], false);
+        make_step(&made, &c->shape, &passes[i], EXL2__ROWS_PROMPT);
         groups = (uint32_t)exl2__div_up(made.step.logit_count, m->plan.logit_rows_max);
         for (uint32_t unit = 0; unit < 2; unit++) { /* with logits, then without */
             if (unit == 1) {
@@ -257,7 +276,7 @@ static void check_case(const family_case *c)
 {
     exl2_parallel none = { 0 };
     synth_model m;
-    rig_open();
+    rig_open(89, 232448);
     synth_now = &c->family;
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &c->shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
     CHECK(exl2__cuda_missing(&m.plan.shape) == NULL);
@@ -272,21 +291,88 @@ static void check_case(const family_case *c)
     synth_now = &synth_llama;
 }
 
+/* ---- products by wgmma ---- */
+
+/* Every product of a pass of prompts, or of many rows, reads the tiles that the last kernel before it has written, and
+   no kernel of gemm.cu runs. Other passes have no tiles. */
+static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
+{
+    static made_step made;
+    make_step(&made, shape, p, false);
+    made.step.logit_count = 0;
+    bool many = made.step.kind == EXL2__ROWS_PROMPT || made.step.row_count >= EXL2__CUDA_WG_ROWS_MIN;
+    uint32_t rows = many ? (made.step.row_count + 7) / 8 * 8 : 0, products = 0;
+    uint64_t tiles = 0;
+    run_pass(m, &made.step);
+    for (uint32_t i = 0; i < launch_count; i++) {
+        const launched *l = &launches[i];
+        if (strncmp(l->function, "exl2k_gemm", 10) == 0) {
+            CHECK(l->tile_rows == rows && (!many || l->x == tiles));
+            products++;
+            tiles = l->kind == EXL2K_GEMV_ACT ? l->out : 0;
+        } else if (strcmp(l->function, "exl2k_norm") == 0 || strcmp(l->function, "exl2k_wg_order") == 0) {
+            CHECK_INT(l->tile_rows, rows);
+            CHECK(tiles == 0 || l->x == tiles); /* results of ACT are put in order */
+            tiles = l->out;
+        }
+    }
+    CHECK(!many || products == 4 * shape->layers);
+    CHECK(!many || count_of("exl2k_attend_permute") == 0);
+}
+
+/* A model on a GPU of compute capability 9.0 whose products of many rows run by wgmma, if `wanted`. */
+static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool wanted)
+{
+    exl2_parallel none = { 0 };
+    synth_model m;
+    rig_open(arch, shared_bytes);
+    synth_model_open_on(&m, &exl2__cuda_backend, &gpu, shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
+    CHECK_INT(exl2__cuda_of(m.d)->has_wg, wanted);
+    CHECK((gpu.kernels.functions[EXL2__KERNEL_exl2k_gemm_wg256] != NULL) == (arch == 90));
+    for (uint32_t i = 0; i < EXL2__COUNT(passes) && wanted; i++) {
+        check_tiles(&m, &passes[i], shape);
+    }
+    synth_model_close(&m);
+    exl2__cuda_device_close(&gpu);
+    CHECK_INT(ctx.host_bytes, 0);
+    CHECK_INT(fake_leaks(), 0);
+}
+
+static void test_wg(void)
+{
+    static const synth_shape plain = SHAPE(2, true, false), dense = SHAPE(2, false, true), affine = AFFINE;
+    check_wg(90, 232448, &plain, true);
+    check_wg(89, 232448, &plain, false);
+    check_wg(100, 232448, &plain, false);
+    check_wg(90, 101376, &plain, false); /* too little shared memory */
+    check_wg(90, 232448, &dense, false);
+    check_wg(90, 232448, &affine, false);
+}
+
 /* The modules that a model compiles: products of one kind, and `settle` only if it runs. */
 static void test_modules(void)
 {
-    for (uint32_t i = 0; i < 8; i++) {
-        bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2, affine = i & 4;
-        exl2__cuda_needs needs = { .head_class = 64, .any = any, .affine = affine, .settles = settles };
+    for (uint32_t i = 0; i < 16; i++) {
+        bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2, affine = i & 4, hopper = i & 8;
+        exl2__cuda_needs needs = { .arch = hopper ? 90 : 89, .head_class = 64, .any = any, .affine = affine,
+                                   .settles = settles };
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_affine] == affine && wanted[EXL2__KERNEL_exl2k_gemm_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm] && wanted[EXL2__KERNEL_exl2k_gemm_any] == any); /* gemm.cu: permute */
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (hopper && !any && !affine));
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm_affine]);
+        CHECK(wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_prefill128]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_attend_wg64]);
+        needs.attend_wg = true;
+        needs.arch = 90;
+        exl2__cuda_modules_of(&needs, wanted);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_wg128]);
+        CHECK(wanted[EXL2__KERNEL_exl2k_attend_wg64] && wanted[EXL2__KERNEL_exl2k_attend_decode64]);
         needs.experts = true;
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_grouped_sort] && wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
@@ -301,6 +387,7 @@ int main(void)
     for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
         check_case(&cases[i]);
     }
+    test_wg();
     fake_reset();
     return check_done();
 }

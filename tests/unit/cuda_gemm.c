@@ -1,6 +1,6 @@
 /* cuda_gemm.c: launches of products of many rows: they fit, cover all inputs, and are equal for all row counts of a
    class. */
-#include "../../exl2_impl/3_backend/cuda/cuda_gemm.h"
+#include "../../exl2_impl/3_backend/cuda/cuda_gemm_wg.h"
 #include "../check.h"
 
 static exl2k_matrix matrix_of(uint32_t parts, uint32_t columns, uint32_t rows)
@@ -53,6 +53,29 @@ static void check_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint
     CHECK(of_class.rows == plan.rows && most.halves == a.halves);
 }
 
+/* By wgmma: the splits are those of the class, which all sizes of tiles share. */
+static void check_wg_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint32_t sms)
+{
+    exl2k_gemm_args a = args_of(m, kind, rows), most = args_of(m, kind, rows <= 256 ? 256 : 100000);
+    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(&a, sms);
+    uint32_t halves = (uint32_t)exl2__div_up(m->rows, 32), strips = kind == EXL2K_GEMM_ACT ? 4 : 8, columns = 0;
+    for (uint32_t i = 0; i < (kind == EXL2K_GEMM_ACT ? 1 : m->parts); i++) {
+        columns += (uint32_t)exl2__div_up(m->part[i].strips, strips);
+    }
+    CHECK(plan.rows == 64 || plan.rows == 128 || plan.rows == 256);
+    CHECK(a.row_tiles * plan.rows >= rows && (a.row_tiles - 1) * plan.rows < rows);
+    CHECK_INT(a.column_tiles, columns);
+    CHECK_INT(a.x_pitch, (rows + 7) / 8 * 8);
+    CHECK(a.halves % 2 == 0 && a.splits * a.halves >= halves && (a.splits - 1) * a.halves < halves);
+    CHECK_INT(plan.shared_bytes, EXL2K_WG_SHARED(plan.rows));
+    CHECK(plan.shared_bytes <= 232448 && plan.shared_bytes <= EXL2K_WG_SHARED(256));
+    CHECK(plan.ctas > 0 && plan.ctas <= sms);
+    CHECK(plan.partial_bytes <= exl2__cuda_gemm_partial_max(sms));
+    CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
+    exl2__cuda_wg_plan_make(&most, sms);
+    CHECK(most.halves == a.halves && most.splits == a.splits);
+}
+
 int main(void)
 {
     static const uint32_t rows[] = { 1, 9, 32, 33, 64, 65, 127, 128, 129, 256, 257, 500, 512, 513, 2048, 8192 };
@@ -67,6 +90,9 @@ int main(void)
         check_plan(&two, EXL2K_GEMM_ACT, r, chunk, count, budget);
         check_plan(&one, EXL2K_GEMM_ACT, r, chunk, count, budget); /* no gate */
         check_plan(&three, EXL2K_GEMM_STORE, r, chunk, count, budget);
+        check_wg_plan(&one, EXL2K_GEMM_RESIDUAL, r, count);
+        check_wg_plan(&two, EXL2K_GEMM_ACT, r, count);
+        check_wg_plan(&three, EXL2K_GEMM_STORE, r, count);
     }
     exl2k_matrix m = matrix_of(1, 4096, 4096);
     exl2k_gemm_args a = args_of(&m, EXL2K_GEMM_STORE, 100);
@@ -74,5 +100,13 @@ int main(void)
     a = args_of(&m, EXL2K_GEMM_STORE, 16);
     CHECK_INT(exl2__cuda_gemm_plan_make(&a, 2112, 132, 232448).rows, 32);
     CHECK_INT(a.splits, 8); /* 16 tiles of columns on 132 multiprocessors */
+    CHECK_INT(exl2__cuda_wg_plan_make(&a, 132).rows, 64);
+    CHECK_INT(a.splits, 4); /* 32 tiles of columns */
+    m.widths = 1u << EXL2K_W4;
+    CHECK(exl2__cuda_wg_serves(&m));
+    m.widths |= 1u << EXL2K_W16;
+    CHECK(!exl2__cuda_wg_serves(&m)); /* dense */
+    m = matrix_of(1, 4096, 1000);
+    CHECK(!exl2__cuda_wg_serves(&m)); /* part of a half */
     return check_done();
 }

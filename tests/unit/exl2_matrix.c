@@ -198,6 +198,27 @@ static void check_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__matri
     CHECK_INT(c->host_bytes, before);
 }
 
+/* With slices that are used up at once, the scales are read one group at a time, and are the same. */
+static void check_slices(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *whole)
+{
+    exl2__matrix_desc desc = *whole;
+    exl2__matrix_tables tables = { .memory = { .size = exl2__matrix_tables_bytes(whole) } };
+    tables.memory.base = (uint8_t *)malloc(tables.memory.size);
+    CHECK_INT(exl2__matrix_tables_begin(c, t, 1.0f, &desc, &tables), EXL2_OK);
+    memset(tables.scale_codes, 0, desc.group_count * (desc.out_stored / 8) * sizeof *tables.scale_codes);
+    uint32_t slices = 0;
+    exl2_result result = EXL2_PENDING;
+    for (; result == EXL2_PENDING; slices++) {
+        exl2__work work = { 1 };
+        result = exl2__matrix_tables_some(c, t, &desc, &tables, &work);
+    }
+    CHECK_INT(result, EXL2_OK);
+    CHECK_INT(slices, desc.group_count);
+    CHECK(memcmp(desc.scale_codes, whole->scale_codes,
+                 desc.group_count * (desc.out_stored / 8) * sizeof *desc.scale_codes) == 0);
+    free(tables.memory.base);
+}
+
 /* The result for the matrix model.layers.0.mlp.gate_proj [64 -> 64] of a model_maker.h model. */
 static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl2__matrix_desc *desc,
                               uint16_t *first_scale)
@@ -218,6 +239,11 @@ static exl2_result try_matrix(maker *m, memory_files *files, float prescale, exl
             CHECK_INT(files->c.host_bytes - before, result < 0 ? 0 : exl2__matrix_tables_bytes(desc));
             if (result >= 0 && first_scale) {
                 *first_scale = desc->kind == EXL2__MATRIX_EXL2 ? desc->scale_max[0] : 0;
+            }
+            if (result >= 0 && desc->kind == EXL2__MATRIX_EXL2) {
+                uint32_t warnings = files->warnings;
+                check_slices(&files->c, &t, desc);
+                files->warnings = warnings; /* of the first reading */
             }
             exl2_error error = files->c.error;
             check_groups(&files->c, &t, desc, result);

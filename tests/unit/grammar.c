@@ -303,7 +303,7 @@ static size_t walk(exl2__grammar *g, uint32_t left, uint32_t compared, char *out
         size_t bytes;
         bool special;
         const char *text = exl2__vocab_piece(&vocab, (exl2_token)id, &bytes, &special);
-        if (!CHECK(exl2__grammar_mask_accept(&context, &g->mask, &place, (exl2_token)id) == EXL2_OK)
+        if (!CHECK(exl2__grammar_mask_accept(&context, &g->mask, &place, (exl2_token)id, 0) == EXL2_OK)
             || !CHECK(used + bytes < room)) {
             break;
         }

@@ -128,7 +128,7 @@ static void speak(exl2__grammar *g, uint32_t left, uint32_t masks, said *out)
         size_t bytes;
         bool special;
         const char *text = exl2__vocab_piece(&vocab, (exl2_token)id, &bytes, &special);
-        out->result = exl2__grammar_mask_accept(&context, &g->mask, &place, (exl2_token)id);
+        out->result = exl2__grammar_mask_accept(&context, &g->mask, &place, (exl2_token)id, 0);
         if (!CHECK(out->bytes + bytes < sizeof out->text)) {
             break;
         }

@@ -34,7 +34,9 @@ static exl2_token texts[TEXTS][CONTEXT];
 static uint64_t kv[PAGES][EXL2__PAGE_TOKENS];
 static exl2__page_copy copies[PAGES];
 static uint64_t roots;
-static struct { uint64_t starts, reused, shared, copied, evicted, preempted, cancelled, waits, bans, merged; } seen;
+static struct {
+    uint64_t starts, reused, shared, copied, evicted, preempted, cancelled, waits, bans, merged, kinds[3], wrong_kinds;
+} seen;
 
 static uint32_t below(uint32_t limit)
 {
@@ -286,7 +288,12 @@ static void admit(void)
 static void run_pass(bool lost)
 {
     uint32_t copy_count = 0, before = pages.used + pages.cached;
-    uint32_t rows = exl2__schedule_rows(all, SESSIONS, &pages, 1 + below(200), 1 + below(200), 6, copies, &copy_count);
+    static exl2__row_kind last;
+    exl2__schedule_limits limits = { last, 1 + below(200), 1 + below(200), 6, 8 };
+    exl2__schedule_kind(all, SESSIONS, &pages, last, &limits);
+    last = limits.kind;
+    uint32_t rows = exl2__schedule_rows(all, SESSIONS, &pages, &limits, copies, &copy_count);
+    seen.kinds[last]++;
     seen.merged += pages.used + pages.cached < before;
     seen.shared += pages.shared > 0;
     seen.copied += copy_count;
@@ -311,6 +318,7 @@ static void run_pass(bool lost)
             uint32_t at = t->cached + k;
             uint64_t h = at ? kv[t->pages[(at - 1) / 64]][(at - 1) % 64] : t->root * 77 + 5;
             kv[t->pages[at / 64]][at % 64] = mix(h, t->words[at]);
+            seen.wrong_kinds += !(t->words[at] & EXL2__WORD_SAMPLED) == (last == EXL2__ROWS_SAMPLED);
         }
     }
     for (uint32_t i = 0; i < SESSIONS; i++) {
@@ -383,6 +391,7 @@ int main(void)
            (unsigned)seen.cancelled, (unsigned)seen.copied, (unsigned)seen.waits, (unsigned)seen.bans,
            (unsigned)seen.merged);
     CHECK(seen.starts > 1000 && seen.reused > 100000 && seen.evicted > 1000 && seen.preempted > 100);
+    CHECK(seen.kinds[EXL2__ROWS_PROMPT] > 1000 && seen.kinds[EXL2__ROWS_SAMPLED] > 1000 && seen.wrong_kinds == 0);
     CHECK(seen.cancelled > 500 && seen.copied > 100 && seen.waits > 10 && seen.bans > 50 && seen.shared > 100);
     for (uint32_t i = 0; i < SESSIONS; i++) {
         close_session(i);

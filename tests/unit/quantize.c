@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { STRIPS = 8, LANES = EXL2__QUANTIZE_LANES, COLUMNS = STRIPS * LANES, ROWS_MAX = 128 };
+enum { STRIPS = 4, LANES = EXL2__QUANTIZE_LANES, COLUMNS = STRIPS * LANES, ROWS_MAX = 128,
+       TRIES = 16 /* as the import does */ };
 
 static uint64_t state = 7;
 
@@ -60,21 +61,21 @@ static double best_error(uint32_t column, uint32_t rows, uint32_t bits, uint16_t
 static uint16_t run(uint32_t rows, uint32_t bits, double *relative)
 {
     float peaks[COLUMNS], peak = 0;
-    uint16_t tries[EXL2__QUANTIZE_TRIES];
-    double errors[EXL2__QUANTIZE_TRIES] = { 0 }, sum = 0, power = 0;
+    uint16_t tries[TRIES];
+    double errors[TRIES] = { 0 }, sum = 0, power = 0;
     for (uint32_t s = 0; s < STRIPS; s++) {
         exl2__quantize_peaks(strips[s], rows, peaks + s * LANES);
     }
     for (uint32_t n = 0; n < COLUMNS; n++) {
         peak = peak > peaks[n] ? peak : peaks[n];
     }
-    exl2__quantize_tries(peak, bits, tries);
+    exl2__quantize_tries(peak, bits, false, TRIES, tries);
     for (uint32_t s = 0; s < STRIPS; s++) {
-        exl2__quantize_errors(strips[s], rows, peaks + s * LANES, bits, tries, errors);
+        exl2__quantize_errors(strips[s], NULL, rows, peaks + s * LANES, bits, tries, TRIES, errors);
     }
-    uint16_t scale_max = exl2__quantize_pick(tries, errors);
+    uint16_t scale_max = exl2__quantize_pick(tries, TRIES, errors);
     for (uint32_t s = 0; s < STRIPS; s++) {
-        exl2__quantize_levels(strips[s], rows, peaks + s * LANES, bits, scale_max, levels + s * LANES);
+        exl2__quantize_levels(strips[s], NULL, rows, peaks + s * LANES, bits, scale_max, levels + s * LANES);
         exl2__quantize_codes(strips[s], rows, levels + s * LANES, bits, scale_max, &codes[0][s * LANES], COLUMNS);
     }
     for (uint32_t n = 0; n < COLUMNS; n++) {

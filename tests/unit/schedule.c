@@ -1,5 +1,5 @@
 /* schedule.c: which sequences start and which get rows: priority, order, a limit on overtaking, decoding before
-   prompts, small pieces of prompts together with decoding sequences.
+   prompts, small pieces of prompts together with decoding sequences, or in turn with them if rows are of two kinds.
    takes: nothing.
    gives: main.
    owns:  nothing. */
@@ -19,6 +19,7 @@ static exl2__table tables[COUNT];
 static exl2__sequence memory[COUNT], *all[COUNT];
 static exl2__page_copy copies[PAGES];
 static uint32_t copy_count;
+static exl2__row_kind last;
 
 static void open_all(void)
 {
@@ -26,6 +27,7 @@ static void open_all(void)
     exl2__arena arena = { .base = (uint8_t *)block, .size = sizeof block };
     exl2__pages_make(&pages, &arena, PAGES);
     copy_count = 0;
+    last = EXL2__ROWS_MIXED;
     for (uint32_t i = 0; i < COUNT; i++) {
         exl2__table_make(&tables[i], words[i], lists[i], 0);
         memory[i] = (exl2__sequence){ 0 };
@@ -64,7 +66,10 @@ static exl2__sequence *next(void)
 
 static uint32_t rows(uint32_t rows_max, uint32_t prompt_rows_max, uint32_t sequences_max)
 {
-    return exl2__schedule_rows(all, COUNT, &pages, rows_max, prompt_rows_max, sequences_max, copies, &copy_count);
+    exl2__schedule_limits limits = { last, rows_max, prompt_rows_max, sequences_max, 8 };
+    exl2__schedule_kind(all, COUNT, &pages, last, &limits);
+    last = limits.kind;
+    return exl2__schedule_rows(all, COUNT, &pages, &limits, copies, &copy_count);
 }
 
 /* The sequence has computed all that was pending and sampled a token. */
@@ -220,6 +225,62 @@ static void no_prompt_waits_for_ever(void)
     CHECK_INT(low->table->cached, 30);
 }
 
+/* Rows of two kinds never share a pass. The kinds take turns, with at most 64 rows of prompts between two passes that
+   decode. */
+static void kinds_take_turns(void)
+{
+    open_all();
+    pages.sampled = EXL2__WORD_SAMPLED;
+    exl2__sequence *speaker = queue(0, 10, 40, 0), *reader = queue(1, 300, 10, 9);
+    start(speaker);
+    start(reader);
+    CHECK_INT(rows(512, 512, 16), 310);
+    CHECK_INT(last, EXL2__ROWS_PROMPT);
+    speak(speaker);
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        CHECK_INT(rows(512, 512, 16), turn % 2 ? EXL2__SCHEDULE_MIXED_ROWS : 1);
+        CHECK_INT(last, turn % 2 ? EXL2__ROWS_PROMPT : EXL2__ROWS_SAMPLED);
+        CHECK_INT(speaker->rows, !(turn % 2));
+        CHECK_INT(reader->rows, turn % 2 ? EXL2__SCHEDULE_MIXED_ROWS : 0);
+        if (turn % 2) {
+            exl2__table_computed(reader->table, &pages, reader->rows);
+        } else {
+            speak(speaker);
+        }
+    }
+    CHECK_INT(reader->passes_missed, 0); /* turns of the other kind do not count */
+    reader->held = true;
+    for (uint32_t i = 0; i < 11; i++) {
+        exl2__table_append(speaker->table, &pages, 1, true);
+    }
+    CHECK_INT(rows(512, 512, 16), 8);
+    speaker->draft_count = 3; /* no row is left for them */
+    CHECK_INT(rows(512, 512, 16), 8);
+    CHECK_INT(speaker->draft_count, 0);
+}
+
+/* A history that is computed again: each word in rows of its kind. */
+static void words_say_how_they_are_computed(void)
+{
+    open_all();
+    pages.sampled = EXL2__WORD_SAMPLED;
+    exl2__table *t = &tables[0];
+    for (uint32_t i = 0; i < 62; i++) {
+        exl2__table_append(t, &pages, (exl2_token)i, i >= 20 && i < 32);
+    }
+    exl2__sequence *s = queue(0, 3, 10, 0);
+    s->keep = 62;
+    s->tokens_end = 75;
+    start(s);
+    for (uint32_t i = 0; i < 32; i += s->rows) {
+        CHECK_INT(rows(512, 512, 16), i < 20 ? 20 : i < 28 ? 8 : 4);
+        CHECK_INT(last, i < 20 ? EXL2__ROWS_PROMPT : EXL2__ROWS_SAMPLED);
+        exl2__table_computed(t, &pages, s->rows);
+    }
+    CHECK_INT(rows(512, 512, 16), 33);
+    CHECK_INT(last, EXL2__ROWS_PROMPT);
+}
+
 static uint32_t make_room(void)
 {
     exl2__schedule_room room = { &pages, 16 };
@@ -275,6 +336,8 @@ int main(void)
     rows_are_shared_out();
     nothing_new_still_gives_a_row();
     no_prompt_waits_for_ever();
+    kinds_take_turns();
+    words_say_how_they_are_computed();
     lower_ones_give_way();
     return check_done();
 }

@@ -70,7 +70,7 @@ static size_t walk(exl2__grammar *g, uint32_t left, char *out, size_t room)
         exl2_token token = (exl2_token)bit_of(bits, random_number(allowed));
         size_t bytes;
         const char *text = exl2__vocab_piece(&vocab, token, &bytes, &special);
-        if (!CHECK(exl2__grammar_mask_accept(&context, &g->mask, &place, token) == EXL2_OK)
+        if (!CHECK(exl2__grammar_mask_accept(&context, &g->mask, &place, token, 0) == EXL2_OK)
             || !CHECK(used + bytes < room)) {
             break;
         }

@@ -15,7 +15,8 @@
 #define EXL2__V_INT __m256i
 #define EXL2__V_LANES 8u
 #define EXL2__V_ROWS 6u
-#define EXL2__V_ALONE 4u
+#define EXL2__V_ALONE 8u
+#define EXL2__V_TWO 4u
 #define EXL2__V_ACROSS 2u
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4)
@@ -32,6 +33,7 @@
 #define EXL2__V_SET_BITS(u) _mm256_set1_epi32((int)(u))
 #define EXL2__V_AND(a, b) _mm256_and_si256(a, b)
 #define EXL2__V_FLOAT(i) _mm256_cvtepi32_ps(i)
+#define EXL2__V_PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 #define EXL2__V_TOPS(t, w) \
     _mm256_or_si256(_mm256_srli_epi32(t, 2), _mm256_and_si256(w, _mm256_set1_epi32((int)0xC0000000)))
 

@@ -15,7 +15,8 @@
 #define EXL2__V_INT __m512i
 #define EXL2__V_LANES 16u
 #define EXL2__V_ROWS 12u
-#define EXL2__V_ALONE 2u
+#define EXL2__V_ALONE 4u
+#define EXL2__V_TWO 2u
 #define EXL2__V_ACROSS 2u
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(12)
 #define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4) X(8)
@@ -32,6 +33,7 @@
 #define EXL2__V_SET_BITS(u) _mm512_set1_epi32((int)(u))
 #define EXL2__V_AND(a, b) _mm512_and_si512(a, b)
 #define EXL2__V_FLOAT(i) _mm512_cvtepi32_ps(i)
+#define EXL2__V_PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 #define EXL2__V_TOPS(t, w) /* t >> 2 | (w & C): 0xF8 of a, b, c is a | (b & c) */ \
     _mm512_ternarylogic_epi32(_mm512_srli_epi32(t, 2), w, _mm512_set1_epi32((int)0xC0000000), 0xF8)
 

@@ -209,16 +209,20 @@ static exl2__cpu_input exl2__cpu_expert_input(const exl2__cpu_device *d, const e
                               d->ops->tile_rows };
 }
 
-/* One strip of a part, as a part without a bias. */
-static exl2__cpu_part exl2__cpu_expert_strip(const exl2__cpu_part *p, uint32_t strip)
+/* A pair of strips of a part, as a part; the last one may be a strip alone. */
+static exl2__cpu_part exl2__cpu_expert_pair(const exl2__cpu_part *p, uint32_t pair)
 {
     exl2__cpu_part one = *p;
-    one.strips = 1;
-    one.data += strip * p->strip_bytes;
-    one.scale = p->scale ? p->scale + (size_t)strip * p->groups * EXL2__CPU_STRIP : NULL;
-    one.shift = p->shift ? p->shift + (size_t)strip * p->groups * EXL2__CPU_STRIP : NULL;
-    one.bias = NULL;
+    one.strips = exl2__min32(p->strips - 2 * pair, 2);
+    one.data += 2 * pair * p->strip_bytes;
+    one.bias = p->bias ? p->bias + (size_t)pair * EXL2__CPU_PAIR : NULL;
     return one;
+}
+
+/* Pairs of a row of `stride` columns. */
+static inline uint32_t exl2__cpu_expert_pairs(uint32_t stride)
+{
+    return (uint32_t)exl2__div_up(stride, EXL2__CPU_PAIR);
 }
 
 /* Gathers the rows of a tile of slots for one part of expert_up. */
@@ -245,51 +249,46 @@ static void exl2__cpu_expert_up_input(const exl2__cpu_share *s)
     }
 }
 
-/* out [count, stride] = one strip of a part for a tile of slots, with its bias. */
-static void exl2__cpu_expert_product(const exl2__cpu_device *d, const exl2__cpu_part *p, uint32_t strip,
-                                     const exl2__cpu_input *input, exl2__real *out, size_t stride)
-{
-    exl2__cpu_part one = exl2__cpu_expert_strip(p, strip);
-    one.bias = p->bias ? p->bias + (size_t)strip * EXL2__CPU_STRIP : NULL;
-    d->ops->product(&one, input, 0, 1, out, stride, 0);
-}
-
-/* One strip of h for a tile of slots. If up's rows are packed in another order than gate's, they are gathered here. */
-static void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, const exl2__cpu_matrix *m, uint32_t strip,
+/* One pair of strips of h for a tile of slots. If up's rows are packed in another order than gate's, they are gathered
+   here. */
+static void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, const exl2__cpu_matrix *m, uint32_t pair,
                                      const exl2__cpu_slots *tile)
 {
     const exl2__cpu_device *d = s->d;
     const exl2__cpu_task *task = &d->task[s->task];
     exl2__cpu_input input = exl2__cpu_expert_input(d, m->parts, tile);
-    exl2__real *h = d->routed.h + (size_t)tile->slot * d->routed.expert_stride + (size_t)strip * EXL2__CPU_STRIP;
-    exl2__real up[EXL2__CPU_PHASES_TILE * EXL2__CPU_STRIP];
-    exl2__cpu_expert_product(d, m->parts, strip, &input, h, d->routed.expert_stride);
+    exl2__real *h = d->routed.h + (size_t)tile->slot * d->routed.expert_stride + (size_t)pair * EXL2__CPU_PAIR;
+    exl2__real up[EXL2__CPU_PHASES_TILE * EXL2__CPU_PAIR];
+    exl2__cpu_part one = exl2__cpu_expert_pair(m->parts, pair);
+    uint32_t columns = one.strips * EXL2__CPU_STRIP;
+    d->ops->product(&one, &input, 0, one.strips, h, d->routed.expert_stride, 0);
     if (m->count == 2 && m->parts[1].input_part == 1) {
         input = (exl2__cpu_input){ task->gathered, task->centre, tile->count, d->ops->tile_rows };
         exl2__cpu_expert_gather(d, &m->parts[1], tile, task->rows, &input);
     }
     if (m->count == 2) {
-        exl2__cpu_expert_product(d, &m->parts[1], strip, &input, up, EXL2__CPU_STRIP);
+        one = exl2__cpu_expert_pair(&m->parts[1], pair);
+        d->ops->product(&one, &input, 0, one.strips, up, EXL2__CPU_PAIR, 0);
     }
     for (uint32_t r = 0; r < tile->count; r++, h += d->routed.expert_stride) {
         exl2__real weight = d->routed.slot_weight[tile->slot + r];
-        exl2__cpu_activate(d, h, m->count == 2 ? up + (size_t)r * EXL2__CPU_STRIP : NULL, EXL2__CPU_STRIP);
-        for (uint32_t i = 0; i < EXL2__CPU_STRIP; i++) {
+        exl2__cpu_activate(d, h, m->count == 2 ? up + (size_t)r * EXL2__CPU_PAIR : NULL, columns);
+        for (uint32_t i = 0; i < columns; i++) {
             h[i] *= weight;
         }
     }
 }
 
-/* Items: strips of the first chosen expert, then of the next one. */
-static void exl2__cpu_expert_up_strips(const exl2__cpu_share *s)
+/* Items: pairs of strips of the first chosen expert, then of the next one. */
+static void exl2__cpu_expert_up_pairs(const exl2__cpu_share *s)
 {
     const exl2__cpu_routed *routed = &s->d->routed;
-    uint32_t strips = routed->expert_stride / EXL2__CPU_STRIP;
+    uint32_t pairs = exl2__cpu_expert_pairs(routed->expert_stride);
     for (uint32_t item = s->begin; item < s->end; item++) {
-        const exl2__cpu_expert *expert = &routed->experts[item / strips];
+        const exl2__cpu_expert *expert = &routed->experts[item / pairs];
         const exl2__cpu_matrix *m = exl2__cpu_matrix_of(s->layer->expert_up[expert->index]);
         for (uint32_t t = 0; t < expert->tiles; t++) {
-            exl2__cpu_expert_up_tile(s, m, item % strips, &routed->tiles[expert->tile + t]);
+            exl2__cpu_expert_up_tile(s, m, item % pairs, &routed->tiles[expert->tile + t]);
         }
     }
 }
@@ -307,24 +306,25 @@ static void exl2__cpu_expert_down_input(const exl2__cpu_share *s)
     }
 }
 
-/* Items: strips of the residual; each adds the results of all chosen experts. */
-static void exl2__cpu_expert_down_strips(const exl2__cpu_share *s)
+/* Items: pairs of strips of the residual; each adds the results of all chosen experts. */
+static void exl2__cpu_expert_down_pairs(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
-    exl2__real scale = (exl2__real)d->shape.residual_scale, y[EXL2__CPU_PHASES_TILE * EXL2__CPU_STRIP];
-    for (uint32_t strip = s->begin; strip < s->end; strip++) {
+    exl2__real scale = (exl2__real)d->shape.residual_scale, y[EXL2__CPU_PHASES_TILE * EXL2__CPU_PAIR];
+    for (uint32_t pair = s->begin; pair < s->end; pair++) {
         for (uint32_t t = 0; t < d->routed.tile_count; t++) { /* ascending by expert */
             const exl2__cpu_slots *tile = &d->routed.tiles[t];
             const exl2__cpu_part *p = exl2__cpu_matrix_of(s->layer->expert_down[tile->expert])->parts;
-            const float *bias = p->bias ? p->bias + (size_t)strip * EXL2__CPU_STRIP : NULL;
-            exl2__cpu_part one = exl2__cpu_expert_strip(p, strip);
+            exl2__cpu_part one = exl2__cpu_expert_pair(p, pair);
+            const float *bias = one.bias;
             exl2__cpu_input input = exl2__cpu_expert_input(d, p, tile);
-            d->ops->product(&one, &input, 0, 1, y, EXL2__CPU_STRIP, 0);
+            one.bias = NULL; /* it is weighted */
+            d->ops->product(&one, &input, 0, one.strips, y, EXL2__CPU_PAIR, 0);
             for (uint32_t r = 0; r < tile->count; r++) {
                 uint32_t slot = tile->slot + r;
-                size_t at = (size_t)d->routed.slot_row[slot] * d->hidden_stride + (size_t)strip * EXL2__CPU_STRIP;
-                for (uint32_t i = 0; i < EXL2__CPU_STRIP; i++) {
-                    exl2__real sum = y[(size_t)r * EXL2__CPU_STRIP + i];
+                size_t at = (size_t)d->routed.slot_row[slot] * d->hidden_stride + (size_t)pair * EXL2__CPU_PAIR;
+                for (uint32_t i = 0; i < one.strips * EXL2__CPU_STRIP; i++) {
+                    exl2__real sum = y[(size_t)r * EXL2__CPU_PAIR + i];
                     sum += bias ? exl2__cpu_phases_mul(d->routed.slot_weight[slot], (exl2__real)bias[i]) : 0;
                     d->residual[at + i] += exl2__cpu_phases_mul(scale, sum);
                 }
@@ -347,29 +347,29 @@ static void exl2__cpu_expert_stages(const exl2__cpu_device *d, exl2__phase phase
     uint32_t tiles = exl2__cpu_device_tiles(d, rows), slots = rows * e->active;
     uint32_t experts = layer ? routed->expert_count : e->active;
     uint32_t slot_tiles = layer ? exl2__max32(routed->tile_count, 1) : tiles * e->active;
-    uint64_t hidden = d->shape.hidden, up_strips = routed->expert_stride / EXL2__CPU_STRIP;
-    uint64_t parts = 1u + d->shape.gated, strip = EXL2__CPU_STRIP, read = EXL2__CPU_EXPERT_READ;
+    uint64_t hidden = d->shape.hidden, up_pairs = exl2__cpu_expert_pairs(routed->expert_stride);
+    uint64_t parts = 1u + d->shape.gated, pair = EXL2__CPU_PAIR, read = EXL2__CPU_EXPERT_READ;
     if (e->count == 0) {
         return;
     }
     if (phase == EXL2__PHASE_route) {
         uint32_t strips = routed->router_stride / EXL2__CPU_STRIP + e->shared_switch;
         stages[0] = (exl2__cpu_stage){ exl2__cpu_route_input, tiles, d->ops->tile_rows * hidden * 16 };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_route_strips, strips, rows * strip * hidden };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_route_strips, strips, (uint64_t)rows * EXL2__CPU_STRIP * hidden };
         stages[2] = (exl2__cpu_stage){ exl2__cpu_route_choose, tiles,
                                        (uint64_t)d->ops->tile_rows * e->count * (64 + e->active) };
         stages[3] = (exl2__cpu_stage){ exl2__cpu_route_sort, 1, (slots + (uint64_t)e->count) * 32 };
     } else if (phase == EXL2__PHASE_expert_up) {
         uint64_t each = (uint64_t)slots / exl2__max32(experts, 1) + read; /* rows of an expert, on average */
         stages[0] = (exl2__cpu_stage){ exl2__cpu_expert_up_input, slot_tiles, slots * hidden * 16 / slot_tiles };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_expert_up_strips, (uint32_t)(experts * up_strips),
-                                       parts * each * strip * hidden };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_expert_up_pairs, (uint32_t)(experts * up_pairs),
+                                       parts * each * pair * hidden };
     } else {
         uint64_t all = slots + experts * read;
         stages[0] = (exl2__cpu_stage){ exl2__cpu_expert_down_input, slot_tiles,
                                        (uint64_t)slots * e->inter * 8 / slot_tiles };
-        stages[1] = (exl2__cpu_stage){ exl2__cpu_expert_down_strips, d->hidden_stride / EXL2__CPU_STRIP,
-                                       all * strip * e->inter };
+        stages[1] = (exl2__cpu_stage){ exl2__cpu_expert_down_pairs, exl2__cpu_expert_pairs(d->hidden_stride),
+                                       all * pair * e->inter };
     }
 }
 
@@ -377,10 +377,10 @@ static void exl2__cpu_expert_stages(const exl2__cpu_device *d, exl2__phase phase
    `first`, to the expert of the item. */
 static void exl2__cpu_expert_run(const exl2__cpu_device *d, uint32_t first, uint32_t item, exl2__item_run *run)
 {
-    uint32_t strips = d->routed.expert_stride / EXL2__CPU_STRIP, index = (item - first) / strips;
+    uint32_t pairs = exl2__cpu_expert_pairs(d->routed.expert_stride), index = (item - first) / pairs;
     uint64_t rows = d->routed.experts[index].rows + EXL2__CPU_EXPERT_READ;
-    run->cost = (1u + d->shape.gated) * rows * EXL2__CPU_STRIP * d->shape.hidden;
-    run->end = first + (index + 1) * strips;
+    run->cost = (1u + d->shape.gated) * rows * EXL2__CPU_PAIR * d->shape.hidden;
+    run->end = first + (index + 1) * pairs;
 }
 
 #endif

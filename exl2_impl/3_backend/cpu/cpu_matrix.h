@@ -1,7 +1,7 @@
 /* cpu_matrix.h: the CPU's packing of weights: strips of 32 columns, packed while they are read.
    takes: checked matrix descriptions, then their words or rows in file order.
    gives: exl2__cpu_part, exl2__cpu_matrix, exl2__cpu_matrix_bytes, exl2__cpu_matrix_make, exl2__cpu_matrix_feed,
-          exl2__cpu_matrix_code, exl2__cpu_matrix_weight.
+          exl2__cpu_matrix_line, exl2__cpu_matrix_pitch, exl2__cpu_matrix_code, exl2__cpu_matrix_weight.
    owns:  nothing; everything lies in the caller's arena for weights.
 
    ORDER OF SUMS. It is the same for one row, any batch, any chunk, any number of threads and every instruction set, so
@@ -11,6 +11,12 @@
        total     = fma(scale of the group, block sum, total), block by block, ascending, from 0
        y         = total + bias
    Dense matrices have the scale 1, and a shorter last block if `in` is not a multiple of 32.
+
+   LAYOUT of codes. A chain is as slow as its additions, one after the other, and 32 columns are too few chains to keep
+   a CPU busy meanwhile. So a kernel for one row computes two strips at once, a pair, and a pair lies in memory in the
+   order in which the kernel reads it. It consists of lines, each of 64 bytes for either strip. A group begins with a
+   line of scales, [2 strips, 32] f16, and of zeros if the matrix is affine. Then come its words: two lines are a row,
+   [2 strips, 32] u32. If the number of strips is odd, the last strip lies alone, with lines of 64 bytes.
 
    AFFINE matrices (GPTQ, AWQ) have a zero for each group and column in the place of 2^(b-1). The difference is one more
    term, the first of the block's chain; the codes and all other terms are those of EXL2:
@@ -37,31 +43,32 @@
 #include "../../2_graph/phases.h"
 
 #define EXL2__CPU_STRIP 32u /* columns */
+#define EXL2__CPU_PAIR (2 * EXL2__CPU_STRIP)
 #define EXL2__CPU_BLOCK 32u /* packed rows */
+#define EXL2__CPU_LINE 64u  /* bytes of a strip in a line */
 
 typedef enum exl2__cpu_source {
     EXL2__CPU_CODES, EXL2__CPU_AFFINE, EXL2__CPU_F16, EXL2__CPU_BF16, EXL2__CPU_F32
 } exl2__cpu_source;
 
 typedef struct exl2__cpu_block { /* 32 packed rows of one group */
-    uint32_t word;               /* index of the first of its `bits` words, in every column */
+    uint32_t line, scale;        /* the first line of its `bits` rows of words; the line of its group's scales */
     uint16_t group;
     uint16_t bits;
 } exl2__cpu_block;
 
 typedef struct exl2__cpu_part {
     exl2__cpu_source source;
-    uint32_t in, out, strips, blocks, groups;
+    uint32_t in, out, strips, blocks;
     uint32_t input_part;           /* the first part of the matrix with the same gathered input; may be this part */
     uint32_t fed_block, fed_words; /* codes: the block that is being read, and how many of its words have been read */
     uint32_t fed_rows, fed_strips; /* rows of the slice that are done; strips of the next row that are done */
     uint64_t strip_bytes;
-    uint8_t *data;                 /* codes: [strips, words, 32] u32; dense: [strips, in, 32] of the source type */
+    uint8_t *data;                 /* codes: see LAYOUT; dense: [strips, in, 32] of the source type */
     const exl2__cpu_block *block;  /* [blocks] codes only */
-    const uint16_t *scale;         /* [strips, groups, 32] f16, codes only */
-    const uint16_t *shift;         /* [strips, groups, 32] f16: 2^(bits-1) - zero; affine only, else NULL */
     const uint16_t *order;         /* [in] input feature of each packed row, codes only */
     const float *bias;             /* [strips, 32] or NULL */
+    const exl2__matrix_desc *desc; /* only while the matrix is read */
 } exl2__cpu_part;
 
 typedef struct exl2__cpu_matrix {
@@ -76,7 +83,7 @@ static inline bool exl2__cpu_matrix_is_codes(exl2__cpu_source source) { return s
    affine. */
 static inline size_t exl2__cpu_matrix_start(const exl2__cpu_part *p, uint32_t rows)
 {
-    return (size_t)rows * p->blocks * (p->shift ? 2 : 1);
+    return (size_t)rows * p->blocks * (p->source == EXL2__CPU_AFFINE ? 2 : 1);
 }
 
 /* Number of codes that a word holds; and do two more codes lie in the top bits of all words? */
@@ -84,6 +91,26 @@ static inline uint32_t exl2__cpu_matrix_fields(uint32_t bits) { return 32 / bits
 static inline bool exl2__cpu_matrix_has_tops(uint32_t bits) { return 32 % bits != 0; }
 
 static inline uint32_t exl2__cpu_matrix_dense_bytes(exl2__cpu_source source) { return source == EXL2__CPU_F32 ? 4 : 2; }
+
+/* Codes: the number of words from a line to the next, and the address of a line of the pair that `strip` belongs to. In
+   a line, or row, the elements of the strip begin at (strip % 2) * 32. */
+static inline uint32_t exl2__cpu_matrix_pitch(const exl2__cpu_part *p, uint32_t strip)
+{
+    return (strip | 1u) < p->strips ? EXL2__CPU_STRIP : EXL2__CPU_STRIP / 2;
+}
+
+static inline uint32_t *exl2__cpu_matrix_line(const exl2__cpu_part *p, uint32_t strip, uint32_t line)
+{
+    uint32_t *pair = (uint32_t *)(void *)(p->data + (strip & ~1u) * p->strip_bytes);
+    return pair + (size_t)line * exl2__cpu_matrix_pitch(p, strip);
+}
+
+/* Words from a row of a strip to the same row of the next strip; 0 if there is none, or if it is laid out otherwise. */
+static inline size_t exl2__cpu_matrix_ahead(const exl2__cpu_part *p, uint32_t strip)
+{
+    bool alike = strip + 1 < p->strips && exl2__cpu_matrix_pitch(p, strip + 1) == exl2__cpu_matrix_pitch(p, strip);
+    return !alike ? 0 : strip % 2 == 0 ? EXL2__CPU_STRIP : (size_t)p->strip_bytes / 2 - EXL2__CPU_STRIP;
+}
 
 /* First bit of the code of a block's row, in its word or in the word that is made of the top bits. */
 static inline uint32_t exl2__cpu_matrix_bit(uint32_t bits, uint32_t row)
@@ -94,30 +121,34 @@ static inline uint32_t exl2__cpu_matrix_bit(uint32_t bits, uint32_t row)
 
 /* ---- layout ---- */
 
-/* The memory of one part, from an arena; with a dry arena this only measures. */
+/* The memory of one part. */
 typedef struct exl2__cpu_part_memory {
     uint8_t *data;
     exl2__cpu_block *block;
-    uint16_t *scale, *shift, *order;
+    uint16_t *order;
     float *bias;
     uint64_t data_bytes;
 } exl2__cpu_part_memory;
 
+/* Lines of a group before its words: scales, and zeros. */
+static inline uint32_t exl2__cpu_matrix_tables(const exl2__matrix_desc *desc)
+{
+    return desc->kind == EXL2__MATRIX_AFFINE ? 2 : 1;
+}
+
+/* From an arena; with a dry arena this only measures. */
 static exl2__cpu_part_memory exl2__cpu_matrix_alloc(exl2__arena *a, const exl2__matrix_desc *desc)
 {
     exl2__cpu_part_memory m = { 0 };
     uint64_t columns = exl2__align_up(desc->out, EXL2__CPU_STRIP);
     uint64_t element = desc->dtype == EXL2__F32 ? 4 : 2;
     bool dense = desc->kind == EXL2__MATRIX_DENSE;
-    m.data_bytes = dense ? columns * desc->in * element : columns * desc->words * 4;
+    uint64_t lines = 2 * (uint64_t)desc->words + exl2__cpu_matrix_tables(desc) * desc->group_count;
+    m.data_bytes = dense ? columns * desc->in * element : columns / EXL2__CPU_STRIP * lines * EXL2__CPU_LINE;
     m.data = (uint8_t *)exl2__arena_alloc(a, m.data_bytes);
     if (!dense) {
         m.block = (exl2__cpu_block *)exl2__arena_alloc(a, desc->in / EXL2__CPU_BLOCK * sizeof *m.block);
-        m.scale = (uint16_t *)exl2__arena_alloc(a, columns * desc->group_count * sizeof *m.scale);
         m.order = (uint16_t *)exl2__arena_alloc(a, desc->in * sizeof *m.order);
-    }
-    if (desc->kind == EXL2__MATRIX_AFFINE) {
-        m.shift = (uint16_t *)exl2__arena_alloc(a, columns * desc->group_count * sizeof *m.shift);
     }
     if (desc->has_bias) {
         m.bias = (float *)exl2__arena_alloc_zeroed(a, columns * sizeof *m.bias);
@@ -137,48 +168,17 @@ static uint64_t exl2__cpu_matrix_bytes(const exl2__matrix_desc *parts, uint32_t 
     return dry.used;
 }
 
-/* Fills the scales of group g. A scale of EXL2 is fp16((qs + 1)^2 * scale_max), rounded in this order, where qs is the
-   4-bit code of q_scale (docs/formats.md, "EXL2: scales"). */
-static void exl2__cpu_matrix_fill_scales(const exl2__cpu_part *p, const exl2__cpu_part_memory *m,
-                                         const exl2__matrix_desc *desc, uint32_t g)
+/* Fills blocks and order. */
+static void exl2__cpu_matrix_fill(const exl2__cpu_part_memory *m, const exl2__matrix_desc *desc)
 {
-    uint16_t of_level[16];
-    for (uint32_t level = 0; level < 16; level++) {
-        float square = (float)((level + 1) * (level + 1));
-        of_level[level] = exl2__f32_to_f16(square * exl2__f16_to_f32(desc->scale_max[g]));
-    }
-    const uint32_t *codes = desc->scale_codes + (size_t)g * (desc->out_stored / 8);
-    for (uint32_t n = 0; n < p->strips * EXL2__CPU_STRIP; n++) {
-        size_t at = ((size_t)(n / EXL2__CPU_STRIP) * p->groups + g) * EXL2__CPU_STRIP + n % EXL2__CPU_STRIP;
-        m->scale[at] = of_level[codes[n / 8] >> (n % 8 * 4) & 15u];
-    }
-}
-
-/* The same for an affine matrix, with its zeros. */
-static void exl2__cpu_matrix_fill_affine(const exl2__cpu_part *p, const exl2__cpu_part_memory *m,
-                                         const exl2__matrix_desc *desc, uint32_t g)
-{
-    for (uint32_t n = 0; n < p->strips * EXL2__CPU_STRIP; n++) {
-        size_t at = ((size_t)(n / EXL2__CPU_STRIP) * p->groups + g) * EXL2__CPU_STRIP + n % EXL2__CPU_STRIP;
-        size_t from = (size_t)g * desc->out_stored + n;
-        m->scale[at] = desc->scales[from];
-        m->shift[at] = exl2__f32_to_f16((float)(1u << (desc->groups[g].bits - 1)) - (float)desc->zeros[from]);
-    }
-}
-
-/* Fills blocks, scales, zeros and order. */
-static void exl2__cpu_matrix_fill(exl2__cpu_part *p, const exl2__cpu_part_memory *m, const exl2__matrix_desc *desc)
-{
+    uint32_t tables = exl2__cpu_matrix_tables(desc);
     for (uint32_t g = 0; g < desc->group_count; g++) {
         const exl2__group *group = &desc->groups[g];
+        uint32_t scale = 2 * group->word + g * tables;
         for (uint32_t row = 0; row < group->rows; row += EXL2__CPU_BLOCK) {
-            exl2__cpu_block block = { group->word + row * group->bits / 32, (uint16_t)g, (uint16_t)group->bits };
+            uint32_t line = scale + tables + row * group->bits / 16;
+            exl2__cpu_block block = { line, scale, (uint16_t)g, (uint16_t)group->bits };
             m->block[(group->row + row) / EXL2__CPU_BLOCK] = block;
-        }
-        if (desc->kind == EXL2__MATRIX_AFFINE) {
-            exl2__cpu_matrix_fill_affine(p, m, desc, g);
-        } else {
-            exl2__cpu_matrix_fill_scales(p, m, desc, g);
         }
     }
     for (uint32_t j = 0; j < desc->in; j++) {
@@ -227,16 +227,14 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
         p->out = desc->out;
         p->strips = (uint32_t)exl2__div_up(desc->out, EXL2__CPU_STRIP);
         p->blocks = (uint32_t)exl2__div_up(desc->in, EXL2__CPU_BLOCK);
-        p->groups = dense ? 0 : desc->group_count;
         p->strip_bytes = memory.data_bytes / p->strips;
         p->data = memory.data;
         p->block = memory.block;
-        p->scale = memory.scale;
-        p->shift = memory.shift;
         p->order = memory.order;
         p->bias = memory.bias;
+        p->desc = desc;
         if (!dense) {
-            exl2__cpu_matrix_fill(p, &memory, desc);
+            exl2__cpu_matrix_fill(&memory, desc);
         } else if (desc->out % EXL2__CPU_STRIP) { /* padding columns of the last strip */
             memset(p->data + (p->strips - 1) * p->strip_bytes, 0, (size_t)p->strip_bytes);
         }
@@ -256,11 +254,13 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
 /* ---- weights, while they are read ---- */
 
 /* Converts one block of one strip, in place, from the stored bits to our fields. */
-static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t bits)
+static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t row_words, uint32_t bits)
 {
     if (!exl2__cpu_matrix_has_tops(bits)) {
-        for (uint32_t i = 0; i < bits * EXL2__CPU_STRIP; i++) {
-            words[i] ^= 0x80000000u;
+        for (uint32_t w = 0; w < bits; w++) {
+            for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
+                words[w * row_words + n] ^= 0x80000000u;
+            }
         }
         return;
     }
@@ -268,8 +268,8 @@ static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t bits)
     uint32_t fields = exl2__cpu_matrix_fields(bits), mask = (1u << bits) - 1;
     for (uint32_t row = 0; row < EXL2__CPU_BLOCK; row++) {
         uint32_t shift = row * bits % 32, to = exl2__cpu_matrix_bit(bits, row);
-        const uint32_t *low = words + row * bits / 32 * EXL2__CPU_STRIP;
-        const uint32_t *high = low + (shift + bits > 32 ? EXL2__CPU_STRIP : 0); /* a stored code may lie in two words */
+        const uint32_t *low = words + row * bits / 32 * row_words;
+        const uint32_t *high = low + (shift + bits > 32 ? row_words : 0); /* a stored code may lie in two words */
         uint32_t *word = row < fields * bits ? packed[row / fields] : tops;
         for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
             uint64_t pair = (uint64_t)high[n] << 32 | low[n];
@@ -279,31 +279,73 @@ static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t bits)
     for (uint32_t w = 0; w < bits; w++) {
         for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
             uint32_t top = (tops[n] ^ 0x80000000u) >> (32 - 2 * bits + 2 * w) & 3u;
-            words[w * EXL2__CPU_STRIP + n] = packed[w][n] | top << 30;
+            words[w * row_words + n] = packed[w][n] | top << 30;
         }
     }
 }
 
-/* Adds a row of words: copies a word to every column, and after the last word of a block packs the block. fed_strips
-   counts both: it goes from 0 to `strips`, and in the second case on to 2 * strips. */
-static exl2_result exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, uint32_t row, const uint32_t *words,
-                                               exl2__work *work)
+/* The scales of group g for the 16 values of a code of q_scale. A scale of EXL2 is fp16((qs + 1)^2 * scale_max),
+   rounded in this order, where qs is the code (docs/formats.md, "EXL2: scales"). */
+EXL2__COLD
+static void exl2__cpu_matrix_levels(const exl2__matrix_desc *desc, uint32_t g, uint16_t *levels)
 {
-    uint32_t bits = p->block[p->fed_block].bits, cost = exl2__cpu_matrix_has_tops(bits) ? 600 : 60;
+    for (uint32_t level = 0; level < 16; level++) {
+        float square = (float)((level + 1) * (level + 1));
+        levels[level] = exl2__f32_to_f16(square * exl2__f16_to_f32(desc->scale_max[g]));
+    }
+}
+
+/* Fills the scales of group g in a strip, and the zeros as 2^(bits-1) - zero. */
+EXL2__NOINLINE
+static void exl2__cpu_matrix_fill_tables(const exl2__cpu_part *p, uint32_t strip, const exl2__cpu_block *block,
+                                         const uint16_t *levels)
+{
+    const exl2__matrix_desc *desc = p->desc;
+    uint32_t first = strip * EXL2__CPU_STRIP, in_line = strip % 2 * EXL2__CPU_STRIP;
+    uint16_t *scale = (uint16_t *)(void *)exl2__cpu_matrix_line(p, strip, block->scale) + in_line;
+    uint16_t *zero = (uint16_t *)(void *)exl2__cpu_matrix_line(p, strip, block->scale + 1) + in_line;
+    if (p->source == EXL2__CPU_CODES) {
+        const uint32_t *codes = desc->scale_codes + ((size_t)block->group * desc->out_stored + first) / 8;
+        for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
+            scale[n] = levels[codes[n / 8] >> (n % 8 * 4) & 15u];
+        }
+        return;
+    }
+    size_t from = (size_t)block->group * desc->out_stored + first;
+    for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
+        scale[n] = desc->scales[from + n];
+        zero[n] = exl2__f32_to_f16((float)(1u << (block->bits - 1)) - (float)desc->zeros[from + n]);
+    }
+}
+
+/* Adds a row of words: copies a word to every column, before the first word of a group the scales, and after the last
+   word of a block packs the block. fed_strips counts both: it goes from 0 to `strips`, and in the last case on to
+   2 * strips. */
+static exl2_result exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, const uint32_t *words, exl2__work *work)
+{
+    const exl2__cpu_block *block = &p->block[p->fed_block];
+    uint32_t bits = block->bits, cost = exl2__cpu_matrix_has_tops(bits) ? 600 : 60;
+    bool starts = p->fed_words == 0 && (p->fed_block == 0 || block[-1].group != block->group);
+    uint16_t levels[16] = { 0 };
+    if (starts && p->source == EXL2__CPU_CODES) {
+        exl2__cpu_matrix_levels(p->desc, block->group, levels);
+    }
     for (; p->fed_strips < p->strips; p->fed_strips++) {
-        uint32_t s = p->fed_strips, *strip = (uint32_t *)(void *)(p->data + s * p->strip_bytes);
-        if (!exl2__work_spend(work, 40)) {
+        uint32_t s = p->fed_strips, *row = exl2__cpu_matrix_line(p, s, block->line + 2 * p->fed_words);
+        if (!exl2__work_spend(work, starts ? 100 : 40)) {
             return EXL2_PENDING;
         }
-        memcpy(strip + (size_t)row * EXL2__CPU_STRIP, words + (size_t)s * EXL2__CPU_STRIP,
-               EXL2__CPU_STRIP * sizeof *words);
+        if (starts) {
+            exl2__cpu_matrix_fill_tables(p, s, block, levels);
+        }
+        memcpy(row + s % 2 * EXL2__CPU_STRIP, words + (size_t)s * EXL2__CPU_STRIP, EXL2__CPU_STRIP * sizeof *words);
     }
     for (; p->fed_words + 1 == bits && p->fed_strips < 2 * p->strips; p->fed_strips++) {
-        uint32_t s = p->fed_strips - p->strips, *strip = (uint32_t *)(void *)(p->data + s * p->strip_bytes);
+        uint32_t s = p->fed_strips - p->strips, *rows = exl2__cpu_matrix_line(p, s, block->line);
         if (!exl2__work_spend(work, cost)) {
             return EXL2_PENDING;
         }
-        exl2__cpu_matrix_pack(strip + (size_t)p->block[p->fed_block].word * EXL2__CPU_STRIP, bits);
+        exl2__cpu_matrix_pack(rows + s % 2 * EXL2__CPU_STRIP, 2 * exl2__cpu_matrix_pitch(p, s), bits);
     }
     p->fed_strips = 0;
     if (++p->fed_words == bits) {
@@ -348,7 +390,7 @@ static exl2_result exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_sli
         uint32_t row = slice->row + p->fed_rows;
         const uint8_t *data = (const uint8_t *)slice->data + p->fed_rows * row_bytes;
         if (exl2__cpu_matrix_is_codes(p->source)) {
-            EXL2__TRY_DONE(exl2__cpu_matrix_feed_codes(p, row, (const uint32_t *)(const void *)data, work));
+            EXL2__TRY_DONE(exl2__cpu_matrix_feed_codes(p, (const uint32_t *)(const void *)data, work));
         } else {
             step = exl2__min32(slice->rows - p->fed_rows, EXL2__CPU_STRIP - row % EXL2__CPU_STRIP);
             if (!exl2__work_spend(work, (uint64_t)step * p->in)) {
@@ -367,35 +409,35 @@ static exl2_result exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_sli
 static int32_t exl2__cpu_matrix_code(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
 {
     const exl2__cpu_block *block = &p->block[packed_row / EXL2__CPU_BLOCK];
-    const uint32_t *strip = (const uint32_t *)(const void *)(p->data + column / EXL2__CPU_STRIP * p->strip_bytes);
-    const uint32_t *words = strip + (size_t)block->word * EXL2__CPU_STRIP + column % EXL2__CPU_STRIP;
+    uint32_t strip = column / EXL2__CPU_STRIP, row_words = 2 * exl2__cpu_matrix_pitch(p, strip);
+    const uint32_t *words = exl2__cpu_matrix_line(p, strip, block->line) + column % EXL2__CPU_PAIR;
     uint32_t bits = block->bits, row = packed_row % EXL2__CPU_BLOCK;
     uint32_t fields = exl2__cpu_matrix_fields(bits), bit = exl2__cpu_matrix_bit(bits, row);
     uint32_t word = 0;
     if (row < fields * bits) {
-        word = words[row / fields * EXL2__CPU_STRIP];
+        word = words[row / fields * row_words];
     } else {
         for (uint32_t w = 0; w < bits; w++) {
-            word = word >> 2 | (words[w * EXL2__CPU_STRIP] & 0xC0000000u);
+            word = word >> 2 | (words[w * row_words] & 0xC0000000u);
         }
     }
     uint32_t flip = bit + bits == 32 ? 1u << (bits - 1) : 0;
     return (int32_t)((word >> bit & ((1u << bits) - 1)) ^ flip) - (1 << (bits - 1));
 }
 
-static float exl2__cpu_matrix_group_scale(const exl2__cpu_part *p, uint32_t group, uint32_t column)
+/* The scale of a block's group in a column, or with next = 1 its zero, as it is stored. */
+static float exl2__cpu_matrix_scale(const exl2__cpu_part *p, uint32_t block, uint32_t next, uint32_t column)
 {
-    size_t at = ((size_t)(column / EXL2__CPU_STRIP) * p->groups + group) * EXL2__CPU_STRIP + column % EXL2__CPU_STRIP;
-    return exl2__f16_to_f32(p->scale[at]);
+    const uint32_t *line = exl2__cpu_matrix_line(p, column / EXL2__CPU_STRIP, p->block[block].scale + next);
+    return exl2__f16_to_f32(((const uint16_t *)(const void *)line)[column % EXL2__CPU_PAIR]);
 }
 
 /* The code of a packed row of a column minus its zero, which is 2^(b-1) in EXL2. */
 static float exl2__cpu_matrix_level(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
 {
-    uint32_t group = p->block[packed_row / EXL2__CPU_BLOCK].group;
-    size_t at = ((size_t)(column / EXL2__CPU_STRIP) * p->groups + group) * EXL2__CPU_STRIP + column % EXL2__CPU_STRIP;
     float code = (float)exl2__cpu_matrix_code(p, packed_row, column);
-    return p->shift ? code + exl2__f16_to_f32(p->shift[at]) : code;
+    return p->source == EXL2__CPU_AFFINE ? code + exl2__cpu_matrix_scale(p, packed_row / EXL2__CPU_BLOCK, 1, column)
+                                         : code;
 }
 
 /* A dense weight, or fp16((code - zero) * scale) of a code, whose `row` is a packed row. */
@@ -403,7 +445,7 @@ static float exl2__cpu_matrix_weight(const exl2__cpu_part *p, uint32_t row, uint
 {
     if (exl2__cpu_matrix_is_codes(p->source)) {
         float q = exl2__cpu_matrix_level(p, row, column);
-        float scale = exl2__cpu_matrix_group_scale(p, p->block[row / EXL2__CPU_BLOCK].group, column);
+        float scale = exl2__cpu_matrix_scale(p, row / EXL2__CPU_BLOCK, 0, column);
         return exl2__f16_to_f32(exl2__f32_to_f16(q * scale));
     }
     const uint8_t *strip = p->data + column / EXL2__CPU_STRIP * p->strip_bytes;

@@ -16,6 +16,7 @@
 #define EXL2__V_LANES 4u
 #define EXL2__V_ROWS 12u
 #define EXL2__V_ALONE 8u
+#define EXL2__V_TWO 4u
 #define EXL2__V_ACROSS 2u
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(12)
 #define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4) X(8)
@@ -31,6 +32,7 @@
 #define EXL2__V_SET_BITS(u) vdupq_n_u32(u)
 #define EXL2__V_AND(a, b) vandq_u32(a, b)
 #define EXL2__V_FLOAT(i) vcvtq_f32_s32(vreinterpretq_s32_u32(i))
+#define EXL2__V_PREFETCH(p) ((void)(p))
 #define EXL2__V_TOPS(t, w) vorrq_u32(vshrq_n_u32(t, 2), vandq_u32(w, vdupq_n_u32(0xC0000000u)))
 
 #include "cpu_simd_template.h"

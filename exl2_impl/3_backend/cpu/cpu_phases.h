@@ -167,7 +167,7 @@ static exl2__real exl2__cpu_phases_unpack(const exl2__cpu_part *p, uint32_t bloc
         *weights++ = factored ? (exl2__real)exl2__cpu_matrix_level(p, i, column)
                               : (exl2__real)exl2__cpu_matrix_weight(p, i, column);
     }
-    return factored ? (exl2__real)exl2__cpu_matrix_group_scale(p, p->block[block].group, column) : 1;
+    return factored ? (exl2__real)exl2__cpu_matrix_scale(p, block, 0, column) : 1;
 }
 
 #define EXL2__CPU_PHASES_TILE 16u

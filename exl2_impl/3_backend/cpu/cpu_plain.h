@@ -128,6 +128,7 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
 #define EXL2__V_LANES EXL2__CPU_LANES
 #define EXL2__V_ROWS 4u
 #define EXL2__V_ALONE 2u
+#define EXL2__V_TWO 1u
 #define EXL2__V_ACROSS 1u
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4)
 #define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4)
@@ -143,6 +144,7 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
 #define EXL2__V_SET_BITS(u) exl2__cpu_lanes_set_bits(u)
 #define EXL2__V_AND(a, b) exl2__cpu_lanes_and(a, b)
 #define EXL2__V_FLOAT(i) exl2__cpu_lanes_float(i)
+#define EXL2__V_PREFETCH(p) ((void)(p))
 #define EXL2__V_TOPS(t, w) exl2__cpu_lanes_tops(t, w)
 
 #include "cpu_simd_template.h"
@@ -211,11 +213,11 @@ static void exl2__cpu_plain_gather(const exl2__cpu_part *p, const float *x, size
                 EXL2__EACH_LANE(j) { out[(i + j) * n + r] = value.lane[j] * fields->scale[i + j]; }
             }
             centre[r] = exl2__cpu_lanes_sum(start);
-            if (p->shift) {
+            if (p->source == EXL2__CPU_AFFINE) {
                 sums[r] = exl2__cpu_lanes_sum(sum);
             }
         }
-        centre = p->shift ? sums : centre;
+        centre = p->source == EXL2__CPU_AFFINE ? sums : centre;
     }
 }
 

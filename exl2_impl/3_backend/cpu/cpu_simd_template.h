@@ -9,21 +9,25 @@
 
    EXL2__V_NAME(name)   exl2__cpu_<isa>_name           EXL2__V_TARGET   attribute of the functions
    EXL2__V, EXL2__V_INT vectors of float, of int32     EXL2__V_LANES    lanes of both
-   EXL2__V_ALONE        vectors of columns of a tile of one row
-   EXL2__V_ACROSS       vectors of columns of a tile of several rows, or of keys for attention: 1 or 2
+   EXL2__V_ALONE        vectors of columns of a tile of one row; may be two strips, see LAYOUT in cpu_matrix.h
+   EXL2__V_TWO          vectors of columns of a tile of two rows
+   EXL2__V_ACROSS       vectors of columns of a tile of more rows, or of keys for attention: 1 or 2
    EXL2__V_ROWS         maximum rows of a tile: accumulators of so many rows by ACROSS vectors stay in registers
    EXL2__V_TILES(X)     X(n) for every number of rows that a tile can have, see exl2__cpu_ops
    EXL2__V_QUERIES(X)   X(n) for the numbers of queries that attention computes together: 1 to 4, EXL2__V_QUERIES_MOST
    EXL2__V_SET(x) EXL2__V_LOAD(p) EXL2__V_STORE(p, v) EXL2__V_ADD(a, b) EXL2__V_FMA(a, b, c) = a * b + c
    EXL2__V_HALF(p) EXL2__V_BF16(p)   lanes widened from 16 bits
    EXL2__V_BITS(p) EXL2__V_SET_BITS(u) EXL2__V_AND(a, b) EXL2__V_FLOAT(i)   integers; FLOAT converts signed
+   EXL2__V_PREFETCH(p)  asks for the memory at p, which is read later
    EXL2__V_TOPS(t, w)   t >> 2 | (w & 0xC0000000) */
 
 #define EXL2__V_INLINE EXL2__FORCE_INLINE EXL2__V_TARGET
 #define EXL2__V_WIDE (EXL2__CPU_STRIP / EXL2__V_LANES) /* vectors of a strip; at least 2 */
+#define EXL2__V_MOST (2 * EXL2__V_WIDE)
+#define EXL2__V_HAS_PAIRS (EXL2__V_ALONE > EXL2__V_WIDE)
 
 /* sum[r][j] += x[r] * weight[j] */
-EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][EXL2__V_WIDE], const EXL2__V *weight, const float *x, uint32_t n,
+EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][EXL2__V_MOST], const EXL2__V *weight, const float *x, uint32_t n,
                                        uint32_t v)
 {
     EXL2__UNROLL
@@ -36,65 +40,95 @@ EXL2__V_INLINE void EXL2__V_NAME(step)(EXL2__V sum[][EXL2__V_WIDE], const EXL2__
     }
 }
 
-/* The same for codes, which are masked and converted inside their words (see the head of cpu_matrix.h). */
-EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][EXL2__V_WIDE], const EXL2__V_INT *word, uint32_t mask,
+/* The same for codes, which are masked and converted inside their words (see the head of cpu_matrix.h). With one row
+   each weight is used at once: gcc 12 spills sums where all weights wait for their factor. */
+EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][EXL2__V_MOST], const EXL2__V_INT *word, uint32_t mask,
                                         const float *x, uint32_t n, uint32_t v)
 {
-    EXL2__V weight[EXL2__V_WIDE];
+    EXL2__V weight[EXL2__V_MOST], factor = EXL2__V_SET(x[0]);
+    EXL2__V_INT bits = EXL2__V_SET_BITS(mask);
     EXL2__UNROLL
     for (uint32_t j = 0; j < v; j++) {
-        weight[j] = EXL2__V_FLOAT(EXL2__V_AND(word[j], EXL2__V_SET_BITS(mask)));
+        weight[j] = EXL2__V_FLOAT(EXL2__V_AND(word[j], bits));
+        if (n == 1) {
+            sum[0][j] = EXL2__V_FMA(factor, weight[j], sum[0][j]);
+        }
     }
-    EXL2__V_NAME(step)(sum, weight, x, n, v);
+    if (n > 1) {
+        EXL2__V_NAME(step)(sum, weight, x, n, v);
+    }
+}
+
+/* The rows of a block from `first` (30) on, which lie in the top bits of its `bits` words. */
+EXL2__V_INLINE void EXL2__V_NAME(tops)(EXL2__V sum[][EXL2__V_MOST], const uint32_t *words, size_t row, uint32_t bits,
+                                       uint32_t first, const uint32_t *mask, const float *x, uint32_t n, uint32_t v)
+{
+    EXL2__V_INT word[EXL2__V_MOST];
+    EXL2__UNROLL
+    for (uint32_t j = 0; j < v; j++) {
+        word[j] = EXL2__V_SET_BITS(0);
+    }
+    for (uint32_t w = 0; w < bits; w++, words += row) {
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < v; j++) {
+            word[j] = EXL2__V_TOPS(word[j], EXL2__V_BITS(words + j * EXL2__V_LANES));
+        }
+    }
+    for (; first < EXL2__CPU_BLOCK; first++, x += n) {
+        EXL2__V_NAME(field)(sum, word, mask[first - 14], x, n, v);
+    }
 }
 
 /* total = packed codes times n rows x [in, n], for v vectors of columns from `column` of `strip` on. n and v are
    constants of the caller. */
 EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
-                                        const float *centre, uint32_t n, uint32_t v, EXL2__V total[][EXL2__V_WIDE])
+                                        const float *centre, uint32_t n, uint32_t v, EXL2__V total[][EXL2__V_MOST])
 {
-    const uint32_t *words = (const uint32_t *)(const void *)(p->data + strip * p->strip_bytes) + column;
-    size_t table = (size_t)strip * p->groups * EXL2__CPU_STRIP + column;
-    const uint16_t *scales = p->scale + table;
+    const uint32_t *lines = exl2__cpu_matrix_line(p, strip, 0);
+    size_t pitch = exl2__cpu_matrix_pitch(p, strip), row = 2 * pitch, at = strip % 2 * EXL2__CPU_STRIP + column;
+    size_t ahead = exl2__cpu_matrix_ahead(p, strip);
     for (uint32_t b = 0; b < p->blocks; b++, centre += n) {
         uint32_t bits = p->block[b].bits, fields = exl2__cpu_matrix_fields(bits);
-        const uint32_t *mask = exl2__cpu_fields_of[bits].mask;
-        EXL2__V sum[EXL2__V_ROWS][EXL2__V_WIDE];
-        EXL2__V_INT word[EXL2__V_WIDE], tops[EXL2__V_WIDE];
+        const uint32_t *mask = exl2__cpu_fields_of[bits].mask, *words = lines + p->block[b].line * pitch + at;
+        const uint16_t *scale = (const uint16_t *)(const void *)(lines + p->block[b].scale * pitch) + at;
+        EXL2__V sum[EXL2__V_ROWS][EXL2__V_MOST];
         EXL2__UNROLL
         for (uint32_t j = 0; j < v; j++) {
-            tops[j] = EXL2__V_SET_BITS(0);
             EXL2__UNROLL
             for (uint32_t r = 0; r < n; r++) {
                 sum[r][j] = EXL2__V_SET(centre[r]);
             }
         }
-        if (p->shift) { /* the zeros of an affine matrix, times the sums of x */
-            const uint16_t *shift = p->shift + table + (size_t)p->block[b].group * EXL2__CPU_STRIP;
+        if (p->source == EXL2__CPU_AFFINE) { /* zeros, times the sums of x */
+            const uint16_t *zeros = scale + row;
             centre += n;
             EXL2__UNROLL
             for (uint32_t j = 0; j < v; j++) {
-                EXL2__V zero = EXL2__V_HALF(shift + j * EXL2__V_LANES);
+                EXL2__V zero = EXL2__V_HALF(zeros + j * EXL2__V_LANES);
                 EXL2__UNROLL
                 for (uint32_t r = 0; r < n; r++) {
                     sum[r][j] = EXL2__V_FMA(zero, EXL2__V_SET(centre[r]), sum[r][j]);
                 }
             }
         }
-        for (uint32_t w = 0; w < bits; w++, words += EXL2__CPU_STRIP) {
+        for (uint32_t w = 0; w < bits; w++, words += row) {
+            EXL2__V_INT word[EXL2__V_MOST];
             EXL2__UNROLL
             for (uint32_t j = 0; j < v; j++) {
                 word[j] = EXL2__V_BITS(words + j * EXL2__V_LANES);
-                tops[j] = EXL2__V_TOPS(tops[j], word[j]);
+            }
+            for (uint32_t j = 0; n > 1 && j < v * EXL2__V_LANES; j += EXL2__CPU_LINE / 4) {
+                EXL2__V_PREFETCH(words + row + j);   /* several rows skip the lines of other columns, which hardware */
+                EXL2__V_PREFETCH(words + ahead + j); /* does not foresee; this is the same row of the next strip */
             }
             for (uint32_t f = 0; f < fields; f++, x += n) {
                 EXL2__V_NAME(field)(sum, word, mask[f], x, n, v);
             }
         }
-        for (uint32_t row = fields * bits; row < EXL2__CPU_BLOCK; row++, x += n) {
-            EXL2__V_NAME(field)(sum, tops, mask[row - 14], x, n, v);
+        if (fields * bits < EXL2__CPU_BLOCK) {
+            EXL2__V_NAME(tops)(sum, words - bits * row, row, bits, fields * bits, mask, x, n, v);
+            x += (EXL2__CPU_BLOCK - fields * bits) * n;
         }
-        const uint16_t *scale = scales + (size_t)p->block[b].group * EXL2__CPU_STRIP;
         EXL2__UNROLL
         for (uint32_t j = 0; j < v; j++) {
             EXL2__V factor = EXL2__V_HALF(scale + j * EXL2__V_LANES);
@@ -108,13 +142,13 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
 
 /* The same for dense weights [in, 32] of any type. */
 EXL2__V_INLINE void EXL2__V_NAME(dense)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
-                                        uint32_t n, uint32_t v, EXL2__V total[][EXL2__V_WIDE])
+                                        uint32_t n, uint32_t v, EXL2__V total[][EXL2__V_MOST])
 {
     size_t bytes = exl2__cpu_matrix_dense_bytes(p->source);
     const uint8_t *base = p->data + strip * p->strip_bytes + column * bytes;
     for (uint32_t i = 0; i < p->in; i += EXL2__CPU_BLOCK) {
         uint32_t end = exl2__min32(i + EXL2__CPU_BLOCK, p->in);
-        EXL2__V sum[EXL2__V_ROWS][EXL2__V_WIDE], weight[EXL2__V_WIDE];
+        EXL2__V sum[EXL2__V_ROWS][EXL2__V_MOST], weight[EXL2__V_MOST];
         EXL2__UNROLL
         for (uint32_t r = 0; r < n; r++) {
             EXL2__UNROLL
@@ -163,7 +197,7 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
                                        const float *centre, uint32_t n, uint32_t v, float *out, size_t stride,
                                        float add)
 {
-    EXL2__V total[EXL2__V_ROWS][EXL2__V_WIDE], sums[2 * EXL2__V_ROWS];
+    EXL2__V total[EXL2__V_ROWS][EXL2__V_MOST], sums[2 * EXL2__V_ROWS];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         EXL2__UNROLL
@@ -171,7 +205,7 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
             total[r][j] = EXL2__V_SET(0);
         }
     }
-    if (exl2__cpu_matrix_is_codes(p->source)) {
+    if (v > EXL2__V_WIDE || exl2__cpu_matrix_is_codes(p->source)) { /* only codes have pairs */
         EXL2__V_NAME(codes)(p, strip, column, x, centre, n, v, total);
     } else {
         EXL2__V_NAME(dense)(p, strip, column, x, n, v, total);
@@ -186,15 +220,16 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
     EXL2__V_NAME(store)(p, strip * EXL2__CPU_STRIP + column, sums, n, v, out, stride, add);
 }
 
-/* A tile of n rows over one strip, ACROSS vectors of columns at a time. With one row these would be too few chains to
-   hide the latency of an addition, so one row computes ALONE vectors at once. */
+/* A tile of n rows over one strip, ACROSS vectors of columns at a time. With one or two rows these may be too few
+   chains to hide the latency of an addition, so more vectors are computed at once. */
 #define EXL2__V_TILE(n)                                                                                               \
     EXL2__NOINLINE                                                                                                    \
     EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \
                                                       const float *centre, float *out, size_t stride, float add)       \
     {                                                                                                                 \
         EXL2__UNALIGNED_MOVES();                                                                                      \
-        uint32_t v = n == 1 ? EXL2__V_ALONE : EXL2__V_ACROSS;                                                         \
+        uint32_t v = n > 2 ? EXL2__V_ACROSS : n == 2 ? EXL2__V_TWO : EXL2__V_ALONE;                                   \
+        v = exl2__min32(v, EXL2__V_WIDE);                                                                             \
         for (uint32_t column = 0; column < EXL2__CPU_STRIP; column += v * EXL2__V_LANES) {                            \
             EXL2__V_NAME(tile)(p, strip, column, x, centre, n, v, out, stride, add);                                  \
         }                                                                                                             \
@@ -202,12 +237,26 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
 
 EXL2__V_TILES(EXL2__V_TILE)
 
+/* A tile of one row over a pair of strips of codes, the first of which is even. */
+EXL2__NOINLINE
+EXL2__V_TARGET static void EXL2__V_NAME(pair)(const exl2__cpu_part *p, uint32_t strip, const float *x,
+                                              const float *centre, float *out, float add)
+{
+    EXL2__UNALIGNED_MOVES();
+    EXL2__V_NAME(tile)(p, strip, 0, x, centre, 1, EXL2__V_ALONE, out, 0, add);
+}
+
 EXL2__V_TARGET static void EXL2__V_NAME(product)(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
                                                  uint32_t end, float *out, size_t stride, float add)
 {
     EXL2__UNALIGNED_MOVES();
     uint32_t tiles = exl2__cpu_tiles(input->rows, input->tile_rows);
+    bool pairs = EXL2__V_HAS_PAIRS && input->rows == 1 && exl2__cpu_matrix_is_codes(p->source);
     for (uint32_t strip = begin; strip < end; strip++) {
+        if (pairs && strip % 2 == 0 && strip + 1 < end) {
+            EXL2__V_NAME(pair)(p, strip++, input->x, input->centre, out, add);
+            continue;
+        }
         for (uint32_t t = 0; t < tiles; t++) {
             uint32_t row = exl2__cpu_tile_start(input->rows, input->tile_rows, t);
             const float *x = input->x + (size_t)row * p->in;
@@ -235,7 +284,7 @@ EXL2__V_INLINE uint32_t EXL2__V_NAME(queries)(uint32_t n)
 EXL2__V_INLINE void EXL2__V_NAME(scores_of)(const float *q, uint32_t all, uint32_t n, const uint16_t *k, uint32_t dim,
                                             float *out, size_t stride)
 {
-    EXL2__V sum[EXL2__V_ROWS][EXL2__V_WIDE], weight[EXL2__V_WIDE];
+    EXL2__V sum[EXL2__V_ROWS][EXL2__V_MOST], weight[EXL2__V_MOST];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         EXL2__UNROLL
@@ -264,7 +313,7 @@ EXL2__V_INLINE void EXL2__V_NAME(weighted_sum_of)(const float *weights, size_t s
                                                   const uint16_t *values, uint32_t dim_stride, uint32_t tokens,
                                                   uint32_t v, float *out)
 {
-    EXL2__V sum[EXL2__V_ROWS][EXL2__V_WIDE], value[EXL2__V_WIDE];
+    EXL2__V sum[EXL2__V_ROWS][EXL2__V_MOST], value[EXL2__V_MOST];
     EXL2__UNROLL
     for (uint32_t r = 0; r < n; r++) {
         EXL2__UNROLL
@@ -341,6 +390,8 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
 
 #undef EXL2__V_INLINE
 #undef EXL2__V_WIDE
+#undef EXL2__V_MOST
+#undef EXL2__V_HAS_PAIRS
 #undef EXL2__V_TILE
 #undef EXL2__V_NAME
 #undef EXL2__V_TARGET
@@ -349,6 +400,7 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
 #undef EXL2__V_LANES
 #undef EXL2__V_ROWS
 #undef EXL2__V_ALONE
+#undef EXL2__V_TWO
 #undef EXL2__V_ACROSS
 #undef EXL2__V_TILES
 #undef EXL2__V_QUERIES
@@ -365,3 +417,4 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
 #undef EXL2__V_AND
 #undef EXL2__V_FLOAT
 #undef EXL2__V_TOPS
+#undef EXL2__V_PREFETCH

@@ -133,8 +133,10 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
     const exl2__shape *s = m->plan ? &m->plan->shape : NULL;
     exl2__cuda_needs needs = { 0 };
     if (s) {
-        needs = (exl2__cuda_needs){ 64u << exl2__cuda_head_class(s->head_dim), exl2__cuda_needs_any(s), s->affine,
-                                    !exl2__cuda_folds(s), s->experts.count > 0 };
+        needs = (exl2__cuda_needs){ .arch = m->gpu->info.arch, .head_class = 64u << exl2__cuda_head_class(s->head_dim),
+                                    .any = exl2__cuda_needs_any(s), .affine = s->affine,
+                                    .settles = !exl2__cuda_folds(s), .experts = s->experts.count > 0,
+                                    .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s) };
     }
     exl2__cuda_modules_of(&needs, wanted);
     if (s && exl2__cuda_attend_prepares(s)) {
@@ -226,7 +228,9 @@ static const exl2__backend exl2__cuda_backend = {
     .queue = &exl2__cuda_backend_queue,
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
-    .decode_rows = 1, /* passes of single rows have graphs, run ahead, and attention for decoding */
+    .decode_rows = EXL2__CUDA_SAMPLED_ROWS,
+    .exact_rows = 128, /* one class of GEMM (cuda_gemm.h) */
+    .two_kinds = true,
     .needs_groups = true,
     .matrix_bytes = exl2__cuda_matrix_bytes,
     .vector_bytes = exl2__cuda_vector_bytes,

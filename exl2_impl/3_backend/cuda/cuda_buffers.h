@@ -13,8 +13,9 @@
 #include "cuda_sample.h"
 
 #ifndef EXL2__CUDA_GEMM_ROWS_MIN
-#define EXL2__CUDA_GEMM_ROWS_MIN 17u /* from here on GEMM is faster than GEMV for 8 rows at a time (H200) */
+#define EXL2__CUDA_GEMM_ROWS_MIN 17u /* rows of sampled tokens from which GEMM is faster than GEMV (H200) */
 #endif
+#define EXL2__CUDA_SAMPLED_ROWS 8u /* rows of sampled tokens in a pass, unless more sequences have one each */
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
 #define EXL2__CUDA_GRAPH_ROWS 8u    /* most rows of a pass that captured graphs can run */
 #define EXL2__CUDA_SPLIT_ROWS 8u    /* rows that split matrices process at a time; at least EXL2__CUDA_GRAPH_ROWS */
@@ -37,7 +38,7 @@ typedef struct exl2__cuda_routed {
     uint32_t used_max;   /* U */
 } exl2__cuda_routed;
 
-typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, S: sequences */
+typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, D: rows that decode */
     uint64_t pages;      /* [layers, pages, page_bytes] */
     uint64_t rope;       /* f32 [ropes, lines, head_dim / 2, 2]; see exl2__cuda_rope_divided */
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
@@ -50,7 +51,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t h;          /* fp16 [R, h_pitch] */
     exl2__cuda_routed routed;
     uint64_t sums[EXL2__CUDA_SUMS]; /* f32 [R, EXL2K_SLOTS_MAX] */
-    uint64_t partial, attend_tickets; /* exl2k_attend_args, for S rows; partial begins at logits */
+    uint64_t partial, attend_tickets; /* exl2k_attend_args, for D rows; partial begins at logits */
     uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
@@ -77,8 +78,10 @@ typedef struct exl2__cuda_pass {
     uint32_t tile_count, norm; /* norm: index of the sums of squares of the norm that the next product applies */
     bool first_norm;     /* that norm is the first one of the pass */
     bool captured;       /* decodes up to 8 rows: offsets of its data depend on row_count only, as graphs need */
-    bool decodes;        /* every row is the only one of its sequence, and wants logits */
-    bool by_gemm;        /* enough rows for GEMM: then norms are separate kernels */
+    bool decodes;        /* as exl2__step.decodes: the head reads all rows */
+    bool prompts;        /* rows of prompts: attention for prefill */
+    bool by_gemm;        /* rows of prompts, or many of sampled tokens: then norms are separate kernels */
+    bool by_wg;          /* by wgmma: inputs of products are tiles (kernels_src/wg_tiles.cuh) */
     bool chained;        /* the preceding kernel belongs to the pass: the next one may start while it ends */
 } exl2__cuda_pass;
 
@@ -152,19 +155,26 @@ static void exl2__cuda_buffers_routed_zeroed(exl2__cuda_buffers *b, const exl2__
     }
 }
 
+/* The most rows of sampled tokens in a pass. */
+static inline uint32_t exl2__cuda_sampled_rows(const exl2__plan *p)
+{
+    return exl2__max32(p->sequences_max, EXL2__CUDA_SAMPLED_ROWS);
+}
+
 /* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to
    16. */
 static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 {
     uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_GRAPH_ROWS), sequences = p->sequences_max;
+    uint64_t sampled = exl2__cuda_sampled_rows(p);
     uint64_t group = p->shape.heads / p->shape.kv_heads;
     uint64_t bytes = exl2__div_up(rows, p->logit_rows_max) * sizeof(exl2k_pass) + rows * sizeof(exl2k_row);
     bytes += sequences * (p->context_max / EXL2__PAGE_TOKENS) * sizeof(uint32_t);
     bytes += (rows * group / EXL2K_TILE_PAIRS + sequences) * sizeof(exl2k_tile);
     bytes += (uint64_t)p->pages * sizeof(exl2__page_copy) + rows * sizeof(exl2k_sampling);
-    bytes += sequences * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
-    bytes += sequences * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
-    return exl2__align_up(bytes + 64 + sequences * 3 * 16, EXL2__CUDA_ALIGN);
+    bytes += sampled * ((uint64_t)p->context_max * sizeof(uint32_t) + EXL2__CUDA_BIASES_MAX * sizeof(exl2k_bias));
+    bytes += sampled * exl2__bit_words(p->shape.vocab) * sizeof(uint32_t); /* masks */
+    return exl2__align_up(bytes + 64 + sampled * 3 * 16, EXL2__CUDA_ALIGN);
 }
 
 /* Buffers that are never in use at the same time share memory: logits and what sampling derives from them, partial sums
@@ -174,8 +184,8 @@ static void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *
     const exl2__shape *s = &p->shape;
     uint64_t rows = p->logit_rows_max, begin = a->used;
     uint64_t blocks = exl2__cuda_sample_chunks(s->vocab) * (EXL2K_SAMPLE_CHUNK / EXL2K_SAMPLE_BLOCK);
-    uint64_t others = (uint64_t)p->sequences_max * s->heads * EXL2K_SPLITS_MAX * (s->head_dim + EXL2K_SPLIT_EXTRA)
-                      * sizeof(float);
+    uint64_t others = (uint64_t)exl2__cuda_sampled_rows(p) * s->heads * EXL2K_SPLITS_MAX
+                      * (s->head_dim + EXL2K_SPLIT_EXTRA) * sizeof(float);
     b->logits = exl2__cuda_arena_take(a, rows * b->stride * sizeof(float));
     b->adjusted = exl2__cuda_arena_take(a, rows * b->stride * sizeof(float));
     b->keys = exl2__cuda_arena_take(a, rows * 2 * blocks * sizeof(uint32_t));
@@ -192,7 +202,8 @@ static void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *
 static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
-    uint64_t rows = p->rows_max, apart = exl2__min64(rows, EXL2__CUDA_GEMM_ROWS_MIN - 1), logits = p->logit_rows_max;
+    uint64_t rows = exl2__align_up(p->rows_max, 8); /* tiles have multiples of 8 rows */
+    uint64_t apart = exl2__min64(rows, EXL2__CUDA_GEMM_ROWS_MIN - 1), logits = p->logit_rows_max;
     uint64_t x_bytes = b->x_pitch * 2ull, h_bytes = b->h_pitch * 2ull, used = a->used;
     bool alike = s->heads * s->head_dim == s->hidden;
     b->x = exl2__cuda_arena_take(a, (rows + (alike ? apart : 0)) * x_bytes);
@@ -210,7 +221,8 @@ static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p
         b->sums[i] = exl2__cuda_arena_take(a, rows * EXL2K_SLOTS_MAX * sizeof(float));
     }
     b->gemm_tickets = exl2__cuda_arena_take(a, exl2__cuda_gemm_tickets_max(sms));
-    b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)p->sequences_max * s->kv_heads * b->head_rows * 4);
+    b->attend_tickets = exl2__cuda_arena_take(a, (uint64_t)exl2__cuda_sampled_rows(p) * s->kv_heads
+                                                      * b->head_rows * 4);
     b->sample_states = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_state));
     b->sample_bins = exl2__cuda_arena_take(a, logits * sizeof(exl2k_sample_bins));
     exl2__cuda_buffers_routed_zeroed(b, p, a);

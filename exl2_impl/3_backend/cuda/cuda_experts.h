@@ -31,7 +31,7 @@ static inline uint64_t exl2__cuda_expert_fixed(const exl2k_expert_args *a, uint3
 {
     uint64_t parts = (uint64_t)runs * a->parts;
     uint64_t bytes = EXL2K_EXPERT_WARPS * (256u + EXL2K_EXPERT_STAGES_MAX * 8u) + runs * 32u + (parts + 1) * 4;
-    bytes += parts * (a->chunks * sizeof(exl2k_chunk) + 32);
+    bytes += parts * (a->chunks * sizeof(exl2k_chunk) + EXL2K_EXPERT_PART_BYTES);
     return bytes + (used_max + exl2__div_up(a->rows.count, 4)) * 4 + EXL2__CUDA_EXPERT_SPARE;
 }
 
@@ -74,7 +74,7 @@ static inline bool exl2__cuda_routed_packed(const exl2__layer *layer)
     return !exl2__cuda_experts_of(layer)->apart;
 }
 
-/* Few rows: one kernel for all. Many rows: one for the logits, one for the choice. */
+/* Few rows: one kernel for all. Passes by GEMM: one for the logits, one for the choice. */
 static exl2_result exl2__cuda_route_launch(exl2__cuda_model *m, const exl2k_route_args *a,
                                            const exl2k_route_choose_args *choose)
 {
@@ -83,7 +83,7 @@ static exl2_result exl2__cuda_route_launch(exl2__cuda_model *m, const exl2k_rout
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(outputs, EXL2K_ROUTE_OUTPUTS), .y = rows,
                              .threads = EXL2K_ROUTE_THREADS };
     grid.shared_bytes = exl2__max32((uint32_t)exl2__align_up(a->hidden, 8) * 4, choose_bytes);
-    if (rows < EXL2__CUDA_GEMM_ROWS_MIN && grid.shared_bytes + 1024 <= m->limits.shared_bytes) {
+    if (!m->pass.by_gemm && grid.shared_bytes + 1024 <= m->limits.shared_bytes) {
         exl2k_route_one_args one = { *a, *choose, m->b.routed.tickets };
         return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_one, grid, &one);
     }
@@ -231,20 +231,21 @@ static exl2_result exl2__cuda_expert_grouped(exl2__cuda_model *m, const exl2__la
     return exl2__cuda_grouped_gemm(m, &a);
 }
 
-/* Passes of many rows do all of their work in expert_down; so do those of several slices, because h has room for
+/* Passes by GEMM do all of their work in expert_down; so do those of several slices, because h has room for
    one. */
 static exl2_result exl2__cuda_expert_up(exl2__cuda_model *m, const exl2__layer *layer)
 {
-    return m->pass.row_count <= EXL2K_EXPERT_ROWS ? exl2__cuda_expert_slice_up(m, layer, 0) : EXL2_OK;
+    bool one = m->pass.row_count <= EXL2K_EXPERT_ROWS && !m->pass.by_gemm;
+    return one ? exl2__cuda_expert_slice_up(m, layer, 0) : EXL2_OK;
 }
 
 static exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2__layer *layer)
 {
-    if (m->pass.row_count <= EXL2K_EXPERT_ROWS) {
-        return exl2__cuda_expert_slice_down(m, layer, 0);
-    }
     if (m->pass.by_gemm) {
         return exl2__cuda_expert_grouped(m, layer);
+    }
+    if (m->pass.row_count <= EXL2K_EXPERT_ROWS) {
+        return exl2__cuda_expert_slice_down(m, layer, 0);
     }
     for (uint32_t first = 0; first < m->pass.row_count; first += EXL2K_EXPERT_ROWS) {
         EXL2__TRY(exl2__cuda_expert_slice_up(m, layer, first));

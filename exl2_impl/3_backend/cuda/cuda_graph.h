@@ -149,7 +149,7 @@ static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
 static exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
 {
     EXL2__TRY(exl2__cuda_graphs_of(m, 0));
-    return m->plan->sequences_max > 1 ? exl2__cuda_graphs_of(m, 1) : EXL2_OK;
+    return exl2__cuda_graphs_of(m, 1);
 }
 
 /* Enqueues units [begin, end) of the current captured pass as graphs. */

@@ -54,20 +54,33 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
     return number;
 }
 
+/* Whether a module exists for this architecture. Those with "_wg" in their names (products by warpgroups: wgmma) exist
+   for Hopper only. */
+static inline bool exl2__cuda_module_exists(const char *module, uint32_t arch)
+{
+    return arch == 90 || !strstr(module, "_wg");
+}
+
 /* What decides which modules a model needs. */
 typedef struct exl2__cuda_needs {
+    uint32_t arch;       /* 90: compute capability 9.0 */
     uint32_t head_class; /* 0: only what every model needs */
     bool any;            /* products for any family, in place of those for Llama */
     bool affine;         /* products of affine matrices, beside the others */
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
+    bool attend_wg;      /* attention in prefill by wgmma */
 } exl2__cuda_needs;
 
 static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
 {
     uint32_t only = exl2__cuda_module_class(module);
     bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
+    bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
+    if (strcmp(module, "gemm_wg.cu") == 0) {
+        return !n->any && !n->affine;
+    }
     if (strstr(module, "_affine.cu")) {
         return n->affine && (!expert || n->experts);
     }
@@ -76,6 +89,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (expert) {
         return n->experts;
+    }
+    if (wg || prefill) {
+        return only == n->head_class && wg == n->attend_wg;
     }
     if (strcmp(module, "settle.cu") == 0) {
         return n->settles;
@@ -88,7 +104,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
 static inline void exl2__cuda_modules_of(const exl2__cuda_needs *needs, bool wanted[EXL2__KERNEL_COUNT])
 {
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
-        wanted[i] = exl2__cuda_module_of(i) == i && exl2__cuda_module_wanted(needs, exl2__cuda_kernel_rows[i].module);
+        const char *module = exl2__cuda_kernel_rows[i].module;
+        wanted[i] = exl2__cuda_module_of(i) == i && exl2__cuda_module_exists(module, needs->arch)
+                 && exl2__cuda_module_wanted(needs, module);
     }
 }
 
@@ -247,8 +265,10 @@ static void exl2__cuda_builds_run(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cu
     k->compile_ns += exl2__platform_ns() - start;
 }
 
-/* *out: [*count] one build for each wanted module (`wanted` NULL: all), zeroed but for `module`. */
-static exl2_result exl2__cuda_builds_make(exl2__ctx *c, const bool *wanted, exl2__cuda_build **out, uint32_t *count)
+/* *out: [*count] one build for each wanted module (`wanted` NULL: all) that exists for `arch`, zeroed but for
+   `module`. */
+static exl2_result exl2__cuda_builds_make(exl2__ctx *c, uint32_t arch, const bool *wanted, exl2__cuda_build **out,
+                                          uint32_t *count)
 {
     void *memory;
     EXL2__TRY(exl2__alloc(c, EXL2__KERNEL_COUNT * sizeof **out, sizeof(void *), EXL2_MEM_GENERAL, &memory));
@@ -256,7 +276,8 @@ static exl2_result exl2__cuda_builds_make(exl2__ctx *c, const bool *wanted, exl2
     *out = (exl2__cuda_build *)memory;
     *count = 0;
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
-        if (exl2__cuda_module_of(i) == i && (!wanted || wanted[i])) {
+        bool exists = exl2__cuda_module_exists(exl2__cuda_kernel_rows[i].module, arch);
+        if (exl2__cuda_module_of(i) == i && exists && (!wanted || wanted[i])) {
             (*out)[(*count)++].module = i;
         }
     }
@@ -430,12 +451,13 @@ static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, 
     exl2__cuda_build *builds;
     uint32_t count, more = 0;
     for (uint32_t i = 0, chosen = 0; i < EXL2__KERNEL_COUNT; i++) {
-        bool is_missing = exl2__cuda_module_of(i) == i && (!wanted || wanted[i]) && !k->modules[i];
+        bool exists = exl2__cuda_module_exists(exl2__cuda_kernel_rows[i].module, k->arch);
+        bool is_missing = exl2__cuda_module_of(i) == i && exists && (!wanted || wanted[i]) && !k->modules[i];
         missing[i] = is_missing && chosen < limit;
         chosen += missing[i];
         more += is_missing && !missing[i];
     }
-    EXL2__TRY(exl2__cuda_builds_make(c, missing, &builds, &count));
+    EXL2__TRY(exl2__cuda_builds_make(c, k->arch, missing, &builds, &count));
     exl2_result result = EXL2_OK;
     for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
         result = exl2__cuda_build_open(c, compiler, &builds[i], k->arch);
@@ -453,8 +475,8 @@ static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, 
 
 /* ---- sets for shipping ---- */
 
-/* Compiles every module for every architecture into the compiler's cache hook; needs no GPU. NVRTC must support machine
-   code for each architecture. */
+/* Compiles for each architecture every module that exists for it, into the compiler's cache hook; needs no GPU. NVRTC
+   must support machine code for each architecture. */
 static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *compiler, const uint32_t *archs,
                                             uint32_t arch_count)
 {
@@ -465,7 +487,7 @@ static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *c
     for (uint32_t a = 0; a < arch_count && result == EXL2_OK; a++) {
         exl2__cuda_build *builds;
         uint32_t count;
-        EXL2__TRY(exl2__cuda_builds_make(c, NULL, &builds, &count));
+        EXL2__TRY(exl2__cuda_builds_make(c, archs[a], NULL, &builds, &count));
         for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
             result = exl2__cuda_source_open(c, compiler->kernel_dir, exl2__cuda_kernel_rows[builds[i].module].module,
                                             &builds[i].source);

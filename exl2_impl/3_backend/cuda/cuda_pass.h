@@ -1,10 +1,11 @@
 /* cuda_pass.h: the data of a pass, packed into one pinned slot and uploaded as one block.
    takes: a step.
-   gives: exl2__cuda_begin, exl2__cuda_masks, exl2__cuda_pass_captured; exl2__cuda_row_group.
+   gives: exl2__cuda_begin, exl2__cuda_masks, exl2__cuda_pass_captured.
    owns:  nothing. */
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 
+#include "cuda_gemm_wg.h"
 #include "cuda_model.h"
 
 /* ---- data ---- */
@@ -43,34 +44,14 @@ static void *exl2__cuda_pack(exl2__cuda_packer *k, uint64_t bytes, uint64_t *add
     return k->used <= k->size ? k->slot + at : NULL;
 }
 
-/* Finds rows [first, *end) that go through attention together. true: each is the only row of its sequence, for the
-   decode kernel. false: rows of one sequence, as tiles of the prefill kernel. So a sequence that decodes has the same
-   bits whatever else is in the pass. */
-static bool exl2__cuda_row_group(const exl2__step *step, uint32_t first, uint32_t *end)
-{
-    uint32_t last = first, count = step->row_count;
-    const exl2__step_row *rows = step->rows;
-    while (last < count && (last + 1 == count || rows[last + 1].sequence != rows[last].sequence)
-           && (last == first || rows[last - 1].sequence != rows[last].sequence)) {
-        last++;
-    }
-    *end = last;
-    if (last > first) {
-        return true;
-    }
-    while (*end < count && rows[*end].sequence == rows[first].sequence) {
-        ++*end;
-    }
-    return false;
-}
-
-/* Fills in the tiles of the prefill kernels and returns their number. tiles NULL: only counts. */
+/* Fills in the tiles of the prefill kernels, each with rows of one sequence, and returns their number. tiles NULL: only
+   counts. */
 static uint32_t exl2__cuda_pack_tiles(const exl2__cuda_model *m, const exl2__step *step, exl2k_tile *tiles)
 {
     uint32_t group = m->plan->shape.heads / m->plan->shape.kv_heads, count = 0;
     for (uint32_t first = 0, end; first < step->row_count; first = end) {
-        if (exl2__cuda_row_group(step, first, &end)) {
-            continue;
+        for (end = first + 1; end < step->row_count && step->rows[end].sequence == step->rows[first].sequence;) {
+            end++;
         }
         for (uint32_t pair = 0; pair < (end - first) * group; pair += EXL2K_TILE_PAIRS) {
             if (tiles) {
@@ -85,7 +66,7 @@ static uint32_t exl2__cuda_pack_tiles(const exl2__cuda_model *m, const exl2__ste
 /* The last position that the row reaches before the next upload; its pages are already in the page table. */
 static inline uint32_t exl2__cuda_last_position(const exl2__step *step, uint32_t row)
 {
-    uint32_t more = step->decodes ? exl2__max32(step->logits[row].left, 1) - 1 : 0;
+    uint32_t more = step->repeats ? exl2__max32(step->logits[row].left, 1) - 1 : 0;
     return step->rows[row].position + more;
 }
 
@@ -177,13 +158,15 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
     }
     exl2__cuda_fill_rows(step, (exl2k_row *)(void *)(k->slot + at->rows), (uint32_t *)(void *)(k->slot + at->tables),
                          table_pitch);
-    exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));
+    if (m->pass.prompts) {
+        exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));
+    }
     if (step->copy_count) {
         memcpy(k->slot + at->copies, step->copies, step->copy_count * sizeof *step->copies);
     }
     bool good = true;
     for (uint32_t i = 0; i < step->logit_count && good; i++) {
-        good = exl2__cuda_pack_sampling(k, &step->logits[i], step->decodes, &samplings[i]);
+        good = exl2__cuda_pack_sampling(k, &step->logits[i], step->repeats, &samplings[i]);
     }
     return good && exl2__cuda_pack_masks(m, k, samplings);
 }
@@ -208,12 +191,14 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     uint32_t groups = exl2__max32(1, (uint32_t)exl2__div_up(step->logit_count, size));
     exl2__cuda_pass *pass = &m->pass;
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
-                               .by_gemm = step->row_count >= EXL2__CUDA_GEMM_ROWS_MIN,
+                               .prompts = step->kind == EXL2__ROWS_PROMPT,
                                .captured = step->decodes && step->row_count <= EXL2__CUDA_GRAPH_ROWS };
+    pass->by_gemm = pass->prompts || step->row_count >= EXL2__CUDA_GEMM_ROWS_MIN;
+    pass->by_wg = m->has_wg && (pass->prompts || step->row_count >= EXL2__CUDA_WG_ROWS_MIN);
     if (pass->captured) {
         pass->row_count = step->row_count == 1 ? 1 : EXL2__CUDA_GRAPH_ROWS;
     }
-    pass->tile_count = pass->decodes ? 0 : exl2__cuda_pack_tiles(m, step, NULL);
+    pass->tile_count = pass->prompts ? exl2__cuda_pack_tiles(m, step, NULL) : 0;
     for (uint32_t i = 0; i < step->row_count; i++) {
         pass->longest_context = exl2__max32(pass->longest_context, step->rows[i].position + 1);
     }

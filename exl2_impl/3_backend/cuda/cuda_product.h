@@ -1,13 +1,14 @@
 /* cuda_product.h: launches of a pass: products with a matrix, for few rows (GEMV) and for many (GEMM); norms.
    takes: a model with a current pass.
    gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_needs_any, exl2__cuda_product,
-          exl2__cuda_product_next, exl2__cuda_gemm, exl2__cuda_gemm_act, exl2__cuda_norm, exl2__cuda_norm_all.
+          exl2__cuda_product_next, exl2__cuda_has_wg, exl2__cuda_tiles, exl2__cuda_gemm, exl2__cuda_gemm_act,
+          exl2__cuda_norm, exl2__cuda_norm_all.
    owns:  nothing. */
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
 
 #include "../../../kernels_src/norm_args.h"
-#include "cuda_gemm.h"
+#include "cuda_gemm_wg.h"
 #include "cuda_pass.h"
 
 /* Enqueues a kernel of the pass. It may start while the preceding kernel of the pass ends. */
@@ -147,6 +148,36 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
 
 /* ---- products of many rows: GEMM ---- */
 
+/* Whether all products of many rows of the model run by wgmma: with kernels for Llama, on sm_90a, on EXL2 matrices. */
+static bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
+{
+    bool has = m->gpu->info.arch == 90 && m->limits.shared_bytes >= EXL2K_WG_SHARED(256)
+               && !exl2__cuda_needs_any(&p->shape);
+    for (uint32_t i = 0; i < p->shape.layers && has; i++) {
+        const exl2__layer *layer = &p->layers[i];
+        const exl2__matrix *matrices[] = { layer->qkv, layer->out, layer->gate_up, layer->down };
+        for (uint32_t k = 0; k < EXL2__COUNT(matrices); k++) {
+            const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrices[k]);
+            has = has && !w->affine && !w->split && w->chunk_bytes <= EXL2K_WG_CHUNK_BYTES
+                  && exl2__cuda_wg_serves(&w->device);
+        }
+    }
+    return has;
+}
+
+/* Writes all rows of the pass as tiles, in the order of `reader`. from_pitch 0: act(gate) * up, see
+   exl2k_wg_order_args. */
+static exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t from, uint32_t from_pitch, uint64_t to,
+                                    const exl2__matrix *reader)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(reader);
+    exl2k_wg_order_args a = { .from = from, .to = to, .map = w->map, .columns = w->in, .from_pitch = from_pitch,
+                              .rows = exl2__cuda_wg_rows(m->pass.row_count) };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
+                             .shared_bytes = 2 * a.columns };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_wg_order, grid, &a);
+}
+
 /* Multiplies all rows of the pass. `a` holds x, out and scale (gemm_args.h); this function fills in the rest. */
 static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                    exl2k_gemm_args *a)
@@ -160,6 +191,14 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
     a->act_limit = m->plan->shape.act_limit;
     a->partial = m->b.gemm_partial;
     a->tickets = m->b.gemm_tickets;
+    if (m->pass.by_wg) {
+        exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, m->gpu->sm_count);
+        exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS,
+                                 .shared_bytes = plan.shared_bytes };
+        static const exl2__cuda_kernel by_rows[] = { EXL2__KERNEL_exl2k_gemm_wg64, EXL2__KERNEL_exl2k_gemm_wg128,
+                                                     EXL2__KERNEL_exl2k_gemm_wg256 };
+        return exl2__cuda_chain(m, by_rows[plan.rows / 128], grid, a);
+    }
     exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->limits.shared_bytes);
     if (plan.rows == 0) {
         return exl2__cuda_too_few_shared(m);
@@ -173,8 +212,15 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
 /* Writes act(gate) * up, or act(up) without a gate, to `out`, in the order that its reader expects. If a row fits into
    shared memory, columns are written side by side and permuted by a separate kernel: writing scattered columns costs a
    third of the product. */
-static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemm_args *a)
+static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, const exl2__matrix *reader,
+                                       exl2k_gemm_args *a)
 {
+    if (m->pass.by_wg) {
+        a->out_pitch = exl2__cuda_wg_rows(m->pass.row_count);
+        EXL2__TRY(exl2__cuda_gemm(m, matrix, EXL2__CUDA_ACT, a));
+        return exl2__cuda_tiles(m, a->out, 0, a->out, reader);
+    }
+    a->map = exl2__cuda_matrix_of(reader)->map;
     exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .pitch = a->out_pitch,
                                       .columns = exl2__cuda_matrix_of(matrix)->device.part[0].columns };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
@@ -205,7 +251,8 @@ static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *
     if (!exl2__cuda_folds(&m->plan->shape)) {
         return EXL2_OK;
     }
-    exl2k_norm_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .out = m->b.x };
+    exl2k_norm_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .out = m->b.x,
+                          .tile_rows = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : 0 };
     return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
 }
 

@@ -16,6 +16,7 @@
 #define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes run unit by unit, as a display driver may reset a busy GPU */
 #define EXL2__CUDA_PAIR_NS 4000000u    /* longer passes are waited for one by one */
 #define EXL2__CUDA_SLEEP_NS_MIN 20000u
+#define EXL2__CUDA_ROWS_ALIKE 128u /* fewer rows of prompts cost nearly as much time as so many */
 #define EXL2__CUDA_SLEEP_NS_MAX 500000000u
 #define EXL2__CUDA_OVERDUE_NS 1000000u /* results this much later than twice their prediction may never come */
 #define EXL2__CUDA_FIRST_SLEEP_PART 2u    /* many rows: the first sleep is 1/2 of the prediction */
@@ -44,7 +45,8 @@ static uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
 
 static inline uint32_t exl2__cuda_pass_class(const exl2__cuda_model *m)
 {
-    return m->step->row_count <= 1 ? 0 : m->step->row_count <= EXL2__CUDA_GRAPH_ROWS ? 1 : 2;
+    uint32_t rows = m->step->row_count;
+    return m->pass.prompts || rows > EXL2__CUDA_GRAPH_ROWS ? 2 : rows > 1;
 }
 
 static uint32_t exl2__cuda_units(const exl2__device *device)
@@ -195,7 +197,7 @@ static bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t fence, u
 typedef struct exl2__cuda_sleep {
     uint32_t fence;     /* the thread waits for this fence */
     uint32_t kind;      /* class of the pass: index into m->row_ns */
-    bool many_rows;     /* the pass has more than EXL2__CUDA_GRAPH_ROWS rows */
+    bool many_rows;     /* the pass has rows of prompts, or more than EXL2__CUDA_GRAPH_ROWS rows */
     uint64_t rows;      /* multiples of row_ns that the wait lasts: rows, or passes that decode */
     uint32_t sleeps;    /* number of sleeps so far */
     uint64_t waited_ns; /* time waited so far */
@@ -208,7 +210,7 @@ static exl2__cuda_sleep exl2__cuda_sleep_begin(const exl2__cuda_model *m)
     uint32_t pair = m->fences_queued - m->fences_collected > 2;
     exl2__cuda_sleep s = { .fence = m->fences_collected + pair, .kind = exl2__cuda_pass_class(m) };
     s.many_rows = s.kind + 1 == EXL2__CUDA_PASS_CLASSES;
-    s.rows = s.many_rows ? m->step->row_count : 1 + pair;
+    s.rows = s.many_rows ? exl2__max32(m->step->row_count, EXL2__CUDA_ROWS_ALIKE) : 1 + pair;
     return s;
 }
 

@@ -14,12 +14,13 @@
 
 typedef struct exl2__cuda_file { /* a built-in source file */
     char name[EXL2__CUDA_SOURCE_NAME_MAX];
-    uint32_t first, count; /* its strings in exl2__kernel_text */
+    uint32_t piece, at; /* where it begins: the string of exl2__kernel_text, and the byte in that string */
+    uint32_t bytes;
 } exl2__cuda_file;
 
 #ifdef EXL2_KERNEL_DIR
 static const char exl2__kernel_text[][1] = { "" };
-static const exl2__cuda_file exl2__cuda_files[] = { { "", 0, 0 } };
+static const exl2__cuda_file exl2__cuda_files[] = { { "", 0, 0, 0 } };
 #else
 #include "exl2_kernels.inc" /* exl2__kernel_text: strings of whole lines; exl2__cuda_files */
 #endif
@@ -44,24 +45,21 @@ static exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__
     *out = (exl2__blob){ 0 };
     for (size_t f = 0; f < EXL2__COUNT(exl2__cuda_files); f++) {
         const exl2__cuda_file *file = &exl2__cuda_files[f];
-        if (!file->count || strcmp(file->name, name) != 0) {
+        if (!file->bytes || strcmp(file->name, name) != 0) {
             continue;
         }
-        uint64_t bytes = 0, used = 0;
         void *memory;
-        for (uint32_t i = 0; i < file->count; i++) {
-            bytes += strlen(exl2__kernel_text[file->first + i]);
-        }
-        EXL2__TRY(exl2__alloc(c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
+        EXL2__TRY(exl2__alloc(c, file->bytes + 1u, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
         out->data = (char *)memory;
-        out->bytes = bytes;
-        for (uint32_t i = 0; i < file->count; i++) {
-            const char *piece = exl2__kernel_text[file->first + i];
-            size_t length = strlen(piece);
-            memcpy(out->data + used, piece, length);
-            used += length;
+        out->bytes = file->bytes;
+        uint32_t piece = file->piece, at = file->at;
+        for (uint64_t used = 0, length; used < out->bytes; used += length) {
+            const char *from = exl2__kernel_text[piece++] + at;
+            length = exl2__min64(strlen(from), out->bytes - used);
+            memcpy(out->data + used, from, (size_t)length);
+            at = 0;
         }
-        out->data[used] = 0;
+        out->data[out->bytes] = 0;
     }
     return EXL2_OK;
 }

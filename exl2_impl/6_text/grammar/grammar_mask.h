@@ -491,17 +491,18 @@ static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__gramm
     return cost;
 }
 
-/* The state after a token; DEAD: the token is not allowed; FULL: the block has no room even after a collection. */
+/* The state after a token, of whose text the first `skip` bytes do not belong to the grammar's; DEAD: the token is not
+   allowed; FULL: the block has no room even after a collection. */
 EXL2__COLD
 static uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
-                                         exl2_token token)
+                                         exl2_token token, size_t skip)
 {
     size_t bytes;
     bool special;
     const char *text = exl2__vocab_piece(m->vocab->vocab, token, &bytes, &special);
     uint32_t next = EXL2__GRAMMAR_STATE_DEAD;
-    for (int tries = 0; text && !special && tries < 2; tries++) {
-        next = exl2__grammar_state_next(&m->states, place->state, text, bytes);
+    for (int tries = 0; text && !special && bytes >= skip && tries < 2; tries++) {
+        next = exl2__grammar_state_next(&m->states, place->state, text + skip, bytes - skip);
         if (next != EXL2__GRAMMAR_STATE_FULL) {
             return next;
         }
@@ -510,12 +511,13 @@ static uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl2__gram
     return next;
 }
 
-/* Moves the place on by a token of the mask. EXL2_ERR_ARG: the token is not allowed; the place does not change. */
+/* Moves the place on by a token of the mask, without its first `skip` bytes. EXL2_ERR_ARG: the token is not allowed;
+   the place does not change. */
 EXL2__COLD
 static exl2_result exl2__grammar_mask_accept(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
-                                             exl2_token token)
+                                             exl2_token token, size_t skip)
 {
-    uint32_t next = exl2__grammar_mask_after(m, place, token);
+    uint32_t next = exl2__grammar_mask_after(m, place, token, skip);
     if (next == EXL2__GRAMMAR_STATE_FULL) {
         return exl2__grammar_mask_full(c);
     }

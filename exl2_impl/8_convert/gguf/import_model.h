@@ -13,6 +13,7 @@
 
 #define EXL2__IMPORT_SLAB_ROWS 256u /* rows (input features) of a slab: a multiple of all group and block sizes */
 #define EXL2__IMPORT_CHUNK 256u     /* columns (output features) per task */
+#define EXL2__IMPORT_TRIES 16u      /* group scales that are tried */
 #define EXL2__IMPORT_GROUPS (EXL2__IMPORT_SLAB_ROWS / EXL2__PACK_UNIT) /* most groups of a slab */
 
 /* In the sizes below, `stored` is that of the widest matrix, and `chunks` follows from it. */
@@ -49,7 +50,7 @@ typedef struct exl2__import_slab {
     const exl2__import_scratch *scratch;
     const exl2__group *groups; /* [group_count] groups of this slab */
     uint32_t row, rows, group_count, chunks;
-    uint16_t tries[EXL2__IMPORT_GROUPS][EXL2__QUANTIZE_TRIES];
+    uint16_t tries[EXL2__IMPORT_GROUPS][EXL2__IMPORT_TRIES];
     uint16_t scale_max[EXL2__IMPORT_GROUPS];
 } exl2__import_slab;
 
@@ -96,7 +97,7 @@ static void exl2__import_model_layout(exl2__import_model *m, exl2__arena *a)
     s->raw = (uint8_t *)exl2__arena_alloc(a, raw);
     s->slab = (float *)exl2__arena_alloc(a, stored * EXL2__IMPORT_SLAB_ROWS * sizeof *s->slab);
     s->peaks = (float *)exl2__arena_alloc(a, stored * EXL2__IMPORT_GROUPS * sizeof *s->peaks);
-    s->errors = (double *)exl2__arena_alloc(a, chunks * EXL2__IMPORT_GROUPS * EXL2__QUANTIZE_TRIES * sizeof *s->errors);
+    s->errors = (double *)exl2__arena_alloc(a, chunks * EXL2__IMPORT_GROUPS * EXL2__IMPORT_TRIES * sizeof *s->errors);
     s->codes = (uint8_t *)exl2__arena_alloc(a, stored * EXL2__IMPORT_SLAB_ROWS);
     s->levels = (uint8_t *)exl2__arena_alloc(a, stored * EXL2__IMPORT_GROUPS);
     s->words = (uint32_t *)exl2__arena_alloc(a, stored * EXL2__IMPORT_SLAB_ROWS / 4 * sizeof *s->words);
@@ -179,13 +180,13 @@ static void exl2__import_model_search_task(void *arg, uint32_t index)
     const exl2__import_slab *b = (const exl2__import_slab *)arg;
     uint32_t g = index / b->chunks, begin, end;
     const exl2__group *group = &b->groups[g];
-    double *errors = b->scratch->errors + (size_t)index * EXL2__QUANTIZE_TRIES;
+    double *errors = b->scratch->errors + (size_t)index * EXL2__IMPORT_TRIES;
     exl2__import_model_chunk(b, index % b->chunks, &begin, &end);
-    memset(errors, 0, EXL2__QUANTIZE_TRIES * sizeof *errors);
+    memset(errors, 0, EXL2__IMPORT_TRIES * sizeof *errors);
     for (uint32_t column = begin; column < end; column += EXL2__QUANTIZE_LANES) {
         const float *strip = exl2__import_model_strip(b, column) + (size_t)(group->row - b->row) * EXL2__QUANTIZE_LANES;
         const float *peaks = b->scratch->peaks + (size_t)g * b->matrix->stored + column;
-        exl2__quantize_errors(strip, group->rows, peaks, group->bits, b->tries[g], errors);
+        exl2__quantize_errors(strip, NULL, group->rows, peaks, group->bits, b->tries[g], EXL2__IMPORT_TRIES, errors);
     }
 }
 
@@ -201,8 +202,8 @@ static void exl2__import_model_pack_task(void *arg, uint32_t index)
     exl2__import_model_chunk(b, index % b->chunks, &begin, &end);
     for (uint32_t column = begin; column < end; column += EXL2__QUANTIZE_LANES) {
         const float *strip = exl2__import_model_strip(b, column) + (size_t)(group->row - b->row) * EXL2__QUANTIZE_LANES;
-        exl2__quantize_levels(strip, group->rows, s->peaks + (size_t)g * stored + column, group->bits, b->scale_max[g],
-                              levels + column);
+        exl2__quantize_levels(strip, NULL, group->rows, s->peaks + (size_t)g * stored + column, group->bits,
+                              b->scale_max[g], levels + column);
         exl2__quantize_codes(strip, group->rows, levels + column, group->bits, b->scale_max[g], codes + column, stored);
     }
     exl2__pack_codes(codes + begin, group->rows, end - begin, stored, group->bits,
@@ -228,7 +229,7 @@ static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__im
                                   (unsigned long long)(x->first + exl2__import_model_source_row(x->pair_dim, n)));
             }
         }
-        exl2__quantize_tries(peak, x->bits, b->tries[g]);
+        exl2__quantize_tries(peak, x->bits, false, EXL2__IMPORT_TRIES, b->tries[g]);
     }
     return EXL2_OK;
 }
@@ -237,14 +238,14 @@ static void exl2__import_model_slab_pick(exl2__import_slab *b)
 {
     for (uint32_t g = 0; g < b->group_count; g++) {
         /* summed in the order of chunks, so that the result does not depend on the threads */
-        double sums[EXL2__QUANTIZE_TRIES] = { 0 };
+        double sums[EXL2__IMPORT_TRIES] = { 0 };
         for (uint32_t i = 0; i < b->chunks; i++) {
-            const double *errors = b->scratch->errors + ((size_t)g * b->chunks + i) * EXL2__QUANTIZE_TRIES;
-            for (uint32_t k = 0; k < EXL2__QUANTIZE_TRIES; k++) {
+            const double *errors = b->scratch->errors + ((size_t)g * b->chunks + i) * EXL2__IMPORT_TRIES;
+            for (uint32_t k = 0; k < EXL2__IMPORT_TRIES; k++) {
                 sums[k] += errors[k];
             }
         }
-        b->scale_max[g] = exl2__quantize_pick(b->tries[g], sums);
+        b->scale_max[g] = exl2__quantize_pick(b->tries[g], EXL2__IMPORT_TRIES, sums);
     }
 }
 

@@ -8,11 +8,14 @@
 #ifndef EXL2__CONVERT_H
 #define EXL2__CONVERT_H
 
-#include "convert_write.h"
+#include "convert_source.h"
+#include "measurement.h"
 #include "texts.h"
 
-#define EXL2__CONVERT_ROWS 64u
+#define EXL2__CONVERT_ROWS 64u       /* of the model's own text; */
+#define EXL2__CONVERT_FILE_ROWS 128u /* of files, if they hold as many */
 #define EXL2__CONVERT_LENGTH 512u
+#define EXL2__CONVERT_MEASURE_BPW 4.0 /* what measure_only tries, unless another rate is given */
 #define EXL2__CONVERT_LENGTH_MAX 8192u
 #define EXL2__CONVERT_HELD 2u         /* rows kept out of calibration, for 64 */
 #define EXL2__CONVERT_SAVE_NS 30000000000u /* time between two writes of the states */
@@ -21,6 +24,9 @@ typedef struct exl2__convert {
     exl2__ctx *c;
     const exl2_convert_desc *d;
     char out_dir[EXL2__FILE_PATH_MAX];
+    char source_dir[EXL2__FILE_PATH_MAX]; /* dense, if the source is a GGUF file or FP8 */
+    exl2__convert_source from;
+    double bpw;
     uint32_t rows, held, length, head_bits; /* held: rows after those of calibration */
     exl2_token *ids;          /* [rows + held, length] */
     uint64_t ids_bytes;
@@ -29,7 +35,6 @@ typedef struct exl2__convert {
     exl2__slots slots;
     exl2__measure measure;
     exl2__arena memory;       /* of `measure` */
-    float *before;            /* [probe rows, hidden] */
     exl2__folder folder;
     exl2__convert_write write;
 } exl2__convert;
@@ -60,15 +65,16 @@ static exl2_result exl2__convert_check(exl2__convert *v)
     if (!d->source_dir || !d->out_dir) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_convert_desc.%s is NULL", d->source_dir ? "out_dir" : "source_dir");
     }
-    if (!(d->bpw >= 2 && d->bpw <= 16)) {
+    v->bpw = d->measure_only && d->bpw == 0 ? EXL2__CONVERT_MEASURE_BPW : (double)d->bpw;
+    if (!(v->bpw >= 2 && v->bpw <= 16)) {
         return exl2__fail(c, EXL2_ERR_ARG, "bpw must be from 2 to 16");
     }
     v->head_bits = d->head_bits ? d->head_bits : 6;
     if (!exl2__slots_head_of(v->head_bits)) {
         return exl2__fail(c, EXL2_ERR_ARG, "head_bits is %u, expected 2, 3, 4, 5, 6 or 8", v->head_bits);
     }
-    v->length = d->length ? d->length : EXL2__CONVERT_LENGTH;
-    v->rows = d->rows ? d->rows : EXL2__CONVERT_ROWS;
+    v->length = d->length ? d->length : EXL2__CONVERT_LENGTH; /* or less: exl2__convert_open_source */
+    v->rows = d->rows ? d->rows : d->calibration_file_count ? EXL2__CONVERT_FILE_ROWS : EXL2__CONVERT_ROWS;
     if (v->length < 32 || v->length > EXL2__CONVERT_LENGTH_MAX || v->rows > 65536) {
         return exl2__fail(c, EXL2_ERR_ARG, "%u rows of %u tokens: expected at most 65536 rows, of 32 to %u tokens",
                           v->rows, v->length, EXL2__CONVERT_LENGTH_MAX);
@@ -84,32 +90,14 @@ static exl2_result exl2__convert_check(exl2__convert *v)
     return EXL2_OK;
 }
 
-/* A hash of the source's headers and config.json: another model has another one. */
-static exl2_result exl2__convert_source_hash(exl2__convert *v, uint64_t *out)
-{
-    exl2__blob config;
-    const exl2__tensors *t = &v->source.load.tensors;
-    uint64_t hash = 0xCBF29CE484222325u;
-    EXL2__TRY(exl2__file_read_all(v->c, v->d->source_dir, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &config));
-    hash = exl2__keep_hash(hash, config.data, config.bytes);
-    exl2__blob_close(v->c, &config);
-    for (uint32_t i = 0; i < t->count; i++) {
-        const exl2__tensor *e = &t->entries[i];
-        uint64_t place[4] = { e->offset, e->bytes, e->file, e->type };
-        hash = exl2__keep_hash(hash, e->name, strlen(e->name));
-        hash = exl2__keep_hash(hash, place, sizeof place);
-        hash = exl2__keep_hash(hash, e->dims, sizeof e->dims);
-    }
-    *out = hash;
-    return EXL2_OK;
-}
-
+/* Of the files for calibration, and of the measurement. */
 static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
 {
     *out = 0;
-    for (uint32_t i = 0; i < v->d->calibration_file_count; i++) {
+    for (uint32_t i = 0; i < v->d->calibration_file_count + (v->d->measurement_file != NULL); i++) {
         exl2__blob blob;
-        EXL2__TRY(exl2__texts_read(v->c, v->d->calibration_files[i], &blob));
+        EXL2__TRY(exl2__texts_read(v->c, i < v->d->calibration_file_count ? v->d->calibration_files[i]
+                                                                          : v->d->measurement_file, &blob));
         *out = exl2__keep_hash(*out + 1, blob.data, blob.bytes);
         exl2__blob_close(v->c, &blob);
     }
@@ -119,19 +107,19 @@ static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
 /* bpw as a whole number of thousandths, so that it can be compared and written exactly. */
 static inline uint32_t exl2__convert_bpw_1000(const exl2__convert *v)
 {
-    return (uint32_t)((double)v->d->bpw * 1000 + 0.5);
+    return (uint32_t)(v->bpw * 1000 + 0.5);
 }
 
 static exl2_result exl2__convert_open_work(exl2__convert *v)
 {
     char text[1024], dir[EXL2__FILE_PATH_MAX];
-    uint64_t source, files;
-    EXL2__TRY(exl2__convert_source_hash(v, &source));
+    uint64_t source = v->from.hash, files;
     EXL2__TRY(exl2__convert_files_hash(v, &files));
     exl2__format(text, sizeof text,
                  "version: 1\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
                  "calibration: %x%x\nseed: %llu\n", (uint32_t)(source >> 32), (uint32_t)source,
-                 exl2__convert_bpw_1000(v), v->head_bits, v->rows, v->length, (uint32_t)(files >> 32), (uint32_t)files,
+                 exl2__convert_bpw_1000(v), v->head_bits, v->rows, v->d->length, (uint32_t)(files >> 32),
+                 (uint32_t)files,
                  (unsigned long long)v->d->seed);
     if (v->d->work_dir) {
         exl2__format(dir, sizeof dir, "%s", v->d->work_dir);
@@ -139,6 +127,23 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
         exl2__format(dir, sizeof dir, "%s.work", v->out_dir);
     }
     return exl2__keep_open(v->c, dir, text, &v->work);
+}
+
+/* Loads the source. The default length is at most its context. */
+static exl2_result exl2__convert_open_source(exl2__convert *v)
+{
+    exl2__ctx *c = v->c;
+    exl2__config config;
+    EXL2__TRY(exl2__convert_source_identify(c, v->d->source_dir, &v->from));
+    EXL2__TRY(exl2__convert_open_work(v));
+    EXL2__TRY(exl2__convert_source_make(c, v->d, &v->from, &v->work, v->source_dir));
+    EXL2__TRY(exl2__config_read(c, v->source_dir, &config));
+    if (!v->d->length) {
+        v->length = exl2__min32(v->length, config.context_max / EXL2__PANELS_LANES * EXL2__PANELS_LANES);
+    }
+    EXL2__TRY(exl2__runner_open(c, v->source_dir, v->length, &v->source));
+    EXL2__TRY(exl2__slots_open(c, &v->source, v->head_bits, &v->slots));
+    return exl2__runner_decode(&v->source);
 }
 
 /* ---- ids ---- */
@@ -189,7 +194,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     uint64_t wanted = (uint64_t)(v->rows + exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1)) * v->length;
     exl2__free(v->c, v->ids, v->ids_bytes, EXL2_MEM_GENERAL);
     v->ids = NULL;
-    exl2_result result = exl2__texts_make(v->c, v->d->source_dir, v->d->calibration_files,
+    exl2_result result = exl2__texts_make(v->c, v->source_dir, v->d->calibration_files,
                                           v->d->calibration_file_count, wanted, v->d->seed,
                                           v->source.plan.shape.vocab, exl2__convert_text_progress, v, &t);
     result = result < 0 ? result : exl2__convert_share_rows(v, t.count);
@@ -214,7 +219,7 @@ static uint32_t exl2__convert_probe_bits(const exl2__convert *v)
     uint32_t best = 2;
     for (uint32_t i = 0; i < EXL2__LOSSES_WIDTHS; i++) {
         uint32_t bits = exl2__losses_bits(i);
-        best = fabs((double)bits - (double)v->d->bpw) < fabs((double)best - (double)v->d->bpw) ? bits : best;
+        best = fabs((double)bits - v->bpw) < fabs((double)best - v->bpw) ? bits : best;
     }
     return best;
 }
@@ -226,67 +231,108 @@ static void exl2__convert_layout(exl2__convert *v, exl2__arena *a)
     m->ids = v->ids;
     m->rows = v->rows;
     m->length = v->length;
-    m->probe_rows = exl2__min32(v->length, EXL2__MEASURE_PROBE);
+    m->probes = exl2__min32(v->rows, EXL2__MEASURE_PROBES);
+    m->probe_length = exl2__min32(v->length, EXL2__MEASURE_PROBE);
     m->probe_bits = exl2__convert_probe_bits(v);
     exl2__measure_layout(m, a);
-    v->before = (float *)exl2__arena_alloc(a, (uint64_t)m->probe_rows * v->source.plan.shape.hidden * sizeof(float));
 }
 
-/* The moments of an input, as a file. */
-static exl2__keep_piece exl2__convert_moments(exl2__convert *v, uint32_t tap)
+/* The moments of an input, and the number of its tokens, as a file. */
+static void exl2__convert_moments(exl2__convert *v, uint32_t input, exl2__keep_piece pieces[2])
 {
-    return (exl2__keep_piece){ v->measure.grams[tap].sum, exl2__panels_bytes(v->measure.grams[tap].in) };
+    exl2__gram *gram = &v->measure.grams[input];
+    pieces[0] = (exl2__keep_piece){ gram->sum, exl2__panels_bytes(gram->in) };
+    pieces[1] = (exl2__keep_piece){ &gram->tokens, sizeof gram->tokens };
 }
 
-static void exl2__convert_moments_name(uint32_t layer, uint32_t tap, char name[EXL2__FILE_NAME_MAX])
+static void exl2__convert_moments_name(uint32_t layer, uint32_t input, char name[EXL2__FILE_NAME_MAX])
 {
     if (layer == EXL2__SLOTS_NO_LAYER) {
         exl2__format(name, EXL2__FILE_NAME_MAX, "head-moments");
     } else {
-        exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.moments", layer, tap);
+        exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.moments", layer, input);
     }
 }
 
-/* Pieces of the file with the losses of a layer; returns their number. */
-static uint32_t exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_piece *pieces,
-                                     char name[EXL2__FILE_NAME_MAX])
+/* Pieces of the file with what was measured of a layer. A layer without slots has an empty one. */
+static void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_piece pieces[2],
+                                 char name[EXL2__FILE_NAME_MAX])
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < v->slots.per_layer; i++) {
-        exl2__slot *slot = &v->slots.items[layer * v->slots.per_layer + i];
-        uint64_t bytes = (uint64_t)EXL2__LOSSES_WIDTHS * (slot->in / 32) * sizeof(double);
-        pieces[count++] = (exl2__keep_piece){ &slot->measured.power, sizeof(double) };
-        pieces[count++] = (exl2__keep_piece){ &slot->measured.sensitivity, sizeof(double) };
-        pieces[count++] = (exl2__keep_piece){ slot->measured.losses, bytes };
-    }
+    const exl2__slot *first = &v->slots.items[v->slots.first[layer]];
+    const exl2__slot *end = &v->slots.items[v->slots.first[layer + 1]];
+    pieces[0] = (exl2__keep_piece){ first->measured, (uint64_t)(end - first) * sizeof *first->measured };
+    pieces[1] = (exl2__keep_piece){ first->losses, (uint64_t)(end->losses - first->losses) * sizeof *first->losses };
     exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u.losses", layer);
-    return count;
 }
 
-/* Factors the moments of an input, and measures the matrices that it goes into. */
-static exl2_result exl2__convert_measure_tap(exl2__convert *v, uint32_t layer, uint32_t tap)
+/* Are the two slots tried together? So are the same matrices of all experts of a layer. */
+static bool exl2__convert_together(const exl2__slot *a, const exl2__slot *b)
 {
-    exl2__factor f;
-    exl2__slot *slots = &v->slots.items[layer * v->slots.per_layer];
+    return a->layer == b->layer && a->kind == b->kind && a->part == b->part && a->layer != EXL2__SLOTS_NO_LAYER;
+}
+
+/* Measures the slots [first, end), which are tried together. *f: the factor of the input `*input`, which is replaced
+   when another one is needed. trials [end - first]: zeroed. */
+static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f, uint32_t *input,
+                                     exl2__measure_trial *trials)
+{
     exl2_result result = EXL2_OK;
-    bool made = false;
-    for (uint32_t i = 0; i < v->slots.per_layer && result >= 0; i++) {
-        exl2__slot *slot = &slots[i];
-        if (slot->tap != (exl2__runner_tap)tap) {
-            continue;
+    exl2__measure_kl kl = { 0, 0 };
+    double loss = 0;
+    for (uint32_t i = first; i < end && result >= 0; i++) {
+        exl2__slot *slot = &v->slots.items[i];
+        const exl2__gram *gram = &v->measure.grams[slot->input];
+        if (slot->input != *input) {
+            exl2__factor_close(v->c, f);
+            *input = UINT32_MAX;
+            EXL2__TRY(exl2__factor_make(v->c, slot->name, gram->sum, slot->in, f));
+            *input = slot->input;
         }
-        if (!made) {
-            EXL2__TRY(exl2__factor_make(v->c, slot->name, v->measure.grams[tap].sum, slot->in, &f));
-            made = true;
+        slot->measured->share = 1;
+        if (slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN) {
+            uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + slot->expert].tokens;
+            slot->measured->share = ((double)used + 0.5) / ((double)v->rows * v->length);
         }
-        result = exl2__measure_part(&v->measure, slot->name, layer, exl2__convert_write_part(&v->source, slot), &f,
-                                    v->before, &slot->measured);
-        double done = (layer + (i + 1.0) / v->slots.per_layer) / v->source.plan.shape.layers;
+        result = exl2__measure_part(&v->measure, slot->name, exl2__slots_part(&v->source, slot), f, slot->losses,
+                                    slot->measured, &trials[i - first]);
+        loss += trials[i - first].loss;
+        double done = (slot->layer + (i + 1.0 - v->slots.first[slot->layer])
+                       / (v->slots.first[slot->layer + 1] - v->slots.first[slot->layer]))
+                    / v->source.plan.shape.layers;
         result = result < 0 ? result : exl2__convert_progress(v, "measure", done);
     }
-    if (made) {
-        exl2__factor_close(v->c, &f);
+    result = result < 0 ? result : exl2__measure_run(&v->measure, v->slots.items[first].layer, &kl);
+    for (uint32_t i = first; i < end; i++) {
+        v->slots.items[i].measured->sensitivity = loss > 0 ? kl.typical / loss : 0;
+        v->slots.items[i].measured->mean = loss > 0 ? kl.mean / loss : 0;
     }
+    return result;
+}
+
+/* Measures all matrices of a layer. */
+static exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
+{
+    exl2__factor f = { 0 };
+    uint32_t input = UINT32_MAX;
+    exl2_result result = EXL2_OK;
+    for (uint32_t first = v->slots.first[layer], end; first < v->slots.first[layer + 1] && result >= 0; first = end) {
+        void *memory;
+        for (end = first + 1; exl2__convert_together(&v->slots.items[first], &v->slots.items[end]); end++) {
+        }
+        uint64_t bytes = (end - first) * sizeof(exl2__measure_trial);
+        result = exl2__alloc(v->c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory);
+        if (result < 0) {
+            break;
+        }
+        exl2__measure_trial *trials = (exl2__measure_trial *)memory;
+        memset(trials, 0, (size_t)bytes);
+        result = exl2__convert_try(v, first, end, &f, &input, trials);
+        for (uint32_t i = 0; i < end - first; i++) {
+            exl2__measure_restore(v->c, &trials[i]);
+        }
+        exl2__free(v->c, memory, bytes, EXL2_MEM_SCRATCH);
+    }
+    exl2__factor_close(v->c, &f);
     return result;
 }
 
@@ -306,9 +352,7 @@ static exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, u
     EXL2__TRY(exl2__keep_load(&v->work, "states", pieces, 2, &found));
     *at = (uint32_t)index;
     if (found && index <= layer) {
-        exl2_result result = exl2__runner_run(&v->source, v->ids, v->measure.probe_rows, exl2__measure_keep_probe,
-                                              &v->measure);
-        return result;
+        return EXL2_OK;
     }
     *at = 0;
     return exl2__measure_begin(&v->measure);
@@ -316,39 +360,58 @@ static exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, u
 
 static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer, bool measured)
 {
-    exl2__keep_piece pieces[EXL2__MEASURE_MATRICES * 3];
+    exl2__keep_piece pieces[2];
     char name[EXL2__FILE_NAME_MAX];
-    EXL2__TRY(exl2__measure_layer(&v->measure, layer, v->before));
+    EXL2__TRY(exl2__measure_layer(&v->measure, layer));
     if (measured) {
         return EXL2_OK;
     }
-    for (uint32_t tap = 0; tap < EXL2__RUNNER_TAPS; tap++) {
-        exl2__keep_piece moments = exl2__convert_moments(v, tap);
-        exl2__convert_moments_name(layer, tap, name);
-        EXL2__TRY(exl2__keep_save(&v->work, name, &moments, 1));
-        EXL2__TRY(exl2__convert_measure_tap(v, layer, tap));
+    for (uint32_t input = 0; input < exl2__runner_inputs(&v->source); input++) {
+        if (v->measure.grams[input].in) {
+            exl2__convert_moments(v, input, pieces);
+            exl2__convert_moments_name(layer, input, name);
+            EXL2__TRY(exl2__keep_save(&v->work, name, pieces, 2));
+        }
     }
-    uint32_t count = exl2__convert_losses(v, layer, pieces, name);
-    return exl2__keep_save(&v->work, name, pieces, count);
+    if (!v->d->measurement_file) {
+        EXL2__TRY(exl2__convert_measure_slots(v, layer));
+    }
+    exl2__convert_losses(v, layer, pieces, name);
+    return exl2__keep_save(&v->work, name, pieces, 2);
+}
+
+/* Reads the measurement that was given; what is left to do then are the moments of all inputs. */
+static exl2_result exl2__convert_read_measurement(exl2__convert *v)
+{
+    exl2__blob blob;
+    EXL2__TRY(exl2__texts_read(v->c, v->d->measurement_file, &blob));
+    exl2_result result = exl2__measurement_read(v->c, v->d->measurement_file, &blob, &v->slots, v->from.hash);
+    exl2__blob_close(v->c, &blob);
+    return result;
 }
 
 /* Measures what is not in the work folder yet. */
 static exl2_result exl2__convert_measure(exl2__convert *v)
 {
     uint32_t layers = v->source.plan.shape.layers, first = 0, at;
-    exl2__keep_piece pieces[EXL2__MEASURE_MATRICES * 3], head = exl2__convert_moments(v, EXL2__RUNNER_QKV);
+    exl2__keep_piece pieces[2];
     char name[EXL2__FILE_NAME_MAX];
     bool found = true;
     while (first < layers && found) {
-        uint32_t count = exl2__convert_losses(v, first, pieces, name);
-        EXL2__TRY(exl2__keep_load(&v->work, name, pieces, count, &found));
+        exl2__convert_losses(v, first, pieces, name);
+        EXL2__TRY(exl2__keep_load(&v->work, name, pieces, 2, &found));
         first += found;
     }
     if (found) {
-        EXL2__TRY(exl2__keep_load(&v->work, "head-moments", &head, 1, &found));
+        exl2__measure_clear(&v->measure, NULL);
+        exl2__convert_moments(v, EXL2__RUNNER_QKV, pieces);
+        EXL2__TRY(exl2__keep_load(&v->work, "head-moments", pieces, 2, &found));
         if (found) {
             return EXL2_OK;
         }
+    }
+    if (!v->d->measurement_file) {
+        EXL2__TRY(exl2__measure_probes(&v->measure));
     }
     EXL2__TRY(exl2__convert_load_states(v, first, &at));
     uint64_t saved_ns = exl2__platform_ns();
@@ -360,8 +423,8 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
         }
     }
     EXL2__TRY(exl2__measure_head(&v->measure));
-    head = exl2__convert_moments(v, EXL2__RUNNER_QKV);
-    return exl2__keep_save(&v->work, "head-moments", &head, 1);
+    exl2__convert_moments(v, EXL2__RUNNER_QKV, pieces);
+    return exl2__keep_save(&v->work, "head-moments", pieces, 2);
 }
 
 /* ---- allocate ---- */
@@ -383,14 +446,14 @@ static exl2_result exl2__convert_allocate_in(exl2__convert *v, exl2__allocate_sl
         exl2__slot *slot = &v->slots.items[i];
         uint32_t cells = EXL2__LOSSES_WIDTHS * (slot->in / 32);
         for (uint32_t k = 0; k < cells; k++) {
-            losses[k] = slot->measured.losses[k] * slot->measured.sensitivity;
+            losses[k] = slot->losses[k] * slot->measured->sensitivity;
         }
         slots[i] = (exl2__allocate_slot){ slot->in, slot->columns, slot->has_bias, losses, slot->widths };
         losses += cells;
         weights += (uint64_t)slot->in * slot->columns;
     }
     exl2__allocate_range(slots, count, &least, &most);
-    uint64_t budget = (uint64_t)((double)v->d->bpw * (double)weights);
+    uint64_t budget = (uint64_t)(v->bpw * (double)weights);
     if (budget < least) {
         exl2__convert_bpw_text(low, (double)least / (double)weights + 0.005);
         exl2__convert_bpw_text(high, (double)most / (double)weights);
@@ -450,7 +513,7 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
     char name[EXL2__FILE_NAME_MAX];
     exl2__solve s;
     EXL2__TRY(exl2__solve_open(v->c, f, slot->columns, codes->groups, codes->group_count, &s));
-    exl2_result result = exl2__measure_weights(v->c, slot->name, exl2__convert_write_part(&v->source, slot), f,
+    exl2_result result = exl2__measure_weights(v->c, slot->name, exl2__slots_part(&v->source, slot), f,
                                                slot->out, s.weights);
     if (result >= 0) {
         exl2__solve_run(v->c, &s);
@@ -475,7 +538,7 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
         const exl2__slot *slot = &v->slots.items[i];
         exl2__arena dry = { 0 }, memory;
         exl2__slot_codes codes;
-        exl2__keep_piece pieces[EXL2__SLOT_PIECES], moments = exl2__convert_moments(v, slot->tap);
+        exl2__keep_piece pieces[EXL2__SLOT_PIECES], moments[2];
         char name[EXL2__FILE_NAME_MAX];
         bool found = false;
         exl2__slot_codes_layout(&v->slots, slot, &codes, &dry);
@@ -488,11 +551,14 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
         exl2__convert_write_codes_name(&v->slots, i, name);
         result = exl2__keep_load(&v->work, name, pieces, count, &found);
         if (result >= 0 && !found && !made) {
-            exl2__convert_moments_name(slot->layer, slot->tap, name);
-            result = exl2__keep_load(&v->work, name, &moments, 1, &made);
+            exl2__gram *gram = &v->measure.grams[slot->input];
+            gram->in = slot->in;
+            exl2__convert_moments(v, slot->input, moments);
+            exl2__convert_moments_name(slot->layer, slot->input, name);
+            result = exl2__keep_load(&v->work, name, moments, 2, &made);
             result = result < 0 ? result : !made ? exl2__fail(v->c, EXL2_ERR_IO, "%s/%s is missing or damaged; remove "
                                                               "that folder", v->work.dir, name)
-                   : exl2__factor_make(v->c, slot->name, v->measure.grams[slot->tap].sum, slot->in, &f);
+                   : exl2__factor_make(v->c, slot->name, gram->sum, slot->in, &f);
             made = result >= 0;
         }
         if (result >= 0 && !found) {
@@ -512,7 +578,7 @@ static exl2_result exl2__convert_quantize(exl2__convert *v)
     for (uint32_t first = 0, end; first < v->slots.count; first = end) {
         const exl2__slot *slot = &v->slots.items[first];
         for (end = first + 1; end < v->slots.count && v->slots.items[end].layer == slot->layer
-                              && v->slots.items[end].tap == slot->tap; end++) {
+                              && v->slots.items[end].input == slot->input; end++) {
         }
         EXL2__TRY(exl2__convert_quantize_input(v, first, end));
     }
@@ -521,10 +587,47 @@ static exl2_result exl2__convert_quantize(exl2__convert *v)
 
 /* ---- report ---- */
 
+/* Number of experts that calibration has not reached; *first: the down matrix of the first one. */
+static uint32_t exl2__convert_starved(const exl2__convert *v, const char **first)
+{
+    uint32_t count = 0;
+    for (uint32_t i = v->slots.count; i-- > 0;) {
+        const exl2__slot *slot = &v->slots.items[i];
+        if (slot->kind == EXL2__UNIT_EXPERT_DOWN && slot->measured->share * v->rows * v->length < 1) {
+            *first = slot->name;
+            count++;
+        }
+    }
+    return count;
+}
+
+/* What the user should know besides the figures. */
+static void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap)
+{
+    const exl2__slots *s = &v->slots;
+    const char *name = NULL;
+    size_t used = 0;
+    if (s->source != EXL2__MATRIX_DENSE || v->from.kind == EXL2__CONVERT_SOURCE_FP8) {
+        used = exl2__format(warning, cap, "the source is quantized already (%s): what it lost stays lost",
+                            v->from.kind == EXL2__CONVERT_SOURCE_FP8 ? "FP8" : exl2__matrix_kind_name(s->source));
+    }
+    if (s->dense_count > 0 && used < cap) {
+        used += exl2__format(warning + used, cap - used, "%s%u matrices stay FP16, because the block of %s has a "
+                             "matrix with %u inputs, not a multiple of 32", used ? "; " : "", s->dense_count,
+                             s->dense_name, s->dense_in);
+    }
+    uint32_t starved = exl2__convert_starved(v, &name);
+    if (starved > 0 && used < cap) {
+        exl2__format(warning + used, cap - used, "%scalibration has reached none of %u experts (%s ...): more text of "
+                     "other kinds may help", used ? "; " : "", starved, name);
+    }
+}
+
 static void exl2__convert_report(exl2__convert *v, exl2_convert_info *info)
 {
     uint64_t bits = 0, weights = 0;
     exl2__format(info->arch, sizeof info->arch, "%s", v->source.load.config.arch_name);
+    exl2__convert_warn(v, info->warning, sizeof info->warning);
     info->bytes = v->write.bytes;
     info->matrices = v->slots.count;
     info->rows = v->rows;
@@ -543,7 +646,7 @@ static void exl2__convert_report(exl2__convert *v, exl2_convert_info *info)
         }
         m.bpw = (float)((double)own / (double)all);
         m.loss = slot->power > 0 ? slot->loss / slot->power : 0;
-        m.kl = slot->measured.sensitivity * slot->loss;
+        m.kl = slot->measured->mean * slot->measured->share * slot->loss;
         info->predicted_kl += m.kl;
         if (slot->layer == EXL2__SLOTS_NO_LAYER) {
             info->head_bpw = m.bpw;
@@ -592,34 +695,49 @@ static exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2
 
 /* ---- all ---- */
 
+/* After the measurement: rounds all matrices, writes the folder, compares. */
+static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
+{
+    EXL2__TRY(exl2__convert_allocate(v));
+    EXL2__TRY(exl2__convert_quantize(v));
+    EXL2__TRY(exl2__convert_progress(v, "write", 0));
+    v->write = (exl2__convert_write){ .c = v->c, .source_dir = v->source_dir, .source = &v->source,
+                                      .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
+                                      .rows = v->rows, .length = v->length,
+                                      .own_text = v->d->calibration_file_count == 0,
+                                      .shard_bytes = v->d->shard_bytes ? v->d->shard_bytes : EXL2__SHARDS_BYTES };
+    EXL2__TRY(exl2__convert_write_all(&v->write, v->folder.work_path));
+    exl2__arena_close(v->c, &v->memory);
+    EXL2__TRY(exl2__convert_compare(v, v->folder.work_path, info));
+    exl2__convert_report(v, info);
+    return EXL2_OK;
+}
+
 static exl2_result exl2__convert_steps(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
     exl2_convert_info info = { 0 };
     exl2__arena dry = { 0 };
+    char path[EXL2__FILE_PATH_MAX];
     EXL2__TRY(exl2__convert_check(v));
     EXL2__TRY(exl2__folder_begin(c, &v->folder, v->out_dir)); /* fails before hours of work, not after */
     EXL2__TRY(exl2__convert_progress(v, "load", 0));
-    EXL2__TRY(exl2__runner_open(c, v->d->source_dir, v->length, &v->source));
-    EXL2__TRY(exl2__slots_open(c, &v->source, v->head_bits, &v->slots));
-    EXL2__TRY(exl2__convert_open_work(v));
+    EXL2__TRY(exl2__convert_open_source(v));
+    if (v->d->measurement_file) {
+        EXL2__TRY(exl2__convert_read_measurement(v));
+    }
     EXL2__TRY(exl2__convert_ids(v));
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__arena_open(c, &v->memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__convert_layout(v, &v->memory);
     EXL2__TRY(exl2__convert_measure(v));
-    EXL2__TRY(exl2__convert_allocate(v));
-    EXL2__TRY(exl2__convert_quantize(v));
-    EXL2__TRY(exl2__convert_progress(v, "write", 0));
-    v->write = (exl2__convert_write){ .c = c, .source_dir = v->d->source_dir, .source = &v->source,
-                                      .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
-                                      .rows = v->rows, .length = v->length,
-                                      .own_text = v->d->calibration_file_count == 0 };
-    EXL2__TRY(exl2__convert_write_all(&v->write, v->folder.work_path));
-    exl2__arena_close(c, &v->memory);
-    EXL2__TRY(exl2__convert_compare(v, v->folder.work_path, &info));
+    if (v->d->measure_only) {
+        exl2__format(path, sizeof path, "%s/measurement.json", v->folder.work_path);
+        EXL2__TRY(exl2__measurement_write(c, path, &v->source, &v->slots, v->from.hash));
+    } else {
+        EXL2__TRY(exl2__convert_make(v, &info));
+    }
     EXL2__TRY(exl2__folder_commit(c, &v->folder));
-    exl2__convert_report(v, &info);
     if (!v->d->work_dir) {
         exl2__keep_remove(&v->work);
     }
@@ -652,6 +770,7 @@ EXL2_API exl2_result exl2_convert(const exl2_convert_desc *d)
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
     c.parallel = d->parallel;
+    c.host_bytes_max = d->host_bytes_max;
     c.cpu_path = exl2__cpu_path_best();
     exl2_result result = exl2__convert_run(&c, d);
     if (!d->_start_canary && !d->_end_canary && d->error) { /* else d->error may be garbage, too */

@@ -14,16 +14,19 @@
 
 #define EXL2__CONVERT_WRITE_PIECE (1u << 20) /* numbers that are converted at once */
 #define EXL2__CONVERT_WRITE_JSON_MAX ((uint64_t)16 << 20)
+#define EXL2__CONVERT_WRITE_MATRIX 1u /* mark of a tensor that is part of a matrix */
 
 /* What the files of an output need to know. */
 typedef struct exl2__convert_write {
     exl2__ctx *c;
     const char *source_dir;
-    const exl2__runner *source;
+    exl2__runner *source;
     const exl2__slots *slots;
     const exl2__keep *work;
     uint32_t bpw_1000, rows, own_text; /* bpw * 1000; rows of calibration */
     uint32_t length;
+    bool dense;     /* nothing is quantized */
+    uint64_t shard_bytes;
     exl2__shards shards;
     uint64_t bytes; /* of all tensors */
 } exl2__convert_write;
@@ -34,41 +37,66 @@ static void exl2__convert_write_codes_name(const exl2__slots *s, uint32_t slot, 
     if (slot + 1 == s->count) {
         exl2__format(name, EXL2__FILE_NAME_MAX, "head-codes");
     } else {
-        exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.codes", s->items[slot].layer, slot % s->per_layer);
+        uint32_t layer = s->items[slot].layer;
+        exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.codes", layer, slot - s->first[layer]);
     }
 }
 
 /* ---- the list of tensors ---- */
 
-/* Is the tensor one of a matrix that is quantized? */
-static bool exl2__convert_write_is_matrix(const exl2__convert_write *w, const exl2__tensor *t)
+/* Marks the tensors that a matrix consists of. */
+static void exl2__convert_write_mark(const exl2__tensors *t, const exl2__matrix_desc *d, uint32_t *number)
 {
-    const exl2__config *config = &w->source->load.config;
-    uint32_t tables = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0);
-    uint32_t units = exl2__weights_units(&w->source->load);
-    for (uint32_t i = tables; i < units; i++) {
-        exl2__unit u;
-        exl2__matrix_desc parts[3];
-        if (exl2__weights_find(w->c, &w->source->load, i, &u, parts) < 0) {
-            continue; /* it was found before */
-        }
-        for (uint32_t k = 0; k < u.count; k++) {
-            if (parts[k].data == t || parts[k].bias_data == t) {
-                return true;
-            }
+    static const char *const parts[] = { "q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm", "q_perm",
+                                         "qweight", "qzeros", "scales", "g_idx", "bias" };
+    const exl2__tensor *found[EXL2__COUNT(parts) + 2] = { d->data, d->bias_data };
+    if (d->kind != EXL2__MATRIX_DENSE) {
+        char key[EXL2__KEY_BYTES]; /* of the tensors that the matrix may be a part of */
+        exl2__format(key, sizeof key, "%s", d->data->name);
+        *strrchr(key, '.') = 0; /* .q_weight or .qweight */
+        for (size_t i = 0; i < EXL2__COUNT(parts); i++) {
+            found[i + 2] = exl2__tensors_find_part(t, key, parts[i]);
         }
     }
-    return false;
+    for (size_t i = 0; i < EXL2__COUNT(found); i++) {
+        if (found[i]) {
+            number[found[i] - t->entries] = EXL2__CONVERT_WRITE_MATRIX;
+        }
+    }
+}
+
+/* Marks the tensors of all matrices that are quantized. */
+static exl2_result exl2__convert_write_mark_all(exl2__convert_write *w, uint32_t *number)
+{
+    const exl2__config *config = &w->source->load.config;
+    for (uint32_t i = 1; i < exl2__weights_units(&w->source->load); i++) {
+        exl2__unit u;
+        exl2__matrix_desc parts[3];
+        EXL2__TRY(exl2__weights_find(w->c, &w->source->load, i, &u, parts));
+        bool quantized = u.kind == EXL2__UNIT_HEAD
+                         || (exl2__slots_input(&u) != UINT32_MAX && exl2__slots_misfit(config, &u) == 0);
+        for (uint32_t k = 0; quantized && k < u.count; k++) {
+            exl2__convert_write_mark(&w->source->load.tensors, &parts[k], number);
+        }
+        if (u.kind == EXL2__UNIT_ROUTER && parts[0].kind != EXL2__MATRIX_DENSE) {
+            return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "%s is quantized (%s); a router must be dense", u.keys[0],
+                              exl2__matrix_kind_name(parts[0].kind));
+        }
+    }
+    return EXL2_OK;
 }
 
 /* Adds the source's other tensors that the text model uses. number [tensors]: index in the output, or UINT32_MAX. */
 static exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *number)
 {
     const exl2__tensors *t = &w->source->load.tensors;
+    memset(number, 0, t->count * sizeof *number);
+    EXL2__TRY(exl2__convert_write_mark_all(w, number));
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *entry = &t->entries[i];
+        bool other = entry->used && exl2__tensor_is_float(entry) && number[i] != EXL2__CONVERT_WRITE_MATRIX;
         number[i] = UINT32_MAX;
-        if (!entry->used || !exl2__tensor_is_float(entry) || exl2__convert_write_is_matrix(w, entry)) {
+        if (!other) {
             continue;
         }
         if (entry->rank > 2 || strlen(entry->name) >= EXL2__SHARDS_NAME_MAX) {
@@ -94,7 +122,7 @@ static void exl2__convert_write_list_slot(exl2__convert_write *w, exl2__slot *sl
     exl2__shards_add(&w->shards, slot->name, ".q_groups", EXL2__SHARDS_I16, 1, 2 * count, 0);
     exl2__shards_add(&w->shards, slot->name, ".q_invperm", EXL2__SHARDS_I32, 1, slot->in, 0);
     if (slot->has_bias) {
-        exl2__shards_add(&w->shards, slot->name, ".bias", EXL2__SHARDS_F16, 1, columns, 0);
+        exl2__shards_add(&w->shards, slot->name, ".bias", EXL2__SHARDS_F16, 1, slot->out, 0);
     }
 }
 
@@ -127,14 +155,7 @@ static exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2
     return EXL2_OK;
 }
 
-/* The matrix of a slot in the source. */
-static exl2__cpu_part *exl2__convert_write_part(const exl2__runner *r, const exl2__slot *slot)
-{
-    const exl2__layer *layer = slot->layer == EXL2__SLOTS_NO_LAYER ? NULL : &r->plan.layers[slot->layer];
-    return exl2__runner_part(exl2__runner_matrix(r, layer, slot->tap), slot->part);
-}
-
-static exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t index, float *numbers, uint16_t *halves)
+static exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t index, uint16_t *halves)
 {
     exl2__slot *slot = &w->slots->items[index];
     exl2__arena dry = { 0 }, memory;
@@ -155,14 +176,12 @@ static exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t ind
     for (uint32_t i = 0; i < 5 && result >= 0; i++) {
         result = exl2__shards_write(&w->shards, slot->entry + i, 0, pieces[i].data, pieces[i].bytes);
     }
-    const exl2__cpu_part *p = exl2__convert_write_part(w->source, slot);
-    for (uint32_t n = 0; slot->has_bias && n < slot->columns && result >= 0; n += EXL2__PANELS_LANES) {
-        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-            numbers[k] = n + k < slot->out ? p->bias[n + k] : 0;
-        }
-        result = exl2__convert_write_halves(w, slot->name, numbers, EXL2__PANELS_LANES, halves);
+    const exl2__cpu_part *p = exl2__slots_part(w->source, slot);
+    for (uint32_t n = 0, some; slot->has_bias && n < slot->out && result >= 0; n += some) {
+        some = exl2__min32(slot->out - n, EXL2__CONVERT_WRITE_PIECE);
+        result = exl2__convert_write_halves(w, slot->name, p->bias + n, some, halves);
         result = result < 0 ? result
-               : exl2__shards_write(&w->shards, slot->entry + 5, n * 2, halves, EXL2__PANELS_LANES * 2);
+               : exl2__shards_write(&w->shards, slot->entry + 5, (uint64_t)n * 2, halves, (uint64_t)some * 2);
     }
     slot->loss = codes.losses[0];
     slot->power = codes.losses[1];
@@ -185,7 +204,7 @@ static exl2_result exl2__convert_write_tensors(exl2__convert_write *w, const cha
         }
     }
     for (uint32_t i = 0; i < w->slots->count; i++) {
-        EXL2__TRY(exl2__convert_write_slot(w, i, numbers, halves));
+        EXL2__TRY(exl2__convert_write_slot(w, i, halves));
     }
     for (uint32_t i = 0; i < w->shards.count; i++) {
         w->bytes += w->shards.entries[i].bytes;
@@ -195,44 +214,58 @@ static exl2_result exl2__convert_write_tensors(exl2__convert_write *w, const cha
 
 /* ---- other files ---- */
 
-/* config.json of the source with a quantization_config. */
+/* Writes the members of the source's config.json, but what says how the source itself is quantized, and then those of
+   `last`, which may be "". */
+static void exl2__convert_write_members(const exl2__json *j, const char *last, exl2__write *out)
+{
+    const char *begin = "{\n  \""; /* of a member */
+    for (uint32_t key = exl2__json_first(j, 0); key; key = exl2__json_next(j, 0, key)) {
+        const exl2__json_token *value = &j->tokens[key + 1];
+        const char *quote = value->kind == EXL2__JSON_STRING ? "\"" : "";
+        if (exl2__json_is(j, key, "quantization_config") || exl2__json_is(j, key, "compression_config")) {
+            continue;
+        }
+        exl2__write_raw(out, begin, strlen(begin));
+        exl2__write_raw(out, j->text + j->tokens[key].begin, j->tokens[key].end - j->tokens[key].begin);
+        exl2__write_format(out, "\": %s", quote);
+        exl2__write_raw(out, j->text + value->begin, value->end - value->begin);
+        exl2__write_raw(out, quote, strlen(quote));
+        begin = ",\n  \"";
+    }
+    exl2__write_format(out, "%s%s\n}\n", *last ? ",\n" : "", last);
+}
+
+/* config.json of the source with the output's own quantization_config, or, for a dense copy, without one. */
 static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char *dir)
 {
     exl2__blob blob;
     exl2__json j;
     exl2__write out = { 0 };
-    char path[EXL2__FILE_PATH_MAX];
+    char path[EXL2__FILE_PATH_MAX], own[512] = { 0 };
     EXL2__TRY(exl2__file_read_all(w->c, w->source_dir, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &blob));
     exl2_result result = exl2__json_open(w->c, "config.json", blob.data, (size_t)blob.bytes, &j);
-    if (result >= 0) {
-        bool quantized = exl2__json_get(&j, 0, "quantization_config") != 0;
-        exl2__json_close(w->c, &j);
-        result = quantized ? exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "%s/config.json has a quantization_config; the "
-                                        "source must be dense", w->source_dir) : EXL2_OK;
+    if (result < 0) {
+        exl2__blob_close(w->c, &blob);
+        return result;
     }
-    uint64_t end = blob.bytes;
-    while (end > 0 && blob.data[end - 1] != '}') {
-        end--;
-    }
-    while (end > 1 && (blob.data[end - 2] == ' ' || blob.data[end - 2] == '\n' || blob.data[end - 2] == '\r'
-                       || blob.data[end - 2] == '\t')) {
-        end--;
+    if (!w->dense) {
+        exl2__format(own, sizeof own, "  \"quantization_config\": {\n    \"quant_method\": \"exl2\",\n    "
+                     "\"version\": \"0.3.2\",\n    \"bits\": %u.%u%u%u,\n    \"head_bits\": %u,\n    "
+                     "\"calibration\": {\"rows\": %u, \"length\": %u, \"dataset\": \"%s\"},\n    "
+                     "\"tool\": \"exl2.h %u.%u.%u\"\n  }",
+                     w->bpw_1000 / 1000, w->bpw_1000 / 100 % 10, w->bpw_1000 / 10 % 10, w->bpw_1000 % 10,
+                     w->slots->head_bits, w->rows, w->length, w->own_text ? "(own text)" : "(files)",
+                     EXL2_VERSION / 10000u, EXL2_VERSION / 100u % 100u, EXL2_VERSION % 100u);
     }
     exl2__format(path, sizeof path, "%s/config.json", dir);
-    result = result < 0 ? result : exl2__write_open(w->c, path, &out);
+    result = exl2__write_open(w->c, path, &out);
     if (result >= 0) {
-        exl2__write_raw(&out, blob.data, end - 1);
-        exl2__write_format(&out, ",\n  \"quantization_config\": {\n    \"quant_method\": \"exl2\",\n    \"version\": "
-                           "\"0.3.2\",\n    \"bits\": ");
-        exl2__write_float(&out, (float)w->bpw_1000 / 1000);
-        exl2__write_format(&out, ",\n    \"head_bits\": %u,\n    \"calibration\": {\"rows\": %u, \"length\": %u, "
-                           "\"dataset\": \"%s\"},\n    \"tool\": \"exl2.h %u.%u.%u\"\n  }\n}\n", w->slots->head_bits,
-                           w->rows, w->length, w->own_text ? "(own text)" : "(files)", EXL2_VERSION / 10000u,
-                           EXL2_VERSION / 100u % 100u, EXL2_VERSION % 100u);
+        exl2__convert_write_members(&j, own, &out);
+        result = exl2__write_close(&out);
     }
-    exl2_result closed = exl2__write_close(&out);
+    exl2__json_close(w->c, &j);
     exl2__blob_close(w->c, &blob);
-    return result < 0 ? result : closed;
+    return result;
 }
 
 /* Copies a file of the source, if it has one of this name. */
@@ -327,7 +360,7 @@ static exl2_result exl2__convert_write_all(exl2__convert_write *w, const char *d
     exl2__arena_alloc(&dry, tensors * sizeof(uint32_t));
     exl2__arena_alloc(&dry, EXL2__CONVERT_WRITE_PIECE * sizeof(float));
     exl2__arena_alloc(&dry, EXL2__CONVERT_WRITE_PIECE * sizeof(uint16_t));
-    EXL2__TRY(exl2__shards_begin(w->c, &w->shards, "output", tensors + 6 * w->slots->count, EXL2__SHARDS_BYTES));
+    EXL2__TRY(exl2__shards_begin(w->c, &w->shards, "output", tensors + 6 * w->slots->count, w->shard_bytes));
     exl2_result result = exl2__arena_open(w->c, &memory, dry.used, EXL2_MEM_SCRATCH);
     if (result >= 0) {
         uint32_t *number = (uint32_t *)exl2__arena_alloc(&memory, tensors * sizeof *number);

@@ -3,14 +3,15 @@
    gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_remove.
    owns:  nothing in memory; files of the names that exl2__keep_is_ours accepts.
 
-   A file appears whole or not at all: it is written under another name, and then renamed. Its head holds the size and a
-   hash of the data, so that a damaged file counts as one that is not there. */
+   A file appears whole or not at all: it is written under another name, reaches the disk, and is then renamed. Its head
+   holds the size and a hash of the data, so that a damaged file counts as one that is not there. */
 #ifndef EXL2__KEEP_H
 #define EXL2__KEEP_H
 
 #include "../../0_base/hash.h"
 #include "../../0_base/platform.h"
 #include "../../1_load/file.h"
+#include "../folder.h"
 
 #define EXL2__KEEP_MAGIC 0x314B524F574C5845u /* "EXLWORK1" */
 #define EXL2__KEEP_TEXT "job.txt"
@@ -35,7 +36,7 @@ typedef struct exl2__keep_piece {
 /* Can a conversion have written a file of this name? No other file is ever deleted. */
 static bool exl2__keep_is_ours(const char *name)
 {
-    static const char *const names[] = { EXL2__KEEP_TEXT, "ids", "states", "head-", "layer-" };
+    static const char *const names[] = { EXL2__KEEP_TEXT, "ids", "states", "head-", "layer-", "source" };
     bool ours = false;
     for (size_t i = 0; i < EXL2__COUNT(names); i++) {
         ours = ours || strncmp(name, names[i], strlen(names[i])) == 0;
@@ -87,6 +88,7 @@ static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const 
     for (uint32_t i = 0; i < count && good; at += pieces[i++].bytes) {
         good = exl2__platform_write(file, at, pieces[i].data, (size_t)pieces[i].bytes);
     }
+    good = good && exl2__platform_sync(file);
     good = (!file || exl2__platform_finish(file)) && good;
     if (good && !exl2__platform_rename(path, final_path)) { /* Windows does not rename over a file */
         exl2__platform_remove_file(final_path);
@@ -184,7 +186,8 @@ static void exl2__keep_remove(const exl2__keep *w)
     uint32_t index = 0;
     while (exl2__platform_entry(w->dir, index, name, sizeof name)) {
         exl2__keep_path(w, name, "", path);
-        if (!exl2__keep_is_ours(name) || !exl2__platform_remove_file(path)) {
+        bool ours = exl2__keep_is_ours(name);
+        if (!ours || !(exl2__platform_remove_file(path) || exl2__folder_remove(path))) {
             index++;
         }
     }

@@ -9,7 +9,7 @@
 #define EXL2__LOSSES_H
 
 #include "factor.h"
-#include "search.h"
+#include "../quantize.h"
 
 #define EXL2__LOSSES_WIDTHS 6u /* 2, 3, 4, 5, 6 and 8 bits */
 #define EXL2__LOSSES_TRIES 8u  /* scales that are tried */
@@ -37,7 +37,7 @@ static void exl2__losses_peaks(void *arg, uint32_t strip)
     const exl2__losses *l = (const exl2__losses *)arg;
     for (uint32_t b = 0; b < l->blocks; b++) {
         float peaks[EXL2__PANELS_LANES], most = 0;
-        exl2__search_peaks(exl2__losses_strip(l, strip, b * EXL2__LOSSES_BLOCK), EXL2__LOSSES_BLOCK, peaks);
+        exl2__quantize_peaks(exl2__losses_strip(l, strip, b * EXL2__LOSSES_BLOCK), EXL2__LOSSES_BLOCK, peaks);
         for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
             most = most > peaks[k] ? most : peaks[k];
         }
@@ -53,13 +53,13 @@ static void exl2__losses_errors(void *arg, uint32_t strip)
     for (uint32_t b = 0; b < l->blocks; b++) {
         const float *x = exl2__losses_strip(l, strip, b * EXL2__LOSSES_BLOCK);
         float peaks[EXL2__PANELS_LANES];
-        exl2__search_peaks(x, EXL2__LOSSES_BLOCK, peaks);
+        exl2__quantize_peaks(x, EXL2__LOSSES_BLOCK, peaks);
         for (uint32_t w = 0; w < EXL2__LOSSES_WIDTHS; w++) {
             double *sums = l->sums + ((size_t)strip * l->blocks + b) * per_block + w * EXL2__LOSSES_TRIES;
             memset(sums, 0, EXL2__LOSSES_TRIES * sizeof *sums);
-            exl2__search_errors(x, l->factor->diagonal + b * EXL2__LOSSES_BLOCK, EXL2__LOSSES_BLOCK, peaks,
-                                exl2__losses_bits(w), l->tries + b * per_block + w * EXL2__LOSSES_TRIES,
-                                EXL2__LOSSES_TRIES, sums);
+            exl2__quantize_errors(x, l->factor->diagonal + b * EXL2__LOSSES_BLOCK, EXL2__LOSSES_BLOCK, peaks,
+                                  exl2__losses_bits(w), l->tries + b * per_block + w * EXL2__LOSSES_TRIES,
+                                  EXL2__LOSSES_TRIES, sums);
         }
     }
 }
@@ -93,8 +93,8 @@ static exl2_result exl2__losses_run(exl2__ctx *c, const exl2__factor *f, const f
             peak = peak > most ? peak : most;
         }
         for (uint32_t w = 0; w < EXL2__LOSSES_WIDTHS; w++) {
-            exl2__search_tries(peak, exl2__losses_bits(w), EXL2__LOSSES_TRIES,
-                               l.tries + ((size_t)b * EXL2__LOSSES_WIDTHS + w) * EXL2__LOSSES_TRIES);
+            exl2__quantize_tries(peak, exl2__losses_bits(w), true, EXL2__LOSSES_TRIES,
+                                 l.tries + ((size_t)b * EXL2__LOSSES_WIDTHS + w) * EXL2__LOSSES_TRIES);
         }
     }
     exl2__tasks_run(c, l.strips, exl2__losses_errors, &l);

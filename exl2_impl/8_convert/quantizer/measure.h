@@ -1,11 +1,13 @@
 /* measure.h: the measurement of one layer: what its matrices lose at each width, and what that costs the whole model.
    takes: a model, the residual of all calibration rows before the layer.
-   gives: exl2__measure, exl2__measure_layout, exl2__measure_begin, exl2__measure_layer, exl2__measure_head;
-          exl2__measure_matrix.
+   gives: exl2__measure, exl2__measure_layout, exl2__measure_probes, exl2__measure_begin, exl2__measure_layer,
+          exl2__measure_head; exl2__measure_matrix; exl2__measure_weights; exl2__measure_part, exl2__measure_trial,
+          exl2__measure_run, exl2__measure_restore.
    owns:  nothing; its memory lies in the caller's arena.
 
    What a matrix matters needs no gradients: its quantized form takes the place of the original, some tokens run through
-   the rest of the model, and the KL divergence of the logits is divided by the matrix's loss. */
+   the rest of the model, and the KL divergence of the logits is divided by the matrix's loss. The experts of a layer
+   are replaced together, because few tokens reach each of them. */
 #ifndef EXL2__MEASURE_H
 #define EXL2__MEASURE_H
 
@@ -14,57 +16,81 @@
 #include "losses.h"
 #include "solve.h"
 
-#define EXL2__MEASURE_PARTS 3u      /* most matrices of an input */
-#define EXL2__MEASURE_MATRICES 7u   /* most matrices of a layer */
-#define EXL2__MEASURE_PROBE 256u    /* tokens that run through the rest of the model */
+#define EXL2__MEASURE_PROBES 16u    /* sequences that run through the rest of the model; */
+#define EXL2__MEASURE_PROBE 32u     /* their tokens */
 
 /* What is known of one matrix. */
 typedef struct exl2__measure_matrix {
     double power;       /* tr(W' H W) */
-    double sensitivity; /* KL divergence for a loss of 1 in units of tr(E' H E) */
-    double *losses;     /* [EXL2__LOSSES_WIDTHS, in / 32] in the same units */
+    double sensitivity; /* KL divergence for a loss of 1 in units of tr(E' H E), in a typical text; */
+    double mean;        /* the same over all tokens: a few sensitive ones would decide where the bits go */
+    double share;       /* of the tokens that use the matrix; less than 1 for experts */
 } exl2__measure_matrix;
 
 typedef struct exl2__measure {
     exl2__runner *r;
     const exl2_token *ids; /* [rows, length] */
-    uint32_t rows, length, probe_rows;
+    uint32_t rows, length;
+    uint32_t probes, probe_length; /* sequences: the beginnings of rows, evenly spread over all rows */
     uint32_t probe_bits;   /* width at which matrices are tried */
     float *states;         /* [rows, length, hidden] */
+    float *before;         /* [probes, probe_length, hidden] states of the probes before the current layer */
     uint32_t widest;       /* input */
     float *x;              /* [length, widest] rows of one input */
-    exl2__runner_tap tap;  /* the input that is being added */
-    exl2__gram grams[EXL2__RUNNER_TAPS];
-    exl2__compare_row *probe; /* [probe_rows] */
-    float *probabilities;  /* [probe_rows, stride of vocab] */
+    uint32_t input;        /* that is being added */
+    exl2__gram *grams;     /* [inputs of the runner] */
+    exl2__compare_row *probe; /* [probes, probe_length] */
+    float *probabilities;  /* [probes, probe_length, stride of vocab] */
     float *scratch;        /* [stride of vocab] */
     const exl2__layer *layer; /* that is being run; NULL: the head */
-    double kl;
+    uint32_t sequence;     /* probe that is being run */
+    double kl;             /* sum over its tokens */
 } exl2__measure;
 
+static inline const exl2_token *exl2__measure_probe_ids(const exl2__measure *m, uint32_t probe)
+{
+    return m->ids + (size_t)((uint64_t)probe * m->rows / m->probes) * m->length;
+}
+
 /* ---- memory ---- */
+
+static uint32_t exl2__measure_widest(const exl2__runner *r, uint32_t input)
+{
+    uint32_t widest = 0;
+    for (uint32_t i = 0; i < r->plan.shape.layers; i++) {
+        widest = exl2__max32(widest, exl2__runner_input_size(r, &r->plan.layers[i], input));
+    }
+    return widest;
+}
 
 static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
 {
     const exl2__shape *s = &m->r->plan.shape;
-    uint32_t stride = exl2__compare_stride(s->vocab), sizes[EXL2__RUNNER_TAPS], widest = s->hidden;
-    for (uint32_t i = 0; i < EXL2__RUNNER_TAPS; i++) {
-        sizes[i] = exl2__runner_input_size(m->r, &m->r->plan.layers[0], (exl2__runner_tap)i);
-        widest = exl2__max32(widest, sizes[i]);
+    uint32_t stride = exl2__compare_stride(s->vocab), inputs = exl2__runner_inputs(m->r), widest = s->hidden;
+    uint64_t tokens = (uint64_t)m->probes * m->probe_length;
+    for (uint32_t i = 0; i < inputs; i++) {
+        widest = exl2__max32(widest, exl2__measure_widest(m->r, i));
     }
     uint64_t work = exl2__gram_work_bytes(widest, m->length);
     m->states = (float *)exl2__arena_alloc(a, (uint64_t)m->rows * m->length * s->hidden * sizeof *m->states);
+    m->before = (float *)exl2__arena_alloc(a, tokens * s->hidden * sizeof *m->before);
     m->widest = widest;
     m->x = (float *)exl2__arena_alloc(a, (uint64_t)m->length * widest * sizeof *m->x);
     float *strips = (float *)exl2__arena_alloc(a, work), *panels = (float *)exl2__arena_alloc(a, work);
-    for (uint32_t i = 0; i < EXL2__RUNNER_TAPS; i++) {
-        exl2__gram_layout(&m->grams[i], exl2__runner_cpu(m->r)->ops, sizes[i], m->length, strips, panels, a);
+    m->grams = (exl2__gram *)exl2__arena_alloc_zeroed(a, inputs * sizeof *m->grams);
+    for (uint32_t i = 0; i < inputs; i++) {
+        exl2__gram gram;
+        exl2__gram_layout(&gram, exl2__runner_cpu(m->r)->ops, exl2__measure_widest(m->r, i), m->length, strips, panels,
+                          a);
+        if (m->grams) {
+            m->grams[i] = gram;
+        }
     }
-    m->probe = (exl2__compare_row *)exl2__arena_alloc_zeroed(a, m->probe_rows * sizeof *m->probe);
-    m->probabilities = (float *)exl2__arena_alloc(a, (uint64_t)m->probe_rows * stride * sizeof *m->probabilities);
+    m->probe = (exl2__compare_row *)exl2__arena_alloc_zeroed(a, tokens * sizeof *m->probe);
+    m->probabilities = (float *)exl2__arena_alloc(a, tokens * stride * sizeof *m->probabilities);
     m->scratch = (float *)exl2__arena_alloc(a, stride * sizeof *m->scratch);
-    for (uint32_t i = 0; m->probe && i < m->probe_rows; i++) {
-        m->probe[i].probability = m->probabilities + (size_t)i * stride;
+    for (uint64_t i = 0; m->probe && i < tokens; i++) {
+        m->probe[i].probability = m->probabilities + i * stride;
     }
 }
 
@@ -85,10 +111,21 @@ static void exl2__measure_move(const exl2__measure *m, uint32_t row, uint32_t co
 static void exl2__measure_keep_probe(void *user, uint32_t row, const float *logits)
 {
     const exl2__measure *m = (const exl2__measure *)user;
-    exl2__compare_row_make(exl2__runner_cpu(m->r)->ops, logits, m->r->plan.shape.vocab, &m->probe[row]);
+    exl2__compare_row_make(exl2__runner_cpu(m->r)->ops, logits, m->r->plan.shape.vocab,
+                           &m->probe[m->sequence * m->probe_length + row]);
 }
 
-/* Sets the states to the embeddings, and computes the probe's logits. */
+/* Computes the probes' logits. */
+static exl2_result exl2__measure_probes(exl2__measure *m)
+{
+    for (m->sequence = 0; m->sequence < m->probes; m->sequence++) {
+        EXL2__TRY(exl2__runner_run(m->r, exl2__measure_probe_ids(m, m->sequence), m->probe_length,
+                                   exl2__measure_keep_probe, m));
+    }
+    return EXL2_OK;
+}
+
+/* Sets the states to the embeddings. */
 static exl2_result exl2__measure_begin(exl2__measure *m)
 {
     for (uint32_t row = 0; row < m->rows; row++) {
@@ -96,7 +133,7 @@ static exl2_result exl2__measure_begin(exl2__measure *m)
         EXL2__TRY(exl2__runner_embed(m->r));
         exl2__measure_move(m, row, m->length, false);
     }
-    return exl2__runner_run(m->r, m->ids, m->probe_rows, exl2__measure_keep_probe, m);
+    return EXL2_OK;
 }
 
 /* ---- moments ---- */
@@ -106,55 +143,101 @@ static void exl2__measure_row(void *arg, uint32_t row)
 {
     const exl2__measure *m = (const exl2__measure *)arg;
     float *x = m->x + (size_t)row * m->widest;
-    exl2__runner_input(m->r, m->layer, m->tap, row, x);
-    exl2__gram_row(&m->grams[m->tap], row, x);
+    exl2__runner_input(m->r, m->layer, m->input, row, x);
+    exl2__gram_row(&m->grams[m->input], row, x);
 }
 
-static void exl2__measure_tap(void *user, exl2__runner_tap tap)
+static void exl2__measure_experts(exl2__measure *m)
+{
+    for (uint32_t i = 0; i < exl2__runner_cpu(m->r)->routed.expert_count; i++) {
+        uint32_t expert, count, stride;
+        const float *x = exl2__runner_expert(m->r, i, &expert, &count, &stride);
+        exl2__gram *gram = &m->grams[EXL2__RUNNER_EXPERTS + expert];
+        for (uint32_t row = 0; row < count; row++) {
+            exl2__gram_row(gram, row, x + (size_t)row * stride);
+        }
+        exl2__gram_add(m->r->c, gram, count);
+    }
+}
+
+static void exl2__measure_input(void *user, uint32_t input)
 {
     exl2__measure *m = (exl2__measure *)user;
-    m->tap = tap;
+    m->input = input;
+    if (input == EXL2__RUNNER_EXPERTS) {
+        exl2__measure_experts(m);
+        return;
+    }
     exl2__tasks_run(m->r->c, m->length, exl2__measure_row, m);
-    exl2__gram_add(m->r->c, &m->grams[tap], m->length);
+    exl2__gram_add(m->r->c, &m->grams[input], m->length);
 }
 
-static void exl2__measure_clear(exl2__measure *m)
+/* Inputs that are not a multiple of 32 have no moments: their matrices stay dense. layer NULL: the head. */
+static void exl2__measure_clear(exl2__measure *m, const exl2__layer *layer)
 {
-    for (uint32_t i = 0; i < EXL2__RUNNER_TAPS; i++) {
-        memset(m->grams[i].sum, 0, (size_t)exl2__panels_bytes(m->grams[i].in));
+    m->layer = layer;
+    for (uint32_t i = 0; i < exl2__runner_inputs(m->r); i++) {
+        uint32_t in = exl2__runner_input_size(m->r, layer, i);
+        m->grams[i].in = in % EXL2__PANELS_LANES == 0 ? in : 0;
         m->grams[i].tokens = 0;
+        memset(m->grams[i].sum, 0, (size_t)exl2__panels_bytes(m->grams[i].in));
+    }
+}
+
+/* The moments of an expert's input are blended with the mean of all experts, which counts as much as in / 4 tokens: an
+   expert that few tokens reach has too few of its own. */
+static void exl2__measure_blend(exl2__measure *m)
+{
+    exl2__gram *first = &m->grams[EXL2__RUNNER_EXPERTS];
+    uint32_t experts = m->r->plan.shape.experts.count;
+    uint64_t tokens = 0, numbers = experts ? (uint64_t)first->in * first->in : 0;
+    for (uint32_t e = 0; e < experts; e++) {
+        tokens += first[e].tokens;
+    }
+    for (uint64_t i = 0; i < numbers; i++) {
+        double sum = 0;
+        for (uint32_t e = 0; e < experts; e++) {
+            sum += (double)first[e].sum[i] * (double)first[e].tokens;
+        }
+        double mean = sum / (double)tokens;
+        for (uint32_t e = 0; e < experts; e++) {
+            double own = (double)first[e].tokens, shared = first->in / 4.0;
+            first[e].sum[i] = (float)(((double)first[e].sum[i] * own + mean * shared) / (own + shared));
+        }
     }
 }
 
 /* Runs all rows through a layer: fills in the grams. The states go from before the layer to after it, but those of the
-   probe, which *before [probe_rows, hidden] keeps. */
-static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index, float *before)
+   probes, which m->before keeps. */
+static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
 {
-    size_t hidden = m->r->plan.shape.hidden;
-    exl2__measure_clear(m);
-    m->layer = &m->r->plan.layers[index];
-    memcpy(before, m->states, m->probe_rows * hidden * sizeof *before);
+    size_t hidden = m->r->plan.shape.hidden, count = m->probe_length * hidden;
+    exl2__measure_clear(m, &m->r->plan.layers[index]);
+    for (uint32_t i = 0; i < m->probes; i++) {
+        memcpy(m->before + i * count, m->states + (size_t)(exl2__measure_probe_ids(m, i) - m->ids) * hidden,
+               count * sizeof *m->before);
+    }
     for (uint32_t row = 0; row < m->rows; row++) {
         EXL2__TRY(exl2__runner_begin(m->r, m->ids + (size_t)row * m->length, m->length));
         exl2__measure_move(m, row, m->length, true);
-        EXL2__TRY(exl2__runner_layer(m->r, index, exl2__measure_tap, m));
+        EXL2__TRY(exl2__runner_layer(m->r, index, exl2__measure_input, m));
         exl2__measure_move(m, row, m->length, false);
     }
-    for (uint32_t i = 0; i < EXL2__RUNNER_TAPS; i++) {
+    for (uint32_t i = 0; i < exl2__runner_inputs(m->r); i++) {
         exl2__gram_finish(&m->grams[i]);
     }
+    exl2__measure_blend(m);
     return EXL2_OK;
 }
 
 /* After the last layer: the moments of the head's input, in grams[EXL2__RUNNER_QKV]. */
 static exl2_result exl2__measure_head(exl2__measure *m)
 {
-    exl2__measure_clear(m);
-    m->layer = NULL;
+    exl2__measure_clear(m, NULL);
     for (uint32_t row = 0; row < m->rows; row++) {
         EXL2__TRY(exl2__runner_begin(m->r, m->ids + (size_t)row * m->length, m->length));
         exl2__measure_move(m, row, m->length, true);
-        exl2__measure_tap(m, EXL2__RUNNER_QKV);
+        exl2__measure_input(m, EXL2__RUNNER_QKV);
     }
     exl2__gram_finish(&m->grams[EXL2__RUNNER_QKV]);
     return EXL2_OK;
@@ -187,75 +270,108 @@ static void exl2__measure_add_kl(void *user, uint32_t row, const float *logits)
 {
     exl2__measure *m = (exl2__measure *)user;
     exl2__compare_row other;
-    m->kl += exl2__compare_kl(exl2__runner_cpu(m->r)->ops, &m->probe[row], logits, m->r->plan.shape.vocab, m->scratch,
-                              &other);
+    m->kl += exl2__compare_kl(exl2__runner_cpu(m->r)->ops, &m->probe[m->sequence * m->probe_length + row], logits,
+                              m->r->plan.shape.vocab, m->scratch, &other);
 }
 
-/* KL divergence if the part had the weights W + E of the quantizer. `before`: the probe's states before the layer. */
-static exl2_result exl2__measure_probe(exl2__measure *m, uint32_t layer, exl2__cpu_part *p, const exl2__solve *s,
-                                       const float *before, double *kl)
+/* KL divergences of the logits. */
+typedef struct exl2__measure_kl {
+    double mean;    /* of all tokens */
+    double typical; /* of a sequence: (mean of the square roots)^2 */
+} exl2__measure_kl;
+
+/* Runs the probes through the model from a layer on, some of whose parts are not the original ones. */
+static exl2_result exl2__measure_run(exl2__measure *m, uint32_t layer, exl2__measure_kl *out)
 {
     const exl2__cpu_device *d = exl2__runner_cpu(m->r);
-    void *memory;
-    uint64_t bytes = (uint64_t)p->in * s->columns * sizeof(float);
-    EXL2__TRY(exl2__alloc(m->r->c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory));
-    float *weights = (float *)memory;
+    size_t hidden = d->shape.hidden;
+    double sum = 0, roots = 0;
+    for (m->sequence = 0; m->sequence < m->probes; m->sequence++) {
+        EXL2__TRY(exl2__runner_begin(m->r, exl2__measure_probe_ids(m, m->sequence), m->probe_length));
+        for (uint32_t i = 0; i < m->probe_length; i++) {
+            memcpy(d->residual + (size_t)i * d->hidden_stride,
+                   m->before + ((size_t)m->sequence * m->probe_length + i) * hidden, hidden * sizeof *m->before);
+        }
+        for (uint32_t i = layer; i < m->r->plan.shape.layers; i++) {
+            EXL2__TRY(exl2__runner_layer(m->r, i, NULL, NULL));
+        }
+        m->kl = 0;
+        EXL2__TRY(exl2__runner_logits(m->r, exl2__measure_add_kl, m));
+        sum += m->kl / m->probe_length;
+        roots += sqrt(m->kl / m->probe_length);
+    }
+    *out = (exl2__measure_kl){ sum / m->probes, roots / m->probes * (roots / m->probes) };
+    return EXL2_OK;
+}
+
+/* A quantized form of a part that stands in for it. */
+typedef struct exl2__measure_trial {
+    exl2__cpu_part *part, kept;
+    void *memory;      /* [strips, in, 32] f16 */
+    uint64_t bytes;
+    double loss;
+} exl2__measure_trial;
+
+static exl2_result exl2__measure_replace(exl2__ctx *c, exl2__cpu_part *p, const exl2__solve *s,
+                                         exl2__measure_trial *trial)
+{
+    *trial = (exl2__measure_trial){ .bytes = (uint64_t)p->in * s->columns * sizeof(uint16_t) };
+    EXL2__TRY(exl2__alloc(c, trial->bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &trial->memory));
+    uint16_t *weights = (uint16_t *)trial->memory;
     for (uint32_t strip = 0; strip < s->strips; strip++) {
         for (uint32_t i = 0; i < p->in; i++) {
             size_t from = ((size_t)strip * p->in + i) * EXL2__PANELS_LANES;
             size_t to = ((size_t)strip * p->in + s->factor->order[i]) * EXL2__PANELS_LANES;
             for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-                weights[to + k] = s->weights[from + k] + s->errors[from + k];
+                weights[to + k] = exl2__f32_to_f16(s->weights[from + k] + s->errors[from + k]);
             }
         }
     }
-    exl2__cpu_part kept = *p;
-    p->source = EXL2__CPU_F32;
-    p->data = (uint8_t *)memory;
-    p->strip_bytes = (uint64_t)p->in * EXL2__PANELS_LANES * sizeof(float);
-    exl2_result result = exl2__runner_begin(m->r, m->ids, m->probe_rows);
-    for (uint32_t i = 0; i < m->probe_rows; i++) {
-        memcpy(d->residual + (size_t)i * d->hidden_stride, before + (size_t)i * d->shape.hidden,
-               d->shape.hidden * sizeof *before);
-    }
-    for (uint32_t i = layer; i < m->r->plan.shape.layers && result >= 0; i++) {
-        result = exl2__runner_layer(m->r, i, NULL, NULL);
-    }
-    m->kl = 0;
-    if (result >= 0) {
-        result = exl2__runner_logits(m->r, exl2__measure_add_kl, m);
-    }
-    *p = kept;
-    *kl = m->kl / m->probe_rows;
-    exl2__free(m->r->c, memory, bytes, EXL2_MEM_SCRATCH);
-    return result;
+    trial->part = p;
+    trial->kept = *p;
+    p->source = EXL2__CPU_F16;
+    p->data = (uint8_t *)trial->memory;
+    p->strip_bytes = (uint64_t)p->in * EXL2__PANELS_LANES * sizeof(uint16_t);
+    return EXL2_OK;
 }
 
-/* Measures one matrix of a layer. */
-static exl2_result exl2__measure_part(exl2__measure *m, const char *name, uint32_t layer, exl2__cpu_part *p,
-                                      const exl2__factor *f, const float *before, exl2__measure_matrix *out)
+/* Puts the original back. Accepts zeroed ones. */
+static void exl2__measure_restore(exl2__ctx *c, exl2__measure_trial *trial)
+{
+    if (trial->part) {
+        *trial->part = trial->kept;
+    }
+    exl2__free(c, trial->memory, trial->bytes, EXL2_MEM_SCRATCH);
+    *trial = (exl2__measure_trial){ 0 };
+}
+
+/* Measures one matrix, and puts a quantized form in its place. losses [EXL2__LOSSES_WIDTHS, in / 32]; out->share is
+   given. Losses, power and trial->loss are those of a token of the model. */
+static exl2_result exl2__measure_part(exl2__measure *m, const char *name, exl2__cpu_part *p, const exl2__factor *f,
+                                      double *losses, exl2__measure_matrix *out, exl2__measure_trial *trial)
 {
     exl2__ctx *c = m->r->c;
     exl2__solve s;
-    exl2__group groups[EXL2__MATRIX_IN_MAX / 32 / 4];
+    exl2__group groups[EXL2__MATRIX_IN_MAX / EXL2__SOLVE_ROWS + 1];
     uint32_t count = 0, columns = p->strips * EXL2__PANELS_LANES;
     for (uint32_t row = 0; row < f->in; row += groups[count++].rows) { /* large groups: this is only a trial */
         groups[count] = (exl2__group){ row, exl2__min32(EXL2__SOLVE_ROWS, f->in - row), 0, m->probe_bits };
     }
     EXL2__TRY(exl2__solve_open(c, f, columns, groups, count, &s));
     s.passes = 0;
-    double kl = 0, loss = 0;
     exl2_result result = exl2__measure_weights(c, name, p, f, p->out, s.weights);
     if (result >= 0) {
-        result = exl2__losses_run(c, f, s.weights, columns, out->losses);
+        result = exl2__losses_run(c, f, s.weights, columns, losses);
     }
     if (result >= 0) {
         exl2__solve_run(c, &s);
-        out->power = exl2__solve_energy(c, &s, s.weights);
-        loss = exl2__solve_energy(c, &s, s.errors);
-        result = exl2__measure_probe(m, layer, p, &s, before, &kl);
+        for (uint32_t i = 0; i < EXL2__LOSSES_WIDTHS * (f->in / EXL2__LOSSES_BLOCK); i++) {
+            losses[i] *= out->share;
+        }
+        out->power = exl2__solve_energy(c, &s, s.weights) * out->share;
+        result = exl2__measure_replace(c, p, &s, trial);
+        trial->loss = exl2__solve_energy(c, &s, s.errors) * out->share;
     }
-    out->sensitivity = loss > 0 ? kl / loss : 0;
     exl2__solve_close(c, &s);
     return result;
 }

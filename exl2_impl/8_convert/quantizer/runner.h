@@ -2,7 +2,7 @@
    backend: the same code that the engine runs.
    takes: a model folder, the number of tokens of a sequence.
    gives: exl2__runner, exl2__runner_open, exl2__runner_begin, exl2__runner_embed, exl2__runner_layer,
-          exl2__runner_logits, exl2__runner_close; exl2__runner_part, exl2__runner_input.
+          exl2__runner_logits, exl2__runner_close; exl2__runner_decode; exl2__runner_input, exl2__runner_expert.
    owns:  weights, pages and scratch of the model, until exl2__runner_close. */
 #ifndef EXL2__RUNNER_H
 #define EXL2__RUNNER_H
@@ -11,19 +11,19 @@
 #include "../../2_graph/weights.h"
 #include "../../3_backend/cpu/cpu.h"
 
-/* The inputs of a layer's matrices, in the order of its phases. */
-typedef enum exl2__runner_tap { EXL2__RUNNER_QKV, EXL2__RUNNER_OUT, EXL2__RUNNER_UP, EXL2__RUNNER_DOWN,
-                                EXL2__RUNNER_TAPS } exl2__runner_tap;
+/* The inputs of a layer's matrices. The input of expert e's down is EXL2__RUNNER_EXPERTS + e. The experts' gate and up
+   have the same input as those of a dense MLP or of the shared expert. */
+enum { EXL2__RUNNER_QKV, EXL2__RUNNER_OUT, EXL2__RUNNER_UP, EXL2__RUNNER_DOWN, EXL2__RUNNER_EXPERTS };
 
-/* Called before a phase with matrices. */
-typedef void (*exl2__runner_fn)(void *user, exl2__runner_tap tap);
+/* Called before a phase whose matrices have an input that no phase before had; EXPERTS: the inputs of all experts. */
+typedef void (*exl2__runner_fn)(void *user, uint32_t input);
 
 typedef struct exl2__runner {
     exl2__ctx *c;
     exl2__weights load;
     exl2__plan plan;
     exl2__device *device;
-    exl2__arena weights, cache, scratch;
+    exl2__arena weights, cache, scratch, decoded;
     uint32_t length;         /* the most tokens of a sequence */
     exl2__step_row *rows;    /* [length] */
     exl2__logit_row *wanted; /* [length] every row wants logits */
@@ -41,6 +41,7 @@ static void exl2__runner_close(exl2__runner *r)
         exl2__arena_close(r->c, &r->scratch);
         exl2__arena_close(r->c, &r->cache);
         exl2__arena_close(r->c, &r->weights);
+        exl2__arena_close(r->c, &r->decoded);
         exl2__cpu_backend.close(r->device);
     }
     *r = (exl2__runner){ 0 };
@@ -159,7 +160,28 @@ static exl2_result exl2__runner_embed(exl2__runner *r)
     return exl2__runner_phase(r, EXL2__PHASE_embed, NULL, (exl2__range){ 0 });
 }
 
-/* One layer, on the residual of the pass begun. tap: NULL, or called before each phase whose matrices are quantized. */
+/* The input that a phase reads first, or UINT32_MAX. */
+static uint32_t exl2__runner_input_of(const exl2__layer *layer, exl2__phase phase)
+{
+    switch (phase) {
+    case EXL2__PHASE_qkv:
+        return EXL2__RUNNER_QKV;
+    case EXL2__PHASE_out:
+        return EXL2__RUNNER_OUT;
+    case EXL2__PHASE_route:
+        return EXL2__RUNNER_UP;
+    case EXL2__PHASE_gate_up:
+        return layer->router ? UINT32_MAX : EXL2__RUNNER_UP;
+    case EXL2__PHASE_down:
+        return EXL2__RUNNER_DOWN;
+    case EXL2__PHASE_expert_down:
+        return EXL2__RUNNER_EXPERTS;
+    default:
+        return UINT32_MAX;
+    }
+}
+
+/* One layer, on the residual of the pass begun. tap: NULL, or called for each input. */
 static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__runner_fn tap, void *user)
 {
     const exl2__layer *layer = &r->plan.layers[index];
@@ -167,52 +189,137 @@ static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__run
         exl2__phase phase = layer->phases[i];
         exl2__range range = { 0 };
         range.before = i ? layer->phases[i - 1] : EXL2__PHASE_COUNT;
-        exl2__runner_tap at = phase == EXL2__PHASE_qkv ? EXL2__RUNNER_QKV : phase == EXL2__PHASE_out ? EXL2__RUNNER_OUT
-                            : phase == EXL2__PHASE_gate_up ? EXL2__RUNNER_UP
-                            : phase == EXL2__PHASE_down ? EXL2__RUNNER_DOWN : EXL2__RUNNER_TAPS;
-        if (tap && at != EXL2__RUNNER_TAPS) {
-            tap(user, at);
+        uint32_t input = exl2__runner_input_of(layer, phase);
+        if (tap && input != UINT32_MAX) {
+            tap(user, input);
         }
         EXL2__TRY(exl2__runner_phase(r, phase, layer, range));
     }
     return EXL2_OK;
 }
 
-/* Features of an input. layer NULL: of the head. */
-static uint32_t exl2__runner_input_size(const exl2__runner *r, const exl2__layer *layer, exl2__runner_tap tap)
+/* Number of inputs that a layer can have. */
+static inline uint32_t exl2__runner_inputs(const exl2__runner *r)
 {
-    const exl2__shape *s = &r->plan.shape;
-    return layer && tap == EXL2__RUNNER_OUT ? s->heads * s->head_dim
-         : layer && tap == EXL2__RUNNER_DOWN ? exl2__cpu_inter(exl2__runner_cpu(r), layer) : s->hidden;
+    return EXL2__RUNNER_EXPERTS + r->plan.shape.experts.count;
 }
 
-/* Row `row` of an input, as the following phase will compute it, to x [input size]. layer NULL: that of the head. */
-static void exl2__runner_input(const exl2__runner *r, const exl2__layer *layer, exl2__runner_tap tap, uint32_t row,
-                               float *x)
+/* Features of an input; 0 if the layer does not have it. layer NULL: of the head. */
+static uint32_t exl2__runner_input_size(const exl2__runner *r, const exl2__layer *layer, uint32_t input)
+{
+    const exl2__shape *s = &r->plan.shape;
+    if (layer && input == EXL2__RUNNER_OUT) {
+        return s->heads * s->head_dim;
+    }
+    if (layer && input == EXL2__RUNNER_DOWN) {
+        return layer->down ? exl2__cpu_inter(exl2__runner_cpu(r), layer) : 0;
+    }
+    if (input >= EXL2__RUNNER_EXPERTS) {
+        return layer && layer->router ? s->experts.inter : 0;
+    }
+    return layer || input == EXL2__RUNNER_QKV ? s->hidden : 0;
+}
+
+/* Row `row` of an input but EXPERTS, as the following phase will compute it, to x [input size]. layer NULL: that of the
+   head. */
+static void exl2__runner_input(const exl2__runner *r, const exl2__layer *layer, uint32_t input, uint32_t row, float *x)
 {
     const exl2__cpu_device *d = exl2__runner_cpu(r);
     const float *residual = d->residual + (size_t)row * d->hidden_stride;
-    if (layer && tap == EXL2__RUNNER_OUT) {
-        memcpy(x, d->query + (size_t)row * d->query_stride, exl2__runner_input_size(r, layer, tap) * sizeof *x);
-    } else if (layer && tap == EXL2__RUNNER_DOWN) {
-        memcpy(x, d->gate + (size_t)row * d->inter_stride, exl2__runner_input_size(r, layer, tap) * sizeof *x);
+    if (layer && input == EXL2__RUNNER_OUT) {
+        memcpy(x, d->query + (size_t)row * d->query_stride, exl2__runner_input_size(r, layer, input) * sizeof *x);
+    } else if (layer && input == EXL2__RUNNER_DOWN) {
+        memcpy(x, d->gate + (size_t)row * d->inter_stride, exl2__runner_input_size(r, layer, input) * sizeof *x);
     } else {
         exl2__cpu_norm_or_copy(d, !layer ? &r->plan.final_norm
-                                  : tap == EXL2__RUNNER_QKV ? &layer->attn_norm : &layer->mlp_norm, residual, x);
+                                  : input == EXL2__RUNNER_QKV ? &layer->attn_norm : &layer->mlp_norm, residual, x);
     }
 }
 
-/* The matrix of an input, and the number of its parts. */
-static exl2__matrix *exl2__runner_matrix(const exl2__runner *r, const exl2__layer *layer, exl2__runner_tap tap)
+/* Before expert_down: the inputs [*count, *stride] of one of the experts that the pass uses, whose index is
+   *expert. `number` is below the device's routed.expert_count. */
+static const float *exl2__runner_expert(const exl2__runner *r, uint32_t number, uint32_t *expert, uint32_t *count,
+                                        uint32_t *stride)
 {
-    return !layer ? r->plan.head : tap == EXL2__RUNNER_QKV ? layer->qkv : tap == EXL2__RUNNER_OUT ? layer->out
-         : tap == EXL2__RUNNER_UP ? layer->gate_up : layer->down;
+    const exl2__cpu_routed *routed = &exl2__runner_cpu(r)->routed;
+    const exl2__cpu_expert *one = &routed->experts[number];
+    *expert = one->index;
+    *count = one->rows;
+    *stride = routed->expert_stride;
+    return routed->h + (size_t)routed->tiles[one->tile].slot * routed->expert_stride;
 }
 
-static inline exl2__cpu_part *exl2__runner_part(const exl2__matrix *m, uint32_t part)
+/* ---- sources that are quantized ---- */
+
+/* Makes a part dense: its weights become the FP16 numbers that its codes stand for, which are exact. */
+static void exl2__runner_decode_part(exl2__cpu_part *p, exl2__arena *a)
 {
-    return &exl2__cpu_matrix_of(m)->parts[part];
+    uint64_t strip_bytes = (uint64_t)p->in * EXL2__CPU_STRIP * sizeof(uint16_t);
+    uint16_t *data = (uint16_t *)exl2__arena_alloc(a, p->strips * strip_bytes);
+    if (!data) {
+        return; /* a dry run */
+    }
+    for (uint32_t i = 0; i < p->in; i++) {
+        for (uint32_t column = 0; column < p->strips * EXL2__CPU_STRIP; column++) {
+            float w = column < p->out ? exl2__cpu_matrix_weight(p, i, column) : 0;
+            data[((size_t)(column / EXL2__CPU_STRIP) * p->in + p->order[i]) * EXL2__CPU_STRIP
+                 + column % EXL2__CPU_STRIP] = exl2__f32_to_f16(w);
+        }
+    }
+    p->source = EXL2__CPU_F16;
+    p->data = (uint8_t *)data;
+    p->strip_bytes = strip_bytes;
+    p->block = NULL;
+    p->order = NULL;
 }
+
+/* The same for all parts of a matrix, which may be NULL. */
+static void exl2__runner_decode_matrix(exl2__matrix *matrix, exl2__arena *a)
+{
+    const exl2__cpu_matrix *m = matrix ? exl2__cpu_matrix_of(matrix) : NULL;
+    bool changed = false;
+    for (uint32_t i = 0; m && i < m->count; i++) {
+        if (exl2__cpu_matrix_is_codes(m->parts[i].source)) {
+            exl2__runner_decode_part(&m->parts[i], a);
+            changed = true;
+        }
+    }
+    for (uint32_t i = 0; changed && a->base && i < m->count; i++) {
+        for (m->parts[i].input_part = 0; !exl2__cpu_matrix_same_input(&m->parts[m->parts[i].input_part], &m->parts[i]);
+             m->parts[i].input_part++) {
+        }
+    }
+}
+
+static void exl2__runner_decode_all(exl2__runner *r, exl2__arena *a)
+{
+    for (uint32_t i = 0; i < r->plan.shape.layers; i++) {
+        exl2__layer *layer = &r->plan.layers[i];
+        exl2__matrix *all[] = { layer->qkv, layer->out, layer->gate_up, layer->down, layer->router };
+        for (size_t k = 0; k < EXL2__COUNT(all); k++) {
+            exl2__runner_decode_matrix(all[k], a);
+        }
+        for (uint32_t e = 0; layer->router && e < r->plan.shape.experts.count; e++) {
+            exl2__runner_decode_matrix(layer->expert_up[e], a);
+            exl2__runner_decode_matrix(layer->expert_down[e], a);
+        }
+    }
+    exl2__runner_decode_matrix(r->plan.head, a);
+}
+
+/* Makes all matrices dense, so that each can be measured and replaced alone. */
+static exl2_result exl2__runner_decode(exl2__runner *r)
+{
+    exl2__arena dry = { 0 };
+    exl2__runner_decode_all(r, &dry);
+    if (dry.used > 0) {
+        EXL2__TRY(exl2__arena_open(r->c, &r->decoded, dry.used, EXL2_MEM_WEIGHTS));
+        exl2__runner_decode_all(r, &r->decoded);
+    }
+    return EXL2_OK;
+}
+
+/* ---- logits ---- */
 
 /* Called with the logits [vocab] of each row, ascending. */
 typedef void (*exl2__runner_logits_fn)(void *user, uint32_t row, const float *logits);

@@ -1,6 +1,7 @@
 /* slots.h: the list of matrices that a conversion quantizes, and the layout of what it makes of each.
    takes: a loaded source model.
-   gives: exl2__slot, exl2__slots, exl2__slots_open, exl2__slots_close, exl2__slots_groups; exl2__slot_codes.
+   gives: exl2__slot, exl2__slots, exl2__slots_open, exl2__slots_close, exl2__slots_groups, exl2__slots_part;
+          exl2__slot_codes.
    owns:  the list, until exl2__slots_close. */
 #ifndef EXL2__SLOTS_H
 #define EXL2__SLOTS_H
@@ -10,24 +11,34 @@
 #include "keep.h"
 
 #define EXL2__SLOTS_NO_LAYER UINT32_MAX /* the head */
+#define EXL2__SLOTS_PARTS 3u /* most matrices of a unit */
 
 typedef struct exl2__slot {
     char name[EXL2__KEY_BYTES];
-    uint32_t layer, part;     /* part: of the input's matrix */
-    exl2__runner_tap tap;
+    exl2__unit_kind kind;
+    uint32_t layer, expert, part; /* part: of the unit's matrices */
+    uint32_t input;           /* of the runner */
     uint32_t in, out, columns; /* columns: out, rounded up to a multiple of 32 */
     bool has_bias;
-    exl2__measure_matrix measured; /* not of the head */
+    exl2__measure_matrix *measured; /* not of the head */
+    double *losses;           /* [EXL2__LOSSES_WIDTHS, in / 32] not of the head */
     uint8_t *widths;          /* [in / 32] index of the width of each block of rows; not of the head */
     uint32_t entry;           /* its first tensor in the output */
     double loss;              /* tr(E' H E) */
     double power;             /* tr(W' H W) */
 } exl2__slot;
 
+/* Slots of a layer are ordered by their input. Those that are tried together, all experts' gates for example, follow
+   each other. */
 typedef struct exl2__slots {
     exl2__slot *items;        /* [count] in the order of layers; the last one is the head */
-    uint32_t count, per_layer, head_bits;
-    exl2__arena memory;
+    uint32_t *first;          /* [layers + 1] first slot of a layer */
+    uint32_t count, head_bits;
+    exl2__matrix_kind source; /* of the matrices; or DENSE */
+    uint32_t dense_count, dense_in; /* matrices that stay dense; the size of an input in the first one's block, */
+    char dense_name[EXL2__KEY_BYTES]; /* and its name */
+    exl2__measure_matrix *measured; /* [count] */
+    exl2__arena memory, tables;
 } exl2__slots;
 
 /* What a quantized matrix consists of, as the tensors of its file. */
@@ -130,97 +141,173 @@ static uint32_t exl2__slot_codes_pieces(const exl2__slot *slot, const exl2__slot
 
 static void exl2__slots_close(exl2__ctx *c, exl2__slots *s)
 {
+    exl2__arena_close(c, &s->tables);
     exl2__arena_close(c, &s->memory);
     *s = (exl2__slots){ 0 };
 }
 
-/* Fills in the slots of one unit. */
-static exl2_result exl2__slots_unit(exl2__ctx *c, const exl2__runner *r, uint32_t index, uint32_t layer,
-                                    exl2__runner_tap tap, exl2__slot *out, uint32_t *count)
+/* The matrix of a slot in a model. */
+static exl2__cpu_part *exl2__slots_part(exl2__runner *r, const exl2__slot *slot)
+{
+    exl2__unit u = { .kind = slot->kind, .layer = slot->layer, .expert = slot->expert };
+    return &exl2__cpu_matrix_of(*exl2__weights_place(&u, &r->plan))->parts[slot->part];
+}
+
+/* The input of the runner that a unit reads, or UINT32_MAX. */
+static uint32_t exl2__slots_input(const exl2__unit *u)
+{
+    switch (u->kind) {
+    case EXL2__UNIT_QKV:
+        return EXL2__RUNNER_QKV;
+    case EXL2__UNIT_OUT:
+        return EXL2__RUNNER_OUT;
+    case EXL2__UNIT_GATE_UP:
+    case EXL2__UNIT_EXPERT_UP:
+        return EXL2__RUNNER_UP;
+    case EXL2__UNIT_DOWN:
+        return EXL2__RUNNER_DOWN;
+    case EXL2__UNIT_EXPERT_DOWN:
+        return EXL2__RUNNER_EXPERTS + u->expert;
+    default:
+        return UINT32_MAX;
+    }
+}
+
+static inline bool exl2__slots_fits(uint32_t in) { return in % 32 == 0 && in <= EXL2__MATRIX_IN_MAX; }
+
+/* Attention's matrices are all of one kind, and so are those of an MLP: if one of them has an input that cannot be
+   quantized, the size of that input, else 0. */
+static uint32_t exl2__slots_misfit(const exl2__config *c, const exl2__unit *u)
+{
+    bool expert = u->kind == EXL2__UNIT_EXPERT_UP || u->kind == EXL2__UNIT_EXPERT_DOWN;
+    uint32_t inner = u->kind == EXL2__UNIT_QKV || u->kind == EXL2__UNIT_OUT ? c->heads * c->head_dim
+                   : expert ? c->experts.inter : exl2__unit_sparse(c, u->layer) ? c->experts.shared_inter : c->inter;
+    return !exl2__slots_fits(c->hidden) ? c->hidden : !exl2__slots_fits(inner) ? inner : 0;
+}
+
+/* Adds the slot of a unit's part, if it has that part. */
+static exl2_result exl2__slots_add(exl2__ctx *c, const exl2__runner *r, exl2__slots *s, uint32_t index, uint32_t part)
 {
     exl2__unit u;
     exl2__matrix_desc parts[3];
     EXL2__TRY(exl2__weights_find(c, &r->load, index, &u, parts));
-    for (uint32_t i = 0; i < u.count; i++) {
-        if (parts[i].kind != EXL2__MATRIX_DENSE) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s is quantized already (%s); the source must be dense",
-                              u.keys[i], exl2__matrix_kind_name(parts[i].kind));
-        }
-        if (u.in % 32 != 0 || u.in > EXL2__MATRIX_IN_MAX) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s has %u inputs; only multiples of 32 up to %u can be "
-                              "quantized", u.keys[i], u.in, EXL2__MATRIX_IN_MAX / 32 * 32);
-        }
-        exl2__slot *slot = &out[i];
-        *slot = (exl2__slot){ .layer = layer, .part = i, .tap = tap, .in = u.in, .out = parts[i].out,
-                              .has_bias = parts[i].has_bias };
-        exl2__format(slot->name, sizeof slot->name, "%s", u.keys[i]);
-        slot->columns = (uint32_t)exl2__align_up(slot->out, EXL2__PANELS_LANES);
+    if (part >= u.count) {
+        return EXL2_OK;
     }
-    *count = u.count;
+    uint32_t misfit = exl2__slots_misfit(&r->load.config, &u);
+    if (misfit) {
+        if (s->dense_count++ == 0) {
+            s->dense_in = misfit;
+            exl2__format(s->dense_name, sizeof s->dense_name, "%s", u.keys[part]);
+        }
+        return EXL2_OK;
+    }
+    exl2__slot *slot = &s->items[s->count++];
+    *slot = (exl2__slot){ .kind = u.kind, .layer = u.layer, .expert = u.expert, .part = part,
+                          .input = exl2__slots_input(&u), .in = u.in, .out = parts[part].out,
+                          .has_bias = parts[part].has_bias };
+    exl2__format(slot->name, sizeof slot->name, "%s", u.keys[part]);
+    slot->columns = (uint32_t)exl2__align_up(slot->out, EXL2__PANELS_LANES);
+    s->source = parts[part].kind != EXL2__MATRIX_DENSE ? parts[part].kind : s->source;
     return EXL2_OK;
 }
 
-static exl2_result exl2__slots_fill(exl2__ctx *c, const exl2__runner *r, exl2__slots *s)
+/* The matrices of a layer, whose first unit is `first`. */
+static exl2_result exl2__slots_layer(exl2__ctx *c, const exl2__runner *r, exl2__slots *s, uint32_t layer,
+                                     uint32_t first)
 {
+    static const exl2__unit_kind kinds[] = { EXL2__UNIT_QKV, EXL2__UNIT_OUT, EXL2__UNIT_GATE_UP, EXL2__UNIT_EXPERT_UP,
+                                             EXL2__UNIT_DOWN, EXL2__UNIT_EXPERT_DOWN };
     const exl2__config *config = &r->load.config;
-    uint32_t tables = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0), count = 0;
-    s->count = 0;
-    for (uint32_t layer = 0; layer < config->layers; layer++) {
-        for (uint32_t tap = 0; tap < EXL2__RUNNER_TAPS; tap++) {
-            EXL2__TRY(exl2__slots_unit(c, r, tables + layer * EXL2__RUNNER_TAPS + tap, layer, (exl2__runner_tap)tap,
-                                       s->items + s->count, &count));
-            s->count += count;
+    for (uint32_t i = 0; i < EXL2__COUNT(kinds) * EXL2__SLOTS_PARTS; i++) {
+        for (uint32_t k = 0; k < exl2__unit_of_layer(config, layer); k++) {
+            exl2__unit u = { .layer = layer };
+            if (exl2__unit_kind_of(config, &u, k) == kinds[i / EXL2__SLOTS_PARTS]) {
+                EXL2__TRY(exl2__slots_add(c, r, s, first + k, i % EXL2__SLOTS_PARTS));
+            }
         }
     }
-    s->per_layer = s->count / config->layers;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__slots_fill(exl2__ctx *c, exl2__runner *r, exl2__slots *s)
+{
+    const exl2__config *config = &r->load.config;
+    uint32_t unit = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0);
+    for (uint32_t layer = 0; layer < config->layers; layer++) {
+        s->first[layer] = s->count;
+        EXL2__TRY(exl2__slots_layer(c, r, s, layer, unit));
+        unit += exl2__unit_of_layer(config, layer);
+    }
+    s->first[config->layers] = s->count;
+    if (s->count == 0) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "the block of %s has a matrix with %u inputs; only multiples of 32 "
+                          "up to %u can be quantized, so no block can be", s->dense_name, s->dense_in,
+                          EXL2__MATRIX_IN_MAX / 32 * 32);
+    }
     exl2__slot *head = &s->items[s->count++];
-    const exl2__cpu_part *p = exl2__runner_part(r->plan.head, 0);
-    *head = (exl2__slot){ .layer = EXL2__SLOTS_NO_LAYER, .in = config->hidden, .out = config->vocab,
-                          .has_bias = p->bias != NULL };
+    *head = (exl2__slot){ .kind = EXL2__UNIT_HEAD, .layer = EXL2__SLOTS_NO_LAYER, .in = config->hidden,
+                          .out = config->vocab };
+    head->has_bias = exl2__slots_part(r, head)->bias != NULL;
     head->columns = (uint32_t)exl2__align_up(head->out, EXL2__PANELS_LANES);
     const char *name = config->arch.names[EXL2__NAME_HEAD];
     exl2__format(head->name, sizeof head->name, "%s", name[0] ? name : "lm_head");
     return EXL2_OK;
 }
 
-static void exl2__slots_layout(exl2__slots *s, exl2__arena *a)
+static void exl2__slots_layout_items(exl2__slots *s, uint32_t capacity, uint32_t layers, exl2__arena *a)
 {
-    for (uint32_t i = 0; i + 1 < s->count; i++) {
-        exl2__slot *slot = &s->items[i];
-        slot->widths = (uint8_t *)exl2__arena_alloc_zeroed(a, slot->in / 32);
-        slot->measured.losses =
-            (double *)exl2__arena_alloc_zeroed(a, (uint64_t)EXL2__LOSSES_WIDTHS * (slot->in / 32) * sizeof(double));
+    s->items = (exl2__slot *)exl2__arena_alloc_zeroed(a, capacity * sizeof *s->items);
+    s->first = (uint32_t *)exl2__arena_alloc_zeroed(a, (layers + 1) * sizeof *s->first);
+}
+
+/* What is measured lies in one piece for all slots, so that a layer's part can be stored. */
+static void exl2__slots_layout_tables(exl2__slots *s, exl2__arena *a)
+{
+    uint64_t blocks = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        blocks += s->items[i].in / 32;
+    }
+    s->measured = (exl2__measure_matrix *)exl2__arena_alloc_zeroed(a, s->count * sizeof *s->measured);
+    double *losses = (double *)exl2__arena_alloc_zeroed(a, blocks * EXL2__LOSSES_WIDTHS * sizeof *losses);
+    uint8_t *widths = (uint8_t *)exl2__arena_alloc_zeroed(a, blocks);
+    for (uint32_t i = 0; widths && i < s->count; i++) {
+        s->items[i].measured = &s->measured[i];
+        s->items[i].losses = losses;
+        s->items[i].widths = widths;
+        losses += EXL2__LOSSES_WIDTHS * (s->items[i].in / 32);
+        widths += s->items[i].in / 32;
     }
 }
 
-/* Lists and checks the matrices of a source. After a failure *s is zeroed. */
-static exl2_result exl2__slots_open(exl2__ctx *c, const exl2__runner *r, uint32_t head_bits, exl2__slots *s)
+static exl2_result exl2__slots_steps(exl2__ctx *c, exl2__runner *r, exl2__slots *s)
 {
     const exl2__config *config = &r->load.config;
-    uint32_t capacity = config->layers * EXL2__MEASURE_MATRICES + 1;
+    uint32_t capacity = 1;
     exl2__arena dry = { 0 };
-    *s = (exl2__slots){ 0 };
-    if (config->experts.count) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s has experts, which exl2_convert does not support yet",
-                          config->arch_name);
+    for (uint32_t i = 0; i < config->layers; i++) {
+        capacity += exl2__unit_of_layer(config, i) * EXL2__SLOTS_PARTS;
     }
-    uint64_t widest = exl2__max64(exl2__max64(config->hidden, config->inter),
-                                  (uint64_t)config->heads * config->head_dim) / 32 + 1;
-    exl2__arena_alloc(&dry, capacity * sizeof *s->items);
-    for (uint32_t i = 0; i < capacity; i++) {
-        exl2__arena_alloc(&dry, widest);
-        exl2__arena_alloc(&dry, widest * EXL2__LOSSES_WIDTHS * sizeof(double));
-    }
+    exl2__slots_layout_items(s, capacity, config->layers, &dry);
     EXL2__TRY(exl2__arena_open(c, &s->memory, dry.used, EXL2_MEM_GENERAL));
-    s->items = (exl2__slot *)exl2__arena_alloc_zeroed(&s->memory, capacity * sizeof *s->items);
-    s->head_bits = head_bits;
-    exl2_result result = exl2__slots_fill(c, r, s);
+    exl2__slots_layout_items(s, capacity, config->layers, &s->memory);
+    EXL2__TRY(exl2__slots_fill(c, r, s));
+    dry = (exl2__arena){ 0 };
+    exl2__slots_layout_tables(s, &dry);
+    EXL2__TRY(exl2__arena_open(c, &s->tables, dry.used, EXL2_MEM_GENERAL));
+    exl2__slots_layout_tables(s, &s->tables);
+    return EXL2_OK;
+}
+
+/* Lists and checks the matrices of a source. After a failure *s is zeroed. */
+static exl2_result exl2__slots_open(exl2__ctx *c, exl2__runner *r, uint32_t head_bits, exl2__slots *s)
+{
+    *s = (exl2__slots){ .head_bits = head_bits, .source = EXL2__MATRIX_DENSE };
+    exl2_result result = exl2__slots_steps(c, r, s);
     if (result < 0) {
         exl2__slots_close(c, s);
-        return result;
     }
-    exl2__slots_layout(s, &s->memory);
-    return EXL2_OK;
+    return result;
 }
 
 #endif

@@ -14,7 +14,7 @@
 #define EXL2__SOLVE_H
 
 #include "factor.h"
-#include "search.h"
+#include "../quantize.h"
 
 #define EXL2__SOLVE_ROWS 128u  /* most rows of a group */
 #define EXL2__SOLVE_PASSES 4u  /* of the descent */
@@ -32,9 +32,9 @@ typedef struct exl2__solve {
     /* scratch of the current group */
     float *targets;      /* [strips, EXL2__SOLVE_ROWS, 32] */
     float *peaks;        /* [columns] */
-    double *sums;        /* [strips, EXL2__SEARCH_TRIES] */
+    double *sums;        /* [strips, EXL2__QUANTIZE_TRIES] */
     uint32_t group;
-    uint16_t tries[EXL2__SEARCH_TRIES];
+    uint16_t tries[EXL2__QUANTIZE_TRIES];
     exl2__arena memory;
 } exl2__solve;
 
@@ -50,7 +50,7 @@ static void exl2__solve_layout(exl2__solve *s, exl2__arena *a)
     s->scale_max = (uint16_t *)exl2__arena_alloc(a, s->group_count * sizeof *s->scale_max);
     s->targets = (float *)exl2__arena_alloc(a, (uint64_t)s->columns * EXL2__SOLVE_ROWS * sizeof *s->targets);
     s->peaks = (float *)exl2__arena_alloc(a, s->columns * sizeof *s->peaks);
-    s->sums = (double *)exl2__arena_alloc(a, (uint64_t)s->strips * EXL2__SEARCH_TRIES * sizeof *s->sums);
+    s->sums = (double *)exl2__arena_alloc(a, (uint64_t)s->strips * EXL2__QUANTIZE_TRIES * sizeof *s->sums);
 }
 
 /* Bytes that exl2__solve_open allocates. */
@@ -147,7 +147,7 @@ static void exl2__solve_aim(void *arg, uint32_t strip)
             x[i] -= done[i];
         }
     }
-    exl2__search_peaks(x, group->rows, s->peaks + (size_t)strip * EXL2__PANELS_LANES);
+    exl2__quantize_peaks(x, group->rows, s->peaks + (size_t)strip * EXL2__PANELS_LANES);
 }
 
 /* Task: the weighted squared error of each scale to try in one strip. */
@@ -155,12 +155,12 @@ static void exl2__solve_search(void *arg, uint32_t strip)
 {
     const exl2__solve *s = (const exl2__solve *)arg;
     const exl2__group *group = &s->groups[s->group];
-    double *sums = s->sums + (size_t)strip * EXL2__SEARCH_TRIES;
-    memset(sums, 0, EXL2__SEARCH_TRIES * sizeof *sums);
-    exl2__search_errors(s->targets + (size_t)strip * EXL2__SOLVE_ROWS * EXL2__PANELS_LANES,
-                        s->factor->diagonal + group->row, group->rows,
-                        s->peaks + (size_t)strip * EXL2__PANELS_LANES, group->bits, s->tries, EXL2__SEARCH_TRIES,
-                        sums);
+    double *sums = s->sums + (size_t)strip * EXL2__QUANTIZE_TRIES;
+    memset(sums, 0, EXL2__QUANTIZE_TRIES * sizeof *sums);
+    exl2__quantize_errors(s->targets + (size_t)strip * EXL2__SOLVE_ROWS * EXL2__PANELS_LANES,
+                          s->factor->diagonal + group->row, group->rows,
+                          s->peaks + (size_t)strip * EXL2__PANELS_LANES, group->bits, s->tries, EXL2__QUANTIZE_TRIES,
+                          sums);
 }
 
 /* Rounds the rows of a group with given steps; each row compensates those before it. x [rows, 32]: the targets, changed
@@ -206,8 +206,8 @@ static void exl2__solve_round(void *arg, uint32_t strip)
     float steps[17], column_steps[EXL2__PANELS_LANES], loss[EXL2__PANELS_LANES], least[EXL2__PANELS_LANES];
     uint8_t found[EXL2__PANELS_LANES];
     exl2__quantize_steps(s->scale_max[s->group], steps);
-    exl2__search_levels(targets, f->diagonal + group->row, group->rows, s->peaks + (size_t)strip * EXL2__PANELS_LANES,
-                        group->bits, s->scale_max[s->group], found);
+    exl2__quantize_levels(targets, f->diagonal + group->row, group->rows,
+                          s->peaks + (size_t)strip * EXL2__PANELS_LANES, group->bits, s->scale_max[s->group], found);
     for (uint32_t i = 0; i < EXL2__SOLVE_LEVELS; i++) {
         uint8_t tried[EXL2__PANELS_LANES];
         float better[EXL2__PANELS_LANES]; /* 1 where this level is the best so far, else 0 */
@@ -236,22 +236,18 @@ static void exl2__solve_round(void *arg, uint32_t strip)
 static void exl2__solve_group(const exl2__ctx *c, exl2__solve *s, uint32_t number)
 {
     float peak = 0;
-    double sums[EXL2__SEARCH_TRIES] = { 0 };
+    double sums[EXL2__QUANTIZE_TRIES] = { 0 };
     s->group = number;
     exl2__tasks_run(c, s->strips, exl2__solve_aim, s);
     for (uint32_t n = 0; n < s->columns; n++) {
         peak = peak > s->peaks[n] ? peak : s->peaks[n];
     }
-    exl2__search_tries(peak, s->groups[number].bits, EXL2__SEARCH_TRIES, s->tries);
+    exl2__quantize_tries(peak, s->groups[number].bits, true, EXL2__QUANTIZE_TRIES, s->tries);
     exl2__tasks_run(c, s->strips, exl2__solve_search, s);
-    for (uint32_t i = 0; i < s->strips * EXL2__SEARCH_TRIES; i++) {
-        sums[i % EXL2__SEARCH_TRIES] += s->sums[i];
+    for (uint32_t i = 0; i < s->strips * EXL2__QUANTIZE_TRIES; i++) {
+        sums[i % EXL2__QUANTIZE_TRIES] += s->sums[i];
     }
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < EXL2__SEARCH_TRIES; i++) {
-        best = sums[i] < sums[best] ? i : best;
-    }
-    s->scale_max[number] = s->tries[best];
+    s->scale_max[number] = exl2__quantize_pick(s->tries, EXL2__QUANTIZE_TRIES, sums);
     exl2__tasks_run(c, s->strips, exl2__solve_round, s);
 }
 
@@ -402,7 +398,7 @@ static void exl2__solve_sum_task(void *arg, uint32_t strip)
             sum += (double)f->diagonal[row + i] * (double)part;
         }
     }
-    job->s->sums[(size_t)strip * EXL2__SEARCH_TRIES] = sum;
+    job->s->sums[(size_t)strip * EXL2__QUANTIZE_TRIES] = sum;
 }
 
 /* tr(X' H X), without damping, of s->errors or s->weights. */
@@ -412,7 +408,7 @@ static double exl2__solve_energy(const exl2__ctx *c, const exl2__solve *s, const
     double sum = 0, square = 0;
     exl2__tasks_run(c, s->strips, exl2__solve_sum_task, &job);
     for (uint32_t i = 0; i < s->strips; i++) {
-        sum += s->sums[(size_t)i * EXL2__SEARCH_TRIES];
+        sum += s->sums[(size_t)i * EXL2__QUANTIZE_TRIES];
     }
     for (size_t i = 0; i < (size_t)s->factor->in * s->columns; i++) {
         square += (double)x[i] * (double)x[i];

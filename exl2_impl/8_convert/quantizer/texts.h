@@ -7,11 +7,10 @@
 
 #include "../../0_base/json/json.h"
 #include "../../1_load/file.h"
-#include "../../7_engine/api.h"
-#include "../../7_engine/api_jobs.h"
+#include "../../7_engine/public.h"
 
 #define EXL2__TEXTS_FILE_MAX ((uint64_t)1 << 30)
-#define EXL2__TEXTS_OWN_TOKENS 480u   /* most tokens of a text that the model writes */
+#define EXL2__TEXTS_CONTEXT 640u      /* of a session in which the model writes; three quarters are for its own text */
 #define EXL2__TEXTS_ROUNDS_MAX 64u    /* how often all openings are used, at most */
 #define EXL2__TEXTS_BATCH 16u
 
@@ -94,17 +93,18 @@ static exl2_result exl2__texts_read(exl2__ctx *c, const char *path, exl2__blob *
     return result < 0 ? result : out->data ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: no such file", path);
 }
 
+/* flags: of exl2_tokenize. */
 static exl2_result exl2__texts_add_text(exl2__texts *t, exl2_engine *e, exl2_model model, const char *text,
-                                        size_t bytes)
+                                        size_t bytes, uint32_t flags)
 {
     exl2_token *out;
     size_t need = 0;
-    exl2_result result = exl2_tokenize(e, model, text, bytes, 0, NULL, 0, &need);
+    exl2_result result = exl2_tokenize(e, model, text, bytes, flags, NULL, 0, &need);
     if (result < 0) {
         return exl2__texts_engine_failed(t, e, result);
     }
     EXL2__TRY(exl2__texts_room(t, need, &out));
-    result = exl2_tokenize(e, model, text, bytes, 0, out, need, &need);
+    result = exl2_tokenize(e, model, text, bytes, flags, out, need, &need);
     if (result < 0) {
         return exl2__texts_engine_failed(t, e, result);
     }
@@ -164,7 +164,42 @@ static exl2_result exl2__texts_add_json(exl2__texts *t, const char *path, const 
     return result;
 }
 
-/* Adds the "text" of each line. */
+/* Adds a conversation, as the model's chat template renders it. line [bytes]: what the tokens of j point into. */
+static exl2_result exl2__texts_add_messages(exl2__texts *t, exl2_engine *e, exl2_model model, const exl2__json *j,
+                                            uint32_t list, const char *line, size_t bytes)
+{
+    exl2_chat_desc chat = { 0 };
+    exl2__arena dry = { 0 }, memory;
+    uint32_t count = j->tokens[list].count;
+    size_t need = 0, n = 0;
+    chat.close_reply = true;
+    exl2__arena_alloc(&dry, count * sizeof(exl2_message));
+    exl2__arena_alloc(&dry, bytes + 1);
+    EXL2__TRY(exl2__arena_open(t->c, &memory, dry.used, EXL2_MEM_GENERAL));
+    exl2_message *messages = (exl2_message *)exl2__arena_alloc_zeroed(&memory, count * sizeof *messages);
+    char *copy = (char *)exl2__arena_alloc(&memory, bytes + 1), *text = NULL;
+    memcpy(copy, line, bytes);
+    for (uint32_t at = exl2__json_first(j, list); at; at = exl2__json_next(j, list, at)) {
+        copy[j->tokens[at].end] = 0; /* in place of the comma or bracket after the message */
+        messages[n++].fields = copy + j->tokens[at].begin;
+    }
+    exl2_result result = exl2_chat_render(e, model, messages, n, &chat, NULL, 0, &need);
+    void *rendered = NULL;
+    size_t room = need + 1;
+    result = result < 0 && result != EXL2_ERR_TOO_SMALL ? exl2__texts_engine_failed(t, e, result)
+           : exl2__alloc(t->c, room, 1, EXL2_MEM_GENERAL, &rendered);
+    if (result >= 0) {
+        text = (char *)rendered;
+        result = exl2_chat_render(e, model, messages, n, &chat, text, room, &need);
+        result = result < 0 ? exl2__texts_engine_failed(t, e, result)
+               : exl2__texts_add_text(t, e, model, text, need, EXL2_TEXT_NO_BOS);
+        exl2__free(t->c, rendered, room, EXL2_MEM_GENERAL);
+    }
+    exl2__arena_close(t->c, &memory);
+    return result;
+}
+
+/* Adds the "text" of each line, or its "messages". */
 static exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_model model, const char *path,
                                          const exl2__blob *blob)
 {
@@ -179,15 +214,22 @@ static exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_mo
         exl2__json j;
         void *memory;
         EXL2__TRY(exl2__json_open(t->c, path, line, bytes, &j));
-        uint32_t text = exl2__json_get(&j, 0, "text");
+        uint32_t text = exl2__json_get(&j, 0, "text"), list = exl2__json_get(&j, 0, "messages");
+        if (text == 0 && list != 0 && j.tokens[list].kind == EXL2__JSON_ARRAY) {
+            exl2_result added = exl2__texts_add_messages(t, e, model, &j, list, line, bytes);
+            exl2__json_close(t->c, &j);
+            EXL2__TRY(added);
+            continue;
+        }
         if (text == 0 || j.tokens[text].kind != EXL2__JSON_STRING) {
             exl2__json_close(t->c, &j);
-            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s: line %u has no string \"text\"", path, number);
+            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s: line %u has neither a string \"text\" nor a list "
+                              "\"messages\"", path, number);
         }
         exl2_result result = exl2__alloc(t->c, bytes + 1, 1, EXL2_MEM_GENERAL, &memory); /* unescaped it is shorter */
         if (result >= 0) {
             size_t used = exl2__json_text(&j, text, (char *)memory, bytes + 1);
-            result = exl2__texts_add_text(t, e, model, (const char *)memory, used);
+            result = exl2__texts_add_text(t, e, model, (const char *)memory, used, 0);
             exl2__free(t->c, memory, bytes + 1, EXL2_MEM_GENERAL);
         }
         exl2__json_close(t->c, &j);
@@ -202,7 +244,7 @@ static exl2_result exl2__texts_add_file(exl2__texts *t, exl2_engine *e, exl2_mod
     exl2__blob blob;
     EXL2__TRY(exl2__texts_read(t->c, path, &blob));
     exl2_result result = exl2__texts_ends(path, ".txt")
-        ? exl2__texts_add_text(t, e, model, blob.data, (size_t)blob.bytes)
+        ? exl2__texts_add_text(t, e, model, blob.data, (size_t)blob.bytes, 0)
         : exl2__texts_ends(path, ".json") ? exl2__texts_add_json(t, path, &blob, vocab)
                                           : exl2__texts_add_lines(t, e, model, path, &blob);
     exl2__blob_close(t->c, &blob);
@@ -324,19 +366,18 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
     exl2_model_info info;
     exl2_model_desc d = { 0 };
     d.path = dir;
-    d.context_max = 640;
-    d.batch_max = EXL2__TEXTS_BATCH;
-    d.cache.tokens = (uint64_t)EXL2__TEXTS_BATCH * d.context_max;
-    exl2_result result = file_count ? exl2_model_measure(e, &d, &info) : exl2_model_load(e, &d, &model);
-    result = result >= 0 && !file_count ? exl2_model_get(e, model, &info) : result;
+    exl2_result result = exl2_model_measure(e, &d, &info);
     if (result < 0) {
         return exl2__texts_engine_failed(t, e, result);
     }
-    if (file_count && info.has_tokenizer) {
+    if (file_count) {
         d.text_only = true;
-        d.batch_max = 0;
-        d.context_max = 0;
-        d.cache.tokens = 0;
+    } else {
+        d.context_max = exl2__min32(EXL2__TEXTS_CONTEXT, info.context_max);
+        d.batch_max = EXL2__TEXTS_BATCH;
+        d.cache.tokens = EXL2__TEXTS_BATCH * exl2__align_up(d.context_max, EXL2__PAGE_TOKENS);
+    }
+    if (info.has_tokenizer) {
         result = exl2_model_load(e, &d, &model);
         if (result < 0) {
             return exl2__texts_engine_failed(t, e, result);
@@ -356,7 +397,7 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
     uint32_t count = (uint32_t)EXL2__COUNT(exl2__texts_openings);
     count += info.has_chat_template ? (uint32_t)EXL2__COUNT(exl2__texts_requests) : 0;
     for (uint32_t i = 0; i < EXL2__TEXTS_ROUNDS_MAX && t->count < wanted; i++) {
-        EXL2__TRY(exl2__texts_write(t, e, model, count, seed + (uint64_t)i * 1000, EXL2__TEXTS_OWN_TOKENS, wanted,
+        EXL2__TRY(exl2__texts_write(t, e, model, count, seed + (uint64_t)i * 1000, d.context_max * 3 / 4, wanted,
                                     progress, user));
     }
     return EXL2_OK;
@@ -377,6 +418,7 @@ static exl2_result exl2__texts_make(exl2__ctx *c, const char *dir, const char *c
     d.parallel = c->parallel;
     d.allocator = c->allocator;
     d.files = c->files;
+    d.host_bytes_max = c->host_bytes_max > c->host_bytes ? c->host_bytes_max - c->host_bytes : c->host_bytes_max;
     d.open_error = &error;
     exl2_result result = exl2_open(&d, &e);
     if (result < 0) {

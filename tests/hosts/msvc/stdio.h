@@ -14,6 +14,7 @@ size_t fread(void *out, size_t bytes, size_t count, FILE *file);
 size_t fwrite(const void *from, size_t bytes, size_t count, FILE *file);
 int fclose(FILE *file);
 int fflush(FILE *file);
+int _fileno(FILE *file);
 int ferror(FILE *file);
 int _fseeki64(FILE *file, __int64 offset, int origin);
 __int64 _ftelli64(FILE *file);

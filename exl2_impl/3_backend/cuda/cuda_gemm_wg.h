@@ -1,0 +1,89 @@
+/* cuda_gemm_wg.h: how a product of many rows is launched on sm_90a, by wgmma: kernel, splits of K, shared memory.
+   takes: a matrix as the kernels see it; number of rows, SMs and bytes of shared memory.
+   gives: exl2__cuda_wg_serves, exl2__cuda_wg_rows, exl2__cuda_wg_plan_make.
+   owns:  nothing.
+
+   The bits of a row depend on the splits, and these depend only on the matrix, the device, and the class of the number
+   of rows. There are two classes: up to 256 rows, and more. The rows of a tile do not change bits (gemm_wg.cuh). */
+#ifndef EXL2__CUDA_GEMM_WG_H
+#define EXL2__CUDA_GEMM_WG_H
+
+#include "../../../kernels_src/gemm_wg_args.h"
+#include "cuda_gemm.h"
+
+#define EXL2__CUDA_WG_ROWS_MIN 33u     /* fewer rows of sampled tokens are faster by gemm.cu (H100) */
+#define EXL2__CUDA_WG_SPLIT_ROWS 256u  /* up to here K may be split */
+#define EXL2__CUDA_WG_SPLIT_HALVES 16u /* cost of a split, in halves of K: its begin, and the sums in memory */
+#define EXL2__CUDA_WG_TILE_ROWS 160u   /* cost of a tile besides its rows, in rows: decoding */
+
+/* Rows of tiles of inputs (wg_tiles.cuh) that hold `rows` rows. */
+static inline uint32_t exl2__cuda_wg_rows(uint32_t rows)
+{
+    return (uint32_t)exl2__align_up(rows, 8);
+}
+
+/* Whether the kernels compute a product with the matrix: EXL2 parts, whole halves of 32 inputs. */
+static inline bool exl2__cuda_wg_serves(const exl2k_matrix *m)
+{
+    return m->rows % 32 == 0 && !(m->widths >> EXL2K_W16 & 1) && m->parts > 0;
+}
+
+static inline uint32_t exl2__cuda_wg_columns(const exl2k_gemm_args *a)
+{
+    bool act = a->kind == EXL2K_GEMM_ACT;
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < (act ? 1 : a->matrix.parts); i++) {
+        tiles += (uint32_t)exl2__div_up(a->matrix.part[i].strips, act ? 4 : 8);
+    }
+    return tiles;
+}
+
+/* The splits that end first if each runs on one of `sms` SMs, for `tiles` tiles of K = 32 * halves inputs. */
+static uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves, uint32_t sms)
+{
+    uint32_t best = 1;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t splits = 1; splits <= EXL2__CUDA_GEMM_SPLITS_MAX; splits++) {
+        uint64_t turns = exl2__div_up((uint64_t)tiles * splits, sms);
+        uint64_t cost = turns * (exl2__div_up(halves, splits) + EXL2__CUDA_WG_SPLIT_HALVES);
+        bool fits = splits == 1 || (halves / splits >= 8 && tiles * splits <= 2 * sms);
+        if (fits && cost < least) {
+            least = cost;
+            best = splits;
+        }
+    }
+    return best;
+}
+
+/* Plans the launch for a->rows rows of a->matrix, with tiles of 64, 128 or 256 rows, whichever end first. The caller
+   has set a->kind, too, and fills in addresses and a->out_pitch; this function fills in what else is used. */
+static exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t sms)
+{
+    exl2__cuda_gemm_plan plan = { 0 };
+    uint32_t halves = (uint32_t)exl2__div_up(a->matrix.rows, 32), splits = 1;
+    uint64_t least = UINT64_MAX;
+    a->column_tiles = exl2__cuda_wg_columns(a);
+    if (a->rows <= EXL2__CUDA_WG_SPLIT_ROWS) {
+        splits = exl2__cuda_wg_split_count(a->column_tiles, halves, sms);
+    }
+    a->halves = (uint32_t)exl2__align_up(exl2__div_up(halves, splits), 2);
+    a->splits = (uint32_t)exl2__div_up(halves, a->halves);
+    for (uint32_t rows = 64; rows <= 256; rows *= 2) {
+        uint64_t tiles = exl2__div_up(a->rows, rows) * a->column_tiles * a->splits;
+        uint64_t cost = exl2__div_up(tiles, sms) * (rows + EXL2__CUDA_WG_TILE_ROWS);
+        if (cost < least) {
+            least = cost;
+            plan.rows = rows;
+        }
+    }
+    plan.shared_bytes = EXL2K_WG_SHARED(plan.rows);
+    a->x_pitch = exl2__cuda_wg_rows(a->rows);
+    a->row_tiles = (uint32_t)exl2__div_up(a->rows, plan.rows);
+    uint32_t tiles = a->row_tiles * a->column_tiles * a->splits;
+    plan.ctas = exl2__min32(tiles, sms);
+    plan.tickets = a->splits > 1 ? tiles / a->splits : 0;
+    plan.partial_bytes = a->splits > 1 ? (uint64_t)tiles * plan.rows * 512 : 0;
+    return plan;
+}
+
+#endif

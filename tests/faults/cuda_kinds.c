@@ -1,0 +1,194 @@
+/* cuda_kinds.c: rows of two kinds over the fake driver: no pass has both, and K and V are always computed as their
+   words say: found, evicted, preempted, restored, with drafts and without. Prompts have only ids that are never
+   sampled, so that the fake kernels know each row's kind.
+   takes: the goldens.
+   gives: exit code 0 or 1.
+   owns:  nothing that outlives the program. */
+#include "cuda_rig.h"
+
+#define SESSIONS 6u
+#define MOVES 1500u
+
+static exl2_engine *e;
+static exl2_model model;
+
+static uint32_t below(uint32_t bound)
+{
+    static uint64_t state = 1;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33) % bound;
+}
+
+static void begin(uint32_t pages, uint32_t batch)
+{
+    exl2_model_desc d = { 0 };
+    machine_make();
+    fake.run = fake_model_run;
+    fake.eager = true;
+    fake_model_kinds = true;
+    memset(fake_model_rows, 0, sizeof fake_model_rows);
+    d.path = rig_golden("exl2-mixed");
+    d.prefill_chunk = 128;
+    d.context_max = 512;
+    d.batch_max = batch;
+    d.cache.tokens = pages * EXL2__PAGE_TOKENS;
+    e = cuda_open();
+    if (!CHECK(e != NULL) || !CHECK_INT(exl2_model_load(e, &d, &model), EXL2_OK)) {
+        exit(1);
+    }
+}
+
+static void end(void)
+{
+    exl2_close(e);
+    machine_end();
+}
+
+/* `count` ids that begin as those of every other prompt. */
+static exl2_token *prompt_of(uint32_t count)
+{
+    static exl2_token ids[512];
+    for (uint32_t i = 0; i < count; i++) {
+        ids[i] = (exl2_token)(3 + i * i % 11 % (FAKE_MODEL_FIRST - 3));
+    }
+    return ids;
+}
+
+/* Every token of the history that can be sampled must be the one that the fake model says. */
+static void check_history(exl2_session s)
+{
+    static exl2_token ids[512];
+    size_t need = 0;
+    uint32_t sum = 0, wrong = 0;
+    CHECK_INT(exl2_session_tokens(e, s, ids, EXL2__COUNT(ids), &need), EXL2_OK);
+    for (size_t i = 0; i < need; i++) {
+        wrong += ids[i] >= (exl2_token)FAKE_MODEL_FIRST && ids[i] != fake_model_say(sum, CUDA_VOCAB);
+        sum = fake_model_hear(sum, (uint32_t)ids[i]);
+    }
+    CHECK_INT(wrong, 0);
+}
+
+static exl2_engine_stats stats_of(void)
+{
+    exl2_engine_stats stats;
+    exl2_stats(e, &stats);
+    return stats;
+}
+
+/* A history that was evicted is computed again in passes of its kinds: 70 rows, then 8 at a time. */
+static void test_again(void)
+{
+    exl2_session s, other;
+    begin(4, 2);
+    exl2_session_open(e, model, &s);
+    exl2_session_open(e, model, &other);
+    exl2_job_desc d = cuda_job(s, prompt_of(70), 70, 40, &cuda_said[0]);
+    CHECK_INT(exl2_generate(e, &d), EXL2_OK);
+    CHECK_INT(fake_model_rows[FAKE_ROWS_PROMPT], 70);
+    CHECK_INT(fake_model_rows[FAKE_ROWS_SAMPLED], 39);
+    exl2_job_desc evicts = cuda_job(other, prompt_of(9) + 1, 8, 240, &cuda_said[1]);
+    CHECK_INT(exl2_generate(e, &evicts), EXL2_OK);
+    memset(fake_model_rows, 0, sizeof fake_model_rows);
+    uint64_t forwards = stats_of().forwards;
+    d = cuda_job(s, NULL, 0, 1, &cuda_said[0]);
+    CHECK_INT(exl2_generate(e, &d), EXL2_OK);
+    CHECK_INT(fake_model_rows[FAKE_ROWS_PROMPT], 70);
+    CHECK_INT(fake_model_rows[FAKE_ROWS_SAMPLED], 40);
+    CHECK_INT(stats_of().forwards - forwards, 1 + 5);
+    check_history(s);
+    end();
+}
+
+/* Drafts out of another session's history are right, and ride as rows of sampled tokens. */
+static void test_drafts(bool timed)
+{
+    exl2_session s[3];
+    begin(16, 4);
+    for (uint32_t i = 0; i < 3; i++) {
+        exl2_session_open(e, model, &s[i]);
+    }
+    exl2_job_desc d = cuda_job(s[0], prompt_of(20), 20, 60, &cuda_said[0]);
+    CHECK_INT(exl2_generate(e, &d), EXL2_OK);
+    exl2_engine_stats before = stats_of();
+    for (uint32_t i = 1; i < 3; i++) {
+        d = cuda_job(s[i], prompt_of(20), 20, 60, &cuda_said[i]);
+        d.draft.ngram = true;
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+    }
+    cuda_step_all(e, false, timed ? 1 : 0);
+    exl2_engine_stats after = stats_of();
+    CHECK(after.accepted - before.accepted > (timed ? 10 : 60) && after.forwards - before.forwards < 60);
+    for (uint32_t i = 0; i < 3; i++) {
+        check_history(s[i]);
+        CHECK_INT(cuda_said[i].count, 60);
+    }
+    printf("%u tokens in %u passes\n", 120, (unsigned)(after.forwards - before.forwards));
+    end();
+}
+
+/* Random jobs in few pages, with drafts, forks, cancels, saves and priorities. */
+static void test_moves(uint32_t gpu_us, bool drafts)
+{
+    static uint8_t saved[1u << 20];
+    static rig_said said[SESSIONS];
+    exl2_session s[SESSIONS] = { { 0 } };
+    exl2_job jobs[SESSIONS] = { { 0 } };
+    size_t bytes = 0;
+    begin(8, 3);
+    fake_model_guesses = drafts;
+    for (uint32_t move = 0; move < MOVES; move++) {
+        uint32_t i = below(SESSIONS), action = below(32);
+        exl2_session_info info = { 0 };
+        exl2_step_desc step = { .gpu_us = gpu_us, .wait = below(2) > 0 };
+        if (!s[i].id) {
+            uint32_t from = below(SESSIONS);
+            exl2_result r = s[from].id ? exl2_session_fork(e, s[from], &s[i]) : exl2_session_open(e, model, &s[i]);
+            s[i].id = r < 0 ? 0 : s[i].id;
+            continue;
+        }
+        exl2_session_get(e, s[i], &info);
+        if (action < 8 && info.tokens < 380 && !info.busy_with.id) {
+            uint32_t count = info.tokens && below(3) ? below(3) : drafts ? 70 : 1 + below(99);
+            exl2_job_desc d = cuda_job(s[i], prompt_of(100), count, 1 + below(30), &said[i]);
+            d.priority = (int32_t)below(3);
+            d.draft.ngram = drafts;
+            d.score_prompt = below(6) == 0;
+            CHECK_INT(exl2_job_start(e, &d, &jobs[i]), EXL2_OK);
+        } else if (action == 8) {
+            exl2_job_cancel(e, jobs[i]);
+        } else if (action == 9 && !info.busy_with.id) {
+            check_history(s[i]);
+            exl2_session_close(e, s[i]);
+            s[i].id = 0;
+        } else if (action == 10 && !info.busy_with.id) {
+            CHECK_INT(exl2_session_save(e, s[i], below(2) ? EXL2_SAVE_KV : 0, saved, sizeof saved, &bytes), EXL2_OK);
+        } else if (action == 11 && !info.busy_with.id && bytes) {
+            CHECK_INT(exl2_session_restore(e, s[i], saved, bytes), EXL2_OK);
+        } else {
+            exl2_step(e, &step);
+        }
+    }
+    cuda_step_all(e, false, gpu_us);
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        if (s[i].id) {
+            check_history(s[i]);
+        }
+    }
+    exl2_engine_stats stats = stats_of();
+    printf("%u evictions, %u preemptions, %u of %u drafts accepted\n", (unsigned)stats.evictions,
+           (unsigned)stats.preemptions, (unsigned)stats.accepted, (unsigned)stats.drafted);
+    CHECK(stats.evictions > 50 && stats.preemptions > 5 && (stats.accepted > 20) == drafts);
+    end();
+}
+
+int main(void)
+{
+    test_again();
+    test_drafts(false);
+    test_drafts(true);
+    test_moves(0, false);
+    test_moves(0, true);
+    test_moves(1, false);
+    test_moves(1, true);
+    return check_done();
+}

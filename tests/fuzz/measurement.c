@@ -1,0 +1,95 @@
+/* measurement.c: fuzz target: what a conversion reads besides the model: measurement.json, ids for calibration, and
+   files of the work folder. Bytes that begin with '{' are a measurement, those with '[' ids, others a file of the work
+   folder. What is accepted must be what a conversion can go on with.
+   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/measurement.c -lm. The suite runs it with
+   run_seeds.c. */
+#define EXL2_CONVERT
+#include "../memory_files.h"
+
+#include "../../exl2_impl/8_convert/quantizer/convert.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { IN = 64, OUT = 32, CELLS = EXL2__LOSSES_WIDTHS * (IN / 32), VOCAB = 100 };
+
+static void require(int holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
+
+/* Two matrices and a head. What was read must be numbers that an allocation can work on. */
+static void read_measurement(exl2__ctx *c, const uint8_t *data, size_t size)
+{
+    exl2__slot items[3] = { { .in = IN, .out = OUT, .columns = OUT }, { .in = IN, .out = OUT, .columns = OUT } };
+    exl2__measure_matrix measured[2] = { { 0 } };
+    double losses[2][CELLS] = { { 0 } };
+    uint8_t widths[2][IN / 32] = { { 0 } };
+    exl2__slots slots = { .items = items, .count = 3 };
+    exl2__blob blob = { .data = (char *)(uintptr_t)data, .bytes = size };
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(items[i].name, sizeof items[i].name, "model.layers.0.mlp.%s", i ? "up_proj" : "gate_proj");
+        items[i].measured = &measured[i];
+        items[i].losses = losses[i];
+        items[i].widths = widths[i];
+    }
+    if (exl2__measurement_read(c, "measurement.json", &blob, &slots, 0x12345678u) == EXL2_OK) {
+        exl2__allocate_slot all[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            for (uint32_t k = 0; k < CELLS; k++) {
+                require(losses[i][k] >= 0 && losses[i][k] < 1e39);
+            }
+            require(measured[i].sensitivity >= 0 && measured[i].share >= 0 && measured[i].sensitivity < 1e39);
+            all[i] = (exl2__allocate_slot){ IN, OUT, false, losses[i], widths[i] };
+        }
+        uint64_t budget = 5 * 2 * IN * OUT;
+        require(exl2__allocate_run(c, all, 2, budget) == EXL2_OK);
+        require(exl2__allocate_bits(&all[0]) + exl2__allocate_bits(&all[1]) <= budget);
+    }
+}
+
+static void read_ids(exl2__ctx *c, const uint8_t *data, size_t size)
+{
+    exl2__texts t = { .c = c };
+    exl2__blob blob = { .data = (char *)(uintptr_t)data, .bytes = size };
+    if (exl2__texts_add_json(&t, "ids.json", &blob, VOCAB) == EXL2_OK) {
+        for (uint64_t i = 0; i < t.count; i++) {
+            require(t.ids[i] >= 0 && t.ids[i] < VOCAB);
+        }
+    }
+    exl2__texts_close(&t);
+}
+
+/* A file of the work folder is whole, or counts as one that is not there. */
+static void read_kept(exl2__ctx *c)
+{
+    exl2__keep w = { c, "folder" };
+    uint32_t first[2] = { 0 };
+    uint8_t second[5] = { 0 };
+    exl2__keep_piece pieces[2] = { { first, sizeof first }, { second, sizeof second } };
+    bool found = false;
+    if (exl2__keep_load(&w, "layer-0.losses", pieces, 2, &found) == EXL2_OK && found) {
+        exl2__keep_head head = exl2__keep_head_of(pieces, 2);
+        require(head.bytes == sizeof first + sizeof second);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static memory_files m;
+    memory_make(&m);
+    m.c.host_bytes_max = (uint64_t)64 << 20;
+    memory_add(&m, "layer-0.losses", data, size);
+    if (size > 0 && data[0] == '{') {
+        read_measurement(&m.c, data, size);
+    } else if (size > 0 && data[0] == '[') {
+        read_ids(&m.c, data, size);
+    } else {
+        read_kept(&m.c);
+    }
+    require(m.c.host_bytes == 0);
+    memory_free(&m);
+    require(check_failures == 0);
+    return 0;
+}

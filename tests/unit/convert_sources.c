@@ -1,0 +1,441 @@
+/* convert_sources.c: what exl2_convert reads besides dense folders: GGUF files, FP8 weights, matrices whose inputs are
+   no multiple of 32, conversations. An FP8 folder and a dense one that holds the same numbers must give the same bytes.
+   Limits: files of one MiB, memory. */
+#define _POSIX_C_SOURCE 200809L
+#define EXL2_CONVERT
+#include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "../gguf_llama.h"
+#include "../model_maker.h"
+
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HIDDEN = 160, HEAD = 80, LENGTH = 32, ROWS = 6 };
+
+static float rate = 4;
+static char root[512], source_dir[600], out_dir[600], cal_file[600];
+
+static void remove_folder(const char *dir)
+{
+    char name[EXL2__FILE_NAME_MAX], path[1200];
+    while (exl2__platform_entry(dir, 0, name, sizeof name)) {
+        snprintf(path, sizeof path, "%s/%s", dir, name);
+        if (!exl2__platform_remove_file(path)) {
+            remove_folder(path);
+        }
+    }
+    exl2__platform_remove_dir(dir);
+}
+
+static void write_file(const char *dir, const char *name, const void *data, size_t bytes)
+{
+    char path[1200];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "wb");
+    if (CHECK(file != NULL)) {
+        CHECK(fwrite(data, 1, bytes, file) == bytes);
+        fclose(file);
+    }
+}
+
+/* ---- a tiny Llama, dense or FP8 ---- */
+
+/* An E4M3 number by its definition, in double. */
+static double e4m3(uint8_t code)
+{
+    int exponent = code >> 3 & 15, mantissa = code & 7;
+    double size = exponent ? ldexp(1 + mantissa / 8.0, exponent - 7) : ldexp(mantissa / 8.0, -6);
+    return code & 0x80 ? -size : size;
+}
+
+/* Adds a matrix. fp8: as numbers with scales, a scale for each block of 128 x 128 or, if `whole`, one; else as the same
+   numbers in FP16. */
+static void add_matrix(maker *m, const char *key, uint32_t out, uint32_t in, bool fp8, bool whole)
+{
+    uint32_t rows = (out + 127) / 128, columns = (in + 127) / 128, count = whole ? 1 : rows * columns;
+    uint8_t *codes = malloc((size_t)out * in);
+    uint16_t *halves = malloc((size_t)out * in * 2);
+    float scales[8];
+    for (uint32_t i = 0; i < count; i++) {
+        scales[i] = 0.001f * (float)(1 + maker_random(m) % 7);
+    }
+    for (uint32_t i = 0; i < out * in; i++) {
+        uint32_t row = i / in / 128, column = i % in / 128;
+        do {
+            codes[i] = (uint8_t)maker_random(m);
+        } while ((codes[i] & 0x78) == 0x78 || (codes[i] & 0x7F) == 0x7F); /* moderate ones, and no NaN */
+        halves[i] = exl2__f32_to_f16((float)(e4m3(codes[i]) * (double)scales[whole ? 0 : row * columns + column]));
+    }
+    if (fp8) {
+        maker_add(m, key, "weight", "F8_E4M3", out, in, (size_t)out * in, codes);
+        maker_add(m, key, whole ? "weight_scale" : "weight_scale_inv", "F32", whole ? 1 : rows, whole ? 0 : columns,
+                  count * sizeof *scales, scales);
+    } else {
+        maker_add(m, key, "weight", "F16", out, in, (size_t)out * in * 2, halves);
+    }
+    free(halves);
+    free(codes);
+}
+
+static void add_ones(maker *m, const char *key, uint32_t count)
+{
+    float ones[HIDDEN];
+    for (uint32_t i = 0; i < count; i++) {
+        ones[i] = 1;
+    }
+    maker_add(m, key, "weight", "F32", count, 0, count * sizeof *ones, ones);
+}
+
+/* Writes the model to source_dir. */
+static void make_model(uint32_t inter, bool fp8)
+{
+    static const char *const names[] = { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                         "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" };
+    const uint32_t out[] = { HIDDEN, HEAD, HEAD, HIDDEN, inter, inter, HIDDEN };
+    char config[1024], key[128];
+    size_t bytes;
+    maker m = { .count = 0, .state = 9 };
+    remove_folder(source_dir);
+    CHECK(exl2__platform_make_dir(source_dir));
+    snprintf(config, sizeof config, "{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":64,\"hidden_size\":%d,"
+             "\"intermediate_size\":%u,%s\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":1,"
+             "\"head_dim\":%d,\"hidden_act\":\"silu\",\"max_position_embeddings\":128,\"rms_norm_eps\":1e-05,"
+             "\"rope_theta\":10000.0,\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}", HIDDEN,
+             inter, fp8 ? "\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}," : "",
+             HEAD);
+    write_file(source_dir, "config.json", config, strlen(config));
+    add_matrix(&m, "model.embed_tokens", 64, HIDDEN, false, true);
+    for (uint32_t i = 0; i < 7; i++) {
+        snprintf(key, sizeof key, "model.layers.0.%s", names[i]);
+        add_matrix(&m, key, out[i], i == 6 ? inter : HIDDEN, fp8, i == 1);
+    }
+    add_ones(&m, "model.layers.0.input_layernorm", HIDDEN);
+    add_ones(&m, "model.layers.0.post_attention_layernorm", HIDDEN);
+    add_ones(&m, "model.norm", HIDDEN);
+    uint8_t *file = maker_file(&m, &bytes);
+    write_file(source_dir, "model.safetensors", file, bytes);
+    free(file);
+    maker_free(&m);
+}
+
+/* ---- conversions ---- */
+
+static bool stop_at_once(void *user, const char *stage, float done)
+{
+    (void)user;
+    (void)done;
+    return strcmp(stage, "measure") != 0;
+}
+
+static exl2_result convert(const char *source, bool stop, exl2_convert_info *info, exl2_error *error)
+{
+    static const char *files[1];
+    exl2_convert_desc d = { 0 };
+    files[0] = cal_file;
+    d.source_dir = source;
+    d.out_dir = out_dir;
+    d.bpw = rate;
+    d.rows = ROWS;
+    d.length = LENGTH;
+    d.calibration_files = files;
+    d.calibration_file_count = 1;
+    d.info = info;
+    d.error = error;
+    d.progress = stop ? stop_at_once : NULL;
+    if (!stop) {
+        remove_folder(out_dir);
+    }
+    return exl2_convert(&d);
+}
+
+static char *converted(const char *source, exl2_convert_info *info, size_t *bytes)
+{
+    char path[700];
+    exl2_error error = { 0 };
+    if (!CHECK_INT(convert(source, false, info, &error), EXL2_OK)) {
+        printf("  %s\n", error.text);
+    }
+    snprintf(path, sizeof path, "%s/output.safetensors", out_dir);
+    return check_read(path, bytes);
+}
+
+static void test_fp8(void)
+{
+    exl2_convert_info info = { 0 };
+    size_t bytes, again;
+    make_model(192, false);
+    char *dense = converted(source_dir, &info, &bytes);
+    CHECK_TEXT(info.warning, "");
+    make_model(192, true);
+    char *fp8 = converted(source_dir, &info, &again);
+    CHECK(bytes == again && memcmp(dense, fp8, bytes) == 0);
+    CHECK(strstr(info.warning, "quantized already (FP8)") != NULL);
+    free(dense);
+    free(fp8);
+}
+
+/* Spoils a tensor of the FP8 model, and gives the message. */
+static void check_fp8_rejected(const char *ending, const char *dtype, uint8_t byte, exl2_result code,
+                               const char *piece)
+{
+    char path[700];
+    size_t bytes;
+    exl2_error error = { 0 };
+    make_model(192, true);
+    snprintf(path, sizeof path, "%s/model.safetensors", source_dir);
+    char *file = check_read(path, &bytes), *entry = strstr(file + 8, ending);
+    if (CHECK(entry != NULL)) {
+        unsigned long long begin;
+        char *type = strstr(entry, "\"dtype\""), *offsets = strstr(entry, "data_offsets");
+        CHECK(sscanf(offsets, "data_offsets\":[%llu", &begin) == 1);
+        uint64_t header = exl2__load64(file);
+        if (dtype) { /* of the same length: F32 becomes I32 */
+            memcpy(strstr(type, "F32"), dtype, 3);
+        } else {
+            file[8 + header + begin] = (char)byte;
+        }
+        write_file(source_dir, "model.safetensors", file, bytes);
+        CHECK_INT(convert(source_dir, false, NULL, &error), code);
+        if (!CHECK(strstr(error.text, piece) != NULL)) {
+            printf("  \"%s\" should hold \"%s\"\n", error.text, piece);
+        }
+    }
+    free(file);
+    remove_folder(out_dir);
+    snprintf(path, sizeof path, "%s.work", out_dir);
+    remove_folder(path);
+}
+
+static void test_fp8_rejected(void)
+{
+    check_fp8_rejected("q_proj.weight_scale_inv", "I32", 0, EXL2_ERR_FORMAT, "q_proj.weight is FP8, but there is no");
+    check_fp8_rejected("v_proj.weight\"", NULL, 0x7F, EXL2_ERR_FORMAT,
+                       "v_proj.weight has a weight (output 0, input 0)");
+}
+
+/* The MLP has 200 features, so that its matrices stay as they are; attention is quantized. */
+static void test_uneven(void)
+{
+    exl2_convert_info info = { 0 };
+    exl2_compare_info compared = { 0 };
+    exl2_compare_desc both = { 0 };
+    exl2_token ids[LENGTH];
+    size_t bytes;
+    make_model(200, false);
+    free(converted(source_dir, &info, &bytes));
+    CHECK(strstr(info.warning, "3 matrices stay FP16, because the block of model.layers.0.mlp.gate_proj") != NULL);
+    CHECK(strstr(info.warning, "200 inputs") != NULL);
+    CHECK_INT(info.matrices, 5); /* q, k, v, o, the head */
+    for (uint32_t i = 0; i < LENGTH; i++) {
+        ids[i] = (exl2_token)(i * 7 % 64);
+    }
+    both.a_dir = source_dir;
+    both.b_dir = out_dir;
+    both.tokens = ids;
+    both.token_count = LENGTH;
+    CHECK_INT(exl2_compare(&both, &compared), EXL2_OK);
+    CHECK(compared.kl > 0 && compared.kl < 0.5);
+}
+
+/* One token again and again reaches two of six experts: the others use the mean, and are named. At the most bits the
+   output is near the source on other text, too. */
+static void test_starved(void)
+{
+    exl2_convert_info info = { 0 };
+    exl2_compare_info compared = { 0 };
+    exl2_compare_desc both = { 0 };
+    exl2_token ids[LENGTH];
+    char path[600], kept[600], text[1024] = "[5";
+    size_t bytes;
+    for (uint32_t i = 1; i < ROWS * LENGTH; i++) {
+        strcat(text, ",5");
+    }
+    strcat(text, "]");
+    write_file(root, "same.json", text, strlen(text));
+    memcpy(kept, cal_file, sizeof kept);
+    snprintf(cal_file, sizeof cal_file, "%s/same.json", root);
+    snprintf(path, sizeof path, "%s/models/exl2-qwen3-moe", EXL2_GOLDEN_DIR);
+    rate = 9;
+    free(converted(path, &info, &bytes));
+    rate = 4;
+    CHECK(strstr(info.warning, "calibration has reached none of ") != NULL);
+    memcpy(cal_file, kept, sizeof kept);
+    for (uint32_t i = 0; i < LENGTH; i++) {
+        ids[i] = (exl2_token)(i * 37 % 320);
+    }
+    both.a_dir = path;
+    both.b_dir = out_dir;
+    both.tokens = ids;
+    both.token_count = LENGTH;
+    CHECK_INT(exl2_compare(&both, &compared), EXL2_OK);
+    printf("starved experts: %s; KL %.4f\n", info.warning, compared.kl);
+    CHECK(compared.kl > 0 && compared.kl < 0.1);
+}
+
+/* Files of at most so many bytes of tensors give the same model; a cap of memory fails before it is exceeded. */
+static void test_limits(void)
+{
+    static const char *files[1];
+    char path[1200], name[EXL2__FILE_NAME_MAX];
+    uint32_t shards = 0;
+    size_t bytes;
+    exl2_error error = { 0 };
+    exl2_convert_info info = { 0 };
+    exl2_convert_desc d = { 0 };
+    make_model(192, false);
+    free(converted(source_dir, &info, &bytes));
+    files[0] = cal_file;
+    d.source_dir = source_dir;
+    d.out_dir = out_dir;
+    d.bpw = 4;
+    d.calibration_files = files;
+    d.calibration_file_count = 1;
+    d.shard_bytes = bytes / 3;
+    d.error = &error;
+    d.info = &info;
+    remove_folder(out_dir);
+    if (!CHECK_INT(exl2_convert(&d), EXL2_OK)) { /* the default length is the context of 128 */
+        printf("  %s\n", error.text);
+    }
+    CHECK_INT(info.length, 128);
+    for (uint32_t i = 0; exl2__platform_entry(out_dir, i, name, sizeof name); i++) {
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", out_dir, name);
+        shards += strncmp(name, "output-0000", 11) == 0;
+        CHECK(stat(path, &st) == 0 && (uint64_t)st.st_size < bytes / 2);
+    }
+    CHECK(shards >= 3);
+    d.host_bytes_max = 1 << 20;
+    remove_folder(out_dir);
+    CHECK_INT(exl2_convert(&d), EXL2_ERR_BUDGET);
+    CHECK(strstr(error.text, "host_bytes_max") != NULL);
+    snprintf(path, sizeof path, "%s.work", out_dir);
+    remove_folder(path);
+}
+
+/* Conversations become what the chat template makes of them, without an opened reply, and without BOS. */
+static void test_messages(void)
+{
+    static const char *const template_text = "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}";
+    static const char *const text = "<user>good day;<assistant>well;";
+    static const char *const lines =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"good day\"},{\"role\":\"assistant\",\"content\":\"well\"}]}\n"
+        "{\"text\":\"a day\"}\n";
+    const char *files[1];
+    llama_options o = { .hidden = 64, .inter = 96, .layers = 1, .heads = 2, .kv_heads = 1, .head_dim = 32,
+                        .vocab = 300 };
+    llama_model l;
+    char path[700];
+    exl2_error error = { 0 };
+    exl2_engine *e = NULL;
+    exl2_engine_desc engine = { 0 };
+    exl2_model_desc m = { 0 };
+    exl2_model model = { 0 };
+    exl2_import_desc import = { 0 };
+    exl2_token ids[128];
+    size_t need = 0, more = 0;
+    exl2__ctx c = { 0 };
+    exl2__texts t;
+    llama_make(&l, &o);
+    write_file(root, "text.gguf", l.file.data, l.file.bytes);
+    snprintf(path, sizeof path, "%s/text.gguf", root);
+    remove_folder(source_dir);
+    import.gguf_path = path;
+    import.out_dir = source_dir;
+    import.bits = 16;
+    import.error = &error;
+    CHECK_INT(exl2_import_gguf(&import), EXL2_OK);
+    write_file(source_dir, "chat_template.jinja", template_text, strlen(template_text));
+    write_file(root, "talk.jsonl", lines, strlen(lines));
+    engine.backend = EXL2_BACKEND_CPU;
+    m.path = source_dir;
+    m.text_only = true;
+    CHECK_INT(exl2_open(&engine, &e), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &m, &model), EXL2_OK);
+    CHECK_INT(exl2_tokenize(e, model, text, strlen(text), EXL2_TEXT_NO_BOS, ids, 128, &need), EXL2_OK);
+    CHECK_INT(exl2_tokenize(e, model, "a day", 5, 0, ids + need, 128 - need, &more), EXL2_OK);
+    exl2_close(e);
+    snprintf(path, sizeof path, "%s/talk.jsonl", root);
+    files[0] = path;
+    c.allocator = exl2__platform_allocator();
+    c.files = exl2__platform_files();
+    c.cpu_path = exl2__cpu_path_best();
+    if (!CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), EXL2_OK)) {
+        printf("  %s\n", c.error.text);
+    }
+    CHECK(need > 5 && t.count == need + more && memcmp(t.ids, ids, (size_t)t.count * sizeof *ids) == 0);
+    exl2__texts_close(&t);
+    write_file(root, "talk.jsonl", "{\"messages\":3}\n", 15);
+    CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
+    CHECK(strstr(c.error.text, "neither a string \"text\" nor a list \"messages\"") != NULL);
+    exl2__texts_close(&t);
+    CHECK_INT(c.host_bytes, 0);
+    llama_free(&l);
+}
+
+/* A GGUF file gives what its dense import gives; also after a stop, when the import is in the work folder. */
+static void test_gguf(void)
+{
+    llama_options o = { .hidden = 64, .inter = 96, .layers = 2, .heads = 2, .kv_heads = 1, .head_dim = 32,
+                        .vocab = 300, .no_tokenizer = true };
+    llama_model l;
+    char path[700], work[700];
+    size_t bytes, again;
+    exl2_error error = { 0 };
+    exl2_convert_info info = { 0 };
+    llama_make(&l, &o);
+    write_file(root, "tiny.gguf", l.file.data, l.file.bytes);
+    snprintf(path, sizeof path, "%s/tiny.gguf", root);
+    remove_folder(source_dir);
+    exl2_import_desc import = { 0 };
+    import.gguf_path = path;
+    import.out_dir = source_dir;
+    import.bits = 16;
+    import.error = &error;
+    if (!CHECK_INT(exl2_import_gguf(&import), EXL2_OK)) {
+        printf("  %s\n", error.text);
+    }
+    char *dense = converted(source_dir, &info, &bytes);
+    remove_folder(out_dir);
+    CHECK_INT(convert(path, true, NULL, &error), EXL2_ERR_CANCELLED);
+    snprintf(work, sizeof work, "%s.work/source/config.json", out_dir);
+    CHECK(access(work, F_OK) == 0);
+    char *direct = converted(path, &info, &again);
+    CHECK(bytes == again && memcmp(dense, direct, bytes) == 0);
+    snprintf(work, sizeof work, "%s.work", out_dir);
+    CHECK(access(work, F_OK) != 0);
+    free(dense);
+    free(direct);
+    llama_free(&l);
+}
+
+int main(void)
+{
+    const char *temporary = getenv("TMPDIR");
+    snprintf(root, sizeof root, "%s/exl2-sources-XXXXXX", temporary ? temporary : "/tmp");
+    if (!CHECK(mkdtemp(root) != NULL)) {
+        return check_done();
+    }
+    snprintf(source_dir, sizeof source_dir, "%s/source", root);
+    snprintf(out_dir, sizeof out_dir, "%s/out", root);
+    snprintf(cal_file, sizeof cal_file, "%s/ids.json", root);
+    FILE *file = fopen(cal_file, "wb");
+    uint32_t state = 5;
+    fputc('[', file);
+    for (uint32_t i = 0; i < (ROWS + 2) * LENGTH; i++) {
+        state = state * 1664525u + 1013904223u;
+        fprintf(file, "%s%u", i ? "," : "", (state >> 8) % 64);
+    }
+    fputs("]\n", file);
+    fclose(file);
+    test_fp8();
+    test_fp8_rejected();
+    test_uneven();
+    test_starved();
+    test_limits();
+    test_messages();
+    test_gguf();
+    remove_folder(root);
+    return check_done();
+}
