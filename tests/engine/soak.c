@@ -128,7 +128,7 @@ int main(int argc, char **argv)
     double seconds = argc > 1 ? atof(argv[1]) : 0;
     seed = argc > 2 ? strtoull(argv[2], NULL, 10) : seed;
     exl2_engine_desc d = { .max_sessions = SESSIONS, .max_jobs = JOBS };
-    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .cache.tokens = 640 }; /* ten pages: jobs evict and preempt */
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .cache.tokens = 640 }; /* so that jobs evict and preempt */
     rig r = rig_open(&d, &m);
     exl2_engine_stats s;
     exl2_stats(r.engine, &s);
