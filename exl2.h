@@ -335,9 +335,9 @@
    `allow`, on_logits, exl2_parallel, the allocator, zones and the logger are called on the worker's thread, too, but
    never by both at once. A call tagged [E] waits until the worker has finished its present unit (on the CPU about
    0.25 ms). A call tagged wait does all work itself, and may deliver events before it begins. The worker may write
-   ahead of what callbacks have heard, at most as much as max_events holds. If a callback says stop, or the job is
-   cancelled, the rest is dropped, and the history keeps what was heard. If it is paused, what was written before still
-   comes. exl2_worker_stop ends the thread, and exl2_step does the work again.
+   ahead of what callbacks have heard, at most 32 texts of each job. If a callback says stop, or the job is cancelled,
+   the rest is dropped, and the history keeps what was heard. If it is paused, the rest waits until it goes on.
+   exl2_worker_stop ends the thread, and exl2_step does the work again.
 
    With `wait`, a step may sleep until the GPU finishes a pass. Decode passes of less than 4 ms are waited for in pairs,
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
@@ -363,9 +363,9 @@
 
    exl2_model_park gives a model's memory back for a while, for a scene without talk: what it has on the GPU, or on the
    CPU its weights and cache. Jobs and sessions stay: their histories are in other memory. exl2_model_park(e, m, false)
-   loads it again in slices, as exl2_model_open did, and the jobs go on; K and V are computed again. With keep_packed
-   nothing is read from files: on a GPU a copy of the packed weights is kept in pinned host memory (host_bytes counts
-   it), and on the CPU only the cache is given back.
+   loads it again in slices, as exl2_model_open did, and the jobs go on; K and V are computed again, on a GPU perhaps by
+   other kernels (section 9). With keep_packed nothing is read from files: on a GPU a copy of the packed weights is kept
+   in pinned host memory (host_bytes counts it), and on the CPU only the cache is given back.
 
    exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
    exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
@@ -933,8 +933,8 @@ EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 #ifndef EXL2_NO_THREADS
 /* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. MEMORY. */
 EXL2_API exl2_result exl2_worker_start(exl2_engine *e);
-/* [E wait] Ends that thread, and delivers what it has made for callbacks; exl2_step goes on with its jobs. STATE: none
-   runs. */
+/* [E wait] Ends that thread, and delivers what it has made for callbacks, of paused jobs, too; exl2_step goes on with
+   its jobs. STATE: none runs. */
 EXL2_API exl2_result exl2_worker_stop(exl2_engine *e);
 #endif
 
@@ -1141,7 +1141,8 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session s, exl2_to
                                          size_t *need);
 /* [E wait] Writes the session as bytes: its history and, while a job runs, what exl2_job_desc.resume needs to go on
    with it. *need: their number. TOO_SMALL when cap is less; OK when out is NULL and cap 0. flags: exl2_save_flags.
-   STATE: a job with guidance is running. Errors of the device with EXL2_SAVE_KV. */
+   STATE: a job with guidance is running, or one with stop strings, banned strings or mirostat is paused before text
+   that the worker has made. Errors of the device with EXL2_SAVE_KV. */
 EXL2_API exl2_result exl2_session_save(exl2_engine *e, exl2_session s, uint32_t flags, void *out, size_t cap,
                                        size_t *need);
 /* [E wait] Replaces the history of a free session by a saved one. Checks all bytes before anything changes. STATE: a
@@ -1478,7 +1479,8 @@ typedef struct exl2_convert_matrix {
 typedef struct exl2_convert_info {
     char arch[64];           /* the architecture in config.json */
     float bpw, head_bpw;     /* bits per weight of the layers' matrices, of the head */
-    char warning[256];       /* "", or what should be known: a quantized source, matrices that stay FP16 */
+    char warning[256];       /* "", or what should be known: a quantized source, matrices that stay FP16, experts that
+                                no text has reached */
     uint64_t bytes;          /* of the safetensors files */
     uint32_t matrices, rows, length; /* rows: of calibration, `length` tokens each */
     double predicted_kl;

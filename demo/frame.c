@@ -20,6 +20,7 @@
 typedef struct frame_options {
     const char *png;
     uint32_t cpu_us, gpu_us, seconds;
+    bool worker;
     exl2_model_desc model;
     host_options host;
 } frame_options;
@@ -185,6 +186,7 @@ int main(int argc, char **argv)
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },
         { "--gpu-us", ARG_U32, &o.gpu_us, "N", "GPU microseconds per frame, if it runs on a GPU (4000)" },
         { "--seconds", ARG_U32, &o.seconds, "N", "length of the run; the engine is idle in the first third (10)" },
+        { "--worker", ARG_BOOL, &o.worker, NULL, "a thread of the engine does the work, with these budgets" },
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write: picture of the frame times" },
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
@@ -201,8 +203,12 @@ int main(int argc, char **argv)
     }
     frame_run r = { .options = &o };
     int code = 1;
-    if (host_open(&r.host, &o.host) && host_load(&r.host, &o.model, 1) && run_frames(&r)) {
-        code = report(&r);
+    if (host_open(&r.host, &o.host) && host_load(&r.host, &o.model, 1)) {
+        if (o.worker && exl2_worker_start(r.host.engine) < 0) {
+            host_failed(&r.host);
+        } else if (run_frames(&r)) {
+            code = report(&r);
+        }
     }
     host_close(&r.host);
     samples_free(&r.frames);

@@ -29,6 +29,7 @@ typedef struct npc_options {
     const char *model, *people, *script, *json, *png, *save;
     uint32_t cpu_us, gpu_us, seed, turns;
     float temperature;
+    bool worker;
     exl2_model_desc desc; /* of the model: what the flags say */
     host_options host;
 } npc_options;
@@ -83,6 +84,10 @@ static bool begin_loading(game *g)
     d.experts_active = g->host.experts;
     d.cache.tokens = (uint64_t)d.context_max * CAST_SIZE; /* the three contexts include the pages of the world */
     if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
+        host_failed(&g->host);
+        return false;
+    }
+    if (g->options->worker && exl2_worker_start(g->host.engine) < 0) {
         host_failed(&g->host);
         return false;
     }
@@ -327,6 +332,7 @@ int main(int argc, char **argv)
         { "--gpu-us", ARG_U32, &o.gpu_us, "N", "GPU microseconds per frame, if it runs on a GPU (4000)" },
         { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines give the same answers (2)" },
         { "--temperature", ARG_FLOAT, &o.temperature, "X", "above 1: more random; below 1: less; 0: greedy (0.4)" },
+        { "--worker", ARG_BOOL, &o.worker, NULL, "a thread of the engine does the work, with these budgets" },
         { "--script", ARG_TEXT, &o.script, "F", "file with the visitor's lines" },
         { "--turns", ARG_U32, &o.turns, "N", "asks made-up questions until N turns are answered, without pauses" },
         { "--json", ARG_TEXT, &o.json, "F", "file to write at the end: all lines and figures, as JSON" },

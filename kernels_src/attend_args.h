@@ -44,6 +44,10 @@
 #define EXL2K_TILE_PAIRS 128 /* pairs in an exl2k_tile */
 /* Prefill; each CTA has half as many pairs as threads, a quarter as many if dim > 128. */
 #define EXL2K_ATTEND_THREADS 128
+/* Prefill by wgmma; dims: 64 or 128. */
+#define EXL2K_ATTEND_WG_THREADS 384
+#define EXL2K_ATTEND_SLOTS(dims) ((dims) == 64 ? 8u : 4u) /* blocks of 64 tokens of K, and of V, in shared memory */
+#define EXL2K_ATTEND_SHARED(dims) ((3 * EXL2K_TILE_PAIRS + 128u * EXL2K_ATTEND_SLOTS(dims)) * (dims) * 2 + 1024)
 #define EXL2K_PERMUTE_MAX 16384
 #define EXL2K_PERMUTE_PARTS 8
 #define EXL2K_ATTEND_PARTS (2 * EXL2K_TILE_PAIRS / EXL2K_ATTEND_THREADS)
@@ -57,7 +61,10 @@
 
    exl2k_attend_prefill{64,128,256}: grid (tiles, kv_heads, EXL2K_ATTEND_PARTS, for dim > 128 twice that), block
    EXL2K_ATTEND_THREADS. With up to EXL2K_PERMUTE_MAX outputs it is faster to launch prefill with map 0 and
-   exl2k_attend_permute after it: grid (tiles, EXL2K_PERMUTE_PARTS), block 256. */
+   exl2k_attend_permute after it: grid (tiles, EXL2K_PERMUTE_PARTS), block 256.
+
+   exl2k_attend_wg{64,128}: prefill on sm_90a; dim <= 128, map and qkv_half 0. Grid: up to tiles * kv_heads CTAs, one on
+   each SM; block EXL2K_ATTEND_WG_THREADS; dynamic shared memory EXL2K_ATTEND_SHARED(64 or 128). */
 typedef struct exl2k_attend_args {
     exl2k_u64 pass, rows;           /* exl2k_pass, exl2k_row [rows] */
     exl2k_u64 qkv;                  /* [rows, qkv_pitch] f32 or fp16: q [heads][dim], k [kv_heads][dim], v like k;
@@ -81,6 +88,9 @@ typedef struct exl2k_attend_args {
     exl2k_u32 stages;               /* decode: 1, 2, 3, 4, 6 or 8: blocks of K or V that each warp has in flight */
     exl2k_f32 scale;                /* factor of scores, or of their tanh */
     exl2k_f32 tanh_scale;           /* a score becomes scale * tanh(tanh_scale * score); 0: scale * score */
+    exl2k_u64 norm[2];              /* decode: weights of the RMSNorms of each head of q and of k, as in
+                                       exl2k_prepare_args; 0: none, or attend_prepare has applied them */
+    exl2k_f32 norm_eps;
     exl2k_u32 early;                /* decode: 1: no kernel of the current chain of overlapping launches writes pass,
                                        rows, tables or pages, so decode reads them before the dependency wait */
 } exl2k_attend_args;
@@ -88,7 +98,8 @@ typedef struct exl2k_attend_args {
 /* exl2k_attend_prepare: grid (rows, parts of q + parts of k + parts of v), where q, k and v have a part for each
    `part_heads` of their heads, and v has none if clip is 0; block EXL2K_PREPARE_THREADS. What q, k, v need before
    attention besides RoPE, in place, in this order: norms of q and k, bounds, growth of q. With a table of RoPE:
-   bounds, RoPE, norms, growth. Launched only for layers that need one of these. */
+   bounds, RoPE, norms, growth. Launched only for layers that need one of these, and not where decode applies the norms:
+   both give the same bits. */
 #define EXL2K_PREPARE_THREADS 256
 #define EXL2K_PREPARE_HEADS (EXL2K_PREPARE_THREADS / 32)
 typedef struct exl2k_prepare_args {
@@ -96,7 +107,7 @@ typedef struct exl2k_prepare_args {
     exl2k_u64 qkv;                  /* f32 [rows, pitch]: as in exl2k_attend_args */
     exl2k_u64 weight[2], bias[2];   /* norms of q and k: f32 [heads, dim], [kv_heads, dim]; 0: none */
     exl2k_u64 rope;                 /* as in exl2k_attend_args; 0: attention rotates */
-    exl2k_u32 rope_pitch, rope_split, rope_divided;
+    exl2k_u32 rope_pitch, rope_split, rope_divided; /* rope_split: also without a table: the order of sums */
     exl2k_u32 pitch, heads, kv_heads, dim;
     exl2k_u32 part_heads;           /* EXL2K_PREPARE_HEADS; at least `heads` if a norm is of all heads together */
     exl2k_u32 whole, layer_norm;    /* 1: a norm is of all heads together; 1: LayerNorm, else RMSNorm */

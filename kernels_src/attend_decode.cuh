@@ -206,6 +206,83 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
     }
 }
 
+/* Weights of pair i of a head whose weights begin at `weight`. */
+EXL2K_FN float2 exl2k_norm_weights(const exl2k_attend_args &a, u64 weight, u32 i)
+{
+    u32 first = i < a.rope_split ? i : 2 * i, second = i < a.rope_split ? i + a.rope_split : 2 * i + 1;
+    return make_float2(exl2k_load_f32(weight + first * 4), exl2k_load_f32(weight + second * 4));
+}
+
+EXL2K_FN void exl2k_norm_apply(exl2k_rope_input &u, float2 weights, f32 rho)
+{
+    u.x = __fmul_rn(u.x, rho) * weights.x;
+    u.y = __fmul_rn(u.y, rho) * weights.y;
+}
+
+/* 1 / sqrt(mean square + eps) of a head; pair k of the lane is u[k]. The order is that of attend_prepare.cu. */
+EXL2K_FN f32 exl2k_norm_rho(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_rope_input *u)
+{
+    f32 sum = 0.0f;
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
+        if (d.lane + 32 * k < a.dim / 2) {
+            sum = fmaf(u[k].y, u[k].y, fmaf(u[k].x, u[k].x, sum));
+        }
+    }
+    return 1.0f / sqrtf(exl2k_warp_sum(sum) / (f32)a.dim + a.norm_eps);
+}
+
+/* Applies the norms of the heads. Every warp computes the factor of the row's own K. All loads are issued first. */
+EXL2K_FN void exl2k_rope_work_norm(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_rope_work &q)
+{
+    u32 half = a.dim / 2;
+    exl2k_rope_input k_head[EXL2K_DIM / 64];
+    float2 own[EXL2K_OWN], query[EXL2K_QUERIES][EXL2K_DIM / 64];
+    u64 k_weight = a.norm[1] + (u64)d.kv_head * a.dim * 4;
+    if (a.norm[1]) {
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
+            u32 i = exl2k_min(d.lane + 32 * k, half - 1);
+            exl2k_rope_load_elements(a, d.row, (a.heads + d.kv_head) * a.dim, i, a.rope_split, k_head[k]);
+        }
+#pragma unroll
+        for (u32 n = 0; n < EXL2K_OWN; n++) {
+            own[n] = exl2k_norm_weights(a, k_weight, exl2k_min(exl2k_own_element(n), half - 1));
+        }
+    }
+#pragma unroll
+    for (u32 n = 0; n < EXL2K_QUERIES; n++) {
+        u32 head = d.head + exl2k_min(d.warp + n * EXL2K_DECODE_WARPS, d.heads - 1);
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
+            u32 i = exl2k_min(d.lane + 32 * k, half - 1);
+            query[n][k] = make_float2(1.0f, 1.0f);
+            if (a.norm[0]) {
+                query[n][k] = exl2k_norm_weights(a, a.norm[0] + (u64)head * a.dim * 4, i);
+            }
+        }
+    }
+    if (a.norm[1]) {
+        f32 rho = exl2k_norm_rho(d, a, k_head);
+#pragma unroll
+        for (u32 n = 0; n < EXL2K_OWN; n++) {
+            if (exl2k_own_element(n) < half) {
+                exl2k_norm_apply(q.own[n], own[n], rho);
+            }
+        }
+    }
+    if (a.norm[0]) {
+#pragma unroll
+        for (u32 n = 0; n < EXL2K_QUERIES; n++) {
+            f32 rho = exl2k_norm_rho(d, a, q.query[n]);
+#pragma unroll
+            for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
+                exl2k_norm_apply(q.query[n][k], query[n][k], rho);
+            }
+        }
+    }
+}
+
 /* Stores the rotated elements in shared memory. Heads beyond the last and dims beyond the last become zeros. */
 EXL2K_FN void exl2k_rope_work_store(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_rope_work &q,
                                     exl2k_decode_shared *shared)
@@ -297,6 +374,7 @@ EXL2K_DECODE(exl2k_attend_args a)
     }
     /* Rotate the queries and the row's own K into shared memory. */
     exl2k_rope_work_load(d, a, false, rope);
+    exl2k_rope_work_norm(d, a, rope);
     exl2k_rope_work_store(d, a, rope, &shared);
     __syncthreads();
     /* Each warp loads all queries as operands, and clears its sums. */

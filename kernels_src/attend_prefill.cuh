@@ -1,17 +1,16 @@
 /* attend_prefill.cuh: attention in prefill: tiles of 128 pairs (row, query head) that share a K/V head.
-   takes: attend.cuh; EXL2K_DIM and EXL2K_PREFILL (the kernel's name) from the file that includes it; pages that already
-          hold K and V of the pass.
+   takes: attend_rows.cuh; EXL2K_DIM and EXL2K_PREFILL (the kernel's name) from the file that includes it; pages that
+          already hold K and V of the pass.
    gives: the kernel EXL2K_PREFILL.
    owns:  nothing.
 
    Each warp has 16 pairs, from their queries (in registers) to their outputs. K and V are loaded in tiles of 4,096
    elements each; the next tile is in flight while the warps work on the current one. With 256 dims two warps share 16
-   pairs and each has half of the output. A pair adds exact zeros for tokens after its own position and before its
-   window, so its bits do not depend on its tile. */
+   pairs and each has half of the output. */
 #ifndef EXL2K_ATTEND_PREFILL_CUH
 #define EXL2K_ATTEND_PREFILL_CUH
 
-#include "attend.cuh"
+#include "attend_args.h"
 
 #define EXL2K_PREFILL_THREADS (u32)EXL2K_ATTEND_THREADS
 #define EXL2K_PAIR_WARPS (EXL2K_DIM == 256 ? 2u : 1u) /* warps that share the same pairs */
@@ -21,67 +20,18 @@
     (EXL2K_DIM == 64 || (EXL2K_DIM == 128 && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 1000) ? 3 : 2)
 #endif
 #define EXL2K_KEYS (4096u / EXL2K_DIM)              /* tokens of a tile of K or V: 64, 32, 16 */
-#define EXL2K_KV_BYTES (EXL2K_KEYS * EXL2K_TOKEN_BYTES)
-#define EXL2K_STEPS (EXL2K_DIM / 16)
-#define EXL2K_OUT_STEPS (EXL2K_STEPS / EXL2K_PAIR_WARPS) /* steps of 16 dims in a warp's output */
 
-typedef struct exl2k_prefill {
-    exl2k_tile tile;
-    u64 table;                 /* the sequence's line of the page tables */
-    u32 group, kv_head;        /* heads / kv_heads; K/V head of the CTA */
-    u32 first_pair, pairs;     /* first pair of the CTA; number of its pairs */
-    u32 begin, last;           /* first and last position that any pair of the CTA attends to */
-    u32 lane, slice, half;     /* the warp has pairs 16 slice .. + 15, and this half of the output */
-    u32 warp_last;             /* position of the warp's last pair; that of its first pair is at most 15 less */
-    u32 shared;                /* shared address of two buffers, each for a tile of K and one of V */
-    u32 position[2];           /* positions of this lane's pairs g and g + 8 */
-} exl2k_prefill;
+#include "attend_rows.cuh"
 
-typedef struct exl2k_rows_sums { /* lane 4g + t has pairs g and g + 8 */
-    f32 out[2 * EXL2K_OUT_STEPS][4]; /* dims 8n + 2t, + 1 of pair g, then of pair g + 8 */
-    f32 max_score[2], total[2];      /* max_score: reference score (see EXL2K_GROWTH), times log2(e) */
-} exl2k_rows_sums;
-
-/* Row in the pass of a pair of this CTA. */
-EXL2K_FN u32 exl2k_pair_row(const exl2k_prefill &p, u32 pair) { return p.tile.row + (p.first_pair + pair) / p.group; }
-
-EXL2K_FN u32 exl2k_pair_head(const exl2k_prefill &p, u32 pair)
+/* Finds the work of this CTA and warp; false: there is none. */
+EXL2K_FN bool exl2k_prefill_find(exl2k_prefill &p, const exl2k_attend_args &a)
 {
-    return p.kv_head * p.group + (p.first_pair + pair) % p.group;
-}
-
-EXL2K_FN u32 exl2k_row_position(const exl2k_attend_args &a, u32 row)
-{
-    return exl2k_load(a.rows + row * sizeof(exl2k_row) + 4);
-}
-
-/* Finds the work of this CTA; false: it has none. */
-EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u32 shared)
-{
-    /* Load this CTA's tile. The last tiles of a sequence have the most tokens, so they start first. */
-    uint4 counts = exl2k_load4(a.pass), addresses = exl2k_load4(a.pass + 16);
-    if (blockIdx.x >= counts.z) {
+    if (!exl2k_prefill_open(p, a, blockIdx.x, blockIdx.y, blockIdx.z)) {
         return false;
     }
-    u64 tiles = addresses.z | (u64)addresses.w << 32;
-    uint4 tile = exl2k_load4(tiles + (u64)(counts.z - 1 - blockIdx.x) * sizeof(exl2k_tile));
-    p.tile.row = tile.x;
-    p.group = a.group;
-    p.kv_head = blockIdx.y;
-    p.first_pair = tile.z + blockIdx.z * EXL2K_PAIRS;
-    u32 all = tile.y * p.group;
-    if (p.first_pair >= all) {
-        return false;
-    }
-    /* Find the pairs of this CTA, and the last position that they attend to. */
-    p.pairs = exl2k_min(all - p.first_pair, EXL2K_PAIRS);
-    p.table = exl2k_table_line(a, exl2k_load(a.rows + p.tile.row * sizeof(exl2k_row) + 8));
-    p.last = exl2k_row_position(a, exl2k_pair_row(p, p.pairs - 1));
-    p.begin = exl2k_window_begin(a, exl2k_row_position(a, exl2k_pair_row(p, 0))) / EXL2K_KEYS * EXL2K_KEYS;
     p.lane = threadIdx.x % 32;
     p.slice = threadIdx.x / 32 / EXL2K_PAIR_WARPS;
     p.half = threadIdx.x / 32 % EXL2K_PAIR_WARPS;
-    p.shared = shared;
     /* Load the positions of the warp's pairs. */
     p.warp_last = exl2k_row_position(a, exl2k_pair_row(p, exl2k_min(p.slice * 16 + 15, p.pairs - 1)));
     for (u32 j = 0; j < 2; j++) {
@@ -95,7 +45,7 @@ EXL2K_FN bool exl2k_prefill_open(exl2k_prefill &p, const exl2k_attend_args &a, u
 
 /* Stores the rotated queries of the CTA in shared memory, where K and V will be later. Missing pairs become zeros.
    The warps divide the pairs among them, and each warp handles eight pairs at a time. */
-EXL2K_FN void exl2k_stage_queries(const exl2k_prefill &p, const exl2k_attend_args &a)
+EXL2K_FN void exl2k_stage_queries(const exl2k_prefill &p, const exl2k_attend_args &a, u32 to)
 {
     u32 half = a.dim / 2;
     for (u32 first = threadIdx.x / 32; first < EXL2K_PAIRS; first += EXL2K_QUERY_BATCH * EXL2K_PREFILL_THREADS / 32) {
@@ -121,8 +71,8 @@ EXL2K_FN void exl2k_stage_queries(const exl2k_prefill &p, const exl2k_attend_arg
             for (u32 j = 0; j < EXL2K_QUERY_BATCH; j++) {
                 u32 pair = first + j * EXL2K_PREFILL_THREADS / 32;
                 u32 both = inside && pair < p.pairs ? exl2k_rope_apply(inputs[j]) : 0;
-                exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, from), both);
-                exl2k_shared_store_u16(p.shared + exl2k_tile_element(pair, second), both >> 16);
+                exl2k_shared_store_u16(to + exl2k_tile_element(pair, from), both);
+                exl2k_shared_store_u16(to + exl2k_tile_element(pair, second), both >> 16);
             }
         }
     }
@@ -174,85 +124,6 @@ EXL2K_FN void exl2k_tile_scores(f32 score[EXL2K_KEYS / 8][4], const u32 query[EX
     }
 }
 
-/* Caps the scores of a tile, before they are scaled. */
-EXL2K_FN void exl2k_tile_cap(f32 score[EXL2K_KEYS / 8][4], f32 tanh_scale)
-{
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
-        for (u32 i = 0; i < 4; i++) {
-            score[n][i] = exl2k_tanh(score[n][i] * (tanh_scale * 2.0f * EXL2K_LOG2E));
-        }
-    }
-}
-
-/* Masks the scores of tokens after a pair's position and before its window; the tile begins at token `first`. */
-EXL2K_FN void exl2k_tile_mask(const exl2k_prefill &p, f32 score[EXL2K_KEYS / 8][4], u32 first, u32 window)
-{
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
-        for (u32 i = 0; i < 4; i++) {
-            u32 key = first + 8 * n + 2 * (p.lane % 4) + (i & 1);
-            score[n][i] = p.position[i / 2] - key < window ? score[n][i] : EXL2K_MINUS_INF;
-        }
-    }
-}
-
-/* The sums are rescaled only if a pair's largest score exceeds the reference score by more than this; weights are
-   therefore at most 2^8. */
-#define EXL2K_GROWTH 8.0f
-/* The first reference score: finite, because a pair's first tiles may be masked as a whole, and below any score. */
-#define EXL2K_MIN_SCORE -1e30f
-
-/* Rescales the sums. max_score: this lane's largest scores. A pair's largest score is the maximum over four lanes,
-   and each pair decides for itself whether its reference score changes. */
-EXL2K_FN void exl2k_sums_scale(exl2k_rows_sums &s, const f32 max_score[2])
-{
-    f32 factor[2];
-    /* Compute the new reference score of each pair, and the factor of its old sums. */
-    for (u32 j = 0; j < 2; j++) {
-        f32 now = fmaxf(max_score[j], __shfl_xor_sync(EXL2K_ALL, max_score[j], 1));
-        now = fmaxf(now, __shfl_xor_sync(EXL2K_ALL, now, 2));
-        now = now > s.max_score[j] + EXL2K_GROWTH ? now : s.max_score[j];
-        factor[j] = exl2k_exp2(s.max_score[j] - now);
-        s.total[j] *= factor[j];
-        s.max_score[j] = now;
-    }
-#pragma unroll
-    for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
-        for (u32 i = 0; i < 4; i++) {
-            s.out[n][i] *= factor[i / 2];
-        }
-    }
-}
-
-/* Turns the scores of a tile into weights relative to s.max_score. */
-EXL2K_FN void exl2k_tile_softmax(exl2k_rows_sums &s, f32 score[EXL2K_KEYS / 8][4], f32 scale)
-{
-    f32 max_score[2];
-    /* Find the largest score of each of the lane's pairs. If it has grown too much, rescale the sums. */
-#pragma unroll
-    for (u32 j = 0; j < 2; j++) {
-        max_score[j] = fmaxf(score[0][2 * j], score[0][2 * j + 1]);
-#pragma unroll
-        for (u32 n = 1; n < EXL2K_KEYS / 8; n++) {
-            max_score[j] = fmaxf(max_score[j], fmaxf(score[n][2 * j], score[n][2 * j + 1]));
-        }
-        max_score[j] *= scale;
-    }
-    if (__any_sync(EXL2K_ALL, max_score[0] > s.max_score[0] + EXL2K_GROWTH ||
-                                  max_score[1] > s.max_score[1] + EXL2K_GROWTH)) {
-        exl2k_sums_scale(s, max_score);
-    }
-    /* Compute the weights, and add them to their sums. */
-#pragma unroll
-    for (u32 n = 0; n < EXL2K_KEYS / 8; n++) {
-        for (u32 i = 0; i < 4; i++) {
-            score[n][i] = exl2k_exp2(fmaf(score[n][i], scale, -s.max_score[i / 2]));
-            s.total[i / 2] += score[n][i];
-        }
-    }
-}
-
 /* Adds the weighted sum of a tile's V to the output. */
 EXL2K_FN void exl2k_tile_weighted_sum(const exl2k_prefill &p, exl2k_rows_sums &s, f32 weight[EXL2K_KEYS / 8][4],
                                       u32 values)
@@ -260,10 +131,8 @@ EXL2K_FN void exl2k_tile_weighted_sum(const exl2k_prefill &p, exl2k_rows_sums &s
     /* The weights of 16 tokens are an A operand; V gives the B operands. */
 #pragma unroll
     for (u32 m = 0; m < EXL2K_KEYS / 16; m++) {
-        u32 rows[4] = { exl2k_pack_f16(weight[2 * m][0], weight[2 * m][1]),
-                        exl2k_pack_f16(weight[2 * m][2], weight[2 * m][3]),
-                        exl2k_pack_f16(weight[2 * m + 1][0], weight[2 * m + 1][1]),
-                        exl2k_pack_f16(weight[2 * m + 1][2], weight[2 * m + 1][3]) };
+        u32 rows[4];
+        exl2k_tile_weights(weight, m, rows);
 #pragma unroll
         for (u32 k = 0; k < EXL2K_OUT_STEPS; k++) {
             u32 step = p.half * EXL2K_OUT_STEPS + k;
@@ -323,9 +192,9 @@ EXL2K_FN void exl2k_prefill_store(const exl2k_prefill &p, const exl2k_attend_arg
 /* Works through all tiles of K and V. A tile's buffer is refilled when every warp is done with it: after the barrier
    of the next tile. */
 EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_args &a, exl2k_rows_sums &s,
-                                  const u32 query[EXL2K_STEPS][4])
+                                  const u32 query[EXL2K_STEPS][4], u32 shared)
 {
-    u32 page = exl2k_tile_page(p, p.begin + EXL2K_KEYS), at = p.shared, other = p.shared + 2 * EXL2K_KV_BYTES;
+    u32 page = exl2k_tile_page(p, p.begin + EXL2K_KEYS), at = shared, other = shared + 2 * EXL2K_KV_BYTES;
     exl2k_load_tile(p, a, p.begin, exl2k_tile_page(p, p.begin), at);
     /* Wait for a tile, start to copy the next one, then compute scores, weights and the weighted sum. */
     for (u32 first = p.begin; first <= p.last; first += EXL2K_KEYS) {
@@ -342,7 +211,10 @@ EXL2K_FN void exl2k_prefill_tiles(const exl2k_prefill &p, const exl2k_attend_arg
             if (first + EXL2K_KEYS + 14 > p.warp_last || first + a.window <= p.warp_last) {
                 exl2k_tile_mask(p, score, first, a.window);
             }
-            exl2k_tile_softmax(s, score, a.scale * EXL2K_LOG2E);
+            f32 factor[2];
+            if (exl2k_tile_softmax(s, score, a.scale * EXL2K_LOG2E, factor)) {
+                exl2k_sums_scale(s, factor);
+            }
             exl2k_tile_weighted_sum(p, s, score, at + EXL2K_KV_BYTES);
         }
         u32 swap = at;
@@ -357,36 +229,21 @@ EXL2K_PREFILL(exl2k_attend_args a)
     __shared__ __align__(128) u8 shared[4 * EXL2K_KV_BYTES]; /* first the queries, then the tiles */
     exl2k_prefill p;
     exl2k_rows_sums s;
-    u32 query[EXL2K_STEPS][4];
+    u32 query[EXL2K_STEPS][4], at = exl2k_shared(shared);
     /* Wait for q, k, v and the pages, and find the CTA's work. */
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    if (!exl2k_prefill_open(p, a, exl2k_shared(shared))) {
+    if (!exl2k_prefill_find(p, a)) {
         return;
     }
     /* Rotate the queries into shared memory, and load the warp's queries into registers. */
-    exl2k_stage_queries(p, a);
+    exl2k_stage_queries(p, a, at);
     __syncthreads();
-#pragma unroll
-    for (u32 k = 0; k < EXL2K_STEPS; k++) {
-        uint4 tile = exl2k_ldmatrix4(exl2k_tile_rows(p.shared + p.slice * 16 * EXL2K_TOKEN_BYTES, k));
-        query[k][0] = tile.x;
-        query[k][1] = tile.y;
-        query[k][2] = tile.z;
-        query[k][3] = tile.w;
-    }
-    /* Clear the sums. */
-#pragma unroll
-    for (u32 n = 0; n < 2 * EXL2K_OUT_STEPS; n++) {
-        for (u32 i = 0; i < 4; i++) {
-            s.out[n][i] = 0.0f;
-        }
-    }
-    s.max_score[0] = s.max_score[1] = EXL2K_MIN_SCORE;
-    s.total[0] = s.total[1] = 0.0f;
+    exl2k_load_queries(p, query, at);
+    exl2k_sums_clear(s);
     /* When all warps have read their queries, the tiles may overwrite them. */
     __syncthreads();
-    exl2k_prefill_tiles(p, a, s, query);
+    exl2k_prefill_tiles(p, a, s, query, at);
     exl2k_prefill_store(p, a, s);
 }
 

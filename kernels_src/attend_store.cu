@@ -4,6 +4,8 @@
    owns:  nothing. */
 #include "attend.cuh"
 
+#define EXL2K_STORE_BATCH 2
+
 /* Stores K and V of one row. */
 extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_attend_args a)
 {
@@ -15,17 +17,35 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_attend_store(exl2k_atten
     if (blockIdx.x >= exl2k_load(a.pass) || (row.w & EXL2K_ROW_DONE)) {
         return;
     }
-    /* Each thread stores pairs of K, and elements i and i + dim / 2 of V. */
-    u32 page = exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4);
-    for (u32 item = threadIdx.x; item < a.kv_heads * half; item += 256) {
-        u32 head = item / half, i = item % half;
-        u64 to = exl2k_page_of(a, page, head) + ((u64)(row.y % EXL2K_PAGE_TOKENS) * a.dim + i) * 2;
-        u32 pair = exl2k_rope_pair(a, blockIdx.x, row.y, (a.heads + head) * a.dim, i);
-        exl2k_store_u16(to, pair);
-        exl2k_store_u16(to + half * 2, pair >> 16);
-        to += exl2k_value_offset(a);
-        exl2k_store_u16(to, exl2k_value(a, blockIdx.x, head, i));
-        exl2k_store_u16(to + half * 2, exl2k_value(a, blockIdx.x, head, i + half));
+    /* Each thread stores pairs of K, and elements i and i + dim / 2 of V. All loads are issued before the first use:
+       those of up to EXL2K_STORE_BATCH pairs, and of the page's number. */
+    u32 items = a.kv_heads * half, page = exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4);
+    for (u32 first = threadIdx.x; first < items; first += EXL2K_STORE_BATCH * 256) {
+        exl2k_rope_input keys[EXL2K_STORE_BATCH], values[EXL2K_STORE_BATCH];
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_STORE_BATCH; k++) {
+            u32 item = exl2k_min(first + k * 256, items - 1), head = item / half, i = item % half;
+            exl2k_rope_load_elements(a, blockIdx.x, (a.heads + head) * a.dim, i, a.rope_split, keys[k]);
+            exl2k_rope_load_line(a, row.y, i, keys[k].c, keys[k].s);
+            exl2k_rope_load_elements(a, blockIdx.x, (a.heads + a.kv_heads + head) * a.dim, i, half, values[k]);
+        }
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_STORE_BATCH && a.rope_divided; k++) {
+            exl2k_rope_add_block(a, row.y, exl2k_min(first + k * 256, items - 1) % half, keys[k].c, keys[k].s);
+        }
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_STORE_BATCH; k++) {
+            u32 item = first + k * 256, head = item / half, i = item % half;
+            if (item < items) {
+                u64 to = exl2k_page_of(a, page, head) + ((u64)(row.y % EXL2K_PAGE_TOKENS) * a.dim + i) * 2;
+                u32 pair = exl2k_rope_apply(keys[k]);
+                exl2k_store_u16(to, pair);
+                exl2k_store_u16(to + half * 2, pair >> 16);
+                to += exl2k_value_offset(a);
+                exl2k_store_u16(to, exl2k_f32_to_f16(exl2k_clamp_f16(values[k].x)));
+                exl2k_store_u16(to + half * 2, exl2k_f32_to_f16(exl2k_clamp_f16(values[k].y)));
+            }
+        }
     }
 }
 

@@ -80,8 +80,19 @@ EXL2K_FN u32 exl2k_f32_to_f16(f32 value)
     return half;
 }
 
-/* Clamps to the largest finite half, so that no infinity enters a product. With fminf(fmaxf()) a NaN becomes -65504. */
-EXL2K_FN f32 exl2k_clamp_f16(f32 value) { return fminf(fmaxf(value, -65504.0f), 65504.0f); }
+/* Clamps to the largest finite half, so that no infinity enters a product. A NaN stays a NaN: the row's job is to fail,
+   as it does on the CPU. */
+EXL2K_FN f32 exl2k_clamp_f16(f32 value)
+{
+    f32 d;
+#if __CUDA_ARCH__ >= 800
+    asm("{\n.reg .f32 low;\nmax.NaN.f32 low, %1, 0fC77FE000;\nmin.NaN.f32 %0, low, 0f477FE000;\n}"
+        : "=f"(d) : "f"(value));
+#else
+    d = value != value ? value : fminf(fmaxf(value, -65504.0f), 65504.0f);
+#endif
+    return d;
+}
 
 EXL2K_FN u32 exl2k_pack_f16(f32 low, f32 high)
 {
@@ -481,7 +492,7 @@ EXL2K_FN f32 exl2k_softcap(f32 v, f32 cap)
 /* ---- programmatic dependent launch ---- */
 
 /* Waits for the preceding kernels. Before this call a kernel may read only weights and constant tables, and may
-   write nothing. Every CTA calls it. */
+   write nothing. Every CTA calls it. (expert.cuh reads more, and says why it may.) */
 EXL2K_FN void exl2k_dependency_wait(void)
 {
 #if EXL2K_PDL && __CUDA_ARCH__ >= 900
@@ -515,6 +526,18 @@ EXL2K_FN f32 exl2k_half_warp_sum(f32 v) /* one sum for lanes 0..15 and one for 1
         v += __shfl_xor_sync(EXL2K_ALL, v, step);
     }
     return v;
+}
+
+EXL2K_FN u32 exl2k_warp_most(u32 v) /* the largest one */
+{
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(EXL2K_ALL, v);
+#else
+    for (u32 step = 16; step > 0; step /= 2) {
+        v = exl2k_max(v, __shfl_xor_sync(EXL2K_ALL, v, step));
+    }
+    return v;
+#endif
 }
 
 EXL2K_FN f32 exl2k_warp_max(f32 v)

@@ -1,5 +1,5 @@
 /* expert.cuh: the products of up to 8 rows with the experts that they have chosen.
-   takes: base.cuh, unpack.cuh, gemv_chunk.cuh, expert_args.h.
+   takes: base.cuh, unpack.cuh, gemv_chunk.cuh, expert_stream.cuh.
    gives: exl2k_expert_products<M>, M 1 or 8: the body of a kernel.
    owns:  nothing; included by expert1.cu and expert8.cu.
 
@@ -19,324 +19,7 @@
 #include "unpack.cuh"
 #include "gemv_args.h"
 #include "gemv_chunk.cuh"
-#include "expert_list.cuh"
-
-/* ---- shared memory ---- */
-
-/* One part of the expert of a run. */
-typedef struct exl2k_expert_part {
-    u64 base; /* the first strip of the block */
-    u64 bias;
-    u32 pitch, chunks;
-    u32 strips; /* in the block */
-    u32 strip;  /* first one in the part */
-} exl2k_expert_part;
-
-typedef struct exl2k_expert_shared {
-    u32 rings, sums, inputs, barriers; /* addresses */
-    exl2k_chunk *tables;     /* [runs, parts, chunks] */
-    exl2k_expert_part *part; /* [runs, parts] */
-    u32 *first;              /* [runs * parts + 1] first unit of each */
-    f32 *weight;             /* [runs, 8] of the rows */
-    u32 *list;
-} exl2k_expert_shared;
-
-template <u32 M> EXL2K_FN constexpr u32 exl2k_expert_sum_bytes(void) { return M == 1 ? 64 : 512; }
-
-template <u32 M> EXL2K_FN exl2k_expert_shared exl2k_expert_divide(const exl2k_expert_args &a, uint4 *memory)
-{
-    exl2k_expert_shared s;
-    u32 parts = a.runs * a.parts, at = exl2k_shared(memory);
-    s.rings = at;
-    u32 used = EXL2K_EXPERT_WARPS * a.stages * a.slot_bytes;
-    s.sums = at + used;
-    used += a.units * exl2k_expert_sum_bytes<M>();
-    s.inputs = at + used;
-    used += EXL2K_EXPERT_WARPS * 256;
-    s.barriers = at + used;
-    used += EXL2K_EXPERT_WARPS * EXL2K_EXPERT_STAGES_MAX * 8;
-    unsigned char *bytes = (unsigned char *)memory;
-    s.tables = (exl2k_chunk *)(bytes + used);
-    used += parts * a.chunks * sizeof(exl2k_chunk);
-    s.part = (exl2k_expert_part *)(bytes + used);
-    used += parts * sizeof(exl2k_expert_part);
-    s.weight = (f32 *)(bytes + used);
-    used += a.runs * 32;
-    s.first = (u32 *)(bytes + used);
-    s.list = s.first + parts + 1;
-    return s;
-}
-
-/* ---- blocks ---- */
-
-/* Experts in use [run, run + runs), and items [begin, end): of all experts one after the other (up), or of each expert
-   (down). An item is a pair of strips, or a strip. */
-typedef struct exl2k_expert_block {
-    u32 run, runs, begin, end;
-    u32 units, each; /* each: units of a warp, but the last ones have fewer */
-} exl2k_expert_block;
-
-/* Strips of a part that hold real columns. */
-EXL2K_FN u32 exl2k_expert_strips(const exl2k_expert_args &a) { return (a.columns + 15) / 16; }
-
-EXL2K_FN u32 exl2k_expert_units(const exl2k_expert_args &a, u32 chunks) { return (chunks + a.unit - 1) / a.unit; }
-
-/* The expert's strips of a block. */
-EXL2K_FN void exl2k_expert_span(const exl2k_expert_args &a, const exl2k_expert_block &b, u32 run, u32 *begin, u32 *end)
-{
-    u32 strips = exl2k_expert_strips(a), first = (b.run + run) * strips;
-    *begin = a.down ? b.begin : exl2k_max(b.begin, first) - first;
-    *end = a.down ? b.end : exl2k_min(b.end, first + strips) - first;
-}
-
-/* Loads what the block needs to know of its experts; every thread calls it. */
-template <u32 M>
-EXL2K_FN void exl2k_expert_open(const exl2k_expert_args &a, const exl2k_expert_shared &s, const exl2k_expert_list &list,
-                                exl2k_expert_block &b)
-{
-    u32 parts = b.runs * a.parts;
-    for (u32 i = threadIdx.x; i < parts * a.chunks * 2; i += EXL2K_EXPERT_THREADS) {
-        u32 piece = i % 2, entry = i / 2 % a.chunks, part = i / 2 / a.chunks, run = part / a.parts;
-        u32 table = list.index[b.run + run] * EXL2K_EXPERT_PARTS + (a.down ? 2 : part - run * a.parts);
-        u64 at = a.tables + ((u64)table * a.table_chunks + entry) * sizeof(exl2k_chunk) + piece * 16;
-        ((uint4 *)s.tables)[i] = exl2k_load_constant4(at);
-    }
-    for (u32 i = threadIdx.x; i < parts; i += EXL2K_EXPERT_THREADS) {
-        u32 run = i / a.parts, begin, end;
-        u64 expert = a.experts + (u64)list.index[b.run + run] * sizeof(exl2k_expert);
-        u64 at = expert + (a.down ? (u32)sizeof(exl2k_matrix) : (i - run * a.parts) * (u32)sizeof(exl2k_part));
-        exl2k_expert_span(a, b, run, &begin, &end);
-        uint2 base = exl2k_load_constant2(at), bias = exl2k_load_constant2(at + 16);
-        exl2k_expert_part p;
-        p.pitch = exl2k_load_constant(at + 24);
-        p.chunks = exl2k_load_constant(at + 40);
-        p.base = ((u64)base.y << 32 | base.x) + (u64)begin * p.pitch;
-        p.bias = (u64)bias.y << 32 | bias.x;
-        p.strips = end - begin;
-        p.strip = begin;
-        s.part[i] = p;
-    }
-    u64 choice = a.rows.choice + (u64)a.rows.first * a.rows.active * 4;
-    u64 weight = a.rows.weight + (u64)a.rows.first * a.rows.active * 4;
-    for (u32 i = threadIdx.x; i < list.rows * a.rows.active; i += EXL2K_EXPERT_THREADS) {
-        u32 expert = M == 1 ? 0 : exl2k_load(choice + i * 4), run = i - b.run;
-        if (M > 1) { /* the run whose expert it is */
-            u32 low = b.run, high = b.run + b.runs;
-            while (low < high) {
-                u32 middle = (low + high) / 2;
-                low = list.index[middle] < expert ? middle + 1 : low;
-                high = list.index[middle] < expert ? high : middle;
-            }
-            run = low < b.run + b.runs && list.index[low] == expert ? low - b.run : ~0u;
-        }
-        if (run < b.runs) {
-            s.weight[run * 8 + (M == 1 ? 0 : i / a.rows.active)] = exl2k_load_f32(weight + i * 4);
-        }
-    }
-    __syncthreads();
-    /* First units. */
-    if (threadIdx.x < EXL2K_WARP) {
-        u32 before = 0;
-        for (u32 base = 0; base < parts; base += EXL2K_WARP) {
-            u32 i = base + threadIdx.x, own = 0;
-            if (i < parts) {
-                own = exl2k_expert_units(a, s.part[i].chunks) * s.part[i].strips;
-            }
-            u32 sum = own;
-            for (u32 step = 1; step < EXL2K_WARP; step *= 2) {
-                u32 other = __shfl_up_sync(EXL2K_ALL, sum, step);
-                sum += threadIdx.x >= step ? other : 0;
-            }
-            if (i < parts) {
-                s.first[i] = before + sum - own;
-            }
-            before += __shfl_sync(EXL2K_ALL, sum, EXL2K_WARP - 1);
-        }
-        if (threadIdx.x == 0) {
-            s.first[parts] = before;
-        }
-    }
-    __syncthreads();
-    b.units = s.first[parts];
-    b.each = (b.units + EXL2K_EXPERT_WARPS - 1) / EXL2K_EXPERT_WARPS;
-}
-
-/* ---- a warp's units ---- */
-
-/* floor(x / y) for x < 2^20. */
-EXL2K_FN u32 exl2k_expert_divided(u32 x, u32 y) { return (u32)(((f32)x + 0.5f) * exl2k_reciprocal((f32)y)); }
-
-/* A chunk of a unit. */
-typedef struct exl2k_expert_place {
-    u32 part;   /* of all runs */
-    u32 strip;  /* in the block */
-    u32 first;  /* first chunk of the unit */
-    u32 chunk;  /* the chunk; it may lie beyond the last one, and is then empty */
-} exl2k_expert_place;
-
-/* The place of a unit's first chunk. */
-EXL2K_FN exl2k_expert_place exl2k_expert_find(const exl2k_expert_args &a, const exl2k_expert_shared &s,
-                                              const exl2k_expert_block &b, u32 unit)
-{
-    u32 low = 0, high = b.runs * a.parts; /* first[low] <= unit < first[high] */
-    while (high - low > 1) {
-        u32 middle = (low + high) / 2;
-        low = s.first[middle] <= unit ? middle : low;
-        high = s.first[middle] <= unit ? high : middle;
-    }
-    u32 left = unit - s.first[low], strips = s.part[low].strips, index = exl2k_expert_divided(left, strips);
-    exl2k_expert_place p;
-    p.part = low;
-    p.strip = left - index * strips;
-    p.first = p.chunk = index * a.unit;
-    return p;
-}
-
-/* Moves to the next chunk of the warp's units. */
-EXL2K_FN void exl2k_expert_next(const exl2k_expert_args &a, const exl2k_expert_shared &s, const exl2k_expert_block &b,
-                                exl2k_expert_place &p)
-{
-    if (++p.chunk < p.first + a.unit) {
-        return;
-    }
-    if (++p.strip == s.part[p.part].strips) {
-        p.strip = 0;
-        p.first += a.unit;
-        while (p.first >= s.part[p.part].chunks && p.part + 1 < b.runs * a.parts) {
-            p.first = 0;
-            p.part++;
-        }
-    }
-    p.chunk = p.first;
-}
-
-/* The ring of a warp. Lane i holds the address and the bytes of chunk 32 n + i of the warp's units. */
-typedef struct exl2k_expert_stream {
-    u64 from;
-    u32 bytes;
-    u32 unit, chunks;  /* first unit of the warp, number of its chunks in the block, empty ones included */
-    u32 next;          /* the next chunk to copy */
-    u32 ring, barriers, at, slot, parity; /* at, slot: the slot that is read next, and then filled again */
-} exl2k_expert_stream;
-
-EXL2K_FN void exl2k_expert_plan(const exl2k_expert_args &a, const exl2k_expert_shared &s, const exl2k_expert_block &b,
-                                exl2k_expert_stream &t, u32 lane)
-{
-    u32 chunk = t.next + lane, unit = exl2k_expert_divided(chunk, a.unit);
-    t.bytes = 0;
-    t.from = 0;
-    if (chunk < t.chunks) {
-        exl2k_expert_place p = exl2k_expert_find(a, s, b, t.unit + unit);
-        p.chunk += chunk - unit * a.unit;
-        const exl2k_expert_part &part = s.part[p.part];
-        if (p.chunk < part.chunks) {
-            const exl2k_chunk &entry = s.tables[p.part * a.chunks + p.chunk];
-            t.from = part.base + (u64)p.strip * part.pitch + (u64)entry.offset16 * 16;
-            t.bytes = entry.bytes16 * 16;
-        }
-    }
-}
-
-/* Starts to copy the next chunk, if there is one, into the slot at the cursor. */
-EXL2K_FN void exl2k_expert_fill(const exl2k_expert_args &a, const exl2k_expert_shared &s, const exl2k_expert_block &b,
-                                exl2k_expert_stream &t, u32 lane)
-{
-    if (t.next < t.chunks) {
-        u32 from = t.next % EXL2K_WARP;
-        if (from == 0) {
-            exl2k_expert_plan(a, s, b, t, lane);
-        }
-#if __CUDA_ARCH__ >= 900
-        if (lane == from) {
-            u32 barrier = t.barriers + t.slot * 8;
-            exl2k_barrier_expect(barrier, t.bytes);
-            if (t.bytes > 0) {
-                exl2k_copy_bulk(t.at, t.from, t.bytes, barrier, exl2k_evict_first());
-            }
-        }
-#else
-        u32 bytes = __shfl_sync(EXL2K_ALL, t.bytes, from);
-        u64 at = (u64)__shfl_sync(EXL2K_ALL, (u32)(t.from >> 32), from) << 32
-                 | __shfl_sync(EXL2K_ALL, (u32)t.from, from);
-        for (u32 i = lane * 16; i < bytes; i += 512) {
-            exl2k_copy16_once(t.at + i, at + i);
-        }
-#endif
-        t.next++;
-    }
-#if __CUDA_ARCH__ < 900
-    exl2k_copy_commit();
-#endif
-    __syncwarp();
-}
-
-EXL2K_FN void exl2k_expert_step(const exl2k_expert_args &a, exl2k_expert_stream &t)
-{
-    t.at += a.slot_bytes;
-    if (++t.slot == a.stages) {
-        t.slot = 0;
-        t.at = t.ring;
-        t.parity ^= 1;
-    }
-}
-
-/* Waits for the chunk in the slot at the cursor. */
-EXL2K_FN void exl2k_expert_wait(const exl2k_expert_args &a, const exl2k_expert_stream &t)
-{
-#if __CUDA_ARCH__ >= 900
-    exl2k_barrier_wait(t.barriers + t.slot * 8, t.parity);
-#else
-    if (a.stages >= 4) {
-        exl2k_copy_wait<3>();
-    } else if (a.stages == 3) {
-        exl2k_copy_wait<2>();
-    } else if (a.stages == 2) {
-        exl2k_copy_wait<1>();
-    } else {
-        exl2k_copy_wait<0>();
-    }
-    __syncwarp();
-#endif
-}
-
-EXL2K_FN exl2k_expert_stream exl2k_expert_ring(const exl2k_expert_args &a, const exl2k_expert_shared &s, u32 warp,
-                                               u32 lane)
-{
-    exl2k_expert_stream t;
-    t.ring = t.at = s.rings + warp * a.stages * a.slot_bytes;
-    t.barriers = s.barriers + warp * EXL2K_EXPERT_STAGES_MAX * 8;
-    t.slot = t.parity = 0;
-    t.unit = t.chunks = t.next = t.bytes = 0;
-    t.from = 0;
-#if __CUDA_ARCH__ >= 900
-    if (lane == 0) {
-        for (u32 i = 0; i < EXL2K_EXPERT_STAGES_MAX; i++) {
-            exl2k_barrier_init(t.barriers + i * 8, 1);
-        }
-        exl2k_barrier_init_fence();
-    }
-    __syncwarp();
-#else
-    (void)lane;
-#endif
-    return t;
-}
-
-/* Begins the warp's units of a block, and fills the ring. */
-EXL2K_FN void exl2k_expert_begin(const exl2k_expert_args &a, const exl2k_expert_shared &s, const exl2k_expert_block &b,
-                                 exl2k_expert_stream &t, u32 warp, u32 lane)
-{
-    u32 parity = t.parity;
-    t.unit = exl2k_min(warp * b.each, b.units);
-    t.chunks = (exl2k_min(t.unit + b.each, b.units) - t.unit) * a.unit;
-    t.next = 0;
-#pragma unroll 1
-    for (u32 i = 0; i < a.stages; i++) {
-        exl2k_expert_fill(a, s, b, t, lane);
-        exl2k_expert_step(a, t);
-    }
-    t.parity = parity; /* the cursor is where it was */
-}
+#include "expert_stream.cuh"
 
 /* ---- products ---- */
 
@@ -462,50 +145,126 @@ EXL2K_FN f32 exl2k_expert_total(const exl2k_expert_args &a, const exl2k_expert_s
 
 EXL2K_FN f32 exl2k_expert_bias(u64 bias, u32 n) { return bias ? exl2k_load_f32(bias + n * 4) : 0.0f; }
 
-/* h of the block's pairs of strips. */
+/* An output of a block: this thread's column and row of a strip. What it needs besides the sums of the units is loaded
+   while the weights are on their way. `up` may have more outputs than threads, and loads that of the others later. */
+typedef struct exl2k_expert_output {
+    u32 strip;    /* in the block (up: in the part); EXL2K_EXPERT_NONE: there is no such output, or it is not wanted */
+    u32 part;     /* up: the expert's first part in the block */
+    u32 place;    /* in the row that is written */
+    f32 first, second; /* up: biases of gate and up; down: weight of the next norm, residual */
+} exl2k_expert_output;
+
+#define EXL2K_EXPERT_NONE (~0u)
+
+template <u32 M> EXL2K_FN u32 exl2k_expert_row(void) { return threadIdx.x / 16 % M; }
+
+template <u32 M>
+EXL2K_FN exl2k_expert_output exl2k_expert_output_up(const exl2k_expert_args &a, const exl2k_expert_shared &s,
+                                                    const exl2k_expert_list &list, const exl2k_expert_block &b,
+                                                    u32 item)
+{
+    u32 row = exl2k_expert_row<M>(), strips = exl2k_expert_strips(a), used = exl2k_expert_divided(item, strips);
+    u32 n = (item - used * strips) * 16 + threadIdx.x % 16;
+    exl2k_expert_output o = { EXL2K_EXPERT_NONE, (used - b.run) * a.parts, n, 0.0f, 0.0f };
+    if (item < b.end && n < a.columns && row < list.rows && exl2k_expert_chosen<M>(list, list.index[used], row)) {
+        const exl2k_expert_part &p = s.part[o.part];
+        o.strip = item - used * strips - p.strip;
+        o.place = p.map ? exl2k_load_u16(p.map + n * 2) : n;
+        o.first = exl2k_expert_bias(p.bias, n);
+        o.second = a.parts == 2 ? exl2k_expert_bias(s.part[o.part + 1].bias, n) : 0.0f;
+    }
+    return o;
+}
+
+/* h of the block's pairs of strips. o: this thread's first output. */
 template <u32 M>
 EXL2K_FN void exl2k_expert_store_up(const exl2k_expert_args &a, const exl2k_expert_shared &s,
-                                    const exl2k_expert_list &list, const exl2k_expert_block &b)
+                                    const exl2k_expert_list &list, const exl2k_expert_block &b, exl2k_expert_output o)
 {
-    u32 column = threadIdx.x % 16, row = threadIdx.x / 16 % M, strips = exl2k_expert_strips(a);
+    u32 column = threadIdx.x % 16, row = exl2k_expert_row<M>(), item = b.begin + threadIdx.x / (16 * M);
 #pragma unroll 1
-    for (u32 item = b.begin + threadIdx.x / (16 * M); item < b.end; item += EXL2K_EXPERT_THREADS / (16 * M)) {
-        u32 used = item / strips, run = used - b.run, n = (item - used * strips) * 16 + column;
-        u32 expert = list.index[used], part = run * a.parts;
-        if (n >= a.columns || row >= list.rows || !exl2k_expert_chosen<M>(list, expert, row)) {
-            continue;
+    while (item < b.end) {
+        if (o.strip != EXL2K_EXPERT_NONE) {
+            u32 run = a.parts == 2 ? o.part / 2 : o.part;
+            f32 g = exl2k_expert_total<M>(a, s, o.part, o.strip, column, row) + o.first, u = 1.0f;
+            if (a.parts == 2) {
+                u = exl2k_expert_total<M>(a, s, o.part + 1, o.strip, column, row) + o.second;
+            }
+            f32 h = exl2k_gated(a.act, a.act_limit, g, u) * s.weight[run * 8 + row];
+            exl2k_store_u16(a.out + ((u64)((b.run + run) * EXL2K_EXPERT_ROWS + row) * a.out_pitch + o.place) * 2,
+                            exl2k_f32_to_f16(exl2k_clamp_f16(h)));
         }
-        u32 strip = item - used * strips - s.part[part].strip;
-        f32 g = exl2k_expert_total<M>(a, s, part, strip, column, row) + exl2k_expert_bias(s.part[part].bias, n);
-        f32 u = 1.0f, weight = s.weight[run * 8 + row];
-        if (a.parts == 2) {
-            u = exl2k_expert_total<M>(a, s, part + 1, strip, column, row) + exl2k_expert_bias(s.part[part + 1].bias, n);
+        item += EXL2K_EXPERT_THREADS / (16 * M);
+        if (item < b.end) {
+            o = exl2k_expert_output_up<M>(a, s, list, b, item);
         }
-        uint2 map = exl2k_load_constant2(a.experts + (u64)expert * sizeof(exl2k_expert) + 2 * sizeof(exl2k_matrix) + 8);
-        u64 map_at = (u64)map.y << 32 | map.x;
-        u32 index = map_at ? exl2k_load_u16(map_at + n * 2) : n;
-        f32 h = exl2k_gated(a.act, a.act_limit, g, u) * weight;
-        exl2k_store_u16(a.out + ((u64)(used * EXL2K_EXPERT_ROWS + row) * a.out_pitch + index) * 2,
-                        exl2k_f32_to_f16(exl2k_clamp_f16(h)));
     }
 }
 
-/* The sum over the block's experts of this thread's output. Called with one output for each thread. */
+/* The column of this thread's output of `down` in the residual. */
+template <u32 M> EXL2K_FN u32 exl2k_expert_column(const exl2k_expert_block &b)
+{
+    return (b.begin + threadIdx.x / (16 * M)) * 16 + threadIdx.x % 16;
+}
+
+/* Address of the residual of this thread's output. */
+template <u32 M> EXL2K_FN u64 exl2k_expert_residual(const exl2k_expert_args &a, const exl2k_expert_block &b)
+{
+    u32 row = a.rows.first + exl2k_expert_row<M>();
+    return a.residual + ((u64)row * a.residual_pitch + exl2k_expert_column<M>(b)) * 4;
+}
+
+template <u32 M>
+EXL2K_FN exl2k_expert_output exl2k_expert_output_down(const exl2k_expert_args &a, const exl2k_expert_list &list,
+                                                      const exl2k_expert_block &b)
+{
+    u32 strip = threadIdx.x / (16 * M), n = exl2k_expert_column<M>(b);
+    exl2k_expert_output o = { EXL2K_EXPERT_NONE, 0, n, 0.0f, 0.0f };
+    if (b.begin + strip < b.end && n < a.columns && exl2k_expert_row<M>() < list.rows) {
+        o.strip = strip;
+        o.first = a.next ? exl2k_load_f32(a.norm + n * 4) : 0.0f;
+        o.second = exl2k_load_f32(exl2k_expert_residual<M>(a, b));
+        o.place = a.next && a.map ? exl2k_load_u16(a.map + n * 2) : n;
+    }
+    return o;
+}
+
+/* This thread's first output of a block. */
+template <u32 M>
+EXL2K_FN exl2k_expert_output exl2k_expert_output_of(const exl2k_expert_args &a, const exl2k_expert_shared &s,
+                                                    const exl2k_expert_list &list, const exl2k_expert_block &b)
+{
+    return a.down ? exl2k_expert_output_down<M>(a, list, b)
+                  : exl2k_expert_output_up<M>(a, s, list, b, b.begin + threadIdx.x / (16 * M));
+}
+
+/* Adds the weighted biases of the block's experts, of this thread's output, to those of preceding blocks. They have a
+   sum of their own, so that its order does not depend on how experts are divided into blocks. */
+template <u32 M>
+EXL2K_FN f32 exl2k_expert_biases(const exl2k_expert_args &a, const exl2k_expert_shared &s,
+                                 const exl2k_expert_list &list, const exl2k_expert_block &b, f32 sum)
+{
+    u32 row = exl2k_expert_row<M>(), n = exl2k_expert_column<M>(b);
+    bool exists = n < b.end * 16 && n < a.columns && row < list.rows;
+#pragma unroll 4
+    for (u32 run = 0; exists && run < b.runs; run++) {
+        if (s.part[run].bias && exl2k_expert_chosen<M>(list, list.index[b.run + run], row)) {
+            sum = fmaf(s.weight[run * 8 + row], exl2k_load_f32(s.part[run].bias + n * 4), sum);
+        }
+    }
+    return sum;
+}
+
+/* The sum over the block's experts of this thread's output. */
 template <u32 M>
 EXL2K_FN f32 exl2k_expert_add_down(const exl2k_expert_args &a, const exl2k_expert_shared &s,
-                                   const exl2k_expert_list &list, const exl2k_expert_block &b, f32 total)
+                                   const exl2k_expert_list &list, const exl2k_expert_block &b, u32 strip, f32 total)
 {
-    u32 column = threadIdx.x % 16, row = threadIdx.x / 16 % M, strip = threadIdx.x / (16 * M);
-    u32 n = (b.begin + strip) * 16 + column;
-    if (strip >= b.end - b.begin || n >= a.columns || row >= list.rows) {
-        return total;
-    }
-#pragma unroll 1
+    u32 row = exl2k_expert_row<M>();
+#pragma unroll 4
     for (u32 run = 0; run < b.runs; run++) {
         if (exl2k_expert_chosen<M>(list, list.index[b.run + run], row)) {
-            f32 v = exl2k_expert_total<M>(a, s, run, strip, column, row), weight = s.weight[run * 8 + row];
-            v = s.part[run].bias ? fmaf(weight, exl2k_expert_bias(s.part[run].bias, n), v) : v;
-            total += weight == weight ? v : weight; /* h has lost a NaN */
+            total += exl2k_expert_total<M>(a, s, run, strip, threadIdx.x % 16, row);
         }
     }
     return total;
@@ -534,32 +293,16 @@ template <u32 M> EXL2K_FN f32 exl2k_expert_rho(const exl2k_expert_args &a, const
     return row < list.rows ? rho[row] : 0.0f;
 }
 
-/* This thread's output of the block: its residual. */
-template <u32 M>
-EXL2K_FN f32 exl2k_expert_residual(const exl2k_expert_args &a, const exl2k_expert_list &list, u32 begin, u32 end)
-{
-    u32 column = threadIdx.x % 16, row = threadIdx.x / 16 % M, strip = begin + threadIdx.x / (16 * M);
-    u32 n = strip * 16 + column;
-    bool is_real = strip < end && n < a.columns && row < list.rows;
-    return is_real ? exl2k_load_f32(a.residual + ((u64)(a.rows.first + row) * a.residual_pitch + n) * 4) : 0.0f;
-}
-
 /* Stores the residual r + scale * total, and the next product's input. Returns the square of the new residual. */
 template <u32 M>
-EXL2K_FN f32 exl2k_expert_store_down(const exl2k_expert_args &a, const exl2k_expert_list &list, u32 begin, u32 end,
-                                     f32 r, f32 total, f32 rho)
+EXL2K_FN f32 exl2k_expert_store_down(const exl2k_expert_args &a, const exl2k_expert_block &b,
+                                     const exl2k_expert_output &o, f32 total, f32 rho)
 {
-    u32 column = threadIdx.x % 16, row = threadIdx.x / 16 % M, strip = begin + threadIdx.x / (16 * M);
-    u32 n = strip * 16 + column, own = a.rows.first + row;
-    if (strip >= end || n >= a.columns || row >= list.rows) {
-        return 0.0f;
-    }
-    r = fmaf(total, a.scale, r);
-    exl2k_store_f32(a.residual + ((u64)own * a.residual_pitch + n) * 4, r);
+    f32 r = fmaf(total, a.scale, o.second);
+    exl2k_store_f32(exl2k_expert_residual<M>(a, b), r);
     if (a.next) {
-        u32 index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * exl2k_load_f32(a.norm + n * 4) * rho));
-        exl2k_store_u16(a.next + ((u64)own * a.next_pitch + index) * 2, y);
+        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * o.first * rho)), row = a.rows.first + exl2k_expert_row<M>();
+        exl2k_store_u16(a.next + ((u64)row * a.next_pitch + o.place) * 2, y);
     }
     return r * r;
 }
@@ -581,60 +324,94 @@ template <u32 M> EXL2K_FN f32 exl2k_expert_squares(f32 square, f32 sum, u32 stri
 
 /* ---- the kernel ---- */
 
+/* This CTA's share of the items: [begin, end). */
+typedef struct exl2k_expert_share {
+    u32 begin, end;
+} exl2k_expert_share;
+
+EXL2K_FN exl2k_expert_share exl2k_expert_share_of(const exl2k_expert_args &a, u32 used)
+{
+    u32 strips = exl2k_expert_strips(a), all = a.down ? strips : strips * used;
+    u32 share = all / gridDim.x, more = all % gridDim.x, begin = blockIdx.x * share + exl2k_min(blockIdx.x, more);
+    return exl2k_expert_share{ begin, begin + share + (blockIdx.x < more) };
+}
+
+/* The block that begins at item b.begin, of the runs from b.run on (down). */
+EXL2K_FN void exl2k_expert_next_block(const exl2k_expert_args &a, const exl2k_expert_list &list, u32 last,
+                                      exl2k_expert_block &b)
+{
+    u32 strips = exl2k_expert_strips(a);
+    b.end = exl2k_min(b.begin + a.items, last);
+    if (a.down) {
+        b.runs = exl2k_min(a.runs, list.count - b.run);
+        return;
+    }
+    b.run = exl2k_expert_divided(b.begin, strips);
+    b.end = exl2k_min(b.end, (b.run + a.runs) * strips);
+    b.runs = exl2k_expert_divided(b.end - 1, strips) - b.run + 1;
+}
+
 template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
+    __shared__ f32 scratch[EXL2K_EXPERT_THREADS / 16];
     u32 lane = threadIdx.x % EXL2K_WARP, warp = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0);
     exl2k_expert_shared s = exl2k_expert_divide<M>(a, exl2k_dynamic);
     exl2k_expert_stream t = exl2k_expert_ring(a, s, warp, lane);
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    exl2k_expert_list list = exl2k_expert_list_make<M>(a.rows, s.list, EXL2K_EXPERT_THREADS);
-    if (list.rows == 0) {
-        return;
+    exl2k_expert_share share = exl2k_expert_share_of(a, a.rows.active); /* of one row */
+    /* `up` lets `down` start after its own wait. So the router has ended when `down` starts, which reads the choice and
+       copies weights before it waits for h. */
+    if (!a.down) {
+        exl2k_dependency_wait();
     }
-    /* This CTA's share of the items. */
-    u32 strips = exl2k_expert_strips(a), all = a.down ? strips : strips * list.count;
-    u32 share = all / gridDim.x, more = all % gridDim.x;
-    u32 begin = blockIdx.x * share + exl2k_min(blockIdx.x, more), last = begin + share + (blockIdx.x < more);
+    exl2k_dependency_release();
+    bool waits = a.down;
+    exl2k_expert_list list = exl2k_expert_list_make<M>(a.rows, s.list, EXL2K_EXPERT_THREADS);
+    share = M == 1 ? share : exl2k_expert_share_of(a, list.count);
+    u32 last = list.rows > 0 ? share.end : share.begin;
     u64 x = lane % 4 * 16;
     x += M == 1 ? 0 : (u64)exl2k_min(lane / 4, list.rows - 1) * a.x_pitch * 2;
-    __shared__ f32 scratch[EXL2K_EXPERT_THREADS / 16];
-    f32 total = 0.0f, squares = 0.0f, rho = a.next ? exl2k_expert_rho<M>(a, list) : 0.0f, residual = 0.0f;
+    f32 total = 0.0f, biases = 0.0f, squares = 0.0f, rho = 0.0f;
+    exl2k_expert_output output = { EXL2K_EXPERT_NONE, 0, 0, 0.0f, 0.0f };
     exl2k_expert_block b;
     b.run = 0;
-    b.begin = begin;
+    b.begin = share.begin;
 #pragma unroll 1
     while (b.begin < last) {
-        /* The next block. */
-        b.end = exl2k_min(b.begin + a.items, last);
-        if (!a.down) {
-            b.run = b.begin / strips;
-            b.end = exl2k_min(b.end, (b.run + a.runs) * strips);
-        }
-        b.runs = a.down ? exl2k_min(a.runs, list.count - b.run) : (b.end - 1) / strips - b.run + 1;
-        exl2k_expert_open<M>(a, s, list, b);
+        exl2k_expert_next_block(a, list, last, b);
+        exl2k_expert_open<M>(a, s, list, b, warp, lane);
         exl2k_expert_begin(a, s, b, t, warp, lane);
-        if (a.down && b.run == 0) {
-            residual = exl2k_expert_residual<M>(a, list, b.begin, b.end);
+        if (waits) {
+            exl2k_dependency_wait();
+            rho = a.next ? exl2k_expert_rho<M>(a, list) : 0.0f;
+            waits = false;
         }
+        /* One row: what results need is loaded while the weights are on their way. With eight rows there are not enough
+           registers. */
+        output = M == 1 ? exl2k_expert_output_of<M>(a, s, list, b) : output;
+        biases = a.down ? exl2k_expert_biases<M>(a, s, list, b, biases) : 0.0f;
         exl2k_expert_multiply<M>(a, s, b, t, x, warp, lane);
         __syncthreads();
+        output = M == 1 ? output : exl2k_expert_output_of<M>(a, s, list, b);
         if (!a.down) {
-            exl2k_expert_store_up<M>(a, s, list, b);
+            exl2k_expert_store_up<M>(a, s, list, b, output);
             b.begin = b.end;
         } else {
-            total = exl2k_expert_add_down<M>(a, s, list, b, total);
+            bool exists = output.strip != EXL2K_EXPERT_NONE;
+            total = exists ? exl2k_expert_add_down<M>(a, s, list, b, output.strip, total) : 0.0f;
             b.run += b.runs;
             if (b.run == list.count) {
-                f32 square = exl2k_expert_store_down<M>(a, list, b.begin, b.end, residual, total, rho);
+                f32 square = exists ? exl2k_expert_store_down<M>(a, b, output, total + biases, rho) : 0.0f;
                 squares = exl2k_expert_squares<M>(square, squares, b.end - b.begin, scratch);
                 b.run = 0;
                 b.begin = b.end;
-                total = 0.0f;
+                total = biases = 0.0f;
             }
         }
         __syncthreads();
+    }
+    if (waits) {
+        exl2k_dependency_wait();
     }
     if (a.next && threadIdx.x < exl2k_min(list.rows, M)) {
         u64 sums = a.sums_out + (u64)(a.rows.first + threadIdx.x) * a.slots_pitch * 4;

@@ -24,6 +24,7 @@ typedef struct exl2k_expert {
 #define EXL2K_EXPERT_ROWS 8       /* rows of a slice: those that one launch multiplies */
 #define EXL2K_EXPERT_STAGES_MAX 8
 #define EXL2K_EXPERT_PARTS 3      /* chunk tables of an expert: of gate, of up, of down */
+#define EXL2K_EXPERT_PART_BYTES 40 /* of an exl2k_expert_part in shared memory */
 #define EXL2K_EXPERT_GATHER_THREADS 256
 
 /* The experts that rows have chosen. */

@@ -20,19 +20,20 @@ EXL2K_FN f32 exl2k_route_sum(f32 value, f32 *partial)
     return exl2k_warp_sum(lane < EXL2K_ROUTE_WARPS ? partial[lane] : 0.0f);
 }
 
-/* Calls f(n, value) for each of this thread's elements of a row, of which it holds the first ones. */
+/* Calls f(n, i, value) for each of this thread's elements of a row, of which it holds the first ones: element n is
+   held[i], or was read from memory if i is EXL2K_ROUTE_HELD. */
 template <typename F> EXL2K_FN void exl2k_route_each(const f32 *held, u64 row, u32 hidden, F f)
 {
 #pragma unroll
     for (u32 i = 0; i < EXL2K_ROUTE_HELD; i++) {
         u32 n = i * EXL2K_ROUTE_THREADS + threadIdx.x;
         if (n < hidden) {
-            f(n, held[i]);
+            f(n, i, held[i]);
         }
     }
 #pragma unroll 1
     for (u32 n = EXL2K_ROUTE_HELD * EXL2K_ROUTE_THREADS + threadIdx.x; n < hidden; n += EXL2K_ROUTE_THREADS) {
-        f(n, exl2k_load_f32(row + n * 4));
+        f(n, EXL2K_ROUTE_HELD, exl2k_load_f32(row + n * 4));
     }
 }
 
@@ -55,25 +56,42 @@ EXL2K_FN float2 exl2k_route_norm(const exl2k_route_args &a, const f32 *held, u64
     }
     if (a.layer_norm) {
         f32 shift = exl2k_load_f32(row), sum = 0.0f;
-        exl2k_route_each(held, row, a.hidden, [&](u32, f32 v) { sum += v - shift; });
+        exl2k_route_each(held, row, a.hidden, [&](u32, u32, f32 v) { sum += v - shift; });
         mean = shift + exl2k_route_sum(sum, partial) / (f32)a.hidden;
     }
-    exl2k_route_each(held, row, a.hidden, [&](u32, f32 v) { square = fmaf(v - mean, v - mean, square); });
+    exl2k_route_each(held, row, a.hidden, [&](u32, u32, f32 v) { square = fmaf(v - mean, v - mean, square); });
     return make_float2(mean, 1.0f / sqrtf(exl2k_route_sum(square, partial) / (f32)a.hidden + a.eps));
 }
 
-/* Element n of the normalised row, whose residual is y; writes the inputs of the experts if this CTA is to. */
-EXL2K_FN f32 exl2k_route_element(const exl2k_route_args &a, float2 norm, f32 y, u32 row, u32 n, bool writes)
+/* What no kernel writes and element n of every row needs. */
+typedef struct exl2k_route_fixed {
+    f32 weight, bias;
+    u32 place; /* in the first output */
+} exl2k_route_fixed;
+
+EXL2K_FN exl2k_route_fixed exl2k_route_fixed_of(const exl2k_route_args &a, u32 n, bool writes)
 {
-    if (a.weight) {
-        y = (y - norm.x) * norm.y * exl2k_load_f32(a.weight + n * 4);
-        y += a.bias ? exl2k_load_f32(a.bias + n * 4) : 0.0f;
+    exl2k_route_fixed f = { 1.0f, 0.0f, n };
+    if (a.weight && n < a.hidden) {
+        f.weight = exl2k_load_f32(a.weight + n * 4);
+        f.bias = a.bias ? exl2k_load_f32(a.bias + n * 4) : 0.0f;
     }
+    if (writes && a.map[0] && n < a.hidden) {
+        f.place = exl2k_load_u16(a.map[0] + n * 2);
+    }
+    return f;
+}
+
+/* Element n of the normalised row, whose residual is y; writes the inputs of the experts if this CTA is to. */
+EXL2K_FN f32 exl2k_route_element(const exl2k_route_args &a, float2 norm, const exl2k_route_fixed &f, f32 y, u32 row,
+                                 u32 n, bool writes)
+{
+    y = a.weight ? (y - norm.x) * norm.y * f.weight + f.bias : y;
     u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(y));
 #pragma unroll
     for (u32 k = 0; k < 2; k++) {
         if (writes && a.out[k]) {
-            u32 index = a.map[k] ? exl2k_load_u16(a.map[k] + n * 2) : n;
+            u32 index = k == 0 ? f.place : a.map[k] ? exl2k_load_u16(a.map[k] + n * 2) : n;
             exl2k_store_u16(a.out[k] + ((u64)row * a.out_pitch + index) * 2, half);
         }
     }
@@ -148,49 +166,82 @@ EXL2K_FN f32 exl2k_route_dot(f32 sum, const f32 *y, const f32 w[8])
    ..; lane i of a warp adds up inputs 8 i to 8 i + 7 of each. So a row has the same bits in both kernels. */
 /* ---- the choice ---- */
 
-EXL2K_FN bool exl2k_route_is_nan(f32 v) { return !(v == v); }
-
-/* A NaN is worse than all numbers. Of equal scores the lowest index is better. */
-EXL2K_FN bool exl2k_route_better(f32 a, u32 a_index, f32 b, u32 b_index)
+/* A number whose order is that of scores: a NaN comes before all numbers, and 0 is no score. */
+EXL2K_FN u32 exl2k_route_key(f32 v)
 {
-    if (a_index == ~0u || b_index == ~0u) {
-        return b_index == ~0u && a_index != ~0u;
-    }
-    bool equal = a == b || (exl2k_route_is_nan(a) && exl2k_route_is_nan(b));
-    return equal ? a_index < b_index : a > b || (exl2k_route_is_nan(b) && !exl2k_route_is_nan(a));
+    u32 bits = __float_as_uint(v + 0.0f); /* -0 becomes 0 */
+    return v != v ? 1 : bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-/* Sets the bits of the `wanted` best of scores [count] whose bits in taken are 0. */
-EXL2K_FN void exl2k_route_pick(const f32 *score, u32 count, u32 wanted, u32 *taken)
+/* The same as exl2k_route_pick for few keys: every lane holds its own ones. */
+EXL2K_FN void exl2k_route_pick_few(const u32 *key, u32 count, u32 wanted, u32 *taken)
 {
-    u32 lane = threadIdx.x;
+    u32 lane = threadIdx.x, held[EXL2K_ROUTE_BATCH], bits[EXL2K_ROUTE_BATCH];
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_ROUTE_BATCH; k++) {
+        held[k] = lane + k * EXL2K_WARP < count ? key[lane + k * EXL2K_WARP] : 0;
+        bits[k] = 0;
+    }
 #pragma unroll 1
     for (; wanted > 0; wanted--) {
-        f32 best = 0.0f;
-        u32 index = ~0u;
-        for (u32 i = lane; i < count; i += EXL2K_WARP) {
-            if (!(taken[i / 32] >> lane & 1) && exl2k_route_better(score[i], i, best, index)) {
-                best = score[i];
-                index = i;
-            }
+        u32 best = held[0], found = 0;
+#pragma unroll
+        for (u32 k = 1; k < EXL2K_ROUTE_BATCH; k++) {
+            best = exl2k_max(best, held[k]);
         }
-        for (u32 step = 16; step > 0; step /= 2) {
-            f32 other = __shfl_xor_sync(EXL2K_ALL, best, step);
-            u32 other_index = __shfl_xor_sync(EXL2K_ALL, index, step);
-            if (exl2k_route_better(other, other_index, best, index)) {
-                best = other;
-                index = other_index;
-            }
+        best = exl2k_warp_most(best);
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_ROUTE_BATCH; k++) {
+            u32 equal = __ballot_sync(EXL2K_ALL, held[k] == best), first = found || best == 0 ? 0 : equal & (0 - equal);
+            found |= equal;
+            bits[k] |= first;
+            held[k] = first >> lane & 1 ? 0 : held[k];
         }
-        if (lane == 0 && index != ~0u) {
-            taken[index / 32] |= 1u << index % 32;
-        }
-        __syncwarp();
     }
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_ROUTE_BATCH; k++) {
+        if (lane == 0 && k * EXL2K_WARP < count) {
+            taken[k] = bits[k];
+        }
+    }
+    __syncwarp();
 }
 
-/* Sets the bits of all experts outside of the best groups. sum [groups], chosen [ceil(groups / 32)]: scratch. */
-EXL2K_FN void exl2k_route_groups(const exl2k_route_choose_args &a, const f32 *biased, f32 *sum, u32 *chosen, u32 *taken)
+/* Sets the bits of the `wanted` best of the keys [count] in `taken`: of equal keys the first one. The keys are used up.
+   One warp calls it. */
+EXL2K_FN void exl2k_route_pick(u32 *key, u32 count, u32 wanted, u32 *taken)
+{
+    u32 lane = threadIdx.x;
+    if (count <= EXL2K_ROUTE_BATCH * EXL2K_WARP) {
+        exl2k_route_pick_few(key, count, wanted, taken);
+        return;
+    }
+#pragma unroll 1
+    for (; wanted > 0; wanted--) {
+        u32 best = 0, index = ~0u;
+#pragma unroll 2
+        for (u32 i = lane; i < count; i += EXL2K_WARP) {
+            index = key[i] > best ? i : index;
+            best = exl2k_max(best, key[i]);
+        }
+        u32 most = exl2k_warp_most(best);
+        index = ~exl2k_warp_most(best == most ? ~index : 0); /* the lowest one */
+        if (most == 0) {
+            break;
+        }
+        if (index % EXL2K_WARP == lane) { /* this lane alone reads the key */
+            key[index] = 0;
+        }
+        if (lane == 0) {
+            taken[index / 32] |= 1u << index % 32;
+        }
+    }
+    __syncwarp();
+}
+
+/* Sets the bits of all experts outside of the best groups. key [groups], chosen [ceil(groups / 32)]: scratch. */
+EXL2K_FN void exl2k_route_groups(const exl2k_route_choose_args &a, const f32 *biased, u32 *key, u32 *chosen,
+                                 u32 *outside)
 {
     u32 lane = threadIdx.x, size = a.count / a.groups;
     for (u32 g = lane; g < a.groups; g += EXL2K_WARP) {
@@ -204,18 +255,18 @@ EXL2K_FN void exl2k_route_groups(const exl2k_route_choose_args &a, const f32 *bi
                 second = held;
             }
         }
-        sum[g] = best + second;
+        key[g] = exl2k_route_key(best + second);
         chosen[g / 32] = 0; /* all of these lanes write 0 */
     }
     __syncwarp();
-    exl2k_route_pick(sum, a.groups, a.groups_active, chosen);
+    exl2k_route_pick(key, a.groups, a.groups_active, chosen);
     for (u32 word = lane; word < (a.count + 31) / 32; word += EXL2K_WARP) {
         u32 bits = 0;
         for (u32 i = word * 32; i < exl2k_min(word * 32 + 32, a.count); i++) {
             u32 group = i / size;
             bits |= (chosen[group / 32] >> group % 32 & 1 ? 0u : 1u) << i % 32;
         }
-        taken[word] = bits;
+        outside[word] = bits;
     }
     __syncwarp();
 }
@@ -226,23 +277,41 @@ EXL2K_FN bool exl2k_route_scores(const exl2k_route_choose_args &a, u64 logits, f
     u32 lane = threadIdx.x;
     f32 largest = -__uint_as_float(0x7F800000u), sum = 0.0f;
     bool finite = true;
-    for (u32 i = lane; i < a.count; i += EXL2K_WARP) {
-        f32 v = exl2k_load_f32(logits + i * 4);
-        finite = finite && fabsf(v) < __uint_as_float(0x7F800000u);
-        largest = fmaxf(largest, v);
-        score[i] = v;
+#pragma unroll 1
+    for (u32 base = lane; base < a.count; base += EXL2K_ROUTE_BATCH * EXL2K_WARP) {
+        f32 v[EXL2K_ROUTE_BATCH], bias[EXL2K_ROUTE_BATCH]; /* loaded together, then stored */
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_ROUTE_BATCH; k++) {
+            u32 i = exl2k_min(base + k * EXL2K_WARP, a.count - 1);
+            v[k] = exl2k_load_f32(logits + i * 4);
+            bias[k] = a.choice_bias ? exl2k_load_f32(a.choice_bias + i * 4) : 0.0f;
+        }
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_ROUTE_BATCH; k++) {
+            u32 i = base + k * EXL2K_WARP;
+            if (i < a.count) {
+                finite = finite & (fabsf(v[k]) < __uint_as_float(0x7F800000u));
+                largest = fmaxf(largest, v[k]);
+                score[i] = v[k];
+                biased[i] = bias[k];
+            }
+        }
     }
     largest = exl2k_warp_max(largest);
+    /* This warp runs alone, and fetching instructions is most of its time: loops are short. */
+#pragma unroll 1
     for (u32 i = lane; i < a.count; i += EXL2K_WARP) {
         f32 v = a.sigmoid ? 1.0f / (1.0f + expf(-score[i])) : expf(score[i] - largest);
         score[i] = v;
         sum += v;
     }
     sum = exl2k_warp_sum(sum);
+    f32 over = a.sigmoid ? 1.0f : 1.0f / sum;
+#pragma unroll 1
     for (u32 i = lane; i < a.count; i += EXL2K_WARP) {
-        f32 v = a.sigmoid ? score[i] : score[i] / sum;
+        f32 v = score[i] * over;
         score[i] = v;
-        biased[i] = a.choice_bias ? v + exl2k_load_f32(a.choice_bias + i * 4) : v;
+        biased[i] = a.choice_bias ? v + biased[i] : v;
     }
     return __all_sync(EXL2K_ALL, finite);
 }
@@ -251,43 +320,48 @@ EXL2K_FN bool exl2k_route_scores(const exl2k_route_choose_args &a, u64 logits, f
 EXL2K_FN void exl2k_route_choose_row(const exl2k_route_choose_args &a, f32 *memory, u32 row)
 {
     u32 lane = threadIdx.x, words = (a.count + 31) / 32;
-    f32 *score = memory, *biased = score + a.count, *sums = biased + a.count;
-    u32 *taken = (u32 *)(sums + a.groups), *outside = taken + words, *chosen = outside + words;
+    f32 *score = memory, *biased = score + a.count;
+    u32 *keys = (u32 *)biased, *group_keys = keys + a.count; /* keys replace biased scores */
+    u32 *taken = group_keys + a.groups, *outside = taken + words, *chosen = outside + words;
     u64 logits = a.logits + (u64)row * a.logits_pitch * 4, at = (u64)row * a.active * 4;
+    f32 switch_logit = a.shared ? exl2k_load_f32(logits + a.count * 4) : 0.0f;
     bool finite = exl2k_route_scores(a, logits, score, biased);
     for (u32 i = lane; i < words; i += EXL2K_WARP) {
-        outside[i] = 0;
+        taken[i] = outside[i] = 0;
     }
     __syncwarp();
     if (a.groups_active < a.groups) {
-        exl2k_route_groups(a, biased, sums, chosen, outside);
+        exl2k_route_groups(a, biased, group_keys, chosen, outside);
     }
-    for (u32 i = lane; i < words; i += EXL2K_WARP) {
-        taken[i] = outside[i];
+#pragma unroll 1
+    for (u32 i = lane; i < a.count; i += EXL2K_WARP) {
+        keys[i] = outside[i / 32] >> lane & 1 ? 0 : exl2k_route_key(biased[i]);
     }
     __syncwarp();
-    exl2k_route_pick(biased, a.count, a.active, taken);
+    exl2k_route_pick(keys, a.count, a.active, taken);
     /* The sum of the chosen scores, in ascending order, which is the same in every lane. */
     f32 sum = 0.0f;
     u32 before = 0; /* experts chosen in preceding words */
+#pragma unroll 1
     for (u32 i = 0; i < words && a.renormalized; i++) {
-        for (u32 left = taken[i] & ~outside[i]; left; left &= left - 1) {
+#pragma unroll 1
+        for (u32 left = taken[i]; left; left &= left - 1) {
             sum += score[i * 32 + __ffs(left) - 1];
         }
     }
-    f32 over = a.renormalized ? sum + (a.sigmoid ? 1e-20f : 0.0f) : 1.0f;
+    f32 factor = a.renormalized ? a.scale / (sum + (a.sigmoid ? 1e-20f : 0.0f)) : a.scale;
+#pragma unroll 1
     for (u32 i = 0; i < words; i++) {
-        u32 bits = taken[i] & ~outside[i], place = before + __popc(bits & ((1u << lane) - 1));
+        u32 bits = taken[i], place = before + __popc(bits & ((1u << lane) - 1));
         if (bits >> lane & 1 && place < a.active) {
-            f32 w = score[i * 32 + lane] * a.scale / over;
+            f32 w = score[i * 32 + lane] * factor;
             exl2k_store(a.choice + at + place * 4, i * 32 + lane);
             exl2k_store_f32(a.weight + at + place * 4, finite ? w : __uint_as_float(0x7FC00000u));
         }
         before += __popc(bits);
     }
     if (a.shared && lane == 0) {
-        f32 v = exl2k_load_f32(logits + a.count * 4);
-        exl2k_store_f32(a.shared + row * 4, 1.0f / (1.0f + expf(-v)));
+        exl2k_store_f32(a.shared + row * 4, 1.0f / (1.0f + expf(-switch_logit)));
     }
 }
 
@@ -318,18 +392,31 @@ exl2k_route_one(const __grid_constant__ exl2k_route_one_args all)
     exl2k_route_output o = exl2k_route_output_of(a, output);
     f32 held[EXL2K_ROUTE_HELD], *y = (f32 *)exl2k_route_shared;
     uint4 loaded[EXL2K_ROUTE_LOADED];
+    exl2k_route_fixed fixed[EXL2K_ROUTE_HELD];
     exl2k_route_preload(loaded, a, o, first);
+    u32 mine = 0; /* bits of the `held` that this CTA writes */
+#pragma unroll
+    for (u32 i = 0; i < EXL2K_ROUTE_HELD; i++) {
+        bool writes = i % gridDim.x == blockIdx.x;
+        fixed[i] = exl2k_route_fixed_of(a, i * EXL2K_ROUTE_THREADS + threadIdx.x, writes);
+        mine |= writes ? 1u << i : 0;
+    }
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    if (row >= exl2k_load(a.rows_at)) {
+    /* Load the row before the number of rows is known: there is memory for every row of the launch. */
+    u64 from = a.residual + (u64)row * a.hidden * 4;
+    u32 rows = exl2k_load(a.rows_at);
+    exl2k_route_hold(held, from, a.hidden);
+    if (row >= rows) {
         return;
     }
     /* Normalise the row. */
-    u64 from = a.residual + (u64)row * a.hidden * 4;
-    exl2k_route_hold(held, from, a.hidden);
     float2 norm = exl2k_route_norm(a, held, from, partial);
-    exl2k_route_each(held, from, a.hidden, [&](u32 n, f32 v) {
-        y[n] = exl2k_route_element(a, norm, v, row, n, n / EXL2K_ROUTE_THREADS % gridDim.x == blockIdx.x);
+    exl2k_route_each(held, from, a.hidden, [&](u32 n, u32 i, f32 v) {
+        bool held_one = i < EXL2K_ROUTE_HELD;
+        bool writes = held_one ? mine >> i & 1 : n / EXL2K_ROUTE_THREADS % gridDim.x == blockIdx.x;
+        exl2k_route_fixed own = held_one ? fixed[i % EXL2K_ROUTE_HELD] : exl2k_route_fixed_of(a, n, writes);
+        y[n] = exl2k_route_element(a, norm, own, v, row, n, writes);
     });
     for (u32 n = a.hidden + threadIdx.x; n < (a.hidden + 7) / 8 * 8; n += EXL2K_ROUTE_THREADS) {
         y[n] = 0.0f;
@@ -431,7 +518,8 @@ exl2k_route_many(const __grid_constant__ exl2k_route_args a)
             for (u32 n = begin + threadIdx.x; n < begin + tile; n += EXL2K_ROUTE_THREADS) {
                 bool is_real = n < a.hidden && r < rows;
                 f32 v = is_real ? exl2k_load_f32(from + n * 4) : 0.0f;
-                y[r][n - begin] = is_real ? exl2k_route_element(a, norm[r], v, first + r, n, writes) : 0.0f;
+                exl2k_route_fixed own = exl2k_route_fixed_of(a, n, writes);
+                y[r][n - begin] = is_real ? exl2k_route_element(a, norm[r], own, v, first + r, n, writes) : 0.0f;
             }
         }
         __syncthreads();

@@ -61,6 +61,8 @@
     X(exl2k_attend_prefill64, "attend_prefill64.cu", exl2k_attend_args, NONE)   \
     X(exl2k_attend_prefill128, "attend_prefill128.cu", exl2k_attend_args, NONE) \
     X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE) \
+    X(exl2k_attend_wg64, "attend_wg64.cu", exl2k_attend_args, BUDGET)           \
+    X(exl2k_attend_wg128, "attend_wg128.cu", exl2k_attend_args, BUDGET)         \
     X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                  \
     X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)
 

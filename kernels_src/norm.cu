@@ -21,13 +21,45 @@ EXL2K_FN f32 exl2k_norm_sum(f32 value, f32 *partial)
     return sum;
 }
 
+/* Elements of a thread whose loads are in flight. More would spill registers on some architectures. */
+#define EXL2K_NORM_BATCH (__CUDA_ARCH__ == 900 ? 16u : 8u)
+#define EXL2K_NORM_CHUNK (EXL2K_NORM_BATCH * EXL2K_NORM_THREADS)
+
+/* Loads the thread's elements of a chunk that begins at element `first`: every EXL2K_NORM_THREADS-th one. Elements
+   after the last are 0. */
+EXL2K_FN void exl2k_norm_load(const exl2k_norm_args &a, u64 from, u32 first, f32 values[EXL2K_NORM_BATCH])
+{
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_NORM_BATCH; k++) {
+        u32 n = first + k * EXL2K_NORM_THREADS + threadIdx.x;
+        values[k] = n < a.hidden ? exl2k_load_f32(from + n * 4) : 0.0f;
+    }
+}
+
+/* Loads weights and permuted indices of the same elements. */
+EXL2K_FN void exl2k_norm_constants(const exl2k_norm_args &a, u32 first, f32 weights[EXL2K_NORM_BATCH],
+                                   u32 indices[EXL2K_NORM_BATCH])
+{
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_NORM_BATCH; k++) {
+        u32 n = exl2k_min(first + k * EXL2K_NORM_THREADS + threadIdx.x, a.hidden - 1);
+        weights[k] = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
+        indices[k] = n;
+    }
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_NORM_BATCH && a.map; k++) {
+        indices[k] = exl2k_load_u16(a.map + indices[k] * 2);
+    }
+}
+
 /* Normalises one row. The row goes through shared memory: the permutation scatters there, so that global memory is
    accessed in whole lines. */
 extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2k_norm_args a)
 {
-    __shared__ u16 staged[EXL2K_NORM_STAGED];
+    __shared__ __align__(16) u16 staged[EXL2K_NORM_STAGED];
     __shared__ f32 partial[EXL2K_NORM_THREADS / 32];
-    u32 row = blockIdx.x;
+    f32 values[EXL2K_NORM_BATCH], weights[EXL2K_NORM_BATCH];
+    u32 row = blockIdx.x, indices[EXL2K_NORM_BATCH];
     exl2k_dependency_release();
     exl2k_dependency_wait();
     if (row >= exl2k_load(a.rows_at)) {
@@ -38,32 +70,49 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
     bool stage = a.hidden <= EXL2K_NORM_STAGED;
     f32 square = 0.0f;
     /* The sum of squares gives the scale of the row. */
-    for (u32 n = threadIdx.x; n < a.hidden; n += EXL2K_NORM_THREADS) {
-        f32 r = exl2k_load_f32(from + n * 4);
-        square = fmaf(r, r, square);
+    for (u32 first = 0; first < a.hidden; first += EXL2K_NORM_CHUNK) {
+        exl2k_norm_load(a, from, first, values);
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_NORM_BATCH; k++) {
+            square = fmaf(values[k], values[k], square);
+        }
     }
     f32 mean = exl2k_norm_sum(square, partial) / (f32)a.hidden, rho = 1.0f / sqrtf(mean + a.eps);
-    /* Scale each element and store it at its permuted index. */
-    for (u32 n = threadIdx.x; n < a.hidden; n += EXL2K_NORM_THREADS) {
+    /* Scale each element and put it at its permuted index. A row of one chunk is still in registers. */
+    for (u32 first = 0; first < a.hidden && stage; first += EXL2K_NORM_CHUNK) {
+        exl2k_norm_constants(a, first, weights, indices);
+        if (a.hidden > EXL2K_NORM_CHUNK) {
+            exl2k_norm_load(a, from, first, values);
+        }
+#pragma unroll
+        for (u32 k = 0; k < EXL2K_NORM_BATCH; k++) {
+            if (first + k * EXL2K_NORM_THREADS + threadIdx.x < a.hidden) {
+                staged[indices[k]] = (u16)exl2k_f32_to_f16(exl2k_clamp_f16(values[k] * rho * weights[k]));
+            }
+        }
+    }
+#pragma unroll 1
+    for (u32 n = threadIdx.x; n < a.hidden && !stage; n += EXL2K_NORM_THREADS) {
         f32 weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
         u32 index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         u32 half = exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_load_f32(from + n * 4) * rho * weight));
-        if (stage) {
-            staged[index] = (u16)half;
+        exl2k_store_u16(to + (a.tile_rows ? exl2k_wg_offset(index, row, a.tile_rows) : index * 2), half);
+    }
+    __syncthreads();
+    /* Store the staged row: by 16 bytes if there are only whole tiles (or lines), else one element at a time. */
+    bool whole = a.tile_rows ? a.hidden % 32 == 0 : (a.hidden | a.out_pitch) % 8 == 0;
+    for (u32 n = 8 * threadIdx.x; n < a.hidden && stage && whole; n += 8 * EXL2K_NORM_THREADS) {
+        const u32 *pairs = (const u32 *)staged;
+        u32 half = n / 32, chunk = n / 8 % 4, first = half * 16 + chunk; /* see wg_tiles.cuh */
+        if (a.tile_rows) {
+            uint4 inputs = make_uint4(pairs[first], pairs[first + 4], pairs[first + 8], pairs[first + 12]);
+            exl2k_store4(to + exl2k_wg_chunk_at(half, chunk, row, a.tile_rows), inputs);
         } else {
-            exl2k_store_u16(to + (a.tile_rows ? exl2k_wg_offset(index, row, a.tile_rows) : index * 2), half);
+            exl2k_store4(to + n * 2, *(const uint4 *)&staged[n]);
         }
     }
-    /* Store the staged row, two elements at a time. */
-    if (stage) {
-        __syncthreads();
-        for (u32 n = 2 * threadIdx.x; n + 1 < a.hidden; n += 2 * EXL2K_NORM_THREADS) {
-            u64 at = to + (a.tile_rows ? exl2k_wg_offset(n, row, a.tile_rows) : n * 2);
-            exl2k_store(at, staged[n] | (u32)staged[n + 1] << 16);
-        }
-        if ((a.hidden & 1) && threadIdx.x == 0) {
-            exl2k_store_u16(to + (a.hidden - 1) * 2, staged[a.hidden - 1]);
-        }
+    for (u32 n = threadIdx.x; n < a.hidden && stage && !whole; n += EXL2K_NORM_THREADS) {
+        exl2k_store_u16(to + (a.tile_rows ? exl2k_wg_offset(n, row, a.tile_rows) : n * 2), staged[n]);
     }
 }
 

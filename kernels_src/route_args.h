@@ -14,7 +14,8 @@
 #define EXL2K_ROUTE_OUTPUTS 4u  /* outputs of a CTA of exl2k_route_one */
 #define EXL2K_ROUTE_LOADED 4    /* runs whose weights a warp loads before it waits: all up to 4096 inputs */
 #define EXL2K_ROUTE_HELD 8      /* elements of a row that a thread holds in registers; further ones are read again */
-#define EXL2K_ROUTE_ROWS 8     /* rows of a CTA of exl2k_route_many */
+#define EXL2K_ROUTE_ROWS 8      /* rows of a CTA of exl2k_route_many */
+#define EXL2K_ROUTE_BATCH 4     /* logits that a lane loads at a time for the choice */
 
 /* Rows of weights in their natural order. */
 typedef struct exl2k_route_table {

@@ -411,7 +411,7 @@ int cli_bench(int argc, char **argv)
         { "--decode", ARG_U32, &o.decode, "N", "tokens to generate per sequence; 0 = none (128)" },
         { "--context", ARG_NUMBERS, &o.context, "N,..", "tokens in the context before (0)" },
         { "--batch", ARG_NUMBERS, &o.batch, "N,..", "sequences per batch (1)" },
-        { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, or what one CPU core reads" },
+        { "--probe", ARG_BOOL, &o.probe, NULL, "measures the GPU's memory, as runs on a GPU do, or a core's reads" },
         { "--ngram", ARG_BOOL, &o.guesses.ngram, NULL, "guesses tokens by what the text said before" },
         { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },

@@ -17,6 +17,7 @@ typedef struct exl2__events {
     uint32_t size, head, used; /* head: oldest record; used: bytes from there */
     uint32_t reading;          /* bytes of the record that the application is reading */
     uint32_t reserved;         /* bytes reserved for the scores of passes in flight */
+    uint32_t records;          /* number of events */
 } exl2__events;
 
 typedef struct exl2__event_record {
@@ -27,7 +28,7 @@ typedef struct exl2__event_record {
 static inline void exl2__events_make(exl2__events *q, exl2__arena *arena, uint32_t max_events)
 {
     uint64_t bytes = exl2__max64((uint64_t)max_events * EXL2__EVENT_BYTES, EXL2__EVENTS_MIN);
-    *q = (exl2__events){ NULL, (uint32_t)exl2__min64(bytes, UINT32_MAX & ~7u), 0, 0, 0, 0 };
+    *q = (exl2__events){ .size = (uint32_t)exl2__min64(bytes, UINT32_MAX & ~7u) };
     q->ring = (uint8_t *)exl2__arena_alloc(arena, q->size);
 }
 
@@ -90,6 +91,7 @@ static inline bool exl2__events_push(exl2__events *q, const exl2_event *event)
     q->used += skip;
     exl2__event_record *record = (exl2__event_record *)(void *)(q->ring + (q->head + q->used) % q->size);
     q->used += bytes;
+    q->records++;
     record->bytes = bytes;
     record->event = *event;
     uint8_t *at = (uint8_t *)(record + 1);
@@ -172,11 +174,19 @@ static inline bool exl2__events_pull(exl2__events *q, exl2_event *out)
         if (tail_room >= sizeof *record && record->event.kind != 0) {
             *out = record->event;
             q->reading = record->bytes;
+            q->records--;
             return true;
         }
         exl2__events_drop(q, tail_room < sizeof *record ? tail_room : record->bytes);
     }
     return false;
+}
+
+/* Puts the event that was just pulled back to where it was. */
+static inline void exl2__events_unpull(exl2__events *q)
+{
+    q->records += q->reading > 0;
+    q->reading = 0;
 }
 
 #endif

@@ -17,6 +17,12 @@ static inline bool exl2__jobs_is_heard_later(const exl2_engine *e, const exl2__j
     return job->delivery.on_event && e->worker.stepping;
 }
 
+/* Whether earlier events of the job, which the worker wrote, must be heard before another is delivered. */
+static inline bool exl2__jobs_must_wait(const exl2_engine *e, const exl2__job *job)
+{
+    return job->delivery.unheard > (e->worker.stepping ? EXL2__JOB_UNHEARD_MAX - 1 : 0);
+}
+
 /* The ring in which the job's events wait until the application reads or hears them; NULL: in none. */
 static inline exl2__events *exl2__jobs_ring(exl2_engine *e, const exl2__job *job)
 {
@@ -90,12 +96,17 @@ static void exl2__jobs_fail(exl2_engine *e, exl2__job *job, exl2_result result)
     job->error.native = job->result == result ? error.native : 0;
 }
 
+/* Whether the application has ended the job: it hears no more of its text. */
+static inline bool exl2__jobs_is_dropped(const exl2__job *job)
+{
+    return job->ending && (job->stop == EXL2_STOP_CALLBACK || job->stop == EXL2_STOP_CANCELLED);
+}
+
 /* Before a job ends by what the application wants: if it has ended already, but the application has not heard all of
    its text, the rest of the text is dropped with that end. */
 static inline void exl2__jobs_end_unheard(exl2__job *job)
 {
-    bool wanted = job->stop == EXL2_STOP_CALLBACK || job->stop == EXL2_STOP_CANCELLED;
-    job->ending = job->ending && (job->delivery.unheard == 0 || wanted);
+    job->ending = job->ending && (job->delivery.unheard == 0 || exl2__jobs_is_dropped(job));
 }
 
 /* Applies what the callback returned. */
@@ -277,6 +288,9 @@ static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
     exl2__job_block *block = job->block;
     if (!d->text_due) {
         return true;
+    }
+    if (exl2__jobs_must_wait(e, job)) {
+        return false;
     }
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_TEXT);
     char after = block->hold[d->due_bytes];
@@ -612,6 +626,9 @@ static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
 {
     if (!job->delivery.progress_due) {
         return true;
+    }
+    if (exl2__jobs_must_wait(e, job)) {
+        return false;
     }
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_PREFILL);
     event.progress = exl2__jobs_progress(job);

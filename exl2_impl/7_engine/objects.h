@@ -27,6 +27,7 @@
 #define EXL2__JOB_REWINDS_MAX 256     /* rewinds of banned texts without text delivered in between */
 #define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that may still be cut */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
+#define EXL2__JOB_UNHEARD_MAX 32u        /* the worker writes no more texts ahead of the job's callback */
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.draft_rate */
 #define EXL2__FIRST_MASK_NS 4.0f         /* a guess; see exl2__model.mask_ns */
@@ -154,7 +155,8 @@ typedef struct exl2__job_delivery {
     exl2_session done_session;
     uint32_t delivered;          /* tokens delivered so far */
     uint32_t unheard;            /* events that the worker has written, and that no callback has heard yet; */
-    uint32_t unheard_tokens;     /* tokens in them */
+    uint32_t unheard_tokens;     /* tokens in them; */
+    uint32_t later;              /* part of the events that wait in exl2__worker.later */
     uint32_t resumed;            /* part of them that was delivered before the session was saved */
     uint32_t shown;              /* bytes of the first held token's text that were delivered already */
     uint32_t prompt_done;        /* length of the history that the newest PREFILL event counted as computed */
@@ -256,7 +258,8 @@ typedef struct exl2__worker {
     uint32_t wanted;             /* atomic: calls that wait for the gate */
     uint32_t held;               /* calls that wait: meanwhile the worker does nothing */
     exl2__events events;         /* of jobs and models with on_event, until exl2_step delivers them */
-    exl2__arena memory;          /* of that ring */
+    exl2__events later;          /* those of them whose jobs were paused meanwhile */
+    exl2__arena memory;          /* of both rings */
 #ifndef EXL2_NO_THREADS
     exl2__thread thread;
     exl2__mutex gate;            /* guards the engine; see gate.h */

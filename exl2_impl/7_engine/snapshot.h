@@ -79,6 +79,11 @@ static void exl2__snapshot_of_job(const exl2__job *job, exl2__session_resume *ou
                                    .rewinds = job->bans.rewinds, .shown = job->delivery.shown, .healed = job->healed,
                                    .seed = job->stats.seed, .mu = s->sampling.mirostat_mu,
                                    .tried_count = s->tried_count, .tried_at = s->tried_at };
+    if (job->delivery.unheard) { /* what was not heard is generated again */
+        out->tokens = s->prompt_end + job->delivery.delivered;
+        out->computed_end = exl2__min32(out->computed_end, out->tokens);
+        out->shown = 0;
+    }
     out->min_tokens = s->min_end - s->prompt_end - (job->healed >= 0);
     memcpy(out->tried, s->tried, s->tried_count * sizeof *out->tried);
 }
@@ -151,7 +156,12 @@ static exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_
     if (job && job->guidance.negative) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job has guidance can be saved after its DONE");
     }
-    if (job && job->sequence.begun && !job->ending) {
+    bool unheard = job && job->delivery.unheard && !exl2__jobs_is_dropped(job);
+    if (unheard && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's job is paused before text that the worker has made, "
+                          "and has stop strings, banned strings or mirostat: continue it first");
+    }
+    if (job && job->sequence.begun && (!job->ending || unheard)) {
         exl2__snapshot_of_job(job, &x.job);
         x.mu_count = job->sequence.sampling.mirostat_tau > 0 ? job->delivery.held_tokens : 0;
     } else if (x.job.present) {

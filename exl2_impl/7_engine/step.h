@@ -48,10 +48,11 @@ static inline void exl2__step_update_job(exl2_engine *e, exl2__job *job, exl2__p
 {
     bool paused = exl2__step_read_flags(e, job);
     uint64_t id = job->id;
-    bool finishes = job->ending && !exl2__jobs_is_heard_later(e, job);
-    bool was_due = job->delivery.text_due || job->delivery.progress_due || finishes;
+    bool waits = exl2__jobs_is_heard_later(e, job) || exl2__jobs_must_wait(e, job); /* for its end */
+    bool was_due = job->delivery.text_due || job->delivery.progress_due || (job->ending && !waits);
     bool clear = exl2__jobs_deliver_progress(e, job) && exl2__jobs_deliver_text(e, job);
-    if (job->ending && clear && !exl2__jobs_is_heard_later(e, job)) {
+    waits = exl2__jobs_is_heard_later(e, job) || exl2__jobs_must_wait(e, job);
+    if (job->ending && clear && !waits) {
         exl2__jobs_finish(e, job);
     }
     progress->anything |= was_due && clear;

@@ -87,10 +87,9 @@ static inline void exl2__worker_hear(exl2_engine *e, exl2__job *job, const exl2_
 {
     exl2__job_delivery *d = &job->delivery;
     uint32_t tokens = event->kind == EXL2_EVENT_TEXT ? event->token_count : 0;
-    exl2__step_read_flags(e, job);
     d->unheard--;
     d->unheard_tokens -= tokens;
-    if (job->ending && (job->stop == EXL2_STOP_CALLBACK || job->stop == EXL2_STOP_CANCELLED)) {
+    if (exl2__jobs_is_dropped(job)) {
         return;
     }
     if (tokens) {
@@ -102,25 +101,54 @@ static inline void exl2__worker_hear(exl2_engine *e, exl2__job *job, const exl2_
     if (job->ending && job->stop == EXL2_STOP_CALLBACK) {
         d->text_due = d->progress_due = false;
     }
+    exl2__jobs_publish(e, job); /* it may be paused now */
 }
 
-/* Delivers what the worker wrote for callbacks, and ends jobs that have no more of it. Returns whether there was
-   anything. */
-static bool exl2__worker_deliver(exl2_engine *e)
+/* Whether the job's events wait because it is paused, and no end of the application's has dropped them. */
+static inline bool exl2__worker_holds_back(exl2_engine *e, exl2__job *job)
 {
+    bool paused = exl2__step_read_flags(e, job);
+    return paused && !exl2__jobs_is_dropped(job);
+}
+
+/* Delivers the events that a ring has now. Those of a paused job, and what follows them, go into `later`; if that is
+   full, the ring waits. Returns whether anything was delivered. */
+static bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool paused_too)
+{
+    exl2__events *later = &e->worker.later;
     exl2_event event;
     exl2_flow ignored;
     bool any = false;
-    while (exl2__events_pull(&e->worker.events, &event)) {
+    for (uint32_t left = ring->records; left > 0 && exl2__events_pull(ring, &event); left--) {
         exl2__job *job = exl2__objects_job(e, event.job);
         const exl2__model *m = exl2__objects_model(e, event.model);
-        any = true;
         if (job) {
+            job->delivery.later -= ring == later;
+        }
+        bool held = job && !paused_too && (exl2__worker_holds_back(e, job) || (ring != later && job->delivery.later));
+        if (held && !exl2__events_push(later, &event)) {
+            job->delivery.later += ring == later;
+            exl2__events_unpull(ring);
+            return any;
+        }
+        any = any || !held;
+        if (held) {
+            job->delivery.later++;
+        } else if (job) {
             exl2__worker_hear(e, job, &event);
         } else if (m && event.kind == EXL2_EVENT_LOAD) {
             exl2__jobs_deliver(e, m->desc.on_event, m->desc.user, false, &event, &ignored);
         }
     }
+    return any;
+}
+
+/* Delivers what the worker wrote for callbacks, and ends jobs that have no more of it. Returns whether there was
+   anything. paused_too: also of paused jobs. */
+static bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
+{
+    bool any = exl2__worker_deliver_ring(e, &e->worker.later, paused_too);
+    any = exl2__worker_deliver_ring(e, &e->worker.events, paused_too) || any;
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
         exl2__job *job = &e->jobs[i];
         const exl2__job_delivery *d = &job->delivery;
@@ -145,7 +173,7 @@ static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc
     }
     uint64_t begin_ns = exl2__platform_ns();
     bool async = e->hardware.backend && exl2__backend_is_async(e->hardware.backend);
-    bool any = exl2__worker_deliver(e);
+    bool any = exl2__worker_deliver(e, false);
     w->unlimited = !d->cpu_us && !(async && d->gpu_us);
     w->deadline_ns = begin_ns + (d->cpu_us ? (uint64_t)d->cpu_us * 1000u : UINT64_MAX / 2);
     w->gpu_us = d->gpu_us;
@@ -155,7 +183,7 @@ static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc
         exl2__gate_open(e);
         exl2__signal_wait(&w->done, EXL2__FOREVER);
         exl2__gate_close(e);
-        any = exl2__worker_deliver(e);
+        any = exl2__worker_deliver(e, false);
     }
     bool passed = w->passed;
     w->passed = false;
@@ -188,8 +216,10 @@ static exl2_result exl2__worker_start(exl2_engine *e)
     exl2__worker_end_passes(e);
     exl2__arena dry = { 0 };
     exl2__events_make(&w->events, &dry, e->info.max_events);
+    exl2__events_make(&w->later, &dry, e->max_jobs * EXL2__JOB_UNHEARD_MAX);
     EXL2__TRY(exl2__arena_open(&e->ctx, &w->memory, dry.used, EXL2_MEM_GENERAL));
     exl2__events_make(&w->events, &w->memory, e->info.max_events);
+    exl2__events_make(&w->later, &w->memory, e->max_jobs * EXL2__JOB_UNHEARD_MAX);
     w->quit = w->idle = w->passed = w->granted = w->unlimited = false;
     w->deadline_ns = 0;
     exl2__mutex_lock(&w->gate); /* the new thread begins when it knows itself */
@@ -213,7 +243,7 @@ static void exl2__worker_stop(exl2_engine *e)
     exl2__signal_raise(&w->wake);
     exl2__thread_join(&w->thread);
     w->runs = w->idle = false;
-    exl2__worker_deliver(e);
+    exl2__worker_deliver(e, true);
     exl2__arena_close(&e->ctx, &w->memory);
 }
 #else
@@ -232,7 +262,7 @@ static inline void exl2__worker_hold(exl2_engine *e)
     if (exl2__gate_is_shared(e)) {
         e->worker.held++;
         if (!e->in_callback) {
-            exl2__worker_deliver(e);
+            exl2__worker_deliver(e, false);
         }
     }
 #endif

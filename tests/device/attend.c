@@ -49,7 +49,8 @@ static void test_decode(const attend_modules *m, const attend_kind *kind, uint32
     }
 }
 
-static void test_prefill(const attend_modules *m, const attend_kind *kind, uint32_t flags)
+/* wg: the largest number of CTAs of prefill by wgmma; 0: by mma.sync. */
+static void test_prefill(const attend_modules *m, const attend_kind *kind, uint32_t flags, uint32_t wg)
 {
     static const attend_sequence groups[][ATTEND_SEQUENCES] = {
         { { 0, 1 }, { 0, 64 }, { 0, 65 }, { 63, 2 } },
@@ -59,6 +60,7 @@ static void test_prefill(const attend_modules *m, const attend_kind *kind, uint3
     for (size_t i = 0; i < EXL2__COUNT(groups); i++) {
         attend_scene s;
         attend_scene_make(&s, kind, groups[i], flags);
+        s.wg = wg;
         attend_prefill(m, &s, 0, s.rows);
         attend_check(&s, "prefill");
         uint16_t *together = attend_outputs(&s);
@@ -66,9 +68,14 @@ static void test_prefill(const attend_modules *m, const attend_kind *kind, uint3
             attend_prefill(m, &s, r, 1);
             attend_same(&s, together, r, 1, "a row alone");
         }
-        s.scattered = true;
+        s.scattered = !wg;
         attend_prefill(m, &s, 0, s.rows);
         attend_same(&s, together, 0, s.rows, "again, scattered");
+        for (uint32_t ctas = 1; ctas <= 5 && wg; ctas += 2) { /* more tiles of each */
+            s.wg = ctas;
+            attend_prefill(m, &s, 0, s.rows);
+            attend_same(&s, together, 0, s.rows, "with few CTAs");
+        }
         free(together);
         attend_scene_free(&s);
     }
@@ -92,6 +99,26 @@ static void test_done(const attend_modules *m)
     CHECK(!attend_page_has(&s, 1) && !attend_page_has(&s, 2));
     free(out);
     attend_scene_free(&s);
+}
+
+static void test_prefill_repeats(const attend_modules *m)
+{
+    static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 1000, 500 }, { 0, 300 }, { 77, 60 } };
+    for (uint32_t dim = 64; dim <= 128 && attend_has_wg(dim); dim *= 2) {
+        attend_scene s;
+        attend_kind kind = attend_plain(16, 4, dim);
+        attend_scene_make(&s, &kind, sequences, 0);
+        s.wg = (uint32_t)rig.sm_count;
+        attend_prefill(m, &s, 0, s.rows);
+        uint16_t *first = attend_outputs(&s);
+        for (int i = 0; i < 1000; i++) {
+            s.wg = i % 7 ? (uint32_t)rig.sm_count - (uint32_t)i % 100 : 5;
+            attend_prefill_launch(m, &s, s.rows);
+        }
+        attend_same(&s, first, 0, s.rows, "prefill after 1,000 repeats");
+        free(first);
+        attend_scene_free(&s);
+    }
 }
 
 static void test_repeats(const attend_modules *m)
@@ -281,6 +308,54 @@ static void test_prepare(const attend_modules *m)
     }
 }
 
+/* Norms of q and k give the same bits, outputs and pages, in attention and in the kernel before it. */
+static void test_norms_kind(const attend_modules *m, const attend_kind *kind)
+{
+    static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 0, 1 }, { 63, 1 }, { 700, 1 } };
+    uint32_t q = kind->heads * kind->dim, k = kind->kv_heads * kind->dim;
+    attend_scene s;
+    attend_scene_make(&s, kind, sequences, ATTEND_PERMUTED);
+    float *vectors = take((q + k) * sizeof *vectors);
+    for (uint32_t i = 0; i < q + k; i++) {
+        vectors[i] = (float)(attend_number() + 2);
+    }
+    rig_buffer norms = rig_buffer_of(vectors, (q + k) * 4);
+    uint8_t *pages[2] = { take((size_t)s.pages.bytes), take((size_t)s.pages.bytes) };
+    s.norm[0] = norms.address;
+    s.norm[1] = norms.address + q * 4;
+    s.splits = attend_splits(&s, 0, s.rows);
+    attend_decode(m, &s, 0, s.rows, 2);
+    uint16_t *wanted = attend_outputs(&s);
+    rig_download(s.pages, 0, pages[0], (size_t)s.pages.bytes);
+    exl2k_attend_args of = attend_args(&s, 1, 0);
+    exl2k_prepare_args a = { .pass = s.step.address, .rows = s.rows_at.address, .qkv = s.inputs.address,
+                             .weight = { s.norm[0], s.norm[1] }, .rope_split = of.rope_split, .pitch = s.qkv_pitch,
+                             .heads = s.heads, .kv_heads = s.kv_heads, .dim = s.dim,
+                             .part_heads = EXL2K_PREPARE_HEADS, .eps = 1e-5f };
+    uint32_t parts = (s.heads + a.part_heads - 1) / a.part_heads + (s.kv_heads + a.part_heads - 1) / a.part_heads;
+    rig_upload(s.pages, 0, s.host_pages, (size_t)s.pages.bytes);
+    rig_launch(&m->prepare, "exl2k_attend_prepare", s.rows, parts, EXL2K_PREPARE_THREADS, 0, &a, sizeof a);
+    s.norm[0] = s.norm[1] = 0;
+    attend_decode(m, &s, 0, s.rows, 2);
+    attend_same(&s, wanted, 0, s.rows, "norms before attention");
+    rig_download(s.pages, 0, pages[1], (size_t)s.pages.bytes);
+    CHECK(memcmp(pages[0], pages[1], (size_t)s.pages.bytes) == 0);
+    rig_buffer_free(&norms);
+    attend_scene_free(&s);
+    free(vectors); free(wanted); free(pages[0]); free(pages[1]);
+}
+
+static void test_norms(const attend_modules *m)
+{
+    static const attend_kind kinds[] = {
+        { 4, 2, 64 }, { 32, 4, 128 }, { 4, 1, 256 }, { 9, 3, 72, .pairs = true }, { 6, 2, 40, .unrotated = 16 },
+        { 20, 4, 120, .window = 65, .cap = 20 },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(kinds); i++) {
+        test_norms_kind(m, &kinds[i]);
+    }
+}
+
 /* ---- time: one graph in which every layer has its own pages ---- */
 
 static void time_decode(const attend_modules *m, const char *what, uint32_t heads, uint32_t kv_heads, uint32_t dim,
@@ -324,34 +399,6 @@ static void time_decode(const attend_modules *m, const char *what, uint32_t head
     attend_scene_free(&s);
 }
 
-static void time_prefill(const attend_modules *m, uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t before,
-                         uint32_t rows)
-{
-    attend_sequence sequences[ATTEND_SEQUENCES] = { { before, rows } };
-    attend_scene s;
-    double best = 1e30;
-    attend_kind kind = attend_plain(heads, kv_heads, dim);
-    attend_scene_make(&s, &kind, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
-    rig_try(rig.driver.fill8(s.pages.address, 0x21, (size_t)s.pages.bytes, rig.stream), "cuMemsetD8Async");
-    attend_prefill(m, &s, 0, s.rows);
-    for (uint32_t i = 0; i < 200; i++) { /* clocks rise */
-        attend_prefill_launch(m, &s, s.rows);
-    }
-    rig_wait();
-    for (int i = 0; i < 5; i++) {
-        rig_start();
-        for (int j = 0; j < 8; j++) {
-            attend_prefill_launch(m, &s, s.rows);
-        }
-        double us = rig_stop() / 8;
-        best = us < best ? us : best;
-    }
-    double flops = 4.0 * heads * dim * rows * (before + rows / 2.0);
-    printf("prefill: %u/%u heads of %3u, %u tokens after %u: %7.1f us a layer, %5.0f TFLOP/s\n", heads, kv_heads, dim,
-           rows, before, best, flops / best * 1e-6);
-    attend_scene_free(&s);
-}
-
 static void time_all(const attend_modules *m)
 {
     static const uint32_t contexts[] = { 16, 128, 512, 1024, 2048, 6144, 32768 };
@@ -365,10 +412,6 @@ static void time_all(const attend_modules *m)
     time_decode(m, "8B", 32, 8, 128, 512, 6, 32, 4);
     time_decode(m, "1.1B", 32, 4, 64, 384, 1, 22, 2);
     time_decode(m, "135M", 9, 3, 64, 384, 1, 30, 2);
-    time_prefill(m, 32, 8, 128, 0, 1024);
-    time_prefill(m, 32, 8, 128, 1024, 1024);
-    time_prefill(m, 32, 8, 128, 0, 2048);
-    time_prefill(m, 32, 4, 64, 0, 2048);
 }
 
 int main(int argc, char **argv)
@@ -401,12 +444,17 @@ int main(int argc, char **argv)
                          ? attend_plain(shapes[i].heads, shapes[i].kv_heads, shapes[i].dim) : kinds[of_kinds];
         uint32_t flags = (i & 1 ? ATTEND_PERMUTED : 0) | (i % 3 == 2 ? ATTEND_HALF : 0);
         test_decode(&m, &kind, flags);
-        test_prefill(&m, &kind, flags);
+        test_prefill(&m, &kind, flags, 0);
+        if (attend_has_wg(kind.dim) && !(flags & ATTEND_HALF)) {
+            test_prefill(&m, &kind, flags, (uint32_t)rig.sm_count);
+        }
     }
     if (test) {
         test_prepare(&m);
+        test_norms(&m);
         test_done(&m);
         test_repeats(&m);
+        test_prefill_repeats(&m);
         printf("largest error of a row: decode %.2g, prefill %.2g\n", attend_worst[0], attend_worst[1]);
     }
     if (time) {

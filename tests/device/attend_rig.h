@@ -37,7 +37,7 @@ typedef struct attend_sequence {
 } attend_sequence;
 
 typedef struct attend_modules {
-    rig_module decode[3], prefill[3], store, prepare;
+    rig_module decode[3], prefill[3], wg[2], store, prepare; /* wg: on Hopper only */
 } attend_modules;
 
 typedef struct attend_scene {
@@ -51,6 +51,8 @@ typedef struct attend_scene {
     uint16_t *host_pages;     /* expected contents of the pages after the pass; 0xFFFF: never written */
     float scale;
     bool scattered;           /* the prefill kernel permutes the outputs itself, without exl2k_attend_permute */
+    uint32_t wg;              /* prefill by wgmma, at most with so many CTAs; 0: by mma.sync */
+    uint64_t norm[2];         /* of decode: weights of the norms of q and k; 0: none */
     uint32_t splits, early;   /* of decode launches; splits 0: EXL2K_SPLITS_MAX; 2 to 8: launched as a cluster */
     rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles, sinks;
 } attend_scene;
@@ -71,6 +73,10 @@ static attend_modules attend_modules_load(const char *options)
         m.prefill[i] = rig_load(names[1][i], options);
         printf("%s, %s: compiled in %.0f and %.0f ms\n", names[0][i], names[1][i], m.decode[i].compile_ms,
                m.prefill[i].compile_ms);
+    }
+    for (int i = 0; i < 2 && rig.arch == 90; i++) {
+        m.wg[i] = rig_load(i ? "attend_wg128.cu" : "attend_wg64.cu", options);
+        printf("%s: compiled in %.0f ms\n", m.wg[i].name, m.wg[i].compile_ms);
     }
     return m;
 }
@@ -277,7 +283,8 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .rope_divided = s->kind.divided,
         .window = s->kind.window ? s->kind.window : EXL2K_WINDOW_MAX,
         .scale = s->kind.cap > 0 ? s->kind.cap : s->scale,
-        .tanh_scale = s->kind.cap > 0 ? s->scale / s->kind.cap : 0 };
+        .tanh_scale = s->kind.cap > 0 ? s->scale / s->kind.cap : 0, .norm = { s->norm[0], s->norm[1] },
+        .norm_eps = 1e-5f };
     return a;
 }
 
@@ -372,18 +379,33 @@ static void attend_decode(const attend_modules *m, attend_scene *s, uint32_t fir
     rig_wait();
 }
 
-static void attend_prefill_launch(const attend_modules *m, const attend_scene *s, uint32_t rows)
+/* Whether the GPU has a prefill by wgmma for heads of this size. */
+static bool attend_has_wg(uint32_t dim) { return rig.arch == 90 && dim <= 128; }
+
+/* Prefill without its storing and permuting. */
+static void attend_rows_launch(const attend_modules *m, const attend_scene *s, uint32_t rows, exl2k_attend_args *a)
 {
     static const char *const names[] = { "exl2k_attend_prefill64", "exl2k_attend_prefill128",
                                          "exl2k_attend_prefill256" };
-    exl2k_attend_args a = attend_args(s, 0, s->pages.address);
     uint32_t kind = attend_class(s), tiles = rows * (s->heads / s->kv_heads) / EXL2K_TILE_PAIRS + ATTEND_SEQUENCES;
-    exl2k_attend_args natural = a;
+    if (s->wg) {
+        attend_launch(&m->wg[kind], kind ? "exl2k_attend_wg128" : "exl2k_attend_wg64",
+                      exl2__min32(tiles * s->kv_heads, s->wg), 1, 1, EXL2K_ATTEND_WG_THREADS,
+                      EXL2K_ATTEND_SHARED(64u << kind), a, false);
+        return;
+    }
+    attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, EXL2K_ATTEND_PARTS * (s->dim > 128 ? 2 : 1),
+                  EXL2K_ATTEND_THREADS, 0, a, false);
+}
+
+static void attend_prefill_launch(const attend_modules *m, const attend_scene *s, uint32_t rows)
+{
+    exl2k_attend_args a = attend_args(s, 1, s->pages.address), natural = a;
+    uint32_t tiles = rows * (s->heads / s->kv_heads) / EXL2K_TILE_PAIRS + ATTEND_SEQUENCES;
     bool ordered = a.map && !s->scattered;
     natural.map = ordered ? 0 : a.map;
     attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a, false);
-    attend_launch(&m->prefill[kind], names[kind], tiles, s->kv_heads, EXL2K_ATTEND_PARTS * (s->dim > 128 ? 2 : 1),
-                  EXL2K_ATTEND_THREADS, 0, &natural, false);
+    attend_rows_launch(m, s, rows, &natural);
     if (ordered) {
         attend_launch(&m->store, "exl2k_attend_permute", tiles, EXL2K_PERMUTE_PARTS, 1, 256, 0, &a, false);
     }

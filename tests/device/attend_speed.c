@@ -1,8 +1,8 @@
-/* attend_speed.c: the time of attention of single rows between the products qkv and out, in graphs with plain and with
-   overlapping launches.
-   takes: KERNELS_SRC [TOKENS ...]; a GPU. TOKENS: length of a split.
-   gives: microseconds per layer: the time of the chain qkv, attention, out minus that of the chain qkv, out; and the
-          time of attention alone.
+/* attend_speed.c: the time of attention: of prompts, by each kernel that the GPU has; and of single rows between the
+   products qkv and out, in graphs with plain and with overlapping launches.
+   takes: KERNELS_SRC [prefill | TOKENS ...]; a GPU. prefill: prompts only. TOKENS: length of a split.
+   gives: microseconds per layer. Of prompts: the time of the kernel alone. Of single rows: the time of the chain qkv,
+          attention, out minus that of the chain qkv, out; and the time of attention alone.
    owns:  nothing that outlives the program. */
 #include "product_rig.h"
 
@@ -192,17 +192,88 @@ static void time_split(const shape *shapes, size_t count, uint32_t tokens)
     }
 }
 
+/* ---- prompts ---- */
+
+typedef struct prompt {
+    uint32_t heads, kv_heads, dim, before, rows, window; /* tokens before the prompt's rows */
+} prompt;
+
+/* Median of the microseconds of a kernel: attention, or the one that stores K and V. */
+static double time_rows(const attend_modules *m, const attend_scene *s, bool stores)
+{
+    enum { LAUNCHES = 16 };
+    double times[REPEATS];
+    exl2k_attend_args a = attend_args(s, 1, s->pages.address);
+    for (int i = -4; i < REPEATS; i++) { /* at first clocks rise */
+        rig_start();
+        for (int k = 0; k < LAUNCHES; k++) {
+            if (stores) {
+                attend_launch(&m->store, "exl2k_attend_store", s->rows, 1, 1, 256, 0, &a, false);
+            } else {
+                attend_rows_launch(m, s, s->rows, &a);
+            }
+        }
+        double us = rig_stop() / LAUNCHES;
+        if (i >= 0) {
+            times[i] = us;
+        }
+    }
+    qsort(times, REPEATS, sizeof times[0], ascending);
+    return times[REPEATS / 2];
+}
+
+static void time_prompt(const attend_modules *m, const prompt *p)
+{
+    attend_sequence sequences[ATTEND_SEQUENCES] = { { p->before, p->rows } };
+    attend_scene s;
+    attend_kind kind = attend_plain(p->heads, p->kv_heads, p->dim);
+    kind.window = p->window;
+    attend_scene_make(&s, &kind, sequences, ATTEND_UNWRITTEN);
+    rig_try(rig.driver.fill8(s.pages.address, 0x21, (size_t)s.pages.bytes, rig.stream), "cuMemsetD8Async");
+    attend_prefill(m, &s, 0, s.rows); /* stores K and V of the rows */
+    double flops = 4.0 * p->heads * p->dim * p->rows * (p->before + p->rows / 2.0), old = time_rows(m, &s, false);
+    printf("  %2u/%u heads of %3u, %4u rows after %4u tokens, window %4u: ", p->heads, p->kv_heads, p->dim, p->rows,
+           p->before, p->window);
+    printf("stores %5.1f us, attends %7.1f us (%3.0f TFLOP/s)", time_rows(m, &s, true), old, flops / old * 1e-6);
+    if (attend_has_wg(p->dim)) {
+        s.wg = (uint32_t)rig.sm_count;
+        double us = time_rows(m, &s, false);
+        printf(", by wgmma %7.1f us (%3.0f TFLOP/s)", us, flops / us * 1e-6);
+    }
+    printf("\n");
+    attend_scene_free(&s);
+}
+
+static void time_prompts(void)
+{
+    static const prompt prompts[] = {
+        { 32, 8, 128, 0, 16, 0 }, { 32, 8, 128, 0, 128, 0 }, { 32, 8, 128, 0, 512, 0 }, { 32, 8, 128, 0, 1024, 0 },
+        { 32, 8, 128, 0, 2048, 0 }, { 32, 8, 128, 0, 4096, 0 }, { 32, 8, 128, 2048, 2048, 0 },
+        { 32, 8, 128, 2048, 2048, 1024 }, { 32, 32, 128, 0, 2048, 0 }, { 32, 4, 64, 0, 2048, 0 },
+        { 9, 3, 64, 0, 512, 0 }, { 9, 3, 64, 0, 2048, 0 },
+    };
+    attend_modules m = attend_modules_load(NULL);
+    printf("attention of a prompt in one layer:\n");
+    for (size_t i = 0; i < EXL2__COUNT(prompts); i++) {
+        time_prompt(&m, &prompts[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const shape shapes[] = { { "8B", 32, 8, 128, 2 }, { "8B", 32, 8, 128, 4 }, { "tinyllama", 32, 4, 64, 4 },
                                     { "tinyllama", 32, 4, 64, 8 }, { "SmolLM2", 9, 3, 64, 8 } };
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     rig_buffer *all[] = { &x, &residual, &sums, &weight };
+    bool prompts = argc > 2 && strcmp(argv[2], "prefill") == 0;
+    if (argc <= 2 || prompts) {
+        time_prompts();
+    }
     for (size_t i = 0; i < EXL2__COUNT(all); i++) {
         *all[i] = rig_buffer_make(8 * (4096 + 64) * 4);
         rig_try(rig.driver.fill8(all[i]->address, 0x3C, (size_t)all[i]->bytes, rig.stream), "cuMemsetD8Async");
     }
-    for (int i = 2; i < argc; i++) {
+    for (int i = 2; i < argc && !prompts; i++) {
         time_split(shapes, EXL2__COUNT(shapes), (uint32_t)strtoul(argv[i], NULL, 10));
     }
     if (argc <= 2) {

@@ -42,6 +42,7 @@ typedef struct trio {
     synth_model tested, truth[TRUTHS];
     cpu_double_view view[TRUTHS];
     watched watched[WATCH_COUNT];
+    uint8_t *kept;   /* the residual before expert_down */
     uint16_t *pages; /* [layers, PAGES, page_elements] copy of the pages, as the GPU holds them */
     size_t page_elements;
     const synth_shape *shape;
@@ -137,6 +138,7 @@ static inline void trio_close(trio *t)
         free(t->watched[i].now);
     }
     free(t->pages);
+    free(t->kept);
 }
 
 /* ---- poison and canaries ---- */

@@ -18,6 +18,8 @@
      attend                      three: q, the attention weights and the output
      settle                      none
      out, down                   none: their inputs are fp16 already (but dense f32 weights are fp16 on a GPU)
+     route                       none: the choice is exact where the scores are apart, weights are within 1e-5
+     expert_up, expert_down      as gate_up: judged together, by what they add to the residual
      gate_up                     three: the normalised row as input of gate and of up, and the product of both */
 typedef struct phase_rule { /* of models whose norms are folded into products; the others: see written_by */
     uint32_t few, many; /* buffers (SEEN bits) written in passes of few and of many rows; SUMS: sums of the next norm */
@@ -33,9 +35,9 @@ typedef struct phase_rule { /* of models whose norms are folded into products; t
 #define RULE_out { SEEN(residual) | SEEN(x) | SUMS, SEEN(residual), 1e-5 }
 #define RULE_gate_up { SEEN(h), SEEN(h) | SEEN(x), 1.2e-3 }
 #define RULE_down RULE_out
-#define RULE_route { 0, 0, 0 } /* the CUDA backend does not compute experts */
+#define RULE_route { 0, 0, 1e-5 }
 #define RULE_expert_up { 0, 0, 0 }
-#define RULE_expert_down { 0, 0, 0 }
+#define RULE_expert_down { SEEN(residual) | SEEN(x) | SUMS, SEEN(residual), 1.2e-3 }
 #define RULE_settle { 0, 0, 1e-5 }
 #define RULE_head { SEEN(head_x) | SEEN(logits), SEEN(head_x) | SEEN(logits), 5e-4 }
 #define RULE_sample { 0, 0, 0 }
@@ -100,9 +102,18 @@ static const synth_shape shapes[] = {
     { 96, 64, 2, 6, 2, 96, 130, 2, true, true, false, true },       /* dense, LayerNorm around blocks, relu squared */
     { 128, 96, 2, 4, 2, 64, 130, SYNTH_AFFINE + 2, false, true, false, true }, /* affine, norms around blocks */
     { 160, 224, 2, 4, 2, 64, 90, 5, false, true, false, true },     /* clamped SwiGLU (GPT-OSS) */
+    /* experts; inter: of the shared expert */
+    { 128, 0, 2, 4, 4, 64, 300, 0, false, false, false, true },     /* 2 of 4 (Mixtral) */
+    { 160, 96, 2, 4, 2, 64, 130, 1, false, false, false, true },    /* 4 of 60, shared one, switch (Qwen2-MoE) */
+    { 192, 0, 1, 4, 2, 64, 90, 9, false, false, false, true },      /* 8 of 128, orders apart (Qwen3-MoE) */
+    { 128, 64, 1, 4, 2, 64, 99, 31, false, false, false, true },    /* 3 groups of 6, one for all rows (GLM-4.5) */
+    { 96, 0, 1, 4, 2, 64, 64, 16, false, true, false, true },       /* all of 5, clamped, biases (GPT-OSS) */
+    { 96, 0, 2, 4, 2, 64, 64, 4, false, false, false, true },       /* 1 of 64, LayerNorm, factor of the residual */
+    { 128, 0, 1, 4, 2, 64, 77, SYNTH_AFFINE + 1, false, false, false, true }, /* 2 of 5, affine */
+    { 70, 0, 1, 4, 2, 64, 45, 0, true, false, false, true },        /* 2 of 5, dense */
 };
 
-#define FAMILIES 13u /* the last shapes */
+#define FAMILIES 21u /* the last shapes */
 static const synth_family families[FAMILIES] = {
     { .act = EXL2__ACT_GELU_TANH, .ungated = true, .layer_norm = true },
     { .act = EXL2__ACT_GELU_TANH, .post_norms = true, .embed_scale = 13.85f, .residual_scale = 0.7f,
@@ -118,6 +129,24 @@ static const synth_family families[FAMILIES] = {
     { .act = EXL2__ACT_RELU_SQUARED, .post_norms = true, .layer_norm = true, .final_softcap = 30 },
     { .act = EXL2__ACT_GELU_TANH, .post_norms = true },
     { .act = EXL2__ACT_CLAMPED },
+    { .act = EXL2__ACT_SILU, .experts = { .count = 4, .active = 2, .inter = 96, .renormalized = true, .groups = 1,
+                                          .groups_active = 1, .scale = 1 } },
+    { .act = EXL2__ACT_SILU, .experts = { .count = 60, .active = 4, .inter = 64, .shared_inter = 96,
+                                          .shared_switch = true, .groups = 1, .groups_active = 1, .scale = 1 } },
+    { .act = EXL2__ACT_SILU, .apart = true,
+      .experts = { .count = 128, .active = 8, .inter = 64, .renormalized = true, .groups = 1, .groups_active = 1,
+                   .scale = 1 } },
+    { .act = EXL2__ACT_SILU, .choice_bias = 2,
+      .experts = { .count = 60, .active = 5, .inter = 32, .shared_inter = 64, .sigmoid = true, .renormalized = true,
+                   .groups = 6, .groups_active = 3, .scale = 2.5f } },
+    { .act = EXL2__ACT_CLAMPED, .experts = { .count = 5, .active = 5, .inter = 64, .renormalized = true, .groups = 1,
+                                             .groups_active = 1, .scale = 1 } },
+    { .act = EXL2__ACT_GELU, .layer_norm = true, .residual_scale = 0.5f,
+      .experts = { .count = 64, .active = 1, .inter = 64, .groups = 1, .groups_active = 1, .scale = 1 } },
+    { .act = EXL2__ACT_SILU, .experts = { .count = 5, .active = 2, .inter = 64, .renormalized = true, .groups = 1,
+                                          .groups_active = 1, .scale = 1 } },
+    { .act = EXL2__ACT_SILU, .experts = { .count = 5, .active = 2, .inter = 45, .renormalized = true, .groups = 1,
+                                          .groups_active = 1, .scale = 1 } },
 };
 
 /* ---- comparisons ---- */
@@ -267,6 +296,85 @@ static void check_results(trio *t, uint32_t truth)
     }
 }
 
+/* How far the worst chosen score is above the best of the others; of softmax scores their logits are compared. */
+static double route_gap(const exl2__experts *e, const double *logits, const uint32_t *choice)
+{
+    double low = INFINITY, high = -INFINITY;
+    for (uint32_t i = 0; i < e->count; i++) {
+        bool chosen = false;
+        for (uint32_t k = 0; k < e->active; k++) {
+            chosen = chosen || choice[k] == i;
+        }
+        low = chosen ? fmin(low, logits[i]) : low;
+        high = chosen ? high : fmax(high, logits[i]);
+    }
+    return low - high;
+}
+
+/* Compares the choice and the weights of each row; then both references get those of the GPU. */
+static void check_route(trio *t, uint32_t truth)
+{
+    const exl2__experts *e = &t->tested.plan.shape.experts;
+    uint32_t slots = t->made->step.row_count * e->active, wrong = 0;
+    uint32_t *choice = (uint32_t *)synth_alloc(slots * sizeof *choice);
+    float *weight = (float *)synth_alloc(slots * sizeof *weight);
+    cpu_double_routed r = truth == FACTORED ? cpu_double_look_routed(t->truth[truth].d)
+                                            : cpu_rounded_look_routed(t->truth[truth].d);
+    distance all = { 0, 0 };
+    gpu_read(device_of(t)->b.routed.choice, choice, slots * sizeof *choice);
+    gpu_read(device_of(t)->b.routed.weight, weight, slots * sizeof *weight);
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        const uint32_t *got = choice + row * e->active, *wanted = r.choice + row * e->active;
+        bool same = memcmp(got, wanted, e->active * sizeof *got) == 0;
+        /* Biased scores and sums of groups are not compared with logits: there the choice must be the same. */
+        bool clear = e->sigmoid || route_gap(e, r.logits + row * r.stride, wanted) > 1e-4;
+        distance d = { 0, 0 };
+        wrong += !same && clear;
+        for (uint32_t i = 0; same && i < e->active; i++) {
+            measure(&d, (double)weight[row * e->active + i], r.weight[row * e->active + i]);
+        }
+        if (same) {
+            judge_row(t, EXL2__PHASE_route, "weights", row, d, &all);
+        }
+    }
+    CHECK_INT(wrong, 0);
+    judge_all(t, EXL2__PHASE_route, "weights", t->made->step.row_count, all);
+    if (truth == FACTORED) {
+        cpu_double_choose(t->truth[truth].d, choice, weight);
+    } else {
+        cpu_rounded_choose(t->truth[truth].d, choice, weight);
+    }
+    free(choice);
+    free(weight);
+}
+
+/* Keeps the GPU's residual, which expert_down is going to change. */
+static void keep_residual(trio *t)
+{
+    const watched *w = &t->watched[WATCH_residual];
+    free(t->kept);
+    t->kept = (uint8_t *)synth_alloc((size_t)w->rows * w->pitch);
+    memcpy(t->kept, w->now, (size_t)w->rows * w->pitch);
+}
+
+/* Compares what the experts have added to the residual. */
+static void check_experts(const trio *t, uint32_t truth)
+{
+    const cpu_double_view *v = &t->view[truth];
+    distance all = { 0, 0 };
+    for (uint32_t row = 0; row < t->made->step.row_count; row++) {
+        const float *kept = (const float *)(const void *)(t->kept + (size_t)row * t->watched[WATCH_residual].pitch);
+        distance d = { 0, 0 };
+        for (uint32_t i = 0; i < t->shape->hidden; i++) {
+            double before = (double)kept[i];
+            measure(&d, (double)float_at(t, WATCH_residual, row, i) - before,
+                    v->buffer[CPU_BUFFER_residual][row * v->stride[CPU_BUFFER_residual] + i] - before);
+        }
+        judge_row(t, EXL2__PHASE_expert_down, "row", row, d, &all);
+    }
+    judge_all(t, EXL2__PHASE_expert_down, "rows", t->made->step.row_count, all);
+}
+
 /* ---- a phase on both sides ---- */
 
 static void level(const trio *t, exl2__phase phase, uint32_t truth, uint32_t layer)
@@ -284,6 +392,8 @@ static void level(const trio *t, exl2__phase phase, uint32_t truth, uint32_t lay
         break;
     case EXL2__PHASE_qkv:
     case EXL2__PHASE_gate_up:
+    case EXL2__PHASE_route:
+    case EXL2__PHASE_expert_down:
     case EXL2__PHASE_head: level_residual(t, truth); break;
     case EXL2__PHASE_attend: level_attention(t, truth, layer); break;
     case EXL2__PHASE_settle:
@@ -321,9 +431,9 @@ static void compare(trio *t, exl2__phase phase, uint32_t truth, uint32_t layer)
                      t->logit_count, s->vocab);
         break;
     case EXL2__PHASE_sample: check_results(t, truth); break;
-    case EXL2__PHASE_route:
+    case EXL2__PHASE_route: check_route(t, truth); break;
+    case EXL2__PHASE_expert_down: check_experts(t, truth); break;
     case EXL2__PHASE_expert_up:
-    case EXL2__PHASE_expert_down:
     case EXL2__PHASE_COUNT: break;
     }
 }
@@ -335,9 +445,13 @@ static uint32_t written_by(const trio *t, exl2__phase phase, exl2__phase before,
     const exl2__cuda_model *m = device_of(t);
     const exl2__shape *s = &m->plan->shape;
     exl2__phase block = phase == EXL2__PHASE_settle ? before : phase;
-    bool adds = block == EXL2__PHASE_out || block == EXL2__PHASE_down, keeps = s->post_norms && block == phase;
-    bool last = block == EXL2__PHASE_down && layer + 1 == s->layers && (!m->pass.decodes || m->pass.by_gemm);
+    bool experts = s->experts.count > 0, ends = block == EXL2__PHASE_expert_down || block == EXL2__PHASE_down;
+    bool adds = block == EXL2__PHASE_out || ends, keeps = s->post_norms && block == phase;
+    bool last = ends && layer + 1 == s->layers && (!m->pass.decodes || m->pass.by_gemm);
     uint32_t inputs = SEEN(x) | (s->parallel ? SEEN(x2) : 0);
+    if (experts && (block == EXL2__PHASE_down || (block == EXL2__PHASE_out && !exl2__cuda_folds(s)))) {
+        return SEEN(residual); /* the router and expert_down read it */
+    }
     if (exl2__cuda_folds(s) || (!adds && phase != EXL2__PHASE_embed)) {
         uint32_t set = m->pass.by_gemm ? rules[phase].many : rules[phase].few;
         set |= m->pass.by_wg && phase == EXL2__PHASE_out ? SEEN(h) : 0; /* its inputs, as tiles */
@@ -354,7 +468,8 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
 {
     const exl2__cuda_model *m = device_of(t);
     bool inside = phase >= EXL2__PHASE_qkv && phase <= EXL2__PHASE_settle;
-    bool adds = phase == EXL2__PHASE_out || phase == EXL2__PHASE_down || phase == EXL2__PHASE_settle;
+    bool adds = phase == EXL2__PHASE_out || phase == EXL2__PHASE_down || phase == EXL2__PHASE_settle
+                || phase == EXL2__PHASE_expert_down;
     uint32_t truth = m->pass.by_gemm && phase != EXL2__PHASE_head ? ROUNDED : FACTORED;
     uint32_t set = written_by(t, phase, before, layer);
     if (set & SUMS) {
@@ -369,6 +484,9 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
     t->watched[WATCH_x].tiled = m->pass.by_wg && norm ? s->hidden : 0;
     t->watched[WATCH_h].tiled = !m->pass.by_wg ? 0 : phase == EXL2__PHASE_out ? s->heads * s->head_dim : s->inter;
     watch_poison(t, adds ? set & ~SEEN(residual) : set);
+    if (phase == EXL2__PHASE_expert_down) {
+        keep_residual(t);
+    }
     synth_phase_after(&t->tested, phase, before, inside ? &t->tested.layers[layer] : NULL, t->logit0, t->logit_count,
                       0);
     watch_check(t, set, phase >= EXL2__PHASE_head ? t->logit_count : t->made->step.row_count);
@@ -450,8 +568,9 @@ int main(int argc, char **argv)
     for (uint32_t phase = 0; phase < EXL2__PHASE_COUNT; phase++) {
         printf("%-10s %7u rows, off by %.1e of %.1e\n", phase_names[phase], compared[phase], worst[phase],
                rules[phase].off_max);
-        bool expert = phase >= EXL2__PHASE_route && phase <= EXL2__PHASE_expert_down;
-        CHECK(compared[phase] > 0 || expert || (phase == EXL2__PHASE_settle && end < EXL2__COUNT(shapes)));
+        bool rare = phase >= EXL2__PHASE_route && phase <= EXL2__PHASE_settle
+                    && (first > 0 || end < EXL2__COUNT(shapes));
+        CHECK(compared[phase] > 0 || phase == EXL2__PHASE_expert_up || rare); /* expert_down judges expert_up */
     }
     return check_done();
 }

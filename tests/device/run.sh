@@ -52,6 +52,7 @@ run models models
 [ -n "$EXL2_TEST_MODELS" ] && run models_given models $EXL2_TEST_MODELS
 run golden golden
 run golden_shared golden shared
+run experts experts
 run sampling sampling
 run guidance guidance
 run grammars grammars

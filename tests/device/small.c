@@ -136,7 +136,15 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
 
 /* ---- norm ---- */
 
-static void test_norm(const rig_module *m, uint32_t hidden, bool permuted, bool picked)
+/* Index of input n of a row in tiles of 32 inputs of TILE_ROWS rows: see wg_tiles.cuh. */
+#define TILE_ROWS 8u
+static size_t tile_index(uint32_t row, uint32_t n)
+{
+    return ((size_t)(n / 32) * TILE_ROWS + row) * 32 + ((n / 2 % 4) ^ (row / 2 % 4)) * 8 + n / 8 % 4 * 2 + n % 2;
+}
+
+/* tiled: the output has tiles, as gemm_wg reads them */
+static void test_norm(const rig_module *m, uint32_t hidden, bool permuted, bool picked, bool tiled)
 {
     uint32_t pitch = (hidden + 63) / 64 * 64 + 32, present = ROWS, wrong = 0;
     float *residual = random_floats((size_t)LAUNCHED * pitch, 3), *weight = random_floats(hidden, 2);
@@ -147,11 +155,12 @@ static void test_norm(const rig_module *m, uint32_t hidden, bool permuted, bool 
     rig_buffer b[] = {
         rig_buffer_of(&present, 4), rig_buffer_of(residual, (size_t)LAUNCHED * pitch * 4),
         rig_buffer_of(samplings, sizeof samplings),
-        rig_buffer_of(weight, hidden * 4), rig_buffer_make(LAUNCHED * pitch * 2ull), rig_buffer_of(map, hidden * 2),
+        rig_buffer_of(weight, hidden * 4), rig_buffer_make(TILE_ROWS * pitch * 2ull), rig_buffer_of(map, hidden * 2),
     };
     exl2k_norm_args a = { .rows_at = b[0].address, .residual = b[1].address, .samplings = picked ? b[2].address : 0,
                           .weight = b[3].address, .out = b[4].address, .map = permuted ? b[5].address : 0,
-                          .hidden = hidden, .residual_pitch = pitch, .out_pitch = pitch, .eps = eps };
+                          .hidden = hidden, .residual_pitch = pitch, .out_pitch = pitch, .eps = eps,
+                          .tile_rows = tiled ? TILE_ROWS : 0 };
     rig_launch(m, "exl2k_norm", LAUNCHED, 1, EXL2K_NORM_THREADS, 0, &a, sizeof a);
     uint16_t *out = downloaded(b[4]);
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -163,18 +172,50 @@ static void test_norm(const rig_module *m, uint32_t hidden, bool permuted, bool 
         double rho = 1 / sqrt(square / hidden + (double)eps);
         for (uint32_t n = 0; n < hidden; n++) {
             double wanted = (double)x[n] * rho * (double)weight[n];
-            double got = (double)exl2__f16_to_f32(out[r * pitch + (permuted ? map[n] : n)]);
+            uint32_t place = permuted ? map[n] : n;
+            uint16_t *at = &out[tiled ? tile_index(r, place) : r * pitch + place];
+            double got = (double)exl2__f16_to_f32(*at);
             /* half a unit of fp16, plus 1e-5 for the norm itself */
             wrong += !(fabs(got - wanted) <= fabs(wanted) * (0x1p-11 + 1e-5) + 0x1p-25);
+            *at = 0xFFFF;
         }
-        CHECK(is_poison(&out[r * pitch + hidden], 64));
     }
     CHECK_INT(wrong, 0);
-    CHECK(is_poison(&out[ROWS * pitch], 2 * pitch * 2));
+    CHECK(is_poison(out, TILE_ROWS * pitch * 2)); /* nothing else was written */
     for (size_t i = 0; i < EXL2__COUNT(b); i++) {
         rig_buffer_free(&b[i]);
     }
     free(residual); free(weight); free(map); free(out);
+}
+
+/* Device time of a norm of many rows, permuted, as in a prompt. */
+static void time_norm(const rig_module *m, uint32_t hidden, uint32_t rows)
+{
+    float *residual = random_floats((size_t)rows * hidden, 3);
+    uint16_t *map = random_order(hidden);
+    rig_buffer b[] = {
+        rig_buffer_of(&rows, 4), rig_buffer_of(residual, (size_t)rows * hidden * 4),
+        rig_buffer_of(residual, hidden * 4), rig_buffer_make((uint64_t)rows * (hidden + 64) * 2),
+        rig_buffer_of(map, hidden * 2),
+    };
+    exl2k_norm_args a = { .rows_at = b[0].address, .residual = b[1].address, .weight = b[2].address,
+                          .out = b[3].address, .map = b[4].address, .hidden = hidden, .residual_pitch = hidden,
+                          .out_pitch = hidden + 64, .eps = 1e-5f };
+    exl2__cuda_function *function = rig_function(m, "exl2k_norm");
+    double best = 1e30;
+    for (int i = 0; i < 20; i++) { /* clocks rise */
+        rig_start();
+        for (int k = 0; k < 16; k++) {
+            rig_run(function, rows, 1, EXL2K_NORM_THREADS, 0, &a, sizeof a);
+        }
+        double us = rig_stop() / 16;
+        best = us < best ? us : best;
+    }
+    printf("norm: %u rows of %u elements: %.1f us\n", rows, hidden, best);
+    for (size_t i = 0; i < EXL2__COUNT(b); i++) {
+        rig_buffer_free(&b[i]);
+    }
+    free(residual); free(map);
 }
 
 /* step: positions from one line of the table to the next */
@@ -241,6 +282,7 @@ static void test_settle(const rig_module *m, uint32_t hidden, const settle_case 
         vectors[i] = random_floats(hidden, 2);
     }
     residual[7] = c->identity ? 70000 : residual[7]; /* is clamped */
+    residual[8] = c->identity ? NAN : residual[8]; /* stays what it is */
     rig_buffer b[] = {
         rig_buffer_of(&present, 4), rig_buffer_of(samplings, sizeof samplings), rig_buffer_of(residual, count * 4),
         rig_buffer_of(branch, count * 4), rig_buffer_of(vectors[0], hidden * 4), rig_buffer_of(vectors[1], hidden * 4),
@@ -255,7 +297,7 @@ static void test_settle(const rig_module *m, uint32_t hidden, const settle_case 
                             .out = { b[10].address, c->two ? b[11].address : 0 },
                             .map = { c->two ? b[8].address : 0, b[9].address }, .hidden = hidden, .out_pitch = pitch,
                             .layer_norm = c->layer_norm, .eps = 1e-5f, .scale = scale };
-    rig_launch(m, "exl2k_settle", LAUNCHED, 1, EXL2K_SETTLE_THREADS, 0, &a, sizeof a);
+    rig_launch(m, "exl2k_settle", LAUNCHED, 1, exl2k_settle_threads(hidden), 0, &a, sizeof a);
     float *got = downloaded(b[2]);
     uint16_t *out[2] = { downloaded(b[10]), downloaded(b[11]) };
     for (uint32_t r = 0; r < ROWS; r++) {
@@ -267,7 +309,7 @@ static void test_settle(const rig_module *m, uint32_t hidden, const settle_case 
         for (uint32_t n = 0; n < hidden; n++) {
             sum[n] = (double)residual[row + n] + (c->branch ? (double)scale * y[n] : 0);
             double off = fabs((double)got[row + n] - sum[n]);
-            wrong += !(off <= 1e-5 * (1 + fabs(sum[n])));
+            wrong += isnan(sum[n]) ? !isnan(got[row + n]) : !(off <= 1e-5 * (1 + fabs(sum[n])));
             y[n] = sum[n] = (double)got[row + n];
         }
         if (!c->identity) {
@@ -277,6 +319,10 @@ static void test_settle(const rig_module *m, uint32_t hidden, const settle_case 
             uint16_t first = out[0][r * pitch + (c->two ? maps[0][n] : n)];
             double wanted = fmin(y[n], 65504), half = fabs(wanted) * 0x1p-11;
             double off = fabs((double)exl2__f16_to_f32(first) - wanted);
+            if (isnan(y[n])) {
+                wrong += !isnan(exl2__f16_to_f32(first));
+                continue;
+            }
             worst = off - half > worst ? off - half : worst;
             wrong += !(off <= half + 1e-3);
             wrong += c->two && out[1][r * pitch + maps[1][n]] != first;
@@ -322,7 +368,7 @@ static void time_settle(const rig_module *m, uint32_t hidden, bool branch)
     rig.programmatic = true;
     exl2__cuda_function *function = rig_function(m, "exl2k_settle");
     for (uint32_t i = 0; i < 64; i++) {
-        rig_run(function, 1, 1, EXL2K_SETTLE_THREADS, 0, &a, sizeof a);
+        rig_run(function, 1, 1, exl2k_settle_threads(hidden), 0, &a, sizeof a);
     }
     rig.programmatic = false;
     exl2__cuda_graph_exec *graph = rig_captured();
@@ -466,10 +512,12 @@ int main(int argc, char **argv)
             test_embed(&embed, widths[i], kind, (kind + i) % 2, kind == 0 ? 1 : kind == 1 ? 3 : SLOTS, false);
             test_embed(&embed, widths[i], kind, (kind + i) % 2, kind == 0 ? 1 : kind == 1 ? 3 : SLOTS, true);
         }
-        for (uint32_t kind = 0; kind < 4; kind++) {
-            test_norm(&norm, widths[i], kind & 1, kind & 2);
+        for (uint32_t kind = 0; kind < 8; kind++) {
+            test_norm(&norm, widths[i], kind & 1, kind & 2, kind & 4);
         }
     }
+    time_norm(&norm, 4096, 2048);
+    time_norm(&norm, 8192, 512);
     for (size_t i = 0; i < EXL2__COUNT(widths); i++) {
         test_gather(&gather, widths[i]);
         test_join(&gather, widths[i], i % 2, EXL2K_ACT_SILU + (uint32_t)(i % 4));

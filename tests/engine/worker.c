@@ -294,16 +294,42 @@ static void long_done(const rig *r)
     CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
 }
 
-/* The job is longer than what the worker can write ahead of the callbacks. */
+/* The paused job is saved where it was heard, not where the worker has come, and goes on from there. */
+static void goes_on_elsewhere(const rig *r, exl2_session session)
+{
+    static uint8_t saved[1 << 16];
+    size_t need = 0;
+    exl2_session again;
+    CHECK_INT(exl2_session_save(r->engine, session, 0, saved, sizeof saved, &need), EXL2_OK);
+    CHECK_INT(exl2_session_open(r->engine, r->model, &again), EXL2_OK);
+    CHECK_INT(exl2_session_restore(r->engine, again, saved, need), EXL2_OK);
+    exl2_job_desc d = job_of(r, 0, &said[3]);
+    d.model = (exl2_model){ 0 };
+    d.session = again;
+    d.prompt = (exl2_prompt){ .tokens = NULL };
+    d.resume = true;
+    d.max_tokens = 0;
+    CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
+    run_all(r, &said[3], 1, &(exl2_step_desc){ .wait = true });
+    CHECK_INT(said[3].count, said[1].count - 3);
+    CHECK(memcmp(said[3].ids, said[1].ids + 3, said[3].count * sizeof *said[3].ids) == 0);
+    CHECK_INT(exl2_session_close(r->engine, again), EXL2_OK);
+}
+
+/* The job is longer than what the worker may write ahead of the callback. */
 static void pauses(const rig *r)
 {
     exl2_job job;
     exl2_job_info info;
-    clear(said, 2);
+    exl2_session session;
+    clear(said, 4);
     exl2_job_desc d = job_of(r, 0, &said[1]);
     d.max_tokens = LONG_TOKENS;
     rig_run(r, &d);
     CHECK_INT(exl2_worker_start(r->engine), EXL2_OK);
+    CHECK_INT(exl2_session_open(r->engine, r->model, &session), EXL2_OK);
+    d.model = (exl2_model){ 0 };
+    d.session = session;
     d.user = &said[0];
     said[0].stop_after = 3;
     said[0].flow = EXL2_PAUSE_JOB;
@@ -311,17 +337,48 @@ static void pauses(const rig *r)
     while (said[0].text_events < 3) {
         exl2_step(r->engine, &(exl2_step_desc){ .wait = true });
     }
-    while (exl2_step(r->engine, &(exl2_step_desc){ .wait = true }) != EXL2_IDLE) { /* what it wrote before is heard */
+    while (exl2_step(r->engine, &(exl2_step_desc){ .wait = true }) != EXL2_IDLE) { /* the worker pauses, too */
     }
     CHECK_INT(exl2_job_get(r->engine, job, &info), EXL2_OK);
     CHECK_INT(info.state, EXL2_JOB_PAUSED);
-    uint32_t heard = said[0].count;
-    CHECK_INT(info.stats.new_tokens, heard);
+    CHECK_INT(info.stats.new_tokens, 3);
     CHECK_INT(exl2_step(r->engine, NULL), EXL2_IDLE);
-    CHECK_INT(said[0].count, heard);
+    CHECK_INT(said[0].count, 3);
+    exl2_job_desc other = job_of(r, 1, &said[2]); /* others are heard meanwhile */
+    rig_run(r, &other);
+    check_same(&said[2], &alone[1]);
+    CHECK_INT(said[0].count, 3);
+    goes_on_elsewhere(r, session);
     CHECK_INT(exl2_job_pause(r->engine, job, false), EXL2_OK);
     run_all(r, said, 1, &(exl2_step_desc){ .wait = true });
     check_same(&said[0], &said[1]);
+    CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
+    CHECK_INT(exl2_session_close(r->engine, session), EXL2_OK);
+}
+
+/* Several jobs that pause themselves at the same time, each at another word, and go on. */
+static void several_pause(const rig *r)
+{
+    exl2_job jobs[JOBS];
+    clear(said, JOBS);
+    CHECK_INT(exl2_worker_start(r->engine), EXL2_OK);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        exl2_job_desc d = job_of(r, i, &said[i]);
+        said[i].stop_after = 2 * i + 1;
+        said[i].flow = EXL2_PAUSE_JOB;
+        CHECK_INT(exl2_job_start(r->engine, &d, &jobs[i]), EXL2_OK);
+    }
+    while (exl2_step(r->engine, &(exl2_step_desc){ .wait = true }) != EXL2_IDLE) {
+    }
+    for (uint32_t i = 0; i < JOBS; i++) {
+        CHECK_INT(said[i].text_events, 2 * i + 1);
+        CHECK_INT(exl2_job_pause(r->engine, jobs[i], false), EXL2_OK);
+        exl2_step(r->engine, &(exl2_step_desc){ .cpu_us = 200 });
+    }
+    run_all(r, said, JOBS, &(exl2_step_desc){ .wait = true });
+    for (uint32_t i = 0; i < JOBS; i++) {
+        check_same(&said[i], &alone[i]);
+    }
     CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
 }
 
@@ -560,6 +617,7 @@ int main(void)
     callbacks(&r);
     long_done(&r);
     pauses(&r);
+    several_pause(&r);
     cancels(&r);
     logits_on_the_worker(&r);
     waiting_calls(&r);

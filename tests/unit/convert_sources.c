@@ -13,6 +13,7 @@
 
 enum { HIDDEN = 160, HEAD = 80, LENGTH = 32, ROWS = 6 };
 
+static float rate = 4;
 static char root[512], source_dir[600], out_dir[600], cal_file[600];
 
 static void remove_folder(const char *dir)
@@ -134,7 +135,7 @@ static exl2_result convert(const char *source, bool stop, exl2_convert_info *inf
     files[0] = cal_file;
     d.source_dir = source;
     d.out_dir = out_dir;
-    d.bpw = 4;
+    d.bpw = rate;
     d.rows = ROWS;
     d.length = LENGTH;
     d.calibration_files = files;
@@ -235,6 +236,41 @@ static void test_uneven(void)
     both.token_count = LENGTH;
     CHECK_INT(exl2_compare(&both, &compared), EXL2_OK);
     CHECK(compared.kl > 0 && compared.kl < 0.5);
+}
+
+/* One token again and again reaches two of six experts: the others use the mean, and are named. At the most bits the
+   output is near the source on other text, too. */
+static void test_starved(void)
+{
+    exl2_convert_info info = { 0 };
+    exl2_compare_info compared = { 0 };
+    exl2_compare_desc both = { 0 };
+    exl2_token ids[LENGTH];
+    char path[600], kept[600], text[1024] = "[5";
+    size_t bytes;
+    for (uint32_t i = 1; i < ROWS * LENGTH; i++) {
+        strcat(text, ",5");
+    }
+    strcat(text, "]");
+    write_file(root, "same.json", text, strlen(text));
+    memcpy(kept, cal_file, sizeof kept);
+    snprintf(cal_file, sizeof cal_file, "%s/same.json", root);
+    snprintf(path, sizeof path, "%s/models/exl2-qwen3-moe", EXL2_GOLDEN_DIR);
+    rate = 9;
+    free(converted(path, &info, &bytes));
+    rate = 4;
+    CHECK(strstr(info.warning, "calibration has reached none of ") != NULL);
+    memcpy(cal_file, kept, sizeof kept);
+    for (uint32_t i = 0; i < LENGTH; i++) {
+        ids[i] = (exl2_token)(i * 37 % 320);
+    }
+    both.a_dir = path;
+    both.b_dir = out_dir;
+    both.tokens = ids;
+    both.token_count = LENGTH;
+    CHECK_INT(exl2_compare(&both, &compared), EXL2_OK);
+    printf("starved experts: %s; KL %.4f\n", info.warning, compared.kl);
+    CHECK(compared.kl > 0 && compared.kl < 0.1);
 }
 
 /* Files of at most so many bytes of tensors give the same model; a cap of memory fails before it is exceeded. */
@@ -396,6 +432,7 @@ int main(void)
     test_fp8();
     test_fp8_rejected();
     test_uneven();
+    test_starved();
     test_limits();
     test_messages();
     test_gguf();

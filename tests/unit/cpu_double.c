@@ -19,3 +19,20 @@ cpu_double_view cpu_double_look(exl2__device *device)
     };
     return v;
 }
+
+cpu_double_routed cpu_double_look_routed(exl2__device *device)
+{
+    const exl2__cpu_routed *r = &exl2__cpu_of(device)->routed;
+    return (cpu_double_routed){ r->logits, r->router_stride, r->choice, r->weight };
+}
+
+void cpu_double_choose(exl2__device *device, const uint32_t *choice, const float *weight)
+{
+    exl2__cpu_device *d = exl2__cpu_of(device);
+    exl2__cpu_share share = { .d = d };
+    for (uint32_t i = 0; i < d->step->row_count * d->shape.experts.active; i++) {
+        d->routed.choice[i] = choice[i];
+        d->routed.weight[i] = (double)weight[i];
+    }
+    exl2__cpu_route_sort(&share);
+}

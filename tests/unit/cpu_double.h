@@ -33,7 +33,19 @@ typedef struct cpu_double_view {
     double *branch; /* as the residual: a block's result before its norm; NULL without norms after blocks */
 } cpu_double_view;
 
+/* What `route` has left: the router's logits [rows, stride], and the choice and the weights [rows, active]. */
+typedef struct cpu_double_routed {
+    const double *logits;
+    size_t stride;
+    const uint32_t *choice;
+    const double *weight;
+} cpu_double_routed;
+
 const exl2__backend *cpu_double_backend(void);
 cpu_double_view cpu_double_look(exl2__device *d);
+cpu_double_routed cpu_double_look_routed(exl2__device *d);
+
+/* Replaces the choice and the weights of all rows. */
+void cpu_double_choose(exl2__device *d, const uint32_t *choice, const float *weight);
 
 #endif

@@ -263,6 +263,9 @@ typedef struct synth_family {
     exl2__act act;
     bool ungated, layer_norm, post_norms, no_pre_norms, parallel, positions;
     float embed_scale, residual_scale, logit_scale, final_softcap;
+    exl2__experts experts; /* of every layer; shape.inter is the width of the shared expert, 0: there is none */
+    bool apart;            /* experts order their inputs differently */
+    float choice_bias;     /* of the first expert; that of the others is smaller by chance; 0: there are none */
 } synth_family;
 
 static const synth_family synth_llama = { .act = EXL2__ACT_SILU };
@@ -271,6 +274,7 @@ static const synth_family *synth_now = &synth_llama; /* of the next models that 
 #define SYNTH_LAYERS 3
 #define SYNTH_POSITIONS 2304 /* rows of the table of learned positions */
 #define SYNTH_MATRICES (4 * SYNTH_LAYERS + 2)
+#define SYNTH_EXPERTS 128
 
 typedef struct synth_model {
     exl2__ctx c;
@@ -279,6 +283,7 @@ typedef struct synth_model {
     exl2__arena weights, pages, scratch;
     exl2__plan plan;
     exl2__layer layers[SYNTH_LAYERS];
+    exl2__matrix *expert_up[SYNTH_LAYERS][SYNTH_EXPERTS], *expert_down[SYNTH_LAYERS][SYNTH_EXPERTS];
     double frequency[128];
     exl2__rope_angles angles;
 } synth_model;
@@ -327,18 +332,18 @@ static inline void synth_parts(const synth_shape *s, uint32_t in, const uint32_t
     }
 }
 
-/* uses: EXL2__USE_* */
-static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uint32_t in, const uint32_t *outs,
-                                       uint32_t count, uint32_t mix, uint32_t uses)
+/* Makes a matrix of its parts, which it frees. uses: EXL2__USE_*; expert: its number. */
+static inline exl2__matrix *synth_make_of(synth_model *m, synth_matrix *parts, uint32_t count, uint32_t uses,
+                                          uint32_t expert)
 {
-    synth_matrix parts[3];
     exl2__matrix_desc descs[3];
     exl2__matrix *out = NULL;
     uint64_t before = m->weights.used;
-    synth_parts(s, in, outs, count, s->mix + mix, parts);
     for (uint32_t i = 0; i < count; i++) {
         descs[i] = parts[i].desc;
         descs[i].uses = uses;
+        descs[i].expert = expert;
+        descs[i].experts = synth_now->experts.count;
     }
     uint64_t bytes = m->b->matrix_bytes(m->d, descs, count);
     synth_need(m, m->b->matrix_make(m->d, &m->weights, descs, count, &out));
@@ -348,6 +353,36 @@ static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uin
         synth_matrix_free(&parts[i]);
     }
     return out;
+}
+
+static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uint32_t in, const uint32_t *outs,
+                                       uint32_t count, uint32_t mix, uint32_t uses)
+{
+    synth_matrix parts[3];
+    synth_parts(s, in, outs, count, s->mix + mix, parts);
+    return synth_make_of(m, parts, count, uses, 0);
+}
+
+/* A matrix of an expert. Widths and groups differ among experts; so do the orders of inputs if `apart`. */
+static inline exl2__matrix *synth_expert(synth_model *m, const synth_shape *s, uint32_t in, uint32_t out,
+                                         uint32_t count, uint32_t mix, uint32_t expert, uint32_t uses)
+{
+    synth_matrix parts[2];
+    uint32_t outs[2] = { out, out };
+    synth_shape own = *s;
+    own.mix += own.mix >= SYNTH_AFFINE ? 0 : expert % 7;
+    own.one_order = true;
+    if (s->dense || s->mix >= SYNTH_AFFINE) {
+        synth_parts(&own, in, outs, count, own.mix + mix, parts);
+        return synth_make_of(m, parts, count, uses, expert);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        parts[i] = synth_mixed(in, out, own.mix + mix, synth_now->apart ? 100 + expert : mix);
+        if (s->bias) {
+            synth_bias(&parts[i]);
+        }
+    }
+    return synth_make_of(m, parts, count, uses, expert);
 }
 
 static inline void synth_model_close(synth_model *m)
@@ -376,6 +411,31 @@ static inline void synth_make_norms(synth_model *m, const synth_shape *s, exl2__
     }
 }
 
+static inline void synth_make_experts(synth_model *m, const synth_shape *s, exl2__layer *layer)
+{
+    const exl2__experts *e = &synth_now->experts;
+    uint32_t outs[2] = { e->count, 1 }, i = layer->index;
+    float bias[SYNTH_EXPERTS];
+    synth_shape natural = *s;
+    natural.dense = true;
+    layer->router = synth_make(m, &natural, s->hidden, outs, e->shared_switch ? 2 : 1, 10 * i + 6,
+                               EXL2__USE_PRODUCT | EXL2__USE_ROUTER);
+    for (uint32_t k = 0; k < e->count; k++) {
+        m->expert_up[i][k] = synth_expert(m, s, s->hidden, e->inter, synth_now->ungated ? 1 : 2, 10 * i + 7, k,
+                                          EXL2__USE_PRODUCT | EXL2__USE_EXPERT_UP);
+        m->expert_down[i][k] = synth_expert(m, s, e->inter, s->hidden, 1, 10 * i + 8, k,
+                                            EXL2__USE_PRODUCT | EXL2__USE_EXPERT_DOWN);
+        bias[k] = synth_now->choice_bias * (k ? synth_float() / 2 : 1);
+    }
+    layer->expert_up = m->expert_up[i];
+    layer->expert_down = m->expert_down[i];
+    if (synth_now->choice_bias > 0) {
+        synth_need(m, m->b->vector_make(m->d, &m->weights, bias, e->count, &layer->choice_bias));
+    }
+    layer->phases = s->inter ? exl2__plan_shared_phases : exl2__plan_sparse_phases;
+    layer->phase_count = s->inter ? EXL2__COUNT(exl2__plan_shared_phases) : EXL2__COUNT(exl2__plan_sparse_phases);
+}
+
 static inline void synth_make_all(synth_model *m, const synth_shape *s)
 {
     exl2__plan *p = &m->plan;
@@ -387,10 +447,15 @@ static inline void synth_make_all(synth_model *m, const synth_shape *s)
         layer->index = i;
         layer->qkv = synth_make(m, s, s->hidden, qkv, 3, 10 * i + 1, EXL2__USE_PRODUCT);
         layer->out = synth_make(m, s, attention, hidden, 1, 10 * i + 2, EXL2__USE_PRODUCT);
-        layer->gate_up = synth_make(m, s, s->hidden, gate_up, synth_now->ungated ? 1 : 2, 10 * i + 3,
-                                    EXL2__USE_PRODUCT);
-        layer->down = synth_make(m, s, s->inter, hidden, 1, 10 * i + 4, EXL2__USE_PRODUCT);
+        if (s->inter) {
+            layer->gate_up = synth_make(m, s, s->hidden, gate_up, synth_now->ungated ? 1 : 2, 10 * i + 3,
+                                        EXL2__USE_PRODUCT);
+            layer->down = synth_make(m, s, s->inter, hidden, 1, 10 * i + 4, EXL2__USE_PRODUCT);
+        }
         synth_make_norms(m, s, layer);
+        if (synth_now->experts.count) {
+            synth_make_experts(m, s, layer);
+        }
         layer->window = UINT32_MAX;
     }
     synth_shape table = *s;
@@ -462,7 +527,8 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
                               .embed_scale = synth_factor(synth_now->embed_scale),
                               .residual_scale = synth_factor(synth_now->residual_scale),
                               .logit_scale = synth_factor(synth_now->logit_scale),
-                              .final_softcap = synth_now->final_softcap, .affine = s->mix >= SYNTH_AFFINE };
+                              .final_softcap = synth_now->final_softcap, .affine = s->mix >= SYNTH_AFFINE,
+                              .experts = synth_now->experts };
     for (uint32_t i = 0; i < s->head_dim / 2; i++) {
         m->frequency[i] = pow(10000.0, -2.0 * i / s->head_dim);
     }

@@ -103,14 +103,17 @@ static exl2_result rig_load(void)
     return r;
 }
 
-static void rig_make(void)
+static void rig_make_on(int arch, uint32_t shared_bytes_max)
 {
-    exl2__cuda_settings settings = { 0 };
+    exl2_device_desc desc = { .shared_bytes_max = shared_bytes_max };
+    exl2__cuda_settings settings = { .device = &desc };
     fake_reset();
     fake.kernels = kernels;
     fake.kernel_count = EXL2__COUNT(kernels);
     fake.run = run;
     fake.devices[0].shared_optin = 232448; /* as an H200 has */
+    fake.devices[0].arch_major = arch / 10;
+    fake.devices[0].arch_minor = arch % 10;
     memset(&rig, 0, sizeof rig);
     launch_count = 0;
     rig.c.allocator = exl2__platform_allocator();
@@ -125,6 +128,11 @@ static void rig_make(void)
     CHECK_INT(exl2__cuda_device_enter(&rig.gpu), EXL2_OK);
     CHECK_INT(rig.gpu.driver.stream_wait(rig.gpu.stream), 0); /* runs the kernels that were enqueued so far */
     exl2__cuda_device_leave(&rig.gpu);
+}
+
+static void rig_make(void)
+{
+    rig_make_on(89, 0);
 }
 
 static void rig_end(void)
@@ -151,19 +159,26 @@ static void attend(void)
     exl2__cuda_device_leave(m->gpu);
 }
 
-/* Attention in a pass of `count` rows, each of a sequence of its own with `tokens` tokens or one more. */
-static void attend_rows(uint32_t count, uint32_t tokens)
+/* Attention in a pass of `count` rows, of sampled tokens or of prompts, each of a sequence of its own with `tokens`
+   tokens or one more. */
+static void attend_rows_of(uint32_t count, uint32_t tokens, bool prompts)
 {
     static uint32_t table[CONTEXT / EXL2K_PAGE_TOKENS];
     static const uint32_t *tables[ROWS];
     exl2__step_row rows[ROWS];
-    exl2__step step = { .rows = rows, .row_count = count, .sequence_count = count, .page_tables = tables };
+    exl2__step step = { .rows = rows, .row_count = count, .sequence_count = count, .page_tables = tables,
+                        .kind = prompts ? EXL2__ROWS_PROMPT : EXL2__ROWS_SAMPLED };
     for (uint32_t i = 0; i < count; i++) {
         rows[i] = (exl2__step_row){ 0, tokens - 1 + i % 2, i };
         tables[i] = table;
     }
     CHECK_INT(exl2__cuda_backend.begin(rig.d, &step), EXL2_OK);
     attend();
+}
+
+static void attend_rows(uint32_t count, uint32_t tokens)
+{
+    attend_rows_of(count, tokens, false);
 }
 
 /* The launch of this function; the first one if there are several. */
@@ -315,9 +330,23 @@ static void test_prepare(void)
     CHECK_INT(launches[0].grid[1], of_q + of_k);
     s->query_growth = 0;
     l->q_norm = l->attn_norm;
-    l->k_norm = (exl2__norm){ l->mlp_norm.weight, l->attn_norm.weight };
+    l->k_norm = (exl2__norm){ l->mlp_norm.weight, NULL };
     s->qk_norm = EXL2__QK_NORM_HEADS;
+    /* Attention applies norms of heads without biases, in steps that decode. */
     attend_rows(1, 100);
+    CHECK_INT(launch_count, 1);
+    CHECK(launches[0].attend.norm[0] == exl2__cuda_values(l->attn_norm.weight));
+    CHECK(launches[0].attend.norm[1] == exl2__cuda_values(l->mlp_norm.weight));
+    CHECK(launches[0].attend.norm_eps == s->norm_eps);
+    attend_rows_of(1, 100, true);
+    CHECK(strcmp(launches[0].function, "exl2k_attend_prepare") == 0 && launches[1].attend.norm[0] == 0);
+    s->clip_qkv = 8;
+    attend_rows(1, 100);
+    CHECK(launch_count == 2 && launches[0].prepare.clip == 8 && launches[1].attend.norm[0] == 0);
+    s->clip_qkv = 0;
+    l->k_norm.bias = l->attn_norm.weight;
+    attend_rows(1, 100);
+    CHECK(launches[1].attend.norm[0] == 0 && launches[1].attend.norm[1] == 0);
     CHECK_INT(launch_count, 2);
     CHECK(launches[0].prepare.weight[0] == exl2__cuda_values(l->attn_norm.weight));
     CHECK(launches[0].prepare.weight[1] == exl2__cuda_values(l->mlp_norm.weight));
@@ -334,6 +363,37 @@ static void test_prepare(void)
     CHECK(launches[0].prepare.rope == rope && launches[0].prepare.rope_pitch == s->head_dim / 2);
     CHECK(launches[1].attend.rope == unrotated && launches[1].attend.rope_pitch == 0);
     rig_end();
+}
+
+/* Prompts: by wgmma on Hopper, if there is enough shared memory; only the kernels that run are loaded. */
+static void test_prompts(void)
+{
+    static const struct { int arch; uint32_t shared_bytes_max; bool wg; } cases[] = {
+        { 90, 0, true }, { 90, 99 << 10, false }, { 89, 0, false }, { 100, 0, false },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        rig_make_on(cases[i].arch, cases[i].shared_bytes_max);
+        const exl2__shape *s = &rig.plan.shape;
+        uint32_t table[CONTEXT / EXL2K_PAGE_TOKENS] = { 0 }, tiles = (ROWS * s->heads / s->kv_heads + 127) / 128;
+        const uint32_t *tables[] = { table };
+        exl2__step_row rows[ROWS];
+        exl2__step step = { .rows = rows, .row_count = ROWS, .sequence_count = 1, .page_tables = tables,
+                            .kind = EXL2__ROWS_PROMPT };
+        for (uint32_t r = 0; r < ROWS; r++) {
+            rows[r] = (exl2__step_row){ 0, r, 0 };
+        }
+        CHECK_INT(exl2__cuda_backend.begin(rig.d, &step), EXL2_OK);
+        attend();
+        const launch *wg = launched("exl2k_attend_wg64"), *other = launched("exl2k_attend_prefill64");
+        CHECK((wg->grid[0] > 0) == cases[i].wg && (other->grid[0] > 0) == !cases[i].wg);
+        CHECK_TEXT(launches[0].function, "exl2k_attend_store");
+        CHECK_INT(cases[i].wg ? wg->grid[0] * wg->grid[1] * wg->grid[2] : other->grid[0] * other->grid[1],
+                  tiles * s->kv_heads);
+        CHECK((model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_wg64] != NULL) == cases[i].wg);
+        CHECK((model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_prefill64] != NULL) == !cases[i].wg);
+        CHECK(!model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_wg128]);
+        rig_end();
+    }
 }
 
 /* What attention computes is not rejected; heads of other sizes are. */
@@ -362,6 +422,7 @@ int main(void)
     test_divided();
     test_cap();
     test_prepare();
+    test_prompts();
     test_supports();
     fake_reset();
     return check_done();

@@ -177,7 +177,7 @@ static void check_chain(const family_case *c)
 
 static void check_settles(const family_case *c, const synth_model *m, uint32_t rows)
 {
-    uint32_t branches = 0;
+    uint32_t branches = 0, seen = 0;
     for (uint32_t i = 0; i < launch_count; i++) {
         const exl2k_settle_args *a = &launches[i].settle;
         if (strcmp(launches[i].function, "exl2k_settle") == 0) {
@@ -185,6 +185,11 @@ static void check_settles(const family_case *c, const synth_model *m, uint32_t r
             CHECK_INT(a->layer_norm, c->family.layer_norm);
             CHECK((a->branch != 0) == (a->post_weight != 0) && (a->branch || a->out[0]));
             CHECK(a->scale == m->plan.shape.residual_scale);
+            /* The tables of the next launch: all but the last launch of a pass have them. */
+            CHECK_INT(a->soon_map != 0 || a->soon[0] != 0, seen + 1 < c->settles);
+            seen++;
+            CHECK_INT(a->late, 3 * exl2__cuda_residual_ctas(exl2__cuda_of(m->d))
+                                   <= 2 * exl2__cuda_of(m->d)->limits.ctas);
             branches += a->branch != 0;
         }
     }
@@ -361,6 +366,13 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm_affine]);
+        CHECK(wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_prefill128]);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_attend_wg64]);
+        needs.attend_wg = true;
+        needs.arch = 90;
+        exl2__cuda_modules_of(&needs, wanted);
+        CHECK(!wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_wg128]);
+        CHECK(wanted[EXL2__KERNEL_exl2k_attend_wg64] && wanted[EXL2__KERNEL_exl2k_attend_decode64]);
         needs.experts = true;
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_grouped_sort] && wanted[EXL2__KERNEL_exl2k_grouped_gemm]);

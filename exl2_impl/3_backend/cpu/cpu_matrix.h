@@ -286,6 +286,7 @@ static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t row_words, uint32_t 
 
 /* The scales of group g for the 16 values of a code of q_scale. A scale of EXL2 is fp16((qs + 1)^2 * scale_max),
    rounded in this order, where qs is the code (docs/formats.md, "EXL2: scales"). */
+EXL2__COLD
 static void exl2__cpu_matrix_levels(const exl2__matrix_desc *desc, uint32_t g, uint16_t *levels)
 {
     for (uint32_t level = 0; level < 16; level++) {
@@ -295,6 +296,7 @@ static void exl2__cpu_matrix_levels(const exl2__matrix_desc *desc, uint32_t g, u
 }
 
 /* Fills the scales of group g in a strip, and the zeros as 2^(bits-1) - zero. */
+EXL2__NOINLINE
 static void exl2__cpu_matrix_fill_tables(const exl2__cpu_part *p, uint32_t strip, const exl2__cpu_block *block,
                                          const uint16_t *levels)
 {

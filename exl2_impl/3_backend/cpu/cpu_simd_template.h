@@ -59,9 +59,9 @@ EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][EXL2__V_MOST], const EXL2_
     }
 }
 
-/* Rows 30 and 31 of a block, from the top bits of its `bits` words. */
-EXL2__V_INLINE void EXL2__V_NAME(tops)(EXL2__V sum[][EXL2__V_MOST], const uint32_t *words, size_t row,
-                                       uint32_t bits, const uint32_t *mask, const float *x, uint32_t n, uint32_t v)
+/* The rows of a block from `first` (30) on, which lie in the top bits of its `bits` words. */
+EXL2__V_INLINE void EXL2__V_NAME(tops)(EXL2__V sum[][EXL2__V_MOST], const uint32_t *words, size_t row, uint32_t bits,
+                                       uint32_t first, const uint32_t *mask, const float *x, uint32_t n, uint32_t v)
 {
     EXL2__V_INT word[EXL2__V_MOST];
     EXL2__UNROLL
@@ -74,8 +74,8 @@ EXL2__V_INLINE void EXL2__V_NAME(tops)(EXL2__V sum[][EXL2__V_MOST], const uint32
             word[j] = EXL2__V_TOPS(word[j], EXL2__V_BITS(words + j * EXL2__V_LANES));
         }
     }
-    for (uint32_t i = 0; i < 2; i++, x += n) {
-        EXL2__V_NAME(field)(sum, word, mask[i], x, n, v);
+    for (; first < EXL2__CPU_BLOCK; first++, x += n) {
+        EXL2__V_NAME(field)(sum, word, mask[first - 14], x, n, v);
     }
 }
 
@@ -126,8 +126,8 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
             }
         }
         if (fields * bits < EXL2__CPU_BLOCK) {
-            EXL2__V_NAME(tops)(sum, words - bits * row, row, bits, mask + 16, x, n, v);
-            x += 2 * n;
+            EXL2__V_NAME(tops)(sum, words - bits * row, row, bits, fields * bits, mask, x, n, v);
+            x += (EXL2__CPU_BLOCK - fields * bits) * n;
         }
         EXL2__UNROLL
         for (uint32_t j = 0; j < v; j++) {
@@ -221,7 +221,7 @@ EXL2__V_INLINE void EXL2__V_NAME(tile)(const exl2__cpu_part *p, uint32_t strip, 
 }
 
 /* A tile of n rows over one strip, ACROSS vectors of columns at a time. With one or two rows these may be too few
-   chains to hide the latency of an addition, so these compute more vectors at once. */
+   chains to hide the latency of an addition, so more vectors are computed at once. */
 #define EXL2__V_TILE(n)                                                                                               \
     EXL2__NOINLINE                                                                                                    \
     EXL2__V_TARGET static void EXL2__V_NAME(tile_##n)(const exl2__cpu_part *p, uint32_t strip, const float *x,        \

@@ -1,6 +1,7 @@
 /* cuda_attend.h: phase attend: which kernels it launches, with which arguments.
    takes: a model with a current pass; q, k, v of its rows.
-   gives: exl2__cuda_splits, exl2__cuda_head_class, exl2__cuda_attend_prepares, exl2__cuda_do_attend.
+   gives: exl2__cuda_splits, exl2__cuda_head_class, exl2__cuda_attends_by_wg, exl2__cuda_attend_prepares,
+          exl2__cuda_do_attend.
    owns:  nothing. */
 #ifndef EXL2__CUDA_ATTEND_H
 #define EXL2__CUDA_ATTEND_H
@@ -21,6 +22,13 @@ static inline uint32_t exl2__cuda_splits(uint32_t tokens)
 static inline uint32_t exl2__cuda_head_class(uint32_t dim)
 {
     return dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
+}
+
+/* Whether prefill uses wgmma: on Hopper, if its memory fits and outputs are permuted by a kernel of their own. */
+static inline bool exl2__cuda_attends_by_wg(const exl2__cuda_device *gpu, const exl2__shape *s)
+{
+    return gpu->info.arch == 90 && s->head_dim <= 128 && s->heads * s->head_dim <= EXL2K_PERMUTE_MAX
+        && EXL2K_ATTEND_SHARED(64u << exl2__cuda_head_class(s->head_dim)) <= gpu->shared_bytes;
 }
 
 /* Attention of rows of sampled tokens. The kernel stores their K and V, too. */
@@ -56,7 +64,9 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
 {
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_prefill64,
                                                  EXL2__KERNEL_exl2k_attend_prefill128,
-                                                 EXL2__KERNEL_exl2k_attend_prefill256 };
+                                                 EXL2__KERNEL_exl2k_attend_prefill256,
+                                                 EXL2__KERNEL_exl2k_attend_wg64, EXL2__KERNEL_exl2k_attend_wg128 };
+    uint32_t kind = exl2__cuda_head_class(a->dim);
     exl2__cuda_grid store = { .x = m->pass.row_count, .y = 1, .threads = 256 };
     exl2__cuda_grid grid = { .x = m->pass.tile_count, .y = a->kv_heads,
                              .z = EXL2K_ATTEND_PARTS * (a->dim > 128 ? 2 : 1), .threads = EXL2K_ATTEND_THREADS };
@@ -64,8 +74,14 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
     exl2k_attend_args natural = *a;
     bool ordered = !a->map || a->heads * a->dim > EXL2K_PERMUTE_MAX;
     natural.map = ordered ? a->map : 0;
+    if (exl2__cuda_attends_by_wg(m->gpu, &m->plan->shape)) {
+        grid = (exl2__cuda_grid){ .x = exl2__min32(m->pass.tile_count * a->kv_heads, m->gpu->sm_count), .y = 1,
+                                  .threads = EXL2K_ATTEND_WG_THREADS,
+                                  .shared_bytes = EXL2K_ATTEND_SHARED(64u << kind) };
+        kind += 3;
+    }
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
-    EXL2__TRY(exl2__cuda_chain(m, kernels[exl2__cuda_head_class(a->dim)], grid, &natural));
+    EXL2__TRY(exl2__cuda_chain(m, kernels[kind], grid, &natural));
     return ordered ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_permute, order, a);
 }
 
@@ -92,13 +108,25 @@ static inline bool exl2__cuda_attend_prepares(const exl2__shape *s)
     return s->qk_norm != EXL2__QK_NORM_NONE || s->clip_qkv > 0 || s->query_growth > 0;
 }
 
-/* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these. *rope: the layer's, or none if q
-   and k have been rotated here. */
+/* Whether attention of sampled rows applies the norms of q and k, and needs no kernel before it. */
+static inline bool exl2__cuda_attend_norms(const exl2__cuda_model *m, const exl2__layer *layer)
+{
+    const exl2__shape *s = &m->plan->shape;
+    bool biased = layer->q_norm.bias || layer->k_norm.bias;
+    return !m->pass.prompts && s->qk_norm == EXL2__QK_NORM_HEADS && !s->layer_norm && !biased && !(s->clip_qkv > 0)
+           && !(s->query_growth > 0);
+}
+
+/* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these and attention does not apply them.
+   *rope: the layer's, or none if q and k have been rotated here. */
 static exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__layer *layer, exl2__cuda_rope *rope)
 {
     const exl2__shape *s = &m->plan->shape;
     bool normed = layer->q_norm.weight || layer->k_norm.weight, whole = s->qk_norm == EXL2__QK_NORM_WHOLE;
     *rope = exl2__cuda_rope_of(m, layer->rope);
+    if (exl2__cuda_attend_norms(m, layer)) {
+        return EXL2_OK;
+    }
     if (!normed && !(s->clip_qkv > 0) && !(s->query_growth > 0)) {
         return EXL2_OK;
     }
@@ -110,11 +138,10 @@ static exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__la
                              .pitch = m->b.qkv_pitch, .heads = s->heads, .kv_heads = s->kv_heads, .dim = s->head_dim,
                              .part_heads = whole ? exl2__max32(s->heads, s->kv_heads) : EXL2K_PREPARE_HEADS,
                              .whole = whole, .layer_norm = s->layer_norm, .eps = s->norm_eps, .clip = s->clip_qkv,
-                             .growth = s->query_growth, .context = s->query_context };
+                             .growth = s->query_growth, .context = s->query_context, .rope_split = rope->split };
     if (normed && s->qk_norm == EXL2__QK_NORM_HEADS_ROTATED) {
         a.rope = rope->table;
         a.rope_pitch = rope->pitch;
-        a.rope_split = rope->split;
         a.rope_divided = rope->divided;
         *rope = exl2__cuda_rope_of(m, EXL2__NO_ROPE);
     }
@@ -140,6 +167,11 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .rope_pitch = rope.pitch, .rope_split = rope.split,
                             .rope_divided = rope.divided,
                             .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1 };
+    if (exl2__cuda_attend_norms(m, layer)) {
+        a.norm[0] = exl2__cuda_values_or_none(layer->q_norm.weight);
+        a.norm[1] = exl2__cuda_values_or_none(layer->k_norm.weight);
+        a.norm_eps = s->norm_eps;
+    }
     a.scale = s->attn_softcap > 0 ? s->attn_softcap : s->attn_scale;
     a.tanh_scale = s->attn_softcap > 0 ? s->attn_scale / s->attn_softcap : 0;
     a.pages = m->b.pages + (uint64_t)layer->index * m->plan->pages * m->b.page_bytes;

@@ -69,12 +69,14 @@ typedef struct exl2__cuda_needs {
     bool affine;         /* products of affine matrices, beside the others */
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
+    bool attend_wg;      /* attention in prefill by wgmma */
 } exl2__cuda_needs;
 
 static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
 {
     uint32_t only = exl2__cuda_module_class(module);
     bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
+    bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
     if (strcmp(module, "gemm_wg.cu") == 0) {
         return !n->any && !n->affine;
@@ -87,6 +89,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (expert) {
         return n->experts;
+    }
+    if (wg || prefill) {
+        return only == n->head_class && wg == n->attend_wg;
     }
     if (strcmp(module, "settle.cu") == 0) {
         return n->settles;

@@ -101,7 +101,7 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.by_gemm ? 1 : exl2__min32(parts, a.slots),
                              .threads = EXL2K_EMBED_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, &a));
-    return folds ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, NULL));
+    return folds ? EXL2_OK : exl2__cuda_settle_down(m, NULL);
 }
 
 static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
@@ -134,7 +134,7 @@ static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *lay
     }
     EXL2__TRY(exl2__cuda_block(m, layer->out, m->b.attended, m->b.attended_pitch));
     bool settled = s->post_norms || s->parallel || exl2__cuda_is_sparse(layer); /* by another phase */
-    return settled ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_mlp(layer));
+    return settled ? EXL2_OK : exl2__cuda_settle_out(m, layer);
 }
 
 /* h = act(gate) * up of a dense MLP or of a shared expert. */
@@ -175,14 +175,12 @@ static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *la
     }
     EXL2__TRY(exl2__cuda_block(m, layer->down, m->b.h, m->b.h_pitch));
     bool settled = s->post_norms || exl2__cuda_is_sparse(layer); /* by expert_down */
-    return settled ? EXL2_OK : exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, layer));
+    return settled ? EXL2_OK : exl2__cuda_settle_down(m, layer);
 }
 
 static exl2_result exl2__cuda_do_settle(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
-    return range->before == EXL2__PHASE_out
-               ? exl2__cuda_settle(m, &layer->attn_post_norm, exl2__cuda_next_mlp(layer))
-               : exl2__cuda_settle(m, &layer->mlp_post_norm, exl2__cuda_next_attention(m, layer));
+    return range->before == EXL2__PHASE_out ? exl2__cuda_settle_out(m, layer) : exl2__cuda_settle_down(m, layer);
 }
 
 #ifndef EXL2_NO_MOE
@@ -206,7 +204,7 @@ static exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__la
         m->pass.norm = m->pass.by_gemm ? m->pass.norm : (m->pass.norm + 1) % EXL2__CUDA_SUMS;
         return EXL2_OK;
     }
-    return exl2__cuda_settle(m, NULL, exl2__cuda_next_attention(m, layer));
+    return exl2__cuda_settle_down(m, layer);
 }
 #else
 static exl2_result exl2__cuda_do_route(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)

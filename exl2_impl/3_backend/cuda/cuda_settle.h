@@ -1,8 +1,8 @@
 /* cuda_settle.h: adds results of blocks to the residual and normalises it, for models whose norms are not folded into
    products.
    takes: a model with a current pass.
-   gives: exl2__cuda_next, exl2__cuda_next_attention, exl2__cuda_next_mlp, exl2__cuda_settle,
-          exl2__cuda_mlp_input.
+   gives: exl2__cuda_next, exl2__cuda_next_attention, exl2__cuda_next_mlp, exl2__cuda_settle_out,
+          exl2__cuda_settle_down, exl2__cuda_mlp_input.
    owns:  nothing.
 
    RMSNorm before a block is a factor of each row, which the products around it apply (cuda_phases.h). A mean, a norm
@@ -82,7 +82,7 @@ static inline uint64_t exl2__cuda_mlp_input(const exl2__cuda_model *m, const exl
 static exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_settle_args a, uint32_t rows, exl2__cuda_next next)
 {
     const exl2__shape *s = &m->plan->shape;
-    exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = EXL2K_SETTLE_THREADS };
+    exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = exl2k_settle_threads(s->hidden) };
     for (uint32_t i = 0; i < 2; i++) {
         a.out[i] = next.readers[i] ? a.out[i] : 0;
         a.map[i] = next.readers[i] ? exl2__cuda_matrix_of(next.readers[i])->map : 0;
@@ -95,21 +95,68 @@ static exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_settle_args
     a.layer_norm = s->layer_norm;
     a.eps = s->norm_eps;
     a.scale = s->residual_scale;
+    /* Where the block's product leaves many SMs to others, the product after this kernel would start there, and its
+       copies would delay attention and the block. */
+    a.late = 3 * exl2__cuda_residual_ctas(m) <= 2 * m->limits.ctas;
     return a.branch || a.out[0] ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_settle, grid, &a) : EXL2_OK;
 }
 
-/* Settles all rows of the pass. post: the norm of the block's result, which lies in m->b.branch; NULL: the residual
-   has the result already. */
-static exl2_result exl2__cuda_settle(exl2__cuda_model *m, const exl2__norm *post, exl2__cuda_next next)
+/* One launch for all rows of a pass. */
+typedef struct exl2__cuda_settling {
+    const exl2__norm *post; /* norm of the block's result in m->b.branch; NULL: the residual has the result already */
+    exl2__cuda_next next;
+} exl2__cuda_settling;
+
+/* After attention. */
+static inline exl2__cuda_settling exl2__cuda_settling_out(const exl2__cuda_model *m, const exl2__layer *layer)
+{
+    return (exl2__cuda_settling){ m->plan->shape.post_norms ? &layer->attn_post_norm : NULL,
+                                  exl2__cuda_next_mlp(layer) };
+}
+
+/* After the MLP, or after parallel blocks; `layer` NULL: after the embedding. */
+static inline exl2__cuda_settling exl2__cuda_settling_down(const exl2__cuda_model *m, const exl2__layer *layer)
+{
+    bool post = layer && m->plan->shape.post_norms;
+    return (exl2__cuda_settling){ post ? &layer->mlp_post_norm : NULL, exl2__cuda_next_attention(m, layer) };
+}
+
+/* now: the launch. soon: the one after it, whose tables are to be in L2 by then; NULL: none. */
+static exl2_result exl2__cuda_settle(exl2__cuda_model *m, exl2__cuda_settling now, const exl2__cuda_settling *soon)
 {
     exl2k_settle_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count),
                             .out = { m->b.x, m->b.x2 } };
-    if (post) {
+    if (now.post) {
         a.branch = m->b.branch;
-        a.post_weight = exl2__cuda_values(post->weight);
-        a.post_bias = exl2__cuda_values_or_none(post->bias);
+        a.post_weight = exl2__cuda_values(now.post->weight);
+        a.post_bias = exl2__cuda_values_or_none(now.post->bias);
     }
-    return exl2__cuda_settle_rows(m, a, m->pass.row_count, next);
+    if (soon) {
+        a.soon[0] = exl2__cuda_values_or_none(soon->next.norm->weight);
+        a.soon[1] = exl2__cuda_values_or_none(soon->next.norm->bias);
+        a.soon[2] = soon->post ? exl2__cuda_values_or_none(soon->post->weight) : 0;
+        a.soon_map = soon->next.readers[0] ? exl2__cuda_matrix_of(soon->next.readers[0])->map : 0;
+    }
+    return exl2__cuda_settle_rows(m, a, m->pass.row_count, now.next);
+}
+
+static exl2_result exl2__cuda_settle_out(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    exl2__cuda_settling soon = exl2__cuda_settling_down(m, layer);
+    return exl2__cuda_settle(m, exl2__cuda_settling_out(m, layer), &soon);
+}
+
+static exl2_result exl2__cuda_settle_down(exl2__cuda_model *m, const exl2__layer *layer)
+{
+    uint32_t index = layer ? layer->index + 1 : 0;
+    const exl2__layer *following = index < m->plan->shape.layers ? &m->plan->layers[index] : NULL;
+    exl2__cuda_settling soon = { 0 };
+    if (following && (m->plan->shape.parallel || following->router)) { /* the router is the norm of its layer */
+        soon = exl2__cuda_settling_down(m, following);
+    } else if (following) {
+        soon = exl2__cuda_settling_out(m, following);
+    }
+    return exl2__cuda_settle(m, exl2__cuda_settling_down(m, layer), following ? &soon : NULL);
 }
 
 #endif

@@ -288,10 +288,11 @@ static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t 
             EXL2__TRY(exl2__factor_make(v->c, slot->name, gram->sum, slot->in, f));
             *input = slot->input;
         }
-        uint64_t tokens = (uint64_t)v->rows * v->length;
-        bool expert = slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN;
-        uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + (expert ? slot->expert : 0)].tokens;
-        slot->measured->share = expert ? ((double)used + 0.5) / (double)tokens : 1;
+        slot->measured->share = 1;
+        if (slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN) {
+            uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + slot->expert].tokens;
+            slot->measured->share = ((double)used + 0.5) / ((double)v->rows * v->length);
+        }
         result = exl2__measure_part(&v->measure, slot->name, exl2__slots_part(&v->source, slot), f, slot->losses,
                                     slot->measured, &trials[i - first]);
         loss += trials[i - first].loss;
@@ -586,18 +587,39 @@ static exl2_result exl2__convert_quantize(exl2__convert *v)
 
 /* ---- report ---- */
 
+/* Number of experts that calibration has not reached; *first: the down matrix of the first one. */
+static uint32_t exl2__convert_starved(const exl2__convert *v, const char **first)
+{
+    uint32_t count = 0;
+    for (uint32_t i = v->slots.count; i-- > 0;) {
+        const exl2__slot *slot = &v->slots.items[i];
+        if (slot->kind == EXL2__UNIT_EXPERT_DOWN && slot->measured->share * v->rows * v->length < 1) {
+            *first = slot->name;
+            count++;
+        }
+    }
+    return count;
+}
+
 /* What the user should know besides the figures. */
 static void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap)
 {
     const exl2__slots *s = &v->slots;
+    const char *name = NULL;
     size_t used = 0;
     if (s->source != EXL2__MATRIX_DENSE || v->from.kind == EXL2__CONVERT_SOURCE_FP8) {
         used = exl2__format(warning, cap, "the source is quantized already (%s): what it lost stays lost",
                             v->from.kind == EXL2__CONVERT_SOURCE_FP8 ? "FP8" : exl2__matrix_kind_name(s->source));
     }
     if (s->dense_count > 0 && used < cap) {
-        exl2__format(warning + used, cap - used, "%s%u matrices stay FP16, because the block of %s has a matrix with "
-                     "%u inputs, not a multiple of 32", used ? "; " : "", s->dense_count, s->dense_name, s->dense_in);
+        used += exl2__format(warning + used, cap - used, "%s%u matrices stay FP16, because the block of %s has a "
+                             "matrix with %u inputs, not a multiple of 32", used ? "; " : "", s->dense_count,
+                             s->dense_name, s->dense_in);
+    }
+    uint32_t starved = exl2__convert_starved(v, &name);
+    if (starved > 0 && used < cap) {
+        exl2__format(warning + used, cap - used, "%scalibration has reached none of %u experts (%s ...): more text of "
+                     "other kinds may help", used ? "; " : "", starved, name);
     }
 }
 

@@ -251,6 +251,13 @@ static exl2_result exl2__convert_source_fp8(exl2__ctx *c, const char *path, cons
 
 /* ---- the dense folder ---- */
 
+static bool exl2__convert_source_progress(void *user, float done, const char *what)
+{
+    const exl2_convert_desc *d = (const exl2_convert_desc *)user;
+    (void)what;
+    return !d->progress || d->progress(d->user, "import", done);
+}
+
 /* Fills in the folder to read. One that an earlier run has made in the work folder is complete. */
 static exl2_result exl2__convert_source_make(exl2__ctx *c, const exl2_convert_desc *d,
                                              const exl2__convert_source *source, const exl2__keep *work,
@@ -273,6 +280,8 @@ static exl2_result exl2__convert_source_make(exl2__ctx *c, const exl2_convert_de
     import.out_dir = dir;
     import.bits = EXL2__IMPORT_DENSE_BITS;
     import.parallel = c->parallel;
+    import.progress = exl2__convert_source_progress;
+    import.user = (void *)(uintptr_t)d; /* only read */
     return exl2__import_gguf(c, &import);
 }
 
