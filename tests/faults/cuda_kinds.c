@@ -147,7 +147,8 @@ static void test_draft_model(bool timed)
     cuda_step_all(e, false, timed ? 1 : 0);
     check_history(s);
     exl2_engine_stats stats = stats_of();
-    CHECK(cuda_said[0].count == 60 && stats.accepted == stats.drafted && stats.accepted > 3);
+    CHECK(cuda_said[0].count == 60 && stats.accepted == stats.drafted);
+    CHECK(stats.accepted > (timed ? 3u : 0u)); /* it costs as much as the model: where passes run ahead, few pay */
     CHECK(stats.jobs_active + stats.jobs_waiting == 0 && stats.pages_used == 0);
     printf("60 tokens in %u passes, %u drafts\n", (unsigned)stats.forwards, (unsigned)stats.accepted);
     end();
