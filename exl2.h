@@ -363,9 +363,9 @@
 
    exl2_model_park gives a model's memory back for a while, for a scene without talk: what it has on the GPU, or on the
    CPU its weights and cache. Jobs and sessions stay: their histories are in other memory. exl2_model_park(e, m, false)
-   loads it again in slices, as exl2_model_open did, and the jobs go on; K and V are computed again. With keep_packed
-   nothing is read from files: on a GPU a copy of the packed weights is kept in pinned host memory (host_bytes counts
-   it), and on the CPU only the cache is given back.
+   loads it again in slices, as exl2_model_open did, and the jobs go on; K and V are computed again, on a GPU perhaps by
+   other kernels (section 9). With keep_packed nothing is read from files: on a GPU a copy of the packed weights is kept
+   in pinned host memory (host_bytes counts it), and on the CPU only the cache is given back.
 
    exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
    exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new

@@ -21,9 +21,8 @@ EXL2K_FN f32 exl2k_norm_sum(f32 value, f32 *partial)
     return sum;
 }
 
-#ifndef EXL2K_NORM_BATCH
-#define EXL2K_NORM_BATCH 8u /* elements of a thread whose loads are in flight */
-#endif
+/* Elements of a thread whose loads are in flight. More would spill registers on some architectures. */
+#define EXL2K_NORM_BATCH (__CUDA_ARCH__ == 900 ? 16u : 8u)
 #define EXL2K_NORM_CHUNK (EXL2K_NORM_BATCH * EXL2K_NORM_THREADS)
 
 /* Loads the thread's elements of a chunk that begins at element `first`: every EXL2K_NORM_THREADS-th one. Elements

@@ -310,7 +310,7 @@ EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job handle, bool paused
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
 }
 
-EXL2_API exl2_result exl2_job_priority(exl2_engine *e, exl2_job handle, int32_t priority)
+static exl2_result exl2__api_job_priority(exl2_engine *e, exl2_job handle, int32_t priority)
 {
     EXL2__TRY(exl2__api_engine(e));
     exl2__job *job = exl2__objects_job(e, handle);

@@ -159,6 +159,12 @@ static inline float exl2__drafts_chance(const exl2__job *job, uint32_t count)
     return chance;
 }
 
+/* Whether the job drafts although it did not pay, as it has not drafted for a while. */
+static inline bool exl2__drafts_may_probe(const exl2__job *job)
+{
+    return job->sequence.table->tokens - job->draft_last >= EXL2__DRAFTS_PROBE;
+}
+
 /* Shares the rows out, one after the other, to the job whose next draft is the likeliest, while that makes the tokens
    of a pass grow faster than its time. */
 static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t rows, uint32_t jobs, uint32_t rows_max)
@@ -166,7 +172,7 @@ static inline void exl2__drafts_share(exl2_engine *e, exl2__model *m, uint32_t r
     float tokens = (float)jobs;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         job->draft_wanted = 0;
-        if (job->sequence.draft_count && job->draft_waits >= EXL2__DRAFTS_PROBE && rows + 2 <= rows_max) {
+        if (job->sequence.draft_count && exl2__drafts_may_probe(job) && rows + 2 <= rows_max) {
             job->draft_wanted = exl2__min32(2, job->sequence.draft_count);
             rows += job->draft_wanted;
         }
@@ -202,7 +208,6 @@ static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_k
 {
     uint32_t rows = 0, jobs = 0, drafting = 0, most = exl2__min32(EXL2__DRAFTS_ROWS_MAX, m->backend->decode_rows);
     m->pass_reads = kind == EXL2__ROWS_PROMPT;
-    m->guesses = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->draft_count = s->draft_forced = s->draft_usable = 0;
@@ -229,7 +234,8 @@ static inline void exl2__drafts_make(exl2_engine *e, exl2__model *m, exl2__row_k
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->draft_count = s->draft_usable = job->draft_wanted;
-        job->draft_waits = s->draft_count ? 0 : job->draft_waits + 1;
+        bool tried = s->draft_count || (job->drafter && exl2__draft_models_is_asked(job->drafter));
+        job->draft_last = tried ? s->table->tokens : job->draft_last;
     }
 }
 
@@ -250,12 +256,13 @@ static inline uint32_t exl2__drafts_length(const exl2_engine *e, const exl2__mod
         count = rate > best ? i : count;
         best = rate > best ? rate : best;
     }
-    return count == 0 && job->draft_waits >= EXL2__DRAFTS_PROBE ? exl2__min32(2, most) : count;
+    return count == 0 && exl2__drafts_may_probe(job) ? exl2__min32(2, most) : count;
 }
 
 /* Before a pass is planned: asks drafters for tokens, and lets jobs wait for those that were asked. */
 static inline void exl2__drafts_ask(exl2_engine *e, exl2__model *m)
 {
+    m->guesses = false;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
         s->drafting = false;
@@ -270,6 +277,7 @@ static inline void exl2__drafts_ask(exl2_engine *e, exl2__model *m)
             }
         }
         s->drafting = job->drafter->sequence.active && exl2__draft_models_owes(job->drafter);
+        m->guesses |= !exl2__draft_models_can_draft(job); /* soon it can */
     }
 }
 

@@ -234,7 +234,7 @@ struct exl2__job {
     bool draft_ready;            /* in the drafter: it has sampled all draft_wanted tokens that it was asked for */
     uint32_t draft_most;         /* drafts of a pass, at most */
     float draft_rate;            /* running mean: share of drafts that were accepted */
-    uint32_t draft_wanted, draft_waits; /* drafts for the next pass; passes since the last drafts */
+    uint32_t draft_wanted, draft_last; /* drafts for the next pass; length of the history at the last drafts */
     bool one_by_one;             /* every token is sampled; none is appended because it is forced */
     bool prefilled;              /* all K and V of a prefill_only job are computed */
     uint32_t computed;           /* tokens of the prompt whose K and V this job has computed */

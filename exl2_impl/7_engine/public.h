@@ -213,4 +213,9 @@ EXL2_API exl2_result exl2_generate(exl2_engine *e, const exl2_job_desc *d)
     return EXL2__HELD(e, exl2__api_generate(e, d));
 }
 
+EXL2_API exl2_result exl2_job_priority(exl2_engine *e, exl2_job handle, int32_t priority)
+{
+    return EXL2__GATED(e, exl2__api_job_priority(e, handle, priority));
+}
+
 #endif

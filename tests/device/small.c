@@ -136,7 +136,7 @@ static void test_embed(const rig_module *m, uint32_t hidden, uint32_t kind, bool
 
 /* ---- norm ---- */
 
-/* Index of input n of a row in tiles of 32 inputs of TILE_ROWS rows: chunks of 2 x 4 inputs, swizzled; see wg_tiles.cuh. */
+/* Index of input n of a row in tiles of 32 inputs of TILE_ROWS rows: see wg_tiles.cuh. */
 #define TILE_ROWS 8u
 static size_t tile_index(uint32_t row, uint32_t n)
 {

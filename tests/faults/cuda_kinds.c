@@ -126,6 +126,55 @@ static void test_drafts(bool timed)
     end();
 }
 
+/* A second model that is always right drafts for the first. */
+static exl2_job_desc draft_job(exl2_session *s)
+{
+    exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .context_max = 512, .cache.tokens = 512, .batch_max = 4 };
+    exl2_model draft = { 0 };
+    CHECK_INT(exl2_model_load(e, &d, &draft), EXL2_OK);
+    CHECK_INT(exl2_session_open(e, model, s), EXL2_OK);
+    exl2_job_desc job = cuda_job(*s, prompt_of(20), 20, 60, &cuda_said[0]);
+    job.draft = (exl2_draft_desc){ .model = draft, .tokens = 4 };
+    return job;
+}
+
+static void test_draft_model(bool timed)
+{
+    exl2_session s;
+    begin(16, 4);
+    exl2_job_desc d = draft_job(&s);
+    CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+    cuda_step_all(e, false, timed ? 1 : 0);
+    check_history(s);
+    exl2_engine_stats stats = stats_of();
+    CHECK(cuda_said[0].count == 60 && stats.accepted == stats.drafted && stats.accepted > 3);
+    CHECK(stats.jobs_active + stats.jobs_waiting == 0 && stats.pages_used == 0);
+    printf("60 tokens in %u passes, %u drafts\n", (unsigned)stats.forwards, (unsigned)stats.accepted);
+    end();
+}
+
+/* The device is lost, or a driver call fails, while a model drafts: the job ends, and its history can be read. */
+static void test_draft_faults(int code)
+{
+    uint32_t n = 1, failed = 0;
+    for (bool came = true; came && n < 5000; n += 13) {
+        exl2_session s;
+        begin(16, 4);
+        exl2_job_desc d = draft_job(&s);
+        fake.fail_code = code;
+        fake.fail_at = n;
+        CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        cuda_step_all(e, false, 0);
+        came = fake.failed[0] != 0;
+        CHECK_INT(cuda_said[0].done_events, 1);
+        CHECK(came || cuda_said[0].count == 60);
+        failed += cuda_said[0].result < 0;
+        check_history(s);
+        end();
+    }
+    CHECK(failed > 10 && n > 200 && n < 5000);
+}
+
 /* Random jobs in few pages, with drafts, forks, cancels, saves and priorities. */
 static void test_moves(uint32_t gpu_us, bool drafts)
 {
@@ -186,6 +235,10 @@ int main(void)
     test_again();
     test_drafts(false);
     test_drafts(true);
+    test_draft_model(false);
+    test_draft_model(true);
+    test_draft_faults(EXL2__CUDA_OUT_OF_MEMORY);
+    test_draft_faults(EXL2__CUDA_UNKNOWN);
     test_moves(0, false);
     test_moves(0, true);
     test_moves(1, false);

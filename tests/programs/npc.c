@@ -29,17 +29,17 @@ static void case_sentences(void)
     CHECK_INT(program_run("--help"), 0);
 }
 
-/* ---- one evening, twice ---- */
+/* ---- one evening, twice: the second time by the worker ---- */
 
-static json_value *evening(const char *name, uint32_t cpu_us, uint32_t gpu_us, uint32_t threads)
+static json_value *evening(const char *name, uint32_t cpu_us, uint32_t gpu_us, uint32_t threads, const char *more)
 {
     char file[64], to[1100];
     const char *error = NULL;
     snprintf(file, sizeof file, "%s.json", name);
     snprintf(to, sizeof to, "%s/%s", folder, name);
     int code = program_run("--model '%s' --script demo/npc/script.txt --json '%s.json' --png '%s.png' "
-                           "--save '%s.txt' --cpu-us %u --gpu-us %u --threads %u --seed 7", check_model(), to, to, to,
-                           cpu_us, gpu_us, threads);
+                           "--save '%s.txt' --cpu-us %u --gpu-us %u --threads %u --seed 7 %s", check_model(), to, to,
+                           to, cpu_us, gpu_us, threads, more);
     CHECK_INT(code, 0);
     char *json = program_read(file), *err = program_read("err");
     CHECK_TEXT(err, "");
@@ -127,7 +127,7 @@ static void check_report(const json_value *report, uint32_t cpu_us, uint32_t gpu
 
 static void case_script(void)
 {
-    json_value *a = evening("a", 8000, 300, 2), *b = evening("b", 40000, 9000, 1);
+    json_value *a = evening("a", 8000, 300, 2, ""), *b = evening("b", 40000, 9000, 1, "--worker");
     check_report(a, 8000, 300, 2);
     check_report(b, 40000, 9000, 1);
     CHECK(program_text(a, "transcript_hash") && strlen(program_text(a, "transcript_hash")) == 16);
