@@ -1,6 +1,7 @@
 /* embed.c: writes the kernel sources as C: one table of pieces, each some whole lines, so that they stay readable in
    the single header, C11's limit of 4,095 bytes a literal is kept, and no pointer needs a relocation. A piece may hold
-   the end of one file and the beginning of the next.
+   the end of one file and the beginning of the next. The comment at the head of a file is for readers of kernels_src:
+   "#line N" stands in its place.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
    gives: OUT, for 3_backend/cuda/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
    owns:  nothing that outlives the program. */
@@ -77,6 +78,21 @@ static char *read_text(const char *name)
     return text;
 }
 
+/* Puts "#line N" in the place of the comment that the text begins with. */
+static void drop_head(char *text, const char *name)
+{
+    char *end = strncmp(text, "/*", 2) == 0 ? strstr(text, "*/\n") : NULL;
+    if (!end) {
+        stop("%s does not begin with a comment", name);
+    }
+    unsigned line = 2;
+    for (const char *at = text; at < end; at++) {
+        line += *at == '\n';
+    }
+    char *rest = text + sprintf(text, "#line %u\n", line);
+    memmove(rest, end + 3, strlen(end + 3) + 1);
+}
+
 /* Reads the file unless it is there already. */
 static void add_file(const char *name, size_t bytes)
 {
@@ -91,6 +107,7 @@ static void add_file(const char *name, size_t bytes)
     kernel_file *file = &files[file_count++];
     memcpy(file->name, name, bytes);
     file->text = read_text(file->name);
+    drop_head(file->text, file->name);
 }
 
 /* Adds every module of the list: what stands in quotes on the lines of its macro. */

@@ -1,6 +1,6 @@
 /* cuda_source.h: the source text of a kernel module: its file and all files that it includes.
    takes: exl2_kernels.inc, which tools/embed.c makes of kernels_src; or, with EXL2_KERNEL_DIR, that folder itself.
-   gives: exl2__cuda_source with open, close and hash.
+   gives: exl2__cuda_source with open, close, body and hash.
    owns:  the joined texts, until close. */
 #ifndef EXL2__CUDA_SOURCE_H
 #define EXL2__CUDA_SOURCE_H
@@ -135,13 +135,20 @@ static exl2_result exl2__cuda_source_open(exl2__ctx *c, const char *dir, const c
     return result;
 }
 
-/* Hash of all names and texts. */
+/* A text without the comment that the file begins with, or without the "#line" that a built-in text has instead. */
+static inline const char *exl2__cuda_source_body(const char *text)
+{
+    const char *end = strncmp(text, "/*", 2) == 0 ? strstr(text, "*/\n") : NULL;
+    return end ? end + 3 : strncmp(text, "#line ", 6) == 0 ? strchr(text, '\n') + 1 : text;
+}
+
+/* Hash of all names and texts, without heads: that of a folder is that of the built-in texts made from it. */
 static inline uint64_t exl2__cuda_source_hash(const exl2__cuda_source *s)
 {
     uint64_t hash = 0;
     for (uint32_t i = 0; i < s->count; i++) {
-        uint64_t part[3] = { hash, exl2__hash(s->names[i], strlen(s->names[i])),
-                             exl2__hash(s->texts[i].data, (size_t)s->texts[i].bytes) };
+        const char *body = exl2__cuda_source_body(s->texts[i].data);
+        uint64_t part[3] = { hash, exl2__hash(s->names[i], strlen(s->names[i])), exl2__hash(body, strlen(body)) };
         hash = exl2__hash(part, sizeof part);
     }
     return hash;
