@@ -61,6 +61,9 @@ EXL2K_FN void exl2k_sleep(u32 one_in)
 #endif
 }
 
+/* The compiler keeps v in one register from here on, in place of what it was computed from. */
+EXL2K_FN void exl2k_opaque(u32 &v) { asm volatile("" : "+r"(v)); }
+
 /* ---- halves and half pairs ---- */
 
 EXL2K_FN f32 exl2k_f16_to_f32(u32 half)
@@ -278,6 +281,11 @@ EXL2K_FN void exl2k_shared_store(u32 at, u32 v)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
 }
 
+EXL2K_FN void exl2k_shared_store2(u32 at, uint2 v)
+{
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
+}
+
 EXL2K_FN void exl2k_shared_store_f32(u32 at, f32 v) { exl2k_shared_store(at, __float_as_uint(v)); }
 
 EXL2K_FN void exl2k_shared_store4(u32 at, uint4 v)
@@ -336,6 +344,14 @@ template <u32 PENDING> EXL2K_FN void exl2k_copy_wait(void)
 }
 
 #if __CUDA_ARCH__ >= 900
+/* True in one lane of the warp. The compiler knows that it is one, so bulk copies need no loop over lanes. */
+EXL2K_FN bool exl2k_elect(void)
+{
+    u32 is;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(is));
+    return is != 0;
+}
+
 EXL2K_FN void exl2k_barrier_init(u32 barrier, u32 arrivals)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

@@ -51,7 +51,7 @@ EXL2K_FN void exl2k_expert_multiply(const exl2k_expert_args &a, const exl2k_expe
                                     const exl2k_expert_block &b, exl2k_expert_stream &t, u64 x, u32 warp, u32 lane)
 {
     u32 unit = t.unit, chunks = t.chunks, inside = M == 1 ? (lane % 4 * 8 + lane / 4) * 4 : lane * 16;
-    u32 inputs_at = s.inputs + warp * 256, known = ~0u; /* known: key of the operands */
+    u32 inputs_at = s.inputs + warp * 512, known = ~0u; /* known: key of the operands */
     exl2k_inputs<M> inputs;
     exl2k_task task;
     exl2k_expert_place p;
@@ -77,7 +77,8 @@ EXL2K_FN void exl2k_expert_multiply(const exl2k_expert_args &a, const exl2k_expe
             if constexpr (M == 1) {
                 exl2k_prepare_input(inputs, next_input, task, lane);
             } else {
-                exl2k_load_inputs(inputs, rows + entry.row * 64, task, inputs_at, lane);
+                u64 at[1] = { rows + entry.row * 64 };
+                exl2k_load_inputs<M>(inputs, at, task, inputs_at, lane);
             }
             known = key;
         }
@@ -98,12 +99,12 @@ EXL2K_FN void exl2k_expert_multiply(const exl2k_expert_args &a, const exl2k_expe
                 exl2k_chunks_one<1>(out, at, inputs, task, lane);
                 sum[0] += out[0];
             } else {
-                f32 out[4];
-                exl2k_chunks_eight<M>(out, t.at, inputs, task, lane);
-                sum[0] += out[0];
-                sum[1] += out[1];
-                sum[2] += out[2];
-                sum[3] += out[3];
+                f32 out[1][4];
+                exl2k_chunks_many<M>(out, t.at, inputs, task, lane);
+                sum[0] += out[0][0];
+                sum[1] += out[0][1];
+                sum[2] += out[0][2];
+                sum[3] += out[0][3];
             }
         }
         __syncwarp();

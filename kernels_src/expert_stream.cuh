@@ -43,7 +43,7 @@ template <u32 M> EXL2K_FN exl2k_expert_shared exl2k_expert_divide(const exl2k_ex
     s.sums = at + used;
     used += a.units * exl2k_expert_sum_bytes<M>();
     s.inputs = at + used;
-    used += EXL2K_EXPERT_WARPS * 256;
+    used += EXL2K_EXPERT_WARPS * 512;
     s.barriers = at + used;
     used += EXL2K_EXPERT_WARPS * EXL2K_EXPERT_STAGES_MAX * 8;
     unsigned char *bytes = (unsigned char *)memory;

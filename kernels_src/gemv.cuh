@@ -1,7 +1,7 @@
-/* gemv.cuh: the product of 1 to 8 rows with one matrix. Decode consists mainly of these products.
+/* gemv.cuh: the product of 1 to 16 rows with one matrix. Decode consists mainly of these products.
    takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh.
-   gives: exl2k_gemv<M>, M 1 or 8: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
-   owns:  nothing; included by gemv1.cu, gemv8.cu and their variants _any and _affine.
+   gives: exl2k_gemv<M>, M 1, 8 or 16: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
+   owns:  nothing; included by gemv1.cu, gemv8.cu, gemv16.cu and their variants _any and _affine.
 
    Each CTA owns a range of strips, over all of K, and works on them in BLOCKS of a few strips. matrix_args.h defines
    strips, records, chunks and slices. Example with slices = 3 and rest = 1:
@@ -41,9 +41,9 @@
 #include "gemv_chunk.cuh"
 #include "gemv_stream.cuh"
 
-/* ---- partial sums of slices: [strip of the block][slice][16 columns]; eight rows: [..][..][lane][4] ---- */
+/* ---- partial sums of slices: [strip of the block][slice][16 columns]; many rows: [..][..][tile][lane][4] ---- */
 
-template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M == 1 ? 64 : 512; }
+template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M * 64; }
 
 /* Number of partial sums of a strip. */
 EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest; }
@@ -57,8 +57,10 @@ template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, const exl2k_matrix &m, 
 
 template <u32 M> EXL2K_FN void exl2k_partial_clear(u32 at, u32 lane)
 {
-    if (M > 1) {
-        exl2k_shared_store4(at, make_uint4(0, 0, 0, 0));
+    if constexpr (M > 1) {
+        for (u32 tile = 0; tile < M / 8; tile++) {
+            exl2k_shared_store4(at + tile * 512, make_uint4(0, 0, 0, 0));
+        }
     } else if (lane % 4 < 2) {
         exl2k_shared_store(at, 0);
     }
@@ -72,20 +74,23 @@ EXL2K_FN void exl2k_partial_add_one(u32 at, f32 sum, bool first, u32 lane)
     }
 }
 
-EXL2K_FN void exl2k_partial_add_eight(u32 at, const f32 sum[4], bool first)
+template <u32 M> EXL2K_FN void exl2k_partial_add_many(u32 at, const f32 sum[M / 8][4], bool first)
 {
-    uint4 v = first ? make_uint4(0, 0, 0, 0) : exl2k_shared_load4(at);
-    v.x = __float_as_uint(__uint_as_float(v.x) + sum[0]);
-    v.y = __float_as_uint(__uint_as_float(v.y) + sum[1]);
-    v.z = __float_as_uint(__uint_as_float(v.z) + sum[2]);
-    v.w = __float_as_uint(__uint_as_float(v.w) + sum[3]);
-    exl2k_shared_store4(at, v);
+#pragma unroll
+    for (u32 tile = 0; tile < M / 8; tile++) {
+        uint4 v = first ? make_uint4(0, 0, 0, 0) : exl2k_shared_load4(at + tile * 512);
+        v.x = __float_as_uint(__uint_as_float(v.x) + sum[tile][0]);
+        v.y = __float_as_uint(__uint_as_float(v.y) + sum[tile][1]);
+        v.z = __float_as_uint(__uint_as_float(v.z) + sum[tile][2]);
+        v.w = __float_as_uint(__uint_as_float(v.w) + sum[tile][3]);
+        exl2k_shared_store4(at + tile * 512, v);
+    }
 }
 
 /* Sum of all slices of one output of one row, beginning with slice 0. */
 template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip, u32 column, u32 row)
 {
-    u32 inside = M == 1 ? column : (column % 8) * 16 + row / 2 * 4 + row % 2 + column / 8 * 2;
+    u32 inside = M == 1 ? column : row / 8 * 128 + column % 8 * 16 + row % 8 / 2 * 4 + row % 2 + column / 8 * 2;
     u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
     f32 total = 0.0f;
     if constexpr (M == 1) {
@@ -207,11 +212,10 @@ EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_role &role
 }
 
 /* Works through all of the warp's tasks in a block. `w` is the first task. One row: `next_input` holds its inputs.
-   Eight rows: `input_sums` is the address for the sums of the inputs. Inputs and table entries are loaded one task
-   in advance. */
+   Eight rows: `starts` is the address for the initial sums. Inputs and table entries are loaded one task in advance. */
 template <u32 M>
 EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role, exl2k_stream &s, exl2k_work w,
-                               uint4 next_input, exl2k_span block, u32 sums, u64 x, u32 input_sums)
+                               uint4 next_input, exl2k_span block, u32 sums, u64 x, u32 starts)
 {
     while (w.run.own > 0) {
         /* Turn the inputs of this task into operands. */
@@ -222,7 +226,8 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
         if constexpr (M == 1) {
             exl2k_prepare_input(inputs, next_input, task, role.lane);
         } else {
-            exl2k_load_inputs(inputs, x + w.row * 64, task, input_sums, role.lane);
+            u64 at[1] = { x + w.row * 64 };
+            exl2k_load_inputs<M>(inputs, at, task, starts, role.lane);
         }
         /* Move to the next task, and start to load its table entry and its inputs. */
         w.chunk++;
@@ -244,11 +249,11 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
                     exl2k_gemv_chunks<1>(a, role, s, inputs, task, to, stride, first);
                 }
             } else {
-                f32 sum[4];
-                exl2k_chunks_eight<M>(sum, s.at, inputs, task, role.lane);
+                f32 sum[M / 8][4];
+                exl2k_chunks_many<M>(sum, s.at, inputs, task, role.lane);
                 __syncwarp();
                 exl2k_stream_refill<M>(s, a, role);
-                exl2k_partial_add_eight(to, sum, first);
+                exl2k_partial_add_many<M>(to, sum, first);
             }
             exl2k_stream_step(s, a);
             to += stride;
@@ -257,21 +262,30 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
     }
 }
 
+#include "gemv_kept.cuh"
+
 /* ---- the kernel ---- */
 
 template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
 {
     /* Find this warp's role, and divide shared memory into rings, partial sums and small areas. */
     extern __shared__ uint4 exl2k_dynamic[];
-    exl2k_role role = exl2k_role_of_warp(a);
+    exl2k_role role = exl2k_role_of_warp<M>(a);
     u32 shared = exl2k_shared(exl2k_dynamic);
-    u32 sums = shared + EXL2K_GEMV_WARPS * a.stages * a.slot_strips * a.slot_bytes;
+    u32 sums = shared + EXL2K_GEMV_WARPS * (a.stages * a.slot_strips * a.slot_bytes + (M == 16 ? EXL2K_RING_HEAD : 0));
     u32 small = sums + (a.block << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
     /* Fill the ring with weights and find the first task, while preceding kernels may still run. */
-    exl2k_span block = exl2k_block_at(a, exl2k_strips_of_cta(a).begin);
+    exl2k_span block = exl2k_block_at<M>(a, exl2k_strips_of_cta<M>(a).begin);
     exl2k_run run = exl2k_run_first(a, role, block);
     exl2k_stream s = exl2k_stream_open<M>(a, role, run, shared, small);
     exl2k_work work = exl2k_work_first<M>(a, role, run, block, sums);
+    u32 kept_at = small - shared + exl2k_small_kept<M>() + role.warp * (u32)sizeof(exl2k_kept);
+    exl2k_opaque(kept_at);
+    exl2k_kept *kept = (exl2k_kept *)((u8 *)exl2k_dynamic + kept_at);
+    if constexpr (M == 16) {
+        exl2k_kept_store(kept, work, exl2k_work_stride<M>(work, a));
+        exl2k_kept_load(kept, a, work.run.part, work.chunk);
+    }
     /* From here on, memory that preceding kernels write can be read. */
     exl2k_dependency_release();
     exl2k_dependency_wait();
@@ -282,20 +296,30 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     }
     __syncwarp(); /* keeps the assembler from moving that load after the following ones */
     /* Start to load what the results need: sums of squares, residual, constants. */
-    exl2k_out out = exl2k_out_open<M>(a, block, small + 1024);
+    exl2k_out out = exl2k_out_open<M>(a, block, small + (M == 16 ? 0 : 1024));
     exl2k_out_begin<M>(out, a);
     exl2k_out_read<M>(out, a, block);
-    /* With eight rows each lane reads the inputs of row lane / 4; rows beyond the last repeat the last row. */
-    u32 input_sums = out.small + EXL2K_SMALL_INPUTS + role.warp * 256;
-    x += M == 1 ? 0 : (u64)exl2k_min(role.lane / 4, out.rows - 1) * a.x_pitch * 2;
+    /* With 8 rows each lane reads the inputs of row lane / 4; rows beyond the last repeat the last row. */
+    u32 starts = out.small + exl2k_small_starts<M>() + role.warp * M * 64;
+    x += M == 8 ? (u64)exl2k_min(role.lane / 4, out.rows - 1) * a.x_pitch * 2 : 0;
     /* Each block: multiply, meet the other warps at the barrier, then add up the slices and store the results. */
     while (block.begin < block.end) {
-        exl2k_gemv_block<M>(a, role, s, work, next_input, block, sums, x, input_sums);
+        if constexpr (M == 16) {
+            exl2k_kept_block(kept, block, out.rows, sums, out.small);
+            exl2k_gemv_block_kept(a, s, kept);
+            block = exl2k_block_at<M>(a, kept->begin);
+            role = exl2k_role_of_warp<M>(a);
+            out.rows = kept->rows;
+            out.small = kept->small;
+            sums = kept->all_sums;
+        } else {
+            exl2k_gemv_block<M>(a, role, s, work, next_input, block, sums, x, starts);
+        }
         exl2k_out_sum_slots<M>(out, a);
         __syncthreads();
         exl2k_out_block<M>(out, a, block, sums);
         /* Prepare the next block once all threads have read the partial sums. */
-        block = exl2k_block_at(a, block.end);
+        block = exl2k_block_at<M>(a, block.end);
         if (block.begin >= block.end) {
             break;
         }
@@ -303,7 +327,10 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         exl2k_out_constants<M>(out, a, block);
         exl2k_out_read<M>(out, a, block);
         work = exl2k_work_first<M>(a, role, exl2k_run_first(a, role, block), block, sums);
-        if (M == 1) {
+        if constexpr (M == 16) {
+            exl2k_kept_store(kept, work, exl2k_work_stride<M>(work, a));
+            exl2k_kept_load(kept, a, work.run.part, work.chunk);
+        } else if (M == 1) {
             next_input = exl2k_load_input(x, work.row, a.matrix.rows, role.lane);
         }
     }

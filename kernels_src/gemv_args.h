@@ -1,4 +1,4 @@
-/* gemv_args.h: arguments of the product of 1 to 8 rows with one matrix.
+/* gemv_args.h: arguments of the product of 1 to 16 rows with one matrix.
    takes: matrix_args.h.
    gives: exl2k_gemv_args.
    owns:  nothing.
@@ -12,9 +12,9 @@
                     residual r += scale * (value + bias); y = fp16(r * weight * rho_before) at map[n]; this CTA's slot
                              of sums_out = sum of r * r over the CTA's columns. out = 0: y and the sums are not wanted
            Bias is 0 where a part has none.
-   KERNELS exl2k_gemv1 and exl2k_gemv8 are made for Llama: scale is 1, cap 0, act SILU with a gate, and out is not 0.
-           exl2k_gemv1_any and exl2k_gemv8_any (compiled with EXL2K_ANY) allow everything; with these checks Llama's
-           decode would lose 1.1 % (H100). */
+   KERNELS exl2k_gemv1, exl2k_gemv8 and exl2k_gemv16 are made for Llama: scale is 1, cap 0, act SILU with a gate, and
+           out is not 0. exl2k_gemv1_any and exl2k_gemv8_any (compiled with EXL2K_ANY) allow everything; with these checks
+           Llama's decode would lose 1.1 % (H100). */
 #ifndef EXL2K_GEMV_ARGS_H
 #define EXL2K_GEMV_ARGS_H
 
@@ -24,15 +24,20 @@
 #define EXL2K_GEMV_WARPS 16
 #define EXL2K_GEMV_STAGES_MAX 4
 #define EXL2K_SLOTS_MAX 256 /* slots for sums of squares: one for each CTA of a residual product */
-#define EXL2K_GEMV_SMALL_BYTES 6144 /* shared memory besides the rings and the partial sums */
+#define EXL2K_GEMV_SQUARES 96 /* sums of squares in shared memory, one for a row and strip of a block */
+#define EXL2K_RING_HEAD 144 /* 16 rows: bytes of a ring before its slots: 16 planned jobs, two barriers */
+/* Shared memory besides the rings' slots and the partial sums (gemv_out.cuh), for 1, 8 and 16 rows. */
+#define EXL2K_GEMV_SMALL_BYTES 6144
+#define EXL2K_GEMV8_SMALL_BYTES 10240
+#define EXL2K_GEMV16_SMALL_BYTES (EXL2K_GEMV_WARPS * EXL2K_RING_HEAD + 20480)
 
 enum { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT };
 
 typedef struct exl2k_gemv_args {
     exl2k_matrix matrix;
     exl2k_u64 x;
-    exl2k_u64 rows_at;        /* address of the number of rows, u32 in device memory; 0: use `rows`. The one-row
-                                 kernel always has 1 row */
+    exl2k_u64 rows_at;        /* address of the number of rows of the pass, u32 in device memory, of which `before` come
+                                 before those of this launch; 0: use `rows`. The one-row kernel always has 1 row */
     exl2k_u64 out;            /* residual: y, or 0 */
     exl2k_u64 map;            /* u16 [columns]; 0: identity */
     exl2k_u64 residual;       /* f32 [rows, residual_pitch]; each row is aligned to 16 bytes */
@@ -41,7 +46,7 @@ typedef struct exl2k_gemv_args {
     exl2k_u64 sums_before;    /* the same for the preceding norm; 0: rho_before = 1 */
     exl2k_u64 sums_out;       /* the same for the next norm; written by residual, unless out is 0 */
     exl2k_u32 x_pitch, out_pitch, residual_pitch; /* in elements */
-    exl2k_u32 rows;
+    exl2k_u32 rows, before;
     exl2k_u32 kind;           /* EXL2K_GEMV_STORE ... */
     exl2k_u32 slots;          /* slots in use in all sums: CTAs of a residual product */
     exl2k_u32 out_half;       /* store: 1: out is fp16 */
@@ -50,7 +55,7 @@ typedef struct exl2k_gemv_args {
     exl2k_u32 act;            /* EXL2K_ACT_* */
     exl2k_f32 act_limit;      /* of EXL2K_ACT_CLAMPED */
     /* Dynamic shared memory: rings [16 warps, stages, slot_strips, slot_bytes], partial sums [block, slices + rest,
-       64 or 512 bytes], then the small areas (gemv_out.cuh). */
+       64 bytes a row], then the small areas (gemv_out.cuh). */
     exl2k_u32 stages;         /* 1..EXL2K_GEMV_STAGES_MAX */
     exl2k_u32 slot_strips;    /* strips per stage: 1 or, for one row, 2; a stage holds one chunk of each */
     exl2k_u32 slot_bytes;     /* size of the largest chunk */

@@ -1,7 +1,7 @@
 /* gemv_chunk.cuh: the product of one chunk with its inputs, for one strip or for two strips at once.
    takes: base.cuh, unpack.cuh, gemv_stream.cuh; EXL2K_WIDTHS_MASK: bits EXL2K_Wn of the widths that may occur;
           EXL2K_WHOLE_CHUNKS (0 or 1, default 1): see exl2k_chunk_one.
-   gives: exl2k_task, exl2k_task_load, exl2k_inputs, exl2k_load_input(s), exl2k_prepare_input, exl2k_chunks_one, _eight.
+   gives: exl2k_task, exl2k_task_load, exl2k_inputs, exl2k_load_input(s), exl2k_prepare_input, exl2k_chunks_one, _many.
    owns:  nothing; included by gemv.cuh only. */
 #ifndef EXL2K_GEMV_CHUNK_CUH
 #define EXL2K_GEMV_CHUNK_CUH
@@ -23,7 +23,7 @@
 
 typedef struct exl2k_task {
     u32 shape, ends; /* bytes of exl2k_chunk: width, records, groups, by_half; then ends, halves */
-    u32 maximum;     /* lane t: maxima of halves 2 t and 2 t + 1 */
+    u32 maximum;     /* lane t: maxima of halves 2 t and 2 t + 1; 16 rows: shared address of all maxima */
 } exl2k_task;
 
 EXL2K_FN u32 exl2k_task_width(const exl2k_task &t) { return t.shape & 255; }
@@ -74,11 +74,14 @@ template <u32 W> EXL2K_FN void exl2k_subtract_zeros(f32 sum[4], u32 first, u32 s
 
 /* ---- inputs ---- */
 
-/* B operands of the eight halves (runs of 32 rows) of a chunk. Eight rows: column g of B is row g of the inputs. One
-   row: column h of B has half h and zeros elsewhere (exl2k_spread). The eight columns of the result are then the
-   sums of the eight halves, and each lane scales only two of these sums. Both ways give the same bits, because
-   adding a product with 0 changes nothing. */
-template <u32 M> struct exl2k_inputs;
+/* B operands of the eight halves (runs of 32 rows) of a chunk. Many rows, 8 or 16: column g of B is row g of the
+   inputs, or row 8 + g for the second tile. One row: column h of B has half h and zeros elsewhere (exl2k_spread). The eight
+   columns of the result are then the sums of the eight halves, and each lane scales only two of these sums. All ways
+   give the same bits, because adding a product with 0 changes nothing. */
+template <u32 M> struct exl2k_inputs {
+    uint4 half[M / 8][2 * EXL2K_CHUNK_RECORDS];
+    u32 starts; /* address in shared memory of the initial sums, f32 [tile][half][lane % 4][4] */
+};
 
 template <> struct exl2k_inputs<1> {
     uint4 mine;  /* inputs of half g */
@@ -86,18 +89,13 @@ template <> struct exl2k_inputs<1> {
     u32 ones[EXL2K_CHUNK_RECORDS]; /* exl2k_ones of each record, in registers */
 };
 
-template <> struct exl2k_inputs<8> {
-    uint4 half[2 * EXL2K_CHUNK_RECORDS];
-    u32 sums; /* address of the sums of all halves and rows, f32 [half][8], in shared memory */
-};
-
 EXL2K_FN void exl2k_clear(f32 d[4]) { d[0] = d[1] = d[2] = d[3] = 0.0f; }
 
 /* Sums of the inputs in columns 2 t and 2 t + 1 of B. The tensor cores compute them, so that they round like the
    products. */
-EXL2K_FN void exl2k_sum_inputs(f32 sums[2], const uint4 &x)
+EXL2K_FN void exl2k_sum_inputs(f32 sums[2], const uint4 &x, u32 one = 0x3C003C00u)
 {
-    const u32 ones[4] = { 0x3C003C00u, 0x3C003C00u, 0x3C003C00u, 0x3C003C00u };
+    const u32 ones[4] = { one, one, one, one };
     f32 d[4];
     exl2k_clear(d);
     exl2k_mma(d, ones, x.x, x.y);
@@ -154,27 +152,44 @@ template <bool UPPER> EXL2K_FN uint4 exl2k_spread(const uint4 &mine, u32 ones)
                       exl2k_times<UPPER>(mine.z, ones), exl2k_times<UPPER>(mine.w, ones));
 }
 
-/* Eight rows: loads the inputs of a chunk and stores their sums. sums: 256 bytes of the warp's own shared memory. */
-EXL2K_FN void exl2k_load_inputs(exl2k_inputs<8> &x, u64 at, const exl2k_task &t, u32 sums, u32 lane)
+/* The lane's offset among initial sums, if it is added once: what needs fewer registers depends on the assembler. */
+template <u32 M> EXL2K_FN u32 exl2k_start_early(u32 lane) { return M == 8 && __CUDA_ARCH__ >= 1200 ? lane % 4 * 16 : 0; }
+
+/* Many rows: loads the inputs of a chunk and stores the initial sums of its halves. at: address in the lane's row,
+   lane / 4, of each tile. starts: M * 64 bytes of the warp's own shared memory. */
+template <u32 M>
+EXL2K_FN void exl2k_load_inputs(exl2k_inputs<M> &x, const u64 at[M / 8], const exl2k_task &t, u32 starts, u32 lane)
 {
+    constexpr u32 halves = 2 * EXL2K_CHUNK_RECORDS;
     /* All loads are issued first; halves beyond the chunk are 0. */
 #pragma unroll
-    for (u32 h = 0; h < 2 * EXL2K_CHUNK_RECORDS; h++) {
-        x.half[h] = h < exl2k_task_halves(t) ? exl2k_load4(at + h * 64) : make_uint4(0, 0, 0, 0);
-    }
-    /* The sums may be overwritten when all lanes have read the sums of the preceding chunk. */
-    x.sums = sums + lane % 4 * 8;
-    __syncwarp();
-    /* Lanes 0..3 hold the sums of two rows each, and store them. */
+    for (u32 tile = 0; tile < M / 8; tile++) {
 #pragma unroll
-    for (u32 h = 0; h < 2 * EXL2K_CHUNK_RECORDS; h++) {
-        f32 pair[2];
-        exl2k_sum_inputs(pair, x.half[h]);
-        exl2k_quarter_odd(x.half[h], exl2k_task_width(t));
-        if (lane < 4) {
-            exl2k_shared_store_f32(x.sums + h * 32, pair[0]);
-            exl2k_shared_store_f32(x.sums + h * 32 + 4, pair[1]);
+        for (u32 h = 0; h < halves; h++) {
+            x.half[tile][h] = h < exl2k_task_halves(t) ? exl2k_load4(at[tile] + h * 64) : make_uint4(0, 0, 0, 0);
         }
+    }
+    /* The starts may be overwritten when all lanes have read those of the preceding chunk. */
+    x.starts = starts + exl2k_start_early<M>(lane);
+    bool dense = (EXL2K_WIDTHS_MASK >> EXL2K_W16 & 1) && exl2k_task_width(t) == EXL2K_W16;
+    u32 one = dense ? 0 : 0x3C003C00u; /* sums of fp16 weights begin with 0 */
+    f32 low = exl2k_start_factor(exl2k_task_width(t), 0), high = exl2k_start_factor(exl2k_task_width(t), 1);
+    __syncwarp();
+    /* Lanes 0..3 hold the sums of two rows of a tile each, and store what columns g and g + 8 begin with. */
+#pragma unroll
+    for (u32 i = 0; i < M; i++) {
+        uint4 &v = x.half[i / halves][i % halves];
+        f32 pair[2];
+        exl2k_sum_inputs(pair, v, one);
+        if (lane < 4) {
+            uint4 start = make_uint4(__float_as_uint(pair[0] * low), __float_as_uint(pair[1] * low),
+                                     __float_as_uint(pair[0] * high), __float_as_uint(pair[1] * high));
+            exl2k_shared_store4(starts + i * 64 + lane * 16, start);
+        }
+#if __CUDA_ARCH__ >= 1000
+        __syncwarp(); /* the assembler begins no later sums here, for which it would need more registers */
+#endif
+        exl2k_quarter_odd(v, exl2k_task_width(t));
     }
     __syncwarp();
 }
@@ -282,46 +297,72 @@ EXL2K_FN void exl2k_finish_one(f32 out[S], const f32 sum[S][4], f32 unit, const 
     }
 }
 
-/* Eight rows: the sums of half h of a record; it is half `half` of the chunk. zeros: of the half, if affine. */
-template <u32 W>
-EXL2K_FN void exl2k_half_eight(f32 sum[4], const u32 *w, u32 h, const exl2k_inputs<8> &x, u32 half, u32 zeros)
+/* Many rows: the sums of half h of a record, of each tile; it is half `half` of the chunk. zeros: of the half, if
+   affine. */
+template <u32 W, u32 M>
+EXL2K_FN void exl2k_half_many(f32 sum[M / 8][4], const u32 *w, u32 h, const exl2k_inputs<M> &x, u32 half, u32 zeros,
+                              u32 lane)
 {
-    uint2 v = exl2k_shared_load2(x.sums + half * 32);
-    f32 sums[2] = { __uint_as_float(v.x), __uint_as_float(v.y) };
-    exl2k_sum_start<W>(sum, sums);
-    exl2k_half_record<W>(sum, w, h, x.half[half]);
-    if (EXL2K_AFFINE) {
-        exl2k_subtract_zeros<W>(sum, zeros, zeros, sums);
+    u32 a[4];
+#pragma unroll
+    for (u32 tile = 0; tile < M / 8; tile++) {
+        uint4 v = exl2k_shared_load4(x.starts + (tile * 8 + half) * 64 + lane % 4 * 16 - exl2k_start_early<M>(lane));
+        sum[tile][0] = __uint_as_float(v.x);
+        sum[tile][1] = __uint_as_float(v.y);
+        sum[tile][2] = __uint_as_float(v.z);
+        sum[tile][3] = __uint_as_float(v.w);
+    }
+    /* All tiles share the decoded operands of a step. */
+#pragma unroll
+    for (u32 step = 0; step < 2; step++) {
+        exl2k_decode<W, true>(w, 2 * h + step, a);
+#pragma unroll
+        for (u32 tile = 0; tile < M / 8; tile++) {
+            const uint4 &b = x.half[tile][half];
+            exl2k_mma(sum[tile], a, step ? b.z : b.x, step ? b.w : b.y);
+        }
+    }
+#pragma unroll
+    for (u32 tile = 0; EXL2K_AFFINE && tile < M / 8; tile++) { /* the sums of inputs follow from the initial sums */
+        uint2 v = exl2k_shared_load2(x.starts + (tile * 8 + half) * 64 + lane % 4 * 16 - exl2k_start_early<M>(lane));
+        f32 back = 1.0f / exl2k_sum_centre<W>(0);
+        f32 sums[2] = { __uint_as_float(v.x) * back, __uint_as_float(v.y) * back };
+        exl2k_subtract_zeros<W>(sum[tile], zeros, zeros, sums);
     }
 }
 
-/* Eight rows: multiplies a chunk. Sums of halves are scaled and added in the same order as in exl2k_finish_one. */
-template <u32 W>
-EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, const exl2k_task &task, u32 lane)
+/* Many rows: multiplies a chunk. Sums of halves are scaled and added in the same order as in exl2k_finish_one. */
+template <u32 W, u32 M>
+EXL2K_FN void exl2k_chunk_many(f32 sum[M / 8][4], u32 at, const exl2k_inputs<M> &x, const exl2k_task &task, u32 lane)
 {
     constexpr u32 bits = exl2k_width<W>::bits;
     constexpr u32 most = bits <= 4 ? 4 : bits <= 8 ? 16 / bits : 1;
     u32 g = lane / 4, column = at + exl2k_scale_offset(task, lane);
-    f32 later[4];
-    exl2k_clear(sum);
-    exl2k_clear(later);
+    f32 later[M / 8][4];
+#pragma unroll
+    for (u32 tile = 0; tile < M / 8; tile++) {
+        exl2k_clear(sum[tile]);
+        exl2k_clear(later[tile]);
+    }
     /* Record by record; a chunk of more bits has fewer records. */
 #pragma unroll
     for (u32 r = 0; r < most; r++) {
         if (r < exl2k_task_records(task)) {
             u32 w[bits];
-            f32 d0[4], d1[4];
+            f32 d0[M / 8][4], d1[M / 8][4];
             exl2k_scales s0 = { 1.0f, 1.0f }, s1 = s0;
             exl2k_lane_words<W>(at + r * bits * 128, lane, w);
             /* Decode the scales of the record's two halves. */
-            u32 maximum = __shfl_sync(EXL2K_ALL, task.maximum, r), z0 = 0, z1 = 0;
+            u32 maximum = 0, z0 = 0, z1 = 0;
+            if (bits < 16 && !EXL2K_AFFINE) {
+                maximum = M == 16 ? exl2k_shared_load(task.maximum + r * 4)
+                                  : __shfl_sync(EXL2K_ALL, task.maximum, r);
+            }
             if (EXL2K_AFFINE) {
-                uint2 v0 = exl2k_affine_words(at, task, 2 * r, lane), v1 = exl2k_affine_words(at, task, 2 * r + 1, lane);
-                u32 p0 = exl2k_affine_scales(v0), p1 = exl2k_affine_scales(v1);
-                s0 = exl2k_scales{ exl2k_low(p0), exl2k_high(p0) };
-                s1 = exl2k_scales{ exl2k_low(p1), exl2k_high(p1) };
-                z0 = exl2k_affine_zeros(v0);
-                z1 = exl2k_affine_zeros(v1);
+                uint2 v = exl2k_affine_words(at, task, 2 * r, lane);
+                u32 pair = exl2k_affine_scales(v);
+                s0 = exl2k_scales{ exl2k_low(pair), exl2k_high(pair) };
+                z0 = exl2k_affine_zeros(v);
             } else if (bits < 16 && exl2k_task_by_half(task)) {
                 uint2 words = exl2k_shared_load2(column + r * 8);
                 s0 = exl2k_scales_of(words.x, g, exl2k_permute_bytes(maximum, 0, 0x1010u));
@@ -331,18 +372,29 @@ EXL2K_FN void exl2k_chunk_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, co
                 s0 = s1 = exl2k_scales_of(word, g, exl2k_permute_bytes(maximum, 0, 0x1010u));
             }
             /* The products of each half are scaled, then added. Records 2 and 3 have sums of their own. */
-            exl2k_half_eight<W>(d0, w, 0, x, 2 * r, z0);
-            exl2k_half_eight<W>(d1, w, 1, x, 2 * r + 1, z1);
-            f32 *to = r < 2 ? sum : later;
-            to[0] += fmaf(s1.low, d1[0], s0.low * d0[0]);
-            to[1] += fmaf(s1.low, d1[1], s0.low * d0[1]);
-            to[2] += fmaf(s1.high, d1[2], s0.high * d0[2]);
-            to[3] += fmaf(s1.high, d1[3], s0.high * d0[3]);
+            exl2k_half_many<W, M>(d0, w, 0, x, 2 * r, z0, lane);
+            if (EXL2K_AFFINE) { /* after the first half, as registers are scarce */
+                __syncwarp();
+                uint2 v = exl2k_affine_words(at, task, 2 * r + 1, lane);
+                u32 pair = exl2k_affine_scales(v);
+                s1 = exl2k_scales{ exl2k_low(pair), exl2k_high(pair) };
+                z1 = exl2k_affine_zeros(v);
+            }
+            exl2k_half_many<W, M>(d1, w, 1, x, 2 * r + 1, z1, lane);
+#pragma unroll
+            for (u32 tile = 0; tile < M / 8; tile++) {
+                f32 *to = r < 2 ? sum[tile] : later[tile];
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) {
+                    f32 first = i < 2 ? s0.low : s0.high, second = i < 2 ? s1.low : s1.high;
+                    to[i] += fmaf(second, d1[tile][i], first * d0[tile][i]);
+                }
+            }
         }
     }
 #pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        sum[i] = (sum[i] + later[i]) * exl2k_sum_unit<W>(i / 2);
+    for (u32 i = 0; i < M / 2; i++) {
+        sum[i / 4][i % 4] = (sum[i / 4][i % 4] + later[i / 4][i % 4]) * exl2k_sum_unit<W>(i % 4 / 2);
     }
 }
 
@@ -381,27 +433,27 @@ EXL2K_FN void exl2k_chunks_one(f32 out[S], const u32 at[S], const exl2k_inputs<1
     exl2k_finish_one<S>(out, sum, unit, at, task, lane);
 }
 
-template <u32 W>
-EXL2K_FN void exl2k_chunk_eight_of(f32 sum[4], u32 at, const exl2k_inputs<8> &x, const exl2k_task &task, u32 lane)
+template <u32 W, u32 M>
+EXL2K_FN void exl2k_chunk_many_of(f32 sum[M / 8][4], u32 at, const exl2k_inputs<M> &x, const exl2k_task &task, u32 lane)
 {
     if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) != 0) {
-        exl2k_chunk_eight<W>(sum, at, x, task, lane);
+        exl2k_chunk_many<W, M>(sum, at, x, task, lane);
     }
 }
 
-/* Eight rows: the lane's four results: column g (two of them) and g + 8 (two) of rows 2 t and 2 t + 1. This function
-   is a template so that the module for one row does not compile it. */
+/* Many rows: the lane's four results of each tile: column g (two of them) and g + 8 (two) of its rows 2 t and
+   2 t + 1. */
 template <u32 M>
-EXL2K_FN void exl2k_chunks_eight(f32 sum[4], u32 at, const exl2k_inputs<8> &x, const exl2k_task &task, u32 lane)
+EXL2K_FN void exl2k_chunks_many(f32 sum[M / 8][4], u32 at, const exl2k_inputs<M> &x, const exl2k_task &task, u32 lane)
 {
     switch (exl2k_task_width(task)) {
-    case EXL2K_W2: exl2k_chunk_eight_of<EXL2K_W2>(sum, at, x, task, lane); break;
-    case EXL2K_W3: exl2k_chunk_eight_of<EXL2K_W3>(sum, at, x, task, lane); break;
-    case EXL2K_W4: exl2k_chunk_eight_of<EXL2K_W4>(sum, at, x, task, lane); break;
-    case EXL2K_W5: exl2k_chunk_eight_of<EXL2K_W5>(sum, at, x, task, lane); break;
-    case EXL2K_W6: exl2k_chunk_eight_of<EXL2K_W6>(sum, at, x, task, lane); break;
-    case EXL2K_W8: exl2k_chunk_eight_of<EXL2K_W8>(sum, at, x, task, lane); break;
-    default: exl2k_chunk_eight_of<EXL2K_W16>(sum, at, x, task, lane); break;
+    case EXL2K_W2: exl2k_chunk_many_of<EXL2K_W2, M>(sum, at, x, task, lane); break;
+    case EXL2K_W3: exl2k_chunk_many_of<EXL2K_W3, M>(sum, at, x, task, lane); break;
+    case EXL2K_W4: exl2k_chunk_many_of<EXL2K_W4, M>(sum, at, x, task, lane); break;
+    case EXL2K_W5: exl2k_chunk_many_of<EXL2K_W5, M>(sum, at, x, task, lane); break;
+    case EXL2K_W6: exl2k_chunk_many_of<EXL2K_W6, M>(sum, at, x, task, lane); break;
+    case EXL2K_W8: exl2k_chunk_many_of<EXL2K_W8, M>(sum, at, x, task, lane); break;
+    default: exl2k_chunk_many_of<EXL2K_W16, M>(sum, at, x, task, lane); break;
     }
 }
 

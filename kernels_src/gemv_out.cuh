@@ -1,14 +1,14 @@
-/* gemv_out.cuh: the results of a product of 1 to 8 rows: adds up slices, scales them, and stores the outputs.
+/* gemv_out.cuh: the results of a product of 1 to 16 rows: adds up slices, scales them, and stores the outputs.
    takes: base.cuh, gemv_args.h, partial sums in shared memory.
    gives: exl2k_out, exl2k_out_open, _begin, _read, _constants, _sum_slots, _block, _close.
    owns:  nothing; included by gemv.cuh only.
 
    Thread i computes item i of a block: column i % 16 of row i / 16 % M of strip i / (16 M); then item i + 512, and so
    on. A thread always has the same row, and a half-warp has one row of one strip. The small area of shared memory
-   begins with the barriers of the rings (1,024 bytes). From `small` on it holds: sums of 32 slots each [8 rows][8],
-   now and before; squares [32]; total of squares [8 rows]. One row: then the residual of 512 items and the slots now
-   and before [2][256], both filled by asynchronous copies. Eight rows: then the sums of inputs [16 warps][8 halves][8
-   rows]. */
+   begins with the barriers of the rings (1,024 bytes; not with 16 rows). From `small` on it holds, for R rows (8 if M
+   is 1): sums of 32 slots each [R][8], now and before; squares [96]; total of squares [R]. One row: then the residual of
+   512 items and the slots now and before [2][256], both filled by asynchronous copies. 16 rows: then exl2k_kept [16 warps].
+   Many rows: then the initial sums [16 warps][tile][8 halves][4 lanes][4]. */
 #ifndef EXL2K_GEMV_OUT_CUH
 #define EXL2K_GEMV_OUT_CUH
 
@@ -16,14 +16,18 @@
 #include "gemv_args.h"
 
 #define EXL2K_SMALL_NOW 0u
-#define EXL2K_SMALL_BEFORE 256u
-#define EXL2K_SMALL_SQUARES 512u
-#define EXL2K_SMALL_TOTAL 896u
-#define EXL2K_SMALL_INPUTS 1024u
 #define EXL2K_SMALL_RESIDUAL 1024u
 #define EXL2K_SMALL_SLOTS 3072u
+template <u32 M> EXL2K_FN constexpr u32 exl2k_small_before(void) { return M == 1 ? 256 : M * 32; }
+template <u32 M> EXL2K_FN constexpr u32 exl2k_small_squares(void) { return 2 * exl2k_small_before<M>(); }
+template <u32 M> EXL2K_FN constexpr u32 exl2k_small_total(void) { return exl2k_small_squares<M>() + 384; }
+template <u32 M> EXL2K_FN constexpr u32 exl2k_small_kept(void) { return exl2k_small_squares<M>() + 512; }
+template <u32 M> EXL2K_FN constexpr u32 exl2k_small_starts(void)
+{
+    return exl2k_small_kept<M>() + (M == 16 ? EXL2K_GEMV_WARPS * 128 : 0);
+}
 
-/* With one row: data for this thread's first item of a block. With eight rows the registers are needed for products,
+/* With one row: data for this thread's first item of a block. With many rows the registers are needed for products,
    and weight and index stay unused. */
 typedef struct exl2k_out {
     u32 rows, small;
@@ -32,9 +36,9 @@ typedef struct exl2k_out {
 } exl2k_out;
 
 /* This thread's first item. Computed from the thread index at each use, because registers are scarce. */
-EXL2K_FN u32 exl2k_item_column(void) { return threadIdx.x % 16; }
-template <u32 M> EXL2K_FN u32 exl2k_item_row(void) { return threadIdx.x / 16 % M; }
-template <u32 M> EXL2K_FN u32 exl2k_item_strip(void) { return threadIdx.x / (16 * M); }
+template <u32 M> EXL2K_FN u32 exl2k_item_column(void) { return exl2k_thread<M>() % 16; }
+template <u32 M> EXL2K_FN u32 exl2k_item_row(void) { return exl2k_thread<M>() / 16 % M; }
+template <u32 M> EXL2K_FN u32 exl2k_item_strip(void) { return exl2k_thread<M>() / (16 * M); }
 
 /* ---- sums of squares ---- */
 
@@ -53,8 +57,8 @@ EXL2K_FN void exl2k_group_store(const exl2k_out &o, u32 table, u32 row, u32 grou
     }
 }
 
-/* Loads the slots. One row: warp w < 8 starts asynchronous copies of slots 32 w .. + 31. Eight rows: warp w sums
-   half of the slots of row w / 2. */
+/* Loads the slots. One row: warp w < 8 starts asynchronous copies of slots 32 w .. + 31. Many rows: a warp sums all the
+   slots of a row, or half of them. */
 template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_gemv_args &a)
 {
     u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
@@ -68,17 +72,18 @@ template <u32 M> EXL2K_FN void exl2k_slots_read(const exl2k_out &o, const exl2k_
         }
         return;
     }
-    u32 row = warp / 2, first = warp % 2 * 4, slots = row < o.rows ? a.slots : 0;
+    constexpr u32 warps = M == 1 ? 1 : EXL2K_GEMV_WARPS / M, groups = 8 / warps; /* of a row; of a warp */
+    u32 row = warp / warps, first = warp % warps * groups, slots = row < o.rows ? a.slots : 0;
     /* All loads are issued before the first sum. */
-    f32 now[4], before[4];
-    for (u32 i = 0; i < 4; i++) {
+    f32 now[groups], before[groups];
+    for (u32 i = 0; i < groups; i++) {
         u32 slot = (first + i) * 32 + lane;
         now[i] = a.sums_now ? exl2k_slot(a.sums_now, row, slot, slots) : 0.0f;
         before[i] = a.sums_before ? exl2k_slot(a.sums_before, row, slot, slots) : 0.0f;
     }
-    for (u32 i = 0; i < 4; i++) {
+    for (u32 i = 0; i < groups; i++) {
         exl2k_group_store(o, EXL2K_SMALL_NOW, row, first + i, now[i]);
-        exl2k_group_store(o, EXL2K_SMALL_BEFORE, row, first + i, before[i]);
+        exl2k_group_store(o, exl2k_small_before<M>(), row, first + i, before[i]);
     }
 }
 
@@ -100,17 +105,17 @@ EXL2K_FN bool exl2k_out_wanted(const exl2k_gemv_args &a) { return !EXL2K_ANY || 
 template <u32 M> EXL2K_FN u32 exl2k_first_column(const exl2k_gemv_args &a, exl2k_span block, u32 *end)
 {
     *end = exl2k_min(block.end * 16, a.matrix.part[0].columns);
-    return (block.begin + exl2k_item_strip<M>()) * 16 + exl2k_item_column();
+    return (block.begin + exl2k_item_strip<M>()) * 16 + exl2k_item_column<M>();
 }
 
-/* Loads constants of a block, which no kernel writes. Eight rows: only prefetches them into L2. */
+/* Loads constants of a block, which no kernel writes. Many rows: only prefetches them into L2. */
 template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
     if (a.kind != EXL2K_GEMV_RESIDUAL && a.kind != EXL2K_GEMV_ACT) {
         return;
     }
     u32 end, n = exl2k_first_column<M>(a, block, &end);
-    /* With one row, load the constants of this thread's first item. With eight rows, prefetch them. */
+    /* With one row, load the constants of this thread's first item. With many rows, prefetch them. */
     if (n < end && M == 1) {
         o.index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
         if (a.kind == EXL2K_GEMV_RESIDUAL && exl2k_out_wanted(a)) {
@@ -136,7 +141,7 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl
     o.weight = 0.0f;
     exl2k_out_constants<M>(o, a, block);
     if (threadIdx.x < M) {
-        exl2k_shared_store(small + EXL2K_SMALL_TOTAL + threadIdx.x * 4, 0);
+        exl2k_shared_store(small + exl2k_small_total<M>() + threadIdx.x * 4, 0);
     }
     return o;
 }
@@ -145,7 +150,7 @@ template <u32 M> EXL2K_FN exl2k_out exl2k_out_open(const exl2k_gemv_args &a, exl
 template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_args &a)
 {
     if (M > 1) {
-        o.rows = a.rows_at ? exl2k_load(a.rows_at) : a.rows;
+        o.rows = a.rows_at ? exl2k_min(exl2k_load(a.rows_at) - a.before, M) : a.rows;
     }
     exl2k_slots_read<M>(o, a);
 }
@@ -154,7 +159,7 @@ template <u32 M> EXL2K_FN void exl2k_out_begin(exl2k_out &o, const exl2k_gemv_ar
 template <u32 M> EXL2K_FN void exl2k_out_read(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
     if (M == 1 && a.kind == EXL2K_GEMV_RESIDUAL) {
-        u32 end, n = exl2k_first_column<M>(a, block, &end), inside = exl2k_item_column();
+        u32 end, n = exl2k_first_column<M>(a, block, &end), inside = exl2k_item_column<M>();
         if (inside < 4 && n + inside * 3 < end) {
             u32 to = o.small + EXL2K_SMALL_RESIDUAL + (threadIdx.x + inside * 3) * 4;
             exl2k_copy16(to, a.residual + (n + inside * 3) * 4);
@@ -177,14 +182,14 @@ template <u32 M> EXL2K_FN void exl2k_out_sum_slots(const exl2k_out &o, const exl
         f32 now = threadIdx.x < a.slots ? exl2k_shared_load_f32(at) : 0.0f;
         f32 before = threadIdx.x < a.slots ? exl2k_shared_load_f32(at + 1024) : 0.0f;
         exl2k_group_store(o, EXL2K_SMALL_NOW, 0, threadIdx.x / EXL2K_WARP, now);
-        exl2k_group_store(o, EXL2K_SMALL_BEFORE, 0, threadIdx.x / EXL2K_WARP, before);
+        exl2k_group_store(o, exl2k_small_before<M>(), 0, threadIdx.x / EXL2K_WARP, before);
     }
 }
 
 /* Called after the barrier: rho of the preceding norm. */
 template <u32 M> EXL2K_FN f32 exl2k_rho_before(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    return a.sums_before ? exl2k_rho<M>(o, a, EXL2K_SMALL_BEFORE) : 1.0f;
+    return a.sums_before ? exl2k_rho<M>(o, a, exl2k_small_before<M>()) : 1.0f;
 }
 
 /* The factor of all outputs. */
@@ -195,51 +200,65 @@ template <u32 M> EXL2K_FN f32 exl2k_factor(const exl2k_out &o, const exl2k_gemv_
 
 /* ---- kinds of outputs ---- */
 
-/* One item per thread: the backend chooses blocks that are small enough. */
+/* Adds the result of item `strip` strips after the thread's first one to the residual; returns its square. */
+template <u32 M>
+EXL2K_FN f32 exl2k_out_residual_item(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums,
+                                     u32 strip)
+{
+    u32 end, n = exl2k_first_column<M>(a, block, &end) + strip * 16, row = exl2k_item_row<M>();
+    strip += exl2k_item_strip<M>();
+    if (n >= end || row >= o.rows) {
+        return 0.0f;
+    }
+    u64 at = a.residual + ((u64)row * a.residual_pitch + n) * 4, bias_at = a.matrix.part[0].bias;
+    f32 r, weight = o.weight, bias = bias_at ? __uint_as_float(exl2k_load_constant(bias_at + n * 4)) : 0.0f;
+    u32 index = o.index;
+    /* Load the residual, the weight of the next norm and the index of the output. */
+    if (M == 1) {
+        r = exl2k_shared_load_f32(o.small + EXL2K_SMALL_RESIDUAL + threadIdx.x * 4);
+    } else {
+        r = exl2k_load_f32(at);
+        weight = exl2k_out_wanted(a) ? __uint_as_float(exl2k_load_constant(a.weight + n * 4)) : 0.0f;
+        index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+    }
+    /* Store the new residual and the next product's input. */
+    f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, exl2k_item_column<M>(), row) + bias;
+    r = EXL2K_ANY ? fmaf(v, a.scale, r) : r + v;
+    exl2k_store_f32(at, r);
+    u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
+    if (exl2k_out_wanted(a)) {
+        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2, y);
+    }
+    return r * r;
+}
+
+/* With one row one item per thread: the backend chooses blocks that are small enough. */
 template <u32 M>
 EXL2K_FN void exl2k_out_residual(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
-    f32 square = 0.0f;
-    u32 end, n = exl2k_first_column<M>(a, block, &end), strip = exl2k_item_strip<M>(), row = exl2k_item_row<M>();
-    if (n < end && row < o.rows) {
-        u64 at = a.residual + ((u64)row * a.residual_pitch + n) * 4, bias_at = a.matrix.part[0].bias;
-        f32 r, weight = o.weight, bias = bias_at ? __uint_as_float(exl2k_load_constant(bias_at + n * 4)) : 0.0f;
-        u32 index = o.index;
-        /* Load the residual, the weight of the next norm and the index of the output. */
-        if (M == 1) {
-            r = exl2k_shared_load_f32(o.small + EXL2K_SMALL_RESIDUAL + threadIdx.x * 4);
-        } else {
-            r = exl2k_load_f32(at);
-            weight = exl2k_out_wanted(a) ? __uint_as_float(exl2k_load_constant(a.weight + n * 4)) : 0.0f;
-            index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
+    constexpr u32 step = EXL2K_GEMV_THREADS / (16 * M); /* strips of 512 items */
+    u32 strips = block.end - block.begin;
+#pragma unroll 1
+    for (u32 first = 0; first < (M == 1 ? 1 : strips); first += step) {
+        u32 squares = o.small + exl2k_small_squares<M>() + (first * M + exl2k_thread<M>() / 16) * 4;
+        /* A half-warp sums the squares of one row and strip. */
+        f32 square = exl2k_half_warp_sum(exl2k_out_residual_item<M>(o, a, block, sums, first));
+        if (exl2k_item_column<M>() == 0 && first + exl2k_item_strip<M>() < strips) {
+            exl2k_shared_store_f32(squares, square);
         }
-        /* Store the new residual and the next product's input. */
-        f32 v = exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), strip, exl2k_item_column(), row) + bias;
-        r = EXL2K_ANY ? fmaf(v, a.scale, r) : r + v;
-        exl2k_store_f32(at, r);
-        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
-        if (exl2k_out_wanted(a)) {
-            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2, y);
-        }
-        square = r * r;
     }
-    /* A half-warp sums the squares of one row and strip. */
-    square = exl2k_half_warp_sum(square);
-    if (exl2k_item_column() == 0 && threadIdx.x / 16 < (block.end - block.begin) * M) {
-        exl2k_shared_store_f32(o.small + EXL2K_SMALL_SQUARES + threadIdx.x / 16 * 4, square);
-    }
-    if (M == 1 && block.end - block.begin <= EXL2K_WARP / 16) { /* all items of the block belong to warp 0 */
+    if (M == 1 && strips <= EXL2K_WARP / 16) { /* all items of the block belong to warp 0 */
         __syncwarp();
     } else {
         __syncthreads();
     }
     /* Thread i adds up the strips of row i in their order. */
-    if (threadIdx.x < M) {
-        u32 total = o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4;
+    if (exl2k_thread<M>() < M) {
+        u32 total = o.small + exl2k_small_total<M>() + exl2k_thread<M>() * 4;
         f32 all = exl2k_shared_load_f32(total);
 #pragma unroll 1
-        for (u32 strip = 0; strip < block.end - block.begin; strip++) {
-            all += exl2k_shared_load_f32(o.small + EXL2K_SMALL_SQUARES + (strip * M + threadIdx.x) * 4);
+        for (u32 strip = 0; strip < strips; strip++) {
+            all += exl2k_shared_load_f32(o.small + exl2k_small_squares<M>() + (strip * M + exl2k_thread<M>()) * 4);
         }
         exl2k_shared_store_f32(total, all);
     }
@@ -253,7 +272,7 @@ EXL2K_FN f32 exl2k_gate(const exl2k_gemv_args &a, f32 gate, f32 up)
 template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
-    u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
+    u32 row = exl2k_item_row<M>(), column = exl2k_item_column<M>();
     u32 gated = EXL2K_ANY ? a.matrix.interleaved : 1;
     f32 factor = exl2k_factor<M>(o, a);
     u32 pairs = block.end - block.begin;
@@ -280,7 +299,7 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
 template <u32 M>
 EXL2K_FN void exl2k_out_plain(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums)
 {
-    u32 row = exl2k_item_row<M>(), column = exl2k_item_column();
+    u32 row = exl2k_item_row<M>(), column = exl2k_item_column<M>();
     f32 factor = exl2k_factor<M>(o, a);
 #pragma unroll 1
     for (u32 strip = exl2k_item_strip<M>(); strip < block.end - block.begin; strip += EXL2K_GEMV_THREADS / (16 * M)) {
@@ -321,9 +340,9 @@ EXL2K_FN void exl2k_out_block(const exl2k_out &o, const exl2k_gemv_args &a, exl2
 
 template <u32 M> EXL2K_FN void exl2k_out_close(const exl2k_out &o, const exl2k_gemv_args &a)
 {
-    if (a.kind == EXL2K_GEMV_RESIDUAL && threadIdx.x < M && threadIdx.x < o.rows && exl2k_out_wanted(a)) {
-        exl2k_store_f32(a.sums_out + ((u64)threadIdx.x * EXL2K_SLOTS_MAX + blockIdx.x) * 4,
-                        exl2k_shared_load_f32(o.small + EXL2K_SMALL_TOTAL + threadIdx.x * 4));
+    if (a.kind == EXL2K_GEMV_RESIDUAL && exl2k_thread<M>() < M && exl2k_thread<M>() < o.rows && exl2k_out_wanted(a)) {
+        exl2k_store_f32(a.sums_out + ((u64)exl2k_thread<M>() * EXL2K_SLOTS_MAX + blockIdx.x) * 4,
+                        exl2k_shared_load_f32(o.small + exl2k_small_total<M>() + exl2k_thread<M>() * 4));
     }
 }
 

@@ -17,17 +17,38 @@
 /* Strips [begin, end); interleaved: pairs of strips. */
 typedef struct exl2k_span { u32 begin, end; } exl2k_span;
 
-EXL2K_FN exl2k_span exl2k_strips_of_cta(const exl2k_gemv_args &a)
+/* threadIdx.x and blockIdx.x. With 16 rows they are read again wherever they are needed, as no register is free. */
+template <u32 M> EXL2K_FN u32 exl2k_thread(void)
 {
-    u32 c = blockIdx.x, begin = c * a.strips_per_cta + exl2k_min(c, a.ctas_with_more);
+    u32 thread = threadIdx.x;
+    if (M == 16) {
+        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    }
+    return thread;
+}
+
+template <u32 M> EXL2K_FN u32 exl2k_lane(void) { return exl2k_thread<M>() % EXL2K_WARP; }
+
+template <u32 M> EXL2K_FN u32 exl2k_cta(void)
+{
+    u32 cta = blockIdx.x;
+    if (M == 16) {
+        asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
+    }
+    return cta;
+}
+
+template <u32 M> EXL2K_FN exl2k_span exl2k_strips_of_cta(const exl2k_gemv_args &a)
+{
+    u32 c = exl2k_cta<M>(), begin = c * a.strips_per_cta + exl2k_min(c, a.ctas_with_more);
     u32 end = begin + a.strips_per_cta + (c < a.ctas_with_more);
     return exl2k_span{ begin, end };
 }
 
 /* The block that begins with strip `begin`; an empty block (begin == end) follows the last one. */
-EXL2K_FN exl2k_span exl2k_block_at(const exl2k_gemv_args &a, u32 begin)
+template <u32 M> EXL2K_FN exl2k_span exl2k_block_at(const exl2k_gemv_args &a, u32 begin)
 {
-    return exl2k_span{ begin, exl2k_min(begin + a.block, exl2k_strips_of_cta(a).end) };
+    return exl2k_span{ begin, exl2k_min(begin + a.block, exl2k_strips_of_cta<M>(a).end) };
 }
 
 /* The strips of a span that lie in a part; end <= begin: none. */
@@ -41,11 +62,12 @@ EXL2K_FN exl2k_span exl2k_strips_of_part(const exl2k_part &p, exl2k_span all)
 typedef struct exl2k_role { u32 slice, slot, group, groups, lane, warp; } exl2k_role;
 
 /* slices_inverse = 256 / slices + 1, so that a multiplication and a shift divide 0..16 by the number of slices. */
-EXL2K_FN exl2k_role exl2k_role_of_warp(const exl2k_gemv_args &a)
+template <u32 M> EXL2K_FN exl2k_role exl2k_role_of_warp(const exl2k_gemv_args &a)
 {
     exl2k_role p;
-    p.lane = threadIdx.x % EXL2K_WARP;
-    p.warp = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0);
+    u32 thread = exl2k_thread<M>();
+    p.lane = thread % EXL2K_WARP;
+    p.warp = __shfl_sync(EXL2K_ALL, thread / EXL2K_WARP, 0);
     p.group = p.warp * a.slices_inverse >> 8;
     p.groups = EXL2K_GEMV_WARPS * a.slices_inverse >> 8;
     p.slice = p.slot = p.warp - p.group * a.matrix.slices;
@@ -79,8 +101,9 @@ EXL2K_FN exl2k_role exl2k_role_in_piece(const exl2k_matrix &m, const exl2k_role 
 /* ---- the stream of chunks into the ring of a warp ---- */
 
 /* The stream of a warp's jobs. A job fills one slot of the ring with a chunk of one strip or of two. Lane i holds
-   the addresses of job 32 n + i, and copies it. All slots are filled at the start, and a slot is refilled as soon as
-   it has been read. Therefore one cursor serves for both reading and filling. */
+   the addresses of job 32 n + i, and copies it; with 16 rows, shared memory holds those of 16 jobs. All slots are
+   filled at the start, and a slot is refilled as soon as it has been read. Therefore one cursor serves for both
+   reading and filling. */
 typedef struct exl2k_stream {
     u64 from;          /* the lane's job: address of the chunk of its first strip, and its bytes (0: no job) */
     u32 bytes, stride; /* stride: bytes from the first strip to the second; 0: one strip */
@@ -90,6 +113,9 @@ typedef struct exl2k_stream {
     u32 at;            /* the cursor: address of the slot */
     u32 slot, parity;
 } exl2k_stream;
+
+/* Jobs that are planned at a time. */
+template <u32 M> EXL2K_FN constexpr u32 exl2k_stream_planned(void) { return M == 16 ? 16 : EXL2K_WARP; }
 
 /* floor(a / b) for a < 2^20; any value for b = 0. */
 EXL2K_FN u32 exl2k_divide(u32 a, u32 b) { return (u32)(((f32)a + 0.5f) * exl2k_reciprocal((f32)b)); }
@@ -101,7 +127,7 @@ EXL2K_FN u32 exl2k_own_strips(const exl2k_gemv_args &a, const exl2k_role &role, 
     return role.slice == EXL2K_SLICES_MAX ? over / EXL2K_GEMV_WARPS : over * a.groups_inverse >> 16;
 }
 
-/* Whether a slot holds two strips. Never with eight rows, because registers are scarce. */
+/* Whether a slot holds two strips. Never with many rows, because registers are scarce. */
 template <u32 M> EXL2K_FN bool exl2k_slot_holds_two(const exl2k_gemv_args &a) { return M == 1 && a.slot_strips == 2; }
 
 /* Whether the next job has two strips, with `left` strips left to do. */
@@ -148,13 +174,13 @@ template <u32 M>
 EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
 {
     const exl2k_matrix &m = a.matrix;
-    exl2k_span all = exl2k_strips_of_cta(a);
+    exl2k_span all = exl2k_strips_of_cta<M>(a);
     u32 left = s.job + role.lane, seen = 0;
     s.from = 0;
     s.bytes = s.stride = s.table_words.x = s.table_words.y = 0;
     /* Step over the jobs of every piece of every block, until the lane's job is found. */
 #pragma unroll 1
-    for (u32 begin = all.begin; begin < all.end && seen < s.job + EXL2K_WARP; begin += a.block) {
+    for (u32 begin = all.begin; begin < all.end && seen < s.job + exl2k_stream_planned<M>(); begin += a.block) {
 #pragma unroll 1
         for (u32 piece = 0; piece < exl2k_pieces(m); piece++) {
             /* Count the jobs of this run: chunk by chunk, with one or two strips each. */
@@ -205,20 +231,51 @@ EXL2K_FN void exl2k_stream_copy(const exl2k_stream &s, const exl2k_gemv_args &a,
 }
 #endif
 
+/* 16 rows: stores the lane's job in shared memory: (address - that of the first strip) / 16; bytes. */
+EXL2K_FN void exl2k_stream_keep(const exl2k_stream &s, const exl2k_gemv_args &a)
+{
+    u32 lane = exl2k_lane<16>();
+    if (lane < 16) {
+        u32 from = (u32)((s.from - a.matrix.part[0].base) / 16);
+        exl2k_shared_store2(s.ring + lane * 8, make_uint2(from, s.bytes));
+    }
+    __syncwarp();
+}
+
 /* Starts to copy the next job into the slot at the cursor. */
+template <u32 M>
 EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
 {
-    u32 from = s.job++ % EXL2K_WARP;
+    u32 from = s.job++ % exl2k_stream_planned<M>();
 #if EXL2K_BULK
-    /* With bulk copies the lane that planned the job copies it. */
-    if (role.lane == from && s.bytes > 0) {
+    if (M == 16) {
+        if (exl2k_elect()) {
+            uint2 v = exl2k_shared_load2(s.ring + from * 8);
+            exl2k_stream job = s;
+            job.from = a.matrix.part[0].base + (u64)v.x * 16;
+            job.bytes = v.y;
+            job.stride = 0;
+            if (job.bytes > 0) {
+                exl2k_stream_copy(job, a, s.at, s.slot);
+            }
+        }
+    } else if (role.lane == from && s.bytes > 0) { /* the lane that planned the job copies it */
         exl2k_stream_copy(s, a, s.at, s.slot);
     }
 #else
-    /* Otherwise all lanes get the job's addresses and copy it together. */
-    u32 bytes = __shfl_sync(EXL2K_ALL, s.bytes, from), stride = __shfl_sync(EXL2K_ALL, s.stride, from);
-    u64 at = (u64)__shfl_sync(EXL2K_ALL, (u32)(s.from >> 32), from) << 32 | __shfl_sync(EXL2K_ALL, (u32)s.from, from);
-    for (u32 i = role.lane * 16; i < bytes; i += 512) {
+    /* All lanes get the job's addresses and copy it together. */
+    u32 bytes, stride = 0;
+    u64 at;
+    if (M == 16) {
+        uint2 v = exl2k_shared_load2(s.ring + from * 8);
+        at = a.matrix.part[0].base + (u64)v.x * 16;
+        bytes = v.y;
+    } else {
+        bytes = __shfl_sync(EXL2K_ALL, s.bytes, from);
+        stride = __shfl_sync(EXL2K_ALL, s.stride, from);
+        at = (u64)__shfl_sync(EXL2K_ALL, (u32)(s.from >> 32), from) << 32 | __shfl_sync(EXL2K_ALL, (u32)s.from, from);
+    }
+    for (u32 i = exl2k_lane<M>() * 16; i < bytes; i += 512) {
         exl2k_copy16_once(s.at + i, at + i);
         if (stride > 0) {
             exl2k_copy16_once(s.at + a.slot_bytes + i, at + stride + i);
@@ -229,14 +286,25 @@ EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const
     __syncwarp();
 }
 
-/* The same, and plans the next 32 jobs when the current 32 have been issued. */
+/* The same, and plans the next jobs when the current ones have been issued. */
 template <u32 M>
 EXL2K_FN void exl2k_stream_refill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
 {
-    exl2k_stream_fill(s, a, role);
-    if (s.job % EXL2K_WARP == 0) {
+    exl2k_stream_fill<M>(s, a, role);
+    if (s.job % exl2k_stream_planned<M>() == 0) {
         exl2k_stream_plan<M>(s, a, role);
         exl2k_stream_apply_table(s);
+    }
+}
+
+/* 16 rows: plans the next jobs when the current ones have been issued. */
+EXL2K_FN void exl2k_stream_plan_kept(const exl2k_stream &s, const exl2k_gemv_args &a)
+{
+    if (s.job % 16 == 0) {
+        exl2k_stream planned = s;
+        exl2k_stream_plan<16>(planned, a, exl2k_role_of_warp<16>(a));
+        exl2k_stream_apply_table(planned);
+        exl2k_stream_keep(planned, a);
     }
 }
 
@@ -249,6 +317,15 @@ EXL2K_FN void exl2k_stream_step(exl2k_stream &s, const exl2k_gemv_args &a)
         s.at = s.ring;
         s.parity ^= 1;
     }
+}
+
+/* 16 rows: the ring has two slots, so the number of jobs tells where the cursor is, and no register has to. */
+EXL2K_FN void exl2k_stream_seek(exl2k_stream &s, const exl2k_gemv_args &a)
+{
+    s.slot = s.job & 1;
+    s.parity = (s.job >> 1 & 1) ^ 1;
+    s.at = s.ring + EXL2K_RING_HEAD + s.slot * a.slot_bytes;
+    s.barriers = s.ring + 128;
 }
 
 /* Waits until the copy into the slot at the cursor has arrived, for every lane. */
@@ -302,12 +379,18 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_ro
 {
     exl2k_stream s;
     /* Find the ring and the barriers of this warp. */
-    s.ring = s.at = shared + role.warp * a.stages * a.slot_strips * a.slot_bytes;
-    s.barriers = small + role.warp * 64;
+    if (M == 16) {
+        s.job = 0;
+        s.ring = shared + role.warp * (EXL2K_RING_HEAD + 2 * a.slot_bytes);
+        exl2k_stream_seek(s, a);
+    } else {
+        s.ring = s.at = shared + role.warp * a.stages * a.slot_strips * a.slot_bytes;
+        s.barriers = small + role.warp * 64;
+    }
     s.slot = s.parity = s.job = 0;
 #if EXL2K_BULK
     if (role.lane == 0) {
-        for (u32 i = 0; i < EXL2K_GEMV_STAGES_MAX; i++) {
+        for (u32 i = 0; i < (M == 16 ? 2 : EXL2K_GEMV_STAGES_MAX); i++) { /* 16 rows: a slot follows */
             exl2k_barrier_init(s.barriers + i * 8, 1);
         }
         exl2k_barrier_init_fence();
@@ -319,20 +402,26 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_ro
     exl2k_stream_plan<M>(s, a, role);
     /* Lane i then copies job i into slot i, except job 0 if it has started already. */
     if (role.lane < a.stages && role.lane >= (u32)first && s.bytes > 0) {
-        exl2k_stream_copy(s, a, s.ring + role.lane * a.slot_strips * a.slot_bytes, role.lane);
+        exl2k_stream_copy(s, a, s.at + role.lane * a.slot_strips * a.slot_bytes, role.lane);
     }
     s.job = a.stages;
     __syncwarp();
 #else
     exl2k_stream_plan<M>(s, a, role);
+    if (M == 16) {
+        exl2k_stream_keep(s, a);
+    }
 #pragma unroll 1
     for (u32 i = 0; i < a.stages; i++) {
-        exl2k_stream_fill(s, a, role);
+        exl2k_stream_fill<M>(s, a, role);
         exl2k_stream_step(s, a);
     }
     s.parity = 0;
 #endif
     exl2k_stream_apply_table(s);
+    if (M == 16) {
+        exl2k_stream_keep(s, a);
+    }
     return s;
 }
 

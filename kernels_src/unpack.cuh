@@ -1,6 +1,7 @@
 /* unpack.cuh: decodes the lane words of a record to fp16 operands of the tensor cores.
    takes: base.cuh, matrix_args.h.
-   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_sum_start, exl2k_sum_unit, exl2k_scales_of_lane,
+   gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_sum_start, exl2k_sum_centre, exl2k_start_factor,
+          exl2k_sum_unit, exl2k_scales_of_lane,
           exl2k_scale_pair, exl2k_affine_scales, exl2k_affine_zeros, exl2k_dense_pair.
    owns:  nothing.
 
@@ -264,23 +265,41 @@ template <u32 W> EXL2K_FN constexpr int exl2k_code_bit(u32 upper)
    most 2^-23 each. */
 EXL2K_FN void exl2k_quarter_odd(uint4 &x, u32 width)
 {
-    if (width == EXL2K_W2) {
-        x.z = exl2k_mul2(x.z, 0x34003400u);
-        x.w = exl2k_mul2(x.w, 0x34003400u);
-    }
+    u32 factor = width == EXL2K_W2 ? 0x34003400u : 0x3C003C00u;
+    x.z = exl2k_mul2(x.z, factor);
+    x.w = exl2k_mul2(x.w, factor);
 }
 
 /* 2^n for n from -24 to 24. */
 EXL2K_FN constexpr f32 exl2k_power(int n) { return n < 0 ? 1.0f / (f32)(1u << -n) : (f32)(1u << n); }
 
-/* Initial value of a sum: minus the centres of the codes times the inputs. x: sums of the inputs for the two columns
-   of B whose results the lane has. */
+/* Minus the centre of the raw codes of column g (upper 0) or g + 8 (upper 1): a sum begins with it times the inputs. */
+template <u32 W> EXL2K_FN constexpr f32 exl2k_sum_centre(u32 upper)
+{
+    constexpr int centre = (int)exl2k_width<W>::bits - 1 - 24;
+    return W == EXL2K_W16 ? 0.0f : -exl2k_power(W == EXL2K_W16 ? 0 : centre + exl2k_code_bit<W>(upper));
+}
+
+/* Initial value of a sum. x: sums of the inputs for the two columns of B whose results the lane has. */
 template <u32 W> EXL2K_FN void exl2k_sum_start(f32 d[4], const f32 x[2])
 {
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
-        constexpr int centre = (int)exl2k_width<W>::bits - 1 - 24;
-        d[i] = W == EXL2K_W16 ? 0.0f : x[i % 2] * -exl2k_power(centre + exl2k_code_bit<W>(i / 2));
+        d[i] = W == EXL2K_W16 ? 0.0f : x[i % 2] * exl2k_sum_centre<W>(i / 2);
+    }
+}
+
+/* exl2k_sum_centre of a width that is known at run time. */
+EXL2K_FN f32 exl2k_start_factor(u32 width, u32 upper)
+{
+    switch (width) {
+    case EXL2K_W2: return exl2k_sum_centre<EXL2K_W2>(upper);
+    case EXL2K_W3: return exl2k_sum_centre<EXL2K_W3>(upper);
+    case EXL2K_W4: return exl2k_sum_centre<EXL2K_W4>(upper);
+    case EXL2K_W5: return exl2k_sum_centre<EXL2K_W5>(upper);
+    case EXL2K_W6: return exl2k_sum_centre<EXL2K_W6>(upper);
+    case EXL2K_W8: return exl2k_sum_centre<EXL2K_W8>(upper);
+    default: return 0.0f;
     }
 }
 

@@ -1,7 +1,7 @@
 /* product_speed.c: the speed of decode products: all linear layers of four models, one after the other.
    takes: KERNELS_SRC [-u] [-r STAGES,STRIPS] [NVRTC options ...]; a GPU. -u: times each product alone, too. -r: uses a
           ring with these sizes for one row.
-   gives: for 1 and 8 rows: microseconds per layer with plain launches, in a graph, and in a graph with programmatic
+   gives: for 1, 8 and 16 rows: microseconds per layer with plain launches, in a graph, and in a graph with programmatic
           edges; TB/s.
    owns:  nothing that outlives the program. */
 #include "product_rig.h"
@@ -38,7 +38,7 @@ static const speed_model models[] = {
 static product_matrix model[LAYERS_MAX][UNITS];
 static const speed_model *now;
 static rig_buffer y1, y2, qkv, h, residual, sums_a, sums_b, weight, map_hidden, map_inter;
-static rig_module gemv1, gemv8;
+static rig_module gemv[3]; /* for 1, 8 and 16 rows */
 static uint32_t ring_stages, ring_side;
 
 /* Makes the tables of a part; its strips hold random bytes. */
@@ -133,13 +133,13 @@ static rig_buffer random_floats(size_t count)
 
 static void make_values(void)
 {
-    y1 = product_random_halves(8 * (now->hidden + 32));
-    y2 = product_random_halves(8 * (now->hidden + 32));
-    qkv = product_random_halves(8 * (now->hidden + 2 * now->values + 32));
-    h = product_random_halves(8 * (now->inter + 32));
-    residual = random_floats(8 * now->hidden);
-    sums_a = random_floats(8 * EXL2K_SLOTS_MAX);
-    sums_b = random_floats(8 * EXL2K_SLOTS_MAX);
+    y1 = product_random_halves(16 * (now->hidden + 32));
+    y2 = product_random_halves(16 * (now->hidden + 32));
+    qkv = product_random_halves(16 * (now->hidden + 2 * now->values + 32));
+    h = product_random_halves(16 * (now->inter + 32));
+    residual = random_floats(16 * now->hidden);
+    sums_a = random_floats(16 * EXL2K_SLOTS_MAX);
+    sums_b = random_floats(16 * EXL2K_SLOTS_MAX);
     weight = random_floats(now->hidden);
     map_hidden = product_random_map(now->hidden);
     map_inter = product_random_map(now->inter);
@@ -181,14 +181,14 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
     a->sums_now = unit == QKV ? sums_a.address : unit == GATE_UP ? sums_b.address : 0;
     a->sums_before = after_attention ? sums_a.address : sums_b.address;
     a->sums_out = after_attention ? sums_b.address : sums_a.address;
-    l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows == 1 ? 1 : 8, (uint32_t)rig.sm_count,
-                                      budget);
+    l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows, (uint32_t)rig.sm_count, budget);
     if (ring_stages && rows == 1) {
         l.shared += (ring_stages * ring_side - a->stages * a->slot_strips) * EXL2K_GEMV_WARPS * a->slot_bytes;
         a->stages = ring_stages;
         a->slot_strips = ring_side;
     }
-    l.function = rows == 1 ? rig_function(&gemv1, "exl2k_gemv1") : rig_function(&gemv8, "exl2k_gemv8");
+    static const char *const names[] = { "exl2k_gemv1", "exl2k_gemv8", "exl2k_gemv16" };
+    l.function = rig_function(&gemv[rows / 8], names[rows / 8]);
     rig_try(rig.driver.function_set(l.function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)budget), "dynamic shared memory");
     return l;
 }
@@ -256,7 +256,8 @@ static double layer_bytes(uint32_t first, uint32_t last)
 
 static void time_model(bool units)
 {
-    for (uint32_t rows = 1; rows <= 8; rows += 7) {
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t rows = i ? 8 * i : 1;
         double us[MODES];
         for (uint32_t mode = 0; mode < MODES; mode++) {
             us[mode] = time_units(QKV, DOWN, rows, mode);
@@ -276,7 +277,7 @@ static void time_model(bool units)
 
 int main(int argc, char **argv)
 {
-    char options[256] = "-DEXL2K_PDL=1";
+    char options[256] = "";
     bool units = false;
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     for (int i = 2; i < argc; i++) {
@@ -289,9 +290,11 @@ int main(int argc, char **argv)
             snprintf(options + strlen(options), sizeof options - strlen(options), " %s", argv[i]);
         }
     }
-    gemv1 = rig_load("gemv1.cu", options);
-    gemv8 = rig_load("gemv8.cu", options);
-    printf("%s: compiled in %.0f and %.0f ms\n", options, gemv1.compile_ms, gemv8.compile_ms);
+    static const char *const sources[] = { "gemv1.cu", "gemv8.cu", "gemv16.cu" };
+    for (size_t i = 0; i < 3; i++) {
+        gemv[i] = rig_load(sources[i], options);
+        printf("%s%s: compiled in %.0f ms\n", sources[i], options, gemv[i].compile_ms);
+    }
     for (uint32_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         now = &models[i];
         make_model();
@@ -300,8 +303,9 @@ int main(int argc, char **argv)
         free_values();
         free_model();
     }
-    rig_unload(&gemv1);
-    rig_unload(&gemv8);
+    for (size_t i = 0; i < 3; i++) {
+        rig_unload(&gemv[i]);
+    }
     rig_close();
     return check_done();
 }

@@ -1,11 +1,11 @@
-/* products.c: products of 1 to 8 rows on the GPU compared with a reference in double on the same codes, and rows of a
+/* products.c: products of 1 to 16 rows on the GPU compared with a reference in double on the same codes, and rows of a
    batch compared with the same rows alone.
    takes: [kernels_src [NVRTC options]]; a GPU.
    gives: exit code 0, 1, or 77 without a GPU; the largest errors.
    owns:  nothing that outlives the program. */
 #include "product_rig.h"
 
-#define ROWS 8
+#define ROWS 16
 
 /* As exl2k_gemv_args.kind. */
 typedef enum result_kind {
@@ -13,7 +13,7 @@ typedef enum result_kind {
 } result_kind;
 
 static const char *const kind_names[KINDS] = { "store", "residual", "act" };
-static rig_module shuffle, gemv1, gemv8, affine1, affine8;
+static rig_module shuffle, gemv[3], affine[2]; /* for 1, 8 and 16 rows */
 static double worst_half, worst_single;
 
 /* ---- one matrix with its inputs and its expected results ---- */
@@ -141,8 +141,9 @@ typedef struct setting {
     bool half;
 } setting;
 
-/* Computes rows [row, row + s->rows) with the kernel for eight rows (`eight`) or for one. Poisons the outputs first. */
-static void run(product_case *c, result_kind kind, const setting *s, uint32_t row, bool eight)
+/* Computes rows [row, row + s->rows) with the kernel for `lanes` rows, 1, 8 or 16. Poisons the outputs first. false:
+   the budget is too small for the kernel for 16 rows. */
+static bool run(product_case *c, result_kind kind, const setting *s, uint32_t row, uint32_t lanes)
 {
     uint64_t skip = (uint64_t)row * EXL2K_SLOTS_MAX * 4;
     exl2k_gemv_args a = { .matrix = c->m.device, .x = c->x_buffer.address + (uint64_t)row * c->x_pitch * 2,
@@ -153,18 +154,20 @@ static void run(product_case *c, result_kind kind, const setting *s, uint32_t ro
                           .out_pitch = c->out_pitch, .residual_pitch = c->columns, .rows = s->rows,
                           .slots = s->ctas, .kind = kind, .out_half = s->half,
                           .eps = 1e-5f, .inverse_hidden = 1.0f / (float)c->m.in, .scale = 1, .act = EXL2K_ACT_SILU };
-    uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, eight ? 8 : 1, s->ctas, s->budget);
-    if (!CHECK(shared > 0)) {
-        return;
+    uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, lanes, s->ctas, s->budget);
+    if (shared == 0) {
+        CHECK(lanes == 16);
+        return false;
     }
     rig_poison(c->out);
     rig_poison(c->sums_out);
-    bool affine = c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE;
-    const rig_module *module = affine ? (eight ? &affine8 : &affine1) : eight ? &gemv8 : &gemv1;
-    const char *name = affine ? (eight ? "exl2k_gemv8_affine" : "exl2k_gemv1_affine")
-                              : eight ? "exl2k_gemv8" : "exl2k_gemv1";
-    rig_launch(module, name, s->ctas, 1, EXL2K_GEMV_THREADS, shared, &a, sizeof a);
+    static const char *const names[][3] = { { "exl2k_gemv1", "exl2k_gemv8", "exl2k_gemv16" },
+                                            { "exl2k_gemv1_affine", "exl2k_gemv8_affine" } };
+    bool is_affine = c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE;
+    rig_launch(is_affine ? &affine[lanes / 8] : &gemv[lanes / 8], names[is_affine][lanes / 8], s->ctas, 1,
+               EXL2K_GEMV_THREADS, shared, &a, sizeof a);
     rig_wait();
+    return true;
 }
 
 /* ---- expected results ---- */
@@ -262,45 +265,62 @@ static void check_rows(product_case *c, result_kind kind, const setting *s)
     free(r);
 }
 
-/* Every row of a batch of 8 equals the same row computed alone, bit for bit. */
-static void check_alone(product_case *c, result_kind kind, setting s)
+/* Every row of a batch has the outputs, the residual and the sums of squares of the same row computed alone, bit for
+   bit. */
+static void check_alone(product_case *c, result_kind kind, setting s, uint32_t lanes)
 {
-    size_t bytes = c->out_pitch * (s.half || kind == ACT || kind == RESIDUAL ? 2 : 4);
-    uint8_t *batch = product_take(ROWS, bytes), *alone = product_take(1, bytes);
+    bool residual = kind == RESIDUAL;
+    size_t bytes[] = { c->out_pitch * (s.half || kind == ACT || residual ? 2 : 4), c->columns * 4, s.ctas * 4 };
+    size_t pitch[] = { bytes[0], bytes[1], EXL2K_SLOTS_MAX * 4 };
+    rig_buffer from[] = { c->out, c->residual_buffer, c->sums_out };
+    uint8_t *batch[3], *alone = product_take(ROWS, pitch[0] + pitch[1] + pitch[2]);
     uint32_t different = 0;
-    s.rows = ROWS;
-    run(c, kind, &s, 0, true);
-    rig_download(c->out, 0, batch, ROWS * bytes);
+    s.rows = lanes - lanes / 16; /* 15: the last row is no row of the pass */
+    bool ran = run(c, kind, &s, 0, lanes);
+    for (uint32_t i = 0; i < 3; i++) {
+        batch[i] = product_take(lanes, pitch[i]);
+        rig_download(from[i], 0, batch[i], lanes * pitch[i]);
+    }
     rig_upload(c->residual_buffer, 0, c->residual, (size_t)ROWS * c->columns * 4);
+    uint32_t rows = ran ? s.rows : 0;
     s.rows = 1;
-    for (uint32_t row = 0; row < ROWS; row++) {
-        run(c, kind, &s, row, false);
-        rig_download(c->out, 0, alone, bytes);
-        different += memcmp(alone, batch + row * bytes, bytes) != 0;
+    for (uint32_t row = 0; row < rows; row++) {
+        run(c, kind, &s, row, 1);
+        for (uint32_t i = 0; i < (residual ? 3u : 1u); i++) {
+            rig_download(from[i], i == 1 ? row * pitch[i] : 0, alone, bytes[i]);
+            different += memcmp(alone, batch[i] + row * pitch[i], bytes[i]) != 0;
+        }
     }
     rig_upload(c->residual_buffer, 0, c->residual, (size_t)ROWS * c->columns * 4);
     if (!CHECK_INT(different, 0)) {
-        printf("    %s, %u -> %u\n", kind_names[kind], c->m.in, c->columns);
+        printf("    %s, %u -> %u, %u rows\n", kind_names[kind], c->m.in, c->columns, lanes);
     }
-    free(batch);
+    for (uint32_t i = 0; i < 3; i++) {
+        free(batch[i]);
+    }
     free(alone);
 }
 
 static void check_kind(product_case *c, result_kind kind, uint32_t ctas, uint32_t budget)
 {
-    static const uint32_t rows[] = { 1, 2, 3, 5, 8 };
+    static const uint32_t rows[] = { 1, 2, 3, 5, 8, 9, 11, 16 };
+    bool is_affine = c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE;
     for (uint32_t row = 0; row < ROWS; row++) {
         c->rho[row] = rho_of(c->before, row, ctas, c->m.in);
         c->factor[row] = rho_of(c->now, row, ctas, c->m.in) / c->rho[row];
     }
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        for (uint32_t half = 0; half < (kind == STORE ? 2u : 1u); half++) {
+        uint32_t lanes = rows[i] > 8 ? 16 : rows[i] > 1 ? 8 : 1;
+        for (uint32_t half = 0; half < (kind == STORE ? 2u : 1u) && !(is_affine && lanes == 16); half++) {
             setting s = { rows[i], ctas, budget, half != 0 };
-            run(c, kind, &s, 0, rows[i] > 1);
-            check_rows(c, kind, &s);
+            if (run(c, kind, &s, 0, lanes)) {
+                check_rows(c, kind, &s);
+            }
         }
     }
-    check_alone(c, kind, (setting){ 1, ctas, budget, false });
+    for (uint32_t lanes = 8; lanes <= (is_affine ? 8u : 16u); lanes += 8) {
+        check_alone(c, kind, (setting){ 1, ctas, budget, false }, lanes);
+    }
 }
 
 /* ---- cases ---- */
@@ -347,7 +367,7 @@ static void check_affine(uint32_t i, uint32_t sms, uint32_t large)
     }
     case_open(&c, parts, i % 4 == 2 ? 16 : 0, small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 5 == 4);
     for (uint32_t turn = 0; turn < 2; turn++) {
-        uint32_t ctas = turn == 0 ? sms : 3, budget = small && turn == 1 ? 64 * 1024 : large;
+        uint32_t ctas = turn == 0 ? sms : i % 2 ? 3 : 4, budget = small && turn == 1 ? 64 * 1024 : large;
         check_kind(&c, parts == 2 ? ACT : STORE, ctas, budget);
         if (parts == 1) {
             check_kind(&c, RESIDUAL, ctas, budget);
@@ -360,11 +380,13 @@ int main(int argc, char **argv)
 {
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     shuffle = rig_load("shuffle.cu", NULL);
-    gemv1 = rig_load("gemv1.cu", argc > 2 ? argv[2] : NULL);
-    gemv8 = rig_load("gemv8.cu", argc > 2 ? argv[2] : NULL);
-    printf("gemv1.cu, gemv8.cu: compiled in %.0f and %.0f ms\n", gemv1.compile_ms, gemv8.compile_ms);
-    affine1 = rig_load("gemv1_affine.cu", NULL);
-    affine8 = rig_load("gemv8_affine.cu", NULL);
+    static const char *const sources[] = { "gemv1.cu", "gemv8.cu", "gemv16.cu" };
+    for (size_t i = 0; i < 3; i++) {
+        gemv[i] = rig_load(sources[i], argc > 2 ? argv[2] : NULL);
+        printf("%s: compiled in %.0f ms\n", sources[i], gemv[i].compile_ms);
+    }
+    affine[0] = rig_load("gemv1_affine.cu", NULL);
+    affine[1] = rig_load("gemv8_affine.cu", NULL);
     uint32_t sms = (uint32_t)rig.sm_count, large = (uint32_t)rig.shared_optin;
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         product_case c = { 0 };
@@ -376,7 +398,7 @@ int main(int argc, char **argv)
         case_open(&c, shapes[i].parts, i == ONE_SLICE ? 1 : i % 4 == 3 ? 16 : i % 4 == 2 ? PRODUCT_REST + 5 - i / 4 : 0,
                   small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 2 == 1);
         for (uint32_t turn = 0; turn < 2; turn++) {
-            uint32_t ctas = turn == 0 ? sms : 3, budget = small && turn == 1 ? 48 * 1024 : large;
+            uint32_t ctas = turn == 0 ? sms : i % 2 ? 3 : 4, budget = small && turn == 1 ? 48 * 1024 : large;
             if (shapes[i].parts == 2) {
                 check_kind(&c, ACT, ctas, budget);
             }
@@ -393,10 +415,11 @@ int main(int argc, char **argv)
         check_affine(i, sms, large);
     }
     printf("largest relative error: %.2e of fp16 results, %.2e of fp32\n", worst_half, worst_single);
-    rig_unload(&gemv1);
-    rig_unload(&gemv8);
-    rig_unload(&affine1);
-    rig_unload(&affine8);
+    for (size_t i = 0; i < 3; i++) {
+        rig_unload(&gemv[i]);
+    }
+    rig_unload(&affine[0]);
+    rig_unload(&affine[1]);
     rig_unload(&shuffle);
     rig_close();
     return check_done();

@@ -17,8 +17,9 @@
 #endif
 #define EXL2__CUDA_SAMPLED_ROWS 8u /* rows of sampled tokens in a pass, unless more sequences have one each */
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
-#define EXL2__CUDA_GRAPH_ROWS 8u    /* most rows of a pass that captured graphs can run */
-#define EXL2__CUDA_SPLIT_ROWS 8u    /* rows that split matrices process at a time; at least EXL2__CUDA_GRAPH_ROWS */
+#define EXL2__CUDA_FEW_ROWS 8u      /* rows that cost about as much time as two */
+#define EXL2__CUDA_GRAPH_ROWS 16u   /* most rows of a pass that captured graphs can run */
+#define EXL2__CUDA_SPLIT_ROWS 16u   /* rows that split matrices process at a time; at least EXL2__CUDA_GRAPH_ROWS */
 #define EXL2__CUDA_ROPE_WHOLE_MAX (16u << 20) /* bytes of all tables of RoPE; larger ones are divided */
 #define EXL2__CUDA_SUMS 3u /* buffers of sums of squares: for the current norm, the previous and the next one */
 
@@ -55,7 +56,7 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t gemm_partial, gemm_tickets; /* exl2k_gemm_args; gemm_partial begins at logits */
     uint64_t head_x;     /* fp16 [L, x_pitch] */
     uint64_t head_sums[2]; /* f32 [L, EXL2K_SLOTS_MAX]: for the current norm, for the previous one */
-    uint64_t split_x, split_out; /* cuda_split.h: fp16 [8, x_pitch]; f32 [8, 2 inter] */
+    uint64_t split_x, split_out; /* cuda_split.h: fp16 [16, x_pitch]; f32 [16, 2 inter] */
     uint64_t logits, adjusted, keys, key_sums, sample_states, sample_bins; /* exl2k_sample_args */
     uint64_t data;       /* [data_bytes] data that changes from pass to pass */
     uint64_t data_bytes;
@@ -72,12 +73,12 @@ typedef struct exl2__cuda_pass {
     uint64_t groups;     /* exl2k_pass, one for each group of logit rows; at least one */
     uint64_t rows, samplings, copies;
     uint64_t masks;      /* masks of the rows that have one, each aligned to 16 bytes */
-    uint32_t row_count;  /* rows of launches; of a captured pass 1 or 8: exl2k_pass says how many are real */
+    uint32_t row_count;  /* rows of launches; of a captured pass 1, 8 or 16: exl2k_pass says how many are real */
     uint32_t longest_context; /* tokens that the row with the longest context attends to */
     uint32_t splits;     /* splits of attention that a graph is captured for; 0: what longest_context needs */
     uint32_t tile_count, norm; /* norm: index of the sums of squares of the norm that the next product applies */
     bool first_norm;     /* that norm is the first one of the pass */
-    bool captured;       /* decodes up to 8 rows: offsets of its data depend on row_count only, as graphs need */
+    bool captured;       /* decodes up to 16 rows: offsets of its data depend on row_count only, as graphs need */
     bool decodes;        /* as exl2__step.decodes: the head reads all rows */
     bool prompts;        /* rows of prompts: attention for prefill */
     bool by_gemm;        /* rows of prompts, or many of sampled tokens: then norms are separate kernels */
@@ -86,12 +87,35 @@ typedef struct exl2__cuda_pass {
 } exl2__cuda_pass;
 
 #define EXL2__CUDA_SPLIT_CLASSES 4u
+#define EXL2__CUDA_ROW_CLASSES 3u /* of passes that graphs are captured for: 1 row, up to 8, up to 16 */
 
-/* Graphs of passes that decode one row, [0], and up to 8 rows, [1]. */
+/* The class of passes of so many rows; EXL2__CUDA_ROW_CLASSES: more than a graph can run. */
+static inline uint32_t exl2__cuda_row_class(uint32_t rows)
+{
+    return rows <= 1 ? 0 : rows <= EXL2__CUDA_FEW_ROWS ? 1 : rows <= EXL2__CUDA_GRAPH_ROWS ? 2
+         : EXL2__CUDA_ROW_CLASSES;
+}
+
+/* Rows that a graph of the class is captured for. */
+static inline uint32_t exl2__cuda_class_rows(uint32_t row_class)
+{
+    return row_class == 0 ? 1 : row_class == 1 ? EXL2__CUDA_FEW_ROWS : EXL2__CUDA_GRAPH_ROWS;
+}
+
+/* Whether more than 8 rows may decode together, for which there are products of 16 rows. */
+static inline bool exl2__cuda_many_decode(const exl2__plan *p) { return p->sequences_max > EXL2__CUDA_FEW_ROWS; }
+
+/* Most rows of a pass that the model has graphs for. */
+static inline uint32_t exl2__cuda_graph_rows(const exl2__plan *p)
+{
+    return exl2__cuda_many_decode(p) ? EXL2__CUDA_GRAPH_ROWS : EXL2__CUDA_FEW_ROWS;
+}
+
+/* Graphs of passes that decode, by their class of rows. */
 typedef struct exl2__cuda_graphs {
-    exl2__cuda_graph_exec *whole[2][EXL2__CUDA_SPLIT_CLASSES];  /* entire passes */
-    exl2__cuda_graph_exec *layers[2][EXL2__CUDA_SPLIT_CLASSES]; /* passes without head and sampling */
-    exl2__cuda_graph_exec **unit[2]; /* [units] graphs of single units */
+    exl2__cuda_graph_exec *whole[EXL2__CUDA_ROW_CLASSES][EXL2__CUDA_SPLIT_CLASSES];  /* entire passes */
+    exl2__cuda_graph_exec *layers[EXL2__CUDA_ROW_CLASSES][EXL2__CUDA_SPLIT_CLASSES]; /* without head, sampling */
+    exl2__cuda_graph_exec **unit[EXL2__CUDA_ROW_CLASSES]; /* [units] graphs of single units */
     uint32_t units;
 } exl2__cuda_graphs;
 

@@ -336,7 +336,7 @@ typedef struct exl2__cuda_grid {
     uint32_t shared_bytes; /* dynamic shared memory */
     bool programmatic;     /* the kernel may start before the preceding one has ended, if the device supports it */
     uint32_t z;            /* 0 means 1 */
-    uint32_t cluster;      /* x, if the CTAs of a row of the grid form a cluster (from sm_90 on); else 0 */
+    uint32_t cluster;      /* CTAs of a row of the grid that form a cluster (from sm_90 on); 0: none do */
 } exl2__cuda_grid;
 
 /* Whether launches can have attributes. */

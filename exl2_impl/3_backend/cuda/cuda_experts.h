@@ -30,7 +30,7 @@ static inline bool exl2__cuda_is_sparse(const exl2__layer *layer)
 static inline uint64_t exl2__cuda_expert_fixed(const exl2k_expert_args *a, uint32_t used_max, uint32_t runs)
 {
     uint64_t parts = (uint64_t)runs * a->parts;
-    uint64_t bytes = EXL2K_EXPERT_WARPS * (256u + EXL2K_EXPERT_STAGES_MAX * 8u) + runs * 32u + (parts + 1) * 4;
+    uint64_t bytes = EXL2K_EXPERT_WARPS * (512u + EXL2K_EXPERT_STAGES_MAX * 8u) + runs * 32u + (parts + 1) * 4;
     bytes += parts * (a->chunks * sizeof(exl2k_chunk) + EXL2K_EXPERT_PART_BYTES);
     return bytes + (used_max + exl2__div_up(a->rows.count, 4)) * 4 + EXL2__CUDA_EXPERT_SPARE;
 }

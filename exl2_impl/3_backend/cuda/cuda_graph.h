@@ -1,10 +1,11 @@
-/* cuda_graph.h: the units of a pass, enqueued kernel by kernel, or as captured graphs if the pass decodes up to 8 rows.
+/* cuda_graph.h: the units of a pass, enqueued kernel by kernel, or as captured graphs if the pass decodes up to 16
+   rows.
    Unit 0 begins with page copies and embedding; the last units are head and sampling of one group of logit rows each.
    takes: a model whose buffers are ready.
    gives: exl2__cuda_layer_units, exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_graphs.
    owns:  the graphs, until close.
 
-   Graphs of whole passes, and of all their layers, exist for 1 and for 8 rows, each for a few numbers of splits of
+   Graphs of whole passes, and of all their layers, exist for 1, 8 and 16 rows, each for a few numbers of splits of
    attention. Rows of a pass and their contexts lie in device memory: CTAs that a pass does not need leave at once.
    Graphs of single units, which time budgets need, exist only for the largest number of splits. */
 #ifndef EXL2__CUDA_GRAPH_H
@@ -109,7 +110,7 @@ static void exl2__cuda_graph_free(exl2__cuda_model *m, exl2__cuda_graph_exec *gr
 static void exl2__cuda_graphs_close(exl2__cuda_model *m)
 {
     exl2__cuda_graphs *g = &m->graphs;
-    for (uint32_t rows = 0; rows < 2; rows++) {
+    for (uint32_t rows = 0; rows < EXL2__CUDA_ROW_CLASSES; rows++) {
         for (uint32_t i = 0; i < EXL2__CUDA_SPLIT_CLASSES; i++) {
             exl2__cuda_graph_free(m, g->whole[rows][i]);
             exl2__cuda_graph_free(m, g->layers[rows][i]);
@@ -122,13 +123,13 @@ static void exl2__cuda_graphs_close(exl2__cuda_model *m)
     *g = (exl2__cuda_graphs){ 0 };
 }
 
-/* Captures all graphs of passes with one row (rows 0), or with up to 8 (rows 1). */
+/* Captures all graphs of a class of passes. */
 static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
 {
     exl2__cuda_graphs *g = &m->graphs;
     void *memory;
     uint32_t most = exl2__cuda_split_class(exl2__cuda_splits(m->plan->context_max));
-    m->pass = exl2__cuda_pass_captured(m, rows ? EXL2__CUDA_GRAPH_ROWS : 1);
+    m->pass = exl2__cuda_pass_captured(m, exl2__cuda_class_rows(rows));
     g->units = exl2__cuda_layer_units(m) + 1;
     EXL2__TRY(exl2__alloc(m->c, g->units * sizeof *g->unit[rows], 16, EXL2_MEM_GENERAL, &memory));
     memset(memory, 0, g->units * sizeof *g->unit[rows]);
@@ -148,15 +149,17 @@ static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
 
 static exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
 {
-    EXL2__TRY(exl2__cuda_graphs_of(m, 0));
-    return exl2__cuda_graphs_of(m, 1);
+    for (uint32_t rows = 0; rows <= exl2__cuda_row_class(exl2__cuda_graph_rows(m->plan)); rows++) {
+        EXL2__TRY(exl2__cuda_graphs_of(m, rows));
+    }
+    return EXL2_OK;
 }
 
 /* Enqueues units [begin, end) of the current captured pass as graphs. */
 static exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     const exl2__cuda_graphs *g = &m->graphs;
-    uint32_t rows = m->pass.row_count > 1;
+    uint32_t rows = exl2__cuda_row_class(m->pass.row_count);
     uint32_t splits = exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest_context));
     if (begin == 0 && end + 1 >= g->units && m->whole_graphs) {
         exl2__cuda_graph_exec *graph = end == g->units ? g->whole[rows][splits] : g->layers[rows][splits];

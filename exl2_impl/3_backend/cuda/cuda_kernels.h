@@ -55,10 +55,11 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
 }
 
 /* Whether a module exists for this architecture. Those with "_wg" in their names (products by warpgroups: wgmma) exist
-   for Hopper only. */
+   for Hopper only. So do products of 16 rows: they need all registers that a thread may have, and only there they are
+   measured and compiled without local memory. */
 static inline bool exl2__cuda_module_exists(const char *module, uint32_t arch)
 {
-    return arch == 90 || !strstr(module, "_wg");
+    return arch == 90 || !(strstr(module, "_wg") || strcmp(module, "gemv16.cu") == 0);
 }
 
 /* What decides which modules a model needs. */
@@ -70,6 +71,7 @@ typedef struct exl2__cuda_needs {
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
     bool attend_wg;      /* attention in prefill by wgmma */
+    bool many;           /* more than 8 rows may decode together */
 } exl2__cuda_needs;
 
 static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
@@ -92,6 +94,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (wg || prefill) {
         return only == n->head_class && wg == n->attend_wg;
+    }
+    if (strcmp(module, "gemv16.cu") == 0) {
+        return n->many && !n->any;
     }
     if (strcmp(module, "settle.cu") == 0) {
         return n->settles;

@@ -285,6 +285,8 @@ static exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *par
     uint32_t more = parts[0].kind == EXL2__MATRIX_AFFINE ? EXL2K_AFFINE_BYTES * 8 - EXL2K_SCALE_BYTES_MAX : 0;
     uint32_t ring = parts[0].kind == EXL2__MATRIX_DENSE ? 2048 : 2 * (limits->chunk_bytes + more);
     uint32_t rings = EXL2K_GEMV_WARPS * ring + EXL2K_GEMV_SMALL_BYTES;
+    uint32_t one = (parts[0].kind == EXL2__MATRIX_DENSE ? ring : ring / 2) * EXL2K_GEMV_WARPS + EXL2K_GEMV8_SMALL_BYTES;
+    rings = exl2__max32(rings, one); /* products of 8 rows may have one stage */
     uint32_t room = limits->shared_bytes > rings ? (limits->shared_bytes - rings) / (count == 2 ? 1024 : 512) : 1;
     uint32_t slices = exl2__max32(1, exl2__min32(room, EXL2K_SLICES_MAX)), each = count == 2 ? strips / 2 : strips;
     exl2__cuda_slicing slicing = { slices, 0 };
@@ -327,38 +329,35 @@ static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
 
 /* ---- shared memory of a decode product ---- */
 
-/* Strips of the CTA that has most. */
-static inline uint32_t exl2__cuda_strips_of_cta(const exl2k_matrix *m, uint32_t ctas)
-{
-    return m->interleaved ? 2 * (uint32_t)exl2__div_up(m->strips / 2, ctas) : (uint32_t)exl2__div_up(m->strips, ctas);
-}
-
-/* Fills in what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1 or 8, within `budget`
-   bytes. It picks the first ring that leaves room for all strips of a CTA in one block, else the first ring that fits.
-   A residual product has one output for each thread and block. Returns the dynamic shared memory of the launch, 0 if
-   the budget is too small. */
+/* Fills in what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1, 8 or 16, within
+   `budget` bytes. It picks the first ring that leaves room for all strips of a CTA in one block, else the first ring
+   that fits. Blocks of a CTA have nearly equal size. Returns the dynamic shared memory of the launch, 0 if the budget
+   is too small. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
                                               uint32_t budget)
 {
     static const struct { uint32_t stages, slot_strips; } rings[] = { { 2, 2 }, { 3, 1 }, { 2, 1 }, { 1, 1 } };
-    uint32_t unit = a->matrix.interleaved ? 2 : 1;
-    uint32_t strip = (a->matrix.slices + a->matrix.rest) * (rows == 1 ? 64u : 512u);
-    uint32_t most = a->kind == EXL2K_GEMV_RESIDUAL ? EXL2K_GEMV_THREADS / (16 * rows) : 64 * unit;
-    uint32_t wanted = exl2__max32(unit, exl2__min32(exl2__cuda_strips_of_cta(&a->matrix, ctas), most));
+    uint32_t last = rows == 16 ? 3 : 4, unit = a->matrix.interleaved ? 2 : 1;
+    uint32_t strip = (a->matrix.slices + a->matrix.rest) * rows * 64 * unit; /* bytes of partial sums */
+    uint32_t most = rows == 1 ? EXL2K_GEMV_THREADS / 16 : EXL2K_GEMV_SQUARES / rows;
+    uint32_t own = exl2__max32(1, (uint32_t)exl2__div_up(a->matrix.strips / unit, ctas));
+    uint32_t small = rows == 1 ? EXL2K_GEMV_SMALL_BYTES : EXL2K_GEMV8_SMALL_BYTES;
+    small = rows == 16 ? EXL2K_GEMV16_SMALL_BYTES : small;
+    most = a->kind == EXL2K_GEMV_RESIDUAL ? most : 64;
     a->slot_bytes = chunk_bytes;
     a->strips_per_cta = a->matrix.strips / unit / ctas;
     a->ctas_with_more = a->matrix.strips / unit % ctas;
     a->slices_inverse = 256 / a->matrix.slices + 1;
     a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / a->matrix.slices) + 1;
     for (uint32_t turn = 0; turn < 2; turn++) { /* first with room for all strips, then for any number of strips */
-        for (uint32_t i = rows == 1 ? 0 : 2; i < sizeof rings / sizeof rings[0]; i++) {
-            uint32_t ring = rings[i].stages * rings[i].slot_strips * EXL2K_GEMV_WARPS * chunk_bytes;
-            uint32_t taken = ring + EXL2K_GEMV_SMALL_BYTES;
-            if (taken + (turn == 0 ? wanted : unit) * strip <= budget) {
+        for (uint32_t i = rows == 1 ? 0 : 2; i < last; i++) {
+            uint32_t taken = rings[i].stages * rings[i].slot_strips * EXL2K_GEMV_WARPS * chunk_bytes + small;
+            if (taken + (turn == 0 ? exl2__min32(own, most) : 1) * strip <= budget) {
+                uint32_t room = exl2__min32((budget - taken) / strip, most);
                 a->stages = rings[i].stages;
                 a->slot_strips = rings[i].slot_strips;
-                a->block = exl2__min32((budget - taken) / strip, wanted) / unit;
-                return taken + a->block * unit * strip;
+                a->block = (uint32_t)exl2__div_up(own, exl2__div_up(own, room));
+                return taken + a->block * strip;
             }
         }
     }

@@ -171,7 +171,7 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
     return good && exl2__cuda_pack_masks(m, k, samplings);
 }
 
-/* What launches of a captured pass of `rows` rows (1 or 8) need to know; nothing of it comes from a step. */
+/* What launches of a captured pass of `rows` rows (1, 8 or 16) need to know; nothing of it comes from a step. */
 static exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows)
 {
     static const exl2__step none = { 0 };
@@ -192,11 +192,11 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     exl2__cuda_pass *pass = &m->pass;
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .prompts = step->kind == EXL2__ROWS_PROMPT,
-                               .captured = step->decodes && step->row_count <= EXL2__CUDA_GRAPH_ROWS };
+                               .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
     pass->by_gemm = pass->prompts || step->row_count >= EXL2__CUDA_GEMM_ROWS_MIN;
     pass->by_wg = m->has_wg && (pass->prompts || step->row_count >= EXL2__CUDA_WG_ROWS_MIN);
     if (pass->captured) {
-        pass->row_count = step->row_count == 1 ? 1 : EXL2__CUDA_GRAPH_ROWS;
+        pass->row_count = exl2__cuda_class_rows(exl2__cuda_row_class(step->row_count));
     }
     pass->tile_count = pass->prompts ? exl2__cuda_pack_tiles(m, step, NULL) : 0;
     for (uint32_t i = 0; i < step->row_count; i++) {

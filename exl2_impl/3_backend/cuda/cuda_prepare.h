@@ -85,7 +85,7 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
     }
     if (ready) {
         slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
-        bytes += exl2__cuda_results_bytes(p) + 2 * (layers + 1) * sizeof(exl2__cuda_graph_exec *);
+        bytes += exl2__cuda_results_bytes(p) + EXL2__CUDA_ROW_CLASSES * (layers + 1) * sizeof(exl2__cuda_graph_exec *);
     } else {
         uint32_t attention = s->heads * s->head_dim;
         uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);

@@ -111,12 +111,19 @@ static inline uint32_t exl2__cuda_variant(const exl2__cuda_model *m, const exl2_
     return w->affine ? 2 : exl2__cuda_needs_any(&m->plan->shape);
 }
 
-/* Multiplies any number of rows, eight at a time. `a` holds all but the matrix, rows, activation and shared memory, and
-   is changed. */
+/* Whether 9 to 16 rows have a product of their own: for Llama, on sm_90. Elsewhere two products of 8 rows do it. */
+static inline bool exl2__cuda_has_sixteen(const exl2__cuda_model *m, uint32_t variant)
+{
+    return variant == 0 && exl2__cuda_many_decode(m->plan) && m->gpu->info.arch == 90;
+}
+
+/* Multiplies any number of rows, 16 or 8 at a time: a row has the same bits in each kernel. `a` holds all but the
+   matrix, rows, activation and shared memory, and is changed. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
                                       exl2k_gemv_args *a, uint32_t rows)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    uint32_t variant = exl2__cuda_variant(m, w);
     a->matrix = w->device;
     a->eps = m->plan->shape.norm_eps;
     a->inverse_hidden = 1.0f / (float)m->plan->shape.hidden;
@@ -131,16 +138,20 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
         { EXL2__KERNEL_exl2k_gemv1_any, EXL2__KERNEL_exl2k_gemv8_any },
         { EXL2__KERNEL_exl2k_gemv1_affine, EXL2__KERNEL_exl2k_gemv8_affine },
     };
-    uint32_t variant = exl2__cuda_variant(m, w);
     for (uint32_t done = 0; done < rows; done += a->rows) {
-        a->rows = exl2__min32(rows - done, 8);
-        uint32_t lanes = a->rows == 1 ? 1 : 8;
+        uint32_t left = rows - done, lanes = left == 1 ? 1 : left > 8 && exl2__cuda_has_sixteen(m, variant) ? 16 : 8;
         uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes);
+        if (shared == 0 && lanes == 16) { /* eight rows need less */
+            lanes = 8;
+            shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes);
+        }
         if (shared == 0) {
             return exl2__cuda_too_few_shared(m);
         }
+        a->rows = exl2__min32(left, lanes);
+        a->before = done;
         exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        EXL2__TRY(exl2__cuda_chain(m, kernels[variant][lanes == 8], grid, a));
+        EXL2__TRY(exl2__cuda_chain(m, lanes == 16 ? EXL2__KERNEL_exl2k_gemv16 : kernels[variant][lanes == 8], grid, a));
         exl2__cuda_product_next(a, kind, a->rows);
     }
     return EXL2_OK;

@@ -37,7 +37,7 @@ static uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
 {
     uint32_t units = exl2__cuda_layer_units(m), rows = m->step->row_count;
     if (unit >= units) {
-        return exl2__cuda_read_ns(m, m->head_bytes) * exl2__div_up(exl2__max32(m->step->logit_count, 1), 8);
+        return exl2__cuda_read_ns(m, m->head_bytes) * exl2__div_up(exl2__max32(m->step->logit_count, 1), 16);
     }
     uint64_t ns = exl2__cuda_read_ns(m, m->layer_bytes) * (m->pass.captured ? m->layers_per_unit : 1);
     return ns + ns * rows / 64;
@@ -45,8 +45,7 @@ static uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
 
 static inline uint32_t exl2__cuda_pass_class(const exl2__cuda_model *m)
 {
-    uint32_t rows = m->step->row_count;
-    return m->pass.prompts || rows > EXL2__CUDA_GRAPH_ROWS ? 2 : rows > 1;
+    return m->pass.prompts ? EXL2__CUDA_ROW_CLASSES : exl2__cuda_row_class(m->step->row_count);
 }
 
 static uint32_t exl2__cuda_units(const exl2__device *device)
@@ -67,7 +66,7 @@ static uint32_t exl2__cuda_rows_for(const exl2__device *device, uint64_t ns)
     uint64_t estimate_ns = exl2__cuda_read_ns(m, m->layer_bytes);
     uint64_t layer_ns = exl2__cuda_timing_ns(&m->timing, EXL2__CUDA_PASS_CLASSES - 1, estimate_ns);
     uint64_t rows = ns > layer_ns ? (ns - layer_ns) * 64 / layer_ns : 0;
-    return (uint32_t)exl2__min64(exl2__max64(rows, EXL2__CUDA_GRAPH_ROWS), m->plan->rows_max);
+    return (uint32_t)exl2__min64(exl2__max64(rows, EXL2__CUDA_FEW_ROWS), m->plan->rows_max);
 }
 
 static uint64_t exl2__cuda_queued_ns(exl2__device *device)
