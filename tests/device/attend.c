@@ -348,8 +348,12 @@ static void test_norms_kind(const attend_modules *m, const attend_kind *kind)
 static void test_norms(const attend_modules *m)
 {
     static const attend_kind kinds[] = {
-        { 4, 2, 64 }, { 32, 4, 128 }, { 4, 1, 256 }, { 9, 3, 72, .pairs = true }, { 6, 2, 40, .unrotated = 16 },
-        { 20, 4, 120, .window = 65, .cap = 20 },
+        { .heads = 4, .kv_heads = 2, .dim = 64 },
+        { .heads = 32, .kv_heads = 4, .dim = 128 },
+        { .heads = 4, .kv_heads = 1, .dim = 256 },
+        { .heads = 9, .kv_heads = 3, .dim = 72, .pairs = true },
+        { .heads = 6, .kv_heads = 2, .dim = 40, .unrotated = 16 },
+        { .heads = 20, .kv_heads = 4, .dim = 120, .window = 65, .cap = 20 },
     };
     for (size_t i = 0; i < EXL2__COUNT(kinds); i++) {
         test_norms_kind(m, &kinds[i]);

@@ -309,7 +309,8 @@ static void test_settle(const rig_module *m, uint32_t hidden, const settle_case 
         for (uint32_t n = 0; n < hidden; n++) {
             sum[n] = (double)residual[row + n] + (c->branch ? (double)scale * y[n] : 0);
             double off = fabs((double)got[row + n] - sum[n]);
-            wrong += isnan(sum[n]) ? !isnan(got[row + n]) : !(off <= 1e-5 * (1 + fabs(sum[n])));
+            bool good = isnan(sum[n]) ? isnan(got[row + n]) : off <= 1e-5 * (1 + fabs(sum[n]));
+            wrong += !good;
             y[n] = sum[n] = (double)got[row + n];
         }
         if (!c->identity) {
@@ -320,7 +321,7 @@ static void test_settle(const rig_module *m, uint32_t hidden, const settle_case 
             double wanted = fmin(y[n], 65504), half = fabs(wanted) * 0x1p-11;
             double off = fabs((double)exl2__f16_to_f32(first) - wanted);
             if (isnan(y[n])) {
-                wrong += !isnan(exl2__f16_to_f32(first));
+                wrong += isnan(exl2__f16_to_f32(first)) ? 0 : 1;
                 continue;
             }
             worst = off - half > worst ? off - half : worst;
