@@ -1,4 +1,4 @@
-/* io.h: lists of folders */
+/* io.h: lists of folders, and writing a file through to the disk */
 #ifndef MSVC_IO_H
 #define MSVC_IO_H
 
@@ -14,5 +14,6 @@ struct _wfinddata64_t {
 intptr_t _wfindfirst64(const wchar_t *pattern, struct _wfinddata64_t *entry);
 int _wfindnext64(intptr_t search, struct _wfinddata64_t *entry);
 int _findclose(intptr_t search);
+int _commit(int file);
 
 #endif
