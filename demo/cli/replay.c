@@ -77,6 +77,45 @@ static bool is_set(const replay *r, const char *key)
     return v && v->kind == JSON_TRUE;
 }
 
+/* What a line may have. A boolean has the kind JSON_TRUE here, a number that counts something JSON_NULL. */
+static const struct { const char *key; json_kind kind; } keys[] = {
+    { "op", JSON_TEXT }, { "s", JSON_TEXT }, { "from", JSON_TEXT }, { "file", JSON_TEXT }, { "text", JSON_TEXT },
+    { "ids", JSON_ARRAY }, { "messages", JSON_ARRAY }, { "schema", JSON_OBJECT },
+    { "max", JSON_NULL }, { "seed", JSON_NULL }, { "tokens", JSON_NULL }, { "count", JSON_NULL },
+    { "from_token", JSON_NULL }, { "temperature", JSON_NUMBER }, { "priority", JSON_NUMBER },
+    { "greedy", JSON_TRUE }, { "prefill", JSON_TRUE }, { "ngram", JSON_TRUE }, { "one_by_one", JSON_TRUE },
+    { "hold", JSON_TRUE }, { "kv", JSON_TRUE },
+};
+
+/* Checks the members of the line. sentence [cap]: what is wrong, if the result is false. */
+static bool check_line(const replay *r, char *sentence, size_t cap)
+{
+    static const char *const names[] = { "a count", "false", "true or false", "a number", "a text", "a list",
+                                         "an object" };
+    for (const json_value *v = r->line->child; v; v = v->next) {
+        size_t i = 0;
+        while (i < sizeof keys / sizeof keys[0] && strcmp(keys[i].key, v->key) != 0) {
+            i++;
+        }
+        if (v->kind == JSON_NULL || strcmp(v->key, "id") == 0) {
+            continue;
+        }
+        if (i == sizeof keys / sizeof keys[0]) {
+            snprintf(sentence, cap, "a line cannot have \"%.40s\"", v->key);
+            return false;
+        }
+        json_kind kind = v->kind == JSON_FALSE ? JSON_TRUE : v->kind;
+        if (kind == JSON_NUMBER && keys[i].kind == JSON_NULL) {
+            kind = v->number >= 0 && strspn(v->raw, "0123456789") == v->raw_bytes ? JSON_NULL : JSON_NUMBER;
+        }
+        if (kind != keys[i].kind) {
+            snprintf(sentence, cap, "\"%s\" must be %s", v->key, names[keys[i].kind]);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* ---- answers ---- */
 
 static void begin_answer(json_out *j, const char *op, const char *session, const char *id)
@@ -305,8 +344,10 @@ static void set_sampler(const replay *r, exl2_sampler_desc *s)
 static void say(replay *r, talk *t, bool resume)
 {
     void *memory = NULL;
+    double priority = number_of(r, "priority", 0);
     exl2_job_desc d = { .session = t->session, .max_tokens = count_of(r, "max"), .resume = resume,
-                        .prefill_only = is_set(r, "prefill"), .priority = (int32_t)number_of(r, "priority", 0),
+                        .prefill_only = is_set(r, "prefill"),
+                        .priority = (int32_t)(priority < -1e9 ? -1e9 : priority > 1e9 ? 1e9 : priority),
                         .draft = { .ngram = is_set(r, "ngram"), .one_by_one = is_set(r, "one_by_one") },
                         .on_event = on_event, .user = t };
     const json_value *schema = json_member(r->line, "schema");
@@ -438,22 +479,27 @@ static void obey_session(replay *r, const char *op, talk *t)
         save(r, t);
     } else if (strcmp(op, "load") == 0) {
         load(r, t);
-    } else if (strcmp(op, "close") == 0) {
-        if (t->running || t->ended) {
-            answer(r, EXL2_ERR_STATE, "the session has a job whose end was not answered yet: run first");
-            return;
-        }
+    } else if (t->running || t->ended) {
+        answer(r, EXL2_ERR_STATE, "the session has a job whose end was not answered yet: run first");
+    } else { /* close */
         answer(r, exl2_session_close(e, t->session), NULL);
         forget(t);
-    } else {
-        answer(r, EXL2_ERR_ARG, "no such \"op\"");
     }
 }
 
 static void obey(replay *r)
 {
+    static const char *const of_sessions[] = { "say", "resume", "rewind", "trim", "cancel", "save", "load", "close",
+                                               "fork" };
     const char *op = text_of(r, "op");
-    if (!op) {
+    char sentence[128];
+    bool of_session = false;
+    for (size_t i = 0; op && i < sizeof of_sessions / sizeof of_sessions[0]; i++) {
+        of_session |= strcmp(op, of_sessions[i]) == 0;
+    }
+    if (!check_line(r, sentence, sizeof sentence)) {
+        answer(r, EXL2_ERR_ARG, sentence);
+    } else if (!op) {
         answer(r, EXL2_ERR_ARG, "\"op\" is missing");
     } else if (strcmp(op, "open") == 0) {
         open_session(r, NULL);
@@ -465,6 +511,8 @@ static void obey(replay *r)
         park(r);
     } else if (strcmp(op, "unpark") == 0) {
         unpark(r);
+    } else if (!of_session) {
+        answer(r, EXL2_ERR_ARG, "no such \"op\"");
     } else {
         talk *t = find(r, text_of(r, strcmp(op, "fork") == 0 ? "from" : "s"));
         if (!t) {

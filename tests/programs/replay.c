@@ -62,6 +62,9 @@ static void check_saves(void)
              "{\"op\":\"run\"}\n{\"op\":\"rewind\",\"s\":\"b\",\"tokens\":0}\n"
              "{\"op\":\"load\",\"s\":\"b\",\"file\":\"%s/a\"}\n"
              "{\"op\":\"resume\",\"s\":\"b\",\"max\":12,\"seed\":5}\n{\"op\":\"nothing\",\"s\":\"b\"}\n"
+             "{\"op\":\"nothing\"}\n{\"op\":\"open\",\"name\":\"c\"}\n"
+             "{\"op\":\"say\",\"s\":\"b\",\"ids\":[3],\"max\":-3}\n"
+             "{\"op\":\"say\",\"s\":\"b\",\"ids\":[3],\"max\":\"many\"}\n"
              "{\"op\":\"trim\",\"s\":\"b\",\"from_token\":1,\"count\":99}\n{\"op\":\"stats\"}\n", folder,
              folder);
     program_write("script", script);
@@ -84,8 +87,8 @@ static void check_saves(void)
         json_free(line);
     }
     CHECK(resumed);
-    CHECK_INT(lines, 15);
-    CHECK_INT(errors, 2);
+    CHECK_INT(lines, 19);
+    CHECK_INT(errors, 6);
     free(out);
     program_write("script", "{\"op\":\"stats\"}\n{\"op\"\n");
     program_sentence(program_run("replay " MODELS "exl2-mixed '%s/script'", folder), 1, "line 2 of the script");
