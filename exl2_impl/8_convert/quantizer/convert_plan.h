@@ -108,13 +108,17 @@ static void exl2__convert_plan_weights(void *arg, uint32_t index)
     exl2__slot *slot = &v->slots.items[index];
     const exl2__cpu_part *p = exl2__slots_part((exl2__runner *)(uintptr_t)&v->source, slot);
     slot->bad = false;
-    for (uint32_t column = 0; column < slot->out && !slot->bad; column++) {
-        for (uint32_t i = 0; i < slot->in && !slot->bad; i++) {
-            float w = exl2__cpu_matrix_weight(p, i, column);
-            if (!(w <= EXL2__QUANTIZE_MAX && w >= -EXL2__QUANTIZE_MAX)) {
-                slot->bad = true;
-                slot->bad_in = i;
-                slot->bad_out = column;
+    for (uint32_t first = 0; first < slot->out; first += EXL2__PANELS_LANES) { /* strips, as they lie in memory */
+        uint32_t end = exl2__min32(first + EXL2__PANELS_LANES, slot->out);
+        for (uint32_t i = 0; i < slot->in; i++) {
+            for (uint32_t column = first; column < end; column++) {
+                float w = exl2__cpu_matrix_weight(p, i, column);
+                if (!(w <= EXL2__QUANTIZE_MAX && w >= -EXL2__QUANTIZE_MAX)) {
+                    slot->bad = true;
+                    slot->bad_in = i;
+                    slot->bad_out = column;
+                    return;
+                }
             }
         }
     }
