@@ -21,7 +21,7 @@
 #endif
 
 #define PATH_BYTES 1024
-#define FILES_MAX 256
+#define FILES_MAX 512
 #define HEADER "exl2.h"
 #define LIST "exl2_impl/exl2_impl.h"
 
