@@ -26,7 +26,7 @@
 #define GAUGE_FRAMES 30   /* the status row changes twice a second */
 
 typedef struct npc_options {
-    const char *model, *people, *script, *json, *png, *save;
+    const char *model, *people, *script, *json, *png, *transcript;
     uint32_t cpu_us, gpu_us, seed, turns;
     float temperature;
     bool worker;
@@ -288,7 +288,7 @@ static bool can_visit(const npc_options *o)
 static int run(const npc_options *o)
 {
     game g = { .options = o };
-    g.visitor = (visitor){ .tavern = &g.tavern, .screen = &g.screen, .save_path = o->save };
+    g.visitor = (visitor){ .tavern = &g.tavern, .screen = &g.screen, .transcript_path = o->transcript };
     bool good = can_visit(o) && cast_read(&g.cast, o->people) && (!o->script || script_read(&g.script, o->script))
              && host_open(&g.host, &o->host);
     if (good && o->turns) {
@@ -309,7 +309,7 @@ static int run(const npc_options *o)
         good = false;
     }
     if (good && g.script.text && (g.visitor.failed || interrupted())) {
-        fprintf(stderr, "%s\n", g.visitor.failed ? "the transcript could not be saved"
+        fprintf(stderr, "%s\n", g.visitor.failed ? "a file could not be written or read"
                                                  : "interrupted before the end of the script");
         good = false;
     }
@@ -324,7 +324,7 @@ static int run(const npc_options *o)
 
 int main(int argc, char **argv)
 {
-    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000, .seed = 2,
+    npc_options o = { .people = NPC_PEOPLE, .transcript = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000, .seed = 2,
                       .temperature = 0.4f, .desc.context_max = TAVERN_CONTEXT };
     const arg flags[] = {
         { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
@@ -337,7 +337,7 @@ int main(int argc, char **argv)
         { "--turns", ARG_U32, &o.turns, "N", "asks made-up questions until N turns are answered, without pauses" },
         { "--json", ARG_TEXT, &o.json, "F", "file to write at the end: all lines and figures, as JSON" },
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write at the end: picture of the frame times" },
-        { "--save", ARG_TEXT, &o.save, "F", "file that /save writes (lantern.txt)" },
+        { "--transcript", ARG_TEXT, &o.transcript, "F", "file that /transcript writes (lantern.txt)" },
         { "--people", ARG_TEXT, &o.people, "DIR", "folder with world.txt and the people's files" },
         { "--context", ARG_U32, &o.desc.context_max, "N", "tokens that each person remembers (2048)" },
         HOST_ROPE_ARGS(o.desc),
