@@ -40,8 +40,8 @@ static json_value *evening(const char *name, uint32_t cpu_us, uint32_t gpu_us, u
     snprintf(file, sizeof file, "%s.json", name);
     snprintf(to, sizeof to, "%s/%s", folder, name);
     int code = program_run("--model '%s' --script demo/npc/script.txt --json '%s.json' --png '%s.png' "
-                           "--transcript '%s.txt' --cpu-us %u --gpu-us %u --threads %u --seed 7 %s", check_model(), to, to,
-                           to, cpu_us, gpu_us, threads, more);
+                           "--transcript '%s.txt' --cpu-us %u --gpu-us %u --threads %u --seed 7 %s", check_model(), to,
+                           to, to, cpu_us, gpu_us, threads, more);
     CHECK_INT(code, 0);
     char *json = program_read(file), *err = program_read("err");
     CHECK_TEXT(err, "");
@@ -123,6 +123,12 @@ static void check_report(const json_value *report, uint32_t cpu_us, uint32_t gpu
     CHECK(program_number(frames, "over_budget") >= 0);
     CHECK(program_number(report, "tokens_per_s") > 0 && program_number(json_member(report, "ttft_ms"), "median") > 0);
     CHECK(program_number(pages, "shared") > 0 && program_number(pages, "used") > program_number(pages, "shared"));
+    CHECK(program_number(pages, "cached") > 0 && program_number(pages, "total") >= program_number(pages, "used"));
+    CHECK(program_number(report, "tokens_per_pass") > 1);
+    const json_value *memory = json_member(report, "memory");
+    CHECK(program_number(memory, "host_bytes") > 0 && program_number(memory, "planned_bytes") > 0);
+    CHECK(program_number(memory, "host_peak") >= program_number(memory, "host_bytes"));
+    CHECK(program_number(memory, "device_peak") >= program_number(memory, "device_bytes"));
     CHECK(program_number(prompt, "reused") > program_number(prompt, "computed"));
     check_lines(report);
 }
@@ -212,7 +218,8 @@ static char *damaged_copies(const char *from)
 static void case_saves(void)
 {
     static const char one[] = "pike, How much do you owe Marla?\nhear 4\n", two[] = "osric, Did you leave the door?\n";
-    static const char three[] = "wait\n", rest[] = "marla, Give me a soup.\nwait\nmarla, Who are you?\nwait\n/transcript\n";
+    static const char three[] = "wait\n";
+    static const char rest[] = "marla, Give me a soup.\nwait\nmarla, Who are you?\nwait\n/transcript\n";
     char script[8192];
     snprintf(script, sizeof script, "marla, Can I buy an ale?\nwait\n%s/save %s/one\nwait\n%s/save %s/two\nwait\n"
              "/save %s/three\n%s", one, folder, two, folder, folder, rest);
@@ -237,8 +244,8 @@ static void case_saves(void)
     CHECK(strstr(out, "its values do not fit together\n"));
     free(out);
     /* A load that fails in mid-sentence: the speaker goes on. */
-    snprintf(script, sizeof script, "marla, Can I buy an ale?\nwait\n%s/load %s/damaged1\nwait\n%swait\n%s", one, folder,
-             two, rest);
+    snprintf(script, sizeof script, "marla, Can I buy an ale?\nwait\n%s/load %s/damaged1\nwait\n%swait\n%s", one,
+             folder, two, rest);
     same_evening("failed load", said, played("again", script, 1, ""));
     free(all);
     free(loads);
