@@ -110,7 +110,8 @@ static card_rows rows_of(const end_card *c)
         snprintf(r.text[4], cap, "speed       %.1f tokens/s and %.2f a pass while somebody speaks, %u thread%s",
                  tokens_per_second(c), tokens_per_pass(t), c->threads, c->threads == 1 ? "" : "s");
     }
-    snprintf(r.text[5], cap, "memory      %.1f MB at most, %.1f MB planned; %" PRIu64 " allocations since load",
+    snprintf(r.text[5], cap, "memory      %.1f MB, at most %.1f; the model's plan is %.1f MB; %" PRIu64
+             " allocations since load", (double)(c->stats.host_bytes + c->stats.device_bytes) * 1e-6,
              (double)(c->stats.host_peak + c->stats.device_peak) * 1e-6, (double)c->plan_bytes * 1e-6, c->allocations);
     snprintf(r.text[6], cap, "pages       at most %u used, %u of them shared, %u cached, of %u", c->pages_used,
              c->pages_shared, c->pages_cached, c->stats.pages_total);

@@ -21,6 +21,7 @@
 #define ABSENT UINT32_MAX
 #define HEAD_BYTES 20u
 #define SUM_BYTES 8u
+#define FILE_MAX ((size_t)1 << 26) /* bytes; an evening of 10,000 lines has 2 MB */
 #define LINE_BYTES 60u     /* a line in the file has at least so many */
 #define BEGIN_STEPS 1000   /* steps until every turn has begun */
 
@@ -440,6 +441,33 @@ static void free_evening(tavern *t)
     free(t->file);
 }
 
+static char *read_file(const char *path, size_t *bytes, char why[SAVED_WHY_BYTES])
+{
+    memory_text text = { 0 };
+    char part[4096];
+    size_t got = 1;
+    FILE *file = text_file_open(path, "rb");
+    while (file && got > 0 && text.bytes <= FILE_MAX) {
+        got = fread(part, 1, sizeof part, file);
+        memory_text_add(&text, part, got);
+    }
+    bool good = file && !ferror(file) && text.bytes <= FILE_MAX;
+    if (!good) {
+        snprintf(why, SAVED_WHY_BYTES, "%s cannot be read: %s", path,
+                 text.bytes > FILE_MAX ? "it is larger than 64 MiB" : strerror(errno));
+    }
+    if (file) {
+        fclose(file);
+    }
+    if (!good) {
+        free(text.data);
+        return NULL;
+    }
+    memory_text_add(&text, "", 1);
+    *bytes = text.bytes - 1;
+    return text.data;
+}
+
 /* Reads the file's bytes into `fresh`, which is a copy of t without what an evening owns. */
 static bool read_evening(tavern *t, tavern *fresh, size_t bytes, const npc **partner, bool speaks[CAST_SIZE],
                          sessions *s, const char *path, char why[SAVED_WHY_BYTES])
@@ -546,15 +574,8 @@ bool saved_read(tavern *t, npc **partner, const char *path, char why[SAVED_WHY_B
     bool speaks[CAST_SIZE] = { false };
     sessions s = { 0 };
     size_t bytes = 0;
-    FILE *file = text_file_open(path, "rb");
-    if (!file) {
-        snprintf(why, SAVED_WHY_BYTES, "%s cannot be read: %s", path, strerror(errno));
-        return false;
-    }
-    fclose(file);
-    fresh.file = text_file_read(path, &bytes);
+    fresh.file = read_file(path, &bytes, why);
     if (!fresh.file) {
-        snprintf(why, SAVED_WHY_BYTES, "%s cannot be read", path);
         return false;
     }
     bool good = read_evening(t, &fresh, bytes, &talks, speaks, &s, path, why)
