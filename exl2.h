@@ -565,7 +565,11 @@
    It runs on the CPU, with the whole dense model in memory. The text is what the model writes itself, or the
    application's own files: text like that of the game is best. All finished parts are kept in a work folder, so that a
    killed conversion continues where it was when it is called again. With measure_only it writes measurement.json: given
-   back as measurement_file, it saves half of the work at every other rate. shard_bytes sets the size of the files.
+   back as measurement_file, it saves half of the work at every other rate. ExLlamaV2's own measurement.json is
+   accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are chosen. size_bytes, in place of bpw,
+   is the size of the whole folder: the head's bits are then chosen with the others. Before the work begins, a
+   conversion checks all numbers of the source, the rate, memory and disks, and on_plan says what it will make and need.
+   shard_bytes sets the size of the files.
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
 
@@ -1473,14 +1477,26 @@ typedef struct exl2_convert_matrix {
     float bpw;               /* bits per weight, with scales and permutation */
     uint32_t rows[9];        /* input rows with codes of 2 to 8 bits */
     double loss;             /* squared error of the outputs, as a fraction of their squares */
-    double kl;               /* predicted KL divergence that it causes; 0 for the head, whose bits are given */
+    double kl;               /* predicted KL divergence that it causes; 0 if it was not measured: a head whose bits are
+                                given, and with ExLlamaV2's measurement */
 } exl2_convert_matrix;
+
+/* What a conversion will make and need: found out before hours of work. */
+typedef struct exl2_convert_plan {
+    float bpw;               /* of the matrices whose widths are chosen: those of the layers; with size_bytes and
+                                head_bits 0 the head's, too */
+    float bpw_least, bpw_most; /* what this model can have */
+    uint64_t bytes;          /* of all files of out_dir, at most */
+    uint64_t bytes_least, bytes_most; /* what they can be */
+    uint64_t disk_bytes;     /* out_dir and the work folder together, without a GGUF or FP8 source's dense copy */
+    uint64_t host_bytes;     /* memory at its peak */
+} exl2_convert_plan;
 
 typedef struct exl2_convert_info {
     char arch[64];           /* the architecture in config.json */
     float bpw, head_bpw;     /* bits per weight of the layers' matrices, of the head */
     char warning[256];       /* "", or what should be known: a quantized source, matrices that stay FP16, experts that
-                                no text has reached */
+                                no text has reached, a rate above the most, ExLlamaV2's measurement */
     uint64_t bytes;          /* of the safetensors files */
     uint32_t matrices, rows, length; /* rows: of calibration, `length` tokens each */
     double predicted_kl;
@@ -1498,17 +1514,20 @@ typedef struct exl2_convert_desc {
     float bpw;               /* bits per weight of the layers' matrices, from about 2.2 to 8.2: the message of an error
                                 has the exact range; above it, the most. With measure_only, 0 = 4: the rate that is
                                 tried */
-    uint32_t head_bits;      /* 2, 3, 4, 5, 6 or 8; 0 = 6 */
+    uint64_t size_bytes;     /* in place of bpw: most bytes of all files of out_dir. Both given: ARG */
+    uint32_t head_bits;      /* 2, 3, 4, 5, 6 or 8; 0 = 6, or with size_bytes what the head is worth */
     const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line, or
                                 with "messages", which the model's chat template renders */
     uint32_t calibration_file_count;      /* 0: the model writes its own text */
     uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less */
     uint64_t seed;           /* of the text that the model writes */
-    const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new */
+    const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new.
+                                ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */
     uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */
+    void (*on_plan)(void *user, const exl2_convert_plan *plan); /* once, before the work begins; may be NULL */
     void (*on_matrix)(void *user, const exl2_convert_matrix *matrix); /* at the end, once for each; may be NULL */
     void *user;
     exl2_parallel parallel;

@@ -552,8 +552,12 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/convert_write.h"
 /* defines: a dense folder made of a GGUF file or of FP8 weights */
 #include "8_convert/quantizer/convert_source.h"
+/* defines: the choice of ExLlamaV2's layouts */
+#include "8_convert/quantizer/options.h"
 /* defines: measurement.json */
 #include "8_convert/quantizer/measurement.h"
+/* defines: the checks and the allocation of a conversion */
+#include "8_convert/quantizer/convert_plan.h"
 /* defines: exl2_convert */
 #include "8_convert/quantizer/convert.h"
 #endif

@@ -271,10 +271,9 @@ EXL2K_FN f32 exl2k_expert_add_down(const exl2k_expert_args &a, const exl2k_exper
     return total;
 }
 
-/* 1 / sqrt(mean square + eps) of the preceding norm, for this thread's row; the same in all of its threads. */
-template <u32 M> EXL2K_FN f32 exl2k_expert_rho(const exl2k_expert_args &a, const exl2k_expert_list &list)
+/* rho [M] in shared memory = 1 / sqrt(mean square + eps) of the preceding norm, for each row. */
+template <u32 M> EXL2K_FN void exl2k_expert_rho(const exl2k_expert_args &a, const exl2k_expert_list &list, f32 *rho)
 {
-    __shared__ f32 rho[M];
     u32 warp = threadIdx.x / EXL2K_WARP, lane = threadIdx.x % EXL2K_WARP;
     if (warp < exl2k_min(list.rows, M)) {
         u64 at = a.sums_before + (u64)(a.rows.first + warp) * a.slots_pitch * 4;
@@ -290,37 +289,38 @@ template <u32 M> EXL2K_FN f32 exl2k_expert_rho(const exl2k_expert_args &a, const
         }
     }
     __syncthreads();
-    u32 row = threadIdx.x / 16 % M;
-    return row < list.rows ? rho[row] : 0.0f;
 }
 
 /* Stores the residual r + scale * total, and the next product's input. Returns the square of the new residual. */
 template <u32 M>
 EXL2K_FN f32 exl2k_expert_store_down(const exl2k_expert_args &a, const exl2k_expert_block &b,
-                                     const exl2k_expert_output &o, f32 total, f32 rho)
+                                     const exl2k_expert_output &o, f32 total, const f32 *rho)
 {
     f32 r = fmaf(total, a.scale, o.second);
     exl2k_store_f32(exl2k_expert_residual<M>(a, b), r);
     if (a.next) {
-        u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * o.first * rho)), row = a.rows.first + exl2k_expert_row<M>();
-        exl2k_store_u16(a.next + ((u64)row * a.next_pitch + o.place) * 2, y);
+        u32 row = exl2k_expert_row<M>(), y = exl2k_f32_to_f16(exl2k_clamp_f16(r * o.first * rho[row]));
+        exl2k_store_u16(a.next + ((u64)(a.rows.first + row) * a.next_pitch + o.place) * 2, y);
     }
     return r * r;
 }
 
-/* Adds the squares of a block to those of the CTA, whose rows are in `squares` [M]; at the end thread i < M has row
-   i's. scratch: [32]. */
-template <u32 M> EXL2K_FN f32 exl2k_expert_squares(f32 square, f32 sum, u32 strips, f32 *scratch)
+/* Adds the squares of a block to those of the CTA: squares [M] in shared memory, as registers are scarce; thread i has
+   row i. scratch: [32]. */
+template <u32 M> EXL2K_FN void exl2k_expert_squares(f32 square, f32 *squares, u32 strips, f32 *scratch)
 {
     square = exl2k_half_warp_sum(square); /* of one row and strip */
     if (threadIdx.x % 16 == 0) {
         scratch[threadIdx.x / 16] = square;
     }
     __syncthreads();
-    for (u32 strip = 0; threadIdx.x < M && strip < strips; strip++) {
-        sum += scratch[strip * M + threadIdx.x];
+    if (threadIdx.x < M) {
+        f32 sum = squares[threadIdx.x];
+        for (u32 strip = 0; strip < strips; strip++) {
+            sum += scratch[strip * M + threadIdx.x];
+        }
+        squares[threadIdx.x] = sum;
     }
-    return sum;
 }
 
 /* ---- the kernel ---- */
@@ -355,7 +355,7 @@ EXL2K_FN void exl2k_expert_next_block(const exl2k_expert_args &a, const exl2k_ex
 template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
 {
     extern __shared__ uint4 exl2k_dynamic[];
-    __shared__ f32 scratch[EXL2K_EXPERT_THREADS / 16];
+    __shared__ f32 scratch[EXL2K_EXPERT_THREADS / 16], squares[M], rho[M];
     u32 lane = threadIdx.x % EXL2K_WARP, warp = __shfl_sync(EXL2K_ALL, threadIdx.x / EXL2K_WARP, 0);
     exl2k_expert_shared s = exl2k_expert_divide<M>(a, exl2k_dynamic);
     exl2k_expert_stream t = exl2k_expert_ring(a, s, warp, lane);
@@ -372,11 +372,14 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
     u32 last = list.rows > 0 ? share.end : share.begin;
     u64 x = lane % 4 * 16;
     x += M == 1 ? 0 : (u64)exl2k_min(lane / 4, list.rows - 1) * a.x_pitch * 2;
-    f32 total = 0.0f, biases = 0.0f, squares = 0.0f, rho = 0.0f;
+    f32 total = 0.0f, biases = 0.0f;
     exl2k_expert_output output = { EXL2K_EXPERT_NONE, 0, 0, 0.0f, 0.0f };
     exl2k_expert_block b;
     b.run = 0;
     b.begin = share.begin;
+    if (threadIdx.x < M) {
+        squares[threadIdx.x] = 0.0f;
+    }
 #pragma unroll 1
     while (b.begin < last) {
         exl2k_expert_next_block(a, list, last, b);
@@ -384,16 +387,19 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
         exl2k_expert_begin(a, s, b, t, warp, lane);
         if (waits) {
             exl2k_dependency_wait();
-            rho = a.next ? exl2k_expert_rho<M>(a, list) : 0.0f;
+            if (a.next) {
+                exl2k_expert_rho<M>(a, list, rho);
+            }
             waits = false;
         }
         /* One row: what results need is loaded while the weights are on their way. With eight rows there are not enough
            registers. */
         output = M == 1 ? exl2k_expert_output_of<M>(a, s, list, b) : output;
-        biases = a.down ? exl2k_expert_biases<M>(a, s, list, b, biases) : 0.0f;
+        biases = M == 1 && a.down ? exl2k_expert_biases<M>(a, s, list, b, biases) : biases;
         exl2k_expert_multiply<M>(a, s, b, t, x, warp, lane);
         __syncthreads();
         output = M == 1 ? output : exl2k_expert_output_of<M>(a, s, list, b);
+        biases = M > 1 && a.down ? exl2k_expert_biases<M>(a, s, list, b, biases) : biases;
         if (!a.down) {
             exl2k_expert_store_up<M>(a, s, list, b, output);
             b.begin = b.end;
@@ -403,7 +409,7 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
             b.run += b.runs;
             if (b.run == list.count) {
                 f32 square = exists ? exl2k_expert_store_down<M>(a, b, output, total + biases, rho) : 0.0f;
-                squares = exl2k_expert_squares<M>(square, squares, b.end - b.begin, scratch);
+                exl2k_expert_squares<M>(square, squares, b.end - b.begin, scratch);
                 b.run = 0;
                 b.begin = b.end;
                 total = biases = 0.0f;
@@ -416,7 +422,7 @@ template <u32 M> EXL2K_FN void exl2k_expert_products(const exl2k_expert_args &a)
     }
     if (a.next && threadIdx.x < exl2k_min(list.rows, M)) {
         u64 sums = a.sums_out + (u64)(a.rows.first + threadIdx.x) * a.slots_pitch * 4;
-        exl2k_store_f32(sums + blockIdx.x * 4, squares);
+        exl2k_store_f32(sums + blockIdx.x * 4, squares[threadIdx.x]);
     }
 }
 

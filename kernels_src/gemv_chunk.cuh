@@ -153,7 +153,10 @@ template <bool UPPER> EXL2K_FN uint4 exl2k_spread(const uint4 &mine, u32 ones)
 }
 
 /* The lane's offset among initial sums, if it is added once: what needs fewer registers depends on the assembler. */
-template <u32 M> EXL2K_FN u32 exl2k_start_early(u32 lane) { return M == 8 && __CUDA_ARCH__ >= 1200 ? lane % 4 * 16 : 0; }
+template <u32 M> EXL2K_FN u32 exl2k_start_early(u32 lane)
+{
+    return M == 8 && !EXL2K_AFFINE && __CUDA_ARCH__ >= 1200 ? lane % 4 * 16 : 0;
+}
 
 /* Many rows: loads the inputs of a chunk and stores the initial sums of its halves. at: address in the lane's row,
    lane / 4, of each tile. starts: M * 64 bytes of the warp's own shared memory. */
@@ -337,6 +340,9 @@ EXL2K_FN void exl2k_chunk_many(f32 sum[M / 8][4], u32 at, const exl2k_inputs<M> 
 {
     constexpr u32 bits = exl2k_width<W>::bits;
     constexpr u32 most = bits <= 4 ? 4 : bits <= 8 ? 16 / bits : 1;
+#if EXL2K_AFFINE
+    asm volatile("" : "+r"(lane)); /* what lanes need is computed here, and keeps no registers between chunks */
+#endif
     u32 g = lane / 4, column = at + exl2k_scale_offset(task, lane);
     f32 later[M / 8][4];
 #pragma unroll

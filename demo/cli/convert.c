@@ -82,6 +82,21 @@ static void on_matrix(void *user, const exl2_convert_matrix *matrix)
     }
 }
 
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+static void on_plan(void *user, const exl2_convert_plan *plan)
+{
+    conversion *v = user;
+    progress_end(&v->bar);
+    fprintf(stderr, "it will be at most %.1f MiB (%.1f to %.1f are possible), with %.2f bits per weight (%.2f to "
+            "%.2f); this needs %.1f MiB of disk and %.1f MiB of memory\n", mib(plan->bytes), mib(plan->bytes_least),
+            mib(plan->bytes_most), (double)plan->bpw, (double)plan->bpw_least, (double)plan->bpw_most,
+            mib(plan->disk_bytes), mib(plan->host_bytes));
+}
+
 static void report_json(const conversion *v, const exl2_convert_info *info, double seconds)
 {
     json_out j = { .file = stdout };
@@ -149,7 +164,7 @@ static void report_text(const conversion *v, const exl2_convert_desc *d, const e
         printf("%s %.1f s%s", v->stages[i].name, v->stages[i].seconds, i + 1 < v->stage_count ? ", " : "\n");
     }
     printf("%s: made from %s (%s) in %.0f s: %.3f bits per weight, head %.3f, %.1f MiB\n", d->out_dir, d->source_dir,
-           info->arch, seconds, (double)info->bpw, (double)info->head_bpw, (double)info->bytes / (1024.0 * 1024.0));
+           info->arch, seconds, (double)info->bpw, (double)info->head_bpw, mib(info->bytes));
     printf("on rows kept out of calibration: nll %.4f, before %.4f; KL %.4f (predicted %.4f); same top token %.1f %%\n",
            info->nll_after, info->nll_before, info->kl, info->predicted_kl, 100 * info->top1);
 }
@@ -159,8 +174,8 @@ int cli_convert(int argc, char **argv)
     conversion v = { 0 };
     exl2_error error = { 0 };
     exl2_convert_info info = { 0 };
-    exl2_convert_desc d = { .progress = on_progress, .on_matrix = on_matrix, .user = &v, .error = &error,
-                            .info = &info };
+    exl2_convert_desc d = { .progress = on_progress, .on_plan = on_plan, .on_matrix = on_matrix, .user = &v,
+                            .error = &error, .info = &info };
     arg_texts files = { 0 };
     uint32_t threads = 0;
     bool json = false;
@@ -169,8 +184,11 @@ int cli_convert(int argc, char **argv)
         { "OUT", ARG_TEXT, &d.out_dir, NULL, "folder to make" },
     };
     const arg flags[] = {
-        { "--bpw", ARG_FLOAT, &d.bpw, "X", "bits per weight, without the head; needed but for --measure-only" },
-        { "--head-bits", ARG_U32, &d.head_bits, "B", "bits of the output head: 2, 3, 4, 5, 6 or 8 (6)" },
+        { "--bpw", ARG_FLOAT, &d.bpw, "X", "bits per weight, without the head; this or --size is needed but for "
+          "--measure-only" },
+        { "--size", ARG_U64, &d.size_bytes, "MB", "MiB of the whole folder; the head's bits are chosen, too" },
+        { "--head-bits", ARG_U32, &d.head_bits, "B", "bits of the output head: 2, 3, 4, 5, 6 or 8 (6; with --size: "
+          "chosen)" },
         { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
           "\"messages\"; may be repeated (what the model writes itself)" },
         { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, at most 128)" },
@@ -178,7 +196,7 @@ int cli_convert(int argc, char **argv)
         { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes (0)" },
         { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
         { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json alone" },
-        { "--measurement", ARG_TEXT, &d.measurement_file, "F", "measurement.json of the same model" },
+        { "--measurement", ARG_TEXT, &d.measurement_file, "F", "measurement.json of the same model, or ExLlamaV2's" },
         { "--shard-size", ARG_U64, &d.shard_bytes, "MB", "most MiB of a file of the output (4096)" },
         { "--memory", ARG_U64, &d.host_bytes_max, "MB", "most MiB of memory (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
@@ -189,13 +207,14 @@ int cli_convert(int argc, char **argv)
                              "is started again.",
                              positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&args, argc, argv);
-    if (parsed == ARGS_OK && d.bpw <= 0 && !d.measure_only) {
-        parsed = args_wrong(&args, "--bpw is missing");
+    if (parsed == ARGS_OK && d.bpw <= 0 && d.size_bytes == 0 && !d.measure_only) {
+        parsed = args_wrong(&args, "--bpw is missing (or --size)");
     }
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
     d.shard_bytes <<= 20;
+    d.size_bytes <<= 20;
     d.host_bytes_max <<= 20;
     d.calibration_files = files.items;
     d.calibration_file_count = files.count;

@@ -44,6 +44,11 @@ __declspec(dllimport) struct HINSTANCE__ *__stdcall LoadLibraryW(const wchar_t *
 __declspec(dllimport) intptr_t(__stdcall *__stdcall GetProcAddress(struct HINSTANCE__ *library,
                                                                    const char *name))(void);
 __declspec(dllimport) int __stdcall FreeLibrary(struct HINSTANCE__ *library);
+#ifdef EXL2_CONVERT
+union _ULARGE_INTEGER;
+__declspec(dllimport) int __stdcall GetDiskFreeSpaceExW(const wchar_t *path, union _ULARGE_INTEGER *available,
+                                                        union _ULARGE_INTEGER *total, union _ULARGE_INTEGER *free);
+#endif
 #else
 #include <dirent.h>
 #include <dlfcn.h>
@@ -51,6 +56,7 @@ __declspec(dllimport) int __stdcall FreeLibrary(struct HINSTANCE__ *library);
 #include <fcntl.h>
 #ifdef EXL2_CONVERT
 #include <stdio.h>
+#include <sys/statvfs.h>
 #endif
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -576,6 +582,14 @@ static inline bool exl2__platform_entry(const char *dir, uint32_t index, char *n
     return found;
 }
 
+/* Bytes that this user may still write to the disk of a folder. false: it cannot be known. */
+static inline bool exl2__platform_disk_free(const char *path, uint64_t *bytes)
+{
+    wchar_t wide[EXL2__WIDE_MAX];
+    return exl2__platform_wide(path, wide) &&
+           GetDiskFreeSpaceExW(wide, (union _ULARGE_INTEGER *)(void *)bytes, NULL, NULL);
+}
+
 #else
 
 /* Creates or empties a file for exl2__platform_write. NULL: failed. */
@@ -653,6 +667,17 @@ static inline bool exl2__platform_is_file(const char *path)
 static inline bool exl2__platform_entry(const char *dir, uint32_t index, char *name, size_t cap)
 {
     return exl2__platform_list(NULL, dir, index, name, cap);
+}
+
+/* Bytes that this user may still write to the disk of a folder. false: it cannot be known. */
+static inline bool exl2__platform_disk_free(const char *path, uint64_t *bytes)
+{
+    struct statvfs info;
+    if (statvfs(path, &info) != 0) {
+        return false;
+    }
+    *bytes = (uint64_t)info.f_bavail * (uint64_t)info.f_frsize;
+    return true;
 }
 
 #endif

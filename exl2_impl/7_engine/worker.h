@@ -218,6 +218,7 @@ static exl2_result exl2__worker_start(exl2_engine *e)
     exl2__events_make(&w->events, &dry, e->info.max_events);
     exl2__events_make(&w->later, &dry, e->max_jobs * EXL2__JOB_UNHEARD_MAX);
     EXL2__TRY(exl2__arena_open(&e->ctx, &w->memory, dry.used, EXL2_MEM_GENERAL));
+    exl2__objects_publish_memory(e);
     exl2__events_make(&w->events, &w->memory, e->info.max_events);
     exl2__events_make(&w->later, &w->memory, e->max_jobs * EXL2__JOB_UNHEARD_MAX);
     w->quit = w->idle = w->passed = w->granted = w->unlimited = false;
@@ -227,6 +228,7 @@ static exl2_result exl2__worker_start(exl2_engine *e)
     exl2__mutex_unlock(&w->gate);
     if (!w->runs) {
         exl2__arena_close(&e->ctx, &w->memory);
+        exl2__objects_publish_memory(e);
         return exl2__fail(&e->ctx, EXL2_ERR_MEMORY, "the system has no thread for the worker");
     }
     return EXL2_OK;
@@ -245,6 +247,7 @@ static void exl2__worker_stop(exl2_engine *e)
     w->runs = w->idle = false;
     exl2__worker_deliver(e, true);
     exl2__arena_close(&e->ctx, &w->memory);
+    exl2__objects_publish_memory(e);
 }
 #else
 static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc *d)

@@ -127,16 +127,24 @@ static void exl2__shards_header_text(const exl2__shards *s, uint32_t shard, exl2
     exl2__write_format(w, "}");
 }
 
+static exl2_result exl2__shards_header_bytes(const exl2__shards *s, uint32_t shard, uint64_t *bytes)
+{
+    exl2__write w;
+    EXL2__TRY(exl2__write_open(s->ctx, NULL, &w));
+    exl2__shards_header_text(s, shard, &w);
+    *bytes = w.offset + w.used;
+    return exl2__write_close(&w);
+}
+
 /* Writes a file's header: the length word, the JSON text and spaces up to a multiple of 8 bytes. */
 static exl2_result exl2__shards_write_header(exl2__shards *s, uint32_t shard)
 {
     exl2__shards_file *f = &s->files[shard];
     exl2__write w;
     uint8_t length[8];
-    EXL2__TRY(exl2__write_open(s->ctx, NULL, &w));
-    exl2__shards_header_text(s, shard, &w);
-    uint64_t bytes = w.offset + w.used, padded = exl2__align_up(bytes, 8);
-    EXL2__TRY(exl2__write_close(&w));
+    uint64_t bytes;
+    EXL2__TRY(exl2__shards_header_bytes(s, shard, &bytes));
+    uint64_t padded = exl2__align_up(bytes, 8);
     EXL2__TRY(exl2__write_open(s->ctx, f->path, &w));
     exl2__store64(length, padded);
     exl2__write_raw(&w, (const char *)length, sizeof length);
@@ -149,14 +157,36 @@ static exl2_result exl2__shards_write_header(exl2__shards *s, uint32_t shard)
     return exl2__write_close(&w);
 }
 
-/* To be called after the last exl2__shards_add: places all tensors, creates the files in `dir` and writes their
-   headers. */
-static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
+static exl2_result exl2__shards_place_all(exl2__shards *s)
 {
     exl2__shards_place(s);
     uint64_t bytes = exl2__align_up(s->file_count * sizeof *s->files, EXL2__ARENA_ALIGN);
     EXL2__TRY(exl2__arena_open(s->ctx, &s->file_memory, bytes, EXL2_MEM_GENERAL));
     s->files = (exl2__shards_file *)exl2__arena_alloc_zeroed(&s->file_memory, bytes);
+    for (uint32_t i = 0; i < s->file_count; i++) {
+        exl2__shards_place_in_file(s, i);
+    }
+    return EXL2_OK;
+}
+
+/* In place of exl2__shards_open: the size of all files. */
+static exl2_result exl2__shards_measure(exl2__shards *s, uint64_t *bytes)
+{
+    uint64_t header;
+    *bytes = 0;
+    EXL2__TRY(exl2__shards_place_all(s));
+    for (uint32_t i = 0; i < s->file_count; i++) {
+        EXL2__TRY(exl2__shards_header_bytes(s, i, &header));
+        *bytes += 8 + exl2__align_up(header, 8) + s->files[i].data_bytes;
+    }
+    return EXL2_OK;
+}
+
+/* To be called after the last exl2__shards_add: places all tensors, creates the files in `dir` and writes their
+   headers. */
+static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
+{
+    EXL2__TRY(exl2__shards_place_all(s));
     for (uint32_t i = 0; i < s->file_count; i++) {
         char *path = s->files[i].path;
         if (s->file_count == 1) {
@@ -172,7 +202,6 @@ static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
             }
             exl2__format(path, sizeof s->files[i].path, "%s/%s-%s-of-%s.safetensors", dir, s->stem, five[0], five[1]);
         }
-        exl2__shards_place_in_file(s, i);
         EXL2__TRY(exl2__shards_write_header(s, i));
     }
     return EXL2_OK;

@@ -26,15 +26,29 @@ static void read_measurement(exl2__ctx *c, const uint8_t *data, size_t size)
     exl2__measure_matrix measured[2] = { { 0 } };
     double losses[2][CELLS] = { { 0 } };
     uint8_t widths[2][IN / 32] = { { 0 } };
-    exl2__slots slots = { .items = items, .count = 3 };
+    exl2__slots slots = { .items = items, .count = 3, .head_bits = 6, .gated = true };
     exl2__blob blob = { .data = (char *)(uintptr_t)data, .bytes = size };
     for (uint32_t i = 0; i < 2; i++) {
         snprintf(items[i].name, sizeof items[i].name, "model.layers.0.mlp.%s", i ? "up_proj" : "gate_proj");
+        items[i].kind = EXL2__UNIT_GATE_UP;
+        items[i].part = i;
         items[i].measured = &measured[i];
         items[i].losses = losses[i];
         items[i].widths = widths[i];
     }
-    if (exl2__measurement_read(c, "measurement.json", &blob, &slots, 0x12345678u) == EXL2_OK) {
+    uint64_t budget = 5 * 2 * IN * OUT;
+    exl2_result result = exl2__measurement_read(c, "measurement.json", &blob, &slots, 0x12345678u, budget);
+    if (result == EXL2_OK && slots.chosen) { /* ExLlamaV2's: the widths are given */
+        uint64_t bits = 0;
+        for (uint32_t i = 0; i < 2; i++) {
+            exl2__arena dry = { 0 };
+            exl2__slot_codes codes;
+            exl2__slot_codes_layout(&slots, &items[i], &codes, &dry);
+            bits += exl2__slots_bits(&items[i], &codes);
+            require(widths[i][0] < EXL2__LOSSES_WIDTHS && widths[i][1] <= widths[i][0]);
+        }
+        require(bits <= budget);
+    } else if (result == EXL2_OK) {
         exl2__allocate_slot all[2];
         for (uint32_t i = 0; i < 2; i++) {
             for (uint32_t k = 0; k < CELLS; k++) {
@@ -43,7 +57,6 @@ static void read_measurement(exl2__ctx *c, const uint8_t *data, size_t size)
             require(measured[i].sensitivity >= 0 && measured[i].share >= 0 && measured[i].sensitivity < 1e39);
             all[i] = (exl2__allocate_slot){ IN, OUT, false, losses[i], widths[i] };
         }
-        uint64_t budget = 5 * 2 * IN * OUT;
         require(exl2__allocate_run(c, all, 2, budget) == EXL2_OK);
         require(exl2__allocate_bits(&all[0]) + exl2__allocate_bits(&all[1]) <= budget);
     }

@@ -205,11 +205,61 @@ static void check_rejected(const char *model, const char *from, const char *to, 
     remove_folder(path);
 }
 
+/* Without our tables the file is one that ExLlamaV2 could have written: the layouts are chosen from its lists. */
+static void test_exllama(const char *model)
+{
+    exl2_error error = { 0 };
+    exl2_convert_info info = { 0 };
+    char path[700], source[600];
+    size_t bytes;
+    CHECK_INT(convert(model, 0, true, NULL, &error), EXL2_OK);
+    char *file = check_read(json_path, &bytes), *own = strstr(file, "\"exl2_h\"");
+    snprintf(path, sizeof path, "%s/changed.json", root);
+    if (CHECK(own != NULL)) {
+        memcpy(own, "\"exl2_x\"", 8);
+    }
+    FILE *out = fopen(path, "wb");
+    CHECK(fwrite(file, 1, bytes, out) == bytes);
+    fclose(out);
+    free(file);
+    for (float bpw = 4; bpw < 10; bpw += 5) {
+        const char *files[1] = { cal_file };
+        exl2_convert_desc d = { 0 };
+        snprintf(source, sizeof source, "%s/models/%s", EXL2_GOLDEN_DIR, model);
+        d.source_dir = source;
+        d.out_dir = out_dir;
+        d.bpw = bpw;
+        d.rows = ROWS;
+        d.length = LENGTH;
+        d.calibration_files = files;
+        d.calibration_file_count = 1;
+        d.measurement_file = path;
+        d.error = &error;
+        d.info = &info;
+        remove_folder(out_dir);
+        if (!CHECK_INT(exl2_convert(&d), EXL2_OK)) {
+            printf("  %s\n", error.text);
+        }
+        printf("%s at %.2f bits from ExLlamaV2's lists: KL %.4f\n", model, (double)info.bpw, info.kl);
+        CHECK(info.bpw > (bpw < 5 ? 3.5f : 8) && info.bpw <= bpw && info.kl < (bpw < 5 ? 2 : 0.05));
+        CHECK(strstr(info.warning, "knows nothing of what follows a module") != NULL && info.predicted_kl == 0);
+        CHECK((strstr(info.warning, "more was asked for") != NULL) == (bpw > 8.5f));
+        d.measure_only = true;
+        d.bpw = 0;
+        remove_folder(out_dir);
+        CHECK_INT(exl2_convert(&d), EXL2_ERR_ARG);
+        CHECK(strstr(error.text, "measure_only has nothing to add") != NULL);
+        snprintf(source, sizeof source, "%s.work", out_dir);
+        remove_folder(source);
+    }
+}
+
 static void test_rejected(void)
 {
     exl2_error error = { 0 };
     CHECK_INT(convert("qwen3", 0, true, NULL, &error), EXL2_OK);
-    check_rejected("qwen3", "\"exl2_h\"", "\"exl2_x\"", EXL2_ERR_UNSUPPORTED, "has no \"exl2_h\" of version 1");
+    check_rejected("qwen3", "\"measurement\"", "\"measurexent\"", EXL2_OK, ""); /* what is ours is enough */
+    check_rejected("llama3-rope", "\"exl2_h\"", "\"exl2_x\"", EXL2_ERR_ARG, "is of another model");
     check_rejected("qwen3", "\"version\": 1", "\"version\": 2", EXL2_ERR_UNSUPPORTED, "has no \"exl2_h\" of version 1");
     check_rejected("llama3-rope", "\"exl2_h\"", "\"exl2_h\"", EXL2_ERR_ARG, "is of another model");
     check_rejected("qwen3", "\"in\": 64", "\"in\": 32", EXL2_ERR_ARG, "is of another model: it does not have");
@@ -240,6 +290,8 @@ int main(void)
     test_measured("qwen3", false, 1);
     test_measured("cohere", true, 1);
     test_measured("exl2-qwen3-moe", false, 6);
+    test_exllama("qwen3");
+    test_exllama("exl2-qwen3-moe");
     test_rejected();
     remove_folder(root);
     return check_done();

@@ -341,8 +341,8 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     uint32_t strip = (a->matrix.slices + a->matrix.rest) * rows * 64 * unit; /* bytes of partial sums */
     uint32_t most = rows == 1 ? EXL2K_GEMV_THREADS / 16 : EXL2K_GEMV_SQUARES / rows;
     uint32_t own = exl2__max32(1, (uint32_t)exl2__div_up(a->matrix.strips / unit, ctas));
-    uint32_t small = rows == 1 ? EXL2K_GEMV_SMALL_BYTES : EXL2K_GEMV8_SMALL_BYTES;
-    small = rows == 16 ? EXL2K_GEMV16_SMALL_BYTES : small;
+    uint32_t others = rows == 1 ? EXL2K_GEMV_SMALL_BYTES : EXL2K_GEMV8_SMALL_BYTES;
+    others = rows == 16 ? EXL2K_GEMV16_SMALL_BYTES : others;
     most = a->kind == EXL2K_GEMV_RESIDUAL ? most : 64;
     a->slot_bytes = chunk_bytes;
     a->strips_per_cta = a->matrix.strips / unit / ctas;
@@ -351,7 +351,7 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / a->matrix.slices) + 1;
     for (uint32_t turn = 0; turn < 2; turn++) { /* first with room for all strips, then for any number of strips */
         for (uint32_t i = rows == 1 ? 0 : 2; i < last; i++) {
-            uint32_t taken = rings[i].stages * rings[i].slot_strips * EXL2K_GEMV_WARPS * chunk_bytes + small;
+            uint32_t taken = rings[i].stages * rings[i].slot_strips * EXL2K_GEMV_WARPS * chunk_bytes + others;
             if (taken + (turn == 0 ? exl2__min32(own, most) : 1) * strip <= budget) {
                 uint32_t room = exl2__min32((budget - taken) / strip, most);
                 a->stages = rings[i].stages;

@@ -8,87 +8,8 @@
 #ifndef EXL2__CONVERT_H
 #define EXL2__CONVERT_H
 
-#include "convert_source.h"
-#include "measurement.h"
+#include "convert_plan.h"
 #include "texts.h"
-
-#define EXL2__CONVERT_ROWS 64u       /* of the model's own text; */
-#define EXL2__CONVERT_FILE_ROWS 128u /* of files, if they hold as many */
-#define EXL2__CONVERT_LENGTH 512u
-#define EXL2__CONVERT_MEASURE_BPW 4.0 /* what measure_only tries, unless another rate is given */
-#define EXL2__CONVERT_LENGTH_MAX 8192u
-#define EXL2__CONVERT_HELD 2u         /* rows kept out of calibration, for 64 */
-#define EXL2__CONVERT_SAVE_NS 30000000000u /* time between two writes of the states */
-
-typedef struct exl2__convert {
-    exl2__ctx *c;
-    const exl2_convert_desc *d;
-    char out_dir[EXL2__FILE_PATH_MAX];
-    char source_dir[EXL2__FILE_PATH_MAX]; /* dense, if the source is a GGUF file or FP8 */
-    exl2__convert_source from;
-    double bpw;
-    uint32_t rows, held, length, head_bits; /* held: rows after those of calibration */
-    exl2_token *ids;          /* [rows + held, length] */
-    uint64_t ids_bytes;
-    exl2__keep work;
-    exl2__runner source;
-    exl2__slots slots;
-    exl2__measure measure;
-    exl2__arena memory;       /* of `measure` */
-    exl2__folder folder;
-    exl2__convert_write write;
-} exl2__convert;
-
-/* ---- progress ---- */
-
-static exl2_result exl2__convert_progress(const exl2__convert *v, const char *stage, double done)
-{
-    if (v->d->progress && !v->d->progress(v->d->user, stage, (float)done)) {
-        return exl2__fail(v->c, EXL2_ERR_CANCELLED, "the conversion of %s was cancelled", v->d->source_dir);
-    }
-    return EXL2_OK;
-}
-
-static bool exl2__convert_text_progress(void *user, double done)
-{
-    const exl2__convert *v = (const exl2__convert *)user;
-    return !v->d->progress || v->d->progress(v->d->user, "text", (float)done);
-}
-
-/* ---- what is asked for ---- */
-
-static exl2_result exl2__convert_check(exl2__convert *v)
-{
-    const exl2_convert_desc *d = v->d;
-    exl2__ctx *c = v->c;
-    EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_convert_desc));
-    if (!d->source_dir || !d->out_dir) {
-        return exl2__fail(c, EXL2_ERR_ARG, "exl2_convert_desc.%s is NULL", d->source_dir ? "out_dir" : "source_dir");
-    }
-    v->bpw = d->measure_only && d->bpw == 0 ? EXL2__CONVERT_MEASURE_BPW : (double)d->bpw;
-    if (!(v->bpw >= 2 && v->bpw <= 16)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "bpw must be from 2 to 16");
-    }
-    v->head_bits = d->head_bits ? d->head_bits : 6;
-    if (!exl2__slots_head_of(v->head_bits)) {
-        return exl2__fail(c, EXL2_ERR_ARG, "head_bits is %u, expected 2, 3, 4, 5, 6 or 8", v->head_bits);
-    }
-    v->length = d->length ? d->length : EXL2__CONVERT_LENGTH; /* or less: exl2__convert_open_source */
-    v->rows = d->rows ? d->rows : d->calibration_file_count ? EXL2__CONVERT_FILE_ROWS : EXL2__CONVERT_ROWS;
-    if (v->length < 32 || v->length > EXL2__CONVERT_LENGTH_MAX || v->rows > 65536) {
-        return exl2__fail(c, EXL2_ERR_ARG, "%u rows of %u tokens: expected at most 65536 rows, of 32 to %u tokens",
-                          v->rows, v->length, EXL2__CONVERT_LENGTH_MAX);
-    }
-    if (d->calibration_file_count && !d->calibration_files) {
-        return exl2__fail(c, EXL2_ERR_ARG, "calibration_files is NULL");
-    }
-    exl2__format(v->out_dir, sizeof v->out_dir, "%s", d->out_dir);
-    size_t bytes = strlen(v->out_dir);
-    while (bytes > 1 && (v->out_dir[bytes - 1] == '/' || v->out_dir[bytes - 1] == '\\')) {
-        v->out_dir[--bytes] = 0;
-    }
-    return EXL2_OK;
-}
 
 /* Of the files for calibration, and of the measurement. */
 static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
@@ -104,23 +25,20 @@ static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
     return EXL2_OK;
 }
 
-/* bpw as a whole number of thousandths, so that it can be compared and written exactly. */
-static inline uint32_t exl2__convert_bpw_1000(const exl2__convert *v)
-{
-    return (uint32_t)(v->bpw * 1000 + 0.5);
-}
-
 static exl2_result exl2__convert_open_work(exl2__convert *v)
 {
-    char text[1024], dir[EXL2__FILE_PATH_MAX];
+    char text[1024], size[32] = { 0 }, dir[EXL2__FILE_PATH_MAX];
     uint64_t source = v->from.hash, files;
     EXL2__TRY(exl2__convert_files_hash(v, &files));
+    if (v->d->size_bytes) {
+        exl2__format(size, sizeof size, "bytes: %llu\n", (unsigned long long)v->d->size_bytes);
+    }
     exl2__format(text, sizeof text,
                  "version: 1\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
-                 "calibration: %x%x\nseed: %llu\n", (uint32_t)(source >> 32), (uint32_t)source,
+                 "calibration: %x%x\nseed: %llu\n%s", (uint32_t)(source >> 32), (uint32_t)source,
                  exl2__convert_bpw_1000(v), v->head_bits, v->rows, v->d->length, (uint32_t)(files >> 32),
                  (uint32_t)files,
-                 (unsigned long long)v->d->seed);
+                 (unsigned long long)v->d->seed, size);
     if (v->d->work_dir) {
         exl2__format(dir, sizeof dir, "%s", v->d->work_dir);
     } else {
@@ -385,9 +303,46 @@ static exl2_result exl2__convert_read_measurement(exl2__convert *v)
 {
     exl2__blob blob;
     EXL2__TRY(exl2__texts_read(v->c, v->d->measurement_file, &blob));
-    exl2_result result = exl2__measurement_read(v->c, v->d->measurement_file, &blob, &v->slots, v->from.hash);
+    exl2_result result = exl2__measurement_read(v->c, v->d->measurement_file, &blob, &v->slots, v->from.hash,
+                                                v->budget);
+    if (result >= 0 && v->slots.chosen && v->d->measure_only) {
+        result = exl2__fail(v->c, EXL2_ERR_ARG, "%s is ExLlamaV2's already: measure_only has nothing to add",
+                            v->d->measurement_file);
+    }
     exl2__blob_close(v->c, &blob);
     return result;
+}
+
+/* Pieces of the file with what was measured of a head whose widths are allocated. */
+static void exl2__convert_head_losses(exl2__convert *v, exl2__keep_piece pieces[2])
+{
+    const exl2__slot *head = &v->slots.items[v->slots.count - 1];
+    pieces[0] = (exl2__keep_piece){ head->measured, sizeof *head->measured };
+    pieces[1] = (exl2__keep_piece){ head->losses, EXL2__LOSSES_WIDTHS * (head->in / 32) * sizeof *head->losses };
+}
+
+/* Measures the head, after its moments. */
+static exl2_result exl2__convert_measure_head(exl2__convert *v)
+{
+    const exl2__slot *head = &v->slots.items[v->slots.count - 1];
+    exl2__keep_piece pieces[2];
+    exl2__factor f;
+    exl2__measure_trial trial = { 0 };
+    exl2__measure_kl kl = { 0, 0 };
+    EXL2__TRY(exl2__factor_make(v->c, head->name, v->measure.grams[EXL2__RUNNER_QKV].sum, head->in, &f));
+    exl2__measure_keep_before(&v->measure);
+    head->measured->share = 1;
+    exl2_result result = exl2__measure_part(&v->measure, head->name, exl2__slots_part(&v->source, head), &f,
+                                            head->losses, head->measured, &trial);
+    result = result < 0 ? result : exl2__measure_run(&v->measure, v->source.plan.shape.layers, &kl);
+    if (trial.loss > 0) {
+        head->measured->sensitivity = kl.typical / trial.loss;
+        head->measured->mean = kl.mean / trial.loss;
+    }
+    exl2__measure_restore(v->c, &trial);
+    exl2__factor_close(v->c, &f);
+    exl2__convert_head_losses(v, pieces);
+    return result < 0 ? result : exl2__keep_save(&v->work, "head-losses", pieces, 2);
 }
 
 /* Measures what is not in the work folder yet. */
@@ -406,11 +361,15 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
         exl2__measure_clear(&v->measure, NULL);
         exl2__convert_moments(v, EXL2__RUNNER_QKV, pieces);
         EXL2__TRY(exl2__keep_load(&v->work, "head-moments", pieces, 2, &found));
+        if (found && !v->slots.head_bits) {
+            exl2__convert_head_losses(v, pieces);
+            EXL2__TRY(exl2__keep_load(&v->work, "head-losses", pieces, 2, &found));
+        }
         if (found) {
             return EXL2_OK;
         }
     }
-    if (!v->d->measurement_file) {
+    if (!v->d->measurement_file || !v->slots.head_bits) {
         EXL2__TRY(exl2__measure_probes(&v->measure));
     }
     EXL2__TRY(exl2__convert_load_states(v, first, &at));
@@ -423,61 +382,11 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
         }
     }
     EXL2__TRY(exl2__measure_head(&v->measure));
+    if (!v->slots.head_bits) {
+        EXL2__TRY(exl2__convert_measure_head(v));
+    }
     exl2__convert_moments(v, EXL2__RUNNER_QKV, pieces);
     return exl2__keep_save(&v->work, "head-moments", pieces, 2);
-}
-
-/* ---- allocate ---- */
-
-/* Range of bpw in the message: thousandths of a bit as text. */
-static void exl2__convert_bpw_text(char out[16], double bpw)
-{
-    uint32_t hundredths = (uint32_t)(bpw * 100 + 0.5);
-    exl2__format(out, 16, "%u.%u%u", hundredths / 100, hundredths / 10 % 10, hundredths % 10);
-}
-
-/* Losses times sensitivities, for exl2__allocate_run. */
-static exl2_result exl2__convert_allocate_in(exl2__convert *v, exl2__allocate_slot *slots, double *losses)
-{
-    uint32_t count = v->slots.count - 1;
-    uint64_t least, most, weights = 0;
-    char low[16], high[16];
-    for (uint32_t i = 0; i < count; i++) {
-        exl2__slot *slot = &v->slots.items[i];
-        uint32_t cells = EXL2__LOSSES_WIDTHS * (slot->in / 32);
-        for (uint32_t k = 0; k < cells; k++) {
-            losses[k] = slot->losses[k] * slot->measured->sensitivity;
-        }
-        slots[i] = (exl2__allocate_slot){ slot->in, slot->columns, slot->has_bias, losses, slot->widths };
-        losses += cells;
-        weights += (uint64_t)slot->in * slot->columns;
-    }
-    exl2__allocate_range(slots, count, &least, &most);
-    uint64_t budget = (uint64_t)(v->bpw * (double)weights);
-    if (budget < least) {
-        exl2__convert_bpw_text(low, (double)least / (double)weights + 0.005);
-        exl2__convert_bpw_text(high, (double)most / (double)weights);
-        return exl2__fail(v->c, EXL2_ERR_ARG, "this model can have %s to %s bits per weight", low, high);
-    }
-    return exl2__allocate_run(v->c, slots, count, budget);
-}
-
-static exl2_result exl2__convert_allocate(exl2__convert *v)
-{
-    exl2__arena dry = { 0 }, memory;
-    uint64_t cells = 0;
-    for (uint32_t i = 0; i + 1 < v->slots.count; i++) {
-        cells += (uint64_t)EXL2__LOSSES_WIDTHS * (v->slots.items[i].in / 32);
-    }
-    exl2__arena_alloc(&dry, v->slots.count * sizeof(exl2__allocate_slot));
-    exl2__arena_alloc(&dry, cells * sizeof(double));
-    EXL2__TRY(exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH));
-    exl2__allocate_slot *slots =
-        (exl2__allocate_slot *)exl2__arena_alloc(&memory, v->slots.count * sizeof *slots);
-    double *losses = (double *)exl2__arena_alloc(&memory, cells * sizeof *losses);
-    exl2_result result = exl2__convert_allocate_in(v, slots, losses);
-    exl2__arena_close(v->c, &memory);
-    return result;
 }
 
 /* ---- quantize ---- */
@@ -618,8 +527,18 @@ static void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap
     }
     uint32_t starved = exl2__convert_starved(v, &name);
     if (starved > 0 && used < cap) {
-        exl2__format(warning + used, cap - used, "%scalibration has reached none of %u experts (%s ...): more text of "
-                     "other kinds may help", used ? "; " : "", starved, name);
+        used += exl2__format(warning + used, cap - used, "%scalibration has reached none of %u experts (%s ...): more "
+                             "text of other kinds may help", used ? "; " : "", starved, name);
+    }
+    if (v->above && used < cap) {
+        char most[16];
+        exl2__convert_bpw_text(most, (double)v->plan.bpw_most);
+        used += exl2__format(warning + used, cap - used, "%smore was asked for than this model can have, %s bits per "
+                             "weight", used ? "; " : "", most);
+    }
+    if (s->chosen && used < cap) {
+        exl2__format(warning + used, cap - used, "%sExLlamaV2's measurement knows nothing of what follows a module",
+                     used ? "; " : "");
     }
 }
 
@@ -695,17 +614,32 @@ static exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2
 
 /* ---- all ---- */
 
+/* With size_bytes the rates are known only after the allocation. They are for config.json. */
+static void exl2__convert_rates(exl2__convert *v)
+{
+    uint64_t bits[2] = { 0, 0 }, weights[2] = { 0, 0 }; /* of the layers, of the head */
+    for (uint32_t i = 0; i < v->slots.count && v->d->size_bytes; i++) {
+        const exl2__slot *slot = &v->slots.items[i];
+        exl2__arena dry = { 0 };
+        exl2__slot_codes codes;
+        bool head = slot->layer == EXL2__SLOTS_NO_LAYER;
+        exl2__slot_codes_layout(&v->slots, slot, &codes, &dry);
+        bits[head] += exl2__slots_bits(slot, &codes);
+        weights[head] += (uint64_t)slot->in * slot->columns;
+    }
+    if (v->d->size_bytes) {
+        v->write.bpw_1000 = (uint32_t)(bits[0] * 1000 / weights[0]);
+        v->write.head_bits = v->head_bits ? v->head_bits : exl2__min32((uint32_t)(bits[1] / weights[1]), 8);
+    }
+}
+
 /* After the measurement: rounds all matrices, writes the folder, compares. */
 static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
 {
     EXL2__TRY(exl2__convert_allocate(v));
     EXL2__TRY(exl2__convert_quantize(v));
     EXL2__TRY(exl2__convert_progress(v, "write", 0));
-    v->write = (exl2__convert_write){ .c = v->c, .source_dir = v->source_dir, .source = &v->source,
-                                      .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
-                                      .rows = v->rows, .length = v->length,
-                                      .own_text = v->d->calibration_file_count == 0,
-                                      .shard_bytes = v->d->shard_bytes ? v->d->shard_bytes : EXL2__SHARDS_BYTES };
+    exl2__convert_rates(v);
     EXL2__TRY(exl2__convert_write_all(&v->write, v->folder.work_path));
     exl2__arena_close(v->c, &v->memory);
     EXL2__TRY(exl2__convert_compare(v, v->folder.work_path, info));
@@ -723,10 +657,13 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     EXL2__TRY(exl2__folder_begin(c, &v->folder, v->out_dir)); /* fails before hours of work, not after */
     EXL2__TRY(exl2__convert_progress(v, "load", 0));
     EXL2__TRY(exl2__convert_open_source(v));
+    exl2__convert_layout(v, &dry);
+    EXL2__TRY(exl2__convert_plan(v, &dry));
     if (v->d->measurement_file) {
         EXL2__TRY(exl2__convert_read_measurement(v));
     }
     EXL2__TRY(exl2__convert_ids(v));
+    dry = (exl2__arena){ 0 };
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__arena_open(c, &v->memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__convert_layout(v, &v->memory);

@@ -24,11 +24,13 @@ typedef struct exl2__convert_write {
     const exl2__slots *slots;
     const exl2__keep *work;
     uint32_t bpw_1000, rows, own_text; /* bpw * 1000; rows of calibration */
-    uint32_t length;
+    uint32_t length, head_bits; /* head_bits: for config.json */
     bool dense;     /* nothing is quantized */
+    bool dry;       /* nothing is written */
     uint64_t shard_bytes;
     exl2__shards shards;
     uint64_t bytes; /* of all tensors */
+    uint64_t other_bytes; /* of the files without tensors */
 } exl2__convert_write;
 
 /* Name of the file with a slot's codes. */
@@ -150,7 +152,23 @@ static exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2
         some = exl2__min64(all - at, EXL2__CONVERT_WRITE_PIECE);
         EXL2__TRY(exl2__tensor_some_floats(w->c, &w->source->load.tensors, entry, at, (uint32_t)some, numbers));
         EXL2__TRY(exl2__convert_write_halves(w, entry->name, numbers, some, halves));
-        EXL2__TRY(exl2__shards_write(&w->shards, number, at * 2, halves, some * 2));
+        if (!w->dry) {
+            EXL2__TRY(exl2__shards_write(&w->shards, number, at * 2, halves, some * 2));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* The biases of a slot. halves [PIECE]: scratch. */
+static exl2_result exl2__convert_write_bias(exl2__convert_write *w, const exl2__slot *slot, uint16_t *halves)
+{
+    const exl2__cpu_part *p = exl2__slots_part(w->source, slot);
+    for (uint32_t n = 0, some; slot->has_bias && n < slot->out; n += some) {
+        some = exl2__min32(slot->out - n, EXL2__CONVERT_WRITE_PIECE);
+        EXL2__TRY(exl2__convert_write_halves(w, slot->name, p->bias + n, some, halves));
+        if (!w->dry) {
+            EXL2__TRY(exl2__shards_write(&w->shards, slot->entry + 5, (uint64_t)n * 2, halves, (uint64_t)some * 2));
+        }
     }
     return EXL2_OK;
 }
@@ -176,13 +194,7 @@ static exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t ind
     for (uint32_t i = 0; i < 5 && result >= 0; i++) {
         result = exl2__shards_write(&w->shards, slot->entry + i, 0, pieces[i].data, pieces[i].bytes);
     }
-    const exl2__cpu_part *p = exl2__slots_part(w->source, slot);
-    for (uint32_t n = 0, some; slot->has_bias && n < slot->out && result >= 0; n += some) {
-        some = exl2__min32(slot->out - n, EXL2__CONVERT_WRITE_PIECE);
-        result = exl2__convert_write_halves(w, slot->name, p->bias + n, some, halves);
-        result = result < 0 ? result
-               : exl2__shards_write(&w->shards, slot->entry + 5, (uint64_t)n * 2, halves, (uint64_t)some * 2);
-    }
+    result = result < 0 ? result : exl2__convert_write_bias(w, slot, halves);
     slot->loss = codes.losses[0];
     slot->power = codes.losses[1];
     exl2__arena_close(w->c, &memory);
@@ -254,13 +266,14 @@ static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char
                      "\"calibration\": {\"rows\": %u, \"length\": %u, \"dataset\": \"%s\"},\n    "
                      "\"tool\": \"exl2.h %u.%u.%u\"\n  }",
                      w->bpw_1000 / 1000, w->bpw_1000 / 100 % 10, w->bpw_1000 / 10 % 10, w->bpw_1000 % 10,
-                     w->slots->head_bits, w->rows, w->length, w->own_text ? "(own text)" : "(files)",
+                     w->head_bits, w->rows, w->length, w->own_text ? "(own text)" : "(files)",
                      EXL2_VERSION / 10000u, EXL2_VERSION / 100u % 100u, EXL2_VERSION % 100u);
     }
     exl2__format(path, sizeof path, "%s/config.json", dir);
-    result = exl2__write_open(w->c, path, &out);
+    result = exl2__write_open(w->c, w->dry ? NULL : path, &out);
     if (result >= 0) {
         exl2__convert_write_members(&j, own, &out);
+        w->other_bytes += out.offset + out.used;
         result = exl2__write_close(&out);
     }
     exl2__json_close(w->c, &j);
@@ -279,8 +292,9 @@ static exl2_result exl2__convert_write_copy(exl2__convert_write *w, const char *
         return EXL2_OK;
     }
     exl2__format(path, sizeof path, "%s/%s", dir, name);
-    exl2_result result = exl2__write_open(w->c, path, &out);
+    exl2_result result = exl2__write_open(w->c, w->dry ? NULL : path, &out);
     if (result >= 0) {
+        w->other_bytes += blob.bytes;
         exl2__write_raw(&out, blob.data, blob.bytes);
         result = exl2__write_close(&out);
     }
@@ -353,24 +367,85 @@ static exl2_result exl2__convert_write_check(exl2__convert_write *w, const char 
 
 /* ---- all ---- */
 
-static exl2_result exl2__convert_write_all(exl2__convert_write *w, const char *dir)
+/* Room for the list of tensors: the source's, and up to six for each slot. */
+static inline uint32_t exl2__convert_write_tensors_max(const exl2__convert_write *w)
+{
+    return w->source->load.tensors.count + 6 * w->slots->count;
+}
+
+/* Scratch of all tensors; with a dry arena this only measures. */
+typedef struct exl2__convert_write_scratch {
+    uint32_t *number;  /* [tensors of the source] */
+    float *numbers;    /* [PIECE] */
+    uint16_t *halves;  /* [PIECE] */
+} exl2__convert_write_scratch;
+
+static exl2__convert_write_scratch exl2__convert_write_layout(const exl2__convert_write *w, exl2__arena *a)
+{
+    exl2__convert_write_scratch s;
+    s.number = (uint32_t *)exl2__arena_alloc(a, w->source->load.tensors.count * sizeof *s.number);
+    s.numbers = (float *)exl2__arena_alloc(a, EXL2__CONVERT_WRITE_PIECE * sizeof *s.numbers);
+    s.halves = (uint16_t *)exl2__arena_alloc(a, EXL2__CONVERT_WRITE_PIECE * sizeof *s.halves);
+    return s;
+}
+
+/* Writes nothing. values: checks that all numbers that will be FP16 can be. bytes: NULL, or gets the size of the
+   folder. */
+static exl2_result exl2__convert_write_dry_run(exl2__convert_write *w, bool values, uint64_t *bytes,
+                                               exl2__convert_write_scratch *s)
+{
+    const exl2__tensors *t = &w->source->load.tensors;
+    EXL2__TRY(exl2__convert_write_list(w, s->number));
+    for (uint32_t i = 0; i < t->count && values; i++) {
+        if (s->number[i] != UINT32_MAX) {
+            EXL2__TRY(exl2__convert_write_tensor(w, &t->entries[i], s->number[i], s->numbers, s->halves));
+        }
+    }
+    for (uint32_t i = 0; i < w->slots->count; i++) {
+        exl2__convert_write_list_slot(w, &w->slots->items[i]);
+        if (values) {
+            EXL2__TRY(exl2__convert_write_bias(w, &w->slots->items[i], s->halves));
+        }
+    }
+    if (bytes) {
+        EXL2__TRY(exl2__shards_measure(&w->shards, bytes));
+        EXL2__TRY(exl2__convert_write_config(w, ""));
+        for (uint32_t i = 0; exl2__folder_copied[i]; i++) {
+            EXL2__TRY(exl2__convert_write_copy(w, "", exl2__folder_copied[i]));
+        }
+        *bytes += w->other_bytes;
+    }
+    return EXL2_OK;
+}
+
+/* Makes the list of tensors, and writes them. dir NULL: a dry run. */
+static exl2_result exl2__convert_write_run(exl2__convert_write *w, const char *dir, bool values, uint64_t *bytes)
 {
     exl2__arena dry = { 0 }, memory;
-    uint32_t tensors = w->source->load.tensors.count;
-    exl2__arena_alloc(&dry, tensors * sizeof(uint32_t));
-    exl2__arena_alloc(&dry, EXL2__CONVERT_WRITE_PIECE * sizeof(float));
-    exl2__arena_alloc(&dry, EXL2__CONVERT_WRITE_PIECE * sizeof(uint16_t));
-    EXL2__TRY(exl2__shards_begin(w->c, &w->shards, "output", tensors + 6 * w->slots->count, w->shard_bytes));
+    w->dry = !dir;
+    w->bytes = w->other_bytes = 0;
+    exl2__convert_write_layout(w, &dry);
+    EXL2__TRY(exl2__shards_begin(w->c, &w->shards, "output", exl2__convert_write_tensors_max(w), w->shard_bytes));
     exl2_result result = exl2__arena_open(w->c, &memory, dry.used, EXL2_MEM_SCRATCH);
     if (result >= 0) {
-        uint32_t *number = (uint32_t *)exl2__arena_alloc(&memory, tensors * sizeof *number);
-        float *numbers = (float *)exl2__arena_alloc(&memory, EXL2__CONVERT_WRITE_PIECE * sizeof *numbers);
-        uint16_t *halves = (uint16_t *)exl2__arena_alloc(&memory, EXL2__CONVERT_WRITE_PIECE * sizeof *halves);
-        result = exl2__convert_write_tensors(w, dir, number, numbers, halves);
+        exl2__convert_write_scratch s = exl2__convert_write_layout(w, &memory);
+        result = dir ? exl2__convert_write_tensors(w, dir, s.number, s.numbers, s.halves)
+                     : exl2__convert_write_dry_run(w, values, bytes, &s);
         exl2__arena_close(w->c, &memory);
     }
     exl2__shards_close(&w->shards);
-    EXL2__TRY(result);
+    return result;
+}
+
+/* See exl2__convert_write_dry_run. */
+static exl2_result exl2__convert_write_dry(exl2__convert_write *w, bool values, uint64_t *bytes)
+{
+    return exl2__convert_write_run(w, NULL, values, bytes);
+}
+
+static exl2_result exl2__convert_write_all(exl2__convert_write *w, const char *dir)
+{
+    EXL2__TRY(exl2__convert_write_run(w, dir, false, NULL));
     EXL2__TRY(exl2__convert_write_config(w, dir));
     for (uint32_t i = 0; exl2__folder_copied[i]; i++) {
         EXL2__TRY(exl2__convert_write_copy(w, dir, exl2__folder_copied[i]));

@@ -124,6 +124,21 @@ static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const 
     return result;
 }
 
+/* Bytes of the files in the folder, without those of other folders in it. */
+static uint64_t exl2__keep_bytes(const exl2__keep *w)
+{
+    char name[EXL2__FILE_NAME_MAX];
+    uint64_t sum = 0, bytes;
+    void *file;
+    for (uint32_t i = 0; w->c->files.list(w->c->files.user, w->dir, i, name, sizeof name); i++) {
+        if (exl2__file_open(w->c, w->dir, name, &file, &bytes) >= 0 && file) {
+            sum += bytes;
+            w->c->files.close(w->c->files.user, file);
+        }
+    }
+    return sum;
+}
+
 /* Finds the first line that differs, and names what is before its colon. */
 static exl2_result exl2__keep_differs(const exl2__keep *w, const char *old, const char *text)
 {

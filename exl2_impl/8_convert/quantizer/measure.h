@@ -207,16 +207,22 @@ static void exl2__measure_blend(exl2__measure *m)
     }
 }
 
-/* Runs all rows through a layer: fills in the grams. The states go from before the layer to after it, but those of the
-   probes, which m->before keeps. */
-static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
+/* Copies the states of the probes to m->before. */
+static void exl2__measure_keep_before(exl2__measure *m)
 {
     size_t hidden = m->r->plan.shape.hidden, count = m->probe_length * hidden;
-    exl2__measure_clear(m, &m->r->plan.layers[index]);
     for (uint32_t i = 0; i < m->probes; i++) {
         memcpy(m->before + i * count, m->states + (size_t)(exl2__measure_probe_ids(m, i) - m->ids) * hidden,
                count * sizeof *m->before);
     }
+}
+
+/* Runs all rows through a layer: fills in the grams. The states go from before the layer to after it, but those of the
+   probes, which m->before keeps. */
+static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
+{
+    exl2__measure_clear(m, &m->r->plan.layers[index]);
+    exl2__measure_keep_before(m);
     for (uint32_t row = 0; row < m->rows; row++) {
         EXL2__TRY(exl2__runner_begin(m->r, m->ids + (size_t)row * m->length, m->length));
         exl2__measure_move(m, row, m->length, true);
@@ -280,7 +286,8 @@ typedef struct exl2__measure_kl {
     double typical; /* of a sequence: (mean of the square roots)^2 */
 } exl2__measure_kl;
 
-/* Runs the probes through the model from a layer on, some of whose parts are not the original ones. */
+/* Runs the probes through the model from a layer on, some of whose parts are not the original ones. layer: of the head,
+   the number of layers. */
 static exl2_result exl2__measure_run(exl2__measure *m, uint32_t layer, exl2__measure_kl *out)
 {
     const exl2__cpu_device *d = exl2__runner_cpu(m->r);

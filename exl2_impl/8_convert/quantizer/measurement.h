@@ -13,7 +13,7 @@
 
 #include "../../0_base/json/json.h"
 #include "../write.h"
-#include "slots.h"
+#include "options.h"
 
 #define EXL2__MEASUREMENT_BYTES_MAX ((uint64_t)1 << 30)
 #define EXL2__MEASUREMENT_OPTIONS 20u /* most layouts of a module */
@@ -59,29 +59,6 @@ typedef struct exl2__measurement_module {
     uint8_t *widths, *from;
 } exl2__measurement_module;
 
-/* ExLlamaV2's name of a matrix. */
-static const char *exl2__measurement_name(const exl2__slot *slot, bool gated)
-{
-    static const char *const attention[] = { "q_proj", "k_proj", "v_proj" };
-    bool expert = slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN;
-    switch (slot->kind) {
-    case EXL2__UNIT_QKV:
-        return attention[slot->part];
-    case EXL2__UNIT_OUT:
-        return "o_proj";
-    case EXL2__UNIT_GATE_UP:
-    case EXL2__UNIT_EXPERT_UP:
-        return gated && slot->part == 0 ? (expert ? "w1" : "gate_proj") : expert ? "w3" : "up_proj";
-    default:
-        return expert ? "w2" : "down_proj";
-    }
-}
-
-static inline bool exl2__measurement_is_attention(const exl2__slot *slot)
-{
-    return slot->kind == EXL2__UNIT_QKV || slot->kind == EXL2__UNIT_OUT;
-}
-
 /* Fills in a module from the slots [first, end) of a layer, of those of attention or of the others. A shared expert is
    left out: ExLlamaV2 does not have it. */
 static void exl2__measurement_gather(const exl2__slots *s, uint32_t first, uint32_t end, bool attention, bool gated,
@@ -98,10 +75,10 @@ static void exl2__measurement_gather(const exl2__slots *s, uint32_t first, uint3
         const exl2__slot *slot = &s->items[i];
         bool expert = slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN;
         uint32_t cells = EXL2__LOSSES_WIDTHS * (slot->in / 32), at = m->count;
-        if (exl2__measurement_is_attention(slot) != attention || (sparse && !attention && !expert)) {
+        if (exl2__options_is_attention(slot) != attention || (sparse && !attention && !expert)) {
             continue;
         }
-        const char *name = exl2__measurement_name(slot, gated);
+        const char *name = exl2__options_name(slot, gated);
         for (uint32_t k = 0; k < m->count; k++) {
             at = strcmp(m->names[k], name) == 0 ? k : at;
         }
@@ -323,12 +300,15 @@ static exl2_result exl2__measurement_read_matrix(exl2__ctx *c, const char *path,
 }
 
 static exl2_result exl2__measurement_read_json(exl2__ctx *c, const char *path, const exl2__json *j,
-                                               const exl2__slots *s, uint64_t model)
+                                               exl2__slots *s, uint64_t model, uint64_t budget)
 {
     char hash[20];
     uint32_t own = exl2__json_get(j, 0, "exl2_h"), list = own ? exl2__json_get(j, own, "matrices") : 0, i = 0;
     uint32_t of = own ? exl2__json_get(j, own, "model") : 0;
     uint64_t version = 0;
+    if (!own && exl2__json_get(j, 0, "measurement")) {
+        return exl2__options_read(c, path, j, s, budget);
+    }
     if (!own || !exl2__json_u64(j, exl2__json_get(j, own, "version"), &version) || version != 1 || !list || !of ||
         j->tokens[list].kind != EXL2__JSON_ARRAY) {
         return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s has no \"exl2_h\" of version 1: exl2_convert did not write it",
@@ -344,13 +324,14 @@ static exl2_result exl2__measurement_read_json(exl2__ctx *c, const char *path, c
     return EXL2_OK;
 }
 
-/* Fills in what was measured of all slots but the head. model: a hash of the source. */
-static exl2_result exl2__measurement_read(exl2__ctx *c, const char *path, const exl2__blob *blob, const exl2__slots *s,
-                                          uint64_t model)
+/* Fills in what was measured of all slots but the head. model: a hash of the source. A file of ExLlamaV2 gives their
+   widths in its place: s->chosen. budget: bits of the layers' matrices, for those. */
+static exl2_result exl2__measurement_read(exl2__ctx *c, const char *path, const exl2__blob *blob, exl2__slots *s,
+                                          uint64_t model, uint64_t budget)
 {
     exl2__json j;
     EXL2__TRY(exl2__json_open(c, path, blob->data, (size_t)blob->bytes, &j));
-    exl2_result result = exl2__measurement_read_json(c, path, &j, s, model);
+    exl2_result result = exl2__measurement_read_json(c, path, &j, s, model, budget);
     exl2__json_close(c, &j);
     return result;
 }

@@ -20,12 +20,15 @@ typedef struct exl2__slot {
     uint32_t input;           /* of the runner */
     uint32_t in, out, columns; /* columns: out, rounded up to a multiple of 32 */
     bool has_bias;
-    exl2__measure_matrix *measured; /* not of the head */
-    double *losses;           /* [EXL2__LOSSES_WIDTHS, in / 32] not of the head */
-    uint8_t *widths;          /* [in / 32] index of the width of each block of rows; not of the head */
+    exl2__measure_matrix *measured; /* of the head if head_bits is 0; else zeros, as are */
+    double *losses;           /* [EXL2__LOSSES_WIDTHS, in / 32] */
+    uint8_t *widths;          /* [in / 32] index of the width of each block of rows; of the head if head_bits is 0 */
+    uint8_t group_rows[EXL2__LOSSES_WIDTHS]; /* rows of a group of each width; 0 = 32 */
     uint32_t entry;           /* its first tensor in the output */
     double loss;              /* tr(E' H E) */
     double power;             /* tr(W' H W) */
+    bool bad;                 /* the weight [bad_out, bad_in] of the source cannot be quantized */
+    uint32_t bad_in, bad_out;
 } exl2__slot;
 
 /* Slots of a layer are ordered by their input. Those that are tried together, all experts' gates for example, follow
@@ -33,10 +36,12 @@ typedef struct exl2__slot {
 typedef struct exl2__slots {
     exl2__slot *items;        /* [count] in the order of layers; the last one is the head */
     uint32_t *first;          /* [layers + 1] first slot of a layer */
-    uint32_t count, head_bits;
+    uint32_t count, head_bits; /* head_bits 0: the head has widths as other slots do */
     exl2__matrix_kind source; /* of the matrices; or DENSE */
+    bool gated;               /* MLPs have a gate */
     uint32_t dense_count, dense_in; /* matrices that stay dense; the size of an input in the first one's block, */
     char dense_name[EXL2__KEY_BYTES]; /* and its name */
+    bool chosen;              /* the widths are those of ExLlamaV2's measurement */
     exl2__measure_matrix *measured; /* [count] */
     exl2__arena memory, tables;
 } exl2__slots;
@@ -80,7 +85,7 @@ static uint32_t exl2__slots_groups(const exl2__slots *s, const exl2__slot *slot,
 {
     uint32_t count = 0, word = 0, high_rows = 0;
     const exl2__slots_head *head = NULL;
-    if (slot->layer == EXL2__SLOTS_NO_LAYER) {
+    if (slot->layer == EXL2__SLOTS_NO_LAYER && s->head_bits) {
         head = exl2__slots_head_of(s->head_bits);
         high_rows = (uint32_t)ceil(slot->in * head->share / head->group) * head->group;
     }
@@ -89,7 +94,8 @@ static uint32_t exl2__slots_groups(const exl2__slots *s, const exl2__slot *slot,
         bool high = head && row < high_rows;
         group->row = row;
         group->bits = !head ? exl2__losses_bits(slot->widths[row / 32]) : high ? head->high : head->low;
-        group->rows = exl2__min32(head ? head->group : EXL2__LOSSES_BLOCK, slot->in - row);
+        uint32_t rows = head ? head->group : slot->group_rows[slot->widths[row / 32]];
+        group->rows = exl2__min32(rows ? rows : EXL2__LOSSES_BLOCK, slot->in - row);
         group->word = word;
         word += group->rows / 32 * group->bits;
     }
@@ -302,7 +308,8 @@ static exl2_result exl2__slots_steps(exl2__ctx *c, exl2__runner *r, exl2__slots 
 /* Lists and checks the matrices of a source. After a failure *s is zeroed. */
 static exl2_result exl2__slots_open(exl2__ctx *c, exl2__runner *r, uint32_t head_bits, exl2__slots *s)
 {
-    *s = (exl2__slots){ .head_bits = head_bits, .source = EXL2__MATRIX_DENSE };
+    *s = (exl2__slots){ .head_bits = head_bits, .source = EXL2__MATRIX_DENSE,
+                        .gated = r->load.config.arch.traits[EXL2__TRAIT_GATED] == EXL2__YES };
     exl2_result result = exl2__slots_steps(c, r, s);
     if (result < 0) {
         exl2__slots_close(c, s);

@@ -1,0 +1,358 @@
+/* convert_plan.h: what a conversion is asked for, whether that is possible, and what it needs: found out before hours
+   of work.
+   takes: exl2_convert_desc; a loaded source and its slots.
+   gives: exl2__convert, exl2__convert_progress, exl2__convert_check, exl2__convert_plan, exl2__convert_allocate.
+   owns:  nothing. */
+#ifndef EXL2__CONVERT_PLAN_H
+#define EXL2__CONVERT_PLAN_H
+
+#include "convert_source.h"
+#include "measurement.h"
+
+#define EXL2__CONVERT_ROWS 64u       /* of the model's own text; */
+#define EXL2__CONVERT_FILE_ROWS 128u /* of files, if they hold as many */
+#define EXL2__CONVERT_LENGTH 512u
+#define EXL2__CONVERT_MEASURE_BPW 4.0 /* what measure_only tries, unless another rate is given */
+#define EXL2__CONVERT_LENGTH_MAX 8192u
+#define EXL2__CONVERT_HELD 2u         /* rows kept out of calibration, for 64 */
+#define EXL2__CONVERT_SAVE_NS 30000000000u /* time between two writes of the states */
+
+typedef struct exl2__convert {
+    exl2__ctx *c;
+    const exl2_convert_desc *d;
+    char out_dir[EXL2__FILE_PATH_MAX];
+    char source_dir[EXL2__FILE_PATH_MAX]; /* dense, if the source is a GGUF file or FP8 */
+    exl2__convert_source from;
+    double bpw;
+    uint32_t rows, held, length, head_bits; /* held: rows after those of calibration */
+    exl2_token *ids;          /* [rows + held, length] */
+    uint64_t ids_bytes;
+    exl2__keep work;
+    exl2__runner source;
+    exl2__slots slots;
+    exl2__measure measure;
+    exl2__arena memory;       /* of `measure` */
+    exl2__folder folder;
+    exl2__convert_write write;
+    exl2_convert_plan plan;
+    bool above;               /* more bits were asked for than the model can have */
+    uint64_t budget;          /* bits of the slots that exl2__convert_allocate fills in */
+} exl2__convert;
+
+/* ---- progress ---- */
+
+static exl2_result exl2__convert_progress(const exl2__convert *v, const char *stage, double done)
+{
+    if (v->d->progress && !v->d->progress(v->d->user, stage, (float)done)) {
+        return exl2__fail(v->c, EXL2_ERR_CANCELLED, "the conversion of %s was cancelled", v->d->source_dir);
+    }
+    return EXL2_OK;
+}
+
+static bool exl2__convert_text_progress(void *user, double done)
+{
+    const exl2__convert *v = (const exl2__convert *)user;
+    return !v->d->progress || v->d->progress(v->d->user, "text", (float)done);
+}
+
+/* ---- what is asked for ---- */
+
+static exl2_result exl2__convert_check(exl2__convert *v)
+{
+    const exl2_convert_desc *d = v->d;
+    exl2__ctx *c = v->c;
+    EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_convert_desc));
+    if (!d->source_dir || !d->out_dir) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_convert_desc.%s is NULL", d->source_dir ? "out_dir" : "source_dir");
+    }
+    if (d->size_bytes && (d->bpw != 0 || d->measure_only)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "size_bytes and %s are both given", d->bpw != 0 ? "bpw" : "measure_only");
+    }
+    v->bpw = d->measure_only && d->bpw == 0 ? EXL2__CONVERT_MEASURE_BPW : (double)d->bpw;
+    if (!d->size_bytes && !(v->bpw >= 2 && v->bpw <= 16)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "bpw must be from 2 to 16");
+    }
+    v->head_bits = d->head_bits || d->size_bytes ? d->head_bits : 6; /* 0: the head's widths are allocated, too */
+    if (v->head_bits && !exl2__slots_head_of(v->head_bits)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "head_bits is %u, expected 2, 3, 4, 5, 6 or 8", v->head_bits);
+    }
+    v->length = d->length ? d->length : EXL2__CONVERT_LENGTH; /* or less: exl2__convert_open_source */
+    v->rows = d->rows ? d->rows : d->calibration_file_count ? EXL2__CONVERT_FILE_ROWS : EXL2__CONVERT_ROWS;
+    if (v->length < 32 || v->length > EXL2__CONVERT_LENGTH_MAX || v->rows > 65536) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%u rows of %u tokens: expected at most 65536 rows, of 32 to %u tokens",
+                          v->rows, v->length, EXL2__CONVERT_LENGTH_MAX);
+    }
+    if (d->calibration_file_count && !d->calibration_files) {
+        return exl2__fail(c, EXL2_ERR_ARG, "calibration_files is NULL");
+    }
+    exl2__format(v->out_dir, sizeof v->out_dir, "%s", d->out_dir);
+    size_t bytes = strlen(v->out_dir);
+    while (bytes > 1 && (v->out_dir[bytes - 1] == '/' || v->out_dir[bytes - 1] == '\\')) {
+        v->out_dir[--bytes] = 0;
+    }
+    return EXL2_OK;
+}
+
+/* bpw as a whole number of thousandths, so that it can be compared and written exactly. */
+static inline uint32_t exl2__convert_bpw_1000(const exl2__convert *v)
+{
+    return (uint32_t)(v->bpw * 1000 + 0.5);
+}
+
+/* ---- values ---- */
+
+/* Task: finds the first weight of a slot that cannot be quantized. */
+static void exl2__convert_plan_weights(void *arg, uint32_t index)
+{
+    const exl2__convert *v = (const exl2__convert *)arg;
+    exl2__slot *slot = &v->slots.items[index];
+    const exl2__cpu_part *p = exl2__slots_part((exl2__runner *)(uintptr_t)&v->source, slot);
+    slot->bad = false;
+    for (uint32_t first = 0; first < slot->out; first += EXL2__PANELS_LANES) { /* strips, as they lie in memory */
+        uint32_t end = exl2__min32(first + EXL2__PANELS_LANES, slot->out);
+        for (uint32_t i = 0; i < slot->in; i++) {
+            for (uint32_t column = first; column < end; column++) {
+                float w = exl2__cpu_matrix_weight(p, i, column);
+                if (!(w <= EXL2__QUANTIZE_MAX && w >= -EXL2__QUANTIZE_MAX)) {
+                    slot->bad = true;
+                    slot->bad_in = i;
+                    slot->bad_out = column;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/* Fails if a number of the source cannot become FP16, or cannot be quantized. Hours later it would fail, too. */
+static exl2_result exl2__convert_plan_values(exl2__convert *v)
+{
+    exl2__tasks_run(v->c, v->slots.count, exl2__convert_plan_weights, v);
+    for (uint32_t i = 0; i < v->slots.count; i++) {
+        const exl2__slot *slot = &v->slots.items[i];
+        if (slot->bad) {
+            return exl2__fail(v->c, EXL2_ERR_FORMAT, "%s has a weight (output %u, input %u) that is not finite or "
+                              "larger than 32752", slot->name, slot->bad_out, slot->bad_in);
+        }
+    }
+    return exl2__convert_write_dry(&v->write, true, NULL);
+}
+
+/* ---- what it needs ---- */
+
+/* Bytes of the output folder with all widths of the slots set to `width`. */
+static exl2_result exl2__convert_plan_folder(exl2__convert *v, uint8_t width, uint64_t *bytes)
+{
+    for (uint32_t i = 0; i < v->slots.count; i++) {
+        memset(v->slots.items[i].widths, width, v->slots.items[i].in / 32);
+        memset(v->slots.items[i].group_rows, 0, sizeof v->slots.items[i].group_rows);
+    }
+    return exl2__convert_write_dry(&v->write, false, bytes);
+}
+
+/* Most bytes of memory that the work on one slot needs at once, besides exl2__measure_layout's. */
+static uint64_t exl2__convert_plan_slot_bytes(const exl2__convert *v, const exl2__slot *slot)
+{
+    exl2__factor f = { .in = slot->in };
+    exl2__slot_codes codes;
+    exl2__arena factor = { 0 }, scratch = { 0 }, packed = { 0 };
+    uint64_t weights = (uint64_t)slot->in * slot->columns;
+    exl2__factor_layout(&f, &factor);
+    exl2__factor_scratch_layout(slot->in, &scratch);
+    exl2__slot_codes_layout(&v->slots, slot, &codes, &packed);
+    uint64_t solve = exl2__solve_bytes(&f, slot->columns, slot->in / 32);
+    uint64_t trial = solve + weights * sizeof(uint16_t); /* exl2__measure_replace */
+    return factor.used + exl2__max64(scratch.used, exl2__max64(trial, solve + packed.used));
+}
+
+/* Memory at its peak, and what the work folder will hold. */
+static void exl2__convert_plan_needs(exl2__convert *v, exl2__arena *measure, uint64_t *host, uint64_t *disk)
+{
+    exl2__arena scratch = { 0 };
+    uint64_t rows = (uint64_t)v->rows * v->length, last = 0;
+    uint64_t ids = (rows + (v->rows / 32 + 1) * v->length) * sizeof(exl2_token); /* with what is kept out */
+    exl2__convert_write_layout(&v->write, &scratch);
+    uint64_t most = scratch.used + exl2__convert_write_tensors_max(&v->write) * sizeof(exl2__shards_entry);
+    *disk = ids + rows * v->source.plan.shape.hidden * sizeof(float) + (v->d->measure_only ? 0 : v->budget / 8);
+    for (uint32_t i = 0; i < v->slots.count; i++) {
+        const exl2__slot *slot = &v->slots.items[i];
+        uint64_t key = (uint64_t)slot->layer << 32 | slot->input;
+        *disk += i == 0 || key != last ? exl2__panels_bytes(slot->in) : 0; /* moments: one file for each input */
+        *disk += EXL2__LOSSES_WIDTHS * (slot->in / 32) * sizeof(double) + sizeof *slot->measured;
+        last = key;
+        most = exl2__max64(most, exl2__convert_plan_slot_bytes(v, slot));
+    }
+    if (v->slots.head_bits && !v->d->measure_only) { /* its codes are not in the budget */
+        const exl2__slot *head = &v->slots.items[v->slots.count - 1];
+        exl2__arena dry = { 0 };
+        exl2__slot_codes codes;
+        exl2__slot_codes_layout(&v->slots, head, &codes, &dry);
+        *disk += exl2__slots_bits(head, &codes) / 8;
+    }
+    *host = v->c->host_bytes + ids + measure->used + most;
+}
+
+static void exl2__convert_plan_mib(char out[24], uint64_t bytes)
+{
+    uint64_t tenths = (bytes + 104857) / 104858; /* of a MiB, rounded up */
+    exl2__format(out, 24, "%llu.%llu MiB", (unsigned long long)(tenths / 10), (unsigned long long)(tenths % 10));
+}
+
+/* Fails if a disk has too little room, where the system can tell. path: a folder that exists. */
+static exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, uint64_t bytes)
+{
+    uint64_t room;
+    char needed[24], there[24];
+    if (!exl2__platform_disk_free(path, &room) || room >= bytes) {
+        return EXL2_OK;
+    }
+    exl2__convert_plan_mib(needed, bytes);
+    exl2__convert_plan_mib(there, room);
+    return exl2__fail(v->c, EXL2_ERR_IO, "%s: the conversion needs %s of disk, but %s are free there", path, needed,
+                      there);
+}
+
+/* Memory and disks: both numbers in each sentence. A conversion that continues needs less disk: what its work folder
+   holds is there already. */
+static exl2_result exl2__convert_plan_room(exl2__convert *v, exl2__arena *measure)
+{
+    char needed[24], cap[24];
+    uint64_t work, kept = exl2__keep_bytes(&v->work);
+    exl2__convert_plan_needs(v, measure, &v->plan.host_bytes, &work);
+    v->plan.disk_bytes = v->plan.bytes + work;
+    if (v->c->host_bytes_max && v->plan.host_bytes > v->c->host_bytes_max) {
+        exl2__convert_plan_mib(needed, v->plan.host_bytes);
+        exl2__convert_plan_mib(cap, v->c->host_bytes_max);
+        return exl2__fail(v->c, EXL2_ERR_BUDGET, "the conversion needs about %s of memory, but host_bytes_max is %s; "
+                          "fewer or shorter rows of calibration need less", needed, cap);
+    }
+    work -= exl2__min64(work, kept);
+    if (!v->d->work_dir) { /* beside the output, on the same disk */
+        return exl2__convert_plan_disk(v, v->folder.work_path, v->plan.bytes + work);
+    }
+    EXL2__TRY(exl2__convert_plan_disk(v, v->work.dir, work));
+    return exl2__convert_plan_disk(v, v->folder.work_path, v->plan.bytes);
+}
+
+/* ---- which rate ---- */
+
+/* bpw as text with two digits. */
+static void exl2__convert_bpw_text(char out[16], double bpw)
+{
+    uint32_t hundredths = (uint32_t)(bpw * 100 + 0.5);
+    exl2__format(out, 16, "%u.%u%u", hundredths / 100, hundredths / 10 % 10, hundredths % 10);
+}
+
+/* Slots whose widths are allocated: all, or all but the head. */
+static inline uint32_t exl2__convert_allocated(const exl2__convert *v)
+{
+    return v->slots.count - (v->slots.head_bits ? 1u : 0u);
+}
+
+/* Sets the budget and what the plan says of rates and of the folder. Fails below what this model can have; above it,
+   the budget is the most. */
+static exl2_result exl2__convert_plan_rate(exl2__convert *v)
+{
+    exl2_convert_plan *p = &v->plan;
+    uint64_t least = 0, most = 0, weights = 0, asked;
+    char low[24], high[24], given[24];
+    for (uint32_t i = 0; i < exl2__convert_allocated(v); i++) {
+        const exl2__slot *slot = &v->slots.items[i];
+        exl2__allocate_slot one = { slot->in, slot->columns, slot->has_bias, NULL, NULL };
+        uint64_t bits[2];
+        exl2__allocate_range(&one, 1, &bits[0], &bits[1]);
+        least += bits[0];
+        most += bits[1];
+        weights += (uint64_t)slot->in * slot->columns;
+    }
+    EXL2__TRY(exl2__convert_plan_folder(v, 0, &p->bytes_least));
+    EXL2__TRY(exl2__convert_plan_folder(v, EXL2__LOSSES_WIDTHS - 1, &p->bytes_most));
+    uint64_t other = p->bytes_most - most / 8; /* headers grow with the numbers in them: with few bits they are less */
+    p->bytes_least = exl2__max64(p->bytes_least, other + exl2__div_up(least, 8));
+    p->bpw_least = (float)((double)least / (double)weights);
+    p->bpw_most = (float)((double)most / (double)weights);
+    if (v->d->size_bytes) {
+        asked = v->d->size_bytes > other ? exl2__min64(v->d->size_bytes - other, most) * 8 : 0;
+        if (v->d->size_bytes < p->bytes_least) {
+            exl2__convert_plan_mib(low, p->bytes_least);
+            exl2__convert_plan_mib(high, p->bytes_most);
+            exl2__convert_plan_mib(given, v->d->size_bytes);
+            return exl2__fail(v->c, EXL2_ERR_ARG, "the folder of this model can have %s to %s; %s are too few", low,
+                              high, given);
+        }
+    } else {
+        asked = (uint64_t)(v->bpw * (double)weights);
+        if (asked < least && !v->d->measure_only) {
+            exl2__convert_bpw_text(low, (double)least / (double)weights + 0.005);
+            exl2__convert_bpw_text(high, (double)most / (double)weights);
+            return exl2__fail(v->c, EXL2_ERR_ARG, "this model can have %s to %s bits per weight", low, high);
+        }
+    }
+    v->above = asked > most;
+    v->budget = exl2__min64(asked, most);
+    p->bpw = (float)((double)v->budget / (double)weights);
+    p->bytes = exl2__min64(other + exl2__div_up(v->budget, 8), p->bytes_most);
+    v->bpw = v->d->size_bytes ? (double)p->bpw : v->bpw;
+    if (v->d->measure_only) { /* measurement.json: about 16 bytes for the loss of a block at a width */
+        p->bytes = p->bytes_least = p->bytes_most = weights / 32 / 32 * EXL2__LOSSES_WIDTHS * 16;
+    }
+    return EXL2_OK;
+}
+
+/* All that can be found out before hours of work. measure: a dry run of exl2__measure_layout. */
+static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
+{
+    v->write = (exl2__convert_write){ .c = v->c, .source_dir = v->source_dir, .source = &v->source,
+                                      .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
+                                      .rows = v->rows, .length = v->length,
+                                      .head_bits = v->head_bits, .own_text = v->d->calibration_file_count == 0,
+                                      .shard_bytes = v->d->shard_bytes ? v->d->shard_bytes : EXL2__SHARDS_BYTES };
+    EXL2__TRY(exl2__convert_plan_rate(v));
+    EXL2__TRY(exl2__convert_plan_room(v, measure));
+    EXL2__TRY(exl2__convert_plan_values(v));
+    if (v->d->on_plan) {
+        v->d->on_plan(v->d->user, &v->plan);
+    }
+    return EXL2_OK;
+}
+
+/* ---- allocate ---- */
+
+/* Losses times sensitivities, for exl2__allocate_run. */
+static exl2_result exl2__convert_allocate_in(exl2__convert *v, exl2__allocate_slot *slots, double *losses)
+{
+    uint32_t count = exl2__convert_allocated(v);
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__slot *slot = &v->slots.items[i];
+        uint32_t cells = EXL2__LOSSES_WIDTHS * (slot->in / 32);
+        for (uint32_t k = 0; k < cells; k++) {
+            losses[k] = slot->losses[k] * slot->measured->sensitivity;
+        }
+        slots[i] = (exl2__allocate_slot){ slot->in, slot->columns, slot->has_bias, losses, slot->widths };
+        losses += cells;
+    }
+    return exl2__allocate_run(v->c, slots, count, v->budget);
+}
+
+static exl2_result exl2__convert_allocate(exl2__convert *v)
+{
+    exl2__arena dry = { 0 }, memory;
+    uint64_t cells = 0;
+    if (v->slots.chosen) {
+        return EXL2_OK;
+    }
+    for (uint32_t i = 0; i < exl2__convert_allocated(v); i++) {
+        cells += (uint64_t)EXL2__LOSSES_WIDTHS * (v->slots.items[i].in / 32);
+    }
+    exl2__arena_alloc(&dry, v->slots.count * sizeof(exl2__allocate_slot));
+    exl2__arena_alloc(&dry, cells * sizeof(double));
+    EXL2__TRY(exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH));
+    exl2__allocate_slot *slots =
+        (exl2__allocate_slot *)exl2__arena_alloc(&memory, v->slots.count * sizeof *slots);
+    double *losses = (double *)exl2__arena_alloc(&memory, cells * sizeof *losses);
+    exl2_result result = exl2__convert_allocate_in(v, slots, losses);
+    exl2__arena_close(v->c, &memory);
+    return result;
+}
+
+#endif

@@ -1,0 +1,465 @@
+/* convert_plan.c: what a conversion finds out before the work: sizes and needs against what is then made and used,
+   numbers that FP16 cannot hold, memory, disks, rates; the size of the folder in place of a rate; and a disk that is
+   full at each write once. */
+#define _POSIX_C_SOURCE 200809L
+#define EXL2_CONVERT
+#include "../../exl2_impl/0_base/platform.h"
+#include "../check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- a disk that can be full ---- */
+
+enum { KEYS = 4096, HANDLES = 64 };
+
+static struct {
+    bool on;                  /* each operation fails once */
+    uint64_t keys[KEYS];      /* operations that have failed */
+    uint32_t count;
+    char path[HANDLES][1024]; /* of open files */
+    void *file[HANDLES];
+    uint32_t number[HANDLES]; /* of writes to them */
+    char failed[1024];        /* path of the latest failure */
+    uint64_t disk_free;       /* what the system says */
+} full_disk = { .disk_free = UINT64_MAX };
+
+static uint32_t disk_find(const void *file)
+{
+    uint32_t i = 0;
+    while (i + 1 < HANDLES && full_disk.file[i] != file) {
+        i++;
+    }
+    return i;
+}
+
+/* Does this operation fail? Only once, and only one in each run. */
+static bool disk_fails(char kind, const char *path, uint32_t number)
+{
+    uint64_t key = 1469598103934665603u + (uint64_t)kind + 1000u * number;
+    for (const char *p = path; *p; p++) {
+        key = (key ^ (uint8_t)*p) * 1099511628211u;
+    }
+    for (uint32_t i = 0; i < full_disk.count; i++) {
+        if (full_disk.keys[i] == key) {
+            return false;
+        }
+    }
+    if (!full_disk.on || full_disk.count == KEYS || (CHECK_SANITIZED && key % 7 != 0)) {
+        return false;
+    }
+    full_disk.keys[full_disk.count++] = key;
+    full_disk.on = false;
+    snprintf(full_disk.failed, sizeof full_disk.failed, "%s", path);
+    return true;
+}
+
+static void *disk_create(const char *path)
+{
+    void *file = disk_fails('c', path, 0) ? NULL : exl2__platform_create(path);
+    uint32_t i = disk_find(NULL);
+    if (file) {
+        full_disk.file[i] = file;
+        full_disk.number[i] = 0;
+        snprintf(full_disk.path[i], sizeof full_disk.path[i], "%s", path);
+    }
+    return file;
+}
+
+static bool disk_write(void *file, uint64_t offset, const void *data, size_t bytes)
+{
+    uint32_t i = disk_find(file);
+    bool fails = disk_fails('w', full_disk.path[i], ++full_disk.number[i]);
+    return !fails && exl2__platform_write(file, offset, data, bytes);
+}
+
+static bool disk_sync(void *file)
+{
+    return !disk_fails('s', full_disk.path[disk_find(file)], 0) && exl2__platform_sync(file);
+}
+
+static bool disk_finish(void *file)
+{
+    uint32_t i = disk_find(file);
+    bool fails = disk_fails('f', full_disk.path[i], 0);
+    full_disk.file[i] = NULL;
+    return exl2__platform_finish(file) && !fails;
+}
+
+static bool disk_free(const char *path, uint64_t *bytes)
+{
+    bool known = exl2__platform_disk_free(path, bytes);
+    CHECK(known && *bytes > 0); /* the system can say it */
+    *bytes = full_disk.disk_free;
+    return true;
+}
+
+#define exl2__platform_create disk_create
+#define exl2__platform_write disk_write
+#define exl2__platform_sync disk_sync
+#define exl2__platform_finish disk_finish
+#define exl2__platform_disk_free disk_free
+#include "../../exl2_impl/8_convert/quantizer/convert.h"
+
+enum { ROWS = 2, LENGTH = 32, VOCAB = 320 };
+
+static char root[512], out_dir[600], work_dir[640], cal_file[600], source_dir[640];
+
+static void remove_folder(const char *dir)
+{
+    char name[EXL2__FILE_NAME_MAX], path[1400];
+    while (exl2__platform_entry(dir, 0, name, sizeof name)) {
+        snprintf(path, sizeof path, "%s/%s", dir, name);
+        if (!exl2__platform_remove_file(path)) {
+            remove_folder(path);
+        }
+    }
+    exl2__platform_remove_dir(dir);
+}
+
+static uint64_t folder_bytes(const char *dir)
+{
+    char name[EXL2__FILE_NAME_MAX], path[1400];
+    uint64_t sum = 0;
+    for (uint32_t i = 0; exl2__platform_entry(dir, i, name, sizeof name); i++) {
+        struct stat info;
+        snprintf(path, sizeof path, "%s/%s", dir, name);
+        CHECK(stat(path, &info) == 0);
+        sum += (uint64_t)info.st_size;
+    }
+    return sum;
+}
+
+/* Copies a model of the goldens to source_dir. */
+static void copy_model(const char *model)
+{
+    char path[1400], from[640], name[EXL2__FILE_NAME_MAX];
+    remove_folder(source_dir);
+    CHECK(exl2__platform_make_dir(source_dir));
+    snprintf(from, sizeof from, "%s/models/%s", EXL2_GOLDEN_DIR, model);
+    for (uint32_t i = 0; exl2__platform_entry(from, i, name, sizeof name); i++) {
+        size_t bytes;
+        snprintf(path, sizeof path, "%s/%s", from, name);
+        char *data = check_read(path, &bytes);
+        snprintf(path, sizeof path, "%s/%s", source_dir, name);
+        FILE *file = fopen(path, "wb");
+        CHECK(file && fwrite(data, 1, bytes, file) == bytes);
+        fclose(file);
+        free(data);
+    }
+}
+
+/* Overwrites the first number of a tensor, which has two bytes. */
+static void poison(const char *tensor, uint16_t number)
+{
+    char path[700], key[200];
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/model.safetensors", source_dir);
+    char *data = check_read(path, &bytes);
+    uint64_t header = exl2__load64((const uint8_t *)data);
+    unsigned long long at = 0;
+    snprintf(key, sizeof key, "\"%s\"", tensor);
+    data[8 + header - 1] = 0;
+    const char *entry = strstr(data + 8, key), *offsets = entry ? strstr(entry, "\"data_offsets\"") : NULL;
+    if (CHECK(offsets && sscanf(strchr(offsets, '['), "[%llu", &at) == 1)) {
+        FILE *file = fopen(path, "r+b");
+        fseek(file, (long)(8 + header + at), SEEK_SET);
+        CHECK(fwrite(&number, 1, 2, file) == 2);
+        fclose(file);
+    }
+    free(data);
+}
+
+/* Says that a tensor of F16 is one of BF16. The header needs a byte more, which is one of the spaces at its end. */
+static void make_bf16(const char *tensor)
+{
+    char path[700], key[200];
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/model.safetensors", source_dir);
+    char *data = check_read(path, &bytes), *end = data + 8 + exl2__load64((const uint8_t *)data);
+    snprintf(key, sizeof key, "\"%s\"", tensor);
+    char *entry = strstr(data + 8, key), *type = entry ? strstr(entry, "F16") : NULL;
+    if (CHECK(type && end[-1] == ' ')) {
+        memmove(type + 1, type, (size_t)(end - type) - 1);
+        *type = 'B';
+    }
+    FILE *file = fopen(path, "wb");
+    CHECK(file && fwrite(data, 1, bytes, file) == bytes);
+    fclose(file);
+    free(data);
+}
+
+/* ---- conversions ---- */
+
+typedef struct watch {
+    exl2_convert_plan plan;
+    uint32_t plans, calls_before, calls;
+    uint64_t bytes, most; /* memory */
+} watch;
+
+static void on_plan(void *user, const exl2_convert_plan *plan)
+{
+    watch *w = (watch *)user;
+    w->plan = *plan;
+    w->plans++;
+    w->calls_before = w->calls;
+}
+
+static bool on_progress(void *user, const char *stage, float done)
+{
+    (void)stage;
+    (void)done;
+    ((watch *)user)->calls++;
+    return true;
+}
+
+static void *heap_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+{
+    watch *w = (watch *)user;
+    exl2_allocator plain = exl2__platform_allocator();
+    w->bytes += bytes;
+    w->most = w->bytes > w->most ? w->bytes : w->most;
+    return plain.alloc_fn(plain.user, bytes, align, tag);
+}
+
+static void heap_free(void *user, void *memory, size_t bytes, exl2_mem tag)
+{
+    exl2_allocator plain = exl2__platform_allocator();
+    ((watch *)user)->bytes -= bytes;
+    plain.free_fn(plain.user, memory, bytes, tag);
+}
+
+static exl2_convert_desc describe(watch *w)
+{
+    static const char *files[1];
+    exl2_convert_desc d = { 0 };
+    files[0] = cal_file;
+    d.source_dir = source_dir;
+    d.out_dir = out_dir;
+    d.calibration_files = files;
+    d.calibration_file_count = 1;
+    d.rows = ROWS;
+    d.length = LENGTH;
+    d.progress = on_progress;
+    d.on_plan = on_plan;
+    d.user = w;
+    return d;
+}
+
+static exl2_result run(const exl2_convert_desc *d, watch *w, exl2__ctx *c)
+{
+    *c = (exl2__ctx){ 0 };
+    c->allocator = (exl2_allocator){ .alloc_fn = heap_alloc, .free_fn = heap_free, .user = w };
+    c->files = exl2__platform_files();
+    c->cpu_path = exl2__cpu_path_best();
+    c->host_bytes_max = d->host_bytes_max;
+    exl2_result result = exl2__convert_run(c, d);
+    CHECK_INT(w->bytes, 0);
+    return result;
+}
+
+static bool good(exl2_result result, const exl2__ctx *c)
+{
+    bool fine = CHECK_INT(result, EXL2_OK);
+    if (!fine) {
+        printf("  %s\n", c->error.text);
+    }
+    return fine;
+}
+
+/* What was foretold, and what was made and used. */
+static void test_plan(void)
+{
+    static const char *const models[] = { "qwen3", "starcoder2", "exl2-qwen3-moe" };
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        watch w = { 0 };
+        exl2__ctx c;
+        exl2_convert_desc d = describe(&w);
+        copy_model(models[i]);
+        remove_folder(out_dir);
+        d.bpw = 4;
+        d.head_bits = 8;
+        d.work_dir = work_dir;
+        if (good(run(&d, &w, &c), &c)) {
+            uint64_t bytes = folder_bytes(out_dir), kept = folder_bytes(work_dir);
+            printf("%s: %llu bytes, foretold %llu; disk %llu, foretold %llu; memory %llu, foretold %llu\n", models[i],
+                   (unsigned long long)bytes, (unsigned long long)w.plan.bytes, (unsigned long long)(bytes + kept),
+                   (unsigned long long)w.plan.disk_bytes, (unsigned long long)w.most,
+                   (unsigned long long)w.plan.host_bytes);
+            CHECK(w.plans == 1 && w.calls_before == 1 && w.calls > 5); /* after "load" alone */
+            CHECK(bytes <= w.plan.bytes && (double)bytes > 0.99 * (double)w.plan.bytes);
+            CHECK(w.plan.bytes_least < bytes && bytes < w.plan.bytes_most);
+            CHECK(fabs((double)w.plan.bpw - 4) < 0.01 && w.plan.bpw_least > 2 && w.plan.bpw_most < 10);
+            CHECK((double)(bytes + kept) < 1.02 * (double)w.plan.disk_bytes);
+            CHECK((double)(bytes + kept) > 0.8 * (double)w.plan.disk_bytes);
+            CHECK((double)w.most < 1.02 * (double)w.plan.host_bytes);
+            CHECK((double)w.most > 0.9 * (double)w.plan.host_bytes);
+        }
+        remove_folder(work_dir);
+    }
+}
+
+/* The folder has at most the size that was asked for, and not much less. */
+static void test_size(void)
+{
+    watch w = { 0 };
+    exl2__ctx c;
+    exl2_convert_info info = { 0 };
+    exl2_convert_desc d = describe(&w);
+    copy_model("qwen3");
+    d.bpw = 4;
+    d.info = &info;
+    remove_folder(out_dir);
+    good(run(&d, &w, &c), &c);
+    uint64_t least = w.plan.bytes_least, most = w.plan.bytes_most;
+    float before = 0, head_before = 0;
+    for (uint32_t i = 1; i < 4; i++) {
+        w = (watch){ 0 };
+        d = describe(&w);
+        d.info = &info;
+        d.size_bytes = least + (most - least) * i / 4;
+        remove_folder(out_dir);
+        if (good(run(&d, &w, &c), &c)) {
+            uint64_t bytes = folder_bytes(out_dir);
+            printf("%llu of %llu bytes: %.2f bits per weight, head %.2f, KL %.4f\n", (unsigned long long)bytes,
+                   (unsigned long long)d.size_bytes, (double)info.bpw, (double)info.head_bpw, info.kl);
+            CHECK(bytes <= d.size_bytes && bytes + 1024 > d.size_bytes && w.plan.bytes <= d.size_bytes);
+            CHECK(info.bpw > before && info.head_bpw >= head_before && info.warning[0] == 0);
+            before = info.bpw;
+            head_before = info.head_bpw;
+        }
+    }
+    CHECK(head_before > 5); /* the head has joined */
+    d.head_bits = 3; /* a fixed head leaves more for the rest */
+    remove_folder(out_dir);
+    if (good(run(&d, &w, &c), &c)) {
+        CHECK(folder_bytes(out_dir) <= d.size_bytes && info.head_bpw < 4.7f && info.bpw > before);
+    }
+    d.head_bits = 0;
+    d.size_bytes = most * 2;
+    remove_folder(out_dir);
+    if (good(run(&d, &w, &c), &c)) {
+        CHECK(strstr(info.warning, "more was asked for than this model can have, ") != NULL);
+        CHECK(info.bpw > 8 && info.head_bpw > 8);
+    }
+}
+
+static void check_rejected(const exl2_convert_desc *d, exl2_result code, const char *piece, const char *other)
+{
+    watch w = { 0 };
+    exl2__ctx c;
+    exl2_convert_desc own = *d;
+    own.user = &w;
+    remove_folder(out_dir);
+    CHECK_INT(run(&own, &w, &c), code);
+    if (!CHECK(strstr(c.error.text, piece) && strstr(c.error.text, other))) {
+        printf("  \"%s\" should hold \"%s\" and \"%s\"\n", c.error.text, piece, other);
+    }
+    CHECK(w.plans == 0 && w.calls <= 1 && access(out_dir, F_OK) != 0);
+    remove_folder(work_dir);
+}
+
+static void test_rejected(void)
+{
+    exl2_convert_desc d = describe(NULL);
+    copy_model("qwen3");
+    d.bpw = 4;
+    d.size_bytes = 1 << 20;
+    check_rejected(&d, EXL2_ERR_ARG, "size_bytes and bpw are both given", "");
+    d.bpw = 0;
+    d.measure_only = true;
+    check_rejected(&d, EXL2_ERR_ARG, "size_bytes and measure_only are both given", "");
+    d = describe(NULL);
+    d.size_bytes = 20000;
+    check_rejected(&d, EXL2_ERR_ARG, "the folder of this model can have 0.1 MiB to ", "; 0.1 MiB are too few");
+    d = describe(NULL);
+    d.bpw = 4;
+    d.host_bytes_max = 7200000;
+    check_rejected(&d, EXL2_ERR_BUDGET, "needs about 7.0 MiB of memory", "host_bytes_max is 6.9 MiB");
+    d.host_bytes_max = 0;
+    full_disk.disk_free = 100000;
+    check_rejected(&d, EXL2_ERR_IO, "the conversion needs ", "of disk, but 0.1 MiB are free there");
+    d.work_dir = work_dir;
+    full_disk.disk_free = 10000;
+    check_rejected(&d, EXL2_ERR_IO, "out.work: the conversion needs ", "are free there");
+    full_disk.disk_free = UINT64_MAX;
+    d.work_dir = NULL;
+    poison("model.layers.1.mlp.down_proj.weight", 0x7E00); /* NaN */
+    check_rejected(&d, EXL2_ERR_FORMAT, "model.layers.1.mlp.down_proj has a weight (output 0, input 0) that is not "
+                   "finite", "");
+    copy_model("qwen3");
+    make_bf16("model.layers.1.post_attention_layernorm.weight");
+    poison("model.layers.1.post_attention_layernorm.weight", 0x7F00); /* 1.7e38 */
+    check_rejected(&d, EXL2_ERR_FORMAT, "'model.layers.1.post_attention_layernorm.weight' has a number that is not "
+                   "finite or larger than 65504", "");
+    copy_model("qwen3");
+}
+
+/* Each write, sync and close of each file fails once, and the next run continues. */
+static void test_full(void)
+{
+    watch w = { 0 };
+    exl2__ctx c;
+    exl2_convert_desc d = describe(&w);
+    char path[700];
+    size_t bytes, again = 0;
+    uint32_t runs = 0;
+    copy_model("qwen3");
+    d.bpw = 4;
+    remove_folder(out_dir);
+    good(run(&d, &w, &c), &c);
+    snprintf(path, sizeof path, "%s/output.safetensors", out_dir);
+    char *whole = check_read(path, &bytes);
+    remove_folder(out_dir);
+    for (exl2_result result = EXL2_ERR_IO; result < 0 && runs < KEYS; runs++) {
+        full_disk.on = true;
+        result = run(&d, &w, &c);
+        if (result < 0) {
+            CHECK_INT(result, EXL2_ERR_IO);
+            if (!CHECK(strstr(c.error.text, full_disk.failed) != NULL)) {
+                printf("  \"%s\" should hold \"%s\"\n", c.error.text, full_disk.failed);
+            }
+            CHECK(access(out_dir, F_OK) != 0);
+            snprintf(path, sizeof path, "%s.unfinished", out_dir);
+            CHECK(access(path, F_OK) != 0);
+        }
+    }
+    full_disk.on = false;
+    printf("%u operations on files have failed\n", full_disk.count);
+    CHECK(runs > (CHECK_SANITIZED ? 10 : 100) && full_disk.count + 1 == runs);
+    snprintf(path, sizeof path, "%s/output.safetensors", out_dir);
+    char *other = check_read(path, &again);
+    CHECK(bytes == again && memcmp(whole, other, bytes) == 0 && access(work_dir, F_OK) != 0);
+    free(whole);
+    free(other);
+}
+
+int main(void)
+{
+    const char *temporary = getenv("TMPDIR");
+    snprintf(root, sizeof root, "%s/exl2-convert-plan-XXXXXX", temporary ? temporary : "/tmp");
+    if (!CHECK(mkdtemp(root) != NULL)) {
+        return check_done();
+    }
+    snprintf(out_dir, sizeof out_dir, "%s/out", root);
+    snprintf(work_dir, sizeof work_dir, "%s/out.work", root);
+    snprintf(cal_file, sizeof cal_file, "%s/ids.json", root);
+    snprintf(source_dir, sizeof source_dir, "%s/model", root);
+    FILE *file = fopen(cal_file, "wb");
+    uint32_t state = 5;
+    fputc('[', file);
+    for (uint32_t i = 0; i < (ROWS + 2) * LENGTH; i++) {
+        state = state * 1664525u + 1013904223u;
+        fprintf(file, "%s%u", i ? "," : "", (state >> 8) % VOCAB);
+    }
+    fputs("]\n", file);
+    fclose(file);
+    test_plan();
+    test_size();
+    test_rejected();
+    test_full();
+    remove_folder(root);
+    return check_done();
+}
