@@ -15,6 +15,7 @@
 #include "npc/script.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,9 +25,10 @@
 
 #define LOADING_US 14000u /* engine time per frame while only the loading screen is shown */
 #define GAUGE_FRAMES 30   /* the status row changes twice a second */
+#define P99_FRAMES 600    /* frames of the status row's p99 */
 
 typedef struct npc_options {
-    const char *model, *people, *script, *json, *png, *save;
+    const char *model, *people, *script, *json, *png, *transcript;
     uint32_t cpu_us, gpu_us, seed, turns;
     float temperature;
     bool worker;
@@ -36,9 +38,9 @@ typedef struct npc_options {
 
 typedef struct gauge { /* figures of the status row, over the last GAUGE_FRAMES frames */
     uint32_t frames;
-    double frame_ms, step_ms, seconds;
+    double step_ms, seconds;
     uint64_t tokens; /* tokens that the engine had generated before these frames */
-    char text[112];
+    char text[160];
 } gauge;
 
 typedef struct game {
@@ -55,7 +57,7 @@ typedef struct game {
     uint64_t display_ns, last_ns; /* refresh of the display; end of the last frame */
     uint64_t talk_ns;
     exl2_engine_stats at_ready, at_open;
-    uint32_t pages_used, pages_shared; /* the most at one time */
+    uint32_t pages_used, pages_shared, pages_cached; /* the most at one time */
     samples frames, steps;
     gauge gauge;
 } game;
@@ -153,6 +155,16 @@ static bool prepare(game *g)
 
 /* ---- the evening ---- */
 
+/* Of the newest frames: sorting all of a long evening would itself delay a frame. */
+static double frame_p99(const game *g)
+{
+    size_t count = g->frames.count < P99_FRAMES ? g->frames.count : P99_FRAMES;
+    samples newest = { .values = g->frames.values + g->frames.count - count, .count = count };
+    double p99 = samples_percentile(&newest, 99);
+    free(newest.sorted);
+    return p99;
+}
+
 static void measure(game *g, double frame_ms, double step_ms, bool talk)
 {
     gauge *m = &g->gauge;
@@ -160,19 +172,24 @@ static void measure(game *g, double frame_ms, double step_ms, bool talk)
     exl2_stats(g->host.engine, &s);
     g->pages_used = s.pages_used > g->pages_used ? s.pages_used : g->pages_used;
     g->pages_shared = s.pages_shared > g->pages_shared ? s.pages_shared : g->pages_shared;
+    g->pages_cached = s.pages_cached > g->pages_cached ? s.pages_cached : g->pages_cached;
     samples_add(&g->frames, frame_ms);
     samples_add(&g->steps, step_ms);
-    m->frame_ms = frame_ms > m->frame_ms ? frame_ms : m->frame_ms;
     m->step_ms = step_ms > m->step_ms ? step_ms : m->step_ms;
     m->seconds += talk ? frame_ms * 1e-3 : 0;
     if (++m->frames < GAUGE_FRAMES) {
         return;
     }
     double speed = m->seconds > 0 ? (double)(s.tokens_out - m->tokens) / m->seconds : 0;
-    snprintf(m->text, sizeof m->text, "frame %.1f ms  engine %.1f of %.1f ms  %.0f tok/s  pages %u (%u shared)",
-             m->frame_ms, m->step_ms, g->options->cpu_us * 1e-3, speed, s.pages_used, s.pages_shared);
+    uint64_t out = s.tokens_out - g->at_open.tokens_out;
+    uint64_t passes = out - (s.forced_tokens - g->at_open.forced_tokens) - (s.accepted - g->at_open.accepted);
+    snprintf(m->text, sizeof m->text, "frame p99 %.1f ms  %.0f tok/s  %.1f a pass  pages %u (%u cached, %u shared)  "
+             "%.0f of %.0f MB  engine %.1f of %.1f ms", frame_p99(g), speed,
+             passes ? (double)out / (double)passes : 0, s.pages_used, s.pages_cached, s.pages_shared,
+             (double)(s.host_bytes + s.device_bytes) * 1e-6, (double)end_card_plan(&g->host.info) * 1e-6, m->step_ms,
+             g->options->cpu_us * 1e-3);
     m->frames = 0;
-    m->frame_ms = m->step_ms = m->seconds = 0;
+    m->step_ms = m->seconds = 0;
     m->tokens = s.tokens_out;
 }
 
@@ -250,7 +267,8 @@ static bool say_goodbye(game *g)
     end_card c = { .model = o->model, .threads = pool_width(g->host.pool), .cpu_us = o->cpu_us, .gpu_us = o->gpu_us,
                    .on_gpu = host_on_gpu(&g->host), .tavern = &g->tavern, .frames = &g->frames, .steps = &g->steps,
                    .talk_seconds = (double)g->talk_ns * 1e-9, .pages_used = g->pages_used,
-                   .pages_shared = g->pages_shared };
+                   .pages_shared = g->pages_shared, .pages_cached = g->pages_cached,
+                   .plan_bytes = end_card_plan(&g->host.info) };
     exl2_stats(g->host.engine, &c.stats);
     c.talk_tokens = c.stats.tokens_out - g->at_open.tokens_out;
     c.allocations = c.stats.allocations - g->at_ready.allocations - g->tavern.grammar_allocations;
@@ -288,7 +306,7 @@ static bool can_visit(const npc_options *o)
 static int run(const npc_options *o)
 {
     game g = { .options = o };
-    g.visitor = (visitor){ .tavern = &g.tavern, .screen = &g.screen, .save_path = o->save };
+    g.visitor = (visitor){ .tavern = &g.tavern, .screen = &g.screen, .transcript_path = o->transcript };
     bool good = can_visit(o) && cast_read(&g.cast, o->people) && (!o->script || script_read(&g.script, o->script))
              && host_open(&g.host, &o->host);
     if (good && o->turns) {
@@ -309,7 +327,7 @@ static int run(const npc_options *o)
         good = false;
     }
     if (good && g.script.text && (g.visitor.failed || interrupted())) {
-        fprintf(stderr, "%s\n", g.visitor.failed ? "the transcript could not be saved"
+        fprintf(stderr, "%s\n", g.visitor.failed ? "a file could not be written or read"
                                                  : "interrupted before the end of the script");
         good = false;
     }
@@ -324,7 +342,7 @@ static int run(const npc_options *o)
 
 int main(int argc, char **argv)
 {
-    npc_options o = { .people = NPC_PEOPLE, .save = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000, .seed = 2,
+    npc_options o = { .people = NPC_PEOPLE, .transcript = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000, .seed = 2,
                       .temperature = 0.4f, .desc.context_max = TAVERN_CONTEXT };
     const arg flags[] = {
         { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
@@ -337,7 +355,7 @@ int main(int argc, char **argv)
         { "--turns", ARG_U32, &o.turns, "N", "asks made-up questions until N turns are answered, without pauses" },
         { "--json", ARG_TEXT, &o.json, "F", "file to write at the end: all lines and figures, as JSON" },
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write at the end: picture of the frame times" },
-        { "--save", ARG_TEXT, &o.save, "F", "file that /save writes (lantern.txt)" },
+        { "--transcript", ARG_TEXT, &o.transcript, "F", "file that /transcript writes (lantern.txt)" },
         { "--people", ARG_TEXT, &o.people, "DIR", "folder with world.txt and the people's files" },
         { "--context", ARG_U32, &o.desc.context_max, "N", "tokens that each person remembers (2048)" },
         HOST_ROPE_ARGS(o.desc),

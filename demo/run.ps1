@@ -94,7 +94,7 @@ if (-not $model) {
 
 if ([Console]::IsInputRedirected -or [Console]::IsOutputRedirected) {
     $flags = @('--script', "$root\demo\npc\script.txt", '--json', "$build\npc.json", '--png', "$build\npc.png",
-               '--save', "$build\npc.txt") + $flags
+               '--transcript', "$build\npc.txt") + $flags
 }
 & "$build\demo\npc.exe" --model $model @flags
 exit $LASTEXITCODE

@@ -104,4 +104,4 @@ if [ -t 0 ] && [ -t 1 ]; then
     exec "$build/demo/npc" --model "$model" "$@"
 fi
 exec "$build/demo/npc" --model "$model" --script "$root/demo/npc/script.txt" --json "$build/npc.json" --png "$build/npc.png" \
-    --save "$build/npc.txt" "$@"
+    --transcript "$build/npc.txt" "$@"

@@ -4,6 +4,7 @@
    owns:  nothing. */
 #include "commands.h"
 
+#include "saved.h"
 #include "transcript.h"
 
 #include <errno.h>
@@ -67,9 +68,39 @@ static bool run_leave(visitor *v, const char *rest)
     return true;
 }
 
+#define SAVE_PATH "lantern.save" /* in the working folder */
+
 static bool run_save(visitor *v, const char *rest)
 {
-    const char *path = rest[0] ? rest : v->save_path;
+    char why[SAVED_WHY_BYTES];
+    const char *path = rest[0] ? rest : SAVE_PATH;
+    if (saved_write(v->tavern, v->partner, path, why)) {
+        screen_note(v->screen, "%s: the evening so far; /load goes on with it", path);
+    } else {
+        screen_note(v->screen, "%s", why);
+        v->failed = true;
+    }
+    return true;
+}
+
+/* The screen shows the lines of the loaded evening again. */
+static bool run_load(visitor *v, const char *rest)
+{
+    char why[SAVED_WHY_BYTES];
+    const char *path = rest[0] ? rest : SAVE_PATH;
+    if (saved_read(v->tavern, &v->partner, path, why)) {
+        screen_note(v->screen, "%s: the evening goes on", path);
+        v->screen->stands = 0;
+    } else {
+        screen_note(v->screen, "%s", why);
+        v->failed = true;
+    }
+    return true;
+}
+
+static bool run_transcript(visitor *v, const char *rest)
+{
+    const char *path = rest[0] ? rest : v->transcript_path;
     if (transcript_save(v->tavern, path)) {
         screen_note(v->screen, "%s: what was said so far", path);
     } else {
@@ -94,7 +125,9 @@ static const struct {
     { "/talk", "/talk NAME", "turn to somebody; a line that begins with 'name,' does it too", run_talk },
     { "/shout", "/shout TEXT", "all three answer at once", run_shout },
     { "/leave", "/leave", "walk away: whoever speaks stops mid-word", run_leave },
-    { "/save", "/save [FILE]", "write down what was said", run_save },
+    { "/save", "/save [FILE]", "keep the evening, mid-sentence too (F5; lantern.save)", run_save },
+    { "/load", "/load [FILE]", "go on with a kept evening (F9)", run_load },
+    { "/transcript", "/transcript [FILE]", "write down what was said", run_transcript },
     { "/help", "/help", "this list", run_help },
     { "/quit", "/quit", "go, and see the figures", run_quit },
 };
@@ -105,7 +138,7 @@ static bool run_help(visitor *v, const char *rest)
 {
     (void)rest;
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        screen_note(v->screen, "%-13s %s", commands[i].usage, commands[i].help);
+        screen_note(v->screen, "%-18s %s", commands[i].usage, commands[i].help);
     }
     return true;
 }

@@ -11,10 +11,10 @@
 typedef struct visitor {
     tavern *tavern;
     screen *screen;
-    const char *save_path; /* path for /save without a name */
+    const char *transcript_path; /* path for /transcript without a name */
     npc *partner;  /* person whom lines without a name are for; NULL = nobody */
     bool quits;
-    bool failed;   /* a transcript could not be written */
+    bool failed;   /* a file could not be written or read */
 } visitor;
 
 bool command_run(visitor *v, const char *line); /* false: failed; the message is in tavern->error */

@@ -17,7 +17,7 @@
 
 #define LATE_MS 18.0          /* a longer frame missed its display refresh */
 #define STEP_TOLERANCE_MS 0.5 /* a step counts as over the budget if it exceeds it by more than this */
-#define ROWS 9
+#define ROWS 10
 #ifdef _WIN32
 #define PATH_MARK '\\'
 #else
@@ -47,6 +47,11 @@ static size_t frames_over_budget(const end_card *c)
 static double tokens_per_second(const end_card *c)
 {
     return c->talk_seconds > 0 ? (double)c->talk_tokens / c->talk_seconds : 0;
+}
+
+uint64_t end_card_plan(const exl2_model_info *m)
+{
+    return m->weight_bytes + m->cache_bytes + m->scratch_bytes;
 }
 
 /* Tokens that a pass brings the person who speaks. */
@@ -105,13 +110,16 @@ static card_rows rows_of(const end_card *c)
         snprintf(r.text[4], cap, "speed       %.1f tokens/s and %.2f a pass while somebody speaks, %u thread%s",
                  tokens_per_second(c), tokens_per_pass(t), c->threads, c->threads == 1 ? "" : "s");
     }
-    snprintf(r.text[5], cap, "memory      %" PRIu64 " allocations since load; at most %u pages used, %u of them shared",
-             c->allocations, c->pages_used, c->pages_shared);
-    snprintf(r.text[6], cap, "prompts     %" PRIu64 " tokens computed, %" PRIu64 " reused", t->prompt_computed,
+    snprintf(r.text[5], cap, "memory      %.1f MB, at most %.1f; the model's plan is %.1f MB; %" PRIu64
+             " allocations since load", (double)(c->stats.host_bytes + c->stats.device_bytes) * 1e-6,
+             (double)(c->stats.host_peak + c->stats.device_peak) * 1e-6, (double)c->plan_bytes * 1e-6, c->allocations);
+    snprintf(r.text[6], cap, "pages       at most %u used, %u of them shared, %u cached, of %u", c->pages_used,
+             c->pages_shared, c->pages_cached, c->stats.pages_total);
+    snprintf(r.text[7], cap, "prompts     %" PRIu64 " tokens computed, %" PRIu64 " reused", t->prompt_computed,
              t->prompt_reused);
-    snprintf(r.text[7], cap, "turns       %u, %u of them not valid in the game; a grammar needed %.2f ms (median)",
+    snprintf(r.text[8], cap, "turns       %u, %u of them not valid in the game; a grammar needed %.2f ms (median)",
              t->turns, t->invalid_turns, samples_median(&c->tavern->grammar_ms));
-    snprintf(r.text[8], cap, "replay      seed %" PRIu64 ", transcript %016" PRIx64, t->seed, transcript_hash(t));
+    snprintf(r.text[9], cap, "replay      seed %" PRIu64 ", transcript %016" PRIx64, t->seed, transcript_hash(t));
     samples_free(&first);
     return r;
 }
@@ -191,8 +199,15 @@ static void write_json(json_out *j, const end_card *c)
     json_out_object(j, "pages");
     json_out_uint(j, "used", c->pages_used);
     json_out_uint(j, "shared", c->pages_shared);
-    json_out_uint(j, "cached", c->stats.pages_cached);
+    json_out_uint(j, "cached", c->pages_cached);
     json_out_uint(j, "total", c->stats.pages_total);
+    json_out_end(j);
+    json_out_object(j, "memory");
+    json_out_uint(j, "host_bytes", c->stats.host_bytes);
+    json_out_uint(j, "host_peak", c->stats.host_peak);
+    json_out_uint(j, "device_bytes", c->stats.device_bytes);
+    json_out_uint(j, "device_peak", c->stats.device_peak);
+    json_out_uint(j, "planned_bytes", c->plan_bytes);
     json_out_end(j);
     json_out_object(j, "prompt");
     json_out_uint(j, "computed", t->prompt_computed);
@@ -238,16 +253,16 @@ static bool draw(const end_card *c, const char *path)
     chart steps = { .title = "of this, time inside exl2_step", .limit_name = "budget", .ms = c->steps->values,
                     .count = c->steps->count, .limit_ms = budget, .top_ms = budget * 2,
                     .late_ms = budget + STEP_TOLERANCE_MS };
-    picture p = picture_open(900, 596, CHART_BACKGROUND);
+    picture p = picture_open(900, 612, CHART_BACKGROUND);
     picture_text(&p, 40, 20, 2, CHART_LIMIT, "The Drowned Lantern");
     snprintf(title, sizeof title, "three people, one past, %s", base_name(c->model));
     picture_text(&p, 40, 44, 1, CHART_DIM, title);
     for (int i = 0; i < ROWS; i++) {
         picture_text(&p, 40, 70 + i * 16, 1, CHART_TEXT, r.text[i]);
     }
-    chart_panel(&p, 40, 228, 840, 140, &frames);
-    chart_panel(&p, 40, 412, 840, 140, &steps);
-    picture_text(&p, 40, 568, 1, CHART_DIM, "frames of the evening, left to right");
+    chart_panel(&p, 40, 244, 840, 140, &frames);
+    chart_panel(&p, 40, 428, 840, 140, &steps);
+    picture_text(&p, 40, 584, 1, CHART_DIM, "frames of the evening, left to right");
     bool saved = picture_save_png(&p, path);
     picture_close(&p);
     return saved;

@@ -1,6 +1,6 @@
 /* end_card.h: the figures of a game: as text, JSON and a picture.
    takes: frame times, a tavern, the engine's statistics.
-   gives: end_card_print, end_card_save_json, end_card_save_png.
+   gives: end_card_plan, end_card_print, end_card_save_json, end_card_save_png.
    owns:  nothing. */
 #ifndef NPC_END_CARD_H
 #define NPC_END_CARD_H
@@ -18,10 +18,12 @@ typedef struct end_card {
     double talk_seconds; /* time of the frames in which somebody was asked or spoke */
     uint64_t talk_tokens;
     uint64_t allocations; /* of the engine since the model was ready, without those for grammars */
-    uint32_t pages_used, pages_shared; /* the most at one time */
+    uint32_t pages_used, pages_shared, pages_cached; /* the most at one time */
+    uint64_t plan_bytes; /* see end_card_plan */
     exl2_engine_stats stats;
 } end_card;
 
+uint64_t end_card_plan(const exl2_model_info *m); /* memory that the model needs when it is loaded, as planned */
 void end_card_print(const end_card *c, screen *s);
 /* These two print a message to stderr if the file cannot be written. Without stb_image_write no picture is made; this
    is printed, too, but is no failure. */

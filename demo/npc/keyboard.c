@@ -5,6 +5,12 @@
 #define _POSIX_C_SOURCE 200809L
 #include "keyboard.h"
 
+/* The line of a key that ends one, or the command that stands for a function key. */
+static const char *line_of(const keyboard *k, line_key key)
+{
+    return key == LINE_SAVE ? "/save" : key == LINE_LOAD ? "/load" : k->line.entered.text;
+}
+
 #ifdef _WIN32
 #include <string.h>
 #include <windows.h>
@@ -40,6 +46,8 @@ static const char *sequence_of(WORD key)
     case VK_HOME: return "\x1b[H";
     case VK_END: return "\x1b[F";
     case VK_DELETE: return "\x1b[3~";
+    case VK_F5: return "\x1b[15~";
+    case VK_F9: return "\x1b[20~";
     default: return "";
     }
 }
@@ -81,8 +89,8 @@ const char *keyboard_line(keyboard *k)
         uint32_t count = event.EventType == KEY_EVENT ? bytes_of(k, typed, bytes) : 0;
         for (uint32_t i = 0; i < count * (typed->wRepeatCount ? typed->wRepeatCount : 1u); i++) {
             line_key key = line_edit_byte(&k->line, (unsigned char)bytes[i % count]);
-            if (key == LINE_ENTERED) {
-                return k->line.entered.text;
+            if (key != LINE_TYPING && key != LINE_CLOSED) {
+                return line_of(k, key);
             }
             k->at_end = key == LINE_CLOSED;
         }
@@ -122,8 +130,8 @@ const char *keyboard_line(keyboard *k)
         unsigned char byte;
         ssize_t got = read(STDIN_FILENO, &byte, 1);
         line_key key = got == 1 ? line_edit_byte(&k->line, byte) : LINE_TYPING;
-        if (key == LINE_ENTERED) {
-            return k->line.entered.text;
+        if (key != LINE_TYPING && key != LINE_CLOSED) {
+            return line_of(k, key);
         }
         k->at_end = key == LINE_CLOSED || got == 0 || (got < 0 && errno != EINTR);
     }

@@ -139,8 +139,16 @@ static void run_sequence(line_edit *l, char last)
     }
 }
 
-/* true: the byte belongs to an escape sequence. */
-static bool in_sequence(line_edit *l, unsigned char byte)
+/* F5 and F9 are ESC [ 1 5 ~ and ESC [ 2 0 ~. */
+static line_key function_key(const line_edit *l)
+{
+    bool f5 = l->sequence_bytes == 4 && memcmp(l->sequence + 1, "[15", 3) == 0;
+    bool f9 = l->sequence_bytes == 4 && memcmp(l->sequence + 1, "[20", 3) == 0;
+    return f5 ? LINE_SAVE : f9 ? LINE_LOAD : LINE_TYPING;
+}
+
+/* true: the byte belongs to an escape sequence. *key: what the sequence asks for when it ends. */
+static bool in_sequence(line_edit *l, unsigned char byte, line_key *key)
 {
     if (byte == ESCAPE) {
         l->sequence[0] = ESCAPE;
@@ -154,6 +162,7 @@ static bool in_sequence(line_edit *l, unsigned char byte)
     bool ends = l->sequence_bytes == 1 ? !opens : byte >= '@' && byte <= '~';
     if (ends) {
         if (l->sequence_bytes > 1) {
+            *key = byte == '~' ? function_key(l) : LINE_TYPING;
             run_sequence(l, (char)byte);
         }
         l->sequence_bytes = 0;
@@ -165,8 +174,9 @@ static bool in_sequence(line_edit *l, unsigned char byte)
 
 line_key line_edit_byte(line_edit *l, unsigned char byte)
 {
-    if (in_sequence(l, byte)) {
-        return LINE_TYPING;
+    line_key key = LINE_TYPING;
+    if (in_sequence(l, byte, &key)) {
+        return key;
     }
     switch (byte) {
     case '\n':

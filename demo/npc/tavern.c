@@ -98,16 +98,24 @@ static void take_things(tavern *t, const npc *n)
     }
 }
 
+/* Who is present beside the person. */
+static void add_targets(const npc *n, turn_state *s)
+{
+    s->targets[0] = VISITOR;
+    s->target_count = 1;
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        if (&n->place->npcs[i] != n) {
+            s->targets[s->target_count++] = n->place->npcs[i].who->name;
+        }
+    }
+}
+
 /* The current state: who is present, what the person holds, how far the person trusts. */
 static turn_state state_of(const npc *n)
 {
     const tavern *t = n->place;
-    turn_state s = { .targets = { VISITOR }, .target_count = 1, .trust = n->trust };
-    for (uint32_t i = 0; i < CAST_SIZE; i++) {
-        if (&t->npcs[i] != n) {
-            s.targets[s.target_count++] = t->npcs[i].who->name;
-        }
-    }
+    turn_state s = { .trust = n->trust };
+    add_targets(n, &s);
     for (uint32_t i = 0; i < t->thing_count; i++) {
         if (t->things[i].owner == n) {
             s.things[s.thing_count++] = t->things[i].name;
@@ -173,17 +181,25 @@ static exl2_sampler_desc sampler_of(const npc *n, bool aside)
     return s;
 }
 
+/* A job of the person. With a grammar it generates a turn, without one it only prefills. */
+static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
+{
+    exl2_job_desc d = { .session = n->session, .prefill_only = grammar.id == 0, .grammar = grammar, .draft.ngram = true,
+                        .on_event = on_event, .user = n };
+    d.sampler = sampler_of(n, n->state.aside);
+    return d;
+}
+
 /* Starts a job with the talk that the session does not hold yet, followed by `ask`. The talk stays in the session;
-   `ask` is rewound after the turn. With a grammar the job generates a turn, without one it only prefills. */
+   `ask` is rewound after the turn. */
 static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2_job *job)
 {
     exl2_session_info info;
     exl2_token *ids = n->place->ids;
     size_t said = 0, asked = 0, room = n->place->context;
-    exl2_job_desc d = { .session = n->session, .prompt.tokens = ids, .prefill_only = grammar.id == 0,
-                        .max_tokens = TAVERN_TURN_TOKENS, .grammar = grammar, .draft.ngram = true,
-                        .on_event = on_event, .user = n };
-    d.sampler = sampler_of(n, n->state.aside);
+    exl2_job_desc d = desc_of(n, grammar);
+    d.prompt.tokens = ids;
+    d.max_tokens = TAVERN_TURN_TOKENS;
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
     result = result < 0 ? result : tokens_of(n, info.model, n->talk + n->talk_known, n->talk_bytes - n->talk_known, ids,
                                              room, &said);
@@ -239,6 +255,7 @@ static exl2_result start_past(npc *n)
     }
     exl2_result result = start_job(n, "", (exl2_grammar){ 0 }, &n->job);
     n->talk_bytes = n->talk_known = 0;
+    n->talk[0] = 0;
     return result < 0 ? result : learn_strangers(n);
 }
 
@@ -372,6 +389,9 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 {
     npc *n = user;
     tavern *t = n->place;
+    if (event->job.id != n->job.id && event->job.id != n->thinks.id) { /* of an evening that a saved one replaced */
+        return EXL2_CONTINUE;
+    }
     if (event->kind != EXL2_EVENT_DONE) {
         return event->kind == EXL2_EVENT_TEXT ? on_words(n, event) : EXL2_CONTINUE;
     }
@@ -493,6 +513,31 @@ void tavern_go_on(tavern *t)
     }
 }
 
+/* The seed and the limits are those of the saved job. */
+bool tavern_resume(tavern *t, npc *n, bool speaks)
+{
+    exl2_session_info info;
+    exl2_grammar grammar = { 0 };
+    exl2_result result = exl2_session_get(t->engine, n->session, &info);
+    add_targets(n, &n->state);
+    if (result >= 0 && !info.resumes) {
+        return true;
+    }
+    result = result >= 0 && speaks ? make_grammar(n, &grammar) : result;
+    if (result >= 0) {
+        exl2_job_desc d = desc_of(n, grammar);
+        d.resume = true;
+        d.sampler.seed = 0;
+        result = exl2_job_start(t->engine, &d, speaks ? &n->job : &n->thinks);
+        t->thinking += result >= 0 && !speaks;
+    }
+    exl2_grammar_close(t->engine, grammar); /* the job keeps the grammar alive */
+    if (result >= 0 && speaks) {
+        t->lines[n->line].asked_ns = clock_ns();
+    }
+    return result >= 0 || failed(t);
+}
+
 uint32_t tavern_speakers(const tavern *t)
 {
     uint32_t count = 0;
@@ -547,6 +592,7 @@ void tavern_close(tavern *t)
         free(t->lines[i].text);
     }
     free(t->lines);
+    free(t->file);
     free(t->ids);
     samples_free(&t->grammar_ms);
     *t = (tavern){ 0 };

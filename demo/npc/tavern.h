@@ -4,7 +4,7 @@
    from the current state of the game: words, mood, act, target, trust. The words stream; the act is done when the turn
    has ended. Only the words of a turn stay in the session, because a small model repeats what it reads often.
    takes: a loaded model, a cast.
-   gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_close.
+   gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_resume, tavern_close.
    owns:  the conversations and all lines. The sessions end with the engine. */
 #ifndef NPC_TAVERN_H
 #define NPC_TAVERN_H
@@ -86,6 +86,7 @@ struct tavern { /* zeroed: closed */
     uint32_t ready;           /* number of people whose persona is in the cache */
     uint32_t thinking;        /* number of people with a `thinks` job; they can be asked all the same */
     tavern_line *lines;       /* [count] in order of their beginning */
+    char *file;               /* the saved evening that texts point into; NULL: none was read */
     size_t count, cap;
     uint32_t hear_tokens;     /* a speaker is paused after this number of tokens with words; 0 = never */
     uint64_t extra_ns;        /* time in the engine outside of the frame's step; the frame loop reads and clears it */
@@ -107,6 +108,7 @@ bool tavern_ask(tavern *t, npc *n, const char *text); /* ends a turn that the pe
 bool tavern_shout(tavern *t, const char *text);       /* asks all three, in one batch */
 uint32_t tavern_hush(tavern *t);                      /* ends all turns, mid-word; returns their number */
 void tavern_go_on(tavern *t);                         /* ends pauses, and hear_tokens */
+bool tavern_resume(tavern *t, npc *n, bool speaks);   /* goes on with the job of the person's restored session */
 uint32_t tavern_speakers(const tavern *t);
 bool tavern_waits(const tavern *t);                   /* every speaker is paused, or nobody speaks */
 npc *tavern_find(tavern *t, const char *name, size_t bytes); /* ignores case; NULL = nobody */

@@ -533,8 +533,9 @@ static void case_wine(void)
         snprintf(arguments, sizeof arguments, "generate '%s' --prompt 'Once upon a time' --max 16 --seed 3 --threads 2 "
                  "--backend cpu", model);
         same_text("exl2.exe", "exl2", arguments);
-        MUST("printf 'marla, who took the key?\\nwait\\n/shout Listen, all of you!\\nwait\\n/save\\n' >script.txt");
-        snprintf(arguments, sizeof arguments, "--model '%s' --script script.txt --save said.txt --cpu-us 200000 "
+        MUST("printf 'marla, who took the key?\\nwait\\n/shout Listen, all of you!\\nwait\\n/transcript\\n' "
+             ">script.txt");
+        snprintf(arguments, sizeof arguments, "--model '%s' --script script.txt --transcript said.txt --cpu-us 200000 "
                  "--seed 7 --threads 2 --backend cpu", model);
         same_text("npc.exe", "npc", arguments);
         MUST("grep '^Pike: ' said.txt");

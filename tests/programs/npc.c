@@ -2,7 +2,9 @@
    twice, with different budgets and numbers of threads, which must give the same words; many turns, each of which the
    game must allow; and answers to npc_questions.txt, whose questions the game was not written for, by the most likely
    tokens.
-   takes: npc CASE PROGRAM FOLDER: "sentences", "script", "turns" or "questions", the program, a folder to write to.
+   Evenings that are saved in the middle of a sentence, and go on in another process.
+   takes: npc CASE PROGRAM FOLDER: "sentences", "script", "saves", "turns" or "questions", the program, a folder to
+          write to.
    gives: exit code 0, 1 or 77 (no real model).
    owns:  FOLDER. */
 #define _POSIX_C_SOURCE 200809L
@@ -38,8 +40,8 @@ static json_value *evening(const char *name, uint32_t cpu_us, uint32_t gpu_us, u
     snprintf(file, sizeof file, "%s.json", name);
     snprintf(to, sizeof to, "%s/%s", folder, name);
     int code = program_run("--model '%s' --script demo/npc/script.txt --json '%s.json' --png '%s.png' "
-                           "--save '%s.txt' --cpu-us %u --gpu-us %u --threads %u --seed 7 %s", check_model(), to, to,
-                           to, cpu_us, gpu_us, threads, more);
+                           "--transcript '%s.txt' --cpu-us %u --gpu-us %u --threads %u --seed 7 %s", check_model(), to,
+                           to, to, cpu_us, gpu_us, threads, more);
     CHECK_INT(code, 0);
     char *json = program_read(file), *err = program_read("err");
     CHECK_TEXT(err, "");
@@ -121,6 +123,12 @@ static void check_report(const json_value *report, uint32_t cpu_us, uint32_t gpu
     CHECK(program_number(frames, "over_budget") >= 0);
     CHECK(program_number(report, "tokens_per_s") > 0 && program_number(json_member(report, "ttft_ms"), "median") > 0);
     CHECK(program_number(pages, "shared") > 0 && program_number(pages, "used") > program_number(pages, "shared"));
+    CHECK(program_number(pages, "cached") > 0 && program_number(pages, "total") >= program_number(pages, "used"));
+    CHECK(program_number(report, "tokens_per_pass") > 1);
+    const json_value *memory = json_member(report, "memory");
+    CHECK(program_number(memory, "host_bytes") > 0 && program_number(memory, "planned_bytes") > 0);
+    CHECK(program_number(memory, "host_peak") >= program_number(memory, "host_bytes"));
+    CHECK(program_number(memory, "device_peak") >= program_number(memory, "device_bytes"));
     CHECK(program_number(prompt, "reused") > program_number(prompt, "computed"));
     check_lines(report);
 }
@@ -139,6 +147,109 @@ static void case_script(void)
     free(said_b);
     json_free(a);
     json_free(b);
+}
+
+/* ---- evenings that are saved and go on ---- */
+
+/* Plays the script, and gives what was said. */
+static char *played(const char *name, const char *script, int code, const char *more)
+{
+    char file[64];
+    snprintf(file, sizeof file, "%s.script", name);
+    program_write(file, script);
+    CHECK_INT(program_run("--model '%s' --script '%s/%s' --transcript '%s/%s.txt' --json '%s/%s.json' --seed 5 "
+                          "--cpu-us 100000 --threads 2 %s", check_model(), folder, file, folder, name, folder, name,
+                          more), code);
+    snprintf(file, sizeof file, "%s.txt", name);
+    return program_read(file);
+}
+
+static void same_evening(const char *name, const char *said, char *again)
+{
+    printf("%s\n", name);
+    CHECK_TEXT(again, said);
+    free(again);
+}
+
+static uint64_t sum_of(const unsigned char *data, size_t bytes)
+{
+    uint64_t sum = 0xCBF29CE484222325u; /* FNV-1a */
+    for (size_t i = 0; i < bytes; i++) {
+        sum = (sum ^ data[i]) * 0x100000001B3u;
+    }
+    return sum;
+}
+
+#define DAMAGED 240
+#define SAVED_HEAD 20 /* magic, version, hash of the people */
+
+/* Writes copies of the saved evening, each cut or with a byte changed. Most have a sum that fits again, so that the
+   values behind it are read. Returns the script that loads them all. */
+static char *damaged_copies(const char *from)
+{
+    size_t bytes;
+    char path[1100], *script = calloc(DAMAGED + 2, 1200);
+    snprintf(path, sizeof path, "%s/%s", folder, from);
+    char *good = check_read(path, &bytes), *copy = malloc(bytes);
+    for (uint32_t i = 0; i < DAMAGED; i++) {
+        size_t kept = i % 8 == 7 ? bytes * i / DAMAGED : bytes, at = bytes - 9 - i * (bytes - 9) / DAMAGED / 2;
+        memcpy(copy, good, bytes);
+        if (i < SAVED_HEAD + 4) {
+            at = i;
+        }
+        copy[at] = (char)(i % 3 == 0 ? 0xFF : i % 3 == 1 ? copy[at] + 1 : copy[at] ^ 0x80);
+        if (kept > 8 && i % 16 != 3) {
+            uint64_t sum = sum_of((unsigned char *)copy, kept - 8);
+            memcpy(copy + kept - 8, &sum, 8);
+        }
+        snprintf(path, sizeof path, "%s/damaged%u", folder, i);
+        FILE *file = fopen(path, "wb");
+        CHECK(file && fwrite(copy, 1, kept, file) == kept);
+        fclose(file);
+        sprintf(script + strlen(script), "/load %s\n", path);
+    }
+    free(good);
+    free(copy);
+    return script;
+}
+
+/* The words are the same whether the evening goes on at once or in another process: saved in mid-sentence (one), before
+   the first word (two), in silence (three); with other budgets, and by the worker. A damaged file changes nothing. */
+static void case_saves(void)
+{
+    static const char one[] = "pike, How much do you owe Marla?\nhear 4\n", two[] = "osric, Did you leave the door?\n";
+    static const char three[] = "wait\n";
+    static const char rest[] = "marla, Give me a soup.\nwait\nmarla, Who are you?\nwait\n/transcript\n";
+    char script[8192];
+    snprintf(script, sizeof script, "marla, Can I buy an ale?\nwait\n%s/save %s/one\nwait\n%s/save %s/two\nwait\n"
+             "/save %s/three\n%s", one, folder, two, folder, folder, rest);
+    char *said = played("said", script, 0, "");
+    CHECK(strstr(said, "\nPike: ") && strstr(said, "gives ale to Stranger") && strstr(said, "\nOsric: "));
+    snprintf(script, sizeof script, "/load %s/one\nwait\n%s/save %s/two\n%s%s", folder, two, folder, three, rest);
+    same_evening("one", said, played("again", script, 0, "--cpu-us 3000 --threads 1"));
+    snprintf(script, sizeof script, "/load %s/two\nwait\n%s", folder, rest);
+    same_evening("two", said, played("again", script, 0, "--worker --temperature 1.5 --seed 1"));
+    snprintf(script, sizeof script, "marla, What happened here tonight?\nhear 3\n/load %s/three\n%s", folder, rest);
+    same_evening("three", said, played("again", script, 0, ""));
+
+    char *loads = damaged_copies("one");
+    snprintf(script, sizeof script, "/load %s/one\nwait\n%s/save %s/two\n%s%s", folder, two, folder, three, rest);
+    char *all = calloc(strlen(loads) + strlen(script) + 1, 1);
+    sprintf(all, "%s%s", loads, script);
+    same_evening("damaged", said, played("again", all, 1, ""));
+    program_sentence(1, 1, "a file could not be written or read");
+    char *out = program_read("out");
+    CHECK(strstr(out, "/damaged1 is no saved evening\n") && strstr(out, "its sum is not that of its bytes\n"));
+    CHECK(strstr(out, "but this program reads 1\n") && strstr(out, "with other people"));
+    CHECK(strstr(out, "its values do not fit together\n"));
+    free(out);
+    /* A load that fails in mid-sentence: the speaker goes on. */
+    snprintf(script, sizeof script, "marla, Can I buy an ale?\nwait\n%s/load %s/damaged1\nwait\n%swait\n%s", one,
+             folder, two, rest);
+    same_evening("failed load", said, played("again", script, 1, ""));
+    free(all);
+    free(loads);
+    free(said);
 }
 
 #define TURNS 17 /* every question of the visitor, once each */
@@ -279,6 +390,8 @@ int main(int argc, char **argv)
         case_sentences();
     } else if (strcmp(argv[1], "script") == 0) {
         case_script();
+    } else if (strcmp(argv[1], "saves") == 0) {
+        case_saves();
     } else if (strcmp(argv[1], "questions") == 0) {
         case_questions();
     } else {
