@@ -569,17 +569,21 @@ static void close_sessions(const tavern *t)
 
 bool saved_read(tavern *t, npc **partner, const char *path, char why[SAVED_WHY_BYTES])
 {
-    tavern old = *t, fresh = without_evening(t);
+    tavern old, fresh;
     const npc *talks = NULL;
     bool speaks[CAST_SIZE] = { false };
     sessions s = { 0 };
     size_t bytes = 0;
-    fresh.file = read_file(path, &bytes, why);
-    if (!fresh.file) {
+    char *file = read_file(path, &bytes, why);
+    if (!file) {
         return false;
     }
+    pause_all(t, true); /* with a worker, calls that wait deliver text, which changes *t */
+    fresh = without_evening(t);
+    fresh.file = file;
     bool good = read_evening(t, &fresh, bytes, &talks, speaks, &s, path, why)
              && restore_sessions(&fresh, &s, speaks, path, why);
+    old = *t; /* a job may have ended meanwhile */
     if (good) {
         *t = fresh;
         good = resume_turns(t, speaks, path, why);
@@ -595,5 +599,6 @@ bool saved_read(tavern *t, npc **partner, const char *path, char why[SAVED_WHY_B
     old.extra_ns = fresh.extra_ns;
     old.grammar_allocations = fresh.grammar_allocations;
     *t = old;
+    pause_all(t, false);
     return false;
 }
