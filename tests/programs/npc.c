@@ -236,7 +236,7 @@ static void case_saves(void)
     snprintf(script, sizeof script, "/load %s/one\nwait\n%s/save %s/two\n%s%s", folder, two, folder, three, rest);
     char *all = calloc(strlen(loads) + strlen(script) + 1, 1);
     sprintf(all, "%s%s", loads, script);
-    same_evening("damaged", said, played("again", all, 1, ""));
+    same_evening("damaged", said, played("again", all, 1, "--worker"));
     program_sentence(1, 1, "a file could not be written or read");
     char *out = program_read("out");
     CHECK(strstr(out, "/damaged1 is no saved evening\n") && strstr(out, "its sum is not that of its bytes\n"));
