@@ -481,7 +481,7 @@ static void api_event_done(api_job *job, const exl2_event *ev)
     API_MUST((r < 0) == (ev->error != NULL), "DONE of job %u: %s, error %s", job->number, exl2_result_name(r),
              ev->error ? ev->error : "NULL");
     API_MUST(!ev->error || strlen(ev->error) > 10, "DONE of job %u: the sentence is \"%s\"", job->number, ev->error);
-    API_MUST(stop > EXL2_STOP_NONE && stop <= EXL2_STOP_ERROR, "DONE of job %u: stop %d", job->number, (int)stop);
+    API_MUST(stop > EXL2_STOP_NONE && stop <= EXL2_STOP_LOOP, "DONE of job %u: stop %d", job->number, (int)stop);
     API_MUST((r < 0) == (stop == EXL2_STOP_ERROR || stop == EXL2_STOP_CANCELLED), "DONE of job %u: stop %d, %s",
              job->number, (int)stop, exl2_result_name(r));
     API_MUST((r == EXL2_ERR_CANCELLED) == (stop == EXL2_STOP_CANCELLED), "DONE of job %u: stop %d, %s", job->number,
