@@ -4,7 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/quantizer/convert.h"
-#include "../check.h"
+#include "../convert_rig.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@ enum { ROWS = 12, LENGTH = 64, VOCAB = 320 };
 
 #define LOGITS_OFF 0.04 /* K and V are f16, as in the engine; the goldens are float64 */
 
-static char root[512], out_dir[600], work_dir[640], cal_file[600];
+static char work_dir[640];
 static const char *const models[] = { "qwen3", "llama3-rope", "starcoder2", "gemma2", "cohere", "phi3-longrope",
                                       "smollm3", "exl2-qwen3-moe", "gptq-phi3" };
 
@@ -23,18 +23,6 @@ static const char *model_path(const char *name)
     static char path[512];
     snprintf(path, sizeof path, "%s/models/%s", EXL2_GOLDEN_DIR, name);
     return path;
-}
-
-static void remove_folder(const char *dir)
-{
-    char name[EXL2__FILE_NAME_MAX], path[1200];
-    while (exl2__platform_entry(dir, 0, name, sizeof name)) {
-        snprintf(path, sizeof path, "%s/%s", dir, name);
-        if (!exl2__platform_remove_file(path) && !exl2__platform_remove_dir(path)) {
-            break;
-        }
-    }
-    exl2__platform_remove_dir(dir);
 }
 
 /* ---- contexts ---- */
@@ -587,23 +575,8 @@ static void test_kl(void)
 
 int main(void)
 {
-    const char *temporary = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%s/exl2-convert-XXXXXX", temporary ? temporary : "/tmp");
-    if (!CHECK(mkdtemp(root) != NULL)) {
-        return check_done();
-    }
-    snprintf(out_dir, sizeof out_dir, "%s/out", root);
+    rig_open((ROWS + 2) * LENGTH, VOCAB);
     snprintf(work_dir, sizeof work_dir, "%s/out.work", root);
-    snprintf(cal_file, sizeof cal_file, "%s/ids.json", root);
-    FILE *file = fopen(cal_file, "wb");
-    uint32_t state = 5;
-    fputc('[', file);
-    for (uint32_t i = 0; i < (ROWS + 2) * LENGTH; i++) {
-        state = state * 1664525u + 1013904223u;
-        fprintf(file, "%s%u", i ? "," : "", (state >> 8) % VOCAB);
-    }
-    fputs("]\n", file);
-    fclose(file);
     test_kl();
     test_runner();
     test_quality();
@@ -611,8 +584,6 @@ int main(void)
     test_foreign();
     test_rejected();
     test_allocations();
-    remove_folder(out_dir);
-    remove_folder(work_dir);
-    remove_folder(root);
+    rig_close();
     return check_done();
 }

@@ -102,22 +102,11 @@ static bool disk_free(const char *path, uint64_t *bytes)
 #define exl2__platform_finish disk_finish
 #define exl2__platform_disk_free disk_free
 #include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "../convert_rig.h"
 
 enum { ROWS = 2, LENGTH = 32, VOCAB = 320 };
 
-static char root[512], out_dir[600], work_dir[640], cal_file[600], source_dir[640];
-
-static void remove_folder(const char *dir)
-{
-    char name[EXL2__FILE_NAME_MAX], path[1400];
-    while (exl2__platform_entry(dir, 0, name, sizeof name)) {
-        snprintf(path, sizeof path, "%s/%s", dir, name);
-        if (!exl2__platform_remove_file(path)) {
-            remove_folder(path);
-        }
-    }
-    exl2__platform_remove_dir(dir);
-}
+static char work_dir[640], source_dir[640];
 
 static uint64_t folder_bytes(const char *dir)
 {
@@ -438,28 +427,13 @@ static void test_full(void)
 
 int main(void)
 {
-    const char *temporary = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%s/exl2-convert-plan-XXXXXX", temporary ? temporary : "/tmp");
-    if (!CHECK(mkdtemp(root) != NULL)) {
-        return check_done();
-    }
-    snprintf(out_dir, sizeof out_dir, "%s/out", root);
+    rig_open((ROWS + 2) * LENGTH, VOCAB);
     snprintf(work_dir, sizeof work_dir, "%s/out.work", root);
-    snprintf(cal_file, sizeof cal_file, "%s/ids.json", root);
     snprintf(source_dir, sizeof source_dir, "%s/model", root);
-    FILE *file = fopen(cal_file, "wb");
-    uint32_t state = 5;
-    fputc('[', file);
-    for (uint32_t i = 0; i < (ROWS + 2) * LENGTH; i++) {
-        state = state * 1664525u + 1013904223u;
-        fprintf(file, "%s%u", i ? "," : "", (state >> 8) % VOCAB);
-    }
-    fputs("]\n", file);
-    fclose(file);
     test_plan();
     test_size();
     test_rejected();
     test_full();
-    remove_folder(root);
+    rig_close();
     return check_done();
 }

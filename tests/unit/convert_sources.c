@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "../convert_rig.h"
 #include "../gguf_llama.h"
 #include "../model_maker.h"
 
@@ -14,19 +15,7 @@
 enum { HIDDEN = 160, HEAD = 80, LENGTH = 32, ROWS = 6 };
 
 static float rate = 4;
-static char root[512], source_dir[600], out_dir[600], cal_file[600];
-
-static void remove_folder(const char *dir)
-{
-    char name[EXL2__FILE_NAME_MAX], path[1200];
-    while (exl2__platform_entry(dir, 0, name, sizeof name)) {
-        snprintf(path, sizeof path, "%s/%s", dir, name);
-        if (!exl2__platform_remove_file(path)) {
-            remove_folder(path);
-        }
-    }
-    exl2__platform_remove_dir(dir);
-}
+static char source_dir[600];
 
 static void write_file(const char *dir, const char *name, const void *data, size_t bytes)
 {
@@ -412,23 +401,8 @@ static void test_gguf(void)
 
 int main(void)
 {
-    const char *temporary = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%s/exl2-sources-XXXXXX", temporary ? temporary : "/tmp");
-    if (!CHECK(mkdtemp(root) != NULL)) {
-        return check_done();
-    }
+    rig_open((ROWS + 2) * LENGTH, 64);
     snprintf(source_dir, sizeof source_dir, "%s/source", root);
-    snprintf(out_dir, sizeof out_dir, "%s/out", root);
-    snprintf(cal_file, sizeof cal_file, "%s/ids.json", root);
-    FILE *file = fopen(cal_file, "wb");
-    uint32_t state = 5;
-    fputc('[', file);
-    for (uint32_t i = 0; i < (ROWS + 2) * LENGTH; i++) {
-        state = state * 1664525u + 1013904223u;
-        fprintf(file, "%s%u", i ? "," : "", (state >> 8) % 64);
-    }
-    fputs("]\n", file);
-    fclose(file);
     test_fp8();
     test_fp8_rejected();
     test_uneven();
@@ -436,6 +410,6 @@ int main(void)
     test_limits();
     test_messages();
     test_gguf();
-    remove_folder(root);
+    rig_close();
     return check_done();
 }

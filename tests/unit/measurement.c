@@ -3,26 +3,14 @@
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
 #include "../../exl2_impl/8_convert/quantizer/convert.h"
-#include "../check.h"
+#include "../convert_rig.h"
 
 #include <math.h>
 #include <unistd.h>
 
 enum { ROWS = 6, LENGTH = 32, VOCAB = 320 };
 
-static char root[512], out_dir[600], measured_dir[600], cal_file[600], json_path[700];
-
-static void remove_folder(const char *dir)
-{
-    char name[EXL2__FILE_NAME_MAX], path[1200];
-    while (exl2__platform_entry(dir, 0, name, sizeof name)) {
-        snprintf(path, sizeof path, "%s/%s", dir, name);
-        if (!exl2__platform_remove_file(path)) {
-            remove_folder(path);
-        }
-    }
-    exl2__platform_remove_dir(dir);
-}
+static char measured_dir[600], json_path[700];
 
 static exl2_result convert(const char *model, float bpw, bool measure, const char *measurement, exl2_error *error)
 {
@@ -210,7 +198,7 @@ static void test_exllama(const char *model)
 {
     exl2_error error = { 0 };
     exl2_convert_info info = { 0 };
-    char path[700], source[600];
+    char path[700], source[640];
     size_t bytes;
     CHECK_INT(convert(model, 0, true, NULL, &error), EXL2_OK);
     char *file = check_read(json_path, &bytes), *own = strstr(file, "\"exl2_h\"");
@@ -269,30 +257,15 @@ static void test_rejected(void)
 
 int main(void)
 {
-    const char *temporary = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%s/exl2-measurement-XXXXXX", temporary ? temporary : "/tmp");
-    if (!CHECK(mkdtemp(root) != NULL)) {
-        return check_done();
-    }
-    snprintf(out_dir, sizeof out_dir, "%s/out", root);
+    rig_open((ROWS + 2) * LENGTH, VOCAB);
     snprintf(measured_dir, sizeof measured_dir, "%s/measured", root);
     snprintf(json_path, sizeof json_path, "%s/measurement.json", measured_dir);
-    snprintf(cal_file, sizeof cal_file, "%s/ids.json", root);
-    FILE *file = fopen(cal_file, "wb");
-    uint32_t state = 5;
-    fputc('[', file);
-    for (uint32_t i = 0; i < (ROWS + 2) * LENGTH; i++) {
-        state = state * 1664525u + 1013904223u;
-        fprintf(file, "%s%u", i ? "," : "", (state >> 8) % VOCAB);
-    }
-    fputs("]\n", file);
-    fclose(file);
     test_measured("qwen3", false, 1);
     test_measured("cohere", true, 1);
     test_measured("exl2-qwen3-moe", false, 6);
     test_exllama("qwen3");
     test_exllama("exl2-qwen3-moe");
     test_rejected();
-    remove_folder(root);
+    rig_close();
     return check_done();
 }
