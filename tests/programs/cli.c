@@ -14,19 +14,6 @@
 #define MODELS EXL2_GOLDEN_DIR "/models/"
 #define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
 
-static const json_value *item(const json_value *array, size_t index)
-{
-    const json_value *at = array ? array->child : NULL;
-    while (at && index--) {
-        at = at->next;
-    }
-    if (!at) {
-        printf("an array is too short\n");
-        exit(1);
-    }
-    return at;
-}
-
 /* ---- numbers ---- */
 
 static bool same_numbers(const json_value *a, const json_value *b)

@@ -2,7 +2,7 @@
    its JSON with the programs' own parser.
    takes: a program, a folder to write to.
    gives: program_set, program_run, program_read, program_write, program_sentence, program_parse, program_json,
-          program_number, program_text.
+          program_number, program_text, item.
    owns:  FOLDER/out and FOLDER/err; the caller frees what it gets. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
@@ -107,6 +107,20 @@ static inline const char *program_text(const json_value *object, const char *key
 {
     const json_value *value = json_member(object, key);
     return value && value->kind == JSON_TEXT ? value->text : NULL;
+}
+
+/* The element of an array; ends the test if there is none. */
+static inline const json_value *item(const json_value *array, size_t index)
+{
+    const json_value *at = array ? array->child : NULL;
+    while (at && index--) {
+        at = at->next;
+    }
+    if (!at) {
+        printf("an array is too short\n");
+        exit(1);
+    }
+    return at;
 }
 
 #endif

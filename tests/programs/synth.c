@@ -5,19 +5,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "program.h"
 
-static const json_value *item(const json_value *array, size_t index)
-{
-    const json_value *at = array ? array->child : NULL;
-    while (at && index--) {
-        at = at->next;
-    }
-    if (!at) {
-        printf("an array is too short\n");
-        exit(1);
-    }
-    return at;
-}
-
 static void check_bench(const char *model)
 {
     char *text;
