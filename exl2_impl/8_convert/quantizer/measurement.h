@@ -15,7 +15,6 @@
 #include "../write.h"
 #include "options.h"
 
-#define EXL2__MEASUREMENT_BYTES_MAX ((uint64_t)1 << 30)
 #define EXL2__MEASUREMENT_OPTIONS 20u /* most layouts of a module */
 #define EXL2__MEASUREMENT_PRICES 320u /* prices per bit that are tried to find them */
 #define EXL2__MEASUREMENT_PARTS 4u    /* most different matrices of a module */
