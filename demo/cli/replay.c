@@ -228,7 +228,8 @@ static talk *place(replay *r, const char *name)
     return NULL;
 }
 
-static void open_session(replay *r, const talk *from)
+/* from: the session to fork, or NULL. */
+static void open_session(replay *r, talk *from)
 {
     talk *t = place(r, text_of(r, "s"));
     if (t) {
@@ -241,7 +242,7 @@ static void open_session(replay *r, const talk *from)
     }
 }
 
-static void save(replay *r, const talk *t)
+static void save(replay *r, talk *t)
 {
     const char *path = text_of(r, "file");
     size_t need = 0;
@@ -257,7 +258,7 @@ static void save(replay *r, const talk *t)
     free(data);
 }
 
-static void load(replay *r, const talk *t)
+static void load(replay *r, talk *t)
 {
     const char *path = text_of(r, "file");
     size_t bytes = 0;
@@ -341,7 +342,7 @@ static void set_sampler(const replay *r, exl2_sampler_desc *s)
     s->seed = seed && seed->kind == JSON_NUMBER ? strtoull(seed->raw, NULL, 10) : 0;
 }
 
-static void say(replay *r, talk *t, bool resume)
+static void start(replay *r, talk *t, bool resume)
 {
     void *memory = NULL;
     double priority = number_of(r, "priority", 0);
@@ -390,9 +391,20 @@ static void say(replay *r, talk *t, bool resume)
     }
 }
 
-/* Steps until nothing runs, or until that many tokens were delivered; then a line for each job that has ended. */
-static void run(replay *r)
+static void say(replay *r, talk *t)
 {
+    start(r, t, false);
+}
+
+static void resume(replay *r, talk *t)
+{
+    start(r, t, true);
+}
+
+/* Steps until nothing runs, or until that many tokens were delivered; then a line for each job that has ended. */
+static void run(replay *r, talk *none)
+{
+    (void)none;
     json_out j;
     char *id = line_id(r);
     uint32_t tokens = count_of(r, "tokens"), ended = 0;
@@ -416,16 +428,18 @@ static void run(replay *r)
     free(id);
 }
 
-static void park(replay *r)
+static void park(replay *r, talk *none)
 {
+    (void)none;
     uint64_t begin = clock_ns();
     exl2_result result = exl2_model_park(r->host.engine, r->host.model, true);
     answer_timed(r, result, NULL, (double)(clock_ns() - begin) * 1e-6);
 }
 
 /* Loads the parked model again, and steps until that has ended. */
-static void unpark(replay *r)
+static void unpark(replay *r, talk *none)
 {
+    (void)none;
     exl2_engine *e = r->host.engine;
     uint64_t begin = clock_ns();
     exl2_result result = exl2_model_park(e, r->host.model, false);
@@ -438,8 +452,9 @@ static void unpark(replay *r)
     answer_timed(r, parked ? error.code : result, NULL, (double)(clock_ns() - begin) * 1e-6);
 }
 
-static void stats(const replay *r)
+static void stats(replay *r, talk *none)
 {
+    (void)none;
     json_out j;
     exl2_engine_stats s;
     char *id = line_id(r);
@@ -463,64 +478,59 @@ static void stats(const replay *r)
 
 /* ---- the script ---- */
 
-/* An operation on a session that is open. */
-static void obey_session(replay *r, const char *op, talk *t)
+static void rewind_session(replay *r, talk *t)
 {
-    exl2_engine *e = r->host.engine;
-    if (strcmp(op, "say") == 0 || strcmp(op, "resume") == 0) {
-        say(r, t, op[0] == 'r');
-    } else if (strcmp(op, "rewind") == 0) {
-        answer(r, exl2_session_rewind(e, t->session, count_of(r, "tokens")), NULL);
-    } else if (strcmp(op, "trim") == 0) {
-        answer(r, exl2_session_trim(e, t->session, count_of(r, "from_token"), count_of(r, "count")), NULL);
-    } else if (strcmp(op, "cancel") == 0) {
-        answer(r, exl2_job_cancel(e, t->job), NULL);
-    } else if (strcmp(op, "save") == 0) {
-        save(r, t);
-    } else if (strcmp(op, "load") == 0) {
-        load(r, t);
-    } else if (t->running || t->ended) {
-        answer(r, EXL2_ERR_STATE, "the session has a job whose end was not answered yet: run first");
-    } else { /* close */
-        answer(r, exl2_session_close(e, t->session), NULL);
-        forget(t);
-    }
+    answer(r, exl2_session_rewind(r->host.engine, t->session, count_of(r, "tokens")), NULL);
 }
+
+static void trim(replay *r, talk *t)
+{
+    uint32_t from = count_of(r, "from_token");
+    answer(r, exl2_session_trim(r->host.engine, t->session, from, count_of(r, "count")), NULL);
+}
+
+static void cancel(replay *r, talk *t)
+{
+    answer(r, exl2_job_cancel(r->host.engine, t->job), NULL);
+}
+
+static void close_session(replay *r, talk *t)
+{
+    if (t->running || t->ended) {
+        answer(r, EXL2_ERR_STATE, "the session has a job whose end was not answered yet: run first");
+        return;
+    }
+    answer(r, exl2_session_close(r->host.engine, t->session), NULL);
+    forget(t);
+}
+
+/* session: the member that names an open session, which the operation gets; NULL: it gets none. */
+static const struct { const char *name, *session; void (*obey)(replay *r, talk *t); } operations[] = {
+    { "open", NULL, open_session }, { "fork", "from", open_session }, { "close", "s", close_session },
+    { "say", "s", say }, { "resume", "s", resume }, { "cancel", "s", cancel },
+    { "rewind", "s", rewind_session }, { "trim", "s", trim }, { "save", "s", save }, { "load", "s", load },
+    { "run", NULL, run }, { "stats", NULL, stats }, { "park", NULL, park }, { "unpark", NULL, unpark },
+};
 
 static void obey(replay *r)
 {
-    static const char *const of_sessions[] = { "say", "resume", "rewind", "trim", "cancel", "save", "load", "close",
-                                               "fork" };
+    enum { COUNT = sizeof operations / sizeof operations[0] };
     const char *op = text_of(r, "op");
     char sentence[128];
-    bool of_session = false;
-    for (size_t i = 0; op && i < sizeof of_sessions / sizeof of_sessions[0]; i++) {
-        of_session |= strcmp(op, of_sessions[i]) == 0;
+    size_t i = 0;
+    while (op && i < COUNT && strcmp(operations[i].name, op) != 0) {
+        i++;
     }
     if (!check_line(r, sentence, sizeof sentence)) {
         answer(r, EXL2_ERR_ARG, sentence);
-    } else if (!op) {
-        answer(r, EXL2_ERR_ARG, "\"op\" is missing");
-    } else if (strcmp(op, "open") == 0) {
-        open_session(r, NULL);
-    } else if (strcmp(op, "run") == 0) {
-        run(r);
-    } else if (strcmp(op, "stats") == 0) {
-        stats(r);
-    } else if (strcmp(op, "park") == 0) {
-        park(r);
-    } else if (strcmp(op, "unpark") == 0) {
-        unpark(r);
-    } else if (!of_session) {
-        answer(r, EXL2_ERR_ARG, "no such \"op\"");
+    } else if (!op || i == COUNT) {
+        answer(r, EXL2_ERR_ARG, op ? "no such \"op\"" : "\"op\" is missing");
     } else {
-        talk *t = find(r, text_of(r, strcmp(op, "fork") == 0 ? "from" : "s"));
-        if (!t) {
+        talk *t = operations[i].session ? find(r, text_of(r, operations[i].session)) : NULL;
+        if (operations[i].session && !t) {
             answer(r, EXL2_ERR_STALE, "no session has this name");
-        } else if (strcmp(op, "fork") == 0) {
-            open_session(r, t);
         } else {
-            obey_session(r, op, t);
+            operations[i].obey(r, t);
         }
     }
     fflush(stdout);
