@@ -5,6 +5,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "folder.h"
 
+#include "wide.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,35 +17,25 @@ static int64_t list(const char *path, uint64_t *bytes);
 #ifdef _WIN32
 #include <direct.h>
 #include <io.h>
-#include <windows.h>
 
 #define WIDE_CAP 1024
-
-/* The path as Windows wants it; "" if it is too long, which is the name of nothing. */
-static const wchar_t *wide(const char *path, wchar_t out[WIDE_CAP])
-{
-    if (MultiByteToWideChar(CP_UTF8, 0, path, -1, out, WIDE_CAP) == 0) {
-        out[0] = 0;
-    }
-    return out;
-}
 
 bool folder_make(const char *path)
 {
     wchar_t at[WIDE_CAP];
-    return _wmkdir(wide(path, at)) == 0;
+    return _wmkdir(wide_path(path, at, WIDE_CAP)) == 0;
 }
 
 void folder_remove(const char *path)
 {
     wchar_t at[WIDE_CAP];
-    _wrmdir(wide(path, at));
+    _wrmdir(wide_path(path, at, WIDE_CAP));
 }
 
 void folder_remove_file(const char *path)
 {
     wchar_t at[WIDE_CAP];
-    _wremove(wide(path, at));
+    _wremove(wide_path(path, at, WIDE_CAP));
 }
 
 static int64_t list(const char *path, uint64_t *bytes)
@@ -53,7 +45,7 @@ static int64_t list(const char *path, uint64_t *bytes)
     struct _wfinddata64_t entry;
     int64_t count = 0;
     snprintf(pattern, sizeof pattern, "%s/*", path);
-    intptr_t found = _wfindfirst64(wide(pattern, at), &entry);
+    intptr_t found = _wfindfirst64(wide_path(pattern, at, WIDE_CAP), &entry);
     if (found == -1) {
         return -1;
     }

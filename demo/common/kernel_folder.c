@@ -5,6 +5,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "kernel_folder.h"
 
+#include "wide.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,36 +22,26 @@
 #include <direct.h>
 #include <io.h>
 #include <process.h>
-#include <windows.h>
 
 #define process_id _getpid
 #define PATH_MARK '\\'
 
-/* The path, which is UTF-8, as Windows wants it; "" if it is too long, which is the name of no file. */
-static const wchar_t *wide(const char *path, wchar_t out[PATH_CAP])
-{
-    if (MultiByteToWideChar(CP_UTF8, 0, path, -1, out, PATH_CAP) == 0) {
-        out[0] = 0;
-    }
-    return out;
-}
-
 static bool make_folder(const char *path)
 {
     wchar_t at[PATH_CAP];
-    return _wmkdir(wide(path, at)) == 0 || errno == EEXIST;
+    return _wmkdir(wide_path(path, at, PATH_CAP)) == 0 || errno == EEXIST;
 }
 
 static FILE *open_file(const char *path, bool to_write)
 {
     wchar_t at[PATH_CAP];
-    return _wfopen(wide(path, at), to_write ? L"wb" : L"rb");
+    return _wfopen(wide_path(path, at, PATH_CAP), to_write ? L"wb" : L"rb");
 }
 
 static void remove_file(const char *path)
 {
     wchar_t at[PATH_CAP];
-    _wremove(wide(path, at));
+    _wremove(wide_path(path, at, PATH_CAP));
 }
 
 /* Renames `from` to `to`, and replaces `to`. */
@@ -57,7 +49,7 @@ static bool move_over(const char *from, const char *to)
 {
     wchar_t old[PATH_CAP], new[PATH_CAP];
     remove_file(to); /* on Windows rename does not replace. A reader that comes now finds no entry and compiles */
-    return _wrename(wide(from, old), wide(to, new)) == 0;
+    return _wrename(wide_path(from, old, PATH_CAP), wide_path(to, new, PATH_CAP)) == 0;
 }
 
 /* When the file was written; false: it does not exist. */
@@ -65,7 +57,7 @@ static bool time_of(const char *path, time_t *out)
 {
     wchar_t at[PATH_CAP];
     struct _stat64 about;
-    bool exists = _wstat64(wide(path, at), &about) == 0;
+    bool exists = _wstat64(wide_path(path, at, PATH_CAP), &about) == 0;
     *out = exists ? (time_t)about.st_mtime : 0;
     return exists;
 }
@@ -216,7 +208,8 @@ static void remove_old(const kernel_folder *f, const char *key)
     char pattern[PATH_CAP], name[PATH_CAP];
     wchar_t at[PATH_CAP];
     struct _wfinddata64_t found;
-    intptr_t list = entry_path(f, "*", "", pattern, sizeof pattern) ? _wfindfirst64(wide(pattern, at), &found) : -1;
+    bool fits = entry_path(f, "*", "", pattern, sizeof pattern);
+    intptr_t list = fits ? _wfindfirst64(wide_path(pattern, at, PATH_CAP), &found) : -1;
     for (int more = list == -1 ? -1 : 0; more == 0; more = _wfindnext64(list, &found)) {
         if (WideCharToMultiByte(CP_UTF8, 0, found.name, -1, name, PATH_CAP, NULL, NULL) > 0) {
             remove_if_old(f, name, key);

@@ -5,58 +5,52 @@
 #include "text_file.h"
 
 #include "memory.h"
+#include "wide.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _WIN32
-#include <windows.h>
-#endif
 
 #define TEXT_FILE_MAX ((size_t)1 << 30) /* bytes; /dev/zero has no end */
 
 FILE *text_file_open(const char *path, const char *mode)
 {
 #ifdef _WIN32
-    wchar_t wide_path[1024], wide_mode[8];
-    if (MultiByteToWideChar(CP_UTF8, 0, path, -1, wide_path, 1024) == 0
-        || MultiByteToWideChar(CP_UTF8, 0, mode, -1, wide_mode, 8) == 0) {
+    wchar_t at[1024], how[8];
+    wide_path(path, at, 1024);
+    if (!at[0]) {
         errno = EINVAL;
         return NULL;
     }
-    return _wfopen(wide_path, wide_mode);
+    return _wfopen(at, wide_path(mode, how, 8));
 #else
     return fopen(path, mode);
 #endif
 }
 
-char *text_file_read(const char *path, size_t *bytes)
+char *text_file_load(const char *path, size_t most, size_t *bytes)
 {
     char *text = NULL;
-    size_t used = 0, cap = 0, got = 0;
+    size_t used = 0, cap = 0, got = 1;
     FILE *file = text_file_open(path, "rb");
+    bool large = false;
     if (!file) {
-        fprintf(stderr, "%s: %s\n", path, strerror(errno));
         return NULL;
     }
-    do {
-        if (used >= TEXT_FILE_MAX) {
-            fprintf(stderr, "%s: larger than 1 GiB\n", path);
-            free(text);
-            fclose(file);
-            return NULL;
-        }
+    while (got > 0 && !large) {
         if (used + 1 >= cap) {
             cap = cap ? cap * 2 : 1 << 16;
             text = memory_grow(text, cap, 1);
         }
         got = fread(text + used, 1, cap - used - 1, file);
         used += got;
-    } while (got > 0);
-    if (ferror(file)) {
-        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        large = used > most;
+    }
+    if (large || ferror(file)) {
+        int why = large ? EFBIG : errno;
         free(text);
         fclose(file);
+        errno = why;
         return NULL;
     }
     fclose(file);
@@ -65,11 +59,25 @@ char *text_file_read(const char *path, size_t *bytes)
     return text;
 }
 
-bool text_file_write(const char *path, const void *data, size_t bytes)
+char *text_file_read(const char *path, size_t *bytes)
+{
+    char *text = text_file_load(path, TEXT_FILE_MAX, bytes);
+    if (!text) {
+        fprintf(stderr, "%s: %s\n", path, errno == EFBIG ? "larger than 1 GiB" : strerror(errno));
+    }
+    return text;
+}
+
+bool text_file_save(const char *path, const void *data, size_t bytes)
 {
     FILE *file = text_file_open(path, "wb");
     bool good = file && fwrite(data, 1, bytes, file) == bytes;
-    good = file && fclose(file) == 0 && good;
+    return file && fclose(file) == 0 && good;
+}
+
+bool text_file_write(const char *path, const void *data, size_t bytes)
+{
+    bool good = text_file_save(path, data, bytes);
     if (!good) {
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
     }

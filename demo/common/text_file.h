@@ -1,6 +1,7 @@
 /* text_file.h: opens files, reads whole files and whole lines, and checks stdout at the end of a program.
    takes: paths, stdin.
-   gives: text_file_open, text_file_read, text_file_write, text_line_read, text_stdout_end.
+   gives: text_file_open, text_file_load, text_file_read, text_file_save, text_file_write, text_line_read,
+          text_stdout_end.
    owns:  nothing; the caller frees what it gets. */
 #ifndef DEMO_TEXT_FILE_H
 #define DEMO_TEXT_FILE_H
@@ -11,10 +12,17 @@
 
 FILE *text_file_open(const char *path, const char *mode); /* as fopen; the path is UTF-8 on Windows, too */
 
-/* Reads the file and adds a NUL; the caller frees it. NULL: failed, message on stderr. */
+/* Reads the file, of at most `most` bytes, and adds a NUL; the caller frees it. NULL: failed, errno says why (EFBIG: it
+   is larger). */
+char *text_file_load(const char *path, size_t most, size_t *bytes);
+
+/* The same for files of at most 1 GiB. NULL: failed, message on stderr. */
 char *text_file_read(const char *path, size_t *bytes);
 
-/* Writes the file. false: failed, message on stderr. */
+/* Writes the file. false: failed, errno says why. */
+bool text_file_save(const char *path, const void *data, size_t bytes);
+
+/* The same. false: failed, message on stderr. */
 bool text_file_write(const char *path, const void *data, size_t bytes);
 
 /* Reads the next line into *line, without its line end. *line grows as in getline (start with NULL and 0). false at the

@@ -392,13 +392,9 @@ bool saved_write(tavern *t, const npc *partner, const char *path, char why[SAVED
     uint64_t sum = hash_of(HASH_BEGIN, x.out.data, x.out.bytes);
     put_u64(&x, &sum);
     bool good = result >= 0 || engine_says(t, why, path);
-    if (good) {
-        FILE *file = text_file_open(path, "wb");
-        good = file && fwrite(x.out.data, 1, x.out.bytes, file) == x.out.bytes;
-        good = file && fclose(file) == 0 && good;
-        if (!good) {
-            snprintf(why, SAVED_WHY_BYTES, "%s cannot be written: %s", path, strerror(errno));
-        }
+    if (good && !text_file_save(path, x.out.data, x.out.bytes)) {
+        snprintf(why, SAVED_WHY_BYTES, "%s cannot be written: %s", path, strerror(errno));
+        good = false;
     }
     free(x.out.data);
     return good;
@@ -439,33 +435,6 @@ static void free_evening(tavern *t)
     }
     free(t->lines);
     free(t->file);
-}
-
-static char *read_file(const char *path, size_t *bytes, char why[SAVED_WHY_BYTES])
-{
-    memory_text text = { 0 };
-    char part[4096];
-    size_t got = 1;
-    FILE *file = text_file_open(path, "rb");
-    while (file && got > 0 && text.bytes <= FILE_MAX) {
-        got = fread(part, 1, sizeof part, file);
-        memory_text_add(&text, part, got);
-    }
-    bool good = file && !ferror(file) && text.bytes <= FILE_MAX;
-    if (!good) {
-        snprintf(why, SAVED_WHY_BYTES, "%s cannot be read: %s", path,
-                 text.bytes > FILE_MAX ? "it is larger than 64 MiB" : strerror(errno));
-    }
-    if (file) {
-        fclose(file);
-    }
-    if (!good) {
-        free(text.data);
-        return NULL;
-    }
-    memory_text_add(&text, "", 1);
-    *bytes = text.bytes - 1;
-    return text.data;
 }
 
 /* Reads the file's bytes into `fresh`, which is a copy of t without what an evening owns. */
@@ -574,8 +543,10 @@ bool saved_read(tavern *t, npc **partner, const char *path, char why[SAVED_WHY_B
     bool speaks[CAST_SIZE] = { false };
     sessions s = { 0 };
     size_t bytes = 0;
-    char *file = read_file(path, &bytes, why);
+    char *file = text_file_load(path, FILE_MAX, &bytes);
     if (!file) {
+        snprintf(why, SAVED_WHY_BYTES, "%s cannot be read: %s", path,
+                 errno == EFBIG ? "it is larger than 64 MiB" : strerror(errno));
         return false;
     }
     pause_all(t, true); /* with a worker, calls that wait deliver text, which changes *t */
