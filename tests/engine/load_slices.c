@@ -209,7 +209,7 @@ static void write_wide(const char *dir, uint32_t vocab)
 
 int main(void)
 {
-    char dir[600], wide_dir[700], command[4096];
+    char dir[600], wide_dir[700], command[8192];
     const char *base = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%s/exl2-slices-%ld", base && *base ? base : "/tmp", (long)getpid());
     snprintf(command, sizeof command, "mkdir '%s' '%s/model' && ln -s '%s'/* '%s/model' && ln -s '%s'/tok* '%s/model'",
