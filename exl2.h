@@ -195,8 +195,7 @@
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
 
-   Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
-   draft models.
+   Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images.
 
    The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512 and gcc, clang (mingw-w64, too) or MSVC, or 64-bit ARM
    (NEON) and gcc or clang. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler

@@ -81,9 +81,11 @@ static uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const exl2__j
 /* Whether the job can go on with this token, and needs a token after it. */
 static bool exl2__drafts_continue(exl2_engine *e, exl2__job *job, exl2_token token)
 {
-    const exl2__config *config = &e->models[job->model].load.config;
+    const exl2__model *m = &e->models[job->model];
+    const exl2__config *config = &m->load.config;
     exl2__grammar_slot *g = job->grammar.slot;
-    if (exl2__forced_is_banned(job, token) || exl2__jobs_is_in(config->eos, config->eos_count, token)
+    if ((uint32_t)token >= m->plan.shape.vocab /* the draft model's may have more rows */
+        || exl2__forced_is_banned(job, token) || exl2__jobs_is_in(config->eos, config->eos_count, token)
         || exl2__jobs_is_in(job->stops.tokens, job->stops.token_count, token)) {
         return false;
     }
