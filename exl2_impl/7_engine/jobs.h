@@ -36,11 +36,9 @@ static inline bool exl2__jobs_deliver(exl2_engine *e, exl2_event_fn on_event, vo
 {
     *flow = EXL2_CONTINUE;
     if (on_event && !e->worker.stepping) {
-        e->in_callback++;
-        exl2__gate_open(e);
+        exl2__gate_call(e);
         *flow = on_event(user, event);
-        exl2__gate_close(e);
-        e->in_callback--;
+        exl2__gate_called(e);
         return true;
     }
     return discard || exl2__events_push(on_event ? &e->worker.events : &e->events, event);
