@@ -1145,7 +1145,7 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session s, exl2_to
 /* [E wait] Writes the session as bytes: its history and, while a job runs, what exl2_job_desc.resume needs to go on
    with it. *need: their number. TOO_SMALL when cap is less; OK when out is NULL and cap 0. flags: exl2_save_flags.
    STATE: a job with guidance is running, or one with stop strings, banned strings or mirostat is paused before text
-   that the worker has made. Errors of the device with EXL2_SAVE_KV. */
+   that the worker has made, or any within a character. Errors of the device with EXL2_SAVE_KV. */
 EXL2_API exl2_result exl2_session_save(exl2_engine *e, exl2_session s, uint32_t flags, void *out, size_t cap,
                                        size_t *need);
 /* [E wait] Replaces the history of a free session by a saved one. Checks all bytes before anything changes. STATE: a
