@@ -296,9 +296,9 @@ static inline uint32_t exl2__drafts_kept(const exl2__sequence *s)
     return kept;
 }
 
-/* Whether the token sampled for this position counts: the history ends there, with the drafts before that row, and
-   nothing has stopped the job meanwhile. */
-static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__job *job, uint64_t position)
+/* Whether the token sampled for this position counts: the history ends there, with the drafts before that row, no ban
+   has rewound it since the pass began, and nothing has stopped the job meanwhile. */
+static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__job *job, uint64_t position, uint32_t attempt)
 {
     const exl2__sequence *s = &job->sequence;
     uint32_t ahead = (uint32_t)position - s->draft_at;
@@ -309,7 +309,7 @@ static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__job *job, uint
     bool stopped = job->shared.cancel == job->id || job->shared.pause == job->id;
     exl2__unlock(&e->lock);
     return !stopped && !job->delivery.text_due && !job->delivery.progress_due && position == s->table->tokens
-        && ahead <= s->draft_usable && exl2__drafts_kept(s) >= ahead;
+        && attempt == s->attempt && ahead <= s->draft_usable && exl2__drafts_kept(s) >= ahead;
 }
 
 /* After a token was sampled for `position` and appended, perhaps with forced ones after it: K and V of the drafts among
