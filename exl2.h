@@ -195,8 +195,7 @@
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
 
-   Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images,
-   draft models.
+   Not included: training, a server, downloads, GGUF at run time (import it to EXL2 once: section 12), LoRA, images.
 
    The target has 64 bits. SIMD needs x86-64 with AVX2 or AVX-512 and gcc, clang (mingw-w64, too) or MSVC, or 64-bit ARM
    (NEON) and gcc or clang. Other CPUs and compilers run plain C, at about a third of AVX2's speed if the compiler
@@ -1146,7 +1145,7 @@ EXL2_API exl2_result exl2_session_tokens(exl2_engine *e, exl2_session s, exl2_to
 /* [E wait] Writes the session as bytes: its history and, while a job runs, what exl2_job_desc.resume needs to go on
    with it. *need: their number. TOO_SMALL when cap is less; OK when out is NULL and cap 0. flags: exl2_save_flags.
    STATE: a job with guidance is running, or one with stop strings, banned strings or mirostat is paused before text
-   that the worker has made. Errors of the device with EXL2_SAVE_KV. */
+   that the worker has made, or any within a character. Errors of the device with EXL2_SAVE_KV. */
 EXL2_API exl2_result exl2_session_save(exl2_engine *e, exl2_session s, uint32_t flags, void *out, size_t cap,
                                        size_t *need);
 /* [E wait] Replaces the history of a free session by a saved one. Checks all bytes before anything changes. STATE: a

@@ -90,11 +90,12 @@ static void maker_add_exl2(maker *m, const char *key, uint32_t out)
     maker_add(m, key, "q_invperm", "I32", 64, 0, sizeof perm, perm);
 }
 
-static inline void maker_make(maker *m)
+/* vocab: tokens, a multiple of 32. MAKER_CONFIG is that of 64. */
+static inline void maker_make_vocab(maker *m, uint32_t vocab)
 {
     memset(m, 0, sizeof *m);
     m->state = 12345;
-    maker_add_halves(m, "model.embed_tokens", 64, 64);
+    maker_add_halves(m, "model.embed_tokens", vocab, 64);
     maker_add_halves(m, "model.layers.0.input_layernorm", 64, 0);
     maker_add_halves(m, "model.layers.0.post_attention_layernorm", 64, 0);
     maker_add_halves(m, "model.norm", 64, 0);
@@ -105,7 +106,12 @@ static inline void maker_make(maker *m)
     maker_add_exl2(m, "model.layers.0.mlp.gate_proj", 64);
     maker_add_exl2(m, "model.layers.0.mlp.up_proj", 64);
     maker_add_exl2(m, "model.layers.0.mlp.down_proj", 64);
-    maker_add_exl2(m, "lm_head", 64);
+    maker_add_exl2(m, "lm_head", vocab);
+}
+
+static inline void maker_make(maker *m)
+{
+    maker_make_vocab(m, 64);
 }
 
 static void maker_free(maker *m)

@@ -123,22 +123,31 @@ static inline bool exl2__draft_models_owes(const exl2__job *drafter)
 
 /* Brings a drafter's history to the end of its job's, between two passes of its model; with what it has drafted, if the
    job has not gone on. Without a question it computes K and V of the prompt alone: where drafts do not pay, following
-   each token would cost more than they do. */
-static void exl2__draft_models_follow(exl2__model *m, exl2__job *drafter)
+   each token would cost more than they do. It ends where it cannot follow: at the end of its context, and at a token
+   that only the job's model has, whose matrices may have more rows than the tokenizer has tokens. */
+static void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl2__job *drafter)
 {
-    const exl2__job *job = drafter->drafts_for;
+    exl2__job *job = drafter->drafts_for;
     const exl2__sequence *of = &job->sequence;
     exl2__sequence *s = &drafter->sequence;
     exl2__table *t = s->table;
     uint32_t end = exl2__min32(of->tokens_end, m->info.context_max), tokens = of->table->tokens;
     s->held = true;
-    if (!of->begun || tokens >= end) {
+    if (!of->begun || tokens >= of->tokens_end) {
         drafter->draft_wanted = 0;
         return;
     }
     uint32_t keep = exl2__min32(s->final_end, t->tokens); /* words before do not change any more */
     while (keep < exl2__min32(t->tokens, tokens) && t->words[keep] == of->table->words[keep]) {
         keep++;
+    }
+    uint32_t known = keep;
+    while (known < tokens && (uint32_t)exl2__table_token(of->table, known) < m->plan.shape.vocab) {
+        known++;
+    }
+    if (tokens >= end || known < tokens) {
+        exl2__jobs_free_drafter(e, job);
+        return;
     }
     bool drafted = keep == tokens && exl2__draft_models_is_asked(drafter);
     if (!s->active) {
@@ -167,7 +176,7 @@ static inline void exl2__draft_models_all_follow(exl2_engine *e, exl2__model *m)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         if (job->drafts_for) {
-            exl2__draft_models_follow(m, job);
+            exl2__draft_models_follow(e, m, job);
         }
     }
 }

@@ -81,9 +81,11 @@ static uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const exl2__j
 /* Whether the job can go on with this token, and needs a token after it. */
 static bool exl2__drafts_continue(exl2_engine *e, exl2__job *job, exl2_token token)
 {
-    const exl2__config *config = &e->models[job->model].load.config;
+    const exl2__model *m = &e->models[job->model];
+    const exl2__config *config = &m->load.config;
     exl2__grammar_slot *g = job->grammar.slot;
-    if (exl2__forced_is_banned(job, token) || exl2__jobs_is_in(config->eos, config->eos_count, token)
+    if ((uint32_t)token >= m->plan.shape.vocab /* the draft model's may have more rows */
+        || exl2__forced_is_banned(job, token) || exl2__jobs_is_in(config->eos, config->eos_count, token)
         || exl2__jobs_is_in(job->stops.tokens, job->stops.token_count, token)) {
         return false;
     }
@@ -294,9 +296,9 @@ static inline uint32_t exl2__drafts_kept(const exl2__sequence *s)
     return kept;
 }
 
-/* Whether the token sampled for this position counts: the history ends there, with the drafts before that row, and
-   nothing has stopped the job meanwhile. */
-static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__job *job, uint64_t position)
+/* Whether the token sampled for this position counts: the history ends there, with the drafts before that row, no ban
+   has rewound it since the pass began, and nothing has stopped the job meanwhile. */
+static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__job *job, uint64_t position, uint32_t attempt)
 {
     const exl2__sequence *s = &job->sequence;
     uint32_t ahead = (uint32_t)position - s->draft_at;
@@ -307,7 +309,7 @@ static inline bool exl2__drafts_wants(exl2_engine *e, const exl2__job *job, uint
     bool stopped = job->shared.cancel == job->id || job->shared.pause == job->id;
     exl2__unlock(&e->lock);
     return !stopped && !job->delivery.text_due && !job->delivery.progress_due && position == s->table->tokens
-        && ahead <= s->draft_usable && exl2__drafts_kept(s) >= ahead;
+        && attempt == s->attempt && ahead <= s->draft_usable && exl2__drafts_kept(s) >= ahead;
 }
 
 /* After a token was sampled for `position` and appended, perhaps with forced ones after it: K and V of the drafts among

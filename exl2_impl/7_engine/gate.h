@@ -1,11 +1,11 @@
 /* gate.h: the lock that calls of the application and the worker's steps go through, one at a time. Without a worker
    it does nothing.
    takes: calls from the application, which begin with exl2__gate_enter and end with exl2__gate_leave.
-   gives: exl2__gate_enter, exl2__gate_leave; exl2__gate_open, exl2__gate_close around callbacks; exl2__gate_wake.
+   gives: exl2__gate_enter, exl2__gate_leave; exl2__gate_call, exl2__gate_called around callbacks; exl2__gate_wake.
    owns:  the lock and its signals, from exl2__gate_make to exl2__gate_end.
 
-   A callback runs while the gate is open, so that the worker goes on meanwhile. `allow` and `on_logits` run inside of
-   the worker's step: what they call finds the gate closed by their own thread. */
+   A callback runs while the gate is open: it may call the engine, and the worker goes on meanwhile. On the worker's own
+   thread, where `allow` and `on_logits` run, the gate stays closed, and calls pass it. */
 #ifndef EXL2__GATE_H
 #define EXL2__GATE_H
 
@@ -99,6 +99,20 @@ static inline exl2_result exl2__gate_leave(exl2_engine *e, exl2_result r)
     }
     exl2__gate_open(e);
     return r;
+}
+
+/* A callback begins. */
+static inline void exl2__gate_call(exl2_engine *e)
+{
+    e->in_callback++;
+    exl2__gate_open(e);
+}
+
+/* It has ended. */
+static inline void exl2__gate_called(exl2_engine *e)
+{
+    exl2__gate_close(e);
+    e->in_callback--;
 }
 
 #endif

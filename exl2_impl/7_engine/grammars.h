@@ -5,7 +5,7 @@
 #ifndef EXL2__GRAMMARS_H
 #define EXL2__GRAMMARS_H
 
-#include "objects.h"
+#include "gate.h"
 
 /* ---- made and closed by the application ---- */
 
@@ -268,9 +268,9 @@ static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t 
     exl2_job handle = { job->id };
     exl2__table_read(s->table, s->prompt_end, count, tokens);
     memset(out, 0, (size_t)words * sizeof *out);
-    e->in_callback++;
+    exl2__gate_call(e);
     *over = !g->allow(g->user, handle, tokens, count, out, words);
-    e->in_callback--;
+    exl2__gate_called(e);
     return EXL2_OK;
 }
 

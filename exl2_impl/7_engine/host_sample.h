@@ -34,9 +34,9 @@ static bool exl2__host_sample_row(exl2_engine *e, exl2__model *m, exl2__job *job
     }
     if (r >= 0 && positive->on_logits) {
         exl2_job handle = { positive->id };
-        e->in_callback++;
+        exl2__gate_call(e);
         positive->on_logits(positive->user, handle, logits, vocab);
-        e->in_callback--;
+        exl2__gate_called(e);
     }
     r = r < 0 ? r : m->backend->sample_row(m->device, logits, &wanted, &m->forward.results[row]);
     e->stats.cpu_sampled += exl2__backend_is_async(m->backend);

@@ -83,8 +83,7 @@ static exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const
 
 /* Lists the end and stop tokens, which min_tokens bans until that length. */
 EXL2__COLD
-static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
-                                      uint32_t *used)
+static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
     uint32_t eos = m->load.config.eos_count, count = eos + job->stops.token_count;
@@ -98,7 +97,7 @@ static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, ex
         ends[i] = i < eos ? m->load.config.eos[i] : job->stops.tokens[i - eos];
     }
     s->ends = ends;
-    s->end_count = d->min_tokens > 0 ? count : 0;
+    s->end_count = count;
     return EXL2_OK;
 }
 
@@ -116,8 +115,8 @@ static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, e
     job->stops.token_count = d->stop_token_count;
     EXL2__TRY(exl2__job_lists_ids(e, m, job, d->stop_tokens, d->stop_token_count, "stop token", used,
                                 &job->stops.tokens));
-    if (d->min_tokens > 0) {
-        EXL2__TRY(exl2__job_lists_ends(e, m, job, d, used));
+    if (d->resume ? e->sessions[job->session].resume.min_tokens : d->min_tokens) {
+        EXL2__TRY(exl2__job_lists_ends(e, m, job, used));
     }
     const exl2__grammar_slot *g = exl2__objects_grammar(e, d->grammar);
     if (job->healed >= 0 && g && !g->made) {

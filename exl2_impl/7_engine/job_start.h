@@ -225,11 +225,9 @@ static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__
 static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
 {
     exl2__sequence *s = &job->sequence;
-    size_t bytes = 0;
-    bool special = true;
+    size_t bytes;
     exl2_token last = s->prompt_count ? s->prompt[s->prompt_count - 1] : -1;
-    const char *text = m->vocab.present && last >= 0 ? exl2__vocab_piece(&m->vocab, last, &bytes, &special) : NULL;
-    if (text && !special && bytes > 0 && exl2__unicode_valid(text, bytes) && s->keep + s->prompt_count > 1) {
+    if (exl2__jobs_healable(m, last, &bytes) && s->keep + s->prompt_count > 1) {
         s->prompt_count--;
         job->healed = last;
     }

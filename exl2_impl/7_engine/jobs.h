@@ -36,11 +36,9 @@ static inline bool exl2__jobs_deliver(exl2_engine *e, exl2_event_fn on_event, vo
 {
     *flow = EXL2_CONTINUE;
     if (on_event && !e->worker.stepping) {
-        e->in_callback++;
-        exl2__gate_open(e);
+        exl2__gate_call(e);
         *flow = on_event(user, event);
-        exl2__gate_close(e);
-        e->in_callback--;
+        exl2__gate_called(e);
         return true;
     }
     return discard || exl2__events_push(on_event ? &e->worker.events : &e->events, event);
@@ -278,6 +276,8 @@ static inline void exl2__jobs_remove_due(exl2__job *job)
     if (d->held_tokens) { /* a code point cut before it was shown as U+FFFD, which a rewind cannot change */
         block->held[0].stream.held_bytes = 0;
     }
+    job->bans.from -= exl2__min32(job->bans.from, d->due_bytes);
+    d->due_bytes = d->due_tokens = 0;
     d->text_due = false;
 }
 
@@ -316,13 +316,13 @@ static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
     }
     d->unheard += exl2__jobs_is_heard_later(e, job);
     d->unheard_tokens += d->due_tokens - now;
-    job->bans.rewinds = 0;
     exl2__jobs_remove_due(job);
     exl2__jobs_flow(e, job, flow);
     return true;
 }
 
-/* Makes the first `bytes` of the held text, and the tokens that end in them, due for delivery. */
+/* Makes the first `bytes` of the held text, and the tokens that end in them, due for delivery. With forced tokens more
+   can become due before that. What is due counts as delivered: it can neither be rewound nor cut any more. */
 static inline void exl2__jobs_set_due(exl2__job *job, size_t bytes)
 {
     exl2__job_delivery *d = &job->delivery;
@@ -330,6 +330,8 @@ static inline void exl2__jobs_set_due(exl2__job *job, size_t bytes)
     while (count < d->held_tokens && job->block->held[count].end <= bytes) {
         count++;
     }
+    job->bans.rewinds = bytes > d->due_bytes || count > d->due_tokens ? 0 : job->bans.rewinds;
+    job->bans.from = exl2__max32(job->bans.from, (uint32_t)bytes);
     d->due_bytes = (uint32_t)bytes;
     d->due_tokens = count;
     d->text_due = bytes > 0 || count > 0;
@@ -343,6 +345,23 @@ static inline bool exl2__jobs_is_in(const exl2_token *tokens, uint32_t count, ex
         }
     }
     return false;
+}
+
+/* The text of a token that can be healed; NULL: it has none of its own. */
+static inline const char *exl2__jobs_healable(const exl2__model *m, exl2_token token, size_t *bytes)
+{
+    bool special = true;
+    const char *text = m->vocab.present ? exl2__vocab_piece(&m->vocab, token, bytes, &special) : NULL;
+    return text && !special && *bytes > 0 && exl2__unicode_valid(text, *bytes) ? text : NULL;
+}
+
+/* Whether the token's text begins with `prefix`, which is that of a healed token. */
+static inline bool exl2__jobs_can_replace(const exl2__model *m, exl2_token token, const char *prefix, size_t prefix_bytes)
+{
+    size_t bytes;
+    bool special;
+    const char *text = exl2__vocab_piece(&m->vocab, token, &bytes, &special);
+    return text && !special && bytes >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0;
 }
 
 /* Whether the next sampled token replaces the prompt's last one (token healing). */
@@ -406,7 +425,7 @@ static inline void exl2__jobs_shorten(exl2__table *t, exl2__pages *pages, uint32
 }
 
 /* Rewinds to the token that contains byte `at`, where the banned text starts, so that a different token is sampled
-   there. false: too many tokens were tried; the text stays. */
+   there. false: too many tokens were tried; the text is shown. */
 EXL2__COLD
 static bool exl2__jobs_rewind_ban(exl2__job *job, exl2__pages *pages, size_t at)
 {
@@ -423,6 +442,7 @@ static bool exl2__jobs_rewind_ban(exl2__job *job, exl2__pages *pages, size_t at)
     job->grammar.place_tokens = UINT32_MAX; /* its place is found again from the start */
     if (s->tried_count == EXL2__SEQUENCE_TRIED_MAX || job->bans.rewinds == EXL2__JOB_REWINDS_MAX) {
         job->stats.bans_shown++;
+        job->bans.from = (uint32_t)at + 1;
         return false;
     }
     s->tried[s->tried_count++] = held->token.token;
@@ -433,6 +453,7 @@ static bool exl2__jobs_rewind_ban(exl2__job *job, exl2__pages *pages, size_t at)
     s->sampling.mirostat_mu = held->mu;
     d->held_tokens = first;
     d->held_bytes = first ? job->block->held[first - 1].end - exl2__stream_pending(&d->stream) : 0;
+    job->bans.from = exl2__min32(job->bans.from, d->held_bytes);
     uint32_t removed = s->table->tokens - position;
     exl2__jobs_shorten(s->table, pages, removed);
     if (job->guidance.negative) {
@@ -457,6 +478,16 @@ static inline size_t exl2__jobs_whole_tokens(const exl2__job *job, size_t bytes)
     return whole;
 }
 
+/* Looks for a banned string in the first `bytes` of the held text, as exl2__stops_match. */
+static inline bool exl2__jobs_match_ban(const exl2__job *job, size_t bytes, size_t *before, size_t *at)
+{
+    size_t from = exl2__min64(job->bans.from, bytes);
+    bool found = exl2__stops_match(&job->bans.strings, job->block->hold + from, bytes - from, before, at);
+    *before += from;
+    *at += from;
+    return found;
+}
+
 /* Length of the beginning of the held text, at most `bytes`, that can be shown even if the following tokens are rewound
    and replaced: no stop string and no banned string may begin at its end. */
 static inline size_t exl2__jobs_final_bytes(const exl2__job *job, size_t bytes)
@@ -464,7 +495,7 @@ static inline size_t exl2__jobs_final_bytes(const exl2__job *job, size_t bytes)
     for (;;) {
         size_t whole = exl2__jobs_whole_tokens(job, bytes), before_stop, before_ban, at;
         exl2__stops_match(&job->stops.strings, job->block->hold, whole, &before_stop, &at);
-        exl2__stops_match(&job->bans.strings, job->block->hold, whole, &before_ban, &at);
+        exl2__jobs_match_ban(job, whole, &before_ban, &at);
         bytes = exl2__min64(before_stop, before_ban);
         if (bytes == whole) {
             return whole;
@@ -493,16 +524,13 @@ static inline void exl2__jobs_append(exl2_engine *e, exl2__job *job, exl2_token 
    bytes of the text that can be delivered, because neither may begin there. */
 static inline bool exl2__jobs_find_strings(exl2__job *job, exl2__pages *pages, size_t *due)
 {
-    const char *hold = job->block->hold;
-    size_t bytes = job->delivery.held_bytes, before_ban = bytes, at;
-    *due = bytes;
-    if (exl2__stops_match(&job->bans.strings, hold, bytes, &before_ban, &at)) {
+    size_t bytes = job->delivery.held_bytes, before_ban, at;
+    while (exl2__jobs_match_ban(job, bytes, &before_ban, &at)) {
         if (exl2__jobs_rewind_ban(job, pages, at)) {
             return false;
         }
-        before_ban = bytes;
     }
-    if (exl2__stops_match(&job->stops.strings, hold, bytes, due, &at)) {
+    if (exl2__stops_match(&job->stops.strings, job->block->hold, bytes, due, &at)) {
         exl2__jobs_set_due(job, at);
         exl2__jobs_end(job, EXL2_STOP_STRING, EXL2_OK, NULL);
         return false;

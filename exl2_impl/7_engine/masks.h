@@ -32,13 +32,12 @@ EXL2__COLD
 static exl2_result exl2__masks_set_healing(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *bits,
                                            uint32_t words)
 {
-    size_t bytes, prefix_bytes;
+    size_t prefix_bytes;
     bool special;
     const char *prefix = exl2__vocab_piece(&m->vocab, job->healed, &prefix_bytes, &special);
     memset(bits, 0, words * sizeof *bits);
     for (uint32_t id = 0; id < exl2__min32(m->vocab.id_count, m->plan.shape.vocab); id++) {
-        const char *text = exl2__vocab_piece(&m->vocab, (exl2_token)id, &bytes, &special);
-        bool begins = text && !special && bytes >= prefix_bytes && memcmp(text, prefix, prefix_bytes) == 0;
+        bool begins = exl2__jobs_can_replace(m, (exl2_token)id, prefix, prefix_bytes);
         if (begins && job->grammar.slot) {
             EXL2__TRY(exl2__grammars_heal(e, job, (exl2_token)id, &begins));
         }

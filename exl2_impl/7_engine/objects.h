@@ -115,6 +115,7 @@ typedef struct exl2__session_resume {
     uint64_t seed;
     float mu;
     uint32_t tried_count, tried_at;
+    uint32_t from;               /* as in exl2__job_bans */
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX];
 } exl2__session_resume;
 
@@ -172,7 +173,8 @@ typedef struct exl2__job_scores {
 
 typedef struct exl2__job_bans {
     exl2__stops strings;         /* when one is complete, the history is rewound to the token where it begins */
-    uint32_t rewinds;            /* since text was last delivered */
+    uint32_t rewinds;            /* since new text was last due */
+    uint32_t from;               /* bytes of the held text in which no string is looked for: they are due, or show one */
 } exl2__job_bans;
 
 typedef struct exl2__job_stops {

@@ -25,7 +25,7 @@
 #define EXL2__SNAPSHOT_HAS_JOB 1u
 #define EXL2__SNAPSHOT_HAS_KV 2u
 #define EXL2__SNAPSHOT_HEAD_BYTES 40u
-#define EXL2__SNAPSHOT_JOB_BYTES 64u /* then the tried tokens, then mirostat's states */
+#define EXL2__SNAPSHOT_JOB_BYTES 68u /* then the tried tokens, then mirostat's states */
 #define EXL2__SNAPSHOT_KV_BYTES 20u  /* before the pages */
 #define EXL2__SNAPSHOT_SUM_BYTES 8u
 
@@ -78,12 +78,13 @@ static void exl2__snapshot_of_job(const exl2__job *job, exl2__session_resume *ou
                                    .tokens = s->table->tokens, .max_tokens = job->max_tokens, .attempt = s->attempt,
                                    .rewinds = job->bans.rewinds, .shown = job->delivery.shown, .healed = job->healed,
                                    .seed = job->stats.seed, .mu = s->sampling.mirostat_mu,
-                                   .tried_count = s->tried_count, .tried_at = s->tried_at };
+                                   .tried_count = s->tried_count, .tried_at = s->tried_at,
+                                   .from = job->bans.from };
     if (job->delivery.unheard) { /* what was not heard is generated again */
         out->tokens = s->prompt_end + job->delivery.delivered;
-        out->computed_end = exl2__min32(out->computed_end, out->tokens);
         out->shown = 0;
     }
+    out->computed_end = exl2__min32(out->computed_end, out->tokens); /* a ban may have shortened the history */
     out->min_tokens = s->min_end - s->prompt_end - (job->healed >= 0);
     memcpy(out->tried, s->tried, s->tried_count * sizeof *out->tried);
 }
@@ -97,10 +98,10 @@ static uint8_t *exl2__snapshot_put(uint8_t *at, uint32_t value)
 static uint8_t *exl2__snapshot_put_job(uint8_t *at, const exl2__snapshot *x)
 {
     const exl2__session_resume *r = &x->job;
-    const uint32_t values[16] = { r->prompt_end, r->prompt_count, r->delivered, r->computed_end, r->max_tokens,
+    const uint32_t values[17] = { r->prompt_end, r->prompt_count, r->delivered, r->computed_end, r->max_tokens,
                                   r->min_tokens, r->attempt, r->rewinds, r->shown, (uint32_t)r->healed,
                                   exl2__float_bits(r->mu), r->tried_count, r->tried_at, x->mu_count,
-                                  (uint32_t)r->seed, (uint32_t)(r->seed >> 32) };
+                                  (uint32_t)r->seed, (uint32_t)(r->seed >> 32), r->from };
     for (uint32_t i = 0; i < EXL2__COUNT(values); i++) {
         at = exl2__snapshot_put(at, values[i]);
     }
@@ -144,6 +145,19 @@ static exl2_result exl2__snapshot_write(const exl2__model *m, const exl2__sessio
     return EXL2_OK;
 }
 
+/* Whether the last token that was delivered ends within a code point. Its text comes with that of the next one. */
+EXL2__COLD
+static bool exl2__snapshot_is_cut(const exl2__model *m, const exl2__job *job)
+{
+    const exl2__sequence *s = &job->sequence;
+    exl2__stream stream;
+    exl2__stream_make(&stream, job->delivery.stream.show_special, true);
+    for (uint32_t i = 0; m->vocab.present && i < job->delivery.delivered; i++) {
+        exl2__stream_push(&stream, &m->vocab, exl2__table_token(s->table, s->prompt_end + i), NULL, 0);
+    }
+    return exl2__stream_pending(&stream) > 0;
+}
+
 /* *need: the snapshot's size. With out NULL nothing is written. */
 EXL2__COLD
 static exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_t flags, void *out, size_t cap,
@@ -157,9 +171,10 @@ static exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "a session whose job has guidance can be saved after its DONE");
     }
     bool unheard = job && job->delivery.unheard && !exl2__jobs_is_dropped(job);
-    if (unheard && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0)) {
+    if (unheard && (job->stops.strings.count || job->bans.strings.count || job->sequence.sampling.mirostat_tau > 0
+                    || exl2__snapshot_is_cut(m, job))) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the session's job is paused before text that the worker has made, "
-                          "and has stop strings, banned strings or mirostat: continue it first");
+                          "and has stop strings, banned strings, mirostat or half of a character: continue it first");
     }
     if (job && job->sequence.begun && (!job->ending || unheard)) {
         exl2__snapshot_of_job(job, &x.job);
@@ -202,12 +217,25 @@ static inline bool exl2__snapshot_is_state(float mu)
     return exl2__float_is_finite(mu) && mu >= -100 && mu <= 100;
 }
 
+/* Whether the job can have healed this token: it has text of its own, and the first new token begins with it. */
+static bool exl2__snapshot_is_healed(const exl2__model *m, const exl2__snapshot *x)
+{
+    const exl2__session_resume *r = &x->job;
+    size_t bytes;
+    const char *text = exl2__jobs_healable(m, r->healed, &bytes);
+    if (!text || r->prompt_end == x->tokens) {
+        return text != NULL;
+    }
+    uint32_t word = exl2__load32(x->words + 4 * (size_t)r->prompt_end);
+    return exl2__jobs_can_replace(m, (exl2_token)(word & ~EXL2__WORD_SAMPLED), text, bytes);
+}
+
 /* Reads the job part at `at`, of which `bytes` bytes are left. */
 static exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m, const uint8_t *at, uint64_t bytes,
                                            exl2__snapshot *x)
 {
     exl2__session_resume *r = &x->job;
-    uint32_t values[16], vocab = m->plan.shape.vocab, context_max = m->info.context_max;
+    uint32_t values[17], vocab = m->plan.shape.vocab, context_max = m->info.context_max;
     if (bytes < EXL2__SNAPSHOT_JOB_BYTES) {
         return exl2__snapshot_malformed(e, "it ends in the part of the job");
     }
@@ -217,7 +245,7 @@ static exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m,
     *r = (exl2__session_resume){ true, false, values[0], values[1], values[2], values[3], x->tokens, values[4],
                                  values[5], values[6], values[7], values[8], (exl2_token)values[9],
                                  values[14] | (uint64_t)values[15] << 32, exl2__bits_float(values[10]),
-                                 values[11], values[12], { 0 } };
+                                 values[11], values[12], values[16], { 0 } };
     x->mu_count = values[13];
     uint64_t heals = r->healed >= 0, said = (uint64_t)x->tokens - r->prompt_end;
     bool counts = r->prompt_end > 0 && r->prompt_end <= x->tokens && r->prompt_count <= r->prompt_end
@@ -227,9 +255,12 @@ static exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m,
                && (r->max_tokens ? said < r->max_tokens + heals : said == 0);
     bool limits = r->rewinds <= EXL2__JOB_REWINDS_MAX && r->tried_count <= EXL2__SEQUENCE_TRIED_MAX
                && r->healed >= -1 && r->healed < (exl2_token)vocab && r->shown <= EXL2__JOB_HOLD_BYTES
-               && exl2__snapshot_is_state(r->mu);
+               && r->from <= EXL2__JOB_HOLD_BYTES && exl2__snapshot_is_state(r->mu);
     if (!counts || !limits || (x->mu_count && x->mu_count != said - r->delivered)) {
         return exl2__snapshot_malformed(e, "a count of the job is out of range");
+    }
+    if (r->healed >= 0 && !exl2__snapshot_is_healed(m, x)) {
+        return exl2__snapshot_malformed(e, "its first new token does not begin with the healed one");
     }
     if (bytes - EXL2__SNAPSHOT_JOB_BYTES < 4ull * (r->tried_count + x->mu_count)) {
         return exl2__snapshot_malformed(e, "it ends in the part of the job");
@@ -399,10 +430,11 @@ static exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job
     exl2__table *t = job->sequence.table;
     exl2__job_delivery *d = &job->delivery;
     size_t room = m->vocab.present ? exl2__stream_room(&m->vocab) + 16 : 0;
+    uint32_t shown = r->shown; /* of the text that follows here, with that of a code point in which delivered text ends */
     for (uint32_t i = 0; i < r->tokens - r->prompt_end; i++) {
         t->tokens = r->prompt_end + i + 1; /* a healed token is recognized by it */
         exl2__logit_result held = { .token = exl2__table_token(t, t->tokens - 1) };
-        if (d->held_bytes + room > EXL2__JOB_HOLD_BYTES) {
+        if (d->held_bytes + room > EXL2__JOB_HOLD_BYTES || d->held_tokens == d->held_tokens_max) {
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot holds back more text than a job may");
         }
         if (r->states && i >= r->delivered) {
@@ -412,18 +444,26 @@ static exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job
         exl2__jobs_hold(m, job, &held, false);
         if (i < r->delivered) {
             d->held_tokens = d->held_bytes = 0;
+            shown = r->shown + exl2__stream_pending(&d->stream);
         }
     }
-    if (r->shown > d->held_bytes) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot has shown %u bytes of held text, but there are %u",
-                          r->shown, d->held_bytes);
+    if (shown > d->held_bytes) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot has shown %u bytes of held text, but there are %u", shown,
+                          d->held_bytes);
     }
-    d->held_bytes -= r->shown;
-    memmove(job->block->hold, job->block->hold + r->shown, d->held_bytes);
+    d->held_bytes -= shown;
+    memmove(job->block->hold, job->block->hold + shown, d->held_bytes);
     for (uint32_t i = 0; i < d->held_tokens; i++) {
-        job->block->held[i].end -= exl2__min32(job->block->held[i].end, r->shown);
+        job->block->held[i].end -= exl2__min32(job->block->held[i].end, shown);
+    }
+    if (shown) { /* as after a delivery: a rewind cannot change what was shown */
+        job->block->held[0].stream.held_bytes = 0;
     }
     d->shown = r->shown;
+    job->bans.from = exl2__min32(r->from, d->held_bytes);
+    if (d->held_tokens == d->held_tokens_max) { /* no more can be held */
+        exl2__jobs_set_due(job, d->held_bytes);
+    }
     return EXL2_OK;
 }
 

@@ -320,14 +320,15 @@ static inline void exl2__step_token(exl2_engine *e, exl2__model *m, exl2__job *j
 {
     exl2__job *positive = exl2__objects_positive(job);
     const exl2__forward *f = &m->forward;
-    bool fetched = f->step.logits[f->logit0 + row].use == EXL2__LOGIT_FETCH;
-    uint64_t position = f->step.logits[f->logit0 + row].sample_position;
+    const exl2__logit_row *logit = &f->step.logits[f->logit0 + row];
+    bool fetched = logit->use == EXL2__LOGIT_FETCH;
+    uint64_t position = logit->sample_position;
     if (job->drafts_for) {
         bool known = !fetched || exl2__host_sample_row(e, m, job, row);
         exl2__draft_models_token(m, job, known ? f->results[row].token : -1, position);
         return;
     }
-    if (!exl2__drafts_wants(e, job, position)) {
+    if (!exl2__drafts_wants(e, job, position, logit->attempt)) {
         return;
     }
     exl2__jobs_deliver_progress(e, positive);

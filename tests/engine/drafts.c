@@ -177,6 +177,33 @@ static void the_same(const rig *r)
     }
 }
 
+/* A banned string that the grammar forces: it rewinds the job while rows of the same pass, after guesses that were right,
+   have tokens for the position to which it was rewound. */
+static void forced_bans(const rig *r)
+{
+    static rig_said with, without;
+    static const char *const bans[] = { "ab", "the" };
+    uint32_t accepted = 0;
+    for (uint32_t k = 0; k < 60; k++) {
+        exl2_job_desc d = job_of(r, 9, k + 1, &without);
+        d.ban_strings = bans;
+        d.ban_string_count = 2;
+        d.draft.one_by_one = true;
+        rig_run(r, &d);
+        exl2_session other = model_answer(r, &without, 0);
+        d.user = &with;
+        d.draft = (exl2_draft_desc){ .ngram = true, .tokens = 5 };
+        memset(&with, 0, sizeof with);
+        rig_run(r, &d);
+        without.stats.forced_tokens = with.stats.forced_tokens; /* none one by one, and forced tokens have logprob 0 */
+        memcpy(without.logprobs, with.logprobs, sizeof with.logprobs);
+        compare(&with, &without, 9, k + 1);
+        accepted += with.stats.accepted;
+        exl2_session_close(r->engine, other);
+    }
+    CHECK(accepted > 50);
+}
+
 /* Limits that end within a draft. */
 static void limits(const rig *r)
 {
@@ -475,6 +502,7 @@ int main(void)
     CHECK_INT(exl2_grammar_make(r.engine, &gd, &regex), EXL2_OK);
     how = (exl2_draft_desc){ .ngram = true };
     the_same(&r);
+    forced_bans(&r);
     limits(&r);
     together(&r, 20);
     stopped(&r);

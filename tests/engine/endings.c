@@ -74,6 +74,55 @@ static void bans_without_a_way_out(const rig *r)
     }
 }
 
+/* After a banned string that had to be shown, text goes on to come as it is made, later banned strings are avoided, and
+   each that is shown counts once. Forced tokens and guesses change nothing. */
+static void after_a_shown_ban(const rig *r)
+{
+    static const char *const banned[] = { "red", "blue", "e g" };
+    exl2_grammar g = grammar_of(r, EXL2_GRAMMAR_REGEX, "the red fox is( green| blue| abc| ab){9}( red| ab)", false);
+    for (uint32_t seed = 1; seed < 12; seed++) {
+        for (uint32_t k = 0; k < 4; k++) {
+            rig_said *to = k ? &other : &said;
+            exl2_job_desc d = job_of(r, g, seed, to);
+            d.ban_strings = banned;
+            d.ban_string_count = 3;
+            d.draft.one_by_one = k == 0;
+            d.draft.ngram = k > 1;
+            rig_run(r, &d);
+            CHECK(to->stop == EXL2_STOP_GRAMMAR && strncmp(to->text, "the red fox is", 14) == 0);
+            CHECK(!strstr(to->text, "blue") && !strstr(to->text + 8, "red") && to->stats.bans_shown == 1);
+            CHECK(to->text_events > 9);
+            CHECK(other.bytes == said.bytes || !k);
+            CHECK(!k || memcmp(other.text, said.text, said.bytes) == 0);
+            CHECK_INT(to->stats.bans_avoided, said.stats.bans_avoided);
+        }
+    }
+    exl2_grammar_close(r->engine, g);
+}
+
+/* Long texts of tokens, too: what is held never outgrows its memory. */
+static void long_after_a_shown_ban(void)
+{
+    static text_model wide;
+    static const char *const words[] = { "a token whose text has sixty-four bytes, to fill held text soon ", "red" };
+    static const char *const banned[] = { "red", "zz" };
+    text_find_plan(&wide, 2);
+    text_write(&wide, words, 2, TEXT_CHAT_CONFIG);
+    rig r = text_load(&wide);
+    exl2_grammar g = grammar_of(&r, EXL2_GRAMMAR_EBNF, "root ::= \"red\" "
+                                "(\"a token whose text has sixty-four bytes, to fill held text soon \")*", false);
+    exl2_job_desc d = job_of(&r, g, 1, &said);
+    const exl2_bias wish = { wide.planned[0], 100 };
+    d.max_tokens = 200;
+    d.ban_strings = banned;
+    d.ban_string_count = 2;
+    d.sampler.bias = &wish;
+    d.sampler.bias_count = 1;
+    rig_run(&r, &d);
+    CHECK(said.count == 200 && said.bytes == 3 + 199 * 64 && said.text_events > 100);
+    rig_close(&r);
+}
+
 /* ---- healing ---- */
 
 /* The prompt ends within "abc" or "the"; the grammar's text begins after what the prompt has of it. */
@@ -256,11 +305,13 @@ int main(void)
     rig r = text_load(&model);
     bans(&r);
     bans_without_a_way_out(&r);
+    after_a_shown_ban(&r);
     healing(&r);
     refused(&r);
     prefer_end(&r);
     loops(&r);
     rig_close(&r);
+    long_after_a_shown_ban();
     priorities();
     return check_done();
 }

@@ -5,7 +5,7 @@
 
 #include "../../exl2_impl/0_base/hash.h"
 
-#define KINDS 7u
+#define KINDS 9u
 #define NEW 40u
 
 static text_model model;
@@ -28,17 +28,18 @@ static exl2_job_desc job_of(const rig *r, uint32_t kind, rig_said *said)
     static const char *const stops[] = { "abcdefgh", "zzzz" }, *const bans[] = { "ab", "q", "tt", " i" };
     static const char schema[] = "{\"type\":\"object\",\"required\":[\"a\",\"b\"],\"properties\":{\"a\":{\"type\":"
                                  "\"string\",\"maxLength\":9},\"b\":{\"type\":\"integer\"}}}";
+    static exl2_bias bias[12];
     exl2_job_desc d = rig_job(r, NULL, 0, NEW, said);
     memset(said, 0, sizeof *said);
     d.model.id = 0;
     d.sampler.preset = kind ? EXL2_PRESET_NEUTRAL : EXL2_PRESET_GREEDY;
     d.sampler.seed = 40 + kind;
-    d.min_tokens = kind == 1 ? 12 : 0;
+    d.min_tokens = kind == 1 ? 12 : kind == 8 ? 30 : 0;
     if (kind == 1 || kind == 5) {
         d.stop_strings = stops;
         d.stop_string_count = 2;
     }
-    if (kind == 2 || kind >= 5) {
+    if (kind == 2 || kind == 5 || kind == 6) {
         d.ban_strings = bans;
         d.ban_string_count = 4;
     }
@@ -47,7 +48,21 @@ static exl2_job_desc job_of(const rig *r, uint32_t kind, rig_said *said)
         exl2_grammar_desc g = { .model = r->model, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema };
         CHECK_INT(exl2_grammar_make(r->engine, &g, &d.grammar), EXL2_OK);
     }
-    if (kind >= 5) {
+    if (kind == 7) { /* first bytes of characters, most of which are not completed */
+        for (uint32_t i = 0; i < 12; i++) {
+            bias[i] = (exl2_bias){ model.byte_ids[0xC3 + i], 3 };
+        }
+        d.sampler.bias = bias;
+        d.sampler.bias_count = 12;
+    }
+    if (kind == 8) { /* stop tokens that min_tokens bans */
+        bias[0] = (exl2_bias){ model.byte_ids['e'], 4 };
+        d.sampler.bias = bias;
+        d.sampler.bias_count = 1;
+        d.stop_tokens = &bias[0].token;
+        d.stop_token_count = 1;
+    }
+    if (kind == 5 || kind == 6) {
         d.sampler.mirostat_tau = 4;
         d.sampler.mirostat_eta = 0.3f;
     }
@@ -241,13 +256,13 @@ static void damaged(const rig *r)
         memcpy(bytes, good, count);
     }
     uint32_t tokens = exl2__load32(good + 32);
-    for (uint32_t i = 0; i < 16; i++) { /* the counts of the job: every field is checked */
+    for (uint32_t i = 0; i < 17; i++) { /* the counts of the job: every field is checked */
         static const uint32_t wild[] = { UINT32_MAX, 0x7FFFFFFF, 600, 100000 };
         for (uint32_t k = 0; k < 4; k++) {
             exl2__store32(bytes + 40 + 4 * (tokens + i), wild[k]);
             seal(bytes, count);
             exl2_result got = exl2_session_restore(r->engine, s, bytes, count);
-            bool any = i == 6 || i == 8 || i == 12 || i >= 14; /* attempt, shown, tried_at, seed */
+            bool any = i == 6 || i == 8 || i == 12 || i >= 14; /* attempt, shown, tried_at, seed, from */
             any = any || (i == 9 && k == 0) || (i == 10 && k >= 2); /* no healed token; a state near 0 */
             CHECK(got == EXL2_ERR_FORMAT || (any && got == EXL2_OK));
             if (got == EXL2_OK) { /* restored: a job goes on with it, or is rejected */
@@ -264,11 +279,71 @@ static void damaged(const rig *r)
     }
     /* K and V of another layout: the tokens alone are restored, and one warning says so */
     const uint8_t *job = good + 40 + 4 * tokens;
-    bytes[40 + 4 * tokens + 64 + 4 * (exl2__load32(job + 44) + exl2__load32(job + 52))] ^= 1;
+    bytes[40 + 4 * tokens + 68 + 4 * (exl2__load32(job + 44) + exl2__load32(job + 52))] ^= 1;
     seal(bytes, count);
     CHECK_INT(exl2_session_restore(r->engine, s, bytes, count), EXL2_OK);
     CHECK(info_of(r, s).tokens_cached < 64 + 90); /* what others have computed may be found */
     exl2_session_close(r->engine, s);
+}
+
+/* Snapshots whose sum is right, and that no engine has made: another healed token, or one where none was, than the first
+   new token begins with; more held tokens than a job with alternatives can hold. */
+static void hostile(const rig *r)
+{
+    exl2_session s = session_of(r), from = session_of(r);
+    uint32_t resumed = 0;
+    for (uint32_t kind = 0; kind < 5; kind++) {
+        exl2_job_desc d = job_of(r, kind, &first);
+        d.session = from;
+        d.prompt.tokens = prompt;
+        d.prompt.token_count = 90;
+        start(r, &d);
+        while (first.count < 4 && !first.done_events) {
+            exl2_step(r->engine, NULL);
+        }
+        static uint8_t good[4096];
+        size_t count = save(r, from, 0);
+        memcpy(good, bytes, count);
+        exl2_session_info info = info_of(r, from);
+        exl2_job_cancel(r->engine, info.busy_with);
+        rig_drain(r, 0);
+        CHECK_INT(exl2_session_rewind(r->engine, from, 0), EXL2_OK);
+        uint32_t tokens = exl2__load32(good + 32);
+        uint8_t *job = bytes + 40 + 4 * tokens;
+        for (uint32_t i = 0; i < TEXT_VOCAB + 20; i++) {
+            memcpy(bytes, good, count);
+            exl2__store32(job + 36, i < TEXT_VOCAB ? i : UINT32_MAX);
+            if (i >= TEXT_VOCAB) { /* nothing was delivered: all new tokens are held, up to all but the first */
+                exl2__store32(job, exl2__load32(job) - 4 * (i - TEXT_VOCAB));
+                exl2__store32(job + 4, 1);
+                exl2__store32(job + 8, 0);
+                exl2__store32(job + 16, 200);
+            }
+            seal(bytes, count);
+            exl2_result got = exl2_session_restore(r->engine, s, bytes, count);
+            CHECK(got == EXL2_OK || got == EXL2_ERR_FORMAT);
+            if (got < 0) {
+                continue;
+            }
+            d = job_of(r, kind, &rest);
+            d.sampler.seed = 0;
+            d.max_tokens = d.min_tokens = 0;
+            d.session = s;
+            d.resume = true;
+            d.alts_per_token = EXL2_ALTS_MAX;
+            got = exl2_job_start(r->engine, &d, NULL);
+            CHECK(got == EXL2_OK || got == EXL2_ERR_ARG || got == EXL2_ERR_BUDGET);
+            if (got < 0 && d.grammar.id) {
+                exl2_grammar_close(r->engine, d.grammar);
+            }
+            rig_drain(r, 0);
+            CHECK_INT(rest.done_events, got == EXL2_OK);
+            resumed += got == EXL2_OK;
+        }
+    }
+    CHECK(resumed > 20);
+    exl2_session_close(r->engine, s);
+    exl2_session_close(r->engine, from);
 }
 
 /* K and V of a snapshot, edited: the session that restores them uses them, a fork too, and nobody else. */
@@ -354,6 +429,7 @@ int main(void)
     rig a = open_engine(4096), b = open_engine(2048);
     every_step(&a, &b);
     damaged(&a);
+    hostile(&a);
     misuse(&a);
     rig_close(&a);
     rig_close(&b);

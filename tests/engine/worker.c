@@ -423,7 +423,8 @@ static void cancels(const rig *r)
     }
 }
 
-/* on_logits runs on the worker's thread, inside of its step, and may call what callbacks may call. */
+/* on_logits runs on the worker's thread, inside of its step, or in a call that waits, and may call what callbacks may
+   call. */
 typedef struct watcher {
     const rig *r;
     exl2_session session;
@@ -455,9 +456,12 @@ static void logits_on_the_worker(const rig *r)
     d.on_logits = watch_engine;
     CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_OK);
     run_all(r, said, 1, &(exl2_step_desc){ .wait = true });
+    check_same(&said[0], &alone[0]);
+    clear(said, 1);
+    rig_run(r, &d);
     CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
     check_same(&said[0], &alone[0]);
-    CHECK_INT(watched.calls, alone[0].count);
+    CHECK_INT(watched.calls, 2 * alone[0].count);
     CHECK_INT(watched.got, EXL2_OK);
     CHECK_INT(watched.waited, EXL2_ERR_STATE);
     CHECK_INT(exl2_session_close(r->engine, watched.session), EXL2_OK);
