@@ -38,7 +38,7 @@ typedef struct exl2__weights {
     uint32_t part_opened;             /* parts of the unit whose tables have been read */
     exl2__matrix_tables part_tables;
     exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
-    uint64_t touched;                 /* bytes of the arena for weights */
+    uint64_t touched;                 /* position in the arena for weights */
     uint64_t read_bytes;              /* part of code_bytes that has been read */
     void *staging;                    /* [staging_bytes] */
     exl2__arena tables;               /* tables of the unit that is being read */
@@ -495,6 +495,10 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
         w->tables.used = 0;
     }
     EXL2__TRY_DONE(exl2__weights_open_parts(c, w, work));
+    if (!exl2__backend_has_memory(backend)) { /* for each unit, as new pages are in the CPU's cache for a while */
+        uint64_t bytes = backend->matrix_bytes(device, w->parts, w->now.count);
+        EXL2__TRY_DONE(exl2__arena_touch(arena, bytes, &w->touched, work));
+    }
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
@@ -576,7 +580,6 @@ static inline void exl2__weights_next(exl2__weights *w)
 static exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
                                       exl2__device *device, exl2__arena *arena, exl2__work *work)
 {
-    EXL2__TRY_DONE(exl2__arena_touch(arena, &w->touched, work));
     while (!exl2__weights_done(w)) {
         if (!w->opened) {
             EXL2__TRY_DONE(exl2__weights_open_unit(c, w, plan, backend, device, arena, work));
