@@ -353,7 +353,7 @@ static exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r, exl2__
         EXL2__TRY(exl2__weights_measure_norms(r->c, w, layer, r->backend, r->device));
     }
     w->staging_bytes = exl2__max64(w->staging_bytes, exl2__backend_has_memory(r->backend) ? 0 : w->slice_bytes);
-    if (w->config.experts.count) {
+    if (exl2__experts_any(&w->config.experts)) {
         w->pass_bytes += w->expert_bytes / w->config.experts.count * w->config.experts.active;
     }
     return EXL2_OK;

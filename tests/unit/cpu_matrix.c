@@ -328,8 +328,8 @@ static void fixture(const char *name)
     free(wanted);
 }
 
-/* Memory that is touched ahead of its use: what lies before it keeps its bytes, also where more has been used since than
-   had been touched; a slice has at most its share. */
+/* Memory that is touched ahead of its use: what lies before it keeps its bytes, also where more has been used since
+   than had been touched; a slice has at most its share. */
 static void touch(void)
 {
     static const uint32_t used[] = { 5000, 300000, 70000, 1, 200000 };

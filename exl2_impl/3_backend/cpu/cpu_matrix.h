@@ -76,6 +76,12 @@ typedef struct exl2__cpu_matrix {
     exl2__cpu_part *parts;
 } exl2__cpu_matrix;
 
+/* Is it a GPTQ or AWQ matrix? A build without them leaves out what depends on it. */
+static inline bool exl2__cpu_matrix_is_affine(exl2__cpu_source source)
+{
+    return EXL2__GPTQ && source == EXL2__CPU_AFFINE;
+}
+
 /* Are the weights codes? (Else they are floats.) */
 static inline bool exl2__cpu_matrix_is_codes(exl2__cpu_source source) { return source <= EXL2__CPU_AFFINE; }
 
@@ -83,7 +89,7 @@ static inline bool exl2__cpu_matrix_is_codes(exl2__cpu_source source) { return s
    affine. */
 static inline size_t exl2__cpu_matrix_start(const exl2__cpu_part *p, uint32_t rows)
 {
-    return (size_t)rows * p->blocks * (p->source == EXL2__CPU_AFFINE ? 2 : 1);
+    return (size_t)rows * p->blocks * (exl2__cpu_matrix_is_affine(p->source) ? 2 : 1);
 }
 
 /* Number of codes that a word holds; and do two more codes lie in the top bits of all words? */
@@ -436,8 +442,8 @@ static float exl2__cpu_matrix_scale(const exl2__cpu_part *p, uint32_t block, uin
 static float exl2__cpu_matrix_level(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
 {
     float code = (float)exl2__cpu_matrix_code(p, packed_row, column);
-    return p->source == EXL2__CPU_AFFINE ? code + exl2__cpu_matrix_scale(p, packed_row / EXL2__CPU_BLOCK, 1, column)
-                                         : code;
+    return !exl2__cpu_matrix_is_affine(p->source) ? code
+         : code + exl2__cpu_matrix_scale(p, packed_row / EXL2__CPU_BLOCK, 1, column);
 }
 
 /* A dense weight, or fp16((code - zero) * scale) of a code, whose `row` is a packed row. */
