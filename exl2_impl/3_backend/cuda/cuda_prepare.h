@@ -104,6 +104,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.stream_wait(gpu->stream), "packing weights"));
     exl2__cuda_device_free(gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
     m->staging = m->staging_bytes = 0;
+    exl2__cuda_making_close(m);
     exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &dry);
     EXL2__TRY(exl2__cuda_arena_open(gpu, &m->pass_memory, dry.used, EXL2_MEM_KV));
     exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &m->pass_memory);
