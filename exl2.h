@@ -386,12 +386,20 @@
    authors name such a number for long contexts (Qwen2.5: YaRN, 4); use them only with texts that need it, because words
    within the trained context get worse. A learned table of positions (GPT-2) cannot be stretched: EXL2_ERR_ARG.
 
-   The KV cache is one pool of 64-token pages for all sessions of the model, in FP16 (cache.tokens). By default it holds
-   two contexts, but no more than the bytes of the weights or 256 MiB, whichever is more, and never less than one
-   context. Under a cap of yours it shrinks, down to one context. The whole cache is planned when the model is loaded
+   The KV cache is one pool of 64-token pages for all sessions of the model (cache.tokens). By default it holds two
+   contexts, but no more than the bytes of the weights or 256 MiB, whichever is more, and never less than one context.
+   Under a cap of yours it shrinks, down to one context. The whole cache is planned when the model is loaded
    (cache_bytes), and on the CPU a page becomes resident at its first use. On Windows the cache is reserved, and each
    page committed before its first use: if the system has no memory for it, that job fails with EXL2_ERR_BUDGET. An
    allocator of yours is asked for the whole cache at once. context_max limits a session.
+
+   cache.format is the format of K and V. Bits of an element, scales included: EXL2_KV_FP16 (the default) 16; EXL2_KV_Q8
+   8.5; EXL2_KV_Q6 8.5 for K and 4.5 for V; EXL2_KV_Q4 4.5. A token needs layers x K/V heads x head size x (bits of K +
+   bits of V) / 8 bytes (cache_bytes_per_token). With fewer bits the same memory holds more tokens, and a CPU decodes
+   long histories faster. Each format gives words of its own; what section 9 promises holds within each. Take Q6 where
+   memory is short. Q4 costs small models visibly: a model of 135M then has another likeliest token in 16 of 100 places.
+   Heads must have a multiple of 16 elements, else EXL2_ERR_UNSUPPORTED; one that is no multiple of 32 is stored as the
+   next multiple. A quantized cache works on the CPU only for now: on a GPU loading fails with EXL2_ERR_UNSUPPORTED.
 
    Pages belong to running jobs; all others are a cache. A page in it is found by the tokens that it holds and by all
    tokens before it, whoever computed it: the same session's next turn, a fork, or another job whose prompt begins in
@@ -446,8 +454,8 @@
    are those of the snapshot; in the desc they are 0 or the same. What the desc names by pointer (stops, grammar,
    callbacks) is not in the snapshot; log-probabilities of tokens whose text was held back are lost (0). A snapshot has
    4 bytes a token, and some 100 for the job. EXL2_SAVE_KV adds K and V (cache_bytes_per_token each), so that nothing is
-   computed again; of another release or backend they are not used. K and V from a snapshot are found by that session
-   and its forks only. Bytes may come from anywhere: damaged ones are rejected, and the session stays as it was.
+   computed again; of another release, backend or format they are not used. K and V from a snapshot are found by that
+   session and its forks only. Bytes may come from anywhere: damaged ones are rejected, and the session stays as it was.
 
    After a job the history holds its prompt and the tokens that were delivered. The end token is included; the tokens of
    a cut stop string are not. After a cancel it holds what was delivered before.
@@ -943,10 +951,18 @@ EXL2_API exl2_result exl2_worker_stop(exl2_engine *e);
 
 /* ---- 6. models ---------------------------------------------------------------------------------------------- */
 
+typedef enum exl2_kv { /* bits of an element of K and V, scales included (section 6); all but FP16: on the CPU only */
+    EXL2_KV_FP16,    /* 16 */
+    EXL2_KV_Q8,      /* 8.5 */
+    EXL2_KV_Q6,      /* K 8.5, V 4.5 */
+    EXL2_KV_Q4       /* 4.5 */
+} exl2_kv;
+
 typedef struct exl2_cache_desc {
     uint32_t _start_canary;
     uint64_t tokens; /* pool size for all sessions, rounded up to 64; 0 = the default (section 6) */
     bool no_reuse;   /* a job finds K and V of its own session's history and of forks only, not those of other jobs */
+    exl2_kv format;
     uint32_t _end_canary;
 } exl2_cache_desc;
 

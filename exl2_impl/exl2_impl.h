@@ -143,6 +143,8 @@ EXL2__SIZE_END
 #include "3_backend/cpu/cpu_matrix.h"
 /* defines: every operation in plain C: the reference */
 #include "3_backend/cpu/cpu_phases.h"
+/* defines: K and V as codes: their layout, and writing them */
+#include "3_backend/cpu/cpu_codes.h"
 /* defines: one model on the CPU, and how its work is divided among threads */
 #include "3_backend/cpu/cpu_device.h"
 /* defines: rows of logits on the CPU */

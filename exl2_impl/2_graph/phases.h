@@ -16,8 +16,8 @@
 /* The list of phases. A pass runs copy_pages and embed, then the phases of each layer (exl2__layer.phases), then head
    and sample. In a layer with experts, gate_up and down compute the shared expert, if there is one. The function
    table, the names, the profiler zones and the parity test are all made from it. r = residual rows [rows, hidden] f32;
-   K and V pages are f16; everything else is f32. norm is the RMSNorm or LayerNorm of the shape, or nothing where the
-   layer has no weights for it; s = residual_scale. */
+   K and V in pages are f16 or codes (exl2__plan.kv); all else is f32. norm is the RMSNorm or LayerNorm of the shape, or
+   nothing where the layer has no weights for it; s = residual_scale. */
 #define EXL2__PHASES(X)                                                                          \
     X(copy_pages) /* copies whole pages, for copy-on-write                                    */ \
     X(embed)      /* r = table[token] * embed_scale (+ positions[position])                   */ \
@@ -114,6 +114,7 @@ typedef struct exl2__plan {
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
     uint32_t sequences_max, pages;
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
+    exl2_kv kv;                   /* format of K and V in pages; not FP16: only a backend with quantized_cache */
     exl2__layer *layers;          /* [shape.layers] */
     exl2__matrix *embed, *head;   /* embed: a dense table of one part, read by row. Tied models have head = embed */
     exl2__matrix *positions;      /* a table of the same kind, or NULL */
@@ -287,6 +288,7 @@ typedef struct exl2__backend {
     uint32_t decode_rows; /* rows of sampled tokens that a pass may have, unless more sequences have one each */
     uint32_t exact_rows;  /* two_kinds: up to so many rows of prompts in a pass, a row's bits do not depend on them */
     bool two_kinds;
+    bool quantized_cache; /* pages of all formats of exl2_kv, else FP16 alone */
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);

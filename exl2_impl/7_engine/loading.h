@@ -350,6 +350,22 @@ static exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, exl2__w
     return EXL2_OK;
 }
 
+/* Can K and V have the format that the desc asks for? */
+static exl2_result exl2__loading_check_format(exl2__ctx *c, const exl2__model *m)
+{
+    uint32_t dim = m->plan.shape.head_dim;
+    if (m->plan.kv == EXL2_KV_FP16) {
+        return EXL2_OK;
+    }
+    if (!m->backend->quantized_cache) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: a quantized cache works on the CPU only for now; on a GPU "
+                          "cache.format must be EXL2_KV_FP16", m->path);
+    }
+    return dim % 16 == 0 ? EXL2_OK
+         : exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: a quantized cache needs heads whose size is a multiple of 16, but "
+                      "those of this model have %u elements", m->path, dim);
+}
+
 /* Makes the plan, still without pages, and info.context_max. Fails if the backend does not compute all of it. */
 static exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
 {
@@ -359,6 +375,8 @@ static exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
     }
     exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
     m->plan.shape.affine = m->load.has_affine;
+    m->plan.kv = m->desc.cache.format;
+    EXL2__TRY(exl2__loading_check_format(c, m));
     if (m->backend->supports) {
         EXL2__TRY(m->backend->supports(m->device, &m->plan.shape));
     }

@@ -49,13 +49,13 @@ static inline uint32_t *exl2__snapshot_states(const exl2__model *m, const exl2__
     return s->table.words + m->plan.context_max;
 }
 
-/* Names the layout of a page: another release, backend or shape has another number. */
+/* Names the layout of a page: another release, backend, format or shape has another number. */
 static uint64_t exl2__snapshot_layout(const exl2__model *m)
 {
     char text[128];
     const exl2__shape *s = &m->plan.shape;
-    exl2__format(text, sizeof text, "1 %d %s %u %u %u", EXL2_VERSION, m->backend->name, s->layers, s->kv_heads,
-                 s->head_dim);
+    exl2__format(text, sizeof text, "%d %d %s %u %u %u", 1 + (int)m->plan.kv, EXL2_VERSION, m->backend->name,
+                 s->layers, s->kv_heads, s->head_dim);
     return exl2__hash(text, strlen(text));
 }
 

@@ -319,6 +319,27 @@ static void test_memory(void)
     machine_end();
 }
 
+/* There are no kernels for a quantized cache: a model that asks for one is rejected, and the engine goes on. */
+static void test_quantized_cache(void)
+{
+    exl2_engine *e;
+    exl2_model m;
+    exl2_model_info info;
+    exl2_error error;
+    exl2_model_desc model = { .path = model_path(), .cache.format = EXL2_KV_Q8 };
+    machine_make();
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_model_measure(e, &model, &info), EXL2_ERR_UNSUPPORTED);
+    CHECK_INT(exl2_model_load(e, &model, &m), EXL2_ERR_UNSUPPORTED);
+    exl2_last_error(e, &error);
+    CHECK(strstr(error.text, "CPU only") != NULL);
+    model.cache.format = EXL2_KV_FP16;
+    CHECK_INT(exl2_model_load(e, &model, &m), EXL2_OK);
+    exl2_close(e);
+    machine_end();
+}
+
 /* Models of GPTQ and AWQ are measured and loaded: info foretells the device memory that the load takes. */
 static void test_affine(void)
 {
@@ -442,6 +463,7 @@ int main(void)
     test_prebuilt();
     test_damaged();
     test_memory();
+    test_quantized_cache();
     test_affine();
     test_probe();
     test_probe_failures();

@@ -1,7 +1,7 @@
 /* bits.c: a sequence gives the same ids and the same log-probabilities, bit for bit, alone, together with seven others,
    in prefill chunks of any size, in steps of any length, with any number of parallel tasks, cold, forked or resumed.
    With a Llama, a Qwen 3 MoE (experts of other bit widths), a Gemma 2 (windows, caps, norms after the blocks) and a
-   Command R (parallel blocks, LayerNorm).
+   Command R (parallel blocks, LayerNorm); two of them with a quantized cache, too.
    (unit/cpu_simd.c compares CPU paths and orders of tasks.) */
 #include "../device/fake_driver.h"
 #include "rig.h"
@@ -48,7 +48,7 @@ static exl2_job_desc sampled(const rig *r, uint32_t i, rig_said *said)
 }
 
 /* All ways to compute a sequence, with one model. */
-static void check_model_bits(const char *path)
+static void check_model_bits(const char *path, exl2_kv format)
 {
     static rig_said wanted[8], said[8];
     for (uint32_t i = 0; i < 8; i++) {
@@ -58,6 +58,7 @@ static void check_model_bits(const char *path)
     }
     exl2_model_desc desc = { 0 };
     desc.path = path;
+    desc.cache.format = format;
     desc.cache.tokens = 4096; /* for the pages of all sessions below */
     rig alone = rig_open(NULL, &desc);
     for (uint32_t i = 0; i < 8; i++) {
@@ -134,6 +135,7 @@ static void check_model_bits(const char *path)
         exl2_model_desc m = { 0 };
         m.path = path;
         m.cache.tokens = 4096;
+        m.cache.format = format;
         m.prefill_chunk = chunks[c];
         m.batch_max = 1 + c;
         rig r = rig_open(&e, &m);
@@ -158,10 +160,12 @@ int main(int argc, char **argv)
     static const char *const models[] = { "exl2-mixed", "exl2-qwen3-moe", "gemma2", "cohere" };
     rig_read_path(&argc, &argv);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        check_model_bits(rig_golden(models[i]));
+        check_model_bits(rig_golden(models[i]), EXL2_KV_FP16);
     }
+    check_model_bits(rig_golden("gemma2"), EXL2_KV_Q6);
+    check_model_bits(rig_golden("exl2-4bit"), EXL2_KV_Q4);
     for (int i = 1; i < argc; i++) {
-        check_model_bits(argv[i]);
+        check_model_bits(argv[i], EXL2_KV_FP16);
     }
     return check_done();
 }

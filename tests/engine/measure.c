@@ -271,6 +271,27 @@ static void check_defaults(void)
     rig_close(&r);
 }
 
+/* Bytes of a token: 2 layers, 2 K/V heads of 32; the scales are counted. A load has them, and the measure foretells its
+   peak. */
+static void check_formats(void)
+{
+    static const uint32_t bytes[] = { 512, 272, 208, 144 }; /* 16; 8.5; 8.5 and 4.5; 4.5 bits an element */
+    for (uint32_t f = EXL2_KV_FP16; f <= EXL2_KV_Q4; f++) {
+        exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .context_max = 128 };
+        exl2_model_info info;
+        exl2_engine_stats stats;
+        d.cache.format = (exl2_kv)f;
+        rig r = rig_open(NULL, &d);
+        CHECK_INT(exl2_model_measure(r.engine, &d, &info), EXL2_OK);
+        CHECK_INT(info.cache_bytes_per_token, bytes[f]);
+        CHECK_INT(info.cache_bytes, 256 * bytes[f]);
+        exl2_stats(r.engine, &stats);
+        CHECK(stats.host_bytes >= info.weight_bytes + info.cache_bytes && stats.host_peak <= stats.host_bytes
+              + info.scratch_bytes);
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
     text_find_plan(&model, 4);
@@ -281,5 +302,6 @@ int main(void)
     check_errors(&r);
     rig_close(&r);
     check_defaults();
+    check_formats();
     return check_done();
 }

@@ -290,6 +290,19 @@ static void models(const rig *r)
     d.batch_max = 0xFFFFFFFF;
     REFUSED(exl2_model_open(engine, &d, &m), EXL2_ERR_ARG);
     d.batch_max = 0;
+    d.cache.format = (exl2_kv)(EXL2_KV_Q4 + 1);
+    REFUSED(exl2_model_open(engine, &d, &m), EXL2_ERR_ARG);
+    REFUSED(exl2_model_measure(engine, &d, &info), EXL2_ERR_ARG);
+    REFUSED(exl2_model_load(engine, &d, &m), EXL2_ERR_ARG);
+    d.path = rig_golden("awq"); /* heads of 24 */
+    d.cache.format = EXL2_KV_Q4;
+    REFUSED(exl2_model_measure(engine, &d, &info), EXL2_ERR_UNSUPPORTED);
+    exl2_error error;
+    exl2_last_error(engine, &error);
+    CHECK(strstr(error.text, "24 elements") != NULL);
+    REFUSED(exl2_model_load(engine, &d, &m), EXL2_ERR_UNSUPPORTED);
+    d.path = rig_golden("exl2-4bit");
+    d.cache.format = EXL2_KV_FP16;
     d.context_max = 0xFFFFFFFF;
     REFUSED(exl2_model_measure(engine, &d, &info), EXL2_ERR_ARG);
     REFUSED(exl2_model_load(engine, &d, &m), EXL2_ERR_ARG);

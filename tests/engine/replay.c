@@ -1,7 +1,7 @@
 /* replay.c: a job's tokens are the same however they are computed: alone, beside others, in any steps, with pages
    found, evicted or never shared, on forks, after preemptions, cancelled and continued, saved and restored, drafted.
    Four prompts, each greedy, sampled, with a grammar and with banned texts; ids and log-probabilities bit for bit.
-   (bits.c compares chunks and threads.) tests/device runs it on the GPU. */
+   (bits.c compares chunks and threads.) `replay q6`: with a quantized cache. tests/device runs it on the GPU. */
 #include "text_model.h"
 
 #define PROMPTS 4u
@@ -10,6 +10,7 @@
 #define NEW 40u
 
 static text_model model;
+static exl2_kv format; /* of K and V: the program's argument */
 static const char *const plan[4] = { "fox", " is", "a", "b" };
 static exl2_token prompts[PROMPTS][300];
 static const uint32_t lengths[PROMPTS] = { 9, 64, 130, 290 };
@@ -21,6 +22,7 @@ static rig open_pool(uint64_t tokens, bool no_reuse)
     exl2_model_desc m = text_folder();
     m.cache.tokens = tokens;
     m.cache.no_reuse = no_reuse;
+    m.cache.format = format;
     m.prefill_chunk = 128; /* larger passes have other bits on a GPU */
     return rig_open(&e, &m);
 }
@@ -33,7 +35,7 @@ static exl2_job_desc job_of(const rig *r, uint32_t i, rig_said *said)
     memset(said, 0, sizeof *said);
     exl2_job_desc d = rig_job(r, prompts[p], lengths[p], NEW, said);
     d.sampler.preset = kind == 0 ? EXL2_PRESET_GREEDY : EXL2_PRESET_NEUTRAL;
-    d.sampler.seed = 100 + i;
+    d.sampler.seed = 100 + i + 17 * format; /* so that in each format banned texts come up */
     if (kind == 2) {
         exl2_grammar_desc g = { .model = r->model, .kind = EXL2_GRAMMAR_REGEX, .source = "([a-z]{3,9} )*[a-z]+\\." };
         CHECK_INT(exl2_grammar_make(r->engine, &g, &d.grammar), EXL2_OK);
@@ -224,8 +226,12 @@ static void check_continued(const rig *r)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    static const char *const names[] = { "fp16", "q8", "q6", "q4" };
+    for (uint32_t f = 0; argc > 1 && f < 4; f++) {
+        format = strcmp(argv[1], names[f]) == 0 ? (exl2_kv)f : format;
+    }
     text_find_plan(&model, 4);
     text_write(&model, plan, 4, TEXT_CHAT_CONFIG);
     for (uint32_t p = 0; p < PROMPTS; p++) {

@@ -1,6 +1,7 @@
 /* snapshot.c: saved sessions. A job with stop strings, bans, healing, a schema or mirostat is saved after every step
    and resumed in another engine: the text is the one that it would have been. Snapshots with K and V compute nothing
-   again, and no other session finds them. Damaged and foreign ones are rejected, and the session stays as it was. */
+   again, and no other session finds them; those of another format are not used. Damaged and foreign ones are rejected,
+   and the session stays as it was. */
 #include "text_model.h"
 
 #include "../../exl2_impl/0_base/hash.h"
@@ -14,11 +15,24 @@ static exl2_token prompt[90];
 static rig_said whole, first, rest;
 static uint8_t bytes[1u << 20];
 
+static exl2_kv format; /* of the next engines */
+static uint32_t warnings;
+
+static void on_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
+{
+    (void)user;
+    (void)id;
+    (void)code;
+    warnings += level == EXL2_LOG_WARN && strstr(text, "layout") != NULL;
+}
+
 static rig open_engine(uint64_t tokens)
 {
     exl2_engine_desc e = text_engine(&model);
     exl2_model_desc m = text_folder();
     m.cache.tokens = tokens;
+    m.cache.format = format;
+    e.log.line = on_line;
     return rig_open(&e, &m);
 }
 
@@ -186,6 +200,21 @@ static void every_step(const rig *a, const rig *b)
     }
     printf("%u snapshots of running jobs\n", (unsigned)saves);
     CHECK(saves > 200);
+}
+
+/* A few snapshots, with K and V; the engines have a quantized cache. */
+static void some_steps(const rig *a, const rig *b)
+{
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+        exl2_job_desc d = job_of(a, kind, &whole);
+        d.model = a->model;
+        d.prompt.tokens = prompt;
+        d.prompt.token_count = 90;
+        start(a, &d);
+        rig_drain(a, 0);
+        for (uint32_t steps = kind; steps < 40 && save_after(a, b, kind, steps, 0, EXL2_SAVE_KV); steps += 9) {
+        }
+    }
 }
 
 /* The sum of a snapshot that was edited. */
@@ -367,6 +396,36 @@ static void own_pages(void)
     rig_close(&b);
 }
 
+/* K and V of another format are not used, and one warning says so; the words are the same in the same format, whether
+   they came with the snapshot or are computed again. */
+static void other_formats(void)
+{
+    for (uint32_t from = EXL2_KV_FP16; from <= EXL2_KV_Q4; from++) {
+        format = (exl2_kv)from;
+        rig a = open_engine(4096);
+        size_t count = snapshot_of(&a, EXL2_SAVE_KV);
+        for (uint32_t to = EXL2_KV_FP16; to <= EXL2_KV_Q4; to++) {
+            format = (exl2_kv)to;
+            rig b = open_engine(4096);
+            exl2_session s = session_of(&b);
+            uint32_t before = warnings;
+            CHECK_INT(exl2_session_restore(b.engine, s, bytes, count), EXL2_OK);
+            CHECK_INT(warnings - before, from != to);
+            CHECK(info_of(&b, s).tokens >= 90 && (info_of(&b, s).tokens_cached >= 90) == (from == to));
+            exl2_job_desc d = job_of(&b, 6, &rest);
+            d.sampler.seed = 0;
+            d.session = s;
+            d.resume = true;
+            start(&b, &d);
+            rig_drain(&b, 0);
+            CHECK(rest.done_events == 1 && rest.count > 0);
+            rig_close(&b);
+        }
+        rig_close(&a);
+    }
+    format = EXL2_KV_FP16;
+}
+
 static void misuse(const rig *r)
 {
     exl2_session s = session_of(r);
@@ -434,5 +493,13 @@ int main(void)
     rig_close(&a);
     rig_close(&b);
     own_pages();
+    other_formats();
+    format = EXL2_KV_Q6;
+    a = open_engine(4096);
+    b = open_engine(2048);
+    some_steps(&a, &b);
+    damaged(&a);
+    rig_close(&a);
+    rig_close(&b);
     return check_done();
 }

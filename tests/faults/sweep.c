@@ -79,6 +79,7 @@ static exl2_result use(exl2_engine *e, const char *path)
     rig r = { e, { 0 } };
     exl2_session s, fork;
     desc.path = path;
+    desc.cache.format = strstr(path, "gemma2") ? EXL2_KV_Q6 : EXL2_KV_FP16;
     exl2_result result = exl2_model_measure(e, &desc, &info);
     if (result < 0) {
         return explain(e, result);

@@ -346,6 +346,7 @@ static void api_op_start(bool waits, api_session *wanted)
     job->vocab = m->vocab;
     job->folder = m->folder;
     job->context_max = m->desc.context_max;
+    job->format = m->desc.cache.format;
     job->has_text = m->has_text;
     job->waited = waits;
     for (uint32_t round = 0; round < 2; round++) { /* given to the engine and then overwritten; our copy */

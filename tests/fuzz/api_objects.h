@@ -28,6 +28,7 @@ static void api_refresh_models(void)
         m->vocab = info.vocab ? info.vocab : m->vocab;
         if (!m->loading) {
             bool fit = m->folder <= API_ROPE || m->folder == API_MADE;
+            fit = fit && (!api.cuda || m->desc.cache.format == EXL2_KV_FP16);
             fit = m->desc.text_only ? m->folder == API_TEXT_FOLDER || m->folder == API_WORDS : fit;
             bool fault = api.refused || api.failed_reads || api.device_faulted || api.desc.host_bytes_max;
             m->ready = state == EXL2_OK && !m->desc.text_only;
@@ -72,13 +73,14 @@ static void api_op_model_open(void)
     snprintf(path, sizeof path, "%s", d.path);
     d.path = api_chance(60) ? NULL : path;
     d._end_canary = api_chance(60);
-    bool bad = !d.path || d._end_canary;
+    d.cache.format = api_chance(60) ? (exl2_kv)(4 + api_draw(2)) : d.cache.format;
+    bool bad = !d.path || d._end_canary || d.cache.format > EXL2_KV_Q4;
     exl2_result r = API_CALL(model_open, exl2_model_open(api.e, &d, &handle));
     memset(path, 'x', sizeof path);
     memset(&d, 0xEE, sizeof d);
-    api_trace("exl2_model_open %s%s, context %u, batch %u, cache %u: %s", m->desc.path,
+    api_trace("exl2_model_open %s%s, context %u, batch %u, cache %u of format %u: %s", m->desc.path,
               m->desc.text_only ? " text_only" : "", m->desc.context_max, m->desc.batch_max,
-              (unsigned)m->desc.cache.tokens, exl2_result_name(r));
+              (unsigned)m->desc.cache.tokens, (unsigned)m->desc.cache.format, exl2_result_name(r));
     API_MUST(!bad || r == EXL2_ERR_ARG, "exl2_model_open of a bad desc gives %s", exl2_result_name(r));
     if (r == EXL2_OK) {
         API_MUST(!api_find_model(handle.id), "two models have one handle");
@@ -123,9 +125,9 @@ static void api_op_model_load(void)
     m->loading = true;
     api_begin(API_model_load);
     exl2_result r = api_end(exl2_model_load(api.e, &m->desc, &handle));
-    api_trace("exl2_model_load %s%s, context %u, batch %u, cache %u: %s", m->desc.path,
+    api_trace("exl2_model_load %s%s, context %u, batch %u, cache %u of format %u: %s", m->desc.path,
               m->desc.text_only ? " text_only" : "", m->desc.context_max, m->desc.batch_max,
-              (unsigned)m->desc.cache.tokens, exl2_result_name(r));
+              (unsigned)m->desc.cache.tokens, (unsigned)m->desc.cache.format, exl2_result_name(r));
     API_MUST((r == EXL2_OK) == (handle.id != 0), "exl2_model_load gives %s, and the handle %llu", exl2_result_name(r),
              (unsigned long long)handle.id);
     if (r < 0) {

@@ -58,7 +58,8 @@ static void api_replay(const api_job *was)
     api.allocations = 0;
     exl2_engine_desc desc = api_engine_desc(&error);
     exl2_model_desc md = { .path = api_folders[was->folder], .context_max = was->context_max,
-                           .prefill_chunk = 1 + api_draw(200), .batch_max = 2 + api_draw(3), .cache.tokens = 2048 };
+                           .prefill_chunk = 1 + api_draw(200), .batch_max = 2 + api_draw(3),
+                           .cache = { .tokens = 2048, .format = was->format } };
     exl2_result r = API_CALL(open, exl2_open(&desc, &api.e));
     API_MUST(r == EXL2_OK, "replay: exl2_open gives %s", exl2_result_name(r));
     r = API_CALL(model_load, exl2_model_load(api.e, &md, &m));

@@ -109,6 +109,7 @@ struct api_job {
     api_model *model;
     uint64_t model_id;
     uint32_t vocab, folder, context_max;
+    exl2_kv format;
     bool has_text;
     api_session *session, *negative;      /* NULL: made by the engine, none, or closed since */
     uint64_t session_id, negative_id;

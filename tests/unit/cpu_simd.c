@@ -1,8 +1,8 @@
 /* cpu_simd.c: order of sums. The result of a position of a sequence (its residual row, its logits, its K and V) has the
    same bits alone, together with seven other sequences, in chunks of any size, in passes of any mix, in any split of a
    phase, and with any number of tasks in any order, wherever the stack lies. The vector paths have the same bits as
-   each other. `cpu_simd bits` prints a hash of what plain C computes: it must be the same for every compiler, its
-   options, and every CPU (hosts.c, case `plain`). */
+   each other. Also with a cache of codes. `cpu_simd bits` prints a hash of what plain C computes: it must be the same
+   for every compiler, its options, and every CPU (hosts.c, case `plain`). */
 #define EXL2__CPU_TASK_COST 1 /* so that every stage is split into tasks */
 #include "cpu_paths.h"
 
@@ -220,10 +220,11 @@ static uint64_t hash_of(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-static uint64_t hash_plain(const synth_shape *shapes, size_t count)
+static uint64_t hash_plain(const synth_shape *shapes, const exl2_kv *formats, size_t count)
 {
     uint64_t hash = 0xCBF29CE484222325u;
     for (size_t s = 0; s < count; s++) {
+        synth_kv = formats[s];
         const way some = { &exl2__cpu_plain_ops, NULL, 0, 0, 1, 5 };
         record r = run_way(&shapes[s], &some);
         hash = hash_of(hash, r.residual, r.residual_bytes);
@@ -244,15 +245,20 @@ int main(int argc, char **argv)
         { 70, 51, 2, 6, 3, 20, 45, 0, true, true, true, false },
         { 96, 160, 2, 4, 2, 32, 77, SYNTH_AFFINE + 1, false, true, false, false },
         { 256, 352, 1, 8, 1, 64, 100, SYNTH_AFFINE + 6, false, false, false, true },
+        { 96, 160, 2, 4, 2, 32, 77, 1, false, true, true, false },
+        { 64, 96, 2, 9, 3, 48, 45, 2, true, false, true, false },
+        { 64, 128, 2, 7, 1, 64, 64, 16, false, false, false, false },
     };
+    static const exl2_kv formats[EXL2__COUNT(shapes)] = { [6] = EXL2_KV_Q8, EXL2_KV_Q6, EXL2_KV_Q4 };
     shuffle_state = 9;
     if (argc > 1 && strcmp(argv[1], "bits") == 0) {
-        printf("%016llx\n", (unsigned long long)hash_plain(shapes, EXL2__COUNT(shapes)));
+        printf("%016llx\n", (unsigned long long)hash_plain(shapes, formats, EXL2__COUNT(shapes)));
         return 0;
     }
     for (uint32_t s = 0; s < EXL2__COUNT(shapes); s++) {
         const way alone = { &exl2__cpu_phases_ops, NULL, 0, 0, 1, 1 };
-        if (runs(alone.ops) && (s == 0 || s == 4)) { /* slow, so two shapes and a few ways */
+        synth_kv = formats[s];
+        if (runs(alone.ops) && (s == 0 || s == 4 || s == 7)) { /* slow, so few shapes and a few ways */
             record wanted = run_way(&shapes[s], &alone);
             check_ways(&shapes[s], alone.ops, &wanted, false);
             record_free(&wanted);

@@ -270,6 +270,7 @@ typedef struct synth_family {
 
 static const synth_family synth_llama = { .act = EXL2__ACT_SILU };
 static const synth_family *synth_now = &synth_llama; /* of the next models that are opened */
+static exl2_kv synth_kv;                             /* the format of their K and V */
 
 #define SYNTH_LAYERS 3
 #define SYNTH_POSITIONS 2304 /* rows of the table of learned positions */
@@ -540,6 +541,7 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     p->sequences_max = 16;
     p->context_max = context_max;
     p->pages = pages;
+    p->kv = synth_kv;
     p->layers = m->layers;
     synth_prepare(m);
 }

@@ -96,30 +96,68 @@ static exl2__real exl2__cpu_attend_scale(const exl2__shape *s, uint32_t position
     return (exl2__real)scale;
 }
 
+/* Stores k and v of one row as f16. */
+static void exl2__cpu_attend_store_f16(const exl2__cpu_share *share, uint32_t row, const exl2__real *key,
+                                       const exl2__real *value)
+{
+    const exl2__cpu_device *d = share->d;
+    uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS, dim = d->shape.head_dim;
+    exl2__kv *k_page = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, row, position), share->layer->index);
+    exl2__kv *v_page = k_page + d->key_count, *rounded = d->task[share->task].key;
+    for (uint32_t h = 0; h < d->shape.kv_heads; h++) {
+        exl2__kv *to = k_page + (size_t)h * dim * EXL2__PAGE_TOKENS + slot;
+        d->ops->to_kv(key + (size_t)h * dim, dim, rounded);
+        for (uint32_t i = 0; i < dim; i++) {
+            to[i * EXL2__PAGE_TOKENS] = rounded[i];
+        }
+        d->ops->to_kv(value + (size_t)h * dim, dim, v_page + ((size_t)h * EXL2__PAGE_TOKENS + slot) * d->value_stride);
+    }
+}
+
+/* 2^-(32 - bits): a code is read as an integer that is 2^(32 - bits) times as large. */
+static exl2__real exl2__cpu_attend_unit(const exl2__cpu_device *d, bool value)
+{
+    return 1 / (exl2__real)(1u << (32 - exl2__cpu_codes_bits(d->kv, value)));
+}
+
+/* Rotates q, k and v of one row for a cache of codes, and stores k and v. */
+static void exl2__cpu_attend_store_codes(const exl2__cpu_share *share, uint32_t row, exl2__real *query, exl2__real *key,
+                                         exl2__real *value)
+{
+    const exl2__cpu_device *d = share->d;
+    uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS, dim = d->shape.head_dim;
+    uint32_t page = exl2__cpu_attend_page(d, row, position);
+    for (uint32_t h = 0; h < d->shape.heads; h++) {
+        exl2__cpu_codes_rotate(query + (size_t)h * dim, dim, exl2__cpu_attend_unit(d, false));
+    }
+    for (uint32_t h = 0; h < d->shape.kv_heads; h++) {
+        exl2__cpu_codes k = exl2__cpu_device_codes(d, page, share->layer->index, h, false);
+        exl2__cpu_codes v = exl2__cpu_device_codes(d, page, share->layer->index, h, true);
+        exl2__cpu_codes_rotate(key + (size_t)h * dim, dim, 1);
+        exl2__cpu_codes_rotate(value + (size_t)h * dim, dim, 1);
+        exl2__cpu_codes_put(key + (size_t)h * dim, &k, slot, false);
+        exl2__cpu_codes_put(value + (size_t)h * dim, &v, slot, true);
+    }
+}
+
 /* Prepares q and k of one row for attention, and stores k and v. */
 static void exl2__cpu_attend_store(const exl2__cpu_share *share, uint32_t row)
 {
     exl2__cpu_device *d = share->d;
     const exl2__layer *layer = share->layer;
     const exl2__shape *s = &d->shape;
-    uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS;
-    exl2__kv *k_page = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, row, position), layer->index);
-    exl2__kv *v_page = k_page + d->key_count, *rounded = d->task[share->task].key;
+    exl2__real *query = d->query + (size_t)row * d->query_stride;
     exl2__real *key = d->key + (size_t)row * d->key_stride, *value = d->value + (size_t)row * d->key_stride;
-    exl2__cpu_attend_heads(share, row, &layer->q_norm, s->heads, d->query + (size_t)row * d->query_stride,
-                           exl2__cpu_attend_scale(s, position));
+    exl2__cpu_attend_heads(share, row, &layer->q_norm, s->heads, query,
+                           exl2__cpu_attend_scale(s, d->step->rows[row].position));
     exl2__cpu_attend_heads(share, row, &layer->k_norm, s->kv_heads, key, 1);
     if (s->clip_qkv > 0) {
         exl2__cpu_attend_clip(value, s->kv_heads * s->head_dim, (exl2__real)s->clip_qkv);
     }
-    for (uint32_t h = 0; h < s->kv_heads; h++) {
-        exl2__kv *to = k_page + (size_t)h * s->head_dim * EXL2__PAGE_TOKENS + slot;
-        d->ops->to_kv(key + (size_t)h * s->head_dim, s->head_dim, rounded);
-        for (uint32_t i = 0; i < s->head_dim; i++) {
-            to[i * EXL2__PAGE_TOKENS] = rounded[i];
-        }
-        d->ops->to_kv(value + (size_t)h * s->head_dim, s->head_dim,
-                      v_page + ((size_t)h * EXL2__PAGE_TOKENS + slot) * d->value_stride);
+    if (d->kv == EXL2_KV_FP16) {
+        exl2__cpu_attend_store_f16(share, row, key, value);
+    } else {
+        exl2__cpu_attend_store_codes(share, row, query, key, value);
     }
 }
 
@@ -168,6 +206,34 @@ static exl2__real exl2__cpu_attend_softmax(const exl2__cpu_device *d, const exl2
     return (exl2__real)(1 / (sum + exp(sink - largest)));
 }
 
+/* Scores [n, context_max] of queries [dim, n] with the first `tokens` tokens of a page. */
+static void exl2__cpu_attend_scores(const exl2__cpu_device *d, uint32_t page, uint32_t layer, uint32_t head,
+                                    const exl2__real *query, uint32_t n, uint32_t tokens, exl2__real *scores)
+{
+    uint32_t dim = d->shape.head_dim;
+    if (d->kv == EXL2_KV_FP16) {
+        const exl2__kv *k = exl2__cpu_device_page(d, page, layer) + (size_t)head * dim * EXL2__PAGE_TOKENS;
+        d->ops->scores(query, n, k, dim, tokens, scores, d->context_max);
+    } else {
+        exl2__cpu_codes k = exl2__cpu_device_codes(d, page, layer, head, false);
+        d->ops->scores_of_codes(query, n, &k, tokens, scores, d->context_max);
+    }
+}
+
+/* Adds to `out` [n, value_stride] the V of the same tokens, times weights [n, context_max]. */
+static void exl2__cpu_attend_weighted_sum(const exl2__cpu_device *d, uint32_t page, uint32_t layer, uint32_t head,
+                                          const exl2__real *weights, uint32_t n, uint32_t tokens, exl2__real *out)
+{
+    if (d->kv == EXL2_KV_FP16) {
+        const exl2__kv *v = exl2__cpu_device_page(d, page, layer) + d->key_count
+                          + (size_t)head * EXL2__PAGE_TOKENS * d->value_stride;
+        d->ops->weighted_sum(weights, d->context_max, n, v, d->value_stride, tokens, out);
+    } else {
+        exl2__cpu_codes v = exl2__cpu_device_codes(d, page, layer, head, true);
+        d->ops->weighted_codes(weights, d->context_max, n, &v, tokens, out);
+    }
+}
+
 /* Attention of the queries [first, first + n) of a tile. A tile has one query for each of its rows and each head that
    shares the K/V head `head`. */
 static void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__layer *layer, const exl2__cpu_rows *rows,
@@ -186,10 +252,8 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__layer *lay
         }
     }
     for (uint32_t t = begin; t < keys; t += EXL2__PAGE_TOKENS) {
-        const exl2__kv *k = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer->index)
-                          + (size_t)head * dim * EXL2__PAGE_TOKENS;
-        d->ops->scores(task->query, n, k, dim, exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->scores + t,
-                       d->context_max);
+        exl2__cpu_attend_scores(d, exl2__cpu_attend_page(d, last_row, t), layer->index, head, task->query, n,
+                                exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->scores + t);
     }
     exl2__real *inverse = task->query; /* the queries are not needed any more */
     for (uint32_t r = 0; r < n; r++) {
@@ -202,16 +266,17 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__layer *lay
     }
     memset(task->weighted, 0, (size_t)n * d->value_stride * sizeof *task->weighted);
     for (uint32_t t = begin; t < keys; t += EXL2__PAGE_TOKENS) {
-        const exl2__kv *v = exl2__cpu_device_page(d, exl2__cpu_attend_page(d, last_row, t), layer->index) + d->key_count
-                          + (size_t)head * EXL2__PAGE_TOKENS * d->value_stride;
-        d->ops->weighted_sum(task->scores + t, d->context_max, n, v, d->value_stride,
-                             exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->weighted);
+        exl2__cpu_attend_weighted_sum(d, exl2__cpu_attend_page(d, last_row, t), layer->index, head, task->scores + t, n,
+                                      exl2__min32(keys - t, EXL2__PAGE_TOKENS), task->weighted);
     }
     for (uint32_t r = 0; r < n; r++) {
         uint32_t row = rows->row + (first + r) / group, h = head * group + (first + r) % group;
         exl2__real *out = d->query + (size_t)row * d->query_stride + h * dim;
         for (uint32_t i = 0; i < dim; i++) {
             out[i] = task->weighted[r * d->value_stride + i] * inverse[r];
+        }
+        if (d->kv != EXL2_KV_FP16) {
+            exl2__cpu_codes_rotate(out, dim, exl2__cpu_attend_unit(d, true));
         }
     }
 }

@@ -21,6 +21,8 @@
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(12)
 #define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4) X(8)
 #define EXL2__V_QUERIES_MOST 8u
+#define EXL2__V_CODE_QUERIES(X) X(1) X(2) X(3)
+#define EXL2__V_CODE_QUERIES_MOST 3u
 #define EXL2__V_SET(x) _mm512_set1_ps(x)
 #define EXL2__V_LOAD(p) _mm512_loadu_ps(p)
 #define EXL2__V_STORE(p, v) _mm512_storeu_ps(p, v)
@@ -36,6 +38,8 @@
 #define EXL2__V_PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 #define EXL2__V_TOPS(t, w) /* t >> 2 | (w & C): 0xF8 of a, b, c is a | (b & c) */ \
     _mm512_ternarylogic_epi32(_mm512_srli_epi32(t, 2), w, _mm512_set1_epi32((int)0xC0000000), 0xF8)
+#define EXL2__V_SHIFT(v, n) _mm512_sll_epi32(v, _mm_cvtsi32_si128((int)(n)))
+#define EXL2__V_BYTES(p) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 
 #include "cpu_simd_template.h"
 
@@ -43,7 +47,8 @@ static const exl2__cpu_ops exl2__cpu_avx512_ops = {
     "avx512", 12, 12,
     exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx512_product,
     exl2__cpu_vector_rope, exl2__cpu_vector_half,
-    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum, exl2__cpu_vector_activate,
+    exl2__cpu_avx512_scores, exl2__cpu_vector_softmax, exl2__cpu_avx512_weighted_sum,
+    exl2__cpu_avx512_scores_of_codes, exl2__cpu_avx512_weighted_codes, exl2__cpu_vector_activate,
     exl2__cpu_vector_softcap,
 };
 

@@ -8,7 +8,7 @@
 #define EXL2__CPU_DEVICE_H
 
 #include "../../2_graph/phases.h"
-#include "cpu_phases.h"
+#include "cpu_codes.h"
 #include "../sample/cpu_sample.h"
 
 #define EXL2__CPU_TASKS_MAX 64u
@@ -74,7 +74,8 @@ typedef struct exl2__cpu_device {
     /* Lengths of rows in elements, rounded up to whole strips: */
     uint32_t hidden_stride, query_stride, key_stride, inter_stride, vocab_stride;
     uint32_t value_stride;        /* elements of one token and head in a V page, with padding */
-    uint64_t key_count, layer_bytes, page_bytes; /* key_count: number of elements of K of one layer in a page */
+    uint64_t key_count, layer_bytes, page_bytes; /* key_count: number of elements of K of one layer in a page of f16 */
+    exl2_kv kv;                   /* format of the pages */
     const exl2__matrix *embed, *head, *positions;
     exl2__norm final_norm;
     uint8_t *pages;               /* [pages, page_bytes] */
@@ -121,11 +122,15 @@ static void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__plan *plan
     d->key_stride = (uint32_t)exl2__align_up(s->kv_heads * s->head_dim, EXL2__CPU_STRIP);
     d->inter_stride = (uint32_t)exl2__align_up(s->inter, EXL2__CPU_STRIP);
     d->vocab_stride = (uint32_t)exl2__align_up(s->vocab, EXL2__CPU_STRIP);
-    d->value_stride = (uint32_t)exl2__align_up(s->head_dim, 16);
+    d->kv = plan->kv;
+    d->value_stride = (uint32_t)exl2__align_up(s->head_dim, d->kv == EXL2_KV_FP16 ? 16 : EXL2__CPU_CODES_GROUP);
     d->routed.router_stride = (uint32_t)exl2__align_up(s->experts.count, EXL2__CPU_STRIP);
     d->routed.expert_stride = (uint32_t)exl2__align_up(s->experts.inter, EXL2__CPU_STRIP);
     d->key_count = (uint64_t)s->kv_heads * s->head_dim * EXL2__PAGE_TOKENS;
     d->layer_bytes = (d->key_count + (uint64_t)s->kv_heads * d->value_stride * EXL2__PAGE_TOKENS) * sizeof(exl2__kv);
+    if (d->kv != EXL2_KV_FP16) {
+        d->layer_bytes = s->kv_heads * exl2__cpu_codes_head_bytes(s->head_dim, d->kv);
+    }
     d->page_bytes = d->layer_bytes * s->layers;
 }
 
@@ -293,6 +298,14 @@ static void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step *step)
 static exl2__kv *exl2__cpu_device_page(const exl2__cpu_device *d, uint32_t page, uint32_t layer)
 {
     return (exl2__kv *)(void *)(d->pages + page * d->page_bytes + layer * d->layer_bytes);
+}
+
+/* K or V of a head in a page of codes. */
+static exl2__cpu_codes exl2__cpu_device_codes(const exl2__cpu_device *d, uint32_t page, uint32_t layer, uint32_t head,
+                                              bool value)
+{
+    uint64_t at = layer * d->layer_bytes + d->layer_bytes / d->shape.kv_heads * head;
+    return exl2__cpu_codes_of(d->pages + page * d->page_bytes + at, d->shape.head_dim, d->kv, value);
 }
 
 /* Number of tiles for products with `rows` rows. */

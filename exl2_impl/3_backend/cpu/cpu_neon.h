@@ -21,6 +21,8 @@
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(12)
 #define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4) X(8)
 #define EXL2__V_QUERIES_MOST 8u
+#define EXL2__V_CODE_QUERIES(X) X(1) X(2) X(3)
+#define EXL2__V_CODE_QUERIES_MOST 3u
 #define EXL2__V_SET(x) vdupq_n_f32(x)
 #define EXL2__V_LOAD(p) vld1q_f32(p)
 #define EXL2__V_STORE(p, v) vst1q_f32(p, v)
@@ -34,6 +36,9 @@
 #define EXL2__V_FLOAT(i) vcvtq_f32_s32(vreinterpretq_s32_u32(i))
 #define EXL2__V_PREFETCH(p) ((void)(p))
 #define EXL2__V_TOPS(t, w) vorrq_u32(vshrq_n_u32(t, 2), vandq_u32(w, vdupq_n_u32(0xC0000000u)))
+#define EXL2__V_SHIFT(v, n) vshlq_u32(v, vdupq_n_s32((int32_t)(n)))
+#define EXL2__V_BYTES(p) \
+    vreinterpretq_u32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(exl2__load32(p)))))))
 
 #include "cpu_simd_template.h"
 
@@ -41,8 +46,8 @@ static const exl2__cpu_ops exl2__cpu_neon_ops = {
     "neon", 12, 8,
     exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_neon_product,
     exl2__cpu_vector_rope, exl2__cpu_vector_half,
-    exl2__cpu_neon_scores, exl2__cpu_vector_softmax, exl2__cpu_neon_weighted_sum, exl2__cpu_vector_activate,
-    exl2__cpu_vector_softcap,
+    exl2__cpu_neon_scores, exl2__cpu_vector_softmax, exl2__cpu_neon_weighted_sum,
+    exl2__cpu_neon_scores_of_codes, exl2__cpu_neon_weighted_codes, exl2__cpu_vector_activate, exl2__cpu_vector_softcap,
 };
 
 #endif

@@ -1,6 +1,6 @@
 /* cpu_phases.h: the operations that phases consist of, in plain loops: the reference that defines each operation.
    takes: packed parts, rows of activations, KV pages.
-   gives: exl2__cpu_ops, exl2__cpu_phases_ops (for tests), exl2__real.
+   gives: exl2__cpu_ops, exl2__cpu_codes, exl2__cpu_phases_ops (for tests), exl2__real.
    owns:  nothing.
 
    Tests compile this file in double (EXL2__REAL), with weights rounded to f16 as ExLlamaV2 rounds them
@@ -79,6 +79,13 @@ static inline uint32_t exl2__cpu_tile_start(uint32_t rows, uint32_t most, uint32
                     : exl2__cpu_share_start(rows, exl2__cpu_tiles(rows, most), tile);
 }
 
+/* K or V of one head in a page of a quantized cache; the layout is that of cpu_codes.h. */
+typedef struct exl2__cpu_codes {
+    uint8_t *codes;
+    uint16_t *scales; /* f16 [ceil(dim / 32), 64] */
+    uint32_t dim, bits;
+} exl2__cpu_codes;
+
 /* The operations of one instruction set. `n` is the number of rows of a tile, or of queries that share a K/V head. */
 typedef struct exl2__cpu_ops {
     const char *name;
@@ -104,6 +111,12 @@ typedef struct exl2__cpu_ops {
     /* out [n, dim_stride] += weights [n, stride] * V [tokens, dim_stride], dim_stride a multiple of 16. */
     void (*weighted_sum)(const exl2__real *weights, size_t stride, uint32_t n, const exl2__kv *v, uint32_t dim_stride,
                 uint32_t tokens, exl2__real *out);
+    /* The same two of codes, each counted as code * 2^(32 - bits): q is that much smaller, `out` of the weighted sum
+       that much larger. out [n, dim rounded up to 32]; all 64 weights and scales of a page may be read. */
+    void (*scores_of_codes)(const exl2__real *q, uint32_t n, const exl2__cpu_codes *k, uint32_t tokens,
+                            exl2__real *out, size_t stride);
+    void (*weighted_codes)(const exl2__real *weights, size_t stride, uint32_t n, const exl2__cpu_codes *v,
+                           uint32_t tokens, exl2__real *out);
     /* gate[i] = act(gate[i]) * up[i], or act(gate[i]) where `up` is NULL; count is a multiple of 32 */
     void (*activate)(exl2__act act, exl2__real *gate, const exl2__real *up, uint32_t count);
     /* x[i] = cap * tanh(x[i] / cap); count is a multiple of 8 */
@@ -270,6 +283,56 @@ static void exl2__cpu_phases_weighted_sum(const exl2__real *weights, size_t stri
     }
 }
 
+/* The code of dimension i of a token's K, times 2^(32 - bits). */
+static inline exl2__real exl2__cpu_phases_key(const exl2__cpu_codes *k, uint32_t i, uint32_t token)
+{
+    uint32_t fields = 32 / k->bits, at = i / fields * EXL2__PAGE_TOKENS + token;
+    uint32_t word = exl2__load32(k->codes + 4 * (size_t)at) << (i % fields * k->bits);
+    return (exl2__real)(int32_t)(word & ~0u << (32 - k->bits));
+}
+
+/* The same of V. */
+static inline exl2__real exl2__cpu_phases_value(const exl2__cpu_codes *v, uint32_t i, uint32_t token)
+{
+    uint32_t groups = (uint32_t)exl2__div_up(v->dim, 32), in = i % 32;
+    const uint8_t *bytes = v->codes + (size_t)(token * groups + i / 32) * 4 * v->bits;
+    uint32_t code = v->bits == 8 ? bytes[in] : in < 16 ? bytes[in] & 15u : bytes[in - 16] >> 4;
+    return (exl2__real)(int32_t)(code << (32 - v->bits));
+}
+
+static void exl2__cpu_phases_scores_of_codes(const exl2__real *q, uint32_t n, const exl2__cpu_codes *k, uint32_t tokens,
+                                             exl2__real *out, size_t stride)
+{
+    for (uint32_t r = 0; r < n; r++) {
+        for (uint32_t t = 0; t < tokens; t++) {
+            exl2__real total = 0, sum = 0;
+            for (uint32_t i = 0; i < k->dim; i++) {
+                sum += q[i * n + r] * exl2__cpu_phases_key(k, i, t);
+                if (i % 32 == 31 || i + 1 == k->dim) {
+                    total += sum * (exl2__real)exl2__f16_to_f32(k->scales[i / 32 * EXL2__PAGE_TOKENS + t]);
+                    sum = 0;
+                }
+            }
+            out[r * stride + t] = total;
+        }
+    }
+}
+
+static void exl2__cpu_phases_weighted_codes(const exl2__real *weights, size_t stride, uint32_t n,
+                                            const exl2__cpu_codes *v, uint32_t tokens, exl2__real *out)
+{
+    uint32_t wide = (uint32_t)exl2__align_up(v->dim, 32);
+    for (uint32_t r = 0; r < n; r++) {
+        for (uint32_t t = 0; t < tokens; t++) {
+            for (uint32_t i = 0; i < v->dim; i++) {
+                exl2__real scale = (exl2__real)exl2__f16_to_f32(v->scales[i / 32 * EXL2__PAGE_TOKENS + t]);
+                exl2__real weight = weights[r * stride + t] * scale;
+                out[r * wide + i] += weight * exl2__cpu_phases_value(v, i, t);
+            }
+        }
+    }
+}
+
 static inline exl2__real exl2__cpu_phases_act(exl2__act act, exl2__real x)
 {
     switch (act) {
@@ -306,6 +369,7 @@ static const exl2__cpu_ops exl2__cpu_phases_ops = {
     exl2__cpu_phases_norm, exl2__cpu_phases_gather, exl2__cpu_phases_product,
     exl2__cpu_phases_rope, exl2__cpu_phases_kv,
     exl2__cpu_phases_scores, exl2__cpu_phases_softmax, exl2__cpu_phases_weighted_sum,
+    exl2__cpu_phases_scores_of_codes, exl2__cpu_phases_weighted_codes,
     exl2__cpu_phases_activate, exl2__cpu_phases_softcap,
 };
 

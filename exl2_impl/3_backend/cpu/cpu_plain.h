@@ -112,6 +112,19 @@ EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_tops(exl2__cpu_lanes_int tops, exl2__cpu_
     return tops;
 }
 
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_shift(exl2__cpu_lanes_int x, uint32_t bits)
+{
+    EXL2__EACH_LANE(j) { x.lane[j] <<= bits; }
+    return x;
+}
+
+EXL2__CPU_LANES_INT_FN exl2__cpu_lanes_bytes(const uint8_t *from)
+{
+    exl2__cpu_lanes_int y = { { 0 } };
+    EXL2__EACH_LANE(j) { y.lane[j] = from[j]; }
+    return y;
+}
+
 EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
 {
     exl2__cpu_lanes y = { { 0 } };
@@ -133,6 +146,8 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
 #define EXL2__V_TILES(X) X(1) X(2) X(3) X(4)
 #define EXL2__V_QUERIES(X) X(1) X(2) X(3) X(4)
 #define EXL2__V_QUERIES_MOST 4u
+#define EXL2__V_CODE_QUERIES(X) X(1)
+#define EXL2__V_CODE_QUERIES_MOST 1u
 #define EXL2__V_SET(x) exl2__cpu_lanes_set(x)
 #define EXL2__V_LOAD(p) exl2__cpu_lanes_load(p)
 #define EXL2__V_STORE(p, v) exl2__cpu_lanes_store(p, v)
@@ -146,6 +161,8 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_float(exl2__cpu_lanes_int x)
 #define EXL2__V_FLOAT(i) exl2__cpu_lanes_float(i)
 #define EXL2__V_PREFETCH(p) ((void)(p))
 #define EXL2__V_TOPS(t, w) exl2__cpu_lanes_tops(t, w)
+#define EXL2__V_SHIFT(v, n) exl2__cpu_lanes_shift(v, n)
+#define EXL2__V_BYTES(p) exl2__cpu_lanes_bytes(p)
 
 #include "cpu_simd_template.h"
 
@@ -306,8 +323,8 @@ static const exl2__cpu_ops exl2__cpu_plain_ops = {
     "c", 4, 4,
     exl2__cpu_plain_norm, exl2__cpu_plain_gather, exl2__cpu_plain_product,
     exl2__cpu_phases_rope, exl2__cpu_phases_kv,
-    exl2__cpu_plain_scores, exl2__cpu_plain_softmax, exl2__cpu_plain_weighted_sum, exl2__cpu_plain_activate,
-    exl2__cpu_plain_softcap,
+    exl2__cpu_plain_scores, exl2__cpu_plain_softmax, exl2__cpu_plain_weighted_sum,
+    exl2__cpu_plain_scores_of_codes, exl2__cpu_plain_weighted_codes, exl2__cpu_plain_activate, exl2__cpu_plain_softcap,
 };
 
 #undef EXL2__EACH_LANE

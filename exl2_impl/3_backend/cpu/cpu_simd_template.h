@@ -1,6 +1,7 @@
 /* cpu_simd_template.h: products and attention with SIMD, written once and included once per instruction set.
    takes: the macros EXL2__V_* below, from cpu_avx2.h, cpu_avx512.h, cpu_neon.h and cpu_plain.h.
-   gives: the functions product, scores and weighted_sum of one instruction set, named by the macros of the includer.
+   gives: the functions product, scores, weighted_sum, scores_of_codes and weighted_codes of one instruction set, named
+          by the macros of the includer.
    owns:  nothing.
 
    There is no include guard: each include defines the functions of one set. Every lane computes the same chain of fused
@@ -15,11 +16,14 @@
    EXL2__V_ROWS         maximum rows of a tile: accumulators of so many rows by ACROSS vectors stay in registers
    EXL2__V_TILES(X)     X(n) for every number of rows that a tile can have, see exl2__cpu_ops
    EXL2__V_QUERIES(X)   X(n) for the numbers of queries that attention computes together: 1 to 4, EXL2__V_QUERIES_MOST
+   EXL2__V_CODE_QUERIES(X), EXL2__V_CODE_QUERIES_MOST  the same for attention to codes; 1 to the most
    EXL2__V_SET(x) EXL2__V_LOAD(p) EXL2__V_STORE(p, v) EXL2__V_ADD(a, b) EXL2__V_FMA(a, b, c) = a * b + c
    EXL2__V_HALF(p) EXL2__V_BF16(p)   lanes widened from 16 bits
    EXL2__V_BITS(p) EXL2__V_SET_BITS(u) EXL2__V_AND(a, b) EXL2__V_FLOAT(i)   integers; FLOAT converts signed
    EXL2__V_PREFETCH(p)  asks for the memory at p, which is read later
-   EXL2__V_TOPS(t, w)   t >> 2 | (w & 0xC0000000) */
+   EXL2__V_TOPS(t, w)   t >> 2 | (w & 0xC0000000)
+   EXL2__V_SHIFT(v, n)  v << n, n the same for all lanes
+   EXL2__V_BYTES(p)     lanes from bytes; what lies above a lane's 8 bits does not matter */
 
 #define EXL2__V_INLINE EXL2__FORCE_INLINE EXL2__V_TARGET
 #define EXL2__V_WIDE (EXL2__CPU_STRIP / EXL2__V_LANES) /* vectors of a strip; at least 2 */
@@ -388,6 +392,136 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
     }
 }
 
+/* ---- attention to codes (layout: cpu_codes.h) ---- */
+
+/* As `queries`, of a smaller set; 4 are 2 and 2. */
+EXL2__V_INLINE uint32_t EXL2__V_NAME(code_queries)(uint32_t n)
+{
+    return exl2__min32(n == 4 ? 2 : n, EXL2__V_CODE_QUERIES_MOST);
+}
+
+/* Adds to `out` the scores of the first n of `all` queries with the tokens from `token` on. The code that is next lies
+   in the top bits of its word, where it is a signed integer. */
+EXL2__V_INLINE void EXL2__V_NAME(code_scores_of)(const float *q, uint32_t all, uint32_t n, const exl2__cpu_codes *k,
+                                                 uint32_t token, float *out, size_t stride)
+{
+    const uint32_t *words = (const uint32_t *)(const void *)k->codes + token, fields = 32 / k->bits;
+    const uint16_t *scale = k->scales + token;
+    const EXL2__V_INT top = EXL2__V_SET_BITS(~0u << (32 - k->bits));
+    for (uint32_t i = 0; i < k->dim; i += 32, scale += EXL2__PAGE_TOKENS) {
+        EXL2__V sum[EXL2__V_ROWS][EXL2__V_MOST], weight[EXL2__V_MOST];
+        EXL2__UNROLL
+        for (uint32_t r = 0; r < n; r++) {
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < EXL2__V_ACROSS; j++) {
+                sum[r][j] = EXL2__V_SET(0);
+            }
+        }
+        for (uint32_t d = i; d < exl2__min32(i + 32, k->dim); d += fields, words += EXL2__PAGE_TOKENS) {
+            EXL2__V_INT word[EXL2__V_MOST];
+            EXL2__UNROLL
+            for (uint32_t j = 0; j < EXL2__V_ACROSS; j++) {
+                word[j] = EXL2__V_BITS(words + j * EXL2__V_LANES);
+            }
+            for (uint32_t f = 0; f < fields; f++, q += all) {
+                EXL2__UNROLL
+                for (uint32_t j = 0; j < EXL2__V_ACROSS; j++) {
+                    weight[j] = EXL2__V_FLOAT(EXL2__V_AND(word[j], top));
+                    word[j] = EXL2__V_SHIFT(word[j], k->bits);
+                }
+                EXL2__V_NAME(step)(sum, weight, q, n, EXL2__V_ACROSS);
+            }
+        }
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < EXL2__V_ACROSS; j++) {
+            EXL2__V factor = EXL2__V_HALF(scale + j * EXL2__V_LANES);
+            EXL2__UNROLL
+            for (uint32_t r = 0; r < n; r++) {
+                float *to = out + r * stride + j * EXL2__V_LANES;
+                EXL2__V_STORE(to, EXL2__V_FMA(factor, sum[r][j], EXL2__V_LOAD(to)));
+            }
+        }
+    }
+}
+
+/* Adds to a vector of dimensions, and to the one 16 dimensions later, the sums of V with weights [n, 64], which are
+   multiplied by V's scales. A token's bytes lie `pitch` apart. */
+EXL2__V_INLINE void EXL2__V_NAME(code_sum_of)(const float *weights, uint32_t n, const uint8_t *bytes, uint32_t bits,
+                                              size_t pitch, uint32_t tokens, float *out, uint32_t dim_stride)
+{
+    const EXL2__V_INT top = EXL2__V_SET_BITS(~0u << (32 - bits));
+    const uint32_t second = bits == 8 ? 16 : 0; /* 4 bits: in the same bytes */
+    EXL2__V sum[EXL2__V_ROWS][2];
+    EXL2__UNROLL
+    for (uint32_t r = 0; r < n; r++) {
+        sum[r][0] = EXL2__V_LOAD(out + r * dim_stride);
+        sum[r][1] = EXL2__V_LOAD(out + r * dim_stride + 16);
+    }
+    for (uint32_t t = 0; t < tokens; t++, bytes += pitch, weights++) {
+        EXL2__V low = EXL2__V_FLOAT(EXL2__V_SHIFT(EXL2__V_BYTES(bytes), 32 - bits));
+        EXL2__V high = EXL2__V_FLOAT(EXL2__V_AND(EXL2__V_SHIFT(EXL2__V_BYTES(bytes + second), 24), top));
+        EXL2__UNROLL
+        for (uint32_t r = 0; r < n; r++) {
+            EXL2__V factor = EXL2__V_SET(weights[r * EXL2__PAGE_TOKENS]);
+            sum[r][0] = EXL2__V_FMA(factor, low, sum[r][0]);
+            sum[r][1] = EXL2__V_FMA(factor, high, sum[r][1]);
+        }
+    }
+    EXL2__UNROLL
+    for (uint32_t r = 0; r < n; r++) {
+        EXL2__V_STORE(out + r * dim_stride, sum[r][0]);
+        EXL2__V_STORE(out + r * dim_stride + 16, sum[r][1]);
+    }
+}
+
+EXL2__V_TARGET static void EXL2__V_NAME(scores_of_codes)(const float *q, uint32_t n, const exl2__cpu_codes *k,
+                                                         uint32_t tokens, float *out, size_t stride)
+{
+    EXL2__UNALIGNED_MOVES();
+    for (uint32_t r = 0, m; r < n; r += m, out += m * stride) {
+        m = EXL2__V_NAME(code_queries)(n - r);
+        for (uint32_t i = 0; i < m; i++) {
+            memset(out + i * stride, 0, EXL2__PAGE_TOKENS * sizeof *out);
+        }
+        for (uint32_t t = 0; t < tokens; t += EXL2__V_ACROSS * EXL2__V_LANES) {
+            switch (m) {
+#define EXL2__V_CASE(m) case m: EXL2__V_NAME(code_scores_of)(q + r, n, m, k, t, out + t, stride); break;
+                EXL2__V_CODE_QUERIES(EXL2__V_CASE)
+#undef EXL2__V_CASE
+            }
+        }
+    }
+}
+
+EXL2__V_TARGET static void EXL2__V_NAME(weighted_codes)(const float *weights, size_t stride, uint32_t n,
+                                                        const exl2__cpu_codes *v, uint32_t tokens, float *out)
+{
+    EXL2__UNALIGNED_MOVES();
+    uint32_t groups = (uint32_t)exl2__div_up(v->dim, 32), wide = 32 * groups, pitch = groups * 4 * v->bits;
+    float scaled[EXL2__V_CODE_QUERIES_MOST * EXL2__PAGE_TOKENS];
+    for (uint32_t g = 0; g < groups; g++) {
+        for (uint32_t r = 0, m; r < n; r += m) {
+            m = EXL2__V_NAME(code_queries)(n - r);
+            for (uint32_t t = 0; t < EXL2__PAGE_TOKENS; t += EXL2__V_LANES) {
+                EXL2__V scale = EXL2__V_HALF(v->scales + g * EXL2__PAGE_TOKENS + t);
+                for (uint32_t i = 0; i < m; i++) {
+                    EXL2__V weight = EXL2__V_LOAD(weights + (r + i) * stride + t);
+                    EXL2__V_STORE(scaled + i * EXL2__PAGE_TOKENS + t, EXL2__V_FMA(weight, scale, EXL2__V_SET(0)));
+                }
+            }
+            for (uint32_t j = 0; j < 16; j += EXL2__V_LANES) {
+                const uint8_t *bytes = v->codes + g * 4 * v->bits + j;
+                float *to = out + r * wide + g * 32 + j;
+                switch (m) {
+#define EXL2__V_CASE(m) case m: EXL2__V_NAME(code_sum_of)(scaled, m, bytes, v->bits, pitch, tokens, to, wide); break;
+                    EXL2__V_CODE_QUERIES(EXL2__V_CASE)
+#undef EXL2__V_CASE
+                }
+            }
+        }
+    }
+}
+
 #undef EXL2__V_INLINE
 #undef EXL2__V_WIDE
 #undef EXL2__V_MOST
@@ -405,6 +539,8 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
 #undef EXL2__V_TILES
 #undef EXL2__V_QUERIES
 #undef EXL2__V_QUERIES_MOST
+#undef EXL2__V_CODE_QUERIES
+#undef EXL2__V_CODE_QUERIES_MOST
 #undef EXL2__V_SET
 #undef EXL2__V_LOAD
 #undef EXL2__V_STORE
@@ -417,4 +553,6 @@ EXL2__V_TARGET static void EXL2__V_NAME(weighted_sum)(const float *weights, size
 #undef EXL2__V_AND
 #undef EXL2__V_FLOAT
 #undef EXL2__V_TOPS
+#undef EXL2__V_SHIFT
+#undef EXL2__V_BYTES
 #undef EXL2__V_PREFETCH
