@@ -85,6 +85,7 @@ static bool begin_loading(game *g)
     d.grammars = true;
     d.experts_active = g->host.experts;
     d.cache.tokens = (uint64_t)d.context_max * CAST_SIZE; /* the three contexts include the pages of the world */
+    host_cache(&g->host, &d);
     if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
         host_failed(&g->host);
         return false;

@@ -243,6 +243,7 @@ static void print_json(const bench *b)
             json_out_end(&j);
         }
         json_out_string(&j, "family", b->host.info.family);
+        json_out_string(&j, "cache", host_cache_name(&b->host));
         json_out_uint(&j, "pass_bytes", b->host.info.pass_bytes);
         json_out_uint(&j, "bytes_per_token", b->host.info.pass_bytes);
         json_out_array(&j, "runs");

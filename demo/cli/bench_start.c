@@ -34,17 +34,19 @@ static void on_zone_end(void *user)
 bool bench_start_run(bench_start *s, host *h, const host_options *o, const exl2_model_desc *d)
 {
     host_options watched = *o;
+    exl2_model_desc model = *d;
     exl2_engine_stats stats;
     *s = (bench_start){ 0 };
     watched.zones = (exl2_zones){ on_zone_begin, on_zone_end, s };
     if (!host_open(h, &watched)) {
         return false;
     }
-    if (exl2_model_measure(h->engine, d, &s->plan) < 0) {
+    host_cache(h, &model);
+    if (exl2_model_measure(h->engine, &model, &s->plan) < 0) {
         host_failed(h);
         return false;
     }
-    if (!host_load(h, d, 1)) {
+    if (!host_load(h, &model, 1)) {
         return false;
     }
     exl2_stats(h->engine, &stats);

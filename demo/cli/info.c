@@ -99,6 +99,7 @@ static void print_json_model(json_out *j, const info *i)
     json_out_uint(j, "scratch_bytes", m->scratch_bytes);
     json_out_uint(j, "device_bytes", m->device_bytes);
     json_out_uint(j, "cache_bytes_per_token", m->cache_bytes_per_token);
+    json_out_string(j, "cache_format", host_cache_name(&i->host));
     json_out_uint(j, "pass_bytes", m->pass_bytes);
     json_out_int(j, "bos", m->bos);
     json_out_int(j, "eos", m->eos);
@@ -193,8 +194,8 @@ static void print_text_model(const info *i)
     if (m->device_bytes == 0) {
         printf("%-18s at the first use of each page\n", "cache is resident");
     }
-    printf("%-18s %llu tokens of all sessions\n", "cache holds",
-           (unsigned long long)(m->cache_bytes / m->cache_bytes_per_token));
+    printf("%-18s %llu tokens of all sessions, as %s\n", "cache holds",
+           (unsigned long long)(m->cache_bytes / m->cache_bytes_per_token), host_cache_name(&i->host));
     print_bytes("total memory", m->weight_bytes + m->scratch_bytes + m->cache_bytes);
     if (m->device_bytes) {
         print_bytes("of it on the GPU", m->device_bytes);
@@ -228,6 +229,7 @@ static int run(info *i, bool json)
         i->host.on_warning = json ? on_warning : NULL;
         i->host.warning_user = i;
         exl2_engine_get(i->host.engine, &i->engine);
+        host_cache(&i->host, &i->desc);
         if (exl2_model_measure(i->host.engine, &i->desc, &i->model) < 0) {
             return host_failed(&i->host);
         }
@@ -252,8 +254,8 @@ int cli_info(int argc, char **argv)
     const arg flags[] = {
         HOST_CONTEXT_ARGS(i.desc),
         { "--experts", ARG_U32, &i.desc.experts_active, "N", "experts that a token uses (the model's own number)" },
-        { "--cache", ARG_U64, &i.desc.cache.tokens, "N", "tokens of the cache (up to 2 x context)" },
         HOST_GPU_ARGS(i.options),
+        HOST_CACHE_ARGS(i.options),
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
     };
     const args_desc d = { "exl2 info",

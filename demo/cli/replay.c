@@ -581,7 +581,6 @@ static int replay_script(replay *r)
 int cli_replay(int argc, char **argv)
 {
     replay *r = memory_take(1, sizeof *r);
-    uint32_t cache_tokens = 0;
     *r = (replay){ .step = { .wait = true } };
     const arg positional[] = { { "MODEL", ARG_TEXT, &r->path, NULL, "model folder" },
                                { "SCRIPT", ARG_TEXT, &r->script, NULL, "JSON lines; - = stdin" } };
@@ -592,7 +591,6 @@ int cli_replay(int argc, char **argv)
         { "--worker", ARG_BOOL, &r->worker, NULL, "a thread of the engine does the work" },
         { "--keep-packed", ARG_BOOL, &r->model.keep_packed, NULL, "unpark loads from a copy in host memory" },
         { "--no-reuse", ARG_BOOL, &r->model.cache.no_reuse, NULL, "sessions share K and V with their forks only" },
-        { "--cache-tokens", ARG_U32, &cache_tokens, "N", "tokens of the cache (two contexts)" },
         { "--batch", ARG_U32, &r->model.batch_max, "N", "sequences of a pass (16)" },
         { "--prefill-chunk", ARG_U32, &r->model.prefill_chunk, "N", "rows of a pass (1024)" },
         HOST_CONTEXT_ARGS(r->model),
@@ -605,7 +603,6 @@ int cli_replay(int argc, char **argv)
     int code = cli_exit(parsed);
     if (parsed == ARGS_OK) {
         r->model.path = r->path;
-        r->model.cache.tokens = cache_tokens;
         r->step.wait = r->worker || (r->step.cpu_us == 0 && r->step.gpu_us == 0);
         bool loaded = host_open(&r->host, &r->options) && host_load(&r->host, &r->model, 2);
         bool works = loaded && (!r->worker || exl2_worker_start(r->host.engine) == EXL2_OK);

@@ -61,7 +61,8 @@ bool host_open(host *h, const host_options *o)
     static const exl2_backend backends[] = { EXL2_BACKEND_AUTO, EXL2_BACKEND_CUDA, EXL2_BACKEND_CPU };
     exl2_error error = { 0 };
     exl2_device_desc device = { .pick = EXL2_PICK_INDEX, .index = o->device.items[0] };
-    *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts };
+    *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts,
+                 .cache = o->cache, .cache_tokens = o->cache_tokens };
     if (!h->pool) {
         fprintf(stderr, "cannot start %u threads\n", o->threads ? o->threads : pool_processors());
         return false;
@@ -100,11 +101,24 @@ static exl2_flow on_load(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
+void host_cache(const host *h, exl2_model_desc *d)
+{
+    d->cache.format = (exl2_kv)h->cache;
+    d->cache.tokens = h->cache_tokens ? h->cache_tokens : d->cache.tokens;
+}
+
+const char *host_cache_name(const host *h)
+{
+    static const char *const names[] = { "fp16", "q8", "q6", "q4" };
+    return names[h->cache];
+}
+
 bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences)
 {
     exl2_model_desc with_progress = *d;
     with_progress.experts_active = h->experts ? h->experts : d->experts_active;
-    if (!d->cache.tokens && exl2_model_measure(h->engine, &with_progress, &h->info) >= 0) {
+    host_cache(h, &with_progress);
+    if (!with_progress.cache.tokens && exl2_model_measure(h->engine, &with_progress, &h->info) >= 0) {
         with_progress.cache.tokens = (uint64_t)h->info.context_max * sequences;
     }
     with_progress.on_event = on_load;
@@ -139,6 +153,7 @@ bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *
 {
     exl2_model_desc d = { .path = path, .context_max = h->info.context_max, .on_event = on_load, .user = h };
     d.cache.tokens = (uint64_t)d.context_max * sequences;
+    d.cache.format = (exl2_kv)h->cache;
     exl2_result result = exl2_model_load(h->engine, &d, out);
     progress_end(&h->bar);
     if (result < 0) {

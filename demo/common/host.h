@@ -1,8 +1,8 @@
 /* host.h: what every program does around the engine: open it with a thread pool, load a model with a progress line,
    record how a job ended, print the engine's warnings and the message of an error.
    takes: --backend, --device, --cpu-path, --kernels and --threads, a model folder.
-   gives: host_open, host_load, host_load_draft, host_step, host_end, host_on_gpu, host_cpu_path, host_failed,
-          host_close, HOST_ARGS, HOST_GPU_ARGS, HOST_CONTEXT_ARGS.
+   gives: host_open, host_load, host_load_draft, host_cache, host_step, host_end, host_on_gpu, host_cpu_path,
+          host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS, HOST_CACHE_ARGS, HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
 #define DEMO_HOST_H
@@ -21,6 +21,8 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     uint32_t cpu_path;   /* exl2_cpu_path */
     uint32_t threads;
     uint32_t experts;    /* experts that a token uses; 0 = the model's own number */
+    uint32_t cache;      /* exl2_kv */
+    uint64_t cache_tokens; /* 0 = what the program needs */
     const char *kernels; /* folder of compiled kernels; NULL = the user's cache */
     bool first_start;    /* the entries of that folder are not read */
     bool says_place;     /* no warning about running on the CPU: the program prints the reason itself */
@@ -34,8 +36,12 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
     { "--cpu-path", ARG_CHOICE, &(options).cpu_path, "auto|c|avx2|avx512|neon",                                       \
       "fastest instruction set to use (auto)" },                                                                  \
     { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
+#define HOST_CACHE_ARGS(options)                                                                                  \
+    { "--cache", ARG_CHOICE, &(options).cache, "fp16|q8|q6|q4", "format of K and V; a GPU has fp16 alone (fp16)" }, \
+    { "--cache-tokens", ARG_U64, &(options).cache_tokens, "N", "tokens of the cache (what the program needs)" }
 #define HOST_ARGS(options)   \
     HOST_GPU_ARGS(options),  \
+    HOST_CACHE_ARGS(options), \
     { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }, \
     { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
 
@@ -60,7 +66,8 @@ typedef struct host { /* zeroed: closed */
     void *warning_user;
     uint64_t warned[HOST_WARNINGS]; /* hashes of the newest warnings */
     uint32_t warnings;
-    uint32_t experts;  /* of the options */
+    uint32_t experts, cache; /* of the options */
+    uint64_t cache_tokens;
     exl2_model model;
     exl2_model_info info;
     progress bar;
@@ -83,6 +90,8 @@ bool host_load(host *h, const exl2_model_desc *d, uint32_t sequences);
 bool host_load_text(host *h, const char *path);
 bool host_load_draft(host *h, const char *path, uint32_t sequences, exl2_model *out);
 
+void host_cache(const host *h, exl2_model_desc *d);            /* --cache, --cache-tokens into d, as host_load does */
+const char *host_cache_name(const host *h);                    /* as --cache names it */
 exl2_result host_step(host *h, exl2_job job, uint32_t cpu_us); /* one step, which may wait; Ctrl-C cancels the job */
 void host_end_take(host_end *end, const exl2_event *event);    /* records a DONE event, ignores others */
 bool host_end_good(host *h, const host_end *end);              /* false: failed or Ctrl-C, message printed */

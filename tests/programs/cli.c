@@ -614,6 +614,14 @@ static void check_info(void)
     CHECK(strstr(text, "\"rope\": [{\"kind\": \"yarn\", \"theta\": 500000, \"factor\": 4}]") != NULL);
     json_free(said);
     free(text);
+    said = program_json(program_run("info '" MODELS "exl2-mixed' --backend cpu --json --cache q6 --cache-tokens 640"),
+                        &text); /* 2 layers, 2 heads of 32 */
+    CHECK_INT(program_number(said, "cache_bytes_per_token"), 208);
+    CHECK_INT(program_number(said, "cache_bytes"), 640 * 208);
+    CHECK_TEXT(program_text(said, "cache_format"), "q6");
+    json_free(said);
+    free(text);
+    program_sentence(program_run("info '" MODELS "awq' --backend cpu --cache q4"), 1, "24 elements");
     program_sentence(program_run("info '" MODELS "gemma2' --rope-scale 0.5"), 1, "from 1 to 1000");
     program_sentence(program_run("generate '" MODELS "gemma2' --ids 1 --yarn 2 --rope-scale 2"), 1, "both set");
     program_sentence(program_run("score '" MODELS "gemma2' --ids-file /dev/null --rope-alpha -1"), 1, "from 1 to 1000");
