@@ -5,6 +5,7 @@
 #include "host.h"
 
 #include "clock.h"
+#include "hash.h"
 #include "interrupt.h"
 
 #include <stdio.h>
@@ -13,10 +14,7 @@
 /* Is the warning new? Measuring and loading a model give the same warnings, and each is printed once. */
 static bool is_new(host *h, const char *text)
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (const char *at = text; *at; at++) {
-        hash = (hash ^ (unsigned char)*at) * 1099511628211u;
-    }
+    uint64_t hash = hash_bytes(HASH_BEGIN, text, strlen(text));
     uint32_t known = h->warnings < HOST_WARNINGS ? h->warnings : HOST_WARNINGS;
     for (uint32_t i = 0; i < known; i++) {
         if (h->warned[i] == hash) {
