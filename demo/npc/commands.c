@@ -57,7 +57,7 @@ static bool run_leave(visitor *v, const char *rest)
 {
     (void)rest;
     uint32_t cut = tavern_hush(v->tavern);
-    screen_draw(v->screen, v->tavern, NULL, NULL);
+    screen_draw(v->screen, v->tavern, &(screen_foot){ 0 });
     if (v->partner) {
         screen_note(v->screen, "You walk away from %s%s.", v->partner->who->name, cut ? ", mid-word" : "");
     } else {
