@@ -15,6 +15,7 @@
 #include "npc/patrons.h"
 #include "npc/script.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -294,6 +295,17 @@ static void show_room(game *g)
     screen_note(&g->screen, "%.*s", end ? (int)(end - world) : (int)strlen(world), world);
 }
 
+/* Is it possible to write the file at the end? It is made if it does not exist. */
+static bool can_write(const char *path)
+{
+    FILE *file = path ? text_file_open(path, "ab") : NULL;
+    if (path && !file) {
+        fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
+        return false;
+    }
+    return !file || fclose(file) == 0;
+}
+
 static bool can_visit(const npc_options *o)
 {
     bool good = o->script || o->turns || (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
@@ -304,7 +316,7 @@ static bool can_visit(const npc_options *o)
     if (!good) {
         fputs("npc needs a terminal, or --script FILE, or --turns N\n", stderr);
     }
-    return good;
+    return good && can_write(o->json) && can_write(o->png);
 }
 
 static int run(const npc_options *o)

@@ -60,6 +60,11 @@ bool host_open(host *h, const host_options *o)
     exl2_error error = { 0 };
     exl2_device_desc device = { .pick = EXL2_PICK_INDEX, .index = o->device.items[0] };
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts };
+    if (o->threads > POOL_WIDTH_MAX) {
+        fprintf(stderr, "--threads must be at most %u, not %u\n", POOL_WIDTH_MAX, o->threads);
+        host_close(h);
+        return false;
+    }
     if (!h->pool) {
         fprintf(stderr, "cannot start %u threads\n", o->threads ? o->threads : pool_processors());
         return false;

@@ -35,7 +35,9 @@ static bool run_who(visitor *v, const char *rest)
 static bool run_talk(visitor *v, const char *rest)
 {
     npc *n = tavern_find(v->tavern, rest, strlen(rest));
-    if (n) {
+    if (!rest[0]) {
+        screen_note(v->screen, "/talk needs a name; /who says who is here.");
+    } else if (n) {
         v->partner = n;
         screen_note(v->screen, "You turn to %s, %s.", n->who->name, n->who->role);
     } else {

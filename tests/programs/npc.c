@@ -22,6 +22,10 @@ static void case_sentences(void)
     program_sentence(program_run("--model '%s' --script /dev/null", folder), 1, "config.json");
     program_sentence(program_run("--model '%s' --script /dev/null --people '%s'", folder, folder), 1,
                      "world.txt: No such file");
+    program_sentence(program_run("--model '%s' --turns 1 --json '%s/none/f'", folder, folder), 1,
+                     "/none/f cannot be written: No such file");
+    program_sentence(program_run("--model '%s' --turns 1 --png '%s'", folder, folder), 1, "cannot be written: Is a");
+    program_sentence(program_run("--model '%s' --turns 1 --threads 65", folder), 1, "--threads must be at most 64");
     program_sentence(program_run("--model"), 2, "--model");
     program_sentence(program_run("--cpu-us 0"), 2, "--cpu-us");
     program_sentence(program_run("--gpu-us 0"), 2, "--gpu-us");
