@@ -934,7 +934,7 @@ EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out);
 /* [A nb] Statistics as of the end of the last call that changed them. */
 EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 #ifndef EXL2_NO_THREADS
-/* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. MEMORY. */
+/* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. BUDGET. */
 EXL2_API exl2_result exl2_worker_start(exl2_engine *e);
 /* [E wait] Ends that thread, and delivers what it has made for callbacks, of paused jobs, too; exl2_step goes on with
    its jobs. STATE: none runs. */
