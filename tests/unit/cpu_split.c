@@ -122,6 +122,10 @@ int main(void)
     CHECK_INT(time_of(ITEMS, EXL2__CPU_SHARE_COST * WORKERS / ITEMS + 1, 1), ITEMS / WORKERS);
     CHECK_INT(cores.shares, WORKERS);
     CHECK_INT(time_of(5, ITEM_COST, 1), 2); /* fewer items than shares */
-    CHECK_INT(cores.shares, 5);
+    CHECK_INT(cores.shares, WORKERS);
+
+    /* Work for five shares: with five of them one of four equal cores would compute two. */
+    CHECK_INT(time_of(80, EXL2__CPU_SHARE_COST * 5 / 80 + 1, 1), 80 / WORKERS);
+    CHECK_INT(cores.shares, WORKERS);
     return check_done();
 }

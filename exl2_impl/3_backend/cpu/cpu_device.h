@@ -367,17 +367,19 @@ static void exl2__cpu_device_task(void *argument, uint32_t index)
     }
 }
 
-/* Computes all items: on the application's threads, if it provides them and `cost` (multiply-adds) is large enough. */
+/* Computes all items: on the application's threads, if it provides them and `cost` (multiply-adds) is large enough. The
+   number of shares is a multiple of the number of tasks, so that equal cores end together. */
 static void exl2__cpu_device_split(exl2__cpu_work work, const exl2__cpu_share *all, uint64_t cost)
 {
     const exl2_parallel *parallel = &all->d->c->parallel;
     uint32_t items = all->end - all->begin, most = exl2__min32(items, all->d->tasks);
     uint32_t tasks = (uint32_t)exl2__min64(cost / EXL2__CPU_TASK_COST + 1, most);
-    uint64_t shares = exl2__min64(cost / EXL2__CPU_SHARE_COST, exl2__min32(EXL2__CPU_SHARES * tasks, items));
-    exl2__cpu_split split = { work, *all, (uint32_t)exl2__max64(shares, tasks), tasks };
     if (tasks <= 1) {
         work(all);
     } else {
+        uint64_t share_cost = EXL2__CPU_SHARE_COST * (uint64_t)tasks, each = (cost + share_cost / 2) / share_cost;
+        each = exl2__max64(exl2__min64(each, exl2__min32(EXL2__CPU_SHARES, items / tasks)), 1);
+        exl2__cpu_split split = { work, *all, (uint32_t)each * tasks, tasks };
         parallel->run(parallel->user, tasks, exl2__cpu_device_task, &split);
     }
 }
