@@ -174,7 +174,7 @@ typedef struct exl2__job_scores {
 typedef struct exl2__job_bans {
     exl2__stops strings;         /* when one is complete, the history is rewound to the token where it begins */
     uint32_t rewinds;            /* since new text was last due */
-    uint32_t from;               /* bytes of the held text in which no string is looked for: they are due, or show one */
+    uint32_t from;               /* held bytes in which no string is looked for: they are due, or one is shown there */
 } exl2__job_bans;
 
 typedef struct exl2__job_stops {

@@ -286,8 +286,8 @@ static void damaged(const rig *r)
     exl2_session_close(r->engine, s);
 }
 
-/* Snapshots whose sum is right, and that no engine has made: another healed token, or one where none was, than the first
-   new token begins with; more held tokens than a job with alternatives can hold. */
+/* Snapshots whose sum is right, and that no engine has made: another healed token, or one where none was, than the
+   first new token begins with; more held tokens than a job with alternatives can hold. */
 static void hostile(const rig *r)
 {
     exl2_session s = session_of(r), from = session_of(r);
@@ -367,8 +367,8 @@ static void own_pages(void)
     rig_close(&b);
 }
 
-/* A snapshot with K and V is restored while a pass still has rows of a job that was cancelled, and whose pages are free:
-   they must not be written into those of the snapshot. */
+/* A snapshot with K and V is restored while a pass still has rows of a job that was cancelled, and whose pages are
+   free: they must not be written into those of the snapshot. */
 static void while_a_pass_runs(void)
 {
     static rig_said others[2];
