@@ -530,11 +530,11 @@
    tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay.
    Drafts are without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
 
-   draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does and with the
-   same random numbers. It needs one more of max_jobs and of max_sessions for each job, and pages of its own, where it
-   gives way to the model's own jobs; without pages, or once it is closed, the job goes on without it. It pays where its
-   pass costs a few hundredths of the large model's. With ngram set, too, guesses come from the history while the model
-   has none.
+   draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does, with the same
+   random numbers and only what the job's grammar and lists allow. It needs one more of max_jobs and of max_sessions for
+   each job, and pages of its own, where it gives way to the model's own jobs; without pages, or once it is closed, the
+   job goes on without it. It pays where its pass costs a few hundredths of the large model's. With ngram set, too,
+   guesses come from the history while the model has none.
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
    any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a

@@ -143,8 +143,9 @@ static double read_speed(const bench *b, const bench_run *r)
     return reads_known(b, r) ? (double)b->host.info.pass_bytes * r->tokens_per_second / r->batch : 0;
 }
 
-/* Experts of a layer that a batch uses, if the router chooses each of them equally often. */
-static double expected_experts(const bench *b, const bench_run *r)
+/* Experts of a layer that a batch uses, by chance: if the router chooses each of them equally often. A backend does not
+   count them. */
+static double experts_touched(const bench *b, const bench_run *r)
 {
     double count = b->host.info.experts;
     return count * (1 - pow(1 - b->host.info.experts_active / count, r->batch));
@@ -200,7 +201,7 @@ static void print_run(json_out *j, const bench *b, const bench_run *r)
         json_out_number(j, "tokens_per_pass", r->tokens_per_pass);
     }
     if (!r->prefill && b->host.info.experts) {
-        json_out_number(j, "expected_experts_touched", expected_experts(b, r));
+        json_out_number(j, "experts_touched", experts_touched(b, r));
     }
     if (reads_known(b, r)) {
         json_out_number(j, "gb_s", read_speed(b, r) * 1e-9);

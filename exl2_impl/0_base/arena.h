@@ -70,15 +70,20 @@ static inline exl2_result exl2__arena_clear(exl2__arena *a, uint64_t *at, exl2__
     return EXL2_OK;
 }
 
-/* Writes to every page in slices, so that the system provides the memory now, and not in one slice of later work that
-   writes all over the arena. *at: as for exl2__arena_clear. */
-static inline exl2_result exl2__arena_touch(exl2__arena *a, uint64_t *at, exl2__work *work)
+/* Touches the pages of the next `bytes` bytes in slices, so that the system provides the memory now, and not in one
+   slice of later work that writes all over it. *at: the end of what has been touched, 0 at first. */
+static inline exl2_result exl2__arena_touch(exl2__arena *a, uint64_t bytes, uint64_t *at, exl2__work *work)
 {
-    for (; *at < a->size; *at += 4096) {
-        if (!exl2__work_spend(work, 2000)) {
+    uint64_t end = exl2__min64(a->used + bytes, a->size);
+    for (*at = exl2__max64(*at, a->used); *at < end;) {
+        uint64_t to = exl2__min64(*at + 65536, a->size);
+        if (!exl2__work_spend(work, 20000)) {
             return EXL2_PENDING;
         }
-        a->base[*at] = 0;
+        exl2__platform_populate(a->base + *at, (size_t)(to - *at));
+        for (; *at < to; *at = exl2__min64(*at + 4096, to)) {
+            a->base[*at] = 0;
+        }
     }
     return EXL2_OK;
 }

@@ -3,8 +3,9 @@
    takes: nothing.
    gives: exl2__platform_ns, exl2__platform_sleep_ms, exl2__platform_sleep_us, exl2__platform_entropy,
           exl2__platform_allocator, exl2__platform_reserve, exl2__platform_commit, exl2__platform_release,
-          exl2__platform_discard, exl2__platform_files, exl2__platform_library, exl2__platform_symbol,
-          exl2__platform_unload; where models are made, exl2__platform_create and its like, to write files.
+          exl2__platform_populate, exl2__platform_discard, exl2__platform_files, exl2__platform_library,
+          exl2__platform_symbol, exl2__platform_unload; where models are made, exl2__platform_create and its like, to
+          write files.
    owns:  open files, until the close hook or exl2__platform_finish; libraries, until exl2__platform_unload. */
 #ifndef EXL2__PLATFORM_H
 #define EXL2__PLATFORM_H
@@ -72,6 +73,7 @@ extern struct tm *localtime_r(const time_t *time, struct tm *parts);
 #if defined(__linux__) /* sys/mman.h hides both under -std=c11 and POSIX */
 extern int madvise(void *memory, size_t bytes, int advice);
 #define EXL2__MADV_DONTNEED 4
+#define EXL2__MADV_POPULATE_WRITE 23
 #endif
 #if defined(__linux__) && defined(EXL2_CONVERT) /* -std=c11 and POSIX before 2001 hide it */
 extern ssize_t readlink(const char *path, char *target, size_t cap);
@@ -296,6 +298,19 @@ static inline void exl2__platform_release(void *memory)
     VirtualFree(memory, 0, 0x8000u /* MEM_RELEASE */);
 #else
     exl2__platform_free(NULL, memory, 0, EXL2_MEM_GENERAL);
+#endif
+}
+
+/* Asks for the memory of a block in one call, which costs less than a fault for each page. Where the system has no such
+   call (Linux before 5.14, other systems), the first access to a page does it. */
+static inline void exl2__platform_populate(void *memory, size_t bytes)
+{
+#if defined(__linux__)
+    uintptr_t begin = (uintptr_t)memory / 4096 * 4096;
+    madvise((void *)begin, (uintptr_t)memory + bytes - begin, EXL2__MADV_POPULATE_WRITE);
+#else
+    (void)memory;
+    (void)bytes;
 #endif
 }
 

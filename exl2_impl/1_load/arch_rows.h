@@ -245,6 +245,14 @@ static const exl2__arch_row exl2__archs[] = {
       .traits = { [EXL2__TRAIT_TRANSPOSED] = EXL2__NO, [EXL2__TRAIT_GOLDEN] = EXL2__YES } },
 
     /* ---- experts ---- */
+#ifdef EXL2_NO_MOE /* such a build rejects these models, and needs only their names and their routing */
+#undef EXL2__RENAMES
+#undef EXL2__NAMES
+#undef EXL2__DEFAULTS
+#define EXL2__RENAMES(...) NULL
+#define EXL2__NAMES(...) NULL
+#define EXL2__DEFAULTS(...) NULL
+#endif
     { .name = "MixtralForCausalLM", .type = "mixtral", .family = "Mixtral", .like = "MistralForCausalLM",
       .renames = EXL2__RENAMES(EXL2__RENAME_MIXTRAL), .names = EXL2__NAMES(EXL2__NAMES_MIXTRAL),
       .defaults = EXL2__DEFAULTS({ "num_key_value_heads", 8 }, { "rms_norm_eps", 1e-5 }, { "rope_theta", 1e6 },

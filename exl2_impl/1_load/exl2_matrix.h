@@ -1,6 +1,6 @@
 /* exl2_matrix.h: reads and checks the tensors of one linear layer, and describes them for a backend.
    takes: the tensor table, a layer key, the sizes that config.json gives.
-   gives: exl2__matrix_find and exl2__matrix_find_source (headers only), exl2__matrix_data, exl2__matrix_groups_open,
+   gives: exl2__matrix_find and exl2__matrix_find_source (headers only), exl2__matrix_data, exl2__matrix_groups_read,
           exl2__matrix_tables_begin, _some and exl2__matrix_tables_open (everything but the weights),
           exl2__matrix_read_columns, exl2__matrix_normalize_rows.
    owns:  the memory of an exl2__matrix_tables, until exl2__matrix_tables_close. */
@@ -457,34 +457,32 @@ static exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tensors *t, 
     return EXL2_OK;
 }
 
-/* Reads and checks only the groups, and sets desc->groups. On failure *tables is zeroed. The groups of an affine matrix
-   are known from headers. */
-static exl2_result exl2__matrix_groups_open(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
-                                            exl2__matrix_tables *tables)
+/* Bytes that exl2__matrix_groups_read allocates for this matrix. */
+static inline uint64_t exl2__matrix_groups_bytes(const exl2__matrix_desc *desc)
 {
-    uint64_t group_bytes = exl2__align_up(desc->group_count * sizeof(exl2__group), EXL2__ARENA_ALIGN);
-    uint64_t raw_bytes = exl2__align_up(desc->group_count * sizeof(uint32_t), EXL2__ARENA_ALIGN);
-    *tables = (exl2__matrix_tables){ 0 };
+    return exl2__align_up(desc->group_count * sizeof(exl2__group), EXL2__ARENA_ALIGN)
+         + exl2__align_up(desc->group_count * sizeof(uint32_t), EXL2__ARENA_ALIGN);
+}
+
+/* Reads and checks only the groups, and sets desc->groups, in the arena `a`. The groups of an affine matrix are known
+   from headers; a dense matrix has none. */
+static exl2_result exl2__matrix_groups_read(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
+                                            exl2__arena *a)
+{
+    exl2__matrix_tables tables = { 0 };
     if (desc->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
-    EXL2__TRY(exl2__arena_open(c, &tables->memory, group_bytes + raw_bytes, EXL2_MEM_GENERAL));
-    tables->groups = (exl2__group *)exl2__arena_alloc(&tables->memory, group_bytes);
-    tables->raw = (uint32_t *)exl2__arena_alloc(&tables->memory, raw_bytes);
+    tables.groups = (exl2__group *)exl2__arena_alloc(a, desc->group_count * sizeof *tables.groups);
+    tables.raw = (uint32_t *)exl2__arena_alloc(a, desc->group_count * sizeof *tables.raw);
+    desc->groups = tables.groups;
 #if EXL2__GPTQ
     if (desc->kind == EXL2__MATRIX_AFFINE) {
-        exl2__affine_groups(desc, tables->groups);
-        desc->groups = tables->groups;
+        exl2__affine_groups(desc, tables.groups);
         return EXL2_OK;
     }
 #endif
-    exl2_result result = exl2__matrix_read_groups(c, t, desc, tables);
-    if (result < 0) {
-        exl2__matrix_tables_close(c, tables);
-        return result;
-    }
-    desc->groups = tables->groups;
-    return EXL2_OK;
+    return exl2__matrix_read_groups(c, t, desc, &tables);
 }
 
 /* Begins to read and check everything but the weights of a matrix that exl2__matrix_find has described. *tables must be

@@ -437,6 +437,9 @@ static exl2_result exl2__config_read_model(exl2__fields *f, const char *dir, exl
         return exl2__fields_bad(f, "text_config", f->nested, "an object");
     }
     EXL2__TRY(exl2__config_read_arch(f, out));
+#ifdef EXL2_NO_MOE
+    EXL2__TRY(exl2__experts_reject(f, &out->arch));
+#endif
     f->defaults = out->arch.defaults;
     EXL2__TRY(exl2__config_check_unsupported(f, out));
     EXL2__TRY(exl2__quant_read(f, dir, &out->quant));

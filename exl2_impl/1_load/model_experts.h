@@ -1,6 +1,6 @@
 /* model_experts.h: the numbers of a model's experts, as config.json gives them and as backends use them.
    takes: nothing.
-   gives: exl2__experts, EXL2__EXPERTS_MAX, EXL2__EXPERTS_ALL_MAX, EXL2__EXPERTS_GROUPS_MAX.
+   gives: exl2__experts, exl2__experts_any, EXL2__EXPERTS_MAX, EXL2__EXPERTS_ALL_MAX, EXL2__EXPERTS_GROUPS_MAX.
    owns:  nothing. */
 #ifndef EXL2__MODEL_EXPERTS_H
 #define EXL2__MODEL_EXPERTS_H
@@ -25,5 +25,16 @@ typedef struct exl2__experts {
                                        whose two best scores have the largest sums */
     float scale;
 } exl2__experts;
+
+/* Do some layers have experts? Never in a build without them, which leaves out what depends on it. */
+static inline bool exl2__experts_any(const exl2__experts *e)
+{
+#ifdef EXL2_NO_MOE
+    (void)e;
+    return false;
+#else
+    return e->count > 0;
+#endif
+}
 
 #endif

@@ -1,7 +1,7 @@
 /* model_experts_read.h: reads what config.json says about experts: how many, how a row's experts are chosen, which
    layers have them.
    takes: the fields of config.json; a row.
-   gives: exl2__experts_read, exl2__experts_read_layers.
+   gives: exl2__experts_read, exl2__experts_read_layers; exl2__experts_reject in builds without experts.
    owns:  nothing. */
 #ifndef EXL2__MODEL_EXPERTS_READ_H
 #define EXL2__MODEL_EXPERTS_READ_H
@@ -179,21 +179,12 @@ static exl2_result exl2__experts_read_layers(const exl2__fields *f, uint32_t lay
 
 #else
 
-static exl2_result exl2__experts_read(const exl2__fields *f, const exl2__arch *arch, uint32_t inter, exl2__experts *out)
+/* Fails for a row with experts. */
+static exl2_result exl2__experts_reject(const exl2__fields *f, const exl2__arch *arch)
 {
-    (void)inter;
-    *out = (exl2__experts){ 0 };
     return arch->traits[EXL2__TRAIT_ROUTING] == EXL2__ROUTING_NONE ? EXL2_OK
          : exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: %s has experts, and this build has EXL2_NO_MOE", f->label,
                       arch->name);
-}
-
-static exl2_result exl2__experts_read_layers(const exl2__fields *f, uint32_t layers, uint32_t *sparse)
-{
-    (void)f;
-    (void)layers;
-    (void)sparse;
-    return EXL2_OK;
 }
 
 #endif

@@ -127,6 +127,7 @@ static exl2_result exl2__layers_read_no_rope(const exl2__fields *f, exl2__config
     return EXL2_OK;
 }
 
+#ifndef EXL2_NO_MOE
 /* Experts and the layers that have them. */
 static exl2_result exl2__layers_read_experts(const exl2__fields *f, exl2__config *out)
 {
@@ -150,11 +151,14 @@ static exl2_result exl2__layers_read_experts(const exl2__fields *f, exl2__config
     return exl2__fields_u32(f, EXL2__FIELD_NAMES("num_nextn_predict_layers"), 0, EXL2__CONFIG_LAYERS_MAX,
                             &out->draft_layers);
 }
+#endif
 
 static exl2_result exl2__layers_read(const exl2__fields *f, exl2__config *out)
 {
     uint8_t rule = out->arch.traits[EXL2__TRAIT_UNROTATED];
+#ifndef EXL2_NO_MOE
     EXL2__TRY(exl2__layers_read_experts(f, out));
+#endif
     if (rule == EXL2__UNROTATED_LISTED) {
         EXL2__TRY(exl2__layers_read_no_rope(f, out));
     }

@@ -97,7 +97,7 @@ static inline void exl2__plan_layers(const exl2__plan *p, const exl2__config *co
         layer->index = i;
         layer->window = windowed ? config->window + EXL2__BROKEN(1) : UINT32_MAX;
         layer->rope = !rotated ? EXL2__NO_ROPE : windowed && config->has_local_rope ? 1 : 0;
-        if (exl2__config_layer(config->sparse, i)) {
+        if (exl2__experts_any(&config->experts) && exl2__config_layer(config->sparse, i)) {
             bool shared = config->experts.shared_inter > 0;
             layer->phases = shared ? exl2__plan_shared_phases : exl2__plan_sparse_phases;
             layer->phase_count = shared ? EXL2__COUNT(exl2__plan_shared_phases)

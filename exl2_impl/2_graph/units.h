@@ -30,7 +30,7 @@ typedef struct exl2__unit {
 
 static inline bool exl2__unit_sparse(const exl2__config *c, uint32_t layer)
 {
-    return c->experts.count > 0 && exl2__config_layer(c->sparse, layer);
+    return exl2__experts_any(&c->experts) && exl2__config_layer(c->sparse, layer);
 }
 
 /* Number of units of a layer. */
@@ -85,6 +85,7 @@ static inline void exl2__unit_fuse(const exl2__config *c, exl2__unit *u, uint32_
     }
 }
 
+#ifndef EXL2_NO_MOE
 /* Where the matrices of one expert lie in the tensors of all experts (exl2__experts_order). */
 static inline void exl2__unit_split_experts(const exl2__config *c, exl2__unit *u)
 {
@@ -104,6 +105,7 @@ static inline void exl2__unit_split_experts(const exl2__config *c, exl2__unit *u
                                    u->expert, 0 };
     }
 }
+#endif
 
 /* gate and up of a dense MLP, of the shared expert or of an expert: their names, and their width. */
 static inline void exl2__unit_make_up(const exl2__config *c, exl2__unit *u, exl2__name gate, exl2__name up,
@@ -148,6 +150,7 @@ static inline void exl2__unit_make_layer(const exl2__config *c, exl2__unit *u)
             exl2__unit_split_gate_up(u);
         }
         break;
+#ifndef EXL2_NO_MOE
     case EXL2__UNIT_ROUTER:
         u->count = c->experts.shared_switch ? 2 : 1;
         u->in = c->hidden;
@@ -166,6 +169,7 @@ static inline void exl2__unit_make_layer(const exl2__config *c, exl2__unit *u)
         exl2__unit_name(c, u, 0, EXL2__NAME_EXPERT_DOWN, c->hidden);
         exl2__unit_split_experts(c, u);
         break;
+#endif
     default:
         u->count = 1;
         u->in = inter;

@@ -38,7 +38,7 @@ typedef struct exl2__weights {
     uint32_t part_opened;             /* parts of the unit whose tables have been read */
     exl2__matrix_tables part_tables;
     exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
-    uint64_t touched;                 /* bytes of the arena for weights */
+    uint64_t touched;                 /* position in the arena for weights */
     uint64_t read_bytes;              /* part of code_bytes that has been read */
     void *staging;                    /* [staging_bytes] */
     exl2__arena tables;               /* tables of the unit that is being read */
@@ -177,23 +177,6 @@ static exl2_result exl2__weights_check_block(exl2__ctx *c, const exl2__weights *
     return exl2__matrix_check_block(c, all, count);
 }
 
-/* Bytes of a unit in the backend's memory. */
-static exl2_result exl2__weights_unit_bytes(exl2__ctx *c, const exl2__weights *w, const exl2__backend *backend,
-                                            const exl2__device *device, exl2__matrix_desc *parts, uint32_t count,
-                                            uint64_t *bytes)
-{
-    exl2__matrix_tables tables[3] = { 0 };
-    exl2_result r = EXL2_OK;
-    for (uint32_t part = 0; backend->needs_groups && part < count && r >= 0; part++) {
-        r = exl2__matrix_groups_open(c, &w->tensors, &parts[part], &tables[part]);
-    }
-    *bytes = r < 0 ? 0 : backend->matrix_bytes(device, parts, count);
-    for (uint32_t part = 0; part < count; part++) {
-        exl2__matrix_tables_close(c, &tables[part]);
-    }
-    return r;
-}
-
 /* The state of reading headers. It works in stages, each of them in slices. */
 typedef struct exl2__weights_reader {
     exl2__ctx *c;
@@ -202,8 +185,29 @@ typedef struct exl2__weights_reader {
     const exl2__backend *backend;
     const exl2__device *device;
     exl2__tensors_reader tensors;
+    exl2__arena groups; /* of the matrices of a unit; as large as any unit so far needed */
     uint32_t stage, at; /* at: position in the stage, 0 at its begin: a unit, a layer, a tensor */
 } exl2__weights_reader;
+
+/* Bytes of a unit in the backend's memory. */
+static exl2_result exl2__weights_unit_bytes(exl2__weights_reader *r, exl2__matrix_desc *parts, uint32_t count,
+                                            uint64_t *bytes)
+{
+    uint64_t needed = 0;
+    for (uint32_t part = 0; r->backend->needs_groups && part < count; part++) {
+        needed += exl2__matrix_groups_bytes(&parts[part]);
+    }
+    if (needed > r->groups.size) {
+        exl2__arena_close(r->c, &r->groups);
+        EXL2__TRY(exl2__arena_open(r->c, &r->groups, needed, EXL2_MEM_GENERAL));
+    }
+    r->groups.used = 0;
+    for (uint32_t part = 0; r->backend->needs_groups && part < count; part++) {
+        EXL2__TRY(exl2__matrix_groups_read(r->c, &r->w->tensors, &parts[part], &r->groups));
+    }
+    *bytes = r->backend->matrix_bytes(r->device, parts, count);
+    return EXL2_OK;
+}
 
 /* Opens the tensor files, and finds out which of the optional tensors there are. */
 static exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, exl2__work *work)
@@ -237,9 +241,10 @@ static inline bool exl2__weights_is_expert(const exl2__unit *u)
 }
 
 /* Adds the sizes of a unit. */
-static exl2_result exl2__weights_measure_unit(exl2__ctx *c, exl2__weights *w, uint32_t index,
-                                              const exl2__backend *backend, const exl2__device *device)
+static exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t index)
 {
+    exl2__ctx *c = r->c;
+    exl2__weights *w = r->w;
     exl2__unit u;
     exl2__matrix_desc parts[3];
     uint64_t tables = 0, bytes;
@@ -261,7 +266,7 @@ static exl2_result exl2__weights_measure_unit(exl2__ctx *c, exl2__weights *w, ui
         w->has_affine = w->has_affine || parts[part].kind == EXL2__MATRIX_AFFINE;
     }
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
-    EXL2__TRY(exl2__weights_unit_bytes(c, w, backend, device, parts, u.count, &bytes));
+    EXL2__TRY(exl2__weights_unit_bytes(r, parts, u.count, &bytes));
     w->weight_bytes += bytes;
     bool first = u.kind == EXL2__UNIT_QKV || u.kind == EXL2__UNIT_GATE_UP || u.kind == EXL2__UNIT_EXPERT_UP;
     return first ? exl2__weights_check_block(c, w, index) : EXL2_OK;
@@ -336,7 +341,7 @@ static exl2_result exl2__weights_measure_units(exl2__weights_reader *r, exl2__wo
         if (!exl2__work_spend(work, 20000)) {
             return EXL2_PENDING;
         }
-        EXL2__TRY(exl2__weights_measure_unit(r->c, r->w, r->at, r->backend, r->device));
+        EXL2__TRY(exl2__weights_measure_unit(r, r->at));
     }
     return EXL2_OK;
 }
@@ -353,7 +358,7 @@ static exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r, exl2__
         EXL2__TRY(exl2__weights_measure_norms(r->c, w, layer, r->backend, r->device));
     }
     w->staging_bytes = exl2__max64(w->staging_bytes, exl2__backend_has_memory(r->backend) ? 0 : w->slice_bytes);
-    if (w->config.experts.count) {
+    if (exl2__experts_any(&w->config.experts)) {
         w->pass_bytes += w->expert_bytes / w->config.experts.count * w->config.experts.active;
     }
     return EXL2_OK;
@@ -408,6 +413,7 @@ static exl2_result exl2__weights_read_some(exl2__weights_reader *r, exl2__work *
 static void exl2__weights_read_end(exl2__weights_reader *r)
 {
     exl2__tensors_read_end(&r->tensors);
+    exl2__arena_close(r->c, &r->groups);
     memset(r, 0, sizeof *r);
 }
 
@@ -495,6 +501,10 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
         w->tables.used = 0;
     }
     EXL2__TRY_DONE(exl2__weights_open_parts(c, w, work));
+    if (!exl2__backend_has_memory(backend)) { /* for each unit, as new pages are in the CPU's cache for a while */
+        uint64_t bytes = backend->matrix_bytes(device, w->parts, w->now.count);
+        EXL2__TRY_DONE(exl2__arena_touch(arena, bytes, &w->touched, work));
+    }
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
     }
@@ -576,7 +586,6 @@ static inline void exl2__weights_next(exl2__weights *w)
 static exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
                                       exl2__device *device, exl2__arena *arena, exl2__work *work)
 {
-    EXL2__TRY_DONE(exl2__arena_touch(arena, &w->touched, work));
     while (!exl2__weights_done(w)) {
         if (!w->opened) {
             EXL2__TRY_DONE(exl2__weights_open_unit(c, w, plan, backend, device, arena, work));

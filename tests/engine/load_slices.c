@@ -2,7 +2,7 @@
    blocks (counted_engine.c), two to a nanosecond, and bytes that are read, four to a nanosecond; so the test does not
    depend on the machine. No step may pass its budget by more than a millisecond, with tokenizers of any size, on the
    CPU and on the fake GPU. A load that is given up after any slice, or whose n-th allocation fails, frees everything.
-   */
+   Allocations are few. */
 #define _POSIX_C_SOURCE 200809L
 #include "../device/fake_engine.h"
 #include "../model_maker.h"
@@ -179,6 +179,25 @@ static void check_giving_up(exl2_backend backend, const exl2_model_desc *d, uint
     exl2_close(e);
 }
 
+/* Nothing is allocated for the matrix of an expert: loading a model of 2 layers, each of 4 matrices, a router and 18
+   matrices of experts, calls the allocator at most 8 times a layer, and 24 times for the model. */
+static void check_allocations(exl2_backend backend, const exl2_model_desc *d)
+{
+    exl2_engine *e = open_engine(backend);
+    exl2_engine_stats before, after;
+    exl2_model m;
+    CHECK_INT(exl2_model_load(e, d, &m), EXL2_OK); /* what a backend keeps for later models is allocated now */
+    CHECK_INT(exl2_model_close(e, m), EXL2_OK);
+    exl2_stats(e, &before);
+    CHECK_INT(exl2_model_load(e, d, &m), EXL2_OK);
+    exl2_stats(e, &after);
+    printf("%s: %u allocations\n", backend == EXL2_BACKEND_CPU ? "CPU" : "GPU",
+           (uint32_t)(after.allocations - before.allocations));
+    CHECK(after.allocations - before.allocations <= 2 * 8 + 24);
+    exl2_close(e);
+    CHECK_INT(open_files, 0);
+}
+
 /* Makes a model whose head has as many outputs as a large vocabulary has tokens. */
 static void write_wide(const char *dir, uint32_t vocab)
 {
@@ -221,12 +240,14 @@ int main(void)
              rig_golden("../tokenizer/lower"), wide_dir);
     CHECK_INT(system(command), 0);
     write_wide(wide_dir, 262144);
-    char model[700];
+    char model[700], sparse_dir[1024];
+    snprintf(sparse_dir, sizeof sparse_dir, "%s", rig_golden("exl2-qwen3-moe"));
     snprintf(model, sizeof model, "%s/model", dir);
     exl2_model_desc tiny = { .path = model, .grammars = true };
     exl2_model_desc small = { .path = rig_golden("../smollm2"), .text_only = true, .grammars = true };
     exl2_model_desc large = { .path = dir, .text_only = true, .grammars = true };
     exl2_model_desc wide = { .path = wide_dir };
+    exl2_model_desc sparse = { .path = sparse_dir };
     for (int gpu = 0; gpu < 2; gpu++) {
         exl2_backend backend = gpu ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU;
         check_steps(backend, "tiny", &tiny, UNIT_NS);
@@ -234,6 +255,7 @@ int main(void)
         /* its head has two groups, where a real one may have a hundred: their number must not matter */
         check_steps(backend, "262k outputs", &wide, UNIT_NS / 2);
         check_giving_up(backend, &tiny, 1);
+        check_allocations(backend, &sparse);
     }
     check_steps(EXL2_BACKEND_CPU, "262k tokens", &large, UNIT_NS);
     check_giving_up(EXL2_BACKEND_CPU, &small, 17);

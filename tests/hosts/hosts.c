@@ -126,6 +126,7 @@ static void case_switches(void)
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_SIMD -c %s '%s/implementation.c' -o no_simd.o", compiler, WARNINGS, tree,
          hosts);
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_MOE -c %s '%s/implementation.c' -o no_moe.o", compiler, WARNINGS, tree, hosts);
+    MUST("! grep -q block_sparse_moe no_moe.o"); /* names of tensors of experts */
     MUST("%s -std=c11 -O0 %s -DEXL2_NO_THREADS -c %s '%s/implementation.c' -o no_threads.o", compiler, WARNINGS, tree,
          hosts);
     MUST("! nm no_threads.o | grep pthread");

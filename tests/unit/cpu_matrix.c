@@ -1,5 +1,5 @@
 /* cpu_matrix.c: packing, compared with codes that the test packs; dequantized fixtures; products, compared with
-   double. */
+   double; memory that is touched ahead. */
 #include "cpu_paths.h"
 #include "cpu_synth.h"
 
@@ -328,6 +328,38 @@ static void fixture(const char *name)
     free(wanted);
 }
 
+/* Memory that is touched ahead of its use: what lies before it keeps its bytes, also where more has been used since
+   than had been touched; a slice has at most its share. */
+static void touch(void)
+{
+    static const uint32_t used[] = { 5000, 300000, 70000, 1, 200000 };
+    exl2__ctx c = { .allocator = exl2__platform_allocator() };
+    exl2__arena a;
+    uint64_t at = 0, changed = 0;
+    CHECK_INT(exl2__arena_open(&c, &a, 900000, EXL2_MEM_WEIGHTS), EXL2_OK);
+    memset(a.base, 0xA5, 900000);
+    for (uint32_t i = 0; i < EXL2__COUNT(used); i++) {
+        uint64_t end = exl2__min64(a.used + 100000, a.size), slices = 0;
+        exl2_result r = EXL2_PENDING;
+        for (; r == EXL2_PENDING; slices++) {
+            uint64_t before = exl2__max64(at, a.used);
+            exl2__work work = { 1 };
+            r = exl2__arena_touch(&a, 100000, &at, &work);
+            CHECK(at <= before + 65536);
+        }
+        CHECK_INT(r, EXL2_OK);
+        CHECK(at >= end && slices <= 3);
+        memset(exl2__arena_alloc(&a, used[i]), 0x5A, used[i]);
+    }
+    for (uint64_t i = 0, n = 0; n < EXL2__COUNT(used); i += exl2__align_up(used[n++], EXL2__ARENA_ALIGN)) {
+        for (uint64_t k = 0; k < used[n]; k++) {
+            changed += a.base[i + k] != 0x5A;
+        }
+    }
+    CHECK_INT(changed, 0);
+    exl2__arena_close(&c, &a);
+}
+
 int main(int argc, char **argv)
 {
     only_path = argc > 1 ? argv[1] : NULL;
@@ -337,6 +369,7 @@ int main(int argc, char **argv)
     dense();
     worked_example();
     refusals();
+    touch();
     if (getenv("EXL2_TEST_DATA")) {
         static const char *const names[]
             = { "2bit", "3bit", "4bit", "5bit", "6bit", "8bit", "mixed", "ragged", "attn-bias", "odd-vocab" };

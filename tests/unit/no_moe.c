@@ -31,6 +31,9 @@ int main(void)
                      row.name);
             CHECK_INT(read_text(&m, text), EXL2_ERR_UNSUPPORTED);
             check_error(&m.c, row.name, "EXL2_NO_MOE", text);
+            snprintf(text, sizeof text, "{'architectures':['%s']}", row.name); /* whatever else the file says */
+            CHECK_INT(read_text(&m, text), EXL2_ERR_UNSUPPORTED);
+            check_error(&m.c, row.name, "EXL2_NO_MOE", text);
         }
     }
     return check_done();

@@ -144,7 +144,7 @@ static void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena 
     task->key = (exl2__kv *)exl2__arena_alloc(a, d->shape.head_dim * sizeof(exl2__kv));
     task->pairs = exl2__cpu_device_alloc(a, 1, d->shape.rotary);
     task->sample = exl2__arena_alloc(a, exl2__sample_scratch_bytes(d->shape.vocab));
-    if (d->shape.experts.count) {
+    if (exl2__experts_any(&d->shape.experts)) {
         task->scores_of_experts = (double *)exl2__arena_alloc(a, 2 * (uint64_t)d->shape.experts.count * sizeof(double));
         task->gathered = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride);
         task->centre = exl2__cpu_device_alloc(a, d->ops->tile_rows,
@@ -190,7 +190,7 @@ static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
     }
     d->input = exl2__cpu_device_alloc(a, wide, input);
     d->centre = exl2__cpu_device_alloc(a, wide, input / EXL2__CPU_BLOCK * (s->affine ? 2 : 1));
-    if (s->experts.count) {
+    if (exl2__experts_any(&s->experts)) {
         exl2__cpu_device_layout_routed(d, a, &d->routed);
     }
     d->logits = exl2__cpu_device_alloc(a, d->logit_rows_max, d->vocab_stride);

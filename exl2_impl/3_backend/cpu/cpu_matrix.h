@@ -76,6 +76,12 @@ typedef struct exl2__cpu_matrix {
     exl2__cpu_part *parts;
 } exl2__cpu_matrix;
 
+/* Is it a GPTQ or AWQ matrix? A build without them leaves out what depends on it. */
+static inline bool exl2__cpu_matrix_is_affine(exl2__cpu_source source)
+{
+    return EXL2__GPTQ && source == EXL2__CPU_AFFINE;
+}
+
 /* Are the weights codes? (Else they are floats.) */
 static inline bool exl2__cpu_matrix_is_codes(exl2__cpu_source source) { return source <= EXL2__CPU_AFFINE; }
 
@@ -83,7 +89,7 @@ static inline bool exl2__cpu_matrix_is_codes(exl2__cpu_source source) { return s
    affine. */
 static inline size_t exl2__cpu_matrix_start(const exl2__cpu_part *p, uint32_t rows)
 {
-    return (size_t)rows * p->blocks * (p->source == EXL2__CPU_AFFINE ? 2 : 1);
+    return (size_t)rows * p->blocks * (exl2__cpu_matrix_is_affine(p->source) ? 2 : 1);
 }
 
 /* Number of codes that a word holds; and do two more codes lie in the top bits of all words? */
@@ -253,34 +259,26 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
 
 /* ---- weights, while they are read ---- */
 
-/* Converts one block of one strip, in place, from the stored bits to our fields. */
-static void exl2__cpu_matrix_pack(uint32_t *words, uint32_t row_words, uint32_t bits)
+/* Converts one block of one strip from the stored bits to our fields. The codes of a column are one stream of bits: its
+   bits 30w .. 30w + 29 are bits 0 .. 29 of word w, and its last 2b bits are the word of the top bits. Rows are
+   `to_pitch` and `from_pitch` words apart; `to` and `from` may be the same. */
+static void exl2__cpu_matrix_pack(uint32_t *to, size_t to_pitch, const uint32_t *from, size_t from_pitch,
+                                  uint32_t bits)
 {
-    if (!exl2__cpu_matrix_has_tops(bits)) {
-        for (uint32_t w = 0; w < bits; w++) {
-            for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
-                words[w * row_words + n] ^= 0x80000000u;
-            }
+    uint32_t tops[EXL2__CPU_STRIP], packed[EXL2__CPU_STRIP]; /* no pointers, so that compilers use vectors */
+    bool has_tops = exl2__cpu_matrix_has_tops(bits);
+    memcpy(tops, from + (bits - 1) * from_pitch, sizeof tops);
+    for (uint32_t w = bits; w-- > 0;) { /* descending: a word needs the one before as it was stored */
+        const uint32_t *word = from + w * from_pitch, *before = w > 0 ? word - from_pitch : tops;
+        uint32_t carry = 2 * w, kept = w > 0 ? (1u << carry) - 1 : 0, top = 32 - 2 * bits + carry;
+        for (uint32_t n = 0; !has_tops && n < EXL2__CPU_STRIP; n++) {
+            packed[n] = word[n] ^ 0x80000000u;
         }
-        return;
-    }
-    uint32_t packed[6][EXL2__CPU_STRIP] = { { 0 } }, tops[EXL2__CPU_STRIP] = { 0 };
-    uint32_t fields = exl2__cpu_matrix_fields(bits), mask = (1u << bits) - 1;
-    for (uint32_t row = 0; row < EXL2__CPU_BLOCK; row++) {
-        uint32_t shift = row * bits % 32, to = exl2__cpu_matrix_bit(bits, row);
-        const uint32_t *low = words + row * bits / 32 * row_words;
-        const uint32_t *high = low + (shift + bits > 32 ? row_words : 0); /* a stored code may lie in two words */
-        uint32_t *word = row < fields * bits ? packed[row / fields] : tops;
-        for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
-            uint64_t pair = (uint64_t)high[n] << 32 | low[n];
-            word[n] |= ((uint32_t)(pair >> shift) & mask) << to;
+        for (uint32_t n = 0; has_tops && n < EXL2__CPU_STRIP; n++) {
+            uint32_t fields = (word[n] << carry | (before[n] >> ((32 - carry) & 31) & kept)) & 0x3FFFFFFFu;
+            packed[n] = fields | (tops[n] ^ 0x80000000u) >> top << 30;
         }
-    }
-    for (uint32_t w = 0; w < bits; w++) {
-        for (uint32_t n = 0; n < EXL2__CPU_STRIP; n++) {
-            uint32_t top = (tops[n] ^ 0x80000000u) >> (32 - 2 * bits + 2 * w) & 3u;
-            words[w * row_words + n] = packed[w][n] | top << 30;
-        }
+        memcpy(to + w * to_pitch, packed, sizeof packed);
     }
 }
 
@@ -318,62 +316,69 @@ static void exl2__cpu_matrix_fill_tables(const exl2__cpu_part *p, uint32_t strip
     }
 }
 
-/* Adds a row of words: copies a word to every column, before the first word of a group the scales, and after the last
-   word of a block packs the block. fed_strips counts both: it goes from 0 to `strips`, and in the last case on to
-   2 * strips. */
-static exl2_result exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, const uint32_t *words, exl2__work *work)
+/* Adds the first of `rows` rows of words, or a whole block if it begins here and lies in these rows. A row goes to its
+   strips as it is stored, until the last one completes the block. *count: the number of rows added. */
+static exl2_result exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, const uint32_t *words, uint32_t rows,
+                                               uint32_t *count, exl2__work *work)
 {
     const exl2__cpu_block *block = &p->block[p->fed_block];
-    uint32_t bits = block->bits, cost = exl2__cpu_matrix_has_tops(bits) ? 600 : 60;
+    uint32_t bits = block->bits;
     bool starts = p->fed_words == 0 && (p->fed_block == 0 || block[-1].group != block->group);
+    bool whole = p->fed_words == 0 && rows >= bits;
     uint16_t levels[16] = { 0 };
+    *count = whole ? bits : 1;
     if (starts && p->source == EXL2__CPU_CODES) {
         exl2__cpu_matrix_levels(p->desc, block->group, levels);
     }
     for (; p->fed_strips < p->strips; p->fed_strips++) {
-        uint32_t s = p->fed_strips, *row = exl2__cpu_matrix_line(p, s, block->line + 2 * p->fed_words);
-        if (!exl2__work_spend(work, starts ? 100 : 40)) {
+        uint32_t s = p->fed_strips, *to = exl2__cpu_matrix_line(p, s, block->line) + s % 2 * EXL2__CPU_STRIP;
+        const uint32_t *from = words + (size_t)s * EXL2__CPU_STRIP;
+        size_t to_pitch = 2 * exl2__cpu_matrix_pitch(p, s), from_pitch = (size_t)p->strips * EXL2__CPU_STRIP;
+        if (!exl2__work_spend(work, (starts ? 60 : 0) + 40 * *count)) {
             return EXL2_PENDING;
         }
         if (starts) {
             exl2__cpu_matrix_fill_tables(p, s, block, levels);
         }
-        memcpy(row + s % 2 * EXL2__CPU_STRIP, words + (size_t)s * EXL2__CPU_STRIP, EXL2__CPU_STRIP * sizeof *words);
-    }
-    for (; p->fed_words + 1 == bits && p->fed_strips < 2 * p->strips; p->fed_strips++) {
-        uint32_t s = p->fed_strips - p->strips, *rows = exl2__cpu_matrix_line(p, s, block->line);
-        if (!exl2__work_spend(work, cost)) {
-            return EXL2_PENDING;
+        if (whole) {
+            exl2__cpu_matrix_pack(to, to_pitch, from, from_pitch, bits);
+            continue;
         }
-        exl2__cpu_matrix_pack(rows + s % 2 * EXL2__CPU_STRIP, 2 * exl2__cpu_matrix_pitch(p, s), bits);
+        memcpy(to + p->fed_words * to_pitch, from, EXL2__CPU_STRIP * sizeof *words);
+        if (p->fed_words + 1 == bits) {
+            exl2__cpu_matrix_pack(to, to_pitch, to, to_pitch, bits);
+        }
     }
     p->fed_strips = 0;
-    if (++p->fed_words == bits) {
+    p->fed_words += *count;
+    if (p->fed_words == bits) {
         p->fed_words = 0;
         p->fed_block++;
     }
     return EXL2_OK;
 }
 
-/* Stores the output features [row, row + rows), which lie in one strip, transposed. */
+/* Stores the output features [row, row + rows), which lie in one strip, transposed: in tiles, so that each line of the
+   rows is read from memory once. */
 static void exl2__cpu_matrix_feed_dense(exl2__cpu_part *p, uint32_t row, uint32_t rows, const void *data)
 {
     uint8_t *strip = p->data + row / EXL2__CPU_STRIP * p->strip_bytes;
     uint32_t column = row % EXL2__CPU_STRIP;
-    if (exl2__cpu_matrix_dense_bytes(p->source) == 4) {
-        const uint32_t *from = (const uint32_t *)data;
-        uint32_t *to = (uint32_t *)(void *)strip + column;
-        for (uint32_t k = 0; k < p->in; k++) {
-            for (uint32_t n = 0; n < rows; n++) {
-                to[k * EXL2__CPU_STRIP + n] = from[(size_t)n * p->in + k];
-            }
-        }
-    } else {
-        const uint16_t *from = (const uint16_t *)data;
-        uint16_t *to = (uint16_t *)(void *)strip + column;
-        for (uint32_t k = 0; k < p->in; k++) {
-            for (uint32_t n = 0; n < rows; n++) {
-                to[k * EXL2__CPU_STRIP + n] = from[(size_t)n * p->in + k];
+    bool wide = exl2__cpu_matrix_dense_bytes(p->source) == 4;
+    const uint32_t *from4 = (const uint32_t *)data;
+    uint32_t *to4 = (uint32_t *)(void *)strip + column;
+    const uint16_t *from2 = (const uint16_t *)data;
+    uint16_t *to2 = (uint16_t *)(void *)strip + column;
+    for (uint32_t begin = 0; begin < p->in; begin += EXL2__CPU_BLOCK) {
+        uint32_t end = exl2__min32(begin + EXL2__CPU_BLOCK, p->in);
+        for (uint32_t n = 0; n < rows; n++) {
+            size_t before = (size_t)n * p->in;
+            for (uint32_t k = begin; k < end; k++) {
+                if (wide) {
+                    to4[k * EXL2__CPU_STRIP + n] = from4[before + k];
+                } else {
+                    to2[k * EXL2__CPU_STRIP + n] = from2[before + k];
+                }
             }
         }
     }
@@ -390,7 +395,8 @@ static exl2_result exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_sli
         uint32_t row = slice->row + p->fed_rows;
         const uint8_t *data = (const uint8_t *)slice->data + p->fed_rows * row_bytes;
         if (exl2__cpu_matrix_is_codes(p->source)) {
-            EXL2__TRY_DONE(exl2__cpu_matrix_feed_codes(p, (const uint32_t *)(const void *)data, work));
+            EXL2__TRY_DONE(exl2__cpu_matrix_feed_codes(p, (const uint32_t *)(const void *)data,
+                                                       slice->rows - p->fed_rows, &step, work));
         } else {
             step = exl2__min32(slice->rows - p->fed_rows, EXL2__CPU_STRIP - row % EXL2__CPU_STRIP);
             if (!exl2__work_spend(work, (uint64_t)step * p->in)) {
@@ -436,8 +442,8 @@ static float exl2__cpu_matrix_scale(const exl2__cpu_part *p, uint32_t block, uin
 static float exl2__cpu_matrix_level(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
 {
     float code = (float)exl2__cpu_matrix_code(p, packed_row, column);
-    return p->source == EXL2__CPU_AFFINE ? code + exl2__cpu_matrix_scale(p, packed_row / EXL2__CPU_BLOCK, 1, column)
-                                         : code;
+    return !exl2__cpu_matrix_is_affine(p->source) ? code
+         : code + exl2__cpu_matrix_scale(p, packed_row / EXL2__CPU_BLOCK, 1, column);
 }
 
 /* A dense weight, or fp16((code - zero) * scale) of a code, whose `row` is a packed row. */

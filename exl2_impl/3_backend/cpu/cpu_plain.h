@@ -213,11 +213,11 @@ static void exl2__cpu_plain_gather(const exl2__cpu_part *p, const float *x, size
                 EXL2__EACH_LANE(j) { out[(i + j) * n + r] = value.lane[j] * fields->scale[i + j]; }
             }
             centre[r] = exl2__cpu_lanes_sum(start);
-            if (p->source == EXL2__CPU_AFFINE) {
+            if (exl2__cpu_matrix_is_affine(p->source)) {
                 sums[r] = exl2__cpu_lanes_sum(sum);
             }
         }
-        centre = p->source == EXL2__CPU_AFFINE ? sums : centre;
+        centre = exl2__cpu_matrix_is_affine(p->source) ? sums : centre;
     }
 }
 

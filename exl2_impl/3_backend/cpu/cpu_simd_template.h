@@ -99,7 +99,7 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
                 sum[r][j] = EXL2__V_SET(centre[r]);
             }
         }
-        if (p->source == EXL2__CPU_AFFINE) { /* zeros, times the sums of x */
+        if (exl2__cpu_matrix_is_affine(p->source)) { /* zeros, times the sums of x */
             const uint16_t *zeros = scale + row;
             centre += n;
             EXL2__UNROLL

@@ -106,7 +106,7 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_gather(const exl2__cpu_part *p, const flo
                 out[i * n + r] = scaled[i];
             }
         }
-        if (p->source == EXL2__CPU_AFFINE) {
+        if (exl2__cpu_matrix_is_affine(p->source)) {
             centre += n;
             for (uint32_t r = 0; r < n; r++) {
                 centre[r] = exl2__cpu_vector_gather_sum(order, x + r * stride);

@@ -82,6 +82,8 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__cuda_ring ring;
     uint64_t staging, staging_bytes; /* raw rows of a part, as stored in the file */
     exl2__cuda_staged staged;
+    void *making;                   /* [making_bytes] what a matrix is made from: chunk tables and a map */
+    uint64_t making_bytes;
     uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* word rows where the chunks of the loaded matrix end */
     uint64_t results_bytes;
     exl2__cuda_buffers b;
@@ -198,7 +200,7 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
 /* Bytes of an entry of the tables that a matrix is made from: a chunk, and the groups of its scale words. */
 #define EXL2__CUDA_ENTRY_BYTES (sizeof(exl2k_chunk) + sizeof(uint16_t[8]))
 
-/* Upper bound of the host bytes that making a matrix needs temporarily: chunk tables and one map. */
+/* Host bytes that making a matrix needs temporarily: chunk tables and one map. */
 static inline uint64_t exl2__cuda_making_bytes(uint32_t in, uint32_t parts)
 {
     return (uint64_t)parts * exl2__cuda_layout_chunks_max(in) * EXL2__CUDA_ENTRY_BYTES + in * sizeof(uint16_t);
@@ -258,33 +260,29 @@ static bool exl2__cuda_orders_differ(const exl2__matrix_desc *parts, uint32_t co
     return false;
 }
 
-static exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_desc *part, uint64_t *out)
+/* map [part->in] is free for it. */
+static exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_desc *part, uint16_t *map, uint64_t *out)
 {
-    void *memory;
-    uint64_t bytes = part->in * sizeof(uint16_t);
-    EXL2__TRY(exl2__alloc(m->c, bytes, 16, EXL2_MEM_STAGING, &memory));
-    uint16_t *map = (uint16_t *)memory;
+    uint64_t bytes = part->in * sizeof *map;
     for (uint32_t i = 0; i < part->in; i++) {
         map[i] = (uint16_t)part->inverse_perm[i];
     }
     *out = exl2__cuda_arena_take(&m->weights, bytes);
-    exl2_result r = exl2__cuda_upload(m, *out, map, bytes);
-    exl2__free(m->c, memory, bytes, EXL2_MEM_STAGING);
-    return r;
+    return exl2__cuda_upload(m, *out, map, bytes);
 }
 
 static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
-                                        exl2__cuda_matrix *out)
+                                        uint16_t *map, exl2__cuda_matrix *out)
 {
     if (parts->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
     out->split = exl2__cuda_orders_differ(parts, count);
     if (!out->split) {
-        return exl2__cuda_make_map(m, parts, &out->map);
+        return exl2__cuda_make_map(m, parts, map, &out->map);
     }
     for (uint32_t i = 0; i < count; i++) {
-        EXL2__TRY(exl2__cuda_make_map(m, &parts[i], &out->maps[i]));
+        EXL2__TRY(exl2__cuda_make_map(m, &parts[i], map, &out->maps[i]));
     }
     return EXL2_OK;
 }
@@ -360,19 +358,39 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
     return EXL2_OK;
 }
 
+/* Frees m->making. */
+static void exl2__cuda_making_close(exl2__cuda_model *m)
+{
+    exl2__free(m->c, m->making, m->making_bytes, EXL2_MEM_STAGING);
+    m->making = NULL;
+    m->making_bytes = 0;
+}
+
+/* Makes sure that m->making has so many bytes. */
+static exl2_result exl2__cuda_making_open(exl2__cuda_model *m, uint64_t bytes)
+{
+    if (bytes <= m->making_bytes) {
+        return EXL2_OK;
+    }
+    exl2__cuda_making_close(m);
+    EXL2__TRY(exl2__alloc(m->c, bytes, 16, EXL2_MEM_STAGING, &m->making));
+    m->making_bytes = bytes;
+    return EXL2_OK;
+}
+
 static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                            exl2__cuda_matrix *out)
 {
     exl2__cuda_layout l[EXL2K_PARTS_MAX];
     uint64_t entries = 0;
     exl2__cuda_slicing slicing = exl2__cuda_slicing_of(parts, count, &m->limits);
-    void *memory;
     for (uint32_t i = 0; i < count; i++) {
         entries += exl2__cuda_layout_chunks_max(parts[i].in);
     }
-    EXL2__TRY(exl2__alloc(m->c, entries * EXL2__CUDA_ENTRY_BYTES, 16, EXL2_MEM_STAGING, &memory));
-    exl2k_chunk *chunks = (exl2k_chunk *)memory;
+    EXL2__TRY(exl2__cuda_making_open(m, exl2__cuda_making_bytes(parts->in, count)));
+    exl2k_chunk *chunks = (exl2k_chunk *)m->making;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
+    uint16_t *map = (uint16_t *)(void *)(group_of + entries);
     out->device = (exl2k_matrix){ .parts = count, .interleaved = count == 2, .slices = slicing.slices,
                                   .rest = slicing.rest, .rows = parts->in };
     for (uint32_t i = 0; i < count; i++) {
@@ -384,10 +402,8 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
         chunks += exl2__cuda_layout_chunks_max(parts[i].in);
         group_of += exl2__cuda_layout_chunks_max(parts[i].in);
     }
-    exl2_result r = exl2__cuda_make_maps(m, parts, count, out);
-    r = r < 0 ? r : exl2__cuda_make_strips(m, parts, count, l, out);
-    exl2__free(m->c, memory, entries * EXL2__CUDA_ENTRY_BYTES, EXL2_MEM_STAGING);
-    return r;
+    EXL2__TRY(exl2__cuda_make_maps(m, parts, count, map, out));
+    return exl2__cuda_make_strips(m, parts, count, l, out);
 }
 
 /* The record of a matrix, with what feeding it needs. */
@@ -435,22 +451,18 @@ static exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl2__matr
                                            exl2__cuda_experts **out)
 {
     void *memory;
-    EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_experts), 16, EXL2_MEM_GENERAL, &memory));
+    uint64_t order_bytes = parts->kind == EXL2__MATRIX_DENSE ? 0 : parts->in * sizeof(uint16_t);
+    EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_experts) + order_bytes, 16, EXL2_MEM_GENERAL, &memory));
     exl2__cuda_experts *e = *out = (exl2__cuda_experts *)memory;
-    *e = (exl2__cuda_experts){ .next = m->experts, .count = parts->experts, .parts = count,
+    *e = (exl2__cuda_experts){ .next = m->experts, .count = parts->experts, .parts = count, .order_bytes = order_bytes,
                                .affine = parts->kind == EXL2__MATRIX_AFFINE,
                                .table_chunks = exl2__cuda_expert_chunks(parts) };
     m->experts = e;
     uint64_t tables = (uint64_t)e->count * EXL2K_EXPERT_PARTS * e->table_chunks * sizeof(exl2k_chunk);
     e->device = exl2__cuda_arena_take(&m->weights, e->count * sizeof(exl2k_expert));
     e->tables = exl2__cuda_arena_take(&m->weights, tables);
-    if (parts->kind == EXL2__MATRIX_DENSE) {
-        return EXL2_OK;
-    }
-    e->order_bytes = parts->in * sizeof *e->order;
-    EXL2__TRY(exl2__alloc(m->c, e->order_bytes, 16, EXL2_MEM_GENERAL, &memory));
-    e->order = (uint16_t *)memory;
-    for (uint32_t i = 0; i < parts->in; i++) {
+    e->order = order_bytes ? (uint16_t *)(void *)(e + 1) : NULL;
+    for (uint32_t i = 0; e->order && i < parts->in; i++) {
         e->order[i] = (uint16_t)parts->inverse_perm[i];
     }
     return EXL2_OK;
@@ -502,8 +514,7 @@ static void exl2__cuda_experts_close(exl2__cuda_model *m)
 {
     while (m->experts) {
         exl2__cuda_experts *next = m->experts->next;
-        exl2__free(m->c, m->experts->order, m->experts->order_bytes, EXL2_MEM_GENERAL);
-        exl2__free(m->c, m->experts, sizeof *m->experts, EXL2_MEM_GENERAL);
+        exl2__free(m->c, m->experts, sizeof *m->experts + m->experts->order_bytes, EXL2_MEM_GENERAL);
         m->experts = next;
     }
 }

@@ -30,6 +30,7 @@ static void exl2__cuda_release(exl2__cuda_model *m)
         }
     }
     exl2__cuda_device_free(gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
+    exl2__cuda_making_close(m);
     exl2__cuda_arena_close(gpu, &m->pass_memory);
     exl2__cuda_arena_close(gpu, &m->weights);
     m->staging = m->staging_bytes = m->results_bytes = 0;

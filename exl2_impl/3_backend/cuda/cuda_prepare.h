@@ -80,7 +80,7 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
     uint64_t matrices = (s->experts.count ? 5 : 4) * layers + 3, vectors = EXL2__UNIT_VECTORS_MAX * layers + 2;
     uint64_t bytes = matrices * sizeof(exl2__cuda_matrix) + vectors * sizeof(exl2__cuda_vector);
     (void)device;
-    if (s->experts.count) { /* records of layers, and the order of their inputs */
+    if (exl2__experts_any(&s->experts)) { /* records of layers, and the order of their inputs */
         bytes += layers * (sizeof(exl2__cuda_experts) + s->hidden * sizeof(uint16_t));
     }
     if (ready) {
@@ -104,6 +104,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.stream_wait(gpu->stream), "packing weights"));
     exl2__cuda_device_free(gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
     m->staging = m->staging_bytes = 0;
+    exl2__cuda_making_close(m);
     exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &dry);
     EXL2__TRY(exl2__cuda_arena_open(gpu, &m->pass_memory, dry.used, EXL2_MEM_KV));
     exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &m->pass_memory);
@@ -134,8 +135,8 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
 /* What the backend does not compute, in words; NULL: it computes everything that the shape asks for. */
 static const char *exl2__cuda_missing(const exl2__shape *s)
 {
-    return s->experts.count && s->post_norms ? "experts with norms after their blocks"
-         : s->experts.count && s->parallel ? "experts in parallel blocks"
+    return exl2__experts_any(&s->experts) && s->post_norms ? "experts with norms after their blocks"
+         : exl2__experts_any(&s->experts) && s->parallel ? "experts in parallel blocks"
          : s->affine && s->act == EXL2__ACT_CLAMPED ? "clamped activations of GPTQ and AWQ matrices"
          : s->parallel && s->post_norms ? "norms after parallel blocks" : NULL;
 }

@@ -37,7 +37,7 @@ static inline bool exl2__cuda_folds(const exl2__shape *s)
 static inline bool exl2__cuda_needs_any(const exl2__shape *s)
 {
     bool scaled = s->residual_scale != 1 || s->logit_scale != 1 || s->final_softcap > 0;
-    return scaled || !s->gated || s->act != EXL2__ACT_SILU || !exl2__cuda_folds(s) || s->experts.count;
+    return scaled || !s->gated || s->act != EXL2__ACT_SILU || !exl2__cuda_folds(s) || exl2__experts_any(&s->experts);
 }
 
 /* As exl2k_gemv_args.act. */
