@@ -177,8 +177,8 @@ static void the_same(const rig *r)
     }
 }
 
-/* A banned string that the grammar forces: it rewinds the job while rows of the same pass, after guesses that were right,
-   have tokens for the position to which it was rewound. */
+/* A banned string that the grammar forces: it rewinds the job while rows of the same pass, after guesses that were
+   right, have tokens for the position to which it was rewound. */
 static void forced_bans(const rig *r)
 {
     static rig_said with, without;
