@@ -1487,7 +1487,7 @@ typedef struct exl2_convert_plan {
     float bpw_least, bpw_most; /* what this model can have */
     uint64_t bytes;          /* of all files of out_dir, at most */
     uint64_t bytes_least, bytes_most; /* what they can be */
-    uint64_t disk_bytes;     /* out_dir and the work folder together, without a GGUF or FP8 source's dense copy */
+    uint64_t disk_bytes;     /* out_dir and the work folder together, with the dense copy of a GGUF or FP8 source */
     uint64_t host_bytes;     /* memory at its peak */
 } exl2_convert_plan;
 

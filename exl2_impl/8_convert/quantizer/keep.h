@@ -1,6 +1,6 @@
 /* keep.h: the folder in which a conversion keeps what it has finished, so that a killed one continues.
    takes: a path, a text that says what the conversion is.
-   gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_remove.
+   gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_bytes, exl2__keep_remove.
    owns:  nothing in memory; files of the names that exl2__keep_is_ours accepts.
 
    A file appears whole or not at all: it is written under another name, reaches the disk, and is then renamed. Its head
@@ -124,16 +124,16 @@ static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const 
     return result;
 }
 
-/* Bytes of the files in the folder, without those of other folders in it. */
-static uint64_t exl2__keep_bytes(const exl2__keep *w)
+/* Bytes of the files in a folder, without those of other folders in it. */
+static uint64_t exl2__keep_bytes(exl2__ctx *c, const char *dir)
 {
     char name[EXL2__FILE_NAME_MAX];
     uint64_t sum = 0, bytes;
     void *file;
-    for (uint32_t i = 0; w->c->files.list(w->c->files.user, w->dir, i, name, sizeof name); i++) {
-        if (exl2__file_open(w->c, w->dir, name, &file, &bytes) >= 0 && file) {
+    for (uint32_t i = 0; c->files.list(c->files.user, dir, i, name, sizeof name); i++) {
+        if (exl2__file_open(c, dir, name, &file, &bytes) >= 0 && file) {
             sum += bytes;
-            w->c->files.close(w->c->files.user, file);
+            c->files.close(c->files.user, file);
         }
     }
     return sum;
