@@ -350,6 +350,45 @@ static void check_rejected(const exl2_convert_desc *d, exl2_result code, const c
     remove_folder(work_dir);
 }
 
+/* A work folder in OUT would be lost with it, or keep it from becoming complete. */
+static void test_work_in_out(void)
+{
+    static const char *const places[] = { "%s", "%s/.", "%s/work", "%s.unfinished", "%s.unfinished/work" };
+    char dir[700];
+    exl2_convert_desc d = describe(NULL);
+    copy_model("qwen3");
+    d.bpw = 4;
+    d.work_dir = dir;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        watch w = { 0 };
+        exl2__ctx c;
+        d.user = &w;
+        snprintf(dir, sizeof dir, places[i], out_dir);
+        remove_folder(out_dir);
+        CHECK(exl2__platform_make_dir(out_dir));
+        CHECK_INT(run(&d, &w, &c), EXL2_ERR_ARG);
+        CHECK(strstr(c.error.text, "the work folder ") && strstr(c.error.text, " lies in "));
+        snprintf(dir, sizeof dir, "%s.unfinished", out_dir);
+        CHECK(w.plans == 0 && access(dir, F_OK) != 0);
+    }
+}
+
+/* After a rejected rate another one may be given: nothing in the work folder is worth keeping. */
+static void test_second_try(void)
+{
+    watch w = { 0 };
+    exl2__ctx c;
+    exl2_convert_desc d = describe(&w);
+    copy_model("qwen3");
+    remove_folder(out_dir);
+    d.bpw = 2.01f;
+    CHECK_INT(run(&d, &w, &c), EXL2_ERR_ARG);
+    CHECK(access(work_dir, F_OK) == 0);
+    d.bpw = 3;
+    good(run(&d, &w, &c), &c);
+    CHECK(access(work_dir, F_OK) != 0);
+}
+
 static void test_rejected(void)
 {
     exl2_convert_desc d = describe(NULL);
@@ -433,6 +472,8 @@ int main(void)
     test_plan();
     test_size();
     test_rejected();
+    test_work_in_out();
+    test_second_try();
     test_full();
     rig_close();
     return check_done();

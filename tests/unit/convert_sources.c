@@ -323,6 +323,14 @@ static void test_messages(void)
     static const char *const lines =
         "{\"messages\":[{\"role\":\"user\",\"content\":\"good day\"},{\"role\":\"assistant\",\"content\":\"well\"}]}\n"
         "{\"text\":\"a day\"}\n";
+    static const struct {
+        const char *lines, *piece;
+        exl2_result code;
+    } bad[] = {
+        { "{\"text\":\"a\"}\n{\"text\n", "talk.jsonl: line 2 is not valid JSON", EXL2_ERR_FORMAT },
+        { "\n{\"messages\":[1]}\n", "talk.jsonl: line 2: chat template: fields of a message", EXL2_ERR_FORMAT },
+        { "{\"messages\":[{\"role\":{}}]}", "talk.jsonl: line 1: chat template", EXL2_ERR_FORMAT },
+    };
     const char *files[1];
     llama_options o = { .hidden = 64, .inter = 96, .layers = 1, .heads = 2, .kv_heads = 1, .head_dim = 32,
                         .vocab = 300 };
@@ -369,8 +377,16 @@ static void test_messages(void)
     exl2__texts_close(&t);
     write_file(root, "talk.jsonl", "{\"messages\":3}\n", 15);
     CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
-    CHECK(strstr(c.error.text, "neither a string \"text\" nor a list \"messages\"") != NULL);
+    CHECK(strstr(c.error.text, "talk.jsonl: line 1 has neither a string \"text\" nor a list \"messages\"") != NULL);
     exl2__texts_close(&t);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        write_file(root, "talk.jsonl", bad[i].lines, strlen(bad[i].lines));
+        CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), bad[i].code);
+        if (!CHECK(strstr(c.error.text, bad[i].piece) != NULL)) {
+            printf("  \"%s\" should hold \"%s\"\n", c.error.text, bad[i].piece);
+        }
+        exl2__texts_close(&t);
+    }
     CHECK_INT(c.host_bytes, 0);
     llama_free(&l);
 }

@@ -24,6 +24,19 @@ static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
     return EXL2_OK;
 }
 
+/* OUT must stay empty until it is complete, so the work folder may not lie in it, by whatever path. */
+static exl2_result exl2__convert_check_work(exl2__convert *v)
+{
+    char name[EXL2__FILE_NAME_MAX];
+    if (exl2__platform_entry(v->out_dir, 0, name, sizeof name)
+        || exl2__platform_entry(v->folder.work_path, 0, name, sizeof name)) {
+        exl2__keep_remove(&v->work);
+        return exl2__fail(v->c, EXL2_ERR_ARG, "the work folder %s lies in %s; choose another one", v->work.dir,
+                          v->out_dir);
+    }
+    return EXL2_OK;
+}
+
 static exl2_result exl2__convert_open_work(exl2__convert *v)
 {
     char text[1024], size[32] = { 0 }, dir[EXL2__FILE_PATH_MAX];
@@ -43,7 +56,8 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
     } else {
         exl2__format(dir, sizeof dir, "%s.work", v->out_dir);
     }
-    return exl2__keep_open(v->c, dir, text, &v->work);
+    EXL2__TRY(exl2__keep_open(v->c, dir, text, &v->work));
+    return exl2__convert_check_work(v);
 }
 
 /* ---- ids ---- */

@@ -213,18 +213,23 @@ static exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_mo
         }
         exl2__json j;
         void *memory;
-        EXL2__TRY(exl2__json_open(t->c, path, line, bytes, &j));
+        char label[EXL2__FILE_PATH_MAX + 16];
+        exl2__format(label, sizeof label, "%s: line %u", path, number);
+        EXL2__TRY(exl2__json_open(t->c, label, line, bytes, &j));
         uint32_t text = exl2__json_get(&j, 0, "text"), list = exl2__json_get(&j, 0, "messages");
         if (text == 0 && list != 0 && j.tokens[list].kind == EXL2__JSON_ARRAY) {
             exl2_result added = exl2__texts_add_messages(t, e, model, &j, list, line, bytes);
             exl2__json_close(t->c, &j);
-            EXL2__TRY(added);
+            if (added < 0) { /* the chat template does not know of which file */
+                exl2_error why = t->c->error;
+                return exl2__fail(t->c, added == EXL2_ERR_ARG ? EXL2_ERR_FORMAT : added, "%s: %s", label, why.text);
+            }
             continue;
         }
         if (text == 0 || j.tokens[text].kind != EXL2__JSON_STRING) {
             exl2__json_close(t->c, &j);
-            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s: line %u has neither a string \"text\" nor a list "
-                              "\"messages\"", path, number);
+            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s has neither a string \"text\" nor a list \"messages\"",
+                              label);
         }
         exl2_result result = exl2__alloc(t->c, bytes + 1, 1, EXL2_MEM_GENERAL, &memory); /* unescaped it is shorter */
         if (result >= 0) {
