@@ -373,6 +373,50 @@ static void test_work_in_out(void)
     }
 }
 
+static void write_constant(const char *path, uint32_t id, uint32_t count)
+{
+    FILE *file = fopen(path, "wb");
+    for (uint32_t i = 0; i < count; i++) {
+        fprintf(file, "%s%u", i ? "," : "[", id);
+    }
+    fputs("]", file);
+    fclose(file);
+}
+
+/* Two files with more rows than are wanted: rows of both are used. */
+static void test_rows_of_files(void)
+{
+    watch w = { 0 };
+    exl2__ctx c;
+    char paths[2][700], path[1400];
+    const char *files[2] = { paths[0], paths[1] };
+    size_t bytes;
+    exl2_convert_desc d = describe(&w);
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/constant%u.json", root, i);
+        write_constant(paths[i], 7 + i, 10 * LENGTH);
+    }
+    copy_model("qwen3");
+    remove_folder(out_dir);
+    d.bpw = 3;
+    d.calibration_files = files;
+    d.calibration_file_count = 2;
+    d.work_dir = work_dir;
+    good(run(&d, &w, &c), &c);
+    snprintf(path, sizeof path, "%s/ids", work_dir);
+    char *ids = check_read(path, &bytes);
+    if (CHECK(bytes >= 3 * LENGTH * sizeof(exl2_token))) { /* two rows, and one that is kept out */
+        static const exl2_token wanted[] = { 7, 7, 8 };
+        for (uint32_t i = 0; i < 3 * LENGTH; i++) {
+            exl2_token id;
+            memcpy(&id, ids + bytes - 3 * LENGTH * sizeof id + i * sizeof id, sizeof id);
+            CHECK_INT(id, wanted[i / LENGTH]);
+        }
+    }
+    free(ids);
+    remove_folder(work_dir);
+}
+
 /* After a rejected rate another one may be given: nothing in the work folder is worth keeping. */
 static void test_second_try(void)
 {
@@ -474,6 +518,7 @@ int main(void)
     test_rejected();
     test_work_in_out();
     test_second_try();
+    test_rows_of_files();
     test_full();
     rig_close();
     return check_done();

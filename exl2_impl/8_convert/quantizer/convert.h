@@ -87,6 +87,16 @@ static exl2_result exl2__convert_share_rows(exl2__convert *v, uint64_t ids)
     return EXL2_OK;
 }
 
+/* Of files the rows are spread over all that they hold: all files count. The model's own text has no more than is
+   needed, but for its end. */
+static void exl2__convert_pick_rows(exl2__convert *v, const exl2__texts *t)
+{
+    uint64_t rows = v->rows + v->held, whole = v->d->calibration_file_count ? t->count / v->length : rows;
+    for (uint64_t i = 0; i < rows; i++) {
+        memcpy(v->ids + i * v->length, t->ids + i * whole / rows * v->length, v->length * sizeof *v->ids);
+    }
+}
+
 /* Reads the ids of the work folder, or collects them and stores them there. A model that writes text is loaded by an
    engine; v->source is then closed for that time. */
 static exl2_result exl2__convert_ids(exl2__convert *v)
@@ -122,7 +132,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     result = result < 0 ? result : exl2__convert_share_rows(v, t.count);
     result = result < 0 ? result : exl2__convert_alloc_ids(v);
     if (result >= 0) {
-        memcpy(v->ids, t.ids, (size_t)v->ids_bytes);
+        exl2__convert_pick_rows(v, &t);
         counts[0] = v->rows;
         counts[1] = v->held;
         pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
