@@ -568,6 +568,7 @@
    accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are chosen. size_bytes, in place of bpw,
    is the size of the whole folder: the head's bits are then chosen with the others. Before the work begins, a
    conversion checks all numbers of the source, the rate, memory and disks, and on_plan says what it will make and need.
+   A GGUF or FP8 source becomes a dense folder in the work folder; all but its numbers is checked before that.
    shard_bytes sets the size of the files.
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
@@ -1487,7 +1488,7 @@ typedef struct exl2_convert_plan {
     float bpw_least, bpw_most; /* what this model can have */
     uint64_t bytes;          /* of all files of out_dir, at most */
     uint64_t bytes_least, bytes_most; /* what they can be */
-    uint64_t disk_bytes;     /* out_dir and the work folder together, without a GGUF or FP8 source's dense copy */
+    uint64_t disk_bytes;     /* out_dir and the work folder together, with the dense copy of a GGUF or FP8 source */
     uint64_t host_bytes;     /* memory at its peak */
 } exl2_convert_plan;
 
@@ -1518,7 +1519,8 @@ typedef struct exl2_convert_desc {
     const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line, or
                                 with "messages", which the model's chat template renders */
     uint32_t calibration_file_count;      /* 0: the model writes its own text */
-    uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less */
+    uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less; if
+                                they hold more, rows are spread over all of them */
     uint64_t seed;           /* of the text that the model writes */
     const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new.
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
