@@ -538,11 +538,11 @@
    tokens are guessed follows from how many were right and from the times of passes; it is 0 where it does not pay.
    Drafts are without effect for jobs with on_logits, mirostat or a CUSTOM grammar, and rejected with guidance.
 
-   draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does and with the
-   same random numbers. It needs one more of max_jobs and of max_sessions for each job, and pages of its own, where it
-   gives way to the model's own jobs; without pages, or once it is closed, the job goes on without it. It pays where its
-   pass costs a few hundredths of the large model's. With ngram set, too, guesses come from the history while the model
-   has none.
+   draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does, with the same
+   random numbers and only what the job's grammar and lists allow. It needs one more of max_jobs and of max_sessions for
+   each job, and pages of its own, where it gives way to the model's own jobs; without pages, or once it is closed, the
+   job goes on without it. It pays where its pass costs a few hundredths of the large model's. With ngram set, too,
+   guesses come from the history while the model has none.
 
    The comment of exl2_job_desc says how ban_strings, heal_prompt and guidance work. on_logits gets the logits before
    any other setting applies, and may edit them. Jobs with a higher priority go first; ties in order of start. But a
@@ -576,6 +576,7 @@
    accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are chosen. size_bytes, in place of bpw,
    is the size of the whole folder: the head's bits are then chosen with the others. Before the work begins, a
    conversion checks all numbers of the source, the rate, memory and disks, and on_plan says what it will make and need.
+   A GGUF or FP8 source becomes a dense folder in the work folder; all but its numbers is checked before that.
    shard_bytes sets the size of the files.
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
@@ -942,7 +943,7 @@ EXL2_API bool exl2_next_event(exl2_engine *e, exl2_event *out);
 /* [A nb] Statistics as of the end of the last call that changed them. */
 EXL2_API void exl2_stats(const exl2_engine *e, exl2_engine_stats *out);
 #ifndef EXL2_NO_THREADS
-/* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. MEMORY. */
+/* [E wait] Starts a thread that does the work of exl2_step (section 5). STATE: it runs already. BUDGET. */
 EXL2_API exl2_result exl2_worker_start(exl2_engine *e);
 /* [E wait] Ends that thread, and delivers what it has made for callbacks, of paused jobs, too; exl2_step goes on with
    its jobs. STATE: none runs. */
@@ -1503,7 +1504,7 @@ typedef struct exl2_convert_plan {
     float bpw_least, bpw_most; /* what this model can have */
     uint64_t bytes;          /* of all files of out_dir, at most */
     uint64_t bytes_least, bytes_most; /* what they can be */
-    uint64_t disk_bytes;     /* out_dir and the work folder together, without a GGUF or FP8 source's dense copy */
+    uint64_t disk_bytes;     /* out_dir and the work folder together, with the dense copy of a GGUF or FP8 source */
     uint64_t host_bytes;     /* memory at its peak */
 } exl2_convert_plan;
 
@@ -1534,7 +1535,8 @@ typedef struct exl2_convert_desc {
     const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line, or
                                 with "messages", which the model's chat template renders */
     uint32_t calibration_file_count;      /* 0: the model writes its own text */
-    uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less */
+    uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less; if
+                                they hold more, rows are spread over all of them */
     uint64_t seed;           /* of the text that the model writes */
     const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new.
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */

@@ -12,8 +12,10 @@
 #include "npc/commands.h"
 #include "npc/end_card.h"
 #include "npc/keyboard.h"
+#include "npc/patrons.h"
 #include "npc/script.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +31,9 @@
 
 typedef struct npc_options {
     const char *model, *people, *script, *json, *png, *transcript;
-    uint32_t cpu_us, gpu_us, seed, turns;
-    float temperature;
+    uint32_t cpu_us, gpu_us, turns, patrons;
     bool worker;
+    tavern_options tavern;
     exl2_model_desc desc; /* of the model: what the flags say */
     host_options host;
 } npc_options;
@@ -39,7 +41,7 @@ typedef struct npc_options {
 typedef struct gauge { /* figures of the status row, over the last GAUGE_FRAMES frames */
     uint32_t frames;
     double step_ms, seconds;
-    uint64_t tokens; /* tokens that the engine had generated before these frames */
+    uint64_t tokens; /* tokens that were spoken before these frames */
     char text[160];
 } gauge;
 
@@ -48,6 +50,7 @@ typedef struct game {
     host host;
     cast cast;
     tavern tavern;
+    patrons patrons;
     visitor visitor;
     screen screen;
     keyboard keyboard;
@@ -56,7 +59,7 @@ typedef struct game {
     float loaded;                 /* share of the model that is loaded, 0..1 */
     uint64_t display_ns, last_ns; /* refresh of the display; end of the last frame */
     uint64_t talk_ns;
-    exl2_engine_stats at_ready, at_open;
+    exl2_engine_stats at_ready;
     uint32_t pages_used, pages_shared, pages_cached; /* the most at one time */
     samples frames, steps;
     gauge gauge;
@@ -84,7 +87,8 @@ static bool begin_loading(game *g)
     d.user = g;
     d.grammars = true;
     d.experts_active = g->host.experts;
-    d.cache.tokens = (uint64_t)d.context_max * CAST_SIZE; /* the three contexts include the pages of the world */
+    d.cache.tokens = (uint64_t)d.context_max * CAST_SIZE /* the three contexts include the pages of the world */
+                   + (uint64_t)g->options->patrons * PATRONS_CACHE_TOKENS;
     host_cache(&g->host, &d);
     if (exl2_model_open(g->host.engine, &d, &g->host.model) < 0) {
         host_failed(&g->host);
@@ -105,20 +109,19 @@ static bool fill_tavern(game *g)
     }
     g->model_ready = true;
     exl2_stats(g->host.engine, &g->at_ready);
-    if (!tavern_open(&g->tavern, &g->host, &g->cast, g->options->seed, g->options->temperature)) {
+    if (!tavern_open(&g->tavern, &g->host, &g->cast, &g->options->tavern)) {
         fprintf(stderr, "%s\n", g->tavern.error);
         return false;
     }
     return true;
 }
 
-static void open_door(game *g)
+static bool open_door(game *g)
 {
     g->open = true;
-    exl2_stats(g->host.engine, &g->at_open);
-    g->gauge.tokens = g->at_open.tokens_out;
     screen_note(&g->screen, "Marla, Osric and Pike look up. Begin with a name: 'marla, good evening'; "
                             "/help lists the rest.");
+    return patrons_open(&g->patrons, &g->tavern, g->options->patrons);
 }
 
 /* One frame of the loading screen: loads the model, then prefills the world and the personas. */
@@ -142,14 +145,11 @@ static bool prepare(game *g)
         exl2_stats(g->host.engine, &stats);
         snprintf(status, sizeof status, "everybody remembers the evening, %u tokens", (unsigned)stats.tokens_in);
     }
-    screen_draw(&g->screen, &g->tavern, status, NULL);
+    screen_draw(&g->screen, &g->tavern, &(screen_foot){ .status = status });
     pace_display(&g->display_ns);
-    if (g->tavern.error[0]) {
+    if (g->tavern.error[0] || (tavern_is_ready(&g->tavern) && !open_door(g))) {
         fprintf(stderr, "%s\n", g->tavern.error);
         return false;
-    }
-    if (tavern_is_ready(&g->tavern)) {
-        open_door(g);
     }
     return true;
 }
@@ -181,17 +181,15 @@ static void measure(game *g, double frame_ms, double step_ms, bool talk)
     if (++m->frames < GAUGE_FRAMES) {
         return;
     }
-    double speed = m->seconds > 0 ? (double)(s.tokens_out - m->tokens) / m->seconds : 0;
-    uint64_t out = s.tokens_out - g->at_open.tokens_out;
-    uint64_t passes = out - (s.forced_tokens - g->at_open.forced_tokens) - (s.accepted - g->at_open.accepted);
+    double speed = m->seconds > 0 ? (double)(g->tavern.spoken_tokens - m->tokens) / m->seconds : 0;
     snprintf(m->text, sizeof m->text, "frame p99 %.1f ms  %.0f tok/s  %.1f a pass  pages %u (%u cached, %u shared)  "
-             "%.0f of %.0f MB  engine %.1f of %.1f ms", frame_p99(g), speed,
-             passes ? (double)out / (double)passes : 0, s.pages_used, s.pages_cached, s.pages_shared,
+             "%.0f of %.0f MB  engine %.1f of %.1f ms", frame_p99(g), speed, tavern_tokens_per_pass(&g->tavern),
+             s.pages_used, s.pages_cached, s.pages_shared,
              (double)(s.host_bytes + s.device_bytes) * 1e-6, (double)end_card_plan(&g->host.info) * 1e-6, m->step_ms,
              g->options->cpu_us * 1e-3);
     m->frames = 0;
     m->step_ms = m->seconds = 0;
-    m->tokens = s.tokens_out;
+    m->tokens = g->tavern.spoken_tokens;
 }
 
 /* Runs the visitor's command of this frame, if there is one. false: failed; the message is in tavern.error. */
@@ -229,12 +227,19 @@ static bool run_frame(game *g)
 {
     bool good = visit(g);
     bool talk = tavern_speakers(&g->tavern) > 0;
+    if (talk || g->tavern.thinking) {
+        patrons_hush(&g->patrons);
+    } else {
+        good = good && patrons_murmur(&g->patrons);
+    }
     double step_ms = step_engine(g);
     if (!good || g->tavern.error[0]) {
         fprintf(stderr, "%s\n", g->tavern.error);
         return false;
     }
-    screen_draw(&g->screen, &g->tavern, g->gauge.text, g->script.text ? NULL : &g->keyboard.line);
+    screen_draw(&g->screen, &g->tavern, &(screen_foot){
+        .status = g->gauge.text, .murmur = g->patrons.silent ? "" : g->patrons.heard,
+        .typed = g->script.text ? NULL : &g->keyboard.line });
     uint64_t end = g->options->turns ? clock_ns() : pace_display(&g->display_ns);
     g->talk_ns += talk ? end - g->last_ns : 0;
     measure(g, (double)(end - g->last_ns) * 1e-6, step_ms, talk);
@@ -255,7 +260,7 @@ static bool run_game(game *g)
     }
     if (good && g->open) {
         tavern_hush(&g->tavern);
-        screen_draw(&g->screen, &g->tavern, NULL, NULL);
+        screen_draw(&g->screen, &g->tavern, &(screen_foot){ 0 });
     }
     return good;
 }
@@ -266,12 +271,12 @@ static bool say_goodbye(game *g)
 {
     const npc_options *o = g->options;
     end_card c = { .model = o->model, .threads = pool_width(g->host.pool), .cpu_us = o->cpu_us, .gpu_us = o->gpu_us,
-                   .on_gpu = host_on_gpu(&g->host), .tavern = &g->tavern, .frames = &g->frames, .steps = &g->steps,
+                   .on_gpu = host_on_gpu(&g->host), .tavern = &g->tavern, .patrons = &g->patrons, .frames = &g->frames,
+                   .steps = &g->steps,
                    .talk_seconds = (double)g->talk_ns * 1e-9, .pages_used = g->pages_used,
                    .pages_shared = g->pages_shared, .pages_cached = g->pages_cached,
                    .plan_bytes = end_card_plan(&g->host.info) };
     exl2_stats(g->host.engine, &c.stats);
-    c.talk_tokens = c.stats.tokens_out - g->at_open.tokens_out;
     c.allocations = c.stats.allocations - g->at_ready.allocations - g->tavern.grammar_allocations;
     end_card_print(&c, &g->screen);
     bool good = !o->json || end_card_save_json(&c, o->json);
@@ -291,6 +296,17 @@ static void show_room(game *g)
     screen_note(&g->screen, "%.*s", end ? (int)(end - world) : (int)strlen(world), world);
 }
 
+/* Is it possible to write the file at the end? It is made if it does not exist. */
+static bool can_write(const char *path)
+{
+    FILE *file = path ? text_file_open(path, "ab") : NULL;
+    if (path && !file) {
+        fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
+        return false;
+    }
+    return !file || fclose(file) == 0;
+}
+
 static bool can_visit(const npc_options *o)
 {
     bool good = o->script || o->turns || (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
@@ -301,7 +317,7 @@ static bool can_visit(const npc_options *o)
     if (!good) {
         fputs("npc needs a terminal, or --script FILE, or --turns N\n", stderr);
     }
-    return good;
+    return good && can_write(o->json) && can_write(o->png);
 }
 
 static int run(const npc_options *o)
@@ -343,15 +359,18 @@ static int run(const npc_options *o)
 
 int main(int argc, char **argv)
 {
-    npc_options o = { .people = NPC_PEOPLE, .transcript = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000, .seed = 2,
-                      .temperature = 0.4f, .desc.context_max = TAVERN_CONTEXT };
+    npc_options o = { .people = NPC_PEOPLE, .transcript = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000,
+                      .tavern = { .seed = 2, .temperature = 0.4f }, .desc.context_max = TAVERN_CONTEXT };
     const arg flags[] = {
         { "--model", ARG_TEXT, &o.model, "DIR", "model folder" },
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },
         { "--gpu-us", ARG_U32, &o.gpu_us, "N", "GPU microseconds per frame, if it runs on a GPU (4000)" },
-        { "--seed", ARG_U32, &o.seed, "N", "the same seed and lines give the same answers (2)" },
-        { "--temperature", ARG_FLOAT, &o.temperature, "X", "above 1: more random; below 1: less; 0: greedy (0.4)" },
+        { "--seed", ARG_U32, &o.tavern.seed, "N", "the same seed and lines give the same answers (2)" },
+        { "--temperature", ARG_FLOAT, &o.tavern.temperature, "X",
+          "above 1: more random; below 1: less; 0: greedy (0.4)" },
         { "--worker", ARG_BOOL, &o.worker, NULL, "a thread of the engine does the work, with these budgets" },
+        { "--one-by-one", ARG_BOOL, &o.tavern.one_by_one, NULL, "samples every token in a pass of its own" },
+        { "--patrons", ARG_U32, &o.patrons, "N", "people who murmur while nobody speaks with you, at most 48 (0)" },
         { "--script", ARG_TEXT, &o.script, "F", "file with the visitor's lines" },
         { "--turns", ARG_U32, &o.turns, "N", "asks made-up questions until N turns are answered, without pauses" },
         { "--json", ARG_TEXT, &o.json, "F", "file to write at the end: all lines and figures, as JSON" },
@@ -372,7 +391,10 @@ int main(int argc, char **argv)
     if (parsed == ARGS_OK && o.desc.context_max == 0) {
         parsed = args_wrong(&d, "--context must be at least 1");
     }
-    if (parsed == ARGS_OK && !(o.temperature >= 0 && o.temperature <= 100)) {
+    if (parsed == ARGS_OK && o.patrons > PATRONS_MAX) {
+        parsed = args_wrong(&d, "--patrons must be at most %u", PATRONS_MAX);
+    }
+    if (parsed == ARGS_OK && !(o.tavern.temperature >= 0 && o.tavern.temperature <= 100)) {
         parsed = args_wrong(&d, "--temperature must be 0 to 100");
     }
     if (parsed == ARGS_OK && (o.cpu_us == 0 || o.gpu_us == 0)) {

@@ -82,6 +82,12 @@ static void on_matrix(void *user, const exl2_convert_matrix *matrix)
     }
 }
 
+/* MiB that the user has given, as bytes; too many become the most that there can be. */
+static uint64_t mib_bytes(uint64_t count)
+{
+    return count > UINT64_MAX >> 20 ? UINT64_MAX : count << 20;
+}
+
 static double mib(uint64_t bytes)
 {
     return (double)bytes / (1024.0 * 1024.0);
@@ -207,15 +213,15 @@ int cli_convert(int argc, char **argv)
                              "is started again.",
                              positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&args, argc, argv);
-    if (parsed == ARGS_OK && d.bpw <= 0 && d.size_bytes == 0 && !d.measure_only) {
+    if (parsed == ARGS_OK && d.bpw == 0 && d.size_bytes == 0 && !d.measure_only) {
         parsed = args_wrong(&args, "--bpw is missing (or --size)");
     }
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
-    d.shard_bytes <<= 20;
-    d.size_bytes <<= 20;
-    d.host_bytes_max <<= 20;
+    d.shard_bytes = mib_bytes(d.shard_bytes);
+    d.size_bytes = mib_bytes(d.size_bytes);
+    d.host_bytes_max = mib_bytes(d.host_bytes_max);
     d.calibration_files = files.items;
     d.calibration_file_count = files.count;
     pool *threads_pool = pool_open(threads);

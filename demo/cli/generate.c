@@ -312,17 +312,14 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
             return host_failed(g->host);
         }
     }
-    if (o->save && !save_session(g)) {
-        return 1;
-    }
     if (!g->end.done) { /* --save-after */
         exl2_job_info info;
         exl2_job_get(g->host->engine, job, &info);
         g->end.stats = info.stats;
-        return report(g) ? 0 : 1;
     }
     bool whole = g->end.stop == EXL2_STOP_CANCELLED || g->end.result >= 0;
-    return (!whole || report(g)) && host_end_good(g->host, &g->end) ? 0 : 1;
+    bool told = (!whole || report(g)) && host_end_good(g->host, &g->end);
+    return (!o->save || save_session(g)) && told ? 0 : 1;
 }
 
 static bool read_prompt(generation *g)

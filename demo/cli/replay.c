@@ -13,6 +13,7 @@
 #include "../common/text_file.h"
 #include "cli.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -567,7 +568,7 @@ static int replay_script(replay *r)
     bool from_stdin = strcmp(r->script, "-") == 0;
     FILE *file = from_stdin ? stdin : text_file_open(r->script, "rb");
     if (!file) {
-        fprintf(stderr, "%s cannot be opened\n", r->script);
+        fprintf(stderr, "%s: %s\n", r->script, strerror(errno));
         return 1;
     }
     interrupt_watch();

@@ -5,6 +5,7 @@
 #include "host.h"
 
 #include "clock.h"
+#include "hash.h"
 #include "interrupt.h"
 
 #include <stdio.h>
@@ -13,10 +14,7 @@
 /* Is the warning new? Measuring and loading a model give the same warnings, and each is printed once. */
 static bool is_new(host *h, const char *text)
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (const char *at = text; *at; at++) {
-        hash = (hash ^ (unsigned char)*at) * 1099511628211u;
-    }
+    uint64_t hash = hash_bytes(HASH_BEGIN, text, strlen(text));
     uint32_t known = h->warnings < HOST_WARNINGS ? h->warnings : HOST_WARNINGS;
     for (uint32_t i = 0; i < known; i++) {
         if (h->warned[i] == hash) {
@@ -63,6 +61,11 @@ bool host_open(host *h, const host_options *o)
     exl2_device_desc device = { .pick = EXL2_PICK_INDEX, .index = o->device.items[0] };
     *h = (host){ .pool = pool_open(o->threads), .says_place = o->says_place, .experts = o->experts,
                  .cache = o->cache, .cache_tokens = o->cache_tokens };
+    if (o->threads > POOL_WIDTH_MAX) {
+        fprintf(stderr, "--threads must be at most %u, not %u\n", POOL_WIDTH_MAX, o->threads);
+        host_close(h);
+        return false;
+    }
     if (!h->pool) {
         fprintf(stderr, "cannot start %u threads\n", o->threads ? o->threads : pool_processors());
         return false;

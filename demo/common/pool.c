@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #define POOL_SPINS 4000u /* spins of a few to 40 ns each; together longer than the gap between two phases of a pass */
-#define POOL_WIDTH_MAX 64u
 
 /* ---- threads of the system ---- */
 

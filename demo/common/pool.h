@@ -7,10 +7,12 @@
 
 #include "exl2.h"
 
+#define POOL_WIDTH_MAX 64u
+
 typedef struct pool pool;
 
 uint32_t pool_processors(void);   /* logical CPUs that this process may use, at least 1 */
-pool *pool_open(uint32_t width);  /* width: threads with the calling one; 0 = pool_processors(). NULL: failed */
+pool *pool_open(uint32_t width);  /* threads with the calling one, at most 64; 0 = pool_processors(). NULL: failed */
 exl2_parallel pool_hook(pool *p); /* zeroed (serial) for NULL or width 1. One thread at a time may call run */
 uint32_t pool_width(const pool *p);
 void pool_close(pool *p);         /* accepts NULL; must not be called during a run */

@@ -2,6 +2,7 @@
    takes: stdio.
    gives: what text_file.h declares.
    owns:  nothing. */
+#define _POSIX_C_SOURCE 200809L
 #include "text_file.h"
 
 #include "memory.h"
@@ -10,6 +11,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#ifndef _WIN32
+#include <sys/stat.h>
+#endif
 
 #define TEXT_FILE_MAX ((size_t)1 << 30) /* bytes; /dev/zero has no end */
 
@@ -73,6 +77,62 @@ bool text_file_save(const char *path, const void *data, size_t bytes)
     FILE *file = text_file_open(path, "wb");
     bool good = file && fwrite(data, 1, bytes, file) == bytes;
     return file && fclose(file) == 0 && good;
+}
+
+/* A device or a pipe is written to, not replaced. */
+static bool is_device(const char *path)
+{
+#ifdef _WIN32
+    (void)path; /* the system does not let one be replaced */
+    return false;
+#else
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
+#endif
+}
+
+/* As rename, but on Windows, too, it replaces a file. */
+static bool move_over(const char *from, const char *to)
+{
+#ifdef _WIN32
+    wchar_t old[1024], new[1024];
+    if (!MoveFileExW(wide_path(from, old, 1024), wide_path(to, new, 1024), MOVEFILE_REPLACE_EXISTING)) {
+        errno = EACCES;
+        return false;
+    }
+    return true;
+#else
+    return rename(from, to) == 0;
+#endif
+}
+
+static void delete_file(const char *path)
+{
+#ifdef _WIN32
+    wchar_t wide[1024];
+    _wremove(wide_path(path, wide, 1024));
+#else
+    remove(path);
+#endif
+}
+
+bool text_file_replace(const char *path, const void *data, size_t bytes)
+{
+    char part[1024];
+    if (is_device(path)) {
+        return text_file_save(path, data, bytes);
+    }
+    if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    if (text_file_save(part, data, bytes) && move_over(part, path)) {
+        return true;
+    }
+    int why = errno;
+    delete_file(part);
+    errno = why;
+    return false;
 }
 
 bool text_file_write(const char *path, const void *data, size_t bytes)

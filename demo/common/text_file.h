@@ -1,7 +1,7 @@
 /* text_file.h: opens files, reads whole files and whole lines, and checks stdout at the end of a program.
    takes: paths, stdin.
-   gives: text_file_open, text_file_load, text_file_read, text_file_save, text_file_write, text_line_read,
-          text_stdout_end.
+   gives: text_file_open, text_file_load, text_file_read, text_file_save, text_file_replace, text_file_write,
+          text_line_read, text_stdout_end.
    owns:  nothing; the caller frees what it gets. */
 #ifndef DEMO_TEXT_FILE_H
 #define DEMO_TEXT_FILE_H
@@ -22,7 +22,10 @@ char *text_file_read(const char *path, size_t *bytes);
 /* Writes the file. false: failed, errno says why. */
 bool text_file_save(const char *path, const void *data, size_t bytes);
 
-/* The same. false: failed, message on stderr. */
+/* The same; until all of the new file is written, an older one at this path stays as it is. */
+bool text_file_replace(const char *path, const void *data, size_t bytes);
+
+/* As text_file_save. false: failed, message on stderr. */
 bool text_file_write(const char *path, const void *data, size_t bytes);
 
 /* Reads the next line into *line, without its line end. *line grows as in getline (start with NULL and 0). false at the

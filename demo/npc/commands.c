@@ -35,7 +35,9 @@ static bool run_who(visitor *v, const char *rest)
 static bool run_talk(visitor *v, const char *rest)
 {
     npc *n = tavern_find(v->tavern, rest, strlen(rest));
-    if (n) {
+    if (!rest[0]) {
+        screen_note(v->screen, "/talk needs a name; /who says who is here.");
+    } else if (n) {
         v->partner = n;
         screen_note(v->screen, "You turn to %s, %s.", n->who->name, n->who->role);
     } else {
@@ -57,7 +59,7 @@ static bool run_leave(visitor *v, const char *rest)
 {
     (void)rest;
     uint32_t cut = tavern_hush(v->tavern);
-    screen_draw(v->screen, v->tavern, NULL, NULL);
+    screen_draw(v->screen, v->tavern, &(screen_foot){ 0 });
     if (v->partner) {
         screen_note(v->screen, "You walk away from %s%s.", v->partner->who->name, cut ? ", mid-word" : "");
     } else {

@@ -17,7 +17,8 @@
 
 #define LATE_MS 18.0          /* a longer frame missed its display refresh */
 #define STEP_TOLERANCE_MS 0.5 /* a step counts as over the budget if it exceeds it by more than this */
-#define ROWS 10
+#define ROWS 11
+#define ROW_PIXELS 16         /* of the picture */
 #ifdef _WIN32
 #define PATH_MARK '\\'
 #else
@@ -25,7 +26,8 @@
 #endif
 
 typedef struct card_rows {
-    char text[ROWS][96];
+    char text[ROWS][96]; /* [count] */
+    int count;
 } card_rows;
 
 /* ---- figures ---- */
@@ -46,7 +48,7 @@ static size_t frames_over_budget(const end_card *c)
 
 static double tokens_per_second(const end_card *c)
 {
-    return c->talk_seconds > 0 ? (double)c->talk_tokens / c->talk_seconds : 0;
+    return c->talk_seconds > 0 ? (double)c->tavern->spoken_tokens / c->talk_seconds : 0;
 }
 
 uint64_t end_card_plan(const exl2_model_info *m)
@@ -54,10 +56,14 @@ uint64_t end_card_plan(const exl2_model_info *m)
     return m->weight_bytes + m->cache_bytes + m->scratch_bytes;
 }
 
-/* Tokens that a pass brings the person who speaks. */
-static double tokens_per_pass(const tavern *t)
+/* Lines that ended because their words came again and again. */
+static uint32_t loops(const tavern *t)
 {
-    return t->turn_passes ? (double)t->turn_tokens / (double)t->turn_passes : 0;
+    uint32_t count = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        count += t->lines[i].by && t->lines[i].ended && t->lines[i].stop == EXL2_STOP_LOOP;
+    }
+    return count;
 }
 
 /* Time from the question to the first word, of every line that has words. */
@@ -93,7 +99,7 @@ static void format_times(char *row, size_t cap, const char *what, samples *ms)
 
 static card_rows rows_of(const end_card *c)
 {
-    card_rows r;
+    card_rows r = { .count = c->patrons->count ? ROWS : ROWS - 1 };
     size_t cap = sizeof r.text[0];
     const tavern *t = c->tavern;
     samples first = first_words(t);
@@ -105,10 +111,10 @@ static card_rows rows_of(const end_card *c)
              samples_percentile(&first, 100));
     if (c->on_gpu) {
         snprintf(r.text[4], cap, "speed       %.1f tokens/s and %.2f a pass while somebody speaks, %.2f ms of GPU",
-                 tokens_per_second(c), tokens_per_pass(t), c->gpu_us * 1e-3);
+                 tokens_per_second(c), tavern_tokens_per_pass(t), c->gpu_us * 1e-3);
     } else {
         snprintf(r.text[4], cap, "speed       %.1f tokens/s and %.2f a pass while somebody speaks, %u thread%s",
-                 tokens_per_second(c), tokens_per_pass(t), c->threads, c->threads == 1 ? "" : "s");
+                 tokens_per_second(c), tavern_tokens_per_pass(t), c->threads, c->threads == 1 ? "" : "s");
     }
     snprintf(r.text[5], cap, "memory      %.1f MB, at most %.1f; the model's plan is %.1f MB; %" PRIu64
              " allocations since load", (double)(c->stats.host_bytes + c->stats.device_bytes) * 1e-6,
@@ -120,6 +126,8 @@ static card_rows rows_of(const end_card *c)
     snprintf(r.text[8], cap, "turns       %u, %u of them not valid in the game; a grammar needed %.2f ms (median)",
              t->turns, t->invalid_turns, samples_median(&c->tavern->grammar_ms));
     snprintf(r.text[9], cap, "replay      seed %" PRIu64 ", transcript %016" PRIx64, t->seed, transcript_hash(t));
+    snprintf(r.text[10], cap, "patrons     %u who murmured %u sentences, %" PRIu64 " tokens", c->patrons->count,
+             c->patrons->murmurs, c->patrons->tokens);
     samples_free(&first);
     return r;
 }
@@ -128,7 +136,7 @@ void end_card_print(const end_card *c, screen *s)
 {
     card_rows r = rows_of(c);
     screen_heading(s, "The Drowned Lantern closes.");
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < r.count; i++) {
         screen_note(s, "%s", r.text[i]);
     }
     screen_close(s);
@@ -191,7 +199,7 @@ static void write_json(json_out *j, const end_card *c)
     write_times(j, "steps", c->steps);
     json_out_end(j);
     json_out_number(j, "tokens_per_s", tokens_per_second(c));
-    json_out_number(j, "tokens_per_pass", tokens_per_pass(c->tavern));
+    json_out_number(j, "tokens_per_pass", tavern_tokens_per_pass(t));
     json_out_object(j, "ttft_ms");
     json_out_number(j, "median", samples_median(&first));
     json_out_number(j, "max", samples_percentile(&first, 100));
@@ -215,6 +223,13 @@ static void write_json(json_out *j, const end_card *c)
     json_out_end(j);
     json_out_uint(j, "turns", t->turns);
     json_out_uint(j, "invalid_turns", t->invalid_turns);
+    json_out_uint(j, "loops", loops(t));
+    json_out_object(j, "patrons");
+    json_out_uint(j, "count", c->patrons->count);
+    json_out_uint(j, "murmurs", c->patrons->murmurs);
+    json_out_uint(j, "tokens", c->patrons->tokens);
+    json_out_string(j, "heard", c->patrons->heard);
+    json_out_end(j);
     json_out_number(j, "grammar_ms", samples_median(&c->tavern->grammar_ms));
     json_out_uint(j, "allocations_since_load", c->allocations);
     snprintf(hash, sizeof hash, "%016" PRIx64, transcript_hash(t));
@@ -253,16 +268,17 @@ static bool draw(const end_card *c, const char *path)
     chart steps = { .title = "of this, time inside exl2_step", .limit_name = "budget", .ms = c->steps->values,
                     .count = c->steps->count, .limit_ms = budget, .top_ms = budget * 2,
                     .late_ms = budget + STEP_TOLERANCE_MS };
-    picture p = picture_open(900, 612, CHART_BACKGROUND);
+    int panels = 84 + r.count * ROW_PIXELS;
+    picture p = picture_open(900, panels + 368, CHART_BACKGROUND);
     picture_text(&p, 40, 20, 2, CHART_LIMIT, "The Drowned Lantern");
     snprintf(title, sizeof title, "three people, one past, %s", base_name(c->model));
     picture_text(&p, 40, 44, 1, CHART_DIM, title);
-    for (int i = 0; i < ROWS; i++) {
-        picture_text(&p, 40, 70 + i * 16, 1, CHART_TEXT, r.text[i]);
+    for (int i = 0; i < r.count; i++) {
+        picture_text(&p, 40, 70 + i * ROW_PIXELS, 1, CHART_TEXT, r.text[i]);
     }
-    chart_panel(&p, 40, 244, 840, 140, &frames);
-    chart_panel(&p, 40, 428, 840, 140, &steps);
-    picture_text(&p, 40, 584, 1, CHART_DIM, "frames of the evening, left to right");
+    chart_panel(&p, 40, panels, 840, 140, &frames);
+    chart_panel(&p, 40, panels + 184, 840, 140, &steps);
+    picture_text(&p, 40, panels + 340, 1, CHART_DIM, "frames of the evening, left to right");
     bool saved = picture_save_png(&p, path);
     picture_close(&p);
     return saved;

@@ -6,6 +6,7 @@
 #define NPC_END_CARD_H
 
 #include "../common/samples.h"
+#include "patrons.h"
 #include "screen.h"
 
 typedef struct end_card {
@@ -13,10 +14,10 @@ typedef struct end_card {
     uint32_t threads, cpu_us, gpu_us;
     bool on_gpu;
     tavern *tavern;
+    const patrons *patrons;
     samples *frames;   /* ms of each frame since the tavern was ready */
     samples *steps;    /* ms of each frame inside exl2_step */
     double talk_seconds; /* time of the frames in which somebody was asked or spoke */
-    uint64_t talk_tokens;
     uint64_t allocations; /* of the engine since the model was ready, without those for grammars */
     uint32_t pages_used, pages_shared, pages_cached; /* the most at one time */
     uint64_t plan_bytes; /* see end_card_plan */

@@ -8,6 +8,7 @@
    its bytes and a NUL, so that the tavern can point into the file. */
 #include "saved.h"
 
+#include "../common/hash.h"
 #include "../common/memory.h"
 #include "../common/text_file.h"
 
@@ -273,20 +274,10 @@ static void put_game(stream *x, tavern *home, tavern *t, const npc **partner, bo
 
 /* ---- hashes ---- */
 
-static uint64_t hash_of(uint64_t hash, const char *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ (unsigned char)data[i]) * 0x100000001B3u;
-    }
-    return hash;
-}
-
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
-    return text ? hash_of(hash, text, strlen(text) + 1) : hash_of(hash, "\1", 1);
+    return text ? hash_bytes(hash, text, strlen(text) + 1) : hash_bytes(hash, "\1", 1);
 }
-
-#define HASH_BEGIN 0xCBF29CE484222325u
 
 static uint64_t hash_example(uint64_t hash, const example *e)
 {
@@ -389,10 +380,10 @@ bool saved_write(tavern *t, const npc *partner, const char *path, char why[SAVED
     }
     put_game(&x, t, t, &partner, speaks);
     pause_all(t, false);
-    uint64_t sum = hash_of(HASH_BEGIN, x.out.data, x.out.bytes);
+    uint64_t sum = hash_bytes(HASH_BEGIN, x.out.data, x.out.bytes);
     put_u64(&x, &sum);
     bool good = result >= 0 || engine_says(t, why, path);
-    if (good && !text_file_save(path, x.out.data, x.out.bytes)) {
+    if (good && !text_file_replace(path, x.out.data, x.out.bytes)) {
         snprintf(why, SAVED_WHY_BYTES, "%s cannot be written: %s", path, strerror(errno));
         good = false;
     }
@@ -458,7 +449,7 @@ static bool read_evening(tavern *t, tavern *fresh, size_t bytes, const npc **par
         snprintf(why, SAVED_WHY_BYTES, "%s has version %u, but this program reads %u", path, version, VERSION);
         return false;
     }
-    if (sum != hash_of(HASH_BEGIN, fresh->file, bytes - SUM_BYTES)) {
+    if (sum != hash_bytes(HASH_BEGIN, fresh->file, bytes - SUM_BYTES)) {
         snprintf(why, SAVED_WHY_BYTES, "%s is damaged: its sum is not that of its bytes", path);
         return false;
     }

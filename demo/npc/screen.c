@@ -107,22 +107,29 @@ static void put_typed(wrap *w, const line_edit *typed)
                        (int)(v.bytes - v.cursor), v.text + v.cursor, sign);
 }
 
-static char *compose(const screen *s, const tavern *t, const char *status, const line_edit *typed, uint32_t *rows)
+static char *compose(const screen *s, const tavern *t, const screen_foot *foot, uint32_t *rows)
 {
     wrap w = { .columns = s->columns };
     for (size_t at = s->stands; at < t->count; at++) {
         put_line(s, &w, &t->lines[at]);
     }
-    if (status) {
+    if (foot->murmur && foot->murmur[0]) {
+        put_style(s, &w, DIM);
+        wrap_words(&w, "From another table: ");
+        wrap_words(&w, foot->murmur);
+        put_style(s, &w, PLAIN);
+        wrap_row(&w);
+    }
+    if (foot->status) {
         put_style(s, &w, DIM);
         wrap_end(&w);
-        memory_text_add(&w.out, status, whole_parts(status, s->columns - 1));
+        memory_text_add(&w.out, foot->status, whole_parts(foot->status, s->columns - 1));
         put_style(s, &w, PLAIN);
         wrap_row(&w);
     }
     wrap_end(&w);
-    if (typed) {
-        put_typed(&w, typed);
+    if (foot->typed) {
+        put_typed(&w, foot->typed);
     }
     memory_text_add(&w.out, "", 1);
     *rows = w.rows + 1;
@@ -203,7 +210,7 @@ void screen_heading(screen *s, const char *text)
     wrap_print(&w);
 }
 
-void screen_draw(screen *s, const tavern *t, const char *status, const line_edit *typed)
+void screen_draw(screen *s, const tavern *t, const screen_foot *foot)
 {
     uint32_t columns = s->columns, height = s->height;
     measure(s);
@@ -218,7 +225,7 @@ void screen_draw(screen *s, const tavern *t, const char *status, const line_edit
     wrap_print(&w);
     if (s->live) {
         uint32_t rows = 0;
-        char *text = compose(s, t, status, typed, &rows);
+        char *text = compose(s, t, foot, &rows);
         if (!s->drawn || strcmp(text, s->drawn) != 0) {
             erase_drawn(s);
             fputs(text, stdout);

@@ -1,6 +1,7 @@
-/* screen.h: what the player sees. On a terminal the live part is at the bottom: lines that are being spoken, a status
-   row and the prompt. It is redrawn; finished lines scroll up above it. Elsewhere each line is printed when it ends.
-   takes: a tavern, a status, what is being typed.
+/* screen.h: what the player sees. On a terminal the live part is at the bottom: lines that are being spoken, a
+   murmur, a status row and the prompt. It is redrawn; finished lines scroll up above it. Elsewhere each line is printed
+   when it ends.
+   takes: a tavern, a status, a murmur, what is being typed.
    gives: screen_open, screen_note, screen_draw, screen_close.
    owns:  the lower end of the terminal. */
 #ifndef NPC_SCREEN_H
@@ -17,11 +18,17 @@ typedef struct screen {
     char *drawn;         /* text of the live part */
 } screen;
 
+typedef struct screen_foot { /* what stands below the lines; zeroed: nothing */
+    const char *status;      /* NULL: none */
+    const char *murmur;      /* words from another table; NULL, "": none */
+    const line_edit *typed;  /* NULL: none */
+} screen_foot;
+
 void screen_open(screen *s);
 void screen_note(screen *s, const char *format, ...); /* prints a paragraph that stays */
 void screen_heading(screen *s, const char *text);
-/* status and typed: NULL = none. Redraws only on a change; prints everything again if the terminal changed its size. */
-void screen_draw(screen *s, const tavern *t, const char *status, const line_edit *typed);
+/* Redraws only on a change; prints everything again if the terminal changed its size. */
+void screen_draw(screen *s, const tavern *t, const screen_foot *foot);
 void screen_close(screen *s);                         /* erases the live part */
 
 #endif

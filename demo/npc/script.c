@@ -51,11 +51,12 @@ static char *take_line(script *s)
     return line;
 }
 
-/* True for "hear 12"; gives the number. */
+/* True for "hear 12"; gives the number, of at most nine digits. */
 static bool is_number_line(const char *line, const char *word, uint32_t *number)
 {
-    size_t bytes = strlen(word);
-    if (strncmp(line, word, bytes) != 0 || line[bytes] != ' ' || strspn(line + bytes + 1, "0123456789") == 0) {
+    size_t bytes = strlen(word), digits = strncmp(line, word, bytes) == 0 && line[bytes] == ' '
+                                        ? strspn(line + bytes + 1, "0123456789") : 0;
+    if (digits == 0 || digits > 9 || line[bytes + 1 + digits] != 0) {
         return false;
     }
     *number = (uint32_t)strtoul(line + bytes + 1, NULL, 10);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define VISITOR "Stranger"
+#define LOOP_TIMES 2u /* a turn ends when its newest 32 or more tokens are a piece that came so many times */
 
 /* ---- the play ---- */
 
@@ -148,7 +149,7 @@ static void act(npc *n, tavern_line *l)
 
 static exl2_flow on_event(void *user, const exl2_event *event);
 
-static bool failed(tavern *t)
+bool tavern_failed(tavern *t)
 {
     exl2_error error;
     exl2_last_error(t->engine, &error);
@@ -184,8 +185,12 @@ static exl2_sampler_desc sampler_of(const npc *n, bool aside)
 /* A job of the person. With a grammar it generates a turn, without one it only prefills. */
 static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
 {
-    exl2_job_desc d = { .session = n->session, .prefill_only = grammar.id == 0, .grammar = grammar, .draft.ngram = true,
-                        .on_event = on_event, .user = n };
+    exl2_job_desc d = { .session = n->session, .grammar = grammar, .loop_stop = LOOP_TIMES, .on_event = on_event,
+                        .user = n };
+    d.prefill_only = grammar.id == 0;
+    d.priority = d.prefill_only ? -1 : 0; /* whoever speaks goes first */
+    d.draft.one_by_one = n->place->one_by_one;
+    d.draft.ngram = !n->place->one_by_one;
     d.sampler = sampler_of(n, n->state.aside);
     return d;
 }
@@ -315,7 +320,7 @@ static bool speak(npc *n, const char *question)
     }
     exl2_grammar_close(n->place->engine, grammar); /* the job keeps the grammar alive */
     if (result < 0) {
-        return failed(n->place);
+        return tavern_failed(n->place);
     }
     if (!n->state.aside) {
         add_question(n, question);
@@ -335,6 +340,7 @@ static exl2_flow on_words(npc *n, const exl2_event *event)
     tavern_line *l = &t->lines[n->line];
     char words[TURN_BYTES];
     size_t room = sizeof n->said - 1 - n->said_bytes, more = event->bytes < room ? event->bytes : room;
+    t->spoken_tokens += event->token_count;
     memcpy(n->said + n->said_bytes, event->text, more);
     n->said_bytes += more;
     n->said[n->said_bytes] = 0;
@@ -360,13 +366,13 @@ static void on_line_end(npc *n, const exl2_event *event)
     if (event->result >= 0) {
         bool valid = turn_read(&n->state, n->said, n->said_bytes, &l->turn);
         n->place->turns++;
-        n->place->invalid_turns += !valid;
+        n->place->invalid_turns += !valid && event->stop != EXL2_STOP_LOOP;
         if (valid) {
             act(n, l);
         }
     }
     if (exl2_session_rewind(n->place->engine, n->session, n->known_tokens) < 0) {
-        failed(n->place);
+        tavern_failed(n->place);
     }
     if (n->state.aside) { /* asides are not kept: a small model would repeat them */
         return;
@@ -429,7 +435,7 @@ static exl2_flow on_world(void *user, const exl2_event *event)
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         npc *n = &t->npcs[i];
         if (exl2_session_fork(t->engine, t->world, &n->session) < 0 || start_past(n) < 0) {
-            failed(t);
+            tavern_failed(t);
             break;
         }
     }
@@ -438,12 +444,13 @@ static exl2_flow on_world(void *user, const exl2_event *event)
 
 /* ---- what the game calls ---- */
 
-bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed, float temperature)
+bool tavern_open(tavern *t, const host *h, const cast *c, const tavern_options *o)
 {
     exl2_job job;
     exl2_job_desc d = { .prompt = { .text = c->world, .flags = EXL2_TEXT_PLAIN }, .prefill_only = true,
                         .on_event = on_world, .user = t };
-    *t = (tavern){ .engine = h->engine, .people = c, .seed = seed, .temperature = temperature };
+    *t = (tavern){ .engine = h->engine, .people = c, .seed = o->seed, .temperature = o->temperature,
+                   .one_by_one = o->one_by_one };
     t->own_words = h->info.hidden >= TAVERN_OWN_WORDS;
     t->context = h->info.context_max;
     t->ids = calloc(t->context, sizeof *t->ids);
@@ -458,10 +465,10 @@ bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed, float t
         take_things(t, &t->npcs[i]);
     }
     if (exl2_session_open(t->engine, h->model, &t->world) < 0) {
-        return failed(t);
+        return tavern_failed(t);
     }
     d.session = t->world;
-    return exl2_job_start(t->engine, &d, &job) >= 0 || failed(t);
+    return exl2_job_start(t->engine, &d, &job) >= 0 || tavern_failed(t);
 }
 
 bool tavern_is_ready(const tavern *t)
@@ -535,7 +542,7 @@ bool tavern_resume(tavern *t, npc *n, bool speaks)
     if (result >= 0 && speaks) {
         t->lines[n->line].asked_ns = clock_ns();
     }
-    return result >= 0 || failed(t);
+    return result >= 0 || tavern_failed(t);
 }
 
 uint32_t tavern_speakers(const tavern *t)
@@ -545,6 +552,11 @@ uint32_t tavern_speakers(const tavern *t)
         count += t->npcs[i].job.id != 0;
     }
     return count;
+}
+
+double tavern_tokens_per_pass(const tavern *t)
+{
+    return t->turn_passes ? (double)t->turn_tokens / (double)t->turn_passes : 0;
 }
 
 bool tavern_waits(const tavern *t)

@@ -4,7 +4,7 @@
    from the current state of the game: words, mood, act, target, trust. The words stream; the act is done when the turn
    has ended. Only the words of a turn stay in the session, because a small model repeats what it reads often.
    takes: a loaded model, a cast.
-   gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_resume, tavern_close.
+   gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_resume, tavern_failed, tavern_close.
    owns:  the conversations and all lines. The sessions end with the engine. */
 #ifndef NPC_TAVERN_H
 #define NPC_TAVERN_H
@@ -80,6 +80,7 @@ struct tavern { /* zeroed: closed */
     uint32_t context;         /* tokens of a session */
     bool own_words;           /* the model has at least TAVERN_OWN_WORDS */
     float temperature;        /* 0 = always the most likely token */
+    bool one_by_one;          /* each token is sampled in a pass of its own */
     uint64_t seed;            /* a line's seed is this plus its number; never 0, which would mean a random seed */
     exl2_session world;
     npc npcs[CAST_SIZE];
@@ -92,17 +93,25 @@ struct tavern { /* zeroed: closed */
     uint64_t extra_ns;        /* time in the engine outside of the frame's step; the frame loop reads and clears it */
     thing things[TURN_THINGS_MAX];
     uint32_t thing_count;
-    uint32_t turns, invalid_turns; /* turns that have ended; those that the game does not allow */
+    uint32_t turns, invalid_turns; /* turns that have ended; those that the game does not allow. A turn that ended in a
+                                      loop of words is allowed, but does nothing. */
     samples grammar_ms;       /* ms to make the grammar of each turn */
     uint64_t grammar_allocations;
     uint64_t prompt_computed, prompt_reused; /* tokens, over all jobs */
-    uint64_t turn_tokens, turn_passes;       /* tokens of all turns; their passes */
+    uint64_t spoken_tokens;                  /* tokens that were delivered */
+    uint64_t turn_tokens, turn_passes;       /* tokens of all turns that have ended; their passes */
     char error[sizeof(((exl2_error *)0)->text)]; /* message of a failure, else "" */
 };
 
+typedef struct tavern_options {
+    uint32_t seed;
+    float temperature;
+    bool one_by_one;
+} tavern_options;
+
 /* A function that returns bool returns false if the engine fails; t->error then has the message. (tavern_is_ready and
    tavern_waits only ask.) */
-bool tavern_open(tavern *t, const host *h, const cast *c, uint32_t seed, float temperature);
+bool tavern_open(tavern *t, const host *h, const cast *c, const tavern_options *o);
 bool tavern_is_ready(const tavern *t);                /* becomes true some frames after tavern_open */
 bool tavern_ask(tavern *t, npc *n, const char *text); /* ends a turn that the person is speaking */
 bool tavern_shout(tavern *t, const char *text);       /* asks all three, in one batch */
@@ -110,9 +119,11 @@ uint32_t tavern_hush(tavern *t);                      /* ends all turns, mid-wor
 void tavern_go_on(tavern *t);                         /* ends pauses, and hear_tokens */
 bool tavern_resume(tavern *t, npc *n, bool speaks);   /* goes on with the job of the person's restored session */
 uint32_t tavern_speakers(const tavern *t);
+double tavern_tokens_per_pass(const tavern *t);       /* that a pass brings a speaker, in turns that have ended */
 bool tavern_waits(const tavern *t);                   /* every speaker is paused, or nobody speaks */
 npc *tavern_find(tavern *t, const char *name, size_t bytes); /* ignores case; NULL = nobody */
 const char *tavern_things(const tavern *t, const npc *owner, char *out, size_t cap); /* names, or "nothing" */
+bool tavern_failed(tavern *t);                        /* notes the engine's newest error in t->error; false */
 void tavern_close(tavern *t);                         /* call it after host_close, which ends the jobs */
 
 #endif

@@ -4,6 +4,7 @@
    owns:  nothing. */
 #include "transcript.h"
 
+#include "../common/hash.h"
 #include "../common/memory.h"
 #include "../common/text_file.h"
 
@@ -12,7 +13,7 @@
 
 bool transcript_was_cut(const tavern_line *l)
 {
-    return l->ended && (l->stop == EXL2_STOP_CANCELLED || l->stop == EXL2_STOP_LENGTH);
+    return l->ended && (l->stop == EXL2_STOP_CANCELLED || l->stop == EXL2_STOP_LENGTH || l->stop == EXL2_STOP_LOOP);
 }
 
 char *transcript_text(const tavern *t, size_t *bytes)
@@ -37,9 +38,7 @@ bool transcript_save(const tavern *t, const char *path)
 {
     size_t bytes;
     char *text = transcript_text(t, &bytes);
-    FILE *file = text_file_open(path, "wb");
-    bool good = file && fwrite(text, 1, bytes, file) == bytes;
-    good = file && fclose(file) == 0 && good;
+    bool good = text_file_save(path, text, bytes);
     free(text);
     return good;
 }
@@ -48,10 +47,7 @@ uint64_t transcript_hash(const tavern *t)
 {
     size_t bytes;
     char *text = transcript_text(t, &bytes);
-    uint64_t hash = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ (unsigned char)text[i]) * 0x100000001B3u;
-    }
+    uint64_t hash = hash_bytes(HASH_BEGIN, text, bytes);
     free(text);
     return hash;
 }

@@ -143,6 +143,8 @@ static exl2_result exl2__api_session_restore(exl2_engine *e, exl2_session handle
     EXL2__TRY(exl2__api_outside(e, "exl2_session_restore"));
     EXL2__TRY(exl2__api_argument(e, data != NULL, "exl2_session_restore", "data is NULL"));
     EXL2__TRY(exl2__api_session(e, handle, true, &s));
+    exl2__step_end_active_pass(e, &e->models[s->model]); /* it may still write to pages of jobs that have ended */
+    EXL2__TRY(exl2__api_session(e, handle, true, &s));
     exl2_result r = exl2__snapshot_restore(e, s, data, bytes);
     exl2__objects_publish(e);
     return r;

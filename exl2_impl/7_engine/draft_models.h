@@ -1,6 +1,7 @@
 /* draft_models.h: a second, smaller model guesses a job's next tokens. Beside the job runs a hidden one on that model,
    the drafter, with a session of its own that follows the job's history. It samples as the job does, with the same
-   random numbers, and never has events. Its K and V are found, shared and evicted as those of any other session.
+   random numbers and under the job's masks (masks.h), and never has events. Its K and V are found, shared and evicted
+   as those of any other session.
    takes: exl2_draft_desc.model; jobs that decode.
    gives: exl2__draft_models_check, _make, _follow, _all_follow, _token, _ask, _owe.
    owns:  nothing; a drafter ends with its job, or with its model. */

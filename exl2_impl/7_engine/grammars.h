@@ -203,21 +203,23 @@ static exl2_result exl2__grammars_heal(exl2_engine *e, exl2__job *job, exl2_toke
 }
 
 /* Allows the tokens of the list that have no text; called where the text may end. */
-static void exl2__grammars_allow_stops(const exl2__model *m, const exl2_token *tokens, uint32_t count, uint32_t *bits)
+static void exl2__grammars_allow_stops(const exl2__model *m, const exl2_token *tokens, uint32_t count, uint32_t *bits,
+                                       uint32_t vocab)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t id = (uint32_t)tokens[i];
-        if (id < m->plan.shape.vocab && !exl2__grammars_is_text(m, tokens[i])) {
+        if (id < vocab && !exl2__grammars_is_text(m, tokens[i])) {
             bits[id / 32] |= 1u << id % 32;
         }
     }
 }
 
-static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, uint32_t *out, bool *over)
+static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, uint32_t *out, uint32_t vocab,
+                                                bool *over)
 {
     const exl2__model *m = &e->models[job->model];
     const exl2__sequence *s = &job->sequence;
-    uint32_t vocab = m->plan.shape.vocab, words = exl2__bit_words(vocab), any = 0;
+    uint32_t words = exl2__bit_words(vocab), any = 0;
     const uint32_t *bits;
     bool may_end;
     EXL2__TRY(exl2__grammars_follow(e, job));
@@ -230,8 +232,8 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
     out[words - 1] &= vocab % 32 ? (1u << vocab % 32) - 1 : UINT32_MAX;
     *over = may_end && (!any || exl2__grammars_prefers_end(job));
     if (may_end) {
-        exl2__grammars_allow_stops(m, m->load.config.eos, m->load.config.eos_count, out);
-        exl2__grammars_allow_stops(m, job->stops.tokens, job->stops.token_count, out);
+        exl2__grammars_allow_stops(m, m->load.config.eos, m->load.config.eos_count, out, vocab);
+        exl2__grammars_allow_stops(m, job->stops.tokens, job->stops.token_count, out, vocab);
     }
     return EXL2_OK;
 }
@@ -254,16 +256,16 @@ static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
     return exl2__grammar_mask_cost(&job->grammar.slot->made->mask, &job->grammar.place);
 }
 
-/* Sets the bits of the tokens that may follow; out: [words of the vocabulary]. *over: the text ends here. */
-static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t *out, bool *over)
+/* Sets the bits of the tokens that may follow; out: [vocab] of the model that samples. *over: the text ends here. */
+static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t *out, uint32_t vocab, bool *over)
 {
     exl2__grammar_slot *g = job->grammar.slot;
     if (g->made) {
-        return exl2__grammars_compiled_mask(e, job, out, over);
+        return exl2__grammars_compiled_mask(e, job, out, vocab, over);
     }
     const exl2__model *m = &e->models[job->model];
     const exl2__sequence *s = &job->sequence;
-    uint32_t words = exl2__bit_words(m->plan.shape.vocab), count = s->table->tokens - s->prompt_end;
+    uint32_t words = exl2__bit_words(vocab), count = s->table->tokens - s->prompt_end;
     exl2_token *tokens = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max; /* its prompt is in the history */
     exl2_job handle = { job->id };
     exl2__table_read(s->table, s->prompt_end, count, tokens);

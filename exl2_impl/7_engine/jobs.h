@@ -356,7 +356,8 @@ static inline const char *exl2__jobs_healable(const exl2__model *m, exl2_token t
 }
 
 /* Whether the token's text begins with `prefix`, which is that of a healed token. */
-static inline bool exl2__jobs_can_replace(const exl2__model *m, exl2_token token, const char *prefix, size_t prefix_bytes)
+static inline bool exl2__jobs_can_replace(const exl2__model *m, exl2_token token, const char *prefix,
+                                          size_t prefix_bytes)
 {
     size_t bytes;
     bool special;

@@ -10,19 +10,21 @@
 
 #define EXL2__MASKS_COST_MIN 10000 /* nodes; the time of a mask that costs fewer is not learned from */
 
-/* Clears the bits of tokens that are not on the job's allow list. */
+/* Clears the bits of tokens that are not on the job's allow list; bits: [vocab]. */
 EXL2__COLD
-static void exl2__masks_apply_allow(const exl2__job *job, uint32_t *bits, uint32_t words)
+static void exl2__masks_apply_allow(const exl2__job *job, uint32_t *bits, uint32_t vocab)
 {
     uint32_t kept[EXL2__JOB_TEXT_BYTES / sizeof(exl2_token) / 32] = { 0 };
     for (uint32_t i = 0; i < job->lists.allow_count; i++) {
         uint32_t token = (uint32_t)job->lists.allow[i];
-        kept[i / 32] |= (bits[token / 32] >> (token & 31) & 1) << (i & 31);
+        kept[i / 32] |= (token < vocab ? bits[token / 32] >> (token & 31) & 1 : 0) << (i & 31);
     }
-    memset(bits, 0, words * sizeof *bits);
+    memset(bits, 0, exl2__bit_words(vocab) * sizeof *bits);
     for (uint32_t i = 0; i < job->lists.allow_count; i++) {
         uint32_t token = (uint32_t)job->lists.allow[i];
-        bits[token / 32] |= (kept[i / 32] >> (i & 31) & 1) << (token & 31);
+        if (kept[i / 32] >> (i & 31) & 1) {
+            bits[token / 32] |= 1u << (token & 31);
+        }
     }
 }
 
@@ -48,48 +50,49 @@ static exl2_result exl2__masks_set_healing(exl2_engine *e, const exl2__model *m,
 
 /* The tokens that the grammar allows: the forced one alone, if there is one. *over: none, the text ends here. */
 EXL2__COLD
-static exl2_result exl2__masks_set_grammar(exl2_engine *e, exl2__job *job, uint32_t *bits, uint32_t words, bool *over)
+static exl2_result exl2__masks_set_grammar(exl2_engine *e, exl2__job *job, uint32_t *bits, uint32_t vocab, bool *over)
 {
     exl2_token forced;
     EXL2__TRY(exl2__forced_token(e, job, &forced));
-    if (forced < 0) {
-        return exl2__grammars_mask(e, job, bits, over);
+    if (forced < 0 || (uint32_t)forced >= vocab) {
+        return exl2__grammars_mask(e, job, bits, vocab, over);
     }
-    memset(bits, 0, words * sizeof *bits);
+    memset(bits, 0, exl2__bit_words(vocab) * sizeof *bits);
     bits[forced / 32] |= 1u << forced % 32;
     return EXL2_OK;
 }
 
-/* The tokens that may be sampled: allowed by a healed token or the grammar (*over: it allows nothing), and by the allow
-   list. */
+/* The tokens of model `m`, the job's own or its draft model, that may be sampled: allowed by a healed token or the
+   grammar (*over: it allows nothing), and by the allow list. */
 EXL2__COLD
 static exl2_result exl2__masks_fill_bits(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits, bool *over)
 {
-    uint32_t words = exl2__bit_words(m->plan.shape.vocab);
+    uint32_t vocab = m->plan.shape.vocab, words = exl2__bit_words(vocab);
     *over = false;
     if (exl2__jobs_heals(job)) {
         EXL2__TRY(exl2__masks_set_healing(e, m, job, bits, words));
     } else if (job->grammar.slot) {
-        EXL2__TRY(exl2__masks_set_grammar(e, job, bits, words, over));
+        EXL2__TRY(exl2__masks_set_grammar(e, job, bits, vocab, over));
     } else {
         memset(bits, 0xFF, words * sizeof *bits);
     }
     if (job->lists.allow_count) {
-        exl2__masks_apply_allow(job, bits, words);
+        exl2__masks_apply_allow(job, bits, vocab);
     }
     return EXL2_OK;
 }
 
 /* Assigns memory to the masks of a pass. A row that samples has a mask if a grammar, an allow list or a healed token
-   limits it. The masks are filled in while the pass runs. */
+   limits it; a drafter's row, if one limits its job. The masks are filled in while the pass runs. */
 static inline void exl2__masks_plan(exl2_engine *e, exl2__model *m)
 {
     uint32_t *next = m->batch.masks;
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         exl2__sequence *s = &job->sequence;
+        const exl2__job *of = job->drafts_for ? job->drafts_for : job;
         if (s->rows) {
             bool samples = !s->prefill_only && s->rows == exl2__sequence_pending(s) + s->draft_count;
-            s->mask_due = samples && (job->grammar.slot || job->lists.allow_count || exl2__jobs_heals(job));
+            s->mask_due = samples && (of->grammar.slot || of->lists.allow_count || exl2__jobs_heals(of));
             s->mask = s->mask_due ? next : NULL;
             next += s->mask_due ? (size_t)exl2__sequence_samples(s) * m->batch.mask_words : 0;
         }
@@ -122,6 +125,27 @@ static void exl2__masks_fill_drafts(exl2_engine *e, exl2__model *m, exl2__job *j
     exl2__drafts_end(job, &kept);
 }
 
+/* Fills in the mask of a drafter's row: what its job may sample once the drafts so far are in the history. It stays
+   empty, which ends the drafts, where it cannot be made, or where the text would end. */
+EXL2__COLD
+static void exl2__masks_fill_drafter(exl2_engine *e, exl2__model *m, const exl2__job *drafter, uint32_t *bits)
+{
+    exl2__job *job = drafter->drafts_for;
+    exl2__table *t = job->sequence.table;
+    const exl2__table *drafted = drafter->sequence.table;
+    exl2__drafts_place kept;
+    bool over = false;
+    if (!exl2__draft_models_owes(drafter) || !exl2__drafts_begin(job, &kept)) {
+        return;
+    }
+    memcpy(t->words + t->tokens, drafted->words + t->tokens, (drafted->tokens - t->tokens) * sizeof *t->words);
+    t->tokens = drafted->tokens;
+    if (exl2__masks_fill_bits(e, m, job, bits, &over) < 0 || over) {
+        memset(bits, 0, m->batch.mask_words * sizeof *bits);
+    }
+    exl2__drafts_end(job, &kept);
+}
+
 /* Fills in the masks of a job's rows. If the job's text ends here, or the mask fails, the job ends, and its rows are
    ignored. */
 static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *job)
@@ -129,8 +153,12 @@ static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *j
     bool over;
     size_t words = (size_t)exl2__sequence_samples(&job->sequence) * m->batch.mask_words;
     memset(job->sequence.mask, 0, words * sizeof *job->sequence.mask);
-    exl2_result r = exl2__masks_fill_bits(e, m, job, job->sequence.mask, &over);
     job->sequence.mask_due = false;
+    if (job->drafts_for) {
+        exl2__masks_fill_drafter(e, m, job, job->sequence.mask);
+        return;
+    }
+    exl2_result r = exl2__masks_fill_bits(e, m, job, job->sequence.mask, &over);
     if (r < 0) {
         exl2__jobs_fail(e, job, r);
     } else if (over) {

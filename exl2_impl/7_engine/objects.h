@@ -158,6 +158,7 @@ typedef struct exl2__job_delivery {
     uint32_t unheard;            /* events that the worker has written, and that no callback has heard yet; */
     uint32_t unheard_tokens;     /* tokens in them; */
     uint32_t later;              /* part of the events that wait in exl2__worker.later */
+    bool held_back;              /* one of them was put back there in this step, and those after it follow */
     uint32_t resumed;            /* part of them that was delivered before the session was saved */
     uint32_t shown;              /* bytes of the first held token's text that were delivered already */
     uint32_t prompt_done;        /* length of the history that the newest PREFILL event counted as computed */
@@ -174,7 +175,7 @@ typedef struct exl2__job_scores {
 typedef struct exl2__job_bans {
     exl2__stops strings;         /* when one is complete, the history is rewound to the token where it begins */
     uint32_t rewinds;            /* since new text was last due */
-    uint32_t from;               /* bytes of the held text in which no string is looked for: they are due, or show one */
+    uint32_t from;               /* held bytes in which no string is looked for: they are due, or one is shown there */
 } exl2__job_bans;
 
 typedef struct exl2__job_stops {

@@ -430,7 +430,7 @@ static exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job
     exl2__table *t = job->sequence.table;
     exl2__job_delivery *d = &job->delivery;
     size_t room = m->vocab.present ? exl2__stream_room(&m->vocab) + 16 : 0;
-    uint32_t shown = r->shown; /* of the text that follows here, with that of a code point in which delivered text ends */
+    uint32_t shown = r->shown; /* and what was delivered of a code point that the last delivered token begins */
     for (uint32_t i = 0; i < r->tokens - r->prompt_end; i++) {
         t->tokens = r->prompt_end + i + 1; /* a healed token is recognized by it */
         exl2__logit_result held = { .token = exl2__table_token(t, t->tokens - 1) };
@@ -448,8 +448,8 @@ static exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job
         }
     }
     if (shown > d->held_bytes) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot has shown %u bytes of held text, but there are %u", shown,
-                          d->held_bytes);
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot has shown %u bytes of held text, but there are %u",
+                          shown, d->held_bytes);
     }
     d->held_bytes -= shown;
     memmove(job->block->hold, job->block->hold + shown, d->held_bytes);

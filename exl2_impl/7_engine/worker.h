@@ -111,8 +111,8 @@ static inline bool exl2__worker_holds_back(exl2_engine *e, exl2__job *job)
     return paused && !exl2__jobs_is_dropped(job);
 }
 
-/* Delivers the events that a ring has now. Those of a paused job, and what follows them, go into `later`; if that is
-   full, the ring waits. Returns whether anything was delivered. */
+/* Delivers the events that a ring has now. Those of a paused job, and what follows them, go into `later`, also from
+   there; if that is full, the other ring waits. Returns whether anything was delivered. */
 static bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool paused_too)
 {
     exl2__events *later = &e->worker.later;
@@ -125,15 +125,19 @@ static bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool p
         if (job) {
             job->delivery.later -= ring == later;
         }
-        bool held = job && !paused_too && (exl2__worker_holds_back(e, job) || (ring != later && job->delivery.later));
-        if (held && !exl2__events_push(later, &event)) {
-            job->delivery.later += ring == later;
+        bool behind = job && (ring == later ? job->delivery.held_back : job->delivery.later > 0);
+        bool held = job && !paused_too && (exl2__worker_holds_back(e, job) || behind);
+        if (held && ring != later && later->used + exl2__events_size(&event) > later->size - 2 * EXL2__EVENTS_MIN) {
             exl2__events_unpull(ring);
             return any;
         }
         any = any || !held;
         if (held) {
+            bool pushed = exl2__events_push(later, &event); /* what lies in `later` can always be put back */
+            EXL2__ASSERT(pushed);
+            (void)pushed;
             job->delivery.later++;
+            job->delivery.held_back = true;
         } else if (job) {
             exl2__worker_hear(e, job, &event);
         } else if (m && event.kind == EXL2_EVENT_LOAD) {
@@ -147,6 +151,9 @@ static bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool p
    anything. paused_too: also of paused jobs. */
 static bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
 {
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
+        e->jobs[i].delivery.held_back = false;
+    }
     bool any = exl2__worker_deliver_ring(e, &e->worker.later, paused_too);
     any = exl2__worker_deliver_ring(e, &e->worker.events, paused_too) || any;
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
@@ -209,6 +216,12 @@ static void exl2__worker_end_passes(exl2_engine *e)
     }
 }
 
+/* Size of `later` as a number of events; with room for two of the largest, which one that is put back may need. */
+static inline uint32_t exl2__worker_later_events(const exl2_engine *e)
+{
+    return e->max_jobs * EXL2__JOB_UNHEARD_MAX + 2 * EXL2__EVENTS_MIN / EXL2__EVENT_BYTES;
+}
+
 EXL2__COLD
 static exl2_result exl2__worker_start(exl2_engine *e)
 {
@@ -216,11 +229,11 @@ static exl2_result exl2__worker_start(exl2_engine *e)
     exl2__worker_end_passes(e);
     exl2__arena dry = { 0 };
     exl2__events_make(&w->events, &dry, e->info.max_events);
-    exl2__events_make(&w->later, &dry, e->max_jobs * EXL2__JOB_UNHEARD_MAX);
+    exl2__events_make(&w->later, &dry, exl2__worker_later_events(e));
     EXL2__TRY(exl2__arena_open(&e->ctx, &w->memory, dry.used, EXL2_MEM_GENERAL));
     exl2__objects_publish_memory(e);
     exl2__events_make(&w->events, &w->memory, e->info.max_events);
-    exl2__events_make(&w->later, &w->memory, e->max_jobs * EXL2__JOB_UNHEARD_MAX);
+    exl2__events_make(&w->later, &w->memory, exl2__worker_later_events(e));
     w->quit = w->idle = w->passed = w->granted = w->unlimited = false;
     w->deadline_ns = 0;
     exl2__mutex_lock(&w->gate); /* the new thread begins when it knows itself */

@@ -1,6 +1,7 @@
 /* shards.h: writes safetensors files. The list of tensors is given first; their bytes may then be written in any order.
    takes: names, types and shapes; then the bytes of each tensor, in pieces.
-   gives: exl2__shards with _begin, _add, _open, _write, _finish and _close, called in this order.
+   gives: exl2__shards with _begin, _add, _open, _write, _finish and _close, called in this order; _measure or _outline
+          in place of _open, _write and _finish.
    owns:  the list and the open files, until exl2__shards_close. */
 #ifndef EXL2__SHARDS_H
 #define EXL2__SHARDS_H
@@ -169,7 +170,7 @@ static exl2_result exl2__shards_place_all(exl2__shards *s)
     return EXL2_OK;
 }
 
-/* In place of exl2__shards_open: the size of all files. */
+/* The size of all files. */
 static exl2_result exl2__shards_measure(exl2__shards *s, uint64_t *bytes)
 {
     uint64_t header;
@@ -203,6 +204,17 @@ static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
             exl2__format(path, sizeof s->files[i].path, "%s/%s-%s-of-%s.safetensors", dir, s->stem, five[0], five[1]);
         }
         EXL2__TRY(exl2__shards_write_header(s, i));
+    }
+    return EXL2_OK;
+}
+
+/* Writes the files' headers alone. *bytes: what all files would have. */
+static exl2_result exl2__shards_outline(exl2__shards *s, const char *dir, uint64_t *bytes)
+{
+    EXL2__TRY(exl2__shards_open(s, dir));
+    *bytes = 0;
+    for (uint32_t i = 0; i < s->file_count; i++) {
+        *bytes += s->files[i].data_start + s->files[i].data_bytes;
     }
     return EXL2_OK;
 }

@@ -3,7 +3,7 @@
    rejected calls. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "text_model.h"
-#include "../../exl2_impl/7_engine/grammars.h"
+#include "../../exl2_impl/7_engine/masks.h"
 #include "../grammar_judge.h"
 
 static text_model model; /* global, because the files hook keeps a pointer to it */
@@ -282,6 +282,29 @@ static void histories(const rig *r)
     exl2_grammar_close(r->engine, g);
 }
 
+/* A draft model may have fewer tokens than the job's model: its mask is the beginning of the other, and no word after
+   it is written. */
+static void smaller_vocabulary(exl2_engine *e, exl2__job *job)
+{
+    static exl2__model small;
+    static uint32_t all[TEXT_VOCAB / 32], part[TEXT_VOCAB / 32];
+    static const exl2_token allowed[] = { 'b', 'c', 101, 111, 250 };
+    const exl2__job_lists lists = job->lists;
+    exl2__model *m = &e->models[job->model];
+    bool over;
+    small = *m;
+    small.plan.shape.vocab = 101;
+    for (uint32_t listed = 0; listed < 2; listed++) {
+        job->lists.allow = allowed;
+        job->lists.allow_count = listed ? EXL2__COUNT(allowed) : 0;
+        memset(part, 0xFF, sizeof part);
+        CHECK_INT(exl2__masks_fill_bits(e, m, job, all, &over), EXL2_OK);
+        CHECK_INT(exl2__masks_fill_bits(e, &small, job, part, &over), EXL2_OK);
+        CHECK(memcmp(part, all, 12) == 0 && part[3] == (all[3] & 0x1F) && part[4] == UINT32_MAX);
+    }
+    job->lists = lists;
+}
+
 /* Inside the engine: a history that was cut and then continued differently. */
 static void cut_back(const rig *r)
 {
@@ -300,14 +323,15 @@ static void cut_back(const rig *r)
     CHECK(before > job->sequence.prompt_end + 5);
     for (uint32_t cut = job->sequence.prompt_end; cut <= before; cut++) { /* cut, then continue */
         t->tokens = cut;
-        CHECK_INT(exl2__grammars_mask(r->engine, job, one, &over), EXL2_OK);
+        CHECK_INT(exl2__grammars_mask(r->engine, job, one, TEXT_VOCAB, &over), EXL2_OK);
         t->tokens = before - (cut & 1);
-        CHECK_INT(exl2__grammars_mask(r->engine, job, other, &over), EXL2_OK);
+        CHECK_INT(exl2__grammars_mask(r->engine, job, other, TEXT_VOCAB, &over), EXL2_OK);
         t->tokens = cut;
-        CHECK_INT(exl2__grammars_mask(r->engine, job, other, &over), EXL2_OK);
+        CHECK_INT(exl2__grammars_mask(r->engine, job, other, TEXT_VOCAB, &over), EXL2_OK);
         CHECK(memcmp(one, other, sizeof one) == 0);
         exl2_token next = exl2__table_token(t, cut < before ? cut : cut - 1);
         states += cut < before && one[next / 32] >> next % 32 & 1;
+        smaller_vocabulary(r->engine, job);
     }
     CHECK_INT(states, before - job->sequence.prompt_end);
     t->tokens = before;

@@ -315,8 +315,8 @@ static void damaged(const rig *r)
     exl2_session_close(r->engine, s);
 }
 
-/* Snapshots whose sum is right, and that no engine has made: another healed token, or one where none was, than the first
-   new token begins with; more held tokens than a job with alternatives can hold. */
+/* Snapshots whose sum is right, and that no engine has made: another healed token, or one where none was, than the
+   first new token begins with; more held tokens than a job with alternatives can hold. */
 static void hostile(const rig *r)
 {
     exl2_session s = session_of(r), from = session_of(r);
@@ -426,6 +426,53 @@ static void other_formats(void)
     format = EXL2_KV_FP16;
 }
 
+/* A snapshot with K and V is restored while a pass still has rows of a job that was cancelled, and whose pages are
+   free: they must not be written into those of the snapshot. */
+static void while_a_pass_runs(void)
+{
+    static rig_said others[2];
+    rig r = open_engine(1024);
+    size_t count = snapshot_of(&r, EXL2_SAVE_KV);
+    exl2_job_desc d = job_of(&r, 6, &whole);
+    d.model = r.model;
+    d.prompt.tokens = prompt;
+    d.prompt.token_count = 90;
+    rig_run(&r, &d);
+    uint32_t delivered = exl2__load32(bytes + 40 + 4 * exl2__load32(bytes + 32) + 8);
+    for (uint32_t steps = 1; steps < 24; steps++) {
+        static exl2_token ids[120];
+        exl2_step_desc unit = { .cpu_us = 1 };
+        exl2_job cancelled;
+        for (uint32_t i = 0; i < 120; i++) {
+            ids[i] = (exl2_token)((i * 11 + steps) % 300);
+        }
+        d = rig_job(&r, ids + 60, 20, 60, &others[0]); /* its rows keep the pass going */
+        memset(&others[0], 0, sizeof others[0]);
+        CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+        while (others[0].count < 2) {
+            exl2_step(r.engine, NULL);
+        }
+        d = rig_job(&r, ids, 120, 4, &others[1]);
+        CHECK_INT(exl2_job_start(r.engine, &d, &cancelled), EXL2_OK);
+        for (uint32_t i = 0; i < steps; i++) {
+            exl2_step(r.engine, &unit);
+        }
+        exl2_job_cancel(r.engine, cancelled);
+        exl2_step(r.engine, &unit);
+        exl2_session s = session_of(&r);
+        CHECK_INT(exl2_session_restore(r.engine, s, bytes, count), EXL2_OK);
+        rig_drain(&r, 0);
+        d = job_of(&r, 6, &rest);
+        d.session = s;
+        d.resume = true;
+        rig_run(&r, &d);
+        CHECK(rest.count + delivered == whole.count
+              && memcmp(rest.ids, whole.ids + delivered, rest.count * sizeof *rest.ids) == 0);
+        exl2_session_close(r.engine, s);
+    }
+    rig_close(&r);
+}
+
 static void misuse(const rig *r)
 {
     exl2_session s = session_of(r);
@@ -493,6 +540,7 @@ int main(void)
     rig_close(&a);
     rig_close(&b);
     own_pages();
+    while_a_pass_runs();
     other_formats();
     format = EXL2_KV_Q6;
     a = open_engine(4096);

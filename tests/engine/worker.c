@@ -423,6 +423,54 @@ static void cancels(const rig *r)
     }
 }
 
+typedef struct resumer { /* its first text lets another job go on */
+    rig_said said;
+    const rig *r;
+    exl2_job other;
+} resumer;
+
+static exl2_flow resume_other(void *user, const exl2_event *event)
+{
+    resumer *a = user;
+    if (event->kind == EXL2_EVENT_TEXT && a->said.text_events == 0) {
+        CHECK_INT(exl2_job_pause(a->r->engine, a->other, false), EXL2_OK);
+    }
+    return rig_hear(&a->said, event);
+}
+
+/* Two paused jobs whose texts wait, one after the other in turns. The first text of one lets the other go on: its texts
+   still come in their order. */
+static void resumed_in_a_callback(const rig *r)
+{
+    static resumer second;
+    exl2_job_desc d = job_of(r, 0, &said[0]);
+    exl2_job jobs[2];
+    clear(said, 1);
+    memset(&second, 0, sizeof second);
+    uint64_t before = tokens_out(r);
+    CHECK_INT(exl2_worker_start(r->engine), EXL2_OK);
+    CHECK_INT(exl2_job_start(r->engine, &d, &jobs[0]), EXL2_OK);
+    d = job_of(r, 1, NULL);
+    d.on_event = resume_other;
+    d.user = &second;
+    second.r = r;
+    second.other = jobs[0];
+    CHECK_INT(exl2_job_start(r->engine, &d, &jobs[1]), EXL2_OK);
+    exl2_step(r->engine, NULL);
+    wait_for_tokens(r, before + 24 + 20);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_INT(exl2_job_pause(r->engine, jobs[i], true), EXL2_OK);
+    }
+    exl2_step(r->engine, NULL);
+    CHECK_INT(exl2_job_pause(r->engine, jobs[1], false), EXL2_OK);
+    for (uint32_t i = 0; i < 1000000 && (!said[0].done_events || !second.said.done_events); i++) {
+        exl2_step(r->engine, &(exl2_step_desc){ .wait = true });
+    }
+    check_same(&said[0], &alone[0]);
+    check_same(&second.said, &alone[1]);
+    CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
+}
+
 /* on_logits runs on the worker's thread, inside of its step, or in a call that waits, and may call what callbacks may
    call. */
 typedef struct watcher {
@@ -622,6 +670,7 @@ int main(void)
     long_done(&r);
     pauses(&r);
     several_pause(&r);
+    resumed_in_a_callback(&r);
     cancels(&r);
     logits_on_the_worker(&r);
     waiting_calls(&r);

@@ -46,7 +46,7 @@ static const struct {
     [API_step] = { "exl2_step", false, false, API_BIT(EXL2_ERR_STATE) },
     [API_next_event] = { "exl2_next_event", false, false, 0 },
     [API_stats] = { "exl2_stats", false, false, 0 },
-    [API_worker_start] = { "exl2_worker_start", false, true, API_BIT(EXL2_ERR_STATE) },
+    [API_worker_start] = { "exl2_worker_start", false, true, API_BIT(EXL2_ERR_STATE) | API_BIT(EXL2_ERR_BUDGET) },
     [API_worker_stop] = { "exl2_worker_stop", false, false, API_BIT(EXL2_ERR_STATE) },
     [API_model_measure] = { "exl2_model_measure", false, true, API_FILE_ERRORS | API_BIT(EXL2_ERR_STATE)
                             | API_BIT(EXL2_ERR_CANCELLED) | API_BIT(EXL2_ERR_BUDGET) },

@@ -5,50 +5,11 @@
    owns:  FOLDER. */
 #define _XOPEN_SOURCE 700
 #define _DEFAULT_SOURCE
-#include "program.h"
-
-#include <fcntl.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
+#include "terminal.h"
 
 #define COLUMNS 30
 
 static const char *model;
-
-/* What the program prints on a terminal of COLUMNS columns if `typed` is waiting as input. */
-static char *show(const char *typed)
-{
-    struct winsize size = { .ws_row = 24, .ws_col = COLUMNS };
-    int master = posix_openpt(O_RDWR | O_NOCTTY);
-    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0 || ioctl(master, TIOCSWINSZ, &size) != 0) {
-        check_skip("no pseudo terminal");
-    }
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        setsid();
-        int terminal = open(ptsname(master), O_RDWR);
-        for (int i = 0; i < 3; i++) {
-            dup2(terminal, i);
-        }
-        execl(program, program, "chat", model, "--greedy", "--max", "40", "--threads", "2", "--backend", "cpu",
-              (char *)NULL);
-        _exit(127);
-    }
-    CHECK(write(master, typed, strlen(typed)) == (ssize_t)strlen(typed));
-    memory_text said = { 0 };
-    char part[512];
-    ssize_t bytes;
-    while ((bytes = read(master, part, sizeof part)) > 0) { /* fails once the program has ended */
-        memory_text_add(&said, part, (size_t)bytes);
-    }
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    close(master);
-    char *text = memory_copy_text(said.data ? said.data : "", said.bytes);
-    free(said.data);
-    return text;
-}
 
 /* The words of `text` from `start` on, separated by one blank, until `end`. */
 static char *words(const char *text, const char *start, const char *end)
@@ -93,7 +54,8 @@ int main(int argc, char **argv)
     free(out);
     free(err);
 
-    shown = show("Tell me about the sea.\n/quit\n");
+    shown = terminal_run(COLUMNS, "Tell me about the sea.\n/quit\n",
+                         "chat '%s' --greedy --max 40 --threads 2 --backend cpu", model);
     CHECK(strstr(shown, "/help lists the commands") != NULL && strstr(shown, "/help") < strstr(shown, "> "));
     got = words(shown, "> ", "\n> ");
     out = memory_take(strlen(piped) + 8, 1);

@@ -442,6 +442,7 @@ static void check_usage(void)
         { "convert m o", "--bpw is missing" },
         { "convert m o --bpw 4 --size 100", "size_bytes and bpw are both given" },
         { "convert m o --bpw 1", "bpw must be from 2 to 16" },
+        { "convert m o --bpw -1", "bpw must be from 2 to 16" },
         { "convert m o --bpw 4 --head-bits 7", "head_bits is 7" },
         { "compare a b", "either --text or --ids-file" },
         { "compare a", "B is missing" },

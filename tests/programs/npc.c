@@ -22,16 +22,22 @@ static void case_sentences(void)
     program_sentence(program_run("--model '%s' --script /dev/null", folder), 1, "config.json");
     program_sentence(program_run("--model '%s' --script /dev/null --people '%s'", folder, folder), 1,
                      "world.txt: No such file");
+    program_sentence(program_run("--model '%s' --turns 1 --json '%s/none/f'", folder, folder), 1,
+                     "/none/f cannot be written: No such file");
+    program_sentence(program_run("--model '%s' --turns 1 --png '%s'", folder, folder), 1, "cannot be written: Is a");
+    program_sentence(program_run("--model '%s' --turns 1 --threads 65", folder), 1, "--threads must be at most 64");
     program_sentence(program_run("--model"), 2, "--model");
     program_sentence(program_run("--cpu-us 0"), 2, "--cpu-us");
     program_sentence(program_run("--gpu-us 0"), 2, "--gpu-us");
     program_sentence(program_run("--temperature -1"), 2, "--temperature");
     program_sentence(program_run("--context 0"), 2, "--context");
+    program_sentence(program_run("--patrons 49"), 2, "--patrons must be at most 48");
+    program_sentence(program_run("--patrons -1"), 2, "--patrons must be a whole number");
     program_sentence(program_run("--turns 3 --script f"), 2, "give at most one of --script and --turns");
     CHECK_INT(program_run("--help"), 0);
 }
 
-/* ---- one evening, twice: the second time by the worker ---- */
+/* ---- one evening, twice: the second time by the worker, with people at the other tables ---- */
 
 static json_value *evening(const char *name, uint32_t cpu_us, uint32_t gpu_us, uint32_t threads, const char *more)
 {
@@ -135,7 +141,7 @@ static void check_report(const json_value *report, uint32_t cpu_us, uint32_t gpu
 
 static void case_script(void)
 {
-    json_value *a = evening("a", 8000, 300, 2, ""), *b = evening("b", 40000, 9000, 1, "--worker");
+    json_value *a = evening("a", 8000, 300, 2, ""), *b = evening("b", 40000, 9000, 1, "--worker --patrons 12");
     check_report(a, 8000, 300, 2);
     check_report(b, 40000, 9000, 1);
     CHECK(program_text(a, "transcript_hash") && strlen(program_text(a, "transcript_hash")) == 16);

@@ -154,6 +154,6 @@ int main(int argc, char **argv)
     check_flags();
     program_sentence(program_run("generate m --prompt a --load f"), 2, "--load goes on with what was saved");
     program_sentence(program_run("generate m --prompt a --save-kv"), 2, "--save-kv needs --save");
-    program_sentence(program_run("replay " MODELS "exl2-mixed '%s/none'", folder), 1, "cannot be opened");
+    program_sentence(program_run("replay " MODELS "exl2-mixed '%s/none'", folder), 1, "none: No such file");
     return check_done();
 }

@@ -350,6 +350,89 @@ static void check_rejected(const exl2_convert_desc *d, exl2_result code, const c
     remove_folder(work_dir);
 }
 
+/* A work folder in OUT would be lost with it, or keep it from becoming complete. */
+static void test_work_in_out(void)
+{
+    static const char *const places[] = { "%s", "%s/.", "%s/work", "%s.unfinished", "%s.unfinished/work" };
+    char dir[700];
+    exl2_convert_desc d = describe(NULL);
+    copy_model("qwen3");
+    d.bpw = 4;
+    d.work_dir = dir;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        watch w = { 0 };
+        exl2__ctx c;
+        d.user = &w;
+        snprintf(dir, sizeof dir, places[i], out_dir);
+        remove_folder(out_dir);
+        CHECK(exl2__platform_make_dir(out_dir));
+        CHECK_INT(run(&d, &w, &c), EXL2_ERR_ARG);
+        CHECK(strstr(c.error.text, "the work folder ") && strstr(c.error.text, " lies in "));
+        snprintf(dir, sizeof dir, "%s.unfinished", out_dir);
+        CHECK(w.plans == 0 && access(dir, F_OK) != 0);
+    }
+}
+
+static void write_constant(const char *path, uint32_t id, uint32_t count)
+{
+    FILE *file = fopen(path, "wb");
+    for (uint32_t i = 0; i < count; i++) {
+        fprintf(file, "%s%u", i ? "," : "[", id);
+    }
+    fputs("]", file);
+    fclose(file);
+}
+
+/* Two files with more rows than are wanted: rows of both are used. */
+static void test_rows_of_files(void)
+{
+    watch w = { 0 };
+    exl2__ctx c;
+    char paths[2][700], path[1400];
+    const char *files[2] = { paths[0], paths[1] };
+    size_t bytes;
+    exl2_convert_desc d = describe(&w);
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/constant%u.json", root, i);
+        write_constant(paths[i], 7 + i, 10 * LENGTH);
+    }
+    copy_model("qwen3");
+    remove_folder(out_dir);
+    d.bpw = 3;
+    d.calibration_files = files;
+    d.calibration_file_count = 2;
+    d.work_dir = work_dir;
+    good(run(&d, &w, &c), &c);
+    snprintf(path, sizeof path, "%s/ids", work_dir);
+    char *ids = check_read(path, &bytes);
+    if (CHECK(bytes >= 3 * LENGTH * sizeof(exl2_token))) { /* two rows, and one that is kept out */
+        static const exl2_token wanted[] = { 7, 7, 8 };
+        for (uint32_t i = 0; i < 3 * LENGTH; i++) {
+            exl2_token id;
+            memcpy(&id, ids + bytes - 3 * LENGTH * sizeof id + i * sizeof id, sizeof id);
+            CHECK_INT(id, wanted[i / LENGTH]);
+        }
+    }
+    free(ids);
+    remove_folder(work_dir);
+}
+
+/* After a rejected rate another one may be given: nothing in the work folder is worth keeping. */
+static void test_second_try(void)
+{
+    watch w = { 0 };
+    exl2__ctx c;
+    exl2_convert_desc d = describe(&w);
+    copy_model("qwen3");
+    remove_folder(out_dir);
+    d.bpw = 2.01f;
+    CHECK_INT(run(&d, &w, &c), EXL2_ERR_ARG);
+    CHECK(access(work_dir, F_OK) == 0);
+    d.bpw = 3;
+    good(run(&d, &w, &c), &c);
+    CHECK(access(work_dir, F_OK) != 0);
+}
+
 static void test_rejected(void)
 {
     exl2_convert_desc d = describe(NULL);
@@ -433,6 +516,9 @@ int main(void)
     test_plan();
     test_size();
     test_rejected();
+    test_work_in_out();
+    test_second_try();
+    test_rows_of_files();
     test_full();
     rig_close();
     return check_done();

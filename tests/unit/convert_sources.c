@@ -1,8 +1,20 @@
 /* convert_sources.c: what exl2_convert reads besides dense folders: GGUF files, FP8 weights, matrices whose inputs are
    no multiple of 32, conversations. An FP8 folder and a dense one that holds the same numbers must give the same bytes.
-   Limits: files of one MiB, memory. */
+   Limits: files of one MiB, memory. What can be checked is checked before a GGUF or FP8 source is copied. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
+#include "../../exl2_impl/0_base/platform.h"
+#include "../check.h"
+
+static uint64_t disk_written; /* bytes of all files */
+
+static bool count_written(void *file, uint64_t offset, const void *data, size_t bytes)
+{
+    disk_written += bytes;
+    return exl2__platform_write(file, offset, data, bytes);
+}
+
+#define exl2__platform_write count_written
 #include "../../exl2_impl/8_convert/quantizer/convert.h"
 #include "../convert_rig.h"
 #include "../gguf_llama.h"
@@ -311,6 +323,13 @@ static void test_messages(void)
     static const char *const lines =
         "{\"messages\":[{\"role\":\"user\",\"content\":\"good day\"},{\"role\":\"assistant\",\"content\":\"well\"}]}\n"
         "{\"text\":\"a day\"}\n";
+    static const struct {
+        const char *lines, *piece;
+        exl2_result code;
+    } bad[] = {
+        { "{\"text\":\"a\"}\n{\"text\n", "talk.jsonl: line 2 is not valid JSON", EXL2_ERR_FORMAT },
+        { "\n{\"messages\":[1]}\n", "talk.jsonl: line 2: chat template: fields of a message", EXL2_ERR_FORMAT },
+    };
     const char *files[1];
     llama_options o = { .hidden = 64, .inter = 96, .layers = 1, .heads = 2, .kv_heads = 1, .head_dim = 32,
                         .vocab = 300 };
@@ -357,8 +376,16 @@ static void test_messages(void)
     exl2__texts_close(&t);
     write_file(root, "talk.jsonl", "{\"messages\":3}\n", 15);
     CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
-    CHECK(strstr(c.error.text, "neither a string \"text\" nor a list \"messages\"") != NULL);
+    CHECK(strstr(c.error.text, "talk.jsonl: line 1 has neither a string \"text\" nor a list \"messages\"") != NULL);
     exl2__texts_close(&t);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        write_file(root, "talk.jsonl", bad[i].lines, strlen(bad[i].lines));
+        CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), bad[i].code);
+        if (!CHECK(strstr(c.error.text, bad[i].piece) != NULL)) {
+            printf("  \"%s\" should hold \"%s\"\n", c.error.text, bad[i].piece);
+        }
+        exl2__texts_close(&t);
+    }
     CHECK_INT(c.host_bytes, 0);
     llama_free(&l);
 }
@@ -399,6 +426,100 @@ static void test_gguf(void)
     llama_free(&l);
 }
 
+/* ---- checks before the copy ---- */
+
+static uint64_t disk_bytes;
+
+static void on_plan(void *user, const exl2_convert_plan *plan)
+{
+    (void)user;
+    disk_bytes = plan->disk_bytes;
+}
+
+/* The message, and that nothing but small files was written: the dense copy has 250,000 bytes. */
+static void check_early(const exl2_convert_desc *d, exl2_result code, const char *piece)
+{
+    char path[700];
+    exl2_error error = { 0 };
+    exl2_convert_desc own = *d;
+    own.error = &error;
+    own.on_plan = on_plan;
+    disk_bytes = disk_written = 0;
+    remove_folder(out_dir);
+    CHECK_INT(exl2_convert(&own), code);
+    if (!CHECK(strstr(error.text, piece) && !strstr(error.text, "source-outline"))) {
+        printf("  \"%s\" should hold \"%s\"\n", error.text, piece);
+    }
+    CHECK(disk_written > 0 && disk_written < 50000);
+    CHECK(disk_bytes == 0);
+    snprintf(path, sizeof path, "%s.work/source-outline", out_dir);
+    CHECK(access(path, F_OK) != 0);
+    snprintf(path, sizeof path, "%s.work", out_dir);
+    remove_folder(path);
+}
+
+static void check_source_early(const char *source)
+{
+    static const char *bad_ids[1], *bad_kind[1], *files[1];
+    static char ids_path[700], kind_path[700];
+    exl2_convert_desc d = { 0 }, other;
+    files[0] = cal_file;
+    d.source_dir = source;
+    d.out_dir = out_dir;
+    d.bpw = 4;
+    d.rows = ROWS;
+    d.length = LENGTH;
+    d.calibration_files = files;
+    d.calibration_file_count = 1;
+    other = d;
+    other.bpw = 2.01f;
+    check_early(&other, EXL2_ERR_ARG, "this model can have 2.");
+    other = d;
+    other.host_bytes_max = 6700000;
+    check_early(&other, EXL2_ERR_BUDGET, "MiB of memory, but host_bytes_max is 6.4 MiB");
+    other = d;
+    other.length = 4096;
+    check_early(&other, EXL2_ERR_ARG, " has a context of ");
+    write_file(root, "bad.json", "[1,2,9999]", 10);
+    snprintf(ids_path, sizeof ids_path, "%s/bad.json", root);
+    bad_ids[0] = ids_path;
+    other = d;
+    other.calibration_files = bad_ids;
+    check_early(&other, EXL2_ERR_FORMAT, "expected ids below ");
+    write_file(root, "bad.txt", "text", 4);
+    snprintf(kind_path, sizeof kind_path, "%s/bad.txt", root);
+    bad_kind[0] = kind_path;
+    other = d;
+    other.calibration_files = bad_kind;
+    check_early(&other, EXL2_ERR_ARG, "has no tokenizer, so calibration files must be .json");
+    other = d;
+    other.calibration_file_count = 0;
+    check_early(&other, EXL2_ERR_ARG, "has no tokenizer, so it cannot write its own text");
+    other = d;
+    other.measurement_file = ids_path;
+    check_early(&other, EXL2_ERR_UNSUPPORTED, "bad.json");
+    d.on_plan = on_plan;
+    disk_written = 0;
+    remove_folder(out_dir);
+    CHECK_INT(exl2_convert(&d), EXL2_OK);
+    CHECK(disk_written > 250000 && disk_bytes > 250000); /* the copy is counted */
+}
+
+static void test_early(void)
+{
+    llama_options o = { .hidden = 128, .inter = 160, .layers = 1, .heads = 2, .kv_heads = 1, .head_dim = 64,
+                        .vocab = 300, .no_tokenizer = true };
+    llama_model l;
+    char path[700];
+    llama_make(&l, &o);
+    write_file(root, "early.gguf", l.file.data, l.file.bytes);
+    snprintf(path, sizeof path, "%s/early.gguf", root);
+    check_source_early(path);
+    llama_free(&l);
+    make_model(192, true);
+    check_source_early(source_dir);
+}
+
 int main(void)
 {
     rig_open((ROWS + 2) * LENGTH, 64);
@@ -410,6 +531,7 @@ int main(void)
     test_limits();
     test_messages();
     test_gguf();
+    test_early();
     rig_close();
     return check_done();
 }

@@ -1,6 +1,6 @@
 /* import.h: imports a GGUF file into a folder with a model, which is created completely or not at all.
    takes: exl2_import_desc.
-   gives: exl2_import_gguf; exl2__import_gguf, which does the same with a given context, for tests.
+   gives: exl2_import_gguf; exl2__import_gguf, which does the same with a given context; exl2__import_outline.
    owns:  all files and memory of an import, until it returns. */
 #ifndef EXL2__IMPORT_H
 #define EXL2__IMPORT_H
@@ -59,8 +59,9 @@ static void exl2__import_describe(const exl2__import *im, exl2_import_info *info
     info->bits = im->config.bits;
 }
 
-/* Everything is read and checked before the first byte is written. */
-static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, exl2__import *im)
+/* Everything is read and checked before the first byte is written. outline: NULL, or only headers are written of the
+   files of tensors, and it gets their size. */
+static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, exl2__import *im, uint64_t *outline)
 {
     EXL2__TRY(exl2__import_check(c, d, &im->config));
     EXL2__TRY(exl2__gguf_open(c, d->gguf_path, &im->gguf));
@@ -70,7 +71,8 @@ static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, e
     EXL2__TRY(exl2__folder_begin(c, &im->folder, d->out_dir));
     EXL2__TRY(exl2__import_config_write(c, im->folder.work_path, &im->config, &im->text.ids));
     EXL2__TRY(exl2__import_text_write(c, im->folder.work_path, &im->text, im->config.context));
-    EXL2__TRY(exl2__import_model_run(&im->plan, d, im->folder.work_path, EXL2__SHARDS_BYTES));
+    EXL2__TRY(outline ? exl2__import_model_outline(&im->plan, im->folder.work_path, outline)
+                      : exl2__import_model_run(&im->plan, d, im->folder.work_path, EXL2__SHARDS_BYTES));
     EXL2__TRY(exl2__folder_commit(c, &im->folder));
     if (d->info) {
         exl2__import_describe(im, d->info);
@@ -78,16 +80,27 @@ static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, e
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_gguf(exl2__ctx *c, const exl2_import_desc *d)
+static exl2_result exl2__import_folder(exl2__ctx *c, const exl2_import_desc *d, uint64_t *outline)
 {
     exl2__import im;
     memset(&im, 0, sizeof im);
-    exl2_result result = exl2__import_steps(c, d, &im);
+    exl2_result result = exl2__import_steps(c, d, &im, outline);
     exl2__import_plan_close(&im.plan);
     exl2__import_text_close(&im.text);
     exl2__gguf_close(&im.gguf);
     exl2__folder_abandon(&im.folder);
     return result;
+}
+
+static exl2_result exl2__import_gguf(exl2__ctx *c, const exl2_import_desc *d)
+{
+    return exl2__import_folder(c, d, NULL);
+}
+
+/* Makes the folder, but with files of tensors that end after their headers. *bytes: what they would have. */
+static exl2_result exl2__import_outline(exl2__ctx *c, const exl2_import_desc *d, uint64_t *bytes)
+{
+    return exl2__import_folder(c, d, bytes);
 }
 
 EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d)

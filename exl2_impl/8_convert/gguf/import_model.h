@@ -1,7 +1,7 @@
 /* import_model.h: carries out a plan: reads GGUF tensors, quantizes them one slab of rows at a time, and writes the
    safetensors files of the folder.
    takes: a plan, the output folder, progress and parallel hooks.
-   gives: exl2__import_model_run.
+   gives: exl2__import_model_run, exl2__import_model_outline.
    owns:  scratch for one stored tensor and one slab of numbers, and the output files, until exl2__import_model_run
           returns. */
 #ifndef EXL2__IMPORT_MODEL_H
@@ -453,6 +453,16 @@ static exl2_result exl2__import_model_run(exl2__import_plan *plan, const exl2_im
     exl2_result result = exl2__import_model_run_all(&m, dir);
     exl2__shards_close(&m.shards);
     exl2__arena_close(m.g->ctx, &m.memory);
+    return result;
+}
+
+/* The same without the tensors' data: headers alone. *bytes: what all files would have. */
+static exl2_result exl2__import_model_outline(exl2__import_plan *plan, const char *dir, uint64_t *bytes)
+{
+    exl2__shards shards = { 0 };
+    exl2_result result = exl2__import_plan_list(plan, EXL2__SHARDS_BYTES, &shards);
+    result = result < 0 ? result : exl2__shards_outline(&shards, dir, bytes);
+    exl2__shards_close(&shards);
     return result;
 }
 

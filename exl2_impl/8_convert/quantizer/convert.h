@@ -9,7 +9,6 @@
 #define EXL2__CONVERT_H
 
 #include "convert_plan.h"
-#include "texts.h"
 
 /* Of the files for calibration, and of the measurement. */
 static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
@@ -21,6 +20,19 @@ static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
                                                                           : v->d->measurement_file, &blob));
         *out = exl2__keep_hash(*out + 1, blob.data, blob.bytes);
         exl2__blob_close(v->c, &blob);
+    }
+    return EXL2_OK;
+}
+
+/* OUT must stay empty until it is complete, so the work folder may not lie in it, by whatever path. */
+static exl2_result exl2__convert_check_work(exl2__convert *v)
+{
+    char name[EXL2__FILE_NAME_MAX];
+    if (exl2__platform_entry(v->out_dir, 0, name, sizeof name)
+        || exl2__platform_entry(v->folder.work_path, 0, name, sizeof name)) {
+        exl2__keep_remove(&v->work);
+        return exl2__fail(v->c, EXL2_ERR_ARG, "the work folder %s lies in %s; choose another one", v->work.dir,
+                          v->out_dir);
     }
     return EXL2_OK;
 }
@@ -44,24 +56,8 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
     } else {
         exl2__format(dir, sizeof dir, "%s.work", v->out_dir);
     }
-    return exl2__keep_open(v->c, dir, text, &v->work);
-}
-
-/* Loads the source. The default length is at most its context. */
-static exl2_result exl2__convert_open_source(exl2__convert *v)
-{
-    exl2__ctx *c = v->c;
-    exl2__config config;
-    EXL2__TRY(exl2__convert_source_identify(c, v->d->source_dir, &v->from));
-    EXL2__TRY(exl2__convert_open_work(v));
-    EXL2__TRY(exl2__convert_source_make(c, v->d, &v->from, &v->work, v->source_dir));
-    EXL2__TRY(exl2__config_read(c, v->source_dir, &config));
-    if (!v->d->length) {
-        v->length = exl2__min32(v->length, config.context_max / EXL2__PANELS_LANES * EXL2__PANELS_LANES);
-    }
-    EXL2__TRY(exl2__runner_open(c, v->source_dir, v->length, &v->source));
-    EXL2__TRY(exl2__slots_open(c, &v->source, v->head_bits, &v->slots));
-    return exl2__runner_decode(&v->source);
+    EXL2__TRY(exl2__keep_open(v->c, dir, text, &v->work));
+    return exl2__convert_check_work(v);
 }
 
 /* ---- ids ---- */
@@ -91,12 +87,26 @@ static exl2_result exl2__convert_share_rows(exl2__convert *v, uint64_t ids)
     return EXL2_OK;
 }
 
-/* Reads the ids of the work folder, or collects them and stores them there. */
+/* Of files the rows are spread over all that they hold: all files count. The model's own text has no more than is
+   needed, but for its end. */
+static void exl2__convert_pick_rows(exl2__convert *v, const exl2__texts *t)
+{
+    uint64_t rows = v->rows + v->held, whole = v->d->calibration_file_count ? t->count / v->length : rows;
+    for (uint64_t i = 0; i < rows; i++) {
+        memcpy(v->ids + i * v->length, t->ids + i * whole / rows * v->length, v->length * sizeof *v->ids);
+    }
+}
+
+/* Reads the ids of the work folder, or collects them and stores them there. A model that writes text is loaded by an
+   engine; v->source is then closed for that time. */
 static exl2_result exl2__convert_ids(exl2__convert *v)
 {
     uint32_t counts[2];
-    bool found;
+    bool found, writes = v->d->calibration_file_count == 0;
     exl2__keep_piece pieces[2] = { { counts, sizeof counts }, { NULL, 0 } };
+    if (v->ids) {
+        return EXL2_OK;
+    }
     EXL2__TRY(exl2__keep_load(&v->work, "ids-rows", pieces, 1, &found));
     if (found) {
         v->rows = counts[0];
@@ -112,13 +122,17 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     uint64_t wanted = (uint64_t)(v->rows + exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1)) * v->length;
     exl2__free(v->c, v->ids, v->ids_bytes, EXL2_MEM_GENERAL);
     v->ids = NULL;
+    uint32_t vocab = v->source.load.config.vocab;
+    if (writes) {
+        exl2__runner_close(&v->source);
+    }
     exl2_result result = exl2__texts_make(v->c, v->source_dir, v->d->calibration_files,
-                                          v->d->calibration_file_count, wanted, v->d->seed,
-                                          v->source.plan.shape.vocab, exl2__convert_text_progress, v, &t);
+                                          v->d->calibration_file_count, wanted, v->d->seed, vocab,
+                                          exl2__convert_text_progress, v, &t);
     result = result < 0 ? result : exl2__convert_share_rows(v, t.count);
     result = result < 0 ? result : exl2__convert_alloc_ids(v);
     if (result >= 0) {
-        memcpy(v->ids, t.ids, (size_t)v->ids_bytes);
+        exl2__convert_pick_rows(v, &t);
         counts[0] = v->rows;
         counts[1] = v->held;
         pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
@@ -126,6 +140,10 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
         result = result < 0 ? result : exl2__keep_save(&v->work, "ids-rows", pieces, 1);
     }
     exl2__texts_close(&t);
+    if (writes) {
+        result = result < 0 ? result : exl2__runner_open(v->c, v->source_dir, v->length, &v->source);
+        result = result < 0 ? result : exl2__runner_decode(&v->source);
+    }
     return result;
 }
 
@@ -647,6 +665,69 @@ static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
     return EXL2_OK;
 }
 
+/* All that needs no weights: v->source, the plan, and what the files of calibration and of a measurement hold. */
+static exl2_result exl2__convert_headers(exl2__convert *v)
+{
+    exl2__ctx *c = v->c;
+    exl2__config config;
+    exl2__arena dry = { 0 };
+    EXL2__TRY(exl2__config_read(c, v->source_dir, &config));
+    if (!v->d->length) { /* the default is at most the context */
+        v->length = exl2__min32(v->length, config.context_max / EXL2__PANELS_LANES * EXL2__PANELS_LANES);
+    }
+    if (v->length > config.context_max) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s has a context of %u tokens, fewer than the %u of a row",
+                          v->d->source_dir, config.context_max, v->length);
+    }
+    EXL2__TRY(exl2__runner_headers(c, v->source_dir, v->length, &v->source));
+    EXL2__TRY(exl2__slots_open(c, &v->source, v->head_bits, &v->slots));
+    exl2__convert_layout(v, &dry);
+    EXL2__TRY(exl2__convert_plan(v, &dry));
+    if (v->d->measurement_file) {
+        EXL2__TRY(exl2__convert_read_measurement(v));
+    }
+    return v->d->calibration_file_count ? exl2__convert_ids(v) : EXL2_OK;
+}
+
+/* The same on the outline of the dense folder that the source becomes, before that is written. */
+static exl2_result exl2__convert_outline(exl2__convert *v)
+{
+    exl2__ctx *c = v->c;
+    exl2_files plain = c->files;
+    exl2__convert_source_files files = { plain };
+    exl2_result result = exl2__convert_source_outline(c, v->d, &v->from, &v->work, v->source_dir, &v->copy_bytes);
+    v->copy_bytes += exl2__keep_bytes(c, v->source_dir);
+    c->files = exl2__convert_source_files_of(&files);
+    result = result < 0 ? result : exl2__convert_headers(v);
+    exl2__slots_close(c, &v->slots);
+    exl2__runner_close(&v->source);
+    c->files = plain;
+    exl2__folder_remove(v->source_dir);
+    return result;
+}
+
+/* Loads the source, after all checks. */
+static exl2_result exl2__convert_open_source(exl2__convert *v)
+{
+    exl2__ctx *c = v->c;
+    EXL2__TRY(exl2__convert_source_identify(c, v->d->source_dir, &v->from));
+    EXL2__TRY(exl2__convert_open_work(v));
+    if (!exl2__convert_source_find(v->d, &v->from, &v->work, v->source_dir)) {
+        EXL2__TRY(exl2__convert_outline(v));
+        EXL2__TRY(exl2__convert_source_make(c, v->d, &v->from, &v->work, v->source_dir));
+    }
+    v->copied = v->from.kind != EXL2__CONVERT_SOURCE_FOLDER;
+    v->copy_bytes = v->copied ? exl2__keep_bytes(c, v->source_dir) : 0;
+    EXL2__TRY(exl2__convert_headers(v));
+    EXL2__TRY(exl2__runner_load(&v->source));
+    EXL2__TRY(exl2__runner_decode(&v->source));
+    EXL2__TRY(exl2__convert_plan_values(v));
+    if (v->d->on_plan) {
+        v->d->on_plan(v->d->user, &v->plan);
+    }
+    return exl2__convert_ids(v);
+}
+
 static exl2_result exl2__convert_steps(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
@@ -657,13 +738,6 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     EXL2__TRY(exl2__folder_begin(c, &v->folder, v->out_dir)); /* fails before hours of work, not after */
     EXL2__TRY(exl2__convert_progress(v, "load", 0));
     EXL2__TRY(exl2__convert_open_source(v));
-    exl2__convert_layout(v, &dry);
-    EXL2__TRY(exl2__convert_plan(v, &dry));
-    if (v->d->measurement_file) {
-        EXL2__TRY(exl2__convert_read_measurement(v));
-    }
-    EXL2__TRY(exl2__convert_ids(v));
-    dry = (exl2__arena){ 0 };
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__arena_open(c, &v->memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__convert_layout(v, &v->memory);

@@ -1,13 +1,15 @@
 /* convert_plan.h: what a conversion is asked for, whether that is possible, and what it needs: found out before hours
    of work.
-   takes: exl2_convert_desc; a loaded source and its slots.
-   gives: exl2__convert, exl2__convert_progress, exl2__convert_check, exl2__convert_plan, exl2__convert_allocate.
+   takes: exl2_convert_desc; headers of the source and its slots; for exl2__convert_plan_values its weights.
+   gives: exl2__convert, exl2__convert_progress, exl2__convert_check, exl2__convert_plan, exl2__convert_plan_values,
+          exl2__convert_allocate.
    owns:  nothing. */
 #ifndef EXL2__CONVERT_PLAN_H
 #define EXL2__CONVERT_PLAN_H
 
 #include "convert_source.h"
 #include "measurement.h"
+#include "texts.h"
 
 #define EXL2__CONVERT_ROWS 64u       /* of the model's own text; */
 #define EXL2__CONVERT_FILE_ROWS 128u /* of files, if they hold as many */
@@ -23,6 +25,8 @@ typedef struct exl2__convert {
     char out_dir[EXL2__FILE_PATH_MAX];
     char source_dir[EXL2__FILE_PATH_MAX]; /* dense, if the source is a GGUF file or FP8 */
     exl2__convert_source from;
+    uint64_t copy_bytes;      /* of the dense folder that the source becomes; 0: it is one */
+    bool copied;              /* it has been made */
     double bpw;
     uint32_t rows, held, length, head_bits; /* held: rows after those of calibration */
     exl2_token *ids;          /* [rows + held, length] */
@@ -99,45 +103,6 @@ static inline uint32_t exl2__convert_bpw_1000(const exl2__convert *v)
     return (uint32_t)(v->bpw * 1000 + 0.5);
 }
 
-/* ---- values ---- */
-
-/* Task: finds the first weight of a slot that cannot be quantized. */
-static void exl2__convert_plan_weights(void *arg, uint32_t index)
-{
-    const exl2__convert *v = (const exl2__convert *)arg;
-    exl2__slot *slot = &v->slots.items[index];
-    const exl2__cpu_part *p = exl2__slots_part((exl2__runner *)(uintptr_t)&v->source, slot);
-    slot->bad = false;
-    for (uint32_t first = 0; first < slot->out; first += EXL2__PANELS_LANES) { /* strips, as they lie in memory */
-        uint32_t end = exl2__min32(first + EXL2__PANELS_LANES, slot->out);
-        for (uint32_t i = 0; i < slot->in; i++) {
-            for (uint32_t column = first; column < end; column++) {
-                float w = exl2__cpu_matrix_weight(p, i, column);
-                if (!(w <= EXL2__QUANTIZE_MAX && w >= -EXL2__QUANTIZE_MAX)) {
-                    slot->bad = true;
-                    slot->bad_in = i;
-                    slot->bad_out = column;
-                    return;
-                }
-            }
-        }
-    }
-}
-
-/* Fails if a number of the source cannot become FP16, or cannot be quantized. Hours later it would fail, too. */
-static exl2_result exl2__convert_plan_values(exl2__convert *v)
-{
-    exl2__tasks_run(v->c, v->slots.count, exl2__convert_plan_weights, v);
-    for (uint32_t i = 0; i < v->slots.count; i++) {
-        const exl2__slot *slot = &v->slots.items[i];
-        if (slot->bad) {
-            return exl2__fail(v->c, EXL2_ERR_FORMAT, "%s has a weight (output %u, input %u) that is not finite or "
-                              "larger than 32752", slot->name, slot->bad_out, slot->bad_in);
-        }
-    }
-    return exl2__convert_write_dry(&v->write, true, NULL);
-}
-
 /* ---- what it needs ---- */
 
 /* Bytes of the output folder with all widths of the slots set to `width`. */
@@ -165,10 +130,13 @@ static uint64_t exl2__convert_plan_slot_bytes(const exl2__convert *v, const exl2
     return factor.used + exl2__max64(scratch.used, exl2__max64(trial, solve + packed.used));
 }
 
-/* Memory at its peak, and what the work folder will hold. */
-static void exl2__convert_plan_needs(exl2__convert *v, exl2__arena *measure, uint64_t *host, uint64_t *disk)
+/* Memory at its peak, and what the work folder will hold besides a dense copy of the source. text: memory for the
+   calibration's text, which is made while no weights are loaded. */
+static exl2_result exl2__convert_plan_needs(exl2__convert *v, exl2__arena *measure, uint64_t text, uint64_t *host,
+                                            uint64_t *disk)
 {
     exl2__arena scratch = { 0 };
+    uint64_t decoded;
     uint64_t rows = (uint64_t)v->rows * v->length, last = 0;
     uint64_t ids = (rows + (v->rows / 32 + 1) * v->length) * sizeof(exl2_token); /* with what is kept out */
     exl2__convert_write_layout(&v->write, &scratch);
@@ -189,7 +157,9 @@ static void exl2__convert_plan_needs(exl2__convert *v, exl2__arena *measure, uin
         exl2__slot_codes_layout(&v->slots, head, &codes, &dry);
         *disk += exl2__slots_bits(head, &codes) / 8;
     }
-    *host = v->c->host_bytes + ids + measure->used + most;
+    EXL2__TRY(exl2__runner_decoded(&v->source, &decoded));
+    *host = v->c->host_bytes + ids + exl2__max64(v->source.bytes + decoded + measure->used + most, text);
+    return EXL2_OK;
 }
 
 static void exl2__convert_plan_mib(char out[24], uint64_t bytes)
@@ -201,7 +171,7 @@ static void exl2__convert_plan_mib(char out[24], uint64_t bytes)
 /* Fails if a disk has too little room, where the system can tell. path: a folder that exists. */
 static exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, uint64_t bytes)
 {
-    uint64_t room;
+    uint64_t room = 0;
     char needed[24], there[24];
     if (!exl2__platform_disk_free(path, &room) || room >= bytes) {
         return EXL2_OK;
@@ -214,11 +184,12 @@ static exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, u
 
 /* Memory and disks: both numbers in each sentence. A conversion that continues needs less disk: what its work folder
    holds is there already. */
-static exl2_result exl2__convert_plan_room(exl2__convert *v, exl2__arena *measure)
+static exl2_result exl2__convert_plan_room(exl2__convert *v, exl2__arena *measure, uint64_t text)
 {
     char needed[24], cap[24];
-    uint64_t work, kept = exl2__keep_bytes(&v->work);
-    exl2__convert_plan_needs(v, measure, &v->plan.host_bytes, &work);
+    uint64_t work, kept = exl2__keep_bytes(v->c, v->work.dir) + (v->copied ? v->copy_bytes : 0);
+    EXL2__TRY(exl2__convert_plan_needs(v, measure, text, &v->plan.host_bytes, &work));
+    work += v->copy_bytes;
     v->plan.disk_bytes = v->plan.bytes + work;
     if (v->c->host_bytes_max && v->plan.host_bytes > v->c->host_bytes_max) {
         exl2__convert_plan_mib(needed, v->plan.host_bytes);
@@ -299,21 +270,75 @@ static exl2_result exl2__convert_plan_rate(exl2__convert *v)
     return EXL2_OK;
 }
 
-/* All that can be found out before hours of work. measure: a dry run of exl2__measure_layout. */
+/* Is there a tokenizer for the text of calibration, and are its files of the right kind? *bytes: memory that the
+   model's own text needs. */
+static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes)
+{
+    const exl2_convert_desc *d = v->d;
+    bool has_tokenizer;
+    EXL2__TRY(exl2__texts_measure(v->c, v->source_dir, bytes, &has_tokenizer));
+    for (uint32_t i = 0; i < d->calibration_file_count; i++) {
+        EXL2__TRY(exl2__texts_check_file(v->c, d->source_dir, d->calibration_files[i], has_tokenizer));
+        *bytes = 0;
+    }
+    if (d->calibration_file_count == 0 && !has_tokenizer) {
+        return exl2__fail(v->c, EXL2_ERR_ARG, "%s has no tokenizer, so it cannot write its own text; give a .json with "
+                          "ids for calibration", d->source_dir);
+    }
+    return EXL2_OK;
+}
+
+/* All that can be found out from headers. measure: a dry run of exl2__measure_layout. */
 static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
 {
+    uint64_t text;
     v->write = (exl2__convert_write){ .c = v->c, .source_dir = v->source_dir, .source = &v->source,
                                       .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
                                       .rows = v->rows, .length = v->length,
                                       .head_bits = v->head_bits, .own_text = v->d->calibration_file_count == 0,
                                       .shard_bytes = v->d->shard_bytes ? v->d->shard_bytes : EXL2__SHARDS_BYTES };
     EXL2__TRY(exl2__convert_plan_rate(v));
-    EXL2__TRY(exl2__convert_plan_room(v, measure));
-    EXL2__TRY(exl2__convert_plan_values(v));
-    if (v->d->on_plan) {
-        v->d->on_plan(v->d->user, &v->plan);
+    EXL2__TRY(exl2__convert_plan_text(v, &text));
+    return exl2__convert_plan_room(v, measure, text);
+}
+
+/* ---- values ---- */
+
+/* Task: finds the first weight of a slot that cannot be quantized. */
+static void exl2__convert_plan_weights(void *arg, uint32_t index)
+{
+    const exl2__convert *v = (const exl2__convert *)arg;
+    exl2__slot *slot = &v->slots.items[index];
+    const exl2__cpu_part *p = exl2__slots_part((exl2__runner *)(uintptr_t)&v->source, slot);
+    slot->bad = false;
+    for (uint32_t first = 0; first < slot->out; first += EXL2__PANELS_LANES) { /* strips, as they lie in memory */
+        uint32_t end = exl2__min32(first + EXL2__PANELS_LANES, slot->out);
+        for (uint32_t i = 0; i < slot->in; i++) {
+            for (uint32_t column = first; column < end; column++) {
+                float w = exl2__cpu_matrix_weight(p, i, column);
+                if (!(w <= EXL2__QUANTIZE_MAX && w >= -EXL2__QUANTIZE_MAX)) {
+                    slot->bad = true;
+                    slot->bad_in = i;
+                    slot->bad_out = column;
+                    return;
+                }
+            }
+        }
     }
-    return EXL2_OK;
+}
+
+/* Fails if a number of the source cannot become FP16, or cannot be quantized. Hours later it would fail, too. */
+static exl2_result exl2__convert_plan_values(exl2__convert *v)
+{
+    exl2__tasks_run(v->c, v->slots.count, exl2__convert_plan_weights, v);
+    for (uint32_t i = 0; i < v->slots.count; i++) {
+        const exl2__slot *slot = &v->slots.items[i];
+        if (slot->bad) {
+            return exl2__fail(v->c, EXL2_ERR_FORMAT, "%s has a weight (output %u, input %u) that is not finite or "
+                              "larger than 32752", slot->name, slot->bad_out, slot->bad_in);
+        }
+    }
+    return exl2__convert_write_dry(&v->write, true, NULL);
 }
 
 /* ---- allocate ---- */

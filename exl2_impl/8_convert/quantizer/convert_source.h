@@ -1,8 +1,12 @@
 /* convert_source.h: the folder that a conversion reads. A GGUF file, or a folder with FP8 weights, first becomes a
    dense folder, which is kept in the work folder.
    takes: a path.
-   gives: exl2__convert_source_identify, exl2__convert_source_make; exl2__convert_source.
-   owns:  nothing in memory; the folder "source" in the work folder.
+   gives: exl2__convert_source_identify, exl2__convert_source_find, exl2__convert_source_outline,
+          exl2__convert_source_make; exl2__convert_source; exl2__convert_source_files.
+   owns:  nothing in memory; the folders "source" and "source-outline" in the work folder.
+
+   The dense folder is as large as the model in FP16, so all that can be checked is checked before it is written, on its
+   outline: the same files, but those of tensors end after their headers.
 
    FP8: E4M3 numbers and, in a tensor of F32, F16 or BF16, their scales: one for all, or one for each block of
    128 x 128. Its name is that of the weight with _scale_inv or _scale (DeepSeek and compressed-tensors have different
@@ -13,7 +17,8 @@
 #include "../gguf/import.h"
 #include "convert_write.h"
 
-#define EXL2__CONVERT_SOURCE_NAME "source" /* folder in the work folder */
+#define EXL2__CONVERT_SOURCE_NAME "source" /* folders in the work folder */
+#define EXL2__CONVERT_SOURCE_OUTLINE "source-outline"
 #define EXL2__CONVERT_SOURCE_BLOCK 128u    /* side of a block of FP8 numbers with one scale */
 
 typedef enum exl2__convert_source_kind {
@@ -128,7 +133,13 @@ static exl2_result exl2__convert_source_find_scales(exl2__ctx *c, const exl2__te
     out->values = (float *)memory;
     out->rows = blocks ? (uint32_t)rows : 0;
     out->columns = (uint32_t)columns;
-    return exl2__tensor_some_floats(c, t, scale, 0, (uint32_t)count, out->values);
+    EXL2__TRY(exl2__tensor_some_floats(c, t, scale, 0, (uint32_t)count, out->values));
+    for (uint64_t i = 0; i < count; i++) {
+        if (!exl2__float_is_finite(out->values[i])) {
+            return exl2__fail(c, EXL2_ERR_FORMAT, "%s has a scale that is not finite", e->name);
+        }
+    }
+    return EXL2_OK;
 }
 
 /* Writes one FP8 tensor as FP16. codes [columns], halves [columns]: scratch. */
@@ -174,9 +185,8 @@ static bool exl2__convert_source_is_kept(const exl2__tensors *t, const exl2__ten
     return (exl2__tensor_is_float(e) || e->type == EXL2__TENSOR_F8_E4M3) && e->rank <= 2;
 }
 
-/* Writes the tensors: FP8 as FP16, all others as F32, which is exact. numbers [PIECE]: scratch. */
-static exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards,
-                                              const char *dir, float *numbers)
+/* Lists the tensors: FP8 as FP16, all others as F32, which is exact. Checks the scales of FP8. */
+static exl2_result exl2__convert_source_list(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards)
 {
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *e = &t->entries[i];
@@ -185,11 +195,25 @@ static exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors 
             return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' has too long a name, or too many columns",
                               e->name);
         }
-        if (exl2__convert_source_is_kept(t, e)) {
-            exl2__shards_add(shards, e->name, "", fp8 ? EXL2__SHARDS_F16 : EXL2__SHARDS_F32, e->rank, e->dims[0],
-                             e->dims[1]);
+        if (!exl2__convert_source_is_kept(t, e)) {
+            continue;
+        }
+        exl2__shards_add(shards, e->name, "", fp8 ? EXL2__SHARDS_F16 : EXL2__SHARDS_F32, e->rank, e->dims[0],
+                         e->dims[1]);
+        if (fp8) {
+            exl2__convert_source_scales scales;
+            exl2_result result = exl2__convert_source_find_scales(c, t, e, &scales);
+            exl2__free(c, scales.values, scales.bytes, EXL2_MEM_SCRATCH);
+            EXL2__TRY(result);
         }
     }
+    return EXL2_OK;
+}
+
+/* Writes the listed tensors. numbers [PIECE]: scratch. */
+static exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards,
+                                              const char *dir, float *numbers)
+{
     EXL2__TRY(exl2__shards_open(shards, dir));
     for (uint32_t i = 0, number = 0; i < t->count; i++) {
         const exl2__tensor *e = &t->entries[i];
@@ -217,7 +241,7 @@ static exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors 
 }
 
 /* config.json without a quantization_config, and the files of the tokenizer. */
-static exl2_result exl2__convert_source_files(exl2__convert_write *w, const char *dir)
+static exl2_result exl2__convert_source_others(exl2__convert_write *w, const char *dir)
 {
     w->dense = true;
     EXL2__TRY(exl2__convert_write_config(w, dir));
@@ -227,7 +251,8 @@ static exl2_result exl2__convert_source_files(exl2__convert_write *w, const char
     return EXL2_OK;
 }
 
-static exl2_result exl2__convert_source_fp8(exl2__ctx *c, const char *path, const char *out)
+/* outline: NULL, or only headers are written of the files of tensors, and it gets their size. */
+static exl2_result exl2__convert_source_fp8(exl2__ctx *c, const char *path, const char *out, uint64_t *outline)
 {
     exl2__convert_write w = { .c = c, .source_dir = path };
     exl2__folder folder = { { 0 }, { 0 } };
@@ -236,20 +261,87 @@ static exl2_result exl2__convert_source_fp8(exl2__ctx *c, const char *path, cons
     void *numbers = NULL;
     uint64_t bytes = EXL2__CONVERT_WRITE_PIECE * sizeof(float);
     exl2_result result = exl2__convert_source_tensors(c, path, &t);
-    result = result < 0 ? result : exl2__folder_begin(c, &folder, out);
     result = result < 0 ? result : exl2__shards_begin(c, &shards, "model", t.count, EXL2__SHARDS_BYTES);
-    result = result < 0 ? result : exl2__alloc(c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &numbers);
-    result = result < 0 ? result : exl2__convert_source_write(c, &t, &shards, folder.work_path, (float *)numbers);
-    exl2__free(c, numbers, numbers ? bytes : 0, EXL2_MEM_SCRATCH);
+    result = result < 0 ? result : exl2__convert_source_list(c, &t, &shards);
+    result = result < 0 ? result : exl2__folder_begin(c, &folder, out);
+    if (outline) {
+        result = result < 0 ? result : exl2__shards_outline(&shards, folder.work_path, outline);
+    } else {
+        result = result < 0 ? result : exl2__alloc(c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &numbers);
+        result = result < 0 ? result : exl2__convert_source_write(c, &t, &shards, folder.work_path, (float *)numbers);
+        exl2__free(c, numbers, numbers ? bytes : 0, EXL2_MEM_SCRATCH);
+    }
     exl2__shards_close(&shards);
     exl2__tensors_close(c, &t);
-    result = result < 0 ? result : exl2__convert_source_files(&w, folder.work_path);
+    result = result < 0 ? result : exl2__convert_source_others(&w, folder.work_path);
     result = result < 0 ? result : exl2__folder_commit(c, &folder);
     exl2__folder_abandon(&folder);
     return result;
 }
 
+/* ---- the outline ---- */
+
+/* Files of a folder whose tensors have no data yet: they seem to be as large as a file can be, and hold zeros. */
+typedef struct exl2__convert_source_files {
+    exl2_files under;
+} exl2__convert_source_files;
+
+static void *exl2__convert_source_files_open(void *user, const char *path, uint64_t *bytes)
+{
+    const exl2_files *under = &((const exl2__convert_source_files *)user)->under;
+    void *file = under->open(under->user, path, bytes);
+    size_t length = strlen(path), end = strlen(".safetensors");
+    if (file && length > end && strcmp(path + length - end, ".safetensors") == 0) {
+        *bytes = INT64_MAX;
+    }
+    return file;
+}
+
+static bool exl2__convert_source_files_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
+{
+    const exl2_files *under = &((const exl2__convert_source_files *)user)->under;
+    return under->list(under->user, dir, index, name, cap);
+}
+
+static int64_t exl2__convert_source_files_read(void *user, void *file, uint64_t offset, void *dst, size_t bytes)
+{
+    const exl2_files *under = &((const exl2__convert_source_files *)user)->under;
+    int64_t got = under->read(under->user, file, offset, dst, bytes);
+    if (got < 0) {
+        return got;
+    }
+    memset((uint8_t *)dst + got, 0, bytes - (size_t)got);
+    return (int64_t)bytes;
+}
+
+static void exl2__convert_source_files_close(void *user, void *file)
+{
+    const exl2_files *under = &((const exl2__convert_source_files *)user)->under;
+    under->close(under->user, file);
+}
+
+/* The hook of an outline, over files->under. */
+static exl2_files exl2__convert_source_files_of(exl2__convert_source_files *files)
+{
+    return (exl2_files){ exl2__convert_source_files_open, exl2__convert_source_files_list,
+                         exl2__convert_source_files_read, exl2__convert_source_files_close, files };
+}
+
 /* ---- the dense folder ---- */
+
+/* Fills in the folder to read. false: it must be made first. One that an earlier run has made in the work folder is
+   complete. */
+static bool exl2__convert_source_find(const exl2_convert_desc *d, const exl2__convert_source *source,
+                                      const exl2__keep *work, char dir[EXL2__FILE_PATH_MAX])
+{
+    char name[EXL2__FILE_NAME_MAX];
+    if (source->kind == EXL2__CONVERT_SOURCE_FOLDER) {
+        exl2__format(dir, EXL2__FILE_PATH_MAX, "%s", d->source_dir);
+        return true;
+    }
+    exl2__keep_path(work, EXL2__CONVERT_SOURCE_NAME, "", dir);
+    return exl2__platform_entry(dir, 0, name, sizeof name);
+}
 
 static bool exl2__convert_source_progress(void *user, float done, const char *what)
 {
@@ -258,31 +350,39 @@ static bool exl2__convert_source_progress(void *user, float done, const char *wh
     return !d->progress || d->progress(d->user, "import", done);
 }
 
-/* Fills in the folder to read. One that an earlier run has made in the work folder is complete. */
-static exl2_result exl2__convert_source_make(exl2__ctx *c, const exl2_convert_desc *d,
-                                             const exl2__convert_source *source, const exl2__keep *work,
-                                             char dir[EXL2__FILE_PATH_MAX])
+/* Makes the folder `dir`. outline: as above. */
+static exl2_result exl2__convert_source_run(exl2__ctx *c, const exl2_convert_desc *d,
+                                            const exl2__convert_source *source, const char *dir, uint64_t *outline)
 {
-    char name[EXL2__FILE_NAME_MAX];
-    if (source->kind == EXL2__CONVERT_SOURCE_FOLDER) {
-        exl2__format(dir, EXL2__FILE_PATH_MAX, "%s", d->source_dir);
-        return EXL2_OK;
-    }
-    exl2__keep_path(work, EXL2__CONVERT_SOURCE_NAME, "", dir);
-    if (exl2__platform_entry(dir, 0, name, sizeof name)) {
-        return EXL2_OK;
-    }
-    if (source->kind == EXL2__CONVERT_SOURCE_FP8) {
-        return exl2__convert_source_fp8(c, d->source_dir, dir);
-    }
     exl2_import_desc import = { 0 };
+    if (source->kind == EXL2__CONVERT_SOURCE_FP8) {
+        return exl2__convert_source_fp8(c, d->source_dir, dir, outline);
+    }
     import.gguf_path = d->source_dir;
     import.out_dir = dir;
     import.bits = EXL2__IMPORT_DENSE_BITS;
     import.parallel = c->parallel;
     import.progress = exl2__convert_source_progress;
     import.user = (void *)(uintptr_t)d; /* only read */
-    return exl2__import_gguf(c, &import);
+    return outline ? exl2__import_outline(c, &import, outline) : exl2__import_gguf(c, &import);
+}
+
+/* Makes the outline, after that of a killed run was removed. *bytes: of the dense folder's tensors. */
+static exl2_result exl2__convert_source_outline(exl2__ctx *c, const exl2_convert_desc *d,
+                                                const exl2__convert_source *source, const exl2__keep *work,
+                                                char dir[EXL2__FILE_PATH_MAX], uint64_t *bytes)
+{
+    exl2__keep_path(work, EXL2__CONVERT_SOURCE_OUTLINE, "", dir);
+    exl2__folder_remove(dir);
+    return exl2__convert_source_run(c, d, source, dir, bytes);
+}
+
+static exl2_result exl2__convert_source_make(exl2__ctx *c, const exl2_convert_desc *d,
+                                             const exl2__convert_source *source, const exl2__keep *work,
+                                             char dir[EXL2__FILE_PATH_MAX])
+{
+    exl2__keep_path(work, EXL2__CONVERT_SOURCE_NAME, "", dir);
+    return exl2__convert_source_run(c, d, source, dir, NULL);
 }
 
 #endif

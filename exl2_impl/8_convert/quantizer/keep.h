@@ -1,6 +1,6 @@
 /* keep.h: the folder in which a conversion keeps what it has finished, so that a killed one continues.
    takes: a path, a text that says what the conversion is.
-   gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_remove.
+   gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_bytes, exl2__keep_remove.
    owns:  nothing in memory; files of the names that exl2__keep_is_ours accepts.
 
    A file appears whole or not at all: it is written under another name, reaches the disk, and is then renamed. Its head
@@ -124,16 +124,16 @@ static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const 
     return result;
 }
 
-/* Bytes of the files in the folder, without those of other folders in it. */
-static uint64_t exl2__keep_bytes(const exl2__keep *w)
+/* Bytes of the files in a folder, without those of other folders in it. */
+static uint64_t exl2__keep_bytes(exl2__ctx *c, const char *dir)
 {
     char name[EXL2__FILE_NAME_MAX];
     uint64_t sum = 0, bytes;
     void *file;
-    for (uint32_t i = 0; w->c->files.list(w->c->files.user, w->dir, i, name, sizeof name); i++) {
-        if (exl2__file_open(w->c, w->dir, name, &file, &bytes) >= 0 && file) {
+    for (uint32_t i = 0; c->files.list(c->files.user, dir, i, name, sizeof name); i++) {
+        if (exl2__file_open(c, dir, name, &file, &bytes) >= 0 && file) {
             sum += bytes;
-            w->c->files.close(w->c->files.user, file);
+            c->files.close(c->files.user, file);
         }
     }
     return sum;
@@ -155,11 +155,13 @@ static exl2_result exl2__keep_differs(const exl2__keep *w, const char *old, cons
                       "; remove that folder, or choose another one", w->dir, name, text, before, old, now, text);
 }
 
-/* Opens or makes the folder. text: lines "name: value"; a folder with another text is rejected. */
+/* Opens or makes the folder. text: lines "name: value"; a folder with another text is rejected, unless nothing has been
+   finished in it. */
 static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *text, exl2__keep *w)
 {
     char path[EXL2__FILE_PATH_MAX], name[EXL2__FILE_NAME_MAX];
     exl2__blob old;
+    bool finished = false;
     *w = (exl2__keep){ c, { 0 } };
     if (exl2__format(w->dir, EXL2__KEEP_DIR_MAX, "%s", dir) != strlen(dir)) {
         return exl2__fail(c, EXL2_ERR_ARG, "the path of the work folder is longer than %d bytes",
@@ -171,14 +173,15 @@ static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *te
                 return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which no conversion writes; choose another folder",
                                   dir, name);
             }
+            finished = finished || strncmp(name, EXL2__KEEP_TEXT, strlen(EXL2__KEEP_TEXT)) != 0;
         }
     }
     EXL2__TRY(exl2__file_read_optional(c, dir, EXL2__KEEP_TEXT, EXL2__KEEP_TEXT_MAX, &old));
     exl2_result result = EXL2_OK;
-    if (old.data && strcmp(old.data, text) != 0) {
+    bool begun = old.data && strcmp(old.data, text) == 0;
+    if (old.data && !begun && finished) {
         result = exl2__keep_differs(w, old.data, text);
     }
-    bool begun = old.data != NULL;
     exl2__blob_close(c, &old);
     if (begun || result < 0) {
         return result;

@@ -1,8 +1,9 @@
 /* runner.h: a model on the CPU that runs whole sequences, layer by layer if need be, through the phases of the CPU
    backend: the same code that the engine runs.
    takes: a model folder, the number of tokens of a sequence.
-   gives: exl2__runner, exl2__runner_open, exl2__runner_begin, exl2__runner_embed, exl2__runner_layer,
-          exl2__runner_logits, exl2__runner_close; exl2__runner_decode; exl2__runner_input, exl2__runner_expert.
+   gives: exl2__runner, exl2__runner_headers, exl2__runner_load, exl2__runner_open, exl2__runner_begin,
+          exl2__runner_embed, exl2__runner_layer, exl2__runner_logits, exl2__runner_close; exl2__runner_decode,
+          exl2__runner_decoded; exl2__runner_input, exl2__runner_expert.
    owns:  weights, pages and scratch of the model, until exl2__runner_close. */
 #ifndef EXL2__RUNNER_H
 #define EXL2__RUNNER_H
@@ -23,7 +24,9 @@ typedef struct exl2__runner {
     exl2__weights load;
     exl2__plan plan;
     exl2__device *device;
+    exl2__arena lists;       /* layers, rows, pages */
     exl2__arena weights, cache, scratch, decoded;
+    uint64_t bytes;          /* what exl2__runner_load allocates */
     uint32_t length;         /* the most tokens of a sequence */
     exl2__step_row *rows;    /* [length] */
     exl2__logit_row *wanted; /* [length] every row wants logits */
@@ -34,6 +37,7 @@ typedef struct exl2__runner {
 
 static inline exl2__cpu_device *exl2__runner_cpu(const exl2__runner *r) { return exl2__cpu_of(r->device); }
 
+/* Accepts zeroed ones. */
 static void exl2__runner_close(exl2__runner *r)
 {
     if (r->c) {
@@ -42,6 +46,7 @@ static void exl2__runner_close(exl2__runner *r)
         exl2__arena_close(r->c, &r->cache);
         exl2__arena_close(r->c, &r->weights);
         exl2__arena_close(r->c, &r->decoded);
+        exl2__arena_close(r->c, &r->lists);
         exl2__cpu_backend.close(r->device);
     }
     *r = (exl2__runner){ 0 };
@@ -82,11 +87,10 @@ static exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
     return result;
 }
 
-static exl2_result exl2__runner_steps(exl2__runner *r, const char *dir)
+static exl2_result exl2__runner_headers_steps(exl2__runner *r, const char *dir)
 {
     exl2__ctx *c = r->c;
-    exl2__arena pages = { 0 }, scratch = { 0 };
-    exl2__work all = exl2__work_all();
+    exl2__arena lists = { 0 }, pages = { 0 }, scratch = { 0 };
     EXL2__TRY(exl2__config_read(c, dir, &r->load.config));
     EXL2__TRY(exl2__cpu_backend.open(c, NULL, &r->device));
     EXL2__TRY(exl2__runner_measure(r, dir));
@@ -97,16 +101,11 @@ static exl2_result exl2__runner_steps(exl2__runner *r, const char *dir)
         return exl2__fail(c, EXL2_ERR_ARG, "%s has a context of %u tokens, fewer than the %u of a row", dir,
                           r->load.config.context_max, r->length);
     }
-    exl2__runner_layout_layers(r, &scratch);
-    exl2__runner_layout_rows(r, &scratch);
-    EXL2__TRY(exl2__cpu_backend.prepare(r->device, &r->plan, &pages, &scratch));
-    EXL2__TRY(exl2__arena_open(c, &r->weights, r->load.weight_bytes, EXL2_MEM_WEIGHTS));
-    EXL2__TRY(exl2__arena_open(c, &r->cache, pages.used, EXL2_MEM_KV));
-    EXL2__TRY(exl2__arena_open(c, &r->scratch, scratch.used, EXL2_MEM_SCRATCH));
-    exl2__runner_layout_layers(r, &r->scratch);
-    exl2__runner_layout_rows(r, &r->scratch);
-    EXL2__TRY(exl2__weights_begin(c, &r->load));
-    EXL2__TRY(exl2__weights_some(c, &r->load, &r->plan, &exl2__cpu_backend, r->device, &r->weights, &all));
+    exl2__runner_layout_layers(r, &lists);
+    exl2__runner_layout_rows(r, &lists);
+    EXL2__TRY(exl2__arena_open(c, &r->lists, lists.used, EXL2_MEM_SCRATCH));
+    exl2__runner_layout_layers(r, &r->lists);
+    exl2__runner_layout_rows(r, &r->lists);
     for (uint32_t i = 0; i < r->length; i++) {
         r->wanted[i].row = i;
     }
@@ -114,16 +113,45 @@ static exl2_result exl2__runner_steps(exl2__runner *r, const char *dir)
         r->pages[i] = i;
     }
     r->tables[0] = r->pages;
-    return exl2__cpu_backend.prepare(r->device, &r->plan, &r->cache, &r->scratch);
+    EXL2__TRY(exl2__cpu_backend.prepare(r->device, &r->plan, &pages, &scratch));
+    r->bytes = r->load.weight_bytes + exl2__weights_more_bytes(&r->load) + pages.used + scratch.used;
+    return EXL2_OK;
 }
 
-/* Loads the model in `dir`. After a failure *r is zeroed. */
-static exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
+/* Reads and checks the headers of the model in `dir`; what needs no weights can be asked then. After a failure *r is
+   zeroed. */
+static exl2_result exl2__runner_headers(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
 {
     *r = (exl2__runner){ 0 };
     r->c = c;
     r->length = length;
-    exl2_result result = exl2__runner_steps(r, dir);
+    exl2_result result = exl2__runner_headers_steps(r, dir);
+    if (result < 0) {
+        exl2__runner_close(r);
+    }
+    return result;
+}
+
+/* Reads the weights, after the headers. */
+static exl2_result exl2__runner_load(exl2__runner *r)
+{
+    exl2__ctx *c = r->c;
+    exl2__arena pages = { 0 }, scratch = { 0 };
+    exl2__work all = exl2__work_all();
+    EXL2__TRY(exl2__cpu_backend.prepare(r->device, &r->plan, &pages, &scratch));
+    EXL2__TRY(exl2__arena_open(c, &r->weights, r->load.weight_bytes, EXL2_MEM_WEIGHTS));
+    EXL2__TRY(exl2__arena_open(c, &r->cache, pages.used, EXL2_MEM_KV));
+    EXL2__TRY(exl2__arena_open(c, &r->scratch, scratch.used, EXL2_MEM_SCRATCH));
+    EXL2__TRY(exl2__weights_begin(c, &r->load));
+    EXL2__TRY(exl2__weights_some(c, &r->load, &r->plan, &exl2__cpu_backend, r->device, &r->weights, &all));
+    return exl2__cpu_backend.prepare(r->device, &r->plan, &r->cache, &r->scratch);
+}
+
+/* Both. After a failure *r is zeroed. */
+static exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
+{
+    EXL2__TRY(exl2__runner_headers(c, dir, length, r));
+    exl2_result result = exl2__runner_load(r);
     if (result < 0) {
         exl2__runner_close(r);
     }
@@ -204,18 +232,20 @@ static inline uint32_t exl2__runner_inputs(const exl2__runner *r)
     return EXL2__RUNNER_EXPERTS + r->plan.shape.experts.count;
 }
 
-/* Features of an input; 0 if the layer does not have it. layer NULL: of the head. */
+/* Features of an input; 0 if the layer does not have it. layer NULL: of the head. Needs no weights. */
 static uint32_t exl2__runner_input_size(const exl2__runner *r, const exl2__layer *layer, uint32_t input)
 {
     const exl2__shape *s = &r->plan.shape;
+    const exl2__config *config = &r->load.config;
+    bool sparse = layer && exl2__unit_sparse(config, layer->index);
     if (layer && input == EXL2__RUNNER_OUT) {
         return s->heads * s->head_dim;
     }
     if (layer && input == EXL2__RUNNER_DOWN) {
-        return layer->down ? exl2__cpu_inter(exl2__runner_cpu(r), layer) : 0;
+        return sparse ? s->experts.shared_inter : config->inter;
     }
     if (input >= EXL2__RUNNER_EXPERTS) {
-        return layer && layer->router ? s->experts.inter : 0;
+        return sparse ? s->experts.inter : 0;
     }
     return layer || input == EXL2__RUNNER_QKV ? s->hidden : 0;
 }
@@ -305,6 +335,22 @@ static void exl2__runner_decode_all(exl2__runner *r, exl2__arena *a)
         }
     }
     exl2__runner_decode_matrix(r->plan.head, a);
+}
+
+/* What exl2__runner_decode will allocate; needs no weights. */
+static exl2_result exl2__runner_decoded(const exl2__runner *r, uint64_t *bytes)
+{
+    *bytes = 0;
+    for (uint32_t i = 0; i < exl2__weights_units(&r->load); i++) {
+        exl2__unit u;
+        exl2__matrix_desc parts[3];
+        EXL2__TRY(exl2__weights_find(r->c, &r->load, i, &u, parts));
+        for (uint32_t k = 0; k < u.count && !u.table; k++) {
+            *bytes += parts[k].kind == EXL2__MATRIX_DENSE ? 0
+                    : exl2__align_up(parts[k].out, EXL2__CPU_STRIP) * u.in * sizeof(uint16_t);
+        }
+    }
+    return EXL2_OK;
 }
 
 /* Makes all matrices dense, so that each can be measured and replaced alone. */

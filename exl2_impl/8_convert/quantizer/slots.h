@@ -236,7 +236,7 @@ static exl2_result exl2__slots_layer(exl2__ctx *c, const exl2__runner *r, exl2__
     return EXL2_OK;
 }
 
-static exl2_result exl2__slots_fill(exl2__ctx *c, exl2__runner *r, exl2__slots *s)
+static exl2_result exl2__slots_fill(exl2__ctx *c, const exl2__runner *r, exl2__slots *s)
 {
     const exl2__config *config = &r->load.config;
     uint32_t unit = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0);
@@ -251,10 +251,13 @@ static exl2_result exl2__slots_fill(exl2__ctx *c, exl2__runner *r, exl2__slots *
                           "up to %u can be quantized, so no block can be", s->dense_name, s->dense_in,
                           EXL2__MATRIX_IN_MAX / 32 * 32);
     }
+    exl2__unit u;
+    exl2__matrix_desc parts[3];
+    EXL2__TRY(exl2__weights_find(c, &r->load, r->load.tied ? 0 : exl2__weights_units(&r->load) - 1, &u, parts));
     exl2__slot *head = &s->items[s->count++];
     *head = (exl2__slot){ .kind = EXL2__UNIT_HEAD, .layer = EXL2__SLOTS_NO_LAYER, .in = config->hidden,
                           .out = config->vocab };
-    head->has_bias = exl2__slots_part(r, head)->bias != NULL;
+    head->has_bias = parts[0].has_bias;
     head->columns = (uint32_t)exl2__align_up(head->out, EXL2__PANELS_LANES);
     const char *name = config->arch.names[EXL2__NAME_HEAD];
     exl2__format(head->name, sizeof head->name, "%s", name[0] ? name : "lm_head");
@@ -286,7 +289,7 @@ static void exl2__slots_layout_tables(exl2__slots *s, exl2__arena *a)
     }
 }
 
-static exl2_result exl2__slots_steps(exl2__ctx *c, exl2__runner *r, exl2__slots *s)
+static exl2_result exl2__slots_steps(exl2__ctx *c, const exl2__runner *r, exl2__slots *s)
 {
     const exl2__config *config = &r->load.config;
     uint32_t capacity = 1;
@@ -305,8 +308,8 @@ static exl2_result exl2__slots_steps(exl2__ctx *c, exl2__runner *r, exl2__slots 
     return EXL2_OK;
 }
 
-/* Lists and checks the matrices of a source. After a failure *s is zeroed. */
-static exl2_result exl2__slots_open(exl2__ctx *c, exl2__runner *r, uint32_t head_bits, exl2__slots *s)
+/* Lists and checks the matrices of a source, whose headers are enough. After a failure *s is zeroed. */
+static exl2_result exl2__slots_open(exl2__ctx *c, const exl2__runner *r, uint32_t head_bits, exl2__slots *s)
 {
     *s = (exl2__slots){ .head_bits = head_bits, .source = EXL2__MATRIX_DENSE,
                         .gated = r->load.config.arch.traits[EXL2__TRAIT_GATED] == EXL2__YES };

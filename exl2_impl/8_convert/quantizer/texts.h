@@ -1,7 +1,7 @@
 /* texts.h: the ids that calibration runs on: those of the application's files, or of text that the model writes itself.
    takes: exl2_convert_desc, a source model.
-   gives: exl2__texts, exl2__texts_make, exl2__texts_close.
-   owns:  the ids, until exl2__texts_close; an engine, until exl2__texts_make returns. */
+   gives: exl2__texts, exl2__texts_make, exl2__texts_close; exl2__texts_check_file, exl2__texts_measure.
+   owns:  the ids, until exl2__texts_close; an engine, until a function returns. */
 #ifndef EXL2__TEXTS_H
 #define EXL2__TEXTS_H
 
@@ -118,7 +118,7 @@ static bool exl2__texts_ends(const char *path, const char *end)
     return bytes >= tail && strcmp(path + bytes - tail, end) == 0;
 }
 
-/* Fails for a file of another kind. */
+/* Fails for a file of another kind. dir: the source, for the message. */
 static exl2_result exl2__texts_check_file(exl2__ctx *c, const char *dir, const char *path, bool has_tokenizer)
 {
     bool ids = exl2__texts_ends(path, ".json");
@@ -213,18 +213,23 @@ static exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_mo
         }
         exl2__json j;
         void *memory;
-        EXL2__TRY(exl2__json_open(t->c, path, line, bytes, &j));
+        char label[EXL2__FILE_PATH_MAX + 16];
+        exl2__format(label, sizeof label, "%s: line %u", path, number);
+        EXL2__TRY(exl2__json_open(t->c, label, line, bytes, &j));
         uint32_t text = exl2__json_get(&j, 0, "text"), list = exl2__json_get(&j, 0, "messages");
         if (text == 0 && list != 0 && j.tokens[list].kind == EXL2__JSON_ARRAY) {
             exl2_result added = exl2__texts_add_messages(t, e, model, &j, list, line, bytes);
             exl2__json_close(t->c, &j);
-            EXL2__TRY(added);
+            if (added < 0) { /* the chat template does not know of which file */
+                exl2_error why = t->c->error;
+                return exl2__fail(t->c, added == EXL2_ERR_ARG ? EXL2_ERR_FORMAT : added, "%s: %s", label, why.text);
+            }
             continue;
         }
         if (text == 0 || j.tokens[text].kind != EXL2__JSON_STRING) {
             exl2__json_close(t->c, &j);
-            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s: line %u has neither a string \"text\" nor a list "
-                              "\"messages\"", path, number);
+            return exl2__fail(t->c, EXL2_ERR_FORMAT, "%s has neither a string \"text\" nor a list \"messages\"",
+                              label);
         }
         exl2_result result = exl2__alloc(t->c, bytes + 1, 1, EXL2_MEM_GENERAL, &memory); /* unescaped it is shorter */
         if (result >= 0) {
@@ -358,24 +363,64 @@ static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model 
 
 /* ---- all ---- */
 
+static exl2_result exl2__texts_open(exl2__ctx *c, exl2_engine **e)
+{
+    exl2_engine_desc d = { 0 };
+    exl2_error error = { 0 };
+    d.backend = EXL2_BACKEND_CPU;
+    d.parallel = c->parallel;
+    d.allocator = c->allocator;
+    d.files = c->files;
+    d.host_bytes_max = c->host_bytes_max > c->host_bytes ? c->host_bytes_max - c->host_bytes : c->host_bytes_max;
+    d.open_error = &error;
+    exl2_result result = exl2_open(&d, e);
+    return result < 0 ? exl2__fail(c, result, "%s", error.text) : EXL2_OK;
+}
+
+/* Reads the headers of the source, and fills in how it is loaded. */
+static exl2_result exl2__texts_model(exl2_engine *e, const char *dir, bool writes, exl2_model_desc *d,
+                                     exl2_model_info *info)
+{
+    *d = (exl2_model_desc){ 0 };
+    d->path = dir;
+    EXL2__TRY(exl2_model_measure(e, d, info));
+    d->text_only = !writes;
+    if (writes) {
+        d->context_max = exl2__min32(EXL2__TEXTS_CONTEXT, info->context_max);
+        d->batch_max = EXL2__TEXTS_BATCH;
+        d->cache.tokens = EXL2__TEXTS_BATCH * exl2__align_up(d->context_max, EXL2__PAGE_TOKENS);
+    }
+    return EXL2_OK;
+}
+
+/* What the model needs to write its own text. Reads headers. */
+static exl2_result exl2__texts_measure(exl2__ctx *c, const char *dir, uint64_t *bytes, bool *has_tokenizer)
+{
+    exl2__texts t = { 0 };
+    exl2_engine *e = NULL;
+    exl2_model_desc d;
+    exl2_model_info info = { 0 };
+    EXL2__TRY(exl2__texts_open(c, &e));
+    t.c = c;
+    exl2_result result = exl2__texts_model(e, dir, true, &d, &info);
+    result = result < 0 ? result : exl2_model_measure(e, &d, &info);
+    *bytes = info.weight_bytes + info.cache_bytes + info.scratch_bytes;
+    *has_tokenizer = info.has_tokenizer;
+    result = result < 0 ? exl2__texts_engine_failed(&t, e, result) : EXL2_OK;
+    exl2_close(e);
+    return result;
+}
+
 static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *dir, const char *const *files,
                                     uint32_t file_count, uint64_t wanted, uint64_t seed, uint32_t vocab,
                                     exl2__texts_progress progress, void *user)
 {
     exl2_model model = { 0 };
     exl2_model_info info;
-    exl2_model_desc d = { 0 };
-    d.path = dir;
-    exl2_result result = exl2_model_measure(e, &d, &info);
+    exl2_model_desc d;
+    exl2_result result = exl2__texts_model(e, dir, file_count == 0, &d, &info);
     if (result < 0) {
         return exl2__texts_engine_failed(t, e, result);
-    }
-    if (file_count) {
-        d.text_only = true;
-    } else {
-        d.context_max = exl2__min32(EXL2__TEXTS_CONTEXT, info.context_max);
-        d.batch_max = EXL2__TEXTS_BATCH;
-        d.cache.tokens = EXL2__TEXTS_BATCH * exl2__align_up(d.context_max, EXL2__PAGE_TOKENS);
     }
     if (info.has_tokenizer) {
         result = exl2_model_load(e, &d, &model);
@@ -384,15 +429,10 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
         }
     }
     for (uint32_t i = 0; i < file_count; i++) {
-        EXL2__TRY(exl2__texts_check_file(t->c, dir, files[i], info.has_tokenizer));
         EXL2__TRY(exl2__texts_add_file(t, e, model, files[i], vocab));
     }
     if (file_count) {
         return EXL2_OK;
-    }
-    if (!info.has_tokenizer) {
-        return exl2__fail(t->c, EXL2_ERR_ARG, "%s has no tokenizer, so it cannot write its own text; give a .json with "
-                          "ids for calibration", dir);
     }
     uint32_t count = (uint32_t)EXL2__COUNT(exl2__texts_openings);
     count += info.has_chat_template ? (uint32_t)EXL2__COUNT(exl2__texts_requests) : 0;
@@ -403,28 +443,17 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
     return EXL2_OK;
 }
 
-/* Collects ids below `vocab`: those of all files, or, without files, at least `wanted` ids of the model's own. `dir`:
-   the source. */
+/* Collects ids below `vocab`: those of all files, which exl2__texts_check_file has accepted, or, without files, at
+   least `wanted` ids of the model's own. `dir`: the source. */
 static exl2_result exl2__texts_make(exl2__ctx *c, const char *dir, const char *const *files, uint32_t file_count,
                                     uint64_t wanted, uint64_t seed, uint32_t vocab, exl2__texts_progress progress,
                                     void *user, exl2__texts *t)
 {
-    exl2_engine_desc d = { 0 };
-    exl2_error error = { 0 };
     exl2_engine *e = NULL;
     *t = (exl2__texts){ 0 };
     t->c = c;
-    d.backend = EXL2_BACKEND_CPU;
-    d.parallel = c->parallel;
-    d.allocator = c->allocator;
-    d.files = c->files;
-    d.host_bytes_max = c->host_bytes_max > c->host_bytes ? c->host_bytes_max - c->host_bytes : c->host_bytes_max;
-    d.open_error = &error;
-    exl2_result result = exl2_open(&d, &e);
-    if (result < 0) {
-        return exl2__fail(c, result, "%s", error.text);
-    }
-    result = exl2__texts_fill(t, e, dir, files, file_count, wanted, seed, vocab, progress, user);
+    EXL2__TRY(exl2__texts_open(c, &e));
+    exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, wanted, seed, vocab, progress, user);
     for (uint64_t i = 0; i < t->count && result >= 0; i++) {
         if (t->ids[i] < 0 || (uint32_t)t->ids[i] >= vocab) { /* an added token without a row in the embedding */
             result = exl2__fail(c, EXL2_ERR_FORMAT, "the tokenizer of %s gives id %d, but the vocabulary has %u", dir,
