@@ -410,8 +410,9 @@ static exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, cons
     s->resume = x.job;
     t->tokens = x.job.present ? x.job.prompt_end + x.job.delivered : x.tokens;
     exl2_result r = EXL2_OK;
+    bool own = x.flags & EXL2__SNAPSHOT_HAS_KV || m->desc.cache.no_reuse;
+    t->root = own ? ++m->pages.roots : 0; /* K and V of an older snapshot are not found, either */
     if (x.flags & EXL2__SNAPSHOT_HAS_KV) {
-        t->root = ++m->pages.roots;
         uint32_t tokens = t->tokens;
         t->tokens = x.tokens;
         r = exl2__snapshot_restore_kv(e, m, t, &x);

@@ -392,6 +392,9 @@ static void own_pages(void)
     memset(&rest, 0, sizeof rest);
     CHECK_INT(exl2_generate(b.engine, &d), EXL2_OK);
     CHECK_INT(rest.stats.reused_tokens, 0);
+    count = snapshot_of(&a, 0); /* the same history, whose K and V are not those of the older snapshot */
+    CHECK_INT(exl2_session_restore(b.engine, s, bytes, count), EXL2_OK);
+    CHECK_INT(info_of(&b, s).tokens_cached, 90); /* of the job above */
     rig_close(&a);
     rig_close(&b);
 }
