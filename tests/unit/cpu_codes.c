@@ -50,7 +50,8 @@ static size_t code_byte(uint32_t f, uint32_t dim, bool value, uint32_t token, ui
 static int code_of(const uint8_t *head, uint32_t f, uint32_t dim, bool value, uint32_t token, uint32_t i)
 {
     uint32_t shift, bits = bits_of[f][value];
-    int code = head[code_byte(f, dim, value, token, i, &shift)] >> shift & ((1 << bits) - 1);
+    size_t at = code_byte(f, dim, value, token, i, &shift);
+    int code = head[at] >> shift & ((1 << bits) - 1);
     return code >= 1 << (bits - 1) ? code - (1 << bits) : code;
 }
 
