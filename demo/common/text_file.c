@@ -5,6 +5,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "text_file.h"
 
+#include "folder.h"
 #include "memory.h"
 #include "wide.h"
 
@@ -106,16 +107,6 @@ static bool move_over(const char *from, const char *to)
 #endif
 }
 
-static void delete_file(const char *path)
-{
-#ifdef _WIN32
-    wchar_t wide[1024];
-    _wremove(wide_path(path, wide, 1024));
-#else
-    remove(path);
-#endif
-}
-
 bool text_file_replace(const char *path, const void *data, size_t bytes)
 {
     char part[1024];
@@ -130,7 +121,7 @@ bool text_file_replace(const char *path, const void *data, size_t bytes)
         return true;
     }
     int why = errno;
-    delete_file(part);
+    folder_remove_file(part);
     errno = why;
     return false;
 }
