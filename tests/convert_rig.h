@@ -1,7 +1,7 @@
 /* convert_rig.h: what the tests of conversions share: a folder of their own, a file of ids to calibrate with, and
    removing folders.
    takes: convert.h, included before.
-   gives: root, out_dir, cal_file; rig_open, rig_close, remove_folder.
+   gives: root, out_dir, cal_file; rig_open, rig_desc, rig_close, remove_folder.
    owns:  the folder `root`, from rig_open to rig_close. */
 #ifndef CONVERT_RIG_H
 #define CONVERT_RIG_H
@@ -47,6 +47,20 @@ static inline void rig_open(uint32_t ids, uint32_t vocab)
     }
     fputs("]\n", file);
     fclose(file);
+}
+
+/* A conversion of `source` into out_dir, with rows of cal_file; 0: the defaults of exl2_convert_desc. */
+static inline exl2_convert_desc rig_desc(const char *source, uint32_t rows, uint32_t length)
+{
+    static const char *const files[1] = { cal_file };
+    exl2_convert_desc d = { 0 };
+    d.source_dir = source;
+    d.out_dir = out_dir;
+    d.calibration_files = files;
+    d.calibration_file_count = 1;
+    d.rows = rows;
+    d.length = length;
+    return d;
 }
 
 static inline void rig_close(void)

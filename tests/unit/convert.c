@@ -92,17 +92,9 @@ static void on_matrix(void *user, const exl2_convert_matrix *m)
 
 static exl2_convert_desc describe(const char *model, float bpw, watch *w)
 {
-    static const char *files[1];
-    exl2_convert_desc d = { 0 };
-    files[0] = cal_file;
-    d.source_dir = model_path(model);
-    d.out_dir = out_dir;
+    exl2_convert_desc d = rig_desc(model_path(model), ROWS, LENGTH);
     d.bpw = bpw;
     d.head_bits = 8;
-    d.calibration_files = files;
-    d.calibration_file_count = 1;
-    d.rows = ROWS;
-    d.length = LENGTH;
     d.progress = on_progress;
     d.on_matrix = on_matrix;
     d.user = w;

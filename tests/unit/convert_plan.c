@@ -222,15 +222,7 @@ static void heap_free(void *user, void *memory, size_t bytes, exl2_mem tag)
 
 static exl2_convert_desc describe(watch *w)
 {
-    static const char *files[1];
-    exl2_convert_desc d = { 0 };
-    files[0] = cal_file;
-    d.source_dir = source_dir;
-    d.out_dir = out_dir;
-    d.calibration_files = files;
-    d.calibration_file_count = 1;
-    d.rows = ROWS;
-    d.length = LENGTH;
+    exl2_convert_desc d = rig_desc(source_dir, ROWS, LENGTH);
     d.progress = on_progress;
     d.on_plan = on_plan;
     d.user = w;

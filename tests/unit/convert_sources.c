@@ -131,16 +131,8 @@ static bool stop_at_once(void *user, const char *stage, float done)
 
 static exl2_result convert(const char *source, bool stop, exl2_convert_info *info, exl2_error *error)
 {
-    static const char *files[1];
-    exl2_convert_desc d = { 0 };
-    files[0] = cal_file;
-    d.source_dir = source;
-    d.out_dir = out_dir;
+    exl2_convert_desc d = rig_desc(source, ROWS, LENGTH);
     d.bpw = rate;
-    d.rows = ROWS;
-    d.length = LENGTH;
-    d.calibration_files = files;
-    d.calibration_file_count = 1;
     d.info = info;
     d.error = error;
     d.progress = stop ? stop_at_once : NULL;
@@ -277,21 +269,15 @@ static void test_starved(void)
 /* Files of at most so many bytes of tensors give the same model; a cap of memory fails before it is exceeded. */
 static void test_limits(void)
 {
-    static const char *files[1];
     char path[1200], name[EXL2__FILE_NAME_MAX];
     uint32_t shards = 0;
     size_t bytes;
     exl2_error error = { 0 };
     exl2_convert_info info = { 0 };
-    exl2_convert_desc d = { 0 };
+    exl2_convert_desc d = rig_desc(source_dir, 0, 0);
     make_model(192, false);
     free(converted(source_dir, &info, &bytes));
-    files[0] = cal_file;
-    d.source_dir = source_dir;
-    d.out_dir = out_dir;
     d.bpw = 4;
-    d.calibration_files = files;
-    d.calibration_file_count = 1;
     d.shard_bytes = bytes / 3;
     d.error = &error;
     d.info = &info;
@@ -460,17 +446,10 @@ static void check_early(const exl2_convert_desc *d, exl2_result code, const char
 
 static void check_source_early(const char *source)
 {
-    static const char *bad_ids[1], *bad_kind[1], *files[1];
-    static char ids_path[700], kind_path[700];
-    exl2_convert_desc d = { 0 }, other;
-    files[0] = cal_file;
-    d.source_dir = source;
-    d.out_dir = out_dir;
+    static char path[700];
+    static const char *const files[1] = { path };
+    exl2_convert_desc d = rig_desc(source, ROWS, LENGTH), other;
     d.bpw = 4;
-    d.rows = ROWS;
-    d.length = LENGTH;
-    d.calibration_files = files;
-    d.calibration_file_count = 1;
     other = d;
     other.bpw = 2.01f;
     check_early(&other, EXL2_ERR_ARG, "this model can have 2.");
@@ -480,23 +459,19 @@ static void check_source_early(const char *source)
     other = d;
     other.length = 4096;
     check_early(&other, EXL2_ERR_ARG, " has a context of ");
-    write_file(root, "bad.json", "[1,2,9999]", 10);
-    snprintf(ids_path, sizeof ids_path, "%s/bad.json", root);
-    bad_ids[0] = ids_path;
     other = d;
-    other.calibration_files = bad_ids;
-    check_early(&other, EXL2_ERR_FORMAT, "expected ids below ");
+    other.calibration_files = files;
     write_file(root, "bad.txt", "text", 4);
-    snprintf(kind_path, sizeof kind_path, "%s/bad.txt", root);
-    bad_kind[0] = kind_path;
-    other = d;
-    other.calibration_files = bad_kind;
+    snprintf(path, sizeof path, "%s/bad.txt", root);
     check_early(&other, EXL2_ERR_ARG, "has no tokenizer, so calibration files must be .json");
+    write_file(root, "bad.json", "[1,2,9999]", 10);
+    snprintf(path, sizeof path, "%s/bad.json", root);
+    check_early(&other, EXL2_ERR_FORMAT, "expected ids below ");
     other = d;
     other.calibration_file_count = 0;
     check_early(&other, EXL2_ERR_ARG, "has no tokenizer, so it cannot write its own text");
     other = d;
-    other.measurement_file = ids_path;
+    other.measurement_file = path;
     check_early(&other, EXL2_ERR_UNSUPPORTED, "bad.json");
     d.on_plan = on_plan;
     disk_written = 0;

@@ -14,19 +14,12 @@ static char measured_dir[600], json_path[700];
 
 static exl2_result convert(const char *model, float bpw, bool measure, const char *measurement, exl2_error *error)
 {
-    static const char *files[1];
     static char path[600];
-    exl2_convert_desc d = { 0 };
-    files[0] = cal_file;
     snprintf(path, sizeof path, "%s/models/%s", EXL2_GOLDEN_DIR, model);
-    d.source_dir = path;
+    exl2_convert_desc d = rig_desc(path, ROWS, LENGTH);
     d.out_dir = measure ? measured_dir : out_dir;
     d.bpw = bpw;
     d.head_bits = 8;
-    d.rows = ROWS;
-    d.length = LENGTH;
-    d.calibration_files = files;
-    d.calibration_file_count = 1;
     d.measure_only = measure;
     d.measurement_file = measurement;
     d.error = error;
@@ -211,16 +204,9 @@ static void test_exllama(const char *model)
     fclose(out);
     free(file);
     for (float bpw = 4; bpw < 10; bpw += 5) {
-        const char *files[1] = { cal_file };
-        exl2_convert_desc d = { 0 };
         snprintf(source, sizeof source, "%s/models/%s", EXL2_GOLDEN_DIR, model);
-        d.source_dir = source;
-        d.out_dir = out_dir;
+        exl2_convert_desc d = rig_desc(source, ROWS, LENGTH);
         d.bpw = bpw;
-        d.rows = ROWS;
-        d.length = LENGTH;
-        d.calibration_files = files;
-        d.calibration_file_count = 1;
         d.measurement_file = path;
         d.error = &error;
         d.info = &info;
