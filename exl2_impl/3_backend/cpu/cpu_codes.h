@@ -93,8 +93,7 @@ static uint16_t exl2__cpu_codes_make(const exl2__real *x, uint32_t n, uint32_t b
     return scale;
 }
 
-/* Writes the rotated K or V x [dim] of one token. Compiled for size: 64 elements last
-   0.3 us. */
+/* Writes the rotated K or V x [dim] of one token. Compiled for size: 64 elements last 0.3 us. */
 EXL2__COLD
 static void exl2__cpu_codes_put(const exl2__real *x, const exl2__cpu_codes *to, uint32_t token, bool value)
 {
