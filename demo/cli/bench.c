@@ -1,5 +1,5 @@
 /* bench.c: `exl2 bench`: tokens/s and CPU time of prefill and decode; speed of the GPU's memory or of a core's reads.
-   takes: a model folder; lengths, contexts and batch sizes.
+   takes: a model folder; lengths, contexts, batch sizes and formats of the cache.
    gives: cli_bench.
    owns:  nothing beyond the call. */
 #define _POSIX_C_SOURCE 200809L
@@ -19,7 +19,7 @@
 
 typedef struct bench_options {
     const char *path;
-    arg_numbers prefill, context, batch;
+    arg_numbers prefill, context, batch, cache;
     uint32_t decode;
     bool json, probe, first_start;
     const char *draft; /* folder of a draft model */
@@ -31,13 +31,14 @@ typedef struct bench_options {
 typedef struct bench {
     const bench_options *options;
     host host;
-    bench_start start, first; /* first: the start without kernels from the cache */
+    uint32_t cache; /* the present one of --cache */
+    bench_start start, first, later; /* first: the start without kernels from the cache; later: with other caches */
     bool probed;
     exl2_device_info device;
     exl2_device_speed speed;
     double core_read_s; /* bytes per second that one core reads from memory; 0: not measured */
     bench_runs work;
-    bench_run runs[ARGS_LIST_MAX + ARGS_LIST_MAX * ARGS_LIST_MAX];
+    bench_run *runs; /* [run_count] */
     uint32_t run_count;
 } bench;
 
@@ -162,17 +163,18 @@ static double read_share(const bench *b, const bench_run *r)
 
 static void add_run(bench *b, const bench_run *r)
 {
+    b->runs = memory_grow(b->runs, b->run_count + 1, sizeof *b->runs);
     b->runs[b->run_count++] = *r;
     progress_end(&b->host.bar);
     if (b->options->json) {
         return;
     }
     if (b->run_count == 1) {
-        printf("%-8s %7s %6s %8s %7s %10s %8s %10s%s\n", "", "tokens", "batch", "context", "threads", "tokens/s",
-               "CPU us", "GB/s", b->probed || b->core_read_s > 0 ? "  of reads" : "");
+        printf("%-8s %7s %6s %8s %5s %7s %10s %8s %10s%s\n", "", "tokens", "batch", "context", "cache", "threads",
+               "tokens/s", "CPU us", "GB/s", b->probed || b->core_read_s > 0 ? "  of reads" : "");
     }
-    printf("%-8s %7u %6u %8u %7u %10.1f %8.1f", r->prefill ? "prefill" : "decode", r->tokens, r->batch, r->context,
-           pool_width(b->host.pool), r->tokens_per_second, r->cpu_us);
+    printf("%-8s %7u %6u %8u %5s %7u %10.1f %8.1f", r->prefill ? "prefill" : "decode", r->tokens, r->batch,
+           r->context, r->cache, pool_width(b->host.pool), r->tokens_per_second, r->cpu_us);
     if (reads_known(b, r)) {
         printf(" %10.1f", read_speed(b, r) * 1e-9);
     }
@@ -196,6 +198,7 @@ static void print_run(json_out *j, const bench *b, const bench_run *r)
     json_out_uint(j, "threads", pool_width(b->host.pool));
     json_out_uint(j, "batch", r->batch);
     json_out_uint(j, "context", r->context);
+    json_out_string(j, "cache", r->cache);
     json_out_number(j, "cpu_us_per_token", r->cpu_us);
     if (!r->prefill) {
         json_out_number(j, "tokens_per_pass", r->tokens_per_pass);
@@ -243,7 +246,7 @@ static void print_json(const bench *b)
             json_out_end(&j);
         }
         json_out_string(&j, "family", b->host.info.family);
-        json_out_string(&j, "cache", host_cache_name(&b->host));
+        json_out_string(&j, "cache", b->options->cache.count == 1 ? host_cache_name(&b->host) : NULL);
         json_out_uint(&j, "pass_bytes", b->host.info.pass_bytes);
         json_out_uint(&j, "bytes_per_token", b->host.info.pass_bytes);
         json_out_array(&j, "runs");
@@ -284,12 +287,19 @@ static void forget_compiled(void)
 #endif
 }
 
-/* With --first-start starts once without the cached kernels; then starts normally. false: failed, message printed. */
+/* With --first-start starts once without the cached kernels; then starts normally. Of several caches only the first
+   start is reported. false: failed, message printed. */
 static bool start(bench *b, const exl2_model_desc *model)
 {
     const bench_options *o = b->options;
+    host_options normal = o->host;
+    normal.cache = b->cache;
+    if (b->host.engine) {
+        host_close(&b->host);
+        return bench_start_run(&b->later, &b->host, &normal, model);
+    }
     if (o->first_start) {
-        host_options anew = o->host;
+        host_options anew = normal;
         anew.first_start = true;
         forget_compiled();
         if (!bench_start_run(&b->first, &b->host, &anew, model)) {
@@ -302,7 +312,7 @@ static bool start(bench *b, const exl2_model_desc *model)
             printf("later start: ");
         }
     }
-    bool good = bench_start_run(&b->start, &b->host, &o->host, model);
+    bool good = bench_start_run(&b->start, &b->host, &normal, model);
     if (good && !o->json) {
         bench_start_print(&b->start);
     }
@@ -365,16 +375,19 @@ static bool run_all(bench *b)
     return good;
 }
 
+/* Loads the model with the present cache, and the draft model beside it. */
+static bool load_all(bench *b)
+{
+    const bench_options *o = b->options;
+    b->work.draft = o->guesses;
+    return load(b) && (!o->draft || host_load_draft(&b->host, o->draft, largest(&o->batch), &b->work.draft.model));
+}
+
 static bool run(bench *b)
 {
     const bench_options *o = b->options;
-    bool good = o->path ? load(b) : host_open(&b->host, &o->host);
-    uint32_t batch = 1;
-    for (uint32_t i = 0; i < o->batch.count; i++) {
-        batch = o->batch.items[i] > batch ? o->batch.items[i] : batch;
-    }
-    b->work.draft = o->guesses;
-    good = good && (!o->path || !o->draft || host_load_draft(&b->host, o->draft, batch, &b->work.draft.model));
+    b->cache = o->cache.items[0];
+    bool good = o->path ? load_all(b) : host_open(&b->host, &o->host);
     bool gpu = o->path ? host_on_gpu(&b->host) : o->host.backend != HOST_CPU;
     if (good && gpu) {
         good = probe(b);
@@ -384,8 +397,9 @@ static bool run(bench *b)
     if (good && o->path && !o->json && !host_on_gpu(&b->host)) {
         print_cpu(b);
     }
-    if (good && o->path) {
-        good = run_all(b);
+    for (uint32_t i = 0; good && o->path && i < o->cache.count; i++) {
+        b->cache = o->cache.items[i];
+        good = (i == 0 || load_all(b)) && run_all(b);
     }
     progress_end(&b->host.bar);
     if (good && o->json) {
@@ -406,7 +420,8 @@ static args_result check(const args_desc *d, const bench_options *o)
 
 int cli_bench(int argc, char **argv)
 {
-    bench_options o = { .prefill = { { 512 }, 1 }, .context = { { 0 }, 1 }, .batch = { { 1 }, 1 }, .decode = 128 };
+    bench_options o = { .prefill = { { 512 }, 1 }, .context = { { 0 }, 1 }, .batch = { { 1 }, 1 }, .decode = 128,
+                        .cache = { { 0 }, 1 } };
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.path, NULL, "model folder; optional with --probe" } };
     const arg flags[] = {
         { "--prefill", ARG_NUMBERS, &o.prefill, "N,..", "prompt lengths to measure; 0 = none (512)" },
@@ -418,7 +433,10 @@ int cli_bench(int argc, char **argv)
         { "--draft", ARG_TEXT, &o.draft, "DIR", "a smaller model of the same vocabulary guesses tokens" },
         { "--draft-tokens", ARG_U32, &o.guesses.tokens, "N", "guesses in a pass, at most (as many as pay, up to 15)" },
         { "--first-start", ARG_BOOL, &o.first_start, NULL, "also measures a start that compiles all kernels" },
-        HOST_ARGS(o.host),
+        HOST_GPU_ARGS(o.host),
+        { "--cache", ARG_CHOICES, &o.cache, "fp16|q8|q6|q4", "formats of K and V, such as fp16,q6 (fp16)" },
+        { "--cache-tokens", ARG_U64, &o.host.cache_tokens, "N", "tokens of the cache (what the program needs)" },
+        HOST_WORK_ARGS(o.host),
         HOST_ROPE_ARGS(o.model),
         { "--json", ARG_BOOL, &o.json, NULL, "prints JSON" },
     };
@@ -438,6 +456,7 @@ int cli_bench(int argc, char **argv)
     bool good = run(b);
     host_close(&b->host);
     bench_runs_free(&b->work);
+    free(b->runs);
     free(b);
     return good ? 0 : 1;
 }

@@ -108,7 +108,8 @@ bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out)
             exl2_session_close(b->host->engine, session);
         }
     }
-    *out = (bench_run){ true, tokens, 1, 0, samples_median(&speeds), samples_median(&cpu), 0 };
+    *out = (bench_run){ true, tokens, 1, 0, samples_median(&speeds), samples_median(&cpu), 0,
+                        host_cache_name(b->host) };
     samples_free(&speeds);
     samples_free(&cpu);
     return good;
@@ -167,7 +168,8 @@ bool bench_runs_decode(bench_runs *b, uint32_t tokens, uint32_t batch, uint32_t 
 {
     exl2_session sessions[BENCH_BATCH_MAX] = { { 0 } };
     bool good = true;
-    *out = (bench_run){ .tokens = tokens, .batch = batch, .context = context };
+    *out = (bench_run){ .tokens = tokens, .batch = batch, .context = context,
+                        .cache = host_cache_name(b->host) };
     for (uint32_t i = 0; good && i < batch; i++) {
         good = open_session(b, &sessions[i]) && (!context || (start(b, sessions[i], context, 0) && finish(b)));
     }

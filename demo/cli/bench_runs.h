@@ -14,6 +14,7 @@ typedef struct bench_run { /* medians */
     uint32_t tokens, batch, context; /* tokens: of the prompt, or generated per sequence */
     double tokens_per_second, cpu_us; /* cpu_us: CPU time per token, of all threads */
     double tokens_per_pass;  /* of decode */
+    const char *cache;       /* format of K and V, as --cache names it */
 } bench_run;
 
 typedef struct bench_runs { /* zeroed, except for host */

@@ -1,6 +1,6 @@
 /* chat.c: `exl2 chat`: a conversation in the terminal. The engine gets the whole conversation every time and reuses
    the part that its session already holds. When the context is too short for a reply, the older half of the turns is
-   forgotten.
+   forgotten, and its tokens are trimmed from the session.
    takes: a model folder, lines on stdin.
    gives: cli_chat.
    owns:  nothing beyond the call. */
@@ -64,6 +64,65 @@ static bool forget_turns(chat *c)
     return drop > 0;
 }
 
+/* The gap that makes `old` begin as `now` does: old[*from, *from + count) is left out. Both begin in the same way. */
+static uint32_t find_gap(const exl2_token *old, size_t old_count, const exl2_token *now, size_t now_count,
+                         uint32_t *from)
+{
+    size_t same = 0, longest = 0;
+    while (same < old_count && same < now_count && old[same] == now[same]) {
+        same++;
+    }
+    size_t gap = old_count - same; /* as long as nothing that follows a gap is the same */
+    for (size_t i = same; i < old_count; i++) {
+        size_t run = 0;
+        while (i + run < old_count && same + run < now_count && old[i + run] == now[same + run]) {
+            run++;
+        }
+        if (run > longest) {
+            longest = run;
+            gap = i - same;
+        }
+    }
+    *from = (uint32_t)same;
+    return (uint32_t)gap;
+}
+
+/* Takes the tokens of `turns` forgotten turns out of the session. The system message before them stays as it is, and
+   the turns after them are computed again, by the next job. false: failed, message printed. */
+static bool trim_history(chat *c, size_t turns)
+{
+    exl2_engine *e = c->host.engine;
+    size_t bytes = 0, now_count = 0, old_count = 0;
+    uint32_t from = 0, gap = 0;
+    char *text = NULL;
+    exl2_token *now = NULL, *old = NULL;
+    exl2_result r = exl2_chat_render(e, c->host.model, c->messages, c->count, &c->template, NULL, 0, &bytes);
+    if (r >= 0) {
+        text = memory_take(bytes + 1, 1);
+        now = memory_take(bytes + 1, sizeof *now); /* no text has more tokens than bytes */
+        r = exl2_chat_render(e, c->host.model, c->messages, c->count, &c->template, text, bytes + 1, &bytes);
+    }
+    r = r < 0 ? r : exl2_tokenize(e, c->host.model, text, bytes, EXL2_TEXT_NO_BOS, now, bytes + 1, &now_count);
+    r = r < 0 ? r : exl2_session_tokens(e, c->session, NULL, 0, &old_count);
+    if (r >= 0) {
+        old = memory_take(old_count + 1, sizeof *old);
+        r = exl2_session_tokens(e, c->session, old, old_count, &old_count);
+    }
+    if (r >= 0) {
+        gap = find_gap(old, old_count, now, now_count, &from);
+        r = exl2_session_trim(e, c->session, from, gap);
+    }
+    free(text);
+    free(now);
+    free(old);
+    if (r < 0) {
+        host_failed(&c->host);
+        return false;
+    }
+    fprintf(stderr, "(forgot the oldest %zu turns, %u tokens)\n", turns, gap);
+    return true;
+}
+
 static void begin_conversation(chat *c)
 {
     keep_messages(c, 0);
@@ -95,9 +154,13 @@ static bool reply(chat *c)
     uint32_t least = c->max_tokens ? c->max_tokens : quarter < 512 ? quarter : 512; /* tokens of a reply */
     exl2_job_size size = { 0 };
     exl2_result fits = exl2_job_measure(c->host.engine, &d, &size);
+    size_t before = c->count;
     while ((fits == EXL2_ERR_CONTEXT_FULL || (fits >= 0 && size.max_tokens < least)) && forget_turns(c)) {
-        d.prompt.message_count = c->count; /* what follows the system message is computed again */
+        d.prompt.message_count = c->count;
         fits = exl2_job_measure(c->host.engine, &d, &size);
+    }
+    if (c->count < before && !trim_history(c, (before - c->count) / 2)) {
+        return false;
     }
     c->reply.bytes = 0;
     c->end = (host_end){ 0 };

@@ -78,10 +78,9 @@ static bool read_float(const char *text, float *out)
     return *end == 0 && *out >= -FLT_MAX && *out <= FLT_MAX;
 }
 
-/* Index of the text among the parts of, for example, "auto|cpu". false: it is none of them. */
-static bool read_choice(const char *choices, const char *text, uint32_t *out)
+/* Index of the text [bytes] among the parts of, for example, "auto|cpu". false: it is none of them. */
+static bool read_choice(const char *choices, const char *text, size_t bytes, uint32_t *out)
 {
-    size_t bytes = strlen(text);
     for (uint32_t index = 0; choices; index++) {
         const char *bar = strchr(choices, '|');
         size_t choice_bytes = bar ? (size_t)(bar - choices) : strlen(choices);
@@ -92,6 +91,22 @@ static bool read_choice(const char *choices, const char *text, uint32_t *out)
         choices = bar ? bar + 1 : NULL;
     }
     return false;
+}
+
+static bool read_choices(const char *choices, const char *text, arg_numbers *out)
+{
+    out->count = 0;
+    for (;; text++) {
+        size_t bytes = strcspn(text, ",");
+        if (out->count == ARGS_LIST_MAX || !read_choice(choices, text, bytes, &out->items[out->count])) {
+            return false;
+        }
+        out->count++;
+        text += bytes;
+        if (*text == 0) {
+            return true;
+        }
+    }
 }
 
 static args_result store_value(const args_desc *d, const arg *a, const char *text)
@@ -133,9 +148,14 @@ static args_result store_value(const args_desc *d, const arg *a, const char *tex
                    : args_wrong(d, "%s must be at most %d whole numbers separated by commas, not '%s'", a->name,
                                 ARGS_LIST_MAX, text);
     case ARG_CHOICE:
-        return read_choice(a->value_name, text, a->value)
+        return read_choice(a->value_name, text, strlen(text), a->value)
                    ? ARGS_OK
                    : args_wrong(d, "%s must be one of %s, not '%s'", a->name, a->value_name, text);
+    case ARG_CHOICES:
+        return read_choices(a->value_name, text, a->value)
+                   ? ARGS_OK
+                   : args_wrong(d, "%s must be at most %d of %s, separated by commas, not '%s'", a->name, ARGS_LIST_MAX,
+                                a->value_name, text);
     }
     return ARGS_OK;
 }

@@ -29,14 +29,15 @@ typedef enum arg_kind {
     ARG_U64,     /* uint64_t */
     ARG_FLOAT,   /* float */
     ARG_NUMBERS, /* arg_numbers */
-    ARG_CHOICE   /* uint32_t: index of a part of value_name */
+    ARG_CHOICE,  /* uint32_t: index of a part of value_name */
+    ARG_CHOICES  /* arg_numbers: indices of parts of value_name, for "auto,cpu" */
 } arg_kind;
 
 typedef struct arg {
     const char *name;       /* "--max"; "MODEL" for a positional argument */
     arg_kind kind;
     void *value;            /* unchanged if the argument is absent */
-    const char *value_name; /* "N"; "auto|cpu" for ARG_CHOICE; NULL for ARG_BOOL and positional arguments */
+    const char *value_name; /* "N"; "auto|cpu" for ARG_CHOICE, ARG_CHOICES; NULL for ARG_BOOL, positional arguments */
     const char *help;       /* "tokens to write (256)" */
 } arg;
 

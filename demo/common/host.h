@@ -2,7 +2,7 @@
    record how a job ended, print the engine's warnings and the message of an error.
    takes: --backend, --device, --cpu-path, --kernels and --threads, a model folder.
    gives: host_open, host_load, host_load_draft, host_cache, host_step, host_end, host_on_gpu, host_cpu_path,
-          host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS, HOST_CACHE_ARGS, HOST_CONTEXT_ARGS.
+          host_failed, host_close, HOST_ARGS, HOST_GPU_ARGS, HOST_CACHE_ARGS, HOST_WORK_ARGS, HOST_CONTEXT_ARGS.
    owns:  the engine and the pool. */
 #ifndef DEMO_HOST_H
 #define DEMO_HOST_H
@@ -42,6 +42,8 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 #define HOST_ARGS(options)   \
     HOST_GPU_ARGS(options),  \
     HOST_CACHE_ARGS(options), \
+    HOST_WORK_ARGS(options)
+#define HOST_WORK_ARGS(options)                                                                                   \
     { "--threads", ARG_U32, &(options).threads, "N", "CPU threads, with the main one; at most 64 (all cores)" }, \
     { "--experts", ARG_U32, &(options).experts, "N", "experts that a token uses (the model's own number)" }
 

@@ -220,6 +220,8 @@ static void write_json(json_out *j, const end_card *c)
     json_out_object(j, "prompt");
     json_out_uint(j, "computed", t->prompt_computed);
     json_out_uint(j, "reused", t->prompt_reused);
+    json_out_uint(j, "forgotten", t->forgotten_tokens);
+    json_out_uint(j, "kept", t->kept_tokens);
     json_out_end(j);
     json_out_uint(j, "turns", t->turns);
     json_out_uint(j, "invalid_turns", t->invalid_turns);

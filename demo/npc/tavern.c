@@ -32,18 +32,15 @@ static void add_question(npc *n, const char *question)
     add_talk(n, ":", "");
 }
 
-/* Drops the older half of the talk. false: only the newest question is left. */
-static bool forget_half(npc *n)
+/* Bytes of the older half of the talk, up to a question; 0: only the newest question is left. */
+static size_t older_half(const npc *n)
 {
     char *from = n->talk, *next = strstr(from + 1, "\n" VISITOR ": ");
     while (next && (size_t)(from - n->talk) < n->talk_bytes / 2) {
         from = next;
         next = strstr(from + 1, "\n" VISITOR ": ");
     }
-    size_t cut = (size_t)(from - n->talk);
-    n->talk_bytes -= cut;
-    memmove(n->talk, from, n->talk_bytes + 1);
-    return cut > 0;
+    return (size_t)(from - n->talk);
 }
 
 /* ---- lines ---- */
@@ -293,8 +290,38 @@ static void take_ends(tavern *t)
     t->extra_ns += clock_ns() - start;
 }
 
-/* Starts the turn that answers the question. If the session is full, it is rewound to the beginning of the talk, and
-   the newer half of the talk is prefilled again. */
+/* Drops the first `cut` bytes of the talk, and their tokens from the middle of the session: after world and persona.
+   The tokens that follow stay as they are; the next job computes them again. */
+static exl2_result forget(npc *n, size_t cut)
+{
+    exl2_engine *e = n->place->engine;
+    exl2_token *ids = n->place->ids;
+    exl2_session_info info;
+    size_t count = 0, bytes = 0, left = n->talk_known > cut ? n->talk_known - cut : 0;
+    exl2_result result = exl2_session_get(e, n->session, &info);
+    result = result < 0 ? result : exl2_session_tokens(e, n->session, ids, n->place->context, &count);
+    uint32_t from = n->past_tokens, end = (uint32_t)count; /* the first token that stays is in [from, end] */
+    while (result >= 0 && from < end) {
+        uint32_t middle = from + (end - from) / 2;
+        result = exl2_detokenize(e, info.model, ids + middle, count - middle, 0, NULL, 0, &bytes);
+        from = bytes > left ? middle + 1 : from;
+        end = bytes > left ? end : middle;
+    }
+    char *text = memory_take(left + 1, 1);
+    bool same = result >= 0 && left > 0
+             && exl2_detokenize(e, info.model, ids + from, count - from, 0, text, left + 1, &bytes) >= 0
+             && bytes == left && memcmp(text, n->talk + cut, left) == 0;
+    free(text);
+    from = same ? from : (uint32_t)count; /* a token lies across the cut: all of the talk is tokenized again */
+    n->place->forgotten_tokens += from - n->past_tokens;
+    n->place->kept_tokens += count - from;
+    n->talk_known = same ? left : 0;
+    n->talk_bytes -= cut;
+    memmove(n->talk, n->talk + cut, n->talk_bytes + 1);
+    return result < 0 ? result : exl2_session_trim(e, n->session, n->past_tokens, from - n->past_tokens);
+}
+
+/* Starts the turn that answers the question. If the session is full, the older half of the talk is forgotten. */
 static bool speak(npc *n, const char *question)
 {
     if (n->thinks.id) {
@@ -313,9 +340,8 @@ static bool speak(npc *n, const char *question)
     exl2_grammar grammar = { 0 };
     exl2_result result = make_grammar(n, &grammar);
     result = result < 0 ? result : start_job(n, ask, grammar, &n->job);
-    while (result == EXL2_ERR_CONTEXT_FULL && forget_half(n)) {
-        result = exl2_session_rewind(n->place->engine, n->session, n->past_tokens);
-        n->talk_known = 0;
+    for (size_t cut; result == EXL2_ERR_CONTEXT_FULL && (cut = older_half(n)) > 0;) {
+        result = forget(n, cut);
         result = result < 0 ? result : start_job(n, ask, grammar, &n->job);
     }
     exl2_grammar_close(n->place->engine, grammar); /* the job keeps the grammar alive */

@@ -98,6 +98,7 @@ struct tavern { /* zeroed: closed */
     samples grammar_ms;       /* ms to make the grammar of each turn */
     uint64_t grammar_allocations;
     uint64_t prompt_computed, prompt_reused; /* tokens, over all jobs */
+    uint64_t forgotten_tokens, kept_tokens;  /* trimmed from talks that outgrew the context; those that stayed */
     uint64_t spoken_tokens;                  /* tokens that were delivered */
     uint64_t turn_tokens, turn_passes;       /* of turns that ended with all their tokens */
     char error[sizeof(((exl2_error *)0)->text)]; /* message of a failure, else "" */

@@ -52,6 +52,25 @@ static void check_bench(const char *model)
     free(text);
 }
 
+/* --cache as a list: the same lengths with one format after the other. */
+static void check_bench_caches(const char *model)
+{
+    static const char *const caches[] = { "q6", "fp16", "q4" };
+    char *text;
+    json_value *said = program_json(program_run("bench '%s' --prefill 8 --decode 2 --cache q6,fp16,q4 --backend cpu "
+                                                "--threads 1 --json", model), &text);
+    const json_value *runs = json_member(said, "runs");
+    CHECK(!json_member(said, "cache")); /* null: each run has its own */
+    CHECK(runs && runs->child_count == 6);
+    for (size_t i = 0; runs && i < runs->child_count; i++) {
+        const json_value *run = item(runs, i);
+        CHECK_TEXT(program_text(run, "cache"), caches[i / 2]);
+        CHECK(program_number(run, i % 2 == 0 ? "prefill_tok_s" : "decode_tok_s") > 0);
+    }
+    json_free(said);
+    free(text);
+}
+
 /* A model of another family and format: its name, and what a token reads. */
 static void check_family(const char *model, const char *shape, const char *family, double experts)
 {
@@ -100,6 +119,7 @@ static void case_synth(void)
     json_free(info);
     free(text);
     check_bench(model);
+    check_bench_caches(model);
     json_value *said = program_json(program_run("generate '%s' --ids 5,6 --max 3 --seed 9 --json", model), &text);
     CHECK_INT(program_number(json_member(said, "stats"), "seed"), 9);
     CHECK(json_member(said, "ids") && json_member(said, "ids")->child_count > 0);

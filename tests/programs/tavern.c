@@ -180,7 +180,8 @@ static void circles(void)
 
 /* ---- a short context ---- */
 
-/* Forty turns in a context that holds about six: none fails, and each person keeps the world and the persona. */
+/* Forty turns in a context that holds about six: none fails, and each person keeps the world, the persona and the
+   tokens of the newer half of the talk. */
 static void long_talk(void)
 {
     char *text;
@@ -195,6 +196,8 @@ static void long_talk(void)
     }
     CHECK_INT(answers, 40);
     CHECK_INT(program_number(report, "invalid_turns"), 0);
+    double forgotten = program_number(json_member(report, "prompt"), "forgotten");
+    CHECK(forgotten > 0 && program_number(json_member(report, "prompt"), "kept") > forgotten / 4);
     json_free(report);
     free(text);
 }

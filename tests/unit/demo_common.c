@@ -94,7 +94,7 @@ typedef struct parsed {
     uint64_t seed;
     float top_p;
     arg_texts stops;
-    arg_numbers batch;
+    arg_numbers batch, colors;
 } parsed;
 
 /* Parses up to eight words; NULL ends them. */
@@ -109,6 +109,7 @@ static args_result parse(parsed *p, const char *const words[8])
         { "--stop", ARG_TEXTS, &p->stops, NULL, "" },
         { "--batch", ARG_NUMBERS, &p->batch, NULL, "" },
         { "--backend", ARG_CHOICE, &p->backend, "auto|cpu", "" },
+        { "--colors", ARG_CHOICES, &p->colors, "red|green|blue", "" },
     };
     const args_desc d = { "test",
                           "",
@@ -140,6 +141,10 @@ static void args_read(void)
     CHECK_INT(p.backend, 1);
     CHECK_TEXT(p.stops.items[0], "kept");
     CHECK_INT(p.max, 7);
+    CHECK_INT(parse(&p, WORDS("m", "--colors", "blue,red,blue")), ARGS_OK);
+    CHECK(p.colors.count == 3 && p.colors.items[0] == 2 && p.colors.items[1] == 0 && p.colors.items[2] == 2);
+    CHECK_INT(parse(&p, WORDS("m", "--colors=green")), ARGS_OK);
+    CHECK(p.colors.count == 1 && p.colors.items[0] == 1);
     CHECK_INT(parse(&p, WORDS("m", "--", "--json")), ARGS_OK);
     CHECK_TEXT(p.out, "--json");
     CHECK(!p.json);
@@ -164,6 +169,11 @@ static void args_refuse(void)
         { "m", "--batch", "1," },
         { "m", "--batch", "" },
         { "m", "--backend", "gpu" },
+        { "m", "--colors", "" },
+        { "m", "--colors", "red," },
+        { "m", "--colors", ",red" },
+        { "m", "--colors", "red,bl" },
+        { "m", "--colors", "red|blue" },
         { "m", "--json=1" },
         { "m", "--maximum", "1" },
         { "m", "--ma", "1" },
