@@ -39,7 +39,8 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     const exl2__backend_queue *queue = f->backend->queue;
     uint32_t group = f->logit0 / f->plan->logit_rows_max;
     bool masks = f->masks == EXL2__MASKS_READY;
-    uint32_t end = queue->units(f->device) + (f->step.logit_count && masks ? group + 1 : 0);
+    uint32_t groups = f->step.logit_count && masks ? group + 1 : 0;
+    uint32_t end = queue->units(f->device) + groups * queue->head_units(f->device);
     uint32_t fit = exl2__forward_units_that_fit(f, end, budget);
     if (fit > f->unit) {
         EXL2__TRY(queue->enqueue(f->device, f->unit, fit, budget->timed));

@@ -255,10 +255,11 @@ typedef struct exl2__backend_memory {
 } exl2__backend_memory;
 
 /* Functions of an asynchronous backend. A pass is divided into units: `units` ranges of layers (the first one with page
-   copies and embedding), then one unit of head and sampling for each group of logit rows. These calls enqueue work and
-   return. Times are estimates, learned from earlier runs. */
+   copies and embedding), then, for each group of logit rows, `head_units` ranges of the head's columns, the last one
+   with sampling. These calls enqueue work and return. Times are estimates, learned from earlier runs. */
 typedef struct exl2__backend_queue {
     uint32_t (*units)(const exl2__device *d); /* of the pass begun, without those of head and sampling */
+    uint32_t (*head_units)(const exl2__device *d);
     /* Enqueues units [begin, end): in order, and at most one group of logit rows per call. */
     exl2_result (*enqueue)(exl2__device *d, uint32_t begin, uint32_t end, bool timed);
     uint64_t (*unit_ns)(const exl2__device *d, uint32_t unit);

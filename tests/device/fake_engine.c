@@ -1,5 +1,5 @@
 /* fake_engine.c: the engine with the fake driver and compiler, whose tables the test that links it fills in. It also
-   splits the work of tiny models into tasks.
+   splits the work of tiny models into tasks, and that of tiny models on a slow GPU (fake.devices) into units.
    takes: machine_tables; fake_sleep, during which the fake device works; fake_clock.
    gives: every function of exl2.h.
    owns:  nothing. */
@@ -10,6 +10,7 @@
 #include "fake_driver.h"
 
 #define EXL2__CPU_TASK_COST 1
+#define EXL2__CUDA_UNIT_NS 10000u
 #define EXL2__CUDA_TABLES(driver, nvrtc) machine_tables(driver, nvrtc)
 #define EXL2_IMPLEMENTATION
 #include "exl2.h"

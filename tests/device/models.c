@@ -4,6 +4,8 @@
           a trained model.
    gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model.
    owns:  nothing that outlives the program. */
+#define EXL2__CUDA_UNIT_NS 4u /* heads are cut, too, where passes run unit by unit */
+
 #include "model_rig.h"
 
 #define REPEATS 1000u

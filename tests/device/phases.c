@@ -4,6 +4,8 @@
    takes: [FIRST COUNT [N]]: COUNT shapes from FIRST on, every Nth pass; a GPU; $EXL2_TEST_KERNELS.
    gives: exit code 0, 1, or 77 without a GPU; the largest relative error of every phase.
    owns:  nothing that outlives the program. */
+#define EXL2__CUDA_UNIT_NS 4u /* the heads of these shapes are cut into units */
+
 #include "phase_rig.h"
 #include "spread.h"
 
@@ -488,7 +490,7 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
         keep_residual(t);
     }
     synth_phase_after(&t->tested, phase, before, inside ? &t->tested.layers[layer] : NULL, t->logit0, t->logit_count,
-                      0);
+                      phase == EXL2__PHASE_head); /* unit by unit */
     watch_check(t, set, phase >= EXL2__PHASE_head ? t->logit_count : t->made->step.row_count);
     if (phase == EXL2__PHASE_attend) { /* the reference reads the pages that the GPU has just written */
         pages_check(t, layer);

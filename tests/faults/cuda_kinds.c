@@ -19,12 +19,25 @@ static uint32_t below(uint32_t bound)
     return (uint32_t)(state >> 33) % bound;
 }
 
+static bool slow;          /* the GPU is so slow that the head is cut into units */
+static uint32_t head_parts; /* products of later columns of the head, in one pass at least */
+
+static void run(const char *function, const void *arguments, const unsigned grid[3])
+{
+    const exl2k_gemv_args *a = (const exl2k_gemv_args *)arguments;
+    bool product = strncmp(function, "exl2k_gemv", 10) == 0;
+    head_parts += product && a->matrix.parts == 1 && a->matrix.part[0].column > 0;
+    fake_model_run(function, arguments, grid);
+}
+
 static void begin(uint32_t pages, uint32_t batch)
 {
     exl2_model_desc d = { 0 };
     machine_make();
-    fake.run = fake_model_run;
+    fake.run = run;
+    fake.devices[0].memory_clock /= slow ? 1000 : 1;
     fake.eager = true;
+    head_parts = 0;
     fake_model_kinds = true;
     memset(fake_model_rows, 0, sizeof fake_model_rows);
     d.path = rig_golden("exl2-mixed");
@@ -154,6 +167,42 @@ static void test_draft_model(bool timed)
     end();
 }
 
+/* A GPU on which the head is several units: only steps with a budget see them, and the tokens are the same, with a
+   grammar, too, whose masks come before the head. */
+static void test_slow_head(void)
+{
+    static const exl2_step_desc steps[] = { { .wait = true }, { .wait = true, .gpu_us = 1 }, { .gpu_us = 60 } };
+    uint32_t counts[3], parts[3];
+    slow = true;
+    for (uint32_t i = 0; i < EXL2__COUNT(steps); i++) {
+        static uint32_t asked;
+        exl2_session s[3];
+        exl2_grammar g;
+        begin(16, 4);
+        exl2_grammar_desc gd = { .model = model, .kind = EXL2_GRAMMAR_CUSTOM, .allow = cuda_allow, .user = &asked };
+        CHECK_INT(exl2_grammar_make(e, &gd, &g), EXL2_OK);
+        for (uint32_t k = 0; k < 3; k++) {
+            CHECK_INT(exl2_session_open(e, model, &s[k]), EXL2_OK);
+            exl2_job_desc d = cuda_job(s[k], prompt_of(20 + 60 * k), 20 + 60 * k, 30, &cuda_said[k]);
+            d.grammar = k == 2 ? g : d.grammar;
+            CHECK_INT(exl2_job_start(e, &d, NULL), EXL2_OK);
+        }
+        for (counts[i] = 0; counts[i] < 100000 && exl2_step(e, &steps[i]) != EXL2_IDLE; counts[i]++) {
+        }
+        CHECK(cuda_said[0].count == 30 && cuda_said[1].count == 30);
+        CHECK_INT(cuda_said[2].count, CUDA_MASKED);
+        check_history(s[0]);
+        check_history(s[1]);
+        parts[i] = head_parts;
+        exl2_grammar_close(e, g);
+        end();
+    }
+    printf("later columns of the head: %u, %u, %u products in %u, %u, %u steps\n", parts[0], parts[1], parts[2],
+           counts[0], counts[1], counts[2]);
+    CHECK(parts[0] == 0 && parts[1] >= 30 && counts[1] > 2 * counts[0]);
+    slow = false;
+}
+
 /* The device is lost, or a driver call fails, while a model drafts: the job ends, and its history can be read. */
 static void test_draft_faults(int code)
 {
@@ -186,7 +235,7 @@ static void test_moves(uint32_t gpu_us, bool drafts)
     size_t bytes = 0;
     begin(8, 3);
     fake_model_guesses = drafts;
-    for (uint32_t move = 0; move < MOVES; move++) {
+    for (uint32_t move = 0; move < MOVES * (slow ? 6 : 1); move++) {
         uint32_t i = below(SESSIONS), action = below(32);
         exl2_session_info info = { 0 };
         exl2_step_desc step = { .gpu_us = gpu_us, .wait = below(2) > 0 };
@@ -238,11 +287,14 @@ int main(void)
     test_drafts(true);
     test_draft_model(false);
     test_draft_model(true);
+    test_slow_head();
     test_draft_faults(EXL2__CUDA_OUT_OF_MEMORY);
     test_draft_faults(EXL2__CUDA_UNKNOWN);
     test_moves(0, false);
     test_moves(0, true);
     test_moves(1, false);
+    test_moves(1, true);
+    slow = true;
     test_moves(1, true);
     return check_done();
 }

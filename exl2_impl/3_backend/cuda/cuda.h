@@ -168,14 +168,14 @@ static exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_byte
 
 /* ---- single phases, for tests; the engine runs passes unit by unit ---- */
 
-/* A phase is one item, since it only enqueues kernels. */
+/* A phase is one item, since it only enqueues kernels; the head can be cut by columns. */
 static uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
                                  const exl2__range *range)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
     (void)layer;
     (void)range;
-    return phase == EXL2__PHASE_copy_pages ? m->step->copy_count > 0 : 1;
+    return phase == EXL2__PHASE_copy_pages ? m->step->copy_count > 0 : phase == EXL2__PHASE_head ? m->head_units : 1;
 }
 
 static exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const exl2__layer *layer,
@@ -214,6 +214,7 @@ static const exl2__backend_memory exl2__cuda_backend_memory = {
 
 static const exl2__backend_queue exl2__cuda_backend_queue = {
     .units = exl2__cuda_units,
+    .head_units = exl2__cuda_head_units,
     .enqueue = exl2__cuda_queue,
     .unit_ns = exl2__cuda_unit_ns,
     .queued_ns = exl2__cuda_queued_ns,

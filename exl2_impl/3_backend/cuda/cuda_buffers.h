@@ -115,6 +115,7 @@ static inline uint32_t exl2__cuda_graph_rows(const exl2__plan *p)
 typedef struct exl2__cuda_graphs {
     exl2__cuda_graph_exec *whole[EXL2__CUDA_ROW_CLASSES][EXL2__CUDA_SPLIT_CLASSES];  /* entire passes */
     exl2__cuda_graph_exec *layers[EXL2__CUDA_ROW_CLASSES][EXL2__CUDA_SPLIT_CLASSES]; /* without head, sampling */
+    exl2__cuda_graph_exec *head[EXL2__CUDA_ROW_CLASSES];  /* all of the head's units at once; NULL: there is one */
     exl2__cuda_graph_exec **unit[EXL2__CUDA_ROW_CLASSES]; /* [units] graphs of single units */
     uint32_t units;
 } exl2__cuda_graphs;

@@ -1,6 +1,8 @@
 /* cuda_graph.h: the units of a pass, enqueued kernel by kernel, or as captured graphs if the pass decodes up to 16
    rows.
-   Unit 0 begins with page copies and embedding; the last units are head and sampling of one group of logit rows each.
+   Unit 0 begins with page copies and embedding; the last units are columns of the head, for one group of logit rows
+   after the other, and sampling is part of a group's last unit. Units of the head that are enqueued together are one
+   product.
    takes: a model whose buffers are ready.
    gives: exl2__cuda_layer_units, exl2__cuda_queue_plain; exl2__cuda_graphs_open, _close, exl2__cuda_queue_graphs.
    owns:  the graphs, until close.
@@ -33,16 +35,16 @@ static exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer
     return EXL2_OK;
 }
 
-static exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group)
+/* Units [begin, end) of the head for the group, and sampling after the last one. */
+static exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group, uint32_t begin, uint32_t end)
 {
     uint32_t size = m->plan->logit_rows_max;
     uint32_t rows = m->pass.captured ? m->pass.row_count : m->step->logit_count;
-    exl2__range range = { 0, 1, group * size, exl2__min32(size, rows - group * size),
-                          EXL2__PHASE_COUNT };
+    exl2__range range = { begin, end, group * size, exl2__min32(size, rows - group * size), EXL2__PHASE_COUNT };
     m->pass.norm = 2 * m->plan->shape.layers % EXL2__CUDA_SUMS;
     m->pass.first_norm = false;
     EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_head, NULL, &range));
-    return exl2__cuda_do(m, EXL2__PHASE_sample, NULL, &range);
+    return end == m->head_units ? exl2__cuda_do(m, EXL2__PHASE_sample, NULL, &range) : EXL2_OK;
 }
 
 /* Enqueues units [begin, end), without page copies. */
@@ -59,7 +61,10 @@ static exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, u
             EXL2__TRY(exl2__cuda_queue_layer(m, &m->plan->layers[layer]));
         }
         if (unit >= units) {
-            EXL2__TRY(exl2__cuda_queue_logits(m, unit - units));
+            uint32_t group = (unit - units) / m->head_units, first = (unit - units) % m->head_units;
+            uint32_t count = exl2__min32(m->head_units - first, end - unit);
+            EXL2__TRY(exl2__cuda_queue_logits(m, group, first, first + count));
+            unit += count - 1;
         }
     }
     return EXL2_OK;
@@ -115,6 +120,7 @@ static void exl2__cuda_graphs_close(exl2__cuda_model *m)
             exl2__cuda_graph_free(m, g->whole[rows][i]);
             exl2__cuda_graph_free(m, g->layers[rows][i]);
         }
+        exl2__cuda_graph_free(m, g->head[rows]);
         for (uint32_t i = 0; i < g->units && g->unit[rows]; i++) {
             exl2__cuda_graph_free(m, g->unit[rows][i]);
         }
@@ -130,7 +136,8 @@ static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
     void *memory;
     uint32_t most = exl2__cuda_split_class(exl2__cuda_splits(m->plan->context_max));
     m->pass = exl2__cuda_pass_captured(m, exl2__cuda_class_rows(rows));
-    g->units = exl2__cuda_layer_units(m) + 1;
+    uint32_t layers = exl2__cuda_layer_units(m);
+    g->units = layers + m->head_units;
     EXL2__TRY(exl2__alloc(m->c, g->units * sizeof *g->unit[rows], 16, EXL2_MEM_GENERAL, &memory));
     memset(memory, 0, g->units * sizeof *g->unit[rows]);
     g->unit[rows] = (exl2__cuda_graph_exec **)memory;
@@ -138,13 +145,13 @@ static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
         m->pass.splits = exl2__cuda_split_classes[i];
         if (m->whole_graphs) {
             EXL2__TRY(exl2__cuda_capture(m, 0, g->units, &g->whole[rows][i]));
-            EXL2__TRY(exl2__cuda_capture(m, 0, g->units - 1, &g->layers[rows][i]));
+            EXL2__TRY(exl2__cuda_capture(m, 0, layers, &g->layers[rows][i]));
         }
     }
     for (uint32_t i = 0; i < g->units; i++) {
         EXL2__TRY(exl2__cuda_capture(m, i, i + 1, &g->unit[rows][i]));
     }
-    return EXL2_OK;
+    return m->head_units > 1 ? exl2__cuda_capture(m, layers, g->units, &g->head[rows]) : EXL2_OK;
 }
 
 static exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
@@ -161,13 +168,16 @@ static exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t begin, 
     const exl2__cuda_graphs *g = &m->graphs;
     uint32_t rows = exl2__cuda_row_class(m->pass.row_count);
     uint32_t splits = exl2__cuda_split_class(exl2__cuda_splits(m->pass.longest_context));
-    if (begin == 0 && end + 1 >= g->units && m->whole_graphs) {
+    uint32_t layers = g->units - m->head_units;
+    if (begin == 0 && (end == layers || end == g->units) && m->whole_graphs) {
         exl2__cuda_graph_exec *graph = end == g->units ? g->whole[rows][splits] : g->layers[rows][splits];
         return exl2__cuda_device_check(m->gpu, m->gpu->driver.graph_launch(graph, m->gpu->stream), "queueing a pass");
     }
     for (uint32_t unit = begin; unit < end; unit++) {
-        int queued = m->gpu->driver.graph_launch(g->unit[rows][unit], m->gpu->stream);
+        bool head = unit == layers && end == g->units && g->head[rows];
+        int queued = m->gpu->driver.graph_launch(head ? g->head[rows] : g->unit[rows][unit], m->gpu->stream);
         EXL2__TRY(exl2__cuda_device_check(m->gpu, queued, "queueing layers"));
+        unit = head ? end : unit;
     }
     return EXL2_OK;
 }

@@ -244,14 +244,32 @@ static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *
     head->x = a.out;
     head->sums_now = a.now_out;
     head->sums_before = a.before_out;
-    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_head_rows, grid, &a);
+    return range->begin > 0 ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_head_rows, grid, &a);
 }
 
-/* If every row wants logits, the head reads what the last residual product wrote. */
+/* The columns of units [range->begin, range->end) of the head, as a matrix. Their results keep their places. The last
+   unit has the strip of padding, too, if there is one. */
+static exl2__cuda_matrix exl2__cuda_head_columns(const exl2__cuda_model *m, const exl2__range *range)
+{
+    exl2__cuda_matrix w = *exl2__cuda_matrix_of(m->plan->head);
+    exl2k_part *p = &w.device.part[0];
+    uint32_t real = (uint32_t)exl2__div_up(p->columns, EXL2__CUDA_STRIP), first = real * range->begin / m->head_units;
+    uint32_t end = range->end == m->head_units ? p->strips : real * range->end / m->head_units;
+    p->base += (uint64_t)first * p->pitch;
+    exl2__cuda_advance(&p->bias, first * EXL2__CUDA_STRIP * sizeof(float));
+    p->column = first * EXL2__CUDA_STRIP;
+    p->columns = exl2__min32(p->columns, end * EXL2__CUDA_STRIP) - p->column;
+    p->strips = w.device.strips = end - first;
+    return w;
+}
+
+/* If every row wants logits, the head reads what the last residual product wrote. The first unit prepares the rows for
+   all of them. */
 static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     uint64_t pass = exl2__cuda_group_pass(m, range);
     bool folds = exl2__cuda_folds(&m->plan->shape), decodes = m->pass.decodes && !m->pass.by_gemm;
+    bool later = range->begin > 0;
     (void)layer;
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
                           .scale = m->plan->shape.logit_scale, .cap = m->plan->shape.final_softcap };
@@ -261,12 +279,13 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
         exl2k_settle_args settle = { .rows_at = pass + offsetof(exl2k_pass, logit_count), .out = { m->b.head_x, 0 },
                                      .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling) };
         exl2__cuda_next head = { &m->plan->final_norm, { m->plan->head, NULL } };
-        EXL2__TRY(exl2__cuda_settle_rows(m, settle, range->logit_count, head));
+        EXL2__TRY(later ? EXL2_OK : exl2__cuda_settle_rows(m, settle, range->logit_count, head));
         a.x = m->b.head_x;
     } else if (m->pass.by_gemm) {
         exl2k_norm_args norm = { .rows_at = pass + offsetof(exl2k_pass, logit_count), .out = m->b.head_x,
                                  .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling) };
-        EXL2__TRY(exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm.weight, m->plan->head));
+        EXL2__TRY(later ? EXL2_OK : exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm.weight,
+                                                    m->plan->head));
         a.x = m->b.head_x;
     } else if (decodes) {
         a.x += (uint64_t)range->logit0 * a.x_pitch * 2;
@@ -275,7 +294,9 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
     } else {
         EXL2__TRY(exl2__cuda_head_rows(m, range, &a));
     }
-    return exl2__cuda_product(m, m->plan->head, EXL2__CUDA_STORE, &a, range->logit_count);
+    exl2__cuda_matrix columns = exl2__cuda_head_columns(m, range);
+    return exl2__cuda_product(m, (const exl2__matrix *)(const void *)&columns, EXL2__CUDA_STORE, &a,
+                              range->logit_count);
 }
 
 static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)

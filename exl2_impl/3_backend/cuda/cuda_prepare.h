@@ -37,8 +37,10 @@ static exl2_result exl2__cuda_make_ropes(exl2__cuda_model *m, const exl2__plan *
     return exl2__cuda_make_table(m, (exl2k_rope_args){ .table = m->b.unrotated, .positions = 1, .step = 1 });
 }
 
-/* Chooses the number of layers of a unit, from an estimate of what units read. The head's share of the weight bytes is
-   close to its share of the parameters, and measured times correct the estimates. */
+#define EXL2__CUDA_HEAD_UNITS_MAX 32u
+
+/* Chooses the number of layers of a unit and of units of the head, from an estimate of what units read. The head's
+   share of the weight bytes is close to its share of the parameters, and measured times correct the estimates. */
 static void exl2__cuda_prepare_units(exl2__cuda_model *m)
 {
     const exl2__shape *s = &m->plan->shape;
@@ -54,6 +56,9 @@ static void exl2__cuda_prepare_units(exl2__cuda_model *m)
     uint64_t fit = EXL2__CUDA_UNIT_NS / exl2__cuda_read_ns(m, m->layer_bytes);
     m->whole_graphs = exl2__cuda_read_ns(m, m->layer_bytes * s->layers + m->head_bytes) < EXL2__CUDA_WHOLE_NS;
     m->layers_per_unit = (uint32_t)exl2__min64(exl2__max64(fit, 1), s->layers);
+    uint64_t head_units = exl2__div_up(exl2__cuda_read_ns(m, m->head_bytes), EXL2__CUDA_UNIT_NS);
+    uint64_t strips = exl2__div_up(s->vocab, EXL2__CUDA_STRIP);
+    m->head_units = (uint32_t)exl2__min64(head_units, exl2__min64(strips, EXL2__CUDA_HEAD_UNITS_MAX));
 }
 
 /* Offset of the row of logits that is sampled on the CPU, in the pinned block after the results. */
@@ -85,7 +90,8 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
     }
     if (ready) {
         slot = exl2__max64(slot, exl2__cuda_data_bytes(p));
-        bytes += exl2__cuda_results_bytes(p) + EXL2__CUDA_ROW_CLASSES * (layers + 1) * sizeof(exl2__cuda_graph_exec *);
+        uint64_t graphs = EXL2__CUDA_ROW_CLASSES * (layers + EXL2__CUDA_HEAD_UNITS_MAX);
+        bytes += exl2__cuda_results_bytes(p) + graphs * sizeof(exl2__cuda_graph_exec *);
     } else {
         uint32_t attention = s->heads * s->head_dim;
         uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);

@@ -1,7 +1,7 @@
 /* cuda_queue.h: enqueues and times the units of a pass, repeats it before its tokens are known, collects results.
    takes: a current pass.
    gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _ahead, _collect, _row_logits, _row_sample
-          of the backend.
+          of the backend; _head_units, too.
    owns:  nothing.
 
    A fence is a sequence number that is enqueued after a group of logit rows has been sampled, or at the end of a pass
@@ -12,7 +12,9 @@
 
 #include "cuda_graph.h"
 
-#define EXL2__CUDA_UNIT_NS 250000u     /* target time of a unit of layers */
+#ifndef EXL2__CUDA_UNIT_NS
+#define EXL2__CUDA_UNIT_NS 250000u     /* target time of a unit of layers, or of columns of the head */
+#endif
 #define EXL2__CUDA_WHOLE_NS 15000000u /* longer passes run unit by unit, as a display driver may reset a busy GPU */
 #define EXL2__CUDA_PAIR_NS 4000000u    /* longer passes are waited for one by one */
 #define EXL2__CUDA_SLEEP_NS_MIN 20000u
@@ -37,7 +39,8 @@ static uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
 {
     uint32_t units = exl2__cuda_layer_units(m), rows = m->step->row_count;
     if (unit >= units) {
-        return exl2__cuda_read_ns(m, m->head_bytes) * exl2__div_up(exl2__max32(m->step->logit_count, 1), 16);
+        uint64_t reads = exl2__div_up(exl2__max32(m->step->logit_count, 1), 16);
+        return exl2__cuda_read_ns(m, m->head_bytes) * reads / m->head_units;
     }
     uint64_t ns = exl2__cuda_read_ns(m, m->layer_bytes) * (m->pass.captured ? m->layers_per_unit : 1);
     return ns + ns * rows / 64;
@@ -51,6 +54,11 @@ static inline uint32_t exl2__cuda_pass_class(const exl2__cuda_model *m)
 static uint32_t exl2__cuda_units(const exl2__device *device)
 {
     return exl2__cuda_layer_units(exl2__cuda_of(device));
+}
+
+static uint32_t exl2__cuda_head_units(const exl2__device *device)
+{
+    return exl2__cuda_of(device)->head_units;
 }
 
 static uint64_t exl2__cuda_unit_ns(const exl2__device *device, uint32_t unit)
@@ -93,14 +101,15 @@ static exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
 
 static exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
-    uint32_t units = exl2__cuda_layer_units(m), last = units + (m->step->logit_count > 0);
+    uint32_t layers = exl2__cuda_layer_units(m);
+    bool ends = m->step->logit_count ? end > layers && (end - layers) % m->head_units == 0 : end == layers;
     if (begin == 0 && m->step->copy_count) {
         EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_copy_pages, NULL, NULL));
     }
     if (m->step->row_count) {
         EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, begin, end) : exl2__cuda_queue_plain(m, begin, end));
     }
-    if (end < last) {
+    if (!ends) {
         exl2__cuda_device_flush(m->gpu);
         return EXL2_OK;
     }
@@ -130,7 +139,7 @@ static exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32
    sampling follow when the new masks are ready. */
 static exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
 {
-    uint32_t end = exl2__cuda_layer_units(m) + !m->step->masked;
+    uint32_t end = exl2__cuda_layer_units(m) + (m->step->masked ? 0 : m->head_units);
     m->pass.longest_context++;
     EXL2__TRY(m->pass.captured ? exl2__cuda_queue_graphs(m, 0, end) : exl2__cuda_queue_plain(m, 0, end));
     if (m->step->masked) {
