@@ -452,13 +452,12 @@ static exl2_result exl2__api_model_load(exl2_engine *e, const exl2_model_desc *d
     EXL2__TRY(exl2__api_outside(e, "exl2_model_load"));
     EXL2__TRY(exl2__api_model_open(e, d, out));
     exl2__model *m = exl2__objects_model(e, *out);
-    exl2_step_desc step = { .wait = true };
     uint64_t id = m->id;
     m->discard_events = d->on_event == NULL;
     exl2__api_wait_begin(e);
     exl2_result r = EXL2_OK;
     while (r >= 0 && m->id == id && m->state == EXL2_PENDING) {
-        r = exl2__step_engine(e, &step);
+        r = exl2__worker_step_held(e);
         if (r >= 0 && exl2__api_interrupted(e)) {
             r = exl2__fail(&e->ctx, EXL2_ERR_CANCELLED, "exl2_interrupt ended exl2_model_load");
         }

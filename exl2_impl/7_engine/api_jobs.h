@@ -253,7 +253,6 @@ static exl2_result exl2__api_job_measure(exl2_engine *e, const exl2_job_desc *d,
 static exl2_result exl2__api_generate(exl2_engine *e, const exl2_job_desc *d)
 {
     exl2_job handle;
-    exl2_step_desc step = { .wait = true };
     EXL2__TRY(exl2__api_outside(e, "exl2_generate"));
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_generate"));
     exl2_result started = exl2__job_start_job(e, d, d->on_event == NULL, &handle);
@@ -263,7 +262,7 @@ static exl2_result exl2__api_generate(exl2_engine *e, const exl2_job_desc *d)
     exl2__api_wait_begin(e);
     bool cancelled = false;
     while (e->watched == handle.id) {
-        exl2_result r = exl2__step_engine(e, &step);
+        exl2_result r = exl2__worker_step_held(e);
         exl2__job *job = exl2__objects_job(e, handle);
         if (job && !cancelled && (r < 0 || exl2__api_interrupted(e))) {
             cancelled = true;

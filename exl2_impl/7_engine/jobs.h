@@ -11,10 +11,11 @@
 
 /* ---- delivery ---- */
 
-/* Whether a callback hears the job's events later, because the worker, which calls none, is stepping. */
+/* Whether a callback hears the job's events later: the worker, which calls none, is stepping, or earlier events wait,
+   such as those of a paused job. */
 static inline bool exl2__jobs_is_heard_later(const exl2_engine *e, const exl2__job *job)
 {
-    return job->delivery.on_event && e->worker.stepping;
+    return job->delivery.on_event && (e->worker.stepping || job->delivery.unheard > 0);
 }
 
 /* Whether earlier events of the job, which the worker wrote, must be heard before another is delivered. */

@@ -128,13 +128,16 @@ static inline exl2__job *exl2__step_next_scores(exl2_engine *e, const exl2__mode
 }
 
 /* Reserves room for scores. A pass continues even if the application reads no events, so the scores of its rows must
-   have room in the ring before the pass begins: a job gets as many rows as have room, or none. */
+   have room in the ring before the pass begins: a job gets as many rows as have room, or none. While there is a worker,
+   a pass that a call begins may end in the worker, or after the job was paused, so it has room for a callback, too;
+   if there is none, a callback that hears its events at once needs none. */
 static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
 {
     exl2__job *job = NULL;
     while ((job = exl2__objects_next_job(e, m, job)) != NULL) {
         exl2__sequence *s = &job->sequence;
-        job->scores.ring = s->score_prompt ? exl2__jobs_ring(e, job) : NULL;
+        job->scores.ring = !s->score_prompt ? NULL
+                         : job->delivery.on_event && e->worker.runs ? &e->worker.events : exl2__jobs_ring(e, job);
         job->scores.due = job->scores.ring && s->active && !s->held && exl2__sequence_unscored(s) > 0;
         job->scores.blocked = false;
         s->rows_most = 0;
@@ -144,9 +147,10 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
         uint32_t scores = exl2__sequence_unscored(s);
         uint32_t most = exl2__min32(scores, m->plan.rows_max);
         uint32_t rows = exl2__events_reserve(job->scores.ring, most, s->alts, &job->scores.reserved);
+        bool at_once = job->delivery.on_event && !exl2__jobs_is_heard_later(e, job);
         job->scores.due = false;
-        s->rows_most = rows < scores ? rows : 0;
-        s->held = job->scores.blocked = rows == 0;
+        s->rows_most = rows < scores ? rows : 0; /* 0: any number */
+        s->held = job->scores.blocked = rows == 0 && !at_once;
     }
 }
 

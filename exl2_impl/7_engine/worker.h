@@ -1,7 +1,7 @@
 /* worker.h: a thread that steps the engine, so that the application's thread only delivers what it made.
    takes: what each exl2_step of the application allows.
    gives: exl2__worker_start, exl2__worker_stop, exl2__worker_step; exl2__worker_hold, exl2__worker_release around calls
-          that wait.
+          that wait, and exl2__worker_step_held in them.
    owns:  the thread, and the ring of events for callbacks.
 
    The worker and the application's calls take turns: each holds the gate. The worker calls no on_event: these events go
@@ -199,6 +199,15 @@ static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc
     return passed ? EXL2_OK : any || !w->idle ? EXL2_PENDING : EXL2_IDLE;
 }
 
+/* A step of a call that waits, after what the worker wrote for jobs that go on meanwhile. */
+static inline exl2_result exl2__worker_step_held(exl2_engine *e)
+{
+    const exl2_step_desc step = { .wait = true };
+    bool any = e->worker.runs && exl2__worker_deliver(e, false);
+    exl2_result r = exl2__step_engine(e, &step);
+    return r == EXL2_IDLE && any ? EXL2_PENDING : r;
+}
+
 /* Runs passes in flight to their end: room for the scores of a pass is reserved when it begins, for a callback only if
    the worker begins it. */
 static void exl2__worker_end_passes(exl2_engine *e)
@@ -266,6 +275,12 @@ static void exl2__worker_stop(exl2_engine *e)
 static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc *d)
 {
     return exl2__step_engine(e, d);
+}
+
+static inline exl2_result exl2__worker_step_held(exl2_engine *e)
+{
+    const exl2_step_desc step = { .wait = true };
+    return exl2__step_engine(e, &step);
 }
 #endif
 

@@ -601,6 +601,74 @@ static void scores(const rig *r, bool stop)
     check_same(got, want);
 }
 
+/* The worker stops in the middle of a pass that scores, the job is paused, and a call that waits ends the pass: the
+   scores come in their order, also those that wait until the job goes on. */
+static void scores_in_order(void)
+{
+    rig_said *want = &said[0], *got = &said[1], *other = &said[2];
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .context_max = 4096, .prefill_chunk = 16 };
+    rig r = rig_open(NULL, &m);
+    exl2_job_desc d = rig_job(&r, prompt, 400, 4, want);
+    uint32_t waited = 0;
+    clear(said, 1);
+    d.score_prompt = true;
+    rig_run(&r, &d);
+    CHECK_INT(exl2_worker_start(r.engine), EXL2_OK);
+    for (uint32_t n = 0; n < 60; n++) {
+        exl2_job job;
+        exl2_job_desc between = job_of(&r, 0, other);
+        d.user = got;
+        clear(said + 1, 2);
+        d.prompt.tokens = prompt;
+        CHECK_INT(exl2_job_start(r.engine, &d, &job), EXL2_OK);
+        exl2_step(r.engine, &(exl2_step_desc){ .cpu_us = 100 + 40 * n });
+        exl2__platform_sleep_ms();
+        exl2__platform_sleep_ms();
+        exl2__platform_sleep_ms();
+        CHECK_INT(exl2_job_pause(r.engine, job, true), EXL2_OK);
+        rig_run(&r, &between);
+        uint32_t heard = got->scored;
+        CHECK_INT(exl2_job_pause(r.engine, job, false), EXL2_OK);
+        run_all(&r, got, 1, &(exl2_step_desc){ .wait = true });
+        waited += got->scored > heard;
+        CHECK_INT(got->scored, 399);
+        CHECK(memcmp(got->scores, want->scores, 399 * sizeof *got->scores) == 0);
+        check_same(got, want);
+        check_same(other, &alone[0]);
+    }
+    CHECK(waited > 10);
+    CHECK_INT(exl2_worker_stop(r.engine), EXL2_OK);
+    rig_close(&r);
+}
+
+/* The first text of a job lets another go on, whose texts wait because it was paused. */
+static void resumed_while_waiting(const rig *r)
+{
+    static resumer second;
+    exl2_job_desc d = job_of(r, 0, &said[0]);
+    exl2_job job;
+    clear(said, 1);
+    memset(&second, 0, sizeof second);
+    uint64_t before = tokens_out(r);
+    CHECK_INT(exl2_worker_start(r->engine), EXL2_OK);
+    exl2_step(r->engine, NULL);
+    CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_OK);
+    wait_for_tokens(r, before + 20);
+    CHECK_INT(exl2_job_pause(r->engine, job, true), EXL2_OK);
+    exl2_step(r->engine, NULL);
+    CHECK(said[0].count < 20);
+    d = job_of(r, 5, NULL);
+    d.on_event = resume_other;
+    d.user = &second;
+    second.r = r;
+    second.other = job;
+    rig_run(r, &d);
+    CHECK_INT(said[0].done_events, 1); /* it is shorter, and ends during that call */
+    check_same(&said[0], &alone[0]);
+    check_same(&second.said, &alone[5]);
+    CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
+}
+
 static void stops_and_goes_on(const rig *r)
 {
     clear(said, JOBS);
@@ -686,6 +754,8 @@ int main(void)
     waiting_calls(&r);
     scores(&r, false);
     scores(&r, true);
+    scores_in_order();
+    resumed_while_waiting(&r);
     stops_and_goes_on(&r);
     exl2_engine_stats stats;
     exl2_stats(r.engine, &stats);
