@@ -231,7 +231,7 @@ static exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, exl2__wor
         w->config.context_max = exl2__min32(w->config.context_max, table.out);
     }
     w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
-    w->slice_bytes = EXL2__SLICE_BYTES;
+    w->slice_bytes = exl2__backend_has_memory(r->backend) ? EXL2__SLICE_BYTES * 2 : EXL2__SLICE_BYTES;
     return EXL2_OK;
 }
 

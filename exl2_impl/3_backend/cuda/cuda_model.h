@@ -221,9 +221,9 @@ static exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const voi
     while (bytes) {
         void *slot;
         uint64_t part = exl2__min64(bytes, m->ring.slot_bytes);
-        EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
+        EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, part, true, &slot));
         memcpy(slot, from, (size_t)part);
-        EXL2__TRY(exl2__cuda_ring_send(m->gpu, &m->ring, to, 0, part, true));
+        EXL2__TRY(exl2__cuda_ring_send(m->gpu, &m->ring, to, part));
         to += part;
         from += part;
         bytes -= part;
@@ -586,7 +586,7 @@ static exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *wei
 
 /* ---- feeding ---- */
 
-/* Gives the next slot of the ring. If a slice is larger than every slot, the ring is replaced by a larger one. */
+/* Gives memory of the ring. If a slice is larger than every slot, the ring is replaced by a larger one. */
 static exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, void **out)
 {
     if (bytes > m->ring.slot_bytes) {
@@ -595,7 +595,7 @@ static exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, vo
         exl2__cuda_ring_close(m->gpu, &m->ring);
         EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, slots, bytes, stream));
     }
-    return exl2__cuda_ring_take(m->gpu, &m->ring, true, out);
+    return exl2__cuda_ring_take(m->gpu, &m->ring, bytes, true, out);
 }
 
 static exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void **out)
@@ -603,12 +603,6 @@ static exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void *
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_stage_slot(m, bytes, out));
-}
-
-/* Copies `bytes` at `offset` of a slice, which the caller has read into the ring's slot. */
-static inline exl2_result exl2__cuda_feed_copy(exl2__cuda_model *m, uint64_t to, uint64_t offset, uint64_t bytes)
-{
-    return exl2__cuda_ring_send(m->gpu, &m->ring, to, offset, bytes, false);
 }
 
 /* Begins a staged block at row `first`: as many rows as fit, in whole chunks of codes, or whole strips of a dense part,
@@ -665,7 +659,7 @@ static exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_
             EXL2__TRY(exl2__cuda_staging_reserve(m, (s->end - s->first) * f->row_bytes));
         }
         uint32_t rows = exl2__min32(end, s->end) - row;
-        EXL2__TRY(exl2__cuda_feed_copy(m, m->staging + (row - s->first) * f->row_bytes,
+        EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->staging + (row - s->first) * f->row_bytes,
                                        (row - slice->row) * f->row_bytes, rows * f->row_bytes));
         row += rows;
         if (row == s->end) {
@@ -680,7 +674,8 @@ static inline exl2_result exl2__cuda_feed_router(exl2__cuda_model *m, const exl2
                                                  const exl2__rows_slice *slice)
 {
     uint64_t row_bytes = matrix->feed[index].row_bytes;
-    return exl2__cuda_feed_copy(m, matrix->tables[index] + slice->row * row_bytes, 0, slice->rows * row_bytes);
+    return exl2__cuda_ring_copy(m->gpu, &m->ring, matrix->tables[index] + slice->row * row_bytes, 0,
+                                slice->rows * row_bytes);
 }
 
 /* Loads rows of a table, which stays in device memory as it is. If it is multiplied, too, it is packed from there. */
@@ -688,7 +683,8 @@ static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_m
                                          const exl2__rows_slice *slice)
 {
     const exl2__cuda_feed *f = &matrix->feed[0];
-    EXL2__TRY(exl2__cuda_feed_copy(m, matrix->table + slice->row * f->row_bytes, 0, slice->rows * f->row_bytes));
+    EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, matrix->table + slice->row * f->row_bytes, 0,
+                                   slice->rows * f->row_bytes));
     if (matrix->device.parts == 0 || slice->row + slice->rows < f->rows) {
         return EXL2_OK;
     }
@@ -699,11 +695,11 @@ static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_m
 static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                          const exl2__rows_slice *slice)
 {
-    EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes); /* memory from exl2__cuda_stage */
+    EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes + m->ring.used); /* of stage */
     EXL2__TRY(matrix->table           ? exl2__cuda_feed_table(m, matrix, slice)
               : matrix->tables[index] ? exl2__cuda_feed_router(m, matrix, index, slice)
                                       : exl2__cuda_feed_staged(m, matrix, index, slice));
-    return exl2__cuda_ring_send(m->gpu, &m->ring, 0, 0, 0, true);
+    return exl2__cuda_ring_next(m->gpu, &m->ring); /* slots that are used only in part stay in the CPU's cache */
 }
 
 static exl2_result exl2__cuda_matrix_feed(exl2__device *device, exl2__matrix *matrix, uint32_t part,
