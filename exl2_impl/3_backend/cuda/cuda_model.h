@@ -24,7 +24,7 @@
 /* A part while it is loaded: what the kernels of shuffle.cu need once its last slice has arrived. */
 typedef struct exl2__cuda_feed {
     bool dense;
-    uint32_t out, out_stored, rows, chunks, type; /* rows: as stored; type: EXL2K_FROM_* */
+    uint32_t out, out_stored, rows, chunks, type; /* rows: as stored; type: EXL2K_FROM_*, of codes only AWQ */
     uint64_t row_bytes;
 } exl2__cuda_feed;
 
@@ -416,7 +416,8 @@ static exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__matrix_desc *parts
         record.feed[i] = (exl2__cuda_feed){ .dense = d->kind == EXL2__MATRIX_DENSE, .out = d->out,
                                            .out_stored = d->out_stored, .rows = exl2__weights_rows(d),
                                            .row_bytes = exl2__weights_row_bytes(d) };
-        record.feed[i].type = d->dtype == EXL2__F16    ? EXL2K_FROM_F16
+        record.feed[i].type = d->affine.awq            ? EXL2K_FROM_AWQ
+                               : d->dtype == EXL2__F16  ? EXL2K_FROM_F16
                                : d->dtype == EXL2__BF16 ? EXL2K_FROM_BF16
                                                         : EXL2K_FROM_F32;
     }
@@ -631,13 +632,13 @@ static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_
     const exl2k_part *part = &matrix->device.part[index];
     const exl2__cuda_staged *s = &m->staged;
     exl2k_shuffle_args a = { .source = source, .base = part->base, .chunks = part->chunks, .pitch = part->pitch,
-                             .columns = f->dense ? f->out : f->out_stored, .chunk = s->chunk, .first = s->first };
+                             .columns = f->dense ? f->out : f->out_stored, .chunk = s->chunk, .first = s->first,
+                             .type = f->type };
     if (f->dense) {
         uint32_t strip = s->first / EXL2__CUDA_STRIP;
         a.rows = s->end - s->first;
         a.inputs = matrix->in;
         a.records = (uint32_t)exl2__div_up(matrix->in, EXL2__CUDA_RECORD_ROWS);
-        a.type = f->type;
         exl2__cuda_grid grid = { .x = (s->end == f->rows ? part->strips : s->end / EXL2__CUDA_STRIP) - strip,
                                  .y = (uint32_t)exl2__div_up(a.records, 8), .threads = EXL2K_SHUFFLE_THREADS };
         return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_dense, grid, &a);
