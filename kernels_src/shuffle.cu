@@ -106,6 +106,19 @@ EXL2K_FN void exl2k_codes_to_shared(u64 from, u64 pitch, u32 bits, u32 to)
     }
 }
 
+/* The same from 32 rows of AWQ: a word has one row's codes of 8 columns, whose order is 0 2 4 6 1 3 5 7. */
+EXL2K_FN void exl2k_awq_to_shared(u64 from, u64 pitch, u32 column, u32 to)
+{
+    u32 shift = (column % 2 * 4 + column % 8 / 2) * 4;
+    for (u32 quad = 0; quad < 8; quad++) {
+        u32 bytes = 0;
+        for (u32 i = 0; i < 4; i++) {
+            bytes |= (exl2k_load(from + (quad * 4 + i) * pitch + column / 8 * 4) >> shift & 15) << i * 8;
+        }
+        exl2k_shared_store(to + quad * 4, bytes);
+    }
+}
+
 /* Pairs of one lane: rows 32 h + 8 t .. + 7 of columns g and g + 8 are 8 bytes each. */
 EXL2K_FN void exl2k_pairs_of_lane(u32 codes, u32 strip, u32 record, u32 lane, u32 pair[16])
 {
@@ -140,8 +153,12 @@ exl2k_shuffle_codes(const __grid_constant__ exl2k_shuffle_args a)
     u64 pitch = (u64)a.columns * 4;
     u32 mine = codes + (part * 32 + lane) * EXL2K_CODES_PITCH;
     if (part < chunk->halves) {
-        u64 row = chunk->word + part * bits - a.first;
-        exl2k_codes_to_shared(a.source + row * pitch + from * 4, pitch, bits, mine);
+        u64 at = a.source + (u64)(chunk->word + part * bits - a.first) * pitch;
+        if (a.type == EXL2K_FROM_AWQ) {
+            exl2k_awq_to_shared(at, pitch / 8, from, mine);
+        } else {
+            exl2k_codes_to_shared(at + from * 4, pitch, bits, mine);
+        }
     } else { /* padding: codes that decode to 0 */
         for (u32 quad = 0; quad < 8; quad++) {
             exl2k_shared_store(mine + quad * 4, 0x01010101u << (bits - 1));

@@ -16,10 +16,11 @@
 #define EXL2K_SHUFFLE_THREADS 256
 #define EXL2K_AFFINE_THREADS 128 /* of shuffle_affine: 16 columns of at most 8 groups */
 
-enum { EXL2K_FROM_F16, EXL2K_FROM_BF16, EXL2K_FROM_F32 };
+enum { EXL2K_FROM_F16, EXL2K_FROM_BF16, EXL2K_FROM_F32, EXL2K_FROM_AWQ };
 
 typedef struct exl2k_shuffle_args {
-    exl2k_u64 source;       /* staging buffer. codes: u32 [buffer rows, columns]; scales: u32 [groups, columns / 8];
+    exl2k_u64 source;       /* staging buffer. codes: u32 [buffer rows, columns], or of AWQ [buffer rows * 8,
+                               columns / 8]; scales: u32 [groups, columns / 8];
                                affine: fp16 scales [groups, columns]; dense: [rows, inputs] */
     exl2k_u64 zeros;        /* affine: integers from 0 to 256, u16 [groups, columns] */
     exl2k_u64 base;         /* strip 0 of the part */
@@ -33,7 +34,7 @@ typedef struct exl2k_shuffle_args {
     exl2k_u32 rows;         /* dense: outputs in the buffer */
     exl2k_u32 inputs;       /* dense */
     exl2k_u32 records;      /* dense: records per strip */
-    exl2k_u32 type;         /* dense: EXL2K_FROM_* */
+    exl2k_u32 type;         /* dense, codes of AWQ: EXL2K_FROM_* */
 } exl2k_shuffle_args;
 
 #endif

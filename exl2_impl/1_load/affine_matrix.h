@@ -2,7 +2,8 @@
    scales and zeros, and reads their codes as the bit streams of EXL2, so that a backend sees one order of codes.
    takes: the tensor table, a layer key, the settings of config.json.
    gives: exl2__affine_find (headers only), exl2__affine_groups, exl2__affine_read_order, exl2__affine_read_group,
-          exl2__affine_check_zeros, exl2__affine_read_words, exl2__affine_unit, exl2__affine_raw_bytes.
+          exl2__affine_check_zeros, exl2__affine_read_words, exl2__affine_read_stored, exl2__affine_unit,
+          exl2__affine_raw_bytes.
    owns:  nothing.
 
    GPTQ: qweight [in * bits / 32, out]: each column is one stream of codes, the first row in the lowest bits, as in
@@ -27,7 +28,7 @@ static inline uint32_t exl2__affine_unit(const exl2__matrix_desc *desc)
 /* Bytes of affine.raw: g_idx as I64, one row of scales as F32, one row of zeros, or the words of a unit. */
 static inline uint64_t exl2__affine_raw_bytes(const exl2__matrix_desc *desc)
 {
-    uint64_t words = exl2__max32(desc->affine.columns, exl2__affine_unit(desc) * desc->out);
+    uint64_t words = exl2__max32(desc->affine.columns, exl2__affine_unit(desc) * desc->out) + 1; /* see _read_awq */
     return exl2__max64((uint64_t)desc->in * sizeof(uint64_t), words * sizeof(uint32_t));
 }
 
@@ -245,18 +246,21 @@ static exl2_result exl2__affine_read_scales(exl2__ctx *c, const exl2__tensors *t
     const exl2__affine *a = &desc->affine;
     uint32_t type = a->scales->type, size = exl2__tensor_type_bytes(type);
     uint64_t row_bytes = (uint64_t)a->columns * size;
+    bool f16 = type == EXL2__TENSOR_F16;
     EXL2__TRY(exl2__tensors_read(c, t, a->scales, g * row_bytes, a->raw, row_bytes));
-    for (uint32_t n = 0; n < desc->out; n++) {
+    for (uint32_t n = 0; n < desc->out;) {
         uint64_t column = exl2__matrix_view_at(&desc->view, n);
-        const uint8_t *at = (const uint8_t *)a->raw + column * size;
-        uint16_t half = type == EXL2__TENSOR_F16 ? exl2__load16(at) : exl2__f32_to_f16(exl2__tensor_float(type, at));
-        if ((half & 0x7C00) == 0x7C00) {
-            return exl2__fail(c, EXL2_ERR_FORMAT,
-                              "%s: %s: the scale of group %u and column %llu is %s, expected a finite F16",
-                              t->files.items[a->scales->file].name, desc->name, g, (unsigned long long)column,
-                              half & 0x3FF ? "NaN" : "infinite");
+        for (uint32_t end = n + exl2__min32(desc->view.run, desc->out - n); n < end; n++, column++) {
+            const uint8_t *at = (const uint8_t *)a->raw + column * size;
+            uint16_t half = f16 ? exl2__load16(at) : exl2__f32_to_f16(exl2__tensor_float(type, at));
+            if ((half & 0x7C00) == 0x7C00) {
+                return exl2__fail(c, EXL2_ERR_FORMAT,
+                                  "%s: %s: the scale of group %u and column %llu is %s, expected a finite F16",
+                                  t->files.items[a->scales->file].name, desc->name, g, (unsigned long long)column,
+                                  half & 0x3FF ? "NaN" : "infinite");
+            }
+            scales[n] = half;
         }
-        scales[n] = half;
     }
     return EXL2_OK;
 }
@@ -278,14 +282,16 @@ static exl2_result exl2__affine_read_zeros(exl2__ctx *c, const exl2__tensors *t,
     uint64_t row_bytes = (uint64_t)a->columns * a->bits / 8;
     uint32_t mask = (1u << a->bits) - 1, other = exl2__affine_other_zero(a);
     EXL2__TRY(exl2__tensors_read(c, t, a->zeros, g * row_bytes, a->raw, row_bytes));
-    for (uint32_t n = 0; n < desc->out; n++) {
+    for (uint32_t n = 0; n < desc->out;) {
         uint64_t column = exl2__matrix_view_at(&desc->view, n);
-        uint64_t bit = a->awq ? column / 8 * 32 + awq_nibble[column % 8] * 4u : column * a->bits;
-        uint32_t shift = (uint32_t)(bit % 32);
-        uint64_t word = exl2__load32(&a->raw[bit / 32]);
-        word |= shift + a->bits > 32 ? (uint64_t)exl2__load32(&a->raw[bit / 32 + 1]) << 32 : 0;
-        zeros[n] = (uint16_t)(((uint32_t)(word >> shift) & mask) + a->zero_add);
-        *others += zeros[n] == other;
+        for (uint32_t end = n + exl2__min32(desc->view.run, desc->out - n); n < end; n++, column++) {
+            uint64_t bit = a->awq ? column / 8 * 32 + awq_nibble[column % 8] * 4u : column * a->bits;
+            uint32_t shift = (uint32_t)(bit % 32);
+            uint64_t word = exl2__load32(&a->raw[bit / 32]);
+            word |= shift + a->bits > 32 ? (uint64_t)exl2__load32(&a->raw[bit / 32 + 1]) << 32 : 0;
+            zeros[n] = (uint16_t)(((uint32_t)(word >> shift) & mask) + a->zero_add);
+            *others += zeros[n] == other;
+        }
     }
     return EXL2_OK;
 }
@@ -384,37 +390,54 @@ static exl2_result exl2__affine_read_sorted(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-/* Transposes a block of 8 x 8 codes of 4 bits: code i of word r becomes code r of word i. */
-static inline void exl2__affine_transpose(uint32_t w[8])
+/* Word rows [row, row + rows) of an AWQ matrix as the file stores them: each is 8 rows [out_stored / 8]. */
+static exl2_result exl2__affine_read_stored(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                            uint32_t row, uint32_t rows, uint32_t *out)
 {
-    static const uint32_t masks[3] = { 0x0000FFFF, 0x00FF00FF, 0x0F0F0F0F };
-    for (uint32_t step = 4, i = 0; step > 0; step /= 2, i++) {
-        for (uint32_t k = 0; k < 8; k++) {
-            if (!(k & step)) {
-                uint32_t swapped = (w[k] >> 4 * step ^ w[k + step]) & masks[i];
-                w[k + step] ^= swapped;
-                w[k] ^= swapped << 4 * step;
-            }
-        }
+    uint32_t width = desc->out / 8, stride = desc->out_stored / 8;
+    EXL2__TRY(exl2__affine_read_rows(c, t, desc, row * 8, rows * 8, 8, out, stride));
+    for (uint32_t i = 0; i < rows * 8; i++) {
+        memset(out + (size_t)i * stride + width, 0, (stride - width) * sizeof *out);
     }
+    return EXL2_OK;
+}
+
+/* Exchanges the codes of *b in `mask` for those of *a that lie `shift` bits higher. */
+static inline void exl2__affine_swap(uint64_t *a, uint64_t *b, uint32_t shift, uint64_t mask)
+{
+    uint64_t changed = (*a >> shift ^ *b) & mask;
+    *b ^= changed;
+    *a ^= changed << shift;
+}
+
+/* Transposes two blocks of 8 x 8 codes of 4 bits, in the lower and the upper halves of w: code i of word r becomes code
+   r of word i. */
+static inline void exl2__affine_transpose(uint64_t w[8])
+{
+#define S(a, b, shift, mask) exl2__affine_swap(&w[a], &w[b], shift, mask)
+    uint64_t two = 0x0000FFFF0000FFFF, four = 0x00FF00FF00FF00FF, eight = 0x0F0F0F0F0F0F0F0F;
+    S(0, 4, 16, two), S(1, 5, 16, two), S(2, 6, 16, two), S(3, 7, 16, two);
+    S(0, 2, 8, four), S(1, 3, 8, four), S(4, 6, 8, four), S(5, 7, 8, four);
+    S(0, 1, 4, eight), S(2, 3, 4, eight), S(4, 5, 4, eight), S(6, 7, 4, eight);
+#undef S
 }
 
 /* Word rows [row, row + rows) of an AWQ matrix: 8 rows of the file make one of them. */
 static exl2_result exl2__affine_read_awq(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                          uint32_t row, uint32_t rows, uint32_t *out)
 {
-    static const uint8_t column[8] = { 0, 2, 4, 6, 1, 3, 5, 7 }; /* of code i of a word */
     uint32_t width = desc->out / 8, *raw = desc->affine.raw;
     for (uint32_t r = 0; r < rows; r++, out += desc->out_stored) {
         EXL2__TRY(exl2__affine_read_rows(c, t, desc, (row + r) * 8, 8, 8, raw, width));
-        for (uint32_t n = 0; n < width; n++) {
-            uint32_t block[8];
+        for (uint32_t n = 0; n < width; n += 2) { /* an odd width: the second block ends in the padding */
+            uint64_t w[8];
             for (uint32_t k = 0; k < 8; k++) {
-                block[k] = raw[(size_t)k * width + n];
+                w[k] = exl2__load64(raw + (size_t)k * width + n);
             }
-            exl2__affine_transpose(block);
-            for (uint32_t k = 0; k < 8; k++) {
-                out[8 * n + column[k]] = block[k];
+            exl2__affine_transpose(w);
+            for (uint32_t k = 0; k < 4; k++) { /* word k is column 2 k, word k + 4 the next one */
+                exl2__store64(out + 8 * (size_t)n + 2 * k, (uint32_t)w[k] | w[k + 4] << 32);
+                exl2__store64(out + 8 * (size_t)n + 2 * k + 8, w[k] >> 32 | w[k + 4] >> 32 << 32);
             }
         }
         memset(out + desc->out, 0, (desc->out_stored - desc->out) * sizeof *out);

@@ -11,6 +11,10 @@
 
 #include <math.h>
 
+#ifndef EXL2__MATRIX_SCALES_READ
+#define EXL2__MATRIX_SCALES_READ (32u << 10) /* bytes of q_scale in each read, unless one group has more */
+#endif
+
 /* ---- headers only: no tensor data is read ---- */
 
 /* The tensor that holds the weights, which are read in slices of rows: u32 [words, out_stored], or dense [out, in]. */
@@ -396,15 +400,15 @@ static exl2_result exl2__matrix_read_scale_max(exl2__ctx *c, const exl2__tensors
     return EXL2_OK;
 }
 
-/* The codes of the scales of group g. */
+/* The codes of the scales of groups [g, g + count). */
 static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                            uint32_t g, uint32_t *scale_codes)
+                                            uint32_t g, uint32_t count, uint32_t *scale_codes)
 {
     const exl2__tensor *entry = exl2__tensors_find_part(t, desc->name, "q_scale");
-    uint64_t row = desc->out_stored / 8;
+    uint64_t row = desc->out_stored / 8, words = count * row;
     uint32_t *codes = scale_codes + g * row;
-    EXL2__TRY(exl2__tensors_read(c, t, entry, g * row * sizeof *codes, codes, row * sizeof *codes));
-    for (uint64_t i = 0; i < row; i++) {
+    EXL2__TRY(exl2__tensors_read(c, t, entry, g * row * sizeof *codes, codes, words * sizeof *codes));
+    for (uint64_t i = 0; i < words; i++) {
         codes[i] = exl2__load32(&codes[i]);
     }
     return EXL2_OK;
@@ -521,8 +525,10 @@ static exl2_result exl2__matrix_tables_some(exl2__ctx *c, const exl2__tensors *t
                                             exl2__matrix_tables *tables, exl2__work *work)
 {
     bool affine = desc->kind == EXL2__MATRIX_AFFINE;
-    for (; desc->kind != EXL2__MATRIX_DENSE && tables->next_group < desc->group_count; tables->next_group++) {
-        if (!exl2__work_spend(work, (uint64_t)desc->out_stored * (affine ? 10 : 1) / 2)) {
+    uint32_t count = affine ? 1 : exl2__max32(EXL2__MATRIX_SCALES_READ * 2 / desc->out_stored, 1); /* in each read */
+    for (; desc->kind != EXL2__MATRIX_DENSE && tables->next_group < desc->group_count; tables->next_group += count) {
+        count = exl2__min32(count, desc->group_count - tables->next_group);
+        if (!exl2__work_spend(work, (uint64_t)count * desc->out_stored * (affine ? 10 : 1) / 2)) {
             return EXL2_PENDING;
         }
 #if EXL2__GPTQ
@@ -532,7 +538,7 @@ static exl2_result exl2__matrix_tables_some(exl2__ctx *c, const exl2__tensors *t
             continue;
         }
 #endif
-        EXL2__TRY(exl2__matrix_read_scales(c, t, desc, tables->next_group, tables->scale_codes));
+        EXL2__TRY(exl2__matrix_read_scales(c, t, desc, tables->next_group, count, tables->scale_codes));
     }
 #if EXL2__GPTQ
     return affine ? exl2__affine_check_zeros(c, t, desc, tables->others) : EXL2_OK;

@@ -11,7 +11,8 @@
 #include "../1_load/content_id.h"
 #include "units.h"
 
-#define EXL2__SLICE_BYTES (256u << 10) /* maximum size of a slice, unless one row is larger: about 0.7 ms on a CPU */
+#define EXL2__SLICE_BYTES (256u << 10) /* maximum size of a slice, unless one row is larger: about 0.7 ms on a CPU.
+                                         Backends with memory of their own get twice as much. */
 
 typedef struct exl2__weights {
     exl2__config config;
@@ -231,7 +232,7 @@ static exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, exl2__wor
         w->config.context_max = exl2__min32(w->config.context_max, table.out);
     }
     w->tied = w->config.tie_embeddings && !exl2__matrix_exists(&w->tensors, arch->names[EXL2__NAME_HEAD]);
-    w->slice_bytes = EXL2__SLICE_BYTES;
+    w->slice_bytes = exl2__backend_has_memory(r->backend) ? EXL2__SLICE_BYTES * 2 : EXL2__SLICE_BYTES;
     return EXL2_OK;
 }
 
@@ -516,17 +517,20 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
                                          : EXL2_OK;
 }
 
-/* Reads rows [row, row + rows) of a matrix as its kind stores them into `memory`. */
+/* Reads rows [row, row + rows) of a matrix as its kind stores them into `memory`. awq: codes of AWQ, too, stay as they
+   are in the file; else they are put in GPTQ's order. */
 static exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__weights *w, const exl2__matrix_desc *desc,
-                                           uint32_t row, uint32_t rows, void *memory)
+                                           uint32_t row, uint32_t rows, bool awq, void *memory)
 {
     uint64_t row_bytes = exl2__weights_row_bytes(desc);
     uint8_t *out = (uint8_t *)memory;
 #if EXL2__GPTQ
     if (desc->kind == EXL2__MATRIX_AFFINE) {
-        return exl2__affine_read_words(c, &w->tensors, desc, row, rows, (uint32_t *)memory);
+        return awq && desc->affine.awq ? exl2__affine_read_stored(c, &w->tensors, desc, row, rows, (uint32_t *)memory)
+                                       : exl2__affine_read_words(c, &w->tensors, desc, row, rows, (uint32_t *)memory);
     }
 #endif
+    (void)awq;
     if (desc->kind == EXL2__MATRIX_EXL2) {
         return exl2__tensors_read(c, &w->tensors, desc->data, row * row_bytes, out, rows * row_bytes);
     }
@@ -553,10 +557,11 @@ static exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, const exl2
     if (!exl2__work_spend(work, rows * row_bytes / 2)) {
         return EXL2_PENDING;
     }
-    if (exl2__backend_has_memory(backend)) {
+    bool has_memory = exl2__backend_has_memory(backend);
+    if (has_memory) {
         EXL2__TRY(backend->memory->staging(device, rows * row_bytes, &memory));
     }
-    EXL2__TRY(exl2__weights_read_rows(c, w, desc, w->row, rows, memory));
+    EXL2__TRY(exl2__weights_read_rows(c, w, desc, w->row, rows, has_memory, memory));
     if (w->now.kind == EXL2__UNIT_HEAD && w->config.norm_head && desc->kind == EXL2__MATRIX_DENSE) {
         exl2__matrix_normalize_rows(desc, rows, memory);
     }

@@ -101,9 +101,9 @@ static void test_copies(exl2__cuda_device *d, uint64_t bytes)
     uint64_t start = exl2__platform_ns();
     for (uint64_t at = 0; at < bytes; at += slot) {
         void *memory;
-        CHECK_INT(exl2__cuda_ring_take(d, &ring, true, &memory), EXL2_OK);
+        CHECK_INT(exl2__cuda_ring_take(d, &ring, slot, true, &memory), EXL2_OK);
         memcpy(memory, source + at, (size_t)slot);
-        CHECK_INT(exl2__cuda_ring_send(d, &ring, a + at, 0, slot, true), EXL2_OK);
+        CHECK_INT(exl2__cuda_ring_send(d, &ring, a + at, slot), EXL2_OK);
     }
     CHECK_INT(d->driver.stream_wait(d->upload), 0);
     double ring_ms = ms_since(start);

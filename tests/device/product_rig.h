@@ -217,6 +217,22 @@ static void product_lay(product_matrix *m, uint32_t count, uint32_t slices, uint
     }
 }
 
+/* The part's codes as AWQ stores them: [words * 8, out_stored / 8], each word with one row of 8 columns. */
+static uint32_t *product_awq(const product_part *p)
+{
+    static const uint32_t order[8] = { 0, 2, 4, 6, 1, 3, 5, 7 };
+    const exl2__matrix_desc *d = &p->desc;
+    uint32_t *words = product_take((size_t)d->words * d->out_stored, 4);
+    for (uint32_t row = 0; row < d->words * 8; row++) {
+        for (uint32_t n = 0; n < d->out_stored; n++) {
+            uint32_t column = n / 8 * 8 + order[n % 8];
+            uint32_t code = p->words[(size_t)(row / 8) * d->out_stored + column] >> row % 8 * 4 & 15;
+            words[((size_t)row * d->out_stored + n) / 8] |= code << n % 8 * 4;
+        }
+    }
+    return words;
+}
+
 /* Packs all parts with the kernels of shuffle.cu. Each launch packs the codes of at most `slab` chunks. */
 static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t slab, uint64_t columns_from)
 {
@@ -237,7 +253,10 @@ static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t 
             rig_buffer_free(&source);
             continue;
         }
-        rig_buffer words = rig_buffer_of(p->words, (size_t)d->words * d->out_stored * 4);
+        bool awq = d->kind == EXL2__MATRIX_AFFINE && d->groups[0].bits == 4 && d->words % 8 == 0;
+        uint32_t *stored = awq ? product_awq(p) : p->words;
+        rig_buffer words = rig_buffer_of(stored, (size_t)d->words * d->out_stored * 4);
+        a.type = awq ? EXL2K_FROM_AWQ : 0;
         bool affine = d->kind == EXL2__MATRIX_AFFINE;
         size_t entries = (size_t)d->group_count * d->out_stored, bytes = affine ? entries * 2 : entries / 2;
         rig_buffer scales = rig_buffer_of(affine ? (void *)p->scales : p->scale_codes, bytes);
@@ -258,6 +277,9 @@ static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t 
         rig_wait();
         rig_buffer_free(&zeros);
         rig_buffer_free(&words);
+        if (awq) {
+            free(stored);
+        }
         rig_buffer_free(&scales);
         rig_buffer_free(&groups);
     }

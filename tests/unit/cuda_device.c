@@ -181,15 +181,16 @@ static exl2_result work(exl2__cuda_device *d, exl2__cuda_ring *ring, exl2__cuda_
     EXL2__TRY(exl2__cuda_ring_open(d, ring, 3, 500, d->stream));
     EXL2__TRY(exl2__cuda_pin(d, 4096, back));
     for (uint32_t i = 0; i < 8; i++) {
-        exl2_result taken = exl2__cuda_ring_take(d, ring, i % 2 == 0, &slot);
+        exl2_result taken = exl2__cuda_ring_take(d, ring, 512, i % 2 == 0, &slot);
         while (taken == EXL2_PENDING) {
             CHECK(!slot);
-            taken = exl2__cuda_ring_take(d, ring, false, &slot);
+            taken = exl2__cuda_ring_take(d, ring, 512, false, &slot);
         }
         EXL2__TRY(taken);
         memset(slot, (int)i + 1, 512);
-        EXL2__TRY(exl2__cuda_ring_send(d, ring, from + i * 512, 0, 256, false));
-        EXL2__TRY(exl2__cuda_ring_send(d, ring, from + i * 512 + 256, 256, 256, true));
+        EXL2__TRY(exl2__cuda_ring_copy(d, ring, from + i * 512, 0, 256));
+        EXL2__TRY(exl2__cuda_ring_copy(d, ring, from + i * 512 + 256, 256, 256));
+        EXL2__TRY(exl2__cuda_ring_next(d, ring));
     }
     fake_two_args move = { to, from, 4096 };
     fake_one_args fill = { to + 4092, 0x77777777, 1 };
@@ -242,6 +243,37 @@ static void test_work(void)
     rig_end();
 }
 
+/* Small copies share a slot without waiting, until one does not fit. Closing the ring waits for them, too. */
+static void test_ring_shared(void)
+{
+    exl2__cuda_device d;
+    exl2__cuda_ring ring;
+    uint64_t to;
+    void *slots[4];
+    static const uint64_t at[4] = { 0, 256, 1024, 1280 }; /* 512 bytes do not fit after the first two */
+    rig_make();
+    CHECK_INT(rig_open(&d, true), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_alloc(&d, 4096, EXL2_MEM_SCRATCH, &to), EXL2_OK);
+    CHECK_INT(exl2__cuda_ring_open(&d, &ring, 2, 1024, d.upload), EXL2_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint64_t bytes = i == 2 ? 200 : 100 + i;
+        CHECK_INT(exl2__cuda_ring_take(&d, &ring, i == 2 ? 1000 : bytes, false, &slots[i]), EXL2_OK);
+        CHECK_INT((uint8_t *)slots[i] - ring.memory, at[i]);
+        memset(slots[i], (int)i + 1, bytes);
+        CHECK_INT(exl2__cuda_ring_send(&d, &ring, to + i * 1024, bytes), EXL2_OK);
+    }
+    CHECK_INT(*(uint8_t *)fake_memory(to, 1), 0xA5); /* nothing has waited yet */
+    exl2__cuda_ring_close(&d, &ring);
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK_INT(*(uint8_t *)fake_memory(to + i * 1024 + 99, 1), i + 1);
+    }
+    exl2__cuda_device_free(&d, to, 4096, EXL2_MEM_SCRATCH);
+    exl2__cuda_device_leave(&d);
+    exl2__cuda_device_close(&d);
+    rig_end();
+}
+
 /* All slots can be filled without waiting; then the first must be free again. */
 static void test_ring(void)
 {
@@ -257,14 +289,15 @@ static void test_ring(void)
     CHECK_INT(exl2__cuda_ring_open(&d, &ring, 4, 1000, d.upload), EXL2_OK);
     CHECK_INT(rig.files.c.host_bytes, (long long)before + 4096);
     for (uint32_t i = 0; i < 4; i++) {
-        CHECK_INT(exl2__cuda_ring_take(&d, &ring, false, &slots[i]), EXL2_OK);
-        CHECK_INT(exl2__cuda_ring_take(&d, &ring, false, &slot), EXL2_OK);
+        CHECK_INT(exl2__cuda_ring_take(&d, &ring, 1024, false, &slots[i]), EXL2_OK);
+        CHECK_INT(exl2__cuda_ring_take(&d, &ring, 1024, false, &slot), EXL2_OK);
         CHECK(slot == slots[i] && (i == 0 || (uint8_t *)slot == (uint8_t *)slots[i - 1] + 1024));
         memset(slot, (int)i, 1024);
-        CHECK_INT(exl2__cuda_ring_send(&d, &ring, to + i * 1024, 0, 1024, true), EXL2_OK);
+        CHECK_INT(exl2__cuda_ring_copy(&d, &ring, to + i * 1024, 0, 1024), EXL2_OK);
+        CHECK_INT(exl2__cuda_ring_next(&d, &ring), EXL2_OK);
     }
-    CHECK_INT(exl2__cuda_ring_take(&d, &ring, false, &slot), EXL2_PENDING);
-    CHECK_INT(exl2__cuda_ring_take(&d, &ring, true, &slot), EXL2_OK);
+    CHECK_INT(exl2__cuda_ring_take(&d, &ring, 1024, false, &slot), EXL2_PENDING);
+    CHECK_INT(exl2__cuda_ring_take(&d, &ring, 1024, true, &slot), EXL2_OK);
     CHECK(slot == slots[0]);
     CHECK_INT(*(uint8_t *)fake_memory(to, 1), 0);
     CHECK_INT(*(uint8_t *)fake_memory(to + 1024, 1), 0xA5); /* nothing has waited for the second copy yet */
@@ -399,6 +432,7 @@ int main(void)
     test_arena();
     test_hooks();
     test_work();
+    test_ring_shared();
     test_ring();
     test_graph();
     test_lost();

@@ -120,6 +120,26 @@ static uint32_t *read_words(exl2__ctx *c, const exl2__tensors *t, const exl2__ma
     return words;
 }
 
+/* AWQ's words as they are stored, in slices of two word rows, have the codes of `words`, and 0 in the padding. */
+static void check_stored(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc, const uint32_t *words)
+{
+    static const uint32_t nibble[8] = { 0, 4, 1, 5, 2, 6, 3, 7 }; /* of column n % 8 */
+    uint32_t width = desc->out_stored / 8, wrong = 0, *stored = (uint32_t *)malloc(16 * (size_t)width * 4);
+    for (uint32_t row = 0; row < desc->words; row += 2) {
+        uint32_t rows = exl2__min32(2, desc->words - row);
+        memset(stored, 0xA5, 16 * (size_t)width * 4);
+        CHECK_INT(exl2__affine_read_stored(c, t, desc, row, rows, stored), EXL2_OK);
+        for (uint32_t i = 0; i < rows * 8; i++) {
+            for (uint32_t n = 0; n < desc->out_stored; n++) {
+                uint32_t code = stored[(size_t)i * width + n / 8] >> 4 * nibble[n % 8] & 15;
+                wrong += code != (words[(size_t)(row + i / 8) * desc->out_stored + n] >> i % 8 * 4 & 15);
+            }
+        }
+    }
+    CHECK_INT(wrong, 0);
+    free(stored);
+}
+
 /* The value that the description gives; row: packed. */
 static uint16_t described(const exl2__matrix_desc *desc, const uint32_t *words, uint32_t row, uint32_t n)
 {
@@ -157,6 +177,9 @@ static void check_matrix(exl2__ctx *c, const exl2__tensors *t, const exl2__matri
     CHECK_INT(exl2__cpu_matrix_make(c, &weights, &desc, 1, &made), EXL2_OK);
     CHECK_INT(weights.used, bytes);
     uint32_t *words = read_words(c, t, &desc, step, made->parts);
+    if (desc.affine.awq) {
+        check_stored(c, t, &desc, words);
+    }
     CHECK_INT(desc.in, f.in);
     for (uint32_t k = 0; k < in; k++) {
         uint32_t row = desc.inverse_perm[k];

@@ -24,7 +24,7 @@
 /* A part while it is loaded: what the kernels of shuffle.cu need once its last slice has arrived. */
 typedef struct exl2__cuda_feed {
     bool dense;
-    uint32_t out, out_stored, rows, chunks, type; /* rows: as stored; type: EXL2K_FROM_* */
+    uint32_t out, out_stored, rows, chunks, type; /* rows: as stored; type: EXL2K_FROM_*, of codes only AWQ */
     uint64_t row_bytes;
 } exl2__cuda_feed;
 
@@ -222,9 +222,9 @@ static exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const voi
     while (bytes) {
         void *slot;
         uint64_t part = exl2__min64(bytes, m->ring.slot_bytes);
-        EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
+        EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, part, true, &slot));
         memcpy(slot, from, (size_t)part);
-        EXL2__TRY(exl2__cuda_ring_send(m->gpu, &m->ring, to, 0, part, true));
+        EXL2__TRY(exl2__cuda_ring_send(m->gpu, &m->ring, to, part));
         to += part;
         from += part;
         bytes -= part;
@@ -417,7 +417,8 @@ static exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__matrix_desc *parts
         record.feed[i] = (exl2__cuda_feed){ .dense = d->kind == EXL2__MATRIX_DENSE, .out = d->out,
                                            .out_stored = d->out_stored, .rows = exl2__weights_rows(d),
                                            .row_bytes = exl2__weights_row_bytes(d) };
-        record.feed[i].type = d->dtype == EXL2__F16    ? EXL2K_FROM_F16
+        record.feed[i].type = d->affine.awq            ? EXL2K_FROM_AWQ
+                               : d->dtype == EXL2__F16  ? EXL2K_FROM_F16
                                : d->dtype == EXL2__BF16 ? EXL2K_FROM_BF16
                                                         : EXL2K_FROM_F32;
     }
@@ -587,7 +588,7 @@ static exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *wei
 
 /* ---- feeding ---- */
 
-/* Gives the next slot of the ring. If a slice is larger than every slot, the ring is replaced by a larger one. */
+/* Gives memory of the ring. If a slice is larger than every slot, the ring is replaced by a larger one. */
 static exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, void **out)
 {
     if (bytes > m->ring.slot_bytes) {
@@ -596,7 +597,7 @@ static exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, vo
         exl2__cuda_ring_close(m->gpu, &m->ring);
         EXL2__TRY(exl2__cuda_ring_open(m->gpu, &m->ring, slots, bytes, stream));
     }
-    return exl2__cuda_ring_take(m->gpu, &m->ring, true, out);
+    return exl2__cuda_ring_take(m->gpu, &m->ring, bytes, true, out);
 }
 
 static exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void **out)
@@ -604,12 +605,6 @@ static exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void *
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_stage_slot(m, bytes, out));
-}
-
-/* Copies `bytes` at `offset` of a slice, which the caller has read into the ring's slot. */
-static inline exl2_result exl2__cuda_feed_copy(exl2__cuda_model *m, uint64_t to, uint64_t offset, uint64_t bytes)
-{
-    return exl2__cuda_ring_send(m->gpu, &m->ring, to, offset, bytes, false);
 }
 
 /* Begins a staged block at row `first`: as many rows as fit, in whole chunks of codes, or whole strips of a dense part,
@@ -638,13 +633,13 @@ static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_
     const exl2k_part *part = &matrix->device.part[index];
     const exl2__cuda_staged *s = &m->staged;
     exl2k_shuffle_args a = { .source = source, .base = part->base, .chunks = part->chunks, .pitch = part->pitch,
-                             .columns = f->dense ? f->out : f->out_stored, .chunk = s->chunk, .first = s->first };
+                             .columns = f->dense ? f->out : f->out_stored, .chunk = s->chunk, .first = s->first,
+                             .type = f->type };
     if (f->dense) {
         uint32_t strip = s->first / EXL2__CUDA_STRIP;
         a.rows = s->end - s->first;
         a.inputs = matrix->in;
         a.records = (uint32_t)exl2__div_up(matrix->in, EXL2__CUDA_RECORD_ROWS);
-        a.type = f->type;
         exl2__cuda_grid grid = { .x = (s->end == f->rows ? part->strips : s->end / EXL2__CUDA_STRIP) - strip,
                                  .y = (uint32_t)exl2__div_up(a.records, 8), .threads = EXL2K_SHUFFLE_THREADS };
         return exl2__cuda_device_launch(m->gpu, EXL2__KERNEL_exl2k_shuffle_dense, grid, &a);
@@ -666,7 +661,7 @@ static exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_
             EXL2__TRY(exl2__cuda_staging_reserve(m, (s->end - s->first) * f->row_bytes));
         }
         uint32_t rows = exl2__min32(end, s->end) - row;
-        EXL2__TRY(exl2__cuda_feed_copy(m, m->staging + (row - s->first) * f->row_bytes,
+        EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->staging + (row - s->first) * f->row_bytes,
                                        (row - slice->row) * f->row_bytes, rows * f->row_bytes));
         row += rows;
         if (row == s->end) {
@@ -681,7 +676,8 @@ static inline exl2_result exl2__cuda_feed_router(exl2__cuda_model *m, const exl2
                                                  const exl2__rows_slice *slice)
 {
     uint64_t row_bytes = matrix->feed[index].row_bytes;
-    return exl2__cuda_feed_copy(m, matrix->tables[index] + slice->row * row_bytes, 0, slice->rows * row_bytes);
+    return exl2__cuda_ring_copy(m->gpu, &m->ring, matrix->tables[index] + slice->row * row_bytes, 0,
+                                slice->rows * row_bytes);
 }
 
 /* Loads rows of a table, which stays in device memory as it is. If it is multiplied, too, it is packed from there. */
@@ -689,7 +685,8 @@ static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_m
                                          const exl2__rows_slice *slice)
 {
     const exl2__cuda_feed *f = &matrix->feed[0];
-    EXL2__TRY(exl2__cuda_feed_copy(m, matrix->table + slice->row * f->row_bytes, 0, slice->rows * f->row_bytes));
+    EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, matrix->table + slice->row * f->row_bytes, 0,
+                                   slice->rows * f->row_bytes));
     if (matrix->device.parts == 0 || slice->row + slice->rows < f->rows) {
         return EXL2_OK;
     }
@@ -700,11 +697,11 @@ static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_m
 static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
                                          const exl2__rows_slice *slice)
 {
-    EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes); /* memory from exl2__cuda_stage */
+    EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes + m->ring.used); /* of stage */
     EXL2__TRY(matrix->table           ? exl2__cuda_feed_table(m, matrix, slice)
               : matrix->tables[index] ? exl2__cuda_feed_router(m, matrix, index, slice)
                                       : exl2__cuda_feed_staged(m, matrix, index, slice));
-    return exl2__cuda_ring_send(m->gpu, &m->ring, 0, 0, 0, true);
+    return exl2__cuda_ring_next(m->gpu, &m->ring); /* slots that are used only in part stay in the CPU's cache */
 }
 
 static exl2_result exl2__cuda_matrix_feed(exl2__device *device, exl2__matrix *matrix, uint32_t part,

@@ -208,20 +208,21 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     pass->samplings = m->b.data + at.samplings;
     pass->copies = m->b.data + at.copies;
     m->fences_collected = m->fences_queued; /* skips the results of a pass that was dropped */
-    EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
+    EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, m->b.data_bytes, true, &slot));
     exl2__cuda_packer k = { (uint8_t *)slot, 0, m->b.data_bytes, m->b.data };
     if (!exl2__cuda_pack_all(m, &k, &at, table_pitch, groups)) {
         return exl2__fail(m->c, EXL2_ERR_INTERNAL, "the data of a pass needs %llu bytes, but %llu were planned",
                           (unsigned long long)k.used, (unsigned long long)k.size);
     }
-    return exl2__cuda_ring_send(m->gpu, &m->ring, m->b.data, 0, k.used, true);
+    EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->b.data, 0, k.used));
+    return exl2__cuda_ring_next(m->gpu, &m->ring);
 }
 
 static exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)
 {
     void *slot;
     uint64_t used = 0;
-    EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, true, &slot));
+    EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, m->ring.slot_bytes, true, &slot));
     for (uint32_t i = 0; i < m->step->logit_count; i++) {
         if (m->step->logits[i].mask) {
             memcpy((uint8_t *)slot + used, m->step->logits[i].mask,
@@ -230,7 +231,8 @@ static exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)
         }
     }
     m->pass.chained = false; /* the next kernel reads the masks */
-    return exl2__cuda_ring_send(m->gpu, &m->ring, m->pass.masks, 0, used, true);
+    EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->pass.masks, 0, used));
+    return exl2__cuda_ring_next(m->gpu, &m->ring);
 }
 
 static exl2_result exl2__cuda_masks(exl2__device *device)

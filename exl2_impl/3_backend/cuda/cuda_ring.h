@@ -1,6 +1,6 @@
 /* cuda_ring.h: pinned host memory: a ring of buffers for copies to the device, and plain blocks for results.
    takes: an open device whose context is current.
-   gives: exl2__cuda_pin, exl2__cuda_unpin; exl2__cuda_ring with open, take, send, close.
+   gives: exl2__cuda_pin, exl2__cuda_unpin; exl2__cuda_ring with open, take, copy, send, next, close.
    owns:  the ring's memory and events, until close; pinned bytes count as host bytes. */
 #ifndef EXL2__CUDA_RING_H
 #define EXL2__CUDA_RING_H
@@ -41,10 +41,12 @@ static inline void exl2__cuda_unpin(exl2__cuda_device *d, void *memory, uint64_t
     }
 }
 
-/* A ring of slots that are filled in turn. A slot is free again when the copies from it have ended. */
+/* A ring of slots that are filled in turn. A slot is free again when the copies from it have ended. Small copies may
+   share a slot: to wait for each of them would cost more than to copy. */
 typedef struct exl2__cuda_ring {
     uint8_t *memory; /* [slots, slot_bytes] */
     uint64_t slot_bytes;
+    uint64_t used; /* bytes of the current slot that copies in flight read */
     uint32_t slots, next;
     exl2__cuda_stream *stream; /* the stream of all copies */
     exl2__cuda_event *done[EXL2__CUDA_RING_SLOTS_MAX];
@@ -54,6 +56,9 @@ typedef struct exl2__cuda_ring {
 /* Closes the ring, also a zeroed or half-open one. Waits for copies in flight. */
 static void exl2__cuda_ring_close(exl2__cuda_device *d, exl2__cuda_ring *r)
 {
+    if (r->used) {
+        d->driver.stream_wait(r->stream);
+    }
     for (uint32_t i = 0; i < r->slots; i++) {
         if (r->busy[i]) {
             d->driver.event_wait(r->done[i]);
@@ -86,11 +91,26 @@ static exl2_result exl2__cuda_ring_open(exl2__cuda_device *d, exl2__cuda_ring *r
     return EXL2_OK;
 }
 
-/* *out: the next slot, slot_bytes long. It stays the same until exl2__cuda_ring_send. wait false: PENDING, and *out
-   NULL, while the device still reads the slot. */
-static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r, bool wait, void **out)
+/* No further copy uses the current slot. */
+static exl2_result exl2__cuda_ring_next(exl2__cuda_device *d, exl2__cuda_ring *r)
+{
+    uint32_t slot = r->next;
+    EXL2__TRY(exl2__cuda_device_check(d, d->driver.event_record(r->done[slot], r->stream), "recording an event"));
+    r->busy[slot] = true;
+    r->next = slot + 1 < r->slots ? slot + 1 : 0;
+    r->used = 0;
+    return EXL2_OK;
+}
+
+/* *out: `bytes` free bytes, at most slot_bytes, of the current slot or else of the next one. They stay the same until
+   exl2__cuda_ring_send. wait false: PENDING, and *out NULL, while the device still reads the slot. */
+static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r, uint64_t bytes, bool wait,
+                                        void **out)
 {
     *out = NULL;
+    if (bytes > r->slot_bytes - r->used) {
+        EXL2__TRY(exl2__cuda_ring_next(d, r));
+    }
     if (r->busy[r->next]) {
         exl2__cuda_event *done = r->done[r->next];
         int state = wait ? d->driver.event_wait(done) : d->driver.event_query(done);
@@ -100,27 +120,25 @@ static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r
         }
         r->busy[r->next] = false;
     }
-    *out = r->memory + r->next * r->slot_bytes;
+    *out = r->memory + r->next * r->slot_bytes + r->used;
     return EXL2_OK;
 }
 
-/* Enqueues a copy of part of the current slot. last: no further copy uses this slot, and the next call of take gives
-   the next one. */
-static exl2_result exl2__cuda_ring_send(exl2__cuda_device *d, exl2__cuda_ring *r, uint64_t to, uint64_t offset,
-                                        uint64_t bytes, bool last)
+/* Enqueues a copy of part of the bytes that take gave. */
+static exl2_result exl2__cuda_ring_copy(exl2__cuda_device *d, const exl2__cuda_ring *r, uint64_t to, uint64_t offset,
+                                        uint64_t bytes)
 {
-    const uint8_t *from = r->memory + r->next * r->slot_bytes + offset;
-    EXL2__ASSERT(offset <= r->slot_bytes && bytes <= r->slot_bytes - offset);
-    if (bytes) {
-        int queued = d->driver.copy_up(to, from, (size_t)bytes, r->stream);
-        EXL2__TRY(exl2__cuda_device_check(d, queued, "copying to device memory"));
-    }
-    if (last) {
-        uint32_t slot = r->next;
-        EXL2__TRY(exl2__cuda_device_check(d, d->driver.event_record(r->done[slot], r->stream), "recording an event"));
-        r->busy[slot] = true;
-        r->next = slot + 1 < r->slots ? slot + 1 : 0;
-    }
+    const uint8_t *from = r->memory + r->next * r->slot_bytes + r->used + offset;
+    EXL2__ASSERT(r->used + offset + bytes <= r->slot_bytes);
+    int queued = bytes ? d->driver.copy_up(to, from, (size_t)bytes, r->stream) : 0;
+    return exl2__cuda_device_check(d, queued, "copying to device memory");
+}
+
+/* Enqueues a copy of the first `bytes` that take gave. The next call of take gives those after them. */
+static exl2_result exl2__cuda_ring_send(exl2__cuda_device *d, exl2__cuda_ring *r, uint64_t to, uint64_t bytes)
+{
+    EXL2__TRY(exl2__cuda_ring_copy(d, r, to, 0, bytes));
+    r->used += exl2__align_up(bytes, EXL2__CUDA_ALIGN);
     return EXL2_OK;
 }
 
