@@ -1,6 +1,6 @@
 /* attend.cuh: functions that decode and prefill share: q, k, v of a row, RoPE, pages, tiles in shared memory.
    takes: base.cuh, attend_args.h; EXL2K_DIM: 64, 128 or 256, the largest dim.
-   gives: exl2k_qkv, exl2k_rope_pair, exl2k_out_index, exl2k_page_of, exl2k_tile_at, exl2k_exp2,
+   gives: exl2k_qkv, exl2k_rope_load, exl2k_rope_apply, exl2k_out_index, exl2k_page_of, exl2k_tile_at, exl2k_exp2,
           exl2k_sink_weight.
    owns:  nothing.
 
@@ -74,11 +74,6 @@ EXL2K_FN u32 exl2k_rope_apply(const exl2k_rope_input &u)
 {
     return exl2k_pack_f16(exl2k_clamp_f16(fmaf(u.x, u.c, -__fmul_rn(u.y, u.s))),
                           exl2k_clamp_f16(fmaf(u.y, u.c, __fmul_rn(u.x, u.s))));
-}
-
-EXL2K_FN u32 exl2k_rope_pair(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, u32 i)
-{
-    return exl2k_rope_apply(exl2k_rope_load(a, row, position, feature, i));
 }
 
 /* Index of an output. The map is constant, so these loads may be issued early. */

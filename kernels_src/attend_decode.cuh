@@ -206,32 +206,6 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
     }
 }
 
-/* Weights of pair i of a head whose weights begin at `weight`. */
-EXL2K_FN float2 exl2k_norm_weights(const exl2k_attend_args &a, u64 weight, u32 i)
-{
-    u32 first = i < a.rope_split ? i : 2 * i, second = i < a.rope_split ? i + a.rope_split : 2 * i + 1;
-    return make_float2(exl2k_load_f32(weight + first * 4), exl2k_load_f32(weight + second * 4));
-}
-
-EXL2K_FN void exl2k_norm_apply(exl2k_rope_input &u, float2 weights, f32 rho)
-{
-    u.x = __fmul_rn(u.x, rho) * weights.x;
-    u.y = __fmul_rn(u.y, rho) * weights.y;
-}
-
-/* 1 / sqrt(mean square + eps) of a head; pair k of the lane is u[k]. The order is that of attend_prepare.cu. */
-EXL2K_FN f32 exl2k_norm_rho(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_rope_input *u)
-{
-    f32 sum = 0.0f;
-#pragma unroll
-    for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
-        if (d.lane + 32 * k < a.dim / 2) {
-            sum = fmaf(u[k].y, u[k].y, fmaf(u[k].x, u[k].x, sum));
-        }
-    }
-    return 1.0f / sqrtf(exl2k_warp_sum(sum) / (f32)a.dim + a.norm_eps);
-}
-
 /* Applies the norms of the heads. Every warp computes the factor of the row's own K. All loads are issued first. */
 EXL2K_FN void exl2k_rope_work_norm(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_rope_work &q)
 {

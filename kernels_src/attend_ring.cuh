@@ -123,6 +123,34 @@ EXL2K_FN u32 exl2k_unit_token(const exl2k_decode &d, u32 u)
     return d.begin + (u * EXL2K_DECODE_WARPS + d.warp) * EXL2K_UNIT;
 }
 
+/* ---- norms of q and k ---- */
+
+/* Weights of pair i of a head whose weights begin at `weight`. */
+EXL2K_FN float2 exl2k_norm_weights(const exl2k_attend_args &a, u64 weight, u32 i)
+{
+    u32 first = i < a.rope_split ? i : 2 * i, second = i < a.rope_split ? i + a.rope_split : 2 * i + 1;
+    return make_float2(exl2k_load_f32(weight + first * 4), exl2k_load_f32(weight + second * 4));
+}
+
+EXL2K_FN void exl2k_norm_apply(exl2k_rope_input &u, float2 weights, f32 rho)
+{
+    u.x = __fmul_rn(u.x, rho) * weights.x;
+    u.y = __fmul_rn(u.y, rho) * weights.y;
+}
+
+/* 1 / sqrt(mean square + eps) of a head; pair k of the lane is u[k]. The order is that of attend_prepare.cu. */
+EXL2K_FN f32 exl2k_norm_rho(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_rope_input *u)
+{
+    f32 sum = 0.0f;
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
+        if (d.lane + 32 * k < a.dim / 2) {
+            sum = fmaf(u[k].y, u[k].y, fmaf(u[k].x, u[k].x, sum));
+        }
+    }
+    return 1.0f / sqrtf(exl2k_warp_sum(sum) / (f32)a.dim + a.norm_eps);
+}
+
 /* ---- the ring ---- */
 
 /* Number of the page that holds a token. The warp loads 32 page numbers at a time. */
@@ -178,11 +206,34 @@ EXL2K_FN void exl2k_ring_wait(u32 stages)
     __syncwarp();
 }
 
-/* What a page holds at i and i + dim / 2: a rotated pair of K, or two elements of V, of a row of this launch. */
-EXL2K_FN u32 exl2k_new_kv(const exl2k_attend_args &a, u32 row, u32 position, u32 kv_head, u32 i, bool value)
+/* The factor of the norm of a row's K; 0 if there is no norm. */
+EXL2K_FN f32 exl2k_new_key_rho(const exl2k_decode &d, const exl2k_attend_args &a, u32 row)
 {
-    return value ? exl2k_value(a, row, kv_head, i) | exl2k_value(a, row, kv_head, i + a.dim / 2) << 16
-                 : exl2k_rope_pair(a, row, position, (a.heads + kv_head) * a.dim, i);
+    exl2k_rope_input head[EXL2K_DIM / 64];
+    if (a.norm[1] == 0) {
+        return 0.0f;
+    }
+#pragma unroll
+    for (u32 k = 0; k < EXL2K_DIM / 64; k++) {
+        u32 i = exl2k_min(d.lane + 32 * k, a.dim / 2 - 1);
+        exl2k_rope_load_elements(a, row, (a.heads + d.kv_head) * a.dim, i, a.rope_split, head[k]);
+    }
+    return exl2k_norm_rho(d, a, head);
+}
+
+/* What a page holds at i and i + dim / 2, of a row of this launch: a rotated pair of K, whose norm has the factor rho.
+   Or two elements of V. */
+EXL2K_FN u32 exl2k_new_kv(const exl2k_decode &d, const exl2k_attend_args &a, u32 row, u32 position, u32 i, bool value,
+                          f32 rho)
+{
+    if (value) {
+        return exl2k_value(a, row, d.kv_head, i) | exl2k_value(a, row, d.kv_head, i + a.dim / 2) << 16;
+    }
+    exl2k_rope_input key = exl2k_rope_load(a, row, position, (a.heads + d.kv_head) * a.dim, i);
+    if (a.norm[1]) {
+        exl2k_norm_apply(key, exl2k_norm_weights(a, a.norm[1] + (u64)d.kv_head * a.dim * 4, i), rho);
+    }
+    return exl2k_rope_apply(key);
 }
 
 /* Overwrites the tokens of this launch in a unit of K or V. */
@@ -197,9 +248,10 @@ EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 
 #pragma unroll 1
     for (u32 position = begin; position < exl2k_min(end, d.position); position++) {
         u32 row = d.row - (d.position - position), half = a.dim / 2;
+        f32 rho = value ? 0.0f : exl2k_new_key_rho(d, a, row);
 #pragma unroll 1
         for (u32 i = d.lane; i < half; i += 32) {
-            u32 pair = exl2k_new_kv(a, row, position, d.kv_head, i, value);
+            u32 pair = exl2k_new_kv(d, a, row, position, i, value, rho);
             exl2k_shared_store_u16(slot + exl2k_tile_element(position - token, i), pair);
             exl2k_shared_store_u16(slot + exl2k_tile_element(position - token, i + half), pair >> 16);
         }

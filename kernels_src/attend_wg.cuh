@@ -146,13 +146,10 @@ EXL2K_FN bool exl2k_wg_work_wait(exl2k_prefill &p, const exl2k_attend_args &a, e
     return p.pairs > 0;
 }
 
-/* The warp has read the work and its queries. */
+/* The lane has read the work and its queries. Each lane arrives for itself, so that racecheck can follow it. */
 EXL2K_FN void exl2k_wg_work_release(exl2k_wg_memory *m)
 {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-        exl2k_barrier_arrive(exl2k_shared(&m->barriers.work_empty));
-    }
+    exl2k_barrier_arrive(exl2k_shared(&m->barriers.work_empty));
 }
 
 /* Starts to copy K or V of a block of one head, from `from`. WHOLE: all tokens are there, and heads have EXL2K_DIM
@@ -446,7 +443,7 @@ extern "C" __global__ void __launch_bounds__(EXL2K_ATTEND_WG_THREADS, 1) EXL2K_P
     }
     if (threadIdx.x == EXL2K_SLOTS) {
         exl2k_barrier_init(exl2k_shared(&m->barriers.work_full), 2 * 64); /* lanes, once for copies and for stores */
-        exl2k_barrier_init(exl2k_shared(&m->barriers.work_empty), 10);    /* warps that read */
+        exl2k_barrier_init(exl2k_shared(&m->barriers.work_empty), 10 * 32); /* lanes that read */
         exl2k_barrier_init_fence();
     }
     __syncthreads();

@@ -319,10 +319,7 @@ template <u32 N> EXL2K_FN bool exl2k_wg_next(exl2k_wg_cursor &c, const exl2k_wg_
     }
     uint4 entry = exl2k_shared_load4(c.slot);
     u32 half = (entry.y & 0xFFFF) + exl2k_min(2 * c.last, entry.w >> 8 & 255);
-    __syncwarp();
-    if (threadIdx.x % EXL2K_WARP == 0) {
-        exl2k_barrier_arrive(s.full + EXL2K_WG_SLOT_EMPTY + c.slots % EXL2K_WG_SLOTS * 8);
-    }
+    exl2k_barrier_arrive(s.full + EXL2K_WG_SLOT_EMPTY + c.slots % EXL2K_WG_SLOTS * 8);
     c.slots++;
     if (half >= p.high) {
         return false;
@@ -613,10 +610,11 @@ template <u32 N> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_args &a)
     if (threadIdx.x < 16) { /* stages: one thread that copies, eight warps that read */
         exl2k_barrier_init(s.base + threadIdx.x * 8, 1);
         exl2k_barrier_init(s.base + EXL2K_WG_EMPTY + threadIdx.x * 8, 8);
-    } else if (threadIdx.x < 16 + 2 * EXL2K_WG_SLOTS) { /* slots of both groups: one warp that copies, four that read */
+    } else if (threadIdx.x < 16 + 2 * EXL2K_WG_SLOTS) { /* slots of both groups: one warp that copies, four that read;
+                                                           their lanes arrive one by one, as racecheck needs */
         u32 i = threadIdx.x - 16, full = s.base + EXL2K_WG_SLOT_BARRIERS + i / EXL2K_WG_SLOTS * 128;
         exl2k_barrier_init(full + i % EXL2K_WG_SLOTS * 8, 1);
-        exl2k_barrier_init(full + EXL2K_WG_SLOT_EMPTY + i % EXL2K_WG_SLOTS * 8, 4);
+        exl2k_barrier_init(full + EXL2K_WG_SLOT_EMPTY + i % EXL2K_WG_SLOTS * 8, 4 * EXL2K_WARP);
     }
     exl2k_barrier_init_fence();
     __syncthreads();

@@ -317,7 +317,7 @@ static void run_model(const char *path)
 
 int main(int argc, char **argv)
 {
-    static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope" };
+    static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3" };
     const char *golden = getenv("EXL2_GOLDEN_DIR") ? getenv("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
     char path[1024];
     for (int i = 1; i < argc; i++) {

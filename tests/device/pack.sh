@@ -26,7 +26,7 @@ done
 program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c
 # shellcheck disable=SC2086 # a list
 ${CC:-cc} $flags -DEXL2_CONVERT -c demo/common/exl2.c -o "$folder/made/engine.o"
-for name in golden experts sampling guidance grammars bans replay grammar_real; do
+for name in golden experts sampling guidance grammars bans replay forced drafts worker park prefix grammar_real; do
     program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA "$folder/made/engine.o"
 done
 program build_kernels tests/device/build_kernels.c
@@ -39,11 +39,11 @@ cp -r tests/golden/models "$folder/tests/golden/"
 cp tests/device/*.sh "$folder/tests/device/"
 cp tests/grammar_judge.py "$folder/tests/"
 shared=${EXL2_TEST_DATA:-../shared}
-for name in exl2/exl2-2bit exl2/exl2-3bit exl2/exl2-5bit exl2/exl2-6bit exl2/exl2-8bit exl2/exl2-ragged \
-    exl2/exl2-attn-bias exl2/exl2-odd-vocab arch/llama; do
+for name in exl2 arch; do # `golden shared` runs all of them
     if [ -d "$shared/fixtures/$name" ]; then
-        mkdir -p "$folder/shared/fixtures/${name%/*}"
-        cp -r "$shared/fixtures/$name" "$folder/shared/fixtures/${name%/*}/"
+        mkdir -p "$folder/shared/fixtures"
+        cp -r "$shared/fixtures/$name" "$folder/shared/fixtures/"
+        rm -f "$folder/shared/fixtures/$name"/*/dequant.safetensors
     fi
 done
 chmod -R u+w "$folder"

@@ -368,7 +368,8 @@ static inline void level_halves(const trio *t, uint32_t truth, watch from, cpu_b
     free(order);
 }
 
-/* Copies the inputs of attention: rotated queries and the pages. */
+/* Copies the inputs of attention: rotated queries, which attention rounds to fp16, and the pages. A rounding moves a
+   score by up to 2^-11 of the score's terms, so it would have a part in the result that grows with the scores. */
 static inline void level_attention(const trio *t, uint32_t truth, uint32_t layer)
 {
     const cpu_double_view *v = &t->view[truth];
@@ -376,7 +377,8 @@ static inline void level_attention(const trio *t, uint32_t truth, uint32_t layer
     for (uint32_t row = 0; row < t->made->step.row_count; row++) {
         for (uint32_t i = 0; i < s->heads * s->head_dim; i++) {
             v->buffer[CPU_BUFFER_query][row * v->stride[CPU_BUFFER_query] + i] =
-                rotated(t, row, i) * (double)t->tested.plan.shape.attn_scale;
+                (double)exl2__f16_to_f32(exl2__f32_to_f16((float)rotated(t, row, i)))
+                * (double)t->tested.plan.shape.attn_scale;
         }
     }
     for (uint32_t page = 0; page < PAGES; page++) {

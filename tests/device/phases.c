@@ -14,10 +14,10 @@
    The relative error is the norm of the difference over the norm of the reference, over all rows of a pass (q, k and v
    are judged separately). A single row may be off by twice as much. One rounding to fp16 is off by up to 2^-11 for a
    value and by 2^-11 / sqrt(3) = 2.8e-4 for a row; a sum in float by 1e-6. So the bounds are 3e-4 for a product with
-   one fp16 operand, 1e-5 for float results and 1e-3 for attention. These roundings to fp16 occur in the phases:
+   one fp16 operand, 1e-5 for float results and 6e-4 for attention. These roundings to fp16 occur in the phases:
      copy_pages, embed, sample   none: results are exact
      qkv, head                   one: the normalised row
-     attend                      three: q, the attention weights and the output
+     attend                      two: the attention weights and the output; the reference's q are rounded as well
      settle                      none
      out, down                   none: their inputs are fp16 already (but dense f32 weights are fp16 on a GPU)
      route                       none: the choice is exact where the scores are apart, weights are within 1e-5
@@ -33,7 +33,7 @@ typedef struct phase_rule { /* of models whose norms are folded into products; t
 #define RULE_copy_pages { 0, 0, 0 }
 #define RULE_embed { SEEN(residual) | SEEN(x) | SEEN(sums0), SEEN(residual) | SEEN(x) | SEEN(sums0), 0 }
 #define RULE_qkv { SEEN(qkv), SEEN(qkv) | SEEN(x), 5e-4 }
-#define RULE_attend { SEEN(attended), SEEN(attended), 1e-3 }
+#define RULE_attend { SEEN(attended), SEEN(attended), 6e-4 }
 #define RULE_out { SEEN(residual) | SEEN(x) | SUMS, SEEN(residual), 1e-5 }
 #define RULE_gate_up { SEEN(h), SEEN(h) | SEEN(x), 1.2e-3 }
 #define RULE_down RULE_out

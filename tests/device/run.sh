@@ -21,7 +21,7 @@ run() {
     shift 2
     [ -x "$program" ] || program="$folder/device_${program##*/}"
     start=$(date +%s)
-    timeout "${EXL2_TEST_SECONDS:-60}" "$program" "$@" >"$logs/$name.log" 2>&1
+    timeout "${EXL2_TEST_SECONDS:-120}" "$program" "$@" >"$logs/$name.log" 2>&1
     code=$?
     took=$(($(date +%s) - start))
     last=$(tail -n 1 "$logs/$name.log")
@@ -58,6 +58,11 @@ run guidance guidance
 run grammars grammars
 run bans bans
 run replay replay
+run forced forced
+run drafts drafts
+run worker worker
+run park park
+run prefix prefix
 [ -n "$EXL2_TEST_MODEL" ] && run grammar_real grammar_real # a model with a tokenizer
 cat "$logs"/phases.log "$logs"/models*.log "$logs"/golden*.log | grep -v failed: | grep -e ' off by ' -e ' within '
 head -n 1 "$logs/phases.log"

@@ -369,8 +369,9 @@ static void draft_models(const rig *r)
             CHECK(after.jobs_active == 0 && after.tokens_out - before.tokens_out >= with.count);
             CHECK_INT(after.tokens_in - before.tokens_in, with.stats.prompt_tokens - with.stats.reused_tokens);
             bool certain = k % SETTINGS < 2 && !wrong && k % 4 != 3 && with.count > 60;
-            CHECK(!certain || (with.stats.drafted > 1 && with.stats.accepted == with.stats.drafted)); /* some probes */
-            CHECK(!certain || after.forwards - before.forwards < with.count);
+            uint32_t least = RIG_BACKEND == EXL2_BACKEND_CPU ? 2 : 0; /* some probes; a GPU runs ahead to the end */
+            CHECK(!certain || (with.stats.drafted >= least && with.stats.accepted == with.stats.drafted));
+            CHECK(!certain || after.forwards - before.forwards == with.count - with.stats.accepted);
             bool masked = setting_is_masked(k % SETTINGS) && !wrong && k % 4 != 3;
             drafted += masked ? with.stats.drafted : 0;
             accepted += masked ? with.stats.accepted : 0;

@@ -1,5 +1,5 @@
-/* park.c: a model that gives its memory back and loads again: its jobs go on with the same words. On the CPU;
-   faults/cuda_park.c is the same over the fake driver. */
+/* park.c: a model that gives its memory back and loads again: its jobs go on with the same words. faults/cuda_park.c is
+   the same over the fake driver. */
 #include "rig.h"
 
 #define JOBS 3
@@ -187,7 +187,8 @@ static void check_parking(const char *name, bool keep)
 {
     loads l = { 0 };
     exl2_engine_desc d = { 0 };
-    exl2_model_desc m = { .path = rig_golden(name), .keep_packed = keep, .on_event = hear_load, .user = &l };
+    exl2_model_desc m = { .path = rig_golden(name), .keep_packed = keep, .on_event = hear_load, .user = &l,
+                          .prefill_chunk = 128 }; /* on a GPU larger passes have other bits */
     exl2_model loading;
     plain = exl2__platform_files();
     d.files = plain;

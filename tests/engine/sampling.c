@@ -162,19 +162,20 @@ static void settings(const rig *r)
     }
 }
 
-/* Mirostat keeps the surprise near the requested value. */
+/* Mirostat keeps the surprise near the requested value. The model's own surprise is about 1.5 bits, and the temperature
+   raises it above both values. */
 static void mirostat(const rig *r)
 {
     double means[2];
     for (int i = 0; i < 2; i++) {
-        run(r, (exl2_sampler_desc){ N, .mirostat_tau = i ? 5 : 1, .mirostat_eta = 0.3f }, 80,
+        run(r, (exl2_sampler_desc){ N, .temperature = 2, .mirostat_tau = i ? 5 : 1, .mirostat_eta = 0.3f }, 80,
             &said);
         means[i] = 0;
         for (uint32_t k = 0; k < said.count; k++) {
             means[i] -= (double)said.logprobs[k] / (double)said.count;
         }
     }
-    CHECK(means[0] + 0.5 < means[1]);
+    CHECK(means[0] + 1.5 < means[1]); /* about 0.9 and 4.3 nats */
 }
 
 int main(void)
