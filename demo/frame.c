@@ -1,5 +1,8 @@
 /* frame.c: a 60 Hz loop with the engine inside it. For the first third of the time the engine is idle, then it
    generates text. Each frame gives it --cpu-us and, on a GPU, --gpu-us. Prints the frame times and draws a chart.
+   With --render the GPU also draws, as it does for a game (render/render.h). Then blocks of five seconds with the
+   engine idle and at work take turns, and the time from a frame's start to its fence is compared: a quantile at work
+   minus the same quantile idle is what the engine costs.
    takes: a model folder, a budget per frame.
    gives: main.
    owns:  nothing beyond main. */
@@ -11,15 +14,19 @@
 #include "common/pace.h"
 #include "common/samples.h"
 #include "common/text_file.h"
+#include "render/render.h"
 
 #include <stdio.h>
 
 #define GAME_NS 6000000u /* what the game itself computes in a frame */
 #define LATE_MS 18.0     /* a longer frame missed its display refresh */
+#define BLOCK_NS UINT64_C(5000000000) /* with --render */
+#define BLOCK_BEGIN 6u   /* frames at the beginning of a block that do not count */
 
 typedef struct frame_options {
     const char *png;
     uint32_t cpu_us, gpu_us, seconds;
+    float render_ms; /* GPU time of what a frame draws; 0: nothing */
     bool worker;
     exl2_model_desc model;
     host_options host;
@@ -32,7 +39,10 @@ typedef struct frame_run {
     samples frames_off, frames_on, steps_on;
     size_t on_from; /* first frame with work for the engine */
     uint64_t on_ns;
-    bool job_open;
+    renderer render;
+    samples fences_off, fences_on; /* ms from a frame's start to its fence */
+    exl2_job job;
+    bool job_open, paused;
     host_end end; /* end of the newest job that has ended */
 } frame_run;
 
@@ -47,7 +57,6 @@ static exl2_flow on_event(void *user, const exl2_event *event)
 static bool start_job(frame_run *r)
 {
     static const exl2_token ids[] = { 1, 2, 3, 4 }; /* for a folder without a tokenizer */
-    exl2_job job;
     exl2_job_desc d = { .model = r->host.model, .on_event = on_event, .user = r };
     d.sampler.seed = 1;
     if (r->host.info.has_tokenizer) {
@@ -56,8 +65,18 @@ static bool start_job(frame_run *r)
         d.prompt.tokens = ids;
         d.prompt.token_count = sizeof ids / sizeof ids[0];
     }
-    r->job_open = exl2_job_start(r->host.engine, &d, &job) >= 0;
+    r->paused = false;
+    r->job_open = exl2_job_start(r->host.engine, &d, &r->job) >= 0;
     return r->job_open;
+}
+
+/* With --render: the job of one block goes on in the next but one. */
+static void pause_job(frame_run *r, bool pause)
+{
+    if (r->job_open && r->paused != pause) {
+        exl2_job_pause(r->host.engine, r->job, pause);
+        r->paused = pause;
+    }
 }
 
 /* One frame of a game: the game's own work, the engine's step, then the display. false: failed, message printed. */
@@ -88,6 +107,48 @@ static bool run_frame(frame_run *r, bool on, uint64_t *display_ns)
     return host_end_good(&r->host, &r->end);
 }
 
+/* One frame of a game that draws: the engine's step, the picture, its fence, then the display. */
+static bool run_drawn_frame(frame_run *r, bool on, bool counts, uint64_t *display_ns)
+{
+    exl2_step_desc slice = { .cpu_us = r->options->cpu_us, .gpu_us = r->options->gpu_us };
+    uint64_t start = clock_ns();
+    pause_job(r, !on);
+    if ((on && !r->job_open && !start_job(r)) || exl2_step(r->host.engine, &slice) < 0) {
+        host_failed(&r->host);
+        return false;
+    }
+    double step_ms = (double)(clock_ns() - start) * 1e-6;
+    if (!render_frame(&r->render) || !render_wait(&r->render)) {
+        return false;
+    }
+    double fence_ms = (double)(clock_ns() - start) * 1e-6;
+    uint64_t end = pace_display(display_ns);
+    if (counts) {
+        samples_add(on ? &r->fences_on : &r->fences_off, fence_ms);
+    }
+    if (on) {
+        samples_add(&r->steps_on, step_ms);
+        r->on_ns += end - start;
+    }
+    return host_end_good(&r->host, &r->end);
+}
+
+/* Blocks take turns; a short run has one of each. The first frames of a block do not count, as what was queued before
+   it ends in them. */
+static bool run_blocks(frame_run *r)
+{
+    uint64_t whole_ns = r->options->seconds * UINT64_C(1000000000), start = clock_ns(), past_ns;
+    uint64_t display_ns = start;
+    uint64_t block_ns = whole_ns < 2 * BLOCK_NS ? whole_ns / 2 : BLOCK_NS, block = 0;
+    bool good = true;
+    for (uint32_t frames = 0; good && (past_ns = clock_ns() - start) < whole_ns && !interrupted(); frames++) {
+        frames = past_ns / block_ns == block ? frames : 0;
+        block = past_ns / block_ns;
+        good = run_drawn_frame(r, block % 2 == 1, frames >= BLOCK_BEGIN, &display_ns);
+    }
+    return good;
+}
+
 static bool run_frames(frame_run *r)
 {
     size_t count = (size_t)r->options->seconds * 60;
@@ -112,10 +173,46 @@ static void format_budget(char *text, size_t cap, const frame_run *r)
     const frame_options *o = r->options;
     uint32_t threads = pool_width(r->host.pool);
     if (host_on_gpu(&r->host)) {
+        if (o->gpu_us == 0) {
+            snprintf(text, cap, "whole passes, %.2f ms per frame for their queue", o->cpu_us * 1e-3);
+            return;
+        }
         snprintf(text, cap, "%.2f ms per frame on the GPU, %.2f ms for its queue", o->gpu_us * 1e-3, o->cpu_us * 1e-3);
     } else {
         snprintf(text, cap, "%.2f ms per frame on %u thread%s", o->cpu_us * 1e-3, threads, threads == 1 ? "" : "s");
     }
+}
+
+static void print_quantiles(const char *what, const double ms[4])
+{
+    printf("%-24s p50 %6.2f   p99 %6.2f   p99.9 %6.2f   max %6.2f ms\n", what, ms[0], ms[1], ms[2], ms[3]);
+}
+
+/* What the engine costs the picture. */
+static void print_blocks(frame_run *r)
+{
+    static const double percents[] = { 50, 99, 99.9, 100 };
+    double off[4], on[4], more[4];
+    exl2_engine_stats stats;
+    char budget[96];
+    for (int i = 0; i < 4; i++) {
+        off[i] = samples_percentile(&r->fences_off, percents[i]);
+        on[i] = samples_percentile(&r->fences_on, percents[i]);
+        more[i] = on[i] - off[i];
+    }
+    exl2_stats(r->host.engine, &stats);
+    format_budget(budget, sizeof budget, r);
+    printf("rendered by %s: %u draws and %u dispatches, %.2f ms alone\n", r->render.what, r->render.draws,
+           r->render.reads, r->render.ms);
+    print_quantiles("fence, engine idle", off);
+    print_quantiles("fence, engine at work", on);
+    print_quantiles("the difference", more);
+    char line[128];
+    format_line(line, sizeof line, "inside exl2_step", &r->steps_on);
+    puts(line);
+    printf("%.1f tokens/s with %s; %zu frames idle, %zu at work\n",
+           r->on_ns ? (double)stats.tokens_out * 1e9 / (double)r->on_ns : 0, budget, r->fences_off.count,
+           r->fences_on.count);
 }
 
 /* Prints the figures; lines: the same for the picture. */
@@ -162,6 +259,10 @@ static bool save_picture(const frame_run *r, char lines[4][128])
 static int report(frame_run *r)
 {
     char lines[4][128];
+    if (r->options->render_ms > 0) {
+        print_blocks(r);
+        return 0;
+    }
     print_figures(r, lines);
     if (!r->options->png) {
         return 0;
@@ -184,7 +285,8 @@ int main(int argc, char **argv)
     const arg positional[] = { { "MODEL", ARG_TEXT, &o.model.path, NULL, "model folder" } };
     const arg flags[] = {
         { "--cpu-us", ARG_U32, &o.cpu_us, "N", "CPU microseconds per frame for the engine (4000)" },
-        { "--gpu-us", ARG_U32, &o.gpu_us, "N", "GPU microseconds per frame, if it runs on a GPU (4000)" },
+        { "--gpu-us", ARG_U32, &o.gpu_us, "N", "GPU microseconds per frame; with --render 0 = whole passes (4000)" },
+        { "--render", ARG_FLOAT, &o.render_ms, "MS", "the GPU draws for so many ms in each frame (it draws nothing)" },
         { "--seconds", ARG_U32, &o.seconds, "N", "length of the run; the engine is idle in the first third (10)" },
         { "--worker", ARG_BOOL, &o.worker, NULL, "a thread of the engine does the work, with these budgets" },
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write: picture of the frame times" },
@@ -195,8 +297,11 @@ int main(int argc, char **argv)
                           "Runs the engine in a 60 Hz loop and shows the frame times.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc - 1, console_start(argc, argv) + 1);
-    if (parsed == ARGS_OK && (o.seconds == 0 || o.seconds > 3600 || o.cpu_us == 0 || o.gpu_us == 0)) {
-        parsed = args_wrong(&d, "--seconds must be 1 to 3600, --cpu-us and --gpu-us at least 1");
+    bool whole = o.gpu_us == 0 && o.render_ms > 0; /* passes, for comparison */
+    if (parsed == ARGS_OK && (o.seconds == 0 || o.seconds > 3600 || o.cpu_us == 0 || (o.gpu_us == 0 && !whole))) {
+        parsed = args_wrong(&d, "--seconds must be 1 to 3600, --cpu-us and, without --render, --gpu-us at least 1");
+    } else if (parsed == ARGS_OK && (o.render_ms < 0 || o.render_ms > 1000 || (o.render_ms > 0 && o.png))) {
+        parsed = args_wrong(&d, "--render must be 0 to 1000, and has no picture (--png)");
     }
     if (parsed != ARGS_OK) {
         return parsed == ARGS_HELP ? text_stdout_end(0) : 2;
@@ -204,17 +309,21 @@ int main(int argc, char **argv)
     frame_run r = { .options = &o };
     int code = 1;
     if (host_open(&r.host, &o.host) && host_load(&r.host, &o.model, 1)) {
+        bool renders = o.render_ms > 0;
         if (o.worker && exl2_worker_start(r.host.engine) < 0) {
             host_failed(&r.host);
-        } else if (run_frames(&r)) {
+        } else if (renders ? render_open(&r.render, (double)o.render_ms) && run_blocks(&r) : run_frames(&r)) {
             code = report(&r);
         }
     }
+    render_close(&r.render);
     host_close(&r.host);
     samples_free(&r.frames);
     samples_free(&r.steps);
     samples_free(&r.frames_off);
     samples_free(&r.frames_on);
     samples_free(&r.steps_on);
+    samples_free(&r.fences_off);
+    samples_free(&r.fences_on);
     return text_stdout_end(code);
 }

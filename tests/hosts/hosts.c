@@ -457,9 +457,9 @@ static void wine_programs(void)
     MUST("sources=$(ls '%s'/demo/cli/*.c '%s'/demo/common/*.c | grep -v common/exl2.c) && %s -O0 %s %s -DEXL2_CONVERT "
          "$sources engine.o -o exl2.exe -lshell32",
          root, root, mingw, WARNINGS, tree);
-    MUST("%s -O0 %s %s '%s/demo/frame.c' $(ls '%s'/demo/common/*.c | grep -v common/exl2.c) engine.o -o frame.exe "
-         "-lshell32 && %s -O0 %s %s '%s/demo/hello.c' -fsyntax-only",
-         mingw, WARNINGS, tree, root, root, mingw, WARNINGS, tree, root);
+    MUST("%s -O0 %s %s '%s/demo/frame.c' '%s'/demo/render/*.c $(ls '%s'/demo/common/*.c | grep -v common/exl2.c) "
+         "engine.o -o frame.exe -lshell32 && %s -O0 %s %s '%s/demo/hello.c' -fsyntax-only",
+         mingw, WARNINGS, tree, root, root, root, mingw, WARNINGS, tree, root);
     MUST("%s -O0 %s %s '-DNPC_PEOPLE=\"%s/demo/npc\"' '%s'/demo/npc.c '%s'/demo/npc/*.c "
          "$(ls '%s'/demo/common/*.c | grep -v 'common/exl2.c\\|common/wrap.c') engine.o -o npc.exe -lshell32",
          mingw, WARNINGS, tree, root, root, root, root);

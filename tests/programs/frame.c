@@ -51,6 +51,36 @@ static void check_picture(const char *out)
     free(picture);
 }
 
+/* A renderer of its own: OpenGL, in software, too, or CUDA; where there is neither, a message says so. */
+static void check_render(void)
+{
+    static const char *const lines[] = { "fence, engine idle", "fence, engine at work", "the difference" };
+    int code = program_run("'" MODEL "' --seconds 3 --render 4 --cpu-us 2000 --backend cpu --threads 1");
+    if (code != 0) {
+        program_sentence(code, 1, "nothing can render here: no OpenGL (");
+        return;
+    }
+    char *out = program_read("out");
+    CHECK(strstr(out, "rendered by OpenGL through EGL, ") || strstr(out, "by no OpenGL: a second CUDA context"));
+    double values[3][4];
+    for (uint32_t i = 0; i < 3; i++) {
+        const char *line = strstr(out, lines[i]);
+        double *v = values[i];
+        CHECK(line && sscanf(line + strlen(lines[i]), " p50 %lf p99 %lf p99.9 %lf max %lf ms", &v[0], &v[1], &v[2],
+                             &v[3]) == 4);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK(values[0][i] > 0 && values[1][i] > 0 && (i == 0 || values[0][i] >= values[0][i - 1]));
+        CHECK(fabs(values[1][i] - values[0][i] - values[2][i]) < 0.02);
+    }
+    unsigned idle = 0, busy = 0;
+    const char *counts = strstr(out, "; ");
+    CHECK(counts && sscanf(counts, "; %u frames idle, %u at work", &idle, &busy) == 2 && idle > 0 && busy > 0);
+    free(out);
+    program_sentence(program_run("'" MODEL "' --render 2000"), 2, "--render must be 0 to 1000");
+    program_sentence(program_run("'" MODEL "' --render 2 --png f"), 2, "has no picture");
+}
+
 static void check_frame(void)
 {
     int code = program_run("'" MODEL "' --seconds %d --cpu-us 2000 --threads 1 --png '%s/frame.png'", SECONDS, folder);
@@ -95,6 +125,7 @@ int main(int argc, char **argv)
     }
     program_set(argv[1], argv[3]);
     check_frame();
+    check_render();
     program_set(argv[2], argv[3]);
     check_hello();
     return check_done();
