@@ -1507,6 +1507,9 @@ typedef struct exl2_convert_plan {
     uint64_t bytes_least, bytes_most; /* what they can be */
     uint64_t disk_bytes;     /* out_dir and the work folder together, with the dense copy of a GGUF or FP8 source */
     uint64_t host_bytes;     /* memory at its peak */
+    bool streamed;           /* the source does not fit host_bytes_max: one layer at a time is read, for each layer that
+                                is measured all later ones again */
+    bool own_text;           /* calibration uses text that the model writes */
 } exl2_convert_plan;
 
 typedef struct exl2_convert_info {
@@ -1535,7 +1538,8 @@ typedef struct exl2_convert_desc {
     uint32_t head_bits;      /* 2, 3, 4, 5, 6 or 8; 0 = 6, or with size_bytes what the head is worth */
     const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line, or
                                 with "messages", which the model's chat template renders */
-    uint32_t calibration_file_count;      /* 0: the model writes its own text */
+    uint32_t calibration_file_count;      /* 0: the model writes its own text; if it is streamed, a text of this header
+                                is used */
     uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less; if
                                 they hold more, rows are spread over all of them */
     uint64_t seed;           /* of the text that the model writes */
@@ -1543,7 +1547,7 @@ typedef struct exl2_convert_desc {
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */
-    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap */
+    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap. A model that does not fit is streamed */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */
     void (*on_plan)(void *user, const exl2_convert_plan *plan); /* once, before the work begins; may be NULL */
     void (*on_matrix)(void *user, const exl2_convert_matrix *matrix); /* at the end, once for each; may be NULL */

@@ -548,6 +548,10 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/keep.h"
 /* defines: the list of matrices that are quantized */
 #include "8_convert/quantizer/slots.h"
+/* defines: texts for models that are too large to write their own */
+#include "8_convert/quantizer/spare_texts.h"
+/* defines: their second half */
+#include "8_convert/quantizer/spare_texts_model.h"
 /* defines: ids for calibration */
 #include "8_convert/quantizer/texts.h"
 /* defines: the output folder of a conversion */

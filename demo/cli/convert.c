@@ -34,6 +34,7 @@ typedef struct conversion {
     char (*names)[128];
     uint32_t matrix_count, matrix_room;
     bool out_of_memory;
+    bool has_files;    /* for calibration */
 } conversion;
 
 static void end_stage(conversion *v)
@@ -101,6 +102,11 @@ static void on_plan(void *user, const exl2_convert_plan *plan)
             "%.2f); this needs %.1f MiB of disk and %.1f MiB of memory\n", mib(plan->bytes), mib(plan->bytes_least),
             mib(plan->bytes_most), (double)plan->bpw, (double)plan->bpw_least, (double)plan->bpw_most,
             mib(plan->disk_bytes), mib(plan->host_bytes));
+    if (plan->streamed) {
+        fprintf(stderr, "the model does not fit that memory at once, so one layer at a time is read%s\n",
+                v->has_files ? "" : "; it cannot write its own text, so calibration uses texts of this program: --cal "
+                                    "gives better ones");
+    }
 }
 
 static void report_json(const conversion *v, const exl2_convert_info *info, double seconds)
@@ -204,7 +210,8 @@ int cli_convert(int argc, char **argv)
         { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json alone" },
         { "--measurement", ARG_TEXT, &d.measurement_file, "F", "measurement.json of the same model, or ExLlamaV2's" },
         { "--shard-size", ARG_U64, &d.shard_bytes, "MB", "most MiB of a file of the output (4096)" },
-        { "--memory", ARG_U64, &d.host_bytes_max, "MB", "most MiB of memory (no limit)" },
+        { "--memory", ARG_U64, &d.host_bytes_max, "MB", "most MiB of memory; a model that does not fit is read layer "
+          "by layer (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
     };
@@ -224,6 +231,7 @@ int cli_convert(int argc, char **argv)
     d.host_bytes_max = mib_bytes(d.host_bytes_max);
     d.calibration_files = files.items;
     d.calibration_file_count = files.count;
+    v.has_files = files.count > 0;
     pool *threads_pool = pool_open(threads);
     d.parallel = pool_hook(threads_pool);
     interrupt_watch();

@@ -1,7 +1,7 @@
 /* weights.h: reads every tensor of the model in slices, and gives them to the backend, which packs them.
    takes: config, model folder, a backend's device.
    gives: exl2__weights; exl2__weights_reader and exl2__weights_read_begin, _some and _end (headers only);
-          exl2__weights_begin, exl2__weights_some.
+          exl2__weights_begin, exl2__weights_some, exl2__weights_until.
    owns:  the tensor table and the staging buffer, until exl2__weights_close.
 
    The model is a list of units (units.h). The norms of a layer are read before its first unit. */
@@ -587,11 +587,12 @@ static inline void exl2__weights_next(exl2__weights *w)
     }
 }
 
-/* Loads on, in slices. OK: all weights are in the plan. */
-static exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
-                                      exl2__device *device, exl2__arena *arena, exl2__work *work)
+/* Loads on, in slices, up to a unit. */
+static exl2_result exl2__weights_until(exl2__ctx *c, exl2__weights *w, uint32_t end, exl2__plan *plan,
+                                       const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
+                                       exl2__work *work)
 {
-    while (!exl2__weights_done(w)) {
+    while (w->unit < end) {
         if (!w->opened) {
             EXL2__TRY_DONE(exl2__weights_open_unit(c, w, plan, backend, device, arena, work));
         }
@@ -601,6 +602,14 @@ static exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan
         EXL2__TRY_DONE(backend->matrix_feed(device, w->matrix, w->part, &w->slice, work));
         exl2__weights_next(w);
     }
+    return EXL2_OK;
+}
+
+/* Loads on, in slices. OK: all weights are in the plan. */
+static exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
+                                      exl2__device *device, exl2__arena *arena, exl2__work *work)
+{
+    EXL2__TRY_DONE(exl2__weights_until(c, w, exl2__weights_units(w), plan, backend, device, arena, work));
     plan->head = w->tied ? plan->embed : plan->head;
     return exl2__weights_norms(c, w, plan, EXL2__UNIT_NO_LAYER, backend, device, arena);
 }

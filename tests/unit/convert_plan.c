@@ -282,6 +282,57 @@ static void test_plan(void)
     }
 }
 
+/* Both folders have the same files with the same bytes. */
+static void check_same(const char *a, const char *b)
+{
+    char name[EXL2__FILE_NAME_MAX], path[1400];
+    CHECK_INT(folder_bytes(a), folder_bytes(b));
+    for (uint32_t i = 0; exl2__platform_entry(a, i, name, sizeof name); i++) {
+        size_t sizes[2];
+        snprintf(path, sizeof path, "%s/%s", a, name);
+        char *x = check_read(path, &sizes[0]);
+        snprintf(path, sizeof path, "%s/%s", b, name);
+        char *y = check_read(path, &sizes[1]);
+        CHECK(sizes[0] == sizes[1] && memcmp(x, y, sizes[0]) == 0);
+        free(x);
+        free(y);
+    }
+}
+
+/* A model that does not fit is streamed, within what was foretold, and the folder is the same. */
+static void test_streamed(void)
+{
+    static const char *const models[] = { "qwen3", "starcoder2", "exl2-qwen3-moe" };
+    char first_dir[700];
+    snprintf(first_dir, sizeof first_dir, "%s/first", root);
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        watch w = { 0 };
+        exl2__ctx c;
+        exl2_convert_desc d = describe(&w);
+        copy_model(models[i]);
+        remove_folder(out_dir);
+        remove_folder(first_dir);
+        d.bpw = 4;
+        d.out_dir = first_dir;
+        good(run(&d, &w, &c), &c);
+        CHECK(!w.plan.streamed && !w.plan.own_text);
+        uint64_t whole = w.most;
+        d.out_dir = out_dir;
+        d.host_bytes_max = w.plan.host_bytes - 1;
+        w = (watch){ 0 };
+        good(run(&d, &w, &c), &c);
+        CHECK(w.plan.streamed && !w.plan.own_text && w.plan.host_bytes < d.host_bytes_max);
+        printf("%s: memory %llu, foretold %llu; %llu with all weights\n", models[i], (unsigned long long)w.most,
+               (unsigned long long)w.plan.host_bytes, (unsigned long long)whole);
+        CHECK(w.most <= w.plan.host_bytes && w.most < whole);
+        check_same(first_dir, out_dir);
+        d.host_bytes_max = w.plan.host_bytes; /* what was foretold is enough */
+        remove_folder(out_dir);
+        good(run(&d, &w, &c), &c);
+        remove_folder(first_dir);
+    }
+}
+
 /* The folder has at most the size that was asked for, and not much less. */
 static void test_size(void)
 {
@@ -440,8 +491,9 @@ static void test_rejected(void)
     check_rejected(&d, EXL2_ERR_ARG, "the folder of this model can have 0.1 MiB to ", "; 0.1 MiB are too few");
     d = describe(NULL);
     d.bpw = 4;
-    d.host_bytes_max = 7200000;
-    check_rejected(&d, EXL2_ERR_BUDGET, "needs about 7.0 MiB of memory", "host_bytes_max is 6.9 MiB");
+    d.host_bytes_max = 6800000;
+    check_rejected(&d, EXL2_ERR_BUDGET, "needs about 6.7 MiB of memory", "host_bytes_max is 6.5 MiB, with one layer at "
+                   "a time");
     d.host_bytes_max = 0;
     full_disk.disk_free = 100000;
     check_rejected(&d, EXL2_ERR_IO, "the conversion needs ", "of disk, but 0.1 MiB are free there");
@@ -506,6 +558,7 @@ int main(void)
     snprintf(work_dir, sizeof work_dir, "%s/out.work", root);
     snprintf(source_dir, sizeof source_dir, "%s/model", root);
     test_plan();
+    test_streamed();
     test_size();
     test_rejected();
     test_work_in_out();

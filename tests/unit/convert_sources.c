@@ -355,18 +355,18 @@ static void test_messages(void)
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
     c.cpu_path = exl2__cpu_path_best();
-    if (!CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), EXL2_OK)) {
+    if (!CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), EXL2_OK)) {
         printf("  %s\n", c.error.text);
     }
     CHECK(need > 5 && t.count == need + more && memcmp(t.ids, ids, (size_t)t.count * sizeof *ids) == 0);
     exl2__texts_close(&t);
     write_file(root, "talk.jsonl", "{\"messages\":3}\n", 15);
-    CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
+    CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
     CHECK(strstr(c.error.text, "talk.jsonl: line 1 has neither a string \"text\" nor a list \"messages\"") != NULL);
     exl2__texts_close(&t);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         write_file(root, "talk.jsonl", bad[i].lines, strlen(bad[i].lines));
-        CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, 0, 0, 300, NULL, NULL, &t), bad[i].code);
+        CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), bad[i].code);
         if (!CHECK(strstr(c.error.text, bad[i].piece) != NULL)) {
             printf("  \"%s\" should hold \"%s\"\n", c.error.text, bad[i].piece);
         }
@@ -374,6 +374,39 @@ static void test_messages(void)
     }
     CHECK_INT(c.host_bytes, 0);
     llama_free(&l);
+}
+
+static void keep_plan(void *user, const exl2_convert_plan *plan) { *(exl2_convert_plan *)user = *plan; }
+
+/* The model of test_messages writes its own text, unless that needs more memory than there may be. */
+static void test_spare(void)
+{
+    exl2_error error = { 0 };
+    exl2_convert_plan plan = { 0 };
+    exl2_convert_desc d = { 0 };
+    size_t bytes;
+    char path[700];
+    remove_folder(out_dir);
+    d.source_dir = source_dir;
+    d.out_dir = out_dir;
+    d.bpw = 4;
+    d.rows = 8;
+    d.length = 64;
+    d.on_plan = keep_plan;
+    d.user = &plan;
+    d.error = &error;
+    CHECK_INT(exl2_convert(&d), EXL2_ERR_ARG); /* it would write, but its tokenizer lacks most letters */
+    CHECK(plan.own_text && !plan.streamed);
+    d.host_bytes_max = plan.host_bytes - 1;
+    if (!CHECK_INT(exl2_convert(&d), EXL2_OK)) {
+        printf("  %s\n", error.text);
+        return;
+    }
+    CHECK(plan.streamed && !plan.own_text && plan.host_bytes <= d.host_bytes_max);
+    snprintf(path, sizeof path, "%s/config.json", out_dir);
+    char *config = check_read(path, &bytes);
+    CHECK(bytes > 0 && strstr(config, "{\"rows\": 8, \"length\": 64, \"dataset\": \"(spare texts)\"}"));
+    free(config);
 }
 
 /* A GGUF file gives what its dense import gives; also after a stop, when the import is in the work folder. */
@@ -505,6 +538,7 @@ int main(void)
     test_starved();
     test_limits();
     test_messages();
+    test_spare();
     test_gguf();
     test_early();
     rig_close();

@@ -46,14 +46,21 @@ static bool exl2__convert_together(const exl2__slot *a, const exl2__slot *b)
     return a->layer == b->layer && a->kind == b->kind && a->part == b->part && a->layer != EXL2__SLOTS_NO_LAYER;
 }
 
-/* Measures the slots [first, end), which are tried together. *f: the factor of the input `*input`, which is replaced
-   when another one is needed. trials [end - first]: zeroed. */
-static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f, uint32_t *input,
-                                     exl2__measure_trial *trials)
+/* What is done of measuring a layer, once `share` of its slots are. */
+static exl2_result exl2__convert_measure_progress(const exl2__convert *v, uint32_t layer, double share)
 {
+    return exl2__convert_progress(v, "measure", (layer + share) / v->source.plan.shape.layers);
+}
+
+/* Measures the slots [first, end), which are tried together, and runs the probes through their layer with the quantized
+   forms in place, to `states`. *f: the factor of the input `*input`, which is replaced when another one is needed.
+   trials [end - first]: zeroed. *loss: of all slots. */
+static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f, uint32_t *input,
+                                     exl2__measure_trial *trials, float *states, double *loss)
+{
+    uint32_t layer = v->slots.items[first].layer, slots = v->slots.first[layer + 1] - v->slots.first[layer];
     exl2_result result = EXL2_OK;
-    exl2__measure_kl kl = { 0, 0 };
-    double loss = 0;
+    *loss = 0;
     for (uint32_t i = first; i < end && result >= 0; i++) {
         exl2__slot *slot = &v->slots.items[i];
         const exl2__gram *gram = &v->measure.grams[slot->input];
@@ -70,45 +77,78 @@ static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t 
         }
         result = exl2__measure_part(&v->measure, slot->name, exl2__slots_part(&v->source, slot), f, slot->losses,
                                     slot->measured, &trials[i - first]);
-        loss += trials[i - first].loss;
-        double done = (slot->layer + (i + 1.0 - v->slots.first[slot->layer])
-                       / (v->slots.first[slot->layer + 1] - v->slots.first[slot->layer]))
-                    / v->source.plan.shape.layers;
-        result = result < 0 ? result : exl2__convert_progress(v, "measure", done);
+        *loss += trials[i - first].loss;
+        double share = (i + 1.0 - v->slots.first[layer]) / slots / 2; /* the rest of the model is the other half */
+        result = result < 0 ? result : exl2__convert_measure_progress(v, layer, share);
     }
-    result = result < 0 ? result : exl2__measure_run(&v->measure, v->slots.items[first].layer, &kl);
-    for (uint32_t i = first; i < end; i++) {
-        v->slots.items[i].measured->sensitivity = loss > 0 ? kl.typical / loss : 0;
-        v->slots.items[i].measured->mean = loss > 0 ? kl.mean / loss : 0;
+    return result < 0 ? result : exl2__measure_probe_layer(&v->measure, layer, v->measure.before, states);
+}
+
+/* The same with memory for the trials, which are taken back. */
+static exl2_result exl2__convert_try_slots(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
+                                           uint32_t *input, float *states, double *loss)
+{
+    void *memory;
+    uint64_t bytes = (end - first) * sizeof(exl2__measure_trial);
+    EXL2__TRY(exl2__alloc(v->c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory));
+    exl2__measure_trial *trials = (exl2__measure_trial *)memory;
+    memset(trials, 0, (size_t)bytes);
+    exl2_result result = exl2__convert_try(v, first, end, f, input, trials, states, loss);
+    for (uint32_t i = 0; i < end - first; i++) {
+        exl2__measure_restore(v->c, &trials[i]);
     }
+    exl2__free(v->c, memory, bytes, EXL2_MEM_SCRATCH);
     return result;
+}
+
+/* Slots of a layer that are tried together. */
+typedef struct exl2__convert_trial {
+    uint32_t first, end;
+    double loss;
+} exl2__convert_trial;
+
+/* Runs all trials of a layer through the rest of the model: the sensitivities of their slots. */
+static exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t layer, const exl2__convert_trial *trials,
+                                          uint32_t count)
+{
+    exl2__measure *m = &v->measure;
+    uint32_t layers = v->source.plan.shape.layers;
+    for (uint32_t next = layer + 1; next < layers; next++) {
+        for (uint32_t i = 0; i < count; i++) {
+            EXL2__TRY(exl2__measure_probe_layer(m, next, exl2__measure_copy(m, i), exl2__measure_copy(m, i)));
+        }
+        EXL2__TRY(exl2__convert_measure_progress(v, layer, (1 + (double)(next - layer) / (layers - layer)) / 2));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        exl2__measure_kl kl;
+        EXL2__TRY(exl2__measure_kl_of(m, exl2__measure_copy(m, i), &kl));
+        for (uint32_t k = trials[i].first; k < trials[i].end; k++) {
+            v->slots.items[k].measured->sensitivity = trials[i].loss > 0 ? kl.typical / trials[i].loss : 0;
+            v->slots.items[k].measured->mean = trials[i].loss > 0 ? kl.mean / trials[i].loss : 0;
+        }
+    }
+    return EXL2_OK;
 }
 
 /* Measures all matrices of a layer. */
 static exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
 {
     exl2__factor f = { 0 };
-    uint32_t input = UINT32_MAX;
+    exl2__convert_trial trials[EXL2__MEASURE_COPIES];
+    uint32_t input = UINT32_MAX, count = 0;
     exl2_result result = EXL2_OK;
-    for (uint32_t first = v->slots.first[layer], end; first < v->slots.first[layer + 1] && result >= 0; first = end) {
-        void *memory;
-        for (end = first + 1; exl2__convert_together(&v->slots.items[first], &v->slots.items[end]); end++) {
+    for (uint32_t first = v->slots.first[layer]; first < v->slots.first[layer + 1] && result >= 0; count++) {
+        exl2__convert_trial *t = &trials[count];
+        *t = (exl2__convert_trial){ first, first + 1, 0 };
+        while (exl2__convert_together(&v->slots.items[first], &v->slots.items[t->end])) {
+            t->end++;
         }
-        uint64_t bytes = (end - first) * sizeof(exl2__measure_trial);
-        result = exl2__alloc(v->c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory);
-        if (result < 0) {
-            break;
-        }
-        exl2__measure_trial *trials = (exl2__measure_trial *)memory;
-        memset(trials, 0, (size_t)bytes);
-        result = exl2__convert_try(v, first, end, &f, &input, trials);
-        for (uint32_t i = 0; i < end - first; i++) {
-            exl2__measure_restore(v->c, &trials[i]);
-        }
-        exl2__free(v->c, memory, bytes, EXL2_MEM_SCRATCH);
+        result = exl2__convert_try_slots(v, t->first, t->end, &f, &input, exl2__measure_copy(&v->measure, count),
+                                         &t->loss);
+        first = t->end;
     }
     exl2__factor_close(v->c, &f);
-    return result;
+    return result < 0 ? result : exl2__convert_try_rest(v, layer, trials, count);
 }
 
 static exl2_result exl2__convert_save_states(exl2__convert *v, uint32_t layer)
@@ -176,7 +216,7 @@ static exl2_result exl2__convert_measure_head(exl2__convert *v)
     head->measured->share = 1;
     exl2_result result = exl2__measure_part(&v->measure, head->name, exl2__slots_part(&v->source, head), &f,
                                             head->losses, head->measured, &trial);
-    result = result < 0 ? result : exl2__measure_run(&v->measure, v->source.plan.shape.layers, &kl);
+    result = result < 0 ? result : exl2__measure_kl_of(&v->measure, v->measure.before, &kl);
     if (trial.loss > 0) {
         head->measured->sensitivity = kl.typical / trial.loss;
         head->measured->mean = kl.mean / trial.loss;
@@ -263,6 +303,9 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
     exl2__keep_piece pieces[EXL2__SLOT_PIECES];
     char name[EXL2__FILE_NAME_MAX];
     exl2__solve s;
+    if (slot->layer != EXL2__SLOTS_NO_LAYER) {
+        EXL2__TRY(exl2__runner_hold(&v->source, slot->layer));
+    }
     EXL2__TRY(exl2__solve_open(v->c, f, slot->columns, codes->groups, codes->group_count, &s));
     exl2_result result = exl2__measure_weights(v->c, slot->name, exl2__slots_part(&v->source, slot), f,
                                                slot->out, s.weights);
@@ -431,8 +474,10 @@ static exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2
     uint32_t stride = exl2__compare_stride(v->source.plan.shape.vocab);
     exl2__arena_alloc(&dry, stride * sizeof(float));
     exl2__arena_alloc(&dry, stride * sizeof(float));
-    EXL2__TRY(exl2__runner_open(v->c, dir, v->length, &out));
-    exl2_result result = exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH);
+    EXL2__TRY(exl2__runner_headers(v->c, dir, v->length, &out));
+    out.streamed = v->source.streamed;
+    exl2_result result = exl2__runner_load(&out);
+    result = result < 0 ? result : exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH);
     m.a = &v->source;
     m.b = &out;
     if (result >= 0) {
@@ -480,10 +525,10 @@ static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
 {
     EXL2__TRY(exl2__convert_allocate(v));
     EXL2__TRY(exl2__convert_quantize(v));
+    exl2__arena_close(v->c, &v->memory);
     EXL2__TRY(exl2__convert_progress(v, "write", 0));
     exl2__convert_rates(v);
     EXL2__TRY(exl2__convert_write_all(&v->write, v->folder.work_path));
-    exl2__arena_close(v->c, &v->memory);
     EXL2__TRY(exl2__convert_compare(v, v->folder.work_path, info));
     exl2__convert_report(v, info);
     return EXL2_OK;
@@ -504,6 +549,7 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     exl2__convert_layout(v, &v->memory);
     EXL2__TRY(exl2__convert_measure(v));
     if (v->d->measure_only) {
+        exl2__arena_close(c, &v->memory);
         exl2__format(path, sizeof path, "%s/measurement.json", v->folder.work_path);
         EXL2__TRY(exl2__measurement_write(c, path, &v->source, &v->slots, v->from.hash));
     } else {

@@ -48,7 +48,7 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
         exl2__format(size, sizeof size, "bytes: %llu\n", (unsigned long long)v->d->size_bytes);
     }
     exl2__format(text, sizeof text,
-                 "version: 1\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
+                 "version: 2\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
                  "calibration: %x%x\nseed: %llu\n%s", (uint32_t)(source >> 32), (uint32_t)source,
                  exl2__convert_bpw_1000(v), v->head_bits, v->rows, v->d->length, (uint32_t)(files >> 32),
                  (uint32_t)files,
@@ -89,11 +89,11 @@ static exl2_result exl2__convert_share_rows(exl2__convert *v, uint64_t ids)
     return EXL2_OK;
 }
 
-/* Of files the rows are spread over all that they hold: all files count. The model's own text has no more than is
-   needed, but for its end. */
+/* Of files the rows are spread over all that they hold: all files count. So are they over the spare texts. The
+   model's own text has no more than is needed, but for its end. */
 static void exl2__convert_pick_rows(exl2__convert *v, const exl2__texts *t)
 {
-    uint64_t rows = v->rows + v->held, whole = v->d->calibration_file_count ? t->count / v->length : rows;
+    uint64_t rows = v->rows + v->held, whole = v->plan.own_text ? rows : t->count / v->length;
     for (uint64_t i = 0; i < rows; i++) {
         memcpy(v->ids + i * v->length, t->ids + i * whole / rows * v->length, v->length * sizeof *v->ids);
     }
@@ -103,8 +103,8 @@ static void exl2__convert_pick_rows(exl2__convert *v, const exl2__texts *t)
    engine; v->source is then closed for that time. */
 static exl2_result exl2__convert_ids(exl2__convert *v)
 {
-    uint32_t counts[2];
-    bool found, writes = v->d->calibration_file_count == 0;
+    uint32_t counts[3];
+    bool found, writes = v->plan.own_text;
     exl2__keep_piece pieces[2] = { { counts, sizeof counts }, { NULL, 0 } };
     if (v->ids) {
         return EXL2_OK;
@@ -113,6 +113,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     if (found) {
         v->rows = counts[0];
         v->held = counts[1];
+        v->write.text = exl2__min32(counts[2], EXL2__CONVERT_WRITE_SPARE);
         EXL2__TRY(exl2__convert_alloc_ids(v));
         pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
         EXL2__TRY(exl2__keep_load(&v->work, "ids", pieces + 1, 1, &found));
@@ -129,7 +130,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
         exl2__runner_close(&v->source);
     }
     exl2_result result = exl2__texts_make(v->c, v->source_dir, v->d->calibration_files,
-                                          v->d->calibration_file_count, wanted, v->d->seed, vocab,
+                                          v->d->calibration_file_count, writes, wanted, v->d->seed, vocab,
                                           exl2__convert_text_progress, v, &t);
     result = result < 0 ? result : exl2__convert_share_rows(v, t.count);
     result = result < 0 ? result : exl2__convert_alloc_ids(v);
@@ -137,6 +138,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
         exl2__convert_pick_rows(v, &t);
         counts[0] = v->rows;
         counts[1] = v->held;
+        counts[2] = v->write.text;
         pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
         result = exl2__keep_save(&v->work, "ids", pieces + 1, 1);
         result = result < 0 ? result : exl2__keep_save(&v->work, "ids-rows", pieces, 1);

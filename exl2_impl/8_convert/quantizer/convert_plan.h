@@ -121,45 +121,70 @@ static uint64_t exl2__convert_plan_slot_bytes(const exl2__convert *v, const exl2
     exl2__factor f = { .in = slot->in };
     exl2__slot_codes codes;
     exl2__arena factor = { 0 }, scratch = { 0 }, packed = { 0 };
-    uint64_t weights = (uint64_t)slot->in * slot->columns;
+    bool expert = slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN;
+    uint64_t together = expert ? v->source.plan.shape.experts.count : 1; /* tried at the same time */
     exl2__factor_layout(&f, &factor);
     exl2__factor_scratch_layout(slot->in, &scratch);
     exl2__slot_codes_layout(&v->slots, slot, &codes, &packed);
     uint64_t solve = exl2__solve_bytes(&f, slot->columns, slot->in / 32);
-    uint64_t trial = solve + weights * sizeof(uint16_t); /* exl2__measure_replace */
-    return factor.used + exl2__max64(scratch.used, exl2__max64(trial, solve + packed.used));
+    uint64_t trials = (uint64_t)slot->in * slot->columns * sizeof(uint16_t) * together; /* exl2__measure_replace */
+    trials += together * sizeof(exl2__measure_trial);
+    return factor.used + exl2__max64(scratch.used + trials, exl2__max64(solve + trials, solve + packed.used));
 }
 
-/* Memory at its peak, and what the work folder will hold besides a dense copy of the source. text: memory for the
-   calibration's text, which is made while no weights are loaded. */
-static exl2_result exl2__convert_plan_needs(exl2__convert *v, exl2__arena *measure, uint64_t text, uint64_t *host,
-                                            uint64_t *disk)
+/* Most bytes that each of the stages needs at once, besides the weights of the source. */
+static uint64_t exl2__convert_plan_stages(const exl2__convert *v, const exl2__arena *measure)
 {
-    exl2__arena scratch = { 0 };
-    uint64_t decoded;
+    const exl2__runner *r = &v->source;
+    exl2__arena write = { 0 };
+    uint64_t quantize = 0, weights = 0;
+    for (uint32_t i = 0; i < v->slots.count; i++) {
+        const exl2__slot *slot = &v->slots.items[i];
+        weights += (uint64_t)slot->in * slot->columns;
+        quantize = exl2__max64(quantize, exl2__convert_plan_slot_bytes(v, slot));
+    }
+    exl2__convert_write_layout(&v->write, &write);
+    uint64_t shards = write.used + exl2__convert_write_tensors_max(&v->write) * sizeof(exl2__shards_entry);
+    shards += EXL2__WRITE_BUFFER + (v->plan.bytes / v->write.shard_bytes + 1) * sizeof(exl2__shards_file)
+            + 2 * EXL2__ARENA_ALIGN; /* of the lists of tensors and of files */
+    /* the comparison has the output beside the source; in memory, a scale has 16 bits, not 4 */
+    uint64_t out = v->plan.bytes + weights / 32 * 12 / 8, streamed = r->outside.loaded + r->layer.loaded;
+    uint64_t compare = r->other_bytes + (r->streamed ? exl2__min64(out, streamed) : out);
+    compare += 2 * exl2__compare_stride(r->plan.shape.vocab) * sizeof(float);
+    uint64_t later = v->d->measure_only ? 0 : exl2__max64(shards, compare);
+    return exl2__max64(measure->used + quantize, later);
+}
+
+/* Memory at its peak, with the weights streamed or not. measure: of exl2__measure_layout. text: for the model's own
+   text, which is made while no other weights are loaded; 0: there is none. */
+static uint64_t exl2__convert_plan_host(const exl2__convert *v, const exl2__arena *measure, uint64_t text)
+{
+    uint64_t ids = (uint64_t)(v->rows + v->rows / 32 + 1) * v->length * sizeof(exl2_token); /* with rows kept out */
+    uint64_t stages = exl2__runner_bytes(&v->source, true) + exl2__convert_plan_stages(v, measure);
+    return v->c->host_bytes + ids + exl2__max64(stages, text);
+}
+
+/* What the work folder will hold besides a dense copy of the source. */
+static uint64_t exl2__convert_plan_work(const exl2__convert *v)
+{
     uint64_t rows = (uint64_t)v->rows * v->length, last = 0;
-    uint64_t ids = (rows + (v->rows / 32 + 1) * v->length) * sizeof(exl2_token); /* with what is kept out */
-    exl2__convert_write_layout(&v->write, &scratch);
-    uint64_t most = scratch.used + exl2__convert_write_tensors_max(&v->write) * sizeof(exl2__shards_entry);
-    *disk = ids + rows * v->source.plan.shape.hidden * sizeof(float) + (v->d->measure_only ? 0 : v->budget / 8);
+    uint64_t disk = (rows + (v->rows / 32 + 1) * v->length) * sizeof(exl2_token); /* ids, with what is kept out */
+    disk += rows * v->source.plan.shape.hidden * sizeof(float) + (v->d->measure_only ? 0 : v->budget / 8);
     for (uint32_t i = 0; i < v->slots.count; i++) {
         const exl2__slot *slot = &v->slots.items[i];
         uint64_t key = (uint64_t)slot->layer << 32 | slot->input;
-        *disk += i == 0 || key != last ? exl2__panels_bytes(slot->in) : 0; /* moments: one file for each input */
-        *disk += EXL2__LOSSES_WIDTHS * (slot->in / 32) * sizeof(double) + sizeof *slot->measured;
+        disk += i == 0 || key != last ? exl2__panels_bytes(slot->in) : 0; /* moments: one file for each input */
+        disk += EXL2__LOSSES_WIDTHS * (slot->in / 32) * sizeof(double) + sizeof *slot->measured;
         last = key;
-        most = exl2__max64(most, exl2__convert_plan_slot_bytes(v, slot));
     }
     if (v->slots.head_bits && !v->d->measure_only) { /* its codes are not in the budget */
         const exl2__slot *head = &v->slots.items[v->slots.count - 1];
         exl2__arena dry = { 0 };
         exl2__slot_codes codes;
         exl2__slot_codes_layout(&v->slots, head, &codes, &dry);
-        *disk += exl2__slots_bits(head, &codes) / 8;
+        disk += exl2__slots_bits(head, &codes) / 8;
     }
-    EXL2__TRY(exl2__runner_decoded(&v->source, &decoded));
-    *host = v->c->host_bytes + ids + exl2__max64(v->source.bytes + decoded + measure->used + most, text);
-    return EXL2_OK;
+    return disk;
 }
 
 static void exl2__convert_plan_mib(char out[24], uint64_t bytes)
@@ -182,21 +207,34 @@ static exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, u
                       there);
 }
 
-/* Memory and disks: both numbers in each sentence. A conversion that continues needs less disk: what its work folder
-   holds is there already. */
-static exl2_result exl2__convert_plan_room(exl2__convert *v, exl2__arena *measure, uint64_t text)
+/* Memory: weights are streamed if they do not fit. */
+static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena *measure, uint64_t text)
 {
     char needed[24], cap[24];
-    uint64_t work, kept = exl2__keep_bytes(v->c, v->work.dir) + (v->copied ? v->copy_bytes : 0);
-    EXL2__TRY(exl2__convert_plan_needs(v, measure, text, &v->plan.host_bytes, &work));
-    work += v->copy_bytes;
-    v->plan.disk_bytes = v->plan.bytes + work;
-    if (v->c->host_bytes_max && v->plan.host_bytes > v->c->host_bytes_max) {
-        exl2__convert_plan_mib(needed, v->plan.host_bytes);
-        exl2__convert_plan_mib(cap, v->c->host_bytes_max);
-        return exl2__fail(v->c, EXL2_ERR_BUDGET, "the conversion needs about %s of memory, but host_bytes_max is %s; "
-                          "fewer or shorter rows of calibration need less", needed, cap);
+    uint64_t most = v->c->host_bytes_max;
+    v->plan.host_bytes = exl2__convert_plan_host(v, measure, text);
+    if (most && v->plan.host_bytes > most) {
+        v->source.streamed = true;
+        v->plan.host_bytes = exl2__convert_plan_host(v, measure, 0);
     }
+    v->plan.streamed = v->source.streamed;
+    v->plan.own_text = v->d->calibration_file_count == 0 && !v->plan.streamed;
+    if (most && v->plan.host_bytes > most) {
+        exl2__convert_plan_mib(needed, v->plan.host_bytes);
+        exl2__convert_plan_mib(cap, most);
+        return exl2__fail(v->c, EXL2_ERR_BUDGET, "the conversion needs about %s of memory, but host_bytes_max is %s, "
+                          "with one layer at a time; fewer or shorter rows of calibration need less", needed, cap);
+    }
+    return EXL2_OK;
+}
+
+/* Disks: both numbers in each sentence. A conversion that continues needs less: what its work folder holds is there
+   already. */
+static exl2_result exl2__convert_plan_room(exl2__convert *v)
+{
+    uint64_t work = exl2__convert_plan_work(v) + v->copy_bytes;
+    uint64_t kept = exl2__keep_bytes(v->c, v->work.dir) + (v->copied ? v->copy_bytes : 0);
+    v->plan.disk_bytes = v->plan.bytes + work;
     work -= exl2__min64(work, kept);
     if (!v->d->work_dir) { /* beside the output, on the same disk */
         return exl2__convert_plan_disk(v, v->folder.work_path, v->plan.bytes + work);
@@ -295,21 +333,30 @@ static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
     v->write = (exl2__convert_write){ .c = v->c, .source_dir = v->source_dir, .source = &v->source,
                                       .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
                                       .rows = v->rows, .length = v->length,
-                                      .head_bits = v->head_bits, .own_text = v->d->calibration_file_count == 0,
+                                      .head_bits = v->head_bits,
                                       .shard_bytes = v->d->shard_bytes ? v->d->shard_bytes : EXL2__SHARDS_BYTES };
     EXL2__TRY(exl2__convert_plan_rate(v));
     EXL2__TRY(exl2__convert_plan_text(v, &text));
-    return exl2__convert_plan_room(v, measure, text);
+    EXL2__TRY(exl2__convert_plan_memory(v, measure, text));
+    v->write.text = v->d->calibration_file_count ? EXL2__CONVERT_WRITE_FILES
+                  : v->plan.own_text ? EXL2__CONVERT_WRITE_OWN : EXL2__CONVERT_WRITE_SPARE;
+    return exl2__convert_plan_room(v);
 }
 
 /* ---- values ---- */
 
+/* Slots from `first` on. */
+typedef struct exl2__convert_plan_values_job {
+    exl2__convert *v;
+    uint32_t first;
+} exl2__convert_plan_values_job;
+
 /* Task: finds the first weight of a slot that cannot be quantized. */
 static void exl2__convert_plan_weights(void *arg, uint32_t index)
 {
-    const exl2__convert *v = (const exl2__convert *)arg;
-    exl2__slot *slot = &v->slots.items[index];
-    const exl2__cpu_part *p = exl2__slots_part((exl2__runner *)(uintptr_t)&v->source, slot);
+    const exl2__convert_plan_values_job *job = (const exl2__convert_plan_values_job *)arg;
+    exl2__slot *slot = &job->v->slots.items[job->first + index];
+    const exl2__cpu_part *p = exl2__slots_part(&job->v->source, slot);
     slot->bad = false;
     for (uint32_t first = 0; first < slot->out; first += EXL2__PANELS_LANES) { /* strips, as they lie in memory */
         uint32_t end = exl2__min32(first + EXL2__PANELS_LANES, slot->out);
@@ -330,7 +377,14 @@ static void exl2__convert_plan_weights(void *arg, uint32_t index)
 /* Fails if a number of the source cannot become FP16, or cannot be quantized. Hours later it would fail, too. */
 static exl2_result exl2__convert_plan_values(exl2__convert *v)
 {
-    exl2__tasks_run(v->c, v->slots.count, exl2__convert_plan_weights, v);
+    uint32_t layers = v->source.plan.shape.layers;
+    exl2__convert_plan_values_job head = { v, v->slots.first[layers] };
+    for (uint32_t layer = 0; layer < layers; layer++) {
+        exl2__convert_plan_values_job job = { v, v->slots.first[layer] };
+        EXL2__TRY(exl2__runner_hold(&v->source, layer));
+        exl2__tasks_run(v->c, v->slots.first[layer + 1] - job.first, exl2__convert_plan_weights, &job);
+    }
+    exl2__tasks_run(v->c, v->slots.count - head.first, exl2__convert_plan_weights, &head);
     for (uint32_t i = 0; i < v->slots.count; i++) {
         const exl2__slot *slot = &v->slots.items[i];
         if (slot->bad) {

@@ -16,6 +16,9 @@
 #define EXL2__CONVERT_WRITE_JSON_MAX ((uint64_t)16 << 20)
 #define EXL2__CONVERT_WRITE_MATRIX 1u /* mark of a tensor that is part of a matrix */
 
+/* The text of calibration. */
+enum { EXL2__CONVERT_WRITE_FILES, EXL2__CONVERT_WRITE_OWN, EXL2__CONVERT_WRITE_SPARE };
+
 /* What the files of an output need to know. */
 typedef struct exl2__convert_write {
     exl2__ctx *c;
@@ -23,7 +26,7 @@ typedef struct exl2__convert_write {
     exl2__runner *source;
     const exl2__slots *slots;
     const exl2__keep *work;
-    uint32_t bpw_1000, rows, own_text; /* bpw * 1000; rows of calibration */
+    uint32_t bpw_1000, rows, text; /* bpw * 1000; rows of calibration, and which text they are */
     uint32_t length, head_bits; /* head_bits: for config.json */
     bool dense;     /* nothing is quantized */
     bool dry;       /* nothing is written */
@@ -162,8 +165,11 @@ static exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2
 /* The biases of a slot. halves [PIECE]: scratch. */
 static exl2_result exl2__convert_write_bias(exl2__convert_write *w, const exl2__slot *slot, uint16_t *halves)
 {
-    const exl2__cpu_part *p = exl2__slots_part(w->source, slot);
+    if (slot->has_bias && slot->layer != EXL2__SLOTS_NO_LAYER) {
+        EXL2__TRY(exl2__runner_hold(w->source, slot->layer));
+    }
     for (uint32_t n = 0, some; slot->has_bias && n < slot->out; n += some) {
+        const exl2__cpu_part *p = exl2__slots_part(w->source, slot);
         some = exl2__min32(slot->out - n, EXL2__CONVERT_WRITE_PIECE);
         EXL2__TRY(exl2__convert_write_halves(w, slot->name, p->bias + n, some, halves));
         if (!w->dry) {
@@ -250,6 +256,7 @@ static void exl2__convert_write_members(const exl2__json *j, const char *last, e
 /* config.json of the source with the output's own quantization_config, or, for a dense copy, without one. */
 static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char *dir)
 {
+    static const char *const texts[] = { "(files)", "(own text)", "(spare texts)" };
     exl2__blob blob;
     exl2__json j;
     exl2__write out = { 0 };
@@ -266,7 +273,7 @@ static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char
                      "\"calibration\": {\"rows\": %u, \"length\": %u, \"dataset\": \"%s\"},\n    "
                      "\"tool\": \"exl2.h %u.%u.%u\"\n  }",
                      w->bpw_1000 / 1000, w->bpw_1000 / 100 % 10, w->bpw_1000 / 10 % 10, w->bpw_1000 % 10,
-                     w->head_bits, w->rows, w->length, w->own_text ? "(own text)" : "(files)",
+                     w->head_bits, w->rows, w->length, texts[w->text],
                      EXL2_VERSION / 10000u, EXL2_VERSION / 100u % 100u, EXL2_VERSION % 100u);
     }
     exl2__format(path, sizeof path, "%s/config.json", dir);

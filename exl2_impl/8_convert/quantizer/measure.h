@@ -2,12 +2,13 @@
    takes: a model, the residual of all calibration rows before the layer.
    gives: exl2__measure, exl2__measure_layout, exl2__measure_probes, exl2__measure_begin, exl2__measure_layer,
           exl2__measure_head; exl2__measure_matrix; exl2__measure_weights; exl2__measure_part, exl2__measure_trial,
-          exl2__measure_run, exl2__measure_restore.
+          exl2__measure_restore; exl2__measure_copy, exl2__measure_probe_layer, exl2__measure_kl_of.
    owns:  nothing; its memory lies in the caller's arena.
 
    What a matrix matters needs no gradients: its quantized form takes the place of the original, some tokens run through
    the rest of the model, and the KL divergence of the logits is divided by the matrix's loss. The experts of a layer
-   are replaced together, because few tokens reach each of them. */
+   are replaced together, because few tokens reach each of them. The trials of a layer go through the rest together, so
+   that a streamed model is read once for each layer, not for each matrix. */
 #ifndef EXL2__MEASURE_H
 #define EXL2__MEASURE_H
 
@@ -18,6 +19,7 @@
 
 #define EXL2__MEASURE_PROBES 16u    /* sequences that run through the rest of the model; */
 #define EXL2__MEASURE_PROBE 32u     /* their tokens */
+#define EXL2__MEASURE_COPIES 10u    /* most trials of a layer: q, k, v, o; gate, up, down; those of all experts */
 
 /* What is known of one matrix. */
 typedef struct exl2__measure_matrix {
@@ -35,6 +37,7 @@ typedef struct exl2__measure {
     uint32_t probe_bits;   /* width at which matrices are tried */
     float *states;         /* [rows, length, hidden] */
     float *before;         /* [probes, probe_length, hidden] states of the probes before the current layer */
+    float *copies;         /* [EXL2__MEASURE_COPIES, probes, probe_length, hidden] the same, of each trial */
     uint32_t widest;       /* input */
     float *x;              /* [length, widest] rows of one input */
     uint32_t input;        /* that is being added */
@@ -74,6 +77,7 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
     uint64_t work = exl2__gram_work_bytes(widest, m->length);
     m->states = (float *)exl2__arena_alloc(a, (uint64_t)m->rows * m->length * s->hidden * sizeof *m->states);
     m->before = (float *)exl2__arena_alloc(a, tokens * s->hidden * sizeof *m->before);
+    m->copies = (float *)exl2__arena_alloc(a, EXL2__MEASURE_COPIES * tokens * s->hidden * sizeof *m->copies);
     m->widest = widest;
     m->x = (float *)exl2__arena_alloc(a, (uint64_t)m->length * widest * sizeof *m->x);
     float *strips = (float *)exl2__arena_alloc(a, work), *panels = (float *)exl2__arena_alloc(a, work);
@@ -115,12 +119,45 @@ static void exl2__measure_keep_probe(void *user, uint32_t row, const float *logi
                            &m->probe[m->sequence * m->probe_length + row]);
 }
 
-/* Computes the probes' logits. */
+/* Copies the residual of a probe to the device, or back to `states`. */
+static void exl2__measure_move_probe(const exl2__measure *m, uint32_t probe, float *states, bool to_device)
+{
+    const exl2__cpu_device *d = exl2__runner_cpu(m->r);
+    size_t hidden = d->shape.hidden;
+    for (uint32_t i = 0; i < m->probe_length; i++) {
+        float *state = states + ((size_t)probe * m->probe_length + i) * hidden;
+        float *residual = d->residual + (size_t)i * d->hidden_stride;
+        memcpy(to_device ? residual : state, to_device ? state : residual, hidden * sizeof *state);
+    }
+}
+
+/* Runs all probes through a layer, from one array of states to another, which may be the same. */
+static exl2_result exl2__measure_probe_layer(exl2__measure *m, uint32_t layer, float *from, float *to)
+{
+    for (uint32_t i = 0; i < m->probes; i++) {
+        EXL2__TRY(exl2__runner_begin(m->r, exl2__measure_probe_ids(m, i), m->probe_length));
+        exl2__measure_move_probe(m, i, from, true);
+        EXL2__TRY(exl2__runner_layer(m->r, layer, NULL, NULL));
+        exl2__measure_move_probe(m, i, to, false);
+    }
+    return EXL2_OK;
+}
+
+/* Computes the probes' logits, layer by layer, so that a streamed model is read once. */
 static exl2_result exl2__measure_probes(exl2__measure *m)
 {
+    for (uint32_t i = 0; i < m->probes; i++) {
+        EXL2__TRY(exl2__runner_begin(m->r, exl2__measure_probe_ids(m, i), m->probe_length));
+        EXL2__TRY(exl2__runner_embed(m->r));
+        exl2__measure_move_probe(m, i, m->before, false);
+    }
+    for (uint32_t layer = 0; layer < m->r->plan.shape.layers; layer++) {
+        EXL2__TRY(exl2__measure_probe_layer(m, layer, m->before, m->before));
+    }
     for (m->sequence = 0; m->sequence < m->probes; m->sequence++) {
-        EXL2__TRY(exl2__runner_run(m->r, exl2__measure_probe_ids(m, m->sequence), m->probe_length,
-                                   exl2__measure_keep_probe, m));
+        EXL2__TRY(exl2__runner_begin(m->r, exl2__measure_probe_ids(m, m->sequence), m->probe_length));
+        exl2__measure_move_probe(m, m->sequence, m->before, true);
+        EXL2__TRY(exl2__runner_logits(m->r, exl2__measure_keep_probe, m));
     }
     return EXL2_OK;
 }
@@ -286,22 +323,19 @@ typedef struct exl2__measure_kl {
     double typical; /* of a sequence: (mean of the square roots)^2 */
 } exl2__measure_kl;
 
-/* Runs the probes through the model from a layer on, some of whose parts are not the original ones. layer: of the head,
-   the number of layers. */
-static exl2_result exl2__measure_run(exl2__measure *m, uint32_t layer, exl2__measure_kl *out)
+/* The states of a trial, after its own layer and before the rest of the model. */
+static inline float *exl2__measure_copy(const exl2__measure *m, uint32_t trial)
 {
-    const exl2__cpu_device *d = exl2__runner_cpu(m->r);
-    size_t hidden = d->shape.hidden;
+    return m->copies + (size_t)trial * m->probes * m->probe_length * m->r->plan.shape.hidden;
+}
+
+/* The KL divergence of the logits that the head makes of the probes' states. */
+static exl2_result exl2__measure_kl_of(exl2__measure *m, float *states, exl2__measure_kl *out)
+{
     double sum = 0, roots = 0;
     for (m->sequence = 0; m->sequence < m->probes; m->sequence++) {
         EXL2__TRY(exl2__runner_begin(m->r, exl2__measure_probe_ids(m, m->sequence), m->probe_length));
-        for (uint32_t i = 0; i < m->probe_length; i++) {
-            memcpy(d->residual + (size_t)i * d->hidden_stride,
-                   m->before + ((size_t)m->sequence * m->probe_length + i) * hidden, hidden * sizeof *m->before);
-        }
-        for (uint32_t i = layer; i < m->r->plan.shape.layers; i++) {
-            EXL2__TRY(exl2__runner_layer(m->r, i, NULL, NULL));
-        }
+        exl2__measure_move_probe(m, m->sequence, states, true);
         m->kl = 0;
         EXL2__TRY(exl2__runner_logits(m->r, exl2__measure_add_kl, m));
         sum += m->kl / m->probe_length;

@@ -3,8 +3,11 @@
    takes: a model folder, the number of tokens of a sequence.
    gives: exl2__runner, exl2__runner_headers, exl2__runner_load, exl2__runner_open, exl2__runner_begin,
           exl2__runner_embed, exl2__runner_layer, exl2__runner_logits, exl2__runner_close; exl2__runner_decode,
-          exl2__runner_decoded; exl2__runner_input, exl2__runner_expert.
-   owns:  weights, pages and scratch of the model, until exl2__runner_close. */
+          exl2__runner_bytes, exl2__runner_hold; exl2__runner_input, exl2__runner_expert.
+   owns:  weights, pages and scratch of the model, until exl2__runner_close.
+
+   A model that does not fit memory is streamed: the weights of one layer at a time are in memory, besides embeddings
+   and head. Each layer that runs replaces the one before. */
 #ifndef EXL2__RUNNER_H
 #define EXL2__RUNNER_H
 
@@ -19,6 +22,11 @@ enum { EXL2__RUNNER_QKV, EXL2__RUNNER_OUT, EXL2__RUNNER_UP, EXL2__RUNNER_DOWN, E
 /* Called before a phase whose matrices have an input that no phase before had; EXPERTS: the inputs of all experts. */
 typedef void (*exl2__runner_fn)(void *user, uint32_t input);
 
+/* Bytes of weights: as they are loaded, and what exl2__runner_decode adds. */
+typedef struct exl2__runner_sizes {
+    uint64_t loaded, decoded;
+} exl2__runner_sizes;
+
 typedef struct exl2__runner {
     exl2__ctx *c;
     exl2__weights load;
@@ -26,7 +34,11 @@ typedef struct exl2__runner {
     exl2__device *device;
     exl2__arena lists;       /* layers, rows, pages */
     exl2__arena weights, cache, scratch, decoded;
-    uint64_t bytes;          /* what exl2__runner_load allocates */
+    exl2__runner_sizes all, outside, layer; /* of all weights; of those outside the layers; of the largest layer */
+    uint64_t other_bytes;    /* what exl2__runner_load allocates besides */
+    bool streamed;           /* set after exl2__runner_headers */
+    bool decodes;            /* exl2__runner_decode was called */
+    uint32_t held;           /* streamed: the layer whose weights are in memory, or UINT32_MAX */
     uint32_t length;         /* the most tokens of a sequence */
     exl2__step_row *rows;    /* [length] */
     exl2__logit_row *wanted; /* [length] every row wants logits */
@@ -87,6 +99,76 @@ static exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
     return result;
 }
 
+/* First unit of a layer; of the number of layers: that of the head. */
+static uint32_t exl2__runner_unit(const exl2__runner *r, uint32_t layer)
+{
+    const exl2__config *config = &r->load.config;
+    uint32_t unit = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0);
+    for (uint32_t i = 0; i < layer; i++) {
+        unit += exl2__unit_of_layer(config, i);
+    }
+    return unit;
+}
+
+/* Bytes of the matrices of the units [begin, end). */
+static exl2_result exl2__runner_units_bytes(const exl2__runner *r, uint32_t begin, uint32_t end,
+                                            exl2__runner_sizes *out)
+{
+    *out = (exl2__runner_sizes){ 0, 0 };
+    for (uint32_t i = begin; i < end; i++) {
+        exl2__unit u;
+        exl2__matrix_desc parts[3];
+        EXL2__TRY(exl2__weights_find(r->c, &r->load, i, &u, parts));
+        out->loaded += exl2__cpu_backend.matrix_bytes(r->device, parts, u.count);
+        for (uint32_t k = 0; k < u.count && !u.table; k++) {
+            out->decoded += parts[k].kind == EXL2__MATRIX_DENSE ? 0
+                          : exl2__align_up(parts[k].out, EXL2__CPU_STRIP) * u.in * sizeof(uint16_t);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* The same of one layer, with its norms. */
+static exl2_result exl2__runner_layer_bytes(const exl2__runner *r, uint32_t layer, exl2__runner_sizes *out)
+{
+    exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
+    uint32_t count = exl2__unit_vectors(&r->load.config, layer, vectors);
+    EXL2__TRY(exl2__runner_units_bytes(r, exl2__runner_unit(r, layer), exl2__runner_unit(r, layer + 1), out));
+    for (uint32_t i = 0; i < count; i++) {
+        bool present;
+        EXL2__TRY(exl2__unit_vector_check(r->c, &r->load.tensors, &vectors[i], &present));
+        out->loaded += present ? exl2__cpu_backend.vector_bytes(r->device, vectors[i].count) : 0;
+    }
+    return EXL2_OK;
+}
+
+/* Fills in r->all, r->outside and r->layer. */
+static exl2_result exl2__runner_sizes_make(exl2__runner *r)
+{
+    EXL2__TRY(exl2__runner_units_bytes(r, 0, exl2__weights_units(&r->load), &r->all));
+    r->all.loaded = r->load.weight_bytes; /* with norms */
+    r->outside = r->all;
+    for (uint32_t layer = 0; layer < r->plan.shape.layers; layer++) {
+        exl2__runner_sizes one;
+        EXL2__TRY(exl2__runner_layer_bytes(r, layer, &one));
+        r->outside.loaded -= one.loaded;
+        r->outside.decoded -= one.decoded;
+        r->layer.loaded = exl2__max64(r->layer.loaded, one.loaded);
+        r->layer.decoded = exl2__max64(r->layer.decoded, one.decoded);
+    }
+    return EXL2_OK;
+}
+
+/* What exl2__runner_load allocates, and exl2__runner_decode, if it is called. */
+static uint64_t exl2__runner_bytes(const exl2__runner *r, bool decode)
+{
+    exl2__runner_sizes s = r->all;
+    if (r->streamed) {
+        s = (exl2__runner_sizes){ r->outside.loaded + r->layer.loaded, r->outside.decoded + r->layer.decoded };
+    }
+    return r->other_bytes + s.loaded + (decode ? s.decoded : 0);
+}
+
 static exl2_result exl2__runner_headers_steps(exl2__runner *r, const char *dir)
 {
     exl2__ctx *c = r->c;
@@ -114,8 +196,8 @@ static exl2_result exl2__runner_headers_steps(exl2__runner *r, const char *dir)
     }
     r->tables[0] = r->pages;
     EXL2__TRY(exl2__cpu_backend.prepare(r->device, &r->plan, &pages, &scratch));
-    r->bytes = r->load.weight_bytes + exl2__weights_more_bytes(&r->load) + pages.used + scratch.used;
-    return EXL2_OK;
+    r->other_bytes = exl2__weights_more_bytes(&r->load) + pages.used + scratch.used;
+    return exl2__runner_sizes_make(r);
 }
 
 /* Reads and checks the headers of the model in `dir`; what needs no weights can be asked then. After a failure *r is
@@ -132,17 +214,24 @@ static exl2_result exl2__runner_headers(exl2__ctx *c, const char *dir, uint32_t 
     return result;
 }
 
-/* Reads the weights, after the headers. */
+/* Reads the weights, after the headers; of a streamed model those outside the layers. */
 static exl2_result exl2__runner_load(exl2__runner *r)
 {
     exl2__ctx *c = r->c;
     exl2__arena pages = { 0 }, scratch = { 0 };
     exl2__work all = exl2__work_all();
+    uint64_t bytes = r->streamed ? r->outside.loaded + r->layer.loaded : r->all.loaded;
     EXL2__TRY(exl2__cpu_backend.prepare(r->device, &r->plan, &pages, &scratch));
-    EXL2__TRY(exl2__arena_open(c, &r->weights, r->load.weight_bytes, EXL2_MEM_WEIGHTS));
+    EXL2__TRY(exl2__arena_open(c, &r->weights, bytes, EXL2_MEM_WEIGHTS));
     EXL2__TRY(exl2__arena_open(c, &r->cache, pages.used, EXL2_MEM_KV));
     EXL2__TRY(exl2__arena_open(c, &r->scratch, scratch.used, EXL2_MEM_SCRATCH));
     EXL2__TRY(exl2__weights_begin(c, &r->load));
+    if (r->streamed) {
+        EXL2__TRY(exl2__weights_until(c, &r->load, exl2__runner_unit(r, 0), &r->plan, &exl2__cpu_backend, r->device,
+                                      &r->weights, &all));
+        r->load.unit = exl2__runner_unit(r, r->plan.shape.layers);
+        r->held = UINT32_MAX;
+    }
     EXL2__TRY(exl2__weights_some(c, &r->load, &r->plan, &exl2__cpu_backend, r->device, &r->weights, &all));
     return exl2__cpu_backend.prepare(r->device, &r->plan, &r->cache, &r->scratch);
 }
@@ -157,6 +246,101 @@ static exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t len
     }
     return result;
 }
+
+/* ---- sources that are quantized ---- */
+
+/* Makes a part dense: its weights become the FP16 numbers that its codes stand for, which are exact. */
+static void exl2__runner_decode_part(exl2__cpu_part *p, exl2__arena *a)
+{
+    uint64_t strip_bytes = (uint64_t)p->in * EXL2__CPU_STRIP * sizeof(uint16_t);
+    uint16_t *data = (uint16_t *)exl2__arena_alloc(a, p->strips * strip_bytes);
+    if (!data) {
+        return; /* a dry run */
+    }
+    for (uint32_t i = 0; i < p->in; i++) {
+        for (uint32_t column = 0; column < p->strips * EXL2__CPU_STRIP; column++) {
+            float w = column < p->out ? exl2__cpu_matrix_weight(p, i, column) : 0;
+            data[((size_t)(column / EXL2__CPU_STRIP) * p->in + p->order[i]) * EXL2__CPU_STRIP
+                 + column % EXL2__CPU_STRIP] = exl2__f32_to_f16(w);
+        }
+    }
+    p->source = EXL2__CPU_F16;
+    p->data = (uint8_t *)data;
+    p->strip_bytes = strip_bytes;
+    p->block = NULL;
+    p->order = NULL;
+}
+
+/* The same for all parts of a matrix, which may be NULL. */
+static void exl2__runner_decode_matrix(exl2__matrix *matrix, exl2__arena *a)
+{
+    const exl2__cpu_matrix *m = matrix ? exl2__cpu_matrix_of(matrix) : NULL;
+    bool changed = false;
+    for (uint32_t i = 0; m && i < m->count; i++) {
+        if (exl2__cpu_matrix_is_codes(m->parts[i].source)) {
+            exl2__runner_decode_part(&m->parts[i], a);
+            changed = true;
+        }
+    }
+    for (uint32_t i = 0; changed && a->base && i < m->count; i++) {
+        for (m->parts[i].input_part = 0; !exl2__cpu_matrix_same_input(&m->parts[m->parts[i].input_part], &m->parts[i]);
+             m->parts[i].input_part++) {
+        }
+    }
+}
+
+static void exl2__runner_decode_layer(exl2__runner *r, uint32_t index, exl2__arena *a)
+{
+    exl2__layer *layer = &r->plan.layers[index];
+    exl2__matrix *all[] = { layer->qkv, layer->out, layer->gate_up, layer->down, layer->router };
+    for (size_t k = 0; k < EXL2__COUNT(all); k++) {
+        exl2__runner_decode_matrix(all[k], a);
+    }
+    for (uint32_t e = 0; layer->router && e < r->plan.shape.experts.count; e++) {
+        exl2__runner_decode_matrix(layer->expert_up[e], a);
+        exl2__runner_decode_matrix(layer->expert_down[e], a);
+    }
+}
+
+/* Makes all matrices dense, so that each can be measured and replaced alone; of a streamed model also those that are
+   loaded later. */
+static exl2_result exl2__runner_decode(exl2__runner *r)
+{
+    uint64_t bytes = r->streamed ? r->outside.decoded + r->layer.decoded : r->all.decoded;
+    r->decodes = true;
+    if (bytes > 0) {
+        EXL2__TRY(exl2__arena_open(r->c, &r->decoded, bytes, EXL2_MEM_WEIGHTS));
+        exl2__runner_decode_matrix(r->plan.head, &r->decoded);
+        for (uint32_t i = 0; i < r->plan.shape.layers && !r->streamed; i++) {
+            exl2__runner_decode_layer(r, i, &r->decoded);
+        }
+    }
+    return EXL2_OK;
+}
+
+/* ---- streaming ---- */
+
+/* Has the weights of a layer in memory. Those of another layer, and pointers to them, are then invalid. */
+static exl2_result exl2__runner_hold(exl2__runner *r, uint32_t layer)
+{
+    exl2__work all = exl2__work_all();
+    if (!r->streamed || r->held == layer) {
+        return EXL2_OK;
+    }
+    r->held = UINT32_MAX;
+    r->weights.used = r->outside.loaded;
+    r->load.unit = exl2__runner_unit(r, layer);
+    EXL2__TRY(exl2__weights_until(r->c, &r->load, exl2__runner_unit(r, layer + 1), &r->plan, &exl2__cpu_backend,
+                                  r->device, &r->weights, &all));
+    if (r->decodes && r->layer.decoded > 0) {
+        r->decoded.used = r->outside.decoded;
+        exl2__runner_decode_layer(r, layer, &r->decoded);
+    }
+    r->held = layer;
+    return EXL2_OK;
+}
+
+/* ---- a pass ---- */
 
 /* Begins a pass over a sequence of `count` tokens, which are valid ids. */
 static exl2_result exl2__runner_begin(exl2__runner *r, const exl2_token *tokens, uint32_t count)
@@ -213,6 +397,7 @@ static uint32_t exl2__runner_input_of(const exl2__layer *layer, exl2__phase phas
 static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__runner_fn tap, void *user)
 {
     const exl2__layer *layer = &r->plan.layers[index];
+    EXL2__TRY(exl2__runner_hold(r, index));
     for (uint32_t i = 0; i < layer->phase_count; i++) {
         exl2__phase phase = layer->phases[i];
         exl2__range range = { 0 };
@@ -277,92 +462,6 @@ static const float *exl2__runner_expert(const exl2__runner *r, uint32_t number, 
     *count = one->rows;
     *stride = routed->expert_stride;
     return routed->h + (size_t)routed->tiles[one->tile].slot * routed->expert_stride;
-}
-
-/* ---- sources that are quantized ---- */
-
-/* Makes a part dense: its weights become the FP16 numbers that its codes stand for, which are exact. */
-static void exl2__runner_decode_part(exl2__cpu_part *p, exl2__arena *a)
-{
-    uint64_t strip_bytes = (uint64_t)p->in * EXL2__CPU_STRIP * sizeof(uint16_t);
-    uint16_t *data = (uint16_t *)exl2__arena_alloc(a, p->strips * strip_bytes);
-    if (!data) {
-        return; /* a dry run */
-    }
-    for (uint32_t i = 0; i < p->in; i++) {
-        for (uint32_t column = 0; column < p->strips * EXL2__CPU_STRIP; column++) {
-            float w = column < p->out ? exl2__cpu_matrix_weight(p, i, column) : 0;
-            data[((size_t)(column / EXL2__CPU_STRIP) * p->in + p->order[i]) * EXL2__CPU_STRIP
-                 + column % EXL2__CPU_STRIP] = exl2__f32_to_f16(w);
-        }
-    }
-    p->source = EXL2__CPU_F16;
-    p->data = (uint8_t *)data;
-    p->strip_bytes = strip_bytes;
-    p->block = NULL;
-    p->order = NULL;
-}
-
-/* The same for all parts of a matrix, which may be NULL. */
-static void exl2__runner_decode_matrix(exl2__matrix *matrix, exl2__arena *a)
-{
-    const exl2__cpu_matrix *m = matrix ? exl2__cpu_matrix_of(matrix) : NULL;
-    bool changed = false;
-    for (uint32_t i = 0; m && i < m->count; i++) {
-        if (exl2__cpu_matrix_is_codes(m->parts[i].source)) {
-            exl2__runner_decode_part(&m->parts[i], a);
-            changed = true;
-        }
-    }
-    for (uint32_t i = 0; changed && a->base && i < m->count; i++) {
-        for (m->parts[i].input_part = 0; !exl2__cpu_matrix_same_input(&m->parts[m->parts[i].input_part], &m->parts[i]);
-             m->parts[i].input_part++) {
-        }
-    }
-}
-
-static void exl2__runner_decode_all(exl2__runner *r, exl2__arena *a)
-{
-    for (uint32_t i = 0; i < r->plan.shape.layers; i++) {
-        exl2__layer *layer = &r->plan.layers[i];
-        exl2__matrix *all[] = { layer->qkv, layer->out, layer->gate_up, layer->down, layer->router };
-        for (size_t k = 0; k < EXL2__COUNT(all); k++) {
-            exl2__runner_decode_matrix(all[k], a);
-        }
-        for (uint32_t e = 0; layer->router && e < r->plan.shape.experts.count; e++) {
-            exl2__runner_decode_matrix(layer->expert_up[e], a);
-            exl2__runner_decode_matrix(layer->expert_down[e], a);
-        }
-    }
-    exl2__runner_decode_matrix(r->plan.head, a);
-}
-
-/* What exl2__runner_decode will allocate; needs no weights. */
-static exl2_result exl2__runner_decoded(const exl2__runner *r, uint64_t *bytes)
-{
-    *bytes = 0;
-    for (uint32_t i = 0; i < exl2__weights_units(&r->load); i++) {
-        exl2__unit u;
-        exl2__matrix_desc parts[3];
-        EXL2__TRY(exl2__weights_find(r->c, &r->load, i, &u, parts));
-        for (uint32_t k = 0; k < u.count && !u.table; k++) {
-            *bytes += parts[k].kind == EXL2__MATRIX_DENSE ? 0
-                    : exl2__align_up(parts[k].out, EXL2__CPU_STRIP) * u.in * sizeof(uint16_t);
-        }
-    }
-    return EXL2_OK;
-}
-
-/* Makes all matrices dense, so that each can be measured and replaced alone. */
-static exl2_result exl2__runner_decode(exl2__runner *r)
-{
-    exl2__arena dry = { 0 };
-    exl2__runner_decode_all(r, &dry);
-    if (dry.used > 0) {
-        EXL2__TRY(exl2__arena_open(r->c, &r->decoded, dry.used, EXL2_MEM_WEIGHTS));
-        exl2__runner_decode_all(r, &r->decoded);
-    }
-    return EXL2_OK;
 }
 
 /* ---- logits ---- */

@@ -1,4 +1,5 @@
-/* texts.h: the ids that calibration runs on: those of the application's files, or of text that the model writes itself.
+/* texts.h: the ids that calibration runs on: those of the application's files, of text that the model writes itself, or
+   of the spare texts.
    takes: exl2_convert_desc, a source model.
    gives: exl2__texts, exl2__texts_make, exl2__texts_close; exl2__texts_check_file, exl2__texts_measure.
    owns:  the ids, until exl2__texts_close; an engine, until a function returns. */
@@ -8,6 +9,8 @@
 #include "../../0_base/json/json.h"
 #include "../../1_load/file.h"
 #include "../../7_engine/public.h"
+#include "spare_texts.h"
+#include "spare_texts_model.h"
 
 #define EXL2__TEXTS_FILE_MAX ((uint64_t)1 << 30)
 #define EXL2__TEXTS_CONTEXT 640u      /* of a session in which the model writes; three quarters are for its own text */
@@ -411,14 +414,27 @@ static exl2_result exl2__texts_measure(exl2__ctx *c, const char *dir, uint64_t *
     return result;
 }
 
+/* Adds the spare texts, each as a document. */
+static exl2_result exl2__texts_add_spare(exl2__texts *t, exl2_engine *e, exl2_model model)
+{
+    for (size_t i = 0; i < EXL2__COUNT(exl2__spare_texts); i++) {
+        EXL2__TRY(exl2__texts_add_text(t, e, model, exl2__spare_texts[i], strlen(exl2__spare_texts[i]), 0));
+    }
+    for (size_t i = 0; i < EXL2__COUNT(exl2__spare_texts_model); i++) {
+        const char *text = exl2__spare_texts_model[i];
+        EXL2__TRY(exl2__texts_add_text(t, e, model, text, strlen(text), 0));
+    }
+    return EXL2_OK;
+}
+
 static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *dir, const char *const *files,
-                                    uint32_t file_count, uint64_t wanted, uint64_t seed, uint32_t vocab,
+                                    uint32_t file_count, bool own, uint64_t wanted, uint64_t seed, uint32_t vocab,
                                     exl2__texts_progress progress, void *user)
 {
     exl2_model model = { 0 };
     exl2_model_info info;
     exl2_model_desc d;
-    exl2_result result = exl2__texts_model(e, dir, file_count == 0, &d, &info);
+    exl2_result result = exl2__texts_model(e, dir, own, &d, &info);
     if (result < 0) {
         return exl2__texts_engine_failed(t, e, result);
     }
@@ -431,8 +447,8 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
     for (uint32_t i = 0; i < file_count; i++) {
         EXL2__TRY(exl2__texts_add_file(t, e, model, files[i], vocab));
     }
-    if (file_count) {
-        return EXL2_OK;
+    if (!own) {
+        return file_count ? EXL2_OK : exl2__texts_add_spare(t, e, model);
     }
     uint32_t count = (uint32_t)EXL2__COUNT(exl2__texts_openings);
     count += info.has_chat_template ? (uint32_t)EXL2__COUNT(exl2__texts_requests) : 0;
@@ -443,17 +459,17 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
     return EXL2_OK;
 }
 
-/* Collects ids below `vocab`: those of all files, which exl2__texts_check_file has accepted, or, without files, at
-   least `wanted` ids of the model's own. `dir`: the source. */
+/* Collects ids below `vocab`: those of all files, which exl2__texts_check_file has accepted; without files, at least
+   `wanted` ids of text that the model writes if `own`, else those of the spare texts. `dir`: the source. */
 static exl2_result exl2__texts_make(exl2__ctx *c, const char *dir, const char *const *files, uint32_t file_count,
-                                    uint64_t wanted, uint64_t seed, uint32_t vocab, exl2__texts_progress progress,
-                                    void *user, exl2__texts *t)
+                                    bool own, uint64_t wanted, uint64_t seed, uint32_t vocab,
+                                    exl2__texts_progress progress, void *user, exl2__texts *t)
 {
     exl2_engine *e = NULL;
     *t = (exl2__texts){ 0 };
     t->c = c;
     EXL2__TRY(exl2__texts_open(c, &e));
-    exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, wanted, seed, vocab, progress, user);
+    exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, own, wanted, seed, vocab, progress, user);
     for (uint64_t i = 0; i < t->count && result >= 0; i++) {
         if (t->ids[i] < 0 || (uint32_t)t->ids[i] >= vocab) { /* an added token without a row in the embedding */
             result = exl2__fail(c, EXL2_ERR_FORMAT, "the tokenizer of %s gives id %d, but the vocabulary has %u", dir,
