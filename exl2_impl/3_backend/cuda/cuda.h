@@ -230,6 +230,7 @@ static const exl2__backend exl2__cuda_backend = {
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
     .decode_rows = EXL2__CUDA_SAMPLED_ROWS,
+    .logit_rows = EXL2__CUDA_LOGIT_ROWS,
     .exact_rows = 128, /* one class of GEMM (cuda_gemm.h) */
     .two_kinds = true,
     .needs_groups = true,
