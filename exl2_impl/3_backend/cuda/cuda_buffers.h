@@ -237,7 +237,7 @@ static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p
     apart = s->inter % 32 || s->parallel ? rows : apart;
     b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
     b->qkv = b->h + apart * h_bytes;
-    b->head_x = exl2__cuda_arena_take(a, logits * x_bytes);
+    b->head_x = exl2__cuda_arena_take(a, exl2__align_up(logits, 8) * x_bytes);
     for (uint32_t i = 0; i < EXL2__COUNT(b->head_sums); i++) {
         b->head_sums[i] = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * sizeof(float));
     }
