@@ -4,7 +4,7 @@
    owns:  nothing. */
 #include "gemm_wg.cuh"
 
-extern "C" __global__ void __launch_bounds__(EXL2K_WG_THREADS, 1)
+extern "C" __global__ void __launch_bounds__(EXL2K_WG_THREADS, 2)
 exl2k_gemm_wg64(const __grid_constant__ exl2k_gemm_args a)
 {
     exl2k_wg_products<64>(a);
@@ -24,14 +24,14 @@ exl2k_gemm_wg256(const __grid_constant__ exl2k_gemm_args a)
 
 /* Each row goes through shared memory: the permutation scatters there, so that global memory is accessed in whole
    sectors. */
-extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS)
+extern "C" __global__ void __launch_bounds__(EXL2K_WG_ORDER_THREADS)
 exl2k_wg_order(const __grid_constant__ exl2k_wg_order_args a)
 {
     extern __shared__ uint4 exl2k_staged[];
     u32 shared = exl2k_shared(exl2k_staged), row = blockIdx.x;
     exl2k_dependency_release();
     exl2k_dependency_wait();
-    for (u32 i = threadIdx.x; i < a.columns / 8; i += EXL2K_GEMM_THREADS) {
+    for (u32 i = threadIdx.x; i < a.columns / 8; i += blockDim.x) {
         /* Load 8 elements. Without order they are columns n to n + 3 and n + 8 to n + 11 of a strip, two by two. */
         u32 n = a.from_pitch ? i * 8 : i / 2 * 16 + i % 2 * 4, more = a.from_pitch ? 4 : 8;
         u64 at = a.from_pitch ? ((u64)row * a.from_pitch + n) * 2 : ((u64)(i / 4) * a.rows + row) * 64 + i % 4 * 16;
@@ -49,7 +49,7 @@ exl2k_wg_order(const __grid_constant__ exl2k_wg_order_args a)
     }
     __syncthreads();
     /* Store chunk by chunk. */
-    for (u32 i = threadIdx.x; i < a.columns / 8; i += EXL2K_GEMM_THREADS) {
+    for (u32 i = threadIdx.x; i < a.columns / 8; i += blockDim.x) {
         u32 from = shared + i / 4 * 64 + i % 4 * 4;
         exl2k_store4(a.to + exl2k_wg_chunk_at(i / 4, i % 4, row, a.rows),
                      make_uint4(exl2k_shared_load(from), exl2k_shared_load(from + 16), exl2k_shared_load(from + 32),

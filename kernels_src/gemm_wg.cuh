@@ -1,8 +1,8 @@
-/* gemm_wg.cuh: the product of many rows by wgmma, on sm_90a: 64, 128 or 256 rows x 128 columns per CTA, weights decoded
-   in registers.
+/* gemm_wg.cuh: the product of many rows by wgmma, on sm_90a: 32, 64, 128 or 256 rows x 128 columns per CTA, weights
+   decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh (parts of them), gemm_wg_args.h, wg.cuh, wg_tiles.cuh.
    gives: exl2k_wg_products: the body of a kernel.
-   owns:  nothing; included by gemm_wg.cu.
+   owns:  nothing; included by gemm_wg.cu and gemm_wg32.cu.
 
    A CTA has three warp groups of 128 threads. Groups 0 and 1 multiply: each has 64 columns, and each of its warps one
    strip. The third group copies: warp 0 the inputs, warps 1 and 2 the weights of groups 0 and 1.
@@ -20,6 +20,10 @@
    groups. The words of the next record are loaded meanwhile. There is a loop for each width. Where the assembler does
    not see which operands are in use, it waits after each product (remarks C7513, C7520; tests/kernels.c looks for
    them).
+
+   Tiles of up to 64 rows: issuing instructions is what counts, and products are short. Two CTAs run on an SM, and a warp
+   waits for all products of a record before it decodes the next one, so that the loops of all widths share the registers
+   of their operands.
 
    BITS. The sums of a row are one chain over K in every size of tile, so they depend on the matrix and, if K is split,
    on the splits; never on the other rows and not on N.
@@ -43,8 +47,8 @@
 #define EXL2K_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
                     "+f"(d[i + 6]), "+f"(d[i + 7])
 #define EXL2K_D32(i) EXL2K_D8(i), EXL2K_D8(i + 8), EXL2K_D8(i + 16), EXL2K_D8(i + 24)
-#define EXL2K_D0_TO_31 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+#define EXL2K_D0_TO_15 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define EXL2K_D0_TO_31 EXL2K_D0_TO_15 \
     ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define EXL2K_D32_TO_63 \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
@@ -54,28 +58,32 @@
     ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
     ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
     ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define EXL2K_A4 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+#define EXL2K_A4 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b)
+/* A product of n rows up to its sums, and after its operand A. low: operand with the low word of the descriptor. */
+#define EXL2K_WGMMA(n, low) \
+    "{\n.reg .b64 b;\nmov.b64 b, {%" #low ", 0x80000020};\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {"
+#define EXL2K_WGMMA_END ", b, 1, 1, 1, 0;\n}"
 
 /* Starts d[64 x N] += a[64 x 16] b[16 x N]. Lane 4 g + t of warp w has in d[4 i + e]: column 16 w + g + 8 (e / 2), row
    8 i + 2 t + e % 2. b: descriptor of the inputs. */
-template <u32 N> EXL2K_FN void exl2k_wgmma(f32 *d, const u32 a[4], u64 b)
+template <u32 N> EXL2K_FN void exl2k_wgmma(f32 *d, const u32 a[4], u32 b)
 {
-    if constexpr (N == 64) {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" EXL2K_D0_TO_31
-                     "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 0;" : EXL2K_D32(0) : EXL2K_A4);
+    if constexpr (N == 32) {
+        asm volatile(EXL2K_WGMMA(32, 20) EXL2K_D0_TO_15
+                     "}, {%16, %17, %18, %19}" EXL2K_WGMMA_END : EXL2K_D8(0), EXL2K_D8(8) : EXL2K_A4);
+    } else if constexpr (N == 64) {
+        asm volatile(EXL2K_WGMMA(64, 36) EXL2K_D0_TO_31
+                     "}, {%32, %33, %34, %35}" EXL2K_WGMMA_END : EXL2K_D32(0) : EXL2K_A4);
     } else if constexpr (N == 128) {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" EXL2K_D0_TO_31
-                     EXL2K_D32_TO_63 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+        asm volatile(EXL2K_WGMMA(128, 68) EXL2K_D0_TO_31
+                     EXL2K_D32_TO_63 "}, {%64, %65, %66, %67}" EXL2K_WGMMA_END
                      : EXL2K_D32(0), EXL2K_D32(32) : EXL2K_A4);
     } else {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" EXL2K_D0_TO_31
-                     EXL2K_D32_TO_63 EXL2K_D64_TO_127 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
+        asm volatile(EXL2K_WGMMA(256, 132) EXL2K_D0_TO_31
+                     EXL2K_D32_TO_63 EXL2K_D64_TO_127 "}, {%128, %129, %130, %131}" EXL2K_WGMMA_END
                      : EXL2K_D32(0), EXL2K_D32(32), EXL2K_D32(64), EXL2K_D32(96) : EXL2K_A4);
     }
 }
-
-/* Descriptor of a tile of 32 inputs at a shared address: 64-byte swizzle, 512 bytes from 8 rows to the next 8. */
-EXL2K_FN u64 exl2k_wg_descriptor(u32 at) { return 2ull << 62 | 32ull << 32 | 1ull << 16 | at >> 4; }
 
 /* ---- a CTA's shared memory ---- */
 
@@ -96,7 +104,7 @@ enum { EXL2K_WG_EMPTY = 128, EXL2K_WG_SLOT_BARRIERS = 256, EXL2K_WG_SLOT_EMPTY =
 template <u32 N> EXL2K_FN exl2k_wg_shared exl2k_wg_shared_of(u32 base, u32 group)
 {
     constexpr u32 weights = EXL2K_GEMM_BARRIERS + N * 128 * EXL2K_WG_STAGES(N);
-    constexpr u32 ring = EXL2K_WG_SLOT_BYTES * EXL2K_WG_SLOTS;
+    constexpr u32 ring = EXL2K_WG_SLOT_BYTES * EXL2K_WG_SLOTS(N);
     exl2k_wg_shared s = { base, base + EXL2K_WG_SLOT_BARRIERS + group * 128, base + EXL2K_GEMM_BARRIERS,
                           base + weights + group * ring, base + weights + 2 * ring };
     return s;
@@ -199,7 +207,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, c
             u32 wanted = __ballot_sync(EXL2K_ALL, c.y >> 16 && row < p.high && after >= p.low + 2);
 #pragma unroll 1
             for (; wanted; wanted &= wanted - 1, count++) {
-                exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS>(count);
+                exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS(N)>(count);
                 u32 index = __ffs(wanted) - 1, offset16 = __shfl_sync(EXL2K_ALL, c.x, index);
                 u32 bytes = (__shfl_sync(EXL2K_ALL, c.y, index) >> 16) * 16, full = s.full + slot.index * 8;
                 exl2k_barrier_wait(full + EXL2K_WG_SLOT_EMPTY, slot.parity ^ 1);
@@ -224,7 +232,7 @@ typedef struct exl2k_wg_cursor {
     u32 slots;        /* slots before the open one */
     u32 halves;       /* halves before the next record */
     u32 released;     /* stages released so far */
-    u32 slot, scales; /* shared addresses: of the open slot, of this lane's scale words */
+    u32 slot, codes, scales; /* shared addresses: of the open slot, of this warp's codes, of this lane's scale words */
     u32 width;        /* of the open chunk */
     u32 offsets;      /* a byte for each record: offset of its scale words, + 1 if its second half has others */
     u32 whole;        /* records that have two halves */
@@ -234,7 +242,7 @@ typedef struct exl2k_wg_cursor {
 /* A record on its way to operands: its words, and its inputs. */
 typedef struct exl2k_wg_record {
     u32 w[8], scales[2], maxima; /* scale words of both halves */
-    u32 half, two;               /* number of its first half; two 0: the second half is padding */
+    u32 half;                    /* number of its first half */
 } exl2k_wg_record;
 
 /* The codes of this warp's strip in a slot. */
@@ -243,10 +251,11 @@ EXL2K_FN u32 exl2k_wg_codes(u32 slot)
     return slot + EXL2K_GEMM_ENTRY + threadIdx.x / EXL2K_WARP % 4 * EXL2K_WG_CHUNK_BYTES;
 }
 
-/* Shared address of a half of the inputs. */
+/* Low word of the descriptor of a half of the inputs. The high word is that of all (EXL2K_WGMMA): 64-byte swizzle, 512
+   bytes from 8 rows to the next 8. */
 template <u32 N> EXL2K_FN u32 exl2k_wg_inputs(const exl2k_wg_shared &s, u32 number)
 {
-    return s.inputs + number % (2 * EXL2K_WG_STAGES(N)) * (N * 64);
+    return (1u << 16 | s.inputs >> 4) + number % (2 * EXL2K_WG_STAGES(N)) * (N * 4);
 }
 
 /* Whether a half has arrived; exl2k_wg_wait_inputs waits for it. */
@@ -265,16 +274,14 @@ template <u32 N> EXL2K_FN void exl2k_wg_wait_inputs(const exl2k_wg_shared &s, u3
     exl2k_barrier_wait(s.base + stage.index * 8, stage.parity);
 }
 
-/* Releases the stages before the one that has half `until`. Each warp arrives for itself, as only its own products are
-   known to have ended. */
+/* Releases the stage before the one that has half `until`, unless it has been: a record ends at most one. Each warp
+   arrives for itself, as only its own products are known to have ended. */
 template <u32 N> EXL2K_FN void exl2k_wg_release(exl2k_wg_cursor &c, const exl2k_wg_shared &s, u32 until)
 {
-#pragma unroll 1
-    for (; c.released != until / 2; c.released++) {
-        if (threadIdx.x % EXL2K_WARP == 0) {
-            exl2k_barrier_arrive(s.base + EXL2K_WG_EMPTY + c.released % EXL2K_WG_STAGES(N) * 8);
-        }
-    }
+    u32 due = c.released != until / 2 && threadIdx.x % EXL2K_WARP == 0;
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n@p mbarrier.arrive.shared.b64 _, [%0];\n}"
+                 ::"r"(s.base + EXL2K_WG_EMPTY + c.released % EXL2K_WG_STAGES(N) * 8), "r"(due) : "memory");
+    c.released = until / 2;
 }
 
 /* The offsets of the scale words of a chunk's records, from `ends` and `by_half` of its table entry. */
@@ -294,7 +301,7 @@ EXL2K_FN u32 exl2k_wg_offsets(u32 ends, u32 by_half)
 template <u32 N>
 EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p, u32 half)
 {
-    exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS>(c.slots);
+    exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS(N)>(c.slots);
     exl2k_barrier_wait(s.full + slot.index * 8, slot.parity);
     c.slot = s.weights + slot.index * EXL2K_WG_SLOT_BYTES;
     uint4 entry = exl2k_shared_load4(c.slot);
@@ -304,7 +311,8 @@ EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const 
     c.whole = (entry.w >> 8 & 255) / 2;
     c.record = row < p.low ? (p.low - row + 1) / 2 : 0;
     c.last = exl2k_min(records, (p.high - row + 1) / 2);
-    c.scales = exl2k_wg_codes(c.slot) + records * exl2k_bits(c.width) * 128
+    c.codes = exl2k_wg_codes(c.slot);
+    c.scales = c.codes + records * exl2k_bits(c.width) * 128
                + exl2k_scales_of_lane(groups, threadIdx.x % EXL2K_WARP);
     if (row + 2 * c.record > half) { /* the first half belongs to a record of the split before */
         exl2k_wg_wait_inputs<N>(s, c.halves++);
@@ -314,12 +322,9 @@ EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const 
 /* Opens the next chunk after the last record of a chunk; false at the end of the tile. */
 template <u32 N> EXL2K_FN bool exl2k_wg_next(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p)
 {
-    if (c.record < c.last) {
-        return true;
-    }
     uint4 entry = exl2k_shared_load4(c.slot);
     u32 half = (entry.y & 0xFFFF) + exl2k_min(2 * c.last, entry.w >> 8 & 255);
-    exl2k_barrier_arrive(s.full + EXL2K_WG_SLOT_EMPTY + c.slots % EXL2K_WG_SLOTS * 8);
+    exl2k_barrier_arrive(s.full + EXL2K_WG_SLOT_EMPTY + c.slots % EXL2K_WG_SLOTS(N) * 8);
     c.slots++;
     if (half >= p.high) {
         return false;
@@ -330,15 +335,13 @@ template <u32 N> EXL2K_FN bool exl2k_wg_next(exl2k_wg_cursor &c, const exl2k_wg_
 
 template <u32 W> EXL2K_FN void exl2k_wg_load(exl2k_wg_record &r, exl2k_wg_cursor &c)
 {
-    u32 offset = c.offsets >> 8 * c.record, at = c.scales + (offset & 0xFC);
-    exl2k_lane_words<W>(exl2k_wg_codes(c.slot) + c.record * (exl2k_width<W>::bits * 128), threadIdx.x % EXL2K_WARP,
-                        r.w);
+    u32 offset = exl2k_permute_bytes(c.offsets, 0, 0x4440u + c.record), at = c.scales + (offset & 0xFC);
+    exl2k_lane_words<W>(c.codes + c.record * (exl2k_width<W>::bits * 128), threadIdx.x % EXL2K_WARP, r.w);
     r.scales[0] = exl2k_shared_load(at);
     r.scales[1] = exl2k_shared_load(at + (offset & 1) * 4);
     r.maxima = exl2k_shared_load(c.slot + 16 + c.record * 4);
     r.half = c.halves;
-    r.two = c.record < c.whole;
-    c.halves += 1 + r.two;
+    c.halves += c.record < c.whole ? 2 : 1;
     c.record++;
 }
 
@@ -364,17 +367,18 @@ template <u32 W> EXL2K_FN void exl2k_wg_decode(u32 a[4], const exl2k_wg_record &
 
 /* Decodes half of a record, starts its products, and waits for those of the half before. */
 template <u32 N, u32 W> EXL2K_FN void exl2k_wg_half(f32 *d, u32 op[2][4], const exl2k_wg_record &r, u32 half,
-                                                    u32 number, const exl2k_wg_shared &s)
+                                                    u32 number, u32 last, const exl2k_wg_shared &s)
 {
-    /* Ask for the inputs before decoding, so that the answer is ready after it. A stage's second half is there. */
-    u32 arrived = number % 2 || exl2k_wg_inputs_arrived<N>(s, number);
+    /* Ask for the inputs before decoding, so that the answer is ready after it. The record's second half may be in the
+       next stage. */
+    u32 arrived = half == 1 || exl2k_wg_inputs_arrived<N>(s, last);
     uint2 scales = exl2k_wg_scales(r, half);
     exl2k_wg_decode<W>(op[0], r, 2 * half, scales);
     exl2k_wg_decode<W>(op[1], r, 2 * half + 1, scales);
     if (!arrived) {
-        exl2k_wg_wait_inputs<N>(s, number);
+        exl2k_wg_wait_inputs<N>(s, last);
     }
-    u64 b = exl2k_wg_descriptor(exl2k_wg_inputs<N>(s, number));
+    u32 b = exl2k_wg_inputs<N>(s, number);
     exl2k_wg_begin();
     exl2k_wgmma<N>(d, op[0], b);
     exl2k_wgmma<N>(d, op[1], b + 2); /* the next 16 inputs: 32 bytes */
@@ -391,16 +395,21 @@ EXL2K_FN bool exl2k_wg_region(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared 
     exl2k_wg_load<W>(r, c);
 #pragma unroll 1
     for (;;) {
-        exl2k_wg_half<N, W>(d, op, r, 0, r.half, s);
+        exl2k_wg_half<N, W>(d, op, r, 0, r.half, c.halves - 1, s);
         exl2k_wg_release<N>(c, s, r.half);
         /* A missing second half has weights of 0, so any finite inputs serve. */
-        exl2k_wg_half<N, W>(d, op + 2, r, 1, r.half + r.two, s);
-        bool more = exl2k_wg_next<N>(c, s, p);
-        if (!more || c.width != W) {
-            exl2k_wg_wait<0>();
-            return more;
+        exl2k_wg_half<N, W>(d, op + 2, r, 1, c.halves - 1, c.halves - 1, s);
+        if (c.record == c.last) {
+            bool more = exl2k_wg_next<N>(c, s, p);
+            if (!more || c.width != W) {
+                exl2k_wg_wait<0>();
+                return more;
+            }
         }
         exl2k_wg_load<W>(r, c);
+        if (N <= 64) {
+            exl2k_wg_wait<0>();
+        }
     }
 }
 
@@ -436,7 +445,10 @@ EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s,
         exl2k_wg_wait_inputs<N>(s, c.halves++);
     }
     c.halves = end + end % 2;
-    exl2k_wg_release<N>(c, s, c.halves);
+#pragma unroll 1
+    while (c.released != c.halves / 2) {
+        exl2k_wg_release<N>(c, s, 2 * c.released + 2);
+    }
 }
 
 /* ---- splits ---- */
@@ -445,6 +457,7 @@ EXL2K_FN void exl2k_wg_sum(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s,
    false in the others. A block has [N / 8][256 threads] times four sums. */
 template <u32 N> EXL2K_FN bool exl2k_wg_join(f32 *d, const exl2k_gemm_args &a, const exl2k_wg_shared &s, u32 work)
 {
+    constexpr u32 BATCH = N == 32 ? 4 : 1; /* splits whose sums are loaded at a time */
     u32 tile = work / a.splits;
     u64 own = a.partial + (u64)work * (N * 512) + threadIdx.x * 16, first = own - (u64)(work % a.splits) * (N * 512);
 #pragma unroll
@@ -472,18 +485,21 @@ template <u32 N> EXL2K_FN bool exl2k_wg_join(f32 *d, const exl2k_gemm_args &a, c
     for (u32 b = 0; b < N / 8; b += 4) {
         u64 from = first + b * 4096;
 #pragma unroll 1
-        for (u32 split = 0; split < a.splits; split++, from += N * 512) {
-            uint4 v[4];
+        for (u32 split = 0; split < a.splits; split += BATCH) {
+            uint4 v[BATCH][4];
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                v[i] = exl2k_load4(from + i * 4096);
+            for (u32 i = 0; i < BATCH * 4; i++) {
+                u32 number = BATCH == 1 ? split : exl2k_min(split + i / 4, a.splits - 1);
+                v[i / 4][i % 4] = exl2k_load4(from + (u64)number * (N * 512) + i % 4 * 4096);
             }
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                d[4 * (b + i)] += __uint_as_float(v[i].x);
-                d[4 * (b + i) + 1] += __uint_as_float(v[i].y);
-                d[4 * (b + i) + 2] += __uint_as_float(v[i].z);
-                d[4 * (b + i) + 3] += __uint_as_float(v[i].w);
+            for (u32 i = 0; i < BATCH * 4; i++) {
+                if (split + i / 4 < a.splits) {
+                    d[4 * (b + i % 4)] += __uint_as_float(v[i / 4][i % 4].x);
+                    d[4 * (b + i % 4) + 1] += __uint_as_float(v[i / 4][i % 4].y);
+                    d[4 * (b + i % 4) + 2] += __uint_as_float(v[i / 4][i % 4].z);
+                    d[4 * (b + i % 4) + 3] += __uint_as_float(v[i / 4][i % 4].w);
+                }
             }
         }
     }
@@ -610,11 +626,11 @@ template <u32 N> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_args &a)
     if (threadIdx.x < 16) { /* stages: one thread that copies, eight warps that read */
         exl2k_barrier_init(s.base + threadIdx.x * 8, 1);
         exl2k_barrier_init(s.base + EXL2K_WG_EMPTY + threadIdx.x * 8, 8);
-    } else if (threadIdx.x < 16 + 2 * EXL2K_WG_SLOTS) { /* slots of both groups: one warp that copies, four that read;
-                                                           their lanes arrive one by one, as racecheck needs */
-        u32 i = threadIdx.x - 16, full = s.base + EXL2K_WG_SLOT_BARRIERS + i / EXL2K_WG_SLOTS * 128;
-        exl2k_barrier_init(full + i % EXL2K_WG_SLOTS * 8, 1);
-        exl2k_barrier_init(full + EXL2K_WG_SLOT_EMPTY + i % EXL2K_WG_SLOTS * 8, 4 * EXL2K_WARP);
+    } else if (threadIdx.x < 16 + 2 * EXL2K_WG_SLOTS(N)) { /* slots of both groups: one warp that copies, four that
+                                                              read; their lanes arrive one by one, as racecheck needs */
+        u32 i = threadIdx.x - 16, full = s.base + EXL2K_WG_SLOT_BARRIERS + i / EXL2K_WG_SLOTS(N) * 128;
+        exl2k_barrier_init(full + i % EXL2K_WG_SLOTS(N) * 8, 1);
+        exl2k_barrier_init(full + EXL2K_WG_SLOT_EMPTY + i % EXL2K_WG_SLOTS(N) * 8, 4 * EXL2K_WARP);
     }
     exl2k_barrier_init_fence();
     __syncthreads();
@@ -630,7 +646,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_products(const exl2k_gemm_args &a)
             exl2k_wg_copy_weights<N>(a, s, copied);
         }
     } else {
-        exl2k_registers_more<232>();
+        exl2k_registers_more<N <= 64 ? 96 : 232>();
         exl2k_dependency_wait();
         exl2k_wg_multiply<N>(a, s, group);
     }

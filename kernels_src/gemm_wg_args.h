@@ -9,11 +9,12 @@
                     RESIDUAL out += value + bias, f32 [rows, out_pitch]
                     ACT      out = silu(gate) * up, fp16 [columns / 32][out_pitch rows][64 bytes]: the columns of a
                              strip are 32 bytes, in the order that exl2k_wg_order reads; out_pitch = x_pitch
-   TILES   of 64, 128 or 256 rows, which the kernel's name says, and 128 columns (ACT: 64 of gate and the same 64 of
+   TILES   of 32, 64, 128 or 256 rows, as the kernel's name says, and 128 columns (ACT: 64 of gate and the same 64 of
            up). Each part has ceil(strips / 8) columns of tiles, and the parts follow one another. ACT has
            ceil(strips / 4).
-   GRID    EXL2K_WG_THREADS per CTA. CTA i computes tiles i, i + grid size, and so on; the splits of a tile follow one
-           another, and count as tiles. No CTA waits for another.
+   GRID    EXL2K_WG_THREADS per CTA, of which two run on an SM if tiles have up to 64 rows. CTA i computes tiles i,
+           i + grid size, and so on; the splits of a tile follow one another, and count as tiles. No CTA waits for
+           another.
    SPLITS  of K as in gemm_args.h, with sums in `partial`: f32 [tiles, splits, 128 columns, rows of a tile]. tickets:
            u32 [tiles], zero before and after the launch.
    SHARED  memory: EXL2K_WG_SHARED bytes. map, rows_at, out_half, scale, act and what describes rings are not used. */
@@ -23,17 +24,19 @@
 #include "gemm_args.h"
 
 #define EXL2K_WG_THREADS 384
-#define EXL2K_WG_STAGES(rows) ((rows) == 256 ? 4u : 8u) /* a stage has 64 inputs of all rows of a tile */
-#define EXL2K_WG_SLOTS 4u                               /* chunks of each of the two groups of columns */
+/* Stages have 64 inputs of all rows of a tile, slots a chunk of each of the two groups of columns. */
+#define EXL2K_WG_STAGES(rows) ((rows) == 64 || (rows) == 256 ? 4u : 8u)
+#define EXL2K_WG_SLOTS(rows) ((rows) == 64 ? 3u : 4u)
 #define EXL2K_WG_CHUNK_BYTES 2112
 #define EXL2K_WG_SLOT_BYTES (EXL2K_GEMM_ENTRY + 4 * EXL2K_WG_CHUNK_BYTES)
-#define EXL2K_WG_EXCHANGE 16384 /* results on their way between the groups */
-#define EXL2K_WG_SHARED(rows)                                                                               \
-    (EXL2K_GEMM_BARRIERS + (rows) * 128u * EXL2K_WG_STAGES(rows) + 2 * EXL2K_WG_SLOTS * EXL2K_WG_SLOT_BYTES \
-     + EXL2K_WG_EXCHANGE)
+#define EXL2K_WG_EXCHANGE(rows) ((rows) == 32 ? 8192u : 16384u) /* results on their way between the groups */
+#define EXL2K_WG_SHARED(rows)                                                                                     \
+    (EXL2K_GEMM_BARRIERS + (rows) * 128u * EXL2K_WG_STAGES(rows) + 2 * EXL2K_WG_SLOTS(rows) * EXL2K_WG_SLOT_BYTES \
+     + EXL2K_WG_EXCHANGE(rows))
+#define EXL2K_WG_ORDER_THREADS 1024
 
-/* exl2k_wg_order moves element n of each row to map[n], and writes tiles. Grid (rows), EXL2K_GEMM_THREADS; dynamic
-   shared memory: 2 * columns bytes. */
+/* exl2k_wg_order moves element n of each row to map[n], and writes tiles. Grid (rows), up to EXL2K_WG_ORDER_THREADS;
+   dynamic shared memory: 2 * columns bytes. */
 typedef struct exl2k_wg_order_args {
     exl2k_u64 from, to;
     exl2k_u64 map;        /* u16 [columns]; 0: identity */

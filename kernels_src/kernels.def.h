@@ -25,6 +25,7 @@
     X(exl2k_gemm_any, "gemm_any.cu", exl2k_gemm_args, BUDGET)                   \
     X(exl2k_gemm_affine, "gemm_affine.cu", exl2k_gemm_args, BUDGET)             \
     X(exl2k_gemm_permute, "gemm.cu", exl2k_gemm_permute_args, BUDGET)           \
+    X(exl2k_gemm_wg32, "gemm_wg32.cu", exl2k_gemm_args, BUDGET)                 \
     X(exl2k_gemm_wg64, "gemm_wg.cu", exl2k_gemm_args, BUDGET)                   \
     X(exl2k_gemm_wg128, "gemm_wg.cu", exl2k_gemm_args, BUDGET)                  \
     X(exl2k_gemm_wg256, "gemm_wg.cu", exl2k_gemm_args, BUDGET)                  \

@@ -288,6 +288,7 @@ typedef struct exl2__backend {
        fit into it. */
     uint32_t decode_rows; /* rows of sampled tokens that a pass may have, unless more sequences have one each */
     uint32_t exact_rows;  /* two_kinds: up to so many rows of prompts in a pass, a row's bits do not depend on them */
+    uint32_t logit_rows;  /* most rows of a group of logits, if as many sequences may run; up to 16 need not be asked */
     bool two_kinds;
     bool quantized_cache; /* pages of all formats of exl2_kv, else FP16 alone */
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */

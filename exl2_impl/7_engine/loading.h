@@ -374,6 +374,8 @@ static exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
         chunk = m->backend->memory->prefill_chunk(m->load.weight_bytes);
     }
     exl2__plan_make(&m->plan, &m->load.config, m->load.embed_rows, m->desc.context_max, chunk, m->desc.batch_max);
+    m->plan.logit_rows_max = exl2__max32(m->plan.logit_rows_max, exl2__min32(m->plan.sequences_max,
+                                                                             m->backend->logit_rows));
     m->plan.shape.affine = m->load.has_affine;
     m->plan.kv = m->desc.cache.format;
     EXL2__TRY(exl2__loading_check_format(c, m));

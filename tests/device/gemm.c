@@ -6,8 +6,9 @@
 
 #define ROWS 530u
 
-static rig_module shuffle, gemm, gemm_affine, gemm_wg;
-static bool by_wg; /* products by gemm_wg.cu instead of gemm.cu */
+static rig_module shuffle, gemm, gemm_affine, gemm_wg[2];
+static bool by_wg;   /* products by gemm_wg.cu instead of gemm.cu */
+static bool sampled; /* by_wg: the rows are of sampled tokens, which have gemm_wg32.cu */
 static gemm_scratch scratch;
 static double worst;
 static uint32_t rows_most = ROWS;
@@ -26,11 +27,11 @@ static void launch_wg(const gemm_case *c, uint32_t kind, uint32_t rows)
 {
     exl2k_gemm_args a = { .out = c->out.address, .rows = rows, .kind = kind, .x = c->tiles.address,
                           .out_pitch = kind == EXL2K_GEMM_ACT ? exl2__cuda_wg_rows(rows) : c->columns };
-    gemm_wg_order(&gemm_wg, c->x_buffer.address, c->tiles.address, 0, rows, c->m.in, c->x_pitch);
-    exl2__cuda_gemm_plan plan = gemm_wg_prepare(&a, &c->m, &scratch);
-    gemm_wg_run(&gemm_wg, &a, &plan);
+    gemm_wg_order(gemm_wg, c->x_buffer.address, c->tiles.address, 0, rows, c->m.in, c->x_pitch);
+    exl2__cuda_gemm_plan plan = gemm_wg_prepare(&a, &c->m, &scratch, sampled);
+    gemm_wg_run(gemm_wg, &a, &plan);
     if (kind == EXL2K_GEMM_ACT) {
-        gemm_wg_order(&gemm_wg, a.out, a.out, c->map_buffer.address, rows, c->columns / 2, 0);
+        gemm_wg_order(gemm_wg, a.out, a.out, c->map_buffer.address, rows, c->columns / 2, 0);
     }
 }
 
@@ -174,8 +175,9 @@ static void check_kind(gemm_case *c, uint32_t kind, bool half, uint32_t budget)
 {
     static const uint32_t by_gemm[] = { 32, 17, 9, 64, 63, 33, 128, 127, 65, 256, 129, 512, 257, ROWS, 513 };
     static const uint32_t with_wg[] = { 256, 129, 128, 127, 65, 64, 63, 33, 32, 17, 9, 1, ROWS, 513, 512, 385, 257 };
-    const uint32_t *rows = by_wg ? with_wg : by_gemm;
-    uint32_t count = by_wg ? sizeof with_wg / sizeof with_wg[0] : sizeof by_gemm / sizeof by_gemm[0];
+    static const uint32_t of_samples[] = { 256, 129, 128, 65, 64, 63, 33, 32, 31, 24, 17, 16, 9, 8, 1 };
+    const uint32_t *rows = sampled ? of_samples : by_wg ? with_wg : by_gemm;
+    uint32_t count = sampled ? EXL2__COUNT(of_samples) : by_wg ? EXL2__COUNT(with_wg) : EXL2__COUNT(by_gemm);
     size_t bytes = (size_t)ROWS * c->columns * 4, row_bytes = (size_t)c->columns * (half ? 2 : 4);
     uint8_t *largest = product_take(bytes, 1), *out = product_take(bytes, 1);
     uint32_t class = UINT32_MAX;
@@ -315,17 +317,20 @@ static void check_wg(uint32_t first, uint32_t end)
     if (rig.arch != 90) {
         return;
     }
-    gemm_wg = rig_load("gemm_wg.cu", NULL);
+    gemm_wg[0] = rig_load("gemm_wg.cu", NULL);
+    gemm_wg[1] = rig_load("gemm_wg32.cu", NULL);
     by_wg = true;
     worst = 0;
     for (uint32_t i = first; i < end; i++) {
         uint32_t bits = shapes[i].run[0][0].bits;
-        if (bits < 16) {
+        for (uint32_t few = 0; few < 2 && bits < 16; few++) {
+            sampled = few;
             check_shape(i, (uint32_t)rig.shared_optin);
         }
     }
-    by_wg = false;
-    rig_unload(&gemm_wg);
+    by_wg = sampled = false;
+    rig_unload(&gemm_wg[0]);
+    rig_unload(&gemm_wg[1]);
     printf("largest relative error of fp32 results by wgmma: %.2e\n", worst);
 }
 

@@ -1,5 +1,5 @@
 /* gemm_rig.h: launches of products of many rows, as the CUDA backend makes them.
-   takes: rig.h, product_rig.h; kernels gemm.cu, gemm_affine.cu, gemm_wg.cu.
+   takes: rig.h, product_rig.h; kernels gemm.cu, gemm_affine.cu, gemm_wg.cu, gemm_wg32.cu.
    gives: gemm_scratch, gemm_prepare, gemm_run, gemm_order; with wgmma gemm_wg_prepare, gemm_wg_run, gemm_wg_order.
    owns:  gemm_scratch: device memory, until gemm_scratch_close. */
 #ifndef GEMM_RIG_H
@@ -61,29 +61,33 @@ static void gemm_order(const rig_module *gemm, uint64_t values, uint64_t map, ui
 
 /* ---- products by wgmma, sm_90a ---- */
 
-static inline exl2__cuda_gemm_plan gemm_wg_prepare(exl2k_gemm_args *a, const product_matrix *m, const gemm_scratch *s)
+static inline exl2__cuda_gemm_plan gemm_wg_prepare(exl2k_gemm_args *a, const product_matrix *m, const gemm_scratch *s,
+                                                   bool sampled)
 {
     a->matrix = m->device;
     a->partial = s->partial.address;
     a->tickets = s->tickets.address;
-    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, (uint32_t)rig.sm_count);
+    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, (uint32_t)rig.sm_count, sampled);
     gemm_scratch_check(s, &plan);
     return plan;
 }
 
-static inline void gemm_wg_run(const rig_module *wg, const exl2k_gemm_args *a, const exl2__cuda_gemm_plan *plan)
+/* wg: gemm_wg.cu, gemm_wg32.cu. */
+static inline void gemm_wg_run(const rig_module wg[2], const exl2k_gemm_args *a, const exl2__cuda_gemm_plan *plan)
 {
     static const char *const names[] = { "exl2k_gemm_wg64", "exl2k_gemm_wg128", "exl2k_gemm_wg256" };
-    rig_launch(wg, names[plan->rows / 128], plan->ctas, 1, EXL2K_WG_THREADS, plan->shared_bytes, a, sizeof *a);
+    bool few = plan->rows == 32;
+    rig_launch(&wg[few], few ? "exl2k_gemm_wg32" : names[plan->rows / 128], plan->ctas, 1, EXL2K_WG_THREADS,
+               plan->shared_bytes, a, sizeof *a);
 }
 
 /* Writes rows as tiles; from_pitch 0: rows that the product has written as act(gate) * up. */
-static inline void gemm_wg_order(const rig_module *wg, uint64_t from, uint64_t to, uint64_t map, uint32_t rows,
+static inline void gemm_wg_order(const rig_module wg[2], uint64_t from, uint64_t to, uint64_t map, uint32_t rows,
                                  uint32_t columns, uint32_t from_pitch)
 {
     exl2k_wg_order_args a = { .from = from, .to = to, .map = map, .columns = columns, .from_pitch = from_pitch,
                               .rows = exl2__cuda_wg_rows(rows) };
-    rig_launch(wg, "exl2k_wg_order", rows, 1, EXL2K_GEMM_THREADS, 2 * columns, &a, sizeof a);
+    rig_launch(&wg[0], "exl2k_wg_order", rows, 1, EXL2K_GEMM_THREADS, 2 * columns, &a, sizeof a);
 }
 
 #endif

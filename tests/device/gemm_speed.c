@@ -15,7 +15,7 @@ enum { QKV, OUT, GATE_UP, DOWN, UNITS };
 static const char *const unit_names[UNITS] = { "qkv", "out", "gate_up", "down" };
 static product_matrix model[LAYERS][UNITS];
 static rig_buffer x, h, out, residual, map;
-static rig_module gemm, gemm_wg, shuffle;
+static rig_module gemm, gemm_wg[2], shuffle;
 static bool by_wg; /* gemm_wg.cu instead of gemm.cu */
 static gemm_scratch scratch;
 
@@ -65,7 +65,7 @@ static exl2k_gemm_args prepare(uint32_t layer, uint32_t unit, uint32_t rows, exl
     a.out_pitch = unit == QKV ? 6144 : unit == GATE_UP ? INTER + 64 : HIDDEN;
     if (by_wg) {
         a.out_pitch = unit == GATE_UP ? exl2__cuda_wg_rows(rows) : a.out_pitch;
-        *plan = gemm_wg_prepare(&a, &model[layer][unit], &scratch);
+        *plan = gemm_wg_prepare(&a, &model[layer][unit], &scratch, true);
         return a;
     }
     *plan = gemm_prepare(&a, &model[layer][unit], &scratch, (uint32_t)rig.shared_optin);
@@ -88,12 +88,12 @@ static double time_units(uint32_t first, uint32_t last, uint32_t rows)
             exl2__cuda_gemm_plan plan;
             exl2k_gemm_args a = prepare(l, unit, rows, &plan);
             if (by_wg) {
-                gemm_wg_run(&gemm_wg, &a, &plan);
+                gemm_wg_run(gemm_wg, &a, &plan);
             } else {
                 gemm_run(&gemm, &a, &plan);
             }
             if (unit == GATE_UP && by_wg) {
-                gemm_wg_order(&gemm_wg, a.out, a.out, map.address, rows, INTER, 0);
+                gemm_wg_order(gemm_wg, a.out, a.out, map.address, rows, INTER, 0);
             } else if (unit == GATE_UP) {
                 gemm_order(&gemm, a.out, map.address, rows, INTER, INTER + 64);
             }
@@ -149,8 +149,13 @@ static void profile(uint32_t rows)
 {
     for (uint32_t unit = 0; unit < UNITS; unit++) {
         exl2__cuda_gemm_plan plan;
+        by_wg = rig.arch == 90;
         exl2k_gemm_args a = prepare(0, unit, rows, &plan);
-        gemm_run(&gemm, &a, &plan);
+        if (by_wg) {
+            gemm_wg_run(gemm_wg, &a, &plan);
+        } else {
+            gemm_run(&gemm, &a, &plan);
+        }
         rig_wait();
     }
 }
@@ -161,7 +166,10 @@ int main(int argc, char **argv)
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     shuffle = rig_load("shuffle.cu", NULL);
     gemm = rig_load("gemm.cu", NULL);
-    gemm_wg = rig.arch == 90 ? rig_load("gemm_wg.cu", NULL) : (rig_module){ 0 };
+    if (rig.arch == 90) {
+        gemm_wg[0] = rig_load("gemm_wg.cu", NULL);
+        gemm_wg[1] = rig_load("gemm_wg32.cu", NULL);
+    }
     make_model();
     x = product_random_halves(ROWS_MAX * (HIDDEN + 64) + 64);
     h = product_random_halves(ROWS_MAX * (INTER + 64) + 64);

@@ -22,6 +22,7 @@
 #define TEXT_PAGES (TEXT_TOKENS / EXL2__PAGE_TOKENS)
 #define PAGES 67u /* prime, so that page numbers are scattered */
 #define ROWS 160u
+#define SEQUENCES 64u /* that the model is opened for: as many rows may decode together */
 #define LAYERS_MAX 80u
 
 /* Consecutive rows of a pass: positions [first, first + rows) of a text. */
@@ -40,8 +41,8 @@ typedef struct side {
     double frequency[128];
     exl2__rope_angles ropes[2];
     exl2__forward forward;
-    exl2__logit_result results[EXL2__LOGIT_ROWS];
-    exl2_alt alts[EXL2__LOGIT_ROWS][EXL2_ALTS_MAX];
+    exl2__logit_result results[SEQUENCES];
+    exl2_alt alts[SEQUENCES][EXL2_ALTS_MAX];
     /* the last pass */
     exl2__step_row rows[ROWS];
     exl2__logit_row logit_rows[ROWS];
@@ -75,7 +76,8 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     side_need(s, exl2__config_read(&s->c, path, &s->load.config));
     side_need(s, b->open(&s->c, hardware, &s->d));
     side_need(s, weights_measure(&s->c, &s->load, path, b, s->d));
-    exl2__plan_make(&s->plan, &s->load.config, s->load.embed_rows, TEXT_TOKENS, ROWS, TEXTS);
+    exl2__plan_make(&s->plan, &s->load.config, s->load.embed_rows, TEXT_TOKENS, ROWS, SEQUENCES);
+    s->plan.logit_rows_max = exl2__max32(s->plan.logit_rows_max, exl2__min32(b->logit_rows, SEQUENCES));
     exl2__plan_ropes(&s->plan, &s->load.config, s->frequency, s->ropes);
     s->plan.rows_max = ROWS;
     s->plan.layers = s->layers;
@@ -100,7 +102,7 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
     side_need(s, exl2__arena_open(&s->c, &s->scratch, dry[1].used + EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH));
     side_need(s, b->prepare(s->d, &s->plan, &s->pages, &s->scratch));
     s->forward = (exl2__forward){ .c = &s->c, .backend = b, .device = s->d, .plan = &s->plan, .results = s->results };
-    for (uint32_t i = 0; i < EXL2__LOGIT_ROWS; i++) {
+    for (uint32_t i = 0; i < SEQUENCES; i++) {
         s->results[i].alts = s->alts[i];
     }
     s->logits = (float *)malloc((size_t)ROWS * s->plan.shape.vocab * sizeof *s->logits);

@@ -81,7 +81,7 @@ static void test_logits(void)
     static const part mixed[] = { { 0, 41, 1 }, { 1, 7, 1 }, { 4, 0, 33 }, { 2, 17, 2 } };
     static const part batch[] = { { 0, 42, 1 }, { 1, 8, 1 }, { 2, 19, 1 }, { 3, 9, 1 }, { 4, 33, 1 } };
     static const part many[] = { { 5, 0, 97 }, { 0, 43, 1 }, { 6, 0, 31 } };
-    static const part long_one[] = { { 5, 97, 130 } };
+    static const part long_one[] = { { 5, 97, 130 } }, sampled[] = { { 6, 31, 29 } };
     both(prompt, 1, true);
     both(next, 1, true);
     both(odd, 3, true);
@@ -89,6 +89,9 @@ static void test_logits(void)
     both(batch, 5, true);
     both(many, 3, false);
     both(long_one, 1, false);
+    cuda.kind = EXL2__ROWS_SAMPLED;
+    both(sampled, 1, true);
+    cuda.kind = EXL2__ROWS_MIXED;
 }
 
 /* Greedy continuation of text 7. Both backends sample the same token wherever the likeliest token leads by more than
@@ -168,6 +171,24 @@ static void test_sampled(void)
         side_run(&cuda, &after, 1, false);
         CHECK(same_as_kept(0));
     }
+}
+
+/* A row of a sampled token has the same bits among 17 to 64 rows. */
+static void test_many_sampled(void)
+{
+    static const uint32_t rows[] = { 64, 63, 48, 33, 32, 31, 24, 17 };
+    cuda.kind = EXL2__ROWS_SAMPLED;
+    for (uint32_t i = 0; i < EXL2__COUNT(rows); i++) {
+        part together = { 8, 40, rows[i] };
+        side_run(&cuda, &together, 1, true);
+        if (i == 0) {
+            keep(16);
+        }
+        if (!CHECK(same_as_kept(16))) {
+            printf("    a row among %u rows of sampled tokens is not as among 64\n", rows[i]);
+        }
+    }
+    cuda.kind = EXL2__ROWS_MIXED;
 }
 
 /* Logits of position 127 after 128 rows of a prompt in passes of `rows` rows, beside `others` rows of another one. */
@@ -303,6 +324,7 @@ static void run_model(const char *path)
     test_logits();
     uint32_t same = test_greedy();
     test_sampled();
+    test_many_sampled();
     test_prompts();
     test_units();
     test_repeats();

@@ -556,6 +556,7 @@ int main(int argc, char **argv)
     uint32_t first = argc > 2 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
     uint32_t end = argc > 2 ? first + (uint32_t)strtoul(argv[2], NULL, 10) : (uint32_t)EXL2__COUNT(shapes);
     uint32_t every = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 1;
+    synth_sequences = 64; /* more than 16 sampled rows have kernels of their own */
     gpu_open(NULL, 0);
     printf("%s, %u SMs, %u bytes of shared memory a block\n", gpu.info.name, gpu.sm_count, gpu.shared_bytes);
     for (uint32_t i = first; i < end && i < EXL2__COUNT(shapes); i++) {

@@ -84,6 +84,36 @@ static void test_pairs(void)
     end(&l);
 }
 
+/* More sequences than a captured pass has rows: their logits are one group, so a pass is sampled once, and two passes
+   are waited for at once. */
+static void test_crowd(void)
+{
+    enum { CROWD = 20, TOKENS = 30 };
+    static rig_said said[CROWD];
+    const exl2_step_desc step = { .wait = true };
+    exl2_session sessions[CROWD];
+    exl2_job job;
+    machine_make();
+    fake.run = run_counted;
+    cuda_life l = { .e = cuda_open() };
+    exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .batch_max = CROWD };
+    m.cache.tokens = 2 * CROWD * EXL2__PAGE_TOKENS;
+    CHECK_INT(exl2_model_load(l.e, &m, &l.model), EXL2_OK);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        CHECK_INT(exl2_session_open(l.e, l.model, &sessions[i]), EXL2_OK);
+        exl2_job_desc d = cuda_job(sessions[i], cuda_prompt, 2, TOKENS, &said[i]);
+        CHECK_INT(exl2_job_start(l.e, &d, &job), EXL2_OK);
+    }
+    drawn = 0;
+    uint32_t pairs = step_pairs(l.e, &step);
+    CHECK(drawn >= TOKENS && drawn <= TOKENS + 2);
+    CHECK(pairs >= TOKENS / 2 - 4);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        cuda_expect_history(l.e, sessions[i], 2, 2 + TOKENS);
+    }
+    end(&l);
+}
+
 /* ---- random moments ---- */
 
 enum { SPEAKERS = 6, MOVES = 60000, PROMPT = 8, NEW = 12 };
@@ -201,6 +231,7 @@ int main(void)
 {
     machine_drop_cache();
     test_pairs();
+    test_crowd();
     test_random();
     machine_drop_cache();
     fake_reset();

@@ -271,6 +271,7 @@ typedef struct synth_family {
 static const synth_family synth_llama = { .act = EXL2__ACT_SILU };
 static const synth_family *synth_now = &synth_llama; /* of the next models that are opened */
 static exl2_kv synth_kv;                             /* the format of their K and V */
+static uint32_t synth_sequences = 16, synth_logits = 8; /* sequences of a pass, rows of a group of logits */
 
 #define SYNTH_LAYERS 3
 #define SYNTH_POSITIONS 2304 /* rows of the table of learned positions */
@@ -537,8 +538,8 @@ static inline void synth_model_open_on(synth_model *m, const exl2__backend *b, v
     p->ropes = &m->angles;
     p->rope_count = 1;
     p->rows_max = rows_max;
-    p->logit_rows_max = 8;
-    p->sequences_max = 16;
+    p->logit_rows_max = synth_logits;
+    p->sequences_max = synth_sequences;
     p->context_max = context_max;
     p->pages = pages;
     p->kv = synth_kv;

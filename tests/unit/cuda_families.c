@@ -22,6 +22,7 @@ typedef struct launched {
     uint64_t x, out;          /* of products, of exl2k_norm and exl2k_wg_order */
     uint32_t kind;
     uint32_t tile_rows;       /* of inputs or results that are tiles; 0: there are none */
+    uint64_t partial;         /* where products by GEMM may put sums of splits */
 } launched;
 
 static launched launches[LAUNCHES_MAX];
@@ -48,6 +49,7 @@ static void run(const char *function, const void *arguments, const unsigned grid
         l->out = a->out;
         l->kind = a->kind == EXL2K_GEMM_ACT ? EXL2K_GEMV_ACT : EXL2K_GEMV_STORE;
         l->tile_rows = strncmp(function, "exl2k_gemm_wg", 13) == 0 ? a->x_pitch : 0;
+        l->partial = a->partial;
     } else if (strcmp(function, "exl2k_norm") == 0) {
         const exl2k_norm_args *a = (const exl2k_norm_args *)arguments;
         l->out = a->out;
@@ -305,7 +307,7 @@ static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
     static made_step made;
     make_step(&made, shape, p, false);
     made.step.logit_count = 0;
-    bool many = made.step.kind == EXL2__ROWS_PROMPT || made.step.row_count >= EXL2__CUDA_WG_ROWS_MIN;
+    bool many = made.step.kind == EXL2__ROWS_PROMPT || made.step.row_count >= EXL2__CUDA_GEMM_ROWS_MIN;
     uint32_t rows = many ? (made.step.row_count + 7) / 8 * 8 : 0, products = 0;
     uint64_t tiles = 0;
     run_pass(m, &made.step);
@@ -325,6 +327,29 @@ static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
     CHECK(!many || count_of("exl2k_attend_permute") == 0);
 }
 
+/* 17 sampled rows that all want logits: the head is one product, too, whose inputs are tiles. It has no splits, as
+   their sums would lie where the logits are. */
+static void check_head(synth_model *m, const synth_shape *shape)
+{
+    static made_step made;
+    static const pass rows = { { { 55, 17 } }, false };
+    const exl2__cuda_buffers *b = &exl2__cuda_of(m->d)->b;
+    make_step(&made, shape, &rows, EXL2__ROWS_SAMPLED);
+    made.step.decodes = true;
+    made.step.logit_count = 0;
+    for (uint32_t row = 0; row < made.step.row_count; row++) {
+        make_logits(&made, row);
+    }
+    run_pass(m, &made.step);
+    CHECK_INT(count_of("exl2k_gemm_wg32"), 4 * shape->layers + 1);
+    CHECK_INT(count_of("exl2k_gemv1") + count_of("exl2k_gemv8") + count_of("exl2k_gemv16"), 0);
+    for (uint32_t i = 0; i < launch_count; i++) {
+        const launched *l = &launches[i];
+        CHECK(l->out != b->logits || (l->x == b->head_x && l->partial == 0));
+        CHECK((l->out != b->logits && l->out != b->head_x) || l->tile_rows == 24);
+    }
+}
+
 /* A model on a GPU of compute capability 9.0 whose products of many rows run by wgmma, if `wanted`. */
 static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool wanted)
 {
@@ -337,6 +362,9 @@ static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool 
     for (uint32_t i = 0; i < EXL2__COUNT(passes) && wanted; i++) {
         check_tiles(&m, &passes[i], shape);
     }
+    if (wanted) {
+        check_head(&m, shape);
+    }
     synth_model_close(&m);
     exl2__cuda_device_close(&gpu);
     CHECK_INT(ctx.host_bytes, 0);
@@ -346,7 +374,10 @@ static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool 
 static void test_wg(void)
 {
     static const synth_shape plain = SHAPE(2, true, false), dense = SHAPE(2, false, true), affine = AFFINE;
+    synth_sequences = synth_logits = 32;
     check_wg(90, 232448, &plain, true);
+    synth_sequences = 16;
+    synth_logits = 8;
     check_wg(89, 232448, &plain, false);
     check_wg(100, 232448, &plain, false);
     check_wg(90, 101376, &plain, false); /* too little shared memory */
@@ -368,14 +399,16 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm] && wanted[EXL2__KERNEL_exl2k_gemm_any] == any); /* gemm.cu: permute */
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (hopper && !any && !affine));
+        CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg32]);
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_gemm32] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm_affine]);
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_prefill128]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_wg64]);
-        needs.attend_wg = true;
+        needs.attend_wg = needs.crowd = true;
         needs.arch = 90;
         exl2__cuda_modules_of(&needs, wanted);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg32] == (!any && !affine));
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_wg128]);
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_wg64] && wanted[EXL2__KERNEL_exl2k_attend_decode64]);
         needs.experts = true;

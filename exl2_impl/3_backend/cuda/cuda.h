@@ -137,7 +137,8 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
                                     .any = exl2__cuda_needs_any(s), .affine = s->affine,
                                     .settles = !exl2__cuda_folds(s), .experts = exl2__experts_any(&s->experts),
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),
-                                    .many = exl2__cuda_many_decode(m->plan) };
+                                    .many = exl2__cuda_many_decode(m->plan),
+                                    .crowd = m->plan->sequences_max > EXL2__CUDA_GRAPH_ROWS };
     }
     exl2__cuda_modules_of(&needs, wanted);
     if (s && exl2__cuda_attend_prepares(s)) {
@@ -231,6 +232,7 @@ static const exl2__backend exl2__cuda_backend = {
     .open = exl2__cuda_open,
     .close = exl2__cuda_close,
     .decode_rows = EXL2__CUDA_SAMPLED_ROWS,
+    .logit_rows = EXL2__CUDA_LOGIT_ROWS,
     .exact_rows = 128, /* one class of GEMM (cuda_gemm.h) */
     .two_kinds = true,
     .needs_groups = true,

@@ -16,6 +16,7 @@
 #define EXL2__CUDA_GEMM_ROWS_MIN 17u /* rows of sampled tokens from which GEMM is faster than GEMV (H200) */
 #endif
 #define EXL2__CUDA_SAMPLED_ROWS 8u /* rows of sampled tokens in a pass, unless more sequences have one each */
+#define EXL2__CUDA_LOGIT_ROWS 64u  /* up to so many rows of sampled tokens are one group, and a pass can repeat */
 #define EXL2__CUDA_BIASES_MAX (1024u + EXL2__LOGIT_EXTRAS_MAX) /* for each row; a job's text block has room for 1024 */
 #define EXL2__CUDA_FEW_ROWS 8u      /* rows that cost about as much time as two */
 #define EXL2__CUDA_GRAPH_ROWS 16u   /* most rows of a pass that captured graphs can run */
@@ -237,7 +238,7 @@ static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p
     apart = s->inter % 32 || s->parallel ? rows : apart;
     b->h = exl2__cuda_arena_take(a, exl2__max64(rows * h_bytes, apart * h_bytes + rows * b->qkv_pitch * sizeof(float)));
     b->qkv = b->h + apart * h_bytes;
-    b->head_x = exl2__cuda_arena_take(a, logits * x_bytes);
+    b->head_x = exl2__cuda_arena_take(a, exl2__align_up(logits, 8) * x_bytes);
     for (uint32_t i = 0; i < EXL2__COUNT(b->head_sums); i++) {
         b->head_sums[i] = exl2__cuda_arena_take(a, logits * EXL2K_SLOTS_MAX * sizeof(float));
     }

@@ -4,14 +4,14 @@
    owns:  nothing.
 
    The bits of a row depend on the splits, and these depend only on the matrix, the device, and the class of the number
-   of rows. There are two classes: up to 256 rows, and more. The rows of a tile do not change bits (gemm_wg.cuh). */
+   of rows. There are three classes: up to 256 rows of prompts, up to 256 of sampled tokens, and more. The rows of a
+   tile do not change bits (gemm_wg.cuh). */
 #ifndef EXL2__CUDA_GEMM_WG_H
 #define EXL2__CUDA_GEMM_WG_H
 
 #include "../../../kernels_src/gemm_wg_args.h"
 #include "cuda_gemm.h"
 
-#define EXL2__CUDA_WG_ROWS_MIN 33u     /* fewer rows of sampled tokens are faster by gemm.cu (H100) */
 #define EXL2__CUDA_WG_SPLIT_ROWS 256u  /* up to here K may be split */
 #define EXL2__CUDA_WG_SPLIT_HALVES 16u /* cost of a split, in halves of K: its begin, and the sums in memory */
 #define EXL2__CUDA_WG_TILE_ROWS 160u   /* cost of a tile besides its rows, in rows: decoding */
@@ -38,13 +38,13 @@ static inline uint32_t exl2__cuda_wg_columns(const exl2k_gemm_args *a)
     return tiles;
 }
 
-/* The splits that end first if each runs on one of `sms` SMs, for `tiles` tiles of K = 32 * halves inputs. */
-static uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves, uint32_t sms)
+/* The splits that end first on `ctas` CTAs at a time, for `tiles` tiles of K = 32 * halves inputs. */
+static uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves, uint32_t sms, uint32_t ctas)
 {
     uint32_t best = 1;
     uint64_t least = UINT64_MAX;
     for (uint32_t splits = 1; splits <= EXL2__CUDA_GEMM_SPLITS_MAX; splits++) {
-        uint64_t turns = exl2__div_up((uint64_t)tiles * splits, sms);
+        uint64_t turns = exl2__div_up((uint64_t)tiles * splits, ctas);
         uint64_t cost = turns * (exl2__div_up(halves, splits) + EXL2__CUDA_WG_SPLIT_HALVES);
         bool fits = splits == 1 || (halves / splits >= 8 && tiles * splits <= 2 * sms);
         if (fits && cost < least) {
@@ -55,16 +55,17 @@ static uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves, uint3
     return best;
 }
 
-/* Plans the launch for a->rows rows of a->matrix, with tiles of 64, 128 or 256 rows, whichever end first. The caller
-   has set a->kind, too, and fills in addresses and a->out_pitch; this function fills in what else is used. */
-static exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t sms)
+/* Plans the launch for a->rows rows of a->matrix, with tiles of 32 (only of sampled tokens), 64, 128 or 256 rows,
+   whichever end first. Two CTAs with tiles of up to 64 rows run on an SM. The caller has set a->kind and a->partial
+   (0: no splits), too, and fills in addresses and a->out_pitch; this function fills in what else is used. */
+static exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t sms, bool sampled)
 {
     exl2__cuda_gemm_plan plan = { 0 };
     uint32_t halves = (uint32_t)exl2__div_up(a->matrix.rows, 32), splits = 1;
     uint64_t least = UINT64_MAX;
     a->column_tiles = exl2__cuda_wg_columns(a);
-    if (a->rows <= EXL2__CUDA_WG_SPLIT_ROWS) {
-        splits = exl2__cuda_wg_split_count(a->column_tiles, halves, sms);
+    if (a->rows <= EXL2__CUDA_WG_SPLIT_ROWS && a->partial) {
+        splits = exl2__cuda_wg_split_count(a->column_tiles, halves, sms, sampled ? 2 * sms : sms);
     }
     a->halves = (uint32_t)exl2__align_up(exl2__div_up(halves, splits), 2);
     a->splits = (uint32_t)exl2__div_up(halves, a->halves);
@@ -76,11 +77,12 @@ static exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t
             plan.rows = rows;
         }
     }
+    plan.rows = sampled && a->rows <= 32 ? 32 : plan.rows;
     plan.shared_bytes = EXL2K_WG_SHARED(plan.rows);
     a->x_pitch = exl2__cuda_wg_rows(a->rows);
     a->row_tiles = (uint32_t)exl2__div_up(a->rows, plan.rows);
     uint32_t tiles = a->row_tiles * a->column_tiles * a->splits;
-    plan.ctas = exl2__min32(tiles, sms);
+    plan.ctas = exl2__min32(tiles, plan.rows <= 64 ? 2 * sms : sms);
     plan.tickets = a->splits > 1 ? tiles / a->splits : 0;
     plan.partial_bytes = a->splits > 1 ? (uint64_t)tiles * plan.rows * 512 : 0;
     return plan;

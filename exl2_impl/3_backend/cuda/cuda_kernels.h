@@ -71,7 +71,7 @@ typedef struct exl2__cuda_needs {
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
     bool attend_wg;      /* attention in prefill by wgmma */
-    bool many;           /* more than 8 rows may decode together */
+    bool many, crowd;    /* more than 8, more than 16 rows may decode together */
 } exl2__cuda_needs;
 
 static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
@@ -80,8 +80,8 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
     bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
-    if (strcmp(module, "gemm_wg.cu") == 0) {
-        return !n->any && !n->affine;
+    if (strncmp(module, "gemm_wg", 7) == 0) {
+        return !n->any && !n->affine && (n->crowd || strcmp(module, "gemm_wg32.cu") != 0);
     }
     if (strstr(module, "_affine.cu")) {
         return n->affine && (!expert || n->experts);

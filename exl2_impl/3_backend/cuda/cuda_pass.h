@@ -194,7 +194,7 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
                                .prompts = step->kind == EXL2__ROWS_PROMPT,
                                .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
     pass->by_gemm = pass->prompts || step->row_count >= EXL2__CUDA_GEMM_ROWS_MIN;
-    pass->by_wg = m->has_wg && (pass->prompts || step->row_count >= EXL2__CUDA_WG_ROWS_MIN);
+    pass->by_wg = m->has_wg && pass->by_gemm;
     if (pass->captured) {
         pass->row_count = exl2__cuda_class_rows(exl2__cuda_row_class(step->row_count));
     }

@@ -25,7 +25,7 @@ static exl2_result exl2__cuda_block(exl2__cuda_model *m, const exl2__matrix *mat
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = x, .x_pitch = x_pitch, .out_pitch = s->hidden, .scale = s->residual_scale };
         gemm.out = s->post_norms ? m->b.branch : m->b.residual;
-        return exl2__cuda_gemm(m, matrix, kind, &gemm);
+        return exl2__cuda_gemm(m, matrix, kind, &gemm, m->pass.row_count);
     }
     exl2k_gemv_args a = { .x = x, .x_pitch = x_pitch, .out = m->b.branch, .out_pitch = s->hidden, .scale = 1 };
     if (!s->post_norms) {
@@ -44,7 +44,7 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = x, .x_pitch = x_pitch, .out = m->b.residual,
                                  .out_pitch = m->plan->shape.hidden, .scale = m->plan->shape.residual_scale };
-        return exl2__cuda_gemm(m, matrix, EXL2__CUDA_RESIDUAL, &gemm);
+        return exl2__cuda_gemm(m, matrix, EXL2__CUDA_RESIDUAL, &gemm, m->pass.row_count);
     }
     exl2k_gemv_args a = {
         .x = x, .x_pitch = x_pitch, .out = m->b.x, .out_pitch = m->b.x_pitch, .residual = m->b.residual,
@@ -98,7 +98,7 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
         a.weight = exl2__cuda_values(first->attn_norm.weight);
     }
     uint32_t parts = (uint32_t)exl2__div_up(a.hidden, EXL2K_EMBED_THREADS);
-    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.by_gemm ? 1 : exl2__min32(parts, a.slots),
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = m->pass.prompts ? 1 : exl2__min32(parts, a.slots),
                              .threads = EXL2K_EMBED_THREADS };
     EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_embed, grid, &a));
     return folds ? EXL2_OK : exl2__cuda_settle_down(m, NULL);
@@ -115,7 +115,7 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
         EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm.weight, layer->qkv));
-        return exl2__cuda_gemm(m, layer->qkv, EXL2__CUDA_STORE, &gemm);
+        return exl2__cuda_gemm(m, layer->qkv, EXL2__CUDA_STORE, &gemm, m->pass.row_count);
     }
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
 }
@@ -270,6 +270,8 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
     uint64_t pass = exl2__cuda_group_pass(m, range);
     bool folds = exl2__cuda_folds(&m->plan->shape), decodes = m->pass.decodes && !m->pass.by_gemm;
     bool later = range->begin > 0;
+    bool by_wg = m->pass.by_wg && m->pass.decodes && range->logit_count > EXL2__CUDA_GRAPH_ROWS
+                 && exl2__cuda_by_wg(m->plan->head);
     (void)layer;
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
                           .scale = m->plan->shape.logit_scale, .cap = m->plan->shape.final_softcap };
@@ -283,6 +285,7 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
         a.x = m->b.head_x;
     } else if (m->pass.by_gemm) {
         exl2k_norm_args norm = { .rows_at = pass + offsetof(exl2k_pass, logit_count), .out = m->b.head_x,
+                                 .tile_rows = by_wg ? exl2__cuda_wg_rows(range->logit_count) : 0,
                                  .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling) };
         EXL2__TRY(later ? EXL2_OK : exl2__cuda_norm(m, norm, range->logit_count, m->plan->final_norm.weight,
                                                     m->plan->head));
@@ -295,8 +298,12 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
         EXL2__TRY(exl2__cuda_head_rows(m, range, &a));
     }
     exl2__cuda_matrix columns = exl2__cuda_head_columns(m, range);
-    return exl2__cuda_product(m, (const exl2__matrix *)(const void *)&columns, EXL2__CUDA_STORE, &a,
-                              range->logit_count);
+    const exl2__matrix *head = (const exl2__matrix *)(const void *)&columns;
+    if (by_wg) {
+        exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
+        return exl2__cuda_gemm(m, head, EXL2__CUDA_STORE, &gemm, range->logit_count);
+    }
+    return exl2__cuda_product(m, head, EXL2__CUDA_STORE, &a, range->logit_count);
 }
 
 static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)

@@ -159,6 +159,13 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
 
 /* ---- products of many rows: GEMM ---- */
 
+/* Whether the kernels of wgmma compute products with the matrix. */
+static inline bool exl2__cuda_by_wg(const exl2__matrix *matrix)
+{
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
+    return !w->affine && !w->split && w->chunk_bytes <= EXL2K_WG_CHUNK_BYTES && exl2__cuda_wg_serves(&w->device);
+}
+
 /* Whether all products of many rows of the model run by wgmma: with kernels for Llama, on sm_90a, on EXL2 matrices. */
 static bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
 {
@@ -168,9 +175,7 @@ static bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
         const exl2__layer *layer = &p->layers[i];
         const exl2__matrix *matrices[] = { layer->qkv, layer->out, layer->gate_up, layer->down };
         for (uint32_t k = 0; k < EXL2__COUNT(matrices); k++) {
-            const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrices[k]);
-            has = has && !w->affine && !w->split && w->chunk_bytes <= EXL2K_WG_CHUNK_BYTES
-                  && exl2__cuda_wg_serves(&w->device);
+            has = has && exl2__cuda_by_wg(matrices[k]);
         }
     }
     return has;
@@ -184,31 +189,33 @@ static exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t from, uint32_t
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(reader);
     exl2k_wg_order_args a = { .from = from, .to = to, .map = w->map, .columns = w->in, .from_pitch = from_pitch,
                               .rows = exl2__cuda_wg_rows(m->pass.row_count) };
-    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
-                             .shared_bytes = 2 * a.columns };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .shared_bytes = 2 * a.columns };
+    grid.threads = grid.x <= m->gpu->sm_count ? EXL2K_WG_ORDER_THREADS : EXL2K_GEMM_THREADS; /* one CTA on an SM */
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_wg_order, grid, &a);
 }
 
-/* Multiplies all rows of the pass. `a` holds x, out and scale (gemm_args.h); this function fills in the rest. */
+/* Multiplies `rows` rows. `a` holds x, out and scale (gemm_args.h); this function fills in the rest. Sums of splits lie
+   where logits are, so the head has no splits. */
 static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                   exl2k_gemm_args *a)
+                                   exl2k_gemm_args *a, uint32_t rows)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     a->matrix = w->device;
-    a->rows = m->pass.row_count;
+    a->rows = rows;
     a->kind = kind == EXL2__CUDA_ACT ? EXL2K_GEMM_ACT : kind == EXL2__CUDA_RESIDUAL ? EXL2K_GEMM_RESIDUAL
                                                                                     : EXL2K_GEMM_STORE;
     a->act = exl2__cuda_act(m);
     a->act_limit = m->plan->shape.act_limit;
-    a->partial = m->b.gemm_partial;
+    a->partial = a->out == m->b.logits ? 0 : m->b.gemm_partial;
     a->tickets = m->b.gemm_tickets;
     if (m->pass.by_wg) {
-        exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, m->gpu->sm_count);
+        exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, m->gpu->sm_count, !m->pass.prompts);
         exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS,
                                  .shared_bytes = plan.shared_bytes };
-        static const exl2__cuda_kernel by_rows[] = { EXL2__KERNEL_exl2k_gemm_wg64, EXL2__KERNEL_exl2k_gemm_wg128,
-                                                     EXL2__KERNEL_exl2k_gemm_wg256 };
-        return exl2__cuda_chain(m, by_rows[plan.rows / 128], grid, a);
+        exl2__cuda_kernel kernel = plan.rows == 32 ? EXL2__KERNEL_exl2k_gemm_wg32
+                                 : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm_wg64
+                                 : plan.rows == 128 ? EXL2__KERNEL_exl2k_gemm_wg128 : EXL2__KERNEL_exl2k_gemm_wg256;
+        return exl2__cuda_chain(m, kernel, grid, a);
     }
     exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->limits.shared_bytes);
     if (plan.rows == 0) {
@@ -228,7 +235,7 @@ static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *
 {
     if (m->pass.by_wg) {
         a->out_pitch = exl2__cuda_wg_rows(m->pass.row_count);
-        EXL2__TRY(exl2__cuda_gemm(m, matrix, EXL2__CUDA_ACT, a));
+        EXL2__TRY(exl2__cuda_gemm(m, matrix, EXL2__CUDA_ACT, a, m->pass.row_count));
         return exl2__cuda_tiles(m, a->out, 0, a->out, reader);
     }
     a->map = exl2__cuda_matrix_of(reader)->map;
@@ -238,7 +245,7 @@ static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *
                              .shared_bytes = 2 * order.columns };
     bool apart = a->map && grid.shared_bytes <= m->limits.shared_bytes && order.columns % 8 == 0;
     a->map = apart ? 0 : a->map;
-    EXL2__TRY(exl2__cuda_gemm(m, matrix, EXL2__CUDA_ACT, a));
+    EXL2__TRY(exl2__cuda_gemm(m, matrix, EXL2__CUDA_ACT, a, m->pass.row_count));
     return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_permute, grid, &order) : EXL2_OK;
 }
 

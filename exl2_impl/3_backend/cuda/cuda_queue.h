@@ -48,7 +48,7 @@ static uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
 
 static inline uint32_t exl2__cuda_pass_class(const exl2__cuda_model *m)
 {
-    return m->pass.prompts ? EXL2__CUDA_ROW_CLASSES : exl2__cuda_row_class(m->step->row_count);
+    return m->pass.prompts ? EXL2__CUDA_PASS_CLASSES - 1 : exl2__cuda_row_class(m->step->row_count);
 }
 
 static uint32_t exl2__cuda_units(const exl2__device *device)
@@ -161,7 +161,7 @@ static uint32_t exl2__cuda_ahead(const exl2__device *device)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
     uint64_t row_ns = m->row_ns[exl2__cuda_pass_class(m)];
-    return m->pass.captured && !m->step->masked && row_ns > 0 && row_ns < EXL2__CUDA_PAIR_NS ? 2 : 1;
+    return !m->step->masked && row_ns > 0 && row_ns < EXL2__CUDA_PAIR_NS ? 2 : 1;
 }
 
 /* ---- results ---- */
@@ -205,7 +205,7 @@ static bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t fence, u
 typedef struct exl2__cuda_sleep {
     uint32_t fence;     /* the thread waits for this fence */
     uint32_t kind;      /* class of the pass: index into m->row_ns */
-    bool many_rows;     /* the pass has rows of prompts, or more than EXL2__CUDA_GRAPH_ROWS rows */
+    bool many_rows;     /* the pass has rows of prompts */
     uint64_t rows;      /* multiples of row_ns that the wait lasts: rows, or passes that decode */
     uint32_t sleeps;    /* number of sleeps so far */
     uint64_t waited_ns; /* time waited so far */

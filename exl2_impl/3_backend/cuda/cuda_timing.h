@@ -12,7 +12,7 @@
 #include "cuda_device.h"
 
 #define EXL2__CUDA_SPANS 16u  /* spans in flight at most; further ones are not timed */
-#define EXL2__CUDA_PASS_CLASSES 4u  /* classes of passes: 1 row, 2 to 8 rows, 9 to 16; more, or prompts */
+#define EXL2__CUDA_PASS_CLASSES 5u  /* classes of passes: 1 sampled row, 2 to 8, 9 to 16, more; rows of prompts */
 
 typedef struct exl2__cuda_span {
     exl2__cuda_event *begin, *end;
