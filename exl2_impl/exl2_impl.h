@@ -560,6 +560,8 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/measurement.h"
 /* defines: the checks and the allocation of a conversion */
 #include "8_convert/quantizer/convert_plan.h"
+/* defines: the opening of what a conversion works on */
+#include "8_convert/quantizer/convert_open.h"
 /* defines: exl2_convert */
 #include "8_convert/quantizer/convert.h"
 #endif

@@ -1,0 +1,256 @@
+/* convert_open.h: opens what a conversion works on, after all that headers and the files of calibration can say.
+   takes: exl2_convert_desc, checked.
+   gives: exl2__convert_open_source; exl2__convert_layout.
+   owns:  nothing; what it opens belongs to exl2__convert.
+
+   A GGUF file or an FP8 folder becomes a dense folder first. Before that is written, everything is checked on its
+   outline: a folder whose tensors have no data. */
+#ifndef EXL2__CONVERT_OPEN_H
+#define EXL2__CONVERT_OPEN_H
+
+#include "convert_plan.h"
+
+/* ---- the work folder ---- */
+
+/* Of the files for calibration, and of the measurement. */
+static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
+{
+    *out = 0;
+    for (uint32_t i = 0; i < v->d->calibration_file_count + (v->d->measurement_file != NULL); i++) {
+        exl2__blob blob;
+        EXL2__TRY(exl2__texts_read(v->c, i < v->d->calibration_file_count ? v->d->calibration_files[i]
+                                                                          : v->d->measurement_file, &blob));
+        *out = exl2__keep_hash(*out + 1, blob.data, blob.bytes);
+        exl2__blob_close(v->c, &blob);
+    }
+    return EXL2_OK;
+}
+
+/* OUT must stay empty until it is complete, so the work folder may not lie in it, by whatever path. */
+static exl2_result exl2__convert_check_work(exl2__convert *v)
+{
+    char name[EXL2__FILE_NAME_MAX];
+    if (exl2__platform_entry(v->out_dir, 0, name, sizeof name)
+        || exl2__platform_entry(v->folder.work_path, 0, name, sizeof name)) {
+        exl2__keep_remove(&v->work);
+        return exl2__fail(v->c, EXL2_ERR_ARG, "the work folder %s lies in %s; choose another one", v->work.dir,
+                          v->out_dir);
+    }
+    return EXL2_OK;
+}
+
+static exl2_result exl2__convert_open_work(exl2__convert *v)
+{
+    char text[1024], size[32] = { 0 }, dir[EXL2__FILE_PATH_MAX];
+    uint64_t source = v->from.hash, files;
+    EXL2__TRY(exl2__convert_files_hash(v, &files));
+    if (v->d->size_bytes) {
+        exl2__format(size, sizeof size, "bytes: %llu\n", (unsigned long long)v->d->size_bytes);
+    }
+    exl2__format(text, sizeof text,
+                 "version: 1\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
+                 "calibration: %x%x\nseed: %llu\n%s", (uint32_t)(source >> 32), (uint32_t)source,
+                 exl2__convert_bpw_1000(v), v->head_bits, v->rows, v->d->length, (uint32_t)(files >> 32),
+                 (uint32_t)files,
+                 (unsigned long long)v->d->seed, size);
+    if (v->d->work_dir) {
+        exl2__format(dir, sizeof dir, "%s", v->d->work_dir);
+    } else {
+        exl2__format(dir, sizeof dir, "%s.work", v->out_dir);
+    }
+    EXL2__TRY(exl2__keep_open(v->c, dir, text, &v->work));
+    return exl2__convert_check_work(v);
+}
+
+/* ---- ids ---- */
+
+static exl2_result exl2__convert_alloc_ids(exl2__convert *v)
+{
+    void *memory;
+    v->ids_bytes = (uint64_t)(v->rows + v->held) * v->length * sizeof *v->ids;
+    EXL2__TRY(exl2__alloc(v->c, v->ids_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_GENERAL, &memory));
+    v->ids = (exl2_token *)memory;
+    return EXL2_OK;
+}
+
+/* Sets the number of rows, by the number of ids: some are kept out for the comparison at the end. */
+static exl2_result exl2__convert_share_rows(exl2__convert *v, uint64_t ids)
+{
+    uint64_t whole = ids / v->length;
+    if (whole < 2) {
+        return exl2__fail(v->c, EXL2_ERR_ARG, "calibration has %llu ids, but at least two rows of %u are needed",
+                          (unsigned long long)ids, v->length);
+    }
+    v->held = exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1);
+    if (whole < (uint64_t)v->rows + v->held) {
+        v->held = exl2__max32((uint32_t)whole / 32, 1);
+        v->rows = (uint32_t)whole - v->held;
+    }
+    return EXL2_OK;
+}
+
+/* Of files the rows are spread over all that they hold: all files count. The model's own text has no more than is
+   needed, but for its end. */
+static void exl2__convert_pick_rows(exl2__convert *v, const exl2__texts *t)
+{
+    uint64_t rows = v->rows + v->held, whole = v->d->calibration_file_count ? t->count / v->length : rows;
+    for (uint64_t i = 0; i < rows; i++) {
+        memcpy(v->ids + i * v->length, t->ids + i * whole / rows * v->length, v->length * sizeof *v->ids);
+    }
+}
+
+/* Reads the ids of the work folder, or collects them and stores them there. A model that writes text is loaded by an
+   engine; v->source is then closed for that time. */
+static exl2_result exl2__convert_ids(exl2__convert *v)
+{
+    uint32_t counts[2];
+    bool found, writes = v->d->calibration_file_count == 0;
+    exl2__keep_piece pieces[2] = { { counts, sizeof counts }, { NULL, 0 } };
+    if (v->ids) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__keep_load(&v->work, "ids-rows", pieces, 1, &found));
+    if (found) {
+        v->rows = counts[0];
+        v->held = counts[1];
+        EXL2__TRY(exl2__convert_alloc_ids(v));
+        pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
+        EXL2__TRY(exl2__keep_load(&v->work, "ids", pieces + 1, 1, &found));
+    }
+    if (found) {
+        return EXL2_OK;
+    }
+    exl2__texts t;
+    uint64_t wanted = (uint64_t)(v->rows + exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1)) * v->length;
+    exl2__free(v->c, v->ids, v->ids_bytes, EXL2_MEM_GENERAL);
+    v->ids = NULL;
+    uint32_t vocab = v->source.load.config.vocab;
+    if (writes) {
+        exl2__runner_close(&v->source);
+    }
+    exl2_result result = exl2__texts_make(v->c, v->source_dir, v->d->calibration_files,
+                                          v->d->calibration_file_count, wanted, v->d->seed, vocab,
+                                          exl2__convert_text_progress, v, &t);
+    result = result < 0 ? result : exl2__convert_share_rows(v, t.count);
+    result = result < 0 ? result : exl2__convert_alloc_ids(v);
+    if (result >= 0) {
+        exl2__convert_pick_rows(v, &t);
+        counts[0] = v->rows;
+        counts[1] = v->held;
+        pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
+        result = exl2__keep_save(&v->work, "ids", pieces + 1, 1);
+        result = result < 0 ? result : exl2__keep_save(&v->work, "ids-rows", pieces, 1);
+    }
+    exl2__texts_close(&t);
+    if (writes) {
+        result = result < 0 ? result : exl2__runner_open(v->c, v->source_dir, v->length, &v->source);
+        result = result < 0 ? result : exl2__runner_decode(&v->source);
+    }
+    return result;
+}
+
+/* ---- headers ---- */
+
+/* The width nearest to bpw, with which matrices are tried. */
+static uint32_t exl2__convert_probe_bits(const exl2__convert *v)
+{
+    uint32_t best = 2;
+    for (uint32_t i = 0; i < EXL2__LOSSES_WIDTHS; i++) {
+        uint32_t bits = exl2__losses_bits(i);
+        best = fabs((double)bits - v->bpw) < fabs((double)best - v->bpw) ? bits : best;
+    }
+    return best;
+}
+
+static void exl2__convert_layout(exl2__convert *v, exl2__arena *a)
+{
+    exl2__measure *m = &v->measure;
+    m->r = &v->source;
+    m->ids = v->ids;
+    m->rows = v->rows;
+    m->length = v->length;
+    m->probes = exl2__min32(v->rows, EXL2__MEASURE_PROBES);
+    m->probe_length = exl2__min32(v->length, EXL2__MEASURE_PROBE);
+    m->probe_bits = exl2__convert_probe_bits(v);
+    exl2__measure_layout(m, a);
+}
+
+/* Reads the measurement that was given; what is left to do then are the moments of all inputs. */
+static exl2_result exl2__convert_read_measurement(exl2__convert *v)
+{
+    exl2__blob blob;
+    EXL2__TRY(exl2__texts_read(v->c, v->d->measurement_file, &blob));
+    exl2_result result = exl2__measurement_read(v->c, v->d->measurement_file, &blob, &v->slots, v->from.hash,
+                                                v->budget);
+    if (result >= 0 && v->slots.chosen && v->d->measure_only) {
+        result = exl2__fail(v->c, EXL2_ERR_ARG, "%s is ExLlamaV2's already: measure_only has nothing to add",
+                            v->d->measurement_file);
+    }
+    exl2__blob_close(v->c, &blob);
+    return result;
+}
+
+/* All that needs no weights: v->source, the plan, and what the files of calibration and of a measurement hold. */
+static exl2_result exl2__convert_headers(exl2__convert *v)
+{
+    exl2__ctx *c = v->c;
+    exl2__config config;
+    exl2__arena dry = { 0 };
+    EXL2__TRY(exl2__config_read(c, v->source_dir, &config));
+    if (!v->d->length) { /* the default is at most the context */
+        v->length = exl2__min32(v->length, config.context_max / EXL2__PANELS_LANES * EXL2__PANELS_LANES);
+    }
+    if (v->length > config.context_max) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s has a context of %u tokens, fewer than the %u of a row",
+                          v->d->source_dir, config.context_max, v->length);
+    }
+    EXL2__TRY(exl2__runner_headers(c, v->source_dir, v->length, &v->source));
+    EXL2__TRY(exl2__slots_open(c, &v->source, v->head_bits, &v->slots));
+    exl2__convert_layout(v, &dry);
+    EXL2__TRY(exl2__convert_plan(v, &dry));
+    if (v->d->measurement_file) {
+        EXL2__TRY(exl2__convert_read_measurement(v));
+    }
+    return v->d->calibration_file_count ? exl2__convert_ids(v) : EXL2_OK;
+}
+
+/* The same on the outline of the dense folder that the source becomes, before that is written. */
+static exl2_result exl2__convert_outline(exl2__convert *v)
+{
+    exl2__ctx *c = v->c;
+    exl2_files plain = c->files;
+    exl2__convert_source_files files = { plain };
+    exl2_result result = exl2__convert_source_outline(c, v->d, &v->from, &v->work, v->source_dir, &v->copy_bytes);
+    v->copy_bytes += exl2__keep_bytes(c, v->source_dir);
+    c->files = exl2__convert_source_files_of(&files);
+    result = result < 0 ? result : exl2__convert_headers(v);
+    exl2__slots_close(c, &v->slots);
+    exl2__runner_close(&v->source);
+    c->files = plain;
+    exl2__folder_remove(v->source_dir);
+    return result;
+}
+
+/* Loads the source, after all checks. */
+static exl2_result exl2__convert_open_source(exl2__convert *v)
+{
+    exl2__ctx *c = v->c;
+    EXL2__TRY(exl2__convert_source_identify(c, v->d->source_dir, &v->from));
+    EXL2__TRY(exl2__convert_open_work(v));
+    if (!exl2__convert_source_find(v->d, &v->from, &v->work, v->source_dir)) {
+        EXL2__TRY(exl2__convert_outline(v));
+        EXL2__TRY(exl2__convert_source_make(c, v->d, &v->from, &v->work, v->source_dir));
+    }
+    v->copied = v->from.kind != EXL2__CONVERT_SOURCE_FOLDER;
+    v->copy_bytes = v->copied ? exl2__keep_bytes(c, v->source_dir) : 0;
+    EXL2__TRY(exl2__convert_headers(v));
+    EXL2__TRY(exl2__runner_load(&v->source));
+    EXL2__TRY(exl2__runner_decode(&v->source));
+    EXL2__TRY(exl2__convert_plan_values(v));
+    if (v->d->on_plan) {
+        v->d->on_plan(v->d->user, &v->plan);
+    }
+    return exl2__convert_ids(v);
+}
+
+#endif
