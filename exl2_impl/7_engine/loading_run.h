@@ -212,11 +212,11 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
         if (m->loaded == EXL2_PENDING) {
             m->loaded = exl2__loading_slice(e, m);
             *progressed = true;
-        }
-        if (m->loaded != EXL2_PENDING) {
-            if (m->loaded < 0) {
+            if (m->loaded < 0) { /* before another call fails: the event may have to wait for room */
                 exl2__error_copy(&e->ctx, &m->error);
             }
+        }
+        if (m->loaded != EXL2_PENDING) {
             if (exl2__loading_deliver(e, m, m->loaded < 0 ? m->progress : 1.0f, m->loaded)) {
                 if (m->id == id) {
                     exl2__loading_end(e, m);

@@ -462,6 +462,44 @@ static void parking(void)
     USABLE();
 }
 
+/* A load fails while the queue has no room for its event, and another call fails after it: the load keeps its own
+   message. */
+static void failed_load_waits(void)
+{
+    exl2_engine_desc e = text_engine(&model);
+    exl2_model_desc m = text_folder(), none = { .path = "no/such/folder" };
+    exl2_model failing;
+    exl2_event event;
+    exl2_error error;
+    bool told = false;
+    e.max_events = 1;
+    r = rig_open(&e, &m);
+    exl2_job_desc d = job_of(400, &said);
+    d.on_event = NULL; /* nobody reads its events: the queue fills */
+    d.min_tokens = d.max_tokens;
+    CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
+    rig_drain(&r, 0);
+    CHECK_INT(exl2_model_open(r.engine, &none, &failing), EXL2_OK);
+    rig_drain(&r, 0);
+    BAD(exl2_model_open(r.engine, NULL, &failing), EXL2_ERR_ARG, "NULL");
+    rig_drain(&r, 0);
+    CHECK_INT(exl2_model_state(r.engine, failing), EXL2_PENDING); /* until its event was delivered */
+    for (uint32_t i = 0; i < 2000 && !told; i++) {
+        while (exl2_next_event(r.engine, &event)) {
+            told = told || event.kind == EXL2_EVENT_LOAD;
+            if (event.kind == EXL2_EVENT_LOAD) {
+                CHECK(event.result == EXL2_ERR_IO && strstr(event.error, none.path));
+            }
+        }
+        exl2_step(r.engine, NULL);
+    }
+    CHECK(told);
+    CHECK_INT(exl2_model_state(r.engine, failing), EXL2_ERR_IO);
+    exl2_last_error(r.engine, &error);
+    CHECK(error.code == EXL2_ERR_IO && strstr(error.text, none.path));
+    exl2_close(r.engine);
+}
+
 /* ---- few pages ---- */
 
 /* A pool of one page: jobs take turns, those that can never fit are rejected. */
@@ -561,6 +599,7 @@ int main(void)
     formats();
     parking();
     workers(); /* closes the engine */
+    failed_load_waits();
     one_page();
     whole_pool();
     return check_done();

@@ -325,6 +325,13 @@ static void api_op_session_trim(void)
     }
 }
 
+/* What a restore of the session `id` gives. It may deliver events first, whose callbacks close the session or start a
+   job there. */
+static exl2_result api_restore_wanted(const api_session *to, uint64_t id, exl2_result otherwise)
+{
+    return to->id != id ? EXL2_ERR_STALE : to->busy ? EXL2_ERR_STATE : otherwise;
+}
+
 /* Saves a session and restores it, whole or damaged, in another one. */
 static void api_op_session_save(void)
 {
@@ -351,13 +358,13 @@ static void api_op_session_save(void)
         cut = cut == need ? need : 0;
         handle.id = (api_id)to->id;
         r = API_CALL(session_restore, exl2_session_restore(api.e, handle, snapshot, cut));
-        API_MUST(r == (to->busy ? EXL2_ERR_STATE : EXL2_ERR_FORMAT), "a damaged snapshot gives %s",
+        API_MUST(r == api_restore_wanted(to, handle.id, EXL2_ERR_FORMAT), "a damaged snapshot gives %s",
                  exl2_result_name(r));
         return;
     }
     handle.id = (api_id)to->id;
     r = API_CALL(session_restore, exl2_session_restore(api.e, handle, snapshot, cut));
-    exl2_result wanted = to->busy ? EXL2_ERR_STATE : cut < need ? EXL2_ERR_FORMAT : EXL2_OK;
+    exl2_result wanted = api_restore_wanted(to, handle.id, cut < need ? EXL2_ERR_FORMAT : EXL2_OK);
     api_trace("exl2_session_restore: %s", exl2_result_name(r));
     API_MUST(r == wanted || (flags && r < 0 && wanted == EXL2_OK), "exl2_session_restore gives %s",
              exl2_result_name(r));
