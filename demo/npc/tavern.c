@@ -361,8 +361,10 @@ static void on_line_end(npc *n, const exl2_event *event)
     l->stop = event->stop;
     l->tokens = event->stats.new_tokens;
     l->prompt_tokens = event->stats.prompt_tokens;
-    n->place->turn_tokens += event->stats.new_tokens;
-    n->place->turn_passes += event->stats.new_tokens - event->stats.forced_tokens - event->stats.accepted;
+    if (event->stop == EXL2_STOP_GRAMMAR || event->stop == EXL2_STOP_LENGTH) { /* other ends drop tokens of passes */
+        n->place->turn_tokens += event->stats.new_tokens;
+        n->place->turn_passes += event->stats.new_tokens - event->stats.forced_tokens - event->stats.accepted;
+    }
     if (event->result >= 0) {
         bool valid = turn_read(&n->state, n->said, n->said_bytes, &l->turn);
         n->place->turns++;

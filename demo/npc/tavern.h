@@ -99,7 +99,7 @@ struct tavern { /* zeroed: closed */
     uint64_t grammar_allocations;
     uint64_t prompt_computed, prompt_reused; /* tokens, over all jobs */
     uint64_t spoken_tokens;                  /* tokens that were delivered */
-    uint64_t turn_tokens, turn_passes;       /* tokens of all turns that have ended; their passes */
+    uint64_t turn_tokens, turn_passes;       /* of turns that ended with all their tokens */
     char error[sizeof(((exl2_error *)0)->text)]; /* message of a failure, else "" */
 };
 
