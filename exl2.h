@@ -1546,6 +1546,8 @@ typedef struct exl2_convert_desc {
     const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new.
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too */
+    bool corrected;          /* each matrix makes up for errors of those before: better at low rates, for about twice
+                                the time; needs the default rows, or more. Not with measure_only */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */
     uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap. A model that does not fit is streamed */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */

@@ -544,6 +544,10 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/compare.h"
 /* defines: what the matrices of a layer lose, and what that costs */
 #include "8_convert/quantizer/measure.h"
+/* defines: targets that make up for the errors of other matrices */
+#include "8_convert/quantizer/correct.h"
+/* defines: the original and the quantized model at once */
+#include "8_convert/quantizer/streams.h"
 /* defines: a folder with the finished parts of a conversion */
 #include "8_convert/quantizer/keep.h"
 /* defines: the list of matrices that are quantized */

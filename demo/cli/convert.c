@@ -209,6 +209,8 @@ int cli_convert(int argc, char **argv)
         { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
         { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json alone" },
         { "--measurement", ARG_TEXT, &d.measurement_file, "F", "measurement.json of the same model, or ExLlamaV2's" },
+        { "--corrected", ARG_BOOL, &d.corrected, NULL, "each matrix makes up for errors of those before: better at low "
+          "rates, about twice the time" },
         { "--shard-size", ARG_U64, &d.shard_bytes, "MB", "most MiB of a file of the output (4096)" },
         { "--memory", ARG_U64, &d.host_bytes_max, "MB", "most MiB of memory; a model that does not fit is read layer "
           "by layer (no limit)" },

@@ -333,6 +333,58 @@ static void test_streamed(void)
     }
 }
 
+static uint32_t stop_after; /* calls of on_progress; 0: never */
+
+static bool on_progress_stops(void *user, const char *stage, float done)
+{
+    return on_progress(user, stage, done) && ((watch *)user)->calls != stop_after;
+}
+
+/* Corrected targets: other matrices, as good ones, within what was foretold. A conversion that was stopped anywhere
+   continues, and one that is streamed makes the same folder. */
+static void test_corrected(void)
+{
+    static const char *const models[] = { "qwen3", "starcoder2", "exl2-qwen3-moe" };
+    char first_dir[700];
+    snprintf(first_dir, sizeof first_dir, "%s/first", root);
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        watch w = { 0 };
+        exl2__ctx c;
+        exl2_convert_info plain = { 0 }, info = { 0 };
+        exl2_convert_desc d = describe(&w);
+        copy_model(models[i]);
+        remove_folder(out_dir);
+        remove_folder(first_dir);
+        d.bpw = 3;
+        d.rows = 6;
+        d.info = &plain;
+        good(run(&d, &w, &c), &c);
+        remove_folder(out_dir);
+        d.corrected = true;
+        d.out_dir = first_dir;
+        d.info = &info;
+        w = (watch){ 0 };
+        good(run(&d, &w, &c), &c);
+        printf("%s: KL %.4f, corrected %.4f; memory %llu, foretold %llu; %u calls\n", models[i], plain.kl, info.kl,
+               (unsigned long long)w.most, (unsigned long long)w.plan.host_bytes, w.calls);
+        CHECK(w.most <= w.plan.host_bytes && info.kl != plain.kl && info.kl < 1.25 * plain.kl + 0.01);
+        d.out_dir = out_dir;
+        d.progress = on_progress_stops;
+        d.host_bytes_max = w.plan.host_bytes - 1;
+        uint32_t stops = 0;
+        exl2_result result = EXL2_ERR_CANCELLED;
+        for (stop_after = 4; result == EXL2_ERR_CANCELLED; stop_after += 3) { /* a call later each time: it ends */
+            w = (watch){ 0 };
+            result = run(&d, &w, &c);
+            stops += result == EXL2_ERR_CANCELLED;
+        }
+        good(result, &c);
+        CHECK(stops >= 3 && w.plan.streamed && w.most <= w.plan.host_bytes);
+        check_same(first_dir, out_dir);
+        remove_folder(first_dir);
+    }
+}
+
 /* The folder has at most the size that was asked for, and not much less. */
 static void test_size(void)
 {
@@ -486,6 +538,9 @@ static void test_rejected(void)
     d.bpw = 0;
     d.measure_only = true;
     check_rejected(&d, EXL2_ERR_ARG, "size_bytes and measure_only are both given", "");
+    d.size_bytes = 0;
+    d.corrected = true;
+    check_rejected(&d, EXL2_ERR_ARG, "corrected and measure_only are both given", "");
     d = describe(NULL);
     d.size_bytes = 20000;
     check_rejected(&d, EXL2_ERR_ARG, "the folder of this model can have 0.1 MiB to ", "; 0.1 MiB are too few");
@@ -559,6 +614,7 @@ int main(void)
     snprintf(source_dir, sizeof source_dir, "%s/model", root);
     test_plan();
     test_streamed();
+    test_corrected();
     test_size();
     test_rejected();
     test_work_in_out();

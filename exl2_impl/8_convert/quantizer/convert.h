@@ -295,9 +295,9 @@ static void exl2__convert_pack(const exl2__solve *s, const exl2__slot *slot, exl
     }
 }
 
-/* Quantizes one matrix, and stores its codes. */
+/* Quantizes one matrix, and stores its codes. correct: NULL, or what its targets make up for. */
 static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index, const exl2__factor *f,
-                                               exl2__slot_codes *codes)
+                                               const exl2__correct *correct, exl2__slot_codes *codes)
 {
     const exl2__slot *slot = &v->slots.items[index];
     exl2__keep_piece pieces[EXL2__SLOT_PIECES];
@@ -306,10 +306,13 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
     if (slot->layer != EXL2__SLOTS_NO_LAYER) {
         EXL2__TRY(exl2__runner_hold(&v->source, slot->layer));
     }
+    exl2__cpu_part *part = exl2__slots_part(&v->source, slot);
     EXL2__TRY(exl2__solve_open(v->c, f, slot->columns, codes->groups, codes->group_count, &s));
-    exl2_result result = exl2__measure_weights(v->c, slot->name, exl2__slots_part(&v->source, slot), f,
-                                               slot->out, s.weights);
+    exl2_result result = exl2__measure_weights(v->c, slot->name, part, f, slot->out, s.weights);
     if (result >= 0) {
+        if (correct) {
+            exl2__correct_weights(v->c, correct, &s);
+        }
         exl2__solve_run(v->c, &s);
         exl2__convert_pack(&s, slot, codes);
         codes->losses[0] = exl2__solve_energy(v->c, &s, s.errors);
@@ -318,11 +321,61 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
         exl2__convert_write_codes_name(&v->slots, index, name);
         result = exl2__keep_save(&v->work, name, pieces, count);
     }
+    if (result >= 0 && v->d->corrected) {
+        result = exl2__streams_replace(&v->streams, part, &s);
+    }
     exl2__solve_close(v->c, &s);
     return result;
 }
 
-/* The slots [first, end) have one input. Those that are in the work folder are left as they are. */
+/* The codes of a slot in *memory, which the caller closes, also after a failure; *found: they are those of the work
+   folder. */
+static exl2_result exl2__convert_codes(exl2__convert *v, uint32_t index, exl2__slot_codes *codes, exl2__arena *memory,
+                                       bool *found)
+{
+    const exl2__slot *slot = &v->slots.items[index];
+    exl2__arena dry = { 0 };
+    exl2__keep_piece pieces[EXL2__SLOT_PIECES];
+    char name[EXL2__FILE_NAME_MAX];
+    exl2__slot_codes_layout(&v->slots, slot, codes, &dry);
+    EXL2__TRY(exl2__arena_open(v->c, memory, dry.used, EXL2_MEM_SCRATCH));
+    exl2__slot_codes_layout(&v->slots, slot, codes, memory);
+    uint32_t count = exl2__slot_codes_pieces(slot, codes, pieces);
+    exl2__convert_write_codes_name(&v->slots, index, name);
+    return exl2__keep_load(&v->work, name, pieces, count, found);
+}
+
+/* Targets are corrected but for the down matrices of experts: the same tokens do not reach them in both streams. */
+static bool exl2__convert_is_corrected(const exl2__convert *v, const exl2__slot *slot)
+{
+    return v->d->corrected && slot->input < EXL2__RUNNER_EXPERTS;
+}
+
+/* The factor of a slot's input: of the moments in the work folder, or of the stream through what is quantized. */
+static exl2_result exl2__convert_factor(exl2__convert *v, const exl2__slot *slot, exl2__factor *f)
+{
+    exl2__gram *gram = &v->measure.grams[slot->input];
+    exl2__keep_piece moments[2];
+    char name[EXL2__FILE_NAME_MAX];
+    bool found;
+    if (exl2__convert_is_corrected(v, slot)) {
+        EXL2__TRY(exl2__streams_input(&v->streams, slot->layer, slot->input, slot->in));
+        EXL2__TRY(exl2__factor_make(v->c, slot->name, gram->sum, slot->in, f));
+        exl2__correct_finish(&v->streams.correct, f);
+        return EXL2_OK;
+    }
+    gram->in = slot->in;
+    exl2__convert_moments(v, slot->input, moments);
+    exl2__convert_moments_name(slot->layer, slot->input, name);
+    EXL2__TRY(exl2__keep_load(&v->work, name, moments, 2, &found));
+    if (!found) {
+        return exl2__fail(v->c, EXL2_ERR_IO, "%s/%s is missing or damaged; remove that folder", v->work.dir, name);
+    }
+    return exl2__factor_make(v->c, slot->name, gram->sum, slot->in, f);
+}
+
+/* The slots [first, end) have one input. Those that are in the work folder are left as they are, unless their targets
+   are corrected. */
 static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first, uint32_t end)
 {
     exl2__factor f;
@@ -330,33 +383,18 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
     exl2_result result = EXL2_OK;
     for (uint32_t i = first; i < end && result >= 0; i++) {
         const exl2__slot *slot = &v->slots.items[i];
-        exl2__arena dry = { 0 }, memory;
+        exl2__arena memory = { 0 };
         exl2__slot_codes codes;
-        exl2__keep_piece pieces[EXL2__SLOT_PIECES], moments[2];
-        char name[EXL2__FILE_NAME_MAX];
         bool found = false;
-        exl2__slot_codes_layout(&v->slots, slot, &codes, &dry);
-        result = exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH);
-        if (result < 0) {
-            break;
-        }
-        exl2__slot_codes_layout(&v->slots, slot, &codes, &memory);
-        uint32_t count = exl2__slot_codes_pieces(slot, &codes, pieces);
-        exl2__convert_write_codes_name(&v->slots, i, name);
-        result = exl2__keep_load(&v->work, name, pieces, count, &found);
+        result = exl2__convert_codes(v, i, &codes, &memory, &found);
+        found = found && !v->d->corrected;
         if (result >= 0 && !found && !made) {
-            exl2__gram *gram = &v->measure.grams[slot->input];
-            gram->in = slot->in;
-            exl2__convert_moments(v, slot->input, moments);
-            exl2__convert_moments_name(slot->layer, slot->input, name);
-            result = exl2__keep_load(&v->work, name, moments, 2, &made);
-            result = result < 0 ? result : !made ? exl2__fail(v->c, EXL2_ERR_IO, "%s/%s is missing or damaged; remove "
-                                                              "that folder", v->work.dir, name)
-                   : exl2__factor_make(v->c, slot->name, gram->sum, slot->in, &f);
+            result = exl2__convert_factor(v, slot, &f);
             made = result >= 0;
         }
         if (result >= 0 && !found) {
-            result = exl2__convert_quantize_slot(v, i, &f, &codes);
+            result = exl2__convert_quantize_slot(v, i, &f, exl2__convert_is_corrected(v, slot) ? &v->streams.correct
+                                                                                             : NULL, &codes);
         }
         exl2__arena_close(v->c, &memory);
         result = result < 0 ? result : exl2__convert_progress(v, "quantize", (i + 1.0) / v->slots.count);
@@ -367,16 +405,84 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
     return result;
 }
 
-static exl2_result exl2__convert_quantize(exl2__convert *v)
+/* The slots [first, last), input by input. */
+static exl2_result exl2__convert_quantize_slots(exl2__convert *v, uint32_t first, uint32_t last)
 {
-    for (uint32_t first = 0, end; first < v->slots.count; first = end) {
+    for (uint32_t end; first < last; first = end) {
         const exl2__slot *slot = &v->slots.items[first];
-        for (end = first + 1; end < v->slots.count && v->slots.items[end].layer == slot->layer
+        for (end = first + 1; end < last && v->slots.items[end].layer == slot->layer
                               && v->slots.items[end].input == slot->input; end++) {
         }
         EXL2__TRY(exl2__convert_quantize_input(v, first, end));
     }
     return EXL2_OK;
+}
+
+/* ---- quantize with corrected targets ---- */
+
+static void exl2__convert_streams_pieces(exl2__convert *v, uint64_t *layer, exl2__keep_piece pieces[3])
+{
+    uint64_t bytes = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden * sizeof(float);
+    pieces[0] = (exl2__keep_piece){ layer, sizeof *layer };
+    pieces[1] = (exl2__keep_piece){ v->measure.states, bytes };
+    pieces[2] = (exl2__keep_piece){ v->streams.states, bytes };
+}
+
+/* Sets both streams to those before layer *at: the last that were saved, if the codes of all layers before are in the
+   work folder, or the embeddings. */
+static exl2_result exl2__convert_load_streams(exl2__convert *v, uint32_t *at)
+{
+    uint64_t layer = 0;
+    exl2__keep_piece pieces[3];
+    bool found;
+    exl2__convert_streams_pieces(v, &layer, pieces);
+    EXL2__TRY(exl2__keep_load(&v->work, "states-of-both", pieces, 3, &found));
+    found = found && layer <= v->source.plan.shape.layers;
+    for (uint32_t i = 0; found && i < v->slots.first[layer]; i++) {
+        exl2__arena memory = { 0 };
+        exl2__slot_codes codes;
+        exl2_result result = exl2__convert_codes(v, i, &codes, &memory, &found);
+        exl2__arena_close(v->c, &memory);
+        EXL2__TRY(result);
+    }
+    *at = found ? (uint32_t)layer : 0;
+    return found ? EXL2_OK : exl2__streams_begin(&v->streams);
+}
+
+/* Layer by layer, as each depends on what was made of those before. */
+static exl2_result exl2__convert_quantize_layers(exl2__convert *v)
+{
+    uint32_t layers = v->source.plan.shape.layers, at;
+    uint64_t saved_ns = exl2__platform_ns();
+    EXL2__TRY(exl2__convert_load_streams(v, &at));
+    while (at < layers) {
+        EXL2__TRY(exl2__convert_quantize_slots(v, v->slots.first[at], v->slots.first[at + 1]));
+        EXL2__TRY(exl2__streams_next(&v->streams, at));
+        at++;
+        if (exl2__platform_ns() - saved_ns > EXL2__CONVERT_SAVE_NS || at == layers) {
+            uint64_t layer = at;
+            exl2__keep_piece pieces[3];
+            exl2__convert_streams_pieces(v, &layer, pieces);
+            EXL2__TRY(exl2__keep_save(&v->work, "states-of-both", pieces, 3));
+            saved_ns = exl2__platform_ns();
+        }
+    }
+    return exl2__convert_quantize_slots(v, v->slots.first[layers], v->slots.count);
+}
+
+static exl2_result exl2__convert_quantize(exl2__convert *v)
+{
+    exl2__arena dry = { 0 }, memory;
+    if (!v->d->corrected) {
+        return exl2__convert_quantize_slots(v, 0, v->slots.count);
+    }
+    exl2__streams_layout(&v->streams, &v->measure, exl2__slots_most(&v->slots), &dry);
+    EXL2__TRY(exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH));
+    exl2__streams_layout(&v->streams, &v->measure, exl2__slots_most(&v->slots), &memory);
+    exl2_result result = exl2__convert_quantize_layers(v);
+    exl2__streams_drop(&v->streams);
+    exl2__arena_close(v->c, &memory);
+    return result;
 }
 
 /* ---- report ---- */

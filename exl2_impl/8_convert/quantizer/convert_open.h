@@ -49,10 +49,10 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
     }
     exl2__format(text, sizeof text,
                  "version: 2\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
-                 "calibration: %x%x\nseed: %llu\n%s", (uint32_t)(source >> 32), (uint32_t)source,
+                 "calibration: %x%x\nseed: %llu\n%s%s", (uint32_t)(source >> 32), (uint32_t)source,
                  exl2__convert_bpw_1000(v), v->head_bits, v->rows, v->d->length, (uint32_t)(files >> 32),
                  (uint32_t)files,
-                 (unsigned long long)v->d->seed, size);
+                 (unsigned long long)v->d->seed, size, v->d->corrected ? "corrected: yes\n" : "");
     if (v->d->work_dir) {
         exl2__format(dir, sizeof dir, "%s", v->d->work_dir);
     } else {

@@ -9,6 +9,7 @@
 
 #include "convert_source.h"
 #include "measurement.h"
+#include "streams.h"
 #include "texts.h"
 
 #define EXL2__CONVERT_ROWS 64u       /* of the model's own text; */
@@ -36,6 +37,7 @@ typedef struct exl2__convert {
     exl2__slots slots;
     exl2__measure measure;
     exl2__arena memory;       /* of `measure` */
+    exl2__streams streams;    /* while corrected targets are quantized */
     exl2__folder folder;
     exl2__convert_write write;
     exl2_convert_plan plan;
@@ -71,6 +73,9 @@ static exl2_result exl2__convert_check(exl2__convert *v)
     }
     if (d->size_bytes && (d->bpw != 0 || d->measure_only)) {
         return exl2__fail(c, EXL2_ERR_ARG, "size_bytes and %s are both given", d->bpw != 0 ? "bpw" : "measure_only");
+    }
+    if (d->corrected && d->measure_only) {
+        return exl2__fail(c, EXL2_ERR_ARG, "corrected and measure_only are both given");
     }
     v->bpw = d->measure_only && d->bpw == 0 ? EXL2__CONVERT_MEASURE_BPW : (double)d->bpw;
     if (!d->size_bytes && !(v->bpw >= 2 && v->bpw <= 16)) {
@@ -132,6 +137,22 @@ static uint64_t exl2__convert_plan_slot_bytes(const exl2__convert *v, const exl2
     return factor.used + exl2__max64(scratch.used + trials, exl2__max64(solve + trials, solve + packed.used));
 }
 
+/* What corrected targets need, besides the work on a slot: both streams, and a layer in its quantized form. */
+static uint64_t exl2__convert_plan_streams(const exl2__convert *v)
+{
+    exl2__arena streams = { 0 };
+    exl2__streams s;
+    uint64_t layer = 0, most = 0;
+    for (uint32_t i = 0; i < v->slots.count; i++) {
+        const exl2__slot *slot = &v->slots.items[i];
+        layer = i > 0 && slot->layer == slot[-1].layer ? layer : 0;
+        layer += (uint64_t)slot->in * slot->columns * sizeof(uint16_t);
+        most = exl2__max64(most, layer);
+    }
+    exl2__streams_layout(&s, (exl2__measure *)(uintptr_t)&v->measure, exl2__slots_most(&v->slots), &streams);
+    return streams.used + most;
+}
+
 /* Most bytes that each of the stages needs at once, besides the weights of the source. */
 static uint64_t exl2__convert_plan_stages(const exl2__convert *v, const exl2__arena *measure)
 {
@@ -152,6 +173,7 @@ static uint64_t exl2__convert_plan_stages(const exl2__convert *v, const exl2__ar
     uint64_t compare = r->other_bytes + (r->streamed ? exl2__min64(out, streamed) : out);
     compare += 2 * exl2__compare_stride(r->plan.shape.vocab) * sizeof(float);
     uint64_t later = v->d->measure_only ? 0 : exl2__max64(shards, compare);
+    quantize += v->d->corrected ? exl2__convert_plan_streams(v) : 0;
     return exl2__max64(measure->used + quantize, later);
 }
 
@@ -169,7 +191,8 @@ static uint64_t exl2__convert_plan_work(const exl2__convert *v)
 {
     uint64_t rows = (uint64_t)v->rows * v->length, last = 0;
     uint64_t disk = (rows + (v->rows / 32 + 1) * v->length) * sizeof(exl2_token); /* ids, with what is kept out */
-    disk += rows * v->source.plan.shape.hidden * sizeof(float) + (v->d->measure_only ? 0 : v->budget / 8);
+    disk += rows * v->source.plan.shape.hidden * sizeof(float) * (v->d->corrected ? 3 : 1);
+    disk += v->d->measure_only ? 0 : v->budget / 8;
     for (uint32_t i = 0; i < v->slots.count; i++) {
         const exl2__slot *slot = &v->slots.items[i];
         uint64_t key = (uint64_t)slot->layer << 32 | slot->input;

@@ -2,8 +2,8 @@
    backend: the same code that the engine runs.
    takes: a model folder, the number of tokens of a sequence.
    gives: exl2__runner, exl2__runner_headers, exl2__runner_load, exl2__runner_open, exl2__runner_begin,
-          exl2__runner_embed, exl2__runner_layer, exl2__runner_logits, exl2__runner_close; exl2__runner_decode,
-          exl2__runner_bytes, exl2__runner_hold; exl2__runner_input, exl2__runner_expert.
+          exl2__runner_embed, exl2__runner_layer, exl2__runner_until, exl2__runner_logits, exl2__runner_close;
+          exl2__runner_decode, exl2__runner_bytes, exl2__runner_hold; exl2__runner_input, exl2__runner_expert.
    owns:  weights, pages and scratch of the model, until exl2__runner_close.
 
    A model that does not fit memory is streamed: the weights of one layer at a time are in memory, besides embeddings
@@ -407,6 +407,19 @@ static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__run
             tap(user, input);
         }
         EXL2__TRY(exl2__runner_phase(r, phase, layer, range));
+    }
+    return EXL2_OK;
+}
+
+/* The phases of a layer before the one that reads an input first. */
+static exl2_result exl2__runner_until(exl2__runner *r, uint32_t index, uint32_t input)
+{
+    const exl2__layer *layer = &r->plan.layers[index];
+    EXL2__TRY(exl2__runner_hold(r, index));
+    for (uint32_t i = 0; i < layer->phase_count && exl2__runner_input_of(layer, layer->phases[i]) != input; i++) {
+        exl2__range range = { 0 };
+        range.before = i ? layer->phases[i - 1] : EXL2__PHASE_COUNT;
+        EXL2__TRY(exl2__runner_phase(r, layer->phases[i], layer, range));
     }
     return EXL2_OK;
 }

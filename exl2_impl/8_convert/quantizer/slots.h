@@ -1,6 +1,7 @@
 /* slots.h: the list of matrices that a conversion quantizes, and the layout of what it makes of each.
    takes: a loaded source model.
-   gives: exl2__slot, exl2__slots, exl2__slots_open, exl2__slots_close, exl2__slots_groups, exl2__slots_part;
+   gives: exl2__slot, exl2__slots, exl2__slots_open, exl2__slots_close, exl2__slots_groups, exl2__slots_part,
+          exl2__slots_most;
           exl2__slot_codes.
    owns:  the list, until exl2__slots_close. */
 #ifndef EXL2__SLOTS_H
@@ -262,6 +263,16 @@ static exl2_result exl2__slots_fill(exl2__ctx *c, const exl2__runner *r, exl2__s
     const char *name = config->arch.names[EXL2__NAME_HEAD];
     exl2__format(head->name, sizeof head->name, "%s", name[0] ? name : "lm_head");
     return EXL2_OK;
+}
+
+/* Most slots of a layer, at least 1. */
+static uint32_t exl2__slots_most(const exl2__slots *s)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i + 1 < s->count; i++) {
+        most = exl2__max32(most, s->first[s->items[i].layer + 1] - s->first[s->items[i].layer]);
+    }
+    return most;
 }
 
 static void exl2__slots_layout_items(exl2__slots *s, uint32_t capacity, uint32_t layers, exl2__arena *a)
