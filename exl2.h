@@ -396,11 +396,11 @@
 
    cache.format is the format of K and V. Bits of an element, scales included: EXL2_KV_FP16 (the default) 16; EXL2_KV_Q8
    8.5; EXL2_KV_Q6 8.5 for K and 4.5 for V; EXL2_KV_Q4 4.5. A token needs layers x K/V heads x head size x (bits of K +
-   bits of V) / 8 bytes (cache_bytes_per_token). With fewer bits the same memory holds more tokens, and a CPU decodes
-   long histories faster. Each format gives words of its own; what section 9 promises holds within each. Take Q6 where
-   memory is short. Q4 costs small models visibly: a model of 135M then has another likeliest token in 16 of 100 places.
-   Heads must have a multiple of 16 elements, else EXL2_ERR_UNSUPPORTED; one that is no multiple of 32 is stored as the
-   next multiple. A quantized cache works on the CPU only for now: on a GPU loading fails with EXL2_ERR_UNSUPPORTED.
+   bits of V) / 8 bytes (cache_bytes_per_token). With fewer bits the same memory holds more tokens, and long histories
+   are decoded faster. On a GPU scratch_bytes grows by K and V of one layer in fp16, which prompts read. Each format
+   gives words of its own; what section 9 promises holds within each. Take Q6 where memory is short. Q4 costs small
+   models visibly: a model of 135M then has another likeliest token in 16 of 100 places. Heads must have a multiple of
+   16 elements, else EXL2_ERR_UNSUPPORTED; one that is no multiple of 32 is stored as the next multiple.
 
    Pages belong to running jobs; all others are a cache. A page in it is found by the tokens that it holds and by all
    tokens before it, whoever computed it: the same session's next turn, a fork, or another job whose prompt begins in
@@ -953,7 +953,7 @@ EXL2_API exl2_result exl2_worker_stop(exl2_engine *e);
 
 /* ---- 6. models ---------------------------------------------------------------------------------------------- */
 
-typedef enum exl2_kv { /* bits of an element of K and V, scales included (section 6); all but FP16: on the CPU only */
+typedef enum exl2_kv { /* bits of an element of K and V, scales included (section 6) */
     EXL2_KV_FP16,    /* 16 */
     EXL2_KV_Q8,      /* 8.5 */
     EXL2_KV_Q6,      /* K 8.5, V 4.5 */

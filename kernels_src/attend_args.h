@@ -9,6 +9,11 @@
            r / 2, with an angle of 0 in the pairs from r / 2 on. Rotating neighbours: 0.
            K lies in its page with the two elements of pair i at i and i + dim / 2, and q is read into the same order,
            so that scores do not depend on the order.
+   CODES   Pages of a quantized cache; cpu_codes.h says what codes and scales mean. A page has for each K/V head: codes of K
+           [64][groups][4 * key_bits bytes], those of V with value_bits, fp16 scales of K [groups][64], those of V; groups:
+           ceil(dim / 32). A code is stored plus 2^(bits - 1). Of 8 elements of a group the codes of elements 0, 2, 4, 6
+           come first, then those of 1, 3, 5, 7, each from the lowest bits on: four codes are what a lane has of a token
+           in an MMA. Elements are in the order of PAIRS. K and V are quantized as the halves that PAGES would hold.
    WINDOW  A row at position p attends to its last min(p + 1, window) tokens. Pages without such tokens are not read.
    SPLITS  Up to EXL2K_SPLIT_SINGLE of a row's tokens form one split. With more tokens each split has EXL2K_SPLIT_TOKENS,
            or tokens / 16 rounded up to a multiple of 64 if that is larger. There are at most 16 splits, and a row's
@@ -39,6 +44,12 @@
 #define EXL2K_WARPS256 4
 #define EXL2K_CLUSTER_MAX 8u /* largest number of splits that may form a cluster (sm_90 and later) */
 #define EXL2K_SPLIT_EXTRA 4  /* floats after a split's sums: largest score, total, two zeros */
+#define EXL2K_CODES_GROUPS(dim) (((dim) + 31) / 32)
+/* Bytes of 16 tokens of K or V in shared memory. Tokens lie an odd number of groups apart: in different banks. */
+#define EXL2K_CODES_BYTES(bits, groups) (64 * (bits) * ((groups) | 1) + 32 * (groups))
+#define EXL2K_CODES_SLOT(key_bits, value_bits, groups) \
+    (EXL2K_CODES_BYTES(key_bits, groups) + EXL2K_CODES_BYTES(value_bits, groups))
+#define EXL2K_SUMS_BYTES(dims) (32u * (dims)) /* a warp's sums; dims: 64, 128 or 256 */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_INBOX_BYTES(splits, dim) ((splits) * EXL2K_HEAD_TILE * ((dim) + EXL2K_SPLIT_EXTRA) * 4)
 #define EXL2K_TILE_PAIRS 128 /* pairs in an exl2k_tile */
@@ -56,6 +67,14 @@
    ceil(heads / kv_heads / 8); block 256, 256, 128; dynamic shared memory warps * stages * 32 * {64,128,256} bytes.
    From sm_90 on up to EXL2K_CLUSTER_MAX splits may be launched as clusters (splits, 1, 1), with EXL2K_INBOX_BYTES
    more. Decode stores K and V of its rows itself.
+
+   exl2k_attend_codes{64,128,256}: decode from CODES, for a dim that is a multiple of 16. As above, but with
+   dynamic shared memory warps * ring_bytes, without `norm`, and after exl2k_attend_quantize or with `stores`.
+
+   exl2k_attend_quantize: grid (rows, ceil(kv_heads * groups * 8 / 128)), block 128. Stores K and V of all rows as CODES.
+
+   exl2k_attend_expand: grid (tiles, kv_heads, any), block 256. Before prefill from CODES: writes the pages that rows
+   attend to, as PAGES, to `expanded`.
 
    exl2k_attend_store: grid (rows), block 256. Stores K and V of all rows, before prefill.
 
@@ -85,14 +104,21 @@ typedef struct exl2k_attend_args {
     exl2k_u32 rope_divided;         /* 1: the lines of `rope` are the positions below EXL2K_ROPE_BLOCK, then the
                                        multiples of EXL2K_ROPE_BLOCK; 0: all positions */
     exl2k_u32 window;               /* see WINDOW; EXL2K_WINDOW_MAX: a row attends to all tokens up to its own */
-    exl2k_u32 stages;               /* decode: 1, 2, 3, 4, 6 or 8: blocks of K or V that each warp has in flight */
+    exl2k_u32 stages;               /* decode: 1 to 8: blocks of K or V (CODES: of both) that each warp has in flight */
     exl2k_f32 scale;                /* factor of scores, or of their tanh */
     exl2k_f32 tanh_scale;           /* a score becomes scale * tanh(tanh_scale * score); 0: scale * score */
     exl2k_u64 norm[2];              /* decode: weights of the RMSNorms of each head of q and of k, as in
                                        exl2k_prepare_args; 0: none, or attend_prepare has applied them */
     exl2k_f32 norm_eps;
     exl2k_u32 early;                /* decode: 1: no kernel of the current chain of overlapping launches writes pass,
-                                       rows, tables or pages, so decode reads them before the dependency wait */
+                                       rows, tables or pages, so decode reads them before the dependency wait; of
+                                       CODES: none but exl2k_attend_quantize of this launch's rows */
+    exl2k_u64 expanded;             /* pages of fp16, of one layer: page p lies at expanded + p * kv_heads * dim * 256 */
+    exl2k_u32 key_bits, value_bits; /* of CODES: 8 or 4 */
+    exl2k_u32 ring_bytes;           /* decode from CODES: at least EXL2K_SUMS_BYTES, and stages times
+                                       EXL2K_CODES_SLOT(key_bits, value_bits, groups); a multiple of 16 */
+    exl2k_u32 stores;               /* decode from CODES: 1: no row of the launch is of another one's sequence, and
+                                       decode stores K and V itself; 0: exl2k_attend_quantize has done it */
 } exl2k_attend_args;
 
 /* exl2k_attend_prepare: grid (rows, parts of q + parts of k + parts of v), where q, k and v have a part for each

@@ -10,6 +10,9 @@
 #define EXL2K_ATTEND_MERGE_CUH
 
 #include "attend_ring.cuh"
+#if EXL2K_CODES
+#include "attend_codes.cuh"
+#endif
 
 /* Byte offset of a sum. The XOR puts eight dims of four pairs of heads into different banks. */
 EXL2K_FN u32 exl2k_sum_offset(u32 head, u32 dim) { return (head * EXL2K_DIM + (dim ^ head / 2 * 8)) * 4; }
@@ -44,8 +47,13 @@ EXL2K_FN void exl2k_store_out(const exl2k_decode &d, const exl2k_attend_args &a,
     exl2k_store_u16(a.out + ((u64)d.row * a.out_pitch + index) * 2, exl2k_f32_to_f16(exl2k_clamp_f16(value)));
 }
 
-EXL2K_FN void exl2k_store_outs(const exl2k_decode &d, const exl2k_attend_args &a, uint2 indices, float4 values)
+/* lanes: those that store outputs. */
+EXL2K_FN void exl2k_store_outs(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_item &item, u32 lanes,
+                               uint2 indices, float4 values)
 {
+#if EXL2K_CODES
+    exl2k_codes_rotate_back(a, item.dim, lanes, values);
+#endif
     exl2k_store_out(d, a, indices.x & 0xFFFFu, values.x);
     exl2k_store_out(d, a, indices.x >> 16, values.y);
     exl2k_store_out(d, a, indices.y & 0xFFFFu, values.z);
@@ -61,7 +69,7 @@ EXL2K_FN void exl2k_add_scaled(float4 &sum, uint4 v, f32 factor)
 }
 
 /* Merges an item's sums of all warps. Warps without a unit have sums of 0. */
-EXL2K_FN float4 exl2k_merge_warps(const exl2k_decode &d, const exl2k_decode_shared *shared, u32 rings,
+EXL2K_FN float4 exl2k_merge_warps(const exl2k_attend_args &a, const exl2k_decode_shared *shared, u32 rings,
                                   const exl2k_item &item, f32 &max_score, f32 &total)
 {
     float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -75,7 +83,7 @@ EXL2K_FN float4 exl2k_merge_warps(const exl2k_decode &d, const exl2k_decode_shar
     }
     /* Add up the warps' sums, rescaled to that maximum. */
 #pragma unroll
-    for (u32 w = 0; w < EXL2K_DECODE_WARPS; w++, at += d.stages * EXL2K_UNIT_BYTES) {
+    for (u32 w = 0; w < EXL2K_DECODE_WARPS; w++, at += exl2k_ring_bytes(a, 1)) {
         f32 factor = exl2k_exp2(shared->max_score[w][item.head] - max_score);
         total += shared->total[w][item.head] * factor;
         exl2k_add_scaled(values, exl2k_shared_load4(at), factor);
@@ -98,7 +106,7 @@ EXL2K_FN u64 exl2k_split_at(const exl2k_decode &d, const exl2k_attend_args &a, u
 /* Address of a split's sums in shared memory of the cluster's first CTA, after its rings. */
 EXL2K_FN u32 exl2k_inbox_at(const exl2k_attend_args &a, u32 rings, u32 head, u32 split)
 {
-    u32 inbox = rings + EXL2K_DECODE_WARPS * a.stages * EXL2K_UNIT_BYTES;
+    u32 inbox = rings + exl2k_ring_bytes(a, EXL2K_DECODE_WARPS);
     return inbox + (head * exl2k_cluster_size() + split) * exl2k_split_pitch(a);
 }
 
@@ -202,13 +210,14 @@ EXL2K_FN void exl2k_merge_all(const exl2k_decode &d, const exl2k_attend_args &a,
 #pragma unroll
     for (u32 n = 0; n < EXL2K_ITEMS; n++) {
         exl2k_item item = exl2k_item_of(d, a, n);
+        u32 lanes = EXL2K_CODES ? __ballot_sync(EXL2K_ALL, item.valid) : 0;
         if (item.valid) {
             f32 max_score, total;
-            float4 values = exl2k_merge_warps(d, shared, rings, item, max_score, total);
+            float4 values = exl2k_merge_warps(a, shared, rings, item, max_score, total);
             if (d.splits == 1) {
                 f32 part = 1.0f / (total + exl2k_sink_weight(a, d.head + item.head, max_score));
                 values = make_float4(values.x * part, values.y * part, values.z * part, values.w * part);
-                exl2k_store_outs(d, a, indices[n], values);
+                exl2k_store_outs(d, a, item, lanes, indices[n], values);
             } else {
                 exl2k_store_split(d, a, rings, item, values, max_score, total);
             }
@@ -220,8 +229,9 @@ EXL2K_FN void exl2k_merge_all(const exl2k_decode &d, const exl2k_attend_args &a,
         for (u32 n = 0; n < EXL2K_ITEMS; n++) {
             exl2k_item item = exl2k_item_of(d, a, n);
             float4 values = exl2k_merge_splits(d, a, rings, item);
+            u32 lanes = EXL2K_CODES ? __ballot_sync(EXL2K_ALL, item.valid) : 0;
             if (item.valid) {
-                exl2k_store_outs(d, a, indices[n], values);
+                exl2k_store_outs(d, a, item, lanes, indices[n], values);
             }
         }
     }

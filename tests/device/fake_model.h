@@ -218,7 +218,9 @@ static void fake_model_run(const char *function, const void *arguments, const un
         fake_model_pages(((const exl2k_embed_args *)arguments)->rows, true)->kind = FAKE_ROWS_NONE;
     } else if (strcmp(function, "exl2k_attend_store") == 0) {
         fake_model_attend(arguments, grid[0], FAKE_ROWS_PROMPT);
-    } else if (strncmp(function, "exl2k_attend_decode", 19) == 0) {
+    } else if (strcmp(function, "exl2k_attend_expand") == 0) { /* of a quantized cache, beside exl2k_attend_quantize */
+        fake_model_attend(arguments, UINT32_MAX, FAKE_ROWS_PROMPT);
+    } else if (strncmp(function, "exl2k_attend_decode", 19) == 0 || strncmp(function, "exl2k_attend_codes", 18) == 0) {
         fake_model_attend(arguments, grid[2], FAKE_ROWS_SAMPLED);
     } else if (strcmp(function, "exl2k_copy_pages") == 0) {
         fake_model_copy(arguments, grid[1]);

@@ -97,7 +97,8 @@ static int module_function(exl2__cuda_function **function, exl2__cuda_module *mo
 static int static_bytes(const object *function)
 {
     bool product = strncmp(function->name, "exl2k_gemv", 10) == 0 || strncmp(function->name, "exl2k_gemm", 10) == 0;
-    bool decode = strncmp(function->name, "exl2k_attend_decode", 19) == 0;
+    bool decode = strncmp(function->name, "exl2k_attend_decode", 19) == 0
+               || strncmp(function->name, "exl2k_attend_codes", 18) == 0;
     return product ? 0 : decode ? 8192 : 1024;
 }
 

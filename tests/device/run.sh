@@ -46,11 +46,13 @@ run products products
 run gemm gemm
 run expert_gemm expert_gemm
 run attend attend kernels_src test
+run attend_codes attend kernels_src codes
 run phases phases
 # shellcheck disable=SC2086 # a list
 run models models
 [ -n "$EXL2_TEST_MODELS" ] && run models_given models $EXL2_TEST_MODELS
 run golden golden
+run golden_q8 golden q8
 run golden_shared golden shared
 run experts experts
 run sampling sampling
@@ -58,6 +60,8 @@ run guidance guidance
 run grammars grammars
 run bans bans
 run replay replay
+run replay_q6 replay q6
+run snapshot snapshot
 run forced forced
 run drafts drafts
 run worker worker

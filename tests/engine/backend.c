@@ -319,25 +319,35 @@ static void test_memory(void)
     machine_end();
 }
 
-/* There are no kernels for a quantized cache: a model that asks for one is rejected, and the engine goes on. */
+/* A quantized cache needs the memory that the measure says, which counts one layer's fp16 pages, too. */
 static void test_quantized_cache(void)
 {
-    exl2_engine *e;
-    exl2_model m;
-    exl2_model_info info;
-    exl2_error error;
-    exl2_model_desc model = { .path = model_path(), .cache.format = EXL2_KV_Q8 };
-    machine_make();
-    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
-    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
-    CHECK_INT(exl2_model_measure(e, &model, &info), EXL2_ERR_UNSUPPORTED);
-    CHECK_INT(exl2_model_load(e, &model, &m), EXL2_ERR_UNSUPPORTED);
-    exl2_last_error(e, &error);
-    CHECK(strstr(error.text, "CPU only") != NULL);
-    model.cache.format = EXL2_KV_FP16;
-    CHECK_INT(exl2_model_load(e, &model, &m), EXL2_OK);
-    exl2_close(e);
-    machine_end();
+    static const uint32_t bytes[] = { 0, 272, 208, 144 }; /* of a token: 2 layers, 2 K/V heads of 32 */
+    for (uint32_t f = EXL2_KV_Q8; f <= EXL2_KV_Q4; f++) {
+        exl2_engine *e;
+        exl2_model m;
+        exl2_model_info info, plain;
+        exl2_model_desc model = { .path = model_path(), .cache.tokens = 4096 };
+        machine_make();
+        exl2_engine_desc d = machine_desc(EXL2_BACKEND_CUDA, &open_error);
+        CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+        CHECK_INT(exl2_model_measure(e, &model, &plain), EXL2_OK);
+        model.cache.format = (exl2_kv)f;
+        CHECK_INT(exl2_model_measure(e, &model, &info), EXL2_OK);
+        CHECK_INT(info.cache_bytes_per_token, bytes[f]);
+        CHECK_INT(info.cache_bytes, 4096 * bytes[f]);
+        CHECK_INT(info.device_bytes - info.cache_bytes, plain.device_bytes - plain.cache_bytes + 4096 * 256);
+        d.device_bytes_max = info.device_bytes;
+        exl2_close(e);
+        CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+        CHECK_INT(exl2_model_load(e, &model, &m), EXL2_OK);
+        exl2_close(e);
+        d.device_bytes_max = info.device_bytes - 1;
+        CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+        CHECK(exl2_model_load(e, &model, &m) < 0);
+        exl2_close(e);
+        machine_end();
+    }
 }
 
 /* Models of GPTQ and AWQ are measured and loaded: info foretells the device memory that the load takes. */

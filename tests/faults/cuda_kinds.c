@@ -32,7 +32,8 @@ static void run(const char *function, const void *arguments, const unsigned grid
 
 static void begin(uint32_t pages, uint32_t batch)
 {
-    exl2_model_desc d = { 0 };
+    static uint32_t turn;
+    exl2_model_desc d = { .cache.format = (exl2_kv)(turn++ % 4) };
     machine_make();
     fake.run = run;
     fake.devices[0].memory_clock /= slow ? 1000 : 1;

@@ -17,7 +17,8 @@ static exl2_flow hear_load(void *user, const exl2_event *event)
 static exl2_result load(exl2_engine *e, bool keep, exl2_model *out)
 {
     exl2_model_desc d = { .path = rig_golden("exl2-mixed"), .prefill_chunk = 32, .batch_max = 4,
-                          .cache.tokens = 16 * EXL2__PAGE_TOKENS, .keep_packed = keep, .on_event = hear_load };
+                          .cache.tokens = 16 * EXL2__PAGE_TOKENS, .keep_packed = keep, .on_event = hear_load,
+                          .cache.format = keep ? EXL2_KV_Q4 : EXL2_KV_FP16 };
     return exl2_model_load(e, &d, out);
 }
 

@@ -28,7 +28,6 @@ static void api_refresh_models(void)
         m->vocab = info.vocab ? info.vocab : m->vocab;
         if (!m->loading) {
             bool fit = m->folder <= API_ROPE || m->folder == API_MADE;
-            fit = fit && (!api.cuda || m->desc.cache.format == EXL2_KV_FP16);
             fit = m->desc.text_only ? m->folder == API_TEXT_FOLDER || m->folder == API_WORDS : fit;
             bool fault = api.refused || api.failed_reads || api.device_faulted || api.desc.host_bytes_max;
             m->ready = state == EXL2_OK && !m->desc.text_only;

@@ -67,6 +67,8 @@ static struct rig {
     exl2__rope_angles ropes[2];
 } rig;
 
+static exl2_kv rig_format; /* of K and V of the next model */
+
 static exl2_result rig_load(void)
 {
     const exl2__backend *b = &exl2__cuda_backend;
@@ -84,6 +86,7 @@ static exl2_result rig_load(void)
     rig.plan.shape.rotary /= 2;
     rig.plan.shape.clip_qkv = 1; /* loads the kernel of norms and bounds, too */
     rig.plan.layers = rig.layers;
+    rig.plan.kv = rig_format;
     rig.plan.pages = 1;
     exl2__plan_layers(&rig.plan, &rig.load.config, rig.layers);
     EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
@@ -396,6 +399,79 @@ static void test_prompts(void)
     }
 }
 
+/* A quantized cache: which kernels are loaded and launched, and bytes of its pages, by format and head size. */
+static void test_codes(void)
+{
+    static const struct { uint32_t dim, bytes[4]; } heads[] = { /* of K and V of a token in one head */
+        { 128, { 512, 272, 208, 144 } }, { 64, { 256, 136, 104, 72 } }, { 96, { 384, 204, 156, 108 } },
+        { 80, { 320, 204, 156, 108 } }, /* a group of 16 has the room of 32 */
+        { 256, { 1024, 544, 416, 288 } }, { 16, { 64, 68, 52, 36 } },
+    };
+    rig_make();
+    CHECK(model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_codes64] == NULL && model()->b.expanded == 0);
+    CHECK(model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_quantize] == NULL);
+    rig_end();
+    /* One unit a warp, and the kernel's static memory, fit into 48 KiB. */
+    for (uint32_t dim = 16; dim <= 256; dim += 16) {
+        uint32_t warps = dim <= 128 ? EXL2K_WARPS128 : EXL2K_WARPS256, of_class = 64u << exl2__cuda_head_class(dim);
+        uint32_t slot = EXL2K_CODES_SLOT(8, 8, EXL2K_CODES_GROUPS(dim));
+        CHECK(warps * exl2__max32(slot, EXL2K_SUMS_BYTES(of_class)) + (dim <= 128 ? 4096 : 6144) <= 48 << 10);
+    }
+    for (rig_format = EXL2_KV_Q8; rig_format <= EXL2_KV_Q4; rig_format++) {
+        rig_make();
+        exl2__shape s = rig.plan.shape;
+        for (size_t i = 0; i < EXL2__COUNT(heads); i++) {
+            s.head_dim = heads[i].dim;
+            CHECK_INT(exl2__cuda_page_bytes(&s, EXL2_KV_FP16), 64 * s.kv_heads * heads[i].bytes[0]);
+            CHECK_INT(exl2__cuda_page_bytes(&s, rig_format), 64 * s.kv_heads * heads[i].bytes[rig_format]);
+        }
+        const exl2__cuda_buffers *b = &model()->b;
+        uint32_t key_bits = rig_format == EXL2_KV_Q4 ? 4 : 8, value_bits = rig_format == EXL2_KV_Q8 ? 8 : 4;
+        CHECK(model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_codes64] != NULL);
+        CHECK(model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_decode64] == NULL);
+        CHECK(b->expanded >= b->pages + (uint64_t)rig.plan.shape.layers * rig.plan.pages * b->page_bytes);
+        for (uint32_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
+            attend_rows(rows, 1000);
+            const launch *store = &launches[0], *l = &launches[rows > 1];
+            CHECK_INT(launch_count, rows > 1 ? 2 : 1); /* a single row stores its K and V itself */
+            CHECK_INT(l->attend.stores, rows == 1);
+            CHECK_TEXT(l->function, "exl2k_attend_codes64");
+            if (rows > 1) {
+                CHECK_TEXT(store->function, "exl2k_attend_quantize");
+                CHECK(store->grid[0] == rows && store->grid[1] * 16 >= rig.plan.shape.kv_heads * 2);
+            }
+            CHECK_INT(l->grid[0], 8);
+            CHECK(l->attend.key_bits == key_bits && l->attend.value_bits == value_bits);
+            CHECK_INT(l->attend.page_bytes, exl2__cuda_page_bytes(&rig.plan.shape, rig_format));
+            CHECK(l->attend.stages >= 1 && l->attend.stages <= 8 && l->attend.ring_bytes % 16 == 0);
+            CHECK(l->attend.ring_bytes >= EXL2K_SUMS_BYTES(64));
+            CHECK(l->attend.ring_bytes
+                  >= l->attend.stages
+                         * EXL2K_CODES_SLOT(key_bits, value_bits, EXL2K_CODES_GROUPS(rig.plan.shape.head_dim)));
+        }
+        /* Attention from codes does not apply norms: a kernel before it does. */
+        rig.layers[0].q_norm = rig.layers[0].k_norm = rig.layers[0].attn_norm;
+        rig.plan.shape.qk_norm = EXL2__QK_NORM_HEADS;
+        attend_rows(1, 100);
+        CHECK_TEXT(launches[0].function, "exl2k_attend_prepare");
+        CHECK(launch_count == 2 && launches[1].attend.norm[0] == 0 && launches[1].attend.norm[1] == 0);
+        rig.plan.shape.qk_norm = EXL2__QK_NORM_NONE;
+        rig.layers[0].q_norm = rig.layers[0].k_norm = (exl2__norm){ 0 };
+        /* Prompts read fp16 pages of this layer. */
+        attend_rows_of(ROWS, 1000, true);
+        CHECK_TEXT(launches[0].function, "exl2k_attend_quantize");
+        CHECK_TEXT(launches[1].function, "exl2k_attend_expand");
+        CHECK(launches[1].attend.expanded == b->expanded && launches[1].attend.pages == b->pages);
+        CHECK_INT(launches[1].grid[0], ROWS);
+        CHECK(launches[1].grid[1] == rig.plan.shape.kv_heads && launches[1].grid[0] * launches[1].grid[2] >= 16);
+        CHECK_TEXT(launches[2].function, "exl2k_attend_prefill64");
+        CHECK(launches[2].attend.pages == b->expanded);
+        CHECK_INT(launches[2].attend.page_bytes, exl2__cuda_page_bytes(&rig.plan.shape, EXL2_KV_FP16));
+        rig_end();
+    }
+    rig_format = EXL2_KV_FP16;
+}
+
 /* What attention computes is not rejected; heads of other sizes are. */
 static void test_supports(void)
 {
@@ -423,6 +499,7 @@ int main(void)
     test_cap();
     test_prepare();
     test_prompts();
+    test_codes();
     test_supports();
     fake_reset();
     return check_done();

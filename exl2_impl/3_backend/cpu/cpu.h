@@ -480,7 +480,6 @@ static const exl2__backend exl2__cpu_backend = {
     .open = exl2__cpu_open,
     .close = exl2__cpu_close,
     .decode_rows = 16,
-    .quantized_cache = true,
     .matrix_bytes = exl2__cpu_matrix_bytes_of,
     .vector_bytes = exl2__cpu_vector_bytes,
     .matrix_make = exl2__cpu_matrix_make_in,

@@ -52,7 +52,7 @@ static void exl2__cuda_close(exl2__device *device)
 static uint64_t exl2__cuda_page_bytes_all(const exl2__device *device, const exl2__plan *plan)
 {
     (void)device;
-    return (uint64_t)plan->shape.layers * exl2__cuda_page_bytes(&plan->shape);
+    return (uint64_t)plan->shape.layers * exl2__cuda_page_bytes(&plan->shape, plan->kv);
 }
 
 /* A page lies in as many pieces as there are layers. One of `out` and `in` is NULL. */
@@ -137,6 +137,7 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
                                     .any = exl2__cuda_needs_any(s), .affine = s->affine,
                                     .settles = !exl2__cuda_folds(s), .experts = exl2__experts_any(&s->experts),
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),
+                                    .codes = m->plan->kv != EXL2_KV_FP16,
                                     .many = exl2__cuda_many_decode(m->plan),
                                     .crowd = m->plan->sequences_max > EXL2__CUDA_GRAPH_ROWS };
     }

@@ -31,32 +31,48 @@ static inline bool exl2__cuda_attends_by_wg(const exl2__cuda_device *gpu, const 
         && EXL2K_ATTEND_SHARED(64u << exl2__cuda_head_class(s->head_dim)) <= gpu->shared_bytes;
 }
 
-/* Attention of rows of sampled tokens. The kernel stores their K and V, too. */
+/* Stores K and V of all rows in a quantized cache. */
+static exl2_result exl2__cuda_quantize(exl2__cuda_model *m, const exl2k_attend_args *a)
+{
+    uint32_t items = a->kv_heads * EXL2K_CODES_GROUPS(a->dim) * 8;
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = (uint32_t)exl2__div_up(items, 128), .threads = 128 };
+    return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_quantize, grid, a);
+}
+
+/* Attention of rows of sampled tokens. Without a quantized cache the kernel stores their K and V, too. */
 static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
 {
-    static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_decode64,
-                                                 EXL2__KERNEL_exl2k_attend_decode128,
-                                                 EXL2__KERNEL_exl2k_attend_decode256 };
+    static const exl2__cuda_kernel kernels[2][3] = {
+        { EXL2__KERNEL_exl2k_attend_decode64, EXL2__KERNEL_exl2k_attend_decode128,
+          EXL2__KERNEL_exl2k_attend_decode256 },
+        { EXL2__KERNEL_exl2k_attend_codes64, EXL2__KERNEL_exl2k_attend_codes128, EXL2__KERNEL_exl2k_attend_codes256 }
+    };
     static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
+    bool codes = m->plan->kv != EXL2_KV_FP16;
     uint32_t kind = exl2__cuda_head_class(a.dim), threads = warps[kind] * 32;
-    uint32_t stage = threads / 32 * 32 * (64u << kind);
+    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind); /* as many as 16 tokens of K or V in fp16 */
+    uint32_t slot = codes ? EXL2K_CODES_SLOT(a.key_bits, a.value_bits, EXL2K_CODES_GROUPS(a.dim)) : sums;
+    uint32_t stage = warps[kind] * slot;
     uint32_t splits = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest_context);
     exl2__cuda_grid grid = { .x = exl2__min32(splits, exl2__cuda_splits(a.window)),
                              .y = a.kv_heads * m->b.head_rows, .z = m->pass.row_count, .threads = threads };
-    uint32_t most = grid.z == 1 ? 128u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
+    uint32_t most = grid.z == 1 ? 128u << 10 : codes ? 96u << 10 : 64u << 10; /* several rows: two CTAs on an SM */
     for (a.stages = exl2__min32(most / stage, 8); a.stages > 1; a.stages /= 2) {
         if (a.stages * stage + EXL2__CUDA_DECODE_STATIC <= m->limits.shared_bytes) {
             break;
         }
     }
-    grid.shared_bytes = a.stages * stage;
+    a.ring_bytes = exl2__max32(a.stages * slot, sums);
+    grid.shared_bytes = warps[kind] * a.ring_bytes;
     uint32_t shared = grid.shared_bytes + EXL2K_INBOX_BYTES(grid.x, a.dim);
     if (grid.x > 1 && grid.x <= EXL2K_CLUSTER_MAX && shared + EXL2__CUDA_DECODE_STATIC <= m->limits.shared_bytes
         && exl2__cuda_device_launches_with(m->gpu)) {
         grid.cluster = grid.x;
         grid.shared_bytes = shared;
     }
-    return exl2__cuda_chain(m, kernels[kind], grid, &a);
+    a.stores = grid.z == 1; /* several rows may be of one sequence */
+    EXL2__TRY(codes && !a.stores ? exl2__cuda_quantize(m, &a) : EXL2_OK);
+    return exl2__cuda_chain(m, kernels[codes][kind], grid, &a);
 }
 
 /* Attention of rows of prompts. */
@@ -80,7 +96,17 @@ static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_ar
                                   .shared_bytes = EXL2K_ATTEND_SHARED(64u << kind) };
         kind += 3;
     }
-    EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
+    if (m->plan->kv == EXL2_KV_FP16) {
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_store, store, a));
+    } else {
+        uint32_t pages = m->pass.longest_context / EXL2K_PAGE_TOKENS + 2;
+        exl2__cuda_grid expand = { .x = m->pass.tile_count, .y = a->kv_heads,
+                                   .z = (uint32_t)exl2__div_up(pages, m->pass.tile_count), .threads = 256 };
+        EXL2__TRY(exl2__cuda_quantize(m, a));
+        EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_expand, expand, a));
+        natural.pages = a->expanded;
+        natural.page_bytes = exl2__cuda_page_bytes(&m->plan->shape, EXL2_KV_FP16);
+    }
     EXL2__TRY(exl2__cuda_chain(m, kernels[kind], grid, &natural));
     return ordered ? EXL2_OK : exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_permute, order, a);
 }
@@ -113,8 +139,8 @@ static inline bool exl2__cuda_attend_norms(const exl2__cuda_model *m, const exl2
 {
     const exl2__shape *s = &m->plan->shape;
     bool biased = layer->q_norm.bias || layer->k_norm.bias;
-    return !m->pass.prompts && s->qk_norm == EXL2__QK_NORM_HEADS && !s->layer_norm && !biased && !(s->clip_qkv > 0)
-           && !(s->query_growth > 0);
+    return !m->pass.prompts && m->plan->kv == EXL2_KV_FP16 && s->qk_norm == EXL2__QK_NORM_HEADS && !s->layer_norm
+           && !biased && !(s->clip_qkv > 0) && !(s->query_growth > 0);
 }
 
 /* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these and attention does not apply them.
@@ -166,7 +192,9 @@ static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *
                             .kv_heads = s->kv_heads, .group = s->heads / s->kv_heads, .dim = s->head_dim,
                             .rope_pitch = rope.pitch, .rope_split = rope.split,
                             .rope_divided = rope.divided,
-                            .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1 };
+                            .window = exl2__min32(layer->window, EXL2K_WINDOW_MAX), .early = 1,
+                            .expanded = m->b.expanded, .key_bits = exl2__cuda_key_bits(m->plan->kv),
+                            .value_bits = exl2__cuda_value_bits(m->plan->kv) };
     if (exl2__cuda_attend_norms(m, layer)) {
         a.norm[0] = exl2__cuda_values_or_none(layer->q_norm.weight);
         a.norm[1] = exl2__cuda_values_or_none(layer->k_norm.weight);

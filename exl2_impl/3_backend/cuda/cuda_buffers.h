@@ -42,6 +42,7 @@ typedef struct exl2__cuda_routed {
 
 typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: logit rows, D: rows that decode */
     uint64_t pages;      /* [layers, pages, page_bytes] */
+    uint64_t expanded;   /* of a quantized cache: [pages] of fp16, K and V of one layer for prefill; else 0 */
     uint64_t rope;       /* f32 [ropes, lines, head_dim / 2, 2]; see exl2__cuda_rope_divided */
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
     uint64_t residual;   /* f32 [R, hidden] */
@@ -126,9 +127,16 @@ static inline uint32_t exl2__cuda_pitch(uint32_t elements)
     return (uint32_t)exl2__align_up(elements, 64) + 64; /* up to 32 elements after the last one are read */
 }
 
-static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s)
+/* Bits of codes in the pages of a quantized cache. */
+static inline uint32_t exl2__cuda_key_bits(exl2_kv format) { return format == EXL2_KV_Q4 ? 4 : 8; }
+static inline uint32_t exl2__cuda_value_bits(exl2_kv format) { return format == EXL2_KV_Q8 ? 8 : 4; }
+
+/* Bytes of a page of one layer: PAGES or CODES of attend_args.h. */
+static inline uint32_t exl2__cuda_page_bytes(const exl2__shape *s, exl2_kv format)
 {
-    return 2 * s->kv_heads * EXL2K_PAGE_TOKENS * s->head_dim * 2;
+    uint32_t bits = exl2__cuda_key_bits(format) + exl2__cuda_value_bits(format);
+    return s->kv_heads * EXL2K_PAGE_TOKENS
+         * (format == EXL2_KV_FP16 ? 4 * s->head_dim : EXL2K_CODES_GROUPS(s->head_dim) * 4 * (bits + 1));
 }
 
 /* Are tables of RoPE divided? See rope_divided in attend_args.h. */
@@ -264,10 +272,12 @@ static void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p
     b->h_pitch = exl2__cuda_pitch(s->inter);
     b->qkv_pitch = (s->heads + 2 * s->kv_heads) * s->head_dim;
     b->stride = (uint32_t)exl2__align_up(s->vocab, 64);
-    b->page_bytes = exl2__cuda_page_bytes(s);
+    b->page_bytes = exl2__cuda_page_bytes(s, p->kv);
     b->head_rows = (uint32_t)exl2__div_up(s->heads / s->kv_heads, EXL2K_HEAD_TILE);
     b->data_bytes = exl2__cuda_data_bytes(p);
     b->pages = exl2__cuda_arena_take(a, (uint64_t)s->layers * p->pages * b->page_bytes);
+    b->expanded = p->kv == EXL2_KV_FP16 ? 0
+                : exl2__cuda_arena_take(a, (uint64_t)p->pages * exl2__cuda_page_bytes(s, EXL2_KV_FP16));
     b->rope = exl2__cuda_arena_take(a, p->rope_count * exl2__cuda_rope_bytes(p));
     b->unrotated = exl2__cuda_arena_take(a, s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));

@@ -71,6 +71,7 @@ typedef struct exl2__cuda_needs {
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
     bool attend_wg;      /* attention in prefill by wgmma */
+    bool codes;          /* a quantized cache */
     bool many, crowd;    /* more than 8, more than 16 rows may decode together */
 } exl2__cuda_needs;
 
@@ -79,6 +80,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     uint32_t only = exl2__cuda_module_class(module);
     bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
     bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
+    bool codes = strncmp(module, "attend_codes", 12) == 0 || strcmp(module, "attend_quantize.cu") == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
     if (strncmp(module, "gemm_wg", 7) == 0) {
         return !n->any && !n->affine && (n->crowd || strcmp(module, "gemm_wg32.cu") != 0);
@@ -91,6 +93,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     }
     if (expert) {
         return n->experts;
+    }
+    if (codes ? !n->codes : n->codes && strncmp(module, "attend_decode", 13) == 0) {
+        return false;
     }
     if (wg || prefill) {
         return only == n->head_class && wg == n->attend_wg;

@@ -15,7 +15,7 @@
 typedef struct exl2__cuda_file { /* a built-in source file */
     char name[EXL2__CUDA_SOURCE_NAME_MAX];
     uint32_t piece, at; /* where it begins: the string of exl2__kernel_text, and the byte in that string */
-    uint32_t bytes;
+    uint32_t bytes;     /* of the joined text, in which four spaces stand in the place of a tab */
 } exl2__cuda_file;
 
 #ifdef EXL2_KERNEL_DIR
@@ -52,12 +52,11 @@ static exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__
         EXL2__TRY(exl2__alloc(c, file->bytes + 1u, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
         out->data = (char *)memory;
         out->bytes = file->bytes;
-        uint32_t piece = file->piece, at = file->at;
-        for (uint64_t used = 0, length; used < out->bytes; used += length) {
-            const char *from = exl2__kernel_text[piece++] + at;
-            length = exl2__min64(strlen(from), out->bytes - used);
-            memcpy(out->data + used, from, (size_t)length);
-            at = 0;
+        const char *from = exl2__kernel_text[file->piece] + file->at;
+        for (uint64_t used = 0, length, piece = file->piece; used < out->bytes; used += length, from++) {
+            from = *from ? from : exl2__kernel_text[++piece];
+            length = *from == '\t' ? 4 : 1;
+            memset(out->data + used, *from == '\t' ? ' ' : *from, (size_t)length);
         }
         out->data[out->bytes] = 0;
     }
