@@ -498,16 +498,4 @@ static exl2_result exl2__runner_logits(exl2__runner *r, exl2__runner_logits_fn f
     return EXL2_OK;
 }
 
-/* A whole pass: the logits of all rows of a sequence. */
-static exl2_result exl2__runner_run(exl2__runner *r, const exl2_token *tokens, uint32_t count,
-                                    exl2__runner_logits_fn fn, void *user)
-{
-    EXL2__TRY(exl2__runner_begin(r, tokens, count));
-    EXL2__TRY(exl2__runner_embed(r));
-    for (uint32_t i = 0; i < r->plan.shape.layers; i++) {
-        EXL2__TRY(exl2__runner_layer(r, i, NULL, NULL));
-    }
-    return exl2__runner_logits(r, fn, user);
-}
-
 #endif
