@@ -83,6 +83,11 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (strcmp(module, "gemm_wg.cu") == 0) {
         return !n->any && !n->affine;
     }
+#ifdef EXL2_CONVERT
+    if (strncmp(module, "convert/", 8) == 0) {
+        return false;
+    }
+#endif
     if (strstr(module, "_affine.cu")) {
         return n->affine && (!expert || n->experts);
     }
