@@ -47,6 +47,8 @@ run gemm gemm
 run expert_gemm expert_gemm
 run attend attend kernels_src test
 run phases phases
+run convert convert
+run solve solve
 # shellcheck disable=SC2086 # a list
 run models models
 [ -n "$EXL2_TEST_MODELS" ] && run models_given models $EXL2_TEST_MODELS

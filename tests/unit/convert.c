@@ -272,7 +272,7 @@ static void check_engine(exl2__runner *r, const golden *g, const char *model)
     CHECK_INT(exl2_model_load(engine, &m, &d.model), EXL2_OK);
     CHECK_INT(exl2_generate(engine, &d), EXL2_OK);
     CHECK_INT(s.count, g->count - 1);
-    CHECK_INT(exl2__runner_run(r, g->ids, g->count, on_own_logits, &o), EXL2_OK);
+    CHECK_INT(exl2__runner_run(r, (const exl2_token *[]){ g->ids }, 1, g->count, on_own_logits, &o), EXL2_OK);
     exl2_close(engine);
 }
 
@@ -285,7 +285,7 @@ static void test_runner(void)
         exl2__runner r;
         last l = { &g, 0, 0 };
         if (good(exl2__runner_open(&c, model_path(models[i]), g.count, &r), &c)) {
-            CHECK_INT(exl2__runner_run(&r, g.ids, g.count, on_logits, &l), EXL2_OK);
+            CHECK_INT(exl2__runner_run(&r, (const exl2_token *[]){ g.ids }, 1, g.count, on_logits, &l), EXL2_OK);
             if (!CHECK(l.off < LOGITS_OFF)) {
                 printf("  %s: logits %.2e off\n", models[i], l.off);
             }

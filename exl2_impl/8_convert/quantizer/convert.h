@@ -60,16 +60,18 @@ static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t 
         if (slot->input != *input) {
             exl2__factor_close(v->c, f);
             *input = UINT32_MAX;
-            EXL2__TRY(exl2__factor_make(v->c, slot->name, gram->sum, slot->in, f));
+            EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f));
             *input = slot->input;
+            exl2__convert_time(v, EXL2_CONVERT_FACTOR);
         }
         slot->measured->share = 1;
         if (slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN) {
             uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + slot->expert].tokens;
             slot->measured->share = ((double)used + 0.5) / ((double)v->rows * v->length);
         }
-        result = exl2__measure_part(&v->measure, slot->name, exl2__slots_part(&v->source, slot), f, slot->losses,
+        result = exl2__measure_part(&v->measure, exl2__slots_part(&v->source, slot), slot->out, f, slot->losses,
                                     slot->measured, &trials[i - first]);
+        exl2__convert_time(v, EXL2_CONVERT_LOSSES);
         loss += trials[i - first].loss;
         double done = (slot->layer + (i + 1.0 - v->slots.first[slot->layer])
                        / (v->slots.first[slot->layer + 1] - v->slots.first[slot->layer]))
@@ -77,6 +79,7 @@ static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t 
         result = result < 0 ? result : exl2__convert_progress(v, "measure", done);
     }
     result = result < 0 ? result : exl2__measure_run(&v->measure, v->slots.items[first].layer, &kl);
+    exl2__convert_time(v, EXL2_CONVERT_PROBE);
     for (uint32_t i = first; i < end; i++) {
         v->slots.items[i].measured->sensitivity = loss > 0 ? kl.typical / loss : 0;
         v->slots.items[i].measured->mean = loss > 0 ? kl.mean / loss : 0;
@@ -103,7 +106,7 @@ static exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
         memset(trials, 0, (size_t)bytes);
         result = exl2__convert_try(v, first, end, &f, &input, trials);
         for (uint32_t i = 0; i < end - first; i++) {
-            exl2__measure_restore(v->c, &trials[i]);
+            exl2__measure_restore(&v->measure, &trials[i]);
         }
         exl2__free(v->c, memory, bytes, EXL2_MEM_SCRATCH);
     }
@@ -138,6 +141,7 @@ static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer,
     exl2__keep_piece pieces[2];
     char name[EXL2__FILE_NAME_MAX];
     EXL2__TRY(exl2__measure_layer(&v->measure, layer));
+    exl2__convert_time(v, EXL2_CONVERT_FORWARD);
     if (measured) {
         return EXL2_OK;
     }
@@ -148,6 +152,7 @@ static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer,
             EXL2__TRY(exl2__keep_save(&v->work, name, pieces, 2));
         }
     }
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
     if (!v->d->measurement_file) {
         EXL2__TRY(exl2__convert_measure_slots(v, layer));
     }
@@ -171,18 +176,20 @@ static exl2_result exl2__convert_measure_head(exl2__convert *v)
     exl2__factor f;
     exl2__measure_trial trial = { 0 };
     exl2__measure_kl kl = { 0, 0 };
-    EXL2__TRY(exl2__factor_make(v->c, head->name, v->measure.grams[EXL2__RUNNER_QKV].sum, head->in, &f));
+    EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), head->name, v->measure.grams[EXL2__RUNNER_QKV].sum,
+                                head->in, &f));
     exl2__measure_keep_before(&v->measure);
     head->measured->share = 1;
-    exl2_result result = exl2__measure_part(&v->measure, head->name, exl2__slots_part(&v->source, head), &f,
+    exl2_result result = exl2__measure_part(&v->measure, exl2__slots_part(&v->source, head), head->out, &f,
                                             head->losses, head->measured, &trial);
     result = result < 0 ? result : exl2__measure_run(&v->measure, v->source.plan.shape.layers, &kl);
     if (trial.loss > 0) {
         head->measured->sensitivity = kl.typical / trial.loss;
         head->measured->mean = kl.mean / trial.loss;
     }
-    exl2__measure_restore(v->c, &trial);
+    exl2__measure_restore(&v->measure, &trial);
     exl2__factor_close(v->c, &f);
+    exl2__convert_time(v, EXL2_CONVERT_LOSSES);
     exl2__convert_head_losses(v, pieces);
     return result < 0 ? result : exl2__keep_save(&v->work, "head-losses", pieces, 2);
 }
@@ -200,7 +207,7 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
         first += found;
     }
     if (found) {
-        exl2__measure_clear(&v->measure, NULL);
+        EXL2__TRY(exl2__measure_clear(&v->measure, NULL));
         exl2__convert_moments(v, EXL2__RUNNER_QKV, pieces);
         EXL2__TRY(exl2__keep_load(&v->work, "head-moments", pieces, 2, &found));
         if (found && !v->slots.head_bits) {
@@ -214,6 +221,7 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
     if (!v->d->measurement_file || !v->slots.head_bits) {
         EXL2__TRY(exl2__measure_probes(&v->measure));
     }
+    exl2__convert_time(v, EXL2_CONVERT_PROBE);
     EXL2__TRY(exl2__convert_load_states(v, first, &at));
     uint64_t saved_ns = exl2__platform_ns();
     for (; at < layers; at++) {
@@ -233,23 +241,38 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
 
 /* ---- quantize ---- */
 
-/* Packs what the quantizer made. */
-static void exl2__convert_pack(const exl2__solve *s, const exl2__slot *slot, exl2__slot_codes *codes)
+typedef struct exl2__convert_packing {
+    const exl2__solve *s;
+    const exl2__slot *slot;
+    exl2__slot_codes *codes;
+} exl2__convert_packing;
+
+/* Task: one group. */
+static void exl2__convert_pack_group(void *arg, uint32_t g)
 {
-    for (uint32_t g = 0; g < codes->group_count; g++) {
-        const exl2__group *group = &codes->groups[g];
-        for (uint32_t strip = 0; strip < s->strips; strip++) {
-            exl2__pack_codes(s->codes + ((size_t)strip * slot->in + group->row) * EXL2__PANELS_LANES, group->rows,
-                             EXL2__PANELS_LANES, EXL2__PANELS_LANES, group->bits,
-                             codes->words + (size_t)group->word * slot->columns + strip * EXL2__PANELS_LANES,
-                             slot->columns);
-        }
-        exl2__pack_levels(s->levels + (size_t)g * slot->columns, slot->columns,
-                          codes->scales + (size_t)g * (slot->columns / 8));
-        codes->scale_max[g] = s->scale_max[g];
-        codes->table[2 * g] = (uint16_t)group->bits;
-        codes->table[2 * g + 1] = (uint16_t)group->word;
+    const exl2__convert_packing *p = (const exl2__convert_packing *)arg;
+    const exl2__slot *slot = p->slot;
+    exl2__slot_codes *codes = p->codes;
+    const exl2__group *group = &codes->groups[g];
+    for (uint32_t strip = 0; strip < p->s->strips; strip++) {
+        exl2__pack_codes(p->s->codes + ((size_t)strip * slot->in + group->row) * EXL2__PANELS_LANES, group->rows,
+                         EXL2__PANELS_LANES, EXL2__PANELS_LANES, group->bits,
+                         codes->words + (size_t)group->word * slot->columns + strip * EXL2__PANELS_LANES,
+                         slot->columns);
     }
+    exl2__pack_levels(p->s->levels + (size_t)g * slot->columns, slot->columns,
+                      codes->scales + (size_t)g * (slot->columns / 8));
+    codes->scale_max[g] = p->s->scale_max[g];
+    codes->table[2 * g] = (uint16_t)group->bits;
+    codes->table[2 * g + 1] = (uint16_t)group->word;
+}
+
+/* Packs what the quantizer made. */
+static void exl2__convert_pack(const exl2__ctx *c, const exl2__solve *s, const exl2__slot *slot,
+                               exl2__slot_codes *codes)
+{
+    exl2__convert_packing packing = { s, slot, codes };
+    exl2__tasks_run(c, codes->group_count, exl2__convert_pack_group, &packing);
     for (uint32_t i = 0; i < slot->in; i++) {
         codes->inverse[s->factor->order[i]] = i;
     }
@@ -264,18 +287,19 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
     char name[EXL2__FILE_NAME_MAX];
     exl2__solve s;
     EXL2__TRY(exl2__solve_open(v->c, f, slot->columns, codes->groups, codes->group_count, &s));
-    exl2_result result = exl2__measure_weights(v->c, slot->name, exl2__slots_part(&v->source, slot), f,
-                                               slot->out, s.weights);
+    exl2_result result = exl2__solve_load(v->c, &s, exl2__slots_part(&v->source, slot), slot->out);
+    result = result < 0 ? result : exl2__solve_run(v->c, &s);
+    result = result < 0 ? result : exl2__solve_energy(v->c, &s, true, &codes->losses[0]);
+    result = result < 0 ? result : exl2__solve_energy(v->c, &s, false, &codes->losses[1]);
+    exl2__convert_time(v, EXL2_CONVERT_QUANTIZE);
     if (result >= 0) {
-        exl2__solve_run(v->c, &s);
-        exl2__convert_pack(&s, slot, codes);
-        codes->losses[0] = exl2__solve_energy(v->c, &s, s.errors);
-        codes->losses[1] = exl2__solve_energy(v->c, &s, s.weights);
+        exl2__convert_pack(v->c, &s, slot, codes);
         uint32_t count = exl2__slot_codes_pieces(slot, codes, pieces);
         exl2__convert_write_codes_name(&v->slots, index, name);
         result = exl2__keep_save(&v->work, name, pieces, count);
     }
     exl2__solve_close(v->c, &s);
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
     return result;
 }
 
@@ -309,8 +333,9 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
             result = exl2__keep_load(&v->work, name, moments, 2, &made);
             result = result < 0 ? result : !made ? exl2__fail(v->c, EXL2_ERR_IO, "%s/%s is missing or damaged; remove "
                                                               "that folder", v->work.dir, name)
-                   : exl2__factor_make(v->c, slot->name, gram->sum, slot->in, &f);
+                   : exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, &f);
             made = result >= 0;
+            exl2__convert_time(v, EXL2_CONVERT_FACTOR);
         }
         if (result >= 0 && !found) {
             result = exl2__convert_quantize_slot(v, i, &f, &codes);
@@ -393,6 +418,10 @@ static void exl2__convert_report(exl2__convert *v, exl2_convert_info *info)
     info->matrices = v->slots.count;
     info->rows = v->rows;
     info->length = v->length;
+    for (uint32_t i = 0; i < EXL2_CONVERT_STAGES; i++) {
+        info->stage_seconds[i] = (double)v->stage_ns[i] * 1e-9;
+    }
+    info->backend = exl2__convert_gpu(v) ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU;
     for (uint32_t i = 0; i < v->slots.count; i++) {
         const exl2__slot *slot = &v->slots.items[i];
         exl2__arena dry = { 0 };
@@ -428,16 +457,13 @@ static exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2
     exl2__runner out;
     exl2__compare m = { 0 };
     exl2__arena dry = { 0 }, memory = { 0 };
-    uint32_t stride = exl2__compare_stride(v->source.plan.shape.vocab);
-    exl2__arena_alloc(&dry, stride * sizeof(float));
-    exl2__arena_alloc(&dry, stride * sizeof(float));
     EXL2__TRY(exl2__runner_open(v->c, dir, v->length, &out));
-    exl2_result result = exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH);
     m.a = &v->source;
     m.b = &out;
+    exl2__compare_layout(&m, &dry);
+    exl2_result result = exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH);
     if (result >= 0) {
-        m.first = (float *)exl2__arena_alloc(&memory, stride * sizeof(float));
-        m.second = (float *)exl2__arena_alloc(&memory, stride * sizeof(float));
+        exl2__compare_layout(&m, &memory);
     }
     for (uint32_t i = 0; i < v->held && result >= 0; i++) {
         result = exl2__compare_rows(&m, v->ids + (size_t)(v->rows + i) * v->length, v->length);
@@ -484,7 +510,9 @@ static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
     exl2__convert_rates(v);
     EXL2__TRY(exl2__convert_write_all(&v->write, v->folder.work_path));
     exl2__arena_close(v->c, &v->memory);
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
     EXL2__TRY(exl2__convert_compare(v, v->folder.work_path, info));
+    exl2__convert_time(v, EXL2_CONVERT_COMPARE);
     exl2__convert_report(v, info);
     return EXL2_OK;
 }
@@ -495,10 +523,18 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     exl2_convert_info info = { 0 };
     exl2__arena dry = { 0 };
     char path[EXL2__FILE_PATH_MAX];
+    v->started_ns = exl2__platform_ns();
     EXL2__TRY(exl2__convert_check(v));
+    EXL2__TRY(exl2__convert_open_gpu(v));
     EXL2__TRY(exl2__folder_begin(c, &v->folder, v->out_dir)); /* fails before hours of work, not after */
     EXL2__TRY(exl2__convert_progress(v, "load", 0));
     EXL2__TRY(exl2__convert_open_source(v));
+#ifndef EXL2_NO_CUDA
+    if (exl2__convert_gpu(v)) {
+        EXL2__TRY(exl2__runner_use(&v->source, &v->gpu));
+    }
+#endif
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__arena_open(c, &v->memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__convert_layout(v, &v->memory);
@@ -529,6 +565,7 @@ static exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_desc *d)
     exl2__free(c, v.ids, v.ids_bytes, EXL2_MEM_GENERAL);
     exl2__slots_close(c, &v.slots);
     exl2__runner_close(&v.source);
+    exl2__gpu_close(c, &v.gpu);
     exl2__folder_abandon(&v.folder);
     return result;
 }

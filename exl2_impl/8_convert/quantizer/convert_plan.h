@@ -39,6 +39,9 @@ typedef struct exl2__convert {
     exl2__folder folder;
     exl2__convert_write write;
     exl2_convert_plan plan;
+    exl2__gpu gpu;            /* open, if stages run there */
+    exl2_engine_desc engine;  /* backend, device, caps and kernel cache */
+    uint64_t stage_ns[EXL2_CONVERT_STAGES], started_ns; /* wall-clock time of each stage; when the running one began */
     bool above;               /* more bits were asked for than the model can have */
     uint64_t budget;          /* bits of the slots that exl2__convert_allocate fills in */
 } exl2__convert;
@@ -57,6 +60,37 @@ static bool exl2__convert_text_progress(void *user, double done)
 {
     const exl2__convert *v = (const exl2__convert *)user;
     return !v->d->progress || v->d->progress(v->d->user, "text", (float)done);
+}
+
+/* ---- what runs where ---- */
+
+/* The GPU, or NULL: the CPU. */
+static inline exl2__gpu *exl2__convert_gpu(exl2__convert *v) { return exl2__gpu_is_open(&v->gpu) ? &v->gpu : NULL; }
+
+/* What the model's own text is written on; NULL: the CPU. */
+static inline const exl2_engine_desc *exl2__convert_engine(const exl2__convert *v)
+{
+    return exl2__gpu_is_open(&v->gpu) ? &v->engine : NULL;
+}
+
+/* Opens the GPU. AUTO becomes what there is, so that the model's text does not fall back to the CPU later. */
+static exl2_result exl2__convert_open_gpu(exl2__convert *v)
+{
+    const exl2_convert_desc *d = v->d;
+    v->engine = (exl2_engine_desc){ .backend = d->backend, .devices = d->device, .device_count = d->device ? 1 : 0,
+                                    .device_bytes_max = d->device_bytes_max, .kernel_cache = d->kernel_cache,
+                                    .nvrtc_path = d->nvrtc_path };
+    EXL2__TRY(exl2__gpu_open(v->c, &v->engine, &v->gpu));
+    v->engine.backend = EXL2_BACKEND_CUDA;
+    return EXL2_OK;
+}
+
+/* The time since the last call belongs to this stage. */
+static void exl2__convert_time(exl2__convert *v, exl2_convert_stage stage)
+{
+    uint64_t now = exl2__platform_ns();
+    v->stage_ns[stage] += now - v->started_ns;
+    v->started_ns = now;
 }
 
 /* ---- what is asked for ---- */
@@ -116,14 +150,14 @@ static exl2_result exl2__convert_plan_folder(exl2__convert *v, uint8_t width, ui
 }
 
 /* Most bytes of memory that the work on one slot needs at once, besides exl2__measure_layout's. */
-static uint64_t exl2__convert_plan_slot_bytes(const exl2__convert *v, const exl2__slot *slot)
+static uint64_t exl2__convert_plan_slot_bytes(exl2__convert *v, const exl2__slot *slot)
 {
-    exl2__factor f = { .in = slot->in };
+    exl2__factor f = { .in = slot->in, .on_gpu.gpu = exl2__convert_gpu(v) };
     exl2__slot_codes codes;
     exl2__arena factor = { 0 }, scratch = { 0 }, packed = { 0 };
     uint64_t weights = (uint64_t)slot->in * slot->columns;
     exl2__factor_layout(&f, &factor);
-    exl2__factor_scratch_layout(slot->in, &scratch);
+    exl2__factor_scratch_layout(slot->in, f.on_gpu.gpu != NULL, &scratch);
     exl2__slot_codes_layout(&v->slots, slot, &codes, &packed);
     uint64_t solve = exl2__solve_bytes(&f, slot->columns, slot->in / 32);
     uint64_t trial = solve + weights * sizeof(uint16_t); /* exl2__measure_replace */
@@ -276,7 +310,7 @@ static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes)
 {
     const exl2_convert_desc *d = v->d;
     bool has_tokenizer;
-    EXL2__TRY(exl2__texts_measure(v->c, v->source_dir, bytes, &has_tokenizer));
+    EXL2__TRY(exl2__texts_measure(v->c, exl2__convert_engine(v), v->source_dir, bytes, &has_tokenizer));
     for (uint32_t i = 0; i < d->calibration_file_count; i++) {
         EXL2__TRY(exl2__texts_check_file(v->c, d->source_dir, d->calibration_files[i], has_tokenizer));
         *bytes = 0;
@@ -304,6 +338,22 @@ static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
 
 /* ---- values ---- */
 
+/* Are all weights of a part halves (f16 or bf16) that can be quantized? This is fast. */
+static bool exl2__convert_plan_fits(const exl2__cpu_part *p)
+{
+    uint16_t most = p->source == EXL2__CPU_BF16 ? 0x46FF : 0x77FF; /* the largest one below 32752, and 32752 */
+    bool larger = p->source != EXL2__CPU_BF16 && p->source != EXL2__CPU_F16;
+    for (uint32_t strip = 0; strip < p->strips && !larger; strip++) {
+        const uint16_t *w = (const uint16_t *)(const void *)(p->data + strip * p->strip_bytes);
+        uint32_t over = 0;
+        for (size_t i = 0; i < (size_t)p->in * EXL2__CPU_STRIP; i++) {
+            over |= (uint32_t)((w[i] & 0x7FFF) > most);
+        }
+        larger = over != 0;
+    }
+    return !larger;
+}
+
 /* Task: finds the first weight of a slot that cannot be quantized. */
 static void exl2__convert_plan_weights(void *arg, uint32_t index)
 {
@@ -311,6 +361,9 @@ static void exl2__convert_plan_weights(void *arg, uint32_t index)
     exl2__slot *slot = &v->slots.items[index];
     const exl2__cpu_part *p = exl2__slots_part((exl2__runner *)(uintptr_t)&v->source, slot);
     slot->bad = false;
+    if (exl2__convert_plan_fits(p)) {
+        return;
+    }
     for (uint32_t first = 0; first < slot->out; first += EXL2__PANELS_LANES) { /* strips, as they lie in memory */
         uint32_t end = exl2__min32(first + EXL2__PANELS_LANES, slot->out);
         for (uint32_t i = 0; i < slot->in; i++) {
