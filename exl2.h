@@ -570,15 +570,19 @@
    exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest; exl2_import_desc lists the file types.
    exl2_convert makes a better one from a GGUF file or a folder: it runs the model over calibration text, measures how
    much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are small.
-   It runs on the CPU, with the whole dense model in memory. The text is what the model writes itself, or the
-   application's own files: text like that of the game is best. All finished parts are kept in a work folder, so that a
-   killed conversion continues where it was when it is called again. With measure_only it writes measurement.json: given
-   back as measurement_file, it saves half of the work at every other rate. ExLlamaV2's own measurement.json is
-   accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are chosen. size_bytes, in place of bpw,
-   is the size of the whole folder: the head's bits are then chosen with the others. Before the work begins, a
-   conversion checks all numbers of the source, the rate, memory and disks, and on_plan says what it will make and need.
-   A GGUF or FP8 source becomes a dense folder in the work folder; all but its numbers is checked before that.
-   shard_bytes sets the size of the files.
+   It holds the whole dense model in host memory, or reads one layer at a time where host_bytes_max is less. On a GPU
+   (backend) run the model's own text, most products, and all of the quantizing; attention, experts and what is between
+   products run on the CPU, which alone is the reference: results differ a little, and a work folder belongs to one of
+   the two. Layer by layer, and with corrected, all of it runs on the CPU for now: AUTO chooses it, and CUDA fails with
+   UNSUPPORTED. device_bytes_max is a hard cap: where a matrix needs more, the call fails with BUDGET. The text is what
+   the model writes itself, or the application's own files: text like that of the game is best. All finished parts are
+   kept in a work folder, so that a killed conversion continues where it was when it is called again. With measure_only
+   it writes measurement.json: given back as measurement_file, it saves half of the work at every other rate.
+   ExLlamaV2's own measurement.json is accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are
+   chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
+   others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
+   on_plan says what it will make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its
+   numbers is checked before that. shard_bytes sets the size of the files.
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
 
@@ -1487,6 +1491,20 @@ typedef struct exl2_import_desc {
    IO, FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
 EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 
+/* Stages of a conversion. On a GPU run the model's own text; the products of the passes over calibration, but those of
+   experts and attention; the moments; and all of the factorizations, the losses and the quantizing. */
+typedef enum exl2_convert_stage {
+    EXL2_CONVERT_TEXT,     /* reading or writing the text of calibration */
+    EXL2_CONVERT_FORWARD,  /* passes over calibration, moments of inputs */
+    EXL2_CONVERT_FACTOR,   /* factorizations */
+    EXL2_CONVERT_LOSSES,   /* losses of blocks, quantizing for the sensitivities */
+    EXL2_CONVERT_PROBE,    /* sensitivities */
+    EXL2_CONVERT_QUANTIZE,
+    EXL2_CONVERT_FILES,    /* loading, the work folder, the output */
+    EXL2_CONVERT_COMPARE,  /* on the rows that were kept out; its products of the original on a GPU */
+    EXL2_CONVERT_STAGES
+} exl2_convert_stage;
+
 /* What a conversion did to one matrix. */
 typedef struct exl2_convert_matrix {
     const char *name;        /* such as "model.layers.0.mlp.up_proj" */
@@ -1522,6 +1540,8 @@ typedef struct exl2_convert_info {
     double predicted_kl;
     double kl, top1, nll_before, nll_after; /* on rows kept out of calibration: KL divergence from the source, in nats
                                 a token; share of positions with the same likeliest token; negative log-likelihoods */
+    exl2_backend backend;    /* what the stages ran on that a GPU can run */
+    double stage_seconds[EXL2_CONVERT_STAGES];
 } exl2_convert_info;
 
 /* Source: a GGUF file, or a folder that exl2_model_load loads, or one with FP8 weights (E4M3, a scale for all or for
@@ -1547,9 +1567,15 @@ typedef struct exl2_convert_desc {
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too */
     bool corrected;          /* each matrix makes up for errors of those before: better at low rates, for about twice
-                                the time; needs the default rows, or more. Not with measure_only */
+                                the time; needs the default rows, or more. Not with measure_only; on the CPU only */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */
-    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap. A model that does not fit is streamed */
+    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap. A model that does not fit is streamed, on the CPU
+                                only */
+    exl2_backend backend;    /* AUTO: a GPU if there is one that can convert this, else the CPU */
+    const exl2_device_desc *device; /* which GPU; NULL = the best one */
+    uint64_t device_bytes_max; /* hard cap of GPU memory; 0 = no cap. A matrix that needs more: BUDGET */
+    exl2_kernel_cache kernel_cache; /* as of exl2_engine_desc */
+    const char *nvrtc_path;  /* as of exl2_engine_desc */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */
     void (*on_plan)(void *user, const exl2_convert_plan *plan); /* once, before the work begins; may be NULL */
     void (*on_matrix)(void *user, const exl2_convert_matrix *matrix); /* at the end, once for each; may be NULL */

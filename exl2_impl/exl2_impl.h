@@ -526,6 +526,14 @@ EXL2__SIZE_END
 #include "8_convert/gguf/import_model.h"
 /* defines: exl2_import_gguf */
 #include "8_convert/gguf/import.h"
+/* defines: the GPU of a conversion */
+#include "8_convert/gpu/gpu.h"
+/* defines: moments of inputs, products with weights on the GPU */
+#include "8_convert/gpu/gpu_inputs.h"
+/* defines: factorization on the GPU */
+#include "8_convert/gpu/gpu_factor.h"
+/* defines: quantizing one matrix on the GPU */
+#include "8_convert/gpu/gpu_solve.h"
 /* defines: square matrices in panels, and their products */
 #include "8_convert/quantizer/panels.h"
 /* defines: factorization of the moments of an input */

@@ -4,11 +4,12 @@
    owns:  nothing.
 
    Dynamic shared memory is NONE, or BUDGET: the backend computes its size, up to the GPU's shared_bytes_max.
-   Modules whose names have "_wg" exist for sm_90a only (exl2__cuda_module_exists). */
+   Modules whose names have "_wg" exist for sm_90a only (exl2__cuda_module_exists). Those of the folder `convert` exist
+   only where EXL2_CONVERT is defined. */
 #ifndef EXL2K_KERNELS_DEF_H
 #define EXL2K_KERNELS_DEF_H
 
-#define EXL2__KERNELS(X)                                                        \
+#define EXL2__KERNELS_MODEL(X)                                                  \
     X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)                     \
     X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)              \
     X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)              \
@@ -72,5 +73,37 @@
     X(exl2k_attend_wg128, "attend_wg128.cu", exl2k_attend_args, BUDGET)         \
     X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                  \
     X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)
+
+#ifdef EXL2_CONVERT
+#define EXL2__KERNELS_CONVERT(X)                                                \
+    X(exl2k_half_rows, "convert/half.cu", exl2k_half_rows_args, NONE)           \
+    X(exl2k_half_act, "convert/half.cu", exl2k_half_act_args, NONE)             \
+    X(exl2k_half_columns, "convert/half.cu", exl2k_half_columns_args, NONE)     \
+    X(exl2k_half_weights, "convert/half.cu", exl2k_half_weights_args, NONE)     \
+    X(exl2k_half_product, "convert/half.cu", exl2k_half_product_args, BUDGET)   \
+    X(exl2k_gram_finish, "convert/half.cu", exl2k_gram_args, NONE)              \
+    X(exl2k_float_product, "convert/factor.cu", exl2k_float_product_args, NONE) \
+    X(exl2k_factor_read, "convert/factor.cu", exl2k_factor_args, NONE)          \
+    X(exl2k_factor_diagonal, "convert/factor.cu", exl2k_factor_args, NONE)      \
+    X(exl2k_factor_solve, "convert/factor.cu", exl2k_factor_args, NONE)         \
+    X(exl2k_factor_feedback, "convert/factor.cu", exl2k_factor_args, NONE)      \
+    X(exl2k_losses_peaks, "convert/losses.cu", exl2k_losses_args, NONE)         \
+    X(exl2k_losses_tries, "convert/losses.cu", exl2k_losses_args, NONE)         \
+    X(exl2k_losses_errors, "convert/losses.cu", exl2k_losses_args, NONE)        \
+    X(exl2k_losses_totals, "convert/losses.cu", exl2k_losses_args, NONE)        \
+    X(exl2k_solve_load, "convert/solve.cu", exl2k_solve_args, NONE)             \
+    X(exl2k_solve_values, "convert/solve.cu", exl2k_solve_args, NONE)           \
+    X(exl2k_solve_aim, "convert/solve.cu", exl2k_solve_args, NONE)              \
+    X(exl2k_solve_peaks, "convert/solve.cu", exl2k_solve_args, NONE)            \
+    X(exl2k_solve_search, "convert/solve.cu", exl2k_solve_args, NONE)           \
+    X(exl2k_solve_pick, "convert/solve.cu", exl2k_solve_args, NONE)             \
+    X(exl2k_solve_round, "convert/solve.cu", exl2k_solve_args, BUDGET)          \
+    X(exl2k_solve_descend, "convert/solve.cu", exl2k_solve_args, BUDGET)        \
+    X(exl2k_solve_energy, "convert/solve.cu", exl2k_solve_args, NONE)
+#else
+#define EXL2__KERNELS_CONVERT(X)
+#endif
+
+#define EXL2__KERNELS(X) EXL2__KERNELS_MODEL(X) EXL2__KERNELS_CONVERT(X)
 
 #endif

@@ -54,6 +54,7 @@ static inline exl2_convert_desc rig_desc(const char *source, uint32_t rows, uint
 {
     static const char *const files[1] = { cal_file };
     exl2_convert_desc d = { 0 };
+    d.backend = EXL2_BACKEND_CPU; /* also on a machine with a GPU */
     d.source_dir = source;
     d.out_dir = out_dir;
     d.calibration_files = files;

@@ -121,8 +121,13 @@ static void check_system_include(const source_file *file, int line, const char *
     require(allowed, file, line, "this system header belongs in platform.h", name);
 }
 
-/* Targets outside the CUDA backend that it may include: headers shared with kernels, and the sources that embed.c
-   made. */
+/* May the file include headers that are shared with kernels, and the sources that embed.c made? */
+static bool uses_kernels(const char *path)
+{
+    return folder_number(path) == 3 || strncmp(path, "exl2_impl/8_convert/gpu/", 24) == 0;
+}
+
+/* Targets outside the engine that such a file may include. */
 static bool is_of_kernels(const char *target)
 {
     return strcmp(source_base(target), "exl2_kernels.inc") == 0
@@ -148,7 +153,7 @@ static void check_includes(const source_file *file)
                     name);
             continue;
         }
-        if (folder_number(file->path) == 3 && is_of_kernels(target)) {
+        if (uses_kernels(file->path) && is_of_kernels(target)) {
             continue;
         }
         require(find_file(target) != NULL, file, line, "no such file", name);

@@ -5,6 +5,7 @@
 #include "../common/clock.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
+#include "../common/kernel_folder.h"
 #include "../common/pool.h"
 #include "../common/progress.h"
 #include "cli.h"
@@ -18,17 +19,12 @@
 #error "build the program exl2 with EXL2_CONVERT defined"
 #endif
 
-#define STAGES_MAX 8
-
-typedef struct stage {
-    const char *name;
-    double seconds;
-} stage;
+static const char *const stage_names[EXL2_CONVERT_STAGES] = { "text", "forward", "factor", "losses", "probe",
+                                                              "quantize", "files", "compare" };
 
 typedef struct conversion {
     progress bar;
-    stage stages[STAGES_MAX];
-    uint32_t stage_count;
+    char stage[16]; /* the running one, by its name in the bar */
     uint64_t stage_start;
     exl2_convert_matrix *matrices; /* their names point into `names` */
     char (*names)[128];
@@ -37,22 +33,12 @@ typedef struct conversion {
     bool has_files;    /* for calibration */
 } conversion;
 
-static void end_stage(conversion *v)
-{
-    if (v->stage_count > 0) {
-        v->stages[v->stage_count - 1].seconds = clock_seconds_since(v->stage_start);
-    }
-    v->stage_start = clock_ns();
-}
-
 static bool on_progress(void *user, const char *name, float done)
 {
     conversion *v = user;
-    if (v->stage_count == 0 || strcmp(v->stages[v->stage_count - 1].name, name) != 0) {
-        end_stage(v);
-        if (v->stage_count < STAGES_MAX) {
-            v->stages[v->stage_count++].name = name;
-        }
+    if (strcmp(v->stage, name) != 0) {
+        snprintf(v->stage, sizeof v->stage, "%s", name);
+        v->stage_start = clock_ns();
     }
     char what[64];
     double seconds = clock_seconds_since(v->stage_start);
@@ -118,10 +104,11 @@ static void report_json(const conversion *v, const exl2_convert_info *info, doub
     json_out_uint(&j, "bytes", info->bytes);
     json_out_number(&j, "seconds", seconds);
     json_out_object(&j, "stages");
-    for (uint32_t i = 0; i < v->stage_count; i++) {
-        json_out_number(&j, v->stages[i].name, v->stages[i].seconds);
+    for (uint32_t i = 0; i < EXL2_CONVERT_STAGES; i++) {
+        json_out_number(&j, stage_names[i], info->stage_seconds[i]);
     }
     json_out_end(&j);
+    json_out_string(&j, "backend", info->backend == EXL2_BACKEND_CUDA ? "cuda" : "cpu");
     if (info->warning[0]) {
         json_out_string(&j, "warning", info->warning);
     }
@@ -172,9 +159,10 @@ static void report_text(const conversion *v, const exl2_convert_desc *d, const e
         printf("\n");
     }
     printf("\n");
-    for (uint32_t i = 0; i < v->stage_count; i++) {
-        printf("%s %.1f s%s", v->stages[i].name, v->stages[i].seconds, i + 1 < v->stage_count ? ", " : "\n");
+    for (uint32_t i = 0; i < EXL2_CONVERT_STAGES; i++) {
+        printf("%s %.1f s%s", stage_names[i], info->stage_seconds[i], i + 1 < EXL2_CONVERT_STAGES ? ", " : "");
     }
+    printf(" (on %s)\n", info->backend == EXL2_BACKEND_CUDA ? "the GPU, but files and attention" : "the CPU");
     printf("%s: made from %s (%s) in %.0f s: %.3f bits per weight, head %.3f, %.1f MiB\n", d->out_dir, d->source_dir,
            info->arch, seconds, (double)info->bpw, (double)info->head_bpw, mib(info->bytes));
     printf("on rows kept out of calibration: nll %.4f, before %.4f; KL %.4f (predicted %.4f); same top token %.1f %%\n",
@@ -189,7 +177,11 @@ int cli_convert(int argc, char **argv)
     exl2_convert_desc d = { .progress = on_progress, .on_plan = on_plan, .on_matrix = on_matrix, .user = &v,
                             .error = &error, .info = &info };
     arg_texts files = { 0 };
-    uint32_t threads = 0;
+    uint32_t threads = 0, backend = EXL2_BACKEND_AUTO;
+    const char *kernels = NULL;
+    arg_numbers device = { 0 };
+    exl2_device_desc gpu = { .pick = EXL2_PICK_INDEX };
+    kernel_folder cache;
     bool json = false;
     const arg positional[] = {
         { "SOURCE", ARG_TEXT, &d.source_dir, NULL, "model folder, or GGUF file" },
@@ -216,18 +208,36 @@ int cli_convert(int argc, char **argv)
           "by layer (no limit)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
         { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
+        { "--backend", ARG_CHOICE, &backend, "auto|cuda|cpu", "where it runs (auto)" },
+        { "--device", ARG_NUMBERS, &device, "N", "index of the GPU in 'exl2 info' (fastest memory)" },
+        { "--device-memory", ARG_U64, &d.device_bytes_max, "MB", "most MiB of the GPU's memory (no limit)" },
+        { "--kernels", ARG_TEXT, &kernels, "DIR", "folder of compiled GPU kernels (your cache folder)" },
     };
     const args_desc args = { "exl2 convert",
-                             "Makes an EXL2 model folder from another model, on the CPU. Killed, it continues when it "
-                             "is started again.",
+                             "Makes an EXL2 model folder from another model. Killed, it continues when it is started "
+                             "again.",
                              positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&args, argc, argv);
     if (parsed == ARGS_OK && d.bpw == 0 && d.size_bytes == 0 && !d.measure_only) {
         parsed = args_wrong(&args, "--bpw is missing (or --size)");
     }
+    if (parsed == ARGS_OK && device.count > 1) {
+        parsed = args_wrong(&args, "--device needs one number");
+    }
     if (parsed != ARGS_OK) {
         return cli_exit(parsed);
     }
+    if (!kernel_folder_open(&cache, kernels)) {
+        fputs("the path of the kernel folder is too long\n", stderr);
+        return 1;
+    }
+    d.backend = (exl2_backend)backend;
+    d.kernel_cache = kernel_folder_hook(&cache);
+    if (device.count) {
+        gpu.index = device.items[0];
+        d.device = &gpu;
+    }
+    d.device_bytes_max = mib_bytes(d.device_bytes_max);
     d.shard_bytes = mib_bytes(d.shard_bytes);
     d.size_bytes = mib_bytes(d.size_bytes);
     d.host_bytes_max = mib_bytes(d.host_bytes_max);
@@ -240,7 +250,6 @@ int cli_convert(int argc, char **argv)
     interrupt_watch_ends();
     uint64_t start = clock_ns();
     exl2_result result = exl2_convert(&d);
-    end_stage(&v);
     progress_end(&v.bar);
     pool_close(threads_pool);
     if (result < 0) {

@@ -2,6 +2,7 @@
    the single header, C11's limit of 4,095 bytes a literal is kept, and no pointer needs a relocation. A piece may hold
    the end of one file and the beginning of the next. The comment at the head of a file is for readers of kernels_src:
    "#line N" stands in its place. A tab stands for four spaces of an indent, which saves 7 %.
+   The files of the folder `convert` come last, for builds with EXL2_CONVERT only.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
    gives: OUT, for 3_backend/cuda/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
    owns:  nothing that outlives the program. */
@@ -182,19 +183,42 @@ static void write_file(const kernel_file *file, text_place *end, text_place *pla
     }
 }
 
+static bool is_convert(const kernel_file *file) { return strncmp(file->name, "convert/", 8) == 0; }
+
+/* The files of builds with EXL2_CONVERT begin a piece of their own. */
+static void write_texts(bool convert, text_place *end, text_place places[FILES_MAX])
+{
+    for (size_t i = 0; i < file_count; i++) {
+        if (is_convert(&files[i]) == convert) {
+            write_file(&files[i], end, &places[i]);
+        }
+    }
+    end->at = PIECE_BYTES;
+}
+
+static void write_places(bool convert, const text_place places[FILES_MAX])
+{
+    for (size_t i = 0; i < file_count; i++) {
+        if (is_convert(&files[i]) == convert) {
+            fprintf(out, "    { \"%s\", %zu, %zu, %zu },\n", files[i].name, places[i].piece, places[i].at,
+                    places[i].bytes);
+        }
+    }
+}
+
 static void write_all(void)
 {
     text_place places[FILES_MAX], end = { 0 };
     fputs("/* Made by exl2_impl/tools/embed.c of kernels_src. */\n", out);
     fprintf(out, "static const char exl2__kernel_text[][%d] = {", PIECE_BYTES);
-    for (size_t i = 0; i < file_count; i++) {
-        write_file(&files[i], &end, &places[i]);
-    }
-    fputs("\n};\nstatic const exl2__cuda_file exl2__cuda_files[] = {\n", out);
-    for (size_t i = 0; i < file_count; i++) {
-        fprintf(out, "    { \"%s\", %zu, %zu, %zu },\n", files[i].name, places[i].piece, places[i].at, places[i].bytes);
-    }
-    fputs("};\n", out);
+    write_texts(false, &end, places);
+    fputs("\n#ifdef EXL2_CONVERT\n", out);
+    write_texts(true, &end, places);
+    fputs("\n#endif\n};\nstatic const exl2__cuda_file exl2__cuda_files[] = {\n", out);
+    write_places(false, places);
+    fputs("#ifdef EXL2_CONVERT\n", out);
+    write_places(true, places);
+    fputs("#endif\n};\n", out);
 }
 
 static void write_dependencies(const char *path)

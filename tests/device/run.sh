@@ -48,6 +48,8 @@ run expert_gemm expert_gemm
 run attend attend kernels_src test
 run attend_codes attend kernels_src codes
 run phases phases
+run convert convert
+run solve solve
 # shellcheck disable=SC2086 # a list
 run models models
 [ -n "$EXL2_TEST_MODELS" ] && run models_given models $EXL2_TEST_MODELS

@@ -108,6 +108,7 @@ static void convert(exl2_convert_info *info)
     watch w = { .cancels = true };
     exl2_error error = { 0 };
     exl2_convert_desc d = { 0 };
+    d.backend = EXL2_BACKEND_CPU;
     files[0] = check_shared("fixtures/convert/self.json");
     d.source_dir = source_dir;
     d.out_dir = out_dir;

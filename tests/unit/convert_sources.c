@@ -355,18 +355,18 @@ static void test_messages(void)
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
     c.cpu_path = exl2__cpu_path_best();
-    if (!CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), EXL2_OK)) {
+    if (!CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), EXL2_OK)) {
         printf("  %s\n", c.error.text);
     }
     CHECK(need > 5 && t.count == need + more && memcmp(t.ids, ids, (size_t)t.count * sizeof *ids) == 0);
     exl2__texts_close(&t);
     write_file(root, "talk.jsonl", "{\"messages\":3}\n", 15);
-    CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
+    CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
     CHECK(strstr(c.error.text, "talk.jsonl: line 1 has neither a string \"text\" nor a list \"messages\"") != NULL);
     exl2__texts_close(&t);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         write_file(root, "talk.jsonl", bad[i].lines, strlen(bad[i].lines));
-        CHECK_INT(exl2__texts_make(&c, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), bad[i].code);
+        CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), bad[i].code);
         if (!CHECK(strstr(c.error.text, bad[i].piece) != NULL)) {
             printf("  \"%s\" should hold \"%s\"\n", c.error.text, bad[i].piece);
         }

@@ -110,10 +110,10 @@ static double run(bool same)
         for (uint32_t r = 0; r < rows; r++) {
             exl2__correct_row(&k, r, x[t + r], y[t + r]);
         }
-        exl2__correct_add(&c, &k, rows);
+        CHECK_INT(exl2__correct_add(&c, &k, rows), EXL2_OK);
     }
-    exl2__gram_finish(&gram);
-    CHECK_INT(exl2__factor_make(&c, "test", gram.sum, IN, &f), EXL2_OK);
+    CHECK_INT(exl2__gram_finish(&gram), EXL2_OK);
+    CHECK_INT(exl2__factor_make(&c, NULL, "test", gram.sum, IN, &f), EXL2_OK);
     exl2__correct_finish(&k, &f);
     CHECK_INT(exl2__solve_open(&c, &f, OUT, groups, 1, &s), EXL2_OK);
     for (uint32_t i = 0; i < IN; i++) {

@@ -1,11 +1,12 @@
 /* solve.c: the factorization, the search and the quantizer of one matrix, compared with the fixtures of the converter
    (tests/golden/convert, and the larger ones in $EXL2_TEST_DATA/convert/matrix). Losses are computed here, in double,
-   from the words that a decoder reads. */
+   from the words that a decoder reads. With -DRIG_BACKEND=EXL2_BACKEND_CUDA all of it runs on a GPU. */
 #define EXL2_CONVERT
 #include "../../exl2_impl/0_base/json/json.h"
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/8_convert/quantizer/losses.h"
 #include "../../exl2_impl/8_convert/quantizer/solve.h"
+#include "../device/kernel_folder.h"
 #include "../matrix_decode.h"
 
 #include <math.h>
@@ -20,7 +21,12 @@ typedef struct problem {
     exl2__factor factor;
 } problem;
 
+#ifndef RIG_BACKEND
+#define RIG_BACKEND EXL2_BACKEND_CPU
+#endif
+
 static exl2__ctx ctx;
+static exl2__gpu device; /* not open: the CPU */
 static exl2__json golden;
 static char *golden_text;
 
@@ -78,7 +84,8 @@ static problem problem_open(const char *name, const char *path)
     free(x);
     free(halves);
     free(file);
-    if (!CHECK_INT(exl2__factor_make(&ctx, name, p.gram, p.in, &p.factor), EXL2_OK)) {
+    exl2__gpu *gpu = exl2__gpu_is_open(&device) ? &device : NULL;
+    if (!CHECK_INT(exl2__factor_make(&ctx, gpu, name, p.gram, p.in, &p.factor), EXL2_OK)) {
         printf("  %s\n", ctx.error.text);
         exit(1);
     }
@@ -147,19 +154,26 @@ static void check_factor(const problem *p)
 
 /* ---- layouts ---- */
 
-/* to [strips, in, 32]: the weights in packed order. */
-static void load_weights(const problem *p, float *to)
+/* Opens *s with the weights. false: that failed. */
+static bool solve_with(const problem *p, const exl2__group *groups, uint32_t count, exl2__solve *s)
 {
+    uint16_t *strips = malloc((size_t)p->in * p->columns * sizeof *strips);
+    exl2__cpu_part part = { .source = EXL2__CPU_F16, .in = p->in, .out = p->columns, .strips = p->columns / 32 };
+    part.strip_bytes = (uint64_t)p->in * 32 * sizeof *strips;
+    part.data = (uint8_t *)strips;
     for (uint32_t i = 0; i < p->in; i++) {
         for (uint32_t n = 0; n < p->columns; n++) {
-            to[((size_t)(n / 32) * p->in + i) * 32 + n % 32] =
-                exl2__f16_to_f32(p->weight[(size_t)p->factor.order[i] * p->columns + n]);
+            strips[((size_t)(n / 32) * p->in + i) * 32 + n % 32] = p->weight[(size_t)i * p->columns + n];
         }
     }
+    bool good = CHECK_INT(exl2__solve_open(&ctx, &p->factor, p->columns, groups, count, s), EXL2_OK)
+             && CHECK_INT(exl2__solve_load(&ctx, s, &part, p->columns), EXL2_OK);
+    free(strips);
+    return good;
 }
 
 /* Packs what the quantizer made, decodes the words by the format's description, and compares each value. */
-static uint16_t *decode(const problem *p, const exl2__solve *s)
+static uint16_t *decode(const problem *p, exl2__solve *s)
 {
     exl2__matrix_desc desc = { 0 };
     uint32_t words = 0;
@@ -190,14 +204,16 @@ static uint16_t *decode(const problem *p, const exl2__solve *s)
     desc.inverse_perm = inverse;
     matrix_decode(&desc, packed, out);
     uint32_t other = 0;
+    uint16_t *values = malloc((size_t)p->in * p->columns * sizeof *values);
+    CHECK_INT(exl2__solve_values(&ctx, s, values), EXL2_OK);
     for (uint32_t i = 0; i < p->in; i++) {
         for (uint32_t n = 0; n < p->columns; n++) {
-            size_t at = ((size_t)(n / 32) * p->in + i) * 32 + n % 32;
-            float q = exl2__f16_to_f32(out[(size_t)p->factor.order[i] * p->columns + n]);
-            other += q - s->weights[at] != s->errors[at];
+            uint16_t value = values[((size_t)(n / 32) * p->in + i) * 32 + n % 32];
+            other += exl2__f16_to_f32(value) != exl2__f16_to_f32(out[(size_t)i * p->columns + n]); /* -0 is 0 */
         }
     }
     CHECK_INT(other, 0);
+    free(values);
     free(packed);
     free(scales);
     free(inverse);
@@ -219,19 +235,21 @@ static void check_layout(const problem *p, uint32_t layout, const char *name)
         b = exl2__json_next(&golden, bits, b);
     }
     CHECK_INT(row, p->in);
-    if (!CHECK_INT(exl2__solve_open(&ctx, &p->factor, p->columns, groups, count, &s), EXL2_OK)) {
+    if (!solve_with(p, groups, count, &s)) {
         return;
     }
-    load_weights(p, s.weights);
     clock_t start = clock();
-    exl2__solve_run(&ctx, &s);
+    CHECK_INT(exl2__solve_run(&ctx, &s), EXL2_OK);
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
     uint16_t *q = decode(p, &s);
     double loss = loss_of(p, q), wanted = member(layout, "with_descent");
     printf("%s %s: loss %.5g, %.4f of the fixture's, %.4f of nearest, %.3f s\n", p->name, name, loss, loss / wanted,
            loss / member(layout, "nearest"), seconds);
     CHECK(loss <= 1.01 * wanted);
-    double own = exl2__solve_energy(&ctx, &s, s.errors) / exl2__solve_energy(&ctx, &s, s.weights);
+    double own, power;
+    CHECK_INT(exl2__solve_energy(&ctx, &s, true, &own), EXL2_OK);
+    CHECK_INT(exl2__solve_energy(&ctx, &s, false, &power), EXL2_OK);
+    own /= power;
     if (!CHECK(fabs(own / loss - 1) < 1e-3)) {
         printf("  the quantizer's own loss is %.5g\n", own);
     }
@@ -247,10 +265,13 @@ static void check_losses(const problem *p)
     uint32_t object = exl2__json_get(&golden, 0, p->name), widths = exl2__json_get(&golden, object, "block_loss_32");
     double *got = malloc(EXL2__LOSSES_WIDTHS * (p->in / 32) * sizeof *got), power = member(object, "wHw");
     double above = 0, below = 0;
-    float *weights = malloc((size_t)p->in * p->columns * sizeof *weights);
-    load_weights(p, weights);
+    exl2__group all = { 0, p->in, 0, 4 }; /* it is not used */
+    exl2__solve s;
+    if (!solve_with(p, &all, 1, &s)) {
+        return;
+    }
     clock_t start = clock();
-    CHECK_INT(exl2__losses_run(&ctx, &p->factor, weights, p->columns, got), EXL2_OK);
+    CHECK_INT(exl2__losses_run(&ctx, &s, got), EXL2_OK);
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
     for (uint32_t w = 0; w < EXL2__LOSSES_WIDTHS; w++) {
         uint32_t list = exl2__json_get(&golden, widths, names[w]), block = 0;
@@ -270,7 +291,7 @@ static void check_losses(const problem *p)
     printf("%s: losses of blocks: at most %.4f above, %.4f below the fixture's, %.3f s\n", p->name, above, below,
            seconds);
     CHECK(above < 0.05); /* of 32 x 64 weights at 8 bits; see `sum` above for whole matrices */
-    free(weights);
+    exl2__solve_close(&ctx, &s);
     free(got);
 }
 
@@ -292,7 +313,13 @@ int main(void)
 {
     size_t bytes;
     ctx.allocator = exl2__platform_allocator();
+    ctx.files = exl2__platform_files();
     ctx.cpu_path = exl2__cpu_path_best();
+    exl2_engine_desc engine = { .backend = RIG_BACKEND, .nvrtc_path = getenv("EXL2_NVRTC"),
+                                .kernel_cache = kernel_folder() };
+    if (exl2__gpu_open(&ctx, &engine, &device) < 0) {
+        check_skip(ctx.error.text);
+    }
     golden_text = check_read(EXL2_GOLDEN_DIR "/convert/matrix.json", &bytes);
     CHECK_INT(exl2__json_open(&ctx, "matrix.json", golden_text, bytes, &golden), EXL2_OK);
     check_case("hard", EXL2_GOLDEN_DIR "/convert/hard.safetensors");
@@ -300,6 +327,7 @@ int main(void)
     check_case("down", check_shared("fixtures/convert/matrix/down.safetensors"));
     exl2__json_close(&ctx, &golden);
     free(golden_text);
+    exl2__gpu_close(&ctx, &device);
     CHECK_INT(ctx.host_bytes, 0);
     return check_done();
 }

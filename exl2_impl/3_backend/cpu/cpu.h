@@ -116,16 +116,12 @@ static void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
     exl2__cpu_norm_tiles(s, s->layer->gate_up, &s->layer->mlp_norm, NULL, s->d->step->row_count);
 }
 
-/* Items: a strip of gate together with the same strip of up; without a gate only the latter. */
-static void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
+/* Items: strips, whose products are there. */
+static void exl2__cpu_gate_up_act(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count;
     bool switched = s->layer->router && d->shape.experts.shared_switch; /* the shared expert has a weight */
-    exl2__cpu_product(d, s->layer->gate_up, 0, rows, s->begin, s->end, d->gate, d->inter_stride, 0);
-    if (d->shape.gated) {
-        exl2__cpu_product(d, s->layer->gate_up, 1, rows, s->begin, s->end, d->up, d->inter_stride, 0);
-    }
     for (uint32_t r = 0; r < rows; r++) {
         size_t at = (size_t)r * d->inter_stride + s->begin * EXL2__CPU_STRIP;
         exl2__cpu_activate(d, d->gate + at, d->shape.gated ? d->up + at : NULL, (s->end - s->begin) * EXL2__CPU_STRIP);
@@ -134,6 +130,18 @@ static void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
             d->gate[at + i] *= weight;
         }
     }
+}
+
+/* Items: a strip of gate together with the same strip of up; without a gate only the latter. */
+static void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
+{
+    const exl2__cpu_device *d = s->d;
+    uint32_t rows = d->step->row_count;
+    exl2__cpu_product(d, s->layer->gate_up, 0, rows, s->begin, s->end, d->gate, d->inter_stride, 0);
+    if (d->shape.gated) {
+        exl2__cpu_product(d, s->layer->gate_up, 1, rows, s->begin, s->end, d->up, d->inter_stride, 0);
+    }
+    exl2__cpu_gate_up_act(s);
 }
 
 static void exl2__cpu_down_input(const exl2__cpu_share *s)
@@ -174,12 +182,12 @@ static void exl2__cpu_head_input(const exl2__cpu_share *s)
     exl2__cpu_norm_tiles(s, d->head, &d->final_norm, d->step->logits + s->range->logit0, s->range->logit_count);
 }
 
-static void exl2__cpu_head_strips(const exl2__cpu_share *s)
+/* Items: strips, whose products are there. */
+static void exl2__cpu_head_scale(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     exl2__real scale = (exl2__real)d->shape.logit_scale, cap = (exl2__real)d->shape.final_softcap;
     uint32_t count = (s->end - s->begin) * EXL2__CPU_STRIP;
-    exl2__cpu_product(d, d->head, 0, s->range->logit_count, s->begin, s->end, d->logits, d->vocab_stride, 0);
     for (uint32_t r = 0; r < s->range->logit_count; r++) {
         exl2__real *logits = d->logits + (size_t)r * d->vocab_stride + s->begin * EXL2__CPU_STRIP;
         for (uint32_t i = 0; scale != 1 && i < count; i++) {
@@ -189,6 +197,13 @@ static void exl2__cpu_head_strips(const exl2__cpu_share *s)
             d->ops->softcap(logits, count, cap);
         }
     }
+}
+
+static void exl2__cpu_head_strips(const exl2__cpu_share *s)
+{
+    const exl2__cpu_device *d = s->d;
+    exl2__cpu_product(d, d->head, 0, s->range->logit_count, s->begin, s->end, d->logits, d->vocab_stride, 0);
+    exl2__cpu_head_scale(s);
 }
 
 /* ---- phases: stages run one after the other; the items of a stage, except page copies, are independent ---- */

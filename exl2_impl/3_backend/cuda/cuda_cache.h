@@ -31,8 +31,9 @@ static void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target ta
         digits[i] = "0123456789abcdef"[all & 15];
     }
     digits[16] = 0;
-    size_t stem = strcspn(source->names[0], ".");
-    exl2__format(key, EXL2__CUDA_KEY_MAX, "%.*s-%s-%s", (int)(stem < 28 ? stem : 28), source->names[0], name, digits);
+    const char *folder = strchr(source->names[0], '/'), *module = folder ? folder + 1 : source->names[0];
+    size_t stem = strcspn(module, ".");
+    exl2__format(key, EXL2__CUDA_KEY_MAX, "%.*s-%s-%s", (int)(stem < 28 ? stem : 28), module, name, digits);
 }
 
 /* Whether the bytes are an undamaged entry of this key. */

@@ -85,6 +85,11 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (strncmp(module, "gemm_wg", 7) == 0) {
         return !n->any && !n->affine && (n->crowd || strcmp(module, "gemm_wg32.cu") != 0);
     }
+#ifdef EXL2_CONVERT
+    if (strncmp(module, "convert/", 8) == 0) {
+        return false;
+    }
+#endif
     if (strstr(module, "_affine.cu")) {
         return n->affine && (!expert || n->experts);
     }

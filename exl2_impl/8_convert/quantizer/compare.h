@@ -80,10 +80,19 @@ static double exl2__compare_kl(const exl2__cpu_ops *ops, const exl2__compare_row
     return kl > 0 ? kl : 0;
 }
 
+/* A position, in both models. */
+typedef struct exl2__compare_pair {
+    double kl, nll_a, nll_b;
+    bool same_top;
+} exl2__compare_pair;
+
 /* Sums over the positions of sequences. */
 typedef struct exl2__compare {
     exl2__runner *a, *b;
-    float *first, *second; /* [exl2__compare_stride(vocab)] each */
+    float *first, *second; /* [logit rows, exl2__compare_stride(vocab)] each */
+    exl2__compare_pair *pair; /* [logit rows] */
+    const exl2_token *tokens; /* [count] of the pass */
+    uint32_t row, count;   /* row: of the first logits that are there */
     float *kls;            /* [kl_max] KL of each position, for quantiles; NULL: not wanted */
     uint64_t kl_max;
     double kl, nll_a, nll_b;
@@ -95,11 +104,39 @@ static inline double exl2__compare_nll(const exl2__compare_row *row, const float
     return row->log_sum + row->most - (double)logits[next];
 }
 
+/* Lays out the scratch of m->a and m->b, which have headers. */
+static void exl2__compare_layout(exl2__compare *m, exl2__arena *a)
+{
+    uint64_t rows = m->a->plan.logit_rows_max, stride = exl2__compare_stride(m->a->plan.shape.vocab);
+    m->first = (float *)exl2__arena_alloc(a, rows * stride * sizeof *m->first);
+    m->second = (float *)exl2__arena_alloc(a, rows * stride * sizeof *m->second);
+    m->pair = (exl2__compare_pair *)exl2__arena_alloc(a, rows * sizeof *m->pair);
+}
+
+/* Task: one row of logits. */
+static void exl2__compare_one(void *arg, uint32_t index)
+{
+    const exl2__compare *m = (const exl2__compare *)arg;
+    const exl2__cpu_device *a = exl2__runner_cpu(m->a), *b = exl2__runner_cpu(m->b);
+    uint32_t vocab = m->a->plan.shape.vocab, next = m->row + index + 1;
+    size_t at = (size_t)index * exl2__compare_stride(vocab);
+    const float *x = a->logits + (size_t)index * a->vocab_stride, *y = b->logits + (size_t)index * b->vocab_stride;
+    exl2__compare_row first = { m->first + at, 0, 0, 0, 0 }, second;
+    exl2__compare_row_make(a->ops, x, vocab, &first);
+    exl2__compare_pair pair = { exl2__compare_kl(a->ops, &first, y, vocab, m->second + at, &second), 0, 0, false };
+    pair.same_top = first.top == second.top;
+    if (next < m->count) {
+        pair.nll_a = exl2__compare_nll(&first, x, m->tokens[next]);
+        pair.nll_b = exl2__compare_nll(&second, y, m->tokens[next]);
+    }
+    m->pair[index] = pair;
+}
+
 /* One pass of each model over the tokens; their logits meet in groups of rows. */
 static exl2_result exl2__compare_rows(exl2__compare *m, const exl2_token *tokens, uint32_t count)
 {
     exl2__runner *both[2] = { m->a, m->b };
-    uint32_t vocab = m->a->plan.shape.vocab, most = m->a->plan.logit_rows_max;
+    uint32_t most = m->a->plan.logit_rows_max;
     for (uint32_t i = 0; i < 2; i++) {
         EXL2__TRY(exl2__runner_begin(both[i], tokens, count));
         EXL2__TRY(exl2__runner_embed(both[i]));
@@ -107,27 +144,27 @@ static exl2_result exl2__compare_rows(exl2__compare *m, const exl2_token *tokens
             EXL2__TRY(exl2__runner_layer(both[i], layer, NULL, NULL));
         }
     }
-    const exl2__cpu_device *a = exl2__runner_cpu(m->a), *b = exl2__runner_cpu(m->b);
+    m->tokens = tokens;
+    m->count = count;
     for (uint32_t row = 0; row < count; row += most) {
         exl2__range range = { 0 };
         range.logit0 = row;
         range.logit_count = exl2__min32(count - row, most);
-        EXL2__TRY(exl2__runner_phase(m->a, EXL2__PHASE_head, NULL, range));
-        EXL2__TRY(exl2__runner_phase(m->b, EXL2__PHASE_head, NULL, range));
+        EXL2__TRY(exl2__runner_head(m->a, range));
+        EXL2__TRY(exl2__runner_head(m->b, range));
+        m->row = row;
+        exl2__tasks_run(m->a->c, range.logit_count, exl2__compare_one, m);
         for (uint32_t i = 0; i < range.logit_count; i++) {
-            const float *x = a->logits + (size_t)i * a->vocab_stride, *y = b->logits + (size_t)i * b->vocab_stride;
-            exl2__compare_row first = { m->first, 0, 0, 0, 0 }, second;
-            exl2__compare_row_make(a->ops, x, vocab, &first);
-            double kl = exl2__compare_kl(a->ops, &first, y, vocab, m->second, &second);
-            m->kl += kl;
-            m->same_top += first.top == second.top;
+            const exl2__compare_pair *pair = &m->pair[i];
+            m->kl += pair->kl;
+            m->same_top += pair->same_top;
             if (m->kls && m->positions < m->kl_max) {
-                m->kls[m->positions] = (float)kl;
+                m->kls[m->positions] = (float)pair->kl;
             }
             m->positions++;
             if (row + i + 1 < count) {
-                m->nll_a += exl2__compare_nll(&first, x, tokens[row + i + 1]);
-                m->nll_b += exl2__compare_nll(&second, y, tokens[row + i + 1]);
+                m->nll_a += pair->nll_a;
+                m->nll_b += pair->nll_b;
                 m->scored++;
             }
         }
@@ -212,14 +249,11 @@ static exl2_result exl2__compare_run(exl2__ctx *c, const exl2_compare_desc *d, e
     exl2_result result = exl2__runner_open(c, d->a_dir, row, &a);
     result = result < 0 ? result : exl2__runner_open(c, d->b_dir, row, &b);
     if (result >= 0) {
-        uint64_t stride = exl2__compare_stride(a.plan.shape.vocab) * sizeof(float);
-        exl2__arena_alloc(&dry, stride);
-        exl2__arena_alloc(&dry, stride);
+        exl2__compare_layout(&m, &dry);
         exl2__arena_alloc(&dry, d->token_count * sizeof *m.kls);
         result = exl2__arena_open(c, &memory, dry.used, EXL2_MEM_SCRATCH);
         if (result >= 0) {
-            m.first = (float *)exl2__arena_alloc(&memory, stride);
-            m.second = (float *)exl2__arena_alloc(&memory, stride);
+            exl2__compare_layout(&m, &memory);
             m.kls = (float *)exl2__arena_alloc(&memory, d->token_count * sizeof *m.kls);
             result = exl2__compare_texts(c, d, &m, row);
         }

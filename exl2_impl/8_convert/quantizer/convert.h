@@ -67,21 +67,25 @@ static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t 
         if (slot->input != *input) {
             exl2__factor_close(v->c, f);
             *input = UINT32_MAX;
-            EXL2__TRY(exl2__factor_make(v->c, slot->name, gram->sum, slot->in, f));
+            EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f));
             *input = slot->input;
+            exl2__convert_time(v, EXL2_CONVERT_FACTOR);
         }
         slot->measured->share = 1;
         if (slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN) {
             uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + slot->expert].tokens;
             slot->measured->share = ((double)used + 0.5) / ((double)v->rows * v->length);
         }
-        result = exl2__measure_part(&v->measure, slot->name, exl2__slots_part(&v->source, slot), f, slot->losses,
+        result = exl2__measure_part(&v->measure, exl2__slots_part(&v->source, slot), slot->out, f, slot->losses,
                                     slot->measured, &trials[i - first]);
+        exl2__convert_time(v, EXL2_CONVERT_LOSSES);
         *loss += trials[i - first].loss;
         double share = (i + 1.0 - v->slots.first[layer]) / slots / 2; /* the rest of the model is the other half */
         result = result < 0 ? result : exl2__convert_measure_progress(v, layer, share);
     }
-    return result < 0 ? result : exl2__measure_probe_layer(&v->measure, layer, v->measure.before, states);
+    result = result < 0 ? result : exl2__measure_probe_layer(&v->measure, layer, v->measure.before, states);
+    exl2__convert_time(v, EXL2_CONVERT_PROBE);
+    return result;
 }
 
 /* The same with memory for the trials, which are taken back. */
@@ -95,7 +99,7 @@ static exl2_result exl2__convert_try_slots(exl2__convert *v, uint32_t first, uin
     memset(trials, 0, (size_t)bytes);
     exl2_result result = exl2__convert_try(v, first, end, f, input, trials, states, loss);
     for (uint32_t i = 0; i < end - first; i++) {
-        exl2__measure_restore(v->c, &trials[i]);
+        exl2__measure_restore(&v->measure, &trials[i]);
     }
     exl2__free(v->c, memory, bytes, EXL2_MEM_SCRATCH);
     return result;
@@ -127,6 +131,7 @@ static exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t layer, cons
             v->slots.items[k].measured->mean = trials[i].loss > 0 ? kl.mean / trials[i].loss : 0;
         }
     }
+    exl2__convert_time(v, EXL2_CONVERT_PROBE);
     return EXL2_OK;
 }
 
@@ -178,6 +183,7 @@ static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer,
     exl2__keep_piece pieces[2];
     char name[EXL2__FILE_NAME_MAX];
     EXL2__TRY(exl2__measure_layer(&v->measure, layer));
+    exl2__convert_time(v, EXL2_CONVERT_FORWARD);
     if (measured) {
         return EXL2_OK;
     }
@@ -188,6 +194,7 @@ static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer,
             EXL2__TRY(exl2__keep_save(&v->work, name, pieces, 2));
         }
     }
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
     if (!v->d->measurement_file) {
         EXL2__TRY(exl2__convert_measure_slots(v, layer));
     }
@@ -211,18 +218,20 @@ static exl2_result exl2__convert_measure_head(exl2__convert *v)
     exl2__factor f;
     exl2__measure_trial trial = { 0 };
     exl2__measure_kl kl = { 0, 0 };
-    EXL2__TRY(exl2__factor_make(v->c, head->name, v->measure.grams[EXL2__RUNNER_QKV].sum, head->in, &f));
+    EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), head->name, v->measure.grams[EXL2__RUNNER_QKV].sum,
+                                head->in, &f));
     exl2__measure_keep_before(&v->measure);
     head->measured->share = 1;
-    exl2_result result = exl2__measure_part(&v->measure, head->name, exl2__slots_part(&v->source, head), &f,
+    exl2_result result = exl2__measure_part(&v->measure, exl2__slots_part(&v->source, head), head->out, &f,
                                             head->losses, head->measured, &trial);
     result = result < 0 ? result : exl2__measure_kl_of(&v->measure, v->measure.before, &kl);
     if (trial.loss > 0) {
         head->measured->sensitivity = kl.typical / trial.loss;
         head->measured->mean = kl.mean / trial.loss;
     }
-    exl2__measure_restore(v->c, &trial);
+    exl2__measure_restore(&v->measure, &trial);
     exl2__factor_close(v->c, &f);
+    exl2__convert_time(v, EXL2_CONVERT_LOSSES);
     exl2__convert_head_losses(v, pieces);
     return result < 0 ? result : exl2__keep_save(&v->work, "head-losses", pieces, 2);
 }
@@ -240,7 +249,7 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
         first += found;
     }
     if (found) {
-        exl2__measure_clear(&v->measure, NULL);
+        EXL2__TRY(exl2__measure_clear(&v->measure, NULL));
         exl2__convert_moments(v, EXL2__RUNNER_QKV, pieces);
         EXL2__TRY(exl2__keep_load(&v->work, "head-moments", pieces, 2, &found));
         if (found && !v->slots.head_bits) {
@@ -254,6 +263,7 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
     if (!v->d->measurement_file || !v->slots.head_bits) {
         EXL2__TRY(exl2__measure_probes(&v->measure));
     }
+    exl2__convert_time(v, EXL2_CONVERT_PROBE);
     EXL2__TRY(exl2__convert_load_states(v, first, &at));
     uint64_t saved_ns = exl2__platform_ns();
     for (; at < layers; at++) {
@@ -273,23 +283,38 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
 
 /* ---- quantize ---- */
 
-/* Packs what the quantizer made. */
-static void exl2__convert_pack(const exl2__solve *s, const exl2__slot *slot, exl2__slot_codes *codes)
+typedef struct exl2__convert_packing {
+    const exl2__solve *s;
+    const exl2__slot *slot;
+    exl2__slot_codes *codes;
+} exl2__convert_packing;
+
+/* Task: one group. */
+static void exl2__convert_pack_group(void *arg, uint32_t g)
 {
-    for (uint32_t g = 0; g < codes->group_count; g++) {
-        const exl2__group *group = &codes->groups[g];
-        for (uint32_t strip = 0; strip < s->strips; strip++) {
-            exl2__pack_codes(s->codes + ((size_t)strip * slot->in + group->row) * EXL2__PANELS_LANES, group->rows,
-                             EXL2__PANELS_LANES, EXL2__PANELS_LANES, group->bits,
-                             codes->words + (size_t)group->word * slot->columns + strip * EXL2__PANELS_LANES,
-                             slot->columns);
-        }
-        exl2__pack_levels(s->levels + (size_t)g * slot->columns, slot->columns,
-                          codes->scales + (size_t)g * (slot->columns / 8));
-        codes->scale_max[g] = s->scale_max[g];
-        codes->table[2 * g] = (uint16_t)group->bits;
-        codes->table[2 * g + 1] = (uint16_t)group->word;
+    const exl2__convert_packing *p = (const exl2__convert_packing *)arg;
+    const exl2__slot *slot = p->slot;
+    exl2__slot_codes *codes = p->codes;
+    const exl2__group *group = &codes->groups[g];
+    for (uint32_t strip = 0; strip < p->s->strips; strip++) {
+        exl2__pack_codes(p->s->codes + ((size_t)strip * slot->in + group->row) * EXL2__PANELS_LANES, group->rows,
+                         EXL2__PANELS_LANES, EXL2__PANELS_LANES, group->bits,
+                         codes->words + (size_t)group->word * slot->columns + strip * EXL2__PANELS_LANES,
+                         slot->columns);
     }
+    exl2__pack_levels(p->s->levels + (size_t)g * slot->columns, slot->columns,
+                      codes->scales + (size_t)g * (slot->columns / 8));
+    codes->scale_max[g] = p->s->scale_max[g];
+    codes->table[2 * g] = (uint16_t)group->bits;
+    codes->table[2 * g + 1] = (uint16_t)group->word;
+}
+
+/* Packs what the quantizer made. */
+static void exl2__convert_pack(const exl2__ctx *c, const exl2__solve *s, const exl2__slot *slot,
+                               exl2__slot_codes *codes)
+{
+    exl2__convert_packing packing = { s, slot, codes };
+    exl2__tasks_run(c, codes->group_count, exl2__convert_pack_group, &packing);
     for (uint32_t i = 0; i < slot->in; i++) {
         codes->inverse[s->factor->order[i]] = i;
     }
@@ -308,15 +333,16 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
     }
     exl2__cpu_part *part = exl2__slots_part(&v->source, slot);
     EXL2__TRY(exl2__solve_open(v->c, f, slot->columns, codes->groups, codes->group_count, &s));
-    exl2_result result = exl2__measure_weights(v->c, slot->name, part, f, slot->out, s.weights);
+    exl2_result result = exl2__solve_load(v->c, &s, part, slot->out);
+    if (result >= 0 && correct) {
+        exl2__correct_weights(v->c, correct, &s);
+    }
+    result = result < 0 ? result : exl2__solve_run(v->c, &s);
+    result = result < 0 ? result : exl2__solve_energy(v->c, &s, true, &codes->losses[0]);
+    result = result < 0 ? result : exl2__solve_energy(v->c, &s, false, &codes->losses[1]);
+    exl2__convert_time(v, EXL2_CONVERT_QUANTIZE);
     if (result >= 0) {
-        if (correct) {
-            exl2__correct_weights(v->c, correct, &s);
-        }
-        exl2__solve_run(v->c, &s);
-        exl2__convert_pack(&s, slot, codes);
-        codes->losses[0] = exl2__solve_energy(v->c, &s, s.errors);
-        codes->losses[1] = exl2__solve_energy(v->c, &s, s.weights);
+        exl2__convert_pack(v->c, &s, slot, codes);
         uint32_t count = exl2__slot_codes_pieces(slot, codes, pieces);
         exl2__convert_write_codes_name(&v->slots, index, name);
         result = exl2__keep_save(&v->work, name, pieces, count);
@@ -325,6 +351,7 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
         result = exl2__streams_replace(&v->streams, part, &s);
     }
     exl2__solve_close(v->c, &s);
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
     return result;
 }
 
@@ -360,7 +387,7 @@ static exl2_result exl2__convert_factor(exl2__convert *v, const exl2__slot *slot
     bool found;
     if (exl2__convert_is_corrected(v, slot)) {
         EXL2__TRY(exl2__streams_input(&v->streams, slot->layer, slot->input, slot->in));
-        EXL2__TRY(exl2__factor_make(v->c, slot->name, gram->sum, slot->in, f));
+        EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f));
         exl2__correct_finish(&v->streams.correct, f);
         return EXL2_OK;
     }
@@ -371,7 +398,7 @@ static exl2_result exl2__convert_factor(exl2__convert *v, const exl2__slot *slot
     if (!found) {
         return exl2__fail(v->c, EXL2_ERR_IO, "%s/%s is missing or damaged; remove that folder", v->work.dir, name);
     }
-    return exl2__factor_make(v->c, slot->name, gram->sum, slot->in, f);
+    return exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f);
 }
 
 /* The slots [first, end) have one input. Those that are in the work folder are left as they are, unless their targets
@@ -391,6 +418,7 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
         if (result >= 0 && !found && !made) {
             result = exl2__convert_factor(v, slot, &f);
             made = result >= 0;
+            exl2__convert_time(v, EXL2_CONVERT_FACTOR);
         }
         if (result >= 0 && !found) {
             result = exl2__convert_quantize_slot(v, i, &f, exl2__convert_is_corrected(v, slot) ? &v->streams.correct
@@ -542,6 +570,10 @@ static void exl2__convert_report(exl2__convert *v, exl2_convert_info *info)
     info->matrices = v->slots.count;
     info->rows = v->rows;
     info->length = v->length;
+    for (uint32_t i = 0; i < EXL2_CONVERT_STAGES; i++) {
+        info->stage_seconds[i] = (double)v->stage_ns[i] * 1e-9;
+    }
+    info->backend = exl2__convert_gpu(v) ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU;
     for (uint32_t i = 0; i < v->slots.count; i++) {
         const exl2__slot *slot = &v->slots.items[i];
         exl2__arena dry = { 0 };
@@ -577,18 +609,15 @@ static exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2
     exl2__runner out;
     exl2__compare m = { 0 };
     exl2__arena dry = { 0 }, memory = { 0 };
-    uint32_t stride = exl2__compare_stride(v->source.plan.shape.vocab);
-    exl2__arena_alloc(&dry, stride * sizeof(float));
-    exl2__arena_alloc(&dry, stride * sizeof(float));
     EXL2__TRY(exl2__runner_headers(v->c, dir, v->length, &out));
     out.streamed = v->source.streamed;
     exl2_result result = exl2__runner_load(&out);
-    result = result < 0 ? result : exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH);
     m.a = &v->source;
     m.b = &out;
+    exl2__compare_layout(&m, &dry);
+    result = result < 0 ? result : exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH);
     if (result >= 0) {
-        m.first = (float *)exl2__arena_alloc(&memory, stride * sizeof(float));
-        m.second = (float *)exl2__arena_alloc(&memory, stride * sizeof(float));
+        exl2__compare_layout(&m, &memory);
     }
     for (uint32_t i = 0; i < v->held && result >= 0; i++) {
         result = exl2__compare_rows(&m, v->ids + (size_t)(v->rows + i) * v->length, v->length);
@@ -635,7 +664,9 @@ static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
     EXL2__TRY(exl2__convert_progress(v, "write", 0));
     exl2__convert_rates(v);
     EXL2__TRY(exl2__convert_write_all(&v->write, v->folder.work_path));
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
     EXL2__TRY(exl2__convert_compare(v, v->folder.work_path, info));
+    exl2__convert_time(v, EXL2_CONVERT_COMPARE);
     exl2__convert_report(v, info);
     return EXL2_OK;
 }
@@ -646,10 +677,18 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     exl2_convert_info info = { 0 };
     exl2__arena dry = { 0 };
     char path[EXL2__FILE_PATH_MAX];
+    v->started_ns = exl2__platform_ns();
     EXL2__TRY(exl2__convert_check(v));
+    EXL2__TRY(exl2__convert_open_gpu(v));
     EXL2__TRY(exl2__folder_begin(c, &v->folder, v->out_dir)); /* fails before hours of work, not after */
     EXL2__TRY(exl2__convert_progress(v, "load", 0));
     EXL2__TRY(exl2__convert_open_source(v));
+#ifndef EXL2_NO_CUDA
+    if (exl2__convert_gpu(v)) {
+        EXL2__TRY(exl2__runner_use(&v->source, &v->gpu));
+    }
+#endif
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__arena_open(c, &v->memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__convert_layout(v, &v->memory);
@@ -681,6 +720,7 @@ static exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_desc *d)
     exl2__free(c, v.ids, v.ids_bytes, EXL2_MEM_GENERAL);
     exl2__slots_close(c, &v.slots);
     exl2__runner_close(&v.source);
+    exl2__gpu_close(c, &v.gpu);
     exl2__folder_abandon(&v.folder);
     return result;
 }

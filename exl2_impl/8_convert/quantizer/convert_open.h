@@ -49,10 +49,11 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
     }
     exl2__format(text, sizeof text,
                  "version: 2\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
-                 "calibration: %x%x\nseed: %llu\n%s%s", (uint32_t)(source >> 32), (uint32_t)source,
+                 "calibration: %x%x\nseed: %llu\n%s%s%s", (uint32_t)(source >> 32), (uint32_t)source,
                  exl2__convert_bpw_1000(v), v->head_bits, v->rows, v->d->length, (uint32_t)(files >> 32),
                  (uint32_t)files,
-                 (unsigned long long)v->d->seed, size, v->d->corrected ? "corrected: yes\n" : "");
+                 (unsigned long long)v->d->seed, size, v->d->corrected ? "corrected: yes\n" : "",
+                 exl2__convert_gpu(v) ? "backend: cuda\n" : "");
     if (v->d->work_dir) {
         exl2__format(dir, sizeof dir, "%s", v->d->work_dir);
     } else {
@@ -109,6 +110,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     if (v->ids) {
         return EXL2_OK;
     }
+    exl2__convert_time(v, EXL2_CONVERT_FILES);
     EXL2__TRY(exl2__keep_load(&v->work, "ids-rows", pieces, 1, &found));
     if (found) {
         v->rows = counts[0];
@@ -129,9 +131,9 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     if (writes) {
         exl2__runner_close(&v->source);
     }
-    exl2_result result = exl2__texts_make(v->c, v->source_dir, v->d->calibration_files,
-                                          v->d->calibration_file_count, writes, wanted, v->d->seed, vocab,
-                                          exl2__convert_text_progress, v, &t);
+    exl2_result result = exl2__texts_make(v->c, writes ? exl2__convert_engine(v) : NULL, v->source_dir,
+                                          v->d->calibration_files, v->d->calibration_file_count, writes, wanted,
+                                          v->d->seed, vocab, exl2__convert_text_progress, v, &t);
     result = result < 0 ? result : exl2__convert_share_rows(v, t.count);
     result = result < 0 ? result : exl2__convert_alloc_ids(v);
     if (result >= 0) {
@@ -148,6 +150,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
         result = result < 0 ? result : exl2__runner_open(v->c, v->source_dir, v->length, &v->source);
         result = result < 0 ? result : exl2__runner_decode(&v->source);
     }
+    exl2__convert_time(v, EXL2_CONVERT_TEXT);
     return result;
 }
 
@@ -168,6 +171,7 @@ static void exl2__convert_layout(exl2__convert *v, exl2__arena *a)
 {
     exl2__measure *m = &v->measure;
     m->r = &v->source;
+    m->gpu = exl2__convert_gpu(v);
     m->ids = v->ids;
     m->rows = v->rows;
     m->length = v->length;

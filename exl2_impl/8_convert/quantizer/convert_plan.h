@@ -41,6 +41,9 @@ typedef struct exl2__convert {
     exl2__folder folder;
     exl2__convert_write write;
     exl2_convert_plan plan;
+    exl2__gpu gpu;            /* open, if stages run there */
+    exl2_engine_desc engine;  /* backend, device, caps and kernel cache */
+    uint64_t stage_ns[EXL2_CONVERT_STAGES], started_ns; /* wall-clock time of each stage; when the running one began */
     bool above;               /* more bits were asked for than the model can have */
     uint64_t budget;          /* bits of the slots that exl2__convert_allocate fills in */
 } exl2__convert;
@@ -61,6 +64,39 @@ static bool exl2__convert_text_progress(void *user, double done)
     return !v->d->progress || v->d->progress(v->d->user, "text", (float)done);
 }
 
+/* ---- what runs where ---- */
+
+/* The GPU, or NULL: the CPU. */
+static inline exl2__gpu *exl2__convert_gpu(exl2__convert *v) { return exl2__gpu_is_open(&v->gpu) ? &v->gpu : NULL; }
+
+/* What the model's own text is written on; NULL: the CPU. */
+static inline const exl2_engine_desc *exl2__convert_engine(const exl2__convert *v)
+{
+    return exl2__gpu_is_open(&v->gpu) ? &v->engine : NULL;
+}
+
+/* Opens the GPU. AUTO becomes what there is, so that the model's text does not fall back to the CPU later. Corrected
+   targets are computed on the CPU only. */
+static exl2_result exl2__convert_open_gpu(exl2__convert *v)
+{
+    const exl2_convert_desc *d = v->d;
+    exl2_backend backend = d->corrected && d->backend == EXL2_BACKEND_AUTO ? EXL2_BACKEND_CPU : d->backend;
+    v->engine = (exl2_engine_desc){ .backend = backend, .devices = d->device, .device_count = d->device ? 1 : 0,
+                                    .device_bytes_max = d->device_bytes_max, .kernel_cache = d->kernel_cache,
+                                    .nvrtc_path = d->nvrtc_path };
+    EXL2__TRY(exl2__gpu_open(v->c, &v->engine, &v->gpu));
+    v->engine.backend = EXL2_BACKEND_CUDA;
+    return EXL2_OK;
+}
+
+/* The time since the last call belongs to this stage. */
+static void exl2__convert_time(exl2__convert *v, exl2_convert_stage stage)
+{
+    uint64_t now = exl2__platform_ns();
+    v->stage_ns[stage] += now - v->started_ns;
+    v->started_ns = now;
+}
+
 /* ---- what is asked for ---- */
 
 static exl2_result exl2__convert_check(exl2__convert *v)
@@ -76,6 +112,9 @@ static exl2_result exl2__convert_check(exl2__convert *v)
     }
     if (d->corrected && d->measure_only) {
         return exl2__fail(c, EXL2_ERR_ARG, "corrected and measure_only are both given");
+    }
+    if (d->corrected && d->backend == EXL2_BACKEND_CUDA) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "corrected works on the CPU only for now: use the backend cpu");
     }
     v->bpw = d->measure_only && d->bpw == 0 ? EXL2__CONVERT_MEASURE_BPW : (double)d->bpw;
     if (!d->size_bytes && !(v->bpw >= 2 && v->bpw <= 16)) {
@@ -121,15 +160,15 @@ static exl2_result exl2__convert_plan_folder(exl2__convert *v, uint8_t width, ui
 }
 
 /* Most bytes of memory that the work on one slot needs at once, besides exl2__measure_layout's. */
-static uint64_t exl2__convert_plan_slot_bytes(const exl2__convert *v, const exl2__slot *slot)
+static uint64_t exl2__convert_plan_slot_bytes(exl2__convert *v, const exl2__slot *slot)
 {
-    exl2__factor f = { .in = slot->in };
+    exl2__factor f = { .in = slot->in, .on_gpu.gpu = exl2__convert_gpu(v) };
     exl2__slot_codes codes;
     exl2__arena factor = { 0 }, scratch = { 0 }, packed = { 0 };
     bool expert = slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN;
     uint64_t together = expert ? v->source.plan.shape.experts.count : 1; /* tried at the same time */
     exl2__factor_layout(&f, &factor);
-    exl2__factor_scratch_layout(slot->in, &scratch);
+    exl2__factor_scratch_layout(slot->in, f.on_gpu.gpu != NULL, &scratch);
     exl2__slot_codes_layout(&v->slots, slot, &codes, &packed);
     uint64_t solve = exl2__solve_bytes(&f, slot->columns, slot->in / 32);
     uint64_t trials = (uint64_t)slot->in * slot->columns * sizeof(uint16_t) * together; /* exl2__measure_replace */
@@ -154,10 +193,11 @@ static uint64_t exl2__convert_plan_streams(const exl2__convert *v)
 }
 
 /* Most bytes that each of the stages needs at once, besides the weights of the source. */
-static uint64_t exl2__convert_plan_stages(const exl2__convert *v, const exl2__arena *measure)
+static uint64_t exl2__convert_plan_stages(exl2__convert *v, const exl2__arena *measure)
 {
     const exl2__runner *r = &v->source;
-    exl2__arena write = { 0 };
+    exl2__compare both = { .a = &v->source };
+    exl2__arena write = { 0 }, rows = { 0 };
     uint64_t quantize = 0, weights = 0;
     for (uint32_t i = 0; i < v->slots.count; i++) {
         const exl2__slot *slot = &v->slots.items[i];
@@ -171,7 +211,8 @@ static uint64_t exl2__convert_plan_stages(const exl2__convert *v, const exl2__ar
     /* the comparison has the output beside the source; in memory, a scale has 16 bits, not 4 */
     uint64_t out = v->plan.bytes + weights / 32 * 12 / 8, streamed = r->outside.loaded + r->layer.loaded;
     uint64_t compare = r->other_bytes + (r->streamed ? exl2__min64(out, streamed) : out);
-    compare += 2 * exl2__compare_stride(r->plan.shape.vocab) * sizeof(float);
+    exl2__compare_layout(&both, &rows);
+    compare += rows.used;
     uint64_t later = v->d->measure_only ? 0 : exl2__max64(shards, compare);
     quantize += v->d->corrected ? exl2__convert_plan_streams(v) : 0;
     return exl2__max64(measure->used + quantize, later);
@@ -179,7 +220,7 @@ static uint64_t exl2__convert_plan_stages(const exl2__convert *v, const exl2__ar
 
 /* Memory at its peak, with the weights streamed or not. measure: of exl2__measure_layout. text: for the model's own
    text, which is made while no other weights are loaded; 0: there is none. */
-static uint64_t exl2__convert_plan_host(const exl2__convert *v, const exl2__arena *measure, uint64_t text)
+static uint64_t exl2__convert_plan_host(exl2__convert *v, const exl2__arena *measure, uint64_t text)
 {
     uint64_t ids = (uint64_t)(v->rows + v->rows / 32 + 1) * v->length * sizeof(exl2_token); /* with rows kept out */
     uint64_t stages = exl2__runner_bytes(&v->source, true) + exl2__convert_plan_stages(v, measure);
@@ -230,12 +271,23 @@ static exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, u
                       there);
 }
 
-/* Memory: weights are streamed if they do not fit. */
+/* Memory: weights are streamed if they do not fit, on the CPU. */
 static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena *measure, uint64_t text)
 {
     char needed[24], cap[24];
     uint64_t most = v->c->host_bytes_max;
     v->plan.host_bytes = exl2__convert_plan_host(v, measure, text);
+    if (most && v->plan.host_bytes > most && exl2__convert_gpu(v)) {
+        if (v->d->backend == EXL2_BACKEND_CUDA) {
+            exl2__convert_plan_mib(needed, v->plan.host_bytes);
+            exl2__convert_plan_mib(cap, most);
+            return exl2__fail(v->c, EXL2_ERR_UNSUPPORTED, "the conversion needs about %s of memory, but host_bytes_max "
+                              "is %s, and a model is read layer by layer on the CPU only for now: use the backend cpu",
+                              needed, cap);
+        }
+        exl2__gpu_close(v->c, &v->gpu); /* AUTO */
+        v->plan.host_bytes = exl2__convert_plan_host(v, measure, text);
+    }
     if (most && v->plan.host_bytes > most) {
         v->source.streamed = true;
         v->plan.host_bytes = exl2__convert_plan_host(v, measure, 0);
@@ -337,7 +389,7 @@ static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes)
 {
     const exl2_convert_desc *d = v->d;
     bool has_tokenizer;
-    EXL2__TRY(exl2__texts_measure(v->c, v->source_dir, bytes, &has_tokenizer));
+    EXL2__TRY(exl2__texts_measure(v->c, exl2__convert_engine(v), v->source_dir, bytes, &has_tokenizer));
     for (uint32_t i = 0; i < d->calibration_file_count; i++) {
         EXL2__TRY(exl2__texts_check_file(v->c, d->source_dir, d->calibration_files[i], has_tokenizer));
         *bytes = 0;
@@ -368,6 +420,22 @@ static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
 
 /* ---- values ---- */
 
+/* Are all weights of a part halves (f16 or bf16) that can be quantized? This is fast. */
+static bool exl2__convert_plan_fits(const exl2__cpu_part *p)
+{
+    uint16_t most = p->source == EXL2__CPU_BF16 ? 0x46FF : 0x77FF; /* the largest one below 32752, and 32752 */
+    bool larger = p->source != EXL2__CPU_BF16 && p->source != EXL2__CPU_F16;
+    for (uint32_t strip = 0; strip < p->strips && !larger; strip++) {
+        const uint16_t *w = (const uint16_t *)(const void *)(p->data + strip * p->strip_bytes);
+        uint32_t over = 0;
+        for (size_t i = 0; i < (size_t)p->in * EXL2__CPU_STRIP; i++) {
+            over |= (uint32_t)((w[i] & 0x7FFF) > most);
+        }
+        larger = over != 0;
+    }
+    return !larger;
+}
+
 /* Slots from `first` on. */
 typedef struct exl2__convert_plan_values_job {
     exl2__convert *v;
@@ -381,6 +449,9 @@ static void exl2__convert_plan_weights(void *arg, uint32_t index)
     exl2__slot *slot = &job->v->slots.items[job->first + index];
     const exl2__cpu_part *p = exl2__slots_part(&job->v->source, slot);
     slot->bad = false;
+    if (exl2__convert_plan_fits(p)) {
+        return;
+    }
     for (uint32_t first = 0; first < slot->out; first += EXL2__PANELS_LANES) { /* strips, as they lie in memory */
         uint32_t end = exl2__min32(first + EXL2__PANELS_LANES, slot->out);
         for (uint32_t i = 0; i < slot->in; i++) {

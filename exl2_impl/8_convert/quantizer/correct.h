@@ -63,10 +63,11 @@ static void exl2__correct_task(void *arg, uint32_t strip)
 }
 
 /* Adds the first `rows` rows of the current chunk. */
-static void exl2__correct_add(const exl2__ctx *c, exl2__correct *k, uint32_t rows)
+static exl2_result exl2__correct_add(const exl2__ctx *c, exl2__correct *k, uint32_t rows)
 {
-    exl2__gram_add(c, k->gram, rows);
+    EXL2__TRY(exl2__gram_add(c, k->gram, rows));
     exl2__tasks_run(c, k->gram->in / EXL2__PANELS_LANES, exl2__correct_task, k);
+    return EXL2_OK;
 }
 
 /* Brings the sums into the order of a factor of k->gram, which is finished. */

@@ -15,6 +15,7 @@
 
 #include "../../0_base/arena.h"
 #include "../../0_base/sort.h"
+#include "../gpu/gpu_factor.h"
 #include "panels.h"
 
 #include <math.h>
@@ -31,6 +32,7 @@ typedef struct exl2__factor {
     float damp;          /* d / mean */
     exl2__panels hessian;  /* Hd / mean, in packed order */
     exl2__panels feedback; /* F; rows below the diagonal are not used */
+    exl2__gpu_factor on_gpu; /* its gpu NULL: both are here; else they are there, and have no data here */
     exl2__arena memory;
     float *lower;        /* [in / 32, in, 32] A', while the factorization runs */
 } exl2__factor;
@@ -189,6 +191,9 @@ static void exl2__factor_feedback(void *arg, uint32_t panel)
 
 static void exl2__factor_close(exl2__ctx *c, exl2__factor *f)
 {
+#ifndef EXL2_NO_CUDA
+    exl2__gpu_factor_close(&f->on_gpu);
+#endif
     exl2__arena_close(c, &f->memory);
     *f = (exl2__factor){ 0 };
 }
@@ -197,6 +202,9 @@ static void exl2__factor_layout(exl2__factor *f, exl2__arena *a)
 {
     f->order = (uint32_t *)exl2__arena_alloc(a, f->in * sizeof *f->order);
     f->diagonal = (float *)exl2__arena_alloc(a, f->in * sizeof *f->diagonal);
+    if (f->on_gpu.gpu) {
+        return;
+    }
     f->hessian.data = (float *)exl2__arena_alloc(a, exl2__panels_bytes(f->in));
     f->feedback.data = (float *)exl2__arena_alloc(a, exl2__panels_bytes(f->in));
 }
@@ -207,17 +215,19 @@ typedef struct exl2__factor_scratch {
     double *energy;
 } exl2__factor_scratch;
 
-static exl2__factor_scratch exl2__factor_scratch_layout(uint32_t in, exl2__arena *a)
+static exl2__factor_scratch exl2__factor_scratch_layout(uint32_t in, bool on_gpu, exl2__arena *a)
 {
-    exl2__factor_scratch s;
-    s.lower = (float *)exl2__arena_alloc(a, exl2__panels_bytes(in));
-    s.panel = (float *)exl2__arena_alloc(a, (uint64_t)in * EXL2__FACTOR_BLOCK * sizeof *s.panel);
+    exl2__factor_scratch s = { NULL, NULL, NULL };
+    if (!on_gpu) {
+        s.lower = (float *)exl2__arena_alloc(a, exl2__panels_bytes(in));
+        s.panel = (float *)exl2__arena_alloc(a, (uint64_t)in * EXL2__FACTOR_BLOCK * sizeof *s.panel);
+    }
     s.energy = (double *)exl2__arena_alloc(a, in * sizeof *s.energy);
     return s;
 }
 
-/* Reads H: its order, its mean, and its panels without damping. */
-static exl2_result exl2__factor_read(exl2__ctx *c, const char *name, const float *gram, double *energy,
+/* Reads H: its order and its mean. */
+static exl2_result exl2__factor_rank_all(exl2__ctx *c, const char *name, const float *gram, double *energy,
                                      exl2__factor *f)
 {
     double sum = 0;
@@ -234,6 +244,13 @@ static exl2_result exl2__factor_read(exl2__ctx *c, const char *name, const float
     exl2__sort_items items = { &rank, exl2__factor_rank_less, exl2__factor_rank_swap };
     exl2__sort(&items, f->in);
     f->mean = sum > 0 ? sum / f->in : 1;
+    f->damp = sum > 0 ? EXL2__FACTOR_DAMP : 1;
+    return EXL2_OK;
+}
+
+/* The panels of H in packed order, without damping. */
+static void exl2__factor_read(const float *gram, exl2__factor *f)
+{
     float inverse = (float)(1 / f->mean);
     for (uint32_t row = 0; row < f->in; row++) {
         for (uint32_t column = 0; column < f->in; column++) {
@@ -243,8 +260,6 @@ static exl2_result exl2__factor_read(exl2__ctx *c, const char *name, const float
             *exl2__panels_at(&f->hessian, row, column) = h * inverse;
         }
     }
-    f->damp = sum > 0 ? EXL2__FACTOR_DAMP : 1;
-    return EXL2_OK;
 }
 
 static void exl2__factor_damp(exl2__factor *f, float d)
@@ -254,16 +269,45 @@ static void exl2__factor_damp(exl2__factor *f, float d)
     }
 }
 
+static exl2_result exl2__factor_failed(exl2__ctx *c, const char *name)
+{
+    return exl2__fail(c, EXL2_ERR_FORMAT, "%s: the moments of its input cannot be factored", name);
+}
+
+#ifndef EXL2_NO_CUDA
+static exl2_result exl2__factor_gpu(exl2__ctx *c, const char *name, const float *gram, exl2__factor *f)
+{
+    bool failed;
+    for (uint32_t i = 0;; i++) {
+        EXL2__TRY(exl2__gpu_factor_make(&f->on_gpu, gram, f->order, f->in, (float)(1 / f->mean), f->damp, f->diagonal,
+                                        &failed));
+        if (!failed) {
+            return EXL2_OK;
+        }
+        if (i == EXL2__FACTOR_TRIES) {
+            return exl2__factor_failed(c, name);
+        }
+        f->damp *= 2;
+    }
+}
+#endif
+
 static exl2_result exl2__factor_steps(exl2__ctx *c, const char *name, const float *gram, exl2__factor *f,
                                       const exl2__factor_scratch *s)
 {
     exl2__factor_block b = { f, 0, s->panel };
-    EXL2__TRY(exl2__factor_read(c, name, gram, s->energy, f));
+    EXL2__TRY(exl2__factor_rank_all(c, name, gram, s->energy, f));
+#ifndef EXL2_NO_CUDA
+    if (f->on_gpu.gpu) {
+        return exl2__factor_gpu(c, name, gram, f);
+    }
+#endif
+    exl2__factor_read(gram, f);
     exl2__factor_damp(f, f->damp);
     f->lower = s->lower;
     for (uint32_t i = 0; !exl2__factor_run(c, &b); i++) {
         if (i == EXL2__FACTOR_TRIES) {
-            return exl2__fail(c, EXL2_ERR_FORMAT, "%s: the moments of its input cannot be factored", name);
+            return exl2__factor_failed(c, name);
         }
         exl2__factor_damp(f, f->damp); /* d is doubled */
         f->damp *= 2;
@@ -273,14 +317,16 @@ static exl2_result exl2__factor_steps(exl2__ctx *c, const char *name, const floa
     return EXL2_OK;
 }
 
-/* gram [in / 32, in, 32]: H, symmetric; in: a multiple of 32. name: the layer, for messages. After a failure *f is
-   zeroed. */
-static exl2_result exl2__factor_make(exl2__ctx *c, const char *name, const float *gram, uint32_t in, exl2__factor *f)
+/* gram [in / 32, in, 32]: H, symmetric; in: a multiple of 32. name: the layer, for messages. gpu: where the factor is
+   made and stays; NULL: the CPU. After a failure *f is zeroed. */
+static exl2_result exl2__factor_make(exl2__ctx *c, exl2__gpu *gpu, const char *name, const float *gram, uint32_t in,
+                                     exl2__factor *f)
 {
     exl2__arena dry = { 0 }, memory = { 0 };
     const exl2__cpu_ops *ops = exl2__cpu_choose(c->cpu_path);
     *f = (exl2__factor){ 0 };
     f->in = in;
+    f->on_gpu.gpu = gpu;
     f->hessian.ops = f->feedback.ops = ops;
     f->hessian.size = f->feedback.size = in;
     f->hessian.width = f->feedback.width = exl2__panels_width(ops);
@@ -288,10 +334,10 @@ static exl2_result exl2__factor_make(exl2__ctx *c, const char *name, const float
     EXL2__TRY(exl2__arena_open(c, &f->memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__factor_layout(f, &f->memory);
     dry = (exl2__arena){ 0 };
-    exl2__factor_scratch_layout(in, &dry);
+    exl2__factor_scratch_layout(in, gpu != NULL, &dry);
     exl2_result result = exl2__arena_open(c, &memory, dry.used, EXL2_MEM_SCRATCH);
     if (result >= 0) {
-        exl2__factor_scratch scratch = exl2__factor_scratch_layout(in, &memory);
+        exl2__factor_scratch scratch = exl2__factor_scratch_layout(in, gpu != NULL, &memory);
         result = exl2__factor_steps(c, name, gram, f, &scratch);
     }
     exl2__arena_close(c, &memory);

@@ -1,18 +1,21 @@
 /* gram.h: second moments of inputs: sums of x'x over the tokens.
    takes: rows of one input, in chunks.
-   gives: exl2__gram, exl2__gram_layout, exl2__gram_add, exl2__gram_finish.
+   gives: exl2__gram, exl2__gram_layout, exl2__gram_begin, exl2__gram_add, exl2__gram_finish.
    owns:  nothing; its memory lies in the caller's arena.
 
    Chunks are added in f32, always in the same order, so that the sums do not depend on the number of threads. Only the
-   half below the diagonal is computed; exl2__gram_finish mirrors it. */
+   half below the diagonal is computed; exl2__gram_finish mirrors it. With a GPU, a chunk is the input that is there. */
 #ifndef EXL2__GRAM_H
 #define EXL2__GRAM_H
 
 #include "../../0_base/arena.h"
+#include "../gpu/gpu_inputs.h"
 #include "panels.h"
 
 typedef struct exl2__gram {
     const exl2__cpu_ops *ops;
+    exl2__gpu *gpu;        /* NULL: the CPU; else sums are those of `number` there */
+    uint32_t number;
     uint32_t in, width, rows_max; /* in: a multiple of 32 */
     uint64_t tokens;
     float *sum;    /* [in / 32, in, 32] as exl2__factor_make reads it */
@@ -62,18 +65,43 @@ static void exl2__gram_task(void *arg, uint32_t strip)
     }
 }
 
+/* Begins the sums. in: 0 if there is no such input now. */
+static exl2_result exl2__gram_begin(exl2__gram *g, uint32_t in)
+{
+    g->in = in;
+    g->tokens = 0;
+#ifndef EXL2_NO_CUDA
+    if (g->gpu) {
+        return exl2__gpu_gram_begin(g->gpu, g->number, in);
+    }
+#endif
+    memset(g->sum, 0, (size_t)exl2__panels_bytes(in));
+    return EXL2_OK;
+}
+
 /* Adds the first `rows` rows of the current chunk. */
-static void exl2__gram_add(const exl2__ctx *c, exl2__gram *g, uint32_t rows)
+static exl2_result exl2__gram_add(const exl2__ctx *c, exl2__gram *g, uint32_t rows)
 {
     g->rows = rows;
     g->tokens += rows;
+#ifndef EXL2_NO_CUDA
+    if (g->gpu && g->in) {
+        return exl2__gpu_gram_add(g->gpu, g->number);
+    }
+#endif
     exl2__tasks_run(c, g->in / EXL2__PANELS_LANES, exl2__gram_task, g);
+    return EXL2_OK;
 }
 
 /* Divides by the number of tokens, and fills in the other half. */
-static void exl2__gram_finish(exl2__gram *g)
+static exl2_result exl2__gram_finish(exl2__gram *g)
 {
     float share = g->tokens ? 1 / (float)g->tokens : 0;
+#ifndef EXL2_NO_CUDA
+    if (g->gpu) {
+        return exl2__gpu_gram_finish(g->gpu, g->number, g->in, share, g->sum);
+    }
+#endif
     for (uint32_t row = 0; row < g->in; row++) {
         for (uint32_t column = 0; column <= row; column++) {
             float *low = &g->sum[((size_t)(column / EXL2__PANELS_LANES) * g->in + row) * EXL2__PANELS_LANES
@@ -83,6 +111,7 @@ static void exl2__gram_finish(exl2__gram *g)
                    + row % EXL2__PANELS_LANES] = *low;
         }
     }
+    return EXL2_OK;
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* measure.h: the measurement of one layer: what its matrices lose at each width, and what that costs the whole model.
    takes: a model, the residual of all calibration rows before the layer.
    gives: exl2__measure, exl2__measure_layout, exl2__measure_probes, exl2__measure_begin, exl2__measure_layer,
-          exl2__measure_head; exl2__measure_matrix; exl2__measure_weights; exl2__measure_part, exl2__measure_trial,
-          exl2__measure_restore; exl2__measure_copy, exl2__measure_probe_layer, exl2__measure_kl_of.
+          exl2__measure_head; exl2__measure_matrix; exl2__measure_part, exl2__measure_trial, exl2__measure_restore;
+          exl2__measure_copy, exl2__measure_probe_layer, exl2__measure_kl_of.
    owns:  nothing; its memory lies in the caller's arena.
 
    What a matrix matters needs no gradients: its quantized form takes the place of the original, some tokens run through
@@ -44,10 +44,11 @@ typedef struct exl2__measure {
     exl2__gram *grams;     /* [inputs of the runner] */
     exl2__compare_row *probe; /* [probes, probe_length] */
     float *probabilities;  /* [probes, probe_length, stride of vocab] */
-    float *scratch;        /* [stride of vocab] */
+    float *scratch;        /* [logit rows, stride of vocab] */
+    double *kls;           /* [probes, probe_length] of the run that was the last */
     const exl2__layer *layer; /* that is being run; NULL: the head */
-    uint32_t sequence;     /* probe that is being run */
-    double kl;             /* sum over its tokens */
+    uint32_t sequence;     /* the first probe of those that are being run */
+    exl2__gpu *gpu;        /* NULL: all runs on the CPU */
 } exl2__measure;
 
 static inline const exl2_token *exl2__measure_probe_ids(const exl2__measure *m, uint32_t probe)
@@ -86,13 +87,18 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
         exl2__gram gram;
         exl2__gram_layout(&gram, exl2__runner_cpu(m->r)->ops, exl2__measure_widest(m->r, i), m->length, strips, panels,
                           a);
+        if (i < EXL2__GPU_INPUTS) { /* those of experts are summed on the CPU */
+            gram.gpu = m->gpu;
+            gram.number = i;
+        }
         if (m->grams) {
             m->grams[i] = gram;
         }
     }
     m->probe = (exl2__compare_row *)exl2__arena_alloc_zeroed(a, tokens * sizeof *m->probe);
     m->probabilities = (float *)exl2__arena_alloc(a, tokens * stride * sizeof *m->probabilities);
-    m->scratch = (float *)exl2__arena_alloc(a, stride * sizeof *m->scratch);
+    m->scratch = (float *)exl2__arena_alloc(a, (uint64_t)m->r->plan.logit_rows_max * stride * sizeof *m->scratch);
+    m->kls = (double *)exl2__arena_alloc(a, tokens * sizeof *m->kls);
     for (uint64_t i = 0; m->probe && i < tokens; i++) {
         m->probe[i].probability = m->probabilities + i * stride;
     }
@@ -119,13 +125,24 @@ static void exl2__measure_keep_probe(void *user, uint32_t row, const float *logi
                            &m->probe[m->sequence * m->probe_length + row]);
 }
 
-/* Copies the residual of a probe to the device, or back to `states`. */
-static void exl2__measure_move_probe(const exl2__measure *m, uint32_t probe, float *states, bool to_device)
+/* Begins a pass over the probes from m->sequence on, as many as it can have: *count. */
+static exl2_result exl2__measure_pass(exl2__measure *m, uint32_t *count)
+{
+    const exl2_token *ids[EXL2__MEASURE_PROBES];
+    *count = exl2__min32(m->probes - m->sequence, exl2__runner_together(m->r, m->probe_length));
+    for (uint32_t i = 0; i < *count; i++) {
+        ids[i] = exl2__measure_probe_ids(m, m->sequence + i);
+    }
+    return exl2__runner_begin_all(m->r, ids, *count, m->probe_length);
+}
+
+/* Copies the residual of the pass's `count` probes to the device, or back to `states`. */
+static void exl2__measure_move_probes(const exl2__measure *m, uint32_t count, float *states, bool to_device)
 {
     const exl2__cpu_device *d = exl2__runner_cpu(m->r);
     size_t hidden = d->shape.hidden;
-    for (uint32_t i = 0; i < m->probe_length; i++) {
-        float *state = states + ((size_t)probe * m->probe_length + i) * hidden;
+    for (uint32_t i = 0; i < count * m->probe_length; i++) {
+        float *state = states + ((size_t)m->sequence * m->probe_length + i) * hidden;
         float *residual = d->residual + (size_t)i * d->hidden_stride;
         memcpy(to_device ? residual : state, to_device ? state : residual, hidden * sizeof *state);
     }
@@ -134,11 +151,24 @@ static void exl2__measure_move_probe(const exl2__measure *m, uint32_t probe, flo
 /* Runs all probes through a layer, from one array of states to another, which may be the same. */
 static exl2_result exl2__measure_probe_layer(exl2__measure *m, uint32_t layer, float *from, float *to)
 {
-    for (uint32_t i = 0; i < m->probes; i++) {
-        EXL2__TRY(exl2__runner_begin(m->r, exl2__measure_probe_ids(m, i), m->probe_length));
-        exl2__measure_move_probe(m, i, from, true);
+    uint32_t count;
+    for (m->sequence = 0; m->sequence < m->probes; m->sequence += count) {
+        EXL2__TRY(exl2__measure_pass(m, &count));
+        exl2__measure_move_probes(m, count, from, true);
         EXL2__TRY(exl2__runner_layer(m->r, layer, NULL, NULL));
-        exl2__measure_move_probe(m, i, to, false);
+        exl2__measure_move_probes(m, count, to, false);
+    }
+    return EXL2_OK;
+}
+
+/* Computes the logits that the head makes of the probes' states. */
+static exl2_result exl2__measure_probe_logits(exl2__measure *m, float *states, exl2__runner_logits_fn fn)
+{
+    uint32_t count;
+    for (m->sequence = 0; m->sequence < m->probes; m->sequence += count) {
+        EXL2__TRY(exl2__measure_pass(m, &count));
+        exl2__measure_move_probes(m, count, states, true);
+        EXL2__TRY(exl2__runner_logits(m->r, fn, m));
     }
     return EXL2_OK;
 }
@@ -146,20 +176,16 @@ static exl2_result exl2__measure_probe_layer(exl2__measure *m, uint32_t layer, f
 /* Computes the probes' logits, layer by layer, so that a streamed model is read once. */
 static exl2_result exl2__measure_probes(exl2__measure *m)
 {
-    for (uint32_t i = 0; i < m->probes; i++) {
-        EXL2__TRY(exl2__runner_begin(m->r, exl2__measure_probe_ids(m, i), m->probe_length));
+    uint32_t count;
+    for (m->sequence = 0; m->sequence < m->probes; m->sequence += count) {
+        EXL2__TRY(exl2__measure_pass(m, &count));
         EXL2__TRY(exl2__runner_embed(m->r));
-        exl2__measure_move_probe(m, i, m->before, false);
+        exl2__measure_move_probes(m, count, m->before, false);
     }
     for (uint32_t layer = 0; layer < m->r->plan.shape.layers; layer++) {
         EXL2__TRY(exl2__measure_probe_layer(m, layer, m->before, m->before));
     }
-    for (m->sequence = 0; m->sequence < m->probes; m->sequence++) {
-        EXL2__TRY(exl2__runner_begin(m->r, exl2__measure_probe_ids(m, m->sequence), m->probe_length));
-        exl2__measure_move_probe(m, m->sequence, m->before, true);
-        EXL2__TRY(exl2__runner_logits(m->r, exl2__measure_keep_probe, m));
-    }
-    return EXL2_OK;
+    return exl2__measure_probe_logits(m, m->before, exl2__measure_keep_probe);
 }
 
 /* Sets the states to the embeddings. */
@@ -184,7 +210,7 @@ static void exl2__measure_row(void *arg, uint32_t row)
     exl2__gram_row(&m->grams[m->input], row, x);
 }
 
-static void exl2__measure_experts(exl2__measure *m)
+static exl2_result exl2__measure_experts(exl2__measure *m)
 {
     for (uint32_t i = 0; i < exl2__runner_cpu(m->r)->routed.expert_count; i++) {
         uint32_t expert, count, stride;
@@ -193,32 +219,34 @@ static void exl2__measure_experts(exl2__measure *m)
         for (uint32_t row = 0; row < count; row++) {
             exl2__gram_row(gram, row, x + (size_t)row * stride);
         }
-        exl2__gram_add(m->r->c, gram, count);
+        EXL2__TRY(exl2__gram_add(m->r->c, gram, count));
     }
+    return EXL2_OK;
 }
 
-static void exl2__measure_input(void *user, uint32_t input)
+/* With a GPU, the runner has copied the input there. */
+static exl2_result exl2__measure_input(void *user, uint32_t input)
 {
     exl2__measure *m = (exl2__measure *)user;
     m->input = input;
     if (input == EXL2__RUNNER_EXPERTS) {
-        exl2__measure_experts(m);
-        return;
+        return exl2__measure_experts(m);
     }
-    exl2__tasks_run(m->r->c, m->length, exl2__measure_row, m);
-    exl2__gram_add(m->r->c, &m->grams[input], m->length);
+    if (!m->gpu) {
+        exl2__tasks_run(m->r->c, m->length, exl2__measure_row, m);
+    }
+    return exl2__gram_add(m->r->c, &m->grams[input], m->length);
 }
 
 /* Inputs that are not a multiple of 32 have no moments: their matrices stay dense. layer NULL: the head. */
-static void exl2__measure_clear(exl2__measure *m, const exl2__layer *layer)
+static exl2_result exl2__measure_clear(exl2__measure *m, const exl2__layer *layer)
 {
     m->layer = layer;
     for (uint32_t i = 0; i < exl2__runner_inputs(m->r); i++) {
         uint32_t in = exl2__runner_input_size(m->r, layer, i);
-        m->grams[i].in = in % EXL2__PANELS_LANES == 0 ? in : 0;
-        m->grams[i].tokens = 0;
-        memset(m->grams[i].sum, 0, (size_t)exl2__panels_bytes(m->grams[i].in));
+        EXL2__TRY(exl2__gram_begin(&m->grams[i], in % EXL2__PANELS_LANES == 0 ? in : 0));
     }
+    return EXL2_OK;
 }
 
 /* The moments of an expert's input are blended with the mean of all experts, which counts as much as in / 4 tokens: an
@@ -258,7 +286,7 @@ static void exl2__measure_keep_before(exl2__measure *m)
    probes, which m->before keeps. */
 static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
 {
-    exl2__measure_clear(m, &m->r->plan.layers[index]);
+    EXL2__TRY(exl2__measure_clear(m, &m->r->plan.layers[index]));
     exl2__measure_keep_before(m);
     for (uint32_t row = 0; row < m->rows; row++) {
         EXL2__TRY(exl2__runner_begin(m->r, m->ids + (size_t)row * m->length, m->length));
@@ -267,7 +295,7 @@ static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
         exl2__measure_move(m, row, m->length, false);
     }
     for (uint32_t i = 0; i < exl2__runner_inputs(m->r); i++) {
-        exl2__gram_finish(&m->grams[i]);
+        EXL2__TRY(exl2__gram_finish(&m->grams[i]));
     }
     exl2__measure_blend(m);
     return EXL2_OK;
@@ -276,45 +304,29 @@ static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
 /* After the last layer: the moments of the head's input, in grams[EXL2__RUNNER_QKV]. */
 static exl2_result exl2__measure_head(exl2__measure *m)
 {
-    exl2__measure_clear(m, NULL);
+    EXL2__TRY(exl2__measure_clear(m, NULL));
     for (uint32_t row = 0; row < m->rows; row++) {
         EXL2__TRY(exl2__runner_begin(m->r, m->ids + (size_t)row * m->length, m->length));
         exl2__measure_move(m, row, m->length, true);
-        exl2__measure_input(m, EXL2__RUNNER_QKV);
+#ifndef EXL2_NO_CUDA
+        if (m->gpu && m->grams[EXL2__RUNNER_QKV].in) {
+            EXL2__TRY(exl2__runner_upload(m->r, NULL, EXL2__RUNNER_QKV, 0, m->length));
+        }
+#endif
+        EXL2__TRY(exl2__measure_input(m, EXL2__RUNNER_QKV));
     }
-    exl2__gram_finish(&m->grams[EXL2__RUNNER_QKV]);
-    return EXL2_OK;
+    return exl2__gram_finish(&m->grams[EXL2__RUNNER_QKV]);
 }
 
 /* ---- matrices ---- */
 
-/* to [strips, in, 32]: the weights of the first `out` columns of a part, in packed order, and zeros after them. (An
-   embedding that is the head may have more rows than the vocabulary.) Fails if some are too large. */
-static exl2_result exl2__measure_weights(exl2__ctx *c, const char *name, const exl2__cpu_part *p,
-                                         const exl2__factor *f, uint32_t out, float *to)
-{
-    for (uint32_t strip = 0; strip < exl2__div_up(out, EXL2__PANELS_LANES); strip++) {
-        for (uint32_t i = 0; i < p->in; i++, to += EXL2__PANELS_LANES) {
-            for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-                uint32_t column = strip * EXL2__PANELS_LANES + k;
-                float w = column < out ? exl2__cpu_matrix_weight(p, f->order[i], column) : 0;
-                if (!(w <= EXL2__QUANTIZE_MAX && w >= -EXL2__QUANTIZE_MAX)) {
-                    return exl2__fail(c, EXL2_ERR_FORMAT, "%s has a weight (output %u, input %u) that is not finite or "
-                                      "larger than 32752", name, column, f->order[i]);
-                }
-                to[k] = w;
-            }
-        }
-    }
-    return EXL2_OK;
-}
-
 static void exl2__measure_add_kl(void *user, uint32_t row, const float *logits)
 {
-    exl2__measure *m = (exl2__measure *)user;
+    const exl2__measure *m = (const exl2__measure *)user;
+    uint32_t vocab = m->r->plan.shape.vocab, at = m->sequence * m->probe_length + row;
+    float *scratch = m->scratch + (size_t)(row % m->r->plan.logit_rows_max) * exl2__compare_stride(vocab);
     exl2__compare_row other;
-    m->kl += exl2__compare_kl(exl2__runner_cpu(m->r)->ops, &m->probe[m->sequence * m->probe_length + row], logits,
-                              m->r->plan.shape.vocab, m->scratch, &other);
+    m->kls[at] = exl2__compare_kl(exl2__runner_cpu(m->r)->ops, &m->probe[at], logits, vocab, scratch, &other);
 }
 
 /* KL divergences of the logits. */
@@ -333,13 +345,14 @@ static inline float *exl2__measure_copy(const exl2__measure *m, uint32_t trial)
 static exl2_result exl2__measure_kl_of(exl2__measure *m, float *states, exl2__measure_kl *out)
 {
     double sum = 0, roots = 0;
-    for (m->sequence = 0; m->sequence < m->probes; m->sequence++) {
-        EXL2__TRY(exl2__runner_begin(m->r, exl2__measure_probe_ids(m, m->sequence), m->probe_length));
-        exl2__measure_move_probe(m, m->sequence, states, true);
-        m->kl = 0;
-        EXL2__TRY(exl2__runner_logits(m->r, exl2__measure_add_kl, m));
-        sum += m->kl / m->probe_length;
-        roots += sqrt(m->kl / m->probe_length);
+    EXL2__TRY(exl2__measure_probe_logits(m, states, exl2__measure_add_kl));
+    for (uint32_t i = 0; i < m->probes; i++) {
+        double kl = 0;
+        for (uint32_t k = 0; k < m->probe_length; k++) {
+            kl += m->kls[i * m->probe_length + k];
+        }
+        sum += kl / m->probe_length;
+        roots += sqrt(kl / m->probe_length);
     }
     *out = (exl2__measure_kl){ sum / m->probes, roots / m->probes * (roots / m->probes) };
     return EXL2_OK;
@@ -350,24 +363,25 @@ typedef struct exl2__measure_trial {
     exl2__cpu_part *part, kept;
     void *memory;      /* [strips, in, 32] f16 */
     uint64_t bytes;
+    bool on_gpu;       /* it is there instead */
     double loss;
 } exl2__measure_trial;
 
-static exl2_result exl2__measure_replace(exl2__ctx *c, exl2__cpu_part *p, const exl2__solve *s,
+/* Puts a quantized form in the place of a part: on the GPU, if its products are computed there. */
+static exl2_result exl2__measure_replace(const exl2__measure *m, exl2__cpu_part *p, exl2__solve *s,
                                          exl2__measure_trial *trial)
 {
-    *trial = (exl2__measure_trial){ .bytes = (uint64_t)p->in * s->columns * sizeof(uint16_t) };
-    EXL2__TRY(exl2__alloc(c, trial->bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &trial->memory));
-    uint16_t *weights = (uint16_t *)trial->memory;
-    for (uint32_t strip = 0; strip < s->strips; strip++) {
-        for (uint32_t i = 0; i < p->in; i++) {
-            size_t from = ((size_t)strip * p->in + i) * EXL2__PANELS_LANES;
-            size_t to = ((size_t)strip * p->in + s->factor->order[i]) * EXL2__PANELS_LANES;
-            for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-                weights[to + k] = exl2__f32_to_f16(s->weights[from + k] + s->errors[from + k]);
-            }
-        }
+#ifndef EXL2_NO_CUDA
+    trial->on_gpu = exl2__runner_computes(m->r, p);
+    if (trial->on_gpu) {
+        trial->part = p;
+        trial->kept = *p;
+        return exl2__gpu_solve_values(&s->on_gpu, p, NULL);
     }
+#endif
+    trial->bytes = (uint64_t)p->in * s->columns * sizeof(uint16_t);
+    EXL2__TRY(exl2__alloc(m->r->c, trial->bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &trial->memory));
+    EXL2__TRY(exl2__solve_values(m->r->c, s, (uint16_t *)trial->memory));
     trial->part = p;
     trial->kept = *p;
     p->source = EXL2__CPU_F16;
@@ -377,18 +391,24 @@ static exl2_result exl2__measure_replace(exl2__ctx *c, exl2__cpu_part *p, const 
 }
 
 /* Puts the original back. Accepts zeroed ones. */
-static void exl2__measure_restore(exl2__ctx *c, exl2__measure_trial *trial)
+static void exl2__measure_restore(const exl2__measure *m, exl2__measure_trial *trial)
 {
     if (trial->part) {
         *trial->part = trial->kept;
     }
-    exl2__free(c, trial->memory, trial->bytes, EXL2_MEM_SCRATCH);
+#ifndef EXL2_NO_CUDA
+    if (trial->on_gpu) {
+        exl2__gpu_solve_restore(m->gpu, trial->part);
+    }
+#endif
+    exl2__free(m->r->c, trial->memory, trial->bytes, EXL2_MEM_SCRATCH);
     *trial = (exl2__measure_trial){ 0 };
 }
 
-/* Measures one matrix, and puts a quantized form in its place. losses [EXL2__LOSSES_WIDTHS, in / 32]; out->share is
-   given. Losses, power and trial->loss are those of a token of the model. */
-static exl2_result exl2__measure_part(exl2__measure *m, const char *name, exl2__cpu_part *p, const exl2__factor *f,
+/* Measures one matrix, of whose columns `used` are used, and puts a quantized form in its place. losses
+   [EXL2__LOSSES_WIDTHS, in / 32]; out->share is given. Losses, power and trial->loss are those of a token of the
+   model. */
+static exl2_result exl2__measure_part(exl2__measure *m, exl2__cpu_part *p, uint32_t used, const exl2__factor *f,
                                       double *losses, exl2__measure_matrix *out, exl2__measure_trial *trial)
 {
     exl2__ctx *c = m->r->c;
@@ -400,19 +420,18 @@ static exl2_result exl2__measure_part(exl2__measure *m, const char *name, exl2__
     }
     EXL2__TRY(exl2__solve_open(c, f, columns, groups, count, &s));
     s.passes = 0;
-    exl2_result result = exl2__measure_weights(c, name, p, f, p->out, s.weights);
-    if (result >= 0) {
-        result = exl2__losses_run(c, f, s.weights, columns, losses);
+    exl2_result result = exl2__solve_load(c, &s, p, used);
+    result = result < 0 ? result : exl2__losses_run(c, &s, losses);
+    for (uint32_t i = 0; i < EXL2__LOSSES_WIDTHS * (f->in / EXL2__LOSSES_BLOCK) && result >= 0; i++) {
+        losses[i] *= out->share;
     }
-    if (result >= 0) {
-        exl2__solve_run(c, &s);
-        for (uint32_t i = 0; i < EXL2__LOSSES_WIDTHS * (f->in / EXL2__LOSSES_BLOCK); i++) {
-            losses[i] *= out->share;
-        }
-        out->power = exl2__solve_energy(c, &s, s.weights) * out->share;
-        result = exl2__measure_replace(c, p, &s, trial);
-        trial->loss = exl2__solve_energy(c, &s, s.errors) * out->share;
-    }
+    double power = 0, loss = 0;
+    result = result < 0 ? result : exl2__solve_run(c, &s);
+    result = result < 0 ? result : exl2__solve_energy(c, &s, false, &power);
+    result = result < 0 ? result : exl2__solve_energy(c, &s, true, &loss);
+    result = result < 0 ? result : exl2__measure_replace(m, p, &s, trial);
+    out->power = power * out->share;
+    trial->loss = loss * out->share;
     exl2__solve_close(c, &s);
     return result;
 }

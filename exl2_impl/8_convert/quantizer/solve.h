@@ -1,6 +1,7 @@
 /* solve.h: quantizes one matrix so that the error of its outputs is small, not that of its weights.
    takes: the factor of its input, its groups, its weights in packed order.
-   gives: exl2__solve, exl2__solve_bytes, exl2__solve_open, exl2__solve_run, exl2__solve_energy, exl2__solve_close.
+   gives: exl2__solve, exl2__solve_bytes, exl2__solve_open, exl2__solve_load, exl2__solve_run, exl2__solve_energy,
+          exl2__solve_values, exl2__solve_close.
    owns:  weights, errors, codes, levels and scales, until exl2__solve_close.
 
    1. Groups from the first to the last: each row aims at what compensates the errors of the rows before it (factor.h).
@@ -9,11 +10,13 @@
    2. Descent, a few times over all groups. With R = Hd E, half the derivative of the loss: a column's best level for
       its codes is where a parabola has its minimum; then each code becomes what is nearest to (W + E) - R / Hd[i][i].
    Columns depend on each other only through the scale of a group. Every error is that of the decoder's own fp16
-   arithmetic. Strips are computed by tasks, each in the same order for any number of threads. */
+   arithmetic. Strips are computed by tasks, each in the same order for any number of threads. With a factor that is on
+   a GPU, all of it runs there. */
 #ifndef EXL2__SOLVE_H
 #define EXL2__SOLVE_H
 
 #include "factor.h"
+#include "../gpu/gpu_solve.h"
 #include "../quantize.h"
 
 #define EXL2__SOLVE_ROWS 128u  /* most rows of a group */
@@ -24,7 +27,7 @@ typedef struct exl2__solve {
     const exl2__factor *factor;
     const exl2__group *groups; /* [group_count], of at most EXL2__SOLVE_ROWS rows each */
     uint32_t group_count, columns, strips, passes; /* passes: of the descent */
-    float *weights;      /* [strips, in, 32] W, in packed order; filled in by the caller */
+    float *weights;      /* [strips, in, 32] W, in packed order */
     float *errors;       /* [strips, in, 32] E = Q - W */
     uint8_t *codes;      /* [strips, in, 32] */
     uint8_t *levels;     /* [group_count, columns] 1..16 */
@@ -36,6 +39,7 @@ typedef struct exl2__solve {
     uint32_t group;
     uint16_t tries[EXL2__QUANTIZE_TRIES];
     exl2__arena memory;
+    exl2__gpu_solve on_gpu; /* if the factor is there, so are weights and errors; codes, levels, scales are copies */
 } exl2__solve;
 
 /* ---- memory ---- */
@@ -43,11 +47,14 @@ typedef struct exl2__solve {
 static void exl2__solve_layout(exl2__solve *s, exl2__arena *a)
 {
     uint64_t all = (uint64_t)s->factor->in * s->columns;
-    s->weights = (float *)exl2__arena_alloc(a, all * sizeof *s->weights);
-    s->errors = (float *)exl2__arena_alloc(a, all * sizeof *s->errors);
     s->codes = (uint8_t *)exl2__arena_alloc(a, all);
     s->levels = (uint8_t *)exl2__arena_alloc(a, (uint64_t)s->group_count * s->columns);
     s->scale_max = (uint16_t *)exl2__arena_alloc(a, s->group_count * sizeof *s->scale_max);
+    if (s->factor->on_gpu.gpu) {
+        return;
+    }
+    s->weights = (float *)exl2__arena_alloc(a, all * sizeof *s->weights);
+    s->errors = (float *)exl2__arena_alloc(a, all * sizeof *s->errors);
     s->targets = (float *)exl2__arena_alloc(a, (uint64_t)s->columns * EXL2__SOLVE_ROWS * sizeof *s->targets);
     s->peaks = (float *)exl2__arena_alloc(a, s->columns * sizeof *s->peaks);
     s->sums = (double *)exl2__arena_alloc(a, (uint64_t)s->strips * EXL2__QUANTIZE_TRIES * sizeof *s->sums);
@@ -84,8 +91,48 @@ static exl2_result exl2__solve_open(exl2__ctx *c, const exl2__factor *f, uint32_
 
 static void exl2__solve_close(exl2__ctx *c, exl2__solve *s)
 {
+#ifndef EXL2_NO_CUDA
+    exl2__gpu_solve_close(&s->on_gpu);
+#endif
     exl2__arena_close(c, &s->memory);
     *s = (exl2__solve){ 0 };
+}
+
+/* ---- weights ---- */
+
+/* The weights of a part that are being copied. */
+typedef struct exl2__solve_copy {
+    const exl2__solve *s;
+    const exl2__cpu_part *part;
+    uint32_t used;
+} exl2__solve_copy;
+
+/* Task: one strip. */
+static void exl2__solve_copy_strip(void *arg, uint32_t strip)
+{
+    const exl2__solve_copy *copy = (const exl2__solve_copy *)arg;
+    uint32_t in = copy->part->in;
+    float *to = copy->s->weights + (size_t)strip * in * EXL2__PANELS_LANES;
+    for (uint32_t i = 0; i < in; i++, to += EXL2__PANELS_LANES) {
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            uint32_t column = strip * EXL2__PANELS_LANES + k;
+            to[k] = column < copy->used ? exl2__cpu_matrix_weight(copy->part, copy->s->factor->order[i], column) : 0;
+        }
+    }
+}
+
+/* Reads the first `used` columns of a dense part; others are zeros. (An embedding that is the head may have more rows
+   than the vocabulary.) They must be finite and at most EXL2__QUANTIZE_MAX. */
+static exl2_result exl2__solve_load(const exl2__ctx *c, exl2__solve *s, const exl2__cpu_part *p, uint32_t used)
+{
+    exl2__solve_copy copy = { s, p, used };
+#ifndef EXL2_NO_CUDA
+    if (s->factor->on_gpu.gpu) {
+        return exl2__gpu_solve_open(&s->on_gpu, &s->factor->on_gpu, p, used, s->columns, s->groups, s->group_count);
+    }
+#endif
+    exl2__tasks_run(c, s->strips, exl2__solve_copy_strip, &copy);
+    return EXL2_OK;
 }
 
 /* ---- parts of a strip ---- */
@@ -363,14 +410,20 @@ static void exl2__solve_polish(void *arg, uint32_t strip)
 
 /* ---- all of it ---- */
 
-/* Quantizes s->weights, which must be finite and at most EXL2__QUANTIZE_MAX: fills in errors, codes, levels and
-   scale_max. */
-static void exl2__solve_run(const exl2__ctx *c, exl2__solve *s)
+/* Quantizes the weights: fills in errors, codes, levels and scale_max. */
+static exl2_result exl2__solve_run(const exl2__ctx *c, exl2__solve *s)
 {
+#ifndef EXL2_NO_CUDA
+    if (s->on_gpu.g) {
+        EXL2__TRY(exl2__gpu_solve_run(&s->on_gpu, &s->factor->on_gpu, s->passes));
+        return exl2__gpu_solve_read(&s->on_gpu, s->codes, s->levels, s->scale_max);
+    }
+#endif
     for (uint32_t g = 0; g < s->group_count; g++) {
         exl2__solve_group(c, s, g);
     }
     exl2__tasks_run(c, s->strips, exl2__solve_polish, s);
+    return EXL2_OK;
 }
 
 /* The sum that exl2__solve_energy computes. */
@@ -401,19 +454,63 @@ static void exl2__solve_sum_task(void *arg, uint32_t strip)
     job->s->sums[(size_t)strip * EXL2__QUANTIZE_TRIES] = sum;
 }
 
-/* tr(X' H X), without damping, of s->errors or s->weights. */
-static double exl2__solve_energy(const exl2__ctx *c, const exl2__solve *s, const float *x)
+/* *out: tr(X' H X), without damping, of the errors, or of the weights. */
+static exl2_result exl2__solve_energy(const exl2__ctx *c, exl2__solve *s, bool of_errors, double *out)
 {
+    const float *x = of_errors ? s->errors : s->weights;
     exl2__solve_sum job = { s, x };
-    double sum = 0, square = 0;
+    double sums[2] = { 0, 0 }; /* of tr(X' Hd X) / mean, of tr(X' X) */
+#ifndef EXL2_NO_CUDA
+    if (s->on_gpu.g) {
+        EXL2__TRY(exl2__gpu_solve_energy(&s->on_gpu, &s->factor->on_gpu, of_errors, sums));
+        *out = (sums[0] - (double)s->factor->damp * sums[1]) * s->factor->mean;
+        return EXL2_OK;
+    }
+#endif
     exl2__tasks_run(c, s->strips, exl2__solve_sum_task, &job);
     for (uint32_t i = 0; i < s->strips; i++) {
-        sum += s->sums[(size_t)i * EXL2__QUANTIZE_TRIES];
+        sums[0] += s->sums[(size_t)i * EXL2__QUANTIZE_TRIES];
     }
     for (size_t i = 0; i < (size_t)s->factor->in * s->columns; i++) {
-        square += (double)x[i] * (double)x[i];
+        sums[1] += (double)x[i] * (double)x[i];
     }
-    return (sum - (double)s->factor->damp * square) * s->factor->mean;
+    *out = (sums[0] - (double)s->factor->damp * sums[1]) * s->factor->mean;
+    return EXL2_OK;
+}
+
+/* ---- values ---- */
+
+typedef struct exl2__solve_rounding {
+    const exl2__solve *s;
+    uint16_t *to;
+} exl2__solve_rounding;
+
+/* Task: one strip. */
+static void exl2__solve_values_strip(void *arg, uint32_t strip)
+{
+    const exl2__solve_rounding *round = (const exl2__solve_rounding *)arg;
+    const exl2__solve *s = round->s;
+    uint32_t in = s->factor->in;
+    for (uint32_t i = 0; i < in; i++) {
+        size_t from = ((size_t)strip * in + i) * EXL2__PANELS_LANES;
+        size_t to = ((size_t)strip * in + s->factor->order[i]) * EXL2__PANELS_LANES;
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            round->to[to + k] = exl2__f32_to_f16(s->weights[from + k] + s->errors[from + k]);
+        }
+    }
+}
+
+/* to [strips, in, 32]: what the codes stand for, f16, in the order of the inputs. */
+static exl2_result exl2__solve_values(const exl2__ctx *c, exl2__solve *s, uint16_t *to)
+{
+    exl2__solve_rounding round = { s, to };
+#ifndef EXL2_NO_CUDA
+    if (s->on_gpu.g) {
+        return exl2__gpu_solve_values(&s->on_gpu, NULL, to);
+    }
+#endif
+    exl2__tasks_run(c, s->strips, exl2__solve_values_strip, &round);
+    return EXL2_OK;
 }
 
 #endif

@@ -99,17 +99,16 @@ static exl2_result exl2__streams_input(exl2__streams *s, uint32_t layer, uint32_
         EXL2__TRY(exl2__streams_row(s, row, false));
         EXL2__TRY(head ? EXL2_OK : exl2__runner_until(m->r, layer, input));
         exl2__tasks_run(m->r->c, m->length, exl2__streams_token_y, s);
-        exl2__correct_add(m->r->c, &s->correct, m->length);
+        EXL2__TRY(exl2__correct_add(m->r->c, &s->correct, m->length));
     }
-    exl2__gram_finish(s->correct.gram);
-    return EXL2_OK;
+    return exl2__gram_finish(s->correct.gram);
 }
 
 /* Puts what the quantizer made of a part in its place. */
-static exl2_result exl2__streams_replace(exl2__streams *s, exl2__cpu_part *p, const exl2__solve *solve)
+static exl2_result exl2__streams_replace(exl2__streams *s, exl2__cpu_part *p, exl2__solve *solve)
 {
     exl2__streams_swap(s, false);
-    EXL2__TRY(exl2__measure_replace(s->m->r->c, p, solve, &s->trials[s->count]));
+    EXL2__TRY(exl2__measure_replace(s->m, p, solve, &s->trials[s->count]));
     s->count++;
     return EXL2_OK;
 }
@@ -121,7 +120,7 @@ static void exl2__streams_drop(exl2__streams *s)
         exl2__streams_swap(s, false);
     }
     while (s->count > 0) {
-        exl2__measure_restore(s->m->r->c, &s->trials[--s->count]);
+        exl2__measure_restore(s->m, &s->trials[--s->count]);
     }
 }
 

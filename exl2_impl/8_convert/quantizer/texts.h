@@ -366,11 +366,11 @@ static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model 
 
 /* ---- all ---- */
 
-static exl2_result exl2__texts_open(exl2__ctx *c, exl2_engine **e)
+/* desc: which backend, or NULL: the CPU. */
+static exl2_result exl2__texts_open(exl2__ctx *c, const exl2_engine_desc *desc, exl2_engine **e)
 {
-    exl2_engine_desc d = { 0 };
+    exl2_engine_desc d = desc ? *desc : (exl2_engine_desc){ .backend = EXL2_BACKEND_CPU };
     exl2_error error = { 0 };
-    d.backend = EXL2_BACKEND_CPU;
     d.parallel = c->parallel;
     d.allocator = c->allocator;
     d.files = c->files;
@@ -397,13 +397,14 @@ static exl2_result exl2__texts_model(exl2_engine *e, const char *dir, bool write
 }
 
 /* What the model needs to write its own text. Reads headers. */
-static exl2_result exl2__texts_measure(exl2__ctx *c, const char *dir, uint64_t *bytes, bool *has_tokenizer)
+static exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir, uint64_t *bytes,
+                                       bool *has_tokenizer)
 {
     exl2__texts t = { 0 };
     exl2_engine *e = NULL;
     exl2_model_desc d;
     exl2_model_info info = { 0 };
-    EXL2__TRY(exl2__texts_open(c, &e));
+    EXL2__TRY(exl2__texts_open(c, desc, &e));
     t.c = c;
     exl2_result result = exl2__texts_model(e, dir, true, &d, &info);
     result = result < 0 ? result : exl2_model_measure(e, &d, &info);
@@ -460,15 +461,17 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
 }
 
 /* Collects ids below `vocab`: those of all files, which exl2__texts_check_file has accepted; without files, at least
-   `wanted` ids of text that the model writes if `own`, else those of the spare texts. `dir`: the source. */
-static exl2_result exl2__texts_make(exl2__ctx *c, const char *dir, const char *const *files, uint32_t file_count,
-                                    bool own, uint64_t wanted, uint64_t seed, uint32_t vocab,
-                                    exl2__texts_progress progress, void *user, exl2__texts *t)
+   `wanted` ids of text that the model writes if `own`, else those of the spare texts. `dir`: the source. desc: as of
+   exl2__texts_open. */
+static exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir,
+                                    const char *const *files, uint32_t file_count, bool own, uint64_t wanted,
+                                    uint64_t seed, uint32_t vocab, exl2__texts_progress progress, void *user,
+                                    exl2__texts *t)
 {
     exl2_engine *e = NULL;
     *t = (exl2__texts){ 0 };
     t->c = c;
-    EXL2__TRY(exl2__texts_open(c, &e));
+    EXL2__TRY(exl2__texts_open(c, desc, &e));
     exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, own, wanted, seed, vocab, progress, user);
     for (uint64_t i = 0; i < t->count && result >= 0; i++) {
         if (t->ids[i] < 0 || (uint32_t)t->ids[i] >= vocab) { /* an added token without a row in the embedding */

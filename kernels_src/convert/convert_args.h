@@ -1,0 +1,148 @@
+/* convert_args.h: arguments of the kernels of the converter.
+   takes: types.h, included before.
+   gives: exl2k_half_rows_args, exl2k_half_act_args, exl2k_half_columns_args, exl2k_half_weights_args,
+          exl2k_half_product_args, exl2k_gram_args; exl2k_float_product_args; exl2k_factor_args; exl2k_losses_args;
+          exl2k_solve_args.
+   owns:  nothing.
+
+   Device memory holds matrices of weights, errors and codes in strips of 32 columns, [strips, in, 32], as host memory
+   does. Square matrices are row-major. */
+#ifndef EXL2K_CONVERT_ARGS_H
+#define EXL2K_CONVERT_ARGS_H
+
+#define EXL2K_CONVERT_STRIP 32u /* columns of a strip */
+
+/* ---- products of halves ---- */
+
+#define EXL2K_HALF_TILE 128u     /* rows and columns of a tile of the product; */
+#define EXL2K_HALF_DEPTH 32u     /* what it reads of k at once: k is a multiple; */
+#define EXL2K_HALF_THREADS 256u
+#define EXL2K_HALF_STAGES 3u     /* in flight */
+#define EXL2K_HALF_PITCH 80u     /* bytes of a row of DEPTH halves in shared memory: ldmatrix then has no conflicts */
+#define EXL2K_HALF_SHARED (EXL2K_HALF_STAGES * 2 * EXL2K_HALF_TILE * EXL2K_HALF_PITCH)
+
+/* out [rows, in] f16 = x / scale, scale [rows] a power of two: the largest of a row becomes 2^13 to 2^14. */
+typedef struct exl2k_half_rows_args {
+    exl2k_u64 x, out, scale; /* x [rows, in] f32 */
+    exl2k_u32 in, unused;
+} exl2k_half_rows_args;
+
+/* x [rows, in] = act(gate + gate_bias) (up + up_bias); up 0: without the second factor. act: EXL2K_ACT_*. */
+typedef struct exl2k_half_act_args {
+    exl2k_u64 gate, up, gate_bias, up_bias, x; /* biases [in], 0: none */
+    exl2k_u64 count; /* rows * in */
+    exl2k_u32 in, act;
+    exl2k_f32 limit;
+    exl2k_u32 unused;
+} exl2k_half_act_args;
+
+/* As exl2k_half_rows_args by columns, transposed: out [in, pitch], scale [in]; rows from `rows` on are zeros. */
+typedef struct exl2k_half_columns_args {
+    exl2k_u64 x, out, scale;
+    exl2k_u32 in, rows, pitch, unused;
+} exl2k_half_columns_args;
+
+enum { EXL2K_HALF_F16, EXL2K_HALF_BF16, EXL2K_HALF_F32 };
+
+/* out [columns, in] f16, from strips of another type. */
+typedef struct exl2k_half_weights_args {
+    exl2k_u64 strips, out;
+    exl2k_u32 in, source;
+} exl2k_half_weights_args;
+
+/* c [m, n] f32, rows c_pitch apart: (0 or c) + a_scale b_scale (a b'), a [m, k], b [n, k] f16. Memory of a and b lasts
+   to a multiple of EXL2K_HALF_TILE rows. */
+typedef struct exl2k_half_product_args {
+    exl2k_u64 a, b, c, a_scale, b_scale; /* a_scale [m]; b_scale [n], 0: all 1 */
+    exl2k_u32 m, n, k, c_pitch;
+    exl2k_u32 add, lower; /* lower: tiles above the diagonal are left out */
+} exl2k_half_product_args;
+
+/* strips [in / 32, in, 32] = factor * the symmetric matrix whose lower half is sum [in, in]. */
+typedef struct exl2k_gram_args {
+    exl2k_u64 sum, strips;
+    exl2k_u32 in;
+    exl2k_f32 factor;
+} exl2k_gram_args;
+
+/* ---- products of floats ---- */
+
+#define EXL2K_FLOAT_ROWS 128u /* a tile */
+#define EXL2K_FLOAT_COLUMNS 64u
+#define EXL2K_FLOAT_DEPTH 16u /* k is a multiple */
+#define EXL2K_FLOAT_THREADS 128u
+
+/* c [m, n] = add * c + factor * a' b, a [k, m] with rows a_pitch apart, b [k, n], in f32. b and c lie in strips of
+   b_width and c_width columns, [rows, width] each, which are b_strip and c_strip floats apart. m and n are multiples of
+   4. Slice z of the grid sums the rows from z * k_slice on, and stores at c + z * c_slice floats. */
+typedef struct exl2k_float_product_args {
+    exl2k_u64 a, b, c, b_strip, c_strip, c_slice;
+    exl2k_u32 m, n, k, k_slice, a_pitch, b_width, c_width, lower;
+    exl2k_f32 factor, add;
+} exl2k_float_product_args;
+
+/* ---- factor ---- */
+
+#define EXL2K_FACTOR_BLOCK 32u  /* rows that are factored together; */
+#define EXL2K_FACTOR_PANEL 128u /* rows that are subtracted from those above them together */
+#define EXL2K_FACTOR_THREADS 128u
+
+typedef struct exl2k_factor_args {
+    exl2k_u64 gram;     /* H in strips */
+    exl2k_u64 order;    /* [in] u32 */
+    exl2k_u64 hessian;  /* [in, in] Hd / mean */
+    exl2k_u64 lower;    /* [in, in] A' in the lower half, while it is made */
+    exl2k_u64 feedback; /* [in, in] F, zeros from the diagonal down */
+    exl2k_u64 diagonal; /* [in] D / mean */
+    exl2k_u64 failed;   /* u32, set to 1 if a block is not positive definite */
+    exl2k_u32 in, first; /* first: row of the block */
+    exl2k_f32 factor, damp; /* 1 / mean */
+} exl2k_factor_args;
+
+/* ---- losses ---- */
+
+#define EXL2K_LOSSES_WIDTHS 6u
+#define EXL2K_LOSSES_TRIES 8u
+#define EXL2K_LOSSES_CELLS (EXL2K_LOSSES_WIDTHS * EXL2K_LOSSES_TRIES)
+#define EXL2K_LOSSES_BLOCK 32u /* rows */
+#define EXL2K_LOSSES_THREADS 128u
+
+typedef struct exl2k_losses_args {
+    exl2k_u64 weights;  /* [strips, in, 32] */
+    exl2k_u64 diagonal; /* [in] D */
+    exl2k_u64 peaks;    /* [blocks, strips] f32 */
+    exl2k_u64 tries;    /* [blocks, WIDTHS, TRIES] u16, padded to u32 */
+    exl2k_u64 sums;     /* [strips, blocks, WIDTHS, TRIES] f64 */
+    exl2k_u64 totals;   /* [blocks, WIDTHS, TRIES] f64 */
+    exl2k_u32 in, strips;
+} exl2k_losses_args;
+
+/* ---- solve ---- */
+
+#define EXL2K_SOLVE_ROWS 128u  /* most rows of a block, which is some whole groups */
+#define EXL2K_SOLVE_TRIES 24u
+#define EXL2K_SOLVE_LEVELS 4u  /* warps of a CTA: one for each level that a column tries */
+#define EXL2K_SOLVE_THREADS 128u
+#define EXL2K_SOLVE_SLICES 16u /* most slices of a product */
+
+typedef struct exl2k_solve_args {
+    exl2k_u64 weights, errors; /* [strips, in, 32] */
+    exl2k_u64 codes;           /* [strips, in, 32] u8 */
+    exl2k_u64 levels;          /* [groups, columns] u8 */
+    exl2k_u64 scale_max;       /* [groups] u32: f16 */
+    exl2k_u64 groups;          /* [groups] exl2__group: row, rows, word, bits */
+    exl2k_u64 hessian, feedback, diagonal;
+    exl2k_u64 targets;         /* [strips, ROWS, 32] what the rows of the block aim at */
+    exl2k_u64 partial;         /* [slices, strips, ROWS, 32] slices of a product */
+    exl2k_u64 peaks;           /* [columns] and [strips] */
+    exl2k_u64 sums;            /* [strips, TRIES] f64; of exl2k_solve_energy [strips, 2] */
+    exl2k_u64 x;               /* whose energy is computed */
+    exl2k_u64 strips_of;       /* [strips, in, 32] weights as the model has them; or f16 that take their place */
+    exl2k_u64 order;           /* [in] u32 input of each packed row */
+    exl2k_u32 in, columns, strips, slices;
+    exl2k_u32 row, rows;       /* of the block */
+    exl2k_u32 group, group_count; /* the group; of a descent the first one of the block, and their number */
+    exl2k_u32 source, used;    /* EXL2K_HALF_* of strips_of; columns from `used` on are zeros */
+} exl2k_solve_args;
+
+#endif
