@@ -559,7 +559,7 @@
    the entry depends on: another release of exl2.h asks for other keys. Entries are checked. An entry that is damaged or
    that the driver rejects is compiled again and overwritten. demo/common/kernel_folder.c keeps entries in a folder.
 
-   Players have no NVRTC, and it is large. exl2_kernels_build compiles all kernels for the given architectures into such
+   Players have no NVRTC, and it is large. exl2_kernels_build compiles the kernels for the given architectures into such
    a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fourth recipe). Ship the folder and
    let kernel_cache.load read it. Where a GPU's own entries are missing, those of a lower minor number are used (86 on
    8.9; but 90 on 9.0 alone). Without those the call fails with EXL2_ERR_NO_COMPILER, and the message names the missing
@@ -1445,6 +1445,7 @@ typedef struct exl2_kernel_build_desc {
     uint32_t _start_canary;
     const uint32_t *archs;     /* 89 = compute capability 8.9 */
     uint32_t arch_count;
+    bool converter;            /* those of exl2_convert, too; in a build with EXL2_CONVERT */
     const char *nvrtc_path;    /* NULL = system search; UTF-8 */
     exl2_kernel_cache into;    /* only store is called */
     exl2_allocator allocator;
@@ -1454,9 +1455,9 @@ typedef struct exl2_kernel_build_desc {
     uint32_t _end_canary;
 } exl2_kernel_build_desc;
 
-/* [A wait] Compiles every kernel for each of the architectures; needs no GPU and no engine. NO_COMPILER, COMPILE;
-   UNSUPPORTED for an architecture that this NVRTC cannot compile machine code for. Entries that were stored before a
-   failure are good. */
+/* [A wait] Compiles every kernel of the engine for each of the architectures; needs no GPU and no engine. NO_COMPILER,
+   COMPILE; UNSUPPORTED for an architecture that this NVRTC cannot compile machine code for. Entries that were stored
+   before a failure are good. */
 EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d);
 
 /* ---- 12. making models: only with EXL2_CONVERT; uses stdio; for tools and build machines, not games ------------ */

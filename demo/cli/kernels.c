@@ -41,7 +41,7 @@ static bool build_one(kernel_folder *folder, uint32_t arch, exl2_kernel_build_de
     return true;
 }
 
-static int build(const char *out, const arg_numbers *archs, const char *nvrtc, uint32_t threads)
+static int build(const char *out, const arg_numbers *archs, bool converter, const char *nvrtc, uint32_t threads)
 {
     kernel_folder folder;
     if (!kernel_folder_open(&folder, out)) {
@@ -49,7 +49,7 @@ static int build(const char *out, const arg_numbers *archs, const char *nvrtc, u
         return 1;
     }
     pool *workers = pool_open(threads);
-    exl2_kernel_build_desc d = { .nvrtc_path = nvrtc, .parallel = pool_hook(workers) };
+    exl2_kernel_build_desc d = { .converter = converter, .nvrtc_path = nvrtc, .parallel = pool_hook(workers) };
     bool good = true;
     for (uint32_t i = 0; i < archs->count && good; i++) {
         good = build_one(&folder, archs->items[i], d);
@@ -63,6 +63,7 @@ int cli_kernels(int argc, char **argv)
     arg_numbers archs = { .count = 0 };
     const char *verb = NULL, *out = NULL, *nvrtc = NULL;
     uint32_t threads = 0;
+    bool converter = false;
     const arg positional[] = {
         { "build", ARG_TEXT, &verb, NULL, "the action" },
         { "OUT", ARG_TEXT, &out, NULL, "folder for the kernels; its other files are kept" },
@@ -70,6 +71,7 @@ int cli_kernels(int argc, char **argv)
     const arg flags[] = {
         { "--arch", ARG_NUMBERS, &archs, "LIST", "75: RTX 20, 80: A100, 86: RTX 30, 89: RTX 40, 90: H100, 100: B200, "
                                                  "120: RTX 50; all of them: 75,80,86,89,90,100,120" },
+        { "--converter", ARG_BOOL, &converter, NULL, "those of 'exl2 convert', too" },
         { "--nvrtc", ARG_TEXT, &nvrtc, "PATH", "the kernel compiler, libnvrtc (the system's)" },
         { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
     };
@@ -83,5 +85,5 @@ int cli_kernels(int argc, char **argv)
     } else if (parsed == ARGS_OK && archs.count == 0) {
         parsed = args_wrong(&d, "--arch is missing");
     }
-    return parsed == ARGS_OK ? build(out, &archs, nvrtc, threads) : cli_exit(parsed);
+    return parsed == ARGS_OK ? build(out, &archs, converter, nvrtc, threads) : cli_exit(parsed);
 }

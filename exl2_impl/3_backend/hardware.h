@@ -124,7 +124,7 @@ static exl2_result exl2__hardware_build(exl2__ctx *c, const exl2_kernel_build_de
     exl2__cuda_compiler compiler = { .nvrtc_path = d->nvrtc_path, .cache = { .store = d->into.store,
                                      .user = d->into.user } };
     EXL2__CUDA_TABLES(NULL, &compiler.nvrtc);
-    exl2_result result = exl2__cuda_kernels_build(c, &compiler, d->archs, d->arch_count);
+    exl2_result result = exl2__cuda_kernels_build(c, &compiler, d->archs, d->arch_count, d->converter);
     exl2__cuda_compiler_close(&compiler);
     return result;
 }

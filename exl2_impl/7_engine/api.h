@@ -167,6 +167,11 @@ static exl2_result exl2__api_check_build(exl2__ctx *c, const exl2_kernel_build_d
     if (!d->archs || d->arch_count == 0 || !d->into.store) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_kernels_build needs archs, and into.store to store the kernels");
     }
+#ifndef EXL2_CONVERT
+    if (d->converter) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "exl2_kernel_build_desc.converter needs a build with EXL2_CONVERT");
+    }
+#endif
     return EXL2_OK;
 }
 

@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     if (!exl2__cuda_compiler_ready(&compiler)) {
         check_skip(compiler.why);
     }
-    exl2_result result = exl2__cuda_kernels_build(&c, &compiler, &arch, 1);
+    exl2_result result = exl2__cuda_kernels_build(&c, &compiler, &arch, 1, true);
     printf("%s: %u modules, %.1f s\n", result == EXL2_OK ? argv[1] : c.error.text, (unsigned)compiler.compiled,
            (double)compiler.compile_ns * 1e-9);
     exl2__cuda_compiler_close(&compiler);

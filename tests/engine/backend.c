@@ -237,6 +237,10 @@ static void test_prebuilt(void)
     CHECK_INT(build(odd, 1), EXL2_ERR_UNSUPPORTED);
     CHECK_TEXT(open_error.text, "this NVRTC (13.0) generates no machine code for compute capability 8.7");
     CHECK_INT(build(archs, 0), EXL2_ERR_ARG);
+    exl2_kernel_build_desc converter = { .archs = archs, .arch_count = 1, .converter = true, .error = &open_error };
+    converter.into.store = machine_store;
+    CHECK_INT(exl2_kernels_build(&converter), EXL2_ERR_UNSUPPORTED);
+    CHECK_TEXT(open_error.text, "exl2_kernel_build_desc.converter needs a build with EXL2_CONVERT");
     machine.compiler = false;
     CHECK_INT(build(archs, 4), EXL2_ERR_NO_COMPILER);
     CHECK_TEXT(open_error.text,

@@ -230,11 +230,39 @@ static void test_cpu_only(void)
     rig_close();
 }
 
+/* Sets of kernels for games have none of the converter's, unless they are asked for. */
+static void test_build(void)
+{
+    static const char *const modules[] = { "factor-", "half-", "losses-", "solve-" };
+    static const uint32_t archs[] = { 89 };
+    uint32_t others = 0;
+    for (uint32_t converter = 0; converter < 2; converter++) {
+        exl2__ctx c = context();
+        exl2_kernel_build_desc d = { .archs = archs, .arch_count = 1, .converter = converter != 0 };
+        uint32_t found = 0;
+        machine_drop_cache();
+        machine_make();
+        d.into.store = machine_store;
+        CHECK_INT(exl2__hardware_build(&c, &d), EXL2_OK);
+        for (uint32_t i = 0; i < machine.entry_count; i++) {
+            for (uint32_t k = 0; k < 4; k++) {
+                found += strncmp(machine.entries[i].key, modules[k], strlen(modules[k])) == 0;
+            }
+        }
+        CHECK_INT(found, converter ? 4 : 0);
+        others = converter ? others : machine.entry_count;
+        CHECK(others > 10);
+        CHECK_INT(machine.entry_count - found, others);
+        machine_end();
+    }
+}
+
 int main(void)
 {
     test_absent();
     test_cap();
     test_cpu_only();
+    test_build();
     test_failures();
     machine_drop_cache();
     return check_done();

@@ -148,7 +148,7 @@ static void test_no_compiler(void)
     rig_make(); /* makes entries for 8.6 and 9.0 */
     exl2__cuda_compiler k = { .nvrtc = fake_nvrtc(), .cache = rig.settings.cache };
     uint32_t archs[] = { 86, 90 };
-    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 2), EXL2_OK);
+    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 2, false), EXL2_OK);
     CHECK_INT(rig.stores, 5); /* wide_wg.cu is for 9.0 only */
     exl2__cuda_compiler_close(&k);
     CHECK_INT(life(false), EXL2_OK); /* 8.9 can run 8.6 */
@@ -265,14 +265,14 @@ static void test_build(void)
     rig_drop_cache();
     rig_make();
     exl2__cuda_compiler k = { .nvrtc = fake_nvrtc(), .cache = rig.settings.cache };
-    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 7), EXL2_OK);
+    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 7, false), EXL2_OK);
     CHECK_INT(rig.entry_count, 15);
     CHECK_INT(k.compiled, 15);
-    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, odd, 2), EXL2_ERR_UNSUPPORTED);
+    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, odd, 2, false), EXL2_ERR_UNSUPPORTED);
     CHECK_TEXT(rig.files.c.error.text, "this NVRTC (13.0) generates no machine code for compute capability 8.7");
     exl2__cuda_compiler_close(&k);
     k.nvrtc_path = "/nowhere/libnvrtc.so";
-    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 7), EXL2_ERR_NO_COMPILER);
+    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 7, false), EXL2_ERR_NO_COMPILER);
     CHECK_TEXT(rig.files.c.error.text,
                "kernels cannot be built: no kernel compiler: /nowhere/libnvrtc.so (NVRTC) cannot be opened");
     exl2__cuda_compiler_close(&k);

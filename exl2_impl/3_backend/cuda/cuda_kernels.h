@@ -62,6 +62,9 @@ static inline bool exl2__cuda_module_exists(const char *module, uint32_t arch)
     return arch == 90 || !(strstr(module, "_wg") || strcmp(module, "gemv16.cu") == 0);
 }
 
+/* Do only conversions use the module? Builds without EXL2_CONVERT have none of these. */
+static inline bool exl2__cuda_module_converts(const char *module) { return strncmp(module, "convert/", 8) == 0; }
+
 /* What decides which modules a model needs. */
 typedef struct exl2__cuda_needs {
     uint32_t arch;       /* 90: compute capability 9.0 */
@@ -85,15 +88,11 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (strncmp(module, "gemm_wg", 7) == 0) {
         return !n->any && !n->affine && (n->crowd || strcmp(module, "gemm_wg32.cu") != 0);
     }
-#ifdef EXL2_CONVERT
-    if (strncmp(module, "convert/", 8) == 0) {
-        return false;
-    }
-#endif
     if (strstr(module, "_affine.cu")) {
         return n->affine && (!expert || n->experts);
     }
-    if (strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0) {
+    if (strcmp(module, "probe.cu") == 0 || strcmp(module, "attend_prepare.cu") == 0
+        || exl2__cuda_module_converts(module)) {
         return false;
     }
     if (expert) {
@@ -490,11 +489,15 @@ static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, 
 
 /* ---- sets for shipping ---- */
 
-/* Compiles for each architecture every module that exists for it, into the compiler's cache hook; needs no GPU. NVRTC
-   must support machine code for each architecture. */
+/* Compiles for each architecture every module that exists for it, those of conversions if `converter`, into the
+   compiler's cache hook; needs no GPU. NVRTC must support machine code for each architecture. */
 static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *compiler, const uint32_t *archs,
-                                            uint32_t arch_count)
+                                            uint32_t arch_count, bool converter)
 {
+    bool wanted[EXL2__KERNEL_COUNT];
+    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
+        wanted[i] = converter || !exl2__cuda_module_converts(exl2__cuda_kernel_rows[i].module);
+    }
     if (!exl2__cuda_compiler_ready(compiler)) {
         return exl2__fail(c, EXL2_ERR_NO_COMPILER, "kernels cannot be built: %s", compiler->why);
     }
@@ -502,7 +505,7 @@ static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *c
     for (uint32_t a = 0; a < arch_count && result == EXL2_OK; a++) {
         exl2__cuda_build *builds;
         uint32_t count;
-        EXL2__TRY(exl2__cuda_builds_make(c, archs[a], NULL, &builds, &count));
+        EXL2__TRY(exl2__cuda_builds_make(c, archs[a], wanted, &builds, &count));
         for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
             result = exl2__cuda_source_open(c, compiler->kernel_dir, exl2__cuda_kernel_rows[builds[i].module].module,
                                             &builds[i].source);

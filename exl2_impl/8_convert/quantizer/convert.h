@@ -387,6 +387,7 @@ static exl2_result exl2__convert_factor(exl2__convert *v, const exl2__slot *slot
     bool found;
     if (exl2__convert_is_corrected(v, slot)) {
         EXL2__TRY(exl2__streams_input(&v->streams, slot->layer, slot->input, slot->in));
+        exl2__convert_time(v, EXL2_CONVERT_FORWARD);
         EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f));
         exl2__correct_finish(&v->streams.correct, f);
         return EXL2_OK;
@@ -486,6 +487,7 @@ static exl2_result exl2__convert_quantize_layers(exl2__convert *v)
     while (at < layers) {
         EXL2__TRY(exl2__convert_quantize_slots(v, v->slots.first[at], v->slots.first[at + 1]));
         EXL2__TRY(exl2__streams_next(&v->streams, at));
+        exl2__convert_time(v, EXL2_CONVERT_FORWARD);
         at++;
         if (exl2__platform_ns() - saved_ns > EXL2__CONVERT_SAVE_NS || at == layers) {
             uint64_t layer = at;
