@@ -41,10 +41,10 @@ cp -r tests/golden/models tests/golden/convert "$folder/tests/golden/"
 cp tests/device/*.sh "$folder/tests/device/"
 cp tests/grammar_judge.py "$folder/tests/"
 shared=${EXL2_TEST_DATA:-../shared}
-for name in exl2 arch; do # `golden shared` runs all of them
+for name in exl2 arch convert/matrix; do # all that `golden shared` and `solve` run
     if [ -d "$shared/fixtures/$name" ]; then
-        mkdir -p "$folder/shared/fixtures"
-        cp -r "$shared/fixtures/$name" "$folder/shared/fixtures/"
+        mkdir -p "$(dirname "$folder/shared/fixtures/$name")"
+        cp -r "$shared/fixtures/$name" "$folder/shared/fixtures/$name"
         rm -f "$folder/shared/fixtures/$name"/*/dequant.safetensors
     fi
 done
