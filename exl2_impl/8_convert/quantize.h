@@ -5,11 +5,15 @@
    owns:  nothing.
 
    Numbers above EXL2__QUANTIZE_MAX are clipped. `weights` [rows] may be NULL everywhere: all are 1. Where some rows
-   weigh more than others, smaller scales can win, so that the search goes further down. */
+   weigh more than others, smaller scales can win, so that the search goes further down. `path` is the instruction set;
+   results do not depend on it. */
 #ifndef EXL2__QUANTIZE_H
 #define EXL2__QUANTIZE_H
 
+#include "../0_base/cpu_path.h"
 #include "pack.h"
+
+#include <math.h>
 
 #define EXL2__QUANTIZE_LANES 32u   /* columns of a strip; inner loops of this fixed length vectorize */
 #define EXL2__QUANTIZE_TRIES 24u   /* most group scales that are tried */
@@ -84,19 +88,11 @@ static inline void exl2__quantize_steps(uint16_t scale_max, float *steps)
     }
 }
 
-/* The lowest level whose step is at least `wanted`, or 16. */
-static inline uint32_t exl2__quantize_level_for(const float *steps, float wanted)
-{
-    uint32_t level = 1;
-    for (uint32_t i = 1; i < 16; i++) {
-        level += steps[i] < wanted;
-    }
-    return level;
-}
+EXL2__ROUND_TWICE_BEGIN /* with AVX2 the bits are those of plain C */
 
 /* errors [32]: squared error of each column with steps [32]. */
-static void exl2__quantize_strip_errors(const float *strip, const float *weights, uint32_t rows, const float *steps,
-                                        uint32_t bits, float *errors)
+EXL2__FORCE_INLINE void exl2__quantize_columns(const float *strip, const float *weights, uint32_t rows,
+                                               const float *steps, uint32_t bits, float *errors)
 {
     const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
     float inverse[EXL2__QUANTIZE_LANES], sum[EXL2__QUANTIZE_LANES] = { 0 };
@@ -117,42 +113,96 @@ static void exl2__quantize_strip_errors(const float *strip, const float *weights
     memcpy(errors, sum, sizeof sum);
 }
 
-/* levels [32]: the best level of each column with these steps [17]. least [32]: its squared error. */
-static void exl2__quantize_best_levels(const float *strip, const float *weights, uint32_t rows, const float *peaks,
-                                       uint32_t bits, const float *steps, uint8_t *levels, float *least)
+/* levels [32]: of each column with a step of at least `wanted` [32], the lowest one, or 16. */
+EXL2__FORCE_INLINE void exl2__quantize_levels_for(const float *steps, const float *wanted, int32_t *levels)
 {
-    float clip = exl2__quantize_range_of(bits, weights != NULL).clip;
-    uint32_t low[EXL2__QUANTIZE_LANES], high[EXL2__QUANTIZE_LANES], spread = 0;
     for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
-        float wide = exl2__quantize_wide_step(peaks[k], bits);
-        low[k] = exl2__quantize_level_for(steps, wide * clip);
-        high[k] = exl2__quantize_level_for(steps, wide);
-        spread = exl2__max32(spread, high[k] - low[k]);
+        levels[k] = 1;
     }
-    for (uint32_t i = 0; i <= spread; i++) {
-        float column_steps[EXL2__QUANTIZE_LANES], errors[EXL2__QUANTIZE_LANES];
+    for (uint32_t i = 1; i < 16; i++) {
+        float step = steps[i];
         for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
-            column_steps[k] = steps[exl2__min32(low[k] + i, high[k])];
-        }
-        exl2__quantize_strip_errors(strip, weights, rows, column_steps, bits, errors);
-        for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
-            if (i == 0 || errors[k] < least[k]) {
-                least[k] = errors[k];
-                levels[k] = (uint8_t)exl2__min32(low[k] + i, high[k]);
-            }
+            levels[k] += step < wanted[k] ? 1 : 0;
         }
     }
 }
 
+/* levels [32]: the best level of each column with these steps [17]. least [32]: its squared error. */
+EXL2__FORCE_INLINE void exl2__quantize_search(const float *strip, const float *weights, uint32_t rows,
+                                              const float *peaks, uint32_t bits, const float *steps, uint8_t *levels,
+                                              float *least)
+{
+    float clip = exl2__quantize_range_of(bits, weights != NULL).clip;
+    float wide[EXL2__QUANTIZE_LANES], narrow[EXL2__QUANTIZE_LANES], fewest[EXL2__QUANTIZE_LANES];
+    int32_t low[EXL2__QUANTIZE_LANES], high[EXL2__QUANTIZE_LANES], best[EXL2__QUANTIZE_LANES], spread = 0;
+    for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+        wide[k] = exl2__quantize_wide_step(peaks[k], bits);
+        narrow[k] = wide[k] * clip;
+        fewest[k] = INFINITY;
+        best[k] = 0;
+    }
+    exl2__quantize_levels_for(steps, narrow, low);
+    exl2__quantize_levels_for(steps, wide, high);
+    for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+        spread = spread > high[k] - low[k] ? spread : high[k] - low[k];
+    }
+    for (int32_t i = 0; i <= spread; i++) {
+        float column_steps[EXL2__QUANTIZE_LANES], errors[EXL2__QUANTIZE_LANES];
+        int32_t tried[EXL2__QUANTIZE_LANES];
+        for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+            tried[k] = low[k] + i < high[k] ? low[k] + i : high[k];
+            column_steps[k] = steps[tried[k]];
+        }
+        exl2__quantize_columns(strip, weights, rows, column_steps, bits, errors);
+        for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+            best[k] = i == 0 || errors[k] < fewest[k] ? tried[k] : best[k];
+            fewest[k] = i == 0 || errors[k] < fewest[k] ? errors[k] : fewest[k];
+        }
+    }
+    for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
+        levels[k] = (uint8_t)best[k];
+        least[k] = fewest[k];
+    }
+}
+
+static void exl2__quantize_search_plain(const float *strip, const float *weights, uint32_t rows, const float *peaks,
+                                        uint32_t bits, const float *steps, uint8_t *levels, float *least)
+{
+    exl2__quantize_search(strip, weights, rows, peaks, bits, steps, levels, least);
+}
+
+#if EXL2__X86_SIMD
+EXL2__TARGET_AVX2 static void exl2__quantize_search_avx2(const float *strip, const float *weights, uint32_t rows,
+                                                         const float *peaks, uint32_t bits, const float *steps,
+                                                         uint8_t *levels, float *least)
+{
+    EXL2__UNALIGNED_MOVES();
+    exl2__quantize_search(strip, weights, rows, peaks, bits, steps, levels, least);
+}
+#else
+#define exl2__quantize_search_avx2 exl2__quantize_search_plain
+#endif
+
+EXL2__ROUND_TWICE_END
+
+static inline void exl2__quantize_best_levels(exl2_cpu_path path, const float *strip, const float *weights,
+                                              uint32_t rows, const float *peaks, uint32_t bits, const float *steps,
+                                              uint8_t *levels, float *least)
+{
+    (path >= EXL2_CPU_AVX2 ? exl2__quantize_search_avx2 : exl2__quantize_search_plain)(strip, weights, rows, peaks,
+                                                                                       bits, steps, levels, least);
+}
+
 /* errors [count]: adds the squared error that each try leaves in these columns. */
-static void exl2__quantize_errors(const float *strip, const float *weights, uint32_t rows, const float *peaks,
-                                  uint32_t bits, const uint16_t *tries, uint32_t count, double *errors)
+static void exl2__quantize_errors(exl2_cpu_path path, const float *strip, const float *weights, uint32_t rows,
+                                  const float *peaks, uint32_t bits, const uint16_t *tries, uint32_t count,
+                                  double *errors)
 {
     for (uint32_t i = 0; i < count; i++) {
         float steps[17], least[EXL2__QUANTIZE_LANES];
         uint8_t levels[EXL2__QUANTIZE_LANES];
         exl2__quantize_steps(tries[i], steps);
-        exl2__quantize_best_levels(strip, weights, rows, peaks, bits, steps, levels, least);
+        exl2__quantize_best_levels(path, strip, weights, rows, peaks, bits, steps, levels, least);
         for (uint32_t k = 0; k < EXL2__QUANTIZE_LANES; k++) {
             errors[i] += (double)least[k];
         }
@@ -170,12 +220,12 @@ static inline uint16_t exl2__quantize_pick(const uint16_t *tries, uint32_t count
 }
 
 /* levels [32]: the best levels, 1..16, with the chosen q_scale_max. */
-static void exl2__quantize_levels(const float *strip, const float *weights, uint32_t rows, const float *peaks,
-                                  uint32_t bits, uint16_t scale_max, uint8_t *levels)
+static void exl2__quantize_levels(exl2_cpu_path path, const float *strip, const float *weights, uint32_t rows,
+                                  const float *peaks, uint32_t bits, uint16_t scale_max, uint8_t *levels)
 {
     float steps[17], least[EXL2__QUANTIZE_LANES];
     exl2__quantize_steps(scale_max, steps);
-    exl2__quantize_best_levels(strip, weights, rows, peaks, bits, steps, levels, least);
+    exl2__quantize_best_levels(path, strip, weights, rows, peaks, bits, steps, levels, least);
 }
 
 /* codes [rows, stride], the first 32 of each row: the nearest code, stored as code + 2^(bits - 1). */

@@ -57,12 +57,12 @@ static double best_error(uint32_t column, uint32_t rows, uint32_t bits, uint16_t
     return best;
 }
 
-/* All steps for one group; returns q_scale_max and the relative error of the decoded values. */
-static uint16_t run(uint32_t rows, uint32_t bits, double *relative)
+/* All steps for one group: fills in levels and codes; returns q_scale_max. */
+static uint16_t quantize(exl2_cpu_path path, uint32_t rows, uint32_t bits)
 {
     float peaks[COLUMNS], peak = 0;
     uint16_t tries[TRIES];
-    double errors[TRIES] = { 0 }, sum = 0, power = 0;
+    double errors[TRIES] = { 0 };
     for (uint32_t s = 0; s < STRIPS; s++) {
         exl2__quantize_peaks(strips[s], rows, peaks + s * LANES);
     }
@@ -71,13 +71,27 @@ static uint16_t run(uint32_t rows, uint32_t bits, double *relative)
     }
     exl2__quantize_tries(peak, bits, false, TRIES, tries);
     for (uint32_t s = 0; s < STRIPS; s++) {
-        exl2__quantize_errors(strips[s], NULL, rows, peaks + s * LANES, bits, tries, TRIES, errors);
+        exl2__quantize_errors(path, strips[s], NULL, rows, peaks + s * LANES, bits, tries, TRIES, errors);
     }
     uint16_t scale_max = exl2__quantize_pick(tries, TRIES, errors);
     for (uint32_t s = 0; s < STRIPS; s++) {
-        exl2__quantize_levels(strips[s], NULL, rows, peaks + s * LANES, bits, scale_max, levels + s * LANES);
+        exl2__quantize_levels(path, strips[s], NULL, rows, peaks + s * LANES, bits, scale_max, levels + s * LANES);
         exl2__quantize_codes(strips[s], rows, levels + s * LANES, bits, scale_max, &codes[0][s * LANES], COLUMNS);
     }
+    return scale_max;
+}
+
+/* The same by every instruction set, which must not change it; *relative: the error of the decoded values. */
+static uint16_t run(uint32_t rows, uint32_t bits, double *relative)
+{
+    static uint8_t plain_levels[sizeof levels], plain_codes[sizeof codes];
+    double sum = 0, power = 0;
+    uint16_t plain = quantize(EXL2_CPU_C, rows, bits);
+    memcpy(plain_levels, levels, sizeof levels);
+    memcpy(plain_codes, codes, sizeof codes);
+    uint16_t scale_max = quantize(exl2__cpu_path_best(), rows, bits);
+    CHECK(scale_max == plain && memcmp(levels, plain_levels, sizeof levels) == 0
+          && memcmp(codes, plain_codes, sizeof codes) == 0);
     for (uint32_t n = 0; n < COLUMNS; n++) {
         for (uint32_t r = 0; r < rows; r++) {
             double x = (double)strips[n / LANES][r * LANES + n % LANES],

@@ -221,6 +221,21 @@ static uint16_t *decode(const problem *p, exl2__solve *s)
     return out;
 }
 
+/* On the CPU: plain C makes the same of the weights as the instruction set that *s was solved with. */
+static void check_plain(const problem *p, const exl2__solve *s)
+{
+    exl2__solve plain;
+    if (p->factor.on_gpu.gpu || !solve_with(p, s->groups, s->group_count, &plain)) {
+        return;
+    }
+    plain.path = EXL2_CPU_C;
+    CHECK_INT(exl2__solve_run(&ctx, &plain), EXL2_OK);
+    CHECK(memcmp(s->codes, plain.codes, (size_t)p->in * p->columns) == 0);
+    CHECK(memcmp(s->levels, plain.levels, (size_t)s->group_count * p->columns) == 0);
+    CHECK(memcmp(s->scale_max, plain.scale_max, s->group_count * sizeof *s->scale_max) == 0);
+    exl2__solve_close(&ctx, &plain);
+}
+
 static void check_layout(const problem *p, uint32_t layout, const char *name)
 {
     exl2__group groups[256];
@@ -241,6 +256,7 @@ static void check_layout(const problem *p, uint32_t layout, const char *name)
     clock_t start = clock();
     CHECK_INT(exl2__solve_run(&ctx, &s), EXL2_OK);
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    check_plain(p, &s);
     uint16_t *q = decode(p, &s);
     double loss = loss_of(p, q), wanted = member(layout, "with_descent");
     printf("%s %s: loss %.5g, %.4f of the fixture's, %.4f of nearest, %.3f s\n", p->name, name, loss, loss / wanted,

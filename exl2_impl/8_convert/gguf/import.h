@@ -112,6 +112,7 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d)
     memset(&c, 0, sizeof c);
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
+    c.cpu_path = exl2__cpu_path_best();
     c.parallel = d->parallel;
     exl2_result result = exl2__import_gguf(&c, d);
     if (!d->_start_canary && !d->_end_canary && d->error) { /* else d->error may be garbage, too */

@@ -50,6 +50,7 @@ typedef struct exl2__import_slab {
     const exl2__import_scratch *scratch;
     const exl2__group *groups; /* [group_count] groups of this slab */
     uint32_t row, rows, group_count, chunks;
+    exl2_cpu_path path;
     uint16_t tries[EXL2__IMPORT_GROUPS][EXL2__IMPORT_TRIES];
     uint16_t scale_max[EXL2__IMPORT_GROUPS];
 } exl2__import_slab;
@@ -186,7 +187,8 @@ static void exl2__import_model_search_task(void *arg, uint32_t index)
     for (uint32_t column = begin; column < end; column += EXL2__QUANTIZE_LANES) {
         const float *strip = exl2__import_model_strip(b, column) + (size_t)(group->row - b->row) * EXL2__QUANTIZE_LANES;
         const float *peaks = b->scratch->peaks + (size_t)g * b->matrix->stored + column;
-        exl2__quantize_errors(strip, NULL, group->rows, peaks, group->bits, b->tries[g], EXL2__IMPORT_TRIES, errors);
+        exl2__quantize_errors(b->path, strip, NULL, group->rows, peaks, group->bits, b->tries[g], EXL2__IMPORT_TRIES,
+                              errors);
     }
 }
 
@@ -202,7 +204,7 @@ static void exl2__import_model_pack_task(void *arg, uint32_t index)
     exl2__import_model_chunk(b, index % b->chunks, &begin, &end);
     for (uint32_t column = begin; column < end; column += EXL2__QUANTIZE_LANES) {
         const float *strip = exl2__import_model_strip(b, column) + (size_t)(group->row - b->row) * EXL2__QUANTIZE_LANES;
-        exl2__quantize_levels(strip, NULL, group->rows, s->peaks + (size_t)g * stored + column, group->bits,
+        exl2__quantize_levels(b->path, strip, NULL, group->rows, s->peaks + (size_t)g * stored + column, group->bits,
                               b->scale_max[g], levels + column);
         exl2__quantize_codes(strip, group->rows, levels + column, group->bits, b->scale_max[g], codes + column, stored);
     }
@@ -258,6 +260,7 @@ static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2
     memset(&b, 0, sizeof b);
     b.matrix = x;
     b.scratch = s;
+    b.path = m->g->ctx->cpu_path;
     b.groups = s->groups + first_group;
     b.group_count = group_count;
     b.row = b.groups[0].row;

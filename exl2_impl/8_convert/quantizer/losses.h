@@ -21,6 +21,7 @@ typedef struct exl2__losses {
     const float *weights; /* [strips, in, 32] */
     exl2__gpu_solve *on_gpu; /* NULL: the weights are here */
     uint32_t strips, blocks;
+    exl2_cpu_path path;
     float *peaks;         /* [strips, blocks] */
     double *sums;         /* [strips, blocks, WIDTHS, TRIES], on a GPU of one strip */
     uint16_t *tries;      /* [blocks, WIDTHS, TRIES] */
@@ -57,7 +58,7 @@ static void exl2__losses_errors(void *arg, uint32_t strip)
         for (uint32_t w = 0; w < EXL2__LOSSES_WIDTHS; w++) {
             double *sums = l->sums + ((size_t)strip * l->blocks + b) * per_block + w * EXL2__LOSSES_TRIES;
             memset(sums, 0, EXL2__LOSSES_TRIES * sizeof *sums);
-            exl2__quantize_errors(x, l->factor->diagonal + b * EXL2__LOSSES_BLOCK, EXL2__LOSSES_BLOCK, peaks,
+            exl2__quantize_errors(l->path, x, l->factor->diagonal + b * EXL2__LOSSES_BLOCK, EXL2__LOSSES_BLOCK, peaks,
                                   exl2__losses_bits(w), l->tries + b * per_block + w * EXL2__LOSSES_TRIES,
                                   EXL2__LOSSES_TRIES, sums);
         }
@@ -111,6 +112,7 @@ static exl2_result exl2__losses_run(exl2__ctx *c, exl2__solve *s, double *out)
     l.weights = s->weights;
     l.on_gpu = s->factor->on_gpu.gpu ? &s->on_gpu : NULL;
     l.strips = s->strips;
+    l.path = s->path;
     l.blocks = s->factor->in / EXL2__LOSSES_BLOCK;
     exl2__losses_layout(&l, &dry);
     EXL2__TRY(exl2__arena_open(c, &memory, dry.used, EXL2_MEM_SCRATCH));

@@ -27,6 +27,7 @@ typedef struct exl2__solve {
     const exl2__factor *factor;
     const exl2__group *groups; /* [group_count], of at most EXL2__SOLVE_ROWS rows each */
     uint32_t group_count, columns, strips, passes; /* passes: of the descent */
+    exl2_cpu_path path;
     float *weights;      /* [strips, in, 32] W, in packed order */
     float *errors;       /* [strips, in, 32] E = Q - W */
     uint8_t *codes;      /* [strips, in, 32] */
@@ -34,6 +35,7 @@ typedef struct exl2__solve {
     uint16_t *scale_max; /* [group_count] f16 */
     /* scratch of the current group */
     float *targets;      /* [strips, EXL2__SOLVE_ROWS, 32] */
+    float *trial_codes;  /* [strips, EXL2__SOLVE_ROWS, 32] */
     float *peaks;        /* [columns] */
     double *sums;        /* [strips, EXL2__QUANTIZE_TRIES] */
     uint32_t group;
@@ -56,6 +58,7 @@ static void exl2__solve_layout(exl2__solve *s, exl2__arena *a)
     s->weights = (float *)exl2__arena_alloc(a, all * sizeof *s->weights);
     s->errors = (float *)exl2__arena_alloc(a, all * sizeof *s->errors);
     s->targets = (float *)exl2__arena_alloc(a, (uint64_t)s->columns * EXL2__SOLVE_ROWS * sizeof *s->targets);
+    s->trial_codes = (float *)exl2__arena_alloc(a, (uint64_t)s->columns * EXL2__SOLVE_ROWS * sizeof *s->trial_codes);
     s->peaks = (float *)exl2__arena_alloc(a, s->columns * sizeof *s->peaks);
     s->sums = (double *)exl2__arena_alloc(a, (uint64_t)s->strips * EXL2__QUANTIZE_TRIES * sizeof *s->sums);
 }
@@ -84,6 +87,7 @@ static exl2_result exl2__solve_open(exl2__ctx *c, const exl2__factor *f, uint32_
     s->groups = groups;
     s->group_count = group_count;
     s->passes = EXL2__SOLVE_PASSES;
+    s->path = c->cpu_path;
     EXL2__TRY(exl2__arena_open(c, &s->memory, exl2__solve_bytes(f, columns, group_count), EXL2_MEM_SCRATCH));
     exl2__solve_layout(s, &s->memory);
     return EXL2_OK;
@@ -142,9 +146,13 @@ static inline float *exl2__solve_strip(float *all, const exl2__solve *s, uint32_
     return all + (size_t)strip * s->factor->in * EXL2__PANELS_LANES;
 }
 
+/* The functions from here to ROUND_TWICE_END are compiled for two instruction sets. What they write lies in arrays of
+   their own where it could overlap with what they read: gcc vectorizes these loops at -O2 only without such doubts. */
+EXL2__ROUND_TWICE_BEGIN
+
 /* Rounds to f16, to nearest, ties to even. x is a code times an f16, so that what would be subnormal is exact already;
    |x| < 65520. (A vector of it needs no branches.) */
-static inline float exl2__solve_half(float x)
+EXL2__FORCE_INLINE float exl2__solve_half(float x)
 {
     uint32_t bits = exl2__float_bits(x);
     bits += 0xFFFu + (bits >> 13 & 1u);
@@ -152,8 +160,8 @@ static inline float exl2__solve_half(float x)
 }
 
 /* One row of a strip: rounds targets x [32] to codes, and gives the errors of the decoded values against weights w. */
-static inline void exl2__solve_row(const float *x, const float *w, const float *steps, const float *inverse,
-                                   uint32_t bits, float *codes, float *errors)
+EXL2__FORCE_INLINE void exl2__solve_row(const float *x, const float *w, const float *steps, const float *inverse,
+                                        uint32_t bits, float *codes, float *errors)
 {
     const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
     for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
@@ -168,12 +176,192 @@ static inline void exl2__solve_row(const float *x, const float *w, const float *
 }
 
 /* to [32] -= factor * from [32] */
-static inline void exl2__solve_subtract(float *to, float factor, const float *from)
+EXL2__FORCE_INLINE void exl2__solve_subtract(float *to, float factor, const float *from)
 {
     for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
         to[k] -= factor * from[k];
     }
 }
+
+/* A group of one strip whose columns try levels. */
+typedef struct exl2__solve_trial {
+    const exl2__factor *f;
+    const exl2__group *group;
+    const float *targets, *w;  /* [rows, 32] */
+    float *errors, *codes;     /* [rows, 32] of the best level of each column so far; codes - 2^(bits - 1) */
+    float steps[EXL2__PANELS_LANES];
+    float least[EXL2__PANELS_LANES]; /* loss of the best level so far */
+    float wins[EXL2__PANELS_LANES];  /* 1: the level tried last is the best so far; else 0 */
+    float x[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES]; /* targets, then codes, and */
+    float e[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES]; /* errors of the level tried last */
+} exl2__solve_trial;
+
+/* Rounds the rows of a group with given steps; each row compensates those before it. loss [32]. */
+EXL2__FORCE_INLINE void exl2__solve_loop(exl2__solve_trial *t, float *loss)
+{
+    const exl2__factor *f = t->f;
+    const exl2__group *group = t->group;
+    float inverse[EXL2__PANELS_LANES], steps[EXL2__PANELS_LANES];
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        steps[k] = t->steps[k];
+        inverse[k] = 1.0f / steps[k];
+        loss[k] = 0;
+    }
+    for (uint32_t r = 0; r < group->rows; r++) {
+        float codes[EXL2__PANELS_LANES], errors[EXL2__PANELS_LANES], *at = t->x + (size_t)r * EXL2__PANELS_LANES;
+        const float *w = t->w + (size_t)r * EXL2__PANELS_LANES;
+        float weight = f->diagonal[group->row + r];
+        exl2__solve_row(at, w, steps, inverse, group->bits, codes, errors);
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            float missed = at[k] - (errors[k] + w[k]);
+            loss[k] += weight * missed * missed;
+        }
+        memcpy(at, codes, sizeof codes);
+        memcpy(t->e + (size_t)r * EXL2__PANELS_LANES, errors, sizeof errors);
+        for (uint32_t next = r + 1; next < group->rows; next++) {
+            exl2__solve_subtract(t->x + (size_t)next * EXL2__PANELS_LANES,
+                                 *exl2__panels_at(&f->feedback, group->row + r, group->row + next), errors);
+        }
+    }
+}
+
+/* Tries t->steps: the columns for which they are the best so far, as the first ones are, keep codes and errors. */
+EXL2__FORCE_INLINE void exl2__solve_try(exl2__solve_trial *t, bool first)
+{
+    float loss[EXL2__PANELS_LANES], wins[EXL2__PANELS_LANES];
+    memcpy(t->x, t->targets, t->group->rows * EXL2__PANELS_LANES * sizeof *t->x);
+    exl2__solve_loop(t, loss);
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        bool is_best = first || loss[k] < t->least[k];
+        wins[k] = is_best ? 1.0f : 0.0f;
+        t->least[k] = is_best ? loss[k] : t->least[k];
+    }
+    for (uint32_t at = 0; at < t->group->rows * EXL2__PANELS_LANES; at += EXL2__PANELS_LANES) {
+        float errors[EXL2__PANELS_LANES], codes[EXL2__PANELS_LANES];
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            errors[k] = wins[k] > 0 ? t->e[at + k] : t->errors[at + k];
+            codes[k] = wins[k] > 0 ? t->x[at + k] : t->codes[at + k];
+        }
+        memcpy(t->errors + at, errors, sizeof errors);
+        memcpy(t->codes + at, codes, sizeof codes);
+    }
+    memcpy(t->wins, wins, sizeof wins);
+}
+
+/* A group of one strip, while the descent is there. */
+typedef struct exl2__solve_place {
+    const exl2__group *group;
+    const float *w; /* [rows, 32] */
+    float *e;       /* [rows, 32] */
+    uint8_t *levels;
+    float steps[17], column_steps[EXL2__PANELS_LANES];
+    float q[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES]; /* codes - 2^(bits - 1) */
+    float r[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES]; /* Hd E */
+} exl2__solve_place;
+
+/* Chooses the level of each column again, given its codes. With the step s + t the loss changes by
+   2 t q'R + t^2 q'Hd q. */
+EXL2__FORCE_INLINE void exl2__solve_relevel(const exl2__factor *f, exl2__solve_place *p)
+{
+    float hq[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES], slope[EXL2__PANELS_LANES] = { 0 };
+    float bend[EXL2__PANELS_LANES] = { 0 }, least[EXL2__PANELS_LANES] = { 0 };
+    float steps[EXL2__PANELS_LANES], change[EXL2__PANELS_LANES] = { 0 };
+    int32_t best[EXL2__PANELS_LANES] = { 0 }; /* 0: the level stays */
+    uint32_t row = p->group->row, rows = p->group->rows;
+    for (uint32_t c = 0; c < rows; c += f->hessian.width) {
+        exl2__panels_strip_product(f->hessian.ops, exl2__panels_at(&f->hessian, row, row + c), f->hessian.width, p->q,
+                                   rows, hq + (size_t)c * EXL2__PANELS_LANES, 0);
+    }
+    for (uint32_t i = 0; i < rows * EXL2__PANELS_LANES; i += EXL2__PANELS_LANES) {
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            slope[k] += p->q[i + k] * p->r[i + k];
+            bend[k] += p->q[i + k] * hq[i + k];
+        }
+    }
+    memcpy(steps, p->column_steps, sizeof steps);
+    for (int32_t level = 1; level <= 16; level++) {
+        float step = p->steps[level];
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            float t = step - steps[k], loss = (2 * slope[k] + t * bend[k]) * t;
+            best[k] = loss < least[k] ? level : best[k];
+            change[k] = loss < least[k] ? t : change[k];
+            least[k] = loss < least[k] ? loss : least[k];
+        }
+    }
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        p->levels[k] = best[k] ? (uint8_t)best[k] : p->levels[k];
+        steps[k] = p->steps[p->levels[k]];
+    }
+    memcpy(p->column_steps, steps, sizeof steps);
+    for (uint32_t i = 0; i < rows * EXL2__PANELS_LANES; i += EXL2__PANELS_LANES) {
+        float errors[EXL2__PANELS_LANES];
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            errors[k] = exl2__solve_half(p->q[i + k] * steps[k]) - p->w[i + k];
+        }
+        memcpy(p->e + i, errors, sizeof errors);
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            p->r[i + k] += change[k] * hq[i + k];
+        }
+    }
+}
+
+/* Chooses each code of the group again, from the first row to the last. */
+EXL2__FORCE_INLINE void exl2__solve_descend(const exl2__factor *f, exl2__solve_place *p)
+{
+    uint32_t row = p->group->row, rows = p->group->rows;
+    float inverse[EXL2__PANELS_LANES], steps[EXL2__PANELS_LANES];
+    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+        steps[k] = p->column_steps[k];
+        inverse[k] = 1 / steps[k];
+    }
+    for (uint32_t i = 0; i < rows; i++) {
+        float x[EXL2__PANELS_LANES], errors[EXL2__PANELS_LANES], codes[EXL2__PANELS_LANES], change[EXL2__PANELS_LANES];
+        float *e = p->e + (size_t)i * EXL2__PANELS_LANES;
+        const float *r = p->r + (size_t)i * EXL2__PANELS_LANES, *w = p->w + (size_t)i * EXL2__PANELS_LANES;
+        float share = 1 / *exl2__panels_at(&f->hessian, row + i, row + i);
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            x[k] = e[k] + w[k] - r[k] * share;
+        }
+        exl2__solve_row(x, w, steps, inverse, p->group->bits, codes, errors);
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
+            change[k] = e[k] - errors[k];
+        }
+        memcpy(e, errors, sizeof errors);
+        memcpy(p->q + (size_t)i * EXL2__PANELS_LANES, codes, sizeof codes);
+        for (uint32_t next = i + 1; next < rows; next++) {
+            exl2__solve_subtract(p->r + (size_t)next * EXL2__PANELS_LANES,
+                                 *exl2__panels_at(&f->hessian, row + i, row + next), change);
+        }
+    }
+}
+
+static void exl2__solve_try_plain(exl2__solve_trial *t, bool first) { exl2__solve_try(t, first); }
+
+static void exl2__solve_settle_plain(const exl2__factor *f, exl2__solve_place *p)
+{
+    exl2__solve_relevel(f, p);
+    exl2__solve_descend(f, p);
+}
+
+#if EXL2__X86_SIMD
+EXL2__TARGET_AVX2 static void exl2__solve_try_avx2(exl2__solve_trial *t, bool first)
+{
+    EXL2__UNALIGNED_MOVES();
+    exl2__solve_try(t, first);
+}
+
+EXL2__TARGET_AVX2 static void exl2__solve_settle_avx2(const exl2__factor *f, exl2__solve_place *p)
+{
+    EXL2__UNALIGNED_MOVES();
+    exl2__solve_relevel(f, p);
+    exl2__solve_descend(f, p);
+}
+#else
+#define exl2__solve_try_avx2 exl2__solve_try_plain
+#define exl2__solve_settle_avx2 exl2__solve_settle_plain
+#endif
+
+EXL2__ROUND_TWICE_END
 
 /* ---- 1. the groups' loop ---- */
 
@@ -204,36 +392,10 @@ static void exl2__solve_search(void *arg, uint32_t strip)
     const exl2__group *group = &s->groups[s->group];
     double *sums = s->sums + (size_t)strip * EXL2__QUANTIZE_TRIES;
     memset(sums, 0, EXL2__QUANTIZE_TRIES * sizeof *sums);
-    exl2__quantize_errors(s->targets + (size_t)strip * EXL2__SOLVE_ROWS * EXL2__PANELS_LANES,
+    exl2__quantize_errors(s->path, s->targets + (size_t)strip * EXL2__SOLVE_ROWS * EXL2__PANELS_LANES,
                           s->factor->diagonal + group->row, group->rows,
                           s->peaks + (size_t)strip * EXL2__PANELS_LANES, group->bits, s->tries, EXL2__QUANTIZE_TRIES,
                           sums);
-}
-
-/* Rounds the rows of a group with given steps; each row compensates those before it. x [rows, 32]: the targets, changed
-   to codes. errors [rows, 32]; loss [32]. */
-static void exl2__solve_loop(const exl2__factor *f, const exl2__group *group, float *x, const float *w,
-                             const float *steps, float *errors, float *loss)
-{
-    float inverse[EXL2__PANELS_LANES], codes[EXL2__PANELS_LANES];
-    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-        inverse[k] = 1.0f / steps[k];
-        loss[k] = 0;
-    }
-    for (uint32_t r = 0; r < group->rows; r++, w += EXL2__PANELS_LANES) {
-        float *e = errors + (size_t)r * EXL2__PANELS_LANES, *at = x + (size_t)r * EXL2__PANELS_LANES;
-        float weight = f->diagonal[group->row + r];
-        exl2__solve_row(at, w, steps, inverse, group->bits, codes, e);
-        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-            float missed = at[k] - (e[k] + w[k]);
-            loss[k] += weight * missed * missed;
-            at[k] = codes[k];
-        }
-        for (uint32_t next = r + 1; next < group->rows; next++) {
-            exl2__solve_subtract(x + (size_t)next * EXL2__PANELS_LANES,
-                                 *exl2__panels_at(&f->feedback, group->row + r, group->row + next), e);
-        }
-    }
 }
 
 /* Task: levels, codes and errors of the group in one strip. */
@@ -242,41 +404,36 @@ static void exl2__solve_round(void *arg, uint32_t strip)
     const exl2__solve *s = (const exl2__solve *)arg;
     const exl2__factor *f = s->factor;
     const exl2__group *group = &s->groups[s->group];
-    size_t bytes = group->rows * EXL2__PANELS_LANES * sizeof(float);
-    const float *targets = s->targets + (size_t)strip * EXL2__SOLVE_ROWS * EXL2__PANELS_LANES;
-    const float *w = exl2__solve_strip(s->weights, s, strip) + (size_t)group->row * EXL2__PANELS_LANES;
-    float *kept = exl2__solve_strip(s->errors, s, strip) + (size_t)group->row * EXL2__PANELS_LANES;
-    uint8_t *codes = s->codes + ((size_t)strip * f->in + group->row) * EXL2__PANELS_LANES;
-    const float zero = (float)(1u << (group->bits - 1));
+    size_t first = (size_t)group->row * EXL2__PANELS_LANES, count = (size_t)group->rows * EXL2__PANELS_LANES;
+    size_t scratch = (size_t)strip * EXL2__SOLVE_ROWS * EXL2__PANELS_LANES;
+    uint8_t *codes = s->codes + (size_t)strip * f->in * EXL2__PANELS_LANES + first;
     uint8_t *levels = s->levels + (size_t)s->group * s->columns + (size_t)strip * EXL2__PANELS_LANES;
-    float x[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES], errors[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES];
-    float steps[17], column_steps[EXL2__PANELS_LANES], loss[EXL2__PANELS_LANES], least[EXL2__PANELS_LANES];
-    uint8_t found[EXL2__PANELS_LANES];
+    uint8_t found[EXL2__PANELS_LANES], tried[EXL2__PANELS_LANES];
+    const float zero = (float)(1u << (group->bits - 1));
+    float steps[17];
+    exl2__solve_trial t;
+    t.f = f;
+    t.group = group;
+    t.targets = s->targets + scratch;
+    t.codes = s->trial_codes + scratch;
+    t.w = exl2__solve_strip(s->weights, s, strip) + first;
+    t.errors = exl2__solve_strip(s->errors, s, strip) + first;
     exl2__quantize_steps(s->scale_max[s->group], steps);
-    exl2__quantize_levels(targets, f->diagonal + group->row, group->rows,
+    exl2__quantize_levels(s->path, t.targets, f->diagonal + group->row, group->rows,
                           s->peaks + (size_t)strip * EXL2__PANELS_LANES, group->bits, s->scale_max[s->group], found);
     for (uint32_t i = 0; i < EXL2__SOLVE_LEVELS; i++) {
-        uint8_t tried[EXL2__PANELS_LANES];
-        float better[EXL2__PANELS_LANES]; /* 1 where this level is the best so far, else 0 */
         for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
             int32_t level = (int32_t)found[k] + (int32_t)i - 2;
             tried[k] = (uint8_t)(level < 1 ? 1 : level > 16 ? 16 : level);
-            column_steps[k] = steps[tried[k]];
+            t.steps[k] = steps[tried[k]];
         }
-        memcpy(x, targets, bytes);
-        exl2__solve_loop(f, group, x, w, column_steps, errors, loss);
+        (s->path >= EXL2_CPU_AVX2 ? exl2__solve_try_avx2 : exl2__solve_try_plain)(&t, i == 0);
         for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-            bool wins = i == 0 || loss[k] < least[k];
-            better[k] = wins ? 1.0f : 0.0f;
-            least[k] = wins ? loss[k] : least[k];
-            levels[k] = wins ? tried[k] : levels[k];
+            levels[k] = t.wins[k] > 0 ? tried[k] : levels[k];
         }
-        for (uint32_t at = 0; at < group->rows * EXL2__PANELS_LANES; at += EXL2__PANELS_LANES) {
-            for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-                kept[at + k] = better[k] > 0 ? errors[at + k] : kept[at + k];
-                codes[at + k] = better[k] > 0 ? (uint8_t)(int32_t)(x[at + k] + zero) : codes[at + k];
-            }
-        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        codes[i] = (uint8_t)(int32_t)(t.codes[i] + zero);
     }
 }
 
@@ -299,82 +456,6 @@ static void exl2__solve_group(const exl2__ctx *c, exl2__solve *s, uint32_t numbe
 }
 
 /* ---- 2. descent ---- */
-
-/* A group of one strip, while the descent is there. */
-typedef struct exl2__solve_place {
-    const exl2__group *group;
-    const float *w; /* [rows, 32] */
-    float *e;       /* [rows, 32] */
-    uint8_t *levels;
-    float steps[17], column_steps[EXL2__PANELS_LANES];
-    float q[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES]; /* codes - 2^(bits - 1) */
-    float r[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES]; /* Hd E */
-} exl2__solve_place;
-
-/* Chooses the level of each column again, given its codes. With the step s + t the loss changes by
-   2 t q'R + t^2 q'Hd q. */
-static void exl2__solve_relevel(const exl2__factor *f, exl2__solve_place *p)
-{
-    float hq[EXL2__SOLVE_ROWS * EXL2__PANELS_LANES], slope[EXL2__PANELS_LANES] = { 0 };
-    float bend[EXL2__PANELS_LANES] = { 0 }, change[EXL2__PANELS_LANES];
-    uint32_t row = p->group->row, rows = p->group->rows;
-    for (uint32_t c = 0; c < rows; c += f->hessian.width) {
-        exl2__panels_strip_product(f->hessian.ops, exl2__panels_at(&f->hessian, row, row + c), f->hessian.width, p->q,
-                                   rows, hq + (size_t)c * EXL2__PANELS_LANES, 0);
-    }
-    for (uint32_t i = 0; i < rows * EXL2__PANELS_LANES; i += EXL2__PANELS_LANES) {
-        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-            slope[k] += p->q[i + k] * p->r[i + k];
-            bend[k] += p->q[i + k] * hq[i + k];
-        }
-    }
-    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-        float least = 0;
-        uint32_t best = p->levels[k];
-        for (uint32_t level = 1; level <= 16; level++) {
-            float t = p->steps[level] - p->column_steps[k], loss = (2 * slope[k] + t * bend[k]) * t;
-            best = loss < least ? level : best;
-            least = loss < least ? loss : least;
-        }
-        change[k] = p->steps[best] - p->column_steps[k];
-        p->levels[k] = (uint8_t)best;
-        p->column_steps[k] = p->steps[best];
-    }
-    for (uint32_t i = 0; i < rows * EXL2__PANELS_LANES; i += EXL2__PANELS_LANES) {
-        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-            p->e[i + k] = exl2__solve_half(p->q[i + k] * p->column_steps[k]) - p->w[i + k];
-            p->r[i + k] += change[k] * hq[i + k];
-        }
-    }
-}
-
-/* Chooses each code of the group again, from the first row to the last. */
-static void exl2__solve_descend(const exl2__factor *f, exl2__solve_place *p)
-{
-    uint32_t row = p->group->row, rows = p->group->rows;
-    float inverse[EXL2__PANELS_LANES];
-    for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-        inverse[k] = 1 / p->column_steps[k];
-    }
-    for (uint32_t i = 0; i < rows; i++) {
-        float x[EXL2__PANELS_LANES], errors[EXL2__PANELS_LANES], change[EXL2__PANELS_LANES];
-        float *e = p->e + (size_t)i * EXL2__PANELS_LANES, *r = p->r + (size_t)i * EXL2__PANELS_LANES;
-        const float *w = p->w + (size_t)i * EXL2__PANELS_LANES;
-        float share = 1 / *exl2__panels_at(&f->hessian, row + i, row + i);
-        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-            x[k] = e[k] + w[k] - r[k] * share;
-        }
-        exl2__solve_row(x, w, p->column_steps, inverse, p->group->bits, p->q + (size_t)i * EXL2__PANELS_LANES, errors);
-        for (uint32_t k = 0; k < EXL2__PANELS_LANES; k++) {
-            change[k] = e[k] - errors[k];
-            e[k] = errors[k];
-        }
-        for (uint32_t next = i + 1; next < rows; next++) {
-            exl2__solve_subtract(p->r + (size_t)next * EXL2__PANELS_LANES,
-                                 *exl2__panels_at(&f->hessian, row + i, row + next), change);
-        }
-    }
-}
 
 /* Task: the whole descent of one strip. */
 static void exl2__solve_polish(void *arg, uint32_t strip)
@@ -400,8 +481,7 @@ static void exl2__solve_polish(void *arg, uint32_t strip)
             p.q[k] = (float)codes[first + k] - zero;
         }
         exl2__panels_product(&f->hessian, p.group->row, p.group->rows, 0, f->in, errors, p.r);
-        exl2__solve_relevel(f, &p);
-        exl2__solve_descend(f, &p);
+        (s->path >= EXL2_CPU_AVX2 ? exl2__solve_settle_avx2 : exl2__solve_settle_plain)(f, &p);
         for (uint32_t k = 0; k < count; k++) {
             codes[first + k] = (uint8_t)(int32_t)(p.q[k] + zero);
         }
