@@ -708,7 +708,7 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_CPU_FALLBACK,           /* WARN: EXL2_BACKEND_AUTO uses the CPU; the text says why */
     EXL2_LOG_ID_KERNEL_ENTRY_DAMAGED,   /* WARN: an entry of the kernel cache is damaged and not used */
     EXL2_LOG_ID_KERNEL_ENTRY_REJECTED,  /* WARN: the driver rejects an entry of the kernel cache; compiled again */
-    EXL2_LOG_ID_KERNEL_BUILT,           /* INFO: exl2_kernels_build has stored a module */
+    EXL2_LOG_ID_KERNEL_BUILT,           /* INFO: exl2_kernels_build has stored a module, or found it */
     EXL2_LOG_ID_CONTEXT_ABOVE_MODEL,    /* WARN: context_max is larger than the model was trained for */
     EXL2_LOG_ID_SHARD_MISSING,          /* WARN: a set of .safetensors files has a gap */
     EXL2_LOG_ID_ZERO_SCALES,            /* WARN: groups of a matrix have the scale 0 */
@@ -1447,7 +1447,7 @@ typedef struct exl2_kernel_build_desc {
     uint32_t arch_count;
     bool converter;            /* those of exl2_convert, too; in a build with EXL2_CONVERT */
     const char *nvrtc_path;    /* NULL = system search; UTF-8 */
-    exl2_kernel_cache into;    /* only store is called */
+    exl2_kernel_cache into;    /* what its load finds, which may be NULL, is not compiled again */
     exl2_allocator allocator;
     exl2_logger log;           /* INFO: one line per module */
     exl2_parallel parallel;    /* compiles modules in parallel */

@@ -10,13 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Prints what the compiler says. The message of an error is printed at the end, by build_one. */
+/* Counts the modules that are there, and prints warnings. The message of an error is printed at the end, by
+   build_one. */
 static void on_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
-    (void)user;
-    (void)level;
+    uint32_t *modules = user;
     (void)code;
-    if (id != EXL2_LOG_ID_FAILED) {
+    *modules += id == EXL2_LOG_ID_KERNEL_BUILT;
+    if (id != EXL2_LOG_ID_FAILED && level <= EXL2_LOG_WARN) {
         fprintf(stderr, "%s\n", text);
     }
 }
@@ -24,19 +25,26 @@ static void on_line(void *user, exl2_log_level level, exl2_log_id id, exl2_resul
 static bool build_one(kernel_folder *folder, uint32_t arch, exl2_kernel_build_desc d)
 {
     exl2_error error = { EXL2_OK, 0, "" };
-    uint32_t stored = folder->stored;
+    uint32_t stored = folder->stored, modules = 0;
     uint64_t stored_bytes = folder->stored_bytes, start = clock_ns();
     d.archs = &arch;
     d.arch_count = 1;
     d.into = kernel_folder_hook(folder);
     d.log.line = on_line;
+    d.log.user = &modules;
+    d.log.max_level = EXL2_LOG_INFO;
     d.error = &error;
     if (exl2_kernels_build(&d) < 0 || folder->error[0]) {
         fprintf(stderr, "%s\n", folder->error[0] ? folder->error : error.text);
         return false;
     }
-    printf("%u.%u: %u modules, %.2f MiB, %.1f s\n", arch / 10, arch % 10, folder->stored - stored,
+    stored = folder->stored - stored;
+    printf("%u.%u: %u modules, %.2f MiB, %.1f s", arch / 10, arch % 10, stored,
            (double)(folder->stored_bytes - stored_bytes) / (1024.0 * 1024.0), clock_seconds_since(start));
+    if (modules > stored) {
+        printf("; %u were there already", modules - stored);
+    }
+    putchar('\n');
     fflush(stdout);
     return true;
 }
@@ -77,7 +85,8 @@ int cli_kernels(int argc, char **argv)
     };
     const args_desc d = { "exl2 kernels",
                           "Compiles the GPU kernels into a folder that --kernels and kernel_folder.h read, so that a\n"
-                          "program needs no compiler where it runs. Needs no GPU. --arch is required.",
+                          "program needs no compiler where it runs. What the folder holds is not compiled again.\n"
+                          "Needs no GPU. --arch is required.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed == ARGS_OK && strcmp(verb, "build") != 0) {

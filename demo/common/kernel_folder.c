@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define PATH_CAP 1280
+#define PATH_CAP WIDE_PATH_MAX
 
 /* ---- the system's files ---- */
 
@@ -42,14 +42,6 @@ static void remove_file(const char *path)
 {
     wchar_t at[PATH_CAP];
     _wremove(wide_path(path, at, PATH_CAP));
-}
-
-/* Renames `from` to `to`, and replaces `to`. */
-static bool move_over(const char *from, const char *to)
-{
-    wchar_t old[PATH_CAP], new[PATH_CAP];
-    remove_file(to); /* on Windows rename does not replace. A reader that comes now finds no entry and compiles */
-    return _wrename(wide_path(from, old, PATH_CAP), wide_path(to, new, PATH_CAP)) == 0;
 }
 
 /* When the file was written; false: it does not exist. */
@@ -90,12 +82,6 @@ static FILE *open_file(const char *path, bool to_write)
 static void remove_file(const char *path)
 {
     remove(path);
-}
-
-/* Renames `from` to `to`, and replaces `to`. */
-static bool move_over(const char *from, const char *to)
-{
-    return rename(from, to) == 0;
 }
 
 /* When the file was written; false: it does not exist. */
@@ -237,7 +223,7 @@ static void store(void *user, const char *key, const void *data, size_t bytes)
     if (!entry_path(f, key, "", path, sizeof path) || !entry_path(f, key, ending, part, sizeof part)) {
         return;
     }
-    if (make_folders(f->path) && write_file(part, data, bytes) && move_over(part, path)) {
+    if (make_folders(f->path) && write_file(part, data, bytes) && wide_move_over(part, path)) {
         f->stored++;
         f->stored_bytes += bytes;
         remove_old(f, key);

@@ -92,21 +92,6 @@ static bool is_device(const char *path)
 #endif
 }
 
-/* As rename, but on Windows, too, it replaces a file. */
-static bool move_over(const char *from, const char *to)
-{
-#ifdef _WIN32
-    wchar_t old[1024], new[1024];
-    if (!MoveFileExW(wide_path(from, old, 1024), wide_path(to, new, 1024), MOVEFILE_REPLACE_EXISTING)) {
-        errno = EACCES;
-        return false;
-    }
-    return true;
-#else
-    return rename(from, to) == 0;
-#endif
-}
-
 bool text_file_replace(const char *path, const void *data, size_t bytes)
 {
     char part[1024];
@@ -117,7 +102,7 @@ bool text_file_replace(const char *path, const void *data, size_t bytes)
         errno = ENAMETOOLONG;
         return false;
     }
-    if (text_file_save(part, data, bytes) && move_over(part, path)) {
+    if (text_file_save(part, data, bytes) && wide_move_over(part, path)) {
         return true;
     }
     int why = errno;

@@ -1,9 +1,15 @@
-/* wide.h: paths as Windows wants them. Empty on other systems.
+/* wide.h: what Windows does in another way: paths, and renaming over a file.
    takes: UTF-8.
-   gives: wide_path.
+   gives: wide_path, on Windows alone; wide_move_over.
    owns:  nothing. */
 #ifndef DEMO_WIDE_H
 #define DEMO_WIDE_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#define WIDE_PATH_MAX 1280
 
 #ifdef _WIN32
 #include <windows.h>
@@ -17,5 +23,21 @@ static inline const wchar_t *wide_path(const char *path, wchar_t *out, int cap)
     return out;
 }
 #endif
+
+/* As rename, but on Windows, too, it replaces a file. false: it fails, and says why in errno. */
+static inline bool wide_move_over(const char *from, const char *to)
+{
+#ifdef _WIN32
+    wchar_t old[WIDE_PATH_MAX], new[WIDE_PATH_MAX];
+    if (!MoveFileExW(wide_path(from, old, WIDE_PATH_MAX), wide_path(to, new, WIDE_PATH_MAX),
+                     MOVEFILE_REPLACE_EXISTING)) {
+        errno = EACCES;
+        return false;
+    }
+    return true;
+#else
+    return rename(from, to) == 0;
+#endif
+}
 
 #endif

@@ -121,8 +121,7 @@ static void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *c
 /* As exl2_kernels_build. */
 static exl2_result exl2__hardware_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
 {
-    exl2__cuda_compiler compiler = { .nvrtc_path = d->nvrtc_path, .cache = { .store = d->into.store,
-                                     .user = d->into.user } };
+    exl2__cuda_compiler compiler = { .nvrtc_path = d->nvrtc_path, .cache = d->into };
     EXL2__CUDA_TABLES(NULL, &compiler.nvrtc);
     exl2_result result = exl2__cuda_kernels_build(c, &compiler, d->archs, d->arch_count, d->converter);
     exl2__cuda_compiler_close(&compiler);

@@ -268,6 +268,13 @@ static void test_build(void)
     CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 7, false), EXL2_OK);
     CHECK_INT(rig.entry_count, 15);
     CHECK_INT(k.compiled, 15);
+    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 7, false), EXL2_OK); /* what is there stays */
+    CHECK_INT(k.compiled, 15);
+    k.cache.load = NULL; /* whoever cannot read entries gets them all again */
+    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 1, false), EXL2_OK);
+    CHECK(k.compiled > 15);
+    CHECK_INT(rig.entry_count, 15);
+    k.cache.load = rig.settings.cache.load;
     CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, odd, 2, false), EXL2_ERR_UNSUPPORTED);
     CHECK_TEXT(rig.files.c.error.text, "this NVRTC (13.0) generates no machine code for compute capability 8.7");
     exl2__cuda_compiler_close(&k);

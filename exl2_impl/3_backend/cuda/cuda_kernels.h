@@ -509,7 +509,12 @@ static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *c
         for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
             result = exl2__cuda_source_open(c, compiler->kernel_dir, exl2__cuda_kernel_rows[builds[i].module].module,
                                             &builds[i].source);
-            result = result == EXL2_OK ? exl2__cuda_build_prepare(c, compiler, &builds[i], archs[a]) : result;
+            if (result == EXL2_OK) {
+                result = exl2__cuda_build_find(c, compiler, &builds[i], (exl2__cuda_target){ archs[a], false });
+            }
+            if (result == EXL2_OK && !builds[i].found) {
+                result = exl2__cuda_build_prepare(c, compiler, &builds[i], archs[a]);
+            }
             if (result == EXL2_OK && builds[i].compile.target.ptx) {
                 result = exl2__fail(c, EXL2_ERR_UNSUPPORTED,
                                     "this NVRTC (%u.%u) generates no machine code for compute capability %u.%u",
@@ -521,10 +526,11 @@ static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *c
             exl2__cuda_builds_run(c, compiler, builds, count);
         }
         for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
-            result = exl2__cuda_build_finish(c, compiler, &builds[i]);
+            bool found = builds[i].found;
+            result = found ? EXL2_OK : exl2__cuda_build_finish(c, compiler, &builds[i]);
             if (result == EXL2_OK) {
-                exl2__log(c, EXL2_LOG_INFO, EXL2_LOG_ID_KERNEL_BUILT, "kernels %s: %llu bytes", builds[i].key,
-                          (unsigned long long)builds[i].entry.bytes);
+                exl2__log(c, EXL2_LOG_INFO, EXL2_LOG_ID_KERNEL_BUILT, "kernels %s: %llu bytes%s", builds[i].key,
+                          (unsigned long long)builds[i].entry.bytes, found ? ", built before" : "");
             }
         }
         exl2__cuda_builds_free(c, builds, count);
