@@ -17,6 +17,7 @@
 #define EXL2__TENSORS_COUNT_MAX (1u << 20)
 #define EXL2__TENSORS_HEADER_MAX ((uint64_t)100 << 20)
 #define EXL2__TENSORS_RANK_MAX 8u
+#define EXL2__TENSORS_DIMS 5u /* dimensions that are kept; models use 3, their towers 5 */
 #define EXL2__TENSORS_NAME_MAX 512u
 
 /* Element types by their name in the header, with their size in bytes. A tensor of another type is an error only if the
@@ -36,7 +37,7 @@ typedef enum exl2__tensor_type {
 typedef struct exl2__tensor {
     const char *name;       /* NUL-terminated, no control characters */
     uint64_t offset, bytes; /* in the file; checked to lie inside it */
-    uint64_t dims[3];       /* the first dimensions; 1 where the rank is lower */
+    uint64_t dims[EXL2__TENSORS_DIMS]; /* the first dimensions; 1 where the rank is lower */
     uint16_t file;          /* index into exl2__tensors.files.items */
     uint8_t type, rank;     /* exl2__tensor_type */
     bool used;              /* exl2__tensors_find has found it */
@@ -160,7 +161,10 @@ static inline uint8_t exl2__tensors_type(const exl2__json *j, uint32_t token)
 static inline bool exl2__tensors_shape(const exl2__json *j, uint32_t shape, exl2__tensor *out, uint64_t *elements)
 {
     bool fits = true, empty = false;
-    out->dims[0] = out->dims[1] = out->dims[2] = *elements = 1;
+    *elements = 1;
+    for (uint32_t i = 0; i < EXL2__TENSORS_DIMS; i++) {
+        out->dims[i] = 1;
+    }
     if (j->tokens[shape].kind != EXL2__JSON_ARRAY || j->tokens[shape].count > EXL2__TENSORS_RANK_MAX) {
         return false;
     }
@@ -171,7 +175,7 @@ static inline bool exl2__tensors_shape(const exl2__json *j, uint32_t shape, exl2
         if (!exl2__json_u64(j, at, &size)) {
             return false;
         }
-        if (axis < EXL2__COUNT(out->dims)) {
+        if (axis < EXL2__TENSORS_DIMS) {
             out->dims[axis] = size;
         }
         empty = empty || size == 0;

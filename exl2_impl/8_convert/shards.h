@@ -1,27 +1,22 @@
 /* shards.h: writes safetensors files. The list of tensors is given first; their bytes may then be written in any order.
    takes: names, types and shapes; then the bytes of each tensor, in pieces.
-   gives: exl2__shards with _begin, _add, _open, _write, _finish and _close, called in this order; _measure or _outline
+   gives: exl2__shards with _begin, _add or _add_copy, _open, _write, _finish and _close, called in this order; _measure or _outline
           in place of _open, _write and _finish.
    owns:  the list and the open files, until exl2__shards_close. */
 #ifndef EXL2__SHARDS_H
 #define EXL2__SHARDS_H
 
 #include "../0_base/arena.h"
-#include "../1_load/file.h"
+#include "../1_load/tensor_table.h"
 #include "write.h"
 
 #define EXL2__SHARDS_BYTES ((uint64_t)4 << 30) /* tensor data per file; a larger tensor gets a file for itself */
 #define EXL2__SHARDS_NAME_MAX 96
 
-typedef enum exl2__shards_type {
-    EXL2__SHARDS_I32, EXL2__SHARDS_F16, EXL2__SHARDS_I16, EXL2__SHARDS_F32
-} exl2__shards_type;
-
 typedef struct exl2__shards_entry {
     char name[EXL2__SHARDS_NAME_MAX];
-    exl2__shards_type type;
-    uint32_t rank, shard;
-    uint64_t dims[2];
+    uint32_t type, rank, shard; /* exl2__tensor_type */
+    uint64_t dims[EXL2__TENSORS_DIMS];
     uint64_t offset, bytes, written; /* offset: relative to the data of its shard */
 } exl2__shards_entry;
 
@@ -41,11 +36,6 @@ typedef struct exl2__shards {
     const char *stem; /* begin of the files' names */
 } exl2__shards;
 
-static inline bool exl2__shards_is_wide(exl2__shards_type type) /* 4 bytes, not 2 */
-{
-    return type == EXL2__SHARDS_I32 || type == EXL2__SHARDS_F32;
-}
-
 /* Allocates a list of up to `capacity` tensors. The files will be called <stem>.safetensors, or
    <stem>-00001-of-00002.safetensors and so on; the text must outlive *s. */
 static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, const char *stem, uint32_t capacity,
@@ -64,20 +54,35 @@ static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, const char 
 
 /* Adds a tensor [dim0] (rank 1) or [dim0, dim1] (rank 2) to the list. exl2__shards_write identifies it by its number,
    in the order of these calls. Its name is prefix and suffix together. */
-static void exl2__shards_add(exl2__shards *s, const char *prefix, const char *suffix, exl2__shards_type type,
+static void exl2__shards_add(exl2__shards *s, const char *prefix, const char *suffix, exl2__tensor_type type,
                              uint32_t rank, uint64_t dim0, uint64_t dim1)
 {
     EXL2__ASSERT(s->count < s->capacity);
     exl2__shards_entry *entry = &s->entries[s->count++];
     exl2__format(entry->name, sizeof entry->name, "%s%s", prefix, suffix);
-    entry->type = type;
+    entry->type = (uint32_t)type;
     entry->rank = rank;
     entry->dims[0] = dim0;
     entry->dims[1] = dim1;
-    entry->bytes = dim0 * (rank == 2 ? dim1 : 1) * (exl2__shards_is_wide(type) ? 4 : 2);
+    entry->bytes = dim0 * (rank == 2 ? dim1 : 1) * exl2__tensor_type_bytes(entry->type);
 }
 
-/* Distributes the tensors to the files in the order of the list. Within a file the 4-byte types come first, so that all
+/* Can a tensor of another file be one of these, with its type and shape? */
+static inline bool exl2__shards_fits(const exl2__tensor *t)
+{
+    return strlen(t->name) < EXL2__SHARDS_NAME_MAX && t->rank <= EXL2__TENSORS_DIMS && t->type != EXL2__TENSOR_UNKNOWN;
+}
+
+/* Adds such a tensor; one without dimensions gets one of size 1. */
+static void exl2__shards_add_copy(exl2__shards *s, const exl2__tensor *t)
+{
+    exl2__shards_add(s, t->name, "", (exl2__tensor_type)t->type, exl2__max32(t->rank, 1), 0, 0);
+    exl2__shards_entry *entry = &s->entries[s->count - 1];
+    memcpy(entry->dims, t->dims, sizeof entry->dims);
+    entry->bytes = t->bytes;
+}
+
+/* Distributes the tensors to the files in the order of the list. Within a file the widest types come first, so that all
    tensors are aligned. */
 static void exl2__shards_place(exl2__shards *s)
 {
@@ -97,10 +102,10 @@ static void exl2__shards_place(exl2__shards *s)
 static void exl2__shards_place_in_file(exl2__shards *s, uint32_t shard)
 {
     uint64_t offset = 0;
-    for (int narrow = 0; narrow < 2; narrow++) {
+    for (uint32_t width = 8; width > 0; width /= 2) {
         for (uint32_t i = 0; i < s->count; i++) {
             exl2__shards_entry *entry = &s->entries[i];
-            if (entry->shard == shard && !exl2__shards_is_wide(entry->type) == narrow) {
+            if (entry->shard == shard && exl2__tensor_type_bytes(entry->type) == width) {
                 entry->offset = offset;
                 offset += entry->bytes;
             }
@@ -111,15 +116,14 @@ static void exl2__shards_place_in_file(exl2__shards *s, uint32_t shard)
 
 static void exl2__shards_header_text(const exl2__shards *s, uint32_t shard, exl2__write *w)
 {
-    static const char *const types[] = { "I32", "F16", "I16", "F32" };
     exl2__write_format(w, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (uint32_t i = 0; i < s->count; i++) {
         const exl2__shards_entry *entry = &s->entries[i];
         if (entry->shard == shard) {
-            exl2__write_format(w, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%llu", entry->name, types[entry->type],
-                               (unsigned long long)entry->dims[0]);
-            if (entry->rank == 2) {
-                exl2__write_format(w, ",%llu", (unsigned long long)entry->dims[1]);
+            exl2__write_format(w, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%llu", entry->name,
+                               exl2__tensor_type_name(entry->type), (unsigned long long)entry->dims[0]);
+            for (uint32_t k = 1; k < entry->rank; k++) {
+                exl2__write_format(w, ",%llu", (unsigned long long)entry->dims[k]);
             }
             exl2__write_format(w, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)entry->offset,
                                (unsigned long long)(entry->offset + entry->bytes));

@@ -309,19 +309,25 @@ static void check_same(const char *a, const char *b)
     }
 }
 
+static const char *const twice[] = { "qwen3", "starcoder2", "exl2-qwen3-moe" };
+static char first_dir[700];
+
+/* A conversion of twice[i], without folders of earlier ones. */
+static exl2_convert_desc describe_twice(size_t i, watch *w)
+{
+    copy_model(twice[i]);
+    remove_folder(out_dir);
+    remove_folder(first_dir);
+    return describe(w);
+}
+
 /* A model that does not fit is streamed, within what was foretold, and the folder is the same. */
 static void test_streamed(void)
 {
-    static const char *const models[] = { "qwen3", "starcoder2", "exl2-qwen3-moe" };
-    char first_dir[700];
-    snprintf(first_dir, sizeof first_dir, "%s/first", root);
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+    for (size_t i = 0; i < sizeof twice / sizeof twice[0]; i++) {
         watch w = { 0 };
         exl2__ctx c;
-        exl2_convert_desc d = describe(&w);
-        copy_model(models[i]);
-        remove_folder(out_dir);
-        remove_folder(first_dir);
+        exl2_convert_desc d = describe_twice(i, &w);
         d.bpw = 4;
         d.out_dir = first_dir;
         good(run(&d, &w, &c), &c);
@@ -332,7 +338,7 @@ static void test_streamed(void)
         w = (watch){ 0 };
         good(run(&d, &w, &c), &c);
         CHECK(w.plan.streamed && !w.plan.own_text && w.plan.host_bytes < d.host_bytes_max);
-        printf("%s: memory %llu, foretold %llu; %llu with all weights\n", models[i], (unsigned long long)w.most,
+        printf("%s: memory %llu, foretold %llu; %llu with all weights\n", twice[i], (unsigned long long)w.most,
                (unsigned long long)w.plan.host_bytes, (unsigned long long)whole);
         CHECK(w.most <= w.plan.host_bytes && w.most < whole);
         check_same(first_dir, out_dir);
@@ -354,17 +360,11 @@ static bool on_progress_stops(void *user, const char *stage, float done)
    continues, and one that is streamed makes the same folder. */
 static void test_corrected(void)
 {
-    static const char *const models[] = { "qwen3", "starcoder2", "exl2-qwen3-moe" };
-    char first_dir[700];
-    snprintf(first_dir, sizeof first_dir, "%s/first", root);
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+    for (size_t i = 0; i < sizeof twice / sizeof twice[0]; i++) {
         watch w = { 0 };
         exl2__ctx c;
         exl2_convert_info plain = { 0 }, info = { 0 };
-        exl2_convert_desc d = describe(&w);
-        copy_model(models[i]);
-        remove_folder(out_dir);
-        remove_folder(first_dir);
+        exl2_convert_desc d = describe_twice(i, &w);
         d.bpw = 3;
         d.rows = 6;
         d.info = &plain;
@@ -375,7 +375,7 @@ static void test_corrected(void)
         d.info = &info;
         w = (watch){ 0 };
         good(run(&d, &w, &c), &c);
-        printf("%s: KL %.4f, corrected %.4f; memory %llu, foretold %llu; %u calls\n", models[i], plain.kl, info.kl,
+        printf("%s: KL %.4f, corrected %.4f; memory %llu, foretold %llu; %u calls\n", twice[i], plain.kl, info.kl,
                (unsigned long long)w.most, (unsigned long long)w.plan.host_bytes, w.calls);
         CHECK(w.most <= w.plan.host_bytes && info.kl != plain.kl && info.kl < 1.25 * plain.kl + 0.01);
         d.out_dir = out_dir;
@@ -628,6 +628,7 @@ int main(void)
     rig_open((ROWS + 2) * LENGTH, VOCAB);
     snprintf(work_dir, sizeof work_dir, "%s/out.work", root);
     snprintf(source_dir, sizeof source_dir, "%s/model", root);
+    snprintf(first_dir, sizeof first_dir, "%s/first", root);
     test_plan();
     test_streamed();
     test_corrected();

@@ -28,6 +28,7 @@ enum { HIDDEN = 160, HEAD = 80, LENGTH = 32, ROWS = 6 };
 
 static float rate = 4;
 static char source_dir[600];
+static const char *wrapper; /* "architectures" of a model with a tower, whose text model make_model makes; or NULL */
 
 static void write_file(const char *dir, const char *name, const void *data, size_t bytes)
 {
@@ -99,12 +100,13 @@ static void make_model(uint32_t inter, bool fp8)
     maker m = { .count = 0, .state = 9 };
     remove_folder(source_dir);
     CHECK(exl2__platform_make_dir(source_dir));
-    snprintf(config, sizeof config, "{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":64,\"hidden_size\":%d,"
-             "\"intermediate_size\":%u,%s\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":1,"
+    const char *quantized = !fp8 ? "" : "\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":"
+                                        "[128,128]},";
+    snprintf(config, sizeof config, "{%s%s%s\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":64,\"hidden_size\":"
+             "%d,\"intermediate_size\":%u,\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":1,"
              "\"head_dim\":%d,\"hidden_act\":\"silu\",\"max_position_embeddings\":128,\"rms_norm_eps\":1e-05,"
-             "\"rope_theta\":10000.0,\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}", HIDDEN,
-             inter, fp8 ? "\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}," : "",
-             HEAD);
+             "\"rope_theta\":10000.0,\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}%s", quantized,
+             wrapper ? wrapper : "", wrapper ? "\"text_config\":{" : "", HIDDEN, inter, HEAD, wrapper ? "}" : "");
     write_file(source_dir, "config.json", config, strlen(config));
     add_matrix(&m, "model.embed_tokens", 64, HIDDEN, false, true);
     for (uint32_t i = 0; i < 7; i++) {
@@ -166,6 +168,56 @@ static void test_fp8(void)
     CHECK(strstr(info.warning, "quantized already (FP8)") != NULL);
     free(dense);
     free(fp8);
+}
+
+/* A tensor of the output: its bytes, as many as in `header`, which is what the file says of it up to its place. */
+static bool has_tensor(const char *file, const char *header, const void *data, uint64_t wanted)
+{
+    unsigned long long begin = 0, end = 0;
+    uint64_t bytes = exl2__load64((const uint8_t *)file);
+    const char *at = strstr(file + 8, header);
+    return at && sscanf(at + strlen(header), ",\"data_offsets\":[%llu,%llu]", &begin, &end) == 2 && end - begin == wanted
+        && memcmp(file + 8 + bytes + begin, data, (size_t)wanted) == 0;
+}
+
+/* What reads images is copied with its types and shapes, numbers that FP16 does not have among them, and the text model
+   becomes what it does alone. Tensors of the text model that nothing needs are left out. */
+static void test_tower(void)
+{
+    static const char header[] = "{\"vision_tower.patch_conv.weight\":{\"dtype\":\"BF16\",\"shape\":[2,3,2,1,4],"
+        "\"data_offsets\":[0,96]},\"multi_modal_projector.linear_1.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],"
+        "\"data_offsets\":[96,120]},\"vision_tower.position_ids\":{\"dtype\":\"I64\",\"shape\":[1,2],"
+        "\"data_offsets\":[120,136]},\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F32\","
+        "\"shape\":[2],\"data_offsets\":[136,144]}}";
+    uint8_t data[144], file[8 + sizeof header + sizeof data];
+    for (size_t i = 0; i < sizeof data; i++) {
+        data[i] = (uint8_t)(0x7F - i); /* the first BF16 is 2.5e38 */
+    }
+    exl2__store64(file, sizeof header - 1);
+    memcpy(file + 8, header, sizeof header - 1);
+    memcpy(file + 8 + sizeof header - 1, data, sizeof data);
+    for (uint32_t fp8 = 0; fp8 < 2; fp8++) {
+        exl2_convert_info info = { 0 };
+        size_t bytes, again;
+        make_model(192, fp8 != 0);
+        char *text = converted(source_dir, &info, &again);
+        wrapper = "\"architectures\":[\"Mistral3ForConditionalGeneration\"],";
+        make_model(192, fp8 != 0);
+        write_file(source_dir, "tower.safetensors", file, 8 + sizeof header - 1 + sizeof data);
+        char *whole = converted(source_dir, &info, &bytes);
+        wrapper = NULL;
+        CHECK(has_tensor(whole, "\"vision_tower.patch_conv.weight\":{\"dtype\":\"BF16\",\"shape\":[2,3,2,1,4]", data,
+                         96));
+        CHECK(has_tensor(whole, "\"multi_modal_projector.linear_1.weight\":{\"dtype\":\"F32\",\"shape\":[2,3]",
+                         data + 96, 24));
+        CHECK(fp8 || has_tensor(whole, "\"vision_tower.position_ids\":{\"dtype\":\"I64\",\"shape\":[1,2]", data + 120,
+                                16));
+        CHECK(!strstr(whole + 8, "inv_freq"));
+        const char *q = "\"model.layers.0.self_attn.q_proj.q_weight\":", *found = strstr(text + 8, q);
+        CHECK(found && strstr(whole + 8, q));
+        free(text);
+        free(whole);
+    }
 }
 
 /* Spoils a tensor of the FP8 model, and gives the message. */
@@ -533,6 +585,7 @@ int main(void)
     rig_open((ROWS + 2) * LENGTH, 64);
     snprintf(source_dir, sizeof source_dir, "%s/source", root);
     test_fp8();
+    test_tower();
     test_fp8_rejected();
     test_uneven();
     test_starved();

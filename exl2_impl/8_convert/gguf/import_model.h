@@ -312,7 +312,7 @@ static exl2_result exl2__import_model_write(exl2__import_model *m, const exl2__g
                                             const float *numbers, uint64_t count, uint64_t at)
 {
     uint16_t *halves = (uint16_t *)(void *)m->scratch.codes;
-    if (m->shards.entries[entry].type == EXL2__SHARDS_F32) {
+    if (m->shards.entries[entry].type == EXL2__TENSOR_F32) {
         EXL2__TRY(exl2__import_model_check(m, t, numbers, count, at));
         return exl2__shards_write(&m->shards, entry, at * 4, numbers, count * 4);
     }

@@ -449,18 +449,18 @@ static void exl2__import_plan_list_matrix(exl2__import_plan *p, exl2__import_mat
 {
     x->entry = s->count;
     if (p->dense) {
-        exl2__shards_add(s, x->name, ".weight", EXL2__SHARDS_F16, 2, x->transposed ? x->in : x->out,
+        exl2__shards_add(s, x->name, ".weight", EXL2__TENSOR_F16, 2, x->transposed ? x->in : x->out,
                          x->transposed ? x->out : x->in);
     } else {
-        exl2__shards_add(s, x->name, ".q_weight", EXL2__SHARDS_I32, 2, x->words, x->stored);
-        exl2__shards_add(s, x->name, ".q_scale", EXL2__SHARDS_I32, 2, x->group_count, x->stored / 8);
-        exl2__shards_add(s, x->name, ".q_scale_max", EXL2__SHARDS_F16, 1, x->group_count, 0);
-        exl2__shards_add(s, x->name, ".q_groups", EXL2__SHARDS_I16, 1, x->group_count * 2, 0);
-        exl2__shards_add(s, x->name, ".q_invperm", EXL2__SHARDS_I32, 1, x->in, 0);
+        exl2__shards_add(s, x->name, ".q_weight", EXL2__TENSOR_I32, 2, x->words, x->stored);
+        exl2__shards_add(s, x->name, ".q_scale", EXL2__TENSOR_I32, 2, x->group_count, x->stored / 8);
+        exl2__shards_add(s, x->name, ".q_scale_max", EXL2__TENSOR_F16, 1, x->group_count, 0);
+        exl2__shards_add(s, x->name, ".q_groups", EXL2__TENSOR_I16, 1, x->group_count * 2, 0);
+        exl2__shards_add(s, x->name, ".q_invperm", EXL2__TENSOR_I32, 1, x->in, 0);
     }
     x->bias_entry = s->count;
     if (x->has_bias) {
-        exl2__shards_add(s, x->name, ".bias", p->dense ? EXL2__SHARDS_F32 : EXL2__SHARDS_F16, 1, x->stored, 0);
+        exl2__shards_add(s, x->name, ".bias", p->dense ? EXL2__TENSOR_F32 : EXL2__TENSOR_F16, 1, x->stored, 0);
     }
 }
 
@@ -473,7 +473,7 @@ static exl2_result exl2__import_plan_list(exl2__import_plan *p, uint64_t shard_b
     for (uint32_t i = 0; i < p->plain_count; i++) {
         exl2__import_plain *plain = &p->plains[i];
         plain->entry = s->count;
-        exl2__shards_add(s, plain->name, "", p->dense && !plain->table ? EXL2__SHARDS_F32 : EXL2__SHARDS_F16,
+        exl2__shards_add(s, plain->name, "", p->dense && !plain->table ? EXL2__TENSOR_F32 : EXL2__TENSOR_F16,
                          plain->rank, plain->dim0, plain->dim1);
     }
     for (uint32_t i = 0; i < p->matrix_count; i++) {

@@ -164,8 +164,7 @@ static exl2_result exl2__convert_source_decode(exl2__ctx *c, const exl2__tensors
     return EXL2_OK;
 }
 
-/* Is the tensor written to the dense folder? Scales are not, nor are tensors that are not floats, nor those of more
-   than two dimensions, which no text model has beside FP8. */
+/* Is the tensor written to the dense folder? Scales are not, nor are tensors that are not floats. */
 static bool exl2__convert_source_is_kept(const exl2__tensors *t, const exl2__tensor *e)
 {
     static const char *const tails[] = { "_scale_inv", "_scale" };
@@ -182,26 +181,27 @@ static bool exl2__convert_source_is_kept(const exl2__tensors *t, const exl2__ten
             }
         }
     }
-    return (exl2__tensor_is_float(e) || e->type == EXL2__TENSOR_F8_E4M3) && e->rank <= 2;
+    return exl2__tensor_is_float(e) || e->type == EXL2__TENSOR_F8_E4M3;
 }
 
-/* Lists the tensors: FP8 as FP16, all others as F32, which is exact. Checks the scales of FP8. */
+/* Lists the tensors: FP8 as FP16, all others as they are. Checks the scales of FP8. */
 static exl2_result exl2__convert_source_list(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards)
 {
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *e = &t->entries[i];
         bool fp8 = e->type == EXL2__TENSOR_F8_E4M3;
-        if (strlen(e->name) >= EXL2__SHARDS_NAME_MAX || (fp8 && e->dims[1] > EXL2__CONVERT_WRITE_PIECE)) {
-            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' has too long a name, or too many columns",
-                              e->name);
-        }
         if (!exl2__convert_source_is_kept(t, e)) {
             continue;
         }
-        exl2__shards_add(shards, e->name, "", fp8 ? EXL2__SHARDS_F16 : EXL2__SHARDS_F32, e->rank, e->dims[0],
-                         e->dims[1]);
-        if (fp8) {
+        if (!exl2__shards_fits(e) || (fp8 && e->dims[1] > EXL2__CONVERT_WRITE_PIECE)) {
+            return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' has too long a name, too many dimensions, or "
+                              "too many columns", e->name);
+        }
+        if (!fp8) {
+            exl2__shards_add_copy(shards, e);
+        } else {
             exl2__convert_source_scales scales;
+            exl2__shards_add(shards, e->name, "", EXL2__TENSOR_F16, e->rank, e->dims[0], e->dims[1]);
             exl2_result result = exl2__convert_source_find_scales(c, t, e, &scales);
             exl2__free(c, scales.values, scales.bytes, EXL2_MEM_SCRATCH);
             EXL2__TRY(result);
@@ -228,12 +228,8 @@ static exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors 
                                                                        (uint16_t *)numbers);
             exl2__free(c, scales.values, scales.bytes, EXL2_MEM_SCRATCH);
             EXL2__TRY(result);
-        }
-        uint64_t all = e->type == EXL2__TENSOR_F8_E4M3 ? 0 : shards->entries[number].bytes / 4;
-        for (uint64_t at = 0, some; at < all; at += some) {
-            some = exl2__min64(all - at, EXL2__CONVERT_WRITE_PIECE);
-            EXL2__TRY(exl2__tensor_some_floats(c, t, e, at, (uint32_t)some, numbers));
-            EXL2__TRY(exl2__shards_write(shards, number, at * 4, numbers, some * 4));
+        } else {
+            EXL2__TRY(exl2__convert_write_raw(c, t, e, shards, number, numbers));
         }
         number++;
     }

@@ -91,7 +91,21 @@ static exl2_result exl2__convert_write_mark_all(exl2__convert_write *w, uint32_t
     return EXL2_OK;
 }
 
-/* Adds the source's other tensors that the text model uses. number [tensors]: index in the output, or UINT32_MAX. */
+/* Is it a tensor of a tower: of what reads images or sound? It is copied as it is. What else nothing has asked for stays
+   behind: copies of what is quantized, layers that predict further tokens, tables of RoPE. */
+static bool exl2__convert_write_is_tower(const exl2__convert_write *w, const exl2__tensor *entry)
+{
+    static const char *const text[] = { "model.layers.", "model.language_model.", "language_model.", "model.mtp",
+                                        "mtp.", "lm_head." };
+    bool other = w->source->load.config.arch.text_of_multimodal && !entry->used;
+    for (size_t i = 0; i < EXL2__COUNT(text); i++) {
+        other = other && strncmp(entry->name, text[i], strlen(text[i])) != 0;
+    }
+    return other;
+}
+
+/* Adds the source's other tensors that the text model uses, and towers. number [tensors]: index in the output, or
+   UINT32_MAX. */
 static exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *number)
 {
     const exl2__tensors *t = &w->source->load.tensors;
@@ -99,8 +113,18 @@ static exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *nu
     EXL2__TRY(exl2__convert_write_mark_all(w, number));
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *entry = &t->entries[i];
+        bool is_tower = exl2__convert_write_is_tower(w, entry);
         bool other = entry->used && exl2__tensor_is_float(entry) && number[i] != EXL2__CONVERT_WRITE_MATRIX;
         number[i] = UINT32_MAX;
+        if (is_tower && !exl2__shards_fits(entry)) {
+            return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' of a tower cannot be copied: its name is too "
+                              "long, its type unknown, or it has more than %u dimensions", entry->name,
+                              EXL2__TENSORS_DIMS);
+        }
+        if (is_tower) {
+            number[i] = w->shards.count;
+            exl2__shards_add_copy(&w->shards, entry);
+        }
         if (!other) {
             continue;
         }
@@ -109,7 +133,7 @@ static exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *nu
                               "name", entry->name);
         }
         number[i] = w->shards.count;
-        exl2__shards_add(&w->shards, entry->name, "", EXL2__SHARDS_F16, entry->rank, entry->dims[0], entry->dims[1]);
+        exl2__shards_add(&w->shards, entry->name, "", EXL2__TENSOR_F16, entry->rank, entry->dims[0], entry->dims[1]);
     }
     return EXL2_OK;
 }
@@ -121,13 +145,13 @@ static void exl2__convert_write_list_slot(exl2__convert_write *w, exl2__slot *sl
     exl2__slot_codes_layout(w->slots, slot, &codes, &dry);
     slot->entry = w->shards.count;
     uint64_t columns = slot->columns, count = codes.group_count;
-    exl2__shards_add(&w->shards, slot->name, ".q_weight", EXL2__SHARDS_I32, 2, codes.word_count, columns);
-    exl2__shards_add(&w->shards, slot->name, ".q_scale", EXL2__SHARDS_I32, 2, count, columns / 8);
-    exl2__shards_add(&w->shards, slot->name, ".q_scale_max", EXL2__SHARDS_F16, 1, count, 0);
-    exl2__shards_add(&w->shards, slot->name, ".q_groups", EXL2__SHARDS_I16, 1, 2 * count, 0);
-    exl2__shards_add(&w->shards, slot->name, ".q_invperm", EXL2__SHARDS_I32, 1, slot->in, 0);
+    exl2__shards_add(&w->shards, slot->name, ".q_weight", EXL2__TENSOR_I32, 2, codes.word_count, columns);
+    exl2__shards_add(&w->shards, slot->name, ".q_scale", EXL2__TENSOR_I32, 2, count, columns / 8);
+    exl2__shards_add(&w->shards, slot->name, ".q_scale_max", EXL2__TENSOR_F16, 1, count, 0);
+    exl2__shards_add(&w->shards, slot->name, ".q_groups", EXL2__TENSOR_I16, 1, 2 * count, 0);
+    exl2__shards_add(&w->shards, slot->name, ".q_invperm", EXL2__TENSOR_I32, 1, slot->in, 0);
     if (slot->has_bias) {
-        exl2__shards_add(&w->shards, slot->name, ".bias", EXL2__SHARDS_F16, 1, slot->out, 0);
+        exl2__shards_add(&w->shards, slot->name, ".bias", EXL2__TENSOR_F16, 1, slot->out, 0);
     }
 }
 
@@ -146,10 +170,26 @@ static exl2_result exl2__convert_write_halves(exl2__convert_write *w, const char
     return EXL2_OK;
 }
 
+/* Writes a tensor as it is. piece [PIECE * 4 bytes]: scratch. */
+static exl2_result exl2__convert_write_raw(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *entry,
+                                           exl2__shards *shards, uint32_t number, void *piece)
+{
+    for (uint64_t at = 0, some; at < entry->bytes; at += some) {
+        some = exl2__min64(entry->bytes - at, EXL2__CONVERT_WRITE_PIECE * sizeof(float));
+        EXL2__TRY(exl2__tensors_read(c, t, entry, at, piece, some));
+        EXL2__TRY(exl2__shards_write(shards, number, at, piece, some));
+    }
+    return EXL2_OK;
+}
+
 /* numbers, halves [PIECE]: scratch. */
 static exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2__tensor *entry, uint32_t number,
                                               float *numbers, uint16_t *halves)
 {
+    if (exl2__convert_write_is_tower(w, entry)) {
+        return w->dry ? EXL2_OK : exl2__convert_write_raw(w->c, &w->source->load.tensors, entry, &w->shards, number,
+                                                          numbers);
+    }
     uint64_t all = w->shards.entries[number].bytes / 2;
     for (uint64_t at = 0, some; at < all; at += some) {
         some = exl2__min64(all - at, EXL2__CONVERT_WRITE_PIECE);

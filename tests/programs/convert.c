@@ -1,0 +1,235 @@
+/* convert.c: `exl2 convert` from outside: killed at random moments, with every number of threads, from every kind of
+   folder, and from folders and files that are not what they should be.
+   takes: convert PROGRAM FOLDER. PROGRAM: the program exl2; FOLDER: a folder to write to.
+   gives: exit code 0 or 1.
+   owns:  FOLDER. */
+#define _POSIX_C_SOURCE 200809L
+#include "program.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { VOCAB = 320, ROWS = 24, LENGTH = 64, KILLS = 20, KILLS_MOST = 400, THREADS = 8 };
+
+static uint32_t random_state = 1;
+
+static uint32_t random_below(uint32_t count)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 8) % count;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Runs a command of the shell; true: it succeeded. */
+static bool shell(const char *format, ...)
+{
+    char command[8192];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    return system(command) == 0;
+}
+
+static bool exists(const char *name)
+{
+    char path[1100];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Random ids, as many as the rows and those that are kept out need. */
+static void write_ids(void)
+{
+    char text[8 * (ROWS + 2) * LENGTH + 8];
+    size_t used = 0;
+    for (uint32_t i = 0; i < (ROWS + 2) * LENGTH; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%c%u", i ? ',' : '[', random_below(VOCAB));
+    }
+    snprintf(text + used, sizeof text - used, "]\n");
+    program_write("ids.json", text);
+}
+
+/* FOLDER/`out` has the same files with the same bytes as FOLDER/whole. */
+static bool is_whole(const char *out)
+{
+    return shell("diff -r '%s/whole' '%s/%s'", folder, folder, out);
+}
+
+/* ---- kills ---- */
+
+/* Starts a conversion to FOLDER/killed, and kills it after a while. true: it ended before. */
+static bool start_and_kill(const char *model, double after)
+{
+    char ids[1100], out[1100], source[1100];
+    snprintf(ids, sizeof ids, "%s/ids.json", folder);
+    snprintf(out, sizeof out, "%s/killed", folder);
+    snprintf(source, sizeof source, "%s", model);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        char log[1100];
+        snprintf(log, sizeof log, "%s/killed.log", folder);
+        if (freopen(log, "w", stdout) && dup2(1, 2) == 2) {
+            execl(program, program, "convert", source, out, "--bpw", "4", "--cal", ids, "--rows", "24", "--length", "64",
+                  "--backend", "cpu", "--threads", "2", (char *)NULL);
+        }
+        _exit(127);
+    }
+    double end = seconds() + after;
+    int status = 0;
+    struct timespec pause = { 0, 200000 };
+    while (seconds() < end && waitpid(child, &status, WNOHANG) == 0) {
+        nanosleep(&pause, NULL);
+    }
+    if (kill(child, SIGKILL) < 0) {
+        return CHECK(WIFEXITED(status)) && CHECK_INT(WEXITSTATUS(status), 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child || WIFEXITED(status));
+    return WIFEXITED(status) && CHECK_INT(WEXITSTATUS(status), 0);
+}
+
+/* At least twenty kills, each at a random moment of a whole run: OUT is there whole or not at all, what is there is
+   used, and in the end the bytes are those of a run that nobody killed. */
+static void check_kills(const char *model)
+{
+    uint32_t kills = 0, ends = 0;
+    double start = seconds();
+    CHECK_INT(program_run("convert '%s' '%s/whole' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 --backend cpu "
+                          "--threads 2", model, folder, folder), 0);
+    double whole = seconds() - start;
+    for (uint32_t i = 0; (kills < KILLS || ends == 0) && i < KILLS_MOST; i++) {
+        /* short at first, so that one conversion is killed several times; longer and longer, so that it ends */
+        bool ended = start_and_kill(model, whole * (kills % 5 + 1) * 0.2 * (0.1 + random_below(1000) * 1e-3));
+        kills += !ended;
+        ends += ended;
+        CHECK(!ended || (exists("killed") && !exists("killed.work") && !exists("killed.unfinished")));
+        if (exists("killed")) { /* a kill may come when all is done but removing the work folder */
+            CHECK(is_whole("killed"));
+            CHECK(shell("rm -rf '%s/killed' '%s/killed.work'", folder, folder));
+        }
+    }
+    printf("%u kills, %u conversions ended; a whole one lasts %.3f s\n", kills, ends, whole);
+    CHECK(kills >= KILLS && ends > 0);
+    int code = program_run("convert '%s' '%s/killed' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 --backend cpu",
+                           model, folder, folder);
+    CHECK_INT(code, 0);
+    CHECK(is_whole("killed"));
+}
+
+/* ---- threads ---- */
+
+static void check_threads(const char *model)
+{
+    for (uint32_t threads = 1; threads <= THREADS; threads++) {
+        CHECK(shell("rm -rf '%s/threads'", folder));
+        CHECK_INT(program_run("convert '%s' '%s/threads' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 "
+                              "--backend cpu --threads %u", model, folder, folder, threads), 0);
+        CHECK(is_whole("threads"));
+    }
+}
+
+/* ---- sources ---- */
+
+/* Each kind of folder becomes one that `compare` accepts, and those that were quantized before give one warning. */
+static void check_kinds(const char *models)
+{
+    static const struct {
+        const char *name, *warning;
+    } kinds[] = { { "llama3-rope", NULL }, { "exl2-4bit", "(EXL2)" }, { "gptq-phi3", "(GPTQ or AWQ)" },
+                  { "awq", "(GPTQ or AWQ)" }, { "exl2-qwen3-moe", "(EXL2)" } };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        char *text;
+        CHECK(shell("rm -rf '%s/kind'", folder));
+        int code = program_run("convert '%s/%s' '%s/kind' --bpw 5 --cal '%s/ids.json' --rows 6 --length 64 "
+                               "--backend cpu", models, kinds[i].name, folder, folder);
+        char *said = program_read("err"), *warning = strstr(said, "warning: ");
+        CHECK_INT(code, 0);
+        CHECK((warning != NULL) == (kinds[i].warning != NULL));
+        CHECK(!warning || (strstr(warning, kinds[i].warning) && !strstr(warning + 1, "warning: ")));
+        free(said);
+        json_value *compared = program_json(program_run("compare '%s/%s' '%s/kind' --ids-file '%s/ids.json' --rows-of 64 "
+                                                        "--json", models, kinds[i].name, folder, folder), &text);
+        printf("%s: KL %.4f\n", kinds[i].name, program_number(compared, "kl"));
+        CHECK(program_number(compared, "kl") > 0 && program_number(compared, "kl") < 1);
+        json_free(compared);
+        free(text);
+    }
+}
+
+/* ---- what is not as it should be ---- */
+
+static void check_rejected(const char *source, const char *part)
+{
+    CHECK(shell("rm -rf '%s/bad' '%s/bad.work'", folder, folder));
+    program_sentence(program_run("convert '%s' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 6 --length 64 --backend cpu",
+                                 source, folder, folder), 1, part);
+    CHECK(!exists("bad") && !exists("bad.unfinished"));
+}
+
+/* Sources that end early, have no layers, or were changed after a run began; a job file of somebody else. */
+static void check_bad(const char *model)
+{
+    char source[1100];
+    snprintf(source, sizeof source, "%s/source", folder);
+    CHECK(shell("rm -rf '%s' && cp -r '%s' '%s' && chmod -R u+w '%s'", source, model, source, source));
+    CHECK(shell("truncate -s -1000 '%s/model.safetensors'", source));
+    check_rejected(source, "model.safetensors");
+    CHECK(shell("truncate -s 7 '%s/model.safetensors'", source));
+    check_rejected(source, "model.safetensors");
+    CHECK(shell("cp '%s/model.safetensors' '%s/'", model, source));
+    CHECK(shell("sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 0/' '%s/config.json'", source));
+    check_rejected(source, "num_hidden_layers");
+    CHECK(shell("cp '%s/config.json' '%s/' && truncate -s 100 '%s/config.json'", model, source, source));
+    check_rejected(source, "config.json");
+    CHECK(shell("cp '%s/config.json' '%s/'", model, source));
+    /* the work folder of a killed run, and then another source */
+    CHECK(shell("rm -rf '%s/bad' '%s/bad.work'", folder, folder));
+    CHECK(shell("cp -r '%s/kept' '%s/bad.work'", folder, folder));
+    CHECK(shell("sed -i 's/\"rope_theta\": 1000000.0/\"rope_theta\": 1000000.5/' '%s/config.json'", source));
+    program_sentence(program_run("convert '%s' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 --backend cpu",
+                                 source, folder, folder), 1, "source differs");
+    CHECK(!exists("bad"));
+}
+
+/* A job file that is damaged, empty, much too long or not text is another conversion's, if something is finished in
+   the folder: nothing in it is used or deleted. */
+static void check_jobs(const char *model)
+{
+    static const char *const changes[] = { ": >", "head -c 40 /dev/zero >", "head -c 100000 /dev/urandom >",
+                                           "sed -i 's/^rows: .*/rows: 4294967295/'", "sed -i 1d" };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        CHECK(shell("rm -rf '%s/bad' '%s/bad.work' && cp -r '%s/kept' '%s/bad.work'", folder, folder, folder, folder));
+        CHECK(shell("%s '%s/bad.work/job.txt' && cp -r '%s/bad.work' '%s/before'", changes[i], folder, folder, folder));
+        program_sentence(program_run("convert '%s' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 "
+                                     "--backend cpu", model, folder, folder), 1, "bad.work");
+        CHECK(shell("diff -r '%s/before' '%s/bad.work' && rm -rf '%s/before'", folder, folder, folder));
+        CHECK(!exists("bad"));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char model[1100];
+    if (argc != 3) {
+        return 1;
+    }
+    program_set(argv[1], argv[2]);
+    write_ids();
+    snprintf(model, sizeof model, "%s/models/qwen3", EXL2_GOLDEN_DIR);
+    check_kills(model);
+    check_threads(model);
+    check_kinds(EXL2_GOLDEN_DIR "/models");
+    CHECK_INT(program_run("convert '%s' '%s/first' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 --backend cpu "
+                          "--work '%s/kept'", model, folder, folder, folder), 0);
+    check_bad(model);
+    check_jobs(model);
+    return check_done();
+}
