@@ -1,7 +1,7 @@
 /* shards.h: writes safetensors files. The list of tensors is given first; their bytes may then be written in any order.
    takes: names, types and shapes; then the bytes of each tensor, in pieces.
-   gives: exl2__shards with _begin, _add or _add_copy, _open, _write, _finish and _close, called in this order; _measure or _outline
-          in place of _open, _write and _finish.
+   gives: exl2__shards with _begin, _add or _add_copy, _open, _write, _finish and _close, called in this order; _measure
+          or _outline in place of _open, _write and _finish; exl2__shards_fits.
    owns:  the list and the open files, until exl2__shards_close. */
 #ifndef EXL2__SHARDS_H
 #define EXL2__SHARDS_H

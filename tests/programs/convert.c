@@ -78,8 +78,8 @@ static bool start_and_kill(const char *model, double after)
         char log[1100];
         snprintf(log, sizeof log, "%s/killed.log", folder);
         if (freopen(log, "w", stdout) && dup2(1, 2) == 2) {
-            execl(program, program, "convert", source, out, "--bpw", "4", "--cal", ids, "--rows", "24", "--length", "64",
-                  "--backend", "cpu", "--threads", "2", (char *)NULL);
+            execl(program, program, "convert", source, out, "--bpw", "4", "--cal", ids, "--rows", "24", "--length",
+                  "64", "--backend", "cpu", "--threads", "2", (char *)NULL);
         }
         _exit(127);
     }
@@ -155,8 +155,9 @@ static void check_kinds(const char *models)
         CHECK((warning != NULL) == (kinds[i].warning != NULL));
         CHECK(!warning || (strstr(warning, kinds[i].warning) && !strstr(warning + 1, "warning: ")));
         free(said);
-        json_value *compared = program_json(program_run("compare '%s/%s' '%s/kind' --ids-file '%s/ids.json' --rows-of 64 "
-                                                        "--json", models, kinds[i].name, folder, folder), &text);
+        code = program_run("compare '%s/%s' '%s/kind' --ids-file '%s/ids.json' --rows-of 64 --json", models,
+                           kinds[i].name, folder, folder);
+        json_value *compared = program_json(code, &text);
         printf("%s: KL %.4f\n", kinds[i].name, program_number(compared, "kl"));
         CHECK(program_number(compared, "kl") > 0 && program_number(compared, "kl") < 1);
         json_free(compared);
@@ -194,8 +195,8 @@ static void check_bad(const char *model)
     CHECK(shell("rm -rf '%s/bad' '%s/bad.work'", folder, folder));
     CHECK(shell("cp -r '%s/kept' '%s/bad.work'", folder, folder));
     CHECK(shell("sed -i 's/\"rope_theta\": 1000000.0/\"rope_theta\": 1000000.5/' '%s/config.json'", source));
-    program_sentence(program_run("convert '%s' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 --backend cpu",
-                                 source, folder, folder), 1, "source differs");
+    program_sentence(program_run("convert '%s' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 "
+                                 "--backend cpu", source, folder, folder), 1, "source differs");
     CHECK(!exists("bad"));
 }
 
@@ -203,13 +204,17 @@ static void check_bad(const char *model)
    the folder: nothing in it is used or deleted. */
 static void check_jobs(const char *model)
 {
-    static const char *const changes[] = { ": >", "head -c 40 /dev/zero >", "head -c 100000 /dev/urandom >",
-                                           "sed -i 's/^rows: .*/rows: 4294967295/'", "sed -i 1d" };
+    static const struct {
+        const char *command, *part; /* of the message */
+    } changes[] = { { ": >", "version differs" }, { "head -c 40 /dev/zero >", "version differs" },
+                    { "head -c 100000 /dev/urandom >", "job.txt has 100000 bytes" }, { "sed -i 1d", "version differs" },
+                    { "sed -i 's/^rows: .*/rows: 4294967295/'", "rows differs (it has 'rows: 4294967295'" } };
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         CHECK(shell("rm -rf '%s/bad' '%s/bad.work' && cp -r '%s/kept' '%s/bad.work'", folder, folder, folder, folder));
-        CHECK(shell("%s '%s/bad.work/job.txt' && cp -r '%s/bad.work' '%s/before'", changes[i], folder, folder, folder));
+        CHECK(shell("%s '%s/bad.work/job.txt' && cp -r '%s/bad.work' '%s/before'", changes[i].command, folder, folder,
+                    folder));
         program_sentence(program_run("convert '%s' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 "
-                                     "--backend cpu", model, folder, folder), 1, "bad.work");
+                                     "--backend cpu", model, folder, folder), 1, changes[i].part);
         CHECK(shell("diff -r '%s/before' '%s/bad.work' && rm -rf '%s/before'", folder, folder, folder));
         CHECK(!exists("bad"));
     }

@@ -548,8 +548,8 @@ static void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap
     }
     uint32_t starved = exl2__convert_starved(v, &name);
     if (starved > 0 && used < cap) {
-        used += exl2__format(warning + used, cap - used, "%scalibration has reached none of %u experts (%s ...): more "
-                             "text of other kinds may help", used ? "; " : "", starved, name);
+        used += exl2__format(warning + used, cap - used, "%scalibration has reached %u experts not at all (%s is the "
+                             "first): more text of other kinds may help", used ? "; " : "", starved, name);
     }
     if (v->above && used < cap) {
         char most[16];

@@ -91,8 +91,8 @@ static exl2_result exl2__convert_write_mark_all(exl2__convert_write *w, uint32_t
     return EXL2_OK;
 }
 
-/* Is it a tensor of a tower: of what reads images or sound? It is copied as it is. What else nothing has asked for stays
-   behind: copies of what is quantized, layers that predict further tokens, tables of RoPE. */
+/* Is it a tensor of a tower: of what reads images or sound? It is copied as it is. What else nothing has asked for is
+   left out: copies of what is quantized, layers that predict further tokens, tables of RoPE. */
 static bool exl2__convert_write_is_tower(const exl2__convert_write *w, const exl2__tensor *entry)
 {
     static const char *const text[] = { "model.layers.", "model.language_model.", "language_model.", "model.mtp",
@@ -117,8 +117,8 @@ static exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *nu
         bool other = entry->used && exl2__tensor_is_float(entry) && number[i] != EXL2__CONVERT_WRITE_MATRIX;
         number[i] = UINT32_MAX;
         if (is_tower && !exl2__shards_fits(entry)) {
-            return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' of a tower cannot be copied: its name is too "
-                              "long, its type unknown, or it has more than %u dimensions", entry->name,
+            return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' of a tower cannot be copied: it has too "
+                              "long a name, an unknown type, or more than %u dimensions", entry->name,
                               EXL2__TENSORS_DIMS);
         }
         if (is_tower) {
