@@ -325,8 +325,9 @@
 
    On a GPU a step queues work and collects finished work. gpu_us says how much GPU time it may queue, in ranges of
    layers or of the head's columns, whose time the engine learns (0.25 ms each, or one layer); with gpu_us a sequence
-   gets at most one token a step. Without gpu_us a whole pass is queued. If no other job is waiting, the next pass is
-   queued as well, before the first one's tokens are known.
+   gets at most one token a step, and cpu_us limits the queueing itself: prompts cost the thread about 10 us a layer. At
+   least one range is queued while the GPU has no work. Without gpu_us a whole pass is queued. If no other job is
+   waiting, the next pass is queued as well, before the first one's tokens are known.
 
    The worker. exl2_worker_start makes a thread that does what exl2_step did; exl2_step then delivers events, and what
    it allows is what the worker may use: cpu_us and gpu_us once for each step, or, after a step without budgets, all the

@@ -173,6 +173,7 @@ static void check_case(const head_case *c)
     uint32_t heads = m.b->queue->head_units(m.d);
     CHECK(heads > (c->shape.vocab > 32 ? 4u : 1u) && heads <= (c->shape.vocab + 15) / 16);
     printf("%u columns of the head in %u units\n", c->shape.vocab, heads);
+    uint64_t few_ns = 0;
     for (uint32_t i = 0; i < EXL2__COUNT(passes); i++) {
         for (uint32_t kind = EXL2__ROWS_PROMPT; kind <= EXL2__ROWS_SAMPLED; kind++) {
             make_step(&made, &c->shape, &passes[i], (exl2__row_kind)kind);
@@ -180,6 +181,11 @@ static void check_case(const head_case *c)
                 continue;
             }
             uint32_t whole = run_pass(&m, &made.step, 0, false);
+            if (kind == EXL2__ROWS_PROMPT) { /* prompts of few rows cost as much as those of 128 */
+                uint64_t layer_ns = exl2__cuda_estimate_ns(exl2__cuda_of(m.d), 0);
+                CHECK(few_ns == 0 || made.step.row_count > EXL2__CUDA_ROWS_ALIKE || layer_ns == few_ns);
+                few_ns = made.step.row_count > EXL2__CUDA_ROWS_ALIKE ? few_ns : layer_ns;
+            }
             CHECK_INT(run_pass(&m, &made.step, heads, false), whole); /* as after masks */
             uint32_t each = seen.count;
             CHECK_INT(run_pass(&m, &made.step, heads, true), whole);
