@@ -345,8 +345,9 @@
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
    constant, with these exceptions: conversations that render to more than 256 KiB or that bring a template_text or
-   special_tokens; jobs with guidance; and, for a moment, a text that is not valid UTF-8, has a word of more than 4 KiB,
-   or has more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen: text that is not in normal form C).
+   special_tokens; jobs with guidance, or with a grammar and bans (section 9); and, for a moment, a text that is not
+   valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer normalizes first
+   (Qwen: text that is not in normal form C).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -490,7 +491,9 @@
    A grammar says what a job's text can be, byte by byte, whatever the tokens. exl2_grammar_make compiles it, and the
    job's desc names it. Before a token is sampled all tokens that the grammar does not allow are masked, so only a
    whole, valid text can result, at any temperature. Early enough before max_tokens only tokens that lead to the end of
-   the text stay allowed.
+   the text stay allowed. A job whose ban, allow or biases of minus infinity exclude tokens that such an end would use
+   has a copy of the grammar, with cache_bytes of its own, from exl2_job_start to its DONE; if they leave no text at
+   all, it does not start (ARG).
 
    Where a grammar leaves no choice, nothing is computed to choose: where only one byte may follow, only one after it,
    and so on, the text goes on with the longest token inside that string, unless the job's settings ban it, or a token
