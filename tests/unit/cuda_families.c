@@ -5,11 +5,9 @@
 
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../../kernels_src/probe_args.h"
-#include "../device/fake_driver.h"
+#include "../device/fake_gpu.h"
 #include "../device/phase_pass.h"
 #include "cpu_synth.h"
-
-static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
 
 /* ---- the launches of a pass ---- */
 
@@ -101,29 +99,6 @@ static const family_case cases[] = {
     { { .act = EXL2__ACT_SILU }, AFFINE, 0, false },
     { { .act = EXL2__ACT_GELU_TANH, .post_norms = true }, AFFINE, 5, true },
 };
-
-static exl2__ctx ctx;
-static exl2__cuda_device gpu;
-
-/* arch: 89 = compute capability 8.9. */
-static void rig_open(int arch, int shared_bytes)
-{
-    exl2__cuda_settings settings = { 0 };
-    fake_reset();
-    fake.kernels = kernels;
-    fake.kernel_count = EXL2__COUNT(kernels);
-    fake.run = run;
-    fake.devices[0].arch_major = arch / 10;
-    fake.devices[0].arch_minor = arch % 10;
-    fake.devices[0].shared_optin = shared_bytes;
-    memset(&gpu, 0, sizeof gpu);
-    memset(&ctx, 0, sizeof ctx);
-    ctx.allocator = exl2__platform_allocator();
-    ctx.files = exl2__platform_files();
-    gpu.driver = fake_driver();
-    gpu.compiler.nvrtc = fake_nvrtc();
-    CHECK_INT(exl2__cuda_device_open(&ctx, &gpu, &settings), EXL2_OK);
-}
 
 /* Enqueues a whole pass and waits for it. */
 static void run_pass(synth_model *m, const exl2__step *step)
@@ -283,7 +258,7 @@ static void check_case(const family_case *c)
 {
     exl2_parallel none = { 0 };
     synth_model m;
-    rig_open(89, 232448);
+    gpu_open(89, 232448, run);
     synth_now = &c->family;
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &c->shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
     CHECK(exl2__cuda_missing(&m.plan.shape) == NULL);
@@ -292,9 +267,7 @@ static void check_case(const family_case *c)
     check_decodes(c, &m);
     check_prompts(c, &m);
     synth_model_close(&m);
-    exl2__cuda_device_close(&gpu);
-    CHECK_INT(ctx.host_bytes, 0);
-    CHECK_INT(fake_leaks(), 0);
+    gpu_close();
     synth_now = &synth_llama;
 }
 
@@ -355,7 +328,7 @@ static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool 
 {
     exl2_parallel none = { 0 };
     synth_model m;
-    rig_open(arch, shared_bytes);
+    gpu_open(arch, shared_bytes, run);
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
     CHECK_INT(exl2__cuda_of(m.d)->has_wg, wanted);
     CHECK((gpu.kernels.functions[EXL2__KERNEL_exl2k_gemm_wg256] != NULL) == (arch == 90));
@@ -366,9 +339,7 @@ static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool 
         check_head(&m, shape);
     }
     synth_model_close(&m);
-    exl2__cuda_device_close(&gpu);
-    CHECK_INT(ctx.host_bytes, 0);
-    CHECK_INT(fake_leaks(), 0);
+    gpu_close();
 }
 
 static void test_wg(void)

@@ -8,11 +8,9 @@
 
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../../kernels_src/probe_args.h"
-#include "../device/fake_driver.h"
+#include "../device/fake_gpu.h"
 #include "../device/phase_pass.h"
 #include "cpu_synth.h"
-
-static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
 
 /* ---- launches ---- */
 
@@ -61,25 +59,6 @@ static const head_case cases[] = {
     { { .act = EXL2__ACT_SILU }, { 128, 160, 2, 4, 2, 64, 333, SYNTH_AFFINE + 3, false, true, false, true } },
     { { .act = EXL2__ACT_SILU }, { 128, 160, 2, 4, 2, 64, 20, 3, false, false, false, true } }, /* two strips */
 };
-
-static exl2__ctx ctx;
-static exl2__cuda_device gpu;
-
-static void rig_open(void)
-{
-    exl2__cuda_settings settings = { 0 };
-    fake_reset();
-    fake.kernels = kernels;
-    fake.kernel_count = EXL2__COUNT(kernels);
-    fake.run = run;
-    memset(&gpu, 0, sizeof gpu);
-    memset(&ctx, 0, sizeof ctx);
-    ctx.allocator = exl2__platform_allocator();
-    ctx.files = exl2__platform_files();
-    gpu.driver = fake_driver();
-    gpu.compiler.nvrtc = fake_nvrtc();
-    CHECK_INT(exl2__cuda_device_open(&ctx, &gpu, &settings), EXL2_OK);
-}
 
 static void settle(synth_model *m)
 {
@@ -166,7 +145,7 @@ static void check_case(const head_case *c)
     static made_step made;
     exl2_parallel none = { 0 };
     synth_model m;
-    rig_open();
+    gpu_open(89, 232448, run);
     synth_now = &c->family;
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &c->shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
     tested = m.d;
@@ -202,9 +181,7 @@ static void check_case(const head_case *c)
     }
     tested = NULL;
     synth_model_close(&m);
-    exl2__cuda_device_close(&gpu);
-    CHECK_INT(ctx.host_bytes, 0);
-    CHECK_INT(fake_leaks(), 0);
+    gpu_close();
     synth_now = &synth_llama;
 }
 
