@@ -554,10 +554,11 @@
    The GPU's code is built in as source. NVRTC, a library of the CUDA toolkit (nvrtc_path; NULL: the system's), compiles
    it for the present GPU while a model loads: some seconds at the first start, and at every start without a cache.
 
-   exl2_kernel_cache keeps the results, for one GPU 17 entries of 1 MB in all (compute capability 9.0: 18 of 1.3 MB). An
-   entry's key is a file name of letters, digits, '-' and '_' with the module, the architecture and a hash of all that
-   the entry depends on: another release of exl2.h asks for other keys. Entries are checked. An entry that is damaged or
-   that the driver rejects is compiled again and overwritten. demo/common/kernel_folder.c keeps entries in a folder.
+   exl2_kernel_cache keeps the results, for one GPU and Llamas 12 entries of 0.5 MB in all (compute capability 9.0: 16
+   of 0.8 MB). An entry's key is a file name of letters, digits, '-' and '_' with the module, the architecture and a
+   hash of all that the entry depends on: another release of exl2.h asks for other keys. Entries are checked. An entry
+   that is damaged or that the driver rejects is compiled again and overwritten. demo/common/kernel_folder.c keeps
+   entries in a folder.
 
    Players have no NVRTC, and it is large. exl2_kernels_build compiles the kernels for the given architectures into such
    a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fourth recipe). Ship the folder and
