@@ -587,7 +587,8 @@
    chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
    others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
    on_plan says what it will make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its
-   numbers is checked before that. shard_bytes sets the size of the files.
+   numbers is checked before that. What reads images or sound is copied as it is. shard_bytes sets the size of the
+   files. Rates, their cost, and text of a game as calibration: README, "Your own EXL2 model".
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
 
