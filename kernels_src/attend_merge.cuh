@@ -144,11 +144,11 @@ EXL2K_FN bool exl2k_last_split(const exl2k_decode &d, const exl2k_attend_args &a
     }
     /* Otherwise each CTA takes a ticket, and the CTA with the last ticket merges. */
     __syncthreads();
-    /* Between the two barriers, the fences of this one thread order the stores of all threads. */
+    /* Between the two barriers, the fences of this one thread's atomic order the stores of all threads. */
     if (threadIdx.x == 0) {
-        __threadfence();
-        shared->ticket = atomicInc((u32 *)a.tickets + (u64)d.row * gridDim.y + blockIdx.y, d.splits - 1);
-        __threadfence();
+        u64 at = a.tickets + ((u64)d.row * gridDim.y + blockIdx.y) * 4;
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                     : "=r"(shared->ticket) : "l"(at), "r"(d.splits - 1) : "memory");
     }
     __syncthreads();
     return shared->ticket == d.splits - 1;

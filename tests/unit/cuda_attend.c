@@ -223,6 +223,25 @@ static void test_windows(void)
     rig_end();
 }
 
+/* Splits are a cluster where all CTAs of the launch can be on the SMs at once. */
+static void test_clusters(void)
+{
+    rig_make_on(90, 0);
+    for (uint32_t rows = 1; rows <= ROWS; rows++) {
+        uint32_t before = fake.clusters;
+        attend_rows(rows, 1000);
+        const unsigned *grid = launched("exl2k_attend_decode")->grid;
+        CHECK_INT(grid[0], 8);
+        CHECK_INT(fake.clusters - before, grid[0] * grid[1] * grid[2] <= model()->gpu->sm_count);
+    }
+    uint32_t before = fake.clusters;
+    CHECK(before > 0 && before < ROWS);
+    attend_rows(1, 200);
+    attend_rows(1, 2000);
+    CHECK_INT(fake.clusters, before); /* 1 split; 16 */
+    rig_end();
+}
+
 /* One table for each kind of angles, and a line of angles of 0. */
 static void test_rope(void)
 {
@@ -494,6 +513,7 @@ static void test_supports(void)
 int main(void)
 {
     test_windows();
+    test_clusters();
     test_rope();
     test_divided();
     test_cap();

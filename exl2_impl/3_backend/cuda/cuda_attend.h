@@ -64,9 +64,10 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
     }
     a.ring_bytes = exl2__max32(a.stages * slot, sums);
     grid.shared_bytes = warps[kind] * a.ring_bytes;
+    /* Clusters of more CTAs than there are SMs would wait for each other. */
     uint32_t shared = grid.shared_bytes + EXL2K_INBOX_BYTES(grid.x, a.dim);
     if (grid.x > 1 && grid.x <= EXL2K_CLUSTER_MAX && shared + EXL2__CUDA_DECODE_STATIC <= m->limits.shared_bytes
-        && exl2__cuda_device_launches_with(m->gpu)) {
+        && grid.x * grid.y * grid.z <= m->gpu->sm_count && exl2__cuda_device_launches_with(m->gpu)) {
         grid.cluster = grid.x;
         grid.shared_bytes = shared;
     }
