@@ -78,7 +78,7 @@ EXL2K_FN void exl2k_codes_own(exl2k_decode &d, const exl2k_attend_args &a, exl2k
         uint2 codes;
         u32 scale = exl2k_quantize_row(a, d.row, d.position, d.kv_head, value, group, part, codes);
         if (item < groups * 8) {
-            u32 bits = value ? a.value_bits : a.key_bits, own = exl2k_shared(shared->new_kv[value]);
+            u32 bits = value ? a.value_bits : a.key_bits, own = exl2k_shared(shared->new_kv[0][value]);
             exl2k_shared_store(own + group * 4 * bits + part * bits, codes.x);
             if (bits == 8) {
                 exl2k_shared_store(own + group * 4 * bits + part * bits + 4, codes.y);
@@ -105,7 +105,7 @@ EXL2K_FN void exl2k_codes_patch(const exl2k_decode &d, const exl2k_attend_args &
     for (u32 value = 0; value < 2; value++) {
         u32 bits = value ? a.value_bits : a.key_bits, pitch = exl2k_codes_pitch(a, bits);
         u32 at = slot + (value ? exl2k_codes_value(a) : 0);
-        const u16 *own = shared->new_kv[value];
+        const u16 *own = shared->new_kv[0][value];
         for (u32 i = d.lane; i < groups * bits; i += 32) {
             exl2k_shared_store(at + nth * pitch + i * 4, ((const u32 *)own)[i]);
         }

@@ -182,7 +182,7 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
         for (u32 value = 0; value < 2; value++, e++) {
             u32 at = d.ring + slot * EXL2K_UNIT_BYTES;
             exl2k_ring_wait(d.stages);
-            exl2k_ring_patch(d, a, token, at, value, shared->new_kv[value]);
+            exl2k_ring_patch(d, a, token, at, value, shared);
             if (value) {
                 exl2k_weighted_sum(s, at, weights);
             } else {
@@ -323,8 +323,8 @@ EXL2K_FN void exl2k_rope_work_store(const exl2k_decode &d, const exl2k_attend_ar
         u32 pair = value ? exl2k_pack_f16(exl2k_clamp_f16(q.own[n].x), exl2k_clamp_f16(q.own[n].y))
                          : exl2k_rope_apply(q.own[n]);
         if (element < 2 * half) {
-            shared->new_kv[value][value ? element - half : element] = (u16)pair;
-            shared->new_kv[value][value ? element : element + half] = (u16)(pair >> 16);
+            shared->new_kv[0][value][value ? element - half : element] = (u16)pair;
+            shared->new_kv[0][value][value ? element : element + half] = (u16)(pair >> 16);
         }
     }
 #endif
@@ -422,6 +422,7 @@ EXL2K_DECODE(exl2k_attend_args a)
 #else
     exl2k_rope_work_norm(d, a, rope);
     exl2k_rope_work_store(d, a, rope, &shared);
+    exl2k_ring_keep(d, a, &shared);
 #endif
     __syncthreads();
     /* Each warp loads all queries as operands, and clears its sums. */
