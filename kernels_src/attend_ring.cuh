@@ -56,7 +56,13 @@ typedef struct exl2k_decode {
 
 typedef struct exl2k_decode_shared {
     __align__(16) u16 query[EXL2K_HEAD_TILE][EXL2K_QUERY_PITCH];
-    __align__(16) u16 new_kv[EXL2K_CODES ? 1 : EXL2K_KEPT][2][EXL2K_DIM]; /* K and V of this row, and of those before it */
+#if EXL2K_CODES
+    __align__(16) u16 new_kv[EXL2K_KEPT][2][EXL2K_DIM / 2 + 16]; /* as exl2k_codes_make writes them */
+    u16 staged[EXL2K_DECODE_WARPS][EXL2K_DIM];
+    u32 page; /* of the row */
+#else
+    __align__(16) u16 new_kv[EXL2K_KEPT][2][EXL2K_DIM]; /* K and V of this row, of the one before it, and so on */
+#endif
     f32 max_score[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
     u32 ticket;
 } exl2k_decode_shared;
@@ -64,7 +70,7 @@ typedef struct exl2k_decode_shared {
 /* Bytes of a slot, and of the rings of so many warps. */
 EXL2K_FN u32 exl2k_slot_bytes(const exl2k_attend_args &a)
 {
-    return EXL2K_CODES ? EXL2K_CODES_SLOT(a.key_bits, a.value_bits, EXL2K_CODES_GROUPS(a.dim)) : EXL2K_UNIT_BYTES;
+    return EXL2K_CODES ? EXL2K_CODES_SLOT(a.key_bits, a.value_bits, EXL2K_DIM / 32) : EXL2K_UNIT_BYTES;
 }
 
 EXL2K_FN u32 exl2k_ring_bytes(const exl2k_attend_args &a, u32 warps)
