@@ -85,7 +85,7 @@ EXL2K_FN u32 exl2k_codes_new(const exl2k_decode &d, const exl2k_attend_args &a)
     return a.stores ? exl2k_min(exl2k_max(d.position - d.back, d.begin), d.end) : d.end;
 }
 
-/* Loads what no preceding kernel writes: the angles of the row, which are then in L1, and its page. */
+/* Loads what no preceding kernel writes: the row's angles, into L1, and its page. */
 EXL2K_FN u32 exl2k_codes_early(const exl2k_decode &d, const exl2k_attend_args &a)
 {
     f32 c, s;
@@ -96,8 +96,7 @@ EXL2K_FN u32 exl2k_codes_early(const exl2k_decode &d, const exl2k_attend_args &a
     return exl2k_load(d.table + d.position / EXL2K_PAGE_TOKENS * 4);
 }
 
-/* Rotates the queries into shared memory; if decode stores K and V, quantizes those of this row and of the rows before
-   it. Each warp has every EXL2K_DECODE_WARPS-th head. */
+/* Rotates the queries into shared memory; if decode stores K and V, quantizes those of this row and of rows before it. */
 EXL2K_FN void exl2k_codes_prepare(const exl2k_decode &d, const exl2k_attend_args &a, u32 page,
                                   exl2k_decode_shared *shared)
 {
