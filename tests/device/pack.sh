@@ -20,7 +20,7 @@ program() {
     ${CC:-cc} $flags '-DEXL2_GOLDEN_DIR="tests/golden"' "$@" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-for name in host repack small sample products gemm expert_gemm attend models product_speed convert; do
+for name in host repack small exchange sample products gemm expert_gemm attend models product_speed convert; do
     program $name tests/device/$name.c
 done
 program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
@@ -38,7 +38,7 @@ rm -rf "$folder/made" "$folder/kernels_src" "$folder/tests/golden/models" "$fold
 mkdir -p "$folder/tests/device"
 cp -r kernels_src "$folder/"
 cp -r tests/golden/models tests/golden/convert "$folder/tests/golden/"
-cp tests/device/*.sh "$folder/tests/device/"
+cp tests/device/*.sh tests/device/exchange.cu "$folder/tests/device/"
 cp tests/grammar_judge.py "$folder/tests/"
 shared=${EXL2_TEST_DATA:-../shared}
 for name in exl2 arch convert/matrix; do # all that `golden shared` and `solve` run

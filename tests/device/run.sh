@@ -41,6 +41,7 @@ if grep -q '^skipped: no CUDA' "$logs/host.log"; then
 fi
 run repack repack
 run small small
+run exchange exchange kernels_src
 run sample sample
 run products products
 run gemm gemm

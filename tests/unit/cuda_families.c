@@ -314,13 +314,30 @@ static void check_head(synth_model *m, const synth_shape *shape)
         make_logits(&made, row);
     }
     run_pass(m, &made.step);
-    CHECK_INT(count_of("exl2k_gemm_wg32"), 4 * shape->layers + 1);
+    bool affine = shape->mix >= SYNTH_AFFINE;
+    CHECK_INT(count_of(affine ? "exl2k_gemm_wg64_affine" : "exl2k_gemm_wg32"), 4 * shape->layers + 1);
     CHECK_INT(count_of("exl2k_gemv1") + count_of("exl2k_gemv8") + count_of("exl2k_gemv16"), 0);
     for (uint32_t i = 0; i < launch_count; i++) {
         const launched *l = &launches[i];
         CHECK(l->out != b->logits || (l->x == b->head_x && l->partial == 0));
         CHECK((l->out != b->logits && l->out != b->head_x) || l->tile_rows == 24);
     }
+}
+
+/* A model that wgmma does not serve only because of its matrices loads gemm.cu late. */
+static void check_late(const synth_model *m, const synth_shape *shape, bool wanted)
+{
+    static const exl2__cuda_kernel late[] = { EXL2__KERNEL_exl2k_gemm, EXL2__KERNEL_exl2k_gemm_affine };
+    exl2__cuda_device_enter(&gpu);
+    for (uint32_t i = 0; i < EXL2__COUNT(late); i++) {
+        gpu.driver.module_unload(gpu.kernels.modules[late[i]]);
+        gpu.kernels.modules[late[i]] = NULL;
+        gpu.kernels.functions[late[i]] = NULL;
+    }
+    CHECK_INT(exl2__cuda_prepare_products(exl2__cuda_of(m->d), &m->plan), EXL2_OK);
+    exl2__cuda_device_leave(&gpu);
+    CHECK((gpu.kernels.functions[late[0]] != NULL) == wanted);
+    CHECK((gpu.kernels.functions[late[1]] != NULL) == (wanted && shape->mix >= SYNTH_AFFINE));
 }
 
 /* A model on a GPU of compute capability 9.0 whose products of many rows run by wgmma, if `wanted`. */
@@ -332,6 +349,8 @@ static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool 
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
     CHECK_INT(exl2__cuda_of(m.d)->has_wg, wanted);
     CHECK((gpu.kernels.functions[EXL2__KERNEL_exl2k_gemm_wg256] != NULL) == (arch == 90));
+    CHECK((gpu.kernels.functions[EXL2__KERNEL_exl2k_gemm_wg256_affine] != NULL) == (arch == 90));
+    check_late(&m, shape, arch == 90 && shared_bytes > 200000 && !wanted);
     for (uint32_t i = 0; i < EXL2__COUNT(passes) && wanted; i++) {
         check_tiles(&m, &passes[i], shape);
     }
@@ -353,7 +372,11 @@ static void test_wg(void)
     check_wg(100, 232448, &plain, false);
     check_wg(90, 101376, &plain, false); /* too little shared memory */
     check_wg(90, 232448, &dense, false);
-    check_wg(90, 232448, &affine, false);
+    synth_sequences = synth_logits = 32;
+    check_wg(90, 232448, &affine, true);
+    synth_sequences = 16;
+    synth_logits = 8;
+    check_wg(89, 232448, &affine, false);
 }
 
 /* The modules that a model compiles: products of one kind, and `settle` only if it runs. */
@@ -361,15 +384,19 @@ static void test_modules(void)
 {
     for (uint32_t i = 0; i < 16; i++) {
         bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2, affine = i & 4, hopper = i & 8;
+        bool by_wg = hopper && !any;
         exl2__cuda_needs needs = { .arch = hopper ? 90 : 89, .head_class = 64, .any = any, .affine = affine,
-                                   .settles = settles };
+                                   .settles = settles, .by_wg = by_wg };
         exl2__cuda_modules_of(&needs, wanted);
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_affine] == affine && wanted[EXL2__KERNEL_exl2k_gemm_affine] == affine);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_affine] == affine);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_affine] == (affine && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemm] && wanted[EXL2__KERNEL_exl2k_gemm_any] == any); /* gemm.cu: permute */
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (hopper && !any && !affine));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm] == !by_wg && wanted[EXL2__KERNEL_exl2k_gemm_any] == any);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (by_wg && !affine));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg256_affine] == (by_wg && affine));
+        CHECK(wanted[EXL2__KERNEL_exl2k_wg_order] == by_wg);
         CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg32]);
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
@@ -377,6 +404,7 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_prefill128]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_wg64]);
         needs.attend_wg = needs.crowd = true;
+        needs.by_wg = !any;
         needs.arch = 90;
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg32] == (!any && !affine));

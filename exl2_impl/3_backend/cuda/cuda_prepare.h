@@ -101,6 +101,20 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
     return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
 }
 
+/* Chooses how products of many rows run. Where wgmma could compute them but for their matrices, modules are loaded that
+   such models do not need otherwise. */
+static exl2_result exl2__cuda_prepare_products(exl2__cuda_model *m, const exl2__plan *p)
+{
+    bool wanted[EXL2__KERNEL_COUNT] = { false };
+    m->has_wg = exl2__cuda_has_wg(m, p);
+    if (m->has_wg || !exl2__cuda_may_wg(m->gpu, &p->shape)) {
+        return EXL2_OK;
+    }
+    wanted[EXL2__KERNEL_exl2k_gemm] = true; /* with the order of inputs */
+    wanted[EXL2__KERNEL_exl2k_gemm_affine] = p->shape.affine;
+    return exl2__cuda_device_kernels(m->gpu, wanted);
+}
+
 /* Makes the buffers of passes. Weights are packed, so memory that only loading needs is freed first. */
 static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__plan *p)
 {
@@ -132,7 +146,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.zeroed, 0, (size_t)m->b.zeroed_bytes, gpu->stream),
                                       "clearing buffers"));
     EXL2__TRY(exl2__cuda_make_ropes(m, p));
-    m->has_wg = exl2__cuda_has_wg(m, p);
+    EXL2__TRY(exl2__cuda_prepare_products(m, p));
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
     return exl2__cuda_graphs_open(m);
