@@ -28,7 +28,7 @@ program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cp
 # shellcheck disable=SC2086 # a list
 ${CC:-cc} $flags -DEXL2_CONVERT -c demo/common/exl2.c -o "$folder/made/engine.o"
 for name in golden experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix \
-    grammar_real; do
+    soak grammar_real; do
     program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA "$folder/made/engine.o"
 done
 program build_kernels tests/device/build_kernels.c -DEXL2_CONVERT
