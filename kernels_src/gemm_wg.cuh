@@ -2,7 +2,7 @@
    decoded in registers.
    takes: base.cuh, gemm_weights.cuh, gemm_results.cuh (parts of them), gemm_wg_args.h, wg.cuh.
    gives: exl2k_wg_products: the body of a kernel.
-   owns:  nothing; included by gemm_wg32.cu to gemm_wg256.cu, and by their affine twins.
+   owns:  nothing; included by gemm_wg32.cu to gemm_wg256.cu, and by their twins for affine matrices and any family.
 
    A CTA has three warp groups of 128 threads. Groups 0 and 1 multiply: each has 64 columns, and each of its warps one
    strip. The third group copies: warp 0 the inputs, warps 1 and 2 the weights of groups 0 and 1.
@@ -546,16 +546,17 @@ template <u32 N> EXL2K_FN void exl2k_wg_store(const f32 *d, const exl2k_gemm_arg
     u32 lane = threadIdx.x % EXL2K_WARP, n = (p.strip + threadIdx.x / EXL2K_WARP % 4) * 16 + lane / 4;
     const exl2k_part &q = a.matrix.part[p.part];
     f32 left = exl2k_bias_of(q, n), right = exl2k_bias_of(q, n + 8);
+    f32 scale = EXL2K_ANY && a.kind == EXL2K_GEMM_RESIDUAL ? a.scale : 1.0f;
     u32 row = p.row + lane % 4 * 2, line = a.out_pitch * 4, add = a.kind == EXL2K_GEMM_RESIDUAL;
     uint2 all = make_uint2(add ? 0 : a.rows, add ? a.rows : 0), none = make_uint2(0, 0);
     uint2 left_rows = n < q.columns ? all : none, right_rows = n + 8 < q.columns ? all : none;
     u64 at = a.out + ((u64)row * a.out_pitch + q.column + n) * 4;
 #pragma unroll
     for (u32 i = 0; i < N / 2; i += 4, row += 8, at += 8 * (u64)line) {
-        exl2k_wg_put(left_rows, row, at, d[i] + left);
-        exl2k_wg_put(left_rows, row + 1, at + line, d[i + 1] + left);
-        exl2k_wg_put(right_rows, row, at + 32, d[i + 2] + right);
-        exl2k_wg_put(right_rows, row + 1, at + line + 32, d[i + 3] + right);
+        exl2k_wg_put(left_rows, row, at, (d[i] + left) * scale);
+        exl2k_wg_put(left_rows, row + 1, at + line, (d[i + 1] + left) * scale);
+        exl2k_wg_put(right_rows, row, at + 32, (d[i + 2] + right) * scale);
+        exl2k_wg_put(right_rows, row + 1, at + line + 32, (d[i + 3] + right) * scale);
     }
 }
 
@@ -568,7 +569,14 @@ EXL2K_FN u32 exl2k_wg_transpose(u32 v)
     return d;
 }
 
-/* ACT: silu(gate) * up. The groups exchange sums: group 0 gets both factors of the first half of the rows, group 1 of
+/* SiLU or GELU by tanh, which are both v / (1 + e^-(linear v + cubic v^3)): without a branch, as the code is repeated for
+   each sum. */
+EXL2K_FN f32 exl2k_wg_gate(f32 v, f32 linear, f32 cubic)
+{
+    return EXL2K_ANY ? v * exl2k_reciprocal(1.0f + __expf(-v * fmaf(cubic * v, v, linear))) : exl2k_silu_quick(v);
+}
+
+/* ACT: act(gate) * up. The groups exchange sums: group 0 gets both factors of the first half of the rows, group 1 of
    the second. A row of a strip is 32 bytes of tiles without order, which exl2k_wg_order puts in order: lane t of a row
    stores columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9. */
 template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_shared &s,
@@ -581,6 +589,8 @@ template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args 
     const exl2k_part &gate_part = a.matrix.part[0], &up_part = a.matrix.part[1];
     f32 gate_bias[2] = { exl2k_bias_of(gate_part, n), exl2k_bias_of(gate_part, n + 8) };
     f32 up_bias[2] = { exl2k_bias_of(up_part, n), exl2k_bias_of(up_part, n + 8) };
+    bool tanh = a.act == EXL2K_ACT_GELU_TANH; /* exl2k_gelu_tanh */
+    f32 linear = tanh ? 1.5957691216f : 1.0f, cubic = tanh ? 1.5957691216f * 0.044715f : 0.0f;
     u64 at = a.out + ((u64)(strip / 2) * a.out_pitch + row) * 64 + strip % 2 * 32 + lane % 4 * 8;
 #pragma unroll
     for (u32 block = 0; block < blocks; block += step) {
@@ -605,7 +615,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args 
 #pragma unroll
             for (u32 e = 0; e < 4; e++) {
                 f32 v = __uint_as_float(word[e]), gate = group ? v : kept[4 * i + e], up = group ? kept[4 * i + e] : v;
-                h[e] = exl2k_clamp_f16(exl2k_silu_quick(gate + gate_bias[e / 2]) * (up + up_bias[e / 2]));
+                h[e] = exl2k_clamp_f16(exl2k_wg_gate(gate + gate_bias[e / 2], linear, cubic) * (up + up_bias[e / 2]));
             }
             u32 left = exl2k_wg_transpose(exl2k_pack_f16(h[0], h[1]));
             u32 right = exl2k_wg_transpose(exl2k_pack_f16(h[2], h[3]));

@@ -7,8 +7,8 @@
            parts, or affine ones (kernels with "_affine" in their names), whole halves of 32 inputs, and no chunk larger
            than EXL2K_WG_CHUNK_BYTES.
    OUTPUT  by kind: STORE    out = value + bias, f32 [rows, out_pitch]
-                    RESIDUAL out += value + bias, f32 [rows, out_pitch]
-                    ACT      out = silu(gate) * up, fp16 [columns / 32][out_pitch rows][64 bytes]: the columns of a
+                    RESIDUAL out += scale * (value + bias), f32 [rows, out_pitch]
+                    ACT      out = act(gate) * up, fp16 [columns / 32][out_pitch rows][64 bytes]: the columns of a
                              strip are 32 bytes, in the order that exl2k_wg_order reads; out_pitch = x_pitch
    TILES   of 32, 64, 128 or 256 rows, as the kernel's name says, and 128 columns (ACT: 64 of gate and the same 64 of
            up). Each part has ceil(strips / 8) columns of tiles, and the parts follow one another. ACT has
@@ -18,7 +18,9 @@
            another.
    SPLITS  of K as in gemm_args.h, with sums in `partial`: f32 [tiles, splits, 128 columns, rows of a tile]. tickets:
            u32 [tiles], zero before and after the launch.
-   SHARED  memory: EXL2K_WG_SHARED bytes. map, rows_at, out_half, scale, act and what describes rings are not used. */
+   KERNELS for Llama and for affine matrices: scale is 1, act SILU. Those with "_any" in their names: act may also be
+           GELU_TANH.
+   SHARED  memory: EXL2K_WG_SHARED bytes. map, rows_at, out_half and what describes rings are not used. */
 #ifndef EXL2K_GEMM_WG_ARGS_H
 #define EXL2K_GEMM_WG_ARGS_H
 

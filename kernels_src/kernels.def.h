@@ -30,6 +30,9 @@
     X(exl2k_gemm_wg64, "gemm_wg64.cu", exl2k_gemm_args, BUDGET)                 \
     X(exl2k_gemm_wg128, "gemm_wg128.cu", exl2k_gemm_args, BUDGET)               \
     X(exl2k_gemm_wg256, "gemm_wg256.cu", exl2k_gemm_args, BUDGET)               \
+    X(exl2k_gemm_wg64_any, "gemm_wg64_any.cu", exl2k_gemm_args, BUDGET)         \
+    X(exl2k_gemm_wg128_any, "gemm_wg128_any.cu", exl2k_gemm_args, BUDGET)       \
+    X(exl2k_gemm_wg256_any, "gemm_wg256_any.cu", exl2k_gemm_args, BUDGET)       \
     X(exl2k_gemm_wg64_affine, "gemm_wg64_affine.cu", exl2k_gemm_args, BUDGET)   \
     X(exl2k_gemm_wg128_affine, "gemm_wg128_affine.cu", exl2k_gemm_args, BUDGET) \
     X(exl2k_gemm_wg256_affine, "gemm_wg256_affine.cu", exl2k_gemm_args, BUDGET) \

@@ -100,7 +100,8 @@ static inline exl2__cuda_gemm_plan gemm_wg_prepare(exl2k_gemm_args *a, const pro
     a->matrix = m->device;
     a->partial = s->partial.address;
     a->tickets = s->tickets.address;
-    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, (uint32_t)rig.sm_count, sampled, product_is_affine(m));
+    uint32_t variant = product_is_affine(m) ? 2 : 0;
+    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, (uint32_t)rig.sm_count, sampled, variant);
     gemm_scratch_check(s, &plan);
     return plan;
 }

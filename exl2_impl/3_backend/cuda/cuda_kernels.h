@@ -87,7 +87,8 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     bool codes = strncmp(module, "attend_codes", 12) == 0 || strcmp(module, "attend_quantize.cu") == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
     if (strncmp(module, "gemm_wg", 7) == 0) {
-        bool kind = strcmp(module, "gemm_wg_order.cu") == 0 || (strstr(module, "_affine") != NULL) == n->affine;
+        bool kind = (strstr(module, "_affine") != NULL) == n->affine && other == n->any;
+        kind = kind || strcmp(module, "gemm_wg_order.cu") == 0;
         return n->by_wg && kind && (n->crowd || strcmp(module, "gemm_wg32.cu") != 0);
     }
     if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
