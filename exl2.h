@@ -576,13 +576,13 @@
    exl2_convert makes a better one from a GGUF file or a folder: it runs the model over calibration text, measures how
    much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are small.
    It holds the whole dense model in host memory, or reads one layer at a time where host_bytes_max is less. On a GPU
-   (backend) run the model's own text, most products, and all of the quantizing; attention, experts and what is between
-   products run on the CPU, which alone is the reference: results differ a little, and a work folder belongs to one of
-   the two. Layer by layer, and with corrected, all of it runs on the CPU for now: AUTO chooses it, and CUDA fails with
-   UNSUPPORTED. device_bytes_max is a hard cap: where a matrix needs more, the call fails with BUDGET. The text is what
-   the model writes itself, or the application's own files: text like that of the game is best. All finished parts are
-   kept in a work folder, so that a killed conversion continues where it was when it is called again. With measure_only
-   it writes measurement.json: given back as measurement_file, it saves half of the work at every other rate.
+   (backend) runs all of it but experts and files. Results differ a little from those of the CPU, which is the
+   reference, and a work folder belongs to one of the two. device_bytes_max is a hard cap: with too little, CUDA fails
+   with BUDGET, and AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is
+   what the model writes itself, or the application's own files: text like that of the game is best. All finished parts
+   are kept in a work folder, so that a killed conversion continues where it was when it is called again. With
+   measure_only it writes measurement.json: given back as measurement_file, it saves half of the work at every other
+   rate.
    ExLlamaV2's own measurement.json is accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are
    chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
    others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
@@ -1498,8 +1498,7 @@ typedef struct exl2_import_desc {
    IO, FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
 EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 
-/* Stages of a conversion. On a GPU run the model's own text; the products of the passes over calibration, but those of
-   experts and attention; the moments; and all of the factorizations, the losses and the quantizing. */
+/* Stages of a conversion. On a GPU all but FILES run there, without the experts of the passes over calibration. */
 typedef enum exl2_convert_stage {
     EXL2_CONVERT_TEXT,     /* reading or writing the text of calibration */
     EXL2_CONVERT_FORWARD,  /* passes over calibration, moments of inputs */
@@ -1508,7 +1507,7 @@ typedef enum exl2_convert_stage {
     EXL2_CONVERT_PROBE,    /* sensitivities */
     EXL2_CONVERT_QUANTIZE,
     EXL2_CONVERT_FILES,    /* loading, the work folder, the output */
-    EXL2_CONVERT_COMPARE,  /* on the rows that were kept out; its products of the original on a GPU */
+    EXL2_CONVERT_COMPARE,  /* on the rows that were kept out */
     EXL2_CONVERT_STAGES
 } exl2_convert_stage;
 
@@ -1567,20 +1566,19 @@ typedef struct exl2_convert_desc {
                                 with "messages", which the model's chat template renders */
     uint32_t calibration_file_count;      /* 0: the model writes its own text; if it is streamed, a text of this header
                                 is used */
-    uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512. Fewer if the files hold less; if
-                                they hold more, rows are spread over all of them */
+    uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512; on a GPU 128, 2048. Fewer if the
+                                files hold less; if they hold more, rows are spread over all of them */
     uint64_t seed;           /* of the text that the model writes */
     const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new.
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too */
     bool corrected;          /* each matrix makes up for errors of those before: better at low rates, for about twice
-                                the time; needs the default rows, or more. Not with measure_only; on the CPU only */
+                                the time; needs the default rows, or more. Not with measure_only */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */
-    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap. A model that does not fit is streamed, on the CPU
-                                only */
+    uint64_t host_bytes_max; /* hard cap of memory; 0 = no cap. A model that does not fit is streamed */
     exl2_backend backend;    /* AUTO: a GPU if there is one that can convert this, else the CPU */
     const exl2_device_desc *device; /* which GPU; NULL = the best one */
-    uint64_t device_bytes_max; /* hard cap of GPU memory; 0 = no cap. A matrix that needs more: BUDGET */
+    uint64_t device_bytes_max; /* hard cap of GPU memory; 0 = no cap. Too little: BUDGET, or with AUTO the CPU */
     exl2_kernel_cache kernel_cache; /* as of exl2_engine_desc */
     const char *nvrtc_path;  /* as of exl2_engine_desc */
     bool (*progress)(void *user, const char *stage, float done); /* false = cancel; the work folder stays */

@@ -530,10 +530,14 @@ EXL2__SIZE_END
 #include "8_convert/gpu/gpu.h"
 /* defines: moments of inputs, products with weights on the GPU */
 #include "8_convert/gpu/gpu_inputs.h"
+/* defines: the phases of a layer on the GPU */
+#include "8_convert/gpu/gpu_pass.h"
 /* defines: factorization on the GPU */
 #include "8_convert/gpu/gpu_factor.h"
 /* defines: quantizing one matrix on the GPU */
 #include "8_convert/gpu/gpu_solve.h"
+/* defines: corrected targets on the GPU */
+#include "8_convert/gpu/gpu_correct.h"
 /* defines: square matrices in panels, and their products */
 #include "8_convert/quantizer/panels.h"
 /* defines: factorization of the moments of an input */
@@ -544,8 +548,10 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/losses.h"
 /* defines: the widths of all groups of a model, for a number of bits */
 #include "8_convert/quantizer/allocate.h"
-/* defines: a model that runs layer by layer on the CPU */
+/* defines: the weights of a model that runs layer by layer */
 #include "8_convert/quantizer/runner.h"
+/* defines: passes of whole sequences through such a model */
+#include "8_convert/quantizer/runner_pass.h"
 /* defines: second moments of inputs */
 #include "8_convert/quantizer/gram.h"
 /* defines: KL divergence between the logits of two models */
@@ -578,6 +584,8 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/convert_plan.h"
 /* defines: the opening of what a conversion works on */
 #include "8_convert/quantizer/convert_open.h"
+/* defines: the measurement of all layers */
+#include "8_convert/quantizer/convert_measure.h"
 /* defines: exl2_convert */
 #include "8_convert/quantizer/convert.h"
 #endif

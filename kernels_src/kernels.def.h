@@ -88,6 +88,12 @@
     X(exl2k_half_weights, "convert/half.cu", exl2k_half_weights_args, NONE)     \
     X(exl2k_half_product, "convert/half.cu", exl2k_half_product_args, BUDGET)   \
     X(exl2k_gram_finish, "convert/half.cu", exl2k_gram_args, NONE)              \
+    X(exl2k_pass_norm, "convert/pass.cu", exl2k_pass_norm_args, NONE)           \
+    X(exl2k_pass_heads, "convert/pass.cu", exl2k_pass_heads_args, NONE)         \
+    X(exl2k_pass_attend64, "convert/pass.cu", exl2k_pass_attend_args, NONE)     \
+    X(exl2k_pass_attend128, "convert/pass.cu", exl2k_pass_attend_args, NONE)    \
+    X(exl2k_pass_attend256, "convert/pass.cu", exl2k_pass_attend_args, NONE)    \
+    X(exl2k_pass_kl, "convert/pass.cu", exl2k_pass_kl_args, NONE)               \
     X(exl2k_float_product, "convert/factor.cu", exl2k_float_product_args, NONE) \
     X(exl2k_factor_read, "convert/factor.cu", exl2k_factor_args, NONE)          \
     X(exl2k_factor_diagonal, "convert/factor.cu", exl2k_factor_args, NONE)      \
@@ -105,7 +111,11 @@
     X(exl2k_solve_pick, "convert/solve.cu", exl2k_solve_args, NONE)             \
     X(exl2k_solve_round, "convert/solve.cu", exl2k_solve_args, BUDGET)          \
     X(exl2k_solve_descend, "convert/solve.cu", exl2k_solve_args, BUDGET)        \
-    X(exl2k_solve_energy, "convert/solve.cu", exl2k_solve_args, NONE)
+    X(exl2k_solve_energy, "convert/solve.cu", exl2k_solve_args, NONE)           \
+    X(exl2k_correct_read, "convert/correct.cu", exl2k_correct_args, NONE)       \
+    X(exl2k_correct_turn, "convert/correct.cu", exl2k_correct_args, NONE)       \
+    X(exl2k_correct_solve, "convert/correct.cu", exl2k_correct_args, BUDGET)    \
+    X(exl2k_correct_add, "convert/correct.cu", exl2k_correct_args, NONE)
 #else
 #define EXL2__KERNELS_CONVERT(X)
 #endif

@@ -162,7 +162,7 @@ static void report_text(const conversion *v, const exl2_convert_desc *d, const e
     for (uint32_t i = 0; i < EXL2_CONVERT_STAGES; i++) {
         printf("%s %.1f s%s", stage_names[i], info->stage_seconds[i], i + 1 < EXL2_CONVERT_STAGES ? ", " : "");
     }
-    printf(" (on %s)\n", info->backend == EXL2_BACKEND_CUDA ? "the GPU, but files and attention" : "the CPU");
+    printf(" (on %s)\n", info->backend == EXL2_BACKEND_CUDA ? "the GPU, but files" : "the CPU");
     printf("%s: made from %s (%s) in %.0f s: %.3f bits per weight, head %.3f, %.1f MiB\n", d->out_dir, d->source_dir,
            info->arch, seconds, (double)info->bpw, (double)info->head_bpw, mib(info->bytes));
     printf("on rows kept out of calibration: nll %.4f, before %.4f; KL %.4f (predicted %.4f); same top token %.1f %%\n",
@@ -195,8 +195,9 @@ int cli_convert(int argc, char **argv)
           "chosen)" },
         { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
           "\"messages\"; may be repeated (what the model writes itself)" },
-        { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, at most 128)" },
-        { "--length", ARG_U32, &d.length, "N", "tokens of a row (512)" },
+        { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, and on a GPU, at most "
+          "128)" },
+        { "--length", ARG_U32, &d.length, "N", "tokens of a row (512; on a GPU 2048)" },
         { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes (0)" },
         { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
         { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json alone" },

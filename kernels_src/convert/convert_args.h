@@ -1,8 +1,9 @@
 /* convert_args.h: arguments of the kernels of the converter.
    takes: types.h, included before.
    gives: exl2k_half_rows_args, exl2k_half_act_args, exl2k_half_columns_args, exl2k_half_weights_args,
-          exl2k_half_product_args, exl2k_gram_args; exl2k_float_product_args; exl2k_factor_args; exl2k_losses_args;
-          exl2k_solve_args.
+          exl2k_half_product_args, exl2k_gram_args; exl2k_pass_norm_args, exl2k_pass_heads_args,
+          exl2k_pass_attend_args, exl2k_pass_kl_args; exl2k_float_product_args; exl2k_factor_args; exl2k_losses_args;
+          exl2k_solve_args; exl2k_correct_args.
    owns:  nothing.
 
    Device memory holds matrices of weights, errors and codes in strips of 32 columns, [strips, in, 32], as host memory
@@ -27,18 +28,17 @@ typedef struct exl2k_half_rows_args {
     exl2k_u32 in, unused;
 } exl2k_half_rows_args;
 
-/* x [rows, in] = act(gate + gate_bias) (up + up_bias); up 0: without the second factor. act: EXL2K_ACT_*. */
+/* x [count] = act(gate) up; up 0: without the second factor. act: EXL2K_ACT_*, with the bound `limit` of CLAMPED. */
 typedef struct exl2k_half_act_args {
-    exl2k_u64 gate, up, gate_bias, up_bias, x; /* biases [in], 0: none */
-    exl2k_u64 count; /* rows * in */
-    exl2k_u32 in, act;
+    exl2k_u64 gate, up, x, count;
+    exl2k_u32 act;
     exl2k_f32 limit;
-    exl2k_u32 unused;
 } exl2k_half_act_args;
 
-/* As exl2k_half_rows_args by columns, transposed: out [in, pitch], scale [in]; rows from `rows` on are zeros. */
+/* As exl2k_half_rows_args by columns, transposed: out [in, pitch], scale [in]; rows from `rows` on are zeros. minus: 0,
+   or [rows, in] f32, which is subtracted from x. */
 typedef struct exl2k_half_columns_args {
-    exl2k_u64 x, out, scale;
+    exl2k_u64 x, minus, out, scale;
     exl2k_u32 in, rows, pitch, unused;
 } exl2k_half_columns_args;
 
@@ -50,12 +50,13 @@ typedef struct exl2k_half_weights_args {
     exl2k_u32 in, source;
 } exl2k_half_weights_args;
 
-/* c [m, n] f32, rows c_pitch apart: (0 or c) + a_scale b_scale (a b'), a [m, k], b [n, k] f16. Memory of a and b lasts
-   to a multiple of EXL2K_HALF_TILE rows. */
+/* With y = a_scale b_scale (a b') + bias, c [m, n] f32 becomes y, or with `add` not 0, c + add y. a [m, k], b [n, k]
+   f16. Memory of a and b lasts to a multiple of EXL2K_HALF_TILE rows. */
 typedef struct exl2k_half_product_args {
-    exl2k_u64 a, b, c, a_scale, b_scale; /* a_scale [m]; b_scale [n], 0: all 1 */
-    exl2k_u32 m, n, k, c_pitch;
-    exl2k_u32 add, lower; /* lower: tiles above the diagonal are left out */
+    exl2k_u64 a, b, c, a_scale, b_scale, bias; /* a_scale [m]; b_scale [n], 0: all 1; bias [n], 0: none */
+    exl2k_u32 m, n, k, c_pitch; /* rows of c are c_pitch apart */
+    exl2k_f32 add;
+    exl2k_u32 lower; /* tiles above the diagonal are left out */
 } exl2k_half_product_args;
 
 /* strips [in / 32, in, 32] = factor * the symmetric matrix whose lower half is sum [in, in]. */
@@ -64,6 +65,49 @@ typedef struct exl2k_gram_args {
     exl2k_u32 in;
     exl2k_f32 factor;
 } exl2k_gram_args;
+
+/* ---- a pass through the model ---- */
+
+#define EXL2K_PASS_THREADS 256u
+#define EXL2K_PASS_HEAD_THREADS 128u
+#define EXL2K_PASS_DIM_MAX 256u /* of a head; a multiple of 8 */
+
+/* With y = the RMSNorm or LayerNorm of a row of x, or the row if weight is 0: out [rows, count] becomes y, or with
+   `add` not 0, out + add y. */
+typedef struct exl2k_pass_norm_args {
+    exl2k_u64 x, weight, bias, out; /* weight, bias [count]; bias 0: none */
+    exl2k_u32 count, layer_norm;
+    exl2k_f32 eps, add;
+} exl2k_pass_norm_args;
+
+/* out [rows, heads, dim] f16: heads of x [rows, pitch], each with its norm (weight 0: none), bounded to +-clip (0: not),
+   rotated, and multiplied by scale (1 + growth ln(1 + floor(position / context))). Sequences have `each` rows. */
+typedef struct exl2k_pass_heads_args {
+    exl2k_u64 x, out, weight, bias; /* weight, bias [heads, dim] */
+    exl2k_u64 angles;               /* [positions, 2, rotary / 2] cosines, sines */
+    exl2k_u32 pitch, heads, dim, each;
+    exl2k_u32 rotary;               /* the first elements, which are rotated; 0: none */
+    exl2k_u32 pairs;                /* those are (2i, 2i + 1), else (i, i + rotary / 2) */
+    exl2k_u32 after, layer_norm;    /* after: the norm follows the rotation */
+    exl2k_f32 eps, clip, scale, growth, context;
+    exl2k_u32 unused;
+} exl2k_pass_heads_args;
+
+/* out [rows, heads, dim] f32 = softmax(cap(q k')) v in each sequence of `each` rows. */
+typedef struct exl2k_pass_attend_args {
+    exl2k_u64 q, k, v, out; /* q [rows, heads, dim], k, v [rows, heads / group, dim] f16 */
+    exl2k_u64 sinks;        /* [heads] f32, 0: none */
+    exl2k_u32 heads, group, dim, each;
+    exl2k_u32 window;       /* keys that a row sees, with itself */
+    exl2k_f32 softcap;      /* 0: none */
+} exl2k_pass_attend_args;
+
+/* kl [rows] f64: KL divergence of logits y from x [rows, pitch], both multiplied by `scale` and capped (0: not). */
+typedef struct exl2k_pass_kl_args {
+    exl2k_u64 x, y, kl;
+    exl2k_u32 vocab, pitch;
+    exl2k_f32 scale, cap;
+} exl2k_pass_kl_args;
 
 /* ---- products of floats ---- */
 
@@ -144,5 +188,21 @@ typedef struct exl2k_solve_args {
     exl2k_u32 group, group_count; /* the group; of a descent the first one of the block, and their number */
     exl2k_u32 source, used;    /* EXL2K_HALF_* of strips_of; columns from `used` on are zeros */
 } exl2k_solve_args;
+
+/* ---- corrected targets ---- */
+
+typedef struct exl2k_correct_args {
+    exl2k_u64 cross;    /* [in, in] (x - y)'y by inputs */
+    exl2k_u64 order;    /* [in] u32 */
+    exl2k_u64 turned;   /* [in, in] factor * cross in packed order */
+    exl2k_u64 feedback, lower; /* [in, in] F and F' */
+    exl2k_u64 diagonal; /* [in] */
+    exl2k_u64 g, weights; /* [strips, in, 32] */
+    exl2k_u64 partial;  /* [slices, strips, EXL2K_SOLVE_ROWS, 32] slices of a product */
+    exl2k_u32 in, row, rows, slices; /* row, rows: of the block */
+    exl2k_u32 down;
+    exl2k_f32 factor, most;
+    exl2k_u32 unused;
+} exl2k_correct_args;
 
 #endif

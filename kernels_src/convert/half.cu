@@ -47,11 +47,14 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_half_act(exl2k_half_act_
 {
     const f32 *gate = (const f32 *)a.gate, *up = (const f32 *)a.up;
     for (u64 i = (u64)blockIdx.x * 256 + threadIdx.x; i < a.count; i += (u64)gridDim.x * 256) {
-        u32 column = (u32)(i % a.in);
-        f32 g = gate[i] + (a.gate_bias ? ((const f32 *)a.gate_bias)[column] : 0.0f);
-        f32 u = up ? up[i] + (a.up_bias ? ((const f32 *)a.up_bias)[column] : 0.0f) : 0.0f;
-        ((f32 *)a.x)[i] = up ? exl2k_gated(a.act, a.limit, g, u) : exl2k_act(a.act, g);
+        ((f32 *)a.x)[i] = up ? exl2k_gated(a.act, a.limit, gate[i], up[i]) : exl2k_act(a.act, gate[i]);
     }
+}
+
+EXL2K_FN f32 exl2k_half_value(const exl2k_half_columns_args &a, u64 at)
+{
+    f32 x = ((const f32 *)a.x)[at];
+    return a.minus ? x - ((const f32 *)a.minus)[at] : x;
 }
 
 /* 32 columns a CTA of 256 threads: first their largest values, then 32 rows at a time through shared memory. */
@@ -60,9 +63,8 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_half_columns(exl2k_half_
     __shared__ u32 most[8][32];
     __shared__ f32 tile[32][33];
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = blockIdx.x * 32 + lane, size = 0;
-    const f32 *x = (const f32 *)a.x;
     for (u32 row = warp; row < a.rows; row += 8) {
-        size = exl2k_max(size, __float_as_uint(x[(u64)row * a.in + column]) & 0x7FFFFFFF);
+        size = exl2k_max(size, __float_as_uint(exl2k_half_value(a, (u64)row * a.in + column)) & 0x7FFFFFFF);
     }
     most[warp][lane] = size;
     __syncthreads();
@@ -77,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(256) exl2k_half_columns(exl2k_half_
     for (u32 first = 0; first < a.pitch; first += 32) {
         for (u32 i = warp; i < 32; i += 8) {
             u32 row = first + i;
-            tile[i][lane] = row < a.rows ? x[(u64)row * a.in + column] * inverse : 0.0f;
+            tile[i][lane] = row < a.rows ? exl2k_half_value(a, (u64)row * a.in + column) * inverse : 0.0f;
         }
         __syncthreads();
         for (u32 i = warp; i < 32; i += 8) {
@@ -156,7 +158,8 @@ EXL2K_FN void exl2k_half_store(const exl2k_half_product_args &a, u32 row, u32 co
         f32 *to = (f32 *)a.c + (u64)row * a.c_pitch + column;
         f32 value = sum * ((const f32 *)a.a_scale)[row];
         value = a.b_scale ? value * ((const f32 *)a.b_scale)[column] : value;
-        *to = a.add ? *to + value : value;
+        value = a.bias ? value + ((const f32 *)a.bias)[column] : value;
+        *to = a.add != 0.0f ? *to + a.add * value : value;
     }
 }
 

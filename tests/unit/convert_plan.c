@@ -553,10 +553,6 @@ static void test_rejected(void)
     d.size_bytes = 0;
     d.corrected = true;
     check_rejected(&d, EXL2_ERR_ARG, "corrected and measure_only are both given", "");
-    d.measure_only = false;
-    d.bpw = 4;
-    d.backend = EXL2_BACKEND_CUDA;
-    check_rejected(&d, EXL2_ERR_UNSUPPORTED, "corrected works on the CPU only for now", "use the backend cpu");
     d = describe(NULL);
     d.size_bytes = 20000;
     check_rejected(&d, EXL2_ERR_ARG, "the folder of this model can have 0.1 MiB to ", "; 0.1 MiB are too few");

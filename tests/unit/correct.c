@@ -99,12 +99,12 @@ static double run(bool same)
         exl2__arena *a = pass ? &memory : &dry;
         float *strips = (float *)exl2__arena_alloc(a, work), *panels = (float *)exl2__arena_alloc(a, work);
         exl2__gram_layout(&gram, ops, IN, CHUNK, strips, panels, a);
-        exl2__correct_layout(&k, IN, CHUNK, a);
+        exl2__correct_layout(&k, NULL, IN, CHUNK, a);
         if (!pass) {
             CHECK_INT(exl2__arena_open(&c, &memory, dry.used, EXL2_MEM_SCRATCH), EXL2_OK);
         }
     }
-    exl2__correct_begin(&k, &gram, IN);
+    CHECK_INT(exl2__correct_begin(&k, &gram, IN), EXL2_OK);
     for (uint32_t t = 0; t < TOKENS; t += CHUNK) {
         uint32_t rows = exl2__min32(CHUNK, TOKENS - t);
         for (uint32_t r = 0; r < rows; r++) {
@@ -112,16 +112,16 @@ static double run(bool same)
         }
         CHECK_INT(exl2__correct_add(&c, &k, rows), EXL2_OK);
     }
-    CHECK_INT(exl2__gram_finish(&gram), EXL2_OK);
+    CHECK_INT(exl2__gram_finish(&c, &gram), EXL2_OK);
     CHECK_INT(exl2__factor_make(&c, NULL, "test", gram.sum, IN, &f), EXL2_OK);
-    exl2__correct_finish(&k, &f);
+    CHECK_INT(exl2__correct_finish(&k, &f), EXL2_OK);
     CHECK_INT(exl2__solve_open(&c, &f, OUT, groups, 1, &s), EXL2_OK);
     for (uint32_t i = 0; i < IN; i++) {
         for (uint32_t n = 0; n < OUT; n++) {
             s.weights[((size_t)(n / 32) * IN + i) * 32 + n % 32] = w[f.order[i]][n];
         }
     }
-    exl2__correct_weights(&c, &k, &s);
+    CHECK_INT(exl2__correct_weights(&c, &k, &s), EXL2_OK);
     for (uint32_t i = 0; i < IN; i++) {
         for (uint32_t n = 0; n < OUT; n++) {
             double target = (double)s.weights[((size_t)(n / 32) * IN + i) * 32 + n % 32];

@@ -1,7 +1,6 @@
 /* cuda_convert.c: the converter's stages on a GPU over the fake driver, whose kernels do nothing: opening and not
-   opening, the cap of device memory, weights that make room and come back, and the failure of each call: an error with
-   a message, nothing left behind; conversions that a GPU cannot do yet. tests/device/convert.c and solve.c compare
-   numbers on a GPU. */
+   opening, the caps of host and device memory, weights that make room and come back, and the failure of each call: an
+   error with a message, nothing left behind. tests/device/convert.c and solve.c compare numbers on a GPU. */
 #define _POSIX_C_SOURCE 200809L
 #include <stddef.h>
 
@@ -51,7 +50,7 @@ static exl2__cpu_part part_of(uint32_t index)
     return p;
 }
 
-static exl2_result solve_all(exl2__ctx *c, exl2__gpu *g, exl2__factor *f, const exl2__cpu_part *p)
+static exl2_result solve_all(exl2__ctx *c, exl2__gpu *g, exl2__factor *f, exl2__correct *k, const exl2__cpu_part *p)
 {
     static const exl2__group groups[2] = { { 0, 64, 0, 4 }, { 64, 32, 8, 3 } };
     static uint16_t values[COLUMNS * IN];
@@ -59,38 +58,83 @@ static exl2_result solve_all(exl2__ctx *c, exl2__gpu *g, exl2__factor *f, const 
     exl2__solve s;
     EXL2__TRY(exl2__solve_open(c, f, COLUMNS, groups, 2, &s));
     exl2_result r = exl2__solve_load(c, &s, p, COLUMNS - 5);
+    r = r < 0 ? r : exl2__correct_finish(k, f);
+    r = r < 0 ? r : exl2__correct_weights(c, k, &s);
     r = r < 0 ? r : exl2__losses_run(c, &s, losses);
     r = r < 0 ? r : exl2__solve_run(c, &s);
     r = r < 0 ? r : exl2__solve_energy(c, &s, true, &energy);
     r = r < 0 ? r : exl2__solve_energy(c, &s, false, &energy);
     r = r < 0 ? r : exl2__solve_values(c, &s, values);
     r = r < 0 ? r : exl2__gpu_solve_values(&s.on_gpu, p, NULL);
+    exl2__gpu_solve_swap(g, p);
+    exl2__gpu_solve_swap(g, p);
     exl2__gpu_solve_restore(g, p);
     exl2__solve_close(c, &s);
     return r;
+}
+
+static void ignore(void *user, uint32_t row, const float *logits)
+{
+    (void)user;
+    (void)row;
+    (void)logits;
+}
+
+/* Passes through a model: one sequence from its embeddings to its logits, states that come from the host and from the
+   device, divergences. */
+static exl2_result passes(exl2__runner *r, exl2__gpu *g)
+{
+    static const exl2_token ids[32] = { 5, 3, 8 };
+    static float states[4 * 32 * 64];
+    exl2__measure m = { .r = r, .ids = ids, .rows = 1, .length = 32, .probes = 1, .probe_length = 32, .gpu = g };
+    double kls[32];
+    CHECK(r->plan.shape.hidden <= 64);
+    EXL2__TRY(exl2__runner_use(r, g, 0));
+    EXL2__TRY(exl2__measure_open(&m));
+    CHECK(m.before.gpu && exl2__runner_fits(r, 0));
+    m.states.host = states; /* used when the driver does not say how much memory is free */
+    EXL2__TRY(exl2__measure_begin(&m));
+    EXL2__TRY(exl2__measure_probes(&m));
+    EXL2__TRY(exl2__measure_logits_gpu(&m, &m.before, kls));
+    exl2__runner_states host = { states, 0 };
+    EXL2__TRY(exl2__runner_states_sync(r, &m.states, 32, true));
+    EXL2__TRY(exl2__measure_probe_layer(&m, 1, host, host, 4));
+    EXL2__TRY(exl2__runner_begin(r, ids, 32));
+    EXL2__TRY(exl2__runner_get(r, &m.states, 0, true));
+    EXL2__TRY(exl2__runner_until(r, 0, EXL2__RUNNER_DOWN));
+    CHECK_INT(g->in, r->load.config.inter);
+    return exl2__runner_logits(r, ignore, NULL);
 }
 
 /* Every stage once. */
 static exl2_result stages(exl2__ctx *c, exl2__gpu *g)
 {
     static float out[ROWS * COLUMNS];
+    exl2k_u64 active;
+    exl2__runner r;
     exl2__cpu_part a = part_of(0), b = part_of(1);
     exl2__gram gram = { .gpu = g, .number = EXL2__GPU_INPUTS - 1, .sum = moments };
     exl2__factor f;
-    EXL2__TRY(exl2__gram_begin(&gram, IN));
+    exl2__correct k = { .gpu = g };
+    EXL2__TRY(exl2__correct_begin(&k, &gram, IN));
     EXL2__TRY(exl2__gpu_rows(g, rows, ROWS, IN));
-    EXL2__TRY(exl2__gram_add(c, &gram, ROWS));
-    EXL2__TRY(exl2__gram_finish(&gram));
+    EXL2__TRY(exl2__gpu_correct_keep(g));
+    EXL2__TRY(exl2__correct_add(c, &k, ROWS));
+    EXL2__TRY(exl2__gram_finish(c, &gram));
     EXL2__TRY(exl2__gpu_product(g, &a, out));
-    EXL2__TRY(exl2__gpu_act(g, &a, &b, EXL2K_ACT_SILU, 0));
-    CHECK_INT(g->in, COLUMNS);
+    EXL2__TRY(exl2__cuda_device_enter(g->d));
+    EXL2__TRY(exl2__cuda_device_leave_with(g->d, exl2__gpu_act(g, &a, &b, EXL2K_ACT_SILU, 0, &active)));
     for (uint32_t i = 0; i < IN; i++) { /* the kernels have left zeros */
         moments[((size_t)(i / 32) * IN + i) * 32 + i % 32] = 1;
     }
     EXL2__TRY(exl2__factor_make(c, g, "test", moments, IN, &f));
-    exl2_result r = solve_all(c, g, &f, &b);
+    exl2_result result = solve_all(c, g, &f, &k, &b);
     exl2__factor_close(c, &f);
-    return r;
+    EXL2__TRY(result);
+    EXL2__TRY(exl2__runner_open(c, EXL2_GOLDEN_DIR "/models/qwen3", 32, &r));
+    result = passes(&r, g);
+    exl2__runner_close(&r);
+    return result;
 }
 
 /* ---- tests ---- */
@@ -125,7 +169,7 @@ static void test_failures(void)
         }
     }
     printf("%u calls have failed\n", failed);
-    CHECK(failed > 150);
+    CHECK(failed > 250);
 }
 
 static void test_absent(void)
@@ -182,58 +226,91 @@ static void test_cap(void)
     machine_end();
 }
 
+/* A conversion that ends once it has a plan: the fake GPU computes nothing. */
 static void on_plan(void *user, const exl2_convert_plan *plan) { *(exl2_convert_plan *)user = *plan; }
 
-/* Converts with all weights in memory or with less. AUTO: a GPU is there, but the CPU converts. */
-static exl2_result convert(exl2_backend backend, bool corrected, uint64_t most, exl2_convert_plan *plan,
-                           exl2_convert_info *info, exl2__ctx *c)
+static bool until_plan(void *user, const char *stage, float done)
 {
+    (void)stage;
+    (void)done;
+    return ((exl2_convert_plan *)user)->host_bytes == 0;
+}
+
+/* CANCELLED: it would have begun, as the plan says. (What the fake GPU leaves as moments may fail before that.) */
+static exl2_result plan_of(exl2_backend backend, uint64_t host_max, uint64_t device_max, exl2_convert_plan *plan,
+                           exl2__ctx *c)
+{
+    char work[700];
     exl2_convert_desc d = rig_desc(EXL2_GOLDEN_DIR "/models/qwen3", 2, 32);
     d.backend = backend;
     d.bpw = 4;
-    d.corrected = corrected;
-    d.host_bytes_max = most;
+    d.device_bytes_max = device_max;
     d.kernel_cache = (exl2_kernel_cache){ machine_load, machine_store, NULL };
     d.on_plan = on_plan;
+    d.progress = until_plan;
     d.user = plan;
-    d.info = info;
+    *plan = (exl2_convert_plan){ 0 };
     *c = context();
-    c->host_bytes_max = most;
+    c->host_bytes_max = host_max;
     machine_make();
     exl2_result result = exl2__convert_run(c, &d);
     CHECK_INT(c->host_bytes, 0);
     CHECK_INT(fake_leaks(), 0);
     machine_end();
-    remove_folder(out_dir);
-    return result;
+    snprintf(work, sizeof work, "%s.work", out_dir);
+    remove_folder(work);
+    return plan->host_bytes ? EXL2_ERR_CANCELLED : result;
 }
 
-static void test_cpu_only(void)
+/* Caps of host and device memory: what does not fit a GPU is streamed; AUTO then chooses the CPU. */
+static void test_caps(void)
 {
     exl2__ctx c;
-    exl2_convert_plan plan = { 0 };
-    exl2_convert_info info = { 0 };
+    exl2_convert_plan cpu, gpu, plan;
     const uint64_t pinned = EXL2__GPU_SLOTS * EXL2__GPU_SLOT_BYTES;
     rig_open(8 * 32, 320);
-    info.backend = EXL2_BACKEND_CUDA;
-    CHECK_INT(convert(EXL2_BACKEND_AUTO, true, 0, &plan, &info, &c), EXL2_OK);
-    CHECK(info.backend == EXL2_BACKEND_CPU && !plan.streamed);
-    uint64_t whole = plan.host_bytes;
-    CHECK_INT(convert(EXL2_BACKEND_CUDA, true, 0, &plan, &info, &c), EXL2_ERR_UNSUPPORTED);
-    CHECK(strstr(c.error.text, "corrected works on the CPU only for now") != NULL);
-    CHECK(whole < pinned);
-    CHECK_INT(convert(EXL2_BACKEND_CUDA, false, pinned + 6500000, &plan, &info, &c), EXL2_ERR_UNSUPPORTED);
-    CHECK(strstr(c.error.text, "host_bytes_max is 38.2 MiB, and a model is read layer by layer on the CPU") != NULL);
-    info.backend = EXL2_BACKEND_CUDA;
-    CHECK_INT(convert(EXL2_BACKEND_AUTO, false, pinned + 6500000, &plan, &info, &c), EXL2_OK);
-    CHECK(info.backend == EXL2_BACKEND_CPU && plan.host_bytes < pinned);
+    CHECK_INT(plan_of(EXL2_BACKEND_CPU, 0, 0, &cpu, &c), EXL2_ERR_CANCELLED);
+    CHECK_INT(plan_of(EXL2_BACKEND_CUDA, 0, 0, &gpu, &c), EXL2_ERR_CANCELLED);
+    CHECK(cpu.host_bytes < pinned && gpu.host_bytes > pinned && !gpu.streamed);
+    CHECK_INT(plan_of(EXL2_BACKEND_CUDA, gpu.host_bytes - 1, 0, &plan, &c), EXL2_ERR_CANCELLED);
+    CHECK(plan.streamed && plan.host_bytes < gpu.host_bytes);
+    uint64_t least = plan.host_bytes;
+    CHECK_INT(plan_of(EXL2_BACKEND_CUDA, least - 1, 0, &plan, &c), EXL2_ERR_BUDGET);
+    CHECK(strstr(c.error.text, "with one layer at a time") != NULL);
+    CHECK_INT(plan_of(EXL2_BACKEND_AUTO, least - 1, 0, &plan, &c), EXL2_ERR_CANCELLED);
+    CHECK(plan.host_bytes == cpu.host_bytes && !plan.streamed);
+    CHECK_INT(plan_of(EXL2_BACKEND_CUDA, cpu.host_bytes, 0, &plan, &c), EXL2_ERR_BUDGET);
+    CHECK_INT(plan_of(EXL2_BACKEND_AUTO, cpu.host_bytes, 0, &plan, &c), EXL2_ERR_CANCELLED);
+    CHECK(plan.host_bytes == cpu.host_bytes);
+    CHECK_INT(plan_of(EXL2_BACKEND_CUDA, 0, EXL2__GPU_SPARE_BYTES, &plan, &c), EXL2_ERR_BUDGET);
+    CHECK(strstr(c.error.text, "of GPU memory, but has 256.0 MiB") != NULL);
+    CHECK_INT(plan_of(EXL2_BACKEND_AUTO, 0, EXL2__GPU_SPARE_BYTES, &plan, &c), EXL2_ERR_CANCELLED);
+    CHECK(plan.host_bytes == cpu.host_bytes);
+    rig_close();
+}
+
+/* A work folder belongs to the backend that it was begun on. */
+static void test_backend(void)
+{
+    exl2__ctx c = context();
+    exl2__convert v = { .c = &c };
+    char work[700];
+    rig_open(8 * 32, 320);
+    snprintf(work, sizeof work, "%s/work", root);
+    CHECK_INT(exl2__keep_open(&c, work, "version: 3\n", &v.work), EXL2_OK);
+    CHECK_INT(exl2__convert_keep_backend(&v), EXL2_OK);
+    CHECK_INT(exl2__convert_keep_backend(&v), EXL2_OK);
+    v.gpu.d = (exl2__cuda_device *)(void *)&c; /* as if one were open */
+    CHECK_INT(exl2__convert_keep_backend(&v), EXL2_ERR_STATE);
+    CHECK(strstr(c.error.text, "was begun on the CPU, and this is a GPU") != NULL);
+    CHECK_INT(exl2__keep_open(&c, work, "version: 4\n", &v.work), EXL2_OK); /* nothing was finished in it */
     rig_close();
 }
 
 /* Sets of kernels for games have none of the converter's, unless they are asked for. */
 static void test_build(void)
 {
-    static const char *const modules[] = { "factor-", "half-", "losses-", "solve-" };
+    static const char *const modules[] = { "correct-", "factor-", "half-", "losses-", "pass-", "solve-" };
     static const uint32_t archs[] = { 89 };
     uint32_t others = 0;
     for (uint32_t converter = 0; converter < 2; converter++) {
@@ -245,11 +322,11 @@ static void test_build(void)
         d.into.store = machine_store;
         CHECK_INT(exl2__hardware_build(&c, &d), EXL2_OK);
         for (uint32_t i = 0; i < machine.entry_count; i++) {
-            for (uint32_t k = 0; k < 4; k++) {
+            for (uint32_t k = 0; k < 6; k++) {
                 found += strncmp(machine.entries[i].key, modules[k], strlen(modules[k])) == 0;
             }
         }
-        CHECK_INT(found, converter ? 4 : 0);
+        CHECK_INT(found, converter ? 6 : 0);
         others = converter ? others : machine.entry_count;
         CHECK(others > 10);
         CHECK_INT(machine.entry_count - found, others);
@@ -261,7 +338,8 @@ int main(void)
 {
     test_absent();
     test_cap();
-    test_cpu_only();
+    test_caps();
+    test_backend();
     test_build();
     test_failures();
     machine_drop_cache();

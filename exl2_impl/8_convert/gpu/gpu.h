@@ -1,7 +1,8 @@
 /* gpu.h: the GPU of a conversion: memory, copies through pinned slots, launches of the converter's kernels.
    takes: the settings of an engine.
    gives: exl2__gpu, exl2__gpu_open, exl2__gpu_close; exl2__gpu_buffer, exl2__gpu_alloc, exl2__gpu_need, exl2__gpu_free,
-          exl2__gpu_forget; exl2__gpu_fill, exl2__gpu_up, exl2__gpu_down, exl2__gpu_launch, exl2__gpu_float_product.
+          exl2__gpu_forget, exl2__gpu_room, exl2__gpu_make_room; exl2__gpu_fill, exl2__gpu_up, exl2__gpu_down,
+          exl2__gpu_copy; exl2__gpu_launch, exl2__gpu_float_product.
    owns:  the device, until exl2__gpu_close.
 
    Each stage that has kernels is a function of a file of this room, with the arguments of the CPU's stage, which stays
@@ -57,20 +58,41 @@ static void exl2__gpu_close(exl2__ctx *c, exl2__gpu *g)
 #define EXL2__GPU_PIECE_BYTES ((uint64_t)1 << 20) /* that a task copies */
 #define EXL2__GPU_SPARE_BYTES ((uint64_t)256 << 20) /* memory that weights are never kept in */
 
+/* Buffers that grow to what is asked of them. Up to WORK their contents are needed for one pass only, and they are
+   freed to make room for a matrix; the others stay. */
+typedef enum exl2__gpu_scratch {
+    EXL2__GPU_X,          /* [rows, in] f32 an input that is not kept elsewhere */
+    EXL2__GPU_HALVES, EXL2__GPU_SCALES, /* the input as halves, rows padded; a power of two for each row */
+    EXL2__GPU_COLUMNS, EXL2__GPU_COLUMN_SCALES, /* its columns */
+    EXL2__GPU_RAW,        /* weights as the model has them */
+    EXL2__GPU_Y, EXL2__GPU_UP, /* a product, and another one */
+    EXL2__GPU_VECTORS,    /* norms and biases; as many as EXL2__GPU_VECTOR_COUNT */
+    EXL2__GPU_HEADS_Q = EXL2__GPU_VECTORS + 3, EXL2__GPU_HEADS_K, EXL2__GPU_HEADS_V, /* [rows, heads, dim] f16 */
+    EXL2__GPU_ATTENDED,   /* [rows, heads, dim] f32 */
+    EXL2__GPU_ACTIVE,     /* [rows, inter] f32 the input of an MLP's last product */
+    EXL2__GPU_BRANCH,     /* [rows, hidden] f32 the result of a block, before its norm */
+    EXL2__GPU_SUMS,       /* [in, in] f32 moments of a layer's inputs */
+    EXL2__GPU_WORK = EXL2__GPU_SUMS + EXL2__GPU_INPUTS,
+    EXL2__GPU_STATES = EXL2__GPU_WORK, EXL2__GPU_STATES_TOO, /* [tokens, hidden] f32 of the calibration rows */
+    EXL2__GPU_BEFORE, EXL2__GPU_COPIES, /* the same of the probes */
+    EXL2__GPU_LOGITS,     /* [probes' tokens, vocab] f32 of the original model */
+    EXL2__GPU_OTHER,      /* [rows, in] f32 the input that the original model has; */
+    EXL2__GPU_OTHER_COLUMNS, EXL2__GPU_OTHER_SCALES, /* columns of how far the other one is from it */
+    EXL2__GPU_CROSS, EXL2__GPU_TURNED, EXL2__GPU_LOWER, /* [in, in] as exl2k_correct_args says */
+    EXL2__GPU_ANGLES,     /* [2 runners] of RoPE */
+    EXL2__GPU_RESIDUAL = EXL2__GPU_ANGLES + 2, /* [2 runners] [rows, hidden] f32 */
+    EXL2__GPU_SCRATCH_COUNT = EXL2__GPU_RESIDUAL + 2
+} exl2__gpu_scratch;
+
 typedef struct exl2__gpu {
     exl2__hardware hardware;
     exl2__cuda_device *d;    /* NULL: not open */
     exl2__cuda_ring ring;    /* for both directions */
     exl2__gpu_weights *weights; /* [weight_room]; the first weight_count are used */
     uint32_t weight_count, weight_room;
-    uint32_t rows, in;       /* of the input that is in `x` */
-    exl2__gpu_buffer x;      /* [rows, in] f32 */
-    exl2__gpu_buffer halves, scales; /* the same as halves, rows padded; a power of two for each row */
-    exl2__gpu_buffer columns, column_scales; /* its columns */
-    exl2__gpu_buffer raw;    /* weights as the model has them */
-    exl2__gpu_buffer y, up;  /* a product, and another one */
-    exl2__gpu_buffer bias;   /* [2, columns] */
-    exl2__gpu_buffer sums[EXL2__GPU_INPUTS]; /* [in, in] moments of a layer's inputs */
+    uint32_t rows, in;       /* of the input, [rows, in] f32 at */
+    uint64_t input;
+    exl2__gpu_buffer scratch[EXL2__GPU_SCRATCH_COUNT];
 } exl2__gpu;
 
 static inline bool exl2__gpu_is_open(const exl2__gpu *g) { return g->d != NULL; }
@@ -125,35 +147,49 @@ static exl2_result exl2__gpu_alloc(exl2__gpu *g, uint64_t bytes, exl2__gpu_buffe
     return EXL2_OK;
 }
 
-/* At least so many bytes, which are not kept when the buffer grows. */
-static exl2_result exl2__gpu_need(exl2__gpu *g, uint64_t bytes, exl2__gpu_buffer *b)
+/* The scratch buffer with at least so many bytes, which are not kept when it grows: *address. */
+static exl2_result exl2__gpu_need(exl2__gpu *g, uint64_t bytes, uint32_t index, exl2k_u64 *address)
 {
-    if (b->bytes >= bytes) {
-        return EXL2_OK;
+    exl2__gpu_buffer *b = &g->scratch[index];
+    if (b->bytes < bytes) {
+        exl2__gpu_free(g, b);
+        EXL2__TRY(exl2__gpu_alloc(g, bytes, b));
     }
-    exl2__gpu_free(g, b);
-    return exl2__gpu_alloc(g, bytes, b);
+    *address = b->address;
+    return EXL2_OK;
+}
+
+/* Between passes: frees what they use, if there is less memory than a stage will allocate. */
+static void exl2__gpu_make_room(exl2__gpu *g, uint64_t bytes)
+{
+    if (bytes + EXL2__GPU_SPARE_BYTES > exl2__gpu_room(g)) {
+        exl2__gpu_forget(g, NULL);
+    }
+    for (uint32_t i = 0; i < EXL2__GPU_WORK && bytes + EXL2__GPU_SPARE_BYTES > exl2__gpu_room(g); i++) {
+        exl2__gpu_free(g, &g->scratch[i]);
+    }
+    g->rows = g->in = 0;
 }
 
 /* ---- copies ---- */
 
-typedef struct exl2__gpu_copy {
+typedef struct exl2__gpu_pieces {
     uint8_t *to;
     const uint8_t *from;
     uint64_t bytes;
-} exl2__gpu_copy;
+} exl2__gpu_pieces;
 
 /* Task: one piece. */
 static void exl2__gpu_copy_piece(void *arg, uint32_t index)
 {
-    const exl2__gpu_copy *copy = (const exl2__gpu_copy *)arg;
+    const exl2__gpu_pieces *copy = (const exl2__gpu_pieces *)arg;
     uint64_t at = index * EXL2__GPU_PIECE_BYTES;
     memcpy(copy->to + at, copy->from + at, (size_t)exl2__min64(copy->bytes - at, EXL2__GPU_PIECE_BYTES));
 }
 
 static void exl2__gpu_copy_host(const exl2__gpu *g, void *to, const void *from, uint64_t bytes)
 {
-    exl2__gpu_copy copy = { (uint8_t *)to, (const uint8_t *)from, bytes };
+    exl2__gpu_pieces copy = { (uint8_t *)to, (const uint8_t *)from, bytes };
     exl2__tasks_run(g->d->c, (uint32_t)exl2__div_up(bytes, EXL2__GPU_PIECE_BYTES), exl2__gpu_copy_piece, &copy);
 }
 
@@ -161,6 +197,13 @@ static inline exl2_result exl2__gpu_fill(exl2__gpu *g, uint64_t to, uint64_t byt
 {
     return exl2__cuda_device_check(g->d, g->d->driver.fill8(to, 0, (size_t)bytes, g->d->stream),
                                    "filling device memory");
+}
+
+/* Within device memory. */
+static inline exl2_result exl2__gpu_copy(exl2__gpu *g, uint64_t to, uint64_t from, uint64_t bytes)
+{
+    return exl2__cuda_device_check(g->d, g->d->driver.copy(to, from, (size_t)bytes, g->d->stream),
+                                   "copying device memory");
 }
 
 /* Host memory to device memory; `from` may change when this returns. */
@@ -245,15 +288,10 @@ static exl2_result exl2__gpu_open_steps(exl2__gpu *g)
 static void exl2__gpu_close(exl2__ctx *c, exl2__gpu *g)
 {
     if (g->d) {
-        exl2__gpu_buffer *all[] = { &g->x, &g->halves, &g->scales, &g->columns, &g->column_scales, &g->raw, &g->y,
-                                    &g->up, &g->bias };
         bool entered = exl2__gpu_enter(g);
         g->d->driver.stream_wait(g->d->stream); /* kernels may still use what is freed now */
-        for (size_t i = 0; i < EXL2__COUNT(all); i++) {
-            exl2__gpu_free(g, all[i]);
-        }
-        for (uint32_t i = 0; i < EXL2__GPU_INPUTS; i++) {
-            exl2__gpu_free(g, &g->sums[i]);
+        for (uint32_t i = 0; i < EXL2__GPU_SCRATCH_COUNT; i++) {
+            exl2__gpu_free(g, &g->scratch[i]);
         }
         for (uint32_t i = 0; i < g->weight_count; i++) {
             exl2__gpu_free(g, &g->weights[i].memory);
@@ -267,24 +305,22 @@ static void exl2__gpu_close(exl2__ctx *c, exl2__gpu *g)
     *g = (exl2__gpu){ 0 };
 }
 
-/* desc: backend, device, caps and kernel cache. With AUTO, a machine without a usable GPU is no error: *g is then not
-   open. The context is not current afterwards. */
+/* desc: backend, device, caps and kernel cache. With AUTO, a machine without a usable GPU is no error, nor is a cap
+   that is too low for one: *g is then not open. The context is not current afterwards. */
 static exl2_result exl2__gpu_open(exl2__ctx *c, const exl2_engine_desc *desc, exl2__gpu *g)
 {
     *g = (exl2__gpu){ 0 };
-    EXL2__TRY(exl2__hardware_open(c, desc, &g->hardware));
+    exl2_result result = exl2__hardware_open(c, desc, &g->hardware);
     g->d = (exl2__cuda_device *)g->hardware.device;
-    if (!g->d) {
-        return EXL2_OK;
-    }
-    exl2_result result = exl2__cuda_device_enter(g->d);
-    if (result >= 0) {
-        result = exl2__cuda_device_leave_with(g->d, exl2__gpu_open_steps(g));
+    if (result >= 0 && g->d) {
+        result = exl2__cuda_device_enter(g->d);
+        result = result < 0 ? result : exl2__cuda_device_leave_with(g->d, exl2__gpu_open_steps(g));
     }
     if (result < 0) {
         exl2__gpu_close(c, g);
     }
-    bool none = result == EXL2_ERR_NO_COMPILER || result == EXL2_ERR_COMPILE || result == EXL2_ERR_UNSUPPORTED;
+    bool none = result == EXL2_ERR_NO_COMPILER || result == EXL2_ERR_COMPILE || result == EXL2_ERR_UNSUPPORTED
+             || result == EXL2_ERR_BUDGET;
     return none && desc->backend == EXL2_BACKEND_AUTO ? EXL2_OK : result;
 }
 #endif

@@ -36,7 +36,7 @@ static void exl2__gpu_factor_close(exl2__gpu_factor *f)
 
 /* What is needed only while it is made. */
 typedef struct exl2__gpu_factor_scratch {
-    exl2__gpu_buffer gram, lower, failed;
+    exl2__gpu_buffer gram, failed; /* gram: H, later A' */
 } exl2__gpu_factor_scratch;
 
 /* Subtracts what rows [first, first + count) of A' account for from rows [top, end), in the columns before `end`. */
@@ -78,17 +78,19 @@ static exl2_result exl2__gpu_factor_steps(exl2__gpu_factor *f, exl2__gpu_factor_
     exl2__gpu *g = f->gpu;
     uint64_t square = (uint64_t)a->in * a->in * sizeof(float);
     uint32_t flag = 0;
-    EXL2__TRY(exl2__gpu_need(g, square, &f->hessian));
-    EXL2__TRY(exl2__gpu_need(g, square, &f->feedback));
-    EXL2__TRY(exl2__gpu_need(g, a->in * sizeof(float), &f->diagonal));
-    EXL2__TRY(exl2__gpu_need(g, a->in * sizeof *order, &f->order));
+    if (!f->hessian.address) { /* else it failed with less damping */
+        exl2__gpu_make_room(g, 3 * square);
+        EXL2__TRY(exl2__gpu_alloc(g, square, &f->hessian));
+        EXL2__TRY(exl2__gpu_alloc(g, square, &f->feedback));
+        EXL2__TRY(exl2__gpu_alloc(g, a->in * sizeof(float), &f->diagonal));
+        EXL2__TRY(exl2__gpu_alloc(g, a->in * sizeof *order, &f->order));
+    }
     EXL2__TRY(exl2__gpu_alloc(g, square, &s->gram));
-    EXL2__TRY(exl2__gpu_alloc(g, square, &s->lower));
     EXL2__TRY(exl2__gpu_alloc(g, sizeof flag, &s->failed));
     a->gram = s->gram.address;
     a->order = f->order.address;
     a->hessian = f->hessian.address;
-    a->lower = s->lower.address;
+    a->lower = s->gram.address;
     a->feedback = f->feedback.address;
     a->diagonal = f->diagonal.address;
     a->failed = s->failed.address;
@@ -97,8 +99,7 @@ static exl2_result exl2__gpu_factor_steps(exl2__gpu_factor *f, exl2__gpu_factor_
     EXL2__TRY(exl2__gpu_fill(g, a->failed, sizeof flag));
     EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_factor_read, (uint32_t)exl2__div_up(a->in, 256), a->in, 256, 0,
                                a));
-    int copied = g->d->driver.copy(a->lower, a->hessian, (size_t)square, g->d->stream);
-    EXL2__TRY(exl2__cuda_device_check(g->d, copied, "copying device memory"));
+    EXL2__TRY(exl2__gpu_copy(g, a->lower, a->hessian, square));
     EXL2__TRY(exl2__gpu_factor_blocks(g, a));
     EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_factor_feedback, a->in / 32, a->in / 32, 256, 0, a));
     EXL2__TRY(exl2__gpu_down(g, &flag, a->failed, sizeof flag));
@@ -112,7 +113,7 @@ static exl2_result exl2__gpu_factor_make(exl2__gpu_factor *f, const float *gram,
                                          float factor, float damp, float *diagonal, bool *failed)
 {
     exl2__gpu *g = f->gpu;
-    exl2__gpu_factor_scratch s = { { 0, 0 }, { 0, 0 }, { 0, 0 } };
+    exl2__gpu_factor_scratch s = { { 0, 0 }, { 0, 0 } };
     exl2k_factor_args a = { .in = in, .factor = factor, .damp = damp };
     *failed = false;
     EXL2__TRY(exl2__cuda_device_enter(g->d));
@@ -121,7 +122,6 @@ static exl2_result exl2__gpu_factor_make(exl2__gpu_factor *f, const float *gram,
         g->d->driver.stream_wait(g->d->stream); /* kernels may still use the scratch */
     }
     exl2__gpu_free(g, &s.gram);
-    exl2__gpu_free(g, &s.lower);
     exl2__gpu_free(g, &s.failed);
     return exl2__cuda_device_leave_with(g->d, result);
 }

@@ -1,13 +1,13 @@
 /* gpu_inputs.h: rows of an input on the GPU: their moments, and their products with a model's matrices, on tensor
    cores.
-   takes: rows in host memory, dense parts of the CPU backend.
-   gives: exl2__gpu_rows; exl2__gpu_gram_begin, exl2__gpu_gram_add, exl2__gpu_gram_finish; exl2__gpu_product,
-          exl2__gpu_act.
+   takes: rows in host memory or device memory, parts of the CPU backend.
+   gives: exl2__gpu_rows, exl2__gpu_rows_halves; exl2__gpu_gram_begin, exl2__gpu_gram_add, exl2__gpu_gram_finish;
+          exl2__gpu_weights_of, exl2__gpu_multiply, exl2__gpu_product, exl2__gpu_act.
    owns:  nothing.
 
    Inputs are rounded to halves, after a power-of-two scale for each channel (moments) or row (products), which is exact
    to undo. Sums are f32: those of moments over the rows of one call, and over the calls. The context need not be
-   current. */
+   current but where it is said. */
 #ifndef EXL2__GPU_INPUTS_H
 #define EXL2__GPU_INPUTS_H
 
@@ -17,17 +17,16 @@
 
 /* ---- rows ---- */
 
-/* What g->x holds becomes the input. */
-static exl2_result exl2__gpu_rows_halves(exl2__gpu *g, uint32_t rows, uint32_t in)
+/* x [rows, in], in device memory, becomes the input; it must stay there while the input is used. The context is
+   current. */
+static exl2_result exl2__gpu_rows_halves(exl2__gpu *g, uint64_t x, uint32_t rows, uint32_t in)
 {
-    exl2k_half_rows_args a = { .in = in };
+    exl2k_half_rows_args a = { .x = x, .in = in };
     g->rows = g->in = 0;
-    EXL2__TRY(exl2__gpu_need(g, exl2__align_up(rows, EXL2K_HALF_TILE) * in * 2, &g->halves));
-    EXL2__TRY(exl2__gpu_need(g, rows * sizeof(float), &g->scales));
-    a.x = g->x.address;
-    a.out = g->halves.address;
-    a.scale = g->scales.address;
+    EXL2__TRY(exl2__gpu_need(g, exl2__align_up(rows, EXL2K_HALF_TILE) * in * 2, EXL2__GPU_HALVES, &a.out));
+    EXL2__TRY(exl2__gpu_need(g, rows * sizeof(float), EXL2__GPU_SCALES, &a.scale));
     EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_rows, rows, 1, 128, 0, &a));
+    g->input = x;
     g->rows = rows;
     g->in = in;
     return EXL2_OK;
@@ -35,10 +34,11 @@ static exl2_result exl2__gpu_rows_halves(exl2__gpu *g, uint32_t rows, uint32_t i
 
 static exl2_result exl2__gpu_rows_steps(exl2__gpu *g, const float *x, uint32_t rows, uint32_t in)
 {
+    exl2k_u64 address;
     uint64_t bytes = (uint64_t)rows * in * sizeof *x;
-    EXL2__TRY(exl2__gpu_need(g, bytes, &g->x));
-    EXL2__TRY(exl2__gpu_up(g, g->x.address, x, bytes));
-    return exl2__gpu_rows_halves(g, rows, in);
+    EXL2__TRY(exl2__gpu_need(g, bytes, EXL2__GPU_X, &address));
+    EXL2__TRY(exl2__gpu_up(g, address, x, bytes));
+    return exl2__gpu_rows_halves(g, address, rows, in);
 }
 
 /* x [rows, in] becomes the input that the other functions use; in: a multiple of 32. */
@@ -59,25 +59,25 @@ static inline exl2_result exl2__gpu_half_product(exl2__gpu *g, const exl2k_half_
 /* Begins the sums of an input of a layer. */
 static exl2_result exl2__gpu_gram_begin(exl2__gpu *g, uint32_t input, uint32_t in)
 {
+    exl2k_u64 sums;
     uint64_t bytes = (uint64_t)in * in * sizeof(float);
     if (in == 0) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__cuda_device_enter(g->d));
-    exl2_result result = exl2__gpu_need(g, bytes, &g->sums[input]);
-    return exl2__cuda_device_leave_with(g->d, result < 0 ? result : exl2__gpu_fill(g, g->sums[input].address, bytes));
+    exl2_result result = exl2__gpu_need(g, bytes, EXL2__GPU_SUMS + input, &sums);
+    return exl2__cuda_device_leave_with(g->d, result < 0 ? result : exl2__gpu_fill(g, sums, bytes));
 }
 
 static exl2_result exl2__gpu_gram_add_steps(exl2__gpu *g, uint32_t input)
 {
     uint32_t pitch = (uint32_t)exl2__align_up(g->rows, EXL2K_HALF_DEPTH);
-    EXL2__TRY(exl2__gpu_need(g, exl2__align_up(g->in, EXL2K_HALF_TILE) * pitch * 2, &g->columns));
-    EXL2__TRY(exl2__gpu_need(g, g->in * sizeof(float), &g->column_scales));
-    exl2k_half_columns_args a = { .x = g->x.address, .out = g->columns.address, .scale = g->column_scales.address,
-                                  .in = g->in, .rows = g->rows, .pitch = pitch };
-    exl2k_half_product_args p = { .a = g->columns.address, .b = g->columns.address, .c = g->sums[input].address,
-                                  .a_scale = g->column_scales.address, .b_scale = g->column_scales.address,
-                                  .m = g->in, .n = g->in, .k = pitch, .c_pitch = g->in, .add = 1, .lower = 1 };
+    exl2k_half_columns_args a = { .x = g->input, .in = g->in, .rows = g->rows, .pitch = pitch };
+    EXL2__TRY(exl2__gpu_need(g, exl2__align_up(g->in, EXL2K_HALF_TILE) * pitch * 2, EXL2__GPU_COLUMNS, &a.out));
+    EXL2__TRY(exl2__gpu_need(g, g->in * sizeof(float), EXL2__GPU_COLUMN_SCALES, &a.scale));
+    exl2k_half_product_args p = { .a = a.out, .b = a.out, .c = g->scratch[EXL2__GPU_SUMS + input].address,
+                                  .a_scale = a.scale, .b_scale = a.scale, .m = g->in, .n = g->in, .k = pitch,
+                                  .c_pitch = g->in, .add = 1, .lower = 1 };
     EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_columns, g->in / 32, 1, 256, 0, &a));
     return exl2__gpu_half_product(g, &p);
 }
@@ -92,10 +92,10 @@ static exl2_result exl2__gpu_gram_add(exl2__gpu *g, uint32_t input)
 static exl2_result exl2__gpu_gram_finish_steps(exl2__gpu *g, uint32_t input, uint32_t in, float factor, float *strips)
 {
     uint64_t bytes = (uint64_t)in * in * sizeof *strips;
-    EXL2__TRY(exl2__gpu_need(g, bytes, &g->y));
-    exl2k_gram_args a = { .sum = g->sums[input].address, .strips = g->y.address, .in = in, .factor = factor };
+    exl2k_gram_args a = { .sum = g->scratch[EXL2__GPU_SUMS + input].address, .in = in, .factor = factor };
+    EXL2__TRY(exl2__gpu_need(g, bytes, EXL2__GPU_Y, &a.strips));
     EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_gram_finish, in / 32, in / 32, 256, 0, &a));
-    return exl2__gpu_down(g, strips, g->y.address, bytes);
+    return exl2__gpu_down(g, strips, a.strips, bytes);
 }
 
 /* strips [in / 32, in, 32] = factor times the sums. */
@@ -131,23 +131,56 @@ static exl2_result exl2__gpu_weights_room(exl2__gpu *g)
 
 static inline uint32_t exl2__gpu_source(const exl2__cpu_part *p)
 {
-    return p->source == EXL2__CPU_F16 ? EXL2K_HALF_F16 : p->source == EXL2__CPU_BF16 ? EXL2K_HALF_BF16 : EXL2K_HALF_F32;
+    return p->source == EXL2__CPU_BF16 ? EXL2K_HALF_BF16 : p->source == EXL2__CPU_F32 ? EXL2K_HALF_F32 : EXL2K_HALF_F16;
 }
 
-/* The weights of a part go to g->raw as the model has them. */
+/* Weights of a quantized part that are decoded to halves. */
+typedef struct exl2__gpu_decoding {
+    const exl2__cpu_part *part;
+    uint16_t *to; /* [strips, in, 32] */
+} exl2__gpu_decoding;
+
+/* Task: one strip. */
+static void exl2__gpu_decode_strip(void *arg, uint32_t strip)
+{
+    const exl2__gpu_decoding *job = (const exl2__gpu_decoding *)arg;
+    const exl2__cpu_part *p = job->part;
+    uint16_t *to = job->to + (size_t)strip * p->in * EXL2__CPU_STRIP;
+    for (uint32_t i = 0; i < p->in; i++) {
+        uint16_t *row = to + (size_t)p->order[i] * EXL2__CPU_STRIP;
+        for (uint32_t k = 0; k < EXL2__CPU_STRIP; k++) {
+            uint32_t column = strip * EXL2__CPU_STRIP + k;
+            row[k] = column < p->out ? exl2__f32_to_f16(exl2__cpu_matrix_weight(p, i, column)) : 0;
+        }
+    }
+}
+
+/* The weights of a part go to the buffer RAW, as the model has them; codes become halves. */
 static exl2_result exl2__gpu_raw(exl2__gpu *g, const exl2__cpu_part *p)
 {
-    uint64_t bytes = p->strips * p->strip_bytes;
-    EXL2__TRY(exl2__gpu_need(g, bytes, &g->raw));
-    return exl2__gpu_up(g, g->raw.address, p->data, bytes);
+    bool codes = exl2__cpu_matrix_is_codes(p->source);
+    uint64_t bytes = codes ? (uint64_t)p->strips * p->in * EXL2__CPU_STRIP * 2 : p->strips * p->strip_bytes;
+    exl2k_u64 raw;
+    void *memory;
+    EXL2__TRY(exl2__gpu_need(g, bytes, EXL2__GPU_RAW, &raw));
+    if (!codes) {
+        return exl2__gpu_up(g, raw, p->data, bytes);
+    }
+    EXL2__TRY(exl2__alloc(g->d->c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory));
+    exl2__gpu_decoding job = { p, (uint16_t *)memory };
+    exl2__tasks_run(g->d->c, p->strips, exl2__gpu_decode_strip, &job);
+    exl2_result result = exl2__gpu_up(g, raw, memory, bytes);
+    exl2__free(g->d->c, memory, bytes, EXL2_MEM_SCRATCH);
+    return result;
 }
 
-/* *out [strips * 32, in] f16, of g->raw. */
+/* *out [strips * 32, in] f16, of RAW. */
 static exl2_result exl2__gpu_halves(exl2__gpu *g, const exl2__cpu_part *p, uint32_t source, exl2__gpu_buffer *out)
 {
     uint64_t columns = exl2__align_up((uint64_t)p->strips * EXL2__CPU_STRIP, EXL2K_HALF_TILE);
     EXL2__TRY(exl2__gpu_alloc(g, columns * p->in * 2, out));
-    exl2k_half_weights_args a = { .strips = g->raw.address, .out = out->address, .in = p->in, .source = source };
+    exl2k_half_weights_args a = { .strips = g->scratch[EXL2__GPU_RAW].address, .out = out->address, .in = p->in,
+                                  .source = source };
     return exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_weights, (uint32_t)exl2__div_up(p->in, 32), p->strips, 256, 0,
                             &a);
 }
@@ -181,69 +214,66 @@ static exl2_result exl2__gpu_weights_of(exl2__gpu *g, const exl2__cpu_part *p, e
     return result;
 }
 
-/* *out: gets the product with a part. */
-static exl2_result exl2__gpu_multiply(exl2__gpu *g, const exl2__cpu_part *p, exl2__gpu_buffer *out)
+/* Copies a short vector to the device, to the buffer VECTORS + index: *address, 0 for NULL. */
+static exl2_result exl2__gpu_vector(exl2__gpu *g, const float *values, uint32_t count, uint32_t index,
+                                    exl2k_u64 *address)
+{
+    *address = 0;
+    if (!values) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__gpu_need(g, count * sizeof *values, EXL2__GPU_VECTORS + index, address));
+    return exl2__gpu_up(g, *address, values, count * sizeof *values);
+}
+
+/* out [rows, strips * 32], in device memory: the input times a part of as many inputs, with its bias; with `add` not 0,
+   out += add times that. The context is current. */
+static exl2_result exl2__gpu_multiply(exl2__gpu *g, const exl2__cpu_part *p, uint64_t out, float add)
 {
     uint32_t columns = p->strips * EXL2__CPU_STRIP;
     exl2__gpu_weights *weights;
-    EXL2__TRY(exl2__gpu_need(g, (uint64_t)g->rows * columns * sizeof(float), out));
+    exl2k_half_product_args a = { .a = g->scratch[EXL2__GPU_HALVES].address, .c = out,
+                                  .a_scale = g->scratch[EXL2__GPU_SCALES].address, .m = g->rows, .n = columns,
+                                  .k = p->in, .c_pitch = columns, .add = add };
+    EXL2__ASSERT(p->in == g->in);
+    EXL2__TRY(exl2__gpu_vector(g, p->bias, columns, 0, &a.bias));
     EXL2__TRY(exl2__gpu_weights_of(g, p, &weights));
-    exl2k_half_product_args a = { .a = g->halves.address, .b = weights->memory.address, .c = out->address,
-                                  .a_scale = g->scales.address, .m = g->rows, .n = columns, .k = p->in,
-                                  .c_pitch = columns };
+    a.b = weights->memory.address;
     return exl2__gpu_half_product(g, &a);
 }
 
 static exl2_result exl2__gpu_product_steps(exl2__gpu *g, const exl2__cpu_part *p, float *out)
 {
-    EXL2__TRY(exl2__gpu_multiply(g, p, &g->y));
-    return exl2__gpu_down(g, out, g->y.address, (uint64_t)g->rows * p->strips * EXL2__CPU_STRIP * sizeof *out);
+    exl2k_u64 y;
+    uint64_t bytes = (uint64_t)g->rows * p->strips * EXL2__CPU_STRIP * sizeof *out;
+    EXL2__TRY(exl2__gpu_need(g, bytes, EXL2__GPU_Y, &y));
+    EXL2__TRY(exl2__gpu_multiply(g, p, y, 0));
+    return exl2__gpu_down(g, out, y, bytes);
 }
 
-/* out [rows, strips * 32]: the rows on the GPU times a dense part of as many inputs, without bias. */
+/* The same, to host memory. */
 static exl2_result exl2__gpu_product(exl2__gpu *g, const exl2__cpu_part *p, float *out)
 {
-    EXL2__ASSERT(p->in == g->in && !exl2__cpu_matrix_is_codes(p->source));
     EXL2__TRY(exl2__cuda_device_enter(g->d));
     return exl2__cuda_device_leave_with(g->d, exl2__gpu_product_steps(g, p, out));
 }
 
-/* The bias of a part, at row `row` of g->bias; 0: it has none. */
-static exl2_result exl2__gpu_act_bias(exl2__gpu *g, const exl2__cpu_part *p, uint32_t row, exl2k_u64 *address)
-{
-    uint64_t bytes = (uint64_t)p->strips * EXL2__CPU_STRIP * sizeof *p->bias;
-    *address = p->bias ? g->bias.address + row * bytes : 0;
-    return p->bias ? exl2__gpu_up(g, *address, p->bias, bytes) : EXL2_OK;
-}
-
-static exl2_result exl2__gpu_act_steps(exl2__gpu *g, const exl2__cpu_part *gate, const exl2__cpu_part *up, uint32_t act,
-                                       float limit)
-{
-    uint32_t columns = gate->strips * EXL2__CPU_STRIP;
-    uint64_t count = (uint64_t)g->rows * columns;
-    exl2k_half_act_args a = { .count = count, .in = columns, .act = act, .limit = limit };
-    EXL2__TRY(exl2__gpu_need(g, 2 * columns * sizeof(float), &g->bias));
-    EXL2__TRY(exl2__gpu_multiply(g, gate, &g->y));
-    EXL2__TRY(exl2__gpu_act_bias(g, gate, 0, &a.gate_bias));
-    if (up) {
-        EXL2__TRY(exl2__gpu_multiply(g, up, &g->up));
-        EXL2__TRY(exl2__gpu_act_bias(g, up, 1, &a.up_bias));
-        a.up = g->up.address;
-    }
-    EXL2__TRY(exl2__gpu_need(g, count * sizeof(float), &g->x));
-    a.gate = g->y.address;
-    a.x = g->x.address;
-    EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_act, g->d->sm_count * 8, 1, 256, 0, &a));
-    return exl2__gpu_rows_halves(g, g->rows, columns);
-}
-
-/* The input becomes act(x gate) * (x up), or act(x gate) with up NULL: the input of the MLP's last product. act:
-   EXL2K_ACT_*, with the bound `limit` of CLAMPED. gate's outputs are a multiple of 32. */
+/* *out [rows, outputs of gate] in device memory: act(x gate) * (x up), or act(x gate) with up NULL: the input of the
+   MLP's last product. act: EXL2K_ACT_*, with the bound `limit` of CLAMPED. The context is current. */
 static exl2_result exl2__gpu_act(exl2__gpu *g, const exl2__cpu_part *gate, const exl2__cpu_part *up, uint32_t act,
-                                 float limit)
+                                 float limit, exl2k_u64 *out)
 {
-    EXL2__TRY(exl2__cuda_device_enter(g->d));
-    return exl2__cuda_device_leave_with(g->d, exl2__gpu_act_steps(g, gate, up, act, limit));
+    exl2k_half_act_args a = { .count = (uint64_t)g->rows * gate->strips * EXL2__CPU_STRIP, .act = act,
+                              .limit = limit };
+    EXL2__TRY(exl2__gpu_need(g, a.count * sizeof(float), EXL2__GPU_ACTIVE, &a.x));
+    EXL2__TRY(exl2__gpu_need(g, a.count * sizeof(float), EXL2__GPU_Y, &a.gate));
+    EXL2__TRY(exl2__gpu_multiply(g, gate, a.gate, 0));
+    if (up) {
+        EXL2__TRY(exl2__gpu_need(g, a.count * sizeof(float), EXL2__GPU_UP, &a.up));
+        EXL2__TRY(exl2__gpu_multiply(g, up, a.up, 0));
+    }
+    *out = a.x;
+    return exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_act, g->d->sm_count * 8, 1, 256, 0, &a);
 }
 
 #endif

@@ -2,7 +2,8 @@
    say what they are).
    takes: a factor on the GPU, groups, a dense part of the CPU backend.
    gives: exl2__gpu_solve, exl2__gpu_solve_open, exl2__gpu_losses, exl2__gpu_solve_run, exl2__gpu_solve_read,
-          exl2__gpu_solve_values, exl2__gpu_solve_restore, exl2__gpu_solve_energy, exl2__gpu_solve_close.
+          exl2__gpu_solve_values, exl2__gpu_solve_swap, exl2__gpu_solve_restore, exl2__gpu_solve_energy,
+          exl2__gpu_solve_close.
    owns:  weights, errors, codes, levels and scales in device memory, until exl2__gpu_solve_close. The context need not
           be current. */
 #ifndef EXL2__GPU_SOLVE_H
@@ -53,6 +54,7 @@ static exl2_result exl2__gpu_solve_alloc(exl2__gpu_solve *s)
     uint64_t all = (uint64_t)a->in * a->columns, block = (uint64_t)EXL2K_SOLVE_ROWS * a->columns;
     uint32_t tiles = (uint32_t)exl2__div_up(a->columns, EXL2K_FLOAT_COLUMNS);
     s->max_slices = exl2__min32((uint32_t)exl2__div_up(EXL2__GPU_SOLVE_CTAS, tiles), EXL2K_SOLVE_SLICES);
+    exl2__gpu_make_room(g, all * 11 + s->max_slices * block * sizeof(float)); /* with the weights in RAW */
     EXL2__TRY(exl2__gpu_alloc(g, all * sizeof(float), &s->weights));
     EXL2__TRY(exl2__gpu_alloc(g, all * sizeof(float), &s->errors));
     EXL2__TRY(exl2__gpu_alloc(g, all, &s->codes));
@@ -83,7 +85,7 @@ static exl2_result exl2__gpu_solve_open_steps(exl2__gpu_solve *s, const exl2__cp
     EXL2__TRY(exl2__gpu_solve_alloc(s));
     EXL2__TRY(exl2__gpu_up(s->g, s->a.groups, s->group, s->groups * sizeof *s->group));
     EXL2__TRY(exl2__gpu_raw(s->g, p));
-    s->a.strips_of = s->g->raw.address;
+    s->a.strips_of = s->g->scratch[EXL2__GPU_RAW].address;
     s->a.source = exl2__gpu_source(p);
     return exl2__gpu_launch(s->g, EXL2__KERNEL_exl2k_solve_load, s->a.strips, s->a.in / 4, EXL2K_SOLVE_THREADS, 0,
                             &s->a);
@@ -287,12 +289,11 @@ static exl2_result exl2__gpu_solve_values_steps(exl2__gpu_solve *s, const exl2__
     if (p) {
         EXL2__TRY(exl2__gpu_weights_of(g, p, &weights));
     }
-    EXL2__TRY(exl2__gpu_need(g, bytes, &g->raw));
-    s->a.strips_of = g->raw.address;
+    EXL2__TRY(exl2__gpu_need(g, bytes, EXL2__GPU_RAW, &s->a.strips_of));
     EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_solve_values, s->a.strips, s->a.in / 4, EXL2K_SOLVE_THREADS, 0,
                                &s->a));
     if (!p) {
-        return exl2__gpu_down(g, host, g->raw.address, bytes);
+        return exl2__gpu_down(g, host, s->a.strips_of, bytes);
     }
     weights->kept = weights->memory; /* so that they are not dropped to make room */
     exl2_result result = exl2__gpu_halves(g, p, EXL2K_HALF_F16, &values);
@@ -314,7 +315,20 @@ static exl2_result exl2__gpu_solve_values(exl2__gpu_solve *s, const exl2__cpu_pa
     return exl2__cuda_device_leave_with(s->g->d, exl2__gpu_solve_values_steps(s, p, host));
 }
 
-/* Puts the part's own weights back. */
+/* Swaps the part's weights with those in their place. */
+static void exl2__gpu_solve_swap(exl2__gpu *g, const exl2__cpu_part *p)
+{
+    for (uint32_t i = 0; i < g->weight_count; i++) {
+        exl2__gpu_weights *w = &g->weights[i];
+        if (w->part == p && w->kept.address) {
+            exl2__gpu_buffer other = w->memory;
+            w->memory = w->kept;
+            w->kept = other;
+        }
+    }
+}
+
+/* Puts the part's own weights back, which are not swapped. */
 static void exl2__gpu_solve_restore(exl2__gpu *g, const exl2__cpu_part *p)
 {
     for (uint32_t i = 0; i < g->weight_count; i++) {

@@ -8,278 +8,7 @@
 #ifndef EXL2__CONVERT_H
 #define EXL2__CONVERT_H
 
-#include "convert_open.h"
-
-/* ---- measure ---- */
-
-/* The moments of an input, and the number of its tokens, as a file. */
-static void exl2__convert_moments(exl2__convert *v, uint32_t input, exl2__keep_piece pieces[2])
-{
-    exl2__gram *gram = &v->measure.grams[input];
-    pieces[0] = (exl2__keep_piece){ gram->sum, exl2__panels_bytes(gram->in) };
-    pieces[1] = (exl2__keep_piece){ &gram->tokens, sizeof gram->tokens };
-}
-
-static void exl2__convert_moments_name(uint32_t layer, uint32_t input, char name[EXL2__FILE_NAME_MAX])
-{
-    if (layer == EXL2__SLOTS_NO_LAYER) {
-        exl2__format(name, EXL2__FILE_NAME_MAX, "head-moments");
-    } else {
-        exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u-%u.moments", layer, input);
-    }
-}
-
-/* Pieces of the file with what was measured of a layer. A layer without slots has an empty one. */
-static void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_piece pieces[2],
-                                 char name[EXL2__FILE_NAME_MAX])
-{
-    const exl2__slot *first = &v->slots.items[v->slots.first[layer]];
-    const exl2__slot *end = &v->slots.items[v->slots.first[layer + 1]];
-    pieces[0] = (exl2__keep_piece){ first->measured, (uint64_t)(end - first) * sizeof *first->measured };
-    pieces[1] = (exl2__keep_piece){ first->losses, (uint64_t)(end->losses - first->losses) * sizeof *first->losses };
-    exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u.losses", layer);
-}
-
-/* Are the two slots tried together? So are the same matrices of all experts of a layer. */
-static bool exl2__convert_together(const exl2__slot *a, const exl2__slot *b)
-{
-    return a->layer == b->layer && a->kind == b->kind && a->part == b->part && a->layer != EXL2__SLOTS_NO_LAYER;
-}
-
-/* What is done of measuring a layer, once `share` of its slots are. */
-static exl2_result exl2__convert_measure_progress(const exl2__convert *v, uint32_t layer, double share)
-{
-    return exl2__convert_progress(v, "measure", (layer + share) / v->source.plan.shape.layers);
-}
-
-/* Measures the slots [first, end), which are tried together, and runs the probes through their layer with the quantized
-   forms in place, to `states`. *f: the factor of the input `*input`, which is replaced when another one is needed.
-   trials [end - first]: zeroed. *loss: of all slots. */
-static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f, uint32_t *input,
-                                     exl2__measure_trial *trials, float *states, double *loss)
-{
-    uint32_t layer = v->slots.items[first].layer, slots = v->slots.first[layer + 1] - v->slots.first[layer];
-    exl2_result result = EXL2_OK;
-    *loss = 0;
-    for (uint32_t i = first; i < end && result >= 0; i++) {
-        exl2__slot *slot = &v->slots.items[i];
-        const exl2__gram *gram = &v->measure.grams[slot->input];
-        if (slot->input != *input) {
-            exl2__factor_close(v->c, f);
-            *input = UINT32_MAX;
-            EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f));
-            *input = slot->input;
-            exl2__convert_time(v, EXL2_CONVERT_FACTOR);
-        }
-        slot->measured->share = 1;
-        if (slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN) {
-            uint64_t used = v->measure.grams[EXL2__RUNNER_EXPERTS + slot->expert].tokens;
-            slot->measured->share = ((double)used + 0.5) / ((double)v->rows * v->length);
-        }
-        result = exl2__measure_part(&v->measure, exl2__slots_part(&v->source, slot), slot->out, f, slot->losses,
-                                    slot->measured, &trials[i - first]);
-        exl2__convert_time(v, EXL2_CONVERT_LOSSES);
-        *loss += trials[i - first].loss;
-        double share = (i + 1.0 - v->slots.first[layer]) / slots / 2; /* the rest of the model is the other half */
-        result = result < 0 ? result : exl2__convert_measure_progress(v, layer, share);
-    }
-    result = result < 0 ? result : exl2__measure_probe_layer(&v->measure, layer, v->measure.before, states);
-    exl2__convert_time(v, EXL2_CONVERT_PROBE);
-    return result;
-}
-
-/* The same with memory for the trials, which are taken back. */
-static exl2_result exl2__convert_try_slots(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
-                                           uint32_t *input, float *states, double *loss)
-{
-    void *memory;
-    uint64_t bytes = (end - first) * sizeof(exl2__measure_trial);
-    EXL2__TRY(exl2__alloc(v->c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory));
-    exl2__measure_trial *trials = (exl2__measure_trial *)memory;
-    memset(trials, 0, (size_t)bytes);
-    exl2_result result = exl2__convert_try(v, first, end, f, input, trials, states, loss);
-    for (uint32_t i = 0; i < end - first; i++) {
-        exl2__measure_restore(&v->measure, &trials[i]);
-    }
-    exl2__free(v->c, memory, bytes, EXL2_MEM_SCRATCH);
-    return result;
-}
-
-/* Slots of a layer that are tried together. */
-typedef struct exl2__convert_trial {
-    uint32_t first, end;
-    double loss;
-} exl2__convert_trial;
-
-/* Runs all trials of a layer through the rest of the model: the sensitivities of their slots. */
-static exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t layer, const exl2__convert_trial *trials,
-                                          uint32_t count)
-{
-    exl2__measure *m = &v->measure;
-    uint32_t layers = v->source.plan.shape.layers;
-    for (uint32_t next = layer + 1; next < layers; next++) {
-        for (uint32_t i = 0; i < count; i++) {
-            EXL2__TRY(exl2__measure_probe_layer(m, next, exl2__measure_copy(m, i), exl2__measure_copy(m, i)));
-        }
-        EXL2__TRY(exl2__convert_measure_progress(v, layer, (1 + (double)(next - layer) / (layers - layer)) / 2));
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        exl2__measure_kl kl;
-        EXL2__TRY(exl2__measure_kl_of(m, exl2__measure_copy(m, i), &kl));
-        for (uint32_t k = trials[i].first; k < trials[i].end; k++) {
-            v->slots.items[k].measured->sensitivity = trials[i].loss > 0 ? kl.typical / trials[i].loss : 0;
-            v->slots.items[k].measured->mean = trials[i].loss > 0 ? kl.mean / trials[i].loss : 0;
-        }
-    }
-    exl2__convert_time(v, EXL2_CONVERT_PROBE);
-    return EXL2_OK;
-}
-
-/* Measures all matrices of a layer. */
-static exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
-{
-    exl2__factor f = { 0 };
-    exl2__convert_trial trials[EXL2__MEASURE_COPIES];
-    uint32_t input = UINT32_MAX, count = 0;
-    exl2_result result = EXL2_OK;
-    for (uint32_t first = v->slots.first[layer]; first < v->slots.first[layer + 1] && result >= 0; count++) {
-        exl2__convert_trial *t = &trials[count];
-        *t = (exl2__convert_trial){ first, first + 1, 0 };
-        while (exl2__convert_together(&v->slots.items[first], &v->slots.items[t->end])) {
-            t->end++;
-        }
-        result = exl2__convert_try_slots(v, t->first, t->end, &f, &input, exl2__measure_copy(&v->measure, count),
-                                         &t->loss);
-        first = t->end;
-    }
-    exl2__factor_close(v->c, &f);
-    return result < 0 ? result : exl2__convert_try_rest(v, layer, trials, count);
-}
-
-static exl2_result exl2__convert_save_states(exl2__convert *v, uint32_t layer)
-{
-    uint64_t index = layer, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
-    exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states, count * sizeof(float) } };
-    return exl2__keep_save(&v->work, "states", pieces, 2);
-}
-
-/* Sets the states to those before the last saved layer, at most `layer`, or to the embeddings. */
-static exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, uint32_t *at)
-{
-    uint64_t index = 0, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
-    exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states, count * sizeof(float) } };
-    bool found;
-    EXL2__TRY(exl2__keep_load(&v->work, "states", pieces, 2, &found));
-    *at = (uint32_t)index;
-    if (found && index <= layer) {
-        return EXL2_OK;
-    }
-    *at = 0;
-    return exl2__measure_begin(&v->measure);
-}
-
-static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer, bool measured)
-{
-    exl2__keep_piece pieces[2];
-    char name[EXL2__FILE_NAME_MAX];
-    EXL2__TRY(exl2__measure_layer(&v->measure, layer));
-    exl2__convert_time(v, EXL2_CONVERT_FORWARD);
-    if (measured) {
-        return EXL2_OK;
-    }
-    for (uint32_t input = 0; input < exl2__runner_inputs(&v->source); input++) {
-        if (v->measure.grams[input].in) {
-            exl2__convert_moments(v, input, pieces);
-            exl2__convert_moments_name(layer, input, name);
-            EXL2__TRY(exl2__keep_save(&v->work, name, pieces, 2));
-        }
-    }
-    exl2__convert_time(v, EXL2_CONVERT_FILES);
-    if (!v->d->measurement_file) {
-        EXL2__TRY(exl2__convert_measure_slots(v, layer));
-    }
-    exl2__convert_losses(v, layer, pieces, name);
-    return exl2__keep_save(&v->work, name, pieces, 2);
-}
-
-/* Pieces of the file with what was measured of a head whose widths are allocated. */
-static void exl2__convert_head_losses(exl2__convert *v, exl2__keep_piece pieces[2])
-{
-    const exl2__slot *head = &v->slots.items[v->slots.count - 1];
-    pieces[0] = (exl2__keep_piece){ head->measured, sizeof *head->measured };
-    pieces[1] = (exl2__keep_piece){ head->losses, EXL2__LOSSES_WIDTHS * (head->in / 32) * sizeof *head->losses };
-}
-
-/* Measures the head, after its moments. */
-static exl2_result exl2__convert_measure_head(exl2__convert *v)
-{
-    const exl2__slot *head = &v->slots.items[v->slots.count - 1];
-    exl2__keep_piece pieces[2];
-    exl2__factor f;
-    exl2__measure_trial trial = { 0 };
-    exl2__measure_kl kl = { 0, 0 };
-    EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), head->name, v->measure.grams[EXL2__RUNNER_QKV].sum,
-                                head->in, &f));
-    exl2__measure_keep_before(&v->measure);
-    head->measured->share = 1;
-    exl2_result result = exl2__measure_part(&v->measure, exl2__slots_part(&v->source, head), head->out, &f,
-                                            head->losses, head->measured, &trial);
-    result = result < 0 ? result : exl2__measure_kl_of(&v->measure, v->measure.before, &kl);
-    if (trial.loss > 0) {
-        head->measured->sensitivity = kl.typical / trial.loss;
-        head->measured->mean = kl.mean / trial.loss;
-    }
-    exl2__measure_restore(&v->measure, &trial);
-    exl2__factor_close(v->c, &f);
-    exl2__convert_time(v, EXL2_CONVERT_LOSSES);
-    exl2__convert_head_losses(v, pieces);
-    return result < 0 ? result : exl2__keep_save(&v->work, "head-losses", pieces, 2);
-}
-
-/* Measures what is not in the work folder yet. */
-static exl2_result exl2__convert_measure(exl2__convert *v)
-{
-    uint32_t layers = v->source.plan.shape.layers, first = 0, at;
-    exl2__keep_piece pieces[2];
-    char name[EXL2__FILE_NAME_MAX];
-    bool found = true;
-    while (first < layers && found) {
-        exl2__convert_losses(v, first, pieces, name);
-        EXL2__TRY(exl2__keep_load(&v->work, name, pieces, 2, &found));
-        first += found;
-    }
-    if (found) {
-        EXL2__TRY(exl2__measure_clear(&v->measure, NULL));
-        exl2__convert_moments(v, EXL2__RUNNER_QKV, pieces);
-        EXL2__TRY(exl2__keep_load(&v->work, "head-moments", pieces, 2, &found));
-        if (found && !v->slots.head_bits) {
-            exl2__convert_head_losses(v, pieces);
-            EXL2__TRY(exl2__keep_load(&v->work, "head-losses", pieces, 2, &found));
-        }
-        if (found) {
-            return EXL2_OK;
-        }
-    }
-    if (!v->d->measurement_file || !v->slots.head_bits) {
-        EXL2__TRY(exl2__measure_probes(&v->measure));
-    }
-    exl2__convert_time(v, EXL2_CONVERT_PROBE);
-    EXL2__TRY(exl2__convert_load_states(v, first, &at));
-    uint64_t saved_ns = exl2__platform_ns();
-    for (; at < layers; at++) {
-        EXL2__TRY(exl2__convert_measure_layer(v, at, at < first));
-        if (exl2__platform_ns() - saved_ns > EXL2__CONVERT_SAVE_NS || at + 1 == layers) {
-            EXL2__TRY(exl2__convert_save_states(v, at + 1));
-            saved_ns = exl2__platform_ns();
-        }
-    }
-    EXL2__TRY(exl2__measure_head(&v->measure));
-    if (!v->slots.head_bits) {
-        EXL2__TRY(exl2__convert_measure_head(v));
-    }
-    exl2__convert_moments(v, EXL2__RUNNER_QKV, pieces);
-    return exl2__keep_save(&v->work, "head-moments", pieces, 2);
-}
+#include "convert_measure.h"
 
 /* ---- quantize ---- */
 
@@ -335,7 +64,7 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
     EXL2__TRY(exl2__solve_open(v->c, f, slot->columns, codes->groups, codes->group_count, &s));
     exl2_result result = exl2__solve_load(v->c, &s, part, slot->out);
     if (result >= 0 && correct) {
-        exl2__correct_weights(v->c, correct, &s);
+        result = exl2__correct_weights(v->c, correct, &s);
     }
     result = result < 0 ? result : exl2__solve_run(v->c, &s);
     result = result < 0 ? result : exl2__solve_energy(v->c, &s, true, &codes->losses[0]);
@@ -348,7 +77,7 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
         result = exl2__keep_save(&v->work, name, pieces, count);
     }
     if (result >= 0 && v->d->corrected) {
-        result = exl2__streams_replace(&v->streams, part, &s);
+        result = exl2__streams_replace(&v->streams, part, exl2__convert_on_gpu(v, slot), &s);
     }
     exl2__solve_close(v->c, &s);
     exl2__convert_time(v, EXL2_CONVERT_FILES);
@@ -382,21 +111,22 @@ static bool exl2__convert_is_corrected(const exl2__convert *v, const exl2__slot 
 static exl2_result exl2__convert_factor(exl2__convert *v, const exl2__slot *slot, exl2__factor *f)
 {
     exl2__gram *gram = &v->measure.grams[slot->input];
-    exl2__keep_piece moments[2];
-    char name[EXL2__FILE_NAME_MAX];
     bool found;
     if (exl2__convert_is_corrected(v, slot)) {
         EXL2__TRY(exl2__streams_input(&v->streams, slot->layer, slot->input, slot->in));
         exl2__convert_time(v, EXL2_CONVERT_FORWARD);
         EXL2__TRY(exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f));
-        exl2__correct_finish(&v->streams.correct, f);
-        return EXL2_OK;
+        exl2_result result = exl2__correct_finish(&v->streams.correct, f);
+        if (result < 0) {
+            exl2__factor_close(v->c, f);
+        }
+        return result;
     }
     gram->in = slot->in;
-    exl2__convert_moments(v, slot->input, moments);
-    exl2__convert_moments_name(slot->layer, slot->input, name);
-    EXL2__TRY(exl2__keep_load(&v->work, name, moments, 2, &found));
+    EXL2__TRY(exl2__convert_load_moments(v, slot->layer, slot->input, &found));
     if (!found) {
+        char name[EXL2__FILE_NAME_MAX];
+        exl2__convert_moments_name(slot->layer, slot->input, name);
         return exl2__fail(v->c, EXL2_ERR_IO, "%s/%s is missing or damaged; remove that folder", v->work.dir, name);
     }
     return exl2__factor_make(v->c, exl2__convert_gpu(v), slot->name, gram->sum, slot->in, f);
@@ -453,8 +183,16 @@ static void exl2__convert_streams_pieces(exl2__convert *v, uint64_t *layer, exl2
 {
     uint64_t bytes = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden * sizeof(float);
     pieces[0] = (exl2__keep_piece){ layer, sizeof *layer };
-    pieces[1] = (exl2__keep_piece){ v->measure.states, bytes };
-    pieces[2] = (exl2__keep_piece){ v->streams.states, bytes };
+    pieces[1] = (exl2__keep_piece){ v->measure.states.host, bytes };
+    pieces[2] = (exl2__keep_piece){ v->streams.states.host, bytes };
+}
+
+/* Copies the states of both streams between the device and the host, where they are on the device. */
+static exl2_result exl2__convert_sync_streams(const exl2__convert *v, bool to_host)
+{
+    uint64_t tokens = (uint64_t)v->rows * v->length;
+    EXL2__TRY(exl2__runner_states_sync(&v->source, &v->measure.states, tokens, to_host));
+    return exl2__runner_states_sync(&v->source, &v->streams.states, tokens, to_host);
 }
 
 /* Sets both streams to those before layer *at: the last that were saved, if the codes of all layers before are in the
@@ -475,7 +213,7 @@ static exl2_result exl2__convert_load_streams(exl2__convert *v, uint32_t *at)
         EXL2__TRY(result);
     }
     *at = found ? (uint32_t)layer : 0;
-    return found ? EXL2_OK : exl2__streams_begin(&v->streams);
+    return found ? exl2__convert_sync_streams(v, false) : exl2__streams_begin(&v->streams);
 }
 
 /* Layer by layer, as each depends on what was made of those before. */
@@ -493,6 +231,7 @@ static exl2_result exl2__convert_quantize_layers(exl2__convert *v)
             uint64_t layer = at;
             exl2__keep_piece pieces[3];
             exl2__convert_streams_pieces(v, &layer, pieces);
+            EXL2__TRY(exl2__convert_sync_streams(v, true));
             EXL2__TRY(exl2__keep_save(&v->work, "states-of-both", pieces, 3));
             saved_ns = exl2__platform_ns();
         }
@@ -509,7 +248,14 @@ static exl2_result exl2__convert_quantize(exl2__convert *v)
     exl2__streams_layout(&v->streams, &v->measure, exl2__slots_most(&v->slots), &dry);
     EXL2__TRY(exl2__arena_open(v->c, &memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__streams_layout(&v->streams, &v->measure, exl2__slots_most(&v->slots), &memory);
-    exl2_result result = exl2__convert_quantize_layers(v);
+    exl2_result result = EXL2_OK;
+#ifndef EXL2_NO_CUDA
+    if (exl2__measure_on_gpu(&v->measure)) {
+        uint64_t bytes = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden * sizeof(float);
+        result = exl2__measure_states_open(&v->gpu, bytes, EXL2__GPU_STATES_TOO, &v->streams.states);
+    }
+#endif
+    result = result < 0 ? result : exl2__convert_quantize_layers(v);
     exl2__streams_drop(&v->streams);
     exl2__arena_close(v->c, &memory);
     return result;
@@ -545,6 +291,14 @@ static void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap
         used += exl2__format(warning + used, cap - used, "%s%u matrices stay FP16, because the block of %s has a "
                              "matrix with %u inputs, not a multiple of 32", used ? "; " : "", s->dense_count,
                              s->dense_name, s->dense_in);
+    }
+    uint32_t elsewhere = 0;
+    for (uint32_t i = 0; v->source.gpu && i < v->source.plan.shape.layers; i++) {
+        elsewhere += !exl2__runner_fits(&v->source, i);
+    }
+    if (elsewhere > 0 && used < cap) {
+        used += exl2__format(warning + used, cap - used, "%sof %u layers some phases ran on the CPU: experts, or sizes "
+                             "that the GPU's kernels do not have", used ? "; " : "", elsewhere);
     }
     uint32_t starved = exl2__convert_starved(v, &name);
     if (starved > 0 && used < cap) {
@@ -614,6 +368,11 @@ static exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2
     EXL2__TRY(exl2__runner_headers(v->c, dir, v->length, &out));
     out.streamed = v->source.streamed;
     exl2_result result = exl2__runner_load(&out);
+#ifndef EXL2_NO_CUDA
+    if (exl2__convert_gpu(v)) {
+        result = result < 0 ? result : exl2__runner_use(&out, &v->gpu, 1);
+    }
+#endif
     m.a = &v->source;
     m.b = &out;
     exl2__compare_layout(&m, &dry);
@@ -687,13 +446,16 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     EXL2__TRY(exl2__convert_open_source(v));
 #ifndef EXL2_NO_CUDA
     if (exl2__convert_gpu(v)) {
-        EXL2__TRY(exl2__runner_use(&v->source, &v->gpu));
+        EXL2__TRY(exl2__runner_use(&v->source, &v->gpu, 0));
     }
 #endif
     exl2__convert_time(v, EXL2_CONVERT_FILES);
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__arena_open(c, &v->memory, dry.used, EXL2_MEM_SCRATCH));
     exl2__convert_layout(v, &v->memory);
+#ifndef EXL2_NO_CUDA
+    EXL2__TRY(exl2__measure_open(&v->measure));
+#endif
     EXL2__TRY(exl2__convert_measure(v));
     if (v->d->measure_only) {
         exl2__arena_close(c, &v->memory);

@@ -48,12 +48,11 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
         exl2__format(size, sizeof size, "bytes: %llu\n", (unsigned long long)v->d->size_bytes);
     }
     exl2__format(text, sizeof text,
-                 "version: 2\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
-                 "calibration: %x%x\nseed: %llu\n%s%s%s", (uint32_t)(source >> 32), (uint32_t)source,
-                 exl2__convert_bpw_1000(v), v->head_bits, v->rows, v->d->length, (uint32_t)(files >> 32),
-                 (uint32_t)files,
-                 (unsigned long long)v->d->seed, size, v->d->corrected ? "corrected: yes\n" : "",
-                 exl2__convert_gpu(v) ? "backend: cuda\n" : "");
+                 "version: 3\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
+                 "calibration: %x%x\nseed: %llu\n%s%s", (uint32_t)(source >> 32), (uint32_t)source,
+                 exl2__convert_bpw_1000(v), v->head_bits, exl2__convert_rows(v->d), v->d->length,
+                 (uint32_t)(files >> 32), (uint32_t)files,
+                 (unsigned long long)v->d->seed, size, v->d->corrected ? "corrected: yes\n" : "");
     if (v->d->work_dir) {
         exl2__format(dir, sizeof dir, "%s", v->d->work_dir);
     } else {
@@ -61,6 +60,22 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
     }
     EXL2__TRY(exl2__keep_open(v->c, dir, text, &v->work));
     return exl2__convert_check_work(v);
+}
+
+/* Once the plan has decided where the conversion runs: the rest of a folder is made there, too. */
+static exl2_result exl2__convert_keep_backend(exl2__convert *v)
+{
+    static const char *const names[2] = { "the CPU", "a GPU" };
+    uint32_t backend, own = exl2__convert_gpu(v) ? 1 : 0;
+    exl2__keep_piece piece = { &backend, sizeof backend };
+    bool found;
+    EXL2__TRY(exl2__keep_load(&v->work, EXL2__KEEP_TEXT "-backend", &piece, 1, &found));
+    if (found && backend != own) {
+        return exl2__fail(v->c, EXL2_ERR_STATE, "%s was begun on %s, and this is %s; remove that folder, or choose the "
+                          "same backend", v->work.dir, names[!own], names[own]);
+    }
+    backend = own;
+    return found ? EXL2_OK : exl2__keep_save(&v->work, EXL2__KEEP_TEXT "-backend", &piece, 1);
 }
 
 /* ---- ids ---- */
@@ -220,6 +235,23 @@ static exl2_result exl2__convert_headers(exl2__convert *v)
     return v->d->calibration_file_count ? exl2__convert_ids(v) : EXL2_OK;
 }
 
+/* The same. What needs more memory than AUTO's GPU has is planned again for the CPU. */
+static exl2_result exl2__convert_headers_auto(exl2__convert *v)
+{
+    exl2__ctx *c = v->c;
+    exl2_result result = exl2__convert_headers(v);
+    if (result != EXL2_ERR_BUDGET || v->d->backend != EXL2_BACKEND_AUTO || !exl2__convert_gpu(v)) {
+        return result;
+    }
+    exl2__log(c, EXL2_LOG_WARN, EXL2_LOG_ID_CPU_FALLBACK, "the conversion runs on the CPU: %s", c->error.text);
+    c->error = (exl2_error){ EXL2_OK, 0, "" };
+    exl2__slots_close(c, &v->slots);
+    exl2__runner_close(&v->source);
+    exl2__gpu_close(c, &v->gpu);
+    exl2__convert_defaults(v);
+    return exl2__convert_headers(v);
+}
+
 /* The same on the outline of the dense folder that the source becomes, before that is written. */
 static exl2_result exl2__convert_outline(exl2__convert *v)
 {
@@ -229,7 +261,7 @@ static exl2_result exl2__convert_outline(exl2__convert *v)
     exl2_result result = exl2__convert_source_outline(c, v->d, &v->from, &v->work, v->source_dir, &v->copy_bytes);
     v->copy_bytes += exl2__keep_bytes(c, v->source_dir);
     c->files = exl2__convert_source_files_of(&files);
-    result = result < 0 ? result : exl2__convert_headers(v);
+    result = result < 0 ? result : exl2__convert_headers_auto(v);
     exl2__slots_close(c, &v->slots);
     exl2__runner_close(&v->source);
     c->files = plain;
@@ -249,7 +281,8 @@ static exl2_result exl2__convert_open_source(exl2__convert *v)
     }
     v->copied = v->from.kind != EXL2__CONVERT_SOURCE_FOLDER;
     v->copy_bytes = v->copied ? exl2__keep_bytes(c, v->source_dir) : 0;
-    EXL2__TRY(exl2__convert_headers(v));
+    EXL2__TRY(exl2__convert_headers_auto(v));
+    EXL2__TRY(exl2__convert_keep_backend(v));
     EXL2__TRY(exl2__runner_load(&v->source));
     EXL2__TRY(exl2__runner_decode(&v->source));
     EXL2__TRY(exl2__convert_plan_values(v));

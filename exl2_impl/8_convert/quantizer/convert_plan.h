@@ -13,8 +13,9 @@
 #include "texts.h"
 
 #define EXL2__CONVERT_ROWS 64u       /* of the model's own text; */
-#define EXL2__CONVERT_FILE_ROWS 128u /* of files, if they hold as many */
+#define EXL2__CONVERT_FILE_ROWS 128u /* of files, if they hold as many, and of all on a GPU */
 #define EXL2__CONVERT_LENGTH 512u
+#define EXL2__CONVERT_GPU_LENGTH 2048u
 #define EXL2__CONVERT_MEASURE_BPW 4.0 /* what measure_only tries, unless another rate is given */
 #define EXL2__CONVERT_LENGTH_MAX 8192u
 #define EXL2__CONVERT_HELD 2u         /* rows kept out of calibration, for 64 */
@@ -75,17 +76,30 @@ static inline const exl2_engine_desc *exl2__convert_engine(const exl2__convert *
     return exl2__gpu_is_open(&v->gpu) ? &v->engine : NULL;
 }
 
-/* Opens the GPU. AUTO becomes what there is, so that the model's text does not fall back to the CPU later. Corrected
-   targets are computed on the CPU only. */
+/* Rows that are asked for on a CPU. */
+static inline uint32_t exl2__convert_rows(const exl2_convert_desc *d)
+{
+    return d->rows ? d->rows : d->calibration_file_count ? EXL2__CONVERT_FILE_ROWS : EXL2__CONVERT_ROWS;
+}
+
+/* Sets rows and length where the application has not: a GPU has time for more. */
+static void exl2__convert_defaults(exl2__convert *v)
+{
+    bool gpu = exl2__gpu_is_open(&v->gpu);
+    v->length = v->d->length ? v->d->length : gpu ? EXL2__CONVERT_GPU_LENGTH : EXL2__CONVERT_LENGTH;
+    v->rows = v->d->rows || !gpu ? exl2__convert_rows(v->d) : EXL2__CONVERT_FILE_ROWS;
+}
+
+/* Opens the GPU. AUTO becomes what there is, so that the model's text does not fall back to the CPU later. */
 static exl2_result exl2__convert_open_gpu(exl2__convert *v)
 {
     const exl2_convert_desc *d = v->d;
-    exl2_backend backend = d->corrected && d->backend == EXL2_BACKEND_AUTO ? EXL2_BACKEND_CPU : d->backend;
-    v->engine = (exl2_engine_desc){ .backend = backend, .devices = d->device, .device_count = d->device ? 1 : 0,
+    v->engine = (exl2_engine_desc){ .backend = d->backend, .devices = d->device, .device_count = d->device ? 1 : 0,
                                     .device_bytes_max = d->device_bytes_max, .kernel_cache = d->kernel_cache,
                                     .nvrtc_path = d->nvrtc_path };
     EXL2__TRY(exl2__gpu_open(v->c, &v->engine, &v->gpu));
     v->engine.backend = EXL2_BACKEND_CUDA;
+    exl2__convert_defaults(v);
     return EXL2_OK;
 }
 
@@ -113,9 +127,6 @@ static exl2_result exl2__convert_check(exl2__convert *v)
     if (d->corrected && d->measure_only) {
         return exl2__fail(c, EXL2_ERR_ARG, "corrected and measure_only are both given");
     }
-    if (d->corrected && d->backend == EXL2_BACKEND_CUDA) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "corrected works on the CPU only for now: use the backend cpu");
-    }
     v->bpw = d->measure_only && d->bpw == 0 ? EXL2__CONVERT_MEASURE_BPW : (double)d->bpw;
     if (!d->size_bytes && !(v->bpw >= 2 && v->bpw <= 16)) {
         return exl2__fail(c, EXL2_ERR_ARG, "bpw must be from 2 to 16");
@@ -124,8 +135,7 @@ static exl2_result exl2__convert_check(exl2__convert *v)
     if (v->head_bits && !exl2__slots_head_of(v->head_bits)) {
         return exl2__fail(c, EXL2_ERR_ARG, "head_bits is %u, expected 2, 3, 4, 5, 6 or 8", v->head_bits);
     }
-    v->length = d->length ? d->length : EXL2__CONVERT_LENGTH; /* or less: exl2__convert_open_source */
-    v->rows = d->rows ? d->rows : d->calibration_file_count ? EXL2__CONVERT_FILE_ROWS : EXL2__CONVERT_ROWS;
+    exl2__convert_defaults(v); /* length may become less: exl2__convert_headers */
     if (v->length < 32 || v->length > EXL2__CONVERT_LENGTH_MAX || v->rows > 65536) {
         return exl2__fail(c, EXL2_ERR_ARG, "%u rows of %u tokens: expected at most 65536 rows, of 32 to %u tokens",
                           v->rows, v->length, EXL2__CONVERT_LENGTH_MAX);
@@ -218,12 +228,31 @@ static uint64_t exl2__convert_plan_stages(exl2__convert *v, const exl2__arena *m
     return exl2__max64(measure->used + quantize, later);
 }
 
+#ifndef EXL2_NO_CUDA
+/* Weights of the largest matrix that is quantized. */
+static uint64_t exl2__convert_plan_largest(const exl2__convert *v)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < v->slots.count; i++) {
+        most = exl2__max64(most, (uint64_t)v->slots.items[i].in * v->slots.items[i].columns);
+    }
+    return most;
+}
+#endif
+
 /* Memory at its peak, with the weights streamed or not. measure: of exl2__measure_layout. text: for the model's own
    text, which is made while no other weights are loaded; 0: there is none. */
 static uint64_t exl2__convert_plan_host(exl2__convert *v, const exl2__arena *measure, uint64_t text)
 {
     uint64_t ids = (uint64_t)(v->rows + v->rows / 32 + 1) * v->length * sizeof(exl2_token); /* with rows kept out */
     uint64_t stages = exl2__runner_bytes(&v->source, true) + exl2__convert_plan_stages(v, measure);
+#ifndef EXL2_NO_CUDA
+    exl2__arena copies = { 0 };
+    if (exl2__convert_gpu(v)) { /* of the source, and of the output; one of its matrices is decoded at a time */
+        exl2__runner_layout_copies(&v->source, &copies);
+        stages += 2 * copies.used + exl2__convert_plan_largest(v) * sizeof(uint16_t);
+    }
+#endif
     return v->c->host_bytes + ids + exl2__max64(stages, text);
 }
 
@@ -237,7 +266,7 @@ static uint64_t exl2__convert_plan_work(const exl2__convert *v)
     for (uint32_t i = 0; i < v->slots.count; i++) {
         const exl2__slot *slot = &v->slots.items[i];
         uint64_t key = (uint64_t)slot->layer << 32 | slot->input;
-        disk += i == 0 || key != last ? exl2__panels_bytes(slot->in) : 0; /* moments: one file for each input */
+        disk += i == 0 || key != last ? 2 * (uint64_t)slot->in * (slot->in + 32) : 0; /* moments, once for each input */
         disk += EXL2__LOSSES_WIDTHS * (slot->in / 32) * sizeof(double) + sizeof *slot->measured;
         last = key;
     }
@@ -271,23 +300,57 @@ static exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, u
                       there);
 }
 
-/* Memory: weights are streamed if they do not fit, on the CPU. */
+#ifndef EXL2_NO_CUDA
+/* Most bytes that the GPU needs at once: for the passes with the moments of a layer, or for one matrix; with what stays
+   there all the time. Cached weights are not counted. */
+static uint64_t exl2__convert_plan_gpu(exl2__convert *v)
+{
+    const exl2__shape *s = &v->source.plan.shape;
+    uint64_t tokens = exl2__max32(EXL2__RUNNER_GPU_TOKENS, v->length), queries = (uint64_t)s->heads * s->head_dim;
+    uint64_t inter = s->inter, hidden = s->hidden, widest = exl2__max64(exl2__max64(hidden, queries), inter);
+    uint64_t probes = (uint64_t)v->measure.probes * v->measure.probe_length;
+    uint64_t stays = probes * ((EXL2__MEASURE_COPIES + 1) * hidden + s->vocab) * 4 + EXL2__GPU_SPARE_BYTES;
+    uint64_t pass = tokens * (12 * hidden + 12 * queries + 8 * inter + 4 * widest), most = 0;
+    pass += 4 * (2 * hidden * hidden + queries * queries + inter * inter + widest * widest); /* moments, and a copy */
+    for (uint32_t i = 0; i < v->slots.count; i++) {
+        const exl2__slot *slot = &v->slots.items[i];
+        uint64_t square = 4 * (uint64_t)slot->in * slot->in, weights = (uint64_t)slot->in * slot->columns;
+        uint64_t more = v->d->corrected ? 3 * square : 0;
+        most = exl2__max64(most, more + exl2__max64(3 * square, 2 * square + 11 * weights));
+        most = exl2__max64(most, pass + 4 * weights);
+    }
+    return stays + most;
+}
+
+/* Fails if the GPU has too little memory. */
+static exl2_result exl2__convert_plan_device(exl2__convert *v)
+{
+    char needed[24], there[24];
+    exl2__cuda_device *d = v->gpu.d;
+    EXL2__TRY(exl2__cuda_device_enter(d));
+    uint64_t bytes = exl2__convert_plan_gpu(v), room = exl2__gpu_room(&v->gpu);
+    EXL2__TRY(exl2__cuda_device_leave_with(d, EXL2_OK));
+    if (bytes <= room) {
+        return EXL2_OK;
+    }
+    exl2__convert_plan_mib(needed, bytes);
+    exl2__convert_plan_mib(there, room);
+    return exl2__fail(v->c, EXL2_ERR_BUDGET, "the conversion needs about %s of GPU memory, but has %s "
+                      "(device_bytes_max, or what is free)", needed, there);
+}
+#endif
+
+/* Memory: weights are streamed if they do not fit. */
 static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena *measure, uint64_t text)
 {
     char needed[24], cap[24];
     uint64_t most = v->c->host_bytes_max;
-    v->plan.host_bytes = exl2__convert_plan_host(v, measure, text);
-    if (most && v->plan.host_bytes > most && exl2__convert_gpu(v)) {
-        if (v->d->backend == EXL2_BACKEND_CUDA) {
-            exl2__convert_plan_mib(needed, v->plan.host_bytes);
-            exl2__convert_plan_mib(cap, most);
-            return exl2__fail(v->c, EXL2_ERR_UNSUPPORTED, "the conversion needs about %s of memory, but host_bytes_max "
-                              "is %s, and a model is read layer by layer on the CPU only for now: use the backend cpu",
-                              needed, cap);
-        }
-        exl2__gpu_close(v->c, &v->gpu); /* AUTO */
-        v->plan.host_bytes = exl2__convert_plan_host(v, measure, text);
+#ifndef EXL2_NO_CUDA
+    if (exl2__convert_gpu(v)) {
+        EXL2__TRY(exl2__convert_plan_device(v));
     }
+#endif
+    v->plan.host_bytes = exl2__convert_plan_host(v, measure, text);
     if (most && v->plan.host_bytes > most) {
         v->source.streamed = true;
         v->plan.host_bytes = exl2__convert_plan_host(v, measure, 0);

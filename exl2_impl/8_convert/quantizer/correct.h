@@ -12,10 +12,12 @@
 
 #include "gram.h"
 #include "solve.h"
+#include "../gpu/gpu_correct.h"
 
 #define EXL2__CORRECT_STEP 0.5f
 
 typedef struct exl2__correct {
+    exl2__gpu *gpu;      /* NULL: the CPU; else all of it is there */
     exl2__gram *gram;    /* of y; has the current chunk of y, too */
     float *strips;       /* [in / 32, rows_max, 32] the current chunk of x - y */
     float *sum;          /* [in / 32, in, 32] y'(x - y) */
@@ -23,21 +25,32 @@ typedef struct exl2__correct {
 } exl2__correct;
 
 /* widest: the largest input; rows_max: of a chunk. */
-static void exl2__correct_layout(exl2__correct *k, uint32_t widest, uint32_t rows_max, exl2__arena *a)
+static void exl2__correct_layout(exl2__correct *k, exl2__gpu *gpu, uint32_t widest, uint32_t rows_max, exl2__arena *a)
 {
+    k->gpu = gpu;
+    if (gpu) {
+        return;
+    }
     k->strips = (float *)exl2__arena_alloc(a, exl2__gram_work_bytes(widest, rows_max));
     k->sum = (float *)exl2__arena_alloc(a, exl2__panels_bytes(widest));
     k->turned.data = (float *)exl2__arena_alloc(a, exl2__panels_bytes(widest));
 }
 
 /* Begins the sums of an input. */
-static void exl2__correct_begin(exl2__correct *k, exl2__gram *gram, uint32_t in)
+static exl2_result exl2__correct_begin(exl2__correct *k, exl2__gram *gram, uint32_t in)
 {
     k->gram = gram;
+#ifndef EXL2_NO_CUDA
+    if (k->gpu) {
+        EXL2__TRY(exl2__gram_begin(gram, in));
+        return exl2__gpu_correct_begin(k->gpu, in);
+    }
+#endif
     gram->in = in;
     gram->tokens = 0;
     memset(gram->sum, 0, (size_t)exl2__panels_bytes(in));
     memset(k->sum, 0, (size_t)exl2__panels_bytes(in));
+    return EXL2_OK;
 }
 
 /* Sets row `row` of the current chunk. */
@@ -62,18 +75,29 @@ static void exl2__correct_task(void *arg, uint32_t strip)
     }
 }
 
-/* Adds the first `rows` rows of the current chunk. */
+/* Adds the first `rows` rows of the current chunk; with a GPU, those that exl2__gpu_correct_keep has kept, and the
+   input that is there. */
 static exl2_result exl2__correct_add(const exl2__ctx *c, exl2__correct *k, uint32_t rows)
 {
     EXL2__TRY(exl2__gram_add(c, k->gram, rows));
+#ifndef EXL2_NO_CUDA
+    if (k->gpu) {
+        return exl2__gpu_correct_add(k->gpu);
+    }
+#endif
     exl2__tasks_run(c, k->gram->in / EXL2__PANELS_LANES, exl2__correct_task, k);
     return EXL2_OK;
 }
 
 /* Brings the sums into the order of a factor of k->gram, which is finished. */
-static void exl2__correct_finish(exl2__correct *k, const exl2__factor *f)
+static exl2_result exl2__correct_finish(exl2__correct *k, const exl2__factor *f)
 {
     float tokens = (float)k->gram->tokens;
+#ifndef EXL2_NO_CUDA
+    if (k->gpu) {
+        return exl2__gpu_correct_finish(&f->on_gpu, f->in, 1 / tokens);
+    }
+#endif
     k->turned = (exl2__panels){ f->hessian.ops, k->turned.data, f->in, f->hessian.width };
     for (uint32_t row = 0; row < f->in; row++) {
         for (uint32_t column = 0; column < f->in; column++) {
@@ -83,6 +107,7 @@ static void exl2__correct_finish(exl2__correct *k, const exl2__factor *f)
                 / tokens;
         }
     }
+    return EXL2_OK;
 }
 
 /* g [in, 32] = inverse(Hd) g, in units of mean / Hd: with Hd = A A', first A, from the last row up, and then A'. */
@@ -132,10 +157,17 @@ static void exl2__correct_strip(void *arg, uint32_t strip)
 }
 
 /* Changes s->weights to the targets, before exl2__solve_run. s->factor: the one of exl2__correct_finish. */
-static void exl2__correct_weights(const exl2__ctx *c, const exl2__correct *k, const exl2__solve *s)
+static exl2_result exl2__correct_weights(const exl2__ctx *c, const exl2__correct *k, exl2__solve *s)
 {
     exl2__correct_job job = { k, s };
+#ifndef EXL2_NO_CUDA
+    if (k->gpu) {
+        return exl2__gpu_correct_weights(&s->on_gpu, &s->factor->on_gpu, EXL2__CORRECT_STEP / (float)s->factor->mean,
+                                         EXL2__QUANTIZE_MAX);
+    }
+#endif
     exl2__tasks_run(c, s->strips, exl2__correct_strip, &job);
+    return EXL2_OK;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* gram.h: second moments of inputs: sums of x'x over the tokens.
    takes: rows of one input, in chunks.
-   gives: exl2__gram, exl2__gram_layout, exl2__gram_begin, exl2__gram_add, exl2__gram_finish.
+   gives: exl2__gram, exl2__gram_layout, exl2__gram_begin, exl2__gram_add, exl2__gram_finish,
+          exl2__gram_mirror.
    owns:  nothing; its memory lies in the caller's arena.
 
    Chunks are added in f32, always in the same order, so that the sums do not depend on the number of threads. Only the
@@ -93,8 +94,28 @@ static exl2_result exl2__gram_add(const exl2__ctx *c, exl2__gram *g, uint32_t ro
     return EXL2_OK;
 }
 
+/* Task: copies what is below the diagonal in one strip to above it. */
+static void exl2__gram_mirror_task(void *arg, uint32_t strip)
+{
+    const exl2__gram *g = (const exl2__gram *)arg;
+    const float *from = g->sum + (size_t)strip * g->in * EXL2__PANELS_LANES;
+    for (uint32_t row = strip * EXL2__PANELS_LANES; row < g->in; row++) {
+        float *to = g->sum + (size_t)(row / EXL2__PANELS_LANES) * g->in * EXL2__PANELS_LANES + row % EXL2__PANELS_LANES;
+        for (uint32_t k = 0; k < EXL2__PANELS_LANES && strip * EXL2__PANELS_LANES + k < row; k++) {
+            size_t column = strip * EXL2__PANELS_LANES + k;
+            to[column * EXL2__PANELS_LANES] = from[(size_t)row * EXL2__PANELS_LANES + k];
+        }
+    }
+}
+
+/* Fills in the half above the diagonal. */
+static void exl2__gram_mirror(const exl2__ctx *c, exl2__gram *g)
+{
+    exl2__tasks_run(c, g->in / EXL2__PANELS_LANES, exl2__gram_mirror_task, g);
+}
+
 /* Divides by the number of tokens, and fills in the other half. */
-static exl2_result exl2__gram_finish(exl2__gram *g)
+static exl2_result exl2__gram_finish(const exl2__ctx *c, exl2__gram *g)
 {
     float share = g->tokens ? 1 / (float)g->tokens : 0;
 #ifndef EXL2_NO_CUDA
@@ -102,15 +123,14 @@ static exl2_result exl2__gram_finish(exl2__gram *g)
         return exl2__gpu_gram_finish(g->gpu, g->number, g->in, share, g->sum);
     }
 #endif
-    for (uint32_t row = 0; row < g->in; row++) {
-        for (uint32_t column = 0; column <= row; column++) {
-            float *low = &g->sum[((size_t)(column / EXL2__PANELS_LANES) * g->in + row) * EXL2__PANELS_LANES
-                                 + column % EXL2__PANELS_LANES];
-            *low *= share;
-            g->sum[((size_t)(row / EXL2__PANELS_LANES) * g->in + column) * EXL2__PANELS_LANES
-                   + row % EXL2__PANELS_LANES] = *low;
+    for (uint32_t strip = 0; strip < g->in / EXL2__PANELS_LANES; strip++) {
+        float *sum = g->sum + (size_t)strip * g->in * EXL2__PANELS_LANES;
+        for (size_t i = (size_t)strip * EXL2__PANELS_LANES * EXL2__PANELS_LANES;
+             i < (size_t)g->in * EXL2__PANELS_LANES; i++) {
+            sum[i] *= share;
         }
     }
+    exl2__gram_mirror(c, g);
     return EXL2_OK;
 }
 

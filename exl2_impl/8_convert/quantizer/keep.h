@@ -49,10 +49,22 @@ static void exl2__keep_path(const exl2__keep *w, const char *name, const char *t
     exl2__format(path, EXL2__FILE_PATH_MAX, "%s/%s%s", w->dir, name, tail);
 }
 
-/* FNV-1a over eight bytes at a time, because some files have gigabytes; continues from `hash`. */
+/* FNV-1a over eight bytes at a time, in four chains, because some files have gigabytes; continues from `hash`. */
 static uint64_t exl2__keep_hash(uint64_t hash, const void *data, uint64_t bytes)
 {
     const uint8_t *p = (const uint8_t *)data;
+    uint64_t chains[4] = { hash, hash + 1, hash + 2, hash + 3 }, words[4];
+    for (; bytes >= sizeof words; bytes -= sizeof words, p += sizeof words) {
+        memcpy(words, p, sizeof words);
+        for (uint32_t i = 0; i < 4; i++) {
+            chains[i] = (chains[i] ^ words[i]) * 0x100000001B3u;
+            chains[i] ^= chains[i] >> 29;
+        }
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        hash = (hash ^ chains[i]) * 0x100000001B3u;
+        hash ^= hash >> 29;
+    }
     for (; bytes >= 8; bytes -= 8, p += 8) {
         uint64_t word;
         memcpy(&word, p, 8);

@@ -1,8 +1,9 @@
 /* measure.h: the measurement of one layer: what its matrices lose at each width, and what that costs the whole model.
    takes: a model, the residual of all calibration rows before the layer.
-   gives: exl2__measure, exl2__measure_layout, exl2__measure_probes, exl2__measure_begin, exl2__measure_layer,
-          exl2__measure_head; exl2__measure_matrix; exl2__measure_part, exl2__measure_trial, exl2__measure_restore;
-          exl2__measure_copy, exl2__measure_probe_layer, exl2__measure_kl_of.
+   gives: exl2__measure, exl2__measure_layout, exl2__measure_open, exl2__measure_states_open, exl2__measure_probes,
+          exl2__measure_begin, exl2__measure_layer, exl2__measure_head; exl2__measure_matrix; exl2__measure_part,
+          exl2__measure_trial, exl2__measure_restore; exl2__measure_copy, exl2__measure_probe_layer,
+          exl2__measure_kl_of.
    owns:  nothing; its memory lies in the caller's arena.
 
    What a matrix matters needs no gradients: its quantized form takes the place of the original, some tokens run through
@@ -35,9 +36,9 @@ typedef struct exl2__measure {
     uint32_t rows, length;
     uint32_t probes, probe_length; /* sequences: the beginnings of rows, evenly spread over all rows */
     uint32_t probe_bits;   /* width at which matrices are tried */
-    float *states;         /* [rows, length, hidden] */
-    float *before;         /* [probes, probe_length, hidden] states of the probes before the current layer */
-    float *copies;         /* [EXL2__MEASURE_COPIES, probes, probe_length, hidden] the same, of each trial */
+    exl2__runner_states states; /* [rows, length, hidden] */
+    exl2__runner_states before; /* [probes, probe_length, hidden] states of the probes before the current layer */
+    exl2__runner_states copies; /* [EXL2__MEASURE_COPIES, probes, probe_length, hidden] the same, of each trial */
     uint32_t widest;       /* input */
     float *x;              /* [length, widest] rows of one input */
     uint32_t input;        /* that is being added */
@@ -49,7 +50,14 @@ typedef struct exl2__measure {
     const exl2__layer *layer; /* that is being run; NULL: the head */
     uint32_t sequence;     /* the first probe of those that are being run */
     exl2__gpu *gpu;        /* NULL: all runs on the CPU */
+    uint64_t logits;       /* on the GPU, in place of `probe`: [probes, probe_length, columns of the head] */
 } exl2__measure;
+
+/* Are the probes' states and logits on the GPU? */
+static inline bool exl2__measure_on_gpu(const exl2__measure *m)
+{
+    return m->gpu && m->r->plan.shape.hidden % EXL2__CPU_STRIP == 0;
+}
 
 static inline const exl2_token *exl2__measure_probe_ids(const exl2__measure *m, uint32_t probe)
 {
@@ -76,9 +84,10 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
         widest = exl2__max32(widest, exl2__measure_widest(m->r, i));
     }
     uint64_t work = exl2__gram_work_bytes(widest, m->length);
-    m->states = (float *)exl2__arena_alloc(a, (uint64_t)m->rows * m->length * s->hidden * sizeof *m->states);
-    m->before = (float *)exl2__arena_alloc(a, tokens * s->hidden * sizeof *m->before);
-    m->copies = (float *)exl2__arena_alloc(a, EXL2__MEASURE_COPIES * tokens * s->hidden * sizeof *m->copies);
+    uint64_t probes = exl2__measure_on_gpu(m) ? 0 : tokens; /* whose states are in host memory */
+    m->states.host = (float *)exl2__arena_alloc(a, (uint64_t)m->rows * m->length * s->hidden * sizeof(float));
+    m->before.host = (float *)exl2__arena_alloc(a, probes * s->hidden * sizeof(float));
+    m->copies.host = (float *)exl2__arena_alloc(a, EXL2__MEASURE_COPIES * probes * s->hidden * sizeof(float));
     m->widest = widest;
     m->x = (float *)exl2__arena_alloc(a, (uint64_t)m->length * widest * sizeof *m->x);
     float *strips = (float *)exl2__arena_alloc(a, work), *panels = (float *)exl2__arena_alloc(a, work);
@@ -95,28 +104,52 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
             m->grams[i] = gram;
         }
     }
-    m->probe = (exl2__compare_row *)exl2__arena_alloc_zeroed(a, tokens * sizeof *m->probe);
-    m->probabilities = (float *)exl2__arena_alloc(a, tokens * stride * sizeof *m->probabilities);
+    m->probe = (exl2__compare_row *)exl2__arena_alloc_zeroed(a, probes * sizeof *m->probe);
+    m->probabilities = (float *)exl2__arena_alloc(a, probes * stride * sizeof *m->probabilities);
     m->scratch = (float *)exl2__arena_alloc(a, (uint64_t)m->r->plan.logit_rows_max * stride * sizeof *m->scratch);
     m->kls = (double *)exl2__arena_alloc(a, tokens * sizeof *m->kls);
-    for (uint64_t i = 0; m->probe && i < tokens; i++) {
+    for (uint64_t i = 0; m->probe && i < probes; i++) {
         m->probe[i].probability = m->probabilities + i * stride;
     }
 }
 
-/* ---- states ---- */
+#ifndef EXL2_NO_CUDA
+#define EXL2__MEASURE_STATES_SHARE 4u /* states stay on the device if they need at most one part of so many */
 
-/* Copies the residual of a row to or from the device. */
-static void exl2__measure_move(const exl2__measure *m, uint32_t row, uint32_t count, bool to_device)
+/* Device memory for states, in a buffer of the GPU; without enough of it they stay in host memory. */
+static exl2_result exl2__measure_states_open(exl2__gpu *g, uint64_t bytes, uint32_t index, exl2__runner_states *s)
 {
-    const exl2__cpu_device *d = exl2__runner_cpu(m->r);
-    size_t hidden = d->shape.hidden;
-    for (uint32_t i = 0; i < count; i++) {
-        float *state = m->states + ((size_t)row * m->length + i) * hidden;
-        float *residual = d->residual + (size_t)i * d->hidden_stride;
-        memcpy(to_device ? residual : state, to_device ? state : residual, hidden * sizeof *state);
-    }
+    exl2k_u64 address = 0;
+    EXL2__TRY(exl2__cuda_device_enter(g->d));
+    exl2_result result = bytes <= exl2__gpu_room(g) / EXL2__MEASURE_STATES_SHARE
+        ? exl2__gpu_need(g, bytes, index, &address) : EXL2_OK;
+    s->gpu = address;
+    return exl2__cuda_device_leave_with(g->d, result);
 }
+
+/* After exl2__measure_layout and exl2__runner_use. */
+static exl2_result exl2__measure_open(exl2__measure *m)
+{
+    exl2__gpu *g = m->gpu;
+    uint64_t hidden = m->r->plan.shape.hidden * sizeof(float), tokens = (uint64_t)m->probes * m->probe_length;
+    uint64_t columns = (uint64_t)exl2__cpu_matrix_of(m->r->plan.head)->parts->strips * EXL2__CPU_STRIP;
+    exl2k_u64 before = 0, copies = 0, logits = 0;
+    if (!exl2__measure_on_gpu(m)) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__cuda_device_enter(g->d));
+    exl2_result result = exl2__gpu_need(g, tokens * hidden, EXL2__GPU_BEFORE, &before);
+    result = result < 0 ? result : exl2__gpu_need(g, EXL2__MEASURE_COPIES * tokens * hidden, EXL2__GPU_COPIES, &copies);
+    result = result < 0 ? result : exl2__gpu_need(g, tokens * columns * sizeof(float), EXL2__GPU_LOGITS, &logits);
+    EXL2__TRY(exl2__cuda_device_leave_with(g->d, result));
+    m->before.gpu = before;
+    m->copies.gpu = copies;
+    m->logits = logits;
+    return exl2__measure_states_open(g, (uint64_t)m->rows * m->length * hidden, EXL2__GPU_STATES, &m->states);
+}
+#endif
+
+/* ---- states ---- */
 
 static void exl2__measure_keep_probe(void *user, uint32_t row, const float *logits)
 {
@@ -125,49 +158,56 @@ static void exl2__measure_keep_probe(void *user, uint32_t row, const float *logi
                            &m->probe[m->sequence * m->probe_length + row]);
 }
 
-/* Begins a pass over the probes from m->sequence on, as many as it can have: *count. */
-static exl2_result exl2__measure_pass(exl2__measure *m, uint32_t *count)
+/* Runs `sets` copies of all probes through a layer, from one array of states to another, which may be the same. */
+static exl2_result exl2__measure_probe_layer(exl2__measure *m, uint32_t layer, exl2__runner_states from,
+                                             exl2__runner_states to, uint32_t sets)
 {
-    const exl2_token *ids[EXL2__MEASURE_PROBES];
-    *count = exl2__min32(m->probes - m->sequence, exl2__runner_together(m->r, m->probe_length));
-    for (uint32_t i = 0; i < *count; i++) {
-        ids[i] = exl2__measure_probe_ids(m, m->sequence + i);
-    }
-    return exl2__runner_begin_all(m->r, ids, *count, m->probe_length);
-}
-
-/* Copies the residual of the pass's `count` probes to the device, or back to `states`. */
-static void exl2__measure_move_probes(const exl2__measure *m, uint32_t count, float *states, bool to_device)
-{
-    const exl2__cpu_device *d = exl2__runner_cpu(m->r);
-    size_t hidden = d->shape.hidden;
-    for (uint32_t i = 0; i < count * m->probe_length; i++) {
-        float *state = states + ((size_t)m->sequence * m->probe_length + i) * hidden;
-        float *residual = d->residual + (size_t)i * d->hidden_stride;
-        memcpy(to_device ? residual : state, to_device ? state : residual, hidden * sizeof *state);
-    }
-}
-
-/* Runs all probes through a layer, from one array of states to another, which may be the same. */
-static exl2_result exl2__measure_probe_layer(exl2__measure *m, uint32_t layer, float *from, float *to)
-{
-    uint32_t count;
-    for (m->sequence = 0; m->sequence < m->probes; m->sequence += count) {
-        EXL2__TRY(exl2__measure_pass(m, &count));
-        exl2__measure_move_probes(m, count, from, true);
-        EXL2__TRY(exl2__runner_layer(m->r, layer, NULL, NULL));
-        exl2__measure_move_probes(m, count, to, false);
+    exl2__runner *r = m->r;
+    uint32_t all = sets * m->probes;
+    EXL2__TRY(exl2__runner_hold(r, layer));
+    for (uint32_t first = 0, count; first < all; first += count) {
+        uint64_t at = (uint64_t)first * m->probe_length;
+        count = exl2__min32(all - first, exl2__runner_together(r, layer, m->probe_length));
+        EXL2__TRY(exl2__runner_begin_all(r, NULL, count, m->probe_length));
+        EXL2__TRY(exl2__runner_get(r, &from, at, from.gpu != to.gpu));
+        EXL2__TRY(exl2__runner_layer(r, layer, NULL, NULL));
+        EXL2__TRY(exl2__runner_put(r, &to, at));
     }
     return EXL2_OK;
 }
 
-/* Computes the logits that the head makes of the probes' states. */
-static exl2_result exl2__measure_probe_logits(exl2__measure *m, float *states, exl2__runner_logits_fn fn)
+#ifndef EXL2_NO_CUDA
+#define EXL2__MEASURE_LOGITS 256u /* rows whose logits are computed together on a GPU */
+
+/* On the GPU: the original model's logits of the probes (kls NULL), or divergences of other states from them. */
+static exl2_result exl2__measure_logits_gpu(exl2__measure *m, const exl2__runner_states *states, double *kls)
+{
+    exl2__gpu *g = m->gpu;
+    uint32_t rows = m->probes * m->probe_length, some;
+    uint64_t columns = (uint64_t)exl2__cpu_matrix_of(m->r->plan.head)->parts->strips * EXL2__CPU_STRIP;
+    exl2_result result = EXL2_OK;
+    EXL2__TRY(exl2__runner_begin_all(m->r, NULL, m->probes, m->probe_length));
+    EXL2__TRY(exl2__runner_get(m->r, states, 0, false));
+    EXL2__TRY(exl2__cuda_device_enter(g->d));
+    for (uint32_t row = 0; row < rows && result >= 0; row += some) {
+        uint64_t at = m->logits + row * columns * sizeof(float);
+        some = exl2__min32(rows - row, EXL2__MEASURE_LOGITS);
+        result = kls ? exl2__gpu_pass_kl(&m->r->pass, row, some, at, kls + row)
+                     : exl2__gpu_pass_logits(&m->r->pass, row, some, at);
+    }
+    return exl2__cuda_device_leave_with(g->d, result);
+}
+#endif
+
+/* On the CPU: gives the logits that the head makes of the probes' states to `fn`. */
+static exl2_result exl2__measure_logits_cpu(exl2__measure *m, const exl2__runner_states *states,
+                                            exl2__runner_logits_fn fn)
 {
     uint32_t count;
     for (m->sequence = 0; m->sequence < m->probes; m->sequence += count) {
-        EXL2__TRY(exl2__measure_pass(m, &count));
-        exl2__measure_move_probes(m, count, states, true);
+        count = exl2__min32(m->probes - m->sequence, exl2__runner_together(m->r, UINT32_MAX, m->probe_length));
+        EXL2__TRY(exl2__runner_begin_all(m->r, NULL, count, m->probe_length));
+        EXL2__TRY(exl2__runner_get(m->r, states, (uint64_t)m->sequence * m->probe_length, false));
         EXL2__TRY(exl2__runner_logits(m->r, fn, m));
     }
     return EXL2_OK;
@@ -176,16 +216,26 @@ static exl2_result exl2__measure_probe_logits(exl2__measure *m, float *states, e
 /* Computes the probes' logits, layer by layer, so that a streamed model is read once. */
 static exl2_result exl2__measure_probes(exl2__measure *m)
 {
+    const exl2_token *ids[EXL2__MEASURE_PROBES];
     uint32_t count;
-    for (m->sequence = 0; m->sequence < m->probes; m->sequence += count) {
-        EXL2__TRY(exl2__measure_pass(m, &count));
+    for (uint32_t first = 0; first < m->probes; first += count) {
+        count = exl2__min32(m->probes - first, exl2__runner_together(m->r, UINT32_MAX, m->probe_length));
+        for (uint32_t i = 0; i < count; i++) {
+            ids[i] = exl2__measure_probe_ids(m, first + i);
+        }
+        EXL2__TRY(exl2__runner_begin_all(m->r, ids, count, m->probe_length));
         EXL2__TRY(exl2__runner_embed(m->r));
-        exl2__measure_move_probes(m, count, m->before, false);
+        EXL2__TRY(exl2__runner_put(m->r, &m->before, (uint64_t)first * m->probe_length));
     }
     for (uint32_t layer = 0; layer < m->r->plan.shape.layers; layer++) {
-        EXL2__TRY(exl2__measure_probe_layer(m, layer, m->before, m->before));
+        EXL2__TRY(exl2__measure_probe_layer(m, layer, m->before, m->before, 1));
     }
-    return exl2__measure_probe_logits(m, m->before, exl2__measure_keep_probe);
+#ifndef EXL2_NO_CUDA
+    if (exl2__measure_on_gpu(m)) {
+        return exl2__measure_logits_gpu(m, &m->before, NULL);
+    }
+#endif
+    return exl2__measure_logits_cpu(m, &m->before, exl2__measure_keep_probe);
 }
 
 /* Sets the states to the embeddings. */
@@ -194,7 +244,7 @@ static exl2_result exl2__measure_begin(exl2__measure *m)
     for (uint32_t row = 0; row < m->rows; row++) {
         EXL2__TRY(exl2__runner_begin(m->r, m->ids + (size_t)row * m->length, m->length));
         EXL2__TRY(exl2__runner_embed(m->r));
-        exl2__measure_move(m, row, m->length, false);
+        EXL2__TRY(exl2__runner_put(m->r, &m->states, (uint64_t)row * m->length));
     }
     return EXL2_OK;
 }
@@ -224,7 +274,7 @@ static exl2_result exl2__measure_experts(exl2__measure *m)
     return EXL2_OK;
 }
 
-/* With a GPU, the runner has copied the input there. */
+/* With a GPU, the input is there. */
 static exl2_result exl2__measure_input(void *user, uint32_t input)
 {
     exl2__measure *m = (exl2__measure *)user;
@@ -233,9 +283,9 @@ static exl2_result exl2__measure_input(void *user, uint32_t input)
         return exl2__measure_experts(m);
     }
     if (!m->gpu) {
-        exl2__tasks_run(m->r->c, m->length, exl2__measure_row, m);
+        exl2__tasks_run(m->r->c, m->r->row_count, exl2__measure_row, m);
     }
-    return exl2__gram_add(m->r->c, &m->grams[input], m->length);
+    return exl2__gram_add(m->r->c, &m->grams[input], m->r->row_count);
 }
 
 /* Inputs that are not a multiple of 32 have no moments: their matrices stay dense. layer NULL: the head. */
@@ -273,29 +323,33 @@ static void exl2__measure_blend(exl2__measure *m)
 }
 
 /* Copies the states of the probes to m->before. */
-static void exl2__measure_keep_before(exl2__measure *m)
+static exl2_result exl2__measure_keep_before(exl2__measure *m)
 {
-    size_t hidden = m->r->plan.shape.hidden, count = m->probe_length * hidden;
     for (uint32_t i = 0; i < m->probes; i++) {
-        memcpy(m->before + i * count, m->states + (size_t)(exl2__measure_probe_ids(m, i) - m->ids) * hidden,
-               count * sizeof *m->before);
+        uint64_t first = (uint64_t)(exl2__measure_probe_ids(m, i) - m->ids);
+        exl2__runner_states from = exl2__runner_states_at(m->r, &m->states, first);
+        exl2__runner_states to = exl2__runner_states_at(m->r, &m->before, (uint64_t)i * m->probe_length);
+        EXL2__TRY(exl2__runner_states_copy(m->r, &to, &from, m->probe_length));
     }
+    return EXL2_OK;
 }
 
 /* Runs all rows through a layer: fills in the grams. The states go from before the layer to after it, but those of the
    probes, which m->before keeps. */
 static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
 {
+    EXL2__TRY(exl2__runner_hold(m->r, index));
     EXL2__TRY(exl2__measure_clear(m, &m->r->plan.layers[index]));
-    exl2__measure_keep_before(m);
-    for (uint32_t row = 0; row < m->rows; row++) {
-        EXL2__TRY(exl2__runner_begin(m->r, m->ids + (size_t)row * m->length, m->length));
-        exl2__measure_move(m, row, m->length, true);
+    EXL2__TRY(exl2__measure_keep_before(m));
+    for (uint32_t row = 0, count; row < m->rows; row += count) {
+        count = exl2__min32(m->rows - row, exl2__runner_together(m->r, index, m->length));
+        EXL2__TRY(exl2__runner_begin_all(m->r, NULL, count, m->length));
+        EXL2__TRY(exl2__runner_get(m->r, &m->states, (uint64_t)row * m->length, false));
         EXL2__TRY(exl2__runner_layer(m->r, index, exl2__measure_input, m));
-        exl2__measure_move(m, row, m->length, false);
+        EXL2__TRY(exl2__runner_put(m->r, &m->states, (uint64_t)row * m->length));
     }
     for (uint32_t i = 0; i < exl2__runner_inputs(m->r); i++) {
-        EXL2__TRY(exl2__gram_finish(&m->grams[i]));
+        EXL2__TRY(exl2__gram_finish(m->r->c, &m->grams[i]));
     }
     exl2__measure_blend(m);
     return EXL2_OK;
@@ -306,16 +360,12 @@ static exl2_result exl2__measure_head(exl2__measure *m)
 {
     EXL2__TRY(exl2__measure_clear(m, NULL));
     for (uint32_t row = 0; row < m->rows; row++) {
-        EXL2__TRY(exl2__runner_begin(m->r, m->ids + (size_t)row * m->length, m->length));
-        exl2__measure_move(m, row, m->length, true);
-#ifndef EXL2_NO_CUDA
-        if (m->gpu && m->grams[EXL2__RUNNER_QKV].in) {
-            EXL2__TRY(exl2__runner_upload(m->r, NULL, EXL2__RUNNER_QKV, 0, m->length));
-        }
-#endif
+        EXL2__TRY(exl2__runner_begin_all(m->r, NULL, 1, m->length));
+        EXL2__TRY(exl2__runner_get(m->r, &m->states, (uint64_t)row * m->length, false));
+        EXL2__TRY(exl2__runner_until(m->r, UINT32_MAX, EXL2__RUNNER_QKV));
         EXL2__TRY(exl2__measure_input(m, EXL2__RUNNER_QKV));
     }
-    return exl2__gram_finish(&m->grams[EXL2__RUNNER_QKV]);
+    return exl2__gram_finish(m->r->c, &m->grams[EXL2__RUNNER_QKV]);
 }
 
 /* ---- matrices ---- */
@@ -336,16 +386,23 @@ typedef struct exl2__measure_kl {
 } exl2__measure_kl;
 
 /* The states of a trial, after its own layer and before the rest of the model. */
-static inline float *exl2__measure_copy(const exl2__measure *m, uint32_t trial)
+static inline exl2__runner_states exl2__measure_copy(const exl2__measure *m, uint32_t trial)
 {
-    return m->copies + (size_t)trial * m->probes * m->probe_length * m->r->plan.shape.hidden;
+    return exl2__runner_states_at(m->r, &m->copies, (uint64_t)trial * m->probes * m->probe_length);
 }
 
 /* The KL divergence of the logits that the head makes of the probes' states. */
-static exl2_result exl2__measure_kl_of(exl2__measure *m, float *states, exl2__measure_kl *out)
+static exl2_result exl2__measure_kl_of(exl2__measure *m, const exl2__runner_states *states, exl2__measure_kl *out)
 {
     double sum = 0, roots = 0;
-    EXL2__TRY(exl2__measure_probe_logits(m, states, exl2__measure_add_kl));
+#ifndef EXL2_NO_CUDA
+    if (exl2__measure_on_gpu(m)) {
+        EXL2__TRY(exl2__measure_logits_gpu(m, states, m->kls));
+    }
+#endif
+    if (!exl2__measure_on_gpu(m)) {
+        EXL2__TRY(exl2__measure_logits_cpu(m, states, exl2__measure_add_kl));
+    }
     for (uint32_t i = 0; i < m->probes; i++) {
         double kl = 0;
         for (uint32_t k = 0; k < m->probe_length; k++) {
@@ -368,17 +425,18 @@ typedef struct exl2__measure_trial {
 } exl2__measure_trial;
 
 /* Puts a quantized form in the place of a part: on the GPU, if its products are computed there. */
-static exl2_result exl2__measure_replace(const exl2__measure *m, exl2__cpu_part *p, exl2__solve *s,
+static exl2_result exl2__measure_replace(const exl2__measure *m, exl2__cpu_part *p, bool on_gpu, exl2__solve *s,
                                          exl2__measure_trial *trial)
 {
 #ifndef EXL2_NO_CUDA
-    trial->on_gpu = exl2__runner_computes(m->r, p);
-    if (trial->on_gpu) {
+    trial->on_gpu = on_gpu;
+    if (on_gpu) {
         trial->part = p;
         trial->kept = *p;
         return exl2__gpu_solve_values(&s->on_gpu, p, NULL);
     }
 #endif
+    (void)on_gpu;
     trial->bytes = (uint64_t)p->in * s->columns * sizeof(uint16_t);
     EXL2__TRY(exl2__alloc(m->r->c, trial->bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &trial->memory));
     EXL2__TRY(exl2__solve_values(m->r->c, s, (uint16_t *)trial->memory));
@@ -405,11 +463,13 @@ static void exl2__measure_restore(const exl2__measure *m, exl2__measure_trial *t
     *trial = (exl2__measure_trial){ 0 };
 }
 
-/* Measures one matrix, of whose columns `used` are used, and puts a quantized form in its place. losses
+/* Measures one matrix, of whose columns `used` are used, and puts a quantized form in its place. on_gpu: its products
+   run there. losses
    [EXL2__LOSSES_WIDTHS, in / 32]; out->share is given. Losses, power and trial->loss are those of a token of the
    model. */
-static exl2_result exl2__measure_part(exl2__measure *m, exl2__cpu_part *p, uint32_t used, const exl2__factor *f,
-                                      double *losses, exl2__measure_matrix *out, exl2__measure_trial *trial)
+static exl2_result exl2__measure_part(exl2__measure *m, exl2__cpu_part *p, bool on_gpu, uint32_t used,
+                                      const exl2__factor *f, double *losses, exl2__measure_matrix *out,
+                                      exl2__measure_trial *trial)
 {
     exl2__ctx *c = m->r->c;
     exl2__solve s;
@@ -429,7 +489,7 @@ static exl2_result exl2__measure_part(exl2__measure *m, exl2__cpu_part *p, uint3
     result = result < 0 ? result : exl2__solve_run(c, &s);
     result = result < 0 ? result : exl2__solve_energy(c, &s, false, &power);
     result = result < 0 ? result : exl2__solve_energy(c, &s, true, &loss);
-    result = result < 0 ? result : exl2__measure_replace(m, p, &s, trial);
+    result = result < 0 ? result : exl2__measure_replace(m, p, on_gpu, &s, trial);
     out->power = power * out->share;
     trial->loss = loss * out->share;
     exl2__solve_close(c, &s);

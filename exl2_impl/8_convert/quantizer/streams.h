@@ -14,7 +14,7 @@
 
 typedef struct exl2__streams {
     exl2__measure *m;
-    float *states;       /* [rows, length, hidden] of the quantized model */
+    exl2__runner_states states; /* [rows, length, hidden] of the quantized model */
     float *x, *y;        /* [length, widest] rows of one input, of the original and of the quantized model */
     exl2__correct correct;
     exl2__measure_trial *trials; /* [most] */
@@ -28,14 +28,14 @@ typedef struct exl2__streams {
 /* most: slots of a layer. */
 static void exl2__streams_layout(exl2__streams *s, exl2__measure *m, uint32_t most, exl2__arena *a)
 {
-    uint64_t inputs = (uint64_t)m->length * m->widest * sizeof(float);
+    uint64_t inputs = m->gpu ? 0 : (uint64_t)m->length * m->widest * sizeof(float);
     *s = (exl2__streams){ .m = m };
-    s->states = (float *)exl2__arena_alloc(a, (uint64_t)m->rows * m->length * m->r->plan.shape.hidden
-                                                  * sizeof *s->states);
+    s->states.host = (float *)exl2__arena_alloc(a, (uint64_t)m->rows * m->length * m->r->plan.shape.hidden
+                                                       * sizeof(float));
     s->x = (float *)exl2__arena_alloc(a, inputs);
     s->y = (float *)exl2__arena_alloc(a, inputs);
     s->trials = (exl2__measure_trial *)exl2__arena_alloc_zeroed(a, most * sizeof *s->trials);
-    exl2__correct_layout(&s->correct, m->widest, m->length, a);
+    exl2__correct_layout(&s->correct, m->gpu, m->widest, m->length, a);
 }
 
 /* Both streams begin with the embeddings. */
@@ -43,14 +43,19 @@ static exl2_result exl2__streams_begin(exl2__streams *s)
 {
     const exl2__measure *m = s->m;
     EXL2__TRY(exl2__measure_begin(s->m));
-    memcpy(s->states, m->states, (size_t)m->rows * m->length * m->r->plan.shape.hidden * sizeof *s->states);
-    return EXL2_OK;
+    return exl2__runner_states_copy(m->r, &s->states, &m->states, (uint64_t)m->rows * m->length);
 }
 
 /* Has the original matrices of the layer in place, or the quantized ones. */
 static void exl2__streams_swap(exl2__streams *s, bool original)
 {
     for (uint32_t i = 0; i < s->count && s->original != original; i++) {
+#ifndef EXL2_NO_CUDA
+        if (s->trials[i].on_gpu) {
+            exl2__gpu_solve_swap(s->m->gpu, s->trials[i].part);
+            continue;
+        }
+#endif
         exl2__cpu_part other = *s->trials[i].part;
         *s->trials[i].part = s->trials[i].kept;
         s->trials[i].kept = other;
@@ -58,15 +63,13 @@ static void exl2__streams_swap(exl2__streams *s, bool original)
     s->original = original;
 }
 
-/* Begins a row of one of the streams. */
-static exl2_result exl2__streams_row(exl2__streams *s, uint32_t row, bool original)
+/* Begins a pass over rows of one of the streams. keep: its states must not change. */
+static exl2_result exl2__streams_rows(exl2__streams *s, uint32_t row, uint32_t count, bool original, bool keep)
 {
-    exl2__measure m = *s->m;
-    m.states = original ? m.states : s->states;
+    const exl2__measure *m = s->m;
     exl2__streams_swap(s, original);
-    EXL2__TRY(exl2__runner_begin(m.r, m.ids + (size_t)row * m.length, m.length));
-    exl2__measure_move(&m, row, m.length, true);
-    return EXL2_OK;
+    EXL2__TRY(exl2__runner_begin_all(m->r, NULL, count, m->length));
+    return exl2__runner_get(m->r, original ? &m->states : &s->states, (uint64_t)row * m->length, keep);
 }
 
 /* Tasks: one token of the input, as the original model has it; as the quantized one does, after that. */
@@ -84,31 +87,47 @@ static void exl2__streams_token_y(void *arg, uint32_t row)
     exl2__correct_row(&s->correct, row, x, y);
 }
 
+/* Adds the input of a pass's rows, which both streams begin anew. */
+static exl2_result exl2__streams_add(exl2__streams *s, uint32_t layer, uint32_t row, uint32_t count)
+{
+    exl2__measure *m = s->m;
+    EXL2__TRY(exl2__streams_rows(s, row, count, true, true));
+    EXL2__TRY(exl2__runner_until(m->r, layer, s->input));
+#ifndef EXL2_NO_CUDA
+    if (m->gpu) {
+        EXL2__TRY(exl2__gpu_correct_keep(m->gpu));
+    }
+#endif
+    if (!m->gpu) {
+        exl2__tasks_run(m->r->c, m->r->row_count, exl2__streams_token_x, s);
+    }
+    EXL2__TRY(exl2__streams_rows(s, row, count, false, true));
+    EXL2__TRY(exl2__runner_until(m->r, layer, s->input));
+    if (!m->gpu) {
+        exl2__tasks_run(m->r->c, m->r->row_count, exl2__streams_token_y, s);
+    }
+    return exl2__correct_add(m->r->c, &s->correct, m->r->row_count);
+}
+
 /* Sums up an input of a layer over all rows (the head: layer EXL2__UNIT_NO_LAYER), in s->correct and its gram. */
 static exl2_result exl2__streams_input(exl2__streams *s, uint32_t layer, uint32_t input, uint32_t in)
 {
     exl2__measure *m = s->m;
-    bool head = layer == EXL2__UNIT_NO_LAYER;
-    s->layer = head ? NULL : &m->r->plan.layers[layer];
+    s->layer = layer == EXL2__UNIT_NO_LAYER ? NULL : &m->r->plan.layers[layer];
     s->input = input;
-    exl2__correct_begin(&s->correct, &m->grams[input], in);
-    for (uint32_t row = 0; row < m->rows; row++) {
-        EXL2__TRY(exl2__streams_row(s, row, true));
-        EXL2__TRY(head ? EXL2_OK : exl2__runner_until(m->r, layer, input));
-        exl2__tasks_run(m->r->c, m->length, exl2__streams_token_x, s);
-        EXL2__TRY(exl2__streams_row(s, row, false));
-        EXL2__TRY(head ? EXL2_OK : exl2__runner_until(m->r, layer, input));
-        exl2__tasks_run(m->r->c, m->length, exl2__streams_token_y, s);
-        EXL2__TRY(exl2__correct_add(m->r->c, &s->correct, m->length));
+    EXL2__TRY(exl2__correct_begin(&s->correct, &m->grams[input], in));
+    for (uint32_t row = 0, count; row < m->rows; row += count) {
+        count = exl2__min32(m->rows - row, exl2__runner_together(m->r, layer, m->length));
+        EXL2__TRY(exl2__streams_add(s, layer, row, count));
     }
-    return exl2__gram_finish(s->correct.gram);
+    return exl2__gram_finish(m->r->c, s->correct.gram);
 }
 
-/* Puts what the quantizer made of a part in its place. */
-static exl2_result exl2__streams_replace(exl2__streams *s, exl2__cpu_part *p, exl2__solve *solve)
+/* Puts what the quantizer made of a part in its place. on_gpu: its products run there. */
+static exl2_result exl2__streams_replace(exl2__streams *s, exl2__cpu_part *p, bool on_gpu, exl2__solve *solve)
 {
     exl2__streams_swap(s, false);
-    EXL2__TRY(exl2__measure_replace(s->m, p, solve, &s->trials[s->count]));
+    EXL2__TRY(exl2__measure_replace(s->m, p, on_gpu, solve, &s->trials[s->count]));
     s->count++;
     return EXL2_OK;
 }
@@ -127,15 +146,16 @@ static void exl2__streams_drop(exl2__streams *s)
 /* Runs both streams through a layer. */
 static exl2_result exl2__streams_next(exl2__streams *s, uint32_t layer)
 {
-    exl2__measure other = *s->m;
-    other.states = s->states;
-    for (uint32_t row = 0; row < s->m->rows; row++) {
-        EXL2__TRY(exl2__streams_row(s, row, true));
-        EXL2__TRY(exl2__runner_layer(s->m->r, layer, NULL, NULL));
-        exl2__measure_move(s->m, row, s->m->length, false);
-        EXL2__TRY(exl2__streams_row(s, row, false));
-        EXL2__TRY(exl2__runner_layer(s->m->r, layer, NULL, NULL));
-        exl2__measure_move(&other, row, s->m->length, false);
+    exl2__measure *m = s->m;
+    for (uint32_t row = 0, count; row < m->rows; row += count) {
+        uint64_t first = (uint64_t)row * m->length;
+        count = exl2__min32(m->rows - row, exl2__runner_together(m->r, layer, m->length));
+        EXL2__TRY(exl2__streams_rows(s, row, count, true, false));
+        EXL2__TRY(exl2__runner_layer(m->r, layer, NULL, NULL));
+        EXL2__TRY(exl2__runner_put(m->r, &m->states, first));
+        EXL2__TRY(exl2__streams_rows(s, row, count, false, false));
+        EXL2__TRY(exl2__runner_layer(m->r, layer, NULL, NULL));
+        EXL2__TRY(exl2__runner_put(m->r, &s->states, first));
     }
     exl2__streams_drop(s);
     return EXL2_OK;

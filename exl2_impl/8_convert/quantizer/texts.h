@@ -16,6 +16,7 @@
 #define EXL2__TEXTS_CONTEXT 640u      /* of a session in which the model writes; three quarters are for its own text */
 #define EXL2__TEXTS_ROUNDS_MAX 64u    /* how often all openings are used, at most */
 #define EXL2__TEXTS_BATCH 16u
+#define EXL2__TEXTS_BATCH_GPU 64u     /* if its memory has room for them */
 
 typedef struct exl2__texts {
     exl2__ctx *c;
@@ -329,37 +330,44 @@ static exl2_result exl2__texts_take(exl2__texts *t, exl2_engine *e, exl2_session
 /* Progress of texts: called with the share of tokens that there are; false = cancel. */
 typedef bool (*exl2__texts_progress)(void *user, double done);
 
-/* One round: all openings, a batch at a time, in an order that mixes languages and conversations. */
-static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model model, uint32_t count, uint64_t seed,
-                                     uint32_t tokens, uint64_t wanted, exl2__texts_progress progress, void *user)
+/* How text is written: opening after opening, in an order that mixes languages and conversations; round after round. */
+typedef struct exl2__texts_plan {
+    uint32_t openings, batch, tokens; /* tokens: of a session */
+    uint64_t seed, wanted;
+    exl2__texts_progress progress;
+    void *user;
+} exl2__texts_plan;
+
+/* One batch: the sessions from number `first` on. */
+static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model model, const exl2__texts_plan *p,
+                                     uint32_t first)
 {
-    for (uint32_t first = 0; first < count && t->count < wanted; first += EXL2__TEXTS_BATCH) {
-        exl2_session sessions[EXL2__TEXTS_BATCH];
-        exl2__texts_round round = { 0 };
-        uint32_t some = exl2__min32(EXL2__TEXTS_BATCH, count - first);
-        for (uint32_t i = 0; i < some; i++) {
-            uint32_t index = (uint32_t)((uint64_t)(first + i) * 29 % count); /* 29 is prime to 50 and 72 */
-            exl2_result result = exl2__texts_start(e, model, index, seed, tokens, &round, &sessions[i]);
-            if (result < 0) {
-                return exl2__texts_engine_failed(t, e, result);
-            }
+    exl2_session sessions[EXL2__TEXTS_BATCH_GPU];
+    exl2__texts_round round = { 0 };
+    for (uint32_t i = 0; i < p->batch; i++) {
+        uint32_t number = first + i, index = number % p->openings * 29 % p->openings; /* 29 is prime to 50 and 72 */
+        exl2_result result = exl2__texts_start(e, model, index, p->seed + (uint64_t)(number / p->openings) * 1000,
+                                               p->tokens, &round, &sessions[i]);
+        if (result < 0) {
+            return exl2__texts_engine_failed(t, e, result);
         }
-        while (round.running > 0) {
-            exl2_step_desc step = { 0 };
-            exl2_result result = exl2_step(e, &step);
-            if (result < 0) {
-                return exl2__texts_engine_failed(t, e, result);
-            }
-            if (progress && !progress(user, (double)exl2__min64(t->count, wanted) / (double)wanted)) {
-                return exl2__fail(t->c, EXL2_ERR_CANCELLED, "the conversion was cancelled");
-            }
+    }
+    while (round.running > 0) {
+        exl2_step_desc step = { 0 };
+        exl2_result result = exl2_step(e, &step);
+        if (result < 0) {
+            return exl2__texts_engine_failed(t, e, result);
         }
-        if (round.failed < 0) {
-            return exl2__fail(t->c, round.failed, "the model failed to write its own text: %s", round.error.text);
+        double done = (double)exl2__min64(t->count, p->wanted) / (double)p->wanted;
+        if (p->progress && !p->progress(p->user, done)) {
+            return exl2__fail(t->c, EXL2_ERR_CANCELLED, "the conversion was cancelled");
         }
-        for (uint32_t i = 0; i < some; i++) {
-            EXL2__TRY(exl2__texts_take(t, e, sessions[i]));
-        }
+    }
+    if (round.failed < 0) {
+        return exl2__fail(t->c, round.failed, "the model failed to write its own text: %s", round.error.text);
+    }
+    for (uint32_t i = 0; i < p->batch; i++) {
+        EXL2__TRY(exl2__texts_take(t, e, sessions[i]));
     }
     return EXL2_OK;
 }
@@ -380,18 +388,18 @@ static exl2_result exl2__texts_open(exl2__ctx *c, const exl2_engine_desc *desc, 
     return result < 0 ? exl2__fail(c, result, "%s", error.text) : EXL2_OK;
 }
 
-/* Reads the headers of the source, and fills in how it is loaded. */
-static exl2_result exl2__texts_model(exl2_engine *e, const char *dir, bool writes, exl2_model_desc *d,
+/* Reads the headers of the source, and fills in how it is loaded. batch: sessions that it writes at once; 0: none. */
+static exl2_result exl2__texts_model(exl2_engine *e, const char *dir, uint32_t batch, exl2_model_desc *d,
                                      exl2_model_info *info)
 {
     *d = (exl2_model_desc){ 0 };
     d->path = dir;
     EXL2__TRY(exl2_model_measure(e, d, info));
-    d->text_only = !writes;
-    if (writes) {
+    d->text_only = batch == 0;
+    if (batch) {
         d->context_max = exl2__min32(EXL2__TEXTS_CONTEXT, info->context_max);
-        d->batch_max = EXL2__TEXTS_BATCH;
-        d->cache.tokens = EXL2__TEXTS_BATCH * exl2__align_up(d->context_max, EXL2__PAGE_TOKENS);
+        d->batch_max = batch;
+        d->cache.tokens = batch * exl2__align_up(d->context_max, EXL2__PAGE_TOKENS);
     }
     return EXL2_OK;
 }
@@ -406,7 +414,7 @@ static exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *des
     exl2_model_info info = { 0 };
     EXL2__TRY(exl2__texts_open(c, desc, &e));
     t.c = c;
-    exl2_result result = exl2__texts_model(e, dir, true, &d, &info);
+    exl2_result result = exl2__texts_model(e, dir, EXL2__TEXTS_BATCH, &d, &info);
     result = result < 0 ? result : exl2_model_measure(e, &d, &info);
     *bytes = info.weight_bytes + info.cache_bytes + info.scratch_bytes;
     *has_tokenizer = info.has_tokenizer;
@@ -428,34 +436,38 @@ static exl2_result exl2__texts_add_spare(exl2__texts *t, exl2_engine *e, exl2_mo
     return EXL2_OK;
 }
 
+/* Loads the source, which writes *batch sessions at once; fewer, if a GPU has no memory for as many. */
+static exl2_result exl2__texts_load(exl2__texts *t, exl2_engine *e, const char *dir, uint32_t *batch,
+                                    exl2_model_desc *d, exl2_model_info *info, exl2_model *model)
+{
+    exl2_result result = exl2__texts_model(e, dir, *batch, d, info);
+    result = result < 0 || !info->has_tokenizer ? result : exl2_model_load(e, d, model);
+    if ((result == EXL2_ERR_BUDGET || result == EXL2_ERR_DEVICE_MEMORY) && *batch > EXL2__TEXTS_BATCH) {
+        *batch = EXL2__TEXTS_BATCH;
+        return exl2__texts_load(t, e, dir, batch, d, info, model);
+    }
+    return result < 0 ? exl2__texts_engine_failed(t, e, result) : EXL2_OK;
+}
+
 static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *dir, const char *const *files,
-                                    uint32_t file_count, bool own, uint64_t wanted, uint64_t seed, uint32_t vocab,
-                                    exl2__texts_progress progress, void *user)
+                                    uint32_t file_count, bool own, uint32_t vocab, exl2__texts_plan *p)
 {
     exl2_model model = { 0 };
-    exl2_model_info info;
+    exl2_model_info info = { 0 };
     exl2_model_desc d;
-    exl2_result result = exl2__texts_model(e, dir, own, &d, &info);
-    if (result < 0) {
-        return exl2__texts_engine_failed(t, e, result);
-    }
-    if (info.has_tokenizer) {
-        result = exl2_model_load(e, &d, &model);
-        if (result < 0) {
-            return exl2__texts_engine_failed(t, e, result);
-        }
-    }
+    p->batch = own ? p->batch : 0;
+    EXL2__TRY(exl2__texts_load(t, e, dir, &p->batch, &d, &info, &model));
     for (uint32_t i = 0; i < file_count; i++) {
         EXL2__TRY(exl2__texts_add_file(t, e, model, files[i], vocab));
     }
     if (!own) {
         return file_count ? EXL2_OK : exl2__texts_add_spare(t, e, model);
     }
-    uint32_t count = (uint32_t)EXL2__COUNT(exl2__texts_openings);
-    count += info.has_chat_template ? (uint32_t)EXL2__COUNT(exl2__texts_requests) : 0;
-    for (uint32_t i = 0; i < EXL2__TEXTS_ROUNDS_MAX && t->count < wanted; i++) {
-        EXL2__TRY(exl2__texts_write(t, e, model, count, seed + (uint64_t)i * 1000, d.context_max * 3 / 4, wanted,
-                                    progress, user));
+    p->openings = (uint32_t)EXL2__COUNT(exl2__texts_openings);
+    p->openings += info.has_chat_template ? (uint32_t)EXL2__COUNT(exl2__texts_requests) : 0;
+    p->tokens = d.context_max * 3 / 4;
+    for (uint32_t first = 0; first < EXL2__TEXTS_ROUNDS_MAX * p->openings && t->count < p->wanted; first += p->batch) {
+        EXL2__TRY(exl2__texts_write(t, e, model, p, first));
     }
     return EXL2_OK;
 }
@@ -472,7 +484,10 @@ static exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, 
     *t = (exl2__texts){ 0 };
     t->c = c;
     EXL2__TRY(exl2__texts_open(c, desc, &e));
-    exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, own, wanted, seed, vocab, progress, user);
+    bool gpu = desc && desc->backend == EXL2_BACKEND_CUDA;
+    exl2__texts_plan plan = { .batch = gpu ? EXL2__TEXTS_BATCH_GPU : EXL2__TEXTS_BATCH, .seed = seed, .wanted = wanted,
+                              .progress = progress, .user = user };
+    exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, own, vocab, &plan);
     for (uint64_t i = 0; i < t->count && result >= 0; i++) {
         if (t->ids[i] < 0 || (uint32_t)t->ids[i] >= vocab) { /* an added token without a row in the embedding */
             result = exl2__fail(c, EXL2_ERR_FORMAT, "the tokenizer of %s gives id %d, but the vocabulary has %u", dir,

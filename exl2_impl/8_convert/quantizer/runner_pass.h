@@ -1,0 +1,532 @@
+/* runner_pass.h: passes of whole sequences through a model: on the CPU, through the phases of the CPU backend, the same
+   code that the engine runs; or on a GPU.
+   takes: exl2__runner with its weights; tokens, or states.
+   gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_on_gpu, exl2__runner_fits; exl2__runner_together,
+          exl2__runner_begin, exl2__runner_begin_all; exl2__runner_states with at, copy and sync, exl2__runner_get,
+          exl2__runner_put; exl2__runner_embed, exl2__runner_layer, exl2__runner_until, exl2__runner_logits,
+          exl2__runner_head; exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input, exl2__runner_expert.
+   owns:  nothing.
+
+   With a GPU, attention and dense MLPs run there, from the residual to the residual. Experts, and matrices whose inputs
+   are no multiple of 32, stay on the CPU: the residual then moves where the next phase needs it. */
+#ifndef EXL2__RUNNER_PASS_H
+#define EXL2__RUNNER_PASS_H
+
+#include "runner.h"
+
+#define EXL2__RUNNER_GPU_TOKENS 4096u /* of a pass on a GPU, unless one sequence has more */
+
+/* ---- what runs where ---- */
+
+/* Does an input of a layer, or of the head (layer UINT32_MAX), belong to matrices that run on the GPU? Needs no
+   weights. */
+static bool exl2__runner_on_gpu(const exl2__runner *r, uint32_t layer, uint32_t input)
+{
+#ifndef EXL2_NO_CUDA
+    const exl2__shape *s = &r->plan.shape;
+    const exl2__config *config = &r->load.config;
+    bool hidden = r->gpu && s->hidden % EXL2__CPU_STRIP == 0;
+    if (layer == UINT32_MAX || !hidden) {
+        return hidden;
+    }
+    bool attention = s->heads * s->head_dim % EXL2__CPU_STRIP == 0 && exl2__gpu_pass_attends(s);
+    bool mlp = !exl2__unit_sparse(config, layer) && config->inter % EXL2__CPU_STRIP == 0;
+    if (s->parallel) {
+        return attention && mlp;
+    }
+    return input == EXL2__RUNNER_QKV || input == EXL2__RUNNER_OUT ? attention : input < EXL2__RUNNER_EXPERTS && mlp;
+#else
+    (void)r;
+    (void)layer;
+    (void)input;
+    return false;
+#endif
+}
+
+/* Does all of a layer run on the GPU? */
+static inline bool exl2__runner_fits(const exl2__runner *r, uint32_t layer)
+{
+    return exl2__runner_on_gpu(r, layer, EXL2__RUNNER_QKV) && exl2__runner_on_gpu(r, layer, EXL2__RUNNER_UP);
+}
+
+/* Sequences of `each` tokens that a pass through a layer can have; layer UINT32_MAX: one on the CPU. */
+static inline uint32_t exl2__runner_together(const exl2__runner *r, uint32_t layer, uint32_t each)
+{
+    uint32_t pages = (uint32_t)exl2__div_up(each, EXL2__PAGE_TOKENS);
+    if (layer != UINT32_MAX && exl2__runner_fits(r, layer)) {
+        return exl2__max32(EXL2__RUNNER_GPU_TOKENS / each, 1);
+    }
+    return exl2__max32(exl2__min32(r->length / each, r->plan.pages / pages), 1);
+}
+
+/* ---- begin ---- */
+
+/* Begins a pass over `count` sequences of `each` tokens. tokens [count]: valid ids of each; NULL where the pass does
+   not begin with embeddings. More tokens than r->length are for a GPU alone. Where the last pass had as many, only the
+   tokens are new. */
+static exl2_result exl2__runner_begin_all(exl2__runner *r, const exl2_token *const *tokens, uint32_t count,
+                                          uint32_t each)
+{
+    r->row_count = count * each;
+    r->residual_on_gpu = false;
+#ifndef EXL2_NO_CUDA
+    r->pass.rows = r->row_count;
+    r->pass.each = each;
+    r->pass.residual = 0;
+#endif
+    if (r->row_count > r->length || count > r->sequences) {
+        return EXL2_OK;
+    }
+    for (uint32_t i = 0; i < r->row_count; i++) {
+        r->rows[i] = (exl2__step_row){ tokens ? tokens[i / each][i % each] : 0, i % each, i / each };
+    }
+    if (r->count == count && r->each == each) {
+        return EXL2_OK;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        r->tables[i] = r->pages + i * exl2__div_up(each, EXL2__PAGE_TOKENS);
+    }
+    r->step = (exl2__step){ 0 };
+    r->step.rows = r->rows;
+    r->step.row_count = r->row_count;
+    r->step.sequence_count = count;
+    r->step.page_tables = r->tables;
+    r->step.logits = r->wanted;
+    r->step.logit_count = r->row_count;
+    r->count = count;
+    r->each = each;
+    return exl2__cpu_backend.begin(r->device, &r->step);
+}
+
+/* Begins a pass over one sequence. */
+static exl2_result exl2__runner_begin(exl2__runner *r, const exl2_token *tokens, uint32_t count)
+{
+    return exl2__runner_begin_all(r, &tokens, 1, count);
+}
+
+/* ---- inputs ---- */
+
+/* Number of inputs that a layer can have. */
+static inline uint32_t exl2__runner_inputs(const exl2__runner *r)
+{
+    return EXL2__RUNNER_EXPERTS + r->plan.shape.experts.count;
+}
+
+/* Features of an input; 0 if the layer does not have it. layer NULL: of the head. Needs no weights. */
+static uint32_t exl2__runner_input_size(const exl2__runner *r, const exl2__layer *layer, uint32_t input)
+{
+    const exl2__shape *s = &r->plan.shape;
+    const exl2__config *config = &r->load.config;
+    bool sparse = layer && exl2__unit_sparse(config, layer->index);
+    if (layer && input == EXL2__RUNNER_OUT) {
+        return s->heads * s->head_dim;
+    }
+    if (layer && input == EXL2__RUNNER_DOWN) {
+        return sparse ? s->experts.shared_inter : config->inter;
+    }
+    if (input >= EXL2__RUNNER_EXPERTS) {
+        return sparse ? s->experts.inter : 0;
+    }
+    return layer || input == EXL2__RUNNER_QKV ? s->hidden : 0;
+}
+
+/* Row `row` of an input but EXPERTS, as the following phase will compute it, to x [input size]. layer NULL: that of the
+   head. */
+static void exl2__runner_input(const exl2__runner *r, const exl2__layer *layer, uint32_t input, uint32_t row, float *x)
+{
+    const exl2__cpu_device *d = exl2__runner_cpu(r);
+    const float *residual = d->residual + (size_t)row * d->hidden_stride;
+    if (layer && input == EXL2__RUNNER_OUT) {
+        memcpy(x, d->query + (size_t)row * d->query_stride, exl2__runner_input_size(r, layer, input) * sizeof *x);
+    } else if (layer && input == EXL2__RUNNER_DOWN) {
+        memcpy(x, d->gate + (size_t)row * d->inter_stride, exl2__runner_input_size(r, layer, input) * sizeof *x);
+    } else {
+        exl2__cpu_norm_or_copy(d, !layer ? &r->plan.final_norm
+                                  : input == EXL2__RUNNER_QKV ? &layer->attn_norm : &layer->mlp_norm, residual, x);
+    }
+}
+
+/* ---- states: residuals of many tokens, between the layers ---- */
+
+typedef struct exl2__runner_states {
+    float *host;  /* [tokens, hidden] */
+    uint64_t gpu; /* 0, or the address of the same in device memory, which then counts */
+} exl2__runner_states;
+
+static inline exl2__runner_states exl2__runner_states_at(const exl2__runner *r, const exl2__runner_states *s,
+                                                         uint64_t token)
+{
+    uint64_t at = token * r->plan.shape.hidden;
+    return (exl2__runner_states){ s->host ? s->host + at : NULL, s->gpu ? s->gpu + at * sizeof(float) : 0 };
+}
+
+/* Copies `tokens` states, which may be those of the other memory. */
+static exl2_result exl2__runner_states_copy(const exl2__runner *r, const exl2__runner_states *to,
+                                            const exl2__runner_states *from, uint64_t tokens)
+{
+    uint64_t bytes = tokens * r->plan.shape.hidden * sizeof(float);
+#ifndef EXL2_NO_CUDA
+    if (to->gpu || from->gpu) {
+        EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
+        return exl2__cuda_device_leave_with(r->gpu->d, !from->gpu ? exl2__gpu_up(r->gpu, to->gpu, from->host, bytes)
+            : to->gpu ? exl2__gpu_copy(r->gpu, to->gpu, from->gpu, bytes)
+                      : exl2__gpu_down(r->gpu, to->host, from->gpu, bytes));
+    }
+#endif
+    memcpy(to->host, from->host, (size_t)bytes);
+    return EXL2_OK;
+}
+
+/* Has the host's copy up to date, or the device's after the host's has changed. */
+static exl2_result exl2__runner_states_sync(const exl2__runner *r, const exl2__runner_states *s, uint64_t tokens,
+                                            bool to_host)
+{
+    exl2__runner_states host = { s->host, 0 };
+    return s->gpu ? exl2__runner_states_copy(r, to_host ? &host : s, to_host ? s : &host, tokens) : EXL2_OK;
+}
+
+#ifndef EXL2_NO_CUDA
+/* Copies the pass's residual between the CPU backend and the GPU, if it is not there yet. */
+static exl2_result exl2__runner_move(exl2__runner *r, bool to_gpu)
+{
+    exl2__cpu_device *d = exl2__runner_cpu(r);
+    uint64_t bytes = (uint64_t)r->row_count * d->shape.hidden * sizeof(float); /* hidden is a multiple of 32 */
+    if (r->residual_on_gpu == to_gpu) {
+        return EXL2_OK;
+    }
+    if (!r->pass.residual) {
+        EXL2__TRY(exl2__gpu_pass_own(&r->pass));
+    }
+    r->residual_on_gpu = to_gpu;
+    EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
+    return exl2__cuda_device_leave_with(r->gpu->d, to_gpu ? exl2__gpu_up(r->gpu, r->pass.residual, d->residual, bytes)
+                                                   : exl2__gpu_down(r->gpu, d->residual, r->pass.residual, bytes));
+}
+
+/* The pass's residual from or to states on a GPU: nothing is copied if it is there in place. */
+static exl2_result exl2__runner_get_gpu(exl2__runner *r, const exl2__runner_states *s, uint64_t first, bool keep)
+{
+    uint64_t row = r->plan.shape.hidden * sizeof(float), from = s->gpu + first * row;
+    r->residual_on_gpu = true;
+    if (s->gpu && !keep) {
+        r->pass.residual = from;
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__gpu_pass_own(&r->pass));
+    EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
+    return exl2__cuda_device_leave_with(r->gpu->d, s->gpu
+        ? exl2__gpu_copy(r->gpu, r->pass.residual, from, r->row_count * row)
+        : exl2__gpu_up(r->gpu, r->pass.residual, s->host + first * r->plan.shape.hidden, r->row_count * row));
+}
+
+static exl2_result exl2__runner_put_gpu(exl2__runner *r, const exl2__runner_states *s, uint64_t first)
+{
+    uint64_t row = r->plan.shape.hidden * sizeof(float), to = s->gpu + first * row;
+    if (s->gpu && !r->residual_on_gpu) {
+        r->pass.residual = to;
+    }
+    EXL2__TRY(exl2__runner_move(r, true));
+    if (s->gpu && r->pass.residual == to) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
+    return exl2__cuda_device_leave_with(r->gpu->d, s->gpu
+        ? exl2__gpu_copy(r->gpu, to, r->pass.residual, r->row_count * row)
+        : exl2__gpu_down(r->gpu, s->host + first * r->plan.shape.hidden, r->pass.residual, r->row_count * row));
+}
+#endif
+
+/* The states of r->row_count tokens from `first` on become the residual of the pass begun. keep: the states must not
+   change with it. */
+static exl2_result exl2__runner_get(exl2__runner *r, const exl2__runner_states *s, uint64_t first, bool keep)
+{
+    const exl2__cpu_device *d = exl2__runner_cpu(r);
+    size_t hidden = d->shape.hidden;
+#ifndef EXL2_NO_CUDA
+    if (exl2__runner_on_gpu(r, UINT32_MAX, EXL2__RUNNER_QKV)) {
+        return exl2__runner_get_gpu(r, s, first, keep);
+    }
+#endif
+    (void)keep;
+    for (uint32_t i = 0; i < r->row_count; i++) {
+        memcpy(d->residual + (size_t)i * d->hidden_stride, s->host + (first + i) * hidden, hidden * sizeof(float));
+    }
+    return EXL2_OK;
+}
+
+/* The other direction. */
+static exl2_result exl2__runner_put(exl2__runner *r, const exl2__runner_states *s, uint64_t first)
+{
+    const exl2__cpu_device *d = exl2__runner_cpu(r);
+    size_t hidden = d->shape.hidden;
+#ifndef EXL2_NO_CUDA
+    if (exl2__runner_on_gpu(r, UINT32_MAX, EXL2__RUNNER_QKV) && (s->gpu || r->residual_on_gpu)) {
+        return exl2__runner_put_gpu(r, s, first);
+    }
+#endif
+    for (uint32_t i = 0; i < r->row_count; i++) {
+        memcpy(s->host + (first + i) * hidden, d->residual + (size_t)i * d->hidden_stride, hidden * sizeof(float));
+    }
+    return EXL2_OK;
+}
+
+/* ---- phases ---- */
+
+/* The input that a phase reads first, or UINT32_MAX. */
+static uint32_t exl2__runner_input_of(const exl2__layer *layer, exl2__phase phase)
+{
+    switch (phase) {
+    case EXL2__PHASE_qkv:
+        return EXL2__RUNNER_QKV;
+    case EXL2__PHASE_out:
+        return EXL2__RUNNER_OUT;
+    case EXL2__PHASE_route:
+        return EXL2__RUNNER_UP;
+    case EXL2__PHASE_gate_up:
+        return layer->router ? UINT32_MAX : EXL2__RUNNER_UP;
+    case EXL2__PHASE_down:
+        return EXL2__RUNNER_DOWN;
+    case EXL2__PHASE_expert_down:
+        return EXL2__RUNNER_EXPERTS;
+    default:
+        return UINT32_MAX;
+    }
+}
+
+/* All items of one phase on the CPU. */
+static exl2_result exl2__runner_phase(exl2__runner *r, exl2__phase phase, const exl2__layer *layer, exl2__range range)
+{
+    range.begin = 0;
+    range.end = exl2__cpu_backend.items(r->device, phase, layer, &range);
+    return exl2__cpu_run(r->device, phase, layer, &range);
+}
+
+/* The residual becomes the embeddings of the tokens. */
+static exl2_result exl2__runner_embed(exl2__runner *r)
+{
+    return exl2__runner_phase(r, EXL2__PHASE_embed, NULL, (exl2__range){ 0 });
+}
+
+#ifndef EXL2_NO_CUDA
+
+/* Task: one row of an input. */
+static void exl2__runner_copy_row(void *arg, uint32_t row)
+{
+    const exl2__runner *r = (const exl2__runner *)arg;
+    uint32_t in = exl2__runner_input_size(r, r->copied_layer, r->copied);
+    exl2__runner_input(r, r->copied_layer, r->copied, row, r->input + (size_t)row * in);
+}
+
+/* An input that the CPU has becomes the one on the GPU. */
+static exl2_result exl2__runner_upload(exl2__runner *r, const exl2__layer *layer, uint32_t input)
+{
+    r->copied_layer = layer;
+    r->copied = input;
+    exl2__tasks_run(r->c, r->row_count, exl2__runner_copy_row, r);
+    return exl2__gpu_rows(r->gpu, r->input, r->row_count, exl2__runner_input_size(r, layer, input));
+}
+
+/* Does a phase run on the GPU? */
+static bool exl2__runner_phase_on_gpu(const exl2__runner *r, const exl2__layer *layer, exl2__phase phase,
+                                      exl2__phase before)
+{
+    exl2__phase block = phase == EXL2__PHASE_settle ? before : phase;
+    bool attention = block == EXL2__PHASE_qkv || block == EXL2__PHASE_attend || block == EXL2__PHASE_out;
+    bool mlp = block == EXL2__PHASE_gate_up || block == EXL2__PHASE_down;
+    return (attention && exl2__runner_on_gpu(r, layer->index, EXL2__RUNNER_QKV))
+        || (mlp && exl2__runner_on_gpu(r, layer->index, EXL2__RUNNER_UP));
+}
+
+/* Has the residual where a phase needs it. *on_gpu: the phase runs there. tap: the input of the phase, if it is none of
+   an expert's, is wanted on the GPU, too. */
+static exl2_result exl2__runner_prepare(exl2__runner *r, const exl2__layer *layer, exl2__phase phase,
+                                        exl2__phase before, bool tap, bool *on_gpu)
+{
+    uint32_t input = exl2__runner_input_of(layer, phase);
+    *on_gpu = r->gpu && exl2__runner_phase_on_gpu(r, layer, phase, before);
+    if (!r->gpu) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__runner_move(r, *on_gpu));
+    if (*on_gpu) {
+        return input != UINT32_MAX ? exl2__gpu_pass_input(&r->pass, layer, phase) : EXL2_OK;
+    }
+    bool wanted = tap && input < EXL2__RUNNER_EXPERTS && exl2__runner_input_size(r, layer, input) % 32 == 0;
+    return wanted ? exl2__runner_upload(r, layer, input) : EXL2_OK;
+}
+
+/* Host memory of a runner that uses a GPU, besides its weights and the CPU backend's. Needs no weights. */
+static void exl2__runner_layout_copies(exl2__runner *r, exl2__arena *a)
+{
+    const exl2__cpu_device *d = exl2__runner_cpu(r);
+    uint64_t in = exl2__max32(d->hidden_stride, exl2__max32(d->query_stride, d->inter_stride));
+    uint64_t rows = exl2__min32(r->length, r->plan.logit_rows_max);
+    const exl2__shape *s = &r->plan.shape; /* an embedding that is the head may have more rows than the vocabulary */
+    uint64_t logits = rows * exl2__align_up(exl2__max32(s->vocab, s->embed_rows), EXL2__CPU_STRIP);
+    r->input = (float *)exl2__arena_alloc(a, r->length * in * sizeof *r->input);
+    r->output = (float *)exl2__arena_alloc(a, logits * sizeof *r->output);
+}
+
+/* From here on passes run on the GPU, where they can. The runner has its weights. index: 0, or 1 for another model on
+   the same GPU. */
+static exl2_result exl2__runner_use(exl2__runner *r, exl2__gpu *gpu, uint32_t index)
+{
+    exl2__arena dry = { 0 };
+    exl2__runner_layout_copies(r, &dry);
+    EXL2__TRY(exl2__arena_open(r->c, &r->copies, dry.used, EXL2_MEM_SCRATCH));
+    exl2__runner_layout_copies(r, &r->copies);
+    r->gpu = gpu;
+    return exl2__gpu_pass_open(&r->pass, gpu, index, &r->plan, r->length);
+}
+#endif
+
+/* One layer, on the residual of the pass begun. tap: NULL, or called for each input: with a GPU those that are not an
+   expert's are there. */
+static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__runner_fn tap, void *user)
+{
+    const exl2__layer *layer = &r->plan.layers[index];
+    EXL2__TRY(exl2__runner_hold(r, index));
+    for (uint32_t i = 0; i < layer->phase_count; i++) {
+        exl2__phase phase = layer->phases[i];
+        exl2__range range = { 0 };
+        range.before = i ? layer->phases[i - 1] : EXL2__PHASE_COUNT;
+        uint32_t input = exl2__runner_input_of(layer, phase);
+        bool on_gpu = false;
+#ifndef EXL2_NO_CUDA
+        EXL2__TRY(exl2__runner_prepare(r, layer, phase, range.before, tap != NULL, &on_gpu));
+#endif
+        if (tap && input != UINT32_MAX) {
+            EXL2__TRY(tap(user, input));
+        }
+#ifndef EXL2_NO_CUDA
+        if (on_gpu) {
+            EXL2__TRY(exl2__gpu_pass_phase(&r->pass, layer, phase, range.before));
+        }
+#endif
+        if (!on_gpu) {
+            EXL2__TRY(exl2__runner_phase(r, phase, layer, range));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* The phases of a layer before the one that reads an input first; index UINT32_MAX: the head's. With a GPU the input is
+   there then, if it has moments. */
+static exl2_result exl2__runner_until(exl2__runner *r, uint32_t index, uint32_t input)
+{
+    if (index == UINT32_MAX) {
+#ifndef EXL2_NO_CUDA
+        if (exl2__runner_on_gpu(r, index, input)) {
+            EXL2__TRY(exl2__runner_move(r, true));
+            return exl2__gpu_pass_input(&r->pass, NULL, EXL2__PHASE_head);
+        }
+#endif
+        return EXL2_OK;
+    }
+    const exl2__layer *layer = &r->plan.layers[index];
+    EXL2__TRY(exl2__runner_hold(r, index));
+    for (uint32_t i = 0; i < layer->phase_count; i++) {
+        exl2__phase phase = layer->phases[i];
+        exl2__range range = { 0 };
+        range.before = i ? layer->phases[i - 1] : EXL2__PHASE_COUNT;
+        bool on_gpu = false, last = exl2__runner_input_of(layer, phase) == input;
+#ifndef EXL2_NO_CUDA
+        EXL2__TRY(exl2__runner_prepare(r, layer, phase, range.before, last, &on_gpu));
+#endif
+        if (last) {
+            break;
+        }
+#ifndef EXL2_NO_CUDA
+        if (on_gpu) {
+            EXL2__TRY(exl2__gpu_pass_phase(&r->pass, layer, phase, range.before));
+        }
+#endif
+        if (!on_gpu) {
+            EXL2__TRY(exl2__runner_phase(r, phase, layer, range));
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Before expert_down: the inputs [*count, *stride] of one of the experts that the pass uses, whose index is
+   *expert. `number` is below the device's routed.expert_count. */
+static const float *exl2__runner_expert(const exl2__runner *r, uint32_t number, uint32_t *expert, uint32_t *count,
+                                        uint32_t *stride)
+{
+    const exl2__cpu_routed *routed = &exl2__runner_cpu(r)->routed;
+    const exl2__cpu_expert *one = &routed->experts[number];
+    *expert = one->index;
+    *count = one->rows;
+    *stride = routed->expert_stride;
+    return routed->h + (size_t)routed->tiles[one->tile].slot * routed->expert_stride;
+}
+
+/* ---- logits ---- */
+
+/* Called with the logits [vocab] of each row, in any order, by the application's threads. */
+typedef void (*exl2__runner_logits_fn)(void *user, uint32_t row, const float *logits);
+
+typedef struct exl2__runner_rows { /* the logits that are there */
+    const exl2__cpu_device *d;
+    uint32_t first;
+    exl2__runner_logits_fn fn;
+    void *user;
+} exl2__runner_rows;
+
+/* Task: one row. */
+static void exl2__runner_logits_row(void *arg, uint32_t index)
+{
+    const exl2__runner_rows *rows = (const exl2__runner_rows *)arg;
+    rows->fn(rows->user, rows->first + index, rows->d->logits + (size_t)index * rows->d->vocab_stride);
+}
+
+#ifndef EXL2_NO_CUDA
+static exl2_result exl2__runner_head_steps(exl2__runner *r, exl2__range range)
+{
+    exl2__cpu_device *d = exl2__runner_cpu(r);
+    uint32_t columns = exl2__cpu_matrix_of(r->plan.head)->parts->strips * EXL2__CPU_STRIP;
+    exl2k_u64 logits;
+    uint64_t bytes = (uint64_t)range.logit_count * columns * sizeof(float);
+    EXL2__TRY(exl2__gpu_need(r->gpu, bytes, EXL2__GPU_Y, &logits));
+    EXL2__TRY(exl2__gpu_pass_logits(&r->pass, range.logit0, range.logit_count, logits));
+    bool more = columns > d->vocab_stride; /* an embedding that is the head may have more columns */
+    EXL2__TRY(exl2__gpu_down(r->gpu, more ? r->output : d->logits, logits, bytes));
+    for (uint32_t i = 0; more && i < range.logit_count; i++) {
+        memcpy(d->logits + (size_t)i * d->vocab_stride, r->output + (size_t)i * columns,
+               d->vocab_stride * sizeof *d->logits);
+    }
+    exl2__cpu_share all = { d, NULL, &range, 0, d->vocab_stride / EXL2__CPU_STRIP, 0 };
+    exl2__cpu_device_split(exl2__cpu_head_scale, &all, (uint64_t)range.logit_count * d->vocab_stride * 16);
+    return EXL2_OK;
+}
+#endif
+
+/* The logits of the rows of a range, which the CPU backend has then. */
+static exl2_result exl2__runner_head(exl2__runner *r, exl2__range range)
+{
+#ifndef EXL2_NO_CUDA
+    if (exl2__runner_on_gpu(r, UINT32_MAX, EXL2__RUNNER_QKV)) {
+        EXL2__TRY(exl2__runner_move(r, true));
+        EXL2__TRY(exl2__cuda_device_enter(r->gpu->d));
+        return exl2__cuda_device_leave_with(r->gpu->d, exl2__runner_head_steps(r, range));
+    }
+#endif
+    return exl2__runner_phase(r, EXL2__PHASE_head, NULL, range);
+}
+
+/* Computes the logits of all rows from the residual. */
+static exl2_result exl2__runner_logits(exl2__runner *r, exl2__runner_logits_fn fn, void *user)
+{
+    exl2__runner_rows rows = { exl2__runner_cpu(r), 0, fn, user };
+    for (uint32_t row = 0; row < r->row_count; row += r->plan.logit_rows_max) {
+        exl2__range range = { 0 };
+        range.logit0 = row;
+        range.logit_count = exl2__min32(r->row_count - row, r->plan.logit_rows_max);
+        EXL2__TRY(exl2__runner_head(r, range));
+        rows.first = row;
+        exl2__tasks_run(r->c, range.logit_count, exl2__runner_logits_row, &rows);
+    }
+    return EXL2_OK;
+}
+
+#endif
