@@ -10,6 +10,7 @@
 #include "../../exl2_impl/8_convert/quantizer/correct.h"
 #include "../../exl2_impl/8_convert/quantizer/measure.h"
 #include "../sample_reference.h"
+#include "gpu_product.h"
 #include "kernel_folder.h"
 
 static exl2__ctx ctx;
@@ -118,8 +119,8 @@ static void test_product(exl2__cpu_source source, uint32_t rows, uint32_t in, ui
         memcpy(p.data + i * bytes, source == EXL2__CPU_F32 ? (void *)&v : (void *)&half, bytes);
     }
     need(exl2__gpu_rows(&device, x, rows, in));
-    need(exl2__gpu_product(&device, &p, y));
-    need(exl2__gpu_product(&device, &p, again));
+    need(gpu_product(&device, &p, y));
+    need(gpu_product(&device, &p, again));
     CHECK(memcmp(y, again, (size_t)rows * columns * sizeof *y) == 0);
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t n = 0; n < columns; n++) {
@@ -165,8 +166,8 @@ static void test_act(uint32_t act, bool gated, bool biased)
     p[1].data = (uint8_t *)(w + OUT * IN);
     p[1].bias = biased ? bias + OUT : NULL;
     need(exl2__gpu_rows(&device, x, COUNT, IN));
-    need(exl2__gpu_product(&device, &p[0], g));
-    need(exl2__gpu_product(&device, &p[1], u));
+    need(gpu_product(&device, &p[0], g));
+    need(gpu_product(&device, &p[1], u));
     need(exl2__cuda_device_enter(device.d));
     need(exl2__gpu_act(&device, &p[0], gated ? &p[1] : NULL, act, 0, &active));
     need(exl2__gpu_down(&device, y, active, COUNT * OUT * sizeof *y));
@@ -641,11 +642,11 @@ static void speed(uint32_t in, uint32_t columns)
         exl2__solve_close(&ctx, &s);
     }
     need(exl2__gpu_rows(&device, x, 2048, in));
-    need(exl2__gpu_product(&device, &p, y));
+    need(gpu_product(&device, &p, y));
     start = exl2__platform_ns();
     for (uint32_t i = 0; i < 4; i++) {
         need(exl2__gpu_rows(&device, x, 2048, in));
-        need(exl2__gpu_product(&device, &p, y));
+        need(gpu_product(&device, &p, y));
     }
     double product = seconds_since(start) / 4;
     exl2k_u64 out;

@@ -11,6 +11,7 @@ static void convert_tables(void *driver, void *nvrtc);
 #include "../../kernels_src/attend_args.h"
 #include "../convert_rig.h"
 #include "../device/fake_engine.h"
+#include "../device/gpu_product.h"
 
 #define IN 96u
 #define COLUMNS 64u
@@ -121,7 +122,7 @@ static exl2_result stages(exl2__ctx *c, exl2__gpu *g)
     EXL2__TRY(exl2__gpu_correct_keep(g));
     EXL2__TRY(exl2__correct_add(c, &k, ROWS));
     EXL2__TRY(exl2__gram_finish(c, &gram));
-    EXL2__TRY(exl2__gpu_product(g, &a, out));
+    EXL2__TRY(gpu_product(g, &a, out));
     EXL2__TRY(exl2__cuda_device_enter(g->d));
     EXL2__TRY(exl2__cuda_device_leave_with(g->d, exl2__gpu_act(g, &a, &b, EXL2K_ACT_SILU, 0, &active)));
     for (uint32_t i = 0; i < IN; i++) { /* the kernels have left zeros */
@@ -207,8 +208,8 @@ static void test_cap(void)
     desc.device_bytes_max = EXL2__GPU_SPARE_BYTES + ((uint64_t)1 << 20);
     CHECK_INT(exl2__gpu_open(&c, &desc, &g), EXL2_OK);
     CHECK_INT(exl2__gpu_rows(&g, rows, ROWS, IN), EXL2_OK);
-    CHECK_INT(exl2__gpu_product(&g, &a, out), EXL2_OK);
-    CHECK_INT(exl2__gpu_product(&g, &b, out), EXL2_OK);
+    CHECK_INT(gpu_product(&g, &a, out), EXL2_OK);
+    CHECK_INT(gpu_product(&g, &b, out), EXL2_OK);
     CHECK_INT(g.weight_count, 2);
     CHECK_INT(exl2__cuda_device_enter(g.d), EXL2_OK);
     g.weights[0].kept = g.weights[0].memory; /* as while others are in their place */
@@ -218,7 +219,7 @@ static void test_cap(void)
     CHECK_INT(exl2__gpu_alloc(&g, desc.device_bytes_max, &block), EXL2_ERR_BUDGET);
     CHECK_INT(block.bytes, 0);
     exl2__cuda_device_leave(g.d);
-    CHECK_INT(exl2__gpu_product(&g, &b, out), EXL2_OK);
+    CHECK_INT(gpu_product(&g, &b, out), EXL2_OK);
     CHECK_INT(g.weight_count, 2);
     CHECK(g.d->peak <= desc.device_bytes_max);
     exl2__gpu_close(&c, &g);

@@ -2,7 +2,7 @@
    cores.
    takes: rows in host memory or device memory, parts of the CPU backend.
    gives: exl2__gpu_rows, exl2__gpu_rows_halves; exl2__gpu_gram_begin, exl2__gpu_gram_add, exl2__gpu_gram_finish;
-          exl2__gpu_weights_of, exl2__gpu_multiply, exl2__gpu_product, exl2__gpu_act.
+          exl2__gpu_weights_of, exl2__gpu_multiply, exl2__gpu_act.
    owns:  nothing.
 
    Inputs are rounded to halves, after a power-of-two scale for each channel (moments) or row (products), which is exact
@@ -240,22 +240,6 @@ static exl2_result exl2__gpu_multiply(exl2__gpu *g, const exl2__cpu_part *p, uin
     EXL2__TRY(exl2__gpu_weights_of(g, p, &weights));
     a.b = weights->memory.address;
     return exl2__gpu_half_product(g, &a);
-}
-
-static exl2_result exl2__gpu_product_steps(exl2__gpu *g, const exl2__cpu_part *p, float *out)
-{
-    exl2k_u64 y;
-    uint64_t bytes = (uint64_t)g->rows * p->strips * EXL2__CPU_STRIP * sizeof *out;
-    EXL2__TRY(exl2__gpu_need(g, bytes, EXL2__GPU_Y, &y));
-    EXL2__TRY(exl2__gpu_multiply(g, p, y, 0));
-    return exl2__gpu_down(g, out, y, bytes);
-}
-
-/* The same, to host memory. */
-static exl2_result exl2__gpu_product(exl2__gpu *g, const exl2__cpu_part *p, float *out)
-{
-    EXL2__TRY(exl2__cuda_device_enter(g->d));
-    return exl2__cuda_device_leave_with(g->d, exl2__gpu_product_steps(g, p, out));
 }
 
 /* *out [rows, outputs of gate] in device memory: act(x gate) * (x up), or act(x gate) with up NULL: the input of the
