@@ -325,8 +325,9 @@
 
    On a GPU a step queues work and collects finished work. gpu_us says how much GPU time it may queue, in ranges of
    layers or of the head's columns, whose time the engine learns (0.25 ms each, or one layer); with gpu_us a sequence
-   gets at most one token a step. Without gpu_us a whole pass is queued. If no other job is waiting, the next pass is
-   queued as well, before the first one's tokens are known.
+   gets at most one token a step, and cpu_us limits the queueing itself: prompts cost the thread about 10 us a layer. At
+   least one range is queued while the GPU has no work. Without gpu_us a whole pass is queued. If no other job is
+   waiting, the next pass is queued as well, before the first one's tokens are known.
 
    The worker. exl2_worker_start makes a thread that does what exl2_step did; exl2_step then delivers events, and what
    it allows is what the worker may use: cpu_us and gpu_us once for each step, or, after a step without budgets, all the
@@ -344,8 +345,9 @@
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
    constant, with these exceptions: conversations that render to more than 256 KiB or that bring a template_text or
-   special_tokens; jobs with guidance; and, for a moment, a text that is not valid UTF-8, has a word of more than 4 KiB,
-   or has more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen: text that is not in normal form C).
+   special_tokens; jobs with guidance, or with a grammar and bans (section 9); and, for a moment, a text that is not
+   valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer normalizes first
+   (Qwen: text that is not in normal form C).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -489,7 +491,9 @@
    A grammar says what a job's text can be, byte by byte, whatever the tokens. exl2_grammar_make compiles it, and the
    job's desc names it. Before a token is sampled all tokens that the grammar does not allow are masked, so only a
    whole, valid text can result, at any temperature. Early enough before max_tokens only tokens that lead to the end of
-   the text stay allowed.
+   the text stay allowed. A job whose ban, allow or biases of minus infinity exclude tokens that such an end would use
+   has a copy of the grammar, with cache_bytes of its own, from exl2_job_start to its DONE; if they leave no text at
+   all, it does not start (ARG).
 
    Where a grammar leaves no choice, nothing is computed to choose: where only one byte may follow, only one after it,
    and so on, the text goes on with the longest token inside that string, unless the job's settings ban it, or a token
@@ -554,10 +558,11 @@
    The GPU's code is built in as source. NVRTC, a library of the CUDA toolkit (nvrtc_path; NULL: the system's), compiles
    it for the present GPU while a model loads: some seconds at the first start, and at every start without a cache.
 
-   exl2_kernel_cache keeps the results, for one GPU 17 entries of 1 MB in all (compute capability 9.0: 18 of 1.3 MB). An
-   entry's key is a file name of letters, digits, '-' and '_' with the module, the architecture and a hash of all that
-   the entry depends on: another release of exl2.h asks for other keys. Entries are checked. An entry that is damaged or
-   that the driver rejects is compiled again and overwritten. demo/common/kernel_folder.c keeps entries in a folder.
+   exl2_kernel_cache keeps the results: for one GPU an entry for each module that its models needed, 1 to 3 MB in all.
+   An entry's key is a file name of letters, digits, '-' and '_' with the module, the architecture and a hash of all
+   that the entry depends on: another release of exl2.h asks for other keys. Entries are checked. An entry that is
+   damaged or that the driver rejects is compiled again and overwritten. demo/common/kernel_folder.c keeps entries in a
+   folder.
 
    Players have no NVRTC, and it is large. exl2_kernels_build compiles the kernels for the given architectures into such
    a cache, on a machine without a GPU; so does the program `exl2 kernels build` (fourth recipe). Ship the folder and

@@ -22,10 +22,12 @@
 #define LATE_MS 18.0     /* a longer frame missed its display refresh */
 #define BLOCK_NS UINT64_C(5000000000) /* with --render */
 #define BLOCK_BEGIN 6u   /* frames at the beginning of a block that do not count */
+#define PROMPT_MAX 8192u
 
 typedef struct frame_options {
-    const char *png;
+    const char *png, *csv;
     uint32_t cpu_us, gpu_us, seconds;
+    uint32_t prompt, say; /* tokens of a job's prompt and of its answer; 0: a sentence, as many as fit */
     float render_ms; /* GPU time of what a frame draws; 0: nothing */
     bool worker;
     exl2_model_desc model;
@@ -41,7 +43,9 @@ typedef struct frame_run {
     uint64_t on_ns;
     renderer render;
     samples fences_off, fences_on; /* ms from a frame's start to its fence */
+    FILE *csv;
     exl2_job job;
+    uint32_t jobs; /* started so far */
     bool job_open, paused;
     host_end end; /* end of the newest job that has ended */
 } frame_run;
@@ -54,16 +58,31 @@ static exl2_flow on_event(void *user, const exl2_event *event)
     return EXL2_CONTINUE;
 }
 
+/* Another prompt for each job, as K and V of one that was read before would be found. */
+static void make_prompt(exl2_token *ids, uint32_t count, uint32_t vocab, uint32_t job)
+{
+    uint32_t state = job;
+    for (uint32_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        ids[i] = (exl2_token)((state >> 8) % vocab);
+    }
+}
+
 static bool start_job(frame_run *r)
 {
-    static const exl2_token ids[] = { 1, 2, 3, 4 }; /* for a folder without a tokenizer */
-    exl2_job_desc d = { .model = r->host.model, .on_event = on_event, .user = r };
+    static const exl2_token few[] = { 1, 2, 3, 4 }; /* for a folder without a tokenizer */
+    static exl2_token many[PROMPT_MAX];
+    exl2_job_desc d = { .model = r->host.model, .max_tokens = r->options->say, .on_event = on_event, .user = r };
     d.sampler.seed = 1;
-    if (r->host.info.has_tokenizer) {
+    if (r->options->prompt) {
+        make_prompt(many, r->options->prompt, r->host.info.vocab, r->jobs++);
+        d.prompt.tokens = many;
+        d.prompt.token_count = r->options->prompt;
+    } else if (r->host.info.has_tokenizer) {
         d.prompt.text = "It was a dark night at the lighthouse, and the keeper said:";
     } else {
-        d.prompt.tokens = ids;
-        d.prompt.token_count = sizeof ids / sizeof ids[0];
+        d.prompt.tokens = few;
+        d.prompt.token_count = sizeof few / sizeof few[0];
     }
     r->paused = false;
     r->job_open = exl2_job_start(r->host.engine, &d, &r->job) >= 0;
@@ -113,16 +132,24 @@ static bool run_drawn_frame(frame_run *r, bool on, bool counts, uint64_t *displa
     exl2_step_desc slice = { .cpu_us = r->options->cpu_us, .gpu_us = r->options->gpu_us };
     uint64_t start = clock_ns();
     pause_job(r, !on);
-    if ((on && !r->job_open && !start_job(r)) || exl2_step(r->host.engine, &slice) < 0) {
+    if (on && !r->job_open && !start_job(r)) {
         host_failed(&r->host);
         return false;
     }
-    double step_ms = (double)(clock_ns() - start) * 1e-6;
+    uint64_t step_start = clock_ns();
+    if (exl2_step(r->host.engine, &slice) < 0) {
+        host_failed(&r->host);
+        return false;
+    }
+    double step_ms = (double)(clock_ns() - step_start) * 1e-6;
     if (!render_frame(&r->render) || !render_wait(&r->render)) {
         return false;
     }
     double fence_ms = (double)(clock_ns() - start) * 1e-6;
     uint64_t end = pace_display(display_ns);
+    if (r->csv) {
+        fprintf(r->csv, "%d,%d,%.4f,%.4f\n", on, counts, step_ms, fence_ms);
+    }
     if (counts) {
         samples_add(on ? &r->fences_on : &r->fences_off, fence_ms);
     }
@@ -289,7 +316,10 @@ int main(int argc, char **argv)
         { "--render", ARG_FLOAT, &o.render_ms, "MS", "the GPU draws for so many ms in each frame (it draws nothing)" },
         { "--seconds", ARG_U32, &o.seconds, "N", "length of the run; the engine is idle in the first third (10)" },
         { "--worker", ARG_BOOL, &o.worker, NULL, "a thread of the engine does the work, with these budgets" },
+        { "--prompt", ARG_U32, &o.prompt, "N", "tokens of each job's prompt, made up (a sentence)" },
+        { "--say", ARG_U32, &o.say, "N", "tokens of each job's answer (as many as fit)" },
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write: picture of the frame times" },
+        { "--csv", ARG_TEXT, &o.csv, "F", "with --render: CSV file to write, a line for each frame" },
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
     };
@@ -302,12 +332,21 @@ int main(int argc, char **argv)
         parsed = args_wrong(&d, "--seconds must be 1 to 3600, --cpu-us and, without --render, --gpu-us at least 1");
     } else if (parsed == ARGS_OK && (o.render_ms < 0 || o.render_ms > 1000 || (o.render_ms > 0 && o.png))) {
         parsed = args_wrong(&d, "--render must be 0 to 1000, and has no picture (--png)");
+    } else if (parsed == ARGS_OK && (o.prompt > PROMPT_MAX || (o.csv && !(o.render_ms > 0)))) {
+        parsed = args_wrong(&d, "--prompt must be at most 8192, and --csv needs --render");
     }
     if (parsed != ARGS_OK) {
         return parsed == ARGS_HELP ? text_stdout_end(0) : 2;
     }
     frame_run r = { .options = &o };
     int code = 1;
+    if (o.csv) {
+        r.csv = text_file_open(o.csv, "w");
+        if (!r.csv || fputs("at_work,counts,step_ms,fence_ms\n", r.csv) < 0) {
+            fprintf(stderr, "%s cannot be written\n", o.csv);
+            return 1;
+        }
+    }
     if (host_open(&r.host, &o.host) && host_load(&r.host, &o.model, 1)) {
         bool renders = o.render_ms > 0;
         if (o.worker && exl2_worker_start(r.host.engine) < 0) {
@@ -325,5 +364,9 @@ int main(int argc, char **argv)
     samples_free(&r.steps_on);
     samples_free(&r.fences_off);
     samples_free(&r.fences_on);
+    if (r.csv && fclose(r.csv) != 0) {
+        fprintf(stderr, "%s cannot be written\n", o.csv);
+        code = 1;
+    }
     return text_stdout_end(code);
 }

@@ -44,11 +44,13 @@
 #define EXL2K_WARPS256 4
 #define EXL2K_CLUSTER_MAX 8u /* largest number of splits that may form a cluster (sm_90 and later) */
 #define EXL2K_SPLIT_EXTRA 4  /* floats after a split's sums: largest score, total, two zeros */
+#define EXL2K_KEPT 8u        /* rows of a sequence whose K and V a CTA of decode keeps: its own and those before it */
 #define EXL2K_CODES_GROUPS(dim) (((dim) + 31) / 32)
-/* Bytes of 16 tokens of K or V in shared memory. Tokens lie an odd number of groups apart: in different banks. */
-#define EXL2K_CODES_BYTES(bits, groups) (64 * (bits) * ((groups) | 1) + 32 * (groups))
+/* Bytes between tokens of K or V in shared memory: eight tokens lie in different banks. */
+#define EXL2K_CODES_PITCH(bits, groups) (4 * (bits) * (groups) + 16)
+/* Bytes of 16 tokens of K and V; groups: dims / 32, for dims = 64, 128 or 256. */
 #define EXL2K_CODES_SLOT(key_bits, value_bits, groups) \
-    (EXL2K_CODES_BYTES(key_bits, groups) + EXL2K_CODES_BYTES(value_bits, groups))
+    (16 * (EXL2K_CODES_PITCH(key_bits, groups) + EXL2K_CODES_PITCH(value_bits, groups)) + 64 * (groups))
 #define EXL2K_SUMS_BYTES(dims) (32u * (dims)) /* a warp's sums; dims: 64, 128 or 256 */
 #define EXL2K_HEAD_TILE 8   /* query heads of a K/V head that one CTA of decode has */
 #define EXL2K_INBOX_BYTES(splits, dim) ((splits) * EXL2K_HEAD_TILE * ((dim) + EXL2K_SPLIT_EXTRA) * 4)
@@ -71,7 +73,7 @@
    exl2k_attend_codes{64,128,256}: decode from CODES, for a dim that is a multiple of 16. As above, but with
    dynamic shared memory warps * ring_bytes, without `norm`, and after exl2k_attend_quantize or with `stores`.
 
-   exl2k_attend_quantize: grid (rows, ceil(kv_heads * groups * 8 / 128)), block 128. Stores K and V of all rows as CODES.
+   exl2k_attend_quantize: grid (rows, ceil(kv_heads / 2)), block 128. Stores K and V of all rows as CODES.
 
    exl2k_attend_expand: grid (tiles, kv_heads, any), block 256. Before prefill from CODES: writes the pages that rows
    attend to, as PAGES, to `expanded`.
@@ -116,9 +118,9 @@ typedef struct exl2k_attend_args {
     exl2k_u64 expanded;             /* pages of fp16, of one layer: page p lies at expanded + p * kv_heads * dim * 256 */
     exl2k_u32 key_bits, value_bits; /* of CODES: 8 or 4 */
     exl2k_u32 ring_bytes;           /* decode from CODES: at least EXL2K_SUMS_BYTES, and stages times
-                                       EXL2K_CODES_SLOT(key_bits, value_bits, groups); a multiple of 16 */
-    exl2k_u32 stores;               /* decode from CODES: 1: no row of the launch is of another one's sequence, and
-                                       decode stores K and V itself; 0: exl2k_attend_quantize has done it */
+                                       EXL2K_CODES_SLOT; a multiple of 16 */
+    exl2k_u32 stores;               /* decode from CODES: 1: the launch has at most EXL2K_KEPT rows, and decode stores
+                                       K and V itself; 0: exl2k_attend_quantize has done it */
 } exl2k_attend_args;
 
 /* exl2k_attend_prepare: grid (rows, parts of q + parts of k + parts of v), where q, k and v have a part for each

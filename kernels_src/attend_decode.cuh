@@ -12,13 +12,11 @@
 #define EXL2K_ATTEND_DECODE_CUH
 
 #include "attend_merge.cuh"
+#if EXL2K_CODES
+#include "attend_codes.cuh"
+#else
 
 /* ---- the running sums of a warp ---- */
-
-typedef struct exl2k_warp_sums { /* lane 4g + t has heads 2t and 2t + 1 */
-    f32 out[EXL2K_STEPS][4];    /* dims 16 step + g of heads 2t, 2t + 1; then dims + 8 of the same heads */
-    f32 max_score[2], total[2]; /* running maximum; sum of the weights of this lane's tokens */
-} exl2k_warp_sums;
 
 #define EXL2K_BATCH (EXL2K_STEPS < 8 ? EXL2K_STEPS : 8) /* steps whose operands are loaded together */
 
@@ -99,11 +97,6 @@ EXL2K_FN void exl2k_softmax_step(exl2k_warp_sums &s, f32 score[4], u32 nth, u32 
     /* The weights become halves, in the layout of the B operand. */
     weights[0] = exl2k_transpose(exl2k_pack_f16(score[0], score[1]));
     weights[1] = exl2k_transpose(exl2k_pack_f16(score[2], score[3]));
-#if EXL2K_CODES /* which has more instructions per byte: mostly there is nothing to rescale */
-    if (!__any_sync(EXL2K_ALL, factor[0] != 1.0f || factor[1] != 1.0f)) {
-        return;
-    }
-#endif
     /* The output so far is rescaled to the new maximum. */
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
@@ -129,47 +122,6 @@ EXL2K_FN void exl2k_weighted_sum(exl2k_warp_sums &s, u32 slot, const u32 weights
 }
 
 /* Works through all units of the warp. */
-#if EXL2K_CODES
-template <u32 KEY_BITS, u32 VALUE_BITS>
-EXL2K_FN void exl2k_codes_units(exl2k_decode &d, const exl2k_attend_args &a, exl2k_warp_sums &s,
-                                const u32 query[EXL2K_STEPS][2], const exl2k_decode_shared *shared)
-{
-    u32 slot = 0;
-#pragma unroll 1
-    for (u32 u = 0; u < d.units; u++) {
-        u32 token = exl2k_unit_token(d, u), at = d.ring + slot * exl2k_slot_bytes(a), weights[2];
-        exl2k_unit_values v;
-        f32 score[4];
-        exl2k_ring_wait(d.stages);
-        exl2k_codes_patch(d, a, token, at, shared);
-        exl2k_codes_scores<KEY_BITS>(score, a, d.lane, at, query);
-        if (a.tanh_scale > 0.0f) {
-#pragma unroll
-            for (u32 j = 0; j < 4; j++) {
-                score[j] = exl2k_tanh(score[j] * (a.tanh_scale * 2.0f * EXL2K_LOG2E));
-            }
-        }
-        if (VALUE_BITS == 4) { /* few enough registers to load V while the scores become weights */
-            exl2k_codes_values<VALUE_BITS>(v, a, d.lane, at + exl2k_codes_value(a));
-        }
-        exl2k_softmax_step(s, score, token - d.first, d.end - d.first, a.scale * EXL2K_LOG2E, weights);
-        if (VALUE_BITS == 8) {
-            exl2k_codes_values<VALUE_BITS>(v, a, d.lane, at + exl2k_codes_value(a));
-        }
-        exl2k_codes_sum<VALUE_BITS>(s.out, v, d.lane, weights, token - d.first, d.end - d.first);
-        __syncwarp();
-        exl2k_ring_fill(d, a, u + d.stages, at);
-        slot = slot + 1 < d.stages ? slot + 1 : 0;
-    }
-    /* Add up the totals of all lanes of a head. */
-#pragma unroll
-    for (u32 step = 4; step < 32; step *= 2) {
-        f32 other[2] = { __shfl_xor_sync(EXL2K_ALL, s.total[0], step), __shfl_xor_sync(EXL2K_ALL, s.total[1], step) };
-        s.total[0] += other[0];
-        s.total[1] += other[1];
-    }
-}
-#else
 EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, exl2k_warp_sums &s,
                                  const u32 query[EXL2K_STEPS][2], const exl2k_decode_shared *shared)
 {
@@ -182,7 +134,7 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
         for (u32 value = 0; value < 2; value++, e++) {
             u32 at = d.ring + slot * EXL2K_UNIT_BYTES;
             exl2k_ring_wait(d.stages);
-            exl2k_ring_patch(d, a, token, at, value, shared->new_kv[value]);
+            exl2k_ring_patch(d, a, token, at, value, shared);
             if (value) {
                 exl2k_weighted_sum(s, at, weights);
             } else {
@@ -201,15 +153,7 @@ EXL2K_FN void exl2k_decode_units(exl2k_decode &d, const exl2k_attend_args &a, ex
             slot = slot + 1 < d.stages ? slot + 1 : 0;
         }
     }
-    /* Add up the totals of all lanes of a head. */
-#pragma unroll
-    for (u32 step = 4; step < 32; step *= 2) {
-        f32 other[2] = { __shfl_xor_sync(EXL2K_ALL, s.total[0], step), __shfl_xor_sync(EXL2K_ALL, s.total[1], step) };
-        s.total[0] += other[0];
-        s.total[1] += other[1];
-    }
 }
-#endif
 
 /* ---- queries, and K and V of the row ---- */
 
@@ -226,7 +170,6 @@ EXL2K_FN u32 exl2k_own_element(u32 n) { return threadIdx.x + n * EXL2K_DECODE_TH
 EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_args &a, bool angles, exl2k_rope_work &q)
 {
     u32 half = a.dim / 2;
-#if !EXL2K_CODES
     /* Load the row's own K and V. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_OWN; n++) {
@@ -239,7 +182,6 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
             exl2k_rope_load_elements(a, d.row, feature, i, value ? half : a.rope_split, q.own[n]);
         }
     }
-#endif
     /* Load the queries of the warp's heads. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_QUERIES; n++) {
@@ -256,7 +198,6 @@ EXL2K_FN void exl2k_rope_work_load(const exl2k_decode &d, const exl2k_attend_arg
     }
 }
 
-#if !EXL2K_CODES
 /* Applies the norms of the heads. Every warp computes the factor of the row's own K. All loads are issued first. */
 EXL2K_FN void exl2k_rope_work_norm(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_rope_work &q)
 {
@@ -307,14 +248,12 @@ EXL2K_FN void exl2k_rope_work_norm(const exl2k_decode &d, const exl2k_attend_arg
         }
     }
 }
-#endif
 
 /* Stores the rotated elements in shared memory. Heads beyond the last and dims beyond the last become zeros. */
 EXL2K_FN void exl2k_rope_work_store(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_rope_work &q,
                                     exl2k_decode_shared *shared)
 {
     u32 half = a.dim / 2;
-#if !EXL2K_CODES
     /* K is rotated, V is only converted. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_OWN; n++) {
@@ -323,11 +262,10 @@ EXL2K_FN void exl2k_rope_work_store(const exl2k_decode &d, const exl2k_attend_ar
         u32 pair = value ? exl2k_pack_f16(exl2k_clamp_f16(q.own[n].x), exl2k_clamp_f16(q.own[n].y))
                          : exl2k_rope_apply(q.own[n]);
         if (element < 2 * half) {
-            shared->new_kv[value][value ? element - half : element] = (u16)pair;
-            shared->new_kv[value][value ? element : element + half] = (u16)(pair >> 16);
+            shared->new_kv[0][value][value ? element - half : element] = (u16)pair;
+            shared->new_kv[0][value][value ? element : element + half] = (u16)(pair >> 16);
         }
     }
-#endif
     /* The queries are rotated. */
 #pragma unroll
     for (u32 n = 0; n < EXL2K_QUERIES; n++) {
@@ -346,8 +284,22 @@ EXL2K_FN void exl2k_rope_work_store(const exl2k_decode &d, const exl2k_attend_ar
     }
 }
 
+#endif
+
+/* Adds up the totals of all lanes of a head. */
+EXL2K_FN void exl2k_add_totals(exl2k_warp_sums &s)
+{
+#pragma unroll
+    for (u32 step = 4; step < 32; step *= 2) {
+        f32 other[2] = { __shfl_xor_sync(EXL2K_ALL, s.total[0], step), __shfl_xor_sync(EXL2K_ALL, s.total[1], step) };
+        s.total[0] += other[0];
+        s.total[1] += other[1];
+    }
+}
+
 /* Stores the warp's sums in the memory of its ring, which it no longer needs. */
-EXL2K_FN void exl2k_store_sums(const exl2k_decode &d, const exl2k_warp_sums &s, exl2k_decode_shared *shared)
+EXL2K_FN void exl2k_store_sums(const exl2k_decode &d, const exl2k_attend_args &a, const exl2k_warp_sums &s,
+                               exl2k_decode_shared *shared)
 {
     u32 g = d.lane / 4, t = d.lane % 4;
     /* Every lane stores its part of the output. One lane per pair of heads also stores maximum and total. */
@@ -355,10 +307,12 @@ EXL2K_FN void exl2k_store_sums(const exl2k_decode &d, const exl2k_warp_sums &s, 
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
         for (u32 j = 0; j < 4; j++) {
             u32 dim = k * 16 + g + (j >> 1) * 8, head = 2 * t + (j & 1);
+            f32 sum = s.out[k][j];
 #if EXL2K_CODES
-            dim = k / 2 * 32 + g / 2 * 8 + g % 2 + (k % 2 * 2 + (j >> 1)) * 2; /* see exl2k_codes_sum */
+            dim = exl2k_codes_dim(k, g, j >> 1, a.value_bits);
+            sum *= a.value_bits == 4 && j >> 1 ? 1048576.0f : 16777216.0f; /* see exl2k_codes_sum */
 #endif
-            exl2k_shared_store_f32(d.ring + exl2k_sum_offset(head, dim), s.out[k][j]);
+            exl2k_shared_store_f32(d.ring + exl2k_sum_offset(head, dim), sum);
         }
     }
     for (u32 j = 0; j < 2 && g == 0; j++) {
@@ -367,8 +321,9 @@ EXL2K_FN void exl2k_store_sums(const exl2k_decode &d, const exl2k_warp_sums &s, 
     }
 }
 
-/* CTAs per SM that the registers allow */
-#define EXL2K_DECODE_CTAS (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 ? 1 : 2)
+/* CTAs per SM that the registers allow. For sm_100 and later, ptxas 13.0 lacks one register for two. */
+#define EXL2K_DECODE_CTAS \
+    (EXL2K_DIM == 256 || EXL2K_DECODE_WARPS > 8 || __CUDA_ARCH__ < 800 || (EXL2K_CODES && __CUDA_ARCH__ >= 1000) ? 1 : 2)
 
 extern "C" __global__ void __launch_bounds__(EXL2K_DECODE_THREADS, EXL2K_DECODE_CTAS)
 EXL2K_DECODE(exl2k_attend_args a)
@@ -377,11 +332,12 @@ EXL2K_DECODE(exl2k_attend_args a)
     __shared__ exl2k_decode_shared shared;
     exl2k_decode d;
     exl2k_warp_sums s;
-    u32 query[EXL2K_STEPS][2];
     uint2 indices[EXL2K_ITEMS];
-    exl2k_rope_work rope;
 #if EXL2K_CODES
-    u32 filled = 0;
+    u32 filled = 0, page = 0;
+#else
+    u32 query[EXL2K_STEPS][2];
+    exl2k_rope_work rope;
 #endif
     /* Let the next kernel start. If `early` is set, the wait for preceding kernels comes later, before qkv is read. */
     exl2k_cluster_arrive();
@@ -392,16 +348,17 @@ EXL2K_DECODE(exl2k_attend_args a)
     /* Find the CTA's work, load angles, and start to fill the ring. */
     bool valid = exl2k_decode_open(d, a, exl2k_shared(rings));
     if (valid) {
-        exl2k_rope_work_load(d, a, true, rope);
 #if EXL2K_CODES
+        page = exl2k_codes_early(d, a);
         filled = exl2k_ring_start(d, a, 0, a.early && !a.stores);
 #else
+        exl2k_rope_work_load(d, a, true, rope);
 #pragma unroll 1
         for (u32 e = 0; e < d.stages; e++) {
             exl2k_ring_fill(d, a, e, d.ring + e * EXL2K_UNIT_BYTES);
         }
-#endif
         exl2k_load_out_indices(d, a, indices);
+#endif
     }
     /* From here on, qkv can be read. */
     if (a.early) {
@@ -411,27 +368,20 @@ EXL2K_DECODE(exl2k_attend_args a)
         return;
     }
     /* Rotate the queries and the row's own K into shared memory. */
-    exl2k_rope_work_load(d, a, false, rope);
 #if EXL2K_CODES
     exl2k_ring_start(d, a, filled, false);
-    if (a.stores) {
-        exl2k_codes_own(d, a, &shared);
-    }
-    exl2k_rope_work_store(d, a, rope, &shared);
-    exl2k_codes_queries(d, a, &shared);
+    exl2k_codes_prepare(d, a, page, &shared);
 #else
+    exl2k_rope_work_load(d, a, false, rope);
     exl2k_rope_work_norm(d, a, rope);
     exl2k_rope_work_store(d, a, rope, &shared);
+    exl2k_ring_keep(d, a, &shared);
 #endif
     __syncthreads();
     /* Each warp loads all queries as operands, and clears its sums. */
 #pragma unroll
     for (u32 k = 0; k < EXL2K_STEPS; k++) {
-#if EXL2K_CODES /* see exl2k_codes_scores */
-        const u16 *from = &shared.query[d.lane / 4][k / 2 * 32 + d.lane % 4 * 8 + k % 2 * 4];
-        query[k][0] = *(const u32 *)from;
-        query[k][1] = *(const u32 *)(from + 2);
-#else
+#if !EXL2K_CODES
         const u16 *from = &shared.query[d.lane / 4][k * 16 + d.lane % 4 * 2];
         query[k][0] = *(const u32 *)from;
         query[k][1] = *(const u32 *)(from + 8);
@@ -448,21 +398,26 @@ EXL2K_DECODE(exl2k_attend_args a)
     s.total[0] = s.total[1] = 0.0f;
 #if EXL2K_CODES
     if (a.value_bits == 8) {
-        exl2k_codes_units<8, 8>(d, a, s, query, &shared);
+        exl2k_codes_units<8, 8>(d, a, s, &shared);
     } else if (a.key_bits == 8) {
-        exl2k_codes_units<8, 4>(d, a, s, query, &shared);
+        exl2k_codes_units<8, 4>(d, a, s, &shared);
     } else {
-        exl2k_codes_units<4, 4>(d, a, s, query, &shared);
+        exl2k_codes_units<4, 4>(d, a, s, &shared);
     }
+    exl2k_load_out_indices(d, a, indices); /* only now are there registers for them */
 #else
     exl2k_decode_units(d, a, s, query, &shared);
 #endif
+    exl2k_add_totals(s);
     /* When no copy into the ring is in flight, the warp stores its sums in the ring's memory. Then all sums are
        merged. */
     exl2k_copy_wait<0>();
     __syncwarp();
-    exl2k_store_sums(d, s, &shared);
+    exl2k_store_sums(d, a, s, &shared);
     __syncthreads();
+#if EXL2K_CODES
+    exl2k_codes_store_own(d, a, &shared);
+#endif
     exl2k_merge_all(d, a, &shared, exl2k_shared(rings), indices);
 }
 

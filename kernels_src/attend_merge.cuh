@@ -1,6 +1,6 @@
 /* attend_merge.cuh: attention in decode: merges the sums of the warps, then of the splits, into the row's output.
    takes: attend_ring.cuh; EXL2K_DIM; the sums of every warp in the memory of its ring.
-   gives: exl2k_sum_offset, exl2k_load_out_indices, exl2k_merge_all.
+   gives: exl2k_warp_sums, exl2k_sum_offset, exl2k_load_out_indices, exl2k_merge_all.
    owns:  nothing.
 
    SPLITS  of a cluster store their sums in shared memory of the cluster's first CTA, which merges them. Without a
@@ -11,8 +11,13 @@
 
 #include "attend_ring.cuh"
 #if EXL2K_CODES
-#include "attend_codes.cuh"
+#include "codes.cuh"
 #endif
+
+typedef struct exl2k_warp_sums { /* of a warp; lane 4g + t has heads 2t and 2t + 1 */
+    f32 out[EXL2K_STEPS][4];    /* dims 16 step + g of heads 2t, 2t + 1; then dims + 8 of the same heads */
+    f32 max_score[2], total[2]; /* running maximum; sum of the weights of this lane's tokens */
+} exl2k_warp_sums;
 
 /* Byte offset of a sum. The XOR puts eight dims of four pairs of heads into different banks. */
 EXL2K_FN u32 exl2k_sum_offset(u32 head, u32 dim) { return (head * EXL2K_DIM + (dim ^ head / 2 * 8)) * 4; }
@@ -52,7 +57,9 @@ EXL2K_FN void exl2k_store_outs(const exl2k_decode &d, const exl2k_attend_args &a
                                uint2 indices, float4 values)
 {
 #if EXL2K_CODES
-    exl2k_codes_rotate_back(a, item.dim, lanes, values);
+    f32 v[4] = { values.x, values.y, values.z, values.w };
+    exl2k_rotate<4>(v, exl2k_group_short(a, item.dim / 32), lanes);
+    values = make_float4(v[0], v[1], v[2], v[3]);
 #endif
     exl2k_store_out(d, a, indices.x & 0xFFFFu, values.x);
     exl2k_store_out(d, a, indices.x >> 16, values.y);
@@ -144,11 +151,11 @@ EXL2K_FN bool exl2k_last_split(const exl2k_decode &d, const exl2k_attend_args &a
     }
     /* Otherwise each CTA takes a ticket, and the CTA with the last ticket merges. */
     __syncthreads();
-    /* Between the two barriers, the fences of this one thread order the stores of all threads. */
+    /* Between the two barriers, the fences of this one thread's atomic order the stores of all threads. */
     if (threadIdx.x == 0) {
-        __threadfence();
-        shared->ticket = atomicInc((u32 *)a.tickets + (u64)d.row * gridDim.y + blockIdx.y, d.splits - 1);
-        __threadfence();
+        u64 at = a.tickets + ((u64)d.row * gridDim.y + blockIdx.y) * 4;
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                     : "=r"(shared->ticket) : "l"(at), "r"(d.splits - 1) : "memory");
     }
     __syncthreads();
     return shared->ticket == d.splits - 1;

@@ -5,25 +5,24 @@
 #include "attend.cuh"
 #include "codes.cuh"
 
-/* Four lanes store a group of one head of K or V. */
+/* A warp stores one head of K or V of a row. */
 extern "C" __global__ void __launch_bounds__(128) exl2k_attend_quantize(exl2k_attend_args a)
 {
-    u32 groups = exl2k_groups(a), item = blockIdx.y * 128 + threadIdx.x, part = item % 4, group = item / 4 % groups;
-    u32 head = item / 4 / groups, kv_head = exl2k_min(head, a.kv_heads * 2 - 1);
+    __shared__ __align__(16) u16 staged[4][256];
+    u32 head = blockIdx.y * 4 + threadIdx.x / 32; /* first K, then V */
     exl2k_dependency_release();
     exl2k_dependency_wait();
     uint4 row = exl2k_load4(a.rows + blockIdx.x * sizeof(exl2k_row)); /* token, position, sequence, flags */
-    if (blockIdx.x >= exl2k_load(a.pass) || (row.w & EXL2K_ROW_DONE)) {
+    if (blockIdx.x >= exl2k_load(a.pass) || (row.w & EXL2K_ROW_DONE) || head >= 2 * a.kv_heads) {
         return;
     }
     u32 page = exl2k_load(exl2k_table_line(a, row.z) + row.y / EXL2K_PAGE_TOKENS * 4);
-    bool value = kv_head >= a.kv_heads; /* first K, then V */
-    uint2 codes;
-    kv_head -= value ? a.kv_heads : 0;
-    u32 scale = exl2k_quantize_row(a, blockIdx.x, row.y, kv_head, value, group, part, codes);
-    if (head < a.kv_heads * 2) {
-        exl2k_codes_store(a, page, row.y, kv_head, value, group, part, codes, scale);
-    }
+    bool value = head >= a.kv_heads;
+    u16 *to = staged[threadIdx.x / 32];
+    f32 v[8];
+    exl2k_head_elements<8>(a, blockIdx.x, row.y, (a.heads + head) * a.dim, value, to, v);
+    exl2k_codes_make<8>(v, value ? a.value_bits : a.key_bits, to);
+    exl2k_codes_store<8>(a, page, row.y, value ? head - a.kv_heads : head, value, to);
 }
 
 /* Codes and scale of 8 elements of a token. */

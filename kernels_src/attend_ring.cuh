@@ -2,7 +2,7 @@
    takes: attend.cuh; EXL2K_DIM; EXL2K_CODES (default 0): 1: pages are CODES (attend_args.h), and attend_codes.cuh
           fills the ring.
    gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_slot_bytes, exl2k_ring_bytes, exl2k_ring_fill,
-          _wait, _patch.
+          _wait, _keep, _patch.
    owns:  nothing.
 
    The tokens of a split are cut into UNITS of 16, and warp w has units w, w + warps, .. of the split. Each warp has a
@@ -56,7 +56,13 @@ typedef struct exl2k_decode {
 
 typedef struct exl2k_decode_shared {
     __align__(16) u16 query[EXL2K_HEAD_TILE][EXL2K_QUERY_PITCH];
-    __align__(16) u16 new_kv[2][EXL2K_DIM]; /* K and V of this row */
+#if EXL2K_CODES
+    __align__(16) u16 new_kv[EXL2K_KEPT][2][EXL2K_DIM / 2 + 16]; /* as exl2k_codes_make writes them */
+    u16 staged[EXL2K_DECODE_WARPS][EXL2K_DIM];
+    u32 page; /* of the row */
+#else
+    __align__(16) u16 new_kv[EXL2K_KEPT][2][EXL2K_DIM]; /* K and V of this row, of the one before it, and so on */
+#endif
     f32 max_score[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE], total[EXL2K_DECODE_WARPS][EXL2K_HEAD_TILE];
     u32 ticket;
 } exl2k_decode_shared;
@@ -64,7 +70,7 @@ typedef struct exl2k_decode_shared {
 /* Bytes of a slot, and of the rings of so many warps. */
 EXL2K_FN u32 exl2k_slot_bytes(const exl2k_attend_args &a)
 {
-    return EXL2K_CODES ? EXL2K_CODES_SLOT(a.key_bits, a.value_bits, EXL2K_CODES_GROUPS(a.dim)) : EXL2K_UNIT_BYTES;
+    return EXL2K_CODES ? EXL2K_CODES_SLOT(a.key_bits, a.value_bits, EXL2K_DIM / 32) : EXL2K_UNIT_BYTES;
 }
 
 EXL2K_FN u32 exl2k_ring_bytes(const exl2k_attend_args &a, u32 warps)
@@ -255,30 +261,54 @@ EXL2K_FN u32 exl2k_new_kv(const exl2k_decode &d, const exl2k_attend_args &a, u32
     return exl2k_rope_apply(key);
 }
 
+/* Computes K and V of the rows before this one that are of its sequence: a warp has every EXL2K_DECODE_WARPS-th. */
+EXL2K_FN void exl2k_ring_keep(const exl2k_decode &d, const exl2k_attend_args &a, exl2k_decode_shared *shared)
+{
+#pragma unroll 1
+    for (u32 n = 1 + d.warp; n <= exl2k_min(d.back, EXL2K_KEPT - 1); n += EXL2K_DECODE_WARPS) {
+        u32 position = d.position - n, half = a.dim / 2;
+        if (position < d.begin || position >= d.end) {
+            continue;
+        }
+        f32 rho = exl2k_new_key_rho(d, a, d.row - n);
+#pragma unroll
+        for (u32 k = 0; k < 2 * (EXL2K_DIM / 64); k++) {
+            u32 i = d.lane + k / 2 * 32;
+            if (i < half) {
+                u32 pair = exl2k_new_kv(d, a, d.row - n, position, i, k % 2, rho);
+                shared->new_kv[n][k % 2][i] = (u16)pair;
+                shared->new_kv[n][k % 2][i + half] = (u16)(pair >> 16);
+            }
+        }
+    }
+}
+
 /* Overwrites the tokens of this launch in a unit of K or V. */
 EXL2K_FN void exl2k_ring_patch(exl2k_decode &d, const exl2k_attend_args &a, u32 token, u32 slot, bool value,
-                               const u16 *new_kv)
+                               const exl2k_decode_shared *shared)
 {
     u32 begin = exl2k_max(d.position - d.back, token), end = exl2k_min(d.end, token + EXL2K_UNIT);
     if (begin >= end) {
         return;
     }
-    /* Tokens of preceding rows are computed again from qkv. */
 #pragma unroll 1
-    for (u32 position = begin; position < exl2k_min(end, d.position); position++) {
-        u32 row = d.row - (d.position - position), half = a.dim / 2;
-        f32 rho = value ? 0.0f : exl2k_new_key_rho(d, a, row);
+    for (u32 position = begin; position < end; position++) {
+        u32 n = d.position - position, half = a.dim / 2;
+        if (n < EXL2K_KEPT) {
+            if (d.lane * 8 < a.dim) {
+                uint4 piece = *(const uint4 *)(shared->new_kv[n][value] + d.lane * 8);
+                exl2k_shared_store4(slot + exl2k_tile_at(position - token, d.lane), piece);
+            }
+            continue;
+        }
+        /* Tokens of rows that are not kept are computed again from qkv. */
+        f32 rho = value ? 0.0f : exl2k_new_key_rho(d, a, d.row - n);
 #pragma unroll 1
         for (u32 i = d.lane; i < half; i += 32) {
-            u32 pair = exl2k_new_kv(d, a, row, position, i, value, rho);
+            u32 pair = exl2k_new_kv(d, a, d.row - n, position, i, value, rho);
             exl2k_shared_store_u16(slot + exl2k_tile_element(position - token, i), pair);
             exl2k_shared_store_u16(slot + exl2k_tile_element(position - token, i + half), pair >> 16);
         }
-    }
-    /* The row's own token is in shared memory. */
-    if (end == d.position + 1 && d.lane * 8 < a.dim) {
-        uint4 piece = *(const uint4 *)(new_kv + d.lane * 8);
-        exl2k_shared_store4(slot + exl2k_tile_at(d.position - token, d.lane), piece);
     }
     __syncwarp();
 }
@@ -290,8 +320,8 @@ EXL2K_FN void exl2k_store_new_kv(exl2k_decode &d, const exl2k_attend_args &a, co
         u64 to = exl2k_page_of(a, exl2k_unit_page(d, d.position), d.kv_head);
         to += (u64)(d.position % EXL2K_PAGE_TOKENS) * a.dim * 2 + d.lane * 16;
         if (d.lane * 8 < a.dim) {
-            exl2k_store4(to, *(const uint4 *)(shared->new_kv[0] + d.lane * 8));
-            exl2k_store4(to + exl2k_value_offset(a), *(const uint4 *)(shared->new_kv[1] + d.lane * 8));
+            exl2k_store4(to, *(const uint4 *)(shared->new_kv[0][0] + d.lane * 8));
+            exl2k_store4(to + exl2k_value_offset(a), *(const uint4 *)(shared->new_kv[0][1] + d.lane * 8));
         }
     }
 }

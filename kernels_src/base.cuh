@@ -108,13 +108,6 @@ EXL2K_FN u32 exl2k_pack_f16(f32 low, f32 high)
 #endif
 }
 
-EXL2K_FN u32 exl2k_add2(u32 a, u32 b)
-{
-    u32 d;
-    asm("add.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-
 EXL2K_FN u32 exl2k_sub2(u32 a, u32 b)
 {
     u32 d;

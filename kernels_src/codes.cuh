@@ -1,8 +1,7 @@
 /* codes.cuh: K and V of a quantized cache: Hadamard rotation, codes to halves, halves to codes, addresses in pages.
    takes: attend.cuh, attend_args.h.
-   gives: exl2k_groups, exl2k_group_short, exl2k_codes_at, exl2k_scales_at, exl2k_rotate, exl2k_word_pairs,
-          exl2k_code_pairs, exl2k_code_unit, exl2k_unpack8, exl2k_quantize, exl2k_quantize_row,
-          exl2k_codes_store.
+   gives: exl2k_groups, exl2k_group_short, exl2k_codes_at, exl2k_scales_at, exl2k_rotate, exl2k_unpack8,
+          exl2k_head_elements, exl2k_quantize, exl2k_codes_make, exl2k_codes_store.
    owns:  nothing. */
 #ifndef EXL2K_CODES_CUH
 #define EXL2K_CODES_CUH
@@ -50,7 +49,7 @@ template <u32 N> EXL2K_FN void exl2k_rotate(f32 v[N], bool is_short, u32 lanes)
     for (u32 step = 1; step < 32 / N; step *= 2) {
 #pragma unroll
         for (u32 i = 0; i < N; i++) {
-            f32 other = __shfl_xor_sync(lanes, v[i], step), sum = threadIdx.x & step ? other - v[i] : v[i] + other;
+            f32 sum = fmaf(v[i], threadIdx.x & step ? -1.0f : 1.0f, __shfl_xor_sync(lanes, v[i], step));
             v[i] = is_short && step * N == 16 ? v[i] : sum;
         }
     }
@@ -60,122 +59,103 @@ template <u32 N> EXL2K_FN void exl2k_rotate(f32 v[N], bool is_short, u32 lanes)
     }
 }
 
-/* Four codes of 4 bits in each half-word become pairs of halves, exactly: 1024 + code, 1024 + 16 code. */
-EXL2K_FN void exl2k_word_pairs(u32 low, u32 pairs[4])
-{
-    u32 high = low >> 8;
-    pairs[0] = exl2k_sub2(exl2k_and_or(low, 0x000F000Fu, 0x64006400u), 0x64086408u);
-    pairs[1] = exl2k_fma2(exl2k_and_or(low, 0x00F000F0u, 0x64006400u), 0x2C002C00u, 0xD480D480u);
-    pairs[2] = exl2k_sub2(exl2k_and_or(high, 0x000F000Fu, 0x64006400u), 0x64086408u);
-    pairs[3] = exl2k_fma2(exl2k_and_or(high, 0x00F000F0u, 0x64006400u), 0x2C002C00u, 0xD480D480u);
-}
-
-/* Four codes of each of two tokens (or of two halves of 8 elements) become pairs of halves, exactly: codes of 4 bits,
-   which are in the low half-words, as they are, codes of 8 bits divided by 16. */
-template <u32 BITS> EXL2K_FN void exl2k_code_pairs(u32 first, u32 second, u32 pairs[4])
-{
-    if (BITS == 4) {
-        exl2k_word_pairs(exl2k_permute_bytes(first, second, 0x5410), pairs);
-    } else { /* 64 + code / 16 */
-        u32 low = exl2k_permute_bytes(first, second, 0x5410), high = exl2k_permute_bytes(first, second, 0x7632);
-        pairs[0] = exl2k_sub2(exl2k_permute_bytes(low, 0x54545454u, 0x4240), 0x54805480u);
-        pairs[1] = exl2k_sub2(exl2k_permute_bytes(low, 0x54545454u, 0x4341), 0x54805480u);
-        pairs[2] = exl2k_sub2(exl2k_permute_bytes(high, 0x54545454u, 0x4240), 0x54805480u);
-        pairs[3] = exl2k_sub2(exl2k_permute_bytes(high, 0x54545454u, 0x4341), 0x54805480u);
-    }
-}
-
-/* What a half of exl2k_code_pairs is a multiple of. */
-EXL2K_FN f32 exl2k_code_unit(u32 bits) { return bits == 8 ? 16.0f : 1.0f; }
-
 /* The 8 elements of a group whose codes are `codes` (4 bits: .x). */
 EXL2K_FN void exl2k_unpack8(uint2 codes, u32 bits, u32 scale, f32 v[8])
 {
-    u32 pairs[4];
-    if (bits == 8) {
-        exl2k_code_pairs<8>(codes.x, codes.y, pairs);
-    } else {
-        exl2k_word_pairs(codes.x, pairs);
-    }
-    f32 factor = exl2k_f16_to_f32(scale) * exl2k_code_unit(bits);
+    f32 factor = exl2k_f16_to_f32(scale), zero = bits == 8 ? 8388736.0f : 8388616.0f; /* 2^23 + 2^(bits - 1) */
+    u32 words[2] = { codes.x, bits == 8 ? codes.y : codes.x >> 16 }, mask = bits == 8 ? 0xFF : 0xF;
 #pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        v[2 * i] = exl2k_low(pairs[i]) * factor;
-        v[2 * i + 1] = exl2k_high(pairs[i]) * factor;
+    for (u32 i = 0; i < 8; i++) {
+        u32 code = words[i % 2] >> i / 2 * bits & mask;
+        v[i] = (__uint_as_float(0x4B000000u | code) - zero) * factor; /* 2^23 + code */
     }
 }
 
-/* Codes of a rotated group, of which the lane has 8 elements and 4 adjacent lanes have all; of a short group, the
-   second half is 0. Returns the scale. The arithmetic is that of exl2__cpu_codes_make, with the same bits. */
-EXL2K_FN u32 exl2k_quantize(const f32 v[8], u32 bits, uint2 &codes)
+/* A head of a row, whose q, K or V begins at `feature` of qkv: lane l gets element 32 b + l of group b as a page of fp16
+   would hold it, 0 after the last one, and the groups are rotated. staged: room of the warp for a head in shared
+   memory. */
+template <u32 GROUPS>
+EXL2K_FN void exl2k_head_elements(const exl2k_attend_args &a, u32 row, u32 position, u32 feature, bool value,
+                                  u16 *staged, f32 v[GROUPS])
 {
-    f32 most = bits == 8 ? 128.0f : 8.0f, farthest = v[0];
-    /* Find the element farthest from 0; of several, the first. */
+    exl2k_rope_input pairs[GROUPS / 2];
+    u32 lane = threadIdx.x % 32, half = a.dim / 2;
 #pragma unroll
-    for (u32 i = 1; i < 8; i++) {
-        farthest = __fmul_rn(v[i], v[i]) > __fmul_rn(farthest, farthest) ? v[i] : farthest;
+    for (u32 k = 0; k < GROUPS / 2; k++) {
+        u32 i = exl2k_min(lane + 32 * k, half - 1);
+        exl2k_rope_load_elements(a, row, feature, i, value ? half : a.rope_split, pairs[k]);
+        exl2k_rope_load_angle(a, position, i, pairs[k].c, pairs[k].s);
     }
 #pragma unroll
-    for (u32 step = 1; step < 4; step *= 2) {
-        f32 other = __shfl_xor_sync(EXL2K_ALL, farthest, step);
-        f32 own = __fmul_rn(farthest, farthest), others = __fmul_rn(other, other);
-        farthest = others > own || (others == own && (threadIdx.x & step)) ? other : farthest;
+    for (u32 k = 0; k < GROUPS / 2; k++) {
+        u32 i = lane + 32 * k, pair = value ? exl2k_pack_f16(exl2k_clamp_f16(pairs[k].x), exl2k_clamp_f16(pairs[k].y))
+                                            : exl2k_rope_apply(pairs[k]);
+        if (i < half) {
+            staged[i] = (u16)pair;
+            staged[i + half] = (u16)(pair >> 16);
+        }
     }
-    u32 scale = exl2k_f32_to_f16(farthest * (-1.0f / most)), halves[2] = { 0, 0 };
+    __syncwarp();
+#pragma unroll
+    for (u32 b = 0; b < GROUPS; b++) {
+        v[b] = 32 * b + lane < a.dim ? exl2k_f16_to_f32(staged[32 * b + lane]) : 0.0f;
+    }
+    __syncwarp();
+#pragma unroll
+    for (u32 b = 0; b < GROUPS; b++) {
+        exl2k_rotate<1>(&v[b], exl2k_group_short(a, b), EXL2K_ALL);
+    }
+}
+
+/* Quantizes a rotated group, of which each lane has an element; of a short group, the second half is 0. Returns the
+   lane's code plus 2^(bits - 1). The arithmetic is that of exl2__cpu_codes_make, with the same bits. */
+EXL2K_FN u32 exl2k_quantize(f32 v, u32 bits, u32 &scale)
+{
+    /* The scale comes from the element farthest from 0; of several, the first. */
+    f32 most = bits == 8 ? 128.0f : 8.0f;
+    u32 square = __float_as_uint(__fmul_rn(v, v));
+    u32 farthest = __ballot_sync(EXL2K_ALL, square == exl2k_warp_most(square));
+    scale = exl2k_f32_to_f16(__shfl_sync(EXL2K_ALL, v, (int)(__ffs((int)farthest) - 1)) * (-1.0f / most));
     bool usable = (scale & 0x7FFFu) > 0 && (scale & 0x7C00u) < 0x7C00u;
-    f32 inverse = usable ? __frcp_rn(exl2k_f16_to_f32(scale)) : 0.0f;
-#pragma unroll
-    for (u32 i = 0; i < 8; i++) {
-        f32 code = usable ? __fmul_rn(v[i], inverse) : 0.0f;
-        code = code > most - 1.0f ? most - 1.0f : code < -most ? -most : code;
-        int rounded = (int)(code + (code < 0.0f ? -0.5f : 0.5f)) + (int)most;
-        halves[i % 2] |= (u32)rounded << i / 2 * bits;
-    }
-    codes = bits == 8 ? make_uint2(halves[0], halves[1]) : make_uint2(halves[0] | halves[1] << 16, 0);
-    return scale;
+    /* The rounded reciprocal, for every half: exl2k_reciprocal is off by one unit at most. */
+    f32 of = exl2k_f16_to_f32(scale), inverse = exl2k_reciprocal(of);
+    inverse = fmaf(inverse, fmaf(-of, inverse, 1.0f), inverse);
+    f32 code = usable ? __fmul_rn(v, inverse) : 0.0f;
+    code = code > most - 1.0f ? most - 1.0f : code < -most ? -most : code;
+    return (u32)((int)(code + (code < 0.0f ? -0.5f : 0.5f)) + (int)most);
 }
 
-/* Codes of 8 elements of K or V of a row of this launch, from element 32 group + 8 part of the head on. Four adjacent
-   lanes have the parts of a group. Returns the group's scale. */
-EXL2K_FN u32 exl2k_quantize_row(const exl2k_attend_args &a, u32 row, u32 position, u32 kv_head, bool value, u32 group,
-                                u32 part, uint2 &codes)
+/* Quantizes a head that the warp has rotated, into shared memory: codes as a token's in a page, and after 32 * GROUPS
+   bytes the scales. No branches, so that the groups overlap; those after the last one are 0. */
+template <u32 GROUPS> EXL2K_FN void exl2k_codes_make(const f32 v[GROUPS], u32 bits, u16 *to)
 {
-    /* Load 8 elements, which are all first or all second elements of their pairs. */
-    exl2k_rope_input inputs[8];
-    u32 half = a.dim / 2, first = group * 32 + part * 8;
-    u32 feature = (a.heads + (value ? a.kv_heads : 0) + kv_head) * a.dim;
-    bool second = first >= half, inside = first < a.dim;
-    u32 from = inside ? first - (second ? half : 0) : 0;
+    u32 lane = threadIdx.x % 32, i = lane % 8;
+    u8 *codes = (u8 *)to + lane / 8 * bits + (bits == 8 ? i % 2 * 4 + i / 2 : i % 2 * 2 + i / 4);
 #pragma unroll
-    for (u32 i = 0; i < 8; i++) {
-        exl2k_rope_load_elements(a, row, feature, from + i, value ? half : a.rope_split, inputs[i]);
-        exl2k_rope_load_angle(a, position, from + i, inputs[i].c, inputs[i].s);
+    for (u32 b = 0; b < GROUPS; b++) {
+        u32 scale, code = exl2k_quantize(v[b], bits, scale), other = __shfl_xor_sync(EXL2K_ALL, code, 2);
+        code |= bits == 8 ? 0 : other << 4;
+        if (bits == 8 || !(i & 2)) {
+            codes[b * 4 * bits] = (u8)code;
+        }
+        to[16 * GROUPS + b] = (u16)scale; /* every lane has the same */
     }
-    /* Quantize the halves that a page of fp16 would hold. */
-    f32 v[8];
-#pragma unroll
-    for (u32 i = 0; i < 8; i++) {
-        u32 pair = value ? exl2k_pack_f16(exl2k_clamp_f16(inputs[i].x), exl2k_clamp_f16(inputs[i].y))
-                         : exl2k_rope_apply(inputs[i]);
-        v[i] = inside ? second ? exl2k_high(pair) : exl2k_low(pair) : 0.0f;
-    }
-    exl2k_rotate<8>(v, exl2k_group_short(a, group), EXL2K_ALL);
-    return exl2k_quantize(v, value ? a.value_bits : a.key_bits, codes);
+    __syncwarp();
 }
 
-/* Stores them into a page. */
-EXL2K_FN void exl2k_codes_store(const exl2k_attend_args &a, u32 page, u32 position, u32 kv_head, bool value, u32 group,
-                                u32 part, uint2 codes, u32 scale)
+/* The warp stores them into a page. */
+template <u32 GROUPS>
+EXL2K_FN void exl2k_codes_store(const exl2k_attend_args &a, u32 page, u32 position, u32 kv_head, bool value,
+                                const u16 *from)
 {
-    u32 bits = value ? a.value_bits : a.key_bits, slot = position % EXL2K_PAGE_TOKENS;
-    u64 to = exl2k_codes_at(a, page, kv_head, value) + (slot * exl2k_groups(a) + group) * 4 * bits + part * bits;
-    if (bits == 8) {
-        exl2k_store2(to, codes.x, codes.y);
-    } else {
-        exl2k_store(to, codes.x);
+    u32 lane = threadIdx.x % 32, bits = value ? a.value_bits : a.key_bits, words = exl2k_groups(a) * bits;
+    u64 to = exl2k_codes_at(a, page, kv_head, value) + position % EXL2K_PAGE_TOKENS * words * 4;
+    u64 scales = exl2k_scales_at(a, page, kv_head, value) + position % EXL2K_PAGE_TOKENS * 2;
+    for (u32 i = lane; i < words; i += 32) {
+        exl2k_store(to + i * 4, ((const u32 *)from)[i]);
     }
-    if (part == 0) {
-        exl2k_store_u16(exl2k_scales_at(a, page, kv_head, value) + (group * EXL2K_PAGE_TOKENS + slot) * 2, scale);
+    if (lane < exl2k_groups(a)) {
+        exl2k_store_u16(scales + lane * EXL2K_PAGE_TOKENS * 2, from[16 * GROUPS + lane]);
     }
 }
 

@@ -1,8 +1,8 @@
 /* gemm_wg.cuh: the product of many rows by wgmma, on sm_90a: 32, 64, 128 or 256 rows x 128 columns per CTA, weights
    decoded in registers.
-   takes: base.cuh, gemm_weights.cuh, gemm_results.cuh (parts of them), gemm_wg_args.h, wg.cuh, wg_tiles.cuh.
+   takes: base.cuh, gemm_weights.cuh, gemm_results.cuh (parts of them), gemm_wg_args.h, wg.cuh.
    gives: exl2k_wg_products: the body of a kernel.
-   owns:  nothing; included by gemm_wg.cu and gemm_wg32.cu.
+   owns:  nothing; included by gemm_wg32.cu to gemm_wg256.cu, and by their twins for affine matrices and any family.
 
    A CTA has three warp groups of 128 threads. Groups 0 and 1 multiply: each has 64 columns, and each of its warps one
    strip. The third group copies: warp 0 the inputs, warps 1 and 2 the weights of groups 0 and 1.
@@ -38,7 +38,6 @@
 #include "gemm_results.cuh"
 #include "gemm_weights.cuh"
 #include "wg.cuh"
-#include "wg_tiles.cuh"
 
 #if __CUDA_ARCH__ == 900
 
@@ -104,7 +103,7 @@ enum { EXL2K_WG_EMPTY = 128, EXL2K_WG_SLOT_BARRIERS = 256, EXL2K_WG_SLOT_EMPTY =
 template <u32 N> EXL2K_FN exl2k_wg_shared exl2k_wg_shared_of(u32 base, u32 group)
 {
     constexpr u32 weights = EXL2K_GEMM_BARRIERS + N * 128 * EXL2K_WG_STAGES(N);
-    constexpr u32 ring = EXL2K_WG_SLOT_BYTES * EXL2K_WG_SLOTS(N);
+    constexpr u32 ring = EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE) * EXL2K_WG_SLOTS(N);
     exl2k_wg_shared s = { base, base + EXL2K_WG_SLOT_BARRIERS + group * 128, base + EXL2K_GEMM_BARRIERS,
                           base + weights + group * ring, base + weights + 2 * ring };
     return s;
@@ -195,7 +194,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, c
         const exl2k_part &q = a.matrix.part[p.part];
         /* strips beyond the last repeat the last, and are never stored */
         u64 strip = q.base + (u64)exl2k_min(p.strip + lane % 4, q.strips - 1) * q.pitch;
-        u32 to = lane == 4 ? 0 : EXL2K_GEMM_ENTRY + lane * EXL2K_WG_CHUNK_BYTES;
+        u32 to = lane == 4 ? 0 : EXL2K_GEMM_ENTRY + lane * EXL2K_WG_CHUNK_BYTES(EXL2K_AFFINE);
         /* Each lane reads one table entry; then the warp copies those chunks that the split has records of. */
 #pragma unroll 1
         for (u32 first = 0; first < q.chunk_count; first += EXL2K_WARP) {
@@ -217,7 +216,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_copy_weights(const exl2k_gemm_args &a, c
                 __syncwarp();
                 if (lane < 5) {
                     u64 from = lane == 4 ? q.chunks + (first + index) * sizeof(exl2k_chunk) : strip + offset16 * 16ull;
-                    exl2k_weights_bulk(s.weights + slot.index * EXL2K_WG_SLOT_BYTES + to, from,
+                    exl2k_weights_bulk(s.weights + slot.index * EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE) + to, from,
                                        lane == 4 ? EXL2K_GEMM_ENTRY : bytes, full);
                 }
             }
@@ -242,13 +241,14 @@ typedef struct exl2k_wg_cursor {
 /* A record on its way to operands: its words, and its inputs. */
 typedef struct exl2k_wg_record {
     u32 w[8], scales[2], maxima; /* scale words of both halves */
+    u32 others[2];               /* affine: those of column g + 8; the ones above are of column g */
     u32 half;                    /* number of its first half */
 } exl2k_wg_record;
 
 /* The codes of this warp's strip in a slot. */
 EXL2K_FN u32 exl2k_wg_codes(u32 slot)
 {
-    return slot + EXL2K_GEMM_ENTRY + threadIdx.x / EXL2K_WARP % 4 * EXL2K_WG_CHUNK_BYTES;
+    return slot + EXL2K_GEMM_ENTRY + threadIdx.x / EXL2K_WARP % 4 * EXL2K_WG_CHUNK_BYTES(EXL2K_AFFINE);
 }
 
 /* Low word of the descriptor of a half of the inputs. The high word is that of all (EXL2K_WGMMA): 64-byte swizzle, 512
@@ -303,7 +303,7 @@ EXL2K_FN void exl2k_wg_open(exl2k_wg_cursor &c, const exl2k_wg_shared &s, const 
 {
     exl2k_wg_place slot = exl2k_wg_place_of<EXL2K_WG_SLOTS(N)>(c.slots);
     exl2k_barrier_wait(s.full + slot.index * 8, slot.parity);
-    c.slot = s.weights + slot.index * EXL2K_WG_SLOT_BYTES;
+    c.slot = s.weights + slot.index * EXL2K_WG_SLOT_BYTES(EXL2K_AFFINE);
     uint4 entry = exl2k_shared_load4(c.slot);
     u32 row = entry.y & 0xFFFF, records = entry.z >> 8 & 255, groups = entry.z >> 16 & 255;
     c.width = __shfl_sync(EXL2K_ALL, entry.z & 255, 0);
@@ -335,28 +335,47 @@ template <u32 N> EXL2K_FN bool exl2k_wg_next(exl2k_wg_cursor &c, const exl2k_wg_
 
 template <u32 W> EXL2K_FN void exl2k_wg_load(exl2k_wg_record &r, exl2k_wg_cursor &c)
 {
-    u32 offset = exl2k_permute_bytes(c.offsets, 0, 0x4440u + c.record), at = c.scales + (offset & 0xFC);
+    u32 offset = exl2k_permute_bytes(c.offsets, 0, 0x4440u + c.record);
+    u32 at = c.scales + (offset & 0xFC) * (EXL2K_GROUP_BYTES / 4);
     exl2k_lane_words<W>(c.codes + c.record * (exl2k_width<W>::bits * 128), threadIdx.x % EXL2K_WARP, r.w);
-    r.scales[0] = exl2k_shared_load(at);
-    r.scales[1] = exl2k_shared_load(at + (offset & 1) * 4);
-    r.maxima = exl2k_shared_load(c.slot + 16 + c.record * 4);
+    if (EXL2K_AFFINE) {
+#pragma unroll
+        for (u32 half = 0; half < 2; half++, at += (offset & 1) * EXL2K_GROUP_BYTES) {
+            uint2 words = exl2k_shared_load2(at);
+            r.scales[half] = words.x;
+            r.others[half] = words.y;
+        }
+    } else {
+        r.scales[0] = exl2k_shared_load(at);
+        r.scales[1] = exl2k_shared_load(at + (offset & 1) * 4);
+        r.maxima = exl2k_shared_load(c.slot + 16 + c.record * 4);
+    }
     r.half = c.halves;
     c.halves += c.record < c.whole ? 2 : 1;
     c.record++;
 }
 
-/* The scales of half of a record: of column g, and of column g + 8, in both halves of a pair. */
-EXL2K_FN uint2 exl2k_wg_scales(const exl2k_wg_record &r, u32 half)
+/* The scales of half of a record: of column g, and of column g + 8, in both halves of a pair; affine: then the zeros. */
+EXL2K_FN uint4 exl2k_wg_scales(const exl2k_wg_record &r, u32 half)
 {
+    if (EXL2K_AFFINE) {
+        u32 left = r.scales[half], right = r.others[half];
+        return make_uint4(exl2k_permute_bytes(left, 0, 0x1010u), exl2k_permute_bytes(right, 0, 0x1010u),
+                          exl2k_permute_bytes(left, 0, 0x3232u), exl2k_permute_bytes(right, 0, 0x3232u));
+    }
     u32 maximum = exl2k_permute_bytes(r.maxima, 0, half ? 0x3232u : 0x1010u);
     u32 pair = exl2k_scale_pair(r.scales[half], threadIdx.x % EXL2K_WARP / 4, maximum);
-    return make_uint2(exl2k_permute_bytes(pair, 0, 0x1010u), exl2k_permute_bytes(pair, 0, 0x3232u));
+    return make_uint4(exl2k_permute_bytes(pair, 0, 0x1010u), exl2k_permute_bytes(pair, 0, 0x3232u), 0, 0);
 }
 
-/* Decodes step j of a record to weights: fp16(code * scale). */
-template <u32 W> EXL2K_FN void exl2k_wg_decode(u32 a[4], const exl2k_wg_record &r, u32 j, uint2 scales)
+/* Decodes step j of a record to weights: fp16(code * scale), affine: fp16(fp16(code - zero) * scale). */
+template <u32 W> EXL2K_FN void exl2k_wg_decode(u32 a[4], const exl2k_wg_record &r, u32 j, const uint4 &scales)
 {
     exl2k_decode<W, false>(r.w, j, a);
+#pragma unroll
+    for (u32 i = 0; EXL2K_AFFINE && i < 4; i++) {
+        a[i] = exl2k_sub2(a[i], i % 2 ? scales.w : scales.z);
+    }
     a[0] = exl2k_mul2(a[0], scales.x);
     a[1] = exl2k_mul2(a[1], scales.y);
     a[2] = exl2k_mul2(a[2], scales.x);
@@ -372,7 +391,7 @@ template <u32 N, u32 W> EXL2K_FN void exl2k_wg_half(f32 *d, u32 op[2][4], const 
     /* Ask for the inputs before decoding, so that the answer is ready after it. The record's second half may be in the
        next stage. */
     u32 arrived = half == 1 || exl2k_wg_inputs_arrived<N>(s, last);
-    uint2 scales = exl2k_wg_scales(r, half);
+    uint4 scales = exl2k_wg_scales(r, half);
     exl2k_wg_decode<W>(op[0], r, 2 * half, scales);
     exl2k_wg_decode<W>(op[1], r, 2 * half + 1, scales);
     if (!arrived) {
@@ -390,6 +409,9 @@ template <u32 N, u32 W> EXL2K_FN void exl2k_wg_half(f32 *d, u32 op[2][4], const 
 template <u32 N, u32 W>
 EXL2K_FN bool exl2k_wg_region(f32 *d, exl2k_wg_cursor &c, const exl2k_wg_shared &s, const exl2k_wg_job &p)
 {
+    if constexpr ((EXL2K_WIDTHS_MASK >> W & 1) == 0) {
+        return false;
+    }
     exl2k_operand op;
     exl2k_wg_record r;
     exl2k_wg_load<W>(r, c);
@@ -524,16 +546,17 @@ template <u32 N> EXL2K_FN void exl2k_wg_store(const f32 *d, const exl2k_gemm_arg
     u32 lane = threadIdx.x % EXL2K_WARP, n = (p.strip + threadIdx.x / EXL2K_WARP % 4) * 16 + lane / 4;
     const exl2k_part &q = a.matrix.part[p.part];
     f32 left = exl2k_bias_of(q, n), right = exl2k_bias_of(q, n + 8);
+    f32 scale = EXL2K_ANY && a.kind == EXL2K_GEMM_RESIDUAL ? a.scale : 1.0f;
     u32 row = p.row + lane % 4 * 2, line = a.out_pitch * 4, add = a.kind == EXL2K_GEMM_RESIDUAL;
     uint2 all = make_uint2(add ? 0 : a.rows, add ? a.rows : 0), none = make_uint2(0, 0);
     uint2 left_rows = n < q.columns ? all : none, right_rows = n + 8 < q.columns ? all : none;
     u64 at = a.out + ((u64)row * a.out_pitch + q.column + n) * 4;
 #pragma unroll
     for (u32 i = 0; i < N / 2; i += 4, row += 8, at += 8 * (u64)line) {
-        exl2k_wg_put(left_rows, row, at, d[i] + left);
-        exl2k_wg_put(left_rows, row + 1, at + line, d[i + 1] + left);
-        exl2k_wg_put(right_rows, row, at + 32, d[i + 2] + right);
-        exl2k_wg_put(right_rows, row + 1, at + line + 32, d[i + 3] + right);
+        exl2k_wg_put(left_rows, row, at, (d[i] + left) * scale);
+        exl2k_wg_put(left_rows, row + 1, at + line, (d[i + 1] + left) * scale);
+        exl2k_wg_put(right_rows, row, at + 32, (d[i + 2] + right) * scale);
+        exl2k_wg_put(right_rows, row + 1, at + line + 32, (d[i + 3] + right) * scale);
     }
 }
 
@@ -546,7 +569,14 @@ EXL2K_FN u32 exl2k_wg_transpose(u32 v)
     return d;
 }
 
-/* ACT: silu(gate) * up. The groups exchange sums: group 0 gets both factors of the first half of the rows, group 1 of
+/* SiLU or GELU by tanh, which are both v / (1 + e^-(linear v + cubic v^3)): without a branch, as the code is repeated for
+   each sum. */
+EXL2K_FN f32 exl2k_wg_gate(f32 v, f32 linear, f32 cubic)
+{
+    return EXL2K_ANY ? v * exl2k_reciprocal(1.0f + __expf(-v * fmaf(cubic * v, v, linear))) : exl2k_silu_quick(v);
+}
+
+/* ACT: act(gate) * up. The groups exchange sums: group 0 gets both factors of the first half of the rows, group 1 of
    the second. A row of a strip is 32 bytes of tiles without order, which exl2k_wg_order puts in order: lane t of a row
    stores columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9. */
 template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_shared &s,
@@ -559,6 +589,8 @@ template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args 
     const exl2k_part &gate_part = a.matrix.part[0], &up_part = a.matrix.part[1];
     f32 gate_bias[2] = { exl2k_bias_of(gate_part, n), exl2k_bias_of(gate_part, n + 8) };
     f32 up_bias[2] = { exl2k_bias_of(up_part, n), exl2k_bias_of(up_part, n + 8) };
+    bool tanh = a.act == EXL2K_ACT_GELU_TANH; /* exl2k_gelu_tanh */
+    f32 linear = tanh ? 1.5957691216f : 1.0f, cubic = tanh ? 1.5957691216f * 0.044715f : 0.0f;
     u64 at = a.out + ((u64)(strip / 2) * a.out_pitch + row) * 64 + strip % 2 * 32 + lane % 4 * 8;
 #pragma unroll
     for (u32 block = 0; block < blocks; block += step) {
@@ -583,7 +615,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args 
 #pragma unroll
             for (u32 e = 0; e < 4; e++) {
                 f32 v = __uint_as_float(word[e]), gate = group ? v : kept[4 * i + e], up = group ? kept[4 * i + e] : v;
-                h[e] = exl2k_clamp_f16(exl2k_silu_quick(gate + gate_bias[e / 2]) * (up + up_bias[e / 2]));
+                h[e] = exl2k_clamp_f16(exl2k_wg_gate(gate + gate_bias[e / 2], linear, cubic) * (up + up_bias[e / 2]));
             }
             u32 left = exl2k_wg_transpose(exl2k_pack_f16(h[0], h[1]));
             u32 right = exl2k_wg_transpose(exl2k_pack_f16(h[2], h[3]));

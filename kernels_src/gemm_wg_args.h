@@ -4,10 +4,11 @@
    owns:  nothing.
 
    INPUT   x: tiles as wg_tiles.cuh defines them, finite; x_pitch: their rows, a multiple of 8. The matrix has EXL2
-           parts, whole halves of 32 inputs, and no chunk larger than EXL2K_WG_CHUNK_BYTES.
+           parts, or affine ones (kernels with "_affine" in their names), whole halves of 32 inputs, and no chunk larger
+           than EXL2K_WG_CHUNK_BYTES.
    OUTPUT  by kind: STORE    out = value + bias, f32 [rows, out_pitch]
-                    RESIDUAL out += value + bias, f32 [rows, out_pitch]
-                    ACT      out = silu(gate) * up, fp16 [columns / 32][out_pitch rows][64 bytes]: the columns of a
+                    RESIDUAL out += scale * (value + bias), f32 [rows, out_pitch]
+                    ACT      out = act(gate) * up, fp16 [columns / 32][out_pitch rows][64 bytes]: the columns of a
                              strip are 32 bytes, in the order that exl2k_wg_order reads; out_pitch = x_pitch
    TILES   of 32, 64, 128 or 256 rows, as the kernel's name says, and 128 columns (ACT: 64 of gate and the same 64 of
            up). Each part has ceil(strips / 8) columns of tiles, and the parts follow one another. ACT has
@@ -17,7 +18,9 @@
            another.
    SPLITS  of K as in gemm_args.h, with sums in `partial`: f32 [tiles, splits, 128 columns, rows of a tile]. tickets:
            u32 [tiles], zero before and after the launch.
-   SHARED  memory: EXL2K_WG_SHARED bytes. map, rows_at, out_half, scale, act and what describes rings are not used. */
+   KERNELS for Llama and for affine matrices: scale is 1, act SILU. Those with "_any" in their names: act may also be
+           GELU_TANH.
+   SHARED  memory: EXL2K_WG_SHARED bytes. map, rows_at, out_half and what describes rings are not used. */
 #ifndef EXL2K_GEMM_WG_ARGS_H
 #define EXL2K_GEMM_WG_ARGS_H
 
@@ -27,12 +30,12 @@
 /* Stages have 64 inputs of all rows of a tile, slots a chunk of each of the two groups of columns. */
 #define EXL2K_WG_STAGES(rows) ((rows) == 64 || (rows) == 256 ? 4u : 8u)
 #define EXL2K_WG_SLOTS(rows) ((rows) == 64 ? 3u : 4u)
-#define EXL2K_WG_CHUNK_BYTES 2112
-#define EXL2K_WG_SLOT_BYTES (EXL2K_GEMM_ENTRY + 4 * EXL2K_WG_CHUNK_BYTES)
+#define EXL2K_WG_CHUNK_BYTES(affine) ((affine) ? 2560u : 2112u) /* 2,048 of codes, and the scale words of 8 groups */
+#define EXL2K_WG_SLOT_BYTES(affine) (EXL2K_GEMM_ENTRY + 4 * EXL2K_WG_CHUNK_BYTES(affine))
 #define EXL2K_WG_EXCHANGE(rows) ((rows) == 32 ? 8192u : 16384u) /* results on their way between the groups */
-#define EXL2K_WG_SHARED(rows)                                                                                     \
-    (EXL2K_GEMM_BARRIERS + (rows) * 128u * EXL2K_WG_STAGES(rows) + 2 * EXL2K_WG_SLOTS(rows) * EXL2K_WG_SLOT_BYTES \
-     + EXL2K_WG_EXCHANGE(rows))
+#define EXL2K_WG_SHARED(rows, affine)                                \
+    (EXL2K_GEMM_BARRIERS + (rows) * 128u * EXL2K_WG_STAGES(rows)     \
+     + 2 * EXL2K_WG_SLOTS(rows) * EXL2K_WG_SLOT_BYTES(affine) + EXL2K_WG_EXCHANGE(rows))
 #define EXL2K_WG_ORDER_THREADS 1024
 
 /* exl2k_wg_order moves element n of each row to map[n], and writes tiles. Grid (rows), up to EXL2K_WG_ORDER_THREADS;

@@ -27,10 +27,16 @@
     X(exl2k_gemm_affine, "gemm_affine.cu", exl2k_gemm_args, BUDGET)             \
     X(exl2k_gemm_permute, "gemm.cu", exl2k_gemm_permute_args, BUDGET)           \
     X(exl2k_gemm_wg32, "gemm_wg32.cu", exl2k_gemm_args, BUDGET)                 \
-    X(exl2k_gemm_wg64, "gemm_wg.cu", exl2k_gemm_args, BUDGET)                   \
-    X(exl2k_gemm_wg128, "gemm_wg.cu", exl2k_gemm_args, BUDGET)                  \
-    X(exl2k_gemm_wg256, "gemm_wg.cu", exl2k_gemm_args, BUDGET)                  \
-    X(exl2k_wg_order, "gemm_wg.cu", exl2k_wg_order_args, BUDGET)                \
+    X(exl2k_gemm_wg64, "gemm_wg64.cu", exl2k_gemm_args, BUDGET)                 \
+    X(exl2k_gemm_wg128, "gemm_wg128.cu", exl2k_gemm_args, BUDGET)               \
+    X(exl2k_gemm_wg256, "gemm_wg256.cu", exl2k_gemm_args, BUDGET)               \
+    X(exl2k_gemm_wg64_any, "gemm_wg64_any.cu", exl2k_gemm_args, BUDGET)         \
+    X(exl2k_gemm_wg128_any, "gemm_wg128_any.cu", exl2k_gemm_args, BUDGET)       \
+    X(exl2k_gemm_wg256_any, "gemm_wg256_any.cu", exl2k_gemm_args, BUDGET)       \
+    X(exl2k_gemm_wg64_affine, "gemm_wg64_affine.cu", exl2k_gemm_args, BUDGET)   \
+    X(exl2k_gemm_wg128_affine, "gemm_wg128_affine.cu", exl2k_gemm_args, BUDGET) \
+    X(exl2k_gemm_wg256_affine, "gemm_wg256_affine.cu", exl2k_gemm_args, BUDGET) \
+    X(exl2k_wg_order, "gemm_wg_order.cu", exl2k_wg_order_args, BUDGET)          \
     X(exl2k_grouped_sort, "grouped_rows.cu", exl2k_grouped_sort_args, NONE)     \
     X(exl2k_grouped_gather, "grouped_rows.cu", exl2k_grouped_gather_args, BUDGET) \
     X(exl2k_grouped_gemm, "grouped_gemm.cu", exl2k_grouped_gemm_args, BUDGET)   \

@@ -302,9 +302,12 @@ static bool start(bench *b, const exl2_model_desc *model)
         host_options anew = normal;
         anew.first_start = true;
         forget_compiled();
-        if (!bench_start_run(&b->first, &b->host, &anew, model)) {
+        double token_seconds;
+        if (!bench_start_run(&b->first, &b->host, &anew, model)
+            || !bench_runs_first_token(&b->work, &token_seconds)) {
             return false;
         }
+        b->first.first_token_seconds = b->first.open_seconds + b->first.load_seconds + token_seconds;
         host_close(&b->host);
         if (!o->json) {
             printf("first start: ");

@@ -92,6 +92,19 @@ static bool open_session(bench_runs *b, exl2_session *session)
     return good;
 }
 
+bool bench_runs_first_token(bench_runs *b, double *seconds)
+{
+    exl2_session session;
+    uint64_t begin = clock_ns();
+    bool good = open_session(b, &session);
+    if (good) {
+        good = start(b, session, 8, 1) && finish(b);
+        exl2_session_close(b->host->engine, session);
+    }
+    *seconds = clock_seconds_since(begin);
+    return good;
+}
+
 bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out)
 {
     samples speeds = { 0 }, cpu = { 0 };

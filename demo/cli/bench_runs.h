@@ -1,6 +1,6 @@
 /* bench_runs.h: times prefill and decode, on random ids.
    takes: a host with a loaded model.
-   gives: bench_runs_prefill, bench_runs_decode, bench_runs_free.
+   gives: bench_runs_prefill, bench_runs_decode, bench_runs_first_token, bench_runs_free.
    owns:  the ids. */
 #ifndef BENCH_RUNS_H
 #define BENCH_RUNS_H
@@ -28,10 +28,11 @@ typedef struct bench_runs { /* zeroed, except for host */
     host_end end;    /* end of the newest job that has ended, or of the first job that failed */
 } bench_runs;
 
-/* These two return false with a printed message if they fail. Prefill: from the start of the prompt to the first token.
+/* These return false with a printed message if they fail. Prefill: from the start of the prompt to the first token.
    Decode: `batch` sessions of `context` tokens generate `tokens` tokens each, at the same time. */
 bool bench_runs_prefill(bench_runs *b, uint32_t tokens, bench_run *out);
 bool bench_runs_decode(bench_runs *b, uint32_t tokens, uint32_t batch, uint32_t context, bench_run *out);
+bool bench_runs_first_token(bench_runs *b, double *seconds); /* of one job with a short prompt */
 void bench_runs_free(bench_runs *b);
 
 #endif

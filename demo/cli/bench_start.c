@@ -76,6 +76,9 @@ void bench_start_print(const bench_start *s)
     }
     printf("loaded %.2f GB of weights in %.2f s, %.2f GB/s\n", (double)s->plan.weight_bytes * 1e-9,
            s->load_seconds - s->kernel_seconds, load_speed(s));
+    if (s->first_token_seconds > 0) {
+        printf("first token after %.2f s\n", s->first_token_seconds);
+    }
     if (on_gpu) {
         printf("GPU memory: %.3f GB predicted, %.3f GB used, peak %.3f GB\n", (double)s->plan.device_bytes * 1e-9,
                (double)s->device_bytes * 1e-9, (double)s->device_peak * 1e-9);
@@ -88,6 +91,9 @@ void bench_start_json(const bench_start *s, json_out *j)
     json_out_number(j, "open_s", s->open_seconds);
     json_out_number(j, "load_s", s->load_seconds);
     json_out_number(j, "kernels_s", s->kernel_seconds);
+    if (s->first_token_seconds > 0) {
+        json_out_number(j, "first_token_s", s->first_token_seconds);
+    }
     json_out_uint(j, "kernels_compiled", s->kernels_compiled);
     json_out_number(j, "load_gb_s", load_speed(s));
     json_out_uint(j, "weight_bytes", s->plan.weight_bytes);

@@ -10,6 +10,7 @@
 
 typedef struct bench_start {
     double open_seconds, kernel_seconds, load_seconds; /* load: including the kernels */
+    double first_token_seconds;                        /* from opening to the first token; 0: not measured */
     uint64_t kernels_compiled;                         /* modules that were not in the cache */
     exl2_model_info plan;                              /* prediction before loading */
     uint64_t device_bytes, device_peak;                /* GPU memory used: now, peak */

@@ -5,6 +5,7 @@
    gives: cli_chat.
    owns:  nothing beyond the call. */
 #define _POSIX_C_SOURCE 200809L
+#include "../common/gap.h"
 #include "../common/host.h"
 #include "../common/interrupt.h"
 #include "../common/memory.h"
@@ -64,29 +65,6 @@ static bool forget_turns(chat *c)
     return drop > 0;
 }
 
-/* The gap that makes `old` begin as `now` does: old[*from, *from + count) is left out. Both begin in the same way. */
-static uint32_t find_gap(const exl2_token *old, size_t old_count, const exl2_token *now, size_t now_count,
-                         uint32_t *from)
-{
-    size_t same = 0, longest = 0;
-    while (same < old_count && same < now_count && old[same] == now[same]) {
-        same++;
-    }
-    size_t gap = old_count - same; /* as long as nothing that follows a gap is the same */
-    for (size_t i = same; i < old_count; i++) {
-        size_t run = 0;
-        while (i + run < old_count && same + run < now_count && old[i + run] == now[same + run]) {
-            run++;
-        }
-        if (run > longest) {
-            longest = run;
-            gap = i - same;
-        }
-    }
-    *from = (uint32_t)same;
-    return (uint32_t)gap;
-}
-
 /* Takes the tokens of `turns` forgotten turns out of the session. The system message before them stays as it is, and
    the turns after them are computed again, by the next job. false: failed, message printed. */
 static bool trim_history(chat *c, size_t turns)
@@ -109,7 +87,7 @@ static bool trim_history(chat *c, size_t turns)
         r = exl2_session_tokens(e, c->session, old, old_count, &old_count);
     }
     if (r >= 0) {
-        gap = find_gap(old, old_count, now, now_count, &from);
+        gap = gap_find(old, old_count, now, now_count, &from);
         r = exl2_session_trim(e, c->session, from, gap);
     }
     free(text);

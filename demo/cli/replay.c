@@ -492,7 +492,11 @@ static void trim(replay *r, talk *t)
 
 static void cancel(replay *r, talk *t)
 {
-    answer(r, exl2_job_cancel(r->host.engine, t->job), NULL);
+    if (t->job.id) {
+        answer(r, exl2_job_cancel(r->host.engine, t->job), NULL);
+    } else {
+        answer(r, EXL2_ERR_STALE, "the session has no job");
+    }
 }
 
 static void close_session(replay *r, talk *t)
@@ -544,7 +548,7 @@ static int read_script(replay *r, FILE *file)
     size_t cap = 0, bytes;
     int code = 0;
     while (code == 0 && !interrupted() && text_line_read(file, &line, &cap, &bytes)) {
-        const char *error = "it is no object";
+        const char *error;
         r->line_number++;
         if (bytes == 0) {
             continue;
@@ -554,7 +558,8 @@ static int read_script(replay *r, FILE *file)
             r->line = value;
             obey(r);
         } else {
-            fprintf(stderr, "line %u of the script is no JSON object: %s\n", r->line_number, error);
+            fprintf(stderr, "line %u of the script is no JSON object: %s\n", r->line_number,
+                    value ? "it is another value" : error);
             code = 1;
         }
         json_free(value);

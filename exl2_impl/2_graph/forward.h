@@ -40,6 +40,7 @@ typedef struct exl2__forward {
     uint32_t unit;                        /* asynchronous backend: the next unit to enqueue */
     bool queued;                          /* asynchronous: all units before the next results are enqueued */
     uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
+    uint64_t enqueue_ns[2];               /* asynchronous: learned cost of enqueueing a unit; [1]: of a prompt */
     const uint32_t *wanted;               /* atomic: threads that wait until this pass stops; NULL: none can */
     uint32_t logit0, result_count;        /* group of logit rows that head and sample work on */
     exl2__logit_result *results;          /* [logit_rows_max] */

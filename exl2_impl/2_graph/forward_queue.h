@@ -7,29 +7,45 @@
 
 #include "forward.h"
 
+#define EXL2__FORWARD_FIRST_ENQUEUE_NS 20000u /* guess for what enqueueing a unit costs, before one was measured */
+
 /* What one step may enqueue. */
 typedef struct exl2__queue_budget {
     bool timed;        /* false: whole passes */
     uint64_t ns;       /* timed: device time that is left */
+    uint64_t cpu_end_ns; /* timed: by exl2__platform_ns, until when the thread may enqueue; 0: no limit */
     bool at_least_one; /* timed: the device is idle, so one unit is enqueued even if it runs longer than `ns` */
     uint32_t ahead;    /* repetitions of a decode pass that may be enqueued before its tokens are known */
     bool wait;         /* wait for results */
 } exl2__queue_budget;
 
-/* Returns the end of the units [f->unit, end) that fit into the budget, and subtracts their time. */
+/* Returns the end of the units [f->unit, end) that fit into the budget, and subtracts their device time. */
 static inline uint32_t exl2__forward_units_that_fit(const exl2__forward *f, uint32_t end, exl2__queue_budget *budget)
 {
     uint32_t unit = f->unit;
+    uint64_t known = f->enqueue_ns[f->step.kind == EXL2__ROWS_PROMPT], now = exl2__platform_ns();
+    uint64_t each_ns = known ? known : EXL2__FORWARD_FIRST_ENQUEUE_NS;
+    uint64_t cpu_ns = !budget->cpu_end_ns ? UINT64_MAX : budget->cpu_end_ns - exl2__min64(now, budget->cpu_end_ns);
     while (budget->timed && unit < end) {
         uint64_t ns = f->backend->queue->unit_ns(f->device, unit);
-        if (ns > budget->ns && !budget->at_least_one) {
+        if ((ns > budget->ns || each_ns > cpu_ns) && !budget->at_least_one) {
             return unit;
         }
         budget->ns -= exl2__min64(budget->ns, ns);
+        cpu_ns -= exl2__min64(cpu_ns, each_ns);
         budget->at_least_one = false;
         unit++;
     }
     return end;
+}
+
+/* Learns what enqueueing a unit costs the thread: kernels of prompts are enqueued one by one. A new measurement counts
+   a quarter. */
+static inline void exl2__forward_learn_enqueue(exl2__forward *f, uint32_t units, uint64_t begin_ns)
+{
+    uint64_t *known = &f->enqueue_ns[f->step.kind == EXL2__ROWS_PROMPT];
+    uint64_t now = (exl2__platform_ns() - begin_ns) / units;
+    *known = *known ? (3 * *known + now) / 4 : now;
 }
 
 /* Enqueues the units that fit: layers, then, once the masks are ready, head and sampling of the current group. Sets
@@ -43,7 +59,11 @@ static inline exl2_result exl2__forward_queue_units(exl2__forward *f, exl2__queu
     uint32_t end = queue->units(f->device) + groups * queue->head_units(f->device);
     uint32_t fit = exl2__forward_units_that_fit(f, end, budget);
     if (fit > f->unit) {
+        uint64_t begin_ns = exl2__platform_ns();
         EXL2__TRY(queue->enqueue(f->device, f->unit, fit, budget->timed));
+        if (budget->timed) {
+            exl2__forward_learn_enqueue(f, fit - f->unit, begin_ns);
+        }
         f->unit = fit;
     }
     f->queued = fit == end && masks;

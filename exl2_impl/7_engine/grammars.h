@@ -86,28 +86,63 @@ static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl
 
 /* ---- a job's text ---- */
 
-/* Gives a job that begins its grammar; job->max_tokens is set already. */
-EXL2__COLD
-static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_grammar handle)
+/* A grammar without the tokens that a job's settings exclude, so that no end needs them; for this job alone. */
+typedef struct exl2__grammars_copy {
+    exl2__grammar_slot slot;
+    exl2__grammar made;
+    uint32_t banned[]; /* bits of those tokens */
+} exl2__grammars_copy;
+
+static inline size_t exl2__grammars_copy_bytes(const exl2__grammar_slot *g)
 {
-    exl2__grammar_slot *g = exl2__objects_grammar(e, handle);
-    if (!g) {
-        return exl2__objects_stale(e, "grammar", handle.id);
+    return sizeof(exl2__grammars_copy) + g->made->mask.vocab->words * sizeof(uint32_t);
+}
+
+/* banned: [copy's words]. Tokens beyond the tokenizer's are in no text. */
+static void exl2__grammars_copy_ban(exl2__grammars_copy *copy, exl2_token token, bool ban)
+{
+    uint32_t id = (uint32_t)token, bit = 1u << id % 32;
+    if (id / 32 < copy->slot.made->mask.vocab->words) {
+        copy->banned[id / 32] = ban ? copy->banned[id / 32] | bit : copy->banned[id / 32] & ~bit;
     }
-    if (g->model != job->model) {
-        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job's grammar was made for another model");
+}
+
+/* Replaces *slot by a copy for the job, if its settings change how texts of the grammar can end. */
+EXL2__COLD
+static exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__job *job, exl2__grammar_slot **slot)
+{
+    const exl2__sampling *s = &job->sequence.sampling;
+    const exl2__job_lists *lists = &job->lists;
+    exl2__grammar_slot *base = *slot;
+    size_t bytes = exl2__grammars_copy_bytes(base);
+    bool same = !lists->allow_count;
+    void *memory;
+    for (uint32_t i = 0; i < s->bias_count; i++) {
+        same = same && s->bias[i].add > exl2__minus_infinity();
     }
-    if (g->made) {
-        EXL2__TRY(exl2__grammar_mask_join(&e->ctx, &g->made->mask, &job->grammar.place));
-        uint32_t least = exl2__grammar_mask_shortest(&g->made->mask, &job->grammar.place);
-        if (least > job->max_tokens && !job->sequence.prefill_only) {
-            exl2__grammar_mask_leave(&g->made->mask, &job->grammar.place);
-            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the shortest text of the grammar needs at least %u tokens, "
-                              "but max_tokens is %u", least, job->max_tokens);
+    if (same) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__alloc(&e->ctx, bytes, 16, EXL2_MEM_GENERAL, &memory));
+    exl2__grammars_copy *copy = (exl2__grammars_copy *)memory;
+    memset(memory, lists->allow_count ? 0xFF : 0, bytes);
+    copy->slot = *base;
+    copy->slot.base = base;
+    for (uint32_t i = 0; i < lists->allow_count; i++) {
+        exl2__grammars_copy_ban(copy, lists->allow[i], false);
+    }
+    for (uint32_t i = 0; i < s->bias_count; i++) {
+        if (s->bias[i].add <= exl2__minus_infinity()) {
+            exl2__grammars_copy_ban(copy, s->bias[i].token, true);
         }
     }
-    job->grammar.slot = g;
-    g->users++;
+    exl2_result r = exl2__grammar_restrict(&e->ctx, base->made, copy->banned, &copy->made, &same);
+    if (r < 0 || same) {
+        exl2__free(&e->ctx, memory, bytes, EXL2_MEM_GENERAL);
+        return r;
+    }
+    copy->slot.made = &copy->made;
+    *slot = &copy->slot;
     return EXL2_OK;
 }
 
@@ -122,9 +157,44 @@ static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
     if (g->made) {
         exl2__grammar_mask_leave(&g->made->mask, &job->grammar.place);
     }
+    if (g->base) {
+        exl2__grammar_slot *base = g->base;
+        exl2__grammar_close(&e->ctx, g->made);
+        exl2__free(&e->ctx, g, exl2__grammars_copy_bytes(base), EXL2_MEM_GENERAL);
+        g = base;
+    }
     if (--g->users == 0 && g->closing) {
         exl2__grammars_free(e, g);
     }
+}
+
+/* Gives a job that begins its grammar; job->max_tokens, allow list and biases are set already. */
+EXL2__COLD
+static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_grammar handle)
+{
+    exl2__grammar_slot *base = exl2__objects_grammar(e, handle), *g = base;
+    if (!g) {
+        return exl2__objects_stale(e, "grammar", handle.id);
+    }
+    if (g->model != job->model) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the job's grammar was made for another model");
+    }
+    EXL2__TRY(g->made ? exl2__grammars_restrict(e, job, &g) : EXL2_OK);
+    job->grammar.slot = g;
+    base->users++;
+    if (!g->made) {
+        return EXL2_OK;
+    }
+    exl2_result r = exl2__grammar_mask_join(&e->ctx, &g->made->mask, &job->grammar.place);
+    uint32_t least = r >= 0 ? exl2__grammar_mask_shortest(&g->made->mask, &job->grammar.place) : 0;
+    if (least > job->max_tokens && !job->sequence.prefill_only) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the shortest text of the grammar needs at least %u tokens, "
+                       "but max_tokens is %u", least, job->max_tokens);
+    }
+    if (r < 0) {
+        exl2__grammars_leave(e, job);
+    }
+    return r;
 }
 
 /* Bytes of the text of new token `n` that the prompt ends with: those of a healed token. */

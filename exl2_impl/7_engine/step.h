@@ -442,7 +442,8 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
 /* GPU time that this step may queue. Work that earlier steps queued counts until it has ended. */
 static inline exl2__queue_budget exl2__step_queue_budget(const exl2__model *m, const exl2__budget *budget)
 {
-    exl2__queue_budget queue_budget = { .timed = budget->gpu_ns > 0, .wait = budget->wait };
+    exl2__queue_budget queue_budget = { .timed = budget->gpu_ns > 0, .cpu_end_ns = budget->deadline_ns,
+                                        .wait = budget->wait };
     if (queue_budget.timed && exl2__backend_is_async(m->backend)) {
         uint64_t queued_ns = m->backend->queue->queued_ns(m->device);
         queue_budget.ns = budget->gpu_ns - exl2__min64(budget->gpu_ns, queued_ns);

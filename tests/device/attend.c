@@ -1,7 +1,8 @@
 /* attend.c: attention on the GPU compared with a reference in double over the same K and V; rows alone must equal the
    same rows in a larger launch, bit for bit.
-   takes: [kernels_src [test | codes | time [NVRTC options]]]; a GPU. test: with pages of fp16; codes: with those of
-          quantized caches.
+   takes: [kernels_src [test | codes | few | time | N [NVRTC options]]]; a GPU. test: with pages of fp16; codes: with
+          those of quantized caches; few: decode from these, in short contexts, for sanitizers; N: only the heads and
+          layers of this number.
    gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program. */
 #include "attend_rig.h"
@@ -9,7 +10,7 @@
 /* ---- rows against the reference, and against the same rows of other launches ---- */
 
 /* Runs all rows at once; then again with other numbers of stages, and each row alone: the bits must be the same. */
-static void test_decode(const attend_modules *m, const attend_kind *kind, uint32_t flags)
+static void test_decode(const attend_modules *m, const attend_kind *kind, uint32_t flags, bool few)
 {
     static const attend_sequence groups[][ATTEND_SEQUENCES] = {
         { { 0, 1 }, { 1, 1 }, { 15, 1 }, { 16, 1 }, { 63, 1 }, { 64, 1 } },
@@ -19,7 +20,7 @@ static void test_decode(const attend_modules *m, const attend_kind *kind, uint32
         { { 300, 1 }, { 255, 3 }, { 900, 1 }, { 40, 1 }, { 1023, 1 } },
         { { 198, 3 }, { 2047, 1 }, { 2048, 1 }, { 78, 2 }, { 4110, 1 } },
     };
-    for (size_t i = 0; i < EXL2__COUNT(groups); i++) {
+    for (size_t i = 0; i < (few ? 2 : EXL2__COUNT(groups)); i++) {
         attend_scene s;
         attend_scene_make(&s, kind, groups[i], flags);
         uint8_t *before = take((size_t)s.pages.bytes);
@@ -48,7 +49,7 @@ static void test_decode(const attend_modules *m, const attend_kind *kind, uint32
             attend_decode(m, &s, r, 1, 1);
             attend_same(&s, together, r, 1, "a row alone, with as many splits as it has");
         }
-        for (uint32_t early = 0; early < 2 && i == 0 && s.codes; early++) { /* each row of a sequence of its own */
+        for (uint32_t early = 0; early < 2 && s.rows <= EXL2K_KEPT && s.codes; early++) {
             rig_upload(s.pages, 0, before, (size_t)s.pages.bytes);
             s.stores = true;
             s.early = early;
@@ -475,8 +476,10 @@ int main(int argc, char **argv)
         { 16, 2, 64, .format = EXL2_KV_Q6, .window = 128, .sinks = true }, { 3, 1, 144, .format = EXL2_KV_Q4 },
         { 8, 2, 128, .format = EXL2_KV_Q8, .unrotated = 128, .cap = 50 },
     };
-    bool codes = argc > 2 && strcmp(argv[2], "codes") == 0;
-    bool test = argc < 3 || codes || strcmp(argv[2], "test") == 0, time = argc < 3 || strcmp(argv[2], "time") == 0;
+    bool codes = argc > 2 && strcmp(argv[2], "codes") == 0, one = argc > 2 && argv[2][0] >= '0' && argv[2][0] <= '9';
+    bool few = argc > 2 && strcmp(argv[2], "few") == 0, test = argc < 3 || codes || one || few;
+    bool time = argc < 3 || strcmp(argv[2], "time") == 0;
+    test = test || strcmp(argv[2], "test") == 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     attend_modules m = attend_modules_load(argc > 3 ? argv[3] : NULL);
@@ -485,11 +488,15 @@ int main(int argc, char **argv)
         size_t of_kinds = i - EXL2__COUNT(shapes);
         attend_kind kind = i < EXL2__COUNT(shapes)
                          ? attend_plain(shapes[i].heads, shapes[i].kv_heads, shapes[i].dim) : kinds[of_kinds];
-        if (argc > 2 && codes == (kind.format == EXL2_KV_FP16)) {
+        bool fp16 = kind.format == EXL2_KV_FP16;
+        if (one ? strtoul(argv[2], NULL, 10) != i : few ? fp16 || kind.kv_heads > 1 : argc > 2 && codes == fp16) {
             continue;
         }
         uint32_t flags = (i & 1 ? ATTEND_PERMUTED : 0) | (i % 3 == 2 ? ATTEND_HALF : 0);
-        test_decode(&m, &kind, flags);
+        test_decode(&m, &kind, flags, few);
+        if (few) {
+            continue;
+        }
         bool wg = attend_has_wg(kind.dim) && !(flags & ATTEND_HALF), once = kind.format != EXL2_KV_FP16;
         if (!once || !wg || i % 4 < 2) { /* from a quantized cache both kernels read the same pages of fp16 */
             test_prefill(&m, &kind, flags, 0);
@@ -498,17 +505,17 @@ int main(int argc, char **argv)
             test_prefill(&m, &kind, flags, (uint32_t)rig.sm_count);
         }
     }
-    if (test) {
+    if (test && !one && !few) {
         test_prepare(&m);
         test_norms(&m);
         test_done(&m, EXL2_KV_FP16);
         test_done(&m, EXL2_KV_Q6);
         test_repeats(&m);
         test_prefill_repeats(&m);
-        for (int f = 0; f < 4; f++) {
-            printf("largest error of a row: %s: decode %.2g, prefill %.2g\n", attend_formats[f], attend_worst[f][0],
-                   attend_worst[f][1]);
-        }
+    }
+    for (int f = 0; f < 4 && test; f++) {
+        printf("largest error of a row: %s: decode %.2g, prefill %.2g\n", attend_formats[f], attend_worst[f][0],
+               attend_worst[f][1]);
     }
     if (time) {
         time_all(&m);

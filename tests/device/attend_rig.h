@@ -57,7 +57,8 @@ typedef struct attend_scene {
     bool scattered;           /* the prefill kernel permutes the outputs itself, without exl2k_attend_permute */
     uint32_t wg;              /* prefill by wgmma, at most with so many CTAs; 0: by mma.sync */
     uint64_t norm[2];         /* of decode: weights of the norms of q and k; 0: none */
-    bool stores;              /* decode from codes stores K and V itself; for one row a sequence */
+    bool stores;              /* decode from codes stores K and V itself */
+    bool no_cluster;          /* decode is launched without clusters */
     uint32_t splits, early;   /* of decode launches; splits 0: EXL2K_SPLITS_MAX; 2 to 8: launched as a cluster */
     rig_buffer step, rows_at, tables, inputs, angles, pages, expanded, out, order, partial, tickets, tiles, sinks;
 } attend_scene;
@@ -432,7 +433,7 @@ static void attend_launch(const rig_module *m, const char *name, uint32_t x, uin
 {
     void *arguments[1] = { a };
     exl2__cuda_function *function = rig_function(m, name);
-    if (shared > 48 * 1024) {
+    if (shared > 32 * 1024) { /* static memory comes on top */
         rig_try(rig.driver.function_set(function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)shared), name);
     }
     if ((rig.programmatic || cluster) && rig.arch >= 90 && rig.driver.launch_with) {
@@ -452,8 +453,7 @@ static uint32_t attend_class(const attend_scene *s) { return s->dim <= 64 ? 0 : 
 /* Stores K and V of the rows in a quantized cache. */
 static void attend_quantize(const attend_modules *m, const attend_scene *s, uint32_t rows, exl2k_attend_args *a)
 {
-    uint32_t items = s->kv_heads * EXL2K_CODES_GROUPS(s->dim) * 8;
-    attend_launch(&m->quantize, "exl2k_attend_quantize", rows, (items + 127) / 128, 1, 128, 0, a, false);
+    attend_launch(&m->quantize, "exl2k_attend_quantize", rows, (s->kv_heads + 1) / 2, 1, 128, 0, a, false);
 }
 
 static void attend_decode_launch(const attend_modules *m, const attend_scene *s, uint32_t rows, uint32_t stages,
@@ -466,13 +466,13 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
     static const uint32_t warps[] = { EXL2K_WARPS64, EXL2K_WARPS128, EXL2K_WARPS256 };
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
-    bool cluster = rig.arch >= 90 && s->splits > 1 && s->splits <= EXL2K_CLUSTER_MAX;
+    bool cluster = rig.arch >= 90 && s->splits > 1 && s->splits <= EXL2K_CLUSTER_MAX && !s->no_cluster;
     uint32_t inbox = cluster ? EXL2K_INBOX_BYTES(s->splits, s->dim) : 0;
-    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind), groups = EXL2K_CODES_GROUPS(s->dim);
+    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind);
     a.early = s->early;
     a.stores = s->stores;
-    uint32_t slot = s->codes ? EXL2K_CODES_SLOT(s->key_bits, s->value_bits, groups) : sums;
-    while (warps[kind] * a.stages * slot + inbox > (uint32_t)rig.shared_optin - 8192) {
+    uint32_t slot = s->codes ? EXL2K_CODES_SLOT(s->key_bits, s->value_bits, 2u << kind) : sums;
+    while (warps[kind] * a.stages * slot + inbox > (uint32_t)rig.shared_optin - 13312) { /* less static memory */
         a.stages--;
     }
     a.ring_bytes = exl2__max32(a.stages * slot, sums);

@@ -1,6 +1,7 @@
 /* attend_speed.c: the time of attention: of prompts, by each kernel that the GPU has; and of single rows between the
    products qkv and out, in graphs with plain and with overlapping launches.
-   takes: KERNELS_SRC [prefill | TOKENS ...]; a GPU. prefill: prompts only. TOKENS: length of a split.
+   takes: KERNELS_SRC [prefill | codes | TOKENS ...]; a GPU. prefill: prompts only. codes: rows of 8B's shape by each
+          format of the cache, each of a sequence of its own or all of one. TOKENS: length of a split.
    gives: microseconds per layer. Of prompts: the time of the kernel alone. Of single rows: the time of the chain qkv,
           attention, out minus that of the chain qkv, out; and the time of attention alone.
    owns:  nothing that outlives the program. */
@@ -166,6 +167,60 @@ static void time_shape(const attend_modules *m, const shape *sh, uint32_t split_
     attend_scene_free(&s);
 }
 
+/* ---- formats of the cache ---- */
+
+/* Stages as exl2__cuda_decode chooses them. */
+static uint32_t stages_of(const attend_scene *s, uint32_t rows)
+{
+    uint32_t kind = attend_class(s), slot = EXL2K_SUMS_BYTES(64u << kind), warps = EXL2K_WARPS128;
+    slot = s->codes ? EXL2K_CODES_SLOT(s->key_bits, s->value_bits, 2u << kind) : slot;
+    return exl2__min32((rows == 1 ? 128u << 10 : s->codes ? 96u << 10 : 64u << 10) / (warps * slot), 8);
+}
+
+/* together: the rows are of one sequence, as with drafts. */
+static void time_format(const attend_modules *m, exl2_kv format, uint32_t context, uint32_t rows, bool together)
+{
+    attend_sequence sequences[ATTEND_SEQUENCES] = { { context - 1, together ? rows : 1 } };
+    attend_scene s;
+    for (uint32_t i = 1; i < rows && !together; i++) {
+        sequences[i] = (attend_sequence){ context - 1, 1 };
+    }
+    attend_kind kind = attend_plain(32, 8, 128);
+    kind.format = format;
+    attend_scene_make(&s, &kind, sequences, ATTEND_UNWRITTEN | ATTEND_PERMUTED);
+    s.splits = attend_splits(&s, 0, s.rows);
+    s.no_cluster = s.splits * s.kv_heads * rows > (uint32_t)rig.sm_count; /* as exl2__cuda_decode */
+    s.early = 1;
+    s.stores = rows <= EXL2K_KEPT;
+    attend_upload(&s, 0, s.rows);
+    rig_buffer pages = rig_buffer_make(s.pages.bytes * LAYERS);
+    rig_try(rig.driver.fill8(pages.address, 0x21, (size_t)pages.bytes, rig.stream), "cuMemsetD8Async");
+    chain c = { m, &s, pages.address, s.pages.bytes, rows, stages_of(&s, rows), false, true };
+    double alone = time_chain(&c), between = time_between(c);
+    printf("  %-4s context %5u, %u rows%-16s %7.2f us between products, %7.2f alone\n", attend_formats[format], context,
+           rows, together ? " of one sequence" : "", between, alone);
+    rig_buffer_free(&pages);
+    attend_scene_free(&s);
+}
+
+static void time_formats(void)
+{
+    static const uint32_t contexts[] = { 128, 1024, 8192, 32768 }, rows[] = { 1, 4, 6, 6 };
+    const shape sh = { "8B", 32, 8, 128, 0 };
+    attend_modules m = attend_modules_load(NULL);
+    gemv[0] = rig_load("gemv1.cu", NULL);
+    gemv[1] = rig_load("gemv8.cu", NULL);
+    rig.programmatic = true;
+    make_model(&sh);
+    for (size_t i = 0; i < EXL2__COUNT(contexts) * EXL2__COUNT(rows); i++) {
+        uint32_t context = contexts[i / 4];
+        for (uint32_t format = EXL2_KV_FP16; format <= EXL2_KV_Q4 && (i % 4 < 2 || context < 8192); format++) {
+            time_format(&m, (exl2_kv)format, context, rows[i % 4], i % 4 == 3);
+        }
+    }
+    free_model();
+}
+
 static void time_split(const shape *shapes, size_t count, uint32_t tokens)
 {
     static const uint32_t contexts[] = { 128, 256, 512, 2048, 6144 };
@@ -265,7 +320,7 @@ int main(int argc, char **argv)
                                     { "tinyllama", 32, 4, 64, 8 }, { "SmolLM2", 9, 3, 64, 8 } };
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     rig_buffer *all[] = { &x, &residual, &sums, &weight };
-    bool prompts = argc > 2 && strcmp(argv[2], "prefill") == 0;
+    bool prompts = argc > 2 && strcmp(argv[2], "prefill") == 0, codes = argc > 2 && strcmp(argv[2], "codes") == 0;
     if (argc <= 2 || prompts) {
         time_prompts();
     }
@@ -273,8 +328,11 @@ int main(int argc, char **argv)
         *all[i] = rig_buffer_make(8 * (4096 + 64) * 4);
         rig_try(rig.driver.fill8(all[i]->address, 0x3C, (size_t)all[i]->bytes, rig.stream), "cuMemsetD8Async");
     }
-    for (int i = 2; i < argc && !prompts; i++) {
+    for (int i = 2; i < argc && !prompts && !codes; i++) {
         time_split(shapes, EXL2__COUNT(shapes), (uint32_t)strtoul(argv[i], NULL, 10));
+    }
+    if (codes) {
+        time_formats();
     }
     if (argc <= 2) {
         time_split(shapes, EXL2__COUNT(shapes), EXL2K_SPLIT_TOKENS);

@@ -57,7 +57,7 @@ typedef struct fake_state {
     uint32_t fault_at;       /* the n-th launch executed from now faults, and the device is lost; 0 = none */
     int fault_code;
     /* records */
-    uint32_t calls, launches, programs, compiles, module_loads;
+    uint32_t calls, launches, clusters, programs, compiles, module_loads; /* clusters: launches with clusters */
     uint64_t allocated;      /* bytes of device memory that are allocated now */
     uint64_t copied;         /* bytes of all copies from device memory to device memory */
     int context_depth;

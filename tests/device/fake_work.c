@@ -177,6 +177,7 @@ static int launch_with(const exl2__cuda_launch *l, exl2__cuda_function *function
             fake_misuse("an attribute of a launch that the device does not have");
             return INVALID_VALUE;
         }
+        fake.clusters += attribute->id == EXL2__CUDA_LAUNCH_CLUSTER;
     }
     return extra ? INVALID_VALUE : queue_launch(function, l->grid, l->block, l->shared_bytes, l->stream, arguments);
 }

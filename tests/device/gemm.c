@@ -6,8 +6,9 @@
 
 #define ROWS 530u
 
-static rig_module shuffle, gemm, gemm_affine, gemm_wg[2];
-static bool by_wg;   /* products by gemm_wg.cu instead of gemm.cu */
+static rig_module shuffle, gemm, gemm_affine;
+static gemm_wg wg;
+static bool by_wg;   /* products by wgmma instead of gemm.cu */
 static bool sampled; /* by_wg: the rows are of sampled tokens, which have gemm_wg32.cu */
 static gemm_scratch scratch;
 static double worst;
@@ -27,11 +28,11 @@ static void launch_wg(const gemm_case *c, uint32_t kind, uint32_t rows)
 {
     exl2k_gemm_args a = { .out = c->out.address, .rows = rows, .kind = kind, .x = c->tiles.address,
                           .out_pitch = kind == EXL2K_GEMM_ACT ? exl2__cuda_wg_rows(rows) : c->columns };
-    gemm_wg_order(gemm_wg, c->x_buffer.address, c->tiles.address, 0, rows, c->m.in, c->x_pitch);
+    gemm_wg_order(&wg, c->x_buffer.address, c->tiles.address, 0, rows, c->m.in, c->x_pitch);
     exl2__cuda_gemm_plan plan = gemm_wg_prepare(&a, &c->m, &scratch, sampled);
-    gemm_wg_run(gemm_wg, &a, &plan);
+    gemm_wg_run(&wg, &c->m, &a, &plan);
     if (kind == EXL2K_GEMM_ACT) {
-        gemm_wg_order(gemm_wg, a.out, a.out, c->map_buffer.address, rows, c->columns / 2, 0);
+        gemm_wg_order(&wg, a.out, a.out, c->map_buffer.address, rows, c->columns / 2, 0);
     }
 }
 
@@ -45,7 +46,7 @@ static void launch(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, 
                           .map = c->map_buffer.address, .rows = rows, .x_pitch = c->x_pitch, .out_pitch = c->columns,
                           .kind = kind, .out_half = half, .scale = 1, .act = EXL2K_ACT_SILU };
     exl2__cuda_gemm_plan plan = gemm_prepare(&a, &c->m, &scratch, budget);
-    gemm_run(c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE ? &gemm_affine : &gemm, &a, &plan);
+    gemm_run(product_is_affine(&c->m) ? &gemm_affine : &gemm, &a, &plan);
 }
 
 static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chunk_bytes)
@@ -317,8 +318,7 @@ static void check_wg(uint32_t first, uint32_t end)
     if (rig.arch != 90) {
         return;
     }
-    gemm_wg[0] = rig_load("gemm_wg.cu", NULL);
-    gemm_wg[1] = rig_load("gemm_wg32.cu", NULL);
+    wg = gemm_wg_open();
     by_wg = true;
     worst = 0;
     for (uint32_t i = first; i < end; i++) {
@@ -329,8 +329,7 @@ static void check_wg(uint32_t first, uint32_t end)
         }
     }
     by_wg = sampled = false;
-    rig_unload(&gemm_wg[0]);
-    rig_unload(&gemm_wg[1]);
+    gemm_wg_close(&wg);
     printf("largest relative error of fp32 results by wgmma: %.2e\n", worst);
 }
 

@@ -1,12 +1,18 @@
 /* gemm_rig.h: launches of products of many rows, as the CUDA backend makes them.
-   takes: rig.h, product_rig.h; kernels gemm.cu, gemm_affine.cu, gemm_wg.cu, gemm_wg32.cu.
-   gives: gemm_scratch, gemm_prepare, gemm_run, gemm_order; with wgmma gemm_wg_prepare, gemm_wg_run, gemm_wg_order.
+   takes: rig.h, product_rig.h; kernels gemm.cu, gemm_affine.cu, gemm_wg*.cu.
+   gives: product_is_affine, gemm_scratch, gemm_prepare, gemm_run, gemm_order; with wgmma gemm_wg_open, gemm_wg_close,
+          gemm_wg_prepare, gemm_wg_run, gemm_wg_order.
    owns:  gemm_scratch: device memory, until gemm_scratch_close. */
 #ifndef GEMM_RIG_H
 #define GEMM_RIG_H
 
 #include "../../exl2_impl/3_backend/cuda/cuda_gemm_wg.h"
 #include "product_rig.h"
+
+static inline bool product_is_affine(const product_matrix *m)
+{
+    return m->part[0].desc.kind == EXL2__MATRIX_AFFINE;
+}
 
 typedef struct gemm_scratch {
     rig_buffer partial, tickets;
@@ -61,33 +67,62 @@ static void gemm_order(const rig_module *gemm, uint64_t values, uint64_t map, ui
 
 /* ---- products by wgmma, sm_90a ---- */
 
+typedef struct gemm_wg {
+    rig_module order, tiles[2][5]; /* [affine][rows of a tile / 64]; empty: there is no such kernel */
+} gemm_wg;
+
+static inline gemm_wg gemm_wg_open(void)
+{
+    gemm_wg wg = { .order = rig_load("gemm_wg_order.cu", NULL) };
+    wg.tiles[0][0] = rig_load("gemm_wg32.cu", NULL);
+    wg.tiles[0][1] = rig_load("gemm_wg64.cu", NULL);
+    wg.tiles[0][2] = rig_load("gemm_wg128.cu", NULL);
+    wg.tiles[0][4] = rig_load("gemm_wg256.cu", NULL);
+    wg.tiles[1][1] = rig_load("gemm_wg64_affine.cu", NULL);
+    wg.tiles[1][2] = rig_load("gemm_wg128_affine.cu", NULL);
+    wg.tiles[1][4] = rig_load("gemm_wg256_affine.cu", NULL);
+    return wg;
+}
+
+static inline void gemm_wg_close(gemm_wg *wg)
+{
+    rig_unload(&wg->order);
+    for (uint32_t i = 0; i < 10; i++) {
+        if (wg->tiles[i / 5][i % 5].module) {
+            rig_unload(&wg->tiles[i / 5][i % 5]);
+        }
+    }
+}
+
 static inline exl2__cuda_gemm_plan gemm_wg_prepare(exl2k_gemm_args *a, const product_matrix *m, const gemm_scratch *s,
                                                    bool sampled)
 {
     a->matrix = m->device;
     a->partial = s->partial.address;
     a->tickets = s->tickets.address;
-    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, (uint32_t)rig.sm_count, sampled);
+    uint32_t variant = product_is_affine(m) ? 2 : 0;
+    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, (uint32_t)rig.sm_count, sampled, variant);
     gemm_scratch_check(s, &plan);
     return plan;
 }
 
-/* wg: gemm_wg.cu, gemm_wg32.cu. */
-static inline void gemm_wg_run(const rig_module wg[2], const exl2k_gemm_args *a, const exl2__cuda_gemm_plan *plan)
+static inline void gemm_wg_run(const gemm_wg *wg, const product_matrix *m, const exl2k_gemm_args *a,
+                               const exl2__cuda_gemm_plan *plan)
 {
-    static const char *const names[] = { "exl2k_gemm_wg64", "exl2k_gemm_wg128", "exl2k_gemm_wg256" };
-    bool few = plan->rows == 32;
-    rig_launch(&wg[few], few ? "exl2k_gemm_wg32" : names[plan->rows / 128], plan->ctas, 1, EXL2K_WG_THREADS,
-               plan->shared_bytes, a, sizeof *a);
+    char name[40];
+    bool affine = product_is_affine(m);
+    snprintf(name, sizeof name, "exl2k_gemm_wg%u%s", plan->rows, affine ? "_affine" : "");
+    rig_launch(&wg->tiles[affine][plan->rows / 64], name, plan->ctas, 1, EXL2K_WG_THREADS, plan->shared_bytes, a,
+               sizeof *a);
 }
 
 /* Writes rows as tiles; from_pitch 0: rows that the product has written as act(gate) * up. */
-static inline void gemm_wg_order(const rig_module wg[2], uint64_t from, uint64_t to, uint64_t map, uint32_t rows,
+static inline void gemm_wg_order(const gemm_wg *wg, uint64_t from, uint64_t to, uint64_t map, uint32_t rows,
                                  uint32_t columns, uint32_t from_pitch)
 {
     exl2k_wg_order_args a = { .from = from, .to = to, .map = map, .columns = columns, .from_pitch = from_pitch,
                               .rows = exl2__cuda_wg_rows(rows) };
-    rig_launch(&wg[0], "exl2k_wg_order", rows, 1, EXL2K_GEMM_THREADS, 2 * columns, &a, sizeof a);
+    rig_launch(&wg->order, "exl2k_wg_order", rows, 1, EXL2K_GEMM_THREADS, 2 * columns, &a, sizeof a);
 }
 
 #endif

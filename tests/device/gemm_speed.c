@@ -1,5 +1,6 @@
 /* gemm_speed.c: the speed of products of 9 and more rows: the linear layers of an 8B model with 4.0 bits per weight.
-   takes: KERNELS_SRC [profile] [ROWS ...]; a GPU. profile: runs every product once, for a profiler.
+   takes: KERNELS_SRC [profile | affine] [ROWS ...]; a GPU. profile: runs every product once, for a profiler; affine: 4
+          bits in groups of 128, as GPTQ and AWQ have them.
    gives: microseconds and TFLOP/s of each product and of a layer.
    owns:  nothing that outlives the program. */
 #include "gemm_rig.h"
@@ -15,22 +16,24 @@ enum { QKV, OUT, GATE_UP, DOWN, UNITS };
 static const char *const unit_names[UNITS] = { "qkv", "out", "gate_up", "down" };
 static product_matrix model[LAYERS][UNITS];
 static rig_buffer x, h, out, residual, map;
-static rig_module gemm, gemm_wg[2], shuffle;
-static bool by_wg; /* gemm_wg.cu instead of gemm.cu */
+static rig_module gemm, order, shuffle;
+static gemm_wg wg;
+static bool by_wg, affine; /* by wgmma instead of gemm.cu */
 static gemm_scratch scratch;
 
 static void make_layer(product_matrix *layer)
 {
+    static const product_run codes[2] = { { PRODUCT_AFFINE + 4, HIDDEN, 128 }, { PRODUCT_AFFINE + 4, INTER, 128 } };
     static const product_run attn = { 4, HIDDEN, 128 }, v = { 4, HIDDEN, 64 }, up = { 4, HIDDEN, 32 };
     static const product_run gate[] = { { 4, 416, 32 }, { 3, 3680, 32 } };
     static const product_run down[] = { { 8, 736, 32 }, { 4, INTER - 736, 128 } };
-    product_part_make(&layer[QKV].part[0], &attn, 1, 4096, false);
-    product_part_make(&layer[QKV].part[1], &attn, 1, 1024, false);
-    product_part_make(&layer[QKV].part[2], &v, 1, 1024, false);
-    product_part_make(&layer[OUT].part[0], &attn, 1, HIDDEN, false);
-    product_part_make(&layer[GATE_UP].part[0], gate, 2, INTER, false);
-    product_part_make(&layer[GATE_UP].part[1], &up, 1, INTER, false);
-    product_part_make(&layer[DOWN].part[0], down, 2, HIDDEN, false);
+    product_part_make(&layer[QKV].part[0], affine ? codes : &attn, 1, 4096, false);
+    product_part_make(&layer[QKV].part[1], affine ? codes : &attn, 1, 1024, false);
+    product_part_make(&layer[QKV].part[2], affine ? codes : &v, 1, 1024, false);
+    product_part_make(&layer[OUT].part[0], affine ? codes : &attn, 1, HIDDEN, false);
+    product_part_make(&layer[GATE_UP].part[0], affine ? codes : gate, affine ? 1 : 2, INTER, false);
+    product_part_make(&layer[GATE_UP].part[1], affine ? codes : &up, 1, INTER, false);
+    product_part_make(&layer[DOWN].part[0], affine ? codes + 1 : down, affine ? 1 : 2, HIDDEN, false);
     for (uint32_t i = 0; i < UNITS; i++) {
         product_lay(&layer[i], i == QKV ? 3 : i == GATE_UP ? 2 : 1, 0, EXL2__CUDA_CHUNK_BYTES);
         product_pack(&layer[i], &shuffle, 1000, 0);
@@ -88,14 +91,14 @@ static double time_units(uint32_t first, uint32_t last, uint32_t rows)
             exl2__cuda_gemm_plan plan;
             exl2k_gemm_args a = prepare(l, unit, rows, &plan);
             if (by_wg) {
-                gemm_wg_run(gemm_wg, &a, &plan);
+                gemm_wg_run(&wg, &model[l][unit], &a, &plan);
             } else {
                 gemm_run(&gemm, &a, &plan);
             }
             if (unit == GATE_UP && by_wg) {
-                gemm_wg_order(gemm_wg, a.out, a.out, map.address, rows, INTER, 0);
+                gemm_wg_order(&wg, a.out, a.out, map.address, rows, INTER, 0);
             } else if (unit == GATE_UP) {
-                gemm_order(&gemm, a.out, map.address, rows, INTER, INTER + 64);
+                gemm_order(&order, a.out, map.address, rows, INTER, INTER + 64);
             }
         }
     }
@@ -152,7 +155,7 @@ static void profile(uint32_t rows)
         by_wg = rig.arch == 90;
         exl2k_gemm_args a = prepare(0, unit, rows, &plan);
         if (by_wg) {
-            gemm_wg_run(gemm_wg, &a, &plan);
+            gemm_wg_run(&wg, &model[0][unit], &a, &plan);
         } else {
             gemm_run(&gemm, &a, &plan);
         }
@@ -165,10 +168,11 @@ int main(int argc, char **argv)
     static const uint32_t rows[] = { 9, 16, 32, 64, 96, 128, 256, 512, 1024, 2048 };
     rig_open(argc > 1 ? argv[1] : "kernels_src");
     shuffle = rig_load("shuffle.cu", NULL);
-    gemm = rig_load("gemm.cu", NULL);
+    affine = argc > 2 && strcmp(argv[2], "affine") == 0;
+    gemm = rig_load(affine ? "gemm_affine.cu" : "gemm.cu", NULL);
+    order = rig_load("gemm.cu", NULL);
     if (rig.arch == 90) {
-        gemm_wg[0] = rig_load("gemm_wg.cu", NULL);
-        gemm_wg[1] = rig_load("gemm_wg32.cu", NULL);
+        wg = gemm_wg_open();
     }
     make_model();
     x = product_random_halves(ROWS_MAX * (HIDDEN + 64) + 64);
@@ -177,11 +181,11 @@ int main(int argc, char **argv)
     residual = rig_buffer_make(ROWS_MAX * HIDDEN * 4);
     map = product_random_map(INTER);
     scratch = gemm_scratch_open(64u << 20);
-    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && argc <= 2; i++) {
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && argc <= 2 + affine; i++) {
         time_both(rows[i]);
     }
     bool profiled = argc > 2 && strcmp(argv[2], "profile") == 0;
-    for (int i = profiled ? 3 : 2; i < argc; i++) {
+    for (int i = profiled || affine ? 3 : 2; i < argc; i++) {
         (profiled ? profile : time_both)((uint32_t)strtoul(argv[i], NULL, 10));
     }
     rig_close();

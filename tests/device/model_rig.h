@@ -38,6 +38,7 @@ typedef struct side {
     exl2__plan plan;
     exl2__arena weights, pages, scratch;
     exl2__layer layers[LAYERS_MAX];
+    exl2__matrix **experts; /* of all layers; NULL: the model has none */
     double frequency[128];
     exl2__rope_angles ropes[2];
     exl2__forward forward;
@@ -86,6 +87,12 @@ static inline void side_open(side *s, const exl2__backend *b, void *hardware, co
         exit(1);
     }
     exl2__plan_layers(&s->plan, &s->load.config, s->layers);
+    uint64_t experts = exl2__plan_expert_pointers(&s->load.config);
+    s->experts = experts ? (exl2__matrix **)calloc((size_t)experts, sizeof *s->experts) : NULL;
+    if (experts && !s->experts) {
+        exit(1);
+    }
+    exl2__plan_experts(&s->load.config, s->experts, s->layers);
     exl2_result r = EXL2_PENDING;
     while (r == EXL2_PENDING) { /* each call prepares a few kernels */
         r = exl2__backend_has_memory(b)
@@ -119,6 +126,7 @@ static inline void side_close(side *s)
     exl2__arena_close(&s->c, &s->scratch);
     CHECK_INT(s->c.host_bytes, 0);
     free(s->logits);
+    free(s->experts);
 }
 
 /* Waits until the copy is complete. */

@@ -20,7 +20,7 @@ program() {
     ${CC:-cc} $flags '-DEXL2_GOLDEN_DIR="tests/golden"' "$@" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-for name in host repack small sample products gemm expert_gemm attend models product_speed convert; do
+for name in host repack small exchange sample products gemm expert_gemm attend models product_speed convert; do
     program $name tests/device/$name.c
 done
 program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
@@ -28,7 +28,7 @@ program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cp
 # shellcheck disable=SC2086 # a list
 ${CC:-cc} $flags -DEXL2_CONVERT -c demo/common/exl2.c -o "$folder/made/engine.o"
 for name in golden experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix \
-    grammar_real; do
+    soak grammar_real; do
     program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA "$folder/made/engine.o"
 done
 program build_kernels tests/device/build_kernels.c -DEXL2_CONVERT
@@ -38,7 +38,7 @@ rm -rf "$folder/made" "$folder/kernels_src" "$folder/tests/golden/models" "$fold
 mkdir -p "$folder/tests/device"
 cp -r kernels_src "$folder/"
 cp -r tests/golden/models tests/golden/convert "$folder/tests/golden/"
-cp tests/device/*.sh "$folder/tests/device/"
+cp tests/device/*.sh tests/device/exchange.cu "$folder/tests/device/"
 cp tests/grammar_judge.py "$folder/tests/"
 shared=${EXL2_TEST_DATA:-../shared}
 for name in exl2 arch convert/matrix; do # all that `golden shared` and `solve` run

@@ -96,8 +96,8 @@ static inline void watch_open(trio *t)
     watched all[WATCH_COUNT] = {
         [WATCH_residual] = { b->residual, rows, s->hidden * 4, s->hidden * 4, NULL, 0 },
         [WATCH_x] = { b->x, tiles, s->hidden * 2, b->x_pitch * 2, NULL, 0 },
-        [WATCH_x2] = { b->x2, b->x2 ? rows : 0, s->hidden * 2, b->x_pitch * 2, NULL, 0 },
-        [WATCH_branch] = { b->branch, b->branch ? rows : 0, s->hidden * 4, s->hidden * 4, NULL, 0 },
+        [WATCH_x2] = { b->x2, b->x2 ? tiles : 0, s->hidden * 2, b->x_pitch * 2, NULL, 0 },
+        [WATCH_branch] = { b->branch, b->branch ? tiles : 0, s->hidden * 4, s->hidden * 4, NULL, 0 },
         [WATCH_qkv] = { b->qkv, rows, qkv * 4, b->qkv_pitch * 4, NULL, 0 },
         [WATCH_attended] = { b->attended, rows, attention * 2, b->attended_pitch * 2, NULL, 0 },
         [WATCH_h] = { b->h, h_rows, s->inter * 2, b->h_pitch * 2, NULL, 0 },

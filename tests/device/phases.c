@@ -96,10 +96,12 @@ static const synth_shape shapes[] = {
     { 160, 224, 2, 4, 2, 80, 130, 2, false, false, false, false },  /* norms after blocks only (OLMo 2) */
     { 256, 192, 2, 4, 2, 128, 500, 3, false, false, true, true },   /* parallel, in two orders (Cohere) */
     { 160, 96, 2, 4, 2, 96, 500, 1, false, true, false, false },    /* the same, parts with orders of their own */
+    { 256, 224, 2, 4, 2, 64, 300, 2, false, true, false, true },    /* the same, heads as wide as the residual */
     { 96, 320, 2, 4, 4, 64, 90, 4, false, true, false, true },      /* parallel, GELU, no gate, head bias (Phi) */
     { 70, 51, 2, 4, 1, 64, 45, 0, true, true, true, true },         /* dense, LayerNorm, learned positions (GPT-2) */
     { 160, 352, 2, 5, 1, 64, 333, 9, false, false, false, true },   /* relu squared, no gate (Arcee) */
     { 128, 160, 2, 4, 2, 64, 99, 16, false, false, false, true },   /* factors (Granite), GELU */
+    { 96, 192, 2, 6, 2, 64, 99, 1, false, true, false, true },      /* the same, SiLU */
     { 33, 65, 2, 3, 1, 80, 33, 1, true, false, false, true },       /* dense, parallel */
     { 96, 64, 2, 6, 2, 96, 130, 2, true, true, false, true },       /* dense, LayerNorm around blocks, relu squared */
     { 128, 96, 2, 4, 2, 64, 130, SYNTH_AFFINE + 2, false, true, false, true }, /* affine, norms around blocks */
@@ -115,7 +117,7 @@ static const synth_shape shapes[] = {
     { 70, 0, 1, 4, 2, 64, 45, 0, true, false, false, true },        /* 2 of 5, dense */
 };
 
-#define FAMILIES 21u /* the last shapes */
+#define FAMILIES 23u /* the last shapes */
 static const synth_family families[FAMILIES] = {
     { .act = EXL2__ACT_GELU_TANH, .ungated = true, .layer_norm = true },
     { .act = EXL2__ACT_GELU_TANH, .post_norms = true, .embed_scale = 13.85f, .residual_scale = 0.7f,
@@ -123,10 +125,12 @@ static const synth_family families[FAMILIES] = {
     { .act = EXL2__ACT_SILU, .post_norms = true, .no_pre_norms = true },
     { .act = EXL2__ACT_SILU, .parallel = true, .layer_norm = true, .logit_scale = 0.0625f },
     { .act = EXL2__ACT_SILU, .parallel = true, .layer_norm = true, .residual_scale = 1.5f },
+    { .act = EXL2__ACT_SILU, .parallel = true, .layer_norm = true, .residual_scale = 1.5f },
     { .act = EXL2__ACT_GELU, .parallel = true, .layer_norm = true, .ungated = true },
     { .act = EXL2__ACT_GELU_TANH, .layer_norm = true, .ungated = true, .positions = true, .embed_scale = 3 },
     { .act = EXL2__ACT_RELU_SQUARED, .ungated = true },
     { .act = EXL2__ACT_GELU, .embed_scale = 12, .residual_scale = 0.22f, .logit_scale = 0.125f },
+    { .act = EXL2__ACT_SILU, .embed_scale = 12, .residual_scale = 0.22f, .logit_scale = 0.125f },
     { .act = EXL2__ACT_SILU, .parallel = true },
     { .act = EXL2__ACT_RELU_SQUARED, .post_norms = true, .layer_norm = true, .final_softcap = 30 },
     { .act = EXL2__ACT_GELU_TANH, .post_norms = true },
@@ -440,6 +444,15 @@ static void compare(trio *t, exl2__phase phase, uint32_t truth, uint32_t layer)
     }
 }
 
+/* By wgmma, the buffer that holds the inputs of the products after a norm as tiles, and those of out. */
+static uint32_t norm_tiles(const trio *t)
+{
+    const exl2__shape *s = &device_of(t)->plan->shape;
+    return exl2__cuda_folds(s) ? SEEN(x) : s->post_norms ? SEEN(branch) : SEEN(x2);
+}
+
+static uint32_t out_tiles(const trio *t) { return device_of(t)->plan->shape.parallel ? SEEN(x2) : SEEN(h); }
+
 /* The buffers that a phase writes. Where norms are not folded into products, the kernel `settle` writes the inputs of
    the next products after the embedding, and after each block or its norm. */
 static uint32_t written_by(const trio *t, exl2__phase phase, exl2__phase before, uint32_t layer)
@@ -450,20 +463,24 @@ static uint32_t written_by(const trio *t, exl2__phase phase, exl2__phase before,
     bool experts = s->experts.count > 0, ends = block == EXL2__PHASE_expert_down || block == EXL2__PHASE_down;
     bool adds = block == EXL2__PHASE_out || ends, keeps = s->post_norms && block == phase;
     bool last = ends && layer + 1 == s->layers && (!m->pass.decodes || m->pass.by_gemm);
-    uint32_t inputs = SEEN(x) | (s->parallel ? SEEN(x2) : 0);
+    bool by_wg = m->pass.by_wg;
+    uint32_t set, inputs = SEEN(x) | (s->parallel && !by_wg ? SEEN(x2) : 0);
+    uint32_t tiles = !by_wg || phase == EXL2__PHASE_attend ? 0
+                   : phase == EXL2__PHASE_out ? out_tiles(t) : norm_tiles(t);
     if (experts && (block == EXL2__PHASE_down || (block == EXL2__PHASE_out && !exl2__cuda_folds(s)))) {
         return SEEN(residual); /* the router and expert_down read it */
     }
     if (exl2__cuda_folds(s) || (!adds && phase != EXL2__PHASE_embed)) {
-        uint32_t set = m->pass.by_gemm ? rules[phase].many : rules[phase].few;
-        set |= m->pass.by_wg && phase == EXL2__PHASE_out ? SEEN(h) : 0; /* its inputs, as tiles */
-        return exl2__cuda_folds(s) ? set : set & ~SEEN(x);
+        set = m->pass.by_gemm ? rules[phase].many : rules[phase].few;
+        set |= phase == EXL2__PHASE_out ? tiles : 0;
+        return exl2__cuda_folds(s) ? set : (set & ~SEEN(x)) | (phase <= EXL2__PHASE_gate_up ? tiles : 0);
     }
     if (phase == EXL2__PHASE_embed) {
         return SEEN(residual) | SEEN(sums0) | inputs;
     }
     bool settles = !last && !(s->parallel && block == EXL2__PHASE_out);
-    return keeps ? SEEN(branch) : SEEN(residual) | (settles ? inputs : 0);
+    set = phase == EXL2__PHASE_out ? tiles : 0;
+    return set | (keeps ? SEEN(branch) : SEEN(residual) | (settles ? inputs : 0));
 }
 
 static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t layer)
@@ -483,8 +500,11 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
     /* Which buffers have tiles from here on. */
     const synth_shape *s = t->shape;
     bool norm = phase == EXL2__PHASE_qkv || phase == EXL2__PHASE_gate_up;
-    t->watched[WATCH_x].tiled = m->pass.by_wg && norm ? s->hidden : 0;
-    t->watched[WATCH_h].tiled = !m->pass.by_wg ? 0 : phase == EXL2__PHASE_out ? s->heads * s->head_dim : s->inter;
+    uint32_t out = phase == EXL2__PHASE_out ? out_tiles(t) : 0, normed = norm ? norm_tiles(t) : 0;
+    for (uint32_t i = 0; i < WATCH_COUNT; i++) {
+        t->watched[i].tiled = !m->pass.by_wg ? 0 : out >> i & 1 ? s->heads * s->head_dim
+                            : normed >> i & 1 ? s->hidden : i == WATCH_h ? s->inter : 0;
+    }
     watch_poison(t, adds ? set & ~SEEN(residual) : set);
     if (phase == EXL2__PHASE_expert_down) {
         keep_residual(t);

@@ -41,6 +41,7 @@ if grep -q '^skipped: no CUDA' "$logs/host.log"; then
 fi
 run repack repack
 run small small
+run exchange exchange kernels_src
 run sample sample
 run products products
 run gemm gemm
@@ -69,6 +70,7 @@ run drafts drafts
 run worker worker
 run park park
 run prefix prefix
+run soak soak 20
 [ -n "$EXL2_TEST_MODEL" ] && run grammar_real grammar_real # a model with a tokenizer
 cat "$logs"/phases.log "$logs"/models*.log "$logs"/golden*.log | grep -v failed: | grep -e ' off by ' -e ' within '
 head -n 1 "$logs/phases.log"

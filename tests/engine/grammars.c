@@ -131,6 +131,121 @@ static void every_kind(const rig *r, judge *j)
     }
 }
 
+/* ---- tokens that a job never samples ---- */
+
+/* Bans the plan's tokens of several bytes, by `ban`, by a bias or by an allow list of the bytes. */
+static void ban_plan(exl2_job_desc *d, uint32_t way)
+{
+    static exl2_bias biases[EXL2__COUNT(plan)];
+    static exl2_token ids[EXL2__COUNT(plan)], bytes[256];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < EXL2__COUNT(plan); i++) {
+        ids[count] = model.planned[i];
+        biases[count] = (exl2_bias){ model.planned[i], -INFINITY };
+        count += strlen(plan[i]) > 1;
+    }
+    for (uint32_t i = 0; i < 256; i++) {
+        bytes[i] = model.byte_ids[i];
+    }
+    d->sampler.ban = ids;
+    d->sampler.ban_count = way == 0 ? count : 0;
+    d->sampler.bias = biases;
+    d->sampler.bias_count = way == 1 ? count : 0;
+    d->sampler.allow = bytes;
+    d->sampler.allow_count = way == 2 ? 256 : 0;
+}
+
+/* Every text ends within its limit, though its shortest end without bans needs fewer tokens. Jobs with and without bans
+   use the grammar side by side. */
+static void banned(const rig *r, judge *j)
+{
+    static rig_said other;
+    uint32_t longer = 0;
+    exl2_engine_stats before, after;
+    exl2_stats(r->engine, &before);
+    for (size_t i = 0; i < EXL2__COUNT(sources); i++) {
+        exl2_grammar g = make(r, sources[i].kind, sources[i].source);
+        uint32_t free_least = least_of(r, g), least = free_least;
+        for (uint32_t k = 0; k < 24; k++) {
+            exl2_job_desc beside = job_of(r, g, k + 1, free_least, &other);
+            exl2_job_desc d = job_of(r, g, k + 1, least + k / 3, &said);
+            exl2_error error;
+            ban_plan(&d, k % 3);
+            while (exl2_job_start(r->engine, &d, NULL) < 0 && d.max_tokens < 200) { /* the least is higher */
+                exl2_last_error(r->engine, &error);
+                CHECK_INT(error.code, EXL2_ERR_BUDGET);
+                CHECK(strstr(error.text, "the shortest text of the grammar needs at least") && k == 0);
+                least = ++d.max_tokens;
+            }
+            CHECK_INT(exl2_job_start(r->engine, &beside, NULL), EXL2_OK);
+            rig_drain(r, 0);
+            said.text[said.bytes] = other.text[other.bytes] = 0;
+            CHECK_INT(said.result, EXL2_OK);
+            CHECK_INT(other.result, EXL2_OK);
+            CHECK(said.count <= d.max_tokens && other.count <= free_least);
+            for (uint32_t n = 0; n < said.count; n++) {
+                for (uint32_t b = 0; b < EXL2__COUNT(plan); b++) {
+                    CHECK(said.ids[n] != model.planned[b] || strlen(plan[b]) == 1);
+                }
+            }
+            if (sources[i].letter) {
+                judge_add(j, sources[i].letter, sources[i].source, said.text, said.bytes);
+            }
+        }
+        longer += least > free_least;
+        CHECK_INT(exl2_grammar_close(r->engine, g), EXL2_OK);
+    }
+    CHECK(longer >= 4);
+    exl2_stats(r->engine, &after);
+    CHECK_INT(after.host_bytes, before.host_bytes);
+}
+
+/* Without memory for the copy of the grammar the job does not start, and nothing of it is kept. */
+static void no_memory(const rig *r)
+{
+    exl2_grammar g = make(r, EXL2_GRAMMAR_JSON_SCHEMA, sources[1].source);
+    exl2_job_desc d = job_of(r, g, 5, 200, &said);
+    uint64_t held = r->engine->ctx.host_bytes, cap = r->engine->ctx.host_bytes_max;
+    exl2_result result = EXL2_ERR_BUDGET;
+    uint32_t failed = 0;
+    ban_plan(&d, 0);
+    for (uint64_t room = 64; result < 0 && CHECK(room < 64u << 20); room *= 2) {
+        r->engine->ctx.host_bytes_max = held + room;
+        result = exl2_job_start(r->engine, &d, NULL);
+        CHECK(result == EXL2_OK || (result == EXL2_ERR_BUDGET && r->engine->ctx.host_bytes == held));
+        failed += result < 0;
+    }
+    r->engine->ctx.host_bytes_max = cap;
+    CHECK(failed > 8); /* the copy, its tokens, what computes them, states and masks */
+    rig_drain(r, 0);
+    CHECK_INT(said.result, EXL2_OK);
+    CHECK_INT(r->engine->ctx.host_bytes, held);
+    CHECK_INT(exl2_grammar_close(r->engine, g), EXL2_OK);
+}
+
+/* What only a banned token could end is not begun, and a grammar without any other text is rejected. */
+static void no_end(const rig *r)
+{
+    exl2_grammar g = make(r, EXL2_GRAMMAR_CHOICES, "a key\na crown");
+    exl2_token never[] = { model.byte_ids['k'], model.byte_ids['w'], model.marker[1] };
+    for (uint32_t k = 0; k < 12; k++) {
+        exl2_job_desc d = job_of(r, g, k + 1, 40, &said);
+        d.sampler.ban = &never[k % 2];
+        d.sampler.ban_count = 1;
+        run(r, &d);
+        CHECK_INT(said.result, EXL2_OK);
+        CHECK_TEXT(said.text, k % 2 ? "a key" : "a crown");
+    }
+    exl2_job_desc d = job_of(r, g, 1, 40, &said);
+    exl2_error error;
+    d.sampler.ban = never;
+    d.sampler.ban_count = 2;
+    CHECK_INT(exl2_job_start(r->engine, &d, NULL), EXL2_ERR_ARG);
+    exl2_last_error(r->engine, &error);
+    CHECK(strstr(error.text, "exclude tokens that every text of its grammar needs") != NULL);
+    CHECK_INT(exl2_grammar_close(r->engine, g), EXL2_OK); /* no job holds it */
+}
+
 /* ---- ends ---- */
 
 static void ends(const rig *r)
@@ -166,7 +281,7 @@ static void ends(const rig *r)
     d.sampler.bias = &never;
     d.sampler.bias_count = 1;
     CHECK_INT(exl2_generate(r->engine, &d), EXL2_ERR_ARG);
-    text_check_refused(r, EXL2_ERR_ARG, EXL2_ERR_ARG, "all tokens that the grammar allows");
+    text_check_refused(r, EXL2_ERR_ARG, EXL2_ERR_ARG, "exclude tokens that every text of its grammar needs");
     exl2_grammar_close(r->engine, g);
     exl2_grammar_close(r->engine, whole);
     g = make(r, EXL2_GRAMMAR_REGEX, ""); /* the text is complete before it begins */
@@ -518,7 +633,10 @@ int main(void)
     text_write(&model, plan, EXL2__COUNT(plan), TEXT_CHAT_CONFIG);
     rig r = text_load(&model);
     every_kind(&r, &j);
+    banned(&r, &j);
     judge_close(&j);
+    no_end(&r);
+    no_memory(&r);
     ends(&r);
     closed_and_small(&r);
     histories(&r);

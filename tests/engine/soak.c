@@ -114,11 +114,12 @@ static void operate(const rig *r)
     }
 }
 
-static void check_caps(const rig *r, uint64_t cap, uint64_t allocations)
+static void check_caps(const rig *r, const exl2_engine_desc *d, uint64_t allocations)
 {
     exl2_engine_stats s;
     exl2_stats(r->engine, &s);
-    CHECK(s.host_bytes <= cap && s.host_peak <= cap);
+    CHECK(s.host_bytes <= d->host_bytes_max && s.host_peak <= d->host_bytes_max);
+    CHECK(s.device_bytes <= d->device_bytes_max && s.device_peak <= d->device_bytes_max);
     CHECK_INT(s.allocations, allocations);
     CHECK(s.pages_used + s.pages_cached <= s.pages_total);
 }
@@ -132,7 +133,9 @@ int main(int argc, char **argv)
     rig r = rig_open(&d, &m);
     exl2_engine_stats s;
     exl2_stats(r.engine, &s);
-    d.host_bytes_max = s.host_peak; /* what loading needs is the cap from now on */
+    d.host_bytes_max = s.host_peak; /* what loading needs is the cap from now on; a GPU's plan counts 1 MiB more */
+    d.host_bytes_max += RIG_BACKEND == EXL2_BACKEND_CUDA ? 1u << 20 : 0;
+    d.device_bytes_max = s.device_peak;
     rig_close(&r);
     r = rig_open(&d, &m);
     exl2_stats(r.engine, &s);
@@ -140,10 +143,10 @@ int main(int argc, char **argv)
     for (uint64_t i = 0; seconds > 0 ? (double)(exl2__platform_ns() - begin) < seconds * 1e9 : i < OPERATIONS; i++) {
         operate(&r);
         if (any(2)) {
-            exl2_step_desc step = { .cpu_us = any(3) ? any(400) : 0 };
+            exl2_step_desc step = { .cpu_us = any(3) ? any(400) : 0, .gpu_us = any(3) ? any(400) : 0 };
             exl2_step(r.engine, &step);
         }
-        check_caps(&r, d.host_bytes_max, s.allocations);
+        check_caps(&r, &d, s.allocations);
     }
     for (uint32_t round = 0; round < 100; round++) { /* every job ends by itself, as pages come back */
         for (uint32_t i = 0; i < SESSIONS; i++) {

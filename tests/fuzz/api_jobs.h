@@ -245,6 +245,13 @@ static api_job *api_new_job(void)
     return job;
 }
 
+/* Whether the start of this job may allocate: a grammar has a copy for one that excludes tokens. */
+static bool api_may_allocate(const api_job_store *s)
+{
+    const exl2_sampler_desc *d = &s->d.sampler;
+    return s->irregular || (s->d.grammar.id && (d->allow_count || d->ban_count || d->bias_count));
+}
+
 /* Sets the objects of the desc: model, session, another session for guidance, grammar. Sometimes one is wrong. */
 static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
 {
@@ -373,7 +380,7 @@ static void api_op_start(bool waits, api_session *wanted)
         if (!busy && !inside) {
             api_started(job);
         }
-        api_begin_more(API_generate, given.irregular);
+        api_begin_more(API_generate, api_may_allocate(&given));
         r = exl2_generate(api.e, &given.d);
         memset(&given, 0xEE, sizeof given);
         api.frames[api.frame_count - 1].refused -= job->done; /* a job may end with any result */
@@ -404,7 +411,7 @@ static void api_op_start(bool waits, api_session *wanted)
         foretold = api_end(exl2_job_measure(api.e, &given.d, &size));
         live = api.live_bytes;
     }
-    api_begin_more(API_job_start, given.irregular);
+    api_begin_more(API_job_start, api_may_allocate(&given));
     r = api_end(exl2_job_start(api.e, &given.d, &handle));
     API_MUST(!measures || api.refused > refused || r == foretold, "exl2_job_start gives %s, exl2_job_measure %s",
              exl2_result_name(r), exl2_result_name(foretold));

@@ -51,11 +51,31 @@ static void check_picture(const char *out)
     free(picture);
 }
 
+/* The file has a line for each frame; those that count are those of the quantiles. */
+static void check_csv(unsigned idle, unsigned busy)
+{
+    char *text = program_read("frames.csv"), *at;
+    unsigned counted[2] = { 0, 0 };
+    CHECK(strncmp(text, "at_work,counts,step_ms,fence_ms\n", 31) == 0);
+    for (at = strchr(text, '\n') + 1; *at; at = strchr(at, '\n') + 1) {
+        unsigned on = 2, counts = 2;
+        double step = -1, fence = -1;
+        if (!CHECK(sscanf(at, "%u,%u,%lf,%lf\n", &on, &counts, &step, &fence) == 4 && on < 2 && counts < 2)) {
+            break;
+        }
+        CHECK(step >= 0 && fence >= step);
+        counted[on] += counts;
+    }
+    CHECK(counted[0] == idle && counted[1] == busy);
+    free(text);
+}
+
 /* A renderer of its own: OpenGL, in software, too, or CUDA; where there is neither, a message says so. */
 static void check_render(void)
 {
     static const char *const lines[] = { "fence, engine idle", "fence, engine at work", "the difference" };
-    int code = program_run("'" MODEL "' --seconds 3 --render 4 --cpu-us 2000 --backend cpu --threads 1");
+    int code = program_run("'" MODEL "' --seconds 3 --render 4 --cpu-us 2000 --backend cpu --threads 1 --prompt 40 "
+                           "--say 3 --csv '%s/frames.csv'", folder);
     if (code != 0) {
         program_sentence(code, 1, "nothing can render here: no OpenGL (");
         return;
@@ -77,7 +97,11 @@ static void check_render(void)
     const char *counts = strstr(out, "; ");
     CHECK(counts && sscanf(counts, "; %u frames idle, %u at work", &idle, &busy) == 2 && idle > 0 && busy > 0);
     free(out);
+    check_csv(idle, busy);
     program_sentence(program_run("'" MODEL "' --render 2000"), 2, "--render must be 0 to 1000");
+    program_sentence(program_run("'" MODEL "' --prompt 8193"), 2, "--prompt must be at most 8192");
+    program_sentence(program_run("'" MODEL "' --csv f"), 2, "--csv needs --render");
+    program_sentence(program_run("'" MODEL "' --render 2 --csv '%s/none/f'", folder), 1, "cannot be written");
     program_sentence(program_run("'" MODEL "' --render 2 --png f"), 2, "has no picture");
 }
 

@@ -92,6 +92,14 @@ static void check_saves(void)
     free(out);
     program_write("script", "{\"op\":\"stats\"}\n{\"op\"\n");
     program_sentence(program_run("replay " MODELS "exl2-mixed '%s/script'", folder), 1, "line 2 of the script");
+    program_write("script", "[7]\n");
+    program_sentence(program_run("replay " MODELS "exl2-mixed '%s/script'", folder), 1,
+                     "line 1 of the script is no JSON object: it is another value");
+    program_write("script", "{\"op\":\"open\",\"s\":\"a\"}\n\n{\"op\":\"cancel\",\"s\":\"a\"}\n");
+    CHECK_INT(program_run("replay " MODELS "exl2-mixed '%s/script'", folder), 0);
+    out = program_read("out");
+    CHECK(strstr(out, "\"error\": \"EXL2_ERR_STALE\", \"sentence\": \"the session has no job\"") != NULL);
+    free(out);
     json_free(whole);
     free(text);
 }

@@ -223,6 +223,25 @@ static void test_windows(void)
     rig_end();
 }
 
+/* Splits are a cluster where all CTAs of the launch can be on the SMs at once. */
+static void test_clusters(void)
+{
+    rig_make_on(90, 0);
+    for (uint32_t rows = 1; rows <= ROWS; rows++) {
+        uint32_t before = fake.clusters;
+        attend_rows(rows, 1000);
+        const unsigned *grid = launched("exl2k_attend_decode")->grid;
+        CHECK_INT(grid[0], 8);
+        CHECK_INT(fake.clusters - before, grid[0] * grid[1] * grid[2] <= model()->gpu->sm_count);
+    }
+    uint32_t before = fake.clusters;
+    CHECK(before > 0 && before < ROWS);
+    attend_rows(1, 200);
+    attend_rows(1, 2000);
+    CHECK_INT(fake.clusters, before); /* 1 split; 16 */
+    rig_end();
+}
+
 /* One table for each kind of angles, and a line of angles of 0. */
 static void test_rope(void)
 {
@@ -414,8 +433,8 @@ static void test_codes(void)
     /* One unit a warp, and the kernel's static memory, fit into 48 KiB. */
     for (uint32_t dim = 16; dim <= 256; dim += 16) {
         uint32_t warps = dim <= 128 ? EXL2K_WARPS128 : EXL2K_WARPS256, of_class = 64u << exl2__cuda_head_class(dim);
-        uint32_t slot = EXL2K_CODES_SLOT(8, 8, EXL2K_CODES_GROUPS(dim));
-        CHECK(warps * exl2__max32(slot, EXL2K_SUMS_BYTES(of_class)) + (dim <= 128 ? 4096 : 6144) <= 48 << 10);
+        uint32_t slot = EXL2K_CODES_SLOT(8, 8, of_class / 32);
+        CHECK(warps * exl2__max32(slot, EXL2K_SUMS_BYTES(of_class)) + (dim <= 128 ? 8192 : 11264) <= 48 << 10);
     }
     for (rig_format = EXL2_KV_Q8; rig_format <= EXL2_KV_Q4; rig_format++) {
         rig_make();
@@ -430,15 +449,17 @@ static void test_codes(void)
         CHECK(model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_codes64] != NULL);
         CHECK(model()->gpu->kernels.functions[EXL2__KERNEL_exl2k_attend_decode64] == NULL);
         CHECK(b->expanded >= b->pages + (uint64_t)rig.plan.shape.layers * rig.plan.pages * b->page_bytes);
-        for (uint32_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
+        static const uint32_t few[] = { 1, EXL2K_KEPT, ROWS };
+        for (size_t i = 0; i < EXL2__COUNT(few); i++) {
+            uint32_t rows = few[i], many = rows > EXL2K_KEPT;
             attend_rows(rows, 1000);
-            const launch *store = &launches[0], *l = &launches[rows > 1];
-            CHECK_INT(launch_count, rows > 1 ? 2 : 1); /* a single row stores its K and V itself */
-            CHECK_INT(l->attend.stores, rows == 1);
+            const launch *store = &launches[0], *l = &launches[many];
+            CHECK_INT(launch_count, many ? 2 : 1); /* a few rows store their K and V themselves */
+            CHECK_INT(l->attend.stores, !many);
             CHECK_TEXT(l->function, "exl2k_attend_codes64");
-            if (rows > 1) {
+            if (many) {
                 CHECK_TEXT(store->function, "exl2k_attend_quantize");
-                CHECK(store->grid[0] == rows && store->grid[1] * 16 >= rig.plan.shape.kv_heads * 2);
+                CHECK(store->grid[0] == rows && store->grid[1] * 4 >= rig.plan.shape.kv_heads * 2);
             }
             CHECK_INT(l->grid[0], 8);
             CHECK(l->attend.key_bits == key_bits && l->attend.value_bits == value_bits);
@@ -447,7 +468,7 @@ static void test_codes(void)
             CHECK(l->attend.ring_bytes >= EXL2K_SUMS_BYTES(64));
             CHECK(l->attend.ring_bytes
                   >= l->attend.stages
-                         * EXL2K_CODES_SLOT(key_bits, value_bits, EXL2K_CODES_GROUPS(rig.plan.shape.head_dim)));
+                         * EXL2K_CODES_SLOT(key_bits, value_bits, 2));
         }
         /* Attention from codes does not apply norms: a kernel before it does. */
         rig.layers[0].q_norm = rig.layers[0].k_norm = rig.layers[0].attn_norm;
@@ -494,6 +515,7 @@ static void test_supports(void)
 int main(void)
 {
     test_windows();
+    test_clusters();
     test_rope();
     test_divided();
     test_cap();

@@ -5,11 +5,9 @@
 
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../../kernels_src/probe_args.h"
-#include "../device/fake_driver.h"
+#include "../device/fake_gpu.h"
 #include "../device/phase_pass.h"
 #include "cpu_synth.h"
-
-static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
 
 /* ---- the launches of a pass ---- */
 
@@ -101,29 +99,6 @@ static const family_case cases[] = {
     { { .act = EXL2__ACT_SILU }, AFFINE, 0, false },
     { { .act = EXL2__ACT_GELU_TANH, .post_norms = true }, AFFINE, 5, true },
 };
-
-static exl2__ctx ctx;
-static exl2__cuda_device gpu;
-
-/* arch: 89 = compute capability 8.9. */
-static void rig_open(int arch, int shared_bytes)
-{
-    exl2__cuda_settings settings = { 0 };
-    fake_reset();
-    fake.kernels = kernels;
-    fake.kernel_count = EXL2__COUNT(kernels);
-    fake.run = run;
-    fake.devices[0].arch_major = arch / 10;
-    fake.devices[0].arch_minor = arch % 10;
-    fake.devices[0].shared_optin = shared_bytes;
-    memset(&gpu, 0, sizeof gpu);
-    memset(&ctx, 0, sizeof ctx);
-    ctx.allocator = exl2__platform_allocator();
-    ctx.files = exl2__platform_files();
-    gpu.driver = fake_driver();
-    gpu.compiler.nvrtc = fake_nvrtc();
-    CHECK_INT(exl2__cuda_device_open(&ctx, &gpu, &settings), EXL2_OK);
-}
 
 /* Enqueues a whole pass and waits for it. */
 static void run_pass(synth_model *m, const exl2__step *step)
@@ -283,7 +258,7 @@ static void check_case(const family_case *c)
 {
     exl2_parallel none = { 0 };
     synth_model m;
-    rig_open(89, 232448);
+    gpu_open(89, 232448, run);
     synth_now = &c->family;
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &c->shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
     CHECK(exl2__cuda_missing(&m.plan.shape) == NULL);
@@ -292,16 +267,25 @@ static void check_case(const family_case *c)
     check_decodes(c, &m);
     check_prompts(c, &m);
     synth_model_close(&m);
-    exl2__cuda_device_close(&gpu);
-    CHECK_INT(ctx.host_bytes, 0);
-    CHECK_INT(fake_leaks(), 0);
+    gpu_close();
     synth_now = &synth_llama;
 }
 
 /* ---- products by wgmma ---- */
 
-/* Every product of a pass of prompts, or of many rows, reads the tiles that the last kernel before it has written, and
-   no kernel of gemm.cu runs. Other passes have no tiles. */
+/* The launch before number `end` that has written to the address; NULL: none. */
+static const launched *writer_of(uint64_t address, uint32_t end)
+{
+    for (uint32_t i = end; i-- > 0;) {
+        if (launches[i].out == address) {
+            return &launches[i];
+        }
+    }
+    return NULL;
+}
+
+/* Every product of a pass of prompts, or of many rows, reads tiles that a norm or the kernel of their order has written
+   there last, and no kernel of gemm.cu runs. Other passes have no tiles. */
 static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
 {
     static made_step made;
@@ -309,18 +293,16 @@ static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
     made.step.logit_count = 0;
     bool many = made.step.kind == EXL2__ROWS_PROMPT || made.step.row_count >= EXL2__CUDA_GEMM_ROWS_MIN;
     uint32_t rows = many ? (made.step.row_count + 7) / 8 * 8 : 0, products = 0;
-    uint64_t tiles = 0;
     run_pass(m, &made.step);
     for (uint32_t i = 0; i < launch_count; i++) {
         const launched *l = &launches[i];
         if (strncmp(l->function, "exl2k_gemm", 10) == 0) {
-            CHECK(l->tile_rows == rows && (!many || l->x == tiles));
+            const launched *from = writer_of(l->x, i);
+            CHECK(l->tile_rows == rows && from && strncmp(from->function, "exl2k_gemm", 10) != 0);
+            CHECK(from && from->tile_rows == rows);
             products++;
-            tiles = l->kind == EXL2K_GEMV_ACT ? l->out : 0;
         } else if (strcmp(l->function, "exl2k_norm") == 0 || strcmp(l->function, "exl2k_wg_order") == 0) {
             CHECK_INT(l->tile_rows, rows);
-            CHECK(tiles == 0 || l->x == tiles); /* results of ACT are put in order */
-            tiles = l->out;
         }
     }
     CHECK(!many || products == 4 * shape->layers);
@@ -341,7 +323,13 @@ static void check_head(synth_model *m, const synth_shape *shape)
         make_logits(&made, row);
     }
     run_pass(m, &made.step);
-    CHECK_INT(count_of("exl2k_gemm_wg32"), 4 * shape->layers + 1);
+    bool affine = shape->mix >= SYNTH_AFFINE;
+    if (exl2__cuda_needs_any(&m->plan.shape)) { /* its head is scaled or capped by gemv alone */
+        CHECK_INT(count_of("exl2k_gemm_wg64_any"), 4 * shape->layers);
+        CHECK(count_of("exl2k_gemv8_any") > 0);
+        return;
+    }
+    CHECK_INT(count_of(affine ? "exl2k_gemm_wg64_affine" : "exl2k_gemm_wg32"), 4 * shape->layers + 1);
     CHECK_INT(count_of("exl2k_gemv1") + count_of("exl2k_gemv8") + count_of("exl2k_gemv16"), 0);
     for (uint32_t i = 0; i < launch_count; i++) {
         const launched *l = &launches[i];
@@ -350,15 +338,35 @@ static void check_head(synth_model *m, const synth_shape *shape)
     }
 }
 
+/* A model that wgmma does not serve only because of its matrices loads gemm.cu late. */
+static void check_late(const synth_model *m, const synth_shape *shape, bool wanted)
+{
+    static const exl2__cuda_kernel late[] = { EXL2__KERNEL_exl2k_gemm, EXL2__KERNEL_exl2k_gemm_affine,
+                                              EXL2__KERNEL_exl2k_gemm_any };
+    exl2__cuda_device_enter(&gpu);
+    for (uint32_t i = 0; i < EXL2__COUNT(late); i++) {
+        gpu.driver.module_unload(gpu.kernels.modules[late[i]]);
+        gpu.kernels.modules[late[i]] = NULL;
+        gpu.kernels.functions[late[i]] = NULL;
+    }
+    CHECK_INT(exl2__cuda_prepare_products(exl2__cuda_of(m->d), &m->plan), EXL2_OK);
+    exl2__cuda_device_leave(&gpu);
+    CHECK((gpu.kernels.functions[late[0]] != NULL) == wanted);
+    CHECK((gpu.kernels.functions[late[1]] != NULL) == (wanted && shape->mix >= SYNTH_AFFINE));
+    CHECK((gpu.kernels.functions[late[2]] != NULL) == (wanted && exl2__cuda_needs_any(&m->plan.shape)));
+}
+
 /* A model on a GPU of compute capability 9.0 whose products of many rows run by wgmma, if `wanted`. */
 static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool wanted)
 {
     exl2_parallel none = { 0 };
     synth_model m;
-    rig_open(arch, shared_bytes);
+    gpu_open(arch, shared_bytes, run);
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
     CHECK_INT(exl2__cuda_of(m.d)->has_wg, wanted);
     CHECK((gpu.kernels.functions[EXL2__KERNEL_exl2k_gemm_wg256] != NULL) == (arch == 90));
+    CHECK((gpu.kernels.functions[EXL2__KERNEL_exl2k_gemm_wg256_affine] != NULL) == (arch == 90));
+    check_late(&m, shape, exl2__cuda_may_wg(&gpu, &m.plan.shape) && !wanted);
     for (uint32_t i = 0; i < EXL2__COUNT(passes) && wanted; i++) {
         check_tiles(&m, &passes[i], shape);
     }
@@ -366,9 +374,36 @@ static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool 
         check_head(&m, shape);
     }
     synth_model_close(&m);
-    exl2__cuda_device_close(&gpu);
-    CHECK_INT(ctx.host_bytes, 0);
-    CHECK_INT(fake_leaks(), 0);
+    gpu_close();
+}
+
+/* Other families: norms after blocks, parallel blocks, factors; not without a gate, nor with heads too wide for x2. */
+static void test_wg_families(void)
+{
+    static const struct {
+        synth_family family;
+        synth_shape shape;
+        bool wanted;
+    } served[] = {
+        { { .act = EXL2__ACT_GELU_TANH, .post_norms = true }, SHAPE(2, true, false), true },
+        { { .act = EXL2__ACT_SILU, .post_norms = true, .no_pre_norms = true }, SHAPE(2, true, false), true },
+        { { .act = EXL2__ACT_SILU, .parallel = true, .layer_norm = true },
+          { 256, 160, 2, 4, 2, 64, 300, 3, false, true, false, true }, true },
+        { { .act = EXL2__ACT_SILU, .residual_scale = 0.5f }, SHAPE(2, true, false), true },
+        { { .act = EXL2__ACT_SILU, .parallel = true }, SHAPE(2, true, false), false },
+        { { .act = EXL2__ACT_GELU, .post_norms = true }, SHAPE(2, true, false), false },
+        { { .act = EXL2__ACT_SILU, .layer_norm = true }, SHAPE(2, true, false), false },
+        { { .act = EXL2__ACT_GELU_TANH, .ungated = true, .post_norms = true }, SHAPE(2, true, false), false },
+        { { .act = EXL2__ACT_GELU_TANH, .post_norms = true }, AFFINE, false },
+    };
+    synth_sequences = synth_logits = 32;
+    for (uint32_t i = 0; i < EXL2__COUNT(served); i++) {
+        synth_now = &served[i].family;
+        check_wg(90, 232448, &served[i].shape, served[i].wanted);
+    }
+    synth_now = &synth_llama;
+    synth_sequences = 16;
+    synth_logits = 8;
 }
 
 static void test_wg(void)
@@ -382,7 +417,11 @@ static void test_wg(void)
     check_wg(100, 232448, &plain, false);
     check_wg(90, 101376, &plain, false); /* too little shared memory */
     check_wg(90, 232448, &dense, false);
-    check_wg(90, 232448, &affine, false);
+    synth_sequences = synth_logits = 32;
+    check_wg(90, 232448, &affine, true);
+    synth_sequences = 16;
+    synth_logits = 8;
+    check_wg(89, 232448, &affine, false);
 }
 
 /* The modules that a model compiles: products of one kind, and `settle` only if it runs. */
@@ -390,15 +429,20 @@ static void test_modules(void)
 {
     for (uint32_t i = 0; i < 16; i++) {
         bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2, affine = i & 4, hopper = i & 8;
+        bool by_wg = hopper && !(any && affine);
         exl2__cuda_needs needs = { .arch = hopper ? 90 : 89, .head_class = 64, .any = any, .affine = affine,
-                                   .settles = settles };
+                                   .settles = settles, .by_wg = by_wg };
         exl2__cuda_modules_of(&needs, wanted);
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_affine] == affine && wanted[EXL2__KERNEL_exl2k_gemm_affine] == affine);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_affine] == affine);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_affine] == (affine && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemm] && wanted[EXL2__KERNEL_exl2k_gemm_any] == any); /* gemm.cu: permute */
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (hopper && !any && !affine));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm] == !by_wg && wanted[EXL2__KERNEL_exl2k_gemm_any] == (any && !by_wg));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (by_wg && !affine && !any));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg256_affine] == (by_wg && affine));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg128_any] == (by_wg && any));
+        CHECK(wanted[EXL2__KERNEL_exl2k_wg_order] == by_wg);
         CHECK(!wanted[EXL2__KERNEL_exl2k_gemm_wg32]);
         CHECK(wanted[EXL2__KERNEL_exl2k_settle] == settles);
         CHECK(!wanted[EXL2__KERNEL_exl2k_grouped_sort] && !wanted[EXL2__KERNEL_exl2k_grouped_gemm]);
@@ -406,6 +450,7 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_attend_prefill64] && !wanted[EXL2__KERNEL_exl2k_attend_prefill128]);
         CHECK(!wanted[EXL2__KERNEL_exl2k_attend_wg64]);
         needs.attend_wg = needs.crowd = true;
+        needs.by_wg = !any;
         needs.arch = 90;
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg32] == (!any && !affine));
@@ -426,6 +471,7 @@ int main(void)
         check_case(&cases[i]);
     }
     test_wg();
+    test_wg_families();
     fake_reset();
     return check_done();
 }

@@ -55,29 +55,31 @@ static void check_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint
 
 /* By wgmma: the splits are those of the class, which all sizes of tiles share. Two CTAs with tiles of up to 64 rows run
    on an SM, whose shared memory has 228 KiB, of which each CTA costs one. */
-static void check_wg_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint32_t sms, bool sampled)
+static void check_wg_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, uint32_t sms, bool sampled,
+                          uint32_t variant)
 {
     exl2k_gemm_args a = args_of(m, kind, rows), most = args_of(m, kind, rows <= 256 ? 256 : 100000);
-    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(&a, sms, sampled);
+    exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(&a, sms, sampled, variant);
     uint32_t halves = (uint32_t)exl2__div_up(m->rows, 32), strips = kind == EXL2K_GEMM_ACT ? 4 : 8, columns = 0;
     for (uint32_t i = 0; i < (kind == EXL2K_GEMM_ACT ? 1 : m->parts); i++) {
         columns += (uint32_t)exl2__div_up(m->part[i].strips, strips);
     }
-    CHECK(plan.rows == 64 || plan.rows == 128 || plan.rows == 256 || (plan.rows == 32 && sampled && rows <= 32));
+    CHECK(plan.rows == 64 || plan.rows == 128 || plan.rows == 256
+          || (plan.rows == 32 && sampled && variant == 0 && rows <= 32));
     CHECK(plan.rows > 64 || 2 * (plan.shared_bytes + 1024) <= 228 * 1024);
     CHECK(a.row_tiles * plan.rows >= rows && (a.row_tiles - 1) * plan.rows < rows);
     CHECK_INT(a.column_tiles, columns);
     CHECK_INT(a.x_pitch, (rows + 7) / 8 * 8);
     CHECK(a.halves % 2 == 0 && a.splits * a.halves >= halves && (a.splits - 1) * a.halves < halves);
-    CHECK_INT(plan.shared_bytes, EXL2K_WG_SHARED(plan.rows));
-    CHECK(plan.shared_bytes <= 232448 && plan.shared_bytes <= EXL2K_WG_SHARED(256));
+    CHECK_INT(plan.shared_bytes, EXL2K_WG_SHARED(plan.rows, variant == 2));
+    CHECK(plan.shared_bytes <= 232448 && plan.shared_bytes <= EXL2K_WG_SHARED(256, variant == 2));
     CHECK(plan.ctas > 0 && plan.ctas <= (plan.rows <= 64 ? 2 : 1) * sms);
     CHECK(plan.partial_bytes <= exl2__cuda_gemm_partial_max(sms));
     CHECK((uint64_t)plan.tickets * 4 <= exl2__cuda_gemm_tickets_max(sms));
-    exl2__cuda_wg_plan_make(&most, sms, sampled);
+    exl2__cuda_wg_plan_make(&most, sms, sampled, variant);
     CHECK(most.halves == a.halves && most.splits == a.splits);
     a.partial = 0;
-    CHECK_INT(exl2__cuda_wg_plan_make(&a, sms, sampled).partial_bytes, 0);
+    CHECK_INT(exl2__cuda_wg_plan_make(&a, sms, sampled, variant).partial_bytes, 0);
     CHECK_INT(a.splits, 1);
 }
 
@@ -95,10 +97,10 @@ int main(void)
         check_plan(&two, EXL2K_GEMM_ACT, r, chunk, count, budget);
         check_plan(&one, EXL2K_GEMM_ACT, r, chunk, count, budget); /* no gate */
         check_plan(&three, EXL2K_GEMM_STORE, r, chunk, count, budget);
-        for (uint32_t sampled = 0; sampled < 2; sampled++) {
-            check_wg_plan(&one, EXL2K_GEMM_RESIDUAL, r, count, sampled);
-            check_wg_plan(&two, EXL2K_GEMM_ACT, r, count, sampled);
-            check_wg_plan(&three, EXL2K_GEMM_STORE, r, count, sampled);
+        for (uint32_t kind = 0; kind < 6; kind++) {
+            check_wg_plan(&one, EXL2K_GEMM_RESIDUAL, r, count, kind & 1, kind / 2);
+            check_wg_plan(&two, EXL2K_GEMM_ACT, r, count, kind & 1, kind / 2);
+            check_wg_plan(&three, EXL2K_GEMM_STORE, r, count, kind & 1, kind / 2);
         }
     }
     exl2k_matrix m = matrix_of(1, 4096, 4096);
@@ -107,9 +109,9 @@ int main(void)
     a = args_of(&m, EXL2K_GEMM_STORE, 16);
     CHECK_INT(exl2__cuda_gemm_plan_make(&a, 2112, 132, 232448).rows, 32);
     CHECK_INT(a.splits, 8); /* 16 tiles of columns on 132 multiprocessors */
-    CHECK_INT(exl2__cuda_wg_plan_make(&a, 132, false).rows, 64);
+    CHECK_INT(exl2__cuda_wg_plan_make(&a, 132, false, 0).rows, 64);
     CHECK_INT(a.splits, 4); /* 32 tiles of columns */
-    CHECK_INT(exl2__cuda_wg_plan_make(&a, 132, true).rows, 32);
+    CHECK_INT(exl2__cuda_wg_plan_make(&a, 132, true, 0).rows, 32);
     CHECK_INT(a.splits, 8); /* two CTAs on an SM */
     m.widths = 1u << EXL2K_W4;
     CHECK(exl2__cuda_wg_serves(&m));

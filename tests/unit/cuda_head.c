@@ -8,11 +8,9 @@
 
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../../kernels_src/probe_args.h"
-#include "../device/fake_driver.h"
+#include "../device/fake_gpu.h"
 #include "../device/phase_pass.h"
 #include "cpu_synth.h"
-
-static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
 
 /* ---- launches ---- */
 
@@ -61,25 +59,6 @@ static const head_case cases[] = {
     { { .act = EXL2__ACT_SILU }, { 128, 160, 2, 4, 2, 64, 333, SYNTH_AFFINE + 3, false, true, false, true } },
     { { .act = EXL2__ACT_SILU }, { 128, 160, 2, 4, 2, 64, 20, 3, false, false, false, true } }, /* two strips */
 };
-
-static exl2__ctx ctx;
-static exl2__cuda_device gpu;
-
-static void rig_open(void)
-{
-    exl2__cuda_settings settings = { 0 };
-    fake_reset();
-    fake.kernels = kernels;
-    fake.kernel_count = EXL2__COUNT(kernels);
-    fake.run = run;
-    memset(&gpu, 0, sizeof gpu);
-    memset(&ctx, 0, sizeof ctx);
-    ctx.allocator = exl2__platform_allocator();
-    ctx.files = exl2__platform_files();
-    gpu.driver = fake_driver();
-    gpu.compiler.nvrtc = fake_nvrtc();
-    CHECK_INT(exl2__cuda_device_open(&ctx, &gpu, &settings), EXL2_OK);
-}
 
 static void settle(synth_model *m)
 {
@@ -166,13 +145,14 @@ static void check_case(const head_case *c)
     static made_step made;
     exl2_parallel none = { 0 };
     synth_model m;
-    rig_open();
+    gpu_open(89, 232448, run);
     synth_now = &c->family;
     synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &c->shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
     tested = m.d;
     uint32_t heads = m.b->queue->head_units(m.d);
     CHECK(heads > (c->shape.vocab > 32 ? 4u : 1u) && heads <= (c->shape.vocab + 15) / 16);
     printf("%u columns of the head in %u units\n", c->shape.vocab, heads);
+    uint64_t few_ns = 0;
     for (uint32_t i = 0; i < EXL2__COUNT(passes); i++) {
         for (uint32_t kind = EXL2__ROWS_PROMPT; kind <= EXL2__ROWS_SAMPLED; kind++) {
             make_step(&made, &c->shape, &passes[i], (exl2__row_kind)kind);
@@ -180,6 +160,11 @@ static void check_case(const head_case *c)
                 continue;
             }
             uint32_t whole = run_pass(&m, &made.step, 0, false);
+            if (kind == EXL2__ROWS_PROMPT) { /* prompts of few rows cost as much as those of 128 */
+                uint64_t layer_ns = exl2__cuda_estimate_ns(exl2__cuda_of(m.d), 0);
+                CHECK(few_ns == 0 || made.step.row_count > EXL2__CUDA_ROWS_ALIKE || layer_ns == few_ns);
+                few_ns = made.step.row_count > EXL2__CUDA_ROWS_ALIKE ? few_ns : layer_ns;
+            }
             CHECK_INT(run_pass(&m, &made.step, heads, false), whole); /* as after masks */
             uint32_t each = seen.count;
             CHECK_INT(run_pass(&m, &made.step, heads, true), whole);
@@ -196,9 +181,7 @@ static void check_case(const head_case *c)
     }
     tested = NULL;
     synth_model_close(&m);
-    exl2__cuda_device_close(&gpu);
-    CHECK_INT(ctx.host_bytes, 0);
-    CHECK_INT(fake_leaks(), 0);
+    gpu_close();
     synth_now = &synth_llama;
 }
 

@@ -1,7 +1,9 @@
-/* demo_common.c: the parts that the programs share: arguments, JSON both ways, percentiles, the thread pool. */
+/* demo_common.c: the parts that the programs share: arguments, JSON both ways, percentiles, the thread pool, what a
+   conversation forgot. */
 #include "../../demo/common/pool.c"
 
 #include "../../demo/common/args.c"
+#include "../../demo/common/gap.c"
 #include "../../demo/common/json_in.c"
 #include "../../demo/common/json_out.c"
 #include "../../demo/common/memory.c"
@@ -278,8 +280,57 @@ static void pool_of_one_is_serial(void)
     pool_close(NULL);
 }
 
+/* ---- gaps ---- */
+
+/* As gap_find, by comparing every place. */
+static uint32_t gap_slow(const exl2_token *old, size_t old_count, const exl2_token *now, size_t now_count,
+                         uint32_t *from)
+{
+    size_t same = 0, longest = 0;
+    while (same < old_count && same < now_count && old[same] == now[same]) {
+        same++;
+    }
+    size_t gap = old_count - same;
+    for (size_t i = same; i < old_count; i++) {
+        size_t run = 0;
+        while (i + run < old_count && same + run < now_count && old[i + run] == now[same + run]) {
+            run++;
+        }
+        gap = run > longest ? i - same : gap;
+        longest = run > longest ? run : longest;
+    }
+    *from = (uint32_t)same;
+    return (uint32_t)gap;
+}
+
+static void gaps(void)
+{
+    static exl2_token old[1u << 18], now[1u << 18];
+    uint32_t state = 1, from = 0, wanted = 0;
+    for (uint32_t round = 0; round < 20000; round++) { /* few kinds of tokens, which repeat */
+        size_t counts[2];
+        for (uint32_t k = 0; k < 2; k++) {
+            state = state * 1664525u + 1013904223u;
+            counts[k] = (state >> 20) % 30;
+            for (uint32_t i = 0; i < counts[k]; i++) {
+                state = state * 1664525u + 1013904223u;
+                (k ? now : old)[i] = (exl2_token)((state >> 24) % (1 + round % 3));
+            }
+        }
+        uint32_t gap = gap_slow(old, counts[0], now, counts[1], &wanted);
+        CHECK(gap_find(old, counts[0], now, counts[1], &from) == gap && from == wanted);
+    }
+    for (uint32_t i = 0; i < 1u << 18; i++) { /* comparing every place would need 2e10 steps */
+        old[i] = i == 1000;
+        now[i] = i == 150000 ? 2 : 0;
+    }
+    CHECK_INT(gap_find(old, 1u << 18, now, 1u << 18, &from), 1);
+    CHECK_INT(from, 1000);
+}
+
 int main(void)
 {
+    gaps();
     json_out_is_ascii();
     json_in_reads();
     json_in_refuses();

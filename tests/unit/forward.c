@@ -1,6 +1,7 @@
 /* forward.c: passes of a backend with two kinds of items. A budget is compared with the time of the next items, not
-   with that of smaller items of the same phase. Masks are requested once, before sampling. */
-#include "../../exl2_impl/2_graph/forward.h"
+   with that of smaller items of the same phase. Masks are requested once, before sampling. Passes of an asynchronous
+   backend: a step enqueues no more units than its thread has time for. */
+#include "../../exl2_impl/2_graph/forward_queue.h"
 #include "../../exl2_impl/2_graph/plan.h"
 #include "../check.h"
 
@@ -165,10 +166,68 @@ static void masks(void)
     CHECK(status == EXL2__FORWARD_DONE && !f.active);
 }
 
+/* ---- an asynchronous backend: a unit needs 1 ns of the device and 1 ms of the thread ---- */
+
+#define UNITS 40u
+
+static uint32_t units(const exl2__device *d)
+{
+    (void)d;
+    return UNITS;
+}
+
+static uint64_t unit_ns(const exl2__device *d, uint32_t unit)
+{
+    (void)d;
+    (void)unit;
+    return 1;
+}
+
+static exl2_result enqueue(exl2__device *d, uint32_t first, uint32_t end, bool timed)
+{
+    (void)d;
+    (void)timed;
+    exl2__platform_sleep_us(1000 * (end - first));
+    return EXL2_OK;
+}
+
+/* The units of a pass that one step enqueues, with `us` until its thread must return; negative: it should have. */
+static uint32_t enqueued(exl2__forward *f, exl2__row_kind kind, exl2__queue_budget budget, int us)
+{
+    exl2__step step = step_of(1, false);
+    exl2__forward_status status;
+    step.kind = kind;
+    step.logit_count = 0;
+    CHECK_INT(exl2__forward_begin(f, &step), EXL2_OK);
+    budget.cpu_end_ns = us ? exl2__platform_ns() + (uint64_t)(us * 1000) : 0;
+    CHECK_INT(exl2__forward_queue(f, &budget, &status), EXL2_OK);
+    return f->unit;
+}
+
+static void thread_time(void)
+{
+    static const exl2__backend_queue queue = { .units = units, .head_units = units, .enqueue = enqueue,
+                                               .unit_ns = unit_ns };
+    exl2__forward f = make();
+    exl2__backend async = *f.backend;
+    exl2__queue_budget late = { .timed = true, .ns = UNITS }, idle = late, whole = { .timed = false };
+    async.queue = &queue;
+    f.backend = &async;
+    idle.at_least_one = true;
+    CHECK_INT(enqueued(&f, EXL2__ROWS_PROMPT, late, -1), 0);
+    CHECK_INT(enqueued(&f, EXL2__ROWS_PROMPT, idle, -1), 1); /* a pass goes on, however short the steps are */
+    uint32_t some = enqueued(&f, EXL2__ROWS_PROMPT, idle, 8500); /* it has learned what a unit costs */
+    CHECK(some >= 1 && some <= 8);
+    CHECK(enqueued(&f, EXL2__ROWS_SAMPLED, late, 200) <= 200 * 1000 / EXL2__FORWARD_FIRST_ENQUEUE_NS);
+    CHECK_INT(enqueued(&f, EXL2__ROWS_PROMPT, late, 0), UNITS);
+    CHECK_INT(enqueued(&f, EXL2__ROWS_PROMPT, whole, -1), UNITS);
+}
+
 int main(void)
 {
     kinds();
     ranges();
     masks();
+    thread_time();
     return check_done();
 }

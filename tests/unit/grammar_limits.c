@@ -66,7 +66,7 @@ static bool fits(exl2__grammar *g, const char *text, size_t bytes)
 /* The bit of every token, compared with walking the token's bytes alone. */
 static void check_mask(exl2__grammar *g, const exl2__grammar_mask_place *place, const uint32_t *bits)
 {
-    exl2__grammar big = { { 0 }, { 0 } };
+    exl2__grammar big = { .cache_bytes = 0 };
     exl2__grammar_state *s = &big.mask.states;
     uint32_t wrong = 0;
     CHECK(exl2__grammar_state_open(&context, &g->link, 256u << 20, s) == EXL2_OK);

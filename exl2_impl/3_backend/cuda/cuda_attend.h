@@ -16,7 +16,7 @@ static inline uint32_t exl2__cuda_splits(uint32_t tokens)
     return (uint32_t)exl2__div_up(tokens, EXL2K_SPLIT_LENGTH(tokens));
 }
 
-#define EXL2__CUDA_DECODE_STATIC 8192u /* upper bound of static shared memory, besides the rings */
+#define EXL2__CUDA_DECODE_STATIC 13312u /* upper bound of static shared memory, besides the rings */
 
 /* The class of head sizes. 0: up to 64, 1: 128, 2: 256. */
 static inline uint32_t exl2__cuda_head_class(uint32_t dim)
@@ -34,12 +34,11 @@ static inline bool exl2__cuda_attends_by_wg(const exl2__cuda_device *gpu, const 
 /* Stores K and V of all rows in a quantized cache. */
 static exl2_result exl2__cuda_quantize(exl2__cuda_model *m, const exl2k_attend_args *a)
 {
-    uint32_t items = a->kv_heads * EXL2K_CODES_GROUPS(a->dim) * 8;
-    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = (uint32_t)exl2__div_up(items, 128), .threads = 128 };
+    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = (a->kv_heads + 1) / 2, .threads = 128 };
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_quantize, grid, a);
 }
 
-/* Attention of rows of sampled tokens. Without a quantized cache the kernel stores their K and V, too. */
+/* Attention of rows of sampled tokens. The kernel stores their K and V, too, unless many are quantized. */
 static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
 {
     static const exl2__cuda_kernel kernels[2][3] = {
@@ -51,7 +50,7 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
     bool codes = m->plan->kv != EXL2_KV_FP16;
     uint32_t kind = exl2__cuda_head_class(a.dim), threads = warps[kind] * 32;
     uint32_t sums = EXL2K_SUMS_BYTES(64u << kind); /* as many as 16 tokens of K or V in fp16 */
-    uint32_t slot = codes ? EXL2K_CODES_SLOT(a.key_bits, a.value_bits, EXL2K_CODES_GROUPS(a.dim)) : sums;
+    uint32_t slot = codes ? EXL2K_CODES_SLOT(a.key_bits, a.value_bits, 2u << kind) : sums;
     uint32_t stage = warps[kind] * slot;
     uint32_t splits = m->pass.splits ? m->pass.splits : exl2__cuda_splits(m->pass.longest_context);
     exl2__cuda_grid grid = { .x = exl2__min32(splits, exl2__cuda_splits(a.window)),
@@ -63,14 +62,19 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
         }
     }
     a.ring_bytes = exl2__max32(a.stages * slot, sums);
+    /* One row: never two CTAs on an SM while others are idle, as there could be beside the preceding kernel. */
+    if (codes && grid.z == 1 && most + EXL2__CUDA_DECODE_STATIC <= m->limits.shared_bytes) {
+        a.ring_bytes = exl2__max32(a.ring_bytes, most / warps[kind]);
+    }
     grid.shared_bytes = warps[kind] * a.ring_bytes;
+    /* Clusters of more CTAs than there are SMs would wait for each other. */
     uint32_t shared = grid.shared_bytes + EXL2K_INBOX_BYTES(grid.x, a.dim);
     if (grid.x > 1 && grid.x <= EXL2K_CLUSTER_MAX && shared + EXL2__CUDA_DECODE_STATIC <= m->limits.shared_bytes
-        && exl2__cuda_device_launches_with(m->gpu)) {
+        && grid.x * grid.y * grid.z <= m->gpu->sm_count && exl2__cuda_device_launches_with(m->gpu)) {
         grid.cluster = grid.x;
         grid.shared_bytes = shared;
     }
-    a.stores = grid.z == 1; /* several rows may be of one sequence */
+    a.stores = grid.z <= EXL2K_KEPT;
     EXL2__TRY(codes && !a.stores ? exl2__cuda_quantize(m, &a) : EXL2_OK);
     return exl2__cuda_chain(m, kernels[codes][kind], grid, &a);
 }

@@ -22,7 +22,7 @@ static inline uint32_t exl2__cuda_wg_rows(uint32_t rows)
     return (uint32_t)exl2__align_up(rows, 8);
 }
 
-/* Whether the kernels compute a product with the matrix: EXL2 parts, whole halves of 32 inputs. */
+/* Whether the kernels compute a product with the matrix: EXL2 or affine parts, whole halves of 32 inputs. */
 static inline bool exl2__cuda_wg_serves(const exl2k_matrix *m)
 {
     return m->rows % 32 == 0 && !(m->widths >> EXL2K_W16 & 1) && m->parts > 0;
@@ -55,10 +55,11 @@ static uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves, uint3
     return best;
 }
 
-/* Plans the launch for a->rows rows of a->matrix, with tiles of 32 (only of sampled tokens), 64, 128 or 256 rows,
-   whichever end first. Two CTAs with tiles of up to 64 rows run on an SM. The caller has set a->kind and a->partial
-   (0: no splits), too, and fills in addresses and a->out_pitch; this function fills in what else is used. */
-static exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t sms, bool sampled)
+/* Plans the launch for a->rows rows of a->matrix, with tiles of 32 (only of sampled tokens of a Llama), 64, 128 or 256
+   rows, whichever end first. Two CTAs with tiles of up to 64 rows run on an SM. variant: 0 for Llama, 1 for any family,
+   2 for affine matrices. The caller has set a->kind and a->partial (0: no splits), too, and fills in addresses and
+   a->out_pitch; this function fills in what else is used. */
+static exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t sms, bool sampled, uint32_t variant)
 {
     exl2__cuda_gemm_plan plan = { 0 };
     uint32_t halves = (uint32_t)exl2__div_up(a->matrix.rows, 32), splits = 1;
@@ -77,8 +78,8 @@ static exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t
             plan.rows = rows;
         }
     }
-    plan.rows = sampled && a->rows <= 32 ? 32 : plan.rows;
-    plan.shared_bytes = EXL2K_WG_SHARED(plan.rows);
+    plan.rows = sampled && variant == 0 && a->rows <= 32 ? 32 : plan.rows;
+    plan.shared_bytes = EXL2K_WG_SHARED(plan.rows, variant == 2);
     a->x_pitch = exl2__cuda_wg_rows(a->rows);
     a->row_tiles = (uint32_t)exl2__div_up(a->rows, plan.rows);
     uint32_t tiles = a->row_tiles * a->column_tiles * a->splits;

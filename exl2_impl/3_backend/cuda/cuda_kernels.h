@@ -73,6 +73,7 @@ typedef struct exl2__cuda_needs {
     bool affine;         /* products of affine matrices, beside the others */
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
+    bool by_wg;          /* products of many rows by wgmma, unless the matrices are of other kinds */
     bool attend_wg;      /* attention in prefill by wgmma */
     bool codes;          /* a quantized cache */
     bool many, crowd;    /* more than 8, more than 16 rows may decode together */
@@ -86,7 +87,12 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     bool codes = strncmp(module, "attend_codes", 12) == 0 || strcmp(module, "attend_quantize.cu") == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
     if (strncmp(module, "gemm_wg", 7) == 0) {
-        return !n->any && !n->affine && (n->crowd || strcmp(module, "gemm_wg32.cu") != 0);
+        bool kind = (strstr(module, "_affine") != NULL) == n->affine && other == n->any;
+        kind = kind || strcmp(module, "gemm_wg_order.cu") == 0;
+        return n->by_wg && kind && (n->crowd || strcmp(module, "gemm_wg32.cu") != 0);
+    }
+    if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
+        return false; /* loaded late if the model's matrices need it */
     }
     if (strstr(module, "_affine.cu")) {
         return n->affine && (!expert || n->experts);

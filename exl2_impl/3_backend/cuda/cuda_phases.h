@@ -114,7 +114,7 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     }
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
-        EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm.weight, layer->qkv));
+        EXL2__TRY(exl2__cuda_inputs(m, &gemm, layer->attn_norm.weight, layer->qkv));
         return exl2__cuda_gemm(m, layer->qkv, EXL2__CUDA_STORE, &gemm, m->pass.row_count);
     }
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
@@ -124,15 +124,15 @@ static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *lay
 {
     const exl2__shape *s = &m->plan->shape;
     (void)range;
+    uint64_t x = m->b.attended;
+    if (m->pass.by_wg) { /* q, k and v are not needed any more: tiles may lie where h will be, or beside h */
+        x = s->parallel ? m->b.x2 : m->b.h;
+        EXL2__TRY(exl2__cuda_tiles(m, m->b.attended, m->b.attended_pitch, x, layer->out));
+    }
     if (exl2__cuda_folds(s)) {
-        uint64_t x = m->b.attended;
-        if (m->pass.by_wg) { /* q, k and v are not needed any more: tiles may lie where h will be */
-            x = m->b.h;
-            EXL2__TRY(exl2__cuda_tiles(m, m->b.attended, m->b.attended_pitch, x, layer->out));
-        }
         return exl2__cuda_residual(m, layer->out, x, m->b.attended_pitch, layer->mlp_norm.weight, layer->gate_up);
     }
-    EXL2__TRY(exl2__cuda_block(m, layer->out, m->b.attended, m->b.attended_pitch));
+    EXL2__TRY(exl2__cuda_block(m, layer->out, x, m->b.attended_pitch));
     bool settled = s->post_norms || s->parallel || exl2__cuda_is_sparse(layer); /* by another phase */
     return settled ? EXL2_OK : exl2__cuda_settle_out(m, layer);
 }
@@ -148,7 +148,7 @@ static exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__layer *lay
     }
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
-        EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm.weight, layer->gate_up));
+        EXL2__TRY(exl2__cuda_inputs(m, &gemm, layer->mlp_norm.weight, layer->gate_up));
         return exl2__cuda_gemm_act(m, layer->gate_up, layer->down, &gemm);
     }
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
@@ -271,7 +271,7 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
     bool folds = exl2__cuda_folds(&m->plan->shape), decodes = m->pass.decodes && !m->pass.by_gemm;
     bool later = range->begin > 0;
     bool by_wg = m->pass.by_wg && m->pass.decodes && range->logit_count > EXL2__CUDA_GRAPH_ROWS
-                 && exl2__cuda_by_wg(m->plan->head);
+                 && !exl2__cuda_needs_any(&m->plan->shape) && exl2__cuda_by_wg(&m->plan->shape, m->plan->head);
     (void)layer;
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.logits, .out_pitch = m->b.stride,
                           .scale = m->plan->shape.logit_scale, .cap = m->plan->shape.final_softcap };

@@ -76,8 +76,8 @@ static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
    pinned results and lists of graphs. It is an upper bound: a model with tied embeddings or without learned positions
    has fewer matrices, the matrix that needs most may be made before the last one, layers have fewer norms than the most
    that a family has, and units of several layers have fewer graphs. The difference is less than 1 MiB. Sources and
-   images of kernels are not part of it: they are freed before any of this is allocated, and all modules together
-   (1.6 MB for sm_90a) are smaller than the ring. */
+   images of kernels are not part of it: they are freed before any of this is allocated (but for one or two modules that
+   are loaded late), and all modules together (1.6 MB for sm_90a) are smaller than the ring. */
 static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__plan *p, uint64_t slice_bytes, bool ready)
 {
     const exl2__shape *s = &p->shape;
@@ -99,6 +99,21 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
                                                                          attention), 1));
     }
     return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
+}
+
+/* Chooses how products of many rows run. Where wgmma could compute them but for their matrices, modules are loaded that
+   such models do not need otherwise. */
+static exl2_result exl2__cuda_prepare_products(exl2__cuda_model *m, const exl2__plan *p)
+{
+    bool wanted[EXL2__KERNEL_COUNT] = { false };
+    m->has_wg = exl2__cuda_has_wg(m, p);
+    if (m->has_wg || !exl2__cuda_may_wg(m->gpu, &p->shape)) {
+        return EXL2_OK;
+    }
+    wanted[EXL2__KERNEL_exl2k_gemm] = true; /* with the order of inputs */
+    wanted[EXL2__KERNEL_exl2k_gemm_any] = exl2__cuda_needs_any(&p->shape);
+    wanted[EXL2__KERNEL_exl2k_gemm_affine] = p->shape.affine;
+    return exl2__cuda_device_kernels(m->gpu, wanted);
 }
 
 /* Makes the buffers of passes. Weights are packed, so memory that only loading needs is freed first. */
@@ -132,7 +147,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.fill8(m->b.zeroed, 0, (size_t)m->b.zeroed_bytes, gpu->stream),
                                       "clearing buffers"));
     EXL2__TRY(exl2__cuda_make_ropes(m, p));
-    m->has_wg = exl2__cuda_has_wg(m, p);
+    EXL2__TRY(exl2__cuda_prepare_products(m, p));
     exl2__cuda_prepare_units(m);
     EXL2__TRY(exl2__cuda_timing_open(gpu, &m->timing));
     return exl2__cuda_graphs_open(m);

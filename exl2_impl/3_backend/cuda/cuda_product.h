@@ -1,8 +1,8 @@
 /* cuda_product.h: launches of a pass: products with a matrix, for few rows (GEMV) and for many (GEMM); norms.
    takes: a model with a current pass.
    gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_needs_any, exl2__cuda_product,
-          exl2__cuda_product_next, exl2__cuda_has_wg, exl2__cuda_tiles, exl2__cuda_gemm, exl2__cuda_gemm_act,
-          exl2__cuda_norm, exl2__cuda_norm_all.
+          exl2__cuda_product_next, exl2__cuda_may_wg, exl2__cuda_has_wg, exl2__cuda_tiles, exl2__cuda_gemm,
+          exl2__cuda_gemm_act, exl2__cuda_norm, exl2__cuda_norm_all, exl2__cuda_inputs.
    owns:  nothing. */
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
@@ -159,23 +159,34 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
 
 /* ---- products of many rows: GEMM ---- */
 
-/* Whether the kernels of wgmma compute products with the matrix. */
-static inline bool exl2__cuda_by_wg(const exl2__matrix *matrix)
+/* Whether the model's kernels of wgmma compute products with the matrix. */
+static inline bool exl2__cuda_by_wg(const exl2__shape *s, const exl2__matrix *matrix)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
-    return !w->affine && !w->split && w->chunk_bytes <= EXL2K_WG_CHUNK_BYTES && exl2__cuda_wg_serves(&w->device);
+    return w->affine == s->affine && !w->split && w->chunk_bytes <= EXL2K_WG_CHUNK_BYTES(w->affine)
+           && exl2__cuda_wg_serves(&w->device);
 }
 
-/* Whether all products of many rows of the model run by wgmma: with kernels for Llama, on sm_90a, on EXL2 matrices. */
+/* Whether all products of many rows may run by wgmma, on sm_90a: those of Llama, and of families that have a gate, no
+   experts, and memory for the tiles of inputs that `settle` has written (exl2__cuda_inputs). */
+static inline bool exl2__cuda_may_wg(const exl2__cuda_device *gpu, const exl2__shape *s)
+{
+    bool known = !s->affine && s->gated && (s->act == EXL2__ACT_SILU || s->act == EXL2__ACT_GELU_TANH)
+                 && !exl2__experts_any(&s->experts);
+    bool room = exl2__cuda_folds(s) || s->post_norms || (s->parallel && s->heads * s->head_dim <= s->hidden);
+    return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_WG_SHARED(256, s->affine)
+           && (!exl2__cuda_needs_any(s) || (known && room));
+}
+
+/* Whether they do: all matrices of the layers are ones that the kernels compute with. */
 static bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
 {
-    bool has = m->gpu->info.arch == 90 && m->limits.shared_bytes >= EXL2K_WG_SHARED(256)
-               && !exl2__cuda_needs_any(&p->shape);
+    bool has = exl2__cuda_may_wg(m->gpu, &p->shape);
     for (uint32_t i = 0; i < p->shape.layers && has; i++) {
         const exl2__layer *layer = &p->layers[i];
         const exl2__matrix *matrices[] = { layer->qkv, layer->out, layer->gate_up, layer->down };
         for (uint32_t k = 0; k < EXL2__COUNT(matrices); k++) {
-            has = has && exl2__cuda_by_wg(matrices[k]);
+            has = has && exl2__cuda_by_wg(&p->shape, matrices[k]);
         }
     }
     return has;
@@ -209,13 +220,19 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
     a->partial = a->out == m->b.logits ? 0 : m->b.gemm_partial;
     a->tickets = m->b.gemm_tickets;
     if (m->pass.by_wg) {
-        exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, m->gpu->sm_count, !m->pass.prompts);
+        static const exl2__cuda_kernel by_rows[3][5] = { /* [variant][rows of a tile / 64] */
+            { EXL2__KERNEL_exl2k_gemm_wg32, EXL2__KERNEL_exl2k_gemm_wg64, EXL2__KERNEL_exl2k_gemm_wg128, 0,
+              EXL2__KERNEL_exl2k_gemm_wg256 },
+            { 0, EXL2__KERNEL_exl2k_gemm_wg64_any, EXL2__KERNEL_exl2k_gemm_wg128_any, 0,
+              EXL2__KERNEL_exl2k_gemm_wg256_any },
+            { 0, EXL2__KERNEL_exl2k_gemm_wg64_affine, EXL2__KERNEL_exl2k_gemm_wg128_affine, 0,
+              EXL2__KERNEL_exl2k_gemm_wg256_affine }
+        };
+        uint32_t variant = exl2__cuda_variant(m, w);
+        exl2__cuda_gemm_plan plan = exl2__cuda_wg_plan_make(a, m->gpu->sm_count, !m->pass.prompts, variant);
         exl2__cuda_grid grid = { .x = plan.ctas, .y = 1, .threads = EXL2K_WG_THREADS,
                                  .shared_bytes = plan.shared_bytes };
-        exl2__cuda_kernel kernel = plan.rows == 32 ? EXL2__KERNEL_exl2k_gemm_wg32
-                                 : plan.rows == 64 ? EXL2__KERNEL_exl2k_gemm_wg64
-                                 : plan.rows == 128 ? EXL2__KERNEL_exl2k_gemm_wg128 : EXL2__KERNEL_exl2k_gemm_wg256;
-        return exl2__cuda_chain(m, kernel, grid, a);
+        return exl2__cuda_chain(m, by_rows[variant][plan.rows / 64], grid, a);
     }
     exl2__cuda_gemm_plan plan = exl2__cuda_gemm_plan_make(a, w->chunk_bytes, m->gpu->sm_count, m->limits.shared_bytes);
     if (plan.rows == 0) {
@@ -272,6 +289,19 @@ static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *
     exl2k_norm_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .out = m->b.x,
                           .tile_rows = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : 0 };
     return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
+}
+
+/* Prepares the inputs of a product of many rows, at a->x: their norm; or, by wgmma, tiles of what `settle` has
+   written. */
+static exl2_result exl2__cuda_inputs(exl2__cuda_model *m, exl2k_gemm_args *a, const exl2__vector *weight,
+                                     const exl2__matrix *reader)
+{
+    uint64_t from = a->x;
+    if (exl2__cuda_folds(&m->plan->shape) || !m->pass.by_wg) {
+        return exl2__cuda_norm_all(m, weight, reader);
+    }
+    a->x = m->plan->shape.post_norms ? m->b.branch : m->b.x2; /* free until the product has read them */
+    return exl2__cuda_tiles(m, from, m->b.x_pitch, a->x, reader);
 }
 
 #endif

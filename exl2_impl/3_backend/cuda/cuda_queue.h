@@ -37,7 +37,8 @@ static inline uint64_t exl2__cuda_read_ns(const exl2__cuda_model *m, uint64_t by
 
 static uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
 {
-    uint32_t units = exl2__cuda_layer_units(m), rows = m->step->row_count;
+    uint32_t units = exl2__cuda_layer_units(m);
+    uint32_t rows = exl2__max32(m->step->row_count, m->pass.prompts ? EXL2__CUDA_ROWS_ALIKE : 0);
     if (unit >= units) {
         uint64_t reads = exl2__div_up(exl2__max32(m->step->logit_count, 1), 16);
         return exl2__cuda_read_ns(m, m->head_bytes) * reads / m->head_units;
@@ -284,9 +285,12 @@ static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
                                    "running a pass");
 }
 
-/* EXL2_OK, or EXL2_PENDING while the pass runs. */
-static exl2_result exl2__cuda_fence_check(exl2__cuda_model *m)
+/* EXL2_OK, or EXL2_PENDING while the pass runs. The driver is asked only if the results have not arrived. */
+static exl2_result exl2__cuda_fence_check(exl2__cuda_model *m, uint32_t count)
 {
+    if (count > 0 && exl2__cuda_results_arrived(m, m->fences_collected, count)) {
+        return EXL2_OK;
+    }
     return exl2__cuda_device_check(m->gpu, exl2__cuda_fence_query(m, m->fences_collected), "running a pass");
 }
 
@@ -297,7 +301,7 @@ static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uin
     const exl2k_result *from = exl2__cuda_results(m, m->fences_collected);
     (void)logit0;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = wait ? exl2__cuda_wait(m, count) : exl2__cuda_fence_check(m);
+    exl2_result r = wait ? exl2__cuda_wait(m, count) : exl2__cuda_fence_check(m, count);
     exl2__cuda_device_leave(m->gpu);
     if (r != EXL2_OK) {
         return r;

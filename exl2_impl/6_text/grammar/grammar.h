@@ -1,6 +1,6 @@
 /* grammar.h: compiles a grammar of any kind; the result says which tokens may come next.
    takes: the source text and its kind; a model's token table (exl2__grammar_vocab), which must outlive the grammar.
-   gives: exl2__grammar, exl2__grammar_open, exl2__grammar_close.
+   gives: exl2__grammar, exl2__grammar_open, exl2__grammar_restrict, exl2__grammar_close.
    owns:  the automaton, its states and its masks, from open to close. */
 #ifndef EXL2__GRAMMAR_H
 #define EXL2__GRAMMAR_H
@@ -15,6 +15,7 @@
 typedef struct exl2__grammar {
     exl2__grammar_link link;
     exl2__grammar_mask mask;
+    uint64_t cache_bytes;
 } exl2__grammar;
 
 static void exl2__grammar_close(exl2__ctx *c, exl2__grammar *g)
@@ -53,7 +54,7 @@ static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool
 {
     static const char *const labels[] = { "grammar", "schema", "regex", "grammar", "choices" };
     exl2__grammar_code code;
-    *g = (exl2__grammar){ { 0 }, { 0 } };
+    *g = (exl2__grammar){ .cache_bytes = cache_bytes ? cache_bytes : EXL2__GRAMMAR_CACHE_BYTES };
     if (bytes > EXL2__GRAMMAR_SOURCE_MAX) {
         return exl2__fail(c, EXL2_ERR_BUDGET,
                           "%s: the source has %zu bytes; at most %u are supported", labels[kind], bytes,
@@ -66,8 +67,25 @@ static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool
     }
     exl2__grammar_code_close(&code);
     if (result == EXL2_OK) {
-        result = exl2__grammar_mask_open(c, &g->link, vocab, cache_bytes ? cache_bytes : EXL2__GRAMMAR_CACHE_BYTES,
-                                         &g->mask);
+        result = exl2__grammar_mask_open(c, &g->link, vocab, g->cache_bytes, &g->mask);
+    }
+    if (result < 0) {
+        exl2__grammar_close(c, g);
+    }
+    return result;
+}
+
+/* The grammar for texts without the banned tokens (bits, as in a mask), with states and masks of its own; `from` must
+   outlive it, and *g must not move. *same: bans change nothing, and *g is closed. EXL2_ERR_ARG: no text is left. */
+EXL2__COLD
+static exl2_result exl2__grammar_restrict(exl2__ctx *c, const exl2__grammar *from, const uint32_t *banned,
+                                          exl2__grammar *g, bool *same)
+{
+    const exl2__grammar_vocab *vocab = from->mask.vocab;
+    *g = (exl2__grammar){ 0 };
+    exl2_result result = exl2__grammar_link_restrict(c, &from->link, vocab, banned, &g->link, same);
+    if (result >= 0 && !*same) {
+        result = exl2__grammar_mask_open(c, &g->link, vocab, from->cache_bytes, &g->mask);
     }
     if (result < 0) {
         exl2__grammar_close(c, g);

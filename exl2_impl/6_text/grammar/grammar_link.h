@@ -98,7 +98,8 @@ static void exl2__grammar_link_classes(exl2__grammar_link *g)
     for (uint32_t i = 0; i < g->node_count; i++) {
         exl2__grammar_code_node *n = &g->nodes[i];
         if (n->kind == EXL2__GRAMMAR_CODE_BYTES && n->low > n->high) { /* matches no byte: its tokens are NEVER */
-            n->low = n->high = 0;
+            n->low = 1;
+            n->high = 0;
         } else if (n->kind == EXL2__GRAMMAR_CODE_BYTES) {
             n->low = g->class_of[n->low];
             n->high = g->class_of[n->high];
@@ -117,7 +118,10 @@ typedef struct exl2__grammar_link_user {
 typedef struct exl2__grammar_link_solver {
     const exl2__grammar_code_node *nodes;
     const exl2__grammar_vocab *vocab;
+    const uint32_t *banned; /* bits of tokens that are not used, or NULL */
     uint32_t count;
+    bool spelled[256];   /* [classes] a byte of the class is a token by itself */
+    int16_t byte_of[256]; /* [classes] the class's byte; -1: it has several */
     bool depth;          /* solve for nested calls instead of tokens */
     uint32_t *values;    /* [count] */
     bool *done;          /* [count] */
@@ -136,10 +140,25 @@ static void exl2__grammar_link_push(exl2__grammar_link_solver *s, uint32_t node,
     exl2__heap_push(&s->heap, (uint64_t)value << 32 | node);
 }
 
+/* Fills in what the solver knows of classes. */
+static void exl2__grammar_link_know_classes(exl2__grammar_link_solver *s, const uint8_t *class_of)
+{
+    const exl2__grammar_vocab *v = s->vocab;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        bool shared = byte > 0 && class_of[byte] == class_of[byte - 1];
+        s->byte_of[class_of[byte]] = shared ? -1 : (int16_t)byte;
+    }
+    for (uint32_t i = 0; i < v->begin[EXL2__GRAMMAR_VOCAB_GROUPS]; i = v->nodes[i].skip) { /* the first bytes */
+        uint32_t token = v->nodes[i].token;
+        s->spelled[class_of[v->nodes[i].byte]] |=
+            token != EXL2__GRAMMAR_VOCAB_NONE && !exl2__grammar_vocab_is_banned(s->banned, token);
+    }
+}
+
 static bool exl2__grammar_link_spelled(const exl2__grammar_link_solver *s, const exl2__grammar_code_node *n)
 {
-    for (uint32_t byte = n->low; byte <= n->high; byte++) {
-        if (s->vocab->single[byte]) {
+    for (uint32_t k = n->low; k <= n->high; k++) {
+        if (s->spelled[k]) {
             return true;
         }
     }
@@ -183,9 +202,9 @@ static uint32_t exl2__grammar_link_leap(const exl2__grammar_link_solver *s, uint
     return node;
 }
 
-static bool exl2__grammar_link_literal(const exl2__grammar_code_node *n)
+static bool exl2__grammar_link_literal(const exl2__grammar_link_solver *s, const exl2__grammar_code_node *n)
 {
-    return n->kind == EXL2__GRAMMAR_CODE_BYTES && n->low == n->high;
+    return n->kind == EXL2__GRAMMAR_CODE_BYTES && n->low == n->high && s->byte_of[n->low] >= 0;
 }
 
 /* Finds the longest tokens of several bytes with which the literal at `node` begins. */
@@ -195,11 +214,13 @@ static void exl2__grammar_link_find_leaps(exl2__grammar_link_solver *s, uint32_t
     uint64_t hash = 0;
     uint32_t bytes = 0, found = 0;
     uint8_t *leaps = s->leaps + (size_t)node * EXL2__GRAMMAR_LINK_LEAPS;
-    for (uint32_t at = node; bytes < sizeof text && exl2__grammar_link_literal(&s->nodes[at]); at = s->nodes[at].next) {
-        text[bytes] = (char)s->nodes[at].low;
-        hash = exl2__grammar_vocab_hash(hash, s->nodes[at].low);
+    for (uint32_t at = node; bytes < sizeof text && exl2__grammar_link_literal(s, &s->nodes[at]);
+         at = s->nodes[at].next) {
+        uint8_t byte = (uint8_t)s->byte_of[s->nodes[at].low];
+        text[bytes] = (char)byte;
+        hash = exl2__grammar_vocab_hash(hash, byte);
         bytes++;
-        if (bytes > 1 && exl2__grammar_vocab_find(s->vocab, hash, text, bytes)) {
+        if (bytes > 1 && exl2__grammar_vocab_find(s->vocab, hash, text, bytes, s->banned)) {
             leaps[found++ % EXL2__GRAMMAR_LINK_LEAPS] = (uint8_t)bytes;
         }
     }
@@ -260,15 +281,18 @@ static void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *val
     }
 }
 
-/* Solves for depth, then for tokens. */
-static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g, const exl2__grammar_vocab *vocab)
+/* Solves for depth, then for tokens; with banned tokens for tokens only. */
+static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g, const exl2__grammar_vocab *vocab,
+                                            const uint32_t *banned)
 {
     exl2__grammar_link_solver s = { 0 };
     exl2__arena scratch;
     uint64_t n = g->node_count, users = n * (2 + EXL2__GRAMMAR_LINK_LEAPS);
     s.nodes = g->nodes;
     s.vocab = vocab;
+    s.banned = banned;
     s.count = g->node_count;
+    exl2__grammar_link_know_classes(&s, g->class_of);
     EXL2__TRY(exl2__arena_open(c, &scratch, n * (1 + 4 + EXL2__GRAMMAR_LINK_LEAPS) + users * 12 + 64 * 8,
                                EXL2_MEM_GENERAL));
     s.done = (bool *)exl2__arena_alloc(&scratch, n);
@@ -276,7 +300,7 @@ static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
     s.begin = (uint32_t *)exl2__arena_alloc_zeroed(&scratch, (n + 1) * 4);
     s.heap.keys = (uint64_t *)exl2__arena_alloc(&scratch, users * 8);
     for (uint32_t i = 0; i < s.count; i++) {
-        if (exl2__grammar_link_literal(&s.nodes[i])) {
+        if (exl2__grammar_link_literal(&s, &s.nodes[i])) {
             exl2__grammar_link_find_leaps(&s, i);
         }
     }
@@ -288,7 +312,9 @@ static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
     }
     s.users = (exl2__grammar_link_user *)exl2__arena_alloc(&scratch, users * sizeof *s.users);
     exl2__grammar_link_list_users(&s);
-    exl2__grammar_link_solve(&s, g->depth, true);
+    if (!banned) {
+        exl2__grammar_link_solve(&s, g->depth, true);
+    }
     exl2__grammar_link_solve(&s, g->tokens, false);
     exl2__arena_close(c, &scratch);
     return EXL2_OK;
@@ -442,11 +468,37 @@ static exl2_result exl2__grammar_link_make(exl2__grammar_code *code, const exl2_
     memcpy(g->nodes, code->nodes, n * sizeof *g->nodes);
     g->node_count = code->node_count;
     g->first = exl2__grammar_link_land(code, code->rules[0]);
-    EXL2__TRY(exl2__grammar_link_costs(c, g, vocab));
-    EXL2__TRY(exl2__grammar_link_recursion(c, g, code->label));
-    EXL2__TRY(exl2__grammar_link_check(c, g, code->label));
     exl2__grammar_link_classes(g);
-    return EXL2_OK;
+    EXL2__TRY(exl2__grammar_link_costs(c, g, vocab, NULL));
+    EXL2__TRY(exl2__grammar_link_recursion(c, g, code->label));
+    return exl2__grammar_link_check(c, g, code->label);
+}
+
+/* The automaton of `from`, whose nodes it shares, for texts without the banned tokens. *same: bans change nothing. On
+   failure and for *same, *g is zeroed. */
+EXL2__COLD
+static exl2_result exl2__grammar_link_restrict(exl2__ctx *c, const exl2__grammar_link *from,
+                                               const exl2__grammar_vocab *vocab, const uint32_t *banned,
+                                               exl2__grammar_link *g, bool *same)
+{
+    size_t bytes = from->node_count * sizeof *g->tokens;
+    *g = *from;
+    *same = false;
+    g->memory = (exl2__arena){ 0 };
+    exl2_result r = exl2__arena_open(c, &g->memory, bytes + 64, EXL2_MEM_GENERAL);
+    if (r >= 0) {
+        g->tokens = (uint32_t *)exl2__arena_alloc(&g->memory, bytes);
+        r = exl2__grammar_link_costs(c, g, vocab, banned);
+    }
+    if (r >= 0 && g->tokens[g->first] >= EXL2__GRAMMAR_LINK_HUGE) {
+        r = exl2__fail(c, EXL2_ERR_ARG, "the job's ban, allow or biases exclude tokens that every text of its grammar "
+                       "needs");
+    }
+    *same = r >= 0 && memcmp(g->tokens, from->tokens, bytes) == 0;
+    if (r < 0 || *same) {
+        exl2__grammar_link_close(c, g);
+    }
+    return r;
 }
 
 /* Links the automaton whose root is rule 0 of `code`. On failure *g is zeroed. */

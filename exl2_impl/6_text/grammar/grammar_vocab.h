@@ -49,7 +49,6 @@ typedef struct exl2__grammar_vocab {
     uint32_t longest;    /* bytes of the longest token */
     uint32_t *slots, slot_mask;                   /* hash table of tokens up to FIND_MAX bytes: id + 1 */
     uint32_t words;                               /* words of a mask: one bit per id, 32 bits per word */
-    bool single[256];                             /* the byte is a token by itself */
     exl2__arena memory;
 } exl2__grammar_vocab;
 
@@ -107,14 +106,22 @@ static inline uint64_t exl2__grammar_vocab_hash(uint64_t hash, uint8_t byte)
     return (hash + byte + 1) * 0x9E3779B97F4A7C15u;
 }
 
-/* Is there a token with these bytes? `hash` is their hash. */
-static inline bool exl2__grammar_vocab_find(const exl2__grammar_vocab *v, uint64_t hash, const char *text, size_t bytes)
+/* banned: bits of tokens, or NULL. */
+static inline bool exl2__grammar_vocab_is_banned(const uint32_t *banned, uint32_t token)
+{
+    return banned && banned[token / 32] >> (token & 31) & 1;
+}
+
+/* Is there a token with these bytes that is not banned? `hash` is their hash. */
+static inline bool exl2__grammar_vocab_find(const exl2__grammar_vocab *v, uint64_t hash, const char *text,
+                                            size_t bytes, const uint32_t *banned)
 {
     uint32_t at = (uint32_t)(hash >> 32) & v->slot_mask;
     for (; v->slots[at]; at = (at + 1) & v->slot_mask) {
         size_t size;
         const char *piece = exl2__pieces_text(&v->vocab->pieces, v->slots[at] - 1, &size);
-        if (size == bytes && memcmp(piece, text, bytes) == 0) {
+        if (size == bytes && memcmp(piece, text, bytes) == 0
+            && !exl2__grammar_vocab_is_banned(banned, v->slots[at] - 1)) {
             return true;
         }
     }
@@ -269,7 +276,6 @@ static void exl2__grammar_vocab_add(exl2__grammar_vocab_maker *m, const exl2__gr
     if (item->bytes <= EXL2__GRAMMAR_VOCAB_FIND_MAX) {
         exl2__grammar_vocab_remember(v, item);
     }
-    v->single[(uint8_t)item->text[0]] |= item->bytes == 1;
 }
 
 static exl2_result exl2__grammar_vocab_fill(exl2__grammar_vocab_maker *m, exl2__work *work)

@@ -1,26 +1,10 @@
-/* gemm_wg.cu: the product of many rows with one matrix by wgmma, for Llama on sm_90a; and the order of its inputs.
-   takes: gemm_wg.cuh.
-   gives: exl2k_gemm_wg64, exl2k_gemm_wg128, exl2k_gemm_wg256 (the number is the rows of a tile), exl2k_wg_order.
+/* gemm_wg_order.cu: writes the inputs of products by wgmma as tiles, in the order of their reader.
+   takes: gemm_wg_args.h, wg_tiles.cuh.
+   gives: exl2k_wg_order.
    owns:  nothing. */
-#include "gemm_wg.cuh"
-
-extern "C" __global__ void __launch_bounds__(EXL2K_WG_THREADS, 2)
-exl2k_gemm_wg64(const __grid_constant__ exl2k_gemm_args a)
-{
-    exl2k_wg_products<64>(a);
-}
-
-extern "C" __global__ void __launch_bounds__(EXL2K_WG_THREADS, 1)
-exl2k_gemm_wg128(const __grid_constant__ exl2k_gemm_args a)
-{
-    exl2k_wg_products<128>(a);
-}
-
-extern "C" __global__ void __launch_bounds__(EXL2K_WG_THREADS, 1)
-exl2k_gemm_wg256(const __grid_constant__ exl2k_gemm_args a)
-{
-    exl2k_wg_products<256>(a);
-}
+#include "base.cuh"
+#include "gemm_wg_args.h"
+#include "wg_tiles.cuh"
 
 /* Each row goes through shared memory: the permutation scatters there, so that global memory is accessed in whole
    sectors. */
