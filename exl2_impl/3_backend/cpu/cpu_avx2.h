@@ -44,7 +44,7 @@
 #include "cpu_simd_template.h"
 
 static const exl2__cpu_ops exl2__cpu_avx2_ops = {
-    "avx2", 6, 6,
+    "avx2", 6, 12,
     exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_avx2_product,
     exl2__cpu_vector_rope, exl2__cpu_vector_half,
     exl2__cpu_avx2_scores, exl2__cpu_vector_softmax, exl2__cpu_avx2_weighted_sum,

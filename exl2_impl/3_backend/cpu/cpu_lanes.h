@@ -92,6 +92,22 @@ EXL2__LANES_FN exl2__lanes exl2__lanes_gather(const float *x, const uint16_t *o)
     return _mm256_setr_ps(x[o[0]], x[o[1]], x[o[2]], x[o[3]], x[o[4]], x[o[5]], x[o[6]], x[o[7]]);
 }
 
+/* Writes four rows from [4, stride] as the columns of to [8, pitch]. */
+EXL2__LANES_FN void exl2__lanes_store_columns(float *to, size_t pitch, const float *from, size_t stride)
+{
+    __m256 a = _mm256_loadu_ps(from), b = _mm256_loadu_ps(from + stride);
+    __m256 c = _mm256_loadu_ps(from + 2 * stride), d = _mm256_loadu_ps(from + 3 * stride);
+    __m256 ac = _mm256_unpacklo_ps(a, c), bd = _mm256_unpacklo_ps(b, d); /* a0 c0 a1 c1, and 4, 5 above */
+    __m256 top[2] = { _mm256_unpackhi_ps(a, c), _mm256_unpackhi_ps(b, d) };
+    __m256 column[4] = { _mm256_unpacklo_ps(ac, bd), _mm256_unpackhi_ps(ac, bd),
+                         _mm256_unpacklo_ps(top[0], top[1]), _mm256_unpackhi_ps(top[0], top[1]) };
+    EXL2__UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        _mm_storeu_ps(to + i * pitch, _mm256_castps256_ps128(column[i]));
+        _mm_storeu_ps(to + (i + 4) * pitch, _mm256_extractf128_ps(column[i], 1));
+    }
+}
+
 /* Rounded to f16, ties to even. */
 EXL2__LANES_FN void exl2__lanes_store_half(uint16_t *p, exl2__lanes a)
 {
@@ -197,6 +213,19 @@ EXL2__LANES_FN void exl2__lanes_store_some(float *to, exl2__lanes x, uint32_t co
 EXL2__LANES_FN exl2__lanes exl2__lanes_gather(const float *x, const uint16_t *o)
 {
     return (exl2__lanes){ { x[o[0]], x[o[1]], x[o[2]], x[o[3]] }, { x[o[4]], x[o[5]], x[o[6]], x[o[7]] } };
+}
+
+EXL2__LANES_FN void exl2__lanes_store_columns(float *to, size_t pitch, const float *from, size_t stride)
+{
+    for (uint32_t i = 0; i < 8; i += 4, to += 4 * pitch, from += 4) {
+        float32x4x2_t ac = vzipq_f32(vld1q_f32(from), vld1q_f32(from + 2 * stride));
+        float32x4x2_t bd = vzipq_f32(vld1q_f32(from + stride), vld1q_f32(from + 3 * stride));
+        float32x4x2_t low = vzipq_f32(ac.val[0], bd.val[0]), high = vzipq_f32(ac.val[1], bd.val[1]);
+        vst1q_f32(to, low.val[0]);
+        vst1q_f32(to + pitch, low.val[1]);
+        vst1q_f32(to + 2 * pitch, high.val[0]);
+        vst1q_f32(to + 3 * pitch, high.val[1]);
+    }
 }
 
 EXL2__LANES_FN void exl2__lanes_store_half(uint16_t *p, exl2__lanes x)

@@ -63,26 +63,6 @@ EXL2__V_INLINE void EXL2__V_NAME(field)(EXL2__V sum[][EXL2__V_MOST], const EXL2_
     }
 }
 
-/* The rows of a block from `first` (30) on, which lie in the top bits of its `bits` words. */
-EXL2__V_INLINE void EXL2__V_NAME(tops)(EXL2__V sum[][EXL2__V_MOST], const uint32_t *words, size_t row, uint32_t bits,
-                                       uint32_t first, const uint32_t *mask, const float *x, uint32_t n, uint32_t v)
-{
-    EXL2__V_INT word[EXL2__V_MOST];
-    EXL2__UNROLL
-    for (uint32_t j = 0; j < v; j++) {
-        word[j] = EXL2__V_SET_BITS(0);
-    }
-    for (uint32_t w = 0; w < bits; w++, words += row) {
-        EXL2__UNROLL
-        for (uint32_t j = 0; j < v; j++) {
-            word[j] = EXL2__V_TOPS(word[j], EXL2__V_BITS(words + j * EXL2__V_LANES));
-        }
-    }
-    for (; first < EXL2__CPU_BLOCK; first++, x += n) {
-        EXL2__V_NAME(field)(sum, word, mask[first - 14], x, n, v);
-    }
-}
-
 /* total = packed codes times n rows x [in, n], for v vectors of columns from `column` of `strip` on. n and v are
    constants of the caller. */
 EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip, uint32_t column, const float *x,
@@ -91,10 +71,18 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
     const uint32_t *lines = exl2__cpu_matrix_line(p, strip, 0);
     size_t pitch = exl2__cpu_matrix_pitch(p, strip), row = 2 * pitch, at = strip % 2 * EXL2__CPU_STRIP + column;
     size_t ahead = exl2__cpu_matrix_ahead(p, strip);
-    for (uint32_t b = 0; b < p->blocks; b++, centre += n) {
-        uint32_t bits = p->block[b].bits, fields = exl2__cpu_matrix_fields(bits);
-        const uint32_t *mask = exl2__cpu_fields_of[bits].mask, *words = lines + p->block[b].line * pitch + at;
-        const uint16_t *scale = (const uint16_t *)(const void *)(lines + p->block[b].scale * pitch) + at;
+    const exl2__cpu_block *block = p->block, *end = block + p->blocks;
+    const exl2__cpu_fields *next_kind = &exl2__cpu_fields_of[block->bits];
+    const uint32_t *next_words = lines + block->line * pitch + at;
+    for (; block < end; centre += n) {
+        const exl2__cpu_fields *kind = n == 1 ? next_kind : &exl2__cpu_fields_of[block->bits]; /* so it is faster */
+        uint32_t bits = block->bits, fields = kind->fields;
+        const uint32_t *mask = kind->mask, *words = next_words;
+        const uint16_t *scale = (const uint16_t *)(const void *)(lines + block->scale * pitch) + at;
+        if (++block < end) { /* now, because the first products of a block would wait for its address */
+            next_kind = &exl2__cpu_fields_of[block->bits];
+            next_words = lines + block->line * pitch + at;
+        }
         EXL2__V sum[EXL2__V_ROWS][EXL2__V_MOST];
         EXL2__UNROLL
         for (uint32_t j = 0; j < v; j++) {
@@ -115,11 +103,22 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
                 }
             }
         }
+        EXL2__V_INT tops[EXL2__V_MOST]; /* the word that is made of the top bits of all words */
+        EXL2__UNROLL
+        for (uint32_t j = 0; j < v; j++) {
+            tops[j] = EXL2__V_SET_BITS(0);
+        }
         for (uint32_t w = 0; w < bits; w++, words += row) {
             EXL2__V_INT word[EXL2__V_MOST];
             EXL2__UNROLL
             for (uint32_t j = 0; j < v; j++) {
                 word[j] = EXL2__V_BITS(words + j * EXL2__V_LANES);
+            }
+            if (fields * bits < EXL2__CPU_BLOCK) {
+                EXL2__UNROLL
+                for (uint32_t j = 0; j < v; j++) {
+                    tops[j] = EXL2__V_TOPS(tops[j], word[j]);
+                }
             }
             for (uint32_t j = 0; n > 1 && j < v * EXL2__V_LANES; j += EXL2__CPU_LINE / 4) {
                 EXL2__V_PREFETCH(words + row + j);   /* several rows skip the lines of other columns, which hardware */
@@ -129,9 +128,8 @@ EXL2__V_INLINE void EXL2__V_NAME(codes)(const exl2__cpu_part *p, uint32_t strip,
                 EXL2__V_NAME(field)(sum, word, mask[f], x, n, v);
             }
         }
-        if (fields * bits < EXL2__CPU_BLOCK) {
-            EXL2__V_NAME(tops)(sum, words - bits * row, row, bits, fields * bits, mask, x, n, v);
-            x += (EXL2__CPU_BLOCK - fields * bits) * n;
+        for (uint32_t i = fields * bits; i < EXL2__CPU_BLOCK; i++, x += n) { /* none, or 30 and 31 */
+            EXL2__V_NAME(field)(sum, tops, mask[i - 14], x, n, v);
         }
         EXL2__UNROLL
         for (uint32_t j = 0; j < v; j++) {

@@ -99,11 +99,15 @@ EXL2__CPU_VECTOR void exl2__cpu_vector_gather(const exl2__cpu_part *p, const flo
     for (uint32_t b = 0; b < p->blocks; b++, out += (size_t)EXL2__CPU_BLOCK * n, centre += n) {
         const exl2__cpu_fields *fields = &exl2__cpu_fields_of[p->block[b].bits];
         const uint16_t *order = p->order + b * EXL2__CPU_BLOCK;
+        float scaled[4][EXL2__CPU_BLOCK]; /* of four rows, whose columns are written together */
         for (uint32_t r = 0; r < n; r++) {
-            float scaled[EXL2__CPU_BLOCK], *to = n == 1 ? out : scaled;
-            centre[r] = exl2__cpu_vector_gather_block(fields, order, x + r * stride, to);
-            for (uint32_t i = 0; n > 1 && i < EXL2__CPU_BLOCK; i++) {
-                out[i * n + r] = scaled[i];
+            float *row = n == 1 ? out : scaled[r % 4];
+            centre[r] = exl2__cpu_vector_gather_block(fields, order, x + r * stride, row);
+            for (uint32_t i = 0; r % 4 == 3 && i < EXL2__CPU_BLOCK; i += 8) {
+                exl2__lanes_store_columns(out + i * n + r - 3, n, scaled[0] + i, EXL2__CPU_BLOCK);
+            }
+            for (uint32_t i = 0; n > 1 && r >= n / 4 * 4 && i < EXL2__CPU_BLOCK; i++) {
+                out[i * n + r] = row[i];
             }
         }
         if (exl2__cpu_matrix_is_affine(p->source)) {
