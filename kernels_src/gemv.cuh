@@ -126,10 +126,14 @@ typedef struct exl2k_work {
     u32 sums;       /* address of the first strip's partial sums */
 } exl2k_work;
 
+/* Whether partial sums of both interleaved parts lie side by side. With 16 rows one part is added up after the other,
+   in the same memory, so that more strips fit into a block, and inputs are loaded fewer times. */
+template <u32 M> EXL2K_FN u32 exl2k_side_by_side(const exl2k_matrix &m) { return M == 16 ? 0 : m.interleaved; }
+
 /* Bytes from the partial sums of one strip of the run to those of the next. */
 template <u32 M> EXL2K_FN u32 exl2k_work_stride(const exl2k_work &w, const exl2k_gemv_args &a)
 {
-    return (w.run.role.groups << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    return (w.run.role.groups << exl2k_side_by_side<M>(a.matrix)) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
 }
 
 /* Clears the partial sums of a slice without chunks, because they are added up like all others. */
@@ -156,7 +160,7 @@ EXL2K_FN void exl2k_work_start_run(exl2k_work &w, const exl2k_gemv_args &a, cons
     w.end = slice.chunk + slice.count;
     w.row = slice.row;
     w.first = true;
-    u32 strip = m.interleaved ? 2 * r.role.group + r.part : r.begin - block.begin + r.role.group;
+    u32 strip = exl2k_side_by_side<M>(m) ? 2 * r.role.group + r.part : r.begin - block.begin + r.role.group;
     w.sums = exl2k_partial_at<M>(sums, m, strip, r.role);
 }
 
@@ -169,7 +173,8 @@ EXL2K_FN void exl2k_work_next(exl2k_work &w, const exl2k_gemv_args &a, const exl
 {
     while (exl2k_work_is_empty(w)) {
         u32 piece = w.run.piece + 1;
-        if (piece == exl2k_pieces(a.matrix)) {
+        bool done = M == 16 && a.matrix.interleaved && piece == 1u << a.matrix.rest; /* the first part is */
+        if (done || piece == exl2k_pieces(a.matrix)) {
             w.run.own = 0;
             return;
         }
@@ -273,7 +278,9 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
     exl2k_role role = exl2k_role_of_warp<M>(a);
     u32 shared = exl2k_shared(exl2k_dynamic);
     u32 sums = shared + EXL2K_GEMV_WARPS * (a.stages * a.slot_strips * a.slot_bytes + (M == 16 ? EXL2K_RING_HEAD : 0));
-    u32 small = sums + (a.block << a.matrix.interleaved) * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    u32 strips = a.block << exl2k_side_by_side<M>(a.matrix);
+    u32 small = sums + strips * exl2k_partials(a.matrix) * exl2k_partial_bytes<M>();
+    small += M == 16 && a.matrix.interleaved ? a.block * exl2k_partial_bytes<M>() : 0; /* totals of gate */
     /* Fill the ring with weights and find the first task, while preceding kernels may still run. */
     exl2k_span block = exl2k_block_at<M>(a, exl2k_strips_of_cta<M>(a).begin);
     exl2k_run run = exl2k_run_first(a, role, block);
@@ -317,16 +324,23 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
         }
         exl2k_out_sum_slots<M>(out, a);
         __syncthreads();
-        exl2k_out_block<M>(out, a, block, sums);
-        /* Prepare the next block once all threads have read the partial sums. */
-        block = exl2k_block_at<M>(a, block.end);
-        if (block.begin >= block.end) {
-            break;
+        if (M == 16 && a.matrix.interleaved && kept->piece < 1u << a.matrix.rest) { /* the other part follows */
+            exl2k_out_gates(out, a, block, sums);
+            run = exl2k_run_of(a, role, 1u << a.matrix.rest, block);
+            __syncthreads();
+        } else {
+            exl2k_out_block<M>(out, a, block, sums);
+            /* Prepare the next block once all threads have read the partial sums. */
+            block = exl2k_block_at<M>(a, block.end);
+            if (block.begin >= block.end) {
+                break;
+            }
+            __syncthreads();
+            exl2k_out_constants<M>(out, a, block);
+            exl2k_out_read<M>(out, a, block);
+            run = exl2k_run_first(a, role, block);
         }
-        __syncthreads();
-        exl2k_out_constants<M>(out, a, block);
-        exl2k_out_read<M>(out, a, block);
-        work = exl2k_work_first<M>(a, role, exl2k_run_first(a, role, block), block, sums);
+        work = exl2k_work_first<M>(a, role, run, block, sums);
         if constexpr (M == 16) {
             exl2k_kept_store(kept, work, exl2k_work_stride<M>(work, a));
             exl2k_kept_load(kept, a, work.run.part, work.chunk);

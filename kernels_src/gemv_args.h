@@ -29,7 +29,11 @@
 /* Shared memory besides the rings' slots and the partial sums (gemv_out.cuh), for 1, 8 and 16 rows. */
 #define EXL2K_GEMV_SMALL_BYTES 6144
 #define EXL2K_GEMV8_SMALL_BYTES 10240
-#define EXL2K_GEMV16_SMALL_BYTES (EXL2K_GEMV_WARPS * EXL2K_RING_HEAD + 20480)
+/* 16 rows: what a warp has besides its initial sums: how its lanes decode scales, and these of four records. */
+#define EXL2K_STARTS_PLAN 1024
+#define EXL2K_STARTS_SCALES 1280
+#define EXL2K_STARTS_BYTES 1792
+#define EXL2K_GEMV16_SMALL_BYTES (EXL2K_GEMV_WARPS * (EXL2K_RING_HEAD + EXL2K_STARTS_BYTES) + 4096)
 
 enum { EXL2K_GEMV_STORE, EXL2K_GEMV_RESIDUAL, EXL2K_GEMV_ACT };
 

@@ -40,7 +40,7 @@ EXL2K_FN void exl2k_kept_block(exl2k_kept *kept, exl2k_span block, u32 rows, u32
         kept->rows = rows;
         kept->all_sums = sums;
         kept->small = small;
-        kept->starts = small + exl2k_small_starts<16>() + (exl2k_thread<16>() / EXL2K_WARP) * 1024;
+        kept->starts = small + exl2k_small_starts<16>() + (exl2k_thread<16>() / EXL2K_WARP) * EXL2K_STARTS_BYTES;
     }
     __syncwarp();
 }
@@ -83,6 +83,150 @@ EXL2K_FN void exl2k_kept_next(exl2k_kept *kept, const exl2k_gemv_args &a, u32 ha
     }
 }
 
+/* ---- inputs ---- */
+
+/* Loads the inputs of a chunk and stores the initial sums of its halves, as exl2k_load_inputs does. */
+EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<16> &x, const u64 at[2], const exl2k_task &t, u32 starts, u32 lane)
+{
+    constexpr u32 halves = 2 * EXL2K_CHUNK_RECORDS;
+    /* All loads are issued first; halves beyond the chunk are 0. */
+#pragma unroll
+    for (u32 i = 0; i < 2 * halves; i++) {
+        u32 h = i % halves;
+        bool has = h < exl2k_task_halves(t);
+        x.half[i / halves][h] = has ? exl2k_load4(at[i / halves] + h * 64) : make_uint4(0, 0, 0, 0);
+    }
+    bool dense = (EXL2K_WIDTHS_MASK >> EXL2K_W16 & 1) && exl2k_task_width(t) == EXL2K_W16;
+    u32 one = dense ? 0 : 0x3C003C00u; /* sums of fp16 weights begin with 0 */
+    /* Row h of A is 1 and all others are 0, so that row h of the result is the sum of half h: what a product with 0
+       adds changes nothing. Even and odd halves have accumulators of their own, which makes short chains. */
+    f32 d[2][2][4];
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        exl2k_clear(d[i / 2][i % 2]);
+    }
+#pragma unroll
+    for (u32 h = 0; h < halves; h++) {
+        u32 mine = lane / 4 == h ? one : 0;
+        const u32 a[4] = { mine, 0, mine, 0 };
+#pragma unroll
+        for (u32 tile = 0; tile < 2; tile++) {
+            const uint4 &v = x.half[tile][h];
+            exl2k_mma(d[tile][h % 2], a, v.x, v.y);
+            exl2k_mma(d[tile][h % 2], a, v.z, v.w);
+        }
+    }
+    /* Lane 4 g + t has the sums of half g of rows 2 t and 2 t + 1, and stores what columns g and g + 8 begin with, when
+       all lanes have read the starts of the preceding chunk. */
+    f32 low = exl2k_start_factor(exl2k_task_width(t), 0), high = exl2k_start_factor(exl2k_task_width(t), 1);
+    x.starts = starts;
+    __syncwarp();
+#pragma unroll
+    for (u32 tile = 0; tile < 2; tile++) {
+        f32 first = d[tile][0][0] + d[tile][1][0], second = d[tile][0][1] + d[tile][1][1];
+        exl2k_shared_store4(starts + tile * 512 + lane * 16,
+                            make_uint4(__float_as_uint(first * low), __float_as_uint(second * low),
+                                       __float_as_uint(first * high), __float_as_uint(second * high)));
+    }
+    if (exl2k_task_width(t) == EXL2K_W2) {
+#pragma unroll
+        for (u32 i = 0; i < 2 * halves; i++) {
+            exl2k_quarter_odd(x.half[i / halves][i % halves], EXL2K_W2);
+        }
+    }
+    __syncwarp();
+}
+
+/* ---- whole chunks: four records of 2 to 4 bits, the most frequent kind ---- */
+
+/* What lane t needs to decode the scales of record t, in few registers. plan: where the scale words are in a chunk;
+   from bit 16 on the width, or EXL2K_WIDTHS if the chunk is not whole; bit 24: by_half. maxima: of the two halves. */
+typedef struct exl2k_whole { u32 plan, maxima; } exl2k_whole;
+
+EXL2K_FN exl2k_whole exl2k_whole_of(const exl2k_task &task, u32 maxima, u32 lane)
+{
+    u32 by_half = exl2k_task_by_half(task), width = exl2k_task_width(task), t = lane % 4;
+    u32 words = exl2k_scale_offset(task, lane) + (by_half ? 2 * t : exl2k_group_of_record(task, t)) * 4;
+    width = exl2k_task_records(task) == EXL2K_CHUNK_RECORDS && width <= EXL2K_W4 ? width : EXL2K_WIDTHS;
+    exl2k_whole w = { words | width << 16 | by_half << 24, maxima };
+    exl2k_opaque(w.plan);
+    return w;
+}
+
+/* Scales of both halves of record t of the chunk at shared address `at`, as half pairs. */
+EXL2K_FN uint2 exl2k_whole_scales(const exl2k_whole &w, u32 at, u32 lane)
+{
+    uint2 v;
+    at += w.plan & 0xFFFF;
+    if (w.plan >> 24) {
+        v = exl2k_shared_load2(at);
+    } else {
+        v.x = v.y = exl2k_shared_load(at);
+    }
+    return make_uint2(exl2k_scale_pair(v.x, lane / 4, exl2k_permute_bytes(w.maxima, 0, 0x1010u)),
+                      exl2k_scale_pair(v.y, lane / 4, exl2k_permute_bytes(w.maxima, 0, 0x3232u)));
+}
+
+/* The products of a whole chunk: the same results as exl2k_chunk_many's. Lane t decodes the scales of record t, and the
+   four lanes of a column exchange them through shared memory; exl2k_sum_unit, a power of 2, is part of them. */
+template <u32 W>
+EXL2K_FN void exl2k_whole_many(f32 sum[2][4], u32 at, const exl2k_inputs<16> &x, const exl2k_whole &whole, u32 lane)
+{
+    constexpr u32 bits = exl2k_width<W>::bits;
+    constexpr f32 low = exl2k_sum_unit<W>(0), high = exl2k_sum_unit<W>(1);
+    uint2 pairs = exl2k_whole_scales(whole, at, lane);
+    u32 table = x.starts + EXL2K_STARTS_SCALES + lane / 4 * 16;
+    f32 first[2] = { exl2k_low(pairs.x) * low, exl2k_high(pairs.x) * high };
+    f32 second[2] = { exl2k_low(pairs.y) * low, exl2k_high(pairs.y) * high };
+    exl2k_shared_store4(table + lane % 4 * 128, make_uint4(__float_as_uint(first[0]), __float_as_uint(first[1]),
+                                                           __float_as_uint(second[0]), __float_as_uint(second[1])));
+    __syncwarp();
+    f32 later[2][4];
+#pragma unroll
+    for (u32 r = 0; r < EXL2K_CHUNK_RECORDS; r++) {
+        u32 w[bits];
+        f32 d0[2][4], d1[2][4];
+        uint4 v = exl2k_shared_load4(table + r * 128); /* of the first half, columns g and g + 8; of the second */
+        const f32 scale[4] = { __uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w) };
+        exl2k_lane_words<W>(at + r * bits * 128, lane, w);
+        exl2k_half_many<W, 16>(d0, w, 0, x, 2 * r, 0, lane);
+        exl2k_half_many<W, 16>(d1, w, 1, x, 2 * r + 1, 0, lane);
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) {
+            u32 c = i % 4 / 2;
+            f32 s = fmaf(scale[2 + c], d1[i / 4][i % 4], scale[c] * d0[i / 4][i % 4]);
+            f32 &to = r < 2 ? sum[i / 4][i % 4] : later[i / 4][i % 4];
+            to = r % 2 ? to + s : s;
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < 8; i++) {
+        sum[i / 4][i % 4] += later[i / 4][i % 4];
+    }
+}
+
+/* The products of any chunk. */
+EXL2K_FN void exl2k_kept_chunk(f32 sum[2][4], u32 at, const exl2k_inputs<16> &x, const exl2k_kept *kept, u32 lane)
+{
+    uint2 plan = exl2k_shared_load2(x.starts + EXL2K_STARTS_PLAN + lane * 8);
+    exl2k_whole whole = { plan.x, plan.y };
+    switch (plan.x >> 16 & 255) {
+    case EXL2K_W4: exl2k_whole_many<EXL2K_W4>(sum, at, x, whole, lane); break;
+    case EXL2K_W3: exl2k_whole_many<EXL2K_W3>(sum, at, x, whole, lane); break;
+    case EXL2K_W2: exl2k_whole_many<EXL2K_W2>(sum, at, x, whole, lane); break;
+    default: exl2k_chunks_many<16>(sum, at, x, exl2k_kept_task(kept), lane); break;
+    }
+}
+
+/* ---- tasks ---- */
+
+/* Stores what the lane needs to decode scales behind the initial sums. */
+EXL2K_FN void exl2k_kept_whole(const exl2k_inputs<16> &x, const exl2k_task &task, u32 lane)
+{
+    exl2k_whole whole = exl2k_whole_of(task, exl2k_shared_load(task.maximum + lane % 4 * 4), lane);
+    exl2k_shared_store2(x.starts + EXL2K_STARTS_PLAN + lane * 8, make_uint2(whole.plan, whole.maxima));
+}
+
 /* Works through all of the warp's tasks in a block. */
 EXL2K_FN void exl2k_gemv_block_kept(const exl2k_gemv_args &a, exl2k_stream &s, exl2k_kept *kept)
 {
@@ -97,20 +241,21 @@ EXL2K_FN void exl2k_gemv_block_kept(const exl2k_gemv_args &a, exl2k_stream &s, e
             u32 row = exl2k_min(tile * 8 + lane / 4, kept->rows - 1);
             x[tile] = a.x + kept->row * 64 + (u64)row * (a.x_pitch * 2) + lane % 4 * 16;
         }
-        exl2k_load_inputs<16>(inputs, x, exl2k_kept_task(kept), kept->starts, lane);
+        exl2k_kept_inputs(inputs, x, exl2k_kept_task(kept), kept->starts, lane);
         if (kept->chunk + 1 < kept->end) {
             exl2k_kept_load(kept, a, kept->piece >> a.matrix.rest, kept->chunk + 1);
         }
         /* One job per slot of the ring: wait for the copy, multiply, refill the slot. */
+        exl2k_kept_whole(inputs, exl2k_kept_task(kept), lane);
 #pragma unroll 1
         for (u32 to = kept->sums; to < kept->sums_end; to += kept->stride) {
             f32 sum[2][4];
             exl2k_stream_seek(s, a);
             exl2k_stream_wait(s, a);
-            exl2k_chunks_many<16>(sum, s.at, inputs, exl2k_kept_task(kept), lane);
+            exl2k_kept_chunk(sum, s.at, inputs, kept, lane);
             __syncwarp();
             exl2k_stream_fill<16>(s, a, exl2k_role{});
-            exl2k_partial_add_many<16>(to + exl2k_lane<16>() * 16, sum, kept->first);
+            exl2k_partial_add_many<16>(to + lane * 16, sum, kept->first);
             exl2k_stream_plan_kept(s, a);
         }
         exl2k_kept_next(kept, a, exl2k_task_halves(exl2k_kept_task(kept)));
