@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Counts the modules that are there, and prints warnings. The message of an error is printed at the end, by
+/* Counts the modules that the folder has, and prints warnings. The message of an error is printed at the end, by
    build_one. */
 static void on_line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {

@@ -96,7 +96,7 @@ static bool start_and_kill(const char *model, double after)
     return WIFEXITED(status) && CHECK_INT(WEXITSTATUS(status), 0);
 }
 
-/* At least twenty kills, each at a random moment of a whole run: OUT is there whole or not at all, what is there is
+/* At least twenty kills, each at a random moment of a whole run: OUT exists whole or not at all, finished parts are
    used, and in the end the bytes are those of a run that nobody killed. */
 static void check_kills(const char *model)
 {

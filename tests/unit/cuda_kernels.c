@@ -268,7 +268,7 @@ static void test_build(void)
     CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 7, false), EXL2_OK);
     CHECK_INT(rig.entry_count, 15);
     CHECK_INT(k.compiled, 15);
-    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 7, false), EXL2_OK); /* what is there stays */
+    CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 7, false), EXL2_OK); /* what it has stays */
     CHECK_INT(k.compiled, 15);
     k.cache.load = NULL; /* whoever cannot read entries gets them all again */
     CHECK_INT(exl2__cuda_kernels_build(&rig.files.c, &k, archs, 1, false), EXL2_OK);

@@ -19,7 +19,7 @@ typedef struct exl2__gpu_pass {
     const exl2__plan *plan;
     const exl2__shape *shape;
     uint32_t index;      /* of the model: its own buffers RESIDUAL and ANGLES */
-    uint32_t positions;  /* that angles are there for */
+    uint32_t positions;  /* that have angles */
     uint32_t rows, each; /* tokens of the pass, and of each of its sequences */
     uint64_t residual;   /* [rows, hidden] f32 */
 } exl2__gpu_pass;
@@ -233,7 +233,7 @@ static exl2_result exl2__gpu_pass_phase_steps(const exl2__gpu_pass *p, const exl
     }
 }
 
-/* One phase: qkv, attend, out, gate_up, down, or settle after `before`. Its input is there. */
+/* One phase: qkv, attend, out, gate_up, down, or settle after `before`. Its input is ready. */
 static exl2_result exl2__gpu_pass_phase(const exl2__gpu_pass *p, const exl2__layer *layer, exl2__phase phase,
                                         exl2__phase before)
 {

@@ -92,7 +92,7 @@ typedef struct exl2__compare {
     float *first, *second; /* [logit rows, exl2__compare_stride(vocab)] each */
     exl2__compare_pair *pair; /* [logit rows] */
     const exl2_token *tokens; /* [count] of the pass */
-    uint32_t row, count;   /* row: of the first logits that are there */
+    uint32_t row, count;   /* row: of the first logits that were computed */
     float *kls;            /* [kl_max] KL of each position, for quantiles; NULL: not wanted */
     uint64_t kl_max;
     double kl, nll_a, nll_b;

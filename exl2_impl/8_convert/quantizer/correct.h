@@ -17,7 +17,7 @@
 #define EXL2__CORRECT_STEP 0.5f
 
 typedef struct exl2__correct {
-    exl2__gpu *gpu;      /* NULL: the CPU; else all of it is there */
+    exl2__gpu *gpu;      /* NULL: the CPU; else all of it is on the GPU */
     exl2__gram *gram;    /* of y; has the current chunk of y, too */
     float *strips;       /* [in / 32, rows_max, 32] the current chunk of x - y */
     float *sum;          /* [in / 32, in, 32] y'(x - y) */
@@ -76,7 +76,7 @@ static void exl2__correct_task(void *arg, uint32_t strip)
 }
 
 /* Adds the first `rows` rows of the current chunk; with a GPU, those that exl2__gpu_correct_keep has kept, and the
-   input that is there. */
+   current input. */
 static exl2_result exl2__correct_add(const exl2__ctx *c, exl2__correct *k, uint32_t rows)
 {
     EXL2__TRY(exl2__gram_add(c, k->gram, rows));

@@ -32,7 +32,7 @@ typedef struct exl2__factor {
     float damp;          /* d / mean */
     exl2__panels hessian;  /* Hd / mean, in packed order */
     exl2__panels feedback; /* F; rows below the diagonal are not used */
-    exl2__gpu_factor on_gpu; /* its gpu NULL: both are here; else they are there, and have no data here */
+    exl2__gpu_factor on_gpu; /* its gpu NULL: both are in host memory; else on the GPU, without data here */
     exl2__arena memory;
     float *lower;        /* [in / 32, in, 32] A', while the factorization runs */
 } exl2__factor;

@@ -5,7 +5,7 @@
    owns:  nothing; its memory lies in the caller's arena.
 
    Chunks are added in f32, always in the same order, so that the sums do not depend on the number of threads. Only the
-   half below the diagonal is computed; exl2__gram_finish mirrors it. With a GPU, a chunk is the input that is there. */
+   half below the diagonal is computed; exl2__gram_finish mirrors it. With a GPU, a chunk is the current input. */
 #ifndef EXL2__GRAM_H
 #define EXL2__GRAM_H
 

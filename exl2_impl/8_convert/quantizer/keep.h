@@ -109,7 +109,7 @@ static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const 
     return good ? EXL2_OK : exl2__fail(w->c, EXL2_ERR_IO, "%s: writing failed (disk full?)", path);
 }
 
-/* *found: the file is there, whole, and has exactly the size of the pieces, which are then filled in. */
+/* *found: the file exists, whole, and has exactly the size of the pieces, which are then filled in. */
 static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
                                    uint32_t count, bool *found)
 {

@@ -274,7 +274,7 @@ static exl2_result exl2__measure_experts(exl2__measure *m)
     return EXL2_OK;
 }
 
-/* With a GPU, the input is there. */
+/* With a GPU, the input is on it. */
 static exl2_result exl2__measure_input(void *user, uint32_t input)
 {
     exl2__measure *m = (exl2__measure *)user;
@@ -420,7 +420,7 @@ typedef struct exl2__measure_trial {
     exl2__cpu_part *part, kept;
     void *memory;      /* [strips, in, 32] f16 */
     uint64_t bytes;
-    bool on_gpu;       /* it is there instead */
+    bool on_gpu;       /* it is on the GPU instead */
     double loss;
 } exl2__measure_trial;
 

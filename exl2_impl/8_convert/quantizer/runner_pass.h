@@ -203,7 +203,7 @@ static exl2_result exl2__runner_move(exl2__runner *r, bool to_gpu)
                                                    : exl2__gpu_down(r->gpu, d->residual, r->pass.residual, bytes));
 }
 
-/* The pass's residual from or to states on a GPU: nothing is copied if it is there in place. */
+/* The pass's residual from or to states on a GPU: nothing is copied if it is in place. */
 static exl2_result exl2__runner_get_gpu(exl2__runner *r, const exl2__runner_states *s, uint64_t first, bool keep)
 {
     uint64_t row = r->plan.shape.hidden * sizeof(float), from = s->gpu + first * row;
@@ -337,8 +337,8 @@ static bool exl2__runner_phase_on_gpu(const exl2__runner *r, const exl2__layer *
         || (mlp && exl2__runner_on_gpu(r, layer->index, EXL2__RUNNER_UP));
 }
 
-/* Has the residual where a phase needs it. *on_gpu: the phase runs there. tap: the input of the phase, if it is none of
-   an expert's, is wanted on the GPU, too. */
+/* Has the residual where a phase needs it. *on_gpu: the phase runs there. tap: the input of the phase is
+   needed on the GPU, too, except an expert's. */
 static exl2_result exl2__runner_prepare(exl2__runner *r, const exl2__layer *layer, exl2__phase phase,
                                         exl2__phase before, bool tap, bool *on_gpu)
 {
@@ -380,8 +380,8 @@ static exl2_result exl2__runner_use(exl2__runner *r, exl2__gpu *gpu, uint32_t in
 }
 #endif
 
-/* One layer, on the residual of the pass begun. tap: NULL, or called for each input: with a GPU those that are not an
-   expert's are there. */
+/* One layer, on the residual of the pass begun. tap: NULL, or called for each input. With a GPU the inputs
+   are on it then, except those of experts. */
 static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__runner_fn tap, void *user)
 {
     const exl2__layer *layer = &r->plan.layers[index];
@@ -411,7 +411,7 @@ static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__run
 }
 
 /* The phases of a layer before the one that reads an input first; index UINT32_MAX: the head's. With a GPU the input is
-   there then, if it has moments. */
+   on it then, if it has moments. */
 static exl2_result exl2__runner_until(exl2__runner *r, uint32_t index, uint32_t input)
 {
     if (index == UINT32_MAX) {
@@ -466,7 +466,7 @@ static const float *exl2__runner_expert(const exl2__runner *r, uint32_t number, 
 /* Called with the logits [vocab] of each row, in any order, by the application's threads. */
 typedef void (*exl2__runner_logits_fn)(void *user, uint32_t row, const float *logits);
 
-typedef struct exl2__runner_rows { /* the logits that are there */
+typedef struct exl2__runner_rows { /* the logits that were computed */
     const exl2__cpu_device *d;
     uint32_t first;
     exl2__runner_logits_fn fn;

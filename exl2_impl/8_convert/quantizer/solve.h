@@ -41,7 +41,7 @@ typedef struct exl2__solve {
     uint32_t group;
     uint16_t tries[EXL2__QUANTIZE_TRIES];
     exl2__arena memory;
-    exl2__gpu_solve on_gpu; /* if the factor is there, so are weights and errors; codes, levels, scales are copies */
+    exl2__gpu_solve on_gpu; /* with the factor, weights and errors are on the GPU; codes, levels, scales are copies */
 } exl2__solve;
 
 /* ---- memory ---- */
@@ -248,7 +248,7 @@ EXL2__FORCE_INLINE void exl2__solve_try(exl2__solve_trial *t, bool first)
     memcpy(t->wins, wins, sizeof wins);
 }
 
-/* A group of one strip, while the descent is there. */
+/* A group of one strip, while the descent works on it. */
 typedef struct exl2__solve_place {
     const exl2__group *group;
     const float *w; /* [rows, 32] */
