@@ -111,8 +111,9 @@ static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t 
         double share = (i + 1.0 - v->slots.first[layer]) / slots / 2; /* the rest of the model is the other half */
         result = result < 0 ? result : exl2__convert_measure_progress(v, layer, share);
     }
-    result = result < 0 ? result : exl2__measure_probe_layer(&v->measure, layer, v->measure.before, states,
-                                                                       1);
+    if (result >= 0) {
+        result = exl2__measure_probe_layer(&v->measure, layer, v->measure.before, states, 1);
+    }
     exl2__convert_time(v, EXL2_CONVERT_PROBE);
     return result;
 }
