@@ -56,8 +56,14 @@ EXL2K_FN void exl2k_expand_store(const exl2k_attend_args &a, const exl2k_expand_
     }
 }
 
+#if __CUDA_ARCH__ >= 1200 /* left alone, ptxas 13.0 uses 48 registers and four words of local memory there */
+#define EXL2K_EXPAND_BOUNDS __launch_bounds__(256, 4)
+#else
+#define EXL2K_EXPAND_BOUNDS __launch_bounds__(256)
+#endif
+
 /* The tiles of a sequence divide the pages that its rows attend to. Four lanes expand a group of K and of V. */
-extern "C" __global__ void __launch_bounds__(256) exl2k_attend_expand(exl2k_attend_args a)
+extern "C" __global__ void EXL2K_EXPAND_BOUNDS exl2k_attend_expand(exl2k_attend_args a)
 {
     exl2k_dependency_release();
     exl2k_dependency_wait();
