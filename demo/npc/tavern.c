@@ -197,9 +197,11 @@ static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
 static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2_job *job)
 {
     exl2_session_info info;
+    exl2_engine_stats before, after;
     exl2_token *ids = n->place->ids;
     size_t said = 0, asked = 0, room = n->place->context;
     exl2_job_desc d = desc_of(n, grammar);
+    exl2_stats(n->place->engine, &before);
     d.prompt.tokens = ids;
     d.max_tokens = TAVERN_TURN_TOKENS;
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
@@ -212,6 +214,10 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
         n->talk_known = n->talk_bytes;
         n->reused_tokens = info.tokens_cached;
         n->place->prompt_reused += info.tokens_cached;
+    }
+    if (grammar.id && d.sampler.ban_count) { /* the engine copies the grammar, whose ends must not need banned names */
+        exl2_stats(n->place->engine, &after);
+        n->place->grammar_allocations += after.allocations - before.allocations;
     }
     return result;
 }
