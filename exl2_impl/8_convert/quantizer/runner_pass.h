@@ -380,9 +380,10 @@ static exl2_result exl2__runner_use(exl2__runner *r, exl2__gpu *gpu, uint32_t in
 }
 #endif
 
-/* One layer, on the residual of the pass begun. tap: NULL, or called for each input. With a GPU the inputs
-   are on it then, except those of experts. */
-static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__runner_fn tap, void *user)
+/* The phases of a layer, on the residual of the pass begun, before the one that reads the input `until` first; until
+   UINT32_MAX: all. tap: NULL, or called for each input. With a GPU the tapped inputs, and `until`, are on it then,
+   except those of experts. */
+static exl2_result exl2__runner_phases(exl2__runner *r, uint32_t index, uint32_t until, exl2__runner_fn tap, void *user)
 {
     const exl2__layer *layer = &r->plan.layers[index];
     EXL2__TRY(exl2__runner_hold(r, index));
@@ -391,11 +392,14 @@ static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__run
         exl2__range range = { 0 };
         range.before = i ? layer->phases[i - 1] : EXL2__PHASE_COUNT;
         uint32_t input = exl2__runner_input_of(layer, phase);
-        bool on_gpu = false;
+        bool on_gpu = false, reads = input != UINT32_MAX, last = reads && input == until;
 #ifndef EXL2_NO_CUDA
-        EXL2__TRY(exl2__runner_prepare(r, layer, phase, range.before, tap != NULL, &on_gpu));
+        EXL2__TRY(exl2__runner_prepare(r, layer, phase, range.before, tap || last, &on_gpu));
 #endif
-        if (tap && input != UINT32_MAX) {
+        if (last) {
+            return EXL2_OK;
+        }
+        if (tap && reads) {
             EXL2__TRY(tap(user, input));
         }
 #ifndef EXL2_NO_CUDA
@@ -410,41 +414,25 @@ static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__run
     return EXL2_OK;
 }
 
+/* One layer; tap as above. */
+static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__runner_fn tap, void *user)
+{
+    return exl2__runner_phases(r, index, UINT32_MAX, tap, user);
+}
+
 /* The phases of a layer before the one that reads an input first; index UINT32_MAX: the head's. With a GPU the input is
    on it then, if it has moments. */
 static exl2_result exl2__runner_until(exl2__runner *r, uint32_t index, uint32_t input)
 {
-    if (index == UINT32_MAX) {
-#ifndef EXL2_NO_CUDA
-        if (exl2__runner_on_gpu(r, index, input)) {
-            EXL2__TRY(exl2__runner_move(r, true));
-            return exl2__gpu_pass_input(&r->pass, NULL, EXL2__PHASE_head);
-        }
-#endif
-        return EXL2_OK;
+    if (index != UINT32_MAX) {
+        return exl2__runner_phases(r, index, input, NULL, NULL);
     }
-    const exl2__layer *layer = &r->plan.layers[index];
-    EXL2__TRY(exl2__runner_hold(r, index));
-    for (uint32_t i = 0; i < layer->phase_count; i++) {
-        exl2__phase phase = layer->phases[i];
-        exl2__range range = { 0 };
-        range.before = i ? layer->phases[i - 1] : EXL2__PHASE_COUNT;
-        bool on_gpu = false, last = exl2__runner_input_of(layer, phase) == input;
 #ifndef EXL2_NO_CUDA
-        EXL2__TRY(exl2__runner_prepare(r, layer, phase, range.before, last, &on_gpu));
-#endif
-        if (last) {
-            break;
-        }
-#ifndef EXL2_NO_CUDA
-        if (on_gpu) {
-            EXL2__TRY(exl2__gpu_pass_phase(&r->pass, layer, phase, range.before));
-        }
-#endif
-        if (!on_gpu) {
-            EXL2__TRY(exl2__runner_phase(r, phase, layer, range));
-        }
+    if (exl2__runner_on_gpu(r, index, input)) {
+        EXL2__TRY(exl2__runner_move(r, true));
+        return exl2__gpu_pass_input(&r->pass, NULL, EXL2__PHASE_head);
     }
+#endif
     return EXL2_OK;
 }
 
