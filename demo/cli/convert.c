@@ -195,8 +195,7 @@ int cli_convert(int argc, char **argv)
           "chosen)" },
         { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
           "\"messages\"; may be repeated (what the model writes itself)" },
-        { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, and on a GPU, at most "
-          "128)" },
+        { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, and on a GPU, at most 128)" },
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512; on a GPU 2048)" },
         { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes (0)" },
         { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
