@@ -219,8 +219,8 @@ static void test_refused(void)
     exl2__cuda_settings settings = { .nvrtc_path = getenv("EXL2_NVRTC"), .cache = { load, store, NULL } };
     uint8_t *data = entry.data;
     memset(data + EXL2__CUDA_ENTRY_HEAD, 0x55, entry.bytes - EXL2__CUDA_ENTRY_HEAD);
-    exl2__store64(data + 32, exl2__hash(data, 32)
-                                 ^ exl2__hash(data + EXL2__CUDA_ENTRY_HEAD, entry.bytes - EXL2__CUDA_ENTRY_HEAD));
+    exl2__store64(data + 32, exl2__cuda_entry_hash(data, data + EXL2__CUDA_ENTRY_HEAD,
+                                                   entry.bytes - EXL2__CUDA_ENTRY_HEAD));
     CHECK_INT(exl2__cuda_device_open(&c, &d, &settings), EXL2_OK);
     CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
     int stores = entry.stores;

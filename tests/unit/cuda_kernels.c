@@ -206,7 +206,7 @@ static void test_damaged(void)
     uint8_t *data = rig.entries[0].data;
     size_t image = rig.entries[0].bytes - EXL2__CUDA_ENTRY_HEAD;
     memset(data + EXL2__CUDA_ENTRY_HEAD, 'x', image - 1);
-    exl2__store64(data + 32, exl2__hash(data, 32) ^ exl2__hash(data + EXL2__CUDA_ENTRY_HEAD, image));
+    exl2__store64(data + 32, exl2__cuda_entry_hash(data, data + EXL2__CUDA_ENTRY_HEAD, image));
     CHECK(exl2__cuda_entry_valid(rig.entries[0].key, data, rig.entries[0].bytes));
     CHECK_INT(life(false), EXL2_ERR_COMPILE);
     check_error(&rig.files.c, "the driver could not load kernel one.cu (CUDA_ERROR_200): not an image", "", "refused");

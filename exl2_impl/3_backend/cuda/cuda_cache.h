@@ -4,7 +4,7 @@
    owns:  nothing; a loaded entry is the caller's.
 
    An entry, little-endian: 0 "EXL2KRN1" | 8 u64 hash of the key | 16 u32 NVRTC version (13000 = 13.0) | 20 u32 1 = PTX,
-   0 = machine code | 24 u64 bytes of the image | 32 u64 hash of bytes 0..31 xor hash of the image | 40 the image. */
+   0 = machine code | 24 u64 bytes of the image | 32 u64 hash of bytes 0..31 and of the image | 40 the image. */
 #ifndef EXL2__CUDA_CACHE_H
 #define EXL2__CUDA_CACHE_H
 
@@ -36,14 +36,20 @@ static void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target ta
     exl2__format(key, EXL2__CUDA_KEY_MAX, "%.*s-%s-%s", (int)(stem < 28 ? stem : 28), module, name, digits);
 }
 
+/* What stands at byte 32 of an entry. head: its bytes 0..31. */
+static inline uint64_t exl2__cuda_entry_hash(const void *head, const void *image, size_t bytes)
+{
+    return exl2__hash_words(image, bytes, exl2__hash(head, 32));
+}
+
 /* Whether the bytes are an undamaged entry of this key. */
 static bool exl2__cuda_entry_valid(const char *key, const uint8_t *entry, size_t bytes)
 {
     return bytes > EXL2__CUDA_ENTRY_HEAD && memcmp(entry, "EXL2KRN1", 8) == 0
            && exl2__load64(entry + 8) == exl2__hash(key, strlen(key))
            && exl2__load64(entry + 24) == bytes - EXL2__CUDA_ENTRY_HEAD
-           && exl2__load64(entry + 32)
-                  == (exl2__hash(entry, 32) ^ exl2__hash(entry + EXL2__CUDA_ENTRY_HEAD, bytes - EXL2__CUDA_ENTRY_HEAD));
+           && exl2__load64(entry + 32) == exl2__cuda_entry_hash(entry, entry + EXL2__CUDA_ENTRY_HEAD,
+                                                                bytes - EXL2__CUDA_ENTRY_HEAD);
 }
 
 /* *entry: the whole entry, with its image at EXL2__CUDA_ENTRY_HEAD and a NUL after it; empty if the cache has none. A
@@ -87,7 +93,7 @@ static exl2_result exl2__cuda_cache_store(exl2__ctx *c, const exl2_kernel_cache 
     exl2__store32(head + 16, nvrtc_version);
     exl2__store32(head + 20, ptx);
     exl2__store64(head + 24, image->bytes);
-    exl2__store64(head + 32, exl2__hash(head, 32) ^ exl2__hash(image->data, (size_t)image->bytes));
+    exl2__store64(head + 32, exl2__cuda_entry_hash(head, image->data, (size_t)image->bytes));
     memcpy(head + EXL2__CUDA_ENTRY_HEAD, image->data, (size_t)image->bytes);
     head[bytes] = 0;
     if (cache->store) {

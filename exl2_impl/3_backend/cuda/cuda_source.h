@@ -53,10 +53,15 @@ static exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__
         out->data = (char *)memory;
         out->bytes = file->bytes;
         const char *from = exl2__kernel_text[file->piece] + file->at;
-        for (uint64_t used = 0, length, piece = file->piece; used < out->bytes; used += length, from++) {
+        for (size_t used = 0, length, piece = file->piece; used < out->bytes;) {
             from = *from ? from : exl2__kernel_text[++piece];
-            length = *from == '\t' ? 4 : 1;
-            memset(out->data + used, *from == '\t' ? ' ' : *from, (size_t)length);
+            for (; *from == '\t'; from++, used += 4) {
+                memset(out->data + used, ' ', 4);
+            }
+            length = (size_t)exl2__min64(strcspn(from, "\t"), out->bytes - used); /* another file may follow */
+            memcpy(out->data + used, from, length);
+            from += length;
+            used += length;
         }
         out->data[out->bytes] = 0;
     }
@@ -147,8 +152,8 @@ static inline uint64_t exl2__cuda_source_hash(const exl2__cuda_source *s)
     uint64_t hash = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         const char *body = exl2__cuda_source_body(s->texts[i].data);
-        uint64_t part[3] = { hash, exl2__hash(s->names[i], strlen(s->names[i])), exl2__hash(body, strlen(body)) };
-        hash = exl2__hash(part, sizeof part);
+        hash = exl2__hash_words(s->names[i], strlen(s->names[i]), hash);
+        hash = exl2__hash_words(body, strlen(body), hash);
     }
     return hash;
 }
