@@ -119,6 +119,8 @@ static void spare_block(void *memory, uint64_t bytes)
     spare[at].bytes = bytes;
 }
 
+static object *recent; /* the block of device memory that was found last */
+
 void fake_drop(object *dead)
 {
     object **at = &objects;
@@ -126,6 +128,7 @@ void fake_drop(object *dead)
         at = &(*at)->next;
     }
     *at = dead->next;
+    recent = recent == dead ? NULL : recent;
     fake_ops_free(dead->first);
     fake_ops_free(dead->recorded);
     if (dead->kind == MEMORY) {
@@ -144,28 +147,34 @@ uint64_t fake_next_address(uint64_t bytes)
     return address;
 }
 
+static bool holds(const object *o, uint64_t address, uint64_t bytes)
+{
+    bool inside = o && address >= o->address && bytes <= o->bytes && address - o->address <= o->bytes - bytes;
+    return inside && o->kind == MEMORY;
+}
+
+/* The block of device memory that has these bytes, or NULL. */
+static object *memory_of(uint64_t address, uint64_t bytes)
+{
+    object *o = recent;
+    if (!holds(o, address, bytes)) {
+        for (o = objects; o && !holds(o, address, bytes);) {
+            o = o->next;
+        }
+        recent = o;
+    }
+    return o;
+}
+
 void *fake_memory(uint64_t address, uint64_t bytes)
 {
-    for (object *o = objects; o; o = o->next) {
-        bool inside = address >= o->address && bytes <= o->bytes && address - o->address <= o->bytes - bytes;
-        if (o->kind == MEMORY && inside) {
-            return (uint8_t *)o->memory + (address - o->address);
-        }
-    }
-    return NULL;
+    object *o = memory_of(address, bytes);
+    return o ? (uint8_t *)o->memory + (address - o->address) : NULL;
 }
 
 bool fake_stale(uint64_t number)
 {
-    if (number < FIRST_ADDRESS || number >= next_address) {
-        return false;
-    }
-    for (object *o = objects; o; o = o->next) {
-        if (o->kind == MEMORY && number >= o->address && number - o->address <= o->bytes) {
-            return false;
-        }
-    }
-    return true;
+    return number >= FIRST_ADDRESS && number < next_address && !memory_of(number, 0);
 }
 
 bool fake_pinned(const void *memory, size_t bytes)
