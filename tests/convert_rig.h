@@ -1,6 +1,6 @@
 /* convert_rig.h: what the tests of conversions share: a folder of their own, a file of ids to calibrate with, and
    removing folders.
-   takes: convert.h, included before.
+   takes: exl2.h with EXL2_CONVERT, and 1_load/file.h, both included before.
    gives: root, out_dir, cal_file; rig_open, rig_desc, rig_close, remove_folder.
    owns:  the folder `root`, from rig_open to rig_close. */
 #ifndef CONVERT_RIG_H
