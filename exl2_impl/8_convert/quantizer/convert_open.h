@@ -226,7 +226,7 @@ static exl2_result exl2__convert_headers(exl2__convert *v)
                           v->d->source_dir, config.context_max, v->length);
     }
     EXL2__TRY(exl2__runner_headers(c, v->source_dir, v->length, &v->source));
-    EXL2__TRY(exl2__slots_open(c, &v->source, v->head_bits, &v->slots));
+    EXL2__TRY(exl2__slots_open(c, &v->source, v->source_dir, v->head_bits, &v->slots));
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__convert_plan(v, &dry));
     if (v->d->measurement_file) {
