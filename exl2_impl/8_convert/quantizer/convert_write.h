@@ -298,7 +298,7 @@ static void exl2__convert_write_members(const exl2__json *j, const char *last, e
 /* config.json of the source with the output's own quantization_config, or, for a dense copy, without one. */
 static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char *dir)
 {
-    static const char *const texts[] = { "(files)", "(own text)", "(spare texts)" };
+    static const char *const texts[] = { "(files)", "(spare texts, own text)", "(spare texts)" };
     exl2__blob blob;
     exl2__json j;
     exl2__write out = { 0 };
