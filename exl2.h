@@ -579,16 +579,17 @@
    (backend) runs all of it but experts and files. Results differ a little from those of the CPU, which is the
    reference, and a work folder belongs to one of the two. device_bytes_max is a hard cap: with too little, CUDA fails
    with BUDGET, and AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is
-   what the model writes itself, or the application's own files: text like that of the game is best. All finished parts
-   are kept in a work folder, so that a killed conversion continues where it was when it is called again. With
-   measure_only it writes measurement.json: given back as measurement_file, it saves half of the work at every other
-   rate.
+   half of it this header's and half what the model writes itself, or all of it the application's own files: text like
+   that of the game is best. All finished parts are kept in a work folder, so that a killed conversion continues where
+   it was when it is called again. With measure_only it writes measurement.json: given back as measurement_file, it
+   saves half of the work at every other rate.
    ExLlamaV2's own measurement.json is accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are
    chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
    others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
    on_plan says what it will make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its
-   numbers is checked before that. What reads images or sound is copied as it is. shard_bytes sets the size of the
-   files. Rates, their cost, and text of a game as calibration: README, "Your own EXL2 model".
+   numbers is checked before that. What reads images or sound is copied as it is, and all tensors keep the source's
+   names. shard_bytes sets the size of the files. Rates, their cost, and text of a game as
+   calibration: README, "Your own EXL2 model".
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
 
@@ -1533,7 +1534,7 @@ typedef struct exl2_convert_plan {
     uint64_t host_bytes;     /* memory at its peak */
     bool streamed;           /* the source does not fit host_bytes_max: one layer at a time is read, for each layer that
                                 is measured all later ones again */
-    bool own_text;           /* calibration uses text that the model writes */
+    bool own_text;           /* calibration uses text that the model writes, besides that of this header */
 } exl2_convert_plan;
 
 typedef struct exl2_convert_info {
@@ -1564,8 +1565,8 @@ typedef struct exl2_convert_desc {
     uint32_t head_bits;      /* 2, 3, 4, 5, 6 or 8; 0 = 6, or with size_bytes what the head is worth */
     const char *const *calibration_files; /* .txt; .json with ids or rows of ids; .jsonl with "text" in each line, or
                                 with "messages", which the model's chat template renders */
-    uint32_t calibration_file_count;      /* 0: the model writes its own text; if it is streamed, a text of this header
-                                is used */
+    uint32_t calibration_file_count;      /* 0: rows of a text of this header, and as many, or more where that is
+                                short, that the model writes; if it is streamed, the former alone */
     uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512; on a GPU 128, 2048. Fewer if the
                                 files hold less; if they hold more, rows are spread over all of them */
     uint64_t seed;           /* of the text that the model writes */

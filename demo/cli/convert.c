@@ -90,8 +90,7 @@ static void on_plan(void *user, const exl2_convert_plan *plan)
             mib(plan->disk_bytes), mib(plan->host_bytes));
     if (plan->streamed) {
         fprintf(stderr, "the model does not fit that memory at once, so one layer at a time is read%s\n",
-                v->has_files ? "" : "; it cannot write its own text, so calibration uses texts of this program: --cal "
-                                    "gives better ones");
+                v->has_files ? "" : "; it cannot write its own text, so all of calibration's is of this program");
     }
 }
 
@@ -194,7 +193,7 @@ int cli_convert(int argc, char **argv)
         { "--head-bits", ARG_U32, &d.head_bits, "B", "bits of the output head: 2, 3, 4, 5, 6 or 8 (6; with --size: "
           "chosen)" },
         { "--cal", ARG_TEXTS, &files, "F", "text for calibration: .txt, .json with ids, .jsonl with \"text\" or "
-          "\"messages\"; may be repeated (what the model writes itself)" },
+          "\"messages\"; may be repeated (a text of this program and what the model writes)" },
         { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, and on a GPU, at most 128)" },
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512; on a GPU 2048)" },
         { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes (0)" },

@@ -172,7 +172,7 @@ static void check_rejected(const char *source, const char *part)
     CHECK(shell("rm -rf '%s/bad' '%s/bad.work'", folder, folder));
     program_sentence(program_run("convert '%s' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 6 --length 64 --backend cpu",
                                  source, folder, folder), 1, part);
-    CHECK(!exists("bad") && !exists("bad.unfinished"));
+    CHECK(!exists("bad") && !exists("bad.unfinished") && !exists("bad.work")); /* nothing was finished */
 }
 
 /* Sources that end early, have no layers, or were changed after a run began; a job file of somebody else. */
@@ -220,6 +220,47 @@ static void check_jobs(const char *model)
     }
 }
 
+/* Calls that somebody might try: each gives one sentence, and leaves nothing behind. */
+static void check_calls(const char *model)
+{
+    static const struct {
+        const char *flags, *ids;
+        int code;
+        const char *part; /* of the message */
+    } calls[] = { { "--bpw 4 --length 64", "", 1, "odd.json is not valid JSON" },
+                  { "--bpw 4 --length 64", "[]", 2, "calibration has 0 ids" },
+                  { "--bpw 4 --length 64", "[1,2,3]", 2, "calibration has 3 ids, but at least two rows of 64" },
+                  { "--bpw 4 --length 64", "[319,320]", 1, "odd.json: expected ids below 320" },
+                  { "--bpw 4 --length 64", "[-1]", 1, "odd.json: expected ids below 320" },
+                  { "--bpw 4 --length 64", "{\"ids\":[1]}", 1, "odd.json: expected an array of ids" },
+                  { "--bpw 4 --length 5000", NULL, 2, "has a context of 128 tokens, fewer than the 5000 of a row" },
+                  { "--bpw 4 --length 9000", NULL, 2, "expected at most 65536 rows, of 32 to 8192 tokens" },
+                  { "--bpw 2", NULL, 2, "this model can have 2.55 to 8.55 bits per weight" },
+                  { "--bpw 100", NULL, 2, "bpw must be from 2 to 16" },
+                  { "--bpw 4 --head-bits 7", NULL, 2, "head_bits is 7" } };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        const char *ids = calls[i].ids ? "odd.json" : "ids.json";
+        program_write("odd.json", calls[i].ids ? calls[i].ids : "");
+        program_sentence(program_run("convert '%s' '%s/odd' %s --cal '%s/%s' --backend cpu", model, folder,
+                                     calls[i].flags, folder, ids), calls[i].code, calls[i].part);
+        CHECK(!exists("odd") && !exists("odd.unfinished") && !exists("odd.work"));
+    }
+    /* the place of the work folder, or of the output, is a file */
+    program_write("odd.work", "mine");
+    program_sentence(program_run("convert '%s' '%s/odd' --bpw 4 --cal '%s/ids.json' --backend cpu", model, folder,
+                                 folder), 1, "odd.work");
+    CHECK(!exists("odd") && shell("grep -q mine '%s/odd.work' && rm '%s/odd.work'", folder, folder));
+    program_write("odd", "mine");
+    program_sentence(program_run("convert '%s' '%s/odd' --bpw 4 --cal '%s/ids.json' --backend cpu", model, folder,
+                                 folder), 1, "odd: the folder cannot be created");
+    CHECK(!exists("odd.work") && shell("grep -q mine '%s/odd' && rm '%s/odd'", folder, folder));
+    /* the output lies in the source's folder */
+    CHECK(shell("cp -r '%s' '%s/odd' && chmod -R u+w '%s/odd'", model, folder, folder));
+    CHECK_INT(program_run("convert '%s/odd' '%s/odd/out' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 "
+                          "--backend cpu", folder, folder, folder), 0);
+    CHECK(is_whole("odd/out") && !exists("odd/out.work"));
+}
+
 int main(int argc, char **argv)
 {
     char model[1100];
@@ -236,5 +277,6 @@ int main(int argc, char **argv)
                           "--work '%s/kept'", model, folder, folder, folder), 0);
     check_bad(model);
     check_jobs(model);
+    check_calls(model);
     return check_done();
 }

@@ -29,6 +29,7 @@ enum { HIDDEN = 160, HEAD = 80, LENGTH = 32, ROWS = 6 };
 static float rate = 4;
 static char source_dir[600];
 static const char *wrapper; /* "architectures" of a model with a tower, whose text model make_model makes; or NULL */
+static const char *body = "model."; /* what the names of that text model begin with */
 
 static void write_file(const char *dir, const char *name, const void *data, size_t bytes)
 {
@@ -106,16 +107,20 @@ static void make_model(uint32_t inter, bool fp8)
              "%d,\"intermediate_size\":%u,\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":1,"
              "\"head_dim\":%d,\"hidden_act\":\"silu\",\"max_position_embeddings\":128,\"rms_norm_eps\":1e-05,"
              "\"rope_theta\":10000.0,\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}%s", quantized,
-             wrapper ? wrapper : "", wrapper ? "\"text_config\":{" : "", HIDDEN, inter, HEAD, wrapper ? "}" : "");
+             wrapper ? wrapper : "", wrapper ? "\"text_config\":{\"model_type\":\"llama\"," : "", HIDDEN, inter, HEAD,
+             wrapper ? "}" : "");
     write_file(source_dir, "config.json", config, strlen(config));
-    add_matrix(&m, "model.embed_tokens", 64, HIDDEN, false, true);
+    snprintf(key, sizeof key, "%sembed_tokens", body);
+    add_matrix(&m, key, 64, HIDDEN, false, true);
     for (uint32_t i = 0; i < 7; i++) {
-        snprintf(key, sizeof key, "model.layers.0.%s", names[i]);
+        snprintf(key, sizeof key, "%slayers.0.%s", body, names[i]);
         add_matrix(&m, key, out[i], i == 6 ? inter : HIDDEN, fp8, i == 1);
     }
-    add_ones(&m, "model.layers.0.input_layernorm", HIDDEN);
-    add_ones(&m, "model.layers.0.post_attention_layernorm", HIDDEN);
-    add_ones(&m, "model.norm", HIDDEN);
+    for (uint32_t i = 0; i < 3; i++) {
+        static const char *const norms[] = { "layers.0.input_layernorm", "layers.0.post_attention_layernorm", "norm" };
+        snprintf(key, sizeof key, "%s%s", body, norms[i]);
+        add_ones(&m, key, HIDDEN);
+    }
     uint8_t *file = maker_file(&m, &bytes);
     write_file(source_dir, "model.safetensors", file, bytes);
     free(file);
@@ -218,6 +223,67 @@ static void test_tower(void)
         free(text);
         free(whole);
     }
+}
+
+/* Tensors of the output, which begin with `prefix`: as many as the text model alone has, with the same numbers. */
+static void check_names(const char *file, const char *plain, const char *prefix, const char *head)
+{
+    static const char *const names[] = { "embed_tokens.weight", "norm.weight", "layers.0.input_layernorm.weight",
+                                         "layers.0.self_attn.q_proj.q_weight", "layers.0.mlp.down_proj.q_invperm" };
+    char name[160];
+    snprintf(name, sizeof name, "\"%s.q_scale\":{", head);
+    CHECK(strstr(file + 8, name) != NULL);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        unsigned long long begin, end;
+        snprintf(name, sizeof name, "\"model.%s\":{", names[i]);
+        const char *at = strstr(plain + 8, name), *offsets = at ? strstr(at, ",\"data_offsets\"") : NULL;
+        if (CHECK(offsets && sscanf(offsets, ",\"data_offsets\":[%llu,%llu]", &begin, &end) == 2)) {
+            char header[400];
+            int described = (int)(strchr(at, '{') - at);
+            snprintf(header, sizeof header, "\"%s%s\":%.*s", prefix, names[i], (int)(offsets - at) - described,
+                     at + described);
+            const char *data = plain + 8 + exl2__load64((const uint8_t *)plain) + begin;
+            if (!CHECK(has_tensor(file, header, data, end - begin))) {
+                printf("  %s\n", header);
+            }
+        }
+    }
+}
+
+/* The output has the source's own names: of a text model that multimodal families wrap, before transformers 5 and
+   since, and of their towers. ExLlamaV2 0.3.2 asks for the former ones, of the head, too. The conversion has compared
+   the output with the source, so this engine loads both. */
+static void test_names(void)
+{
+    static const struct {
+        const char *body, *head;
+    } cases[] = { { "language_model.model.", "language_model.lm_head" }, { "model.language_model.", "lm_head" },
+                  { "model.", "lm_head" } };
+    static const char header[] = "{\"multi_modal_projector.mm_input_projection_weight\":{\"dtype\":\"BF16\","
+        "\"shape\":[2,2],\"data_offsets\":[0,8]}}";
+    uint8_t file[8 + sizeof header + 8];
+    exl2__store64(file, sizeof header - 1);
+    memcpy(file + 8, header, sizeof header - 1);
+    memcpy(file + 8 + sizeof header - 1, "ABCDEFGH", 8);
+    exl2_convert_info info = { 0 };
+    size_t bytes;
+    make_model(192, false);
+    char *plain = converted(source_dir, &info, &bytes);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        wrapper = "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":\"gemma3\",";
+        body = cases[i].body;
+        make_model(192, false);
+        write_file(source_dir, "tower.safetensors", file, 8 + sizeof header - 1 + 8);
+        wrapper = NULL;
+        body = "model.";
+        char *whole = converted(source_dir, &info, &bytes);
+        CHECK(has_tensor(whole, "\"multi_modal_projector.mm_input_projection_weight\":{\"dtype\":\"BF16\",\"shape\":"
+                                "[2,2]", "ABCDEFGH", 8));
+        check_names(whole, plain, cases[i].body, cases[i].head);
+        CHECK(info.kl > 0 && info.kl < 1);
+        free(whole);
+    }
+    free(plain);
 }
 
 /* Spoils a tensor of the FP8 model, and gives the message. */
@@ -407,18 +473,18 @@ static void test_messages(void)
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
     c.cpu_path = exl2__cpu_path_best();
-    if (!CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), EXL2_OK)) {
+    if (!CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 1, 0, 300, NULL, NULL, &t), EXL2_OK)) {
         printf("  %s\n", c.error.text);
     }
     CHECK(need > 5 && t.count == need + more && memcmp(t.ids, ids, (size_t)t.count * sizeof *ids) == 0);
     exl2__texts_close(&t);
     write_file(root, "talk.jsonl", "{\"messages\":3}\n", 15);
-    CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
+    CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 1, 0, 300, NULL, NULL, &t), EXL2_ERR_FORMAT);
     CHECK(strstr(c.error.text, "talk.jsonl: line 1 has neither a string \"text\" nor a list \"messages\"") != NULL);
     exl2__texts_close(&t);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         write_file(root, "talk.jsonl", bad[i].lines, strlen(bad[i].lines));
-        CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 0, 300, NULL, NULL, &t), bad[i].code);
+        CHECK_INT(exl2__texts_make(&c, NULL, source_dir, files, 1, false, 0, 1, 0, 300, NULL, NULL, &t), bad[i].code);
         if (!CHECK(strstr(c.error.text, bad[i].piece) != NULL)) {
             printf("  \"%s\" should hold \"%s\"\n", c.error.text, bad[i].piece);
         }
@@ -459,6 +525,92 @@ static void test_spare(void)
     char *config = check_read(path, &bytes);
     CHECK(bytes > 0 && strstr(config, "{\"rows\": 8, \"length\": 64, \"dataset\": \"(spare texts)\"}"));
     free(config);
+}
+
+/* Gives the model of test_messages a tokenizer of single bytes, with which it can write. */
+static void write_byte_tokenizer(void)
+{
+    char text[16384];
+    size_t used = (size_t)snprintf(text, sizeof text, "{\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":"
+                                   "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true},"
+                                   "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"merges\":[],"
+                                   "\"vocab\":{");
+    for (uint32_t byte = 0, others = 256; byte < 256; byte++) {
+        bool plain = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s\"\\u%04x\":%u", byte ? "," : "",
+                                 plain ? byte : others, byte);
+        others += !plain;
+    }
+    used += (size_t)snprintf(text + used, sizeof text - used, "}}}");
+    write_file(source_dir, "tokenizer.json", text, used);
+}
+
+/* The ids of the work folder after a conversion with the default text: 8 rows of 64, and one that is kept out. */
+static void mixed_ids(uint64_t seed, exl2_token ids[9 * 64])
+{
+    exl2_error error = { 0 };
+    exl2_convert_plan plan = { 0 };
+    exl2_convert_desc d = { 0 };
+    char path[700];
+    size_t bytes;
+    remove_folder(out_dir);
+    d.backend = EXL2_BACKEND_CPU;
+    d.source_dir = source_dir;
+    d.out_dir = out_dir;
+    snprintf(path, sizeof path, "%s/mixed", root);
+    d.work_dir = path;
+    d.bpw = 4;
+    d.rows = 8;
+    d.length = 64;
+    d.seed = seed;
+    d.on_plan = keep_plan;
+    d.user = &plan;
+    d.error = &error;
+    if (!CHECK_INT(exl2_convert(&d), EXL2_OK)) {
+        printf("  %s\n", error.text);
+    }
+    CHECK(plan.own_text && !plan.streamed);
+    snprintf(path, sizeof path, "%s/mixed/ids", root);
+    char *file = check_read(path, &bytes);
+    if (CHECK(bytes == 24 + 9 * 64 * sizeof *ids)) {
+        memcpy(ids, file + 24, 9 * 64 * sizeof *ids);
+    }
+    free(file);
+    snprintf(path, sizeof path, "%s/mixed", root);
+    CHECK(remove_folder(path));
+}
+
+/* By default every second row is of the spare texts, over all of which the rows are spread; the model writes the
+   others, by the seed. */
+static void test_mixed(void)
+{
+    static exl2_token first[9 * 64], again[9 * 64], other[9 * 64];
+    exl2__ctx c = { .allocator = exl2__platform_allocator(), .files = exl2__platform_files(),
+                    .cpu_path = exl2__cpu_path_best() };
+    exl2__texts t;
+    char path[700];
+    size_t bytes;
+    write_byte_tokenizer();
+    CHECK_INT(exl2__texts_make(&c, NULL, source_dir, NULL, 0, false, 9, 64, 0, 300, NULL, NULL, &t), EXL2_OK);
+    uint64_t whole = t.count / 64;
+    CHECK(whole > 1000 && t.spread == t.count); /* the spare texts have a token for each byte, and 110 KB */
+    mixed_ids(7, first);
+    snprintf(path, sizeof path, "%s/config.json", out_dir);
+    char *config = check_read(path, &bytes);
+    CHECK(bytes > 0 && strstr(config, "{\"rows\": 8, \"length\": 64, \"dataset\": \"(spare texts, own text)\"}"));
+    free(config);
+    mixed_ids(7, again);
+    mixed_ids(8, other);
+    CHECK(memcmp(first, again, sizeof first) == 0);
+    for (uint32_t row = 0, spare = 0; row < 9; row++) {
+        const exl2_token *ids = first + row * 64;
+        bool is_spare = row % 2 == 0 && row > 0;
+        CHECK(is_spare == (memcmp(ids, t.ids + spare * whole / 4 * 64, 64 * sizeof *ids) == 0));
+        CHECK(is_spare == (memcmp(ids, other + row * 64, 64 * sizeof *ids) == 0));
+        spare += is_spare;
+    }
+    exl2__texts_close(&t);
+    CHECK_INT(c.host_bytes, 0);
 }
 
 /* A GGUF file gives what its dense import gives; also after a stop, when the import is in the work folder. */
@@ -586,12 +738,14 @@ int main(void)
     snprintf(source_dir, sizeof source_dir, "%s/source", root);
     test_fp8();
     test_tower();
+    test_names();
     test_fp8_rejected();
     test_uneven();
     test_starved();
     test_limits();
     test_messages();
     test_spare();
+    test_mixed();
     test_gguf();
     test_early();
     rig_close();

@@ -486,6 +486,9 @@ static exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_desc *d)
     exl2__runner_close(&v.source);
     exl2__gpu_close(c, &v.gpu);
     exl2__folder_abandon(&v.folder);
+    if (result < 0 && !d->work_dir && v.work.dir[0] && !exl2__keep_has_parts(&v.work)) {
+        exl2__keep_remove(&v.work); /* there is nothing to continue from */
+    }
     return result;
 }
 

@@ -48,7 +48,7 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
         exl2__format(size, sizeof size, "bytes: %llu\n", (unsigned long long)v->d->size_bytes);
     }
     exl2__format(text, sizeof text,
-                 "version: 3\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
+                 "version: 4\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
                  "calibration: %x%x\nseed: %llu\n%s%s", (uint32_t)(source >> 32), (uint32_t)source,
                  exl2__convert_bpw_1000(v), v->head_bits, exl2__convert_rows(v->d), v->d->length,
                  (uint32_t)(files >> 32), (uint32_t)files,
@@ -89,15 +89,21 @@ static exl2_result exl2__convert_alloc_ids(exl2__convert *v)
     return EXL2_OK;
 }
 
-/* Sets the number of rows, by the number of ids: some are kept out for the comparison at the end. */
-static exl2_result exl2__convert_share_rows(exl2__convert *v, uint64_t ids)
+/* Rows that are kept out for the comparison at the end, of what is asked for. */
+static inline uint32_t exl2__convert_held(const exl2__convert *v)
 {
-    uint64_t whole = ids / v->length;
+    return exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1);
+}
+
+/* Sets the number of rows, by the number of ids. */
+static exl2_result exl2__convert_share_rows(exl2__convert *v, const exl2__texts *t)
+{
+    uint64_t whole = t->spread / v->length + (t->count - t->spread) / v->length;
     if (whole < 2) {
         return exl2__fail(v->c, EXL2_ERR_ARG, "calibration has %llu ids, but at least two rows of %u are needed",
-                          (unsigned long long)ids, v->length);
+                          (unsigned long long)t->count, v->length);
     }
-    v->held = exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1);
+    v->held = exl2__convert_held(v);
     if (whole < (uint64_t)v->rows + v->held) {
         v->held = exl2__max32((uint32_t)whole / 32, 1);
         v->rows = (uint32_t)whole - v->held;
@@ -105,13 +111,19 @@ static exl2_result exl2__convert_share_rows(exl2__convert *v, uint64_t ids)
     return EXL2_OK;
 }
 
-/* Of files the rows are spread over all that they hold: all files count. So are they over the spare texts. The
-   model's own text has no more than is needed, but for its end. */
+/* Rows are spread over all that files or the spare texts hold: all of it counts. What the model writes has no more than
+   is needed. Rows of both alternate as evenly as their numbers allow, so that those that are kept out are of both, too,
+   and so are the probes. */
 static void exl2__convert_pick_rows(exl2__convert *v, const exl2__texts *t)
 {
-    uint64_t rows = v->rows + v->held, whole = v->plan.own_text ? rows : t->count / v->length;
+    uint64_t rows = v->rows + v->held, spread = t->spread / v->length, own = (t->count - t->spread) / v->length;
+    uint64_t some = exl2__min64(spread, exl2__max64(rows / 2, rows - exl2__min64(own, rows)));
+    const exl2_token *others = t->ids + t->spread;
     for (uint64_t i = 0; i < rows; i++) {
-        memcpy(v->ids + i * v->length, t->ids + i * whole / rows * v->length, v->length * sizeof *v->ids);
+        uint64_t at = i * some / rows; /* rows before this one that are spread */
+        bool is_spread = (i + 1) * some / rows > at;
+        memcpy(v->ids + i * v->length, is_spread ? t->ids + at * spread / some * v->length
+                                                 : others + (i - at) * v->length, v->length * sizeof *v->ids);
     }
 }
 
@@ -139,7 +151,6 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
         return EXL2_OK;
     }
     exl2__texts t;
-    uint64_t wanted = (uint64_t)(v->rows + exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1)) * v->length;
     exl2__free(v->c, v->ids, v->ids_bytes, EXL2_MEM_GENERAL);
     v->ids = NULL;
     uint32_t vocab = v->source.load.config.vocab;
@@ -147,9 +158,10 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
         exl2__runner_close(&v->source);
     }
     exl2_result result = exl2__texts_make(v->c, writes ? exl2__convert_engine(v) : NULL, v->source_dir,
-                                          v->d->calibration_files, v->d->calibration_file_count, writes, wanted,
-                                          v->d->seed, vocab, exl2__convert_text_progress, v, &t);
-    result = result < 0 ? result : exl2__convert_share_rows(v, t.count);
+                                          v->d->calibration_files, v->d->calibration_file_count, writes,
+                                          v->rows + exl2__convert_held(v), v->length, v->d->seed, vocab,
+                                          exl2__convert_text_progress, v, &t);
+    result = result < 0 ? result : exl2__convert_share_rows(v, &t);
     result = result < 0 ? result : exl2__convert_alloc_ids(v);
     if (result >= 0) {
         exl2__convert_pick_rows(v, &t);
@@ -226,7 +238,7 @@ static exl2_result exl2__convert_headers(exl2__convert *v)
                           v->d->source_dir, config.context_max, v->length);
     }
     EXL2__TRY(exl2__runner_headers(c, v->source_dir, v->length, &v->source));
-    EXL2__TRY(exl2__slots_open(c, &v->source, v->head_bits, &v->slots));
+    EXL2__TRY(exl2__slots_open(c, &v->source, v->source_dir, v->head_bits, &v->slots));
     exl2__convert_layout(v, &dry);
     EXL2__TRY(exl2__convert_plan(v, &dry));
     if (v->d->measurement_file) {

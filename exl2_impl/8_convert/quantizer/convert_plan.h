@@ -12,7 +12,7 @@
 #include "streams.h"
 #include "texts.h"
 
-#define EXL2__CONVERT_ROWS 64u       /* of the model's own text; */
+#define EXL2__CONVERT_ROWS 64u       /* of the spare texts and of the model's own; */
 #define EXL2__CONVERT_FILE_ROWS 128u /* of files, if they hold as many, and of all on a GPU */
 #define EXL2__CONVERT_LENGTH 512u
 #define EXL2__CONVERT_GPU_LENGTH 2048u

@@ -116,24 +116,26 @@ static exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *nu
         bool is_tower = exl2__convert_write_is_tower(w, entry);
         bool other = entry->used && exl2__tensor_is_float(entry) && number[i] != EXL2__CONVERT_WRITE_MATRIX;
         number[i] = UINT32_MAX;
-        if (is_tower && !exl2__shards_fits(entry)) {
-            return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' of a tower cannot be copied: it has too "
-                              "long a name, an unknown type, or more than %u dimensions", entry->name,
-                              EXL2__TENSORS_DIMS);
-        }
-        if (is_tower) {
-            number[i] = w->shards.count;
-            exl2__shards_add_copy(&w->shards, entry);
-        }
-        if (!other) {
+        if (!is_tower && !other) {
             continue;
         }
-        if (entry->rank > 2 || strlen(entry->name) >= EXL2__SHARDS_NAME_MAX) {
+        exl2__tensor own = *entry;
+        own.name = exl2__slots_own_name(w->slots, entry);
+        if (is_tower && !exl2__shards_fits(&own)) {
+            return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' of a tower cannot be copied: it has too "
+                              "long a name, an unknown type, or more than %u dimensions", own.name,
+                              EXL2__TENSORS_DIMS);
+        }
+        if (other && (own.rank > 2 || strlen(own.name) >= EXL2__SHARDS_NAME_MAX)) {
             return exl2__fail(w->c, EXL2_ERR_UNSUPPORTED, "the tensor '%s' has more than two dimensions or too long a "
-                              "name", entry->name);
+                              "name", own.name);
         }
         number[i] = w->shards.count;
-        exl2__shards_add(&w->shards, entry->name, "", EXL2__TENSOR_F16, entry->rank, entry->dims[0], entry->dims[1]);
+        if (is_tower) {
+            exl2__shards_add_copy(&w->shards, &own);
+        } else {
+            exl2__shards_add(&w->shards, own.name, "", EXL2__TENSOR_F16, own.rank, own.dims[0], own.dims[1]);
+        }
     }
     return EXL2_OK;
 }
@@ -296,7 +298,7 @@ static void exl2__convert_write_members(const exl2__json *j, const char *last, e
 /* config.json of the source with the output's own quantization_config, or, for a dense copy, without one. */
 static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char *dir)
 {
-    static const char *const texts[] = { "(files)", "(own text)", "(spare texts)" };
+    static const char *const texts[] = { "(files)", "(spare texts, own text)", "(spare texts)" };
     exl2__blob blob;
     exl2__json j;
     exl2__write out = { 0 };

@@ -1,6 +1,7 @@
 /* keep.h: the folder in which a conversion keeps what it has finished, so that a killed one continues.
    takes: a path, a text that says what the conversion is.
-   gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_bytes, exl2__keep_remove.
+   gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_bytes,
+          exl2__keep_has_parts, exl2__keep_remove.
    owns:  nothing in memory; files of the names that exl2__keep_is_ours accepts.
 
    A file appears whole or not at all: it is written under another name, reaches the disk, and is then renamed. Its head
@@ -167,13 +168,23 @@ static exl2_result exl2__keep_differs(const exl2__keep *w, const char *old, cons
                       "; remove that folder, or choose another one", w->dir, name, text, before, old, now, text);
 }
 
+/* Is anything in the folder besides what says which conversion it is? */
+static bool exl2__keep_has_parts(const exl2__keep *w)
+{
+    char name[EXL2__FILE_NAME_MAX];
+    bool parts = false;
+    for (uint32_t i = 0; exl2__platform_entry(w->dir, i, name, sizeof name); i++) {
+        parts = parts || strncmp(name, EXL2__KEEP_TEXT, strlen(EXL2__KEEP_TEXT)) != 0;
+    }
+    return parts;
+}
+
 /* Opens or makes the folder. text: lines "name: value"; a folder with another text is rejected, unless nothing has been
    finished in it. */
 static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *text, exl2__keep *w)
 {
     char path[EXL2__FILE_PATH_MAX], name[EXL2__FILE_NAME_MAX];
     exl2__blob old;
-    bool finished = false;
     *w = (exl2__keep){ c, { 0 } };
     if (exl2__format(w->dir, EXL2__KEEP_DIR_MAX, "%s", dir) != strlen(dir)) {
         return exl2__fail(c, EXL2_ERR_ARG, "the path of the work folder is longer than %d bytes",
@@ -185,13 +196,12 @@ static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *te
                 return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which no conversion writes; choose another folder",
                                   dir, name);
             }
-            finished = finished || strncmp(name, EXL2__KEEP_TEXT, strlen(EXL2__KEEP_TEXT)) != 0;
         }
     }
     EXL2__TRY(exl2__file_read_optional(c, dir, EXL2__KEEP_TEXT, EXL2__KEEP_TEXT_MAX, &old));
     exl2_result result = EXL2_OK;
     bool begun = old.data && strcmp(old.data, text) == 0;
-    if (old.data && !begun && finished) {
+    if (old.data && !begun && exl2__keep_has_parts(w)) {
         result = exl2__keep_differs(w, old.data, text);
     }
     exl2__blob_close(c, &old);

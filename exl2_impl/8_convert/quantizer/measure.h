@@ -21,6 +21,8 @@
 #define EXL2__MEASURE_PROBES 16u    /* sequences that run through the rest of the model; */
 #define EXL2__MEASURE_PROBE 32u     /* their tokens */
 #define EXL2__MEASURE_COPIES 10u    /* most trials of a layer: q, k, v, o; gate, up, down; those of all experts */
+#define EXL2__MEASURE_VOCAB 4096u   /* tokens of a vocabulary of which probes see only the likely ones on a CPU: */
+#define EXL2__MEASURE_MASS 0.95     /* the strips of the head that hold so much of the probability in all probes */
 
 /* What is known of one matrix. */
 typedef struct exl2__measure_matrix {
@@ -46,6 +48,9 @@ typedef struct exl2__measure {
     exl2__compare_row *probe; /* [probes, probe_length] */
     float *probabilities;  /* [probes, probe_length, stride of vocab] */
     float *scratch;        /* [logit rows, stride of vocab] */
+    float *likely;         /* [logit rows, stride of vocab] the logits of m->strips */
+    uint32_t *strips;      /* [strip_count] of the head, in order, that are computed for the probes */
+    uint32_t strip_count;  /* 0: not chosen yet; all are computed */
     double *kls;           /* [probes, probe_length] of the run that was the last */
     const exl2__layer *layer; /* that is being run; NULL: the head */
     uint32_t sequence;     /* the first probe of those that are being run */
@@ -59,9 +64,12 @@ static inline bool exl2__measure_on_gpu(const exl2__measure *m)
     return m->gpu && m->r->plan.shape.hidden % EXL2__CPU_STRIP == 0;
 }
 
+/* The row of which a probe is the beginning: one of each of m->probes parts of all rows, at another place in each part,
+   so that texts that alternate are all among them. (5 is prime to 16.) */
 static inline const exl2_token *exl2__measure_probe_ids(const exl2__measure *m, uint32_t probe)
 {
-    return m->ids + (size_t)((uint64_t)probe * m->rows / m->probes) * m->length;
+    uint64_t first = (uint64_t)probe * m->rows / m->probes, end = (probe + (uint64_t)1) * m->rows / m->probes;
+    return m->ids + (size_t)(first + (end - first) * (probe * 5 % m->probes) / m->probes) * m->length;
 }
 
 /* ---- memory ---- */
@@ -107,6 +115,9 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
     m->probe = (exl2__compare_row *)exl2__arena_alloc_zeroed(a, probes * sizeof *m->probe);
     m->probabilities = (float *)exl2__arena_alloc(a, probes * stride * sizeof *m->probabilities);
     m->scratch = (float *)exl2__arena_alloc(a, (uint64_t)m->r->plan.logit_rows_max * stride * sizeof *m->scratch);
+    m->likely = (float *)exl2__arena_alloc(a, (uint64_t)m->r->plan.logit_rows_max * stride * sizeof *m->likely);
+    m->strips = (uint32_t *)exl2__arena_alloc(a, stride / EXL2__CPU_STRIP * sizeof *m->strips);
+    m->strip_count = 0;
     m->kls = (double *)exl2__arena_alloc(a, tokens * sizeof *m->kls);
     for (uint64_t i = 0; m->probe && i < probes; i++) {
         m->probe[i].probability = m->probabilities + i * stride;
@@ -151,11 +162,26 @@ static exl2_result exl2__measure_open(exl2__measure *m)
 
 /* ---- states ---- */
 
+/* The logits of a row that belong to m->strips, without gaps. Returns their number, of up to `vocab`. *likely: them. */
+static uint32_t exl2__measure_likely(const exl2__measure *m, uint32_t row, const float *logits, const float **likely)
+{
+    uint32_t vocab = m->r->plan.shape.vocab, count = 0;
+    float *out = m->likely + (size_t)(row % m->r->plan.logit_rows_max) * exl2__compare_stride(vocab);
+    *likely = m->strip_count ? out : logits;
+    for (uint32_t i = 0; i < m->strip_count; i++) {
+        uint32_t first = m->strips[i] * EXL2__CPU_STRIP, some = exl2__min32(vocab - first, EXL2__CPU_STRIP);
+        memcpy(out + count, logits + first, some * sizeof *out);
+        count += some;
+    }
+    return m->strip_count ? count : vocab;
+}
+
 static void exl2__measure_keep_probe(void *user, uint32_t row, const float *logits)
 {
     const exl2__measure *m = (const exl2__measure *)user;
-    exl2__compare_row_make(exl2__runner_cpu(m->r)->ops, logits, m->r->plan.shape.vocab,
-                           &m->probe[m->sequence * m->probe_length + row]);
+    const float *likely;
+    uint32_t count = exl2__measure_likely(m, row, logits, &likely);
+    exl2__compare_row_make(exl2__runner_cpu(m->r)->ops, likely, count, &m->probe[m->sequence * m->probe_length + row]);
 }
 
 /* Runs `sets` copies of all probes through a layer, from one array of states to another, which may be the same. */
@@ -199,7 +225,7 @@ static exl2_result exl2__measure_logits_gpu(exl2__measure *m, const exl2__runner
 }
 #endif
 
-/* On the CPU: gives the logits that the head makes of the probes' states to `fn`. */
+/* On the CPU: gives the logits of m->strips that the head makes of the probes' states to `fn`. */
 static exl2_result exl2__measure_logits_cpu(exl2__measure *m, const exl2__runner_states *states,
                                             exl2__runner_logits_fn fn)
 {
@@ -208,9 +234,54 @@ static exl2_result exl2__measure_logits_cpu(exl2__measure *m, const exl2__runner
         count = exl2__min32(m->probes - m->sequence, exl2__runner_together(m->r, UINT32_MAX, m->probe_length));
         EXL2__TRY(exl2__runner_begin_all(m->r, NULL, count, m->probe_length));
         EXL2__TRY(exl2__runner_get(m->r, states, (uint64_t)m->sequence * m->probe_length, false));
-        EXL2__TRY(exl2__runner_logits(m->r, fn, m));
+        EXL2__TRY(exl2__runner_logits_some(m->r, m->strips, m->strip_count, fn, m));
     }
     return EXL2_OK;
+}
+
+/* Chooses m->strips: those of the most probability in all probes, until a part of 1 - EXL2__MEASURE_MASS is left. A
+   trial then costs a fraction of the head, and what the others would add to its KL divergence is much the same part for
+   all matrices. mass [strips]: scratch. */
+static void exl2__measure_choose_strips(exl2__measure *m, double *mass)
+{
+    uint32_t vocab = m->r->plan.shape.vocab, strips = (uint32_t)exl2__div_up(vocab, EXL2__CPU_STRIP);
+    double left = (1 - EXL2__MEASURE_MASS) * m->probes * m->probe_length, low = 0, high = 0;
+    memset(mass, 0, strips * sizeof *mass);
+    for (uint32_t i = 0; i < m->probes * m->probe_length; i++) {
+        for (uint32_t v = 0; v < vocab; v++) {
+            mass[v / EXL2__CPU_STRIP] += (double)m->probe[i].probability[v];
+        }
+    }
+    for (uint32_t i = 0; i < strips; i++) {
+        high = mass[i] > high ? mass[i] : high;
+    }
+    for (uint32_t step = 0; step < 50; step++) { /* low: the most mass that a strip must have to be kept */
+        double middle = (low + high) / 2, lost = 0;
+        for (uint32_t i = 0; i < strips; i++) {
+            lost += mass[i] < middle ? mass[i] : 0;
+        }
+        *(lost <= left ? &low : &high) = middle;
+    }
+    for (uint32_t i = 0; i < strips; i++) {
+        m->strips[m->strip_count] = i;
+        m->strip_count += mass[i] >= low;
+    }
+}
+
+/* The probes' logits on the CPU: all of them, and then those that are compared. */
+static exl2_result exl2__measure_probes_cpu(exl2__measure *m)
+{
+    void *mass;
+    uint64_t bytes = exl2__div_up(m->r->plan.shape.vocab, EXL2__CPU_STRIP) * sizeof(double);
+    m->strip_count = 0;
+    EXL2__TRY(exl2__measure_logits_cpu(m, &m->before, exl2__measure_keep_probe));
+    if (m->r->plan.shape.vocab <= EXL2__MEASURE_VOCAB) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__alloc(m->r->c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &mass));
+    exl2__measure_choose_strips(m, (double *)mass);
+    exl2__free(m->r->c, mass, bytes, EXL2_MEM_SCRATCH);
+    return exl2__measure_logits_cpu(m, &m->before, exl2__measure_keep_probe);
 }
 
 /* Computes the probes' logits, layer by layer, so that a streamed model is read once. */
@@ -235,7 +306,7 @@ static exl2_result exl2__measure_probes(exl2__measure *m)
         return exl2__measure_logits_gpu(m, &m->before, NULL);
     }
 #endif
-    return exl2__measure_logits_cpu(m, &m->before, exl2__measure_keep_probe);
+    return exl2__measure_probes_cpu(m);
 }
 
 /* Sets the states to the embeddings. */
@@ -375,8 +446,10 @@ static void exl2__measure_add_kl(void *user, uint32_t row, const float *logits)
     const exl2__measure *m = (const exl2__measure *)user;
     uint32_t vocab = m->r->plan.shape.vocab, at = m->sequence * m->probe_length + row;
     float *scratch = m->scratch + (size_t)(row % m->r->plan.logit_rows_max) * exl2__compare_stride(vocab);
+    const float *likely;
+    uint32_t count = exl2__measure_likely(m, row, logits, &likely);
     exl2__compare_row other;
-    m->kls[at] = exl2__compare_kl(exl2__runner_cpu(m->r)->ops, &m->probe[at], logits, vocab, scratch, &other);
+    m->kls[at] = exl2__compare_kl(exl2__runner_cpu(m->r)->ops, &m->probe[at], likely, count, scratch, &other);
 }
 
 /* KL divergences of the logits. */

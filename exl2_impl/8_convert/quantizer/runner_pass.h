@@ -4,7 +4,8 @@
    gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_on_gpu, exl2__runner_fits; exl2__runner_together,
           exl2__runner_begin, exl2__runner_begin_all; exl2__runner_states with at, copy and sync, exl2__runner_get,
           exl2__runner_put; exl2__runner_embed, exl2__runner_layer, exl2__runner_until, exl2__runner_logits,
-          exl2__runner_head; exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input, exl2__runner_expert.
+          exl2__runner_logits_some, exl2__runner_head; exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input,
+          exl2__runner_expert.
    owns:  nothing.
 
    With a GPU, attention and dense MLPs run there, from the residual to the residual. Experts, and matrices whose inputs
@@ -502,19 +503,51 @@ static exl2_result exl2__runner_head(exl2__runner *r, exl2__range range)
     return exl2__runner_phase(r, EXL2__PHASE_head, NULL, range);
 }
 
-/* Computes the logits of all rows from the residual. */
-static exl2_result exl2__runner_logits(exl2__runner *r, exl2__runner_logits_fn fn, void *user)
+typedef struct exl2__runner_strips { /* of the head, that are computed */
+    exl2__cpu_device *d;
+    const exl2__range *range;
+    const uint32_t *strips;
+} exl2__runner_strips;
+
+/* Task: one strip. */
+static void exl2__runner_strip(void *arg, uint32_t index)
+{
+    const exl2__runner_strips *s = (const exl2__runner_strips *)arg;
+    exl2__cpu_share share = { s->d, NULL, s->range, s->strips[index], s->strips[index] + 1, 0 };
+    exl2__cpu_head_strips(&share);
+}
+
+/* The logits of some strips of the head alone, on the CPU. */
+static exl2_result exl2__runner_head_some(exl2__runner *r, exl2__range range, const uint32_t *strips, uint32_t count)
+{
+    exl2__cpu_device *d = exl2__runner_cpu(r);
+    exl2__runner_strips some = { d, &range, strips };
+    range.end = exl2__cpu_device_tiles(d, range.logit_count); /* the head's input */
+    EXL2__TRY(exl2__cpu_run(r->device, EXL2__PHASE_head, NULL, &range));
+    exl2__tasks_run(r->c, count, exl2__runner_strip, &some);
+    return EXL2_OK;
+}
+
+/* Computes the logits of all rows from the residual. count: 0, or strips [count] of the head alone are computed, on the
+   CPU, where the residual is; the others have no logits then. */
+static exl2_result exl2__runner_logits_some(exl2__runner *r, const uint32_t *strips, uint32_t count,
+                                            exl2__runner_logits_fn fn, void *user)
 {
     exl2__runner_rows rows = { exl2__runner_cpu(r), 0, fn, user };
     for (uint32_t row = 0; row < r->row_count; row += r->plan.logit_rows_max) {
         exl2__range range = { 0 };
         range.logit0 = row;
         range.logit_count = exl2__min32(r->row_count - row, r->plan.logit_rows_max);
-        EXL2__TRY(exl2__runner_head(r, range));
+        EXL2__TRY(count ? exl2__runner_head_some(r, range, strips, count) : exl2__runner_head(r, range));
         rows.first = row;
         exl2__tasks_run(r->c, range.logit_count, exl2__runner_logits_row, &rows);
     }
     return EXL2_OK;
+}
+
+static inline exl2_result exl2__runner_logits(exl2__runner *r, exl2__runner_logits_fn fn, void *user)
+{
+    return exl2__runner_logits_some(r, NULL, 0, fn, user);
 }
 
 #endif

@@ -1,9 +1,12 @@
 /* slots.h: the list of matrices that a conversion quantizes, and the layout of what it makes of each.
    takes: a loaded source model.
    gives: exl2__slot, exl2__slots, exl2__slots_open, exl2__slots_close, exl2__slots_groups, exl2__slots_part,
-          exl2__slots_most;
+          exl2__slots_most, exl2__slots_own_name;
           exl2__slot_codes.
-   owns:  the list, until exl2__slots_close. */
+   owns:  the list, until exl2__slots_close.
+
+   In the source's files, the text model inside of a multimodal one has longer names than in this engine. The output has
+   the source's own, so that whatever reads the source reads the output, too. */
 #ifndef EXL2__SLOTS_H
 #define EXL2__SLOTS_H
 
@@ -15,7 +18,7 @@
 #define EXL2__SLOTS_PARTS 3u /* most matrices of a unit */
 
 typedef struct exl2__slot {
-    char name[EXL2__KEY_BYTES];
+    char name[EXL2__KEY_BYTES]; /* the source's own */
     exl2__unit_kind kind;
     uint32_t layer, expert, part; /* part: of the unit's matrices */
     uint32_t input;           /* of the runner */
@@ -44,6 +47,7 @@ typedef struct exl2__slots {
     char dense_name[EXL2__KEY_BYTES]; /* and its name */
     bool chosen;              /* the widths are those of ExLlamaV2's measurement */
     exl2__measure_matrix *measured; /* [count] */
+    exl2__tensors own;        /* the source's tensors by their own names; empty: all names are the engine's, too */
     exl2__arena memory, tables;
 } exl2__slots;
 
@@ -148,6 +152,7 @@ static uint32_t exl2__slot_codes_pieces(const exl2__slot *slot, const exl2__slot
 
 static void exl2__slots_close(exl2__ctx *c, exl2__slots *s)
 {
+    exl2__tensors_close(c, &s->own);
     exl2__arena_close(c, &s->tables);
     exl2__arena_close(c, &s->memory);
     *s = (exl2__slots){ 0 };
@@ -158,6 +163,45 @@ static exl2__cpu_part *exl2__slots_part(exl2__runner *r, const exl2__slot *slot)
 {
     exl2__unit u = { .kind = slot->kind, .layer = slot->layer, .expert = slot->expert };
     return &exl2__cpu_matrix_of(*exl2__weights_place(&u, &r->plan))->parts[slot->part];
+}
+
+/* ---- names ---- */
+
+static exl2_result exl2__slots_open_own(exl2__ctx *c, const char *dir, exl2__slots *s)
+{
+    exl2__tensors_reader reader;
+    exl2__work all = exl2__work_all();
+    exl2__tensors_read_begin(&reader, c, dir, NULL, &s->own);
+    exl2_result result = exl2__tensors_read_some(&reader, &all);
+    exl2__tensors_read_end(&reader);
+    return result;
+}
+
+/* What the source's files call a tensor. */
+static const char *exl2__slots_own_name(const exl2__slots *s, const exl2__tensor *e)
+{
+    for (uint32_t i = 0; i < s->own.count && e->bytes; i++) {
+        const exl2__tensor *own = &s->own.entries[i];
+        if (own->file == e->file && own->offset == e->offset && own->bytes) {
+            return own->name;
+        }
+    }
+    return e->name;
+}
+
+/* Writes the source's own name of the matrix that the engine calls `key`. weight: a tensor beside it in the source; of
+   a head that is the embedding, the embedding. The prefixes are those of EXL2__RENAME_WRAPPED. */
+static void exl2__slots_own_key(const exl2__slots *s, const exl2__tensor *weight, const char *key,
+                                char out[EXL2__KEY_BYTES])
+{
+    static const char before[] = "language_model.", within[] = "model.language_model.", replaced[] = "model.";
+    const char *own = exl2__slots_own_name(s, weight);
+    bool longer = strncmp(own, weight->name, EXL2__KEY_BYTES) != 0;
+    bool all = longer && strncmp(own, before, sizeof before - 1) == 0;
+    bool inner = longer && strncmp(own, within, sizeof within - 1) == 0
+              && strncmp(key, replaced, sizeof replaced - 1) == 0;
+    exl2__format(out, EXL2__KEY_BYTES, "%s%s", all ? before : inner ? within : "",
+                 key + (inner ? sizeof replaced - 1 : 0));
 }
 
 /* The input of the runner that a unit reads, or UINT32_MAX. */
@@ -213,7 +257,7 @@ static exl2_result exl2__slots_add(exl2__ctx *c, const exl2__runner *r, exl2__sl
     *slot = (exl2__slot){ .kind = u.kind, .layer = u.layer, .expert = u.expert, .part = part,
                           .input = exl2__slots_input(&u), .in = u.in, .out = parts[part].out,
                           .has_bias = parts[part].has_bias };
-    exl2__format(slot->name, sizeof slot->name, "%s", u.keys[part]);
+    exl2__slots_own_key(s, parts[part].data, u.keys[part], slot->name);
     slot->columns = (uint32_t)exl2__align_up(slot->out, EXL2__PANELS_LANES);
     s->source = parts[part].kind != EXL2__MATRIX_DENSE ? parts[part].kind : s->source;
     return EXL2_OK;
@@ -261,7 +305,7 @@ static exl2_result exl2__slots_fill(exl2__ctx *c, const exl2__runner *r, exl2__s
     head->has_bias = parts[0].has_bias;
     head->columns = (uint32_t)exl2__align_up(head->out, EXL2__PANELS_LANES);
     const char *name = config->arch.names[EXL2__NAME_HEAD];
-    exl2__format(head->name, sizeof head->name, "%s", name[0] ? name : "lm_head");
+    exl2__slots_own_key(s, parts[0].data, name[0] ? name : "lm_head", head->name);
     return EXL2_OK;
 }
 
@@ -300,11 +344,14 @@ static void exl2__slots_layout_tables(exl2__slots *s, exl2__arena *a)
     }
 }
 
-static exl2_result exl2__slots_steps(exl2__ctx *c, const exl2__runner *r, exl2__slots *s)
+static exl2_result exl2__slots_steps(exl2__ctx *c, const exl2__runner *r, const char *dir, exl2__slots *s)
 {
     const exl2__config *config = &r->load.config;
     uint32_t capacity = 1;
     exl2__arena dry = { 0 };
+    if (config->arch.text_of_multimodal) {
+        EXL2__TRY(exl2__slots_open_own(c, dir, s));
+    }
     for (uint32_t i = 0; i < config->layers; i++) {
         capacity += exl2__unit_of_layer(config, i) * EXL2__SLOTS_PARTS;
     }
@@ -319,12 +366,14 @@ static exl2_result exl2__slots_steps(exl2__ctx *c, const exl2__runner *r, exl2__
     return EXL2_OK;
 }
 
-/* Lists and checks the matrices of a source, whose headers are enough. After a failure *s is zeroed. */
-static exl2_result exl2__slots_open(exl2__ctx *c, const exl2__runner *r, uint32_t head_bits, exl2__slots *s)
+/* Lists and checks the matrices of a source, whose headers are enough. dir: its folder. After a failure *s is
+   zeroed. */
+static exl2_result exl2__slots_open(exl2__ctx *c, const exl2__runner *r, const char *dir, uint32_t head_bits,
+                                    exl2__slots *s)
 {
     *s = (exl2__slots){ .head_bits = head_bits, .source = EXL2__MATRIX_DENSE,
                         .gated = r->load.config.arch.traits[EXL2__TRAIT_GATED] == EXL2__YES };
-    exl2_result result = exl2__slots_steps(c, r, s);
+    exl2_result result = exl2__slots_steps(c, r, dir, s);
     if (result < 0) {
         exl2__slots_close(c, s);
     }

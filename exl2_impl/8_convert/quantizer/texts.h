@@ -1,5 +1,5 @@
-/* texts.h: the ids that calibration runs on: those of the application's files, of text that the model writes itself, or
-   of the spare texts.
+/* texts.h: the ids that calibration runs on: those of the application's files, or of the spare texts and of text that
+   the model writes itself.
    takes: exl2_convert_desc, a source model.
    gives: exl2__texts, exl2__texts_make, exl2__texts_close; exl2__texts_check_file, exl2__texts_measure.
    owns:  the ids, until exl2__texts_close; an engine, until a function returns. */
@@ -22,6 +22,7 @@ typedef struct exl2__texts {
     exl2__ctx *c;
     exl2_token *ids; /* [count] */
     uint64_t count, capacity;
+    uint64_t spread; /* the first so many are of texts that may be longer than needed: rows are spread over them */
 } exl2__texts;
 
 /* Beginnings of texts in several languages and of code, and requests for the chat template. */
@@ -262,42 +263,59 @@ static exl2_result exl2__texts_add_file(exl2__texts *t, exl2_engine *e, exl2_mod
 
 /* ---- the model's own text ---- */
 
-/* What the jobs of a round share. */
-typedef struct exl2__texts_round {
-    uint32_t running;
-    exl2_result failed;
-    exl2_error error;
-} exl2__texts_round;
+/* A session in which the model writes. */
+typedef struct exl2__texts_session {
+    exl2_session session;
+    bool open, running; /* open: there is one; running: its job is */
+    exl2_error *failed; /* code OK, or of the first job that failed */
+} exl2__texts_session;
 
 static exl2_flow exl2__texts_event(void *user, const exl2_event *event)
 {
-    exl2__texts_round *round = (exl2__texts_round *)user;
+    exl2__texts_session *s = (exl2__texts_session *)user;
     if (event->kind == EXL2_EVENT_DONE) {
-        round->running--;
-        if (event->result < 0 && round->failed >= 0) {
-            round->failed = event->result;
-            exl2__format(round->error.text, sizeof round->error.text, "%s", event->error);
+        s->running = false;
+        if (event->result < 0 && s->failed->code >= 0) {
+            s->failed->code = event->result;
+            exl2__format(s->failed->text, sizeof s->failed->text, "%s", event->error);
         }
     }
     return EXL2_CONTINUE;
 }
 
-/* Starts the job that continues opening `index` in a session of its own. */
-static exl2_result exl2__texts_start(exl2_engine *e, exl2_model model, uint32_t index, uint64_t seed, uint32_t tokens,
-                                     exl2__texts_round *round, exl2_session *session)
+/* Progress of texts: called with the share of tokens that there are; false = cancel. */
+typedef bool (*exl2__texts_progress)(void *user, double done);
+
+/* How text is written: opening after opening, in an order that mixes languages and conversations; round after round. As
+   soon as a session ends, another begins in its place. */
+typedef struct exl2__texts_plan {
+    uint32_t openings, batch, tokens; /* tokens: of a session */
+    uint64_t seed;
+    uint32_t rows, length; /* ids that are wanted in all */
+    exl2__texts_progress progress;
+    void *user;
+    uint32_t number;       /* of the next opening, which counts on through all rounds */
+    exl2_error failed;     /* of the first job that failed */
+    exl2__texts_session sessions[EXL2__TEXTS_BATCH_GPU]; /* [batch]; jobs know them until the engine closes */
+} exl2__texts_plan;
+
+/* Starts the job that continues the next opening. */
+static exl2_result exl2__texts_start(exl2__texts *t, exl2_engine *e, exl2_model model, exl2__texts_plan *p,
+                                     exl2__texts_session *s)
 {
-    uint32_t plain = (uint32_t)EXL2__COUNT(exl2__texts_openings);
+    uint32_t plain = (uint32_t)EXL2__COUNT(exl2__texts_openings), round = p->number / p->openings;
+    uint32_t index = p->number % p->openings * 29 % p->openings; /* 29 is prime to 50 and 72 */
     exl2_message message = { 0 };
     exl2_job_desc d = { 0 };
-    exl2_result result = exl2_session_open(e, model, session);
-    d.session = *session;
-    d.max_tokens = tokens;
-    d.sampler.seed = seed + index + 1;
+    exl2_result result = exl2_session_open(e, model, &s->session);
+    d.session = s->session;
+    d.max_tokens = p->tokens;
+    d.sampler.seed = p->seed + (uint64_t)round * 1000 + index + 1;
     d.sampler.temperature = 0.9f;
     d.sampler.top_k = 200;
     d.sampler.top_p = 1;
     d.on_event = exl2__texts_event;
-    d.user = round;
+    d.user = s;
     if (index < plain) {
         d.prompt.text = exl2__texts_openings[index];
     } else {
@@ -306,68 +324,83 @@ static exl2_result exl2__texts_start(exl2_engine *e, exl2_model model, uint32_t 
         d.prompt.messages = &message;
         d.prompt.message_count = 1;
     }
+    *s = (exl2__texts_session){ s->session, true, true, &p->failed };
     result = result < 0 ? result : exl2_job_start(e, &d, NULL);
-    round->running += result >= 0;
-    return result;
+    p->number++;
+    return result < 0 ? exl2__texts_engine_failed(t, e, result) : EXL2_OK;
 }
 
 /* Adds what a session holds, and closes it. */
-static exl2_result exl2__texts_take(exl2__texts *t, exl2_engine *e, exl2_session session)
+static exl2_result exl2__texts_take(exl2__texts *t, exl2_engine *e, exl2__texts_session *s)
 {
     exl2_token *out;
     size_t need = 0;
-    exl2_session_tokens(e, session, NULL, 0, &need);
+    exl2_session_tokens(e, s->session, NULL, 0, &need);
     EXL2__TRY(exl2__texts_room(t, need, &out));
-    exl2_result result = exl2_session_tokens(e, session, out, need, &need);
+    exl2_result result = exl2_session_tokens(e, s->session, out, need, &need);
     if (result < 0) {
         return exl2__texts_engine_failed(t, e, result);
     }
     t->count += need;
-    exl2_session_close(e, session);
+    s->open = false;
+    exl2_session_close(e, s->session);
     return EXL2_OK;
 }
 
-/* Progress of texts: called with the share of tokens that there are; false = cancel. */
-typedef bool (*exl2__texts_progress)(void *user, double done);
-
-/* How text is written: opening after opening, in an order that mixes languages and conversations; round after round. */
-typedef struct exl2__texts_plan {
-    uint32_t openings, batch, tokens; /* tokens: of a session */
-    uint64_t seed, wanted;
-    exl2__texts_progress progress;
-    void *user;
-} exl2__texts_plan;
-
-/* One batch: the sessions from number `first` on. */
-static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model model, const exl2__texts_plan *p,
-                                     uint32_t first)
+/* Takes the sessions whose jobs have ended, and begins others in their places. *open: all sessions then; *tokens: that
+   they hold. */
+static exl2_result exl2__texts_turn(exl2__texts *t, exl2_engine *e, exl2_model model, exl2__texts_plan *p,
+                                    uint32_t *open, uint64_t *tokens)
 {
-    exl2_session sessions[EXL2__TEXTS_BATCH_GPU];
-    exl2__texts_round round = { 0 };
+    *open = 0;
+    *tokens = 0;
     for (uint32_t i = 0; i < p->batch; i++) {
-        uint32_t number = first + i, index = number % p->openings * 29 % p->openings; /* 29 is prime to 50 and 72 */
-        exl2_result result = exl2__texts_start(e, model, index, p->seed + (uint64_t)(number / p->openings) * 1000,
-                                               p->tokens, &round, &sessions[i]);
-        if (result < 0) {
-            return exl2__texts_engine_failed(t, e, result);
+        exl2__texts_session *s = &p->sessions[i];
+        size_t held = 0;
+        if (s->open && !s->running) {
+            EXL2__TRY(exl2__texts_take(t, e, s));
         }
+        if (!s->open && p->number < EXL2__TEXTS_ROUNDS_MAX * p->openings) {
+            EXL2__TRY(exl2__texts_start(t, e, model, p, s));
+        }
+        if (s->open) {
+            exl2_session_tokens(e, s->session, NULL, 0, &held);
+        }
+        *open += s->open;
+        *tokens += held;
     }
-    while (round.running > 0) {
+    return EXL2_OK;
+}
+
+/* Adds `wanted` ids, or fewer if all openings were used often. Sessions that still run when all together hold as many
+   are cut there. */
+static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model model, exl2__texts_plan *p,
+                                     uint64_t wanted)
+{
+    uint64_t first = t->count, tokens;
+    uint32_t open;
+    for (;;) {
         exl2_step_desc step = { 0 };
+        EXL2__TRY(exl2__texts_turn(t, e, model, p, &open, &tokens));
+        uint64_t done = t->count - first + tokens;
+        if (open == 0 || done >= wanted) {
+            break;
+        }
         exl2_result result = exl2_step(e, &step);
         if (result < 0) {
             return exl2__texts_engine_failed(t, e, result);
         }
-        double done = (double)exl2__min64(t->count, p->wanted) / (double)p->wanted;
-        if (p->progress && !p->progress(p->user, done)) {
+        if (p->failed.code < 0) {
+            return exl2__fail(t->c, p->failed.code, "the model failed to write its own text: %s", p->failed.text);
+        }
+        if (p->progress && !p->progress(p->user, (double)done / (double)wanted)) {
             return exl2__fail(t->c, EXL2_ERR_CANCELLED, "the conversion was cancelled");
         }
     }
-    if (round.failed < 0) {
-        return exl2__fail(t->c, round.failed, "the model failed to write its own text: %s", round.error.text);
-    }
     for (uint32_t i = 0; i < p->batch; i++) {
-        EXL2__TRY(exl2__texts_take(t, e, sessions[i]));
+        if (p->sessions[i].open) {
+            EXL2__TRY(exl2__texts_take(t, e, &p->sessions[i]));
+        }
     }
     return EXL2_OK;
 }
@@ -460,33 +493,35 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
     for (uint32_t i = 0; i < file_count; i++) {
         EXL2__TRY(exl2__texts_add_file(t, e, model, files[i], vocab));
     }
+    if (file_count == 0) {
+        EXL2__TRY(exl2__texts_add_spare(t, e, model));
+    }
+    t->spread = t->count;
     if (!own) {
-        return file_count ? EXL2_OK : exl2__texts_add_spare(t, e, model);
+        return EXL2_OK;
     }
     p->openings = (uint32_t)EXL2__COUNT(exl2__texts_openings);
     p->openings += info.has_chat_template ? (uint32_t)EXL2__COUNT(exl2__texts_requests) : 0;
     p->tokens = d.context_max * 3 / 4;
-    for (uint32_t first = 0; first < EXL2__TEXTS_ROUNDS_MAX * p->openings && t->count < p->wanted; first += p->batch) {
-        EXL2__TRY(exl2__texts_write(t, e, model, p, first));
-    }
-    return EXL2_OK;
+    uint64_t rows = p->rows - exl2__min64(t->spread / p->length, p->rows / 2);
+    return exl2__texts_write(t, e, model, p, rows * p->length);
 }
 
-/* Collects ids below `vocab`: those of all files, which exl2__texts_check_file has accepted; without files, at least
-   `wanted` ids of text that the model writes if `own`, else those of the spare texts. `dir`: the source. desc: as of
-   exl2__texts_open. */
+/* Collects ids below `vocab`: those of all files, which exl2__texts_check_file has accepted; without files those of the
+   spare texts. If `own`, text follows that the model writes, so that half of `rows` rows of `length` ids are of either,
+   or more of its own where the spare texts are too short. `dir`: the source. desc: as of exl2__texts_open. */
 static exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir,
-                                    const char *const *files, uint32_t file_count, bool own, uint64_t wanted,
-                                    uint64_t seed, uint32_t vocab, exl2__texts_progress progress, void *user,
-                                    exl2__texts *t)
+                                    const char *const *files, uint32_t file_count, bool own, uint32_t rows,
+                                    uint32_t length, uint64_t seed, uint32_t vocab, exl2__texts_progress progress,
+                                    void *user, exl2__texts *t)
 {
     exl2_engine *e = NULL;
     *t = (exl2__texts){ 0 };
     t->c = c;
     EXL2__TRY(exl2__texts_open(c, desc, &e));
     bool gpu = desc && desc->backend == EXL2_BACKEND_CUDA;
-    exl2__texts_plan plan = { .batch = gpu ? EXL2__TEXTS_BATCH_GPU : EXL2__TEXTS_BATCH, .seed = seed, .wanted = wanted,
-                              .progress = progress, .user = user };
+    exl2__texts_plan plan = { .batch = gpu ? EXL2__TEXTS_BATCH_GPU : EXL2__TEXTS_BATCH, .seed = seed, .rows = rows,
+                              .length = length, .progress = progress, .user = user };
     exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, own, vocab, &plan);
     for (uint64_t i = 0; i < t->count && result >= 0; i++) {
         if (t->ids[i] < 0 || (uint32_t)t->ids[i] >= vocab) { /* an added token without a row in the embedding */
