@@ -29,19 +29,20 @@ static uint32_t launch_count;
 static void run(const char *function, const void *arguments, const unsigned grid[3])
 {
     launched *l = &launches[launch_count];
-    if (!CHECK(launch_count + 1 < LAUNCHES_MAX)) {
+    if (strncmp(function, "exl2k_shuffle", 13) == 0 || !CHECK(launch_count + 1 < LAUNCHES_MAX)) {
         return;
     }
     *l = (launched){ .grid = { grid[0], grid[1], grid[2] } };
     snprintf(l->function, sizeof l->function, "%s", function);
     if (strcmp(function, "exl2k_settle") == 0) {
         memcpy(&l->settle, arguments, sizeof l->settle);
+        l->tile_rows = l->settle.tile_rows;
     } else if (strncmp(function, "exl2k_gemv", 10) == 0) {
         const exl2k_gemv_args *a = (const exl2k_gemv_args *)arguments;
         l->x = a->x;
         l->out = a->out;
         l->kind = a->kind;
-    } else if (strncmp(function, "exl2k_gemm", 10) == 0 && strcmp(function, "exl2k_gemm_permute") != 0) {
+    } else if (strncmp(function, "exl2k_gemm", 10) == 0) {
         const exl2k_gemm_args *a = (const exl2k_gemm_args *)arguments;
         l->x = a->x;
         l->out = a->out;
@@ -277,15 +278,17 @@ static void check_case(const family_case *c)
 static const launched *writer_of(uint64_t address, uint32_t end)
 {
     for (uint32_t i = end; i-- > 0;) {
-        if (launches[i].out == address) {
-            return &launches[i];
+        const launched *l = &launches[i];
+        if (l->out == address || l->settle.out[0] == address || l->settle.out[1] == address) {
+            return l;
         }
     }
     return NULL;
 }
 
-/* Every product of a pass of prompts, or of many rows, reads tiles that a norm or the kernel of their order has written
-   there last, and no kernel of gemm.cu runs. Other passes have no tiles. */
+/* Every product of a pass of prompts, or of many rows, reads tiles that a norm, act(gate) * up or the kernel of
+   attention's order has written there last, and no kernel of gemm.cu runs. Nothing but attention's results is put in
+   order by a kernel of its own. Other passes have no tiles. */
 static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
 {
     static made_step made;
@@ -298,14 +301,17 @@ static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
         const launched *l = &launches[i];
         if (strncmp(l->function, "exl2k_gemm", 10) == 0) {
             const launched *from = writer_of(l->x, i);
-            CHECK(l->tile_rows == rows && from && strncmp(from->function, "exl2k_gemm", 10) != 0);
+            bool product = from && strncmp(from->function, "exl2k_gemm", 10) == 0;
+            CHECK(l->tile_rows == rows && from && (!product || from->kind == EXL2K_GEMV_ACT));
             CHECK(from && from->tile_rows == rows);
             products++;
-        } else if (strcmp(l->function, "exl2k_norm") == 0 || strcmp(l->function, "exl2k_wg_order") == 0) {
+        } else if (strcmp(l->function, "exl2k_norm") == 0 || strcmp(l->function, "exl2k_wg_order") == 0
+                   || strcmp(l->function, "exl2k_settle") == 0) {
             CHECK_INT(l->tile_rows, rows);
         }
     }
     CHECK(!many || products == 4 * shape->layers);
+    CHECK_INT(count_of("exl2k_wg_order"), many ? shape->layers : 0);
     CHECK(!many || count_of("exl2k_attend_permute") == 0);
 }
 
@@ -351,7 +357,7 @@ static void check_late(const synth_model *m, const synth_shape *shape, bool want
     }
     CHECK_INT(exl2__cuda_prepare_products(exl2__cuda_of(m->d), &m->plan), EXL2_OK);
     exl2__cuda_device_leave(&gpu);
-    CHECK((gpu.kernels.functions[late[0]] != NULL) == wanted);
+    CHECK((gpu.kernels.functions[late[0]] != NULL) == (wanted && !exl2__cuda_needs_any(&m->plan.shape)));
     CHECK((gpu.kernels.functions[late[1]] != NULL) == (wanted && shape->mix >= SYNTH_AFFINE));
     CHECK((gpu.kernels.functions[late[2]] != NULL) == (wanted && exl2__cuda_needs_any(&m->plan.shape)));
 }
@@ -392,7 +398,7 @@ static void test_wg_families(void)
         { { .act = EXL2__ACT_SILU, .residual_scale = 0.5f }, SHAPE(2, true, false), true },
         { { .act = EXL2__ACT_SILU, .parallel = true }, SHAPE(2, true, false), false },
         { { .act = EXL2__ACT_GELU, .post_norms = true }, SHAPE(2, true, false), false },
-        { { .act = EXL2__ACT_SILU, .layer_norm = true }, SHAPE(2, true, false), false },
+        { { .act = EXL2__ACT_SILU, .layer_norm = true }, SHAPE(2, true, false), true },
         { { .act = EXL2__ACT_GELU_TANH, .ungated = true, .post_norms = true }, SHAPE(2, true, false), false },
         { { .act = EXL2__ACT_GELU_TANH, .post_norms = true }, AFFINE, false },
     };
@@ -424,6 +430,33 @@ static void test_wg(void)
     check_wg(89, 232448, &affine, false);
 }
 
+/* A model with experts runs with the least shared memory: static and dynamic memory of each launch fit. */
+static void test_experts(void)
+{
+    static const synth_family family = {
+        .act = EXL2__ACT_SILU, .choice_bias = 2,
+        .experts = { .count = 60, .active = 5, .inter = 32, .shared_inter = 64, .sigmoid = true, .renormalized = true,
+                     .groups = 6, .groups_active = 3, .scale = 2.5f }
+    };
+    static const synth_shape shape = { 128, 64, 1, 4, 2, 64, 99, 31, false, false, false, true };
+    static made_step made;
+    exl2_parallel none = { 0 };
+    synth_model m;
+    gpu_open(90, 49152, run);
+    synth_now = &family;
+    synth_model_open_on(&m, &exl2__cuda_backend, &gpu, &shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
+    for (uint32_t rows = 1; rows <= EXL2__CUDA_GRAPH_ROWS; rows++) {
+        pass p = { { { 3, rows } }, false };
+        make_step(&made, &shape, &p, EXL2__ROWS_SAMPLED);
+        made.step.logit_count = 0;
+        run_pass(&m, &made.step);
+        CHECK(count_of("exl2k_expert1") + count_of("exl2k_expert8") > 0);
+    }
+    synth_model_close(&m);
+    gpu_close();
+    synth_now = &synth_llama;
+}
+
 /* The modules that a model compiles: products of one kind, and `settle` only if it runs. */
 static void test_modules(void)
 {
@@ -438,7 +471,8 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemm] == !by_wg && wanted[EXL2__KERNEL_exl2k_gemm_any] == (any && !by_wg));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm] == (!any && !by_wg));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_any] == (any && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (by_wg && !affine && !any));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg256_affine] == (by_wg && affine));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg128_any] == (by_wg && any));
@@ -472,6 +506,7 @@ int main(void)
     }
     test_wg();
     test_wg_families();
+    test_experts();
     fake_reset();
     return check_done();
 }

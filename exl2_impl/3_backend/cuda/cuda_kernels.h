@@ -82,7 +82,7 @@ typedef struct exl2__cuda_needs {
 static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
 {
     uint32_t only = exl2__cuda_module_class(module);
-    bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
+    bool product = strncmp(module, "gem", 3) == 0, other = strstr(module, "_any.cu") != NULL;
     bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
     bool codes = strncmp(module, "attend_codes", 12) == 0 || strcmp(module, "attend_quantize.cu") == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
