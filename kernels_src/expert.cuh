@@ -170,7 +170,6 @@ EXL2K_FN exl2k_expert_output exl2k_expert_output_up(const exl2k_expert_args &a, 
     if (item < b.end && n < a.columns && row < list.rows && exl2k_expert_chosen<M>(list, list.index[used], row)) {
         const exl2k_expert_part &p = s.part[o.part];
         o.strip = item - used * strips - p.strip;
-        o.place = p.map ? exl2k_load_u16(p.map + n * 2) : n;
         o.first = exl2k_expert_bias(p.bias, n);
         o.second = a.parts == 2 ? exl2k_expert_bias(s.part[o.part + 1].bias, n) : 0.0f;
     }

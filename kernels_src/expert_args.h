@@ -16,7 +16,6 @@ typedef struct exl2k_expert {
     exl2k_matrix up;    /* gate and up, interleaved; or one part without a gate */
     exl2k_matrix down;  /* one part */
     exl2k_u64 up_map;   /* u16 [inputs of up]: place in the packed row of each input; 0: the same place */
-    exl2k_u64 down_map; /* u16 [inputs of down] */
 } exl2k_expert;
 
 #define EXL2K_EXPERT_THREADS 512
@@ -24,7 +23,7 @@ typedef struct exl2k_expert {
 #define EXL2K_EXPERT_ROWS 8       /* rows of a slice: those that one launch multiplies */
 #define EXL2K_EXPERT_STAGES_MAX 8
 #define EXL2K_EXPERT_PARTS 3      /* chunk tables of an expert: of gate, of up, of down */
-#define EXL2K_EXPERT_PART_BYTES 40 /* of an exl2k_expert_part in shared memory */
+#define EXL2K_EXPERT_PART_BYTES 32 /* of an exl2k_expert_part in shared memory */
 #define EXL2K_EXPERT_GATHER_THREADS 256
 
 /* The experts that rows have chosen. */
@@ -42,7 +41,7 @@ typedef struct exl2k_expert_choice {
    INPUT   x: fp16 rows in the packed order of the expert. Row r of the slice, for expert in use i: x + (i * x_step + r *
            x_pitch) elements.
    OUTPUT  up    h = fp16(weight of the row * act(gate) * up), for row r and expert in use i at out + (i *
-                 EXL2K_EXPERT_ROWS + r) * out_pitch elements, at position down_map[n]
+                 EXL2K_EXPERT_ROWS + r) * out_pitch elements; columns are stored in the order of `down`
            down  r += scale * sum over the row's experts, in ascending order, of (value + weight * bias); with next,
                  also what a residual product writes (gemv_args.h): next = fp16(r * norm * rho_before) at map[n], and
                  this CTA's slot of sums_out

@@ -15,7 +15,6 @@
 typedef struct exl2k_expert_part {
     u64 base; /* the first strip of the block */
     u64 bias;
-    u64 map;  /* u16: place of each output of `up` in the input of `down`; 0: the same place */
     u32 pitch, chunks;
     u32 strips; /* in the block */
     u32 strip;  /* first one in the part */
@@ -110,7 +109,6 @@ EXL2K_FN void exl2k_expert_open_part(const exl2k_expert_args &a, const exl2k_exp
     p.chunks = exl2k_load_constant(at + 40);
     p.base = exl2k_expert_address(at) + (u64)begin * p.pitch;
     p.bias = exl2k_expert_address(at + 16);
-    p.map = exl2k_expert_address(expert + 2 * sizeof(exl2k_matrix) + 8);
     p.strips = end - begin;
     p.strip = begin;
     if (lane == 0) {

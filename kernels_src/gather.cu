@@ -32,7 +32,6 @@ extern "C" __global__ void __launch_bounds__(EXL2K_GATHER_THREADS) exl2k_act_mul
     for (u32 n = threadIdx.x; n < a.count; n += EXL2K_GATHER_THREADS) {
         f32 gate = exl2k_load_f32(from + n * 4), up = exl2k_load_f32(from + ((u64)a.count + n) * 4);
         f32 h = exl2k_gated(a.act, a.act_limit, gate, up);
-        u32 index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-        exl2k_store_u16(to + index * 2, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
+        exl2k_store_u16(to + n * 2, exl2k_f32_to_f16(exl2k_clamp_f16(h)));
     }
 }

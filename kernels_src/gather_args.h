@@ -17,11 +17,10 @@ typedef struct exl2k_gather_args {
     exl2k_u32 count, pitch;
 } exl2k_gather_args;
 
-/* Grid (rows), block EXL2K_GATHER_THREADS. to[map[n]] = fp16(act(gate[n]) * up[n]). */
+/* Grid (rows), block EXL2K_GATHER_THREADS. to[n] = fp16(act(gate[n]) * up[n]). */
 typedef struct exl2k_act_mul_args {
     exl2k_u64 from;    /* f32 [rows, 2, count]: gate, up */
     exl2k_u64 to;      /* fp16 [rows, pitch] */
-    exl2k_u64 map;     /* u16 [count]; 0: identity */
     exl2k_u64 rows_at; /* as above */
     exl2k_u32 count, pitch;
     exl2k_u32 act;       /* EXL2K_ACT_* */

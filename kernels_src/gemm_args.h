@@ -1,15 +1,14 @@
 /* gemm_args.h: arguments of the product of 9 and more rows with one matrix.
    takes: matrix_args.h.
-   gives: exl2k_gemm_args, exl2k_gemm_permute_args.
+   gives: exl2k_gemm_args.
    owns:  nothing.
 
    INPUT   x: fp16 [rows, x_pitch], normalised, in the packed order of the matrix, finite; 32 elements
            after a row are finite, too.
    OUTPUT  by kind: STORE    out = value + bias, f32 or fp16 [rows, out_pitch]
                     RESIDUAL out += scale * (value + bias), f32 [rows, out_pitch]
-                    ACT      out = act(gate) * up, or act(value) of a matrix of one part, at position map[n],
-                             fp16 [rows, out_pitch]
-           Bias is 0 where a part has none.
+                    ACT      out = act(gate) * up, or act(value) of a matrix of one part, fp16 [rows, out_pitch]
+           Bias is 0 where a part has none. The columns of gate and up are stored in the order of their reader.
    KERNELS exl2k_gemm is made for Llama: scale is 1, act SILU with a gate. exl2k_gemm_any allows everything.
    TILES   of 32, 64 or 128 rows (row_blocks) and 256 columns (ACT: 256 of gate and the same 256 of up). Each part has
            ceil(strips / 16) columns of tiles, and the parts follow one another. ACT counts the tiles of one part only.
@@ -40,7 +39,7 @@ enum { EXL2K_GEMM_STORE, EXL2K_GEMM_RESIDUAL, EXL2K_GEMM_ACT };
 
 typedef struct exl2k_gemm_args {
     exl2k_matrix matrix;
-    exl2k_u64 x, out, map;
+    exl2k_u64 x, out;
     exl2k_u64 rows_at;               /* address of the number of rows, u32 in device memory; 0: use `rows` */
     exl2k_u64 partial;               /* f32 [.., 256, rows of a tile]. With splits: one block for each CTA (ACT:
                                         of two parts: two). ACT of two parts needs a further block for each CTA, or
@@ -62,12 +61,5 @@ typedef struct exl2k_gemm_args {
     exl2k_u32 act;                   /* ACT: EXL2K_ACT_* */
     exl2k_f32 act_limit;             /* of EXL2K_ACT_CLAMPED */
 } exl2k_gemm_args;
-
-/* exl2k_gemm_permute moves element n of each row to map[n], in place. fp16 [rows, pitch]. Grid (rows), 256 threads;
-   dynamic shared memory: 2 * columns bytes. */
-typedef struct exl2k_gemm_permute_args {
-    exl2k_u64 values, map;    /* map: u16 [columns] */
-    exl2k_u32 columns, pitch; /* columns: a multiple of 8 */
-} exl2k_gemm_permute_args;
 
 #endif

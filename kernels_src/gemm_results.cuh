@@ -80,7 +80,7 @@ EXL2K_FN exl2k_column exl2k_column_of(const exl2k_gemm_args &a, u32 part, u32 pa
 {
     const exl2k_part &p = a.matrix.part[part];
     u32 act = a.kind == EXL2K_GEMM_ACT, half = act || (a.kind == EXL2K_GEMM_STORE && a.out_half);
-    u32 index = !act ? p.column + n : a.map && n < p.columns ? exl2k_load_u16(a.map + n * 2) : n;
+    u32 index = act ? n : p.column + n;
     bool gated = EXL2K_ANY ? exl2k_passes(a) > 1 : act;
     if (gated && pass == 0) {
         return exl2k_column_block(gates);

@@ -38,6 +38,7 @@
 #include "gemm_results.cuh"
 #include "gemm_weights.cuh"
 #include "wg.cuh"
+#include "wg_tiles.cuh"
 
 #if __CUDA_ARCH__ == 900
 
@@ -577,8 +578,8 @@ EXL2K_FN f32 exl2k_wg_gate(f32 v, f32 linear, f32 cubic)
 }
 
 /* ACT: act(gate) * up. The groups exchange sums: group 0 gets both factors of the first half of the rows, group 1 of
-   the second. A row of a strip is 32 bytes of tiles without order, which exl2k_wg_order puts in order: lane t of a row
-   stores columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9. */
+   the second. The results are tiles as the inputs are, and the columns are in the order of their reader: lane t of a row has
+   columns 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of the strip, which are half of chunk t (wg_tiles.cuh). */
 template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args &a, const exl2k_wg_shared &s,
                                             const exl2k_wg_job &p)
 {
@@ -591,7 +592,7 @@ template <u32 N> EXL2K_FN void exl2k_wg_act(const f32 *d, const exl2k_gemm_args 
     f32 up_bias[2] = { exl2k_bias_of(up_part, n), exl2k_bias_of(up_part, n + 8) };
     bool tanh = a.act == EXL2K_ACT_GELU_TANH; /* exl2k_gelu_tanh */
     f32 linear = tanh ? 1.5957691216f : 1.0f, cubic = tanh ? 1.5957691216f * 0.044715f : 0.0f;
-    u64 at = a.out + ((u64)(strip / 2) * a.out_pitch + row) * 64 + strip % 2 * 32 + lane % 4 * 8;
+    u64 at = a.out + exl2k_wg_chunk_at(strip / 2, lane % 4, row, a.out_pitch) + strip % 2 * 8;
 #pragma unroll
     for (u32 block = 0; block < blocks; block += step) {
         f32 kept[4 * step];

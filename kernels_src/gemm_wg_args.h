@@ -8,8 +8,7 @@
            than EXL2K_WG_CHUNK_BYTES.
    OUTPUT  by kind: STORE    out = value + bias, f32 [rows, out_pitch]
                     RESIDUAL out += scale * (value + bias), f32 [rows, out_pitch]
-                    ACT      out = act(gate) * up, fp16 [columns / 32][out_pitch rows][64 bytes]: the columns of a
-                             strip are 32 bytes, in the order that exl2k_wg_order reads; out_pitch = x_pitch
+                    ACT      out = act(gate) * up: tiles as of x; out_pitch = x_pitch
    TILES   of 32, 64, 128 or 256 rows, as the kernel's name says, and 128 columns (ACT: 64 of gate and the same 64 of
            up). Each part has ceil(strips / 8) columns of tiles, and the parts follow one another. ACT has
            ceil(strips / 4).
@@ -20,7 +19,7 @@
            u32 [tiles], zero before and after the launch.
    KERNELS for Llama and for affine matrices: scale is 1, act SILU. Those with "_any" in their names: act may also be
            GELU_TANH.
-   SHARED  memory: EXL2K_WG_SHARED bytes. map, rows_at, out_half and what describes rings are not used. */
+   SHARED  memory: EXL2K_WG_SHARED bytes. rows_at, out_half and what describes rings are not used. */
 #ifndef EXL2K_GEMM_WG_ARGS_H
 #define EXL2K_GEMM_WG_ARGS_H
 
@@ -44,7 +43,7 @@ typedef struct exl2k_wg_order_args {
     exl2k_u64 from, to;
     exl2k_u64 map;        /* u16 [columns]; 0: identity */
     exl2k_u32 columns;    /* a multiple of 32 */
-    exl2k_u32 from_pitch; /* elements of a row at `from`; 0: `from` has results of ACT, and may be `to` */
+    exl2k_u32 from_pitch; /* elements of a row at `from` */
     exl2k_u32 rows;       /* of the tiles: a multiple of 8 */
 } exl2k_wg_order_args;
 

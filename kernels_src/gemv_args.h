@@ -8,7 +8,8 @@
            where rho = 1 / sqrt(sum of the slots / hidden + eps).
    OUTPUT  by kind: store    out = scale * (value + bias), soft-capped if cap > 0; f32 or fp16 [rows, out_pitch],
                              outputs in their natural order
-                    act      out = fp16 act(gate) * up, or act(value) of a matrix of one part, at position map[n]
+                    act      out = fp16 act(gate) * up, or act(value) of a matrix of one part: its columns are stored
+                             in the order of their reader
                     residual r += scale * (value + bias); y = fp16(r * weight * rho_before) at map[n]; this CTA's slot
                              of sums_out = sum of r * r over the CTA's columns. out = 0: y and the sums are not wanted
            Bias is 0 where a part has none.
@@ -43,7 +44,7 @@ typedef struct exl2k_gemv_args {
     exl2k_u64 rows_at;        /* address of the number of rows of the pass, u32 in device memory, of which `before` come
                                  before those of this launch; 0: use `rows`. The one-row kernel always has 1 row */
     exl2k_u64 out;            /* residual: y, or 0 */
-    exl2k_u64 map;            /* u16 [columns]; 0: identity */
+    exl2k_u64 map;            /* residual: u16 [columns]; 0: identity */
     exl2k_u64 residual;       /* f32 [rows, residual_pitch]; each row is aligned to 16 bytes */
     exl2k_u64 weight;         /* weight of the next norm, f32 [columns] */
     exl2k_u64 sums_now;       /* f32 [rows, EXL2K_SLOTS_MAX], aligned to 16; 0: outputs are not scaled */

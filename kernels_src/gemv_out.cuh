@@ -33,7 +33,7 @@ template <u32 M> EXL2K_FN constexpr u32 exl2k_small_starts(void)
 typedef struct exl2k_out {
     u32 rows, small;
     f32 weight; /* residual only */
-    u32 index;  /* residual, act: index of the output */
+    u32 index;  /* residual: index of the output */
 } exl2k_out;
 
 /* This thread's first item. Computed from the thread index at each use, because registers are scarce. */
@@ -112,20 +112,16 @@ template <u32 M> EXL2K_FN u32 exl2k_first_column(const exl2k_gemv_args &a, exl2k
 /* Loads constants of a block, which no kernel writes. Many rows: only prefetches them into L2. */
 template <u32 M> EXL2K_FN void exl2k_out_constants(exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block)
 {
-    if (a.kind != EXL2K_GEMV_RESIDUAL && a.kind != EXL2K_GEMV_ACT) {
+    if (a.kind != EXL2K_GEMV_RESIDUAL || !exl2k_out_wanted(a)) {
         return;
     }
     u32 end, n = exl2k_first_column<M>(a, block, &end);
     /* With one row, load the constants of this thread's first item. With many rows, prefetch them. */
     if (n < end && M == 1) {
         o.index = a.map ? exl2k_load_u16(a.map + n * 2) : n;
-        if (a.kind == EXL2K_GEMV_RESIDUAL && exl2k_out_wanted(a)) {
-            o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
-        }
-    } else if (n < end && exl2k_out_wanted(a)) {
-        if (a.kind == EXL2K_GEMV_RESIDUAL) {
-            exl2k_prefetch(a.weight + n * 4);
-        }
+        o.weight = __uint_as_float(exl2k_load_constant(a.weight + n * 4));
+    } else if (n < end) {
+        exl2k_prefetch(a.weight + n * 4);
         if (a.map) {
             exl2k_prefetch(a.map + n * 2);
         }
@@ -311,8 +307,7 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
             }
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += gated && up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
-            u32 index = M == 1 && pair == exl2k_item_strip<M>() ? o.index : a.map ? exl2k_load_u16(a.map + n * 2) : n;
-            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2,
+            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + n) * 2,
                             exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_gate(a, g, u))));
         }
     }

@@ -92,15 +92,12 @@ EXL2K_FN exl2k_column exl2k_grouped_column(const exl2k_grouped_gemm_args &a, con
 {
     const exl2k_part &q = exl2k_grouped_part(a, p, pass);
     u64 gates = a.partial + (u64)blockIdx.x * exl2k_tile_bytes(a) * 16;
-    u32 up = a.kind == EXL2K_GROUPED_UP, index = n;
+    u32 up = a.kind == EXL2K_GROUPED_UP;
     if (pass + 1 < a.parts) {
         return exl2k_column_block(gates);
     }
-    if (up && a.mapped && p.expert->down_map && n < q.columns) {
-        index = exl2k_load_u16(p.expert->down_map + n * 2);
-    }
     u32 size = up ? 1 : 2;
-    exl2k_column c = { a.out + (((u64)p.first * a.out_pitch + index) << size), 0, a.out_pitch << size, 1024,
+    exl2k_column c = { a.out + (((u64)p.first * a.out_pitch + n) << size), 0, a.out_pitch << size, 1024,
                        exl2k_bias_of(q, n), 0.0f, a.scale, up ? a.act : 0, up };
     if (pass > 0) {
         c.prior = gates + threadIdx.x * 4;

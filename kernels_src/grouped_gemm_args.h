@@ -5,7 +5,8 @@
 
    INPUT    x: fp16 [places, x_pitch] (grouped_rows_args.h), in the packed order of each place's expert, finite up to
             the next multiple of 32 elements.
-   OUTPUT   UP    out = act(gate) * up, or act(up) without a gate, fp16 [places, out_pitch]
+   OUTPUT   UP    out = act(gate) * up, or act(up) without a gate, fp16 [places, out_pitch]; columns are stored in the
+                  order of `down`
             DOWN  out = value + bias, f32 [places, out_pitch]
    KERNELS  exl2k_grouped_gemm has tiles of up to 128 rows, and one CTA on an SM. exl2k_grouped_gemm32 has tiles of up
             to 32 rows, and two CTAs on an SM if their shared memory fits. A row's bits are the same with both: its
@@ -35,7 +36,6 @@ typedef struct exl2k_grouped_gemm_args {
     exl2k_u32 halves;             /* inputs / 32, rounded up */
     exl2k_u32 column_tiles;       /* columns of a part / 256, rounded up */
     exl2k_u32 row_blocks;         /* rows of the largest tile in units of 32: 1, 2 or 4 */
-    exl2k_u32 mapped;             /* UP: 1: columns go to the positions of down_map; 0: exl2k_grouped_order follows */
     exl2k_u32 act;                /* UP: EXL2K_ACT_* */
     exl2k_f32 scale;              /* UP: the limit of EXL2K_ACT_CLAMPED; DOWN: 1 */
     exl2k_u32 stage_mask, slot_mask, stages_log, slots_log, slot_bytes, ring_bytes; /* as gemm_args.h */

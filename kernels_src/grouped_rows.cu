@@ -1,6 +1,6 @@
-/* grouped_rows.cu: the kernels around the products of many rows with experts: sort, gather, order, sum.
+/* grouped_rows.cu: the kernels around the products of many rows with experts: sort, gather, sum.
    takes: grouped_rows_args.h, expert_args.h.
-   gives: exl2k_grouped_sort, exl2k_grouped_gather, exl2k_grouped_order, exl2k_grouped_sum.
+   gives: exl2k_grouped_sort, exl2k_grouped_gather, exl2k_grouped_sum.
    owns:  nothing. */
 #include "base.cuh"
 #include "expert_args.h"
@@ -182,8 +182,7 @@ EXL2K_FN void exl2k_row_rest(u32 shared, u64 from, u64 map, u32 columns)
     }
 }
 
-/* Moves element n of a row to map[n], through shared memory. `to` may be `from`; map 0: identity. All threads of the
-   CTA call it. */
+/* Copies element n of a row to map[n], through shared memory; map 0: identity. All threads of the CTA call it. */
 EXL2K_FN void exl2k_row_permute(u64 to, u64 from, u64 map, u32 columns)
 {
     extern __shared__ uint4 exl2k_dynamic[];
@@ -228,7 +227,7 @@ EXL2K_FN void exl2k_row_permute(u64 to, u64 from, u64 map, u32 columns)
     }
 }
 
-/* Moves element n of a row to map[n], directly. `to` is not `from`. */
+/* Copies element n of a row to map[n], directly. */
 EXL2K_FN void exl2k_row_scatter(u64 to, u64 from, u64 map, u32 columns)
 {
     for (u32 n = threadIdx.x; n < columns; n += EXL2K_GROUPED_ROW_THREADS) {
@@ -259,19 +258,6 @@ exl2k_grouped_gather(const __grid_constant__ exl2k_grouped_gather_args a)
     }
     exl2k_row_clear(to, a.columns, a.pitch);
     exl2k_row_clear(a.h + (u64)place * a.h_pitch * 2, a.h_columns, a.h_pitch);
-}
-
-extern "C" __global__ void __launch_bounds__(EXL2K_GROUPED_ROW_THREADS)
-exl2k_grouped_order(const __grid_constant__ exl2k_grouped_order_args a)
-{
-    exl2k_dependency_release();
-    exl2k_dependency_wait();
-    uint2 pair = exl2k_pair_at(a.pairs, blockIdx.x);
-    u64 map = ((const exl2k_expert *)a.experts)[pair.y].down_map;
-    if (map) {
-        u64 row = a.h + (u64)blockIdx.x * a.pitch * 2;
-        exl2k_row_permute(row, row, map, a.columns);
-    }
 }
 
 /* ---- the sum ---- */

@@ -1,10 +1,10 @@
 /* grouped_rows_args.h: arguments of the kernels around the products of many rows with experts.
    takes: types.h.
-   gives: exl2k_grouped_pair, exl2k_grouped_tile; exl2k_grouped_sort_args, _gather_args, _order_args, _sum_args.
+   gives: exl2k_grouped_pair, exl2k_grouped_tile; exl2k_grouped_sort_args, _gather_args, _sum_args.
    owns:  nothing.
 
-   Each row has chosen k experts. A pair of a row and one of its experts is a slot: slot row * k + i. The path has six
-   launches: sort, gather, the product with up, order, the product with down (grouped_gemm_args.h), sum. Sorting gives
+   Each row has chosen k experts. A pair of a row and one of its experts is a slot: slot row * k + i. The path has five
+   launches: sort, gather, the product with up, the product with down (grouped_gemm_args.h), sum. Sorting gives
    each slot a place, so that the slots of an expert have consecutive places. Inputs, h and results lie at the places.
 
    SCRATCH  pairs          exl2k_grouped_pair [rows * k]
@@ -61,13 +61,6 @@ typedef struct exl2k_grouped_gather_args {
     exl2k_u32 packed;             /* 1: x is in the order of `up`, which all experts share; 0: in natural order */
     exl2k_u32 unused;
 } exl2k_grouped_gather_args;
-
-/* exl2k_grouped_order: moves element n of each row of h to down_map[n], in place. Grid (rows * k),
-   EXL2K_GROUPED_ROW_THREADS; dynamic shared memory: 2 * columns, rounded up to 16. */
-typedef struct exl2k_grouped_order_args {
-    exl2k_u64 experts, pairs, h;
-    exl2k_u32 columns, pitch;
-} exl2k_grouped_order_args;
 
 /* exl2k_grouped_sum: scale * sum of weight * result over the slots of a row, in their order. The sum is added to `out`,
    or replaces it. Grid (rows, columns / (EXL2K_GROUPED_SUM_THREADS * EXL2K_GROUPED_SUM_COLUMNS), rounded up),

@@ -25,7 +25,6 @@
     X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                           \
     X(exl2k_gemm_any, "gemm_any.cu", exl2k_gemm_args, BUDGET)                   \
     X(exl2k_gemm_affine, "gemm_affine.cu", exl2k_gemm_args, BUDGET)             \
-    X(exl2k_gemm_permute, "gemm.cu", exl2k_gemm_permute_args, BUDGET)           \
     X(exl2k_gemm_wg32, "gemm_wg32.cu", exl2k_gemm_args, BUDGET)                 \
     X(exl2k_gemm_wg64, "gemm_wg64.cu", exl2k_gemm_args, BUDGET)                 \
     X(exl2k_gemm_wg128, "gemm_wg128.cu", exl2k_gemm_args, BUDGET)               \
@@ -42,7 +41,6 @@
     X(exl2k_grouped_gemm, "grouped_gemm.cu", exl2k_grouped_gemm_args, BUDGET)   \
     X(exl2k_grouped_gemm32, "grouped_gemm32.cu", exl2k_grouped_gemm_args, BUDGET) \
     X(exl2k_grouped_gemm_affine, "grouped_gemm_affine.cu", exl2k_grouped_gemm_args, BUDGET) \
-    X(exl2k_grouped_order, "grouped_rows.cu", exl2k_grouped_order_args, BUDGET) \
     X(exl2k_grouped_sum, "grouped_rows.cu", exl2k_grouped_sum_args, NONE)       \
     X(exl2k_embed, "embed.cu", exl2k_embed_args, NONE)                          \
     X(exl2k_norm, "norm.cu", exl2k_norm_args, NONE)                             \

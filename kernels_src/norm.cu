@@ -102,11 +102,8 @@ extern "C" __global__ void __launch_bounds__(EXL2K_NORM_THREADS) exl2k_norm(exl2
     /* Store the staged row: by 16 bytes if there are only whole tiles (or lines), else one element at a time. */
     bool whole = a.tile_rows ? a.hidden % 32 == 0 : (a.hidden | a.out_pitch) % 8 == 0;
     for (u32 n = 8 * threadIdx.x; n < a.hidden && stage && whole; n += 8 * EXL2K_NORM_THREADS) {
-        const u32 *pairs = (const u32 *)staged;
-        u32 half = n / 32, chunk = n / 8 % 4, first = half * 16 + chunk; /* see wg_tiles.cuh */
         if (a.tile_rows) {
-            uint4 inputs = make_uint4(pairs[first], pairs[first + 4], pairs[first + 8], pairs[first + 12]);
-            exl2k_store4(to + exl2k_wg_chunk_at(half, chunk, row, a.tile_rows), inputs);
+            exl2k_wg_store_chunk(to, n / 8, exl2k_shared(staged), row, a.tile_rows);
         } else {
             exl2k_store4(to + n * 2, *(const uint4 *)&staged[n]);
         }

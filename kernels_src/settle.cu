@@ -7,6 +7,7 @@
    consecutive elements at a time, 4 where the row allows it, and each sum has one barrier. */
 #include "base.cuh"
 #include "settle_args.h"
+#include "wg_tiles.cuh"
 
 /* A row of f32 that a CTA works on. Its runs of V elements go to the threads in turn; a thread holds its first ones. */
 typedef struct exl2k_settle_row {
@@ -213,7 +214,7 @@ EXL2K_FN void exl2k_settle_prefetch(u64 table, u32 bytes)
     }
 }
 
-/* Writes the normalised residual to the row at `to`, in the order of the map. The row goes through shared memory: the
+/* Writes the normalised residual to the row, or the tiles, at `to`, in the order of the map. The row goes through shared memory: the
    permutation scatters there, so that global memory is accessed in whole lines. */
 template <u32 V>
 EXL2K_FN void exl2k_settle_write(const exl2k_settle_args &a, const exl2k_settle_fixed &fixed, u32 order, u64 to,
@@ -253,7 +254,11 @@ EXL2K_FN void exl2k_settle_write(const exl2k_settle_args &a, const exl2k_settle_
     __syncthreads();
     if constexpr (V == 4) {
         for (u32 n = 8 * threadIdx.x; n < a.hidden; n += 8 * blockDim.x) {
-            exl2k_store4(to + n * 2, *(const uint4 *)&staged[n]);
+            if (a.tile_rows) {
+                exl2k_wg_store_chunk(to, n / 8, exl2k_shared(staged), blockIdx.x, a.tile_rows);
+            } else {
+                exl2k_store4(to + n * 2, *(const uint4 *)&staged[n]);
+            }
         }
     } else {
         for (u32 n = 2 * threadIdx.x; n + 1 < a.hidden; n += 2 * blockDim.x) {
@@ -319,7 +324,8 @@ template <u32 V> EXL2K_FN void exl2k_settle_settle(const exl2k_settle_args &a, u
     for (u32 k = 0; k < 2; k++) {
         u64 to = k == 0 ? a.out[0] : a.out[1];
         if (to) {
-            exl2k_settle_write<V>(a, fixed, k, to + (u64)row * a.out_pitch * 2, residual, norm, staged);
+            to += a.tile_rows ? 0 : (u64)row * a.out_pitch * 2;
+            exl2k_settle_write<V>(a, fixed, k, to, residual, norm, staged);
         }
     }
 }

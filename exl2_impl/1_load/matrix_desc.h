@@ -50,10 +50,12 @@ typedef struct exl2__affine {
     uint32_t *raw;             /* memory for what is read from the file, while the matrix is read */
 } exl2__affine;
 
-/* PRODUCT: y = x W. ROWS: an embedding, one row per token. Beside PRODUCT: the matrices of an expert, and of a router.
-   */
+/* PRODUCT: y = x W. ROWS: an embedding, one row per token. Beside PRODUCT: the matrices of an MLP, of an expert, and of
+   a router. The outputs of UP (gate and up) are the inputs of the DOWN that is loaded before it. */
 enum {
-    EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2, EXL2__USE_EXPERT_UP = 4, EXL2__USE_EXPERT_DOWN = 8, EXL2__USE_ROUTER = 16
+    EXL2__USE_PRODUCT = 1, EXL2__USE_ROWS = 2, EXL2__USE_UP = 4, EXL2__USE_DOWN = 8, EXL2__USE_EXPERT = 16,
+    EXL2__USE_EXPERT_UP = EXL2__USE_UP | EXL2__USE_EXPERT, EXL2__USE_EXPERT_DOWN = EXL2__USE_DOWN | EXL2__USE_EXPERT,
+    EXL2__USE_ROUTER = 32
 };
 
 /* One linear layer y[out] = x[in] W (+ bias), checked by the loader. */
@@ -67,7 +69,7 @@ typedef struct exl2__matrix_desc {
     uint32_t group_count, words;  /* EXL2, AFFINE: groups, and word rows of the codes [words, out_stored] */
     bool has_bias;
     uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
-    uint32_t expert, experts;     /* EXPERT_UP, EXPERT_DOWN: the expert, and the number of experts of its layer */
+    uint32_t expert, experts;     /* EXPERT: the expert, and the number of experts of its layer */
     exl2__affine affine;          /* AFFINE */
     /* The members above are known from file headers alone (but that a bias of GPTQ with zeros alone is dropped), and
        matrix_bytes reads no others (but `groups`, if the backend sets needs_groups). The members below are valid while

@@ -5,8 +5,9 @@
    owns:  nothing.
 
    A unit is a set of matrices that a backend packs together: the embedding; learned positions; for each layer q, k, v |
-   o | gate, up | down; the head. A layer with experts has the units q, k, v | o | router | gate, up | down of the
-   shared expert, if there is one | and for each expert gate, up | down. */
+   o | down | gate, up; the head. A layer with experts has the units q, k, v | o | router | down | gate, up of the
+   shared expert, if there is one | and for each expert down | gate, up. down comes first, as a backend may store the
+   columns of gate and up in the order in which it reads them. */
 #ifndef EXL2__UNITS_H
 #define EXL2__UNITS_H
 
@@ -14,8 +15,8 @@
 #include "plan.h"
 
 typedef enum exl2__unit_kind {
-    EXL2__UNIT_EMBED, EXL2__UNIT_POSITIONS, EXL2__UNIT_QKV, EXL2__UNIT_OUT, EXL2__UNIT_GATE_UP, EXL2__UNIT_DOWN,
-    EXL2__UNIT_ROUTER, EXL2__UNIT_EXPERT_UP, EXL2__UNIT_EXPERT_DOWN, EXL2__UNIT_HEAD
+    EXL2__UNIT_EMBED, EXL2__UNIT_POSITIONS, EXL2__UNIT_QKV, EXL2__UNIT_OUT, EXL2__UNIT_DOWN, EXL2__UNIT_GATE_UP,
+    EXL2__UNIT_ROUTER, EXL2__UNIT_EXPERT_DOWN, EXL2__UNIT_EXPERT_UP, EXL2__UNIT_HEAD
 } exl2__unit_kind;
 
 typedef struct exl2__unit {
@@ -196,10 +197,10 @@ static inline exl2__unit_kind exl2__unit_kind_of(const exl2__config *c, exl2__un
         return (exl2__unit_kind)(EXL2__UNIT_QKV + index);
     }
     if (index < first) {
-        return index == 2 ? EXL2__UNIT_ROUTER : index == 3 ? EXL2__UNIT_GATE_UP : EXL2__UNIT_DOWN;
+        return index == 2 ? EXL2__UNIT_ROUTER : index == 3 ? EXL2__UNIT_DOWN : EXL2__UNIT_GATE_UP;
     }
     u->expert = (index - first) / 2;
-    return (index - first) % 2 == 0 ? EXL2__UNIT_EXPERT_UP : EXL2__UNIT_EXPERT_DOWN;
+    return (index - first) % 2 == 0 ? EXL2__UNIT_EXPERT_DOWN : EXL2__UNIT_EXPERT_UP;
 }
 
 /* Fills *u with the matrices of unit `index`. */

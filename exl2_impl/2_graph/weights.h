@@ -129,11 +129,14 @@ static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
 
 /* ---- headers only: no tensor data is read ---- */
 
-/* What a backend must know of a unit's role in a layer with experts: EXL2__USE_*. */
+/* What a backend must know of a unit's role in a layer: EXL2__USE_*. */
 static inline uint32_t exl2__weights_role(exl2__unit_kind kind)
 {
-    return kind == EXL2__UNIT_EXPERT_UP ? EXL2__USE_EXPERT_UP : kind == EXL2__UNIT_EXPERT_DOWN ? EXL2__USE_EXPERT_DOWN
-         : kind == EXL2__UNIT_ROUTER ? EXL2__USE_ROUTER : 0;
+    static const uint8_t roles[] = { [EXL2__UNIT_GATE_UP] = EXL2__USE_UP, [EXL2__UNIT_DOWN] = EXL2__USE_DOWN,
+                                     [EXL2__UNIT_ROUTER] = EXL2__USE_ROUTER,
+                                     [EXL2__UNIT_EXPERT_UP] = EXL2__USE_EXPERT_UP,
+                                     [EXL2__UNIT_EXPERT_DOWN] = EXL2__USE_EXPERT_DOWN, [EXL2__UNIT_HEAD] = 0 };
+    return roles[kind];
 }
 
 EXL2__COLD
@@ -162,7 +165,7 @@ static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint
 }
 
 /* Fails unless q, k, v and o are all of one kind, and gate, up and down likewise. `first_unit`: that of q or
-   gate. */
+   down. */
 static exl2_result exl2__weights_check_block(exl2__ctx *c, const exl2__weights *w, uint32_t first_unit)
 {
     exl2__unit u[2];
@@ -269,7 +272,7 @@ static exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t 
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
     EXL2__TRY(exl2__weights_unit_bytes(r, parts, u.count, &bytes));
     w->weight_bytes += bytes;
-    bool first = u.kind == EXL2__UNIT_QKV || u.kind == EXL2__UNIT_GATE_UP || u.kind == EXL2__UNIT_EXPERT_UP;
+    bool first = u.kind == EXL2__UNIT_QKV || u.kind == EXL2__UNIT_DOWN || u.kind == EXL2__UNIT_EXPERT_DOWN;
     return first ? exl2__weights_check_block(c, w, index) : EXL2_OK;
 }
 

@@ -43,7 +43,7 @@ static const struct layer_case {
 typedef struct layer_expert {
     product_matrix up, down;
     uint16_t *up_map, *down_map; /* NULL: identity */
-    rig_buffer up_map_buffer, down_map_buffer;
+    rig_buffer up_map_buffer;
     float *up_weights, *down_weights; /* [columns, inputs], inputs in natural order */
 } layer_expert;
 
@@ -83,16 +83,19 @@ static uint32_t runs_of(uint32_t number, uint32_t in, product_run runs[2])
     return 1;
 }
 
+/* map: the places of its columns, or NULL. */
 static void matrix_make(product_matrix *m, uint32_t parts, uint32_t in, uint32_t out, uint32_t number, bool bias,
-                        uint32_t chunk_bytes)
+                        uint32_t chunk_bytes, const uint16_t *map)
 {
+    uint16_t *order = map ? product_order_of(map, out) : NULL;
     for (uint32_t i = 0; i < parts; i++) {
         product_run runs[2];
         uint32_t count = runs_of(number == 4 || number >= AFFINE ? number : (number + i) % 4, in, runs);
         product_part_make(&m->part[i], runs, count, out, bias);
     }
     product_lay(m, parts, 0, chunk_bytes);
-    product_pack(m, &shuffle, 100, 0);
+    product_pack(m, &shuffle, 100, order);
+    free(order);
 }
 
 /* The columns of all parts as floats, which hold them exactly. */
@@ -119,7 +122,9 @@ static uint16_t *map_make(uint32_t count, rig_buffer *buffer)
         map[i] = map[k];
         map[k] = (uint16_t)i;
     }
-    *buffer = rig_buffer_of(map, count * 2);
+    if (buffer) {
+        *buffer = rig_buffer_of(map, count * 2);
+    }
     return map;
 }
 
@@ -128,13 +133,13 @@ static void expert_make(layer *l, uint32_t index, uint32_t chunk_bytes)
     const struct layer_case *f = l->form;
     layer_expert *e = &l->expert[index];
     uint32_t number = f->affine ? AFFINE + index : f->dense ? 4 : index % 5;
-    matrix_make(&e->up, f->parts, f->hidden, f->inter, number, f->bias, chunk_bytes);
     uint32_t next = f->affine ? number + 1 : f->dense ? 4 : index % 6;
-    matrix_make(&e->down, 1, f->inter, f->hidden, next, f->bias, chunk_bytes);
     if (f->mapped && (f->packed || index % 7 != 3)) { /* some experts have natural order */
         e->up_map = f->packed && index > 0 ? l->expert->up_map : map_make(f->hidden, &e->up_map_buffer);
-        e->down_map = map_make(f->inter, &e->down_map_buffer);
+        e->down_map = number == 4 ? NULL : map_make(f->inter, NULL); /* columns of dense matrices stay as they are */
     }
+    matrix_make(&e->up, f->parts, f->hidden, f->inter, number, f->bias, chunk_bytes, e->down_map);
+    matrix_make(&e->down, 1, f->inter, f->hidden, next, f->bias, chunk_bytes, NULL);
     e->up_weights = matrix_weights(&e->up, e->up_map);
     e->down_weights = matrix_weights(&e->down, e->down_map);
     l->chunk_bytes = exl2__max32(l->chunk_bytes, exl2__max32(e->up.chunk_bytes, e->down.chunk_bytes));
@@ -252,7 +257,6 @@ static rig_buffer experts_buffer(const layer *l)
         experts[i].up = e->up.device;
         experts[i].down = e->down.device;
         experts[i].up_map = e->up_map_buffer.address;
-        experts[i].down_map = e->down_map_buffer.address;
     }
     rig_buffer b = rig_buffer_of(experts, l->form->experts * sizeof *experts);
     free(experts);
@@ -323,7 +327,6 @@ static void layer_close(layer *l)
         product_free(&e->up);
         product_free(&e->down);
         rig_buffer_free(&e->up_map_buffer);
-        rig_buffer_free(&e->down_map_buffer);
         free(l->form->packed && i > 0 ? NULL : e->up_map);
         free(e->down_map);
         free(e->up_weights);
@@ -577,8 +580,8 @@ static void speed(int count, char **numbers)
     product_part_make(&l.expert[0].down.part[0], &down, 1, form.hidden, false);
     product_lay(&l.expert[0].up, 2, 0, EXL2__CUDA_CHUNK_BYTES);
     product_lay(&l.expert[0].down, 1, 0, EXL2__CUDA_CHUNK_BYTES);
-    product_pack(&l.expert[0].up, &shuffle, 1000, 0);
-    product_pack(&l.expert[0].down, &shuffle, 1000, 0);
+    product_pack(&l.expert[0].up, &shuffle, 1000, NULL);
+    product_pack(&l.expert[0].down, &shuffle, 1000, NULL);
     uint8_t *up_strips = product_take((size_t)l.expert[0].up.bytes, 1);
     uint8_t *down_strips = product_take((size_t)l.expert[0].down.bytes, 1);
     rig_download(l.expert[0].up.strips, 0, up_strips, (size_t)l.expert[0].up.bytes);
@@ -589,7 +592,6 @@ static void speed(int count, char **numbers)
         e->up = copy_of(&e->up, up_strips);
         e->down = copy_of(&e->down, down_strips);
         e->up_map = map_make(form.hidden, &e->up_map_buffer);
-        e->down_map = map_make(form.inter, &e->down_map_buffer);
     }
     l.chunk_bytes = exl2__max32(l.expert[0].up.chunk_bytes, l.expert[0].down.chunk_bytes);
     l.experts = experts_buffer(&l);

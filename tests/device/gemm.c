@@ -17,13 +17,13 @@ static uint32_t rows_most = ROWS;
 typedef struct gemm_case {
     product_matrix m;
     uint32_t columns, x_pitch;
-    uint16_t *x, *map;
+    uint16_t *x;
     double *value;   /* [ROWS, columns], bias included */
     float *residual; /* [ROWS, columns] */
-    rig_buffer x_buffer, map_buffer, out, tiles;
+    rig_buffer x_buffer, out, tiles;
 } gemm_case;
 
-/* By wgmma: writes the inputs as tiles first. Results of ACT become tiles, too. */
+/* By wgmma: writes the inputs as tiles first. Results of ACT are tiles, too. */
 static void launch_wg(const gemm_case *c, uint32_t kind, uint32_t rows)
 {
     exl2k_gemm_args a = { .out = c->out.address, .rows = rows, .kind = kind, .x = c->tiles.address,
@@ -31,9 +31,6 @@ static void launch_wg(const gemm_case *c, uint32_t kind, uint32_t rows)
     gemm_wg_order(&wg, c->x_buffer.address, c->tiles.address, 0, rows, c->m.in, c->x_pitch);
     exl2__cuda_gemm_plan plan = gemm_wg_prepare(&a, &c->m, &scratch, sampled);
     gemm_wg_run(&wg, &c->m, &a, &plan);
-    if (kind == EXL2K_GEMM_ACT) {
-        gemm_wg_order(&wg, a.out, a.out, c->map_buffer.address, rows, c->columns / 2, 0);
-    }
 }
 
 static void launch(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, uint32_t budget)
@@ -42,9 +39,8 @@ static void launch(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, 
         launch_wg(c, kind, rows);
         return;
     }
-    exl2k_gemm_args a = { .x = c->x_buffer.address, .out = c->out.address,
-                          .map = c->map_buffer.address, .rows = rows, .x_pitch = c->x_pitch, .out_pitch = c->columns,
-                          .kind = kind, .out_half = half, .scale = 1, .act = EXL2K_ACT_SILU };
+    exl2k_gemm_args a = { .x = c->x_buffer.address, .out = c->out.address, .rows = rows, .x_pitch = c->x_pitch,
+                          .out_pitch = c->columns, .kind = kind, .out_half = half, .scale = 1, .act = EXL2K_ACT_SILU };
     exl2__cuda_gemm_plan plan = gemm_prepare(&a, &c->m, &scratch, budget);
     gemm_run(product_is_affine(&c->m) ? &gemm_affine : &gemm, &a, &plan);
 }
@@ -52,22 +48,18 @@ static void launch(const gemm_case *c, uint32_t kind, uint32_t rows, bool half, 
 static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chunk_bytes)
 {
     product_lay(&c->m, count, 0, chunk_bytes);
-    product_pack(&c->m, &shuffle, 100, 0);
+    product_pack(&c->m, &shuffle, 100, NULL);
     for (uint32_t i = 0; i < count; i++) {
         c->columns += c->m.part[i].desc.out;
     }
     c->x_pitch = (c->m.in + 63) / 64 * 64 + 32;
     c->x = product_take((size_t)rows * c->x_pitch, 2);
-    c->map = product_take(c->columns, 2);
     c->value = product_take((size_t)rows * c->columns, sizeof *c->value);
     c->residual = product_take((size_t)rows * c->columns, 4);
     for (uint32_t row = 0; row < rows; row++) {
         for (uint32_t k = 0; k < c->m.in; k++) {
             c->x[(size_t)row * c->x_pitch + k] = exl2__f32_to_f16(product_uniform());
         }
-    }
-    for (uint32_t n = 0; n < c->columns; n++) { /* each part reversed: ACT needs a permutation of the gate's columns */
-        c->map[n] = (uint16_t)(c->m.part[0].desc.out - 1 - n % c->m.part[0].desc.out);
     }
     for (size_t i = 0; i < (size_t)rows * c->columns; i++) {
         c->residual[i] = product_uniform();
@@ -98,7 +90,6 @@ static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chun
     free(inputs);
     free(sums);
     c->x_buffer = rig_buffer_of(c->x, (size_t)rows * c->x_pitch * 2);
-    c->map_buffer = rig_buffer_of(c->map, c->columns * 2);
     c->out = rig_buffer_make((size_t)rows * c->columns * 4);
     c->tiles = rig_buffer_make((size_t)(rows + 7) * (c->m.in + 32) * 2);
 }
@@ -106,11 +97,9 @@ static void case_open(gemm_case *c, uint32_t count, uint32_t rows, uint32_t chun
 static void case_close(gemm_case *c)
 {
     free(c->x);
-    free(c->map);
     free(c->value);
     free(c->residual);
     rig_buffer_free(&c->x_buffer);
-    rig_buffer_free(&c->map_buffer);
     rig_buffer_free(&c->out);
     rig_buffer_free(&c->tiles);
     product_free(&c->m);
@@ -132,7 +121,7 @@ static void check_rows(const gemm_case *c, uint32_t kind, uint32_t rows, bool ha
     for (uint32_t row = 0; row < rows; row++) {
         double error = 0, size = 0, bound = half ? 4.9e-4 : 1e-5;
         for (uint32_t n = 0; n < count; n++) {
-            size_t at = (size_t)row * c->columns + (kind == EXL2K_GEMM_ACT ? c->map[n] : n);
+            size_t at = (size_t)row * c->columns + n;
             double got = (double)(half ? exl2__f16_to_f32(((uint16_t *)out)[at]) : ((float *)out)[at]);
             double right = wanted(c, kind, row, n);
             error += got == got ? (got - right) * (got - right) : INFINITY;
@@ -282,36 +271,6 @@ static void check_exact(const product_run *run)
     case_close(&c);
 }
 
-/* exl2k_gemm_permute is exact, and writes nothing after the columns. */
-static void check_order(uint32_t columns)
-{
-    enum { PITCH = 5200, LINES = 3 };
-    uint16_t *values = product_take(LINES * PITCH, 2), *out = product_take(LINES * PITCH, 2);
-    uint16_t *map = product_take(columns, 2);
-    for (uint32_t i = 0; i < LINES * PITCH; i++) {
-        values[i] = (uint16_t)product_random();
-    }
-    for (uint32_t i = 0; i < columns; i++) {
-        uint32_t k = product_random() % (i + 1);
-        map[i] = map[k];
-        map[k] = (uint16_t)i;
-    }
-    rig_buffer device = rig_buffer_of(values, LINES * PITCH * 2), device_map = rig_buffer_of(map, columns * 2);
-    gemm_order(&gemm, device.address, device_map.address, LINES, columns, PITCH);
-    rig_download(device, 0, out, LINES * PITCH * 2);
-    for (uint32_t i = 0; i < LINES * PITCH; i++) {
-        uint32_t n = i % PITCH, to = n < columns ? i - n + map[n] : i;
-        if (!CHECK(out[to] == values[i])) {
-            break;
-        }
-    }
-    free(values);
-    free(out);
-    free(map);
-    rig_buffer_free(&device);
-    rig_buffer_free(&device_map);
-}
-
 /* The same shapes by wgmma, where it computes them. */
 static void check_wg(uint32_t first, uint32_t end)
 {
@@ -361,8 +320,6 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < sizeof exact / sizeof exact[0]; i++) {
         check_exact(&exact[i]);
     }
-    check_order(32);
-    check_order(5152);
     gemm_scratch_close(&scratch);
     rig_unload(&gemm);
     rig_unload(&gemm_affine);

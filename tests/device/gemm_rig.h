@@ -1,6 +1,6 @@
 /* gemm_rig.h: launches of products of many rows, as the CUDA backend makes them.
    takes: rig.h, product_rig.h; kernels gemm.cu, gemm_affine.cu, gemm_wg*.cu.
-   gives: product_is_affine, gemm_scratch, gemm_prepare, gemm_run, gemm_order; with wgmma gemm_wg_open, gemm_wg_close,
+   gives: product_is_affine, gemm_scratch, gemm_prepare, gemm_run; with wgmma gemm_wg_open, gemm_wg_close,
           gemm_wg_prepare, gemm_wg_run, gemm_wg_order.
    owns:  gemm_scratch: device memory, until gemm_scratch_close. */
 #ifndef GEMM_RIG_H
@@ -57,14 +57,6 @@ static void gemm_run(const rig_module *gemm, const exl2k_gemm_args *a, const exl
     rig_launch(gemm, name, plan->ctas, 1, EXL2K_GEMM_THREADS, plan->shared_bytes, a, sizeof *a);
 }
 
-/* Permutes each row in place: element n moves to map[n]. */
-static void gemm_order(const rig_module *gemm, uint64_t values, uint64_t map, uint32_t rows, uint32_t columns,
-                       uint32_t pitch)
-{
-    exl2k_gemm_permute_args a = { .values = values, .map = map, .columns = columns, .pitch = pitch };
-    rig_launch(gemm, "exl2k_gemm_permute", rows, 1, EXL2K_GEMM_THREADS, 2 * columns, &a, sizeof a);
-}
-
 /* ---- products by wgmma, sm_90a ---- */
 
 typedef struct gemm_wg {
@@ -116,7 +108,7 @@ static inline void gemm_wg_run(const gemm_wg *wg, const product_matrix *m, const
                sizeof *a);
 }
 
-/* Writes rows as tiles; from_pitch 0: rows that the product has written as act(gate) * up. */
+/* Writes rows as tiles. */
 static inline void gemm_wg_order(const gemm_wg *wg, uint64_t from, uint64_t to, uint64_t map, uint32_t rows,
                                  uint32_t columns, uint32_t from_pitch)
 {

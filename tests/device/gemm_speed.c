@@ -15,8 +15,8 @@ enum { QKV, OUT, GATE_UP, DOWN, UNITS };
 
 static const char *const unit_names[UNITS] = { "qkv", "out", "gate_up", "down" };
 static product_matrix model[LAYERS][UNITS];
-static rig_buffer x, h, out, residual, map;
-static rig_module gemm, order, shuffle;
+static rig_buffer x, h, out, residual;
+static rig_module gemm, shuffle;
 static gemm_wg wg;
 static bool by_wg, affine; /* by wgmma instead of gemm.cu */
 static gemm_scratch scratch;
@@ -36,7 +36,7 @@ static void make_layer(product_matrix *layer)
     product_part_make(&layer[DOWN].part[0], affine ? codes + 1 : down, affine ? 1 : 2, HIDDEN, false);
     for (uint32_t i = 0; i < UNITS; i++) {
         product_lay(&layer[i], i == QKV ? 3 : i == GATE_UP ? 2 : 1, 0, EXL2__CUDA_CHUNK_BYTES);
-        product_pack(&layer[i], &shuffle, 1000, 0);
+        product_pack(&layer[i], &shuffle, 1000, NULL);
     }
 }
 
@@ -94,11 +94,6 @@ static double time_units(uint32_t first, uint32_t last, uint32_t rows)
                 gemm_wg_run(&wg, &model[l][unit], &a, &plan);
             } else {
                 gemm_run(&gemm, &a, &plan);
-            }
-            if (unit == GATE_UP && by_wg) {
-                gemm_wg_order(&wg, a.out, a.out, map.address, rows, INTER, 0);
-            } else if (unit == GATE_UP) {
-                gemm_order(&order, a.out, map.address, rows, INTER, INTER + 64);
             }
         }
     }
@@ -170,7 +165,6 @@ int main(int argc, char **argv)
     shuffle = rig_load("shuffle.cu", NULL);
     affine = argc > 2 && strcmp(argv[2], "affine") == 0;
     gemm = rig_load(affine ? "gemm_affine.cu" : "gemm.cu", NULL);
-    order = rig_load("gemm.cu", NULL);
     if (rig.arch == 90) {
         wg = gemm_wg_open();
     }
@@ -179,7 +173,6 @@ int main(int argc, char **argv)
     h = product_random_halves(ROWS_MAX * (INTER + 64) + 64);
     out = rig_buffer_make((uint64_t)ROWS_MAX * (INTER + 64) * 4);
     residual = rig_buffer_make(ROWS_MAX * HIDDEN * 4);
-    map = product_random_map(INTER);
     scratch = gemm_scratch_open(64u << 20);
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0] && argc <= 2 + affine; i++) {
         time_both(rows[i]);

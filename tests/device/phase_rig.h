@@ -97,7 +97,7 @@ static inline void watch_open(trio *t)
         [WATCH_residual] = { b->residual, rows, s->hidden * 4, s->hidden * 4, NULL, 0 },
         [WATCH_x] = { b->x, tiles, s->hidden * 2, b->x_pitch * 2, NULL, 0 },
         [WATCH_x2] = { b->x2, b->x2 ? tiles : 0, s->hidden * 2, b->x_pitch * 2, NULL, 0 },
-        [WATCH_branch] = { b->branch, b->branch ? tiles : 0, s->hidden * 4, s->hidden * 4, NULL, 0 },
+        [WATCH_branch] = { b->branch, b->branch ? rows : 0, s->hidden * 4, s->hidden * 4, NULL, 0 },
         [WATCH_qkv] = { b->qkv, rows, qkv * 4, b->qkv_pitch * 4, NULL, 0 },
         [WATCH_attended] = { b->attended, rows, attention * 2, b->attended_pitch * 2, NULL, 0 },
         [WATCH_h] = { b->h, h_rows, s->inter * 2, b->h_pitch * 2, NULL, 0 },
@@ -253,7 +253,8 @@ static inline double half_at(const trio *t, watch buffer, uint32_t row, uint32_t
 }
 
 /* The order of a buffer's rows that `matrix` reads: input i lies at element [i]. It is the matrix's input permutation,
-   but products by wgmma put attention's results in order themselves. The caller frees it. */
+   but products by wgmma put attention's results in order themselves. The backend keeps none of `down`. The caller frees
+   it. */
 static inline uint16_t *order_of(const trio *t, watch buffer, const exl2__matrix *matrix, uint32_t count)
 {
     bool natural = buffer == WATCH_attended && device_of(t)->pass.by_wg;
@@ -261,6 +262,12 @@ static inline uint16_t *order_of(const trio *t, watch buffer, const exl2__matrix
     uint16_t *order = (uint16_t *)synth_alloc(count * sizeof *order);
     for (uint32_t i = 0; i < count; i++) {
         order[i] = (uint16_t)i;
+    }
+    for (uint32_t i = 0; i < t->tested.downs; i++) {
+        if (matrix == t->tested.layers[i].down) {
+            CHECK(map == 0);
+            memcpy(order, t->tested.down_order[i], count * sizeof *order);
+        }
     }
     if (map) {
         gpu_read(map, order, count * sizeof *order);

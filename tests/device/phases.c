@@ -115,9 +115,10 @@ static const synth_shape shapes[] = {
     { 96, 0, 2, 4, 2, 64, 64, 4, false, false, false, true },       /* 1 of 64, LayerNorm, factor of the residual */
     { 128, 0, 1, 4, 2, 64, 77, SYNTH_AFFINE + 1, false, false, false, true }, /* 2 of 5, affine */
     { 70, 0, 1, 4, 2, 64, 45, 0, true, false, false, true },        /* 2 of 5, dense */
+    { 128, 96, 2, 4, 2, 64, 300, 2, false, true, false, true },     /* LayerNorm, SiLU with a gate (StableLM) */
 };
 
-#define FAMILIES 23u /* the last shapes */
+#define FAMILIES 24u /* the last shapes */
 static const synth_family families[FAMILIES] = {
     { .act = EXL2__ACT_GELU_TANH, .ungated = true, .layer_norm = true },
     { .act = EXL2__ACT_GELU_TANH, .post_norms = true, .embed_scale = 13.85f, .residual_scale = 0.7f,
@@ -153,6 +154,7 @@ static const synth_family families[FAMILIES] = {
                                           .groups_active = 1, .scale = 1 } },
     { .act = EXL2__ACT_SILU, .experts = { .count = 5, .active = 2, .inter = 45, .renormalized = true, .groups = 1,
                                           .groups_active = 1, .scale = 1 } },
+    { .act = EXL2__ACT_SILU, .layer_norm = true },
 };
 
 /* ---- comparisons ---- */
@@ -444,14 +446,20 @@ static void compare(trio *t, exl2__phase phase, uint32_t truth, uint32_t layer)
     }
 }
 
-/* By wgmma, the buffer that holds the inputs of the products after a norm as tiles, and those of out. */
-static uint32_t norm_tiles(const trio *t)
+/* By wgmma, the halves of a row of a buffer that has tiles after the phase; 0: it has rows. Attention's results become
+   tiles in h, or in x2 where h is in use. */
+static uint32_t tiled_by(const trio *t, exl2__phase phase, watch buffer)
 {
-    const exl2__shape *s = &device_of(t)->plan->shape;
-    return exl2__cuda_folds(s) ? SEEN(x) : s->post_norms ? SEEN(branch) : SEEN(x2);
+    const exl2__shape *shape = &device_of(t)->plan->shape;
+    const synth_shape *s = t->shape;
+    bool out = phase == EXL2__PHASE_out, embed = phase == EXL2__PHASE_embed && exl2__cuda_folds(shape);
+    switch (buffer) {
+    case WATCH_x: return embed ? 0 : s->hidden;
+    case WATCH_x2: return out ? s->heads * s->head_dim : s->hidden;
+    case WATCH_h: return out && !shape->parallel ? s->heads * s->head_dim : s->inter;
+    default: return 0;
+    }
 }
-
-static uint32_t out_tiles(const trio *t) { return device_of(t)->plan->shape.parallel ? SEEN(x2) : SEEN(h); }
 
 /* The buffers that a phase writes. Where norms are not folded into products, the kernel `settle` writes the inputs of
    the next products after the embedding, and after each block or its norm. */
@@ -463,24 +471,20 @@ static uint32_t written_by(const trio *t, exl2__phase phase, exl2__phase before,
     bool experts = s->experts.count > 0, ends = block == EXL2__PHASE_expert_down || block == EXL2__PHASE_down;
     bool adds = block == EXL2__PHASE_out || ends, keeps = s->post_norms && block == phase;
     bool last = ends && layer + 1 == s->layers && (!m->pass.decodes || m->pass.by_gemm);
-    bool by_wg = m->pass.by_wg;
-    uint32_t set, inputs = SEEN(x) | (s->parallel && !by_wg ? SEEN(x2) : 0);
-    uint32_t tiles = !by_wg || phase == EXL2__PHASE_attend ? 0
-                   : phase == EXL2__PHASE_out ? out_tiles(t) : norm_tiles(t);
+    uint32_t set, inputs = SEEN(x) | (s->parallel ? SEEN(x2) : 0);
+    uint32_t tiles = !m->pass.by_wg || phase != EXL2__PHASE_out ? 0 : s->parallel ? SEEN(x2) : SEEN(h);
     if (experts && (block == EXL2__PHASE_down || (block == EXL2__PHASE_out && !exl2__cuda_folds(s)))) {
         return SEEN(residual); /* the router and expert_down read it */
     }
     if (exl2__cuda_folds(s) || (!adds && phase != EXL2__PHASE_embed)) {
         set = m->pass.by_gemm ? rules[phase].many : rules[phase].few;
-        set |= phase == EXL2__PHASE_out ? tiles : 0;
-        return exl2__cuda_folds(s) ? set : (set & ~SEEN(x)) | (phase <= EXL2__PHASE_gate_up ? tiles : 0);
+        return (exl2__cuda_folds(s) ? set : set & ~SEEN(x)) | tiles;
     }
     if (phase == EXL2__PHASE_embed) {
         return SEEN(residual) | SEEN(sums0) | inputs;
     }
     bool settles = !last && !(s->parallel && block == EXL2__PHASE_out);
-    set = phase == EXL2__PHASE_out ? tiles : 0;
-    return set | (keeps ? SEEN(branch) : SEEN(residual) | (settles ? inputs : 0));
+    return tiles | (keeps ? SEEN(branch) : SEEN(residual) | (settles ? inputs : 0));
 }
 
 static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t layer)
@@ -498,12 +502,8 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
         level(t, phase, truth, layer);
     }
     /* Which buffers have tiles from here on. */
-    const synth_shape *s = t->shape;
-    bool norm = phase == EXL2__PHASE_qkv || phase == EXL2__PHASE_gate_up;
-    uint32_t out = phase == EXL2__PHASE_out ? out_tiles(t) : 0, normed = norm ? norm_tiles(t) : 0;
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
-        t->watched[i].tiled = !m->pass.by_wg ? 0 : out >> i & 1 ? s->heads * s->head_dim
-                            : normed >> i & 1 ? s->hidden : i == WATCH_h ? s->inter : 0;
+        t->watched[i].tiled = m->pass.by_wg ? tiled_by(t, phase, (watch)i) : 0;
     }
     watch_poison(t, adds ? set & ~SEEN(residual) : set);
     if (phase == EXL2__PHASE_expert_down) {

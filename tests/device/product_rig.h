@@ -1,6 +1,7 @@
 /* product_rig.h: random matrices with any mix of bit widths for tests of kernels, in host memory and packed on the GPU.
    takes: rig.h; runs of rows with their bit widths and group sizes; kernels shuffle.cu.
-   gives: product_matrix, product_make, product_pack, product_code, product_weight, product_record_code, random numbers.
+   gives: product_matrix, product_make, product_order_of, product_pack, product_code, product_weight,
+          product_record_code, random numbers.
    owns:  product_matrix: tables in host memory and device memory, until product_free. */
 #ifndef PRODUCT_RIG_H
 #define PRODUCT_RIG_H
@@ -233,14 +234,37 @@ static uint32_t *product_awq(const product_part *p)
     return words;
 }
 
-/* Packs all parts with the kernels of shuffle.cu. Each launch packs the codes of at most `slab` chunks. */
-static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t slab, uint64_t columns_from)
+/* The columns that places have if column n has place map[n]: u16 [count, rounded up to a multiple of 32]. */
+static inline uint16_t *product_order_of(const uint16_t *map, uint32_t count)
 {
+    uint16_t *order = product_take((count + 31) / 32 * 32, 2);
+    for (uint32_t i = 0; i < (count + 31) / 32 * 32; i++) {
+        order[i < count ? map[i] : i] = (uint16_t)i;
+    }
+    return order;
+}
+
+/* Packs all parts with the kernels of shuffle.cu. Each launch packs the codes of at most `slab` chunks. order: u16
+   [out_stored], the column that each place has, and for the biases; NULL: columns stay as they are. */
+static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t slab, const uint16_t *order)
+{
+    rig_buffer columns = { 0 };
+    for (uint32_t i = 0; i < m->count && order; i++) {
+        const exl2__matrix_desc *d = &m->part[i].desc;
+        float *bias = product_take(d->out, sizeof *bias);
+        for (uint32_t n = 0; n < d->out; n++) {
+            bias[n] = m->part[i].bias[order[n]];
+        }
+        rig_upload(m->bias[i], 0, bias, d->out * sizeof *bias);
+        free(bias);
+        columns = columns.address ? columns : rig_buffer_of(order, d->out_stored * 2);
+        CHECK(d->kind != EXL2__MATRIX_DENSE && columns.bytes == d->out_stored * 2);
+    }
     for (uint32_t i = 0; i < m->count; i++) {
         product_part *p = &m->part[i];
         const exl2__matrix_desc *d = &p->desc;
         exl2k_shuffle_args a = { .base = m->device.part[i].base, .chunks = m->tables[i].address,
-                                 .columns_from = columns_from, .pitch = m->device.part[i].pitch,
+                                 .columns_from = columns.address, .pitch = m->device.part[i].pitch,
                                  .columns = d->kind == EXL2__MATRIX_DENSE ? d->out : d->out_stored };
         if (d->kind == EXL2__MATRIX_DENSE) {
             rig_buffer source = rig_buffer_of(p->dense, (size_t)d->in * d->out * 2);
@@ -282,6 +306,9 @@ static void product_pack(product_matrix *m, const rig_module *shuffle, uint32_t 
         }
         rig_buffer_free(&scales);
         rig_buffer_free(&groups);
+    }
+    if (order) {
+        rig_buffer_free(&columns);
     }
 }
 

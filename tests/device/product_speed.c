@@ -37,7 +37,7 @@ static const speed_model models[] = {
 
 static product_matrix model[LAYERS_MAX][UNITS];
 static const speed_model *now;
-static rig_buffer y1, y2, qkv, h, residual, sums_a, sums_b, weight, map_hidden, map_inter;
+static rig_buffer y1, y2, qkv, h, residual, sums_a, sums_b, weight, map_hidden;
 static rig_module gemv[3]; /* for 1, 8 and 16 rows */
 static uint32_t ring_stages, ring_side;
 
@@ -142,12 +142,11 @@ static void make_values(void)
     sums_b = random_floats(16 * EXL2K_SLOTS_MAX);
     weight = random_floats(now->hidden);
     map_hidden = product_random_map(now->hidden);
-    map_inter = product_random_map(now->inter);
 }
 
 static void free_values(void)
 {
-    rig_buffer *all[] = { &y1, &y2, &qkv, &h, &residual, &sums_a, &sums_b, &weight, &map_hidden, &map_inter };
+    rig_buffer *all[] = { &y1, &y2, &qkv, &h, &residual, &sums_a, &sums_b, &weight, &map_hidden };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         rig_buffer_free(all[i]);
     }
@@ -172,7 +171,7 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
     a->x_pitch = unit == OUT ? wide : unit == DOWN ? now->inter + 32 : now->hidden + 32;
     a->out = (unit == QKV ? qkv : unit == OUT ? y2 : unit == GATE_UP ? h : y1).address;
     a->out_pitch = unit == QKV ? wide : unit == GATE_UP ? now->inter + 32 : now->hidden + 32;
-    a->map = unit == QKV ? 0 : unit == GATE_UP ? map_inter.address : map_hidden.address;
+    a->map = unit == OUT || unit == DOWN ? map_hidden.address : 0;
     a->residual = residual.address;
     a->residual_pitch = now->hidden;
     a->weight = weight.address;

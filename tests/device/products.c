@@ -76,7 +76,7 @@ static void case_open(product_case *c, uint32_t count, uint32_t slices, uint32_t
                       bool outlier)
 {
     product_lay(&c->m, count, slices, chunk_bytes);
-    product_pack(&c->m, &shuffle, 7, 0);
+    product_pack(&c->m, &shuffle, 7, NULL);
     for (uint32_t i = 0; i < count; i++) {
         c->columns += c->m.part[i].desc.out;
     }
@@ -238,7 +238,7 @@ static void check_rows(product_case *c, result_kind kind, const setting *s)
         double squares = 0, slots = 0;
         for (uint32_t n = 0; n < count; n++) {
             double right = wanted(c, kind, row, n);
-            uint32_t place = half && kind != STORE ? c->map[n] : n;
+            uint32_t place = kind == RESIDUAL ? c->map[n] : n;
             double got = (double)out_at(out, half, (size_t)row * c->out_pitch + place);
             if (kind == RESIDUAL) {
                 measure(&d, (double)r[(size_t)row * c->columns + n], right);

@@ -10,8 +10,9 @@ static uint32_t width_bits(const exl2k_chunk *chunk)
     return bits[chunk->width];
 }
 
-/* Checks every row of strip `s`, with padding. Returns the number of wrong codes and scales. */
-static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32_t s)
+/* Checks every row of strip `s`, with padding. order: the column that each place has. Returns the number of wrong codes
+   and scales. */
+static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32_t s, const uint16_t *order)
 {
     uint32_t wrong = 0, rows = 0;
     for (uint32_t c = 0; c < p->layout.count; c++) {
@@ -19,22 +20,22 @@ static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32
         uint32_t bits = width_bits(chunk), index = 0;
         const uint32_t *words = strip + chunk->offset16 * 4, *scales = words + chunk->records * bits * 32;
         for (uint32_t row = 0; row < chunk->records * 64u; row++) {
-            uint32_t packed = chunk->row * 32u + row, column0 = s * 16;
+            uint32_t packed = chunk->row * 32u + row;
             bool there = row < chunk->halves * 32u && packed < p->desc.in;
             uint32_t g = there && p->desc.kind != EXL2__MATRIX_DENSE ? product_group_of(p, packed) : 0;
             index = chunk->by_half ? row / 32 : index;
             for (uint32_t n = 0; n < 16; n++) {
                 uint32_t got = product_record_code(words + row / 64 * bits * 32, bits, row % 64, n), wanted;
+                uint32_t column = order[s * 16 + n];
                 if (p->desc.kind == EXL2__MATRIX_DENSE) {
-                    uint32_t column = column0 + n;
                     wanted = there && column < p->desc.out ? p->dense[(size_t)column * p->desc.in + packed] : 0;
                 } else {
-                    wanted = there ? product_code(p, g, packed, column0 + n) : 1u << (bits - 1);
+                    wanted = there ? product_code(p, g, packed, column) : 1u << (bits - 1);
                 }
                 wrong += got != wanted;
                 if (p->desc.kind == EXL2__MATRIX_AFFINE) {
                     uint32_t word = scales[index * 16u + n % 8 * 2 + n / 8];
-                    size_t at = (size_t)g * p->desc.out_stored + column0 + n;
+                    size_t at = (size_t)g * p->desc.out_stored + column;
                     float zero = there ? (float)p->zeros[at] - (float)(1u << (bits - 1)) : 0;
                     wrong += (word & 0xFFFF) != (there ? p->scales[at] : 0u);
                     wrong += exl2__f16_to_f32((uint16_t)(word >> 16)) != zero;
@@ -42,7 +43,7 @@ static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32
                     uint32_t word = scales[n % 8 / 4 * chunk->groups + index];
                     uint32_t level = word >> (n % 4 * 4 + n / 8 * 16) & 15u;
                     uint32_t maximum = chunk->maxima[row / 64] >> row / 32 % 2 * 16 & 0xFFFFu;
-                    wrong += level != product_level(p, g, column0 + n) || maximum != p->scale_max[g];
+                    wrong += level != product_level(p, g, column) || maximum != p->scale_max[g];
                 }
             }
             index += !chunk->by_half && row % 64 == 63 && (chunk->ends >> row / 64 & 1);
@@ -52,24 +53,43 @@ static uint32_t check_strip(const product_part *p, const uint32_t *strip, uint32
     return wrong + (rows != p->desc.in);
 }
 
-static void check_matrix(const rig_module *shuffle, const product_run *runs, uint32_t run_count, uint32_t out,
-                         uint32_t slices, uint32_t chunk_bytes)
+/* ordered: columns are stored in a random order. */
+static void check_order(const rig_module *shuffle, const product_run *runs, uint32_t run_count, uint32_t out,
+                        uint32_t slices, uint32_t chunk_bytes, bool ordered)
 {
     product_matrix m = { 0 };
     product_part_make(&m.part[0], runs, run_count, out, false);
     product_lay(&m, 1, slices, chunk_bytes);
-    product_pack(&m, shuffle, 1 + product_random() % 9, 0);
+    uint16_t *map = product_take(out, 2);
+    for (uint32_t i = 0; i < out; i++) {
+        uint32_t k = ordered ? product_random() % (i + 1) : i;
+        map[i] = map[k];
+        map[k] = (uint16_t)i;
+    }
+    uint16_t *order = product_order_of(map, out);
+    product_pack(&m, shuffle, 1 + product_random() % 9, ordered ? order : NULL);
     uint32_t *host = product_take(m.bytes / 4, 4), wrong = 0;
     rig_download(m.strips, 0, host, m.bytes);
     for (uint32_t s = 0; s < m.device.strips; s++) {
-        wrong += check_strip(&m.part[0], host + (size_t)s * m.part[0].layout.bytes / 4, s);
+        wrong += check_strip(&m.part[0], host + (size_t)s * m.part[0].layout.bytes / 4, s, order);
     }
     if (!CHECK_INT(wrong, 0)) {
-        printf("    %u runs from %u bits, %u rows, %u outputs, %u slices\n", run_count, runs[0].bits, m.in, out,
-               slices);
+        printf("    %u runs from %u bits, %u rows, %u outputs, %u slices%s\n", run_count, runs[0].bits, m.in, out,
+               slices, ordered ? ", in a random order" : "");
     }
     free(host);
+    free(map);
+    free(order);
     product_free(&m);
+}
+
+static void check_matrix(const rig_module *shuffle, const product_run *runs, uint32_t run_count, uint32_t out,
+                         uint32_t slices, uint32_t chunk_bytes)
+{
+    check_order(shuffle, runs, run_count, out, slices, chunk_bytes, false);
+    if (runs[0].bits != 16) {
+        check_order(shuffle, runs, run_count, out, slices, chunk_bytes, true);
+    }
 }
 
 static const struct { uint32_t count; product_run runs[6]; } mixes[] = {

@@ -119,7 +119,19 @@ static void describe_experts(const exl2__config *k, text *t)
     }
 }
 
-/* The matrices of layer 1 in the order of loading, "(name)": the tensor that may hold those before it; then "|" and its
+/* Matrices are loaded in this order, but that `down` comes before the gate and up of its MLP or expert. */
+static void unit_in_order(const exl2__config *k, uint32_t i, exl2__unit *u)
+{
+    exl2__unit_make(k, i, u);
+    if (u->kind == EXL2__UNIT_DOWN || u->kind == EXL2__UNIT_EXPERT_DOWN) {
+        exl2__unit_make(k, i + 1, u);
+        CHECK(u->kind == EXL2__UNIT_GATE_UP || u->kind == EXL2__UNIT_EXPERT_UP);
+    } else if (u->kind == EXL2__UNIT_GATE_UP || u->kind == EXL2__UNIT_EXPERT_UP) {
+        exl2__unit_make(k, i - 1, u);
+    }
+}
+
+/* The matrices of layer 1 in the order of a pass, "(name)": the tensor that may hold those before it; then "|" and its
    vectors. Around them are those outside of the layers. */
 static void describe_tensors(const exl2__config *k, text *t)
 {
@@ -128,7 +140,7 @@ static void describe_tensors(const exl2__config *k, text *t)
     bool untied = !k->tie_embeddings;
     for (uint32_t i = 0; i < exl2__unit_count(k, !untied); i++) {
         exl2__unit u;
-        exl2__unit_make(k, i, &u);
+        unit_in_order(k, i, &u);
         bool of_layer = u.kind != EXL2__UNIT_EMBED && u.kind != EXL2__UNIT_POSITIONS && u.kind != EXL2__UNIT_HEAD;
         for (uint32_t part = 0; part < u.count && (!of_layer || u.layer == 1); part++) {
             CHECK(!of_layer || strncmp(u.keys[part], prefix, skip) == 0);

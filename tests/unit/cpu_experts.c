@@ -206,24 +206,24 @@ static void check_units(void)
     CHECK_INT(exl2__unit_count(&c, false), 1 + 4 + (3 + 2 + 10) + 1);
     check_unit(&c, 2, 0, "model.layers.1.mlp.gate", "", none);
     check_unit(&c, 2, 1, "model.layers.1.mlp.shared_expert_gate", "", none);
-    check_unit(&c, 3, 0, "model.layers.1.mlp.shared_expert.gate_proj", "", none);
-    check_unit(&c, 4, 0, "model.layers.1.mlp.shared_expert.down_proj", "", none);
-    check_unit(&c, 5 + 2 * 3, 1, "model.layers.1.mlp.experts.3.up_proj", "model.layers.1.mlp.experts.gate_up_proj",
+    check_unit(&c, 4, 0, "model.layers.1.mlp.shared_expert.gate_proj", "", none);
+    check_unit(&c, 3, 0, "model.layers.1.mlp.shared_expert.down_proj", "", none);
+    check_unit(&c, 5 + 2 * 3 + 1, 1, "model.layers.1.mlp.experts.3.up_proj", "model.layers.1.mlp.experts.gate_up_proj",
                (exl2__matrix_view){ 3 * 64 + 32, 32, 32, false, 3, 0 });
-    check_unit(&c, 5 + 2 * 4 + 1, 0, "model.layers.1.mlp.experts.4.down_proj", "model.layers.1.mlp.experts.down_proj",
+    check_unit(&c, 5 + 2 * 4, 0, "model.layers.1.mlp.experts.4.down_proj", "model.layers.1.mlp.experts.down_proj",
                (exl2__matrix_view){ 4 * 64, 64, 64, false, 4, 0 });
     c = model("DbrxForCausalLM", 4, 0);
-    check_unit(&c, 3 + 2, 0, "model.layers.1.block_sparse_moe.experts.1.w1",
+    check_unit(&c, 3 + 3, 0, "model.layers.1.block_sparse_moe.experts.1.w1",
                "model.layers.1.block_sparse_moe.experts.w1", (exl2__matrix_view){ 32, 32, 32, false, 1, 0 });
-    check_unit(&c, 3 + 3, 0, "model.layers.1.block_sparse_moe.experts.1.w2",
+    check_unit(&c, 3 + 2, 0, "model.layers.1.block_sparse_moe.experts.1.w2",
                "model.layers.1.block_sparse_moe.experts.w2", (exl2__matrix_view){ 0, 64, 64, true, 1, 0 });
     c = model("GptOssForCausalLM", 4, 0);
-    check_unit(&c, 3 + 4, 1, "model.layers.1.mlp.experts.2.up_proj", "model.layers.1.mlp.experts.gate_up_proj",
+    check_unit(&c, 3 + 5, 1, "model.layers.1.mlp.experts.2.up_proj", "model.layers.1.mlp.experts.gate_up_proj",
                (exl2__matrix_view){ 1, 1, 2, true, 2, 0 });
     c = model("GraniteMoeSharedForCausalLM", 4, 48);
-    check_unit(&c, 3, 1, "model.layers.1.shared_mlp.up_proj", "model.layers.1.shared_mlp.input_linear",
+    check_unit(&c, 4, 1, "model.layers.1.shared_mlp.up_proj", "model.layers.1.shared_mlp.input_linear",
                (exl2__matrix_view){ 48, 48, 48, false, 0, 0 });
-    check_unit(&c, 5, 1, "model.layers.1.block_sparse_moe.experts.0.up_proj",
+    check_unit(&c, 6, 1, "model.layers.1.block_sparse_moe.experts.0.up_proj",
                "model.layers.1.block_sparse_moe.input_linear", (exl2__matrix_view){ 32, 32, 32, false, 0, 0 });
 }
 

@@ -286,6 +286,8 @@ typedef struct synth_model {
     exl2__plan plan;
     exl2__layer layers[SYNTH_LAYERS];
     exl2__matrix *expert_up[SYNTH_LAYERS][SYNTH_EXPERTS], *expert_down[SYNTH_LAYERS][SYNTH_EXPERTS];
+    uint16_t *down_order[SYNTH_LAYERS]; /* packed row of each input of `down` */
+    uint32_t downs;
     double frequency[128];
     exl2__rope_angles angles;
 } synth_model;
@@ -350,6 +352,12 @@ static inline exl2__matrix *synth_make_of(synth_model *m, synth_matrix *parts, u
     uint64_t bytes = m->b->matrix_bytes(m->d, descs, count);
     synth_need(m, m->b->matrix_make(m->d, &m->weights, descs, count, &out));
     CHECK(exl2__backend_has_memory(m->b) || m->weights.used - before == bytes);
+    if ((uses & (EXL2__USE_DOWN | EXL2__USE_EXPERT)) == EXL2__USE_DOWN) {
+        uint16_t *order = m->down_order[m->downs++] = (uint16_t *)synth_alloc(descs[0].in * sizeof *order);
+        for (uint32_t i = 0; i < descs[0].in; i++) {
+            order[i] = (uint16_t)(descs[0].kind == EXL2__MATRIX_DENSE ? i : descs[0].inverse_perm[i]);
+        }
+    }
     for (uint32_t i = 0; i < count; i++) {
         synth_feed(m->b, m->d, out, i, &parts[i], 7);
         synth_matrix_free(&parts[i]);
@@ -365,18 +373,17 @@ static inline exl2__matrix *synth_make(synth_model *m, const synth_shape *s, uin
     return synth_make_of(m, parts, count, uses, 0);
 }
 
-/* A matrix of an expert. Widths and groups differ among experts; so do the orders of inputs if `apart`. */
-static inline exl2__matrix *synth_expert(synth_model *m, const synth_shape *s, uint32_t in, uint32_t out,
-                                         uint32_t count, uint32_t mix, uint32_t expert, uint32_t uses)
+/* The parts of a matrix of an expert. Widths and groups differ among experts; so do the orders of inputs if `apart`. */
+static inline void synth_expert_parts(const synth_shape *s, uint32_t in, uint32_t out, uint32_t count, uint32_t mix,
+                                      uint32_t expert, synth_matrix *parts)
 {
-    synth_matrix parts[2];
     uint32_t outs[2] = { out, out };
     synth_shape own = *s;
     own.mix += own.mix >= SYNTH_AFFINE ? 0 : expert % 7;
     own.one_order = true;
     if (s->dense || s->mix >= SYNTH_AFFINE) {
         synth_parts(&own, in, outs, count, own.mix + mix, parts);
-        return synth_make_of(m, parts, count, uses, expert);
+        return;
     }
     for (uint32_t i = 0; i < count; i++) {
         parts[i] = synth_mixed(in, out, own.mix + mix, synth_now->apart ? 100 + expert : mix);
@@ -384,11 +391,13 @@ static inline exl2__matrix *synth_expert(synth_model *m, const synth_shape *s, u
             synth_bias(&parts[i]);
         }
     }
-    return synth_make_of(m, parts, count, uses, expert);
 }
 
 static inline void synth_model_close(synth_model *m)
 {
+    for (uint32_t i = 0; i < m->downs; i++) {
+        free(m->down_order[i]);
+    }
     exl2__arena_close(&m->c, &m->weights);
     exl2__arena_close(&m->c, &m->pages);
     exl2__arena_close(&m->c, &m->scratch);
@@ -423,10 +432,12 @@ static inline void synth_make_experts(synth_model *m, const synth_shape *s, exl2
     layer->router = synth_make(m, &natural, s->hidden, outs, e->shared_switch ? 2 : 1, 10 * i + 6,
                                EXL2__USE_PRODUCT | EXL2__USE_ROUTER);
     for (uint32_t k = 0; k < e->count; k++) {
-        m->expert_up[i][k] = synth_expert(m, s, s->hidden, e->inter, synth_now->ungated ? 1 : 2, 10 * i + 7, k,
-                                          EXL2__USE_PRODUCT | EXL2__USE_EXPERT_UP);
-        m->expert_down[i][k] = synth_expert(m, s, e->inter, s->hidden, 1, 10 * i + 8, k,
-                                            EXL2__USE_PRODUCT | EXL2__USE_EXPERT_DOWN);
+        synth_matrix up[2], down;
+        uint32_t ups = synth_now->ungated ? 1 : 2;
+        synth_expert_parts(s, s->hidden, e->inter, ups, 10 * i + 7, k, up);
+        synth_expert_parts(s, e->inter, s->hidden, 1, 10 * i + 8, k, &down);
+        m->expert_down[i][k] = synth_make_of(m, &down, 1, EXL2__USE_PRODUCT | EXL2__USE_EXPERT_DOWN, k);
+        m->expert_up[i][k] = synth_make_of(m, up, ups, EXL2__USE_PRODUCT | EXL2__USE_EXPERT_UP, k);
         bias[k] = synth_now->choice_bias * (k ? synth_float() / 2 : 1);
     }
     layer->expert_up = m->expert_up[i];
@@ -450,9 +461,12 @@ static inline void synth_make_all(synth_model *m, const synth_shape *s)
         layer->qkv = synth_make(m, s, s->hidden, qkv, 3, 10 * i + 1, EXL2__USE_PRODUCT);
         layer->out = synth_make(m, s, attention, hidden, 1, 10 * i + 2, EXL2__USE_PRODUCT);
         if (s->inter) {
-            layer->gate_up = synth_make(m, s, s->hidden, gate_up, synth_now->ungated ? 1 : 2, 10 * i + 3,
-                                        EXL2__USE_PRODUCT);
-            layer->down = synth_make(m, s, s->inter, hidden, 1, 10 * i + 4, EXL2__USE_PRODUCT);
+            synth_matrix up[3], down;
+            uint32_t ups = synth_now->ungated ? 1 : 2;
+            synth_parts(s, s->hidden, gate_up, ups, s->mix + 10 * i + 3, up);
+            synth_parts(s, s->inter, hidden, 1, s->mix + 10 * i + 4, &down);
+            layer->down = synth_make_of(m, &down, 1, EXL2__USE_PRODUCT | EXL2__USE_DOWN, 0);
+            layer->gate_up = synth_make_of(m, up, ups, EXL2__USE_PRODUCT | EXL2__USE_UP, 0);
         }
         synth_make_norms(m, s, layer);
         if (synth_now->experts.count) {

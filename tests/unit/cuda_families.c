@@ -36,12 +36,13 @@ static void run(const char *function, const void *arguments, const unsigned grid
     snprintf(l->function, sizeof l->function, "%s", function);
     if (strcmp(function, "exl2k_settle") == 0) {
         memcpy(&l->settle, arguments, sizeof l->settle);
+        l->tile_rows = l->settle.tile_rows;
     } else if (strncmp(function, "exl2k_gemv", 10) == 0) {
         const exl2k_gemv_args *a = (const exl2k_gemv_args *)arguments;
         l->x = a->x;
         l->out = a->out;
         l->kind = a->kind;
-    } else if (strncmp(function, "exl2k_gemm", 10) == 0 && strcmp(function, "exl2k_gemm_permute") != 0) {
+    } else if (strncmp(function, "exl2k_gemm", 10) == 0) {
         const exl2k_gemm_args *a = (const exl2k_gemm_args *)arguments;
         l->x = a->x;
         l->out = a->out;
@@ -277,15 +278,17 @@ static void check_case(const family_case *c)
 static const launched *writer_of(uint64_t address, uint32_t end)
 {
     for (uint32_t i = end; i-- > 0;) {
-        if (launches[i].out == address) {
-            return &launches[i];
+        const launched *l = &launches[i];
+        if (l->out == address || l->settle.out[0] == address || l->settle.out[1] == address) {
+            return l;
         }
     }
     return NULL;
 }
 
-/* Every product of a pass of prompts, or of many rows, reads tiles that a norm or the kernel of their order has written
-   there last, and no kernel of gemm.cu runs. Other passes have no tiles. */
+/* Every product of a pass of prompts, or of many rows, reads tiles that a norm, act(gate) * up or the kernel of
+   attention's order has written there last, and no kernel of gemm.cu runs. Nothing but attention's results is put in
+   order by a kernel of its own. Other passes have no tiles. */
 static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
 {
     static made_step made;
@@ -298,14 +301,17 @@ static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
         const launched *l = &launches[i];
         if (strncmp(l->function, "exl2k_gemm", 10) == 0) {
             const launched *from = writer_of(l->x, i);
-            CHECK(l->tile_rows == rows && from && strncmp(from->function, "exl2k_gemm", 10) != 0);
+            bool product = from && strncmp(from->function, "exl2k_gemm", 10) == 0;
+            CHECK(l->tile_rows == rows && from && (!product || from->kind == EXL2K_GEMV_ACT));
             CHECK(from && from->tile_rows == rows);
             products++;
-        } else if (strcmp(l->function, "exl2k_norm") == 0 || strcmp(l->function, "exl2k_wg_order") == 0) {
+        } else if (strcmp(l->function, "exl2k_norm") == 0 || strcmp(l->function, "exl2k_wg_order") == 0
+                   || strcmp(l->function, "exl2k_settle") == 0) {
             CHECK_INT(l->tile_rows, rows);
         }
     }
     CHECK(!many || products == 4 * shape->layers);
+    CHECK_INT(count_of("exl2k_wg_order"), many ? shape->layers : 0);
     CHECK(!many || count_of("exl2k_attend_permute") == 0);
 }
 
@@ -351,7 +357,7 @@ static void check_late(const synth_model *m, const synth_shape *shape, bool want
     }
     CHECK_INT(exl2__cuda_prepare_products(exl2__cuda_of(m->d), &m->plan), EXL2_OK);
     exl2__cuda_device_leave(&gpu);
-    CHECK((gpu.kernels.functions[late[0]] != NULL) == wanted);
+    CHECK((gpu.kernels.functions[late[0]] != NULL) == (wanted && !exl2__cuda_needs_any(&m->plan.shape)));
     CHECK((gpu.kernels.functions[late[1]] != NULL) == (wanted && shape->mix >= SYNTH_AFFINE));
     CHECK((gpu.kernels.functions[late[2]] != NULL) == (wanted && exl2__cuda_needs_any(&m->plan.shape)));
 }
@@ -392,7 +398,7 @@ static void test_wg_families(void)
         { { .act = EXL2__ACT_SILU, .residual_scale = 0.5f }, SHAPE(2, true, false), true },
         { { .act = EXL2__ACT_SILU, .parallel = true }, SHAPE(2, true, false), false },
         { { .act = EXL2__ACT_GELU, .post_norms = true }, SHAPE(2, true, false), false },
-        { { .act = EXL2__ACT_SILU, .layer_norm = true }, SHAPE(2, true, false), false },
+        { { .act = EXL2__ACT_SILU, .layer_norm = true }, SHAPE(2, true, false), true },
         { { .act = EXL2__ACT_GELU_TANH, .ungated = true, .post_norms = true }, SHAPE(2, true, false), false },
         { { .act = EXL2__ACT_GELU_TANH, .post_norms = true }, AFFINE, false },
     };
@@ -438,7 +444,8 @@ static void test_modules(void)
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemm] == !by_wg && wanted[EXL2__KERNEL_exl2k_gemm_any] == (any && !by_wg));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm] == (!any && !by_wg));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemm_any] == (any && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (by_wg && !affine && !any));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg256_affine] == (by_wg && affine));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg128_any] == (by_wg && any));

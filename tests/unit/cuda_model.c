@@ -1,6 +1,7 @@
 /* cuda_model.c: upload of weights over the fake driver: every word and row of the files goes through the staging buffer
-   to the kernels that pack it, once; the predicted bytes are allocated; the staging buffer is small and is freed
-   afterwards; parts with different permutations get maps of their own; the cap on device memory is kept. */
+   to the kernels that pack it, once; columns of gate and up are stored in the order of down's rows; the predicted bytes
+   are allocated; the staging buffer is small and is freed afterwards; parts with different permutations get maps of
+   their own; the cap on device memory is kept. */
 #define EXL2__CUDA_STAGING_BYTES 9000u /* several staged blocks for each part, and slices that end inside a block */
 
 #include "../../exl2.h"
@@ -27,7 +28,8 @@ typedef struct packed {
     uint8_t *times;    /* [count] how often each row arrived */
     uint32_t count, next_strip;
     uint64_t row_bytes;
-    bool good;
+    uint16_t *order;   /* [row_bytes / 4] the stored column of each column, as all launches got it; NULL: natural */
+    bool good, ordered; /* ordered: a launch has set `order` */
 } packed;
 
 static packed parts[PARTS_MAX];
@@ -60,11 +62,25 @@ static void receive(packed *p, uint64_t source, uint32_t row, uint32_t at)
     p->times[row]++;
 }
 
+/* All launches for a part get the same order. */
+static void receive_order(packed *p, const exl2k_shuffle_args *a)
+{
+    const uint16_t *order = a->columns_from ? fake_memory(a->columns_from, a->columns * 2u) : NULL;
+    CHECK((order != NULL) == (a->columns_from != 0));
+    if (!p->ordered && order) {
+        p->order = memcpy(malloc(a->columns * 2u), order, a->columns * 2u);
+    }
+    p->good = p->good && (order != NULL) == (p->order != NULL);
+    p->good = p->good && (!order || memcmp(order, p->order, a->columns * 2u) == 0);
+    p->ordered = true;
+}
+
 static void run_codes(const exl2k_shuffle_args *a, uint32_t grid_x, uint32_t grid_y)
 {
     static const uint32_t bits[] = { 2, 3, 4, 5, 6, 8 };
     packed *p = part_of(a->base, a->columns * 4u);
     CHECK_INT(grid_x, a->columns / 32);
+    receive_order(p, a);
     for (uint32_t i = 0; i < grid_y; i++) {
         const exl2k_chunk *chunk = fake_memory(a->chunks + (a->chunk + i) * sizeof *chunk, sizeof *chunk);
         if (!CHECK(chunk && chunk->word >= a->first)) {
@@ -92,6 +108,9 @@ static void run(const char *function, const void *arguments, const unsigned grid
     if (strcmp(function, "exl2k_shuffle_codes") == 0) {
         run_codes(arguments, grid[0], grid[1]);
         launches++;
+    } else if (strcmp(function, "exl2k_shuffle_scales") == 0) {
+        const exl2k_shuffle_args *a = arguments;
+        receive_order(part_of(a->base, a->columns * 4u), a);
     } else if (strcmp(function, "exl2k_shuffle_dense") == 0) {
         run_dense(arguments, grid[0]);
         launches++;
@@ -137,6 +156,7 @@ static void rig_make(uint64_t device_bytes_max)
     for (uint32_t i = 0; i < part_count; i++) {
         free(parts[i].rows);
         free(parts[i].times);
+        free(parts[i].order);
     }
     memset(&rig, 0, sizeof rig);
     part_count = launches = 0;
@@ -221,6 +241,27 @@ static void check_part(const exl2__cuda_matrix *m, uint32_t index, const exl2__m
     free(wanted);
 }
 
+/* Columns of gate and up are stored in the order of down's rows, those of all others in their own. */
+static void check_order(const exl2__cuda_matrix *m, uint32_t index, const exl2__unit *u, const exl2__matrix_desc *desc)
+{
+    const packed *p = part_of(m->device.part[index].base, exl2__weights_row_bytes(desc));
+    char key[96];
+    snprintf(key, sizeof key, "model.layers.%u.mlp.down_proj.q_invperm", (unsigned)u->layer);
+    const exl2__tensor *down = exl2__tensors_find(&rig.load.tensors, key);
+    if (!CHECK_INT(p->order != NULL, u->kind == EXL2__UNIT_GATE_UP && down) || !p->order) {
+        return;
+    }
+    uint32_t inverse[2048], wrong = 0;
+    CHECK_INT(desc->out_stored, desc->out);
+    CHECK(down->bytes == desc->out * 4u && down->bytes <= sizeof inverse);
+    CHECK_INT(exl2__tensors_read(&rig.c, &rig.load.tensors, down, 0, inverse, desc->out * 4u), EXL2_OK);
+    for (uint32_t i = 0; i < desc->out; i++) {
+        wrong += p->order[inverse[i]] != i;
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(exl2__cuda_matrix_of(rig.layers[u->layer].down)->map == 0);
+}
+
 static exl2__matrix **unit_place(uint32_t index)
 {
     exl2__unit u;
@@ -236,6 +277,7 @@ static void check_unit(uint32_t index)
     CHECK_INT(exl2__weights_find(&rig.c, &rig.load, index, &u, descs), EXL2_OK);
     for (uint32_t i = 0; i < m->device.parts; i++) {
         check_part(m, i, &descs[i]);
+        check_order(m, i, &u, &descs[i]);
     }
     if (m->table) {
         const exl2__tensor *data = exl2__matrix_data(&rig.load.tensors, descs[0].name, true);

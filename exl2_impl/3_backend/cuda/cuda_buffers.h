@@ -47,9 +47,8 @@ typedef struct exl2__cuda_buffers { /* device addresses; R: rows of a pass, L: l
     uint64_t unrotated;  /* f32 [head_dim / 2, 2]: angles of 0, for layers without RoPE */
     uint64_t residual;   /* f32 [R, hidden] */
     uint64_t x;          /* fp16 [R, x_pitch] */
-    uint64_t x2;         /* the same in the order of gate_up, with parallel blocks; else 0 */
-    uint64_t branch;     /* f32 [R, hidden] result of a block before its norm, with norms after blocks; else 0. Also
-                            tiles of inputs */
+    uint64_t x2;         /* the same in the order of gate_up, with parallel blocks; else 0. Also tiles for `out` */
+    uint64_t branch;     /* f32 [R, hidden] result of a block before its norm, with norms after blocks; else 0 */
     uint64_t qkv;        /* f32 [R, qkv_pitch]: after the first rows of h */
     uint64_t attended;   /* fp16 [R, attended_pitch]: if it is as wide as x, after the first rows of x */
     uint64_t h;          /* fp16 [R, h_pitch] */
@@ -282,8 +281,7 @@ static void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p
     b->rope = exl2__cuda_arena_take(a, p->rope_count * exl2__cuda_rope_bytes(p));
     b->unrotated = exl2__cuda_arena_take(a, s->head_dim * sizeof(float));
     b->residual = exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float));
-    uint64_t branch_rows = s->post_norms ? exl2__align_up(p->rows_max, 8) : 0;
-    b->branch = branch_rows ? exl2__cuda_arena_take(a, branch_rows * s->hidden * sizeof(float)) : 0;
+    b->branch = s->post_norms ? exl2__cuda_arena_take(a, (uint64_t)p->rows_max * s->hidden * sizeof(float)) : 0;
     b->split_out = exl2__cuda_arena_take(a, EXL2__CUDA_SPLIT_ROWS * 2 * (uint64_t)s->inter * sizeof(float));
     b->data = exl2__cuda_arena_take(a, b->data_bytes);
     exl2__cuda_buffers_routed(b, p, a);

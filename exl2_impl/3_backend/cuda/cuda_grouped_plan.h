@@ -16,7 +16,7 @@
 #ifndef EXL2_NO_MOE
 
 #define EXL2__CUDA_GROUPED_ALIGN 256u /* of each array in scratch memory */
-#define EXL2__CUDA_GROUPED_LAUNCHES 6u
+#define EXL2__CUDA_GROUPED_LAUNCHES 5u
 #define EXL2__CUDA_GROUPED_FEW 24u    /* rows of an expert, on average, up to which tiles have 32 rows */
 
 /* What the caller knows of a layer's experts and of the pass. All addresses are in device memory. */
@@ -47,7 +47,6 @@ typedef struct exl2__cuda_grouped_launch {
         exl2k_grouped_sort_args sort;
         exl2k_grouped_gather_args gather;
         exl2k_grouped_gemm_args gemm;
-        exl2k_grouped_order_args order;
         exl2k_grouped_sum_args sum;
     } args;
 } exl2__cuda_grouped_launch;
@@ -127,7 +126,7 @@ static uint32_t exl2__cuda_grouped_tiles(exl2__cuda_grouped_launch *l, const exl
 }
 
 static void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, exl2__cuda_grouped_launch *down,
-                                        const exl2__cuda_grouped *e, const exl2__cuda_grouped_layout *l, bool mapped)
+                                        const exl2__cuda_grouped *e, const exl2__cuda_grouped_layout *l)
 {
     exl2k_grouped_gemm_args *a = &up->args.gemm, *d = &down->args.gemm;
     a->experts = e->experts;
@@ -142,7 +141,6 @@ static void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, exl2__cud
     a->parts = e->parts;
     a->halves = (uint32_t)exl2__div_up(e->hidden, 32);
     a->column_tiles = (uint32_t)exl2__div_up(e->inter, EXL2K_GEMM_STRIPS * 16);
-    a->mapped = mapped;
     a->act = e->act;
     a->scale = e->act_limit;
     *down = *up;
@@ -203,17 +201,6 @@ static void exl2__cuda_grouped_gather(exl2__cuda_grouped_plan *plan, const exl2_
                                                        .staged = launch->grid.shared_bytes, .packed = e->packed };
 }
 
-static void exl2__cuda_grouped_order(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
-                                     const exl2__cuda_grouped_layout *l, uint32_t staged)
-{
-    exl2__cuda_grouped_launch *launch = exl2__cuda_grouped_add(plan, EXL2__KERNEL_exl2k_grouped_order,
-                                                               e->rows * e->active, EXL2K_GROUPED_ROW_THREADS);
-    launch->grid.shared_bytes = staged;
-    launch->args.order = (exl2k_grouped_order_args){ .experts = e->experts, .pairs = e->scratch + l->pairs,
-                                                     .h = e->scratch + l->h, .columns = e->inter,
-                                                     .pitch = l->h_pitch };
-}
-
 static void exl2__cuda_grouped_sum(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
                                    const exl2__cuda_grouped_layout *l)
 {
@@ -233,17 +220,13 @@ static exl2__cuda_grouped_plan exl2__cuda_grouped_plan_make(const exl2__cuda_gro
     exl2__cuda_grouped_layout l = exl2__cuda_grouped_layout_of(e->rows, e->active, e->count, e->hidden, e->inter);
     exl2__cuda_grouped_launch product = { 0 }, down;
     uint32_t tile_rows = exl2__cuda_grouped_tiles(&product, e, sms, budget);
-    uint32_t staged = exl2__cuda_grouped_staged(e->inter, budget);
     if (tile_rows == 0) {
         return plan;
     }
-    exl2__cuda_grouped_products(&product, &down, e, &l, staged == 0);
+    exl2__cuda_grouped_products(&product, &down, e, &l);
     exl2__cuda_grouped_sort(&plan, e, &l, tile_rows);
     exl2__cuda_grouped_gather(&plan, e, &l, budget);
     plan.launch[plan.count++] = product;
-    if (staged > 0) {
-        exl2__cuda_grouped_order(&plan, e, &l, staged);
-    }
     plan.launch[plan.count++] = down;
     exl2__cuda_grouped_sum(&plan, e, &l);
     return plan;

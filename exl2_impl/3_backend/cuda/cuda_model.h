@@ -33,7 +33,8 @@ typedef struct exl2__cuda_matrix {
     exl2k_matrix device;            /* parts is 0 if the matrix is only read by rows */
     uint32_t in, pitch;             /* pitch: elements from one input row to the next */
     uint32_t chunk_bytes;           /* bytes of the largest chunk */
-    uint64_t map;                   /* u16 [in]: packed row of each input; 0: the identity, or the parts differ */
+    uint64_t map;                   /* u16 [in]: packed row of each input; 0: the identity, the parts differ, or it is a
+                                       `down`: columns of gate and up are stored in its order */
     bool affine;                    /* GPTQ or AWQ: products need the kernels for affine matrices */
     bool split;                     /* parts order their inputs differently: see cuda_split.h */
     uint64_t maps[EXL2K_PARTS_MAX]; /* split: the map of each part */
@@ -71,6 +72,15 @@ typedef struct exl2__cuda_staged {
     uint32_t first, end, chunk, chunk_end;
 } exl2__cuda_staged;
 
+/* The order of inputs of the `down` that was made last. The gate and up made after it have their columns in this order,
+   so that their results are inputs of `down` as they are. */
+typedef struct exl2__cuda_order {
+    uint32_t count;     /* inputs, rounded up to a multiple of 32; 0: natural order */
+    void *host;         /* u16 [count]: input of each packed row; the padding stays in its place */
+    uint64_t device;    /* the same */
+    uint64_t host_bytes, device_bytes;
+} exl2__cuda_order;
+
 typedef struct exl2__cuda_model { /* exl2__device of this backend */
     exl2__ctx *c;
     exl2__cuda_device *gpu;
@@ -85,6 +95,8 @@ typedef struct exl2__cuda_model { /* exl2__device of this backend */
     void *making;                   /* [making_bytes] what a matrix is made from: chunk tables and a map */
     uint64_t making_bytes;
     uint16_t ends[EXL2K_PARTS_MAX][EXL2__CUDA_ENDS_MAX]; /* word rows where the chunks of the loaded matrix end */
+    exl2__cuda_order order;
+    bool ordered;                   /* the columns of the loaded matrix are stored in m->order */
     uint64_t results_bytes;
     exl2__cuda_buffers b;
     const exl2__plan *plan;
@@ -140,19 +152,24 @@ static inline const exl2__cuda_experts *exl2__cuda_experts_of(const exl2__layer 
 
 static inline bool exl2__cuda_is_expert(const exl2__matrix_desc *parts)
 {
-    return (parts->uses & (EXL2__USE_EXPERT_UP | EXL2__USE_EXPERT_DOWN)) != 0;
+    return (parts->uses & EXL2__USE_EXPERT) != 0;
 }
 
-/* Entries of a chunk table of experts. `up`: gate or up of one of them. */
-static inline uint32_t exl2__cuda_expert_chunks(const exl2__matrix_desc *up)
+static inline bool exl2__cuda_is_down(const exl2__matrix_desc *parts)
 {
-    return (uint32_t)exl2__div_up(exl2__max32(up->in, up->out), EXL2__CUDA_RECORD_ROWS) + EXL2__CUDA_REGIONS_MAX;
+    return (parts->uses & EXL2__USE_DOWN) != 0;
+}
+
+/* Entries of a chunk table of experts. any: a matrix of one of them. */
+static inline uint32_t exl2__cuda_expert_chunks(const exl2__matrix_desc *any)
+{
+    return (uint32_t)exl2__div_up(exl2__max32(any->in, any->out), EXL2__CUDA_RECORD_ROWS) + EXL2__CUDA_REGIONS_MAX;
 }
 
 /* Bytes of the descriptions and the chunk tables of the layer that this matrix is the first expert's of; else 0. */
 static uint64_t exl2__cuda_experts_bytes(const exl2__matrix_desc *parts)
 {
-    if (!(parts->uses & EXL2__USE_EXPERT_UP) || parts->expert > 0) {
+    if (!exl2__cuda_is_expert(parts) || !exl2__cuda_is_down(parts) || parts->expert > 0) {
         return 0;
     }
     uint64_t tables = (uint64_t)parts->experts * EXL2K_EXPERT_PARTS * exl2__cuda_expert_chunks(parts);
@@ -193,7 +210,8 @@ static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__
         strips += l.bytes * exl2__cuda_strips(&parts[i]);
         bytes += expert ? 0 : exl2__cuda_round(l.count * sizeof(exl2k_chunk));
         bytes += parts[i].has_bias ? exl2__cuda_round(parts[i].out * sizeof(float)) : 0;
-        bytes += parts[i].kind == EXL2__MATRIX_DENSE ? 0 : exl2__cuda_round(parts[i].in * sizeof(uint16_t));
+        bool mapped = parts[i].kind != EXL2__MATRIX_DENSE && !exl2__cuda_is_down(parts);
+        bytes += mapped ? exl2__cuda_round(parts[i].in * sizeof(uint16_t)) : 0;
     }
     return bytes + exl2__cuda_round(strips);
 }
@@ -232,19 +250,53 @@ static exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const voi
     return EXL2_OK;
 }
 
-/* Makes the staging buffer hold at least `bytes`. Kernels may still read the old buffer, so it waits for them before
-   the buffer is replaced. */
-static exl2_result exl2__cuda_staging_reserve(exl2__cuda_model *m, uint64_t bytes)
+/* Makes a buffer that only loading needs hold at least `bytes`. Kernels may still read the old buffer, so it waits for
+   them before the buffer is replaced. */
+static exl2_result exl2__cuda_loading_reserve(exl2__cuda_model *m, uint64_t bytes, uint64_t *address, uint64_t *size)
 {
-    if (bytes <= m->staging_bytes) {
+    if (bytes <= *size) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__cuda_device_check(m->gpu, m->gpu->driver.stream_wait(m->gpu->stream), "packing weights"));
-    exl2__cuda_device_free(m->gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
-    m->staging_bytes = 0;
-    EXL2__TRY(exl2__cuda_device_alloc(m->gpu, bytes, EXL2_MEM_STAGING, &m->staging));
-    m->staging_bytes = bytes;
+    exl2__cuda_device_free(m->gpu, *address, *size, EXL2_MEM_STAGING);
+    *size = 0;
+    EXL2__TRY(exl2__cuda_device_alloc(m->gpu, bytes, EXL2_MEM_STAGING, address));
+    *size = bytes;
     return EXL2_OK;
+}
+
+static inline exl2_result exl2__cuda_staging_reserve(exl2__cuda_model *m, uint64_t bytes)
+{
+    return exl2__cuda_loading_reserve(m, bytes, &m->staging, &m->staging_bytes);
+}
+
+/* ---- host memory of loading ---- */
+
+/* Makes *memory hold at least `bytes`; what it held is lost. */
+static exl2_result exl2__cuda_making_reserve(exl2__cuda_model *m, uint64_t bytes, void **memory, uint64_t *size)
+{
+    if (bytes <= *size) {
+        return EXL2_OK;
+    }
+    exl2__free(m->c, *memory, *size, EXL2_MEM_STAGING);
+    *memory = NULL;
+    *size = 0;
+    EXL2__TRY(exl2__alloc(m->c, bytes, 16, EXL2_MEM_STAGING, memory));
+    *size = bytes;
+    return EXL2_OK;
+}
+
+/* Frees what only loading needs, in device memory, too. No kernel reads it any more. */
+static void exl2__cuda_making_close(exl2__cuda_model *m)
+{
+    exl2__cuda_order *o = &m->order;
+    exl2__free(m->c, m->making, m->making_bytes, EXL2_MEM_STAGING);
+    exl2__free(m->c, o->host, o->host_bytes, EXL2_MEM_STAGING);
+    exl2__cuda_device_free(m->gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
+    exl2__cuda_device_free(m->gpu, o->device, o->device_bytes, EXL2_MEM_STAGING);
+    m->making = NULL;
+    m->making_bytes = m->staging = m->staging_bytes = 0;
+    *o = (exl2__cuda_order){ 0 };
 }
 
 /* ---- making ---- */
@@ -272,9 +324,26 @@ static exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_d
     return exl2__cuda_upload(m, *out, map, bytes);
 }
 
+/* The order of inputs of `down`. */
+static exl2_result exl2__cuda_make_order(exl2__cuda_model *m, const exl2__matrix_desc *down)
+{
+    exl2__cuda_order *o = &m->order;
+    o->count = down->kind == EXL2__MATRIX_DENSE ? 0 : (uint32_t)exl2__align_up(down->in, 32);
+    uint64_t bytes = o->count * sizeof(uint16_t);
+    EXL2__TRY(exl2__cuda_making_reserve(m, bytes, &o->host, &o->host_bytes));
+    EXL2__TRY(exl2__cuda_loading_reserve(m, bytes, &o->device, &o->device_bytes));
+    for (uint32_t i = 0; i < o->count; i++) {
+        ((uint16_t *)o->host)[i < down->in ? down->inverse_perm[i] : i] = (uint16_t)i;
+    }
+    return exl2__cuda_upload(m, o->device, o->host, bytes);
+}
+
 static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                         uint16_t *map, exl2__cuda_matrix *out)
 {
+    if (exl2__cuda_is_down(parts)) {
+        return exl2__cuda_make_order(m, parts);
+    }
     if (parts->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
     }
@@ -304,12 +373,29 @@ static exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2__matri
     }
     EXL2__TRY(exl2__cuda_upload(m, m->staging + groups_at, l->group_of, group_bytes));
     exl2k_shuffle_args a = { .source = m->staging, .zeros = m->staging + zeros_at, .base = part->base,
-                             .chunks = part->chunks, .group_of = m->staging + groups_at, .pitch = part->pitch,
+                             .chunks = part->chunks, .group_of = m->staging + groups_at,
+                             .columns_from = m->ordered ? m->order.device : 0, .pitch = part->pitch,
                              .columns = desc->out_stored };
     exl2__cuda_grid grid = { .x = desc->out_stored / EXL2__CUDA_STRIP, .y = l->count,
                              .threads = affine ? EXL2K_AFFINE_THREADS : 32 };
     return exl2__cuda_device_launch(m->gpu, affine ? EXL2__KERNEL_exl2k_shuffle_affine
                                                    : EXL2__KERNEL_exl2k_shuffle_scales, grid, &a);
+}
+
+/* Uploads the bias of a part, in the order of its columns. */
+static exl2_result exl2__cuda_make_bias(exl2__cuda_model *m, const exl2__matrix_desc *desc, exl2k_u64 *out)
+{
+    uint64_t bytes = desc->out * sizeof(float);
+    void *slot;
+    *out = exl2__cuda_arena_take(&m->weights, bytes);
+    if (!m->ordered) {
+        return exl2__cuda_upload(m, *out, desc->bias, bytes);
+    }
+    EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, bytes, true, &slot)); /* 256 KB at most: a slot is larger */
+    for (uint32_t i = 0; i < desc->out; i++) {
+        ((float *)slot)[i] = desc->bias[((const uint16_t *)m->order.host)[i]];
+    }
+    return exl2__cuda_ring_send(m->gpu, &m->ring, *out, bytes);
 }
 
 /* Makes the chunk table, the bias and the scale words of a part whose strips begin at device.part[index].base. */
@@ -322,8 +408,7 @@ static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_
                                : exl2__cuda_arena_take(&m->weights, table_bytes);
     EXL2__TRY(exl2__cuda_upload(m, part->chunks, l->chunks, table_bytes));
     if (desc->has_bias) {
-        part->bias = exl2__cuda_arena_take(&m->weights, desc->out * sizeof(float));
-        EXL2__TRY(exl2__cuda_upload(m, part->bias, desc->bias, desc->out * sizeof(float)));
+        EXL2__TRY(exl2__cuda_make_bias(m, desc, &part->bias));
     }
     if (desc->kind == EXL2__MATRIX_DENSE) {
         return EXL2_OK;
@@ -359,26 +444,6 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
     return EXL2_OK;
 }
 
-/* Frees m->making. */
-static void exl2__cuda_making_close(exl2__cuda_model *m)
-{
-    exl2__free(m->c, m->making, m->making_bytes, EXL2_MEM_STAGING);
-    m->making = NULL;
-    m->making_bytes = 0;
-}
-
-/* Makes sure that m->making has so many bytes. */
-static exl2_result exl2__cuda_making_open(exl2__cuda_model *m, uint64_t bytes)
-{
-    if (bytes <= m->making_bytes) {
-        return EXL2_OK;
-    }
-    exl2__cuda_making_close(m);
-    EXL2__TRY(exl2__alloc(m->c, bytes, 16, EXL2_MEM_STAGING, &m->making));
-    m->making_bytes = bytes;
-    return EXL2_OK;
-}
-
 static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                            exl2__cuda_matrix *out)
 {
@@ -388,7 +453,9 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
     for (uint32_t i = 0; i < count; i++) {
         entries += exl2__cuda_layout_chunks_max(parts[i].in);
     }
-    EXL2__TRY(exl2__cuda_making_open(m, exl2__cuda_making_bytes(parts->in, count)));
+    EXL2__TRY(exl2__cuda_making_reserve(m, exl2__cuda_making_bytes(parts->in, count), &m->making, &m->making_bytes));
+    m->ordered = parts->uses & EXL2__USE_UP && parts->kind != EXL2__MATRIX_DENSE && m->order.count > 0;
+    EXL2__ASSERT(!m->ordered || m->order.count == parts->out_stored);
     exl2k_chunk *chunks = (exl2k_chunk *)m->making;
     uint16_t(*group_of)[8] = (uint16_t(*)[8])(void *)(chunks + entries);
     uint16_t *map = (uint16_t *)(void *)(group_of + entries);
@@ -448,33 +515,30 @@ static exl2_result exl2__cuda_make_router(exl2__cuda_model *m, const exl2__matri
     return EXL2_OK;
 }
 
-/* Makes the record of a layer, whose first matrix this is. */
-static exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
-                                           exl2__cuda_experts **out)
+/* Makes the record of a layer, whose first matrix is `down` of expert 0. */
+static exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl2__matrix_desc *down, exl2__cuda_experts **out)
 {
     void *memory;
-    uint64_t order_bytes = parts->kind == EXL2__MATRIX_DENSE ? 0 : parts->in * sizeof(uint16_t);
+    uint64_t order_bytes = down->kind == EXL2__MATRIX_DENSE ? 0 : down->out * sizeof(uint16_t);
     EXL2__TRY(exl2__alloc(m->c, sizeof(exl2__cuda_experts) + order_bytes, 16, EXL2_MEM_GENERAL, &memory));
     exl2__cuda_experts *e = *out = (exl2__cuda_experts *)memory;
-    *e = (exl2__cuda_experts){ .next = m->experts, .count = parts->experts, .parts = count, .order_bytes = order_bytes,
-                               .affine = parts->kind == EXL2__MATRIX_AFFINE,
-                               .table_chunks = exl2__cuda_expert_chunks(parts) };
+    *e = (exl2__cuda_experts){ .next = m->experts, .count = down->experts, .order_bytes = order_bytes,
+                               .affine = down->kind == EXL2__MATRIX_AFFINE,
+                               .table_chunks = exl2__cuda_expert_chunks(down) };
     m->experts = e;
     uint64_t tables = (uint64_t)e->count * EXL2K_EXPERT_PARTS * e->table_chunks * sizeof(exl2k_chunk);
     e->device = exl2__cuda_arena_take(&m->weights, e->count * sizeof(exl2k_expert));
     e->tables = exl2__cuda_arena_take(&m->weights, tables);
     e->order = order_bytes ? (uint16_t *)(void *)(e + 1) : NULL;
-    for (uint32_t i = 0; e->order && i < parts->in; i++) {
-        e->order[i] = (uint16_t)parts->inverse_perm[i];
-    }
     return EXL2_OK;
 }
 
-/* Whether the inputs of up are ordered as those of expert 0. */
+/* Whether the inputs of up are ordered as those of expert 0, whose order is kept. */
 static bool exl2__cuda_experts_alike(const exl2__cuda_experts *e, const exl2__matrix_desc *up)
 {
     bool dense = up->kind == EXL2__MATRIX_DENSE, alike = dense == (e->order == NULL);
     for (uint32_t i = 0; alike && !dense && i < up->in; i++) {
+        e->order[i] = up->expert == 0 ? (uint16_t)up->inverse_perm[i] : e->order[i];
         alike = e->order[i] == up->inverse_perm[i];
     }
     return alike;
@@ -484,7 +548,7 @@ static bool exl2__cuda_experts_alike(const exl2__cuda_experts *e, const exl2__ma
 static exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
                                           exl2__cuda_experts *e)
 {
-    bool down = (parts->uses & EXL2__USE_EXPERT_DOWN) != 0;
+    bool down = exl2__cuda_is_down(parts);
     if (e->affine != (parts->kind == EXL2__MATRIX_AFFINE)) {
         return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "the CUDA backend does not compute layers with some experts in "
                           "GPTQ or AWQ and others not, such as %s; EXL2_BACKEND_CPU does", parts->name);
@@ -502,14 +566,14 @@ static exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matri
         e->chunks[down] = exl2__max32(e->chunks[down], e->now.device.part[i].chunk_count);
     }
     e->chunk_bytes[down] = exl2__max32(e->chunk_bytes[down], e->now.chunk_bytes);
-    if (!down) {
-        e->map = parts->expert == 0 ? e->now.map : e->map;
-        e->apart = e->apart || !exl2__cuda_experts_alike(e, parts);
+    if (down) {
+        return exl2__cuda_upload(m, expert + offsetof(exl2k_expert, down), &e->now.device, sizeof e->now.device);
     }
-    uint64_t matrix_at = down ? offsetof(exl2k_expert, down) : offsetof(exl2k_expert, up);
-    uint64_t map_at = down ? offsetof(exl2k_expert, down_map) : offsetof(exl2k_expert, up_map);
-    EXL2__TRY(exl2__cuda_upload(m, expert + matrix_at, &e->now.device, sizeof e->now.device));
-    return exl2__cuda_upload(m, expert + map_at, &e->now.map, sizeof e->now.map);
+    e->parts = count;
+    e->map = parts->expert == 0 ? e->now.map : e->map;
+    e->apart = e->apart || !exl2__cuda_experts_alike(e, parts);
+    EXL2__TRY(exl2__cuda_upload(m, expert + offsetof(exl2k_expert, up), &e->now.device, sizeof e->now.device));
+    return exl2__cuda_upload(m, expert + offsetof(exl2k_expert, up_map), &e->now.map, sizeof e->now.map);
 }
 
 static void exl2__cuda_experts_close(exl2__cuda_model *m)
@@ -525,8 +589,8 @@ static exl2_result exl2__cuda_expert_build(exl2__cuda_model *m, const exl2__matr
                                            exl2__matrix **out)
 {
     exl2__cuda_experts *e = m->experts;
-    if (parts->expert == 0 && parts->uses & EXL2__USE_EXPERT_UP) {
-        EXL2__TRY(exl2__cuda_experts_open(m, parts, count, &e));
+    if (parts->expert == 0 && exl2__cuda_is_down(parts)) {
+        EXL2__TRY(exl2__cuda_experts_open(m, parts, &e));
     }
     *out = (exl2__matrix *)(void *)e;
     return exl2__cuda_make_expert(m, parts, count, e);
@@ -632,7 +696,8 @@ static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_
     const exl2__cuda_feed *f = &matrix->feed[index];
     const exl2k_part *part = &matrix->device.part[index];
     const exl2__cuda_staged *s = &m->staged;
-    exl2k_shuffle_args a = { .source = source, .base = part->base, .chunks = part->chunks, .pitch = part->pitch,
+    exl2k_shuffle_args a = { .source = source, .base = part->base, .chunks = part->chunks,
+                             .columns_from = m->ordered ? m->order.device : 0, .pitch = part->pitch,
                              .columns = f->dense ? f->out : f->out_stored, .chunk = s->chunk, .first = s->first,
                              .type = f->type };
     if (f->dense) {

@@ -29,11 +29,10 @@ static void exl2__cuda_release(exl2__cuda_model *m)
             gpu->driver.event_free(m->b.fences[i]);
         }
     }
-    exl2__cuda_device_free(gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
     exl2__cuda_making_close(m);
     exl2__cuda_arena_close(gpu, &m->pass_memory);
     exl2__cuda_arena_close(gpu, &m->weights);
-    m->staging = m->staging_bytes = m->results_bytes = 0;
+    m->results_bytes = 0;
     m->fences_queued = m->fences_collected = 0;
     memset(&m->b, 0, sizeof m->b);
     if (entered) {
@@ -168,7 +167,6 @@ static void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_experts *e, 
         exl2__cuda_move_product(&expert.up, by);
         exl2__cuda_move_product(&expert.down, by);
         exl2__cuda_move_read(&expert.up_map, by);
-        exl2__cuda_move_read(&expert.down_map, by);
         exl2__cuda_kept_access(m, at, sizeof expert, NULL, (const uint8_t *)&expert);
     }
     exl2__cuda_move(&e->device, by);

@@ -114,7 +114,7 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     }
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
-        EXL2__TRY(exl2__cuda_inputs(m, &gemm, layer->attn_norm.weight, layer->qkv));
+        EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm.weight, layer->qkv));
         return exl2__cuda_gemm(m, layer->qkv, EXL2__CUDA_STORE, &gemm, m->pass.row_count);
     }
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
@@ -127,7 +127,7 @@ static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *lay
     uint64_t x = m->b.attended;
     if (m->pass.by_wg) { /* q, k and v are not needed any more: tiles may lie where h will be, or beside h */
         x = s->parallel ? m->b.x2 : m->b.h;
-        EXL2__TRY(exl2__cuda_tiles(m, m->b.attended, m->b.attended_pitch, x, layer->out));
+        EXL2__TRY(exl2__cuda_tiles(m, x, layer->out));
     }
     if (exl2__cuda_folds(s)) {
         return exl2__cuda_residual(m, layer->out, x, m->b.attended_pitch, layer->mlp_norm.weight, layer->gate_up);
@@ -141,15 +141,16 @@ static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *lay
 static exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__layer *layer)
 {
     exl2k_gemv_args a = { .x = exl2__cuda_mlp_input(m, layer), .x_pitch = m->b.x_pitch, .out = m->b.h,
-                          .out_pitch = m->b.h_pitch, .map = exl2__cuda_matrix_of(layer->down)->map,
-                          .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
+                          .out_pitch = m->b.h_pitch, .sums_now = exl2__cuda_sums(m, 0),
+                          .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
     if (exl2__cuda_matrix_of(layer->gate_up)->split) {
         return exl2__cuda_split_gate_up(m, layer, a);
     }
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = a.x, .x_pitch = a.x_pitch, .out = a.out, .out_pitch = a.out_pitch };
-        EXL2__TRY(exl2__cuda_inputs(m, &gemm, layer->mlp_norm.weight, layer->gate_up));
-        return exl2__cuda_gemm_act(m, layer->gate_up, layer->down, &gemm);
+        gemm.out_pitch = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : a.out_pitch;
+        EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm.weight, layer->gate_up));
+        return exl2__cuda_gemm(m, layer->gate_up, EXL2__CUDA_ACT, &gemm, m->pass.row_count);
     }
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
 }

@@ -95,8 +95,9 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
     } else {
         uint32_t attention = s->heads * s->head_dim;
         uint64_t making = exl2__cuda_making_bytes(s->hidden, EXL2K_PARTS_MAX);
-        bytes += exl2__max64(making, exl2__cuda_making_bytes(exl2__max32(exl2__max32(s->inter, s->experts.inter),
-                                                                         attention), 1));
+        uint32_t inter = exl2__max32(s->inter, s->experts.inter);
+        bytes += exl2__max64(making, exl2__cuda_making_bytes(exl2__max32(inter, attention), 1));
+        bytes += exl2__align_up(inter, 32) * sizeof(uint16_t); /* exl2__cuda_order */
     }
     return bytes + EXL2__CUDA_SLOTS * exl2__align_up(slot, EXL2__CUDA_ALIGN);
 }
@@ -110,8 +111,8 @@ static exl2_result exl2__cuda_prepare_products(exl2__cuda_model *m, const exl2__
     if (m->has_wg || !exl2__cuda_may_wg(m->gpu, &p->shape)) {
         return EXL2_OK;
     }
-    wanted[EXL2__KERNEL_exl2k_gemm] = true; /* with the order of inputs */
     wanted[EXL2__KERNEL_exl2k_gemm_any] = exl2__cuda_needs_any(&p->shape);
+    wanted[EXL2__KERNEL_exl2k_gemm] = !wanted[EXL2__KERNEL_exl2k_gemm_any];
     wanted[EXL2__KERNEL_exl2k_gemm_affine] = p->shape.affine;
     return exl2__cuda_device_kernels(m->gpu, wanted);
 }
@@ -123,8 +124,6 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
     exl2__cuda_arena dry = { 0 };
     void *results;
     EXL2__TRY(exl2__cuda_device_check(gpu, gpu->driver.stream_wait(gpu->stream), "packing weights"));
-    exl2__cuda_device_free(gpu, m->staging, m->staging_bytes, EXL2_MEM_STAGING);
-    m->staging = m->staging_bytes = 0;
     exl2__cuda_making_close(m);
     exl2__cuda_buffers_layout(&m->b, p, gpu->sm_count, &dry);
     EXL2__TRY(exl2__cuda_arena_open(gpu, &m->pass_memory, dry.used, EXL2_MEM_KV));

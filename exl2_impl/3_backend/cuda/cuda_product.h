@@ -2,12 +2,13 @@
    takes: a model with a current pass.
    gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_needs_any, exl2__cuda_product,
           exl2__cuda_product_next, exl2__cuda_may_wg, exl2__cuda_has_wg, exl2__cuda_tiles, exl2__cuda_gemm,
-          exl2__cuda_gemm_act, exl2__cuda_norm, exl2__cuda_norm_all, exl2__cuda_inputs.
+          exl2__cuda_norm, exl2__cuda_norm_all.
    owns:  nothing. */
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
 
 #include "../../../kernels_src/norm_args.h"
+#include "../../../kernels_src/settle_args.h"
 #include "cuda_gemm_wg.h"
 #include "cuda_pass.h"
 
@@ -168,12 +169,13 @@ static inline bool exl2__cuda_by_wg(const exl2__shape *s, const exl2__matrix *ma
 }
 
 /* Whether all products of many rows may run by wgmma, on sm_90a: those of Llama, and of families that have a gate, no
-   experts, and memory for the tiles of inputs that `settle` has written (exl2__cuda_inputs). */
+   experts, rows that `settle` can write as tiles, and with parallel blocks room in x2 for those of attention. */
 static inline bool exl2__cuda_may_wg(const exl2__cuda_device *gpu, const exl2__shape *s)
 {
     bool known = !s->affine && s->gated && (s->act == EXL2__ACT_SILU || s->act == EXL2__ACT_GELU_TANH)
                  && !exl2__experts_any(&s->experts);
-    bool room = exl2__cuda_folds(s) || s->post_norms || (s->parallel && s->heads * s->head_dim <= s->hidden);
+    bool room = !s->parallel || s->heads * s->head_dim <= s->hidden;
+    room = exl2__cuda_folds(s) || (room && s->hidden <= EXL2K_SETTLE_STAGED);
     return gpu->info.arch == 90 && gpu->shared_bytes >= EXL2K_WG_SHARED(256, s->affine)
            && (!exl2__cuda_needs_any(s) || (known && room));
 }
@@ -192,14 +194,12 @@ static bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
     return has;
 }
 
-/* Writes all rows of the pass as tiles, in the order of `reader`. from_pitch 0: act(gate) * up, see
-   exl2k_wg_order_args. */
-static exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t from, uint32_t from_pitch, uint64_t to,
-                                    const exl2__matrix *reader)
+/* Writes what attention has written for all rows of the pass as tiles, in the order of `out`. */
+static exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, const exl2__matrix *out)
 {
-    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(reader);
-    exl2k_wg_order_args a = { .from = from, .to = to, .map = w->map, .columns = w->in, .from_pitch = from_pitch,
-                              .rows = exl2__cuda_wg_rows(m->pass.row_count) };
+    const exl2__cuda_matrix *w = exl2__cuda_matrix_of(out);
+    exl2k_wg_order_args a = { .from = m->b.attended, .to = to, .map = w->map, .columns = w->in,
+                              .from_pitch = m->b.attended_pitch, .rows = exl2__cuda_wg_rows(m->pass.row_count) };
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .shared_bytes = 2 * a.columns };
     grid.threads = grid.x <= m->gpu->sm_count ? EXL2K_WG_ORDER_THREADS : EXL2K_GEMM_THREADS; /* one CTA on an SM */
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_wg_order, grid, &a);
@@ -244,28 +244,6 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
     return exl2__cuda_chain(m, kernels[exl2__cuda_variant(m, w)], grid, a);
 }
 
-/* Writes act(gate) * up, or act(up) without a gate, to `out`, in the order that its reader expects. If a row fits into
-   shared memory, columns are written side by side and permuted by a separate kernel: writing scattered columns costs a
-   third of the product. */
-static exl2_result exl2__cuda_gemm_act(exl2__cuda_model *m, const exl2__matrix *matrix, const exl2__matrix *reader,
-                                       exl2k_gemm_args *a)
-{
-    if (m->pass.by_wg) {
-        a->out_pitch = exl2__cuda_wg_rows(m->pass.row_count);
-        EXL2__TRY(exl2__cuda_gemm(m, matrix, EXL2__CUDA_ACT, a, m->pass.row_count));
-        return exl2__cuda_tiles(m, a->out, 0, a->out, reader);
-    }
-    a->map = exl2__cuda_matrix_of(reader)->map;
-    exl2k_gemm_permute_args order = { .values = a->out, .map = a->map, .pitch = a->out_pitch,
-                                      .columns = exl2__cuda_matrix_of(matrix)->device.part[0].columns };
-    exl2__cuda_grid grid = { .x = m->pass.row_count, .y = 1, .threads = EXL2K_GEMM_THREADS,
-                             .shared_bytes = 2 * order.columns };
-    bool apart = a->map && grid.shared_bytes <= m->limits.shared_bytes && order.columns % 8 == 0;
-    a->map = apart ? 0 : a->map;
-    EXL2__TRY(exl2__cuda_gemm(m, matrix, EXL2__CUDA_ACT, a, m->pass.row_count));
-    return apart ? exl2__cuda_chain(m, EXL2__KERNEL_exl2k_gemm_permute, grid, &order) : EXL2_OK;
-}
-
 /* Writes rows of the residual after RMSNorm, as inputs of `reader`. */
 static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows, const exl2__vector *weight,
                                    const exl2__matrix *reader)
@@ -289,19 +267,6 @@ static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *
     exl2k_norm_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .out = m->b.x,
                           .tile_rows = m->pass.by_wg ? exl2__cuda_wg_rows(m->pass.row_count) : 0 };
     return exl2__cuda_norm(m, a, m->pass.row_count, weight, reader);
-}
-
-/* Prepares the inputs of a product of many rows, at a->x: their norm; or, by wgmma, tiles of what `settle` has
-   written. */
-static exl2_result exl2__cuda_inputs(exl2__cuda_model *m, exl2k_gemm_args *a, const exl2__vector *weight,
-                                     const exl2__matrix *reader)
-{
-    uint64_t from = a->x;
-    if (exl2__cuda_folds(&m->plan->shape) || !m->pass.by_wg) {
-        return exl2__cuda_norm_all(m, weight, reader);
-    }
-    a->x = m->plan->shape.post_norms ? m->b.branch : m->b.x2; /* free until the product has read them */
-    return exl2__cuda_tiles(m, from, m->b.x_pitch, a->x, reader);
 }
 
 #endif

@@ -75,7 +75,7 @@ static inline exl2__cuda_follower exl2__cuda_follower_of(const exl2__cuda_model 
 static inline uint64_t exl2__cuda_mlp_input(const exl2__cuda_model *m, const exl2__layer *layer)
 {
     bool two = m->plan->shape.parallel && !exl2__cuda_orders_equal(layer->qkv, layer->gate_up);
-    return two && !m->pass.by_wg ? m->b.x2 : m->b.x;
+    return two ? m->b.x2 : m->b.x;
 }
 
 /* Launches the kernel for `rows` rows. `a` holds branch, post_weight, post_bias, rows_at, samplings and out. */
@@ -83,11 +83,11 @@ static exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_settle_args
 {
     const exl2__shape *s = &m->plan->shape;
     exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = exl2k_settle_threads(s->hidden) };
-    bool natural = m->pass.by_wg && !a.samplings; /* each product orders its tiles of them */
     for (uint32_t i = 0; i < 2; i++) {
-        a.out[i] = next.readers[i] && !(natural && i) ? a.out[i] : 0;
-        a.map[i] = next.readers[i] && !natural ? exl2__cuda_matrix_of(next.readers[i])->map : 0;
+        a.out[i] = next.readers[i] ? a.out[i] : 0;
+        a.map[i] = next.readers[i] ? exl2__cuda_matrix_of(next.readers[i])->map : 0;
     }
+    a.tile_rows = m->pass.by_wg && !a.samplings ? exl2__cuda_wg_rows(m->pass.row_count) : 0;
     a.residual = m->b.residual;
     a.weight = exl2__cuda_values_or_none(next.norm->weight);
     a.bias = exl2__cuda_values_or_none(next.norm->bias);

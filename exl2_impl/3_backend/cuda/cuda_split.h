@@ -66,19 +66,18 @@ static exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *
     return EXL2_OK;
 }
 
-/* a: as for a matrix whose parts share one order; its out and map are those of act(gate) * up. */
+/* a: as for a matrix whose parts share one order; its out is that of act(gate) * up. */
 static exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
     uint32_t inter = exl2__cuda_matrix_of(layer->down)->in;
-    exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out, .map = a.map, .rows_at = exl2__cuda_rows_at(m),
-                                .count = inter, .pitch = a.out_pitch, .act = exl2__cuda_act(m),
+    exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out, .rows_at = exl2__cuda_rows_at(m), .count = inter,
+                                .pitch = a.out_pitch, .act = exl2__cuda_act(m),
                                 .act_limit = m->plan->shape.act_limit };
     EXL2__TRY(exl2__cuda_split_begin(m, layer->mlp_norm.weight, layer->gate_up, &a));
     a.out_pitch = 2 * inter;
     for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
         a.rows = exl2__min32(m->pass.row_count - row, EXL2__CUDA_SPLIT_ROWS);
         a.out = m->b.split_out;
-        a.map = 0;
         EXL2__TRY(exl2__cuda_split_rows(m, layer->gate_up, a));
         exl2__cuda_grid grid = { .x = a.rows, .y = 1, .threads = EXL2K_GATHER_THREADS };
         EXL2__TRY(exl2__cuda_chain(m, EXL2__KERNEL_exl2k_act_mul, grid, &join));
