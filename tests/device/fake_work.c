@@ -93,13 +93,15 @@ static int module_function(exl2__cuda_function **function, exl2__cuda_module *mo
 }
 
 /* Bytes of static shared memory. Products have none, because they use all shared memory as dynamic memory. Kernels of
-   decode attention have as much as the backend reserves for them. */
+   decode attention and of experts have as much as the backend reserves for them. */
 static int static_bytes(const object *function)
 {
     bool product = strncmp(function->name, "exl2k_gemv", 10) == 0 || strncmp(function->name, "exl2k_gemm", 10) == 0;
     bool decode = strncmp(function->name, "exl2k_attend_decode", 19) == 0
                || strncmp(function->name, "exl2k_attend_codes", 18) == 0;
-    return product ? 0 : decode ? 8192 : 1024;
+    bool expert = strncmp(function->name, "exl2k_expert1", 13) == 0
+               || strncmp(function->name, "exl2k_expert8", 13) == 0;
+    return product ? 0 : decode ? 8192 : expert ? 256 : 1024;
 }
 
 static int function_attribute(int *value, int attribute, exl2__cuda_function *function)

@@ -57,7 +57,7 @@ static uint32_t exl2__cuda_expert_plan(exl2k_expert_args *a, uint32_t rows, uint
                     if (items >= (turn == 0 ? wanted : 1)) {
                         a->items = (uint32_t)items;
                         a->units = (uint32_t)(items * each);
-                        return (uint32_t)(taken + a->units * sum_bytes);
+                        return (uint32_t)(taken + a->units * sum_bytes - EXL2__CUDA_EXPERT_SPARE);
                     }
                 }
             }
