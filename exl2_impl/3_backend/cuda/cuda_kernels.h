@@ -94,6 +94,9 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (n->by_wg && strncmp(module, "gemm", 4) == 0) {
         return false; /* loaded late if the model's matrices need it */
     }
+    if (strcmp(module, "gemm.cu") == 0) {
+        return !n->any;
+    }
     if (strstr(module, "_affine.cu")) {
         return n->affine && (!expert || n->experts);
     }
