@@ -1,7 +1,7 @@
 /* gemv.cuh: the product of 1 to 16 rows with one matrix. Decode consists mainly of these products.
    takes: base.cuh, unpack.cuh, gemv_args.h; the options of gemv_stream.cuh and gemv_chunk.cuh.
    gives: exl2k_gemv<M>, M 1, 8 or 16: the body of a kernel; grid = CTAs (one per SM), EXL2K_GEMV_THREADS threads.
-   owns:  nothing; included by gemv1.cu, gemv8.cu, gemv16.cu and their variants _any and _affine.
+   owns:  nothing; included by gemv1.cu, gemv8.cu, gemv16.cu and their variants _any, _affine and _large.
 
    Each CTA owns a range of strips, over all of K, and works on them in BLOCKS of a few strips. matrix_args.h defines
    strips, records, chunks and slices. Example with slices = 3 and rest = 1:
@@ -208,13 +208,19 @@ EXL2K_FN void exl2k_gemv_chunks(const exl2k_gemv_args &a, const exl2k_role &role
     exl2k_chunks_one<S>(out, at, inputs, task, role.lane);
     /* All lanes have read the slot, so it can be refilled. */
     __syncwarp();
-    exl2k_stream_refill<1>(s, a, role);
+    exl2k_stream_fill<1>(s, a, role);
+    exl2k_stream_replan<1>(s, a, role);
     /* Each strip's result is added to its partial sums. */
 #pragma unroll
     for (u32 i = 0; i < S; i++) {
         exl2k_partial_add_one(to + i * stride, out[i], first, role.lane);
     }
 }
+
+#include "gemv_kept.cuh"
+#if EXL2K_LARGE
+#include "gemv_large.cuh"
+#endif
 
 /* Works through all of the warp's tasks in a block. `w` is the first task. One row: `next_input` holds its inputs.
    Eight rows: `starts` is the address for the initial sums. Inputs and table entries are loaded one task in advance. */
@@ -232,7 +238,11 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
             exl2k_prepare_input(inputs, next_input, task, role.lane);
         } else {
             u64 at[1] = { x + w.row * 64 };
-            exl2k_load_inputs<M>(inputs, at, task, starts, role.lane);
+            if constexpr (EXL2K_LARGE) {
+                exl2k_kept_inputs<M>(inputs, at, task, starts, role.lane);
+            } else {
+                exl2k_load_inputs<M>(inputs, at, task, starts, role.lane);
+            }
         }
         /* Move to the next task, and start to load its table entry and its inputs. */
         w.chunk++;
@@ -242,8 +252,12 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
         if constexpr (M == 1) {
             next_input = exl2k_load_input(x, w.row, a.matrix.rows, role.lane);
         }
+        u32 whole = 0; /* strips that follow the loop */
+#if EXL2K_LARGE
+        whole = exl2k_large_strips<M>(a, task, left);
+#endif
         /* One job per slot of the ring: wait for the copy, multiply, refill the slot. */
-        while (left > 0) {
+        while (left > whole) {
             exl2k_stream_wait(s, a);
             if constexpr (M == 1) {
                 if (exl2k_job_has_two<M>(a, left)) {
@@ -257,17 +271,19 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
                 f32 sum[M / 8][4];
                 exl2k_chunks_many<M>(sum, s.at, inputs, task, role.lane);
                 __syncwarp();
-                exl2k_stream_refill<M>(s, a, role);
+                exl2k_stream_fill<M>(s, a, role);
+                exl2k_stream_replan<M>(s, a, role);
                 exl2k_partial_add_many<M>(to, sum, first);
             }
             exl2k_stream_step(s, a);
             to += stride;
             left--;
         }
+#if EXL2K_LARGE
+        exl2k_large_block<M>(a, role, s, inputs, task, to, stride, first, left);
+#endif
     }
 }
-
-#include "gemv_kept.cuh"
 
 /* ---- the kernel ---- */
 
@@ -321,6 +337,10 @@ template <u32 M> EXL2K_FN void exl2k_gemv(const exl2k_gemv_args &a)
             sums = kept->all_sums;
         } else {
             exl2k_gemv_block<M>(a, role, s, work, next_input, block, sums, x, starts);
+            if (EXL2K_LARGE && M == 8) { /* computed again, as registers are scarce */
+                role = exl2k_role_of_warp<16>(a);
+                block = exl2k_block_at<16>(a, block.begin);
+            }
         }
         exl2k_out_sum_slots<M>(out, a);
         __syncthreads();

@@ -14,8 +14,9 @@
                              of sums_out = sum of r * r over the CTA's columns. out = 0: y and the sums are not wanted
            Bias is 0 where a part has none.
    KERNELS exl2k_gemv1, exl2k_gemv8 and exl2k_gemv16 are made for Llama: scale is 1, cap 0, act SILU with a gate, and
-           out is not 0. exl2k_gemv1_any and exl2k_gemv8_any (compiled with EXL2K_ANY) allow everything; with these checks
-           Llama's decode would lose 1.1 % (H100). */
+           out is not 0. exl2k_gemv1_large and exl2k_gemv8_large (compiled with EXL2K_LARGE) are, too, for large matrices.
+           exl2k_gemv1_any and exl2k_gemv8_any (compiled with EXL2K_ANY) allow everything; with these checks Llama's
+           decode would lose 1.1 % (H100). */
 #ifndef EXL2K_GEMV_ARGS_H
 #define EXL2K_GEMV_ARGS_H
 

@@ -1,6 +1,5 @@
 /* gemv_chunk.cuh: the product of one chunk with its inputs, for one strip or for two strips at once.
-   takes: base.cuh, unpack.cuh, gemv_stream.cuh; EXL2K_WIDTHS_MASK: bits EXL2K_Wn of the widths that may occur;
-          EXL2K_WHOLE_CHUNKS (0 or 1, default 1): see exl2k_chunk_one.
+   takes: base.cuh, unpack.cuh, gemv_stream.cuh; EXL2K_WIDTHS_MASK: bits EXL2K_Wn of the widths that may occur.
    gives: exl2k_task, exl2k_task_load, exl2k_inputs, exl2k_load_input(s), exl2k_prepare_input, exl2k_chunks_one, _many.
    owns:  nothing; included by gemv.cuh only. */
 #ifndef EXL2K_GEMV_CHUNK_CUH
@@ -12,11 +11,6 @@
 /* Widths that the kernel supports, one bit each. The backend may compile the kernel for the widths of one model. */
 #ifndef EXL2K_WIDTHS_MASK
 #define EXL2K_WIDTHS_MASK 127
-#endif
-
-/* 0: chunks of four records use the loop of shorter chunks. */
-#ifndef EXL2K_WHOLE_CHUNKS
-#define EXL2K_WHOLE_CHUNKS 1
 #endif
 
 /* ---- a task: one chunk, of every strip of the run ---- */
@@ -235,7 +229,7 @@ EXL2K_FN void exl2k_chunk_one(f32 sum[S][4], const u32 at[S], const exl2k_inputs
         exl2k_sum_start<W>(sum[i], x.sums);
     }
     /* Multiply four records without a loop, or any number of records in a loop. */
-    if (EXL2K_WHOLE_CHUNKS && exl2k_width<W>::bits <= 4 && S == 2 && records == EXL2K_CHUNK_RECORDS) {
+    if (!EXL2K_LARGE && exl2k_width<W>::bits <= 4 && S == 2 && records == EXL2K_CHUNK_RECORDS) {
 #pragma unroll
         for (u32 r = 0; r < EXL2K_CHUNK_RECORDS; r++) {
             exl2k_record_one<W, S>(sum, at, x.mine, x.ones[r], r, lane);

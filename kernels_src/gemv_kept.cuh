@@ -1,7 +1,8 @@
 /* gemv_kept.cuh: a warp's tasks in a block of a product of 16 rows. Registers hold the inputs of a task, so shared
    memory holds what is not needed for every strip. Nothing is loaded in advance but the next table entry.
    takes: what gemv.cuh defines before it includes this file.
-   gives: exl2k_kept, exl2k_kept_store, _load, _block; exl2k_gemv_block_kept.
+   gives: exl2k_kept, exl2k_kept_store, _load, _block; exl2k_gemv_block_kept; for 8 rows of large matrices, too:
+          exl2k_kept_inputs, exl2k_whole, _of, _scales, _many.
    owns:  nothing; included by gemv.cuh only. */
 #ifndef EXL2K_GEMV_KEPT_CUH
 #define EXL2K_GEMV_KEPT_CUH
@@ -86,12 +87,13 @@ EXL2K_FN void exl2k_kept_next(exl2k_kept *kept, const exl2k_gemv_args &a, u32 ha
 /* ---- inputs ---- */
 
 /* Loads the inputs of a chunk and stores the initial sums of its halves, as exl2k_load_inputs does. */
-EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<16> &x, const u64 at[2], const exl2k_task &t, u32 starts, u32 lane)
+template <u32 M>
+EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<M> &x, const u64 at[M / 8], const exl2k_task &t, u32 starts, u32 lane)
 {
     constexpr u32 halves = 2 * EXL2K_CHUNK_RECORDS;
     /* All loads are issued first; halves beyond the chunk are 0. */
 #pragma unroll
-    for (u32 i = 0; i < 2 * halves; i++) {
+    for (u32 i = 0; i < M; i++) {
         u32 h = i % halves;
         bool has = h < exl2k_task_halves(t);
         x.half[i / halves][h] = has ? exl2k_load4(at[i / halves] + h * 64) : make_uint4(0, 0, 0, 0);
@@ -100,9 +102,9 @@ EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<16> &x, const u64 at[2], const exl2
     u32 one = dense ? 0 : 0x3C003C00u; /* sums of fp16 weights begin with 0 */
     /* Row h of A is 1 and all others are 0, so that row h of the result is the sum of half h: what a product with 0
        adds changes nothing. Even and odd halves have accumulators of their own, which makes short chains. */
-    f32 d[2][2][4];
+    f32 d[M / 8][2][4];
 #pragma unroll
-    for (u32 i = 0; i < 4; i++) {
+    for (u32 i = 0; i < M / 4; i++) {
         exl2k_clear(d[i / 2][i % 2]);
     }
 #pragma unroll
@@ -110,7 +112,7 @@ EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<16> &x, const u64 at[2], const exl2
         u32 mine = lane / 4 == h ? one : 0;
         const u32 a[4] = { mine, 0, mine, 0 };
 #pragma unroll
-        for (u32 tile = 0; tile < 2; tile++) {
+        for (u32 tile = 0; tile < M / 8; tile++) {
             const uint4 &v = x.half[tile][h];
             exl2k_mma(d[tile][h % 2], a, v.x, v.y);
             exl2k_mma(d[tile][h % 2], a, v.z, v.w);
@@ -122,7 +124,7 @@ EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<16> &x, const u64 at[2], const exl2
     x.starts = starts;
     __syncwarp();
 #pragma unroll
-    for (u32 tile = 0; tile < 2; tile++) {
+    for (u32 tile = 0; tile < M / 8; tile++) {
         f32 first = d[tile][0][0] + d[tile][1][0], second = d[tile][0][1] + d[tile][1][1];
         exl2k_shared_store4(starts + tile * 512 + lane * 16,
                             make_uint4(__float_as_uint(first * low), __float_as_uint(second * low),
@@ -130,7 +132,7 @@ EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<16> &x, const u64 at[2], const exl2
     }
     if (exl2k_task_width(t) == EXL2K_W2) {
 #pragma unroll
-        for (u32 i = 0; i < 2 * halves; i++) {
+        for (u32 i = 0; i < M; i++) {
             exl2k_quarter_odd(x.half[i / halves][i % halves], EXL2K_W2);
         }
     }
@@ -168,31 +170,45 @@ EXL2K_FN uint2 exl2k_whole_scales(const exl2k_whole &w, u32 at, u32 lane)
 }
 
 /* The products of a whole chunk: the same results as exl2k_chunk_many's. Lane t decodes the scales of record t, and the
-   four lanes of a column exchange them through shared memory; exl2k_sum_unit, a power of 2, is part of them. */
-template <u32 W>
-EXL2K_FN void exl2k_whole_many(f32 sum[2][4], u32 at, const exl2k_inputs<16> &x, const exl2k_whole &whole, u32 lane)
+   four lanes of a column exchange them: with 16 rows through shared memory, as shuffles cost registers there. In it,
+   exl2k_sum_unit, a power of 2, is part of them. */
+template <u32 W, u32 M>
+EXL2K_FN void exl2k_whole_many(f32 sum[M / 8][4], u32 at, const exl2k_inputs<M> &x, const exl2k_whole &whole, u32 lane)
 {
     constexpr u32 bits = exl2k_width<W>::bits;
-    constexpr f32 low = exl2k_sum_unit<W>(0), high = exl2k_sum_unit<W>(1);
+    constexpr f32 unit[2] = { exl2k_sum_unit<W>(0), exl2k_sum_unit<W>(1) };
     uint2 pairs = exl2k_whole_scales(whole, at, lane);
     u32 table = x.starts + EXL2K_STARTS_SCALES + lane / 4 * 16;
-    f32 first[2] = { exl2k_low(pairs.x) * low, exl2k_high(pairs.x) * high };
-    f32 second[2] = { exl2k_low(pairs.y) * low, exl2k_high(pairs.y) * high };
-    exl2k_shared_store4(table + lane % 4 * 128, make_uint4(__float_as_uint(first[0]), __float_as_uint(first[1]),
-                                                           __float_as_uint(second[0]), __float_as_uint(second[1])));
-    __syncwarp();
-    f32 later[2][4];
+    if (M == 16) {
+        f32 first[2] = { exl2k_low(pairs.x) * unit[0], exl2k_high(pairs.x) * unit[1] };
+        f32 second[2] = { exl2k_low(pairs.y) * unit[0], exl2k_high(pairs.y) * unit[1] };
+        exl2k_shared_store4(table + lane % 4 * 128, make_uint4(__float_as_uint(first[0]), __float_as_uint(first[1]),
+                                                               __float_as_uint(second[0]), __float_as_uint(second[1])));
+        __syncwarp();
+    }
+    f32 later[M / 8][4];
 #pragma unroll
     for (u32 r = 0; r < EXL2K_CHUNK_RECORDS; r++) {
         u32 w[bits];
-        f32 d0[2][4], d1[2][4];
-        uint4 v = exl2k_shared_load4(table + r * 128); /* of the first half, columns g and g + 8; of the second */
-        const f32 scale[4] = { __uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w) };
+        f32 d0[M / 8][4], d1[M / 8][4], scale[4]; /* of the first half, columns g and g + 8; of the second */
+        if (M == 16) {
+            uint4 v = exl2k_shared_load4(table + r * 128);
+            scale[0] = __uint_as_float(v.x);
+            scale[1] = __uint_as_float(v.y);
+            scale[2] = __uint_as_float(v.z);
+            scale[3] = __uint_as_float(v.w);
+        } else {
+            u32 first = __shfl_sync(EXL2K_ALL, pairs.x, r, 4), second = __shfl_sync(EXL2K_ALL, pairs.y, r, 4);
+            scale[0] = exl2k_low(first);
+            scale[1] = exl2k_high(first);
+            scale[2] = exl2k_low(second);
+            scale[3] = exl2k_high(second);
+        }
         exl2k_lane_words<W>(at + r * bits * 128, lane, w);
-        exl2k_half_many<W, 16>(d0, w, 0, x, 2 * r, 0, lane);
-        exl2k_half_many<W, 16>(d1, w, 1, x, 2 * r + 1, 0, lane);
+        exl2k_half_many<W, M>(d0, w, 0, x, 2 * r, 0, lane);
+        exl2k_half_many<W, M>(d1, w, 1, x, 2 * r + 1, 0, lane);
 #pragma unroll
-        for (u32 i = 0; i < 8; i++) {
+        for (u32 i = 0; i < M / 2; i++) {
             u32 c = i % 4 / 2;
             f32 s = fmaf(scale[2 + c], d1[i / 4][i % 4], scale[c] * d0[i / 4][i % 4]);
             f32 &to = r < 2 ? sum[i / 4][i % 4] : later[i / 4][i % 4];
@@ -200,8 +216,9 @@ EXL2K_FN void exl2k_whole_many(f32 sum[2][4], u32 at, const exl2k_inputs<16> &x,
         }
     }
 #pragma unroll
-    for (u32 i = 0; i < 8; i++) {
-        sum[i / 4][i % 4] += later[i / 4][i % 4];
+    for (u32 i = 0; i < M / 2; i++) {
+        f32 s = sum[i / 4][i % 4] + later[i / 4][i % 4];
+        sum[i / 4][i % 4] = M == 16 ? s : s * unit[i % 4 / 2];
     }
 }
 
@@ -211,9 +228,9 @@ EXL2K_FN void exl2k_kept_chunk(f32 sum[2][4], u32 at, const exl2k_inputs<16> &x,
     uint2 plan = exl2k_shared_load2(x.starts + EXL2K_STARTS_PLAN + lane * 8);
     exl2k_whole whole = { plan.x, plan.y };
     switch (plan.x >> 16 & 255) {
-    case EXL2K_W4: exl2k_whole_many<EXL2K_W4>(sum, at, x, whole, lane); break;
-    case EXL2K_W3: exl2k_whole_many<EXL2K_W3>(sum, at, x, whole, lane); break;
-    case EXL2K_W2: exl2k_whole_many<EXL2K_W2>(sum, at, x, whole, lane); break;
+    case EXL2K_W4: exl2k_whole_many<EXL2K_W4, 16>(sum, at, x, whole, lane); break;
+    case EXL2K_W3: exl2k_whole_many<EXL2K_W3, 16>(sum, at, x, whole, lane); break;
+    case EXL2K_W2: exl2k_whole_many<EXL2K_W2, 16>(sum, at, x, whole, lane); break;
     default: exl2k_chunks_many<16>(sum, at, x, exl2k_kept_task(kept), lane); break;
     }
 }
@@ -241,7 +258,7 @@ EXL2K_FN void exl2k_gemv_block_kept(const exl2k_gemv_args &a, exl2k_stream &s, e
             u32 row = exl2k_min(tile * 8 + lane / 4, kept->rows - 1);
             x[tile] = a.x + kept->row * 64 + (u64)row * (a.x_pitch * 2) + lane % 4 * 16;
         }
-        exl2k_kept_inputs(inputs, x, exl2k_kept_task(kept), kept->starts, lane);
+        exl2k_kept_inputs<16>(inputs, x, exl2k_kept_task(kept), kept->starts, lane);
         if (kept->chunk + 1 < kept->end) {
             exl2k_kept_load(kept, a, kept->piece >> a.matrix.rest, kept->chunk + 1);
         }

@@ -1,12 +1,17 @@
 /* gemv_stream.cuh: the work of a warp of a gemv product: its strips, its jobs, and the ring that streams its chunks.
    takes: base.cuh, gemv_args.h; EXL2K_BULK (default: from sm_90 on): copies by the bulk engine.
-   gives: exl2k_role, exl2k_span, exl2k_run, exl2k_stream, exl2k_stream_open, _wait, _refill, _step.
+   gives: exl2k_role, exl2k_span, exl2k_run, exl2k_stream, exl2k_stream_open, _wait, _fill, _replan, _step.
    owns:  nothing; included by gemv.cuh only, which has a drawing of strips, pieces, runs and jobs. */
 #ifndef EXL2K_GEMV_STREAM_CUH
 #define EXL2K_GEMV_STREAM_CUH
 
 #include "base.cuh"
 #include "gemv_args.h"
+
+/* 1: the kernel is for large matrices: gemv_large.cuh. */
+#ifndef EXL2K_LARGE
+#define EXL2K_LARGE 0
+#endif
 
 #ifndef EXL2K_BULK
 #define EXL2K_BULK (__CUDA_ARCH__ >= 900)
@@ -101,13 +106,14 @@ EXL2K_FN exl2k_role exl2k_role_in_piece(const exl2k_matrix &m, const exl2k_role 
 /* ---- the stream of chunks into the ring of a warp ---- */
 
 /* The stream of a warp's jobs. A job fills one slot of the ring with a chunk of one strip or of two. Lane i holds
-   the addresses of job 32 n + i, and copies it; with 16 rows, shared memory holds those of 16 jobs. All slots are
-   filled at the start, and a slot is refilled as soon as it has been read. Therefore one cursor serves for both
-   reading and filling. */
+   the addresses of job 32 n + i, and copies it, or hands them over (large matrices); with 16 rows, shared memory holds
+   those of 16 jobs. All slots are filled at the start, and a slot is refilled as soon as it has been read. Therefore one
+   cursor serves for both reading and filling. */
 typedef struct exl2k_stream {
     u64 from;          /* the lane's job: address of the chunk of its first strip, and its bytes (0: no job) */
     u32 bytes, stride; /* stride: bytes from the first strip to the second; 0: one strip */
     uint2 table_words; /* first words of the chunk's table entry, for chunks that exl2k_slice does not list; else 0 */
+    uint2 packed;      /* the lane's job for all: (from - address of the first strip) / 16; bytes << 20 | stride / 16 */
     u32 job;           /* the next job to copy */
     u32 ring, barriers;
     u32 at;            /* the cursor: address of the slot */
@@ -211,11 +217,12 @@ EXL2K_FN void exl2k_stream_plan(exl2k_stream &s, const exl2k_gemv_args &a, const
     }
 }
 
-/* Applies the loaded table entry, for a job whose chunk is not among the first four of its slice. */
-EXL2K_FN void exl2k_stream_apply_table(exl2k_stream &s)
+/* Applies the loaded table entry, for a job whose chunk is not among the first four of its slice, and packs the job. */
+EXL2K_FN void exl2k_stream_apply_table(exl2k_stream &s, const exl2k_gemv_args &a)
 {
     s.from += (u64)s.table_words.x * 16;
     s.bytes = s.table_words.y > 0 ? (s.table_words.y >> 16) * 16 : s.bytes;
+    s.packed = make_uint2((u32)((s.from - a.matrix.part[0].base) / 16), s.bytes << 20 | s.stride / 16);
 }
 
 #if EXL2K_BULK
@@ -231,13 +238,12 @@ EXL2K_FN void exl2k_stream_copy(const exl2k_stream &s, const exl2k_gemv_args &a,
 }
 #endif
 
-/* 16 rows: stores the lane's job in shared memory: (address - that of the first strip) / 16; bytes. */
-EXL2K_FN void exl2k_stream_keep(const exl2k_stream &s, const exl2k_gemv_args &a)
+/* 16 rows: stores the lane's packed job in shared memory. */
+EXL2K_FN void exl2k_stream_keep(const exl2k_stream &s)
 {
     u32 lane = exl2k_lane<16>();
     if (lane < 16) {
-        u32 from = (u32)((s.from - a.matrix.part[0].base) / 16);
-        exl2k_shared_store2(s.ring + lane * 8, make_uint2(from, s.bytes));
+        exl2k_shared_store2(s.ring + lane * 8, s.packed);
     }
     __syncwarp();
 }
@@ -248,34 +254,25 @@ EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const
 {
     u32 from = s.job++ % exl2k_stream_planned<M>();
 #if EXL2K_BULK
-    if (M == 16) {
-        if (exl2k_elect()) {
-            uint2 v = exl2k_shared_load2(s.ring + from * 8);
-            exl2k_stream job = s;
-            job.from = a.matrix.part[0].base + (u64)v.x * 16;
-            job.bytes = v.y;
-            job.stride = 0;
-            if (job.bytes > 0) {
-                exl2k_stream_copy(job, a, s.at, s.slot);
-            }
+    if (M == 16 || EXL2K_LARGE) {
+        /* All lanes get the packed job, and one copies it. */
+        exl2k_stream job = s;
+        uint2 v = M == 16 ? exl2k_shared_load2(s.ring + from * 8) :
+                            make_uint2(__shfl_sync(EXL2K_ALL, s.packed.x, from), __shfl_sync(EXL2K_ALL, s.packed.y, from));
+        job.from = a.matrix.part[0].base + (u64)v.x * 16;
+        job.bytes = M == 1 ? v.y >> 24 << 4 : v.y >> 20;
+        job.stride = M == 1 ? v.y << 8 >> 4 : 0;
+        if (exl2k_elect() && v.y > 0) {
+            exl2k_stream_copy(job, a, s.at, s.slot);
         }
     } else if (role.lane == from && s.bytes > 0) { /* the lane that planned the job copies it */
         exl2k_stream_copy(s, a, s.at, s.slot);
     }
 #else
     /* All lanes get the job's addresses and copy it together. */
-    u32 bytes, stride = 0;
-    u64 at;
-    if (M == 16) {
-        uint2 v = exl2k_shared_load2(s.ring + from * 8);
-        at = a.matrix.part[0].base + (u64)v.x * 16;
-        bytes = v.y;
-    } else {
-        bytes = __shfl_sync(EXL2K_ALL, s.bytes, from);
-        stride = __shfl_sync(EXL2K_ALL, s.stride, from);
-        at = (u64)__shfl_sync(EXL2K_ALL, (u32)(s.from >> 32), from) << 32 | __shfl_sync(EXL2K_ALL, (u32)s.from, from);
-    }
-    for (u32 i = exl2k_lane<M>() * 16; i < bytes; i += 512) {
+    u32 bytes = __shfl_sync(EXL2K_ALL, s.bytes, from), stride = __shfl_sync(EXL2K_ALL, s.stride, from);
+    u64 at = (u64)__shfl_sync(EXL2K_ALL, (u32)(s.from >> 32), from) << 32 | __shfl_sync(EXL2K_ALL, (u32)s.from, from);
+    for (u32 i = role.lane * 16; i < bytes; i += 512) {
         exl2k_copy16_once(s.at + i, at + i);
         if (stride > 0) {
             exl2k_copy16_once(s.at + a.slot_bytes + i, at + stride + i);
@@ -286,14 +283,13 @@ EXL2K_FN void exl2k_stream_fill(exl2k_stream &s, const exl2k_gemv_args &a, const
     __syncwarp();
 }
 
-/* The same, and plans the next jobs when the current ones have been issued. */
+/* Plans the next jobs when the current ones have been issued. */
 template <u32 M>
-EXL2K_FN void exl2k_stream_refill(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
+EXL2K_FN void exl2k_stream_replan(exl2k_stream &s, const exl2k_gemv_args &a, const exl2k_role &role)
 {
-    exl2k_stream_fill<M>(s, a, role);
     if (s.job % exl2k_stream_planned<M>() == 0) {
         exl2k_stream_plan<M>(s, a, role);
-        exl2k_stream_apply_table(s);
+        exl2k_stream_apply_table(s, a);
     }
 }
 
@@ -303,8 +299,8 @@ EXL2K_FN void exl2k_stream_plan_kept(const exl2k_stream &s, const exl2k_gemv_arg
     if (s.job % 16 == 0) {
         exl2k_stream planned = s;
         exl2k_stream_plan<16>(planned, a, exl2k_role_of_warp<16>(a));
-        exl2k_stream_apply_table(planned);
-        exl2k_stream_keep(planned, a);
+        exl2k_stream_apply_table(planned, a);
+        exl2k_stream_keep(planned);
     }
 }
 
@@ -408,9 +404,6 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_ro
     __syncwarp();
 #else
     exl2k_stream_plan<M>(s, a, role);
-    if (M == 16) {
-        exl2k_stream_keep(s, a);
-    }
 #pragma unroll 1
     for (u32 i = 0; i < a.stages; i++) {
         exl2k_stream_fill<M>(s, a, role);
@@ -418,9 +411,9 @@ EXL2K_FN exl2k_stream exl2k_stream_open(const exl2k_gemv_args &a, const exl2k_ro
     }
     s.parity = 0;
 #endif
-    exl2k_stream_apply_table(s);
+    exl2k_stream_apply_table(s, a);
     if (M == 16) {
-        exl2k_stream_keep(s, a);
+        exl2k_stream_keep(s);
     }
     return s;
 }

@@ -18,6 +18,8 @@
     X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                         \
     X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                         \
     X(exl2k_gemv16, "gemv16.cu", exl2k_gemv_args, BUDGET)                       \
+    X(exl2k_gemv1_large, "gemv1_large.cu", exl2k_gemv_args, BUDGET)             \
+    X(exl2k_gemv8_large, "gemv8_large.cu", exl2k_gemv_args, BUDGET)             \
     X(exl2k_gemv1_any, "gemv1_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv8_any, "gemv8_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv1_affine, "gemv1_affine.cu", exl2k_gemv_args, BUDGET)           \

@@ -2,13 +2,15 @@
    warnings, serialized wgmma, or more than 48 KiB of static shared memory. The list of kernels is complete and has no
    others.
    takes: NVRTC: EXL2_NVRTC, or the one next to the nvcc on PATH; run in the root of the tree. By hand also a module and
-          an architecture: `kernels gemv1.cu 89` prints the assembler's report.
+          an architecture: `kernels gemv1.cu 89` prints the assembler's report. nvdisasm (sass.h), if there is one, to
+          count the instructions of products of one row.
    gives: exit code 77 without NVRTC.
    owns:  nothing that outlives the program. */
 #define _XOPEN_SOURCE 700
 #define EXL2_KERNEL_DIR "kernels_src"
 #include "../exl2_impl/3_backend/cuda/cuda_kernels.h"
 #include "check.h"
+#include "sass.h"
 
 #include <pthread.h>
 
@@ -158,6 +160,22 @@ static void check_log(const char *what, const char *module, const char *log)
     }
 }
 
+/* The most instructions of a pair of whole chunks of 2, 3 and 4 bits: their number decides the speed of decode. */
+static void check_pairs(const exl2__blob *image)
+{
+    static const long most[3] = { 355, 395, 345 };
+    long counts[3];
+    if (!sass_available()) {
+        printf("no nvdisasm (EXL2_NVDISASM): instructions were not counted\n");
+        return;
+    }
+    sass_pairs(image->data, image->bytes, counts);
+    printf("a pair of chunks of 2, 3 and 4 bits: %ld, %ld, %ld instructions\n", counts[0], counts[1], counts[2]);
+    for (int i = 0; i < 3; i++) {
+        CHECK(counts[i] > 0 && counts[i] <= most[i]);
+    }
+}
+
 /* ---- tasks: one module for one architecture ---- */
 
 static void compile(exl2__ctx *c, const char *module, uint32_t arch)
@@ -181,6 +199,9 @@ static void compile(exl2__ctx *c, const char *module, uint32_t arch)
         check_log(what, module, log.data);
         if (only_module) {
             printf("%s", log.data);
+        }
+        if (arch == 90 && strcmp(module, "gemv1_large.cu") == 0) {
+            check_pairs(&image);
         }
         printf("%s: %llu bytes, %llu ms\n", what, (unsigned long long)image.bytes,
                (unsigned long long)((exl2__platform_ns() - start) / 1000000));

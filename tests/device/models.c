@@ -1,10 +1,11 @@
 /* models.c: whole models on the GPU: logits and greedy text compared with the CPU's, and logits that stay equal bit for
    bit whatever rows of their kind share the pass.
-   takes: [folders of models; default: the goldens]; a GPU; $EXL2_TEST_KERNELS. A folder with a tokenizer.json counts as
-          a trained model.
+   takes: [folders of models; default: the goldens]; a GPU; $EXL2_TEST_KERNELS, $EXL2_TEST_LARGE. A folder with a
+          tokenizer.json counts as a trained model.
    gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model.
    owns:  nothing that outlives the program. */
 #define EXL2__CUDA_UNIT_NS 4u /* heads are cut, too, where passes run unit by unit */
+#define EXL2__CUDA_LARGE_HIDDEN (getenv("EXL2_TEST_LARGE") ? 0u : 4096u) /* 0: all matrices are large */
 
 #include "model_rig.h"
 

@@ -1,6 +1,6 @@
 /* product_speed.c: the speed of decode products: all linear layers of four models, one after the other.
-   takes: KERNELS_SRC [-u] [-r STAGES,STRIPS] [NVRTC options ...]; a GPU. -u: times each product alone, too. -r: uses a
-          ring with these sizes for one row.
+   takes: KERNELS_SRC [-u] [-l] [-r STAGES,STRIPS] [NVRTC options ...]; a GPU. -u: times each product alone, too. -l: 1
+          and 8 rows use the kernels for large matrices. -r: uses a ring with these sizes for one row.
    gives: for 1, 8 and 16 rows: microseconds per layer with plain launches, in a graph, and in a graph with programmatic
           edges; TB/s.
    owns:  nothing that outlives the program. */
@@ -40,6 +40,7 @@ static const speed_model *now;
 static rig_buffer y1, y2, qkv, h, residual, sums_a, sums_b, weight, map_hidden;
 static rig_module gemv[3]; /* for 1, 8 and 16 rows */
 static uint32_t ring_stages, ring_side;
+static bool large;
 
 /* Makes the tables of a part; its strips hold random bytes. */
 static void make_part(product_part *p, const product_run *runs, uint32_t in, uint32_t out)
@@ -186,8 +187,9 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
         a->stages = ring_stages;
         a->slot_strips = ring_side;
     }
-    static const char *const names[] = { "exl2k_gemv1", "exl2k_gemv8", "exl2k_gemv16" };
-    l.function = rig_function(&gemv[rows / 8], names[rows / 8]);
+    static const char *const names[][3] = { { "exl2k_gemv1", "exl2k_gemv8", "exl2k_gemv16" },
+                                            { "exl2k_gemv1_large", "exl2k_gemv8_large", "exl2k_gemv16" } };
+    l.function = rig_function(&gemv[rows / 8], names[large][rows / 8]);
     rig_try(rig.driver.function_set(l.function, EXL2__CUDA_FUNCTION_DYNAMIC_MAX, (int)budget), "dynamic shared memory");
     return l;
 }
@@ -282,6 +284,8 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "-u") == 0) {
             units = true;
+        } else if (strcmp(argv[i], "-l") == 0) {
+            large = true;
         } else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc) {
             ring_stages = (uint32_t)atoi(argv[++i]);
             ring_side = strchr(argv[i], ',') ? (uint32_t)atoi(strchr(argv[i], ',') + 1) : 1;
@@ -289,10 +293,11 @@ int main(int argc, char **argv)
             snprintf(options + strlen(options), sizeof options - strlen(options), " %s", argv[i]);
         }
     }
-    static const char *const sources[] = { "gemv1.cu", "gemv8.cu", "gemv16.cu" };
+    static const char *const sources[][3] = { { "gemv1.cu", "gemv8.cu", "gemv16.cu" },
+                                              { "gemv1_large.cu", "gemv8_large.cu", "gemv16.cu" } };
     for (size_t i = 0; i < 3; i++) {
-        gemv[i] = rig_load(sources[i], options);
-        printf("%s%s: compiled in %.0f ms\n", sources[i], options, gemv[i].compile_ms);
+        gemv[i] = rig_load(sources[large][i], options);
+        printf("%s%s: compiled in %.0f ms\n", sources[large][i], options, gemv[i].compile_ms);
     }
     for (uint32_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         now = &models[i];

@@ -13,7 +13,7 @@ typedef enum result_kind {
 } result_kind;
 
 static const char *const kind_names[KINDS] = { "store", "residual", "act" };
-static rig_module shuffle, gemv[3], affine[2]; /* for 1, 8 and 16 rows */
+static rig_module shuffle, gemv[3], affine[2], large[2]; /* for 1, 8 and 16 rows; large: on sm_90 only */
 static double worst_half, worst_single;
 
 /* ---- one matrix with its inputs and its expected results ---- */
@@ -138,7 +138,7 @@ static void case_close(product_case *c)
 
 typedef struct setting {
     uint32_t rows, ctas, budget;
-    bool half;
+    bool half, large; /* large: by the kernels for large matrices */
 } setting;
 
 /* Computes rows [row, row + s->rows) with the kernel for `lanes` rows, 1, 8 or 16. Poisons the outputs first. false:
@@ -162,10 +162,12 @@ static bool run(product_case *c, result_kind kind, const setting *s, uint32_t ro
     rig_poison(c->out);
     rig_poison(c->sums_out);
     static const char *const names[][3] = { { "exl2k_gemv1", "exl2k_gemv8", "exl2k_gemv16" },
-                                            { "exl2k_gemv1_affine", "exl2k_gemv8_affine" } };
-    bool is_affine = c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE;
-    rig_launch(is_affine ? &affine[lanes / 8] : &gemv[lanes / 8], names[is_affine][lanes / 8], s->ctas, 1,
-               EXL2K_GEMV_THREADS, shared, &a, sizeof a);
+                                            { "exl2k_gemv1_affine", "exl2k_gemv8_affine" },
+                                            { "exl2k_gemv1_large", "exl2k_gemv8_large" } };
+    rig_module *const modules[] = { gemv, affine, large };
+    uint32_t variant = c->m.part[0].desc.kind == EXL2__MATRIX_AFFINE ? 1 : s->large ? 2 : 0;
+    rig_launch(&modules[variant][lanes / 8], names[variant][lanes / 8], s->ctas, 1, EXL2K_GEMV_THREADS, shared, &a,
+               sizeof a);
     rig_wait();
     return true;
 }
@@ -266,8 +268,8 @@ static void check_rows(product_case *c, result_kind kind, const setting *s)
 }
 
 /* Every row of a batch has the outputs, the residual and the sums of squares of the same row computed alone, bit for
-   bit. */
-static void check_alone(product_case *c, result_kind kind, setting s, uint32_t lanes)
+   bit. large_ones: 1: the batch is computed by the kernel for large matrices, 2: the rows alone are. */
+static void check_alone(product_case *c, result_kind kind, setting s, uint32_t lanes, uint32_t large_ones)
 {
     bool residual = kind == RESIDUAL;
     size_t bytes[] = { c->out_pitch * (s.half || kind == ACT || residual ? 2 : 4), c->columns * 4, s.ctas * 4 };
@@ -276,7 +278,9 @@ static void check_alone(product_case *c, result_kind kind, setting s, uint32_t l
     uint8_t *batch[3], *alone = product_take(ROWS, pitch[0] + pitch[1] + pitch[2]);
     uint32_t different = 0;
     s.rows = lanes - lanes / 16; /* 15: the last row is no row of the pass */
+    s.large = large_ones == 1;
     bool ran = run(c, kind, &s, 0, lanes);
+    s.large = large_ones == 2;
     for (uint32_t i = 0; i < 3; i++) {
         batch[i] = product_take(lanes, pitch[i]);
         rig_download(from[i], 0, batch[i], lanes * pitch[i]);
@@ -293,7 +297,7 @@ static void check_alone(product_case *c, result_kind kind, setting s, uint32_t l
     }
     rig_upload(c->residual_buffer, 0, c->residual, (size_t)ROWS * c->columns * 4);
     if (!CHECK_INT(different, 0)) {
-        printf("    %s, %u -> %u, %u rows\n", kind_names[kind], c->m.in, c->columns, lanes);
+        printf("    %s, %u -> %u, %u rows, large %u\n", kind_names[kind], c->m.in, c->columns, lanes, large_ones);
     }
     for (uint32_t i = 0; i < 3; i++) {
         free(batch[i]);
@@ -312,14 +316,16 @@ static void check_kind(product_case *c, result_kind kind, uint32_t ctas, uint32_
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint32_t lanes = rows[i] > 8 ? 16 : rows[i] > 1 ? 8 : 1;
         for (uint32_t half = 0; half < (kind == STORE ? 2u : 1u) && !(is_affine && lanes == 16); half++) {
-            setting s = { rows[i], ctas, budget, half != 0 };
+            setting s = { rows[i], ctas, budget, half != 0, false };
             if (run(c, kind, &s, 0, lanes)) {
                 check_rows(c, kind, &s);
             }
         }
     }
     for (uint32_t lanes = 8; lanes <= (is_affine ? 8u : 16u); lanes += 8) {
-        check_alone(c, kind, (setting){ 1, ctas, budget, false }, lanes);
+        for (uint32_t i = 0; i < (large[0].module && !is_affine && lanes == 8 ? 3u : 1u); i++) {
+            check_alone(c, kind, (setting){ 1, ctas, budget, false, false }, lanes, i);
+        }
     }
 }
 
@@ -344,6 +350,8 @@ static const struct {
     { 2, { 320, 320 }, { 2, 1 }, { { { 4, 416, 32 }, { 3, 3680, 32 } }, { { 4, 4096, 32 } } }, false },
     { 2, { 96, 96 }, { 2, 2 }, { { { 3, 64, 64 }, { 2, 512, 64 } }, { { 3, 192, 64 }, { 2, 384, 64 } } }, true },
     { 1, { 96 }, { 1 }, { { { 16, 4500, 0 } } }, false }, /* one slice: 71 chunks, more than a warp has lanes */
+    { 2, { 320, 320 }, { 1, 1 }, { { { 2, 4096, 64 } }, { { 3, 4096, 128 } } }, false },
+    { 1, { 1584 }, { 1 }, { { { 2, 8192, 32 } } }, false }, /* warps have more jobs than they plan at a time */
 };
 #define ONE_SLICE 12u
 
@@ -357,7 +365,7 @@ static const product_run affine_runs[] = {
 };
 
 /* A matrix of one part, of two and of three, by the number of the case. */
-static void check_affine(uint32_t i, uint32_t sms, uint32_t large)
+static void check_affine(uint32_t i, uint32_t sms, uint32_t all)
 {
     product_case c = { 0 };
     uint32_t parts = 1 + i % 3, outs[3] = { 96 + i % 2 * 64, parts == 2 ? 96 + i % 2 * 64 : 40, 72 };
@@ -367,7 +375,7 @@ static void check_affine(uint32_t i, uint32_t sms, uint32_t large)
     }
     case_open(&c, parts, i % 4 == 2 ? 16 : 0, small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 5 == 4);
     for (uint32_t turn = 0; turn < 2; turn++) {
-        uint32_t ctas = turn == 0 ? sms : i % 2 ? 3 : 4, budget = small && turn == 1 ? 64 * 1024 : large;
+        uint32_t ctas = turn == 0 ? sms : i % 2 ? 3 : 4, budget = small && turn == 1 ? 64 * 1024 : all;
         check_kind(&c, parts == 2 ? ACT : STORE, ctas, budget);
         if (parts == 1) {
             check_kind(&c, RESIDUAL, ctas, budget);
@@ -387,7 +395,11 @@ int main(int argc, char **argv)
     }
     affine[0] = rig_load("gemv1_affine.cu", NULL);
     affine[1] = rig_load("gemv8_affine.cu", NULL);
-    uint32_t sms = (uint32_t)rig.sm_count, large = (uint32_t)rig.shared_optin;
+    if (rig.arch == 90) {
+        large[0] = rig_load("gemv1_large.cu", argc > 2 ? argv[2] : NULL);
+        large[1] = rig_load("gemv8_large.cu", argc > 2 ? argv[2] : NULL);
+    }
+    uint32_t sms = (uint32_t)rig.sm_count, all = (uint32_t)rig.shared_optin;
     for (uint32_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         product_case c = { 0 };
         bool small = i % 3 == 2 || shapes[i].run[0][0].bits == 16;
@@ -398,7 +410,7 @@ int main(int argc, char **argv)
         case_open(&c, shapes[i].parts, i == ONE_SLICE ? 1 : i % 4 == 3 ? 16 : i % 4 == 2 ? PRODUCT_REST + 5 - i / 4 : 0,
                   small ? 1088 : EXL2__CUDA_CHUNK_BYTES, i % 3, i % 2 == 1);
         for (uint32_t turn = 0; turn < 2; turn++) {
-            uint32_t ctas = turn == 0 ? sms : i % 2 ? 3 : 4, budget = small && turn == 1 ? 48 * 1024 : large;
+            uint32_t ctas = turn == 0 ? sms : i % 2 ? 3 : 4, budget = small && turn == 1 ? 48 * 1024 : all;
             if (shapes[i].parts == 2) {
                 check_kind(&c, ACT, ctas, budget);
             }
@@ -412,7 +424,7 @@ int main(int argc, char **argv)
         case_close(&c);
     }
     for (uint32_t i = 0; i < sizeof affine_runs / sizeof affine_runs[0]; i++) {
-        check_affine(i, sms, large);
+        check_affine(i, sms, all);
     }
     printf("largest relative error: %.2e of fp16 results, %.2e of fp32\n", worst_half, worst_single);
     for (size_t i = 0; i < 3; i++) {

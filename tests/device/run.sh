@@ -49,6 +49,10 @@ run expert_gemm expert_gemm
 run attend attend kernels_src test
 run attend_codes attend kernels_src codes
 run phases phases
+export EXL2_TEST_LARGE=1
+run phases_large phases 0 21 4
+run models_large models
+unset EXL2_TEST_LARGE
 run convert convert
 run solve solve
 # shellcheck disable=SC2086 # a list

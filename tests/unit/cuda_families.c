@@ -3,6 +3,7 @@
    rows are. */
 #include "../../exl2.h"
 
+#define EXL2__CUDA_LARGE_HIDDEN 250u /* the hidden size from which matrices are large, in place of 4,096 */
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../device/fake_gpu.h"
@@ -457,20 +458,54 @@ static void test_experts(void)
     synth_now = &synth_llama;
 }
 
+/* Passes of one and of two rows use the kernels for large matrices alone, if `wanted`, or never. */
+static void check_large(int arch, const synth_shape *shape, bool wanted)
+{
+    static made_step made;
+    exl2_parallel none = { 0 };
+    synth_model m;
+    gpu_open(arch, 232448, run);
+    synth_model_open_on(&m, &exl2__cuda_backend, &gpu, shape, 7, none, ROWS_MAX, CONTEXT, PAGES, NULL);
+    for (uint32_t rows = 1; rows <= 2; rows++) {
+        const pass p = { { { 5, 1 }, { 9, rows - 1 } }, false };
+        make_step(&made, shape, &p, EXL2__ROWS_SAMPLED);
+        made.step.decodes = true;
+        made.step.logit_count = 0;
+        run_pass(&m, &made.step);
+        uint32_t large = count_of(rows == 1 ? "exl2k_gemv1_large" : "exl2k_gemv8_large"), products = 4 * shape->layers;
+        CHECK_INT(large, wanted ? products : 0);
+        CHECK(wanted || count_of(rows == 1 ? "exl2k_gemv1" : "exl2k_gemv8") == products || shape->mix >= SYNTH_AFFINE);
+    }
+    synth_model_close(&m);
+    gpu_close();
+}
+
+static void test_large(void)
+{
+    static const synth_shape large = { 256, 160, 2, 4, 2, 64, 300, 3, false, true, false, true }, affine = AFFINE;
+    static const synth_shape small = { 192, 160, 2, 4, 2, 64, 300, 3, false, true, false, true };
+    check_large(90, &large, true);
+    check_large(89, &large, false);
+    check_large(90, &small, false);
+    check_large(90, &affine, false);
+}
+
 /* The modules that a model compiles: products of one kind, and `settle` only if it runs. */
 static void test_modules(void)
 {
-    for (uint32_t i = 0; i < 16; i++) {
+    for (uint32_t i = 0; i < 32; i++) {
         bool wanted[EXL2__KERNEL_COUNT], any = i & 1, settles = i & 2, affine = i & 4, hopper = i & 8;
-        bool by_wg = hopper && !(any && affine);
-        exl2__cuda_needs needs = { .arch = hopper ? 90 : 89, .head_class = 64, .any = any, .affine = affine,
-                                   .settles = settles, .by_wg = by_wg };
+        bool by_wg = hopper && !(any && affine), large = hopper && (i & 16);
+        exl2__cuda_needs needs = { .arch = hopper ? 90 : 89, .head_class = 64, .any = any, .large = large,
+                                   .affine = affine, .settles = settles, .by_wg = by_wg };
         exl2__cuda_modules_of(&needs, wanted);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_affine] == affine);
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_affine] == (affine && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_affine] == affine);
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == !any && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
-        CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == !any && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1] == (!any && !large) && wanted[EXL2__KERNEL_exl2k_gemv1_any] == any);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv8] == (!any && !large) && wanted[EXL2__KERNEL_exl2k_gemv8_any] == any);
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv1_large] == (!any && large));
+        CHECK(wanted[EXL2__KERNEL_exl2k_gemv8_large] == (!any && large));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm] == (!any && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_any] == (any && !by_wg));
         CHECK(wanted[EXL2__KERNEL_exl2k_gemm_wg64] == (by_wg && !affine && !any));
@@ -505,6 +540,7 @@ int main(void)
         check_case(&cases[i]);
     }
     test_wg();
+    test_large();
     test_wg_families();
     test_experts();
     fake_reset();

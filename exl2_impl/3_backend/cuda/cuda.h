@@ -134,7 +134,8 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
     exl2__cuda_needs needs = { 0 };
     if (s) {
         needs = (exl2__cuda_needs){ .arch = m->gpu->info.arch, .head_class = 64u << exl2__cuda_head_class(s->head_dim),
-                                    .any = exl2__cuda_needs_any(s), .affine = s->affine,
+                                    .any = exl2__cuda_needs_any(s), .large = exl2__cuda_is_large(m->gpu, s),
+                                    .affine = s->affine,
                                     .settles = !exl2__cuda_folds(s), .experts = exl2__experts_any(&s->experts),
                                     .by_wg = exl2__cuda_may_wg(m->gpu, s),
                                     .attend_wg = exl2__cuda_attends_by_wg(m->gpu, s),

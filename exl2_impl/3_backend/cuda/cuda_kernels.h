@@ -55,11 +55,11 @@ static inline uint32_t exl2__cuda_module_class(const char *module)
 }
 
 /* Whether a module exists for this architecture. Those with "_wg" in their names (products by warpgroups: wgmma) exist
-   for Hopper only. So do products of 16 rows: they need all registers that a thread may have, and only there they are
-   measured and compiled without local memory. */
+   for Hopper only. So do products of 16 rows and of large matrices: they need all registers that a thread may have, and
+   only there they are measured and compiled without local memory. */
 static inline bool exl2__cuda_module_exists(const char *module, uint32_t arch)
 {
-    return arch == 90 || !(strstr(module, "_wg") || strcmp(module, "gemv16.cu") == 0);
+    return arch == 90 || !(strstr(module, "_wg") || strstr(module, "_large") || strcmp(module, "gemv16.cu") == 0);
 }
 
 /* Do only conversions use the module? Builds without EXL2_CONVERT have none of these. */
@@ -70,6 +70,7 @@ typedef struct exl2__cuda_needs {
     uint32_t arch;       /* 90: compute capability 9.0 */
     uint32_t head_class; /* 0: only what every model needs */
     bool any;            /* products for any family, in place of those for Llama */
+    bool large;          /* products of large matrices, in place of those for Llama */
     bool affine;         /* products of affine matrices, beside the others */
     bool settles;        /* norms are not folded into products */
     bool experts;        /* some layers have experts */
@@ -82,7 +83,8 @@ typedef struct exl2__cuda_needs {
 static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const char *module)
 {
     uint32_t only = exl2__cuda_module_class(module);
-    bool product = strncmp(module, "gem", 3) == 0, other = strstr(module, "_any.cu") != NULL;
+    bool product = strncmp(module, "gemv", 4) == 0, other = strstr(module, "_any.cu") != NULL;
+    bool large = strstr(module, "_large.cu") != NULL;
     bool wg = strncmp(module, "attend_wg", 9) == 0, prefill = strncmp(module, "attend_prefill", 14) == 0;
     bool codes = strncmp(module, "attend_codes", 12) == 0 || strcmp(module, "attend_quantize.cu") == 0;
     bool expert = strncmp(module, "expert", 6) == 0 || strncmp(module, "grouped", 7) == 0;
@@ -119,7 +121,7 @@ static inline bool exl2__cuda_module_wanted(const exl2__cuda_needs *n, const cha
     if (strcmp(module, "settle.cu") == 0) {
         return n->settles;
     }
-    return (!only || only == n->head_class) && (other ? n->any : !product || !n->any);
+    return (!only || only == n->head_class) && (other ? n->any : !product || (!n->any && large == n->large));
 }
 
 /* The modules that a model needs, by the number of their first kernel; without attend_prepare.cu, which few models need

@@ -23,6 +23,11 @@ static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kerne
 
 /* ---- products ---- */
 
+/* EXL2K_GEMV_WARPS chunks of 256 inputs. Tests use the kernels for large matrices in small models, too. */
+#ifndef EXL2__CUDA_LARGE_HIDDEN
+#define EXL2__CUDA_LARGE_HIDDEN 4096
+#endif
+
 /* As exl2k_gemv_args.kind. */
 typedef enum exl2__cuda_kind {
     EXL2__CUDA_STORE = EXL2K_GEMV_STORE, EXL2__CUDA_RESIDUAL = EXL2K_GEMV_RESIDUAL, EXL2__CUDA_ACT = EXL2K_GEMV_ACT
@@ -39,6 +44,13 @@ static inline bool exl2__cuda_needs_any(const exl2__shape *s)
 {
     bool scaled = s->residual_scale != 1 || s->logit_scale != 1 || s->final_softcap > 0;
     return scaled || !s->gated || s->act != EXL2__ACT_SILU || !exl2__cuda_folds(s) || exl2__experts_any(&s->experts);
+}
+
+/* Whether Llama's products use the kernels for large matrices (gemv_large.cuh): if each of the 16 warps of a CTA has a
+   whole chunk of a strip. Smaller matrices have shorter chunks, and were 1 to 5 % slower by these kernels. */
+static inline bool exl2__cuda_is_large(const exl2__cuda_device *gpu, const exl2__shape *s)
+{
+    return gpu->info.arch == 90 && s->hidden >= EXL2__CUDA_LARGE_HIDDEN && !s->affine;
 }
 
 /* As exl2k_gemv_args.act. */
@@ -138,7 +150,10 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
         { EXL2__KERNEL_exl2k_gemv1, EXL2__KERNEL_exl2k_gemv8 },
         { EXL2__KERNEL_exl2k_gemv1_any, EXL2__KERNEL_exl2k_gemv8_any },
         { EXL2__KERNEL_exl2k_gemv1_affine, EXL2__KERNEL_exl2k_gemv8_affine },
+        { EXL2__KERNEL_exl2k_gemv1_large, EXL2__KERNEL_exl2k_gemv8_large },
     };
+    const exl2__cuda_kernel *kernel =
+        kernels[variant == 0 && exl2__cuda_is_large(m->gpu, &m->plan->shape) ? 3 : variant];
     for (uint32_t done = 0; done < rows; done += a->rows) {
         uint32_t left = rows - done, lanes = left == 1 ? 1 : left > 8 && exl2__cuda_has_sixteen(m, variant) ? 16 : 8;
         uint32_t shared = exl2__cuda_gemv_shared(a, w->chunk_bytes, lanes, ctas, m->limits.shared_bytes);
@@ -152,7 +167,7 @@ static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *m
         a->rows = exl2__min32(left, lanes);
         a->before = done;
         exl2__cuda_grid grid = { .x = ctas, .y = 1, .threads = EXL2K_GEMV_THREADS, .shared_bytes = shared };
-        EXL2__TRY(exl2__cuda_chain(m, lanes == 16 ? EXL2__KERNEL_exl2k_gemv16 : kernels[variant][lanes == 8], grid, a));
+        EXL2__TRY(exl2__cuda_chain(m, lanes == 16 ? EXL2__KERNEL_exl2k_gemv16 : kernel[lanes == 8], grid, a));
         exl2__cuda_product_next(a, kind, a->rows);
     }
     return EXL2_OK;
