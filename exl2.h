@@ -360,8 +360,8 @@
 
    exl2_model_open begins a load that exl2_step continues, in parts of less than a millisecond: reading the tokenizer
    and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
-   compiling one module of kernels that is not in the cache (up to a second). exl2_model_load opens the model and waits
-   until it is ready.
+   compiling kernels that are not in the cache: a module at a time, or with four and more tasks of exl2_parallel all
+   together (one to three seconds). exl2_model_load opens the model and waits until it is ready.
 
    exl2_model_park gives a model's memory back for a while, for a scene without talk: what it has on the GPU, or on the
    CPU its weights and cache. Jobs and sessions stay: their histories are in other memory. exl2_model_park(e, m, false)

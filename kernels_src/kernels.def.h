@@ -3,6 +3,7 @@
    gives: EXL2__KERNELS(X): X(function, module file, argument struct, dynamic shared memory).
    owns:  nothing.
 
+   The modules that compile longest come first, so that threads that share them end together.
    Dynamic shared memory is NONE, or BUDGET: the backend computes its size, up to the GPU's shared_bytes_max.
    Modules whose names have "_wg" exist for sm_90a only (exl2__cuda_module_exists). Those of the folder `convert` exist
    only where EXL2_CONVERT is defined. */
@@ -10,33 +11,35 @@
 #define EXL2K_KERNELS_DEF_H
 
 #define EXL2__KERNELS_MODEL(X)                                                  \
-    X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)                     \
-    X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)              \
-    X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)              \
-    X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)             \
-    X(exl2k_shuffle_affine, "shuffle.cu", exl2k_shuffle_args, NONE)             \
-    X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                         \
-    X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                         \
+    X(exl2k_gemm_wg256, "gemm_wg256.cu", exl2k_gemm_args, BUDGET)               \
+    X(exl2k_gemm_wg256_any, "gemm_wg256_any.cu", exl2k_gemm_args, BUDGET)       \
+    X(exl2k_gemm_wg256_affine, "gemm_wg256_affine.cu", exl2k_gemm_args, BUDGET) \
     X(exl2k_gemv16, "gemv16.cu", exl2k_gemv_args, BUDGET)                       \
+    X(exl2k_gemm_wg128, "gemm_wg128.cu", exl2k_gemm_args, BUDGET)               \
+    X(exl2k_gemm_wg128_any, "gemm_wg128_any.cu", exl2k_gemm_args, BUDGET)       \
+    X(exl2k_gemm_wg128_affine, "gemm_wg128_affine.cu", exl2k_gemm_args, BUDGET) \
+    X(exl2k_gemv1, "gemv1.cu", exl2k_gemv_args, BUDGET)                         \
     X(exl2k_gemv1_large, "gemv1_large.cu", exl2k_gemv_args, BUDGET)             \
-    X(exl2k_gemv8_large, "gemv8_large.cu", exl2k_gemv_args, BUDGET)             \
     X(exl2k_gemv1_any, "gemv1_any.cu", exl2k_gemv_args, BUDGET)                 \
-    X(exl2k_gemv8_any, "gemv8_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv1_affine, "gemv1_affine.cu", exl2k_gemv_args, BUDGET)           \
+    X(exl2k_gemv8, "gemv8.cu", exl2k_gemv_args, BUDGET)                         \
+    X(exl2k_gemv8_large, "gemv8_large.cu", exl2k_gemv_args, BUDGET)             \
+    X(exl2k_gemv8_any, "gemv8_any.cu", exl2k_gemv_args, BUDGET)                 \
     X(exl2k_gemv8_affine, "gemv8_affine.cu", exl2k_gemv_args, BUDGET)           \
+    X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                  \
+    X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)                 \
     X(exl2k_gemm, "gemm.cu", exl2k_gemm_args, BUDGET)                           \
     X(exl2k_gemm_any, "gemm_any.cu", exl2k_gemm_args, BUDGET)                   \
     X(exl2k_gemm_affine, "gemm_affine.cu", exl2k_gemm_args, BUDGET)             \
     X(exl2k_gemm_wg32, "gemm_wg32.cu", exl2k_gemm_args, BUDGET)                 \
     X(exl2k_gemm_wg64, "gemm_wg64.cu", exl2k_gemm_args, BUDGET)                 \
-    X(exl2k_gemm_wg128, "gemm_wg128.cu", exl2k_gemm_args, BUDGET)               \
-    X(exl2k_gemm_wg256, "gemm_wg256.cu", exl2k_gemm_args, BUDGET)               \
     X(exl2k_gemm_wg64_any, "gemm_wg64_any.cu", exl2k_gemm_args, BUDGET)         \
-    X(exl2k_gemm_wg128_any, "gemm_wg128_any.cu", exl2k_gemm_args, BUDGET)       \
-    X(exl2k_gemm_wg256_any, "gemm_wg256_any.cu", exl2k_gemm_args, BUDGET)       \
     X(exl2k_gemm_wg64_affine, "gemm_wg64_affine.cu", exl2k_gemm_args, BUDGET)   \
-    X(exl2k_gemm_wg128_affine, "gemm_wg128_affine.cu", exl2k_gemm_args, BUDGET) \
-    X(exl2k_gemm_wg256_affine, "gemm_wg256_affine.cu", exl2k_gemm_args, BUDGET) \
+    X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)                     \
+    X(exl2k_shuffle_codes, "shuffle.cu", exl2k_shuffle_args, NONE)              \
+    X(exl2k_shuffle_dense, "shuffle.cu", exl2k_shuffle_args, NONE)              \
+    X(exl2k_shuffle_scales, "shuffle.cu", exl2k_shuffle_args, NONE)             \
+    X(exl2k_shuffle_affine, "shuffle.cu", exl2k_shuffle_args, NONE)             \
     X(exl2k_wg_order, "gemm_wg_order.cu", exl2k_wg_order_args, BUDGET)          \
     X(exl2k_grouped_sort, "grouped_rows.cu", exl2k_grouped_sort_args, NONE)     \
     X(exl2k_grouped_gather, "grouped_rows.cu", exl2k_grouped_gather_args, BUDGET) \
@@ -76,9 +79,7 @@
     X(exl2k_attend_prefill128, "attend_prefill128.cu", exl2k_attend_args, NONE) \
     X(exl2k_attend_prefill256, "attend_prefill256.cu", exl2k_attend_args, NONE) \
     X(exl2k_attend_wg64, "attend_wg64.cu", exl2k_attend_args, BUDGET)           \
-    X(exl2k_attend_wg128, "attend_wg128.cu", exl2k_attend_args, BUDGET)         \
-    X(exl2k_sample_keys, "sample.cu", exl2k_sample_args, NONE)                  \
-    X(exl2k_sample_token, "sample.cu", exl2k_sample_args, NONE)
+    X(exl2k_attend_wg128, "attend_wg128.cu", exl2k_attend_args, BUDGET)
 
 #ifdef EXL2_CONVERT
 #define EXL2__KERNELS_CONVERT(X)                                                \

@@ -1,5 +1,6 @@
 /* cuda_kernels.c: loading modules from the cache, from the compiler and without a compiler: keys, entries, targets,
    failures. */
+#define EXL2__CUDA_THREADS_FOR_ALL 2u
 #include "../device/fake_rig.h"
 
 /* ---- keys and sources ---- */
@@ -135,6 +136,39 @@ static void test_slices(void)
     exl2__cuda_device_leave(&d);
     exl2__cuda_device_close(&d);
     rig_end();
+}
+
+/* Number of calls that load the three modules of a GPU of compute capability 9.0. */
+static uint32_t calls_on(uint32_t threads)
+{
+    exl2__cuda_device d;
+    uint32_t calls = 1;
+    rig_make();
+    fake.devices[0].arch_major = 9;
+    fake.devices[0].arch_minor = 0;
+    CHECK_INT(rig_open(&d, true), EXL2_OK);
+    CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
+    while (exl2__cuda_device_some_kernels(&d, NULL, threads) == EXL2_PENDING && calls < 9) {
+        CHECK_INT(fake.module_loads, calls);
+        calls++;
+    }
+    CHECK_INT(fake.module_loads, 3);
+    exl2__cuda_device_leave(&d);
+    exl2__cuda_device_close(&d);
+    rig_end();
+    return calls;
+}
+
+/* A step compiles a module with one thread, all with many (here two, as there are three modules), and loads one from
+   the cache. */
+static void test_steps(void)
+{
+    static const uint32_t threads[] = { 0, 1, 2, 16 }, cold[] = { 1, 3, 1, 1 };
+    for (size_t i = 0; i < EXL2__COUNT(threads); i++) {
+        rig_drop_cache();
+        CHECK_INT(calls_on(threads[i]), cold[i]);
+        CHECK_INT(calls_on(threads[i]), threads[i] ? 3 : 1);
+    }
 }
 
 static void test_no_compiler(void)
@@ -321,6 +355,7 @@ int main(void)
     test_entries();
     test_cold_and_warm();
     test_slices();
+    test_steps();
     test_no_compiler();
     test_ptx();
     test_damaged();

@@ -128,7 +128,7 @@ static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_byt
 static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
 {
     bool wanted[EXL2__KERNEL_COUNT];
-    uint32_t limit = m->c->parallel.run ? exl2__max32(m->c->parallel.width, 1) : 1;
+    uint32_t threads = m->c->parallel.run ? exl2__max32(m->c->parallel.width, 1) : 1;
     EXL2__TRY(exl2__cuda_check_cap(m, weight_bytes));
     const exl2__shape *s = m->plan ? &m->plan->shape : NULL;
     exl2__cuda_needs needs = { 0 };
@@ -147,7 +147,7 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
     if (s && exl2__cuda_attend_prepares(s)) {
         wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_attend_prepare)] = true;
     }
-    exl2_result r = m->plan ? exl2__cuda_device_some_kernels(m->gpu, wanted, limit)
+    exl2_result r = m->plan ? exl2__cuda_device_some_kernels(m->gpu, wanted, threads)
                             : exl2__cuda_device_kernels(m->gpu, NULL);
     if (r != EXL2_OK) {
         return r;

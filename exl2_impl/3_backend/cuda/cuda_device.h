@@ -312,11 +312,11 @@ static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, co
     return result;
 }
 
-/* Loads up to `limit` of the wanted modules (NULL: all), as exl2__cuda_kernels_load. */
-static exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, const bool *wanted, uint32_t limit)
+/* Loads some of the wanted modules (NULL: all), as exl2__cuda_kernels_load. */
+static exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, const bool *wanted, uint32_t threads)
 {
     exl2__zone_begin(d->c, "exl2 load kernels");
-    exl2_result result = exl2__cuda_kernels_load(d->c, &d->kernels, &d->compiler, wanted, limit);
+    exl2_result result = exl2__cuda_kernels_load(d->c, &d->kernels, &d->compiler, wanted, threads);
     exl2__zone_end(d->c);
     if (result == EXL2_ERR_DEVICE_LOST) {
         d->lost = d->kernels.lost;
@@ -326,7 +326,7 @@ static exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, const bo
 
 static inline exl2_result exl2__cuda_device_kernels(exl2__cuda_device *d, const bool *wanted)
 {
-    return exl2__cuda_device_some_kernels(d, wanted, UINT32_MAX);
+    return exl2__cuda_device_some_kernels(d, wanted, 0);
 }
 
 /* ---- launching ---- */

@@ -466,36 +466,40 @@ static exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kerne
     return found;
 }
 
-/* Loads at most `limit` of the wanted modules that are not loaded yet (wanted: by the number of their first kernel;
-   NULL: all); PENDING if more are left. Modules that are not cached are compiled in parallel on the application's
-   threads. The device's context must be current. After a failure the modules loaded so far stay. */
+/* Threads from which on all modules are compiled at once: it lasts little longer than the longest of them alone, which
+   no step can cut. */
+#ifndef EXL2__CUDA_THREADS_FOR_ALL
+#define EXL2__CUDA_THREADS_FOR_ALL 4u
+#endif
+
+/* Loads the wanted modules that are not loaded yet (wanted: by the number of their first kernel; NULL: all); PENDING if
+   more are left. threads 0: all. Else one module from the cache, or as many as these threads of the application compile
+   together. The device's context must be current. After a failure the modules loaded so far stay. */
 static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
-                                           const bool *wanted, uint32_t limit)
+                                           const bool *wanted, uint32_t threads)
 {
-    bool missing[EXL2__KERNEL_COUNT];
+    bool missing[EXL2__KERNEL_COUNT], full = false;
     exl2__cuda_build *builds;
-    uint32_t count, more = 0;
-    for (uint32_t i = 0, chosen = 0; i < EXL2__KERNEL_COUNT; i++) {
-        bool exists = exl2__cuda_module_exists(exl2__cuda_kernel_rows[i].module, k->arch);
-        bool is_missing = exl2__cuda_module_of(i) == i && exists && (!wanted || wanted[i]) && !k->modules[i];
-        missing[i] = is_missing && chosen < limit;
-        chosen += missing[i];
-        more += is_missing && !missing[i];
+    uint32_t count, opened = 0;
+    for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
+        missing[i] = (!wanted || wanted[i]) && !k->modules[i];
     }
     EXL2__TRY(exl2__cuda_builds_make(c, k->arch, missing, &builds, &count));
     exl2_result result = EXL2_OK;
-    for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
-        result = exl2__cuda_build_open(c, compiler, &builds[i], k->arch);
+    while (opened < count && !full && result == EXL2_OK) {
+        exl2__cuda_build *build = &builds[opened++];
+        result = exl2__cuda_build_open(c, compiler, build, k->arch);
+        full = threads && (build->found || (opened == threads && threads < EXL2__CUDA_THREADS_FOR_ALL));
     }
     if (result == EXL2_OK) {
-        exl2__cuda_builds_run(c, compiler, builds, count);
+        exl2__cuda_builds_run(c, compiler, builds, opened);
     }
-    for (uint32_t i = 0; i < count && result == EXL2_OK; i++) {
+    for (uint32_t i = 0; i < opened && result == EXL2_OK; i++) {
         result = builds[i].found ? EXL2_OK : exl2__cuda_build_finish(c, compiler, &builds[i]);
         result = result == EXL2_OK ? exl2__cuda_kernels_load_module(c, k, compiler, &builds[i]) : result;
     }
     exl2__cuda_builds_free(c, builds, count);
-    return result < 0 || more == 0 ? result : EXL2_PENDING;
+    return result < 0 || opened == count ? result : EXL2_PENDING;
 }
 
 /* ---- sets for shipping ---- */
