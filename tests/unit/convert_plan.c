@@ -524,7 +524,8 @@ static void test_rows_of_files(void)
     remove_folder(work_dir);
 }
 
-/* After a rejected rate another one may be given: nothing in the work folder is worth keeping. */
+/* After a rejected rate the work folder is gone. Where it was given it stays, and accepts another rate: nothing in it
+   is worth keeping. */
 static void test_second_try(void)
 {
     watch w = { 0 };
@@ -534,10 +535,13 @@ static void test_second_try(void)
     remove_folder(out_dir);
     d.bpw = 2.01f;
     CHECK_INT(run(&d, &w, &c), EXL2_ERR_ARG);
+    CHECK(access(work_dir, F_OK) != 0);
+    d.work_dir = work_dir;
+    CHECK_INT(run(&d, &w, &c), EXL2_ERR_ARG);
     CHECK(access(work_dir, F_OK) == 0);
     d.bpw = 3;
     good(run(&d, &w, &c), &c);
-    CHECK(access(work_dir, F_OK) != 0);
+    CHECK(access(work_dir, F_OK) == 0 && remove_folder(work_dir));
 }
 
 static void test_rejected(void)
