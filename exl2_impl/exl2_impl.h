@@ -530,6 +530,8 @@ EXL2__SIZE_END
 #include "8_convert/gpu/gpu.h"
 /* defines: moments of inputs, products with weights on the GPU */
 #include "8_convert/gpu/gpu_inputs.h"
+/* defines: the experts of a layer on the GPU */
+#include "8_convert/gpu/gpu_experts.h"
 /* defines: the phases of a layer on the GPU */
 #include "8_convert/gpu/gpu_pass.h"
 /* defines: factorization on the GPU */

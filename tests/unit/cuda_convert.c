@@ -107,6 +107,30 @@ static exl2_result passes(exl2__runner *r, exl2__gpu *g)
     return exl2__runner_logits(r, ignore, NULL);
 }
 
+/* A layer with experts: its phases, the moments of its experts. */
+static exl2_result experts(exl2__ctx *c, exl2__gpu *g, exl2__runner *r)
+{
+    static const exl2_token ids[32] = { 5, 3, 8 };
+    exl2__measure m = { .r = r, .ids = ids, .rows = 1, .length = 32, .probes = 1, .probe_length = 32, .gpu = g };
+    exl2__arena dry = { 0 }, memory;
+    EXL2__TRY(exl2__runner_use(r, g, 0));
+    exl2__measure_layout(&m, &dry);
+    EXL2__TRY(exl2__arena_open(c, &memory, dry.used, EXL2_MEM_SCRATCH));
+    exl2__measure_layout(&m, &memory);
+    exl2_result result = exl2__measure_open(&m);
+    result = result < 0 ? result : exl2__measure_begin(&m);
+    result = result < 0 ? result : exl2__measure_layer(&m, 0);
+    uint32_t count = r->plan.shape.experts.count, active = r->plan.shape.experts.active;
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        tokens += m.grams[EXL2__RUNNER_EXPERTS + i].tokens;
+        CHECK(m.grams[EXL2__RUNNER_EXPERTS + i].tokens <= 32); /* a row chooses an expert once */
+    }
+    CHECK(exl2__runner_fits(r, 0) && (result < 0 || tokens == 32 * active));
+    exl2__arena_close(c, &memory);
+    return result;
+}
+
 /* Every stage once. */
 static exl2_result stages(exl2__ctx *c, exl2__gpu *g)
 {
@@ -134,6 +158,10 @@ static exl2_result stages(exl2__ctx *c, exl2__gpu *g)
     EXL2__TRY(result);
     EXL2__TRY(exl2__runner_open(c, EXL2_GOLDEN_DIR "/models/qwen3", 32, &r));
     result = passes(&r, g);
+    exl2__runner_close(&r);
+    EXL2__TRY(result);
+    EXL2__TRY(exl2__runner_open(c, EXL2_GOLDEN_DIR "/models/exl2-qwen3-moe", 32, &r));
+    result = experts(c, g, &r);
     exl2__runner_close(&r);
     return result;
 }
@@ -311,7 +339,8 @@ static void test_backend(void)
 /* Sets of kernels for games have none of the converter's, unless they are asked for. */
 static void test_build(void)
 {
-    static const char *const modules[] = { "correct-", "factor-", "half-", "losses-", "pass-", "solve-" };
+    static const char *const modules[] = { "correct-", "experts-", "factor-", "half-", "losses-", "pass-",
+                                           "solve-" };
     static const uint32_t archs[] = { 89 };
     uint32_t others = 0;
     for (uint32_t converter = 0; converter < 2; converter++) {
@@ -323,11 +352,11 @@ static void test_build(void)
         d.into.store = machine_store;
         CHECK_INT(exl2__hardware_build(&c, &d), EXL2_OK);
         for (uint32_t i = 0; i < machine.entry_count; i++) {
-            for (uint32_t k = 0; k < 6; k++) {
+            for (uint32_t k = 0; k < EXL2__COUNT(modules); k++) {
                 found += strncmp(machine.entries[i].key, modules[k], strlen(modules[k])) == 0;
             }
         }
-        CHECK_INT(found, converter ? 6 : 0);
+        CHECK_INT(found, converter ? EXL2__COUNT(modules) : 0);
         others = converter ? others : machine.entry_count;
         CHECK(others > 10);
         CHECK_INT(machine.entry_count - found, others);

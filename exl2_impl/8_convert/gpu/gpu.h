@@ -71,6 +71,10 @@ typedef enum exl2__gpu_scratch {
     EXL2__GPU_ATTENDED,   /* [rows, heads, dim] f32 */
     EXL2__GPU_ACTIVE,     /* [rows, inter] f32 the input of an MLP's last product */
     EXL2__GPU_BRANCH,     /* [rows, hidden] f32 the result of a block, before its norm */
+    EXL2__GPU_ROUTE,      /* exl2__gpu_route: what the rows of a pass have chosen */
+    EXL2__GPU_EXPERT_ACTIVE, /* [rows * active, inter] f32 the input of the experts' last products */
+    EXL2__GPU_EXPERT_BIAS, /* [experts, hidden] */
+    EXL2__GPU_EXPERT_SUMS, /* [experts, in, in] f32 moments of a layer's experts */
     EXL2__GPU_SUMS,       /* [in, in] f32 moments of a layer's inputs */
     EXL2__GPU_WORK = EXL2__GPU_SUMS + EXL2__GPU_INPUTS,
     EXL2__GPU_STATES = EXL2__GPU_WORK, EXL2__GPU_STATES_TOO, /* [tokens, hidden] f32 of the calibration rows */
@@ -89,7 +93,7 @@ typedef struct exl2__gpu {
     exl2__cuda_device *d;    /* NULL: not open */
     exl2__cuda_ring ring;    /* for both directions */
     exl2__gpu_weights *weights; /* [weight_room]; the first weight_count are used */
-    uint32_t weight_count, weight_room;
+    uint32_t weight_count, weight_room, weight_found; /* weight_found: the one that was found last */
     uint32_t rows, in;       /* of the input, [rows, in] f32 at */
     uint64_t input;
     exl2__gpu_buffer scratch[EXL2__GPU_SCRATCH_COUNT];

@@ -1,14 +1,15 @@
 /* runner_pass.h: passes of whole sequences through a model: on the CPU, through the phases of the CPU backend, the same
    code that the engine runs; or on a GPU.
    takes: exl2__runner with its weights; tokens, or states.
-   gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_on_gpu, exl2__runner_fits; exl2__runner_together,
-          exl2__runner_begin, exl2__runner_begin_all; exl2__runner_states with at, copy and sync, exl2__runner_get,
-          exl2__runner_put; exl2__runner_embed, exl2__runner_layer, exl2__runner_until, exl2__runner_logits,
-          exl2__runner_head; exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input, exl2__runner_expert.
+   gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_can, exl2__runner_on_gpu, exl2__runner_fits;
+          exl2__runner_together, exl2__runner_begin, exl2__runner_begin_all; exl2__runner_states with at, copy and sync,
+          exl2__runner_get, exl2__runner_put; exl2__runner_embed, exl2__runner_layer, exl2__runner_until,
+          exl2__runner_logits, exl2__runner_head; exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input,
+          exl2__runner_expert.
    owns:  nothing.
 
-   With a GPU, attention and dense MLPs run there, from the residual to the residual. Experts, and matrices whose inputs
-   are no multiple of 32, stay on the CPU: the residual then moves where the next phase needs it. */
+   With a GPU, all phases run there, from the residual to the residual. Blocks with matrices whose inputs are no
+   multiple of 32 stay on the CPU: the residual then moves where the next phase needs it. */
 #ifndef EXL2__RUNNER_PASS_H
 #define EXL2__RUNNER_PASS_H
 
@@ -18,29 +19,35 @@
 
 /* ---- what runs where ---- */
 
-/* Does an input of a layer, or of the head (layer UINT32_MAX), belong to matrices that run on the GPU? Needs no
-   weights. */
-static bool exl2__runner_on_gpu(const exl2__runner *r, uint32_t layer, uint32_t input)
+/* Can the matrices that read an input of a layer, or of the head (layer UINT32_MAX), run on a GPU? Needs no weights. */
+static bool exl2__runner_can(const exl2__runner *r, uint32_t layer, uint32_t input)
 {
 #ifndef EXL2_NO_CUDA
     const exl2__shape *s = &r->plan.shape;
     const exl2__config *config = &r->load.config;
-    bool hidden = r->gpu && s->hidden % EXL2__CPU_STRIP == 0;
+    bool hidden = s->hidden % EXL2__CPU_STRIP == 0;
     if (layer == UINT32_MAX || !hidden) {
         return hidden;
     }
     bool attention = s->heads * s->head_dim % EXL2__CPU_STRIP == 0 && exl2__gpu_pass_attends(s);
-    bool mlp = !exl2__unit_sparse(config, layer) && config->inter % EXL2__CPU_STRIP == 0;
+    uint32_t sizes = exl2__unit_sparse(config, layer) ? s->experts.inter | s->experts.shared_inter : config->inter;
+    bool mlp = sizes % EXL2__CPU_STRIP == 0; /* all of them */
     if (s->parallel) {
         return attention && mlp;
     }
-    return input == EXL2__RUNNER_QKV || input == EXL2__RUNNER_OUT ? attention : input < EXL2__RUNNER_EXPERTS && mlp;
+    return input == EXL2__RUNNER_QKV || input == EXL2__RUNNER_OUT ? attention : mlp;
 #else
     (void)r;
     (void)layer;
     (void)input;
     return false;
 #endif
+}
+
+/* Do they? */
+static inline bool exl2__runner_on_gpu(const exl2__runner *r, uint32_t layer, uint32_t input)
+{
+    return r->gpu && exl2__runner_can(r, layer, input);
 }
 
 /* Does all of a layer run on the GPU? */
@@ -332,9 +339,7 @@ static bool exl2__runner_phase_on_gpu(const exl2__runner *r, const exl2__layer *
 {
     exl2__phase block = phase == EXL2__PHASE_settle ? before : phase;
     bool attention = block == EXL2__PHASE_qkv || block == EXL2__PHASE_attend || block == EXL2__PHASE_out;
-    bool mlp = block == EXL2__PHASE_gate_up || block == EXL2__PHASE_down;
-    return (attention && exl2__runner_on_gpu(r, layer->index, EXL2__RUNNER_QKV))
-        || (mlp && exl2__runner_on_gpu(r, layer->index, EXL2__RUNNER_UP));
+    return exl2__runner_on_gpu(r, layer->index, attention ? EXL2__RUNNER_QKV : EXL2__RUNNER_UP);
 }
 
 /* Has the residual where a phase needs it. *on_gpu: the phase runs there. tap: the input of the phase is
@@ -365,6 +370,7 @@ static void exl2__runner_layout_copies(exl2__runner *r, exl2__arena *a)
     uint64_t logits = rows * exl2__align_up(exl2__max32(s->vocab, s->embed_rows), EXL2__CPU_STRIP);
     r->input = (float *)exl2__arena_alloc(a, r->length * in * sizeof *r->input);
     r->output = (float *)exl2__arena_alloc(a, logits * sizeof *r->output);
+    exl2__gpu_routed_layout(&r->routed, &s->experts, exl2__max32(EXL2__RUNNER_GPU_TOKENS, r->length), a);
 }
 
 /* From here on passes run on the GPU, where they can. The runner has its weights. index: 0, or 1 for another model on
@@ -376,7 +382,7 @@ static exl2_result exl2__runner_use(exl2__runner *r, exl2__gpu *gpu, uint32_t in
     EXL2__TRY(exl2__arena_open(r->c, &r->copies, dry.used, EXL2_MEM_SCRATCH));
     exl2__runner_layout_copies(r, &r->copies);
     r->gpu = gpu;
-    return exl2__gpu_pass_open(&r->pass, gpu, index, &r->plan, r->length);
+    return exl2__gpu_pass_open(&r->pass, gpu, index, &r->plan, &r->routed, r->length);
 }
 #endif
 
