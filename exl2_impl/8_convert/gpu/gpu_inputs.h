@@ -186,11 +186,16 @@ static exl2_result exl2__gpu_raw(exl2__gpu *g, const exl2__cpu_part *p)
     return result;
 }
 
+/* Bytes of a matrix of `out` outputs as halves. */
+static inline uint64_t exl2__gpu_halves_bytes(uint32_t in, uint32_t out)
+{
+    return exl2__align_up(out, EXL2K_HALF_TILE) * in * 2;
+}
+
 /* *out [strips * 32, in] f16, of RAW. */
 static exl2_result exl2__gpu_halves(exl2__gpu *g, const exl2__cpu_part *p, uint32_t source, exl2__gpu_buffer *out)
 {
-    uint64_t columns = exl2__align_up((uint64_t)p->strips * EXL2__CPU_STRIP, EXL2K_HALF_TILE);
-    EXL2__TRY(exl2__gpu_alloc(g, columns * p->in * 2, out));
+    EXL2__TRY(exl2__gpu_alloc(g, exl2__gpu_halves_bytes(p->in, p->strips * EXL2__CPU_STRIP), out));
     exl2k_half_weights_args a = { .strips = g->scratch[EXL2__GPU_RAW].address, .out = out->address, .in = p->in,
                                   .source = source };
     return exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_weights, (uint32_t)exl2__div_up(p->in, 32), p->strips, 256, 0,
@@ -220,11 +225,16 @@ static exl2_result exl2__gpu_weights_of(exl2__gpu *g, const exl2__cpu_part *p, e
     }
     exl2__gpu_forget(g, p);
     exl2__gpu_weights w = { p, p->data, { 0, 0 }, { 0, 0 } };
+    uint64_t bytes = exl2__gpu_halves_bytes(p->in, p->strips * EXL2__CPU_STRIP);
+    if (g->weight_max && g->weight_bytes + bytes > g->weight_max) {
+        exl2__gpu_forget(g, NULL);
+    }
     EXL2__TRY(exl2__gpu_weights_room(g));
     EXL2__TRY(exl2__gpu_raw(g, p));
     exl2_result result = exl2__gpu_halves(g, p, exl2__gpu_source(p), &w.memory);
     *out = &g->weights[g->weight_count];
     g->weights[g->weight_count++] = w;
+    g->weight_bytes += w.memory.bytes;
     return result;
 }
 

@@ -123,15 +123,12 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
 }
 
 #ifndef EXL2_NO_CUDA
-#define EXL2__MEASURE_STATES_SHARE 4u /* states stay on the device if they need at most one part of so many */
-
-/* Device memory for states, in a buffer of the GPU; without enough of it they stay in host memory. */
+/* Device memory for states, in a buffer of the GPU, if that is planned (device_plan.h); else they are in host memory. */
 static exl2_result exl2__measure_states_open(exl2__gpu *g, uint64_t bytes, uint32_t index, exl2__runner_states *s)
 {
     exl2k_u64 address = 0;
     EXL2__TRY(exl2__cuda_device_enter(g->d));
-    exl2_result result = bytes <= exl2__gpu_room(g) / EXL2__MEASURE_STATES_SHARE
-        ? exl2__gpu_need(g, bytes, index, &address) : EXL2_OK;
+    exl2_result result = g->planned[index] ? exl2__gpu_need(g, bytes, index, &address) : EXL2_OK;
     s->gpu = address;
     return exl2__cuda_device_leave_with(g->d, result);
 }

@@ -2,7 +2,7 @@
    code that the engine runs; or on a GPU.
    takes: exl2__runner with its weights; tokens, or states.
    gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_can, exl2__runner_on_gpu, exl2__runner_fits;
-          exl2__runner_together, exl2__runner_begin, exl2__runner_begin_all; exl2__runner_states with at, copy and sync,
+          exl2__runner_together_on, exl2__runner_together, exl2__runner_begin, exl2__runner_begin_all; exl2__runner_states with at, copy and sync,
           exl2__runner_get, exl2__runner_put; exl2__runner_embed, exl2__runner_layer, exl2__runner_until,
           exl2__runner_logits, exl2__runner_head; exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input,
           exl2__runner_expert.
@@ -56,14 +56,17 @@ static inline bool exl2__runner_fits(const exl2__runner *r, uint32_t layer)
     return exl2__runner_on_gpu(r, layer, EXL2__RUNNER_QKV) && exl2__runner_on_gpu(r, layer, EXL2__RUNNER_UP);
 }
 
-/* Sequences of `each` tokens that a pass through a layer can have; layer UINT32_MAX: one on the CPU. */
-static inline uint32_t exl2__runner_together(const exl2__runner *r, uint32_t layer, uint32_t each)
+/* Sequences of `each` tokens that a pass can have, all of it on the GPU or not. */
+static inline uint32_t exl2__runner_together_on(const exl2__runner *r, bool on_gpu, uint32_t each)
 {
     uint32_t pages = (uint32_t)exl2__div_up(each, EXL2__PAGE_TOKENS);
-    if (layer != UINT32_MAX && exl2__runner_fits(r, layer)) {
-        return exl2__max32(EXL2__RUNNER_GPU_TOKENS / each, 1);
-    }
-    return exl2__max32(exl2__min32(r->length / each, r->plan.pages / pages), 1);
+    return exl2__max32(on_gpu ? EXL2__RUNNER_GPU_TOKENS / each : exl2__min32(r->length / each, r->plan.pages / pages), 1);
+}
+
+/* The same of a pass through a layer; layer UINT32_MAX: one on the CPU. */
+static inline uint32_t exl2__runner_together(const exl2__runner *r, uint32_t layer, uint32_t each)
+{
+    return exl2__runner_together_on(r, layer != UINT32_MAX && exl2__runner_fits(r, layer), each);
 }
 
 /* ---- begin ---- */
