@@ -577,12 +577,11 @@
    much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are small.
    It holds the whole dense model in host memory, or reads one layer at a time where host_bytes_max is less. On a GPU
    (backend) runs all of it but files. Results differ a little from those of the CPU, which is the reference, and a work
-   folder belongs to one of the two. device_bytes_max is a hard cap: with too little, CUDA fails
-   with BUDGET, and AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is
-   what the model writes itself, or the application's own files: text like that of the game is best. All finished parts
-   are kept in a work folder, so that a killed conversion continues where it was when it is called again. With
-   measure_only it writes measurement.json: given back as measurement_file, it saves half of the work at every other
-   rate.
+   folder belongs to one of the two. device_bytes_max is a hard cap: with too little, CUDA fails with BUDGET, and AUTO
+   chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is what the model writes
+   itself, or the application's own files: text like that of the game is best. All finished parts are kept in a work
+   folder, so that a killed conversion continues where it was when it is called again. With measure_only it writes
+   measurement.json: given back as measurement_file, it saves half of the work at every other rate.
    ExLlamaV2's own measurement.json is accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are
    chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
    others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
@@ -1547,7 +1546,7 @@ typedef struct exl2_convert_info {
     double kl, top1, nll_before, nll_after; /* on rows kept out of calibration: KL divergence from the source, in nats
                                 a token; share of positions with the same likeliest token; negative log-likelihoods */
     exl2_backend backend;    /* what the stages ran on that a GPU can run */
-    uint64_t host_peak, device_peak; /* bytes that were used at most; exl2_convert_plan has them before the work begins */
+    uint64_t host_peak, device_peak; /* bytes that were used at most; exl2_convert_plan predicts them */
     double stage_seconds[EXL2_CONVERT_STAGES];
 } exl2_convert_info;
 

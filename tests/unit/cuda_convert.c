@@ -91,9 +91,10 @@ static exl2_result passes(exl2__runner *r, exl2__gpu *g)
     double kls[32];
     CHECK(r->plan.shape.hidden <= 64);
     EXL2__TRY(exl2__runner_use(r, g, 0));
+    g->planned[EXL2__GPU_STATES] = 32 * 64 * sizeof(float);
     EXL2__TRY(exl2__measure_open(&m));
-    CHECK(m.before.gpu && exl2__runner_fits(r, 0));
-    m.states.host = states; /* used when the driver does not say how much memory is free */
+    CHECK(m.before.gpu && m.states.gpu && exl2__runner_fits(r, 0));
+    m.states.host = states;
     EXL2__TRY(exl2__measure_begin(&m));
     EXL2__TRY(exl2__measure_probes(&m));
     EXL2__TRY(exl2__measure_logits_gpu(&m, &m.before, kls));
@@ -318,6 +319,77 @@ static void test_caps(void)
     rig_close();
 }
 
+/* ---- bytes that are predicted ---- */
+
+static bool within(const char *what, const char *name, uint64_t predicted, uint64_t used)
+{
+    double ratio = (double)used / (double)predicted;
+    printf("%s: %s %llu predicted, %llu used, %.4f\n", what, name, (unsigned long long)predicted,
+           (unsigned long long)used, ratio);
+    return CHECK(ratio > 0.98 && ratio < 1.02);
+}
+
+static void keep_plan(void *user, const exl2_convert_plan *plan) { *(exl2_convert_plan *)user = *plan; }
+
+/* A whole conversion over the fake GPU, whose kernels leave zeros: what it says before it begins, and what it uses. */
+static void check_bytes(const char *what, exl2_convert_desc d, uint64_t host_max, exl2_convert_plan *plan)
+{
+    char work[700];
+    exl2_convert_info info;
+    exl2__ctx c = context();
+    d.backend = EXL2_BACKEND_CUDA;
+    d.bpw = 4;
+    d.kernel_cache = (exl2_kernel_cache){ machine_load, machine_store, NULL };
+    d.on_plan = keep_plan;
+    d.user = plan;
+    d.info = &info;
+    c.host_bytes_max = host_max;
+    machine_make();
+    fake.fresh = 0;
+    snprintf(work, sizeof work, "%s.work", out_dir);
+    if (CHECK_INT(exl2__convert_run(&c, &d), EXL2_OK)) {
+        within(what, "device", plan->device_bytes, info.device_peak);
+        within(what, "host", plan->host_bytes, info.host_peak);
+        CHECK(info.device_peak <= fake.most && (!d.device_bytes_max || fake.most <= d.device_bytes_max));
+    } else {
+        printf("  %s: %s\n", what, c.error.text);
+    }
+    CHECK_INT(c.host_bytes, 0);
+    CHECK_INT(fake_leaks(), 0);
+    machine_end();
+    remove_folder(out_dir);
+    remove_folder(work);
+}
+
+static void test_bytes(void)
+{
+    exl2_convert_plan whole, plan;
+    static const char *const models[] = { "qwen3", "gemma2", "cohere", "exl2-qwen3-moe" };
+    char dir[600], what[64];
+    rig_open(40 * 64, 256);
+    for (uint32_t i = 0; i < EXL2__COUNT(models); i++) {
+        snprintf(dir, sizeof dir, "%s/models/%s", EXL2_GOLDEN_DIR, models[i]);
+        exl2_convert_desc d = rig_desc(dir, 32, 64);
+        check_bytes(models[i], d, 0, &whole);
+        d.device_bytes_max = EXL2__GPU_SPARE_BYTES + whole.device_bytes / 100 * 97;
+        snprintf(what, sizeof what, "%s capped", models[i]);
+        check_bytes(what, d, 0, &plan);
+        CHECK(plan.device_bytes < whole.device_bytes);
+        d.device_bytes_max = 0;
+        snprintf(what, sizeof what, "%s streamed", models[i]);
+        check_bytes(what, d, whole.host_bytes - 1, &plan);
+        CHECK(plan.streamed);
+        snprintf(what, sizeof what, "%s corrected", models[i]);
+        d.corrected = true;
+        check_bytes(what, d, 0, &plan);
+        snprintf(what, sizeof what, "%s measured", models[i]);
+        d.corrected = false;
+        d.measure_only = true;
+        check_bytes(what, d, 0, &plan);
+    }
+    rig_close();
+}
+
 /* A work folder belongs to the backend that it was begun on. */
 static void test_backend(void)
 {
@@ -369,6 +441,7 @@ int main(void)
     test_absent();
     test_cap();
     test_caps();
+    test_bytes();
     test_backend();
     test_build();
     test_failures();

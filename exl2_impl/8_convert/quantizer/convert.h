@@ -330,10 +330,6 @@ static void exl2__convert_report(exl2__convert *v, exl2_convert_info *info)
         info->stage_seconds[i] = (double)v->stage_ns[i] * 1e-9;
     }
     info->backend = exl2__convert_gpu(v) ? EXL2_BACKEND_CUDA : EXL2_BACKEND_CPU;
-    info->host_peak = v->c->host_peak;
-#ifndef EXL2_NO_CUDA
-    info->device_peak = exl2__convert_gpu(v) ? v->gpu.d->peak : 0;
-#endif
     for (uint32_t i = 0; i < v->slots.count; i++) {
         const exl2__slot *slot = &v->slots.items[i];
         exl2__arena dry = { 0 };
@@ -472,6 +468,10 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     if (!v->d->work_dir) {
         exl2__keep_remove(&v->work);
     }
+    info.host_peak = c->host_peak;
+#ifndef EXL2_NO_CUDA
+    info.device_peak = exl2__convert_gpu(v) ? v->gpu.d->peak : 0;
+#endif
     if (v->d->info) {
         *v->d->info = info;
     }

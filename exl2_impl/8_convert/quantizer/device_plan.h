@@ -28,7 +28,7 @@ typedef struct exl2__device_plan {
     uint64_t needs;          /* the least memory that is enough */
     uint64_t peak;           /* what will be used */
     /* while it is made: */
-    uint64_t weights, head, last; /* of all layers with the head, of the head, of the last layer; as halves */
+    uint64_t weights, head;  /* of all layers with the head, and of the head; as halves */
     uint64_t largest, tried; /* the largest matrix; matrices that are tried together, at most */
     uint32_t trials;         /* of a layer, at most, that run through the layers after it */
 } exl2__device_plan;
@@ -231,29 +231,44 @@ static uint64_t exl2__device_plan_sum(const exl2__gpu *g, uint32_t first, uint32
     return sum;
 }
 
-/* The most of a matrix's factor and quantizer, with quantized forms: `tried` before it, and its own. */
-static uint64_t exl2__device_plan_slot(const exl2__device_plan *p, const exl2__slot *slot, uint64_t tried, uint64_t own,
-                                       uint64_t passes)
-{
-    uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS], factor = exl2__gpu_factor_bytes(slot->in, false);
-    uint64_t solve = exl2__gpu_solve_sizes(slot->in, slot->columns, slot->in / 32, sizes);
-    uint64_t making = exl2__gpu_factor_bytes(slot->in, true), raw = p->g->planned[EXL2__GPU_RAW];
-    solve += exl2__max64(exl2__gpu_losses_bytes(slot->in, slot->columns), own);
-    if (p->g->tight) {
-        return factor + tried + exl2__max64(passes + own, exl2__max64(making, solve + raw));
-    }
-    return passes + factor + tried + exl2__max64(making, solve);
-}
-
-/* The most that there is at once beside p->weights, of which *weights are then there. */
-static void exl2__device_plan_peak(exl2__device_plan *p, const uint64_t *layers, uint64_t limit, uint64_t *peak)
+/* The most of a matrix's factor and quantizer: with quantized forms `kept` before it, and its own; probed: passes run
+   while the factor is there. */
+static uint64_t exl2__device_plan_slot(const exl2__device_plan *p, const exl2__slot *slot, uint64_t kept, uint64_t own,
+                                       bool probed)
 {
     const exl2__gpu *g = p->g;
-    uint64_t passes = exl2__device_plan_sum(g, 0, EXL2__GPU_WORK), tried = 0, made = 0, most = 0;
-    uint64_t measured = exl2__device_plan_sum(g, EXL2__GPU_STATES, EXL2__GPU_OTHER) + g->planned[EXL2__GPU_RESIDUAL]
-                      + g->planned[EXL2__GPU_ANGLES] - g->planned[EXL2__GPU_STATES_TOO];
-    uint64_t all = exl2__device_plan_sum(g, EXL2__GPU_WORK, EXL2__GPU_SCRATCH_COUNT);
+    uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS], factor = exl2__gpu_factor_bytes(slot->in, false);
+    uint64_t solve = exl2__gpu_solve_sizes(slot->in, slot->columns, slot->in / 32, sizes);
+    uint64_t making = exl2__gpu_factor_bytes(slot->in, true), passes = exl2__device_plan_sum(g, 0, EXL2__GPU_WORK);
+    solve += exl2__max64(probed ? exl2__gpu_losses_bytes(slot->in, slot->columns) : 0, own);
+    if (!g->tight) {
+        return passes + factor + kept + exl2__max64(making, solve);
+    }
+    uint64_t one = factor + exl2__max64(making, solve + g->planned[EXL2__GPU_RAW]);
+    uint64_t pass = probed ? passes + factor + own : p->corrected ? passes + own : 0;
+    return kept + exl2__max64(one, pass);
+}
+
+/* What the passes of the comparison use; it has no moments. */
+static uint64_t exl2__device_plan_compared(const exl2__device_plan *p)
+{
+    static const uint8_t moments[] = { EXL2__GPU_COLUMNS, EXL2__GPU_COLUMN_SCALES, EXL2__GPU_EXPERT_SUMS,
+                                       EXL2__GPU_SUMS, EXL2__GPU_SUMS + 1, EXL2__GPU_SUMS + 2, EXL2__GPU_SUMS + 3 };
+    uint64_t sum = exl2__device_plan_sum(p->g, 0, EXL2__GPU_WORK);
+    for (size_t i = 0; p->g->tight && i < EXL2__COUNT(moments); i++) {
+        sum -= p->g->planned[moments[i]];
+    }
+    return sum;
+}
+
+/* The most that is allocated at once, with at most `limit` of the model's weights. layers: weights of each. */
+static uint64_t exl2__device_plan_peak(exl2__device_plan *p, const uint64_t *layers, uint64_t limit)
+{
+    const exl2__gpu *g = p->g;
+    uint64_t all = exl2__device_plan_sum(g, EXL2__GPU_WORK, EXL2__GPU_SCRATCH_COUNT), tried = 0, made = 0, most = 0;
     uint64_t quantized = all - g->planned[EXL2__GPU_RESIDUAL + 1] - g->planned[EXL2__GPU_ANGLES + 1];
+    uint64_t measured = quantized - exl2__device_plan_sum(g, EXL2__GPU_OTHER, EXL2__GPU_ANGLES)
+                      - g->planned[EXL2__GPU_STATES_TOO];
     uint32_t last = p->r->plan.shape.layers - 1;
     for (uint32_t i = 0; i < p->slots->count; i++) {
         const exl2__slot *slot = &p->slots->items[i], *before = i ? slot - 1 : NULL;
@@ -266,20 +281,19 @@ static void exl2__device_plan_peak(exl2__device_plan *p, const uint64_t *layers,
         made = before && before->layer == slot->layer ? made : 0; /* with corrected targets they stay in place */
         p->tried = exl2__max64(p->tried, tried + own);
         weights = exl2__min64(weights, limit);
-        most = exl2__max64(most, measured + weights + exl2__device_plan_slot(p, slot, tried, own, passes));
+        if (!head || p->slots->head_bits == 0) {
+            most = exl2__max64(most, measured + weights + exl2__device_plan_slot(p, slot, tried, own, true));
+        }
         if (p->compared) {
-            uint64_t kept = p->corrected && !head ? own : 0;
-            most = exl2__max64(most, quantized + weights + exl2__device_plan_slot(p, slot, made, kept, passes));
-            made += kept;
+            uint64_t stays = p->corrected && !head ? own : 0;
+            most = exl2__max64(most, quantized + weights + exl2__device_plan_slot(p, slot, made, stays, false));
+            made += stays;
         }
         tried += own;
     }
-    if (p->compared) { /* with the weights of the output */
-        uint64_t both = 2 * (p->r->streamed ? p->head : p->weights);
-        both += p->r->streamed ? p->last : 0;
-        most = exl2__max64(most, all + passes + exl2__min64(both, limit));
-    }
-    *peak = most;
+    uint64_t both = 2 * (p->r->streamed ? p->head : p->weights) + (p->r->streamed ? layers[last] : 0);
+    uint64_t compared = all + exl2__device_plan_compared(p) + exl2__min64(both, limit);
+    return exl2__max64(most, p->compared ? compared : 0);
 }
 
 /* Most trials of a layer before the last one, at least 1. */
@@ -315,17 +329,16 @@ static exl2_result exl2__device_plan_make(exl2__device_plan *p)
     }
     if (result >= 0) {
         exl2__device_plan_rest(p);
-        p->last = sums[layers - 1];
         for (uint32_t tight = 0; tight < 2; tight++) {
             g->tight = tight != 0;
-            exl2__device_plan_peak(p, sums, 0, &p->needs);
+            p->needs = exl2__device_plan_peak(p, sums, 0);
             p->needs += p->tried + p->largest + EXL2__GPU_SPARE_BYTES;
             if (p->needs <= p->room) {
                 break;
             }
         }
         g->weight_max = p->room > p->needs ? p->room - p->needs + p->tried + p->largest : p->tried + p->largest;
-        exl2__device_plan_peak(p, sums, g->weight_max, &p->peak);
+        p->peak = exl2__device_plan_peak(p, sums, g->weight_max);
     }
     exl2__arena_close(p->c, &memory);
     return result;

@@ -123,7 +123,7 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
 }
 
 #ifndef EXL2_NO_CUDA
-/* Device memory for states, in a buffer of the GPU, if that is planned (device_plan.h); else they are in host memory. */
+/* Device memory for states, in a buffer of the GPU, if that is planned (device_plan.h); else the host has them. */
 static exl2_result exl2__measure_states_open(exl2__gpu *g, uint64_t bytes, uint32_t index, exl2__runner_states *s)
 {
     exl2k_u64 address = 0;

@@ -2,10 +2,10 @@
    code that the engine runs; or on a GPU.
    takes: exl2__runner with its weights; tokens, or states.
    gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_can, exl2__runner_on_gpu, exl2__runner_fits;
-          exl2__runner_together_on, exl2__runner_together, exl2__runner_begin, exl2__runner_begin_all; exl2__runner_states with at, copy and sync,
-          exl2__runner_get, exl2__runner_put; exl2__runner_embed, exl2__runner_layer, exl2__runner_until,
-          exl2__runner_logits, exl2__runner_head; exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input,
-          exl2__runner_expert.
+          exl2__runner_together_on, exl2__runner_together, exl2__runner_begin, exl2__runner_begin_all;
+          exl2__runner_states with at, copy and sync, exl2__runner_get, exl2__runner_put; exl2__runner_embed,
+          exl2__runner_layer, exl2__runner_until, exl2__runner_logits, exl2__runner_head; exl2__runner_inputs,
+          exl2__runner_input_size, exl2__runner_input, exl2__runner_expert.
    owns:  nothing.
 
    With a GPU, all phases run there, from the residual to the residual. Blocks with matrices whose inputs are no
@@ -19,7 +19,7 @@
 
 /* ---- what runs where ---- */
 
-/* Can the matrices that read an input of a layer, or of the head (layer UINT32_MAX), run on a GPU? Needs no weights. */
+/* Can matrices that read an input of a layer, or of the head (layer UINT32_MAX), run on a GPU? Needs no weights. */
 static bool exl2__runner_can(const exl2__runner *r, uint32_t layer, uint32_t input)
 {
 #ifndef EXL2_NO_CUDA
@@ -60,7 +60,8 @@ static inline bool exl2__runner_fits(const exl2__runner *r, uint32_t layer)
 static inline uint32_t exl2__runner_together_on(const exl2__runner *r, bool on_gpu, uint32_t each)
 {
     uint32_t pages = (uint32_t)exl2__div_up(each, EXL2__PAGE_TOKENS);
-    return exl2__max32(on_gpu ? EXL2__RUNNER_GPU_TOKENS / each : exl2__min32(r->length / each, r->plan.pages / pages), 1);
+    uint32_t count = on_gpu ? EXL2__RUNNER_GPU_TOKENS / each : exl2__min32(r->length / each, r->plan.pages / pages);
+    return exl2__max32(count, 1);
 }
 
 /* The same of a pass through a layer; layer UINT32_MAX: one on the CPU. */
