@@ -576,13 +576,13 @@
    exl2_convert makes a better one from a GGUF file or a folder: it runs the model over calibration text, measures how
    much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are small.
    It holds the whole dense model in host memory, or reads one layer at a time where host_bytes_max is less. On a GPU
-   (backend) runs all of it but experts and files. Results differ a little from those of the CPU, which is the
-   reference, and a work folder belongs to one of the two. device_bytes_max is a hard cap: with too little, CUDA fails
-   with BUDGET, and AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is
-   half of it this header's and half what the model writes itself, or all of it the application's own files: text like
-   that of the game is best. All finished parts are kept in a work folder, so that a killed conversion continues where
-   it was when it is called again. With measure_only it writes measurement.json: given back as measurement_file, it
-   saves half of the work at every other rate.
+   (backend) runs all of it but files. Results differ a little from those of the CPU, which is the reference, and a work
+   folder belongs to one of the two. device_bytes_max is a hard cap: with too little, CUDA fails with BUDGET, and AUTO
+   chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is in part this header's and
+   for the rest what the model writes itself, or all of it the application's own files: text like that of the game is
+   best. All finished parts are kept in a work folder, so that a killed conversion continues where it was when it is
+   called again. With measure_only it writes measurement.json: given back as measurement_file, it saves half of the work
+   at every other rate.
    ExLlamaV2's own measurement.json is accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are
    chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
    others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
@@ -1499,7 +1499,7 @@ typedef struct exl2_import_desc {
    IO, FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
 EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 
-/* Stages of a conversion. On a GPU all but FILES run there, without the experts of the passes over calibration. */
+/* Stages of a conversion. On a GPU all but FILES run there. */
 typedef enum exl2_convert_stage {
     EXL2_CONVERT_TEXT,     /* reading or writing the text of calibration */
     EXL2_CONVERT_FORWARD,  /* passes over calibration, moments of inputs */
@@ -1531,7 +1531,7 @@ typedef struct exl2_convert_plan {
     uint64_t bytes;          /* of all files of out_dir, at most */
     uint64_t bytes_least, bytes_most; /* what they can be */
     uint64_t disk_bytes;     /* out_dir and the work folder together, with the dense copy of a GGUF or FP8 source */
-    uint64_t host_bytes;     /* memory at its peak */
+    uint64_t host_bytes, device_bytes; /* memory at its peak, and GPU memory; on the CPU 0 */
     bool streamed;           /* the source does not fit host_bytes_max: one layer at a time is read, for each layer that
                                 is measured all later ones again */
     bool own_text;           /* calibration uses text that the model writes, besides that of this header */
@@ -1548,6 +1548,7 @@ typedef struct exl2_convert_info {
     double kl, top1, nll_before, nll_after; /* on rows kept out of calibration: KL divergence from the source, in nats
                                 a token; share of positions with the same likeliest token; negative log-likelihoods */
     exl2_backend backend;    /* what the stages ran on that a GPU can run */
+    uint64_t host_peak, device_peak; /* bytes that were used at most; exl2_convert_plan predicts them */
     double stage_seconds[EXL2_CONVERT_STAGES];
 } exl2_convert_info;
 

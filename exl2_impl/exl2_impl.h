@@ -530,6 +530,8 @@ EXL2__SIZE_END
 #include "8_convert/gpu/gpu.h"
 /* defines: moments of inputs, products with weights on the GPU */
 #include "8_convert/gpu/gpu_inputs.h"
+/* defines: the experts of a layer on the GPU */
+#include "8_convert/gpu/gpu_experts.h"
 /* defines: the phases of a layer on the GPU */
 #include "8_convert/gpu/gpu_pass.h"
 /* defines: factorization on the GPU */
@@ -566,6 +568,8 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/keep.h"
 /* defines: the list of matrices that are quantized */
 #include "8_convert/quantizer/slots.h"
+/* defines: what a conversion allocates on a GPU */
+#include "8_convert/quantizer/device_plan.h"
 /* defines: texts for models that are too large to write their own */
 #include "8_convert/quantizer/spare_texts.h"
 /* defines: their second half */

@@ -95,6 +95,9 @@
     X(exl2k_pass_attend128, "convert/pass.cu", exl2k_pass_attend_args, NONE)    \
     X(exl2k_pass_attend256, "convert/pass.cu", exl2k_pass_attend_args, NONE)    \
     X(exl2k_pass_kl, "convert/pass.cu", exl2k_pass_kl_args, NONE)               \
+    X(exl2k_experts_weigh, "convert/experts.cu", exl2k_experts_weigh_args, NONE) \
+    X(exl2k_experts_sum, "convert/experts.cu", exl2k_experts_sum_args, NONE)    \
+    X(exl2k_experts_blend, "convert/experts.cu", exl2k_experts_blend_args, NONE) \
     X(exl2k_float_product, "convert/factor.cu", exl2k_float_product_args, NONE) \
     X(exl2k_factor_read, "convert/factor.cu", exl2k_factor_args, NONE)          \
     X(exl2k_factor_diagonal, "convert/factor.cu", exl2k_factor_args, NONE)      \

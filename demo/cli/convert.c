@@ -85,9 +85,13 @@ static void on_plan(void *user, const exl2_convert_plan *plan)
     conversion *v = user;
     progress_end(&v->bar);
     fprintf(stderr, "it will be at most %.1f MiB (%.1f to %.1f are possible), with %.2f bits per weight (%.2f to "
-            "%.2f); this needs %.1f MiB of disk and %.1f MiB of memory\n", mib(plan->bytes), mib(plan->bytes_least),
+            "%.2f); this needs %.1f MiB of disk and %.1f MiB of memory", mib(plan->bytes), mib(plan->bytes_least),
             mib(plan->bytes_most), (double)plan->bpw, (double)plan->bpw_least, (double)plan->bpw_most,
             mib(plan->disk_bytes), mib(plan->host_bytes));
+    if (plan->device_bytes) {
+        fprintf(stderr, ", and %.1f MiB of GPU memory", mib(plan->device_bytes));
+    }
+    fputc('\n', stderr);
     if (plan->streamed) {
         fprintf(stderr, "the model does not fit that memory at once, so one layer at a time is read%s\n",
                 v->has_files ? "" : "; it cannot write its own text, so all of calibration's is of this program");
@@ -111,6 +115,8 @@ static void report_json(const conversion *v, const exl2_convert_info *info, doub
     if (info->warning[0]) {
         json_out_string(&j, "warning", info->warning);
     }
+    json_out_uint(&j, "host_peak", info->host_peak);
+    json_out_uint(&j, "device_peak", info->device_peak);
     json_out_number(&j, "predicted_kl", info->predicted_kl);
     json_out_number(&j, "kl", info->kl);
     json_out_number(&j, "top1", info->top1);

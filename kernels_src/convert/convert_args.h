@@ -2,8 +2,9 @@
    takes: types.h, included before.
    gives: exl2k_half_rows_args, exl2k_half_act_args, exl2k_half_columns_args, exl2k_half_weights_args,
           exl2k_half_product_args, exl2k_gram_args; exl2k_pass_norm_args, exl2k_pass_heads_args,
-          exl2k_pass_attend_args, exl2k_pass_kl_args; exl2k_float_product_args; exl2k_factor_args; exl2k_losses_args;
-          exl2k_solve_args; exl2k_correct_args.
+          exl2k_pass_attend_args, exl2k_pass_kl_args; exl2k_experts_weigh_args, exl2k_experts_sum_args,
+          exl2k_experts_blend_args; exl2k_float_product_args; exl2k_factor_args; exl2k_losses_args; exl2k_solve_args;
+          exl2k_correct_args.
    owns:  nothing.
 
    Device memory holds matrices of weights, errors and codes in strips of 32 columns, [strips, in, 32], as host memory
@@ -22,10 +23,11 @@
 #define EXL2K_HALF_PITCH 80u     /* bytes of a row of DEPTH halves in shared memory: ldmatrix then has no conflicts */
 #define EXL2K_HALF_SHARED (EXL2K_HALF_STAGES * 2 * EXL2K_HALF_TILE * EXL2K_HALF_PITCH)
 
-/* out [rows, in] f16 = x / scale, scale [rows] a power of two: the largest of a row becomes 2^13 to 2^14. */
+/* out [rows, in] f16 = x / scale, scale [rows] a power of two: the largest of a row becomes 2^13 to 2^14. With a list
+   (u32 [rows], else 0), row i is made of row list[i] / each of x. */
 typedef struct exl2k_half_rows_args {
-    exl2k_u64 x, out, scale; /* x [rows, in] f32 */
-    exl2k_u32 in, unused;
+    exl2k_u64 x, out, scale, list; /* x [.., in] f32 */
+    exl2k_u32 in, each;
 } exl2k_half_rows_args;
 
 /* x [count] = act(gate) up; up 0: without the second factor. act: EXL2K_ACT_*, with the bound `limit` of CLAMPED. */
@@ -108,6 +110,36 @@ typedef struct exl2k_pass_kl_args {
     exl2k_u32 vocab, pitch;
     exl2k_f32 scale, cap;
 } exl2k_pass_kl_args;
+
+/* ---- experts ---- */
+
+/* The i-th expert that a row has chosen is its slot row * active + i. Slots are sorted by expert: each has a place. */
+
+/* x [rows, in] f32, row i times weight[slots[i]], or with slots 0, times weight[i]. */
+typedef struct exl2k_experts_weigh_args {
+    exl2k_u64 x, weight, slots; /* slots u32 [rows] */
+    exl2k_u32 in, unused;
+} exl2k_experts_weigh_args;
+
+/* residual [rows, hidden] += scale * sum of y + weight * bias over the experts of a row, in ascending order. */
+typedef struct exl2k_experts_sum_args {
+    exl2k_u64 y, residual;    /* y [places, hidden] f32 */
+    exl2k_u64 weight, choice; /* f32 and u32 [rows, active] */
+    exl2k_u64 places;         /* u32 [rows, active] */
+    exl2k_u64 bias;           /* [experts, hidden] f32; 0: none */
+    exl2k_u32 hidden, active;
+    exl2k_f32 scale;
+    exl2k_u32 unused;
+} exl2k_experts_sum_args;
+
+/* Sums of x'x over the tokens of each expert become moments: (sum + shared mean) / (tokens + shared), where mean is that
+   of all tokens, and shared in / 4. */
+typedef struct exl2k_experts_blend_args {
+    exl2k_u64 sums, tokens; /* sums [experts, in, in] f32; tokens f32 [experts] */
+    exl2k_u32 in, experts;
+    exl2k_f32 all;          /* tokens of all experts */
+    exl2k_u32 unused;
+} exl2k_experts_blend_args;
 
 /* ---- products of floats ---- */
 

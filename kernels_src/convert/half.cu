@@ -21,7 +21,8 @@ EXL2K_FN f32 exl2k_half_scale(u32 most, f32 *inverse)
 extern "C" __global__ void __launch_bounds__(128) exl2k_half_rows(exl2k_half_rows_args a)
 {
     __shared__ u32 most[4];
-    const u32 *x = (const u32 *)a.x + (u64)blockIdx.x * a.in;
+    u32 from = a.list ? ((const u32 *)a.list)[blockIdx.x] / a.each : blockIdx.x;
+    const u32 *x = (const u32 *)a.x + (u64)from * a.in;
     u16 *out = (u16 *)a.out + (u64)blockIdx.x * a.in;
     u32 size = 0;
     for (u32 i = threadIdx.x; i < a.in; i += 128) {

@@ -3,41 +3,9 @@
    factor of a matrix of several tiles. Most twice, with equal bits. Whole models: states after each layer, and logits,
    against the CPU's.
    takes: EXL2_GOLDEN_DIR; EXL2_TEST_DATA: more models in fixtures/arch; a GPU.
-   gives: exit code 0, 1, or 77 without a GPU. `convert speed` prints times of the stages at an 8B model's sizes.
+   gives: exit code 0, 1, or 77 without a GPU.
    owns:  nothing that outlives the program. */
-#define EXL2_CONVERT
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/8_convert/quantizer/correct.h"
-#include "../../exl2_impl/8_convert/quantizer/measure.h"
-#include "../sample_reference.h"
-#include "gpu_product.h"
-#include "kernel_folder.h"
-
-static exl2__ctx ctx;
-static exl2__gpu device;
-static uint64_t random_state = 7;
-
-static void need(exl2_result result)
-{
-    if (!CHECK_INT(result, EXL2_OK)) {
-        printf("  %s\n", ctx.error.text);
-        exit(check_done());
-    }
-}
-
-/* Nearly normal, with a few large channels. */
-static float *random_rows(uint32_t rows, uint32_t in, float size)
-{
-    float *x = take((size_t)rows * in * sizeof *x);
-    for (size_t i = 0; i < (size_t)rows * in; i++) {
-        double sum = 0;
-        for (uint32_t k = 0; k < 4; k++) {
-            sum += uniform(&random_state) - 0.5;
-        }
-        x[i] = (float)sum * size * (i % in % 61 == 5 ? 3000.0f : 1.0f);
-    }
-    return x;
-}
+#include "gpu_convert.h"
 
 /* ---- moments ---- */
 
@@ -370,6 +338,23 @@ static void compare_logits(void *user, uint32_t row, const float *logits)
     }
 }
 
+/* Did the row choose other experts on the GPU? Only where the logits of two experts are nearly equal. */
+static bool chose_otherwise(const exl2__runner *cpu, const exl2__runner *gpu, const exl2__layer *layer, uint32_t row)
+{
+    const exl2__cpu_routed *routed = &exl2__runner_cpu(cpu)->routed;
+    uint32_t active = cpu->plan.shape.experts.active;
+    for (uint32_t i = 0; layer->router && i < active; i++) {
+        uint32_t a = routed->choice[row * active + i], b = gpu->routed.choice[row * active + i];
+        const float *logits = routed->logits + (size_t)row * routed->router_stride;
+        if (a != b) {
+            printf("  row %u: expert %u in place of %u, logits %.4f and %.4f\n", row, b, a, (double)logits[b],
+                   (double)logits[a]);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The states of one sequence after each layer on the CPU and on the GPU, in units of the root of their mean square;
    each layer begins with the CPU's. Then all of it at once: logits. */
 static void test_model(const char *dir)
@@ -384,6 +369,7 @@ static void test_model(const char *dir)
     need(exl2__runner_open(&ctx, dir, TOKENS, &gpu));
     need(exl2__runner_use(&gpu, &device, 0));
     uint32_t vocab = cpu.plan.shape.vocab, hidden = cpu.plan.shape.hidden, layers = cpu.plan.shape.layers, fits = 0;
+    uint32_t others = 0;
     size_t count = (size_t)TOKENS * hidden;
     float *before = take(count * sizeof *before), *a = take(count * sizeof *a), *b = take(count * sizeof *b);
     exl2__runner_states from = { before, 0 }, to_a = { a, 0 }, to_b = { b, 0 };
@@ -403,9 +389,13 @@ static void test_model(const char *dir)
         need(exl2__runner_get(&gpu, &from, 0, true));
         need(exl2__runner_layer(&gpu, layer, NULL, NULL));
         need(exl2__runner_put(&gpu, &to_b, 0));
-        for (size_t i = 0; i < count; i++) {
-            square += (double)a[i] * (double)a[i];
-            off = fmax(off, fabs((double)(a[i] - b[i])));
+        for (uint32_t row = 0; row < TOKENS; row++) {
+            bool other = chose_otherwise(&cpu, &gpu, &cpu.plan.layers[layer], row);
+            others += other;
+            for (size_t i = (size_t)row * hidden; i < (size_t)(row + 1) * hidden; i++) {
+                square += (double)a[i] * (double)a[i];
+                off = other ? off : fmax(off, fabs((double)(a[i] - b[i])));
+            }
         }
         worst = fmax(worst, off / sqrt(square / (double)count));
         memcpy(before, a, count * sizeof *a);
@@ -424,7 +414,7 @@ static void test_model(const char *dir)
     need(exl2__runner_logits(&gpu, compare_logits, &vocab));
     printf("%s: %u of %u layers on the GPU; states %.2g, logits %.2g apart\n", dir, fits, layers, worst, logits_off);
     CHECK(worst < 3e-2);
-    CHECK(logits_off < LOGITS_OFF);
+    CHECK(others <= 2 && (others > 0 || logits_off < LOGITS_OFF)); /* later rows read what such a row became */
     need(exl2__cuda_device_enter(device.d));
     exl2__gpu_forget(&device, NULL);
     exl2__cuda_device_leave(device.d);
@@ -435,6 +425,72 @@ static void test_model(const char *dir)
     exl2__runner_close(&gpu);
     exl2__runner_close(&cpu);
 }
+
+/* ---- experts ---- */
+
+/* The moments of a layer's inputs, of the embeddings of some rows. gpu: NULL, or where. The caller closes *memory. */
+static void layer_moments(const char *dir, exl2__gpu *gpu, uint32_t layer, exl2__runner *r, exl2__measure *m,
+                          exl2__arena *memory)
+{
+    enum { ROWS = 4 };
+    static exl2_token ids[ROWS * TOKENS];
+    exl2__arena dry = { 0 };
+    need(exl2__runner_open(&ctx, dir, TOKENS, r));
+    for (uint32_t i = 0; i < ROWS * TOKENS; i++) {
+        ids[i] = (exl2_token)(i * 37 % r->plan.shape.vocab);
+    }
+    if (gpu) {
+        need(exl2__runner_use(r, gpu, 0));
+    }
+    *m = (exl2__measure){ .r = r, .ids = ids, .rows = ROWS, .length = TOKENS, .probes = 1, .probe_length = 32,
+                          .gpu = gpu };
+    exl2__measure_layout(m, &dry);
+    need(exl2__arena_open(&ctx, memory, dry.used, EXL2_MEM_SCRATCH));
+    exl2__measure_layout(m, memory);
+    if (gpu) {
+        need(exl2__measure_open(m));
+    }
+    need(exl2__measure_begin(m));
+    need(exl2__measure_layer(m, layer));
+}
+
+/* Moments of experts on the CPU and on the GPU, in units of the roots of their diagonals. Where the logits of two
+   experts are nearly equal, a row may choose another one there. */
+static void test_experts(const char *dir, uint32_t layer)
+{
+    exl2__runner r[2];
+    exl2__measure m[2];
+    exl2__arena memory[2];
+    uint64_t moved = 0, compared = 0;
+    double worst = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        layer_moments(dir, i ? &device : NULL, layer, &r[i], &m[i], &memory[i]);
+    }
+    CHECK(exl2__runner_fits(&r[1], layer));
+    for (uint32_t e = 0; e < r[0].plan.shape.experts.count; e++) {
+        const exl2__gram *a = &m[0].grams[EXL2__RUNNER_EXPERTS + e], *b = &m[1].grams[EXL2__RUNNER_EXPERTS + e];
+        moved += a->tokens > b->tokens ? a->tokens - b->tokens : b->tokens - a->tokens;
+        for (uint64_t i = 0; a->tokens == b->tokens && i < (uint64_t)a->in * a->in; i++) {
+            uint32_t row = (uint32_t)(i / 32 % a->in), column = (uint32_t)(i / 32 / a->in * 32 + i % 32);
+            double x = (double)a->sum[((uint64_t)(row / 32) * a->in + row) * 32 + row % 32];
+            double y = (double)a->sum[((uint64_t)(column / 32) * a->in + column) * 32 + column % 32];
+            worst = fmax(worst, fabs((double)(a->sum[i] - b->sum[i])) / sqrt(x * y));
+            compared++;
+        }
+    }
+    printf("%s, layer %u: moments of experts %.2g apart, %llu rows chose otherwise\n", dir, layer, worst,
+           (unsigned long long)moved / 2);
+    CHECK(compared > 0 && worst < 2e-2 && moved <= 8);
+    for (uint32_t i = 0; i < 2; i++) {
+        exl2__arena_close(&ctx, &memory[i]);
+        exl2__runner_close(&r[i]);
+    }
+    need(exl2__cuda_device_enter(device.d));
+    exl2__gpu_forget(&device, NULL);
+    exl2__cuda_device_leave(device.d);
+}
+
+/* ---- all models of a folder ---- */
 
 static void test_models(const char *folder)
 {
@@ -589,169 +645,45 @@ static void test_correct(uint32_t in, uint32_t columns)
     free(targets[1]);
 }
 
-/* ---- speed ---- */
-
-static double seconds_since(uint64_t start) { return (double)(exl2__platform_ns() - start) * 1e-9; }
-
-static void speed(uint32_t in, uint32_t columns)
+int main(void)
 {
-    float *x = random_rows(2048, in, 1), *gram = take((size_t)in * in * sizeof *gram);
-    float *w = random_rows(columns / 32 * in, 32, 0.05f);
-    double *losses = take(EXL2__LOSSES_WIDTHS * (in / 32) * sizeof *losses);
-    exl2__group *groups = take(in / 32 * sizeof *groups);
-    exl2__factor f;
-    exl2__solve s;
-    for (uint32_t i = 0; i < in / 32; i++) {
-        groups[i] = (exl2__group){ i * 32, 32, 0, i < in / 64 ? 4 : 3 };
+    const char *more = getenv("EXL2_TEST_DATA");
+    char folder[EXL2__FILE_PATH_MAX];
+    gpu_convert_open();
+    test_moments(100, 32, 100);
+    test_moments(300, 160, 128);
+    test_moments(1000, 416, 333);
+    test_product(EXL2__CPU_F16, 1, 32, 32, 1);
+    test_product(EXL2__CPU_F16, 33, 64, 100, 1e6f);
+    test_product(EXL2__CPU_BF16, 130, 288, 320, 1e-6f);
+    test_product(EXL2__CPU_F32, 257, 576, 131, 1);
+    test_act(EXL2K_ACT_SILU, true, false);
+    test_act(EXL2K_ACT_GELU, true, true);
+    test_act(EXL2K_ACT_RELU_SQUARED, false, true);
+    test_attend((attend_case){ 4, 2, 64, 200, 2, UINT32_MAX, 0, false });
+    test_attend((attend_case){ 3, 3, 48, 33, 3, 7, 0, true });
+    test_attend((attend_case){ 2, 1, 128, 130, 1, 64, 5, false });
+    test_attend((attend_case){ 4, 4, 80, 65, 2, 1, 0, true });
+    test_attend((attend_case){ 2, 2, 256, 100, 2, 40, 30, true });
+    test_attend((attend_case){ 2, 1, 168, 70, 1, UINT32_MAX, 0, false });
+    test_kl(320, 1, 0);
+    test_kl(50000, 0.7f, 20);
+    test_models(EXL2_GOLDEN_DIR "/models");
+    snprintf(folder, sizeof folder, "%s/fixtures/arch", more ? more : "");
+    if (more) {
+        test_models(folder);
     }
-    exl2__gram g = { .gpu = &device, .number = 1, .sum = gram };
-    need(exl2__gpu_rows(&device, x, 2048, in));
-    need(exl2__gram_begin(&g, in));
-    need(exl2__gram_add(&ctx, &g, 2048));
-    device.d->driver.stream_wait(device.d->stream);
-    uint64_t start = exl2__platform_ns();
-    for (uint32_t i = 0; i < 8; i++) {
-        need(exl2__gram_add(&ctx, &g, 2048));
+    test_experts(EXL2_GOLDEN_DIR "/models/exl2-qwen3-moe", 0);
+    for (uint32_t i = 0; more && i < 5; i++) {
+        static const char *const names[] = { "olmoe", "mixtral", "qwen2-moe", "glm4-moe", "gpt-oss" };
+        snprintf(folder, sizeof folder, "%s/fixtures/arch/%s", more, names[i]);
+        test_experts(folder, i == 3 ? 1 : 0); /* glm4-moe's first layer is dense */
     }
-    device.d->driver.stream_wait(device.d->stream);
-    double moments = seconds_since(start) / 8;
-    need(exl2__gram_finish(&ctx, &g));
-    start = exl2__platform_ns();
-    need(exl2__factor_make(&ctx, &device, "speed", gram, in, &f));
-    double factor = seconds_since(start);
-    exl2__cpu_part p = { .source = EXL2__CPU_BF16, .in = in, .out = columns, .strips = columns / 32 };
-    float *y = take((size_t)2048 * columns * sizeof *y);
-    double run[2], load = 0, blocks = 0;
-    p.strip_bytes = (uint64_t)in * 64;
-    p.data = (uint8_t *)w; /* any */
-    for (size_t i = 0; i < (size_t)in * columns; i++) {
-        uint32_t bits = exl2__float_bits(w[i]) >> 16;
-        memcpy(p.data + i * 2, &bits, 2);
-    }
-    for (uint32_t i = 0; i < 2; i++) {
-        need(exl2__solve_open(&ctx, &f, columns, groups, in / 32, &s));
-        start = exl2__platform_ns();
-        need(exl2__solve_load(&ctx, &s, &p, columns));
-        load = seconds_since(start);
-        start = exl2__platform_ns();
-        need(exl2__losses_run(&ctx, &s, losses));
-        blocks = seconds_since(start);
-        s.passes = i ? EXL2__SOLVE_PASSES : 0;
-        start = exl2__platform_ns();
-        need(exl2__solve_run(&ctx, &s));
-        run[i] = seconds_since(start);
-        exl2__solve_close(&ctx, &s);
-    }
-    need(exl2__gpu_rows(&device, x, 2048, in));
-    need(gpu_product(&device, &p, y));
-    start = exl2__platform_ns();
-    for (uint32_t i = 0; i < 4; i++) {
-        need(exl2__gpu_rows(&device, x, 2048, in));
-        need(gpu_product(&device, &p, y));
-    }
-    double product = seconds_since(start) / 4;
-    exl2k_u64 out;
-    need(exl2__cuda_device_enter(device.d));
-    need(exl2__gpu_need(&device, (uint64_t)2048 * columns * sizeof *y, EXL2__GPU_Y, &out));
-    start = exl2__platform_ns();
-    for (uint32_t i = 0; i < 8; i++) {
-        need(exl2__gpu_multiply(&device, &p, out, 0));
-    }
-    device.d->driver.stream_wait(device.d->stream);
-    double alone = seconds_since(start) / 8;
-    exl2__cuda_device_leave(device.d);
-    printf("%5u x %5u: 2,048 rows: moments %.2f ms (%.0f TFLOP/s), product %.2f ms (%.0f TFLOP/s), with copies %.1f "
-           "ms; factor %.0f ms, load %.0f ms, losses %.0f ms, loop %.0f ms, four passes %.0f ms\n", in, columns,
-           moments * 1e3, 2048.0 * in * in * 1e-12 / moments, alone * 1e3, 4096.0 * in * columns * 1e-12 / alone,
-           product * 1e3, factor * 1e3, load * 1e3, blocks * 1e3, run[0] * 1e3, (run[1] - run[0]) * 1e3);
-    exl2__factor_close(&ctx, &f);
-    free(x);
-    free(gram);
-    free(w);
-    free(y);
-    free(losses);
-    free(groups);
-}
-
-static void speed_attend(uint32_t heads, uint32_t group, uint32_t dim, uint32_t each, uint32_t sequences)
-{
-    uint64_t count = (uint64_t)each * sequences * heads * dim;
-    exl2__gpu_buffer q, k, v, out;
-    need(exl2__cuda_device_enter(device.d));
-    need(exl2__gpu_alloc(&device, count * 2, &q));
-    need(exl2__gpu_alloc(&device, count * 2, &k));
-    need(exl2__gpu_alloc(&device, count * 2, &v));
-    need(exl2__gpu_alloc(&device, count * 4, &out));
-    need(exl2__gpu_fill(&device, q.address, count * 2));
-    need(exl2__gpu_fill(&device, k.address, count * 2));
-    need(exl2__gpu_fill(&device, v.address, count * 2));
-    exl2k_pass_attend_args a = { .q = q.address, .k = k.address, .v = v.address, .out = out.address, .heads = heads,
-                                 .group = group, .dim = dim, .each = each, .window = UINT32_MAX };
-    exl2__cuda_grid grid = { .x = (each + 63) / 64, .y = heads, .z = sequences, .threads = 128 };
-    uint64_t start = 0;
-    for (uint32_t i = 0; i < 9; i++) {
-        need(exl2__cuda_device_launch(device.d, EXL2__KERNEL_exl2k_pass_attend128, grid, &a));
-        device.d->driver.stream_wait(device.d->stream);
-        start = i ? start : exl2__platform_ns();
-    }
-    double seconds = seconds_since(start) / 8;
-    printf("attention of %u x %u tokens, %u heads of %u: %.2f ms (%.0f TFLOP/s)\n", sequences, each, heads, dim,
-           seconds * 1e3, 2.0 * each * (double)count * 1e-12 / seconds);
-    exl2__gpu_free(&device, &q);
-    exl2__gpu_free(&device, &k);
-    exl2__gpu_free(&device, &v);
-    exl2__gpu_free(&device, &out);
-    exl2__cuda_device_leave(device.d);
-}
-
-int main(int argc, char **argv)
-{
-    ctx.allocator = exl2__platform_allocator();
-    ctx.files = exl2__platform_files();
-    ctx.cpu_path = exl2__cpu_path_best();
-    exl2_engine_desc engine = { .backend = EXL2_BACKEND_CUDA, .nvrtc_path = getenv("EXL2_NVRTC"),
-                                .kernel_cache = kernel_folder() };
-    if (exl2__gpu_open(&ctx, &engine, &device) < 0) {
-        check_skip(ctx.error.text);
-    }
-    if (argc > 1 && strcmp(argv[1], "speed") == 0) {
-        speed(4096, 4096);
-        speed(4096, 14336);
-        speed(14336, 4096);
-        speed_attend(32, 4, 128, 2048, 2);
-    } else {
-        test_moments(100, 32, 100);
-        test_moments(300, 160, 128);
-        test_moments(1000, 416, 333);
-        test_product(EXL2__CPU_F16, 1, 32, 32, 1);
-        test_product(EXL2__CPU_F16, 33, 64, 100, 1e6f);
-        test_product(EXL2__CPU_BF16, 130, 288, 320, 1e-6f);
-        test_product(EXL2__CPU_F32, 257, 576, 131, 1);
-        test_act(EXL2K_ACT_SILU, true, false);
-        test_act(EXL2K_ACT_GELU, true, true);
-        test_act(EXL2K_ACT_RELU_SQUARED, false, true);
-        test_attend((attend_case){ 4, 2, 64, 200, 2, UINT32_MAX, 0, false });
-        test_attend((attend_case){ 3, 3, 48, 33, 3, 7, 0, true });
-        test_attend((attend_case){ 2, 1, 128, 130, 1, 64, 5, false });
-        test_attend((attend_case){ 4, 4, 80, 65, 2, 1, 0, true });
-        test_attend((attend_case){ 2, 2, 256, 100, 2, 40, 30, true });
-        test_attend((attend_case){ 2, 1, 168, 70, 1, UINT32_MAX, 0, false });
-        test_kl(320, 1, 0);
-        test_kl(50000, 0.7f, 20);
-        const char *more = getenv("EXL2_TEST_DATA");
-        char folder[EXL2__FILE_PATH_MAX];
-        test_models(EXL2_GOLDEN_DIR "/models");
-        snprintf(folder, sizeof folder, "%s/fixtures/arch", more ? more : "");
-        if (more) {
-            test_models(folder);
-        }
-        test_factor(64, 32);
-        test_factor(352, 96);
-        test_factor(1536, 576);
-        test_correct(96, 32);
-        test_correct(416, 96);
-    }
-    exl2__gpu_close(&ctx, &device);
-    CHECK_INT(ctx.host_bytes, 0);
+    test_factor(64, 32);
+    test_factor(352, 96);
+    test_factor(1536, 576);
+    test_correct(96, 32);
+    test_correct(416, 96);
+    gpu_convert_close();
     return check_done();
 }

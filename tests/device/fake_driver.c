@@ -229,8 +229,8 @@ void fake_reset(void)
         .sm_count = 16, .memory_clock = 10000000, .memory_width = 384, .shared_optin = 101376,
         .bytes_total = (uint64_t)1 << 30
     };
-    fake = (fake_state){ .device_count = 1, .driver_version = 13000, .nvrtc_version = 13000, .arch_count = 7,
-                         .archs = { 75, 80, 86, 89, 90, 100, 120 } };
+    fake = (fake_state){ .fresh = 0xA5, .device_count = 1, .driver_version = 13000, .nvrtc_version = 13000,
+                         .arch_count = 7, .archs = { 75, 80, 86, 89, 90, 100, 120 } };
     fake.devices[0] = device;
     next_address = FIRST_ADDRESS;
 }

@@ -46,6 +46,7 @@ typedef struct fake_state {
     size_t kernel_count;
     /* Called when a launch is executed, and may access device memory; NULL: launches do nothing. */
     void (*run)(const char *function, const void *arguments, const unsigned grid[3]);
+    int fresh;               /* what each byte of new device memory is */
     bool eager;              /* queued work is executed at once; else when a call sleeps, waits or queries */
     /* failing */
     uint32_t fail_at;        /* the n-th call from now fails, 1 = the next; 0 = none */
@@ -59,6 +60,7 @@ typedef struct fake_state {
     /* records */
     uint32_t calls, launches, clusters, programs, compiles, module_loads; /* clusters: launches with clusters */
     uint64_t allocated;      /* bytes of device memory that are allocated now */
+    uint64_t most;           /* the same at its peak */
     uint64_t copied;         /* bytes of all copies from device memory to device memory */
     int context_depth;
     char misuse[160];        /* the first misuse: something that a real driver or GPU would not tolerate */

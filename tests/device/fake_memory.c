@@ -159,7 +159,7 @@ static int memory_info(size_t *bytes_free, size_t *bytes_total)
     return 0;
 }
 
-/* New memory is filled with 0xA5, so that reading it before writing gives wrong results. */
+/* New memory is filled with 0xA5 by default, so that reading it before writing gives wrong results. */
 static int memory_alloc(uint64_t *address, size_t bytes)
 {
     CALL("cuMemAlloc");
@@ -176,9 +176,10 @@ static int memory_alloc(uint64_t *address, size_t bytes)
     o->bytes = bytes;
     o->address = *address = fake_next_address(bytes);
     o->memory = fake_block(bytes);
-    memset(o->memory, 0xA5, bytes);
+    memset(o->memory, fake.fresh, bytes);
     d->bytes_used += bytes;
     fake.allocated += bytes;
+    fake.most = fake.allocated > fake.most ? fake.allocated : fake.most;
     return 0;
 }
 

@@ -20,7 +20,8 @@ program() {
     ${CC:-cc} $flags '-DEXL2_GOLDEN_DIR="tests/golden"' "$@" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-for name in host repack small exchange sample products gemm expert_gemm attend models product_speed convert; do
+for name in host repack small exchange sample products gemm expert_gemm attend models product_speed convert \
+    convert_speed; do
     program $name tests/device/$name.c
 done
 program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA

@@ -91,9 +91,10 @@ static exl2_result passes(exl2__runner *r, exl2__gpu *g)
     double kls[32];
     CHECK(r->plan.shape.hidden <= 64);
     EXL2__TRY(exl2__runner_use(r, g, 0));
+    g->planned[EXL2__GPU_STATES] = 32 * 64 * sizeof(float);
     EXL2__TRY(exl2__measure_open(&m));
-    CHECK(m.before.gpu && exl2__runner_fits(r, 0));
-    m.states.host = states; /* used when the driver does not say how much memory is free */
+    CHECK(m.before.gpu && m.states.gpu && exl2__runner_fits(r, 0));
+    m.states.host = states;
     EXL2__TRY(exl2__measure_begin(&m));
     EXL2__TRY(exl2__measure_probes(&m));
     EXL2__TRY(exl2__measure_logits_gpu(&m, &m.before, kls));
@@ -105,6 +106,30 @@ static exl2_result passes(exl2__runner *r, exl2__gpu *g)
     EXL2__TRY(exl2__runner_until(r, 0, EXL2__RUNNER_DOWN));
     CHECK_INT(g->in, r->load.config.inter);
     return exl2__runner_logits(r, ignore, NULL);
+}
+
+/* A layer with experts: its phases, the moments of its experts. */
+static exl2_result experts(exl2__ctx *c, exl2__gpu *g, exl2__runner *r)
+{
+    static const exl2_token ids[32] = { 5, 3, 8 };
+    exl2__measure m = { .r = r, .ids = ids, .rows = 1, .length = 32, .probes = 1, .probe_length = 32, .gpu = g };
+    exl2__arena dry = { 0 }, memory;
+    EXL2__TRY(exl2__runner_use(r, g, 0));
+    exl2__measure_layout(&m, &dry);
+    EXL2__TRY(exl2__arena_open(c, &memory, dry.used, EXL2_MEM_SCRATCH));
+    exl2__measure_layout(&m, &memory);
+    exl2_result result = exl2__measure_open(&m);
+    result = result < 0 ? result : exl2__measure_begin(&m);
+    result = result < 0 ? result : exl2__measure_layer(&m, 0);
+    uint32_t count = r->plan.shape.experts.count, active = r->plan.shape.experts.active;
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        tokens += m.grams[EXL2__RUNNER_EXPERTS + i].tokens;
+        CHECK(m.grams[EXL2__RUNNER_EXPERTS + i].tokens <= 32); /* a row chooses an expert once */
+    }
+    CHECK(exl2__runner_fits(r, 0) && (result < 0 || tokens == 32 * active));
+    exl2__arena_close(c, &memory);
+    return result;
 }
 
 /* Every stage once. */
@@ -134,6 +159,10 @@ static exl2_result stages(exl2__ctx *c, exl2__gpu *g)
     EXL2__TRY(result);
     EXL2__TRY(exl2__runner_open(c, EXL2_GOLDEN_DIR "/models/qwen3", 32, &r));
     result = passes(&r, g);
+    exl2__runner_close(&r);
+    EXL2__TRY(result);
+    EXL2__TRY(exl2__runner_open(c, EXL2_GOLDEN_DIR "/models/exl2-qwen3-moe", 32, &r));
+    result = experts(c, g, &r);
     exl2__runner_close(&r);
     return result;
 }
@@ -290,6 +319,77 @@ static void test_caps(void)
     rig_close();
 }
 
+/* ---- bytes that are predicted ---- */
+
+static bool within(const char *what, const char *name, uint64_t predicted, uint64_t used)
+{
+    double ratio = (double)used / (double)predicted;
+    printf("%s: %s %llu predicted, %llu used, %.4f\n", what, name, (unsigned long long)predicted,
+           (unsigned long long)used, ratio);
+    return CHECK(ratio > 0.98 && ratio < 1.02);
+}
+
+static void keep_plan(void *user, const exl2_convert_plan *plan) { *(exl2_convert_plan *)user = *plan; }
+
+/* A whole conversion over the fake GPU, whose kernels leave zeros: what it says before it begins, and what it uses. */
+static void check_bytes(const char *what, exl2_convert_desc d, uint64_t host_max, exl2_convert_plan *plan)
+{
+    char work[700];
+    exl2_convert_info info;
+    exl2__ctx c = context();
+    d.backend = EXL2_BACKEND_CUDA;
+    d.bpw = 4;
+    d.kernel_cache = (exl2_kernel_cache){ machine_load, machine_store, NULL };
+    d.on_plan = keep_plan;
+    d.user = plan;
+    d.info = &info;
+    c.host_bytes_max = host_max;
+    machine_make();
+    fake.fresh = 0;
+    snprintf(work, sizeof work, "%s.work", out_dir);
+    if (CHECK_INT(exl2__convert_run(&c, &d), EXL2_OK)) {
+        within(what, "device", plan->device_bytes, info.device_peak);
+        within(what, "host", plan->host_bytes, info.host_peak);
+        CHECK(info.device_peak <= fake.most && (!d.device_bytes_max || fake.most <= d.device_bytes_max));
+    } else {
+        printf("  %s: %s\n", what, c.error.text);
+    }
+    CHECK_INT(c.host_bytes, 0);
+    CHECK_INT(fake_leaks(), 0);
+    machine_end();
+    remove_folder(out_dir);
+    remove_folder(work);
+}
+
+static void test_bytes(void)
+{
+    exl2_convert_plan whole, plan;
+    static const char *const models[] = { "qwen3", "gemma2", "cohere", "exl2-qwen3-moe" };
+    char dir[600], what[64];
+    rig_open(40 * 64, 256);
+    for (uint32_t i = 0; i < EXL2__COUNT(models); i++) {
+        snprintf(dir, sizeof dir, "%s/models/%s", EXL2_GOLDEN_DIR, models[i]);
+        exl2_convert_desc d = rig_desc(dir, 32, 64);
+        check_bytes(models[i], d, 0, &whole);
+        d.device_bytes_max = EXL2__GPU_SPARE_BYTES + whole.device_bytes / 100 * 97;
+        snprintf(what, sizeof what, "%s capped", models[i]);
+        check_bytes(what, d, 0, &plan);
+        CHECK(plan.device_bytes < whole.device_bytes);
+        d.device_bytes_max = 0;
+        snprintf(what, sizeof what, "%s streamed", models[i]);
+        check_bytes(what, d, whole.host_bytes - 1, &plan);
+        CHECK(plan.streamed);
+        snprintf(what, sizeof what, "%s corrected", models[i]);
+        d.corrected = true;
+        check_bytes(what, d, 0, &plan);
+        snprintf(what, sizeof what, "%s measured", models[i]);
+        d.corrected = false;
+        d.measure_only = true;
+        check_bytes(what, d, 0, &plan);
+    }
+    rig_close();
+}
+
 /* A work folder belongs to the backend that it was begun on. */
 static void test_backend(void)
 {
@@ -311,7 +411,8 @@ static void test_backend(void)
 /* Sets of kernels for games have none of the converter's, unless they are asked for. */
 static void test_build(void)
 {
-    static const char *const modules[] = { "correct-", "factor-", "half-", "losses-", "pass-", "solve-" };
+    static const char *const modules[] = { "correct-", "experts-", "factor-", "half-", "losses-", "pass-",
+                                           "solve-" };
     static const uint32_t archs[] = { 89 };
     uint32_t others = 0;
     for (uint32_t converter = 0; converter < 2; converter++) {
@@ -323,11 +424,11 @@ static void test_build(void)
         d.into.store = machine_store;
         CHECK_INT(exl2__hardware_build(&c, &d), EXL2_OK);
         for (uint32_t i = 0; i < machine.entry_count; i++) {
-            for (uint32_t k = 0; k < 6; k++) {
+            for (uint32_t k = 0; k < EXL2__COUNT(modules); k++) {
                 found += strncmp(machine.entries[i].key, modules[k], strlen(modules[k])) == 0;
             }
         }
-        CHECK_INT(found, converter ? 6 : 0);
+        CHECK_INT(found, converter ? EXL2__COUNT(modules) : 0);
         others = converter ? others : machine.entry_count;
         CHECK(others > 10);
         CHECK_INT(machine.entry_count - found, others);
@@ -340,6 +441,7 @@ int main(void)
     test_absent();
     test_cap();
     test_caps();
+    test_bytes();
     test_backend();
     test_build();
     test_failures();

@@ -71,6 +71,10 @@ typedef enum exl2__gpu_scratch {
     EXL2__GPU_ATTENDED,   /* [rows, heads, dim] f32 */
     EXL2__GPU_ACTIVE,     /* [rows, inter] f32 the input of an MLP's last product */
     EXL2__GPU_BRANCH,     /* [rows, hidden] f32 the result of a block, before its norm */
+    EXL2__GPU_ROUTE,      /* exl2__gpu_route: what the rows of a pass have chosen */
+    EXL2__GPU_EXPERT_ACTIVE, /* [rows * active, inter] f32 the input of the experts' last products */
+    EXL2__GPU_EXPERT_BIAS, /* [experts, hidden] */
+    EXL2__GPU_EXPERT_SUMS, /* [experts, in, in] f32 moments of a layer's experts */
     EXL2__GPU_SUMS,       /* [in, in] f32 moments of a layer's inputs */
     EXL2__GPU_WORK = EXL2__GPU_SUMS + EXL2__GPU_INPUTS,
     EXL2__GPU_STATES = EXL2__GPU_WORK, EXL2__GPU_STATES_TOO, /* [tokens, hidden] f32 of the calibration rows */
@@ -89,10 +93,14 @@ typedef struct exl2__gpu {
     exl2__cuda_device *d;    /* NULL: not open */
     exl2__cuda_ring ring;    /* for both directions */
     exl2__gpu_weights *weights; /* [weight_room]; the first weight_count are used */
-    uint32_t weight_count, weight_room;
+    uint32_t weight_count, weight_room, weight_found; /* weight_found: the one that was found last */
     uint32_t rows, in;       /* of the input, [rows, in] f32 at */
     uint64_t input;
     exl2__gpu_buffer scratch[EXL2__GPU_SCRATCH_COUNT];
+    /* Of a conversion, whose needs are known before (quantizer/device_plan.h); else zeros: */
+    uint64_t planned[EXL2__GPU_SCRATCH_COUNT]; /* what each buffer gets at once */
+    uint64_t weight_bytes, weight_max; /* of the weights that are kept; weight_max 0: as many as memory has room for */
+    bool tight;              /* what passes use is freed for each matrix */
 } exl2__gpu;
 
 static inline bool exl2__gpu_is_open(const exl2__gpu *g) { return g->d != NULL; }
@@ -120,6 +128,7 @@ static void exl2__gpu_forget(exl2__gpu *g, const void *part)
 {
     for (uint32_t i = g->weight_count; i-- > 0;) {
         if (part ? g->weights[i].part == part : !g->weights[i].kept.address) {
+            g->weight_bytes -= g->weights[i].memory.bytes;
             exl2__gpu_free(g, &g->weights[i].memory);
             exl2__gpu_free(g, &g->weights[i].kept);
             g->weights[i] = g->weights[--g->weight_count];
@@ -153,20 +162,22 @@ static exl2_result exl2__gpu_need(exl2__gpu *g, uint64_t bytes, uint32_t index, 
     exl2__gpu_buffer *b = &g->scratch[index];
     if (b->bytes < bytes) {
         exl2__gpu_free(g, b);
-        EXL2__TRY(exl2__gpu_alloc(g, bytes, b));
+        EXL2__TRY(exl2__gpu_alloc(g, exl2__max64(bytes, g->planned[index]), b));
     }
     *address = b->address;
     return EXL2_OK;
 }
 
-/* Between passes: frees what they use, if there is less memory than a stage will allocate. */
+/* Between passes: frees what they use, if that is planned, or if there is less memory than a stage will allocate. */
 static void exl2__gpu_make_room(exl2__gpu *g, uint64_t bytes)
 {
     if (bytes + EXL2__GPU_SPARE_BYTES > exl2__gpu_room(g)) {
         exl2__gpu_forget(g, NULL);
     }
-    for (uint32_t i = 0; i < EXL2__GPU_WORK && bytes + EXL2__GPU_SPARE_BYTES > exl2__gpu_room(g); i++) {
-        exl2__gpu_free(g, &g->scratch[i]);
+    for (uint32_t i = 0; i < EXL2__GPU_WORK; i++) {
+        if (g->tight || bytes + EXL2__GPU_SPARE_BYTES > exl2__gpu_room(g)) {
+            exl2__gpu_free(g, &g->scratch[i]);
+        }
     }
     g->rows = g->in = 0;
 }

@@ -1,6 +1,6 @@
 /* gpu_factor.h: the factorization of the moments of an input on the GPU (quantizer/factor.h says what it is).
    takes: H in host memory, in strips; the packed order; damping.
-   gives: exl2__gpu_factor, exl2__gpu_factor_make, exl2__gpu_factor_close.
+   gives: exl2__gpu_factor, exl2__gpu_factor_bytes, exl2__gpu_factor_make, exl2__gpu_factor_close.
    owns:  Hd, F and D in device memory, until exl2__gpu_factor_close. The context need not be current. */
 #ifndef EXL2__GPU_FACTOR_H
 #define EXL2__GPU_FACTOR_H
@@ -32,6 +32,13 @@ static void exl2__gpu_factor_close(exl2__gpu_factor *f)
         exl2__gpu_leave(f->gpu, entered);
     }
     *f = (exl2__gpu_factor){ 0 };
+}
+
+/* Device memory of a factor; making: of what is needed only while it is made. */
+static inline uint64_t exl2__gpu_factor_bytes(uint32_t in, bool making)
+{
+    uint64_t square = (uint64_t)in * in * sizeof(float);
+    return making ? square + sizeof(uint32_t) : 2 * square + in * (sizeof(float) + sizeof(uint32_t));
 }
 
 /* What is needed only while it is made. */
@@ -79,7 +86,7 @@ static exl2_result exl2__gpu_factor_steps(exl2__gpu_factor *f, exl2__gpu_factor_
     uint64_t square = (uint64_t)a->in * a->in * sizeof(float);
     uint32_t flag = 0;
     if (!f->hessian.address) { /* else it failed with less damping */
-        exl2__gpu_make_room(g, 3 * square);
+        exl2__gpu_make_room(g, exl2__gpu_factor_bytes(a->in, false) + exl2__gpu_factor_bytes(a->in, true));
         EXL2__TRY(exl2__gpu_alloc(g, square, &f->hessian));
         EXL2__TRY(exl2__gpu_alloc(g, square, &f->feedback));
         EXL2__TRY(exl2__gpu_alloc(g, a->in * sizeof(float), &f->diagonal));

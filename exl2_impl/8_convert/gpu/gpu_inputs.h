@@ -1,7 +1,8 @@
 /* gpu_inputs.h: rows of an input on the GPU: their moments, and their products with a model's matrices, on tensor
    cores.
    takes: rows in host memory or device memory, parts of the CPU backend.
-   gives: exl2__gpu_rows, exl2__gpu_rows_halves; exl2__gpu_gram_begin, exl2__gpu_gram_add, exl2__gpu_gram_finish;
+   gives: exl2__gpu_rows, exl2__gpu_rows_halves; exl2__gpu_gram_begin, exl2__gpu_gram_add, exl2__gpu_gram_add_rows,
+          exl2__gpu_gram_finish;
           exl2__gpu_weights_of, exl2__gpu_multiply, exl2__gpu_act.
    owns:  nothing.
 
@@ -69,16 +70,27 @@ static exl2_result exl2__gpu_gram_begin(exl2__gpu *g, uint32_t input, uint32_t i
     return exl2__cuda_device_leave_with(g->d, result < 0 ? result : exl2__gpu_fill(g, sums, bytes));
 }
 
-static exl2_result exl2__gpu_gram_add_steps(exl2__gpu *g, uint32_t input)
+/* The sums of an input; those from EXL2__GPU_INPUTS on are of experts. */
+static inline uint64_t exl2__gpu_gram_sums(const exl2__gpu *g, uint32_t input, uint32_t in)
 {
-    uint32_t pitch = (uint32_t)exl2__align_up(g->rows, EXL2K_HALF_DEPTH);
-    exl2k_half_columns_args a = { .x = g->input, .in = g->in, .rows = g->rows, .pitch = pitch };
-    EXL2__TRY(exl2__gpu_need(g, exl2__align_up(g->in, EXL2K_HALF_TILE) * pitch * 2, EXL2__GPU_COLUMNS, &a.out));
-    EXL2__TRY(exl2__gpu_need(g, g->in * sizeof(float), EXL2__GPU_COLUMN_SCALES, &a.scale));
-    exl2k_half_product_args p = { .a = a.out, .b = a.out, .c = g->scratch[EXL2__GPU_SUMS + input].address,
-                                  .a_scale = a.scale, .b_scale = a.scale, .m = g->in, .n = g->in, .k = pitch,
-                                  .c_pitch = g->in, .add = 1, .lower = 1 };
-    EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_columns, g->in / 32, 1, 256, 0, &a));
+    return input < EXL2__GPU_INPUTS ? g->scratch[EXL2__GPU_SUMS + input].address
+         : g->scratch[EXL2__GPU_EXPERT_SUMS].address + (uint64_t)(input - EXL2__GPU_INPUTS) * in * in * sizeof(float);
+}
+
+/* Adds x [rows, in] in device memory. The context is current. */
+static exl2_result exl2__gpu_gram_add_rows(exl2__gpu *g, uint32_t input, uint64_t x, uint32_t rows, uint32_t in)
+{
+    uint32_t pitch = (uint32_t)exl2__align_up(rows, EXL2K_HALF_DEPTH);
+    exl2k_half_columns_args a = { .x = x, .in = in, .rows = rows, .pitch = pitch };
+    if (rows == 0) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__gpu_need(g, exl2__align_up(in, EXL2K_HALF_TILE) * pitch * 2, EXL2__GPU_COLUMNS, &a.out));
+    EXL2__TRY(exl2__gpu_need(g, in * sizeof(float), EXL2__GPU_COLUMN_SCALES, &a.scale));
+    exl2k_half_product_args p = { .a = a.out, .b = a.out, .c = exl2__gpu_gram_sums(g, input, in), .a_scale = a.scale,
+                                  .b_scale = a.scale, .m = in, .n = in, .k = pitch, .c_pitch = in, .add = 1,
+                                  .lower = 1 };
+    EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_columns, in / 32, 1, 256, 0, &a));
     return exl2__gpu_half_product(g, &p);
 }
 
@@ -86,13 +98,13 @@ static exl2_result exl2__gpu_gram_add_steps(exl2__gpu *g, uint32_t input)
 static exl2_result exl2__gpu_gram_add(exl2__gpu *g, uint32_t input)
 {
     EXL2__TRY(exl2__cuda_device_enter(g->d));
-    return exl2__cuda_device_leave_with(g->d, exl2__gpu_gram_add_steps(g, input));
+    return exl2__cuda_device_leave_with(g->d, exl2__gpu_gram_add_rows(g, input, g->input, g->rows, g->in));
 }
 
 static exl2_result exl2__gpu_gram_finish_steps(exl2__gpu *g, uint32_t input, uint32_t in, float factor, float *strips)
 {
     uint64_t bytes = (uint64_t)in * in * sizeof *strips;
-    exl2k_gram_args a = { .sum = g->scratch[EXL2__GPU_SUMS + input].address, .in = in, .factor = factor };
+    exl2k_gram_args a = { .sum = exl2__gpu_gram_sums(g, input, in), .in = in, .factor = factor };
     EXL2__TRY(exl2__gpu_need(g, bytes, EXL2__GPU_Y, &a.strips));
     EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_gram_finish, in / 32, in / 32, 256, 0, &a));
     return exl2__gpu_down(g, strips, a.strips, bytes);
@@ -174,23 +186,30 @@ static exl2_result exl2__gpu_raw(exl2__gpu *g, const exl2__cpu_part *p)
     return result;
 }
 
+/* Bytes of a matrix of `out` outputs as halves. */
+static inline uint64_t exl2__gpu_halves_bytes(uint32_t in, uint32_t out)
+{
+    return exl2__align_up(out, EXL2K_HALF_TILE) * in * 2;
+}
+
 /* *out [strips * 32, in] f16, of RAW. */
 static exl2_result exl2__gpu_halves(exl2__gpu *g, const exl2__cpu_part *p, uint32_t source, exl2__gpu_buffer *out)
 {
-    uint64_t columns = exl2__align_up((uint64_t)p->strips * EXL2__CPU_STRIP, EXL2K_HALF_TILE);
-    EXL2__TRY(exl2__gpu_alloc(g, columns * p->in * 2, out));
+    EXL2__TRY(exl2__gpu_alloc(g, exl2__gpu_halves_bytes(p->in, p->strips * EXL2__CPU_STRIP), out));
     exl2k_half_weights_args a = { .strips = g->scratch[EXL2__GPU_RAW].address, .out = out->address, .in = p->in,
                                   .source = source };
     return exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_weights, (uint32_t)exl2__div_up(p->in, 32), p->strips, 256, 0,
                             &a);
 }
 
-/* Those of a part, or NULL. */
+/* Those of a part, or NULL. Passes ask for them in the same order, so that they are mostly next to the last found. */
 static exl2__gpu_weights *exl2__gpu_weights_find(exl2__gpu *g, const exl2__cpu_part *p)
 {
     for (uint32_t i = 0; i < g->weight_count; i++) {
-        if (g->weights[i].part == p && g->weights[i].data == p->data) {
-            return &g->weights[i];
+        uint32_t at = (g->weight_found + i) % g->weight_count;
+        if (g->weights[at].part == p && g->weights[at].data == p->data) {
+            g->weight_found = at;
+            return &g->weights[at];
         }
     }
     return NULL;
@@ -206,11 +225,16 @@ static exl2_result exl2__gpu_weights_of(exl2__gpu *g, const exl2__cpu_part *p, e
     }
     exl2__gpu_forget(g, p);
     exl2__gpu_weights w = { p, p->data, { 0, 0 }, { 0, 0 } };
+    uint64_t bytes = exl2__gpu_halves_bytes(p->in, p->strips * EXL2__CPU_STRIP);
+    if (g->weight_max && g->weight_bytes + bytes > g->weight_max) {
+        exl2__gpu_forget(g, NULL);
+    }
     EXL2__TRY(exl2__gpu_weights_room(g));
     EXL2__TRY(exl2__gpu_raw(g, p));
     exl2_result result = exl2__gpu_halves(g, p, exl2__gpu_source(p), &w.memory);
     *out = &g->weights[g->weight_count];
     g->weights[g->weight_count++] = w;
+    g->weight_bytes += w.memory.bytes;
     return result;
 }
 

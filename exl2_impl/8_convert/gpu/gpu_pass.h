@@ -10,7 +10,7 @@
 #ifndef EXL2__GPU_PASS_H
 #define EXL2__GPU_PASS_H
 
-#include "gpu_inputs.h"
+#include "gpu_experts.h"
 
 #ifndef EXL2_NO_CUDA
 
@@ -22,6 +22,7 @@ typedef struct exl2__gpu_pass {
     uint32_t positions;  /* that have angles */
     uint32_t rows, each; /* tokens of the pass, and of each of its sequences */
     uint64_t residual;   /* [rows, hidden] f32 */
+    exl2__gpu_routed *routed; /* of a layer with experts */
 } exl2__gpu_pass;
 
 /* Can attention of this shape run here? */
@@ -50,21 +51,23 @@ static void exl2__gpu_pass_angles(const exl2__plan *plan, uint32_t positions, fl
 static exl2_result exl2__gpu_pass_open_steps(exl2__gpu_pass *p, const void *angles, uint64_t bytes)
 {
     exl2k_u64 address;
+    if (p->shape->experts.count > 0) {
+        EXL2__TRY(exl2__gpu_experts_open(p->g));
+    }
     EXL2__TRY(exl2__gpu_need(p->g, bytes, EXL2__GPU_ANGLES + p->index, &address));
     return exl2__gpu_up(p->g, address, angles, bytes);
 }
 
-/* For passes of a model over sequences of at most `positions` tokens. index: 0 or 1. */
+/* For passes of a model over sequences of at most `positions` tokens. index: 0 or 1. routed: lists for a layer with
+   experts, which must last as long as *p. */
 static exl2_result exl2__gpu_pass_open(exl2__gpu_pass *p, exl2__gpu *g, uint32_t index, const exl2__plan *plan,
-                                       uint32_t positions)
+                                       exl2__gpu_routed *routed, uint32_t positions)
 {
     exl2__ctx *c = g->d->c;
     uint64_t bytes = (uint64_t)plan->rope_count * positions * plan->shape.rotary * sizeof(float);
     void *memory;
-    *p = (exl2__gpu_pass){ .g = g, .plan = plan, .shape = &plan->shape, .index = index, .positions = positions };
-    if (bytes == 0) {
-        return EXL2_OK;
-    }
+    *p = (exl2__gpu_pass){ .g = g, .plan = plan, .shape = &plan->shape, .index = index, .positions = positions,
+                           .routed = routed };
     EXL2__TRY(exl2__alloc(c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory));
     exl2__gpu_pass_angles(plan, positions, (float *)memory);
     exl2_result result = exl2__cuda_device_enter(g->d);
@@ -122,15 +125,18 @@ static exl2_result exl2__gpu_pass_input_steps(const exl2__gpu_pass *p, const exl
         return exl2__gpu_rows_halves(g, g->scratch[EXL2__GPU_ATTENDED].address, p->rows,
                                      p->shape->heads * p->shape->head_dim);
     case EXL2__PHASE_gate_up:
+    case EXL2__PHASE_route:
         return exl2__gpu_pass_normed(p, &layer->mlp_norm, 0, p->rows);
+    case EXL2__PHASE_expert_down: /* expert_up has left it */
+        return EXL2_OK;
     default:
         return exl2__gpu_rows_halves(g, g->scratch[EXL2__GPU_ACTIVE].address, p->rows,
                                      exl2__cpu_matrix_of(layer->down)->parts->in);
     }
 }
 
-/* Before phase qkv, out, gate_up or down: what its matrices read becomes the input on the GPU. layer NULL: what the
-   head reads. */
+/* Before a phase with products: what its matrices read becomes the input on the GPU. layer NULL: what the head
+   reads. */
 static exl2_result exl2__gpu_pass_input(const exl2__gpu_pass *p, const exl2__layer *layer, exl2__phase phase)
 {
     EXL2__TRY(exl2__cuda_device_enter(p->g->d));
@@ -223,7 +229,14 @@ static exl2_result exl2__gpu_pass_phase_steps(const exl2__gpu_pass *p, const exl
         return exl2__gpu_pass_block(p, layer->out, &layer->attn_post_norm);
     case EXL2__PHASE_gate_up:
         gate = exl2__cpu_matrix_of(layer->gate_up)->parts;
-        return exl2__gpu_act(p->g, gate, s->gated ? gate + 1 : NULL, (uint32_t)s->act, s->act_limit, &active);
+        EXL2__TRY(exl2__gpu_act(p->g, gate, s->gated ? gate + 1 : NULL, (uint32_t)s->act, s->act_limit, &active));
+        return layer->router ? exl2__gpu_experts_switch(p->g, s, active, gate->strips * EXL2__CPU_STRIP) : EXL2_OK;
+    case EXL2__PHASE_route:
+        return exl2__gpu_experts_route(p->g, s, layer, p->routed);
+    case EXL2__PHASE_expert_up:
+        return exl2__gpu_experts_up(p->g, s, layer, p->routed);
+    case EXL2__PHASE_expert_down:
+        return exl2__gpu_experts_down(p->g, s, layer, p->routed, p->residual);
     case EXL2__PHASE_down:
         return exl2__gpu_pass_block(p, layer->down, &layer->mlp_post_norm);
     default: /* settle */
@@ -233,7 +246,7 @@ static exl2_result exl2__gpu_pass_phase_steps(const exl2__gpu_pass *p, const exl
     }
 }
 
-/* One phase: qkv, attend, out, gate_up, down, or settle after `before`. Its input is ready. */
+/* One phase: of attention, of an MLP or of experts, or settle after `before`. Its input is ready. */
 static exl2_result exl2__gpu_pass_phase(const exl2__gpu_pass *p, const exl2__layer *layer, exl2__phase phase,
                                         exl2__phase before)
 {

@@ -1,7 +1,8 @@
 /* gpu_solve.h: the quantizer of one matrix on the GPU, and what its blocks would lose (quantizer/solve.h and losses.h
    say what they are).
    takes: a factor on the GPU, groups, a dense part of the CPU backend.
-   gives: exl2__gpu_solve, exl2__gpu_solve_open, exl2__gpu_losses, exl2__gpu_solve_run, exl2__gpu_solve_read,
+   gives: exl2__gpu_solve, exl2__gpu_solve_sizes, exl2__gpu_solve_open, exl2__gpu_losses_bytes, exl2__gpu_losses,
+          exl2__gpu_solve_run, exl2__gpu_solve_read,
           exl2__gpu_solve_values, exl2__gpu_solve_swap, exl2__gpu_solve_restore, exl2__gpu_solve_energy,
           exl2__gpu_solve_close.
    owns:  weights, errors, codes, levels and scales in device memory, until exl2__gpu_solve_close. The context need not
@@ -20,12 +21,13 @@ typedef struct exl2__gpu_solve {
 #else
 
 #define EXL2__GPU_SOLVE_CTAS 264u /* a product with fewer tiles is cut into slices */
+#define EXL2__GPU_SOLVE_BUFFERS 10u
 
 typedef struct exl2__gpu_solve {
     exl2__gpu *g;             /* NULL: not open */
     const exl2__group *group; /* [groups] */
     uint32_t groups, max_slices;
-    exl2__gpu_buffer weights, errors, codes, levels, scale_max, table, targets, partial, peaks, sums;
+    exl2__gpu_buffer buffers[EXL2__GPU_SOLVE_BUFFERS];
     exl2k_solve_args a;
 } exl2__gpu_solve;
 
@@ -34,47 +36,55 @@ typedef struct exl2__gpu_solve {
 /* Accepts zeroed ones. */
 static void exl2__gpu_solve_close(exl2__gpu_solve *s)
 {
-    exl2__gpu_buffer *all[] = { &s->weights, &s->errors, &s->codes, &s->levels, &s->scale_max, &s->table, &s->targets,
-                                &s->partial, &s->peaks, &s->sums };
     if (s->g) {
         bool entered = exl2__gpu_enter(s->g);
         s->g->d->driver.stream_wait(s->g->d->stream); /* after a failure kernels may still use them */
-        for (size_t i = 0; i < EXL2__COUNT(all); i++) {
-            exl2__gpu_free(s->g, all[i]);
+        for (size_t i = 0; i < EXL2__GPU_SOLVE_BUFFERS; i++) {
+            exl2__gpu_free(s->g, &s->buffers[i]);
         }
         exl2__gpu_leave(s->g, entered);
     }
     *s = (exl2__gpu_solve){ 0 };
 }
 
+/* Most slices of a product. */
+static inline uint32_t exl2__gpu_solve_slices(uint32_t columns)
+{
+    uint32_t tiles = (uint32_t)exl2__div_up(columns, EXL2K_FLOAT_COLUMNS);
+    return exl2__min32((uint32_t)exl2__div_up(EXL2__GPU_SOLVE_CTAS, tiles), EXL2K_SOLVE_SLICES);
+}
+
+/* The bytes of each buffer, in the order of exl2__gpu_solve_alloc. Returns their sum. */
+static uint64_t exl2__gpu_solve_sizes(uint32_t in, uint32_t columns, uint32_t groups,
+                                      uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS])
+{
+    uint64_t all = (uint64_t)in * columns, block = (uint64_t)EXL2K_SOLVE_ROWS * columns * sizeof(float), sum = 0;
+    uint32_t strips = columns / EXL2K_CONVERT_STRIP;
+    const uint64_t bytes[EXL2__GPU_SOLVE_BUFFERS] = {
+        all * sizeof(float), all * sizeof(float), all, (uint64_t)groups * columns, groups * sizeof(uint32_t),
+        groups * sizeof(exl2__group), block, exl2__gpu_solve_slices(columns) * block,
+        ((uint64_t)columns + strips) * sizeof(float), (uint64_t)strips * EXL2K_SOLVE_TRIES * sizeof(double)
+    };
+    for (uint32_t i = 0; i < EXL2__GPU_SOLVE_BUFFERS; i++) {
+        sizes[i] = bytes[i];
+        sum += bytes[i];
+    }
+    return sum;
+}
+
 static exl2_result exl2__gpu_solve_alloc(exl2__gpu_solve *s)
 {
-    exl2__gpu *g = s->g;
     exl2k_solve_args *a = &s->a;
-    uint64_t all = (uint64_t)a->in * a->columns, block = (uint64_t)EXL2K_SOLVE_ROWS * a->columns;
-    uint32_t tiles = (uint32_t)exl2__div_up(a->columns, EXL2K_FLOAT_COLUMNS);
-    s->max_slices = exl2__min32((uint32_t)exl2__div_up(EXL2__GPU_SOLVE_CTAS, tiles), EXL2K_SOLVE_SLICES);
-    exl2__gpu_make_room(g, all * 11 + s->max_slices * block * sizeof(float)); /* with the weights in RAW */
-    EXL2__TRY(exl2__gpu_alloc(g, all * sizeof(float), &s->weights));
-    EXL2__TRY(exl2__gpu_alloc(g, all * sizeof(float), &s->errors));
-    EXL2__TRY(exl2__gpu_alloc(g, all, &s->codes));
-    EXL2__TRY(exl2__gpu_alloc(g, (uint64_t)s->groups * a->columns, &s->levels));
-    EXL2__TRY(exl2__gpu_alloc(g, s->groups * sizeof(uint32_t), &s->scale_max));
-    EXL2__TRY(exl2__gpu_alloc(g, s->groups * sizeof *s->group, &s->table));
-    EXL2__TRY(exl2__gpu_alloc(g, block * sizeof(float), &s->targets));
-    EXL2__TRY(exl2__gpu_alloc(g, s->max_slices * block * sizeof(float), &s->partial));
-    EXL2__TRY(exl2__gpu_alloc(g, ((uint64_t)a->columns + a->strips) * sizeof(float), &s->peaks));
-    EXL2__TRY(exl2__gpu_alloc(g, (uint64_t)a->strips * EXL2K_SOLVE_TRIES * sizeof(double), &s->sums));
-    a->weights = s->weights.address;
-    a->errors = s->errors.address;
-    a->codes = s->codes.address;
-    a->levels = s->levels.address;
-    a->scale_max = s->scale_max.address;
-    a->groups = s->table.address;
-    a->targets = s->targets.address;
-    a->partial = s->partial.address;
-    a->peaks = s->peaks.address;
-    a->sums = s->sums.address;
+    uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS];
+    exl2k_u64 *addresses[EXL2__GPU_SOLVE_BUFFERS] = { &a->weights, &a->errors, &a->codes, &a->levels, &a->scale_max,
+                                                      &a->groups, &a->targets, &a->partial, &a->peaks, &a->sums };
+    uint64_t sum = exl2__gpu_solve_sizes(a->in, a->columns, s->groups, sizes);
+    s->max_slices = exl2__gpu_solve_slices(a->columns);
+    exl2__gpu_make_room(s->g, sum + (uint64_t)a->in * a->columns * 2); /* with the weights in RAW */
+    for (uint32_t i = 0; i < EXL2__GPU_SOLVE_BUFFERS; i++) {
+        EXL2__TRY(exl2__gpu_alloc(s->g, sizes[i], &s->buffers[i]));
+        *addresses[i] = s->buffers[i].address;
+    }
     return EXL2_OK;
 }
 
@@ -111,6 +121,14 @@ static exl2_result exl2__gpu_solve_open(exl2__gpu_solve *s, const exl2__gpu_fact
 typedef struct exl2__gpu_losses_scratch {
     exl2__gpu_buffer peaks, tries, sums, totals;
 } exl2__gpu_losses_scratch;
+
+/* What exl2__gpu_losses allocates. */
+static inline uint64_t exl2__gpu_losses_bytes(uint32_t in, uint32_t columns)
+{
+    uint64_t blocks = in / EXL2K_LOSSES_BLOCK, strips = columns / EXL2K_CONVERT_STRIP;
+    uint64_t cell = sizeof(uint32_t) + (strips + 1) * sizeof(double);
+    return blocks * strips * sizeof(float) + blocks * EXL2K_LOSSES_CELLS * cell;
+}
 
 static exl2_result exl2__gpu_losses_steps(exl2__gpu_solve *s, exl2__gpu_losses_scratch *m, exl2k_losses_args *a,
                                           double *totals)

@@ -297,8 +297,8 @@ static void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap
         elsewhere += !exl2__runner_fits(&v->source, i);
     }
     if (elsewhere > 0 && used < cap) {
-        used += exl2__format(warning + used, cap - used, "%sof %u layers some phases ran on the CPU: experts, or sizes "
-                             "that the GPU's kernels do not have", used ? "; " : "", elsewhere);
+        used += exl2__format(warning + used, cap - used, "%sof %u layers some phases ran on the CPU: the GPU's kernels "
+                             "do not have their sizes", used ? "; " : "", elsewhere);
     }
     uint32_t starved = exl2__convert_starved(v, &name);
     if (starved > 0 && used < cap) {
@@ -468,6 +468,10 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     if (!v->d->work_dir) {
         exl2__keep_remove(&v->work);
     }
+    info.host_peak = c->host_peak;
+#ifndef EXL2_NO_CUDA
+    info.device_peak = exl2__convert_gpu(v) ? v->gpu.d->peak : 0;
+#endif
     if (v->d->info) {
         *v->d->info = info;
     }

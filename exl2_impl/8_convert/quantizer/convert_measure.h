@@ -62,12 +62,6 @@ static void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_pi
     exl2__format(name, EXL2__FILE_NAME_MAX, "layer-%u.losses", layer);
 }
 
-/* Are the two slots tried together? So are the same matrices of all experts of a layer. */
-static bool exl2__convert_together(const exl2__slot *a, const exl2__slot *b)
-{
-    return a->layer == b->layer && a->kind == b->kind && a->part == b->part && a->layer != EXL2__SLOTS_NO_LAYER;
-}
-
 /* What is done of measuring a layer, once `share` of its slots are. */
 static exl2_result exl2__convert_measure_progress(const exl2__convert *v, uint32_t layer, double share)
 {
@@ -174,7 +168,7 @@ static exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
     for (uint32_t first = v->slots.first[layer]; first < v->slots.first[layer + 1] && result >= 0; count++) {
         exl2__convert_trial *t = &trials[count];
         *t = (exl2__convert_trial){ first, first + 1, 0 };
-        while (exl2__convert_together(&v->slots.items[first], &v->slots.items[t->end])) {
+        while (exl2__slots_together(&v->slots.items[first], &v->slots.items[t->end])) {
             t->end++;
         }
         result = exl2__convert_try_slots(v, t->first, t->end, &f, &input, exl2__measure_copy(&v->measure, count),

@@ -8,6 +8,7 @@
 #define EXL2__CONVERT_PLAN_H
 
 #include "convert_source.h"
+#include "device_plan.h"
 #include "measurement.h"
 #include "streams.h"
 #include "texts.h"
@@ -301,55 +302,33 @@ static exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, u
 }
 
 #ifndef EXL2_NO_CUDA
-/* Most bytes that the GPU needs at once: for the passes with the moments of a layer, or for one matrix; with what stays
-   there all the time. Cached weights are not counted. */
-static uint64_t exl2__convert_plan_gpu(exl2__convert *v)
-{
-    const exl2__shape *s = &v->source.plan.shape;
-    uint64_t tokens = exl2__max32(EXL2__RUNNER_GPU_TOKENS, v->length), queries = (uint64_t)s->heads * s->head_dim;
-    uint64_t inter = s->inter, hidden = s->hidden, widest = exl2__max64(exl2__max64(hidden, queries), inter);
-    uint64_t probes = (uint64_t)v->measure.probes * v->measure.probe_length;
-    uint64_t stays = probes * ((EXL2__MEASURE_COPIES + 1) * hidden + s->vocab) * 4 + EXL2__GPU_SPARE_BYTES;
-    uint64_t pass = tokens * (12 * hidden + 12 * queries + 8 * inter + 4 * widest), most = 0;
-    pass += 4 * (2 * hidden * hidden + queries * queries + inter * inter + widest * widest); /* moments, and a copy */
-    for (uint32_t i = 0; i < v->slots.count; i++) {
-        const exl2__slot *slot = &v->slots.items[i];
-        uint64_t square = 4 * (uint64_t)slot->in * slot->in, weights = (uint64_t)slot->in * slot->columns;
-        uint64_t more = v->d->corrected ? 3 * square : 0;
-        most = exl2__max64(most, more + exl2__max64(3 * square, 2 * square + 11 * weights));
-        most = exl2__max64(most, pass + 4 * weights);
-    }
-    return stays + most;
-}
-
-/* Fails if the GPU has too little memory. */
-static exl2_result exl2__convert_plan_device(exl2__convert *v)
+/* GPU memory. text: for the model's own text. Fails if there is too little. */
+static exl2_result exl2__convert_plan_device(exl2__convert *v, uint64_t text)
 {
     char needed[24], there[24];
     exl2__cuda_device *d = v->gpu.d;
+    exl2__device_plan p = { .c = v->c, .g = &v->gpu, .r = &v->source, .m = &v->measure, .slots = &v->slots,
+                            .corrected = v->d->corrected, .compared = !v->d->measure_only };
     EXL2__TRY(exl2__cuda_device_enter(d));
-    uint64_t bytes = exl2__convert_plan_gpu(v), room = exl2__gpu_room(&v->gpu);
-    EXL2__TRY(exl2__cuda_device_leave_with(d, EXL2_OK));
-    if (bytes <= room) {
+    p.room = exl2__gpu_room(&v->gpu);
+    EXL2__TRY(exl2__cuda_device_leave_with(d, exl2__device_plan_make(&p)));
+    v->plan.device_bytes = exl2__max64(p.peak, v->plan.own_text ? exl2__min64(text, p.room) : 0);
+    if (p.needs <= p.room) {
         return EXL2_OK;
     }
-    exl2__convert_plan_mib(needed, bytes);
-    exl2__convert_plan_mib(there, room);
-    return exl2__fail(v->c, EXL2_ERR_BUDGET, "the conversion needs about %s of GPU memory, but has %s "
-                      "(device_bytes_max, or what is free)", needed, there);
+    exl2__convert_plan_mib(needed, p.needs);
+    exl2__convert_plan_mib(there, p.room);
+    return exl2__fail(v->c, EXL2_ERR_BUDGET, "the conversion needs %s of GPU memory, but has %s (device_bytes_max, or "
+                      "what is free)", needed, there);
 }
 #endif
 
-/* Memory: weights are streamed if they do not fit. */
-static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena *measure, uint64_t text)
+/* Memory: weights are streamed if they do not fit. text, text_device: bytes for the model's own text. */
+static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena *measure, uint64_t text,
+                                             uint64_t text_device)
 {
     char needed[24], cap[24];
     uint64_t most = v->c->host_bytes_max;
-#ifndef EXL2_NO_CUDA
-    if (exl2__convert_gpu(v)) {
-        EXL2__TRY(exl2__convert_plan_device(v));
-    }
-#endif
     v->plan.host_bytes = exl2__convert_plan_host(v, measure, text);
     if (most && v->plan.host_bytes > most) {
         v->source.streamed = true;
@@ -363,6 +342,12 @@ static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena
         return exl2__fail(v->c, EXL2_ERR_BUDGET, "the conversion needs about %s of memory, but host_bytes_max is %s, "
                           "with one layer at a time; fewer or shorter rows of calibration need less", needed, cap);
     }
+#ifndef EXL2_NO_CUDA
+    if (exl2__convert_gpu(v)) {
+        return exl2__convert_plan_device(v, text_device);
+    }
+#endif
+    (void)text_device;
     return EXL2_OK;
 }
 
@@ -446,13 +431,13 @@ static exl2_result exl2__convert_plan_rate(exl2__convert *v)
     return EXL2_OK;
 }
 
-/* Is there a tokenizer for the text of calibration, and are its files of the right kind? *bytes: memory that the
-   model's own text needs. */
-static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes)
+/* Is there a tokenizer for the text of calibration, and are its files of the right kind? *bytes, *device_bytes: memory
+   that the model's own text needs. */
+static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes, uint64_t *device_bytes)
 {
     const exl2_convert_desc *d = v->d;
     bool has_tokenizer;
-    EXL2__TRY(exl2__texts_measure(v->c, exl2__convert_engine(v), v->source_dir, bytes, &has_tokenizer));
+    EXL2__TRY(exl2__texts_measure(v->c, exl2__convert_engine(v), v->source_dir, bytes, device_bytes, &has_tokenizer));
     for (uint32_t i = 0; i < d->calibration_file_count; i++) {
         EXL2__TRY(exl2__texts_check_file(v->c, d->source_dir, d->calibration_files[i], has_tokenizer));
         *bytes = 0;
@@ -467,15 +452,15 @@ static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes)
 /* All that can be found out from headers. measure: a dry run of exl2__measure_layout. */
 static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
 {
-    uint64_t text;
+    uint64_t text, text_device;
     v->write = (exl2__convert_write){ .c = v->c, .source_dir = v->source_dir, .source = &v->source,
                                       .slots = &v->slots, .work = &v->work, .bpw_1000 = exl2__convert_bpw_1000(v),
                                       .rows = v->rows, .length = v->length,
                                       .head_bits = v->head_bits,
                                       .shard_bytes = v->d->shard_bytes ? v->d->shard_bytes : EXL2__SHARDS_BYTES };
     EXL2__TRY(exl2__convert_plan_rate(v));
-    EXL2__TRY(exl2__convert_plan_text(v, &text));
-    EXL2__TRY(exl2__convert_plan_memory(v, measure, text));
+    EXL2__TRY(exl2__convert_plan_text(v, &text, &text_device));
+    EXL2__TRY(exl2__convert_plan_memory(v, measure, text, text_device));
     v->write.text = v->d->calibration_file_count ? EXL2__CONVERT_WRITE_FILES
                   : v->plan.own_text ? EXL2__CONVERT_WRITE_OWN : EXL2__CONVERT_WRITE_SPARE;
     return exl2__convert_plan_room(v);

@@ -72,8 +72,8 @@ static exl2_result exl2__gram_begin(exl2__gram *g, uint32_t in)
     g->in = in;
     g->tokens = 0;
 #ifndef EXL2_NO_CUDA
-    if (g->gpu) {
-        return exl2__gpu_gram_begin(g->gpu, g->number, in);
+    if (g->gpu) { /* those of experts begin together: exl2__gpu_experts_begin */
+        return g->number < EXL2__GPU_INPUTS ? exl2__gpu_gram_begin(g->gpu, g->number, in) : EXL2_OK;
     }
 #endif
     memset(g->sum, 0, (size_t)exl2__panels_bytes(in));
@@ -114,13 +114,13 @@ static void exl2__gram_mirror(const exl2__ctx *c, exl2__gram *g)
     exl2__tasks_run(c, g->in / EXL2__PANELS_LANES, exl2__gram_mirror_task, g);
 }
 
-/* Divides by the number of tokens, and fills in the other half. */
+/* Divides by the number of tokens, and fills in the other half. On the GPU, moments of experts are blended before. */
 static exl2_result exl2__gram_finish(const exl2__ctx *c, exl2__gram *g)
 {
     float share = g->tokens ? 1 / (float)g->tokens : 0;
 #ifndef EXL2_NO_CUDA
     if (g->gpu) {
-        return exl2__gpu_gram_finish(g->gpu, g->number, g->in, share, g->sum);
+        return exl2__gpu_gram_finish(g->gpu, g->number, g->in, g->number < EXL2__GPU_INPUTS ? share : 1, g->sum);
     }
 #endif
     for (uint32_t strip = 0; strip < g->in / EXL2__PANELS_LANES; strip++) {

@@ -83,6 +83,17 @@ static uint32_t exl2__measure_widest(const exl2__runner *r, uint32_t input)
     return widest;
 }
 
+/* Can the experts of layers run on a GPU? They are alike in all layers. */
+static bool exl2__measure_experts_can(const exl2__runner *r)
+{
+    for (uint32_t i = 0; i < r->plan.shape.layers; i++) {
+        if (exl2__unit_sparse(&r->load.config, i)) {
+            return exl2__runner_can(r, i, EXL2__RUNNER_EXPERTS);
+        }
+    }
+    return false;
+}
+
 static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
 {
     const exl2__shape *s = &m->r->plan.shape;
@@ -104,10 +115,8 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
         exl2__gram gram;
         exl2__gram_layout(&gram, exl2__runner_cpu(m->r)->ops, exl2__measure_widest(m->r, i), m->length, strips, panels,
                           a);
-        if (i < EXL2__GPU_INPUTS) { /* those of experts are summed on the CPU */
-            gram.gpu = m->gpu;
-            gram.number = i;
-        }
+        gram.gpu = i < EXL2__GPU_INPUTS || exl2__measure_experts_can(m->r) ? m->gpu : NULL;
+        gram.number = i;
         if (m->grams) {
             m->grams[i] = gram;
         }
@@ -125,15 +134,12 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
 }
 
 #ifndef EXL2_NO_CUDA
-#define EXL2__MEASURE_STATES_SHARE 4u /* states stay on the device if they need at most one part of so many */
-
-/* Device memory for states, in a buffer of the GPU; without enough of it they stay in host memory. */
+/* Device memory for states, in a buffer of the GPU, if that is planned (device_plan.h); else the host has them. */
 static exl2_result exl2__measure_states_open(exl2__gpu *g, uint64_t bytes, uint32_t index, exl2__runner_states *s)
 {
     exl2k_u64 address = 0;
     EXL2__TRY(exl2__cuda_device_enter(g->d));
-    exl2_result result = bytes <= exl2__gpu_room(g) / EXL2__MEASURE_STATES_SHARE
-        ? exl2__gpu_need(g, bytes, index, &address) : EXL2_OK;
+    exl2_result result = g->planned[index] ? exl2__gpu_need(g, bytes, index, &address) : EXL2_OK;
     s->gpu = address;
     return exl2__cuda_device_leave_with(g->d, result);
 }
@@ -322,6 +328,13 @@ static exl2_result exl2__measure_begin(exl2__measure *m)
 
 /* ---- moments ---- */
 
+/* Do the experts of the layer, if it has any, run on the GPU? */
+static inline bool exl2__measure_experts_on_gpu(const exl2__measure *m)
+{
+    return m->layer && exl2__unit_sparse(&m->r->load.config, m->layer->index)
+        && exl2__runner_on_gpu(m->r, m->layer->index, EXL2__RUNNER_EXPERTS);
+}
+
 /* Task: one row of an input. */
 static void exl2__measure_row(void *arg, uint32_t row)
 {
@@ -331,8 +344,26 @@ static void exl2__measure_row(void *arg, uint32_t row)
     exl2__gram_row(&m->grams[m->input], row, x);
 }
 
+#ifndef EXL2_NO_CUDA
+static exl2_result exl2__measure_experts_gpu(exl2__measure *m)
+{
+    const exl2__gpu_routed *routed = &m->r->routed;
+    const exl2__experts *e = &m->r->plan.shape.experts;
+    for (uint32_t i = 0; i < e->count; i++) {
+        m->grams[EXL2__RUNNER_EXPERTS + i].tokens += exl2__gpu_routed_rows(routed, i);
+    }
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu->d));
+    return exl2__cuda_device_leave_with(m->gpu->d, exl2__gpu_experts_add(m->gpu, e, routed));
+}
+#endif
+
 static exl2_result exl2__measure_experts(exl2__measure *m)
 {
+#ifndef EXL2_NO_CUDA
+    if (exl2__measure_experts_on_gpu(m)) {
+        return exl2__measure_experts_gpu(m);
+    }
+#endif
     for (uint32_t i = 0; i < exl2__runner_cpu(m->r)->routed.expert_count; i++) {
         uint32_t expert, count, stride;
         const float *x = exl2__runner_expert(m->r, i, &expert, &count, &stride);
@@ -367,18 +398,49 @@ static exl2_result exl2__measure_clear(exl2__measure *m, const exl2__layer *laye
         uint32_t in = exl2__runner_input_size(m->r, layer, i);
         EXL2__TRY(exl2__gram_begin(&m->grams[i], in % EXL2__PANELS_LANES == 0 ? in : 0));
     }
+#ifndef EXL2_NO_CUDA
+    if (exl2__measure_experts_on_gpu(m)) {
+        EXL2__TRY(exl2__cuda_device_enter(m->gpu->d));
+        return exl2__cuda_device_leave_with(m->gpu->d, exl2__gpu_experts_begin(m->gpu, &m->r->plan.shape.experts));
+    }
+#endif
     return EXL2_OK;
 }
 
+#ifndef EXL2_NO_CUDA
+static exl2_result exl2__measure_blend_gpu(exl2__measure *m, uint64_t all)
+{
+    float tokens[EXL2__EXPERTS_MAX];
+    const exl2__experts *e = &m->r->plan.shape.experts;
+    for (uint32_t i = 0; i < e->count; i++) {
+        tokens[i] = (float)m->grams[EXL2__RUNNER_EXPERTS + i].tokens;
+    }
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu->d));
+    EXL2__TRY(exl2__cuda_device_leave_with(m->gpu->d, exl2__gpu_experts_blend(m->gpu, e, tokens, (float)all)));
+    for (uint32_t i = 0; i < e->count; i++) {
+        EXL2__TRY(exl2__gram_finish(m->r->c, &m->grams[EXL2__RUNNER_EXPERTS + i]));
+    }
+    return EXL2_OK;
+}
+#endif
+
 /* The moments of an expert's input are blended with the mean of all experts, which counts as much as in / 4 tokens: an
    expert that few tokens reach has too few of its own. */
-static void exl2__measure_blend(exl2__measure *m)
+static exl2_result exl2__measure_blend(exl2__measure *m)
 {
     exl2__gram *first = &m->grams[EXL2__RUNNER_EXPERTS];
     uint32_t experts = m->r->plan.shape.experts.count;
     uint64_t tokens = 0, numbers = experts ? (uint64_t)first->in * first->in : 0;
     for (uint32_t e = 0; e < experts; e++) {
         tokens += first[e].tokens;
+    }
+#ifndef EXL2_NO_CUDA
+    if (exl2__measure_experts_on_gpu(m)) {
+        return exl2__measure_blend_gpu(m, tokens);
+    }
+#endif
+    for (uint32_t e = 0; e < experts; e++) {
+        EXL2__TRY(exl2__gram_finish(m->r->c, &first[e]));
     }
     for (uint64_t i = 0; i < numbers; i++) {
         double sum = 0;
@@ -391,6 +453,7 @@ static void exl2__measure_blend(exl2__measure *m)
             first[e].sum[i] = (float)(((double)first[e].sum[i] * own + mean * shared) / (own + shared));
         }
     }
+    return EXL2_OK;
 }
 
 /* Copies the states of the probes to m->before. */
@@ -419,11 +482,10 @@ static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
         EXL2__TRY(exl2__runner_layer(m->r, index, exl2__measure_input, m));
         EXL2__TRY(exl2__runner_put(m->r, &m->states, (uint64_t)row * m->length));
     }
-    for (uint32_t i = 0; i < exl2__runner_inputs(m->r); i++) {
+    for (uint32_t i = 0; i < EXL2__RUNNER_EXPERTS; i++) {
         EXL2__TRY(exl2__gram_finish(m->r->c, &m->grams[i]));
     }
-    exl2__measure_blend(m);
-    return EXL2_OK;
+    return exl2__measure_blend(m);
 }
 
 /* After the last layer: the moments of the head's input, in grams[EXL2__RUNNER_QKV]. */

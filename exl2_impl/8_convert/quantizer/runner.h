@@ -56,6 +56,7 @@ typedef struct exl2__runner {
     exl2__arena copies;      /* of what goes to the GPU, and comes back: */
     float *input;            /* [length, widest input] */
     float *output;           /* [logit rows, columns of the head] */
+    exl2__gpu_routed routed; /* of a pass there */
     const exl2__layer *copied_layer; /* of the input that is being copied; */
     uint32_t copied;         /* its number */
 #endif

@@ -1,15 +1,15 @@
 /* runner_pass.h: passes of whole sequences through a model: on the CPU, through the phases of the CPU backend, the same
    code that the engine runs; or on a GPU.
    takes: exl2__runner with its weights; tokens, or states.
-   gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_on_gpu, exl2__runner_fits; exl2__runner_together,
-          exl2__runner_begin, exl2__runner_begin_all; exl2__runner_states with at, copy and sync, exl2__runner_get,
-          exl2__runner_put; exl2__runner_embed, exl2__runner_layer, exl2__runner_until, exl2__runner_logits,
-          exl2__runner_logits_some, exl2__runner_head; exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input,
-          exl2__runner_expert.
+   gives: exl2__runner_use, exl2__runner_layout_copies, exl2__runner_can, exl2__runner_on_gpu, exl2__runner_fits;
+          exl2__runner_together_on, exl2__runner_together, exl2__runner_begin, exl2__runner_begin_all;
+          exl2__runner_states with at, copy and sync, exl2__runner_get, exl2__runner_put; exl2__runner_embed,
+          exl2__runner_layer, exl2__runner_until, exl2__runner_logits, exl2__runner_logits_some, exl2__runner_head;
+          exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input, exl2__runner_expert.
    owns:  nothing.
 
-   With a GPU, attention and dense MLPs run there, from the residual to the residual. Experts, and matrices whose inputs
-   are no multiple of 32, stay on the CPU: the residual then moves where the next phase needs it. */
+   With a GPU, all phases run there, from the residual to the residual. Blocks with matrices whose inputs are no
+   multiple of 32 stay on the CPU: the residual then moves where the next phase needs it. */
 #ifndef EXL2__RUNNER_PASS_H
 #define EXL2__RUNNER_PASS_H
 
@@ -19,23 +19,23 @@
 
 /* ---- what runs where ---- */
 
-/* Does an input of a layer, or of the head (layer UINT32_MAX), belong to matrices that run on the GPU? Needs no
-   weights. */
-static bool exl2__runner_on_gpu(const exl2__runner *r, uint32_t layer, uint32_t input)
+/* Can matrices that read an input of a layer, or of the head (layer UINT32_MAX), run on a GPU? Needs no weights. */
+static bool exl2__runner_can(const exl2__runner *r, uint32_t layer, uint32_t input)
 {
 #ifndef EXL2_NO_CUDA
     const exl2__shape *s = &r->plan.shape;
     const exl2__config *config = &r->load.config;
-    bool hidden = r->gpu && s->hidden % EXL2__CPU_STRIP == 0;
+    bool hidden = s->hidden % EXL2__CPU_STRIP == 0;
     if (layer == UINT32_MAX || !hidden) {
         return hidden;
     }
     bool attention = s->heads * s->head_dim % EXL2__CPU_STRIP == 0 && exl2__gpu_pass_attends(s);
-    bool mlp = !exl2__unit_sparse(config, layer) && config->inter % EXL2__CPU_STRIP == 0;
+    uint32_t sizes = exl2__unit_sparse(config, layer) ? s->experts.inter | s->experts.shared_inter : config->inter;
+    bool mlp = sizes % EXL2__CPU_STRIP == 0; /* all of them */
     if (s->parallel) {
         return attention && mlp;
     }
-    return input == EXL2__RUNNER_QKV || input == EXL2__RUNNER_OUT ? attention : input < EXL2__RUNNER_EXPERTS && mlp;
+    return input == EXL2__RUNNER_QKV || input == EXL2__RUNNER_OUT ? attention : mlp;
 #else
     (void)r;
     (void)layer;
@@ -44,20 +44,30 @@ static bool exl2__runner_on_gpu(const exl2__runner *r, uint32_t layer, uint32_t 
 #endif
 }
 
+/* Do they? */
+static inline bool exl2__runner_on_gpu(const exl2__runner *r, uint32_t layer, uint32_t input)
+{
+    return r->gpu && exl2__runner_can(r, layer, input);
+}
+
 /* Does all of a layer run on the GPU? */
 static inline bool exl2__runner_fits(const exl2__runner *r, uint32_t layer)
 {
     return exl2__runner_on_gpu(r, layer, EXL2__RUNNER_QKV) && exl2__runner_on_gpu(r, layer, EXL2__RUNNER_UP);
 }
 
-/* Sequences of `each` tokens that a pass through a layer can have; layer UINT32_MAX: one on the CPU. */
-static inline uint32_t exl2__runner_together(const exl2__runner *r, uint32_t layer, uint32_t each)
+/* Sequences of `each` tokens that a pass can have, all of it on the GPU or not. */
+static inline uint32_t exl2__runner_together_on(const exl2__runner *r, bool on_gpu, uint32_t each)
 {
     uint32_t pages = (uint32_t)exl2__div_up(each, EXL2__PAGE_TOKENS);
-    if (layer != UINT32_MAX && exl2__runner_fits(r, layer)) {
-        return exl2__max32(EXL2__RUNNER_GPU_TOKENS / each, 1);
-    }
-    return exl2__max32(exl2__min32(r->length / each, r->plan.pages / pages), 1);
+    uint32_t count = on_gpu ? EXL2__RUNNER_GPU_TOKENS / each : exl2__min32(r->length / each, r->plan.pages / pages);
+    return exl2__max32(count, 1);
+}
+
+/* The same of a pass through a layer; layer UINT32_MAX: one on the CPU. */
+static inline uint32_t exl2__runner_together(const exl2__runner *r, uint32_t layer, uint32_t each)
+{
+    return exl2__runner_together_on(r, layer != UINT32_MAX && exl2__runner_fits(r, layer), each);
 }
 
 /* ---- begin ---- */
@@ -333,9 +343,7 @@ static bool exl2__runner_phase_on_gpu(const exl2__runner *r, const exl2__layer *
 {
     exl2__phase block = phase == EXL2__PHASE_settle ? before : phase;
     bool attention = block == EXL2__PHASE_qkv || block == EXL2__PHASE_attend || block == EXL2__PHASE_out;
-    bool mlp = block == EXL2__PHASE_gate_up || block == EXL2__PHASE_down;
-    return (attention && exl2__runner_on_gpu(r, layer->index, EXL2__RUNNER_QKV))
-        || (mlp && exl2__runner_on_gpu(r, layer->index, EXL2__RUNNER_UP));
+    return exl2__runner_on_gpu(r, layer->index, attention ? EXL2__RUNNER_QKV : EXL2__RUNNER_UP);
 }
 
 /* Has the residual where a phase needs it. *on_gpu: the phase runs there. tap: the input of the phase is
@@ -366,6 +374,7 @@ static void exl2__runner_layout_copies(exl2__runner *r, exl2__arena *a)
     uint64_t logits = rows * exl2__align_up(exl2__max32(s->vocab, s->embed_rows), EXL2__CPU_STRIP);
     r->input = (float *)exl2__arena_alloc(a, r->length * in * sizeof *r->input);
     r->output = (float *)exl2__arena_alloc(a, logits * sizeof *r->output);
+    exl2__gpu_routed_layout(&r->routed, &s->experts, exl2__max32(EXL2__RUNNER_GPU_TOKENS, r->length), a);
 }
 
 /* From here on passes run on the GPU, where they can. The runner has its weights. index: 0, or 1 for another model on
@@ -377,7 +386,7 @@ static exl2_result exl2__runner_use(exl2__runner *r, exl2__gpu *gpu, uint32_t in
     EXL2__TRY(exl2__arena_open(r->c, &r->copies, dry.used, EXL2_MEM_SCRATCH));
     exl2__runner_layout_copies(r, &r->copies);
     r->gpu = gpu;
-    return exl2__gpu_pass_open(&r->pass, gpu, index, &r->plan, r->length);
+    return exl2__gpu_pass_open(&r->pass, gpu, index, &r->plan, &r->routed, r->length);
 }
 #endif
 

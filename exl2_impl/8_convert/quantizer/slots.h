@@ -1,7 +1,7 @@
 /* slots.h: the list of matrices that a conversion quantizes, and the layout of what it makes of each.
    takes: a loaded source model.
    gives: exl2__slot, exl2__slots, exl2__slots_open, exl2__slots_close, exl2__slots_groups, exl2__slots_part,
-          exl2__slots_most, exl2__slots_own_name;
+          exl2__slots_together, exl2__slots_most, exl2__slots_own_name;
           exl2__slot_codes.
    owns:  the list, until exl2__slots_close.
 
@@ -307,6 +307,12 @@ static exl2_result exl2__slots_fill(exl2__ctx *c, const exl2__runner *r, exl2__s
     const char *name = config->arch.names[EXL2__NAME_HEAD];
     exl2__slots_own_key(s, parts[0].data, name[0] ? name : "lm_head", head->name);
     return EXL2_OK;
+}
+
+/* Are the two slots tried together? So are the same matrices of all experts of a layer. */
+static bool exl2__slots_together(const exl2__slot *a, const exl2__slot *b)
+{
+    return a->layer == b->layer && a->kind == b->kind && a->part == b->part && a->layer != EXL2__SLOTS_NO_LAYER;
 }
 
 /* Most slots of a layer, at least 1. */

@@ -437,9 +437,9 @@ static exl2_result exl2__texts_model(exl2_engine *e, const char *dir, uint32_t b
     return EXL2_OK;
 }
 
-/* What the model needs to write its own text. Reads headers. */
+/* What the model needs to write its own text: memory, and device memory. Reads headers. */
 static exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir, uint64_t *bytes,
-                                       bool *has_tokenizer)
+                                       uint64_t *device_bytes, bool *has_tokenizer)
 {
     exl2__texts t = { 0 };
     exl2_engine *e = NULL;
@@ -447,9 +447,10 @@ static exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *des
     exl2_model_info info = { 0 };
     EXL2__TRY(exl2__texts_open(c, desc, &e));
     t.c = c;
-    exl2_result result = exl2__texts_model(e, dir, EXL2__TEXTS_BATCH, &d, &info);
+    exl2_result result = exl2__texts_model(e, dir, desc ? EXL2__TEXTS_BATCH_GPU : EXL2__TEXTS_BATCH, &d, &info);
     result = result < 0 ? result : exl2_model_measure(e, &d, &info);
-    *bytes = info.weight_bytes + info.cache_bytes + info.scratch_bytes;
+    *device_bytes = info.device_bytes;
+    *bytes = info.weight_bytes + info.cache_bytes + info.scratch_bytes - info.device_bytes;
     *has_tokenizer = info.has_tokenizer;
     result = result < 0 ? exl2__texts_engine_failed(&t, e, result) : EXL2_OK;
     exl2_close(e);
