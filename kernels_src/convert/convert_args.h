@@ -132,7 +132,7 @@ typedef struct exl2k_float_product_args {
 #define EXL2K_FACTOR_THREADS 128u
 
 typedef struct exl2k_factor_args {
-    exl2k_u64 gram;     /* H in strips */
+    exl2k_u64 gram;     /* [in, in] H, of which the lower half is read; or with `strips` [in / 32, in, 32] */
     exl2k_u64 order;    /* [in] u32 */
     exl2k_u64 hessian;  /* [in, in] Hd / mean */
     exl2k_u64 lower;    /* [in, in] A' in the lower half, while it is made */
@@ -140,7 +140,8 @@ typedef struct exl2k_factor_args {
     exl2k_u64 diagonal; /* [in] D / mean */
     exl2k_u64 failed;   /* u32, set to 1 if a block is not positive definite */
     exl2k_u32 in, first; /* first: row of the block */
-    exl2k_f32 factor, damp; /* 1 / mean */
+    exl2k_f32 factor, damp; /* factor: what makes the mean of the diagonal of H 1 */
+    exl2k_u32 strips, unused;
 } exl2k_factor_args;
 
 /* ---- losses ---- */

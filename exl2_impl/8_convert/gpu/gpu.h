@@ -84,6 +84,11 @@ typedef enum exl2__gpu_scratch {
     EXL2__GPU_SCRATCH_COUNT = EXL2__GPU_RESIDUAL + 2
 } exl2__gpu_scratch;
 
+typedef struct exl2__gpu_sums { /* moments that are in host memory, too */
+    const float *strips;     /* there; NULL: none */
+    float factor;            /* what they are of the sums in the buffer SUMS */
+} exl2__gpu_sums;
+
 typedef struct exl2__gpu {
     exl2__hardware hardware;
     exl2__cuda_device *d;    /* NULL: not open */
@@ -92,6 +97,7 @@ typedef struct exl2__gpu {
     uint32_t weight_count, weight_room;
     uint32_t rows, in;       /* of the input, [rows, in] f32 at */
     uint64_t input;
+    exl2__gpu_sums sums[EXL2__GPU_INPUTS];
     exl2__gpu_buffer scratch[EXL2__GPU_SCRATCH_COUNT];
 } exl2__gpu;
 
@@ -167,6 +173,9 @@ static void exl2__gpu_make_room(exl2__gpu *g, uint64_t bytes)
     }
     for (uint32_t i = 0; i < EXL2__GPU_WORK && bytes + EXL2__GPU_SPARE_BYTES > exl2__gpu_room(g); i++) {
         exl2__gpu_free(g, &g->scratch[i]);
+        if (i >= EXL2__GPU_SUMS) {
+            g->sums[i - EXL2__GPU_SUMS].strips = NULL;
+        }
     }
     g->rows = g->in = 0;
 }

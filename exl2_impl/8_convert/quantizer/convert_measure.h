@@ -47,7 +47,7 @@ static exl2_result exl2__convert_load_moments(exl2__convert *v, uint32_t layer, 
     char name[EXL2__FILE_NAME_MAX];
     exl2__convert_moments_name(layer, input, name);
     EXL2__TRY(exl2__keep_load(&v->work, name, pieces, exl2__convert_moments(v, input, pieces), found));
-    exl2__gram_mirror(v->c, &v->measure.grams[input]);
+    exl2__gram_replaced(v->c, &v->measure.grams[input]);
     return EXL2_OK;
 }
 

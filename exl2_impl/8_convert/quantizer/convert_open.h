@@ -48,7 +48,7 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
         exl2__format(size, sizeof size, "bytes: %llu\n", (unsigned long long)v->d->size_bytes);
     }
     exl2__format(text, sizeof text,
-                 "version: 3\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
+                 "version: 4\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
                  "calibration: %x%x\nseed: %llu\n%s%s", (uint32_t)(source >> 32), (uint32_t)source,
                  exl2__convert_bpw_1000(v), v->head_bits, exl2__convert_rows(v->d), v->d->length,
                  (uint32_t)(files >> 32), (uint32_t)files,

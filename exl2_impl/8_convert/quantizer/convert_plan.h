@@ -19,7 +19,7 @@
 #define EXL2__CONVERT_MEASURE_BPW 4.0 /* what measure_only tries, unless another rate is given */
 #define EXL2__CONVERT_LENGTH_MAX 8192u
 #define EXL2__CONVERT_HELD 2u         /* rows kept out of calibration, for 64 */
-#define EXL2__CONVERT_SAVE_NS 30000000000u /* time between two writes of the states */
+#define EXL2__CONVERT_SAVE_NS 50000000000u /* time between two writes of the states */
 
 typedef struct exl2__convert {
     exl2__ctx *c;

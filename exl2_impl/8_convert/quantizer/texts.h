@@ -16,7 +16,7 @@
 #define EXL2__TEXTS_CONTEXT 640u      /* of a session in which the model writes; three quarters are for its own text */
 #define EXL2__TEXTS_ROUNDS_MAX 64u    /* how often all openings are used, at most */
 #define EXL2__TEXTS_BATCH 16u
-#define EXL2__TEXTS_BATCH_GPU 64u     /* if its memory has room for them */
+#define EXL2__TEXTS_BATCH_GPU 192u    /* if its memory has room for them */
 
 typedef struct exl2__texts {
     exl2__ctx *c;
@@ -379,6 +379,7 @@ static exl2_result exl2__texts_open(exl2__ctx *c, const exl2_engine_desc *desc, 
 {
     exl2_engine_desc d = desc ? *desc : (exl2_engine_desc){ .backend = EXL2_BACKEND_CPU };
     exl2_error error = { 0 };
+    d.max_jobs = EXL2__TEXTS_BATCH_GPU;
     d.parallel = c->parallel;
     d.allocator = c->allocator;
     d.files = c->files;
@@ -443,7 +444,7 @@ static exl2_result exl2__texts_load(exl2__texts *t, exl2_engine *e, const char *
     exl2_result result = exl2__texts_model(e, dir, *batch, d, info);
     result = result < 0 || !info->has_tokenizer ? result : exl2_model_load(e, d, model);
     if ((result == EXL2_ERR_BUDGET || result == EXL2_ERR_DEVICE_MEMORY) && *batch > EXL2__TEXTS_BATCH) {
-        *batch = EXL2__TEXTS_BATCH;
+        *batch = exl2__max32(*batch / 2, EXL2__TEXTS_BATCH);
         return exl2__texts_load(t, e, dir, batch, d, info, model);
     }
     return result < 0 ? exl2__texts_engine_failed(t, e, result) : EXL2_OK;
@@ -485,8 +486,10 @@ static exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, 
     t->c = c;
     EXL2__TRY(exl2__texts_open(c, desc, &e));
     bool gpu = desc && desc->backend == EXL2_BACKEND_CUDA;
-    exl2__texts_plan plan = { .batch = gpu ? EXL2__TEXTS_BATCH_GPU : EXL2__TEXTS_BATCH, .seed = seed, .wanted = wanted,
-                              .progress = progress, .user = user };
+    uint64_t sessions = wanted / (EXL2__TEXTS_CONTEXT * 3 / 4) + 1; /* as many as are needed, about */
+    exl2__texts_plan plan = { .seed = seed, .wanted = wanted, .progress = progress, .user = user };
+    plan.batch = (uint32_t)exl2__min64(exl2__align_up(sessions, EXL2__TEXTS_BATCH),
+                                       gpu ? EXL2__TEXTS_BATCH_GPU : EXL2__TEXTS_BATCH);
     exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, own, vocab, &plan);
     for (uint64_t i = 0; i < t->count && result >= 0; i++) {
         if (t->ids[i] < 0 || (uint32_t)t->ids[i] >= vocab) { /* an added token without a row in the embedding */
