@@ -21,6 +21,8 @@
 #define EXL2K_HALF_STAGES 3u     /* in flight */
 #define EXL2K_HALF_PITCH 80u     /* bytes of a row of DEPTH halves in shared memory: ldmatrix then has no conflicts */
 #define EXL2K_HALF_SHARED (EXL2K_HALF_STAGES * 2 * EXL2K_HALF_TILE * EXL2K_HALF_PITCH)
+#define EXL2K_HALF_WG_STAGE (384u * 128) /* bytes, of four */
+#define EXL2K_HALF_WG_SHARED (4 * EXL2K_HALF_WG_STAGE + 1024)
 
 /* out [rows, in] f16 = x / scale, scale [rows] a power of two: the largest of a row becomes 2^13 to 2^14. */
 typedef struct exl2k_half_rows_args {

@@ -750,6 +750,8 @@ int main(int argc, char **argv)
         test_factor(1536, 576);
         test_correct(96, 32);
         test_correct(416, 96);
+        test_moments(1024, 416, 512); /* several tiles, also of wgmma */
+        test_product(EXL2__CPU_F16, 700, 1024, 416, 1);
     }
     exl2__gpu_close(&ctx, &device);
     CHECK_INT(ctx.host_bytes, 0);

@@ -283,7 +283,9 @@ static exl2_result exl2__gpu_open_steps(exl2__gpu *g)
 {
     bool wanted[EXL2__KERNEL_COUNT];
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
-        wanted[i] = exl2__cuda_module_of(i) == i && exl2__cuda_module_converts(exl2__cuda_kernel_rows[i].module);
+        const char *module = exl2__cuda_kernel_rows[i].module;
+        wanted[i] = exl2__cuda_module_of(i) == i && exl2__cuda_module_converts(module)
+                 && exl2__cuda_module_exists(module, g->d->info.arch);
     }
     if (g->d->shared_bytes < EXL2K_SOLVE_LEVELS * EXL2K_SOLVE_ROWS * 128 + 1024) {
         return exl2__fail(g->d->c, EXL2_ERR_UNSUPPORTED, "GPU %s has %u bytes of shared memory for a block, too few to "

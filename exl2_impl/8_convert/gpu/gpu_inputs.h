@@ -51,6 +51,10 @@ static exl2_result exl2__gpu_rows(exl2__gpu *g, const float *x, uint32_t rows, u
 
 static inline exl2_result exl2__gpu_half_product(exl2__gpu *g, const exl2k_half_product_args *a)
 {
+    if (g->d->kernels.functions[EXL2__KERNEL_exl2k_half_wg] && a->k % 64 == 0) {
+        return exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_wg, (uint32_t)exl2__div_up(a->m, 256),
+                                (uint32_t)exl2__div_up(a->n, 128), 256, EXL2K_HALF_WG_SHARED, a);
+    }
     return exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_product, (uint32_t)exl2__div_up(a->m, EXL2K_HALF_TILE),
                             (uint32_t)exl2__div_up(a->n, EXL2K_HALF_TILE), EXL2K_HALF_THREADS, EXL2K_HALF_SHARED, a);
 }

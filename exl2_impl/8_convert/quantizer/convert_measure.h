@@ -296,7 +296,7 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
     uint64_t saved_ns = exl2__platform_ns();
     for (; at < layers; at++) {
         EXL2__TRY(exl2__convert_measure_layer(v, at, at < first));
-        if (exl2__platform_ns() - saved_ns > EXL2__CONVERT_SAVE_NS || at + 1 == layers) {
+        if (exl2__platform_ns() - saved_ns > EXL2__CONVERT_SAVE_NS) {
             EXL2__TRY(exl2__convert_save_states(v, at + 1));
             saved_ns = exl2__platform_ns();
         }
