@@ -498,6 +498,8 @@ EXL2__SIZE_END
 #include "8_convert/quantize.h"
 /* defines: running the parts of a conversion in parallel */
 #include "8_convert/tasks.h"
+/* defines: codes of a matrix -> FP16 */
+#include "8_convert/decode.h"
 /* defines: buffered writing of text files */
 #include "8_convert/write.h"
 /* defines: safetensors files, written in any order */
@@ -550,6 +552,8 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/losses.h"
 /* defines: the widths of all groups of a model, for a number of bits */
 #include "8_convert/quantizer/allocate.h"
+/* defines: reading weights in parallel */
+#include "8_convert/quantizer/runner_read.h"
 /* defines: the weights of a model that runs layer by layer */
 #include "8_convert/quantizer/runner.h"
 /* defines: passes of whole sequences through such a model */

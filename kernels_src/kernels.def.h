@@ -89,6 +89,7 @@
     X(exl2k_half_weights, "convert/half.cu", exl2k_half_weights_args, NONE)     \
     X(exl2k_half_product, "convert/half.cu", exl2k_half_product_args, BUDGET)   \
     X(exl2k_gram_finish, "convert/half.cu", exl2k_gram_args, NONE)              \
+    X(exl2k_half_wg, "convert/half_wg.cu", exl2k_half_product_args, BUDGET)     \
     X(exl2k_pass_norm, "convert/pass.cu", exl2k_pass_norm_args, NONE)           \
     X(exl2k_pass_heads, "convert/pass.cu", exl2k_pass_heads_args, NONE)         \
     X(exl2k_pass_attend64, "convert/pass.cu", exl2k_pass_attend_args, NONE)     \

@@ -75,6 +75,10 @@ extern int madvise(void *memory, size_t bytes, int advice);
 #define EXL2__MADV_DONTNEED 4
 #define EXL2__MADV_POPULATE_WRITE 23
 #endif
+#if defined(__linux__) /* unistd.h hides both under -std=c11 */
+extern ssize_t pread(int file, void *to, size_t bytes, off_t offset);
+extern ssize_t pwrite(int file, const void *from, size_t bytes, off_t offset);
+#endif
 #if defined(__linux__) && defined(EXL2_CONVERT) /* -std=c11 and POSIX before 2001 hide it */
 extern ssize_t readlink(const char *path, char *target, size_t cap);
 #endif
@@ -400,11 +404,12 @@ static bool exl2__platform_list(void *user, const char *dir, uint32_t index, cha
 static int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
 {
     (void)user;
-    if (_fseeki64((FILE *)file, (int64_t)offset, SEEK_SET) != 0) {
-        return -1;
-    }
-    size_t got = fread(out, 1, bytes, (FILE *)file);
-    return got < bytes && ferror((FILE *)file) ? -1 : (int64_t)got;
+    _lock_file((FILE *)file); /* other threads may read the same file */
+    bool found = _fseeki64((FILE *)file, (int64_t)offset, SEEK_SET) == 0;
+    size_t got = found ? fread(out, 1, bytes, (FILE *)file) : 0;
+    bool failed = !found || (got < bytes && ferror((FILE *)file));
+    _unlock_file((FILE *)file);
+    return failed ? -1 : (int64_t)got;
 }
 
 static void exl2__platform_close(void *user, void *file)
@@ -459,11 +464,11 @@ static int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void
     (void)user;
     int descriptor = (int)((intptr_t)file - 1);
     size_t done = 0;
-    if (offset > INT64_MAX || lseek(descriptor, (off_t)offset, SEEK_SET) < 0) {
+    if (offset > INT64_MAX - bytes) {
         return -1;
     }
     while (done < bytes) {
-        ssize_t got = read(descriptor, (char *)out + done, bytes - done);
+        ssize_t got = pread(descriptor, (char *)out + done, bytes - done, (off_t)(offset + done));
         if (got < 0 && errno == EINTR) {
             continue;
         }
@@ -504,10 +509,14 @@ static inline void *exl2__platform_create(const char *path)
     return exl2__platform_wide(path, wide) ? _wfsopen(wide, L"wb", _SH_DENYNO) : NULL;
 }
 
-/* Writes all bytes, or returns false. */
+/* Writes all bytes, or returns false. Several threads may write to a file at once. */
 static inline bool exl2__platform_write(void *file, uint64_t offset, const void *data, size_t bytes)
 {
-    return _fseeki64((FILE *)file, (int64_t)offset, SEEK_SET) == 0 && fwrite(data, 1, bytes, (FILE *)file) == bytes;
+    _lock_file((FILE *)file);
+    bool good = _fseeki64((FILE *)file, (int64_t)offset, SEEK_SET) == 0
+             && fwrite(data, 1, bytes, (FILE *)file) == bytes;
+    _unlock_file((FILE *)file);
+    return good;
 }
 
 /* Waits until all that was written is on the disk, so that a loss of power does not lose it. */
@@ -614,16 +623,16 @@ static inline void *exl2__platform_create(const char *path)
     return file < 0 ? NULL : (void *)((intptr_t)file + 1);
 }
 
-/* Writes all bytes, or returns false. */
+/* Writes all bytes, or returns false. Several threads may write to a file at once. */
 static inline bool exl2__platform_write(void *file, uint64_t offset, const void *data, size_t bytes)
 {
     int descriptor = (int)((intptr_t)file - 1);
     size_t done = 0;
-    if (offset > INT64_MAX || lseek(descriptor, (off_t)offset, SEEK_SET) < 0) {
+    if (offset > INT64_MAX - bytes) {
         return false;
     }
     while (done < bytes) {
-        ssize_t put = write(descriptor, (const char *)data + done, bytes - done);
+        ssize_t put = pwrite(descriptor, (const char *)data + done, bytes - done, (off_t)(offset + done));
         if (put <= 0 && !(put < 0 && errno == EINTR)) {
             return false;
         }

@@ -22,6 +22,8 @@
 #define EXL2K_HALF_STAGES 3u     /* in flight */
 #define EXL2K_HALF_PITCH 80u     /* bytes of a row of DEPTH halves in shared memory: ldmatrix then has no conflicts */
 #define EXL2K_HALF_SHARED (EXL2K_HALF_STAGES * 2 * EXL2K_HALF_TILE * EXL2K_HALF_PITCH)
+#define EXL2K_HALF_WG_STAGE (384u * 128) /* bytes, of four */
+#define EXL2K_HALF_WG_SHARED (4 * EXL2K_HALF_WG_STAGE + 1024)
 
 /* out [rows, in] f16 = x / scale, scale [rows] a power of two: the largest of a row becomes 2^13 to 2^14. With a list
    (u32 [rows], else 0), row i is made of row list[i] / each of x. */
@@ -164,7 +166,7 @@ typedef struct exl2k_float_product_args {
 #define EXL2K_FACTOR_THREADS 128u
 
 typedef struct exl2k_factor_args {
-    exl2k_u64 gram;     /* H in strips */
+    exl2k_u64 gram;     /* [in, in] H, of which the lower half is read; or with `strips` [in / 32, in, 32] */
     exl2k_u64 order;    /* [in] u32 */
     exl2k_u64 hessian;  /* [in, in] Hd / mean */
     exl2k_u64 lower;    /* [in, in] A' in the lower half, while it is made */
@@ -172,7 +174,8 @@ typedef struct exl2k_factor_args {
     exl2k_u64 diagonal; /* [in] D / mean */
     exl2k_u64 failed;   /* u32, set to 1 if a block is not positive definite */
     exl2k_u32 in, first; /* first: row of the block */
-    exl2k_f32 factor, damp; /* 1 / mean */
+    exl2k_f32 factor, damp; /* factor: what makes the mean of the diagonal of H 1 */
+    exl2k_u32 strips, unused;
 } exl2k_factor_args;
 
 /* ---- losses ---- */

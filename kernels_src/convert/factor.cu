@@ -97,13 +97,15 @@ extern "C" __global__ void __launch_bounds__(EXL2K_FLOAT_THREADS) exl2k_float_pr
 
 /* ---- the factorization ---- */
 
-/* Hd / mean in packed order, from the strips of H. Grid: columns in blocks of 256, rows. */
+/* Hd / mean in packed order, from the lower half of H. Grid: columns in blocks of 256, rows. */
 extern "C" __global__ void __launch_bounds__(256) exl2k_factor_read(exl2k_factor_args a)
 {
     u32 column = blockIdx.x * 256 + threadIdx.x, row = blockIdx.y;
     if (column < a.in) {
         u32 from = ((const u32 *)a.order)[column], at = ((const u32 *)a.order)[row];
-        f32 h = ((const f32 *)a.gram)[((u64)(from / 32) * a.in + at) * 32 + from % 32] * a.factor;
+        u64 right = exl2k_min(from, at), down = exl2k_max(from, at);
+        f32 h = ((const f32 *)a.gram)[a.strips ? (right / 32 * a.in + down) * 32 + right % 32 : down * a.in + right];
+        h *= a.factor;
         ((f32 *)a.hessian)[(u64)row * a.in + column] = row == column ? h + a.damp : h;
     }
 }

@@ -1,11 +1,10 @@
 /* convert/half.cu: products on tensor cores, of halves into floats: the moments of inputs (a matrix with itself), and
    rows of activations with weights; and what makes halves of floats.
-   takes: convert_args.h.
+   takes: half.cuh.
    gives: exl2k_half_rows, exl2k_half_act, exl2k_half_columns, exl2k_half_weights, exl2k_half_product,
           exl2k_gram_finish.
    owns:  nothing. */
-#include "base.cuh"
-#include "convert/convert_args.h"
+#include "convert/half.cuh"
 
 /* ---- floats to halves ---- */
 
@@ -150,17 +149,6 @@ EXL2K_FN void exl2k_half_multiply(f32 sums[4][4][4], u32 stage, u32 warp, u32 la
                 exl2k_mma(sums[i][2 * j + 1], left[i], right[j].z, right[j].w);
             }
         }
-    }
-}
-
-EXL2K_FN void exl2k_half_store(const exl2k_half_product_args &a, u32 row, u32 column, f32 sum)
-{
-    if (row < a.m && column < a.n) {
-        f32 *to = (f32 *)a.c + (u64)row * a.c_pitch + column;
-        f32 value = sum * ((const f32 *)a.a_scale)[row];
-        value = a.b_scale ? value * ((const f32 *)a.b_scale)[column] : value;
-        value = a.bias ? value + ((const f32 *)a.bias)[column] : value;
-        *to = a.add != 0.0f ? *to + a.add * value : value;
     }
 }
 

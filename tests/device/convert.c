@@ -684,6 +684,8 @@ int main(void)
     test_factor(1536, 576);
     test_correct(96, 32);
     test_correct(416, 96);
+    test_moments(1024, 416, 512); /* several tiles, also of wgmma */
+    test_product(EXL2__CPU_F16, 700, 1024, 416, 1);
     gpu_convert_close();
     return check_done();
 }

@@ -256,14 +256,14 @@ static const char engine_symbols[] =
     " floor floorf ceil ceilf rint rintf nearbyint nearbyintf lrint lrintf llrint llrintf round roundf lround llround "
     "trunc truncf"
     " fmod fmodf ldexp ldexpf frexp frexpf fabs fabsf fmax fmaxf fmin fminf fma fmaf cbrt"
-    " aligned_alloc free madvise open close read lseek fstat opendir readdir closedir __errno_location clock_gettime "
+    " aligned_alloc free madvise open close pread fstat opendir readdir closedir __errno_location clock_gettime "
     "time localtime_r nanosleep dlopen dlsym dlclose timespec_get"
     " pthread_create pthread_join pthread_self pthread_equal pthread_mutex_init pthread_mutex_destroy"
     " pthread_mutex_lock pthread_mutex_unlock pthread_cond_init pthread_cond_destroy pthread_cond_signal"
     " pthread_cond_wait pthread_cond_timedwait"
     " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
 
-static const char convert_symbols[] = " write fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof "
+static const char convert_symbols[] = " pwrite fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof "
                                       "remove rename unlink mkdir rmdir stat statvfs readlink fsync ";
 
 /* writable.txt lists symbols in writable sections, except those that only the loader writes to (.data.rel.ro). */

@@ -1,8 +1,11 @@
 /* convert.c: exl2_convert and exl2_compare on tiny models of several architectures: the calibration pass against the
    goldens, the output against the goldens, resuming after a stop at any point, damaged and foreign work folders, wrong
-   arguments, failing allocations. */
+   arguments, failing allocations; weights that are read in parallel. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
+#define EXL2__RUNNER_READ_SLICE 2048u /* so that tiny models are read in several slices, too */
+#define EXL2__RUNNER_READ_MOST 20000u
+#define EXL2__KEEP_CHUNK 1000u
 #include "../../exl2_impl/8_convert/quantizer/convert.h"
 #include "../convert_rig.h"
 
@@ -351,7 +354,7 @@ static void test_quality(void)
     CHECK(access(work_dir, F_OK) != 0); /* removed after success */
 }
 
-/* ---- resuming ---- */
+/* ---- reading in parallel ---- */
 
 /* Runs tasks from the last to the first. */
 static void backwards(void *user, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
@@ -361,6 +364,94 @@ static void backwards(void *user, uint32_t count, void (*task)(void *arg, uint32
         task(arg, i);
     }
 }
+
+/* Do all parts have the same weights? Counts their bytes. */
+static bool same_matrix(const exl2__matrix *a, const exl2__matrix *b, uint64_t *bytes)
+{
+    bool same = !a == !b;
+    for (uint32_t i = 0; same && a && i < exl2__cpu_matrix_of(a)->count; i++) {
+        const exl2__cpu_part *x = &exl2__cpu_matrix_of(a)->parts[i], *y = &exl2__cpu_matrix_of(b)->parts[i];
+        same = x->strips * x->strip_bytes == y->strips * y->strip_bytes
+            && memcmp(x->data, y->data, (size_t)(x->strips * x->strip_bytes)) == 0;
+        *bytes += x->strips * x->strip_bytes;
+    }
+    return same;
+}
+
+static bool same_weights(const exl2__runner *a, const exl2__runner *b, uint64_t *bytes)
+{
+    bool same = same_matrix(a->plan.embed, b->plan.embed, bytes) && same_matrix(a->plan.head, b->plan.head, bytes);
+    for (uint32_t i = 0; i < a->plan.shape.layers; i++) {
+        const exl2__layer *x = &a->plan.layers[i], *y = &b->plan.layers[i];
+        same = same && same_matrix(x->qkv, y->qkv, bytes) && same_matrix(x->out, y->out, bytes)
+            && same_matrix(x->gate_up, y->gate_up, bytes) && same_matrix(x->down, y->down, bytes);
+        for (uint32_t e = 0; x->router && e < a->plan.shape.experts.count; e++) {
+            same = same && same_matrix(x->expert_up[e], y->expert_up[e], bytes)
+                && same_matrix(x->expert_down[e], y->expert_down[e], bytes);
+        }
+    }
+    return same;
+}
+
+/* Files whose bytes from `from` on cannot be read. */
+static struct {
+    exl2_files plain;
+    uint64_t from;
+} hole;
+
+static int64_t hole_read(void *user, void *file, uint64_t offset, void *dst, size_t bytes)
+{
+    (void)user;
+    if (bytes > 0 && offset + bytes > hole.from) {
+        return -1;
+    }
+    return hole.plain.read(hole.plain.user, file, offset, dst, bytes);
+}
+
+static void test_parallel(void)
+{
+    for (size_t i = 0; i < EXL2__COUNT(models); i++) {
+        heap h = { UINT64_MAX, 0 };
+        exl2__ctx c = context(&h), d = context(&h);
+        exl2__runner in_order, parallel, broken;
+        uint64_t bytes = 0;
+        d.parallel.run = backwards;
+        if (CHECK_INT(exl2__runner_open(&c, model_path(models[i]), 32, &in_order), EXL2_OK)
+            && CHECK_INT(exl2__runner_open(&d, model_path(models[i]), 32, &parallel), EXL2_OK)) {
+            CHECK(same_weights(&in_order, &parallel, &bytes) && bytes > EXL2__RUNNER_READ_MOST);
+            CHECK(exl2__runner_bytes(&parallel, false) == exl2__runner_bytes(&in_order, false)
+                  + EXL2__RUNNER_READ_MOST);
+            CHECK(d.host_peak <= exl2__runner_bytes(&parallel, false) + parallel.lists.size + (1u << 20));
+        }
+        exl2__runner_close(&in_order);
+        exl2__runner_close(&parallel);
+        hole.plain = d.files;
+        for (uint32_t part = 1; part < 4; part++) { /* the first part that cannot be read is named, in any order */
+            char texts[2][248] = { { 0 }, { 0 } };
+            for (uint32_t k = 0; k < 2; k++) {
+                exl2__ctx *one = k ? &d : &c;
+                one->files = hole.plain;
+                CHECK_INT(exl2__runner_headers(one, model_path(models[i]), 32, &broken), EXL2_OK);
+                one->files.read = hole_read;
+                hole.from = 40000 * part;
+                CHECK_INT(exl2__runner_load(&broken), EXL2_ERR_IO);
+                char *end = strstr(one->error.text, ": reading");
+                if (CHECK(end != NULL)) {
+                    *end = 0; /* what follows are the bytes of a slice */
+                }
+                snprintf(texts[k], sizeof texts[k], "%s", one->error.text);
+                one->files = hole.plain;
+                exl2__runner_close(&broken);
+            }
+            if (!CHECK(strcmp(texts[0], texts[1]) == 0)) {
+                printf("  %s: %s, in parallel %s\n", models[i], texts[0], texts[1]);
+            }
+        }
+        CHECK_INT(h.blocks, 0);
+    }
+}
+
+/* ---- resuming ---- */
 
 /* Changes a byte in the middle of a file of the work folder. */
 static void damage(const char *name)
@@ -584,6 +675,7 @@ int main(void)
     test_kl();
     test_runner();
     test_quality();
+    test_parallel();
     test_resume();
     test_foreign();
     test_rejected();

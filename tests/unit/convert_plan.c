@@ -381,7 +381,7 @@ static void test_corrected(void)
         d.out_dir = out_dir;
         d.progress = on_progress_stops;
         d.host_bytes_max = w.plan.host_bytes - 1;
-        clock_step = 31000000000u; /* the states are saved after each layer */
+        clock_step = 51000000000u; /* the states are saved after each layer */
         uint32_t stops = 0;
         exl2_result result = EXL2_ERR_CANCELLED;
         for (stop_after = 4; result == EXL2_ERR_CANCELLED; stop_after += 3) { /* a call later each time: it ends */

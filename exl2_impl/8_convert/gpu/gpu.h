@@ -88,6 +88,11 @@ typedef enum exl2__gpu_scratch {
     EXL2__GPU_SCRATCH_COUNT = EXL2__GPU_RESIDUAL + 2
 } exl2__gpu_scratch;
 
+typedef struct exl2__gpu_sums { /* moments that are in host memory, too */
+    const float *strips;     /* there; NULL: none */
+    float factor;            /* what they are of the sums in the buffer SUMS */
+} exl2__gpu_sums;
+
 typedef struct exl2__gpu {
     exl2__hardware hardware;
     exl2__cuda_device *d;    /* NULL: not open */
@@ -96,6 +101,7 @@ typedef struct exl2__gpu {
     uint32_t weight_count, weight_room, weight_found; /* weight_found: the one that was found last */
     uint32_t rows, in;       /* of the input, [rows, in] f32 at */
     uint64_t input;
+    exl2__gpu_sums sums[EXL2__GPU_INPUTS];
     exl2__gpu_buffer scratch[EXL2__GPU_SCRATCH_COUNT];
     /* Of a conversion, whose needs are known before (quantizer/device_plan.h); else zeros: */
     uint64_t planned[EXL2__GPU_SCRATCH_COUNT]; /* what each buffer gets at once */
@@ -175,8 +181,12 @@ static void exl2__gpu_make_room(exl2__gpu *g, uint64_t bytes)
         exl2__gpu_forget(g, NULL);
     }
     for (uint32_t i = 0; i < EXL2__GPU_WORK; i++) {
-        if (g->tight || bytes + EXL2__GPU_SPARE_BYTES > exl2__gpu_room(g)) {
-            exl2__gpu_free(g, &g->scratch[i]);
+        if (!g->tight && bytes + EXL2__GPU_SPARE_BYTES <= exl2__gpu_room(g)) {
+            continue;
+        }
+        exl2__gpu_free(g, &g->scratch[i]);
+        if (i >= EXL2__GPU_SUMS) {
+            g->sums[i - EXL2__GPU_SUMS].strips = NULL;
         }
     }
     g->rows = g->in = 0;
@@ -285,7 +295,9 @@ static exl2_result exl2__gpu_open_steps(exl2__gpu *g)
 {
     bool wanted[EXL2__KERNEL_COUNT];
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
-        wanted[i] = exl2__cuda_module_of(i) == i && exl2__cuda_module_converts(exl2__cuda_kernel_rows[i].module);
+        const char *module = exl2__cuda_kernel_rows[i].module;
+        wanted[i] = exl2__cuda_module_of(i) == i && exl2__cuda_module_converts(module)
+                 && exl2__cuda_module_exists(module, g->d->info.arch);
     }
     if (g->d->shared_bytes < EXL2K_SOLVE_LEVELS * EXL2K_SOLVE_ROWS * 128 + 1024) {
         return exl2__fail(g->d->c, EXL2_ERR_UNSUPPORTED, "GPU %s has %u bytes of shared memory for a block, too few to "

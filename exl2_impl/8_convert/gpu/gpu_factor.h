@@ -1,5 +1,6 @@
 /* gpu_factor.h: the factorization of the moments of an input on the GPU (quantizer/factor.h says what it is).
-   takes: H in host memory, in strips; the packed order; damping.
+   takes: H in host memory, in strips, of which only what is not above the diagonal is read; or as sums that are on the
+          GPU still; the packed order; damping.
    gives: exl2__gpu_factor, exl2__gpu_factor_bytes, exl2__gpu_factor_make, exl2__gpu_factor_close.
    owns:  Hd, F and D in device memory, until exl2__gpu_factor_close. The context need not be current. */
 #ifndef EXL2__GPU_FACTOR_H
@@ -43,8 +44,24 @@ static inline uint64_t exl2__gpu_factor_bytes(uint32_t in, bool making)
 
 /* What is needed only while it is made. */
 typedef struct exl2__gpu_factor_scratch {
-    exl2__gpu_buffer gram, failed; /* gram: H, later A' */
+    exl2__gpu_buffer gram, failed; /* gram: H, unless its sums are there; later A' */
 } exl2__gpu_factor_scratch;
+
+/* H becomes a->gram: the sums that it was made of, or a copy of what is in host memory. */
+static exl2_result exl2__gpu_factor_gram(exl2__gpu *g, const exl2__gpu_factor_scratch *s, const float *gram,
+                                         exl2k_factor_args *a)
+{
+    for (uint32_t i = 0; i < EXL2__GPU_INPUTS; i++) {
+        if (g->sums[i].strips == gram) {
+            a->gram = g->scratch[EXL2__GPU_SUMS + i].address;
+            a->factor *= g->sums[i].factor;
+            return EXL2_OK;
+        }
+    }
+    a->gram = s->gram.address;
+    a->strips = 1;
+    return exl2__gpu_up(g, a->gram, gram, (uint64_t)a->in * a->in * sizeof(float));
+}
 
 /* Subtracts what rows [first, first + count) of A' account for from rows [top, end), in the columns before `end`. */
 static exl2_result exl2__gpu_factor_update(exl2__gpu *g, const exl2k_factor_args *a, uint32_t first, uint32_t count,
@@ -94,14 +111,13 @@ static exl2_result exl2__gpu_factor_steps(exl2__gpu_factor *f, exl2__gpu_factor_
     }
     EXL2__TRY(exl2__gpu_alloc(g, square, &s->gram));
     EXL2__TRY(exl2__gpu_alloc(g, sizeof flag, &s->failed));
-    a->gram = s->gram.address;
     a->order = f->order.address;
     a->hessian = f->hessian.address;
     a->lower = s->gram.address;
     a->feedback = f->feedback.address;
     a->diagonal = f->diagonal.address;
     a->failed = s->failed.address;
-    EXL2__TRY(exl2__gpu_up(g, a->gram, gram, square));
+    EXL2__TRY(exl2__gpu_factor_gram(g, s, gram, a));
     EXL2__TRY(exl2__gpu_up(g, a->order, order, a->in * sizeof *order));
     EXL2__TRY(exl2__gpu_fill(g, a->failed, sizeof flag));
     EXL2__TRY(exl2__gpu_launch(g, EXL2__KERNEL_exl2k_factor_read, (uint32_t)exl2__div_up(a->in, 256), a->in, 256, 0,

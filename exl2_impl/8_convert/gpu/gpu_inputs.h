@@ -12,6 +12,7 @@
 #ifndef EXL2__GPU_INPUTS_H
 #define EXL2__GPU_INPUTS_H
 
+#include "../decode.h"
 #include "gpu.h"
 
 #ifndef EXL2_NO_CUDA
@@ -51,6 +52,10 @@ static exl2_result exl2__gpu_rows(exl2__gpu *g, const float *x, uint32_t rows, u
 
 static inline exl2_result exl2__gpu_half_product(exl2__gpu *g, const exl2k_half_product_args *a)
 {
+    if (g->d->kernels.functions[EXL2__KERNEL_exl2k_half_wg] && a->k % 64 == 0) {
+        return exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_wg, (uint32_t)exl2__div_up(a->m, 256),
+                                (uint32_t)exl2__div_up(a->n, 128), 256, EXL2K_HALF_WG_SHARED, a);
+    }
     return exl2__gpu_launch(g, EXL2__KERNEL_exl2k_half_product, (uint32_t)exl2__div_up(a->m, EXL2K_HALF_TILE),
                             (uint32_t)exl2__div_up(a->n, EXL2K_HALF_TILE), EXL2K_HALF_THREADS, EXL2K_HALF_SHARED, a);
 }
@@ -62,6 +67,7 @@ static exl2_result exl2__gpu_gram_begin(exl2__gpu *g, uint32_t input, uint32_t i
 {
     exl2k_u64 sums;
     uint64_t bytes = (uint64_t)in * in * sizeof(float);
+    g->sums[input].strips = NULL;
     if (in == 0) {
         return EXL2_OK;
     }
@@ -110,14 +116,19 @@ static exl2_result exl2__gpu_gram_finish_steps(exl2__gpu *g, uint32_t input, uin
     return exl2__gpu_down(g, strips, a.strips, bytes);
 }
 
-/* strips [in / 32, in, 32] = factor times the sums. */
+/* strips [in / 32, in, 32] = factor times the sums, which stay there, too, until others are begun. (Those of experts are
+   not looked for there.) */
 static exl2_result exl2__gpu_gram_finish(exl2__gpu *g, uint32_t input, uint32_t in, float factor, float *strips)
 {
     if (in == 0) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__cuda_device_enter(g->d));
-    return exl2__cuda_device_leave_with(g->d, exl2__gpu_gram_finish_steps(g, input, in, factor, strips));
+    exl2_result result = exl2__gpu_gram_finish_steps(g, input, in, factor, strips);
+    if (input < EXL2__GPU_INPUTS) {
+        g->sums[input] = (exl2__gpu_sums){ result < 0 ? NULL : strips, factor };
+    }
+    return exl2__cuda_device_leave_with(g->d, result);
 }
 
 /* ---- products ---- */
@@ -146,27 +157,6 @@ static inline uint32_t exl2__gpu_source(const exl2__cpu_part *p)
     return p->source == EXL2__CPU_BF16 ? EXL2K_HALF_BF16 : p->source == EXL2__CPU_F32 ? EXL2K_HALF_F32 : EXL2K_HALF_F16;
 }
 
-/* Weights of a quantized part that are decoded to halves. */
-typedef struct exl2__gpu_decoding {
-    const exl2__cpu_part *part;
-    uint16_t *to; /* [strips, in, 32] */
-} exl2__gpu_decoding;
-
-/* Task: one strip. */
-static void exl2__gpu_decode_strip(void *arg, uint32_t strip)
-{
-    const exl2__gpu_decoding *job = (const exl2__gpu_decoding *)arg;
-    const exl2__cpu_part *p = job->part;
-    uint16_t *to = job->to + (size_t)strip * p->in * EXL2__CPU_STRIP;
-    for (uint32_t i = 0; i < p->in; i++) {
-        uint16_t *row = to + (size_t)p->order[i] * EXL2__CPU_STRIP;
-        for (uint32_t k = 0; k < EXL2__CPU_STRIP; k++) {
-            uint32_t column = strip * EXL2__CPU_STRIP + k;
-            row[k] = column < p->out ? exl2__f32_to_f16(exl2__cpu_matrix_weight(p, i, column)) : 0;
-        }
-    }
-}
-
 /* The weights of a part go to the buffer RAW, as the model has them; codes become halves. */
 static exl2_result exl2__gpu_raw(exl2__gpu *g, const exl2__cpu_part *p)
 {
@@ -179,8 +169,7 @@ static exl2_result exl2__gpu_raw(exl2__gpu *g, const exl2__cpu_part *p)
         return exl2__gpu_up(g, raw, p->data, bytes);
     }
     EXL2__TRY(exl2__alloc(g->d->c, bytes, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory));
-    exl2__gpu_decoding job = { p, (uint16_t *)memory };
-    exl2__tasks_run(g->d->c, p->strips, exl2__gpu_decode_strip, &job);
+    exl2__decode_part(g->d->c, p, (uint16_t *)memory);
     exl2_result result = exl2__gpu_up(g, raw, memory, bytes);
     exl2__free(g->d->c, memory, bytes, EXL2_MEM_SCRATCH);
     return result;

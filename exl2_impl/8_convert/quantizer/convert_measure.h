@@ -47,7 +47,7 @@ static exl2_result exl2__convert_load_moments(exl2__convert *v, uint32_t layer, 
     char name[EXL2__FILE_NAME_MAX];
     exl2__convert_moments_name(layer, input, name);
     EXL2__TRY(exl2__keep_load(&v->work, name, pieces, exl2__convert_moments(v, input, pieces), found));
-    exl2__gram_mirror(v->c, &v->measure.grams[input]);
+    exl2__gram_replaced(v->c, &v->measure.grams[input]);
     return EXL2_OK;
 }
 
@@ -290,7 +290,7 @@ static exl2_result exl2__convert_measure(exl2__convert *v)
     uint64_t saved_ns = exl2__platform_ns();
     for (; at < layers; at++) {
         EXL2__TRY(exl2__convert_measure_layer(v, at, at < first));
-        if (exl2__platform_ns() - saved_ns > EXL2__CONVERT_SAVE_NS || at + 1 == layers) {
+        if (exl2__platform_ns() - saved_ns > EXL2__CONVERT_SAVE_NS) {
             EXL2__TRY(exl2__convert_save_states(v, at + 1));
             saved_ns = exl2__platform_ns();
         }

@@ -20,7 +20,7 @@
 #define EXL2__CONVERT_MEASURE_BPW 4.0 /* what measure_only tries, unless another rate is given */
 #define EXL2__CONVERT_LENGTH_MAX 8192u
 #define EXL2__CONVERT_HELD 2u         /* rows kept out of calibration, for 64 */
-#define EXL2__CONVERT_SAVE_NS 30000000000u /* time between two writes of the states */
+#define EXL2__CONVERT_SAVE_NS 50000000000u /* time between two writes of the states */
 
 typedef struct exl2__convert {
     exl2__ctx *c;
@@ -437,7 +437,8 @@ static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes, ui
 {
     const exl2_convert_desc *d = v->d;
     bool has_tokenizer;
-    EXL2__TRY(exl2__texts_measure(v->c, exl2__convert_engine(v), v->source_dir, bytes, device_bytes, &has_tokenizer));
+    EXL2__TRY(exl2__texts_measure(v->c, exl2__convert_engine(v), v->source_dir, v->rows + exl2__convert_held(v),
+                                  v->length, bytes, device_bytes, &has_tokenizer));
     for (uint32_t i = 0; i < d->calibration_file_count; i++) {
         EXL2__TRY(exl2__texts_check_file(v->c, d->source_dir, d->calibration_files[i], has_tokenizer));
         *bytes = 0;

@@ -12,7 +12,8 @@
 #include "../shards.h"
 #include "slots.h"
 
-#define EXL2__CONVERT_WRITE_PIECE (1u << 20) /* numbers that are converted at once */
+#define EXL2__CONVERT_WRITE_PIECE (1u << 20) /* numbers that are converted at once; */
+#define EXL2__CONVERT_WRITE_SHARE ((uint64_t)EXL2__CONVERT_WRITE_PIECE / 32) /* by one task */
 #define EXL2__CONVERT_WRITE_JSON_MAX ((uint64_t)16 << 20)
 #define EXL2__CONVERT_WRITE_MATRIX 1u /* mark of a tensor that is part of a matrix */
 
@@ -159,13 +160,13 @@ static void exl2__convert_write_list_slot(exl2__convert_write *w, exl2__slot *sl
 
 /* ---- data ---- */
 
-static exl2_result exl2__convert_write_halves(exl2__convert_write *w, const char *name, const float *numbers,
-                                              uint64_t count, uint16_t *halves)
+static exl2_result exl2__convert_write_halves(exl2__ctx *c, const char *name, const float *numbers, uint64_t count,
+                                              uint16_t *halves)
 {
     for (uint64_t i = 0; i < count; i++) {
         halves[i] = exl2__f32_to_f16(numbers[i]);
         if ((halves[i] & 0x7C00) == 0x7C00) {
-            return exl2__fail(w->c, EXL2_ERR_FORMAT, "the tensor '%s' has a number that is not finite or larger than "
+            return exl2__fail(c, EXL2_ERR_FORMAT, "the tensor '%s' has a number that is not finite or larger than "
                               "65504", name);
         }
     }
@@ -184,6 +185,27 @@ static exl2_result exl2__convert_write_raw(exl2__ctx *c, const exl2__tensors *t,
     return EXL2_OK;
 }
 
+/* Numbers of a tensor that become FP16: [at, at + count). */
+typedef struct exl2__convert_write_numbers {
+    const exl2__convert_write *w;
+    const exl2__tensor *entry;
+    uint64_t at, count;
+    float *numbers;
+    uint16_t *halves;
+} exl2__convert_write_numbers;
+
+/* Part: some of them. */
+static exl2_result exl2__convert_write_share(exl2__ctx *c, void *arg, uint32_t index)
+{
+    const exl2__convert_write_numbers *job = (const exl2__convert_write_numbers *)arg;
+    uint64_t first = index * EXL2__CONVERT_WRITE_SHARE;
+    uint64_t count = exl2__min64(job->count - first, EXL2__CONVERT_WRITE_SHARE);
+    float *numbers = job->numbers + first;
+    EXL2__TRY(exl2__tensor_some_floats(c, &job->w->source->load.tensors, job->entry, job->at + first, (uint32_t)count,
+                                       numbers));
+    return exl2__convert_write_halves(c, job->entry->name, numbers, count, job->halves + first);
+}
+
 /* numbers, halves [PIECE]: scratch. */
 static exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2__tensor *entry, uint32_t number,
                                               float *numbers, uint16_t *halves)
@@ -195,8 +217,9 @@ static exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2
     uint64_t all = w->shards.entries[number].bytes / 2;
     for (uint64_t at = 0, some; at < all; at += some) {
         some = exl2__min64(all - at, EXL2__CONVERT_WRITE_PIECE);
-        EXL2__TRY(exl2__tensor_some_floats(w->c, &w->source->load.tensors, entry, at, (uint32_t)some, numbers));
-        EXL2__TRY(exl2__convert_write_halves(w, entry->name, numbers, some, halves));
+        exl2__convert_write_numbers job = { w, entry, at, some, numbers, halves };
+        EXL2__TRY(exl2__tasks_try(w->c, (uint32_t)exl2__div_up(some, EXL2__CONVERT_WRITE_SHARE),
+                                  exl2__convert_write_share, &job));
         if (!w->dry) {
             EXL2__TRY(exl2__shards_write(&w->shards, number, at * 2, halves, some * 2));
         }
@@ -213,7 +236,7 @@ static exl2_result exl2__convert_write_bias(exl2__convert_write *w, const exl2__
     for (uint32_t n = 0, some; slot->has_bias && n < slot->out; n += some) {
         const exl2__cpu_part *p = exl2__slots_part(w->source, slot);
         some = exl2__min32(slot->out - n, EXL2__CONVERT_WRITE_PIECE);
-        EXL2__TRY(exl2__convert_write_halves(w, slot->name, p->bias + n, some, halves));
+        EXL2__TRY(exl2__convert_write_halves(w->c, slot->name, p->bias + n, some, halves));
         if (!w->dry) {
             EXL2__TRY(exl2__shards_write(&w->shards, slot->entry + 5, (uint64_t)n * 2, halves, (uint64_t)some * 2));
         }
@@ -358,6 +381,27 @@ static exl2_result exl2__convert_write_differs(exl2__convert_write *w, const cha
     return exl2__fail(w->c, EXL2_ERR_INTERNAL, "%s was read back with other values than were written", name);
 }
 
+/* Words that are read again, in chunks from `at` on. */
+typedef struct exl2__convert_write_words {
+    const exl2__tensors *t;
+    const exl2__tensor *entry;
+    uint32_t *read;
+    const uint32_t *wanted;
+    uint64_t at, bytes;
+    bool differs[EXL2__TASKS_TRY_MAX];
+} exl2__convert_write_words;
+
+/* Part: one chunk. */
+static exl2_result exl2__convert_write_check_words(exl2__ctx *c, void *arg, uint32_t index)
+{
+    exl2__convert_write_words *job = (exl2__convert_write_words *)arg;
+    uint64_t at = job->at + index * EXL2__KEEP_CHUNK, bytes = exl2__min64(job->bytes - at, EXL2__KEEP_CHUNK);
+    uint8_t *to = (uint8_t *)job->read + at;
+    EXL2__TRY(exl2__tensors_read(c, job->t, job->entry, at, to, bytes));
+    job->differs[index] = memcmp(to, (const uint8_t *)job->wanted + at, (size_t)bytes) != 0;
+    return EXL2_OK;
+}
+
 /* Compares a matrix of the output with the codes in the work folder, after the loader's checks. */
 static exl2_result exl2__convert_write_check_slot(exl2__convert_write *w, const exl2__tensors *t, uint32_t index,
                                                   const exl2__slot_codes *codes, uint32_t *words)
@@ -375,8 +419,15 @@ static exl2_result exl2__convert_write_check_slot(exl2__convert_write *w, const 
     for (uint32_t g = 0; same && g < codes->group_count; g++) {
         same = desc.scale_max[g] == exl2__f32_to_f16(exl2__f16_to_f32(codes->scale_max[g]) * (1.0f / 256));
     }
-    exl2_result result = exl2__tensors_read(w->c, t, desc.data, 0, words, bytes);
-    same = same && result >= 0 && memcmp(words, codes->words, (size_t)bytes) == 0;
+    exl2_result result = EXL2_OK;
+    exl2__convert_write_words job = { t, desc.data, words, codes->words, 0, bytes, { 0 } };
+    for (uint32_t count; same && result >= 0 && job.at < bytes; job.at += count * EXL2__KEEP_CHUNK) {
+        count = (uint32_t)exl2__min64(exl2__div_up(bytes - job.at, EXL2__KEEP_CHUNK), EXL2__TASKS_TRY_MAX);
+        result = exl2__tasks_try(w->c, count, exl2__convert_write_check_words, &job);
+        for (uint32_t i = 0; i < count; i++) {
+            same = same && !job.differs[i];
+        }
+    }
     exl2__matrix_tables_close(w->c, &tables);
     return result < 0 ? result : same ? EXL2_OK : exl2__convert_write_differs(w, slot->name);
 }

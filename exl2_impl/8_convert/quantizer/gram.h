@@ -1,7 +1,7 @@
 /* gram.h: second moments of inputs: sums of x'x over the tokens.
    takes: rows of one input, in chunks.
    gives: exl2__gram, exl2__gram_layout, exl2__gram_begin, exl2__gram_add, exl2__gram_finish,
-          exl2__gram_mirror.
+          exl2__gram_mirror, exl2__gram_replaced.
    owns:  nothing; its memory lies in the caller's arena.
 
    Chunks are added in f32, always in the same order, so that the sums do not depend on the number of threads. Only the
@@ -112,6 +112,20 @@ static void exl2__gram_mirror_task(void *arg, uint32_t strip)
 static void exl2__gram_mirror(const exl2__ctx *c, exl2__gram *g)
 {
     exl2__tasks_run(c, g->in / EXL2__PANELS_LANES, exl2__gram_mirror_task, g);
+}
+
+/* g->sum is filled in by other means: without what is above the diagonal, which a GPU does not read. */
+static void exl2__gram_replaced(const exl2__ctx *c, exl2__gram *g)
+{
+#ifndef EXL2_NO_CUDA
+    if (g->gpu) {
+        if (g->number < EXL2__GPU_INPUTS) {
+            g->gpu->sums[g->number].strips = NULL;
+        }
+        return;
+    }
+#endif
+    exl2__gram_mirror(c, g);
 }
 
 /* Divides by the number of tokens, and fills in the other half. On the GPU, moments of experts are blended before. */

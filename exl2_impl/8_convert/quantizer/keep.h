@@ -13,8 +13,12 @@
 #include "../../0_base/platform.h"
 #include "../../1_load/file.h"
 #include "../folder.h"
+#include "../tasks.h"
 
-#define EXL2__KEEP_MAGIC 0x314B524F574C5845u /* "EXLWORK1" */
+#define EXL2__KEEP_MAGIC 0x324B524F574C5845u /* "EXLWORK2" */
+#ifndef EXL2__KEEP_CHUNK
+#define EXL2__KEEP_CHUNK ((uint64_t)1 << 20) /* bytes of a file that one task hashes */
+#endif
 #define EXL2__KEEP_TEXT "job.txt"
 #define EXL2__KEEP_TEXT_MAX 65536u
 #define EXL2__KEEP_DIR_MAX (EXL2__FILE_PATH_MAX - 64)
@@ -78,29 +82,74 @@ static uint64_t exl2__keep_hash(uint64_t hash, const void *data, uint64_t bytes)
     return hash;
 }
 
-static exl2__keep_head exl2__keep_head_of(const exl2__keep_piece *pieces, uint32_t count)
+/* Chunks of the pieces of a file that are hashed, and read or written, together. */
+typedef struct exl2__keep_chunks {
+    const char *name;
+    void *file;
+    bool reads;
+    struct {
+        uint8_t *data;
+        uint64_t at, bytes; /* at: in the file */
+        uint64_t hash;
+    } items[EXL2__TASKS_TRY_MAX];
+} exl2__keep_chunks;
+
+/* Part: one chunk. */
+static exl2_result exl2__keep_chunk(exl2__ctx *c, void *arg, uint32_t index)
 {
-    exl2__keep_head head = { EXL2__KEEP_MAGIC, 0, 0xCBF29CE484222325u };
-    for (uint32_t i = 0; i < count; i++) {
-        head.bytes += pieces[i].bytes;
-        head.hash = exl2__keep_hash(head.hash, pieces[i].data, pieces[i].bytes);
+    exl2__keep_chunks *k = (exl2__keep_chunks *)arg;
+    uint8_t *data = k->items[index].data;
+    uint64_t bytes = k->items[index].bytes;
+    if (k->reads) {
+        EXL2__TRY(exl2__file_read_at(c, k->name, k->file, k->items[index].at, data, bytes));
     }
-    return head;
+    k->items[index].hash = exl2__keep_hash(0xCBF29CE484222325u, data, bytes);
+    return EXL2_OK;
+}
+
+/* Reads or writes all pieces of a file from behind its head on, and makes the head: the hash is of those of the
+   chunks. */
+static exl2_result exl2__keep_pass(exl2__ctx *c, const char *name, void *file, bool reads,
+                                   const exl2__keep_piece *pieces, uint32_t count, exl2__keep_head *head)
+{
+    exl2__keep_chunks k = { .name = name, .file = file, .reads = reads };
+    uint64_t in_piece = 0;
+    *head = (exl2__keep_head){ EXL2__KEEP_MAGIC, 0, 0xCBF29CE484222325u };
+    for (uint32_t piece = 0, chunks; piece < count;) {
+        for (chunks = 0; piece < count && chunks < EXL2__TASKS_TRY_MAX;) {
+            uint64_t bytes = exl2__min64(pieces[piece].bytes - in_piece, EXL2__KEEP_CHUNK);
+            k.items[chunks].data = (uint8_t *)pieces[piece].data + in_piece;
+            k.items[chunks].at = sizeof *head + head->bytes;
+            k.items[chunks].bytes = bytes;
+            chunks += bytes > 0;
+            head->bytes += bytes;
+            in_piece += bytes;
+            if (in_piece == pieces[piece].bytes) {
+                piece++;
+                in_piece = 0;
+            }
+        }
+        EXL2__TRY(exl2__tasks_try(c, chunks, exl2__keep_chunk, &k));
+        for (uint32_t i = 0; i < chunks; i++) {
+            head->hash = exl2__keep_hash(head->hash, &k.items[i].hash, sizeof k.items[i].hash);
+            if (!reads && !exl2__platform_write(file, k.items[i].at, k.items[i].data, (size_t)k.items[i].bytes)) {
+                return EXL2_ERR_IO;
+            }
+        }
+    }
+    return EXL2_OK;
 }
 
 static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
                                    uint32_t count)
 {
     char path[EXL2__FILE_PATH_MAX], final_path[EXL2__FILE_PATH_MAX];
-    exl2__keep_head head = exl2__keep_head_of(pieces, count);
+    exl2__keep_head head;
     exl2__keep_path(w, name, ".part", path);
     exl2__keep_path(w, name, "", final_path);
     void *file = exl2__platform_create(path);
-    bool good = file && exl2__platform_write(file, 0, &head, sizeof head);
-    uint64_t at = sizeof head;
-    for (uint32_t i = 0; i < count && good; at += pieces[i++].bytes) {
-        good = exl2__platform_write(file, at, pieces[i].data, (size_t)pieces[i].bytes);
-    }
+    bool good = file && exl2__keep_pass(w->c, name, file, false, pieces, count, &head) >= 0;
+    good = good && exl2__platform_write(file, 0, &head, sizeof head);
     good = good && exl2__platform_sync(file);
     good = (!file || exl2__platform_finish(file)) && good;
     if (good && !exl2__platform_rename(path, final_path)) { /* Windows does not rename over a file */
@@ -115,7 +164,7 @@ static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const 
                                    uint32_t count, bool *found)
 {
     exl2__keep_head head, wanted;
-    uint64_t bytes, sum = sizeof head, at = sizeof head;
+    uint64_t bytes, sum = sizeof head;
     void *file;
     *found = false;
     EXL2__TRY(exl2__file_open(w->c, w->dir, name, &file, &bytes));
@@ -125,10 +174,7 @@ static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const 
     exl2_result result = EXL2_OK;
     if (file && bytes == sum) {
         result = exl2__file_read_at(w->c, name, file, 0, &head, sizeof head);
-        for (uint32_t i = 0; i < count && result >= 0; at += pieces[i++].bytes) {
-            result = exl2__file_read_at(w->c, name, file, at, pieces[i].data, pieces[i].bytes);
-        }
-        wanted = exl2__keep_head_of(pieces, count);
+        result = result < 0 ? result : exl2__keep_pass(w->c, name, file, true, pieces, count, &wanted);
         *found = result >= 0 && memcmp(&head, &wanted, sizeof head) == 0;
     }
     if (file) {

@@ -10,9 +10,9 @@
 #define EXL2__RUNNER_H
 
 #include "../../1_load/model_config_read.h"
-#include "../../2_graph/weights.h"
-#include "../../3_backend/cpu/cpu.h"
+#include "../decode.h"
 #include "../gpu/gpu_pass.h"
+#include "runner_read.h"
 
 #define EXL2__RUNNER_LOGITS 64u /* most rows whose logits are in memory together */
 
@@ -217,6 +217,7 @@ static exl2_result exl2__runner_headers_steps(exl2__runner *r, const char *dir)
     }
     EXL2__TRY(exl2__cpu_backend.prepare(r->device, &r->plan, &pages, &scratch));
     r->other_bytes = exl2__weights_more_bytes(&r->load) + pages.used + scratch.used;
+    r->other_bytes += exl2__runner_read_bytes(c, &r->load);
     return exl2__runner_sizes_make(r);
 }
 
@@ -247,11 +248,11 @@ static exl2_result exl2__runner_load(exl2__runner *r)
     EXL2__TRY(exl2__arena_open(c, &r->scratch, scratch.used, EXL2_MEM_SCRATCH));
     EXL2__TRY(exl2__weights_begin(c, &r->load));
     if (r->streamed) {
-        EXL2__TRY(exl2__weights_until(c, &r->load, exl2__runner_unit(r, 0), &r->plan, &exl2__cpu_backend, r->device,
-                                      &r->weights, &all));
+        EXL2__TRY(exl2__runner_read_until(c, &r->load, exl2__runner_unit(r, 0), &r->plan, r->device, &r->weights));
         r->load.unit = exl2__runner_unit(r, r->plan.shape.layers);
         r->held = UINT32_MAX;
     }
+    EXL2__TRY(exl2__runner_read_until(c, &r->load, exl2__weights_units(&r->load), &r->plan, r->device, &r->weights));
     EXL2__TRY(exl2__weights_some(c, &r->load, &r->plan, &exl2__cpu_backend, r->device, &r->weights, &all));
     return exl2__cpu_backend.prepare(r->device, &r->plan, &r->cache, &r->scratch);
 }
@@ -270,20 +271,14 @@ static exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t len
 /* ---- sources that are quantized ---- */
 
 /* Makes a part dense: its weights become the FP16 numbers that its codes stand for, which are exact. */
-static void exl2__runner_decode_part(exl2__cpu_part *p, exl2__arena *a)
+static void exl2__runner_decode_part(const exl2__ctx *c, exl2__cpu_part *p, exl2__arena *a)
 {
     uint64_t strip_bytes = (uint64_t)p->in * EXL2__CPU_STRIP * sizeof(uint16_t);
     uint16_t *data = (uint16_t *)exl2__arena_alloc(a, p->strips * strip_bytes);
     if (!data) {
         return; /* a dry run */
     }
-    for (uint32_t i = 0; i < p->in; i++) {
-        for (uint32_t column = 0; column < p->strips * EXL2__CPU_STRIP; column++) {
-            float w = column < p->out ? exl2__cpu_matrix_weight(p, i, column) : 0;
-            data[((size_t)(column / EXL2__CPU_STRIP) * p->in + p->order[i]) * EXL2__CPU_STRIP
-                 + column % EXL2__CPU_STRIP] = exl2__f32_to_f16(w);
-        }
-    }
+    exl2__decode_part(c, p, data);
     p->source = EXL2__CPU_F16;
     p->data = (uint8_t *)data;
     p->strip_bytes = strip_bytes;
@@ -292,13 +287,13 @@ static void exl2__runner_decode_part(exl2__cpu_part *p, exl2__arena *a)
 }
 
 /* The same for all parts of a matrix, which may be NULL. */
-static void exl2__runner_decode_matrix(exl2__matrix *matrix, exl2__arena *a)
+static void exl2__runner_decode_matrix(const exl2__ctx *c, exl2__matrix *matrix, exl2__arena *a)
 {
     const exl2__cpu_matrix *m = matrix ? exl2__cpu_matrix_of(matrix) : NULL;
     bool changed = false;
     for (uint32_t i = 0; m && i < m->count; i++) {
         if (exl2__cpu_matrix_is_codes(m->parts[i].source)) {
-            exl2__runner_decode_part(&m->parts[i], a);
+            exl2__runner_decode_part(c, &m->parts[i], a);
             changed = true;
         }
     }
@@ -314,11 +309,11 @@ static void exl2__runner_decode_layer(exl2__runner *r, uint32_t index, exl2__are
     exl2__layer *layer = &r->plan.layers[index];
     exl2__matrix *all[] = { layer->qkv, layer->out, layer->gate_up, layer->down, layer->router };
     for (size_t k = 0; k < EXL2__COUNT(all); k++) {
-        exl2__runner_decode_matrix(all[k], a);
+        exl2__runner_decode_matrix(r->c, all[k], a);
     }
     for (uint32_t e = 0; layer->router && e < r->plan.shape.experts.count; e++) {
-        exl2__runner_decode_matrix(layer->expert_up[e], a);
-        exl2__runner_decode_matrix(layer->expert_down[e], a);
+        exl2__runner_decode_matrix(r->c, layer->expert_up[e], a);
+        exl2__runner_decode_matrix(r->c, layer->expert_down[e], a);
     }
 }
 
@@ -330,7 +325,7 @@ static exl2_result exl2__runner_decode(exl2__runner *r)
     r->decodes = true;
     if (bytes > 0) {
         EXL2__TRY(exl2__arena_open(r->c, &r->decoded, bytes, EXL2_MEM_WEIGHTS));
-        exl2__runner_decode_matrix(r->plan.head, &r->decoded);
+        exl2__runner_decode_matrix(r->c, r->plan.head, &r->decoded);
         for (uint32_t i = 0; i < r->plan.shape.layers && !r->streamed; i++) {
             exl2__runner_decode_layer(r, i, &r->decoded);
         }
@@ -343,7 +338,6 @@ static exl2_result exl2__runner_decode(exl2__runner *r)
 /* Has the weights of a layer in memory. Those of another layer, and pointers to them, are then invalid. */
 static exl2_result exl2__runner_hold(exl2__runner *r, uint32_t layer)
 {
-    exl2__work all = exl2__work_all();
     if (!r->streamed || r->held == layer) {
         return EXL2_OK;
     }
@@ -357,8 +351,8 @@ static exl2_result exl2__runner_hold(exl2__runner *r, uint32_t layer)
     r->held = UINT32_MAX;
     r->weights.used = r->outside.loaded;
     r->load.unit = exl2__runner_unit(r, layer);
-    EXL2__TRY(exl2__weights_until(r->c, &r->load, exl2__runner_unit(r, layer + 1), &r->plan, &exl2__cpu_backend,
-                                  r->device, &r->weights, &all));
+    EXL2__TRY(exl2__runner_read_until(r->c, &r->load, exl2__runner_unit(r, layer + 1), &r->plan, r->device,
+                                      &r->weights));
     if (r->decodes && r->layer.decoded > 0) {
         r->decoded.used = r->outside.decoded;
         exl2__runner_decode_layer(r, layer, &r->decoded);

@@ -16,7 +16,7 @@
 #define EXL2__TEXTS_CONTEXT 640u      /* of a session in which the model writes; three quarters are for its own text */
 #define EXL2__TEXTS_ROUNDS_MAX 64u    /* how often all openings are used, at most */
 #define EXL2__TEXTS_BATCH 16u
-#define EXL2__TEXTS_BATCH_GPU 64u     /* if its memory has room for them */
+#define EXL2__TEXTS_BATCH_GPU 192u    /* if its memory has room for them */
 
 typedef struct exl2__texts {
     exl2__ctx *c;
@@ -412,6 +412,7 @@ static exl2_result exl2__texts_open(exl2__ctx *c, const exl2_engine_desc *desc, 
 {
     exl2_engine_desc d = desc ? *desc : (exl2_engine_desc){ .backend = EXL2_BACKEND_CPU };
     exl2_error error = { 0 };
+    d.max_jobs = EXL2__TEXTS_BATCH_GPU;
     d.parallel = c->parallel;
     d.allocator = c->allocator;
     d.files = c->files;
@@ -437,9 +438,17 @@ static exl2_result exl2__texts_model(exl2_engine *e, const char *dir, uint32_t b
     return EXL2_OK;
 }
 
-/* What the model needs to write its own text: memory, and device memory. Reads headers. */
-static exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir, uint64_t *bytes,
-                                       uint64_t *device_bytes, bool *has_tokenizer)
+/* Sessions that write at once for rows of `length` tokens: no more than these need, about. */
+static inline uint32_t exl2__texts_batch(bool gpu, uint32_t rows, uint32_t length)
+{
+    uint64_t sessions = (uint64_t)rows * length / (EXL2__TEXTS_CONTEXT * 3 / 4) + 1;
+    return (uint32_t)exl2__min64(exl2__align_up(sessions, EXL2__TEXTS_BATCH),
+                                 gpu ? EXL2__TEXTS_BATCH_GPU : EXL2__TEXTS_BATCH);
+}
+
+/* What the model needs to write its own text for rows of `length` tokens: memory, and device memory. Reads headers. */
+static exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir, uint32_t rows,
+                                       uint32_t length, uint64_t *bytes, uint64_t *device_bytes, bool *has_tokenizer)
 {
     exl2__texts t = { 0 };
     exl2_engine *e = NULL;
@@ -447,7 +456,7 @@ static exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *des
     exl2_model_info info = { 0 };
     EXL2__TRY(exl2__texts_open(c, desc, &e));
     t.c = c;
-    exl2_result result = exl2__texts_model(e, dir, desc ? EXL2__TEXTS_BATCH_GPU : EXL2__TEXTS_BATCH, &d, &info);
+    exl2_result result = exl2__texts_model(e, dir, exl2__texts_batch(desc != NULL, rows, length), &d, &info);
     result = result < 0 ? result : exl2_model_measure(e, &d, &info);
     *device_bytes = info.device_bytes;
     *bytes = info.weight_bytes + info.cache_bytes + info.scratch_bytes - info.device_bytes;
@@ -477,7 +486,7 @@ static exl2_result exl2__texts_load(exl2__texts *t, exl2_engine *e, const char *
     exl2_result result = exl2__texts_model(e, dir, *batch, d, info);
     result = result < 0 || !info->has_tokenizer ? result : exl2_model_load(e, d, model);
     if ((result == EXL2_ERR_BUDGET || result == EXL2_ERR_DEVICE_MEMORY) && *batch > EXL2__TEXTS_BATCH) {
-        *batch = EXL2__TEXTS_BATCH;
+        *batch = exl2__max32(*batch / 2, EXL2__TEXTS_BATCH);
         return exl2__texts_load(t, e, dir, batch, d, info, model);
     }
     return result < 0 ? exl2__texts_engine_failed(t, e, result) : EXL2_OK;
@@ -521,7 +530,7 @@ static exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, 
     t->c = c;
     EXL2__TRY(exl2__texts_open(c, desc, &e));
     bool gpu = desc && desc->backend == EXL2_BACKEND_CUDA;
-    exl2__texts_plan plan = { .batch = gpu ? EXL2__TEXTS_BATCH_GPU : EXL2__TEXTS_BATCH, .seed = seed, .rows = rows,
+    exl2__texts_plan plan = { .batch = exl2__texts_batch(gpu, rows, length), .seed = seed, .rows = rows,
                               .length = length, .progress = progress, .user = user };
     exl2_result result = exl2__texts_fill(t, e, dir, files, file_count, own, vocab, &plan);
     for (uint64_t i = 0; i < t->count && result >= 0; i++) {

@@ -17,6 +17,8 @@ int fflush(FILE *file);
 int _fileno(FILE *file);
 int ferror(FILE *file);
 int _fseeki64(FILE *file, __int64 offset, int origin);
+void _lock_file(FILE *file);
+void _unlock_file(FILE *file);
 __int64 _ftelli64(FILE *file);
 /* An error with /sdl, which projects of Visual Studio have. */
 __declspec(deprecated) FILE *fopen(const char *path, const char *mode);
