@@ -116,8 +116,8 @@ static exl2_result exl2__gpu_gram_finish_steps(exl2__gpu *g, uint32_t input, uin
     return exl2__gpu_down(g, strips, a.strips, bytes);
 }
 
-/* strips [in / 32, in, 32] = factor times the sums, which stay there, too, until others are begun. (Those of experts are
-   not looked for there.) */
+/* strips [in / 32, in, 32] = factor times the sums, which stay there, too, until others are begun. (Factorizations do
+   not look for those of experts there.) */
 static exl2_result exl2__gpu_gram_finish(exl2__gpu *g, uint32_t input, uint32_t in, float factor, float *strips)
 {
     if (in == 0) {

@@ -89,12 +89,6 @@ static exl2_result exl2__convert_alloc_ids(exl2__convert *v)
     return EXL2_OK;
 }
 
-/* Rows that are kept out for the comparison at the end, of what is asked for. */
-static inline uint32_t exl2__convert_held(const exl2__convert *v)
-{
-    return exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1);
-}
-
 /* Sets the number of rows, by the number of ids. */
 static exl2_result exl2__convert_share_rows(exl2__convert *v, const exl2__texts *t)
 {

@@ -1,8 +1,8 @@
 /* convert_plan.h: what a conversion is asked for, whether that is possible, and what it needs: found out before hours
    of work.
    takes: exl2_convert_desc; headers of the source and its slots; for exl2__convert_plan_values its weights.
-   gives: exl2__convert, exl2__convert_progress, exl2__convert_check, exl2__convert_plan, exl2__convert_plan_values,
-          exl2__convert_allocate.
+   gives: exl2__convert, exl2__convert_progress, exl2__convert_held, exl2__convert_check, exl2__convert_plan,
+          exl2__convert_plan_values, exl2__convert_allocate.
    owns:  nothing. */
 #ifndef EXL2__CONVERT_PLAN_H
 #define EXL2__CONVERT_PLAN_H
@@ -429,6 +429,12 @@ static exl2_result exl2__convert_plan_rate(exl2__convert *v)
         p->bytes = p->bytes_least = p->bytes_most = weights / 32 / 32 * EXL2__LOSSES_WIDTHS * 16;
     }
     return EXL2_OK;
+}
+
+/* Rows that are kept out for the comparison at the end, of what is asked for. */
+static inline uint32_t exl2__convert_held(const exl2__convert *v)
+{
+    return exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1);
 }
 
 /* Is there a tokenizer for the text of calibration, and are its files of the right kind? *bytes, *device_bytes: memory
