@@ -250,8 +250,9 @@ static uint64_t exl2__convert_plan_host(exl2__convert *v, const exl2__arena *mea
 #ifndef EXL2_NO_CUDA
     exl2__arena copies = { 0 };
     if (exl2__convert_gpu(v)) { /* of the source, and of the output; one of its matrices is decoded at a time */
+        uint64_t decoded = exl2__convert_plan_largest(v) * sizeof(uint16_t);
         exl2__runner_layout_copies(&v->source, &copies);
-        stages += 2 * copies.used + exl2__convert_plan_largest(v) * sizeof(uint16_t);
+        stages += copies.used + (v->d->measure_only ? 0 : copies.used + decoded);
     }
 #endif
     return v->c->host_bytes + ids + exl2__max64(stages, text);
