@@ -255,7 +255,7 @@ EXL2K_FN void exl2k_gemv_block_kept(const exl2k_gemv_args &a, exl2k_stream &s, e
             exl2k_kept_chunk(sum, s.at, inputs, kept, lane);
             __syncwarp();
             exl2k_stream_fill<16>(s, a, exl2k_role{});
-            exl2k_partial_add_many<16>(to + lane * 16, sum, kept->first);
+            exl2k_partial_add_many<16>(to + exl2k_partial_lane(lane), sum, kept->first);
             exl2k_stream_plan_kept(s, a);
         }
         exl2k_kept_next(kept, a, exl2k_task_halves(exl2k_kept_task(kept)));
