@@ -236,8 +236,8 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
         if constexpr (M == 1) {
             exl2k_prepare_input(inputs, next_input, task, role.lane);
         } else {
-            u64 at[1] = { x + w.row * 64 };
-            exl2k_load_inputs<M>(inputs, at, task, starts, role.lane);
+            u64 at[1] = { x + w.row * a.x_step };
+            exl2k_load_inputs<M>(inputs, at, a.x_step, task, starts, role.lane);
         }
         /* Move to the next task, and start to load its table entry and its inputs. */
         w.chunk++;

@@ -453,6 +453,15 @@ static uint32_t norm_tiles(const trio *t)
 
 static uint32_t out_tiles(const trio *t) { return device_of(t)->plan->shape.parallel ? SEEN(x2) : SEEN(h); }
 
+/* In a pass of few rows, the buffers that the phase writes as tiles for the next product. */
+static uint32_t few_tiles(const trio *t, exl2__phase phase, uint32_t layer)
+{
+    const exl2__cuda_model *m = device_of(t);
+    bool next = phase == EXL2__PHASE_out || (phase == EXL2__PHASE_down && layer + 1 < m->plan->shape.layers);
+    uint32_t set = next ? SEEN(x) : phase == EXL2__PHASE_gate_up ? SEEN(h) : 0;
+    return exl2__cuda_tile_rows(m) > 0 ? set : 0;
+}
+
 /* The buffers that a phase writes. Where norms are not folded into products, the kernel `settle` writes the inputs of
    the next products after the embedding, and after each block or its norm. */
 static uint32_t written_by(const trio *t, exl2__phase phase, exl2__phase before, uint32_t layer)
@@ -501,8 +510,10 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
     const synth_shape *s = t->shape;
     bool norm = phase == EXL2__PHASE_qkv || phase == EXL2__PHASE_gate_up;
     uint32_t out = phase == EXL2__PHASE_out ? out_tiles(t) : 0, normed = norm ? norm_tiles(t) : 0;
+    uint32_t few = few_tiles(t, phase, layer);
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
-        t->watched[i].tiled = !m->pass.by_wg ? 0 : out >> i & 1 ? s->heads * s->head_dim
+        t->watched[i].tiled = !m->pass.by_wg ? (few >> i & 1) * (i == WATCH_h ? s->inter : s->hidden)
+                            : out >> i & 1 ? s->heads * s->head_dim
                             : normed >> i & 1 ? s->hidden : i == WATCH_h ? s->inter : 0;
     }
     watch_poison(t, adds ? set & ~SEEN(residual) : set);
