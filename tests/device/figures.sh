@@ -2,8 +2,9 @@
 # figures.sh: measures the GPU figures of the README with `exl2 bench`, on models that `exl2 synth` makes with random
 # weights, and on the given ones.
 #   tests/device/figures.sh EXL2 [FOLDER ...]   EXL2: the program exl2; FOLDER: more models to measure
-# The models are made in $TMPDIR or /dev/shm and need 6 GB; LARGE=1 adds llama2-70b, which needs 29 GB. Compiled kernels
-# are kept in $EXL2_TEST_KERNELS, else in the user's cache folder. Exit code: 0, 1, or 77 without a GPU.
+# The models are made in $TMPDIR or /dev/shm and need 6 GB. LARGE=1 adds llama2-70b, which needs 29 GB. FAMILIES=1 adds
+# the other families and formats, one after the other, and deletes each when it was measured: 25 GB at a time. Compiled
+# kernels are kept in $EXL2_TEST_KERNELS, else in the user's cache folder. Exit code: 0, 1, or 77 without a GPU.
 exl2=$1
 shift
 models=${TMPDIR:-/dev/shm}
@@ -19,21 +20,35 @@ measure() {
     echo "== ${model##*/} $*" && "$exl2" bench "$model" --backend cuda $kernels "$@" || failed=1
 }
 
-# make NAME BPW
+# make SHAPE BPW [FORMAT]
 make() {
-    [ -d "$models/$1" ] || "$exl2" synth "$models/$1" --shape "$1" --bpw "$2" >/dev/null || failed=1
+    [ -d "$models/$1$3" ] || "$exl2" synth "$models/$1$3" --shape "$1" --bpw "$2" --format "${3:-exl2}" >/dev/null ||
+        failed=1
 }
 
 make tinyllama-1.1b 4
 make llama3-8b 4
-measure "$models/tinyllama-1.1b" --prefill 2048 --decode 256 --context 128 --batch 1,8
-measure "$models/llama3-8b" --prefill 2048 --decode 256 --context 128 --batch 1,8
-measure "$models/llama3-8b" --prefill 0 --decode 256 --context 6144
+measure "$models/tinyllama-1.1b" --prefill 2048 --decode 256 --context 128 --batch 1,8,16,32
+measure "$models/llama3-8b" --prefill 64,128,256,512,1024,2048,8192 --decode 256 --context 128 \
+    --batch 1,2,8,12,16,24,32,64
+measure "$models/llama3-8b" --prefill 0 --decode 256 --context 128,6144,32768 --cache fp16,q8,q6,q4
 if [ -n "$LARGE" ]; then
     make llama2-70b 2.5
-    measure "$models/llama2-70b" --prefill 0 --decode 256 --context 128
+    measure "$models/llama2-70b" --prefill 0 --decode 256 --context 128 --batch 1,8
+fi
+if [ -n "$FAMILIES" ]; then
+    for model in llama3-8b:4:gptq llama3-8b:8:gptq llama3-8b:4:awq mistral-7b:4 qwen3-8b:4 command-r7b:4 gemma2-9b:4 \
+        gemma3-1b:4 starcoder2-3b:4 llama3.2-3b:4 qwen3-30b-a3b:4 gpt-oss-20b:4 mixtral-8x7b:4 olmoe-1b-7b:4; do
+        shape=${model%%:*}
+        rest=${model#*:}
+        format=${rest#*:}
+        [ "$format" != "$rest" ] || format=
+        make "$shape" "${rest%%:*}" "$format"
+        measure "$models/$shape$format" --prefill 2048 --decode 256 --context 128 --batch 1,8
+        rm -rf "${models:?}/$shape$format"
+    done
 fi
 for model in "$@"; do
-    measure "$model" --prefill 512 --decode 256 --context 128 --batch 1,8
+    measure "$model" --prefill 512,2048 --decode 256 --context 128 --batch 1,8,32
 done
 exit $failed
