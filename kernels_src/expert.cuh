@@ -78,7 +78,7 @@ EXL2K_FN void exl2k_expert_multiply(const exl2k_expert_args &a, const exl2k_expe
                 exl2k_prepare_input(inputs, next_input, task, lane);
             } else {
                 u64 at[1] = { rows + entry.row * 64 };
-                exl2k_load_inputs<M>(inputs, at, task, inputs_at, lane);
+                exl2k_load_inputs<M>(inputs, at, EXL2K_STEP, task, inputs_at, lane);
             }
             known = key;
         }

@@ -41,17 +41,21 @@
 #include "gemv_chunk.cuh"
 #include "gemv_stream.cuh"
 
-/* ---- partial sums of slices: [strip of the block][slice][16 columns]; many rows: [..][..][tile][lane][4] ---- */
+/* ---- partial sums of slices: [strip of the block][slice][16 columns]; many rows: [..][..][tile][a lane's 4] ---- */
 
 template <u32 M> EXL2K_FN constexpr u32 exl2k_partial_bytes(void) { return M * 64; }
 
 /* Number of partial sums of a strip. */
 EXL2K_FN u32 exl2k_partials(const exl2k_matrix &m) { return m.slices + m.rest; }
 
+/* Many rows: offset of a lane's sums. In this order of lanes, what a warp adds up at a time, 16 columns of two rows, lies
+   in 32 banks. */
+EXL2K_FN u32 exl2k_partial_lane(u32 lane) { return (lane ^ lane >> 3) * 16; }
+
 /* Address of this lane's partial sum. With one row, lanes t = 0 and 1 have a column each. */
 template <u32 M> EXL2K_FN u32 exl2k_partial_at(u32 sums, const exl2k_matrix &m, u32 strip, const exl2k_role &role)
 {
-    u32 t = role.lane & 3, inside = M == 1 ? (t * 8 + role.lane / 4) * 4 : role.lane * 16;
+    u32 lane = role.lane, inside = M == 1 ? (lane % 4 * 8 + lane / 4) * 4 : exl2k_partial_lane(lane);
     return sums + (strip * exl2k_partials(m) + role.slot) * exl2k_partial_bytes<M>() + inside;
 }
 
@@ -90,8 +94,9 @@ template <u32 M> EXL2K_FN void exl2k_partial_add_many(u32 at, const f32 sum[M / 
 /* Sum of all slices of one output of one row, beginning with slice 0. */
 template <u32 M> EXL2K_FN f32 exl2k_partial_total(u32 sums, u32 slots, u32 strip, u32 column, u32 row)
 {
-    u32 inside = M == 1 ? column : row / 8 * 128 + column % 8 * 16 + row % 8 / 2 * 4 + row % 2 + column / 8 * 2;
-    u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside * 4;
+    u32 lane = column % 8 * 4 + row % 8 / 2; /* that has the sum, as one of four */
+    u32 inside = M == 1 ? column * 4 : row / 8 * 512 + exl2k_partial_lane(lane) + (row % 2 + column / 8 * 2) * 4;
+    u32 at = sums + strip * slots * exl2k_partial_bytes<M>() + inside;
     f32 total = 0.0f;
     if constexpr (M == 1) {
 #pragma unroll 16 /* EXL2K_SLICES_MAX, so that all loads are issued at once */
@@ -237,11 +242,11 @@ EXL2K_FN void exl2k_gemv_block(const exl2k_gemv_args &a, const exl2k_role &role,
         if constexpr (M == 1) {
             exl2k_prepare_input(inputs, next_input, task, role.lane);
         } else {
-            u64 at[1] = { x + w.row * 64 };
+            u64 at[1] = { x + w.row * a.x_step };
             if constexpr (EXL2K_LARGE) {
-                exl2k_kept_inputs<M>(inputs, at, task, starts, role.lane);
+                exl2k_kept_inputs<M>(inputs, at, a.x_step, task, starts, role.lane);
             } else {
-                exl2k_load_inputs<M>(inputs, at, task, starts, role.lane);
+                exl2k_load_inputs<M>(inputs, at, a.x_step, task, starts, role.lane);
             }
         }
         /* Move to the next task, and start to load its table entry and its inputs. */

@@ -153,9 +153,10 @@ template <u32 M> EXL2K_FN u32 exl2k_start_early(u32 lane)
 }
 
 /* Many rows: loads the inputs of a chunk and stores the initial sums of its halves. at: address in the lane's row,
-   lane / 4, of each tile. starts: M * 64 bytes of the warp's own shared memory. */
+   lane / 4, of each tile. step: bytes to the next half. starts: M * 64 bytes of the warp's own shared memory. */
 template <u32 M>
-EXL2K_FN void exl2k_load_inputs(exl2k_inputs<M> &x, const u64 at[M / 8], const exl2k_task &t, u32 starts, u32 lane)
+EXL2K_FN void exl2k_load_inputs(exl2k_inputs<M> &x, const u64 at[M / 8], u32 step, const exl2k_task &t, u32 starts,
+                                u32 lane)
 {
     constexpr u32 halves = 2 * EXL2K_CHUNK_RECORDS;
     /* All loads are issued first; halves beyond the chunk are 0. */
@@ -163,7 +164,7 @@ EXL2K_FN void exl2k_load_inputs(exl2k_inputs<M> &x, const u64 at[M / 8], const e
     for (u32 tile = 0; tile < M / 8; tile++) {
 #pragma unroll
         for (u32 h = 0; h < halves; h++) {
-            x.half[tile][h] = h < exl2k_task_halves(t) ? exl2k_load4(at[tile] + h * 64) : make_uint4(0, 0, 0, 0);
+            x.half[tile][h] = h < exl2k_task_halves(t) ? exl2k_load4(at[tile] + h * step) : make_uint4(0, 0, 0, 0);
         }
     }
     /* The starts may be overwritten when all lanes have read those of the preceding chunk. */

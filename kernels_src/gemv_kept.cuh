@@ -88,7 +88,8 @@ EXL2K_FN void exl2k_kept_next(exl2k_kept *kept, const exl2k_gemv_args &a, u32 ha
 
 /* Loads the inputs of a chunk and stores the initial sums of its halves, as exl2k_load_inputs does. */
 template <u32 M>
-EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<M> &x, const u64 at[M / 8], const exl2k_task &t, u32 starts, u32 lane)
+EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<M> &x, const u64 at[M / 8], u32 step, const exl2k_task &t, u32 starts,
+                                u32 lane)
 {
     constexpr u32 halves = 2 * EXL2K_CHUNK_RECORDS;
     /* All loads are issued first; halves beyond the chunk are 0. */
@@ -96,7 +97,7 @@ EXL2K_FN void exl2k_kept_inputs(exl2k_inputs<M> &x, const u64 at[M / 8], const e
     for (u32 i = 0; i < M; i++) {
         u32 h = i % halves;
         bool has = h < exl2k_task_halves(t);
-        x.half[i / halves][h] = has ? exl2k_load4(at[i / halves] + h * 64) : make_uint4(0, 0, 0, 0);
+        x.half[i / halves][h] = has ? exl2k_load4(at[i / halves] + h * step) : make_uint4(0, 0, 0, 0);
     }
     bool dense = (EXL2K_WIDTHS_MASK >> EXL2K_W16 & 1) && exl2k_task_width(t) == EXL2K_W16;
     u32 one = dense ? 0 : 0x3C003C00u; /* sums of fp16 weights begin with 0 */
@@ -256,9 +257,9 @@ EXL2K_FN void exl2k_gemv_block_kept(const exl2k_gemv_args &a, exl2k_stream &s, e
         exl2k_inputs<16> inputs;
         for (u32 tile = 0; tile < 2; tile++) {
             u32 row = exl2k_min(tile * 8 + lane / 4, kept->rows - 1);
-            x[tile] = a.x + kept->row * 64 + (u64)row * (a.x_pitch * 2) + lane % 4 * 16;
+            x[tile] = a.x + kept->row * a.x_step + (u64)row * (a.x_pitch * 2) + lane % 4 * 16;
         }
-        exl2k_kept_inputs<16>(inputs, x, exl2k_kept_task(kept), kept->starts, lane);
+        exl2k_kept_inputs<16>(inputs, x, a.x_step, exl2k_kept_task(kept), kept->starts, lane);
         if (kept->chunk + 1 < kept->end) {
             exl2k_kept_load(kept, a, kept->piece >> a.matrix.rest, kept->chunk + 1);
         }
@@ -272,7 +273,7 @@ EXL2K_FN void exl2k_gemv_block_kept(const exl2k_gemv_args &a, exl2k_stream &s, e
             exl2k_kept_chunk(sum, s.at, inputs, kept, lane);
             __syncwarp();
             exl2k_stream_fill<16>(s, a, exl2k_role{});
-            exl2k_partial_add_many<16>(to + lane * 16, sum, kept->first);
+            exl2k_partial_add_many<16>(to + exl2k_partial_lane(lane), sum, kept->first);
             exl2k_stream_plan_kept(s, a);
         }
         exl2k_kept_next(kept, a, exl2k_task_halves(exl2k_kept_task(kept)));

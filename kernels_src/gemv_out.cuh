@@ -197,6 +197,13 @@ template <u32 M> EXL2K_FN f32 exl2k_factor(const exl2k_out &o, const exl2k_gemv_
 
 /* ---- kinds of outputs ---- */
 
+/* Address of an output that is an input of the next product. */
+template <u32 M> EXL2K_FN u64 exl2k_out_at(const exl2k_gemv_args &a, u32 row, u32 index)
+{
+    u64 at = a.out + (u64)row * (a.out_pitch * 2);
+    return M > 1 ? at + index / 32 * a.out_step + index % 32 * 2 : at + index * 2;
+}
+
 /* Adds the result of item `strip` strips after the thread's first one to the residual; returns its square. */
 template <u32 M>
 EXL2K_FN f32 exl2k_out_residual_item(const exl2k_out &o, const exl2k_gemv_args &a, exl2k_span block, u32 sums,
@@ -224,7 +231,7 @@ EXL2K_FN f32 exl2k_out_residual_item(const exl2k_out &o, const exl2k_gemv_args &
     exl2k_store_f32(at, r);
     u32 y = exl2k_f32_to_f16(exl2k_clamp_f16(r * weight * exl2k_rho_before<M>(o, a)));
     if (exl2k_out_wanted(a)) {
-        exl2k_store_u16(a.out + ((u64)row * a.out_pitch + index) * 2, y);
+        exl2k_store_u16(exl2k_out_at<M>(a, row, index), y);
     }
     return r * r;
 }
@@ -307,7 +314,7 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
             }
             g += gate.bias ? __uint_as_float(exl2k_load_constant(gate.bias + n * 4)) : 0.0f;
             u += gated && up.bias ? __uint_as_float(exl2k_load_constant(up.bias + n * 4)) : 0.0f;
-            exl2k_store_u16(a.out + ((u64)row * a.out_pitch + n) * 2,
+            exl2k_store_u16(exl2k_out_at<M>(a, row, n),
                             exl2k_f32_to_f16(exl2k_clamp_f16(exl2k_gate(a, g, u))));
         }
     }

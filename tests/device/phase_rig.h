@@ -33,7 +33,7 @@ typedef struct watched { /* the first `used` of the `pitch` bytes of a row are d
     uint64_t at;
     uint32_t rows, used, pitch;
     uint8_t *now; /* copy of the buffer, as the GPU holds it */
-    uint32_t tiled; /* halves of a row; 0: the buffer has rows, else tiles (kernels_src/wg_tiles.cuh) */
+    uint32_t tiled; /* halves of a row; 0: the buffer has rows, else tiles (wg_tiles.cuh; of few rows: gemv_args.h) */
 } watched;
 
 enum { FACTORED, ROUNDED, TRUTHS };
@@ -143,17 +143,26 @@ static inline void trio_close(trio *t)
 
 /* ---- poison and canaries ---- */
 
+/* Rows of the tiles of a pass with `rows` rows. */
+static inline uint32_t tile_rows(const trio *t, uint32_t rows)
+{
+    return device_of(t)->pass.by_wg ? exl2__cuda_wg_rows(rows) : rows <= 8 ? 8 : 16;
+}
+
 /* Offset of half i of a row in tiles. */
 static inline size_t tile_at(const trio *t, uint32_t row, uint32_t i)
 {
-    size_t line = (size_t)(i / 32) * exl2__cuda_wg_rows(t->made->step.row_count) + row;
+    size_t line = (size_t)(i / 32) * tile_rows(t, t->made->step.row_count) + row;
+    if (!device_of(t)->pass.by_wg) {
+        return line * 64 + i % 32 * 2;
+    }
     return line * 64 + ((i / 2 % 4) ^ (row / 2 % 4)) * 16 + i % 32 / 8 * 4 + i % 2 * 2;
 }
 
 /* Bytes of the first `rows` rows of a buffer. */
-static inline uint64_t watch_bytes(const watched *w, uint32_t rows)
+static inline uint64_t watch_bytes(const trio *t, const watched *w, uint32_t rows)
 {
-    return w->tiled ? (uint64_t)exl2__cuda_wg_rows(rows) * w->tiled * 2 : (uint64_t)rows * w->pitch;
+    return w->tiled ? exl2__align_up(w->tiled, 32) * tile_rows(t, rows) * 2 : (uint64_t)rows * w->pitch;
 }
 
 /* Copies the halves that tiles have from `from` to w->now; from NULL: fills them with NaN. */
@@ -199,7 +208,7 @@ static inline bool watch_lent(const trio *t, uint32_t set, uint32_t rows, watch 
     bool lent = mine == WATCH_logits;
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
         const watched *w = &t->watched[i];
-        bool apart = at + bytes <= w->at || w->at + watch_bytes(w, rows) <= at;
+        bool apart = at + bytes <= w->at || w->at + watch_bytes(t, w, rows) <= at;
         lent = lent || (i != (uint32_t)mine && set >> i & 1 && !apart);
     }
     return lent;

@@ -462,6 +462,15 @@ static uint32_t tiled_by(const trio *t, exl2__phase phase, watch buffer)
     }
 }
 
+/* In a pass of few rows, the buffers that the phase writes as tiles for the next product. */
+static uint32_t few_tiles(const trio *t, exl2__phase phase, uint32_t layer)
+{
+    const exl2__cuda_model *m = device_of(t);
+    bool next = phase == EXL2__PHASE_out || (phase == EXL2__PHASE_down && layer + 1 < m->plan->shape.layers);
+    uint32_t set = next ? SEEN(x) : phase == EXL2__PHASE_gate_up ? SEEN(h) : 0;
+    return exl2__cuda_tile_rows(m) > 0 ? set : 0;
+}
+
 /* The buffers that a phase writes. Where norms are not folded into products, the kernel `settle` writes the inputs of
    the next products after the embedding, and after each block or its norm. */
 static uint32_t written_by(const trio *t, exl2__phase phase, exl2__phase before, uint32_t layer)
@@ -503,8 +512,10 @@ static void check_phase(trio *t, exl2__phase phase, exl2__phase before, uint32_t
         level(t, phase, truth, layer);
     }
     /* Which buffers have tiles from here on. */
+    uint32_t few = few_tiles(t, phase, layer);
     for (uint32_t i = 0; i < WATCH_COUNT; i++) {
-        t->watched[i].tiled = m->pass.by_wg ? tiled_by(t, phase, (watch)i) : 0;
+        uint32_t halves = i == WATCH_h ? t->shape->inter : t->shape->hidden;
+        t->watched[i].tiled = m->pass.by_wg ? tiled_by(t, phase, (watch)i) : (few >> i & 1) * halves;
     }
     watch_poison(t, adds ? set & ~SEEN(residual) : set);
     if (phase == EXL2__PHASE_expert_down) {

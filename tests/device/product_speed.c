@@ -181,6 +181,14 @@ static launch prepare(uint32_t layer, uint32_t unit, uint32_t rows)
     a->sums_now = unit == QKV ? sums_a.address : unit == GATE_UP ? sums_b.address : 0;
     a->sums_before = after_attention ? sums_a.address : sums_b.address;
     a->sums_out = after_attention ? sums_b.address : sums_a.address;
+    if (rows > 1 && unit != OUT) { /* tiles, as in the engine */
+        a->x_pitch = EXL2K_STEP / 2;
+        a->x_step = EXL2K_STEP * rows;
+    }
+    if (rows > 1 && unit != QKV) {
+        a->out_pitch = EXL2K_STEP / 2;
+        a->out_step = EXL2K_STEP * rows;
+    }
     l.shared = exl2__cuda_gemv_shared(a, model[layer][unit].chunk_bytes, rows, (uint32_t)rig.sm_count, budget);
     if (ring_stages && rows == 1) {
         l.shared += (ring_stages * ring_side - a->stages * a->slot_strips) * EXL2K_GEMV_WARPS * a->slot_bytes;

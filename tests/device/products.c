@@ -139,7 +139,43 @@ static void case_close(product_case *c)
 typedef struct setting {
     uint32_t rows, ctas, budget;
     bool half, large; /* large: by the kernels for large matrices */
+    bool tiles;       /* of x, and of the outputs of act and residual */
 } setting;
+
+/* Halves of `rows` rows of `pitch` elements, to tiles (gemv_args.h) or back. */
+static void reorder(const uint16_t *from, uint16_t *to, uint32_t rows, uint32_t pitch, bool back)
+{
+    for (uint32_t i = 0; i < rows * pitch; i++) {
+        uint32_t row = i / pitch, column = i % pitch, tiled = (column / 32 * rows + row) * 32 + column % 32;
+        to[back ? i : tiled] = from[back ? tiled : i];
+    }
+}
+
+/* The inputs of `lanes` rows in tiles; those of a product of fewer rows end with NaN. */
+static rig_buffer tiles_of(const product_case *c, uint32_t lanes, uint32_t rows)
+{
+    uint32_t count = lanes * c->x_pitch;
+    uint16_t *x = product_take(count, 2), *tiles = product_take(count, 2);
+    memset(x, 0xFF, (size_t)count * 2);
+    memcpy(x, c->x, (size_t)rows * c->x_pitch * 2);
+    reorder(x, tiles, lanes, c->x_pitch, false);
+    rig_buffer b = rig_buffer_of(tiles, (size_t)count * 2);
+    free(x);
+    free(tiles);
+    return b;
+}
+
+/* Puts fp16 outputs of a product into rows. */
+static void out_of_tiles(const product_case *c, uint32_t lanes)
+{
+    size_t count = (size_t)lanes * c->out_pitch, whole = (size_t)lanes * ((c->out_pitch + 31) / 32 * 32);
+    uint16_t *tiles = product_take(whole, 2), *out = product_take(count, 2);
+    rig_download(c->out, 0, tiles, whole * 2);
+    reorder(tiles, out, lanes, c->out_pitch, true);
+    rig_upload(c->out, 0, out, count * 2);
+    free(tiles);
+    free(out);
+}
 
 /* Computes rows [row, row + s->rows) with the kernel for `lanes` rows, 1, 8 or 16. Poisons the outputs first. false:
    the budget is too small for the kernel for 16 rows. */
@@ -154,9 +190,21 @@ static bool run(product_case *c, result_kind kind, const setting *s, uint32_t ro
                           .out_pitch = c->out_pitch, .residual_pitch = c->columns, .rows = s->rows,
                           .slots = s->ctas, .kind = kind, .out_half = s->half,
                           .eps = 1e-5f, .inverse_hidden = 1.0f / (float)c->m.in, .scale = 1, .act = EXL2K_ACT_SILU };
+    rig_buffer tiles = { 0 };
+    if (s->tiles) {
+        tiles = tiles_of(c, lanes, s->rows);
+        a.x = tiles.address;
+        a.x_pitch = EXL2K_STEP / 2;
+        a.x_step = EXL2K_STEP * lanes;
+        if (kind != STORE) {
+            a.out_pitch = a.x_pitch;
+            a.out_step = a.x_step;
+        }
+    }
     uint32_t shared = exl2__cuda_gemv_shared(&a, c->m.chunk_bytes, lanes, s->ctas, s->budget);
     if (shared == 0) {
         CHECK(lanes == 16);
+        rig_buffer_free(&tiles);
         return false;
     }
     rig_poison(c->out);
@@ -169,6 +217,10 @@ static bool run(product_case *c, result_kind kind, const setting *s, uint32_t ro
     rig_launch(&modules[variant][lanes / 8], names[variant][lanes / 8], s->ctas, 1, EXL2K_GEMV_THREADS, shared, &a,
                sizeof a);
     rig_wait();
+    if (s->tiles && kind != STORE) {
+        out_of_tiles(c, lanes);
+    }
+    rig_buffer_free(&tiles);
     return true;
 }
 
@@ -288,6 +340,7 @@ static void check_alone(product_case *c, result_kind kind, setting s, uint32_t l
     rig_upload(c->residual_buffer, 0, c->residual, (size_t)ROWS * c->columns * 4);
     uint32_t rows = ran ? s.rows : 0;
     s.rows = 1;
+    s.tiles = false;
     for (uint32_t row = 0; row < rows; row++) {
         run(c, kind, &s, row, 1);
         for (uint32_t i = 0; i < (residual ? 3u : 1u); i++) {
@@ -315,8 +368,9 @@ static void check_kind(product_case *c, result_kind kind, uint32_t ctas, uint32_
     }
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint32_t lanes = rows[i] > 8 ? 16 : rows[i] > 1 ? 8 : 1;
-        for (uint32_t half = 0; half < (kind == STORE ? 2u : 1u) && !(is_affine && lanes == 16); half++) {
-            setting s = { rows[i], ctas, budget, half != 0, false };
+        uint32_t turns = kind == STORE || lanes > 1 ? 2 : 1;
+        for (uint32_t turn = 0; turn < turns && !(is_affine && lanes == 16); turn++) {
+            setting s = { rows[i], ctas, budget, kind == STORE && turn, false, lanes > 1 && turn };
             if (run(c, kind, &s, 0, lanes)) {
                 check_rows(c, kind, &s);
             }
@@ -324,7 +378,8 @@ static void check_kind(product_case *c, result_kind kind, uint32_t ctas, uint32_
     }
     for (uint32_t lanes = 8; lanes <= (is_affine ? 8u : 16u); lanes += 8) {
         for (uint32_t i = 0; i < (large[0].module && !is_affine && lanes == 8 ? 3u : 1u); i++) {
-            check_alone(c, kind, (setting){ 1, ctas, budget, false, false }, lanes, i);
+            check_alone(c, kind, (setting){ 1, ctas, budget, false, false, false }, lanes, i);
+            check_alone(c, kind, (setting){ 1, ctas, budget, false, false, true }, lanes, i);
         }
     }
 }

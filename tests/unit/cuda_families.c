@@ -20,6 +20,7 @@ typedef struct launched {
     exl2k_settle_args settle; /* of exl2k_settle */
     uint64_t x, out;          /* of products, of exl2k_norm and exl2k_wg_order */
     uint32_t kind;
+    uint32_t x_pitch, x_step, out_pitch, out_step; /* of products of few rows */
     uint32_t tile_rows;       /* of inputs or results that are tiles; 0: there are none */
     uint64_t partial;         /* where products by GEMM may put sums of splits */
 } launched;
@@ -43,6 +44,10 @@ static void run(const char *function, const void *arguments, const unsigned grid
         l->x = a->x;
         l->out = a->out;
         l->kind = a->kind;
+        l->x_pitch = a->x_pitch;
+        l->x_step = a->x_step;
+        l->out_pitch = a->out_pitch;
+        l->out_step = a->out_step;
     } else if (strncmp(function, "exl2k_gemm", 10) == 0) {
         const exl2k_gemm_args *a = (const exl2k_gemm_args *)arguments;
         l->x = a->x;
@@ -316,6 +321,33 @@ static void check_tiles(synth_model *m, const pass *p, const synth_shape *shape)
     CHECK(!many || count_of("exl2k_attend_permute") == 0);
 }
 
+/* Products of few rows read tiles where the last product that wrote there has written the same tiles, and only
+   there. */
+static void check_few_tiles(synth_model *m, const synth_shape *shape, uint32_t rows)
+{
+    static made_step made;
+    const pass p = { { { 55, rows } }, false };
+    bool sixteen = shape->mix < SYNTH_AFFINE && !exl2__cuda_needs_any(&m->plan.shape);
+    bool folds = exl2__cuda_folds(&m->plan.shape);
+    uint32_t tiled = 0, lanes = rows < 2 || !folds ? 0 : rows <= 8 ? 8 : rows <= 16 && sixteen ? 16 : 0;
+    make_step(&made, shape, &p, EXL2__ROWS_SAMPLED);
+    made.step.logit_count = 0;
+    run_pass(m, &made.step);
+    for (uint32_t i = 0; i < launch_count; i++) {
+        const launched *l = &launches[i], *writer = NULL;
+        for (uint32_t k = 0; k < i && l->x_step; k++) {
+            bool writes = launches[k].x_step && launches[k].kind != EXL2K_GEMV_STORE && launches[k].out == l->x;
+            writer = writes ? &launches[k] : writer;
+        }
+        if (l->x_step > EXL2K_STEP || (writer && folds)) {
+            CHECK(writer && l->x_step == writer->out_step && l->x_pitch == writer->out_pitch);
+        }
+        CHECK(l->x_step <= EXL2K_STEP || (l->x_step == EXL2K_STEP * lanes && l->x_pitch == EXL2K_STEP / 2));
+        tiled += l->x_step > EXL2K_STEP;
+    }
+    CHECK_INT(tiled, lanes ? 3 * shape->layers - 1 : 0); /* all but out's and the first q, k, v's */
+}
+
 /* 17 sampled rows that all want logits: the head is one product, too, whose inputs are tiles. It has no splits, as
    their sums would lie where the logits are. */
 static void check_head(synth_model *m, const synth_shape *shape)
@@ -376,6 +408,10 @@ static void check_wg(int arch, int shared_bytes, const synth_shape *shape, bool 
     check_late(&m, shape, exl2__cuda_may_wg(&gpu, &m.plan.shape) && !wanted);
     for (uint32_t i = 0; i < EXL2__COUNT(passes) && wanted; i++) {
         check_tiles(&m, &passes[i], shape);
+    }
+    static const uint32_t few[] = { 1, 2, 8, 9, 16 };
+    for (uint32_t i = 0; i < EXL2__COUNT(few) && wanted; i++) {
+        check_few_tiles(&m, shape, few[i]);
     }
     if (wanted) {
         check_head(&m, shape);

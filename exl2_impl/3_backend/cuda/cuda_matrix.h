@@ -347,6 +347,8 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     uint32_t others = rows == 1 ? EXL2K_GEMV_SMALL_BYTES : EXL2K_GEMV8_SMALL_BYTES;
     others = rows == 16 ? EXL2K_GEMV16_SMALL_BYTES : others;
     most = a->kind == EXL2K_GEMV_RESIDUAL ? most : 64;
+    a->x_step = a->x_step ? a->x_step : EXL2K_STEP;
+    a->out_step = a->out_step ? a->out_step : EXL2K_STEP;
     a->slot_bytes = chunk_bytes;
     a->strips_per_cta = a->matrix.strips / unit / ctas;
     a->ctas_with_more = a->matrix.strips / unit % ctas;

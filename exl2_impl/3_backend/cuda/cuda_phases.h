@@ -52,6 +52,12 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
         .map = next ? exl2__cuda_matrix_of(next)->map : 0, .sums_before = exl2__cuda_sums(m, 0),
         .sums_out = exl2__cuda_sums(m, 1), .scale = m->plan->shape.residual_scale
     };
+    if (x == m->b.h) { /* not what attention has written */
+        exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
+    }
+    if (next != m->plan->head) { /* whose rows are chosen */
+        exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
+    }
     EXL2__TRY(exl2__cuda_product(m, matrix, EXL2__CUDA_RESIDUAL, &a, m->pass.row_count));
     m->pass.norm = (m->pass.norm + 1) % EXL2__CUDA_SUMS;
     m->pass.first_norm = false;
@@ -117,6 +123,9 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
         EXL2__TRY(exl2__cuda_norm_all(m, layer->attn_norm.weight, layer->qkv));
         return exl2__cuda_gemm(m, layer->qkv, EXL2__CUDA_STORE, &gemm, m->pass.row_count);
     }
+    if (layer->index > 0) {
+        exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
+    }
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
 }
 
@@ -152,6 +161,8 @@ static exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__layer *lay
         EXL2__TRY(exl2__cuda_norm_all(m, layer->mlp_norm.weight, layer->gate_up));
         return exl2__cuda_gemm(m, layer->gate_up, EXL2__CUDA_ACT, &gemm, m->pass.row_count);
     }
+    exl2__cuda_tiled(m, &a.x_pitch, &a.x_step);
+    exl2__cuda_tiled(m, &a.out_pitch, &a.out_step);
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
 }
 

@@ -130,6 +130,29 @@ static inline bool exl2__cuda_has_sixteen(const exl2__cuda_model *m, uint32_t va
     return variant == 0 && exl2__cuda_many_decode(m->plan) && m->gpu->info.arch == 90;
 }
 
+/* Rows of the tiles that products of this pass hand over to each other (gemv_args.h); 0: they hand over rows. Tiles lie
+   over the padding of rows, so there are none where GEMM without wgmma reads that padding in other passes. */
+static uint32_t exl2__cuda_tile_rows(const exl2__cuda_model *m)
+{
+    const exl2__shape *s = &m->plan->shape;
+    uint32_t rows = m->pass.row_count;
+    if (m->pass.by_gemm || !m->has_wg || !exl2__cuda_folds(s) || rows < 2) {
+        return 0;
+    }
+    bool sixteen = exl2__cuda_has_sixteen(m, s->affine || exl2__cuda_needs_any(s));
+    return rows <= 8 ? 8 : rows <= 16 && sixteen ? 16 : 0;
+}
+
+/* Sets pitch and step of what one product of this pass writes and the next one reads, if these are tiles. */
+static void exl2__cuda_tiled(const exl2__cuda_model *m, exl2k_u32 *pitch, exl2k_u32 *step)
+{
+    uint32_t rows = exl2__cuda_tile_rows(m);
+    if (rows > 0) {
+        *pitch = EXL2K_STEP / 2;
+        *step = EXL2K_STEP * rows;
+    }
+}
+
 /* Multiplies any number of rows, 16 or 8 at a time: a row has the same bits in each kernel. `a` holds all but the
    matrix, rows, activation and shared memory, and is changed. */
 static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
