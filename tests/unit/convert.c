@@ -262,6 +262,71 @@ static exl2_result run_all(exl2__runner *r, const exl2_token *tokens, uint32_t c
     return exl2__runner_logits(r, fn, user);
 }
 
+static const uint32_t some_strips[] = { 0, 3, 4, 9 }; /* of the 10 strips of the head */
+
+/* First the logits of all rows, then those of some strips, which must be the same. */
+typedef struct strips {
+    float logits[64][VOCAB];
+    uint32_t rows;
+    bool again;
+} strips;
+
+static void on_strips(void *user, uint32_t row, const float *logits)
+{
+    strips *s = (strips *)user;
+    if (!s->again && CHECK(row < 64)) {
+        memcpy(s->logits[row], logits, sizeof s->logits[row]);
+    }
+    for (size_t i = 0; i < sizeof some_strips / sizeof some_strips[0]; i++) {
+        uint32_t first = some_strips[i] * EXL2__CPU_STRIP;
+        CHECK(memcmp(&s->logits[row][first], logits + first, EXL2__CPU_STRIP * sizeof *logits) == 0);
+    }
+    s->rows++;
+}
+
+static void check_strips(exl2__runner *r, const golden *g)
+{
+    static strips s;
+    uint32_t count = g->count < 64 ? g->count : 64;
+    exl2__cpu_device *d = exl2__runner_cpu(r);
+    s.rows = 0;
+    s.again = false;
+    CHECK_INT(run_all(r, g->ids, count, on_strips, &s), EXL2_OK);
+    memset(d->logits, 0, (size_t)r->plan.logit_rows_max * d->vocab_stride * sizeof *d->logits);
+    s.again = true;
+    CHECK_INT(exl2__runner_logits_some(r, some_strips, sizeof some_strips / sizeof some_strips[0], on_strips, &s),
+              EXL2_OK);
+    CHECK_INT(s.rows, 2 * count);
+}
+
+/* Of four strips, the last with 4 tokens, those with at least 95 % of the probability: the one with 3 % can go, and the
+   one with 4 % cannot go, too. */
+static void test_likely(void)
+{
+    static const float probabilities[2][4] = { { 0.50f, 0.40f, 0.02f, 0.08f }, { 0.90f, 0.06f, 0.04f, 0.00f } };
+    static const uint32_t wanted[] = { 0, 1, 3 };
+    static float p[2][128], likely[128], logits[100];
+    uint32_t chosen[4];
+    double mass[4];
+    const float *some;
+    exl2__runner r = { .plan = { .logit_rows_max = 1, .shape = { .vocab = 100 } } };
+    exl2__compare_row rows[2] = { { .probability = p[0] }, { .probability = p[1] } };
+    exl2__measure m = { .r = &r, .probes = 1, .probe_length = 2, .probe = rows, .likely = likely, .strips = chosen };
+    for (uint32_t i = 0; i < 100; i++) {
+        logits[i] = (float)i;
+        p[0][i] = probabilities[0][i / 32] / (i < 96 ? 32 : 4);
+        p[1][i] = probabilities[1][i / 32] / (i < 96 ? 32 : 4);
+    }
+    CHECK(exl2__measure_likely(&m, 0, logits, &some) == 100 && some == logits); /* nothing is chosen yet */
+    exl2__measure_choose_strips(&m, mass);
+    CHECK(m.strip_count == 3 && memcmp(chosen, wanted, sizeof wanted) == 0);
+    if (CHECK_INT(exl2__measure_likely(&m, 0, logits, &some), 68)) {
+        for (uint32_t i = 0; i < 68; i++) {
+            CHECK(some[i] == (float)(i < 64 ? i : i + 32));
+        }
+    }
+}
+
 /* The calibration pass and the engine give the same probabilities. */
 static void check_engine(exl2__runner *r, const golden *g, const char *model)
 {
@@ -302,6 +367,7 @@ static void test_runner(void)
                 printf("  %s: logits %.2e off\n", models[i], l.off);
             }
             check_states(&r, &g);
+            check_strips(&r, &g);
             check_engine(&r, &g, models[i]);
             exl2__runner_close(&r);
         }
@@ -582,6 +648,7 @@ int main(void)
     rig_open((ROWS + 2) * LENGTH, VOCAB);
     snprintf(work_dir, sizeof work_dir, "%s/out.work", root);
     test_kl();
+    test_likely();
     test_runner();
     test_quality();
     test_resume();

@@ -524,8 +524,8 @@ static void test_rows_of_files(void)
     remove_folder(work_dir);
 }
 
-/* After a rejected rate the work folder is gone. Where it was given, it stays, and another rate may be given: nothing in
-   it is worth keeping. */
+/* After a rejected rate the work folder is gone. Where it was given it stays, and accepts another rate: nothing in it
+   is worth keeping. */
 static void test_second_try(void)
 {
     watch w = { 0 };
