@@ -144,7 +144,7 @@ static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const 
                                    uint32_t count)
 {
     char path[EXL2__FILE_PATH_MAX], final_path[EXL2__FILE_PATH_MAX];
-    exl2__keep_head head;
+    exl2__keep_head head = { 0 };
     exl2__keep_path(w, name, ".part", path);
     exl2__keep_path(w, name, "", final_path);
     void *file = exl2__platform_create(path);
@@ -163,7 +163,7 @@ static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const 
 static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
                                    uint32_t count, bool *found)
 {
-    exl2__keep_head head, wanted;
+    exl2__keep_head head, wanted = { 0 };
     uint64_t bytes, sum = sizeof head;
     void *file;
     *found = false;
