@@ -296,7 +296,6 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
     const exl2k_part &gate = a.matrix.part[0], &up = a.matrix.part[1];
     u32 row = exl2k_item_row<M>(), column = exl2k_item_column<M>();
     u32 gated = EXL2K_ANY ? a.matrix.interleaved : 1;
-    f32 factor = exl2k_factor<M>(o, a);
     u32 pairs = block.end - block.begin;
     /* Strip 2 i of the block has the gates, strip 2 i + 1 the matching columns of up. Without a gate, strip i has the
        columns of up. */
@@ -306,6 +305,7 @@ template <u32 M> EXL2K_FN void exl2k_out_act(const exl2k_out &o, const exl2k_gem
         if (n < gate.columns && row < o.rows) {
             f32 g = M == 16 ? exl2k_shared_load_f32(exl2k_gate_at(a, sums, pair))
                             : exl2k_partial_total<M>(sums, exl2k_partials(a.matrix), pair << gated, column, row);
+            f32 factor = exl2k_factor<M>(o, a);
             g *= factor;
             f32 u = 1.0f;
             if (gated) {
