@@ -1,8 +1,8 @@
 /* gpu.h: the GPU of a conversion: memory, copies through pinned slots, launches of the converter's kernels.
    takes: the settings of an engine.
    gives: exl2__gpu, exl2__gpu_open, exl2__gpu_close; exl2__gpu_buffer, exl2__gpu_alloc, exl2__gpu_need, exl2__gpu_free,
-          exl2__gpu_forget, exl2__gpu_room, exl2__gpu_make_room; exl2__gpu_fill, exl2__gpu_up, exl2__gpu_down,
-          exl2__gpu_copy; exl2__gpu_launch, exl2__gpu_float_product.
+          exl2__gpu_drop, exl2__gpu_forget, exl2__gpu_room, exl2__gpu_make_room; exl2__gpu_fill, exl2__gpu_up,
+          exl2__gpu_down, exl2__gpu_copy; exl2__gpu_launch, exl2__gpu_float_product.
    owns:  the device, until exl2__gpu_close.
 
    Each stage that has kernels is a function of a file of this room, with the arguments of the CPU's stage, which stays
@@ -129,15 +129,23 @@ static inline void exl2__gpu_free(exl2__gpu *g, exl2__gpu_buffer *b)
     *b = (exl2__gpu_buffer){ 0, 0 };
 }
 
+/* Frees weights; the others stay in the order in which they were read. */
+static void exl2__gpu_drop(exl2__gpu *g, uint32_t index)
+{
+    exl2__gpu_weights *w = &g->weights[index];
+    g->weight_bytes -= w->memory.bytes;
+    exl2__gpu_free(g, &w->memory);
+    exl2__gpu_free(g, &w->kept);
+    g->weight_count--;
+    memmove(w, w + 1, (g->weight_count - index) * sizeof *w);
+}
+
 /* Frees the weights of a part; NULL: of all but those that have others in their place. */
 static void exl2__gpu_forget(exl2__gpu *g, const void *part)
 {
     for (uint32_t i = g->weight_count; i-- > 0;) {
         if (part ? g->weights[i].part == part : !g->weights[i].kept.address) {
-            g->weight_bytes -= g->weights[i].memory.bytes;
-            exl2__gpu_free(g, &g->weights[i].memory);
-            exl2__gpu_free(g, &g->weights[i].kept);
-            g->weights[i] = g->weights[--g->weight_count];
+            exl2__gpu_drop(g, i);
         }
     }
 }

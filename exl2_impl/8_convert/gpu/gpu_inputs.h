@@ -215,8 +215,12 @@ static exl2_result exl2__gpu_weights_of(exl2__gpu *g, const exl2__cpu_part *p, e
     exl2__gpu_forget(g, p);
     exl2__gpu_weights w = { p, p->data, { 0, 0 }, { 0, 0 } };
     uint64_t bytes = exl2__gpu_halves_bytes(p->in, p->strips * EXL2__CPU_STRIP);
-    if (g->weight_max && g->weight_bytes + bytes > g->weight_max) {
-        exl2__gpu_forget(g, NULL);
+    for (uint32_t i = 0; g->weight_max && g->weight_bytes + bytes > g->weight_max && i < g->weight_count;) {
+        if (g->weights[i].kept.address) {
+            i++;
+        } else {
+            exl2__gpu_drop(g, i); /* the oldest */
+        }
     }
     EXL2__TRY(exl2__gpu_weights_room(g));
     EXL2__TRY(exl2__gpu_raw(g, p));

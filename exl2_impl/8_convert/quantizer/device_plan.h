@@ -231,6 +231,18 @@ static uint64_t exl2__device_plan_sum(const exl2__gpu *g, uint32_t first, uint32
     return sum;
 }
 
+/* What passes without moments use: of probes, or of the comparison. All is there but where it was freed before. */
+static uint64_t exl2__device_plan_light(const exl2__device_plan *p)
+{
+    static const uint8_t moments[] = { EXL2__GPU_COLUMNS, EXL2__GPU_COLUMN_SCALES, EXL2__GPU_EXPERT_SUMS,
+                                       EXL2__GPU_SUMS, EXL2__GPU_SUMS + 1, EXL2__GPU_SUMS + 2, EXL2__GPU_SUMS + 3 };
+    uint64_t sum = exl2__device_plan_sum(p->g, 0, EXL2__GPU_WORK);
+    for (size_t i = 0; p->g->tight && i < EXL2__COUNT(moments); i++) {
+        sum -= p->g->planned[moments[i]];
+    }
+    return sum;
+}
+
 /* The most of a matrix's factor and quantizer: with quantized forms `kept` before it, and its own; probed: passes run
    while the factor is there. */
 static uint64_t exl2__device_plan_slot(const exl2__device_plan *p, const exl2__slot *slot, uint64_t kept, uint64_t own,
@@ -245,20 +257,8 @@ static uint64_t exl2__device_plan_slot(const exl2__device_plan *p, const exl2__s
         return passes + factor + kept + exl2__max64(making, solve);
     }
     uint64_t one = factor + exl2__max64(making, solve + g->planned[EXL2__GPU_RAW]);
-    uint64_t pass = probed ? passes + factor + own : p->corrected ? passes + own : 0;
+    uint64_t pass = probed ? exl2__device_plan_light(p) + factor + own : p->corrected ? passes + own : 0;
     return kept + exl2__max64(one, pass);
-}
-
-/* What the passes of the comparison use; it has no moments. */
-static uint64_t exl2__device_plan_compared(const exl2__device_plan *p)
-{
-    static const uint8_t moments[] = { EXL2__GPU_COLUMNS, EXL2__GPU_COLUMN_SCALES, EXL2__GPU_EXPERT_SUMS,
-                                       EXL2__GPU_SUMS, EXL2__GPU_SUMS + 1, EXL2__GPU_SUMS + 2, EXL2__GPU_SUMS + 3 };
-    uint64_t sum = exl2__device_plan_sum(p->g, 0, EXL2__GPU_WORK);
-    for (size_t i = 0; p->g->tight && i < EXL2__COUNT(moments); i++) {
-        sum -= p->g->planned[moments[i]];
-    }
-    return sum;
 }
 
 /* The most that is allocated at once, with at most `limit` of the model's weights. layers: weights of each. */
@@ -281,6 +281,7 @@ static uint64_t exl2__device_plan_peak(exl2__device_plan *p, const uint64_t *lay
         made = before && before->layer == slot->layer ? made : 0; /* with corrected targets they stay in place */
         p->tried = exl2__max64(p->tried, tried + own);
         weights = exl2__min64(weights, limit);
+        most = exl2__max64(most, measured + weights + exl2__device_plan_sum(g, 0, EXL2__GPU_WORK)); /* moments */
         if (!head || p->slots->head_bits == 0) {
             most = exl2__max64(most, measured + weights + exl2__device_plan_slot(p, slot, tried, own, true));
         }
@@ -292,7 +293,7 @@ static uint64_t exl2__device_plan_peak(exl2__device_plan *p, const uint64_t *lay
         tried += own;
     }
     uint64_t both = 2 * (p->r->streamed ? p->head : p->weights) + (p->r->streamed ? layers[last] : 0);
-    uint64_t compared = all + exl2__device_plan_compared(p) + exl2__min64(both, limit);
+    uint64_t compared = all + exl2__device_plan_light(p) + exl2__min64(both, limit);
     return exl2__max64(most, p->compared ? compared : 0);
 }
 
