@@ -29,7 +29,7 @@
 #define EXL2K_GEMV_STAGES_MAX 4
 #define EXL2K_SLOTS_MAX 256 /* slots for sums of squares: one for each CTA of a residual product */
 #define EXL2K_GEMV_SQUARES 96 /* sums of squares in shared memory, one for a row and strip of a block */
-#define EXL2K_STEP 64
+#define EXL2K_STEP 64 /* bytes of 32 columns of a row */
 #define EXL2K_RING_HEAD 144 /* 16 rows: bytes of a ring before its slots: 16 planned jobs, two barriers */
 /* Shared memory besides the rings' slots and the partial sums (gemv_out.cuh), for 1, 8 and 16 rows. */
 #define EXL2K_GEMV_SMALL_BYTES 6144
