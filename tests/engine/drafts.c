@@ -311,7 +311,7 @@ static void narrow_ring(void)
     d.on_event = NULL;
     d.draft.ngram = true;
     CHECK_INT(exl2_job_start(r.engine, &d, NULL), EXL2_OK);
-    for (uint32_t i = 0; i < 10000 && !with.done_events; i++) {
+    for (uint32_t i = 0; i < 10000000 && !with.done_events; i++) { /* many steps only look at a GPU that is busy */
         exl2_step(r.engine, NULL);
         exl2_step(r.engine, NULL);
         if (exl2_next_event(r.engine, &ev)) {

@@ -224,9 +224,10 @@ static uint64_t exl2__convert_plan_stages(exl2__convert *v, const exl2__arena *m
     uint64_t compare = r->other_bytes + (r->streamed ? exl2__min64(out, streamed) : out);
     exl2__compare_layout(&both, &rows);
     compare += rows.used;
-    uint64_t later = v->d->measure_only ? 0 : exl2__max64(shards, compare);
+    /* Shards are laid out before the work, too, to check all numbers. */
+    uint64_t others = v->d->measure_only ? shards : exl2__max64(shards, compare);
     quantize += v->d->corrected ? exl2__convert_plan_streams(v) : 0;
-    return exl2__max64(measure->used + quantize, later);
+    return exl2__max64(measure->used + quantize, others);
 }
 
 #ifndef EXL2_NO_CUDA
