@@ -588,8 +588,8 @@
    others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
    on_plan says what it will make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its
    numbers is checked before that. What reads images or sound is copied as it is, and all tensors keep the source's
-   names. shard_bytes sets the size of the files. Rates, their cost, and text of a game as
-   calibration: README, "Your own EXL2 model".
+   names. shard_bytes sets the size of the files. Rates, their cost, and text of a game as calibration: README, "Your
+   own EXL2 model".
    exl2_compare says how far the logits of two models are apart.
    These functions are for tools: they allocate with malloc and wait for disks.
 
@@ -1531,7 +1531,8 @@ typedef struct exl2_convert_plan {
     uint64_t bytes;          /* of all files of out_dir, at most */
     uint64_t bytes_least, bytes_most; /* what they can be */
     uint64_t disk_bytes;     /* out_dir and the work folder together, with the dense copy of a GGUF or FP8 source */
-    uint64_t host_bytes, device_bytes; /* memory at its peak, and GPU memory; on the CPU 0 */
+    uint64_t host_bytes;     /* memory at its peak */
+    uint64_t device_bytes;   /* GPU memory at its peak; on the CPU 0 */
     bool streamed;           /* the source does not fit host_bytes_max: one layer at a time is read, for each layer that
                                 is measured all later ones again */
     bool own_text;           /* calibration uses text that the model writes, besides that of this header */
