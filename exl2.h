@@ -581,8 +581,8 @@
    chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is in part this header's and
    for the rest what the model writes itself, or all of it the application's own files: text like that of the game is
    best. All finished parts are kept in a work folder, so that a killed conversion continues where it was when it is
-   called again. With measure_only it writes measurement.json: given back as measurement_file, it saves half of the work
-   at every other rate.
+   called again. With measure_only it writes measurement.json and calibration.json: given back as measurement_file and
+   as a calibration file, they save more than half of the work at every other rate.
    ExLlamaV2's own measurement.json is accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are
    chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
    others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
@@ -1574,7 +1574,8 @@ typedef struct exl2_convert_desc {
     uint64_t seed;           /* of the text that the model writes */
     const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new.
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
-    bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too */
+    bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too, and
+                                calibration.json: the ids that it was made of, as a calibration file */
     bool corrected;          /* each matrix makes up for errors of those before: better at low rates, for about twice
                                 the time; needs the default rows, or more. Not with measure_only */
     uint64_t shard_bytes;    /* most bytes of tensors in a file; 0 = 4 GiB. A larger tensor has a file for itself */

@@ -204,7 +204,7 @@ int cli_convert(int argc, char **argv)
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512; on a GPU 2048)" },
         { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes (0)" },
         { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
-        { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json alone" },
+        { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json and calibration.json alone" },
         { "--measurement", ARG_TEXT, &d.measurement_file, "F", "measurement.json of the same model, or ExLlamaV2's" },
         { "--corrected", ARG_BOOL, &d.corrected, NULL, "each matrix makes up for errors of those before: better at low "
           "rates, about twice the time" },
@@ -262,7 +262,8 @@ int cli_convert(int argc, char **argv)
     } else if (v.out_of_memory) {
         fprintf(stderr, "there is no memory for the table of matrices\n");
     } else if (d.measure_only) {
-        printf("%s/measurement.json: the measurement of %s\n", d.out_dir, d.source_dir);
+        printf("%s/measurement.json: the measurement of %s; calibration.json: the ids of its text\n", d.out_dir,
+               d.source_dir);
     } else if (json) {
         report_json(&v, &info, clock_seconds_since(start));
     } else {

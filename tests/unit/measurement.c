@@ -11,7 +11,9 @@
 
 enum { ROWS = 6, LENGTH = 32, VOCAB = 320 };
 
-static char measured_dir[600], json_path[700];
+static char measured_dir[600], json_path[700], ids_path[700];
+
+static const char *ids; /* the file of ids; NULL: that of the rig */
 
 static exl2_result convert(const char *model, float bpw, bool measure, const char *measurement, exl2_error *error)
 {
@@ -23,6 +25,7 @@ static exl2_result convert(const char *model, float bpw, bool measure, const cha
     d.head_bits = 8;
     d.measure_only = measure;
     d.measurement_file = measurement;
+    d.calibration_files = ids ? &ids : d.calibration_files;
     d.error = error;
     remove_folder(d.out_dir);
     return exl2_convert(&d);
@@ -157,7 +160,12 @@ static void test_measured(const char *model, bool parallel, uint32_t experts)
     char *measured = converted(model, 4, json_path, &again);
     CHECK(bytes == again && memcmp(plain, measured, bytes) == 0);
     free(measured);
+    ids = ids_path; /* the same rows */
+    measured = converted(model, 4, json_path, &again);
+    CHECK(bytes == again && memcmp(plain, measured, bytes) == 0);
+    free(measured);
     measured = converted(model, 3, json_path, &again); /* another rate */
+    ids = NULL;
     CHECK(again < bytes);
     plain[8 + exl2__load64(plain) - 1] = 0; /* the text of the header */
     check_layouts(model, plain + 8, parallel, experts);
@@ -247,6 +255,7 @@ int main(void)
     rig_open((ROWS + 2) * LENGTH, VOCAB);
     snprintf(measured_dir, sizeof measured_dir, "%s/measured", root);
     snprintf(json_path, sizeof json_path, "%s/measurement.json", measured_dir);
+    snprintf(ids_path, sizeof ids_path, "%s/calibration.json", measured_dir);
     test_measured("qwen3", false, 1);
     test_measured("cohere", true, 1);
     test_measured("exl2-qwen3-moe", false, 6);

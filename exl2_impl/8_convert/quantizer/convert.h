@@ -432,12 +432,37 @@ static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
     return EXL2_OK;
 }
 
+/* calibration.json: the rows of ids, as a file for calibration: another rate then needs no text. */
+static exl2_result exl2__convert_write_ids(const exl2__convert *v)
+{
+    char path[EXL2__FILE_PATH_MAX];
+    exl2__write w;
+    exl2__format(path, sizeof path, "%s/calibration.json", v->folder.work_path);
+    EXL2__TRY(exl2__write_open(v->c, path, &w));
+    for (uint32_t row = 0; row < v->rows + v->held; row++) {
+        for (uint32_t i = 0; i < v->length; i++) {
+            exl2__write_format(&w, "%s%d", i ? "," : row ? "],\n[" : "[[", v->ids[(size_t)row * v->length + i]);
+        }
+    }
+    exl2__write_format(&w, "]]\n");
+    return exl2__write_close(&w);
+}
+
+/* After the measurement, with measure_only: writes it, and what it was made of. */
+static exl2_result exl2__convert_write_measured(exl2__convert *v)
+{
+    char path[EXL2__FILE_PATH_MAX];
+    exl2__arena_close(v->c, &v->memory);
+    exl2__format(path, sizeof path, "%s/measurement.json", v->folder.work_path);
+    EXL2__TRY(exl2__measurement_write(v->c, path, &v->source, &v->slots, v->from.hash));
+    return exl2__convert_write_ids(v);
+}
+
 static exl2_result exl2__convert_steps(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
     exl2_convert_info info = { 0 };
     exl2__arena dry = { 0 };
-    char path[EXL2__FILE_PATH_MAX];
     v->started_ns = exl2__platform_ns();
     EXL2__TRY(exl2__convert_check(v));
     EXL2__TRY(exl2__convert_open_gpu(v));
@@ -457,13 +482,7 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     EXL2__TRY(exl2__measure_open(&v->measure));
 #endif
     EXL2__TRY(exl2__convert_measure(v));
-    if (v->d->measure_only) {
-        exl2__arena_close(c, &v->memory);
-        exl2__format(path, sizeof path, "%s/measurement.json", v->folder.work_path);
-        EXL2__TRY(exl2__measurement_write(c, path, &v->source, &v->slots, v->from.hash));
-    } else {
-        EXL2__TRY(exl2__convert_make(v, &info));
-    }
+    EXL2__TRY(v->d->measure_only ? exl2__convert_write_measured(v) : exl2__convert_make(v, &info));
     EXL2__TRY(exl2__folder_commit(c, &v->folder));
     if (!v->d->work_dir) {
         exl2__keep_remove(&v->work);

@@ -83,6 +83,12 @@ static inline uint32_t exl2__convert_rows(const exl2_convert_desc *d)
     return d->rows ? d->rows : d->calibration_file_count ? EXL2__CONVERT_FILE_ROWS : EXL2__CONVERT_ROWS;
 }
 
+/* Rows that are kept out for the comparison at the end, of what is asked for. */
+static inline uint32_t exl2__convert_held(const exl2__convert *v)
+{
+    return exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1);
+}
+
 /* Sets rows and length where the application has not: a GPU has time for more. */
 static void exl2__convert_defaults(exl2__convert *v)
 {
@@ -427,16 +433,11 @@ static exl2_result exl2__convert_plan_rate(exl2__convert *v)
     p->bpw = (float)((double)v->budget / (double)weights);
     p->bytes = exl2__min64(other + exl2__div_up(v->budget, 8), p->bytes_most);
     v->bpw = v->d->size_bytes ? (double)p->bpw : v->bpw;
-    if (v->d->measure_only) { /* measurement.json: about 16 bytes for the loss of a block at a width */
-        p->bytes = p->bytes_least = p->bytes_most = weights / 32 / 32 * EXL2__LOSSES_WIDTHS * 16;
+    if (v->d->measure_only) { /* about 16 bytes for the loss of a block at a width, and 7 for an id */
+        uint64_t ids = (uint64_t)(v->rows + exl2__convert_held(v)) * v->length;
+        p->bytes = p->bytes_least = p->bytes_most = weights / 32 / 32 * EXL2__LOSSES_WIDTHS * 16 + ids * 7;
     }
     return EXL2_OK;
-}
-
-/* Rows that are kept out for the comparison at the end, of what is asked for. */
-static inline uint32_t exl2__convert_held(const exl2__convert *v)
-{
-    return exl2__max32(v->rows / 64 * EXL2__CONVERT_HELD, 1);
 }
 
 /* Is there a tokenizer for the text of calibration, and are its files of the right kind? *bytes, *device_bytes: memory
