@@ -180,7 +180,7 @@ static void check_giving_up(exl2_backend backend, const exl2_model_desc *d, uint
 }
 
 /* Nothing is allocated for the matrix of an expert: loading a model of 2 layers, each of 4 matrices, a router and 18
-   matrices of experts, calls the allocator at most 8 times a layer, and 24 times for the model. */
+   matrices of experts, calls the allocator at most 8 times a layer, and 25 times for the model. */
 static void check_allocations(exl2_backend backend, const exl2_model_desc *d)
 {
     exl2_engine *e = open_engine(backend);
@@ -193,7 +193,7 @@ static void check_allocations(exl2_backend backend, const exl2_model_desc *d)
     exl2_stats(e, &after);
     printf("%s: %u allocations\n", backend == EXL2_BACKEND_CPU ? "CPU" : "GPU",
            (uint32_t)(after.allocations - before.allocations));
-    CHECK(after.allocations - before.allocations <= 2 * 8 + 24);
+    CHECK(after.allocations - before.allocations <= 2 * 8 + 25);
     exl2_close(e);
     CHECK_INT(open_files, 0);
 }
