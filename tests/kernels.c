@@ -2,10 +2,12 @@
    warnings, serialized wgmma, or more than 48 KiB of static shared memory. The list of kernels is complete and has no
    others.
    takes: NVRTC: EXL2_NVRTC, or the one next to the nvcc on PATH; run in the root of the tree. By hand also a module and
-          an architecture: `kernels gemv1.cu 89` prints the assembler's report. nvdisasm (sass.h), if there is one, to
-          count the instructions of products of one row.
+          an architecture: `kernels gemv1.cu 89` compiles and prints the assembler's report. nvdisasm (sass.h), if there
+          is one, to count the instructions of products of one row.
    gives: exit code 77 without NVRTC.
-   owns:  nothing that outlives the program. */
+   owns:  reports of modules that compiled, in $XDG_CACHE_HOME/exl2-kernel-reports or ~/.cache/exl2-kernel-reports. A
+          module is compiled again when its key changes: its text with all that it includes, options, architecture, and
+          every byte of the NVRTC library. The checks read a kept report as they read a new one. */
 #define _XOPEN_SOURCE 700
 #define EXL2_KERNEL_DIR "kernels_src"
 #include "../exl2_impl/3_backend/cuda/cuda_kernels.h"
@@ -13,6 +15,8 @@
 #include "sass.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define STATIC_SHARED_MAX 49152
 #define THREADS 4
@@ -25,6 +29,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the check cou
 static uint32_t modules[EXL2__KERNEL_COUNT], module_count, next_task;
 static const char *only_module;
 static uint32_t only_arch;
+static char reports[3000];    /* the folder of kept reports; empty: none are kept */
+static uint64_t nvrtc_hash;   /* of the library's version and bytes */
+static uint32_t compiled, kept;
 
 static void line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)
 {
@@ -33,6 +40,47 @@ static void line(void *user, exl2_log_level level, exl2_log_id id, exl2_result c
     (void)id;
     (void)code;
     printf("%s\n", text);
+}
+
+/* Hashes the library that was opened from this path. A name without a folder is the loader's to find: nothing is kept
+   then, as the file is not known. */
+static bool hash_nvrtc(const char *path)
+{
+    static char bytes[1 << 20];
+    int version[2] = { 0, 0 };
+    FILE *file = strchr(path, '/') ? fopen(path, "rb") : NULL;
+    if (!file || nvrtc.version(&version[0], &version[1]) != 0) {
+        return false;
+    }
+    nvrtc_hash = exl2__hash(version, sizeof version);
+    for (size_t got; (got = fread(bytes, 1, sizeof bytes, file)) > 0;) {
+        nvrtc_hash = exl2__hash_words(bytes, got, nvrtc_hash);
+    }
+    bool whole = !ferror(file);
+    fclose(file);
+    return whole;
+}
+
+/* Finds or makes the folder of kept reports, if NVRTC's file could be read. */
+static void open_reports(const char *nvrtc_path)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (!hash_nvrtc(nvrtc_path)) {
+        return;
+    }
+    if (cache && *cache) {
+        snprintf(reports, sizeof reports, "%s", cache);
+    } else if (home && *home) {
+        snprintf(reports, sizeof reports, "%s/.cache", home);
+    } else {
+        return;
+    }
+    mkdir(reports, 0755);
+    strncat(reports, "/exl2-kernel-reports", sizeof reports - strlen(reports) - 1);
+    mkdir(reports, 0755);
+    if (access(reports, W_OK) != 0) {
+        reports[0] = 0;
+    }
 }
 
 static bool open_beside(const char *folder)
@@ -44,6 +92,7 @@ static bool open_beside(const char *folder)
         for (size_t n = 0; n < 2; n++) {
             snprintf(path, sizeof path, "%s/%s/%s", folder, places[p], names[n]);
             if (exl2__cuda_nvrtc_open(path, &nvrtc, why, sizeof why) == EXL2_OK) {
+                open_reports(path);
                 return true;
             }
         }
@@ -57,7 +106,11 @@ static bool open_nvrtc(void)
     char why[200], *path = getenv("PATH"), copy[16384], file[4096], real[4096];
     const char *given = getenv("EXL2_NVRTC");
     if (given && *given) {
-        return exl2__cuda_nvrtc_open(given, &nvrtc, why, sizeof why) == EXL2_OK;
+        bool open = exl2__cuda_nvrtc_open(given, &nvrtc, why, sizeof why) == EXL2_OK;
+        if (open) {
+            open_reports(given);
+        }
+        return open;
     }
     snprintf(copy, sizeof copy, "%s:/usr/local/cuda/bin", path ? path : "");
     for (char *folder = strtok(copy, ":"); folder; folder = strtok(NULL, ":")) {
@@ -176,39 +229,107 @@ static void check_pairs(const exl2__blob *image)
     }
 }
 
+/* ---- kept reports: the key on the first line, then the report ---- */
+
+static void report_path(const char *key, char *path, size_t cap)
+{
+    snprintf(path, cap, "%s/%s-%016llx", reports, key, (unsigned long long)nvrtc_hash);
+}
+
+/* The report that is kept under this key, with a zero behind it; NULL: none. The caller frees it. */
+static char *report_load(const char *key)
+{
+    char path[3200], first[EXL2__CUDA_KEY_MAX + 2];
+    struct stat status;
+    char *report = NULL;
+    report_path(key, path, sizeof path);
+    FILE *file = reports[0] && !only_module ? fopen(path, "rb") : NULL;
+    if (!file) {
+        return NULL;
+    }
+    if (fgets(first, sizeof first, file) && strncmp(first, key, strlen(key)) == 0 && first[strlen(key)] == '\n'
+        && fstat(fileno(file), &status) == 0) {
+        size_t bytes = (size_t)status.st_size - strlen(first);
+        report = (char *)malloc(bytes + 1);
+        if (report && fread(report, 1, bytes, file) == bytes) {
+            report[bytes] = 0;
+        } else {
+            free(report);
+            report = NULL;
+        }
+    }
+    fclose(file);
+    return report;
+}
+
+/* Keeps a report. The file appears whole or not at all, as several programs may run at once. */
+static void report_store(const char *key, const char *report)
+{
+    char path[3200], beside[3300];
+    report_path(key, path, sizeof path);
+    snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
+    FILE *file = reports[0] ? fopen(beside, "wb") : NULL;
+    if (!file) {
+        return;
+    }
+    bool written = fprintf(file, "%s\n%s", key, report) > 0;
+    written = fclose(file) == 0 && written;
+    if (!written || rename(beside, path) != 0) {
+        remove(beside);
+    }
+}
+
 /* ---- tasks: one module for one architecture ---- */
+
+/* The counts of instructions need the image, so this module is compiled each time where they can be counted. */
+static bool counts_pairs(const char *module, uint32_t arch)
+{
+    return arch == 90 && strcmp(module, "gemv1_large.cu") == 0;
+}
 
 static void compile(exl2__ctx *c, const char *module, uint32_t arch)
 {
     exl2__cuda_source source = { 0 };
     exl2__cuda_compile job = { .nvrtc = &nvrtc, .source = &source, .target = { arch, false } };
     exl2__blob image = { 0 }, log = { 0 };
-    char what[80], target[16];
+    char what[80], target[16], key[EXL2__CUDA_KEY_MAX];
+    char *report = NULL;
     uint64_t start = exl2__platform_ns();
     exl2__cuda_target_name(job.target, target, sizeof target);
     snprintf(what, sizeof what, "%s for %s", module, target);
     job.options[job.option_count++] = "--ptxas-options=-v";
     exl2_result result = exl2__cuda_source_open(c, NULL, module, &source);
     if (result == EXL2_OK) {
+        exl2__cuda_key(&source, job.target, job.options, job.option_count, key);
+        report = counts_pairs(module, arch) && sass_available() ? NULL : report_load(key);
+    }
+    if (result == EXL2_OK && !report) {
         exl2__cuda_compile_run(&job);
         result = exl2__cuda_compile_finish(c, &job, &image, &log);
     }
     pthread_mutex_lock(&lock);
     CHECK_INT(result, EXL2_OK);
     if (result == EXL2_OK) {
-        check_log(what, module, log.data);
+        check_log(what, module, report ? report : log.data);
         if (only_module) {
             printf("%s", log.data);
         }
-        if (arch == 90 && strcmp(module, "gemv1_large.cu") == 0) {
+        if (counts_pairs(module, arch)) {
             check_pairs(&image);
         }
-        printf("%s: %llu bytes, %llu ms\n", what, (unsigned long long)image.bytes,
-               (unsigned long long)((exl2__platform_ns() - start) / 1000000));
+        if (report) {
+            kept++;
+        } else {
+            compiled++;
+            report_store(key, log.data);
+            printf("%s: %llu bytes, %llu ms\n", what, (unsigned long long)image.bytes,
+                   (unsigned long long)((exl2__platform_ns() - start) / 1000000));
+        }
     } else {
         printf("%s: %s\n", what, c->error.text);
     }
     pthread_mutex_unlock(&lock);
+    free(report);
     exl2__cuda_compile_close(&job);
     exl2__blob_close(c, &image);
     exl2__blob_close(c, &log);
@@ -254,6 +375,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
     }
+    printf("%u reports are new, %u were kept%s%s\n", compiled, kept, reports[0] ? " in " : "", reports);
     exl2__cuda_nvrtc_close(&nvrtc);
     return check_done();
 }
