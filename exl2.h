@@ -1,6 +1,6 @@
 /* exl2.h - run EXL2 language models inside a game or desktop app, from one C header.
 
-   This comment is the manual: what it is; build it; five lines; the frame loop; a thread of its own; recipes; what it
+   This comment is the manual: what it is; build it; first program; the frame loop; a thread of its own; recipes; what it
    does not do; switches; one part for each section of the declarations below; errors and what to do; licence (at the
    end of the file). The details of a struct or a function are beside its declaration.
 
@@ -33,19 +33,29 @@
    With Meson: subproject('exl2').get_variable('exl2_dep'). If you build the source tree without Meson, first generate
    exl2_kernels.inc from kernels_src with exl2_impl/tools/embed.c, or define EXL2_NO_CUDA.
 
-   FIVE LINES
+   FIRST PROGRAM
+
+       #define EXL2_IMPLEMENTATION
+       #include "exl2.h"
+       #include <stdio.h>
 
        static exl2_flow say(void *user, const exl2_event *event)
        {
+           (void)user;
            if (event->text) fputs(event->text, stdout);
            return EXL2_CONTINUE;
        }
 
-       exl2_engine *e; exl2_model m;
-       exl2_open(NULL, &e);
-       exl2_model_load(e, &(exl2_model_desc){ .path = "build/models/smollm2-135m-instruct" }, &m);
-       exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt.text = "Once upon a time", .on_event = say });
-       exl2_close(e);
+       int main(void)
+       {
+           exl2_engine *e;
+           exl2_model m;
+           exl2_open(NULL, &e);
+           exl2_model_load(e, &(exl2_model_desc){ .path = "build/models/smollm2-135m-instruct" }, &m);
+           exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt.text = "Once upon a time", .on_event = say });
+           exl2_close(e);
+           return 0;
+       }
 
    demo/hello.c is the same program with error handling. Every desc may be zeroed: 0 is the default, and the comment
    beside a field says what the default is.

@@ -473,6 +473,57 @@ static void case_aarch64(void)
     }
 }
 
+/* ---- programs in README and in the manual ---- */
+
+/* The number of files that match. */
+static int count_files(const char *pattern)
+{
+    char command[1600], line[32] = "";
+    snprintf(command, sizeof command, "cd '%s' && ls %s 2>/dev/null | wc -l", work, pattern);
+    FILE *in = popen(command, "r");
+    if (in) {
+        if (!fgets(line, sizeof line, in)) {
+            line[0] = 0;
+        }
+        pclose(in);
+    }
+    return atoi(line);
+}
+
+/* Every block with a main is a program that a user can paste: it compiles without a warning, and the first one runs.
+   The model is a synthetic one, with a real tokenizer, where the programs look for it. */
+static void case_examples(void)
+{
+    const char *c[2], *cpp[2];
+    size_t c_count = compilers(c_compilers, c), cpp_count = compilers(cpp_compilers, cpp);
+    MUST("awk '/^ *```/ { if (file != \"\") { close(file); file = \"\" } else if ($1 == \"```c\" || $1 == \"```cpp\") "
+         "{ file = \"readme\" ++n ($1 == \"```c\" ? \".c\" : \".cpp\") } next } file != \"\" { print >file }' "
+         "'%s/README.md'", root);
+    MUST("awk '/^#/ { exit } /^       / || (!NF && file != \"\") { if (file == \"\") file = \"manual\" ++n \".c\"; "
+         "print substr($0, 8) >file; next } file != \"\" { close(file); file = \"\" }' '%s/exl2.h'", root);
+    MUST("rm $(grep -L '^ *int main(' readme*.c readme*.cpp manual*.c)");
+    CHECK(count_files("readme*.c") > 0 && count_files("manual*.c") > 0 && count_files("readme*.cpp") > 0);
+    for (size_t i = c_count; i-- > 0;) {
+        MUST("for f in readme*.c manual*.c; do %s -std=c11 -Wall -Wextra -Werror -I'%s' $f %s || exit 1; done", c[i],
+             dist, i == 0 ? "-o ${f%.c} -lm -lpthread" : "-fsyntax-only");
+    }
+    MUST("%s -O0 -c -I'%s' '%s/implementation.c' -o engine.o", c[0], dist, hosts);
+    for (size_t i = cpp_count; i-- > 0;) {
+        MUST("for f in readme*.cpp; do for s in 11 17 20; do %s -std=c++$s -Wall -Wextra -Werror -I'%s' $f engine.o -o "
+             "${f%%.cpp}_cpp -lm -lpthread -ldl || exit 1; done; done", cpp[i], dist);
+    }
+    MUST("! sed '/stdio.h/d' readme1.c | %s -std=c11 -Wall -Wextra -Werror -I'%s' -fsyntax-only -x c - 2>/dev/null", c[0],
+         dist);
+    if (run("test -x '%s/demo/exl2'", build) != 0) {
+        return; /* a build without the programs */
+    }
+    MUST("mkdir -p build/models && '%s/demo/exl2' synth build/models/smollm2-135m-instruct --shape smollm2-135m "
+         "--layers 1 --bpw 2.5 >/dev/null && cp '%s'/tests/golden/smollm2/* build/models/smollm2-135m-instruct", build,
+         root);
+    MUST("for f in readme1 manual?* readme*_cpp; do case $f in *.*) ;; *) ./$f >said.txt && test -s said.txt || exit 1;; "
+         "esac; done");
+}
+
 /* As a Meson subproject of an application with a build folder of its own. */
 static void case_subproject(void)
 {
@@ -509,6 +560,7 @@ static const struct {
     { "wine_clang", case_wine_clang }, { "msvc", case_msvc },       { "msvc_run", case_msvc_run },
     { "bits", case_bits },           { "aarch64", case_aarch64 },
     { "avx2_only", case_avx2_only },
+    { "examples", case_examples },
 };
 
 int main(int argc, char **argv)
