@@ -1,7 +1,7 @@
 /* exl2.h - run EXL2 language models inside a game or desktop app, from one C header.
 
-   This comment is the manual: what it is; build it; first program; the frame loop; a thread of its own; recipes; what it
-   does not do; switches; one part for each section of the declarations below; errors and what to do; licence (at the
+   This comment is the manual: what it is; build it; first program; the frame loop; a thread of its own; recipes; what
+   it does not do; switches; one part for each section of the declarations below; errors and what to do; licence (at the
    end of the file). The details of a struct or a function are beside its declaration.
 
    WHAT IT IS

@@ -402,15 +402,16 @@ static void case_avx2_only(void)
         check_skip("a build without the programs");
     }
     MUST("objdump -d --no-show-raw-insn '%s/libengine.a' | awk '/^[0-9a-f]+ </ { of = $2 } "
-         "/%%zmm|%%k[0-7]|%%[xy]mm(1[6-9]|2[0-9]|3[01])/ { print of }' | sort -u >wide.txt && grep -q avx512 wide.txt && "
-         "! grep -v avx512 wide.txt",
+         "/%%zmm|%%k[0-7]|%%[xy]mm(1[6-9]|2[0-9]|3[01])/ { print of }' | sort -u >wide.txt && "
+         "grep -q avx512 wide.txt && ! grep -v avx512 wide.txt",
          build);
     MUST("env -u EXL2_TEST_DATA qemu-x86_64 -cpu Haswell '%s/tests/test_golden'", build);
     snprintf(job, sizeof job, "generate '%s/tests/golden/models/exl2-mixed' --ids 1,5,9 --max 16 --greedy --threads 1 "
              "--backend cpu", root);
     MUST("qemu-x86_64 -cpu Haswell '%s/demo/exl2' %s >haswell.txt && '%s/demo/exl2' %s --cpu-path avx2 >here.txt && "
          "test -s here.txt && cmp haswell.txt here.txt", build, job, build, job);
-    MUST("qemu-x86_64 -cpu Haswell '%s/demo/exl2' info '%s/tests/golden/models/exl2-mixed' | grep -w avx2", build, root);
+    MUST("qemu-x86_64 -cpu Haswell '%s/demo/exl2' info '%s/tests/golden/models/exl2-mixed' | grep -w avx2", build,
+         root);
     MUST("qemu-x86_64 -cpu Haswell '%s/demo/exl2' %s --cpu-path avx512 | cmp - here.txt", build, job);
 }
 
@@ -512,16 +513,16 @@ static void case_examples(void)
         MUST("for f in readme*.cpp; do for s in 11 17 20; do %s -std=c++$s -Wall -Wextra -Werror -I'%s' $f engine.o -o "
              "${f%%.cpp}_cpp -lm -lpthread -ldl || exit 1; done; done", cpp[i], dist);
     }
-    MUST("! sed '/stdio.h/d' readme1.c | %s -std=c11 -Wall -Wextra -Werror -I'%s' -fsyntax-only -x c - 2>/dev/null", c[0],
-         dist);
+    MUST("! sed '/stdio.h/d' readme1.c | %s -std=c11 -Wall -Wextra -Werror -I'%s' -fsyntax-only -x c - 2>/dev/null",
+         c[0], dist);
     if (run("test -x '%s/demo/exl2'", build) != 0) {
         return; /* a build without the programs */
     }
     MUST("mkdir -p build/models && '%s/demo/exl2' synth build/models/smollm2-135m-instruct --shape smollm2-135m "
          "--layers 1 --bpw 2.5 >/dev/null && cp '%s'/tests/golden/smollm2/* build/models/smollm2-135m-instruct", build,
          root);
-    MUST("for f in readme1 manual?* readme*_cpp; do case $f in *.*) ;; *) ./$f >said.txt && test -s said.txt || exit 1;; "
-         "esac; done");
+    MUST("for f in readme1 manual?* readme*_cpp; do case $f in *.*) ;; *) ./$f >said.txt && test -s said.txt || "
+         "exit 1;; esac; done");
 }
 
 /* As a Meson subproject of an application with a build folder of its own. */

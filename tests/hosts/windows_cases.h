@@ -208,7 +208,7 @@ static void case_msvc(void)
 }
 
 /* The goldens with the engine compiled as clang-cl and as MSVC would see it, linked by mingw. MSVC needs no option for
-   intrinsics, but clang does, and may then use AVX-512 anywhere: what was compiled so runs only on a CPU that has it. */
+   intrinsics, but clang does, and may then use AVX-512 anywhere. So that build runs only on a CPU with AVX-512. */
 static void case_msvc_run(void)
 {
     static const char *const options[] = {
