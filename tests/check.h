@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Built with the address sanitizer: statistics are then taken over fewer repetitions. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -57,6 +58,12 @@ static inline int check_text(const char *got, const char *wanted, const char *wh
         return 0;
     }
     return 1;
+}
+
+/* CPU time of this program. A bound that is meant to catch quadratic work counts it: other programs do not lengthen it. */
+static inline double check_cpu_seconds(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
 }
 
 static inline void check_skip(const char *reason)
