@@ -467,8 +467,12 @@
    are those of the snapshot; in the desc they are 0 or the same. What the desc names by pointer (stops, grammar,
    callbacks) is not in the snapshot; log-probabilities of tokens whose text was held back are lost (0). A snapshot has
    4 bytes a token, and some 100 for the job. EXL2_SAVE_KV adds K and V (cache_bytes_per_token each), so that nothing is
-   computed again; of another release, backend or format they are not used. K and V from a snapshot are found by that
-   session and its forks only. Bytes may come from anywhere: damaged ones are rejected, and the session stays as it was.
+   computed again. They are used only where they would be computed in the same way: same release, cache format, number
+   of experts, angles of RoPE (which rope_scale, rope_alpha, yarn_factor and, with some models, context_max change), and
+   family of CPU paths or kind of GPU (section 3). Else the history is restored alone, a log line says so
+   (EXL2_LOG_ID_SNAPSHOT_KV), tokens_cached is 0, and the next job computes them again. So it is with saves of releases
+   up to 0.2.0 (EXL2_LOG_ID_SNAPSHOT_EARLIER). K and V from a snapshot are found by that session and its forks only.
+   Bytes may come from anywhere: damaged ones are rejected, and the session stays as it was.
 
    After a job the history holds its prompt and the tokens that were delivered. The end token is included; the tokens of
    a cut stop string are not. After a cancel it holds what was delivered before.
@@ -540,7 +544,8 @@
    state: these three from any thread. exl2_job_priority changes its priority.
 
    exl2_job_measure counts before a start: the tokens of the prompt, those that are in the cache, how many new ones may
-   come, and the pages for them. So an application can shorten a conversation that is too long before it has to wait.
+   come, and the pages for them. So an application can shorten a conversation that is too long before it has to wait. A
+   start that has to evict pages may find fewer tokens in the cache.
 
    stats.reused_tokens counts the prompt's tokens whose K and V the job did not compute: its session's own, those it
    found, and those that another job computed meanwhile. It is final at the first token. The sum of prompt_tokens -
@@ -734,7 +739,8 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_TEMPLATE_UNUSABLE,      /* WARN: a chat template cannot be used; the text says why and where */
     EXL2_LOG_ID_TEMPLATES_LEFT_OUT,     /* WARN: the model folder has more chat templates than are read */
     EXL2_LOG_ID_UNKNOWN_ARCH,           /* WARN: an unknown architecture is read as a known one; the text says which */
-    EXL2_LOG_ID_SNAPSHOT_KV             /* WARN: K and V of a snapshot are not used: they have another layout */
+    EXL2_LOG_ID_SNAPSHOT_KV,            /* WARN: K and V of a snapshot, computed in another way, are not used */
+    EXL2_LOG_ID_SNAPSHOT_EARLIER        /* WARN: a snapshot of an earlier release: its history alone is restored */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -1019,7 +1025,7 @@ typedef struct exl2_rope_info { /* one table of RoPE */
 
 #define EXL2_LAYERS_MAX 4096   /* of a model */
 
-typedef struct exl2_model_info { /* constant once the headers are read; its texts are static */
+typedef struct exl2_model_info { /* constant once the headers are read, but for content_id; its texts are static */
     char arch[64];             /* "LlamaForCausalLM": as config.json names it */
     char norms[64];            /* "RMSNorm before blocks" */
     const char *family;        /* "Gemma 2": whose computation it is */
@@ -1042,7 +1048,8 @@ typedef struct exl2_model_info { /* constant once the headers are read; its text
                                   embedding and the experts that the token does not use */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
-    uint8_t content_id[16];    /* of config.json and the tensors: a saved session fits models with the same id */
+    uint8_t content_id[16];    /* of config.json and all weights: a saved session fits models with the same id. Zeros
+                                  until the weights are loaded, and always with text_only */
 } exl2_model_info;
 
 typedef struct exl2_arch_info {
@@ -1068,7 +1075,8 @@ EXL2_API exl2_result exl2_model_load(exl2_engine *e, const exl2_model_desc *d, e
 /* [E nb] PENDING while the model loads, OK when it is ready, IDLE while it is parked, else why it failed, with the
    message for exl2_last_error. It changes after the last LOAD event was delivered. */
 EXL2_API exl2_result exl2_model_state(exl2_engine *e, exl2_model m);
-/* [E nb] The same as exl2_model_measure gives, once the headers are read; zeros before. */
+/* [E nb] The same as exl2_model_measure gives, once the headers are read, and the content_id once the model is ready;
+   zeros before. */
 EXL2_API exl2_result exl2_model_get(exl2_engine *e, exl2_model m, exl2_model_info *out);
 /* true: [E wait] gives back the memory of the model's weights and cache; its jobs and sessions stay, and wait. false:
    [E nb] begins to load it again; exl2_step continues, with LOAD events, and then the jobs go on with the same words.

@@ -1,7 +1,13 @@
 /* content_id.h: a number that says which model a folder holds, so that a saved session is not restored in another one.
-   takes: the model folder, its tensor table.
-   gives: exl2__content_id_begin, exl2__content_id_add_tensor.
-   owns:  nothing. */
+   takes: the model folder, its tensor table; then all weights, while they are loaded.
+   gives: exl2__content_id_begin, exl2__content_id_add_tensor; exl2__content_id_place, exl2__content_id_add_rows,
+          exl2__content_id_end.
+   owns:  nothing.
+
+   The id has two parts. The head is known from the headers: config.json and, of each tensor, its name, type, shape and
+   first 4 KiB. (Up to release 0.2.0 it was the whole id.) The sum is over all that the model computes with: each row of
+   weights, scales or norms, with its place in the model. Rows may be added in any order and in slices of any size, so
+   the id is the same on every backend. */
 #ifndef EXL2__CONTENT_ID_H
 #define EXL2__CONTENT_ID_H
 
@@ -9,7 +15,7 @@
 #include "file.h"
 #include "tensor_table.h"
 
-#define EXL2__CONTENT_ID_PART 4096u /* bytes of each tensor that are read */
+#define EXL2__CONTENT_ID_PART 4096u /* bytes of each tensor that the head covers */
 #define EXL2__CONTENT_ID_CONFIG_MAX ((uint64_t)64 << 20)
 
 static inline void exl2__content_id_add(uint64_t id[2], const void *data, size_t bytes)
@@ -18,33 +24,66 @@ static inline void exl2__content_id_add(uint64_t id[2], const void *data, size_t
     id[1] = (id[1] ^ exl2__hash_words(data, bytes, id[0])) * 0xC2B2AE3D27D4EB4Fu;
 }
 
-/* The id of config.json alone. */
+/* The head of config.json alone. */
 EXL2__COLD
-static exl2_result exl2__content_id_begin(exl2__ctx *c, const char *dir, uint64_t id[2])
+static exl2_result exl2__content_id_begin(exl2__ctx *c, const char *dir, uint64_t head[2])
 {
     exl2__blob config;
-    id[0] = 1;
-    id[1] = 2;
+    head[0] = 1;
+    head[1] = 2;
     EXL2__TRY(exl2__file_read_all(c, dir, "config.json", EXL2__CONTENT_ID_CONFIG_MAX, &config));
-    exl2__content_id_add(id, config.data, (size_t)config.bytes);
+    exl2__content_id_add(head, config.data, (size_t)config.bytes);
     exl2__blob_close(c, &config);
     return EXL2_OK;
 }
 
-/* Adds a tensor: its name, type and shape, and its first 4 KiB. */
+/* Adds a tensor to the head: its name, type and shape, and its first 4 KiB. */
 EXL2__COLD
 static exl2_result exl2__content_id_add_tensor(exl2__ctx *c, const exl2__tensors *tensors, uint32_t index,
-                                              uint64_t id[2])
+                                              uint64_t head[2])
 {
     const exl2__tensor *t = &tensors->entries[index];
     uint8_t part[EXL2__CONTENT_ID_PART];
     uint64_t bytes = exl2__min64(t->bytes, sizeof part);
     EXL2__TRY(exl2__tensors_read(c, tensors, t, 0, part, bytes));
-    exl2__content_id_add(id, t->name, strlen(t->name));
-    exl2__content_id_add(id, &t->type, sizeof t->type);
-    exl2__content_id_add(id, t->dims, sizeof t->dims);
-    exl2__content_id_add(id, part, (size_t)bytes);
+    exl2__content_id_add(head, t->name, strlen(t->name));
+    exl2__content_id_add(head, &t->type, sizeof t->type);
+    exl2__content_id_add(head, t->dims, sizeof t->dims);
+    exl2__content_id_add(head, part, (size_t)bytes);
     return EXL2_OK;
+}
+
+/* What the rows of a part of a unit are. */
+typedef enum exl2__content_id_kind {
+    EXL2__CONTENT_ID_CODES, EXL2__CONTENT_ID_GROUPS, EXL2__CONTENT_ID_SCALES, EXL2__CONTENT_ID_MORE_SCALES,
+    EXL2__CONTENT_ID_ORDER, EXL2__CONTENT_ID_BIAS, EXL2__CONTENT_ID_VECTOR
+} exl2__content_id_kind;
+
+/* The place of rows: a unit and its part, or a layer and its vector. */
+static inline uint64_t exl2__content_id_place(uint32_t unit, uint32_t part, exl2__content_id_kind kind)
+{
+    return exl2__hash_mix((uint64_t)unit << 32 | part << 8 | (uint32_t)kind);
+}
+
+/* Adds rows [first, first + count) of a place to the sum. Each row is to be added once. */
+static inline void exl2__content_id_add_rows(uint64_t sum[2], uint64_t place, uint64_t first, uint64_t count,
+                                             const void *rows, uint64_t row_bytes)
+{
+    const uint8_t *at = (const uint8_t *)rows;
+    for (uint64_t i = 0; i < count; i++, at += row_bytes) {
+        uint64_t h = exl2__hash_sums(at, (size_t)row_bytes, place + (first + i) * 0x9E3779B97F4A7C15u);
+        sum[0] += h;
+        sum[1] += (h ^ h >> 32) * (h | 1); /* other than a multiple of h, so that it is not the same sum twice */
+    }
+}
+
+/* The id of the whole model. */
+static inline void exl2__content_id_end(const uint64_t head[2], const uint64_t sum[2], uint8_t id[16])
+{
+    uint64_t whole[2] = { head[0], head[1] };
+    exl2__content_id_add(whole, sum, 2 * sizeof *sum);
+    exl2__store64(id, whole[0]);
+    exl2__store64(id + 8, whole[1]);
 }
 
 #endif

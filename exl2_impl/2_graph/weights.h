@@ -30,17 +30,20 @@ typedef struct exl2__weights {
     bool has_exl2, has_dense;         /* matrices of attention and MLPs */
     uint64_t code_bytes;              /* part of disk_bytes that is read in slices */
     uint64_t slice_bytes, tables_bytes; /* size of the largest slice, size of the largest unit's tables */
-    uint64_t content_id[2];
+    uint64_t content_head[2];         /* of content_id.h */
     uint64_t staging_bytes;           /* for slices and norms; for norms only, if the backend has staging buffers */
     /* Set while loading: */
     uint32_t unit, part, row;         /* begin of the next slice */
     bool found, opened;               /* w->now is the unit; the unit's matrix is in the backend */
     bool part_begun;                  /* the tables of part `part_opened` are being read */
     uint32_t part_opened;             /* parts of the unit whose tables have been read */
+    bool part_read;                   /* the tables of part `part_opened` are read, and are being added to the sum, */
+    uint32_t part_group;              /* up to this group */
     exl2__matrix_tables part_tables;
     exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
     uint64_t touched;                 /* position in the arena for weights */
     uint64_t read_bytes;              /* part of code_bytes that has been read */
+    uint64_t content_sum[2];          /* of content_id.h: whole once the last unit is read */
     void *staging;                    /* [staging_bytes] */
     exl2__arena tables;               /* tables of the unit that is being read */
     exl2__unit now;                   /* the unit that is being read */
@@ -368,7 +371,7 @@ static exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r, exl2__
     return EXL2_OK;
 }
 
-/* Makes the content id, tensor by tensor. */
+/* Makes the head of the content id, tensor by tensor. */
 static exl2_result exl2__weights_identify(exl2__weights_reader *r, exl2__work *work)
 {
     exl2__weights *w = r->w;
@@ -376,8 +379,8 @@ static exl2_result exl2__weights_identify(exl2__weights_reader *r, exl2__work *w
         if (!exl2__work_spend(work, 5000)) {
             return EXL2_PENDING;
         }
-        EXL2__TRY(r->at == 0 ? exl2__content_id_begin(r->c, r->dir, w->content_id)
-                             : exl2__content_id_add_tensor(r->c, &w->tensors, r->at - 1, w->content_id));
+        EXL2__TRY(r->at == 0 ? exl2__content_id_begin(r->c, r->dir, w->content_head)
+                             : exl2__content_id_add_tensor(r->c, &w->tensors, r->at - 1, w->content_head));
     }
     return EXL2_OK;
 }
@@ -448,7 +451,7 @@ static inline bool exl2__weights_done(const exl2__weights *w)
 }
 
 /* Reads the norms of a layer (EXL2__UNIT_NO_LAYER: the final norm) into the plan. */
-static exl2_result exl2__weights_norms(exl2__ctx *c, const exl2__weights *w, exl2__plan *plan, uint32_t layer,
+static exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, uint32_t layer,
                                        const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
 {
     exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
@@ -461,11 +464,53 @@ static exl2_result exl2__weights_norms(exl2__ctx *c, const exl2__weights *w, exl
         EXL2__TRY(exl2__unit_vector_check(c, &w->tensors, v, &present));
         if (present) {
             EXL2__TRY(exl2__unit_vector_read(c, &w->tensors, v, values));
+            uint64_t where = exl2__content_id_place(layer, i, EXL2__CONTENT_ID_VECTOR);
+            exl2__content_id_add_rows(w->content_sum, where, 0, 1, values, v->count * sizeof *values);
             EXL2__TRY(backend->vector_make(device, arena, values, v->count, place));
         }
     }
     if (w->config.parallel && layer != EXL2__UNIT_NO_LAYER) {
         plan->layers[layer].mlp_norm = plan->layers[layer].attn_norm;
+    }
+    return EXL2_OK;
+}
+
+/* Adds the tables of a part, which are read, to the sum of the content id, in slices. */
+EXL2__COLD
+static exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2__matrix_desc *d, exl2__work *work)
+{
+    uint64_t *sum = w->content_sum, where[EXL2__CONTENT_ID_VECTOR];
+    for (uint32_t i = 0; i < EXL2__CONTENT_ID_VECTOR; i++) {
+        where[i] = exl2__content_id_place(w->unit, w->part_opened, (exl2__content_id_kind)i);
+    }
+    for (uint32_t row = d->out_stored; w->part_group < d->group_count; w->part_group++) {
+        uint32_t g = w->part_group;
+        if (!exl2__work_spend(work, row / 8)) {
+            return EXL2_PENDING;
+        }
+        if (d->kind == EXL2__MATRIX_EXL2) {
+            const uint32_t *codes = d->scale_codes + (size_t)g * (row / 8);
+            exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_SCALES], g, 1, codes, row / 8 * sizeof *codes);
+        } else {
+            size_t at = (size_t)g * row;
+            exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_SCALES], g, 1, d->scales + at,
+                                      row * sizeof *d->scales);
+            exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_MORE_SCALES], g, 1, d->zeros + at,
+                                      row * sizeof *d->zeros);
+        }
+    }
+    if (d->kind != EXL2__MATRIX_DENSE) {
+        exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_GROUPS], 0, 1, d->groups,
+                                  d->group_count * sizeof *d->groups);
+        exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_ORDER], 0, 1, d->inverse_perm,
+                                  d->in * sizeof *d->inverse_perm);
+    }
+    if (d->kind == EXL2__MATRIX_EXL2) {
+        exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_MORE_SCALES], 0, 1, d->scale_max,
+                                  d->group_count * sizeof *d->scale_max);
+    }
+    if (d->has_bias) {
+        exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_BIAS], 0, 1, d->bias, d->out * sizeof *d->bias);
     }
     return EXL2_OK;
 }
@@ -486,8 +531,13 @@ static exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *w, exl2
             w->part_begun = true;
             EXL2__TRY(exl2__matrix_tables_begin(c, &w->tensors, 1.0f, part, &w->part_tables));
         }
-        EXL2__TRY_DONE(exl2__matrix_tables_some(c, &w->tensors, part, &w->part_tables, work));
-        w->part_begun = false;
+        if (!w->part_read) {
+            EXL2__TRY_DONE(exl2__matrix_tables_some(c, &w->tensors, part, &w->part_tables, work));
+            w->part_read = true;
+            w->part_group = 0;
+        }
+        EXL2__TRY_DONE(exl2__weights_add_tables(w, part, work));
+        w->part_begun = w->part_read = false;
     }
     return EXL2_OK;
 }
@@ -552,8 +602,10 @@ static exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__weights *w,
 static exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, const exl2__backend *backend,
                                       exl2__device *device, exl2__work *work)
 {
-    const exl2__matrix_desc *desc = &w->parts[w->part];
+    exl2__matrix_desc *desc = &w->parts[w->part];
     uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->slice_bytes / row_bytes;
+    uint64_t where = exl2__content_id_place(w->unit, w->part, EXL2__CONTENT_ID_CODES);
+    bool awq = desc->kind == EXL2__MATRIX_AFFINE && desc->affine.awq;
     fit -= fit % exl2__weights_unit_rows(desc);
     uint32_t rows = (uint32_t)exl2__min64(exl2__weights_rows(desc) - w->row, fit);
     void *memory = w->staging;
@@ -564,7 +616,12 @@ static exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, const exl2
     if (has_memory) {
         EXL2__TRY(backend->memory->staging(device, rows * row_bytes, &memory));
     }
+    desc->affine.content = awq ? w->content_sum : NULL;
+    desc->affine.place = where;
     EXL2__TRY(exl2__weights_read_rows(c, w, desc, w->row, rows, has_memory, memory));
+    if (!awq) {
+        exl2__content_id_add_rows(w->content_sum, where, w->row, rows, memory, row_bytes);
+    }
     if (w->now.kind == EXL2__UNIT_HEAD && w->config.norm_head && desc->kind == EXL2__MATRIX_DENSE) {
         exl2__matrix_normalize_rows(desc, rows, memory);
     }

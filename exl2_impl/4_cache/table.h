@@ -60,6 +60,7 @@ typedef struct exl2__table_text {
     uint32_t keep;
     const exl2_token *tail;
     uint32_t tokens; /* keep + length of the tail */
+    uint32_t copied; /* the first tokens, whose K and V may be copied from another page before their rows */
 } exl2__table_text;
 
 /* Copies the words of page `page` of the text. Returns their number. */
@@ -231,9 +232,13 @@ static inline uint32_t exl2__table_find(const exl2__pages *p, const exl2__table_
         bool closed = begin + EXL2__PAGE_TOKENS <= shared;
         uint32_t page = closed ? exl2__pages_match(p, parent, root, words, EXL2__NO_PAGE) : EXL2__NO_PAGE;
         if (page == EXL2__NO_PAGE || p->page[page].filled < EXL2__PAGE_TOKENS) {
-            uint32_t most = exl2__min32(reuse - begin, EXL2__PAGE_TOKENS - 1);
             uint32_t own_page = page == EXL2__NO_PAGE ? exl2__table_own_page(x->table, p, parent, words, count) : page;
             uint32_t own = own_page == EXL2__NO_PAGE ? 0 : exl2__min32(p->page[own_page].filled, reuse - begin);
+            uint32_t most = exl2__min32(exl2__min32(x->copied, reuse) - begin, EXL2__PAGE_TOKENS - 1), same = own;
+            while (same < count && !((words[same] ^ words[own]) & p->sampled)) {
+                same++;
+            }
+            most = exl2__min32(most, exl2__max32(same, 1) - 1); /* a row of this kind follows the copy */
             exl2__pages_closest(p, parent, root, words, most, own_page, &common);
             return begin + (common >= own + EXL2__TABLE_BORROW_MIN ? common : own);
         }

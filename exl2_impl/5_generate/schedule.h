@@ -1,7 +1,7 @@
 /* schedule.h: decides which sequences may start, which are preempted, and how many rows each gets in the next pass.
    takes: the sequences of a model, its pages, the row limit that a budget allows.
    gives: exl2__schedule_room, exl2__schedule_limits, exl2__schedule_next, _make_room, _outranks, _start, _preempt,
-          _demand, _kind, _rows.
+          _demand, _demand_all, _kind, _rows.
    owns:  nothing. */
 #ifndef EXL2__SCHEDULE_H
 #define EXL2__SCHEDULE_H
@@ -50,6 +50,12 @@ static inline uint32_t exl2__schedule_demand(const exl2__sequence *s, const exl2
     return exl2__table_demand(p, &text, exl2__sequence_shared(s, text.tokens), s->tokens_end);
 }
 
+/* The same for both sequences of a pair, which start together. */
+static inline uint32_t exl2__schedule_demand_all(const exl2__sequence *s, const exl2__pages *p)
+{
+    return exl2__schedule_demand(s, p) + (s->negative ? exl2__schedule_demand(s->negative, p) : 0);
+}
+
 /* Not the negative sequence of a pair, which starts with the positive one. */
 static inline bool exl2__schedule_is_waiting(const exl2__sequence *s, const void *arg)
 {
@@ -61,8 +67,7 @@ static inline bool exl2__schedule_fits(const exl2__sequence *s, const void *arg)
 {
     const exl2__schedule_room *room = (const exl2__schedule_room *)arg;
     return exl2__schedule_is_waiting(s, NULL) && room->places > (s->negative != NULL)
-        && exl2__schedule_demand(s, room->pages) + (s->negative ? exl2__schedule_demand(s->negative, room->pages) : 0)
-               <= exl2__pages_room(room->pages);
+        && exl2__schedule_demand_all(s, room->pages) <= exl2__pages_room(room->pages);
 }
 
 static inline bool exl2__schedule_starves(const exl2__sequence *s, const void *arg)
@@ -270,8 +275,7 @@ static inline uint32_t exl2__schedule_give(exl2__sequence *s, exl2__pages *pages
     exl2__table *t = s->table;
     bool pair = exl2__sequence_pair(s) != NULL, copied = false;
     if (exl2__sequence_pending(s) > 1) {
-        uint32_t reuse = exl2__sequence_reuse(s, t->tokens);
-        reuse -= (pair || s->leaves_last) && reuse == t->tokens - 1;
+        uint32_t reuse = exl2__sequence_copied(s, t->tokens);
         reuse = exl2__min32(reuse, t->cached + exl2__table_run(t, pages) - 1); /* a row of this kind follows the copy */
         if (!exl2__table_borrow(t, pages, reuse, &copies[*copy_count], &copied)) {
             s->blocked = true;

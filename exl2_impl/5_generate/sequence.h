@@ -129,13 +129,6 @@ static inline uint32_t exl2__sequence_begin(const exl2__sequence *s)
     return s->begun ? s->prompt_end - s->prompt_count : exl2__min32(s->keep, s->table->tokens);
 }
 
-/* The history that the sequence starts with. */
-static inline exl2__table_text exl2__sequence_text(const exl2__sequence *s)
-{
-    uint32_t keep = s->begun ? s->table->tokens : exl2__sequence_begin(s), more = s->begun ? 0 : s->prompt_count;
-    return (exl2__table_text){ s->table, keep, s->prompt, keep + more };
-}
-
 /* Number of tokens whose K and V may be found: all but the last, whose logits are needed; of a scored prompt only those
    before the row that scores its first token, and what this job has computed itself. */
 static inline uint32_t exl2__sequence_reuse(const exl2__sequence *s, uint32_t tokens)
@@ -145,6 +138,22 @@ static inline uint32_t exl2__sequence_reuse(const exl2__sequence *s, uint32_t to
         reuse = exl2__min32(reuse, s->computed_end > begin ? s->computed_end : exl2__max32(begin, 1) - 1);
     }
     return reuse;
+}
+
+/* The same for K and V that are copied from another page. The last row of a pair, and one that stays pending, has to
+   wait for a later pass, so the copy leaves a row before it for this one. */
+static inline uint32_t exl2__sequence_copied(const exl2__sequence *s, uint32_t tokens)
+{
+    uint32_t reuse = exl2__sequence_reuse(s, tokens);
+    bool last_waits = exl2__sequence_pair(s) || s->leaves_last;
+    return reuse - (last_waits && reuse == tokens - 1);
+}
+
+/* The history that the sequence starts with. */
+static inline exl2__table_text exl2__sequence_text(const exl2__sequence *s)
+{
+    uint32_t keep = s->begun ? s->table->tokens : exl2__sequence_begin(s), more = s->begun ? 0 : s->prompt_count;
+    return (exl2__table_text){ s->table, keep, s->prompt, keep + more, exl2__sequence_copied(s, keep + more) };
 }
 
 /* Number of tokens that may lie in pages of other jobs, too: those that this job neither computes nor rewinds. */

@@ -500,38 +500,41 @@ static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job
     return EXL2_OK;
 }
 
-/* Fills in the job and, with guidance, the job of its negative prompt (else NULL); neither is live yet. *draft: the
-   model that drafts for it, or NULL. On failure as exl2__job_start_one. */
+/* Undoes a job that was filled in and is not live yet, with what belongs to it. */
 EXL2__COLD
-static exl2_result exl2__job_start_pair(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job,
-                                       exl2__job **negative, exl2__model **draft)
+static void exl2__job_start_undo(exl2_engine *e, exl2__job *job)
 {
-    exl2__session *session;
-    exl2__model *m;
-    EXL2__TRY(exl2__job_start_check_guidance(e, d));
-    EXL2__TRY(exl2__job_start_target(e, d, &session, &m));
-    EXL2__TRY(exl2__draft_models_check(e, m, &d->draft, draft));
-    EXL2__TRY(exl2__job_start_one(e, d, discard_events, 0, job));
-    if (d->guidance < 0 || d->guidance > 0) {
-        exl2_result r = exl2__job_start_negative(e, d, *job, negative);
-        if (r < 0) {
-            *negative = NULL;
-            exl2__grammars_leave(e, *job);
-            exl2__jobs_free(e, *job, 0);
-        }
-        return r;
+    exl2__grammars_leave(e, job);
+    exl2__jobs_free_drafter(e, job);
+    if (job->guidance.negative) {
+        exl2__jobs_free(e, job->guidance.negative, 0);
     }
-    return EXL2_OK;
+    exl2__jobs_free(e, job, job->delivery.delivered); /* not 0 with `resume` */
 }
 
-/* Gives a job that was filled in its drafter. On failure the job is undone. */
+/* Fills in the job, which is not live yet, and all that it needs: with guidance the job of its negative prompt, with a
+   draft model its drafter. On failure as exl2__job_start_one. A start and a measure both call it, so that they fail
+   alike. */
 EXL2__COLD
-static exl2_result exl2__job_start_drafter(exl2_engine *e, exl2__model *draft, exl2__job *job)
+static exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job)
 {
-    exl2_result r = draft && job->drafts ? exl2__draft_models_make(e, draft, job) : EXL2_OK;
+    exl2__session *session;
+    exl2__model *m, *draft;
+    exl2__job *negative = NULL;
+    EXL2__TRY(exl2__job_start_check_guidance(e, d));
+    EXL2__TRY(exl2__job_start_target(e, d, &session, &m));
+    if (session && d->negative_session.id == session->id) {
+        return exl2__fail(&e->ctx, EXL2_ERR_STATE, "negative_session: the session is busy with the positive prompt of "
+                          "the same job");
+    }
+    EXL2__TRY(exl2__draft_models_check(e, m, &d->draft, &draft));
+    EXL2__TRY(exl2__job_start_one(e, d, discard_events, 0, job));
+    exl2_result r = d->guidance < 0 || d->guidance > 0 ? exl2__job_start_negative(e, d, *job, &negative) : EXL2_OK;
+    if (r >= 0 && draft && (*job)->drafts) {
+        r = exl2__draft_models_make(e, draft, *job);
+    }
     if (r < 0) {
-        exl2__grammars_leave(e, job);
-        exl2__jobs_free(e, job, job->delivery.delivered); /* not 0 with `resume` */
+        exl2__job_start_undo(e, *job);
     }
     return r;
 }
@@ -540,10 +543,9 @@ static exl2_result exl2__job_start_drafter(exl2_engine *e, exl2__model *draft, e
 EXL2__COLD
 static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
 {
-    exl2__job *job = NULL, *negative = NULL;
-    exl2__model *draft;
-    EXL2__TRY(exl2__job_start_pair(e, d, discard_events, &job, &negative, &draft));
-    EXL2__TRY(exl2__job_start_drafter(e, draft, job));
+    exl2__job *job = NULL;
+    EXL2__TRY(exl2__job_start_whole(e, d, discard_events, &job));
+    exl2__job *negative = job->guidance.negative;
     exl2__lock(&e->lock); /* another thread may read any slot, even through a guessed handle */
     if (negative) {
         negative->sequence.live = true;
@@ -576,9 +578,8 @@ static inline uint32_t exl2__job_start_reused(const exl2__job *job, const exl2__
 EXL2__COLD
 static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {
-    exl2__job *job = NULL, *negative = NULL;
-    exl2__model *draft;
-    exl2_result r = exl2__job_start_pair(e, d, true, &job, &negative, &draft);
+    exl2__job *job = NULL;
+    exl2_result r = exl2__job_start_whole(e, d, true, &job);
     memset(out, 0, sizeof *out);
     if (job) {
         const exl2__model *m = &e->models[job->model];
@@ -593,13 +594,8 @@ static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *
     }
     const exl2__pages *pages = &e->models[job->model].pages;
     out->reused_tokens = exl2__job_start_reused(job, pages);
-    out->pages_needed = exl2__schedule_demand(&job->sequence, pages);
-    out->pages_needed += negative ? exl2__schedule_demand(&negative->sequence, pages) : 0;
-    exl2__grammars_leave(e, job);
-    if (negative) {
-        exl2__jobs_free(e, negative, 0);
-    }
-    exl2__jobs_free(e, job, job->delivery.delivered); /* not 0 with `resume` */
+    out->pages_needed = exl2__schedule_demand_all(&job->sequence, pages);
+    exl2__job_start_undo(e, job);
     exl2__objects_publish(e);
     return EXL2_OK;
 }

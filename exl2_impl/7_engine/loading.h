@@ -475,8 +475,8 @@ static void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
 {
     exl2_model_info *info = &m->info;
     uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan), buffers = 0;
-    exl2__store64(info->content_id, m->load.content_id[0]);
-    exl2__store64(info->content_id + 8, m->load.content_id[1]);
+    exl2__store64(m->content_head, m->load.content_head[0]);
+    exl2__store64(m->content_head + 8, m->load.content_head[1]);
     info->weight_bytes = m->load.weight_bytes;
     info->cache_bytes = page_bytes * m->plan.pages;
     if (exl2__backend_has_memory(m->backend)) {
@@ -589,6 +589,7 @@ static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, exl2__wo
         return EXL2_PENDING;
     }
     exl2__weights_close(&e->ctx, &m->load);
+    exl2__content_id_end(m->load.content_head, m->load.content_sum, m->info.content_id);
     EXL2__TRY(exl2__loading_layout(e, m, &m->cache, &m->scratch));
     if (m->scratch.used > m->scratch.size || m->cache.used > m->cache.size || m->weights.used > m->weights.size) {
         return exl2__fail(&e->ctx, EXL2_ERR_INTERNAL, "%s: the model needs more memory than its plan reserved",

@@ -44,9 +44,14 @@ static exl2_result exl2__loading_again_begin(exl2_engine *e, exl2__model *m, exl
     return EXL2_OK;
 }
 
+static exl2_result exl2__loading_changed(exl2_engine *e, const exl2__model *m)
+{
+    return exl2__fail(&e->ctx, EXL2_ERR_FORMAT, "%s: the files have changed since the model was loaded", m->path);
+}
+
 static exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
-    uint8_t id[16];
+    uint8_t head[16];
     if (m->desc.keep_packed) {
         return EXL2_OK;
     }
@@ -55,12 +60,10 @@ static exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *m, exl2
     }
     EXL2__TRY_DONE(exl2__loading_headers(e, m, work));
     exl2__loading_end_reading(e, m);
-    exl2__store64(id, m->load.content_id[0]);
-    exl2__store64(id + 8, m->load.content_id[1]);
-    if (memcmp(id, m->info.content_id, sizeof id) != 0 || m->load.weight_bytes != m->info.weight_bytes) {
-        return exl2__fail(&e->ctx, EXL2_ERR_FORMAT, "%s: the files have changed since the model was loaded", m->path);
-    }
-    return EXL2_OK;
+    exl2__store64(head, m->load.content_head[0]);
+    exl2__store64(head + 8, m->load.content_head[1]);
+    bool same = memcmp(head, m->content_head, sizeof head) == 0 && m->load.weight_bytes == m->info.weight_bytes;
+    return same ? EXL2_OK : exl2__loading_changed(e, m);
 }
 
 static exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
@@ -93,8 +96,13 @@ static exl2_result exl2__loading_again_weights(exl2_engine *e, exl2__model *m, e
 static exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__arena scratch = m->scratch;
+    uint8_t id[16];
     if (!exl2__work_spend_all(work)) {
         return EXL2_PENDING;
+    }
+    exl2__content_id_end(m->load.content_head, m->load.content_sum, id);
+    if (!m->desc.keep_packed && memcmp(id, m->info.content_id, sizeof id) != 0) {
+        return exl2__loading_changed(e, m);
     }
     exl2__weights_close(&e->ctx, &m->load);
     scratch.used = m->prepared_at;

@@ -70,6 +70,7 @@ typedef struct exl2__model {
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
     uint64_t scratch_bytes;
     exl2_model_info info;
+    uint8_t content_head[16];    /* of content_id.h: the content_id of saves that releases up to 0.2.0 made */
     exl2__vocab vocab;
     exl2__template_set chats;
     float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */

@@ -8,12 +8,12 @@
        bytes  what
        8      "EXL2SAVE"
        4, 4   version 1; flags: 1 = job part, 2 = K and V
-       16     content_id of the model
+       16     content_id of the model; releases up to 0.2.0 wrote its head alone (content_id.h)
        4      words of the history, with those of tokens that were not delivered yet
        4      pages of K and V
        4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one
        ...    the job part (exl2__snapshot_put_job)
-       ...    layout (8), tokens with K and V (4), bytes of a page (8), the pages
+       ...    how K and V were computed (8), tokens with K and V (4), bytes of a page (8), the pages
        8      exl2__hash of all bytes before */
 #ifndef EXL2__SNAPSHOT_H
 #define EXL2__SNAPSHOT_H
@@ -32,7 +32,8 @@
 /* What a snapshot consists of. */
 typedef struct exl2__snapshot {
     uint32_t flags, tokens, pages, cached;
-    uint64_t layout, page_bytes;
+    uint64_t computation, page_bytes;
+    bool earlier;            /* when reading: it names its model as releases up to 0.2.0 did */
     exl2__session_resume job;
     uint32_t mu_count;       /* states of mirostat before held tokens */
     const uint8_t *words, *mu, *kv; /* when reading */
@@ -49,14 +50,36 @@ static inline uint32_t *exl2__snapshot_states(const exl2__model *m, const exl2__
     return s->table.words + m->plan.context_max;
 }
 
-/* Names the layout of a page: another release, backend, format or shape has another number. */
-static uint64_t exl2__snapshot_layout(const exl2__model *m)
+static inline void exl2__snapshot_key_add(uint64_t *key, const void *data, size_t bytes)
 {
-    char text[128];
+    *key = exl2__hash_words(data, bytes, *key);
+}
+
+/* Names what the bits of K and V depend on beside the words: the weights and config.json (content_id), this release,
+   what computes (a family of CPUs, or a kind of GPU), the layout of a page, and what the application may choose: the
+   angles of RoPE as they are computed, and the experts of a token. */
+static uint64_t exl2__snapshot_computation(const exl2_engine *e, const exl2__model *m)
+{
     const exl2__shape *s = &m->plan.shape;
-    exl2__format(text, sizeof text, "%d %d %s %u %u %u", 1 + (int)m->plan.kv, EXL2_VERSION, m->backend->name,
-                 s->layers, s->kv_heads, s->head_dim);
-    return exl2__hash(text, strlen(text));
+    bool gpu = exl2__backend_has_memory(m->backend);
+    uint32_t family = gpu ? e->info.device.arch : e->info.cpu_path == EXL2_CPU_C;
+    const uint32_t numbers[] = { EXL2_VERSION, family, 1 + (uint32_t)m->plan.kv, s->layers, s->kv_heads, s->head_dim,
+                                 s->rotary, s->pairs, s->experts.active, m->plan.rope_count };
+    uint64_t key = 0;
+    exl2__snapshot_key_add(&key, m->info.content_id, sizeof m->info.content_id);
+    exl2__snapshot_key_add(&key, m->backend->name, strlen(m->backend->name));
+    exl2__snapshot_key_add(&key, e->info.device.name, gpu ? strlen(e->info.device.name) : 0);
+    exl2__snapshot_key_add(&key, numbers, sizeof numbers);
+    for (uint32_t i = 0; i < m->plan.rope_count; i++) {
+        const exl2__rope_angles *angles = &m->plan.ropes[i];
+        exl2__snapshot_key_add(&key, &angles->magnitude, sizeof angles->magnitude);
+        exl2__snapshot_key_add(&key, angles->frequency, s->rotary / 2 * sizeof *angles->frequency);
+    }
+    for (uint32_t i = 0; i < s->layers; i++) {
+        const uint32_t layer[] = { m->plan.layers[i].rope, m->plan.layers[i].window };
+        exl2__snapshot_key_add(&key, layer, sizeof layer);
+    }
+    return key;
 }
 
 static uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
@@ -133,7 +156,7 @@ static exl2_result exl2__snapshot_write(const exl2__model *m, const exl2__sessio
         }
     }
     if (x->flags & EXL2__SNAPSHOT_HAS_KV) {
-        exl2__store64(at, x->layout);
+        exl2__store64(at, x->computation);
         exl2__store32(at + 8, x->cached);
         exl2__store64(at + 12, x->page_bytes);
         at += EXL2__SNAPSHOT_KV_BYTES;
@@ -189,7 +212,7 @@ static exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_
     }
     if (flags & EXL2_SAVE_KV) {
         x.flags |= EXL2__SNAPSHOT_HAS_KV;
-        x.layout = exl2__snapshot_layout(m);
+        x.computation = exl2__snapshot_computation(e, m);
         x.cached = exl2__min32(exl2__table_computed_tokens(t, &m->pages), x.tokens);
         x.page_bytes = m->info.cache_bytes / m->plan.pages;
         x.pages = exl2__pages_for(x.cached);
@@ -287,7 +310,7 @@ static exl2_result exl2__snapshot_read_kv(exl2_engine *e, const uint8_t *at, uin
     if (bytes < EXL2__SNAPSHOT_KV_BYTES) {
         return exl2__snapshot_malformed(e, "it ends before K and V");
     }
-    x->layout = exl2__load64(at);
+    x->computation = exl2__load64(at);
     x->cached = exl2__load32(at + 8);
     x->page_bytes = exl2__load64(at + 12);
     x->kv = at + EXL2__SNAPSHOT_KV_BYTES;
@@ -296,7 +319,8 @@ static exl2_result exl2__snapshot_read_kv(exl2_engine *e, const uint8_t *at, uin
     return fits ? EXL2_OK : exl2__snapshot_malformed(e, "the size of K and V is wrong");
 }
 
-static exl2_result exl2__snapshot_check_model(exl2_engine *e, const exl2__model *m, const uint8_t *id)
+/* Fails unless the snapshot is of this model. *earlier: by the id that releases up to 0.2.0 wrote. */
+static exl2_result exl2__snapshot_check_model(exl2_engine *e, const exl2__model *m, const uint8_t *id, bool *earlier)
 {
     static const char digits[] = "0123456789abcdef";
     char theirs[33] = { 0 }, ours[33] = { 0 };
@@ -306,7 +330,8 @@ static exl2_result exl2__snapshot_check_model(exl2_engine *e, const exl2__model 
         ours[2 * i] = digits[m->info.content_id[i] >> 4];
         ours[2 * i + 1] = digits[m->info.content_id[i] & 15];
     }
-    if (memcmp(id, m->info.content_id, 16) != 0) {
+    *earlier = memcmp(id, m->content_head, 16) == 0;
+    if (memcmp(id, m->info.content_id, 16) != 0 && !*earlier) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot is of another model: its content_id is %s, but that of "
                           "this model is %s", theirs, ours);
     }
@@ -332,7 +357,7 @@ static exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model *m, con
     x->flags = exl2__load32(data + 12);
     x->tokens = exl2__load32(data + 32);
     x->pages = exl2__load32(data + 36);
-    EXL2__TRY(exl2__snapshot_check_model(e, m, data + 16));
+    EXL2__TRY(exl2__snapshot_check_model(e, m, data + 16, &x->earlier));
     if (x->flags & ~(EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV) || x->tokens > (end - at) / 4) {
         return exl2__snapshot_malformed(e, "its size does not fit its counts");
     }
@@ -363,14 +388,17 @@ static exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model *m, exl
 {
     exl2_result r = EXL2_OK;
     uint64_t page_bytes = m->info.cache_bytes / m->plan.pages;
+    if (x->earlier) {
+        return EXL2_OK;
+    }
     if (m->park != EXL2__PARK_NONE) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_KV, "K and V of a snapshot are not used, as %s is "
                   "parked: they are computed again", m->path);
         return EXL2_OK;
     }
-    if (x->layout != exl2__snapshot_layout(m) || x->page_bytes != page_bytes) {
-        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_KV, "K and V of a snapshot have another layout than "
-                  "those of %s here: they are computed again", m->path);
+    if (x->computation != exl2__snapshot_computation(e, m) || x->page_bytes != page_bytes) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_KV, "K and V of a snapshot have another layout, or were "
+                  "computed in another way, than those of %s here: they are computed again", m->path);
         return EXL2_OK;
     }
     uint32_t pages = exl2__min32(x->pages, exl2__pages_room(&m->pages));
@@ -400,6 +428,11 @@ static exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, cons
     exl2__table *t = &s->table;
     exl2__snapshot x;
     EXL2__TRY(exl2__snapshot_read(e, m, (const uint8_t *)data, bytes, &x));
+    if (x.earlier) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_EARLIER, "a snapshot for %s is of an earlier release, "
+                  "which knew a model by the first bytes of its tensors: its history is restored, and K and V are "
+                  "computed again", m->path);
+    }
     exl2__table_forget(t, &m->pages);
     for (uint32_t i = 0; i < x.tokens; i++) {
         t->words[i] = exl2__load32(x.words + 4 * (size_t)i) & (m->pages.sampled | ~EXL2__WORD_SAMPLED);
@@ -423,6 +456,12 @@ static exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, cons
 }
 
 /* ---- resume ---- */
+
+/* Can a text end after `bytes` bytes of this one, which has `end` bytes? Not within a code point. */
+static inline bool exl2__snapshot_ends_at(const char *text, uint32_t bytes, uint32_t end)
+{
+    return bytes == end || (bytes < end && (text[bytes] & 0xC0) != 0x80);
+}
 
 /* Decodes the job's tokens again, so that the text which was held at the save is held again. */
 static exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__session *s)
@@ -451,6 +490,9 @@ static exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job
     if (shown > d->held_bytes) {
         return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the snapshot has shown %u bytes of held text, but there are %u",
                           shown, d->held_bytes);
+    }
+    if (!exl2__snapshot_ends_at(job->block->hold, shown, d->held_bytes)) {
+        return exl2__fail(&e->ctx, EXL2_ERR_ARG, "the text that the snapshot has shown ends within a character");
     }
     d->held_bytes -= shown;
     memmove(job->block->hold, job->block->hold + shown, d->held_bytes);

@@ -1,5 +1,6 @@
 /* measure.c: exl2_job_measure predicts what the job's DONE reports, and rejects what exl2_job_start rejects, with the
-   same message. It changes nothing. Through the public API, on a tiny model with a tokenizer made for it. */
+   same message, for thousands of descs in pools that are full or not. It changes nothing. Through the public API, on a
+   tiny model with a tokenizer made for it. */
 #include "text_model.h"
 
 static text_model model; /* global, because the files hook keeps a pointer to it */
@@ -253,6 +254,164 @@ static void check_errors(const rig *r)
     CHECK_INT(exl2_session_close(r->engine, s), EXL2_OK);
 }
 
+/* ---- many descs: a measure is what a start would be ---- */
+
+static uint32_t state = 7;
+
+static uint32_t below(uint32_t n)
+{
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % n;
+}
+
+#define MANY_JOBS 3u
+#define MANY_SESSIONS 5u
+
+static struct {
+    rig r;
+    exl2_model draft;
+    exl2_session base, fork; /* with a history that is in the cache */
+    exl2_grammar grammars[2];
+    exl2_token ids[300];
+    uint32_t accepted, rejected, drafted, guided, reused;
+} many;
+
+/* A desc of any kind. The prompts have beginnings in common. */
+static exl2_job_desc many_desc(void)
+{
+    static const char *const text[] = { "fox is.", "The fox is.", "a", "" };
+    static exl2_token own[300];
+    uint32_t common = below(3) ? 60 + below(140) : 0, count = common + 1 + below(40);
+    for (uint32_t i = 0; i < count; i++) {
+        own[i] = i < common ? many.ids[i] : 40 + (exl2_token)below(200);
+    }
+    exl2_job_desc d = rig_job(&many.r, own, count, below(3) ? 2 + below(6) : 0, &said);
+    if (below(4) == 0) {
+        d.model.id = below(2) ? d.model.id : 0;
+        d.session = below(2) ? many.base : many.fork;
+        d.prompt.token_count = 1 + below(20);
+    }
+    d.prefill_only = below(8) == 0;
+    d.score_prompt = below(8) == 0;
+    d.heal_prompt = below(4) == 0;
+    d.min_tokens = below(8) ? 0 : below(9);
+    d.alts_per_token = below(8) ? 0 : 3;
+    d.draft.model = below(3) ? d.draft.model : many.draft;
+    d.draft.ngram = below(4) == 0;
+    d.draft.one_by_one = below(8) == 0;
+    d.sampler.mirostat_tau = below(8) ? 0 : 4;
+    d.grammar = below(3) ? d.grammar : many.grammars[below(2)];
+    if (below(3) == 0) {
+        d.guidance = below(8) ? 2 : 0;
+        d.negative_session = below(4) ? d.negative_session : many.fork;
+        if (below(2)) {
+            d.negative_prompt.text = text[below(4)];
+        } else {
+            d.negative_prompt.tokens = many.ids;
+            d.negative_prompt.token_count = 1 + below(180);
+        }
+        d.draft.ngram = below(4) ? false : d.draft.ngram;
+        d.draft.model.id = below(4) ? 0 : d.draft.model.id;
+    }
+    return d;
+}
+
+/* One desc, while other jobs and sessions have some of the places. */
+static void many_check(void)
+{
+    static rig_said others[MANY_JOBS];
+    exl2_session extra[MANY_SESSIONS];
+    exl2_job jobs[MANY_JOBS];
+    uint32_t job_count = below(2) ? 0 : below(MANY_JOBS + 1), extra_count = 0, sessions = below(MANY_SESSIONS);
+    for (uint32_t i = 0; i < job_count; i++) { /* paused before they begin, so that they compute nothing */
+        exl2_job_desc d = rig_job(&many.r, many.ids, 5, 3, &others[i]);
+        job_count = exl2_job_start(many.r.engine, &d, &jobs[i]) == EXL2_OK ? job_count : i;
+        if (i < job_count) {
+            CHECK_INT(exl2_job_pause(many.r.engine, jobs[i], true), EXL2_OK);
+        }
+    }
+    while (extra_count < sessions
+           && exl2_session_open(many.r.engine, many.r.model, &extra[extra_count]) == EXL2_OK) {
+        extra_count++;
+    }
+    exl2_job_desc d = many_desc();
+    exl2_job_size size, again;
+    exl2_error measured = { 0 }, started = { 0 };
+    view before = look(&many.r, many.base);
+    memset(&said, 0, sizeof said);
+    exl2_result wanted = exl2_job_measure(many.r.engine, &d, &size);
+    exl2_last_error(many.r.engine, &measured);
+    CHECK_INT(exl2_job_measure(many.r.engine, &d, &again), wanted);
+    CHECK(memcmp(&size, &again, sizeof size) == 0);
+    view after = look(&many.r, many.base);
+    check_same(&before, &after, true);
+    exl2_result got = exl2_job_start(many.r.engine, &d, NULL);
+    exl2_last_error(many.r.engine, &started);
+    if (!CHECK(got == wanted && (got == EXL2_OK || strcmp(measured.text, started.text) == 0))) {
+        printf("  measure %s, start %s: %s\n", exl2_result_name(wanted), exl2_result_name(got), started.text);
+    }
+    rig_drain(&many.r, 0);
+    if (got == EXL2_OK && wanted == EXL2_OK) {
+        CHECK_INT(said.done_events, 1);
+        CHECK_INT(said.stats.prompt_tokens, size.prompt_tokens);
+        if (!CHECK(said.stats.reused_tokens == size.reused_tokens)) {
+            printf("  %u of %u tokens are reused, %u were measured; guidance %g\n", said.stats.reused_tokens,
+                   said.stats.prompt_tokens, size.reused_tokens, (double)d.guidance);
+        }
+    }
+    many.accepted += got == EXL2_OK;
+    many.rejected += got < 0;
+    many.drafted += got == EXL2_OK && d.draft.model.id != 0;
+    many.guided += got == EXL2_OK && d.guidance > 0;
+    many.reused += said.stats.reused_tokens > 0;
+    for (uint32_t i = 0; i < job_count; i++) {
+        exl2_job_cancel(many.r.engine, jobs[i]);
+    }
+    rig_drain(&many.r, 0);
+    while (extra_count > 0) {
+        CHECK_INT(exl2_session_close(many.r.engine, extra[--extra_count]), EXL2_OK);
+    }
+    if (below(4) == 0) {
+        CHECK_INT(exl2_session_rewind(many.r.engine, many.base, 100), EXL2_OK);
+        CHECK_INT(exl2_session_rewind(many.r.engine, many.fork, 100), EXL2_OK);
+    }
+}
+
+static void check_many(void)
+{
+    exl2_engine_desc e = text_engine(&model);
+    exl2_model_desc m = text_folder();
+    exl2_grammar_desc g = { .kind = EXL2_GRAMMAR_JSON };
+    e.max_jobs = MANY_JOBS;
+    e.max_sessions = MANY_SESSIONS;
+    m.context_max = 256;
+    m.cache.tokens = 8192; /* nothing is evicted: a start that evicts may find less */
+    many.r = rig_open(&e, &m);
+    CHECK_INT(exl2_model_load(many.r.engine, &m, &many.draft), EXL2_OK);
+    for (uint32_t i = 0; i < 300; i++) {
+        many.ids[i] = 40 + (exl2_token)(i * 31 % 190);
+    }
+    CHECK_INT(exl2_session_open(many.r.engine, many.r.model, &many.base), EXL2_OK);
+    exl2_job_desc d = rig_job(&many.r, many.ids, 120, 0, NULL);
+    d.session = many.base;
+    d.prefill_only = true;
+    d.on_event = NULL;
+    CHECK_INT(exl2_generate(many.r.engine, &d), EXL2_OK);
+    CHECK_INT(exl2_session_fork(many.r.engine, many.base, &many.fork), EXL2_OK);
+    g.model = many.r.model;
+    CHECK_INT(exl2_grammar_make(many.r.engine, &g, &many.grammars[0]), EXL2_OK);
+    g.kind = EXL2_GRAMMAR_REGEX;
+    g.source = "[a-z]{6}";
+    CHECK_INT(exl2_grammar_make(many.r.engine, &g, &many.grammars[1]), EXL2_OK);
+    for (uint32_t i = 0; i < 3000; i++) {
+        many_check();
+    }
+    printf("%u descs accepted (%u with a draft model, %u with guidance), %u rejected; %u reuse tokens\n", many.accepted,
+           many.drafted, many.guided, many.rejected, many.reused);
+    CHECK(many.accepted > 500 && many.rejected > 500 && many.drafted > 50 && many.guided > 50 && many.reused > 200);
+    rig_close(&many.r);
+}
+
 /* The default cache: two contexts, at most 256 MiB or the bytes of the weights, at least one context. */
 static void check_defaults(void)
 {
@@ -301,6 +460,7 @@ int main(void)
     check_healed(&r);
     check_errors(&r);
     rig_close(&r);
+    check_many();
     check_defaults();
     check_formats();
     return check_done();

@@ -375,6 +375,66 @@ static void hostile(const rig *r)
     exl2_session_close(r->engine, from);
 }
 
+static uint32_t invalid_texts;
+
+static exl2_flow hear_characters(void *user, const exl2_event *ev)
+{
+    invalid_texts += ev->kind == EXL2_EVENT_TEXT && !exl2__unicode_valid(ev->text, ev->bytes);
+    return rig_hear(user, ev);
+}
+
+/* Snapshots whose job was heard up to a place within a character, or has shown a part of one. What goes on says whole
+   characters: from the start of one, it says all that follow. */
+static void characters(const rig *r)
+{
+    static const char said_so_far[] = "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z\xC3q\xC3\xA9";
+    enum { COUNT = sizeof said_so_far - 1 };
+    static const char *const heard[COUNT + 1] = { "\xC3\xA9\xE2\x82\xAC", NULL, "\xE2\x82\xAC", NULL, NULL,
+                                                  "\xF0\x9F\x98\x80z", NULL, NULL, NULL, "z\xEF\xBF\xBDq",
+                                                  "\xEF\xBF\xBDq", NULL, "\xC3\xA9", NULL, NULL };
+    exl2_session s = session_of(r);
+    static uint8_t good[4096];
+    uint32_t accepted = 0, rejected = 0;
+    size_t count = snapshot_of(r, 0);
+    uint32_t tokens = exl2__load32(bytes + 32), lists = 4 * exl2__load32(bytes + 40 + 4 * tokens + 52);
+    lists += 4 * exl2__load32(bytes + 40 + 4 * tokens + 44);
+    count -= lists; /* a job without lists of tokens and states */
+    for (uint32_t i = 0; i < COUNT; i++) {
+        exl2__store32(bytes + 40 + 4 * (tokens - COUNT + i), (uint32_t)model.byte_ids[(uint8_t)said_so_far[i]]);
+    }
+    const uint32_t fields[14] = { tokens - COUNT, 1, 0, 0, 200, 0, 0, 0, 0, UINT32_MAX, 0, 0, 0, 0 };
+    uint8_t *job = bytes + 40 + 4 * tokens;
+    for (uint32_t i = 0; i < EXL2__COUNT(fields); i++) {
+        exl2__store32(job + 4 * i, fields[i]);
+    }
+    memcpy(good, bytes, count);
+    for (uint32_t i = 0; i < (COUNT + 1) * 8 * 2; i++) {
+        uint32_t delivered = i / 16, shown = i / 2 % 8;
+        memcpy(bytes, good, count);
+        exl2__store32(job + 8, delivered);
+        exl2__store32(job + 32, shown);
+        seal(bytes, count);
+        CHECK_INT(exl2_session_restore(r->engine, s, bytes, count), EXL2_OK);
+        exl2_job_desc d = job_of(r, i % 2, &rest); /* with stop strings, or without */
+        d.sampler.seed = 0;
+        d.max_tokens = d.min_tokens = 0;
+        d.on_event = hear_characters;
+        d.session = s;
+        d.resume = true;
+        exl2_result got = exl2_job_start(r->engine, &d, NULL);
+        CHECK(got == EXL2_OK || got == EXL2_ERR_ARG);
+        rig_drain(r, 0);
+        accepted += got == EXL2_OK;
+        rejected += got < 0;
+        bool begins = got == EXL2_OK && heard[delivered] && rest.bytes >= strlen(heard[delivered]);
+        CHECK(!(shown == 0 && heard[delivered])
+              || (begins && memcmp(rest.text, heard[delivered], strlen(heard[delivered])) == 0));
+    }
+    CHECK_INT(invalid_texts, 0);
+    CHECK(accepted > 60 && rejected > 60);
+    exl2_session_close(r->engine, s);
+}
+
 /* K and V of a snapshot, edited: the session that restores them uses them, a fork too, and nobody else. */
 static void own_pages(void)
 {
@@ -539,6 +599,7 @@ int main(void)
     every_step(&a, &b);
     damaged(&a);
     hostile(&a);
+    characters(&a);
     misuse(&a);
     rig_close(&a);
     rig_close(&b);
