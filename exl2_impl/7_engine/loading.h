@@ -58,7 +58,7 @@ static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
         if (job->drafts_for) {
             exl2__jobs_free_drafter(e, job->drafts_for);
         } else if (!job->guidance.positive) {
-            exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");
+            exl2__jobs_end_now(job, EXL2_ERR_CANCELLED, "the model was closed");
             exl2__jobs_finish(e, job);
         }
     }
@@ -522,8 +522,9 @@ static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress
     event.progress = progress;
     event.result = result;
     event.error = result < 0 ? m->error.text : NULL;
+    exl2__way way = exl2__jobs_choose_way(m->desc.on_event, m->discard_events, e->worker.stepping);
     exl2_flow ignored;
-    return exl2__jobs_deliver(e, m->desc.on_event, m->desc.user, m->discard_events, &event, &ignored);
+    return exl2__jobs_deliver(e, way, m->desc.on_event, &event, &ignored);
 }
 
 EXL2__COLD

@@ -135,9 +135,10 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
 {
     exl2__job *job = NULL;
     while ((job = exl2__objects_next_job(e, m, job)) != NULL) {
+        const exl2__job_delivery *d = &job->delivery;
         exl2__sequence *s = &job->sequence;
-        job->scores.ring = !s->score_prompt ? NULL
-                         : job->delivery.on_event && e->worker.runs ? &e->worker.events : exl2__jobs_ring(e, job);
+        exl2__way way = exl2__jobs_choose_way(d->on_event, d->discard, e->worker.runs || d->unheard > 0);
+        job->scores.ring = s->score_prompt ? exl2__jobs_ring(e, way) : NULL;
         job->scores.due = job->scores.ring && s->active && !s->held && exl2__sequence_unscored(s) > 0;
         job->scores.blocked = false;
         s->rows_most = 0;

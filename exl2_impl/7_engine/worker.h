@@ -96,7 +96,7 @@ static inline void exl2__worker_hear(exl2_engine *e, exl2__job *job, const exl2_
         exl2__jobs_set_delivered(e, job, d->delivered + tokens);
     }
     exl2_flow flow;
-    exl2__jobs_deliver(e, d->on_event, job->user, false, event, &flow);
+    exl2__jobs_deliver(e, EXL2__WAY_CALLBACK, d->on_event, event, &flow);
     exl2__jobs_flow(e, job, flow);
     if (job->ending && job->stop == EXL2_STOP_CALLBACK) {
         d->text_due = d->progress_due = false;
@@ -141,7 +141,7 @@ static bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool p
         } else if (job) {
             exl2__worker_hear(e, job, &event);
         } else if (m && event.kind == EXL2_EVENT_LOAD) {
-            exl2__jobs_deliver(e, m->desc.on_event, m->desc.user, false, &event, &ignored);
+            exl2__jobs_deliver(e, EXL2__WAY_CALLBACK, m->desc.on_event, &event, &ignored);
         }
     }
     return any;
