@@ -75,13 +75,12 @@ static inline exl2_event exl2__jobs_event(const exl2_engine *e, const exl2__job 
     return event;
 }
 
-/* Updates what exl2_job_get shows to any thread. */
+/* Updates what exl2_job_get shows to any thread, which adds whether the job is paused. */
 static inline void exl2__jobs_publish(exl2_engine *e, exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
     exl2__lock(&e->lock);
-    job->shared.info.state = job->shared.pause == job->id ? EXL2_JOB_PAUSED
-                           : !s->active ? EXL2_JOB_QUEUED
+    job->shared.info.state = !s->active ? EXL2_JOB_QUEUED
                            : exl2__sequence_decodes(s) ? EXL2_JOB_DECODE : EXL2_JOB_PREFILL;
     job->shared.info.session.id = e->sessions[job->session].id;
     job->shared.info.stats = job->stats;

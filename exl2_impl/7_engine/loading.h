@@ -512,6 +512,11 @@ static exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, exl2__wor
 
 /* ---- load ---- */
 
+static inline exl2__way exl2__loading_way(const exl2_engine *e, const exl2__model *m)
+{
+    return exl2__jobs_choose_way(m->desc.on_event, m->discard_events, e->worker.stepping);
+}
+
 /* Delivers a LOAD event. false: the ring is full; loading waits. */
 static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress, exl2_result result)
 {
@@ -522,9 +527,8 @@ static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress
     event.progress = progress;
     event.result = result;
     event.error = result < 0 ? m->error.text : NULL;
-    exl2__way way = exl2__jobs_choose_way(m->desc.on_event, m->discard_events, e->worker.stepping);
     exl2_flow ignored;
-    return exl2__jobs_deliver(e, way, m->desc.on_event, &event, &ignored);
+    return exl2__jobs_deliver(e, exl2__loading_way(e, m), m->desc.on_event, &event, &ignored);
 }
 
 EXL2__COLD
