@@ -232,8 +232,9 @@
 
    A zeroed hook struct means the default. Hooks are called on the thread that called the engine (the tasks of
    exl2_parallel excepted) and, while a worker runs, on the worker's (section 5), never from two threads at the same
-   time for one engine. Your file functions are not called on the worker's thread unless load_thread allows it. A hook
-   must not call the engine.
+   time for one engine. One exception: a function tagged [A] that fails on another thread logs its message there, at any
+   time. Your file functions are not called on the worker's thread unless load_thread allows it. A hook must not call
+   the engine.
 
    Allocator: every byte of host memory comes through it, with a tag, and it may fail. Blocks are few and large:
    weights, cache, scratch. device_alloc_fn and device_free_fn do the same for GPU memory: addresses are the driver's,
