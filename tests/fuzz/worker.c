@@ -53,6 +53,7 @@ typedef struct session {
     exl2_session id;
     model *of;
     job *busy;
+    bool moved; /* its history came from a model with other settings */
 } session;
 
 struct job {
@@ -62,7 +63,7 @@ struct job {
     exl2_token prompt[160], before[HISTORY], said[HISTORY];
     uint32_t before_count, count, skipped; /* skipped: tokens that were said before the save that it goes on from */
     session *in;
-    bool live, polled;
+    bool live, polled, moved;
     exl2_stop stop;
     exl2_result result;
     uint32_t dones;
@@ -94,10 +95,7 @@ static exl2_result ended(const char *call, exl2_result r)
 #define CALL(function, ...) (doing = #function, ended(#function, function(engine, __VA_ARGS__)))
 #define CALL_WORKER(function) (doing = #function, ended(#function, function(engine)))
 
-static bool failing(void)
-{
-    return fail_alloc || fail_read;
-}
+#define failing() (fail_alloc || fail_read)
 
 static void operate(const exl2_event *event);
 
@@ -326,7 +324,7 @@ static void change_session(void)
         exl2_session id;
         if (CALL(exl2_session_fork, s->id, &id) == EXL2_OK) {
             static exl2_token a[HISTORY], b[HISTORY];
-            *to = (session){ .id = id, .of = s->of };
+            *to = (session){ .id = id, .of = s->of, .moved = s->moved };
             uint32_t count = history(s->id, a);
             MUST(history(id, b) == count && memcmp(a, b, count * sizeof *a) == 0, "a fork differs from its origin");
         }
@@ -349,6 +347,7 @@ static job *new_job(const model *m, session *s)
     j->polled = chance(4);
     if (s) {
         j->before_count = history(s->id, j->before);
+        j->moved = s->moved;
     }
     return j;
 }
@@ -458,6 +457,7 @@ static void save_and_go_on(void)
     bool grown = goes_on && after < count; /* since the save the worker has begun with its prompt, or queued texts */
     MUST(r != EXL2_OK || ((after == count || grown) && memcmp(now, was, after * sizeof *now) == 0),
          "a restored history has %u tokens, of %u", after, count);
+    to->moved = r == EXL2_OK ? from->of != to->of : to->moved;
     exl2_session_info info;
     if (r != EXL2_OK || CALL(exl2_session_get, into, &info) < 0 || !info.resumes || !goes_on || grown
         || goes_on->polled || goes_on->skipped || goes_on->desc.draft.model.id || goes_on->desc.loop_stop
@@ -470,6 +470,7 @@ static void save_and_go_on(void)
     j->id.id = 0;
     j->in = to;
     j->skipped = said;
+    j->moved = to->moved;
     j->count = j->dones = 0;
     j->polled = chance(4);
     j->desc.session = into;
@@ -507,7 +508,6 @@ static exl2_result step(const exl2_step_desc *d)
 }
 
 static pthread_mutex_t second_lock = PTHREAD_MUTEX_INITIALIZER; /* held: the second thread makes no calls */
-
 /* Lets all go on, and makes the usual loop: after IDLE, all jobs have ended. */
 static void run_dry(void)
 {
@@ -698,6 +698,19 @@ static void replay(const job *was)
     total_replays++;
 }
 
+/* Replays some jobs: those whose history was moved, or others. */
+static void replay_some(bool moved, uint32_t most)
+{
+    for (uint32_t i = 0; i < job_count && most; i++) {
+        const job *j = jobs[(i + (uint32_t)seed * 7) % job_count];
+        bool said = j->dones && j->count && (j->result == EXL2_OK || j->result == EXL2_ERR_CANCELLED);
+        if (said && j->moved == moved) {
+            replay(j);
+            most--;
+        }
+    }
+}
+
 static void run_sequence(uint32_t operations)
 {
     pthread_t second;
@@ -745,13 +758,8 @@ static void run_sequence(uint32_t operations)
          files_open);
     memset(sessions, 0, sizeof sessions);
     memset(models, 0, sizeof models);
-    for (uint32_t i = 0, tried = 0; i < job_count && tried < 4; i++) {
-        const job *j = jobs[(i * 7 + (uint32_t)seed) % job_count];
-        if (j->dones && j->count && (j->result == EXL2_OK || j->result == EXL2_ERR_CANCELLED)) {
-            replay(j);
-            tried++;
-        }
-    }
+    replay_some(true, 4);
+    replay_some(false, 3);
     for (uint32_t i = 0; i < job_count; i++) {
         free(jobs[i]);
     }
