@@ -23,6 +23,11 @@ static exl2_job_desc job_of(const rig *r, uint32_t tokens, rig_said *into)
     return d;
 }
 
+static exl2_kernel_cache kernels(void)
+{
+    return RIG_BACKEND == EXL2_BACKEND_CUDA ? kernel_folder() : (exl2_kernel_cache){ NULL, NULL, NULL };
+}
+
 /* The usual loop. */
 static void step_until_idle(const rig *r, const exl2_step_desc *step)
 {
@@ -156,7 +161,8 @@ static void ready_when_heard(void)
     static loader l;
     l = (loader){ 0 };
     exl2_model_desc m = { .path = rig_golden("exl2-mixed"), .context_max = 1024, .on_event = hear_load, .user = &l };
-    CHECK_INT(exl2_open(&(exl2_engine_desc){ .backend = RIG_BACKEND }, &r.engine), EXL2_OK);
+    exl2_engine_desc d = { .backend = RIG_BACKEND, .kernel_cache = kernels() };
+    CHECK_INT(exl2_open(&d, &r.engine), EXL2_OK);
     l.engine = r.engine;
     CHECK_INT(exl2_worker_start(r.engine), EXL2_OK);
     CHECK_INT(exl2_step(r.engine, NULL), EXL2_PENDING); /* without a budget: the worker loads all of it by itself */
@@ -314,7 +320,8 @@ static void threads_of_hooks(void)
     static const exl2_load_thread threads[] = { EXL2_LOAD_AUTO, EXL2_LOAD_CALLER, EXL2_LOAD_WORKER };
     for (uint32_t i = 0; i < 6; i++) {
         bool own = i < 3;
-        exl2_engine_desc d = { .backend = RIG_BACKEND, .load_thread = threads[i % 3] };
+        exl2_engine_desc d = { .backend = RIG_BACKEND, .load_thread = threads[i % 3],
+                               .kernel_cache = kernels() };
         d.allocator = (exl2_allocator){ .alloc_fn = noted_alloc, .free_fn = exl2__platform_free };
         if (own) {
             d.files = (exl2_files){ noted_open, noted_list, noted_read, noted_close, NULL };
@@ -408,6 +415,8 @@ int main(void)
     ready_when_heard();
     one_done();
     threads_of_hooks();
-    calls_go_first();
+    if (RIG_BACKEND == EXL2_BACKEND_CPU) { /* on a GPU the worker waits for nothing */
+        calls_go_first();
+    }
     return check_done();
 }
