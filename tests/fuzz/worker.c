@@ -96,7 +96,6 @@ static exl2_result ended(const char *call, exl2_result r)
 #define CALL_WORKER(function) (doing = #function, ended(#function, function(engine)))
 
 #define failing() (fail_alloc || fail_read)
-
 static void operate(const exl2_event *event);
 
 static uint32_t history(exl2_session s, exl2_token *out)
@@ -558,7 +557,7 @@ static void run_dry(void)
 static void look(void)
 {
     exl2_engine_stats stats;
-    exl2_job_size size;
+    exl2_job_size size = { 0 };
     exl2_stats(engine, &stats);
     MUST(stats.pages_used + stats.pages_cached <= stats.pages_total && stats.pages_shared <= stats.pages_used,
          "exl2_stats: %u pages, %u used, %u cached", stats.pages_total, stats.pages_used, stats.pages_cached);
@@ -621,7 +620,6 @@ static void operate(const exl2_event *event)
 /* ---- the second thread ---- */
 
 static uint32_t second_ends;
-
 static void *second_thread(void *arg)
 {
     (void)arg;
@@ -690,8 +688,10 @@ static void replay(const job *was)
     bool whole = was->result == EXL2_OK && was->stop != EXL2_STOP_CALLBACK;
     uint32_t count = was->count;
     MUST(now->count >= count && memcmp(now->said, was->said, count * sizeof *was->said) == 0,
-         "a job said other tokens than it says alone (%u after %u of a save; alone %u)", count, was->skipped,
-         now->count);
+         "%s, context %u, rope %g %g %g, experts %u: a job said other tokens than it says alone (%u, %u before a save, "
+         "history moved %d, draft %d; alone %u)", strrchr(m.path, '/'), m.context_max, (double)m.rope_scale,
+         (double)m.rope_alpha, (double)m.yarn_factor, m.experts_active, count, was->skipped, was->moved,
+         was->desc.draft.model.id != 0, now->count);
     MUST(!whole || (now->count == count && now->stop == was->stop), "a job ended otherwise than alone: %u tokens, stop "
          "%d; alone %u, %d", count, (int)was->stop, now->count, (int)now->stop);
     exl2_close(engine);
