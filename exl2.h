@@ -241,7 +241,10 @@
    2. HOOKS
 
    A zeroed hook struct means the default. Hooks are called on the thread that called the engine (the tasks of
-   exl2_parallel excepted), never from two threads at the same time for one engine. A hook must not call the engine.
+   exl2_parallel excepted) and, while a worker runs, on the worker's (section 5), never from two threads at the same
+   time for one engine. One exception: a function tagged [A] that fails on another thread logs its message there, at any
+   time. Your file functions are not called on the worker's thread unless load_thread allows it. A hook must not call
+   the engine.
 
    Allocator: every byte of host memory comes through it, with a tag, and it may fail. Blocks are few and large:
    weights, cache, scratch. device_alloc_fn and device_free_fn do the same for GPU memory: addresses are the driver's,
@@ -347,7 +350,13 @@
    never by both at once. A call tagged [E] waits until the worker has finished its present unit (on the CPU about
    0.25 ms). A call tagged wait does all work itself, and may deliver events before it begins. The worker may write
    ahead of what callbacks have heard, at most 32 texts of each job. If a callback says stop, or the job is cancelled,
-   the rest is dropped, and the history keeps what was heard. If it is paused, the rest waits until it goes on.
+   the rest is dropped, and the history keeps what was heard. If it is paused, the rest waits until it goes on. IDLE
+   means that nothing was done since the last step, and that there is nothing to do.
+
+   The worker also loads models, if the file functions are the default ones. With file functions of yours, exl2_step
+   loads, within its budget, and the worker waits meanwhile. If yours may be called on any thread, set load_thread to
+   EXL2_LOAD_WORKER, and the worker loads. The kernel cache is called on the thread that loads.
+
    exl2_worker_stop ends the thread, and exl2_step does the work again.
 
    With `wait`, a step may sleep until the GPU finishes a pass. Decode passes of less than 4 ms are waited for in pairs,
@@ -379,9 +388,9 @@
    other kernels (section 9). With keep_packed nothing is read from files: on a GPU a copy of the packed weights is kept
    in pinned host memory (host_bytes counts it), and on the CPU only the cache is given back.
 
-   exl2_model_state says whether the model is ready; exl2_model_get gives the figures of exl2_model_measure later.
-   exl2_model_close ends the model's jobs and sessions. While their DONE events are delivered, the model accepts no new
-   jobs or sessions (EXL2_ERR_STATE).
+   exl2_model_state says whether the model is ready, once its last LOAD event was delivered. exl2_model_get gives the
+   figures of exl2_model_measure later. exl2_model_close ends the model's jobs and sessions. While their DONE events are
+   delivered, the model accepts no new jobs or sessions (EXL2_ERR_STATE).
 
    exl2_arch lists the families of models (`exl2 archs` prints them). family is the one that a model is computed as, and
    tower_skipped says that it reads images, too, which this engine does not: it loads the text model alone. A family
@@ -708,7 +717,9 @@ typedef struct exl2_allocator { /* default: malloc, free and the driver's. Set b
     void *user;
 } exl2_allocator;
 
-typedef struct exl2_files { /* default: plain files; replace them to read an archive. Paths are UTF-8 with '/' */
+/* Default: plain files; replace them to read an archive. Paths are UTF-8 with '/'. They are called on the thread that
+   calls the engine, and on a worker's only with EXL2_LOAD_WORKER. */
+typedef struct exl2_files {
     void *(*open)(void *user, const char *path, uint64_t *bytes);                            /* NULL = not found */
     bool (*list)(void *user, const char *dir, uint32_t index, char *name, size_t cap);       /* false = no more files */
     int64_t (*read)(void *user, void *file, uint64_t offset, void *dst, size_t bytes);       /* bytes read, or -1 */
@@ -804,6 +815,14 @@ typedef struct exl2_device_speed { /* memory bandwidth of the engine's GPU */
     uint64_t copy_bytes_s;       /* bytes a second of a copy, bytes read plus bytes written */
 } exl2_device_speed;
 
+/* Who loads models while a worker runs, and so calls the file functions and the kernel cache. Without a worker, and in
+   calls that wait, it is always the thread that calls the engine. */
+typedef enum exl2_load_thread {
+    EXL2_LOAD_AUTO,   /* WORKER with the default file functions, CALLER with your own */
+    EXL2_LOAD_CALLER, /* exl2_step, within its budget */
+    EXL2_LOAD_WORKER  /* the worker: your functions must allow calls from its thread, but never two at a time */
+} exl2_load_thread;
+
 typedef struct exl2_engine_desc {
     uint32_t _start_canary;
     exl2_backend backend;    /* AUTO: a supported GPU, else the CPU */
@@ -820,6 +839,7 @@ typedef struct exl2_engine_desc {
     exl2_logger log;
     exl2_zones zones;
     exl2_parallel parallel;
+    exl2_load_thread load_thread; /* whether the worker may load models; AUTO: with the default file functions */
     exl2_error *open_error;  /* optional: filled when exl2_open fails */
     uint32_t _end_canary;
 } exl2_engine_desc;

@@ -138,6 +138,10 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
     if (d->backend != EXL2_BACKEND_AUTO && d->backend != EXL2_BACKEND_CUDA && d->backend != EXL2_BACKEND_CPU) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.backend is %d, which names no backend", (int)d->backend);
     }
+    if ((uint32_t)d->load_thread > EXL2_LOAD_WORKER) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.load_thread is %d, which names no thread",
+                          (int)d->load_thread);
+    }
     if ((uint32_t)d->cpu_path_max > EXL2_CPU_NEON) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_engine_desc.cpu_path_max is %d, which names no instruction set",
                           (int)d->cpu_path_max);
@@ -201,6 +205,7 @@ static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc 
 static inline void exl2__api_describe(exl2_engine *e, const exl2_engine_desc *d)
 {
     e->info.cpu_path = e->ctx.cpu_path;
+    e->loads_on_caller = d->load_thread == EXL2_LOAD_CALLER || (d->load_thread == EXL2_LOAD_AUTO && d->files.open);
     e->info.max_models = e->max_models;
     e->info.max_sessions = e->max_sessions;
     e->info.max_jobs = e->max_jobs;

@@ -293,7 +293,7 @@ EXL2_API exl2_result exl2_job_cancel(exl2_engine *e, exl2_job handle)
         job->shared.cancel = handle.id; /* the next step reads it */
     }
     exl2__unlock(&e->lock);
-    exl2__gate_wake(e);
+    exl2__gate_news(e);
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
 }
 
@@ -304,10 +304,9 @@ EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job handle, bool paused
     exl2__job *job = exl2__objects_job(e, handle);
     if (job) {
         job->shared.pause = paused ? handle.id : 0; /* the next step reads it */
-        job->shared.info.state = paused ? EXL2_JOB_PAUSED : EXL2_JOB_QUEUED; /* until that step sets it */
     }
     exl2__unlock(&e->lock);
-    exl2__gate_wake(e);
+    exl2__gate_news(e);
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
 }
 
@@ -332,6 +331,7 @@ EXL2_API exl2_result exl2_job_get(exl2_engine *e, exl2_job handle, exl2_job_info
     const exl2__job *job = exl2__objects_job(e, handle);
     if (job) {
         *out = job->shared.info;
+        out->state = job->shared.pause == handle.id ? EXL2_JOB_PAUSED : out->state;
     }
     exl2__unlock(&e->lock);
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);

@@ -1,7 +1,7 @@
 /* gate.h: the lock that calls of the application and the worker's steps go through, one at a time. Without a worker
    it does nothing.
    takes: calls from the application, which begin with exl2__gate_enter and end with exl2__gate_leave.
-   gives: exl2__gate_enter, exl2__gate_leave; exl2__gate_call, exl2__gate_called around callbacks; exl2__gate_wake.
+   gives: exl2__gate_enter, exl2__gate_leave; exl2__gate_call, exl2__gate_called around callbacks; exl2__gate_news.
    owns:  the lock and its signals, from exl2__gate_make to exl2__gate_end.
 
    A callback runs while the gate is open: it may call the engine, and the worker goes on meanwhile. On the worker's own
@@ -50,7 +50,6 @@ static inline void exl2__gate_open(exl2_engine *e)
     }
 }
 
-/* For calls that the worker may not have seen yet, from any thread: it looks again. */
 static inline void exl2__gate_wake(exl2_engine *e)
 {
     exl2__signal_raise(&e->worker.wake);
@@ -85,6 +84,14 @@ static inline void exl2__gate_wake(exl2_engine *e)
 
 #endif
 
+/* There may be work that the worker has not seen; from any thread, after the change that makes it. Until the worker has
+   looked again, exl2_step does not say that there is nothing to do. */
+static inline void exl2__gate_news(exl2_engine *e)
+{
+    exl2__atomic_add(&e->worker.news, 1);
+    exl2__gate_wake(e);
+}
+
 /* A call of the application begins. e may be NULL. */
 static inline void exl2__gate_enter(exl2_engine *e)
 {
@@ -95,7 +102,7 @@ static inline void exl2__gate_enter(exl2_engine *e)
 static inline exl2_result exl2__gate_leave(exl2_engine *e, exl2_result r)
 {
     if (e) {
-        e->worker.idle = false;
+        exl2__atomic_add(&e->worker.news, 1);
     }
     exl2__gate_open(e);
     return r;

@@ -11,11 +11,31 @@
 
 /* ---- delivery ---- */
 
-/* Whether a callback hears the job's events later: the worker, which calls none, is stepping, or earlier events wait,
-   such as those of a paused job. */
+/* Where an event goes. */
+typedef enum exl2__way {
+    EXL2__WAY_CALLBACK, /* to on_event, now */
+    EXL2__WAY_LATER,    /* into the worker's ring: exl2_step calls on_event with it */
+    EXL2__WAY_QUEUE,    /* into the ring that exl2_next_event reads */
+    EXL2__WAY_NOWHERE   /* nobody wants it */
+} exl2__way;
+
+/* The one place that chooses where an event of a job or a model goes. later: its callback cannot hear it now. */
+static inline exl2__way exl2__jobs_choose_way(exl2_event_fn on_event, bool discard, bool later)
+{
+    return on_event ? later ? EXL2__WAY_LATER : EXL2__WAY_CALLBACK : discard ? EXL2__WAY_NOWHERE : EXL2__WAY_QUEUE;
+}
+
+/* The way of the job's next event. A callback hears it later if the worker, which calls none, is stepping, or if
+   earlier events wait, such as those of a paused job. */
+static inline exl2__way exl2__jobs_way(const exl2_engine *e, const exl2__job *job)
+{
+    const exl2__job_delivery *d = &job->delivery;
+    return exl2__jobs_choose_way(d->on_event, d->discard, e->worker.stepping || d->unheard > 0);
+}
+
 static inline bool exl2__jobs_is_heard_later(const exl2_engine *e, const exl2__job *job)
 {
-    return job->delivery.on_event && (e->worker.stepping || job->delivery.unheard > 0);
+    return exl2__jobs_way(e, job) == EXL2__WAY_LATER;
 }
 
 /* Whether earlier events of the job, which the worker wrote, must be heard before another is delivered. */
@@ -24,25 +44,24 @@ static inline bool exl2__jobs_must_wait(const exl2_engine *e, const exl2__job *j
     return job->delivery.unheard > (e->worker.stepping ? EXL2__JOB_UNHEARD_MAX - 1 : 0);
 }
 
-/* The ring in which the job's events wait until the application reads or hears them; NULL: in none. */
-static inline exl2__events *exl2__jobs_ring(exl2_engine *e, const exl2__job *job)
+/* The ring in which events of that way wait until the application reads or hears them; NULL: in none. */
+static inline exl2__events *exl2__jobs_ring(exl2_engine *e, exl2__way way)
 {
-    return exl2__jobs_is_heard_later(e, job) ? &e->worker.events
-         : job->delivery.on_event || job->delivery.discard ? NULL : &e->events;
+    return way == EXL2__WAY_LATER ? &e->worker.events : way == EXL2__WAY_QUEUE ? &e->events : NULL;
 }
 
-/* Passes the event to the callback, or puts it into a ring. false: the ring is full; nothing has changed. */
-static inline bool exl2__jobs_deliver(exl2_engine *e, exl2_event_fn on_event, void *user, bool discard,
-                                      const exl2_event *event, exl2_flow *flow)
+/* Passes the event to the callback, or puts it into its way's ring. false: the ring is full; nothing has changed. */
+static inline bool exl2__jobs_deliver(exl2_engine *e, exl2__way way, exl2_event_fn on_event, const exl2_event *event,
+                                      exl2_flow *flow)
 {
+    exl2__events *ring = exl2__jobs_ring(e, way);
     *flow = EXL2_CONTINUE;
-    if (on_event && !e->worker.stepping) {
+    if (way == EXL2__WAY_CALLBACK) {
         exl2__gate_call(e);
-        *flow = on_event(user, event);
+        *flow = on_event(event->user, event);
         exl2__gate_called(e);
-        return true;
     }
-    return discard || exl2__events_push(on_event ? &e->worker.events : &e->events, event);
+    return !ring || exl2__events_push(ring, event);
 }
 
 static inline exl2_event exl2__jobs_event(const exl2_engine *e, const exl2__job *job, exl2_event_kind kind)
@@ -56,13 +75,12 @@ static inline exl2_event exl2__jobs_event(const exl2_engine *e, const exl2__job 
     return event;
 }
 
-/* Updates what exl2_job_get shows to any thread. */
+/* Updates what exl2_job_get shows to any thread, which adds whether the job is paused. */
 static inline void exl2__jobs_publish(exl2_engine *e, exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
     exl2__lock(&e->lock);
-    job->shared.info.state = job->shared.pause == job->id ? EXL2_JOB_PAUSED
-                           : !s->active ? EXL2_JOB_QUEUED
+    job->shared.info.state = !s->active ? EXL2_JOB_QUEUED
                            : exl2__sequence_decodes(s) ? EXL2_JOB_DECODE : EXL2_JOB_PREFILL;
     job->shared.info.session.id = e->sessions[job->session].id;
     job->shared.info.stats = job->stats;
@@ -106,6 +124,19 @@ static inline bool exl2__jobs_is_dropped(const exl2__job *job)
 static inline void exl2__jobs_end_unheard(exl2__job *job)
 {
     job->ending = job->ending && (job->delivery.unheard == 0 || exl2__jobs_is_dropped(job));
+}
+
+/* Ends the job at once, because its model ends: text that the application has not heard yet is dropped, also that of a
+   job that has ended already. DONE must follow. */
+EXL2__COLD
+static void exl2__jobs_end_now(exl2__job *job, exl2_result result, const char *text)
+{
+    exl2__job_delivery *d = &job->delivery;
+    d->unheard += d->text_due;
+    exl2__jobs_end_unheard(job);
+    exl2__jobs_end(job, EXL2_STOP_CANCELLED, result, text);
+    d->text_due = d->progress_due = false;
+    d->unheard = d->unheard_tokens = 0; /* events in the worker's rings name a job that has ended */
 }
 
 /* Applies what the callback returned. */
@@ -194,22 +225,24 @@ static inline void exl2__jobs_end_phase(exl2__job *job)
     }
 }
 
-/* Frees everything that the job holds and delivers DONE. Before the callback runs, the handle is stale and the session
-   is free, so that the callback can start the next job. Where the ring has no room, the job's slot keeps the contents
-   of DONE, which is delivered later even if the model is closed meanwhile. */
+/* Frees everything that the job holds and delivers DONE, by the way of the job's events: no earlier one waits any more.
+   Before the callback runs, the handle is stale and the session is free, so that the callback can start the next job.
+   Where the queue has no room, the job's slot keeps the contents of DONE, which is delivered later even if the model is
+   closed meanwhile. */
 static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
 {
     exl2__job_delivery *d = &job->delivery;
+    exl2__way way = exl2__jobs_way(e, job);
+    EXL2__ASSERT(way != EXL2__WAY_LATER);
     exl2__jobs_end_phase(job);
     job->stats.new_tokens = d->delivered - d->resumed;
     d->done_model.id = e->models[job->model].id;
     d->done_session.id = e->sessions[job->session].id;
     exl2_event event = exl2__jobs_done(job);
-    d->done_due = exl2__jobs_ring(e, job) && !exl2__events_push(&e->events, &event);
+    d->done_due = way == EXL2__WAY_QUEUE && !exl2__events_push(&e->events, &event);
     exl2_error error = job->error; /* another job may use the slot when the callback runs */
     event.error = event.error ? error.text : NULL;
     exl2_event_fn on_event = d->on_event;
-    void *user = job->user;
     if (e->watched == job->id) {
         e->watched = 0;
         e->watched_result = job->result;
@@ -221,9 +254,9 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
         exl2__jobs_free(e, job->guidance.negative, d->delivered);
     }
     exl2__jobs_free(e, job, d->delivered);
-    if (on_event) {
+    if (way == EXL2__WAY_CALLBACK) {
         exl2_flow ignored;
-        exl2__jobs_deliver(e, on_event, user, false, &event, &ignored);
+        exl2__jobs_deliver(e, way, on_event, &event, &ignored);
     }
 }
 
@@ -306,16 +339,17 @@ static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
     event.alts = job->sequence.alts ? block->alts : NULL;
     event.alts_per_token = job->sequence.alts;
     /* The tokens count as delivered before the callback runs, because it may fork the session or query the job. */
-    uint32_t now = exl2__jobs_is_heard_later(e, job) ? 0 : d->due_tokens;
+    exl2__way way = exl2__jobs_way(e, job);
+    uint32_t now = way == EXL2__WAY_LATER ? 0 : d->due_tokens;
     exl2__jobs_set_delivered(e, job, d->delivered + now);
     exl2_flow flow;
-    bool delivered = exl2__jobs_deliver(e, d->on_event, job->user, d->discard, &event, &flow);
+    bool delivered = exl2__jobs_deliver(e, way, d->on_event, &event, &flow);
     block->hold[d->due_bytes] = after;
     if (!delivered) {
         exl2__jobs_set_delivered(e, job, d->delivered - now);
         return false;
     }
-    d->unheard += exl2__jobs_is_heard_later(e, job);
+    d->unheard += way == EXL2__WAY_LATER;
     d->unheard_tokens += d->due_tokens - now;
     exl2__jobs_remove_due(job);
     exl2__jobs_flow(e, job, flow);
@@ -662,12 +696,13 @@ static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
     }
     exl2_event event = exl2__jobs_event(e, job, EXL2_EVENT_PREFILL);
     event.progress = exl2__jobs_progress(job);
+    exl2__way way = exl2__jobs_way(e, job);
     exl2_flow flow;
-    if (!exl2__jobs_deliver(e, job->delivery.on_event, job->user, job->delivery.discard, &event, &flow)) {
+    if (!exl2__jobs_deliver(e, way, job->delivery.on_event, &event, &flow)) {
         return false;
     }
     job->delivery.progress_due = false;
-    job->delivery.unheard += exl2__jobs_is_heard_later(e, job);
+    job->delivery.unheard += way == EXL2__WAY_LATER;
     exl2__jobs_flow(e, job, flow);
     return true;
 }
@@ -720,14 +755,16 @@ static inline void exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__
     event.alts_per_token = per_token;
     event.logsumexp = logsumexp;
     event.progress = exl2__jobs_progress(job);
-    exl2__events *ring = exl2__jobs_ring(e, job);
+    exl2__way way = exl2__jobs_way(e, job);
+    exl2__events *ring = exl2__jobs_ring(e, way);
     if (ring) {
+        EXL2__ASSERT(ring == job->scores.ring);
         exl2__events_push_reserved(ring, &event, &job->scores.reserved);
-        job->delivery.unheard += exl2__jobs_is_heard_later(e, job);
+        job->delivery.unheard += way == EXL2__WAY_LATER;
         return;
     }
     exl2_flow flow;
-    exl2__jobs_deliver(e, job->delivery.on_event, job->user, job->delivery.discard, &event, &flow);
+    exl2__jobs_deliver(e, way, job->delivery.on_event, &event, &flow);
     exl2__jobs_flow(e, job, flow);
 }
 

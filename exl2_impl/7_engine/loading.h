@@ -58,7 +58,7 @@ static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
         if (job->drafts_for) {
             exl2__jobs_free_drafter(e, job->drafts_for);
         } else if (!job->guidance.positive) {
-            exl2__jobs_end(job, EXL2_STOP_CANCELLED, EXL2_ERR_CANCELLED, "the model was closed");
+            exl2__jobs_end_now(job, EXL2_ERR_CANCELLED, "the model was closed");
             exl2__jobs_finish(e, job);
         }
     }
@@ -512,6 +512,11 @@ static exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, exl2__wor
 
 /* ---- load ---- */
 
+static inline exl2__way exl2__loading_way(const exl2_engine *e, const exl2__model *m)
+{
+    return exl2__jobs_choose_way(m->desc.on_event, m->discard_events, e->worker.stepping);
+}
+
 /* Delivers a LOAD event. false: the ring is full; loading waits. */
 static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress, exl2_result result)
 {
@@ -523,7 +528,7 @@ static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress
     event.result = result;
     event.error = result < 0 ? m->error.text : NULL;
     exl2_flow ignored;
-    return exl2__jobs_deliver(e, m->desc.on_event, m->desc.user, m->discard_events, &event, &ignored);
+    return exl2__jobs_deliver(e, exl2__loading_way(e, m), m->desc.on_event, &event, &ignored);
 }
 
 EXL2__COLD

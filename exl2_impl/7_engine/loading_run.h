@@ -205,10 +205,19 @@ static void exl2__loading_end(exl2_engine *e, exl2__model *m)
     }
 }
 
+/* Whether the worker runs this, and a call waits until it stops. */
+static inline bool exl2__loading_must_stop(exl2_engine *e)
+{
+    return e->worker.stepping && exl2__atomic_load(&e->worker.wanted);
+}
+
 /* Loads slices until the deadline, at least one; deadline 0 = one slice. */
 static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool *progressed)
 {
     uint64_t id = m->id;
+    if (m->loaded_unheard) {
+        return;
+    }
     do {
         if (m->progress_sent < m->progress && !exl2__loading_deliver(e, m, m->progress, EXL2_PENDING)) {
             return;
@@ -225,8 +234,11 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
             }
         }
         if (m->loaded != EXL2_PENDING) {
+            bool later = exl2__loading_way(e, m) == EXL2__WAY_LATER;
             if (exl2__loading_deliver(e, m, m->loaded < 0 ? m->progress : 1.0f, m->loaded)) {
-                if (m->id == id) {
+                if (m->id == id && later) {
+                    m->loaded_unheard = true;
+                } else if (m->id == id) {
                     exl2__loading_end(e, m);
                 }
                 *progressed = true;
@@ -235,7 +247,7 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
         }
         float now = m->load.code_bytes ? (float)((double)m->load.read_bytes / (double)m->load.code_bytes) : 0;
         m->progress = now >= m->progress + EXL2__LOADING_STEP ? now : m->progress;
-    } while (deadline_ns && exl2__platform_ns() < deadline_ns);
+    } while (deadline_ns && exl2__platform_ns() < deadline_ns && !exl2__loading_must_stop(e));
 }
 
 /* Allocates a slot for the model; exl2_step does the rest. */

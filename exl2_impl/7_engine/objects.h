@@ -64,7 +64,8 @@ typedef struct exl2__model {
     exl2__weights load;          /* config; while loading also the tensor table and the position in it */
     uint32_t load_stage;         /* of exl2__loading_stages */
     struct exl2__loading *reading; /* state of the stages that read everything but the weights; NULL: not in them */
-    exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered */
+    exl2_result loaded;          /* result of loading, or PENDING; state follows once the event is delivered: */
+    bool loaded_unheard;         /* it waits in the worker's ring for the callback */
     exl2__park park;             /* of a model whose state is OK */
     uint64_t prepared_at;        /* offset of the backend's part of `scratch` */
     float progress, progress_sent; /* progress of loading; progress in the most recent LOAD event */
@@ -259,7 +260,7 @@ struct exl2__job {
 typedef struct exl2__worker {
     bool runs;                   /* from exl2_worker_start to exl2_worker_stop */
     bool stepping;               /* the worker is in a step, and holds the gate */
-    bool idle;                   /* its last step found nothing to do */
+    uint32_t news;               /* atomic: calls and deliveries that may have made work, counted */
     uint32_t wanted;             /* atomic: calls that wait for the gate */
     uint32_t held;               /* calls that wait: meanwhile the worker does nothing */
     exl2__events events;         /* of jobs and models with on_event, until exl2_step delivers them */
@@ -271,7 +272,10 @@ typedef struct exl2__worker {
     exl2__signal wake;           /* for the worker: there may be work */
     exl2__signal done;           /* for exl2_step: a pass has ended, or the worker can do nothing more */
     bool quit;
+    bool idle;                   /* its newest step found nothing to do, */
+    uint32_t idle_news;          /* and had seen so many news before it looked */
     bool passed;                 /* a pass has ended since the last exl2_step */
+    bool worked;                 /* anything was done since the last exl2_step */
     bool unlimited;              /* exl2_step had no budget: the worker needs none */
     bool granted;                /* it allows work that has not begun yet: at least one unit */
     uint64_t deadline_ns;        /* by exl2__platform_ns: the end of what exl2_step allowed */
@@ -294,6 +298,7 @@ struct exl2_engine {
     uint64_t order;              /* number of the next job start */
     uint32_t first_model;        /* slot that a step begins with; it rotates */
     bool closing;                /* new models are rejected */
+    bool loads_on_caller;        /* the worker loads no models: exl2_step does */
     uint32_t in_callback;        /* depth of nested callbacks */
     uint32_t interrupted;        /* atomic */
     uint32_t waiting;            /* atomic: a call that waits is running */

@@ -135,9 +135,10 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
 {
     exl2__job *job = NULL;
     while ((job = exl2__objects_next_job(e, m, job)) != NULL) {
+        const exl2__job_delivery *d = &job->delivery;
         exl2__sequence *s = &job->sequence;
-        job->scores.ring = !s->score_prompt ? NULL
-                         : job->delivery.on_event && e->worker.runs ? &e->worker.events : exl2__jobs_ring(e, job);
+        exl2__way way = exl2__jobs_choose_way(d->on_event, d->discard, e->worker.runs || d->unheard > 0);
+        job->scores.ring = s->score_prompt ? exl2__jobs_ring(e, way) : NULL;
         job->scores.due = job->scores.ring && s->active && !s->held && exl2__sequence_unscored(s) > 0;
         job->scores.blocked = false;
         s->rows_most = 0;
@@ -545,10 +546,15 @@ static inline void exl2__step_model(exl2_engine *e, exl2__model *m, exl2__budget
     budget->gpu_ns = m->id && exl2__backend_is_async(m->backend) ? queue_budget.ns : budget->gpu_ns;
 }
 
-/* Whether the model has a share of a step: it loads or runs passes. text_only and failed models have none. */
-static inline bool exl2__step_has_work(const exl2__model *m)
+/* What a step of a model can be. */
+typedef enum exl2__step_kind { EXL2__STEP_LOADS = 1, EXL2__STEP_PASSES = 2 } exl2__step_kind;
+
+/* Whether the model has a share of a step of these kinds. text_only and failed models have none. */
+static inline bool exl2__step_has_work(const exl2__model *m, uint32_t kinds)
 {
-    return m->id && (m->state == EXL2_PENDING || (m->state == EXL2_OK && m->backend));
+    bool loads = m->state == EXL2_PENDING || m->park == EXL2__PARK_LOADS;
+    bool works = loads || (m->state == EXL2_OK && m->backend);
+    return m->id && works && (kinds & (loads ? EXL2__STEP_LOADS : EXL2__STEP_PASSES));
 }
 
 /* Counts a step of the application that began at begin_ns. */
@@ -560,8 +566,9 @@ static inline void exl2__step_count(exl2_engine *e, uint64_t begin_ns)
     e->stats.slowest_step_ns = exl2__max64(e->stats.slowest_step_ns, step_ns);
 }
 
-/* Without budgets: one pass (or one slice of loading) of every model. With budgets the models share them. */
-static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc *desc)
+/* Without budgets: one pass (or one slice of loading) of every model. With budgets the models share them. kinds: of
+   exl2__step_kind; other models have no share. */
+static inline exl2__progress exl2__step_models(exl2_engine *e, const exl2_step_desc *desc, uint32_t kinds)
 {
     uint64_t begin_ns = exl2__platform_ns(), cpu_ns = (uint64_t)desc->cpu_us * 1000u;
     uint64_t gpu_ns = (uint64_t)desc->gpu_us * 1000u; /* GPU time that is left */
@@ -569,11 +576,11 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
     exl2__zone_begin(&e->ctx, "exl2_step");
     uint32_t models = 0;
     for (uint32_t i = 0; i < e->max_models; i++) {
-        models += exl2__step_has_work(&e->models[i]);
+        models += exl2__step_has_work(&e->models[i], kinds);
     }
     for (uint32_t i = 0; i < e->max_models; i++) {
         exl2__model *m = &e->models[(e->first_model + i) % e->max_models];
-        if (!exl2__step_has_work(m)) {
+        if (!exl2__step_has_work(m, kinds)) {
             continue;
         }
         uint64_t now = exl2__platform_ns(), end_ns = begin_ns + cpu_ns;
@@ -592,11 +599,26 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
         models -= models > 1;
     }
     e->first_model = (e->first_model + 1) % e->max_models; /* the last model gets the time that is left */
+    exl2__zone_end(&e->ctx);
+    return progress;
+}
+
+/* Loads, on the application's thread, models that the worker may not load. Returns whether anything was done. */
+static inline bool exl2__step_loads(exl2_engine *e, const exl2_step_desc *desc)
+{
+    return exl2__step_models(e, desc, EXL2__STEP_LOADS).anything;
+}
+
+/* A whole step, on the worker's thread or the application's. */
+static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc *desc)
+{
+    uint64_t begin_ns = exl2__platform_ns();
+    bool loads = !(e->worker.stepping && e->loads_on_caller);
+    exl2__progress progress = exl2__step_models(e, desc, EXL2__STEP_PASSES | (loads ? EXL2__STEP_LOADS : 0));
     if (!e->worker.stepping) {
         exl2__step_count(e, begin_ns);
     }
     exl2__objects_publish(e);
-    exl2__zone_end(&e->ctx);
     return progress.pass_ended ? EXL2_OK : progress.anything ? EXL2_PENDING : EXL2_IDLE;
 }
 

@@ -14,7 +14,7 @@
 
 #ifndef EXL2_NO_THREADS
 #define EXL2__WORKER_POLL_US 50u   /* how often the worker looks whether the GPU has results */
-#define EXL2__WORKER_YIELD_US 1000u /* the most that it waits for a call of the application to end */
+#define EXL2__WORKER_YIELD_US 1000u /* how often it looks whether a call of the application still waits */
 
 /* ---- the worker's thread ---- */
 
@@ -41,6 +41,7 @@ static inline uint32_t exl2__worker_work(exl2_engine *e, const exl2_step_desc *a
     exl2__worker *w = &e->worker;
     w->stepping = true;
     w->granted = false;
+    uint32_t news = exl2__atomic_load(&w->news); /* before the step looks */
     exl2_result r = exl2__step_engine(e, allowed);
     w->stepping = false;
     bool async = e->hardware.backend && exl2__backend_is_async(e->hardware.backend);
@@ -48,7 +49,9 @@ static inline uint32_t exl2__worker_work(exl2_engine *e, const exl2_step_desc *a
         w->deadline_ns = 0;
     }
     w->passed = w->passed || r == EXL2_OK;
+    w->worked = w->worked || r != EXL2_IDLE;
     w->idle = r == EXL2_IDLE;
+    w->idle_news = news;
     if (r == EXL2_OK || w->idle) {
         exl2__signal_raise(&w->done);
     }
@@ -70,11 +73,12 @@ static void exl2__worker_run(void *arg)
         }
         quit = w->quit;
         exl2__mutex_unlock(&w->gate);
-        if (exl2__atomic_load(&w->wanted)) { /* the call that waits goes first, and raises `wake` when it ends */
-            sleep_us = exl2__min32(sleep_us, EXL2__WORKER_YIELD_US);
-        }
         if (sleep_us && !quit) {
             exl2__signal_wait(&w->wake, sleep_us);
+        }
+        while (exl2__atomic_load(&w->wanted)) { /* a call that waits goes first, and raises `wake` when it ends: the
+                                                   lock is not fair, and might be locked here again and again */
+            exl2__signal_wait(&w->wake, EXL2__WORKER_YIELD_US);
         }
     }
 }
@@ -96,12 +100,23 @@ static inline void exl2__worker_hear(exl2_engine *e, exl2__job *job, const exl2_
         exl2__jobs_set_delivered(e, job, d->delivered + tokens);
     }
     exl2_flow flow;
-    exl2__jobs_deliver(e, d->on_event, job->user, false, event, &flow);
+    exl2__jobs_deliver(e, EXL2__WAY_CALLBACK, d->on_event, event, &flow);
     exl2__jobs_flow(e, job, flow);
     if (job->ending && job->stop == EXL2_STOP_CALLBACK) {
         d->text_due = d->progress_due = false;
     }
     exl2__jobs_publish(e, job); /* it may be paused now */
+}
+
+/* Delivers a LOAD event that the worker wrote. The last one ends the load. */
+static inline void exl2__worker_hear_load(exl2_engine *e, exl2__model *m, const exl2_event *event)
+{
+    exl2_flow ignored;
+    exl2__jobs_deliver(e, EXL2__WAY_CALLBACK, m->desc.on_event, event, &ignored);
+    if (m->id == event->model.id && event->result != EXL2_PENDING) {
+        m->loaded_unheard = false;
+        exl2__loading_end(e, m);
+    }
 }
 
 /* Whether the job's events wait because it is paused, and no end of the application's has dropped them. */
@@ -117,11 +132,10 @@ static bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool p
 {
     exl2__events *later = &e->worker.later;
     exl2_event event;
-    exl2_flow ignored;
     bool any = false;
     for (uint32_t left = ring->records; left > 0 && exl2__events_pull(ring, &event); left--) {
         exl2__job *job = exl2__objects_job(e, event.job);
-        const exl2__model *m = exl2__objects_model(e, event.model);
+        exl2__model *m = exl2__objects_model(e, event.model);
         if (job) {
             job->delivery.later -= ring == later;
         }
@@ -141,7 +155,7 @@ static bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool p
         } else if (job) {
             exl2__worker_hear(e, job, &event);
         } else if (m && event.kind == EXL2_EVENT_LOAD) {
-            exl2__jobs_deliver(e, m->desc.on_event, m->desc.user, false, &event, &ignored);
+            exl2__worker_hear_load(e, m, &event);
         }
     }
     return any;
@@ -171,7 +185,25 @@ static bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
     return any;
 }
 
-/* exl2_step. While the worker runs: delivers, and allows the worker what the desc allows. */
+/* The application's part of its step: it delivers, and loads what the worker may not. Returns whether there was
+   anything, which may have made work for the worker. */
+static bool exl2__worker_step_caller(exl2_engine *e, const exl2_step_desc *d)
+{
+    bool any = exl2__worker_deliver(e, false);
+    any = (e->loads_on_caller && exl2__step_loads(e, d)) || any;
+    e->worker.worked = e->worker.worked || any;
+    exl2__atomic_add(&e->worker.news, any);
+    return any;
+}
+
+/* Whether the worker can do nothing, as far as it is known: it has looked since the newest news. */
+static inline bool exl2__worker_is_idle(const exl2_engine *e)
+{
+    return e->worker.idle && e->worker.idle_news == exl2__atomic_load(&e->worker.news);
+}
+
+/* exl2_step. While the worker runs: delivers, and allows the worker what the desc allows. IDLE: nothing was done since
+   the last exl2_step, and there is nothing to do. */
 static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc *d)
 {
     exl2__worker *w = &e->worker;
@@ -180,23 +212,22 @@ static inline exl2_result exl2__worker_step(exl2_engine *e, const exl2_step_desc
     }
     uint64_t begin_ns = exl2__platform_ns();
     bool async = e->hardware.backend && exl2__backend_is_async(e->hardware.backend);
-    bool any = exl2__worker_deliver(e, false);
+    bool any = exl2__worker_step_caller(e, d);
     w->unlimited = !d->cpu_us && !(async && d->gpu_us);
-    w->deadline_ns = begin_ns + (d->cpu_us ? (uint64_t)d->cpu_us * 1000u : UINT64_MAX / 2);
+    w->deadline_ns = d->cpu_us ? exl2__platform_ns() + (uint64_t)d->cpu_us * 1000u : UINT64_MAX;
     w->gpu_us = d->gpu_us;
     w->granted = true;
-    w->idle = w->idle && !any;
-    if (d->wait && !any && !w->idle && !w->passed) {
+    if (d->wait && !any && !w->passed && !exl2__worker_is_idle(e)) {
         exl2__gate_open(e);
         exl2__signal_wait(&w->done, EXL2__FOREVER);
         exl2__gate_close(e);
-        any = exl2__worker_deliver(e, false);
+        exl2__worker_step_caller(e, d);
     }
-    bool passed = w->passed;
-    w->passed = false;
+    bool passed = w->passed, worked = w->worked;
+    w->passed = w->worked = false;
     exl2__step_count(e, begin_ns);
     exl2__objects_publish(e);
-    return passed ? EXL2_OK : any || !w->idle ? EXL2_PENDING : EXL2_IDLE;
+    return passed ? EXL2_OK : worked || !exl2__worker_is_idle(e) ? EXL2_PENDING : EXL2_IDLE;
 }
 
 /* A step of a call that waits, after what the worker wrote for jobs that go on meanwhile. */
@@ -243,7 +274,7 @@ static exl2_result exl2__worker_start(exl2_engine *e)
     exl2__objects_publish_memory(e);
     exl2__events_make(&w->events, &w->memory, e->info.max_events);
     exl2__events_make(&w->later, &w->memory, exl2__worker_later_events(e));
-    w->quit = w->idle = w->passed = w->granted = w->unlimited = false;
+    w->quit = w->idle = w->passed = w->worked = w->granted = w->unlimited = false;
     w->deadline_ns = 0;
     exl2__mutex_lock(&w->gate); /* the new thread begins when it knows itself */
     w->runs = exl2__thread_start(&w->thread, exl2__worker_run, e);
@@ -261,12 +292,11 @@ EXL2__COLD
 static void exl2__worker_stop(exl2_engine *e)
 {
     exl2__worker *w = &e->worker;
-    exl2__mutex_lock(&w->gate);
+    exl2__gate_close(e);
     w->quit = true;
-    exl2__mutex_unlock(&w->gate);
-    exl2__signal_raise(&w->wake);
+    exl2__gate_open(e);
     exl2__thread_join(&w->thread);
-    w->runs = w->idle = false;
+    w->runs = false;
     exl2__worker_deliver(e, true);
     exl2__arena_close(&e->ctx, &w->memory);
     exl2__objects_publish_memory(e);
@@ -292,8 +322,8 @@ static inline void exl2__worker_hold(exl2_engine *e)
 #ifndef EXL2_NO_THREADS
     if (exl2__gate_is_shared(e)) {
         e->worker.held++;
-        if (!e->in_callback) {
-            exl2__worker_deliver(e, false);
+        if (!e->in_callback && exl2__worker_deliver(e, false)) {
+            exl2__objects_publish(e);
         }
     }
 #endif

@@ -83,6 +83,15 @@ static void api_run_dry(void)
     exl2_step_desc d = { .wait = true };
     exl2_job handle = { 0 };
     uint32_t idle = 0;
+    for (uint32_t i = 0; i < API_MODELS; i++) {
+        api_model *m = &api.models[i];
+        if (m->id && m->parked) {
+            API_CALL(model_park, exl2_model_park(api.e, (exl2_model){ m->id }, false));
+            m->loading = true;
+            m->ended = m->parked = false;
+            m->progress = 0;
+        }
+    }
     for (uint32_t i = 0; i < 20000 && idle < 3; i++) {
         for (uint32_t k = 0; k < api.job_count; k++) {
             if (api_lives(api.jobs[k])) {
@@ -125,7 +134,8 @@ static bool api_unblock(void)
     for (uint32_t i = 0; i < API_SESSIONS && left; i++) {
         sessions += api.sessions[i].id && api.sessions[i].busy != left;
     }
-    API_MUST(!left || jobs > 1 || sessions, "job %u never starts, though nothing holds pages", left->number);
+    bool parked = left && left->model->parked; /* it could not be loaded again */
+    API_MUST(!left || jobs > 1 || sessions || parked, "job %u never starts, though nothing holds pages", left->number);
     if (!left) {
         return false;
     }
@@ -465,7 +475,7 @@ static void api_callback_operation(api_job *job, const exl2_event *ev)
         api_op_text();
         break;
     case 20: /* 20 and 21: calls that are not allowed in a callback */
-        api_op_model_close();
+        (api_chance(2) ? api_op_model_close : api_op_model_park)();
         break;
     case 21:
         api_step(NULL);
@@ -501,11 +511,6 @@ static void api_op_worker(void)
         api_op_session_look();
         r = API_CALL(worker_stop, exl2_worker_stop(api.e));
         API_MUST(r == EXL2_OK, "exl2_worker_stop gives %s", exl2_result_name(r));
-    }
-    api_model *model = api_pick_model(true);
-    if (model) { /* which is not parked: nothing happens */
-        r = API_CALL(model_park, exl2_model_park(api.e, (exl2_model){ model->id }, false));
-        API_MUST(r == EXL2_OK || r == EXL2_ERR_STATE, "exl2_model_park gives %s", exl2_result_name(r));
     }
     r = API_CALL(worker_stop, exl2_worker_stop(api.e));
     API_MUST(r == EXL2_ERR_STATE, "exl2_worker_stop without a worker gives %s", exl2_result_name(r));
@@ -556,7 +561,7 @@ static void api_operation(void)
     } else if (what < 97) {
         api_op_model_close();
     } else if (what < 98) {
-        api_op_faults();
+        (api_chance(2) ? api_op_faults : api_op_model_park)();
     } else if (what < 99) {
         (api_chance(2) ? api_drain : api_op_worker)();
     } else if (api_chance(2)) {

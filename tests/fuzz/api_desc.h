@@ -37,7 +37,7 @@ static exl2_flow api_hear_load(void *user, const exl2_event *event);
 static void api_make_model(exl2_model_desc *d)
 {
     static const api_folder folders[] = { API_TEXT_FOLDER, API_TEXT_FOLDER, API_TEXT_FOLDER, API_TEXT_FOLDER, API_PLAIN,
-                                          API_MADE, API_MADE, API_ROPE, API_WORDS };
+                                          API_MADE, API_MADE, API_ROPE, API_EXPERTS, API_WORDS };
     static const uint32_t contexts[] = { 0, 64, 100, 128, 192, 256 }, chunks[] = { 0, 1, 7, 16, 32, 200 };
     static const uint32_t batches[] = { 0, 1, 1, 2, 3, 8 }, caches[] = { 0, 1, 64, 128, 192, 300, 1024 };
     api_folder folder = folders[api_draw(EXL2__COUNT(folders))];
@@ -50,6 +50,12 @@ static void api_make_model(exl2_model_desc *d)
     d->cache.tokens = caches[api_draw(EXL2__COUNT(caches))];
     d->cache.format = api_chance(3) ? (exl2_kv)api_draw(4) : EXL2_KV_FP16;
     d->grammars = api_chance(3);
+    d->keep_packed = api_chance(3);
+    if (api_chance(4)) {
+        float *rope = api_chance(2) ? &d->rope_scale : api_chance(2) ? &d->rope_alpha : &d->yarn_factor;
+        *rope = 1.5f + (float)api_draw(3);
+    }
+    d->experts_active = folder == API_EXPERTS ? api_draw(4) : 0;
     d->on_event = api_chance(2) ? api_hear_load : NULL;
 }
 

@@ -88,13 +88,13 @@ typedef struct api_file {
 static api_file api_file_list[API_FILES];
 static uint32_t api_file_count;
 
-/* The folders. API_TEXT_FOLDER has everything, API_PLAIN and API_ROPE have no tokenizer, API_WORDS has only a
-   tokenizer. The last three cannot be loaded. */
-typedef enum api_folder { API_TEXT_FOLDER, API_PLAIN, API_ROPE, API_MADE, API_WORDS, API_CUT, API_BROKEN, API_ABSENT,
-                          API_FOLDERS } api_folder;
+/* The folders. API_TEXT_FOLDER has everything, API_PLAIN, API_ROPE and API_EXPERTS have no tokenizer, API_WORDS has
+   only a tokenizer. The last three cannot be loaded. */
+typedef enum api_folder { API_TEXT_FOLDER, API_PLAIN, API_ROPE, API_EXPERTS, API_MADE, API_WORDS, API_CUT, API_BROKEN,
+                          API_ABSENT, API_FOLDERS } api_folder;
 
-static const char *const api_folders[] = { "m/text", "m/plain", "m/rope", "m/made", "m/words", "m/cut", "m/broken",
-                                           "m/absent" };
+static const char *const api_folders[] = { "m/text", "m/plain", "m/rope", "m/experts", "m/made", "m/words", "m/cut",
+                                           "m/broken", "m/absent" };
 
 static text_model api_text; /* tokenizer of API_TEXT_FOLDER */
 
@@ -196,6 +196,8 @@ static void api_files_make(void)
     api_file_copy("m/plain", "output.safetensors", "models/exl2-4bit/output.safetensors");
     api_file_copy("m/rope", "config.json", "models/llama3-rope/config.json");
     api_file_copy("m/rope", "model.safetensors", "models/llama3-rope/model.safetensors");
+    api_file_copy("m/experts", "config.json", "models/exl2-qwen3-moe/config.json");
+    api_file_copy("m/experts", "output.safetensors", "models/exl2-qwen3-moe/output.safetensors");
     maker_make(&made);
     const char *weights = (const char *)maker_file(&made, &bytes);
     api_file_add("m/made", "config.json", MAKER_CONFIG, strlen(MAKER_CONFIG));
@@ -263,7 +265,7 @@ static void api_line(void *user, exl2_log_level level, exl2_log_id id, exl2_resu
     (void)user;
     API_MUST(level >= EXL2_LOG_ERROR && level <= EXL2_LOG_DEBUG && text[0], "a log line of level %d", (int)level);
     API_MUST(code <= 0 && code >= EXL2_ERR_INTERNAL, "a log line with code %d", (int)code);
-    API_MUST(id >= EXL2_LOG_ID_FAILED && id <= EXL2_LOG_ID_TEMPLATES_LEFT_OUT, "a log line with id %d", (int)id);
+    API_MUST(id >= EXL2_LOG_ID_FAILED && id <= EXL2_LOG_ID_SNAPSHOT_KV, "a log line with id %d", (int)id);
     API_MUST((id == EXL2_LOG_ID_FAILED) == (code < 0), "a log line with id %d and code %d", (int)id, (int)code);
     api_check_sentence(text, 1 << 20, "the logger");
 }

@@ -258,7 +258,9 @@ static void api_aim(api_job *job, exl2_job_desc *d, api_session *wanted)
     api_model *m = job->model;
     api_session *s = wanted ? wanted : api_chance(3) ? NULL : api_pick_session(m, !api_chance(8));
     api_grammar *g = api_chance(4) ? api_pick_grammar(api_chance(20) ? NULL : m) : NULL;
+    api_model *draft = api_chance(5) ? api_pick_model(!api_chance(8)) : NULL;
     d->model.id = (api_id)m->id;
+    d->draft.model.id = draft && (draft != m || api_chance(10)) ? (api_id)draft->id : 0;
     if (s) {
         d->session.id = (api_id)s->id;
         d->model.id = api_chance(2) ? (api_id)m->id : 0;
@@ -351,9 +353,7 @@ static void api_op_start(bool waits, api_session *wanted)
     job->model = m;
     job->model_id = m->id;
     job->vocab = m->vocab;
-    job->folder = m->folder;
-    job->context_max = m->desc.context_max;
-    job->format = m->desc.cache.format;
+    job->settings = m->desc;
     job->has_text = m->has_text;
     job->waited = waits;
     for (uint32_t round = 0; round < 2; round++) { /* given to the engine and then overwritten; our copy */
@@ -413,8 +413,9 @@ static void api_op_start(bool waits, api_session *wanted)
     }
     api_begin_more(API_job_start, api_may_allocate(&given));
     r = api_end(exl2_job_start(api.e, &given.d, &handle));
-    API_MUST(!measures || api.refused > refused || r == foretold, "exl2_job_start gives %s, exl2_job_measure %s",
-             exl2_result_name(r), exl2_result_name(foretold));
+    bool drafts = given.d.draft.model.id != 0;
+    API_MUST(!measures || api.refused > refused || drafts || r == foretold,
+             "exl2_job_start gives %s, exl2_job_measure %s", exl2_result_name(r), exl2_result_name(foretold));
     memset(&given, 0xEE, sizeof given);
     api_trace("exl2_job_start: job %u%s on %s, %zu ids, %s%s%s: %s", job->number, told ? "" : " (pull)",
               job->session ? "a session" : "its own", job->store.d.prompt.token_count,

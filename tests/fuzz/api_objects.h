@@ -24,18 +24,19 @@ static void api_refresh_models(void)
         API_MUST(r == EXL2_OK, "exl2_model_get of an open model gives %s", exl2_result_name(r));
         exl2_result state = API_CALL(model_state, exl2_model_state(api.e, handle));
         m->loading = state == EXL2_PENDING;
+        m->parked = state == EXL2_IDLE;
         m->has_text = m->has_text || info.has_tokenizer;
         m->vocab = info.vocab ? info.vocab : m->vocab;
         if (!m->loading) {
-            bool fit = m->folder <= API_ROPE || m->folder == API_MADE;
+            bool fit = m->folder <= API_MADE;
             fit = m->desc.text_only ? m->folder == API_TEXT_FOLDER || m->folder == API_WORDS : fit;
             bool fault = api.refused || api.failed_reads || api.device_faulted || api.desc.host_bytes_max;
-            m->ready = state == EXL2_OK && !m->desc.text_only;
+            m->ready = state >= 0 && !m->desc.text_only;
             api_trace("(model %s: %s)", m->desc.path, exl2_result_name(state));
             API_MUST(state != EXL2_ERR_INTERNAL, "loading %s: INTERNAL", m->desc.path);
             API_MUST(state == EXL2_OK || !fit || fault, "%s does not load: %s", m->desc.path,
                      exl2_result_name(state));
-            API_MUST(state != EXL2_OK || fit, "%s loads, which is no model", m->desc.path);
+            API_MUST(state < 0 || fit, "%s loads, which is no model", m->desc.path);
             API_MUST(m->desc.on_event == NULL || m->ended, "%s is %s, and no LOAD event said so", m->desc.path,
                      exl2_result_name(state));
         }
@@ -157,6 +158,33 @@ static void api_op_model_close(void)
     API_MUST(r == (api.depth ? EXL2_ERR_STATE : EXL2_OK), "exl2_model_close gives %s", exl2_result_name(r));
     if (r == EXL2_OK) {
         api_model_ended(m);
+    }
+}
+
+/* Parks a model that is ready, or lets one that is parked load again. */
+static void api_op_model_park(void)
+{
+    api_model *m = api_pick_model(true);
+    exl2_model handle = { 0 };
+    if (!m) {
+        return;
+    }
+    handle.id = (api_id)m->id;
+    bool parks = !m->parked && !m->loading;
+    uint64_t id = m->id;
+    exl2_result r = API_CALL(model_park, exl2_model_park(api.e, handle, parks));
+    api_trace("exl2_model_park %s, %s: %s", m->desc.path, parks ? "true" : "false", exl2_result_name(r));
+    bool inside = parks && api.depth;
+    API_MUST(r == (inside || m->loading ? EXL2_ERR_STATE : EXL2_OK) || m->id != id, "exl2_model_park gives %s",
+             exl2_result_name(r));
+    if (r == EXL2_OK && m->id == id) {
+        m->loading = m->parked;
+        m->ended = m->ended && !m->parked;
+        m->progress = m->parked ? 0 : m->progress;
+        m->parked = parks;
+        exl2_result state = API_CALL(model_state, exl2_model_state(api.e, handle));
+        API_MUST(state == (parks ? EXL2_IDLE : EXL2_PENDING), "exl2_model_state after exl2_model_park: %s",
+                 exl2_result_name(state));
     }
 }
 
@@ -337,11 +365,13 @@ static void api_op_session_save(void)
     static uint8_t snapshot[1u << 20];
     static exl2_token ids[API_HISTORY];
     api_session *s = api_pick_session(NULL, false), *to = s ? api_pick_session(s->model, !api_chance(6)) : NULL;
+    api_session *other = api_chance(2) ? api_pick_session(NULL, true) : NULL; /* of the same model, loaded otherwise */
     exl2_session handle = { 0 };
     size_t need = 0;
     if (!to) {
         return;
     }
+    to = other && other->model->folder == s->model->folder ? other : to;
     api_settle(s);
     api_settle(to);
     handle.id = (api_id)s->id;
@@ -365,8 +395,12 @@ static void api_op_session_save(void)
     r = API_CALL(session_restore, exl2_session_restore(api.e, handle, snapshot, cut));
     exl2_result wanted = api_restore_wanted(to, handle.id, cut < need ? EXL2_ERR_FORMAT : EXL2_OK);
     api_trace("exl2_session_restore: %s", exl2_result_name(r));
-    API_MUST(r == wanted || (flags && r < 0 && wanted == EXL2_OK), "exl2_session_restore gives %s",
+    bool longer = r == EXL2_ERR_CONTEXT_FULL && to->id == handle.id && to->model != s->model;
+    API_MUST(r == wanted || (flags && r < 0 && wanted == EXL2_OK) || longer, "exl2_session_restore gives %s",
              exl2_result_name(r));
+    if (longer) {
+        return;
+    }
     if (r == EXL2_OK || (flags && wanted == EXL2_OK)) {
         to->count = count;
         memcpy(to->history, ids, count * sizeof *ids);

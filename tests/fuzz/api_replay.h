@@ -57,9 +57,12 @@ static void api_replay(const api_job *was)
     api.device_faulted = false;
     api.allocations = 0;
     exl2_engine_desc desc = api_engine_desc(&error);
-    exl2_model_desc md = { .path = api_folders[was->folder], .context_max = was->context_max,
-                           .prefill_chunk = 1 + api_draw(200), .batch_max = 2 + api_draw(3),
-                           .cache = { .tokens = 2048, .format = was->format } };
+    exl2_model_desc md = was->settings;
+    md.prefill_chunk = 1 + api_draw(200);
+    md.batch_max = 2 + api_draw(3);
+    md.cache.tokens = 2048;
+    md.on_event = NULL;
+    md.user = NULL;
     exl2_result r = API_CALL(open, exl2_open(&desc, &api.e));
     API_MUST(r == EXL2_OK, "replay: exl2_open gives %s", exl2_result_name(r));
     r = API_CALL(model_load, exl2_model_load(api.e, &md, &m));
@@ -79,6 +82,7 @@ static void api_replay(const api_job *was)
     d->sampler.seed = was->stats.seed;
     d->draft.one_by_one = api_chance(2);
     d->draft.ngram = api_chance(2) && !(d->guidance < 0 || d->guidance > 0);
+    d->draft.model.id = 0;
     d->model.id = was->session_id ? 0 : m.id;
     d->session.id = d->negative_session.id = d->grammar.id = 0;
     if (was->session_id) {

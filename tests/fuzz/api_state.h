@@ -67,6 +67,7 @@ typedef struct api_model {
     uint64_t id;          /* 0 = not open */
     uint32_t folder;
     bool used, text_only, loading, ready, has_text, ended, closing; /* ended: the last LOAD event has arrived */
+    bool parked;          /* as far as the application knows */
     float progress;
     uint32_t vocab;
     exl2_model_desc desc; /* for a replay */
@@ -108,8 +109,8 @@ struct api_job {
     uint32_t number;
     api_model *model;
     uint64_t model_id;
-    uint32_t vocab, folder, context_max;
-    exl2_kv format;
+    uint32_t vocab;
+    exl2_model_desc settings;             /* of its model, for a replay */
     bool has_text;
     api_session *session, *negative;      /* NULL: made by the engine, none, or closed since */
     uint64_t session_id, negative_id;

@@ -17,6 +17,7 @@
 #include "../engine/text_model.h"
 
 #include "../../exl2_impl/0_base/hash.h"
+#include "../../exl2_impl/6_text/unicode/unicode.h"
 
 enum { STOPS = 1, BANS = 2, MIROSTAT = 4, HEALS = 8, ALTS = 16, SCHEMA = 32, REGEX = 64, CUTS = 128 };
 
@@ -86,6 +87,7 @@ typedef struct listener {
 static exl2_flow hear(void *user, const exl2_event *event)
 {
     listener *l = (listener *)user;
+    require(event->kind != EXL2_EVENT_TEXT || exl2__unicode_valid(event->text, event->bytes));
     for (size_t i = 0; event->kind == EXL2_EVENT_TEXT && i <= event->bytes; i++) {
         l->sum += (uint8_t)event->text[i];
     }
