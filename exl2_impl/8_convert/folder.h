@@ -6,7 +6,7 @@
 #ifndef EXL2__FOLDER_H
 #define EXL2__FOLDER_H
 
-#include "../0_base/platform.h"
+#include "../0_base/platform_write.h"
 #include "../1_load/file.h"
 
 #define EXL2__FOLDER_TAIL ".unfinished/output-00000-of-00000.safetensors" /* the longest text appended to OUT */

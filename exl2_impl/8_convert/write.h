@@ -9,7 +9,7 @@
 #include "../0_base/alloc.h"
 #include "../0_base/arena.h"
 #include "../0_base/half.h"
-#include "../0_base/platform.h"
+#include "../0_base/platform_write.h"
 #include "../0_base/json/json_number.h"
 #include "../0_base/json/json_scan.h"
 

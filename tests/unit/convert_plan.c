@@ -3,7 +3,7 @@
    full at each write once. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/platform.h"
+#include "../../exl2_impl/0_base/platform_write.h"
 #include "../check.h"
 
 #include <math.h>

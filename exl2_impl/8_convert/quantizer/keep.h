@@ -10,7 +10,7 @@
 #define EXL2__KEEP_H
 
 #include "../../0_base/hash.h"
-#include "../../0_base/platform.h"
+#include "../../0_base/platform_write.h"
 #include "../../1_load/file.h"
 #include "../folder.h"
 #include "../tasks.h"
