@@ -43,8 +43,8 @@ static exl2_result exl2__convert_job_text(exl2__convert *v, char *text, size_t c
     used += exl2__format(text + used, cap - used, "bpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
                          "seed: %llu\n", exl2__convert_bpw_1000(v), v->head_bits, exl2__convert_rows(d), d->length,
                          (unsigned long long)d->seed);
-    exl2__format(text + used, cap - used, "bytes: %llu\ncorrected: %s\n", (unsigned long long)d->size_bytes,
-                 d->corrected ? "yes" : "no");
+    exl2__format(text + used, cap - used, "bytes: %llu\ncorrected: %s\nrandom ids: %s\n",
+                 (unsigned long long)d->size_bytes, d->corrected ? "yes" : "no", d->random_ids ? "yes" : "no");
     return EXL2_OK;
 }
 
@@ -129,7 +129,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     if (found) {
         v->rows = counts[0];
         v->held = counts[1];
-        v->write.text = exl2__min32(counts[2], EXL2__CONVERT_WRITE_SPARE);
+        v->write.text = exl2__min32(counts[2], EXL2__CONVERT_WRITE_RANDOM);
         EXL2__TRY(exl2__convert_alloc_ids(v));
         pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
         EXL2__TRY(exl2__keep_load(&v->work, "ids", pieces + 1, 1, &found));
@@ -144,10 +144,11 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     if (writes) {
         exl2__runner_close(&v->source);
     }
-    exl2_result result = exl2__texts_make(v->c, writes ? exl2__convert_engine(v) : NULL, v->source_dir,
-                                          v->d->calibration_files, v->d->calibration_file_count, writes,
-                                          v->rows + exl2__convert_held(v), v->length, v->d->seed, vocab,
-                                          exl2__convert_text_progress, v, &t);
+    exl2_result result = v->d->random_ids
+        ? exl2__texts_random(v->c, (uint64_t)(v->rows + exl2__convert_held(v)) * v->length, v->d->seed, vocab, &t)
+        : exl2__texts_make(v->c, writes ? exl2__convert_engine(v) : NULL, v->source_dir, v->d->calibration_files,
+                           v->d->calibration_file_count, writes, v->rows + exl2__convert_held(v), v->length,
+                           v->d->seed, vocab, exl2__convert_text_progress, v, &t);
     result = result < 0 ? result : exl2__convert_share_rows(v, &t);
     result = result < 0 ? result : exl2__convert_alloc_ids(v);
     if (result >= 0) {

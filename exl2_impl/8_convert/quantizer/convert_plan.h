@@ -194,6 +194,9 @@ static exl2_result exl2__convert_check(exl2__convert *v)
         return exl2__fail(c, EXL2_ERR_ARG, "%u rows of %u tokens: expected at most 65536 rows, of 32 to %u tokens",
                           v->rows, v->length, EXL2__CONVERT_LENGTH_MAX);
     }
+    if (d->calibration_file_count && d->random_ids) {
+        return exl2__fail(c, EXL2_ERR_ARG, "calibration_files and random_ids are both given");
+    }
     if (d->calibration_file_count && !d->calibration_files) {
         return exl2__fail(c, EXL2_ERR_ARG, "calibration_files is NULL");
     }
@@ -385,7 +388,7 @@ static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena
         v->plan.host_bytes = exl2__convert_plan_host(v, measure, 0);
     }
     v->plan.streamed = v->source.streamed;
-    v->plan.own_text = v->d->calibration_file_count == 0 && !v->plan.streamed;
+    v->plan.own_text = v->d->calibration_file_count == 0 && !v->d->random_ids && !v->plan.streamed;
     if (most && v->plan.host_bytes > most) {
         exl2__convert_plan_mib(needed, v->plan.host_bytes);
         exl2__convert_plan_mib(cap, most);
@@ -488,6 +491,10 @@ static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes, ui
 {
     const exl2_convert_desc *d = v->d;
     bool has_tokenizer;
+    *bytes = *device_bytes = 0;
+    if (d->random_ids) {
+        return EXL2_OK;
+    }
     EXL2__TRY(exl2__texts_measure(v->c, exl2__convert_engine(v), v->source_dir, v->rows + exl2__convert_held(v),
                                   v->length, bytes, device_bytes, &has_tokenizer));
     for (uint32_t i = 0; i < d->calibration_file_count; i++) {
@@ -496,7 +503,7 @@ static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes, ui
     }
     if (d->calibration_file_count == 0 && !has_tokenizer) {
         return exl2__fail(v->c, EXL2_ERR_ARG, "%s has no tokenizer, so it cannot write its own text; give a .json with "
-                          "ids for calibration", d->source_dir);
+                          "ids for calibration, or ask for random ids (random_ids, --random-ids)", d->source_dir);
     }
     return EXL2_OK;
 }
@@ -514,6 +521,7 @@ static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
     EXL2__TRY(exl2__convert_plan_text(v, &text, &text_device));
     EXL2__TRY(exl2__convert_plan_memory(v, measure, text, text_device));
     v->write.text = v->d->calibration_file_count ? EXL2__CONVERT_WRITE_FILES
+                  : v->d->random_ids ? EXL2__CONVERT_WRITE_RANDOM
                   : v->plan.own_text ? EXL2__CONVERT_WRITE_OWN : EXL2__CONVERT_WRITE_SPARE;
     return exl2__convert_plan_room(v);
 }
