@@ -5,8 +5,8 @@
           exl2__folder_lies_in, which check paths.
    owns:  OUT.unfinished on disk, from begin until commit or abandon.
 
-   OUT.unfinished holds a locked file until it is complete. So two runs do not write to one folder, and a folder without
-   that file was not begun by this program and is left alone. */
+   Beside OUT.unfinished is a locked file, OUT.unfinished.lock, until OUT is complete. So two runs do not write to one
+   folder, and a folder without that file was not begun by this program and is left alone. */
 #ifndef EXL2__FOLDER_H
 #define EXL2__FOLDER_H
 
@@ -15,12 +15,13 @@
 
 #define EXL2__FOLDER_TAIL ".unfinished/output-00000-of-00000.safetensors" /* the longest text appended to OUT */
 
-#define EXL2__FOLDER_LOCK "exl2.lock" /* the locked file of a folder that is being written */
+#define EXL2__FOLDER_LOCK ".lock"   /* end of the name of OUT.unfinished's locked file */
 #define EXL2__FOLDER_DEPTH_MAX 256u    /* folders of a path that are looked at */
 
 typedef struct exl2__folder {
     char final_path[EXL2__FILE_PATH_MAX], work_path[EXL2__FILE_PATH_MAX]; /* work_path "": not begun, or ended */
-    void *lock; /* of work_path */
+    char lock_path[EXL2__FILE_PATH_MAX];
+    void *lock; /* NULL: not begun, or ended */
 } exl2__folder;
 
 /* Files that a conversion copies from its source, NULL at the end. An import writes some of them, too. */
@@ -39,7 +40,7 @@ static bool exl2__folder_is_output(const char *name)
         }
     }
     if (strcmp(name, "config.json") == 0 || strcmp(name, "measurement.json") == 0
-        || strcmp(name, "calibration.json") == 0 || strcmp(name, EXL2__FOLDER_LOCK) == 0) {
+        || strcmp(name, "calibration.json") == 0) {
         return true;
     }
     size_t bytes = strlen(name), end = strlen(".safetensors");
@@ -60,15 +61,14 @@ static bool exl2__folder_find_other(const char *dir, char name[EXL2__FILE_NAME_M
     return false;
 }
 
-/* Removes the files that a conversion or an import has written, but for the locked one. */
+/* Removes the files that a conversion or an import has written. */
 static void exl2__folder_empty(const char *dir)
 {
     char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
     uint32_t index = 0;
     while (exl2__platform_entry(dir, index, name, sizeof name)) {
-        bool ours = exl2__folder_is_output(name) && strcmp(name, EXL2__FOLDER_LOCK) != 0;
         exl2__format(path, sizeof path, "%s/%s", dir, name);
-        if (!ours || !exl2__platform_remove_file(path)) {
+        if (!exl2__folder_is_output(name) || !exl2__platform_remove_file(path)) {
             index++;
         }
     }
@@ -77,10 +77,7 @@ static void exl2__folder_empty(const char *dir)
 /* Removes `dir`, which a conversion or an import has created. false: it could not be removed. */
 static bool exl2__folder_remove(const char *dir)
 {
-    char path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
     exl2__folder_empty(dir);
-    exl2__format(path, sizeof path, "%s/%s", dir, EXL2__FOLDER_LOCK);
-    exl2__platform_remove_file(path);
     return exl2__platform_remove_dir(dir);
 }
 
@@ -177,12 +174,10 @@ static bool exl2__folder_lies_in(const char *path, const char *dir)
 
 /* ---- OUT.unfinished ---- */
 
-/* Locks the file in a folder that only one run may write to. *lock is NULL after a failure. */
-static exl2_result exl2__folder_lock(exl2__ctx *c, const char *dir, void **lock)
+/* Locks the file of a folder that only one run may write to. *lock is NULL after a failure. */
+static exl2_result exl2__folder_lock(exl2__ctx *c, const char *dir, const char *path, void **lock)
 {
-    char path[EXL2__FILE_PATH_MAX + sizeof EXL2__FOLDER_LOCK];
     uint32_t holder;
-    exl2__format(path, sizeof path, "%s/%s", dir, EXL2__FOLDER_LOCK);
     *lock = exl2__platform_lock(path, &holder);
     if (!*lock && holder == UINT32_MAX) { /* it has just begun: its number is not written yet */
         return exl2__fail(c, EXL2_ERR_STATE, "%s is in use by another process; wait until it ends, or choose another "
@@ -195,32 +190,23 @@ static exl2_result exl2__folder_lock(exl2__ctx *c, const char *dir, void **lock)
     return *lock ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: the file cannot be written", path);
 }
 
-/* Removes the locked file. Accepts NULL. */
-static void exl2__folder_unlock(const char *dir, void **lock)
+/* Is the folder at `path` an unfinished one of a run that was killed? It is not if it is a link, holds files that no run
+   writes, or was not begun: nothing has locked it. */
+static exl2_result exl2__folder_check_left(exl2__ctx *c, const char *path, bool begun)
 {
-    char path[EXL2__FILE_PATH_MAX + sizeof EXL2__FOLDER_LOCK];
-    if (*lock) {
-        exl2__format(path, sizeof path, "%s/%s", dir, EXL2__FOLDER_LOCK);
-        exl2__platform_unlock(*lock, path);
-        *lock = NULL;
-    }
-}
-
-/* Is the folder at `path` an unfinished one of a run that was killed, or of one that still runs? It is not if it is a
-   link, holds files without the locked one, or what no run writes. */
-static exl2_result exl2__folder_check_left(exl2__ctx *c, const char *path)
-{
-    char name[EXL2__FILE_NAME_MAX], lock[EXL2__FILE_PATH_MAX + sizeof EXL2__FOLDER_LOCK];
+    char name[EXL2__FILE_NAME_MAX];
     if (exl2__platform_is_link(path)) {
         return exl2__fail(c, EXL2_ERR_STATE, "%s is a link; remove it or choose another folder", path);
+    }
+    if (!exl2__folder_exists(path)) {
+        return exl2__fail(c, EXL2_ERR_IO, "%s: the folder cannot be created", path);
     }
     if (exl2__folder_find_other(path, name)) {
         return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which no import writes; remove that folder", path, name);
     }
-    exl2__format(lock, sizeof lock, "%s/%s", path, EXL2__FOLDER_LOCK);
-    if (!exl2__platform_is_file(lock) && exl2__platform_entry(path, 0, name, sizeof name)) {
-        return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, and no %s says that an import began it; move that folder "
-                          "away, or remove it", path, name, EXL2__FOLDER_LOCK);
+    if (!begun && exl2__platform_entry(path, 0, name, sizeof name)) {
+        return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, and no import has begun that folder; move it away, or remove "
+                          "it", path, name);
     }
     return EXL2_OK;
 }
@@ -238,26 +224,32 @@ static bool exl2__folder_is_free(const char *path)
 static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char *out_dir)
 {
     char name[EXL2__FILE_NAME_MAX], work_path[EXL2__FILE_PATH_MAX];
-    *f = (exl2__folder){ { 0 }, { 0 }, NULL };
+    memset(f, 0, sizeof *f);
     EXL2__TRY(exl2__folder_path(c, "out_dir", out_dir, f->final_path));
     if (c->files.list(c->files.user, out_dir, 0, name, sizeof name)) {
         return exl2__fail(c, EXL2_ERR_STATE,
                           "%s exists and is not empty (it holds %s); remove it or choose another folder", out_dir,
                           name);
     }
-    exl2__format(work_path, sizeof work_path, "%s.unfinished", f->final_path);
     if (!exl2__folder_is_free(f->final_path)) {
         return exl2__fail(c, EXL2_ERR_IO,
                           "%s: the folder cannot be created; its parent must be a writable folder, and at most an "
                           "empty folder may have its name", f->final_path);
     }
-    if (!exl2__platform_make_dir(work_path)) {
-        if (!exl2__platform_is_link(work_path) && !exl2__folder_exists(work_path)) {
-            return exl2__fail(c, EXL2_ERR_IO, "%s: the folder cannot be created", work_path);
+    exl2__format(work_path, sizeof work_path, "%s.unfinished", f->final_path);
+    exl2__format(f->lock_path, sizeof f->lock_path, "%s%s", work_path, EXL2__FOLDER_LOCK);
+    bool begun = exl2__platform_is_file(f->lock_path);
+    EXL2__TRY(exl2__folder_lock(c, work_path, f->lock_path, &f->lock));
+    exl2_result result = exl2__platform_make_dir(work_path) ? EXL2_OK : exl2__folder_check_left(c, work_path, begun);
+    if (result < 0) {
+        if (begun) {
+            exl2__platform_finish(f->lock); /* the file stays, and says again that the folder was begun */
+        } else {
+            exl2__platform_unlock(f->lock, f->lock_path);
         }
-        EXL2__TRY(exl2__folder_check_left(c, work_path)); /* before anything is written into it */
+        f->lock = NULL;
+        return result;
     }
-    EXL2__TRY(exl2__folder_lock(c, work_path, &f->lock));
     exl2__folder_empty(work_path);
     memcpy(f->work_path, work_path, sizeof work_path);
     return EXL2_OK;
@@ -267,7 +259,6 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
 static exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
 {
     char parent[EXL2__FILE_PATH_MAX];
-    exl2__folder_unlock(f->work_path, &f->lock);
     exl2__platform_sync_dir(f->work_path);
     exl2__platform_remove_dir(f->final_path); /* if it is empty; Windows cannot rename over it */
     if (!exl2__platform_rename(f->work_path, f->final_path)) {
@@ -275,6 +266,8 @@ static exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
     }
     exl2__folder_parent(f->final_path, parent);
     exl2__platform_sync_dir(parent);
+    exl2__platform_unlock(f->lock, f->lock_path);
+    f->lock = NULL;
     f->work_path[0] = 0;
     return EXL2_OK;
 }
@@ -282,10 +275,10 @@ static exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
 /* Removes OUT.unfinished unless it was committed. Accepts zeroed ones. */
 static void exl2__folder_abandon(exl2__folder *f)
 {
-    if (f->work_path[0]) {
-        exl2__folder_empty(f->work_path);
-        exl2__folder_unlock(f->work_path, &f->lock);
-        exl2__platform_remove_dir(f->work_path);
+    if (f->lock) {
+        exl2__folder_remove(f->work_path);
+        exl2__platform_unlock(f->lock, f->lock_path);
+        f->lock = NULL;
         f->work_path[0] = 0;
     }
 }

@@ -345,7 +345,7 @@ static exl2_result exl2__convert_source_others(exl2__convert_write *w, const cha
 static exl2_result exl2__convert_source_fp8(exl2__ctx *c, const char *path, const char *out, uint64_t *outline)
 {
     exl2__convert_write w = { .c = c, .source_dir = path };
-    exl2__folder folder = { { 0 }, { 0 }, NULL };
+    exl2__folder folder = { { 0 }, { 0 }, { 0 }, NULL };
     exl2__tensors t = { 0 };
     exl2__shards shards = { 0 };
     void *numbers = NULL;

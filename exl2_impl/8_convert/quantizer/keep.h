@@ -24,6 +24,7 @@
 #define EXL2__KEEP_HASH 0xCBF29CE484222325u
 #define EXL2__KEEP_TEXT "job.txt"
 #define EXL2__KEEP_TEXT_BEGIN "version: "
+#define EXL2__KEEP_LOCK "exl2.lock" /* the locked file of a folder in which a conversion works */
 #define EXL2__KEEP_TEXT_MAX 65536u
 #define EXL2__KEEP_DIR_MAX (EXL2__FILE_PATH_MAX - 64)
 
@@ -64,8 +65,9 @@ static bool exl2__keep_is_ours(const char *name)
 {
     static const char *const names[] = { EXL2__KEEP_TEXT, EXL2__KEEP_TEXT "-backend", "ids", "ids-rows", "states",
                                          "states-of-both", "head-codes", "head-moments", "head-losses", "source",
-                                         "source.unfinished", "source-outline", "source-outline.unfinished",
-                                         EXL2__FOLDER_LOCK };
+                                         "source.unfinished", "source.unfinished.lock", "source-outline",
+                                         "source-outline.unfinished", "source-outline.unfinished.lock",
+                                         EXL2__KEEP_LOCK };
     bool ours = false;
     for (size_t i = 0; i < EXL2__COUNT(names); i++) {
         ours = ours || exl2__keep_ends(name, names[i]);
@@ -253,7 +255,7 @@ static bool exl2__keep_has_parts(const exl2__keep *w)
     bool parts = false;
     for (uint32_t i = 0; exl2__platform_entry(w->dir, i, name, sizeof name); i++) {
         bool text = strncmp(name, EXL2__KEEP_TEXT, strlen(EXL2__KEEP_TEXT)) == 0;
-        parts = parts || (!text && strcmp(name, EXL2__FOLDER_LOCK) != 0);
+        parts = parts || (!text && strcmp(name, EXL2__KEEP_LOCK) != 0);
     }
     return parts;
 }
@@ -304,7 +306,12 @@ static exl2_result exl2__keep_write_text(const exl2__keep *w, const char *text)
 /* Lets others work in the folder. Accepts zeroed ones. */
 static void exl2__keep_close(exl2__keep *w)
 {
-    exl2__folder_unlock(w->dir, &w->lock);
+    char path[EXL2__FILE_PATH_MAX];
+    if (w->lock) {
+        exl2__keep_path(w, EXL2__KEEP_LOCK, "", path);
+        exl2__platform_unlock(w->lock, path);
+        w->lock = NULL;
+    }
 }
 
 /* Opens or makes the folder, for this conversion alone. text: lines "name: value", of which the first is the version. */
@@ -317,7 +324,7 @@ static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *te
         return exl2__fail(c, EXL2_ERR_ARG, "the path of the work folder is longer than %d bytes",
                           EXL2__KEEP_DIR_MAX - 1);
     }
-    exl2__keep_path(w, EXL2__FOLDER_LOCK, "", lock);
+    exl2__keep_path(w, EXL2__KEEP_LOCK, "", lock);
     if (!exl2__platform_make_dir(dir)) {
         if (!exl2__folder_exists(dir)) {
             return exl2__fail(c, EXL2_ERR_IO, "%s: the folder cannot be created; its parent must be a writable folder, "
@@ -327,7 +334,7 @@ static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *te
             EXL2__TRY(exl2__keep_check(w, text, &begun));
         }
     }
-    EXL2__TRY(exl2__folder_lock(c, dir, &w->lock));
+    EXL2__TRY(exl2__folder_lock(c, dir, lock, &w->lock));
     exl2_result result = exl2__keep_check(w, text, &begun);
     result = result < 0 || begun ? result : exl2__keep_write_text(w, text);
     if (result < 0) {
@@ -343,7 +350,7 @@ static void exl2__keep_remove(exl2__keep *w)
     char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX];
     uint32_t index = 0;
     while (exl2__platform_entry(w->dir, index, name, sizeof name)) {
-        bool stays = strcmp(name, EXL2__FOLDER_LOCK) == 0 || strcmp(name, EXL2__KEEP_TEXT) == 0;
+        bool stays = strcmp(name, EXL2__KEEP_LOCK) == 0 || strcmp(name, EXL2__KEEP_TEXT) == 0;
         exl2__keep_path(w, name, "", path);
         if (stays || !exl2__keep_is_ours(name) || !(exl2__platform_remove_file(path) || exl2__folder_remove(path))) {
             index++;
