@@ -1,5 +1,5 @@
-/* text_file.h: opens files, reads whole files and whole lines, writes files so that an older one stays until the new one
-   is whole, and checks stdout at the end of a program.
+/* text_file.h: opens files, reads whole files and whole lines, writes files so that an older one stays until the new
+   one is whole, and checks stdout at the end of a program.
    takes: paths, stdin.
    gives: text_file_open, text_file_load, text_file_read, text_file_begin, text_file_end, text_file_replace,
           text_file_write, text_line_read, text_stdout_end.

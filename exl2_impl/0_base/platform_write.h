@@ -27,7 +27,7 @@ __declspec(dllimport) unsigned long __stdcall GetCurrentProcessId(void);
 #include <sys/file.h>
 #endif
 
-#define EXL2__PLATFORM_LOCK_BYTES 11 /* of a locked file: its holder's process id, with spaces before it, and a newline */
+#define EXL2__PLATFORM_LOCK_BYTES 11 /* of a locked file: spaces, its holder's process id, a newline */
 
 /* Writes the text of a locked file. */
 static inline void exl2__platform_lock_text(uint32_t process, char out[EXL2__PLATFORM_LOCK_BYTES])

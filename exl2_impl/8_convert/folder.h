@@ -190,8 +190,8 @@ static exl2_result exl2__folder_lock(exl2__ctx *c, const char *dir, const char *
     return *lock ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: the file cannot be written", path);
 }
 
-/* Is the folder at `path` an unfinished one of a run that was killed? It is not if it is a link, holds files that no run
-   writes, or was not begun: nothing has locked it. */
+/* Is the folder at `path` an unfinished one of a run that was killed? It is not if it is a link, holds files that no
+   run writes, or was not begun: nothing has locked it. */
 static exl2_result exl2__folder_check_left(exl2__ctx *c, const char *path, bool begun)
 {
     char name[EXL2__FILE_NAME_MAX];
@@ -205,8 +205,8 @@ static exl2_result exl2__folder_check_left(exl2__ctx *c, const char *path, bool 
         return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which no import writes; remove that folder", path, name);
     }
     if (!begun && exl2__platform_entry(path, 0, name, sizeof name)) {
-        return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, and no import has begun that folder; move it away, or remove "
-                          "it", path, name);
+        return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, and no import has begun that folder; move it away, or "
+                          "remove it", path, name);
     }
     return EXL2_OK;
 }

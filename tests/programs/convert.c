@@ -258,8 +258,8 @@ static void check_calls(const char *model)
 
 /* ---- paths ---- */
 
-/* In FOLDER/paths are the models m, x.unfinished and y.work, and a link to m. Each call is rejected in one sentence, and
-   changes nothing. */
+/* In FOLDER/paths are the models m, x.unfinished and y.work, and a link to m. Each call is rejected in one sentence,
+   and changes nothing. */
 static void check_paths(const char *model)
 {
     static const struct {
@@ -334,7 +334,8 @@ static void check_others(const char *model)
         printf("%s\n", folders[i].make);
         program_sentence(program_run("convert '%s' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 "
                                      "--backend cpu", model, folder, folder), 1, folders[i].part);
-        CHECK(shell("cd '%s' && for f in before/*; do diff -r --no-dereference $f ${f#before/} || exit 1; done", folder));
+        CHECK(shell("cd '%s' && for f in before/*; do diff -r --no-dereference $f ${f#before/} || exit 1; done",
+                    folder));
         CHECK(!exists("bad"));
     }
     CHECK(shell("cd '%s' && rm -rf bad bad.work bad.unfinished before", folder));
@@ -352,8 +353,8 @@ static void check_changed(const char *model)
         { "printf x | dd of=model.safetensors bs=1 seek=$(($(wc -c <model.safetensors) - 1)) conv=notrunc", "source" },
         { "printf x | dd of=model.safetensors bs=1 seek=$(($(wc -c <model.safetensors) / 2)) conv=notrunc", "source" },
         { "printf x | dd of=model.safetensors bs=1 seek=$(($(wc -c <model.safetensors) / 3)) conv=notrunc", "source" },
-        { "touch -d 1990-01-01 model.safetensors && printf '\\001' | dd of=model.safetensors bs=1 seek=99999 conv=notrunc "
-          "&& touch -d 1990-01-01 model.safetensors", "source" },
+        { "printf '\\001' | dd of=model.safetensors bs=1 seek=99999 conv=notrunc && "
+          "touch -r ../kept/ids model.safetensors", "source" },
         { "echo >>config.json", "source" },
         { "echo '{}' >tokenizer_config.json", "tokenizer" },
         { "echo '{}' >generation_config.json", "tokenizer" },
@@ -415,13 +416,13 @@ static void check_two(const char *model)
     program_sentence(program_run("convert '%s' '%s' --bpw 4 --cal '%s' --rows 24 --length 64 --backend cpu --work '%s'",
                                  source, out, ids, work), 1, part);
     snprintf(part, sizeof part, "two-work is in use by process %ld;", (long)child);
-    program_sentence(program_run("convert '%s' '%s2' --bpw 4 --cal '%s' --rows 24 --length 64 --backend cpu --work '%s'",
-                                 source, out, ids, work), 1, part);
+    program_sentence(program_run("convert '%s' '%s2' --bpw 4 --cal '%s' --rows 24 --length 64 --backend cpu "
+                                 "--work '%s'", source, out, ids, work), 1, part);
     CHECK(exists("two.unfinished") && exists("two-work/ids-rows") && !exists("two2") && !exists("two2.unfinished"));
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
-    CHECK_INT(program_run("convert '%s' '%s' --bpw 4 --cal '%s' --rows 24 --length 64 --backend cpu --work '%s'", source,
-                          out, ids, work), 0);
+    CHECK_INT(program_run("convert '%s' '%s' --bpw 4 --cal '%s' --rows 24 --length 64 --backend cpu --work '%s'",
+                          source, out, ids, work), 0);
     CHECK(is_whole("two") && !exists("two.unfinished") && !exists("two-work/exl2.lock") && exists("two-work/job.txt")
           && !exists("two.unfinished.lock"));
 }
@@ -431,8 +432,8 @@ static void check_two(const char *model)
 /* It is converted with random ids, as one that `synth` makes; without them the message names the flag. */
 static void check_random(const char *model)
 {
-    program_sentence(program_run("convert '%s' '%s/random' --bpw 4 --rows 4 --length 64 --backend cpu", model, folder), 2,
-                     "random_ids, --random-ids");
+    program_sentence(program_run("convert '%s' '%s/random' --bpw 4 --rows 4 --length 64 --backend cpu", model, folder),
+                     2, "random_ids, --random-ids");
     CHECK_INT(program_run("convert '%s' '%s/random' --bpw 4 --rows 4 --length 64 --backend cpu --random-ids", model,
                           folder), 0);
     CHECK(shell("grep -q '\"dataset\": \"(random ids)\"' '%s/random/config.json'", folder));

@@ -41,9 +41,9 @@ static void test_names(void)
                                         "layer-0.losses", "layer-12.losses.part", "layer-3-14.codes",
                                         "layer-3-14.moments.part", "source", "source-outline", "source.unfinished",
                                         "source.unfinished.lock", "exl2.lock" };
-    static const char *const others[] = { "", "job", "job.txt.old", "ids.csv", "ids-", "states.json", "head-", "head-codes2",
-                                          "layer-", "layer-1", "layer-1.codes", "layer-1-2.losses", "layer-x.losses",
-                                          "layer-1-.codes", "layer--1.codes", "layer-1-2.codes.bak", "layer-notes.txt",
+    static const char *const others[] = { "", "job", "job.txt.old", "ids.csv", "ids-", "states.json", "head-",
+                                          "head-codes2", "layer-", "layer-1", "layer-1.codes", "layer-1-2.losses",
+                                          "layer-x.losses", "layer-1-.codes", "layer--1.codes", "layer-1-2.codes.bak", "layer-notes.txt",
                                           "source-code.c", "sources", "IDS", ".part", "exl2.lock2" };
     for (size_t i = 0; i < EXL2__COUNT(ours); i++) {
         if (!CHECK(exl2__keep_is_ours(ours[i]))) {
@@ -190,8 +190,8 @@ static exl2_result random_ids(uint64_t seed, exl2_token ids[13 * LENGTH])
     return result;
 }
 
-/* All ids occur about equally often: of 832 ids in 8 parts of the vocabulary 104 each, with a standard deviation of 9.5.
-   The seed decides. */
+/* All ids occur about equally often: of 832 ids in 8 parts of the vocabulary 104 each, with a standard deviation of
+   9.5. The seed decides. */
 static void test_random(void)
 {
     static exl2_token first[13 * LENGTH], again[13 * LENGTH], other[13 * LENGTH];
@@ -218,13 +218,15 @@ static void test_places(void)
     static const struct {
         const char *path, *dir;
         bool inside;
-    } cases[] = { { "a", "a", true },       { "a/b", "a", true },      { "a/new/x", "a", true }, { "ab", "a", false },
-                  { "a", "a/b", false },    { "link/b", "a", true },   { "a/b", "link", true },  { "a/../c", "a", false },
-                  { "a/b/..", "a", true },  { "new", "new", true },    { "new/x", "new", true }, { "new", "newer", false },
-                  { "new", "new/x", false }, { "a/file", "a", true },  { "link", "a", true },    { "x/new", "y/new", false } };
+    } cases[] = { { "a", "a", true },        { "a/b", "a", true },    { "a/new/x", "a", true },
+                  { "ab", "a", false },      { "a", "a/b", false },   { "link/b", "a", true },
+                  { "a/b", "link", true },   { "a/../c", "a", false }, { "a/b/..", "a", true },
+                  { "new", "new", true },    { "new/x", "new", true }, { "new", "newer", false },
+                  { "new", "new/x", false }, { "a/file", "a", true },  { "link", "a", true },
+                  { "x/new", "y/new", false } };
     char path[700], dir[700], command[2000];
-    snprintf(command, sizeof command, "cd '%s' && mkdir -p places/a/b places/c && cd places && ln -s a link && : >a/file",
-             root);
+    snprintf(command, sizeof command, "cd '%s' && mkdir -p places/a/b places/c && cd places && ln -s a link && "
+             ": >a/file", root);
     CHECK_INT(system(command), 0);
     for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
         snprintf(path, sizeof path, "%s/places/%s", root, cases[i].path);
@@ -263,6 +265,23 @@ static void test_empty(void)
     }
 }
 
+static void test_empty_compare(void)
+{
+    const exl2_token tokens[2] = { 1, 2 };
+    for (uint32_t i = 0; i < 2; i++) {
+        exl2_error error = { 0 };
+        exl2_compare_info info;
+        exl2_compare_desc d = { 0 };
+        d.a_dir = i == 0 ? "" : source_dir;
+        d.b_dir = i == 1 ? "" : source_dir;
+        d.tokens = tokens;
+        d.token_count = 2;
+        d.error = &error;
+        CHECK_INT(exl2_compare(&d, &info), EXL2_ERR_ARG);
+        CHECK(strstr(error.text, i == 0 ? "a_dir is an empty string" : "b_dir is an empty string") != NULL);
+    }
+}
+
 int main(void)
 {
     rig_open((ROWS + 2) * LENGTH, VOCAB);
@@ -275,6 +294,7 @@ int main(void)
     test_random();
     test_places();
     test_empty();
+    test_empty_compare();
     rig_close();
     return check_done();
 }

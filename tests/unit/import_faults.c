@@ -36,6 +36,8 @@ static void test_arguments(void)
     d = describe(&r);
     d.gguf_path = NULL;
     check_argument(d, &r, "gguf_path is NULL");
+    d.gguf_path = "";
+    check_argument(d, &r, "gguf_path is an empty string");
     d = describe(&r);
     d.out_dir = "";
     check_argument(d, &r, "out_dir is an empty string");

@@ -12,7 +12,8 @@
 
 /* ---- the work folder ---- */
 
-/* A hash of a file for calibration, or of a measurement. The end of a name says how its bytes are read, so it counts. */
+/* Continues a hash with a file for calibration, or a measurement. The end of its name says how the bytes are read, so
+   it counts. */
 static exl2_result exl2__convert_file_hash(exl2__convert *v, const char *path, uint64_t *hash)
 {
     exl2__blob blob;

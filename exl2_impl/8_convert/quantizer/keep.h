@@ -2,8 +2,8 @@
    takes: a path, a text that says what the conversion is.
    gives: exl2__keep, exl2__keep_open, exl2__keep_close, exl2__keep_save, exl2__keep_load, exl2__keep_bytes,
           exl2__keep_has_parts, exl2__keep_remove.
-   owns:  the lock of the folder, until exl2__keep_close; files of the names that exl2__keep_is_ours accepts, in a folder
-          that it has made, or that was empty, or that holds its job.txt.
+   owns:  the lock of the folder, until exl2__keep_close; files of the names that exl2__keep_is_ours accepts, in a
+          folder that it has made, or that was empty, or that holds its job.txt.
 
    A file appears whole or not at all: it is written under another name, reaches the disk, and is then renamed. Its head
    holds the size and a hash of the data and of what the conversion is, so that a damaged file, and one of another
@@ -260,8 +260,8 @@ static bool exl2__keep_has_parts(const exl2__keep *w)
     return parts;
 }
 
-/* Fails if the folder is not a conversion's work folder. *begun: it is that of `text`. With another text it is rejected,
-   unless nothing has been finished in it. */
+/* Fails if the folder is not a conversion's work folder. *begun: it is that of `text`. With another text it is
+   rejected, unless nothing has been finished in it. */
 static exl2_result exl2__keep_check(const exl2__keep *w, const char *text, bool *begun)
 {
     char name[EXL2__FILE_NAME_MAX];
@@ -299,8 +299,8 @@ static exl2_result exl2__keep_write_text(const exl2__keep *w, const char *text)
     good = (!file || exl2__platform_finish(file)) && good;
     good = good && exl2__platform_replace(path, final_path);
     exl2__platform_sync_dir(w->dir); /* so that no part is on the disk without it */
-    return good ? EXL2_OK : exl2__fail(w->c, EXL2_ERR_IO, "%s: the file cannot be written; its parent must be a writable "
-                                       "folder", path);
+    return good ? EXL2_OK : exl2__fail(w->c, EXL2_ERR_IO, "%s: the file cannot be written; its parent must be a "
+                                       "writable folder", path);
 }
 
 /* Lets others work in the folder. Accepts zeroed ones. */
@@ -314,7 +314,7 @@ static void exl2__keep_close(exl2__keep *w)
     }
 }
 
-/* Opens or makes the folder, for this conversion alone. text: lines "name: value", of which the first is the version. */
+/* Opens or makes the folder, for this conversion alone. text: lines "name: value"; the first is the version. */
 static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *text, exl2__keep *w)
 {
     char lock[EXL2__FILE_PATH_MAX];
