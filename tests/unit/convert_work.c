@@ -43,8 +43,9 @@ static void test_names(void)
                                         "source.unfinished.lock", "exl2.lock" };
     static const char *const others[] = { "", "job", "job.txt.old", "ids.csv", "ids-", "states.json", "head-",
                                           "head-codes2", "layer-", "layer-1", "layer-1.codes", "layer-1-2.losses",
-                                          "layer-x.losses", "layer-1-.codes", "layer--1.codes", "layer-1-2.codes.bak", "layer-notes.txt",
-                                          "source-code.c", "sources", "IDS", ".part", "exl2.lock2" };
+                                          "layer-x.losses", "layer-1-.codes", "layer--1.codes", "layer-1-2.codes.bak",
+                                          "layer-notes.txt", "source-code.c", "sources", "IDS", ".part",
+                                          "exl2.lock2" };
     for (size_t i = 0; i < EXL2__COUNT(ours); i++) {
         if (!CHECK(exl2__keep_is_ours(ours[i]))) {
             printf("  %s\n", ours[i]);
