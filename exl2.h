@@ -581,8 +581,9 @@
    chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is in part this header's and
    for the rest what the model writes itself, or all of it the application's own files: text like that of the game is
    best. All finished parts are kept in a work folder, so that a killed conversion continues where it was when it is
-   called again. With measure_only it writes measurement.json and calibration.json: given back as measurement_file and
-   as a calibration file, they save more than half of the work at every other rate.
+   called again; if a byte of the source has changed, it is rejected. With measure_only it writes measurement.json and
+   calibration.json: given back as measurement_file and as a calibration file, they save more than half of the work at
+   every other rate.
    ExLlamaV2's own measurement.json is accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are
    chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
    others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
