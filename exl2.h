@@ -605,8 +605,9 @@
    chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is in part this header's and
    for the rest what the model writes itself, or all of it the application's own files: text like that of the game is
    best. All finished parts are kept in a work folder, so that a killed conversion continues where it was when it is
-   called again. With measure_only it writes measurement.json and calibration.json: given back as measurement_file and
-   as a calibration file, they save more than half of the work at every other rate.
+   called again; if a byte of the source has changed, it is rejected. With measure_only it writes measurement.json and
+   calibration.json: given back as measurement_file and as a calibration file, they save more than half of the work at
+   every other rate.
    ExLlamaV2's own measurement.json is accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are
    chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
    others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
@@ -1597,7 +1598,8 @@ typedef struct exl2_convert_info {
 typedef struct exl2_convert_desc {
     uint32_t _start_canary;
     const char *source_dir, *out_dir;
-    const char *work_dir;    /* NULL: out_dir + ".work", which is removed after success */
+    const char *work_dir;    /* NULL: out_dir + ".work", which is removed after success. These three do not lie in each
+                                other. One run at a time has a work folder: a second one gets STATE */
     float bpw;               /* bits per weight of the layers' matrices, from about 2.2 to 8.2: the message of an error
                                 has the exact range; above it, the most. With measure_only, 0 = 4: the rate that is
                                 tried */
@@ -1609,7 +1611,9 @@ typedef struct exl2_convert_desc {
                                 short, that the model writes; if it is streamed, the former alone */
     uint32_t rows, length;   /* of calibration; 0 = 64 (of files: at most 128), 512; on a GPU 128, 2048. Fewer if the
                                 files hold less; if they hold more, rows are spread over all of them */
-    uint64_t seed;           /* of the text that the model writes */
+    uint64_t seed;           /* of the text that the model writes, or of random ids */
+    bool random_ids;         /* rows of random ids in place of text, for a model without a tokenizer that is only to be
+                                measured for speed: what they say of quality is not true of text. Not with files */
     const char *measurement_file; /* NULL, or a measurement.json of the same model: only what is rounded is new.
                                 ExLlamaV2's own is accepted, too; with size_bytes it needs head_bits */
     bool measure_only;       /* out_dir gets measurement.json alone, which ExLlamaV2's converter reads, too, and
@@ -1634,7 +1638,8 @@ typedef struct exl2_convert_desc {
 } exl2_convert_desc;
 
 /* [A wait] Dense folder -> an EXL2 folder out_dir, which must not exist or must be empty.
-   IO, FORMAT, UNSUPPORTED for files; STATE for a work folder of another conversion; CANCELLED. */
+   IO, FORMAT, UNSUPPORTED for files; STATE for a work folder of another conversion, of another source (all its bytes
+   count) or that somebody else uses, and for a source that changes meanwhile; CANCELLED. */
 EXL2_API exl2_result exl2_convert(const exl2_convert_desc *d);
 
 typedef struct exl2_compare_info {

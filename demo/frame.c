@@ -16,7 +16,9 @@
 #include "common/text_file.h"
 #include "render/render.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #define GAME_NS 6000000u /* what the game itself computes in a frame */
 #define LATE_MS 18.0     /* a longer frame missed its display refresh */
@@ -43,7 +45,7 @@ typedef struct frame_run {
     uint64_t on_ns;
     renderer render;
     samples fences_off, fences_on; /* ms from a frame's start to its fence */
-    FILE *csv;
+    text_file_part csv; /* file NULL: none is written */
     exl2_job job;
     uint32_t jobs; /* started so far */
     bool job_open, paused;
@@ -147,8 +149,8 @@ static bool run_drawn_frame(frame_run *r, bool on, bool counts, uint64_t *displa
     }
     double fence_ms = (double)(clock_ns() - start) * 1e-6;
     uint64_t end = pace_display(display_ns);
-    if (r->csv) {
-        fprintf(r->csv, "%d,%d,%.4f,%.4f\n", on, counts, step_ms, fence_ms);
+    if (r->csv.file) {
+        fprintf(r->csv.file, "%d,%d,%.4f,%.4f\n", on, counts, step_ms, fence_ms);
     }
     if (counts) {
         samples_add(on ? &r->fences_on : &r->fences_off, fence_ms);
@@ -299,7 +301,7 @@ static int report(frame_run *r)
         return 0;
     }
     if (!save_picture(r, lines)) {
-        fprintf(stderr, "%s cannot be written\n", r->options->png);
+        fprintf(stderr, "%s cannot be written: %s\n", r->options->png, strerror(errno));
         return 1;
     }
     printf("\n%s: picture of the frame times\n", r->options->png);
@@ -341,11 +343,11 @@ int main(int argc, char **argv)
     frame_run r = { .options = &o };
     int code = 1;
     if (o.csv) {
-        r.csv = text_file_open(o.csv, "w");
-        if (!r.csv || fputs("at_work,counts,step_ms,fence_ms\n", r.csv) < 0) {
-            fprintf(stderr, "%s cannot be written\n", o.csv);
+        if (!text_file_begin(&r.csv, o.csv)) {
+            fprintf(stderr, "%s cannot be written: %s\n", o.csv, strerror(errno));
             return 1;
         }
+        fputs("at_work,counts,step_ms,fence_ms\n", r.csv.file);
     }
     if (host_open(&r.host, &o.host) && host_load(&r.host, &o.model, 1)) {
         bool renders = o.render_ms > 0;
@@ -364,8 +366,8 @@ int main(int argc, char **argv)
     samples_free(&r.steps_on);
     samples_free(&r.fences_off);
     samples_free(&r.fences_on);
-    if (r.csv && fclose(r.csv) != 0) {
-        fprintf(stderr, "%s cannot be written\n", o.csv);
+    if (r.csv.file && !text_file_end(&r.csv, code == 0) && code == 0) {
+        fprintf(stderr, "%s cannot be written: %s\n", o.csv, strerror(errno));
         code = 1;
     }
     return text_stdout_end(code);

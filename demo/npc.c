@@ -296,15 +296,18 @@ static void show_room(game *g)
     screen_note(&g->screen, "%.*s", end ? (int)(end - world) : (int)strlen(world), world);
 }
 
-/* Is it possible to write the file at the end? It is made if it does not exist. */
+/* Is it possible to write the file at the end? */
 static bool can_write(const char *path)
 {
-    FILE *file = path ? text_file_open(path, "ab") : NULL;
-    if (path && !file) {
+    text_file_part f;
+    if (path && !text_file_begin(&f, path)) {
         fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
         return false;
     }
-    return !file || fclose(file) == 0;
+    if (path) {
+        text_file_end(&f, false); /* an older file stays */
+    }
+    return true;
 }
 
 static bool can_visit(const npc_options *o)

@@ -21,6 +21,8 @@ EXL2__SIZE_BEGIN
 
 /* defines: clock, entropy, default allocator, default files */
 #include "0_base/platform.h"
+/* defines: writing files and folders, locks on files */
+#include "0_base/platform_write.h"
 /* defines: a thread, mutexes, signals between threads */
 #include "0_base/thread.h"
 

@@ -75,6 +75,7 @@ static bool in_header(const source_token *name)
 static bool calls_system(const source_file *file)
 {
     return strcmp(file->path, "exl2_impl/0_base/platform.h") == 0
+        || strcmp(file->path, "exl2_impl/0_base/platform_write.h") == 0
         || strcmp(file->path, "exl2_impl/0_base/thread.h") == 0;
 }
 

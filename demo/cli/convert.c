@@ -30,7 +30,7 @@ typedef struct conversion {
     char (*names)[128];
     uint32_t matrix_count, matrix_room;
     bool out_of_memory;
-    bool has_files;    /* for calibration */
+    bool has_files;    /* for calibration, or random ids: no text is needed */
 } conversion;
 
 static bool on_progress(void *user, const char *name, float done)
@@ -202,7 +202,9 @@ int cli_convert(int argc, char **argv)
           "\"messages\"; may be repeated (a text of this program and what the model writes)" },
         { "--rows", ARG_U32, &d.rows, "N", "rows of calibration (64; of files, and on a GPU, at most 128)" },
         { "--length", ARG_U32, &d.length, "N", "tokens of a row (512; on a GPU 2048)" },
-        { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes (0)" },
+        { "--random-ids", ARG_BOOL, &d.random_ids, NULL, "calibrates with random ids, for a model without a tokenizer; "
+          "its figures of quality are not those of text" },
+        { "--seed", ARG_U64, &d.seed, "S", "of the text that the model writes, or of random ids (0)" },
         { "--work", ARG_TEXT, &d.work_dir, "DIR", "folder for finished parts, which then stays (OUT.work, removed)" },
         { "--measure-only", ARG_BOOL, &d.measure_only, NULL, "OUT gets measurement.json and calibration.json alone" },
         { "--measurement", ARG_TEXT, &d.measurement_file, "F", "measurement.json of the same model, or ExLlamaV2's" },
@@ -248,7 +250,7 @@ int cli_convert(int argc, char **argv)
     d.host_bytes_max = mib_bytes(d.host_bytes_max);
     d.calibration_files = files.items;
     d.calibration_file_count = files.count;
-    v.has_files = files.count > 0;
+    v.has_files = files.count > 0 || d.random_ids;
     pool *threads_pool = pool_open(threads);
     d.parallel = pool_hook(threads_pool);
     interrupt_watch();

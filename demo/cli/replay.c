@@ -251,8 +251,9 @@ static void save(replay *r, talk *t)
     exl2_result result = exl2_session_save(r->host.engine, t->session, flags, NULL, 0, &need);
     uint8_t *data = memory_take(need, 1);
     result = result < 0 ? result : exl2_session_save(r->host.engine, t->session, flags, data, need, &need);
-    if (result < 0 || !path) {
-        answer(r, path ? result : EXL2_ERR_ARG, path ? NULL : "\"file\" is missing");
+    if (result < 0 || !path || !path[0]) {
+        bool named = path && path[0];
+        answer(r, named ? result : EXL2_ERR_ARG, named ? NULL : "\"file\" is missing");
     } else {
         answer(r, text_file_write(path, data, need) ? EXL2_OK : EXL2_ERR_IO, "the file cannot be written");
     }
@@ -263,9 +264,10 @@ static void load(replay *r, talk *t)
 {
     const char *path = text_of(r, "file");
     size_t bytes = 0;
-    char *data = path ? text_file_read(path, &bytes) : NULL;
+    bool named = path && path[0];
+    char *data = named ? text_file_read(path, &bytes) : NULL;
     if (!data) {
-        answer(r, path ? EXL2_ERR_IO : EXL2_ERR_ARG, path ? "the file cannot be read" : "\"file\" is missing");
+        answer(r, named ? EXL2_ERR_IO : EXL2_ERR_ARG, named ? "the file cannot be read" : "\"file\" is missing");
         return;
     }
     answer(r, exl2_session_restore(r->host.engine, t->session, data, bytes), NULL);

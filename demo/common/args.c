@@ -109,10 +109,20 @@ static bool read_choices(const char *choices, const char *text, arg_numbers *out
     }
 }
 
+static bool is_path(const arg *a)
+{
+    const char *name = a->value_name;
+    bool text = a->kind == ARG_TEXT || a->kind == ARG_TEXTS;
+    return text && (!name || strcmp(name, "F") == 0 || strcmp(name, "DIR") == 0 || strcmp(name, "PATH") == 0);
+}
+
 static args_result store_value(const args_desc *d, const arg *a, const char *text)
 {
     uint64_t number = 0;
     const char *stop = "";
+    if (is_path(a) && !text[0]) { /* with a slash and a name it would be a path in the root folder */
+        return args_wrong(d, "%s is an empty path", a->name);
+    }
     switch (a->kind) {
     case ARG_BOOL:
         *(bool *)a->value = true;

@@ -37,7 +37,8 @@ typedef struct arg {
     const char *name;       /* "--max"; "MODEL" for a positional argument */
     arg_kind kind;
     void *value;            /* unchanged if the argument is absent */
-    const char *value_name; /* "N"; "auto|cpu" for ARG_CHOICE, ARG_CHOICES; NULL for ARG_BOOL, positional arguments */
+    const char *value_name; /* "N"; "auto|cpu" for ARG_CHOICE, ARG_CHOICES; NULL for ARG_BOOL, positional arguments.
+                               "F", "DIR", "PATH", and NULL of a text: a path, which may not be empty */
     const char *help;       /* "tokens to write (256)" */
 } arg;
 

@@ -70,6 +70,7 @@ char **console_start(int argc, char **argv)
 {
     (void)argc;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the user's limit of a file's size fails, as on a full disk */
     return argv;
 }
 

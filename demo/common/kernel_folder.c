@@ -157,7 +157,7 @@ static bool write_file(const char *path, const void *data, size_t bytes)
     if (!file) {
         return false;
     }
-    bool written = fwrite(data, 1, bytes, file) == bytes;
+    bool written = fwrite(data, 1, bytes, file) == bytes && wide_sync(file);
     return fclose(file) == 0 && written;
 }
 

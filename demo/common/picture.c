@@ -5,6 +5,7 @@
 #include "picture.h"
 
 #include "memory.h"
+#include "text_file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,9 +20,6 @@
 #pragma GCC diagnostic ignored "-Wunused-function"
 #endif
 #define STB_IMAGE_WRITE_STATIC
-#ifdef _WIN32
-#define STBIW_WINDOWS_UTF8
-#endif
 #define STB_IMAGE_WRITE_IMPLEMENTATION
 #include <stb/stb_image_write.h>
 #if defined(__GNUC__)
@@ -133,10 +131,21 @@ bool picture_can_save(void)
 #endif
 }
 
+#ifdef HAVE_STB_IMAGE_WRITE
+static void add_bytes(void *user, void *data, int bytes)
+{
+    memory_text_add(user, data, (size_t)bytes);
+}
+#endif
+
 bool picture_save_png(const picture *p, const char *path)
 {
 #ifdef HAVE_STB_IMAGE_WRITE
-    return stbi_write_png(path, p->width, p->height, 3, p->pixels, p->width * 3) != 0;
+    memory_text png = { 0 };
+    bool good = stbi_write_png_to_func(add_bytes, &png, p->width, p->height, 3, p->pixels, p->width * 3) != 0
+             && text_file_replace(path, png.data, png.bytes);
+    free(png.data);
+    return good;
 #else
     (void)p;
     (void)path;

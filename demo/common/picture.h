@@ -19,7 +19,7 @@ void picture_line(picture *p, int x0, int y0, int x1, int y1, uint32_t colour);
 void picture_text(picture *p, int x, int y, int scale, uint32_t colour, const char *ascii); /* x, y: top left */
 int picture_text_width(const char *ascii, int scale); /* 6 columns for each letter; 7 rows high */
 bool picture_can_save(void);                          /* false: this build has no stb_image_write */
-bool picture_save_png(const picture *p, const char *path);
+bool picture_save_png(const picture *p, const char *path); /* false: errno says why */
 void picture_close(picture *p);
 
 #endif

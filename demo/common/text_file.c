@@ -2,7 +2,7 @@
    takes: stdio.
    gives: what text_file.h declares.
    owns:  nothing. */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700 /* realpath */
 #include "text_file.h"
 
 #include "folder.h"
@@ -12,8 +12,16 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#ifndef _WIN32
+#ifdef _WIN32
+#include <process.h>
+
+#define process_id _getpid
+#else
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#define process_id getpid
 #endif
 
 #define TEXT_FILE_MAX ((size_t)1 << 30) /* bytes; /dev/zero has no end */
@@ -73,13 +81,6 @@ char *text_file_read(const char *path, size_t *bytes)
     return text;
 }
 
-bool text_file_save(const char *path, const void *data, size_t bytes)
-{
-    FILE *file = text_file_open(path, "wb");
-    bool good = file && fwrite(data, 1, bytes, file) == bytes;
-    return file && fclose(file) == 0 && good;
-}
-
 /* A device or a pipe is written to, not replaced. */
 static bool is_device(const char *path)
 {
@@ -92,28 +93,121 @@ static bool is_device(const char *path)
 #endif
 }
 
-bool text_file_replace(const char *path, const void *data, size_t bytes)
+/* The path of the file that a link leads to. */
+static char *target_of(const char *path)
 {
-    char part[1024];
-    if (is_device(path)) {
-        return text_file_save(path, data, bytes);
+#ifndef _WIN32
+    char *target = realpath(path, NULL);
+    if (target) {
+        return target;
     }
-    if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part) {
-        errno = ENAMETOOLONG;
+#endif
+    return memory_copy_text(path, strlen(path));
+}
+
+/* The new file may be read by those who may read the older one. */
+static void copy_mode(const char *path, FILE *file)
+{
+#ifdef _WIN32
+    (void)path;
+    (void)file;
+#else
+    struct stat s;
+    if (stat(path, &s) == 0 && fchmod(fileno(file), s.st_mode & 0777) != 0) {
+        errno = 0; /* then it has the mode of a new file */
+    }
+#endif
+}
+
+/* The new name is on the disk when this returns, where the disk can do that. */
+static void sync_folder_of(const char *path)
+{
+#ifdef _WIN32
+    (void)path; /* wide_move_over waits */
+#else
+    char *folder = memory_copy_text(path, strlen(path)), *slash = strrchr(folder, '/');
+    if (slash) {
+        slash[slash == folder] = 0;
+    }
+    int file = open(slash ? folder : ".", O_RDONLY);
+    if (file >= 0) {
+        fsync(file);
+        close(file);
+    }
+    free(folder);
+#endif
+}
+
+bool text_file_begin(text_file_part *f, const char *path)
+{
+    *f = (text_file_part){ .path = target_of(path) };
+    if (!is_device(f->path)) {
+        size_t cap = strlen(f->path) + 32;
+        f->part = memory_take(cap, 1);
+        snprintf(f->part, cap, "%s.part%ld", f->path, (long)process_id());
+    }
+    f->file = text_file_open(f->part ? f->part : f->path, "wb");
+    if (!f->file) {
+        int why = errno;
+        free(f->path);
+        free(f->part);
+        *f = (text_file_part){ 0 };
+        errno = why;
         return false;
     }
-    if (text_file_save(part, data, bytes) && wide_move_over(part, path)) {
-        return true;
+    if (f->part) {
+        copy_mode(f->path, f->file);
     }
+    return true;
+}
+
+bool text_file_end(text_file_part *f, bool good)
+{
     int why = errno;
-    folder_remove_file(part);
+    if (good && fflush(f->file) != 0) {
+        why = errno;
+        good = false;
+    }
+    if (good && ferror(f->file)) { /* a write has failed before */
+        why = EIO;
+        good = false;
+    }
+    if (good && f->part && !wide_sync(f->file)) {
+        why = errno;
+        good = false;
+    }
+    if (fclose(f->file) != 0 && good) {
+        why = errno;
+        good = false;
+    }
+    if (good && f->part && !wide_move_over(f->part, f->path)) {
+        why = errno;
+        good = false;
+    }
+    if (good && f->part) {
+        sync_folder_of(f->path);
+    } else if (f->part) {
+        folder_remove_file(f->part);
+    }
+    free(f->path);
+    free(f->part);
+    *f = (text_file_part){ 0 };
     errno = why;
-    return false;
+    return good;
+}
+
+bool text_file_replace(const char *path, const void *data, size_t bytes)
+{
+    text_file_part f;
+    if (!text_file_begin(&f, path)) {
+        return false;
+    }
+    return text_file_end(&f, fwrite(data, 1, bytes, f.file) == bytes);
 }
 
 bool text_file_write(const char *path, const void *data, size_t bytes)
 {
-    bool good = text_file_save(path, data, bytes);
+    bool good = text_file_replace(path, data, bytes);
     if (!good) {
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
     }

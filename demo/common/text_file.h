@@ -1,8 +1,9 @@
-/* text_file.h: opens files, reads whole files and whole lines, and checks stdout at the end of a program.
+/* text_file.h: opens files, reads whole files and whole lines, writes files so that an older one stays until the new
+   one is whole, and checks stdout at the end of a program.
    takes: paths, stdin.
-   gives: text_file_open, text_file_load, text_file_read, text_file_save, text_file_replace, text_file_write,
-          text_line_read, text_stdout_end.
-   owns:  nothing; the caller frees what it gets. */
+   gives: text_file_open, text_file_load, text_file_read, text_file_begin, text_file_end, text_file_replace,
+          text_file_write, text_line_read, text_stdout_end.
+   owns:  a file that is written, from text_file_begin to text_file_end; the caller frees what it gets. */
 #ifndef DEMO_TEXT_FILE_H
 #define DEMO_TEXT_FILE_H
 
@@ -19,13 +20,24 @@ char *text_file_load(const char *path, size_t most, size_t *bytes);
 /* The same for files of at most 1 GiB. NULL: failed, message on stderr. */
 char *text_file_read(const char *path, size_t *bytes);
 
-/* Writes the file. false: failed, errno says why. */
-bool text_file_save(const char *path, const void *data, size_t bytes);
+/* A file that is being written, beside the one that it will replace. A device or a pipe is written to as it is. */
+typedef struct text_file_part {
+    FILE *file; /* to write to */
+    char *path; /* of the file to replace: a link's target, not the link */
+    char *part; /* path of the new file; NULL: a device or a pipe */
+} text_file_part;
 
-/* The same; until all of the new file is written, an older one at this path stays as it is. */
+/* Opens the new file. false: failed, errno says why, and there is nothing to end. */
+bool text_file_begin(text_file_part *f, const char *path);
+
+/* If `good` is true and all of the new file has reached the disk, it replaces the older one; else that stays as it is,
+   and the new file is removed. false: not replaced, errno says why. */
+bool text_file_end(text_file_part *f, bool good);
+
+/* Writes a whole file in this way. false: failed, errno says why. */
 bool text_file_replace(const char *path, const void *data, size_t bytes);
 
-/* As text_file_save. false: failed, message on stderr. */
+/* The same. false: failed, message on stderr. */
 bool text_file_write(const char *path, const void *data, size_t bytes);
 
 /* Reads the next line into *line, without its line end. *line grows as in getline (start with NULL and 0). false at the

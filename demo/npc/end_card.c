@@ -242,12 +242,12 @@ static void write_json(json_out *j, const end_card *c)
 
 bool end_card_save_json(const end_card *c, const char *path)
 {
-    json_out j = { .file = text_file_open(path, "wb") };
-    bool good = j.file != NULL;
+    text_file_part f;
+    bool good = text_file_begin(&f, path);
     if (good) {
+        json_out j = { .file = f.file };
         write_json(&j, c);
-        good = !ferror(j.file);
-        good = fclose(j.file) == 0 && good;
+        good = text_file_end(&f, true);
     }
     if (good) {
         printf("%s: all lines and the figures\n", path);
@@ -296,7 +296,7 @@ bool end_card_save_png(const end_card *c, const char *path)
     if (saved) {
         printf("%s: picture of the frame times\n", path);
     } else {
-        fprintf(stderr, "%s cannot be written\n", path);
+        fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
     }
     return saved;
 }

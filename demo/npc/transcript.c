@@ -38,7 +38,7 @@ bool transcript_save(const tavern *t, const char *path)
 {
     size_t bytes;
     char *text = transcript_text(t, &bytes);
-    bool good = text_file_save(path, text, bytes);
+    bool good = text_file_replace(path, text, bytes);
     free(text);
     return good;
 }

@@ -267,7 +267,8 @@ static exl2_result exl2__shards_finish(exl2__shards *s)
     for (uint32_t i = 0; i < s->file_count; i++) {
         void *file = s->files[i].file;
         s->files[i].file = NULL;
-        if (!exl2__platform_finish(file)) {
+        bool synced = exl2__platform_sync(file); /* before the folder gets its name */
+        if (!exl2__platform_finish(file) || !synced) {
             return exl2__fail(s->ctx, EXL2_ERR_IO, "%s: writing failed at the end (disk full?)", s->files[i].path);
         }
     }

@@ -9,7 +9,7 @@
 #include "../0_base/alloc.h"
 #include "../0_base/arena.h"
 #include "../0_base/half.h"
-#include "../0_base/platform.h"
+#include "../0_base/platform_write.h"
 #include "../0_base/json/json_number.h"
 #include "../0_base/json/json_scan.h"
 
@@ -153,7 +153,8 @@ static exl2_result exl2__write_close(exl2__write *w)
     exl2_result result = EXL2_OK;
     if (w->ctx) {
         exl2__write_flush(w);
-        if (w->file && !exl2__platform_finish(w->file) && w->result >= 0) {
+        bool synced = w->file && exl2__platform_sync(w->file); /* before the folder gets its name */
+        if (w->file && !(exl2__platform_finish(w->file) && synced) && w->result >= 0) {
             w->result = exl2__fail(w->ctx, EXL2_ERR_IO, "%s: writing failed at the end (disk full?)", w->path);
         }
         result = w->result;

@@ -5,7 +5,7 @@
    gives: exit code 0 or 1.
    owns:  what it makes in FOLDER. */
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/platform.h"
+#include "../../exl2_impl/0_base/platform_write.h"
 
 #include "../../demo/common/memory.c"
 #include "../../demo/npc/keyboard.c"

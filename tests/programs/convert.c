@@ -254,11 +254,192 @@ static void check_calls(const char *model)
     program_sentence(program_run("convert '%s' '%s/odd' --bpw 4 --cal '%s/ids.json' --backend cpu", model, folder,
                                  folder), 1, "odd: the folder cannot be created");
     CHECK(!exists("odd.work") && shell("grep -q mine '%s/odd' && rm '%s/odd'", folder, folder));
-    /* the output lies in the source's folder */
-    CHECK(shell("cp -r '%s' '%s/odd' && chmod -R u+w '%s/odd'", model, folder, folder));
-    CHECK_INT(program_run("convert '%s/odd' '%s/odd/out' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 "
-                          "--backend cpu", folder, folder, folder), 0);
-    CHECK(is_whole("odd/out") && !exists("odd/out.work"));
+}
+
+/* ---- paths ---- */
+
+/* In FOLDER/paths are the models m, x.unfinished and y.work, and a link to m. Each call is rejected in one sentence,
+   and changes nothing. */
+static void check_paths(const char *model)
+{
+    static const struct {
+        const char *source, *out, *flags;
+        const char *part; /* of the message */
+    } calls[] = { { "", "o", "", "SOURCE is an empty path" },
+                  { "m", "", "", "OUT is an empty path" },
+                  { "m", "o", "--work ''", "--work is an empty path" },
+                  { "m", "o", "--work=", "--work is an empty path" },
+                  { "m", "o", "--cal ''", "--cal is an empty path" },
+                  { "m", "o", "--measurement ''", "--measurement is an empty path" },
+                  { "m", "m", "", "the output folder m lies in the source m;" },
+                  { "m/", "m//", "", "lies in the source m;" },
+                  { "m", "m/x", "", "the output folder m/x lies in the source m;" },
+                  { "m", "m/x/", "", "lies in the source m;" },
+                  { "m", "./m/../m/x", "", "lies in the source m;" },
+                  { "m", "link/x", "", "the output folder link/x lies in the source m;" },
+                  { "link", "m/x", "", "the output folder m/x lies in the source link;" },
+                  { "m", "link", "", "the output folder link lies in the source m;" },
+                  { "m", "o", "--work m", "the work folder m lies in the source m;" },
+                  { "m", "o", "--work m/w", "the work folder m/w lies in the source m;" },
+                  { "m", "o", "--work link/w", "the work folder link/w lies in the source m;" },
+                  { "m", "o", "--work .", "the output folder o lies in the work folder .;" },
+                  { "m", "o", "--work o", "the work folder o lies in the output folder o;" },
+                  { "m", "o", "--work o/w", "the work folder o/w lies in the output folder o;" },
+                  { "m", "o", "--work o.unfinished", "the work folder o.unfinished lies in the unfinished folder" },
+                  { "m", "new/o", "--work new", "the output folder new/o lies in the work folder new;" },
+                  { "x.unfinished", "x", "", "the unfinished folder x.unfinished lies in the source x.unfinished;" },
+                  { "y.work", "y", "", "the work folder y.work lies in the source y.work;" },
+                  { "y.work", "./y", "", "the work folder ./y.work lies in the source y.work;" } };
+    CHECK(shell("mkdir '%s/paths' && cd '%s/paths' && for d in m x.unfinished y.work; do cp -r '%s' $d; done && "
+                "chmod -R u+w . && ln -s m link && cp -r . ../paths-before", folder, folder, model));
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        char command[6000];
+        snprintf(command, sizeof command, "cd '%s/paths' && '%s' convert '%s' '%s' --bpw 4 --cal ../ids.json --rows 24 "
+                 "--length 64 --backend cpu %s </dev/null >../out 2>../err", folder, program, calls[i].source,
+                 calls[i].out, calls[i].flags);
+        printf("+ convert '%s' '%s' %s\n", calls[i].source, calls[i].out, calls[i].flags);
+        fflush(stdout);
+        int status = system(command);
+        program_sentence(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 2, calls[i].part);
+        if (!CHECK(shell("diff -r --no-dereference '%s/paths-before' '%s/paths'", folder, folder))) {
+            CHECK(shell("rm -rf '%s/paths' && cp -r '%s/paths-before' '%s/paths'", folder, folder, folder));
+        }
+    }
+}
+
+/* Folders that no conversion began are left as they are, even if files in them have names that one would write. */
+static void check_others(const char *model)
+{
+    static const struct {
+        const char *make, *part; /* of the message */
+    } folders[] = { { "mkdir bad.work && echo keep >bad.work/ids", "bad.work is not empty, and no job.txt" },
+                    { "mkdir bad.work && echo keep >bad.work/source-code.c", "bad.work holds source-code.c" },
+                    { "mkdir bad.work && echo keep >bad.work/ids.csv", "bad.work holds ids.csv" },
+                    { "mkdir bad.work && echo keep >bad.work/layer-notes.txt", "bad.work holds layer-notes.txt" },
+                    { "mkdir bad.work && echo keep >bad.work/layer-1.losses.bak", "bad.work holds layer-1.losses.bak" },
+                    { "mkdir bad.work && echo keep >bad.work/layer-1-2", "bad.work holds layer-1-2," },
+                    { "mkdir bad.work && echo keep >bad.work/head-of-state.jpg", "bad.work holds head-of-state.jpg" },
+                    { "mkdir bad.work && echo keep >bad.work/states.json", "bad.work holds states.json" },
+                    { "mkdir bad.work && echo keep >bad.work/job.txt", "bad.work holds a job.txt that no conversion" },
+                    { "mkdir bad.work && echo keep >bad.work/job.txt.old", "bad.work holds job.txt.old" },
+                    { "mkdir -p bad.work/source && echo keep >bad.work/source/config.json", "bad.work is not empty" },
+                    { "cp -r kept bad.work && rm bad.work/job.txt", "bad.work is not empty, and no job.txt" },
+                    { "cp -r kept bad.work && echo keep >bad.work/ids.txt", "bad.work holds ids.txt" },
+                    { "mkdir bad.unfinished && echo keep >bad.unfinished/model.safetensors", "bad.unfinished holds" },
+                    { "mkdir bad.unfinished && echo keep >bad.unfinished/README.md", "bad.unfinished holds" },
+                    { "ln -s whole bad.unfinished", "bad.unfinished is a link" } };
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        CHECK(shell("cd '%s' && rm -rf bad bad.work bad.unfinished before && %s && mkdir before && "
+                    "cp -r bad.* before/", folder, folders[i].make));
+        printf("%s\n", folders[i].make);
+        program_sentence(program_run("convert '%s' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 "
+                                     "--backend cpu", model, folder, folder), 1, folders[i].part);
+        CHECK(shell("cd '%s' && for f in before/*; do diff -r --no-dereference $f ${f#before/} || exit 1; done",
+                    folder));
+        CHECK(!exists("bad"));
+    }
+    CHECK(shell("cd '%s' && rm -rf bad bad.work bad.unfinished before", folder));
+}
+
+/* ---- a source that changes ---- */
+
+/* A work folder in which all is finished, and then a source with another byte somewhere: what was made does not belong
+   to it. A new README changes no number. */
+static void check_changed(const char *model)
+{
+    static const struct {
+        const char *command, *part; /* part NULL: the conversion continues */
+    } changes[] = {
+        { "printf x | dd of=model.safetensors bs=1 seek=$(($(wc -c <model.safetensors) - 1)) conv=notrunc", "source" },
+        { "printf x | dd of=model.safetensors bs=1 seek=$(($(wc -c <model.safetensors) / 2)) conv=notrunc", "source" },
+        { "printf x | dd of=model.safetensors bs=1 seek=$(($(wc -c <model.safetensors) / 3)) conv=notrunc", "source" },
+        { "printf '\\001' | dd of=model.safetensors bs=1 seek=99999 conv=notrunc && "
+          "touch -r ../kept/ids model.safetensors", "source" },
+        { "echo >>config.json", "source" },
+        { "echo '{}' >tokenizer_config.json", "tokenizer" },
+        { "echo '{}' >generation_config.json", "tokenizer" },
+        { "echo new >README.md", NULL },
+        { "touch model.safetensors && mv model.safetensors m && cp m model.safetensors && rm m", NULL } };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        CHECK(shell("cd '%s' && rm -rf bad bad.work source && cp -r kept bad.work && cp -r '%s' source && "
+                    "chmod -R u+w source && cd source && (%s) 2>../dd.log", folder, model, changes[i].command));
+        printf("%s\n", changes[i].command);
+        int code = program_run("convert '%s/source' '%s/bad' --bpw 4 --cal '%s/ids.json' --rows 24 --length 64 "
+                               "--backend cpu", folder, folder, folder);
+        if (changes[i].part) {
+            char part[64];
+            snprintf(part, sizeof part, "bad.work belongs to another conversion: %s differs", changes[i].part);
+            program_sentence(code, 1, part);
+            CHECK(shell("diff -r '%s/kept' '%s/bad.work'", folder, folder) && !exists("bad"));
+        } else {
+            CHECK_INT(code, 0);
+            CHECK(shell("cd '%s' && rm -f bad/README.md", folder) && is_whole("bad") && !exists("bad.work"));
+        }
+    }
+}
+
+/* ---- two at once ---- */
+
+/* While one conversion works, here stopped, a second one to the same folder, or with the same work folder, is rejected
+   and says who has it; that one is killed, and leaves no lock. */
+static void check_two(const char *model)
+{
+    char ids[1100], out[1100], work[1100], source[1100], part[1200];
+    snprintf(ids, sizeof ids, "%s/ids.json", folder);
+    snprintf(out, sizeof out, "%s/two", folder);
+    snprintf(work, sizeof work, "%s/two-work", folder);
+    snprintf(source, sizeof source, "%s", model);
+    bool stopped = false;
+    pid_t child = -1;
+    for (uint32_t i = 0; i < KILLS_MOST && !stopped; i++) {
+        CHECK(shell("rm -rf '%s' '%s' '%s.unfinished'", out, work, out));
+        fflush(stdout);
+        child = fork();
+        if (child == 0) {
+            execl(program, program, "convert", source, out, "--bpw", "4", "--cal", ids, "--rows", "24", "--length",
+                  "64", "--backend", "cpu", "--threads", "1", "--work", work, (char *)NULL);
+            _exit(127);
+        }
+        struct timespec pause = { 0, 100000 };
+        while (!exists("two-work/ids-rows") && waitpid(child, NULL, WNOHANG) == 0) {
+            nanosleep(&pause, NULL);
+        }
+        kill(child, SIGSTOP);
+        stopped = exists("two.unfinished") && waitpid(child, NULL, WNOHANG) == 0;
+        if (!stopped) {
+            kill(child, SIGKILL);
+            waitpid(child, NULL, 0);
+        }
+    }
+    CHECK(stopped);
+    snprintf(part, sizeof part, "two.unfinished is in use by process %ld;", (long)child);
+    program_sentence(program_run("convert '%s' '%s' --bpw 4 --cal '%s' --rows 24 --length 64 --backend cpu --work '%s'",
+                                 source, out, ids, work), 1, part);
+    snprintf(part, sizeof part, "two-work is in use by process %ld;", (long)child);
+    program_sentence(program_run("convert '%s' '%s2' --bpw 4 --cal '%s' --rows 24 --length 64 --backend cpu "
+                                 "--work '%s'", source, out, ids, work), 1, part);
+    CHECK(exists("two.unfinished") && exists("two-work/ids-rows") && !exists("two2") && !exists("two2.unfinished"));
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    CHECK_INT(program_run("convert '%s' '%s' --bpw 4 --cal '%s' --rows 24 --length 64 --backend cpu --work '%s'",
+                          source, out, ids, work), 0);
+    CHECK(is_whole("two") && !exists("two.unfinished") && !exists("two-work/exl2.lock") && exists("two-work/job.txt")
+          && !exists("two.unfinished.lock"));
+}
+
+/* ---- a model without a tokenizer ---- */
+
+/* It is converted with random ids, as one that `synth` makes; without them the message names the flag. */
+static void check_random(const char *model)
+{
+    program_sentence(program_run("convert '%s' '%s/random' --bpw 4 --rows 4 --length 64 --backend cpu", model, folder),
+                     2, "random_ids, --random-ids");
+    CHECK_INT(program_run("convert '%s' '%s/random' --bpw 4 --rows 4 --length 64 --backend cpu --random-ids", model,
+                          folder), 0);
+    CHECK(shell("grep -q '\"dataset\": \"(random ids)\"' '%s/random/config.json'", folder));
+    CHECK_INT(program_run("generate '%s/random' --ids 5,6,7 --max 3 --backend cpu", folder), 0);
+    program_sentence(program_run("convert '%s' '%s/both' --bpw 4 --cal '%s/ids.json' --random-ids --backend cpu", model,
+                                 folder, folder), 2, "calibration_files and random_ids are both given");
 }
 
 int main(int argc, char **argv)
@@ -278,5 +459,10 @@ int main(int argc, char **argv)
     check_bad(model);
     check_jobs(model);
     check_calls(model);
+    check_paths(model);
+    check_others(model);
+    check_changed(model);
+    check_two(model);
+    check_random(model);
     return check_done();
 }

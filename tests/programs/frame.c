@@ -124,9 +124,19 @@ static void check_frame(void)
     }
     check_histogram(out);
     check_picture(out);
-    free(out);
     free(err);
+    if (!strstr(out, "no stb_image_write")) { /* a picture that cannot be written leaves the older one */
+        char flags[2200];
+        snprintf(flags, sizeof flags, "'" MODEL "' --seconds 1 --cpu-us 2000 --threads 1 --png '%s/older.png'", folder);
+        program_write("older.png", "older");
+        program_sentence(program_run_full(false, flags), 1, "older.png cannot be written: File too large");
+        char *older = program_read("older.png");
+        CHECK_TEXT(older, "older");
+        free(older);
+    }
+    free(out);
     program_sentence(program_run("'%s'", folder), 1, "config.json");
+    program_sentence(program_run("'" MODEL "' --png ''"), 2, "--png is an empty path");
     program_sentence(program_run("'" MODEL "' --seconds 0"), 2, "--seconds");
     program_sentence(program_run("'" MODEL "' --cpu-us 0"), 2, "--cpu-us");
     program_sentence(program_run("'" MODEL "' --gpu-us 0"), 2, "--gpu-us");

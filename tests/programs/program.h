@@ -1,8 +1,8 @@
 /* program.h: what the tests of programs share: run one with flags, read its output, check its message, and look into
    its JSON with the programs' own parser.
    takes: a program, a folder to write to.
-   gives: program_set, program_run, program_read, program_write, program_sentence, program_parse, program_json,
-          program_number, program_text, item.
+   gives: program_set, program_run, program_run_full, program_read, program_write, program_sentence, program_parse,
+          program_json, program_number, program_text, item.
    owns:  FOLDER/out and FOLDER/err; the caller frees what it gets. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
@@ -38,6 +38,19 @@ static inline int program_run(const char *format, ...)
     va_end(args);
     snprintf(command, sizeof command, "</dev/null >'%s/out' 2>'%s/err' '%s' %s", folder, folder, program, flags);
     printf("+ %s\n", flags);
+    fflush(stdout);
+    int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* The same where no file may have more than 4 KiB, as on a full disk: writing more is an error. ignored: the signal
+   that says so is ignored before the program begins. */
+static inline int program_run_full(bool ignored, const char *flags)
+{
+    char command[8192];
+    snprintf(command, sizeof command, "%sulimit -c 0; ulimit -f 8; exec '%s' %s </dev/null >'%s/out' 2>'%s/err'",
+             ignored ? "trap '' XFSZ; " : "", program, flags, folder, folder);
+    printf("+ ulimit -f 8; %s\n", flags);
     fflush(stdout);
     int status = system(command);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;

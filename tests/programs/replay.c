@@ -151,6 +151,67 @@ static void check_flags(void)
     }
 }
 
+/* The file FOLDER/save has these bytes, and nothing half-written is beside it. */
+static bool is_kept(const char *bytes, size_t count)
+{
+    char command[1200], path[1100];
+    size_t now;
+    snprintf(path, sizeof path, "%s/save", folder);
+    char *text = check_read(path, &now);
+    bool same = now == count && memcmp(text, bytes, count) == 0;
+    free(text);
+    snprintf(command, sizeof command, "ls -a '%s' | grep -q part", folder);
+    return CHECK(same) && CHECK(system(command) != 0);
+}
+
+/* A save that cannot be written leaves the older one as it is, and says why in one sentence. */
+static void check_full(void)
+{
+    char flags[2200], path[1100], command[2400];
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/save", folder);
+    CHECK_INT(program_run("generate " MODELS "exl2-mixed --ids 5,6,7 --max 3 --save '%s'", path), 0);
+    char *older = check_read(path, &bytes);
+    CHECK(bytes > 0 && bytes < 4096);
+    snprintf(flags, sizeof flags, "generate " MODELS "exl2-mixed --ids 5,6,7 --max 90 --save '%s' --save-kv", path);
+    for (int ignored = 0; ignored < 2; ignored++) {
+        program_sentence(program_run_full(ignored, flags), 1, "/save: File too large");
+        is_kept(older, bytes);
+    }
+    snprintf(command, sizeof command, "{\"op\":\"open\",\"s\":\"a\"}\n{\"op\":\"say\",\"s\":\"a\",\"ids\":[5,9],"
+             "\"max\":90,\"greedy\":true}\n{\"op\":\"save\",\"s\":\"a\",\"kv\":true,\"file\":\"%s\"}\n", path);
+    program_write("script", command);
+    snprintf(flags, sizeof flags, "replay " MODELS "exl2-mixed '%s/script'", folder);
+    CHECK_INT(program_run_full(true, flags), 0); /* a script goes on after an error, and says it in its line */
+    char *out = program_read("out");
+    CHECK(strstr(out, "the file cannot be written") != NULL);
+    free(out);
+    is_kept(older, bytes);
+    free(older);
+}
+
+/* Where a save goes: through a link to its target, with the rights of the older file; to a device as it is; an empty
+   path is none. */
+static void check_places(void)
+{
+    char command[3400];
+    snprintf(command, sizeof command, "cd '%s' && : >target && chmod 600 target && ln -s target link", folder);
+    CHECK_INT(system(command), 0);
+    CHECK_INT(program_run("generate " MODELS "exl2-mixed --ids 5,6,7 --max 3 --save '%s/link'", folder), 0);
+    snprintf(command, sizeof command, "cd '%s' && [ -L link ] && [ -s target ] && ls -l target | grep -q '^-rw-------'",
+             folder);
+    CHECK_INT(system(command), 0);
+    program_sentence(program_run("generate " MODELS "exl2-mixed --ids 5,6,7 --max 3 --save /dev/full"), 1,
+                     "/dev/full: No space left");
+    program_sentence(program_run("generate " MODELS "exl2-mixed --ids 5,6,7 --max 3 --save '%s'", folder), 1,
+                     ": Is a directory");
+    program_sentence(program_run("generate " MODELS "exl2-mixed --ids 5,6,7 --max 3 --save '%s/none/f'", folder), 1,
+                     "none/f: No such file");
+    program_sentence(program_run("generate " MODELS "exl2-mixed --ids 5 --save ''"), 2, "--save is an empty path");
+    program_sentence(program_run("generate " MODELS "exl2-mixed --load="), 2, "--load is an empty path");
+    program_sentence(program_run("generate '' --ids 5"), 2, "MODEL is an empty path");
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) {
@@ -160,6 +221,8 @@ int main(int argc, char **argv)
     program_set(argv[1], argv[2]);
     check_saves();
     check_flags();
+    check_full();
+    check_places();
     program_sentence(program_run("generate m --prompt a --load f"), 2, "--load goes on with what was saved");
     program_sentence(program_run("generate m --prompt a --save-kv"), 2, "--save-kv needs --save");
     program_sentence(program_run("replay " MODELS "exl2-mixed '%s/none'", folder), 1, "none: No such file");

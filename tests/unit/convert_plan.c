@@ -3,7 +3,7 @@
    full at each write once. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/platform.h"
+#include "../../exl2_impl/0_base/platform_write.h"
 #include "../check.h"
 
 #include <math.h>
@@ -88,6 +88,11 @@ static bool disk_finish(void *file)
     return exl2__platform_finish(file) && !fails;
 }
 
+static bool disk_replace(const char *from, const char *to)
+{
+    return !disk_fails('r', from, 0) && exl2__platform_replace(from, to);
+}
+
 static bool disk_free(const char *path, uint64_t *bytes)
 {
     bool known = exl2__platform_disk_free(path, bytes);
@@ -110,6 +115,7 @@ static uint64_t clock_ns(void)
 #define exl2__platform_write disk_write
 #define exl2__platform_sync disk_sync
 #define exl2__platform_finish disk_finish
+#define exl2__platform_replace disk_replace
 #define exl2__platform_disk_free disk_free
 #include "../../exl2_impl/8_convert/quantizer/convert.h"
 #include "../convert_rig.h"

@@ -3,7 +3,7 @@
    Limits: files of one MiB, memory. What can be checked is checked before a GGUF or FP8 source is copied. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/platform.h"
+#include "../../exl2_impl/0_base/platform_write.h"
 #include "../check.h"
 
 static uint64_t disk_written; /* bytes of all files */

@@ -36,9 +36,11 @@ static void test_arguments(void)
     d = describe(&r);
     d.gguf_path = NULL;
     check_argument(d, &r, "gguf_path is NULL");
+    d.gguf_path = "";
+    check_argument(d, &r, "gguf_path is an empty string");
     d = describe(&r);
     d.out_dir = "";
-    check_argument(d, &r, "out_dir has 0 bytes");
+    check_argument(d, &r, "out_dir is an empty string");
     CHECK_INT(exl2_import_gguf(NULL), EXL2_ERR_ARG);
     memset(&d, 0xCD, sizeof d); /* as a debug build fills the stack: its pointer for the error is invalid */
     CHECK_INT(exl2_import_gguf(&d), EXL2_ERR_ARG);
@@ -76,9 +78,12 @@ static void test_left_overs(void)
     rig_make(&r, l.file);
     exl2_import_desc d = describe(&r);
     /* The folder of a killed run is removed and made again. */
+    char lock[700];
+    snprintf(lock, sizeof lock, "%s.lock", work_dir);
     CHECK(exl2__platform_make_dir(work_dir));
     write_file(work_dir, "config.json");
     write_file(work_dir, "output-00001-of-00002.safetensors");
+    fclose(fopen(lock, "wb"));
     CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK);
     check_folder(&l, &small, 8, 32, 8);
     /* A finished folder is never overwritten. */
@@ -86,6 +91,23 @@ static void test_left_overs(void)
     CHECK(strstr(r.c.error.text, "exists and is not empty") != NULL);
     check_folder(&l, &small, 8, 32, 8);
     remove_out();
+    check_clean(&r);
+    /* A model that somebody keeps in a folder of that name was not begun by an import. */
+    CHECK(exl2__platform_make_dir(work_dir));
+    write_file(work_dir, "config.json");
+    write_file(work_dir, "model.safetensors");
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
+    CHECK(strstr(r.c.error.text, "no import has begun that folder") != NULL);
+    CHECK(remove_file(work_dir, "config.json") && remove_file(work_dir, "model.safetensors"));
+    CHECK(exl2__platform_remove_dir(work_dir));
+    /* Two imports to one folder: the second is rejected, and says who has it. */
+    exl2__folder first;
+    char holder[64];
+    CHECK_INT(exl2__folder_begin(&r.c, &first, d.out_dir), EXL2_OK);
+    CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_ERR_STATE);
+    snprintf(holder, sizeof holder, ".unfinished is in use by process %ld;", (long)getpid());
+    CHECK(strstr(r.c.error.text, holder) != NULL);
+    exl2__folder_abandon(&first);
     check_clean(&r);
     /* Files that are not ours stay. */
     CHECK(exl2__platform_make_dir(work_dir));

@@ -243,7 +243,8 @@ static void test_rejected(void)
     CHECK_INT(convert("qwen3", 0, true, NULL, &error), EXL2_OK);
     check_rejected("qwen3", "\"measurement\"", "\"measurexent\"", EXL2_OK, ""); /* what is ours is enough */
     check_rejected("llama3-rope", "\"exl2_h\"", "\"exl2_x\"", EXL2_ERR_ARG, "is of another model");
-    check_rejected("qwen3", "\"version\": 1", "\"version\": 2", EXL2_ERR_UNSUPPORTED, "has no \"exl2_h\" of version 1");
+    check_rejected("qwen3", "\"version\": 2", "\"version\": 3", EXL2_ERR_UNSUPPORTED, "has no \"exl2_h\" of version 2");
+    check_rejected("qwen3", "\"version\": 2", "\"version\": 1", EXL2_ERR_UNSUPPORTED, "does not say which weights");
     check_rejected("llama3-rope", "\"exl2_h\"", "\"exl2_h\"", EXL2_ERR_ARG, "is of another model");
     check_rejected("qwen3", "\"in\": 64", "\"in\": 32", EXL2_ERR_ARG, "is of another model: it does not have");
     check_rejected("qwen3", "\"losses\": [", "\"losses\": {", EXL2_ERR_FORMAT, "changed.json");

@@ -32,6 +32,9 @@ static exl2_result exl2__import_check(exl2__ctx *c, const exl2_import_desc *d, e
     if (!d->gguf_path || !d->out_dir) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_import_desc.%s is NULL", d->gguf_path ? "out_dir" : "gguf_path");
     }
+    if (!d->gguf_path[0] || !d->out_dir[0]) {
+        return exl2__fail(c, EXL2_ERR_ARG, "%s is an empty string", d->gguf_path[0] ? "out_dir" : "gguf_path");
+    }
     bool dense = config->bits == EXL2__IMPORT_DENSE_BITS;
     if (dense && (d->group || d->head_bits)) {
         return exl2__fail(c, EXL2_ERR_ARG, "bits is %u, so nothing is quantized, and group and head_bits must be 0",

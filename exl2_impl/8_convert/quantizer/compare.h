@@ -242,6 +242,9 @@ static exl2_result exl2__compare_run(exl2__ctx *c, const exl2_compare_desc *d, e
     if (!d->a_dir || !d->b_dir || !d->tokens || d->token_count == 0 || d->token_count > EXL2__COMPARE_TOKENS_MAX) {
         return exl2__fail(c, EXL2_ERR_ARG, "exl2_compare needs two models, and 1 to 2^30 tokens");
     }
+    if (!d->a_dir[0] || !d->b_dir[0]) {
+        return exl2__fail(c, EXL2_ERR_ARG, "exl2_compare_desc.%s is an empty string", d->a_dir[0] ? "b_dir" : "a_dir");
+    }
     row = (uint32_t)exl2__min64(row, d->token_count);
     m.a = &a;
     m.b = &b;

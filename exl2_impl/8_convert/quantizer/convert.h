@@ -454,8 +454,18 @@ static exl2_result exl2__convert_write_measured(exl2__convert *v)
     char path[EXL2__FILE_PATH_MAX];
     exl2__arena_close(v->c, &v->memory);
     exl2__format(path, sizeof path, "%s/measurement.json", v->folder.work_path);
-    EXL2__TRY(exl2__measurement_write(v->c, path, &v->source, &v->slots, v->from.hash));
+    EXL2__TRY(exl2__measurement_write(v->c, path, &v->source, &v->slots, v->from.weights));
     return exl2__convert_write_ids(v);
+}
+
+/* Before the result is kept: the source must still be what it was. If not, some parts are of what it was in between. */
+static exl2_result exl2__convert_check_source(exl2__convert *v)
+{
+    exl2_result result = exl2__convert_source_check(v->c, v->d, &v->from);
+    if (result == EXL2_ERR_STATE) {
+        exl2__keep_remove(&v->work);
+    }
+    return result;
 }
 
 static exl2_result exl2__convert_steps(exl2__convert *v)
@@ -483,6 +493,7 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
 #endif
     EXL2__TRY(exl2__convert_measure(v));
     EXL2__TRY(v->d->measure_only ? exl2__convert_write_measured(v) : exl2__convert_make(v, &info));
+    EXL2__TRY(exl2__convert_check_source(v));
     EXL2__TRY(exl2__folder_commit(c, &v->folder));
     if (!v->d->work_dir) {
         exl2__keep_remove(&v->work);
@@ -509,9 +520,10 @@ static exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_desc *d)
     exl2__runner_close(&v.source);
     exl2__gpu_close(c, &v.gpu);
     exl2__folder_abandon(&v.folder);
-    if (result < 0 && !d->work_dir && v.work.dir[0] && !exl2__keep_has_parts(&v.work)) {
+    if (result < 0 && !d->work_dir && v.work.lock && !exl2__keep_has_parts(&v.work)) {
         exl2__keep_remove(&v.work); /* there is nothing to continue from */
     }
+    exl2__keep_close(&v.work);
     return result;
 }
 

@@ -12,54 +12,48 @@
 
 /* ---- the work folder ---- */
 
-/* Of the files for calibration, and of the measurement. */
-static exl2_result exl2__convert_files_hash(exl2__convert *v, uint64_t *out)
+/* Continues a hash with a file for calibration, or a measurement. The end of its name says how the bytes are read, so
+   it counts. */
+static exl2_result exl2__convert_file_hash(exl2__convert *v, const char *path, uint64_t *hash)
 {
-    *out = 0;
-    for (uint32_t i = 0; i < v->d->calibration_file_count + (v->d->measurement_file != NULL); i++) {
-        exl2__blob blob;
-        EXL2__TRY(exl2__texts_read(v->c, i < v->d->calibration_file_count ? v->d->calibration_files[i]
-                                                                          : v->d->measurement_file, &blob));
-        *out = exl2__keep_hash(*out + 1, blob.data, blob.bytes);
-        exl2__blob_close(v->c, &blob);
-    }
+    exl2__blob blob;
+    const char *end = strrchr(path, '.');
+    EXL2__TRY(exl2__texts_read(v->c, path, &blob));
+    *hash = exl2__keep_hash(*hash + 1, blob.data, blob.bytes);
+    *hash = exl2__keep_hash(*hash, end ? end : "", end ? strlen(end) : 0);
+    exl2__blob_close(v->c, &blob);
     return EXL2_OK;
 }
 
-/* OUT must stay empty until it is complete, so the work folder may not lie in it, by whatever path. */
-static exl2_result exl2__convert_check_work(exl2__convert *v)
+/* The text that says what a conversion is: all that its parts depend on. */
+static exl2_result exl2__convert_job_text(exl2__convert *v, char *text, size_t cap)
 {
-    char name[EXL2__FILE_NAME_MAX];
-    if (exl2__platform_entry(v->out_dir, 0, name, sizeof name)
-        || exl2__platform_entry(v->folder.work_path, 0, name, sizeof name)) {
-        exl2__keep_remove(&v->work);
-        return exl2__fail(v->c, EXL2_ERR_ARG, "the work folder %s lies in %s; choose another one", v->work.dir,
-                          v->out_dir);
+    const exl2_convert_desc *d = v->d;
+    uint64_t files = 0, measurement = 0;
+    for (uint32_t i = 0; i < d->calibration_file_count; i++) {
+        EXL2__TRY(exl2__convert_file_hash(v, d->calibration_files[i], &files));
     }
+    if (d->measurement_file) {
+        EXL2__TRY(exl2__convert_file_hash(v, d->measurement_file, &measurement));
+    }
+    size_t used = exl2__format(text, cap, EXL2__KEEP_TEXT_BEGIN "5\nprogram: %u\n", (uint32_t)EXL2_VERSION);
+    used += exl2__format(text + used, cap - used, "source: %llx\ntokenizer: %llx\ncalibration: %llx\n"
+                         "measurement: %llx\n", (unsigned long long)v->from.weights,
+                         (unsigned long long)v->from.text, (unsigned long long)files,
+                         (unsigned long long)measurement);
+    used += exl2__format(text + used, cap - used, "bpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
+                         "seed: %llu\n", exl2__convert_bpw_1000(v), v->head_bits, exl2__convert_rows(d), d->length,
+                         (unsigned long long)d->seed);
+    exl2__format(text + used, cap - used, "bytes: %llu\ncorrected: %s\nrandom ids: %s\n",
+                 (unsigned long long)d->size_bytes, d->corrected ? "yes" : "no", d->random_ids ? "yes" : "no");
     return EXL2_OK;
 }
 
 static exl2_result exl2__convert_open_work(exl2__convert *v)
 {
-    char text[1024], size[32] = { 0 }, dir[EXL2__FILE_PATH_MAX];
-    uint64_t source = v->from.hash, files;
-    EXL2__TRY(exl2__convert_files_hash(v, &files));
-    if (v->d->size_bytes) {
-        exl2__format(size, sizeof size, "bytes: %llu\n", (unsigned long long)v->d->size_bytes);
-    }
-    exl2__format(text, sizeof text,
-                 "version: 4\nsource: %x%x\nbpw in thousandths: %u\nhead bits: %u\nrows: %u\nlength: %u\n"
-                 "calibration: %x%x\nseed: %llu\n%s%s", (uint32_t)(source >> 32), (uint32_t)source,
-                 exl2__convert_bpw_1000(v), v->head_bits, exl2__convert_rows(v->d), v->d->length,
-                 (uint32_t)(files >> 32), (uint32_t)files,
-                 (unsigned long long)v->d->seed, size, v->d->corrected ? "corrected: yes\n" : "");
-    if (v->d->work_dir) {
-        exl2__format(dir, sizeof dir, "%s", v->d->work_dir);
-    } else {
-        exl2__format(dir, sizeof dir, "%s.work", v->out_dir);
-    }
-    EXL2__TRY(exl2__keep_open(v->c, dir, text, &v->work));
-    return exl2__convert_check_work(v);
+    char text[1024];
+    EXL2__TRY(exl2__convert_job_text(v, text, sizeof text));
+    return exl2__keep_open(v->c, v->work_dir, text, &v->work);
 }
 
 /* Once the plan has decided where the conversion runs: the rest of a folder is made there, too. */
@@ -136,7 +130,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     if (found) {
         v->rows = counts[0];
         v->held = counts[1];
-        v->write.text = exl2__min32(counts[2], EXL2__CONVERT_WRITE_SPARE);
+        v->write.text = exl2__min32(counts[2], EXL2__CONVERT_WRITE_RANDOM);
         EXL2__TRY(exl2__convert_alloc_ids(v));
         pieces[1] = (exl2__keep_piece){ v->ids, v->ids_bytes };
         EXL2__TRY(exl2__keep_load(&v->work, "ids", pieces + 1, 1, &found));
@@ -151,10 +145,11 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
     if (writes) {
         exl2__runner_close(&v->source);
     }
-    exl2_result result = exl2__texts_make(v->c, writes ? exl2__convert_engine(v) : NULL, v->source_dir,
-                                          v->d->calibration_files, v->d->calibration_file_count, writes,
-                                          v->rows + exl2__convert_held(v), v->length, v->d->seed, vocab,
-                                          exl2__convert_text_progress, v, &t);
+    exl2_result result = v->d->random_ids
+        ? exl2__texts_random(v->c, (uint64_t)(v->rows + exl2__convert_held(v)) * v->length, v->d->seed, vocab, &t)
+        : exl2__texts_make(v->c, writes ? exl2__convert_engine(v) : NULL, v->source_dir, v->d->calibration_files,
+                           v->d->calibration_file_count, writes, v->rows + exl2__convert_held(v), v->length,
+                           v->d->seed, vocab, exl2__convert_text_progress, v, &t);
     result = result < 0 ? result : exl2__convert_share_rows(v, &t);
     result = result < 0 ? result : exl2__convert_alloc_ids(v);
     if (result >= 0) {
@@ -207,7 +202,7 @@ static exl2_result exl2__convert_read_measurement(exl2__convert *v)
 {
     exl2__blob blob;
     EXL2__TRY(exl2__texts_read(v->c, v->d->measurement_file, &blob));
-    exl2_result result = exl2__measurement_read(v->c, v->d->measurement_file, &blob, &v->slots, v->from.hash,
+    exl2_result result = exl2__measurement_read(v->c, v->d->measurement_file, &blob, &v->slots, v->from.weights,
                                                 v->budget);
     if (result >= 0 && v->slots.chosen && v->d->measure_only) {
         result = exl2__fail(v->c, EXL2_ERR_ARG, "%s is ExLlamaV2's already: measure_only has nothing to add",
@@ -279,7 +274,7 @@ static exl2_result exl2__convert_outline(exl2__convert *v)
 static exl2_result exl2__convert_open_source(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
-    EXL2__TRY(exl2__convert_source_identify(c, v->d->source_dir, &v->from));
+    EXL2__TRY(exl2__convert_source_identify(c, v->d, &v->from));
     EXL2__TRY(exl2__convert_open_work(v));
     if (!exl2__convert_source_find(v->d, &v->from, &v->work, v->source_dir)) {
         EXL2__TRY(exl2__convert_outline(v));

@@ -25,7 +25,7 @@
 typedef struct exl2__convert {
     exl2__ctx *c;
     const exl2_convert_desc *d;
-    char out_dir[EXL2__FILE_PATH_MAX];
+    char out_dir[EXL2__FILE_PATH_MAX], work_dir[EXL2__FILE_PATH_MAX];
     char source_dir[EXL2__FILE_PATH_MAX]; /* dense, if the source is a GGUF file or FP8 */
     exl2__convert_source from;
     uint64_t copy_bytes;      /* of the dense folder that the source becomes; 0: it is one */
@@ -120,6 +120,53 @@ static void exl2__convert_time(exl2__convert *v, exl2_convert_stage stage)
 
 /* ---- what is asked for ---- */
 
+/* Fails if one of two folders is the other, or lies in it, by whatever names. */
+static exl2_result exl2__convert_check_apart(exl2__ctx *c, const char *a_name, const char *a, const char *b_name,
+                                             const char *b)
+{
+    if (exl2__folder_lies_in(a, b)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "the %s %s lies in the %s %s; choose another one", a_name, a, b_name, b);
+    }
+    if (exl2__folder_lies_in(b, a)) {
+        return exl2__fail(c, EXL2_ERR_ARG, "the %s %s lies in the %s %s; choose another one", b_name, b, a_name, a);
+    }
+    return EXL2_OK;
+}
+
+/* Fills in the paths of the output and of the work folder, and checks all paths: none is empty, and no folder that is
+   written lies in the source, or in another one that is written, or around it. */
+static exl2_result exl2__convert_check_paths(exl2__convert *v)
+{
+    const exl2_convert_desc *d = v->d;
+    exl2__ctx *c = v->c;
+    char source[EXL2__FILE_PATH_MAX], unfinished[EXL2__FILE_PATH_MAX];
+    EXL2__TRY(exl2__folder_path(c, "source_dir", d->source_dir, source));
+    EXL2__TRY(exl2__folder_path(c, "out_dir", d->out_dir, v->out_dir));
+    if (d->work_dir) {
+        EXL2__TRY(exl2__folder_path(c, "work_dir", d->work_dir, v->work_dir));
+    } else {
+        exl2__format(v->work_dir, sizeof v->work_dir, "%s.work", v->out_dir);
+    }
+    for (uint32_t i = 0; i < d->calibration_file_count; i++) {
+        if (!d->calibration_files[i] || !d->calibration_files[i][0]) {
+            return exl2__fail(c, EXL2_ERR_ARG, "calibration_files[%u] is %s", i,
+                              d->calibration_files[i] ? "an empty string" : "NULL");
+        }
+    }
+    if (d->measurement_file && !d->measurement_file[0]) {
+        return exl2__fail(c, EXL2_ERR_ARG, "measurement_file is an empty string");
+    }
+    exl2__format(unfinished, sizeof unfinished, "%s.unfinished", v->out_dir);
+    EXL2__TRY(exl2__convert_check_apart(c, "work folder", v->work_dir, "output folder", v->out_dir));
+    EXL2__TRY(exl2__convert_check_apart(c, "work folder", v->work_dir, "unfinished folder", unfinished));
+    if (!exl2__folder_exists(source)) {
+        return EXL2_OK; /* a file, or nothing */
+    }
+    EXL2__TRY(exl2__convert_check_apart(c, "output folder", v->out_dir, "source", source));
+    EXL2__TRY(exl2__convert_check_apart(c, "unfinished folder", unfinished, "source", source));
+    return exl2__convert_check_apart(c, "work folder", v->work_dir, "source", source);
+}
+
 static exl2_result exl2__convert_check(exl2__convert *v)
 {
     const exl2_convert_desc *d = v->d;
@@ -147,15 +194,13 @@ static exl2_result exl2__convert_check(exl2__convert *v)
         return exl2__fail(c, EXL2_ERR_ARG, "%u rows of %u tokens: expected at most 65536 rows, of 32 to %u tokens",
                           v->rows, v->length, EXL2__CONVERT_LENGTH_MAX);
     }
+    if (d->calibration_file_count && d->random_ids) {
+        return exl2__fail(c, EXL2_ERR_ARG, "calibration_files and random_ids are both given");
+    }
     if (d->calibration_file_count && !d->calibration_files) {
         return exl2__fail(c, EXL2_ERR_ARG, "calibration_files is NULL");
     }
-    exl2__format(v->out_dir, sizeof v->out_dir, "%s", d->out_dir);
-    size_t bytes = strlen(v->out_dir);
-    while (bytes > 1 && (v->out_dir[bytes - 1] == '/' || v->out_dir[bytes - 1] == '\\')) {
-        v->out_dir[--bytes] = 0;
-    }
-    return EXL2_OK;
+    return exl2__convert_check_paths(v);
 }
 
 /* bpw as a whole number of thousandths, so that it can be compared and written exactly. */
@@ -343,7 +388,7 @@ static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena
         v->plan.host_bytes = exl2__convert_plan_host(v, measure, 0);
     }
     v->plan.streamed = v->source.streamed;
-    v->plan.own_text = v->d->calibration_file_count == 0 && !v->plan.streamed;
+    v->plan.own_text = v->d->calibration_file_count == 0 && !v->d->random_ids && !v->plan.streamed;
     if (most && v->plan.host_bytes > most) {
         exl2__convert_plan_mib(needed, v->plan.host_bytes);
         exl2__convert_plan_mib(cap, most);
@@ -446,6 +491,10 @@ static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes, ui
 {
     const exl2_convert_desc *d = v->d;
     bool has_tokenizer;
+    *bytes = *device_bytes = 0;
+    if (d->random_ids) {
+        return EXL2_OK;
+    }
     EXL2__TRY(exl2__texts_measure(v->c, exl2__convert_engine(v), v->source_dir, v->rows + exl2__convert_held(v),
                                   v->length, bytes, device_bytes, &has_tokenizer));
     for (uint32_t i = 0; i < d->calibration_file_count; i++) {
@@ -454,7 +503,7 @@ static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes, ui
     }
     if (d->calibration_file_count == 0 && !has_tokenizer) {
         return exl2__fail(v->c, EXL2_ERR_ARG, "%s has no tokenizer, so it cannot write its own text; give a .json with "
-                          "ids for calibration", d->source_dir);
+                          "ids for calibration, or ask for random ids (random_ids, --random-ids)", d->source_dir);
     }
     return EXL2_OK;
 }
@@ -472,6 +521,7 @@ static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
     EXL2__TRY(exl2__convert_plan_text(v, &text, &text_device));
     EXL2__TRY(exl2__convert_plan_memory(v, measure, text, text_device));
     v->write.text = v->d->calibration_file_count ? EXL2__CONVERT_WRITE_FILES
+                  : v->d->random_ids ? EXL2__CONVERT_WRITE_RANDOM
                   : v->plan.own_text ? EXL2__CONVERT_WRITE_OWN : EXL2__CONVERT_WRITE_SPARE;
     return exl2__convert_plan_room(v);
 }

@@ -1,8 +1,8 @@
 /* convert_source.h: the folder that a conversion reads. A GGUF file, or a folder with FP8 weights, first becomes a
    dense folder, which is kept in the work folder.
    takes: a path.
-   gives: exl2__convert_source_identify, exl2__convert_source_find, exl2__convert_source_outline,
-          exl2__convert_source_make; exl2__convert_source; exl2__convert_source_files.
+   gives: exl2__convert_source_identify, exl2__convert_source_check, exl2__convert_source_find,
+          exl2__convert_source_outline, exl2__convert_source_make; exl2__convert_source; exl2__convert_source_files.
    owns:  nothing in memory; the folders "source" and "source-outline" in the work folder.
 
    The dense folder is as large as the model in FP16, so all that can be checked is checked before it is written, on its
@@ -20,6 +20,8 @@
 #define EXL2__CONVERT_SOURCE_NAME "source" /* folders in the work folder */
 #define EXL2__CONVERT_SOURCE_OUTLINE "source-outline"
 #define EXL2__CONVERT_SOURCE_BLOCK 128u    /* side of a block of FP8 numbers with one scale */
+#define EXL2__CONVERT_SOURCE_HASHED 65536u /* bytes that one task hashes; EXL2__TASKS_TRY_MAX of them are in memory */
+#define EXL2__CONVERT_SOURCE_REPORT ((uint64_t)256 << 20) /* bytes between two reports of progress */
 
 typedef enum exl2__convert_source_kind {
     EXL2__CONVERT_SOURCE_FOLDER, EXL2__CONVERT_SOURCE_GGUF, EXL2__CONVERT_SOURCE_FP8
@@ -27,7 +29,8 @@ typedef enum exl2__convert_source_kind {
 
 typedef struct exl2__convert_source {
     exl2__convert_source_kind kind;
-    uint64_t hash; /* of what the files' headers say, and of config.json */
+    uint64_t weights; /* a hash of all bytes of the files with tensors, and of those that say what they mean */
+    uint64_t text;    /* the same of the files that text depends on: the tokenizer, the chat template */
 } exl2__convert_source;
 
 /* ---- what it is ---- */
@@ -42,48 +45,139 @@ static exl2_result exl2__convert_source_tensors(exl2__ctx *c, const char *dir, e
     return result;
 }
 
-static uint64_t exl2__convert_source_hash_tensor(uint64_t hash, const char *name, size_t bytes,
-                                                 const uint64_t *place, uint32_t count)
-{
-    return exl2__keep_hash(exl2__keep_hash(hash, name, bytes), place, count * sizeof *place);
-}
+/* Chunks of a file that are read and hashed together. */
+typedef struct exl2__convert_source_chunks {
+    const char *name;
+    void *file;
+    uint8_t *data;      /* [EXL2__TASKS_TRY_MAX * EXL2__CONVERT_SOURCE_HASHED] */
+    uint64_t at, bytes; /* the first of them in the file; the file's size */
+    uint64_t hash[EXL2__TASKS_TRY_MAX];
+} exl2__convert_source_chunks;
 
-static exl2_result exl2__convert_source_identify_gguf(exl2__ctx *c, const char *path, exl2__convert_source *out)
+/* Part: one chunk. */
+static exl2_result exl2__convert_source_chunk(exl2__ctx *c, void *arg, uint32_t index)
 {
-    exl2__gguf g;
-    EXL2__TRY(exl2__gguf_open(c, path, &g));
-    out->kind = EXL2__CONVERT_SOURCE_GGUF;
-    for (uint32_t i = 0; i < g.tensor_count; i++) {
-        const exl2__gguf_tensor *t = &g.tensors[i];
-        uint64_t place[] = { t->offset, t->bytes, t->dims[0] };
-        out->hash = exl2__convert_source_hash_tensor(out->hash, t->name.data, t->name.bytes, place, 3);
-    }
-    exl2__gguf_close(&g);
+    exl2__convert_source_chunks *k = (exl2__convert_source_chunks *)arg;
+    uint64_t first = (uint64_t)index * EXL2__CONVERT_SOURCE_HASHED, at = k->at + first;
+    uint64_t bytes = exl2__min64(k->bytes - at, EXL2__CONVERT_SOURCE_HASHED);
+    EXL2__TRY(exl2__file_read_at(c, k->name, k->file, at, k->data + first, bytes));
+    k->hash[index] = exl2__keep_hash(EXL2__KEEP_HASH, k->data + first, bytes);
     return EXL2_OK;
 }
 
-/* Finds out what a source is, from headers alone. */
-static exl2_result exl2__convert_source_identify(exl2__ctx *c, const char *path, exl2__convert_source *out)
+/* Reports progress of reading the source to the application, once for many bytes. */
+static exl2_result exl2__convert_source_report(exl2__ctx *c, const exl2_convert_desc *d, uint64_t at, uint64_t bytes)
+{
+    if (at == 0 || at % EXL2__CONVERT_SOURCE_REPORT != 0 || !d->progress) {
+        return EXL2_OK;
+    }
+    return d->progress(d->user, "load", (float)((double)at / (double)bytes)) ? EXL2_OK
+        : exl2__fail(c, EXL2_ERR_CANCELLED, "the conversion of %s was cancelled", d->source_dir);
+}
+
+/* Continues a hash with all bytes of a file. */
+static exl2_result exl2__convert_source_hash_chunks(exl2__ctx *c, const exl2_convert_desc *d,
+                                                    exl2__convert_source_chunks *k, uint64_t *hash)
+{
+    const uint64_t most = (uint64_t)EXL2__TASKS_TRY_MAX * EXL2__CONVERT_SOURCE_HASHED;
+    void *memory;
+    uint64_t room = exl2__min64(k->bytes, most);
+    EXL2__TRY(exl2__alloc(c, room, EXL2__ARENA_ALIGN, EXL2_MEM_SCRATCH, &memory));
+    k->data = (uint8_t *)memory;
+    exl2_result result = EXL2_OK;
+    for (k->at = 0; k->at < k->bytes && result >= 0; k->at += most) {
+        uint64_t some = exl2__min64(k->bytes - k->at, most);
+        uint32_t count = (uint32_t)exl2__div_up(some, EXL2__CONVERT_SOURCE_HASHED);
+        result = exl2__convert_source_report(c, d, k->at, k->bytes);
+        result = result < 0 ? result : exl2__tasks_try(c, count, exl2__convert_source_chunk, k);
+        *hash = exl2__keep_hash(*hash, k->hash, count * sizeof *k->hash);
+    }
+    exl2__free(c, memory, room, EXL2_MEM_SCRATCH);
+    return result;
+}
+
+/* Adds a hash of a file's name, size and bytes to a sum: folders list their files in any order. A file that does not
+   exist adds nothing. */
+static exl2_result exl2__convert_source_add_file(exl2__ctx *c, const exl2_convert_desc *d, const char *dir,
+                                                 const char *name, uint64_t *sum)
+{
+    exl2__convert_source_chunks k = { .name = name };
+    EXL2__TRY(exl2__file_open(c, dir, name, &k.file, &k.bytes));
+    if (!k.file) {
+        return EXL2_OK;
+    }
+    uint64_t hash = exl2__keep_hash(exl2__keep_hash(EXL2__KEEP_HASH, name, strlen(name)), &k.bytes, sizeof k.bytes);
+    exl2_result result = exl2__convert_source_hash_chunks(c, d, &k, &hash);
+    c->files.close(c->files.user, k.file);
+    *sum += hash;
+    return result;
+}
+
+/* Fills in the hashes of a folder. Notices and licenses are copied at the end and change nothing else: a new one does
+   not make a conversion another one. */
+static exl2_result exl2__convert_source_hash_folder(exl2__ctx *c, const exl2_convert_desc *d,
+                                                    exl2__convert_source *out)
+{
+    static const char *const notices[] = { "LICENSE", "LICENSE.txt", "NOTICE", "README.md" };
+    char name[EXL2__FILE_NAME_MAX];
+    EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, "config.json", &out->weights));
+    EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, "quantize_config.json", &out->weights));
+    for (uint32_t i = 0; c->files.list(c->files.user, d->source_dir, i, name, sizeof name); i++) {
+        if (exl2__tensor_files_is_safetensors(name)) {
+            EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, name, &out->weights));
+        }
+    }
+    for (uint32_t i = 0; exl2__folder_copied[i]; i++) {
+        bool notice = false;
+        for (size_t k = 0; k < EXL2__COUNT(notices); k++) {
+            notice = notice || strcmp(exl2__folder_copied[i], notices[k]) == 0;
+        }
+        if (!notice) {
+            EXL2__TRY(exl2__convert_source_add_file(c, d, d->source_dir, exl2__folder_copied[i], &out->text));
+        }
+    }
+    return EXL2_OK;
+}
+
+static bool exl2__convert_source_is_gguf(const char *path)
 {
     size_t bytes = strlen(path);
+    return bytes > 5 && strcmp(path + bytes - 5, ".gguf") == 0;
+}
+
+/* Finds out what a source is, and hashes it: all bytes are read. Headers are checked before. */
+static exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2_convert_desc *d, exl2__convert_source *out)
+{
     exl2__tensors t = { 0 };
     exl2__blob config;
-    *out = (exl2__convert_source){ EXL2__CONVERT_SOURCE_FOLDER, 0xCBF29CE484222325u };
-    if (bytes > 5 && strcmp(path + bytes - 5, ".gguf") == 0) {
-        return exl2__convert_source_identify_gguf(c, path, out);
+    exl2__gguf g;
+    char dir[EXL2__FILE_PATH_MAX];
+    *out = (exl2__convert_source){ EXL2__CONVERT_SOURCE_FOLDER, 0, 0 };
+    if (exl2__convert_source_is_gguf(d->source_dir)) {
+        EXL2__TRY(exl2__gguf_open(c, d->source_dir, &g));
+        exl2__gguf_close(&g);
+        out->kind = EXL2__CONVERT_SOURCE_GGUF;
+        exl2__folder_parent(d->source_dir, dir);
+        return exl2__convert_source_add_file(c, d, dir, exl2__folder_name(d->source_dir), &out->weights);
     }
-    EXL2__TRY(exl2__file_read_all(c, path, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &config));
-    out->hash = exl2__keep_hash(out->hash, config.data, config.bytes);
+    EXL2__TRY(exl2__file_read_all(c, d->source_dir, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &config));
     exl2__blob_close(c, &config);
-    exl2_result result = exl2__convert_source_tensors(c, path, &t);
+    exl2_result result = exl2__convert_source_tensors(c, d->source_dir, &t);
     for (uint32_t i = 0; i < t.count && result >= 0; i++) {
-        const exl2__tensor *e = &t.entries[i];
-        uint64_t place[] = { e->offset, e->bytes, e->file, e->type, e->dims[0], e->dims[1], e->dims[2] };
-        out->hash = exl2__convert_source_hash_tensor(out->hash, e->name, strlen(e->name), place, 7);
-        out->kind = e->type == EXL2__TENSOR_F8_E4M3 ? EXL2__CONVERT_SOURCE_FP8 : out->kind;
+        out->kind = t.entries[i].type == EXL2__TENSOR_F8_E4M3 ? EXL2__CONVERT_SOURCE_FP8 : out->kind;
     }
     exl2__tensors_close(c, &t);
-    return result;
+    return result < 0 ? result : exl2__convert_source_hash_folder(c, d, out);
+}
+
+/* Fails if the source has changed since it was identified: what was made may then be of both. */
+static exl2_result exl2__convert_source_check(exl2__ctx *c, const exl2_convert_desc *d,
+                                              const exl2__convert_source *before)
+{
+    exl2__convert_source now;
+    EXL2__TRY(exl2__convert_source_identify(c, d, &now));
+    return now.weights == before->weights && now.text == before->text ? EXL2_OK
+        : exl2__fail(c, EXL2_ERR_STATE, "%s has changed while it was converted; convert it again", d->source_dir);
 }
 
 /* ---- FP8 ---- */
@@ -251,7 +345,7 @@ static exl2_result exl2__convert_source_others(exl2__convert_write *w, const cha
 static exl2_result exl2__convert_source_fp8(exl2__ctx *c, const char *path, const char *out, uint64_t *outline)
 {
     exl2__convert_write w = { .c = c, .source_dir = path };
-    exl2__folder folder = { { 0 }, { 0 } };
+    exl2__folder folder = { { 0 }, { 0 }, { 0 }, NULL };
     exl2__tensors t = { 0 };
     exl2__shards shards = { 0 };
     void *numbers = NULL;

@@ -18,7 +18,7 @@
 #define EXL2__CONVERT_WRITE_MATRIX 1u /* mark of a tensor that is part of a matrix */
 
 /* The text of calibration. */
-enum { EXL2__CONVERT_WRITE_FILES, EXL2__CONVERT_WRITE_OWN, EXL2__CONVERT_WRITE_SPARE };
+enum { EXL2__CONVERT_WRITE_FILES, EXL2__CONVERT_WRITE_OWN, EXL2__CONVERT_WRITE_SPARE, EXL2__CONVERT_WRITE_RANDOM };
 
 /* What the files of an output need to know. */
 typedef struct exl2__convert_write {
@@ -321,7 +321,7 @@ static void exl2__convert_write_members(const exl2__json *j, const char *last, e
 /* config.json of the source with the output's own quantization_config, or, for a dense copy, without one. */
 static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char *dir)
 {
-    static const char *const texts[] = { "(files)", "(spare texts, own text)", "(spare texts)" };
+    static const char *const texts[] = { "(files)", "(spare texts, own text)", "(spare texts)", "(random ids)" };
     exl2__blob blob;
     exl2__json j;
     exl2__write out = { 0 };

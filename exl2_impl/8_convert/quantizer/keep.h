@@ -1,16 +1,18 @@
 /* keep.h: the folder in which a conversion keeps what it has finished, so that a killed one continues.
    takes: a path, a text that says what the conversion is.
-   gives: exl2__keep, exl2__keep_open, exl2__keep_save, exl2__keep_load, exl2__keep_bytes,
+   gives: exl2__keep, exl2__keep_open, exl2__keep_close, exl2__keep_save, exl2__keep_load, exl2__keep_bytes,
           exl2__keep_has_parts, exl2__keep_remove.
-   owns:  nothing in memory; files of the names that exl2__keep_is_ours accepts.
+   owns:  the lock of the folder, until exl2__keep_close; files of the names that exl2__keep_is_ours accepts, in a
+          folder that it has made, or that was empty, or that holds its job.txt.
 
    A file appears whole or not at all: it is written under another name, reaches the disk, and is then renamed. Its head
-   holds the size and a hash of the data, so that a damaged file counts as one that is not there. */
+   holds the size and a hash of the data and of what the conversion is, so that a damaged file, and one of another
+   conversion, counts as one that is not there. */
 #ifndef EXL2__KEEP_H
 #define EXL2__KEEP_H
 
 #include "../../0_base/hash.h"
-#include "../../0_base/platform.h"
+#include "../../0_base/platform_write.h"
 #include "../../1_load/file.h"
 #include "../folder.h"
 #include "../tasks.h"
@@ -19,13 +21,18 @@
 #ifndef EXL2__KEEP_CHUNK
 #define EXL2__KEEP_CHUNK ((uint64_t)1 << 20) /* bytes of a file that one task hashes */
 #endif
+#define EXL2__KEEP_HASH 0xCBF29CE484222325u
 #define EXL2__KEEP_TEXT "job.txt"
+#define EXL2__KEEP_TEXT_BEGIN "version: "
+#define EXL2__KEEP_LOCK "exl2.lock" /* the locked file of a folder in which a conversion works */
 #define EXL2__KEEP_TEXT_MAX 65536u
 #define EXL2__KEEP_DIR_MAX (EXL2__FILE_PATH_MAX - 64)
 
 typedef struct exl2__keep {
     exl2__ctx *c;
     char dir[EXL2__FILE_PATH_MAX];
+    uint64_t job; /* a hash of what the conversion is */
+    void *lock;   /* NULL: the folder is not open */
 } exl2__keep;
 
 typedef struct exl2__keep_head {
@@ -38,15 +45,45 @@ typedef struct exl2__keep_piece {
     uint64_t bytes;
 } exl2__keep_piece;
 
-/* Can a conversion have written a file of this name? No other file is ever deleted. */
+/* Moves *name behind a number; false: there is none. */
+static bool exl2__keep_skip_number(const char **name)
+{
+    size_t digits = strspn(*name, "0123456789");
+    *name += digits;
+    return digits > 0;
+}
+
+/* Is the rest of a name `end`, perhaps with ".part"? */
+static bool exl2__keep_ends(const char *rest, const char *end)
+{
+    size_t bytes = strlen(end);
+    return strncmp(rest, end, bytes) == 0 && (rest[bytes] == 0 || strcmp(rest + bytes, ".part") == 0);
+}
+
+/* Is it the name of a file or folder that a conversion writes? No other one is ever deleted. */
 static bool exl2__keep_is_ours(const char *name)
 {
-    static const char *const names[] = { EXL2__KEEP_TEXT, "ids", "states", "head-", "layer-", "source" };
+    static const char *const names[] = { EXL2__KEEP_TEXT, EXL2__KEEP_TEXT "-backend", "ids", "ids-rows", "states",
+                                         "states-of-both", "head-codes", "head-moments", "head-losses", "source",
+                                         "source.unfinished", "source.unfinished.lock", "source-outline",
+                                         "source-outline.unfinished", "source-outline.unfinished.lock",
+                                         EXL2__KEEP_LOCK };
     bool ours = false;
     for (size_t i = 0; i < EXL2__COUNT(names); i++) {
-        ours = ours || strncmp(name, names[i], strlen(names[i])) == 0;
+        ours = ours || exl2__keep_ends(name, names[i]);
     }
-    return ours;
+    if (strncmp(name, "layer-", 6) != 0) {
+        return ours;
+    }
+    name += 6;
+    if (!exl2__keep_skip_number(&name)) {
+        return false;
+    }
+    if (*name != '-') {
+        return exl2__keep_ends(name, ".losses");
+    }
+    name++;
+    return exl2__keep_skip_number(&name) && (exl2__keep_ends(name, ".codes") || exl2__keep_ends(name, ".moments"));
 }
 
 static void exl2__keep_path(const exl2__keep *w, const char *name, const char *tail, char path[EXL2__FILE_PATH_MAX])
@@ -103,18 +140,18 @@ static exl2_result exl2__keep_chunk(exl2__ctx *c, void *arg, uint32_t index)
     if (k->reads) {
         EXL2__TRY(exl2__file_read_at(c, k->name, k->file, k->items[index].at, data, bytes));
     }
-    k->items[index].hash = exl2__keep_hash(0xCBF29CE484222325u, data, bytes);
+    k->items[index].hash = exl2__keep_hash(EXL2__KEEP_HASH, data, bytes);
     return EXL2_OK;
 }
 
 /* Reads or writes all pieces of a file from behind its head on, and makes the head: the hash is of those of the
    chunks. */
-static exl2_result exl2__keep_pass(exl2__ctx *c, const char *name, void *file, bool reads,
+static exl2_result exl2__keep_pass(const exl2__keep *w, const char *name, void *file, bool reads,
                                    const exl2__keep_piece *pieces, uint32_t count, exl2__keep_head *head)
 {
     exl2__keep_chunks k = { .name = name, .file = file, .reads = reads };
     uint64_t in_piece = 0;
-    *head = (exl2__keep_head){ EXL2__KEEP_MAGIC, 0, 0xCBF29CE484222325u };
+    *head = (exl2__keep_head){ EXL2__KEEP_MAGIC, 0, EXL2__KEEP_HASH ^ w->job };
     for (uint32_t piece = 0, chunks; piece < count;) {
         for (chunks = 0; piece < count && chunks < EXL2__TASKS_TRY_MAX;) {
             uint64_t bytes = exl2__min64(pieces[piece].bytes - in_piece, EXL2__KEEP_CHUNK);
@@ -129,7 +166,7 @@ static exl2_result exl2__keep_pass(exl2__ctx *c, const char *name, void *file, b
                 in_piece = 0;
             }
         }
-        EXL2__TRY(exl2__tasks_try(c, chunks, exl2__keep_chunk, &k));
+        EXL2__TRY(exl2__tasks_try(w->c, chunks, exl2__keep_chunk, &k));
         for (uint32_t i = 0; i < chunks; i++) {
             head->hash = exl2__keep_hash(head->hash, &k.items[i].hash, sizeof k.items[i].hash);
             if (!reads && !exl2__platform_write(file, k.items[i].at, k.items[i].data, (size_t)k.items[i].bytes)) {
@@ -148,14 +185,11 @@ static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const 
     exl2__keep_path(w, name, ".part", path);
     exl2__keep_path(w, name, "", final_path);
     void *file = exl2__platform_create(path);
-    bool good = file && exl2__keep_pass(w->c, name, file, false, pieces, count, &head) >= 0;
+    bool good = file && exl2__keep_pass(w, name, file, false, pieces, count, &head) >= 0;
     good = good && exl2__platform_write(file, 0, &head, sizeof head);
     good = good && exl2__platform_sync(file);
     good = (!file || exl2__platform_finish(file)) && good;
-    if (good && !exl2__platform_rename(path, final_path)) { /* Windows does not rename over a file */
-        exl2__platform_remove_file(final_path);
-        good = exl2__platform_rename(path, final_path);
-    }
+    good = good && exl2__platform_replace(path, final_path);
     return good ? EXL2_OK : exl2__fail(w->c, EXL2_ERR_IO, "%s: writing failed (disk full?)", path);
 }
 
@@ -174,7 +208,7 @@ static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const 
     exl2_result result = EXL2_OK;
     if (file && bytes == sum) {
         result = exl2__file_read_at(w->c, name, file, 0, &head, sizeof head);
-        result = result < 0 ? result : exl2__keep_pass(w->c, name, file, true, pieces, count, &wanted);
+        result = result < 0 ? result : exl2__keep_pass(w, name, file, true, pieces, count, &wanted);
         *found = result >= 0 && memcmp(&head, &wanted, sizeof head) == 0;
     }
     if (file) {
@@ -220,63 +254,111 @@ static bool exl2__keep_has_parts(const exl2__keep *w)
     char name[EXL2__FILE_NAME_MAX];
     bool parts = false;
     for (uint32_t i = 0; exl2__platform_entry(w->dir, i, name, sizeof name); i++) {
-        parts = parts || strncmp(name, EXL2__KEEP_TEXT, strlen(EXL2__KEEP_TEXT)) != 0;
+        bool text = strncmp(name, EXL2__KEEP_TEXT, strlen(EXL2__KEEP_TEXT)) == 0;
+        parts = parts || (!text && strcmp(name, EXL2__KEEP_LOCK) != 0);
     }
     return parts;
 }
 
-/* Opens or makes the folder. text: lines "name: value"; a folder with another text is rejected, unless nothing has been
-   finished in it. */
+/* Fails if the folder is not a conversion's work folder. *begun: it is that of `text`. With another text it is
+   rejected, unless nothing has been finished in it. */
+static exl2_result exl2__keep_check(const exl2__keep *w, const char *text, bool *begun)
+{
+    char name[EXL2__FILE_NAME_MAX];
+    exl2__blob old;
+    bool parts = exl2__keep_has_parts(w);
+    for (uint32_t i = 0; exl2__platform_entry(w->dir, i, name, sizeof name); i++) {
+        if (!exl2__keep_is_ours(name)) {
+            return exl2__fail(w->c, EXL2_ERR_STATE, "%s holds %s, which no conversion writes; choose another folder",
+                              w->dir, name);
+        }
+    }
+    EXL2__TRY(exl2__file_read_optional(w->c, w->dir, EXL2__KEEP_TEXT, EXL2__KEEP_TEXT_MAX, &old));
+    exl2_result result = EXL2_OK;
+    *begun = old.data && strcmp(old.data, text) == 0;
+    if (!old.data && parts) {
+        result = exl2__fail(w->c, EXL2_ERR_STATE, "%s is not empty, and no " EXL2__KEEP_TEXT " says that a conversion "
+                            "made it; choose another folder", w->dir);
+    } else if (old.data && !*begun && parts) {
+        result = exl2__keep_differs(w, old.data, text);
+    } else if (old.data && strncmp(old.data, EXL2__KEEP_TEXT_BEGIN, strlen(EXL2__KEEP_TEXT_BEGIN)) != 0) {
+        result = exl2__fail(w->c, EXL2_ERR_STATE, "%s holds a " EXL2__KEEP_TEXT " that no conversion has written; "
+                            "choose another folder", w->dir);
+    }
+    exl2__blob_close(w->c, &old);
+    return result;
+}
+
+static exl2_result exl2__keep_write_text(const exl2__keep *w, const char *text)
+{
+    char path[EXL2__FILE_PATH_MAX], final_path[EXL2__FILE_PATH_MAX];
+    exl2__keep_path(w, EXL2__KEEP_TEXT, ".part", path);
+    exl2__keep_path(w, EXL2__KEEP_TEXT, "", final_path);
+    void *file = exl2__platform_create(path);
+    bool good = file && exl2__platform_write(file, 0, text, strlen(text)) && exl2__platform_sync(file);
+    good = (!file || exl2__platform_finish(file)) && good;
+    good = good && exl2__platform_replace(path, final_path);
+    exl2__platform_sync_dir(w->dir); /* so that no part is on the disk without it */
+    return good ? EXL2_OK : exl2__fail(w->c, EXL2_ERR_IO, "%s: the file cannot be written; its parent must be a "
+                                       "writable folder", path);
+}
+
+/* Lets others work in the folder. Accepts zeroed ones. */
+static void exl2__keep_close(exl2__keep *w)
+{
+    char path[EXL2__FILE_PATH_MAX];
+    if (w->lock) {
+        exl2__keep_path(w, EXL2__KEEP_LOCK, "", path);
+        exl2__platform_unlock(w->lock, path);
+        w->lock = NULL;
+    }
+}
+
+/* Opens or makes the folder, for this conversion alone. text: lines "name: value"; the first is the version. */
 static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *text, exl2__keep *w)
 {
-    char path[EXL2__FILE_PATH_MAX], name[EXL2__FILE_NAME_MAX];
-    exl2__blob old;
-    *w = (exl2__keep){ c, { 0 } };
+    char lock[EXL2__FILE_PATH_MAX];
+    bool begun = false;
+    *w = (exl2__keep){ c, { 0 }, exl2__keep_hash(EXL2__KEEP_HASH, text, strlen(text)), NULL };
     if (exl2__format(w->dir, EXL2__KEEP_DIR_MAX, "%s", dir) != strlen(dir)) {
         return exl2__fail(c, EXL2_ERR_ARG, "the path of the work folder is longer than %d bytes",
                           EXL2__KEEP_DIR_MAX - 1);
     }
+    exl2__keep_path(w, EXL2__KEEP_LOCK, "", lock);
     if (!exl2__platform_make_dir(dir)) {
-        for (uint32_t i = 0; exl2__platform_entry(dir, i, name, sizeof name); i++) {
-            if (!exl2__keep_is_ours(name)) {
-                return exl2__fail(c, EXL2_ERR_STATE, "%s holds %s, which no conversion writes; choose another folder",
-                                  dir, name);
-            }
+        if (!exl2__folder_exists(dir)) {
+            return exl2__fail(c, EXL2_ERR_IO, "%s: the folder cannot be created; its parent must be a writable folder, "
+                              "and no file may have its name", dir);
+        }
+        if (!exl2__platform_is_file(lock)) { /* nothing is written into a folder that may be somebody else's */
+            EXL2__TRY(exl2__keep_check(w, text, &begun));
         }
     }
-    EXL2__TRY(exl2__file_read_optional(c, dir, EXL2__KEEP_TEXT, EXL2__KEEP_TEXT_MAX, &old));
-    exl2_result result = EXL2_OK;
-    bool begun = old.data && strcmp(old.data, text) == 0;
-    if (old.data && !begun && exl2__keep_has_parts(w)) {
-        result = exl2__keep_differs(w, old.data, text);
+    EXL2__TRY(exl2__folder_lock(c, dir, lock, &w->lock));
+    exl2_result result = exl2__keep_check(w, text, &begun);
+    result = result < 0 || begun ? result : exl2__keep_write_text(w, text);
+    if (result < 0) {
+        exl2__keep_close(w);
     }
-    exl2__blob_close(c, &old);
-    if (begun || result < 0) {
-        return result;
-    }
-    exl2__keep_path(w, EXL2__KEEP_TEXT, ".part", path);
-    void *file = exl2__platform_create(path);
-    bool good = file && exl2__platform_write(file, 0, text, strlen(text));
-    good = (!file || exl2__platform_finish(file)) && good;
-    char final_path[EXL2__FILE_PATH_MAX];
-    exl2__keep_path(w, EXL2__KEEP_TEXT, "", final_path);
-    good = good && exl2__platform_rename(path, final_path);
-    return good ? EXL2_OK : exl2__fail(c, EXL2_ERR_IO, "%s: the file cannot be written; its parent must be a writable "
-                                       "folder", path);
+    return result;
 }
 
-/* Removes the folder and all that a conversion has written into it. */
-static void exl2__keep_remove(const exl2__keep *w)
+/* Removes what a conversion has written into the folder, which is open, and the folder if nothing else is in it. Its
+   job.txt is removed after all parts, so that a removal that is killed can be done again. */
+static void exl2__keep_remove(exl2__keep *w)
 {
     char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX];
     uint32_t index = 0;
     while (exl2__platform_entry(w->dir, index, name, sizeof name)) {
+        bool stays = strcmp(name, EXL2__KEEP_LOCK) == 0 || strcmp(name, EXL2__KEEP_TEXT) == 0;
         exl2__keep_path(w, name, "", path);
-        bool ours = exl2__keep_is_ours(name);
-        if (!ours || !(exl2__platform_remove_file(path) || exl2__folder_remove(path))) {
+        if (stays || !exl2__keep_is_ours(name) || !(exl2__platform_remove_file(path) || exl2__folder_remove(path))) {
             index++;
         }
     }
+    exl2__keep_path(w, EXL2__KEEP_TEXT, "", path);
+    exl2__platform_remove_file(path);
+    exl2__keep_close(w);
     exl2__platform_remove_dir(w->dir);
 }
 

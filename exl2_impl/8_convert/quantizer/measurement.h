@@ -24,7 +24,7 @@
 
 static void exl2__measurement_write_tables(const exl2__slots *s, uint64_t model, exl2__write *w)
 {
-    exl2__write_format(w, " \"exl2_h\": {\"version\": 1, \"model\": \"%x-%x\", \"matrices\": [",
+    exl2__write_format(w, " \"exl2_h\": {\"version\": 2, \"model\": \"%x-%x\", \"matrices\": [",
                        (uint32_t)(model >> 32), (uint32_t)model);
     for (uint32_t i = 0; i + 1 < s->count; i++) {
         const exl2__slot *slot = &s->items[i];
@@ -308,9 +308,13 @@ static exl2_result exl2__measurement_read_json(exl2__ctx *c, const char *path, c
     if (!own && exl2__json_get(j, 0, "measurement")) {
         return exl2__options_read(c, path, j, s, budget);
     }
-    if (!own || !exl2__json_u64(j, exl2__json_get(j, own, "version"), &version) || version != 1 || !list || !of ||
-        j->tokens[list].kind != EXL2__JSON_ARRAY) {
-        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s has no \"exl2_h\" of version 1: exl2_convert did not write it",
+    bool known = own && exl2__json_u64(j, exl2__json_get(j, own, "version"), &version);
+    if (known && version == 1) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s is of an older exl2_convert, and does not say which weights it "
+                          "was measured on; measure again", path);
+    }
+    if (!known || version != 2 || !list || !of || j->tokens[list].kind != EXL2__JSON_ARRAY) {
+        return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s has no \"exl2_h\" of version 2: exl2_convert did not write it",
                           path);
     }
     exl2__format(hash, sizeof hash, "%x-%x", (uint32_t)(model >> 32), (uint32_t)model);

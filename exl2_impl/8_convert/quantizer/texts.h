@@ -1,11 +1,13 @@
 /* texts.h: the ids that calibration runs on: those of the application's files, or of the spare texts and of text that
    the model writes itself.
    takes: exl2_convert_desc, a source model.
-   gives: exl2__texts, exl2__texts_make, exl2__texts_close; exl2__texts_check_file, exl2__texts_measure.
+   gives: exl2__texts, exl2__texts_make, exl2__texts_random, exl2__texts_close; exl2__texts_check_file,
+          exl2__texts_measure.
    owns:  the ids, until exl2__texts_close; an engine, until a function returns. */
 #ifndef EXL2__TEXTS_H
 #define EXL2__TEXTS_H
 
+#include "../../0_base/hash.h"
 #include "../../0_base/json/json.h"
 #include "../../1_load/file.h"
 #include "../../7_engine/public.h"
@@ -541,6 +543,21 @@ static exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, 
     }
     exl2_close(e);
     return result;
+}
+
+/* Makes `count` ids below `vocab`, all equally likely. */
+static exl2_result exl2__texts_random(exl2__ctx *c, uint64_t count, uint64_t seed, uint32_t vocab, exl2__texts *t)
+{
+    exl2_token *out;
+    *t = (exl2__texts){ 0 };
+    t->c = c;
+    EXL2__TRY(exl2__texts_room(t, count, &out));
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t key[2] = { seed, i };
+        out[i] = (exl2_token)((exl2__hash(key, sizeof key) >> 32) * vocab >> 32);
+    }
+    t->count = t->spread = count;
+    return EXL2_OK;
 }
 
 #endif
