@@ -55,8 +55,8 @@ static bool open_beside(const char *folder)
 static bool open_nvrtc(void)
 {
     char why[200], *path = getenv("PATH"), copy[16384], file[4096], real[4096];
-    const char *given = getenv("EXL2_NVRTC");
-    if (given && *given) {
+    const char *given = check_env("EXL2_NVRTC");
+    if (given) {
         return exl2__cuda_nvrtc_open(given, &nvrtc, why, sizeof why) == EXL2_OK;
     }
     snprintf(copy, sizeof copy, "%s:/usr/local/cuda/bin", path ? path : "");
