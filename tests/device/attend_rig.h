@@ -84,7 +84,7 @@ static attend_modules attend_modules_load(const char *options)
         printf("%s, %s: compiled in %.0f and %.0f ms\n", names[0][i], names[1][i], m.decode[i].compile_ms,
                m.prefill[i].compile_ms);
     }
-    for (int i = 0; i < 2 && rig.arch == 90; i++) {
+    for (int i = 0; i < 2 && rig_exists("attend_wg64.cu"); i++) {
         m.wg[i] = rig_load(i ? "attend_wg128.cu" : "attend_wg64.cu", options);
         printf("%s: compiled in %.0f ms\n", m.wg[i].name, m.wg[i].compile_ms);
     }
@@ -539,7 +539,7 @@ static void attend_decode(const attend_modules *m, attend_scene *s, uint32_t fir
 }
 
 /* Whether the GPU has a prefill by wgmma for heads of this size. */
-static bool attend_has_wg(uint32_t dim) { return rig.arch == 90 && dim <= 128; }
+static bool attend_has_wg(uint32_t dim) { return rig_exists("attend_wg64.cu") && dim <= 128; }
 
 /* Prefill without its storing and permuting. */
 static void attend_rows_launch(const attend_modules *m, const attend_scene *s, uint32_t rows, exl2k_attend_args *a)

@@ -274,7 +274,7 @@ static void check_exact(const product_run *run)
 /* The same shapes by wgmma, where it computes them. */
 static void check_wg(uint32_t first, uint32_t end)
 {
-    if (rig.arch != 90) {
+    if (!rig_exists("gemm_wg256.cu")) {
         return;
     }
     wg = gemm_wg_open();
