@@ -23,7 +23,7 @@ program() {
     ${CC:-cc} $flags '-DEXL2_GOLDEN_DIR="tests/golden"' "$@" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-for name in host repack small exchange sample products gemm expert_gemm attend models product_speed convert \
+for name in host repack small exchange sample products gemm expert_gemm attend models predict product_speed convert \
     convert_speed; do
     program $name tests/device/$name.c
 done
