@@ -467,12 +467,13 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
     bool cluster = rig.arch >= 90 && s->splits > 1 && s->splits <= EXL2K_CLUSTER_MAX && !s->no_cluster;
+    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind), most = (uint32_t)rig.shared_optin - 13312; /* less static memory */
+    cluster = cluster && warps[kind] * sums + EXL2K_INBOX_BYTES(s->splits, s->dim) <= most; /* as in cuda_attend.h */
     uint32_t inbox = cluster ? EXL2K_INBOX_BYTES(s->splits, s->dim) : 0;
-    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind);
     a.early = s->early;
     a.stores = s->stores;
     uint32_t slot = s->codes ? EXL2K_CODES_SLOT(s->key_bits, s->value_bits, 2u << kind) : sums;
-    while (warps[kind] * a.stages * slot + inbox > (uint32_t)rig.shared_optin - 13312) { /* less static memory */
+    while (warps[kind] * a.stages * slot + inbox > most) {
         a.stages--;
     }
     a.ring_bytes = exl2__max32(a.stages * slot, sums);

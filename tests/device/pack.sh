@@ -43,7 +43,7 @@ for arch in "${@:-90}"; do
     EXL2_TEST_ARCH=$other "$folder/build_kernels" "$kernels" "$arch"
     EXL2_TEST_ARCH=$other "$folder/build_kernels" "$kernels" "$arch" -DEXL2K_SLEEP=7
 done
-rm -rf "$folder/made" "$folder/kernels_src" "$folder/tests/golden/models" "$folder/tests/device"
+rm -rf "$folder/made" "$folder/shared" "$folder/kernels_src" "$folder/tests/golden/models" "$folder/tests/device"
 mkdir -p "$folder/tests/device"
 cp -r kernels_src "$folder/"
 cp -r tests/golden/models tests/golden/convert "$folder/tests/golden/"

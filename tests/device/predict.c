@@ -1,7 +1,7 @@
 /* predict.c: how fast a model can be at most on a GPU that is not at hand, from counts of what its code does: kernels of
-   one pass run here (other_gpu.h), ncu counts their instructions, bytes and wavefronts of shared memory, and a GPU of the
-   market does them at its own rates. predict.sh runs all of it.
-   takes: cards                prints a line for each GPU: its number, EXL2_TEST_ARCH, EXL2_TEST_SMS
+   one pass run here (other_gpu.h), ncu counts their instructions, bytes, wavefronts of shared memory and tensor products,
+   and a GPU of the market does them at its own rates. predict.sh runs all of it. README.md says what is assumed.
+   takes: list                 prints a line for each GPU: its number, EXL2_TEST_ARCH, EXL2_TEST_SMS
           run FOLDER           runs the passes of 1, 8 and 512 rows of a model once, for ncu --profile-from-start off; a GPU
           table NUMBER LAYERS  reads ncu's CSV (--page raw) from stdin; LAYERS: of the whole model, as the one that ran
                                may have fewer
@@ -16,13 +16,13 @@
 
 /* ---- GPUs of the market, from their makers' data sheets ---- */
 
-typedef struct card {
+typedef struct target {
     const char *name;
     int arch, sms;
     double ghz, gbps; /* boost clock; memory bandwidth, GB/s */
-} card;
+} target;
 
-static const card cards[] = {
+static const target targets[] = {
     { "RTX 3060", 86, 28, 1.777, 360 },  { "RTX 3090", 86, 82, 1.695, 936 },   { "RTX 4060", 89, 24, 2.460, 272 },
     { "RTX 4070", 89, 46, 2.475, 504 },  { "RTX 4090", 89, 128, 2.520, 1008 }, { "RTX 5090", 120, 170, 2.407, 1792 },
 };
@@ -97,7 +97,7 @@ static const char *const metrics[METRICS] = {
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "smsp__inst_executed_pipe_tensor", "gpu__time_duration.sum",
 };
 
-#define FIELDS_MAX 256
+#define FIELDS_MAX 1024 /* the page has several hundred attributes of the GPU, too */
 #define LINE_MAX_BYTES 65536
 
 /* Splits a line of CSV in place. Returns the number of its fields. */
@@ -164,29 +164,46 @@ typedef struct launch {
 
 static launch launches[LAUNCHES_MAX];
 static uint32_t launch_count;
+static double here_sms, here_ghz; /* of the GPU that ran them */
+
+/* The number in the column of this name; 0: there is none. */
+static double column_of(char **names, char **fields, uint32_t count, const char *name)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(names[i], name) == 0) {
+            return number_of(fields[i]);
+        }
+    }
+    return 0;
+}
 
 /* Reads all launches. false: the table lacks a metric that must be there; its name has been printed. */
 static bool read_launches(FILE *file)
 {
-    static char line[LINE_MAX_BYTES];
-    static char *fields[FIELDS_MAX];
+    static char head[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
+    static char *names[FIELDS_MAX], *fields[FIELDS_MAX];
     int kernel = -1, column[METRICS] = { -1, -1, -1, -1, -1, -1 };
-    while (fgets(line, sizeof line, file)) {
-        uint32_t count = line[0] == '"' ? split(line, fields) : 0;
+    uint32_t names_count = 0;
+    while (fgets(kernel < 0 ? head : line, LINE_MAX_BYTES, file)) {
         if (kernel < 0) { /* until the row with the columns' names */
-            for (uint32_t i = 0; i < count; i++) {
-                kernel = strcmp(fields[i], "Kernel Name") == 0 ? (int)i : kernel;
+            names_count = head[0] == '"' ? split(head, names) : 0;
+            for (uint32_t i = 0; i < names_count; i++) {
+                kernel = strcmp(names[i], "Kernel Name") == 0 ? (int)i : kernel;
                 for (uint32_t m = 0; m < METRICS; m++) {
-                    column[m] = strncmp(fields[i], metrics[m], strlen(metrics[m])) == 0 ? (int)i : column[m];
+                    column[m] = strncmp(names[i], metrics[m], strlen(metrics[m])) == 0 ? (int)i : column[m];
                 }
             }
             continue;
         }
+        uint32_t count = line[0] == '"' ? split(line, fields) : 0;
         if (count <= (uint32_t)kernel || strncmp(fields[kernel], "exl2k_", 6) != 0 || launch_count == LAUNCHES_MAX) {
             continue; /* the row of units */
         }
         launch *l = &launches[launch_count++];
         snprintf(l->kernel, sizeof l->kernel, "%s", fields[kernel]);
+        uint32_t both = exl2__min32(count, names_count);
+        here_sms = column_of(names, fields, both, "device__attribute_multiprocessor_count");
+        here_ghz = column_of(names, fields, both, "device__attribute_clock_rate") * 1e-6;
         for (uint32_t m = 0; m < METRICS; m++) {
             l->value[m] = column[m] >= 0 && (uint32_t)column[m] < count ? number_of(fields[column[m]]) : 0;
         }
@@ -230,7 +247,7 @@ enum { BY_MEMORY, BY_ISSUE, BY_SHARED, BY_TENSOR, RATES };
 static const char *const rate_names[RATES] = { "memory", "instructions", "shared memory", "tensor cores" };
 
 /* The milliseconds of a class of kernels at each rate of the GPU. */
-static void times_of(const card *g, const double sum[METRICS], double ms[RATES])
+static void times_of(const target *g, const double sum[METRICS], double ms[RATES])
 {
     double clocks = g->sms * g->ghz * 1e6; /* of all SMs, in a millisecond */
     ms[BY_MEMORY] = (sum[BYTES_READ] + sum[BYTES_WRITTEN]) / (g->gbps * 1e6);
@@ -239,44 +256,51 @@ static void times_of(const card *g, const double sum[METRICS], double ms[RATES])
     ms[BY_TENSOR] = sum[TENSOR] * MMA_PRODUCTS / (PRODUCTS * clocks);
 }
 
-static void predict_pass(const card *g, const counts *c, uint32_t rows)
+/* Prints what each class of kernels of a pass costs, and the pass: as the slowest of its rates, and, if the GPU here has
+   as many SMs, as slow as that many SMs of it are, too, at the other one's clock. They also wait for latencies. */
+static void predict_pass(const target *g, const counts *c, uint32_t rows)
 {
-    double total = 0, here = 0, by[RATES] = { 0 };
-    int slowest = 0, slowest_rate = 0;
-    double slowest_ms = 0;
-    printf("  %u row%s; ms by memory, instructions, shared memory, tensor cores; here\n", rows, rows > 1 ? "s" : "");
+    double total = 0, with_here = 0, by[RATES] = { 0 }, most_ms = 0;
+    int most = 0;
+    bool as_many = g->sms <= here_sms && here_ghz > 0;
+    printf("  %u row%s, ms by: memory, instructions, shared memory, tensor cores; %s\n", rows, rows > 1 ? "s" : "",
+           as_many ? "as many SMs here at its clock" : "here");
     for (int class = 0; class < CLASSES; class++) {
-        double ms[RATES];
+        double ms[RATES], here = c->sum[class][TIME] * 1e-6 * (as_many ? here_ghz / g->ghz : 1);
         int rate = 0;
         times_of(g, c->sum[class], ms);
         for (int r = 1; r < RATES; r++) {
             rate = ms[r] > ms[rate] ? r : rate;
         }
         total += ms[rate];
+        with_here += fmax(ms[rate], here);
         by[rate] += ms[rate];
-        here += c->sum[class][TIME] * 1e-6;
-        if (ms[rate] > slowest_ms && rate != BY_MEMORY) {
-            slowest = class;
-            slowest_rate = rate;
-            slowest_ms = ms[rate];
+        if (ms[rate] > most_ms) {
+            most = class;
+            most_ms = ms[rate];
         }
         printf("    %-8s %8.3f %8.3f %8.3f %8.3f; %8.3f\n", class_names[class], ms[BY_MEMORY], ms[BY_ISSUE],
-               ms[BY_SHARED], ms[BY_TENSOR], c->sum[class][TIME] * 1e-6);
+               ms[BY_SHARED], ms[BY_TENSOR], here);
     }
-    printf("  %s, %u row%s: at most %.0f tokens/s (%.2f ms; kernels here %.2f ms): %.0f %% by memory", g->name, rows,
-           rows > 1 ? "s" : "", rows / total * 1e3, total, here, by[BY_MEMORY] / total * 100);
-    if (slowest_ms > 0) {
-        printf(", %s bind %s", rate_names[slowest_rate], class_names[slowest]);
+    printf("  %u row%s: %.2f ms, %.0f tokens/s;", rows, rows > 1 ? "s" : "", total, rows / total * 1e3);
+    for (int r = 0; r < RATES; r++) {
+        if (by[r] > 0.01 * total) {
+            printf(" %s %.0f %%", rate_names[r], by[r] / total * 100);
+        }
+    }
+    printf(", most of it %s", class_names[most]);
+    if (as_many) {
+        printf("; not faster than as many SMs here: %.2f ms, %.0f tokens/s", with_here, rows / with_here * 1e3);
     }
     printf("\n");
 }
 
 static int table(uint32_t number, uint32_t layers)
 {
-    if (number >= EXL2__COUNT(cards) || layers == 0 || !read_launches(stdin)) {
+    if (number >= EXL2__COUNT(targets) || layers == 0 || !read_launches(stdin)) {
         return 1;
     }
-    const card *g = &cards[number];
+    const target *g = &targets[number];
     uint32_t first = 0;
     printf("%s: %d SMs of %d.%d at %.3f GHz, %.0f GB/s\n", g->name, g->sms, g->arch / 10, g->arch % 10, g->ghz, g->gbps);
     for (uint32_t i = 0; i < PASSES; i++) {
@@ -293,9 +317,9 @@ static int table(uint32_t number, uint32_t layers)
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "cards") == 0) {
-        for (size_t i = 0; i < EXL2__COUNT(cards); i++) {
-            printf("%zu %d %d\n", i, cards[i].arch, cards[i].sms);
+    if (argc == 2 && strcmp(argv[1], "list") == 0) {
+        for (size_t i = 0; i < EXL2__COUNT(targets); i++) {
+            printf("%zu %d %d\n", i, targets[i].arch, targets[i].sms);
         }
         return 0;
     }
@@ -305,6 +329,6 @@ int main(int argc, char **argv)
     if (argc == 4 && strcmp(argv[1], "table") == 0) {
         return table((uint32_t)strtoul(argv[2], NULL, 10), (uint32_t)strtoul(argv[3], NULL, 10));
     }
-    printf("predict cards | run FOLDER | table NUMBER LAYERS\n");
+    printf("predict list | run FOLDER | table NUMBER LAYERS\n");
     return 1;
 }
