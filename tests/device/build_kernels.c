@@ -1,6 +1,6 @@
 /* build_kernels.c: compiles every kernel into a folder for $EXL2_TEST_KERNELS. Needs NVRTC, but no GPU.
-   takes: FOLDER ARCH [NVRTC options], for example build/kernels 90 -DEXL2K_PDL=1; $EXL2_NVRTC; $EXL2_TEST_ARCH, which is
-          ARCH, or unset for machine code of a real GPU (other_gpu.h).
+   takes: FOLDER ARCH [NVRTC options], for example build/kernels 90 -DEXL2K_PDL=1; $EXL2_NVRTC; $EXL2_TEST_ARCH, which
+          is ARCH, or unset for machine code of a real GPU (other_gpu.h).
    gives: exit code 0, 1, or 77 without NVRTC.
    owns:  the folder's files. */
 #include "other_gpu.h"

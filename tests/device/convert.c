@@ -404,14 +404,14 @@ static void run_rounded(exl2__runner *cpu, uint32_t layer, const float *inputs, 
     free(rounded);
 }
 
-/* The states of one sequence after each layer on the CPU and on the GPU; each layer begins with the CPU's. Then all of it
-   at once: logits.
+/* The states of one sequence after each layer on the CPU and on the GPU; each layer begins with the CPU's. Then all of
+   it at once: logits.
 
    How far the states may be apart depends on the model: attention and the activation of random weights enlarge the
-   rounding of their inputs, and some values are ten times the mean. So the unit is what one error of up to 2^-11 in each
+   rounding of their inputs, and some values are ten times the mean. So the unit is what an error of up to 2^-11 in each
    of the layer's inputs moves on the CPU. The GPU rounds to fp16 about a dozen times in a layer (inputs and weights of
    products, q, k, v, attention weights), by 2^-12 to 2^-11 at most, and most of it affects only a part of the layer:
-   together they are 0.8 to 1.3 such errors, of all models. The largest one of 10,000 values varies more from one draw
+   together they are 0.8 to 1.3 such errors, with all models. The largest of 10,000 values varies more from one sequence
    of roundings to another: 0.6 to 2.2. */
 #define STATES_OFF 2.0
 
@@ -478,8 +478,8 @@ static void test_model(const char *dir)
     }
     need(exl2__runner_logits(&cpu, keep_logits, &vocab));
     need(exl2__runner_logits(&gpu, compare_logits, &vocab));
-    printf("%s: %u of %u layers on the GPU; states %.2g, at most %.2g roundings apart, logits %.2g\n", dir, fits, layers,
-           worst.norm, worst.most, logits_off);
+    printf("%s: %u of %u layers on the GPU; states %.2g, at most %.2g roundings apart, logits %.2g\n", dir, fits,
+           layers, worst.norm, worst.most, logits_off);
     CHECK(others <= 2 && swapped <= 2);
     CHECK(swapped > 0 || logits_off < LOGITS_OFF);
     need(exl2__cuda_device_enter(device.d));

@@ -1,8 +1,9 @@
-/* predict.c: how fast a model can be at most on a GPU that is not at hand, from counts of what its code does: kernels of
-   one pass run here (other_gpu.h), ncu counts their instructions, bytes, wavefronts of shared memory and tensor products,
-   and a GPU of the market does them at its own rates. predict.sh runs all of it. README.md says what is assumed.
+/* predict.c: how fast a model can be at most on a GPU that is not at hand, from counts of what its code does: kernels
+   of a pass run here (other_gpu.h), ncu counts their instructions, bytes, wavefronts of shared memory and tensor
+   products, and a GPU of the market does them at its own rates. predict.sh runs all of it. README.md says what is
+   assumed.
    takes: list                 prints a line for each GPU: its number, EXL2_TEST_ARCH, EXL2_TEST_SMS
-          run FOLDER           runs the passes of 1, 8 and 512 rows of a model once, for ncu --profile-from-start off; a GPU
+          run FOLDER           runs passes of 1, 8 and 512 rows of a model, for ncu --profile-from-start off; a GPU
           table NUMBER LAYERS  reads ncu's CSV (--page raw) from stdin; LAYERS: of the whole model, as the one that ran
                                may have fewer
    gives: exit code 0, 1, or 77 without a GPU.
@@ -256,8 +257,8 @@ static void times_of(const target *g, const double sum[METRICS], double ms[RATES
     ms[BY_TENSOR] = sum[TENSOR] * MMA_PRODUCTS / (PRODUCTS * clocks);
 }
 
-/* Prints what each class of kernels of a pass costs, and the pass: as the slowest of its rates, and, if the GPU here has
-   as many SMs, as slow as that many SMs of it are, too, at the other one's clock. They also wait for latencies. */
+/* Prints what each class of kernels of a pass costs, and the pass: by the slowest of its rates, and, if the GPU here
+   has as many SMs, not faster than so many SMs here at the other one's clock, which also wait for latencies. */
 static void predict_pass(const target *g, const counts *c, uint32_t rows)
 {
     double total = 0, with_here = 0, by[RATES] = { 0 }, most_ms = 0;
@@ -302,7 +303,8 @@ static int table(uint32_t number, uint32_t layers)
     }
     const target *g = &targets[number];
     uint32_t first = 0;
-    printf("%s: %d SMs of %d.%d at %.3f GHz, %.0f GB/s\n", g->name, g->sms, g->arch / 10, g->arch % 10, g->ghz, g->gbps);
+    printf("%s: %d SMs of %d.%d at %.3f GHz, %.0f GB/s\n", g->name, g->sms, g->arch / 10, g->arch % 10, g->ghz,
+           g->gbps);
     for (uint32_t i = 0; i < PASSES; i++) {
         if (!CHECK(first < launch_count)) {
             break;

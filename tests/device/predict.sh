@@ -16,7 +16,7 @@ metrics=$metrics,l1tex__data_pipe_lsu_wavefronts_mem_shared.sum
 ncu --query-metrics >"$logs/metrics.txt" 2>&1
 tensor=smsp__inst_executed_pipe_tensor
 for name in ${tensor}_op_hmma ${tensor}_op_hmma_v2 ${tensor}_subpipe_hmma ${tensor}_v2 $tensor; do
-    grep -q "^$name[[:space:]]" "$logs/metrics.txt" && { metrics=$metrics,$name.sum && break; }
+    grep -q "^${name}[[:space:]]" "$logs/metrics.txt" && { metrics=$metrics,$name.sum && break; }
 done
 failed=0
 "$folder/predict" list >"$logs/predict.txt"
