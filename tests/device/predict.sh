@@ -19,12 +19,12 @@ for name in ${tensor}_op_hmma ${tensor}_op_hmma_v2 ${tensor}_subpipe_hmma ${tens
     grep -q "^${name}[[:space:]]" "$logs/metrics.txt" && { metrics=$metrics,$name.sum && break; }
 done
 failed=0
-"$folder/predict" list >"$logs/predict.txt"
+"$folder/predict" list >"$logs/gpus.txt"
 while read -r number arch sms; do
     EXL2_TEST_ARCH=$arch EXL2_TEST_SMS=$sms EXL2_TEST_KERNELS="$folder/kernels-$arch" \
         ncu --csv --page raw --print-units base --profile-from-start off --clock-control none --cache-control none \
         --metrics "$metrics" --log-file "$logs/predict-$number.csv" "$folder/predict" run "$model" \
         >"$logs/predict-$number.log" 2>&1 || { failed=1 && tail -n 5 "$logs/predict-$number.log"; }
     "$folder/predict" table "$number" "$layers" <"$logs/predict-$number.csv" || failed=1
-done <"$logs/predict.txt"
+done <"$logs/gpus.txt"
 exit $failed
