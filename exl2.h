@@ -833,7 +833,7 @@ typedef struct exl2_engine_desc {
                                    another kind of CPU limits nothing */
     uint64_t host_bytes_max, device_bytes_max; /* hard caps, bytes; 0 = no cap */
     uint32_t max_models, max_sessions, max_jobs, max_events; /* 0 = 4, 256, 64, 1024 */
-    const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL = system search */
+    const char *nvrtc_path;  /* file of the kernel compiler, UTF-8; NULL or "" = system search */
     exl2_allocator allocator;
     exl2_files files;
     exl2_kernel_cache kernel_cache;
@@ -1492,7 +1492,7 @@ typedef struct exl2_kernel_build_desc {
     const uint32_t *archs;     /* 89 = compute capability 8.9 */
     uint32_t arch_count;
     bool converter;            /* those of exl2_convert, too; in a build with EXL2_CONVERT */
-    const char *nvrtc_path;    /* NULL = system search; UTF-8 */
+    const char *nvrtc_path;    /* NULL or "" = system search; UTF-8 */
     exl2_kernel_cache into;    /* what its load finds, which may be NULL, is not compiled again */
     exl2_allocator allocator;
     exl2_logger log;           /* INFO: one line per module */

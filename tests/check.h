@@ -82,12 +82,19 @@ static inline int check_done(void)
     return check_failures != 0;
 }
 
+/* The environment variable; NULL if it is not set or empty. */
+static inline const char *check_env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
 /* Path below the shared data; skips the test if the data is missing. The path stays valid for the next three calls. */
 static inline const char *check_shared(const char *relative)
 {
     static char paths[4][1024];
     static int next;
-    const char *root = getenv("EXL2_TEST_DATA");
+    const char *root = check_env("EXL2_TEST_DATA");
     char *path = paths[next++ & 3];
     snprintf(path, sizeof paths[0], "%s/%s", root ? root : "../shared", relative);
     FILE *file = fopen(path, "rb");
@@ -101,8 +108,8 @@ static inline const char *check_shared(const char *relative)
 /* Folder of the unpacked real model; skips the test if it is missing. */
 static inline const char *check_model(void)
 {
-    const char *path = getenv("EXL2_TEST_MODEL");
-    if (!path || !*path) {
+    const char *path = check_env("EXL2_TEST_MODEL");
+    if (!path) {
         check_skip("no real model (tests/run.sh unpacks it and sets EXL2_TEST_MODEL)");
     }
     return path;

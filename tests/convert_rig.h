@@ -29,7 +29,7 @@ static inline bool remove_folder(const char *dir)
 /* Makes `root`, and in it cal_file: a list of `ids` random ids below `vocab`. */
 static inline void rig_open(uint32_t ids, uint32_t vocab)
 {
-    const char *temporary = getenv("TMPDIR");
+    const char *temporary = check_env("TMPDIR");
     snprintf(root, sizeof root, "%s/exl2-convert-XXXXXX", temporary ? temporary : "/tmp");
     if (!CHECK(mkdtemp(root) != NULL)) {
         exit(check_done());

@@ -15,7 +15,7 @@ typedef struct judge {
 
 static judge judge_open(void)
 {
-    judge j = { .folder = "/tmp/exl2_grammar_XXXXXX", .kept = getenv("EXL2_JUDGE_ROWS") };
+    judge j = { .folder = "/tmp/exl2_grammar_XXXXXX", .kept = check_env("EXL2_JUDGE_ROWS") };
     CHECK(mkdtemp(j.folder) != NULL);
     snprintf(j.rows_path, sizeof j.rows_path, "%s/rows.bin", j.folder);
     j.rows = fopen(j.kept ? j.kept : j.rows_path, "ab");

@@ -64,13 +64,13 @@ static bool hash_nvrtc(const char *path)
 /* Finds or makes the folder of kept reports, if NVRTC's file could be read. */
 static void open_reports(const char *nvrtc_path)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *cache = check_env("XDG_CACHE_HOME"), *home = check_env("HOME");
     if (!hash_nvrtc(nvrtc_path)) {
         return;
     }
-    if (cache && *cache) {
+    if (cache) {
         snprintf(reports, sizeof reports, "%s", cache);
-    } else if (home && *home) {
+    } else if (home) {
         snprintf(reports, sizeof reports, "%s/.cache", home);
     } else {
         return;
@@ -104,8 +104,8 @@ static bool open_beside(const char *folder)
 static bool open_nvrtc(void)
 {
     char why[200], *path = getenv("PATH"), copy[16384], file[4096], real[4096];
-    const char *given = getenv("EXL2_NVRTC");
-    if (given && *given) {
+    const char *given = check_env("EXL2_NVRTC");
+    if (given) {
         bool open = exl2__cuda_nvrtc_open(given, &nvrtc, why, sizeof why) == EXL2_OK;
         if (open) {
             open_reports(given);

@@ -88,6 +88,6 @@ bool console_size(uint32_t *columns, uint32_t *rows)
 bool console_is_live(void)
 {
     const char *kind = getenv("TERM");
-    return isatty(STDOUT_FILENO) && kind && strcmp(kind, "dumb") != 0;
+    return isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0;
 }
 #endif

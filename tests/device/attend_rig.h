@@ -84,7 +84,7 @@ static attend_modules attend_modules_load(const char *options)
         printf("%s, %s: compiled in %.0f and %.0f ms\n", names[0][i], names[1][i], m.decode[i].compile_ms,
                m.prefill[i].compile_ms);
     }
-    for (int i = 0; i < 2 && rig.arch == 90; i++) {
+    for (int i = 0; i < 2 && rig_exists("attend_wg64.cu"); i++) {
         m.wg[i] = rig_load(i ? "attend_wg128.cu" : "attend_wg64.cu", options);
         printf("%s: compiled in %.0f ms\n", m.wg[i].name, m.wg[i].compile_ms);
     }
@@ -467,12 +467,13 @@ static void attend_decode_launch(const attend_modules *m, const attend_scene *s,
     exl2k_attend_args a = attend_args(s, stages, pages);
     uint32_t kind = attend_class(s), tiles = (s->heads / s->kv_heads + EXL2K_HEAD_TILE - 1) / EXL2K_HEAD_TILE;
     bool cluster = rig.arch >= 90 && s->splits > 1 && s->splits <= EXL2K_CLUSTER_MAX && !s->no_cluster;
+    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind), most = (uint32_t)rig.shared_optin - 13312; /* less static memory */
+    cluster = cluster && warps[kind] * sums + EXL2K_INBOX_BYTES(s->splits, s->dim) <= most; /* as in cuda_attend.h */
     uint32_t inbox = cluster ? EXL2K_INBOX_BYTES(s->splits, s->dim) : 0;
-    uint32_t sums = EXL2K_SUMS_BYTES(64u << kind);
     a.early = s->early;
     a.stores = s->stores;
     uint32_t slot = s->codes ? EXL2K_CODES_SLOT(s->key_bits, s->value_bits, 2u << kind) : sums;
-    while (warps[kind] * a.stages * slot + inbox > (uint32_t)rig.shared_optin - 13312) { /* less static memory */
+    while (warps[kind] * a.stages * slot + inbox > most) {
         a.stages--;
     }
     a.ring_bytes = exl2__max32(a.stages * slot, sums);
@@ -539,7 +540,7 @@ static void attend_decode(const attend_modules *m, attend_scene *s, uint32_t fir
 }
 
 /* Whether the GPU has a prefill by wgmma for heads of this size. */
-static bool attend_has_wg(uint32_t dim) { return rig.arch == 90 && dim <= 128; }
+static bool attend_has_wg(uint32_t dim) { return rig_exists("attend_wg64.cu") && dim <= 128; }
 
 /* Prefill without its storing and permuting. */
 static void attend_rows_launch(const attend_modules *m, const attend_scene *s, uint32_t rows, exl2k_attend_args *a)

@@ -1,8 +1,9 @@
 /* build_kernels.c: compiles every kernel into a folder for $EXL2_TEST_KERNELS. Needs NVRTC, but no GPU.
-   takes: FOLDER ARCH [NVRTC options], for example build/kernels 90 -DEXL2K_PDL=1; $EXL2_NVRTC.
+   takes: FOLDER ARCH [NVRTC options], for example build/kernels 90 -DEXL2K_PDL=1; $EXL2_NVRTC; $EXL2_TEST_ARCH, which
+          is ARCH, or unset for machine code of a real GPU (other_gpu.h).
    gives: exit code 0, 1, or 77 without NVRTC.
    owns:  the folder's files. */
-#include "../../exl2.h"
+#include "other_gpu.h"
 
 #include "../../exl2_impl/3_backend/cuda/cuda.h"
 #include "kernel_folder.h"
@@ -28,7 +29,8 @@ int main(int argc, char **argv)
     c.allocator = exl2__platform_allocator();
     c.files = exl2__platform_files();
     c.logger = (exl2_logger){ line, NULL, EXL2_LOG_WARN };
-    compiler.nvrtc_path = getenv("EXL2_NVRTC");
+    other_gpu_tables(NULL, &compiler.nvrtc);
+    compiler.nvrtc_path = check_env("EXL2_NVRTC");
     compiler.cache = kernel_folder_of(argv[1]);
     for (int i = 3; i < argc && compiler.option_count < EXL2__CUDA_OPTIONS_MAX; i++) {
         compiler.options[compiler.option_count++] = argv[i];

@@ -338,13 +338,14 @@ static void compare_logits(void *user, uint32_t row, const float *logits)
     }
 }
 
-/* Did the row choose other experts on the GPU? Only where the logits of two experts are nearly equal. */
-static bool chose_otherwise(const exl2__runner *cpu, const exl2__runner *gpu, const exl2__layer *layer, uint32_t row)
+/* Did the row choose other experts than on the CPU? Only where the logits of two experts are nearly equal. choice: of
+   the other run. */
+static bool chose_otherwise(const exl2__runner *cpu, const uint32_t *choice, const exl2__layer *layer, uint32_t row)
 {
     const exl2__cpu_routed *routed = &exl2__runner_cpu(cpu)->routed;
     uint32_t active = cpu->plan.shape.experts.active;
     for (uint32_t i = 0; layer->router && i < active; i++) {
-        uint32_t a = routed->choice[row * active + i], b = gpu->routed.choice[row * active + i];
+        uint32_t a = routed->choice[row * active + i], b = choice[row * active + i];
         const float *logits = routed->logits + (size_t)row * routed->router_stride;
         if (a != b) {
             printf("  row %u: expert %u in place of %u, logits %.4f and %.4f\n", row, b, a, (double)logits[b],
@@ -355,13 +356,69 @@ static bool chose_otherwise(const exl2__runner *cpu, const exl2__runner *gpu, co
     return false;
 }
 
-/* The states of one sequence after each layer on the CPU and on the GPU, in units of the root of their mean square;
-   each layer begins with the CPU's. Then all of it at once: logits. */
+/* How far states are from the CPU's, over all rows that chose the same experts. */
+typedef struct distance {
+    double norm; /* root of the mean square, of the CPU's */
+    double most; /* of one value, in the same unit */
+    uint32_t others; /* rows that chose other experts */
+} distance;
+
+static distance distance_of(const exl2__runner *cpu, const uint32_t *choice, const exl2__layer *layer, const float *a,
+                            const float *b)
+{
+    distance d = { 0, 0, 0 };
+    uint32_t hidden = cpu->plan.shape.hidden;
+    double square = 0, off = 0;
+    for (uint32_t row = 0; row < TOKENS; row++) {
+        bool other = chose_otherwise(cpu, choice, layer, row);
+        d.others += other;
+        for (size_t i = (size_t)row * hidden; i < (size_t)(row + 1) * hidden; i++) {
+            double apart = other ? 0 : (double)a[i] - (double)b[i];
+            square += (double)a[i] * (double)a[i];
+            off += apart * apart;
+            d.most = fmax(d.most, fabs(apart));
+        }
+    }
+    d.most /= sqrt(square / ((double)TOKENS * hidden));
+    d.norm = sqrt(off / square);
+    return d;
+}
+
+/* The layer of the CPU with inputs that are off by up to 2^-11 each, as if they were rounded to fp16 once. */
+static void run_rounded(exl2__runner *cpu, uint32_t layer, const float *inputs, uint32_t *choice, float *out)
+{
+    uint64_t state = 11 + layer;
+    const exl2__shape *s = &cpu->plan.shape;
+    size_t count = (size_t)TOKENS * s->hidden;
+    float *rounded = take(count * sizeof *rounded);
+    exl2__runner_states from = { rounded, 0 }, to = { out, 0 };
+    for (size_t i = 0; i < count; i++) {
+        rounded[i] = inputs[i] * (1 + (float)(2 * uniform(&state) - 1) / 2048);
+    }
+    need(exl2__runner_get(cpu, &from, 0, true));
+    need(exl2__runner_layer(cpu, layer, NULL, NULL));
+    need(exl2__runner_put(cpu, &to, 0));
+    if (cpu->plan.layers[layer].router) {
+        memcpy(choice, exl2__runner_cpu(cpu)->routed.choice, TOKENS * s->experts.active * sizeof *choice);
+    }
+    free(rounded);
+}
+
+/* The states of one sequence after each layer on the CPU and on the GPU; each layer begins with the CPU's. Then all of
+   it at once: logits.
+
+   How far the states may be apart depends on the model: attention and the activation of random weights enlarge the
+   rounding of their inputs, and some values are ten times the mean. So the unit is what an error of up to 2^-11 in each
+   of the layer's inputs moves on the CPU. The GPU rounds to fp16 about a dozen times in a layer (inputs and weights of
+   products, q, k, v, attention weights), by 2^-12 to 2^-11 at most, and most of it affects only a part of the layer:
+   together they are 0.8 to 1.3 such errors, with all models. The largest of 10,000 values varies more from one sequence
+   of roundings to another: 0.6 to 2.2. */
+#define STATES_OFF 2.0
+
 static void test_model(const char *dir)
 {
     exl2__runner cpu, gpu;
     exl2_token ids[TOKENS];
-    double worst = 0;
     if (exl2__runner_headers(&ctx, dir, TOKENS, &cpu) < 0) { /* no model, or one that is not converted */
         return;
     }
@@ -369,19 +426,23 @@ static void test_model(const char *dir)
     need(exl2__runner_open(&ctx, dir, TOKENS, &gpu));
     need(exl2__runner_use(&gpu, &device, 0));
     uint32_t vocab = cpu.plan.shape.vocab, hidden = cpu.plan.shape.hidden, layers = cpu.plan.shape.layers, fits = 0;
-    uint32_t others = 0;
+    uint32_t others = 0, swapped = 0, active = cpu.plan.shape.experts.active;
+    uint64_t ids_state = 7; /* the same ids whatever the order of the folders is */
     size_t count = (size_t)TOKENS * hidden;
     float *before = take(count * sizeof *before), *a = take(count * sizeof *a), *b = take(count * sizeof *b);
+    float *rounded = take(count * sizeof *rounded);
+    uint32_t *choice = take(((size_t)TOKENS * active + 1) * sizeof *choice);
     exl2__runner_states from = { before, 0 }, to_a = { a, 0 }, to_b = { b, 0 };
+    distance worst = { 0, 0, 0 };
     for (uint32_t i = 0; i < TOKENS; i++) {
-        ids[i] = (exl2_token)(uniform(&random_state) * vocab);
+        ids[i] = (exl2_token)(uniform(&ids_state) * vocab);
     }
     need(exl2__runner_begin(&cpu, ids, TOKENS));
     need(exl2__runner_embed(&cpu));
     need(exl2__runner_put(&cpu, &from, 0));
     for (uint32_t layer = 0; layer < layers; layer++) {
-        double square = 0, off = 0;
         fits += exl2__runner_fits(&gpu, layer);
+        run_rounded(&cpu, layer, before, choice, rounded);
         need(exl2__runner_get(&cpu, &from, 0, true));
         need(exl2__runner_layer(&cpu, layer, NULL, NULL));
         need(exl2__runner_put(&cpu, &to_a, 0));
@@ -389,15 +450,15 @@ static void test_model(const char *dir)
         need(exl2__runner_get(&gpu, &from, 0, true));
         need(exl2__runner_layer(&gpu, layer, NULL, NULL));
         need(exl2__runner_put(&gpu, &to_b, 0));
-        for (uint32_t row = 0; row < TOKENS; row++) {
-            bool other = chose_otherwise(&cpu, &gpu, &cpu.plan.layers[layer], row);
-            others += other;
-            for (size_t i = (size_t)row * hidden; i < (size_t)(row + 1) * hidden; i++) {
-                square += (double)a[i] * (double)a[i];
-                off = other ? off : fmax(off, fabs((double)(a[i] - b[i])));
-            }
+        distance once = distance_of(&cpu, choice, &cpu.plan.layers[layer], a, rounded);
+        distance off = distance_of(&cpu, gpu.routed.choice, &cpu.plan.layers[layer], a, b);
+        others += off.others;
+        if (!CHECK(off.norm <= STATES_OFF * once.norm && off.most <= 2 * STATES_OFF * once.most)) {
+            printf("  layer %u: %.2g, at most %.2g; one rounding %.2g, %.2g\n", layer, off.norm, off.most, once.norm,
+                   once.most);
         }
-        worst = fmax(worst, off / sqrt(square / (double)count));
+        worst.norm = fmax(worst.norm, off.norm / once.norm);
+        worst.most = fmax(worst.most, off.most / once.most);
         memcpy(before, a, count * sizeof *a);
     }
     kept_logits = take((size_t)TOKENS * vocab * sizeof *kept_logits);
@@ -407,20 +468,28 @@ static void test_model(const char *dir)
     need(exl2__runner_begin(&gpu, ids, TOKENS));
     need(exl2__runner_embed(&gpu));
     for (uint32_t layer = 0; layer < layers; layer++) {
+        uint32_t count_now = 0;
         need(exl2__runner_layer(&cpu, layer, NULL, NULL));
         need(exl2__runner_layer(&gpu, layer, NULL, NULL));
+        for (uint32_t row = 0; row < TOKENS && swapped == 0; row++) {
+            count_now += chose_otherwise(&cpu, gpu.routed.choice, &cpu.plan.layers[layer], row);
+        }
+        swapped += count_now; /* in the first such layer: what follows reads what these rows became */
     }
     need(exl2__runner_logits(&cpu, keep_logits, &vocab));
     need(exl2__runner_logits(&gpu, compare_logits, &vocab));
-    printf("%s: %u of %u layers on the GPU; states %.2g, logits %.2g apart\n", dir, fits, layers, worst, logits_off);
-    CHECK(worst < 3e-2);
-    CHECK(others <= 2 && (others > 0 || logits_off < LOGITS_OFF)); /* later rows read what such a row became */
+    printf("%s: %u of %u layers on the GPU; states %.2g, at most %.2g roundings apart, logits %.2g\n", dir, fits,
+           layers, worst.norm, worst.most, logits_off);
+    CHECK(others <= 2 && swapped <= 2);
+    CHECK(swapped > 0 || logits_off < LOGITS_OFF);
     need(exl2__cuda_device_enter(device.d));
     exl2__gpu_forget(&device, NULL);
     exl2__cuda_device_leave(device.d);
     free(before);
     free(a);
     free(b);
+    free(rounded);
+    free(choice);
     free(kept_logits);
     exl2__runner_close(&gpu);
     exl2__runner_close(&cpu);
@@ -647,7 +716,7 @@ static void test_correct(uint32_t in, uint32_t columns)
 
 int main(void)
 {
-    const char *more = getenv("EXL2_TEST_DATA");
+    const char *more = check_env("EXL2_TEST_DATA");
     char folder[EXL2__FILE_PATH_MAX];
     gpu_convert_open();
     test_moments(100, 32, 100);

@@ -135,7 +135,7 @@ static void time_rows(uint32_t rows)
 static void time_both(uint32_t rows)
 {
     time_rows(rows);
-    if (rig.arch == 90) {
+    if (rig_exists("gemm_wg256.cu")) {
         by_wg = true;
         printf("by wgmma:\n");
         time_rows(rows);
@@ -147,7 +147,7 @@ static void profile(uint32_t rows)
 {
     for (uint32_t unit = 0; unit < UNITS; unit++) {
         exl2__cuda_gemm_plan plan;
-        by_wg = rig.arch == 90;
+        by_wg = rig_exists("gemm_wg256.cu");
         exl2k_gemm_args a = prepare(0, unit, rows, &plan);
         if (by_wg) {
             gemm_wg_run(&wg, &model[0][unit], &a, &plan);
@@ -165,7 +165,7 @@ int main(int argc, char **argv)
     shuffle = rig_load("shuffle.cu", NULL);
     affine = argc > 2 && strcmp(argv[2], "affine") == 0;
     gemm = rig_load(affine ? "gemm_affine.cu" : "gemm.cu", NULL);
-    if (rig.arch == 90) {
+    if (rig_exists("gemm_wg256.cu")) {
         wg = gemm_wg_open();
     }
     make_model();

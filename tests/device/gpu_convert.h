@@ -1,11 +1,13 @@
 /* gpu_convert.h: the GPU of a test that runs the converter's stages.
-   takes: $EXL2_NVRTC, $EXL2_TEST_KERNELS.
+   takes: $EXL2_NVRTC, $EXL2_TEST_KERNELS; variables of other_gpu.h.
    gives: ctx, device, random_state; need, random_rows; gpu_convert_open, gpu_convert_close.
    owns:  the device, until gpu_convert_close. */
 #ifndef GPU_CONVERT_H
 #define GPU_CONVERT_H
 
 #define EXL2_CONVERT
+#include "other_gpu.h"
+
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/8_convert/quantizer/correct.h"
 #include "../../exl2_impl/8_convert/quantizer/measure.h"
@@ -45,7 +47,7 @@ static void gpu_convert_open(void)
     ctx.allocator = exl2__platform_allocator();
     ctx.files = exl2__platform_files();
     ctx.cpu_path = exl2__cpu_path_best();
-    exl2_engine_desc engine = { .backend = EXL2_BACKEND_CUDA, .nvrtc_path = getenv("EXL2_NVRTC"),
+    exl2_engine_desc engine = { .backend = EXL2_BACKEND_CUDA, .nvrtc_path = check_env("EXL2_NVRTC"),
                                 .kernel_cache = kernel_folder() };
     if (exl2__gpu_open(&ctx, &engine, &device) < 0) {
         check_skip(ctx.error.text);

@@ -5,9 +5,10 @@
    owns:  nothing that outlives the program. */
 #define EXL2__KERNELS(X) X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)
 #define EXL2_KERNEL_DIR "kernels_src"
+#include "other_gpu.h"
+
 #include "../../exl2_impl/3_backend/cuda/cuda_ring.h"
 #include "../../kernels_src/probe_args.h"
-#include "../check.h"
 
 static struct entry { /* a cache of one entry */
     char key[80];
@@ -52,6 +53,12 @@ static exl2__ctx context_of_hooks(void)
     c.files = exl2__platform_files();
     c.logger = (exl2_logger){ line, NULL, EXL2_LOG_WARN };
     return c;
+}
+
+static exl2_result open_gpu(exl2__ctx *c, exl2__cuda_device *d, const exl2__cuda_settings *settings)
+{
+    other_gpu_tables(&d->driver, &d->compiler.nvrtc);
+    return exl2__cuda_device_open(c, d, settings);
 }
 
 static double ms_since(uint64_t start)
@@ -175,10 +182,10 @@ static void test_life(bool cached)
 {
     exl2__ctx c = context_of_hooks();
     exl2__cuda_device d = { 0 };
-    exl2__cuda_settings settings = { .nvrtc_path = cached ? "no compiler" : getenv("EXL2_NVRTC"),
+    exl2__cuda_settings settings = { .nvrtc_path = cached ? "no compiler" : check_env("EXL2_NVRTC"),
                                      .cache = { load, store, NULL } };
     uint64_t start = exl2__platform_ns();
-    exl2_result result = exl2__cuda_device_open(&c, &d, &settings);
+    exl2_result result = open_gpu(&c, &d, &settings);
     if (result == EXL2_ERR_NO_DEVICE) {
         check_skip(c.error.text);
     }
@@ -216,12 +223,12 @@ static void test_refused(void)
 {
     exl2__ctx c = context_of_hooks();
     exl2__cuda_device d = { 0 };
-    exl2__cuda_settings settings = { .nvrtc_path = getenv("EXL2_NVRTC"), .cache = { load, store, NULL } };
+    exl2__cuda_settings settings = { .nvrtc_path = check_env("EXL2_NVRTC"), .cache = { load, store, NULL } };
     uint8_t *data = entry.data;
     memset(data + EXL2__CUDA_ENTRY_HEAD, 0x55, entry.bytes - EXL2__CUDA_ENTRY_HEAD);
     exl2__store64(data + 32, exl2__cuda_entry_hash(data, data + EXL2__CUDA_ENTRY_HEAD,
                                                    entry.bytes - EXL2__CUDA_ENTRY_HEAD));
-    CHECK_INT(exl2__cuda_device_open(&c, &d, &settings), EXL2_OK);
+    CHECK_INT(open_gpu(&c, &d, &settings), EXL2_OK);
     CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
     int stores = entry.stores;
     CHECK_INT(exl2__cuda_device_kernels(&d, NULL), EXL2_OK);
@@ -238,12 +245,12 @@ static void test_lost(void)
 {
     exl2__ctx c = context_of_hooks();
     exl2__cuda_device d = { 0 };
-    exl2__cuda_settings settings = { .nvrtc_path = getenv("EXL2_NVRTC"), .cache = { load, store, NULL } };
+    exl2__cuda_settings settings = { .nvrtc_path = check_env("EXL2_NVRTC"), .cache = { load, store, NULL } };
     exl2k_probe_args nowhere = { 4096, 4096, 1 << 20, 1, 0 };
     exl2__cuda_ring ring;
     uint64_t a;
     c.logger.line = NULL;
-    CHECK_INT(exl2__cuda_device_open(&c, &d, &settings), EXL2_OK);
+    CHECK_INT(open_gpu(&c, &d, &settings), EXL2_OK);
     CHECK_INT(exl2__cuda_device_enter(&d), EXL2_OK);
     CHECK_INT(exl2__cuda_device_kernels(&d, NULL), EXL2_OK);
     CHECK_INT(exl2__cuda_device_alloc(&d, 1 << 20, EXL2_MEM_KV, &a), EXL2_OK);
@@ -259,7 +266,7 @@ static void test_lost(void)
     exl2__cuda_device_leave(&d);
     exl2__cuda_device_close(&d);
     CHECK_INT(c.host_bytes, 0);
-    result = exl2__cuda_device_open(&c, &d, &settings);
+    result = open_gpu(&c, &d, &settings);
     CHECK(result == EXL2_OK || result == EXL2_ERR_DEVICE_LOST);
     printf("opened anew: %s\n", result == EXL2_OK ? "it works" : c.error.text);
     exl2__cuda_device_close(&d);

@@ -17,11 +17,13 @@
 
 #include <math.h>
 
+#ifndef TEXTS /* predict.c has larger passes */
 #define TEXTS 16u
 #define TEXT_TOKENS 256u
-#define TEXT_PAGES (TEXT_TOKENS / EXL2__PAGE_TOKENS)
 #define PAGES 67u /* prime, so that page numbers are scattered */
 #define ROWS 160u
+#endif
+#define TEXT_PAGES (TEXT_TOKENS / EXL2__PAGE_TOKENS)
 #define SEQUENCES 64u /* that the model is opened for: as many rows may decode together */
 #define LAYERS_MAX 80u
 

@@ -5,7 +5,7 @@
    gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model.
    owns:  nothing that outlives the program. */
 #define EXL2__CUDA_UNIT_NS 4u /* heads are cut, too, where passes run unit by unit */
-#define EXL2__CUDA_LARGE_HIDDEN (getenv("EXL2_TEST_LARGE") ? 0u : 4096u) /* 0: all matrices are large */
+#define EXL2__CUDA_LARGE_HIDDEN (check_env("EXL2_TEST_LARGE") ? 0u : 4096u) /* 0: all matrices are large */
 
 #include "model_rig.h"
 
@@ -341,7 +341,7 @@ static void run_model(const char *path)
 int main(int argc, char **argv)
 {
     static const char *const stored[] = { "exl2-mixed", "exl2-4bit", "llama3-rope", "qwen3" };
-    const char *golden = getenv("EXL2_GOLDEN_DIR") ? getenv("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
+    const char *golden = check_env("EXL2_GOLDEN_DIR") ? check_env("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
     char path[1024];
     for (int i = 1; i < argc; i++) {
         snprintf(path, sizeof path, "%s/tokenizer.json", argv[i]);

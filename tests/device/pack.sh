@@ -2,13 +2,16 @@
 # pack.sh: fills FOLDER with everything that run.sh and sanitize.sh need on another machine: programs, compiled kernels,
 # goldens. Run it from the root of the source tree, on a machine with a C compiler and NVRTC ($EXL2_NVRTC); it needs no
 # GPU:
-#   tests/device/pack.sh FOLDER [ARCH]         ARCH: 90 = compute capability 9.0
+#   tests/device/pack.sh FOLDER [ARCH ...]     ARCH: 90 (default), 75, 80, 86, 89, 100, 120
+# 90 makes machine code for compute capability 9.0. Any other ARCH makes PTX of that kind of GPU in FOLDER/kernels-ARCH,
+# which another GPU runs with EXL2_TEST_ARCH=ARCH (other_gpu.h). For a real GPU of that kind, add its machine code there
+# or here: FOLDER/build_kernels FOLDER/kernels ARCH.
 # On the other machine: cd FOLDER && tests/device/run.sh .
 set -e
 folder=$1
-arch=${2:-90}
+shift
 flags="-std=c11 -O2 -I. -Itests -I$folder/made -Wno-unused-function"
-mkdir -p "$folder/made" "$folder/kernels" "$folder/tests/golden"
+mkdir -p "$folder/made" "$folder/tests/golden"
 ${CC:-cc} -O1 -o "$folder/made/embed" exl2_impl/tools/embed.c
 "$folder/made/embed" kernels_src "$folder/made/exl2_kernels.inc" "$folder/made/exl2_kernels.d"
 
@@ -20,22 +23,27 @@ program() {
     ${CC:-cc} $flags '-DEXL2_GOLDEN_DIR="tests/golden"' "$@" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-for name in host repack small exchange sample products gemm expert_gemm attend models product_speed convert \
+for name in host repack small exchange sample products gemm expert_gemm attend models predict product_speed convert \
     convert_speed; do
     program $name tests/device/$name.c
 done
 program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c
 # shellcheck disable=SC2086 # a list
-${CC:-cc} $flags -DEXL2_CONVERT -c demo/common/exl2.c -o "$folder/made/engine.o"
+${CC:-cc} $flags -DEXL2_CONVERT -c tests/device/other_gpu.c -o "$folder/made/engine.o"
 for name in golden experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix \
     soak grammar_real; do
     program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA "$folder/made/engine.o"
 done
 program build_kernels tests/device/build_kernels.c -DEXL2_CONVERT
-"$folder/build_kernels" "$folder/kernels" "$arch"
-"$folder/build_kernels" "$folder/kernels" "$arch" -DEXL2K_SLEEP=7
-rm -rf "$folder/made" "$folder/kernels_src" "$folder/tests/golden/models" "$folder/tests/device"
+for arch in "${@:-90}"; do
+    kernels="$folder/kernels" other=
+    [ "$arch" = 90 ] || kernels="$folder/kernels-$arch" other=$arch
+    mkdir -p "$kernels"
+    EXL2_TEST_ARCH=$other "$folder/build_kernels" "$kernels" "$arch"
+    EXL2_TEST_ARCH=$other "$folder/build_kernels" "$kernels" "$arch" -DEXL2K_SLEEP=7
+done
+rm -rf "$folder/made" "$folder/shared" "$folder/kernels_src" "$folder/tests/golden/models" "$folder/tests/device"
 mkdir -p "$folder/tests/device"
 cp -r kernels_src "$folder/"
 cp -r tests/golden/models tests/golden/convert "$folder/tests/golden/"

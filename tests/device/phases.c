@@ -5,7 +5,7 @@
    gives: exit code 0, 1, or 77 without a GPU; the largest relative error of every phase.
    owns:  nothing that outlives the program. */
 #define EXL2__CUDA_UNIT_NS 4u /* the heads of these shapes are cut into units */
-#define EXL2__CUDA_LARGE_HIDDEN (getenv("EXL2_TEST_LARGE") ? 0u : 4096u) /* 0: all matrices are large */
+#define EXL2__CUDA_LARGE_HIDDEN (check_env("EXL2_TEST_LARGE") ? 0u : 4096u) /* 0: all matrices are large */
 
 #include "phase_rig.h"
 #include "spread.h"

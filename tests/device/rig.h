@@ -1,6 +1,6 @@
 /* rig.h: what kernel tests need of CUDA: device 0, modules of kernels_src, buffers, launches, timing. A module comes
    from $EXL2_TEST_KERNELS or is compiled when it is loaded. If a call fails, the rig prints a message and ends the test
-   with exit code 1; without a GPU the exit code is 77.
+   with exit code 1; without a GPU the exit code is 77. The GPU may stand in for another kind (other_gpu.h).
    Compile with -DEXL2_KERNEL_DIR='"kernels_src"'.
 
        rig_open("kernels_src");
@@ -12,8 +12,9 @@
 #ifndef RIG_H
 #define RIG_H
 
-#include "../../exl2_impl/3_backend/cuda/cuda_cache.h"
-#include "../check.h"
+#include "other_gpu.h"
+
+#include "../../exl2_impl/3_backend/cuda/cuda_kernels.h"
 #include "kernel_folder.h"
 
 typedef struct rig_module {
@@ -85,7 +86,8 @@ static void rig_open(const char *dir)
     rig.c.files = exl2__platform_files();
     rig.c.logger = (exl2_logger){ rig_line, NULL, EXL2_LOG_INFO };
     rig.dir = dir;
-    if (exl2__cuda_driver_open(NULL, &rig.driver, why, sizeof why) < 0) {
+    other_gpu_tables(&rig.driver, &rig.nvrtc);
+    if (!rig.driver.init && exl2__cuda_driver_open(NULL, &rig.driver, why, sizeof why) < 0) {
         check_skip(why);
     }
     if (rig.driver.init(0) != 0 || rig.driver.device_count(&count) != 0 || count == 0) {
@@ -113,12 +115,15 @@ static exl2__cuda_target rig_compiler(void)
 {
     char why[200];
     exl2__cuda_target target = { 0 };
-    if (!rig.nvrtc.version && exl2__cuda_nvrtc_open(getenv("EXL2_NVRTC"), &rig.nvrtc, why, sizeof why) < 0) {
+    if (!rig.nvrtc.version && exl2__cuda_nvrtc_open(check_env("EXL2_NVRTC"), &rig.nvrtc, why, sizeof why) < 0) {
         check_skip(why);
     }
     rig_need(exl2__cuda_target_pick(&rig.c, &rig.nvrtc, rig.arch, &target));
     return target;
 }
+
+/* Whether the engine has the module for this GPU. */
+static bool rig_exists(const char *file) { return exl2__cuda_module_exists(file, rig.arch); }
 
 /* Loads or compiles the module's image. Returns true if *image is a cache entry, in which the image follows a head of
    EXL2__CUDA_ENTRY_HEAD bytes. */

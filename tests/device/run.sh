@@ -4,11 +4,14 @@
 # FOLDER: the folder that pack.sh made, with programs and compiled kernels, so that nothing is built here. Without
 # FOLDER, the programs of build/tests are run (meson setup build && ninja -C build); each compiles its own kernels.
 # EXL2_TEST_MODELS: folders of more models, separated by blanks. Logs go to $OUT or ./device-log.
+# EXL2_TEST_ARCH=75|80|86|89|100|120: the GPU stands in for one of that kind, with EXL2_TEST_SMS SMs (other_gpu.h). FOLDER
+# then needs the kernels of `pack.sh FOLDER ARCH`. The driver compiles them, so programs last longer: EXL2_TEST_SECONDS.
 # Exit code: 0, 1, or 77 without a GPU.
 folder=${1:-build/tests}
 logs=${OUT:-device-log}
 mkdir -p "$logs"
-[ -d "$folder/kernels" ] && export EXL2_TEST_KERNELS="$folder/kernels"
+kernels="$folder/kernels${EXL2_TEST_ARCH:+-$EXL2_TEST_ARCH}"
+[ -d "$kernels" ] && export EXL2_TEST_KERNELS="$kernels"
 [ -d "$folder/shared" ] && export EXL2_TEST_DATA="$folder/shared"
 export EXL2_GOLDEN_DIR=${EXL2_GOLDEN_DIR:-tests/golden}
 summary=""

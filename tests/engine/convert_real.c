@@ -131,7 +131,7 @@ int main(void)
     exl2_convert_info info = { 0 };
     check_model();
     check_shared("fixtures/convert/self.json");
-    const char *temporary = getenv("TMPDIR");
+    const char *temporary = check_env("TMPDIR");
     snprintf(root, sizeof root, "%s/exl2-convert-real-XXXXXX", temporary ? temporary : "/tmp");
     if (!CHECK(mkdtemp(root) != NULL)) {
         return check_done();

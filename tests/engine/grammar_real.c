@@ -181,7 +181,7 @@ static void speed(const rig *r, uint32_t at_a_time, uint32_t rounds)
 
 static uint32_t number_of(const char *variable, uint32_t otherwise)
 {
-    const char *text = getenv(variable);
+    const char *text = check_env(variable);
     return text ? (uint32_t)strtoul(text, NULL, 10) : otherwise;
 }
 

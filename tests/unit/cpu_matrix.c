@@ -370,7 +370,7 @@ int main(int argc, char **argv)
     worked_example();
     refusals();
     touch();
-    if (getenv("EXL2_TEST_DATA")) {
+    if (check_env("EXL2_TEST_DATA")) {
         static const char *const names[]
             = { "2bit", "3bit", "4bit", "5bit", "6bit", "8bit", "mixed", "ragged", "attn-bias", "odd-vocab" };
         for (uint32_t i = 0; i < EXL2__COUNT(names); i++) {

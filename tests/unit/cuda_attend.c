@@ -72,7 +72,7 @@ static exl2_kv rig_format; /* of K and V of the next model */
 static exl2_result rig_load(void)
 {
     const exl2__backend *b = &exl2__cuda_backend;
-    const char *dir = getenv("EXL2_GOLDEN_DIR") ? getenv("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
+    const char *dir = check_env("EXL2_GOLDEN_DIR") ? check_env("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
     exl2__arena dry[2] = { { 0 }, { 0 } };
     char path[1024];
     snprintf(path, sizeof path, "%s/models/exl2-4bit", dir);

@@ -1,6 +1,7 @@
 /* cuda_gemm.c: launches of products of many rows: they fit, cover all inputs, and are equal for all row counts of a
-   class. */
+   class. Rings and blocks of products of eight rows. */
 #include "../../exl2_impl/3_backend/cuda/cuda_gemm_wg.h"
+#include "../../exl2_impl/3_backend/cuda/cuda_matrix.h"
 #include "../check.h"
 
 static exl2k_matrix matrix_of(uint32_t parts, uint32_t columns, uint32_t rows)
@@ -83,6 +84,29 @@ static void check_wg_plan(const exl2k_matrix *m, uint32_t kind, uint32_t rows, u
     CHECK_INT(a.splits, 1);
 }
 
+/* Gate and up of an 8B model, 16 slices in a strip, in products of eight rows. */
+static void check_ring(uint32_t ctas, uint32_t budget, uint32_t stages, uint32_t block)
+{
+    exl2k_gemv_args a = { .kind = EXL2K_GEMV_ACT };
+    a.matrix = (exl2k_matrix){ .parts = 2, .interleaved = 1, .slices = 16, .strips = 2 * 14336 / 16 };
+    uint32_t shared = exl2__cuda_gemv_shared(&a, 2112, 8, ctas, budget);
+    CHECK(shared > 0 && shared <= budget);
+    CHECK_INT(a.stages, stages);
+    CHECK_INT(a.block, block);
+}
+
+static void check_rings(void)
+{
+    check_ring(132, 232448, 2, 7); /* all pairs of strips of a CTA at once */
+    check_ring(132, 166912, 1, 7);
+    check_ring(82, 101376, 1, 3);  /* a second stage would leave room for one pair */
+    check_ring(128, 101376, 1, 3);
+    check_ring(64, 232448, 2, 7);  /* 14 pairs: a second stage leaves room for nine, else there were as many blocks */
+    exl2k_gemv_args a = { .kind = EXL2K_GEMV_ACT };
+    a.matrix = (exl2k_matrix){ .parts = 2, .interleaved = 1, .slices = 16, .strips = 2 * 14336 / 16 };
+    CHECK_INT(exl2__cuda_gemv_shared(&a, 2112, 8, 82, 48 * 1024), 0); /* not even one pair fits */
+}
+
 int main(void)
 {
     static const uint32_t rows[] = { 1, 9, 32, 33, 64, 65, 127, 128, 129, 256, 257, 500, 512, 513, 2048, 8192 };
@@ -119,5 +143,6 @@ int main(void)
     CHECK(!exl2__cuda_wg_serves(&m)); /* dense */
     m = matrix_of(1, 4096, 1000);
     CHECK(!exl2__cuda_wg_serves(&m)); /* part of a half */
+    check_rings();
     return check_done();
 }

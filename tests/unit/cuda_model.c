@@ -213,7 +213,7 @@ static void rig_end(void)
 static const char *golden(const char *name)
 {
     static char path[1024];
-    const char *dir = getenv("EXL2_GOLDEN_DIR") ? getenv("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
+    const char *dir = check_env("EXL2_GOLDEN_DIR") ? check_env("EXL2_GOLDEN_DIR") : EXL2_GOLDEN_DIR;
     snprintf(path, sizeof path, "%s/models/%s", dir, name);
     return path;
 }

@@ -83,6 +83,13 @@ static void test_libraries(void)
     CHECK_TEXT(why, "no CUDA driver: /nowhere/libcuda.so.1 is not installed");
     CHECK_INT(exl2__cuda_nvrtc_open("/nowhere/libnvrtc.so", &nvrtc, why, sizeof why), EXL2_ERR_NO_COMPILER);
     CHECK(!nvrtc.library && !nvrtc.compile);
+    /* An empty path is none: the usual names are tried, which this machine may have. */
+    exl2_result result = exl2__cuda_nvrtc_open("", &nvrtc, why, sizeof why);
+    CHECK(result == EXL2_OK || (result == EXL2_ERR_NO_COMPILER && strstr(why, "libnvrtc.so") != NULL));
+    exl2__cuda_nvrtc_close(&nvrtc);
+    result = exl2__cuda_driver_open("", &driver, why, sizeof why);
+    CHECK(result == EXL2_OK || (result == EXL2_ERR_NO_DEVICE && strstr(why, "libcuda.so") != NULL));
+    exl2__cuda_driver_close(&driver);
 #if defined(__linux__)
     CHECK_INT(exl2__cuda_driver_open("libm.so.6", &driver, why, sizeof why), EXL2_ERR_NO_DEVICE);
     CHECK_TEXT(why, "the CUDA driver libm.so.6 is too old: it has no cuInit");

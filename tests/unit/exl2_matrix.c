@@ -18,7 +18,7 @@
 static const char *shared_file(const char *relative)
 {
     static char path[1024];
-    const char *root = getenv("EXL2_TEST_DATA");
+    const char *root = check_env("EXL2_TEST_DATA");
     snprintf(path, sizeof path, "%s/%s", root ? root : "../shared", relative);
     return path;
 }

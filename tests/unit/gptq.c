@@ -532,7 +532,7 @@ int main(void)
     CHECK_INT(check_folder(EXL2_GOLDEN_DIR "/models/gptq-phi3", 0), 14);
     CHECK_INT(check_folder(EXL2_GOLDEN_DIR "/models/awq", 0), 14);
     CHECK_INT(check_folder(EXL2_GOLDEN_DIR "/models/mixed-kinds", 0), 8);
-    if (!getenv("EXL2_TEST_DATA")) {
+    if (!check_env("EXL2_TEST_DATA")) {
         printf("without shared data (EXL2_TEST_DATA): goldens of the repository only\n");
         return check_done();
     }

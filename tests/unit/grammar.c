@@ -516,7 +516,7 @@ static void judge_sources(judge *j, uint32_t count)
 static void check_judged(void)
 {
     judge j = judge_open();
-    const char *root = getenv("EXL2_TEST_DATA");
+    const char *root = check_env("EXL2_TEST_DATA");
     char packed[600], folder[40], command[2000];
     snprintf(packed, sizeof packed, "%s/fixtures/tokenizers/qwen3", root ? root : ".");
     snprintf(folder, sizeof folder, "%s/qwen3", j.folder);

@@ -412,7 +412,7 @@ static void check_work(void)
 
 static uint32_t number_of(const char *variable, uint32_t otherwise)
 {
-    const char *text = getenv(variable);
+    const char *text = check_env(variable);
     return text ? (uint32_t)strtoul(text, NULL, 10) : otherwise;
 }
 
@@ -457,7 +457,7 @@ static void check_file(const char *path, bool must, uint32_t texts)
 
 int main(void)
 {
-    const char *other = getenv("EXL2_SCHEMAS");
+    const char *other = check_env("EXL2_SCHEMAS");
     context = rows_ctx();
     if (!CHECK(vocab_open(&context, EXL2_GOLDEN_DIR "/smollm2", &vocab) == EXL2_OK)
         || !CHECK(exl2__grammar_vocab_open(&context, &vocab, &table) == EXL2_OK)) {

@@ -2,6 +2,8 @@
    (tests/golden/convert, and the larger ones in $EXL2_TEST_DATA/convert/matrix). Losses are computed here, in double,
    from the words that a decoder reads. With -DRIG_BACKEND=EXL2_BACKEND_CUDA all of it runs on a GPU. */
 #define EXL2_CONVERT
+#include "../device/other_gpu.h"
+
 #include "../../exl2_impl/0_base/json/json.h"
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/8_convert/quantizer/losses.h"
@@ -331,7 +333,7 @@ int main(void)
     ctx.allocator = exl2__platform_allocator();
     ctx.files = exl2__platform_files();
     ctx.cpu_path = exl2__cpu_path_best();
-    exl2_engine_desc engine = { .backend = RIG_BACKEND, .nvrtc_path = getenv("EXL2_NVRTC"),
+    exl2_engine_desc engine = { .backend = RIG_BACKEND, .nvrtc_path = check_env("EXL2_NVRTC"),
                                 .kernel_cache = kernel_folder() };
     if (exl2__gpu_open(&ctx, &engine, &device) < 0) {
         check_skip(ctx.error.text);

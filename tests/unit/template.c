@@ -32,7 +32,7 @@ static lines lines_read(const char *path)
 static const char *golden(const char *name)
 {
     static char path[1024];
-    const char *root = getenv("EXL2_GOLDEN_DIR");
+    const char *root = check_env("EXL2_GOLDEN_DIR");
     snprintf(path, sizeof path, "%s/template/%s", root ? root : "tests/golden", name);
     return path;
 }
@@ -300,7 +300,7 @@ static void test_smollm2(void)
 static void test_shared_models(void)
 {
     static const char *const names[] = { "gemma3", "llama3", "qwen3", "smollm2" };
-    const char *root = getenv("EXL2_TEST_DATA");
+    const char *root = check_env("EXL2_TEST_DATA");
     for (size_t i = 0; root && i < EXL2__COUNT(names); i++) {
         char folder[1024], rows[1100], config[1100];
         exl2__template_set set;
@@ -330,7 +330,7 @@ static void test_shared_templates(void)
         { "phi3", 38 },        { "qwen_think_tools", 38 }, { "torture", 38 }, { "vicuna", 38 },
         { "zephyr", 38 },
     };
-    const char *root = getenv("EXL2_TEST_DATA");
+    const char *root = check_env("EXL2_TEST_DATA");
     for (size_t i = 0; root && i < EXL2__COUNT(rows); i++) {
         char path[1024];
         snprintf(path, sizeof path, "%s/fixtures/templates/%s/template.jinja", root, rows[i].name);

@@ -283,10 +283,12 @@ static bool exl2__cuda_sticky(int result)
 
 /* ---- opening ---- */
 
-/* Opens `given`, or, if that is NULL, the first of the names that the system finds. *found: the last name tried. */
+/* Opens `given`, or, if that is NULL or empty, the first of the names that the system finds. *found: the last name
+   tried. */
 static inline void *exl2__cuda_library(const char *given, const char *const *names, size_t count, const char **found)
 {
     void *library = NULL;
+    given = given && *given ? given : NULL; /* for an empty name dlopen gives the program itself */
     for (size_t i = 0; i < (given ? 1 : count) && !library; i++) {
         *found = given ? given : names[i];
         library = exl2__platform_library(*found);
@@ -348,7 +350,7 @@ static inline void exl2__cuda_driver_close(exl2__cuda_driver *driver)
     *driver = (exl2__cuda_driver){ 0 };
 }
 
-/* As exl2__cuda_driver_open. path NULL: the newest NVRTC among the usual names. */
+/* As exl2__cuda_driver_open. path NULL or empty: the newest NVRTC among the usual names. */
 static exl2_result exl2__cuda_nvrtc_open(const char *path, exl2__cuda_nvrtc *out, char *why, size_t cap)
 {
     static const char *const names[] = EXL2__CUDA_NVRTC_NAMES;
@@ -359,7 +361,8 @@ static exl2_result exl2__cuda_nvrtc_open(const char *path, exl2__cuda_nvrtc *out
     *out = (exl2__cuda_nvrtc){ 0 };
     void *library = exl2__cuda_library(path, names, EXL2__COUNT(names), &found);
     if (!library) {
-        exl2__format(why, cap, "no kernel compiler: %s (NVRTC) cannot be opened", path ? path : names[0]);
+        exl2__format(why, cap, "no kernel compiler: %s (NVRTC) cannot be opened",
+                     path && *path ? path : names[0]);
         return EXL2_ERR_NO_COMPILER;
     }
     exl2__cuda_find(library, symbols, EXL2__COUNT(symbols), out, &missing);

@@ -331,8 +331,10 @@ static inline void exl2__cuda_matrix_firsts(exl2k_matrix *m)
 
 /* Fills in what a launch of `ctas` CTAs needs in *a (a->matrix and a->kind are set) for `rows` 1, 8 or 16, within
    `budget` bytes. It picks the first ring that leaves room for all strips of a CTA in one block, else the first ring
-   that fits. Blocks of a CTA have nearly equal size. Returns the dynamic shared memory of the launch, 0 if the budget
-   is too small. */
+   that fits. With eight rows a smaller ring is better where it halves the number of blocks, as on GPUs with 100 KiB of
+   shared memory: each warp loads and prepares its inputs again in each block, which costs more instructions than the
+   product with a strip, and these GPUs read too little memory for an SM to need deep rings. Blocks of a CTA have nearly
+   equal size. Returns the dynamic shared memory of the launch, 0 if the budget is too small. */
 static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk_bytes, uint32_t rows, uint32_t ctas,
                                               uint32_t budget)
 {
@@ -354,19 +356,29 @@ static inline uint32_t exl2__cuda_gemv_shared(exl2k_gemv_args *a, uint32_t chunk
     a->ctas_with_more = a->matrix.strips / unit % ctas;
     a->slices_inverse = 256 / a->matrix.slices + 1;
     a->groups_inverse = 65536 / (EXL2K_GEMV_WARPS / a->matrix.slices) + 1;
-    for (uint32_t turn = 0; turn < 2; turn++) { /* first with room for all strips, then for any number of strips */
-        for (uint32_t i = rows == 1 ? 0 : 2; i < last; i++) {
-            uint32_t taken = rings[i].stages * rings[i].slot_strips * EXL2K_GEMV_WARPS * chunk_bytes + others;
-            if (taken + (turn == 0 ? exl2__min32(own, most) : 1) * strip <= budget) {
-                uint32_t room = exl2__min32((budget - taken) / strip, most);
-                a->stages = rings[i].stages;
-                a->slot_strips = rings[i].slot_strips;
-                a->block = (uint32_t)exl2__div_up(own, exl2__div_up(own, room));
-                return taken + a->block * strip;
-            }
+    uint32_t best = last, fewest = 0, taken = 0, room = 0;
+    for (uint32_t i = rows == 1 ? 0 : 2; i < last; i++) {
+        uint32_t bytes = rings[i].stages * rings[i].slot_strips * EXL2K_GEMV_WARPS * chunk_bytes + others;
+        uint32_t fit = bytes < budget ? exl2__min32((budget - bytes) / strip, most) : 0;
+        uint32_t blocks = fit > 0 ? (uint32_t)exl2__div_up(own, fit) : UINT32_MAX;
+        bool all = fit >= exl2__min32(own, most);
+        if (fit > 0 && (all || best == last || (rows > 1 && blocks <= fewest / 2))) {
+            best = i;
+            fewest = blocks;
+            taken = bytes;
+            room = fit;
+        }
+        if (all) {
+            break;
         }
     }
-    return 0;
+    if (best == last) {
+        return 0;
+    }
+    a->stages = rings[best].stages;
+    a->slot_strips = rings[best].slot_strips;
+    a->block = (uint32_t)exl2__div_up(own, exl2__div_up(own, room));
+    return taken + a->block * strip;
 }
 
 #endif
