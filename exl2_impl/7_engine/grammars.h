@@ -1,6 +1,7 @@
 /* grammars.h: the grammars that the application has made, and the state of each job's text in its grammar.
    takes: exl2_grammar_desc; a job and its history.
-   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _forced, _cost, _mask.
+   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _forced, _cost, _exact_cost, _prepare,
+          _mask.
    owns:  a grammar's memory until it is closed and its last job has ended; a model's table of tokens. */
 #ifndef EXL2__GRAMMARS_H
 #define EXL2__GRAMMARS_H
@@ -324,6 +325,23 @@ static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
         return 0;
     }
     return exl2__grammar_mask_cost(&job->grammar.slot->made->mask, &job->grammar.place);
+}
+
+/* The same of a job whose next mask is cached, but not for texts that must end soon. */
+static uint32_t exl2__grammars_exact_cost(exl2_engine *e, exl2__job *job)
+{
+    const exl2__sequence *s = &job->sequence;
+    if (!job->grammar.slot || !job->grammar.slot->made || exl2__grammars_follow(e, job) < 0) {
+        return 0;
+    }
+    return exl2__grammar_mask_exact_cost(&job->grammar.slot->made->mask, &job->grammar.place,
+                                         s->tokens_end - s->table->tokens);
+}
+
+/* Makes the mask of the state that exl2__grammars_cost is about. */
+static void exl2__grammars_prepare(exl2__job *job)
+{
+    exl2__grammar_mask_prepare(&job->grammar.slot->made->mask, &job->grammar.place);
 }
 
 /* Sets the bits of the tokens that may follow; out: [vocab] of the model that samples. *over: the text ends here. */

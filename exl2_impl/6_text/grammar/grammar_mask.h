@@ -1,8 +1,8 @@
 /* grammar_mask.h: masks of the tokens that a grammar allows next, one bit per token, and the place of a text in the
    grammar.
    takes: a linked automaton, a model's token table; tokens as they are sampled.
-   gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _get,
-          _accept, _after, _shortest, _is_complete, _may_end, _copy.
+   gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _prepare,
+          _exact_cost, _get, _accept, _after, _shortest, _is_complete, _may_end, _copy.
    owns:  two blocks, from open to close: the states, and the masks of states. Places belong to the caller.
 
    To make a mask, the tries of the vocabulary could be walked token by token, but that is slow. Most tokens are TEXT:
@@ -472,23 +472,53 @@ static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, e
     return exl2__grammar_mask_full(c);
 }
 
-/* Upper bound on the trie nodes that the next exl2__grammar_mask_get visits, unless the text has to end soon. */
+/* Trie nodes in the groups from `first` on, without those below a first byte that leads nowhere. */
 EXL2__COLD
-static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+static uint32_t exl2__grammar_mask_nodes(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t first)
 {
     const exl2__grammar_vocab *v = m->vocab;
-    uint32_t reach, cost = 0, base = exl2__grammar_reset_state(&m->states, place->state, &reach);
-    const uint32_t *row = base == EXL2__GRAMMAR_STATE_FULL ? NULL : exl2__grammar_state_row(&m->states, place->state);
-    bool shared = row && m->states.states[base].mask;
-    if (shared && (base == place->state || m->states.states[place->state].mask || reach >= v->longest)) {
-        return 0;
-    }
-    uint32_t first = shared ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4;
+    const uint32_t *row = exl2__grammar_state_row(&m->states, place->state);
+    uint32_t cost = 0;
     for (uint32_t i = v->begin[first]; i < v->begin[EXL2__GRAMMAR_VOCAB_GROUPS]; i = v->nodes[i].skip) {
         cost += row && row[m->states.link->class_of[v->nodes[i].byte]] == EXL2__GRAMMAR_STATE_DEAD ? 0
             : v->nodes[i].skip - i;
     }
     return cost;
+}
+
+/* Upper bound on the trie nodes that the next exl2__grammar_mask_get visits, unless the text has to end soon. */
+EXL2__COLD
+static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+{
+    const exl2__grammar_vocab *v = m->vocab;
+    uint32_t reach, base = exl2__grammar_reset_state(&m->states, place->state, &reach);
+    const uint32_t *row = base == EXL2__GRAMMAR_STATE_FULL ? NULL : exl2__grammar_state_row(&m->states, place->state);
+    bool shared = row && m->states.states[base].mask;
+    if (shared && (base == place->state || m->states.states[place->state].mask || reach >= v->longest)) {
+        return 0;
+    }
+    return exl2__grammar_mask_nodes(m, place, shared ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4);
+}
+
+/* Makes the mask of the place's state, so that the next exl2__grammar_mask_get finds it. If the block has no room for
+   it, that call collects states, or fails. */
+EXL2__COLD
+static void exl2__grammar_mask_prepare(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+{
+    exl2__grammar_mask_slot_of(m, &place->state);
+}
+
+/* Upper bound on the trie nodes that the next exl2__grammar_mask_get visits if the mask of the state is cached, but
+   holds tokens after which a text of `left` tokens could not end; else 0. */
+EXL2__COLD
+static uint32_t exl2__grammar_mask_exact_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                              uint32_t left)
+{
+    uint32_t slot = m->states.states[place->state].mask, after = left ? left - 1 : 0;
+    if (!slot || m->slots[slot - 1].needs <= after) {
+        return 0;
+    }
+    return exl2__grammar_mask_nodes(m, place, EXL2__GRAMMAR_VOCAB_TEXT4);
 }
 
 /* The state after a token, of whose text the first `skip` bytes do not belong to the grammar's; DEAD: the token is not
