@@ -1,6 +1,6 @@
 /* masks.h: masks, which say what each row of the next pass may sample: one bit per token.
    takes: jobs with rows in a pass.
-   gives: exl2__masks_plan, exl2__masks_fill_due.
+   gives: exl2__budget, exl2__masks_plan, exl2__masks_fill_due.
    owns:  nothing; the masks' memory is the batch's. */
 #ifndef EXL2__MASKS_H
 #define EXL2__MASKS_H
@@ -8,7 +8,15 @@
 #include "../2_graph/forward.h"
 #include "drafts.h"
 
-#define EXL2__MASKS_COST_MIN 10000 /* nodes; the time of a mask that costs fewer is not learned from */
+#define EXL2__MASKS_NODES_MIN 1000u /* of a part; the time of one that visits fewer is not learned from */
+
+/* What a step may use: exl2_step_desc, with the deadlines of this step. */
+typedef struct exl2__budget {
+    uint64_t deadline_ns; /* by exl2__platform_ns, for work on the CPU; 0 = none: one pass */
+    uint64_t unit_ns;     /* most predicted time of a unit of work on the CPU; 0 = any */
+    uint64_t gpu_ns;      /* GPU time to queue; 0 = one pass */
+    bool wait;            /* may sleep until the GPU has finished a pass */
+} exl2__budget;
 
 /* Clears the bits of tokens that are not on the job's allow list; bits: [vocab]. */
 EXL2__COLD
@@ -135,21 +143,34 @@ static inline void exl2__masks_leave(exl2__masks_row *row)
     }
 }
 
-/* Estimated cost of a row's mask, in nodes; 0: it costs little, or an error follows. *prepares: the cost is that of the
-   mask of the grammar's state, from which the row's mask is made then. */
-static inline uint32_t exl2__masks_cost(exl2_engine *e, const exl2__model *m, exl2__job *job, bool *prepares)
+/* A part of the work on a job's masks. */
+typedef struct exl2__masks_part {
+    uint32_t nodes;  /* at most; 0: it costs little, or an error follows */
+    bool prepares;   /* it begins or walks a mask of the grammar, from which the row's mask is made then */
+    bool begins;
+    uint64_t ns;     /* predicted */
+} exl2__masks_part;
+
+/* The next part for a job; most_ns: its predicted time, at most; 0: any. */
+static inline exl2__masks_part exl2__masks_next_part(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                                     uint64_t most_ns)
 {
+    exl2__masks_part part = { 0 };
     exl2_token forced = -1;
-    *prepares = false;
     if (exl2__jobs_heals(job)) {
-        return m->vocab.id_count;
+        part.nodes = m->vocab.id_count;
+    } else if (exl2__forced_token(e, job, &forced) >= 0 && forced < 0) {
+        part.nodes = exl2__grammars_cost(e, job);
+        part.nodes = part.nodes ? part.nodes : exl2__grammars_exact_cost(e, job);
+        part.prepares = part.nodes > 0;
     }
-    if (exl2__forced_token(e, job, &forced) < 0 || forced >= 0) {
-        return 0;
+    part.begins = part.prepares && !exl2__grammars_walks(job);
+    if (part.prepares && most_ns) {
+        float most = (float)most_ns / m->mask_ns;
+        part.nodes = most < (float)part.nodes ? exl2__max32((uint32_t)most, EXL2__MASKS_NODES_MIN) : part.nodes;
     }
-    uint32_t cost = exl2__grammars_cost(e, job);
-    *prepares = cost > 0;
-    return cost ? cost : exl2__grammars_exact_cost(e, job);
+    part.ns = part.begins ? (uint64_t)m->mask_begin_ns : (uint64_t)((float)part.nodes * m->mask_ns);
+    return part;
 }
 
 /* Fills in the mask of the row after all tokens of the history. If the job's text ends here, or the mask fails, the job
@@ -192,15 +213,10 @@ static inline uint32_t *exl2__masks_next(const exl2__model *m, const exl2__seque
     return bits;
 }
 
-/* Fills in the mask of the job's next row, or prepares it. */
-static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__masks_row *row,
-                                    bool prepares)
+/* Fills in the mask of the job's next row. */
+static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__masks_row *row)
 {
     exl2__sequence *s = &job->sequence;
-    if (prepares) {
-        exl2__grammars_prepare(row->job);
-        return;
-    }
     if (s->mask_row == 0) {
         memset(s->mask, 0, (size_t)exl2__sequence_samples(s) * m->batch.mask_words * sizeof *s->mask);
     }
@@ -212,43 +228,55 @@ static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *j
     s->mask_row++;
 }
 
+static inline void exl2__masks_learn(exl2__model *m, const exl2__masks_part *part, uint64_t nodes, uint64_t ns)
+{
+    if (part->begins) {
+        m->mask_begin_ns += exl2__mul_float(0.25f, (float)ns - m->mask_begin_ns);
+    } else if (nodes >= EXL2__MASKS_NODES_MIN) {
+        m->mask_ns += exl2__mul_float(0.25f, (float)ns / (float)nodes - m->mask_ns);
+    }
+}
+
 /* Does the next part of a job's masks, unless it is expected to end after the deadline (0 = none): then false. The
    first part that costs anything is done in any case with *at_least_one. */
-static inline bool exl2__masks_fill_next(exl2_engine *e, exl2__model *m, exl2__job *job, uint64_t deadline_ns,
-                                         bool *at_least_one)
+static inline bool exl2__masks_do_part(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__budget *budget,
+                                       bool *at_least_one)
 {
     exl2__masks_row row;
-    bool prepares = false;
+    exl2__masks_part part = { 0 };
     uint64_t begin_ns = exl2__platform_ns();
     exl2__masks_enter(job, &row);
-    uint32_t cost = row.job ? exl2__masks_cost(e, m, row.job, &prepares) : 0;
-    uint64_t predicted_ns = (uint64_t)((float)cost * m->mask_ns);
-    bool fits = !deadline_ns || *at_least_one || begin_ns + predicted_ns <= deadline_ns;
+    if (row.job) {
+        part = exl2__masks_next_part(e, m, row.job, budget->unit_ns);
+    }
+    bool fits = !budget->deadline_ns || *at_least_one || begin_ns + part.ns <= budget->deadline_ns;
     if (fits) {
-        const char *name = prepares ? "exl2 state mask" : "exl2 mask";
+        const char *name = part.prepares ? "exl2 state mask" : "exl2 mask";
         const exl2__grammar_slot *slot = row.job ? row.job->grammar.slot : NULL;
         const uint64_t *visited = slot && slot->made ? &slot->made->mask.nodes : NULL;
         uint64_t before = visited ? *visited : 0;
         exl2__zone_begin(&e->ctx, name);
-        exl2__masks_fill(e, m, job, &row, prepares);
-        exl2__zone_end(&e->ctx);
-        uint64_t ns = exl2__platform_ns() - begin_ns, nodes = visited ? *visited - before : cost;
-        exl2__zone_unit(&e->ctx, name, predicted_ns, ns);
-        if (nodes >= EXL2__MASKS_COST_MIN) {
-            m->mask_ns += exl2__mul_float(0.25f, (float)ns / (float)nodes - m->mask_ns);
+        if (part.prepares) {
+            exl2__grammars_prepare(row.job, part.nodes);
+        } else {
+            exl2__masks_fill(e, m, job, &row);
         }
-        *at_least_one = *at_least_one && cost == 0;
+        exl2__zone_end(&e->ctx);
+        uint64_t ns = exl2__platform_ns() - begin_ns;
+        exl2__zone_unit(&e->ctx, name, part.ns, ns);
+        exl2__masks_learn(m, &part, visited ? *visited - before : part.nodes, ns);
+        *at_least_one = *at_least_one && part.nodes == 0;
     }
     exl2__masks_leave(&row);
     return fits;
 }
 
-/* Fills in the masks of the pass that are due. false: because of the deadline (0 = none) some are left for later. */
-static inline bool exl2__masks_fill_due(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool at_least_one)
+/* Fills in the masks of the pass that are due. false: because of the deadline some are left for later. */
+static inline bool exl2__masks_fill_due(exl2_engine *e, exl2__model *m, const exl2__budget *budget, bool at_least_one)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         while (job->sequence.rows && job->sequence.mask_due) {
-            if (!exl2__masks_fill_next(e, m, job, deadline_ns, &at_least_one)) {
+            if (!exl2__masks_do_part(e, m, job, budget, &at_least_one)) {
                 return false;
             }
         }

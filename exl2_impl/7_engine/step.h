@@ -13,14 +13,6 @@
 #include "loading_run.h"
 #include "masks.h"
 
-/* What a step may use: exl2_step_desc, with the deadlines of this step. */
-typedef struct exl2__budget {
-    uint64_t deadline_ns; /* by exl2__platform_ns, for work on the CPU; 0 = none: one pass */
-    uint64_t unit_ns;     /* most predicted time of a unit of work on the CPU; 0 = any */
-    uint64_t gpu_ns;      /* GPU time to queue; 0 = one pass */
-    bool wait;            /* may sleep until the GPU has finished a pass */
-} exl2__budget;
-
 /* Parts of a step's budget, and the least nanoseconds, of a unit: a prediction that is wrong by a fifth then costs a
    fortieth of the budget, and a thread that is shorter than the least is not worth waking. */
 #define EXL2__STEP_UNITS 8u
@@ -446,7 +438,7 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
                                              exl2__queue_budget *queue_budget, bool ran, exl2__forward_status *status)
 {
     if (m->forward.masks == EXL2__MASKS_WANTED) { /* filling them in may end jobs, whose DONE is delivered first */
-        bool made = exl2__masks_fill_due(e, m, budget->deadline_ns, !ran);
+        bool made = exl2__masks_fill_due(e, m, budget, !ran);
         m->forward.masks = made ? EXL2__MASKS_MADE : EXL2__MASKS_WANTED;
         *status = made ? EXL2__FORWARD_MASKS : EXL2__FORWARD_MORE;
         return EXL2_OK;

@@ -103,13 +103,14 @@ static void budget(const rig *r)
         CHECK_INT(exl2__step_forward(r->engine, m, &gone, &queue_budget, true, &status), EXL2_OK);
         CHECK(status == EXL2__FORWARD_MORE && j->sequence.mask_due && m->forward.masks == EXL2__MASKS_WANTED);
     }
-    uint64_t soon = exl2__platform_ns() + 3600000000000u;
-    CHECK(exl2__masks_fill_due(r->engine, m, soon, false) && !j->sequence.mask_due);
+    exl2__budget soon = { .deadline_ns = exl2__platform_ns() + 3600000000000u, .unit_ns = 3600000000000u };
+    CHECK(exl2__masks_fill_due(r->engine, m, &soon, false) && !j->sequence.mask_due);
     j->sequence.mask_row = 0;
     j->sequence.mask_due = true; /* requested again, but cached now */
     CHECK_INT(exl2__grammars_cost(r->engine, j), 0);
     m->mask_ns = 1e9f;
-    CHECK(exl2__masks_fill_due(r->engine, m, exl2__platform_ns() + 1000000000u, false) && !j->sequence.mask_due);
+    soon.deadline_ns = exl2__platform_ns() + 1000000000u;
+    CHECK(exl2__masks_fill_due(r->engine, m, &soon, false) && !j->sequence.mask_due);
     rig_drain(r, 1); /* every mask is estimated to cost seconds, so each step computes one */
     CHECK_TEXT(again.text, said.text);
     CHECK(again.done_events == 1 && again.bytes >= 30);
