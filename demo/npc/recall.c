@@ -84,6 +84,10 @@ const example *recall(const character *who, recollection *m, const char *questio
             best = &who->examples[i];
         }
     }
+    for (uint32_t i = 0; !best && cast_is_plot(who, question) && i < who->example_count; i++) {
+        bool of_it = cast_is_plot(who, who->examples[i].question) && &who->examples[i] != m->last;
+        best = of_it ? &who->examples[i] : NULL;
+    }
     m->last = best;
     return best;
 }
@@ -124,21 +128,19 @@ static void add_turn(const character *who, const example *e, const char *visitor
 {
     char answer[TURN_BYTES];
     size_t used = strlen(out);
-    turn_example(who->mood, e->answer, e->act, e->at ? e->at : visitor, answer, sizeof answer);
+    turn_example(e->answer, answer, sizeof answer);
     snprintf(out + used, cap - used, "\n%s: %.800s\n%s: %s", visitor, e->question, who->name, answer);
 }
 
-bool recall_turns(const character *who, recollection *m, const char *question, const char *visitor, char *out,
-                  size_t cap)
+void recall_asides(const character *who, recollection *m, const char *question, const char *visitor, char *out,
+                   size_t cap)
 {
-    const example *known = recall(who, m, question);
-    const example *nearest = known ? known : recall_aside(who, m, question); /* comes last, next to the question */
-    const example *other = known ? NULL : recall_aside(who, m, question);
+    const example *nearest = recall_aside(who, m, question); /* comes last, next to the question */
+    const example *other = recall_aside(who, m, question);
     if (other && other != nearest) {
         add_turn(who, other, visitor, out, cap);
     }
     if (nearest) {
         add_turn(who, nearest, visitor, out, cap);
     }
-    return !known;
 }

@@ -4,7 +4,7 @@
    from the current state of the game: words, mood, act, target, trust. The words stream; the act is done when the turn
    has ended. Only the words of a turn stay in the session, because a small model repeats what it reads often.
    takes: a loaded model, a cast.
-   gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_resume, tavern_failed, tavern_close.
+   gives: tavern_open, tavern_ask, tavern_is_unsaid, tavern_shout, tavern_hush, tavern_resume, tavern_failed, tavern_close.
    owns:  the conversations and all lines. The sessions end with the engine. */
 #ifndef NPC_TAVERN_H
 #define NPC_TAVERN_H
@@ -17,7 +17,7 @@
 #include "turn.h"
 
 #define TAVERN_TURN_TOKENS 110  /* most tokens of a turn; the grammar completes it within them */
-#define TAVERN_STRANGE_MAX (2 * (CAST_SIZE - 1))
+#define TAVERN_BANNED_MAX 128
 #define TAVERN_REPEAT_TOKENS 24 /* range of the repeat penalty: short, so that names and facts may return */
 #define TAVERN_CONTEXT 2048     /* tokens of a session by default; when it is full the older half is dropped */
 
@@ -47,9 +47,13 @@ struct npc {
     size_t talk_bytes, talk_known; /* talk_known: bytes of `talk` that the session holds */
     uint32_t known_tokens;    /* tokens of the session with those bytes */
     uint32_t reused_tokens;   /* tokens that the newest job found in the cache */
-    recollection recalled;    /* examples and asides that were used lately */
-    exl2_token strange[TAVERN_STRANGE_MAX]; /* [strange_count] first tokens of the names and roles of the others */
-    uint32_t strange_count;
+    recollection recalled;    /* examples and asides that were used lately; its `last` is of the current turn */
+    const char *asked;        /* question of the current turn; NULL: of a restored evening */
+    char together[2 * TURN_BYTES]; /* two questions in one, as the first was not answered */
+    /* First tokens of words that an answer in the model's own words has not: [plot_count] of the plot, then of names and
+       roles of the others, which only asides have not. */
+    exl2_token banned[TAVERN_BANNED_MAX];
+    uint32_t banned_count, plot_count;
     const char *mood;
     int trust;
     turn_state state;         /* of the game when the turn began */
@@ -114,7 +118,9 @@ typedef struct tavern_options {
    tavern_waits only ask.) */
 bool tavern_open(tavern *t, const host *h, const cast *c, const tavern_options *o);
 bool tavern_is_ready(const tavern *t);                /* becomes true some frames after tavern_open */
-bool tavern_ask(tavern *t, npc *n, const char *text); /* ends a turn that the person is speaking */
+/* Ends a turn that the person is speaking. If it has not begun, the person hears both lines as one. */
+bool tavern_ask(tavern *t, npc *n, const char *text);
+bool tavern_is_unsaid(const tavern_line *l);          /* a turn that was ended before its first word: it is not shown */
 bool tavern_shout(tavern *t, const char *text);       /* asks all three, in one batch */
 uint32_t tavern_hush(tavern *t);                      /* ends all turns, mid-word; returns their number */
 void tavern_go_on(tavern *t);                         /* ends pauses, and hear_tokens */

@@ -1,7 +1,7 @@
 /* grammars.h: the grammars that the application has made, and the state of each job's text in its grammar.
    takes: exl2_grammar_desc; a job and its history.
-   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _forced, _cost, _exact_cost, _walks,
-          _prepare, _mask.
+   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _forced, _cost, _walks, _prepare,
+          _mask.
    owns:  a grammar's memory until it is closed and its last job has ended; a model's table of tokens. */
 #ifndef EXL2__GRAMMARS_H
 #define EXL2__GRAMMARS_H
@@ -324,21 +324,11 @@ static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
     if (!job->grammar.slot || !job->grammar.slot->made || exl2__grammars_follow(e, job) < 0) {
         return 0;
     }
-    return exl2__grammar_mask_cost(&job->grammar.slot->made->mask, &job->grammar.place);
+    return exl2__grammar_mask_cost(&job->grammar.slot->made->mask, &job->grammar.place,
+                                   job->sequence.tokens_end - job->sequence.table->tokens);
 }
 
-/* The same of a job whose next mask is cached, but not for texts that must end soon. */
-static uint32_t exl2__grammars_exact_cost(exl2_engine *e, exl2__job *job)
-{
-    const exl2__sequence *s = &job->sequence;
-    if (!job->grammar.slot || !job->grammar.slot->made || exl2__grammars_follow(e, job) < 0) {
-        return 0;
-    }
-    return exl2__grammar_mask_exact_cost(&job->grammar.slot->made->mask, &job->grammar.place,
-                                         s->tokens_end - s->table->tokens);
-}
-
-/* For a job of which one of these costs is not 0: whether the next exl2__grammars_prepare walks nodes. */
+/* For a job of which this cost is not 0: whether the next exl2__grammars_prepare walks nodes. */
 static inline bool exl2__grammars_walks(exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;

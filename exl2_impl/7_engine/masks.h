@@ -161,7 +161,6 @@ static inline exl2__masks_part exl2__masks_next_part(exl2_engine *e, const exl2_
         part.nodes = m->vocab.id_count;
     } else if (exl2__forced_token(e, job, &forced) >= 0 && forced < 0) {
         part.nodes = exl2__grammars_cost(e, job);
-        part.nodes = part.nodes ? part.nodes : exl2__grammars_exact_cost(e, job);
         part.prepares = part.nodes > 0;
     }
     part.begins = part.prepares && !exl2__grammars_walks(job);

@@ -2,7 +2,7 @@
    grammar.
    takes: a linked automaton, a model's token table; tokens as they are sampled.
    gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost,
-          _exact_cost, _walks, _prepare, _get, _accept, _after, _shortest, _is_complete, _may_end, _copy.
+          _walks, _prepare, _get, _accept, _after, _shortest, _is_complete, _may_end, _copy.
    owns:  two blocks, from open to close: the states, and the masks of states. Places belong to the caller.
 
    To make a mask, the tries of the vocabulary could be walked token by token, but that is slow. Most tokens are TEXT:
@@ -542,37 +542,6 @@ static uint32_t exl2__grammar_mask_nodes(exl2__grammar_mask *m, const exl2__gram
     return cost;
 }
 
-/* Upper bound on the trie nodes that the next exl2__grammar_mask_get visits, unless the text has to end soon. */
-EXL2__COLD
-static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
-{
-    const exl2__grammar_vocab *v = m->vocab;
-    uint32_t reach, base = exl2__grammar_reset_state(&m->states, place->state, &reach);
-    const uint32_t *row = base == EXL2__GRAMMAR_STATE_FULL ? NULL : exl2__grammar_state_row(&m->states, place->state);
-    bool shared = row && m->states.states[base].mask;
-    if (m->stuck) {
-        return 0;
-    }
-    if (shared && (base == place->state || m->states.states[place->state].mask || reach >= v->longest)) {
-        return 0;
-    }
-    return exl2__grammar_mask_nodes(m, place, shared ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4);
-}
-
-/* Upper bound on the trie nodes that the next exl2__grammar_mask_get visits if the mask of the state is cached, but
-   holds tokens after which a text of `left` tokens could not end; else 0. */
-EXL2__COLD
-static uint32_t exl2__grammar_mask_exact_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
-                                              uint32_t left)
-{
-    uint32_t slot = m->states.states[place->state].mask, after = left ? left - 1 : 0;
-    bool made = m->part_live && m->part_done && m->part.left == after && m->part.path[0] == place->state;
-    if (m->stuck || !slot || m->slots[slot - 1].needs <= after || made) {
-        return 0;
-    }
-    return exl2__grammar_mask_nodes(m, place, EXL2__GRAMMAR_VOCAB_TEXT4);
-}
-
 /* The mask that the next exl2__grammar_mask_get lacks first. */
 typedef struct exl2__grammar_mask_lack {
     uint32_t state, left;                /* state 0: none, or there is no room */
@@ -606,6 +575,18 @@ static inline bool exl2__grammar_mask_has_begun(const exl2__grammar_mask *m, con
     return m->part_live && m->part.path[0] == lack->state && m->part.left == lack->left;
 }
 
+/* Upper bound on the trie nodes of the mask that the next exl2__grammar_mask_get lacks first; 0: it lacks none. */
+EXL2__COLD
+static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t left)
+{
+    exl2__grammar_mask_lack lack = exl2__grammar_mask_lacks(m, place, left);
+    bool made = exl2__grammar_mask_has_begun(m, &lack) && m->part_done;
+    if (m->stuck || !lack.state || made) {
+        return 0;
+    }
+    return exl2__grammar_mask_nodes(m, place, lack.from ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4);
+}
+
 /* Whether the next call of exl2__grammar_mask_prepare walks nodes; else it begins a mask. */
 static inline bool exl2__grammar_mask_walks(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t left)
 {
@@ -614,7 +595,7 @@ static inline bool exl2__grammar_mask_walks(exl2__grammar_mask *m, const exl2__g
 }
 
 /* Begins a mask that the next exl2__grammar_mask_get would make, or walks at most `most` more nodes for it. Repeat it
-   while the costs are not 0. */
+   while the cost is not 0. */
 EXL2__COLD
 static void exl2__grammar_mask_prepare(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t left,
                                        uint32_t most)
