@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define WORD_BYTES 24
+#define ENDING_MAX 2 /* letters by which words that count as equal may differ */
 #define WEIGHT_MIN 4 /* weight of a word that is no filler */
 
 /* Reads the next word in lower case, truncated to WORD_BYTES. false: none is left. */
@@ -42,10 +43,12 @@ static bool is_filler(const char *word)
     return strstr(words, spaced) != NULL;
 }
 
-/* True for "friend" and "friends", "sleep" and "asleep". */
+/* True for "friend" and "friends", "sleep" and "asleep"; false for "night" and "midnight". */
 static bool alike(const char *a, const char *b)
 {
-    return strcmp(a, b) == 0 || (strlen(a) >= 4 && strstr(b, a)) || (strlen(b) >= 4 && strstr(a, b));
+    size_t bytes = strlen(a), others = strlen(b);
+    return (bytes >= 4 && bytes <= others && others <= bytes + ENDING_MAX && strstr(b, a))
+        || (others >= 4 && others <= bytes && bytes <= others + ENDING_MAX && strstr(a, b)) || strcmp(a, b) == 0;
 }
 
 static bool contains(const char *text, const char *word)
@@ -58,19 +61,21 @@ static bool contains(const char *text, const char *word)
     return found;
 }
 
-/* Weight of the words that both questions share. Fillers alone stay below WEIGHT_MIN, unless every word of the known
+/* Weight of the words that both questions share. Fillers alone have none, unless every word of the known
    question was asked ("Who are you?"). */
 static int weight_of(const char *question, const char *known)
 {
     char word[WORD_BYTES];
-    int weight = 0;
+    int weight = 0, fillers = 0;
     bool whole = true;
     while (next_word(&known, word)) {
-        bool asked = contains(question, word);
-        weight += !asked ? 0 : is_filler(word) ? 1 : WEIGHT_MIN;
+        bool asked = contains(question, word), filler = is_filler(word);
+        weight += asked && !filler ? WEIGHT_MIN : 0;
+        fillers += asked && filler;
         whole = whole && asked;
     }
-    return whole ? weight + WEIGHT_MIN : weight;
+    weight += whole ? WEIGHT_MIN : 0;
+    return weight ? weight + fillers : 0;
 }
 
 const example *recall(const character *who, recollection *m, const char *question)

@@ -43,7 +43,7 @@ static void put_enum(writer *w, const char *name, const char *const *values, siz
 }
 
 /* Letters as a regular expression inside of JSON: what has a meaning there becomes a class of its own. */
-static void put_letters(writer *w, const char *text, size_t bytes)
+static void put_pattern(writer *w, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         put(w, strchr(".?*+()$|", text[i]) ? "[%c]" : "%c", text[i]);
@@ -94,10 +94,10 @@ static void put_say(writer *w, const turn_state *s)
 {
     put(w, "\"say\":{\"type\":\"string\",\"pattern\":\"^");
     if (s->says && !s->says[s->says_bytes]) {
-        put_letters(w, s->says, s->says_bytes);
+        put_pattern(w, s->says, s->says_bytes);
         put(w, "$\"},");
     } else if (s->says) {
-        put_letters(w, s->says, s->says_bytes);
+        put_pattern(w, s->says, s->says_bytes);
         put(w, "[ !#-;=?-Z_a-z]{0,%d}[.!?]$\"},", TURN_SAY_MAX - 1 - (int)s->says_bytes);
     } else if (s->aside) {
         put(w, "[A-Z][ ',0-9A-Za-z-]{%d,%d}[.!?]$\"},", TURN_ASIDE_MIN - 2, TURN_ASIDE_MAX - 2);
