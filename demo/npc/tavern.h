@@ -4,7 +4,8 @@
    from the current state of the game: words, mood, act, target, trust. The words stream; the act is done when the turn
    has ended. Only the words of a turn stay in the session, because a small model repeats what it reads often.
    takes: a loaded model, a cast.
-   gives: tavern_open, tavern_ask, tavern_is_unsaid, tavern_shout, tavern_hush, tavern_resume, tavern_failed, tavern_close.
+   gives: tavern_open, tavern_ask, tavern_is_unsaid, tavern_shout, tavern_hush, tavern_resume, tavern_failed,
+          tavern_close.
    owns:  the conversations and all lines. The sessions end with the engine. */
 #ifndef NPC_TAVERN_H
 #define NPC_TAVERN_H
@@ -50,8 +51,8 @@ struct npc {
     recollection recalled;    /* examples and asides that were used lately; its `last` is of the current turn */
     const char *asked;        /* question of the current turn; NULL: of a restored evening */
     char together[2 * TURN_BYTES]; /* two questions in one, as the first was not answered */
-    /* First tokens of words that an answer in the model's own words has not: [plot_count] of the plot, then of names and
-       roles of the others, which only asides have not. */
+    /* [banned_count] First tokens of words that an answer in the model's own words does not have: [plot_count] of the
+       plot, then of names and roles of the others, which only asides do not have. */
     exl2_token banned[TAVERN_BANNED_MAX];
     uint32_t banned_count, plot_count;
     const char *mood;

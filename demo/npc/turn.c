@@ -54,7 +54,8 @@ static void put_pattern(writer *w, const char *text, size_t bytes)
 static bool can_say(const char *text)
 {
     size_t bytes = strlen(text);
-    bool good = bytes >= 4 && bytes <= TURN_SAY_MAX && text[0] >= 'A' && text[0] <= 'Z' && strchr(".!?", text[bytes - 1]);
+    bool good = bytes >= 4 && bytes <= TURN_SAY_MAX && text[0] >= 'A' && text[0] <= 'Z';
+    good = good && strchr(".!?", text[bytes - 1]);
     for (size_t i = 0; good && i < bytes; i++) {
         good = text[i] >= ' ' && text[i] <= 'z' && !strchr("\"<>[\\]^`", text[i]);
     }

@@ -35,8 +35,8 @@ typedef struct turn {
     int trust;
 } turn;
 
-/* Lets `say` begin with the first words of an example's answer, or be all of it. false: no turn can say it. act NULL, or
-   not possible now: "none". */
+/* Lets `say` begin with the first words of an example's answer, or be all of it. false: no turn can say it. act NULL,
+   or not possible now: "none". */
 bool turn_follow(turn_state *s, const char *answer, bool whole, const char *act, const char *target);
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES]);
 /* Writes the beginning of an example turn, with these words, for the model to read. */

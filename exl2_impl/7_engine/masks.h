@@ -110,8 +110,8 @@ static inline void exl2__masks_plan(exl2_engine *e, exl2__model *m)
 
 /* ---- one mask after the other ---- */
 
-/* The job whose settings limit a row: of a drafter's row, the job that it drafts for. Its history is longer for a while,
-   by the drafts before the row. */
+/* The job whose settings limit a row: of a drafter's row, the job that it drafts for. Its history is longer for a
+   while, by the drafts before the row. */
 typedef struct exl2__masks_row {
     exl2__job *job; /* NULL: the mask stays empty, which ends the drafts there */
     bool longer;

@@ -1,7 +1,7 @@
-/* frames.c: steps of the CPU keep their budget, whatever work falls into them: prompts, grammars whose masks are walked,
-   guesses, several sessions in a pass, copies of pages. The clock counts the basic blocks of the engine
-   (counted_engine.c), four nanoseconds each, so the machine that is emulated is slow, and the test does not depend on the
-   one that runs it. The same text comes with any budget.
+/* frames.c: steps of the CPU keep their budget, whatever work falls into them: prompts, grammars whose masks are
+   walked, guesses, several sessions in a pass, copies of pages. The clock counts the basic blocks of the engine
+   (counted_engine.c), four nanoseconds each, so the machine that is emulated is slow, and the test does not depend on
+   the one that runs it. The same text comes with any budget.
    takes: the tokenizer of the goldens, a model of its vocabulary.
    gives: exit code 0 or 1.
    owns:  a folder that it removes. */
@@ -38,7 +38,8 @@ int counted_clock(int clock, struct timespec *time)
 }
 
 static const char schema[] =
-    "{\"type\":\"object\",\"properties\":{\"say\":{\"type\":\"string\",\"pattern\":\"^[A-Z][ !#-;=?-Z_a-z]{2,60}[.!?]$\"},"
+    "{\"type\":\"object\",\"properties\":{"
+    "\"say\":{\"type\":\"string\",\"pattern\":\"^[A-Z][ !#-;=?-Z_a-z]{2,60}[.!?]$\"},"
     "\"mood\":{\"enum\":[\"calm\",\"warm\",\"wary\"]},\"trust\":{\"type\":\"integer\",\"minimum\":-1,\"maximum\":1}},"
     "\"required\":[\"say\",\"mood\",\"trust\"]}";
 
@@ -87,8 +88,8 @@ static figures talk(const char *dir, uint32_t budget_us, bool one_by_one)
         exl2_job job;
         memset(&said[i], 0, sizeof said[i]);
         CHECK_INT(exl2_session_fork(e, first, &sessions[i]), EXL2_OK);
-        exl2_job_desc job_desc = { .session = sessions[i], .grammar = g, .max_tokens = NEW, .prompt.text = " Who was it?",
-                                   .on_event = rig_hear, .user = &said[i] };
+        exl2_job_desc job_desc = { .session = sessions[i], .grammar = g, .max_tokens = NEW,
+                                   .prompt.text = " Who was it?", .on_event = rig_hear, .user = &said[i] };
         job_desc.draft.ngram = !one_by_one;
         job_desc.draft.one_by_one = one_by_one;
         job_desc.sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .seed = 5 + i };
@@ -112,8 +113,8 @@ static figures talk(const char *dir, uint32_t budget_us, bool one_by_one)
 static void check_budget(const char *dir, uint32_t budget_us, bool one_by_one)
 {
     figures f = talk(dir, budget_us, one_by_one);
-    printf("%u us: %u steps, %u late, the latest %.3f ms; %u units, the longest predicted %.3f ms\n", budget_us, f.steps,
-           f.late, (double)f.over_most_ns * 1e-6, f.units, (double)f.unit_most_ns * 1e-6);
+    printf("%u us: %u steps, %u late, the latest %.3f ms; %u units, the longest predicted %.3f ms\n", budget_us,
+           f.steps, f.late, (double)f.over_most_ns * 1e-6, f.units, (double)f.unit_most_ns * 1e-6);
     uint64_t unit_ns = budget_us * UINT64_C(1000) / 8;
     CHECK(f.units > 500 && f.predicted > f.units / 2);
     CHECK(f.unit_most_ns <= (unit_ns > 100000 ? unit_ns : 100000));

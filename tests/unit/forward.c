@@ -1,6 +1,7 @@
 /* forward.c: passes of a backend with two kinds of items. A budget is compared with the time of the next items, not
-   with that of smaller items of the same phase, and a unit has no more items than its own limit holds. Masks are requested once, before sampling. Passes of an asynchronous
-   backend: a step enqueues no more units than its thread has time for. */
+   with that of smaller items of the same phase, and a unit has no more items than its own limit holds. Masks are
+   requested once, before sampling. Passes of an asynchronous backend: a step enqueues no more units than its thread has
+   time for. */
 #include "../../exl2_impl/2_graph/forward_queue.h"
 #include "../../exl2_impl/2_graph/plan.h"
 #include "../check.h"

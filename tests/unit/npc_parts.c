@@ -229,8 +229,9 @@ static void the_same_does_not_come_twice(void)
    example, of those about the plot. */
 static void plots_are_recalled(void)
 {
-    character who = { .examples = { { .question = "What happened at midnight?" }, { .question = "Did you take the key?" },
-                                    { .question = "Who is the thief?" }, { .question = "What do you want?" } },
+    character who = { .examples = { { .question = "What happened at midnight?" },
+                                    { .question = "Did you take the key?" }, { .question = "Who is the thief?" },
+                                    { .question = "What do you want?" } },
                       .example_count = 4, .plot = "key stole thief" };
     recollection m = { 0 };
     CHECK(recall(&who, &m, "Do you dream at night?") == NULL);
@@ -294,7 +295,8 @@ static void answers_follow_examples(void)
     turn_schema(&s, schema);
     CHECK(strstr(schema, "^Of course[.] An[ !#-;=?-Z_a-z]{0,") && strstr(schema, "\"act\":{\"enum\":[\"give ale\"]"));
     CHECK(strstr(schema, "\"target\":{\"enum\":[\"Stranger\"]"));
-#define ANSWER(text, act) "{\"say\":\"" text "\",\"mood\":\"sly\",\"act\":\"" act "\",\"target\":\"Stranger\",\"trust\":0}"
+#define ANSWER(text, act) \
+    "{\"say\":\"" text "\",\"mood\":\"sly\",\"act\":\"" act "\",\"target\":\"Stranger\",\"trust\":0}"
 #define READ(text, act) turn_read(&s, ANSWER(text, act), strlen(ANSWER(text, act)), &t)
     CHECK(READ("Of course. An ale, love.", "give ale") && t.thing == s.things[0]);
     CHECK(!READ("An ale, love.", "give ale"));
