@@ -417,23 +417,43 @@ static bool speak(npc *n, const char *question)
 
 /* ---- events ---- */
 
+/* Bytes of the words that are heard: up to the blank after `most` words (0 = all); *count: those that a blank ends. An
+   event may bring several words, more of them with forced tokens than without. */
+static size_t heard_of(const char *words, size_t bytes, uint32_t most, uint32_t *count)
+{
+    *count = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        *count += words[i] == ' ';
+        if (most && *count == most) {
+            return i;
+        }
+    }
+    return bytes;
+}
+
+/* Shows the words that have arrived, as far as they are heard now. */
+static void show_words(npc *n, uint32_t most)
+{
+    tavern_line *l = &n->place->lines[n->line];
+    char words[TURN_BYTES];
+    size_t bytes = turn_words(n->said, n->said_bytes, words);
+    bytes = heard_of(words, bytes, most, &l->heard);
+    if (bytes > l->bytes) {
+        add_text(l, words + l->bytes, bytes - l->bytes);
+        l->first_ms = l->first_ms > 0 ? l->first_ms : ms_since(l->asked_ns);
+    }
+}
+
 static exl2_flow on_words(npc *n, const exl2_event *event)
 {
     tavern *t = n->place;
-    tavern_line *l = &t->lines[n->line];
-    char words[TURN_BYTES];
     size_t room = sizeof n->said - 1 - n->said_bytes, more = event->bytes < room ? event->bytes : room;
     t->spoken_tokens += event->token_count;
     memcpy(n->said + n->said_bytes, event->text, more);
     n->said_bytes += more;
     n->said[n->said_bytes] = 0;
-    size_t bytes = turn_words(n->said, n->said_bytes, words);
-    if (bytes > l->bytes) {
-        add_text(l, words + l->bytes, bytes - l->bytes);
-        l->heard += event->token_count;
-        l->first_ms = l->first_ms > 0 ? l->first_ms : ms_since(l->asked_ns);
-    }
-    n->waits = t->hear_tokens && l->heard >= t->hear_tokens;
+    show_words(n, t->hear_words);
+    n->waits = t->hear_words && t->lines[n->line].heard >= t->hear_words;
     return n->waits ? EXL2_PAUSE_JOB : EXL2_CONTINUE;
 }
 
@@ -453,6 +473,9 @@ static void keep_question(npc *n)
 static void on_line_end(npc *n, const exl2_event *event)
 {
     tavern_line *l = &n->place->lines[n->line];
+    if (event->stop != EXL2_STOP_CANCELLED) {
+        show_words(n, 0);
+    }
     l->ended = true;
     l->stop = event->stop;
     l->tokens = event->stats.new_tokens;
@@ -637,7 +660,7 @@ uint32_t tavern_hush(tavern *t)
 
 void tavern_go_on(tavern *t)
 {
-    t->hear_tokens = 0;
+    t->hear_words = 0;
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         npc *n = &t->npcs[i];
         if (n->waits) {

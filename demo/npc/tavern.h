@@ -41,7 +41,7 @@ struct npc {
     exl2_session session;
     exl2_job job;             /* job of the current turn; id 0: none */
     exl2_job thinks;          /* job that prefills the newest line while nobody asks; id 0: none */
-    bool waits;               /* the job is paused; see tavern.hear_tokens */
+    bool waits;               /* the job is paused; see tavern.hear_words */
     size_t line;              /* index of the line of the current turn */
     uint32_t past_tokens;     /* tokens of world, persona and examples, which are never dropped */
     char *talk;               /* [talk_bytes] text of the conversation since then, ends with NUL */
@@ -74,7 +74,7 @@ typedef struct tavern_line { /* one line of the conversation */
     uint64_t asked_ns;
     double first_ms;          /* from the question to the first word */
     uint32_t tokens, prompt_tokens; /* generated; computed of the prompt */
-    uint32_t heard;           /* tokens that brought words */
+    uint32_t heard;           /* words that were shown, without an unfinished one */
     uint32_t reused_tokens;         /* tokens found in the cache */
 } tavern_line;
 
@@ -94,7 +94,7 @@ struct tavern { /* zeroed: closed */
     tavern_line *lines;       /* [count] in order of their beginning */
     char *file;               /* the saved evening that texts point into; NULL: none was read */
     size_t count, cap;
-    uint32_t hear_tokens;     /* a speaker is paused after this number of tokens with words; 0 = never */
+    uint32_t hear_words;      /* a speaker is paused after this number of words; 0 = never */
     uint64_t extra_ns;        /* time in the engine outside of the frame's step; the frame loop reads and clears it */
     thing things[TURN_THINGS_MAX];
     uint32_t thing_count;
@@ -124,7 +124,7 @@ bool tavern_ask(tavern *t, npc *n, const char *text);
 bool tavern_is_unsaid(const tavern_line *l);          /* a turn that was ended before its first word: it is not shown */
 bool tavern_shout(tavern *t, const char *text);       /* asks all three, in one batch */
 uint32_t tavern_hush(tavern *t);                      /* ends all turns, mid-word; returns their number */
-void tavern_go_on(tavern *t);                         /* ends pauses, and hear_tokens */
+void tavern_go_on(tavern *t);                         /* ends pauses, and hear_words */
 bool tavern_resume(tavern *t, npc *n, bool speaks);   /* goes on with the job of the person's restored session */
 uint32_t tavern_speakers(const tavern *t);
 double tavern_tokens_per_pass(const tavern *t);       /* that a pass brings a speaker, in turns that have ended */
