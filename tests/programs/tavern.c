@@ -134,8 +134,8 @@ static void seen_murmurs(void)
     free(shown);
 }
 
-/* A line that is typed before the person has begun: nothing is cut off, and the person answers both lines at once. Until
-   then there are dots beside the name, from the first frame. */
+/* A line that is typed before the person has begun: nothing is cut off, and the person answers both lines at once.
+   Until then there are dots beside the name, from the first frame. */
 static void patient_speakers(void)
 {
     char script[2048];
