@@ -255,7 +255,7 @@
 
    Logger: whole sentences, by default warnings and errors (max_level); exl2_log_id says what a line is about.
 
-   Zones: begin and end nest.
+   Zones: begin and end nest. `unit` says which parts of a step last longer than predicted (frame --trace F).
 
    Kernel cache: see section 11.
 
@@ -762,10 +762,12 @@ typedef struct exl2_logger { /* default: silent */
     exl2_log_level max_level; /* 0 = EXL2_LOG_WARN */
 } exl2_logger;
 
-typedef struct exl2_zones { /* default: none; for Tracy, Superluminal, RAD Telemetry */
+typedef struct exl2_zones { /* default: none; for Tracy, Superluminal, RAD Telemetry. Each function may be NULL */
     void (*begin)(void *user, const char *name);
     void (*end)(void *user);
     void *user;
+    /* After a unit of CPU work in a step with a budget. predicted_ns: what the engine predicted for it; 0: nothing */
+    void (*unit)(void *user, const char *name, uint64_t predicted_ns, uint64_t ns);
 } exl2_zones;
 
 typedef struct exl2_parallel { /* default: serial. Lets CPU work run on the application's job system */

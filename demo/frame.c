@@ -14,6 +14,7 @@
 #include "common/pace.h"
 #include "common/samples.h"
 #include "common/text_file.h"
+#include "common/trace.h"
 #include "render/render.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@
 #define PROMPT_MAX 8192u
 
 typedef struct frame_options {
-    const char *png, *csv;
+    const char *png, *csv, *trace;
     uint32_t cpu_us, gpu_us, seconds;
     uint32_t prompt, say; /* tokens of a job's prompt and of its answer; 0: a sentence, as many as fit */
     float render_ms; /* GPU time of what a frame draws; 0: nothing */
@@ -46,6 +47,7 @@ typedef struct frame_run {
     renderer render;
     samples fences_off, fences_on; /* ms from a frame's start to its fence */
     text_file_part csv; /* file NULL: none is written */
+    trace trace;
     exl2_job job;
     uint32_t jobs; /* started so far */
     bool job_open, paused;
@@ -115,7 +117,9 @@ static bool run_frame(frame_run *r, bool on, uint64_t *display_ns)
         host_failed(&r->host);
         return false;
     }
-    double step_ms = (double)(clock_ns() - step_start) * 1e-6;
+    uint64_t step_ns = clock_ns() - step_start;
+    double step_ms = (double)step_ns * 1e-6;
+    trace_step(&r->trace, slice.cpu_us * UINT64_C(1000), step_ns);
     uint64_t end = pace_display(display_ns);
     double frame_ms = (double)(end - start) * 1e-6;
     samples_add(&r->frames, frame_ms);
@@ -143,7 +147,9 @@ static bool run_drawn_frame(frame_run *r, bool on, bool counts, uint64_t *displa
         host_failed(&r->host);
         return false;
     }
-    double step_ms = (double)(clock_ns() - step_start) * 1e-6;
+    uint64_t step_ns = clock_ns() - step_start;
+    double step_ms = (double)step_ns * 1e-6;
+    trace_step(&r->trace, slice.cpu_us * UINT64_C(1000), step_ns);
     if (!render_frame(&r->render) || !render_wait(&r->render)) {
         return false;
     }
@@ -322,6 +328,7 @@ int main(int argc, char **argv)
         { "--say", ARG_U32, &o.say, "N", "tokens of each job's answer (as many as fit)" },
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write: picture of the frame times" },
         { "--csv", ARG_TEXT, &o.csv, "F", "with --render: CSV file to write, a line for each frame" },
+        { "--trace", ARG_TEXT, &o.trace, "F", "CSV file to write: predicted and measured time of each step's parts" },
         HOST_CONTEXT_ARGS(o.model),
         HOST_ARGS(o.host),
     };
@@ -337,11 +344,18 @@ int main(int argc, char **argv)
     } else if (parsed == ARGS_OK && (o.prompt > PROMPT_MAX || (o.csv && !(o.render_ms > 0)))) {
         parsed = args_wrong(&d, "--prompt must be at most 8192, and --csv needs --render");
     }
+    if (parsed == ARGS_OK && o.trace && o.worker) {
+        parsed = args_wrong(&d, "--trace is of the main thread's steps: give it without --worker");
+    }
     if (parsed != ARGS_OK) {
         return parsed == ARGS_HELP ? text_stdout_end(0) : 2;
     }
     frame_run r = { .options = &o };
     int code = 1;
+    if (!trace_open(&r.trace, o.trace)) {
+        return 1;
+    }
+    o.host.zones = trace_zones(&r.trace);
     if (o.csv) {
         if (!text_file_begin(&r.csv, o.csv)) {
             fprintf(stderr, "%s cannot be written: %s\n", o.csv, strerror(errno));
@@ -370,5 +384,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s cannot be written: %s\n", o.csv, strerror(errno));
         code = 1;
     }
+    code = trace_close(&r.trace) ? code : 1;
     return text_stdout_end(code);
 }

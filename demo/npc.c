@@ -9,6 +9,7 @@
 #include "common/interrupt.h"
 #include "common/pace.h"
 #include "common/text_file.h"
+#include "common/trace.h"
 #include "npc/commands.h"
 #include "npc/end_card.h"
 #include "npc/keyboard.h"
@@ -30,7 +31,7 @@
 #define P99_FRAMES 600    /* frames of the status row's p99 */
 
 typedef struct npc_options {
-    const char *model, *people, *script, *json, *png, *transcript;
+    const char *model, *people, *script, *json, *png, *transcript, *trace;
     uint32_t cpu_us, gpu_us, turns, patrons;
     bool worker;
     tavern_options tavern;
@@ -62,6 +63,7 @@ typedef struct game {
     exl2_engine_stats at_ready;
     uint32_t pages_used, pages_shared, pages_cached; /* the most at one time */
     samples frames, steps;
+    trace trace;
     gauge gauge;
 } game;
 
@@ -130,7 +132,9 @@ static bool prepare(game *g)
     char status[80];
     exl2_step_desc slice = { .cpu_us = LOADING_US, .gpu_us = LOADING_US };
     exl2_engine_stats stats;
+    uint64_t start = clock_ns();
     exl2_step(g->host.engine, &slice);
+    trace_step(&g->trace, LOADING_US * UINT64_C(1000), clock_ns() - start);
     if (!g->model_ready) {
         exl2_result state = exl2_model_state(g->host.engine, g->host.model);
         if (state < 0 || exl2_model_get(g->host.engine, g->host.model, &g->host.info) < 0) {
@@ -218,9 +222,10 @@ static double step_engine(game *g)
     exl2_step_desc slice = { .cpu_us = cpu_us > extra_us ? cpu_us - extra_us : 1, .gpu_us = g->options->gpu_us };
     uint64_t start = clock_ns();
     exl2_step(g->host.engine, &slice);
-    double ms = (double)(clock_ns() - start + g->tavern.extra_ns) * 1e-6;
+    uint64_t ns = clock_ns() - start + g->tavern.extra_ns;
     g->tavern.extra_ns = 0;
-    return ms;
+    trace_step(&g->trace, cpu_us * UINT64_C(1000), ns);
+    return (double)ns * 1e-6;
 }
 
 static bool run_frame(game *g)
@@ -328,7 +333,10 @@ static int run(const npc_options *o)
     game g = { .options = o };
     g.visitor = (visitor){ .tavern = &g.tavern, .screen = &g.screen, .transcript_path = o->transcript };
     bool good = can_visit(o) && cast_read(&g.cast, o->people) && (!o->script || script_read(&g.script, o->script))
-             && host_open(&g.host, &o->host);
+             && trace_open(&g.trace, o->trace);
+    host_options traced = o->host;
+    traced.zones = trace_zones(&g.trace);
+    good = good && host_open(&g.host, &traced);
     if (good && o->turns) {
         script_make(&g.script, o->turns);
     }
@@ -357,6 +365,7 @@ static int run(const npc_options *o)
     cast_free(&g.cast);
     samples_free(&g.frames);
     samples_free(&g.steps);
+    good = trace_close(&g.trace) && good;
     return good ? 0 : 1;
 }
 
@@ -379,6 +388,7 @@ int main(int argc, char **argv)
         { "--json", ARG_TEXT, &o.json, "F", "file to write at the end: all lines and figures, as JSON" },
         { "--png", ARG_TEXT, &o.png, "F", "PNG file to write at the end: picture of the frame times" },
         { "--transcript", ARG_TEXT, &o.transcript, "F", "file that /transcript writes (lantern.txt)" },
+        { "--trace", ARG_TEXT, &o.trace, "F", "CSV file to write: predicted and measured time of each step's parts" },
         { "--people", ARG_TEXT, &o.people, "DIR", "folder with world.txt and the people's files" },
         { "--context", ARG_U32, &o.desc.context_max, "N", "tokens that each person remembers (2048)" },
         HOST_ROPE_ARGS(o.desc),
@@ -390,6 +400,9 @@ int main(int argc, char **argv)
     args_result parsed = args_parse(&d, argc - 1, console_start(argc, argv) + 1);
     if (parsed == ARGS_OK && o.script && o.turns) {
         parsed = args_wrong(&d, "give at most one of --script and --turns");
+    }
+    if (parsed == ARGS_OK && o.trace && o.worker) {
+        parsed = args_wrong(&d, "--trace is of the main thread's steps: give it without --worker");
     }
     if (parsed == ARGS_OK && o.desc.context_max == 0) {
         parsed = args_wrong(&d, "--context must be at least 1");

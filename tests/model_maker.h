@@ -186,4 +186,32 @@ static uint8_t *maker_file(const maker *m, size_t *bytes)
     return file;
 }
 
+/* Writes to the folder `dir` a model whose head has as many outputs as a large vocabulary has tokens. */
+static inline void maker_write_wide(const char *dir, uint32_t vocab)
+{
+    static const char *const parts[] = { "q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm" };
+    char path[800], name[64];
+    const char *config = MAKER_CONFIG, *rest = strchr(config, ','); /* after the architecture */
+    maker m;
+    size_t bytes;
+    maker_make(&m);
+    maker_drop(&m, "model.embed_tokens.weight");
+    maker_add_halves(&m, "model.embed_tokens", vocab, MAKER_HIDDEN);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        snprintf(name, sizeof name, "lm_head.%s", parts[i]);
+        maker_drop(&m, name);
+    }
+    maker_add_exl2(&m, "lm_head", vocab);
+    uint8_t *data = maker_file(&m, &bytes);
+    snprintf(path, sizeof path, "%s/output.safetensors", dir);
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(data, 1, bytes, f) == bytes && fclose(f) == 0);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    f = fopen(path, "wb");
+    CHECK(f && fprintf(f, "%.*s,\"vocab_size\":%u%s", (int)(rest - config), config, vocab, strchr(rest + 1, ',')) > 0
+          && fclose(f) == 0);
+    free(data);
+    maker_free(&m);
+}
+
 #endif

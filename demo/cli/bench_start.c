@@ -37,7 +37,7 @@ bool bench_start_run(bench_start *s, host *h, const host_options *o, const exl2_
     exl2_model_desc model = *d;
     exl2_engine_stats stats;
     *s = (bench_start){ 0 };
-    watched.zones = (exl2_zones){ on_zone_begin, on_zone_end, s };
+    watched.zones = (exl2_zones){ .begin = on_zone_begin, .end = on_zone_end, .user = s };
     if (!host_open(h, &watched)) {
         return false;
     }

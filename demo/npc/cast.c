@@ -6,6 +6,7 @@
 
 #include "../common/text_file.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,8 @@ static const char *read_keys(character *c, char **at)
             c->topic = value;
         } else if (strcmp(line, "holds") == 0) {
             c->holds = value;
+        } else if (strcmp(line, "plot") == 0) {
+            c->plot = value;
         } else if (strcmp(line, "colour") == 0) {
             c->colour = (uint32_t)strtoul(value, NULL, 10) & 0xFF;
         } else {
@@ -143,6 +146,30 @@ static bool read_character(character *c, const char *path)
         return false;
     }
     return true;
+}
+
+static bool same_letters(const char *a, const char *b, size_t bytes)
+{
+    size_t same = 0;
+    while (same < bytes && tolower((unsigned char)a[same]) == tolower((unsigned char)b[same])) {
+        same++;
+    }
+    return same == bytes;
+}
+
+bool cast_is_plot(const character *who, const char *text)
+{
+    bool found = false;
+    for (size_t bytes; *text && !found; text += bytes ? bytes : 1) {
+        for (bytes = 0; isalpha((unsigned char)text[bytes]); bytes++) {
+        }
+        size_t known = 0;
+        for (const char *at = who->plot ? who->plot : ""; bytes && *at && !found; at += known + (at[known] == ' ')) {
+            known = strcspn(at, " ");
+            found = known == bytes && same_letters(at, text, bytes);
+        }
+    }
+    return found;
 }
 
 bool cast_read(cast *c, const char *folder)

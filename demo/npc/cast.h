@@ -1,6 +1,6 @@
 /* cast.h: who is in the tavern, read from plain text files.
    takes: a folder with world.txt and one file for each person.
-   gives: cast_read, cast_free.
+   gives: cast_is_plot, cast_read, cast_free.
    owns:  the texts, until cast_free. */
 #ifndef NPC_CAST_H
 #define NPC_CAST_H
@@ -26,6 +26,8 @@ typedef struct character {
     char *file;                               /* all texts below point into it */
     const char *name, *role, *mood, *topic;
     const char *holds;                        /* things that the person can give, separated by blanks; NULL = none */
+    const char *plot;                         /* words, separated by blanks, of which the person only says what the file
+                                                 has word for word; NULL = none */
     uint32_t colour;                          /* number of a terminal colour, 0..255 */
     const char *persona;
     example examples[CAST_EXAMPLES_MAX];
@@ -38,6 +40,7 @@ typedef struct cast { /* zeroed: empty */
     character people[CAST_SIZE];
 } cast;
 
+bool cast_is_plot(const character *who, const char *text); /* a word of the text is one of who->plot */
 bool cast_read(cast *c, const char *folder); /* false: a message was printed to stderr */
 void cast_free(cast *c);
 

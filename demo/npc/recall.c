@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define WORD_BYTES 24
+#define ENDING_MAX 2 /* letters by which words that count as equal may differ */
 #define WEIGHT_MIN 4 /* weight of a word that is no filler */
 
 /* Reads the next word in lower case, truncated to WORD_BYTES. false: none is left. */
@@ -42,10 +43,12 @@ static bool is_filler(const char *word)
     return strstr(words, spaced) != NULL;
 }
 
-/* True for "friend" and "friends", "sleep" and "asleep". */
+/* True for "friend" and "friends", "sleep" and "asleep"; false for "night" and "midnight". */
 static bool alike(const char *a, const char *b)
 {
-    return strcmp(a, b) == 0 || (strlen(a) >= 4 && strstr(b, a)) || (strlen(b) >= 4 && strstr(a, b));
+    size_t bytes = strlen(a), others = strlen(b);
+    return (bytes >= 4 && bytes <= others && others <= bytes + ENDING_MAX && strstr(b, a))
+        || (others >= 4 && others <= bytes && bytes <= others + ENDING_MAX && strstr(a, b)) || strcmp(a, b) == 0;
 }
 
 static bool contains(const char *text, const char *word)
@@ -58,19 +61,21 @@ static bool contains(const char *text, const char *word)
     return found;
 }
 
-/* Weight of the words that both questions share. Fillers alone stay below WEIGHT_MIN, unless every word of the known
+/* Weight of the words that both questions share. Fillers alone have none, unless every word of the known
    question was asked ("Who are you?"). */
 static int weight_of(const char *question, const char *known)
 {
     char word[WORD_BYTES];
-    int weight = 0;
+    int weight = 0, fillers = 0;
     bool whole = true;
     while (next_word(&known, word)) {
-        bool asked = contains(question, word);
-        weight += !asked ? 0 : is_filler(word) ? 1 : WEIGHT_MIN;
+        bool asked = contains(question, word), filler = is_filler(word);
+        weight += asked && !filler ? WEIGHT_MIN : 0;
+        fillers += asked && filler;
         whole = whole && asked;
     }
-    return whole ? weight + WEIGHT_MIN : weight;
+    weight += whole ? WEIGHT_MIN : 0;
+    return weight ? weight + fillers : 0;
 }
 
 const example *recall(const character *who, recollection *m, const char *question)
@@ -83,6 +88,10 @@ const example *recall(const character *who, recollection *m, const char *questio
             most = weight;
             best = &who->examples[i];
         }
+    }
+    for (uint32_t i = 0; !best && cast_is_plot(who, question) && i < who->example_count; i++) {
+        bool of_it = cast_is_plot(who, who->examples[i].question) && &who->examples[i] != m->last;
+        best = of_it ? &who->examples[i] : NULL;
     }
     m->last = best;
     return best;
@@ -124,21 +133,19 @@ static void add_turn(const character *who, const example *e, const char *visitor
 {
     char answer[TURN_BYTES];
     size_t used = strlen(out);
-    turn_example(who->mood, e->answer, e->act, e->at ? e->at : visitor, answer, sizeof answer);
+    turn_example(e->answer, answer, sizeof answer);
     snprintf(out + used, cap - used, "\n%s: %.800s\n%s: %s", visitor, e->question, who->name, answer);
 }
 
-bool recall_turns(const character *who, recollection *m, const char *question, const char *visitor, char *out,
-                  size_t cap)
+void recall_asides(const character *who, recollection *m, const char *question, const char *visitor, char *out,
+                   size_t cap)
 {
-    const example *known = recall(who, m, question);
-    const example *nearest = known ? known : recall_aside(who, m, question); /* comes last, next to the question */
-    const example *other = known ? NULL : recall_aside(who, m, question);
+    const example *nearest = recall_aside(who, m, question); /* comes last, next to the question */
+    const example *other = recall_aside(who, m, question);
     if (other && other != nearest) {
         add_turn(who, other, visitor, out, cap);
     }
     if (nearest) {
         add_turn(who, nearest, visitor, out, cap);
     }
-    return !known;
 }

@@ -1,7 +1,7 @@
-/* recall.h: finds what a small model should read before a question: the example of the person's talk that shares the
-   most words with it or, if none fits, asides that begin like the question, in rotation.
+/* recall.h: finds what an answer follows: the example of the person's talk that shares the most words with the question
+   or, if none fits, asides that begin like the question, in rotation.
    takes: a character, a question.
-   gives: recall, recall_aside, recall_turns.
+   gives: recall, recall_aside, recall_asides.
    owns:  nothing. */
 #ifndef NPC_RECALL_H
 #define NPC_RECALL_H
@@ -16,12 +16,12 @@ typedef struct recollection { /* examples and asides that were used; zeroed: non
     uint32_t count;                   /* asides used so far */
 } recollection;
 
-const example *recall(const character *who, recollection *m, const char *question);       /* NULL: none fits */
+/* NULL: none fits, and the question is not about the plot: then an example about it fits in any case. */
+const example *recall(const character *who, recollection *m, const char *question);
 const example *recall_aside(const character *who, recollection *m, const char *question); /* NULL: all rest */
-/* Writes the turns that a small model reads before the question. It repeats what it has just read. So if an example
-   fits the question, the model reads that example, and may well repeat it. Otherwise it reads two different asides, so
-   that it copies their manner but the words of neither. true: asides were written, and the answer is an aside, too. */
-bool recall_turns(const character *who, recollection *m, const char *question, const char *visitor, char *out,
-                  size_t cap);
+/* Writes two different asides, which a small model reads before a question that no example fits. It repeats what it has
+   just read: so it copies their manner but the words of neither. */
+void recall_asides(const character *who, recollection *m, const char *question, const char *visitor, char *out,
+                   size_t cap);
 
 #endif

@@ -291,7 +291,7 @@ static uint64_t hash_cast(const cast *c)
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         const character *who = &c->people[i];
         hash = hash_text(hash_text(hash_text(hash, who->name), who->role), who->mood);
-        hash = hash_text(hash_text(hash, who->holds), who->persona);
+        hash = hash_text(hash_text(hash_text(hash, who->holds), who->persona), who->plot);
         for (uint32_t j = 0; j < who->example_count; j++) {
             hash = hash_example(hash, &who->examples[j]);
         }

@@ -15,6 +15,7 @@
 #define COLUMNS_DEFAULT 100
 #define COLUMNS_LEAST 30
 #define HEIGHT_DEFAULT 24
+#define DOTS_DRAWS 15    /* draws, at 60 a second, until the dots of somebody who thinks change */
 #define DRAWN_HEIGHT 8   /* rows reserved for the live part */
 #define DIM "\x1b[2m"
 #define BOLD "\x1b[1m"
@@ -32,9 +33,19 @@ static void put_style(const screen *s, wrap *w, const char *sequence)
 
 /* ---- lines of the tavern ---- */
 
+/* Somebody who has not said a word yet has moving dots. */
+static const char *dots(const screen *s)
+{
+    static const char *const all[] = { ".", "..", "..." };
+    return all[s->draws / DOTS_DRAWS % 3];
+}
+
 static void put_line(const screen *s, wrap *w, const tavern_line *l)
 {
     char style[24] = BOLD;
+    if (tavern_is_unsaid(l)) {
+        return;
+    }
     if (l->by) {
         snprintf(style, sizeof style, "\x1b[1;38;5;%um", l->by->who->colour);
     }
@@ -48,7 +59,7 @@ static void put_line(const screen *s, wrap *w, const tavern_line *l)
     wrap_words(w, ": ");
     wrap_words(w, l->text);
     if (!l->ended) {
-        wrap_words(w, l->by->waits ? " ..." : "_");
+        wrap_words(w, l->bytes == 0 ? dots(s) : l->by->waits ? " ..." : "_");
     } else if (transcript_was_cut(l)) {
         wrap_words(w, TRANSCRIPT_CUT);
     } else if (l->deed[0]) {
@@ -213,6 +224,7 @@ void screen_heading(screen *s, const char *text)
 void screen_draw(screen *s, const tavern *t, const screen_foot *foot)
 {
     uint32_t columns = s->columns, height = s->height;
+    s->draws++;
     measure(s);
     if (s->live && (s->columns != columns || s->height != height)) {
         write_anew(s, t);

@@ -14,6 +14,7 @@ typedef struct screen {
     bool live, colours;
     uint32_t columns, height; /* current size of the terminal */
     size_t stands;       /* lines of the tavern that are printed as finished */
+    uint32_t draws;      /* calls of screen_draw */
     uint32_t rows;       /* rows of the live part; 0 = not drawn */
     char *drawn;         /* text of the live part */
 } screen;

@@ -69,7 +69,7 @@ static bool may_go_on(script *s, const tavern *t)
         s->frames--;
         return false;
     }
-    if (t->hear_tokens) {
+    if (t->hear_words) {
         return tavern_waits(t);
     }
     s->waits = s->waits && (tavern_speakers(t) > 0 || t->thinking > 0);
@@ -88,7 +88,7 @@ const char *script_line(script *s, tavern *t)
         const char *line = take_line(s);
         if (strcmp(line, "wait") == 0) {
             s->waits = true;
-        } else if (!is_number_line(line, "hear", &t->hear_tokens) && !is_number_line(line, "frames", &s->frames)
+        } else if (!is_number_line(line, "hear", &t->hear_words) && !is_number_line(line, "frames", &s->frames)
                    && line[0] && line[0] != '#') {
             return line;
         }
@@ -105,7 +105,7 @@ void script_listen(script *s, tavern *t)
         memcpy(line, s->at, bytes);
         line[bytes] = 0;
         if (is_number_line(line, "hear", &tokens)) {
-            t->hear_tokens = tokens;
+            t->hear_words = tokens;
             take_line(s);
         }
     }

@@ -163,18 +163,20 @@ static exl2_result tokens_of(const npc *n, exl2_model model, const char *text, s
     return result == EXL2_ERR_TOO_SMALL ? EXL2_ERR_CONTEXT_FULL : result;
 }
 
-/* Sampler settings of a turn. In an aside the names of the others are banned: a small model easily takes another name
-   for its own. */
-static exl2_sampler_desc sampler_of(const npc *n, bool aside)
+/* Sampler settings of a turn. What is not written word for word has no words of the plot: the model would admit or deny
+   something that the author decides. In an aside the names of the others are banned, too: a small model easily takes
+   another name for its own. */
+static exl2_sampler_desc sampler_of(const npc *n)
 {
     const tavern *t = n->place;
+    bool written = n->state.says && !n->state.says[n->state.says_bytes];
     exl2_sampler_desc s = { .preset = t->temperature > 0 ? EXL2_PRESET_BALANCED : EXL2_PRESET_GREEDY };
     s.temperature = t->temperature;
     s.min_p = t->temperature > 0 ? 0.1f : 0;
     s.repeat_penalty = 1.1f;
     s.penalty_range = TAVERN_REPEAT_TOKENS;
-    s.ban = n->strange;
-    s.ban_count = aside ? n->strange_count : 0;
+    s.ban = n->banned;
+    s.ban_count = written ? 0 : n->state.aside ? n->banned_count : n->plot_count;
     s.seed = t->seed + t->count; /* differs from line to line, but not between runs */
     return s;
 }
@@ -188,7 +190,7 @@ static exl2_job_desc desc_of(npc *n, exl2_grammar grammar)
     d.priority = d.prefill_only ? -1 : 0; /* whoever speaks goes first */
     d.draft.one_by_one = n->place->one_by_one;
     d.draft.ngram = !n->place->one_by_one;
-    d.sampler = sampler_of(n, n->state.aside);
+    d.sampler = d.prefill_only ? (exl2_sampler_desc){ 0 } : sampler_of(n);
     return d;
 }
 
@@ -222,30 +224,56 @@ static exl2_result start_job(npc *n, const char *ask, exl2_grammar grammar, exl2
     return result;
 }
 
-static exl2_result add_strange(npc *n, exl2_model model, const char *word)
+/* Bans the word's first token, if it is the only one or `part`: others would ban the beginnings of common words. */
+static exl2_result add_banned(npc *n, exl2_model model, const char *text, size_t bytes, bool part)
 {
-    char spaced[64];
-    exl2_token ids[sizeof spaced];
+    exl2_token ids[64];
     size_t count = 0;
-    int bytes = snprintf(spaced, sizeof spaced, " %.60s", word);
-    exl2_result result = tokens_of(n, model, spaced, (size_t)bytes, ids, sizeof spaced, &count);
-    if (result >= 0 && count && n->strange_count < TAVERN_STRANGE_MAX) {
-        n->strange[n->strange_count++] = ids[0];
+    exl2_result result = tokens_of(n, model, text, bytes, ids, sizeof ids / sizeof ids[0], &count);
+    if (result >= 0 && count && (part || count == 1) && n->banned_count < TAVERN_BANNED_MAX) {
+        n->banned[n->banned_count++] = ids[0];
     }
     return result;
 }
 
-/* Collects the first tokens of words such as " Pike" and " smuggler", which Marla and Osric never say of themselves. */
-static exl2_result learn_strangers(npc *n)
+/* A word of the plot, inside of a text and at its beginning. */
+static exl2_result add_plot(npc *n, exl2_model model, const char *word, size_t bytes)
+{
+    exl2_result result = EXL2_OK;
+    for (int i = 0; result >= 0 && i < 4; i++) {
+        char text[64];
+        int letter = i % 2 ? toupper((unsigned char)word[0]) : tolower((unsigned char)word[0]);
+        int length = snprintf(text, sizeof text, "%s%c%.*s", i / 2 ? "" : " ", letter,
+                              (int)(bytes < 60 ? bytes : 60) - 1, word + 1);
+        result = add_banned(n, model, text, (size_t)length, false);
+    }
+    return result;
+}
+
+static exl2_result add_stranger(npc *n, exl2_model model, const char *word)
+{
+    char text[64];
+    int length = snprintf(text, sizeof text, " %.60s", word);
+    return add_banned(n, model, text, (size_t)length, true);
+}
+
+/* Collects the words of the plot, and words such as " Pike" and " smuggler", which Marla and Osric never say of
+   themselves. */
+static exl2_result learn_banned(npc *n)
 {
     exl2_session_info info;
     exl2_result result = exl2_session_get(n->place->engine, n->session, &info);
+    const char *at = n->who->plot ? n->who->plot : "";
+    for (size_t bytes; result >= 0 && (bytes = strcspn(at, " ")) > 0; at += bytes + (at[bytes] == ' ')) {
+        result = add_plot(n, info.model, at, bytes);
+    }
+    n->plot_count = n->banned_count;
     for (uint32_t i = 0; result >= 0 && i < CAST_SIZE; i++) {
         const character *who = n->place->npcs[i].who;
-        const char *blank = strrchr(who->role, ' ');
+        const char *blank = strrchr(who->role, ' '), *role = blank ? blank + 1 : who->role;
         if (who != n->who) {
-            result = add_strange(n, info.model, who->name);
-            result = result < 0 ? result : add_strange(n, info.model, blank ? blank + 1 : who->role);
+            result = add_stranger(n, info.model, who->name);
+            result = result < 0 ? result : add_stranger(n, info.model, role);
         }
     }
     return result;
@@ -264,7 +292,7 @@ static exl2_result start_past(npc *n)
     exl2_result result = start_job(n, "", (exl2_grammar){ 0 }, &n->job);
     n->talk_bytes = n->talk_known = 0;
     n->talk[0] = 0;
-    return result < 0 ? result : learn_strangers(n);
+    return result < 0 ? result : learn_banned(n);
 }
 
 /* Makes the grammar of the turn: what is not in its schema cannot be done. */
@@ -327,6 +355,33 @@ static exl2_result forget(npc *n, size_t cut)
     return result < 0 ? result : exl2_session_trim(e, n->session, n->past_tokens, from - n->past_tokens);
 }
 
+/* The answer follows the example that was recalled: its first words, or all of it where it touches the plot. Then the
+   prompt needs no more than the question, and the first word comes soon. Models of many words only keep to the plot. */
+static void follow_example(const npc *n, turn_state *s)
+{
+    const example *e = n->recalled.last;
+    if (e && !s->aside) {
+        bool written = cast_is_plot(n->who, e->answer);
+        if (written || !n->place->own_words) {
+            turn_follow(s, e->answer, written, e->act, e->at ? e->at : VISITOR);
+        }
+    }
+}
+
+/* Writes what comes before the question, and goes with it after the turn; sets the state of the turn. */
+static void recall_for(npc *n, const char *question, char *out, size_t cap)
+{
+    const example *known = recall(n->who, &n->recalled, question);
+    n->state = state_of(n);
+    n->state.aside = !known && !n->place->own_words;
+    follow_example(n, &n->state);
+    if (n->state.aside) {
+        recall_asides(n->who, &n->recalled, question, VISITOR, out, cap);
+    } else if (n->place->own_words) {
+        snprintf(out, cap, "\n(%s)", n->who->persona); /* a reminder of the persona */
+    }
+}
+
 /* Starts the turn that answers the question. If the session is full, the older half of the talk is forgotten. */
 static bool speak(npc *n, const char *question)
 {
@@ -335,12 +390,7 @@ static bool speak(npc *n, const char *question)
         take_ends(n->place);
     }
     char ask[6 * TURN_BYTES] = "";
-    n->state = state_of(n);
-    if (n->place->own_words) {
-        snprintf(ask, sizeof ask - TURN_BYTES, "\n(%s)", n->who->persona); /* a reminder of the persona */
-    } else {
-        n->state.aside = recall_turns(n->who, &n->recalled, question, VISITOR, ask, sizeof ask - TURN_BYTES);
-    }
+    recall_for(n, question, ask, sizeof ask - TURN_BYTES);
     size_t used = strlen(ask);
     snprintf(ask + used, sizeof ask - used, "\n" VISITOR ": %.800s\n%s:", question, n->who->name);
     exl2_grammar grammar = { 0 };
@@ -357,6 +407,7 @@ static bool speak(npc *n, const char *question)
     if (!n->state.aside) {
         add_question(n, question);
     }
+    n->asked = question;
     n->line = n->place->count;
     n->said_bytes = 0;
     n->said[0] = 0;
@@ -366,29 +417,65 @@ static bool speak(npc *n, const char *question)
 
 /* ---- events ---- */
 
+/* Bytes of the words that are heard: up to the blank after `most` words (0 = all); *count: those that a blank ends. An
+   event may bring several words, more of them with forced tokens than without. */
+static size_t heard_of(const char *words, size_t bytes, uint32_t most, uint32_t *count)
+{
+    *count = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        *count += words[i] == ' ';
+        if (most && *count == most) {
+            return i;
+        }
+    }
+    return bytes;
+}
+
+/* Shows the words that have arrived, as far as they are heard now. */
+static void show_words(npc *n, uint32_t most)
+{
+    tavern_line *l = &n->place->lines[n->line];
+    char words[TURN_BYTES];
+    size_t bytes = turn_words(n->said, n->said_bytes, words);
+    bytes = heard_of(words, bytes, most, &l->heard);
+    if (bytes > l->bytes) {
+        add_text(l, words + l->bytes, bytes - l->bytes);
+        l->first_ms = l->first_ms > 0 ? l->first_ms : ms_since(l->asked_ns);
+    }
+}
+
 static exl2_flow on_words(npc *n, const exl2_event *event)
 {
     tavern *t = n->place;
-    tavern_line *l = &t->lines[n->line];
-    char words[TURN_BYTES];
     size_t room = sizeof n->said - 1 - n->said_bytes, more = event->bytes < room ? event->bytes : room;
     t->spoken_tokens += event->token_count;
     memcpy(n->said + n->said_bytes, event->text, more);
     n->said_bytes += more;
     n->said[n->said_bytes] = 0;
-    size_t bytes = turn_words(n->said, n->said_bytes, words);
-    if (bytes > l->bytes) {
-        add_text(l, words + l->bytes, bytes - l->bytes);
-        l->heard += event->token_count;
-        l->first_ms = l->first_ms > 0 ? l->first_ms : ms_since(l->asked_ns);
-    }
-    n->waits = t->hear_tokens && l->heard >= t->hear_tokens;
+    show_words(n, t->hear_words);
+    n->waits = t->hear_words && t->lines[n->line].heard >= t->hear_words;
     return n->waits ? EXL2_PAUSE_JOB : EXL2_CONTINUE;
+}
+
+/* The question stays in the session: it is the end of the talk, and nothing else came before the turn. */
+static void keep_question(npc *n)
+{
+    exl2_session_info info;
+    size_t count = 0;
+    if (exl2_session_get(n->place->engine, n->session, &info) >= 0
+        && tokens_of(n, info.model, n->talk + n->talk_known, n->talk_bytes - n->talk_known, n->place->ids,
+                     n->place->context, &count) >= 0 && n->known_tokens + count <= info.tokens) {
+        n->known_tokens += (uint32_t)count;
+        n->talk_known = n->talk_bytes;
+    }
 }
 
 static void on_line_end(npc *n, const exl2_event *event)
 {
     tavern_line *l = &n->place->lines[n->line];
+    if (event->stop != EXL2_STOP_CANCELLED) {
+        show_words(n, 0);
+    }
     l->ended = true;
     l->stop = event->stop;
     l->tokens = event->stats.new_tokens;
@@ -405,10 +492,16 @@ static void on_line_end(npc *n, const exl2_event *event)
             act(n, l);
         }
     }
+    bool kept = !n->state.aside && !tavern_is_unsaid(l); /* asides are not kept: a small model would repeat them */
+    if (kept && !n->place->own_words) {
+        keep_question(n);
+    }
     if (exl2_session_rewind(n->place->engine, n->session, n->known_tokens) < 0) {
         tavern_failed(n->place);
     }
-    if (n->state.aside) { /* asides are not kept: a small model would repeat them */
+    if (!kept) { /* the talk goes on as if the question had not been asked */
+        n->talk_bytes = n->state.aside ? n->talk_bytes : n->talk_known;
+        n->talk[n->talk_bytes] = 0;
         return;
     }
     add_talk(n, " ", l->text); /* as far as it was shown */
@@ -510,22 +603,45 @@ bool tavern_is_ready(const tavern *t)
     return t->ready == CAST_SIZE;
 }
 
-bool tavern_ask(tavern *t, npc *n, const char *text)
+/* What the person has to answer: the new line, and the one before it if a turn that answers it has not begun. The turn
+   has ended when this returns. */
+static const char *question_of(npc *n, const char *text)
 {
-    if (n->job.id) {
+    tavern *t = n->place;
+    bool speaks = n->job.id != 0;
+    if (speaks) {
         exl2_job_cancel(t->engine, n->job);
         take_ends(t);
     }
-    return speak(n, add_player_line(t, n->who->name, text));
+    if (!speaks || !tavern_is_unsaid(&t->lines[n->line]) || !n->asked) {
+        return text;
+    }
+    char *before = memory_copy_text(n->asked, strlen(n->asked)); /* it may lie in n->together */
+    snprintf(n->together, sizeof n->together, "%.900s %.900s", before, text);
+    free(before);
+    return n->together;
+}
+
+bool tavern_is_unsaid(const tavern_line *l)
+{
+    return l->by && l->ended && l->bytes == 0;
+}
+
+bool tavern_ask(tavern *t, npc *n, const char *text)
+{
+    const char *heard = add_player_line(t, n->who->name, text);
+    return speak(n, question_of(n, heard));
 }
 
 bool tavern_shout(tavern *t, const char *text)
 {
-    tavern_hush(t);
-    const char *heard = add_player_line(t, "all", text);
+    const char *heard = add_player_line(t, "all", text), *questions[CAST_SIZE];
     bool good = true;
+    for (uint32_t i = 0; i < CAST_SIZE; i++) {
+        questions[i] = question_of(&t->npcs[i], heard);
+    }
     for (uint32_t i = 0; good && i < CAST_SIZE; i++) {
-        good = speak(&t->npcs[i], heard);
+        good = speak(&t->npcs[i], questions[i]);
     }
     return good;
 }
@@ -544,7 +660,7 @@ uint32_t tavern_hush(tavern *t)
 
 void tavern_go_on(tavern *t)
 {
-    t->hear_tokens = 0;
+    t->hear_words = 0;
     for (uint32_t i = 0; i < CAST_SIZE; i++) {
         npc *n = &t->npcs[i];
         if (n->waits) {
@@ -561,6 +677,8 @@ bool tavern_resume(tavern *t, npc *n, bool speaks)
     exl2_grammar grammar = { 0 };
     exl2_result result = exl2_session_get(t->engine, n->session, &info);
     add_targets(n, &n->state);
+    follow_example(n, &n->state);
+    n->asked = NULL;
     if (result >= 0 && !info.resumes) {
         return true;
     }

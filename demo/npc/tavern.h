@@ -4,7 +4,8 @@
    from the current state of the game: words, mood, act, target, trust. The words stream; the act is done when the turn
    has ended. Only the words of a turn stay in the session, because a small model repeats what it reads often.
    takes: a loaded model, a cast.
-   gives: tavern_open, tavern_ask, tavern_shout, tavern_hush, tavern_resume, tavern_failed, tavern_close.
+   gives: tavern_open, tavern_ask, tavern_is_unsaid, tavern_shout, tavern_hush, tavern_resume, tavern_failed,
+          tavern_close.
    owns:  the conversations and all lines. The sessions end with the engine. */
 #ifndef NPC_TAVERN_H
 #define NPC_TAVERN_H
@@ -17,7 +18,7 @@
 #include "turn.h"
 
 #define TAVERN_TURN_TOKENS 110  /* most tokens of a turn; the grammar completes it within them */
-#define TAVERN_STRANGE_MAX (2 * (CAST_SIZE - 1))
+#define TAVERN_BANNED_MAX 128
 #define TAVERN_REPEAT_TOKENS 24 /* range of the repeat penalty: short, so that names and facts may return */
 #define TAVERN_CONTEXT 2048     /* tokens of a session by default; when it is full the older half is dropped */
 
@@ -40,16 +41,20 @@ struct npc {
     exl2_session session;
     exl2_job job;             /* job of the current turn; id 0: none */
     exl2_job thinks;          /* job that prefills the newest line while nobody asks; id 0: none */
-    bool waits;               /* the job is paused; see tavern.hear_tokens */
+    bool waits;               /* the job is paused; see tavern.hear_words */
     size_t line;              /* index of the line of the current turn */
     uint32_t past_tokens;     /* tokens of world, persona and examples, which are never dropped */
     char *talk;               /* [talk_bytes] text of the conversation since then, ends with NUL */
     size_t talk_bytes, talk_known; /* talk_known: bytes of `talk` that the session holds */
     uint32_t known_tokens;    /* tokens of the session with those bytes */
     uint32_t reused_tokens;   /* tokens that the newest job found in the cache */
-    recollection recalled;    /* examples and asides that were used lately */
-    exl2_token strange[TAVERN_STRANGE_MAX]; /* [strange_count] first tokens of the names and roles of the others */
-    uint32_t strange_count;
+    recollection recalled;    /* examples and asides that were used lately; its `last` is of the current turn */
+    const char *asked;        /* question of the current turn; NULL: of a restored evening */
+    char together[2 * TURN_BYTES]; /* two questions in one, as the first was not answered */
+    /* [banned_count] First tokens of words that an answer in the model's own words does not have: [plot_count] of the
+       plot, then of names and roles of the others, which only asides do not have. */
+    exl2_token banned[TAVERN_BANNED_MAX];
+    uint32_t banned_count, plot_count;
     const char *mood;
     int trust;
     turn_state state;         /* of the game when the turn began */
@@ -69,7 +74,7 @@ typedef struct tavern_line { /* one line of the conversation */
     uint64_t asked_ns;
     double first_ms;          /* from the question to the first word */
     uint32_t tokens, prompt_tokens; /* generated; computed of the prompt */
-    uint32_t heard;           /* tokens that brought words */
+    uint32_t heard;           /* words that were shown, without an unfinished one */
     uint32_t reused_tokens;         /* tokens found in the cache */
 } tavern_line;
 
@@ -89,7 +94,7 @@ struct tavern { /* zeroed: closed */
     tavern_line *lines;       /* [count] in order of their beginning */
     char *file;               /* the saved evening that texts point into; NULL: none was read */
     size_t count, cap;
-    uint32_t hear_tokens;     /* a speaker is paused after this number of tokens with words; 0 = never */
+    uint32_t hear_words;      /* a speaker is paused after this number of words; 0 = never */
     uint64_t extra_ns;        /* time in the engine outside of the frame's step; the frame loop reads and clears it */
     thing things[TURN_THINGS_MAX];
     uint32_t thing_count;
@@ -114,10 +119,12 @@ typedef struct tavern_options {
    tavern_waits only ask.) */
 bool tavern_open(tavern *t, const host *h, const cast *c, const tavern_options *o);
 bool tavern_is_ready(const tavern *t);                /* becomes true some frames after tavern_open */
-bool tavern_ask(tavern *t, npc *n, const char *text); /* ends a turn that the person is speaking */
+/* Ends a turn that the person is speaking. If it has not begun, the person hears both lines as one. */
+bool tavern_ask(tavern *t, npc *n, const char *text);
+bool tavern_is_unsaid(const tavern_line *l);          /* a turn that was ended before its first word: it is not shown */
 bool tavern_shout(tavern *t, const char *text);       /* asks all three, in one batch */
 uint32_t tavern_hush(tavern *t);                      /* ends all turns, mid-word; returns their number */
-void tavern_go_on(tavern *t);                         /* ends pauses, and hear_tokens */
+void tavern_go_on(tavern *t);                         /* ends pauses, and hear_words */
 bool tavern_resume(tavern *t, npc *n, bool speaks);   /* goes on with the job of the person's restored session */
 uint32_t tavern_speakers(const tavern *t);
 double tavern_tokens_per_pass(const tavern *t);       /* that a pass brings a speaker, in turns that have ended */

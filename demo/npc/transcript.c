@@ -21,6 +21,9 @@ char *transcript_text(const tavern *t, size_t *bytes)
     memory_text text = { 0 };
     for (size_t i = 0; i < t->count; i++) {
         const tavern_line *l = &t->lines[i];
+        if (tavern_is_unsaid(l)) {
+            continue;
+        }
         if (l->by) {
             memory_text_format(&text, "%s: %s%s%s%s%s\n", l->by->who->name, l->text,
                                transcript_was_cut(l) ? TRANSCRIPT_CUT : "", l->deed[0] ? " (" : "", l->deed,

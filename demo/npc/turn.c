@@ -16,6 +16,7 @@ static const char *const acts[] = { "none", "nod", "laugh", "point" };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define GIVE "give "
+#define BEGIN_WORDS 3 /* of an example's answer; then a small model that has read the example finds its way */
 
 /* ---- the schema ---- */
 
@@ -41,33 +42,90 @@ static void put_enum(writer *w, const char *name, const char *const *values, siz
     }
 }
 
+/* Letters as a regular expression inside of JSON: what has a meaning there becomes a class of its own. */
+static void put_pattern(writer *w, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        put(w, strchr(".?*+()$|", text[i]) ? "[%c]" : "%c", text[i]);
+    }
+}
+
+/* What a turn may say, as the patterns below allow it. */
+static bool can_say(const char *text)
+{
+    size_t bytes = strlen(text);
+    bool good = bytes >= 4 && bytes <= TURN_SAY_MAX && text[0] >= 'A' && text[0] <= 'Z';
+    good = good && strchr(".!?", text[bytes - 1]);
+    for (size_t i = 0; good && i < bytes; i++) {
+        good = text[i] >= ' ' && text[i] <= 'z' && !strchr("\"<>[\\]^`", text[i]);
+    }
+    return good;
+}
+
+static bool can_act(const turn_state *s, const char *act)
+{
+    bool can = false;
+    for (size_t i = 0; i < COUNT(acts); i++) {
+        can = can || strcmp(acts[i], act) == 0;
+    }
+    for (uint32_t i = 0; i < s->thing_count; i++) {
+        can = can || (strncmp(act, GIVE, sizeof GIVE - 1) == 0 && strcmp(act + sizeof GIVE - 1, s->things[i]) == 0);
+    }
+    return can;
+}
+
+bool turn_follow(turn_state *s, const char *answer, bool whole, const char *act, const char *target)
+{
+    size_t bytes = 0;
+    if (!can_say(answer)) {
+        return false;
+    }
+    for (int i = 0; i < BEGIN_WORDS && answer[bytes]; i++) {
+        bytes += strcspn(answer + bytes + 1, " ") + 1;
+    }
+    s->says = answer;
+    s->says_bytes = whole ? strlen(answer) : bytes;
+    s->act = act && can_act(s, act) ? act : acts[0];
+    s->target = target;
+    return true;
+}
+
 /* `say` comes first because the player waits for it. It has plain letters and punctuation, and ends with a sentence. */
+static void put_say(writer *w, const turn_state *s)
+{
+    put(w, "\"say\":{\"type\":\"string\",\"pattern\":\"^");
+    if (s->says && !s->says[s->says_bytes]) {
+        put_pattern(w, s->says, s->says_bytes);
+        put(w, "$\"},");
+    } else if (s->says) {
+        put_pattern(w, s->says, s->says_bytes);
+        put(w, "[ !#-;=?-Z_a-z]{0,%d}[.!?]$\"},", TURN_SAY_MAX - 1 - (int)s->says_bytes);
+    } else if (s->aside) {
+        put(w, "[A-Z][ ',0-9A-Za-z-]{%d,%d}[.!?]$\"},", TURN_ASIDE_MIN - 2, TURN_ASIDE_MAX - 2);
+    } else {
+        put(w, "[A-Z][ !#-;=?-Z_a-z]{2,%d}[.!?]$\"},", TURN_SAY_MAX - 2);
+    }
+}
+
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES])
 {
     writer w = { out, 0 };
-    put(&w, "{\"type\":\"object\",\"properties\":{\"say\":{\"type\":\"string\",\"pattern\":\"^[A-Z]");
-    if (s->aside) {
-        put(&w, "[ ',0-9A-Za-z-]{%d,%d}", TURN_ASIDE_MIN - 2, TURN_ASIDE_MAX - 2);
-    } else {
-        put(&w, "[ !#-;=?-Z_a-z]{2,%d}", TURN_SAY_MAX - 2);
-    }
-    put(&w, "[.!?]$\"},");
+    put(&w, "{\"type\":\"object\",\"properties\":{");
+    put_say(&w, s);
     put_enum(&w, "mood", moods, COUNT(moods), "");
-    put_enum(&w, "act", acts, COUNT(acts), "]},");
-    for (uint32_t i = 0; i < s->thing_count; i++) {
+    put_enum(&w, "act", s->says ? &s->act : acts, s->says || s->aside ? 1 : COUNT(acts), "]},");
+    for (uint32_t i = 0; !s->says && !s->aside && i < s->thing_count; i++) {
         put(&w, ",\"" GIVE "%s\"", s->things[i]);
     }
-    put_enum(&w, "target", s->targets, s->target_count, "]},");
+    put_enum(&w, "target", s->says ? &s->target : s->targets, s->says ? 1 : s->target_count, "]},");
     put(&w, "]},\"trust\":{\"type\":\"integer\",\"minimum\":%d,\"maximum\":%d}},"
             "\"required\":[\"say\",\"mood\",\"act\",\"target\",\"trust\"]}",
         s->trust > -TURN_TRUST_MAX ? s->trust - 1 : s->trust, s->trust < TURN_TRUST_MAX ? s->trust + 1 : s->trust);
 }
 
-size_t turn_example(const char *mood, const char *say, const char *act, const char *target, char *out, size_t cap)
+size_t turn_example(const char *say, char *out, size_t cap)
 {
-    int bytes = snprintf(out, cap, "{\"say\":\"%s\",\"mood\":\"%s\",\"act\":\"%s\",\"target\":\"%s\","
-                                   "\"trust\":%d}", say, mood, act ? act : "none", target,
-                         !act ? 0 : strcmp(act, "laugh") == 0 ? -1 : 1);
+    int bytes = snprintf(out, cap, "{\"say\":\"%s\"}", say);
     return (size_t)bytes < cap ? (size_t)bytes : cap - 1;
 }
 
@@ -134,7 +192,9 @@ bool turn_read(const turn_state *s, const char *json, size_t bytes, turn *out)
     good = good && say && say->kind == JSON_TEXT && say->text_bytes >= (s->aside ? TURN_ASIDE_MIN : 4)
         && say->text_bytes <= (s->aside ? TURN_ASIDE_MAX : TURN_SAY_MAX)
         && strchr(".!?", say->text[say->text_bytes - 1])
-        && (!s->aside || strcspn(say->text, ".!?") == say->text_bytes - 1);
+        && (!s->aside || strcspn(say->text, ".!?") == say->text_bytes - 1)
+        && (!s->says || strncmp(say->text, s->says, s->says_bytes) == 0)
+        && (!s->says || s->says[s->says_bytes] || say->text_bytes == s->says_bytes);
     bool points = good && strcmp(out->act, "point") == 0;
     const char *named = points ? turn_named(s, say->text) : NULL;
     out->target = named ? named : out->target;

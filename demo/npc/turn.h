@@ -1,6 +1,6 @@
 /* turn.h: what a person may do in one turn: makes the JSON schema from the state of the game, and reads the answer.
    takes: who is present, what the person holds and trusts; JSON that may still be incomplete.
-   gives: turn_schema, turn_example, turn_words, turn_named, turn_read.
+   gives: turn_follow, turn_schema, turn_example, turn_words, turn_named, turn_read.
    owns:  nothing. */
 #ifndef NPC_TURN_H
 #define NPC_TURN_H
@@ -23,6 +23,9 @@ typedef struct turn_state { /* state of the game when a turn begins; its texts m
     const char *targets[TURN_TARGETS_MAX]; /* who is present */
     uint32_t thing_count, target_count;
     bool aside;            /* no example fits the question: answer in one short sentence, since small models ramble */
+    const char *says;      /* answer of the example that fits; NULL: none */
+    size_t says_bytes;     /* `say` begins with so many bytes of it; with all of them it is that answer */
+    const char *act, *target; /* if `says`: the only ones */
     int trust;
 } turn_state;
 
@@ -32,9 +35,12 @@ typedef struct turn {
     int trust;
 } turn;
 
+/* Lets `say` begin with the first words of an example's answer, or be all of it. false: no turn can say it. act NULL,
+   or not possible now: "none". */
+bool turn_follow(turn_state *s, const char *answer, bool whole, const char *act, const char *target);
 void turn_schema(const turn_state *s, char out[TURN_SCHEMA_BYTES]);
-/* Writes an example turn with these words for the model to read. act NULL: "none". */
-size_t turn_example(const char *mood, const char *say, const char *act, const char *target, char *out, size_t cap);
+/* Writes the beginning of an example turn, with these words, for the model to read. */
+size_t turn_example(const char *say, char *out, size_t cap);
 /* Writes the words of `say` that have arrived, with a NUL; returns their bytes. */
 size_t turn_words(const char *json, size_t bytes, char out[TURN_BYTES]);
 const char *turn_named(const turn_state *s, const char *words); /* the target that is named first; NULL: none */

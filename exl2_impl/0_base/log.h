@@ -1,6 +1,6 @@
 /* log.h: log lines and profiler zones through the application's hooks. The engine never prints.
    takes: exl2__ctx.
-   gives: exl2__log, exl2__zone_begin, exl2__zone_end.
+   gives: exl2__log, exl2__zone_begin, exl2__zone_end, exl2__zone_unit.
    owns:  nothing. */
 #ifndef EXL2__LOG_H
 #define EXL2__LOG_H
@@ -34,6 +34,13 @@ static inline void exl2__zone_end(const exl2__ctx *c)
 {
     if (c->zones.end) {
         c->zones.end(c->zones.user);
+    }
+}
+
+static inline void exl2__zone_unit(const exl2__ctx *c, const char *name, uint64_t predicted_ns, uint64_t ns)
+{
+    if (c->zones.unit) {
+        c->zones.unit(c->zones.user, name, predicted_ns, ns);
     }
 }
 

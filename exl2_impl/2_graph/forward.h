@@ -41,6 +41,7 @@ typedef struct exl2__forward {
     bool queued;                          /* asynchronous: all units before the next results are enqueued */
     uint32_t ahead;                       /* asynchronous: repeated passes that are enqueued after this one */
     uint64_t enqueue_ns[2];               /* asynchronous: learned cost of enqueueing a unit; [1]: of a prompt */
+    uint64_t unit_ns;                     /* synchronous: most predicted time of a unit of several items; 0: any */
     const uint32_t *wanted;               /* atomic: threads that wait until this pass stops; NULL: none can */
     uint32_t logit0, result_count;        /* group of logit rows that head and sample work on */
     exl2__logit_result *results;          /* [logit_rows_max] */
@@ -117,6 +118,13 @@ static inline double exl2__forward_speed(const exl2__forward *f, uint32_t phase,
     return (double)EXL2__FORWARD_FIRST_NS_PER_COST;
 }
 
+/* Predicted nanoseconds of so many of the run's items, in the current phase. */
+static inline uint64_t exl2__forward_predict(const exl2__forward *f, const exl2__item_run *run, uint32_t rows,
+                                             uint32_t items)
+{
+    return (uint64_t)((double)run->cost * (double)items * exl2__forward_speed(f, f->phase, run->kind, rows));
+}
+
 /* Number of the run's items, in the current phase, that are expected to fit into `ns`. */
 static inline uint32_t exl2__forward_fit(const exl2__forward *f, const exl2__item_run *run, uint32_t rows, uint64_t ns)
 {
@@ -166,6 +174,9 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
         *status = EXL2__FORWARD_MORE;
         return EXL2_OK;
     }
+    if (f->unit_ns) {
+        fit = exl2__min32(fit, exl2__forward_fit(f, &run, rows, f->unit_ns));
+    }
     if (f->wanted) {
         fit = exl2__min32(fit, exl2__forward_fit(f, &run, rows, EXL2__FORWARD_SHARED_NS));
     }
@@ -178,7 +189,9 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
     f->item = range->end;
     if (timed) {
         uint64_t begin_ns = clock->now_ns;
+        uint64_t predicted_ns = exl2__forward_predict(f, &run, rows, range->end - range->begin);
         clock->now_ns = exl2__platform_ns();
+        exl2__zone_unit(f->c, exl2__phase_names[f->phase], predicted_ns, clock->now_ns - begin_ns);
         exl2__forward_learn(f, &run, rows, range->end - range->begin, clock->now_ns - begin_ns);
     }
     return EXL2_OK;

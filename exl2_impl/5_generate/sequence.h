@@ -64,7 +64,8 @@ struct exl2__sequence {
     uint32_t draft_usable;        /* drafts after which a token can be sampled, as far as masks are known */
     uint32_t *mask;               /* for the current pass: one bit per token, 1 = allowed; NULL = all are allowed.
                                      [rows that sample][words] */
-    bool mask_due;                /* the masks are not filled in yet */
+    bool mask_due;                /* not all masks are filled in yet */
+    uint32_t mask_row;            /* the row whose mask is next: the one after so many drafts */
 };
 
 /* The higher priority is first; of equal ones, the sequence that was started earlier. */

@@ -1,6 +1,7 @@
 /* grammars.h: the grammars that the application has made, and the state of each job's text in its grammar.
    takes: exl2_grammar_desc; a job and its history.
-   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _forced, _cost, _mask.
+   gives: exl2__grammars_make, _close, _close_all, _join, _leave, _accept, _forced, _cost, _walks, _prepare,
+          _mask.
    owns:  a grammar's memory until it is closed and its last job has ended; a model's table of tokens. */
 #ifndef EXL2__GRAMMARS_H
 #define EXL2__GRAMMARS_H
@@ -323,7 +324,24 @@ static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
     if (!job->grammar.slot || !job->grammar.slot->made || exl2__grammars_follow(e, job) < 0) {
         return 0;
     }
-    return exl2__grammar_mask_cost(&job->grammar.slot->made->mask, &job->grammar.place);
+    return exl2__grammar_mask_cost(&job->grammar.slot->made->mask, &job->grammar.place,
+                                   job->sequence.tokens_end - job->sequence.table->tokens);
+}
+
+/* For a job of which this cost is not 0: whether the next exl2__grammars_prepare walks nodes. */
+static inline bool exl2__grammars_walks(exl2__job *job)
+{
+    const exl2__sequence *s = &job->sequence;
+    return exl2__grammar_mask_walks(&job->grammar.slot->made->mask, &job->grammar.place,
+                                    s->tokens_end - s->table->tokens);
+}
+
+/* Begins the mask that costs so much, or walks at most `most` nodes for it. */
+static inline void exl2__grammars_prepare(exl2__job *job, uint32_t most)
+{
+    const exl2__sequence *s = &job->sequence;
+    exl2__grammar_mask_prepare(&job->grammar.slot->made->mask, &job->grammar.place, s->tokens_end - s->table->tokens,
+                               most);
 }
 
 /* Sets the bits of the tokens that may follow; out: [vocab] of the model that samples. *over: the text ends here. */

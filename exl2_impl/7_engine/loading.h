@@ -601,6 +601,7 @@ static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, exl2__wo
                           m->path);
     }
     m->mask_ns = EXL2__FIRST_MASK_NS;
+    m->mask_begin_ns = EXL2__FIRST_MASK_BEGIN_NS;
     m->forward.c = &e->ctx;
     m->forward.backend = m->backend;
     m->forward.device = m->device;

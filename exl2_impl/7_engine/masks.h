@@ -1,6 +1,6 @@
 /* masks.h: masks, which say what each row of the next pass may sample: one bit per token.
    takes: jobs with rows in a pass.
-   gives: exl2__masks_plan, exl2__masks_fill_due.
+   gives: exl2__budget, exl2__masks_plan, exl2__masks_fill_due.
    owns:  nothing; the masks' memory is the batch's. */
 #ifndef EXL2__MASKS_H
 #define EXL2__MASKS_H
@@ -8,7 +8,15 @@
 #include "../2_graph/forward.h"
 #include "drafts.h"
 
-#define EXL2__MASKS_COST_MIN 10000 /* nodes; the time of a mask that costs fewer is not learned from */
+#define EXL2__MASKS_NODES_MIN 1000u /* of a part; the time of one that visits fewer is not learned from */
+
+/* What a step may use: exl2_step_desc, with the deadlines of this step. */
+typedef struct exl2__budget {
+    uint64_t deadline_ns; /* by exl2__platform_ns, for work on the CPU; 0 = none: one pass */
+    uint64_t unit_ns;     /* most predicted time of a unit of work on the CPU; 0 = any */
+    uint64_t gpu_ns;      /* GPU time to queue; 0 = one pass */
+    bool wait;            /* may sleep until the GPU has finished a pass */
+} exl2__budget;
 
 /* Clears the bits of tokens that are not on the job's allow list; bits: [vocab]. */
 EXL2__COLD
@@ -94,105 +102,182 @@ static inline void exl2__masks_plan(exl2_engine *e, exl2__model *m)
             bool samples = !s->prefill_only && s->rows == exl2__sequence_pending(s) + s->draft_count;
             s->mask_due = samples && (of->grammar.slot || of->lists.allow_count || exl2__jobs_heals(of));
             s->mask = s->mask_due ? next : NULL;
+            s->mask_row = 0;
             next += s->mask_due ? (size_t)exl2__sequence_samples(s) * m->batch.mask_words : 0;
         }
     }
 }
 
-/* Fills in the masks of the rows of drafts, each as if the drafts before it were in the history. If one cannot be made,
-   or the text would end there, the rows from there on sample nothing. */
-EXL2__COLD
-static void exl2__masks_fill_drafts(exl2_engine *e, exl2__model *m, exl2__job *job)
+/* ---- one mask after the other ---- */
+
+/* The job whose settings limit a row: of a drafter's row, the job that it drafts for. Its history is longer for a
+   while, by the drafts before the row. */
+typedef struct exl2__masks_row {
+    exl2__job *job; /* NULL: the mask stays empty, which ends the drafts there */
+    bool longer;
+    exl2__drafts_place kept;
+} exl2__masks_row;
+
+/* Begins with the next row of `job`; *row must not move until _leave. */
+static inline void exl2__masks_enter(exl2__job *job, exl2__masks_row *row)
 {
     exl2__sequence *s = &job->sequence;
-    exl2__drafts_place kept;
-    uint32_t *bits = s->mask + (exl2__sequence_samples_after(s, 0) ? m->batch.mask_words : 0);
-    s->draft_usable = 0;
-    if (!exl2__drafts_begin(job, &kept)) {
-        return;
+    exl2__job *of = job->drafts_for ? job->drafts_for : job;
+    bool usable = !job->drafts_for || exl2__draft_models_owes(job);
+    exl2__table *t = of->sequence.table;
+    row->longer = job->drafts_for || s->mask_row > 0;
+    row->job = usable && (!row->longer || exl2__drafts_begin(of, &row->kept)) ? of : NULL;
+    if (row->job && job->drafts_for) {
+        const exl2__table *drafted = s->table;
+        memcpy(t->words + t->tokens, drafted->words + t->tokens, (drafted->tokens - t->tokens) * sizeof *t->words);
+        t->tokens = drafted->tokens;
+    } else if (row->job && row->longer) {
+        t->tokens = s->draft_at + s->mask_row;
     }
-    for (uint32_t i = 1; i <= s->draft_count; i++) {
-        bool over = false;
-        s->table->tokens = s->draft_at + i;
-        if (exl2__sequence_samples_after(s, i)) {
-            if (exl2__masks_fill_bits(e, m, job, bits, &over) < 0 || over) {
-                break;
-            }
-            bits += m->batch.mask_words;
-        }
-        s->draft_usable = i;
-    }
-    exl2__drafts_end(job, &kept);
 }
 
-/* Fills in the mask of a drafter's row: what its job may sample once the drafts so far are in the history. It stays
-   empty, which ends the drafts, where it cannot be made, or where the text would end. */
-EXL2__COLD
-static void exl2__masks_fill_drafter(exl2_engine *e, exl2__model *m, const exl2__job *drafter, uint32_t *bits)
+static inline void exl2__masks_leave(exl2__masks_row *row)
 {
-    exl2__job *job = drafter->drafts_for;
-    exl2__table *t = job->sequence.table;
-    const exl2__table *drafted = drafter->sequence.table;
-    exl2__drafts_place kept;
-    bool over = false;
-    if (!exl2__draft_models_owes(drafter) || !exl2__drafts_begin(job, &kept)) {
-        return;
+    if (row->job && row->longer) {
+        exl2__drafts_end(row->job, &row->kept);
     }
-    memcpy(t->words + t->tokens, drafted->words + t->tokens, (drafted->tokens - t->tokens) * sizeof *t->words);
-    t->tokens = drafted->tokens;
-    if (exl2__masks_fill_bits(e, m, job, bits, &over) < 0 || over) {
-        memset(bits, 0, m->batch.mask_words * sizeof *bits);
-    }
-    exl2__drafts_end(job, &kept);
 }
 
-/* Fills in the masks of a job's rows. If the job's text ends here, or the mask fails, the job ends, and its rows are
-   ignored. */
-static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *job)
+/* A part of the work on a job's masks. */
+typedef struct exl2__masks_part {
+    uint32_t nodes;  /* at most; 0: it costs little, or an error follows */
+    bool prepares;   /* it begins or walks a mask of the grammar, from which the row's mask is made then */
+    bool begins;
+    uint64_t ns;     /* predicted */
+} exl2__masks_part;
+
+/* The next part for a job; most_ns: its predicted time, at most; 0: any. */
+static inline exl2__masks_part exl2__masks_next_part(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                                     uint64_t most_ns)
+{
+    exl2__masks_part part = { 0 };
+    exl2_token forced = -1;
+    if (exl2__jobs_heals(job)) {
+        part.nodes = m->vocab.id_count;
+    } else if (exl2__forced_token(e, job, &forced) >= 0 && forced < 0) {
+        part.nodes = exl2__grammars_cost(e, job);
+        part.prepares = part.nodes > 0;
+    }
+    part.begins = part.prepares && !exl2__grammars_walks(job);
+    if (part.prepares && most_ns) {
+        float most = (float)most_ns / m->mask_ns;
+        part.nodes = most < (float)part.nodes ? exl2__max32((uint32_t)most, EXL2__MASKS_NODES_MIN) : part.nodes;
+    }
+    part.ns = part.begins ? (uint64_t)m->mask_begin_ns : (uint64_t)((float)part.nodes * m->mask_ns);
+    return part;
+}
+
+/* Fills in the mask of the row after all tokens of the history. If the job's text ends here, or the mask fails, the job
+   ends, and its rows are ignored. */
+static inline void exl2__masks_fill_first(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits)
 {
     bool over;
-    size_t words = (size_t)exl2__sequence_samples(&job->sequence) * m->batch.mask_words;
-    memset(job->sequence.mask, 0, words * sizeof *job->sequence.mask);
-    job->sequence.mask_due = false;
-    if (job->drafts_for) {
-        exl2__masks_fill_drafter(e, m, job, job->sequence.mask);
-        return;
-    }
-    exl2_result r = exl2__masks_fill_bits(e, m, job, job->sequence.mask, &over);
+    exl2_result r = exl2__masks_fill_bits(e, m, job, bits, &over);
+    job->sequence.draft_usable = 0;
     if (r < 0) {
         exl2__jobs_fail(e, job, r);
     } else if (over) {
         exl2__jobs_end_text(job, m);
-    } else if (job->sequence.draft_count) {
-        exl2__masks_fill_drafts(e, m, job);
+    }
+    job->sequence.mask_due = r >= 0 && !over && job->sequence.draft_count > 0;
+}
+
+/* Fills in the mask of a row after drafts, as if they were in the history. If it cannot be made, or the text would end
+   there, it stays empty, and the rows from there on sample nothing. */
+static inline void exl2__masks_fill_later(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__masks_row *row,
+                                          uint32_t *bits)
+{
+    exl2__sequence *s = &job->sequence;
+    bool over = false, samples = job->drafts_for || exl2__sequence_samples_after(s, s->mask_row);
+    bool usable = row->job && (!samples || (exl2__masks_fill_bits(e, m, row->job, bits, &over) >= 0 && !over));
+    if (!usable && samples) {
+        memset(bits, 0, m->batch.mask_words * sizeof *bits);
+    }
+    s->draft_usable = usable ? s->mask_row : s->draft_usable;
+    s->mask_due = usable && s->mask_row < s->draft_count;
+}
+
+/* The mask of the job's next row. */
+static inline uint32_t *exl2__masks_next(const exl2__model *m, const exl2__sequence *s)
+{
+    uint32_t *bits = s->mask;
+    for (uint32_t i = 0; i < s->mask_row; i++) {
+        bits += exl2__sequence_samples_after(s, i) ? m->batch.mask_words : 0;
+    }
+    return bits;
+}
+
+/* Fills in the mask of the job's next row. */
+static inline void exl2__masks_fill(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__masks_row *row)
+{
+    exl2__sequence *s = &job->sequence;
+    if (s->mask_row == 0) {
+        memset(s->mask, 0, (size_t)exl2__sequence_samples(s) * m->batch.mask_words * sizeof *s->mask);
+    }
+    if (row->longer || !row->job) {
+        exl2__masks_fill_later(e, m, job, row, exl2__masks_next(m, s));
+    } else {
+        exl2__masks_fill_first(e, m, job, s->mask);
+    }
+    s->mask_row++;
+}
+
+static inline void exl2__masks_learn(exl2__model *m, const exl2__masks_part *part, uint64_t nodes, uint64_t ns)
+{
+    if (part->begins) {
+        m->mask_begin_ns += exl2__mul_float(0.25f, (float)ns - m->mask_begin_ns);
+    } else if (nodes >= EXL2__MASKS_NODES_MIN) {
+        m->mask_ns += exl2__mul_float(0.25f, (float)ns / (float)nodes - m->mask_ns);
     }
 }
 
-/* Estimated cost of the job's mask, in nodes; 0: it costs little, or an error follows. */
-static inline uint32_t exl2__masks_cost(exl2_engine *e, const exl2__model *m, exl2__job *job)
+/* Does the next part of a job's masks, unless it is expected to end after the deadline (0 = none): then false. The
+   first part that costs anything is done in any case with *at_least_one. */
+static inline bool exl2__masks_do_part(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__budget *budget,
+                                       bool *at_least_one)
 {
-    exl2_token forced = -1;
-    bool heals = exl2__jobs_heals(job), known = !heals && exl2__forced_token(e, job, &forced) >= 0 && forced < 0;
-    return heals ? m->vocab.id_count : known ? exl2__grammars_cost(e, job) : 0;
+    exl2__masks_row row;
+    exl2__masks_part part = { 0 };
+    uint64_t begin_ns = exl2__platform_ns();
+    exl2__masks_enter(job, &row);
+    if (row.job) {
+        part = exl2__masks_next_part(e, m, row.job, budget->unit_ns);
+    }
+    bool fits = !budget->deadline_ns || *at_least_one || begin_ns + part.ns <= budget->deadline_ns;
+    if (fits) {
+        const char *name = part.prepares ? "exl2 state mask" : "exl2 mask";
+        const exl2__grammar_slot *slot = row.job ? row.job->grammar.slot : NULL;
+        const uint64_t *visited = slot && slot->made ? &slot->made->mask.nodes : NULL;
+        uint64_t before = visited ? *visited : 0;
+        exl2__zone_begin(&e->ctx, name);
+        if (part.prepares) {
+            exl2__grammars_prepare(row.job, part.nodes);
+        } else {
+            exl2__masks_fill(e, m, job, &row);
+        }
+        exl2__zone_end(&e->ctx);
+        uint64_t ns = exl2__platform_ns() - begin_ns;
+        exl2__zone_unit(&e->ctx, name, part.ns, ns);
+        exl2__masks_learn(m, &part, visited ? *visited - before : part.nodes, ns);
+        *at_least_one = *at_least_one && part.nodes == 0;
+    }
+    exl2__masks_leave(&row);
+    return fits;
 }
 
-/* Fills in the masks of the pass that are due. false: because of the deadline (0 = none) some are left for later. */
-static inline bool exl2__masks_fill_due(exl2_engine *e, exl2__model *m, uint64_t deadline_ns)
+/* Fills in the masks of the pass that are due. false: because of the deadline some are left for later. */
+static inline bool exl2__masks_fill_due(exl2_engine *e, exl2__model *m, const exl2__budget *budget, bool at_least_one)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
-        if (!job->sequence.rows || !job->sequence.mask_due) {
-            continue;
-        }
-        uint64_t begin_ns = exl2__platform_ns();
-        float cost = (float)exl2__masks_cost(e, m, job);
-        if (deadline_ns && begin_ns + (uint64_t)(cost * m->mask_ns) > deadline_ns) {
-            return false;
-        }
-        exl2__zone_begin(&e->ctx, "exl2 mask");
-        exl2__masks_fill(e, m, job);
-        exl2__zone_end(&e->ctx);
-        if (cost >= EXL2__MASKS_COST_MIN) {
-            m->mask_ns += exl2__mul_float(0.25f, (float)(exl2__platform_ns() - begin_ns) / cost - m->mask_ns);
+        while (job->sequence.rows && job->sequence.mask_due) {
+            if (!exl2__masks_do_part(e, m, job, budget, &at_least_one)) {
+                return false;
+            }
         }
     }
     return true;

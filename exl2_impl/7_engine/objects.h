@@ -30,7 +30,8 @@
 #define EXL2__JOB_UNHEARD_MAX 32u        /* the worker writes no more texts ahead of the job's callback */
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
 #define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.draft_rate */
-#define EXL2__FIRST_MASK_NS 4.0f         /* a guess; see exl2__model.mask_ns */
+#define EXL2__FIRST_MASK_NS 40.0f        /* a guess; see exl2__model.mask_ns */
+#define EXL2__FIRST_MASK_BEGIN_NS 2e5f   /* a guess; see exl2__model.mask_begin_ns */
 #define EXL2__RENDER_BYTES (256u * 1024) /* block for a template; larger conversations allocate for the call */
 
 typedef struct exl2__held_token {
@@ -75,6 +76,7 @@ typedef struct exl2__model {
     exl2__vocab vocab;
     exl2__template_set chats;
     float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */
+    float mask_begin_ns;         /* learned time to begin a mask, before its nodes, in nanoseconds */
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
     const exl2__backend *backend;
     exl2__device *device;

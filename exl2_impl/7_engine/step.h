@@ -13,12 +13,29 @@
 #include "loading_run.h"
 #include "masks.h"
 
-/* What a step may use: exl2_step_desc, with the deadlines of this step. */
-typedef struct exl2__budget {
-    uint64_t deadline_ns; /* by exl2__platform_ns, for work on the CPU; 0 = none: one pass */
-    uint64_t gpu_ns;      /* GPU time to queue; 0 = one pass */
-    bool wait;            /* may sleep until the GPU has finished a pass */
-} exl2__budget;
+/* Parts of a step's budget, and the least nanoseconds, of a unit: a prediction that is wrong by a fifth then costs a
+   fortieth of the budget, and a thread that is shorter than the least is not worth waking. */
+#define EXL2__STEP_UNITS 8u
+#define EXL2__STEP_UNIT_LEAST_NS 100000u
+
+/* Most predicted time of a unit in a step with this budget; budget_ns 0 = no budget. */
+static inline uint64_t exl2__step_unit_ns(uint64_t budget_ns)
+{
+    return budget_ns ? exl2__max64(budget_ns / EXL2__STEP_UNITS, EXL2__STEP_UNIT_LEAST_NS) : 0;
+}
+
+/* For the trace: the time, if the application wants to hear of units. */
+static inline uint64_t exl2__step_trace_begin(const exl2_engine *e)
+{
+    return e->ctx.zones.unit ? exl2__platform_ns() : 0;
+}
+
+static inline void exl2__step_trace_end(const exl2_engine *e, const char *name, uint64_t begin_ns)
+{
+    if (e->ctx.zones.unit) {
+        exl2__zone_unit(&e->ctx, name, 0, exl2__platform_ns() - begin_ns);
+    }
+}
 
 /* What a step has done so far. */
 typedef struct exl2__progress {
@@ -217,17 +234,19 @@ static inline uint32_t exl2__step_commit(exl2_engine *e, exl2__model *m)
 }
 
 /* Rows of prompts that the next pass may have: with a budget so few that units are short, and rows exact. */
-static inline uint32_t exl2__step_prompt_rows(const exl2__model *m, uint64_t budget_ns)
+static inline uint32_t exl2__step_prompt_rows(const exl2__model *m, const exl2__budget *budget)
 {
+    bool queues = exl2__backend_is_async(m->backend);
+    uint64_t budget_ns = queues ? budget->gpu_ns : budget->unit_ns;
     if (budget_ns == 0) {
         return m->plan.rows_max;
     }
-    uint32_t rows = exl2__forward_rows_for(&m->forward, budget_ns / 2);
+    uint32_t rows = exl2__forward_rows_for(&m->forward, queues ? budget_ns / 2 : budget_ns);
     return m->backend->two_kinds ? exl2__min32(rows, m->backend->exact_rows) : rows;
 }
 
-/* Starts the next pass, if a job has rows for it. budget_ns 0 = no budget. */
-static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint64_t budget_ns)
+/* Starts the next pass, if a job has rows for it. */
+static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const exl2__budget *budget)
 {
     uint32_t active, count = exl2__step_sequences(e, m, &active);
     m->tables_updated = false;
@@ -241,7 +260,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, uint6
     exl2__step_reserve_scores(e, m);
     exl2__drafts_ask(e, m);
     m->pass_ns = 0;
-    exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max, exl2__step_prompt_rows(m, budget_ns),
+    exl2__schedule_limits limits = { m->forward.step.kind, m->plan.rows_max, exl2__step_prompt_rows(m, budget),
                                      m->plan.sequences_max, m->backend->decode_rows };
     exl2__schedule_kind(m->sequences, count, &m->pages, limits.kind, &limits);
     exl2__drafts_make(e, m, limits.kind);
@@ -420,7 +439,7 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
                                              exl2__queue_budget *queue_budget, bool ran, exl2__forward_status *status)
 {
     if (m->forward.masks == EXL2__MASKS_WANTED) { /* filling them in may end jobs, whose DONE is delivered first */
-        bool made = exl2__masks_fill_due(e, m, ran ? budget->deadline_ns : 0);
+        bool made = exl2__masks_fill_due(e, m, budget, !ran);
         m->forward.masks = made ? EXL2__MASKS_MADE : EXL2__MASKS_WANTED;
         *status = made ? EXL2__FORWARD_MASKS : EXL2__FORWARD_MORE;
         return EXL2_OK;
@@ -430,6 +449,7 @@ static inline exl2_result exl2__step_forward(exl2_engine *e, exl2__model *m, con
     }
     if (!exl2__backend_is_async(m->backend)) {
         uint64_t begin_ns = exl2__platform_ns();
+        m->forward.unit_ns = budget->unit_ns;
         m->forward.wanted = e->worker.stepping ? &e->worker.wanted : NULL;
         exl2_result r = exl2__forward_run(&m->forward, budget->deadline_ns, !ran, status);
         m->pass_ns += exl2__platform_ns() - begin_ns;
@@ -476,9 +496,14 @@ typedef enum exl2__step_outcome {
 /* Advances the pass until it blocks, or has masks or results; begins a pass if none is active. *ran: work was done in
    this step. Only the first work of a step may exceed the budget. */
 static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model *m, const exl2__budget *budget,
-                                                    exl2__queue_budget *queue_budget, uint64_t share_ns, bool *ran)
+                                                    exl2__queue_budget *queue_budget, bool *ran)
 {
-    exl2_result r = m->forward.active ? EXL2_OK : exl2__step_begin(e, m, share_ns);
+    uint64_t begin_ns = exl2__step_trace_begin(e);
+    exl2_result r = EXL2_OK;
+    if (!m->forward.active) {
+        r = exl2__step_begin(e, m, budget);
+        exl2__step_trace_end(e, "exl2 begin", begin_ns);
+    }
     if (r >= 0 && !m->forward.active) {
         return EXL2__STEP_IDLE;
     }
@@ -497,7 +522,9 @@ static inline exl2__step_outcome exl2__step_advance(exl2_engine *e, exl2__model 
         exl2__step_update_tables(e, m);
     }
     if (r >= 0 && status == EXL2__FORWARD_RESULTS) {
+        begin_ns = exl2__step_trace_begin(e);
         exl2__step_results(e, m);
+        exl2__step_trace_end(e, "exl2 results", begin_ns);
         return EXL2__STEP_RESULTS;
     }
     exl2__step_end_pass(e, m, r);
@@ -517,7 +544,7 @@ static inline void exl2__step_passes(exl2_engine *e, exl2__model *m, const exl2_
             return;
         }
         exl2__step_drop_unused(e, m);
-        outcome = exl2__step_advance(e, m, budget, queue_budget, share_ns, &ran);
+        outcome = exl2__step_advance(e, m, budget, queue_budget, &ran);
         progress->anything |= ran;
         if (outcome == EXL2__STEP_BLOCKED) {
             return;
@@ -586,6 +613,7 @@ static inline exl2__progress exl2__step_models(exl2_engine *e, const exl2_step_d
         uint64_t now = exl2__platform_ns(), end_ns = begin_ns + cpu_ns;
         exl2__budget budget = { .wait = desc->wait };
         budget.deadline_ns = !cpu_ns ? 0 : now < end_ns ? now + (end_ns - now) / models : now;
+        budget.unit_ns = exl2__step_unit_ns(cpu_ns);
         uint64_t share_ns = budget.gpu_ns = desc->gpu_us ? exl2__max64(gpu_ns / models, 1) : 0;
         if (m->park != EXL2__PARK_NONE) {
             exl2__step_update_jobs(e, m, &progress); /* they wait, but may be cancelled */

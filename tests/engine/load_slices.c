@@ -198,34 +198,6 @@ static void check_allocations(exl2_backend backend, const exl2_model_desc *d)
     CHECK_INT(open_files, 0);
 }
 
-/* Makes a model whose head has as many outputs as a large vocabulary has tokens. */
-static void write_wide(const char *dir, uint32_t vocab)
-{
-    static const char *const parts[] = { "q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm" };
-    char path[800], name[64];
-    const char *config = MAKER_CONFIG, *rest = strchr(config, ','); /* after the architecture */
-    maker m;
-    size_t bytes;
-    maker_make(&m);
-    maker_drop(&m, "model.embed_tokens.weight");
-    maker_add_halves(&m, "model.embed_tokens", vocab, MAKER_HIDDEN);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        snprintf(name, sizeof name, "lm_head.%s", parts[i]);
-        maker_drop(&m, name);
-    }
-    maker_add_exl2(&m, "lm_head", vocab);
-    uint8_t *data = maker_file(&m, &bytes);
-    snprintf(path, sizeof path, "%s/output.safetensors", dir);
-    FILE *f = fopen(path, "wb");
-    CHECK(f && fwrite(data, 1, bytes, f) == bytes && fclose(f) == 0);
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    f = fopen(path, "wb");
-    CHECK(f && fprintf(f, "%.*s,\"vocab_size\":%u%s", (int)(rest - config), config, vocab, strchr(rest + 1, ',')) > 0
-          && fclose(f) == 0);
-    free(data);
-    maker_free(&m);
-}
-
 int main(void)
 {
     char dir[600], wide_dir[700], command[8192];
@@ -239,7 +211,7 @@ int main(void)
     snprintf(command, sizeof command, "mkdir '%s' && ln -s '%s'/tok* '%s'", wide_dir,
              rig_golden("../tokenizer/lower"), wide_dir);
     CHECK_INT(system(command), 0);
-    write_wide(wide_dir, 262144);
+    maker_write_wide(wide_dir, 262144);
     char model[700], sparse_dir[1024];
     snprintf(sparse_dir, sizeof sparse_dir, "%s", rig_golden("exl2-qwen3-moe"));
     snprintf(model, sizeof model, "%s/model", dir);

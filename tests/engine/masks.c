@@ -75,7 +75,7 @@ static exl2__model *step_to_masks(const rig *r, const exl2_job_desc *d, exl2_job
     exl2__forward_status status = EXL2__FORWARD_MORE;
     CHECK_INT(exl2_job_start(r->engine, d, job), EXL2_OK);
     exl2__step_update_jobs(r->engine, m, &progress);
-    CHECK_INT(exl2__step_begin(r->engine, m, 0), EXL2_OK);
+    CHECK_INT(exl2__step_begin(r->engine, m, &(exl2__budget){ 0 }), EXL2_OK);
     CHECK_INT(exl2__step_forward(r->engine, m, &none, &queue_budget, false, &status), EXL2_OK);
     CHECK_INT(status, EXL2__FORWARD_MASKS);
     return m;
@@ -103,12 +103,14 @@ static void budget(const rig *r)
         CHECK_INT(exl2__step_forward(r->engine, m, &gone, &queue_budget, true, &status), EXL2_OK);
         CHECK(status == EXL2__FORWARD_MORE && j->sequence.mask_due && m->forward.masks == EXL2__MASKS_WANTED);
     }
-    uint64_t soon = exl2__platform_ns() + 3600000000000u;
-    CHECK(exl2__masks_fill_due(r->engine, m, soon) && !j->sequence.mask_due);
+    exl2__budget soon = { .deadline_ns = exl2__platform_ns() + 3600000000000u, .unit_ns = 3600000000000u };
+    CHECK(exl2__masks_fill_due(r->engine, m, &soon, false) && !j->sequence.mask_due);
+    j->sequence.mask_row = 0;
     j->sequence.mask_due = true; /* requested again, but cached now */
     CHECK_INT(exl2__grammars_cost(r->engine, j), 0);
     m->mask_ns = 1e9f;
-    CHECK(exl2__masks_fill_due(r->engine, m, exl2__platform_ns() + 1000000000u) && !j->sequence.mask_due);
+    soon.deadline_ns = exl2__platform_ns() + 1000000000u;
+    CHECK(exl2__masks_fill_due(r->engine, m, &soon, false) && !j->sequence.mask_due);
     rig_drain(r, 1); /* every mask is estimated to cost seconds, so each step computes one */
     CHECK_TEXT(again.text, said.text);
     CHECK(again.done_events == 1 && again.bytes >= 30);
@@ -121,7 +123,7 @@ int main(void)
     text_find_plan(&model, EXL2__COUNT(plan));
     text_write(&model, plan, EXL2__COUNT(plan), "");
     exl2_engine_desc d = text_engine(&model);
-    d.zones = (exl2_zones){ zone_begin, zone_end, NULL };
+    d.zones = (exl2_zones){ .begin = zone_begin, .end = zone_end };
     exl2_model_desc m = text_folder();
     rig r = rig_open(&d, &m);
     order(&r);

@@ -105,6 +105,36 @@ static void check_render(void)
     program_sentence(program_run("'" MODEL "' --render 2 --png f"), 2, "has no picture");
 }
 
+/* Each step of the trace has its parts before it; none of them lasts longer than the step. */
+static void check_trace(void)
+{
+    CHECK_INT(program_run("'" MODEL "' --seconds %d --cpu-us 2000 --threads 1 --trace '%s/trace.csv'", SECONDS, folder),
+              0);
+    char *text = program_read("trace.csv"), name[64];
+    unsigned long step = 0, steps = 0, parts = 0, predicted = 0;
+    double sum = 0, guess, us;
+    CHECK(strncmp(text, "step,part,predicted_us,us\n", 26) == 0);
+    for (char *at = strchr(text, '\n') + 1; *at; at = strchr(at, '\n') + 1) {
+        if (!CHECK(sscanf(at, "%lu,%63[^,],%lf,%lf\n", &step, name, &guess, &us) == 4 && step == steps)) {
+            break;
+        }
+        if (strcmp(name, "step") == 0) {
+            CHECK(guess > 1999 && guess < 2001 && us + 0.1 * (double)parts + 1 > sum);
+            steps++;
+            sum = 0;
+            continue;
+        }
+        sum += us;
+        parts++;
+        predicted += guess > 0;
+    }
+    CHECK_INT(steps, SECONDS * 60);
+    CHECK(parts > 1000 && predicted > parts / 2);
+    free(text);
+    program_sentence(program_run("'" MODEL "' --trace '%s/none/f'", folder), 1, "cannot be written");
+    program_sentence(program_run("'" MODEL "' --trace f --worker"), 2, "give it without --worker");
+}
+
 static void check_frame(void)
 {
     int code = program_run("'" MODEL "' --seconds %d --cpu-us 2000 --threads 1 --png '%s/frame.png'", SECONDS, folder);
@@ -159,6 +189,7 @@ int main(int argc, char **argv)
     }
     program_set(argv[1], argv[3]);
     check_frame();
+    check_trace();
     check_render();
     program_set(argv[2], argv[3]);
     check_hello();

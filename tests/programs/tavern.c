@@ -134,6 +134,25 @@ static void seen_murmurs(void)
     free(shown);
 }
 
+/* A line that is typed before the person has begun: nothing is cut off, and the person answers both lines at once.
+   Until then there are dots beside the name, from the first frame. */
+static void patient_speakers(void)
+{
+    char script[2048];
+    snprintf(script, sizeof script, "marla, Good evening.\nframes 1\nmarla, Tell me about the sea.\nwait\n"
+             "osric, Did you see the ship?\nframes 1\n/leave\n/transcript %s/said\n", folder);
+    program_write("patient", script);
+    char *shown = terminal_run(120, "", "--model '%s/model' --script '%s/patient' --cpu-us 100 --threads 1", folder,
+                               folder);
+    CHECK(strstr(shown, "Marla\x1b[0m: .") != NULL);
+    CHECK(strstr(shown, "Osric\x1b[0m: .") != NULL);
+    char *said = program_read("said"), *answer = strstr(said, "\nMarla: ");
+    CHECK(strstr(said, "Good evening.\n\nYou, to Marla: Tell me about the sea.\nMarla: ") != NULL);
+    CHECK(answer && !strstr(answer + 1, "\nMarla: ") && !strstr(said, "\nOsric: ") && !strstr(said, "\342\200\224"));
+    free(said);
+    free(shown);
+}
+
 /* A save that cannot be completed leaves the older file as it was: here no file may have more than 4 KiB. */
 static void kept_save(void)
 {
@@ -215,6 +234,7 @@ int main(int argc, char **argv)
     same_words(brief ? 5 : 1);
     kept_save();
     seen_murmurs();
+    patient_speakers();
     if (!brief) {
         silent_patrons();
         make_model(argv[3], "circles", 2, 3);

@@ -1,6 +1,7 @@
 /* forward.c: passes of a backend with two kinds of items. A budget is compared with the time of the next items, not
-   with that of smaller items of the same phase. Masks are requested once, before sampling. Passes of an asynchronous
-   backend: a step enqueues no more units than its thread has time for. */
+   with that of smaller items of the same phase, and a unit has no more items than its own limit holds. Masks are
+   requested once, before sampling. Passes of an asynchronous backend: a step enqueues no more units than its thread has
+   time for. */
 #include "../../exl2_impl/2_graph/forward_queue.h"
 #include "../../exl2_impl/2_graph/plan.h"
 #include "../check.h"
@@ -9,7 +10,7 @@
 #define STRIPS 40u
 #define AN_HOUR_NS (3600u * 1000000000ull)
 
-static struct { exl2__phase phase; uint32_t begin, end; } calls[200];
+static struct { exl2__phase phase; uint32_t begin, end; } calls[2000];
 static uint32_t call_count, collected;
 
 static exl2_result begin(exl2__device *d, const exl2__step *step)
@@ -147,6 +148,32 @@ static void ranges(void)
     }
 }
 
+/* A unit has no more items than its own limit holds, however far the deadline is; but at least one. */
+static void short_units(void)
+{
+    static const struct { uint64_t unit_ns; uint32_t strips; } rows[] = {
+        { 450000, 4 }, { 100000, 1 }, { 99999, 1 }, { 1, 1 }, { 1000000000, STRIPS }, { 0, STRIPS }
+    };
+    for (uint32_t i = 0; i < EXL2__COUNT(rows); i++) {
+        exl2__forward f = make();
+        exl2__step step = step_of(3, false);
+        exl2__forward_status status = EXL2__FORWARD_MORE;
+        exl2__item_run strip = alike(NULL, EXL2__PHASE_qkv, NULL, 3, TILES);
+        f.phase = EXL2__PHASE_qkv;
+        exl2__forward_learn(&f, &strip, 3, 1, 100000); /* 0.1 ms each */
+        f.unit_ns = rows[i].unit_ns;
+        CHECK_INT(exl2__forward_begin(&f, &step), EXL2_OK);
+        CHECK_INT(exl2__forward_run(&f, exl2__platform_ns() + AN_HOUR_NS, true, &status), EXL2_OK);
+        uint32_t at = 0;
+        while (at < call_count && (calls[at].phase != EXL2__PHASE_qkv || calls[at].begin < TILES)) {
+            at++;
+        }
+        CHECK(at < call_count && calls[at].begin == TILES);
+        CHECK_INT(calls[at].end - TILES, rows[i].strips);
+        CHECK_INT(status, EXL2__FORWARD_RESULTS);
+    }
+}
+
 /* Nothing is sampled before the masks are ready. */
 static void masks(void)
 {
@@ -227,6 +254,7 @@ int main(void)
 {
     kinds();
     ranges();
+    short_units();
     masks();
     thread_time();
     return check_done();

@@ -260,6 +260,24 @@ static uint32_t ones(uint32_t x)
     return ((x + (x >> 4)) & 0x0F0F0F0Fu) * 0x01010101u >> 24;
 }
 
+static uint32_t parts_made; /* of masks */
+
+/* Makes every second mask in parts of 1 to 400 nodes, as a step with a budget does. */
+static void make_in_parts(exl2__grammar *g, const exl2__grammar_mask_place *place, uint32_t left)
+{
+    exl2__grammar_mask *m = &g->mask;
+    for (bool whole = left % 2 == 0; !whole; parts_made++) {
+        uint32_t most = 1 + parts_made * 7 % 400;
+        uint64_t before = m->nodes;
+        bool walks = exl2__grammar_mask_walks(m, place, left);
+        whole = exl2__grammar_mask_cost(m, place, left) == 0;
+        if (!whole) {
+            exl2__grammar_mask_prepare(m, place, left, most);
+            CHECK(m->nodes - before <= (walks ? most : 0));
+        }
+    }
+}
+
 /* A random text of at most `left` tokens; returns its bytes. `compared`: one mask in this many is compared. */
 static size_t walk(exl2__grammar *g, uint32_t left, uint32_t compared, char *out, size_t room)
 {
@@ -272,6 +290,7 @@ static size_t walk(exl2__grammar *g, uint32_t left, uint32_t compared, char *out
         bool may_end;
         uint32_t allowed = 0, id = 0;
         exl2_token forced;
+        make_in_parts(g, &place, left);
         if (!CHECK(exl2__grammar_mask_get(&context, &g->mask, &place, left, &bits, &may_end) == EXL2_OK)) {
             break;
         }
@@ -388,6 +407,7 @@ static void check_forced_tokens(void)
         }
     }
     CHECK(forced_seen > 200 && forced_long > 30 && forced_crossed > 20);
+    CHECK(parts_made > 2000);
     printf("%u forced tokens, %u of them of more than 3 bytes; %u crossed\n", forced_seen, forced_long, forced_crossed);
 }
 

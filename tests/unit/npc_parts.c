@@ -1,5 +1,6 @@
 /* npc_parts.c: the parts of npc that need no engine: editing a line, wrapping, which facts a question recalls, whom a
    reply points at. */
+#include "../../demo/npc/cast.c"
 #include "../../demo/npc/line_edit.c"
 #include "../../demo/npc/recall.c"
 #include "../../demo/npc/turn.c"
@@ -16,6 +17,14 @@
 #define HOME "\x1b[H"
 #define END "\x1b[F"
 #define DELETE "\x1b[3~"
+
+/* cast.c reads files; no test here does. */
+char *text_file_read(const char *path, size_t *bytes)
+{
+    (void)path;
+    *bytes = 0;
+    return NULL;
+}
 
 /* ---- typing ---- */
 
@@ -216,6 +225,25 @@ static void the_same_does_not_come_twice(void)
     CHECK(recall(&who, &m, "Who took the key?") == &who.examples[0]);
 }
 
+/* Words that only end or begin with a common one are no sign, nor are fillers. What asks about the plot always has an
+   example, of those about the plot. */
+static void plots_are_recalled(void)
+{
+    character who = { .examples = { { .question = "What happened at midnight?" },
+                                    { .question = "Did you take the key?" }, { .question = "Who is the thief?" },
+                                    { .question = "What do you want?" } },
+                      .example_count = 4, .plot = "key stole thief" };
+    recollection m = { 0 };
+    CHECK(recall(&who, &m, "Do you dream at night?") == NULL);
+    CHECK(recall(&who, &m, "What do you do about it?") == NULL);
+    CHECK(recall(&who, &m, "What happened?") == &who.examples[0]);
+    CHECK(recall(&who, &m, "I say that somebody STOLE it.") == &who.examples[1]);
+    CHECK(recall(&who, &m, "And stole it again!") == &who.examples[2]);
+    CHECK(cast_is_plot(&who, "the Key.") && cast_is_plot(&who, "thief") && !cast_is_plot(&who, "keyhole, monkey"));
+    who.plot = NULL;
+    CHECK(!cast_is_plot(&who, "the key") && recall(&who, &m, "I say that somebody stole it.") == NULL);
+}
+
 static void asides_rotate(void)
 {
     character who = { .asides = { { .question = "Do you have a sister?" }, { .question = "Do you like dogs?" },
@@ -256,6 +284,36 @@ static turn read_turn(const char *say, const char *act, const char *target, bool
     return t;
 }
 
+/* The schema and the check of an answer that follows an example. */
+static void answers_follow_examples(void)
+{
+    turn_state s = { .things = { "ale" }, .targets = { "Stranger", "Osric" }, .thing_count = 1, .target_count = 2 };
+    turn_state free = s;
+    char schema[TURN_SCHEMA_BYTES];
+    turn t;
+    CHECK(turn_follow(&s, "Of course. An ale is one penny.", false, "give ale", "Stranger"));
+    turn_schema(&s, schema);
+    CHECK(strstr(schema, "^Of course[.] An[ !#-;=?-Z_a-z]{0,") && strstr(schema, "\"act\":{\"enum\":[\"give ale\"]"));
+    CHECK(strstr(schema, "\"target\":{\"enum\":[\"Stranger\"]"));
+#define ANSWER(text, act) \
+    "{\"say\":\"" text "\",\"mood\":\"sly\",\"act\":\"" act "\",\"target\":\"Stranger\",\"trust\":0}"
+#define READ(text, act) turn_read(&s, ANSWER(text, act), strlen(ANSWER(text, act)), &t)
+    CHECK(READ("Of course. An ale, love.", "give ale") && t.thing == s.things[0]);
+    CHECK(!READ("An ale, love.", "give ale"));
+    s = free;
+    CHECK(turn_follow(&s, "I have no key. (Search me?)", true, "give key", "Osric") == false); /* it ends with ')' */
+    CHECK(turn_follow(&s, "I have no key. Search me?", true, "give key", "Osric"));
+    CHECK_TEXT(s.act, "none"); /* that thing is not there */
+    turn_schema(&s, schema);
+    CHECK(strstr(schema, "\"^I have no key[.] Search me[?]$\"") != NULL);
+    CHECK(READ("I have no key. Search me?", "none") && !READ("I have no key. I just took it.", "none"));
+    s = free;
+    CHECK(turn_follow(&s, "Yes, love.", false, NULL, "Osric") && s.says[s.says_bytes] == 0); /* it has few words */
+    CHECK(!turn_follow(&s, "\"No,\" says she.", false, NULL, "Osric") && !turn_follow(&s, "no.", true, NULL, "Osric"));
+#undef READ
+#undef ANSWER
+}
+
 static void who_is_named_is_pointed_at(void)
 {
     CHECK_TEXT(read_turn("I saw Pike there.", "point", "Stranger", true).target, "Pike");
@@ -289,7 +347,9 @@ int main(void)
     the_cursor_is_seen();
     words_stay_whole();
     the_same_does_not_come_twice();
+    plots_are_recalled();
     asides_rotate();
+    answers_follow_examples();
     who_is_named_is_pointed_at();
     asides_are_short();
     return check_done();

@@ -15,12 +15,15 @@
 
 /* ---- stages ---- */
 
+/* Items: the layers of each copy, because a whole page may be large. */
 static void exl2__cpu_copy_pages(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     for (uint32_t i = s->begin; i < s->end; i++) {
-        const exl2__page_copy *copy = &d->step->copies[i];
-        memcpy(d->pages + copy->to * d->page_bytes, d->pages + copy->from * d->page_bytes, (size_t)d->page_bytes);
+        const exl2__page_copy *copy = &d->step->copies[i / d->shape.layers];
+        uint64_t at = i % d->shape.layers * d->layer_bytes;
+        memcpy(d->pages + copy->to * d->page_bytes + at, d->pages + copy->from * d->page_bytes + at,
+               (size_t)d->layer_bytes);
     }
 }
 
@@ -227,7 +230,8 @@ static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, const
     exl2__cpu_stage stages[EXL2__CPU_STAGES] = { { NULL, 0, 0 } };
     switch (phase) {
     case EXL2__PHASE_copy_pages:
-        stages[0] = (exl2__cpu_stage){ exl2__cpu_copy_pages, d->step ? d->step->copy_count : 0, d->page_bytes / 4 };
+        stages[0] = (exl2__cpu_stage){ exl2__cpu_copy_pages, d->step ? d->step->copy_count * s->layers : 0,
+                                       d->layer_bytes / 4 };
         break;
     case EXL2__PHASE_embed:
         stages[0] = (exl2__cpu_stage){ exl2__cpu_embed, rows, (uint64_t)s->hidden * 64 };

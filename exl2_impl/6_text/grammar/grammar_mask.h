@@ -1,8 +1,8 @@
 /* grammar_mask.h: masks of the tokens that a grammar allows next, one bit per token, and the place of a text in the
    grammar.
    takes: a linked automaton, a model's token table; tokens as they are sampled.
-   gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost, _get,
-          _accept, _after, _shortest, _is_complete, _may_end, _copy.
+   gives: exl2__grammar_mask, exl2__grammar_mask_open, _close; exl2__grammar_mask_place with _join, _leave, _cost,
+          _walks, _prepare, _get, _accept, _after, _shortest, _is_complete, _may_end, _copy.
    owns:  two blocks, from open to close: the states, and the masks of states. Places belong to the caller.
 
    To make a mask, the tries of the vocabulary could be walked token by token, but that is slow. Most tokens are TEXT:
@@ -37,11 +37,26 @@ typedef struct exl2__grammar_mask_slot {
     uint32_t needs; /* the mask is valid while at least this number of tokens is left after the next one */
 } exl2__grammar_mask_slot;
 
+#define EXL2__GRAMMAR_MASK_RANGES_MAX 7u /* of trie nodes: five of TEXT tokens, two of others */
+
+/* A mask that is being made: ranges of the trie that are walked, node after node. It can stop after any node. */
+typedef struct exl2__grammar_mask_walk {
+    uint32_t path[EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1]; /* states after the bytes before `node`; [0]: the mask's state */
+    uint32_t begin[EXL2__GRAMMAR_MASK_RANGES_MAX], end[EXL2__GRAMMAR_MASK_RANGES_MAX];
+    uint32_t range_count, range, node;
+    uint32_t left;  /* tokens that may follow one that is allowed */
+    uint32_t needs; /* the most that such a token needs */
+    uint32_t *bits;
+} exl2__grammar_mask_walk;
+
 typedef struct exl2__grammar_mask {
     const exl2__grammar_vocab *vocab;
     exl2__grammar_state states;
     exl2__grammar_mask_slot *slots;
-    uint32_t *bits;   /* [slots + 1][words]; the last row is for texts that must end soon */
+    uint32_t *bits;   /* [slots + 2][words]; after the slots: of a text that must end soon; of `part` */
+    exl2__grammar_mask_walk part; /* a mask that is made in parts, if part_live */
+    bool part_live, part_done;
+    bool stuck;       /* even after a collection there was no room for a part: exl2__grammar_mask_get may fail, too */
     uint32_t slot_count, slot_next;
     /* states of the joined places; during a collection in the middle of a walk, the states of its path follow them */
     uint32_t *places[EXL2__GRAMMAR_MASK_PLACES_MAX + EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
@@ -249,6 +264,7 @@ static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, ui
 EXL2__COLD
 static void exl2__grammar_mask_collect(exl2__grammar_mask *m, uint32_t *path, uint32_t path_count)
 {
+    m->part_live = m->part_live && path == m->part.path; /* else its states have other numbers now */
     for (uint32_t i = 0; i < path_count; i++) {
         m->places[m->place_count + i] = &path[i];
     }
@@ -271,53 +287,62 @@ static const uint32_t *exl2__grammar_mask_row(exl2__grammar_mask *m, uint32_t *p
     return rows[count - 1] = row;
 }
 
-/* Sets the bits of those tokens in groups [group, last] after which at most `left` tokens are needed to end the text.
-   Raises *needs to the most that one of them needs. A collection may change *state. false: full. */
-static bool exl2__grammar_mask_walk(exl2__grammar_mask *m, uint32_t group, uint32_t last, uint32_t *state,
-                                    uint32_t left, uint32_t *bits, uint32_t *needs)
+/* Adds groups [group, last] to what is walked. */
+static void exl2__grammar_mask_add(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t group,
+                                   uint32_t last)
+{
+    w->begin[w->range_count] = m->vocab->begin[group];
+    w->end[w->range_count++] = m->vocab->begin[last + 1];
+}
+
+/* Walks at most `most` nodes: sets the bits of those tokens after which at most w->left tokens are needed to end the
+   text. It has ended when w->range is w->range_count. A collection may change the path's states. false: full. */
+static bool exl2__grammar_mask_run(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t most)
 {
     exl2__grammar_state *s = &m->states;
     const exl2__grammar_vocab_node *nodes = m->vocab->nodes;
     const uint8_t *class_of = s->link->class_of;
-    const uint32_t *rows[EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
-    uint32_t path[EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1];
-    path[0] = *state;
-    if (!exl2__grammar_mask_row(m, path, rows, 1)) {
-        return false;
-    }
-    uint32_t end = m->vocab->begin[last + 1], visited = 0;
-    for (uint32_t i = m->vocab->begin[group]; i < end; visited++) {
-        exl2__grammar_vocab_node n = nodes[i];
-        const uint32_t *row = rows[n.depth - 1];
-        if (!row) { /* rows are filled when the first byte is looked up */
-            row = exl2__grammar_mask_row(m, path, rows, n.depth);
-            if (!row) {
-                return false;
+    const uint32_t *rows[EXL2__GRAMMAR_VOCAB_BYTES_MAX + 1] = { NULL };
+    uint32_t visited = 0;
+    while (w->range < w->range_count) {
+        uint32_t i = exl2__max32(w->node, w->begin[w->range]), end = w->end[w->range];
+        for (; i < end && visited < most; visited++) {
+            exl2__grammar_vocab_node n = nodes[i];
+            const uint32_t *row = rows[n.depth - 1];
+            if (!row) { /* rows are filled when the first byte is looked up */
+                row = exl2__grammar_mask_row(m, w->path, rows, n.depth);
+                if (!row) {
+                    return false;
+                }
             }
+            uint32_t next = row[class_of[n.byte]];
+            if (next == EXL2__GRAMMAR_STATE_DEAD) {
+                i = n.skip;
+                continue;
+            }
+            w->path[n.depth] = next;
+            const exl2__grammar_state_one *one = &s->states[next];
+            rows[n.depth] = one->row ? s->pool + one->row : NULL;
+            if (n.token != EXL2__GRAMMAR_VOCAB_NONE && one->tokens <= w->left) {
+                w->bits[n.token / 32] |= 1u << n.token % 32;
+                w->needs = exl2__max32(w->needs, one->tokens);
+            }
+            i++;
         }
-        uint32_t next = row[class_of[n.byte]];
-        if (next == EXL2__GRAMMAR_STATE_DEAD) {
-            i = n.skip;
-            continue;
+        w->node = i < end ? i : 0; /* of the next range, which may lie before this one */
+        if (i < end) {
+            break;
         }
-        path[n.depth] = next;
-        const exl2__grammar_state_one *one = &s->states[next];
-        rows[n.depth] = one->row ? s->pool + one->row : NULL;
-        if (n.token != EXL2__GRAMMAR_VOCAB_NONE && one->tokens <= left) {
-            bits[n.token / 32] |= 1u << n.token % 32;
-            *needs = exl2__max32(*needs, one->tokens);
-        }
-        i++;
+        w->range++;
     }
-    *state = path[0];
     m->nodes += visited;
     return true;
 }
 
-/* Sets the bits of TEXT tokens. `most` never falls from one length to the next, so the lengths with the verdict ALL
-   come first. false: full. */
-static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_mask_groups *g, uint32_t *state,
-                                     uint32_t left, uint32_t *bits, uint32_t *needs)
+/* Sets the bits of TEXT tokens that need no walk. `most` never falls from one length to the next, so the lengths with
+   the verdict ALL come first. */
+static void exl2__grammar_mask_texts(const exl2__grammar_mask *m, const exl2__grammar_mask_groups *g,
+                                     exl2__grammar_mask_walk *w)
 {
     static const struct { uint8_t end, group; } parts[] = {
         { 4, EXL2__GRAMMAR_VOCAB_TEXT4 }, { 8, EXL2__GRAMMAR_VOCAB_TEXT8 }, { 16, EXL2__GRAMMAR_VOCAB_TEXT16 },
@@ -328,53 +353,82 @@ static bool exl2__grammar_mask_texts(exl2__grammar_mask *m, const exl2__grammar_
         all++;
     }
     if (all) {
-        memcpy(bits, m->vocab->masks[all - 1], (size_t)m->vocab->words * 4);
-        *needs = g->most[all - 1];
+        memcpy(w->bits, m->vocab->masks[all - 1], (size_t)m->vocab->words * 4);
+        w->needs = g->most[all - 1];
     }
     for (uint32_t i = all, part = 0; i < EXL2__GRAMMAR_VOCAB_LENGTHS; i++) {
         while (i >= parts[part].end) {
             part++;
         }
         if (g->verdicts[i] == EXL2__GRAMMAR_MASK_WALK) {
-            if (!exl2__grammar_mask_walk(m, parts[part].group, parts[part].group, state, left, bits, needs)) {
-                return false;
-            }
+            exl2__grammar_mask_add(m, w, parts[part].group, parts[part].group);
             i = parts[part].end - 1u;
         }
     }
+}
+
+/* Begins the mask of a state. false: full. */
+EXL2__COLD
+static bool exl2__grammar_mask_begin(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t state, uint32_t left,
+                                     uint32_t *bits)
+{
+    exl2__grammar_mask_groups g;
+    *w = (exl2__grammar_mask_walk){ .path = { state }, .left = left, .bits = bits };
+    memset(bits, 0, (size_t)m->vocab->words * 4);
+    if (!exl2__grammar_mask_explore(m, state, left, &g)) {
+        return false;
+    }
+    exl2__grammar_mask_texts(m, &g, w);
+    exl2__grammar_mask_add(m, w, g.no_control ? EXL2__GRAMMAR_VOCAB_OTHER : EXL2__GRAMMAR_VOCAB_CONTROL,
+                           EXL2__GRAMMAR_VOCAB_OTHER);
+    exl2__grammar_mask_add(m, w, EXL2__GRAMMAR_VOCAB_OTHER_LONG, EXL2__GRAMMAR_VOCAB_OTHER_LONG);
+    m->walks++;
     return true;
 }
 
-/* Writes the mask of a state to `bits`. false: full. */
-static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t *state, uint32_t left, uint32_t *bits,
-                                    uint32_t *needs)
-{
-    exl2__grammar_mask_groups g;
-    *needs = 0;
-    memset(bits, 0, (size_t)m->vocab->words * 4);
-    bool made = exl2__grammar_mask_explore(m, *state, left, &g);
-    made = made && exl2__grammar_mask_texts(m, &g, state, left, bits, needs);
-    uint32_t other = g.no_control ? EXL2__GRAMMAR_VOCAB_OTHER : EXL2__GRAMMAR_VOCAB_CONTROL;
-    made = made && exl2__grammar_mask_walk(m, other, EXL2__GRAMMAR_VOCAB_OTHER, state, left, bits, needs);
-    m->walks++;
-    return made && exl2__grammar_mask_walk(m, EXL2__GRAMMAR_VOCAB_OTHER_LONG, EXL2__GRAMMAR_VOCAB_OTHER_LONG, state,
-                                           left, bits, needs);
-}
-
-/* Writes the mask of a state by copying the mask of a state that allows the same texts of up to `reach` characters.
-   Only longer tokens are walked. false: full. */
-static bool exl2__grammar_mask_share(exl2__grammar_mask *m, uint32_t *state, const exl2__grammar_mask_slot *from,
-                                     uint32_t reach, uint32_t *bits, uint32_t *needs)
+/* Begins the mask of a state with a copy of the mask of a state that allows the same texts of up to `reach` characters.
+   Only longer tokens are walked. */
+static void exl2__grammar_mask_share(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t state,
+                                     const exl2__grammar_mask_slot *from, uint32_t reach, uint32_t *bits)
 {
     uint32_t words = m->vocab->words, beyond = reach >= EXL2__GRAMMAR_VOCAB_LONG;
     const uint32_t *shared = m->bits + (size_t)(from - m->slots) * words, *longs = m->vocab->longs[beyond];
+    *w = (exl2__grammar_mask_walk){ .path = { state }, .left = EXL2__GRAMMAR_LINK_NEVER, .needs = from->needs,
+                                    .bits = bits };
     for (uint32_t i = 0; i < words; i++) {
         bits[i] = shared[i] & ~longs[i];
     }
-    *needs = from->needs;
+    exl2__grammar_mask_add(m, w, beyond ? EXL2__GRAMMAR_VOCAB_TEXT : EXL2__GRAMMAR_VOCAB_TEXT32,
+                           EXL2__GRAMMAR_VOCAB_OTHER_LONG);
     m->shares++;
-    return exl2__grammar_mask_walk(m, beyond ? EXL2__GRAMMAR_VOCAB_TEXT : EXL2__GRAMMAR_VOCAB_TEXT32,
-                                   EXL2__GRAMMAR_VOCAB_OTHER_LONG, state, EXL2__GRAMMAR_LINK_NEVER, bits, needs);
+}
+
+/* Writes the mask of a state to `bits`. A collection may change *state. false: full. */
+static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t *state, uint32_t left, uint32_t *bits)
+{
+    exl2__grammar_mask_walk w;
+    bool made = exl2__grammar_mask_begin(m, &w, *state, left, bits) && exl2__grammar_mask_run(m, &w, UINT32_MAX);
+    *state = made ? w.path[0] : *state;
+    return made;
+}
+
+/* Frees the next slot; not that of the state `keep`, from whose mask another one is made. */
+static exl2__grammar_mask_slot *exl2__grammar_mask_free_slot(exl2__grammar_mask *m, uint32_t keep)
+{
+    m->slot_next = (m->slot_next + (keep && m->slots[m->slot_next].state == keep)) % m->slot_count;
+    exl2__grammar_mask_slot *slot = &m->slots[m->slot_next];
+    m->states.states[slot->state].mask = 0; /* the state that had this slot loses its mask */
+    slot->state = 0;
+    return slot;
+}
+
+/* Gives the slot to the state of a walk that has ended. */
+static void exl2__grammar_mask_use_slot(exl2__grammar_mask *m, exl2__grammar_mask_slot *slot,
+                                        const exl2__grammar_mask_walk *w)
+{
+    *slot = (exl2__grammar_mask_slot){ w->path[0], w->needs };
+    m->states.states[w->path[0]].mask = (uint32_t)(slot - m->slots) + 1;
+    m->slot_next = (m->slot_next + 1) % m->slot_count;
 }
 
 /* Makes the mask of a state, for any number of tokens left, in the next slot. `from`: slot with a mask to copy from, or
@@ -383,19 +437,19 @@ EXL2__COLD
 static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_mask *m, uint32_t *state,
                                                                   const exl2__grammar_mask_slot *from, uint32_t reach)
 {
-    m->slot_next = (m->slot_next + (from == &m->slots[m->slot_next])) % m->slot_count;
-    exl2__grammar_mask_slot *slot = &m->slots[m->slot_next];
-    uint32_t *bits = m->bits + (size_t)m->slot_next * m->vocab->words, needs;
-    m->states.states[slot->state].mask = 0; /* the state that had this slot loses its mask */
-    slot->state = 0;
-    bool made = from ? exl2__grammar_mask_share(m, state, from, reach, bits, &needs)
-                     : exl2__grammar_mask_make(m, state, EXL2__GRAMMAR_LINK_NEVER, bits, &needs);
-    if (!made) {
+    exl2__grammar_mask_walk w;
+    exl2__grammar_mask_slot *slot = exl2__grammar_mask_free_slot(m, from ? from->state : 0);
+    uint32_t *bits = m->bits + (size_t)m->slot_next * m->vocab->words;
+    if (from) {
+        exl2__grammar_mask_share(m, &w, *state, from, reach, bits);
+    } else if (!exl2__grammar_mask_begin(m, &w, *state, EXL2__GRAMMAR_LINK_NEVER, bits)) {
         return NULL;
     }
-    *slot = (exl2__grammar_mask_slot){ *state, needs };
-    m->states.states[*state].mask = m->slot_next + 1;
-    m->slot_next = (m->slot_next + 1) % m->slot_count;
+    if (!exl2__grammar_mask_run(m, &w, UINT32_MAX)) {
+        return NULL;
+    }
+    *state = w.path[0];
+    exl2__grammar_mask_use_slot(m, slot, &w);
     return slot;
 }
 
@@ -457,14 +511,16 @@ EXL2__COLD
 static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
                                           uint32_t left, const uint32_t **bits, bool *may_end)
 {
-    uint32_t words = m->vocab->words, needs, after = left ? left - 1 : 0;
+    uint32_t words = m->vocab->words, after = left ? left - 1 : 0;
     uint32_t *exact = m->bits + (size_t)m->slot_count * words;
     *may_end = m->states.states[place->state].may_end;
+    m->stuck = false;
     for (int tries = 0; tries < 2; tries++) {
         const exl2__grammar_mask_slot *slot = exl2__grammar_mask_slot_of(m, &place->state);
         bool far_from_end = slot && slot->needs <= after;
-        *bits = far_from_end ? m->bits + (size_t)(slot - m->slots) * words : exact;
-        if (far_from_end || (slot && exl2__grammar_mask_make(m, &place->state, after, exact, &needs))) {
+        bool parts = m->part_live && m->part_done && m->part.left == after && m->part.path[0] == place->state;
+        *bits = far_from_end ? m->bits + (size_t)(slot - m->slots) * words : parts ? m->part.bits : exact;
+        if (far_from_end || (slot && (parts || exl2__grammar_mask_make(m, &place->state, after, exact)))) {
             return *may_end || exl2__grammar_mask_any(m, *bits) ? EXL2_OK : exl2__grammar_mask_stuck(c, m);
         }
         exl2__grammar_mask_collect(m, NULL, 0);
@@ -472,23 +528,98 @@ static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, e
     return exl2__grammar_mask_full(c);
 }
 
-/* Upper bound on the trie nodes that the next exl2__grammar_mask_get visits, unless the text has to end soon. */
+/* Trie nodes in the groups from `first` on, without those below a first byte that leads nowhere. */
 EXL2__COLD
-static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place)
+static uint32_t exl2__grammar_mask_nodes(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t first)
 {
     const exl2__grammar_vocab *v = m->vocab;
-    uint32_t reach, cost = 0, base = exl2__grammar_reset_state(&m->states, place->state, &reach);
-    const uint32_t *row = base == EXL2__GRAMMAR_STATE_FULL ? NULL : exl2__grammar_state_row(&m->states, place->state);
-    bool shared = row && m->states.states[base].mask;
-    if (shared && (base == place->state || m->states.states[place->state].mask || reach >= v->longest)) {
-        return 0;
-    }
-    uint32_t first = shared ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4;
+    const uint32_t *row = exl2__grammar_state_row(&m->states, place->state);
+    uint32_t cost = 0;
     for (uint32_t i = v->begin[first]; i < v->begin[EXL2__GRAMMAR_VOCAB_GROUPS]; i = v->nodes[i].skip) {
         cost += row && row[m->states.link->class_of[v->nodes[i].byte]] == EXL2__GRAMMAR_STATE_DEAD ? 0
             : v->nodes[i].skip - i;
     }
     return cost;
+}
+
+/* The mask that the next exl2__grammar_mask_get lacks first. */
+typedef struct exl2__grammar_mask_lack {
+    uint32_t state, left;                /* state 0: none, or there is no room */
+    const exl2__grammar_mask_slot *from; /* its mask is copied; NULL: none */
+    uint32_t reach;
+} exl2__grammar_mask_lack;
+
+static exl2__grammar_mask_lack exl2__grammar_mask_lacks(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                                        uint32_t left)
+{
+    exl2__grammar_mask_lack lack = { .state = place->state, .left = EXL2__GRAMMAR_LINK_NEVER };
+    uint32_t after = left ? left - 1 : 0, slot = m->states.states[place->state].mask;
+    if (slot) {
+        lack.left = after;
+        lack.state = m->slots[slot - 1].needs <= after ? 0 : place->state;
+        return lack;
+    }
+    uint32_t base = exl2__grammar_reset_state(&m->states, place->state, &lack.reach);
+    if (base == EXL2__GRAMMAR_STATE_FULL) {
+        lack.state = 0;
+        return lack;
+    }
+    uint32_t shared = base == place->state ? 0 : m->states.states[base].mask;
+    lack.from = shared ? &m->slots[shared - 1] : NULL;
+    lack.state = !shared ? base : lack.reach >= m->vocab->longest ? 0 : place->state;
+    return lack;
+}
+
+static inline bool exl2__grammar_mask_has_begun(const exl2__grammar_mask *m, const exl2__grammar_mask_lack *lack)
+{
+    return m->part_live && m->part.path[0] == lack->state && m->part.left == lack->left;
+}
+
+/* Upper bound on the trie nodes of the mask that the next exl2__grammar_mask_get lacks first; 0: it lacks none. */
+EXL2__COLD
+static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t left)
+{
+    exl2__grammar_mask_lack lack = exl2__grammar_mask_lacks(m, place, left);
+    bool made = exl2__grammar_mask_has_begun(m, &lack) && m->part_done;
+    if (m->stuck || !lack.state || made) {
+        return 0;
+    }
+    return exl2__grammar_mask_nodes(m, place, lack.from ? EXL2__GRAMMAR_VOCAB_TEXT32 : EXL2__GRAMMAR_VOCAB_TEXT4);
+}
+
+/* Whether the next call of exl2__grammar_mask_prepare walks nodes; else it begins a mask. */
+static inline bool exl2__grammar_mask_walks(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t left)
+{
+    exl2__grammar_mask_lack lack = exl2__grammar_mask_lacks(m, place, left);
+    return exl2__grammar_mask_has_begun(m, &lack);
+}
+
+/* Begins a mask that the next exl2__grammar_mask_get would make, or walks at most `most` more nodes for it. Repeat it
+   while the cost is not 0. */
+EXL2__COLD
+static void exl2__grammar_mask_prepare(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t left,
+                                       uint32_t most)
+{
+    exl2__grammar_mask_lack lack = exl2__grammar_mask_lacks(m, place, left);
+    uint32_t *bits = m->bits + (size_t)(m->slot_count + 1) * m->vocab->words;
+    bool begun = exl2__grammar_mask_has_begun(m, &lack), good = lack.state != 0;
+    if (good && begun) {
+        good = exl2__grammar_mask_run(m, &m->part, most);
+    } else if (good && lack.from) {
+        exl2__grammar_mask_share(m, &m->part, lack.state, lack.from, lack.reach, bits);
+    } else if (good) {
+        good = exl2__grammar_mask_begin(m, &m->part, lack.state, lack.left, bits);
+    }
+    m->part_live = good;
+    m->part_done = good && m->part.range == m->part.range_count;
+    if (!good) {
+        m->stuck = true;
+    } else if (m->part_done && m->part.left == EXL2__GRAMMAR_LINK_NEVER) {
+        exl2__grammar_mask_slot *slot = exl2__grammar_mask_free_slot(m, 0);
+        memcpy(m->bits + (size_t)(slot - m->slots) * m->vocab->words, bits, (size_t)m->vocab->words * 4);
+        exl2__grammar_mask_use_slot(m, slot, &m->part);
+        m->part_live = false;
+    }
 }
 
 /* The state after a token, of whose text the first `skip` bytes do not belong to the grammar's; DEAD: the token is not
@@ -618,7 +749,7 @@ static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_lin
     cache_bytes = exl2__max64(cache_bytes, EXL2__GRAMMAR_MASK_CACHE_MIN);
     uint64_t words = vocab->words, each = words * 4 + sizeof *m->slots;
     m->slot_count = (uint32_t)exl2__min64(exl2__max64(cache_bytes / 2 / (each + 1), 4), 4096);
-    uint64_t bytes = exl2__align_up(m->slot_count * sizeof *m->slots, 64) + (m->slot_count + 1) * words * 4 + 64;
+    uint64_t bytes = exl2__align_up(m->slot_count * sizeof *m->slots, 64) + (m->slot_count + 2) * words * 4 + 64;
     EXL2__TRY(exl2__grammar_state_open(c, link, cache_bytes / 2, &m->states));
     exl2_result result = exl2__arena_open(c, &m->memory, bytes, EXL2_MEM_GENERAL);
     if (result < 0) {
@@ -626,7 +757,7 @@ static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_lin
         return result;
     }
     m->slots = (exl2__grammar_mask_slot *)exl2__arena_alloc_zeroed(&m->memory, m->slot_count * sizeof *m->slots);
-    m->bits = (uint32_t *)exl2__arena_alloc(&m->memory, (m->slot_count + 1) * words * 4);
+    m->bits = (uint32_t *)exl2__arena_alloc(&m->memory, (m->slot_count + 2) * words * 4);
     result = exl2__grammar_mask_first(c, m);
     if (result < 0) {
         exl2__grammar_mask_close(c, m);

@@ -1,0 +1,143 @@
+/* frames.c: steps of the CPU keep their budget, whatever work falls into them: prompts, grammars whose masks are
+   walked, guesses, several sessions in a pass, copies of pages. The clock counts the basic blocks of the engine
+   (counted_engine.c), four nanoseconds each, so the machine that is emulated is slow, and the test does not depend on
+   the one that runs it. The same text comes with any budget.
+   takes: the tokenizer of the goldens, a model of its vocabulary.
+   gives: exit code 0 or 1.
+   owns:  a folder that it removes. */
+#define _POSIX_C_SOURCE 200809L
+#include "../device/fake_engine.h"
+#include "../model_maker.h"
+#include "rig.h"
+
+#include <unistd.h>
+
+#define VOCAB 49152u
+#define SPEAKERS 3u
+#define NEW 60u
+#define BLOCK_NS 4u
+#define LATE_NS 300000u /* after the budget */
+#define STEPS_MAX 20000u
+
+int counted_clock(int clock, struct timespec *time);
+void __sanitizer_cov_trace_pc(void);
+
+static uint64_t now_ns;
+
+void __sanitizer_cov_trace_pc(void)
+{
+    now_ns += BLOCK_NS;
+}
+
+int counted_clock(int clock, struct timespec *time)
+{
+    (void)clock;
+    time->tv_sec = (time_t)(now_ns / 1000000000u);
+    time->tv_nsec = (long)(now_ns % 1000000000u);
+    return 0;
+}
+
+static const char schema[] =
+    "{\"type\":\"object\",\"properties\":{"
+    "\"say\":{\"type\":\"string\",\"pattern\":\"^[A-Z][ !#-;=?-Z_a-z]{2,60}[.!?]$\"},"
+    "\"mood\":{\"enum\":[\"calm\",\"warm\",\"wary\"]},\"trust\":{\"type\":\"integer\",\"minimum\":-1,\"maximum\":1}},"
+    "\"required\":[\"say\",\"mood\",\"trust\"]}";
+
+typedef struct figures {
+    uint32_t steps, late, units, predicted; /* late: more than LATE_NS over the budget */
+    uint64_t unit_most_ns;                  /* the longest prediction of a unit that a shorter one could replace */
+    uint64_t over_most_ns;
+} figures;
+
+static rig_said said[SPEAKERS], wanted[SPEAKERS];
+
+static void on_unit(void *user, const char *name, uint64_t predicted_ns, uint64_t ns)
+{
+    figures *f = (figures *)user;
+    (void)ns;
+    f->units++;
+    f->predicted += predicted_ns > 0;
+    bool parts = strcmp(name, "exl2 head") == 0 || strcmp(name, "exl2 gate_up") == 0; /* of many small items */
+    f->unit_most_ns = parts && predicted_ns > f->unit_most_ns ? predicted_ns : f->unit_most_ns;
+}
+
+/* Three people answer at once, twice: the second time their sessions are forks with a common page. */
+static figures talk(const char *dir, uint32_t budget_us, bool one_by_one)
+{
+    figures f = { 0 };
+    exl2_engine *e = NULL;
+    exl2_error error;
+    exl2_engine_desc d = machine_desc(EXL2_BACKEND_CPU, &error);
+    d.zones = (exl2_zones){ .unit = on_unit, .user = &f };
+    exl2_model_desc desc = { .path = dir, .grammars = true, .context_max = 128 };
+    desc.cache.tokens = 2048;
+    exl2_model m;
+    exl2_grammar g;
+    exl2_session first, sessions[SPEAKERS];
+    machine_make();
+    CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    CHECK_INT(exl2_model_load(e, &desc, &m), EXL2_OK);
+    exl2_grammar_desc gd = { .model = m, .kind = EXL2_GRAMMAR_JSON_SCHEMA, .source = schema };
+    CHECK_INT(exl2_grammar_make(e, &gd, &g), EXL2_OK);
+    CHECK_INT(exl2_session_open(e, m, &first), EXL2_OK);
+    exl2_job_desc world = { .session = first, .prompt.text = "A small tavern on the pier, and a stormy night.",
+                            .prefill_only = true };
+    CHECK_INT(exl2_generate(e, &world), EXL2_OK);
+    f = (figures){ 0 };
+    for (uint32_t i = 0; i < SPEAKERS; i++) {
+        exl2_job job;
+        memset(&said[i], 0, sizeof said[i]);
+        CHECK_INT(exl2_session_fork(e, first, &sessions[i]), EXL2_OK);
+        exl2_job_desc job_desc = { .session = sessions[i], .grammar = g, .max_tokens = NEW,
+                                   .prompt.text = " Who was it?", .on_event = rig_hear, .user = &said[i] };
+        job_desc.draft.ngram = !one_by_one;
+        job_desc.draft.one_by_one = one_by_one;
+        job_desc.sampler = (exl2_sampler_desc){ .preset = EXL2_PRESET_BALANCED, .seed = 5 + i };
+        CHECK_INT(exl2_job_start(e, &job_desc, &job), EXL2_OK);
+    }
+    exl2_result r = EXL2_OK;
+    for (; r != EXL2_IDLE && r >= 0 && f.steps < STEPS_MAX; f.steps++) {
+        uint64_t begin = now_ns;
+        r = exl2_step(e, &(exl2_step_desc){ .cpu_us = budget_us });
+        uint64_t ns = now_ns - begin, budget_ns = budget_us * UINT64_C(1000);
+        uint64_t over = ns > budget_ns ? ns - budget_ns : 0;
+        f.late += over > LATE_NS;
+        f.over_most_ns = over > f.over_most_ns ? over : f.over_most_ns;
+    }
+    CHECK_INT(r, EXL2_IDLE);
+    exl2_close(e);
+    machine_drop_cache();
+    return f;
+}
+
+static void check_budget(const char *dir, uint32_t budget_us, bool one_by_one)
+{
+    figures f = talk(dir, budget_us, one_by_one);
+    printf("%u us: %u steps, %u late, the latest %.3f ms; %u units, the longest predicted %.3f ms\n", budget_us,
+           f.steps, f.late, (double)f.over_most_ns * 1e-6, f.units, (double)f.unit_most_ns * 1e-6);
+    uint64_t unit_ns = budget_us * UINT64_C(1000) / 8;
+    CHECK(f.units > 500 && f.predicted > f.units / 2);
+    CHECK(f.unit_most_ns <= (unit_ns > 100000 ? unit_ns : 100000));
+    CHECK(f.late * 200 <= f.steps);
+    for (uint32_t i = 0; i < SPEAKERS; i++) {
+        CHECK(said[i].count > 5 && said[i].result >= 0);
+        wanted[i] = wanted[i].count ? wanted[i] : said[i];
+        CHECK_TEXT(said[i].text, wanted[i].text);
+    }
+}
+
+int main(void)
+{
+    char dir[600], command[8192];
+    const char *base = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/exl2-frames-%ld", base && *base ? base : "/tmp", (long)getpid());
+    snprintf(command, sizeof command, "mkdir '%s' && cp '" EXL2_GOLDEN_DIR "/smollm2'/*.json '%s'", dir, dir);
+    CHECK_INT(system(command), 0);
+    maker_write_wide(dir, VOCAB);
+    check_budget(dir, 4000, false);
+    check_budget(dir, 2000, false);
+    check_budget(dir, 4000, true);
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    CHECK_INT(system(command), 0);
+    return check_done();
+}
