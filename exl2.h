@@ -384,10 +384,12 @@
 
    Context and RoPE: without context_max a session has the model's own context, at most 8,192 tokens. More is a matter
    of memory (cache_bytes_per_token) up to what the model was trained for; above, a warning says that its words get
-   worse. Scalings of config.json (dynamic, YaRN, longrope) are chosen once, by context_max, as they change K: ask for
-   no more context than you use. rope_scale, rope_alpha and yarn_factor replace what config.json says, for a model whose
-   authors name such a number for long contexts (Qwen2.5: YaRN, 4); use them only with texts that need it, because words
-   within the trained context get worse. A learned table of positions (GPT-2) cannot be stretched: EXL2_ERR_ARG.
+   worse. The scaling of config.json applies at every context: the model was trained with it. Dynamic scaling, and the
+   two sets of divisors of longrope, are chosen once, by context_max, as they change K: ask for no more context than you
+   use. rope_scale, rope_alpha and yarn_factor replace what config.json says, for a model whose authors name such a
+   number for long contexts (Qwen2.5: YaRN, 4); use them only with texts that need it, because words within the trained
+   context get worse. rope_scale 1 is plain RoPE, without the scaling of config.json; the model's own context is then
+   the original one of that scaling. `ropes` of exl2_model_info says what is computed. A learned table of positions (GPT-2) cannot be stretched: EXL2_ERR_ARG.
 
    The KV cache is one pool of 64-token pages for all sessions of the model (cache.tokens). By default it holds two
    contexts, but no more than the bytes of the weights or 256 MiB, whichever is more, and never less than one context.
@@ -994,7 +996,8 @@ typedef struct exl2_model_desc {
                                   more, and for a model without experts */
     bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
-    float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000; */
+    float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000, */
+                               /* 1 = plain RoPE, without the scaling of config.json; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
     float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
@@ -1002,7 +1005,7 @@ typedef struct exl2_model_desc {
     uint32_t _end_canary;
 } exl2_model_desc;
 
-typedef struct exl2_rope_info { /* one table of RoPE */
+typedef struct exl2_rope_info { /* one table of RoPE, as it is computed for context_max */
     const char *kind;          /* "plain", "linear", "llama3", "dynamic", "alpha", "yarn", "longrope" */
     double theta, factor;      /* factor: of its scaling, 1 = none */
 } exl2_rope_info;

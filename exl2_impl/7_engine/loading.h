@@ -441,8 +441,8 @@ static void exl2__loading_info_family(exl2__model *m)
     info->rope_count = m->plan.rope_count;
     for (uint32_t i = 0; i < info->rope_count; i++) {
         const exl2__rope *rope = i == 0 ? &config->rope : &config->local_rope;
-        info->ropes[i] = (exl2_rope_info){ exl2__rope_name(rope->kind), rope->theta,
-                                           rope->factor > 0 ? rope->factor : 1 };
+        const char *kind = exl2__rope_name(rope, m->plan.context);
+        info->ropes[i] = (exl2_rope_info){ kind, rope->theta, strcmp(kind, "plain") != 0 ? rope->factor : 1 };
     }
     info->needs_bos = config->arch.traits[EXL2__TRAIT_NEEDS_BOS] == EXL2__YES;
     info->tower_skipped = config->arch.text_of_multimodal;
