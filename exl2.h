@@ -389,7 +389,8 @@
    use. rope_scale, rope_alpha and yarn_factor replace what config.json says, for a model whose authors name such a
    number for long contexts (Qwen2.5: YaRN, 4); use them only with texts that need it, because words within the trained
    context get worse. rope_scale 1 is plain RoPE, without the scaling of config.json; the model's own context is then
-   the original one of that scaling. `ropes` of exl2_model_info says what is computed. A learned table of positions (GPT-2) cannot be stretched: EXL2_ERR_ARG.
+   the original one of that scaling. `ropes` of exl2_model_info says what is computed. A learned table of positions
+   (GPT-2) cannot be stretched: EXL2_ERR_ARG.
 
    The KV cache is one pool of 64-token pages for all sessions of the model (cache.tokens). By default it holds two
    contexts, but no more than the bytes of the weights or 256 MiB, whichever is more, and never less than one context.
@@ -726,7 +727,10 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_TEMPLATE_UNUSABLE,      /* WARN: a chat template cannot be used; the text says why and where */
     EXL2_LOG_ID_TEMPLATES_LEFT_OUT,     /* WARN: the model folder has more chat templates than are read */
     EXL2_LOG_ID_UNKNOWN_ARCH,           /* WARN: an unknown architecture is read as a known one; the text says which */
-    EXL2_LOG_ID_SNAPSHOT_KV             /* WARN: K and V of a snapshot are not used: they have another layout */
+    EXL2_LOG_ID_SNAPSHOT_KV,            /* WARN: K and V of a snapshot are not used: they have another layout */
+    EXL2_LOG_ID_SETTING_IGNORED,        /* WARN: a sampler's value in generation_config.json makes no sense */
+    EXL2_LOG_ID_GPTQ_VERSION,           /* WARN: zeros of GPTQ are read as those of checkpoint_format gptq_v2 */
+    EXL2_LOG_ID_DEQUANTIZED             /* WARN: the GPU needs some quantized matrices as FP16; the text says why */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -981,9 +985,9 @@ typedef struct exl2_cache_desc {
     uint32_t _end_canary;
 } exl2_cache_desc;
 
-/* A model folder has config.json, one or more .safetensors files (all are read), and, for text, tokenizer.json,
-   tokenizer_config.json (with the chat template; or chat_template.jinja) and generation_config.json. Without a
-   tokenizer the model still loads: its jobs use ids. */
+/* A model folder has config.json, one or more .safetensors files (all are read, or those that
+   model.safetensors.index.json names), and, for text, tokenizer.json, tokenizer_config.json (with the chat template; or
+   chat_template.jinja) and generation_config.json. Without a tokenizer the model still loads: its jobs use ids. */
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */

@@ -86,9 +86,10 @@ static inline double exl2__rope_magnitude(const exl2__rope *r)
 }
 
 /* frequency: [rotary / 2] radians per position; theta^(-2i / rotary) before scaling. `context`: tokens that a sequence
-   may have; DYNAMIC and LONGROPE depend on it. *magnitude: the factor of cosine and sine. LINEAR divides all of them by
-   `factor`. YARN applies at every context, because the model was trained with it. Example for LLAMA3 with theta 500,000, rotary 128, factor 8, low 1, high 4, original context 8,192:
-   frequency 28 is 0.00321144599, unscaled; 29 is 0.00216657076; from 35 on all are an eighth of the unscaled value. */
+   may have; DYNAMIC and LONGROPE depend on it. *magnitude: the factor of cosine and sine. LINEAR divides all of them
+   by `factor`. YARN applies at every context, because the model was trained with it. Example for LLAMA3 with theta
+   500,000, rotary 128, factor 8, low 1, high 4, original context 8,192: frequency 28 is 0.00321144599, unscaled; 29 is
+   0.00216657076; from 35 on all are an eighth of the unscaled value. */
 static inline void exl2__rope_frequencies(const exl2__rope *r, uint32_t rotary, uint32_t context, double *frequency,
                                           double *magnitude)
 {
