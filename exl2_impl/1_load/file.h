@@ -115,14 +115,13 @@ static exl2_result exl2__file_reader_open(exl2__ctx *c, const char *dir, const c
 /* What begins with these bytes in the place of another file, and what to do; NULL: nothing that is known. */
 static const char *exl2__file_misplaced(const char *data, uint64_t bytes)
 {
-#define WEB "a web page, not the file itself; download it again"
+    static const char page[] = "a web page, not the file itself; download it again";
     static const struct { const char *begin, *what; } kinds[] = {
         { "version https://git-lfs.", "a Git LFS pointer, not the file itself; run 'git lfs pull' in its folder" },
-        { "<!doctype html", WEB }, { "<html", WEB }, { "<?xml", WEB },
+        { "<!doctype html", page }, { "<html", page }, { "<?xml", page },
         { "GGUF", "a GGUF file; import it (exl2 import)" },
         { "PK\3\4", "a ZIP archive, as PyTorch saves weights; only .safetensors files are read" },
     };
-#undef WEB
     size_t end = (size_t)exl2__min64(bytes, 64), zeros = 0, at = exl2__utf8_mark(data, end);
     while (zeros < end && data[zeros] == 0) {
         zeros++;

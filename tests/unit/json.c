@@ -41,7 +41,8 @@ static const struct { const char *text; const char *wanted; unsigned at; } bad[]
     { "\"\xE2\x82", "valid UTF-8", 1 }, { "\xEF\xBB\xBF", "a value", 3 },
     { "\xEF\xBB{}", "a value", 0 }, { " \xEF\xBB\xBF{}", "a value", 1 },
     { "\xEF\xBB\xBF\xEF\xBB\xBF{}", "a value", 3 },
-    { "{\xEF\xBB\xBF}", "a key in quotes or '}'", 1 }, { "-Infinity", "a digit", 1 }, { "[1,NaN]", "a value", 3 }, { "/* c */ 1", "a value", 0 },
+    { "{\xEF\xBB\xBF}", "a key in quotes or '}'", 1 }, { "-Infinity", "a digit", 1 }, { "[1,NaN]", "a value", 3 },
+    { "/* c */ 1", "a value", 0 },
     { "[1] // c", "nothing after", 4 },
 };
 

@@ -238,7 +238,8 @@ static exl2_result exl2__gguf_parse_start(exl2__gguf_cursor *k)
     uint64_t tensor_count = exl2__gguf_next64(k), pair_count = exl2__gguf_next64(k);
     if (!magic || memcmp(magic, "GGUF", 4) != 0) {
         const char *what = exl2__file_misplaced((const char *)k->data, k->bytes);
-        return what ? exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s is %s", g->path, what) : exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: not a GGUF file: it does not begin with GGUF", g->path);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s%s%s", g->path, what ? " is " : ": not a GGUF file: ",
+                          what ? what : "it does not begin with GGUF");
     }
     if (g->version == 0x02000000u || g->version == 0x03000000u) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
