@@ -1021,6 +1021,7 @@ typedef struct exl2_model_info { /* constant once the headers are read; its text
     char norms[64];            /* "RMSNorm before blocks" */
     const char *family;        /* "Gemma 2": whose computation it is */
     const char *format;        /* of attention and MLPs: "exl2", "gptq", "awq", "dense" (FP16, BF16, F32) or "mixed" */
+    uint32_t dequantized;      /* quantized matrices that the GPU holds as FP16: a block has dense ones, too */
     uint32_t head_dim;
     uint32_t window;           /* tokens that layers with a window look back on; 0 = no layer has one */
     uint32_t windowed[EXL2_LAYERS_MAX / 32]; /* bit i % 32 of word i / 32: layer i has the window */

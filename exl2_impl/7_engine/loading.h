@@ -347,6 +347,10 @@ static exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, exl2__w
     }
     EXL2__TRY_DONE(exl2__weights_read_some(&l->weights, work));
     exl2__weights_read_end(&l->weights);
+    if (m->load.dequantized) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_DEQUANTIZED, "%s: %u quantized matrices are held as FP16, as "
+                  "the GPU computes them together with others that are not quantized so", m->path, m->load.dequantized);
+    }
     return EXL2_OK;
 }
 
@@ -432,7 +436,8 @@ static void exl2__loading_info_family(exl2__model *m)
     }
     info->family = config->arch.family;
     bool awq = config->quant.method == EXL2__QUANT_AWQ;
-    uint32_t kinds = (uint32_t)m->load.has_dense + m->load.has_exl2 + m->load.has_affine;
+    uint32_t kinds = (uint32_t)m->load.has_dense + m->load.has_exl2 + m->load.has_gptq;
+    info->dequantized = m->load.dequantized;
     info->format = kinds > 1 ? "mixed" : m->load.has_exl2 ? "exl2" : m->load.has_dense ? "dense" : awq ? "awq" : "gptq";
     exl2__arch_norms(config, info->norms, sizeof info->norms);
     info->head_dim = config->head_dim;

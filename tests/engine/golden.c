@@ -188,7 +188,8 @@ static void scaled_model(const rig_golden_file *rows, uint32_t row, uint32_t con
     snprintf(scaled_config, sizeof scaled_config,
              "{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":320,\"hidden_size\":64,"
              "\"intermediate_size\":128,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
-             "\"num_key_value_heads\":2,\"head_dim\":16,\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":true,%.*s",
+             "\"num_key_value_heads\":2,\"head_dim\":16,\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-05,"
+             "\"tie_word_embeddings\":true,%.*s",
              (int)(fields->end - fields->begin - 1), rows->json.text + fields->begin + 1);
     engine.files = exl2__platform_files();
     engine.files.open = scaled_open;
