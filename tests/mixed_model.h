@@ -62,6 +62,18 @@ static double mixed_value(uint16_t half)
     return (double)exl2__f16_to_f32(half);
 }
 
+/* Shuffles items in the order that a number stands for. */
+static void mixed_shuffle(uint32_t order, uint32_t *items, uint32_t count)
+{
+    static mixed_model own;
+    own.state = 1 + order * 7919;
+    for (uint32_t i = count; i > 1; i--) {
+        uint32_t other = mixed_random(&own, i), held = items[i - 1];
+        items[i - 1] = items[other];
+        items[other] = held;
+    }
+}
+
 /* Code `index` of a stream of `bits`-bit codes in little-endian words; words are `step` apart. */
 static void mixed_put(uint32_t *words, size_t step, uint32_t index, uint32_t bits, uint32_t code)
 {
@@ -96,8 +108,8 @@ static void mixed_dense(mixed_model *x, const char *key, uint32_t in, uint32_t o
 }
 
 /* GPTQ and AWQ in groups of 32 rows. */
-static void mixed_affine(mixed_model *x, const char *key, uint32_t in, uint32_t out, uint32_t bits, bool act, bool awq,
-                         bool v2, double *w)
+static void mixed_affine(mixed_model *x, const char *key, uint32_t in, uint32_t out, uint32_t bits, bool act, uint32_t order,
+                         bool awq, bool v2, double *w)
 {
     static const uint32_t nibble[8] = { 0, 4, 1, 5, 2, 6, 3, 7 }; /* AWQ: of column n % 8 */
     uint32_t groups = in / 32, word_rows = awq ? in : in * bits / 32, word_columns = awq ? out / 8 : out;
@@ -107,10 +119,8 @@ static void mixed_affine(mixed_model *x, const char *key, uint32_t in, uint32_t 
     for (uint32_t k = 0; k < in; k++) {
         group[k] = k / 32;
     }
-    for (uint32_t k = in; act && k > 1; k--) {
-        uint32_t other = mixed_random(x, k), held = group[k - 1];
-        group[k - 1] = group[other];
-        group[other] = held;
+    if (act) {
+        mixed_shuffle(order, group, in);
     }
     uint16_t scale[3][MIXED_INTER > MIXED_HIDDEN ? MIXED_INTER : MIXED_HIDDEN];
     uint32_t zero[3][MIXED_INTER > MIXED_HIDDEN ? MIXED_INTER : MIXED_HIDDEN], half = 1u << (bits - 1);
@@ -152,7 +162,7 @@ static void mixed_affine(mixed_model *x, const char *key, uint32_t in, uint32_t 
 }
 
 /* EXL2: 32 rows of 4 bits, then rows of 3 bits in one group, in a random order of inputs. */
-static void mixed_exl2(mixed_model *x, const char *key, uint32_t in, uint32_t out, double *w)
+static void mixed_exl2(mixed_model *x, const char *key, uint32_t in, uint32_t out, uint32_t order, double *w)
 {
     uint32_t word_rows = 4 + (in - 32) * 3 / 32, perm[MIXED_INTER];
     uint32_t *words = (uint32_t *)calloc((size_t)word_rows * out, 4), *levels = (uint32_t *)calloc(out / 4, 4);
@@ -162,11 +172,7 @@ static void mixed_exl2(mixed_model *x, const char *key, uint32_t in, uint32_t ou
     for (uint32_t j = 0; j < in; j++) {
         perm[j] = j;
     }
-    for (uint32_t j = in; j > 1; j--) {
-        uint32_t other = mixed_random(x, j), held = perm[j - 1];
-        perm[j - 1] = perm[other];
-        perm[other] = held;
-    }
+    mixed_shuffle(order, perm, in);
     for (uint32_t i = 0; i < 2 * out; i++) {
         level[i / out][i % out] = (uint8_t)(3 + mixed_random(x, 5));
         mixed_put(levels + i / out * (out / 8), 1, i % out, 4, level[i / out][i % out]);
@@ -248,14 +254,16 @@ static void mixed_make(mixed_model *x)
             uint32_t in, out;
             const char *name = mixed_key(x, layer, i, &in, &out);
             char kind = x->kinds[layer][i];
+            /* q, k and v have one order of inputs, and so have gate and up of an expert. */
+            uint32_t order = 100 * layer + (i < 3 ? 0 : i == 3 ? 1 : 2 + (i - 4) / 3 * 2 + ((i - 4) % 3 == 2));
             double *w = x->w[layer][i] = (double *)malloc((size_t)in * out * sizeof *w);
             if (kind == 'd' || kind == 'b') {
                 mixed_dense(x, name, in, out, 0.22, kind == 'b', w);
             } else if (kind == 'e') {
-                mixed_exl2(x, name, in, out, w);
+                mixed_exl2(x, name, in, out, order, w);
             } else {
                 uint32_t bits = kind >= '2' && kind <= '8' ? (uint32_t)(kind - '0') : 4;
-                mixed_affine(x, name, in, out, bits, kind == 'a', kind == 'w', x->v2[layer], w);
+                mixed_affine(x, name, in, out, bits, kind == 'a', order, kind == 'w', x->v2[layer], w);
             }
         }
     }
