@@ -1,6 +1,7 @@
-/* mixed_model.h: small random models whose matrices are each stored in a kind of their own (dense, GPTQ, AWQ, EXL2), as a
-   folder in memory, and their logits by a forward pass in double from the weights that the file formats define. Written
-   from the formats, not with the loader's code. Two layers, hidden size 64, two heads of 32, one K/V head, MLP of 96. */
+/* mixed_model.h: small random models whose matrices are each stored in a kind of their own (dense, GPTQ, AWQ, EXL2), as
+   a folder in memory, and their logits by a forward pass in double from the weights that the file formats define.
+   Written from the formats, not with the loader's code. Two layers, hidden size 64, two heads of 32, one K/V head, MLP
+   of 96. */
 #ifndef MIXED_MODEL_H
 #define MIXED_MODEL_H
 
@@ -21,8 +22,8 @@
 #define MIXED_TOKENS 40u
 #define MIXED_MATRICES (4 + 3 * MIXED_EXPERTS) /* of a layer, at most: q, k, v, o, then gate, up, down of each expert */
 
-/* kinds: MIXED_LAYERS texts with a letter for each matrix, in the order above. d: dense F16; b: dense BF16; g, a: GPTQ of
-   4 bits, with act order; 2, 3, 8: GPTQ of so many bits; w: AWQ; e: EXL2 of 4 and 3 bits. */
+/* kinds: MIXED_LAYERS texts with a letter for each matrix, in the order above. d: dense F16; b: dense BF16; g: GPTQ of
+   4 bits; a: the same with act order; 2, 3, 8: GPTQ of so many bits; w: AWQ; e: EXL2 of 4 and 3 bits. */
 typedef struct mixed_model {
     const char *kinds[MIXED_LAYERS];
     const char *config;        /* members of config.json beside those of the shape; begins with a comma, or "" */
@@ -86,7 +87,8 @@ static void mixed_put(uint32_t *words, size_t step, uint32_t index, uint32_t bit
 static void mixed_add_words(mixed_model *x, const char *key, const char *part, uint32_t rows, uint32_t columns,
                             const uint32_t *words)
 {
-    maker_tensor *t = maker_add(&x->m, key, part, "I32", rows, columns, (size_t)rows * (columns ? columns : 1) * 4, NULL);
+    size_t bytes = (size_t)rows * (columns ? columns : 1) * 4;
+    maker_tensor *t = maker_add(&x->m, key, part, "I32", rows, columns, bytes, NULL);
     for (size_t i = 0; i < t->bytes / 4; i++) {
         maker_store(t->data + 4 * i, words[i], 4);
     }
@@ -108,8 +110,8 @@ static void mixed_dense(mixed_model *x, const char *key, uint32_t in, uint32_t o
 }
 
 /* GPTQ and AWQ in groups of 32 rows. */
-static void mixed_affine(mixed_model *x, const char *key, uint32_t in, uint32_t out, uint32_t bits, bool act, uint32_t order,
-                         bool awq, bool v2, double *w)
+static void mixed_affine(mixed_model *x, const char *key, uint32_t in, uint32_t out, uint32_t bits, bool act,
+                         uint32_t order, bool awq, bool v2, double *w)
 {
     static const uint32_t nibble[8] = { 0, 4, 1, 5, 2, 6, 3, 7 }; /* AWQ: of column n % 8 */
     uint32_t groups = in / 32, word_rows = awq ? in : in * bits / 32, word_columns = awq ? out / 8 : out;
@@ -206,7 +208,8 @@ static const char *mixed_key(const mixed_model *x, uint32_t layer, uint32_t matr
 {
     static char key[96];
     static const char *const attention[] = { "q_proj", "k_proj", "v_proj", "o_proj" };
-    static const char *const mlp[] = { "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" }, *const w[] = { "w1", "w3", "w2" };
+    static const char *const mlp[] = { "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" };
+    static const char *const w[] = { "w1", "w3", "w2" };
     uint32_t part = (matrix - 4) % 3;
     if (matrix < 4) {
         snprintf(key, sizeof key, "model.layers.%u.self_attn.%s", layer, attention[matrix]);

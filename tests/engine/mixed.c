@@ -1,6 +1,6 @@
 /* mixed.c: models whose blocks mix dense and quantized matrices, models of GPTQ whose files do not say their version,
-   and of auto-round, compared with a forward pass in double. On a GPU some matrices are dequantized when they are loaded;
-   exl2_model_info says how many. */
+   and of auto-round, compared with a forward pass in double. On a GPU some matrices are dequantized when they are
+   loaded; exl2_model_info says how many. */
 #include "rig.h"
 
 #include "../mixed_model.h"
@@ -75,7 +75,8 @@ static double distance(mixed_model *x, exl2_model_info *info)
     rig_run(&r, &d);
     CHECK_INT(said.scored, MIXED_TOKENS - 1);
     for (uint32_t p = 0; p + 1 < MIXED_TOKENS; p++) {
-        double sum = log_sum(logits + (size_t)p * MIXED_VOCAB), score = logits[p * MIXED_VOCAB + (uint32_t)ids[p + 1]] - sum;
+        const double *row = logits + (size_t)p * MIXED_VOCAB;
+        double sum = log_sum(row), score = row[ids[p + 1]] - sum;
         worst = fmax(worst, fmax(fabs((double)said.scores[p] - score), fabs((double)said.logsumexp[p] - sum)));
     }
     rig_close(&r);
@@ -248,19 +249,20 @@ static void check_versions(void)
     } cases[] = {
         { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":true"), true, { false, false }, EXL2_OK, 0 },
         { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":true"), true, { true, true }, EXL2_OK, 1 },
-        { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":true,\"checkpoint_format\":\"gptq\""), true, { true, true }, EXL2_OK, 1 },
+        { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":true,\"checkpoint_format\":\"gptq\""), true, { true, true },
+          EXL2_OK, 1 },
         { { "g2g3a8g", "3a8g2gg" }, GPTQ(",\"sym\":true" DYNAMIC), true, { true, true }, EXL2_OK, 1 },
         { { "gggdggg", "ddddddd" }, GPTQ(",\"sym\":true" DYNAMIC), true, { true, true }, EXL2_OK, 1 },
         { { "g2g3a8g", "3a8g2gg" }, GPTQ(",\"sym\":true" DYNAMIC), true, { false, false }, EXL2_OK, 0 },
-        { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":true,\"checkpoint_format\":\"gptq_v2\""), true, { true, true }, EXL2_OK,
-          0 },
+        { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":true,\"checkpoint_format\":\"gptq_v2\""), true, { true, true },
+          EXL2_OK, 0 },
         { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":true"), true, { true, false }, EXL2_ERR_FORMAT, 0 },
         { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":true"), true, { false, true }, EXL2_ERR_FORMAT, 0 },
         { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":true,\"checkpoint_format\":\"gptq_v2\""), true, { false, false },
           EXL2_ERR_FORMAT, 0 },
         { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":false"), false, { false, false }, EXL2_OK, 0 },
-        { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":false,\"checkpoint_format\":\"gptq_v2\""), false, { true, true }, EXL2_OK,
-          0 },
+        { { "ggggggg", "ggggggg" }, GPTQ(",\"sym\":false,\"checkpoint_format\":\"gptq_v2\""), false, { true, true },
+          EXL2_OK, 0 },
     };
     for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
         static mixed_model x;
@@ -301,7 +303,8 @@ static void check_writers(void)
 {
 #define QUANT(text) ",\"quantization_config\":{" text "}"
 #define ROUND(packing, more) \
-    QUANT("\"quant_method\":\"auto-round\",\"bits\":4,\"group_size\":32,\"sym\":false,\"data_type\":\"int\"" packing more)
+    QUANT("\"quant_method\":\"auto-round\",\"bits\":4,\"group_size\":32,\"sym\":false," \
+          "\"data_type\":\"int\"" packing more)
     static const struct { const char *kinds, *config, *name, *text; exl2_result result; const char *piece; } cases[] = {
         { "ggggggg", ROUND(",\"packing_format\":\"auto_round:auto_gptq\"", ""), NULL, NULL, EXL2_OK, "gptq" },
         { "ggggggg", ROUND(",\"backend\":\"auto_round:gptq\"", ""), NULL, NULL, EXL2_OK, "gptq" },
@@ -319,8 +322,10 @@ static void check_writers(void)
         { "wwdwwwd", "", "quant_config.json", "{\"q_group_size\":32,\"w_bit\":4}", EXL2_OK, "mixed" },
         { "wwwwwww", "", "quant_config.json", "{\"q_group_size\":32,\"w_bit\":4,\"version\":\"GEMV\"}",
           EXL2_ERR_UNSUPPORTED, "quant_config.json: version='GEMV'" },
-        { "wwwwwww", "", "quant_config.json", "{\"q_group_size\":32,\"w_bit\":8}", EXL2_ERR_UNSUPPORTED, "only 4 for AWQ" },
-        { "ggggggg", "", "quant_config.json", "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32}", EXL2_OK, "gptq" },
+        { "wwwwwww", "", "quant_config.json", "{\"q_group_size\":32,\"w_bit\":8}", EXL2_ERR_UNSUPPORTED,
+          "only 4 for AWQ" },
+        { "ggggggg", "", "quant_config.json", "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32}", EXL2_OK,
+          "gptq" },
         { "ddddddd", "", "quant_config.json", "{\"version\":\"7\",\"tool\":\"other\"}", EXL2_OK, "dense" },
         { "ggggggg", "", "quantize_config.json", "{\"bits\":4,\"group_size\":32}", EXL2_OK, "gptq" },
     };
