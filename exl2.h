@@ -199,8 +199,9 @@
    architecture that is not in the list is rejected with the reason. An unknown one is read as Llama, with a warning,
    and rejected if it has other tensors.
 
-   Formats: EXL2; dense (F16, BF16, F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm). Others
-   (Marlin, AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4, EXL3) are rejected, and the message names them.
+   Formats: EXL2; dense (F16, BF16, F32); GPTQ with 2, 3, 4 and 8 bits and AWQ (version gemm), also by auto-round; a
+   folder may mix them. Others (Marlin, AWQ gemv, compressed-tensors, bitsandbytes, FP8, MXFP4, EXL3) are rejected, and
+   the message names them.
 
    Text: BPE tokenizers (tokenizer.json), and the constructs of chat templates that exl2_chat_desc lists. A tokenizer or
    template with something unsupported is rejected, and the message names it; the rest of the model still works.
@@ -403,10 +404,13 @@
 
    Context and RoPE: without context_max a session has the model's own context, at most 8,192 tokens. More is a matter
    of memory (cache_bytes_per_token) up to what the model was trained for; above, a warning says that its words get
-   worse. Scalings of config.json (dynamic, YaRN, longrope) are chosen once, by context_max, as they change K: ask for
-   no more context than you use. rope_scale, rope_alpha and yarn_factor replace what config.json says, for a model whose
-   authors name such a number for long contexts (Qwen2.5: YaRN, 4); use them only with texts that need it, because words
-   within the trained context get worse. A learned table of positions (GPT-2) cannot be stretched: EXL2_ERR_ARG.
+   worse. The scaling of config.json applies at every context: the model was trained with it. Dynamic scaling, and the
+   two sets of divisors of longrope, are chosen once, by context_max, as they change K: ask for no more context than you
+   use. rope_scale, rope_alpha and yarn_factor replace what config.json says, for a model whose authors name such a
+   number for long contexts (Qwen2.5: YaRN, 4); use them only with texts that need it, because words within the trained
+   context get worse. rope_scale 1 is plain RoPE, without the scaling of config.json; the model's own context is then
+   the original one of that scaling. `ropes` of exl2_model_info says what is computed. A learned table of positions
+   (GPT-2) cannot be stretched: EXL2_ERR_ARG.
 
    The KV cache is one pool of 64-token pages for all sessions of the model (cache.tokens). By default it holds two
    contexts, but no more than the bytes of the weights or 256 MiB, whichever is more, and never less than one context.
@@ -752,7 +756,10 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_TEMPLATES_LEFT_OUT,     /* WARN: the model folder has more chat templates than are read */
     EXL2_LOG_ID_UNKNOWN_ARCH,           /* WARN: an unknown architecture is read as a known one; the text says which */
     EXL2_LOG_ID_SNAPSHOT_KV,            /* WARN: K and V of a snapshot, computed in another way, are not used */
-    EXL2_LOG_ID_SNAPSHOT_EARLIER        /* WARN: a snapshot of an earlier release: its history alone is restored */
+    EXL2_LOG_ID_SNAPSHOT_EARLIER,       /* WARN: a snapshot of an earlier release: its history alone is restored */
+    EXL2_LOG_ID_SETTING_IGNORED,        /* WARN: a sampler's value in generation_config.json makes no sense */
+    EXL2_LOG_ID_GPTQ_VERSION,           /* WARN: zeros of GPTQ are read as those of checkpoint_format gptq_v2 */
+    EXL2_LOG_ID_DEQUANTIZED             /* WARN: the GPU needs some quantized matrices as FP16; the text says why */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -1018,9 +1025,9 @@ typedef struct exl2_cache_desc {
     uint32_t _end_canary;
 } exl2_cache_desc;
 
-/* A model folder has config.json, one or more .safetensors files (all are read), and, for text, tokenizer.json,
-   tokenizer_config.json (with the chat template; or chat_template.jinja) and generation_config.json. Without a
-   tokenizer the model still loads: its jobs use ids. */
+/* A model folder has config.json, one or more .safetensors files (all are read, or those that
+   model.safetensors.index.json names), and, for text, tokenizer.json, tokenizer_config.json (with the chat template; or
+   chat_template.jinja) and generation_config.json. Without a tokenizer the model still loads: its jobs use ids. */
 typedef struct exl2_model_desc {
     uint32_t _start_canary;
     const char *path;          /* the model folder, UTF-8 */
@@ -1033,7 +1040,8 @@ typedef struct exl2_model_desc {
                                   more, and for a model without experts */
     bool keep_packed;          /* keep a copy of the packed weights in host memory, for exl2_model_park */
     bool grammars;             /* make the grammars' table of tokens while loading, not with the first grammar */
-    float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000; */
+    float rope_scale;          /* RoPE, 0 = as the model has it: positions divided by this (linear), 1 to 1000, */
+                               /* 1 = plain RoPE, without the scaling of config.json; */
     float rope_alpha;          /* theta raised for a context about this many times as long (NTK), 1 to 1000; */
     float yarn_factor;         /* YaRN by this, 1 to 1000; not with rope_scale */
     exl2_event_fn on_event;    /* LOAD events; its result is ignored */
@@ -1041,7 +1049,7 @@ typedef struct exl2_model_desc {
     uint32_t _end_canary;
 } exl2_model_desc;
 
-typedef struct exl2_rope_info { /* one table of RoPE */
+typedef struct exl2_rope_info { /* one table of RoPE, as it is computed for context_max */
     const char *kind;          /* "plain", "linear", "llama3", "dynamic", "alpha", "yarn", "longrope" */
     double theta, factor;      /* factor: of its scaling, 1 = none */
 } exl2_rope_info;
@@ -1053,6 +1061,7 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
     char norms[64];            /* "RMSNorm before blocks" */
     const char *family;        /* "Gemma 2": whose computation it is */
     const char *format;        /* of attention and MLPs: "exl2", "gptq", "awq", "dense" (FP16, BF16, F32) or "mixed" */
+    uint32_t dequantized;      /* quantized matrices that the GPU holds as FP16: a block has dense ones, too */
     uint32_t head_dim;
     uint32_t window;           /* tokens that layers with a window look back on; 0 = no layer has one */
     uint32_t windowed[EXL2_LAYERS_MAX / 32]; /* bit i % 32 of word i / 32: layer i has the window */

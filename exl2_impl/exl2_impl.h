@@ -113,6 +113,8 @@ EXL2__SIZE_BEGIN
 #include "1_load/affine_matrix.h"
 /* defines: a linear layer as a backend packs it: EXL2, dense, GPTQ or AWQ */
 #include "1_load/exl2_matrix.h"
+/* defines: a matrix of codes, read as a dense one */
+#include "1_load/dequantize.h"
 
 /* ---- 2_graph: the forward pass ---- */
 

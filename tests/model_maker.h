@@ -8,7 +8,9 @@
 
 #include <stdbool.h>
 
+#ifndef MAKER_TENSORS_MAX
 #define MAKER_TENSORS_MAX 64
+#endif
 #define MAKER_HIDDEN 64u
 #define MAKER_CONFIG                                                                                    \
     "{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":64,\"hidden_size\":64,\"intermediate_size\":64," \

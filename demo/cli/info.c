@@ -79,6 +79,7 @@ static void print_json_model(json_out *j, const info *i)
     json_out_string(j, "arch", m->arch);
     json_out_string(j, "family", m->family);
     json_out_string(j, "format", m->format);
+    json_out_uint(j, "dequantized", m->dequantized);
     json_out_uint(j, "vocab", m->vocab);
     json_out_uint(j, "hidden", m->hidden);
     json_out_uint(j, "layers", m->layers);
@@ -165,6 +166,9 @@ static void print_text_family(const exl2_model_info *m)
     printf("%-18s %s%s%s\n", "family", m->family, m->parallel ? ", attention and MLP in parallel" : "",
            m->needs_bos ? ", needs BOS" : "");
     printf("%-18s %s\n", "format", m->format);
+    if (m->dequantized) {
+        printf("%-18s %u quantized matrices are FP16 on the GPU\n", "dequantized", m->dequantized);
+    }
     printf("%-18s %u layers, hidden %u, %u heads of %u, %u for K and V\n", "shape", m->layers, m->hidden, m->heads,
            m->head_dim, m->kv_heads);
     printf("%-18s %s\n", "norms", m->norms);

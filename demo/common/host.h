@@ -49,7 +49,7 @@ typedef struct host_options { /* zeroed: auto, the best GPU, a thread for each l
 
 /* Rows of a flag table for the RoPE of a model, and for its context too: an exl2_model_desc. */
 #define HOST_ROPE_ARGS(desc)                                                                                        \
-    { "--rope-scale", ARG_FLOAT, &(desc).rope_scale, "X", "divides RoPE positions by X (the model's scaling)" },    \
+    { "--rope-scale", ARG_FLOAT, &(desc).rope_scale, "X", "divides RoPE positions by X; 1: plain (the model's own)" }, \
     { "--rope-alpha", ARG_FLOAT, &(desc).rope_alpha, "X", "raises RoPE's theta for X times the context (NTK)" },    \
     { "--yarn", ARG_FLOAT, &(desc).yarn_factor, "X", "scales RoPE by YaRN for X times the context" }
 #define HOST_CONTEXT_ARGS(desc)                                                                                     \

@@ -145,6 +145,14 @@ static inline uint32_t exl2__hex_read(const void *text, size_t bytes, uint32_t m
     return count;
 }
 
+/* ---- text ---- */
+
+/* Bytes of the byte order mark that some editors put before UTF-8: 3, or 0 if there is none. */
+static inline size_t exl2__utf8_mark(const char *text, size_t bytes)
+{
+    return bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
+
 /* ---- eight bytes as one word; the first byte is in the low bits ---- */
 
 #define EXL2__EIGHT(byte) (0x0101010101010101u * (byte))

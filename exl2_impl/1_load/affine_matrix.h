@@ -2,8 +2,8 @@
    scales and zeros, and reads their codes as the bit streams of EXL2, so that a backend sees one order of codes.
    takes: the tensor table, a layer key, the settings of config.json.
    gives: exl2__affine_find (headers only), exl2__affine_groups, exl2__affine_read_order, exl2__affine_read_group,
-          exl2__affine_check_zeros, exl2__affine_read_words, exl2__affine_read_stored, exl2__affine_unit,
-          exl2__affine_raw_bytes.
+          exl2__affine_check_zeros, exl2__affine_zeros_are_v2, exl2__affine_read_words, exl2__affine_read_stored,
+          exl2__affine_unit, exl2__affine_raw_bytes.
    owns:  nothing.
 
    GPTQ: qweight [in * bits / 32, out]: each column is one stream of codes, the first row in the lowest bits, as in
@@ -306,6 +306,25 @@ static exl2_result exl2__affine_read_group(exl2__ctx *c, const exl2__tensors *t,
     EXL2__TRY(exl2__affine_read_zeros(c, t, desc, g, zeros + at, others));
     memset(scales + at + desc->out, 0, padding);
     memset(zeros + at + desc->out, 0, padding);
+    return EXL2_OK;
+}
+
+/* *is stays true if all stored zeros of the tensor are 2^(bits-1). */
+static exl2_result exl2__affine_zeros_are_v2(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                             bool *is)
+{
+    uint32_t words[3 * 256], wanted[3] = { 0 }, bits = desc->affine.bits; /* of any width, 3 words hold whole codes */
+    const exl2__tensor *zeros = desc->affine.zeros;
+    for (uint32_t bit = bits - 1; bit < 96; bit += bits) {
+        wanted[bit / 32] |= 1u << bit % 32;
+    }
+    for (uint64_t at = 0, bytes; *is && at < zeros->bytes; at += bytes) {
+        bytes = exl2__min64(zeros->bytes - at, sizeof words);
+        EXL2__TRY(exl2__tensors_read(c, t, zeros, at, words, bytes));
+        for (uint32_t i = 0; i < bytes / sizeof *words; i++) {
+            *is = *is && exl2__load32(&words[i]) == wanted[i % 3];
+        }
+    }
     return EXL2_OK;
 }
 

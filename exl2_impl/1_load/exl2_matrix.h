@@ -254,19 +254,6 @@ static exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t,
     return exl2__matrix_find_dense(c, t, false, desc);
 }
 
-/* Fails unless the matrices of one block (q, k, v, o; gate, up, down) are all of one kind. */
-static inline exl2_result exl2__matrix_check_block(exl2__ctx *c, const exl2__matrix_desc *const *parts, uint32_t count)
-{
-    for (uint32_t i = 1; i < count; i++) {
-        if (parts[i]->kind != parts[0]->kind) {
-            return exl2__fail(c, EXL2_ERR_FORMAT, "%s: partially quantized block: it is %s, but %s is %s",
-                              parts[i]->name, exl2__matrix_kind_name(parts[i]->kind), parts[0]->name,
-                              exl2__matrix_kind_name(parts[0]->kind));
-        }
-    }
-    return EXL2_OK;
-}
-
 /* ---- tables: everything but the weights ---- */
 
 typedef struct exl2__matrix_tables {
@@ -279,6 +266,7 @@ typedef struct exl2__matrix_tables {
     float *bias;            /* [out] */
     uint32_t *raw;          /* [group_count] q_groups as stored: bits | word << 16; affine: rows found of each group */
     uint32_t *affine_raw;   /* exl2__affine.raw */
+    uint32_t *order, *codes; /* dequantized: see exl2__matrix_desc */
     uint32_t *seen;         /* [in / 32 + 1] one bit per packed row: set if inverse_perm contains the row */
     uint32_t next_group;    /* the first group whose scales have not been read */
     uint64_t others;        /* affine: see exl2__affine_read_zeros */
@@ -295,7 +283,8 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
 {
     exl2__arena *a = &tables->memory;
     uint64_t groups = desc->group_count, in = desc->in;
-    if (desc->kind == EXL2__MATRIX_EXL2) {
+    exl2__matrix_kind stored = exl2__matrix_stored(desc);
+    if (stored == EXL2__MATRIX_EXL2) {
         tables->groups = (exl2__group *)exl2__arena_alloc(a, groups * sizeof(exl2__group));
         tables->scale_codes = (uint32_t *)exl2__arena_alloc(a, groups * (desc->out_stored / 8) * sizeof(uint32_t));
         tables->scale_max = (uint16_t *)exl2__arena_alloc(a, groups * sizeof(uint16_t));
@@ -304,7 +293,7 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
         tables->seen = (uint32_t *)exl2__arena_alloc_zeroed(a, (in / 32 + 1) * sizeof(uint32_t));
     }
 #if EXL2__GPTQ
-    if (desc->kind == EXL2__MATRIX_AFFINE) {
+    if (stored == EXL2__MATRIX_AFFINE) {
         tables->groups = (exl2__group *)exl2__arena_alloc(a, groups * sizeof(exl2__group));
         tables->scales = (uint16_t *)exl2__arena_alloc(a, groups * desc->out_stored * sizeof(uint16_t));
         tables->zeros = (uint16_t *)exl2__arena_alloc(a, groups * desc->out_stored * sizeof(uint16_t));
@@ -313,6 +302,11 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
         tables->affine_raw = (uint32_t *)exl2__arena_alloc(a, exl2__affine_raw_bytes(desc));
     }
 #endif
+    if (desc->dequantized) {
+        tables->order = (uint32_t *)exl2__arena_alloc(a, in * sizeof(uint32_t));
+        uint64_t codes = (uint64_t)desc->words * EXL2__MATRIX_COLUMNS;
+        tables->codes = (uint32_t *)exl2__arena_alloc(a, codes * sizeof(uint32_t));
+    }
     if (desc->has_bias) {
         tables->bias = (float *)exl2__arena_alloc(a, desc->out * sizeof(float));
     }
@@ -496,6 +490,7 @@ EXL2__COLD
 static exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__tensors *t, float prescale,
                                              exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
+    exl2__matrix_kind stored = exl2__matrix_stored(desc);
     exl2__matrix_tables_layout(desc, tables);
     desc->groups = tables->groups;
     desc->scale_codes = tables->scale_codes;
@@ -504,17 +499,22 @@ static exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__tensors *
     desc->zeros = tables->zeros;
     desc->inverse_perm = tables->inverse_perm;
     desc->bias = tables->bias;
+    desc->order = tables->order;
+    desc->codes = tables->codes;
 #if EXL2__GPTQ
-    if (desc->kind == EXL2__MATRIX_AFFINE) {
+    if (stored == EXL2__MATRIX_AFFINE) {
         desc->affine.raw = tables->affine_raw;
         exl2__affine_groups(desc, tables->groups);
         EXL2__TRY(exl2__affine_read_order(c, t, desc, tables->groups, tables->raw, tables->inverse_perm));
     }
 #endif
-    if (desc->kind == EXL2__MATRIX_EXL2) {
+    if (stored == EXL2__MATRIX_EXL2) {
         EXL2__TRY(exl2__matrix_read_groups(c, t, desc, tables));
         EXL2__TRY(exl2__matrix_read_scale_max(c, t, desc, prescale, tables));
         EXL2__TRY(exl2__matrix_read_perm(c, t, desc, tables));
+    }
+    for (uint32_t i = 0; desc->dequantized && i < desc->in; i++) {
+        tables->order[tables->inverse_perm[i]] = i;
     }
     return desc->has_bias ? exl2__matrix_read_bias(c, t, desc, tables->bias) : EXL2_OK;
 }
@@ -524,9 +524,10 @@ EXL2__COLD
 static exl2_result exl2__matrix_tables_some(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                             exl2__matrix_tables *tables, exl2__work *work)
 {
-    bool affine = desc->kind == EXL2__MATRIX_AFFINE;
+    exl2__matrix_kind stored = exl2__matrix_stored(desc);
+    bool affine = stored == EXL2__MATRIX_AFFINE;
     uint32_t count = affine ? 1 : exl2__max32(EXL2__MATRIX_SCALES_READ * 2 / desc->out_stored, 1); /* in each read */
-    for (; desc->kind != EXL2__MATRIX_DENSE && tables->next_group < desc->group_count; tables->next_group += count) {
+    for (; stored != EXL2__MATRIX_DENSE && tables->next_group < desc->group_count; tables->next_group += count) {
         count = exl2__min32(count, desc->group_count - tables->next_group);
         if (!exl2__work_spend(work, (uint64_t)count * desc->out_stored * (affine ? 10 : 1) / 2)) {
             return EXL2_PENDING;

@@ -48,7 +48,9 @@ static exl2_result exl2__fields_open(exl2__ctx *c, const char *dir, const char *
     exl2_result result = optional ? exl2__file_read_optional(c, dir, name, bytes_max, &f->text)
                                   : exl2__file_read_all(c, dir, name, bytes_max, &f->text);
     if (result == EXL2_OK && f->text.data) {
-        result = exl2__json_open(c, name, f->text.data, (size_t)f->text.bytes, &f->json);
+        result = exl2__file_check_text(c, name, &f->text);
+        result = result < 0 ? result
+               : exl2__json_open_whole(c, name, f->text.data, (size_t)f->text.bytes, NULL, true, &f->json);
         if (result == EXL2_OK && f->json.tokens[0].kind != EXL2__JSON_OBJECT) {
             result = exl2__fail(c, EXL2_ERR_FORMAT, "%s: expected an object at the top level", name);
         }

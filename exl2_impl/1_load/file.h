@@ -1,8 +1,8 @@
 /* file.h: reads files of a model folder through the application's files hook; small files are read whole.
    takes: a folder, a name in it, a maximum size.
    gives: exl2__blob, exl2__blob_close; exl2__file_read_all, exl2__file_read_optional, exl2__file_open,
-          exl2__file_read_at, exl2__file_read_some; exl2__file_reader and its
-          functions, which work in slices.
+          exl2__file_read_at, exl2__file_read_some, exl2__file_misplaced, exl2__file_check_text; exl2__file_reader
+          and its functions, which work in slices.
    owns:  a blob's bytes, until exl2__blob_close; a reader's file and bytes, until exl2__file_reader_close. */
 #ifndef EXL2__FILE_H
 #define EXL2__FILE_H
@@ -110,6 +110,46 @@ static exl2_result exl2__file_reader_open(exl2__ctx *c, const char *dir, const c
     r->blob.bytes = bytes;
     r->blob.data[bytes] = 0;
     return EXL2_OK;
+}
+
+/* What begins with these bytes in the place of another file, and what to do; NULL: nothing that is known. */
+static const char *exl2__file_misplaced(const char *data, uint64_t bytes)
+{
+    static const char page[] = "a web page, not the file itself; download it again";
+    static const struct { const char *begin, *what; } kinds[] = {
+        { "version https://git-lfs.", "a Git LFS pointer, not the file itself; run 'git lfs pull' in its folder" },
+        { "<!doctype html", page }, { "<html", page }, { "<?xml", page },
+        { "GGUF", "a GGUF file; import it (exl2 import)" },
+        { "PK\3\4", "a ZIP archive, as PyTorch saves weights; only .safetensors files are read" },
+    };
+    size_t end = (size_t)exl2__min64(bytes, 64), zeros = 0, at = exl2__utf8_mark(data, end);
+    while (zeros < end && data[zeros] == 0) {
+        zeros++;
+    }
+    while (at < end && (data[at] == ' ' || (data[at] >= '\t' && data[at] <= '\r'))) {
+        at++;
+    }
+    for (size_t i = 0; i < EXL2__COUNT(kinds); i++) {
+        size_t k = 0;
+        for (char letter; kinds[i].begin[k] && at + k < end; k++) {
+            letter = data[at + k];
+            letter = (char)(letter >= 'A' && letter <= 'Z' && kinds[i].begin[0] == '<' ? letter + 0x20 : letter);
+            if (letter != kinds[i].begin[k]) {
+                break;
+            }
+        }
+        if (!kinds[i].begin[k]) {
+            return kinds[i].what;
+        }
+    }
+    return end && zeros == end ? "full of zeros, so its download did not end; download it again" : NULL;
+}
+
+/* Fails if the text of a file shows that another file lies in its place. */
+static inline exl2_result exl2__file_check_text(exl2__ctx *c, const char *name, const exl2__blob *text)
+{
+    const char *what = exl2__file_misplaced(text->data, text->bytes);
+    return what ? exl2__fail(c, EXL2_ERR_FORMAT, "%s is %s", name, what) : EXL2_OK;
 }
 
 /* OK: r->blob is the whole file. */

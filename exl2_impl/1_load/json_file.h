@@ -38,7 +38,9 @@ static exl2_result exl2__json_file_some(exl2__ctx *c, exl2__json_file *f, exl2__
         return EXL2_OK;
     }
     if (!f->parse.j.text) {
+        EXL2__TRY(exl2__file_check_text(c, f->reader.name, text));
         EXL2__TRY(exl2__json_parse_begin(c, &f->parse, f->reader.name, text->data, (size_t)text->bytes, f->flat_keys));
+        f->parse.scan.nonfinite = true;
     }
     return exl2__json_parse_some(c, &f->parse, work);
 }

@@ -1,7 +1,7 @@
 /* matrix_desc.h: how the loader describes one linear layer to a backend, and where the layer may be in the files.
    takes: the tensor table.
    gives: exl2__dtype, exl2__group, exl2__matrix_kind, exl2__matrix_kind_name, exl2__matrix_view, exl2__affine,
-          exl2__matrix_desc, exl2__matrix_source.
+          exl2__matrix_desc, exl2__matrix_stored, exl2__matrix_dequantize, exl2__matrix_source.
    owns:  nothing. */
 #ifndef EXL2__MATRIX_DESC_H
 #define EXL2__MATRIX_DESC_H
@@ -74,6 +74,8 @@ typedef struct exl2__matrix_desc {
     uint32_t uses;                /* EXL2__USE_*: how the model uses the matrix */
     uint32_t expert, experts;     /* EXPERT: the expert, and the number of experts of its layer */
     exl2__affine affine;          /* AFFINE */
+    bool dequantized;             /* `kind` is DENSE for the backend, but the files hold codes of the kind `stored` */
+    exl2__matrix_kind stored;
     /* The members above are known from file headers alone (but that a bias of GPTQ with zeros alone is dropped), and
        matrix_bytes reads no others (but `groups`, if the backend sets needs_groups). The members below are valid while
        the matrix is read. */
@@ -84,7 +86,29 @@ typedef struct exl2__matrix_desc {
     const uint16_t *zeros;        /* AFFINE: [group_count, out_stored] integers from 0 to 256 */
     const uint32_t *inverse_perm; /* EXL2, AFFINE: [in] packed row of each input feature */
     const float *bias;            /* [out] or NULL */
+    const uint32_t *order;        /* dequantized: [in] input feature of each packed row */
+    uint32_t *codes;              /* dequantized: [words, EXL2__MATRIX_COLUMNS] memory for codes of some columns */
 } exl2__matrix_desc;
+
+#define EXL2__MATRIX_COLUMNS 32u /* that are dequantized at once */
+
+/* How the files hold the matrix. */
+static inline exl2__matrix_kind exl2__matrix_stored(const exl2__matrix_desc *d)
+{
+    return d->dequantized ? d->stored : d->kind;
+}
+
+/* Lets the backend have a matrix of codes as a dense one. */
+static inline void exl2__matrix_dequantize(exl2__matrix_desc *d)
+{
+    d->dequantized = true;
+    d->stored = d->kind;
+    d->kind = EXL2__MATRIX_DENSE;
+    d->dtype = EXL2__F16;
+    if (d->stored == EXL2__MATRIX_EXL2) {
+        d->view = (exl2__matrix_view){ 0, d->out, d->out, false, 0, d->out };
+    }
+}
 
 /* Where a matrix may be: in tensors of its own, or in a part of another one. */
 typedef struct exl2__matrix_source {

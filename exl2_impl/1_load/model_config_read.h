@@ -35,14 +35,33 @@ static exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch_
     return EXL2_OK;
 }
 
+/* Chooses the row of a file without `architectures`: by model_type, if it is known. */
+static exl2_result exl2__config_read_type(const exl2__fields *f, exl2__config *out)
+{
+    char type[64] = "";
+    uint32_t token = exl2__json_get(&f->json, 0, "model_type");
+    if (!token || f->json.tokens[token].kind != EXL2__JSON_STRING) {
+        return exl2__fields_missing(f, "architectures");
+    }
+    exl2__json_text(&f->json, token, type, sizeof type - 1);
+    const exl2__arch_row *row = exl2__arch_find_type(type);
+    const char *reason = row ? NULL : exl2__arch_unsupported("ForCausalLM", type);
+    if (!row) {
+        return exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: architectures is missing, and the model_type '%s' is not "
+                          "supported%s%s", f->label, type, reason ? ": " : "", reason ? reason : "");
+    }
+    exl2__format(out->arch_name, sizeof out->arch_name, "%s", row->name);
+    return exl2__config_resolve(f, row, &out->arch);
+}
+
 /* Chooses the row. An architecture that nobody knows is read by its model_type, or else as Llama, with a warning: most
    of them are Llama under another name, and a tensor that the row does not use is an error. A known architecture
    without a row is rejected: its tensors may have the names and shapes of Llama's, while its computation differs. */
 static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *out)
 {
     uint32_t list = exl2__json_get(&f->json, 0, "architectures");
-    if (!list) {
-        return exl2__fields_missing(f, "architectures");
+    if (!list || (f->json.tokens[list].kind == EXL2__JSON_ARRAY && f->json.tokens[list].count == 0)) {
+        return exl2__config_read_type(f, out);
     }
     uint32_t name = exl2__json_first(&f->json, list);
     if (f->json.tokens[list].kind != EXL2__JSON_ARRAY || f->json.tokens[list].count != 1 ||
@@ -406,27 +425,47 @@ static exl2_result exl2__config_read_tokens(const exl2__fields *f, exl2__config 
 
 /* ---- generation_config.json ---- */
 
-static exl2_result exl2__config_default(const exl2__fields *f, const char *name, double min, double max,
-                                        const char *allowed,
-                                        float *out, bool *present)
+/* A sampler's value that makes no sense is no reason not to load a model: it is as if the file did not have it. */
+static void exl2__config_ignore_default(const exl2__fields *f, const char *name, uint32_t token, const char *allowed)
 {
-    double value = 0;
-    EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES(name), min, max, allowed, &value, present));
-    *out = (float)value;
-    return EXL2_OK;
+    char value[48];
+    exl2__fields_value(f, token, value);
+    exl2__log(f->c, EXL2_LOG_WARN, EXL2_LOG_ID_SETTING_IGNORED, "%s: %s=%s is ignored, expected %s", f->label, name,
+              value, allowed);
 }
 
-static exl2_result exl2__config_read_defaults(const exl2__fields *f, exl2__config_defaults *d)
+/* *present: the file has the value, and it is from min to max. */
+static void exl2__config_default(const exl2__fields *f, const char *name, double min, double max, const char *allowed,
+                                 float *out, bool *present)
 {
-    EXL2__TRY(exl2__config_default(f, "temperature", 0, 1000, "a number from 0 to 1000", &d->temperature,
-                                   &d->has_temperature));
-    EXL2__TRY(exl2__config_default(f, "top_p", 0, 1, "a number from 0 to 1", &d->top_p, &d->has_top_p));
-    EXL2__TRY(exl2__config_default(f, "min_p", 0, 1, "a number from 0 to 1", &d->min_p, &d->has_min_p));
-    EXL2__TRY(exl2__config_default(f, "repetition_penalty", 0.01, 100, "a number from 0.01 to 100", &d->repeat_penalty,
-                                   &d->has_repeat_penalty));
-    d->has_top_k = exl2__fields_find(f, EXL2__FIELD_NAMES("top_k"), NULL) != 0;
-    EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("top_k"), 0, INT32_MAX, &d->top_k));
-    return exl2__fields_bool(f, EXL2__FIELD_NAMES("do_sample"), &d->do_sample, &d->has_do_sample);
+    double value = 0;
+    uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES(name), NULL);
+    *present = token && exl2__json_f64(&f->json, token, &value) && value >= min && value <= max;
+    *out = (float)value;
+    if (token && !*present) {
+        exl2__config_ignore_default(f, name, token, allowed);
+    }
+}
+
+static void exl2__config_read_defaults(const exl2__fields *f, exl2__config_defaults *d)
+{
+    exl2__config_default(f, "temperature", 0, 1000, "a number from 0 to 1000", &d->temperature, &d->has_temperature);
+    exl2__config_default(f, "top_p", 0, 1, "a number from 0 to 1", &d->top_p, &d->has_top_p);
+    exl2__config_default(f, "min_p", 0, 1, "a number from 0 to 1", &d->min_p, &d->has_min_p);
+    exl2__config_default(f, "repetition_penalty", 0.01, 100, "a number from 0.01 to 100", &d->repeat_penalty,
+                         &d->has_repeat_penalty);
+    int64_t top_k = 0;
+    uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES("top_k"), NULL);
+    d->has_top_k = token && exl2__json_i64(&f->json, token, &top_k) && top_k >= -1 && top_k <= INT32_MAX;
+    d->top_k = d->has_top_k && top_k > 0 ? (uint32_t)top_k : 0; /* -1 is how other engines say that it is off */
+    if (token && !d->has_top_k) {
+        exl2__config_ignore_default(f, "top_k", token, "an integer from 0 to 2147483647, or -1");
+    }
+    token = exl2__fields_find(f, EXL2__FIELD_NAMES("do_sample"), NULL);
+    d->has_do_sample = token && exl2__json_bool(&f->json, token, &d->do_sample);
+    if (token && !d->has_do_sample) {
+        exl2__config_ignore_default(f, "do_sample", token, "true or false");
+    }
 }
 
 /* ---- all ---- */
@@ -454,8 +493,8 @@ static exl2_result exl2__config_read_model(exl2__fields *f, const char *dir, exl
 
 static exl2_result exl2__config_read_generation(const exl2__fields *f, exl2__config *out)
 {
-    EXL2__TRY(exl2__config_read_tokens(f, out));
-    return exl2__config_read_defaults(f, &out->defaults);
+    exl2__config_read_defaults(f, &out->defaults);
+    return exl2__config_read_tokens(f, out);
 }
 
 /* Reads config.json, which must exist, and generation_config.json, if it exists. Messages name the file, the field, its

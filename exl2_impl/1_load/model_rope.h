@@ -21,14 +21,12 @@ typedef enum exl2__rope_kind {
 typedef struct exl2__rope {
     exl2__rope_kind kind;
     double theta;
-    double factor;               /* LINEAR, LLAMA3, DYNAMIC, YARN; of ALPHA alpha */
+    double factor;               /* LINEAR, LLAMA3, DYNAMIC, YARN; of ALPHA alpha; of LONGROPE only for the magnitude */
     double low, high;            /* LLAMA3: low_freq_factor < high_freq_factor. YARN: beta_slow, beta_fast */
     double original_context_max; /* LLAMA3, DYNAMIC, YARN, LONGROPE: tokens of the first training */
-    double context_max;          /* LONGROPE: tokens of the last training */
     double attention_factor;     /* YARN, LONGROPE: the magnitude; 0: computed */
     double mscale, mscale_all;   /* YARN: 0 = not given */
     bool rounded;                /* YARN: the bounds of the ramp are rounded to whole frequencies (`truncate`) */
-    bool always;                 /* YARN: also for contexts within the original one */
     float short_factor[EXL2__ROPE_HALF_MAX], long_factor[EXL2__ROPE_HALF_MAX]; /* LONGROPE */
 } exl2__rope;
 
@@ -80,8 +78,7 @@ static inline double exl2__rope_magnitude(const exl2__rope *r)
         return r->attention_factor > 0 ? r->attention_factor : 1;
     }
     if (r->kind == EXL2__ROPE_LONGROPE) {
-        return r->context_max > r->original_context_max
-                   ? sqrt(1 + log(r->context_max / r->original_context_max) / log(r->original_context_max)) : 1;
+        return r->factor > 1 ? sqrt(1 + log(r->factor) / log(r->original_context_max)) : 1;
     }
     return r->mscale > 0 && r->mscale_all > 0
                ? exl2__rope_yarn_magnitude(r, r->mscale) / exl2__rope_yarn_magnitude(r, r->mscale_all)
@@ -89,35 +86,34 @@ static inline double exl2__rope_magnitude(const exl2__rope *r)
 }
 
 /* frequency: [rotary / 2] radians per position; theta^(-2i / rotary) before scaling. `context`: tokens that a sequence
-   may have; DYNAMIC, YARN and LONGROPE depend on it. *magnitude: the factor of cosine and sine. LINEAR divides all of
-   them by `factor`. Example for LLAMA3 with theta 500,000, rotary 128, factor 8, low 1, high 4, original context 8,192:
-   frequency 28 is 0.00321144599, unscaled; 29 is 0.00216657076; from 35 on all are an eighth of the unscaled value. */
+   may have; DYNAMIC and LONGROPE depend on it. *magnitude: the factor of cosine and sine. LINEAR divides all of them
+   by `factor`. YARN applies at every context, because the model was trained with it. Example for LLAMA3 with theta
+   500,000, rotary 128, factor 8, low 1, high 4, original context 8,192: frequency 28 is 0.00321144599, unscaled; 29 is
+   0.00216657076; from 35 on all are an eighth of the unscaled value. */
 static inline void exl2__rope_frequencies(const exl2__rope *r, uint32_t rotary, uint32_t context, double *frequency,
                                           double *magnitude)
 {
-    bool longer = r->always || (double)context > r->original_context_max;
+    bool longer = (double)context > r->original_context_max;
     double theta = r->theta, power = rotary > 2 ? (double)rotary / (rotary - 2.0) : 1;
-    *magnitude = 1;
+    *magnitude = exl2__rope_magnitude(r);
     if (r->kind == EXL2__ROPE_DYNAMIC && longer) {
         theta *= pow(r->factor * context / r->original_context_max - (r->factor - 1), power);
     } else if (r->kind == EXL2__ROPE_ALPHA) {
         theta *= pow(r->factor, power);
-    } else if (r->kind == EXL2__ROPE_LONGROPE || (r->kind == EXL2__ROPE_YARN && longer)) {
-        *magnitude = exl2__rope_magnitude(r);
     }
     for (uint32_t i = 0; i < rotary / 2; i++) {
         double f = pow(theta, -2.0 * i / rotary);
         frequency[i] = r->kind == EXL2__ROPE_LINEAR ? f / r->factor
                      : r->kind == EXL2__ROPE_LLAMA3 ? exl2__rope_llama3(r, f)
-                     : r->kind == EXL2__ROPE_YARN && longer ? exl2__rope_yarn(r, rotary, i, f)
+                     : r->kind == EXL2__ROPE_YARN ? exl2__rope_yarn(r, rotary, i, f)
                      : r->kind == EXL2__ROPE_LONGROPE ? f / (double)(longer ? r->long_factor : r->short_factor)[i] : f;
     }
 }
 
 /* Settings of the application: 0 = as the model has it. alpha: theta * alpha^(rotary / (rotary - 2)), which every other
-   scaling starts from. scale: LINEAR by this factor. yarn: YARN by this factor of `context_max`, the tokens that the
-   model was trained for, or of the original context of the model's own scaling. Returns the context that the model has
-   with them. */
+   scaling starts from. scale and yarn: LINEAR or YARN by this factor replaces the model's own scaling, 1 = plain RoPE.
+   They are factors of the original context of the model's own scaling, or else of `context_max`, the tokens that the
+   model was trained for. Returns the context that the model has with them. */
 static inline double exl2__rope_override(exl2__rope *r, uint32_t rotary, uint32_t context_max, double scale,
                                          double alpha, double yarn)
 {
@@ -128,24 +124,28 @@ static inline double exl2__rope_override(exl2__rope *r, uint32_t rotary, uint32_
         r->kind = EXL2__ROPE_LINEAR;
         r->factor = scale;
     }
-    if (yarn > 0) {
+    if (scale > 0 || yarn > 0) {
         r->original_context_max = r->original_context_max > 0 ? r->original_context_max : context_max;
+        r->attention_factor = r->mscale = r->mscale_all = 0;
+    }
+    if (yarn > 0) {
         r->kind = EXL2__ROPE_YARN;
         r->factor = yarn;
         r->low = 1;
         r->high = 32;
-        r->attention_factor = r->mscale = r->mscale_all = 0;
-        r->rounded = r->always = true;
+        r->rounded = true;
     }
-    double context = yarn > 0 ? r->original_context_max * yarn : scale > 0 ? context_max * scale : context_max;
-    return context * (alpha > 0 ? alpha : 1);
+    double context = scale > 0 || yarn > 0 ? r->original_context_max : context_max;
+    return context * (scale > 0 ? scale : yarn > 0 ? yarn : 1) * (alpha > 0 ? alpha : 1);
 }
 
-/* "yarn" and the like, for people. */
-static inline const char *exl2__rope_name(exl2__rope_kind kind)
+/* The name of what is computed for a context: a scaling that changes nothing there is "plain". */
+static inline const char *exl2__rope_name(const exl2__rope *r, uint32_t context)
 {
     static const char *const names[] = { "plain", "linear", "llama3", "dynamic", "alpha", "yarn", "longrope" };
-    return names[kind];
+    bool nothing = r->kind == EXL2__ROPE_DYNAMIC ? (double)context <= r->original_context_max
+                 : r->kind != EXL2__ROPE_LONGROPE && r->factor == 1 && r->attention_factor <= 0;
+    return names[nothing ? EXL2__ROPE_PLAIN : r->kind];
 }
 
 #endif

@@ -128,8 +128,8 @@ static exl2_result exl2__rope_read_longrope(const exl2__fields *f, uint32_t rota
                                             exl2__rope *rope)
 {
     EXL2__TRY(exl2__rope_read_original(f, 0, &rope->original_context_max));
-    rope->context_max = context_max;
-    rope->factor = context_max > rope->original_context_max ? context_max / rope->original_context_max : 1; /* shown */
+    rope->factor = context_max / rope->original_context_max;
+    EXL2__TRY(exl2__fields_f64(f, EXL2__ROPE_NAMES("factor"), 1e-6, 1e9, "a number above 0", &rope->factor, NULL));
     EXL2__TRY(exl2__rope_read_factors(f, EXL2__ROPE_NAMES("short_factor"), rotary / 2, rope->short_factor));
     EXL2__TRY(exl2__rope_read_factors(f, EXL2__ROPE_NAMES("long_factor"), rotary / 2, rope->long_factor));
     return exl2__fields_f64(f, EXL2__ROPE_NAMES("attention_factor"), 1e-6, 1e6, "a number above 0",

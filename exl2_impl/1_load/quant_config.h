@@ -1,5 +1,6 @@
-/* quant_config.h: reads how the matrices of a model are quantized, from quantization_config in config.json and from
-   quantize_config.json beside it. A kind of quantization that this engine does not read is rejected by name.
+/* quant_config.h: reads how the matrices of a model are quantized, from quantization_config in config.json, and from
+   quantize_config.json or quant_config.json (of early AutoAWQ) beside it. A kind of quantization that this engine does
+   not read is rejected by name.
    takes: config.json, opened; the model folder.
    gives: exl2__quant, exl2__quant_read; EXL2__GPTQ.
    owns:  nothing.
@@ -47,10 +48,12 @@ static inline bool exl2__quant_is_true(const exl2__fields *f, uint32_t object, c
     return token && exl2__json_bool(&f->json, token, &value) && value;
 }
 
-/* bits, group_size, sym. With `dynamic` modules may have other bits and groups, so the tensors decide. */
+/* bits, group_size, sym. With `dynamic`, or extra_config of auto-round, modules may have other bits and groups, so the
+   tensors decide. */
 static exl2_result exl2__quant_read_sizes(const exl2__fields *f, uint32_t object, exl2__quant *out)
 {
-    uint32_t bits = exl2__quant_get(f, object, "bits", "w_bit"), dynamic = exl2__fields_at(f, object, "dynamic");
+    uint32_t bits = exl2__quant_get(f, object, "bits", "w_bit");
+    uint32_t dynamic = exl2__quant_get(f, object, "dynamic", "extra_config");
     uint32_t group = exl2__quant_get(f, object, "group_size", "q_group_size");
     bool awq = out->method == EXL2__QUANT_AWQ;
     int64_t value;
@@ -105,19 +108,52 @@ static exl2_result exl2__quant_read_format(const exl2__fields *f, uint32_t objec
     return EXL2_OK;
 }
 
-/* Reads the settings of GPTQ or AWQ in quantize_config.json, if there is such a file. It completes what config.json
-   says. */
-static exl2_result exl2__quant_read_file(exl2__ctx *c, const char *dir, exl2__quant *out)
+/* auto-round packs as GPTQ or as AWQ does; other packings have zeros of their own. */
+static exl2_result exl2__quant_read_auto_round(const exl2__fields *f, uint32_t object, exl2__quant *out)
+{
+    static const struct { const char *name; exl2__quant_method method; } packings[] = {
+        { "auto_round:auto_gptq", EXL2__QUANT_GPTQ }, { "auto_round:gptq", EXL2__QUANT_GPTQ },
+        { "auto_gptq", EXL2__QUANT_GPTQ },            { "auto_round:auto_awq", EXL2__QUANT_AWQ },
+        { "auto_round:awq", EXL2__QUANT_AWQ },        { "auto_awq", EXL2__QUANT_AWQ },
+    };
+    uint32_t packing = exl2__quant_get(f, object, "packing_format", "backend"), i = 0;
+    uint32_t type = exl2__fields_at(f, object, "data_type");
+    if (!packing) {
+        return exl2__fields_missing(f, "packing_format");
+    }
+    while (i < EXL2__COUNT(packings) && !exl2__json_is(&f->json, packing, packings[i].name)) {
+        i++;
+    }
+    if (i == EXL2__COUNT(packings)) {
+        return exl2__fields_unsupported(f, "packing_format", packing, "auto_round:auto_gptq and auto_round:auto_awq");
+    }
+    if (type && !exl2__json_is(&f->json, type, "int")) {
+        return exl2__fields_unsupported(f, "data_type", type, "int");
+    }
+    out->method = packings[i].method;
+    return EXL2_OK;
+}
+
+/* Reads the settings of GPTQ or AWQ in a file beside config.json, if there is one. It completes what config.json says.
+   usual: the method of a file that names none. */
+static exl2_result exl2__quant_read_file(exl2__ctx *c, const char *dir, const char *name, exl2__quant_method usual,
+                                         exl2__quant *out)
 {
     exl2__fields f;
     exl2__quant found = *out;
-    EXL2__TRY(exl2__fields_open(c, dir, "quantize_config.json", true, &f));
+    EXL2__TRY(exl2__fields_open(c, dir, name, true, &f));
     if (!f.text.data) {
         return EXL2_OK;
     }
     uint32_t method = exl2__fields_at(&f, 0, "quant_method");
+    bool foreign = usual == EXL2__QUANT_AWQ && !method && !exl2__quant_get(&f, 0, "w_bit", "q_group_size");
+    if (foreign) { /* other tools have a file of this name, too */
+        exl2__fields_close(&f);
+        return EXL2_OK;
+    }
     if (out->method == EXL2__QUANT_NONE) {
-        found.method = method && exl2__json_is(&f.json, method, "awq") ? EXL2__QUANT_AWQ : EXL2__QUANT_GPTQ;
+        found.method = method ? EXL2__QUANT_GPTQ : usual;
+        found.method = method && exl2__json_is(&f.json, method, "awq") ? EXL2__QUANT_AWQ : found.method;
     }
     exl2_result result = exl2__quant_read_format(&f, 0, &found);
     if (result >= 0) {
@@ -148,6 +184,17 @@ static exl2_result exl2__quant_read(const exl2__fields *f, const char *dir, exl2
     }
     if (method) {
         bool gptq = exl2__json_is(&f->json, method, "gptq"), awq = exl2__json_is(&f->json, method, "awq");
+        bool rounded = exl2__json_is(&f->json, method, "auto-round") || exl2__json_is(&f->json, method, "auto_round")
+                       || exl2__json_is(&f->json, method, "intel/auto-round");
+#if EXL2__GPTQ
+        if (rounded) {
+            EXL2__TRY(exl2__quant_read_auto_round(f, object, out));
+            gptq = out->method == EXL2__QUANT_GPTQ;
+            awq = !gptq;
+        }
+#else
+        gptq = gptq || rounded;
+#endif
         if (!gptq && !awq && !exl2__json_is(&f->json, method, "exl2")) {
             return exl2__fields_unsupported(f, "quant_method", method, "exl2, gptq and awq");
         }
@@ -173,7 +220,11 @@ static exl2_result exl2__quant_read(const exl2__fields *f, const char *dir, exl2
         EXL2__TRY(exl2__quant_read_format(f, object, out));
         EXL2__TRY(exl2__quant_read_sizes(f, object, out));
     }
-    return out->method == EXL2__QUANT_EXL2 ? EXL2_OK : exl2__quant_read_file(f->c, dir, out);
+    if (out->method == EXL2__QUANT_EXL2) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__quant_read_file(f->c, dir, "quantize_config.json", EXL2__QUANT_GPTQ, out));
+    return exl2__quant_read_file(f->c, dir, "quant_config.json", EXL2__QUANT_AWQ, out);
 #else
     (void)dir;
     return EXL2_OK;

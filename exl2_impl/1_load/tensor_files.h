@@ -1,7 +1,7 @@
-/* tensor_files.h: finds and opens all *.safetensors files of a model folder. It lists the folder and ignores an index
-   file: in EXL2 folders that is a copy of the source model's index, which names other files.
+/* tensor_files.h: finds and opens the *.safetensors files of a model folder: all, or those that an index names.
    takes: a folder.
-   gives: exl2__tensor_files, exl2__tensor_files_reader, exl2__tensor_files_some, exl2__tensor_files_close.
+   gives: exl2__tensor_files, exl2__tensor_files_reader, exl2__tensor_files_names, exl2__tensor_files_mark,
+          exl2__tensor_files_some, exl2__tensor_files_close.
    owns:  the open files, until exl2__tensor_files_close. */
 #ifndef EXL2__TENSOR_FILES_H
 #define EXL2__TENSOR_FILES_H
@@ -17,6 +17,7 @@ typedef struct exl2__tensor_file {
     void *handle; /* handle of the files hook; NULL: not open */
     uint64_t bytes;
     char name[EXL2__FILE_NAME_MAX];
+    bool marked;  /* an index names it */
 } exl2__tensor_file;
 
 typedef struct exl2__tensor_files {
@@ -49,19 +50,20 @@ static inline void exl2__tensor_files_swap(void *items, uint32_t a, uint32_t b)
     files[b] = held;
 }
 
+/* Names that begin with a dot are those of macOS, and of downloads that have not ended. */
 static inline bool exl2__tensor_files_is_safetensors(const char *name)
 {
     static const char suffix[] = ".safetensors";
     size_t bytes = strlen(name);
-    return bytes >= sizeof suffix && strcmp(name + bytes - (sizeof suffix - 1), suffix) == 0;
+    return bytes >= sizeof suffix && name[0] != '.' && strcmp(name + bytes - (sizeof suffix - 1), suffix) == 0;
 }
 
-/* The state of opening: a first pass over the folder counts the files, a second one notes their names, and then they
-   are opened. Zeroed: the begin. */
+/* The state of opening: a first pass over the folder counts the files, a second one notes their names, an index may
+   mark some of them, and then they are opened. Zeroed: the begin. */
 typedef struct exl2__tensor_files_reader {
     uint32_t entry, found; /* the next entry of the folder, files found so far in this pass */
-    uint32_t opened;
-    bool named;            /* both passes are done */
+    uint32_t opened, marked;
+    bool chosen;           /* only the marked files are left, if there are any */
 } exl2__tensor_files_reader;
 
 #define EXL2__TENSOR_FILES_COST 20000 /* of listing an entry or opening a file, as exl2__work_spend counts it */
@@ -169,21 +171,53 @@ static exl2_result exl2__tensor_files_alloc(exl2__ctx *c, const char *dir, exl2_
     return EXL2_OK;
 }
 
-/* Opens all files of the folder, in slices. After a failure, too, the caller closes *t. */
-static exl2_result exl2__tensor_files_some(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
-                                           exl2__tensor_files_reader *r, exl2__work *work)
+/* Lists the folder's files, in slices. After a failure, too, the caller closes *t. */
+static exl2_result exl2__tensor_files_names(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
+                                            exl2__tensor_files_reader *r, exl2__work *work)
 {
     if (!t->items) {
         EXL2__TRY_DONE(exl2__tensor_files_list(c, dir, r, NULL, EXL2__TENSOR_FILES_MAX + 1, work));
         EXL2__TRY(exl2__tensor_files_alloc(c, dir, t, r->found));
         r->entry = r->found = 0;
     }
-    if (!r->named) {
-        EXL2__TRY_DONE(exl2__tensor_files_list(c, dir, r, t->items, t->count, work));
-        t->count = r->found;
-        r->named = true;
-        exl2__sort_items items = { t->items, exl2__tensor_files_less, exl2__tensor_files_swap };
-        exl2__sort(&items, t->count);
+    EXL2__TRY_DONE(exl2__tensor_files_list(c, dir, r, t->items, t->count, work));
+    t->count = r->found;
+    exl2__sort_items items = { t->items, exl2__tensor_files_less, exl2__tensor_files_swap };
+    exl2__sort(&items, t->count);
+    return EXL2_OK;
+}
+
+/* An index names this file. false: the folder does not have it. */
+static bool exl2__tensor_files_mark(exl2__tensor_files *t, exl2__tensor_files_reader *r, const char *name)
+{
+    uint32_t low = 0, high = t->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = strcmp(t->items[middle].name, name);
+        if (order == 0) {
+            r->marked += !t->items[middle].marked;
+            t->items[middle].marked = true;
+            return true;
+        }
+        low = order < 0 ? middle + 1 : low;
+        high = order < 0 ? high : middle;
+    }
+    return false;
+}
+
+/* Opens the marked files, or all if none is marked, in slices. After a failure, too, the caller closes *t. */
+static exl2_result exl2__tensor_files_some(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
+                                           exl2__tensor_files_reader *r, exl2__work *work)
+{
+    if (!r->chosen) {
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < t->count; i++) {
+            if (t->items[i].marked || r->marked == 0) {
+                t->items[kept++] = t->items[i];
+            }
+        }
+        t->count = kept;
+        r->chosen = true;
     }
     for (; r->opened < t->count; r->opened++) {
         exl2__tensor_file *f = &t->items[r->opened];

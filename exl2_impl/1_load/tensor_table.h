@@ -1,6 +1,8 @@
 /* tensor_table.h: one table of all tensors in the *.safetensors files of a model folder: name, type, shape, file, byte
    range.
-   takes: a folder, untrusted.
+   takes: a folder, untrusted. Its model.safetensors.index.json decides which files are read, and which of several
+          copies of a tensor. In EXL2 folders the index is mostly a copy of the source model's: if the folder has none
+          of its files, it does not count.
    gives: exl2__tensor, exl2__tensors, exl2__tensors_close, exl2__tensors_find, exl2__tensors_read,
           exl2__tensor_floats, exl2__tensor_some_floats; exl2__tensors_reader and exl2__tensors_read_begin, _some and
           _end, which work in slices.
@@ -11,7 +13,7 @@
 #include "../0_base/arena.h"
 #include "../0_base/half.h"
 #include "../0_base/sort.h"
-#include "../0_base/json/json.h"
+#include "json_file.h"
 #include "tensor_files.h"
 
 #define EXL2__TENSORS_COUNT_MAX (1u << 20)
@@ -41,6 +43,7 @@ typedef struct exl2__tensor {
     uint16_t file;          /* index into exl2__tensors.files.items */
     uint8_t type, rank;     /* exl2__tensor_type */
     bool used;              /* exl2__tensors_find has found it */
+    bool stale;             /* the index names another file that has it */
 } exl2__tensor;
 
 typedef struct exl2__tensors {
@@ -86,6 +89,9 @@ typedef struct exl2__tensors_reader {
     uint32_t stage;
     uint32_t at, key;           /* position in the stage, 0 at its begin: a file and a token of its header; an entry */
     exl2__tensor_files_reader files;
+    exl2__json_file index;
+    bool index_open;
+    uint32_t map;               /* token of the index's weight_map; 0: there is none that counts */
     exl2__tensors_header *headers; /* [files.count] */
     uint64_t headers_bytes;
     uint64_t header_done;       /* bytes read of the current header */
@@ -105,6 +111,28 @@ static inline void exl2__tensors_close(exl2__ctx *c, exl2__tensors *t)
 
 /* ---- headers ---- */
 
+/* The file has no safetensors header: says what it is instead. */
+static exl2_result exl2__tensors_reject_file(exl2__ctx *c, const exl2__tensor_file *f, uint64_t header_bytes)
+{
+    char begin[65] = { 0 };
+    uint64_t bytes = exl2__min64(f->bytes, sizeof begin - 1);
+    uint32_t printable = 0;
+    EXL2__TRY(exl2__file_read_at(c, f->name, f->handle, 0, begin, bytes));
+    const char *what = exl2__file_misplaced(begin, bytes);
+    if (what) {
+        return exl2__fail(c, EXL2_ERR_FORMAT, "%s is %s", f->name, what);
+    }
+    while (begin[printable] >= ' ' && begin[printable] <= '~') {
+        printable++;
+    }
+    begin[printable] = 0;
+    return printable > 8 /* the size of a header is no text */
+               ? exl2__fail(c, EXL2_ERR_FORMAT, "%s: not a safetensors file, but a text that begins with \"%s\"",
+                            f->name, begin)
+               : exl2__fail(c, EXL2_ERR_FORMAT, "%s: not a safetensors file (header of %llu bytes in a file of %llu)",
+                            f->name, (unsigned long long)header_bytes, (unsigned long long)f->bytes);
+}
+
 /* Reads the size of a header, and allocates room for its text. */
 static exl2_result exl2__tensors_header_begin(exl2__tensors_reader *r, const exl2__tensor_file *f,
                                               exl2__tensors_header *h)
@@ -113,9 +141,7 @@ static exl2_result exl2__tensors_header_begin(exl2__tensors_reader *r, const exl
     EXL2__TRY(exl2__file_read_at(r->c, f->name, f->handle, 0, prefix, exl2__min64(f->bytes, sizeof prefix)));
     uint64_t bytes = exl2__load64(prefix);
     if (f->bytes < 10 || bytes < 2 || bytes > f->bytes - 8 || bytes > EXL2__TENSORS_HEADER_MAX || prefix[8] != '{') {
-        return exl2__fail(r->c, EXL2_ERR_FORMAT, "%s: not a safetensors file (header of %llu bytes in a file of %llu)",
-                          f->name,
-                          (unsigned long long)bytes, (unsigned long long)f->bytes);
+        return exl2__tensors_reject_file(r->c, f, bytes);
     }
     void *memory;
     EXL2__TRY(exl2__alloc(r->c, bytes + 1, sizeof(uint64_t), EXL2_MEM_GENERAL, &memory));
@@ -218,6 +244,62 @@ static exl2_result exl2__tensors_entry(exl2__ctx *c, const exl2__tensor_file *f,
         return exl2__fail(c, EXL2_ERR_FORMAT, "%s: '%s' size does not match its shape: %llu bytes, expected %llu",
                           f->name,
                           out->name, (unsigned long long)out->bytes, (unsigned long long)wanted);
+    }
+    return EXL2_OK;
+}
+
+/* ---- the index ---- */
+
+static exl2_result exl2__tensors_read_index(exl2__tensors_reader *r, exl2__work *work)
+{
+    const exl2__json *j = &r->index.parse.j;
+    if (!r->index_open) {
+        r->index_open = true;
+        EXL2__TRY(exl2__json_file_open(r->c, r->dir, "model.safetensors.index.json", EXL2__TENSORS_HEADER_MAX, NULL,
+                                       &r->index));
+    }
+    EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->index, work));
+    r->map = j->tokens ? exl2__json_get(j, 0, "weight_map") : 0;
+    r->map = r->map && j->tokens[r->map].kind == EXL2__JSON_OBJECT ? r->map : 0;
+    return EXL2_OK;
+}
+
+static exl2_result exl2__tensors_list_files(exl2__tensors_reader *r, exl2__work *work)
+{
+    return exl2__tensor_files_names(r->c, r->dir, &r->t->files, &r->files, work);
+}
+
+/* The name [EXL2__TENSORS_NAME_MAX] that a token holds; "" if it is no string, too long, or has a NUL. */
+static void exl2__tensors_index_name(const exl2__json *j, uint32_t token, char *name)
+{
+    size_t bytes = exl2__json_text(j, token, name, EXL2__TENSORS_NAME_MAX - 1);
+    bool fits = bytes < EXL2__TENSORS_NAME_MAX && !memchr(name, 0, bytes);
+    name[fits ? bytes : 0] = 0;
+}
+
+/* Marks the files that the index names. A gap in numbered files gets its warning later. */
+static exl2_result exl2__tensors_mark_files(exl2__tensors_reader *r, exl2__work *work)
+{
+    const exl2__json *j = &r->index.parse.j;
+    char name[EXL2__TENSORS_NAME_MAX];
+    size_t stem;
+    uint32_t shard, total;
+    r->key = r->key || !r->map ? r->key : exl2__json_first(j, r->map);
+    for (; r->key; r->key = exl2__json_next(j, r->map, r->key)) {
+        if (!exl2__work_spend(work, 200)) {
+            return EXL2_PENDING;
+        }
+        exl2__tensors_index_name(j, r->key + 1, name);
+        if (!exl2__tensor_files_mark(&r->t->files, &r->files, name) && r->at == 0 &&
+            !exl2__tensor_files_shard(name, &stem, &shard, &total)) {
+            r->at = r->key;
+        }
+    }
+    r->map = r->files.marked ? r->map : 0;
+    if (r->map && r->at) {
+        exl2__tensors_index_name(j, r->at + 1, name);
+        exl2__log(r->c, EXL2_LOG_WARN, EXL2_LOG_ID_SHARD_MISSING, "%s names %s, which is missing",
+                  r->index.reader.name, name);
     }
     return EXL2_OK;
 }
@@ -344,6 +426,19 @@ static exl2_result exl2__tensors_sort_ranges(exl2__tensors_reader *r, exl2__work
     return exl2__sort_some(&by_range, r->t->count, &r->at, work);
 }
 
+/* The first tensor whose name is not less. The names must be sorted. */
+static inline uint32_t exl2__tensors_lower(const exl2__tensors *t, const char *name)
+{
+    uint32_t low = 0, high = t->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        bool less = strcmp(t->entries[middle].name, name) < 0;
+        low = less ? middle + 1 : low;
+        high = less ? high : middle;
+    }
+    return low;
+}
+
 /* Checks that tensors do not overlap. `key` is 1 + the last one that is not empty. */
 static exl2_result exl2__tensors_check_ranges(exl2__tensors_reader *r, exl2__work *work)
 {
@@ -365,6 +460,45 @@ static exl2_result exl2__tensors_sort_names(exl2__tensors_reader *r, exl2__work 
 {
     exl2__sort_items by_name = { r->t->entries, exl2__tensors_name_less, exl2__tensors_swap };
     return exl2__sort_some(&by_name, r->t->count, &r->at, work);
+}
+
+/* Of the copies of a tensor marks those that are not in the file that the index names, if one of them is. */
+static exl2_result exl2__tensors_mark_stale(exl2__tensors_reader *r, exl2__work *work)
+{
+    const exl2__json *j = &r->index.parse.j;
+    exl2__tensors *t = r->t;
+    char name[EXL2__TENSORS_NAME_MAX];
+    r->key = r->key || !r->map ? r->key : exl2__json_first(j, r->map);
+    for (; r->key; r->key = exl2__json_next(j, r->map, r->key)) {
+        if (!exl2__work_spend(work, 500)) {
+            return EXL2_PENDING;
+        }
+        exl2__tensors_index_name(j, r->key, name);
+        uint32_t first = exl2__tensors_lower(t, name), end = first, right = 0;
+        for (; end < t->count && strcmp(t->entries[end].name, name) == 0; end++) { /* one in each file at most */
+            t->entries[end].stale = !exl2__json_is(j, r->key + 1, t->files.items[t->entries[end].file].name);
+            right += !t->entries[end].stale;
+        }
+        for (uint32_t i = first; right == 0 && i < end; i++) {
+            t->entries[i].stale = false;
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Removes the marked tensors from the table. `key`: the number of those that are left. */
+static exl2_result exl2__tensors_drop_stale(exl2__tensors_reader *r, exl2__work *work)
+{
+    for (; r->map && r->at < r->t->count; r->at++) {
+        if (!exl2__work_spend(work, 10)) {
+            return EXL2_PENDING;
+        }
+        if (!r->t->entries[r->at].stale) {
+            r->t->entries[r->key++] = r->t->entries[r->at];
+        }
+    }
+    r->t->count = r->map ? r->key : r->t->count;
+    return EXL2_OK;
 }
 
 /* Checks that every name is unique. */
@@ -467,12 +601,14 @@ typedef exl2_result (*exl2__tensors_stage)(exl2__tensors_reader *r, exl2__work *
 
 /* The names must be unique before they are changed, too. */
 static const exl2__tensors_stage exl2__tensors_stages[] = {
+    exl2__tensors_read_index, exl2__tensors_list_files, exl2__tensors_mark_files,
     exl2__tensors_read_files, exl2__tensors_read_headers, exl2__tensors_read_entries, exl2__tensors_close_headers,
-    exl2__tensors_sort_ranges, exl2__tensors_check_ranges, exl2__tensors_sort_names, exl2__tensors_check_names,
+    exl2__tensors_sort_ranges, exl2__tensors_check_ranges, exl2__tensors_sort_names, exl2__tensors_mark_stale,
+    exl2__tensors_drop_stale, exl2__tensors_check_names,
     exl2__tensors_measure_names, exl2__tensors_rename, exl2__tensors_sort_renamed, exl2__tensors_check_names,
 };
 
-/* Begins to open every *.safetensors file of the folder and to check all headers. */
+/* Begins to open the *.safetensors files of the folder and to check all headers. */
 static void exl2__tensors_read_begin(exl2__tensors_reader *r, exl2__ctx *c, const char *dir,
                                      const char *const *renames, exl2__tensors *t)
 {
@@ -502,6 +638,7 @@ static void exl2__tensors_read_end(exl2__tensors_reader *r)
         r->at = 0;
         exl2__tensors_close_headers(r, &all);
         exl2__json_parse_close(r->c, &r->parse);
+        exl2__json_file_close(r->c, &r->index);
         if (r->stage < EXL2__COUNT(exl2__tensors_stages)) {
             exl2__tensors_close(r->c, r->t);
         }
@@ -515,21 +652,12 @@ static void exl2__tensors_read_end(exl2__tensors_reader *r)
    */
 static inline const exl2__tensor *exl2__tensors_find(const exl2__tensors *t, const char *name)
 {
-    uint32_t low = 0, high = t->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        int order = strcmp(t->entries[middle].name, name);
-        if (order == 0) {
-            t->entries[middle].used = true;
-            return &t->entries[middle];
-        }
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+    uint32_t at = exl2__tensors_lower(t, name);
+    if (at == t->count || strcmp(t->entries[at].name, name) != 0) {
+        return NULL;
     }
-    return NULL;
+    t->entries[at].used = true;
+    return &t->entries[at];
 }
 
 /* The tensor "<key>.<part>", or NULL. */

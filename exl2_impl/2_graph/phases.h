@@ -291,6 +291,8 @@ typedef struct exl2__backend {
     uint32_t logit_rows;  /* most rows of a group of logits, if as many sequences may run; up to 16 need not be asked */
     bool two_kinds;
     bool needs_groups; /* matrix_bytes reads the groups of its descs, too */
+    bool one_kind;     /* matrices that are packed together are of one kind, and gate and up have codes if down has;
+                          the experts of a layer are all affine, or none is */
     uint64_t (*matrix_bytes)(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count);
     uint64_t (*vector_bytes)(const exl2__device *d, uint32_t count);
     /* *parts must live until all rows have been fed. */

@@ -9,6 +9,7 @@
 #define EXL2__WEIGHTS_H
 
 #include "../1_load/content_id.h"
+#include "../1_load/dequantize.h"
 #include "units.h"
 
 #define EXL2__SLICE_BYTES (256u << 10) /* maximum size of a slice, unless one row is larger: about 0.7 ms on a CPU.
@@ -18,7 +19,8 @@ typedef struct exl2__weights {
     exl2__config config;
     exl2__tensors tensors;
     bool tied;                        /* there is no head: the embedding is used as the head */
-    bool has_affine;                  /* some matrices are GPTQ or AWQ */
+    bool one_kind;                    /* as the backend says */
+    bool has_affine;                  /* the backend gets matrices of GPTQ or AWQ */
     uint32_t embed_rows, position_rows;
     /* Set by exl2__weights_read_some: */
     uint64_t weight_bytes;            /* packed, in the backend's memory */
@@ -27,7 +29,11 @@ typedef struct exl2__weights {
                                          by row, and with the experts that a row uses */
     uint64_t expert_bytes;            /* part of disk_bytes that experts are */
     uint64_t weight_count;
-    bool has_exl2, has_dense;         /* matrices of attention and MLPs */
+    bool has_exl2, has_dense;         /* matrices of attention and MLPs, in the files */
+    bool has_gptq;                    /* matrices of GPTQ or AWQ, in the files */
+    uint32_t dequantized;             /* matrices of codes that the backend gets as F16, as it needs one kind */
+    uint32_t affine_experts[EXL2__CONFIG_LAYERS_MAX / 32], other_experts[EXL2__CONFIG_LAYERS_MAX / 32]; /* one_kind: a
+                                         bit per layer that has such experts */
     uint64_t code_bytes;              /* part of disk_bytes that is read in slices */
     uint64_t slice_bytes, tables_bytes; /* size of the largest slice, size of the largest unit's tables */
     uint64_t content_head[2];         /* of content_id.h */
@@ -108,7 +114,8 @@ static inline uint64_t exl2__weights_row_bytes(const exl2__matrix_desc *d)
 static inline uint32_t exl2__weights_unit_rows(const exl2__matrix_desc *d)
 {
 #if EXL2__GPTQ
-    return d->kind == EXL2__MATRIX_AFFINE ? exl2__affine_unit(d) : 1;
+    return d->dequantized ? 8 /* columns of a word of AWQ */
+         : d->kind == EXL2__MATRIX_AFFINE ? exl2__affine_unit(d) : 1;
 #else
     (void)d;
     return 1;
@@ -121,13 +128,22 @@ static inline uint32_t exl2__weights_unit_rows(const exl2__matrix_desc *d)
 static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
 {
     uint64_t tables = d->has_bias ? (uint64_t)d->out * 2 : 0;
-    if (d->kind == EXL2__MATRIX_EXL2) {
+    exl2__matrix_kind stored = exl2__matrix_stored(d);
+    if (stored == EXL2__MATRIX_EXL2) {
         tables += d->group_count * (6 + (uint64_t)d->out_stored / 2) + (uint64_t)d->in * 4;
-    } else if (d->kind == EXL2__MATRIX_AFFINE) {
+    } else if (stored == EXL2__MATRIX_AFFINE) {
         tables += (uint64_t)d->group_count * d->out * (16 + d->affine.bits) / 8;
         tables += d->affine.group_index ? (uint64_t)d->in * 4 : 0;
     }
     return tables;
+}
+
+/* Bytes of a matrix in the files. */
+static inline uint64_t exl2__weights_file_bytes(const exl2__matrix_desc *d)
+{
+    uint64_t codes = d->dequantized ? (uint64_t)d->words * d->out_stored * sizeof(uint32_t)
+                                    : exl2__weights_rows(d) * exl2__weights_row_bytes(d);
+    return codes + exl2__weights_extra_bytes(d);
 }
 
 /* ---- headers only: no tensor data is read ---- */
@@ -142,16 +158,59 @@ static inline uint32_t exl2__weights_role(exl2__unit_kind kind)
     return roles[kind];
 }
 
-EXL2__COLD
-static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
-                                      exl2__matrix_desc *parts)
+static inline bool exl2__weights_is_expert(const exl2__unit *u)
 {
+    return u->kind == EXL2__UNIT_EXPERT_UP || u->kind == EXL2__UNIT_EXPERT_DOWN;
+}
+
+/* Describes the matrices of a unit as the files hold them. *kinds: a bit 1 << exl2__matrix_kind for each kind. */
+static exl2_result exl2__weights_find_stored(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
+                                             exl2__matrix_desc *parts, uint32_t *kinds)
+{
+    *kinds = 0;
     exl2__unit_make(&w->config, index, u);
     for (uint32_t part = 0; part < u->count; part++) {
         const char *key = u->keys[part];
         EXL2__TRY(u->table ? exl2__matrix_find_table(c, &w->tensors, key, u->in, u->out[part], &parts[part])
                            : exl2__matrix_find_source(c, &w->tensors, &u->source[part], u->in, u->out[part],
                                                       &parts[part]));
+        *kinds |= 1u << parts[part].kind;
+    }
+    return EXL2_OK;
+}
+
+/* For a backend that needs one kind: whether the codes of this unit must be dequantized. */
+static exl2_result exl2__weights_must_dequantize(exl2__ctx *c, const exl2__weights *w, uint32_t index,
+                                                 const exl2__unit *u, uint32_t kinds, bool *must)
+{
+    *must = (kinds & (kinds - 1)) != 0;
+    if (exl2__weights_is_expert(u)) {
+        *must = *must || (exl2__config_layer(w->affine_experts, u->layer)
+                          && exl2__config_layer(w->other_experts, u->layer));
+    }
+    if (u->kind == EXL2__UNIT_DOWN || u->kind == EXL2__UNIT_EXPERT_DOWN) { /* gate and up are the next unit */
+        exl2__unit up;
+        exl2__matrix_desc parts[3];
+        EXL2__TRY(exl2__weights_find_stored(c, w, index + 1, &up, parts, &kinds));
+        *must = *must || (kinds & (kinds - 1)) != 0 || kinds == 1u << EXL2__MATRIX_DENSE;
+    }
+    return EXL2_OK;
+}
+
+EXL2__COLD
+static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
+                                      exl2__matrix_desc *parts)
+{
+    uint32_t kinds;
+    bool must = false;
+    EXL2__TRY(exl2__weights_find_stored(c, w, index, u, parts, &kinds));
+    if (w->one_kind && kinds != 1u << EXL2__MATRIX_DENSE && u->kind != EXL2__UNIT_ROUTER) {
+        EXL2__TRY(exl2__weights_must_dequantize(c, w, index, u, kinds, &must));
+    }
+    for (uint32_t part = 0; part < u->count; part++) {
+        if (must && parts[part].kind != EXL2__MATRIX_DENSE) {
+            exl2__matrix_dequantize(&parts[part]);
+        }
         parts[part].has_bias = parts[part].has_bias && !EXL2__BROKEN(4);
         bool is_head = u->kind == EXL2__UNIT_EMBED && w->tied;
         parts[part].uses = u->table ? EXL2__USE_ROWS | (is_head ? EXL2__USE_PRODUCT : 0)
@@ -165,23 +224,6 @@ static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint
                           "weight per row", u->keys[0]);
     }
     return EXL2_OK;
-}
-
-/* Fails unless q, k, v and o are all of one kind, and gate, up and down likewise. `first_unit`: that of q or
-   down. */
-static exl2_result exl2__weights_check_block(exl2__ctx *c, const exl2__weights *w, uint32_t first_unit)
-{
-    exl2__unit u[2];
-    exl2__matrix_desc parts[2][3];
-    const exl2__matrix_desc *all[4];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < 2; i++) {
-        EXL2__TRY(exl2__weights_find(c, w, first_unit + i, &u[i], parts[i]));
-        for (uint32_t part = 0; part < u[i].count; part++) {
-            all[count++] = &parts[i][part];
-        }
-    }
-    return exl2__matrix_check_block(c, all, count);
 }
 
 /* The state of reading headers. It works in stages, each of them in slices. */
@@ -242,11 +284,6 @@ static exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, exl2__wor
     return EXL2_OK;
 }
 
-static inline bool exl2__weights_is_expert(const exl2__unit *u)
-{
-    return u->kind == EXL2__UNIT_EXPERT_UP || u->kind == EXL2__UNIT_EXPERT_DOWN;
-}
-
 /* Adds the sizes of a unit. */
 static exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t index)
 {
@@ -260,13 +297,16 @@ static exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t 
         uint64_t codes = exl2__weights_rows(&parts[part]) * exl2__weights_row_bytes(&parts[part]);
         bool read = (parts[part].uses & EXL2__USE_PRODUCT) != 0;
         w->code_bytes += codes;
-        w->disk_bytes += codes + exl2__weights_extra_bytes(&parts[part]);
+        exl2__matrix_kind stored = exl2__matrix_stored(&parts[part]);
+        w->disk_bytes += exl2__weights_file_bytes(&parts[part]);
         uint64_t *sum = exl2__weights_is_expert(&u) ? &w->expert_bytes : &w->pass_bytes;
-        *sum += read ? codes + exl2__weights_extra_bytes(&parts[part]) : 0;
+        *sum += read ? exl2__weights_file_bytes(&parts[part]) : 0;
         w->weight_count += (uint64_t)u.in * parts[part].out;
         bool block = !u.table && u.kind != EXL2__UNIT_HEAD && u.kind != EXL2__UNIT_ROUTER;
-        w->has_exl2 = w->has_exl2 || (block && parts[part].kind == EXL2__MATRIX_EXL2);
-        w->has_dense = w->has_dense || (block && parts[part].kind == EXL2__MATRIX_DENSE);
+        w->has_exl2 = w->has_exl2 || (block && stored == EXL2__MATRIX_EXL2);
+        w->has_dense = w->has_dense || (block && stored == EXL2__MATRIX_DENSE);
+        w->has_gptq = w->has_gptq || stored == EXL2__MATRIX_AFFINE;
+        w->dequantized += parts[part].dequantized;
         tables += exl2__matrix_tables_bytes(&parts[part]);
         w->slice_bytes = exl2__max64(w->slice_bytes, exl2__weights_unit_rows(&parts[part])
                                                          * exl2__weights_row_bytes(&parts[part]));
@@ -275,8 +315,63 @@ static exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t 
     w->tables_bytes = exl2__max64(w->tables_bytes, tables);
     EXL2__TRY(exl2__weights_unit_bytes(r, parts, u.count, &bytes));
     w->weight_bytes += bytes;
-    bool first = u.kind == EXL2__UNIT_QKV || u.kind == EXL2__UNIT_DOWN || u.kind == EXL2__UNIT_EXPERT_DOWN;
-    return first ? exl2__weights_check_block(c, w, index) : EXL2_OK;
+    return EXL2_OK;
+}
+
+/* For a backend that needs one kind: finds out which layers have experts in GPTQ or AWQ, and which have others. */
+static exl2_result exl2__weights_sort_experts(exl2__weights_reader *r, exl2__work *work)
+{
+    exl2__weights *w = r->w;
+    uint32_t units = w->one_kind && exl2__experts_any(&w->config.experts) ? exl2__weights_units(w) : 0;
+    for (; r->at < units; r->at++) {
+        exl2__unit u;
+        if (!exl2__work_spend(work, 6000)) {
+            return EXL2_PENDING;
+        }
+        exl2__unit_make(&w->config, r->at, &u);
+        for (uint32_t part = 0; exl2__weights_is_expert(&u) && part < u.count; part++) {
+            bool affine = exl2__tensors_find_part(&w->tensors, u.keys[part], "qweight") != NULL;
+            (affine ? w->affine_experts : w->other_experts)[u.layer / 32] |= 1u << u.layer % 32;
+        }
+    }
+    return EXL2_OK;
+}
+
+/* Symmetric GPTQ whose stored zeros are all 2^(bits-1) is of version 2, whatever the files say: as version 1 all zeros
+   would be one too high. */
+static exl2_result exl2__weights_find_version(exl2__weights_reader *r, exl2__work *work)
+{
+#if EXL2__GPTQ
+    exl2__weights *w = r->w;
+    exl2__quant *quant = &w->config.quant;
+    bool may = quant->symmetric && !quant->v2 && quant->method == EXL2__QUANT_GPTQ, zeros = w->has_gptq;
+    for (; may && zeros && r->at < exl2__weights_units(w); r->at++) {
+        exl2__unit u;
+        exl2__matrix_desc parts[3];
+        const exl2__tensor *last = NULL;
+        if (!exl2__work_spend(work, 20000)) {
+            return EXL2_PENDING;
+        }
+        EXL2__TRY(exl2__weights_find(r->c, w, r->at, &u, parts));
+        for (uint32_t part = 0; zeros && part < u.count; part++) {
+            bool affine = exl2__matrix_stored(&parts[part]) == EXL2__MATRIX_AFFINE;
+            if (affine && parts[part].affine.zeros != last) { /* parts may be in one tensor */
+                last = parts[part].affine.zeros;
+                exl2__work_spend(work, last->bytes / 2);
+                EXL2__TRY(exl2__affine_zeros_are_v2(r->c, &w->tensors, &parts[part], &zeros));
+            }
+        }
+    }
+    if (may && zeros) {
+        quant->v2 = true;
+        exl2__log(r->c, EXL2_LOG_WARN, EXL2_LOG_ID_GPTQ_VERSION, "%s: the matrices are read as checkpoint_format "
+                  "gptq_v2, though the files do not say so: all their zeros are those of symmetric ones", r->dir);
+    }
+#else
+    (void)r;
+    (void)work;
+#endif
+    return EXL2_OK;
 }
 
 /* Checks the norms of a layer (the final norm: layer UINT32_MAX), and adds their sizes. */
@@ -388,8 +483,8 @@ static exl2_result exl2__weights_identify(exl2__weights_reader *r, exl2__work *w
 typedef exl2_result (*exl2__weights_stage)(exl2__weights_reader *r, exl2__work *work);
 
 static const exl2__weights_stage exl2__weights_stages[] = {
-    exl2__weights_read_tensors, exl2__weights_measure_units, exl2__weights_measure_vectors,
-    exl2__weights_check_leftover, exl2__weights_identify,
+    exl2__weights_read_tensors, exl2__weights_sort_experts, exl2__weights_measure_units,
+    exl2__weights_find_version, exl2__weights_measure_vectors, exl2__weights_check_leftover, exl2__weights_identify,
 };
 
 /* Begins to open the tensor files, to check the headers of everything that the model needs, and to add up the sizes. */
@@ -402,6 +497,7 @@ static void exl2__weights_read_begin(exl2__weights_reader *r, exl2__ctx *c, exl2
     r->dir = dir;
     r->backend = backend;
     r->device = device;
+    w->one_kind = backend->one_kind;
     exl2__tensors_read_begin(&r->tensors, c, dir, w->config.arch.renames, &w->tensors);
 }
 
@@ -577,6 +673,9 @@ static exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__weights *w,
 {
     uint64_t row_bytes = exl2__weights_row_bytes(desc);
     uint8_t *out = (uint8_t *)memory;
+    if (desc->dequantized) {
+        return exl2__dequantize_rows(c, &w->tensors, desc, row, rows, (uint16_t *)memory);
+    }
 #if EXL2__GPTQ
     if (desc->kind == EXL2__MATRIX_AFFINE) {
         return awq && desc->affine.awq ? exl2__affine_read_stored(c, &w->tensors, desc, row, rows, (uint32_t *)memory)
@@ -609,7 +708,7 @@ static exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, const exl2
     fit -= fit % exl2__weights_unit_rows(desc);
     uint32_t rows = (uint32_t)exl2__min64(exl2__weights_rows(desc) - w->row, fit);
     void *memory = w->staging;
-    if (!exl2__work_spend(work, rows * row_bytes / 2)) {
+    if (!exl2__work_spend(work, rows * row_bytes / 2 * (desc->dequantized ? 4 : 1))) {
         return EXL2_PENDING;
     }
     bool has_memory = exl2__backend_has_memory(backend);

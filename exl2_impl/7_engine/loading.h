@@ -347,6 +347,10 @@ static exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, exl2__w
     }
     EXL2__TRY_DONE(exl2__weights_read_some(&l->weights, work));
     exl2__weights_read_end(&l->weights);
+    if (m->load.dequantized) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_DEQUANTIZED, "%s: %u quantized matrices are held as FP16, as "
+                  "the GPU computes them together with others that are not quantized so", m->path, m->load.dequantized);
+    }
     return EXL2_OK;
 }
 
@@ -432,7 +436,8 @@ static void exl2__loading_info_family(exl2__model *m)
     }
     info->family = config->arch.family;
     bool awq = config->quant.method == EXL2__QUANT_AWQ;
-    uint32_t kinds = (uint32_t)m->load.has_dense + m->load.has_exl2 + m->load.has_affine;
+    uint32_t kinds = (uint32_t)m->load.has_dense + m->load.has_exl2 + m->load.has_gptq;
+    info->dequantized = m->load.dequantized;
     info->format = kinds > 1 ? "mixed" : m->load.has_exl2 ? "exl2" : m->load.has_dense ? "dense" : awq ? "awq" : "gptq";
     exl2__arch_norms(config, info->norms, sizeof info->norms);
     info->head_dim = config->head_dim;
@@ -441,8 +446,8 @@ static void exl2__loading_info_family(exl2__model *m)
     info->rope_count = m->plan.rope_count;
     for (uint32_t i = 0; i < info->rope_count; i++) {
         const exl2__rope *rope = i == 0 ? &config->rope : &config->local_rope;
-        info->ropes[i] = (exl2_rope_info){ exl2__rope_name(rope->kind), rope->theta,
-                                           rope->factor > 0 ? rope->factor : 1 };
+        const char *kind = exl2__rope_name(rope, m->plan.context);
+        info->ropes[i] = (exl2_rope_info){ kind, rope->theta, strcmp(kind, "plain") != 0 ? rope->factor : 1 };
     }
     info->needs_bos = config->arch.traits[EXL2__TRAIT_NEEDS_BOS] == EXL2__YES;
     info->tower_skipped = config->arch.text_of_multimodal;

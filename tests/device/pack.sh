@@ -31,7 +31,7 @@ program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c
 # shellcheck disable=SC2086 # a list
 ${CC:-cc} $flags -DEXL2_CONVERT -c tests/device/other_gpu.c -o "$folder/made/engine.o"
-for name in golden experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix \
+for name in golden mixed experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix \
     soak grammar_real; do
     program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA "$folder/made/engine.o"
 done

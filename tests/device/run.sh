@@ -64,6 +64,7 @@ run models models
 run golden golden
 run golden_q8 golden q8
 run golden_shared golden shared
+run mixed mixed
 run experts experts
 run sampling sampling
 run guidance guidance

@@ -175,6 +175,54 @@ static void check_rope_settings(void)
     CHECK_TEXT(info.ropes[0].kind, "yarn");
 }
 
+/* What is computed, where config.json says something else: scalings that change nothing at a context, and rope_scale 1,
+   which is plain RoPE in the original context of the scaling that it replaces. */
+static void check_rope_computed(void)
+{
+#define SCALING(fields) CONFIG("LlamaForCausalLM", "silu", ",\"rope_scaling\":{" fields "}")
+#define YARN SCALING("\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":32")
+    static const struct { const char *file; float scale, yarn; const char *kind; double factor; uint32_t context; }
+    cases[] = {
+        { YARN, 0, 0, "yarn", 4, 128 },
+        { YARN, 1, 0, "plain", 1, 32 },
+        { YARN, 0, 1, "plain", 1, 32 },
+        { YARN, 2, 0, "linear", 2, 64 },
+        { YARN, 0, 2, "yarn", 2, 64 },
+        { SCALING("\"type\":\"linear\",\"factor\":1"), 0, 0, "plain", 1, 128 },
+        { SCALING("\"type\":\"linear\",\"factor\":2"), 1, 0, "plain", 1, 128 },
+        { SCALING("\"type\":\"dynamic\",\"factor\":2"), 0, 0, "dynamic", 2, 128 },
+        { SCALING("\"type\":\"yarn\",\"factor\":1,\"original_max_position_embeddings\":32,"
+                  "\"attention_factor\":2"), 0, 0, "yarn", 1, 128 },
+        { SCALING("\"type\":\"yarn\",\"factor\":1,\"original_max_position_embeddings\":32,"
+                  "\"attention_factor\":2"), 1, 0, "plain", 1, 32 },
+    };
+    static rig_said plain, said;
+    scores(CONFIG("LlamaForCausalLM", "silu", ""), 0, 0, 0, &plain);
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        exl2_model_info info = scores(cases[i].file, cases[i].scale, 0, cases[i].yarn, &said);
+        CHECK_TEXT(info.ropes[0].kind, cases[i].kind);
+        CHECK(info.ropes[0].factor == cases[i].factor);
+        bool same = memcmp(plain.scores, said.scores, sizeof plain.scores[0] * 99) == 0;
+        CHECK(same == (strcmp(cases[i].kind, "plain") == 0));
+        snprintf(model.config_json, sizeof model.config_json, "%s", cases[i].file);
+        exl2_engine_desc engine = text_engine(&model);
+        exl2_model_desc d = text_folder();
+        exl2_engine *e;
+        d.context_max = 0;
+        d.rope_scale = cases[i].scale;
+        d.yarn_factor = cases[i].yarn;
+        CHECK_INT(exl2_open(&engine, &e), EXL2_OK);
+        CHECK_INT(exl2_model_measure(e, &d, &info), EXL2_OK);
+        CHECK_INT(info.context_max, cases[i].context);
+        bool dynamic = strcmp(cases[i].kind, "dynamic") == 0; /* is plain in the model's own context */
+        CHECK_TEXT(info.ropes[0].kind, dynamic ? "plain" : cases[i].kind);
+        exl2_close(e);
+    }
+    model.config_json[0] = 0;
+#undef YARN
+#undef SCALING
+}
+
 /* ---- BOS ---- */
 
 /* A Gemma needs BOS before raw text, also where its chat template spells BOS out; the tokenizer's files may switch it
@@ -227,6 +275,7 @@ int main(void)
     check_archs();
     check_rope_refused();
     check_rope_settings();
+    check_rope_computed();
     check_bos();
     check_tower();
     return check_done();

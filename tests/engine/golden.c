@@ -144,6 +144,104 @@ static void golden_model(const char *path)
     rig_golden_close(&golden);
 }
 
+/* ---- one model with the RoPE scalings of other config files ---- */
+
+static char scaled_config[2048]; /* config.json of the model, in place of its file */
+
+static void *scaled_open(void *user, const char *path, uint64_t *bytes)
+{
+    const char *name = strrchr(path, '/');
+    (void)user;
+    if (!name || strcmp(name, "/config.json") != 0) {
+        return exl2__platform_files().open(NULL, path, bytes);
+    }
+    *bytes = strlen(scaled_config);
+    return scaled_config;
+}
+
+static int64_t scaled_read(void *user, void *file, uint64_t offset, void *dst, size_t bytes)
+{
+    (void)user;
+    if (file != scaled_config) {
+        return exl2__platform_files().read(NULL, file, offset, dst, bytes);
+    }
+    memcpy(dst, scaled_config + offset, bytes);
+    return (int64_t)bytes;
+}
+
+static void scaled_close(void *user, void *file)
+{
+    (void)user;
+    if (file != scaled_config) {
+        exl2__platform_files().close(NULL, file);
+    }
+}
+
+/* A row of scalings.json with one of its contexts. */
+static void scaled_model(const rig_golden_file *rows, uint32_t row, uint32_t context, const rig_golden_file *golden)
+{
+    static double wanted[TOKENS];
+    static rig_said said;
+    const exl2__json_token *fields = &rows->json.tokens[exl2__json_get(&rows->json, row, "fields")];
+    exl2_engine_desc engine = { 0 };
+    exl2_model_desc desc = { 0 };
+    snprintf(scaled_config, sizeof scaled_config,
+             "{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":320,\"hidden_size\":64,"
+             "\"intermediate_size\":128,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+             "\"num_key_value_heads\":2,\"head_dim\":16,\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-05,"
+             "\"tie_word_embeddings\":true,%.*s",
+             (int)(fields->end - fields->begin - 1), rows->json.text + fields->begin + 1);
+    engine.files = exl2__platform_files();
+    engine.files.open = scaled_open;
+    engine.files.read = scaled_read;
+    engine.files.close = scaled_close;
+    desc.path = rig_golden("llama3-rope");
+    desc.context_max = context;
+    rig r = rig_open(&engine, &desc);
+    exl2_model_info info;
+    CHECK_INT(exl2_model_get(r.engine, r.model, &info), EXL2_OK);
+    CHECK(exl2__json_is(&rows->json, exl2__json_get(&rows->json, row, "kind"), info.ropes[0].kind));
+    exl2_token tokens[TOKENS];
+    uint32_t count = rig_golden_ids(golden, rig_golden_at(golden, 0, "tokens", 1), tokens, TOKENS);
+    memset(&said, 0, sizeof said);
+    exl2_job_desc d = rig_job(&r, tokens, count, 1, &said);
+    d.score_prompt = true;
+    d.prefill_only = true;
+    rig_run(&r, &d);
+    uint32_t values = rig_golden_numbers(rows, exl2__json_get(&rows->json, row, "logprobs"), wanted, TOKENS);
+    CHECK(values >= 20 && values * 4 - 3 <= said.scored);
+    for (uint32_t i = 0; i < values; i++) { /* of every fourth position */
+        worst_logit = fmax(worst_logit, fabs((double)said.scores[i * 4] - wanted[i]));
+    }
+    rig_close(&r);
+}
+
+/* Contexts below, at and above the one of the scaling. Each scaling changes a log-probability by 3.6 and more. */
+static void check_scalings(void)
+{
+    char file[1200];
+    rig_golden_file rows, golden;
+    double contexts[4];
+    uint32_t runs = 0;
+    snprintf(file, sizeof file, "%s/scalings.json", rig_golden("llama3-rope"));
+    rig_golden_open(file, &rows);
+    snprintf(file, sizeof file, "%s/golden.json", rig_golden("llama3-rope"));
+    rig_golden_open(file, &golden);
+    uint32_t list = exl2__json_get(&rows.json, 0, "cases");
+    worst_logit = 0;
+    for (uint32_t row = exl2__json_first(&rows.json, list); row; row = exl2__json_next(&rows.json, list, row)) {
+        uint32_t count = rig_golden_numbers(&rows, exl2__json_get(&rows.json, row, "contexts"), contexts, 4);
+        for (uint32_t i = 0; i < count; i++, runs++) {
+            scaled_model(&rows, row, (uint32_t)contexts[i], &golden);
+        }
+    }
+    printf("%u scalings and contexts: log-probabilities within %.2g\n", runs, worst_logit);
+    CHECK_INT(runs, 36);
+    CHECK(worst_logit <= LOGIT_BOUND);
+    rig_golden_close(&golden);
+    rig_golden_close(&rows);
+}
+
 /* Every folder of fixtures/<group> that has a golden; `only`: a part of the names, or NULL. */
 static uint32_t golden_folders(const char *group, const char *only)
 {
@@ -224,6 +322,7 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < sizeof stored / sizeof stored[0]; i++) {
             golden_model(rig_golden(stored[i]));
         }
+        check_scalings();
     }
     return check_done();
 }

@@ -1,4 +1,5 @@
-/* safetensors.c: fuzz target: any bytes as a safetensors file. All matrices and vectors in it are read.
+/* safetensors.c: fuzz target: any bytes as a safetensors file, all of whose matrices and vectors are read, and as the
+   index of two such files.
    By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors.c -lm. The suite runs it with
    run_seeds.c. */
 #include "../memory_files.h"
@@ -69,6 +70,25 @@ static void read_affine(memory_files *m, const exl2__tensors *t, const char *key
     }
 }
 
+/* The same bytes as an index beside two files with copies of a tensor. */
+static void read_index(memory_files *m, const uint8_t *data, size_t size)
+{
+    static const char header[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}";
+    uint8_t file[sizeof header + 8] = { sizeof header - 1 };
+    exl2__tensors t;
+    memcpy(file + 8, header, sizeof header - 1);
+    memory_make(m);
+    memory_add(m, "model.safetensors.index.json", data, size);
+    memory_add(m, "a.safetensors", file, sizeof file);
+    memory_add(m, "b.safetensors", file, sizeof file);
+    if (tensors_open_renamed(&m->c, "folder", NULL, &t) == EXL2_OK) { /* the index has chosen */
+        require(t.count == 1 && t.files.count >= 1 && t.entries[0].file < t.files.count);
+        exl2__tensors_close(&m->c, &t);
+    }
+    require(m->open_files == 0 && m->c.host_bytes == 0);
+    memory_free(m);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static memory_files m;
@@ -93,6 +113,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         exl2__tensors_close(&m.c, &t);
     }
     memory_free(&m);
+    read_index(&m, data, size);
     require(check_failures == 0);
     return 0;
 }

@@ -12,10 +12,11 @@
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 #include "../device/fake_driver.h"
+#include "../mixed_model.h"
 #include "../tensors_open.h"
 #include "../weights_measure.h"
 
-#define PARTS_MAX 64
+#define PARTS_MAX 128
 #define PAGES 4u
 
 static const fake_kernel kernels[] = { EXL2__KERNELS(FAKE_KERNEL_ROW) };
@@ -129,6 +130,7 @@ static struct rig {
     exl2__plan plan;
     exl2__arena none, scratch;
     exl2__layer layers[8];
+    exl2__matrix *experts[64];
     double frequency[128];
     exl2__rope_angles ropes[2];
 } rig;
@@ -178,10 +180,13 @@ static exl2_result rig_load(const char *path)
     EXL2__TRY(b->open(&rig.c, &rig.gpu, &rig.d));
     EXL2__TRY(weights_measure(&rig.c, &rig.load, path, b, rig.d));
     exl2__plan_make(&rig.plan, &rig.load.config, rig.load.embed_rows, 128, 16, 2);
+    rig.plan.shape.affine = rig.load.has_affine;
     exl2__plan_ropes(&rig.plan, &rig.load.config, rig.frequency, rig.ropes);
     rig.plan.layers = rig.layers;
     rig.plan.pages = PAGES;
     exl2__plan_layers(&rig.plan, &rig.load.config, rig.layers);
+    CHECK(exl2__plan_expert_pointers(&rig.load.config) <= EXL2__COUNT(rig.experts));
+    exl2__plan_experts(&rig.load.config, rig.experts, rig.layers);
     EXL2__TRY(b->prepare(rig.d, &rig.plan, &dry[0], &dry[1]));
     rig.reads = 0;
     exl2_result r = EXL2_PENDING;
@@ -387,6 +392,116 @@ static void test_model(const char *name, bool swap)
     rig_end();
 }
 
+/* ---- blocks of several kinds ---- */
+
+/* The matrix of a unit on the device; of an expert as it was uploaded. */
+static exl2k_matrix device_matrix(const exl2__unit *u)
+{
+    exl2__matrix *handle = *exl2__weights_place(u, &rig.plan);
+    if (!exl2__weights_is_expert(u)) {
+        return exl2__cuda_matrix_of(handle)->device;
+    }
+    const exl2__cuda_experts *e = (const exl2__cuda_experts *)(const void *)handle;
+    const exl2k_expert *expert = fake_memory(e->device + u->expert * sizeof *expert, sizeof *expert);
+    return u->kind == EXL2__UNIT_EXPERT_DOWN ? expert->down : expert->up;
+}
+
+/* The first of the model's matrices that the unit holds. */
+static uint32_t first_matrix(const exl2__unit *u)
+{
+    bool down = u->kind == EXL2__UNIT_DOWN || u->kind == EXL2__UNIT_EXPERT_DOWN;
+    return u->kind == EXL2__UNIT_QKV ? 0 : u->kind == EXL2__UNIT_OUT ? 3 : 4 + 3 * u->expert + (down ? 2 : 0);
+}
+
+/* Every dense matrix on the device has the weights of the file formats, whatever the file holds, in natural order; a
+   matrix with codes has them in the order of `down`. The memory is what the plan says. */
+static void test_mixed(const char *first, const char *second, const char *config, bool experts, uint32_t dequantized)
+{
+    static mixed_model x;
+    memset(&x, 0, sizeof x);
+    x.kinds[0] = first;
+    x.kinds[1] = second;
+    x.config = config;
+    x.experts = experts;
+    x.state = 3;
+    mixed_make(&x);
+    rig_make(0);
+    rig.c.files = mixed_files(&x);
+    exl2_result r = rig_load("mixed");
+    if (!CHECK_INT(r, EXL2_OK)) {
+        printf("  %s %s: %s\n", first, second, rig.c.error.text);
+        rig_end();
+        mixed_free(&x);
+        return;
+    }
+    CHECK_INT(rig.load.dequantized, dequantized);
+    exl2__cuda_model *m = exl2__cuda_of(rig.d);
+    uint64_t slack = 0;
+    uint32_t wrong = 0, found = 0;
+    bool down_codes = false;
+    for (uint32_t index = 1; index < exl2__weights_units(&rig.load); index++) {
+        exl2__unit u;
+        exl2__matrix_desc descs[3];
+        CHECK_INT(exl2__weights_find(&rig.c, &rig.load, index, &u, descs), EXL2_OK);
+        if (u.kind == EXL2__UNIT_ROUTER) {
+            continue;
+        }
+        exl2k_matrix matrix = device_matrix(&u);
+        bool up = u.kind == EXL2__UNIT_GATE_UP || u.kind == EXL2__UNIT_EXPERT_UP, codes = false;
+        CHECK_INT(matrix.parts, u.count);
+        for (uint32_t i = 0; i < u.count; i++) {
+            const exl2__matrix_desc *d = &descs[i];
+            const packed *p = part_of(matrix.part[i].base, exl2__weights_row_bytes(d));
+            codes = d->kind != EXL2__MATRIX_DENSE;
+            CHECK(i == 0 || codes == (descs[0].kind != EXL2__MATRIX_DENSE));
+            CHECK_INT(p->order != NULL, up && codes && down_codes);
+            CHECK(!up || codes || !down_codes);
+            found += d->dequantized;
+            for (uint32_t n = 0; !codes && n < d->out; n++) {
+                const uint16_t *row = (const uint16_t *)(const void *)(p->rows + n * p->row_bytes);
+                const double *w = x.w[u.layer][first_matrix(&u) + i] + (size_t)n * d->in;
+                wrong += p->times[n] != 1;
+                for (uint32_t k = 0; k < d->in; k++) {
+                    float got = d->dtype == EXL2__BF16 ? exl2__bf16_to_f32(row[k]) : exl2__f16_to_f32(row[k]);
+                    wrong += (double)got != w[k];
+                }
+            }
+        }
+        down_codes = up ? false : codes;
+        bool split = !exl2__weights_is_expert(&u) && exl2__cuda_matrix_of(*exl2__weights_place(&u, &rig.plan))->split;
+        slack += codes && !split ? (u.count - 1) * exl2__cuda_round(u.in * sizeof(uint16_t)) : 0;
+    }
+    CHECK_INT(wrong, 0);
+    CHECK_INT(found, dequantized);
+    CHECK_INT(m->weights.used + slack, m->weights.size);
+    CHECK_INT(m->weights.size, rig.load.weight_bytes);
+    CHECK_INT(rig.gpu.bytes, m->weights.size + m->pass_memory.size);
+    rig_end();
+    mixed_free(&x);
+}
+
+static void test_kinds(void)
+{
+#define GPTQ ",\"quantization_config\":{\"quant_method\":\"gptq\",\"dynamic\":{\"-:.*down_proj\":{}},\"group_size\":32}"
+#define AWQ ",\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32}"
+    test_mixed("ggggggg", "aaaaaaa", GPTQ, false, 0);
+    test_mixed("ggggggd", "aaaaaad", GPTQ, false, 0);       /* down_proj and o_proj may be dense as they are */
+    test_mixed("gggdggg", "dddaddd", GPTQ, false, 0);
+    test_mixed("ggdgggg", "aadaaaa", GPTQ, false, 4);       /* v_proj: q and k are dequantized */
+    test_mixed("ggggddg", "aaaadda", GPTQ, false, 2);       /* down alone is quantized */
+    test_mixed("ggggdgg", "aaaaaba", GPTQ, false, 4);       /* gate or up: the other and down */
+    test_mixed("8d3g2d8", "23dd8d3", GPTQ, false, 8);       /* every width */
+    test_mixed("eegeged", "geddeea", GPTQ, false, 7);       /* EXL2 beside GPTQ */
+    test_mixed("eedeede", "eeeedde", "", false, 5);
+    test_mixed("wwdwwww", "wwwdwdw", AWQ, false, 4);
+    test_mixed("dwwwwwd", "wwdwddw", AWQ, false, 5);
+    test_mixed("gggggggggggggggg", "ddddgggggggggggg", GPTQ, true, 0);
+    test_mixed("ggggggdggdggdggd", "ggggggggggggdddg", GPTQ, true, 17); /* all affine experts of a layer, or none */
+    test_mixed("eeeeeeeeedeedeee", "eeeedddddedddeee", "", true, 1);
+#undef GPTQ
+#undef AWQ
+}
+
 /* With a cap one byte below what the model needs, it is rejected before its weights are read. With exactly that cap, it
    loads. */
 static void test_cap(void)
@@ -459,6 +574,7 @@ int main(void)
     test_model("exl2-4bit", false);
     test_model("llama3-rope", false);
     test_model("exl2-4bit", true);
+    test_kinds();
     test_cap();
     test_refused();
     fake_reset();

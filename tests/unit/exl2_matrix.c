@@ -427,10 +427,6 @@ static void check_dense(void)
     CHECK(exl2__matrix_exists(&t, "quantized") && exl2__matrix_exists(&t, "half") &&
           !exl2__matrix_exists(&t, "lm_head"));
     CHECK_INT(exl2__matrix_find(c, &t, "quantized", 64, 64, &other), EXL2_OK);
-    const exl2__matrix_desc *alike[2] = { &half, &half }, *mixed[2] = { &half, &other };
-    CHECK_INT(exl2__matrix_check_block(c, alike, 2), EXL2_OK);
-    CHECK_INT(exl2__matrix_check_block(c, mixed, 2), EXL2_ERR_FORMAT);
-    check_error(c, "partially quantized block", "quantized", "mixed");
     exl2__tensors_close(c, &t);
     memory_free(&files);
     free(file);

@@ -235,13 +235,29 @@ static gguf_bytes cut(gguf_bytes file, size_t bytes)
     return file;
 }
 
+static gguf_bytes text_file(const char *text)
+{
+    gguf_bytes file = { 0 };
+    file.bytes = strlen(text);
+    file.data = malloc(file.bytes);
+    memcpy(file.data, text, file.bytes);
+    return file;
+}
+
 static void test_bad_start(void)
 {
     gguf_maker m = with_key();
     check_refused("an empty file", cut(gguf_finish(&m), 0), EXL2_ERR_FORMAT, "not a GGUF", "GGUF");
     m = with_key();
+    check_refused("a pointer", text_file("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 5\n"),
+                  EXL2_ERR_FORMAT, "a Git LFS pointer", "git lfs pull");
+    check_refused("a page", text_file("<!DOCTYPE html>\n<html>"), EXL2_ERR_FORMAT, "a web page", "download it again");
+    gguf_bytes zeros = gguf_finish(&m);
+    memset(zeros.data, 0, zeros.bytes);
+    check_refused("zeros", zeros, EXL2_ERR_FORMAT, "full of zeros", "download it again");
+    m = with_key();
     gguf_bytes file = gguf_finish(&m);
-    file.data[0] = 'g';
+    file.data[3] = 'f';
     check_refused("another magic", file, EXL2_ERR_FORMAT, "not a GGUF", "GGUF");
     m = with_key();
     check_refused("magic alone", cut(gguf_finish(&m), 4), EXL2_ERR_FORMAT, "ends after 4 bytes", "header");

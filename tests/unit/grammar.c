@@ -117,6 +117,26 @@ static void check_texts(void)
     }
 }
 
+/* A byte order mark before a source is no part of it. */
+static void check_mark(void)
+{
+    static const struct { exl2_grammar_kind kind; const char *source; } cases[] = {
+        { EXL2_GRAMMAR_REGEX, "yes" }, { EXL2_GRAMMAR_EBNF, "root ::= \"yes\"" }, { EXL2_GRAMMAR_CHOICES, "yes" },
+        { EXL2_GRAMMAR_JSON_SCHEMA, "{\"const\": 7}" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char marked[64];
+        exl2__grammar g;
+        snprintf(marked, sizeof marked, "\xEF\xBB\xBF%s", cases[i].source);
+        if (open_grammar(cases[i].kind, marked, 0, &g)) {
+            bool schema = cases[i].kind == EXL2_GRAMMAR_JSON_SCHEMA;
+            check_lines(&g, cases[i].source, schema ? "7" : "yes", true);
+            check_lines(&g, cases[i].source, schema ? "\xEF\xBB\xBF" "7" : "\xEF\xBB\xBFyes", false);
+            exl2__grammar_close(&context, &g);
+        }
+    }
+}
+
 /* ---- rejected sources ---- */
 
 static void check_refusal(exl2_grammar_kind kind, const char *source, const char *sentence)
@@ -135,6 +155,7 @@ static void check_refusals(void)
 {
     static const struct { exl2_grammar_kind kind; const char *source, *sentence; } cases[] = {
         { EXL2_GRAMMAR_REGEX, "a(b", "regex line 1, column 4: ')' is missing" },
+        { EXL2_GRAMMAR_REGEX, "\xEF\xBB\xBF" "a(b", "regex line 1, column 4: ')' is missing" },
         { EXL2_GRAMMAR_REGEX, "a)b", "')' has no matching '('" },
         { EXL2_GRAMMAR_REGEX, "*a", "a repetition must follow what it repeats" },
         { EXL2_GRAMMAR_REGEX, "a{3,2}", "m <= n" },
@@ -570,6 +591,7 @@ int main(void)
         return check_done();
     }
     check_texts();
+    check_mark();
     check_refusals();
     check_masks();
     check_forced_tokens();

@@ -17,7 +17,7 @@ static const char *const good[] = {
     "0", "-0", "1.5", "-12e+3", "0.0E-0", "1e999", "\"\"", "true", "false", "null", "[]", "{}", " \t\r\n[ ]\n",
     "[[],{}]", "{\"\":0}", "{\"a\":1,\"b\":[1,2,{\"c\":null}]}", "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\"",
     "\"\\ud800\"", "\"\xC3\xA9\"", "\"\xF4\x8F\xBF\xBF\"", "\"\xEF\xBF\xBF\"", "\"\x7F\"", "{\"a\":{\"a\":{\"a\":0}}}",
-    "[{\"k\":1},{\"k\":1}]",
+    "[{\"k\":1},{\"k\":1}]", "\xEF\xBB\xBF{}", "\xEF\xBB\xBF \n[1]",
 };
 
 static const struct { const char *text; const char *wanted; unsigned at; } bad[] = {
@@ -38,7 +38,11 @@ static const struct { const char *text; const char *wanted; unsigned at; } bad[]
     { "\"\xC3\"", "valid UTF-8", 1 }, { "\"\xE0\x80\x80\"", "valid UTF-8", 1 },
     { "\"\xED\xA0\x80\"", "valid UTF-8", 1 }, { "\"\xF4\x90\x80\x80\"", "valid UTF-8", 1 },
     { "\"\xF0\x8F\xBF\xBF\"", "valid UTF-8", 1 }, { "\"\xF5\x80\x80\x80\"", "valid UTF-8", 1 },
-    { "\"\xE2\x82", "valid UTF-8", 1 }, { "\xEF\xBB\xBF{}", "a value", 0 }, { "/* c */ 1", "a value", 0 },
+    { "\"\xE2\x82", "valid UTF-8", 1 }, { "\xEF\xBB\xBF", "a value", 3 },
+    { "\xEF\xBB{}", "a value", 0 }, { " \xEF\xBB\xBF{}", "a value", 1 },
+    { "\xEF\xBB\xBF\xEF\xBB\xBF{}", "a value", 3 },
+    { "{\xEF\xBB\xBF}", "a key in quotes or '}'", 1 }, { "-Infinity", "a digit", 1 }, { "[1,NaN]", "a value", 3 },
+    { "/* c */ 1", "a value", 0 },
     { "[1] // c", "nothing after", 4 },
 };
 
@@ -68,6 +72,35 @@ static void check_grammar(void)
     CHECK_INT(exl2__json_open(&c, "t", "[1,\n2,\n\n x]", 11, &j), EXL2_ERR_FORMAT);
     CHECK(strstr(c.error.text, "at byte 9 (line 4)") != NULL);
     CHECK_INT(exl2__json_open(&c, "t", "1\0", 2, &j), EXL2_ERR_FORMAT);
+    CHECK_INT(c.host_bytes, 0);
+}
+
+/* Files may have the words that Python writes. They are values, but not numbers. */
+static void check_nonfinite(void)
+{
+    static const char text[] = "{\"a\":NaN,\"b\":[Infinity,-Infinity],\"c\":-1}";
+    static const char *const wrong[] = { "nan", "NaNs", "Inf", "+Infinity", "-NaN", "-Inf", "Infinit", "[NaN1]" };
+    exl2__ctx c = make_context();
+    exl2__json j;
+    double value = 5;
+    uint64_t whole = 5;
+    int64_t integer = 5;
+    bool flag;
+    CHECK_INT(exl2__json_open_whole(&c, "t", text, sizeof text - 1, NULL, false, &j), EXL2_ERR_FORMAT);
+    CHECK_INT(exl2__json_open_whole(&c, "t", text, sizeof text - 1, NULL, true, &j), EXL2_OK);
+    uint32_t a = exl2__json_get(&j, 0, "a"), b = exl2__json_get(&j, 0, "b");
+    CHECK(a && b && j.tokens[b].count == 2 && j.tokens[b + 2].end - j.tokens[b + 2].begin == 9);
+    for (uint32_t token = a; token; token = token == a ? b + 1 : token == b + 1 ? b + 2 : 0) {
+        CHECK_INT(j.tokens[token].kind, EXL2__JSON_NONFINITE);
+        CHECK(!exl2__json_f64(&j, token, &value) && !exl2__json_u64(&j, token, &whole)
+              && !exl2__json_i64(&j, token, &integer) && !exl2__json_bool(&j, token, &flag));
+    }
+    CHECK(value == 5 && whole == 5 && integer == 5);
+    CHECK(exl2__json_i64(&j, exl2__json_get(&j, 0, "c"), &integer) && integer == -1);
+    exl2__json_close(&c, &j);
+    for (size_t i = 0; i < EXL2__COUNT(wrong); i++) {
+        CHECK_INT(exl2__json_open_whole(&c, "t", wrong[i], strlen(wrong[i]), NULL, true, &j), EXL2_ERR_FORMAT);
+    }
     CHECK_INT(c.host_bytes, 0);
 }
 
@@ -472,6 +505,7 @@ static void check_slices(void)
 int main(void)
 {
     check_grammar();
+    check_nonfinite();
     check_slices();
     check_tokens();
     check_strings();

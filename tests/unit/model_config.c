@@ -34,7 +34,8 @@ static exl2__config read_good(const char *config, const char *generation, uint32
     if (!CHECK_INT(m.warnings, warnings)) {
         printf("  %s: %s\n", config, m.warning);
     }
-    CHECK(warnings == 0 || m.warning_id == EXL2_LOG_ID_TOKEN_ID_IGNORED || m.warning_id == EXL2_LOG_ID_UNKNOWN_ARCH);
+    CHECK(warnings == 0 || m.warning_id == EXL2_LOG_ID_TOKEN_ID_IGNORED || m.warning_id == EXL2_LOG_ID_UNKNOWN_ARCH
+          || m.warning_id == EXL2_LOG_ID_SETTING_IGNORED);
     return k;
 }
 
@@ -164,9 +165,9 @@ static void check_rope(void)
     check_near(f[40], 4.44569853e-05);
     check_near(f[63], 3.1023444e-07);
     check_near(magnitude, 1.13862943611);
-    exl2__rope_frequencies(&k.rope, k.rotary, 32768, f, &magnitude); /* within the original context it is plain */
-    check_near(f[32], 0.001);
-    CHECK(magnitude == 1);
+    exl2__rope_frequencies(&k.rope, k.rotary, 32768, f, &magnitude); /* the same within the original context */
+    check_near(f[32], 0.000602941176);
+    check_near(magnitude, 1.13862943611);
     k = read_good(BASE ",'head_dim':4,'max_position_embeddings':131072,'original_max_position_embeddings':4096,"
                   "'rope_scaling':{'type':'su','short_factor':[1,2],'long_factor':[4,8]}}", NULL, 0);
     CHECK_INT(k.rope.kind, EXL2__ROPE_LONGROPE);
@@ -365,7 +366,7 @@ static void check_hostile_rows(void)
         refuse_row("Gemma2ForCausalLM", more, EXL2_ERR_FORMAT, found,
                    strstr(name, "softcapping") ? "a number from 1e-3 to 1e6" : "a number from 1e-6 to 1e6");
     }
-    refuse_row("Gemma2ForCausalLM", "'logit_scale':NaN", EXL2_ERR_FORMAT, "config.json is not valid JSON", "");
+    refuse_row("Gemma2ForCausalLM", "'logit_scale':NaN", EXL2_ERR_FORMAT, "logit_scale=NaN is out of range", "");
     refuse_row("CwmForCausalLM", "'layer_types':['full_attention']", EXL2_ERR_FORMAT, "layer_types=[1 values]",
                "one word for each of the 2 layers");
     refuse_row("CwmForCausalLM", "'layer_types':'full_attention'", EXL2_ERR_FORMAT, "layer_types='full_attention'",
@@ -463,7 +464,7 @@ static void check_refused(void)
     read_bad("{" SIZES "}", NULL, EXL2_ERR_FORMAT, "config.json: architectures is missing", "");
     read_bad("{'architectures':'LlamaForCausalLM'," SIZES "}", NULL, EXL2_ERR_FORMAT,
              "architectures='LlamaForCausalLM'", "a list");
-    read_bad("{'architectures':[]," SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures=[0 values]", "exactly one");
+    read_bad("{'architectures':[]," SIZES "}", NULL, EXL2_ERR_FORMAT, "config.json: architectures is missing", "");
     read_bad("{'architectures':[7]," SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures=[1 values]", "exactly one name");
     read_bad("{" LLAMA "}", NULL, EXL2_ERR_FORMAT, "vocab_size is missing", "config.json");
     read_bad("{" LLAMA ",'vocab_size':1.5}", NULL, EXL2_ERR_FORMAT, "vocab_size=1.5", "an integer from 1 to 16777216");
@@ -474,13 +475,76 @@ static void check_refused(void)
     read_bad("{" LLAMA ",'vocab_size':320,'hidden_size':128,'intermediate_size':96,'num_hidden_layers':2}", NULL,
              EXL2_ERR_FORMAT,
              "rms_norm_eps is missing", "config.json");
-    read_bad(BASE "}", "{'top_p':1.5}", EXL2_ERR_FORMAT, "generation_config.json: top_p=1.5",
-             "from 0 to 1");
-    read_bad(BASE "}", "{'top_k':-1}", EXL2_ERR_FORMAT, "generation_config.json: top_k=-1",
-             "an integer");
     read_bad(BASE "}", "[]", EXL2_ERR_FORMAT, "generation_config.json: expected an object at the top level", "");
     read_bad(BASE "}", "", EXL2_ERR_FORMAT, "generation_config.json is not valid JSON", "");
     read_bad(NULL, NULL, EXL2_ERR_IO, "no config.json in models/x", "");
+}
+
+/* ---- what others write ---- */
+
+/* Values of samplers: -1 is off; those that make no sense are as if they were absent, with a warning each. */
+static void check_sampler_values(void)
+{
+    static const struct { const char *text; uint32_t warnings; bool has; uint32_t top_k; } tops[] = {
+        { "{'top_k':-1}", 0, true, 0 }, { "{'top_k':0}", 0, true, 0 },      { "{'top_k':40.0}", 0, true, 40 },
+        { "{'top_k':-2}", 1, false, 0 }, { "{'top_k':2.5}", 1, false, 0 },  { "{'top_k':'40'}", 1, false, 0 },
+        { "{'top_k':1e20}", 1, false, 0 }, { "{'top_k':NaN}", 1, false, 0 }, { "{'top_k':null}", 0, false, 0 },
+    };
+    static const char *const senseless[] = {
+        "{'temperature':-0.5}", "{'temperature':Infinity}", "{'temperature':'warm'}", "{'temperature':[1]}",
+        "{'top_p':1.5}", "{'top_p':NaN}", "{'min_p':-1}", "{'repetition_penalty':0}",
+        "{'repetition_penalty':-Infinity}", "{'do_sample':'yes'}", "{'do_sample':1}",
+    };
+    for (size_t i = 0; i < EXL2__COUNT(tops); i++) {
+        exl2__config k = read_good(BASE "}", tops[i].text, tops[i].warnings);
+        CHECK(k.defaults.has_top_k == tops[i].has && k.defaults.top_k == tops[i].top_k);
+    }
+    for (size_t i = 0; i < EXL2__COUNT(senseless); i++) {
+        exl2__config k = read_good(BASE "}", senseless[i], 1);
+        const exl2__config_defaults *d = &k.defaults;
+        CHECK(!d->has_temperature && !d->has_top_p && !d->has_min_p && !d->has_repeat_penalty && !d->has_do_sample);
+    }
+    exl2__config k = read_good(BASE "}",
+                               "{'temperature':-1,'top_p':0.5,'top_k':-9,'do_sample':true,'eos_token_id':7}", 2);
+    CHECK(k.defaults.has_top_p && k.defaults.top_p == 0.5f && k.defaults.has_do_sample && k.defaults.do_sample);
+    CHECK(!k.defaults.has_temperature && !k.defaults.has_top_k && k.eos_count == 1 && k.eos[0] == 7);
+}
+
+static void check_other_writers(void)
+{
+    read_good("\xEF\xBB\xBF" BASE "}", "\xEF\xBB\xBF{'top_k':7}", 0);
+    read_good(BASE ",'time_step_limit':[0.0,Infinity],'loss':NaN,'floor':-Infinity}", "{'best':-Infinity}", 0);
+    read_bad(BASE ",'rope_theta':Infinity}", NULL, EXL2_ERR_FORMAT, "config.json: rope_theta=Infinity is out of range",
+             "");
+    read_bad(BASE ",'max_position_embeddings':NaN}", NULL, EXL2_ERR_FORMAT, "max_position_embeddings=NaN",
+             "a positive number");
+    read_bad(BASE ",'extra':nan}", NULL, EXL2_ERR_FORMAT, "config.json is not valid JSON", "");
+    /* model_type alone */
+    exl2__config k = read_good("{'model_type':'llama'," SIZES "}", NULL, 0);
+    CHECK_TEXT(k.arch.name, "LlamaForCausalLM");
+    CHECK_TEXT(k.arch_name, "LlamaForCausalLM");
+    k = read_good("{'architectures':null,'model_type':'qwen3'," SIZES "}", NULL, 0);
+    CHECK_TEXT(k.arch.name, "Qwen3ForCausalLM");
+    k = read_good("{'architectures':[],'model_type':'mistral','num_key_value_heads':4," SIZES "}", NULL, 0);
+    CHECK_TEXT(k.arch.name, "MistralForCausalLM");
+    read_bad("{" SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures is missing", "");
+    read_bad("{'model_type':7," SIZES "}", NULL, EXL2_ERR_FORMAT, "architectures is missing", "");
+    read_bad("{'model_type':'nobody'," SIZES "}", NULL, EXL2_ERR_UNSUPPORTED, "model_type 'nobody' is not supported",
+             "");
+    read_bad("{'model_type':'falcon'," SIZES "}", NULL, EXL2_ERR_UNSUPPORTED, "'falcon' is not supported", "ALiBi");
+    read_bad("{'architectures':[7],'model_type':'llama'," SIZES "}", NULL, EXL2_ERR_FORMAT, "exactly one name", "");
+    /* other files in the place of config.json */
+    read_bad("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 7\n", NULL, EXL2_ERR_FORMAT,
+             "config.json is a Git LFS pointer", "git lfs pull");
+    read_bad("<!doctype html>", NULL, EXL2_ERR_FORMAT, "config.json is a web page", "download it again");
+    read_bad(BASE "}", "<html>", EXL2_ERR_FORMAT, "generation_config.json is a web page", "");
+    memory_files m;
+    exl2__config ignored;
+    memory_make(&m);
+    memory_add(&m, "config.json", "\0\0\0\0", 4);
+    CHECK_INT(exl2__config_read(&m.c, "models/x", &ignored), EXL2_ERR_FORMAT);
+    check_error(&m.c, "config.json is full of zeros", "download it again", "zeros");
+    memory_free(&m);
 }
 
 /* ---- file.h ---- */
@@ -528,6 +592,8 @@ int main(void)
     check_experts_refused();
     check_hostile_rows();
     check_refused();
+    check_sampler_values();
+    check_other_writers();
     check_files();
     return check_done();
 }

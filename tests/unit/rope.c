@@ -110,11 +110,13 @@ static void check_yarn(void)
     check_near(t.frequency[40], 4.44569853e-05);
     check_near(t.frequency[63], 3.1023444e-07);
     check_near(t.magnitude, 1.138629436);
-    whole = read_table(YARN ",'factor':4}", 32768); /* within the first training's context nothing changes */
-    check_formula(&whole, 1e6L, 1);
-    CHECK(whole.magnitude == 1);
-    whole = read_table(YARN "}", 131072); /* the factor is 131072 / 32768 */
-    CHECK(memcmp(whole.frequency, t.frequency, sizeof t.frequency) == 0 && whole.magnitude == t.magnitude);
+    static const uint32_t contexts[] = { 1, 2048, 32767, 32768, 32769, 1u << 20 };
+    for (size_t i = 0; i < EXL2__COUNT(contexts); i++) { /* the model was trained with it: every context has it */
+        whole = read_table(YARN ",'factor':4}", contexts[i]);
+        CHECK(memcmp(whole.frequency, t.frequency, sizeof t.frequency) == 0 && whole.magnitude == t.magnitude);
+        whole = read_table(YARN "}", contexts[i]); /* the factor is 131072 / 32768 */
+        CHECK(memcmp(whole.frequency, t.frequency, sizeof t.frequency) == 0 && whole.magnitude == t.magnitude);
+    }
     /* Not rounded: the ramp is from 128 ln(32768 / (2 pi 32)) / (2 ln 1e6) = 23.596 to 39.651. At 32: 0.001 * (1 - r)
        + 0.00025 * r with r = 0.523456. */
     t = read_table(YARN ",'factor':4,'truncate':false}", 131072);
@@ -151,6 +153,15 @@ static void check_longrope(void)
     }
     check_near(shorter.magnitude, 1.19023807); /* of 131072 / 4096, also where the short divisors are used */
     CHECK(fabs(longer.magnitude - 1.190238) < 1e-6);
+    static const struct { const char *factor; double magnitude; } factors[] = { /* sqrt(1 + ln factor / ln 4096) */
+        { "8", 1.118033989 }, { "64.0", 1.224744871 }, { "1", 1 }, { "0.5", 1 },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(factors); i++) {
+        char given[2100];
+        snprintf(given, sizeof given, "%.*s,'factor':%s}", (int)strlen(more) - 1, more, factors[i].factor);
+        check_near(read_table(given, 4096).magnitude, factors[i].magnitude);
+        check_near(read_table(given, 8192).magnitude, factors[i].magnitude);
+    }
     const char *kind = strstr(more, "'type':'su'");
     char early[2100]; /* early files of Phi-3 call it yarn */
     snprintf(early, sizeof early, "%.*s'type':'yarn'%s", (int)(kind - more), more, kind + strlen("'type':'su'"));

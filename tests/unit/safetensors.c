@@ -1,5 +1,5 @@
 /* safetensors.c: the tensor table of valid folders, every check of a header by a file that violates it, reads that
-   return small pieces, end early or fail, sets of shards, and exl2__sort, which it uses. */
+   return small pieces, end early or fail, sets of shards, indexes, and exl2__sort, which it uses. */
 #include "../memory_files.h"
 #include "../model_maker.h"
 #include "../tensors_open.h"
@@ -31,7 +31,7 @@ static void check_table(void)
              "'empty':{'dtype':'F16','shape':[0,4294967296,4294967296],'data_offsets':[2,2]}}   ", 0, 30);
     memory_add_text(&m, "config.json", "{}");
     memory_add_text(&m, ".safetensors", "not one");
-    memory_add_text(&m, "model.safetensors.index.json", "{'weight_map':{'gone':'x.safetensors'}}");
+    memory_add_text(&m, "model.safetensors.index.json", json_text("{'weight_map':{'gone':'x.safetensors'}}"));
     add_file(&m, "a.safetensors", "{'caf\\u00e9.weight':{'dtype':'F8_E4M3','shape':[1,2,3],'data_offsets':[0,6]},"
                                   "'new':{'dtype':'F4','shape':[3],'data_offsets':[6,8]}}", 0, 8);
     m.piece = 7;
@@ -247,6 +247,137 @@ static void check_folders(void)
     memory_free(&m);
 }
 
+/* ---- the index ---- */
+
+#define ALONE(name) "{'" name "':{'dtype':'U8','shape':[8],'data_offsets':[0,8]}}"
+#define BOTH(a, b) \
+    "{'" a "':{'dtype':'U8','shape':[8],'data_offsets':[0,8]},'" b "':{'dtype':'U8','shape':[4],'data_offsets':[8,12]}}"
+
+static void index_make(memory_files *m, const char *index)
+{
+    memory_make(m);
+    memory_add_text(m, "model.safetensors.index.json", json_text(index));
+    add_file(m, "a.safetensors", BOTH("x", "head"), 0, 12);
+    add_file(m, "b.safetensors", BOTH("head", "y"), 0, 12);
+}
+
+/* The tensor `name` comes from this file, and is in the table once. */
+static void check_from(const exl2__tensors *t, const char *name, const char *file)
+{
+    const exl2__tensor *entry = exl2__tensors_find(t, name);
+    if (CHECK(entry != NULL)) {
+        CHECK_TEXT(t->files.items[entry->file].name, file);
+    }
+}
+
+static void check_index(void)
+{
+    static const char *const heads[] = { "a.safetensors", "b.safetensors" };
+    memory_files m;
+    exl2__tensors t;
+    for (int i = 0; i < 2; i++) { /* either copy; `y` is not in the index, but alone */
+        char index[200];
+        snprintf(index, sizeof index, "{'metadata':{'total_size':1},'weight_map':{'x':'a.safetensors','head':'%s',"
+                                      "'other':'b.safetensors'}}", heads[i]);
+        index_make(&m, index);
+        m.piece = 5;
+        CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_OK);
+        CHECK_INT(t.count, 3);
+        check_from(&t, "head", heads[i]);
+        check_from(&t, "x", "a.safetensors");
+        check_from(&t, "y", "b.safetensors");
+        CHECK_INT(m.c.host_bytes, t.memory.size + t.files.memory.size);
+        CHECK_INT(m.warnings, 0);
+        exl2__tensors_close(&m.c, &t);
+        memory_free(&m);
+    }
+    /* Files that it does not name are not opened. A file that it names may be missing. */
+    index_make(&m, "{'weight_map':{'x':'a.safetensors','y':'more.safetensors'}}");
+    memory_add_text(&m, "c.safetensors", "no tensors");
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_OK);
+    CHECK_INT(t.files.count, 1);
+    CHECK_INT(m.open_files, 1);
+    CHECK(exl2__tensors_find(&t, "y") == NULL);
+    CHECK_INT(m.warnings, 1);
+    CHECK_INT(m.warning_id, EXL2_LOG_ID_SHARD_MISSING);
+    CHECK(strstr(m.warning, "model.safetensors.index.json names more.safetensors") != NULL);
+    exl2__tensors_close(&m.c, &t);
+    memory_free(&m);
+    /* It counts neither if none of its files is there, nor without a weight_map: two copies are an error then. */
+    static const char *const absent[] = {
+        "{'weight_map':{'head':'model-00001-of-00002.safetensors'}}", "{'weight_map':{'head':'../a.safetensors'}}",
+        "{'weight_map':{}}", "{'weight_map':['a.safetensors']}", "{'weight_map':{'head':{'file':'a.safetensors'}}}",
+        "{'weight_map':{'head':'a.safetensors\\u0000'}}", "[]", "{}",
+    };
+    for (size_t i = 0; i < EXL2__COUNT(absent); i++) {
+        index_make(&m, absent[i]);
+        CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
+        check_error(&m.c, "'head' is in both a.safetensors and b.safetensors", "", absent[i]);
+        CHECK_INT(m.warnings, 0);
+        memory_free(&m);
+    }
+    /* No copy is in the file that it names. */
+    index_make(&m, "{'weight_map':{'x':'a.safetensors','y':'b.safetensors','head':'c.safetensors'}}");
+    add_file(&m, "c.safetensors", ALONE("z"), 0, 8);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
+    check_error(&m.c, "'head' is in both", "", "stale index");
+    memory_free(&m);
+    /* A broken index is an error, not a silent choice. */
+    index_make(&m, "{'weight_map':{'x':'a.safetensors'");
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
+    check_error(&m.c, "model.safetensors.index.json is not valid JSON", "", "cut");
+    CHECK_INT(m.c.host_bytes, 0);
+    memory_free(&m);
+}
+
+/* Hidden files are no weights, whatever they hold. */
+static void check_hidden(void)
+{
+    memory_files m;
+    exl2__tensors t;
+    memory_make(&m);
+    memory_add_text(&m, "._model.safetensors", "macOS");
+    memory_add_text(&m, ".model.safetensors.incomplete.safetensors", "");
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_ERR_IO);
+    check_error(&m.c, "no .safetensors files in f", "", "hidden");
+    add_file(&m, "model.safetensors", ALONE("x"), 0, 8);
+    CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_OK);
+    CHECK(t.count == 1 && t.files.count == 1);
+    exl2__tensors_close(&m.c, &t);
+    memory_free(&m);
+}
+
+/* Other files in the place of weights. */
+static void check_misplaced(void)
+{
+    static const char zeros[100];
+    static const struct { const char *data; size_t bytes; const char *piece, *other; } cases[] = {
+#define ROW(text, piece, other) { text, sizeof text - 1, piece, other },
+        ROW("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1234\n", "a Git LFS pointer",
+            "git lfs pull")
+        ROW("<!DOCTYPE html><html><body>404</body></html>", "a web page", "download it again")
+        ROW("\n  <HTML>\n", "a web page", "")
+        ROW("\xEF\xBB\xBF<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "a web page", "")
+        ROW("Entry not found", "a text that begins with \"Entry not found\"", "not a safetensors file")
+        ROW("GGUF\3\0\0\0\0\0\0\0\0\0\0\0", "a GGUF file", "exl2 import")
+        ROW("PK\3\4\0\0\0\0\0\0\0\0", "PyTorch", "ZIP")
+        { zeros, sizeof zeros, "full of zeros", "download it again" },
+        { zeros, 1, "full of zeros", "" },
+        ROW("\x80\x02}q\x01", "not a safetensors file", "header of")
+#undef ROW
+    };
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        memory_files m;
+        exl2__tensors t;
+        memory_make(&m);
+        memory_add(&m, "model.safetensors", cases[i].data, cases[i].bytes);
+        CHECK_INT(tensors_open(&m.c, "f", &t), EXL2_ERR_FORMAT);
+        check_error(&m.c, cases[i].piece, cases[i].other, cases[i].data);
+        CHECK(strstr(m.c.error.text, "model.safetensors") != NULL);
+        memory_free(&m);
+    }
+}
+
 /* ---- sort ---- */
 
 static bool less_u32(const void *items, uint32_t a, uint32_t b)
@@ -288,6 +419,9 @@ int main(void)
     check_values();
     check_headers();
     check_folders();
+    check_index();
+    check_hidden();
+    check_misplaced();
     check_sort();
     return check_done();
 }

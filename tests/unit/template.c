@@ -368,10 +368,20 @@ static void test_numbers(void)
     }
 }
 
+/* A byte order mark before a template is no part of it; one inside of it is text. */
+static void test_mark(void)
+{
+    static const char source[] = "\xEF\xBB\xBF{{ 'a' }}\xEF\xBB\xBF";
+    outcome o = render_json(source, sizeof source - 1, NULL, NULL, 0);
+    CHECK(o.code == EXL2_OK && o.text && o.bytes == 4 && memcmp(o.text, "a\xEF\xBB\xBF", 4) == 0);
+    free(o.text);
+}
+
 int main(void)
 {
     ctx.allocator = exl2__platform_allocator();
     ctx.files = exl2__platform_files();
+    test_mark();
     test_cases("cases.jsonl", 184);
     test_cases("random.jsonl", 300);
     test_smollm2();

@@ -1,8 +1,8 @@
 /* json.h: parses strict JSON text (RFC 8259) into one flat array of tokens that point into the text.
    takes: untrusted text, which must outlive the tokens.
-   gives: exl2__json, exl2__json_open, exl2__json_open_flat, exl2__json_close; exl2__json_parse and its functions, which
-          work in slices; exl2__json_get, exl2__json_first,
-          exl2__json_next; exl2__json_text, exl2__json_is, exl2__json_u64 and similar; exl2__json_walk.
+   gives: exl2__json, exl2__json_open, exl2__json_open_flat, exl2__json_open_whole, exl2__json_close; exl2__json_parse
+          and its functions, which work in slices; exl2__json_get, exl2__json_first, exl2__json_next; exl2__json_text,
+          exl2__json_is, exl2__json_u64 and similar; exl2__json_walk.
    owns:  the token array, until exl2__json_close. */
 #ifndef EXL2__JSON_H
 #define EXL2__JSON_H
@@ -353,13 +353,14 @@ static exl2_result exl2__json_parse_some(exl2__ctx *c, exl2__json_parse *p, exl2
     return EXL2_OK;
 }
 
-/* The same at once. On failure *out is zeroed. */
-static exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const char *text, size_t bytes,
-                                        const char *const *flat_keys, exl2__json *out)
+/* The same at once. nonfinite: NaN and Infinity are accepted (EXL2__JSON_NONFINITE). On failure *out is zeroed. */
+static exl2_result exl2__json_open_whole(exl2__ctx *c, const char *label, const char *text, size_t bytes,
+                                         const char *const *flat_keys, bool nonfinite, exl2__json *out)
 {
     exl2__work all = exl2__work_all();
     exl2__json_parse p;
     exl2_result r = exl2__json_parse_begin(c, &p, label, text, bytes, flat_keys);
+    p.scan.nonfinite = nonfinite;
     r = r < 0 ? r : exl2__json_parse_some(c, &p, &all);
     *out = (exl2__json){ 0 };
     if (r == EXL2_OK) {
@@ -370,10 +371,16 @@ static exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const c
     return r;
 }
 
+static inline exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const char *text, size_t bytes,
+                                               const char *const *flat_keys, exl2__json *out)
+{
+    return exl2__json_open_whole(c, label, text, bytes, flat_keys, false, out);
+}
+
 /* Parses `text`; `label` is the file's name for messages. On failure *out is zeroed. */
 static exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *text, size_t bytes, exl2__json *out)
 {
-    return exl2__json_open_flat(c, label, text, bytes, NULL, out);
+    return exl2__json_open_whole(c, label, text, bytes, NULL, false, out);
 }
 
 /* ---- walking ---- */

@@ -1,5 +1,5 @@
-/* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion). Turns text into tokens, or finds the first
-   error.
+/* json_scan.h: the JSON grammar (RFC 8259, strict, without recursion; a byte order mark may precede the text). Turns
+   text into tokens, or finds the first error.
    takes: untrusted bytes, and memory for the tokens once they are counted.
    gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_some, exl2__json_scan_all,
           exl2__json_scan_fill, exl2__json_scan_child.
@@ -19,7 +19,8 @@ typedef enum exl2__json_kind {
     EXL2__JSON_NUMBER,
     EXL2__JSON_TRUE,
     EXL2__JSON_FALSE,
-    EXL2__JSON_NULL
+    EXL2__JSON_NULL,
+    EXL2__JSON_NONFINITE /* NaN, Infinity or -Infinity, if the scan accepts them: no number, for every reader */
 } exl2__json_kind;
 
 typedef struct exl2__json_token {
@@ -55,6 +56,7 @@ typedef struct exl2__json_scan {
     const char *const *flat_keys; /* [EXL2__JSON_FLAT_MAX] keys of the containers that are not parsed, in objects that
                                      are members of the root; NULL: none */
     exl2__json_flat flat[EXL2__JSON_FLAT_MAX];
+    bool nonfinite; /* NaN and Infinity are accepted, which Python writes, too */
 } exl2__json_scan;
 
 #define EXL2__JSON_BAD UINT32_MAX /* larger than every offset */
@@ -337,7 +339,15 @@ static inline uint32_t exl2__json_scan_value(exl2__json_scan *s, uint32_t at)
         return exl2__json_scan_word(s, at, "false", EXL2__JSON_FALSE);
     case 'n':
         return exl2__json_scan_word(s, at, "null", EXL2__JSON_NULL);
-    case '-': case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
+    case 'N': case 'I':
+        return s->nonfinite ? exl2__json_scan_word(s, at, s->text[at] == 'N' ? "NaN" : "Infinity", EXL2__JSON_NONFINITE)
+                            : exl2__json_scan_fail(s, at, "a value");
+    case '-':
+        if (s->nonfinite && exl2__json_scan_peek(s, at + 1) == 'I') {
+            return exl2__json_scan_word(s, at, "-Infinity", EXL2__JSON_NONFINITE);
+        }
+        return exl2__json_scan_number(s, at);
+    case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
         return exl2__json_scan_number(s, at);
     default:
         return exl2__json_scan_fail(s, at, "a value");
@@ -395,7 +405,8 @@ static exl2_result exl2__json_scan_some(exl2__json_scan *s, exl2__work *work)
 {
     uint32_t at = s->at;
     if (s->token_count == 0 && exl2__work_spend(work, 1)) {
-        at = exl2__json_scan_value(s, exl2__json_scan_space(s, 0));
+        uint32_t begin = (uint32_t)exl2__utf8_mark((const char *)s->text, s->bytes);
+        at = exl2__json_scan_value(s, exl2__json_scan_space(s, begin));
     }
     while ((s->depth > 0 || s->token_count == 0) && at != EXL2__JSON_BAD) {
         uint32_t begin = at;

@@ -200,13 +200,13 @@ static void exl2__cpu_route_sort(const exl2__cpu_share *s)
 
 /* ---- phases expert_up and expert_down ---- */
 
-/* The gathered input of a tile of slots. */
+/* The gathered input of a tile of slots. All experts of a layer, affine or not, have the same room for a slot. */
 static exl2__cpu_input exl2__cpu_expert_input(const exl2__cpu_device *d, const exl2__cpu_part *p,
                                               const exl2__cpu_slots *tile)
 {
     return (exl2__cpu_input){ d->routed.input + (size_t)tile->slot * p->in,
-                              d->routed.centre + exl2__cpu_matrix_start(p, tile->slot), tile->count,
-                              d->ops->tile_rows };
+                              d->routed.centre + (size_t)tile->slot * p->blocks * (d->shape.affine ? 2 : 1),
+                              tile->count, d->ops->tile_rows };
 }
 
 /* A pair of strips of a part, as a part; the last one may be a strip alone. */

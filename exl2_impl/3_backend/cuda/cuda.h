@@ -239,6 +239,7 @@ static const exl2__backend exl2__cuda_backend = {
     .exact_rows = 128, /* one class of GEMM (cuda_gemm.h) */
     .two_kinds = true,
     .needs_groups = true,
+    .one_kind = true,
     .matrix_bytes = exl2__cuda_matrix_bytes,
     .vector_bytes = exl2__cuda_vector_bytes,
     .matrix_make = exl2__cuda_matrix_make,

@@ -484,7 +484,8 @@ static exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__matrix_desc *parts
         record.feed[i] = (exl2__cuda_feed){ .dense = d->kind == EXL2__MATRIX_DENSE, .out = d->out,
                                            .out_stored = d->out_stored, .rows = exl2__weights_rows(d),
                                            .row_bytes = exl2__weights_row_bytes(d) };
-        record.feed[i].type = d->affine.awq            ? EXL2K_FROM_AWQ
+        bool awq = d->kind == EXL2__MATRIX_AFFINE && d->affine.awq;
+        record.feed[i].type = awq                      ? EXL2K_FROM_AWQ
                                : d->dtype == EXL2__F16  ? EXL2K_FROM_F16
                                : d->dtype == EXL2__BF16 ? EXL2K_FROM_BF16
                                                         : EXL2K_FROM_F32;

@@ -99,6 +99,9 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
 static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
 {
     void *memory = NULL;
+    size_t mark = exl2__utf8_mark(source, bytes);
+    source += mark;
+    bytes -= mark;
     memset(out, 0, sizeof *out);
     out->present = true;
     size_t normal = exl2__template_normalize(source, bytes, NULL);

@@ -107,6 +107,7 @@ static exl2_result exl2__template_set_read_jinja(exl2__template_set_reader *r, e
     const exl2__blob *text = &r->jinja.blob;
     EXL2__TRY_DONE(exl2__file_reader_some(r->c, &r->jinja, work));
     if (text->data) {
+        EXL2__TRY(exl2__file_check_text(r->c, r->jinja.name, text));
         EXL2__TRY(exl2__template_open(r->c, text->data, (size_t)text->bytes, &r->set->item[0]));
         r->set->count = 1;
     }

@@ -54,6 +54,9 @@ static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool
 {
     static const char *const labels[] = { "grammar", "schema", "regex", "grammar", "choices" };
     exl2__grammar_code code;
+    size_t mark = exl2__utf8_mark(source, bytes);
+    source += mark;
+    bytes -= mark;
     *g = (exl2__grammar){ .cache_bytes = cache_bytes ? cache_bytes : EXL2__GRAMMAR_CACHE_BYTES };
     if (bytes > EXL2__GRAMMAR_SOURCE_MAX) {
         return exl2__fail(c, EXL2_ERR_BUDGET,

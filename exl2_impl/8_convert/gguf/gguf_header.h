@@ -7,6 +7,7 @@
 #define EXL2__GGUF_HEADER_H
 
 #include "../../0_base/hash.h"
+#include "../../1_load/file.h"
 #include "gguf_types.h"
 
 #define EXL2__GGUF_HEADER_MAX (256u << 20) /* bytes before the tensor data; a vocabulary of 256k needs 15 MB */
@@ -236,7 +237,9 @@ static exl2_result exl2__gguf_parse_start(exl2__gguf_cursor *k)
     g->version = exl2__gguf_next32(k);
     uint64_t tensor_count = exl2__gguf_next64(k), pair_count = exl2__gguf_next64(k);
     if (!magic || memcmp(magic, "GGUF", 4) != 0) {
-        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: not a GGUF file: it does not begin with GGUF", g->path);
+        const char *what = exl2__file_misplaced((const char *)k->data, k->bytes);
+        return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s%s%s", g->path, what ? " is " : ": not a GGUF file: ",
+                          what ? what : "it does not begin with GGUF");
     }
     if (g->version == 0x02000000u || g->version == 0x03000000u) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,

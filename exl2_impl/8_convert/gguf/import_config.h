@@ -270,7 +270,8 @@ static exl2_result exl2__import_config_rope_freqs(const exl2__gguf *g, exl2__imp
     }
     m->rope.kind = EXL2__ROPE_LONGROPE;
     m->rope.attention_factor = 1;
-    m->rope.original_context_max = m->rope.context_max = m->context;
+    m->rope.original_context_max = m->context;
+    m->rope.factor = 1;
     return EXL2_OK;
 }
 
@@ -292,7 +293,7 @@ static exl2_result exl2__import_config_longrope(const exl2__gguf *g, exl2__impor
     }
     m->rope.kind = EXL2__ROPE_LONGROPE;
     m->rope.original_context_max = original;
-    m->rope.context_max = m->context;
+    m->rope.factor = (double)m->context / original;
     m->rope.attention_factor = (double)magnitude;
     return EXL2_OK;
 }

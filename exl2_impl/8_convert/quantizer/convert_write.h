@@ -327,7 +327,7 @@ static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char
     exl2__write out = { 0 };
     char path[EXL2__FILE_PATH_MAX], own[512] = { 0 };
     EXL2__TRY(exl2__file_read_all(w->c, w->source_dir, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &blob));
-    exl2_result result = exl2__json_open(w->c, "config.json", blob.data, (size_t)blob.bytes, &j);
+    exl2_result result = exl2__json_open_whole(w->c, "config.json", blob.data, (size_t)blob.bytes, NULL, true, &j);
     if (result < 0) {
         exl2__blob_close(w->c, &blob);
         return result;
