@@ -537,7 +537,7 @@ static exl2_result exl2__template_format(exl2__template_run *r, const exl2__temp
         if (percent) {
             at += 1 + exl2__template_conversion_read(percent + 1, v->count - end - 1, &c);
         }
-        if (percent && c.letter == '%') {
+        if (percent && c.letter == '%' && at == end + 2) {
             EXL2__TRY(exl2__template_put_copy(r, percent, 1));
         } else if (percent) {
             if (!c.letter || !strchr("srcdifxXo", c.letter)) {

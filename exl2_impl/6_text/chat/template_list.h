@@ -379,6 +379,9 @@ static exl2_result exl2__template_sum(exl2__template_run *r, const exl2__templat
     const exl2__template_value *path = args[0], *start = args[1];
     exl2__template_value items, part;
     *out = start ? *start : exl2__template_int(0);
+    if (out->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "sum() can't sum strings");
+    }
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     for (uint32_t i = 0; i < items.count; i++) {
         exl2__template_value sum = *out;
