@@ -1100,6 +1100,7 @@ typedef struct exl2_chat_desc { /* zeroed: the model's own template, no tools, t
                                   that it lacks are undefined. The only text here that may contain markers */
     const char *now;           /* "YYYY-MM-DD HH:MM:SS" for strftime_now; NULL = the local clock */
     bool close_reply;          /* render without the opening of a reply */
+    bool begun_reply;          /* the last message is the beginning of the reply, which the job continues */
     uint32_t _end_canary;
 } exl2_chat_desc;
 

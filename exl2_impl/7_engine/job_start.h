@@ -81,13 +81,65 @@ static exl2_result exl2__job_start_render_in(exl2_engine *e, const exl2__templat
     }
 }
 
+/* The longest run of the marker's character in a text. */
+static size_t exl2__job_start_longest_run(const char *text, size_t bytes, const char *mark, size_t mark_bytes)
+{
+    size_t longest = 0, run = 0;
+    for (size_t at = 0; at + mark_bytes <= bytes;) {
+        bool same = memcmp(text + at, mark, mark_bytes) == 0;
+        run = same ? run + 1 : 0;
+        longest = run > longest ? run : longest;
+        at += same ? mark_bytes : 1;
+    }
+    return longest;
+}
+
+/* Cuts a rendered conversation after the text of its last message, which is the beginning of the reply. The place is
+   found by a second render, in which a marker that occurs nowhere follows that text: what comes after the marker there
+   comes after the text here. A template that trims the text leaves white space before the marker that is not here.
+   transformers searches for the text or a fixed marker instead, which finds the same words in other messages, too. */
+static exl2_result exl2__job_start_cut(exl2_engine *e, const exl2__template *t, const exl2__template_input *input,
+                                       exl2__rendered *out)
+{
+    static const char mark[] = "\xEF\xA3\xBF"; /* U+F8FF, a private-use character, which no filter changes */
+    exl2__template_input marked = *input;
+    exl2__rendered second = { 0 };
+    void *marker = NULL;
+    size_t times = exl2__job_start_longest_run(out->text, out->bytes, mark, 3) + 1, bytes = times * 3;
+    EXL2__TRY(exl2__alloc(&e->ctx, bytes + 1, 16, EXL2_MEM_GENERAL, &marker));
+    for (size_t i = 0; i < times; i++) {
+        memcpy((char *)marker + i * 3, mark, 3);
+    }
+    ((char *)marker)[bytes] = 0;
+    marked.marker = (const char *)marker;
+    exl2_result r = exl2__job_start_render_in(e, t, &marked, NULL, &second);
+    if (r == EXL2_OK) {
+        size_t end = second.bytes, cut = 0, room = second.bytes < out->bytes ? second.bytes : out->bytes;
+        while (end >= bytes && memcmp(second.text + end - bytes, marker, bytes) != 0) {
+            end--;
+        }
+        size_t after = second.bytes - end, before = end >= bytes ? end - bytes : 0;
+        cut = after <= room ? out->bytes - after : 0;
+        bool found = end >= bytes && after <= out->bytes && cut <= before &&
+                     memcmp(second.text + end, out->text + cut, after) == 0 && memcmp(second.text, out->text, cut) == 0 &&
+                     exl2__template_space_front(second.text + cut, before - cut) == before - cut;
+        out->bytes = cut;
+        r = found ? EXL2_OK
+                  : exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the chat template does not write the text of message "
+                               "%zu, the last one, so that it can be continued", input->message_count - 1);
+    }
+    exl2__job_start_free(e, &second);
+    exl2__free(&e->ctx, marker, bytes + 1, EXL2_MEM_GENERAL);
+    return r;
+}
+
 static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const exl2_message *messages, size_t count,
                                          const exl2_chat_desc *chat, exl2__rendered *out)
 {
     static const exl2_chat_desc none = { 0 };
     uint32_t steps = 0; /* one count for all attempts, so that their number does not matter */
     exl2__template_input input = { messages, count, chat ? chat : &none, m->vocab.bos_text, m->vocab.eos_text,
-                                   m->vocab.unk_text, m->vocab.pad_text, &steps };
+                                   m->vocab.unk_text, m->vocab.pad_text, &steps, NULL };
     const exl2__template *t;
     *out = (exl2__rendered){ 0 };
     for (size_t i = 0; i < count; i++) {
@@ -100,6 +152,9 @@ static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const 
         r = exl2__job_start_render_in(e, t, &input, m->render, out); /* m->render is NULL while the model loads */
         out->guard = t->guard;
         out->guard_bytes = t->guard_bytes;
+    }
+    if (r == EXL2_OK && input.chat->begun_reply) {
+        r = exl2__job_start_cut(e, t, &input, out);
     }
     if (r == EXL2_OK && input.chat->special_tokens && t->guard) {
         r = exl2__template_guard_special(&e->ctx, t, &m->vocab, input.chat->special_tokens, &out->own_guard);

@@ -216,7 +216,7 @@ static bool exl2__template_guard_render(exl2__template_guard_state *g, const exl
     const exl2_chat_desc chat = { .now = "2025-01-01 00:00:00", .tools = shape == 2 ? tools : NULL };
     exl2_message messages[EXL2__COUNT(roles)] = { { 0 } };
     exl2__template_input in = { messages, 0, &chat, g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text,
-                                NULL };
+                                NULL, NULL };
     /* A context without the logger and the error, because errors of a probe are not reported. The error is not copied:
        another thread may hold its lock at this moment, and the copy would stay locked for ever. */
     const exl2__ctx *c = g->c;
