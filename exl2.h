@@ -724,7 +724,8 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_TEMPLATE_UNUSABLE,      /* WARN: a chat template cannot be used; the text says why and where */
     EXL2_LOG_ID_TEMPLATES_LEFT_OUT,     /* WARN: the model folder has more chat templates than are read */
     EXL2_LOG_ID_UNKNOWN_ARCH,           /* WARN: an unknown architecture is read as a known one; the text says which */
-    EXL2_LOG_ID_SNAPSHOT_KV             /* WARN: K and V of a snapshot are not used: they have another layout */
+    EXL2_LOG_ID_SNAPSHOT_KV,            /* WARN: K and V of a snapshot are not used: they have another layout */
+    EXL2_LOG_ID_TOOLS_DROPPED           /* WARN: a job's chat template does not read its tools or tool_calls */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -1032,6 +1033,8 @@ typedef struct exl2_model_info { /* constant once the headers are read; its text
                                   embedding and the experts that the token does not use */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
+    bool reads_tools, reads_tool_calls; /* the chat template for jobs with tools does (found by rendering); one that does
+                                  not drops them without an error, and the job logs a warning */
     uint8_t content_id[16];    /* of config.json and the tensors: a saved session fits models with the same id */
 } exl2_model_info;
 

@@ -440,6 +440,8 @@ EXL2__SIZE_BEGIN
 #include "6_text/chat/template_run.h"
 /* defines: chat templates: parse and render */
 #include "6_text/chat/template.h"
+/* defines: whether a template reads tools and tool calls */
+#include "6_text/chat/template_probe.h"
 /* defines: the added tokens that a template prints, which no message may forge */
 #include "6_text/chat/template_guard.h"
 /* defines: the templates of a model folder */

@@ -21,6 +21,8 @@ typedef struct exl2__rendered {
     size_t bytes;
     const uint8_t *from_message;
     const uint32_t *guard; /* added tokens that bytes from messages must not form */
+    bool reads_tools, reads_tool_calls; /* the template does */
+    size_t tool_calls;     /* the first message with tool calls, from 1; 0: none has */
     uint32_t *own_guard;   /* for special_tokens of the conversation */
     uint64_t guard_bytes;
     void *block;
@@ -37,12 +39,14 @@ static inline void exl2__job_start_free(exl2_engine *e, exl2__rendered *r)
 }
 
 /* The template in the desc's template_text, or the model's template that the desc selects. */
-static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, const exl2_chat_desc *chat,
+static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, const exl2__template_input *tokens,
                                            exl2__rendered *own, const exl2__template **out)
 {
+    const exl2_chat_desc *chat = tokens->chat;
     *out = &own->own;
     if (chat->template_text) {
         EXL2__TRY(exl2__template_open(&e->ctx, chat->template_text, strlen(chat->template_text), &own->own));
+        EXL2__TRY(exl2__template_probe(&e->ctx, &own->own, tokens));
         return m->vocab.present ? exl2__template_guard(&e->ctx, &own->own, &m->vocab) : EXL2_OK;
     }
     if (m->chats.count == 0) {
@@ -139,7 +143,8 @@ static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const 
     static const exl2_chat_desc none = { 0 };
     uint32_t steps = 0; /* one count for all attempts, so that their number does not matter */
     exl2__template_input input = { messages, count, chat ? chat : &none, m->vocab.bos_text, m->vocab.eos_text,
-                                   m->vocab.unk_text, m->vocab.pad_text, &steps, NULL };
+                                   m->vocab.unk_text, m->vocab.pad_text, &steps,
+                                   &out->tool_calls, NULL };
     const exl2__template *t;
     *out = (exl2__rendered){ 0 };
     for (size_t i = 0; i < count; i++) {
@@ -147,11 +152,13 @@ static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const 
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "message %zu has no role", i);
         }
     }
-    exl2_result r = exl2__job_start_template(e, m, input.chat, out, &t);
+    exl2_result r = exl2__job_start_template(e, m, &input, out, &t);
     if (r == EXL2_OK) {
         r = exl2__job_start_render_in(e, t, &input, m->render, out); /* m->render is NULL while the model loads */
         out->guard = t->guard;
         out->guard_bytes = t->guard_bytes;
+        out->reads_tools = t->reads_tools;
+        out->reads_tool_calls = t->reads_tool_calls;
     }
     if (r == EXL2_OK && input.chat->begun_reply) {
         r = exl2__job_start_cut(e, t, &input, out);
@@ -205,6 +212,20 @@ static void exl2__job_start_keep_prefix(const exl2__table *t, exl2__sequence *s,
     s->prompt_count = count - keep;
 }
 
+/* Warns of what the template drops without an error. */
+static void exl2__job_start_warn(exl2_engine *e, const exl2_chat_desc *chat, const exl2__rendered *r)
+{
+    if (chat->tools && !r->reads_tools) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_TOOLS_DROPPED,
+                  "the chat template does not read the tools: the model does not see them");
+    }
+    if (r->tool_calls && !r->reads_tool_calls) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_TOOLS_DROPPED,
+                  "the chat template does not read tool_calls: the model does not see those of message %zu",
+                  r->tool_calls - 1);
+    }
+}
+
 /* The prompt of a conversation: rendered, encoded, without the prefix that the history has already. */
 static exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                            const exl2__table *t, exl2_token *prompt)
@@ -212,6 +233,7 @@ static exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2
     uint32_t count = 0;
     exl2__rendered rendered;
     EXL2__TRY(exl2__job_start_render(e, m, d->prompt.messages, d->prompt.message_count, &d->chat, &rendered));
+    exl2__job_start_warn(e, &d->chat, &rendered);
     m->vocab.added.guarded = rendered.guard;
     exl2_result r =
         exl2__job_start_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char tools[] = "[{\"name\": \"add\", \"parameters\": {\"a\": [1, 2.5, null, true, \"\\u00e9\"]}}]";
     exl2_chat_desc chat = { .tools = tools, .documents = tools, .variables = "{\"x\": [1, \"a b\"]}",
                             .now = "2025-03-07 09:05:03" };
-    exl2__template_input in = { messages, EXL2__COUNT(messages), &chat, "<s>", "</s>", NULL, NULL, NULL, NULL };
+    exl2__template_input in = { messages, EXL2__COUNT(messages), &chat, "<s>", "</s>", NULL, NULL, NULL, NULL, NULL };
     exl2__ctx c = { 0 };
     exl2__template t;
     const char *text = NULL;

@@ -15,6 +15,7 @@ typedef struct exl2__template_input {
     const exl2_chat_desc *chat; /* its choice of a template is not read here */
     const char *bos_token, *eos_token, *unk_token, *pad_token; /* NULL: undefined */
     uint32_t *steps; /* steps used by earlier renders of this conversation; this render adds its own; NULL: none */
+    size_t *tool_calls; /* gets the number of the first message with tool calls, from 1; 0: none has. May be NULL */
     const char *marker; /* appended to the text of the last message, which must have one; NULL: nothing is */
 } exl2__template_input;
 
@@ -211,6 +212,23 @@ static exl2_result exl2__template_message(exl2__template_run *r, const exl2_mess
     return EXL2_OK;
 }
 
+/* Finds the first message with tool calls, and the first of these without text. */
+static void exl2__template_note_calls(exl2__template_run *r, const exl2__template_input *in,
+                                      const exl2__template_value *messages)
+{
+    size_t first = 0;
+    for (size_t i = in->message_count; i-- > 0;) {
+        const exl2__template_value *calls = exl2__template_member(&messages[i], "tool_calls");
+        const exl2__template_value *content = exl2__template_member(&messages[i], "content");
+        bool has = calls && exl2__template_truth(calls);
+        first = has ? i + 1 : first;
+        r->textless = has && (!content || content->kind == EXL2__TEMPLATE_KIND_NONE) ? i + 1 : r->textless;
+    }
+    if (in->tool_calls) {
+        *in->tool_calls = first;
+    }
+}
+
 /* The text of a message that the marker is appended to: its content, or the last part of it that has a text. */
 static exl2__template_value *exl2__template_last_text(const exl2__template_value *message)
 {
@@ -266,6 +284,7 @@ static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__te
         }
         r->trusted = false;
     }
+    exl2__template_note_calls(r, in, items);
     EXL2__TRY(in->marker ? exl2__template_append_marker(r, in, items) : EXL2_OK);
     *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items, (uint32_t)in->message_count);
     out->marked = true;

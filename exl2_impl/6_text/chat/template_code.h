@@ -121,6 +121,7 @@ typedef struct exl2__template {
     uint32_t name_count;
     uint32_t stack_max; /* most values on the stack at a time */
     uint32_t text_bytes;
+    bool reads_tools, reads_tool_calls; /* see exl2__template_probe */
     uint32_t *guard;    /* see exl2__template_guard; NULL: none */
     uint64_t guard_bytes;
     exl2_error rejected; /* code 0: accepted; else every render returns this error */

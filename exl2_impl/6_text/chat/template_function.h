@@ -63,6 +63,9 @@ static exl2_result exl2__template_function_raise(exl2__template_run *r, const ex
 {
     exl2__template_value text;
     EXL2__TRY(exl2__template_string(r, message, &text));
+    if (exl2__template_space_front(text.as.text, text.count) == text.count) {
+        return exl2__template_fail(r, EXL2_ERR_ARG, "the template rejects the messages without saying why");
+    }
     return exl2__fail(r->c, EXL2_ERR_ARG, "%.*s", (int)text.count, text.as.text);
 }
 

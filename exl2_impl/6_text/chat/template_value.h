@@ -164,6 +164,7 @@ typedef struct exl2__template_run {
                                                   read yet */
     const exl2__template_ins *next;    /* target of a call or return; NULL: the following instruction */
     exl2__template_undo *free_undo;
+    size_t textless;                   /* the first message with tool calls and without text, from 1; 0: none */
     exl2__template_context context[EXL2__TEMPLATE_CALLS_MAX + 1];
     exl2__template_frame frame[EXL2__TEMPLATE_FRAMES_MAX]; /* frame 0: the template's own */
 } exl2__template_run;
@@ -184,6 +185,10 @@ static exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, 
     }
     uint32_t line, column;
     exl2__unicode_place(r->program->text, r->now->at, &line, &column);
+    if (r->textless && (strstr(text, "None") || strstr(text, "'content'"))) { /* what such messages run into */
+        return exl2__fail(r->c, code, "chat template line %u, column %u: %.*s (message %zu has tool_calls, but no text; "
+                          "this template may need one, such as \"\")", line, column, 100, text, r->textless - 1);
+    }
     return exl2__fail(r->c, code, "chat template line %u, column %u: %s", line, column, text);
 }
 
