@@ -280,10 +280,11 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     if (o->draft && !host_load_draft(g->host, o->draft, 1, &d.draft.model)) {
         return 1;
     }
-    const exl2_message negative = { .role = "user", .text = o->negative };
+    const exl2_message negative[2] = { { .role = "user", .text = o->negative },
+                                       { .role = "assistant", .text = o->begin } };
     if (o->negative && o->chat) {
-        d.negative_prompt.messages = &negative;
-        d.negative_prompt.message_count = 1;
+        d.negative_prompt.messages = negative;
+        d.negative_prompt.message_count = o->begin ? 2 : 1;
     } else {
         d.negative_prompt.text = o->negative;
     }

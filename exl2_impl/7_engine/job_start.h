@@ -23,6 +23,9 @@ typedef struct exl2__rendered {
     const uint32_t *guard; /* added tokens that bytes from messages must not form */
     bool reads_tools, reads_tool_calls; /* the template does */
     size_t tool_calls;     /* the first message with tool calls, from 1; 0: none has */
+    bool begun;            /* the text ends with the beginning of the reply, */
+    bool begun_changed;    /* which the template has changed, */
+    size_t begun_bytes;    /* or which is so long */
     uint32_t *own_guard;   /* for special_tokens of the conversation */
     uint64_t guard_bytes;
     void *block;
@@ -98,6 +101,39 @@ static size_t exl2__job_start_longest_run(const char *text, size_t bytes, const 
     return longest;
 }
 
+/* Ends `out` where the marker of `marker_bytes` stands in `second`, and finds the begun text before it: as it was given,
+   or without the white space around it. false: the two renders differ by more than that. */
+static bool exl2__job_start_cut_at(const exl2__rendered *second, const exl2__template_begun *begun, size_t marker_bytes,
+                                   exl2__rendered *out)
+{
+    size_t end = second->bytes;
+    while (end >= marker_bytes && memcmp(second->text + end - marker_bytes, begun->marker, marker_bytes) != 0) {
+        end--;
+    }
+    size_t after = second->bytes - end;
+    if (end < marker_bytes || after > out->bytes) {
+        return false;
+    }
+    size_t before = end - marker_bytes, cut = out->bytes - after;
+    if (cut > before || memcmp(second->text + end, out->text + cut, after) != 0 ||
+        memcmp(second->text, out->text, cut) != 0 ||
+        exl2__template_space_front(second->text + cut, before - cut) < before - cut) {
+        return false;
+    }
+    size_t trimmed = before - cut, bytes = begun->bytes > trimmed ? begun->bytes - trimmed : 0;
+    size_t front = exl2__template_space_front(begun->text, bytes);
+    const size_t lengths[2] = { bytes - front, bytes };
+    for (size_t i = 0; i < 2; i++) { /* the whole text, if it is there */
+        bool same = lengths[i] <= cut && memcmp(out->text + cut - lengths[i], begun->text + bytes - lengths[i],
+                                                lengths[i]) == 0;
+        out->begun_bytes = same ? lengths[i] : out->begun_bytes;
+    }
+    out->begun = true;
+    out->begun_changed = out->begun_bytes == 0 && lengths[0] > 0;
+    out->bytes = cut;
+    return true;
+}
+
 /* Cuts a rendered conversation after the text of its last message, which is the beginning of the reply. The place is
    found by a second render, in which a marker that occurs nowhere follows that text: what comes after the marker there
    comes after the text here. A template that trims the text leaves white space before the marker that is not here.
@@ -107,6 +143,7 @@ static exl2_result exl2__job_start_cut(exl2_engine *e, const exl2__template *t, 
 {
     static const char mark[] = "\xEF\xA3\xBF"; /* U+F8FF, a private-use character, which no filter changes */
     exl2__template_input marked = *input;
+    exl2__template_begun begun = { 0 };
     exl2__rendered second = { 0 };
     void *marker = NULL;
     size_t times = exl2__job_start_longest_run(out->text, out->bytes, mark, 3) + 1, bytes = times * 3;
@@ -115,22 +152,12 @@ static exl2_result exl2__job_start_cut(exl2_engine *e, const exl2__template *t, 
         memcpy((char *)marker + i * 3, mark, 3);
     }
     ((char *)marker)[bytes] = 0;
-    marked.marker = (const char *)marker;
+    begun.marker = (const char *)marker;
+    marked.begun = &begun;
     exl2_result r = exl2__job_start_render_in(e, t, &marked, NULL, &second);
-    if (r == EXL2_OK) {
-        size_t end = second.bytes, cut = 0, room = second.bytes < out->bytes ? second.bytes : out->bytes;
-        while (end >= bytes && memcmp(second.text + end - bytes, marker, bytes) != 0) {
-            end--;
-        }
-        size_t after = second.bytes - end, before = end >= bytes ? end - bytes : 0;
-        cut = after <= room ? out->bytes - after : 0;
-        bool found = end >= bytes && after <= out->bytes && cut <= before &&
-                     memcmp(second.text + end, out->text + cut, after) == 0 && memcmp(second.text, out->text, cut) == 0 &&
-                     exl2__template_space_front(second.text + cut, before - cut) == before - cut;
-        out->bytes = cut;
-        r = found ? EXL2_OK
-                  : exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the chat template does not write the text of message "
-                               "%zu, the last one, so that it can be continued", input->message_count - 1);
+    if (r == EXL2_OK && !exl2__job_start_cut_at(&second, &begun, bytes, out)) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the chat template does not write the text of message %zu, the "
+                       "last one, so that it can be continued", input->message_count - 1);
     }
     exl2__job_start_free(e, &second);
     exl2__free(&e->ctx, marker, bytes + 1, EXL2_MEM_GENERAL);
@@ -199,6 +226,33 @@ static exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const 
     return EXL2_OK;
 }
 
+/* Finds the prompt's last tokens that have the begun text, which counts as text of the grammar. */
+static exl2_result exl2__job_start_begun(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2__rendered *r,
+                                         const exl2_token *prompt, uint32_t count, bool grammar)
+{
+    exl2__job_grammar *g = &job->grammar;
+    const char *text = r->text + r->bytes - r->begun_bytes;
+    size_t left = r->begun_bytes;
+    bool same = !r->begun_changed;
+    while (same && left > 0 && g->begun_tokens < count) {
+        size_t bytes;
+        bool special;
+        const char *piece = exl2__vocab_piece(&m->vocab, prompt[count - 1 - g->begun_tokens++], &bytes, &special);
+        size_t part = bytes < left ? bytes : left;
+        same = piece && memcmp(piece + bytes - part, text + left - part, part) == 0;
+        left -= part;
+        g->begun_skip = (uint32_t)(bytes - part);
+    }
+    g->begun = same && left == 0 && r->begun_bytes > 0;
+    if (!g->begun) {
+        g->begun_tokens = g->begun_skip = 0;
+    }
+    return !grammar || (same && left == 0)
+               ? EXL2_OK
+               : exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the template or the tokenizer changes the begun text, so "
+                            "that the grammar cannot follow it");
+}
+
 /* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. */
 static void exl2__job_start_keep_prefix(const exl2__table *t, exl2__sequence *s, exl2_token *prompt, uint32_t count)
 {
@@ -238,6 +292,9 @@ static exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2
     exl2_result r =
         exl2__job_start_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
     m->vocab.added.guarded = NULL;
+    if (r == EXL2_OK && rendered.begun) {
+        r = exl2__job_start_begun(e, m, job, &rendered, prompt, count, d->grammar.id != 0);
+    }
     exl2__job_start_free(e, &rendered);
     job->stats.prompt_tokens = count;
     EXL2__TRY(r);
@@ -307,6 +364,7 @@ static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
     if (exl2__jobs_healable(m, last, &bytes) && s->keep + s->prompt_count > 1) {
         s->prompt_count--;
         job->healed = last;
+        job->grammar.begun_tokens -= job->grammar.begun_tokens > 0;
     }
 }
 
@@ -385,6 +443,9 @@ static exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__model *m,
     s->min_end = r->prompt_end + (r->healed >= 0) + r->min_tokens;
     job->healed = r->healed;
     job->max_tokens = r->max_tokens;
+    job->grammar.begun = r->begun;
+    job->grammar.begun_tokens = r->begun_tokens;
+    job->grammar.begun_skip = r->begun_skip;
     return exl2__job_start_pages(e, m, s->tokens_end);
 }
 

@@ -9,6 +9,13 @@
 #include "template_run.h"
 #include "template_statement.h"
 
+/* The last message is the beginning of the reply: a marker is appended to its text, which it must have. */
+typedef struct exl2__template_begun {
+    const char *marker;
+    const char *text; /* the render gives the text without the marker, in the render's block */
+    size_t bytes;
+} exl2__template_begun;
+
 typedef struct exl2__template_input {
     const exl2_message *messages;
     size_t message_count;
@@ -16,7 +23,7 @@ typedef struct exl2__template_input {
     const char *bos_token, *eos_token, *unk_token, *pad_token; /* NULL: undefined */
     uint32_t *steps; /* steps used by earlier renders of this conversation; this render adds its own; NULL: none */
     size_t *tool_calls; /* gets the number of the first message with tool calls, from 1; 0: none has. May be NULL */
-    const char *marker; /* appended to the text of the last message, which must have one; NULL: nothing is */
+    exl2__template_begun *begun; /* NULL: nothing is appended to the last message */
 } exl2__template_input;
 
 static void exl2__template_close(exl2__ctx *c, exl2__template *t)
@@ -258,7 +265,9 @@ static exl2_result exl2__template_append_marker(exl2__template_run *r, const exl
     }
     bool marked = text->marked;
     EXL2__TRY(exl2__template_put_copy(r, text->as.text, text->count));
-    EXL2__TRY(exl2__template_put(r, in->marker, strlen(in->marker), false));
+    EXL2__TRY(exl2__template_put(r, in->begun->marker, strlen(in->begun->marker), false));
+    in->begun->text = (const char *)r->block + start;
+    in->begun->bytes = text->count;
     *text = exl2__template_written(r, start);
     text->marked = marked;
     return EXL2_OK;
@@ -285,7 +294,7 @@ static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__te
         r->trusted = false;
     }
     exl2__template_note_calls(r, in, items);
-    EXL2__TRY(in->marker ? exl2__template_append_marker(r, in, items) : EXL2_OK);
+    EXL2__TRY(in->begun ? exl2__template_append_marker(r, in, items) : EXL2_OK);
     *out = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items, (uint32_t)in->message_count);
     out->marked = true;
     return EXL2_OK;

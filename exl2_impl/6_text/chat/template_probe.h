@@ -10,6 +10,7 @@
 
 #define EXL2__TEMPLATE_PROBE_BYTES (256u << 10) /* block of a probe's render; a probe that needs more is skipped */
 #define EXL2__TEMPLATE_PROBE_STEPS (EXL2__TEMPLATE_STEPS_MAX / 16)
+#define EXL2__TEMPLATE_PROBE_WORD "exl2probe" /* in no template; ASCII, because printed lists escape other characters */
 
 /* Renders into a block of EXL2__TEMPLATE_PROBE_BYTES without a trace of errors. false: the render failed. */
 static bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
@@ -29,7 +30,7 @@ static bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template
            exl2__template_finish(run, text, bytes, marks) == EXL2_OK;
 }
 
-/* Whether the render of a conversation contains the character that only its tools or tool calls have. */
+/* Whether the render of a conversation contains the word that only its tools or tool calls have. */
 static bool exl2__template_probe_shows(const exl2__ctx *c, const exl2__template *t, exl2__template_input *in, void *block)
 {
     const char *text;
@@ -38,8 +39,8 @@ static bool exl2__template_probe_shows(const exl2__ctx *c, const exl2__template 
     if (!exl2__template_probe_render(c, t, in, block, &text, &bytes, &marks)) {
         return false;
     }
-    for (size_t at = 0; at + 3 <= bytes; at++) {
-        if (memcmp(text + at, "\xEF\xA3\xBF", 3) == 0) {
+    for (size_t at = 0; at + sizeof EXL2__TEMPLATE_PROBE_WORD <= bytes + 1; at++) {
+        if (memcmp(text + at, EXL2__TEMPLATE_PROBE_WORD, sizeof EXL2__TEMPLATE_PROBE_WORD - 1) == 0) {
             return true;
         }
     }
@@ -50,13 +51,13 @@ static bool exl2__template_probe_shows(const exl2__ctx *c, const exl2__template 
    accept, so several are tried. */
 static exl2_result exl2__template_probe(exl2__ctx *c, exl2__template *t, const exl2__template_input *tokens)
 {
-    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"\xEF\xA3\xBF\", \"description\": \"d\", "
+    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"" EXL2__TEMPLATE_PROBE_WORD "\", \"description\": \"d\", "
         "\"parameters\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\", "
         "\"description\": \"d\"}}, \"required\": [\"a\"]}}}]";
     static const char plain_tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": \"d\", "
         "\"parameters\": {\"type\": \"object\", \"properties\": {}}}}]";
     static const char calls[] = "[{\"id\": \"abcdefghi\", \"type\": \"function\", \"function\": {\"name\": "
-        "\"\xEF\xA3\xBF\", \"arguments\": {\"a\": \"b\"}}}]";
+        "\"" EXL2__TEMPLATE_PROBE_WORD "\", \"arguments\": {\"a\": \"b\"}}}]";
     static const exl2_message talk[] = {
         { .role = "system", .text = "s" }, { .role = "user", .text = "u" },
         { .role = "assistant", .text = "", .tool_calls = calls },
