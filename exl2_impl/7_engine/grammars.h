@@ -184,8 +184,8 @@ static exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
             return exl2__grammar_mask_full(&e->ctx);
         }
         if (next == EXL2__GRAMMAR_STATE_DEAD) {
-            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the grammar does not allow the begun text (its token "
-                              "%u)", g->place_tokens);
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the grammar does not allow the begun text (its "
+                              "token %u)", g->place_tokens);
         }
         g->place.state = next;
     }

@@ -101,8 +101,8 @@ static size_t exl2__job_start_longest_run(const char *text, size_t bytes, const 
     return longest;
 }
 
-/* Ends `out` where the marker of `marker_bytes` stands in `second`, and finds the begun text before it: as it was given,
-   or without the white space around it. false: the two renders differ by more than that. */
+/* Ends `out` where the marker of `marker_bytes` stands in `second`, and finds the begun text before it: as it was
+   given, or without the white space around it. false: the two renders differ by more than that. */
 static bool exl2__job_start_cut_at(const exl2__rendered *second, const exl2__template_begun *begun, size_t marker_bytes,
                                    exl2__rendered *out)
 {
@@ -156,8 +156,8 @@ static exl2_result exl2__job_start_cut(exl2_engine *e, const exl2__template *t, 
     marked.begun = &begun;
     exl2_result r = exl2__job_start_render_in(e, t, &marked, NULL, &second);
     if (r == EXL2_OK && !exl2__job_start_cut_at(&second, &begun, bytes, out)) {
-        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the chat template does not write the text of message %zu, the "
-                       "last one, so that it can be continued", input->message_count - 1);
+        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the chat template does not write the text of message %zu, "
+                       "the last one, so that it can be continued", input->message_count - 1);
     }
     exl2__job_start_free(e, &second);
     exl2__free(&e->ctx, marker, bytes + 1, EXL2_MEM_GENERAL);
@@ -249,8 +249,8 @@ static exl2_result exl2__job_start_begun(exl2_engine *e, const exl2__model *m, e
     }
     return !grammar || (same && left == 0)
                ? EXL2_OK
-               : exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the template or the tokenizer changes the begun text, so "
-                            "that the grammar cannot follow it");
+               : exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the template or the tokenizer changes the begun text, "
+                            "so that the grammar cannot follow it");
 }
 
 /* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. */

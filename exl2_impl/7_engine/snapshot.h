@@ -356,7 +356,8 @@ static exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model *m, con
     x->tokens = exl2__load32(data + 32);
     x->pages = exl2__load32(data + 36);
     EXL2__TRY(exl2__snapshot_check_model(e, m, data + 16));
-    if (x->flags & ~(EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV | EXL2__SNAPSHOT_IS_BEGUN) || x->tokens > (end - at) / 4) {
+    uint32_t known = EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV | EXL2__SNAPSHOT_IS_BEGUN;
+    if (x->flags & ~known || x->tokens > (end - at) / 4) {
         return exl2__snapshot_malformed(e, "its size does not fit its counts");
     }
     if (x->tokens > m->info.context_max) {

@@ -1,5 +1,5 @@
-/* begun.c: begun_reply: a prompt that ends with the beginning of the reply, as the chat template writes it: rendered, in
-   jobs, with grammars, healed tokens, drafts, guidance and saved games; and tools that a chat template drops. */
+/* begun.c: begun_reply: a prompt that ends with the beginning of the reply, as the chat template writes it: rendered,
+   in jobs, with grammars, healed tokens, drafts, guidance and saved games; and tools that a chat template drops. */
 #include "text_model.h"
 
 #define OPENING "<|im_start|>assistant\n"
@@ -42,7 +42,8 @@ static void renders(const rig *r)
     static const char *const trimmed = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}<end>{% endfor %}"
                                        "{% if add_generation_prompt %}[assistant]{% endif %}";
     static const char parts[] = "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}"
-                                "{% else %}{% for p in m.content %}{{ p.text | trim }}|{% endfor %}{% endif %}{% endfor %}";
+                                "{% else %}{% for p in m.content %}{{ p.text | trim }}|{% endfor %}{% endif %}"
+                                "{% endfor %}";
     char got[512];
     check_render(r, NULL, "I am", "<s><|im_start|>user\nI am I am<|im_end|><|im_end|>\n" OPENING "I am");
     check_render(r, NULL, "I am ", "<s><|im_start|>user\nI am I am<|im_end|><|im_end|>\n" OPENING "I am ");
@@ -56,8 +57,8 @@ static void renders(const rig *r)
     check_render(r, "{{ messages[-1].content | upper }}|{{ messages | length }}", "I am", "I AM");
     check_render(r, "{{ messages[-1].content | tojson }}", "a\"b", "\"a\\\"b");
     check_render(r, "{{ messages[-1].content.split('</think>')[-1] }}.", "<think>x</think>I am", "I am");
-    CHECK_INT(render(r, parts, NULL, "{\"role\": \"assistant\", \"content\": [{\"text\": \"One\"}, {\"text\": \"Two \"},"
-                                     " {\"type\": \"image\"}]}", got), EXL2_OK);
+    CHECK_INT(render(r, parts, NULL, "{\"role\": \"assistant\", \"content\": [{\"text\": \"One\"}, "
+                                     "{\"text\": \"Two \"}, {\"type\": \"image\"}]}", got), EXL2_OK);
     CHECK_TEXT(got, "[user]I am I am<|im_end|>[assistant]One|Two");
 }
 
@@ -276,7 +277,8 @@ static void tools(void)
         { .role = "assistant", .text = "y", .tool_calls = "[{\"function\": {\"name\": \"f\", \"arguments\": {}}}]" },
     };
     static const exl2_message fields[] = {
-        { .fields = "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"function\": {\"name\": \"f\"}}]}" },
+        { .fields = "{\"role\": \"assistant\", \"content\": \"\", "
+                    "\"tool_calls\": [{\"function\": {\"name\": \"f\"}}]}" },
     };
     static const char reads[] = "{{ tools }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
                                 "{{ c.function.name }}{% endfor %}{% endfor %}";

@@ -1,5 +1,5 @@
-/* template_probe.c: whether a chat template reads tools and tool calls, found by rendering; and messages of errors, which
-   are one line with words whatever a template raises. */
+/* template_probe.c: whether a chat template reads tools and tool calls, found by rendering; and messages of errors,
+   which are one line with words whatever a template raises. */
 #include "../../exl2_impl/0_base/log.h"
 #include "../../exl2_impl/0_base/platform.h"
 #include "../../exl2_impl/6_text/chat/template_probe.h"
@@ -117,8 +117,8 @@ static void test_raised(void)
 {
     static const char *const rows[][2] = {
         { "{{ raise_exception('\xFF') }}", "?" },
-        { "{{ raise_exception('') }}", "chat template line 1, column 4: the template rejects the messages without saying "
-                                       "why" },
+        { "{{ raise_exception('') }}", "chat template line 1, column 4: the template rejects the messages without "
+                                       "saying why" },
         { "{{ raise_exception(' \\n') }}", "chat template line 1, column 4: the template rejects the messages without "
                                            "saying why" },
         { "{{ raise_exception('two\\nlines') }}", "two lines" },

@@ -175,8 +175,8 @@ static inline bool exl2__json_number_f64(const exl2__json_number *n, double *out
     return true;
 }
 
-/* The same for any count of digits: correctly rounded unless the dropped digits could change the result, which is false.
-   They make the value larger by less than a unit of the last kept digit. */
+/* The same for any count of digits: correctly rounded unless the dropped digits could change the result, which is
+   false. They make the value larger by less than a unit of the last kept digit. */
 static inline bool exl2__json_number_f64_all(const exl2__json_number *n, double *out)
 {
     double above;

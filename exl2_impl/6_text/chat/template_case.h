@@ -235,7 +235,8 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
     return EXL2_OK;
 }
 
-/* kind: 'u' str.isupper, 'l' islower, 'a' isalpha, 'd' isdigit, 'n' isalnum, 's' isspace, 'N' isnumeric, '7' isascii. */
+/* kind: 'u' str.isupper, 'l' islower, 'a' isalpha, 'd' isdigit, 'n' isalnum, 's' isspace, 'N' isnumeric, '7'
+   isascii. */
 static exl2_result exl2__template_is_kind(exl2__template_run *r, const exl2__template_value *v, char kind, bool *out)
 {
     size_t step;

@@ -29,9 +29,9 @@ static int32_t exl2__template_days_before(int32_t year, int32_t month)
     return before[month - 1] + (leap && month > 2);
 }
 
-/* strftime_now: %Y %y %C %m %d %e %H %k %I %l %M %S %j %U %W %u %w %p %P %A %a %B %b %h %n %t %%, and %c %x %X %D %F %T %R
-   %r as in the C locale; "%-" prints a number without padding. Appends the text; `depth` is 1 for a part of %c and its
-   like. */
+/* strftime_now: %Y %y %C %m %d %e %H %k %I %l %M %S %j %U %W %u %w %p %P %A %a %B %b %h %n %t %%, and %c %x %X %D %F
+   %T %R %r as in the C locale; "%-" prints a number without padding. Appends the text; `depth` is 1 for a part of %c
+   and its like. */
 static exl2_result exl2__template_strftime_put(exl2__template_run *r, const exl2__template_value *v, uint32_t depth)
 {
     static const struct {

@@ -70,11 +70,12 @@ typedef enum exl2__template_op {
     EXL2__TEMPLATE_METHOD, /* a = bytes of the name, which begins at `at` */
     EXL2__TEMPLATE_CALL,   /* pushed: a macro or function, `count` values, `a` pairs name, value; b = bytes of its name,
                               which begins at `at` (0: no name); id = 1: `caller` is on top */
-    EXL2__TEMPLATE_FAIL,   /* what is not supported: id = FILTER, TEST, METHOD or BIG; count = row of the table + 1, or 0 with
-                              an unknown name in a, b; a, b = its wrong argument, or b = 0 and a = too few arguments */
+    EXL2__TEMPLATE_FAIL,   /* what is not supported: id = FILTER, TEST, METHOD or BIG; count = row of the table + 1, or
+                              0 with an unknown name in a, b; a, b = its wrong argument, or b = 0 and a = too few
+                              arguments */
     /* macros: code of the parameters, then of the body */
-    EXL2__TEMPLATE_MACRO,      /* push it; a = its first instruction, relative; count = exl2__template_macro_use; b = the
-                                  index of its name + 1, or 0 */
+    EXL2__TEMPLATE_MACRO,      /* push it; a = its first instruction, relative; count = exl2__template_macro_use; b =
+                                  the index of its name + 1, or 0 */
     EXL2__TEMPLATE_PARAMETER,  /* number `count`, name b; if given, jump by a over its default; id = 1: has a default */
     EXL2__TEMPLATE_RETURN,     /* the output of the body is the value of the call */
     /* control: a = jump, relative */
@@ -130,8 +131,9 @@ typedef struct exl2__template {
 /* ---- names ---- */
 
 /* X(id, name, parameters, mandatory): `parameters` are separated by spaces and in order. "-" is a parameter without a
-   name; a parameter with "*" is given by name only; "**" receives a dict of all that are given by name. `mandatory` is the number of mandatory ones. The value on the left
-   of a filter or test and the object of a method are not parameters. */
+   name; a parameter with "*" is given by name only; "**" receives a dict of all that are given by name. `mandatory` is
+   the number of mandatory ones. The value on the left of a filter or test and the object of a method are not
+   parameters. */
 #define EXL2__TEMPLATE_FILTERS(X) \
     X(ABS, "abs", "", 0) \
     X(ATTR, "attr", "name", 1) \

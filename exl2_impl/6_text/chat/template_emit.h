@@ -386,7 +386,8 @@ static bool exl2__template_emit_int_value(const char *text, uint32_t bytes, uint
     return base != 10 || (*fits && *out == 0) || text[0] != '0';
 }
 
-/* An integer literal. Beyond int64_t its decimal digits are kept; a longer one that is not decimal fails when it runs. */
+/* An integer literal. Beyond int64_t its decimal digits are kept; a longer one that is not decimal fails when it
+   runs. */
 static exl2_result exl2__template_emit_integer(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;

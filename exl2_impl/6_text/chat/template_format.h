@@ -85,7 +85,8 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
                               exl2__template_same(method->as.text, method->count, "common"));
     bool up = method && method->kind == EXL2__TEMPLATE_KIND_TEXT &&
               exl2__template_same(method->as.text, method->count, "ceil");
-    if (v->kind == EXL2__TEMPLATE_KIND_BIG && common && (!precision || (exl2__template_is_integer(precision) && places >= 0))) {
+    bool whole = !precision || (exl2__template_is_integer(precision) && places >= 0);
+    if (v->kind == EXL2__TEMPLATE_KIND_BIG && common && whole) {
         *out = *v;
         return EXL2_OK;
     }
@@ -234,8 +235,8 @@ static exl2_result exl2__template_int_of_base(exl2__template_run *r, const exl2_
     bool after_digit = prefix, zeros = base == 0 && !prefix && at < text.count && text.as.text[at] == '0';
     for (uint32_t i = at; *good && i < text.count; i++) {
         char c = text.as.text[i], low = (char)(c | 0x20);
-        uint32_t digit = c >= '0' && c <= '9' ? (uint32_t)(c - '0') : low >= 'a' && low <= 'z' ? (uint32_t)(low - 'a') + 10
-                                                                                              : 99;
+        uint32_t letter_digit = low >= 'a' && low <= 'z' ? (uint32_t)(low - 'a') + 10 : 99;
+        uint32_t digit = c >= '0' && c <= '9' ? (uint32_t)(c - '0') : letter_digit;
         if (c == '_' && after_digit && i + 1 < text.count) {
             after_digit = false;
             continue;
@@ -307,7 +308,8 @@ static exl2_result exl2__template_number(exl2__template_run *r, const exl2__temp
                                          const exl2__template_value *fallback, const exl2__template_value *base,
                                          exl2__template_value *out)
 {
-    bool good = exl2__template_is_number(v), based = base && !(exl2__template_is_integer(base) && base->as.integer == 10);
+    bool good = exl2__template_is_number(v);
+    bool based = base && !(exl2__template_is_integer(base) && base->as.integer == 10);
     exl2__template_value number = *v;
     if (v->kind == EXL2__TEMPLATE_KIND_BIG) {
         double value;
@@ -418,7 +420,8 @@ static size_t exl2__template_print_base(int64_t value, char letter, char out[72]
         top -= bits;
     }
     for (uint32_t at = top + bits; at > 0; at -= bits) {
-        out[used++] = (letter == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[size >> (at - bits) & ((1u << bits) - 1)];
+        uint32_t digit = (uint32_t)(size >> (at - bits)) & ((1u << bits) - 1);
+        out[used++] = (letter == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[digit];
     }
     return used;
 }
@@ -464,7 +467,7 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
         exl2__template_conversion as_text = *c;
         as_text.letter = v->kind == EXL2__TEMPLATE_KIND_BIG && c->letter != 'r' ? 's' : c->letter;
         if (as_text.letter != c->letter && (c->zero || c->plus || c->space || c->has_places)) {
-            return exl2__template_unsupported(r, "formatting an integer beyond 64 bits with a sign, zeros or precision");
+            return exl2__template_unsupported(r, "formatting an integer beyond 64 bits with a sign or zeros");
         }
         EXL2__TRY(exl2__template_convert_text(r, &as_text, v, safe, &text));
         if (c->has_places && c->letter != 'c') {
@@ -519,8 +522,8 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
     return EXL2_OK;
 }
 
-/* text % (a, b): %s %r %c %d %i %f %x %X %o %%, with flags, width and digits after the point. A safe text escapes what it
-   inserts. As in Python it is no error if arguments
+/* text % (a, b): %s %r %c %d %i %f %x %X %o %%, with flags, width and digits after the point. A safe text escapes what
+   it inserts. As in Python it is no error if arguments
    stay unused when the first one is a list, a dict or undefined. */
 static exl2_result exl2__template_format(exl2__template_run *r, const exl2__template_value *v,
                                          const exl2__template_value *args, uint32_t count, exl2__template_value *out)
@@ -541,7 +544,7 @@ static exl2_result exl2__template_format(exl2__template_run *r, const exl2__temp
             EXL2__TRY(exl2__template_put_copy(r, percent, 1));
         } else if (percent) {
             if (!c.letter || !strchr("srcdifxXo", c.letter)) {
-                return exl2__template_unsupported(r, "a conversion other than %s, %r, %c, %d, %i, %f, %x, %X, %o and %%");
+                return exl2__template_unsupported(r, "a conversion other than %s, %r, %c, %d, %i, %f, %x, %X, %o, %%");
             }
             if (used == count) {
                 return exl2__template_fail(r, EXL2_ERR_FORMAT, "not enough arguments for format string");

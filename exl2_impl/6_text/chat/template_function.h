@@ -1,6 +1,6 @@
-/* template_function.h: calls the functions that Jinja and transformers predefine: range, namespace, dict, cycler, joiner,
-   raise_exception, strftime_now. Their names are those of ordinary variables until a template or a conversation sets
-   them.
+/* template_function.h: calls the functions that Jinja and transformers predefine: range, namespace, dict, cycler,
+   joiner, raise_exception, strftime_now. Their names are those of ordinary variables until a template or a
+   conversation sets them.
    takes: exl2__template_run; values and pairs of name and value.
    gives: exl2__template_function_call, exl2__template_function_find, exl2__template_function_dict.
    owns:  nothing. */

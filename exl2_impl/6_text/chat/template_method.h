@@ -137,8 +137,8 @@ static exl2_result exl2__template_occurrences(exl2__template_run *r, const exl2_
     return EXL2_OK;
 }
 
-/* *window: the part v[start:end] of a text, in which a method searches; args[1] and args[2] are its bounds. *before: code
-   points before it; UINT32_MAX: it begins after the end of the text, where nothing is found, not even "". */
+/* *window: the part v[start:end] of a text, in which a method searches; args[1] and args[2] are its bounds. *before:
+   code points before it; UINT32_MAX: it begins after the end of the text, where nothing is found, not even "". */
 static exl2_result exl2__template_method_window(exl2__template_run *r, const exl2__template_value *v,
                                                 exl2__template_args args, exl2__template_value *window,
                                                 uint32_t *before)

@@ -50,8 +50,8 @@ static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl
     } else if (call->keyword) {
         return exl2__template_emit_unexpected(p, "a keyword argument");
     }
-    bool wrong = parameter == UINT32_MAX || (!call->keyword && parameter >= exl2__template_parameter_count(parameters)) ||
-                 (call->seen >> parameter & 1);
+    bool beyond = !call->keyword && parameter >= exl2__template_parameter_count(parameters);
+    bool wrong = parameter == UINT32_MAX || beyond || (call->seen >> parameter & 1);
     if (wrong && call->wrong.kind == EXL2__TEMPLATE_TOKEN_END) {
         call->wrong = t;
     }
@@ -101,11 +101,13 @@ static void exl2__template_operand_call(exl2__template_parser *p, exl2__template
     exl2__template_emit_ins(p, ins, 1 - pushed - (int)call->given);
 }
 
-/* Notes a name that Jinja does not know either, outside the soft frames. An inline condition that follows forgives it. */
+/* Notes a name that Jinja does not know either, outside the soft frames. An inline condition that follows forgives
+   it. */
 static void exl2__template_operand_note(exl2__template_parser *p, const exl2__template_call *call)
 {
     static const char known[] = "filesizeformat pprint random striptags urlencode urlize wordwrap xmlattr";
-    bool jinja = exl2__template_parameter_number(known, p->lex.source + call->name.begin, call->name.bytes) != UINT32_MAX;
+    const char *name = p->lex.source + call->name.begin;
+    bool jinja = exl2__template_parameter_number(known, name, call->name.bytes) != UINT32_MAX;
     if (call->unknown && !jinja && !p->soft && p->unknown.bytes == 0) {
         p->unknown = call->name;
         p->unknown_what = call->what;

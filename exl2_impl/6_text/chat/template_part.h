@@ -256,8 +256,8 @@ static exl2_result exl2__template_python_attribute(exl2__template_run *r, const 
                   (v->kind == EXL2__TEMPLATE_KIND_JOINER && exl2__template_listed("sep used", text, bytes));
     bool method = exl2__template_listed(exl2__template_attributes(v), text, bytes);
     if (hidden && (method || !part)) {
-        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "attribute '%.*s' of a %s is not supported", (int)bytes, text,
-                                   exl2__template_type(v));
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "attribute '%.*s' of a %s is not supported", (int)bytes,
+                                   text, exl2__template_type(v));
     }
     *found = method;
     *out = *name;
@@ -306,7 +306,8 @@ static exl2_result exl2__template_item(exl2__template_run *r, const exl2__templa
         }
         uint32_t at = exl2__template_index(key->as.integer, items.count);
         *out = at < items.count ? items.as.items[at] : exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
-        out->why = v->kind == EXL2__TEMPLATE_KIND_TEXT && at < items.count ? v->why : out->why; /* a part of safe text */
+        bool safe = v->kind == EXL2__TEMPLATE_KIND_TEXT && at < items.count && v->why;
+        out->why = safe ? 1 : out->why; /* a part of a safe text is safe */
         return EXL2_OK;
     }
     EXL2__TRY(exl2__template_key(r, v, key, out));

@@ -31,7 +31,8 @@ static bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template
 }
 
 /* Whether the render of a conversation contains the word that only its tools or tool calls have. */
-static bool exl2__template_probe_shows(const exl2__ctx *c, const exl2__template *t, exl2__template_input *in, void *block)
+static bool exl2__template_probe_shows(const exl2__ctx *c, const exl2__template *t, exl2__template_input *in,
+                                       void *block)
 {
     const char *text;
     const uint8_t *marks;
@@ -51,11 +52,12 @@ static bool exl2__template_probe_shows(const exl2__ctx *c, const exl2__template 
    accept, so several are tried. */
 static exl2_result exl2__template_probe(exl2__ctx *c, exl2__template *t, const exl2__template_input *tokens)
 {
-    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"" EXL2__TEMPLATE_PROBE_WORD "\", \"description\": \"d\", "
-        "\"parameters\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\", "
+    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"" EXL2__TEMPLATE_PROBE_WORD
+        "\", \"description\": \"d\", \"parameters\": {\"type\": \"object\", \"properties\": {\"a\": "
+        "{\"type\": \"string\", "
         "\"description\": \"d\"}}, \"required\": [\"a\"]}}}]";
-    static const char plain_tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": \"d\", "
-        "\"parameters\": {\"type\": \"object\", \"properties\": {}}}}]";
+    static const char plain_tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
+        "\"description\": \"d\", \"parameters\": {\"type\": \"object\", \"properties\": {}}}}]";
     static const char calls[] = "[{\"id\": \"abcdefghi\", \"type\": \"function\", \"function\": {\"name\": "
         "\"" EXL2__TEMPLATE_PROBE_WORD "\", \"arguments\": {\"a\": \"b\"}}}]";
     static const exl2_message talk[] = {
@@ -90,6 +92,8 @@ static exl2_result exl2__template_probe(exl2__ctx *c, exl2__template *t, const e
         in.messages = rows[i].messages;
         in.message_count = rows[i].count;
         in.chat = &chat;
+        in.tool_calls = NULL;
+        in.begun = NULL;
         *rows[i].reads = *rows[i].reads || exl2__template_probe_shows(c, t, &in, block);
     }
     exl2__free(c, block, EXL2__TEMPLATE_PROBE_BYTES, EXL2_MEM_SCRATCH);

@@ -1,4 +1,4 @@
-/* template_spec.h: str.format: fields {} {0} {name}, conversions !r and !s, and specifications such as {:>8} or {:05.1f}.
+/* template_spec.h: str.format: fields {} {0} {name}, conversions !r and !s, specifications such as {:>8} or {:05.1f}.
    takes: exl2__template_run, the format, its arguments (NULL: not given), of which the last is a dict of named ones.
    gives: exl2__template_spec_format.
    owns:  nothing. */
@@ -154,7 +154,8 @@ static exl2_result exl2__template_spec_argument(exl2__template_run *r, const exl
     *out = NULL;
     if (name->count && !digit) {
         for (uint32_t i = 0; i < name->count; i++) {
-            if (!exl2__template_lex_word_byte(name->as.text[i]) || (name->as.text[0] >= '0' && name->as.text[0] <= '9')) {
+            bool number = name->as.text[0] >= '0' && name->as.text[0] <= '9';
+            if (number || !exl2__template_lex_word_byte(name->as.text[i])) {
                 return exl2__template_unsupported(r, "a format field other than {}, {0} to {6} and {name}");
             }
         }

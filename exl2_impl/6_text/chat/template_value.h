@@ -186,8 +186,8 @@ static exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, 
     uint32_t line, column;
     exl2__unicode_place(r->program->text, r->now->at, &line, &column);
     if (r->textless && (strstr(text, "None") || strstr(text, "'content'"))) { /* what such messages run into */
-        return exl2__fail(r->c, code, "chat template line %u, column %u: %.*s (message %zu has tool_calls, but no text; "
-                          "this template may need one, such as \"\")", line, column, 100, text, r->textless - 1);
+        return exl2__fail(r->c, code, "chat template line %u, column %u: %.*s (message %zu has tool_calls, but no "
+                          "text; this template may need one, such as \"\")", line, column, 100, text, r->textless - 1);
     }
     return exl2__fail(r->c, code, "chat template line %u, column %u: %s", line, column, text);
 }
