@@ -149,7 +149,7 @@ static exl2_result exl2__template_map(exl2__template_run *r, const exl2__templat
     exl2__template_signature row;
     exl2__template_value items, *made = NULL;
     if (!exl2__template_truth(v)) { /* as in Jinja: none, too */
-        return exl2__template_generator(r, NULL, 0, v->marked, out);
+        return exl2__template_generator(r, v, 0, v->marked, out);
     }
     if (!path == !args[EXL2__TEMPLATE_MAP_FILTER]) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "map requires a filter argument");
@@ -179,7 +179,7 @@ static exl2_result exl2__template_select(exl2__template_run *r, const exl2__temp
     exl2__template_value items, part, *made = NULL;
     uint32_t count = 0;
     if (!exl2__template_truth(v)) { /* as in Jinja: none, too */
-        return exl2__template_generator(r, NULL, 0, v->marked, out);
+        return exl2__template_generator(r, v, 0, v->marked, out);
     }
     for (uint32_t i = 0; i + by_attribute < EXL2__TEMPLATE_ARGS_MAX; i++) {
         own[i] = args[i + by_attribute];
