@@ -31,7 +31,7 @@ static void test_reads(void)
         { "{% if messages[0].role == 'system' and tools %}{{ tools | tojson(indent=4) }}{% endif %}", "t", "" },
         { "{% for m in messages %}{{ m.tool_calls }}{% endfor %}", "", "c" },
         { "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}{% endfor %}", "", "c" },
-        { "{% for m in messages %}{% if m.tool_calls and m.content is none %}{{ m.tool_calls | tojson }}{% endif %}"
+        { "{% for m in messages %}{% if m.tool_calls and not m.content %}{{ m.tool_calls | tojson }}{% endif %}"
           "{% endfor %}", "", "c" },
         { "{% if not tools %}{{ raise_exception('tools!') }}{% endif %}{% for m in messages %}"
           "{{ m.tool_calls[0].function | tojson if m.tool_calls }}{% endfor %}", "", "c" },

@@ -92,9 +92,10 @@ static void exl2__template_operand_call(exl2__template_parser *p, exl2__template
     bool wrong = call->wrong.kind != EXL2__TEMPLATE_TOKEN_END;
     exl2__template_ins ins = { (uint8_t)op, call->signature.id, (uint16_t)call->given, a, call->map, call->name.at };
     if (call->unknown || wrong || (call->seen & needed) != needed) {
-        const exl2__template_token *t = wrong ? &call->wrong : &call->name;
-        bool few = !call->unknown && !wrong;
-        exl2__template_ins fail = { EXL2__TEMPLATE_FAIL, (uint8_t)op, call->unknown ? 0 : call->signature.id + 1u,
+        bool unknown = call->unknown || call->signature.id == EXL2__TEMPLATE_METHOD_UNKNOWN;
+        const exl2__template_token *t = wrong && !unknown ? &call->wrong : &call->name;
+        bool few = !unknown && !wrong;
+        exl2__template_ins fail = { EXL2__TEMPLATE_FAIL, (uint8_t)op, unknown ? 0 : call->signature.id + 1u,
                                     few ? call->given : t->begin, few ? 0 : exl2__max32(t->bytes, 1), t->at };
         ins = fail;
     }

@@ -179,38 +179,24 @@ static exl2_result exl2__template_key(exl2__template_run *r, const exl2__templat
     return EXL2_OK;
 }
 
-/* macro.name. false: there is no such attribute. */
-static exl2_result exl2__template_macro_attribute(exl2__template_run *r, const exl2__template_macro *macro,
-                                                  const exl2__template_value *name, bool *found,
+/* macro.name and macro.arguments */
+static exl2_result exl2__template_macro_attribute(exl2__template_run *r, const exl2__template_macro *macro, bool name,
                                                   exl2__template_value *out)
 {
-    static const char *const uses[] = { "catch_varargs", "catch_kwargs", "caller" }; /* in the order of their bits */
     const exl2__template_name *names = r->program->names;
-    const char *text = r->program->text;
     exl2__template_value *items = NULL;
     uint32_t count = 0;
-    *found = true;
-    for (uint32_t i = 0; i < EXL2__COUNT(uses); i++) {
-        if (exl2__template_same(name->as.text, name->count, uses[i])) {
-            *out = exl2__template_bool(macro->uses >> i & 1);
-            return EXL2_OK;
-        }
-    }
-    if (exl2__template_same(name->as.text, name->count, "name")) {
+    if (name) {
         const exl2__template_name *n = &names[macro->name ? macro->name - 1 : 0];
-        *out = macro->name ? exl2__template_text(text + n->at, n->bytes) : exl2__template_none();
+        *out = macro->name ? exl2__template_text(r->program->text + n->at, n->bytes) : exl2__template_none();
         return EXL2_OK;
     }
-    *found = exl2__template_same(name->as.text, name->count, "arguments");
-    for (const exl2__template_ins *i = macro->first; *found && i->op == EXL2__TEMPLATE_PARAMETER; i += i->a) {
+    for (const exl2__template_ins *i = macro->first; i->op == EXL2__TEMPLATE_PARAMETER; i += i->a) {
+        EXL2__TRY(exl2__template_alloc_values(r, 1, &items)); /* one after the other: nothing else is allocated here */
+        *items = exl2__template_text(r->program->text + names[i->b].at, names[i->b].bytes);
         count++;
     }
-    EXL2__TRY(exl2__template_alloc_values(r, count, &items));
-    count = 0;
-    for (const exl2__template_ins *i = macro->first; *found && i->op == EXL2__TEMPLATE_PARAMETER; i += i->a) {
-        items[count++] = exl2__template_text(text + names[i->b].at, names[i->b].bytes);
-    }
-    *out = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, items, count);
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, count ? items + 1 - count : NULL, count);
     return EXL2_OK;
 }
 
@@ -223,43 +209,35 @@ static exl2_result exl2__template_python_attribute(exl2__template_run *r, const 
 {
     const char *text = name->as.text;
     uint32_t bytes = name->count;
-    const exl2__template_loop *cycler = v->as.loop;
     *found = true;
     if (bytes > 4 && memcmp(text, "__", 2) == 0) {
         *out = exl2__template_undefined(EXL2__TEMPLATE_NO_ATTRIBUTE, v, text, bytes);
         return EXL2_OK;
     }
-    if (v->kind == EXL2__TEMPLATE_KIND_TUPLE && v->why) {
-        bool key = exl2__template_same(text, bytes, "grouper");
-        if (key || exl2__template_same(text, bytes, "list")) {
-            *out = v->as.items[key ? 0 : 1];
-            return EXL2_OK;
-        }
-    }
-    if (v->kind == EXL2__TEMPLATE_KIND_MACRO) {
-        EXL2__TRY(exl2__template_macro_attribute(r, v->as.macro, name, found, out));
-        if (*found) {
-            return EXL2_OK;
-        }
-    }
-    if (v->kind == EXL2__TEMPLATE_KIND_CYCLER && exl2__template_same(text, bytes, "current")) {
-        *out = cycler->items[cycler->at];
+    if (v->kind == EXL2__TEMPLATE_KIND_TUPLE && v->why && exl2__template_listed("grouper list", text, bytes)) {
+        *out = v->as.items[text[0] == 'l'];
         return EXL2_OK;
     }
-    bool part = exl2__template_is_numeric(v) || v->kind == EXL2__TEMPLATE_KIND_RANGE ||
-                v->kind == EXL2__TEMPLATE_KIND_VIEW;
-    bool hidden = (part && exl2__template_listed("denominator imag mapping numerator real start step stop", text,
-                                                 bytes)) ||
-                  v->kind == EXL2__TEMPLATE_KIND_METHOD || v->kind == EXL2__TEMPLATE_KIND_FUNCTION ||
-                  (v->kind == EXL2__TEMPLATE_KIND_MACRO && exl2__template_same(text, bytes, "explicit_caller")) ||
-                  (v->kind == EXL2__TEMPLATE_KIND_CYCLER && exl2__template_listed("items pos", text, bytes)) ||
-                  (v->kind == EXL2__TEMPLATE_KIND_JOINER && exl2__template_listed("sep used", text, bytes));
-    bool method = exl2__template_listed(exl2__template_attributes(v), text, bytes);
-    if (hidden && (method || !part)) {
+    if (v->kind == EXL2__TEMPLATE_KIND_MACRO && exl2__template_listed("arguments name", text, bytes)) {
+        return exl2__template_macro_attribute(r, v->as.macro, text[0] == 'n', out);
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_CYCLER && exl2__template_same(text, bytes, "current")) {
+        *out = v->as.loop->items[v->as.loop->at];
+        return EXL2_OK;
+    }
+    const char *hidden = exl2__template_is_numeric(v)           ? "denominator imag numerator real"
+                         : v->kind == EXL2__TEMPLATE_KIND_RANGE ? "start step stop"
+                         : v->kind == EXL2__TEMPLATE_KIND_VIEW  ? "mapping"
+                         : v->kind == EXL2__TEMPLATE_KIND_MACRO
+                             ? "caller catch_kwargs catch_varargs explicit_caller"
+                         : v->kind >= EXL2__TEMPLATE_KIND_CYCLER ? "items pos sep used"
+                                                                 : "";
+    bool function = v->kind == EXL2__TEMPLATE_KIND_METHOD || v->kind == EXL2__TEMPLATE_KIND_FUNCTION;
+    if (function || exl2__template_listed(hidden, text, bytes)) {
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "attribute '%.*s' of a %s is not supported", (int)bytes,
                                    text, exl2__template_type(v));
     }
-    *found = method;
+    *found = exl2__template_listed(exl2__template_attributes(v), text, bytes);
     *out = *name;
     out->kind = EXL2__TEMPLATE_KIND_METHOD;
     return EXL2_OK;

@@ -10,7 +10,6 @@
 
 #define EXL2__TEMPLATE_PROBE_BYTES (256u << 10) /* block of a probe's render; a probe that needs more is skipped */
 #define EXL2__TEMPLATE_PROBE_STEPS (EXL2__TEMPLATE_STEPS_MAX / 16)
-#define EXL2__TEMPLATE_PROBE_WORD "exl2probe" /* in no template; ASCII, because printed lists escape other characters */
 
 /* Renders into a block of EXL2__TEMPLATE_PROBE_BYTES without a trace of errors. false: the render failed. */
 static bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
@@ -30,18 +29,10 @@ static bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template
            exl2__template_finish(run, text, bytes, marks) == EXL2_OK;
 }
 
-/* Whether the render of a conversation contains the word that only its tools or tool calls have. */
-static bool exl2__template_probe_shows(const exl2__ctx *c, const exl2__template *t, exl2__template_input *in,
-                                       void *block)
+static bool exl2__template_probe_has(const char *text, size_t bytes, const char word[9])
 {
-    const char *text;
-    const uint8_t *marks;
-    size_t bytes;
-    if (!exl2__template_probe_render(c, t, in, block, &text, &bytes, &marks)) {
-        return false;
-    }
-    for (size_t at = 0; at + sizeof EXL2__TEMPLATE_PROBE_WORD <= bytes + 1; at++) {
-        if (memcmp(text + at, EXL2__TEMPLATE_PROBE_WORD, sizeof EXL2__TEMPLATE_PROBE_WORD - 1) == 0) {
+    for (size_t at = 0; at + 8 <= bytes; at++) {
+        if (memcmp(text + at, word, 8) == 0) {
             return true;
         }
     }
@@ -49,52 +40,39 @@ static bool exl2__template_probe_shows(const exl2__ctx *c, const exl2__template 
 }
 
 /* Sets t->reads_tools and t->reads_tool_calls. in: the special tokens. Templates differ in the conversations that they
-   accept, so several are tried. */
+   accept, so several are tried: parts of one, with and without tools. */
 static exl2_result exl2__template_probe(exl2__ctx *c, exl2__template *t, const exl2__template_input *tokens)
 {
-    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"" EXL2__TEMPLATE_PROBE_WORD
-        "\", \"description\": \"d\", \"parameters\": {\"type\": \"object\", \"properties\": {\"a\": "
-        "{\"type\": \"string\", "
-        "\"description\": \"d\"}}, \"required\": [\"a\"]}}}]";
-    static const char plain_tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
-        "\"description\": \"d\", \"parameters\": {\"type\": \"object\", \"properties\": {}}}}]";
-    static const char calls[] = "[{\"id\": \"abcdefghi\", \"type\": \"function\", \"function\": {\"name\": "
-        "\"" EXL2__TEMPLATE_PROBE_WORD "\", \"arguments\": {\"a\": \"b\"}}}]";
-    static const exl2_message talk[] = {
-        { .role = "system", .text = "s" }, { .role = "user", .text = "u" },
-        { .role = "assistant", .text = "", .tool_calls = calls },
-        { .role = "tool", .text = "r", .name = "f", .tool_call_id = "abcdefghi" },
-    };
-    static const exl2_message textless[] = {
-        { .role = "user", .text = "u" }, { .role = "assistant", .tool_calls = calls },
-        { .role = "tool", .text = "r", .name = "f", .tool_call_id = "abcdefghi" },
-    };
-    const struct {
-        const exl2_message *messages;
-        size_t count;
-        const char *tools;
-        bool *reads;
-    } rows[] = {
-        { talk + 1, 1, tools, &t->reads_tools }, { talk, 2, tools, &t->reads_tools },
-        { talk + 1, 3, plain_tools, &t->reads_tool_calls }, { talk, 4, plain_tools, &t->reads_tool_calls },
-        { talk + 1, 2, NULL, &t->reads_tool_calls }, { textless, 3, plain_tools, &t->reads_tool_calls },
-        { textless, 2, NULL, &t->reads_tool_calls },
-    };
+    static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"exl2tool\",\"description\":\"d\","
+        "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},\"required\":[\"a\"]}}}]";
+    static const char calls[] = "[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"exl2call\","
+        "\"arguments\":{\"a\":\"b\"}}}]";
+    static const uint8_t parts[][2] = { { 1, 1 }, { 0, 2 }, { 1, 2 }, { 1, 3 }, { 0, 4 } }; /* first message, count */
+    exl2_message talk[4] = { { .role = "system", .text = "s" }, { .role = "user", .text = "u" },
+                             { .role = "assistant", .text = "", .tool_calls = calls },
+                             { .role = "tool", .text = "r", .name = "f", .tool_call_id = "abcdefghi" } };
+    exl2_chat_desc chat = { .now = "2025-01-01 00:00:00" };
+    exl2__template_input in = *tokens;
     void *block = NULL;
     t->reads_tools = t->reads_tool_calls = false;
     if (!t->block) {
         return EXL2_OK;
     }
     EXL2__TRY(exl2__alloc(c, EXL2__TEMPLATE_PROBE_BYTES, 16, EXL2_MEM_SCRATCH, &block));
-    for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
-        const exl2_chat_desc chat = { .now = "2025-01-01 00:00:00", .tools = rows[i].tools };
-        exl2__template_input in = *tokens;
-        in.messages = rows[i].messages;
-        in.message_count = rows[i].count;
-        in.chat = &chat;
-        in.tool_calls = NULL;
-        in.begun = NULL;
-        *rows[i].reads = *rows[i].reads || exl2__template_probe_shows(c, t, &in, block);
+    in.chat = &chat;
+    in.tool_calls = NULL;
+    in.begun = NULL;
+    for (size_t i = 0; i < 2 * EXL2__COUNT(parts); i++) {
+        const char *text;
+        const uint8_t *marks;
+        size_t bytes;
+        chat.tools = i % 2 ? NULL : tools;
+        in.messages = talk + parts[i / 2][0];
+        in.message_count = parts[i / 2][1];
+        if (exl2__template_probe_render(c, t, &in, block, &text, &bytes, &marks)) {
+            t->reads_tools = t->reads_tools || exl2__template_probe_has(text, bytes, "exl2tool");
+            t->reads_tool_calls = t->reads_tool_calls || exl2__template_probe_has(text, bytes, "exl2call");
+        }
     }
     exl2__free(c, block, EXL2__TEMPLATE_PROBE_BYTES, EXL2_MEM_SCRATCH);
     return EXL2_OK;
