@@ -353,8 +353,8 @@
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
-   constant, with these exceptions: conversations that render to more than 256 KiB or that bring a template_text or
-   special_tokens; jobs with guidance, or with a grammar and bans (section 9); and, for a moment, a text that is not
+   constant, with these exceptions: conversations that render to more than 256 KiB, that bring a template_text or
+   special_tokens, or whose reply is begun; jobs with guidance, or with a grammar and bans (section 9); and, for a moment, a text that is not
    valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer normalizes first
    (Qwen: text that is not in normal form C).
 
