@@ -354,9 +354,9 @@
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
    constant, with these exceptions: conversations that render to more than 256 KiB, that bring a template_text or
-   special_tokens, or whose reply is begun; jobs with guidance, or with a grammar and bans (section 9); and, for a moment, a text that is not
-   valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer normalizes first
-   (Qwen: text that is not in normal form C).
+   special_tokens, or whose reply is begun; jobs with guidance, or with a grammar and bans (section 9); and, for a
+   moment, a text that is not valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in one stretch that the
+   tokenizer normalizes first (Qwen: text that is not in normal form C).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a

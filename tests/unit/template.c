@@ -372,7 +372,7 @@ int main(void)
 {
     ctx.allocator = exl2__platform_allocator();
     ctx.files = exl2__platform_files();
-    test_cases("cases.jsonl", 422);
+    test_cases("cases.jsonl", 435);
     test_cases("random.jsonl", 300);
     test_smollm2();
     test_shared_templates();

@@ -326,6 +326,9 @@ static exl2_result exl2__template_number(exl2__template_run *r, const exl2__temp
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT && !good) { /* as Jinja: int(float(text)) if it is no integer of the base */
         EXL2__TRY(exl2__template_number_of_text(r, v, real || based, &good, &number));
     }
+    if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, v);
+    }
     if (!good) {
         *out = fallback ? *fallback : real ? exl2__template_real(0) : exl2__template_int(0);
         return EXL2_OK;

@@ -20,7 +20,8 @@ static exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__t
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
         return exl2__template_too_deep(r);
     }
-    if (key->kind == EXL2__TEMPLATE_KIND_LIST || key->kind == EXL2__TEMPLATE_KIND_DICT) {
+    bool view = key->kind == EXL2__TEMPLATE_KIND_VIEW && key->why != EXL2__TEMPLATE_VIEW_VALUES;
+    if (view || key->kind == EXL2__TEMPLATE_KIND_LIST || key->kind == EXL2__TEMPLATE_KIND_DICT) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "unhashable type: '%s'", exl2__template_type(key));
     }
     for (uint32_t i = 0; key->kind == EXL2__TEMPLATE_KIND_TUPLE && i < key->count; i++) {
@@ -272,6 +273,8 @@ static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__te
                                    exl2__template_type(whole));
     }
     EXL2__TRY(exl2__template_sequence(r, whole, &items));
+    bool keys = whole->kind == EXL2__TEMPLATE_KIND_VIEW && whole->why == EXL2__TEMPLATE_VIEW_KEYS;
+    EXL2__TRY(keys ? exl2__template_check_key(r, part, 0) : EXL2_OK);
     for (uint32_t i = 0; !*out && i < items.count; i++) {
         EXL2__TRY(exl2__template_equal(r, &items.as.items[i], part, 0, out));
     }
