@@ -106,7 +106,7 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
     }
     double value = exl2__template_as_real(v), unit = places < 0 ? pow(10, (double)places) : 1;
     if (common && places < 0) {
-        exl2__json_number number = { 0, -places, signbit(value) != 0, false };
+        exl2__json_number number = { 0, -places, copysign(1, value) < 0, false };
         if (!exl2__template_fixed(value, (int32_t)places, &number.digits) || !exl2__json_number_f64(&number, &value)) {
             return exl2__template_unsupported(r, "round to a result of more than 18 digits");
         }

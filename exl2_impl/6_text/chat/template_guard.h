@@ -220,7 +220,7 @@ static bool exl2__template_guard_render(exl2__template_guard_state *g, const exl
             messages[in.message_count++].text = EXL2__TEMPLATE_GUARD_NOTHING;
         }
     }
-    return exl2__template_probe_render(g->c, t, &in, block, text, bytes, marks);
+    return exl2__template_probe_render(g->c, t, &in, EXL2__TEMPLATE_PROBE_STEPS, block, text, bytes, marks);
 }
 
 /* Guards the tokens in text that the template computes, such as 'user' | upper. Three conversations are rendered (a

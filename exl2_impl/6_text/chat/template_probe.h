@@ -11,9 +11,11 @@
 #define EXL2__TEMPLATE_PROBE_BYTES (256u << 10) /* block of a probe's render; a probe that needs more is skipped */
 #define EXL2__TEMPLATE_PROBE_STEPS (EXL2__TEMPLATE_STEPS_MAX / 16)
 
-/* Renders into a block of EXL2__TEMPLATE_PROBE_BYTES without a trace of errors. false: the render failed. */
+/* Renders into a block of EXL2__TEMPLATE_PROBE_BYTES, in at most `steps`, without a trace of errors. false: the render
+   failed. */
 static bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
-                                        void *block, const char **text, size_t *bytes, const uint8_t **marks)
+                                        uint32_t steps, void *block, const char **text, size_t *bytes,
+                                        const uint8_t **marks)
 {
     /* A context without the logger and the error, because errors of a probe are not reported. The error is not copied:
        another thread may hold its lock at this moment, and the copy would stay locked for ever. */
@@ -24,7 +26,7 @@ static bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template
     if (exl2__template_frame_open(&quiet, t, block, EXL2__TEMPLATE_PROBE_BYTES, &run) < 0) {
         return false;
     }
-    run->steps = EXL2__TEMPLATE_STEPS_MAX - EXL2__TEMPLATE_PROBE_STEPS;
+    run->steps = EXL2__TEMPLATE_STEPS_MAX - steps;
     return exl2__template_set_input(run, in) == EXL2_OK &&
            exl2__template_finish(run, text, bytes, marks) == EXL2_OK;
 }
@@ -62,14 +64,14 @@ static exl2_result exl2__template_probe(exl2__ctx *c, exl2__template *t, const e
     in.chat = &chat;
     in.tool_calls = NULL;
     in.begun = NULL;
-    for (size_t i = 0; i < 2 * EXL2__COUNT(parts); i++) {
+    for (size_t i = 0; i < 2 * EXL2__COUNT(parts) && !(t->reads_tools && t->reads_tool_calls); i++) {
         const char *text;
         const uint8_t *marks;
         size_t bytes;
         chat.tools = i % 2 ? NULL : tools;
         in.messages = talk + parts[i / 2][0];
         in.message_count = parts[i / 2][1];
-        if (exl2__template_probe_render(c, t, &in, block, &text, &bytes, &marks)) {
+        if (exl2__template_probe_render(c, t, &in, EXL2__TEMPLATE_PROBE_STEPS / 8, block, &text, &bytes, &marks)) {
             t->reads_tools = t->reads_tools || exl2__template_probe_has(text, bytes, "exl2tool");
             t->reads_tool_calls = t->reads_tool_calls || exl2__template_probe_has(text, bytes, "exl2call");
         }
