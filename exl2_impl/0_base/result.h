@@ -186,7 +186,7 @@ static inline void exl2__format_repair(char *text, size_t cap)
         }
     }
     if (blank) {
-        exl2__format(text, cap, "an error whose message is empty");
+        exl2__format(text, cap, "(a message without text)");
     }
 }
 
