@@ -148,6 +148,15 @@
                                            .grammar = g, .on_event = speak, .user = &answer }, &job);
        exl2_grammar_close(e, g);                             // the job keeps what it needs
 
+   Begin the reply. The last message is what the NPC has begun to say. The job continues it, and its events have only
+   the new text. heal_prompt lets the begun text end within a word:
+
+       exl2_message turns[] = { { .role = "system", .text = world }, { .role = "user", .text = question },
+                                { .role = "assistant", .text = "I will say as Marla: \"The key" } };
+       exl2_job_start(e, &(exl2_job_desc){ .session = npc, .prompt = { .messages = turns, .message_count = 3 },
+                                           .chat.begun_reply = true, .heal_prompt = true, .on_event = speak,
+                                           .user = &answer }, &job);  // next turn: the message is begun + new text
+
    Ship kernels. Players have no NVRTC. Compile once on your machine, `exl2 kernels build --arch 75,80,86,89,90,100,120
    data/kernels`, ship the folder, and read it:
 
@@ -364,10 +373,10 @@
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
-   constant, with these exceptions: conversations that render to more than 256 KiB or that bring a template_text or
-   special_tokens; jobs with guidance, or with a grammar and bans (section 9); and, for a moment, a text that is not
-   valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in one stretch that the tokenizer normalizes first
-   (Qwen: text that is not in normal form C).
+   constant, with these exceptions: conversations that render to more than 256 KiB, that bring a template_text or
+   special_tokens, or whose reply is begun; jobs with guidance, or with a grammar and bans (section 9); and, for a
+   moment, a text that is not valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in one stretch that the
+   tokenizer normalizes first (Qwen: text that is not in normal form C).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -453,6 +462,13 @@
    Before raw text comes BOS where the model wants it; exl2_text_flags has the rules. Conversations have the BOS that
    their template writes. exl2_chat_render shows what the chat template makes of messages; exl2_chat_desc lists the
    Jinja that it runs.
+
+   With chat.begun_reply the last message is the beginning of the reply: the prompt ends right after its text, as the
+   template writes it (without white space at its end, if the template trims it), and the job continues it. The place is
+   found by a second render with a marker after that text, so the same words may stand in other messages. The text of a
+   grammar begins with the begun text, also after a save; only a CUSTOM grammar sees new tokens alone. Events, stop
+   strings, banned strings, min_tokens and max_tokens are about the new text. ARG: the message has no text, the template
+   does not write it once, or the grammar does not allow it.
 
    These three functions set *need to the room that the answer needs, also when the answer did not fit
    (EXL2_ERR_TOO_SMALL). With NULL for the buffer they only do that (EXL2_OK).
@@ -759,7 +775,8 @@ typedef enum exl2_log_id { /* what a line is about, to filter by; numbers stay a
     EXL2_LOG_ID_SNAPSHOT_EARLIER,       /* WARN: a snapshot of an earlier release: its history alone is restored */
     EXL2_LOG_ID_SETTING_IGNORED,        /* WARN: a sampler's value in generation_config.json makes no sense */
     EXL2_LOG_ID_GPTQ_VERSION,           /* WARN: zeros of GPTQ are read as those of checkpoint_format gptq_v2 */
-    EXL2_LOG_ID_DEQUANTIZED             /* WARN: the GPU needs some quantized matrices as FP16; the text says why */
+    EXL2_LOG_ID_DEQUANTIZED,            /* WARN: the GPU needs some quantized matrices as FP16; the text says why */
+    EXL2_LOG_ID_TOOLS_DROPPED           /* WARN: a job's chat template does not read its tools or tool_calls */
 } exl2_log_id;
 
 typedef struct exl2_logger { /* default: silent */
@@ -1080,6 +1097,8 @@ typedef struct exl2_model_info { /* constant once the headers are read, but for 
                                   embedding and the experts that the token does not use */
     exl2_token bos, eos;       /* -1 = none */
     bool has_tokenizer, has_chat_template;
+    bool reads_tools, reads_tool_calls; /* the chat template for jobs with tools does (found by rendering); one that
+                                   does not drops them without an error, and the job logs a warning */
     uint8_t content_id[16];    /* of config.json and all weights: a saved session fits models with the same id. Zeros
                                   until the weights are loaded, and always with text_only */
 } exl2_model_info;
@@ -1135,8 +1154,10 @@ typedef struct exl2_message {
    Templates are Jinja as transformers runs it (trim_blocks, lstrip_blocks, a sandbox). Supported are:
      statements   if, for, set, macro, call, filter, with, raw, break, continue
      filters, tests and methods of strings, lists and dicts: all that published templates use
-     functions    namespace, range, dict, raise_exception, strftime_now
-   Anything else is rejected with line and column: a method or function when it runs, the rest at parsing.
+     functions    namespace, range, dict, cycler, joiner, raise_exception, strftime_now
+     integers     of any size: beyond 64 bits they are printed, compared and written as JSON, not computed with
+   Anything else is rejected with line and column: a filter, test, method or function when it runs, the rest at parsing;
+   also, as in Jinja, a filter or test that Jinja does not have, outside of `if`.
 
    A template is not trusted. Its source (512 KiB), nesting (64), macros inside each other (32), work and memory (64
    MiB) have limits, and exceeding one is an error. */
@@ -1150,6 +1171,8 @@ typedef struct exl2_chat_desc { /* zeroed: the model's own template, no tools, t
                                   that it lacks are undefined. The only text here that may contain markers */
     const char *now;           /* "YYYY-MM-DD HH:MM:SS" for strftime_now; NULL = the local clock */
     bool close_reply;          /* render without the opening of a reply */
+    bool begun_reply;          /* the last message is the beginning of the reply, which the job continues (section 7);
+                                  close_reply is not read then */
     uint32_t _end_canary;
 } exl2_chat_desc;
 

@@ -424,14 +424,18 @@ EXL2__SIZE_BEGIN
 #include "6_text/chat/template_case.h"
 /* defines: formatting of numbers and strings */
 #include "6_text/chat/template_format.h"
+/* defines: str.format */
+#include "6_text/chat/template_spec.h"
 /* defines: the date and time */
 #include "6_text/chat/template_clock.h"
 /* defines: filters over lists */
 #include "6_text/chat/template_list.h"
 /* defines: methods */
 #include "6_text/chat/template_method.h"
-/* defines: filters, tests and functions */
+/* defines: filters and tests */
 #include "6_text/chat/template_call.h"
+/* defines: the functions that Jinja predefines */
+#include "6_text/chat/template_function.h"
 /* defines: frames, loops and output of a running template */
 #include "6_text/chat/template_frame.h"
 /* defines: calls of macros */
@@ -440,6 +444,8 @@ EXL2__SIZE_BEGIN
 #include "6_text/chat/template_run.h"
 /* defines: chat templates: parse and render */
 #include "6_text/chat/template.h"
+/* defines: whether a template reads tools and tool calls */
+#include "6_text/chat/template_probe.h"
 /* defines: the added tokens that a template prints, which no message may forge */
 #include "6_text/chat/template_guard.h"
 /* defines: the templates of a model folder */

@@ -22,7 +22,7 @@
 #define GENERATE_STEP_US 30000u /* Ctrl-C is checked after each step of this length */
 
 typedef struct generate_options {
-    const char *path, *prompt, *prompt_file, *ids, *system, *template, *negative;
+    const char *path, *prompt, *prompt_file, *ids, *system, *begin, *template, *negative;
     const char *schema, *grammar, *regex, *choices;
     bool strict;
     bool chat, json, heal;
@@ -50,7 +50,7 @@ typedef struct generation {
     const char *prompt;
     size_t prompt_bytes;
     ids prompt_ids; /* ids of --ids */
-    exl2_message messages[2];
+    exl2_message messages[3];
     exl2_chat_desc chat;
     char *template_text;
     exl2_session session;
@@ -116,8 +116,8 @@ static args_result check(const args_desc *d, const generate_options *o)
     if (o->chat && o->ids) {
         return args_wrong(d, "--chat needs --prompt or --prompt-file");
     }
-    if (o->system && !o->chat) {
-        return args_wrong(d, "--system needs --chat");
+    if ((o->system || o->begin) && !o->chat) {
+        return args_wrong(d, "%s needs --chat", o->system ? "--system" : "--begin");
     }
     if ((o->schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choices != NULL) > 1) {
         return args_wrong(d, "give at most one of --schema, --grammar, --regex and --choices");
@@ -221,6 +221,10 @@ static void set_prompt(generation *g, exl2_job_desc *d)
         g->messages[d->prompt.message_count++] = (exl2_message){ .role = "user", .text = g->prompt };
         d->prompt.messages = g->messages;
         d->chat = g->chat;
+        if (o->begin) {
+            g->messages[d->prompt.message_count++] = (exl2_message){ .role = "assistant", .text = o->begin };
+            d->chat.begun_reply = true;
+        }
     } else {
         d->prompt.text = g->prompt;
         d->prompt.text_bytes = g->prompt_bytes;
@@ -276,10 +280,11 @@ static int run(generation *g, const exl2_sampler_desc *sampler)
     if (o->draft && !host_load_draft(g->host, o->draft, 1, &d.draft.model)) {
         return 1;
     }
-    const exl2_message negative = { .role = "user", .text = o->negative };
+    const exl2_message negative[2] = { { .role = "user", .text = o->negative },
+                                       { .role = "assistant", .text = o->begin } };
     if (o->negative && o->chat) {
-        d.negative_prompt.messages = &negative;
-        d.negative_prompt.message_count = 1;
+        d.negative_prompt.messages = negative;
+        d.negative_prompt.message_count = o->begin ? 2 : 1;
     } else {
         d.negative_prompt.text = o->negative;
     }
@@ -365,6 +370,7 @@ int cli_generate(int argc, char **argv)
         { "--ids", ARG_TEXT, &o.ids, "1,2", "token ids to continue" },
         { "--chat", ARG_BOOL, &o.chat, NULL, "the prompt is a user's message for the chat template" },
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
+        { "--begin", ARG_TEXT, &o.begin, "T", "the beginning of the reply, which is continued; with --chat" },
         TEMPLATE_ARG(o.template),
         { "--max", ARG_U32, &o.max_tokens, "N", "maximum tokens of the reply; 0 = 512, or what fits the context (0)" },
 #define SAMPLING_OF o.sampling

@@ -106,6 +106,8 @@ static void print_json_model(json_out *j, const info *i)
     json_out_int(j, "eos", m->eos);
     json_out_bool(j, "has_tokenizer", m->has_tokenizer);
     json_out_bool(j, "has_chat_template", m->has_chat_template);
+    json_out_bool(j, "reads_tools", m->reads_tools);
+    json_out_bool(j, "reads_tool_calls", m->reads_tool_calls);
     json_out_array(j, "warnings");
     for (uint32_t n = 0; n < i->warning_count; n++) {
         json_out_string(j, NULL, i->warnings[n]);
@@ -191,6 +193,10 @@ static void print_text_model(const info *i)
     printf("%-18s %u tokens, bos %d, eos %d\n", "vocabulary", m->vocab, m->bos, m->eos);
     printf("%-18s %s\n", "tokenizer", m->has_tokenizer ? "yes" : "no");
     printf("%-18s %s\n", "chat template", m->has_chat_template ? "yes" : "no");
+    if (m->has_chat_template) {
+        printf("%-18s the chat template %s them\n", "tools", m->reads_tools ? "reads" : "ignores");
+        printf("%-18s the chat template %s them\n", "tool calls", m->reads_tool_calls ? "reads" : "ignores");
+    }
     printf("%-18s %.3f\n", "bits per weight", (double)m->bits_per_weight);
     print_bytes("weights", m->weight_bytes);
     print_bytes("scratch", m->scratch_bytes);

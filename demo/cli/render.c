@@ -1,6 +1,6 @@
 /* render.c: `exl2 render`: renders chat messages with a chat template, one JSON object per line.
-   takes: a folder with tokenizer files; {"messages", "tools", "documents", "add_generation_prompt", "kwargs",
-          "template"} on stdin.
+   takes: a folder with tokenizer files; {"messages", "tools", "documents", "add_generation_prompt",
+          "continue_final_message", "kwargs", "template"} on stdin.
    gives: cli_render.
    owns:  nothing beyond the call. */
 #include "../common/memory.h"
@@ -37,6 +37,13 @@ static void answer(host *h, const json_value *request, void *user)
     exl2_chat_desc d = *(const exl2_chat_desc *)user;
     const json_value *list = json_member(request, "messages"), *name = json_member(request, "template");
     const json_value *open_reply = json_member(request, "add_generation_prompt");
+    const json_value *begun = json_member(request, "continue_final_message");
+    bool opens = open_reply && open_reply->kind == JSON_TRUE;
+    d.begun_reply = d.begun_reply || (begun && begun->kind == JSON_TRUE);
+    if (opens && d.begun_reply) {
+        lines_error("a reply that is begun has its opening: \"add_generation_prompt\" must not be true");
+        return;
+    }
     if (!list || list->kind != JSON_ARRAY) {
         lines_error("\"messages\" is missing or not an array");
         return;
@@ -54,7 +61,7 @@ static void answer(host *h, const json_value *request, void *user)
     d.documents = documents;
     d.variables = variables;
     d.template_name = name && name->kind == JSON_TEXT && !d.template_text ? name->text : d.template_name;
-    d.close_reply = !open_reply || open_reply->kind != JSON_TRUE;
+    d.close_reply = !opens;
     render(h, messages, count, &d);
     while (count-- > 0) {
         free((void *)(uintptr_t)messages[count].fields);
@@ -74,11 +81,14 @@ int cli_render(int argc, char **argv)
         TEMPLATE_ARG(template),
         { "--tokens", ARG_TEXT, &tokens, "F",
           "JSON object {\"bos_token\": ..} that replaces the model's special tokens" },
+        { "--continue", ARG_BOOL, &chat.begun_reply, NULL,
+          "the last message begins the reply: ends after its text, like \"continue_final_message\"" },
         { "--now", ARG_TEXT, &chat.now, "T", "'YYYY-MM-DD HH:MM:SS' for strftime_now (the clock)" },
     };
     const args_desc d = { "exl2 render",
-                          "Turns {\"messages\", \"tools\", \"documents\", \"add_generation_prompt\", \"kwargs\",\n"
-                          "\"template\"} on each line of stdin into {\"rendered\"} or {\"error\"}.",
+                          "Turns {\"messages\", \"tools\", \"documents\", \"add_generation_prompt\",\n"
+                          "\"continue_final_message\", \"kwargs\", \"template\"} on each line of stdin into\n"
+                          "{\"rendered\"} or {\"error\"}.",
                           positional, ARGS_COUNT(positional), ARGS_COUNT(positional), flags, ARGS_COUNT(flags) };
     args_result parsed = args_parse(&d, argc, argv);
     if (parsed != ARGS_OK) {

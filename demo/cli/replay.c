@@ -85,7 +85,7 @@ static const struct { const char *key; json_kind kind; } keys[] = {
     { "max", JSON_NULL }, { "seed", JSON_NULL }, { "tokens", JSON_NULL }, { "count", JSON_NULL },
     { "from_token", JSON_NULL }, { "temperature", JSON_NUMBER }, { "priority", JSON_NUMBER },
     { "greedy", JSON_TRUE }, { "prefill", JSON_TRUE }, { "ngram", JSON_TRUE }, { "one_by_one", JSON_TRUE },
-    { "hold", JSON_TRUE }, { "kv", JSON_TRUE },
+    { "hold", JSON_TRUE }, { "kv", JSON_TRUE }, { "begun", JSON_TRUE },
 };
 
 /* Checks the members of the line. sentence [cap]: what is wrong, if the result is false. */
@@ -331,6 +331,7 @@ static void set_prompt(const replay *r, exl2_job_desc *d, void **memory)
         }
         d->prompt.messages = *memory = list;
         d->prompt.message_count = n;
+        d->chat.begun_reply = is_set(r, "begun");
     } else if (text && text->kind == JSON_TEXT) {
         d->prompt.text = text->text;
         d->prompt.text_bytes = text->text_bytes;

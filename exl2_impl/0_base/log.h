@@ -18,7 +18,7 @@ static inline void exl2__log(const exl2__ctx *c, exl2_log_level level, exl2_log_
     va_list args;
     va_start(args, format);
     exl2__format_list(text, sizeof text, format, args);
-    exl2__format_repair(text);
+    exl2__format_repair(text, sizeof text);
     va_end(args);
     c->logger.line(c->logger.user, level, id, EXL2_OK, text);
 }

@@ -60,7 +60,7 @@ static inline size_t exl2__utf8_whole(const char *text, size_t bytes)
         more++;
     }
     unsigned lead = more < bytes ? (unsigned char)text[bytes - 1 - more] : 0;
-    size_t wanted = lead < 0xC0 ? 0 : lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+    size_t wanted = lead < 0xC2 || lead > 0xF4 ? 0 : lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
     return wanted > more ? bytes - 1 - more : bytes;
 }
 
@@ -160,9 +160,12 @@ static inline size_t exl2__format(char *out, size_t cap, const char *format, ...
     return used;
 }
 
-/* Replaces every byte that is not valid UTF-8 by '?'. Messages quote untrusted names and texts, and may cut them. */
-static inline void exl2__format_repair(char *text)
+/* Makes one line of a message: control characters and line separators become spaces, and every byte that is not valid
+   UTF-8 becomes '?'. Messages quote untrusted names and texts, and may cut them. A text without any word, such as that
+   of raise_exception(''), is replaced. */
+static inline void exl2__format_repair(char *text, size_t cap)
 {
+    bool blank = true;
     for (unsigned char *at = (unsigned char *)text; *at;) {
         unsigned lead = at[0], more = lead < 0x80 ? 0 : lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1, have = 0;
         while (have < more && (at[1 + have] & 0xC0) == 0x80) {
@@ -170,11 +173,20 @@ static inline void exl2__format_repair(char *text)
         }
         bool low = (lead == 0xE0 && at[1] < 0xA0) || (lead == 0xF0 && at[1] < 0x90); /* an overlong form */
         bool high = (lead == 0xED && at[1] > 0x9F) || (lead == 0xF4 && at[1] > 0x8F); /* surrogates, above 10FFFF */
+        bool separator = (lead == 0xC2 && at[1] < 0xA0) || (lead == 0xE2 && at[1] == 0x80 && (at[2] & 0xFE) == 0xA8);
         if (have < more || (lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || low || high) {
             *at++ = '?';
+            blank = false;
+        } else if (lead < 0x20 || lead == 0x7F || separator) {
+            memset(at, ' ', 1 + more);
+            at += 1 + more;
         } else {
+            blank = blank && lead == ' ';
             at += 1 + more;
         }
+    }
+    if (blank) {
+        exl2__format(text, cap, "(a message without text)");
     }
 }
 
@@ -187,7 +199,7 @@ static inline exl2_result exl2__fail(exl2__ctx *c, exl2_result code, const char 
     va_list args;
     va_start(args, format);
     exl2__format_list(error.text, sizeof error.text, format, args);
-    exl2__format_repair(error.text);
+    exl2__format_repair(error.text, sizeof error.text);
     va_end(args);
     exl2__lock(&c->error_lock);
     c->error = error;

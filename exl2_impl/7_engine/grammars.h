@@ -169,6 +169,30 @@ static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
     }
 }
 
+/* Advances a job that begins over the beginning of its text that the prompt ends with. */
+EXL2__COLD
+static exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
+{
+    exl2__job_grammar *g = &job->grammar;
+    const exl2__sequence *s = &job->sequence;
+    uint32_t end = s->begun ? s->prompt_end : s->keep + s->prompt_count;
+    for (; g->place_tokens < g->begun_tokens; g->place_tokens++) {
+        uint32_t at = end - g->begun_tokens + g->place_tokens;
+        exl2_token token = s->begun || at < s->keep ? exl2__table_token(s->table, at) : s->prompt[at - s->keep];
+        uint32_t next = exl2__grammar_mask_after(&g->slot->made->mask, &g->place, token,
+                                                 g->place_tokens ? 0 : g->begun_skip);
+        if (next == EXL2__GRAMMAR_STATE_FULL) {
+            return exl2__grammar_mask_full(&e->ctx);
+        }
+        if (next == EXL2__GRAMMAR_STATE_DEAD) {
+            return exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the grammar does not allow the begun text (its "
+                              "token %u)", g->place_tokens);
+        }
+        g->place.state = next;
+    }
+    return EXL2_OK;
+}
+
 /* Gives a job that begins its grammar; job->max_tokens, allow list and biases are set already. */
 EXL2__COLD
 static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_grammar handle)
@@ -187,6 +211,7 @@ static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_gram
         return EXL2_OK;
     }
     exl2_result r = exl2__grammar_mask_join(&e->ctx, &g->made->mask, &job->grammar.place);
+    r = r >= 0 ? exl2__grammars_begin(e, job) : r;
     uint32_t least = r >= 0 ? exl2__grammar_mask_shortest(&g->made->mask, &job->grammar.place) : 0;
     if (least > job->max_tokens && !job->sequence.prefill_only) {
         r = exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the shortest text of the grammar needs at least %u tokens, "
@@ -198,11 +223,14 @@ static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_gram
     return r;
 }
 
-/* Bytes of the text of new token `n` that the prompt ends with: those of a healed token. */
-static inline size_t exl2__grammars_healed_bytes(const exl2__model *m, const exl2__job *job, uint32_t n)
+/* Bytes of token `n` of the grammar's text that are no part of it: those before a begun reply, or of a healed token. */
+static inline size_t exl2__grammars_skipped_bytes(const exl2__model *m, const exl2__job *job, uint32_t n)
 {
     size_t bytes = 0;
     bool special;
+    if (job->grammar.begun) {
+        return n == 0 ? job->grammar.begun_skip : 0;
+    }
     if (n == 0 && job->healed >= 0) {
         exl2__vocab_piece(&m->vocab, job->healed, &bytes, &special);
     }
@@ -223,16 +251,16 @@ static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
     exl2__job_grammar *g = &job->grammar;
     exl2__grammar_mask *mask = &g->slot->made->mask;
     const exl2__sequence *s = &job->sequence;
-    uint32_t new_tokens = s->table->tokens - s->prompt_end;
+    uint32_t begin = s->prompt_end - g->begun_tokens, new_tokens = s->table->tokens - begin;
     if (new_tokens < g->place_tokens) {
         exl2__grammar_mask_leave(mask, &g->place);
         g->place_tokens = 0;
         EXL2__TRY(exl2__grammar_mask_join(&e->ctx, mask, &g->place));
     }
     for (; g->place_tokens < new_tokens; g->place_tokens++) {
-        exl2_token token = exl2__table_token(s->table, s->prompt_end + g->place_tokens);
-        size_t healed = exl2__grammars_healed_bytes(&e->models[job->model], job, g->place_tokens);
-        EXL2__TRY(exl2__grammar_mask_accept(&e->ctx, mask, &g->place, token, healed));
+        exl2_token token = exl2__table_token(s->table, begin + g->place_tokens);
+        size_t skipped = exl2__grammars_skipped_bytes(&e->models[job->model], job, g->place_tokens);
+        EXL2__TRY(exl2__grammar_mask_accept(&e->ctx, mask, &g->place, token, skipped));
     }
     return EXL2_OK;
 }
@@ -267,7 +295,8 @@ static exl2_result exl2__grammars_heal(exl2_engine *e, exl2__job *job, exl2_toke
     const exl2__sequence *s = &job->sequence;
     exl2__grammar_mask *mask = &job->grammar.slot->made->mask;
     EXL2__TRY(exl2__grammars_follow(e, job));
-    uint32_t next = exl2__grammar_mask_after(mask, &job->grammar.place, token, exl2__grammars_healed_bytes(m, job, 0));
+    size_t skipped = exl2__grammars_skipped_bytes(m, job, job->grammar.begun_tokens);
+    uint32_t next = exl2__grammar_mask_after(mask, &job->grammar.place, token, skipped);
     *allowed = next != EXL2__GRAMMAR_STATE_DEAD && next != EXL2__GRAMMAR_STATE_FULL
             && mask->states.states[next].tokens < s->tokens_end - s->table->tokens;
     return next == EXL2__GRAMMAR_STATE_FULL ? exl2__grammar_mask_full(&e->ctx) : EXL2_OK;

@@ -21,6 +21,11 @@ typedef struct exl2__rendered {
     size_t bytes;
     const uint8_t *from_message;
     const uint32_t *guard; /* added tokens that bytes from messages must not form */
+    bool reads_tools, reads_tool_calls; /* the template does */
+    size_t tool_calls;     /* the first message with tool calls, from 1; 0: none has */
+    bool begun;            /* the text ends with the beginning of the reply, */
+    bool begun_changed;    /* which the template has changed, */
+    size_t begun_bytes;    /* or which is so long */
     uint32_t *own_guard;   /* for special_tokens of the conversation */
     uint64_t guard_bytes;
     void *block;
@@ -37,12 +42,14 @@ static inline void exl2__job_start_free(exl2_engine *e, exl2__rendered *r)
 }
 
 /* The template in the desc's template_text, or the model's template that the desc selects. */
-static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, const exl2_chat_desc *chat,
+static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, const exl2__template_input *tokens,
                                            exl2__rendered *own, const exl2__template **out)
 {
+    const exl2_chat_desc *chat = tokens->chat;
     *out = &own->own;
     if (chat->template_text) {
         EXL2__TRY(exl2__template_open(&e->ctx, chat->template_text, strlen(chat->template_text), &own->own));
+        EXL2__TRY(exl2__template_probe(&e->ctx, &own->own, tokens));
         return m->vocab.present ? exl2__template_guard(&e->ctx, &own->own, &m->vocab) : EXL2_OK;
     }
     if (m->chats.count == 0) {
@@ -81,13 +88,90 @@ static exl2_result exl2__job_start_render_in(exl2_engine *e, const exl2__templat
     }
 }
 
+/* The longest run of the marker's character in a text. */
+static size_t exl2__job_start_longest_run(const char *text, size_t bytes, const char *mark, size_t mark_bytes)
+{
+    size_t longest = 0, run = 0;
+    for (size_t at = 0; at + mark_bytes <= bytes;) {
+        bool same = memcmp(text + at, mark, mark_bytes) == 0;
+        run = same ? run + 1 : 0;
+        longest = run > longest ? run : longest;
+        at += same ? mark_bytes : 1;
+    }
+    return longest;
+}
+
+/* Ends `out` where the marker of `marker_bytes` stands in `second`, and finds the begun text before it: as it was
+   given, or without the white space around it. false: the two renders differ by more than that. */
+static bool exl2__job_start_cut_at(const exl2__rendered *second, const exl2__template_begun *begun, size_t marker_bytes,
+                                   exl2__rendered *out)
+{
+    size_t end = second->bytes;
+    while (end >= marker_bytes && memcmp(second->text + end - marker_bytes, begun->marker, marker_bytes) != 0) {
+        end--;
+    }
+    size_t after = second->bytes - end;
+    if (end < marker_bytes || after > out->bytes) {
+        return false;
+    }
+    size_t before = end - marker_bytes, cut = out->bytes - after;
+    if (cut > before || memcmp(second->text + end, out->text + cut, after) != 0 ||
+        memcmp(second->text, out->text, cut) != 0 ||
+        exl2__template_space_front(second->text + cut, before - cut) < before - cut) {
+        return false;
+    }
+    size_t trimmed = before - cut, bytes = begun->bytes > trimmed ? begun->bytes - trimmed : 0;
+    size_t front = exl2__template_space_front(begun->text, bytes);
+    const size_t lengths[2] = { bytes - front, bytes };
+    for (size_t i = 0; i < 2; i++) { /* the whole text, if it is there */
+        bool same = lengths[i] <= cut && memcmp(out->text + cut - lengths[i], begun->text + bytes - lengths[i],
+                                                lengths[i]) == 0;
+        out->begun_bytes = same ? lengths[i] : out->begun_bytes;
+    }
+    out->begun = true;
+    out->begun_changed = out->begun_bytes == 0 && lengths[0] > 0;
+    out->bytes = cut;
+    return true;
+}
+
+/* Cuts a rendered conversation after the text of its last message, which is the beginning of the reply. The place is
+   found by a second render, in which a marker that occurs nowhere follows that text: what comes after the marker there
+   comes after the text here. A template that trims the text leaves white space before the marker that is not here.
+   transformers searches for the text or a fixed marker instead, which finds the same words in other messages, too. */
+static exl2_result exl2__job_start_cut(exl2_engine *e, const exl2__template *t, const exl2__template_input *input,
+                                       exl2__rendered *out)
+{
+    static const char mark[] = "\xEF\xA3\xBF"; /* U+F8FF, a private-use character, which no filter changes */
+    exl2__template_input marked = *input;
+    exl2__template_begun begun = { 0 };
+    exl2__rendered second = { 0 };
+    void *marker = NULL;
+    size_t times = exl2__job_start_longest_run(out->text, out->bytes, mark, 3) + 1, bytes = times * 3;
+    EXL2__TRY(exl2__alloc(&e->ctx, bytes + 1, 16, EXL2_MEM_GENERAL, &marker));
+    for (size_t i = 0; i < times; i++) {
+        memcpy((char *)marker + i * 3, mark, 3);
+    }
+    ((char *)marker)[bytes] = 0;
+    begun.marker = (const char *)marker;
+    marked.begun = &begun;
+    exl2_result r = exl2__job_start_render_in(e, t, &marked, NULL, &second);
+    if (r == EXL2_OK && !exl2__job_start_cut_at(&second, &begun, bytes, out)) {
+        r = exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the chat template does not write the text of message %zu, "
+                       "the last one, so that it can be continued", input->message_count - 1);
+    }
+    exl2__job_start_free(e, &second);
+    exl2__free(&e->ctx, marker, bytes + 1, EXL2_MEM_GENERAL);
+    return r;
+}
+
 static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const exl2_message *messages, size_t count,
                                          const exl2_chat_desc *chat, exl2__rendered *out)
 {
     static const exl2_chat_desc none = { 0 };
     uint32_t steps = 0; /* one count for all attempts, so that their number does not matter */
     exl2__template_input input = { messages, count, chat ? chat : &none, m->vocab.bos_text, m->vocab.eos_text,
-                                   m->vocab.unk_text, m->vocab.pad_text, &steps };
+                                   m->vocab.unk_text, m->vocab.pad_text, &steps,
+                                   &out->tool_calls, NULL };
     const exl2__template *t;
     *out = (exl2__rendered){ 0 };
     for (size_t i = 0; i < count; i++) {
@@ -95,11 +179,16 @@ static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const 
             return exl2__fail(&e->ctx, EXL2_ERR_ARG, "message %zu has no role", i);
         }
     }
-    exl2_result r = exl2__job_start_template(e, m, input.chat, out, &t);
+    exl2_result r = exl2__job_start_template(e, m, &input, out, &t);
     if (r == EXL2_OK) {
         r = exl2__job_start_render_in(e, t, &input, m->render, out); /* m->render is NULL while the model loads */
         out->guard = t->guard;
         out->guard_bytes = t->guard_bytes;
+        out->reads_tools = t->reads_tools;
+        out->reads_tool_calls = t->reads_tool_calls;
+    }
+    if (r == EXL2_OK && input.chat->begun_reply) {
+        r = exl2__job_start_cut(e, t, &input, out);
     }
     if (r == EXL2_OK && input.chat->special_tokens && t->guard) {
         r = exl2__template_guard_special(&e->ctx, t, &m->vocab, input.chat->special_tokens, &out->own_guard);
@@ -137,6 +226,33 @@ static exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const 
     return EXL2_OK;
 }
 
+/* Finds the prompt's last tokens that have the begun text, which counts as text of the grammar. */
+static exl2_result exl2__job_start_begun(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2__rendered *r,
+                                         const exl2_token *prompt, uint32_t count, bool grammar)
+{
+    exl2__job_grammar *g = &job->grammar;
+    const char *text = r->text + r->bytes - r->begun_bytes;
+    size_t left = r->begun_bytes;
+    bool same = !r->begun_changed;
+    while (same && left > 0 && g->begun_tokens < count) {
+        size_t bytes;
+        bool special;
+        const char *piece = exl2__vocab_piece(&m->vocab, prompt[count - 1 - g->begun_tokens++], &bytes, &special);
+        size_t part = bytes < left ? bytes : left;
+        same = piece && memcmp(piece + bytes - part, text + left - part, part) == 0;
+        left -= part;
+        g->begun_skip = (uint32_t)(bytes - part);
+    }
+    g->begun = same && left == 0 && r->begun_bytes > 0;
+    if (!g->begun) {
+        g->begun_tokens = g->begun_skip = 0;
+    }
+    return !grammar || (same && left == 0)
+               ? EXL2_OK
+               : exl2__fail(&e->ctx, EXL2_ERR_ARG, "begun_reply: the template or the tokenizer changes the begun text, "
+                            "so that the grammar cannot follow it");
+}
+
 /* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. */
 static void exl2__job_start_keep_prefix(const exl2__table *t, exl2__sequence *s, exl2_token *prompt, uint32_t count)
 {
@@ -150,6 +266,20 @@ static void exl2__job_start_keep_prefix(const exl2__table *t, exl2__sequence *s,
     s->prompt_count = count - keep;
 }
 
+/* Warns of what the template drops without an error. */
+static void exl2__job_start_warn(exl2_engine *e, const exl2_chat_desc *chat, const exl2__rendered *r)
+{
+    if (chat->tools && !r->reads_tools) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_TOOLS_DROPPED,
+                  "the chat template does not read the tools: the model does not see them");
+    }
+    if (r->tool_calls && !r->reads_tool_calls) {
+        exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_TOOLS_DROPPED,
+                  "the chat template does not read tool_calls: the model does not see those of message %zu",
+                  r->tool_calls - 1);
+    }
+}
+
 /* The prompt of a conversation: rendered, encoded, without the prefix that the history has already. */
 static exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                            const exl2__table *t, exl2_token *prompt)
@@ -157,10 +287,14 @@ static exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2
     uint32_t count = 0;
     exl2__rendered rendered;
     EXL2__TRY(exl2__job_start_render(e, m, d->prompt.messages, d->prompt.message_count, &d->chat, &rendered));
+    exl2__job_start_warn(e, &d->chat, &rendered);
     m->vocab.added.guarded = rendered.guard;
     exl2_result r =
         exl2__job_start_encode(e, m, rendered.text, rendered.bytes, rendered.from_message, 0, prompt, 0, &count);
     m->vocab.added.guarded = NULL;
+    if (r == EXL2_OK && rendered.begun) {
+        r = exl2__job_start_begun(e, m, job, &rendered, prompt, count, d->grammar.id != 0);
+    }
     exl2__job_start_free(e, &rendered);
     job->stats.prompt_tokens = count;
     EXL2__TRY(r);
@@ -230,6 +364,7 @@ static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
     if (exl2__jobs_healable(m, last, &bytes) && s->keep + s->prompt_count > 1) {
         s->prompt_count--;
         job->healed = last;
+        job->grammar.begun_tokens -= job->grammar.begun_tokens > 0;
     }
 }
 
@@ -308,6 +443,9 @@ static exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__model *m,
     s->min_end = r->prompt_end + (r->healed >= 0) + r->min_tokens;
     job->healed = r->healed;
     job->max_tokens = r->max_tokens;
+    job->grammar.begun = r->begun;
+    job->grammar.begun_tokens = r->begun_tokens;
+    job->grammar.begun_skip = r->begun_skip;
     return exl2__job_start_pages(e, m, s->tokens_end);
 }
 

@@ -472,7 +472,11 @@ static void exl2__loading_info(exl2__model *m)
     info->bos = named ? config->bos : m->vocab.present ? m->vocab.bos : -1;
     info->eos = config->eos_count ? config->eos[0] : m->vocab.present ? m->vocab.eos : -1;
     info->has_tokenizer = m->vocab.present;
-    info->has_chat_template = exl2__template_set_pick(&m->chats, NULL, false) != NULL;
+    const exl2__template *chat = exl2__template_set_pick(&m->chats, NULL, false);
+    const exl2__template *tool_chat = exl2__template_set_pick(&m->chats, NULL, true); /* jobs with tools get this one */
+    info->has_chat_template = chat != NULL;
+    info->reads_tools = tool_chat && tool_chat->reads_tools;
+    info->reads_tool_calls = tool_chat && tool_chat->reads_tool_calls;
 }
 
 /* Fills in what exl2_model_info says of memory. opened_bytes: see exl2__loading_open_backend. */

@@ -121,6 +121,8 @@ typedef struct exl2__session_resume {
     uint32_t tried_count, tried_at;
     uint32_t from;               /* as in exl2__job_bans */
     exl2_token tried[EXL2__SEQUENCE_TRIED_MAX];
+    bool begun;                  /* as in exl2__job_grammar, and the next two */
+    uint32_t begun_tokens, begun_skip;
 } exl2__session_resume;
 
 typedef struct exl2__session {
@@ -201,6 +203,9 @@ typedef struct exl2__job_grammar {
     exl2__grammar_slot *slot;    /* NULL = no grammar */
     exl2__grammar_mask_place place; /* state of the text in the grammar */
     uint32_t place_tokens;       /* tokens of the text up to that state */
+    bool begun;                  /* the text begins in the prompt, with begun_reply: */
+    uint32_t begun_tokens;       /* in its last tokens (0: in the healed one alone), */
+    uint32_t begun_skip;         /* and after so many bytes of the first of them */
 } exl2__job_grammar;
 
 /* Guidance pairs a job with a job for the negative prompt, which has no events of its own and ends with it. Both rows

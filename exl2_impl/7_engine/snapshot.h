@@ -7,12 +7,13 @@
 
        bytes  what
        8      "EXL2SAVE"
-       4, 4   version 1; flags: 1 = job part, 2 = K and V
+       4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun
        16     content_id of the model; releases up to 0.2.0 wrote its head alone (content_id.h)
        4      words of the history, with those of tokens that were not delivered yet
        4      pages of K and V
        4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one
        ...    the job part (exl2__snapshot_put_job)
+       4, 4   if the reply was begun: its tokens in the prompt, bytes before it in the first of them
        ...    how K and V were computed (8), tokens with K and V (4), bytes of a page (8), the pages
        8      exl2__hash of all bytes before */
 #ifndef EXL2__SNAPSHOT_H
@@ -24,8 +25,10 @@
 #define EXL2__SNAPSHOT_VERSION 1u
 #define EXL2__SNAPSHOT_HAS_JOB 1u
 #define EXL2__SNAPSHOT_HAS_KV 2u
+#define EXL2__SNAPSHOT_IS_BEGUN 4u
 #define EXL2__SNAPSHOT_HEAD_BYTES 40u
 #define EXL2__SNAPSHOT_JOB_BYTES 68u /* then the tried tokens, then mirostat's states */
+#define EXL2__SNAPSHOT_BEGUN_BYTES 8u
 #define EXL2__SNAPSHOT_KV_BYTES 20u  /* before the pages */
 #define EXL2__SNAPSHOT_SUM_BYTES 8u
 
@@ -87,6 +90,7 @@ static uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
     uint64_t bytes = EXL2__SNAPSHOT_HEAD_BYTES + 4ull * x->tokens + EXL2__SNAPSHOT_SUM_BYTES;
     uint64_t lists = 4ull * (x->job.tried_count + x->mu_count);
     bytes += x->flags & EXL2__SNAPSHOT_HAS_JOB ? EXL2__SNAPSHOT_JOB_BYTES + lists : 0;
+    bytes += x->flags & EXL2__SNAPSHOT_IS_BEGUN ? EXL2__SNAPSHOT_BEGUN_BYTES : 0;
     return bytes + (x->flags & EXL2__SNAPSHOT_HAS_KV ? EXL2__SNAPSHOT_KV_BYTES + x->pages * x->page_bytes : 0);
 }
 
@@ -102,7 +106,8 @@ static void exl2__snapshot_of_job(const exl2__job *job, exl2__session_resume *ou
                                    .rewinds = job->bans.rewinds, .shown = job->delivery.shown, .healed = job->healed,
                                    .seed = job->stats.seed, .mu = s->sampling.mirostat_mu,
                                    .tried_count = s->tried_count, .tried_at = s->tried_at,
-                                   .from = job->bans.from };
+                                   .from = job->bans.from, .begun = job->grammar.begun,
+                                   .begun_tokens = job->grammar.begun_tokens, .begun_skip = job->grammar.begun_skip };
     if (job->delivery.unheard) { /* what was not heard is generated again */
         out->tokens = s->prompt_end + job->delivery.delivered;
         out->shown = 0;
@@ -155,6 +160,10 @@ static exl2_result exl2__snapshot_write(const exl2__model *m, const exl2__sessio
                                             : exl2__snapshot_states(m, s)[i]);
         }
     }
+    if (x->flags & EXL2__SNAPSHOT_IS_BEGUN) {
+        at = exl2__snapshot_put(at, x->job.begun_tokens);
+        at = exl2__snapshot_put(at, x->job.begun_skip);
+    }
     if (x->flags & EXL2__SNAPSHOT_HAS_KV) {
         exl2__store64(at, x->computation);
         exl2__store32(at + 8, x->cached);
@@ -205,7 +214,7 @@ static exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_
     } else if (x.job.present) {
         x.mu_count = x.job.states ? exl2__snapshot_held(&x.job) : 0;
     }
-    x.flags = x.job.present ? EXL2__SNAPSHOT_HAS_JOB : 0;
+    x.flags = x.job.present ? EXL2__SNAPSHOT_HAS_JOB | (x.job.begun ? EXL2__SNAPSHOT_IS_BEGUN : 0) : 0;
     x.tokens = x.job.present ? x.job.tokens : x.tokens;
     if (t->previous != t) {
         exl2__table_remember(t, &m->pages);
@@ -268,7 +277,7 @@ static exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m,
     *r = (exl2__session_resume){ true, false, values[0], values[1], values[2], values[3], x->tokens, values[4],
                                  values[5], values[6], values[7], values[8], (exl2_token)values[9],
                                  values[14] | (uint64_t)values[15] << 32, exl2__bits_float(values[10]),
-                                 values[11], values[12], values[16], { 0 } };
+                                 values[11], values[12], values[16], { 0 }, false, 0, 0 };
     x->mu_count = values[13];
     uint64_t heals = r->healed >= 0, said = (uint64_t)x->tokens - r->prompt_end;
     bool counts = r->prompt_end > 0 && r->prompt_end <= x->tokens && r->prompt_count <= r->prompt_end
@@ -302,6 +311,20 @@ static exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m,
     }
     r->states = x->mu_count > 0;
     return EXL2_OK;
+}
+
+/* Reads where the begun text of the job's reply is. */
+static exl2_result exl2__snapshot_read_begun(exl2_engine *e, const uint8_t *at, uint64_t bytes, exl2__snapshot *x)
+{
+    exl2__session_resume *r = &x->job;
+    if (bytes < EXL2__SNAPSHOT_BEGUN_BYTES || !r->present) {
+        return exl2__snapshot_malformed(e, "it ends in the part of the begun reply");
+    }
+    r->begun = true;
+    r->begun_tokens = exl2__load32(at);
+    r->begun_skip = exl2__load32(at + 4);
+    return r->begun_tokens <= r->prompt_end ? EXL2_OK
+                                            : exl2__snapshot_malformed(e, "a count of the begun reply is out of range");
 }
 
 /* Reads the part of K and V, which are `bytes` bytes. */
@@ -358,7 +381,8 @@ static exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model *m, con
     x->tokens = exl2__load32(data + 32);
     x->pages = exl2__load32(data + 36);
     EXL2__TRY(exl2__snapshot_check_model(e, m, data + 16, &x->earlier));
-    if (x->flags & ~(EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV) || x->tokens > (end - at) / 4) {
+    uint32_t known = EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV | EXL2__SNAPSHOT_IS_BEGUN;
+    if (x->flags & ~known || x->tokens > (end - at) / 4) {
         return exl2__snapshot_malformed(e, "its size does not fit its counts");
     }
     if (x->tokens > m->info.context_max) {
@@ -375,6 +399,10 @@ static exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model *m, con
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
         EXL2__TRY(exl2__snapshot_read_job(e, m, data + at, end - at, x));
         at += EXL2__SNAPSHOT_JOB_BYTES + 4ull * (x->job.tried_count + x->mu_count);
+    }
+    if (x->flags & EXL2__SNAPSHOT_IS_BEGUN) {
+        EXL2__TRY(exl2__snapshot_read_begun(e, data + at, end - at, x));
+        at += EXL2__SNAPSHOT_BEGUN_BYTES;
     }
     if (x->flags & EXL2__SNAPSHOT_HAS_KV) {
         EXL2__TRY(exl2__snapshot_read_kv(e, data + at, end - at, x));

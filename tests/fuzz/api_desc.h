@@ -221,7 +221,8 @@ static void api_make_prompt(api_job_store *s, const api_model *m)
         d->chat.template_name = api_chance(40) ? "nobody" : NULL;
         d->chat.tools = api_chance(20) ? "[{\"type\": \"function\"}]" : api_chance(60) ? "[" : NULL;
         d->chat.close_reply = api_chance(8);
-        s->irregular = s->irregular || d->chat.template_text != NULL;
+        d->chat.begun_reply = api_chance(6);
+        s->irregular = s->irregular || d->chat.template_text != NULL || d->chat.begun_reply;
     } else {
         d->prompt.token_count = api_draw(api_chance(6) ? api_chance(3) ? API_PROMPT : 120 : 12);
         d->prompt.tokens = d->prompt.token_count || api_chance(2) ? s->tokens : NULL;

@@ -7,6 +7,8 @@
 #include "program.h"
 
 #define TOKENIZER EXL2_GOLDEN_DIR "/smollm2"
+#define BEGUN "{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"user\", \"content\": \"b\"}, " \
+              "{\"role\": \"assistant\", \"content\": \"I am\"}]"
 #define HELLO "{\"messages\": [{\"role\": \"user\", \"content\": \"caf\\u00e9\"}], \"add_generation_prompt\": true"
 
 /* The answer of `exl2 render MODEL flags` to one line: text, or NULL and the error. The answer is valid until the next
@@ -45,6 +47,12 @@ static void case_render(void)
     check_render(TOKENIZER, "--now yesterday", HELLO "}\n", NULL, "now is 'yesterday', expected YYYY-MM-DD");
     check_render(TOKENIZER, "--now '2025-02-29 07:08:09'", HELLO "}\n", NULL, "now is '2025-02-29 07:08:09', expected");
     check_render(TOKENIZER, "--template rag", HELLO "}\n", NULL, "no chat template called 'rag'");
+    static const char begun[] = "<|im_start|>system\na<|im_end|>\n<|im_start|>user\nb<|im_end|>\n"
+                                "<|im_start|>assistant\nI am";
+    check_render(TOKENIZER, "--continue", BEGUN "}\n", begun, NULL);
+    check_render(TOKENIZER, "", BEGUN ", \"continue_final_message\": true}\n", begun, NULL);
+    check_render(TOKENIZER, "--continue", HELLO "}\n", NULL, "\"add_generation_prompt\" must not be true");
+    program_sentence(program_run("generate '%s' --begin x --prompt a", TOKENIZER), 2, "--begin needs --chat");
     program_sentence(program_run("render '%s' --tokens '%s/none'", TOKENIZER, folder), 1, "none: No such file");
     program_sentence(program_run("generate '%s' --template x --prompt a", TOKENIZER), 2, "--template needs --chat");
 

@@ -213,7 +213,7 @@ static outcome render_row(exl2__template_set *set, const exl2__json *row, const 
     exl2_chat_desc chat = { .tools = tools, .variables = variables, .special_tokens = tokens,
                             .now = "2025-03-07 09:05:03" };
     exl2__template_input in = {
-        messages, 0, &chat, model_tokens[0], model_tokens[1], model_tokens[2], model_tokens[3], NULL
+        messages, 0, &chat, model_tokens[0], model_tokens[1], model_tokens[2], model_tokens[3], NULL, NULL, NULL
     };
     bool open = false;
     exl2__json_bool(row, exl2__json_get(row, 0, "add_generation_prompt"), &open);
@@ -382,7 +382,7 @@ int main(void)
     ctx.allocator = exl2__platform_allocator();
     ctx.files = exl2__platform_files();
     test_mark();
-    test_cases("cases.jsonl", 184);
+    test_cases("cases.jsonl", 435);
     test_cases("random.jsonl", 300);
     test_smollm2();
     test_shared_templates();

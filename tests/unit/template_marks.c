@@ -18,7 +18,7 @@ static exl2_result render(const char *source, const char *tools, const char **te
     static _Alignas(16) char block[1 << 16];
     exl2__template t;
     exl2_chat_desc chat = { .tools = tools };
-    exl2__template_input in = { talk, EXL2__COUNT(talk), &chat, "<s>", "</s>", NULL, NULL, NULL };
+    exl2__template_input in = { talk, EXL2__COUNT(talk), &chat, "<s>", "</s>", NULL, NULL, NULL, NULL, NULL };
     *text = "";
     *bytes = 0;
     exl2_result result = exl2__template_open(&ctx, source, strlen(source), &t);
@@ -135,8 +135,8 @@ static void test_errors(void)
                 "chat template line 1, column 13: access to attribute 'append' of 'list' object is unsafe.");
     check_error("{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}", EXL2_ERR_FORMAT,
                 "chat template line 1, column 41: a macro got 2 positional arguments, expected at most 1");
-    check_error("{{ strftime_now('%U') }}", EXL2_ERR_UNSUPPORTED,
-                "chat template line 1, column 4: strftime_now with '%U' is not supported");
+    check_error("{{ strftime_now('%G') }}", EXL2_ERR_UNSUPPORTED,
+                "chat template line 1, column 4: strftime_now with '%G' is not supported");
     check_error("{{ messages | selectattr('role', 'nice') | list }}", EXL2_ERR_UNSUPPORTED,
                 "chat template line 1, column 15: test 'nice' is not supported");
     check_error("{{ x is nice }}", EXL2_ERR_UNSUPPORTED,

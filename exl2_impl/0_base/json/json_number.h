@@ -1,6 +1,6 @@
 /* json_number.h: converts the text of a JSON number to uint64_t or double, without libc (strtod depends on the locale).
    takes: text that the JSON grammar has already accepted.
-   gives: exl2__json_number_read, exl2__json_number_u64, exl2__json_number_f64.
+   gives: exl2__json_number_read, exl2__json_number_u64, exl2__json_number_f64, exl2__json_number_f64_all.
    owns:  nothing. */
 #ifndef EXL2__JSON_NUMBER_H
 #define EXL2__JSON_NUMBER_H
@@ -173,6 +173,18 @@ static inline bool exl2__json_number_f64(const exl2__json_number *n, double *out
     bits |= (uint64_t)n->negative << 63;
     memcpy(out, &bits, sizeof *out);
     return true;
+}
+
+/* The same for any count of digits: correctly rounded unless the dropped digits could change the result, which is
+   false. They make the value larger by less than a unit of the last kept digit. */
+static inline bool exl2__json_number_f64_all(const exl2__json_number *n, double *out)
+{
+    double above;
+    exl2__json_number next = *n;
+    next.digits++;
+    next.cut = false;
+    return exl2__json_number_f64(n, out) &&
+           (!n->cut || (next.digits && exl2__json_number_f64(&next, &above) && memcmp(out, &above, sizeof above) == 0));
 }
 
 #endif

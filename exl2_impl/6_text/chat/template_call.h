@@ -1,13 +1,11 @@
-/* template_call.h: calls the filters, tests and functions of template_code.h's tables.
+/* template_call.h: calls the filters and tests of template_code.h's tables.
    takes: exl2__template_run, the value on the left of a filter or test, the arguments (NULL: not given).
-   gives: exl2__template_filter_call, test_call, function_call.
+   gives: exl2__template_filter_call, test_call.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_CALL_H
 #define EXL2__TEMPLATE_CALL_H
 
 #include "template_method.h"
-
-#define EXL2__TEMPLATE_RANGE_MAX 100000 /* elements; MAX_RANGE of Jinja's sandbox */
 
 /* ---- filters ---- */
 
@@ -36,6 +34,9 @@ static exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     *out = items.count ? items.as.items[last ? items.count - 1 : 0]
                        : exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
+    if (last && items.count && v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        out->why = v->why; /* Python reverses a text by its index, which keeps a safe text safe */
+    }
     return EXL2_OK;
 }
 
@@ -108,7 +109,8 @@ static exl2_result exl2__template_filter_reverse(exl2__template_run *r, const ex
 static exl2_result exl2__template_filter_abs(exl2__template_run *r, const exl2__template_value *v,
                                              exl2__template_value *out)
 {
-    bool minus = exl2__template_is_number(v) && exl2__template_as_real(v) < 0;
+    bool big = v->kind == EXL2__TEMPLATE_KIND_BIG;
+    bool minus = big ? v->as.text[0] == '-' : exl2__template_is_number(v) && exl2__template_as_real(v) < 0;
     return exl2__template_sign(r, minus, v, out);
 }
 
@@ -130,13 +132,14 @@ static exl2_result exl2__template_filter_words(exl2__template_run *r, const exl2
 }
 
 /* The filters that work on the value's text. */
-static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__template_filter id,
+static exl2_result exl2__template_filter_plain_text(exl2__template_run *r, exl2__template_filter id,
                                               const exl2__template_value *v, exl2__template_args args,
                                               exl2__template_value *out)
 {
     const exl2__template_value *set;
     exl2__template_value text, width = exl2__template_int(80), fill = exl2__template_text(" ", 1);
     EXL2__TRY(exl2__template_string(r, v, &text));
+    bool safe = text.why != 0;
     switch (id) {
     case EXL2__TEMPLATE_FILTER_CAPITALIZE:
         return exl2__template_case(r, &text, EXL2__TEMPLATE_CASE_FIRST, out);
@@ -149,8 +152,8 @@ static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__templ
     case EXL2__TEMPLATE_FILTER_E:
     case EXL2__TEMPLATE_FILTER_ESCAPE:
     case EXL2__TEMPLATE_FILTER_FORCEESCAPE:
-        *out = text;
-        return text.why && id != EXL2__TEMPLATE_FILTER_FORCEESCAPE ? EXL2_OK : exl2__template_escape(r, &text, out);
+        text.why = safe && id != EXL2__TEMPLATE_FILTER_FORCEESCAPE;
+        return exl2__template_escape(r, &text, out);
     case EXL2__TEMPLATE_FILTER_TRIM:
         EXL2__TRY(exl2__template_strip_set(r, args[0], &set));
         return exl2__template_strip(r, &text, set, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, out);
@@ -175,10 +178,25 @@ static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__templ
         return exl2__template_format(r, &text, values, count, out);
     }
     default: /* string, safe */
-        text.why = id == EXL2__TEMPLATE_FILTER_SAFE || text.why;
+        text.why = id == EXL2__TEMPLATE_FILTER_SAFE || safe;
         *out = text;
         return EXL2_OK;
     }
+}
+
+/* The same; where Jinja's filter calls a method of a safe text, the result is safe, too. */
+static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__template_filter id,
+                                              const exl2__template_value *v, exl2__template_args args,
+                                              exl2__template_value *out)
+{
+    bool keeps = id == EXL2__TEMPLATE_FILTER_CAPITALIZE || id == EXL2__TEMPLATE_FILTER_LOWER ||
+                 id == EXL2__TEMPLATE_FILTER_UPPER || id == EXL2__TEMPLATE_FILTER_TRIM ||
+                 id == EXL2__TEMPLATE_FILTER_INDENT || id == EXL2__TEMPLATE_FILTER_CENTER;
+    EXL2__TRY(exl2__template_filter_plain_text(r, id, v, args, out));
+    if (keeps && v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        out->why = v->why;
+    }
+    return EXL2_OK;
 }
 
 static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
@@ -228,9 +246,9 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
         EXL2__TRY(exl2__template_method_dict(r, EXL2__TEMPLATE_METHOD_ITEMS, v, NULL, &made));
         return exl2__template_dictsort(r, &made, args, out);
     case EXL2__TEMPLATE_FILTER_FLOAT:
-        return exl2__template_number(r, v, true, args[0], out);
+        return exl2__template_number(r, v, true, args[0], NULL, out);
     case EXL2__TEMPLATE_FILTER_INT:
-        return exl2__template_number(r, v, false, args[0], out);
+        return exl2__template_number(r, v, false, args[0], args[1], out);
     case EXL2__TEMPLATE_FILTER_ROUND:
         return exl2__template_round(r, v, args[0], args[1], out);
     case EXL2__TEMPLATE_FILTER_GROUPBY:
@@ -282,6 +300,7 @@ typedef enum exl2__template_test_how {
     EXL2__TEMPLATE_TEST_DIVISIBLE, /* value % argument is 0 */
     EXL2__TEMPLATE_TEST_CASE,      /* the value's text has upper or lower case only: `with`, see is_kind */
     EXL2__TEMPLATE_TEST_NAME,      /* the value is the name of a filter or test: `with` says which */
+    EXL2__TEMPLATE_TEST_SAFE,      /* the value is a safe text */
     EXL2__TEMPLATE_TEST_SAME       /* value and argument are the same object */
 } exl2__template_test_how;
 
@@ -289,6 +308,11 @@ typedef enum exl2__template_test_how {
 #define EXL2__TEMPLATE_SEQUENCES \
     (EXL2__TEMPLATE_BIT(UNDEFINED) | EXL2__TEMPLATE_BIT(TEXT) | EXL2__TEMPLATE_BIT(LIST) | \
      EXL2__TEMPLATE_BIT(TUPLE) | EXL2__TEMPLATE_BIT(RANGE) | EXL2__TEMPLATE_BIT(DICT))
+#define EXL2__TEMPLATE_NUMBERS \
+    (EXL2__TEMPLATE_BIT(BOOL) | EXL2__TEMPLATE_BIT(INT) | EXL2__TEMPLATE_BIT(BIG) | EXL2__TEMPLATE_BIT(REAL))
+#define EXL2__TEMPLATE_CALLABLES \
+    (EXL2__TEMPLATE_BIT(UNDEFINED) | EXL2__TEMPLATE_BIT(METHOD) | EXL2__TEMPLATE_BIT(FUNCTION) | \
+     EXL2__TEMPLATE_BIT(MACRO) | EXL2__TEMPLATE_BIT(LOOP) | EXL2__TEMPLATE_BIT(JOINER))
 #define EXL2__TEMPLATE_ITERABLES \
     (EXL2__TEMPLATE_SEQUENCES | EXL2__TEMPLATE_BIT(VIEW) | EXL2__TEMPLATE_BIT(LOOP) | EXL2__TEMPLATE_BIT(GENERATOR))
 
@@ -326,6 +350,9 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, 
         EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_SIGNATURE_STEPS));
         *out = exl2__template_signature_find((exl2__template_op)with, v->as.text, v->count, &row);
         return EXL2_OK;
+    case EXL2__TEMPLATE_TEST_SAFE:
+        *out = v->kind == EXL2__TEMPLATE_KIND_TEXT && v->why;
+        return EXL2_OK;
     case EXL2__TEMPLATE_TEST_SAME: /* only of None and booleans: the identity of other values is up to Python */
         if (v->kind == args[0]->kind && v->kind > EXL2__TEMPLATE_KIND_BOOL) {
             return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "sameas of two values of type %s is not supported",
@@ -335,60 +362,6 @@ static exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, 
         return EXL2_OK;
     }
     return exl2__template_unsupported(r, "this test");
-}
-
-/* ---- functions ---- */
-
-static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__template_args args,
-                                                 exl2__template_value *out)
-{
-    exl2__template_value *items = NULL;
-    for (uint32_t i = 0; i < 3; i++) {
-        if (args[i] && !exl2__template_is_integer(args[i])) {
-            return exl2__template_bad_argument(r, "range", "an integer", args[i]);
-        }
-    }
-    int64_t start = args[1] ? args[0]->as.integer : 0; /* range(stop) or range(start, stop, step) */
-    int64_t stop = args[1] ? args[1]->as.integer : args[0]->as.integer;
-    int64_t step = args[2] ? args[2]->as.integer : 1;
-    if (step == 0) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "range() arg 3 must not be zero");
-    }
-    uint64_t span = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
-    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
-    bool empty = step > 0 ? stop <= start : start <= stop;
-    uint64_t count = empty ? 0 : (span - 1) / stride + 1;
-    if (count > EXL2__TEMPLATE_RANGE_MAX) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT,
-                                   "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
-                                   EXL2__TEMPLATE_RANGE_MAX);
-    }
-    EXL2__TRY(exl2__template_alloc_values(r, count, &items));
-    for (uint64_t i = 0; i < count; i++) {
-        items[i] = exl2__template_int((int64_t)((uint64_t)start + i * (uint64_t)step));
-    }
-    *out = exl2__template_items(EXL2__TEMPLATE_KIND_RANGE, items, (uint32_t)count);
-    return EXL2_OK;
-}
-
-/* The message is the template's text alone. The code is EXL2_ERR_ARG, because templates raise when they do not accept
-   the conversation. */
-static exl2_result exl2__template_function_raise(exl2__template_run *r, const exl2__template_value *message)
-{
-    exl2__template_value text;
-    EXL2__TRY(exl2__template_string(r, message, &text));
-    return exl2__fail(r->c, EXL2_ERR_ARG, "%.*s", (int)text.count, text.as.text);
-}
-
-static exl2_result exl2__template_function_call(exl2__template_run *r, exl2__template_function id,
-                                                exl2__template_args args, exl2__template_value *out)
-{
-    if (id == EXL2__TEMPLATE_FUNCTION_STRFTIME_NOW) {
-        EXL2__TRY(exl2__template_text_argument(r, "strftime_now", args[0]));
-        return exl2__template_strftime(r, args[0], out);
-    }
-    return id == EXL2__TEMPLATE_FUNCTION_RANGE ? exl2__template_function_range(r, args, out)
-                                               : exl2__template_function_raise(r, args[0]);
 }
 
 #endif

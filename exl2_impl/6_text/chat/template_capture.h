@@ -33,6 +33,7 @@ static exl2_result exl2__template_statement_end(exl2__template_parser *p, bool c
 typedef struct exl2__template_target {
     exl2__template_ins ins[EXL2__TEMPLATE_TARGETS_MAX];
     uint32_t count;
+    bool of_loop; /* of a for statement */
 } exl2__template_target;
 
 static exl2_result exl2__template_statement_target_add(exl2__template_parser *p, exl2__template_target *target,
@@ -55,8 +56,7 @@ static exl2_result exl2__template_statement_target_name(exl2__template_parser *p
     if (t.kind != EXL2__TEMPLATE_TOKEN_NAME || exl2__template_operand_keyword(word, t.bytes)) {
         return exl2__template_emit_unexpected(p, "a variable");
     }
-    if (exl2__template_operand_global(word, t.bytes) ||
-        exl2__template_operand_parameter("loop true false none True False None", word, t.bytes) != UINT32_MAX) {
+    if (exl2__template_operand_fixed(p) || (target->of_loop && exl2__template_emit_is_name(p, "loop"))) {
         return exl2__template_emit_unsupported(p, &t, "assigning to");
     }
     EXL2__TRY(exl2__template_emit_name(p, &t, &index));
@@ -147,6 +147,7 @@ static exl2_result exl2__template_statement_capture(exl2__template_parser *p, co
 {
     exl2__template_parser_place head;
     uint32_t at = p->token.at;
+    p->soft = false;
     EXL2__TRY(exl2__template_statement_skip(p, &head));
     exl2__template_emit(p, EXL2__TEMPLATE_CAPTURE, 0, 0, at, 0);
     p->frames++;
@@ -214,6 +215,7 @@ static exl2_result exl2__template_statement_with(exl2__template_parser *p)
         }
         EXL2__TRY(exl2__template_emit_advance(p));
     }
+    p->soft = false;
     EXL2__TRY(exl2__template_statement_close(p));
     exl2__template_emit(p, EXL2__TEMPLATE_SCOPE, 0, 0, at, 0);
     p->frames++;
@@ -238,6 +240,7 @@ static exl2_result exl2__template_statement_parameters(exl2__template_parser *p)
     for (uint32_t i = 0; !exl2__template_emit_is_operator(p, ")"); i++) {
         exl2__template_target target = { 0 };
         uint32_t at = p->token.at;
+        p->in_loop_macro = p->in_loop_macro && !exl2__template_emit_is_name(p, "loop");
         EXL2__TRY(exl2__template_statement_target_name(p, &target));
         if (target.ins[0].op != EXL2__TEMPLATE_BIND || i > UINT16_MAX) {
             return exl2__template_emit_unexpected(p, "')'");
@@ -272,6 +275,9 @@ static exl2_result exl2__template_statement_body_macro(exl2__template_parser *p,
     uint32_t at = p->token.at, frames = p->frames, stack = p->stack, uses = p->macro_uses;
     uint32_t skip = exl2__template_emit(p, EXL2__TEMPLATE_JUMP, 0, 0, at, 0);
     exl2__template_parser_loop *loop = p->loop;
+    bool soft = p->soft, in_loop_macro = p->in_loop_macro;
+    p->in_loop_macro = in_loop_macro || loop;
+    p->soft = false;
     p->frames = 1;
     p->stack = p->macro_uses = 0;
     p->loop = NULL;
@@ -286,6 +292,8 @@ static exl2_result exl2__template_statement_body_macro(exl2__template_parser *p,
     p->frames = frames;
     p->stack = stack;
     p->loop = loop;
+    p->soft = soft;
+    p->in_loop_macro = in_loop_macro;
     p->macro_uses |= uses;
     return EXL2_OK;
 }
@@ -306,6 +314,7 @@ static exl2_result exl2__template_statement_macro(exl2__template_parser *p)
         return exl2__template_emit_unexpected(p, "'('");
     }
     EXL2__TRY(exl2__template_statement_body_macro(p, "endmacro", NULL, &macro));
+    macro.b = target.ins[0].a + 1;
     exl2__template_statement_push(p, macro);
     exl2__template_statement_bind(p, &target);
     return EXL2_OK;

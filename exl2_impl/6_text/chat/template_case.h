@@ -144,6 +144,7 @@ typedef enum exl2__template_case_kind {
     EXL2__TEMPLATE_CASE_TITLE, /* str.title */
     EXL2__TEMPLATE_CASE_WORDS, /* the filter `title`: upper case after spaces and - ( { [ < */
     EXL2__TEMPLATE_CASE_FIRST, /* capitalize */
+    EXL2__TEMPLATE_CASE_FOLD,  /* casefold, for code points whose folded form is their lower case */
     EXL2__TEMPLATE_CASE_SWAP
 } exl2__template_case_kind;
 
@@ -172,6 +173,17 @@ static uint32_t exl2__template_raise(uint32_t code, bool title, uint32_t out[3])
     return count;
 }
 
+/* Whether the full case folding of every code point with the lower case `lower` is `lower`. */
+static bool exl2__template_folds_to_lower(uint32_t lower)
+{
+    bool wide = false;
+    for (size_t i = 0; i < EXL2__COUNT(exl2__template_upper_wide); i++) {
+        wide = wide || exl2__template_upper_wide[i].code == lower;
+    }
+    bool cherokee = (lower >= 0x13A0 && lower <= 0x13FD) || (lower >= 0xAB70 && lower <= 0xABBF);
+    return !wide && !cherokee && exl2__template_lower(exl2__template_upper(lower)) == lower;
+}
+
 /* Converts a text. Each code point of the result has the mark of its source. */
 static exl2_result exl2__template_case(exl2__template_run *r, const exl2__template_value *v,
                                        exl2__template_case_kind kind, exl2__template_value *out)
@@ -181,13 +193,17 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
     for (size_t at = 0; at < v->count; at += step) {
         uint32_t codes[3], count = 1, code = exl2__template_code_point(v->as.text + at, v->count - at, &step);
         bool swap = kind == EXL2__TEMPLATE_CASE_SWAP && exl2__template_upper(code) != code;
+        bool fold = kind == EXL2__TEMPLATE_CASE_FOLD;
         bool raised = kind == EXL2__TEMPLATE_CASE_UPPER || swap || (!word && kind != EXL2__TEMPLATE_CASE_LOWER &&
-                                                                    kind != EXL2__TEMPLATE_CASE_SWAP);
+                                                                    kind != EXL2__TEMPLATE_CASE_SWAP && !fold);
         EXL2__TRY(exl2__template_step(r, code < 0x80 ? 1 : 64));
         codes[0] = exl2__template_lower(code);
         if (code == 0xFFFD && step == 1) { /* invalid UTF-8 is copied */
             EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, 1));
             continue;
+        }
+        if (fold && code >= 0x80 && !exl2__template_folds_to_lower(codes[0])) {
+            return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "casefold of U+%x is not supported", code);
         }
         if (raised) {
             count = exl2__template_raise(
@@ -196,7 +212,7 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
             codes[0] = 'i';
             codes[1] = 0x307;
             count = 2;
-        } else if (code == 0x3A3) {
+        } else if (code == 0x3A3 && !fold) {
             bool final = false;
             EXL2__TRY(exl2__template_step(r, 16));
             EXL2__TRY(exl2__template_final_sigma(r, v, at, &final));
@@ -219,7 +235,8 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
     return EXL2_OK;
 }
 
-/* kind: 'u' str.isupper, 'l' islower, 'a' isalpha, 'd' isdigit, 'n' isalnum, 's' isspace. */
+/* kind: 'u' str.isupper, 'l' islower, 'a' isalpha, 'd' isdigit, 'n' isalnum, 's' isspace, 'N' isnumeric, '7'
+   isascii. */
 static exl2_result exl2__template_is_kind(exl2__template_run *r, const exl2__template_value *v, char kind, bool *out)
 {
     size_t step;
@@ -233,14 +250,19 @@ static exl2_result exl2__template_is_kind(exl2__template_run *r, const exl2__tem
         good = kind == 'u'   ? !low
                : kind == 'l' ? !up
                : kind == 's' ? exl2__template_space(code)
+               : kind == '7' ? code < 0x80
+               : kind == 'N' ? (class & EXL2__UNICODE_NUMBERS) != 0
                              : (class & (kind == 'd' ? EXL2__UNICODE_DIGIT
                                          : kind == 'a' ? EXL2__UNICODE_LETTER
                                                        : EXL2__UNICODE_LETTER | EXL2__UNICODE_NUMBERS)) != 0;
+        if (kind == 'N' && class == EXL2__UNICODE_CASELESS && code >= 0x3400) {
+            return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "isnumeric of U+%x is not supported", code);
+        }
         if (kind == 'd' && class == EXL2__UNICODE_NUMERAL) {
             return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "isdigit of U+%x is not supported", code);
         }
     }
-    *out = good && v->count && (cased || (kind != 'u' && kind != 'l'));
+    *out = good && (v->count || kind == '7') && (cased || (kind != 'u' && kind != 'l'));
     return EXL2_OK;
 }
 

@@ -6,7 +6,7 @@
 #define EXL2__TEMPLATE_CLOCK_H
 
 #include "../../0_base/platform.h"
-#include "template_format.h"
+#include "template_spec.h"
 
 static const char exl2__template_days[] = "Sunday Monday Tuesday Wednesday Thursday Friday Saturday ";
 static const char exl2__template_months[] =
@@ -29,20 +29,23 @@ static int32_t exl2__template_days_before(int32_t year, int32_t month)
     return before[month - 1] + (leap && month > 2);
 }
 
-/* strftime_now: %Y %y %m %d %e %H %I %M %S %j %p %A %a %B %b %h %n %t %%; "%-" prints a number without padding. */
-static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__template_value *v,
-                                           exl2__template_value *out)
+/* strftime_now: %Y %y %C %m %d %e %H %k %I %l %M %S %j %U %W %u %w %p %P %A %a %B %b %h %n %t %%, and %c %x %X %D %F
+   %T %R %r as in the C locale; "%-" prints a number without padding. Appends the text; `depth` is 1 for a part of %c
+   and its like. */
+static exl2_result exl2__template_strftime_put(exl2__template_run *r, const exl2__template_value *v, uint32_t depth)
 {
-    if (r->clock[EXL2__TEMPLATE_MONTH] == 0) {
-        exl2__platform_local_time(r->clock);
-    }
+    static const struct {
+        char letter, format[22];
+    } parts[] = {
+        { 'c', "%a %b %e %H:%M:%S %Y" }, { 'x', "%m/%d/%y" }, { 'D', "%m/%d/%y" }, { 'F', "%Y-%m-%d" },
+        { 'X', "%H:%M:%S" }, { 'T', "%H:%M:%S" }, { 'R', "%H:%M" }, { 'r', "%I:%M:%S %p" },
+    };
     int32_t year = r->clock[EXL2__TEMPLATE_YEAR], month = r->clock[EXL2__TEMPLATE_MONTH],
             day = r->clock[EXL2__TEMPLATE_DAY], hour = r->clock[EXL2__TEMPLATE_HOUR], years = year - 1;
     int32_t day_of_year = exl2__template_days_before(year, month) + day;
     uint32_t weekday = (uint32_t)(years * 365 + years / 4 - years / 100 + years / 400 + day_of_year) % 7;
-    size_t start = r->used;
     for (uint32_t i = 0; i < v->count; i++) {
-        const char *at = v->as.text + i;
+        const char *at = v->as.text + i, *format = NULL;
         bool plain = i + 2 < v->count && at[1] == '-';
         char letter = i + 1 < v->count ? at[1 + plain] : 0;
         char text[32] = { 0 };
@@ -55,14 +58,20 @@ static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__te
         switch (letter) {
         case 'Y': number = year; width = 4; break;
         case 'y': number = year % 100; break;
+        case 'C': number = year / 100; break;
         case 'm': number = month; break;
         case 'd': case 'e': number = day; break;
-        case 'H': number = hour; break;
-        case 'I': number = (hour + 11) % 12 + 1; break;
+        case 'H': case 'k': number = hour; break;
+        case 'I': case 'l': number = (hour + 11) % 12 + 1; break;
         case 'M': number = r->clock[EXL2__TEMPLATE_MINUTE]; break;
         case 'S': number = r->clock[EXL2__TEMPLATE_SECOND]; break;
         case 'j': number = day_of_year; width = 3; break;
+        case 'U': number = (day_of_year + 6 - (int32_t)weekday) / 7; break;
+        case 'W': number = (day_of_year + 6 - (int32_t)(weekday + 6) % 7) / 7; break;
+        case 'u': number = weekday ? (int32_t)weekday : 7; width = 1; break;
+        case 'w': number = (int32_t)weekday; width = 1; break;
         case 'p': word = exl2__template_text(hour < 12 ? "AM" : "PM", 2); break;
+        case 'P': word = exl2__template_text(hour < 12 ? "am" : "pm", 2); break;
         case 'A': case 'a': word = exl2__template_word(exl2__template_days, weekday, letter == 'a'); break;
         case 'B': case 'b': case 'h':
             word = exl2__template_word(exl2__template_months, (uint32_t)(month + 11) % 12, letter != 'B');
@@ -71,19 +80,40 @@ static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__te
         case 't': word = exl2__template_text("\t", 1); break;
         case '%': word = exl2__template_text("%", 1); break;
         default:
+            for (size_t k = 0; k < EXL2__COUNT(parts) && depth == 0 && !plain; k++) {
+                format = parts[k].letter == letter ? parts[k].format : format;
+            }
+            if (format) {
+                word = exl2__template_text(format, strlen(format));
+                EXL2__TRY(exl2__template_strftime_put(r, &word, 1));
+                word.count = 0;
+                break;
+            }
             return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "strftime_now with '%%%c' is not supported",
                                        letter > ' ' && letter < 127 ? letter : ' ');
         }
         if (number >= 0) {
             size_t bytes = exl2__format(text + 8, 16, "%d", number), pad = 0;
             while (!plain && bytes + pad < (size_t)width) {
-                text[7 - pad++] = letter == 'e' ? ' ' : '0';
+                text[7 - pad++] = strchr("ekl", letter) ? ' ' : '0';
             }
             word = exl2__template_text(text + 8 - pad, bytes + pad);
         }
         EXL2__TRY(exl2__template_put(r, word.as.text, word.count, exl2__template_marked(r, at)));
         i += 1u + plain;
     }
+    return EXL2_OK;
+}
+
+/* strftime_now(v) */
+static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__template_value *v,
+                                           exl2__template_value *out)
+{
+    size_t start = r->used;
+    if (r->clock[EXL2__TEMPLATE_MONTH] == 0) {
+        exl2__platform_local_time(r->clock);
+    }
+    EXL2__TRY(exl2__template_strftime_put(r, v, 0));
     *out = exl2__template_written(r, start);
     return EXL2_OK;
 }

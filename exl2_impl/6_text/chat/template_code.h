@@ -12,6 +12,7 @@
 #define EXL2__TEMPLATE_NAMES_MAX 512u          /* variables of one template */
 #define EXL2__TEMPLATE_DEPTH_MAX 64u           /* nested statements and expressions */
 #define EXL2__TEMPLATE_ARGS_MAX 8u             /* arguments of one filter, test, method or function */
+#define EXL2__TEMPLATE_DIGITS_MAX 4300u        /* of an integer, as in Python */
 
 /* One instruction. Expressions push and pop values; jumps are relative to their own instruction, so that finished
    code can be moved. */
@@ -28,15 +29,16 @@ typedef enum exl2__template_op {
     EXL2__TEMPLATE_WRITE, /* constant text */
     EXL2__TEMPLATE_PRINT, /* pop and write */
     /* constants */
-    EXL2__TEMPLATE_TEXT,  /* a, b = offset, bytes; id = 1: a function of this name, as a value of kind METHOD */
+    EXL2__TEMPLATE_TEXT,  /* a, b = offset, bytes */
     EXL2__TEMPLATE_INT,   /* a, b = low and high half */
+    EXL2__TEMPLATE_BIG,   /* an integer beyond int64_t; a, b = its decimal digits: offset, bytes */
     EXL2__TEMPLATE_REAL,  /* a, b = low and high half of the double */
     EXL2__TEMPLATE_NONE,
     EXL2__TEMPLATE_BOOL,  /* a */
     EXL2__TEMPLATE_NO_ELSE, /* the undefined value of `x if false` */
     /* variables: a = index in exl2__template.names */
     EXL2__TEMPLATE_LOAD,
-    EXL2__TEMPLATE_LOOP,   /* the innermost loop; a, b = its name in the text */
+    EXL2__TEMPLATE_LOOP,   /* the innermost loop */
     EXL2__TEMPLATE_BIND,   /* pop into the innermost scope */
     EXL2__TEMPLATE_BIND_ATTR, /* pop into the namespace in the variable a; b = attribute, an index as a */
     EXL2__TEMPLATE_UNPACK, /* pop a sequence, push its a elements, the first on top */
@@ -47,8 +49,7 @@ typedef enum exl2__template_op {
     /* literals: a = elements (of a dict: pairs) that were pushed */
     EXL2__TEMPLATE_LIST,
     EXL2__TEMPLATE_TUPLE,
-    EXL2__TEMPLATE_DICT, /* id = 1: the pairs are added to the value below them */
-    EXL2__TEMPLATE_NAMESPACE,
+    EXL2__TEMPLATE_DICT,
     /* operators */
     EXL2__TEMPLATE_NEGATE,
     EXL2__TEMPLATE_POSITIVE,
@@ -67,10 +68,14 @@ typedef enum exl2__template_op {
     EXL2__TEMPLATE_FILTER,
     EXL2__TEMPLATE_TEST,   /* a = 1: negated */
     EXL2__TEMPLATE_METHOD, /* a = bytes of the name, which begins at `at` */
-    EXL2__TEMPLATE_CALL,
-    /* macros: code of the parameters, then of the body; calls push the macro, `count` values, `a` pairs name, value */
-    EXL2__TEMPLATE_MACRO,      /* push it; a = its first instruction, relative; count = exl2__template_macro_use */
-    EXL2__TEMPLATE_CALL_MACRO, /* b = bytes of the name, which begins at `at`; id = 1: `caller` is on top */
+    EXL2__TEMPLATE_CALL,   /* pushed: a macro or function, `count` values, `a` pairs name, value; b = bytes of its name,
+                              which begins at `at` (0: no name); id = 1: `caller` is on top */
+    EXL2__TEMPLATE_FAIL,   /* what is not supported: id = FILTER, TEST, METHOD or BIG; count = row of the table + 1, or
+                              0 with an unknown name in a, b; a, b = its wrong argument, or b = 0 and a = too few
+                              arguments */
+    /* macros: code of the parameters, then of the body */
+    EXL2__TEMPLATE_MACRO,      /* push it; a = its first instruction, relative; count = exl2__template_macro_use; b =
+                                  the index of its name + 1, or 0 */
     EXL2__TEMPLATE_PARAMETER,  /* number `count`, name b; if given, jump by a over its default; id = 1: has a default */
     EXL2__TEMPLATE_RETURN,     /* the output of the body is the value of the call */
     /* control: a = jump, relative */
@@ -117,6 +122,7 @@ typedef struct exl2__template {
     uint32_t name_count;
     uint32_t stack_max; /* most values on the stack at a time */
     uint32_t text_bytes;
+    bool reads_tools, reads_tool_calls; /* see exl2__template_probe */
     uint32_t *guard;    /* see exl2__template_guard; NULL: none */
     uint64_t guard_bytes;
     exl2_error rejected; /* code 0: accepted; else every render returns this error */
@@ -125,8 +131,9 @@ typedef struct exl2__template {
 /* ---- names ---- */
 
 /* X(id, name, parameters, mandatory): `parameters` are separated by spaces and in order. "-" is a parameter without a
-   name; a parameter with "*" is given by name only. `mandatory` is the number of mandatory ones. The value on the left
-   of a filter or test and the object of a method are not parameters. */
+   name; a parameter with "*" is given by name only; "**" receives a dict of all that are given by name. `mandatory` is
+   the number of mandatory ones. The value on the left of a filter or test and the object of a method are not
+   parameters. */
 #define EXL2__TEMPLATE_FILTERS(X) \
     X(ABS, "abs", "", 0) \
     X(ATTR, "attr", "name", 1) \
@@ -145,7 +152,7 @@ typedef struct exl2__template {
     X(FORMAT, "format", "- - - - - - - -", 0) \
     X(GROUPBY, "groupby", "attribute default case_sensitive", 1) \
     X(INDENT, "indent", "width first blank", 0) \
-    X(INT, "int", "default", 0) \
+    X(INT, "int", "default base", 0) \
     X(ITEMS, "items", "", 0) \
     X(JOIN, "join", "d attribute", 0) \
     X(LAST, "last", "", 0) \
@@ -179,12 +186,13 @@ typedef struct exl2__template {
    exl2__template_test_how. */
 #define EXL2__TEMPLATE_TESTS(X) \
     X("boolean", "", 0, KIND, EXL2__TEMPLATE_BIT(BOOL)) \
-    X("callable", "", 0, KIND, EXL2__TEMPLATE_BIT(METHOD) | EXL2__TEMPLATE_BIT(MACRO)) \
+    X("callable", "", 0, KIND, EXL2__TEMPLATE_CALLABLES) \
     X("defined", "", 0, KIND, ~EXL2__TEMPLATE_BIT(UNDEFINED)) \
     X("divisibleby", "num", 1, DIVISIBLE, 0) \
     X("eq", "-", 1, COMPARE, EXL2__TEMPLATE_EQ) \
     X("equalto", "-", 1, COMPARE, EXL2__TEMPLATE_EQ) \
     X("==", "-", 1, COMPARE, EXL2__TEMPLATE_EQ) \
+    X("escaped", "", 0, SAFE, 0) \
     X("even", "", 0, PARITY, 0) \
     X("false", "", 0, TRUTH, false) \
     X("filter", "", 0, NAME, EXL2__TEMPLATE_FILTER) \
@@ -195,7 +203,7 @@ typedef struct exl2__template {
     X("gt", "-", 1, COMPARE, EXL2__TEMPLATE_GT) \
     X(">", "-", 1, COMPARE, EXL2__TEMPLATE_GT) \
     X("in", "seq", 1, COMPARE, EXL2__TEMPLATE_IN) \
-    X("integer", "", 0, KIND, EXL2__TEMPLATE_BIT(INT)) \
+    X("integer", "", 0, KIND, EXL2__TEMPLATE_BIT(INT) | EXL2__TEMPLATE_BIT(BIG)) \
     X("iterable", "", 0, KIND, EXL2__TEMPLATE_ITERABLES) \
     X("le", "-", 1, COMPARE, EXL2__TEMPLATE_LE) \
     X("<=", "-", 1, COMPARE, EXL2__TEMPLATE_LE) \
@@ -207,7 +215,7 @@ typedef struct exl2__template {
     X("ne", "-", 1, COMPARE, EXL2__TEMPLATE_NE) \
     X("!=", "-", 1, COMPARE, EXL2__TEMPLATE_NE) \
     X("none", "", 0, KIND, EXL2__TEMPLATE_BIT(NONE)) \
-    X("number", "", 0, KIND, EXL2__TEMPLATE_BIT(BOOL) | EXL2__TEMPLATE_BIT(INT) | EXL2__TEMPLATE_BIT(REAL)) \
+    X("number", "", 0, KIND, EXL2__TEMPLATE_NUMBERS) \
     X("odd", "", 0, PARITY, 1) \
     X("sameas", "other", 1, SAME, 0) \
     X("sequence", "", 0, KIND, EXL2__TEMPLATE_SEQUENCES) \
@@ -219,20 +227,23 @@ typedef struct exl2__template {
 
 #define EXL2__TEMPLATE_METHODS(X) \
     X(CAPITALIZE, "capitalize", "", 0) \
+    X(CASEFOLD, "casefold", "", 0) \
     X(CENTER, "center", "- -", 1) \
     X(CHANGED, "changed", "- - - - - - - -", 0) \
     X(COPY, "copy", "", 0) \
-    X(COUNT, "count", "-", 1) \
+    X(COUNT, "count", "- - -", 1) \
     X(CYCLE, "cycle", "- - - - - - - -", 1) \
-    X(ENDSWITH, "endswith", "-", 1) \
-    X(FIND, "find", "-", 1) \
-    X(FORMAT, "format", "- - - - - - - -", 0) \
+    X(ENDSWITH, "endswith", "- - -", 1) \
+    X(FIND, "find", "- - -", 1) \
+    X(FORMAT, "format", "- - - - - - - **", 0) \
     X(GET, "get", "- -", 1) \
-    X(INDEX, "index", "-", 1) \
+    X(INDEX, "index", "- - -", 1) \
     X(ISALNUM, "isalnum", "", 0) \
     X(ISALPHA, "isalpha", "", 0) \
+    X(ISASCII, "isascii", "", 0) \
     X(ISDIGIT, "isdigit", "", 0) \
     X(ISLOWER, "islower", "", 0) \
+    X(ISNUMERIC, "isnumeric", "", 0) \
     X(ISSPACE, "isspace", "", 0) \
     X(ISUPPER, "isupper", "", 0) \
     X(ITEMS, "items", "", 0) \
@@ -241,19 +252,21 @@ typedef struct exl2__template {
     X(LJUST, "ljust", "- -", 1) \
     X(LOWER, "lower", "", 0) \
     X(LSTRIP, "lstrip", "-", 0) \
+    X(NEXT, "next", "", 0) \
     X(PARTITION, "partition", "-", 1) \
     X(REMOVEPREFIX, "removeprefix", "-", 1) \
     X(REMOVESUFFIX, "removesuffix", "-", 1) \
     X(REPLACE, "replace", "- - -", 2) \
-    X(RFIND, "rfind", "-", 1) \
-    X(RINDEX, "rindex", "-", 1) \
+    X(RESET, "reset", "", 0) \
+    X(RFIND, "rfind", "- - -", 1) \
+    X(RINDEX, "rindex", "- - -", 1) \
     X(RJUST, "rjust", "- -", 1) \
     X(RPARTITION, "rpartition", "-", 1) \
     X(RSPLIT, "rsplit", "sep maxsplit", 0) \
     X(RSTRIP, "rstrip", "-", 0) \
     X(SPLIT, "split", "sep maxsplit", 0) \
     X(SPLITLINES, "splitlines", "keepends", 0) \
-    X(STARTSWITH, "startswith", "-", 1) \
+    X(STARTSWITH, "startswith", "- - -", 1) \
     X(STRIP, "strip", "-", 0) \
     X(SWAPCASE, "swapcase", "", 0) \
     X(TITLE, "title", "", 0) \
@@ -294,14 +307,38 @@ static inline bool exl2__template_same(const char *text, size_t bytes, const cha
     return strlen(word) == bytes && memcmp(text, word, bytes) == 0;
 }
 
-/* Finds the row `name` in the table of `op` (FILTER, TEST, METHOD, CALL). */
-static bool exl2__template_signature_find(exl2__template_op op, const char *name, size_t bytes,
-                                          exl2__template_signature *out)
+/* Number of parameters that can be given by position. */
+static inline uint32_t exl2__template_parameter_count(const char *parameters)
 {
-    typedef struct exl2__template_signature_row {
-        const char *name, *parameters;
-        uint8_t mandatory;
-    } row;
+    uint32_t count = parameters[0] != 0;
+    for (const char *c = parameters; *c && c[*c == ' '] != '*'; c++) {
+        count += *c == ' ';
+    }
+    return count;
+}
+
+/* Position of the parameter `name`, or UINT32_MAX. */
+static inline uint32_t exl2__template_parameter_number(const char *parameters, const char *name, uint32_t bytes)
+{
+    for (uint32_t i = 0; *parameters; i++) {
+        size_t length = strcspn(parameters, " "), skip = *parameters == '*';
+        if (length - skip == bytes && memcmp(parameters + skip, name, bytes) == 0) {
+            return i;
+        }
+        parameters += length + (parameters[length] == ' ');
+    }
+    return UINT32_MAX;
+}
+
+typedef struct exl2__template_signature_row {
+    const char *name, *parameters;
+    uint8_t mandatory;
+} exl2__template_signature_row;
+
+/* The table of `op` (FILTER, TEST, METHOD, CALL). */
+static const exl2__template_signature_row *exl2__template_signature_table(exl2__template_op op, size_t *count)
+{
+    typedef exl2__template_signature_row row;
 #define X(id, name, parameters, mandatory) { name, parameters, mandatory },
     static const row filters[] = { EXL2__TEMPLATE_FILTERS(X) }, methods[] = { EXL2__TEMPLATE_METHODS(X) },
                      functions[] = { EXL2__TEMPLATE_FUNCTIONS(X) };
@@ -310,17 +347,26 @@ static bool exl2__template_signature_find(exl2__template_op op, const char *name
     static const row tests[] = { EXL2__TEMPLATE_TESTS(X) };
 #undef X
     const row *rows = functions;
-    size_t count = EXL2__COUNT(functions);
+    *count = EXL2__COUNT(functions);
     if (op == EXL2__TEMPLATE_FILTER) {
         rows = filters;
-        count = EXL2__COUNT(filters);
+        *count = EXL2__COUNT(filters);
     } else if (op == EXL2__TEMPLATE_TEST) {
         rows = tests;
-        count = EXL2__COUNT(tests);
+        *count = EXL2__COUNT(tests);
     } else if (op == EXL2__TEMPLATE_METHOD) {
         rows = methods;
-        count = EXL2__COUNT(methods);
+        *count = EXL2__COUNT(methods);
     }
+    return rows;
+}
+
+/* Finds the row `name` in the table of `op`. */
+static bool exl2__template_signature_find(exl2__template_op op, const char *name, size_t bytes,
+                                          exl2__template_signature *out)
+{
+    size_t count;
+    const exl2__template_signature_row *rows = exl2__template_signature_table(op, &count);
     for (size_t id = 0; id < count; id++) {
         if (exl2__template_same(name, bytes, rows[id].name)) {
             *out = (exl2__template_signature){ rows[id].name, rows[id].parameters, rows[id].mandatory, (uint8_t)id };

@@ -36,6 +36,11 @@ typedef struct exl2__template_parser {
     uint64_t moves;             /* instructions moved, up to EXL2__TEMPLATE_MOVES_MAX */
     exl2__template_parser_loop *loop; /* the innermost loop; NULL: outside loops */
     bool in_loop_filter;
+    bool in_loop_macro;         /* inside a macro that a loop's body defines, outside loops of its own */
+    bool soft;                  /* as Jinja's soft frames: a name that it does not know fails only when it runs */
+    exl2__template_token unknown; /* the first such name outside soft frames; bytes 0: none */
+    const char *unknown_what;   /* "filter" or "test" */
+    uint32_t unknown_code;      /* index of its FAIL instruction */
     uint32_t macro_uses;        /* exl2__template_macro_use of the macro that is being parsed */
     exl2__template_ins last;    /* the last instruction emitted */
     exl2_error *error;
@@ -358,25 +363,62 @@ static exl2_result exl2__template_emit_string(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-/* Parses 12, 1_000, 0x1f, 0b101 or 0o17; false: malformed, or not below 2^63. */
-static bool exl2__template_emit_int_value(const char *text, uint32_t bytes, uint64_t *out)
+/* Parses 12, 1_000, 0x1f, 0b101 or 0o17. *fits: it is below 2^64. false: malformed. */
+static bool exl2__template_emit_int_value(const char *text, uint32_t bytes, uint64_t *out, bool *fits)
 {
     char letter = (char)(bytes > 2 ? text[1] | 0x20 : 0);
     uint32_t base = letter == 'x' ? 16 : letter == 'b' ? 2 : letter == 'o' ? 8 : 10, at = base == 10 ? 0 : 2;
     bool after_digit = base != 10;
     *out = 0;
+    *fits = true;
     for (; at < bytes; at++) {
         uint32_t digit = exl2__hex_digit((uint8_t)text[at]);
         if (text[at] == '_' && after_digit && at + 1 < bytes) {
             after_digit = false;
             continue;
         }
-        if (digit >= base || !exl2__mul64(*out, base, out) || !exl2__add64(*out, digit, out) || *out > INT64_MAX) {
+        if (digit >= base) {
             return false;
         }
+        *fits = *fits && exl2__mul64(*out, base, out) && exl2__add64(*out, digit, out);
         after_digit = true;
     }
-    return base != 10 || *out == 0 || text[0] != '0';
+    return base != 10 || (*fits && *out == 0) || text[0] != '0';
+}
+
+/* An integer literal. Beyond int64_t its decimal digits are kept; a longer one that is not decimal fails when it
+   runs. */
+static exl2_result exl2__template_emit_integer(exl2__template_parser *p)
+{
+    exl2__template_token t = p->token;
+    const char *text = p->lex.source + t.begin;
+    uint32_t begin = p->pool_bytes;
+    uint64_t value;
+    bool fits;
+    if (!exl2__template_emit_int_value(text, t.bytes, &value, &fits)) {
+        return exl2__template_emit_unsupported(p, &t, "integer");
+    }
+    bool decimal = t.bytes < 3 || (text[1] >= '0' && text[1] <= '9') || text[1] == '_';
+    if (fits && value <= INT64_MAX) {
+        exl2__template_emit(p, EXL2__TEMPLATE_INT, (uint32_t)value, (uint32_t)(value >> 32), t.at, 1);
+    } else if (!fits && (!decimal || t.bytes > EXL2__TEMPLATE_DIGITS_MAX)) {
+        exl2__template_ins fail = { EXL2__TEMPLATE_FAIL, EXL2__TEMPLATE_BIG, 0, 0, 0, t.at };
+        exl2__template_emit_ins(p, fail, 1);
+    } else {
+        char digits[24];
+        uint32_t bytes = t.bytes;
+        if (!decimal) {
+            bytes = (uint32_t)exl2__format(digits, sizeof digits, "%llu", (unsigned long long)value);
+            text = digits;
+        }
+        for (uint32_t i = 0; i < bytes; i++) {
+            if (text[i] != '_') {
+                exl2__template_emit_byte(p, (uint8_t)text[i]);
+            }
+        }
+        exl2__template_emit(p, EXL2__TEMPLATE_BIG, p->lex.bytes + begin, p->pool_bytes - begin, t.at, 1);
+    }
+    return exl2__template_emit_advance(p);
 }
 
 static exl2_result exl2__template_emit_number(exl2__template_parser *p)
@@ -385,25 +427,21 @@ static exl2_result exl2__template_emit_number(exl2__template_parser *p)
     const char *text = p->lex.source + t.begin;
     uint64_t bits;
     if (t.kind == EXL2__TEMPLATE_TOKEN_INT) {
-        if (!exl2__template_emit_int_value(text, t.bytes, &bits)) {
-            return exl2__template_emit_unsupported(p, &t, "integer");
-        }
-    } else {
-        char plain[48] = { 0 }; /* without underscores */
-        uint32_t bytes = 0;
-        for (uint32_t i = 0; i < t.bytes && bytes < sizeof plain; i++) {
-            plain[bytes] = text[i];
-            bytes += text[i] != '_';
-        }
-        exl2__json_number number = exl2__json_number_read(plain, bytes);
-        double value;
-        if (bytes == sizeof plain || number.cut || !exl2__json_number_f64(&number, &value)) {
-            return exl2__template_emit_unsupported(p, &t, "number");
-        }
-        memcpy(&bits, &value, sizeof bits);
+        return exl2__template_emit_integer(p);
     }
-    exl2__template_emit(p, t.kind == EXL2__TEMPLATE_TOKEN_INT ? EXL2__TEMPLATE_INT : EXL2__TEMPLATE_REAL,
-                        (uint32_t)bits, (uint32_t)(bits >> 32), t.at, 1);
+    char plain[48] = { 0 }; /* without underscores */
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < t.bytes && bytes < sizeof plain; i++) {
+        plain[bytes] = text[i];
+        bytes += text[i] != '_';
+    }
+    exl2__json_number number = exl2__json_number_read(plain, bytes);
+    double value;
+    if (bytes == sizeof plain || !exl2__json_number_f64_all(&number, &value)) {
+        return exl2__template_emit_unsupported(p, &t, "number");
+    }
+    memcpy(&bits, &value, sizeof bits);
+    exl2__template_emit(p, EXL2__TEMPLATE_REAL, (uint32_t)bits, (uint32_t)(bits >> 32), t.at, 1);
     return exl2__template_emit_advance(p);
 }
 

@@ -30,7 +30,7 @@ static exl2_result exl2__template_expression_unary(exl2__template_parser *p, boo
             EXL2__TRY(exl2__template_emit_advance(p));
             EXL2__TRY(exl2__template_operand_test(p));
         } else if (exl2__template_emit_is_operator(p, "(")) {
-            return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at, "calling a value is not supported");
+            EXL2__TRY(exl2__template_operand_value_call(p, p->token.at, 0));
         } else {
             break;
         }
@@ -185,10 +185,13 @@ static exl2_result exl2__template_expression_or(exl2__template_parser *p)
 static exl2_result exl2__template_expression(exl2__template_parser *p)
 {
     uint32_t first = p->code_count;
+    bool soft = p->soft;
     EXL2__TRY(exl2__template_emit_enter(p));
     EXL2__TRY(exl2__template_expression_or(p));
     while (exl2__template_emit_is_name(p, "if")) {
         uint32_t at = p->token.at, second = p->code_count;
+        p->soft = true;
+        p->unknown.bytes = p->unknown_code >= first ? 0 : p->unknown.bytes; /* it is in a soft frame after all */
         EXL2__TRY(exl2__template_emit_advance(p));
         EXL2__TRY(exl2__template_expression_or(p));
         exl2__template_emit(p, EXL2__TEMPLATE_UNLESS, 0, 0, at, -1);
@@ -204,6 +207,7 @@ static exl2_result exl2__template_expression(exl2__template_parser *p)
         }
         exl2__template_emit_patch(p, jump, p->code_count);
     }
+    p->soft = soft;
     exl2__template_emit_leave(p);
     return EXL2_OK;
 }

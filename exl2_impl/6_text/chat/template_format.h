@@ -1,7 +1,7 @@
-/* template_format.h: formats numbers and texts: % and the filter `format`, str.format, round, int, float, escape,
-   indent, truncate, padding.
+/* template_format.h: formats numbers and texts: % and the filter `format`, round, int, float, indent, truncate,
+   padding.
    takes: exl2__template_run and values.
-   gives: exl2__template_format, format_braces, round, number, escape, indent, truncate, pad.
+   gives: exl2__template_format, round, number, indent, truncate, pad.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_FORMAT_H
 #define EXL2__TEMPLATE_FORMAT_H
@@ -11,7 +11,7 @@
 /* ---- numbers ---- */
 
 /* *out = |value| * 10^places, rounded to the nearest integer, ties to even. false: it has more than 18 digits. */
-static bool exl2__template_fixed(double value, uint32_t places, uint64_t *out)
+static bool exl2__template_fixed(double value, int32_t places, uint64_t *out)
 {
     uint64_t bits, unit = 1;
     memcpy(&bits, &value, sizeof bits);
@@ -23,7 +23,7 @@ static bool exl2__template_fixed(double value, uint32_t places, uint64_t *out)
     int power = (int)(bits >> 52);
     uint64_t mantissa = (bits & 0xFFFFFFFFFFFFFu) | (power ? (uint64_t)1 << 52 : 0);
     exl2__template_decimal d = exl2__template_number_decimal(mantissa, (power ? power : 1) - 1075);
-    int drop = -d.exponent - (int)places;
+    int drop = -d.exponent - places;
     for (int i = drop < 0 ? drop : -drop; i < 0 && i >= -19; i++) {
         unit *= 10;
     }
@@ -43,7 +43,7 @@ static size_t exl2__template_print_fixed(double value, uint32_t places, char out
 {
     uint64_t whole, unit = 1, bits;
     memcpy(&bits, &value, sizeof bits);
-    if (places > 17 || !exl2__template_fixed(value, places, &whole)) {
+    if (places > 17 || !exl2__template_fixed(value, (int32_t)places, &whole)) {
         return 0;
     }
     for (uint32_t i = 0; i < places; i++) {
@@ -60,6 +60,21 @@ static size_t exl2__template_print_fixed(double value, uint32_t places, char out
     return used;
 }
 
+/* An integer rounded to a multiple of 10^zeros, ties to even. */
+static exl2_result exl2__template_round_integer(exl2__template_run *r, int64_t value, int64_t zeros,
+                                                exl2__template_value *out)
+{
+    uint64_t unit = 1, size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    for (int64_t i = 0; i < zeros; i++) {
+        unit *= 10;
+    }
+    uint64_t whole = size / unit, rest = size % unit;
+    whole += rest > unit / 2 || (rest == unit / 2 && unit > 1 && (whole & 1));
+    whole *= unit;
+    bool fits = whole <= INT64_MAX;
+    return exl2__template_int_result(r, fits, !fits ? 0 : value < 0 ? -(int64_t)whole : (int64_t)whole, out);
+}
+
 static exl2_result exl2__template_round(exl2__template_run *r, const exl2__template_value *v,
                                         const exl2__template_value *precision, const exl2__template_value *method,
                                         exl2__template_value *out)
@@ -70,21 +85,32 @@ static exl2_result exl2__template_round(exl2__template_run *r, const exl2__templ
                               exl2__template_same(method->as.text, method->count, "common"));
     bool up = method && method->kind == EXL2__TEMPLATE_KIND_TEXT &&
               exl2__template_same(method->as.text, method->count, "ceil");
+    bool whole = !precision || (exl2__template_is_integer(precision) && places >= 0);
+    if (v->kind == EXL2__TEMPLATE_KIND_BIG && common && whole) {
+        *out = *v;
+        return EXL2_OK;
+    }
     if (!exl2__template_is_number(v)) {
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "round of a value of type %s is not supported",
                                    exl2__template_type(v));
     }
-    if ((precision && !exl2__template_is_integer(precision)) || places < 0 || places > 17) {
-        return exl2__template_unsupported(r, "round to a number of places that is not an integer from 0 to 17");
+    if ((precision && !exl2__template_is_integer(precision)) || places < -18 || places > 17) {
+        return exl2__template_unsupported(r, "round to a number of places that is not an integer from -18 to 17");
     }
     *out = *v;
     EXL2__TRY(exl2__template_step(r, 32 + exl2__template_real_size(exl2__template_as_real(v)) / 4));
     if (common && v->kind != EXL2__TEMPLATE_KIND_REAL) {
-        out->kind = EXL2__TEMPLATE_KIND_INT;
+        EXL2__TRY(exl2__template_round_integer(r, v->as.integer, places < 0 ? -places : 0, out));
+        out->marked = v->marked;
         return EXL2_OK;
     }
-    double value = exl2__template_as_real(v), unit = 1;
-    if (!common) {
+    double value = exl2__template_as_real(v), unit = places < 0 ? pow(10, (double)places) : 1;
+    if (common && places < 0) {
+        exl2__json_number number = { 0, -places, copysign(1, value) < 0, false };
+        if (!exl2__template_fixed(value, (int32_t)places, &number.digits) || !exl2__json_number_f64(&number, &value)) {
+            return exl2__template_unsupported(r, "round to a result of more than 18 digits");
+        }
+    } else if (!common) {
         for (int64_t i = 0; i < places; i++) {
             unit *= 10;
         }
@@ -139,51 +165,169 @@ static bool exl2__template_numeral_read(const char *text, size_t bytes, exl2__te
     return at == bytes && out->digits > 0;
 }
 
+/* The text without the underscores that Python allows between two digits. *good false: one is elsewhere. */
+static exl2_result exl2__template_plain_digits(exl2__template_run *r, const exl2__template_value *v, uint32_t base,
+                                               bool *good, exl2__template_value *out)
+{
+    size_t start = r->used;
+    *good = true;
+    *out = *v;
+    if (!memchr(v->as.text, '_', v->count)) {
+        return EXL2_OK;
+    }
+    for (uint32_t i = 0; i < v->count; i++) {
+        const char *at = v->as.text + i;
+        if (*at != '_') {
+            EXL2__TRY(exl2__template_put_copy(r, at, 1));
+            continue;
+        }
+        *good = *good && i > 0 && i + 1 < v->count && exl2__hex_digit((uint8_t)at[-1]) < base &&
+                exl2__hex_digit((uint8_t)at[1]) < base;
+    }
+    *out = exl2__template_written(r, start);
+    return EXL2_OK;
+}
+
+/* The integer with these decimal digits, perhaps after a sign. */
+static exl2_result exl2__template_int_of_digits(exl2__template_run *r, const exl2__template_value *v,
+                                                exl2__template_value *out)
+{
+    uint32_t at = v->as.text[0] == '-' || v->as.text[0] == '+';
+    bool minus = v->as.text[0] == '-', fits = true;
+    uint64_t value = 0;
+    while (at + 1 < v->count && v->as.text[at] == '0') {
+        at++;
+    }
+    for (uint32_t i = at; i < v->count; i++) {
+        fits = fits && exl2__mul64(value, 10, &value) && exl2__add64(value, (uint64_t)(v->as.text[i] - '0'), &value);
+    }
+    if (fits && value <= (uint64_t)INT64_MAX + minus) {
+        *out = exl2__template_int(minus ? (int64_t)(0 - value) : (int64_t)value);
+        return EXL2_OK;
+    }
+    if (v->count - at > EXL2__TEMPLATE_DIGITS_MAX) {
+        return exl2__template_unsupported(r, "an integer of so many digits");
+    }
+    size_t start = r->used;
+    EXL2__TRY(exl2__template_put(r, "-", minus, v->marked));
+    EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, v->count - at));
+    *out = exl2__template_big((const char *)r->block + start, r->used - start);
+    return EXL2_OK;
+}
+
+/* int(text, base) for a base other than 10. *good false: the text is no such number. */
+static exl2_result exl2__template_int_of_base(exl2__template_run *r, const exl2__template_value *v, int64_t base,
+                                              bool *good, exl2__template_value *out)
+{
+    exl2__template_value text;
+    uint64_t value = 0;
+    uint32_t at = 0;
+    EXL2__TRY(exl2__template_step(r, v->count));
+    EXL2__TRY(exl2__template_strip(r, v, NULL, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, &text));
+    bool minus = text.count && text.as.text[0] == '-';
+    at += text.count && (minus || text.as.text[0] == '+');
+    char letter = at + 2 < text.count && text.as.text[at] == '0' ? (char)(text.as.text[at + 1] | 0x20) : 0;
+    uint32_t named = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+    bool prefix = named && (base == 0 || base == named);
+    uint32_t used = (uint32_t)(base ? base : named ? named : 10);
+    *good = (base == 0 || (base >= 2 && base <= 36)) && at < text.count;
+    at += prefix ? 2 : 0;
+    bool after_digit = prefix, zeros = base == 0 && !prefix && at < text.count && text.as.text[at] == '0';
+    for (uint32_t i = at; *good && i < text.count; i++) {
+        char c = text.as.text[i], low = (char)(c | 0x20);
+        uint32_t letter_digit = low >= 'a' && low <= 'z' ? (uint32_t)(low - 'a') + 10 : 99;
+        uint32_t digit = c >= '0' && c <= '9' ? (uint32_t)(c - '0') : letter_digit;
+        if (c == '_' && after_digit && i + 1 < text.count) {
+            after_digit = false;
+            continue;
+        }
+        *good = digit < used && !(zeros && digit); /* base 0 reads no 012 */
+        after_digit = true;
+        if (*good && (!exl2__mul64(value, used, &value) || !exl2__add64(value, digit, &value) || value > INT64_MAX)) {
+            return exl2__template_unsupported(r, "an integer beyond 64 bits in another base than 10");
+        }
+    }
+    *out = exl2__template_int(minus ? -(int64_t)value : (int64_t)value);
+    return EXL2_OK;
+}
+
+/* Fails if Python reads the text as a number, but this interpreter does not: digits beyond ASCII, infinity, nan. */
+static exl2_result exl2__template_check_numeral(exl2__template_run *r, const exl2__template_value *v, bool real)
+{
+    static const char *const words[] = { "inf", "infinity", "nan" };
+    size_t sign = v->count && (v->as.text[0] == '-' || v->as.text[0] == '+'), step;
+    bool word = false, digit = false;
+    for (size_t i = 0; real && i < EXL2__COUNT(words); i++) {
+        size_t length = strlen(words[i]), same = 0;
+        while (v->count - sign == length && same < length && (v->as.text[sign + same] | 0x20) == words[i][same]) {
+            same++;
+        }
+        word = word || same == length;
+    }
+    EXL2__TRY(exl2__template_step(r, v->count));
+    for (size_t at = 0; at < v->count; at += step) {
+        uint32_t code = exl2__template_code_point(v->as.text + at, v->count - at, &step);
+        digit = digit || (code >= 0x80 && exl2__unicode_class(code) == EXL2__UNICODE_DIGIT);
+    }
+    return word || digit ? exl2__template_unsupported(r, word ? "a float that is not finite" : "a digit beyond ASCII")
+                         : EXL2_OK;
+}
+
 /* Converts a text to a double if `real` or if it has a point or an exponent, else to an integer. *good: it can be
    converted. */
 static exl2_result exl2__template_number_of_text(exl2__template_run *r, const exl2__template_value *v, bool real,
                                                  bool *good, exl2__template_value *out)
 {
-    enum { BYTES_MAX = 63 }; /* a longer text is no number */
-    exl2__template_value text;
-    exl2__template_numeral numeral;
+    exl2__template_value stripped, text;
+    exl2__template_numeral numeral = { 0, false, false };
     double value = 0;
-    EXL2__TRY(exl2__template_step(r, 8));
-    EXL2__TRY(exl2__template_strip(r, v, NULL, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, &text));
-    size_t plus = text.count && text.as.text[0] == '+'; /* exl2__json_number_read reads no plus */
-    *good = text.count - plus <= BYTES_MAX && exl2__template_numeral_read(text.as.text, text.count, &numeral);
+    EXL2__TRY(exl2__template_step(r, 8 + v->count));
+    EXL2__TRY(exl2__template_strip(r, v, NULL, EXL2__TEMPLATE_FRONT | EXL2__TEMPLATE_BACK, &stripped));
+    EXL2__TRY(exl2__template_plain_digits(r, &stripped, 10, good, &text));
+    *good = *good && exl2__template_numeral_read(text.as.text, text.count, &numeral);
     if (!*good) {
-        return EXL2_OK;
+        return exl2__template_check_numeral(r, &stripped, real);
     }
+    if (!real && !numeral.point && !numeral.exponent) {
+        return exl2__template_int_of_digits(r, &text, out);
+    }
+    size_t plus = text.as.text[0] == '+'; /* exl2__json_number_read reads no plus */
     exl2__json_number number = exl2__json_number_read(text.as.text + plus, text.count - plus);
     uint64_t power = number.exponent < 0 ? 0 - (uint64_t)number.exponent : (uint64_t)number.exponent;
     EXL2__TRY(exl2__template_step(r, 16 + (size_t)exl2__min64(power, 400)));
-    *good = !number.cut && exl2__json_number_f64(&number, &value);
+    if (!exl2__json_number_f64_all(&number, &value)) {
+        *good = false;
+        return real ? exl2__template_unsupported(r, "a float beyond the range of double") : EXL2_OK;
+    }
     *out = exl2__template_real(value);
-    if (!*good || real || numeral.point || numeral.exponent) {
-        return EXL2_OK;
-    }
-    uint64_t whole = number.digits;
-    for (int64_t i = 0; i < number.exponent; i++) {
-        if (!exl2__mul64(whole, 10, &whole)) {
-            return exl2__template_unsupported(r, "an integer beyond 64 bits");
-        }
-    }
-    if (whole > INT64_MAX) {
-        return exl2__template_unsupported(r, "an integer beyond 64 bits");
-    }
-    *out = exl2__template_int(number.negative ? -(int64_t)whole : (int64_t)whole);
     return EXL2_OK;
 }
 
-/* int(v), or float(v) if `real`; the fallback (NULL: 0) if v cannot be converted. */
+/* int(v), or float(v) if `real`; the fallback (NULL: 0) if v cannot be converted. base: of a text; NULL: 10. */
 static exl2_result exl2__template_number(exl2__template_run *r, const exl2__template_value *v, bool real,
-                                         const exl2__template_value *fallback, exl2__template_value *out)
+                                         const exl2__template_value *fallback, const exl2__template_value *base,
+                                         exl2__template_value *out)
 {
     bool good = exl2__template_is_number(v);
+    bool based = base && !(exl2__template_is_integer(base) && base->as.integer == 10);
     exl2__template_value number = *v;
-    if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        EXL2__TRY(exl2__template_number_of_text(r, v, real, &good, &number));
+    if (v->kind == EXL2__TEMPLATE_KIND_BIG) {
+        double value;
+        if (real && !exl2__template_to_real(v, &value)) {
+            return exl2__template_unsupported(r, "this integer as a float");
+        }
+        *out = real ? exl2__template_real(value) : *v;
+        out->marked = v->marked;
+        return EXL2_OK;
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT && based && exl2__template_is_integer(base)) {
+        EXL2__TRY(exl2__template_int_of_base(r, v, base->as.integer, &good, &number));
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_TEXT && !good) { /* as Jinja: int(float(text)) if it is no integer of the base */
+        EXL2__TRY(exl2__template_number_of_text(r, v, real || based, &good, &number));
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail_undefined(r, v);
     }
     if (!good) {
         *out = fallback ? *fallback : real ? exl2__template_real(0) : exl2__template_int(0);
@@ -196,6 +340,8 @@ static exl2_result exl2__template_number(exl2__template_run *r, const exl2__temp
             return exl2__template_unsupported(r, "an integer beyond 64 bits");
         }
         *out = exl2__template_int((int64_t)number.as.real);
+    } else if (number.kind == EXL2__TEMPLATE_KIND_BIG) {
+        *out = number;
     } else {
         *out = exl2__template_int(number.as.integer);
     }
@@ -264,28 +410,92 @@ static size_t exl2__template_conversion_read(const char *text, size_t bytes, exl
     return at + 1;
 }
 
-static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__template_conversion *c,
-                                          const exl2__template_value *v)
+/* Writes a number's digits in base 16 ('x', 'X'), 8 ('o') or 2 ('b'), with a minus; returns the bytes, at most 65. */
+static size_t exl2__template_print_base(int64_t value, char letter, char out[72])
 {
-    char number[48];
+    uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    uint32_t bits = letter == 'o' ? 3 : letter == 'b' ? 1 : 4, top = 63 / bits * bits;
+    size_t used = 0;
+    if (value < 0) {
+        out[used++] = '-';
+    }
+    while (top > 0 && size >> top == 0) {
+        top -= bits;
+    }
+    for (uint32_t at = top + bits; at > 0; at -= bits) {
+        uint32_t digit = (uint32_t)(size >> (at - bits)) & ((1u << bits) - 1);
+        out[used++] = (letter == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[digit];
+    }
+    return used;
+}
+
+/* The text of a conversion that is no number's: %s, %r, %c. */
+static exl2_result exl2__template_convert_text(exl2__template_run *r, const exl2__template_conversion *c,
+                                               const exl2__template_value *v, bool safe, exl2__template_value *text)
+{
+    size_t start = r->used;
+    if (c->letter == 's') {
+        EXL2__TRY(exl2__template_string(r, v, text));
+    } else if (c->letter == 'r') {
+        EXL2__TRY(exl2__template_put_repr(r, v, 0));
+        *text = exl2__template_written(r, start);
+    } else {
+        char utf8[4];
+        uint32_t count = 0;
+        bool code = exl2__template_is_integer(v) && v->as.integer >= 0 && v->as.integer <= 0x10FFFF &&
+                    (v->as.integer < 0xD800 || v->as.integer > 0xDFFF);
+        if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
+            EXL2__TRY(exl2__template_text_length(r, v, &count));
+        }
+        if (!code && count != 1) {
+            return exl2__template_fail(r, EXL2_ERR_FORMAT, "%%c requires int or char");
+        }
+        *text = *v;
+        if (code) {
+            EXL2__TRY(exl2__template_put(r, utf8, exl2__json_encode_utf8((uint32_t)v->as.integer, utf8), v->marked));
+            *text = exl2__template_written(r, start);
+        }
+    }
+    exl2__template_value plain = *text;
+    return safe && c->letter != 'c' ? exl2__template_escape(r, &plain, text) : EXL2_OK;
+}
+
+static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__template_conversion *c,
+                                          const exl2__template_value *v, bool safe)
+{
+    char number[72];
     exl2__template_value text, fill = exl2__template_text(" ", 1);
     size_t before = r->used, bytes;
-    if (c->letter == 's') {
-        EXL2__TRY(exl2__template_string(r, v, &text));
-        if (c->has_places) {
+    if (strchr("src", c->letter) || (v->kind == EXL2__TEMPLATE_KIND_BIG && strchr("di", c->letter))) {
+        exl2__template_conversion as_text = *c;
+        as_text.letter = v->kind == EXL2__TEMPLATE_KIND_BIG && c->letter != 'r' ? 's' : c->letter;
+        if (as_text.letter != c->letter && (c->zero || c->plus || c->space || c->has_places)) {
+            return exl2__template_unsupported(r, "formatting an integer beyond 64 bits with a sign or zeros");
+        }
+        EXL2__TRY(exl2__template_convert_text(r, &as_text, v, safe, &text));
+        if (c->has_places && c->letter != 'c') {
             exl2__template_value stop = exl2__template_int(c->places);
             EXL2__TRY(exl2__template_slice(r, &text, NULL, &stop, NULL, &text));
         }
     } else {
+        if (v->kind == EXL2__TEMPLATE_KIND_BIG) {
+            return exl2__template_unsupported(r, "formatting an integer beyond 64 bits this way");
+        }
         if (!exl2__template_is_number(v)) {
             return exl2__template_fail(r, EXL2_ERR_FORMAT, "%%%c format: a number is required, not %s", c->letter,
                                        exl2__template_type(v));
         }
+        bool based = strchr("xXo", c->letter) != NULL;
+        if (based && !exl2__template_is_integer(v)) {
+            return exl2__template_fail(r, EXL2_ERR_FORMAT, "%%%c format: an integer is required, not %s", c->letter,
+                                       exl2__template_type(v));
+        }
         exl2__template_value whole;
         EXL2__TRY(exl2__template_step(r, 32 + exl2__template_real_size(exl2__template_as_real(v)) / 4));
-        EXL2__TRY(exl2__template_number(r, v, false, NULL, &whole));
+        EXL2__TRY(exl2__template_number(r, v, false, NULL, NULL, &whole));
         bytes = c->letter == 'f'
                     ? exl2__template_print_fixed(exl2__template_as_real(v), c->has_places ? c->places : 6, number)
+                : based ? exl2__template_print_base(whole.as.integer, c->letter, number)
                     : exl2__format(number, sizeof number, "%lld", (long long)whole.as.integer);
         if (bytes == 0 || (c->letter != 'f' && c->has_places)) {
             return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED,
@@ -315,7 +525,8 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
     return EXL2_OK;
 }
 
-/* text % (a, b): %s %d %i %f %%, with flags, width and digits after the point. As in Python it is no error if arguments
+/* text % (a, b): %s %r %c %d %i %f %x %X %o %%, with flags, width and digits after the point. A safe text escapes what
+   it inserts. As in Python it is no error if arguments
    stay unused when the first one is a list, a dict or undefined. */
 static exl2_result exl2__template_format(exl2__template_run *r, const exl2__template_value *v,
                                          const exl2__template_value *args, uint32_t count, exl2__template_value *out)
@@ -332,16 +543,16 @@ static exl2_result exl2__template_format(exl2__template_run *r, const exl2__temp
         if (percent) {
             at += 1 + exl2__template_conversion_read(percent + 1, v->count - end - 1, &c);
         }
-        if (percent && c.letter == '%') {
+        if (percent && c.letter == '%' && at == end + 2) {
             EXL2__TRY(exl2__template_put_copy(r, percent, 1));
         } else if (percent) {
-            if (!c.letter || !strchr("sdif", c.letter)) {
-                return exl2__template_unsupported(r, "a conversion other than %s, %d, %i, %f and %%");
+            if (!c.letter || !strchr("srcdifxXo", c.letter)) {
+                return exl2__template_unsupported(r, "a conversion other than %s, %r, %c, %d, %i, %f, %x, %X, %o, %%");
             }
             if (used == count) {
                 return exl2__template_fail(r, EXL2_ERR_FORMAT, "not enough arguments for format string");
             }
-            EXL2__TRY(exl2__template_convert(r, &c, &args[used++]));
+            EXL2__TRY(exl2__template_convert(r, &c, &args[used++], v->why != 0));
         }
     }
     bool optional = count && (args[0].kind == EXL2__TEMPLATE_KIND_LIST || args[0].kind == EXL2__TEMPLATE_KIND_DICT ||
@@ -350,62 +561,11 @@ static exl2_result exl2__template_format(exl2__template_run *r, const exl2__temp
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "not all arguments converted during string formatting");
     }
     *out = exl2__template_written(r, start);
-    return EXL2_OK;
-}
-
-/* text.format(a, b): {} {0} {{ }} */
-static exl2_result exl2__template_format_braces(exl2__template_run *r, const exl2__template_value *v,
-                                                const exl2__template_value *const *args, exl2__template_value *out)
-{
-    size_t start = r->used;
-    uint32_t next = 0;
-    for (size_t at = 0; at < v->count; at++) {
-        char c = v->as.text[at], after = at + 1 < v->count ? v->as.text[at + 1] : 0;
-        if ((c == '{' || c == '}') && c != after) {
-            bool digit = after >= '0' && after < '0' + (char)EXL2__TEMPLATE_ARGS_MAX;
-            uint32_t index = digit ? (uint32_t)(after - '0') : next++;
-            if (c == '}' || at + 1 + digit >= v->count || v->as.text[at + 1 + digit] != '}') {
-                return exl2__template_unsupported(r, "a format field other than {}, {0} to {7}");
-            }
-            if (index >= EXL2__TEMPLATE_ARGS_MAX || !args[index]) {
-                return exl2__template_fail(r, EXL2_ERR_FORMAT, "the format needs argument %u, which is not given",
-                                           index);
-            }
-            exl2__template_value text;
-            bool is_text = args[index]->kind == EXL2__TEMPLATE_KIND_TEXT;
-            EXL2__TRY(exl2__template_string(r, args[index], &text)); /* writes a value that is no text to the output */
-            EXL2__TRY(is_text ? exl2__template_put_copy(r, text.as.text, text.count) : EXL2_OK);
-            at += 1u + digit;
-            continue;
-        }
-        EXL2__TRY(exl2__template_put_copy(r, v->as.text + at, 1));
-        at += c == '{' || c == '}';
-    }
-    *out = exl2__template_written(r, start);
+    out->why = v->why;
     return EXL2_OK;
 }
 
 /* ---- texts ---- */
-
-/* Escapes & < > ' " for HTML; the result is marked as safe. */
-static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__template_value *v,
-                                         exl2__template_value *out)
-{
-    static const char *const rows[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
-    size_t start = r->used;
-    for (uint32_t i = 0; i < v->count; i++) {
-        const char *at = v->as.text + i, *hit = *at ? strchr("&<>'\"", *at) : NULL;
-        if (hit) {
-            const char *text = rows[hit - strchr("&<>'\"", '&')];
-            EXL2__TRY(exl2__template_put(r, text, strlen(text), exl2__template_marked(r, at)));
-        } else {
-            EXL2__TRY(exl2__template_put_copy(r, at, 1));
-        }
-    }
-    *out = exl2__template_written(r, start);
-    out->why = 1;
-    return EXL2_OK;
-}
 
 /* Bytes of the line break at `at`, by the rules of str.splitlines; 0: no line break. */
 static size_t exl2__template_line_break(const exl2__template_value *v, size_t at)

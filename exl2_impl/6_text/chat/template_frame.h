@@ -6,7 +6,7 @@
 #ifndef EXL2__TEMPLATE_FRAME_H
 #define EXL2__TEMPLATE_FRAME_H
 
-#include "template_call.h"
+#include "template_function.h"
 
 /* ---- before the run ---- */
 
@@ -175,8 +175,12 @@ static exl2_result exl2__template_frame_bind(exl2__template_run *r, uint32_t nam
 static exl2__template_value exl2__template_frame_load(const exl2__template_run *r, uint32_t name)
 {
     const exl2__template_name *n = &r->program->names[name];
-    return r->variables[name].bound
-               ? r->variables[name].value
+    exl2__template_value function;
+    if (r->variables[name].bound) {
+        return r->variables[name].value;
+    }
+    return exl2__template_function_find(r->program->text + n->at, n->bytes, &function)
+               ? function
                : exl2__template_undefined(EXL2__TEMPLATE_NO_VARIABLE, NULL, r->program->text + n->at, n->bytes);
 }
 
@@ -215,7 +219,7 @@ static exl2_result exl2__template_frame_for(exl2__template_run *r, const exl2__t
 }
 
 /* The innermost loop, or undefined. */
-static exl2__template_value exl2__template_frame_loop(const exl2__template_run *r, const exl2__template_ins *ins)
+static exl2__template_value exl2__template_frame_loop(const exl2__template_run *r)
 {
     for (uint32_t i = r->frames; i-- > r->base;) {
         if (r->frame[i].loop) {
@@ -225,7 +229,7 @@ static exl2__template_value exl2__template_frame_loop(const exl2__template_run *
             return v;
         }
     }
-    return exl2__template_undefined(EXL2__TEMPLATE_NO_VARIABLE, NULL, r->program->text + ins->a, ins->b);
+    return exl2__template_undefined(EXL2__TEMPLATE_NO_VARIABLE, NULL, "loop", 4);
 }
 
 #endif

@@ -5,11 +5,8 @@
 #ifndef EXL2__TEMPLATE_GUARD_H
 #define EXL2__TEMPLATE_GUARD_H
 
-#include "template.h"
+#include "template_probe.h"
 #include "../tokenizer/vocab.h"
-
-#define EXL2__TEMPLATE_PROBE_BYTES (256u << 10) /* block of a probe's render; a probe that needs more is skipped */
-#define EXL2__TEMPLATE_PROBE_STEPS (EXL2__TEMPLATE_STEPS_MAX / 16)
 
 /* Bytes that all steps of the normalizer together may read, or write if that is more, while a guard is made: TIMES for
    each byte of the template's text, and EXTRA for probes. The source, its constants and the constants joined are
@@ -216,26 +213,14 @@ static bool exl2__template_guard_render(exl2__template_guard_state *g, const exl
     const exl2_chat_desc chat = { .now = "2025-01-01 00:00:00", .tools = shape == 2 ? tools : NULL };
     exl2_message messages[EXL2__COUNT(roles)] = { { 0 } };
     exl2__template_input in = { messages, 0, &chat, g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text,
-                                NULL };
-    /* A context without the logger and the error, because errors of a probe are not reported. The error is not copied:
-       another thread may hold its lock at this moment, and the copy would stay locked for ever. */
-    const exl2__ctx *c = g->c;
-    exl2__ctx quiet = { .allocator = c->allocator, .files = c->files, .zones = c->zones, .parallel = c->parallel,
-                        .host_bytes = c->host_bytes, .host_peak = c->host_peak, .host_bytes_max = c->host_bytes_max,
-                        .allocations = c->allocations };
-    exl2__template_run *run;
+                                NULL, NULL, NULL };
     for (size_t i = 0; i < EXL2__COUNT(roles); i++) {
         if (shape == 2 || (shape == 1 && i != 3) || (shape == 0 && i == 1)) {
             messages[in.message_count].role = roles[i];
             messages[in.message_count++].text = EXL2__TEMPLATE_GUARD_NOTHING;
         }
     }
-    if (exl2__template_frame_open(&quiet, t, block, EXL2__TEMPLATE_PROBE_BYTES, &run) < 0) {
-        return false;
-    }
-    run->steps = EXL2__TEMPLATE_STEPS_MAX - EXL2__TEMPLATE_PROBE_STEPS;
-    return exl2__template_set_input(run, &in) == EXL2_OK &&
-           exl2__template_finish(run, text, bytes, marks) == EXL2_OK;
+    return exl2__template_probe_render(g->c, t, &in, EXL2__TEMPLATE_PROBE_STEPS, block, text, bytes, marks);
 }
 
 /* Guards the tokens in text that the template computes, such as 'user' | upper. Three conversations are rendered (a

@@ -38,7 +38,12 @@ static exl2_result exl2__template_json_number(exl2__template_run *r, const exl2_
         *out = exl2__template_int(integer);
         return EXL2_OK;
     }
-    if (!real || number.cut || !exl2__json_number_f64(&number, &value)) {
+    if (!real && bytes <= EXL2__TEMPLATE_DIGITS_MAX) {
+        EXL2__TRY(exl2__template_copy_text(r, text, bytes, !r->trusted, out));
+        out->kind = EXL2__TEMPLATE_KIND_BIG;
+        return EXL2_OK;
+    }
+    if (!real || !exl2__json_number_f64_all(&number, &value)) {
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "the number %.*s in JSON is not supported",
                                    (int)exl2__min64(bytes, 60), text);
     }
@@ -213,6 +218,8 @@ static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__te
     case EXL2__TEMPLATE_KIND_INT:
     case EXL2__TEMPLATE_KIND_REAL:
         return exl2__template_put_number(r, v);
+    case EXL2__TEMPLATE_KIND_BIG:
+        return exl2__template_put_copy(r, v->as.text, v->count);
     case EXL2__TEMPLATE_KIND_TEXT:
         return exl2__template_json_put_text(r, v, style);
     case EXL2__TEMPLATE_KIND_LIST:

@@ -148,6 +148,9 @@ static exl2_result exl2__template_map(exl2__template_run *r, const exl2__templat
     const exl2__template_value *path = args[EXL2__TEMPLATE_MAP_ATTRIBUTE];
     exl2__template_signature row;
     exl2__template_value items, *made = NULL;
+    if (!exl2__template_truth(v)) { /* as in Jinja: none, too */
+        return exl2__template_generator(r, v, 0, v->marked, out);
+    }
     if (!path == !args[EXL2__TEMPLATE_MAP_FILTER]) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "map requires a filter argument");
     }
@@ -175,6 +178,9 @@ static exl2_result exl2__template_select(exl2__template_run *r, const exl2__temp
     exl2__template_signature row;
     exl2__template_value items, part, *made = NULL;
     uint32_t count = 0;
+    if (!exl2__template_truth(v)) { /* as in Jinja: none, too */
+        return exl2__template_generator(r, v, 0, v->marked, out);
+    }
     for (uint32_t i = 0; i + by_attribute < EXL2__TEMPLATE_ARGS_MAX; i++) {
         own[i] = args[i + by_attribute];
     }
@@ -294,6 +300,7 @@ static exl2_result exl2__template_group(exl2__template_run *r, const exl2__templ
             pair[1] = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, items.as.items + first, i + 1 - first);
             pair[1].marked = v->marked;
             made[count] = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, pair, 2);
+            made[count].why = 1; /* has .grouper and .list */
             made[count++].marked = v->marked;
             first = i + 1;
         }
@@ -372,6 +379,9 @@ static exl2_result exl2__template_sum(exl2__template_run *r, const exl2__templat
     const exl2__template_value *path = args[0], *start = args[1];
     exl2__template_value items, part;
     *out = start ? *start : exl2__template_int(0);
+    if (out->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "sum() can't sum strings");
+    }
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     for (uint32_t i = 0; i < items.count; i++) {
         exl2__template_value sum = *out;

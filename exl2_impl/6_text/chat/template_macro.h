@@ -1,5 +1,5 @@
 /* template_macro.h: macros: the variables that a call sees, its arguments, its result.
-   takes: exl2__template_run at an instruction MACRO, CALL_MACRO, PARAMETER or RETURN.
+   takes: exl2__template_run at an instruction MACRO, CALL, PARAMETER or RETURN.
    gives: exl2__template_macro_make, call, parameter, return.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_MACRO_H
@@ -18,6 +18,7 @@ static exl2_result exl2__template_macro_make(exl2__template_run *r, const exl2__
     macro->depth = r->depth;
     macro->serial = r->context[r->depth].serial;
     macro->uses = ins->count;
+    macro->name = ins->b;
     *out = exl2__template_none();
     out->kind = EXL2__TEMPLATE_KIND_MACRO;
     out->as.macro = macro;
@@ -142,18 +143,40 @@ static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__
     return EXL2_OK;
 }
 
+/* Calls a function, or refuses what cannot be called. */
+static exl2_result exl2__template_macro_call_other(exl2__template_run *r, const exl2__template_ins *ins,
+                                                   const exl2__template_value *callee)
+{
+    exl2__template_given given = { callee + 1, ins->count, ins->a };
+    exl2__template_value result;
+    if (callee->kind == EXL2__TEMPLATE_KIND_UNDEFINED && ins->b == 0) {
+        return exl2__template_fail_undefined(r, callee);
+    }
+    if (callee->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "function '%.*s' is not supported", (int)ins->b,
+                                   r->program->text + ins->at);
+    }
+    if (callee->kind == EXL2__TEMPLATE_KIND_METHOD || callee->kind == EXL2__TEMPLATE_KIND_LOOP || ins->id) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "calling a %s%s is not supported",
+                                   exl2__template_type(callee), ins->id ? " in a call block" : "");
+    }
+    if (callee->kind != EXL2__TEMPLATE_KIND_FUNCTION && callee->kind != EXL2__TEMPLATE_KIND_JOINER) {
+        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' object is not callable", exl2__template_type(callee));
+    }
+    EXL2__TRY(exl2__template_function_call(r, callee, &given, &result));
+    r->top -= 2 * ins->a + ins->count + 1;
+    r->stack[r->top++] = result;
+    return EXL2_OK;
+}
+
 static exl2_result exl2__template_macro_call(exl2__template_run *r, const exl2__template_ins *ins)
 {
     exl2__template_context *now = &r->context[r->depth], *made = NULL;
     const exl2__template_value *caller = ins->id ? &r->stack[r->top - 1] : NULL;
     uint32_t bottom = r->top - ins->id - 2 * ins->a - ins->count - 1;
     const exl2__template_value *callee = &r->stack[bottom];
-    if (callee->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
-        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "function '%.*s' is not supported", (int)ins->b,
-                                   r->program->text + ins->at);
-    }
     if (callee->kind != EXL2__TEMPLATE_KIND_MACRO) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' object is not callable", exl2__template_type(callee));
+        return exl2__template_macro_call_other(r, ins, callee);
     }
     const exl2__template_macro *macro = callee->as.macro;
     if (macro->depth > r->depth || macro->serial != r->context[macro->depth].serial) {

@@ -65,11 +65,15 @@ static exl2_result exl2__template_join(exl2__template_run *r, const exl2__templa
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     EXL2__TRY(exl2__template_alloc_values(r, items.count, &texts));
     for (uint32_t i = 0; i < items.count; i++) {
-        if (strict && items.as.items[i].kind != EXL2__TEMPLATE_KIND_TEXT) {
+        if (strict && !separator->why && items.as.items[i].kind != EXL2__TEMPLATE_KIND_TEXT) {
             return exl2__template_fail(r, EXL2_ERR_FORMAT, "sequence item %u: expected str instance, %s found", i,
                                        exl2__template_type(&items.as.items[i]));
         }
         EXL2__TRY(exl2__template_string(r, &items.as.items[i], &texts[i]));
+        if (strict && separator->why) { /* as Markup.join */
+            exl2__template_value text = texts[i];
+            EXL2__TRY(exl2__template_escape(r, &text, &texts[i]));
+        }
     }
     size_t start = r->used;
     for (uint32_t i = 0; i < items.count; i++) {
@@ -133,10 +137,32 @@ static exl2_result exl2__template_occurrences(exl2__template_run *r, const exl2_
     return EXL2_OK;
 }
 
-/* find, rfind, index, rindex (all in code points) and count */
+/* *window: the part v[start:end] of a text, in which a method searches; args[1] and args[2] are its bounds. *before:
+   code points before it; UINT32_MAX: it begins after the end of the text, where nothing is found, not even "". */
+static exl2_result exl2__template_method_window(exl2__template_run *r, const exl2__template_value *v,
+                                                exl2__template_args args, exl2__template_value *window,
+                                                uint32_t *before)
+{
+    exl2__template_value front = *v;
+    uint32_t count = 0;
+    *window = *v;
+    *before = 0;
+    if (!args[1]) {
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__template_slice(r, v, args[1], args[2], NULL, window));
+    front.count = (uint32_t)(window->as.text - v->as.text);
+    EXL2__TRY(exl2__template_text_length(r, &front, before));
+    EXL2__TRY(exl2__template_text_length(r, v, &count));
+    bool beyond = exl2__template_is_integer(args[1]) && args[1]->as.integer > (int64_t)count;
+    *before = beyond ? UINT32_MAX : *before;
+    return EXL2_OK;
+}
+
+/* find, rfind, index, rindex (all in code points) and count; `skipped`: code points before v. */
 static exl2_result exl2__template_method_find(exl2__template_run *r, exl2__template_method id,
-                                              const exl2__template_value *v, const exl2__template_value *part,
-                                              exl2__template_value *out)
+                                              const exl2__template_value *v, uint32_t skipped,
+                                              const exl2__template_value *part, exl2__template_value *out)
 {
     bool last = id == EXL2__TEMPLATE_METHOD_RFIND || id == EXL2__TEMPLATE_METHOD_RINDEX;
     bool must = id == EXL2__TEMPLATE_METHOD_INDEX || id == EXL2__TEMPLATE_METHOD_RINDEX;
@@ -145,17 +171,18 @@ static exl2_result exl2__template_method_find(exl2__template_run *r, exl2__templ
     exl2__template_value front = *v;
     EXL2__TRY(exl2__template_text_argument(r, "find", part));
     EXL2__TRY(exl2__template_occurrences(r, v, part, last, &at, &places));
+    at = skipped == UINT32_MAX ? (size_t)v->count + 1 : at;
     front.count = at <= v->count ? (uint32_t)at : v->count;
     EXL2__TRY(exl2__template_text_length(r, &front, &before));
     if (id == EXL2__TEMPLATE_METHOD_COUNT) {
         EXL2__TRY(exl2__template_text_length(r, v, &before));
-        *out = exl2__template_int(part->count ? places : (int64_t)before + 1);
+        *out = exl2__template_int(skipped == UINT32_MAX ? 0 : part->count ? places : (int64_t)before + 1);
         return EXL2_OK;
     }
     if (must && at > v->count) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "substring not found");
     }
-    *out = exl2__template_int(at <= v->count ? (int64_t)before : -1);
+    *out = exl2__template_int(at <= v->count ? (int64_t)before + skipped : -1);
     return EXL2_OK;
 }
 
@@ -243,8 +270,14 @@ static exl2_result exl2__template_method_pad(exl2__template_run *r, exl2__templa
         EXL2__TRY(exl2__template_text_argument(r, "padding", args[1]));
         fill = *args[1];
     }
-    if (zeros && v->count && (v->as.text[0] == '-' || v->as.text[0] == '+')) {
-        return exl2__template_unsupported(r, "zfill of a number with a sign");
+    uint32_t sign = zeros && v->count && (v->as.text[0] == '-' || v->as.text[0] == '+');
+    if (sign) { /* the zeros follow the sign */
+        size_t start = r->used;
+        exl2__template_value number = exl2__template_text(v->as.text + 1, v->count - 1);
+        EXL2__TRY(exl2__template_put_copy(r, v->as.text, 1));
+        EXL2__TRY(exl2__template_pad(r, &number, args[0]->as.integer - (args[0]->as.integer > 0), 'r', &fill, out));
+        *out = exl2__template_written(r, start);
+        return EXL2_OK;
     }
     return exl2__template_pad(r, v, args[0]->as.integer,
                               id == EXL2__TEMPLATE_METHOD_CENTER  ? 'c'
@@ -258,7 +291,9 @@ static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__templ
                                               exl2__template_value *out)
 {
     const exl2__template_value *set;
+    exl2__template_value window;
     uint64_t limit;
+    uint32_t before;
     bool truth = false;
     switch (id) {
     case EXL2__TEMPLATE_METHOD_STRIP:
@@ -269,7 +304,10 @@ static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__templ
                                                (id != EXL2__TEMPLATE_METHOD_LSTRIP ? EXL2__TEMPLATE_BACK : 0), out);
     case EXL2__TEMPLATE_METHOD_STARTSWITH:
     case EXL2__TEMPLATE_METHOD_ENDSWITH:
-        return exl2__template_method_affix(r, v, args[0], id == EXL2__TEMPLATE_METHOD_ENDSWITH, out);
+        EXL2__TRY(exl2__template_method_window(r, v, args, &window, &before));
+        EXL2__TRY(exl2__template_method_affix(r, &window, args[0], id == EXL2__TEMPLATE_METHOD_ENDSWITH, out));
+        *out = exl2__template_bool(out->as.integer && before != UINT32_MAX);
+        return EXL2_OK;
     case EXL2__TEMPLATE_METHOD_REMOVEPREFIX:
     case EXL2__TEMPLATE_METHOD_REMOVESUFFIX:
         EXL2__TRY(exl2__template_text_argument(r, "removeprefix", args[0]));
@@ -290,7 +328,13 @@ static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__templ
         EXL2__TRY(exl2__template_text_argument(r, "replace", args[0]));
         EXL2__TRY(exl2__template_text_argument(r, "replace", args[1]));
         EXL2__TRY(exl2__template_limit(r, "replace", args[2], &limit));
-        return exl2__template_replace(r, v, args[0], args[1], limit, out);
+        window = *args[1];
+        if (v->why) {
+            EXL2__TRY(exl2__template_escape(r, args[1], &window));
+        }
+        return exl2__template_replace(r, v, args[0], &window, limit, out);
+    case EXL2__TEMPLATE_METHOD_CASEFOLD:
+        return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_FOLD, out);
     case EXL2__TEMPLATE_METHOD_CAPITALIZE:
         return exl2__template_case(r, v, EXL2__TEMPLATE_CASE_FIRST, out);
     case EXL2__TEMPLATE_METHOD_LOWER:
@@ -307,25 +351,30 @@ static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__templ
     case EXL2__TEMPLATE_METHOD_ZFILL:
         return exl2__template_method_pad(r, id, v, args, out);
     case EXL2__TEMPLATE_METHOD_FORMAT:
-        return exl2__template_format_braces(r, v, args, out);
+        return exl2__template_spec_format(r, v, args, out);
     case EXL2__TEMPLATE_METHOD_JOIN:
         return exl2__template_join(r, args[0], v, true, out);
     case EXL2__TEMPLATE_METHOD_ISALNUM:
     case EXL2__TEMPLATE_METHOD_ISALPHA:
+    case EXL2__TEMPLATE_METHOD_ISASCII:
     case EXL2__TEMPLATE_METHOD_ISDIGIT:
     case EXL2__TEMPLATE_METHOD_ISLOWER:
+    case EXL2__TEMPLATE_METHOD_ISNUMERIC:
     case EXL2__TEMPLATE_METHOD_ISSPACE:
     case EXL2__TEMPLATE_METHOD_ISUPPER:
-        EXL2__TRY(exl2__template_is_kind(r, v, id == EXL2__TEMPLATE_METHOD_ISALNUM   ? 'n'
-                                               : id == EXL2__TEMPLATE_METHOD_ISALPHA ? 'a'
-                                               : id == EXL2__TEMPLATE_METHOD_ISDIGIT ? 'd'
-                                               : id == EXL2__TEMPLATE_METHOD_ISLOWER ? 'l'
-                                               : id == EXL2__TEMPLATE_METHOD_ISSPACE ? 's'
-                                                                                     : 'u', &truth));
+        EXL2__TRY(exl2__template_is_kind(r, v, id == EXL2__TEMPLATE_METHOD_ISALNUM     ? 'n'
+                                               : id == EXL2__TEMPLATE_METHOD_ISALPHA   ? 'a'
+                                               : id == EXL2__TEMPLATE_METHOD_ISASCII   ? '7'
+                                               : id == EXL2__TEMPLATE_METHOD_ISDIGIT   ? 'd'
+                                               : id == EXL2__TEMPLATE_METHOD_ISLOWER   ? 'l'
+                                               : id == EXL2__TEMPLATE_METHOD_ISNUMERIC ? 'N'
+                                               : id == EXL2__TEMPLATE_METHOD_ISSPACE   ? 's'
+                                                                                       : 'u', &truth));
         *out = exl2__template_bool(truth);
         return EXL2_OK;
     default:
-        return exl2__template_method_find(r, id, v, args[0], out);
+        EXL2__TRY(exl2__template_method_window(r, v, args, &window, &before));
+        return exl2__template_method_find(r, id, &window, before, args[0], out);
     }
 }
 
@@ -363,6 +412,9 @@ static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__templ
         }
     }
     *out = exl2__template_items(EXL2__TEMPLATE_KIND_VIEW, items, v->count);
+    out->why = id == EXL2__TEMPLATE_METHOD_ITEMS  ? EXL2__TEMPLATE_VIEW_ITEMS
+               : id == EXL2__TEMPLATE_METHOD_KEYS ? EXL2__TEMPLATE_VIEW_KEYS
+                                                  : EXL2__TEMPLATE_VIEW_VALUES;
     out->marked = v->marked;
     return EXL2_OK;
 }
@@ -414,6 +466,20 @@ static exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__templ
     return EXL2_OK;
 }
 
+/* The results of a safe text's methods are safe, too. */
+static void exl2__template_method_safe(const exl2__template_value *v, exl2__template_value *out)
+{
+    exl2__template_value *items = out;
+    uint32_t count = out->kind == EXL2__TEMPLATE_KIND_TEXT;
+    if (out->kind == EXL2__TEMPLATE_KIND_LIST || out->kind == EXL2__TEMPLATE_KIND_TUPLE) {
+        items = (exl2__template_value *)(uintptr_t)out->as.items; /* made by the method */
+        count = out->count;
+    }
+    for (uint32_t i = 0; v->why && i < count; i++) {
+        items[i].why = 1;
+    }
+}
+
 /* `id`: row of the table of methods, or EXL2__TEMPLATE_METHOD_UNKNOWN. */
 static exl2_result exl2__template_method_call(exl2__template_run *r, uint32_t id, const exl2__template_value *name,
                                               const exl2__template_value *v, exl2__template_args args,
@@ -424,10 +490,21 @@ static exl2_result exl2__template_method_call(exl2__template_run *r, uint32_t id
     bool known = exl2__template_listed(exl2__template_attributes(v), name->as.text, name->count);
     bool meant = known && id != EXL2__TEMPLATE_METHOD_UNKNOWN;
     if (meant && v->kind == EXL2__TEMPLATE_KIND_TEXT) {
-        return exl2__template_method_text(r, method, v, args, out);
+        EXL2__TRY(exl2__template_method_text(r, method, v, args, out));
+        exl2__template_method_safe(v, out);
+        return EXL2_OK;
+    }
+    if (meant && v->kind == EXL2__TEMPLATE_KIND_CYCLER) {
+        exl2__template_loop *cycler = v->as.loop;
+        *out = method == EXL2__TEMPLATE_METHOD_NEXT ? cycler->items[cycler->at] : exl2__template_none();
+        cycler->at = method == EXL2__TEMPLATE_METHOD_NEXT ? (cycler->at + 1) % cycler->count : 0;
+        return EXL2_OK;
     }
     if (meant && v->kind == EXL2__TEMPLATE_KIND_DICT) {
         return exl2__template_method_dict(r, method, v, args, out);
+    }
+    if (meant && exl2__template_is_sequence(v) && args[1]) {
+        return exl2__template_unsupported(r, "searching only a part of a list");
     }
     if (meant && exl2__template_is_sequence(v)) {
         bool copy = method == EXL2__TEMPLATE_METHOD_COPY;
@@ -451,6 +528,9 @@ static exl2_result exl2__template_method_call(exl2__template_run *r, uint32_t id
     EXL2__TRY(exl2__template_attribute(r, v, name->as.text, name->count, out));
     if (out->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, out);
+    }
+    if (out->kind == EXL2__TEMPLATE_KIND_MACRO || out->kind >= EXL2__TEMPLATE_KIND_METHOD) {
+        return exl2__template_unsupported(r, "calling a macro or function that is a part of a value");
     }
     return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' object is not callable", exl2__template_type(out));
 }

@@ -1,7 +1,7 @@
 /* template_operand.h: parses the operands of expressions into code: literals, variables, calls, and the . [] | is that
    follow an operand.
    takes: exl2__template_parser at the first token of an operand.
-   gives: exl2__template_operand_primary, postfix, filter, test, global, keyword.
+   gives: exl2__template_operand_primary, postfix, filter, test, fixed, keyword.
    owns:  nothing. */
 #ifndef EXL2__TEMPLATE_OPERAND_H
 #define EXL2__TEMPLATE_OPERAND_H
@@ -16,36 +16,16 @@ static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uin
 
 /* ---- calls ---- */
 
-/* Number of parameters that can be given by position. */
-static uint32_t exl2__template_operand_parameters(const char *parameters)
-{
-    uint32_t count = parameters[0] != 0;
-    for (const char *c = parameters; *c && c[*c == ' '] != '*'; c++) {
-        count += *c == ' ';
-    }
-    return count;
-}
-
-/* Position of the parameter `name`, or UINT32_MAX. */
-static uint32_t exl2__template_operand_parameter(const char *parameters, const char *name, uint32_t bytes)
-{
-    for (uint32_t i = 0; *parameters; i++) {
-        size_t length = strcspn(parameters, " "), skip = *parameters == '*';
-        if (length - skip == bytes && memcmp(parameters + skip, name, bytes) == 0) {
-            return i;
-        }
-        parameters += length + (parameters[length] == ' ');
-    }
-    return UINT32_MAX;
-}
-
 /* A call whose arguments are being parsed. */
 typedef struct exl2__template_call {
     const char *what; /* "filter" */
     exl2__template_signature signature;
     exl2__template_token name;
     uint32_t given, seen, map; /* arguments so far; a bit per parameter given; four bits per argument: its parameter */
+    uint32_t pairs;            /* arguments given by name to a parameter "**" */
     bool keyword;              /* an argument was given by name, so all following ones must be, too */
+    bool unknown;              /* the name is in no table */
+    exl2__template_token wrong; /* the first argument that is not supported; kind END: none */
 } exl2__template_call;
 
 static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl2__template_call *call)
@@ -57,22 +37,30 @@ static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl
         return exl2__template_emit_unsupported(p, &t, "unpacking with");
     }
     if (t.kind == EXL2__TEMPLATE_TOKEN_NAME && exl2__template_emit_next_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "=")) {
-        parameter = exl2__template_operand_parameter(parameters, p->lex.source + t.begin, t.bytes);
+        parameter = exl2__template_parameter_number(parameters, p->lex.source + t.begin, t.bytes);
         call->keyword = true;
         EXL2__TRY(exl2__template_emit_advance(p));
         EXL2__TRY(exl2__template_emit_advance(p));
+        size_t length = strlen(parameters);
+        if (length > 2 && memcmp(parameters + length - 2, "**", 2) == 0) {
+            exl2__template_emit(p, EXL2__TEMPLATE_TEXT, t.begin, t.bytes, t.at, 1);
+            call->pairs++;
+            return exl2__template_expression(p);
+        }
     } else if (call->keyword) {
         return exl2__template_emit_unexpected(p, "a keyword argument");
     }
-    if (parameter == UINT32_MAX || (!call->keyword && parameter >= exl2__template_operand_parameters(parameters)) ||
-        (call->seen >> parameter & 1)) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t.at,
-                                        "%s '%s' with the argument '%.*s' is not supported", call->what,
-                                        call->signature.name, (int)t.bytes, p->lex.source + t.begin);
+    bool beyond = !call->keyword && parameter >= exl2__template_parameter_count(parameters);
+    bool wrong = parameter == UINT32_MAX || beyond || (call->seen >> parameter & 1);
+    if (wrong && call->wrong.kind == EXL2__TEMPLATE_TOKEN_END) {
+        call->wrong = t;
     }
     EXL2__TRY(exl2__template_expression(p));
-    call->seen |= 1u << parameter;
-    call->map |= parameter << 4 * call->given++;
+    if (call->wrong.kind == EXL2__TEMPLATE_TOKEN_END) {
+        call->seen |= 1u << parameter;
+        call->map |= parameter << 4 * call->given;
+    }
+    call->given++;
     return EXL2_OK;
 }
 
@@ -87,23 +75,45 @@ static exl2_result exl2__template_operand_arguments(exl2__template_parser *p, ex
         }
         EXL2__TRY(exl2__template_emit_advance(p));
     }
+    if (call->pairs) { /* a dict for the last parameter */
+        exl2__template_emit(p, EXL2__TEMPLATE_DICT, call->pairs, 0, call->name.at, 1 - 2 * (int)call->pairs);
+        call->map |= call->given < EXL2__TEMPLATE_ARGS_MAX ? (EXL2__TEMPLATE_ARGS_MAX - 1) << 4 * call->given : 0;
+        call->given++;
+    }
     return exl2__template_emit_operator(p, ")");
 }
 
 /* Emits the call with the operand `a`; the code of its object and arguments precedes it. `pushed`: 1 with an object,
-   else 0. */
-static exl2_result exl2__template_operand_call(exl2__template_parser *p, exl2__template_op op,
-                                               const exl2__template_call *call, uint32_t a, int pushed)
+   else 0. What is not supported fails when it runs, so that a template works whose other branches run. */
+static void exl2__template_operand_call(exl2__template_parser *p, exl2__template_op op, const exl2__template_call *call,
+                                        uint32_t a, int pushed)
 {
     uint32_t needed = (1u << call->signature.mandatory) - 1;
-    if ((call->seen & needed) != needed) {
-        return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, call->name.at,
-                                        "%s '%s' with %u argument(s) is not supported: it needs %u", call->what,
-                                        call->signature.name, call->given, call->signature.mandatory);
-    }
+    bool wrong = call->wrong.kind != EXL2__TEMPLATE_TOKEN_END;
     exl2__template_ins ins = { (uint8_t)op, call->signature.id, (uint16_t)call->given, a, call->map, call->name.at };
+    if (call->unknown || wrong || (call->seen & needed) != needed) {
+        bool unknown = call->unknown || call->signature.id == EXL2__TEMPLATE_METHOD_UNKNOWN;
+        const exl2__template_token *t = wrong && !unknown ? &call->wrong : &call->name;
+        bool few = !unknown && !wrong;
+        exl2__template_ins fail = { EXL2__TEMPLATE_FAIL, (uint8_t)op, unknown ? 0 : call->signature.id + 1u,
+                                    few ? call->given : t->begin, few ? 0 : exl2__max32(t->bytes, 1), t->at };
+        ins = fail;
+    }
     exl2__template_emit_ins(p, ins, 1 - pushed - (int)call->given);
-    return EXL2_OK;
+}
+
+/* Notes a name that Jinja does not know either, outside the soft frames. An inline condition that follows forgives
+   it. */
+static void exl2__template_operand_note(exl2__template_parser *p, const exl2__template_call *call)
+{
+    static const char known[] = "filesizeformat pprint random striptags urlencode urlize wordwrap xmlattr";
+    const char *name = p->lex.source + call->name.begin;
+    bool jinja = exl2__template_parameter_number(known, name, call->name.bytes) != UINT32_MAX;
+    if (call->unknown && !jinja && !p->soft && p->unknown.bytes == 0) {
+        p->unknown = call->name;
+        p->unknown_what = call->what;
+        p->unknown_code = p->code_count;
+    }
 }
 
 /* Finds the signature of the name that is the next token and skips the name. Dotted names are in no table. */
@@ -111,7 +121,7 @@ static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2_
                                                     exl2__template_call *call)
 {
     exl2__template_call made = { what, { "", "- - - - - - - -", 0, EXL2__TEMPLATE_METHOD_UNKNOWN }, p->token, 0, 0, 0,
-                                 false };
+                                 0, false, false, { EXL2__TEMPLATE_TOKEN_END, 0, 0, 0 } };
     *call = made;
     if (p->token.kind != EXL2__TEMPLATE_TOKEN_NAME) {
         return exl2__template_emit_unexpected(p, "a name");
@@ -127,8 +137,9 @@ static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2_
     }
     bool known = exl2__template_signature_find(op, p->lex.source + call->name.begin, call->name.bytes,
                                                &call->signature);
-    /* an unknown method fails only when the call runs, because the message depends on the object */
-    return known || op == EXL2__TEMPLATE_METHOD ? EXL2_OK : exl2__template_emit_unsupported(p, &call->name, what);
+    call->unknown = !known && op != EXL2__TEMPLATE_METHOD; /* the message about a method depends on the object */
+    exl2__template_operand_note(p, call);
+    return EXL2_OK;
 }
 
 /* ---- the parts of an operand ---- */
@@ -165,48 +176,45 @@ static exl2_result exl2__template_operand_pairs(exl2__template_parser *p, uint32
     return exl2__template_emit_operator(p, ")");
 }
 
-/* namespace(..) and dict(..), after the word. */
-static exl2_result exl2__template_operand_namespace(exl2__template_parser *p, exl2__template_op op, uint32_t at)
-{
-    uint32_t values, pairs;
-    EXL2__TRY(exl2__template_operand_pairs(p, 1, &values, &pairs));
-    exl2__template_ins ins = { (uint8_t)op, (uint8_t)values, 0, pairs, 0, at };
-    exl2__template_emit_ins(p, ins, 1 - (int)values - 2 * (int)pairs);
-    return EXL2_OK;
-}
-
 static exl2_result exl2__template_operand_load(exl2__template_parser *p, const exl2__template_token *t)
 {
-    uint32_t index, use = exl2__template_operand_parameter("varargs kwargs caller", p->lex.source + t->begin, t->bytes);
+    uint32_t index, use = exl2__template_parameter_number("varargs kwargs caller", p->lex.source + t->begin, t->bytes);
     p->macro_uses |= use < 3 ? 1u << use : 0;
     EXL2__TRY(exl2__template_emit_name(p, t, &index));
     exl2__template_emit(p, EXL2__TEMPLATE_LOAD, index, 0, t->at, 1);
     return exl2__template_emit_advance(p);
 }
 
-/* name(..), where the name is not a built-in function: a macro. */
-static exl2_result exl2__template_operand_macro(exl2__template_parser *p)
+/* (..) after a macro or a function, whose value is on the stack; `bytes` of its name at `at`, 0: it has none. */
+static exl2_result exl2__template_operand_value_call(exl2__template_parser *p, uint32_t at, uint32_t bytes)
 {
-    exl2__template_token t = p->token;
     uint32_t values, pairs;
-    EXL2__TRY(exl2__template_operand_load(p, &t));
     EXL2__TRY(exl2__template_operand_pairs(p, UINT16_MAX, &values, &pairs));
-    exl2__template_ins ins = { EXL2__TEMPLATE_CALL_MACRO, 0, (uint16_t)values, pairs, t.bytes, t.at };
+    exl2__template_ins ins = { EXL2__TEMPLATE_CALL, 0, (uint16_t)values, pairs, bytes, at };
     exl2__template_emit_ins(p, ins, -(int)values - 2 * (int)pairs);
     return EXL2_OK;
 }
 
-/* Names that Jinja or transformers predefine. */
-static bool exl2__template_operand_global(const char *name, uint32_t bytes)
+/* name(..) */
+static exl2_result exl2__template_operand_macro(exl2__template_parser *p)
 {
-    static const char globals[] = "cycler dict joiner lipsum namespace raise_exception range self strftime_now super";
-    return exl2__template_operand_parameter(globals, name, bytes) != UINT32_MAX;
+    exl2__template_token t = p->token;
+    EXL2__TRY(exl2__template_operand_load(p, &t));
+    return exl2__template_operand_value_call(p, t.at, t.bytes);
+}
+
+/* Whether the next token names something that cannot be assigned to here. */
+static bool exl2__template_operand_fixed(const exl2__template_parser *p)
+{
+    const char *word = p->lex.source + p->token.begin;
+    return exl2__template_parameter_number("self super true false none True False None", word, p->token.bytes) !=
+               UINT32_MAX || (p->loop && exl2__template_emit_is_name(p, "loop"));
 }
 
 static bool exl2__template_operand_keyword(const char *name, uint32_t bytes)
 {
     static const char keywords[] = "and elif else for if in is not or";
-    return exl2__template_operand_parameter(keywords, name, bytes) != UINT32_MAX;
+    return exl2__template_parameter_number(keywords, name, bytes) != UINT32_MAX;
 }
 
 /* A word: constant, call or variable. Not inlined, because its locals would need stack at each of 64 nesting levels. */
@@ -218,41 +226,22 @@ static exl2_result exl2__template_operand_word(exl2__template_parser *p)
     if (exl2__template_operand_keyword(word, t.bytes)) { /* Jinja reads it as a variable */
         return exl2__template_emit_unsupported(p, &t, "this use of");
     }
-    bool called = exl2__template_emit_next_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(");
-    bool space = exl2__template_same(word, t.bytes, "namespace");
-    if (called && (space || exl2__template_same(word, t.bytes, "dict"))) {
-        EXL2__TRY(exl2__template_emit_advance(p));
-        return exl2__template_operand_namespace(p, space ? EXL2__TEMPLATE_NAMESPACE : EXL2__TEMPLATE_DICT, t.at);
-    }
-    exl2__template_call call;
-    if (called && exl2__template_signature_find(EXL2__TEMPLATE_CALL, word, t.bytes, &call.signature)) {
-        EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_CALL, "function", &call));
-        EXL2__TRY(exl2__template_operand_arguments(p, &call));
-        return exl2__template_operand_call(p, EXL2__TEMPLATE_CALL, &call, 0, 0);
-    }
-    if (called && !exl2__template_same(word, t.bytes, "loop")) {
-        return exl2__template_operand_macro(p);
-    }
-    if (called) {
-        return exl2__template_emit_unsupported(p, &t, "function");
-    }
-    if (exl2__template_operand_parameter("self super", word, t.bytes) != UINT32_MAX ||
-        (p->in_loop_filter && exl2__template_same(word, t.bytes, "loop"))) {
+    bool loop = exl2__template_same(word, t.bytes, "loop"), own_loop = loop && p->loop;
+    if (exl2__template_parameter_number("self super", word, t.bytes) != UINT32_MAX ||
+        (loop && ((p->in_loop_filter && p->loop) || p->in_loop_macro))) {
         return exl2__template_emit_unsupported(p, &t, "this use of");
     }
     bool is_true = exl2__template_same(word, t.bytes, "true") || exl2__template_same(word, t.bytes, "True");
     bool is_false = exl2__template_same(word, t.bytes, "false") || exl2__template_same(word, t.bytes, "False");
-    if (exl2__template_operand_global(word, t.bytes)) { /* a value of kind METHOD, as in `strftime_now is defined` */
-        exl2__template_ins ins = { EXL2__TEMPLATE_TEXT, 1, 0, t.begin, t.bytes, t.at };
-        exl2__template_emit_ins(p, ins, 1);
-    } else if (is_true || is_false) {
+    bool is_none = exl2__template_same(word, t.bytes, "none") || exl2__template_same(word, t.bytes, "None");
+    if (!is_true && !is_false && !is_none && !own_loop) {
+        bool called = exl2__template_emit_next_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, "(");
+        return called ? exl2__template_operand_macro(p) : exl2__template_operand_load(p, &t);
+    }
+    if (is_true || is_false) {
         exl2__template_emit(p, EXL2__TEMPLATE_BOOL, is_true, 0, t.at, 1);
-    } else if (exl2__template_same(word, t.bytes, "none") || exl2__template_same(word, t.bytes, "None")) {
-        exl2__template_emit(p, EXL2__TEMPLATE_NONE, 0, 0, t.at, 1);
-    } else if (exl2__template_same(word, t.bytes, "loop")) {
-        exl2__template_emit(p, EXL2__TEMPLATE_LOOP, t.begin, t.bytes, t.at, 1);
     } else {
-        return exl2__template_operand_load(p, &t);
+        exl2__template_emit(p, is_none ? EXL2__TEMPLATE_NONE : EXL2__TEMPLATE_LOOP, 0, 0, t.at, 1);
     }
     return exl2__template_emit_advance(p);
 }
@@ -321,7 +310,8 @@ static exl2_result exl2__template_operand_attribute(exl2__template_parser *p)
         exl2__template_call call;
         EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_METHOD, "method", &call));
         EXL2__TRY(exl2__template_operand_arguments(p, &call));
-        return exl2__template_operand_call(p, EXL2__TEMPLATE_METHOD, &call, t.bytes, 1);
+        exl2__template_operand_call(p, EXL2__TEMPLATE_METHOD, &call, t.bytes, 1);
+        return EXL2_OK;
     }
     exl2__template_emit(p, EXL2__TEMPLATE_ATTR, t.begin, t.bytes, t.at, 0);
     return exl2__template_emit_advance(p);
@@ -363,7 +353,7 @@ static exl2_result exl2__template_operand_postfix(exl2__template_parser *p)
         } else if (exl2__template_emit_is_operator(p, "[")) {
             EXL2__TRY(exl2__template_operand_subscript(p));
         } else if (exl2__template_emit_is_operator(p, "(")) {
-            return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at, "calling a value is not supported");
+            EXL2__TRY(exl2__template_operand_value_call(p, p->token.at, 0));
         } else {
             return EXL2_OK;
         }
@@ -378,7 +368,8 @@ static exl2_result exl2__template_operand_filter(exl2__template_parser *p)
     if (exl2__template_emit_is_operator(p, "(")) {
         EXL2__TRY(exl2__template_operand_arguments(p, &call));
     }
-    return exl2__template_operand_call(p, EXL2__TEMPLATE_FILTER, &call, 0, 1);
+    exl2__template_operand_call(p, EXL2__TEMPLATE_FILTER, &call, 0, 1);
+    return EXL2_OK;
 }
 
 /* is [not] name [argument], after `is`. A single argument needs no parentheses. */
@@ -400,15 +391,15 @@ static exl2_result exl2__template_operand_test(exl2__template_parser *p)
                p->token.kind == EXL2__TEMPLATE_TOKEN_REAL || exl2__template_emit_is_operator(p, "[") ||
                exl2__template_emit_is_operator(p, "{")) {
         if (call.signature.parameters[0] == 0) {
-            return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at,
-                                            "test '%s' with an argument is not supported", call.signature.name);
+            call.wrong = p->token;
         }
         EXL2__TRY(exl2__template_operand_primary(p));
         EXL2__TRY(exl2__template_operand_postfix(p));
         call.given = 1;
         call.seen = 1;
     }
-    return exl2__template_operand_call(p, EXL2__TEMPLATE_TEST, &call, negated, 1);
+    exl2__template_operand_call(p, EXL2__TEMPLATE_TEST, &call, negated, 1);
+    return EXL2_OK;
 }
 
 #endif

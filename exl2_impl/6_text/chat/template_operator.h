@@ -20,7 +20,8 @@ static exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__t
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
         return exl2__template_too_deep(r);
     }
-    if (key->kind == EXL2__TEMPLATE_KIND_LIST || key->kind == EXL2__TEMPLATE_KIND_DICT) {
+    bool view = key->kind == EXL2__TEMPLATE_KIND_VIEW && key->why != EXL2__TEMPLATE_VIEW_VALUES;
+    if (view || key->kind == EXL2__TEMPLATE_KIND_LIST || key->kind == EXL2__TEMPLATE_KIND_DICT) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "unhashable type: '%s'", exl2__template_type(key));
     }
     for (uint32_t i = 0; key->kind == EXL2__TEMPLATE_KIND_TUPLE && i < key->count; i++) {
@@ -43,6 +44,41 @@ static exl2_result exl2__template_entry_find(exl2__template_run *r, const exl2__
             return EXL2_OK;
         }
     }
+    return EXL2_OK;
+}
+
+/* The double nearest to a number. false: it has no finite one, or (of a BIG) it is not certain. */
+static bool exl2__template_to_real(const exl2__template_value *v, double *out)
+{
+    *out = v->kind == EXL2__TEMPLATE_KIND_BIG ? 0 : exl2__template_as_real(v);
+    exl2__json_number number = { 0, 0, false, false };
+    if (v->kind == EXL2__TEMPLATE_KIND_BIG) {
+        number = exl2__json_number_read(v->as.text, v->count);
+    }
+    return v->kind != EXL2__TEMPLATE_KIND_BIG || exl2__json_number_f64_all(&number, out);
+}
+
+/* Sign of a - b for two numbers of which one or both are BIG. */
+static exl2_result exl2__template_order_big(exl2__template_run *r, const exl2__template_value *a,
+                                            const exl2__template_value *b, int *out)
+{
+    const exl2__template_value *big = a->kind == EXL2__TEMPLATE_KIND_BIG ? a : b, *other = big == a ? b : a;
+    int sign = big->as.text[0] == '-' ? -1 : 1;
+    EXL2__TRY(exl2__template_step(r, big->count / 16 + 16));
+    if (other->kind == EXL2__TEMPLATE_KIND_BIG && (other->as.text[0] == '-') == (sign < 0)) {
+        int longer = (a->count > b->count) - (a->count < b->count);
+        *out = sign * (longer ? longer : memcmp(a->as.text, b->as.text, a->count));
+        return EXL2_OK;
+    }
+    if (other->kind == EXL2__TEMPLATE_KIND_REAL && big->count < 310) {
+        double real;
+        bool certain = exl2__template_to_real(big, &real) && (real < other->as.real || real > other->as.real);
+        if (!certain) {
+            return exl2__template_unsupported(r, "comparing an integer beyond 64 bits with a float so near to it");
+        }
+        sign = real > other->as.real ? 1 : -1;
+    }
+    *out = big == a ? sign : -sign;
     return EXL2_OK;
 }
 
@@ -69,6 +105,13 @@ static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__templ
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
         return exl2__template_too_deep(r);
+    }
+    bool big = a->kind == EXL2__TEMPLATE_KIND_BIG || b->kind == EXL2__TEMPLATE_KIND_BIG;
+    if (big && exl2__template_is_numeric(a) && exl2__template_is_numeric(b)) {
+        int order = 1;
+        EXL2__TRY(exl2__template_order_big(r, a, b, &order));
+        *out = order == 0;
+        return EXL2_OK;
     }
     if (exl2__template_is_number(a) && exl2__template_is_number(b)) {
         bool real = a->kind == EXL2__TEMPLATE_KIND_REAL || b->kind == EXL2__TEMPLATE_KIND_REAL;
@@ -105,10 +148,33 @@ static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__templ
     }
 }
 
-/* Sign of a - b, for numbers and texts. */
+static exl2_result exl2__template_order(exl2__template_run *r, const exl2__template_value *a,
+                                        const exl2__template_value *b, const char *sign, int *out);
+
+/* Sign of a - b for two lists or two tuples: that of the first elements that differ. The search for them fails on lists
+   that are nested too deeply, which bounds the recursion. */
+static exl2_result exl2__template_order_lists(exl2__template_run *r, const exl2__template_value *a,
+                                              const exl2__template_value *b, const char *sign, int *out)
+{
+    for (uint32_t i = 0; i < a->count && i < b->count; i++) {
+        bool same = false;
+        EXL2__TRY(exl2__template_equal(r, &a->as.items[i], &b->as.items[i], 1, &same));
+        if (!same) {
+            return exl2__template_order(r, &a->as.items[i], &b->as.items[i], sign, out);
+        }
+    }
+    *out = (a->count > b->count) - (a->count < b->count);
+    return EXL2_OK;
+}
+
+/* Sign of a - b, for numbers, texts and lists. */
 static exl2_result exl2__template_order(exl2__template_run *r, const exl2__template_value *a,
                                         const exl2__template_value *b, const char *sign, int *out)
 {
+    bool big = a->kind == EXL2__TEMPLATE_KIND_BIG || b->kind == EXL2__TEMPLATE_KIND_BIG;
+    if (big && exl2__template_is_numeric(a) && exl2__template_is_numeric(b)) {
+        return exl2__template_order_big(r, a, b, out);
+    }
     if (exl2__template_is_integer(a) && exl2__template_is_integer(b)) {
         *out = (a->as.integer > b->as.integer) - (a->as.integer < b->as.integer);
         return EXL2_OK;
@@ -129,8 +195,11 @@ static exl2_result exl2__template_order(exl2__template_run *r, const exl2__templ
     if (a->kind == EXL2__TEMPLATE_KIND_UNDEFINED || b->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, a->kind == EXL2__TEMPLATE_KIND_UNDEFINED ? a : b);
     }
-    if (a->kind == b->kind && exl2__template_is_sequence(a)) {
-        return exl2__template_unsupported(r, "comparing the order of lists");
+    if (a->kind == b->kind && (a->kind == EXL2__TEMPLATE_KIND_LIST || a->kind == EXL2__TEMPLATE_KIND_TUPLE)) {
+        return exl2__template_order_lists(r, a, b, sign, out);
+    }
+    if (a->kind == b->kind && a->kind == EXL2__TEMPLATE_KIND_VIEW) {
+        return exl2__template_unsupported(r, "comparing the order of views");
     }
     return exl2__template_fail(r, EXL2_ERR_FORMAT, "'%s' not supported between instances of '%s' and '%s'", sign,
                                exl2__template_type(a), exl2__template_type(b));
@@ -204,6 +273,8 @@ static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__te
                                    exl2__template_type(whole));
     }
     EXL2__TRY(exl2__template_sequence(r, whole, &items));
+    bool keys = whole->kind == EXL2__TEMPLATE_KIND_VIEW && whole->why == EXL2__TEMPLATE_VIEW_KEYS;
+    EXL2__TRY(keys ? exl2__template_check_key(r, part, 0) : EXL2_OK);
     for (uint32_t i = 0; !*out && i < items.count; i++) {
         EXL2__TRY(exl2__template_equal(r, &items.as.items[i], part, 0, out));
     }
@@ -382,6 +453,7 @@ static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__temp
             exl2__template_copy(r, text + at, at ? text : v->as.text, (size_t)bytes);
         }
         *out = exl2__template_written(r, start);
+        out->why = v->why;
         return EXL2_OK;
     }
     exl2__template_value *items = NULL;
@@ -406,6 +478,10 @@ static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__t
     }
     if (a->kind == EXL2__TEMPLATE_KIND_UNDEFINED || b->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, a->kind == EXL2__TEMPLATE_KIND_UNDEFINED ? a : b);
+    }
+    bool big = a->kind == EXL2__TEMPLATE_KIND_BIG || b->kind == EXL2__TEMPLATE_KIND_BIG;
+    if (big && exl2__template_is_numeric(a) && exl2__template_is_numeric(b)) {
+        return exl2__template_unsupported(r, "arithmetic with an integer beyond 64 bits");
     }
     bool appends =
         op == EXL2__TEMPLATE_ADD && (a->kind == EXL2__TEMPLATE_KIND_TEXT || a->kind == EXL2__TEMPLATE_KIND_LIST ||
@@ -453,6 +529,30 @@ static exl2_result exl2__template_arithmetic(exl2__template_run *r, exl2__templa
     return exl2__template_arithmetic_fail(r, op, a, b);
 }
 
+/* -v for a BIG and for the smallest INT */
+static exl2_result exl2__template_negate_big(exl2__template_run *r, const exl2__template_value *v,
+                                             exl2__template_value *out)
+{
+    static const char least[] = "9223372036854775808"; /* 2^63 */
+    if (v->kind == EXL2__TEMPLATE_KIND_INT) {
+        *out = exl2__template_big(least, sizeof least - 1);
+        return EXL2_OK;
+    }
+    if (exl2__template_same(v->as.text, v->count, least)) {
+        *out = exl2__template_int(INT64_MIN);
+        return EXL2_OK;
+    }
+    if (v->as.text[0] == '-') {
+        *out = exl2__template_big(v->as.text + 1, v->count - 1);
+        return EXL2_OK;
+    }
+    size_t start = r->used;
+    EXL2__TRY(exl2__template_put(r, "-", 1, v->marked));
+    EXL2__TRY(exl2__template_put_copy(r, v->as.text, v->count));
+    *out = exl2__template_big((const char *)r->block + start, r->used - start);
+    return EXL2_OK;
+}
+
 /* -v and +v */
 static exl2_result exl2__template_sign(exl2__template_run *r, bool minus, const exl2__template_value *v,
                                        exl2__template_value *out)
@@ -461,6 +561,16 @@ static exl2_result exl2__template_sign(exl2__template_run *r, bool minus, const 
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, v);
     }
+    bool least = v->kind == EXL2__TEMPLATE_KIND_INT && v->as.integer == INT64_MIN;
+    if (minus && (least || v->kind == EXL2__TEMPLATE_KIND_BIG)) {
+        EXL2__TRY(exl2__template_negate_big(r, v, out));
+        out->marked = marked;
+        return EXL2_OK;
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_BIG) {
+        *out = *v;
+        return EXL2_OK;
+    }
     if (!exl2__template_is_number(v)) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "bad operand type for unary %c: '%s'", minus ? '-' : '+',
                                    exl2__template_type(v));
@@ -468,8 +578,7 @@ static exl2_result exl2__template_sign(exl2__template_run *r, bool minus, const 
     if (v->kind == EXL2__TEMPLATE_KIND_REAL) {
         *out = exl2__template_real(minus ? -v->as.real : v->as.real);
     } else {
-        bool fits = !minus || v->as.integer != INT64_MIN;
-        EXL2__TRY(exl2__template_int_result(r, fits, minus && fits ? -v->as.integer : v->as.integer, out));
+        *out = exl2__template_int(minus ? -v->as.integer : v->as.integer);
     }
     out->marked = marked;
     return EXL2_OK;

@@ -10,15 +10,20 @@
 
 #define EXL2__TEMPLATE_LISTED_STEPS 4u /* cost of a search in the attributes of a kind */
 
+#define EXL2__TEMPLATE_TEXT_ATTRIBUTES \
+    "capitalize casefold center count encode endswith expandtabs find format format_map index isalnum isalpha " \
+    "isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust lower " \
+    "lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split " \
+    "splitlines startswith strip swapcase title translate upper zfill"
+
 /* The public attributes of this kind of value in Python, separated by spaces. */
 static const char *exl2__template_attributes(const exl2__template_value *v)
 {
     switch (v->kind) {
     case EXL2__TEMPLATE_KIND_TEXT:
-        return "capitalize casefold center count encode endswith expandtabs find format format_map index isalnum "
-               "isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper "
-               "join ljust lower lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust "
-               "rpartition rsplit rstrip split splitlines startswith strip swapcase title translate upper zfill";
+        return v->why ? EXL2__TEMPLATE_TEXT_ATTRIBUTES " escape striptags unescape" : EXL2__TEMPLATE_TEXT_ATTRIBUTES;
+    case EXL2__TEMPLATE_KIND_GENERATOR:
+        return "close send throw";
     case EXL2__TEMPLATE_KIND_LIST:
         return "append clear copy count extend index insert pop remove reverse sort";
     case EXL2__TEMPLATE_KIND_TUPLE:
@@ -31,10 +36,13 @@ static const char *exl2__template_attributes(const exl2__template_value *v)
         return "clear copy fromkeys get items keys pop popitem setdefault update values";
     case EXL2__TEMPLATE_KIND_BOOL:
     case EXL2__TEMPLATE_KIND_INT:
+    case EXL2__TEMPLATE_KIND_BIG:
         return "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real "
                "to_bytes";
     case EXL2__TEMPLATE_KIND_REAL:
         return "as_integer_ratio conjugate fromhex hex imag is_integer real";
+    case EXL2__TEMPLATE_KIND_CYCLER:
+        return "next reset";
     default:
         return "";
     }
@@ -171,20 +179,68 @@ static exl2_result exl2__template_key(exl2__template_run *r, const exl2__templat
     return EXL2_OK;
 }
 
-/* A method as a value; or one of Python's internal attributes ("__class__"), which is undefined in templates. false:
-   neither. */
-static bool exl2__template_python_attribute(const exl2__template_value *v, const exl2__template_value *name,
-                                            exl2__template_value *out)
+/* macro.name and macro.arguments */
+static exl2_result exl2__template_macro_attribute(exl2__template_run *r, const exl2__template_macro *macro, bool name,
+                                                  exl2__template_value *out)
 {
-    bool method = exl2__template_listed(exl2__template_attributes(v), name->as.text, name->count);
-    bool inner = name->count > 4 && memcmp(name->as.text, "__", 2) == 0;
-    if (method) {
-        *out = *name;
-        out->kind = EXL2__TEMPLATE_KIND_METHOD;
-    } else if (inner) {
-        *out = exl2__template_undefined(EXL2__TEMPLATE_NO_ATTRIBUTE, v, name->as.text, name->count);
+    const exl2__template_name *names = r->program->names;
+    exl2__template_value *items = NULL;
+    uint32_t count = 0;
+    if (name) {
+        const exl2__template_name *n = &names[macro->name ? macro->name - 1 : 0];
+        *out = macro->name ? exl2__template_text(r->program->text + n->at, n->bytes) : exl2__template_none();
+        return EXL2_OK;
     }
-    return method || inner;
+    for (const exl2__template_ins *i = macro->first; i->op == EXL2__TEMPLATE_PARAMETER; i += i->a) {
+        EXL2__TRY(exl2__template_alloc_values(r, 1, &items)); /* one after the other: nothing else is allocated here */
+        *items = exl2__template_text(r->program->text + names[i->b].at, names[i->b].bytes);
+        count++;
+    }
+    *out = exl2__template_items(EXL2__TEMPLATE_KIND_TUPLE, count ? items + 1 - count : NULL, count);
+    return EXL2_OK;
+}
+
+/* An attribute that a value of Python or Jinja has beside its keys: a method as a value, or a part. One of Python's
+   internal attributes ("__class__") is undefined in templates. One that exists, but is not implemented, fails, because
+   silently empty text would be worse. *found false: there is no such attribute. */
+static exl2_result exl2__template_python_attribute(exl2__template_run *r, const exl2__template_value *v,
+                                                   const exl2__template_value *name, bool *found,
+                                                   exl2__template_value *out)
+{
+    const char *text = name->as.text;
+    uint32_t bytes = name->count;
+    *found = true;
+    if (bytes > 4 && memcmp(text, "__", 2) == 0) {
+        *out = exl2__template_undefined(EXL2__TEMPLATE_NO_ATTRIBUTE, v, text, bytes);
+        return EXL2_OK;
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_TUPLE && v->why && exl2__template_listed("grouper list", text, bytes)) {
+        *out = v->as.items[text[0] == 'l'];
+        return EXL2_OK;
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_MACRO && exl2__template_listed("arguments name", text, bytes)) {
+        return exl2__template_macro_attribute(r, v->as.macro, text[0] == 'n', out);
+    }
+    if (v->kind == EXL2__TEMPLATE_KIND_CYCLER && exl2__template_same(text, bytes, "current")) {
+        *out = v->as.loop->items[v->as.loop->at];
+        return EXL2_OK;
+    }
+    const char *hidden = exl2__template_is_numeric(v)           ? "denominator imag numerator real"
+                         : v->kind == EXL2__TEMPLATE_KIND_RANGE ? "start step stop"
+                         : v->kind == EXL2__TEMPLATE_KIND_VIEW  ? "mapping"
+                         : v->kind == EXL2__TEMPLATE_KIND_MACRO
+                             ? "caller catch_kwargs catch_varargs explicit_caller"
+                         : v->kind >= EXL2__TEMPLATE_KIND_CYCLER ? "items pos sep used"
+                                                                 : "";
+    bool function = v->kind == EXL2__TEMPLATE_KIND_METHOD || v->kind == EXL2__TEMPLATE_KIND_FUNCTION;
+    if (function || exl2__template_listed(hidden, text, bytes)) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "attribute '%.*s' of a %s is not supported", (int)bytes,
+                                   text, exl2__template_type(v));
+    }
+    *found = exl2__template_listed(exl2__template_attributes(v), text, bytes);
+    *out = *name;
+    out->kind = EXL2__TEMPLATE_KIND_METHOD;
+    return EXL2_OK;
 }
 
 static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__template_value *v, const char *name,
@@ -197,8 +253,10 @@ static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__t
     if (v->kind == EXL2__TEMPLATE_KIND_LOOP) {
         return exl2__template_loop_part(r, v->as.loop, &key, out);
     }
+    bool found;
     EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_LISTED_STEPS));
-    return exl2__template_python_attribute(v, &key, out) ? EXL2_OK : exl2__template_key(r, v, &key, out);
+    EXL2__TRY(exl2__template_python_attribute(r, v, &key, &found, out));
+    return found ? EXL2_OK : exl2__template_key(r, v, &key, out);
 }
 
 /* The position that `index` (negative: from the end) means among `count` elements, or `count` if out of range. */
@@ -226,12 +284,17 @@ static exl2_result exl2__template_item(exl2__template_run *r, const exl2__templa
         }
         uint32_t at = exl2__template_index(key->as.integer, items.count);
         *out = at < items.count ? items.as.items[at] : exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
+        bool safe = v->kind == EXL2__TEMPLATE_KIND_TEXT && at < items.count && v->why;
+        out->why = safe ? 1 : out->why; /* a part of a safe text is safe */
         return EXL2_OK;
     }
     EXL2__TRY(exl2__template_key(r, v, key, out));
     if (out->kind == EXL2__TEMPLATE_KIND_UNDEFINED && key->kind == EXL2__TEMPLATE_KIND_TEXT) {
+        exl2__template_value attribute;
+        bool found;
         EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_LISTED_STEPS));
-        exl2__template_python_attribute(v, key, out);
+        EXL2__TRY(exl2__template_python_attribute(r, v, key, &found, &attribute));
+        *out = found ? attribute : *out;
     }
     return EXL2_OK;
 }
@@ -291,6 +354,7 @@ static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__templ
             taken ? items.as.items[first + taken - 1].as.text + items.as.items[first + taken - 1].count : from;
         *out = exl2__template_text(from, (size_t)(to - from));
         out->marked = v->marked;
+        out->why = v->why;
         return EXL2_OK;
     }
     EXL2__TRY(exl2__template_alloc_values(r, taken, &picked));
@@ -304,6 +368,7 @@ static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__templ
             EXL2__TRY(exl2__template_put_copy(r, picked[i].as.text, picked[i].count));
         }
         *out = exl2__template_written(r, begin);
+        out->why = v->why;
     }
     out->marked = v->marked;
     return EXL2_OK;

@@ -26,61 +26,21 @@ static exl2_result exl2__template_run_unpack(exl2__template_run *r, uint32_t cou
     return EXL2_OK;
 }
 
-/* [..], (..), {..}, namespace(..) from the values on the stack. */
+/* [..], (..), {..} from the values on the stack. */
 static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2__template_ins *ins)
 {
-    bool list = ins->op == EXL2__TEMPLATE_LIST || ins->op == EXL2__TEMPLATE_TUPLE;
-    uint32_t pushed = list ? ins->a : ins->a * 2 + ins->id, count = 0;
-    exl2__template_value *from = &r->stack[r->top - pushed], made;
-    if (list) {
-        exl2__template_value *items = NULL;
+    bool dict = ins->op == EXL2__TEMPLATE_DICT;
+    uint32_t pushed = dict ? ins->a * 2 : ins->a, room;
+    exl2__template_value *from = &r->stack[r->top - pushed], made, *items = NULL;
+    if (dict) {
+        EXL2__TRY(exl2__template_function_dict(r, NULL, from, ins->a, &room, &made));
+    } else {
         EXL2__TRY(exl2__template_alloc_values(r, ins->a, &items));
         if (ins->a) {
             memcpy(items, from, ins->a * sizeof *items);
         }
-        made =
-            exl2__template_items(ins->op == EXL2__TEMPLATE_LIST ? EXL2__TEMPLATE_KIND_LIST : EXL2__TEMPLATE_KIND_TUPLE,
-                                 items, ins->a);
-    } else {
-        exl2__template_entry *entries = NULL;
-        exl2__template_value pair, base = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, NULL, 0);
-        bool dict = ins->id && from->kind == EXL2__TEMPLATE_KIND_DICT;
-        if (ins->id && !dict) {
-            EXL2__TRY(exl2__template_sequence(r, from, &base));
-        }
-        uint32_t base_count = dict ? from->count : base.count;
-        EXL2__TRY(exl2__template_alloc_entries(r, (uint64_t)base_count + ins->a, &entries));
-        for (uint32_t i = 0; i < base_count; i++) {
-            pair =
-                dict ? exl2__template_items(EXL2__TEMPLATE_KIND_LIST, &from->as.entries[i].key, 2) : base.as.items[i];
-            EXL2__TRY(exl2__template_sequence(r, &pair, &pair));
-            if (pair.count != 2) {
-                return exl2__template_fail(r, EXL2_ERR_FORMAT, "dictionary update sequence element #%u has length %u; "
-                                           "2 is required", i, pair.count);
-            }
-            EXL2__TRY(exl2__template_entry_put(r, entries, &count, &pair.as.items[0], &pair.as.items[1]));
-        }
-        for (uint32_t i = 0; i < ins->a; i++) {
-            const exl2__template_value *key = &from[i * 2 + ins->id];
-            if (ins->op == EXL2__TEMPLATE_NAMESPACE && key->as.text[0] == '_') {
-                return exl2__template_fail(r, EXL2_ERR_FORMAT, "a namespace cannot hold '%.*s'", (int)key->count,
-                                           key->as.text);
-            }
-            EXL2__TRY(exl2__template_entry_put(r, entries, &count, key, key + 1));
-        }
-        made = exl2__template_none();
-        made.kind = EXL2__TEMPLATE_KIND_DICT;
-        made.count = count;
-        made.as.entries = entries;
-        if (ins->op == EXL2__TEMPLATE_NAMESPACE) {
-            void *memory = NULL;
-            EXL2__TRY(exl2__template_alloc(r, sizeof(exl2__template_namespace), 8, &memory));
-            made.kind = EXL2__TEMPLATE_KIND_NAMESPACE;
-            made.as.space = (exl2__template_namespace *)memory;
-            made.as.space->entries = entries;
-            made.as.space->count = count;
-            made.as.space->room = base_count + ins->a;
-        }
+        made = exl2__template_items(ins->op == EXL2__TEMPLATE_LIST ? EXL2__TEMPLATE_KIND_LIST
+                                                                   : EXL2__TEMPLATE_KIND_TUPLE, items, ins->a);
     }
     r->top -= pushed;
     r->stack[r->top++] = made;
@@ -117,7 +77,29 @@ static exl2_result exl2__template_run_slice(exl2__template_run *r, uint32_t give
     return EXL2_OK;
 }
 
-/* Filter, test, method or function: the arguments are on the stack, the object below them. */
+/* Something that is not supported in a branch that runs. */
+static exl2_result exl2__template_run_fail(exl2__template_run *r, const exl2__template_ins *ins)
+{
+    const char *what = ins->id == EXL2__TEMPLATE_FILTER ? "filter" : ins->id == EXL2__TEMPLATE_TEST ? "test" : "method";
+    const char *text = r->program->text + ins->a;
+    size_t count;
+    if (ins->id == EXL2__TEMPLATE_BIG) {
+        return exl2__template_unsupported(r, "an integer of this size");
+    }
+    if (ins->count == 0) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%.*s' is not supported", what, (int)ins->b, text);
+    }
+    const exl2__template_signature_row *row =
+        &exl2__template_signature_table((exl2__template_op)ins->id, &count)[ins->count - 1];
+    if (ins->b == 0) {
+        return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%s' with %u argument(s) is not supported: it needs %u",
+                                   what, row->name, ins->a, row->mandatory);
+    }
+    return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s '%s' with the argument '%.*s' is not supported", what,
+                               row->name, (int)ins->b, text);
+}
+
+/* Filter, test or method: the arguments are on the stack, the object below them. */
 static exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__template_ins *ins)
 {
     const exl2__template_value *args[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
@@ -136,11 +118,8 @@ static exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__te
         EXL2__TRY(exl2__template_test_call(r, ins->id, &r->stack[--base], args, &truth));
         result = exl2__template_bool(truth != (ins->a != 0));
         break;
-    case EXL2__TEMPLATE_METHOD:
+    default: /* METHOD */
         EXL2__TRY(exl2__template_method_call(r, ins->id, &name, &r->stack[--base], args, &result));
-        break;
-    default:
-        EXL2__TRY(exl2__template_function_call(r, (exl2__template_function)ins->id, args, &result));
         break;
     }
     r->top = base;
@@ -166,8 +145,12 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
         return exl2__template_frame_write(r, result.as.text, result.count);
     case EXL2__TEMPLATE_TEXT:
         *top = exl2__template_text(text + ins->a, ins->b);
-        top->kind = ins->id ? EXL2__TEMPLATE_KIND_METHOD : top->kind;
         break;
+    case EXL2__TEMPLATE_BIG:
+        *top = exl2__template_big(text + ins->a, ins->b);
+        break;
+    case EXL2__TEMPLATE_FAIL:
+        return exl2__template_run_fail(r, ins);
     case EXL2__TEMPLATE_INT:
         *top = exl2__template_int((int64_t)bits);
         break;
@@ -188,7 +171,7 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
         *top = exl2__template_frame_load(r, ins->a);
         break;
     case EXL2__TEMPLATE_LOOP:
-        *top = exl2__template_frame_loop(r, ins);
+        *top = exl2__template_frame_loop(r);
         break;
     case EXL2__TEMPLATE_BIND:
         r->top--;
@@ -212,7 +195,6 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
     case EXL2__TEMPLATE_LIST:
     case EXL2__TEMPLATE_TUPLE:
     case EXL2__TEMPLATE_DICT:
-    case EXL2__TEMPLATE_NAMESPACE:
         return exl2__template_run_literal(r, ins);
     case EXL2__TEMPLATE_NEGATE:
     case EXL2__TEMPLATE_POSITIVE:
@@ -232,7 +214,6 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
     case EXL2__TEMPLATE_FILTER:
     case EXL2__TEMPLATE_TEST:
     case EXL2__TEMPLATE_METHOD:
-    case EXL2__TEMPLATE_CALL:
         return exl2__template_run_call(r, ins);
     case EXL2__TEMPLATE_FOR:
         r->top--;
@@ -266,7 +247,7 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
     case EXL2__TEMPLATE_MACRO:
         EXL2__TRY(exl2__template_macro_make(r, ins, top));
         break;
-    case EXL2__TEMPLATE_CALL_MACRO:
+    case EXL2__TEMPLATE_CALL:
         return exl2__template_macro_call(r, ins);
     case EXL2__TEMPLATE_RETURN:
         return exl2__template_macro_return(r);

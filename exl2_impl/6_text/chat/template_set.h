@@ -144,7 +144,11 @@ static exl2_result exl2__template_set_guard(exl2__template_set_reader *r)
     if (t->rejected.code < 0) {
         exl2__log(r->c, EXL2_LOG_WARN, EXL2_LOG_ID_TEMPLATE_UNUSABLE, "%s", t->rejected.text);
     }
-    EXL2__TRY(r->vocab ? exl2__template_guard(r->c, t, r->vocab) : EXL2_OK);
+    const exl2__vocab *v = r->vocab;
+    EXL2__TRY(v ? exl2__template_guard(r->c, t, v) : EXL2_OK);
+    exl2__template_input tokens = { NULL, 0, NULL, v ? v->bos_text : NULL, v ? v->eos_text : NULL,
+                                    v ? v->unk_text : NULL, v ? v->pad_text : NULL, NULL, NULL, NULL };
+    EXL2__TRY(exl2__template_probe(r->c, t, &tokens));
     r->set->bytes += t->bytes + t->guard_bytes;
     return EXL2_OK;
 }

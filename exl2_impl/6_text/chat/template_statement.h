@@ -13,6 +13,7 @@
 static exl2_result exl2__template_statement_if(exl2__template_parser *p)
 {
     uint32_t ends = 0;
+    p->soft = true;
     for (;;) {
         uint32_t at = p->token.at;
         EXL2__TRY(exl2__template_expression_tuple(p, 0));
@@ -42,11 +43,12 @@ static exl2_result exl2__template_statement_if(exl2__template_parser *p)
    and loop.last depend on the result. */
 static exl2_result exl2__template_statement_loop_head(exl2__template_parser *p, exl2__template_parser_loop *loop)
 {
-    exl2__template_target target = { 0 };
+    exl2__template_target target = { .of_loop = true };
     uint32_t at = p->token.at;
     EXL2__TRY(exl2__template_statement_target(p, &target));
     EXL2__TRY(exl2__template_emit_expect(p, EXL2__TEMPLATE_TOKEN_NAME, "in"));
     EXL2__TRY(exl2__template_expression_tuple(p, 0));
+    p->soft = false;
     exl2__template_ins open = { EXL2__TEMPLATE_FOR, exl2__template_emit_is_name(p, "if"), 0, 0, 0, at };
     exl2__template_emit_ins(p, open, -1);
     p->frames++;
@@ -78,9 +80,12 @@ static exl2_result exl2__template_statement_for(exl2__template_parser *p)
     exl2__template_parser_loop loop = { 0, 0 }, *outer = p->loop;
     uint32_t at = p->token.at;
     EXL2__TRY(exl2__template_statement_loop_head(p, &loop));
+    bool in_loop_macro = p->in_loop_macro;
+    p->in_loop_macro = false;
     p->loop = &loop;
     EXL2__TRY(exl2__template_statement_body(p, "else endfor"));
     p->loop = outer;
+    p->in_loop_macro = in_loop_macro;
     bool has_else = exl2__template_emit_is_name(p, "else");
     if (has_else) {
         exl2__template_emit(p, EXL2__TEMPLATE_RAN, 0, 0, at, 0);
@@ -108,6 +113,7 @@ static exl2_result exl2__template_statement_for(exl2__template_parser *p)
 static exl2_result exl2__template_statement_generation(exl2__template_parser *p)
 {
     uint32_t at = p->token.at;
+    p->soft = false;
     EXL2__TRY(exl2__template_statement_close(p));
     exl2__template_emit(p, EXL2__TEMPLATE_SCOPE, 0, 0, at, 0);
     p->frames++;
@@ -151,7 +157,10 @@ static exl2_result exl2__template_statement(exl2__template_parser *p)
     };
     for (size_t i = 0; i < EXL2__COUNT(rows); i++) {
         if (exl2__template_same(word, t.bytes, rows[i].name)) {
-            return rows[i].parse(p);
+            bool soft = p->soft;
+            exl2_result result = rows[i].parse(p);
+            p->soft = soft;
+            return result;
         }
     }
     if (exl2__template_same(word, t.bytes, "break") || exl2__template_same(word, t.bytes, "continue")) {
@@ -199,7 +208,7 @@ static exl2_result exl2__template_statement_body(exl2__template_parser *p, const
             EXL2__TRY(exl2__template_statement_print(p));
         } else if (p->token.kind != EXL2__TEMPLATE_TOKEN_NAME) {
             return exl2__template_emit_unexpected(p, "the name of a statement");
-        } else if (exl2__template_operand_parameter(stops, p->lex.source + p->token.begin, p->token.bytes) !=
+        } else if (exl2__template_parameter_number(stops, p->lex.source + p->token.begin, p->token.bytes) !=
                    UINT32_MAX) {
             break;
         } else {
@@ -215,6 +224,9 @@ static exl2_result exl2__template_statement_all(exl2__template_parser *p)
 {
     EXL2__TRY(exl2__template_emit_advance(p));
     EXL2__TRY(exl2__template_statement_body(p, ""));
+    if (p->unknown.bytes) {
+        return exl2__template_emit_unsupported(p, &p->unknown, p->unknown_what);
+    }
     exl2__template_emit(p, EXL2__TEMPLATE_END, 0, 0, p->token.at, 0);
     return EXL2_OK;
 }

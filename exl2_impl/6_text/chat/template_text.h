@@ -110,12 +110,24 @@ static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__te
     case EXL2__TEMPLATE_KIND_INT:
     case EXL2__TEMPLATE_KIND_REAL:
         return exl2__template_put_number(r, v);
+    case EXL2__TEMPLATE_KIND_BIG:
+        return exl2__template_put_copy(r, v->as.text, v->count);
     case EXL2__TEMPLATE_KIND_TEXT:
-        return exl2__template_put_quoted(r, v);
+        EXL2__TRY(exl2__template_put(r, "Markup(", v->why ? 7 : 0, v->marked));
+        EXL2__TRY(exl2__template_put_quoted(r, v));
+        return exl2__template_put(r, ")", v->why, v->marked);
     case EXL2__TEMPLATE_KIND_LIST:
     case EXL2__TEMPLATE_KIND_TUPLE:
     case EXL2__TEMPLATE_KIND_DICT:
         break;
+    case EXL2__TEMPLATE_KIND_VIEW: {
+        static const char *const views[] = { "dict_items(", "dict_keys(", "dict_values(" };
+        exl2__template_value list = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, v->as.items, v->count);
+        list.marked = v->marked;
+        EXL2__TRY(exl2__template_put(r, views[v->why], strlen(views[v->why]), v->marked));
+        EXL2__TRY(exl2__template_put_repr(r, &list, depth + 1));
+        return exl2__template_put(r, ")", 1, v->marked);
+    }
     default:
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "printing a %s is not supported", exl2__template_type(v));
     }
@@ -153,21 +165,50 @@ static exl2_result exl2__template_string(exl2__template_run *r, const exl2__temp
     return EXL2_OK;
 }
 
-/* a + b. If a ends at the end of the used room, only b is written, so that a chain of + takes linear time. */
+/* Escapes & < > ' " for HTML; the result is marked as safe. A safe text is not escaped again. */
+static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__template_value *v,
+                                         exl2__template_value *out)
+{
+    static const char *const rows[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
+    size_t start = r->used;
+    uint32_t plain = 0;
+    EXL2__TRY(exl2__template_step(r, v->count / 4 + 1));
+    while (!v->why && plain < v->count && !(v->as.text[plain] && strchr("&<>'\"", v->as.text[plain]))) {
+        plain++;
+    }
+    if (v->why || plain == v->count) {
+        *out = *v;
+        out->why = 1;
+        return EXL2_OK;
+    }
+    EXL2__TRY(exl2__template_put_copy(r, v->as.text, plain));
+    for (uint32_t i = plain; i < v->count; i++) {
+        const char *at = v->as.text + i, *hit = *at ? strchr("&<>'\"", *at) : NULL;
+        if (hit) {
+            const char *text = rows[hit - strchr("&<>'\"", '&')];
+            EXL2__TRY(exl2__template_put(r, text, strlen(text), exl2__template_marked(r, at)));
+        } else {
+            EXL2__TRY(exl2__template_put_copy(r, at, 1));
+        }
+    }
+    *out = exl2__template_written(r, start);
+    out->why = 1;
+    return EXL2_OK;
+}
+
+/* a + b. If a ends at the end of the used room, only b is written, so that a chain of + takes linear time. As Markup
+   does, a safe text escapes the other one. */
 static exl2_result exl2__template_append(exl2__template_run *r, const exl2__template_value *a,
                                          const exl2__template_value *b, exl2__template_value *out)
 {
+    exl2__template_value escaped;
+    if (a->why != b->why) {
+        EXL2__TRY(exl2__template_escape(r, a->why ? b : a, &escaped));
+        b = a->why ? &escaped : b;
+        a = a->why ? a : &escaped;
+    }
     size_t start = r->used;
     uint64_t bytes = (uint64_t)a->count + b->count;
-    if (a->why != b->why && (a->count && b->count)) {
-        const exl2__template_value *plain = a->why ? b : a;
-        EXL2__TRY(exl2__template_step(r, plain->count / 4 + 1));
-        for (uint32_t i = 0; i < plain->count; i++) {
-            if (plain->as.text[i] && strchr("&<>'\"", plain->as.text[i])) {
-                return exl2__template_unsupported(r, "adding a safe text and a text that needs escapes");
-            }
-        }
-    }
     if (a->count && a->as.text + a->count == (const char *)r->block + r->used && exl2__template_owned(r, a->as.text)) {
         start = (size_t)(a->as.text - (const char *)r->block);
     } else {

@@ -21,6 +21,7 @@ typedef enum exl2__template_kind {
     EXL2__TEMPLATE_KIND_NONE,
     EXL2__TEMPLATE_KIND_BOOL,
     EXL2__TEMPLATE_KIND_INT,
+    EXL2__TEMPLATE_KIND_BIG, /* an integer beyond int64_t: as.text holds its decimal digits, perhaps after a minus */
     EXL2__TEMPLATE_KIND_REAL,
     EXL2__TEMPLATE_KIND_TEXT,
     EXL2__TEMPLATE_KIND_LIST,
@@ -32,7 +33,10 @@ typedef enum exl2__template_kind {
     EXL2__TEMPLATE_KIND_LOOP,
     EXL2__TEMPLATE_KIND_GENERATOR, /* result of map(), select() ... in as.loop: can be iterated over once */
     EXL2__TEMPLATE_KIND_MACRO,
-    EXL2__TEMPLATE_KIND_METHOD     /* d.items without a call; as.text is its name */
+    EXL2__TEMPLATE_KIND_METHOD,    /* d.items without a call; as.text is its name */
+    EXL2__TEMPLATE_KIND_FUNCTION,  /* one that Jinja or transformers predefines; as.text is its name */
+    EXL2__TEMPLATE_KIND_CYCLER,    /* in as.loop; `at` is the present element */
+    EXL2__TEMPLATE_KIND_JOINER     /* in as.loop, whose only element is the separator; at: it was called before */
 } exl2__template_kind;
 
 /* Why a value is undefined; text = the name, owner = kind of the object. */
@@ -43,6 +47,12 @@ typedef enum exl2__template_why {
     EXL2__TEMPLATE_NO_BRANCH /* `x if false`; count = offset in the source */
 } exl2__template_why;
 
+typedef enum exl2__template_view {
+    EXL2__TEMPLATE_VIEW_ITEMS,
+    EXL2__TEMPLATE_VIEW_KEYS,
+    EXL2__TEMPLATE_VIEW_VALUES
+} exl2__template_view;
+
 typedef struct exl2__template_entry exl2__template_entry;
 typedef struct exl2__template_namespace exl2__template_namespace;
 typedef struct exl2__template_loop exl2__template_loop;
@@ -51,7 +61,8 @@ typedef struct exl2__template_macro exl2__template_macro;
 typedef struct exl2__template_value {
     uint8_t kind;   /* exl2__template_kind */
     bool marked;    /* from a message or tool: its printed digits and brackets get marks. A text has a mark per byte */
-    uint8_t why, owner; /* of an undefined value; of a text: why = 1 if it is safe (escaped for HTML) */
+    uint8_t why, owner; /* of an undefined value; of a text: why = 1 if it is safe (escaped for HTML); of a tuple:
+                           why = 1 if it is one of groupby; of a view: why = exl2__template_view */
     uint32_t count; /* bytes, elements, entries */
     union {
         int64_t integer; /* INT, BOOL */
@@ -88,6 +99,7 @@ struct exl2__template_macro {
     const exl2__template_ins *first;
     uint32_t frames;          /* frames open at its definition, in call number `serial` at nesting `depth` */
     uint32_t depth, serial, uses;
+    uint32_t name;            /* as in the instruction MACRO */
 };
 
 typedef struct exl2__template_piece { /* a piece of the output; pieces are in order */
@@ -152,6 +164,7 @@ typedef struct exl2__template_run {
                                                   read yet */
     const exl2__template_ins *next;    /* target of a call or return; NULL: the following instruction */
     exl2__template_undo *free_undo;
+    size_t textless;                   /* the first message with tool calls and without text, from 1; 0: none */
     exl2__template_context context[EXL2__TEMPLATE_CALLS_MAX + 1];
     exl2__template_frame frame[EXL2__TEMPLATE_FRAMES_MAX]; /* frame 0: the template's own */
 } exl2__template_run;
@@ -172,6 +185,10 @@ static exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, 
     }
     uint32_t line, column;
     exl2__unicode_place(r->program->text, r->now->at, &line, &column);
+    if (r->textless && (strstr(text, "None") || strstr(text, "'content'"))) { /* what such messages run into */
+        return exl2__fail(r->c, code, "chat template line %u, column %u: %.*s (message %zu has tool_calls, but no "
+                          "text; this template may need one, such as \"\")", line, column, 100, text, r->textless - 1);
+    }
     return exl2__fail(r->c, code, "chat template line %u, column %u: %s", line, column, text);
 }
 
@@ -317,6 +334,13 @@ static inline exl2__template_value exl2__template_text(const char *text, size_t 
     return v;
 }
 
+static inline exl2__template_value exl2__template_big(const char *digits, size_t bytes)
+{
+    exl2__template_value v = exl2__template_text(digits, bytes);
+    v.kind = EXL2__TEMPLATE_KIND_BIG;
+    return v;
+}
+
 static inline exl2__template_value exl2__template_items(exl2__template_kind kind, const exl2__template_value *items,
                                                         uint32_t count)
 {
@@ -364,9 +388,9 @@ static exl2_result exl2__template_copy_text(exl2__template_run *r, const char *t
 
 static const char *exl2__template_type(const exl2__template_value *v)
 {
-    static const char *const names[] = { "Undefined", "NoneType", "bool",  "int",       "float", "str",        "list",
-                                         "tuple",     "range",    "view", "dict",      "Namespace", "LoopContext",
-                                         "generator", "Macro",    "method" };
+    static const char *const names[] = { "Undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple",
+                                         "range", "view", "dict", "Namespace", "LoopContext", "generator", "Macro",
+                                         "method", "function", "Cycler", "Joiner" };
     return names[v->kind];
 }
 
@@ -405,6 +429,12 @@ static bool exl2__template_is_integer(const exl2__template_value *v)
     return v->kind == EXL2__TEMPLATE_KIND_BOOL || v->kind == EXL2__TEMPLATE_KIND_INT;
 }
 
+/* A number or an integer beyond 64 bits, which only printing, JSON and comparisons accept. */
+static bool exl2__template_is_numeric(const exl2__template_value *v)
+{
+    return exl2__template_is_number(v) || v->kind == EXL2__TEMPLATE_KIND_BIG;
+}
+
 static bool exl2__template_is_sequence(const exl2__template_value *v)
 {
     return v->kind >= EXL2__TEMPLATE_KIND_LIST && v->kind <= EXL2__TEMPLATE_KIND_VIEW;
@@ -432,6 +462,9 @@ static bool exl2__template_truth(const exl2__template_value *v)
     case EXL2__TEMPLATE_KIND_GENERATOR:
     case EXL2__TEMPLATE_KIND_MACRO:
     case EXL2__TEMPLATE_KIND_METHOD:
+    case EXL2__TEMPLATE_KIND_FUNCTION:
+    case EXL2__TEMPLATE_KIND_CYCLER:
+    case EXL2__TEMPLATE_KIND_JOINER:
         return true;
     default:
         return v->count != 0;
