@@ -1474,18 +1474,21 @@ typedef struct exl2_import_info {
     char arch[64];      /* the architecture in config.json, such as "Gemma3ForCausalLM" */
     char from[32];      /* general.architecture of the GGUF file, such as "gemma3" */
     char tokenizer[8];  /* "spm" (SentencePiece), "bpe" or "none" */
-    char warning[256];  /* why the folder has no tokenizer; "" = it has one */
-    uint32_t tensors;   /* of the GGUF file */
+    char warning[256];  /* "", or why the folder has no tokenizer, or what is uncertain about it */
+    uint32_t tensors;   /* of the GGUF file, all parts together */
     uint32_t bits;
 } exl2_import_info;
 
 /* File: GGUF v2 or v3 of a supported architecture, also with experts, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1
-   Q8_0 Q2_K..Q6_K IQ4_NL IQ4_XS MXFP4. A tokenizer that is not supported is left out, and info.warning says so. */
+   Q8_0 Q2_K..Q6_K IQ4_NL IQ4_XS MXFP4. gguf_path may name any part of a model that is split into files as
+   llama-gguf-split does it; the others lie in the same folder. */
 typedef struct exl2_import_desc {
     uint32_t _start_canary;
     const char *gguf_path, *out_dir;
     uint32_t bits, group, head_bits; /* 2..8 (not 7); 32, 64 or 128; 0 = 8, 32, 8. bits 16: a dense folder, matrices of
                                         FP16; group and head_bits must be 0 */
+    bool no_tokenizer; /* makes a folder without a tokenizer: the only way to import a file whose tokenizer is not
+                          supported, which is UNSUPPORTED else */
     bool (*progress)(void *user, float done, const char *what); /* false = cancel */
     void *user;
     exl2_parallel parallel;

@@ -37,7 +37,7 @@ static void write_text(exl2__gguf *g, const exl2__import_config *config)
 {
     exl2__import_text text;
     exl2__write w;
-    if (exl2__import_text_read(g, config->vocab, &text) == EXL2_OK && text.family) {
+    if (exl2__import_text_read(g, config->vocab, false, &text) == EXL2_OK && text.family) {
         require(exl2__write_open(g->ctx, NULL, &w) == EXL2_OK);
         exl2_result result = exl2__import_text_write_tokenizer(&w, &text);
         exl2__import_text_write_config(&w, &text, config->context);
