@@ -51,7 +51,7 @@ static uint64_t exl2__convert_source_hash_tensor(uint64_t hash, const char *name
 static exl2_result exl2__convert_source_identify_gguf(exl2__ctx *c, const char *path, exl2__convert_source *out)
 {
     exl2__gguf g;
-    EXL2__TRY(exl2__gguf_open(c, path, &g));
+    EXL2__TRY(exl2__gguf_split_open(c, path, &g));
     out->kind = EXL2__CONVERT_SOURCE_GGUF;
     for (uint32_t i = 0; i < g.tensor_count; i++) {
         const exl2__gguf_tensor *t = &g.tensors[i];
