@@ -844,8 +844,9 @@ EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out);
 /* [A nb] Makes the call that waits now, if any, return CANCELLED soon. Also from signal handlers. */
 EXL2_API void exl2_interrupt(exl2_engine *e);
 /* [A wait] Makes an engine; a NULL desc is all defaults. ARG, MEMORY, BUDGET, VERSION: *out is NULL then; with
-   EXL2_BACKEND_CUDA also NO_DEVICE, DEVICE_MEMORY, DEVICE_LOST, and UNSUPPORTED in a build without it. */
-static inline exl2_result exl2_open(const exl2_engine_desc *d, exl2_engine **out)
+   EXL2_BACKEND_CUDA also NO_DEVICE, DEVICE_MEMORY, DEVICE_LOST, and UNSUPPORTED in a build without it. (__inline: a
+   compiler set to C89 then gives the one message at the end of this header.) */
+static __inline exl2_result exl2_open(const exl2_engine_desc *d, exl2_engine **out)
 {
     return exl2_open_versioned(d, EXL2_VERSION, out);
 }
@@ -1634,6 +1635,10 @@ EXL2_API exl2_result exl2_compare(const exl2_compare_desc *d, exl2_compare_info 
 #ifdef EXL2_IMPLEMENTATION
 #ifdef __cplusplus
 #error "exl2.h: the implementation is C11. Define EXL2_IMPLEMENTATION in one .c file; C++ includes exl2.h without it"
+#elif defined(__GNUC__) && (!defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L) /* prints the message once */
+#pragma GCC error "exl2.h: the implementation is C11. Compile this file with -std=c11 or later"
+#elif !defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L
+#error "exl2.h: the implementation is C11. Compile this file as C11 or later; MSVC: /std:c11"
 #elif !defined(EXL2_IMPLEMENTATION_DONE)
 #define EXL2_IMPLEMENTATION_DONE
 #include "exl2_impl/exl2_impl.h"

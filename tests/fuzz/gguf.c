@@ -1,5 +1,5 @@
-/* gguf.c: fuzz target: any bytes as a GGUF file, or after "PART" and a u32, the size of the first, as the two files of a
-   model that is split. Runs the whole import, but writes nothing to the disk.
+/* gguf.c: fuzz target: any bytes as a GGUF file, or after "PART" and a u32, the size of the first, as the two files of
+   a model that is split. Runs the whole import, but writes nothing to the disk.
    By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/gguf.c -lm. The suite runs it with
    run_seeds.c. */
 #define EXL2_CONVERT
