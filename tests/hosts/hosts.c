@@ -763,19 +763,15 @@ static void case_install(void)
     MUST("test $(find to -type f | wc -l) = 1 && cmp \"$(find to -type f -name exl2.h)\" '%s/exl2.h'", dist);
 }
 
+#define CASE(name) { #name, case_##name }
 static const struct {
     const char *name;
     void (*test)(void);
 } cases[] = {
-    { "header_c", case_header_c },   { "header_cpp", case_header_cpp }, { "one_file", case_one_file },
-    { "dist", case_dist },           { "switches", case_switches },     { "two_files", case_two_files },
-    { "static", case_static },       { "macros", case_macros },         { "symbols", case_symbols },
-    { "size", case_size },           { "fast_math", case_fast_math },   { "threads", case_threads },
-    { "windows", case_windows },     { "subproject", case_subproject }, { "install", case_install },
-    { "languages", case_languages }, { "optimizers", case_optimizers }, { "by_hand", case_by_hand },
-    { "unaligned", case_unaligned }, { "wine", case_wine },         { "plain", case_plain },
-    { "wine_clang", case_wine_clang }, { "msvc", case_msvc },       { "msvc_run", case_msvc_run },
-    { "bits", case_bits },           { "aarch64", case_aarch64 },
+    CASE(header_c), CASE(header_cpp), CASE(one_file), CASE(dist), CASE(switches), CASE(two_files), CASE(static),
+    CASE(macros), CASE(symbols), CASE(size), CASE(fast_math), CASE(threads), CASE(windows), CASE(subproject),
+    CASE(install), CASE(languages), CASE(optimizers), CASE(by_hand), CASE(unaligned), CASE(wine), CASE(plain),
+    CASE(wine_clang), CASE(msvc), CASE(msvc_run), CASE(bits), CASE(aarch64),
 };
 
 int main(int argc, char **argv)
