@@ -1265,7 +1265,7 @@ EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model m, const ex
                  minProperties, maxProperties (up to 256)
      arrays      items, prefixItems (absent items: none after them), additionalItems, minItems, maxItems, uniqueItems
      strings     minLength, maxLength (code points), pattern (unanchored; look-ahead at its beginning), format
-     numbers     minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (integers up to 1,000)
+     numbers     minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (up to 1,000 / 10^n, or 10^n)
      schemas     anyOf, oneOf, allOf, not, and $ref to a path, $anchor or $id of the same document
      where the schema decides them: unevaluatedProperties, dependencies, dependentRequired
    Formats: date-time, date, time, duration, uuid, email, hostname, ipv4, ipv6, uri, uri-reference, uri-template,
