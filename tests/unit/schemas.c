@@ -173,7 +173,8 @@ static const text_case text_cases[] = {
       "'minimum':6,'maximum':20}]}", "0\n2.9\n4.1\n5.99\n10.5\n20", "3\n3.5\n4\n6\n10\n-1\n21" },
     { "{'oneOf':[{'type':'number','multipleOf':3},{'type':'number','multipleOf':5}]}", "3\n5\n-9\n10\n18",
       "0\n15\n30\n1\n7" },
-    { "{'oneOf':[{'type':'number','minimum':0,'maximum':2},{'type':'number','multipleOf':0.5,'minimum':0,'maximum':2}]}",
+    { "{'oneOf':[{'type':'number','minimum':0,'maximum':2},{'type':'number','multipleOf':0.5,'minimum':0,"
+      "'maximum':2}]}",
       "0.1\n0.3\n1.75\n1.05", "0\n0.5\n1\n1.0\n1.50\n2\n2.5" },
     { "{'type':'integer','not':{'minimum':3,'maximum':7}}", "2\n8\n-5\n100", "3\n5\n7" },
     { "{'type':'number','not':{'multipleOf':0.5}}", "0.1\n2.25\n-3.75", "0\n0.5\n1\n-2.50" },
