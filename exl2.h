@@ -907,8 +907,9 @@ EXL2_API void exl2_last_error(const exl2_engine *e, exl2_error *out);
 /* [A nb] Makes the call that waits now, if any, return CANCELLED soon. Also from signal handlers. */
 EXL2_API void exl2_interrupt(exl2_engine *e);
 /* [A wait] Makes an engine; a NULL desc is all defaults. ARG, MEMORY, BUDGET, VERSION: *out is NULL then; with
-   EXL2_BACKEND_CUDA also NO_DEVICE, DEVICE_MEMORY, DEVICE_LOST, and UNSUPPORTED in a build without it. */
-static inline exl2_result exl2_open(const exl2_engine_desc *d, exl2_engine **out)
+   EXL2_BACKEND_CUDA also NO_DEVICE, DEVICE_MEMORY, DEVICE_LOST, and UNSUPPORTED in a build without it. (__inline: a
+   compiler set to C89 then gives the one message at the end of this header.) */
+static __inline exl2_result exl2_open(const exl2_engine_desc *d, exl2_engine **out)
 {
     return exl2_open_versioned(d, EXL2_VERSION, out);
 }
@@ -1337,7 +1338,7 @@ EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model m, const ex
                  minProperties, maxProperties (up to 256)
      arrays      items, prefixItems (absent items: none after them), additionalItems, minItems, maxItems, uniqueItems
      strings     minLength, maxLength (code points), pattern (unanchored; look-ahead at its beginning), format
-     numbers     minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (integers up to 1,000)
+     numbers     minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (up to 1,000 / 10^n, or 10^n)
      schemas     anyOf, oneOf, allOf, not, and $ref to a path, $anchor or $id of the same document
      where the schema decides them: unevaluatedProperties, dependencies, dependentRequired
    Formats: date-time, date, time, duration, uuid, email, hostname, ipv4, ipv6, uri, uri-reference, uri-template,
@@ -1547,18 +1548,21 @@ typedef struct exl2_import_info {
     char arch[64];      /* the architecture in config.json, such as "Gemma3ForCausalLM" */
     char from[32];      /* general.architecture of the GGUF file, such as "gemma3" */
     char tokenizer[8];  /* "spm" (SentencePiece), "bpe" or "none" */
-    char warning[256];  /* why the folder has no tokenizer; "" = it has one */
-    uint32_t tensors;   /* of the GGUF file */
+    char warning[256];  /* "", or why the folder has no tokenizer, or what is uncertain about it */
+    uint32_t tensors;   /* of the GGUF file, all parts together */
     uint32_t bits;
 } exl2_import_info;
 
 /* File: GGUF v2 or v3 of a supported architecture, also with experts, with tensors of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1
-   Q8_0 Q2_K..Q6_K IQ4_NL IQ4_XS MXFP4. A tokenizer that is not supported is left out, and info.warning says so. */
+   Q8_0 Q2_K..Q6_K IQ4_NL IQ4_XS MXFP4. gguf_path may name any part of a model that is split into files as
+   llama-gguf-split does it; the others lie in the same folder. */
 typedef struct exl2_import_desc {
     uint32_t _start_canary;
     const char *gguf_path, *out_dir;
     uint32_t bits, group, head_bits; /* 2..8 (not 7); 32, 64 or 128; 0 = 8, 32, 8. bits 16: a dense folder, matrices of
                                         FP16; group and head_bits must be 0 */
+    bool no_tokenizer; /* makes a folder without a tokenizer: the only way to import a file whose tokenizer is not
+                          supported, which is UNSUPPORTED else */
     bool (*progress)(void *user, float done, const char *what); /* false = cancel */
     void *user;
     exl2_parallel parallel;
@@ -1708,6 +1712,10 @@ EXL2_API exl2_result exl2_compare(const exl2_compare_desc *d, exl2_compare_info 
 #ifdef EXL2_IMPLEMENTATION
 #ifdef __cplusplus
 #error "exl2.h: the implementation is C11. Define EXL2_IMPLEMENTATION in one .c file; C++ includes exl2.h without it"
+#elif defined(__GNUC__) && (!defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L) /* prints the message once */
+#pragma GCC error "exl2.h: the implementation is C11. Compile this file with -std=c11 or later"
+#elif !defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L
+#error "exl2.h: the implementation is C11. Compile this file as C11 or later; MSVC: /std:c11"
 #elif !defined(EXL2_IMPLEMENTATION_DONE)
 #define EXL2_IMPLEMENTATION_DONE
 #include "exl2_impl/exl2_impl.h"

@@ -520,6 +520,8 @@ EXL2__SIZE_END
 #include "8_convert/gguf/gguf_header.h"
 /* defines: reading and checking a GGUF file */
 #include "8_convert/gguf/gguf.h"
+/* defines: a GGUF model in several files */
+#include "8_convert/gguf/gguf_split.h"
 /* defines: what GGUF files of each model family leave out or change */
 #include "8_convert/gguf/import_families.h"
 /* defines: reading the GGUF keys that describe the model */

@@ -5,6 +5,7 @@ takes: a file of rows, as grammar_judge.h writes them: `s` (schema) or `r` (expr
 gives: exit code 0, 1 or 77 (no jsonschema); a line for each text that is refused, and how many are not.
 next:  grammar_judge.h"""
 import datetime
+import decimal
 import json
 import re
 import sys
@@ -48,13 +49,19 @@ def allow_null(schema):
     return schema
 
 
+def exact(text):
+    """A number with a point or an exponent, as it is written: jsonschema rounds quotients of floats (0.7 / 0.07)."""
+    value = decimal.Decimal(text)
+    return int(value) if value == value.to_integral_value() else value
+
+
 def judge_of(kind, source):
     if kind == b'r':
         return re.compile(source.decode()).fullmatch
-    schema = allow_null(json.loads(source))
+    schema = allow_null(json.loads(source, parse_float=exact))
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)  # by its $schema
     validator = kind(schema, format_checker=formats_of(kind))
-    return lambda text: validator.validate(json.loads(text)) is None
+    return lambda text: validator.validate(json.loads(text, parse_float=exact)) is None
 
 
 judges = {}

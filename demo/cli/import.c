@@ -81,6 +81,7 @@ int cli_import(int argc, char **argv)
         { "--group", ARG_U32, &import.group, "G", "rows that share a scale: 32, 64 or 128 (32)" },
         { "--head-bits", ARG_U32, &import.head_bits, "B", "bits per weight of the output head (8)" },
         { "--json", ARG_BOOL, &json, NULL, "prints JSON" },
+        { "--no-tokenizer", ARG_BOOL, &import.no_tokenizer, NULL, "leaves the tokenizer out, supported or not" },
         { "--threads", ARG_U32, &threads, "N", "CPU threads, with the main one (all cores)" },
     };
     const args_desc d = { "exl2 import",

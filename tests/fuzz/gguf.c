@@ -1,4 +1,5 @@
-/* gguf.c: fuzz target: any bytes as a GGUF file. Runs the whole import, but writes nothing to the disk.
+/* gguf.c: fuzz target: any bytes as a GGUF file, or after "PART" and a u32, the size of the first, as the two files of
+   a model that is split. Runs the whole import, but writes nothing to the disk.
    By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/gguf.c -lm. The suite runs it with
    run_seeds.c. */
 #define EXL2_CONVERT
@@ -37,7 +38,7 @@ static void write_text(exl2__gguf *g, const exl2__import_config *config)
 {
     exl2__import_text text;
     exl2__write w;
-    if (exl2__import_text_read(g, config->vocab, &text) == EXL2_OK && text.family) {
+    if (exl2__import_text_read(g, config->vocab, false, &text) == EXL2_OK && text.family) {
         require(exl2__write_open(g->ctx, NULL, &w) == EXL2_OK);
         exl2_result result = exl2__import_text_write_tokenizer(&w, &text);
         exl2__import_text_write_config(&w, &text, config->context);
@@ -53,8 +54,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     exl2__gguf g;
     memory_make(&m);
     m.c.host_bytes_max = (uint64_t)64 << 20;
-    memory_add(&m, "model.gguf", data, size);
-    if (exl2__gguf_open(&m.c, "folder/model.gguf", &g) == EXL2_OK) {
+    const char *path = size % 2 ? "folder/model-00001-of-00002.gguf" : "folder/model-00002-of-00002.gguf";
+    if (size >= 8 && memcmp(data, "PART", 4) == 0) {
+        size_t rest = size - 8, first = exl2__load32(data + 4) < rest ? exl2__load32(data + 4) : rest;
+        memory_add(&m, "model-00001-of-00002.gguf", data + 8, first);
+        memory_add(&m, "model-00002-of-00002.gguf", data + 8 + first, rest - first);
+    } else {
+        path = "folder/model.gguf";
+        memory_add(&m, "model.gguf", data, size);
+    }
+    if (exl2__gguf_split_open(&m.c, path, &g) == EXL2_OK) {
         exl2__import_config config = { 0 };
         exl2__import_plan plan = { 0 };
         exl2__write w;

@@ -89,19 +89,30 @@ static void case_switches(void)
          compiler, WARNINGS, root, hosts, root, root, root);
 }
 
-/* The implementation in a C++ file is one mistake and gives one message. */
-static void case_cpp_file(void)
+/* With this option the implementation does not compile, and gives one message, which has `words`. */
+static void one_message(const char *compiler, const char *option, const char *words)
 {
+    MUST("for folder in '%s' '%s'; do ! %s %s -I\"$folder\" -I'%s' -c file.c -o file.o 2>said.txt && "
+         "test $(grep -c 'error:' said.txt) = 1 && grep -q 'error: .*%s' said.txt || "
+         "{ head -n 20 said.txt; exit 1; }; done", root, dist, compiler, option, build, words);
+}
+
+/* The implementation as C++, or as C below C11, is one mistake and gives one message. (MSVC without /std does not
+   define __STDC_VERSION__.) From C11 on there is none. */
+static void case_languages(void)
+{
+    static const char *const pairs[][2] = { { "-std=c89", "c11" }, { "-std=gnu89", "gnu11" }, { "-std=c99", "c17" },
+                                            { "-std=gnu99", "gnu17" }, { "-std=c11 -U__STDC_VERSION__", "c2x" } };
     const char *cc[2];
-    MUST("printf '#define EXL2_IMPLEMENTATION\\n#include \"exl2.h\"\\n' > file.cpp");
-    for (size_t i = compilers(cpp_compilers, cc); i-- > 0;) {
-        const char *const folders[] = { root, dist };
-        for (size_t k = 0; k < 2; k++) {
-            MUST("! %s -std=c++17 -I'%s' -I'%s' -c file.cpp -o file.o 2> said.txt", cc[i], folders[k], build);
-            MUST("test $(grep -c 'error:' said.txt) = 1 && "
-                 "grep -q 'error: .*Define EXL2_IMPLEMENTATION in one .c file' said.txt || "
-                 "{ head -n 20 said.txt; false; }");
+    MUST("printf '#define EXL2_IMPLEMENTATION\\n#include \"exl2.h\"\\n' > file.c");
+    for (size_t i = compilers(c_compilers, cc); i-- > 0;) {
+        for (size_t k = 0; k < sizeof pairs / sizeof pairs[0]; k++) {
+            one_message(cc[i], pairs[k][0], "the implementation is C11");
+            MUST("%s -std=%s -fsyntax-only %s file.c", cc[i], pairs[k][1], tree);
         }
+    }
+    for (size_t i = compilers(cpp_compilers, cc); i-- > 0;) {
+        one_message(cc[i], "-x c++ -std=c++17", "Define EXL2_IMPLEMENTATION in one .c file");
     }
 }
 
@@ -547,21 +558,15 @@ static void case_install(void)
     MUST("test $(find to -type f | wc -l) = 1 && cmp \"$(find to -type f -name exl2.h)\" '%s/exl2.h'", dist);
 }
 
+#define CASE(name) { #name, case_##name }
 static const struct {
     const char *name;
     void (*test)(void);
 } cases[] = {
-    { "header_c", case_header_c },   { "header_cpp", case_header_cpp }, { "one_file", case_one_file },
-    { "dist", case_dist },           { "switches", case_switches },     { "two_files", case_two_files },
-    { "static", case_static },       { "macros", case_macros },         { "symbols", case_symbols },
-    { "size", case_size },           { "fast_math", case_fast_math },   { "threads", case_threads },
-    { "windows", case_windows },     { "subproject", case_subproject }, { "install", case_install },
-    { "cpp_file", case_cpp_file },   { "optimizers", case_optimizers }, { "by_hand", case_by_hand },
-    { "unaligned", case_unaligned }, { "wine", case_wine },         { "plain", case_plain },
-    { "wine_clang", case_wine_clang }, { "msvc", case_msvc },       { "msvc_run", case_msvc_run },
-    { "bits", case_bits },           { "aarch64", case_aarch64 },
-    { "avx2_only", case_avx2_only },
-    { "examples", case_examples },
+    CASE(header_c), CASE(header_cpp), CASE(one_file), CASE(dist), CASE(switches), CASE(two_files), CASE(static),
+    CASE(macros), CASE(symbols), CASE(size), CASE(fast_math), CASE(threads), CASE(windows), CASE(subproject),
+    CASE(install), CASE(languages), CASE(optimizers), CASE(by_hand), CASE(unaligned), CASE(wine), CASE(plain),
+    CASE(wine_clang), CASE(msvc), CASE(msvc_run), CASE(bits), CASE(aarch64), CASE(avx2_only), CASE(examples),
 };
 
 int main(int argc, char **argv)

@@ -295,7 +295,7 @@ static void test_model_refusals(void)
 {
     llama_options o = small;
     o.change = add_parts;
-    check_refused("a part", &o, EXL2_ERR_UNSUPPORTED, "one of 3 parts");
+    check_refused("a part", &o, EXL2_ERR_FORMAT, "must end in -00001-of-00003.gguf");
     o.change = add_scale;
     check_refused("logit scale", &o, EXL2_ERR_UNSUPPORTED, "llama.logit_scale");
     o.change = add_tensor;

@@ -53,7 +53,7 @@ static exl2_result write_tokenizer(gguf_maker *m, uint32_t vocab, char error[256
     memory_add(&files, "model.gguf", file.data, file.bytes);
     exl2_result result = exl2__gguf_open(&files.c, "folder/model.gguf", &g);
     if (result == EXL2_OK) {
-        result = exl2__import_text_read(&g, vocab, &text);
+        result = exl2__import_text_read(&g, vocab, false, &text);
         CHECK(exl2__platform_make_dir(out_dir));
         result = result == EXL2_OK ? exl2__import_text_write(&files.c, out_dir, &text, 512) : result;
         exl2__import_text_close(&text);

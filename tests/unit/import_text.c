@@ -109,6 +109,7 @@ static void check_splitter(const char *pre)
         { "gpt-4o", "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^" },
         { "gpt-4o", "|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*" },
         { "seed-coder", "| ?[^\\\\s\\\\p{L}\\\\p{N}\\\\r\\\\n]+|" },
+        { "default", "{\"Regex\": \"[0-9][0-9][0-9]\"}" },
         { "hunyuan-dense", "{\"Regex\": \"\\\\p{N}{1,3}\"}" },
         { "hunyuan-dense", "{\"Regex\": \"[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-" },
         { "hunyuan-dense", "[\\\\p{L}\\\\p{M}]+| ?[\\\\p{P}\\\\p{S}]+[\\\\r\\\\n]*|" },
@@ -316,11 +317,12 @@ static void test_text_refusals(void)
     }
 }
 
-/* ---- tokenizers that are left out ---- */
+/* ---- tokenizers that are left out, or have no name ---- */
 
 static void t5(gguf_maker *m) { gguf_key_text(m, "tokenizer.ggml.model", "t5"); }
 
-static void check_left_out(const llama_options *o, const char *piece)
+/* The folder has no tokenizer, and the warning says why. */
+static void check_left_out(const llama_options *o, bool no_tokenizer, const char *piece)
 {
     llama_model l;
     rig r;
@@ -330,6 +332,7 @@ static void check_left_out(const llama_options *o, const char *piece)
     rig_make(&r, l.file);
     exl2_import_desc d = describe(&r);
     d.info = &info;
+    d.no_tokenizer = no_tokenizer;
     CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK);
     if (!CHECK(strstr(info.warning, piece) != NULL)) {
         printf("  \"%s\" should hold \"%s\"\n", info.warning, piece);
@@ -345,21 +348,48 @@ static void check_left_out(const llama_options *o, const char *piece)
     llama_free(&l);
 }
 
+/* A tokenizer that is not supported is rejected, unless none is wanted. */
 static void test_left_out(void)
 {
+    static const char *const named[] = { "my\npre", "tokenizer.ggml.pre is (not a word)", "gpt", "pre is gpt, which",
+                                         "gpt-2 phi-2", "pre is (not a word)", "kimi-k2", "pre is kimi-k2, which" };
     llama_options o = small;
-    o.pre = "my\npre";
-    check_left_out(&o, "tokenizer.ggml.pre is (not a word)");
-    o.pre = "deepseek-llm";
-    check_left_out(&o, "tokenizer.ggml.pre is deepseek-llm");
+    for (size_t i = 0; i < EXL2__COUNT(named); i += 2) {
+        o.pre = named[i];
+        check_refused(named[i], &o, EXL2_ERR_UNSUPPORTED, named[i + 1]);
+        check_left_out(&o, true, "no tokenizer was wanted");
+    }
+    check_refused("the way out", &o, EXL2_ERR_UNSUPPORTED, "no_tokenizer (--no-tokenizer)");
     o = small;
-    o.skip_key = "tokenizer.ggml.pre";
-    check_left_out(&o, "tokenizer.ggml.pre is missing");
-    o = small;
+    check_left_out(&o, true, "no tokenizer was wanted");
     o.no_tokenizer = true;
-    check_left_out(&o, "no tokenizer");
+    check_left_out(&o, false, "the GGUF file has no tokenizer");
     o.change = t5;
-    check_left_out(&o, "tokenizer.ggml.model is t5");
+    check_refused("t5", &o, EXL2_ERR_UNSUPPORTED, "tokenizer.ggml.model is t5");
+    check_left_out(&o, true, "no tokenizer was wanted");
+}
+
+/* A file that does not name its pre-tokenizer is cut as llama.cpp does it, and the warning says so. */
+static void test_unnamed(void)
+{
+    llama_options o = small;
+    llama_model l;
+    rig r;
+    exl2_import_info info = { 0 };
+    o.skip_key = "tokenizer.ggml.pre";
+    llama_make(&l, &o);
+    rig_make(&r, l.file);
+    exl2_import_desc d = describe(&r);
+    d.info = &info;
+    if (CHECK_INT(exl2__import_gguf(&r.c, &d), EXL2_OK)) {
+        CHECK(strstr(info.warning, "does not name its pre-tokenizer") != NULL);
+        CHECK_TEXT(info.tokenizer, "bpe");
+        check_splitter("default");
+        check_opens("default");
+    }
+    remove_out();
+    check_clean(&r);
+    llama_free(&l);
 }
 
 int main(void)
@@ -367,6 +397,7 @@ int main(void)
     import_start();
     test_tokenizer();
     test_left_out();
+    test_unnamed();
     test_text_refusals();
     return check_done();
 }

@@ -165,6 +165,20 @@ static const text_case text_cases[] = {
       "'a'\n'ab'\n'cccc'" },
     { "{'not':{'type':['object','array','number','boolean','null']}}", "''\n'a'", "1\nnull\n{}\n[]\ntrue" },
     /* oneOf, with branches that can be told apart */
+    { "{'oneOf':[{'type':'integer','minimum':0,'maximum':5},{'type':'integer','minimum':3,'maximum':9}]}",
+      "0\n2\n6\n9", "3\n4\n5\n-1\n10" },
+    { "{'oneOf':[{'type':'number','exclusiveMinimum':0,'maximum':5},{'type':'number','minimum':2.5,'maximum':9}]}",
+      "0.5\n2.49\n5.01\n9\n9.0", "0\n2.5\n3\n5\n5.0\n9.1" },
+    { "{'oneOf':[{'type':'number','minimum':0,'maximum':10},{'type':'number','minimum':3,'maximum':4},{'type':'number',"
+      "'minimum':6,'maximum':20}]}", "0\n2.9\n4.1\n5.99\n10.5\n20", "3\n3.5\n4\n6\n10\n-1\n21" },
+    { "{'oneOf':[{'type':'number','multipleOf':3},{'type':'number','multipleOf':5}]}", "3\n5\n-9\n10\n18",
+      "0\n15\n30\n1\n7" },
+    { "{'oneOf':[{'type':'number','minimum':0,'maximum':2},{'type':'number','multipleOf':0.5,'minimum':0,"
+      "'maximum':2}]}",
+      "0.1\n0.3\n1.75\n1.05", "0\n0.5\n1\n1.0\n1.50\n2\n2.5" },
+    { "{'type':'integer','not':{'minimum':3,'maximum':7}}", "2\n8\n-5\n100", "3\n5\n7" },
+    { "{'type':'number','not':{'multipleOf':0.5}}", "0.1\n2.25\n-3.75", "0\n0.5\n1\n-2.50" },
+    { "{'type':'integer','not':{'multipleOf':2}}", "1\n-7\n33", "0\n2\n-14" },
     { "{'oneOf':[{'minimum':1},{'type':'integer'}]}", "1.5\n0\n-3", "1\n2\n0.5\n'a'" },
     { "{'type':'object','properties':{'a':{'type':'null'},'b':{'type':'null'}},'oneOf':[{'required':['a']},{"
       "'required':['b']}]}", "{'a':null}\n{'b':null}", "{}\n{'a':null,'b':null}" },
@@ -181,6 +195,27 @@ static const text_case text_cases[] = {
     { "{'type':'integer','allOf':[{'multipleOf':4},{'multipleOf':6}],'exclusiveMaximum':36}", "12\n24\n0\n-12",
       "4\n6\n36\n8" },
     { "{'type':'integer','multipleOf':1000}", "0\n1000\n-25000\n99000", "100\n500\n1001" },
+    { "{'type':'integer','multipleOf':100000}", "0\n-100000\n1200000", "10000\n100\n100001\n5" },
+    { "{'type':'number','multipleOf':1e6,'minimum':5e5,'maximum':3e6}", "1000000\n3000000", "0\n500000\n4000000\n1" },
+    { "{'type':'number','multipleOf':0.01}", "0\n0.5\n0.25\n-12.3\n1234567890123.45", "0.001\n0.005\n1.234" },
+    { "{'type':'number','multipleOf':0.01,'minimum':0.005,'exclusiveMaximum':0.03}", "0.01\n0.02",
+      "0\n0.00\n0.03\n0.005\n0.015\n1" },
+    { "{'type':'number','minimum':0,'maximum':50,'multipleOf':0.01}", "0\n0.01\n49.99\n50\n50.0\n7.5",
+      "50.01\n-0.01\n51\n0.001" },
+    { "{'type':'number','multipleOf':0.25}", "0\n0.25\n0.5\n0.50\n-3.75\n123456789.25", "0.2\n0.1\n0.3\n1.05\n0.255" },
+    { "{'type':'number','multipleOf':0.5,'exclusiveMinimum':-1,'maximum':1}", "-0.5\n0\n0.5\n1\n1.0",
+      "-1\n1.5\n0.25\n0.05" },
+    { "{'type':'number','multipleOf':0.3}", "0\n0.3\n0.6\n3\n-1.2\n3.0\n99.9", "0.1\n0.31\n1\n2.5\n0.4" },
+    { "{'type':'number','multipleOf':2.5,'minimum':-10,'maximum':10}", "0\n2.5\n5\n-7.5\n10", "1\n2\n12.5\n0.5" },
+    { "{'type':'number','multipleOf':1e-3}", "0.001\n5.125\n7", "0.0001\n5.1255" },
+    { "{'type':'number','multipleOf':0.125}", "0.125\n-2.875\n3.5\n4", "0.1\n0.12\n0.126\n1.1" },
+    { "{'type':'number','multipleOf':0.07,'minimum':0}", "0\n0.07\n0.7\n7\n1.61", "0.08\n0.1\n1\n0.75" },
+    { "{'type':'integer','multipleOf':1.5}", "0\n3\n-6\n300", "1\n2\n4" },
+    { "{'type':'integer','multipleOf':0.01}", "0\n3\n-17", "0.5\n1.25" },
+    { "{'type':'number','multipleOf':2.0}", "0\n2\n-14", "1\n2.5" },
+    { "{'type':'number','allOf':[{'multipleOf':0.5},{'multipleOf':0.75}]}", "1.5\n3\n-4.5", "0.5\n0.75\n1" },
+    { "{'enum':[0.25,0.3,1,1.5,-2.75,0],'multipleOf':0.25}", "0.25\n1\n1.5\n-2.75\n0", "0.3" },
+    { "{'const':1e3,'multipleOf':0.001}", "1e3", "1000.5" },
     /* formats */
     { "{'format':'ipv4'}", "'127.0.0.1'\n'255.255.255.255'", "'256.0.0.1'\n'1.2.3'\n'01.2.3.4'" },
     { "{'format':'ipv6'}", "'::1'\n'::'\n'fe80::1'\n'1:2:3:4:5:6:7:8'\n'1:2::'", "'1:2:3:4:5:6:7:8:9'\n':::'\n'1::2::3'"
@@ -274,6 +309,29 @@ static void check_lines(exl2__grammar *g, const char *schema, const char *lines,
     }
 }
 
+/* The wrappers of chat APIs: the schema in them counts, and its references begin there. */
+static void check_wrappers(void)
+{
+    static const char inner[] = "{'properties':{'a':{'$ref':'#/$defs/x'}},'required':['a'],'$defs':{'x':{'const':1}}}";
+    static const char *const wrappers[] = { "{'name':'x','strict':true,'schema':%s}",
+                                            "{'type':'json_schema','json_schema':{'name':'x','schema':%s}}" };
+    for (size_t i = 0; i < EXL2__COUNT(wrappers); i++) {
+        char source[300];
+        exl2__grammar g;
+        snprintf(source, sizeof source, wrappers[i], inner);
+        char *schema = quoted(source), *fit = quoted("{'a':1}"), *unfit = quoted("{}\n1\n{'a':2}\nnull");
+        if (CHECK(exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, false, schema, strlen(schema), &table, 0, &g)
+                  == EXL2_OK)) {
+            check_lines(&g, schema, fit, true);
+            check_lines(&g, schema, unfit, false);
+            exl2__grammar_close(&context, &g);
+        }
+        free(schema);
+        free(fit);
+        free(unfit);
+    }
+}
+
 static void check_texts(judge *j)
 {
     for (size_t i = 0; i < EXL2__COUNT(text_cases); i++) {
@@ -339,8 +397,13 @@ static void check_refusals(void)
         { "{'type':'array','not':{'items':{'type':'null'}}}", not_there,
           "#/not: `not` cannot exclude the values of this subschema; found: {\"items\"" },
         { "{'type':'string','not':{'format':'date'}}", not_there, "`not` cannot exclude" },
-        { "{'multipleOf':0.01}", not_there, "integers from 1 to 1,000; found: 0.01" },
-        { "{'multipleOf':0}", not_there, "integers from 1 to 1,000" },
+        { "{'multipleOf':1001}", not_there, "must be up to 1,000, such a number divided by up to 10^15" },
+        { "{'multipleOf':0.12345}", not_there, "must be up to 1,000" },
+        { "{'multipleOf':1e-16}", not_there, "must be up to 1,000" },
+        { "{'allOf':[{'multipleOf':999},{'multipleOf':1000}]}", not_there, "the least common multiple of several" },
+        { "{'multipleOf':0}", wrong, "multipleOf must be a number above 0; found: 0" },
+        { "{'multipleOf':-0.5}", wrong, "multipleOf must be a number above 0" },
+        { "{'multipleOf':'1'}", wrong, "multipleOf must be a number above 0" },
         { "{'items':{'type':'object'},'uniqueItems':true}", not_there, "uniqueItems is supported only for" },
         { "{'items':{'enum':[1,2]},'uniqueItems':true,'minItems':3}", wrong, "no text matches" },
         { "{'format':'date','maxLength':9}", wrong, "no text matches" },
@@ -467,6 +530,7 @@ int main(void)
         judge j = judge_open();
         check_texts(&j);
         judge_close(&j);
+        check_wrappers();
         check_refusals();
         check_work();
     }

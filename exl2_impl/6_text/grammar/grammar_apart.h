@@ -89,6 +89,7 @@ static bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_t left,
     exl2__grammar_schema_expand(s, &b);
     uint32_t both = exl2__grammar_types_of(s, &a, false) & exl2__grammar_types_of(s, &b, false);
     return both == 0 || exl2__grammar_apart_constants(s, &a, &b)
+        || (!(both & ~(uint32_t)EXL2__GRAMMAR_SCHEMA_NUMBER) && exl2__grammar_figure_apart(s, &a, &b))
         || (both == EXL2__GRAMMAR_SCHEMA_OBJECT
             && (exl2__grammar_apart_members(s, &a, &b) || exl2__grammar_apart_members(s, &b, &a)));
 }

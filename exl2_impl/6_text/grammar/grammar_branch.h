@@ -258,6 +258,18 @@ static void exl2__grammar_branch_rules(exl2__grammar_schema *s)
     }
 }
 
+/* The schema in a wrapper of chat APIs, {"name", "strict", "schema"} or {"type": "json_schema", "json_schema"}; 0: the
+   root is a schema itself. */
+static uint32_t exl2__grammar_branch_wrapped(const exl2__grammar_schema *s)
+{
+    uint32_t others, type = exl2__grammar_schema_get(s, 0, "type"), inner = exl2__grammar_schema_get(s, 0, "schema");
+    uint32_t format = exl2__grammar_schema_get(s, 0, "json_schema");
+    exl2__grammar_schema_only(s, 0, &others);
+    inner = others == 0 ? inner : 0;
+    inner = format && (!type || exl2__json_is(&s->j, type, "json_schema")) ? format : inner;
+    return inner && s->j.tokens[inner].kind == EXL2__JSON_OBJECT ? inner : 0;
+}
+
 /* Compiles a schema to *g, which has just been opened. `strict`: no keyword that may restrict values is ignored. */
 static void exl2__grammar_branch_read(exl2__grammar_code *g, const char *text, size_t bytes,
                                       const exl2__grammar_vocab *vocab, bool strict)
@@ -271,6 +283,13 @@ static void exl2__grammar_branch_read(exl2__grammar_code *g, const char *text, s
     s.strict = strict;
     s.lists = 13 * bytes;
     g->result = exl2__json_open(g->c, g->label, text, bytes, &s.j);
+    for (uint32_t inner; g->result == EXL2_OK && (inner = exl2__grammar_branch_wrapped(&s)) != 0;) {
+        const exl2__json_token *t = &s.j.tokens[inner];
+        bytes = t->end - t->begin;
+        text += t->begin;
+        exl2__json_close(g->c, &s.j);
+        g->result = exl2__json_open(g->c, g->label, text, bytes, &s.j);
+    }
     if (g->result < 0) {
         return;
     }

@@ -2,35 +2,43 @@
    the rest of the schema excludes.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_figure_piece, exl2__grammar_figure_language, exl2__grammar_figure_holds,
-          exl2__grammar_figure_constants, exl2__grammar_figure_lists.
+          exl2__grammar_figure_apart, exl2__grammar_figure_constants, exl2__grammar_figure_lists.
    owns:  nothing. */
 #ifndef EXL2__GRAMMAR_FIGURE_H
 #define EXL2__GRAMMAR_FIGURE_H
 
 #include "grammar_string.h"
 
-#define EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX 1000u
+#define EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX 1000u /* of remainders */
+#define EXL2__GRAMMAR_FIGURE_STATES 6000u /* that remainders may need, of those that a product can have */
 
 /* ---- bounds ---- */
 
 /* The conditions of a set on numbers. */
 typedef struct exl2__grammar_figure {
     exl2__grammar_number_bound bounds[2]; /* lower, upper */
-    uint32_t multiple;                    /* 1: any number */
-    bool integer;
+    uint64_t multiple;                    /* a number is a multiple of multiple / 10^places; 0: any number */
+    uint32_t places;                      /* 0: integers */
+    uint32_t refused;                     /* a multipleOf that was left out, because it is not supported; or 0 */
 } exl2__grammar_figure;
+
+/* The order of two numbers: below 0, 0 or above 0. */
+static int exl2__grammar_figure_order(const exl2__grammar_number_bound *a, const exl2__grammar_number_bound *b)
+{
+    if (a->negative != b->negative) {
+        return a->negative ? -1 : 1;
+    }
+    int order = a->digits != b->digits ? (a->digits < b->digits ? -1 : 1) : memcmp(a->whole, b->whole, a->digits);
+    order = order ? order : memcmp(a->part, b->part, sizeof a->part);
+    return a->negative ? -order : order;
+}
 
 /* Is bound a stricter than b? */
 static bool exl2__grammar_figure_stricter(const exl2__grammar_number_bound *a, const exl2__grammar_number_bound *b,
                                           bool upper)
 {
-    if (!b->present || a->negative != b->negative) {
-        return !b->present || a->negative == upper;
-    }
-    int order = a->digits != b->digits ? (a->digits < b->digits ? -1 : 1) : memcmp(a->whole, b->whole, a->digits);
-    order = order ? order : memcmp(a->part, b->part, sizeof a->part);
-    order = a->negative ? -order : order;
-    return order == 0 ? a->exclusive && !b->exclusive : (order < 0) == upper;
+    int order = b->present ? exl2__grammar_figure_order(a, b) : 0;
+    return !b->present || (order == 0 ? a->exclusive && !b->exclusive : (order < 0) == upper);
 }
 
 typedef struct exl2__grammar_figure_keyword {
@@ -73,34 +81,104 @@ static uint32_t exl2__grammar_figure_get(exl2__grammar_schema *s, uint32_t part,
     return token && is_flag ? 0 : token;
 }
 
-/* Combines a multipleOf with those before it: the least common multiple. */
-static void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token)
+/* ---- multiples ---- */
+
+/* *value *= 10^count. false: it does not fit into 64 bits. */
+static bool exl2__grammar_figure_shift(uint64_t *value, uint64_t count)
 {
-    uint64_t value = 0, a, b;
-    if (!exl2__json_u64(&s->j, token, &value) || value == 0 || value > EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX) {
-        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, token,
-                                    "multipleOf is supported for integers from 1 to 1,000");
-        return;
+    bool fits = true;
+    for (uint64_t i = 0; i < count && fits; i++) {
+        fits = exl2__mul64(*value, 10, value);
     }
-    for (a = f->multiple, b = value; b;) {
+    return fits;
+}
+
+static uint64_t exl2__grammar_figure_divisor(uint64_t a, uint64_t b)
+{
+    while (b) {
         uint64_t rest = a % b;
         a = b;
         b = rest;
     }
-    value = f->multiple / a * value;
-    if (value > EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX) {
-        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, token,
-                                    "the least common multiple of all multipleOf must be at most 1,000");
-        return;
-    }
-    f->multiple = (uint32_t)value;
-    f->integer = true;
+    return a;
 }
 
+static inline bool exl2__grammar_figure_is_power(uint64_t value)
+{
+    while (value && value % 10 == 0) {
+        value /= 10;
+    }
+    return value == 1;
+}
+
+/* Combines multiple / 10^places with what the numbers are multiples of already: the least common multiple. false: its
+   remainders are too many. */
+static bool exl2__grammar_figure_combine(exl2__grammar_figure *f, uint64_t multiple, uint32_t places)
+{
+    uint32_t most = exl2__max32(f->places, places);
+    uint64_t a = f->multiple, b = multiple;
+    if (f->multiple == 0) {
+        a = multiple;
+        most = places;
+    } else if (!exl2__grammar_figure_shift(&a, most - f->places) || !exl2__grammar_figure_shift(&b, most - places)
+               || !exl2__mul64(a / exl2__grammar_figure_divisor(a, b), b, &a)) {
+        return false;
+    }
+    while (most && a % 10 == 0) {
+        a /= 10;
+        most--;
+    }
+    f->multiple = a;
+    f->places = most;
+    return a <= EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX || (most == 0 && exl2__grammar_figure_is_power(a));
+}
+
+/* Adds a multipleOf to the conditions. */
+static void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token)
+{
+    exl2__json_number n;
+    if (!exl2__json_number_of(&s->j, token, &n) || n.digits == 0 || n.negative) {
+        exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, token, "multipleOf must be a number above 0");
+        return;
+    }
+    uint64_t multiple = n.digits;
+    bool fits = !n.cut && n.exponent >= -EXL2__GRAMMAR_NUMBER_DIGITS && n.exponent < EXL2__GRAMMAR_NUMBER_DIGITS
+                && exl2__grammar_figure_shift(&multiple, n.exponent > 0 ? (uint64_t)n.exponent : 0);
+    exl2__grammar_figure both = *f;
+    if (fits && exl2__grammar_figure_combine(&both, multiple, n.exponent < 0 ? (uint32_t)-n.exponent : 0)) {
+        *f = both;
+    } else {
+        f->refused = token;
+    }
+}
+
+/* Is the constant a multiple? */
+static bool exl2__grammar_figure_divides(const exl2__grammar_figure *f, const exl2__json_number *n)
+{
+    uint64_t value = n->digits, zeros = 1;
+    int64_t shift = n->exponent + f->places; /* n * 10^places = digits * 10^shift */
+    if (f->multiple == 0 || value == 0) {
+        return true;
+    }
+    if (n->cut || shift < -19) {
+        return false;
+    }
+    if (shift < 0) {
+        exl2__grammar_figure_shift(&zeros, (uint64_t)-shift);
+        return value % zeros == 0 && value / zeros % f->multiple == 0;
+    }
+    value %= f->multiple; /* below 10^15, and 10 times that fits; 2 and 5 divide it fewer than 64 times */
+    for (int64_t i = 0; i < shift && i < 64; i++) {
+        value = value * 10 % f->multiple;
+    }
+    return value == 0;
+}
+
+/* The conditions of a set; `integer`: its types allow no fractions. */
 static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                                     bool integer)
 {
-    exl2__grammar_figure f = { { { 0 }, { 0 } }, 1, integer };
+    exl2__grammar_figure f = { .multiple = integer };
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t part = set->parts[i].token, multiple = exl2__grammar_schema_get(s, part, "multipleOf");
         for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_figure_bounds); k++) {
@@ -116,6 +194,30 @@ static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, con
         }
     }
     return f;
+}
+
+/* The same where all conditions must hold. */
+static exl2__grammar_figure exl2__grammar_figure_all(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                     bool integer)
+{
+    exl2__grammar_figure f = exl2__grammar_figure_of(s, set, integer);
+    if (f.refused) {
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, f.refused,
+                                    "multipleOf, and the least common multiple of several, must be up to 1,000, such a "
+                                    "number divided by up to 10^15, or a power of ten");
+    }
+    return f;
+}
+
+/* Digits before the point, so that the remainders of all places of a number are not too many. */
+static uint32_t exl2__grammar_figure_digits(const exl2__grammar_figure *f)
+{
+    uint64_t power = 1, rests, fraction = f->places * f->multiple;
+    exl2__grammar_figure_shift(&power, f->places);
+    rests = f->multiple / exl2__grammar_figure_divisor(f->multiple, power);
+    uint64_t most = rests > 100 ? 5 : rests > 16 ? 6 : EXL2__GRAMMAR_NUMBER_DIGITS;
+    uint64_t room = fraction < EXL2__GRAMMAR_FIGURE_STATES ? (EXL2__GRAMMAR_FIGURE_STATES - fraction) / rests : 0;
+    return (uint32_t)exl2__max64(f->places ? exl2__min64(most, room) : most, 1);
 }
 
 /* ---- numbers that are excluded ---- */
@@ -147,10 +249,40 @@ static void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_
     exl2__grammar_words_regex(w, s->buffer, used, true, false, EXL2__GRAMMAR_WORDS_NOT);
 }
 
-/* Makes the numbers violate one condition of a set that must not hold. The first condition that can be violated is
-   chosen. false: there is none. */
+/* Excludes the numbers that fulfil the bounds and the multipleOf of a set. A single bound becomes one of *f, the
+   conditions of the numbers that are written; `fractions`: there are fractions among them. false: it has neither. */
+static bool exl2__grammar_figure_not_range(exl2__grammar_schema *s, exl2__grammar_words *w, exl2__grammar_figure *f,
+                                           bool fractions, const exl2__grammar_schema_set *set, bool integer)
+{
+    exl2__grammar_figure other = exl2__grammar_figure_of(s, set, integer);
+    bool low = other.bounds[0].present, high = other.bounds[1].present;
+    bool small = other.multiple <= EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX; /* without it more numbers are excluded */
+    bool every = other.multiple == 0 || (other.multiple == 1 && other.places == 0 && !fractions);
+    exl2__grammar_words_multiple of = { small && !every ? (uint32_t)other.multiple : 0, other.places };
+    exl2__grammar_code code;
+    if (!low && !high && of.multiple == 0) {
+        return false;
+    }
+    if (every && low != high) { /* below a lower bound, or above an upper one */
+        exl2__grammar_number_bound bound = other.bounds[high];
+        bound.exclusive = !bound.exclusive;
+        f->bounds[low] = exl2__grammar_figure_stricter(&bound, &f->bounds[low], low) ? bound : f->bounds[low];
+        return true;
+    }
+    if (s->g->result == EXL2_OK) {
+        s->g->result = exl2__grammar_code_open(s->g->c, &code, s->g->label);
+        exl2__grammar_code_rule(&code);
+        exl2__grammar_code_define(&code, 0, exl2__grammar_number_piece(&code, other.bounds[0], other.bounds[1],
+                                                                       EXL2__GRAMMAR_NUMBER_DIGITS));
+        exl2__grammar_words_numbers(w, &code, of, EXL2__GRAMMAR_WORDS_NOT);
+    }
+    return true;
+}
+
+/* Excludes the numbers of a set that must not hold, by its constants, or else by its bounds and multipleOf. false: it
+   has none of them. */
 static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_words *w, exl2__grammar_figure *f,
-                                     const exl2__grammar_schema_set *set)
+                                     bool fractions, const exl2__grammar_schema_set *set, bool integer)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t part = set->parts[i].token, one = exl2__grammar_schema_get(s, part, "const");
@@ -165,59 +297,77 @@ static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_word
         if (list) {
             return true;
         }
-        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_figure_bounds); k++) {
-            bool exclusive;
-            const exl2__grammar_figure_keyword *word = &exl2__grammar_figure_bounds[k];
-            uint32_t token = exl2__grammar_figure_get(s, part, word, &exclusive);
-            if (token) { /* a number violates its lower bound by an upper one, and the other way round */
-                exl2__grammar_figure_bound(s, f, token, !word->upper, !exclusive);
-                return true;
-            }
-        }
     }
-    return false;
+    return exl2__grammar_figure_not_range(s, w, f, fractions, set, integer);
 }
 
 /* ---- numbers ---- */
+
+/* Digits after the point that are written. */
+static inline uint32_t exl2__grammar_figure_parts(const exl2__grammar_figure *f)
+{
+    return f->multiple ? f->places : EXL2__GRAMMAR_NUMBER_DIGITS;
+}
+
+/* Adds the numbers within the bounds that are multiples. */
+static void exl2__grammar_figure_numbers(exl2__grammar_schema *s, exl2__grammar_figure *f, exl2__grammar_words *w)
+{
+    bool power = f->multiple > EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX;
+    exl2__grammar_words_multiple of = { f->multiple > 1 && !power ? (uint32_t)f->multiple : 0, f->places };
+    uint32_t digits = of.multiple ? exl2__grammar_figure_digits(f) : EXL2__GRAMMAR_NUMBER_DIGITS;
+    exl2__grammar_code code;
+    uint64_t limit = 1;
+    exl2__grammar_figure_shift(&limit, digits);
+    for (uint32_t upper = 0; digits < EXL2__GRAMMAR_NUMBER_DIGITS && upper < 2; upper++) {
+        exl2__grammar_number_bound bound;
+        exl2__grammar_number_set_integer(&bound, ((int64_t)limit - 1) * (upper ? 1 : -1));
+        if (!f->bounds[upper].present && (!f->bounds[!upper].present || f->bounds[!upper].digits <= digits)) {
+            f->bounds[upper] = bound;
+        }
+    }
+    if (power) { /* ends in as many zeros */
+        char regex[40];
+        uint32_t zeros = 0;
+        for (uint64_t rest = f->multiple; rest > 1; rest /= 10) {
+            zeros++;
+        }
+        size_t bytes = exl2__format(regex, sizeof regex, "-?(0|[0-9]*0{%u})", zeros);
+        exl2__grammar_words_regex(w, regex, bytes, true, false, EXL2__GRAMMAR_WORDS_MUST);
+    }
+    if (s->g->result == EXL2_OK) {
+        s->g->result = exl2__grammar_code_open(s->g->c, &code, s->g->label);
+        exl2__grammar_code_rule(&code);
+        exl2__grammar_code_define(&code, 0, exl2__grammar_number_piece(&code, f->bounds[0], f->bounds[1],
+                                                                       exl2__grammar_figure_parts(f)));
+        exl2__grammar_words_numbers(w, &code, of, EXL2__GRAMMAR_WORDS_MUST);
+    }
+}
 
 /* Adds all conditions of the set on numbers. */
 static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
                                           uint32_t types, exl2__grammar_words *w)
 {
     static const char integers[] = "-?[0-9]+(\\.0*)?";
-    exl2__grammar_figure f = exl2__grammar_figure_of(s, set, !(types & EXL2__GRAMMAR_SCHEMA_FRACTION));
-    exl2__grammar_code code;
+    bool fractions = (types & EXL2__GRAMMAR_SCHEMA_FRACTION) != 0;
+    exl2__grammar_figure f = exl2__grammar_figure_all(s, set, !fractions);
     for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
         exl2__grammar_schema_set other;
         uint32_t both = exl2__grammar_types_not(s, set->nots[i], types & EXL2__GRAMMAR_SCHEMA_NUMBER, &other);
-        if (both && !exl2__grammar_figure_not(s, w, &f, &other)) {
+        bool integer = !(both & EXL2__GRAMMAR_SCHEMA_FRACTION);
+        if (both && !exl2__grammar_figure_not(s, w, &f, fractions && exl2__grammar_figure_parts(&f), &other, integer)) {
             exl2__grammar_types_reject_not(s, set->nots[i]);
         }
     }
     if (!(types & EXL2__GRAMMAR_SCHEMA_INTEGER)) {
         exl2__grammar_words_regex(w, integers, sizeof integers - 1, true, false, EXL2__GRAMMAR_WORDS_NOT);
     }
-    for (uint32_t upper = 0; f.multiple > 16 && upper < 2; upper++) { /* few digits: each needs all remainders */
-        exl2__grammar_number_bound limit;
-        exl2__grammar_number_set_integer(&limit, (f.multiple > 100 ? 99999 : 999999) * (upper ? 1 : -1));
-        if (!f.bounds[upper].present && (!f.bounds[!upper].present || f.bounds[!upper].digits <= limit.digits)) {
-            f.bounds[upper] = limit;
-        }
-    }
-    w->multiple = f.multiple > 1 ? f.multiple : 0;
-    if (s->g->result == EXL2_OK) {
-        s->g->result = exl2__grammar_code_open(s->g->c, &code, s->g->label);
-        exl2__grammar_code_rule(&code);
-        exl2__grammar_code_define(&code, 0, exl2__grammar_number_piece(&code, f.bounds[0], f.bounds[1], f.integer));
-        exl2__grammar_words_add(w, &code, EXL2__GRAMMAR_WORDS_MUST);
-    }
+    exl2__grammar_figure_numbers(s, &f, w);
 }
 
 static exl2__grammar_code_piece exl2__grammar_figure_piece(exl2__grammar_schema *s,
                                                            const exl2__grammar_schema_set *set, uint32_t types)
 {
-    bool integer = !(types & EXL2__GRAMMAR_SCHEMA_FRACTION);
-    exl2__grammar_figure f = exl2__grammar_figure_of(s, set, integer);
+    exl2__grammar_figure f = exl2__grammar_figure_all(s, set, !(types & EXL2__GRAMMAR_SCHEMA_FRACTION));
     uint32_t nots = 0;
     for (uint32_t i = 0; i < set->not_count; i++) {
         exl2__grammar_schema_set other;
@@ -231,11 +381,27 @@ static exl2__grammar_code_piece exl2__grammar_figure_piece(exl2__grammar_schema 
         exl2__grammar_words_close(&w);
         return piece;
     }
-    if (!f.bounds[0].present && !f.bounds[1].present) {
+    if (!f.bounds[0].present && !f.bounds[1].present && f.places == 0) {
         return exl2__grammar_value_call(
-            s, f.integer ? EXL2__GRAMMAR_SCHEMA_SHARED_INTEGER : EXL2__GRAMMAR_SCHEMA_SHARED_NUMBER);
+            s, f.multiple ? EXL2__GRAMMAR_SCHEMA_SHARED_INTEGER : EXL2__GRAMMAR_SCHEMA_SHARED_NUMBER);
     }
-    return exl2__grammar_number_piece(s->g, f.bounds[0], f.bounds[1], f.integer);
+    return exl2__grammar_number_piece(s->g, f.bounds[0], f.bounds[1], exl2__grammar_figure_parts(&f));
+}
+
+/* Do the bounds of two sets leave no number to both? */
+static bool exl2__grammar_figure_apart(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
+                                       const exl2__grammar_schema_set *b)
+{
+    exl2__grammar_figure x = exl2__grammar_figure_of(s, a, false), y = exl2__grammar_figure_of(s, b, false);
+    for (uint32_t swap = 0; swap < 2; swap++) {
+        const exl2__grammar_number_bound *high = swap ? &y.bounds[1] : &x.bounds[1];
+        const exl2__grammar_number_bound *low = swap ? &x.bounds[0] : &y.bounds[0];
+        int order = high->present && low->present ? exl2__grammar_figure_order(high, low) : 1;
+        if (order < 0 || (order == 0 && (high->exclusive || low->exclusive))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- constants ---- */
@@ -257,10 +423,9 @@ static bool exl2__grammar_figure_listed(const exl2__grammar_schema *s, uint32_t 
 
 static bool exl2__grammar_figure_within(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t value)
 {
-    exl2__grammar_figure f = exl2__grammar_figure_of(s, set, false);
+    exl2__grammar_figure f = exl2__grammar_figure_all(s, set, false);
     exl2__grammar_number_bound bound;
     exl2__json_number n = { 0 };
-    uint64_t size;
     bool bounded = f.bounds[0].present || f.bounds[1].present;
     exl2__json_number_of(&s->j, value, &n);
     if (bounded && !exl2__grammar_number_set(&bound, &n, false)) {
@@ -273,7 +438,7 @@ static bool exl2__grammar_figure_within(exl2__grammar_schema *s, const exl2__gra
             return false;
         }
     }
-    return f.multiple <= 1 || (exl2__json_number_u64(&n, &size) && size % f.multiple == 0);
+    return exl2__grammar_figure_divides(&f, &n);
 }
 
 /* Is the constant in a language of strings? */

@@ -83,7 +83,7 @@ typedef struct exl2__grammar_number_maker {
     exl2__grammar_code *g;
     const exl2__grammar_number_bound *low, *high;
     uint32_t end;      /* node to which all numbers lead */
-    bool integer;
+    uint32_t parts;    /* most digits after the point */
     uint32_t loose[EXL2__GRAMMAR_NUMBER_DIGITS + 1]; /* [digits] any fraction of up to that many digits; 0 = not made */
 } exl2__grammar_number_maker;
 
@@ -137,7 +137,7 @@ static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, boo
 {
     uint32_t next[2][2] = { { 0 } }, first = 0;
     uint32_t end = exl2__grammar_number_may_end(m, is_low, is_high, 0) ? m->end : 0;
-    if (m->integer || room == 0) {
+    if (room == 0) {
         return end;
     }
     if (!is_low && !is_high && m->loose[room]) {
@@ -175,8 +175,8 @@ static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint3
     for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_number_sides); k++) {
         bool low_now = exl2__grammar_number_sides[k].low, high_now = exl2__grammar_number_sides[k].high;
         if ((low_tight || !low_now) && (high_tight || !high_now)) {
-            next[low_now][high_now] = exl2__grammar_number_fraction(m, low_now, high_now,
-                                                                    EXL2__GRAMMAR_NUMBER_DIGITS - digits);
+            uint32_t room = exl2__min32(EXL2__GRAMMAR_NUMBER_DIGITS - digits, m->parts);
+            next[low_now][high_now] = exl2__grammar_number_fraction(m, low_now, high_now, room);
         }
     }
     for (uint32_t place = digits; place-- > 0;) {
@@ -198,9 +198,9 @@ static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint3
 
 /* Node for the absolute values between the bounds; 0 if there are none. */
 static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__grammar_number_bound *low,
-                                          const exl2__grammar_number_bound *high, bool integer, uint32_t end)
+                                          const exl2__grammar_number_bound *high, uint32_t parts, uint32_t end)
 {
-    exl2__grammar_number_maker m = { g, low, high, end, integer, { 0 } };
+    exl2__grammar_number_maker m = { g, low, high, end, parts, { 0 } };
     uint32_t node = 0, most = high->present ? high->digits : EXL2__GRAMMAR_NUMBER_DIGITS;
     for (uint32_t digits = low->digits; digits <= most; digits++) {
         node = exl2__grammar_number_or(&m, node, exl2__grammar_number_length(&m, digits));
@@ -208,28 +208,28 @@ static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__gra
     return node;
 }
 
-/* Numbers from low to high (both may be absent), with at most 15 digits and no exponent. The piece matches nothing if
-   there are none. */
+/* Numbers from low to high (both may be absent), with at most 15 digits, of which `parts` may come after the point, and
+   no exponent. The piece matches nothing if there are none. */
 static exl2__grammar_code_piece exl2__grammar_number_piece(exl2__grammar_code *g, exl2__grammar_number_bound low,
-                                                           exl2__grammar_number_bound high, bool integer)
+                                                           exl2__grammar_number_bound high, uint32_t parts)
 {
     exl2__grammar_number_bound zero, opposite;
     exl2__grammar_number_set_integer(&zero, 0);
-    if (integer && low.present) {
+    if (parts == 0 && low.present) {
         exl2__grammar_number_set_integer(&low, exl2__grammar_number_integer(&low, false));
     }
-    if (integer && high.present) {
+    if (parts == 0 && high.present) {
         exl2__grammar_number_set_integer(&high, exl2__grammar_number_integer(&high, true));
     }
     uint32_t end = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0), node = 0;
-    exl2__grammar_number_maker joiner = { g, NULL, NULL, 0, false, { 0 } };
+    exl2__grammar_number_maker joiner = { g, NULL, NULL, 0, 0, { 0 } };
     if (!high.present || !high.negative) {
-        node = exl2__grammar_number_size(g, low.present && !low.negative ? &low : &zero, &high, integer, end);
+        node = exl2__grammar_number_size(g, low.present && !low.negative ? &low : &zero, &high, parts, end);
     }
     if (!low.present || low.negative) { /* -low >= |number| >= -high, and not zero */
         opposite = high;
         zero.exclusive = true;
-        uint32_t size = exl2__grammar_number_size(g, high.present && high.negative ? &opposite : &zero, &low, integer,
+        uint32_t size = exl2__grammar_number_size(g, high.present && high.negative ? &opposite : &zero, &low, parts,
                                                   end);
         node = exl2__grammar_number_or(&joiner, node, exl2__grammar_number_digit(&joiner, '-', '-', size));
     }

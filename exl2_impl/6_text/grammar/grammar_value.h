@@ -72,12 +72,12 @@ static uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2__gramma
         piece = exl2__grammar_value_quoted(g, exl2__grammar_code_star(g, exl2__grammar_value_char(g), true));
         break;
     case EXL2__GRAMMAR_SCHEMA_SHARED_NUMBER:
-        piece = exl2__grammar_number_piece(g, none, none, false);
+        piece = exl2__grammar_number_piece(g, none, none, EXL2__GRAMMAR_NUMBER_DIGITS);
         piece = exl2__grammar_code_cat(
             g, piece, exl2__grammar_code_option(g, exl2__grammar_value_regex(g, "[eE][+-]?[0-9][0-9]?")));
         break;
     case EXL2__GRAMMAR_SCHEMA_SHARED_INTEGER:
-        piece = exl2__grammar_number_piece(g, none, none, true);
+        piece = exl2__grammar_number_piece(g, none, none, 0);
         break;
     case EXL2__GRAMMAR_SCHEMA_SHARED_ARRAY:
         item = exl2__grammar_value_shared(s, EXL2__GRAMMAR_SCHEMA_SHARED_VALUE); /* recurses once at most */

@@ -39,11 +39,17 @@ typedef enum exl2__grammar_words_role {
     EXL2__GRAMMAR_WORDS_REPORT_WIDE
 } exl2__grammar_words_role;
 
+/* multiple / 10^places: what numbers must be a multiple of. 0: any number. */
+typedef struct exl2__grammar_words_multiple {
+    uint32_t multiple, places;
+} exl2__grammar_words_multiple;
+
 typedef struct exl2__grammar_words_part {
     exl2__grammar_link link;
     exl2__grammar_state states; /* points to `link`, so parts must not move */
     exl2__grammar_words_role role;
     uint32_t start;
+    exl2__grammar_words_multiple of; /* the language has only the texts that are multiples */
 } exl2__grammar_words_part;
 
 typedef struct exl2__grammar_words_edge {
@@ -58,15 +64,15 @@ typedef struct exl2__grammar_words_place {
     uint32_t same;    /* the first place that is equivalent: the same texts lead to the same outcomes */
 } exl2__grammar_words_place;
 
-/* A place is a state of the product. It is a tuple: the state of each part, then the remainder modulo `multiple`.
-   Lengths are not part of the product; grammar_unroll.h adds them. */
+/* A place is a state of the product. It is a tuple: the state of each part, then the remainder of each part (if one has
+   a multiple). Lengths are not part of the product; grammar_unroll.h adds them. */
 typedef struct exl2__grammar_words {
     exl2__grammar_code *g;
     const exl2__grammar_vocab *vocab;
     exl2__grammar_words_part *parts;
     uint32_t count;
     uint32_t min, max;  /* number of characters; max may be ENDLESS */
-    uint32_t multiple;  /* the text must be an integer that is a multiple of this; 0: any text */
+    bool has_multiple;  /* of a part */
     uint32_t outcomes[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX], outcome_count; /* masks of the REPORTs that match */
     uint32_t *tuples, *slots;
     exl2__grammar_words_place *places;
@@ -88,6 +94,12 @@ static void exl2__grammar_words_open(exl2__grammar_code *g, const exl2__grammar_
     w->parts = g->result == EXL2_OK ? (exl2__grammar_words_part *)memory : NULL;
 }
 
+/* Items of a tuple. */
+static inline uint32_t exl2__grammar_words_width(const exl2__grammar_words *w)
+{
+    return w->has_multiple ? 2 * w->count : w->count;
+}
+
 static void exl2__grammar_words_close(exl2__grammar_words *w)
 {
     exl2__ctx *c = w->g->c;
@@ -96,7 +108,7 @@ static void exl2__grammar_words_close(exl2__grammar_words *w)
         exl2__grammar_link_close(c, &w->parts[i].link);
     }
     exl2__free(c, w->parts, EXL2__GRAMMAR_WORDS_PARTS_MAX * sizeof *w->parts, EXL2_MEM_GENERAL);
-    exl2__free(c, w->tuples, (uint64_t)w->tuple_room * (w->count + 1) * 4, EXL2_MEM_GENERAL);
+    exl2__free(c, w->tuples, (uint64_t)w->tuple_room * exl2__grammar_words_width(w) * 4, EXL2_MEM_GENERAL);
     exl2__free(c, w->places, (uint64_t)w->place_room * sizeof *w->places, EXL2_MEM_GENERAL);
     exl2__free(c, w->edges, (uint64_t)w->edge_room * sizeof *w->edges, EXL2_MEM_GENERAL);
     exl2__free(c, w->slots, w->slots ? EXL2__GRAMMAR_WORDS_PLACES_MAX * 8 : 0, EXL2_MEM_GENERAL);
@@ -128,7 +140,7 @@ static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *
     }
     if (g->result == EXL2_OK) {
         exl2__grammar_words_part *part = &w->parts[w->count];
-        *part = (exl2__grammar_words_part){ { 0 }, { 0 }, role, 0 };
+        *part = (exl2__grammar_words_part){ .role = role };
         g->result = exl2__grammar_link_open(code, w->vocab, &part->link);
         if (g->result == EXL2_OK) {
             w->count++;
@@ -137,6 +149,17 @@ static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *
         part->start = g->result == EXL2_OK ? exl2__grammar_state_start(&part->states) : 0;
     }
     exl2__grammar_code_close(code);
+}
+
+/* Adds the numbers of `code` that are multiples. */
+static void exl2__grammar_words_numbers(exl2__grammar_words *w, exl2__grammar_code *code,
+                                        exl2__grammar_words_multiple of, exl2__grammar_words_role role)
+{
+    exl2__grammar_words_add(w, code, role);
+    if (w->g->result == EXL2_OK) {
+        w->parts[w->count - 1].of = of;
+        w->has_multiple = w->has_multiple || of.multiple;
+    }
 }
 
 /* Adds a regular expression. With `whole` the whole text must match; without, the text must contain a match, as with
@@ -272,7 +295,7 @@ static uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *
 static void exl2__grammar_words_set_borders(exl2__grammar_words *w)
 {
     for (uint32_t byte = 256, border = 256; byte-- > 0;) {
-        bool cut = byte == 0x80 || byte == 0xC0 || (w->multiple && byte >= '0' && byte <= '9' + 1);
+        bool cut = byte == 0x80 || byte == 0xC0 || (w->has_multiple && byte >= '.' && byte <= '9' + 1);
         w->borders[byte] = (uint16_t)border;
         for (uint32_t i = 0; i < w->count && byte && !cut; i++) {
             cut = w->parts[i].link.class_of[byte] != w->parts[i].link.class_of[byte - 1];
@@ -281,10 +304,53 @@ static void exl2__grammar_words_set_borders(exl2__grammar_words *w)
     }
 }
 
+/* ---- multiples ----
+
+   The remainder of a number's beginning is that of 10^places times its value, modulo `multiple`: 0.2 of the multiples
+   of 0.25 has 20 modulo 25. So a digit adds what its place is worth, and a text may end wherever the remainder is 0. An
+   item is the remainder + multiple * stage. Stages: 0 before the point, then 1 + the number of digits after it, up to
+   1 + places; then the two below. */
+static inline uint32_t exl2__grammar_words_begins(exl2__grammar_words_multiple of)
+{
+    return of.multiple * (of.places + 2); /* there is no digit yet */
+}
+
+static inline uint32_t exl2__grammar_words_fails(exl2__grammar_words_multiple of)
+{
+    return exl2__grammar_words_begins(of) + 1; /* a digit after the last place is not 0 */
+}
+
+/* The item after one more byte. */
+static uint32_t exl2__grammar_words_divide(exl2__grammar_words_multiple of, uint32_t item, uint32_t byte)
+{
+    uint32_t m = of.multiple, worth = byte - '0';
+    if (m == 0 || item == exl2__grammar_words_fails(of) || (byte != '.' && worth > 9)) {
+        return item;
+    }
+    item = item == exl2__grammar_words_begins(of) ? 0 : item;
+    uint32_t stage = item / m, rest = item % m;
+    if (byte == '.') {
+        return m + rest;
+    }
+    if (stage == of.places + 1) {
+        return worth ? exl2__grammar_words_fails(of) : item;
+    }
+    for (uint32_t i = stage; i < of.places; i++) {
+        worth = worth * 10 % m;
+    }
+    return stage == 0 ? (rest * 10 + worth) % m : m * (stage + 1) + (rest + worth) % m;
+}
+
+/* Is a text that ends with this item a multiple? */
+static inline bool exl2__grammar_words_divides(exl2__grammar_words_multiple of, uint32_t item)
+{
+    return of.multiple == 0 || (item < exl2__grammar_words_begins(of) && item % of.multiple == 0);
+}
+
 /* The place for the tuple that follows the last place's tuple in `tuples`, found or made. */
 static uint32_t exl2__grammar_words_place_of(exl2__grammar_words *w)
 {
-    uint32_t width = w->count + 1, hash = 0, mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1;
+    uint32_t width = exl2__grammar_words_width(w), hash = 0, mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1;
     const uint32_t *tuple = w->tuples + (size_t)w->place_count * width;
     for (uint32_t i = 0; i < width; i++) {
         hash = exl2__grammar_state_mix(hash, tuple[i]);
@@ -297,12 +363,11 @@ static uint32_t exl2__grammar_words_place_of(exl2__grammar_words *w)
     }
     bool ends[EXL2__GRAMMAR_WORDS_PARTS_MAX];
     for (uint32_t i = 0; i < w->count; i++) {
-        ends[i] = w->parts[i].states.states[tuple[i]].may_end;
+        bool divides = !w->has_multiple || exl2__grammar_words_divides(w->parts[i].of, tuple[w->count + i]);
+        ends[i] = w->parts[i].states.states[tuple[i]].may_end && divides;
     }
-    uint32_t reports = exl2__grammar_words_outcome(w, ends), outcome = 0;
-    if (reports == EXL2__GRAMMAR_WORDS_NONE || tuple[w->count]) {
-        outcome = EXL2__GRAMMAR_WORDS_NONE;
-    }
+    uint32_t reports = exl2__grammar_words_outcome(w, ends);
+    uint32_t outcome = reports == EXL2__GRAMMAR_WORDS_NONE ? EXL2__GRAMMAR_WORDS_NONE : 0;
     while (outcome < w->outcome_count && w->outcomes[outcome] != reports) {
         outcome++;
     }
@@ -324,8 +389,8 @@ static bool exl2__grammar_words_room(exl2__grammar_words *w)
     if (w->place_count == w->place_room) {
         void *places = w->places, *tuples = w->tuples;
         static const char what[] = "states of expressions that must hold together";
-        exl2__grammar_code_grow(w->g, &tuples, &w->tuple_room, EXL2__GRAMMAR_WORDS_PLACES_MAX, (w->count + 1) * 4,
-                                what);
+        exl2__grammar_code_grow(w->g, &tuples, &w->tuple_room, EXL2__GRAMMAR_WORDS_PLACES_MAX,
+                                exl2__grammar_words_width(w) * 4, what);
         w->tuples = (uint32_t *)tuples;
         exl2__grammar_code_grow(w->g, &places, &w->place_room, EXL2__GRAMMAR_WORDS_PLACES_MAX, sizeof *w->places,
                                 what);
@@ -359,7 +424,7 @@ static void exl2__grammar_words_add_edge(exl2__grammar_words *w, uint32_t from, 
 static bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tuple, const uint32_t *const *rows,
                                      uint32_t byte)
 {
-    uint32_t *to = w->tuples + (size_t)w->place_count * (w->count + 1);
+    uint32_t *to = w->tuples + (size_t)w->place_count * exl2__grammar_words_width(w);
     for (uint32_t i = 0; i < w->count; i++) {
         const exl2__grammar_words_part *part = &w->parts[i];
         to[i] = rows[i] ? rows[i][part->link.class_of[byte]] : EXL2__GRAMMAR_STATE_DEAD;
@@ -367,9 +432,9 @@ static bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tup
             return false;
         }
     }
-    to[w->count] = tuple[w->count];
-    if (w->multiple && byte >= '0' && byte <= '9') {
-        to[w->count] = (tuple[w->count] * 10 + (byte - '0')) % w->multiple;
+    for (uint32_t i = 0; i < w->count && w->has_multiple; i++) {
+        to[w->count + i] = to[i] == EXL2__GRAMMAR_STATE_DEAD
+            ? 0 : exl2__grammar_words_divide(w->parts[i].of, tuple[w->count + i], byte);
     }
     return true;
 }
@@ -378,7 +443,7 @@ static bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tup
 static void exl2__grammar_words_add_edges(exl2__grammar_words *w, uint32_t from)
 {
     const uint32_t *rows[EXL2__GRAMMAR_WORDS_PARTS_MAX];
-    uint32_t width = w->count + 1;
+    uint32_t width = exl2__grammar_words_width(w);
     for (uint32_t i = 0; i < w->count; i++) {
         uint32_t state = w->tuples[(size_t)from * width + i];
         rows[i] = state ? exl2__grammar_state_row(&w->parts[i].states, state) : NULL;
@@ -549,10 +614,9 @@ static bool exl2__grammar_words_run(exl2__grammar_words *w)
     w->slots = (uint32_t *)slots;
     memset(slots, 0, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8);
     exl2__grammar_words_set_borders(w);
-    for (uint32_t i = 0; i < w->count; i++) {
-        w->tuples[i] = w->parts[i].start;
+    for (uint32_t i = 0; i < exl2__grammar_words_width(w); i++) {
+        w->tuples[i] = i < w->count ? w->parts[i].start : exl2__grammar_words_begins(w->parts[i - w->count].of);
     }
-    w->tuples[w->count] = w->multiple; /* not a remainder: there is no digit yet, so no text ends here */
     exl2__grammar_words_place_of(w);
     for (uint32_t i = 0; i < w->place_count && g->result == EXL2_OK; i++) {
         exl2__grammar_words_add_edges(w, i);

@@ -176,17 +176,21 @@ static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes
     return EXL2_OK;
 }
 
-/* Reads `bytes` bytes of the file from `offset` on. */
+/* Reads `bytes` bytes from `offset` on. They lie in one part if there are several. */
 static exl2_result exl2__gguf_read(const exl2__gguf *g, uint64_t offset, void *out, uint64_t bytes)
 {
-    return exl2__file_read_at(g->ctx, g->path, g->file, offset, out, bytes);
+    const exl2__gguf *from = g;
+    for (uint32_t i = 0; i < g->part_count && g->parts[i].begin <= offset; i++) {
+        from = &g->parts[i];
+    }
+    return exl2__file_read_at(g->ctx, from->path, from->file, offset - from->begin, out, bytes);
 }
 
-/* Reads the beginning of the file, at first 1 MiB and then twice as much each time, until it contains the header. So a
-   small header costs little, and a large one about twice as much as one read of it. */
+/* Reads the beginning of the file, at first 128 KiB and then twice as much each time, until it contains the header. So
+   a small header costs little, and a large one about twice as much as one read of it. */
 static exl2_result exl2__gguf_read_header(exl2__gguf *g)
 {
-    for (uint64_t bytes = 1u << 20;; bytes *= 2) {
+    for (uint64_t bytes = 1u << 17;; bytes *= 2) {
         bytes = exl2__min64(bytes, g->file_bytes);
         exl2__arena_close(g->ctx, &g->header);
         EXL2__TRY(exl2__arena_open(g->ctx, &g->header, bytes, EXL2_MEM_GENERAL));
@@ -207,9 +211,12 @@ static exl2_result exl2__gguf_read_header(exl2__gguf *g)
     }
 }
 
-/* Closes the file and frees the memory; accepts zeroed and partly opened ones. */
+/* Closes the file or its parts, and frees the memory; accepts zeroed and partly opened ones. */
 static void exl2__gguf_close(exl2__gguf *g)
 {
+    for (uint32_t i = 0; g->parts && i < g->part_count; i++) {
+        exl2__gguf_close(&g->parts[i]); /* a part has no parts */
+    }
     if (g->file) {
         g->ctx->files.close(g->ctx->files.user, g->file);
     }

@@ -43,6 +43,7 @@ typedef struct exl2__gguf_pair {
     exl2__gguf_kind kind, item_kind; /* item_kind: kind of an array's items, else `kind` */
     uint64_t count;                  /* number of items of an array, else 1 */
     const uint8_t *data;             /* first item; a string is a u64 length and its bytes */
+    uint64_t bytes;                  /* of all items */
 } exl2__gguf_pair;
 
 typedef struct exl2__gguf_tensor {
@@ -50,7 +51,7 @@ typedef struct exl2__gguf_tensor {
     const exl2__gguf_type *type;
     uint32_t dim_count;
     uint64_t dims[EXL2__GGUF_DIMS_MAX]; /* dims[0] is contiguous: a matrix is [out = dims[1], in = dims[0]] */
-    uint64_t offset, bytes;             /* offset: from the beginning of the file */
+    uint64_t offset, bytes;             /* offset: from the beginning of the file, or of the first of all parts */
     bool used;                          /* set by the importer, which rejects files with unused tensors */
 } exl2__gguf_tensor;
 
@@ -64,6 +65,9 @@ typedef struct exl2__gguf {
     exl2__gguf_tensor *tensors; /* [tensor_count], sorted by offset */
     uint32_t version, pair_count, tensor_count;
     exl2__strtab pair_names, tensor_names;
+    struct exl2__gguf *parts; /* [part_count] the files of a model that is split (gguf_split.h); `file` is then NULL */
+    uint32_t part_count;
+    uint64_t begin;           /* of a part: what its offsets are counted from where all parts are one model */
 } exl2__gguf;
 
 static inline const char *exl2__gguf_kind_name(uint32_t kind)
@@ -180,7 +184,9 @@ static exl2_result exl2__gguf_parse_pair(exl2__gguf_cursor *k, uint32_t index, e
     pair->kind = (exl2__gguf_kind)kind;
     pair->item_kind = (exl2__gguf_kind)item_kind;
     pair->data = k->data + k->at;
+    uint64_t begin = k->at;
     exl2__gguf_skip_items(k, pair->item_kind, pair->count);
+    pair->bytes = k->at - begin;
     if (pair->kind == EXL2__GGUF_BOOL && !k->truncated && pair->data[0] > 1) {
         return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %.*s is a bool with the value %u, expected 0 or 1", g->path,
                           EXL2__GGUF_NAME(pair->name), pair->data[0]);

@@ -67,9 +67,9 @@ static void exl2__import_describe(const exl2__import *im, exl2_import_info *info
 static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, exl2__import *im, uint64_t *outline)
 {
     EXL2__TRY(exl2__import_check(c, d, &im->config));
-    EXL2__TRY(exl2__gguf_open(c, d->gguf_path, &im->gguf));
+    EXL2__TRY(exl2__gguf_split_open(c, d->gguf_path, &im->gguf));
     EXL2__TRY(exl2__import_config_read(&im->gguf, &im->config));
-    EXL2__TRY(exl2__import_text_read(&im->gguf, im->config.vocab, &im->text));
+    EXL2__TRY(exl2__import_text_read(&im->gguf, im->config.vocab, d->no_tokenizer, &im->text));
     EXL2__TRY(exl2__import_plan_make(&im->gguf, &im->config, &im->plan));
     EXL2__TRY(exl2__folder_begin(c, &im->folder, d->out_dir));
     EXL2__TRY(exl2__import_config_write(c, im->folder.work_path, &im->config, &im->text.ids));

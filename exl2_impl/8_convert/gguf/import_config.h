@@ -8,7 +8,7 @@
 #include "../../1_load/model_experts.h"
 #include "../../1_load/model_rope.h"
 #include "../pack.h"
-#include "gguf.h"
+#include "gguf_split.h"
 #include "import_families.h"
 
 #define EXL2__IMPORT_DENSE_BITS 16u /* `bits` of an import that does not quantize */
@@ -110,12 +110,34 @@ static exl2__gguf_tensor *exl2__import_config_shared(const exl2__gguf *g)
     return found;
 }
 
+/* Names what is in a file that holds no model. */
+static exl2_result exl2__import_config_is_model(const exl2__gguf *g)
+{
+    static const char *const types[][2] = {
+        { "adapter", "a LoRA adapter" }, { "vocab", "a vocabulary" }, { "imatrix", "an importance matrix (imatrix)" },
+        { "mmproj", "a projector of images or sound (mmproj)" },
+    };
+    exl2__gguf_text type = { NULL, 0 };
+    char name[32];
+    const char *what = exl2__gguf_key(g, "adapter.type") ? types[0][1] : g->tensor_count == 0 ? types[1][1] : NULL;
+    EXL2__TRY(exl2__gguf_get_text(g, "general.type", &type));
+    for (size_t i = 0; i < EXL2__COUNT(types); i++) {
+        what = exl2__import_config_is(type, types[i][0]) ? types[i][1] : what;
+    }
+    if (what) {
+        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: the file is %s, not a model", g->path, what);
+    }
+    return type.bytes == 0 || exl2__import_config_is(type, "model") ? EXL2_OK
+         : exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.type is %s, expected model", g->path,
+                      exl2__import_config_show(type, name));
+}
+
 /* Finds the family and its row. */
 static exl2_result exl2__import_config_family(const exl2__gguf *g, exl2__import_config *m)
 {
     exl2__gguf_text arch = { NULL, 0 };
     char name[32], key[EXL2__IMPORT_KEY_BYTES];
-    uint32_t parts = 1;
+    EXL2__TRY(exl2__import_config_is_model(g));
     EXL2__TRY(exl2__gguf_get_text(g, "general.architecture", &arch));
     for (size_t i = 0; i < EXL2__COUNT(exl2__import_families) && !m->family; i++) {
         m->family = exl2__import_config_is(arch, exl2__import_families[i].gguf) ? &exl2__import_families[i] : NULL;
@@ -123,12 +145,6 @@ static exl2_result exl2__import_config_family(const exl2__gguf *g, exl2__import_
     if (!m->family) {
         return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED, "%s: general.architecture is %s, which is not imported",
                           g->path, exl2__import_config_show(arch, name));
-    }
-    EXL2__TRY(exl2__gguf_get_u32(g, "split.count", &parts));
-    if (parts > 1) {
-        return exl2__fail(g->ctx, EXL2_ERR_UNSUPPORTED,
-                          "%s: the file is one of %u parts of a model; join them first (llama-gguf-split --merge)",
-                          g->path, parts);
     }
     EXL2__TRY(exl2__gguf_get_u32(g, exl2__import_config_key(m, "expert_count", key), &m->experts.count));
     EXL2__TRY(exl2__gguf_get_u32(g, exl2__import_config_key(m, "attention.sliding_window", key), &m->window));

@@ -145,20 +145,30 @@ static bool exl2__convert_source_is_gguf(const char *path)
     return bytes > 5 && strcmp(path + bytes - 5, ".gguf") == 0;
 }
 
+/* Fills in the hash of a GGUF file, or of all files of a model that is split. */
+static exl2_result exl2__convert_source_hash_gguf(exl2__ctx *c, const exl2_convert_desc *d, exl2__convert_source *out)
+{
+    exl2__gguf g;
+    char dir[EXL2__FILE_PATH_MAX];
+    exl2_result result = exl2__gguf_split_open(c, d->source_dir, &g);
+    exl2__folder_parent(d->source_dir, dir);
+    for (uint32_t i = 0; i < (g.parts ? g.part_count : 1) && result >= 0; i++) {
+        const char *path = g.parts ? g.parts[i].path : d->source_dir;
+        result = exl2__convert_source_add_file(c, d, dir, exl2__folder_name(path), &out->weights);
+    }
+    exl2__gguf_close(&g);
+    return result;
+}
+
 /* Finds out what a source is, and hashes it: all bytes are read. Headers are checked before. */
 static exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2_convert_desc *d, exl2__convert_source *out)
 {
     exl2__tensors t = { 0 };
     exl2__blob config;
-    exl2__gguf g;
-    char dir[EXL2__FILE_PATH_MAX];
     *out = (exl2__convert_source){ EXL2__CONVERT_SOURCE_FOLDER, 0, 0 };
     if (exl2__convert_source_is_gguf(d->source_dir)) {
-        EXL2__TRY(exl2__gguf_open(c, d->source_dir, &g));
-        exl2__gguf_close(&g);
         out->kind = EXL2__CONVERT_SOURCE_GGUF;
-        exl2__folder_parent(d->source_dir, dir);
-        return exl2__convert_source_add_file(c, d, dir, exl2__folder_name(d->source_dir), &out->weights);
+        return exl2__convert_source_hash_gguf(c, d, out);
     }
     EXL2__TRY(exl2__file_read_all(c, d->source_dir, "config.json", EXL2__CONVERT_WRITE_JSON_MAX, &config));
     exl2__blob_close(c, &config);
