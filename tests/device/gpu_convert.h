@@ -8,7 +8,7 @@
 #define EXL2_CONVERT
 #include "other_gpu.h"
 
-#include "../../exl2_impl/0_base/platform.h"
+#include "../../exl2_impl/0_base/platform_write.h"
 #include "../../exl2_impl/8_convert/quantizer/correct.h"
 #include "../../exl2_impl/8_convert/quantizer/measure.h"
 #include "../sample_reference.h"

@@ -304,7 +304,7 @@ static exl2_engine_desc api_engine_desc(exl2_error *error)
     d.allocator = (exl2_allocator){ .alloc_fn = api_alloc, .free_fn = api_free };
     d.files = (exl2_files){ api_file_open, api_file_names, api_file_read, api_file_close, NULL };
     d.log = (exl2_logger){ api_line, NULL, EXL2_LOG_DEBUG };
-    d.zones = (exl2_zones){ api_zone_begin, api_zone_end, NULL };
+    d.zones = (exl2_zones){ .begin = api_zone_begin, .end = api_zone_end };
     d.parallel = (exl2_parallel){ api_run_tasks, 4, NULL };
     return d;
 }

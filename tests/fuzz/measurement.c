@@ -77,7 +77,7 @@ static void read_ids(exl2__ctx *c, const uint8_t *data, size_t size)
 /* A file of the work folder is whole, or counts as one that is not there. */
 static void read_kept(exl2__ctx *c, const uint8_t *data)
 {
-    exl2__keep w = { c, "folder" };
+    exl2__keep w = { .c = c, .dir = "folder" };
     uint32_t first[2] = { 0 };
     uint8_t second[5] = { 0 };
     exl2__keep_piece pieces[2] = { { first, sizeof first }, { second, sizeof second } };
