@@ -124,6 +124,8 @@ EXL2__SIZE_BEGIN
 #include "2_graph/plan.h"
 /* defines: the model as a list of matrices and vectors */
 #include "2_graph/units.h"
+/* defines: the rows in which files store a matrix */
+#include "2_graph/weights_rows.h"
 /* defines: loading tensors in slices into a backend's packing */
 #include "2_graph/weights.h"
 /* defines: a forward pass that can stop after any unit */

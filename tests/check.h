@@ -60,7 +60,7 @@ static inline int check_text(const char *got, const char *wanted, const char *wh
     return 1;
 }
 
-/* CPU time of this program. A bound that is meant to catch quadratic work counts it: other programs do not lengthen it. */
+/* CPU time of this program: for bounds that catch quadratic work, as other programs do not lengthen it. */
 static inline double check_cpu_seconds(void)
 {
     return (double)clock() / CLOCKS_PER_SEC;

@@ -304,7 +304,8 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
 #endif
     if (desc->dequantized) {
         tables->order = (uint32_t *)exl2__arena_alloc(a, in * sizeof(uint32_t));
-        uint64_t codes = (uint64_t)desc->words * EXL2__MATRIX_COLUMNS;
+        /* some columns of all rows, or all columns of the three rows that 3 bits may need together */
+        uint64_t codes = exl2__max64((uint64_t)desc->words * EXL2__MATRIX_COLUMNS, 3 * (uint64_t)desc->out_stored);
         tables->codes = (uint32_t *)exl2__arena_alloc(a, codes * sizeof(uint32_t));
     }
     if (desc->has_bias) {

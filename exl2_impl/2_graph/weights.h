@@ -9,8 +9,8 @@
 #define EXL2__WEIGHTS_H
 
 #include "../1_load/content_id.h"
-#include "../1_load/dequantize.h"
 #include "units.h"
+#include "weights_rows.h"
 
 #define EXL2__SLICE_BYTES (256u << 10) /* maximum size of a slice, unless one row is larger: about 0.7 ms on a CPU.
                                          Backends with memory of their own get twice as much. */
@@ -45,6 +45,7 @@ typedef struct exl2__weights {
     uint32_t part_opened;             /* parts of the unit whose tables have been read */
     bool part_read;                   /* the tables of part `part_opened` are read, and are being added to the sum, */
     uint32_t part_group;              /* up to this group */
+    uint32_t part_row;                /* and of its codes up to this row, if the backend gets it dequantized */
     exl2__matrix_tables part_tables;
     exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
     uint64_t touched;                 /* position in the arena for weights */
@@ -96,54 +97,6 @@ static inline void exl2__weights_close(exl2__ctx *c, exl2__weights *w)
     w->staging = NULL;
     exl2__arena_close(c, &w->tables);
     exl2__tensors_close(c, &w->tensors);
-}
-
-/* Number of rows in which a matrix is stored, and bytes of a row. */
-static inline uint32_t exl2__weights_rows(const exl2__matrix_desc *d)
-{
-    return d->kind == EXL2__MATRIX_DENSE ? d->out : d->words;
-}
-
-static inline uint64_t exl2__weights_row_bytes(const exl2__matrix_desc *d)
-{
-    return d->kind == EXL2__MATRIX_DENSE ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2)
-                                         : (uint64_t)d->out_stored * sizeof(uint32_t);
-}
-
-/* Slices begin and end at multiples of this number of rows, where codes do not cross the border of words. */
-static inline uint32_t exl2__weights_unit_rows(const exl2__matrix_desc *d)
-{
-#if EXL2__GPTQ
-    return d->dequantized ? 8 /* columns of a word of AWQ */
-         : d->kind == EXL2__MATRIX_AFFINE ? exl2__affine_unit(d) : 1;
-#else
-    (void)d;
-    return 1;
-#endif
-}
-
-/* Bytes of a stored matrix in addition to its weights. EXL2: for each group 2 of q_scale_max, 4 of q_groups and half a
-   byte per output of q_scale; 4 per input of q_invperm. GPTQ, AWQ: for each group and output 2 of scales and the bits
-   of qzeros; 4 per input of g_idx. All: 2 per output of the bias. */
-static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
-{
-    uint64_t tables = d->has_bias ? (uint64_t)d->out * 2 : 0;
-    exl2__matrix_kind stored = exl2__matrix_stored(d);
-    if (stored == EXL2__MATRIX_EXL2) {
-        tables += d->group_count * (6 + (uint64_t)d->out_stored / 2) + (uint64_t)d->in * 4;
-    } else if (stored == EXL2__MATRIX_AFFINE) {
-        tables += (uint64_t)d->group_count * d->out * (16 + d->affine.bits) / 8;
-        tables += d->affine.group_index ? (uint64_t)d->in * 4 : 0;
-    }
-    return tables;
-}
-
-/* Bytes of a matrix in the files. */
-static inline uint64_t exl2__weights_file_bytes(const exl2__matrix_desc *d)
-{
-    uint64_t codes = d->dequantized ? (uint64_t)d->words * d->out_stored * sizeof(uint32_t)
-                                    : exl2__weights_rows(d) * exl2__weights_row_bytes(d);
-    return codes + exl2__weights_extra_bytes(d);
 }
 
 /* ---- headers only: no tensor data is read ---- */
@@ -576,6 +529,7 @@ EXL2__COLD
 static exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2__matrix_desc *d, exl2__work *work)
 {
     uint64_t *sum = w->content_sum, where[EXL2__CONTENT_ID_VECTOR];
+    exl2__matrix_kind stored = exl2__matrix_stored(d);
     for (uint32_t i = 0; i < EXL2__CONTENT_ID_VECTOR; i++) {
         where[i] = exl2__content_id_place(w->unit, w->part_opened, (exl2__content_id_kind)i);
     }
@@ -584,7 +538,7 @@ static exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2__matrix
         if (!exl2__work_spend(work, row / 8)) {
             return EXL2_PENDING;
         }
-        if (d->kind == EXL2__MATRIX_EXL2) {
+        if (stored == EXL2__MATRIX_EXL2) {
             const uint32_t *codes = d->scale_codes + (size_t)g * (row / 8);
             exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_SCALES], g, 1, codes, row / 8 * sizeof *codes);
         } else {
@@ -595,18 +549,45 @@ static exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2__matrix
                                       row * sizeof *d->zeros);
         }
     }
-    if (d->kind != EXL2__MATRIX_DENSE) {
+    if (stored != EXL2__MATRIX_DENSE) {
         exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_GROUPS], 0, 1, d->groups,
                                   d->group_count * sizeof *d->groups);
         exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_ORDER], 0, 1, d->inverse_perm,
                                   d->in * sizeof *d->inverse_perm);
     }
-    if (d->kind == EXL2__MATRIX_EXL2) {
+    if (stored == EXL2__MATRIX_EXL2) {
         exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_MORE_SCALES], 0, 1, d->scale_max,
                                   d->group_count * sizeof *d->scale_max);
     }
     if (d->has_bias) {
         exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_BIAS], 0, 1, d->bias, d->out * sizeof *d->bias);
+    }
+    return EXL2_OK;
+}
+
+/* Adds the codes of a part that the backend gets as a dense matrix, in the order of the file: so the content id is that
+   of a backend that computes with the codes. */
+EXL2__COLD
+static exl2_result exl2__weights_add_codes(exl2__ctx *c, exl2__weights *w, const exl2__matrix_desc *d,
+                                           exl2__work *work)
+{
+    exl2__matrix_desc codes = *d;
+    uint64_t where = exl2__content_id_place(w->unit, w->part_opened, EXL2__CONTENT_ID_CODES);
+    codes.kind = d->stored;
+    codes.dequantized = false;
+    bool awq = codes.kind == EXL2__MATRIX_AFFINE && codes.affine.awq;
+    codes.affine.content = awq ? w->content_sum : NULL;
+    codes.affine.place = where;
+    uint64_t row_bytes = exl2__weights_row_bytes(&codes);
+    for (uint32_t rows, count = exl2__weights_rows(&codes); w->part_row < count; w->part_row += rows) {
+        rows = exl2__min32(exl2__weights_unit_rows(&codes), count - w->part_row);
+        if (!exl2__work_spend(work, rows * row_bytes / 2)) {
+            return EXL2_PENDING;
+        }
+        EXL2__TRY(exl2__weights_read_rows(c, &w->tensors, &codes, w->part_row, rows, false, d->codes));
+        if (!awq) {
+            exl2__content_id_add_rows(w->content_sum, where, w->part_row, rows, d->codes, row_bytes);
+        }
     }
     return EXL2_OK;
 }
@@ -630,9 +611,12 @@ static exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *w, exl2
         if (!w->part_read) {
             EXL2__TRY_DONE(exl2__matrix_tables_some(c, &w->tensors, part, &w->part_tables, work));
             w->part_read = true;
-            w->part_group = 0;
+            w->part_group = w->part_row = 0;
         }
         EXL2__TRY_DONE(exl2__weights_add_tables(w, part, work));
+        if (part->dequantized) {
+            EXL2__TRY_DONE(exl2__weights_add_codes(c, w, part, work));
+        }
         w->part_begun = w->part_read = false;
     }
     return EXL2_OK;
@@ -666,37 +650,6 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
                                          : EXL2_OK;
 }
 
-/* Reads rows [row, row + rows) of a matrix as its kind stores them into `memory`. awq: codes of AWQ, too, stay as they
-   are in the file; else they are put in GPTQ's order. */
-static exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__weights *w, const exl2__matrix_desc *desc,
-                                           uint32_t row, uint32_t rows, bool awq, void *memory)
-{
-    uint64_t row_bytes = exl2__weights_row_bytes(desc);
-    uint8_t *out = (uint8_t *)memory;
-    if (desc->dequantized) {
-        return exl2__dequantize_rows(c, &w->tensors, desc, row, rows, (uint16_t *)memory);
-    }
-#if EXL2__GPTQ
-    if (desc->kind == EXL2__MATRIX_AFFINE) {
-        return awq && desc->affine.awq ? exl2__affine_read_stored(c, &w->tensors, desc, row, rows, (uint32_t *)memory)
-                                       : exl2__affine_read_words(c, &w->tensors, desc, row, rows, (uint32_t *)memory);
-    }
-#endif
-    (void)awq;
-    if (desc->kind == EXL2__MATRIX_EXL2) {
-        return exl2__tensors_read(c, &w->tensors, desc->data, row * row_bytes, out, rows * row_bytes);
-    }
-    if (desc->view.transposed) {
-        return exl2__matrix_read_columns(c, &w->tensors, desc, row, rows, out);
-    }
-    for (uint32_t end = row + rows, n; row < end; row += n, out += n * row_bytes) { /* n: neighbours in the file */
-        n = exl2__min32(desc->view.run - row % desc->view.run, end - row);
-        uint64_t at = exl2__matrix_view_at(&desc->view, row) * row_bytes;
-        EXL2__TRY(exl2__tensors_read(c, &w->tensors, desc->data, at, out, n * row_bytes));
-    }
-    return EXL2_OK;
-}
-
 /* Reads the next rows into w->slice. */
 static exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, const exl2__backend *backend,
                                       exl2__device *device, exl2__work *work)
@@ -717,8 +670,8 @@ static exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, const exl2
     }
     desc->affine.content = awq ? w->content_sum : NULL;
     desc->affine.place = where;
-    EXL2__TRY(exl2__weights_read_rows(c, w, desc, w->row, rows, has_memory, memory));
-    if (!awq) {
+    EXL2__TRY(exl2__weights_read_rows(c, &w->tensors, desc, w->row, rows, has_memory, memory));
+    if (!awq && !desc->dequantized) { /* exl2__weights_add_codes */
         exl2__content_id_add_rows(w->content_sum, where, w->row, rows, memory, row_bytes);
     }
     if (w->now.kind == EXL2__UNIT_HEAD && w->config.norm_head && desc->kind == EXL2__MATRIX_DENSE) {

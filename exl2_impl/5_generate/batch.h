@@ -196,6 +196,7 @@ static inline uint32_t exl2__batch_next(exl2__batch *b, exl2__sequence *const *a
         b->logits[i].left--;
         s->rows = 1;
         s->mask_due = s->mask != NULL;
+        s->mask_row = 0;
         rows++;
     }
     return rows;

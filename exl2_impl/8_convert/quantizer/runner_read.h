@@ -44,7 +44,7 @@ static exl2_result exl2__runner_read_slice(exl2__ctx *c, void *arg, uint32_t ind
     exl2__cpu_part part = *s->part;
     exl2__work all = exl2__work_all();
     exl2__rows_slice rows = { one->row, one->rows, s->memory + one->at };
-    EXL2__TRY(exl2__weights_read_rows(c, s->w, s->desc, one->row, one->rows, false, s->memory + one->at));
+    EXL2__TRY(exl2__weights_read_rows(c, &s->w->tensors, s->desc, one->row, one->rows, false, s->memory + one->at));
     if (s->w->now.kind == EXL2__UNIT_HEAD && s->w->config.norm_head && s->desc->kind == EXL2__MATRIX_DENSE) {
         exl2__matrix_normalize_rows(s->desc, one->rows, s->memory + one->at);
     }

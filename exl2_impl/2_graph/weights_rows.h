@@ -1,0 +1,90 @@
+/* weights_rows.h: the rows in which files store a matrix: how many, their bytes, and reading some of them.
+   takes: a matrix; the tensor table.
+   gives: exl2__weights_rows, exl2__weights_row_bytes, exl2__weights_unit_rows, exl2__weights_extra_bytes,
+          exl2__weights_file_bytes, exl2__weights_read_rows.
+   owns:  nothing. */
+#ifndef EXL2__WEIGHTS_ROWS_H
+#define EXL2__WEIGHTS_ROWS_H
+
+#include "../1_load/dequantize.h"
+
+/* Number of rows in which a matrix is stored, and bytes of a row. */
+static inline uint32_t exl2__weights_rows(const exl2__matrix_desc *d)
+{
+    return d->kind == EXL2__MATRIX_DENSE ? d->out : d->words;
+}
+
+static inline uint64_t exl2__weights_row_bytes(const exl2__matrix_desc *d)
+{
+    return d->kind == EXL2__MATRIX_DENSE ? (uint64_t)d->in * (d->dtype == EXL2__F32 ? 4 : 2)
+                                         : (uint64_t)d->out_stored * sizeof(uint32_t);
+}
+
+/* Slices begin and end at multiples of this number of rows, where codes do not cross the border of words. */
+static inline uint32_t exl2__weights_unit_rows(const exl2__matrix_desc *d)
+{
+#if EXL2__GPTQ
+    return d->dequantized ? 8 /* columns of a word of AWQ */
+         : d->kind == EXL2__MATRIX_AFFINE ? exl2__affine_unit(d) : 1;
+#else
+    (void)d;
+    return 1;
+#endif
+}
+
+/* Bytes of a stored matrix in addition to its weights. EXL2: for each group 2 of q_scale_max, 4 of q_groups and half a
+   byte per output of q_scale; 4 per input of q_invperm. GPTQ, AWQ: for each group and output 2 of scales and the bits
+   of qzeros; 4 per input of g_idx. All: 2 per output of the bias. */
+static inline uint64_t exl2__weights_extra_bytes(const exl2__matrix_desc *d)
+{
+    uint64_t tables = d->has_bias ? (uint64_t)d->out * 2 : 0;
+    exl2__matrix_kind stored = exl2__matrix_stored(d);
+    if (stored == EXL2__MATRIX_EXL2) {
+        tables += d->group_count * (6 + (uint64_t)d->out_stored / 2) + (uint64_t)d->in * 4;
+    } else if (stored == EXL2__MATRIX_AFFINE) {
+        tables += (uint64_t)d->group_count * d->out * (16 + d->affine.bits) / 8;
+        tables += d->affine.group_index ? (uint64_t)d->in * 4 : 0;
+    }
+    return tables;
+}
+
+/* Bytes of a matrix in the files. */
+static inline uint64_t exl2__weights_file_bytes(const exl2__matrix_desc *d)
+{
+    uint64_t codes = d->dequantized ? (uint64_t)d->words * d->out_stored * sizeof(uint32_t)
+                                    : exl2__weights_rows(d) * exl2__weights_row_bytes(d);
+    return codes + exl2__weights_extra_bytes(d);
+}
+
+/* Reads rows [row, row + rows) of a matrix as its kind stores them into `memory`. awq: codes of AWQ, too, stay as they
+   are in the file; else they are put in GPTQ's order. */
+static exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                           uint32_t row, uint32_t rows, bool awq, void *memory)
+{
+    uint64_t row_bytes = exl2__weights_row_bytes(desc);
+    uint8_t *out = (uint8_t *)memory;
+    if (desc->dequantized) {
+        return exl2__dequantize_rows(c, t, desc, row, rows, (uint16_t *)memory);
+    }
+#if EXL2__GPTQ
+    if (desc->kind == EXL2__MATRIX_AFFINE) {
+        return awq && desc->affine.awq ? exl2__affine_read_stored(c, t, desc, row, rows, (uint32_t *)memory)
+                                       : exl2__affine_read_words(c, t, desc, row, rows, (uint32_t *)memory);
+    }
+#endif
+    (void)awq;
+    if (desc->kind == EXL2__MATRIX_EXL2) {
+        return exl2__tensors_read(c, t, desc->data, row * row_bytes, out, rows * row_bytes);
+    }
+    if (desc->view.transposed) {
+        return exl2__matrix_read_columns(c, t, desc, row, rows, out);
+    }
+    for (uint32_t end = row + rows, n; row < end; row += n, out += n * row_bytes) { /* n: neighbours in the file */
+        n = exl2__min32(desc->view.run - row % desc->view.run, end - row);
+        uint64_t at = exl2__matrix_view_at(&desc->view, row) * row_bytes;
+        EXL2__TRY(exl2__tensors_read(c, t, desc->data, at, out, n * row_bytes));
+    }
+    return EXL2_OK;
+}
+
+#endif
