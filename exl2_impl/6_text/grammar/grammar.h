@@ -66,8 +66,9 @@ static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool
         result = exl2__grammar_link_open(&code, vocab, &g->link);
     }
     if (result == EXL2_OK && exl2__grammar_link_is_empty(&g->link)) {
-        result = exl2__fail(c, EXL2_ERR_FORMAT, "%s: no text matches, or the model has no tokens for the bytes of one",
-                            code.label);
+        result = code.doubt[0] ? exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s", code.doubt)
+            : exl2__fail(c, EXL2_ERR_FORMAT, "%s: no text matches, or the model has no tokens for the bytes of one",
+                         code.label);
     }
     exl2__grammar_code_close(&code);
     if (result == EXL2_OK) {
