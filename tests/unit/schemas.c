@@ -390,6 +390,74 @@ static void check_refusal(const char *source, bool strict, exl2_result wanted, c
     free(schema);
 }
 
+/* Subschemas within each other, `count` of them: each is `wrap`, whose % is the next one; the innermost one is
+   `inside`. The texts are made in the same way. */
+static char *nest(const char *wrap, uint32_t count, const char *inside)
+{
+    size_t front = strcspn(wrap, "%"), back = strlen(wrap) - front - 1;
+    char *out = malloc((front + back) * count + strlen(inside) + 1), *at = out;
+    if (!out) {
+        exit(1);
+    }
+    for (uint32_t i = 0; i < count; i++, at += front) {
+        memcpy(at, wrap, front);
+    }
+    at += sprintf(at, "%s", inside);
+    for (uint32_t i = 0; i < count; i++, at += back) {
+        memcpy(at, wrap + front + 1, back);
+    }
+    *at = 0;
+    return out;
+}
+
+/* Values deep within each other. Where a schema has more levels than are read, one sentence says so. */
+static void check_deep(judge *j)
+{
+    static const struct { uint32_t count; const char *schema, *fit, *unfit; } cases[] = {
+        { 40, "{\"type\":\"object\",\"properties\":{\"a\":%},\"required\":[\"a\"]}", "{\"a\":%}", "[%]" },
+        { 100, "{\"type\":\"object\",\"properties\":{\"a\":%},\"required\":[\"a\"]}", "{\"a\":%}", "[%]" },
+        { 80, "{\"properties\":{\"a\":{\"type\":\"array\",\"items\":%}}}", "{\"a\":[%]}", "{\"a\":%}" },
+        { 60, "{\"properties\":{\"a\":{\"anyOf\":[{\"type\":\"null\"},%]},\"b\":{\"type\":\"null\"}},"
+          "\"minProperties\":1}", "{\"a\":%}", "{\"b\":%}" },
+        { 200, "{\"type\":\"array\",\"items\":%}", "[%]", "{%}" },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        char *schema = nest(cases[i].schema, cases[i].count, "{\"const\":7}");
+        char *fit = nest(cases[i].fit, cases[i].count, "7"), *other = nest(cases[i].fit, cases[i].count, "8");
+        char *unfit = nest(cases[i].unfit, cases[i].count, "7");
+        exl2__grammar g;
+        exl2_result result = exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, false, schema, strlen(schema),
+                                                &table, 0, &g);
+        if (CHECK(result == EXL2_OK)) {
+            check_lines(&g, schema, fit, true);
+            check_lines(&g, schema, unfit, false);
+            check_lines(&g, schema, other, false);
+            judge_add(j, 's', schema, fit, strlen(fit));
+            judge_texts(j, &g, schema, 5);
+            exl2__grammar_close(&context, &g);
+        } else {
+            printf("  case %zu: %s\n", i, context.error.text);
+        }
+        free(schema);
+        free(fit);
+        free(other);
+        free(unfit);
+    }
+    static const struct { uint32_t count; const char *wrap, *sentence; exl2_result result; } refused[] = {
+        { 256, "{'items':%}", "schema is not valid JSON: expected at most 256 levels of nesting at byte",
+          EXL2_ERR_FORMAT },
+        { 90000, "{'items':%}", "expected at most 256 levels of nesting at byte 2304", EXL2_ERR_FORMAT },
+        { 120, "{'allOf':[%],'required':['a']}", "at most 64 subschemas that must hold together", EXL2_ERR_BUDGET },
+        { 60, "{'not':%}", "", EXL2_OK },
+        { 255, "{'not':%}", "at most 64 subschemas that must hold together", EXL2_ERR_BUDGET },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(refused); i++) {
+        char *schema = nest(refused[i].wrap, refused[i].count, "{'type':'null'}");
+        check_refusal(schema, false, refused[i].result, refused[i].sentence);
+        free(schema);
+    }
+}
+
 static void check_refusals(void)
 {
     static const exl2_result not_there = EXL2_ERR_UNSUPPORTED, wrong = EXL2_ERR_FORMAT;
@@ -557,6 +625,7 @@ int main(void)
     if (!other) {
         judge j = judge_open();
         check_texts(&j);
+        check_deep(&j);
         judge_close(&j);
         check_wrappers();
         check_refusals();
