@@ -282,6 +282,39 @@ static const text_case text_cases[] = {
       "false}", "{'b':null,'a':null}\n{}", "{'c':1}" },
     { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'required':['a','b'],'dependentRequired':{'b':['a']},"
       "'dependencies':{'z':['y']}}", "{'a':null,'b':null}", "{'a':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependentRequired':{'a':['b']}}",
+      "{}\n{'b':null}\n{'a':null,'b':null}", "{'a':null}" },
+    { "{'properties':{'b':{'type':'null'},'a':{'type':'null'}},'dependentRequired':{'a':['b']}}",
+      "{}\n{'b':null}\n{'b':null,'a':null}", "{'a':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'},'c':{'type':'null'}},'dependentRequired':{'a':['c'],"
+      "'c':['a']}}", "{}\n{'b':null}\n{'a':null,'c':null}\n{'a':null,'b':null,'c':null}",
+      "{'a':null}\n{'c':null}\n{'a':null,'b':null}\n{'b':null,'c':null}" },
+    { "{'properties':{'c':{'type':'null'},'a':{'type':'null'},'d':{'type':'null'},'b':{'type':'null'}},"
+      "'dependentRequired':{'a':['b'],'b':['c'],'d':['a']}}", /* d needs a, b and c */
+      "{}\n{'c':null}\n{'c':null,'b':null}\n{'c':null,'a':null,'b':null}\n{'c':null,'a':null,'d':null,'b':null}",
+      "{'a':null,'b':null}\n{'b':null}\n{'d':null}\n{'c':null,'d':null}\n{'c':null,'a':null}\n{'c':null,'d':null,"
+      "'b':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'},'c':{'type':'null'},'d':{'type':'null'}},"
+      "'dependentRequired':{'a':['b','c'],'d':['b']},'minProperties':2,'maxProperties':3}",
+      "{'b':null,'c':null}\n{'a':null,'b':null,'c':null}\n{'b':null,'c':null,'d':null}\n{'b':null,'d':null}",
+      "{}\n{'b':null}\n{'a':null,'b':null}\n{'c':null,'d':null}\n{'a':null,'b':null,'c':null,'d':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'required':['a'],'dependentRequired':{'a':['b']}}",
+      "{'a':null,'b':null}", "{'a':null}\n{'b':null}\n{}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependentRequired':{'a':['n']}}", /* n: any value */
+      "{}\n{'b':null}\n{'a':null,'n':3}\n{'a':null,'b':null,'n':[]}", "{'a':null}\n{'a':null,'b':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependentRequired':{'a':['n'],'b':['a']},"
+      "'additionalProperties':false}", "{}", "{'a':null}\n{'b':null}\n{'a':null,'b':null}\n{'a':null,'n':1}" },
+    { "{'properties':{'a':{'type':'null'}},'dependentRequired':{'x':['a'],'a':['y']},'additionalProperties':{'type':"
+      "'boolean'}}", "{}\n{'q':true}\n{'a':null,'y':true}\n{'a':null,'x':true,'y':false}\n{'y':true,'q':true}",
+      "{'x':true}\n{'a':null}\n{'a':null,'x':true}\n{'y':1}\n{'q':true,'x':true}\n{'y':true,'y':true}" },
+    { "{'type':'object','dependentRequired':{'a':['b']}}", "{}\n{'q':1}\n{'a':1,'b':2}\n{'b':2,'z':3}",
+      "{'a':1}\n{'a':1,'z':2}\n{'z':1,'a':1}" },
+    { D7 "'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependencies':{'b':['a']}}",
+      "{}\n{'a':null}\n{'a':null,'b':null}", "{'b':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependentRequired':{'a':['b'],'b':[],'a2':['a']},"
+      "'not':{'required':['b']}}", "{}", "{'a':null}\n{'b':null}\n{'a':null,'b':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'allOf':[{'dependentRequired':{'a':['b']}},{"
+      "'dependentRequired':{'b':['a']}}],'minProperties':1}", "{'a':null,'b':null}", "{}\n{'a':null}\n{'b':null}" },
     { "{'type':'null','x-order':1,'tsType':'A','discriminator':{'propertyName':'k'},'contentMediaType':'a/b','if':{},"
       "'markdownDescription':'','minContains':2}", "null", "1" },
     /* without a type: the keywords apply to values of their own type only */
@@ -503,8 +536,11 @@ static void check_refusals(void)
         { "{'items':{'type':'object'},'uniqueItems':true}", not_there, "uniqueItems is supported only for" },
         { "{'items':{'enum':[1,2]},'uniqueItems':true,'minItems':3}", wrong, "no text matches" },
         { "{'format':'date','maxLength':9}", wrong, "no text matches" },
-        { "{'properties':{'a':{},'b':{}},'dependencies':{'a':['b']}}", not_there,
-          "optional members are not supported; found: dep" },
+        { "{'properties':{'a':{},'b':{}},'dependencies':{'a':{'required':['b']}}}", not_there,
+          "#/dependencies/a: a subschema that applies only where a member is present is not supported; found: a" },
+        { "{'properties':{'a':{},'b':{}},'dependentRequired':{'a':[3]}}", wrong,
+          "#/dependentRequired/a/0: the list of this member must have strings; found: 3" },
+        { "{'properties':{'a':{}},'dependentRequired':['a']}", wrong, "the value of this keyword must be an object" },
         { "{'allOf':[{'properties':{'a':{}}},{'unevaluatedProperties':false}]}", not_there,
           "does not see all subschemas" },
         { "{'propertyNames':{'anyOf':[{'const':'a'},{'const':'b'}]}}", not_there,
@@ -565,6 +601,37 @@ static void check_work(void)
     }
     snprintf(schema + used, sizeof schema - used, "},'minProperties':299}");
     check_refusal(schema, false, EXL2_ERR_BUDGET, "counts above 256");
+}
+
+/* Pairs of members, of which the first needs the second. Side by side they cost little. If the second ones come after
+   all first ones, the number of combinations is bounded. */
+static void check_dependencies(void)
+{
+    static char schema[1 << 20];
+    for (uint32_t apart = 0; apart < 2; apart++) {
+        size_t used = (size_t)snprintf(schema, sizeof schema, "{'properties':{");
+        for (uint32_t i = 0; i < 60; i++) {
+            uint32_t pair = apart ? i % 30 : i / 2, second = apart ? i >= 30 : i % 2;
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%c%u':{'type':'null'}", i ? "," : "",
+                                     second ? 'b' : 'a', pair);
+        }
+        used += (size_t)snprintf(schema + used, sizeof schema - used, "},'dependentRequired':{");
+        for (uint32_t i = 0; i < 30; i++) {
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'a%u':['b%u']", i ? "," : "", i, i);
+        }
+        snprintf(schema + used, sizeof schema - used, "}}");
+        check_refusal(schema, false, apart ? EXL2_ERR_BUDGET : EXL2_OK,
+                      "schema: at most 1024 combinations of members that depend on each other are supported");
+    }
+    for (uint32_t many = 0; many < 2; many++) { /* 70 keys, and 60,000 */
+        size_t used = (size_t)snprintf(schema, sizeof schema, "{'type':'object','dependentRequired':{");
+        for (uint32_t i = 0; i < (many ? 60000 : 70); i++) {
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%u':['x']", i ? "," : "", i);
+        }
+        snprintf(schema + used, sizeof schema - used, "}}");
+        check_refusal(schema, false, EXL2_ERR_BUDGET, many ? "too many members depend on each other"
+                      : "schema: at most 64 members of an object may depend on each other");
+    }
 }
 
 /* ---- files ---- */
@@ -630,6 +697,7 @@ int main(void)
         check_wrappers();
         check_refusals();
         check_work();
+        check_dependencies();
     }
     check_file(other ? other : EXL2_GOLDEN_DIR "/schemas/pydantic.jsonl", !other,
                number_of("EXL2_SCHEMA_TEXTS", TEXTS));
