@@ -603,6 +603,65 @@ static void check_work(void)
     check_refusal(schema, false, EXL2_ERR_BUDGET, "counts above 256");
 }
 
+#define GRAPH_KEYS 6u
+
+/* Random dependencies among a few members, some of them required: the grammar accepts those subsets of the members, in
+   order, in which every member has what it needs, and no others. */
+static void check_graphs(void)
+{
+    for (uint32_t round = 0; round < 80; round++) {
+        char schema[1024], *quotes;
+        uint32_t needs[GRAPH_KEYS] = { 0 }, required = 0, accepted = 0;
+        size_t used = (size_t)snprintf(schema, sizeof schema, "{'properties':{");
+        for (uint32_t i = 0; i < GRAPH_KEYS; i++) {
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%u':{'type':'null'}", i ? "," : "", i);
+        }
+        used += (size_t)snprintf(schema + used, sizeof schema - used, "},'dependentRequired':{");
+        for (uint32_t i = 0; i < GRAPH_KEYS; i++) {
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%u':[", i ? "," : "", i);
+            for (uint32_t k = 0; k < GRAPH_KEYS; k++) {
+                if (random_number(GRAPH_KEYS) == 0) {
+                    used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%u'", needs[i] ? "," : "", k);
+                    needs[i] |= 1u << k;
+                }
+            }
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "]");
+        }
+        used += (size_t)snprintf(schema + used, sizeof schema - used, "},'required':[");
+        if (random_number(3) == 0) {
+            uint32_t key = random_number(GRAPH_KEYS);
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "'%u'", key);
+            required = 1u << key;
+        }
+        snprintf(schema + used, sizeof schema - used, "]}");
+        quotes = quoted(schema);
+        exl2__grammar g;
+        if (!CHECK(exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, false, quotes, strlen(quotes), &table, 0, &g)
+                   == EXL2_OK)) {
+            printf("  %s: %s\n", quotes, context.error.text);
+            free(quotes);
+            continue;
+        }
+        for (uint32_t set = 0; set < 1u << GRAPH_KEYS; set++) {
+            char text[256] = "{";
+            bool wanted = (set & required) == required;
+            for (uint32_t i = 0; i < GRAPH_KEYS; i++) {
+                if (set >> i & 1) {
+                    size_t bytes = strlen(text);
+                    snprintf(text + bytes, sizeof text - bytes, "%s\"%u\":null", bytes > 1 ? "," : "", i);
+                    wanted = wanted && (set & needs[i]) == needs[i];
+                }
+            }
+            strcat(text, "}");
+            accepted += wanted;
+            check_lines(&g, quotes, text, wanted);
+        }
+        CHECK(accepted > 0); /* all members together always fit */
+        exl2__grammar_close(&context, &g);
+        free(quotes);
+    }
+}
+
 /* Pairs of members, of which the first needs the second. Side by side they cost little. If the second ones come after
    all first ones, the number of combinations is bounded. */
 static void check_dependencies(void)
@@ -697,6 +756,7 @@ int main(void)
         check_wrappers();
         check_refusals();
         check_work();
+        check_graphs();
         check_dependencies();
     }
     check_file(other ? other : EXL2_GOLDEN_DIR "/schemas/pydantic.jsonl", !other,
