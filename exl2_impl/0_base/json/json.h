@@ -1,8 +1,8 @@
 /* json.h: parses strict JSON text (RFC 8259) into one flat array of tokens that point into the text.
    takes: untrusted text, which must outlive the tokens.
-   gives: exl2__json, exl2__json_open, exl2__json_open_flat, exl2__json_open_deep, exl2__json_close; exl2__json_parse and
-          its functions, which work in slices; exl2__json_get, exl2__json_first,
-          exl2__json_next; exl2__json_text, exl2__json_is, exl2__json_u64 and similar; exl2__json_walk.
+   gives: exl2__json, exl2__json_open, exl2__json_open_flat, exl2__json_open_deep, exl2__json_close; exl2__json_parse
+          and its functions, which work in slices; exl2__json_get, exl2__json_first, exl2__json_next;
+          exl2__json_text, exl2__json_is, exl2__json_u64 and similar; exl2__json_walk.
    owns:  the token array, until exl2__json_close. */
 #ifndef EXL2__JSON_H
 #define EXL2__JSON_H
