@@ -1331,16 +1331,16 @@ typedef struct exl2_sampler_desc {
 EXL2_API exl2_result exl2_sampler_resolve(exl2_engine *e, exl2_model m, const exl2_sampler_desc *d,
                                           exl2_sampler_desc *out);
 
-/* JSON_SCHEMA: any draft from 4 on. One space may follow ':' and ','. Keywords:
+/* JSON_SCHEMA: any draft from 4 on, nested up to 256 levels deep. One space may follow ':' and ','. Keywords:
      any type    type (also several; without it, the types that the other keywords are about), nullable, enum, const
      objects     properties (in this order; those not in `required` may be left out), required, additionalProperties
                  (absent: none, but anything where there are no properties), patternProperties, propertyNames,
-                 minProperties, maxProperties (up to 256)
+                 minProperties, maxProperties (up to 256), dependentRequired and dependencies with lists of names
      arrays      items, prefixItems (absent items: none after them), additionalItems, minItems, maxItems, uniqueItems
      strings     minLength, maxLength (code points), pattern (unanchored; look-ahead at its beginning), format
      numbers     minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (up to 1,000 / 10^n, or 10^n)
      schemas     anyOf, oneOf, allOf, not, and $ref to a path, $anchor or $id of the same document
-     where the schema decides them: unevaluatedProperties, dependencies, dependentRequired
+     where the schema decides it: unevaluatedProperties
    Formats: date-time, date, time, duration, uuid, email, hostname, ipv4, ipv6, uri, uri-reference, uri-template,
    json-pointer, regex, and the idn- and iri- forms.
 

@@ -384,6 +384,8 @@ EXL2__SIZE_BEGIN
 #include "6_text/grammar/grammar_figure.h"
 /* defines: members in order, with a count */
 #include "6_text/grammar/grammar_sequence.h"
+/* defines: members that must be present where another is */
+#include "6_text/grammar/grammar_depend.h"
 /* defines: arrays of a schema */
 #include "6_text/grammar/grammar_array.h"
 /* defines: keys outside a list, or matching patterns */

@@ -203,9 +203,9 @@ static void grammars(void)
     check_grammar("EBNF", EXL2_GRAMMAR_EBNF, EXL2_OK);
     nest("root ::= ", "( \"a\" | ", 65, "[^a]", ")", "");
     check_grammar("EBNF, refused", EXL2_GRAMMAR_EBNF, EXL2_ERR_UNSUPPORTED);
-    nest("", "{'type':'object','required':['a'],'properties':{'a':", 31, "{}", "}}", "");
+    nest("", "{'type':'object','required':['a'],'properties':{'a':", 100, "{}", "}}", "");
     check_schema("objects", EXL2_OK);
-    nest("", "{'type':'array','minItems':1,'maxItems':2,'items':", 62, "{}", "}", "");
+    nest("", "{'type':'array','minItems':1,'maxItems':2,'items':", 120, "{}", "}", "");
     check_schema("arrays", EXL2_OK);
     nest("", "{'allOf':[", 30, "{'type':'string','pattern':'^((((((((((a|b)))))))))) $'}", "]}", "");
     check_schema("allOf", EXL2_OK);
@@ -242,6 +242,9 @@ static void grammars(void)
     snprintf(source, sizeof source, "{'oneOf':[{'type':'object','properties':{'a':{'const':1}},'required':['a']},"
              "{'type':'object','properties':{'a':{'const':2},'b':{}},'required':['a','b']}]}");
     check_schema("oneOf", EXL2_OK);
+    snprintf(source, sizeof source, "{'properties':{'a':{},'b':{},'c':{'type':'integer','multipleOf':7}},"
+             "'dependentRequired':{'a':['b'],'c':['a','d'],'e':['a']},'additionalProperties':{'type':'null'}}");
+    check_schema("dependentRequired", EXL2_OK);
 }
 
 /* ---- tokenizers ---- */

@@ -195,7 +195,7 @@ static void check_refusals(void)
     for (size_t i = 0; i < 20000; i += 5) {
         memcpy(deep + i, "{\"a\":", 5);
     }
-    check_refusal(EXL2_GRAMMAR_JSON_SCHEMA, deep, "at most 64 levels");
+    check_refusal(EXL2_GRAMMAR_JSON_SCHEMA, deep, "at most 256 levels");
     for (size_t i = 0; i + 8 <= 40000; i += 8) {
         memcpy(deep + i, "abcdefg|", 8);
     }

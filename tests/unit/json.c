@@ -351,7 +351,9 @@ static void check_depth(char open, char shut, const char *inside)
     exl2__ctx c = make_context();
     exl2__json j;
     size_t step = 1 + strlen(inside);
-    for (size_t depth = 63; depth <= 10000; depth += depth < 66 ? 1 : 9934) {
+    static const size_t depths[] = { 63, 64, 65, 66, 255, 256, 257, 10000 };
+    for (size_t d = 0; d < EXL2__COUNT(depths); d++) {
+        size_t depth = depths[d];
         char *text = (char *)malloc(depth * (step + 1));
         for (size_t i = 0; i < depth; i++) {
             text[i * step] = open;
@@ -362,6 +364,10 @@ static void check_depth(char open, char shut, const char *inside)
         exl2_result result = exl2__json_open(&c, "t", text, bytes + depth, &j);
         CHECK_INT(result, depth <= 64 ? EXL2_OK : EXL2_ERR_FORMAT);
         CHECK(depth <= 64 || strstr(c.error.text, "at most 64 levels of nesting"));
+        exl2__json_close(&c, &j);
+        result = exl2__json_open_deep(&c, "t", text, bytes + depth, &j);
+        CHECK_INT(result, depth <= 256 ? EXL2_OK : EXL2_ERR_FORMAT);
+        CHECK(depth <= 256 || strstr(c.error.text, "at most 256 levels of nesting"));
         exl2__json_close(&c, &j);
         CHECK_INT(exl2__json_open(&c, "t", text, bytes, &j), EXL2_ERR_FORMAT);
         free(text);

@@ -176,6 +176,19 @@ static const text_case text_cases[] = {
     { "{'oneOf':[{'type':'number','minimum':0,'maximum':2},{'type':'number','multipleOf':0.5,'minimum':0,"
       "'maximum':2}]}",
       "0.1\n0.3\n1.75\n1.05", "0\n0.5\n1\n1.0\n1.50\n2\n2.5" },
+    { "{'oneOf':[{'type':'number','minimum':5},{'type':'integer','minimum':5}]}", "5.5\n6.25\n1000.5",
+      "5\n5.0\n6\n4.5\n4\n-5.5" },
+    { "{'oneOf':[{'type':'integer','maximum':-5},{'type':'number','maximum':-5}]}", "-5.5\n-1000.25",
+      "-5\n-6\n-4.5\n-4\n5.5" },
+    { "{'oneOf':[{'type':'number','minimum':5},{'type':'integer','minimum':3}]}", "5.5\n3\n4\n7.25",
+      "5\n6\n3.5\n2\n4.5" },
+    { "{'oneOf':[{'type':'number','minimum':0,'maximum':9},{'type':'integer','minimum':0,'maximum':9}]}",
+      "0.5\n8.99\n3.25", "0\n9\n5\n5.0\n9.5\n-0.5" },
+    { "{'oneOf':[{'type':'number'},{'type':'integer'}]}", "0.5\n-3.25", "0\n5\n-7\n5.0" },
+    { "{'oneOf':[{'type':'number','minimum':0},{'type':'number','minimum':0,'multipleOf':0.5}]}", "0.25\n7.1",
+      "0\n0.5\n7.50\n-0.25" },
+    { "{'anyOf':[{'type':'number','multipleOf':3,'minimum':4,'maximum':5},{'type':'string','pattern':'[^\\\\s\\\\S]',"
+      "'maxLength':9},{'const':true}]}", "true", "4\n3\n''\n'a'" },
     { "{'type':'integer','not':{'minimum':3,'maximum':7}}", "2\n8\n-5\n100", "3\n5\n7" },
     { "{'type':'number','not':{'multipleOf':0.5}}", "0.1\n2.25\n-3.75", "0\n0.5\n1\n-2.50" },
     { "{'type':'integer','not':{'multipleOf':2}}", "1\n-7\n33", "0\n2\n-14" },
@@ -269,6 +282,39 @@ static const text_case text_cases[] = {
       "false}", "{'b':null,'a':null}\n{}", "{'c':1}" },
     { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'required':['a','b'],'dependentRequired':{'b':['a']},"
       "'dependencies':{'z':['y']}}", "{'a':null,'b':null}", "{'a':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependentRequired':{'a':['b']}}",
+      "{}\n{'b':null}\n{'a':null,'b':null}", "{'a':null}" },
+    { "{'properties':{'b':{'type':'null'},'a':{'type':'null'}},'dependentRequired':{'a':['b']}}",
+      "{}\n{'b':null}\n{'b':null,'a':null}", "{'a':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'},'c':{'type':'null'}},'dependentRequired':{'a':['c'],"
+      "'c':['a']}}", "{}\n{'b':null}\n{'a':null,'c':null}\n{'a':null,'b':null,'c':null}",
+      "{'a':null}\n{'c':null}\n{'a':null,'b':null}\n{'b':null,'c':null}" },
+    { "{'properties':{'c':{'type':'null'},'a':{'type':'null'},'d':{'type':'null'},'b':{'type':'null'}},"
+      "'dependentRequired':{'a':['b'],'b':['c'],'d':['a']}}", /* d needs a, b and c */
+      "{}\n{'c':null}\n{'c':null,'b':null}\n{'c':null,'a':null,'b':null}\n{'c':null,'a':null,'d':null,'b':null}",
+      "{'a':null,'b':null}\n{'b':null}\n{'d':null}\n{'c':null,'d':null}\n{'c':null,'a':null}\n{'c':null,'d':null,"
+      "'b':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'},'c':{'type':'null'},'d':{'type':'null'}},"
+      "'dependentRequired':{'a':['b','c'],'d':['b']},'minProperties':2,'maxProperties':3}",
+      "{'b':null,'c':null}\n{'a':null,'b':null,'c':null}\n{'b':null,'c':null,'d':null}\n{'b':null,'d':null}",
+      "{}\n{'b':null}\n{'a':null,'b':null}\n{'c':null,'d':null}\n{'a':null,'b':null,'c':null,'d':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'required':['a'],'dependentRequired':{'a':['b']}}",
+      "{'a':null,'b':null}", "{'a':null}\n{'b':null}\n{}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependentRequired':{'a':['n']}}", /* n: any value */
+      "{}\n{'b':null}\n{'a':null,'n':3}\n{'a':null,'b':null,'n':[]}", "{'a':null}\n{'a':null,'b':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependentRequired':{'a':['n'],'b':['a']},"
+      "'additionalProperties':false}", "{}", "{'a':null}\n{'b':null}\n{'a':null,'b':null}\n{'a':null,'n':1}" },
+    { "{'properties':{'a':{'type':'null'}},'dependentRequired':{'x':['a'],'a':['y']},'additionalProperties':{'type':"
+      "'boolean'}}", "{}\n{'q':true}\n{'a':null,'y':true}\n{'a':null,'x':true,'y':false}\n{'y':true,'q':true}",
+      "{'x':true}\n{'a':null}\n{'a':null,'x':true}\n{'y':1}\n{'q':true,'x':true}\n{'y':true,'y':true}" },
+    { "{'type':'object','dependentRequired':{'a':['b']}}", "{}\n{'q':1}\n{'a':1,'b':2}\n{'b':2,'z':3}",
+      "{'a':1}\n{'a':1,'z':2}\n{'z':1,'a':1}" },
+    { D7 "'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependencies':{'b':['a']}}",
+      "{}\n{'a':null}\n{'a':null,'b':null}", "{'b':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'dependentRequired':{'a':['b'],'b':[],'a2':['a']},"
+      "'not':{'required':['b']}}", "{}", "{'a':null}\n{'b':null}\n{'a':null,'b':null}" },
+    { "{'properties':{'a':{'type':'null'},'b':{'type':'null'}},'allOf':[{'dependentRequired':{'a':['b']}},{"
+      "'dependentRequired':{'b':['a']}}],'minProperties':1}", "{'a':null,'b':null}", "{}\n{'a':null}\n{'b':null}" },
     { "{'type':'null','x-order':1,'tsType':'A','discriminator':{'propertyName':'k'},'contentMediaType':'a/b','if':{},"
       "'markdownDescription':'','minContains':2}", "null", "1" },
     /* without a type: the keywords apply to values of their own type only */
@@ -377,6 +423,74 @@ static void check_refusal(const char *source, bool strict, exl2_result wanted, c
     free(schema);
 }
 
+/* Subschemas within each other, `count` of them: each is `wrap`, whose % is the next one; the innermost one is
+   `inside`. The texts are made in the same way. */
+static char *nest(const char *wrap, uint32_t count, const char *inside)
+{
+    size_t front = strcspn(wrap, "%"), back = strlen(wrap) - front - 1;
+    char *out = malloc((front + back) * count + strlen(inside) + 1), *at = out;
+    if (!out) {
+        exit(1);
+    }
+    for (uint32_t i = 0; i < count; i++, at += front) {
+        memcpy(at, wrap, front);
+    }
+    at += sprintf(at, "%s", inside);
+    for (uint32_t i = 0; i < count; i++, at += back) {
+        memcpy(at, wrap + front + 1, back);
+    }
+    *at = 0;
+    return out;
+}
+
+/* Values deep within each other. Where a schema has more levels than are read, one sentence says so. */
+static void check_deep(judge *j)
+{
+    static const struct { uint32_t count; const char *schema, *fit, *unfit; } cases[] = {
+        { 40, "{\"type\":\"object\",\"properties\":{\"a\":%},\"required\":[\"a\"]}", "{\"a\":%}", "[%]" },
+        { 100, "{\"type\":\"object\",\"properties\":{\"a\":%},\"required\":[\"a\"]}", "{\"a\":%}", "[%]" },
+        { 80, "{\"properties\":{\"a\":{\"type\":\"array\",\"items\":%}}}", "{\"a\":[%]}", "{\"a\":%}" },
+        { 60, "{\"properties\":{\"a\":{\"anyOf\":[{\"type\":\"null\"},%]},\"b\":{\"type\":\"null\"}},"
+          "\"minProperties\":1}", "{\"a\":%}", "{\"b\":%}" },
+        { 200, "{\"type\":\"array\",\"items\":%}", "[%]", "{%}" },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(cases); i++) {
+        char *schema = nest(cases[i].schema, cases[i].count, "{\"const\":7}");
+        char *fit = nest(cases[i].fit, cases[i].count, "7"), *other = nest(cases[i].fit, cases[i].count, "8");
+        char *unfit = nest(cases[i].unfit, cases[i].count, "7");
+        exl2__grammar g;
+        exl2_result result = exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, false, schema, strlen(schema),
+                                                &table, 0, &g);
+        if (CHECK(result == EXL2_OK)) {
+            check_lines(&g, schema, fit, true);
+            check_lines(&g, schema, unfit, false);
+            check_lines(&g, schema, other, false);
+            judge_add(j, 's', schema, fit, strlen(fit));
+            judge_texts(j, &g, schema, 5);
+            exl2__grammar_close(&context, &g);
+        } else {
+            printf("  case %zu: %s\n", i, context.error.text);
+        }
+        free(schema);
+        free(fit);
+        free(other);
+        free(unfit);
+    }
+    static const struct { uint32_t count; const char *wrap, *sentence; exl2_result result; } refused[] = {
+        { 256, "{'items':%}", "schema is not valid JSON: expected at most 256 levels of nesting at byte",
+          EXL2_ERR_FORMAT },
+        { 90000, "{'items':%}", "expected at most 256 levels of nesting at byte 2304", EXL2_ERR_FORMAT },
+        { 120, "{'allOf':[%],'required':['a']}", "at most 64 subschemas that must hold together", EXL2_ERR_BUDGET },
+        { 60, "{'not':%}", "", EXL2_OK },
+        { 255, "{'not':%}", "at most 64 subschemas that must hold together", EXL2_ERR_BUDGET },
+    };
+    for (size_t i = 0; i < EXL2__COUNT(refused); i++) {
+        char *schema = nest(refused[i].wrap, refused[i].count, "{'type':'null'}");
+        check_refusal(schema, false, refused[i].result, refused[i].sentence);
+        free(schema);
+    }
+}
+
 static void check_refusals(void)
 {
     static const exl2_result not_there = EXL2_ERR_UNSUPPORTED, wrong = EXL2_ERR_FORMAT;
@@ -394,6 +508,21 @@ static void check_refusals(void)
         { "{'$ref':'#nowhere'}", wrong, "does not exist; found: #nowhere" },
         { "{'oneOf':[{'type':'string','format':'date'},{'type':'string','format':'email'}]}", not_there,
           "#/oneOf/1: the other branches of oneOf cannot exclude the values of this one; found: {\"type\":" },
+        { "{'oneOf':[{'type':'number','minimum':0},{'type':'number','minimum':0,'multipleOf':1e6}]}", not_there,
+          "#/oneOf/1: the other branches of oneOf cannot exclude the values of this one; found: {\"type\":" },
+        { "{'oneOf':[{'type':'number','minimum':0},{'type':'number','minimum':0,'not':{'const':5}}]}", not_there,
+          "#/oneOf/1: the other branches of oneOf cannot exclude" },
+        { "{'oneOf':[{'type':'integer','minimum':0},{'type':'integer','minimum':0,'anyOf':[{'maximum':3},{'minimum':9}]"
+          "}]}", not_there, "#/oneOf/1: the other branches of oneOf cannot exclude" },
+        { "{'oneOf':[{'type':'string','minLength':2},{'type':'string','minLength':2,'not':{'const':'ab'}}]}",
+          not_there, "#/oneOf/1: the other branches of oneOf cannot exclude" },
+        { "{'oneOf':[{'type':'array','minItems':1},{'type':'array','minItems':1,'items':{'type':'null'}}]}",
+          not_there, "#/oneOf/1: the other branches of oneOf cannot exclude" },
+        { "{'type':'object','required':['a'],'oneOf':[{'required':['a']},{'required':['a'],'minProperties':3}]}",
+          not_there, "the other branches of oneOf cannot exclude" },
+        { "{'oneOf':[{'type':'integer','minimum':3},{'type':'integer','minimum':3}]}", wrong, "no text matches" },
+        { "{'oneOf':[{'type':'string','minLength':2},{'type':'string','minLength':2}]}", wrong, "no text matches" },
+        { "{'required':['a'],'oneOf':[{'maxProperties':3},{'maxProperties':3}]}", wrong, "no text matches" },
         { "{'type':'array','not':{'items':{'type':'null'}}}", not_there,
           "#/not: `not` cannot exclude the values of this subschema; found: {\"items\"" },
         { "{'type':'string','not':{'format':'date'}}", not_there, "`not` cannot exclude" },
@@ -407,8 +536,11 @@ static void check_refusals(void)
         { "{'items':{'type':'object'},'uniqueItems':true}", not_there, "uniqueItems is supported only for" },
         { "{'items':{'enum':[1,2]},'uniqueItems':true,'minItems':3}", wrong, "no text matches" },
         { "{'format':'date','maxLength':9}", wrong, "no text matches" },
-        { "{'properties':{'a':{},'b':{}},'dependencies':{'a':['b']}}", not_there,
-          "optional members are not supported; found: dep" },
+        { "{'properties':{'a':{},'b':{}},'dependencies':{'a':{'required':['b']}}}", not_there,
+          "#/dependencies/a: a subschema that applies only where a member is present is not supported; found: a" },
+        { "{'properties':{'a':{},'b':{}},'dependentRequired':{'a':[3]}}", wrong,
+          "#/dependentRequired/a/0: the list of this member must have strings; found: 3" },
+        { "{'properties':{'a':{}},'dependentRequired':['a']}", wrong, "the value of this keyword must be an object" },
         { "{'allOf':[{'properties':{'a':{}}},{'unevaluatedProperties':false}]}", not_there,
           "does not see all subschemas" },
         { "{'propertyNames':{'anyOf':[{'const':'a'},{'const':'b'}]}}", not_there,
@@ -471,6 +603,96 @@ static void check_work(void)
     check_refusal(schema, false, EXL2_ERR_BUDGET, "counts above 256");
 }
 
+#define GRAPH_KEYS 6u
+
+/* Random dependencies among a few members, some of them required: the grammar accepts those subsets of the members, in
+   order, in which every member has what it needs, and no others. */
+static void check_graphs(void)
+{
+    for (uint32_t round = 0; round < 80; round++) {
+        char schema[1024], *quotes;
+        uint32_t needs[GRAPH_KEYS] = { 0 }, required = 0, accepted = 0;
+        size_t used = (size_t)snprintf(schema, sizeof schema, "{'properties':{");
+        for (uint32_t i = 0; i < GRAPH_KEYS; i++) {
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%u':{'type':'null'}", i ? "," : "", i);
+        }
+        used += (size_t)snprintf(schema + used, sizeof schema - used, "},'dependentRequired':{");
+        for (uint32_t i = 0; i < GRAPH_KEYS; i++) {
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%u':[", i ? "," : "", i);
+            for (uint32_t k = 0; k < GRAPH_KEYS; k++) {
+                if (random_number(GRAPH_KEYS) == 0) {
+                    used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%u'", needs[i] ? "," : "", k);
+                    needs[i] |= 1u << k;
+                }
+            }
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "]");
+        }
+        used += (size_t)snprintf(schema + used, sizeof schema - used, "},'required':[");
+        if (random_number(3) == 0) {
+            uint32_t key = random_number(GRAPH_KEYS);
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "'%u'", key);
+            required = 1u << key;
+        }
+        snprintf(schema + used, sizeof schema - used, "]}");
+        quotes = quoted(schema);
+        exl2__grammar g;
+        if (!CHECK(exl2__grammar_open(&context, EXL2_GRAMMAR_JSON_SCHEMA, false, quotes, strlen(quotes), &table, 0, &g)
+                   == EXL2_OK)) {
+            printf("  %s: %s\n", quotes, context.error.text);
+            free(quotes);
+            continue;
+        }
+        for (uint32_t set = 0; set < 1u << GRAPH_KEYS; set++) {
+            char text[256] = "{";
+            bool wanted = (set & required) == required;
+            for (uint32_t i = 0; i < GRAPH_KEYS; i++) {
+                if (set >> i & 1) {
+                    size_t bytes = strlen(text);
+                    snprintf(text + bytes, sizeof text - bytes, "%s\"%u\":null", bytes > 1 ? "," : "", i);
+                    wanted = wanted && (set & needs[i]) == needs[i];
+                }
+            }
+            strcat(text, "}");
+            accepted += wanted;
+            check_lines(&g, quotes, text, wanted);
+        }
+        CHECK(accepted > 0); /* all members together always fit */
+        exl2__grammar_close(&context, &g);
+        free(quotes);
+    }
+}
+
+/* Pairs of members, of which the first needs the second. Side by side they cost little. If the second ones come after
+   all first ones, the number of combinations is bounded. */
+static void check_dependencies(void)
+{
+    static char schema[1 << 20];
+    for (uint32_t apart = 0; apart < 2; apart++) {
+        size_t used = (size_t)snprintf(schema, sizeof schema, "{'properties':{");
+        for (uint32_t i = 0; i < 60; i++) {
+            uint32_t pair = apart ? i % 30 : i / 2, second = apart ? i >= 30 : i % 2;
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%c%u':{'type':'null'}", i ? "," : "",
+                                     second ? 'b' : 'a', pair);
+        }
+        used += (size_t)snprintf(schema + used, sizeof schema - used, "},'dependentRequired':{");
+        for (uint32_t i = 0; i < 30; i++) {
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'a%u':['b%u']", i ? "," : "", i, i);
+        }
+        snprintf(schema + used, sizeof schema - used, "}}");
+        check_refusal(schema, false, apart ? EXL2_ERR_BUDGET : EXL2_OK,
+                      "schema: at most 1024 combinations of members that depend on each other are supported");
+    }
+    for (uint32_t many = 0; many < 2; many++) { /* 70 keys, and 60,000 */
+        size_t used = (size_t)snprintf(schema, sizeof schema, "{'type':'object','dependentRequired':{");
+        for (uint32_t i = 0; i < (many ? 60000 : 70); i++) {
+            used += (size_t)snprintf(schema + used, sizeof schema - used, "%s'%u':['x']", i ? "," : "", i);
+        }
+        snprintf(schema + used, sizeof schema - used, "}}");
+        check_refusal(schema, false, EXL2_ERR_BUDGET, many ? "too many members depend on each other"
+                      : "schema: at most 64 members of an object may depend on each other");
+    }
+}
+
 /* ---- files ---- */
 
 static uint32_t number_of(const char *variable, uint32_t otherwise)
@@ -529,10 +751,13 @@ int main(void)
     if (!other) {
         judge j = judge_open();
         check_texts(&j);
+        check_deep(&j);
         judge_close(&j);
         check_wrappers();
         check_refusals();
         check_work();
+        check_graphs();
+        check_dependencies();
     }
     check_file(other ? other : EXL2_GOLDEN_DIR "/schemas/pydantic.jsonl", !other,
                number_of("EXL2_SCHEMA_TEXTS", TEXTS));

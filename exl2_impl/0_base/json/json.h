@@ -1,8 +1,8 @@
 /* json.h: parses strict JSON text (RFC 8259) into one flat array of tokens that point into the text.
    takes: untrusted text, which must outlive the tokens.
-   gives: exl2__json, exl2__json_open, exl2__json_open_flat, exl2__json_open_whole, exl2__json_close; exl2__json_parse
-          and its functions, which work in slices; exl2__json_get, exl2__json_first, exl2__json_next; exl2__json_text,
-          exl2__json_is, exl2__json_u64 and similar; exl2__json_walk.
+   gives: exl2__json, exl2__json_open, exl2__json_open_flat, exl2__json_open_deep, exl2__json_open_whole,
+          exl2__json_close; exl2__json_parse and its functions, which work in slices; exl2__json_get, exl2__json_first,
+          exl2__json_next; exl2__json_text, exl2__json_is, exl2__json_u64 and similar; exl2__json_walk.
    owns:  the token array, until exl2__json_close. */
 #ifndef EXL2__JSON_H
 #define EXL2__JSON_H
@@ -353,22 +353,40 @@ static exl2_result exl2__json_parse_some(exl2__ctx *c, exl2__json_parse *p, exl2
     return EXL2_OK;
 }
 
+/* The rest of an open parse at once. Closes p. On failure *out is zeroed. */
+static exl2_result exl2__json_parse_all(exl2__ctx *c, exl2__json_parse *p, exl2__json *out)
+{
+    exl2__work all = exl2__work_all();
+    exl2_result r = exl2__json_parse_some(c, p, &all);
+    *out = (exl2__json){ 0 };
+    if (r == EXL2_OK) {
+        *out = p->j;
+        p->j = (exl2__json){ 0 };
+    }
+    exl2__json_parse_close(c, p);
+    return r;
+}
+
 /* The same at once. nonfinite: NaN and Infinity are accepted (EXL2__JSON_NONFINITE). On failure *out is zeroed. */
 static exl2_result exl2__json_open_whole(exl2__ctx *c, const char *label, const char *text, size_t bytes,
                                          const char *const *flat_keys, bool nonfinite, exl2__json *out)
 {
-    exl2__work all = exl2__work_all();
     exl2__json_parse p;
-    exl2_result r = exl2__json_parse_begin(c, &p, label, text, bytes, flat_keys);
-    p.scan.nonfinite = nonfinite;
-    r = r < 0 ? r : exl2__json_parse_some(c, &p, &all);
     *out = (exl2__json){ 0 };
-    if (r == EXL2_OK) {
-        *out = p.j;
-        p.j = (exl2__json){ 0 };
-    }
-    exl2__json_parse_close(c, &p);
-    return r;
+    EXL2__TRY(exl2__json_parse_begin(c, &p, label, text, bytes, flat_keys));
+    p.scan.nonfinite = nonfinite;
+    return exl2__json_parse_all(c, &p, out);
+}
+
+/* Like exl2__json_open, for callers that do not recurse: accepts EXL2__JSON_DEEP_MAX levels of nesting. */
+static exl2_result exl2__json_open_deep(exl2__ctx *c, const char *label, const char *text, size_t bytes,
+                                        exl2__json *out)
+{
+    exl2__json_parse p;
+    *out = (exl2__json){ 0 };
+    EXL2__TRY(exl2__json_parse_begin(c, &p, label, text, bytes, NULL));
+    p.scan.deep = true;
+    return exl2__json_parse_all(c, &p, out);
 }
 
 static inline exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, const char *text, size_t bytes,

@@ -11,6 +11,7 @@
 #include "../work.h"
 
 #define EXL2__JSON_DEPTH_MAX 64
+#define EXL2__JSON_DEEP_MAX 256 /* the same where no code recurses over the tokens */
 
 typedef enum exl2__json_kind {
     EXL2__JSON_OBJECT,
@@ -46,8 +47,9 @@ typedef struct exl2__json_scan {
     const uint8_t *text;
     exl2__json_token *tokens; /* NULL: count only */
     uint32_t bytes, token_count, depth;
-    uint32_t open[EXL2__JSON_DEPTH_MAX]; /* [depth] tokens of the open containers */
-    bool is_object[EXL2__JSON_DEPTH_MAX];
+    uint32_t open[EXL2__JSON_DEEP_MAX]; /* [depth] tokens of the open containers */
+    bool is_object[EXL2__JSON_DEEP_MAX];
+    bool deep; /* DEEP_MAX levels are accepted instead of DEPTH_MAX */
     const char *wanted; /* after an error: what is expected at offset `at` */
     uint32_t at;        /* between two slices: the next byte to read */
     uint32_t depth_read; /* `depth` before the last child; if it has grown since, a container was opened */
@@ -232,8 +234,8 @@ static uint32_t exl2__json_scan_word(exl2__json_scan *s, uint32_t at, const char
 
 static inline uint32_t exl2__json_scan_open(exl2__json_scan *s, uint32_t at)
 {
-    if (s->depth == EXL2__JSON_DEPTH_MAX) {
-        return exl2__json_scan_fail(s, at, "at most 64 levels of nesting");
+    if (s->depth == (s->deep ? EXL2__JSON_DEEP_MAX : EXL2__JSON_DEPTH_MAX)) {
+        return exl2__json_scan_fail(s, at, s->deep ? "at most 256 levels of nesting" : "at most 64 levels of nesting");
     }
     bool is_object = s->text[at] == '{';
     s->open[s->depth] = s->token_count;

@@ -68,6 +68,11 @@ static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool
         exl2__grammar_read(&code, kind, source, bytes, vocab, strict);
         result = exl2__grammar_link_open(&code, vocab, &g->link);
     }
+    if (result == EXL2_OK && exl2__grammar_link_is_empty(&g->link)) {
+        result = code.doubt[0] ? exl2__fail(c, EXL2_ERR_UNSUPPORTED, "%s", code.doubt)
+            : exl2__fail(c, EXL2_ERR_FORMAT, "%s: no text matches, or the model has no tokens for the bytes of one",
+                         code.label);
+    }
     exl2__grammar_code_close(&code);
     if (result == EXL2_OK) {
         result = exl2__grammar_mask_open(c, &g->link, vocab, g->cache_bytes, &g->mask);

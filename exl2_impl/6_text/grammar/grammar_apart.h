@@ -181,14 +181,18 @@ static bool exl2__grammar_object_exclude(exl2__grammar_schema *s, exl2__grammar_
         if (!exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_OBJECT, &other)) {
             continue;
         }
-        bool apart = exl2__grammar_apart_constants(s, set, &other) || exl2__grammar_apart_members(s, set, &other)
-            || exl2__grammar_apart_lacks(s, o, set, &other)
-            || exl2__grammar_apart_member(s, o, set, &other, set->nots[i], true)
+        if (exl2__grammar_apart_constants(s, set, &other) || exl2__grammar_apart_members(s, set, &other)
+            || exl2__grammar_apart_lacks(s, o, set, &other)) {
+            continue;
+        }
+        bool apart = exl2__grammar_apart_member(s, o, set, &other, set->nots[i], true)
             || exl2__grammar_apart_forbid(s, o, set, &other)
             || exl2__grammar_apart_member(s, o, set, &other, set->nots[i], false)
             || exl2__grammar_apart_count(s, o, &other);
         if (!apart) {
             exl2__grammar_types_reject_not(s, set->nots[i]);
+        } else if (exl2__grammar_types_conditions(s, &other, EXL2__GRAMMAR_SCHEMA_OBJECT) > 1) {
+            exl2__grammar_types_doubt_not(s, set->nots[i]);
         }
     }
     return s->g->result == EXL2_OK;

@@ -392,9 +392,11 @@ static exl2__grammar_code_piece exl2__grammar_array_piece(exl2__grammar_schema *
     }
     for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
         exl2__grammar_schema_set other;
-        if (exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_ARRAY, &other)
-            && !exl2__grammar_array_not(s, &other, &min, &max)) {
+        uint32_t types = exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_ARRAY, &other);
+        if (types && !exl2__grammar_array_not(s, &other, &min, &max)) {
             exl2__grammar_types_reject_not(s, set->nots[i]);
+        } else if (types && exl2__grammar_types_conditions(s, &other, types) > 1) {
+            exl2__grammar_types_doubt_not(s, set->nots[i]);
         }
     }
     if (min > max) {

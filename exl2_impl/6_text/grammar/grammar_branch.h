@@ -282,13 +282,13 @@ static void exl2__grammar_branch_read(exl2__grammar_code *g, const char *text, s
     s.vocab = vocab;
     s.strict = strict;
     s.lists = 13 * bytes;
-    g->result = exl2__json_open(g->c, g->label, text, bytes, &s.j);
+    g->result = exl2__json_open_deep(g->c, g->label, text, bytes, &s.j);
     for (uint32_t inner; g->result == EXL2_OK && (inner = exl2__grammar_branch_wrapped(&s)) != 0;) {
         const exl2__json_token *t = &s.j.tokens[inner];
         bytes = t->end - t->begin;
         text += t->begin;
         exl2__json_close(g->c, &s.j);
-        g->result = exl2__json_open(g->c, g->label, text, bytes, &s.j);
+        g->result = exl2__json_open_deep(g->c, g->label, text, bytes, &s.j);
     }
     if (g->result < 0) {
         return;

@@ -5,6 +5,7 @@
           alternatives, loops and calls.
    owns:  its arrays, until exl2__grammar_code_close. */
 #ifndef EXL2__GRAMMAR_CODE_H
+#define EXL2__GRAMMAR_CODE_DOUBT 320u /* bytes of a message */
 #define EXL2__GRAMMAR_CODE_H
 
 #include "../../0_base/alloc.h"
@@ -40,6 +41,7 @@ typedef struct exl2__grammar_code {
     bool json;                      /* classes are for text inside a JSON string: some characters become escapes */
     bool wide;                      /* \d, \w, \s: the union of the regex dialects instead of their intersection */
     uint32_t work;                  /* cost so far of the products of grammar_words.h, which is bounded */
+    char doubt[EXL2__GRAMMAR_CODE_DOUBT]; /* why the automaton may lack texts of its source, as a message; or "" */
     exl2_result result;
 } exl2__grammar_code;
 

@@ -301,6 +301,20 @@ static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_word
     return exl2__grammar_figure_not_range(s, w, f, fractions, set, integer);
 }
 
+/* Does exl2__grammar_figure_not exclude the numbers of the set and no others? */
+static bool exl2__grammar_figure_exact(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool integer)
+{
+    exl2__grammar_figure f = exl2__grammar_figure_of(s, set, integer);
+    bool plain = set->not_count == 0, lists = false;
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t part = set->parts[i].token;
+        lists = lists || exl2__grammar_schema_get(s, part, "enum") || exl2__grammar_schema_get(s, part, "const");
+        plain = plain && !exl2__grammar_schema_get(s, part, "anyOf") && !exl2__grammar_schema_get(s, part, "oneOf");
+    }
+    return lists ? exl2__grammar_types_conditions(s, set, EXL2__GRAMMAR_SCHEMA_NUMBER) == 1
+        : plain && !f.refused && f.multiple <= EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX;
+}
+
 /* ---- numbers ---- */
 
 /* Digits after the point that are written. */
@@ -356,6 +370,8 @@ static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__g
         bool integer = !(both & EXL2__GRAMMAR_SCHEMA_FRACTION);
         if (both && !exl2__grammar_figure_not(s, w, &f, fractions && exl2__grammar_figure_parts(&f), &other, integer)) {
             exl2__grammar_types_reject_not(s, set->nots[i]);
+        } else if (both && !exl2__grammar_figure_exact(s, &other, integer)) {
+            exl2__grammar_types_doubt_not(s, set->nots[i]);
         }
     }
     if (!(types & EXL2__GRAMMAR_SCHEMA_INTEGER)) {

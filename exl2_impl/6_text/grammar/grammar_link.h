@@ -1,7 +1,7 @@
 /* grammar_link.h: checks an automaton and computes what a walk needs: byte classes, and for every node the fewest
    tokens and the fewest nested calls with which its rule can end.
    takes: exl2__grammar_code, whose rule 0 is the root; a model's token table.
-   gives: exl2__grammar_link, exl2__grammar_link_open, exl2__grammar_link_close.
+   gives: exl2__grammar_link, exl2__grammar_link_open, exl2__grammar_link_is_empty, exl2__grammar_link_close.
    owns:  one block, from open to close. */
 #ifndef EXL2__GRAMMAR_LINK_H
 #define EXL2__GRAMMAR_LINK_H
@@ -322,6 +322,12 @@ static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
 
 /* ---- grammars that are rejected ---- */
 
+/* Does no text match, or has the model no tokens for the bytes of one? */
+static inline bool exl2__grammar_link_is_empty(const exl2__grammar_link *g)
+{
+    return g->tokens[g->first] >= EXL2__GRAMMAR_LINK_NEVER;
+}
+
 static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
 {
     for (uint32_t i = 0; i < g->node_count; i++) {
@@ -335,11 +341,7 @@ static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_li
                           "%s: every text needs %u nested rules and loops; at most %u are supported",
                           label, g->depth[g->first], EXL2__GRAMMAR_LINK_DEPTH_MAX);
     }
-    if (g->tokens[g->first] >= EXL2__GRAMMAR_LINK_NEVER) {
-        return exl2__fail(c, EXL2_ERR_FORMAT,
-                          "%s: no text matches, or the model has no tokens for the bytes of one", label);
-    }
-    if (g->tokens[g->first] >= EXL2__GRAMMAR_LINK_HUGE) {
+    if (g->tokens[g->first] >= EXL2__GRAMMAR_LINK_HUGE && !exl2__grammar_link_is_empty(g)) {
         return exl2__fail(c, EXL2_ERR_BUDGET, "%s: the shortest text is too long: it needs %u tokens or more", label,
                           EXL2__GRAMMAR_LINK_HUGE);
     }
@@ -501,7 +503,7 @@ static exl2_result exl2__grammar_link_restrict(exl2__ctx *c, const exl2__grammar
     return r;
 }
 
-/* Links the automaton whose root is rule 0 of `code`. On failure *g is zeroed. */
+/* Links the automaton whose root is rule 0 of `code`, which may match no text. On failure *g is zeroed. */
 static exl2_result exl2__grammar_link_open(exl2__grammar_code *code, const exl2__grammar_vocab *vocab,
                                            exl2__grammar_link *g)
 {

@@ -493,8 +493,8 @@ static bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *
     return false;
 }
 
-/* Fails because no token is allowed. Only the limits on parses and depth cause this: an automaton that passed
-   exl2__grammar_link_open can end every text. */
+/* Fails because no token is allowed. Only the limits on parses and depth cause this: an automaton that
+   exl2__grammar_open has accepted can end every text. */
 static exl2_result exl2__grammar_mask_stuck(exl2__ctx *c, const exl2__grammar_mask *m)
 {
     return exl2__fail(c, EXL2_ERR_BUDGET,

@@ -5,11 +5,13 @@
 #ifndef EXL2__GRAMMAR_OBJECT_H
 #define EXL2__GRAMMAR_OBJECT_H
 
+#include "grammar_depend.h"
 #include "grammar_keys.h"
 
 /* What is decided about an object before its members are written. */
 typedef struct exl2__grammar_object {
     exl2__grammar_keys keys;
+    exl2__grammar_depend depend;
     uint32_t forbidden[EXL2__GRAMMAR_SCHEMA_NOTS_MAX]; /* keys that the object must not have */
     uint32_t not_keys[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];  /* keys whose values must not match not_values */
     exl2__grammar_schema_sub not_values[EXL2__GRAMMAR_SCHEMA_NOTS_MAX];
@@ -110,15 +112,22 @@ static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__gram
     return has_schema || !keys || exl2__grammar_object_unevaluated(s, set, value, &has_schema);
 }
 
+static bool exl2__grammar_object_forbids(const exl2__grammar_schema *s, const exl2__grammar_object *o, uint32_t key)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < o->forbidden_count && !found; i++) {
+        found = exl2__json_same(&s->j, o->forbidden[i], key);
+    }
+    return found;
+}
+
 /* All subschemas for the value of a declared key in the object `o`. false: the object must not have the key. */
 static bool exl2__grammar_object_declared(exl2__grammar_schema *s, exl2__grammar_object *o,
                                           const exl2__grammar_schema_set *set, uint32_t key,
                                           exl2__grammar_schema_set *value)
 {
-    for (uint32_t i = 0; i < o->forbidden_count; i++) {
-        if (exl2__json_same(&s->j, o->forbidden[i], key)) {
-            return false;
-        }
+    if (exl2__grammar_object_forbids(s, o, key)) {
+        return false;
     }
     if (!exl2__grammar_object_value(s, set, key, &o->keys, exl2__grammar_keys_match(s, &o->keys, key), value)) {
         return false;
@@ -151,18 +160,36 @@ static bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__gramm
     return (has_schema || exl2__grammar_object_unevaluated(s, set, value, &has_schema)) && (has_schema || !named);
 }
 
+static const char *const exl2__grammar_object_dependencies[] = { "dependentRequired", "dependencies" };
+
+/* Is the key in a list of dependentRequired or dependencies? It may then be written, as a required key may. */
+static bool exl2__grammar_object_needed(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < 2 * set->count && !found; i++) {
+        uint32_t list = exl2__grammar_schema_get(s, set->parts[i / 2].token, exl2__grammar_object_dependencies[i % 2]);
+        for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k && !found; k = exl2__json_next(&s->j, list, k)) {
+            for (uint32_t r = exl2__json_first(&s->j, k + 1); r && !found; r = exl2__json_next(&s->j, k + 1, r)) {
+                found = s->j.tokens[k + 1].kind == EXL2__JSON_ARRAY && exl2__json_same(&s->j, r, key);
+            }
+        }
+    }
+    return found;
+}
+
 /* Can the object have a member with this key? */
 static bool exl2__grammar_object_possible(exl2__grammar_schema *s, exl2__grammar_object *o,
                                           const exl2__grammar_schema_set *set, uint32_t key)
 {
     exl2__grammar_schema_set value;
-    bool declared = exl2__grammar_object_requires(s, set, key);
+    bool declared = exl2__grammar_object_requires(s, set, key) || exl2__grammar_object_needed(s, set, key);
     for (uint32_t i = 0; i < set->count && !declared; i++) {
         declared = exl2__grammar_object_property(s, set->parts[i].token, key) != 0;
     }
     uint32_t mask = exl2__grammar_keys_match(s, &o->keys, key);
     return declared ? exl2__grammar_object_declared(s, o, set, key, &value)
-        : mask != EXL2__GRAMMAR_WORDS_NONE && exl2__grammar_object_rest(s, set, &o->keys, mask, &value);
+        : !exl2__grammar_object_forbids(s, o, key) && mask != EXL2__GRAMMAR_WORDS_NONE
+            && exl2__grammar_object_rest(s, set, &o->keys, mask, &value);
 }
 
 /* ---- members ---- */
@@ -197,11 +224,11 @@ static bool exl2__grammar_object_seen(exl2__grammar_schema *s, const exl2__gramm
     return seen;
 }
 
-/* Adds the members that the part's keyword `name` declares, without those declared before. Returns their number. If q
-   is NULL, only counts them. *never: a required member is impossible. */
+/* Adds the members that the part's keyword `name` declares, without those declared before. Returns their number.
+   Without `write`, only counts them. *never: a required member is impossible. */
 static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__grammar_object *o,
                                              const exl2__grammar_schema_set *set, uint32_t part, const char *name,
-                                             exl2__grammar_sequence *q, bool *never)
+                                             bool write, bool *never)
 {
     bool is_required = strcmp(name, "required") == 0;
     uint32_t list = exl2__grammar_schema_get(s, set->parts[part].token, name), count = 0;
@@ -215,9 +242,33 @@ static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__gram
         bool may = exl2__grammar_object_declared(s, o, set, k, &value);
         *never = *never || (need && !may);
         count += may;
-        if (may && q && s->g->result == EXL2_OK) {
-            exl2__grammar_sequence_member(
-                q, exl2__grammar_object_pair(s, exl2__grammar_object_key_piece(s, k), &value), need);
+        if (may && write && s->g->result == EXL2_OK) {
+            exl2__grammar_depend_member(
+                &o->depend, k, exl2__grammar_object_pair(s, exl2__grammar_object_key_piece(s, k), &value), need);
+        }
+    }
+    return count;
+}
+
+/* The same for keys that only dependencies name. */
+static uint32_t exl2__grammar_object_extras(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                            const exl2__grammar_schema_set *set, bool write)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < o->depend.count && s->g->result == EXL2_OK; i++) {
+        uint32_t key = o->depend.keys[i];
+        exl2__grammar_schema_set value;
+        bool seen = exl2__grammar_object_requires(s, set, key);
+        for (uint32_t p = 0; p < set->count && !seen; p++) {
+            seen = exl2__grammar_object_property(s, set->parts[p].token, key) != 0;
+        }
+        if (seen || !exl2__grammar_object_declared(s, o, set, key, &value)) {
+            continue;
+        }
+        count++;
+        if (write) {
+            exl2__grammar_depend_member(
+                &o->depend, key, exl2__grammar_object_pair(s, exl2__grammar_object_key_piece(s, key), &value), false);
         }
     }
     return count;
@@ -245,6 +296,9 @@ static uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2__gramm
     }
     for (uint32_t i = 0; i < o->forbidden_count; i++) {
         exl2__grammar_string_choice(s, &o->keys.words, o->forbidden[i], true, EXL2__GRAMMAR_WORDS_NOT);
+    }
+    for (uint32_t i = 0; i < o->depend.count; i++) {
+        exl2__grammar_string_choice(s, &o->keys.words, o->depend.keys[i], true, EXL2__GRAMMAR_WORDS_NOT);
     }
     if (!exl2__grammar_words_run(&o->keys.words)) {
         return 0;
@@ -303,11 +357,9 @@ static bool exl2__grammar_object_below(exl2__grammar_schema *s, const exl2__gram
     return *reached == (set->count == 64 ? ~0ull : (1ull << set->count) - 1);
 }
 
-/* Rejects conditions that a list of members in one order cannot enforce. */
-static void exl2__grammar_object_check(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                       const exl2__grammar_schema_set *set)
+/* Rejects an unevaluatedProperties that does not see all members. */
+static void exl2__grammar_object_check(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
-    static const char *const names[] = { "dependentRequired", "dependencies" };
     for (uint32_t i = 0; i < set->count && s->g->result == EXL2_OK; i++) {
         uint32_t part = set->parts[i].token, token = exl2__grammar_schema_get(s, part, "unevaluatedProperties");
         uint64_t reached;
@@ -315,18 +367,71 @@ static void exl2__grammar_object_check(exl2__grammar_schema *s, exl2__grammar_ob
             exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, token - 1,
                                         "unevaluatedProperties does not see all subschemas of the object");
         }
-        for (uint32_t n = 0; n < 2; n++) {
-            uint32_t list = exl2__grammar_schema_get_kind(s, part, names[n], EXL2__JSON_OBJECT);
-            for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
-                bool met = s->j.tokens[k + 1].kind == EXL2__JSON_ARRAY || !exl2__grammar_object_possible(s, o, set, k);
-                for (uint32_t r = exl2__json_first(&s->j, k + 1); r && met
-                     && s->j.tokens[k + 1].kind == EXL2__JSON_ARRAY; r = exl2__json_next(&s->j, k + 1, r)) {
-                    met = exl2__grammar_object_requires(s, set, r) || !exl2__grammar_object_possible(s, o, set, k);
-                }
-                if (!met) {
-                    exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, list - 1,
-                                                "members that depend on optional members are not supported");
-                }
+    }
+}
+
+/* Looking for a key costs a walk over the dependencies. Rejects schemas for which all walks would need seconds. */
+static void exl2__grammar_object_spend(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key)
+{
+    for (uint32_t i = 0; i < 2 * set->count; i++) {
+        uint32_t list = exl2__grammar_schema_get(s, set->parts[i / 2].token, exl2__grammar_object_dependencies[i % 2]);
+        s->g->work += list ? 1 + (s->j.tokens[list].after - list) / 64 : 0;
+    }
+    if (s->g->work > EXL2__GRAMMAR_WORDS_WORK_MAX) {
+        exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, key, "too many members depend on each other");
+    }
+}
+
+/* Adds what the key needs to the object's dependencies. Returns true if the key becomes forbidden, because the object
+   cannot have a member that the key needs. */
+static bool exl2__grammar_object_need(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                      const exl2__grammar_schema_set *set, uint32_t key)
+{
+    uint32_t list = key + 1;
+    if (s->j.tokens[list].kind != EXL2__JSON_ARRAY) {
+        exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, key,
+                                    "a subschema that applies only where a member is present is not supported");
+        return false;
+    }
+    for (uint32_t r = exl2__json_first(&s->j, list); r; r = exl2__json_next(&s->j, list, r)) {
+        if (s->j.tokens[r].kind != EXL2__JSON_STRING) {
+            exl2__grammar_schema_reject(s, EXL2_ERR_FORMAT, r, "the list of this member must have strings");
+            return false;
+        }
+        exl2__grammar_object_spend(s, set, r);
+        if (s->g->result < 0 || exl2__grammar_object_possible(s, o, set, r)) {
+            continue;
+        }
+        if (o->forbidden_count == EXL2__GRAMMAR_SCHEMA_NOTS_MAX) {
+            exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, key, "at most 64 members that cannot be are supported");
+            return false;
+        }
+        o->forbidden[o->forbidden_count++] = key;
+        return true;
+    }
+    for (uint32_t r = exl2__json_first(&s->j, list); r; r = exl2__json_next(&s->j, list, r)) {
+        if (!exl2__grammar_object_requires(s, set, r) && !exl2__json_same(&s->j, r, key)) {
+            exl2__grammar_depend_add(&o->depend, key, r);
+        }
+    }
+    return false;
+}
+
+/* Reads dependentRequired and dependencies. A key that becomes forbidden may forbid others, so it begins again. */
+static void exl2__grammar_object_depend(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                        const exl2__grammar_schema_set *set)
+{
+    bool again = true;
+    while (again && s->g->result == EXL2_OK) {
+        again = false;
+        o->depend = (exl2__grammar_depend){ .g = s->g, .j = &s->j };
+        for (uint32_t i = 0; i < 2 * set->count && !again; i++) {
+            uint32_t list = exl2__grammar_schema_get_kind(
+                s, set->parts[i / 2].token, exl2__grammar_object_dependencies[i % 2], EXL2__JSON_OBJECT);
+            for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k && !again && s->g->result == EXL2_OK;
+                 k = exl2__json_next(&s->j, list, k)) {
+                exl2__grammar_object_spend(s, set, k);
+                again = exl2__grammar_object_possible(s, o, set, k) && exl2__grammar_object_need(s, o, set, k);
             }
         }
     }
@@ -358,10 +463,14 @@ static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema 
     exl2__grammar_sequence q;
     exl2__grammar_schema_set value;
     bool never = false;
-    uint32_t declared = 0, rule = 0;
+    uint32_t declared = exl2__grammar_object_extras(s, o, set, false), rule = 0;
+    uint64_t always = 0;
     for (uint32_t i = 0; i < set->count && g->result == EXL2_OK; i++) {
-        declared += exl2__grammar_object_members(s, o, set, i, "properties", NULL, &never);
-        declared += exl2__grammar_object_members(s, o, set, i, "required", NULL, &never);
+        declared += exl2__grammar_object_members(s, o, set, i, "properties", false, &never);
+        declared += exl2__grammar_object_members(s, o, set, i, "required", false, &never);
+    }
+    for (uint32_t i = 0; i < o->depend.count; i++) {
+        always |= (uint64_t)exl2__grammar_object_requires(s, set, o->depend.keys[i]) << i;
     }
     exl2__grammar_code_piece open = exl2__grammar_code_word(g, "{"), close = exl2__grammar_code_word(g, "}");
     bool rest = o->keys.open || exl2__grammar_object_rest(s, set, &o->keys, 0, &value);
@@ -369,13 +478,17 @@ static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema 
                                               &q)) {
         return exl2__grammar_value_never(g);
     }
+    exl2__grammar_depend_begin(&o->depend, &q, always);
     for (uint32_t i = 0; i < set->count && g->result == EXL2_OK; i++) {
-        exl2__grammar_object_members(s, o, set, i, "properties", &q, &never);
+        exl2__grammar_object_members(s, o, set, i, "properties", true, &never);
     }
     for (uint32_t i = 0; i < set->count && g->result == EXL2_OK; i++) {
-        exl2__grammar_object_members(s, o, set, i, "required", &q, &never);
+        exl2__grammar_object_members(s, o, set, i, "required", true, &never);
     }
-    if (rest && (o->keys.open || o->forbidden_count)) { /* this excludes the declared keys from o->keys.words */
+    exl2__grammar_object_extras(s, o, set, true);
+    q = o->depend.worlds[0].list; /* all members have been passed, so this is the only world */
+    exl2__grammar_depend_close(&o->depend);
+    if (rest && (o->keys.open || o->forbidden_count || o->depend.count)) { /* excludes declared keys by o->keys.words */
         rule = exl2__grammar_object_others(s, o, set);
     } else if (rest && g->result == EXL2_OK) {
         rule = exl2__grammar_code_rule(g);
@@ -403,7 +516,8 @@ static exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema 
     exl2__grammar_keys_open(s, set, &o.keys);
     exl2__grammar_code_piece piece = exl2__grammar_value_never(s->g);
     if (s->g->result == EXL2_OK && exl2__grammar_object_exclude(s, &o, set)) {
-        exl2__grammar_object_check(s, &o, set);
+        exl2__grammar_object_check(s, set);
+        exl2__grammar_object_depend(s, &o, set);
         piece = exl2__grammar_object_write(s, &o, set);
     }
     exl2__grammar_keys_close(&o.keys);

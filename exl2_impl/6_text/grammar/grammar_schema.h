@@ -153,21 +153,28 @@ static void exl2__grammar_schema_path(const exl2__grammar_schema *s, uint32_t to
     }
 }
 
-/* Rejects the schema because of `token`. The message has the token's place and path, the sentence `what` that ends with
-   `expected`, and the token's text. If the schema is rejected twice, the first error stays. */
+/* Writes a message about `token`: its place and path, the sentence `what` that ends with `expected`, and its text. */
+static void exl2__grammar_schema_message(const exl2__grammar_schema *s, uint32_t token, const char *what,
+                                         const char *expected, char out[EXL2__GRAMMAR_CODE_DOUBT])
+{
+    const exl2__json_token *t = &s->j.tokens[token];
+    uint32_t bytes = t->end - t->begin, line, column;
+    char path[64];
+    bytes = bytes > 60 ? (uint32_t)exl2__utf8_cut(s->j.text + t->begin, 60) : bytes;
+    exl2__unicode_place(s->j.text, t->begin, &line, &column);
+    exl2__grammar_schema_path(s, token, path, sizeof path);
+    exl2__format(out, EXL2__GRAMMAR_CODE_DOUBT, "%s line %u, column %u, %s: %s%s; found: %.*s", s->g->label, line,
+                 column, path, what, expected, (int)bytes, s->j.text + t->begin);
+}
+
+/* Rejects the schema because of `token`. If the schema is rejected twice, the first error stays. */
 static void exl2__grammar_schema_reject_for(exl2__grammar_schema *s, exl2_result code, uint32_t token,
                                             const char *what, const char *expected)
 {
     if (s->g->result == EXL2_OK) {
-        const exl2__json_token *t = &s->j.tokens[token];
-        uint32_t bytes = t->end - t->begin;
-        bytes = bytes > 60 ? (uint32_t)exl2__utf8_cut(s->j.text + t->begin, 60) : bytes;
-        uint32_t line, column;
-        char path[64];
-        exl2__unicode_place(s->j.text, t->begin, &line, &column);
-        exl2__grammar_schema_path(s, token, path, sizeof path);
-        s->g->result = exl2__fail(s->g->c, code, "%s line %u, column %u, %s: %s%s; found: %.*s", s->g->label, line,
-                                  column, path, what, expected, (int)bytes, s->j.text + t->begin);
+        char message[EXL2__GRAMMAR_CODE_DOUBT];
+        exl2__grammar_schema_message(s, token, what, expected, message);
+        s->g->result = exl2__fail(s->g->c, code, "%s", message);
     }
 }
 

@@ -1,7 +1,7 @@
 /* grammar_sequence.h: lists of members in a fixed order. Members may be left out, but the number of members that are
    written has a least and a greatest value.
    takes: pieces, one for each member.
-   gives: exl2__grammar_sequence, exl2__grammar_sequence_open, _member, _rest, _end.
+   gives: exl2__grammar_sequence, exl2__grammar_sequence_open, _member, _split, _merge, _rest, _end.
    owns:  nothing. */
 #ifndef EXL2__GRAMMAR_SEQUENCE_H
 #define EXL2__GRAMMAR_SEQUENCE_H
@@ -46,11 +46,13 @@ static uint32_t exl2__grammar_sequence_place(exl2__grammar_sequence *q, uint32_t
     return places[level];
 }
 
-/* Adds a member, with a comma before it on all levels but 0. `required`: the member cannot be left out. */
-static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool required)
+/* Adds a member, with a comma before it on all levels but 0. `may_write`: it can be written, and the list goes on in q.
+   `may_skip`: it can be left out, and the list goes on in `without`, which may be q itself. */
+static void exl2__grammar_sequence_split(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool may_write,
+                                         bool may_skip, exl2__grammar_sequence *without)
 {
     exl2__grammar_code *g = q->g;
-    uint32_t next[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1] = { 0 };
+    uint32_t next[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1] = { 0 }, left[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1] = { 0 };
     bool counts = q->levels > 1 || q->max != EXL2__GRAMMAR_CODE_ENDLESS;
     uint32_t rule = counts ? exl2__grammar_code_rule(g) : 0;
     if (counts) {
@@ -61,7 +63,7 @@ static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__gramm
         if (!place) {
             continue;
         }
-        if (level < q->max) {
+        if (level < q->max && may_write) {
             uint32_t end = exl2__grammar_sequence_place(q, next, after);
             exl2__grammar_code_piece one = counts ? exl2__grammar_code_call(g, rule) : member;
             exl2__grammar_code_join(g, one.last, end);
@@ -72,7 +74,7 @@ static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__gramm
                 write = comma.first;
             }
         }
-        skip = required ? 0 : exl2__grammar_sequence_place(q, next, level);
+        skip = may_skip ? exl2__grammar_sequence_place(q, without == q ? next : left, level) : 0;
         uint32_t node = write ? write : skip ? skip : exl2__grammar_code_bytes(g, 1, 0).first;
         if (write && skip) {
             node = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, write, skip);
@@ -80,6 +82,27 @@ static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__gramm
         exl2__grammar_code_join(g, place, node);
     }
     memcpy(q->places, next, sizeof next);
+    if (without != q) {
+        memcpy(without->places, left, sizeof left);
+    }
+}
+
+/* The same for a member that stays in one list. `required`: it cannot be left out. */
+static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool required)
+{
+    exl2__grammar_sequence_split(q, member, true, !required, q);
+}
+
+/* Continues another list, with the same counts, where q goes on. */
+static void exl2__grammar_sequence_merge(exl2__grammar_sequence *q, const exl2__grammar_sequence *other)
+{
+    for (uint32_t level = 0; level <= q->levels; level++) {
+        if (other->places[level] && q->places[level]) {
+            exl2__grammar_code_join(q->g, other->places[level], q->places[level]);
+        } else if (other->places[level]) {
+            q->places[level] = other->places[level];
+        }
+    }
 }
 
 /* Adds any number of members by `rule` at the end of the list. */

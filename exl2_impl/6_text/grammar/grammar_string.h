@@ -202,6 +202,8 @@ static void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__g
         uint32_t types = exl2__grammar_types_not(s, set->nots[i], EXL2__GRAMMAR_SCHEMA_STRING, &other);
         if (types && !exl2__grammar_string_not(s, w, &other)) {
             exl2__grammar_types_reject_not(s, set->nots[i]);
+        } else if (types && exl2__grammar_types_conditions(s, &other, EXL2__GRAMMAR_SCHEMA_STRING) > 1) {
+            exl2__grammar_types_doubt_not(s, set->nots[i]);
         }
     }
     bool plain = w->count == 0;

@@ -1,6 +1,7 @@
 /* grammar_types.h: which types of values a set of subschemas allows, also where a subschema must not hold (`not`).
    takes: expanded sets of subschemas.
-   gives: exl2__grammar_types_of, exl2__grammar_types_value, exl2__grammar_types_not, exl2__grammar_types_restricts.
+   gives: exl2__grammar_types_of, exl2__grammar_types_value, exl2__grammar_types_not, exl2__grammar_types_restricts,
+          exl2__grammar_types_conditions, exl2__grammar_types_reject_not, exl2__grammar_types_doubt_not.
    owns:  nothing. */
 #ifndef EXL2__GRAMMAR_TYPES_H
 #define EXL2__GRAMMAR_TYPES_H
@@ -127,12 +128,44 @@ static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__gram
     return types;
 }
 
+/* The number of conditions of the set on values of these types, besides the type itself. Choices and nots are at least
+   two: a value can violate them in several ways. */
+static uint32_t exl2__grammar_types_conditions(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                               uint32_t types)
+{
+    uint32_t conditions = 2 * set->not_count;
+    for (uint32_t i = 0; i < set->count; i++) {
+        uint32_t part = set->parts[i].token;
+        for (size_t k = 0; k < EXL2__COUNT(exl2__grammar_schema_keywords); k++) {
+            const exl2__grammar_schema_keyword *word = &exl2__grammar_schema_keywords[k];
+            uint32_t value = word->types & types ? exl2__grammar_schema_get(s, part, word->name) : 0;
+            conditions += !value ? 0 : s->j.tokens[value].kind > EXL2__JSON_ARRAY ? 1 : s->j.tokens[value].count;
+        }
+        conditions += exl2__grammar_schema_get(s, part, "enum") || exl2__grammar_schema_get(s, part, "const");
+        conditions += exl2__grammar_schema_get(s, part, "anyOf") || exl2__grammar_schema_get(s, part, "oneOf") ? 2 : 0;
+    }
+    return conditions;
+}
+
+static const char *exl2__grammar_types_cannot(exl2__grammar_schema_sub not)
+{
+    return not.other_branch ? "the other branches of oneOf cannot exclude the values of this one"
+        : "`not` cannot exclude the values of this subschema";
+}
+
 /* Rejects the schema: the automaton cannot exclude the values of this `not` or of this branch of oneOf. */
 static void exl2__grammar_types_reject_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
 {
-    exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, not.token,
-                                not.other_branch ? "the other branches of oneOf cannot exclude the values of this one"
-                                                 : "`not` cannot exclude the values of this subschema");
+    exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, not.token, exl2__grammar_types_cannot(not));
+}
+
+/* Notes that the automaton excludes more values than those of this `not` or branch. That is the reason to give if no
+   text is left; while texts are left, the first such subschema is only kept. */
+static void exl2__grammar_types_doubt_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
+{
+    if (!s->g->doubt[0]) {
+        exl2__grammar_schema_message(s, not.token, exl2__grammar_types_cannot(not), "", s->g->doubt);
+    }
 }
 
 #endif

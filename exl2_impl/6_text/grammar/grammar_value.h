@@ -140,7 +140,7 @@ static size_t exl2__grammar_value_escape(const exl2__grammar_schema *s, uint32_t
 static size_t exl2__grammar_value_text(const exl2__grammar_schema *s, uint32_t token, char *out)
 {
     const exl2__json *j = &s->j;
-    uint32_t open[EXL2__JSON_DEPTH_MAX], left[EXL2__JSON_DEPTH_MAX], depth = 0, end = j->tokens[token].after;
+    uint32_t open[EXL2__JSON_DEEP_MAX], left[EXL2__JSON_DEEP_MAX], depth = 0, end = j->tokens[token].after;
     size_t used = 0;
     bool key_done = false;
     for (uint32_t at = token; at < end || depth; ) {
