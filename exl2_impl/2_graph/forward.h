@@ -50,6 +50,7 @@ typedef struct exl2__forward {
 } exl2__forward;
 
 #define EXL2__FORWARD_FIRST_NS_PER_COST 0.1f /* guess for phases that never ran: 10 G multiply-adds a second */
+#define EXL2__FORWARD_PROBE 32u /* the first unit of its kind is so much shorter, because the core may be slow */
 
 #define EXL2__FORWARD_SHARED_NS 250000u /* aim for a unit while another thread may wait for it */
 
@@ -175,7 +176,9 @@ static inline exl2_result exl2__forward_items(exl2__forward *f, exl2__forward_cl
         return EXL2_OK;
     }
     if (f->unit_ns) {
-        fit = exl2__min32(fit, exl2__forward_fit(f, &run, rows, f->unit_ns));
+        bool measured = f->ns_per_cost[f->phase][run.kind][exl2__forward_class(rows)] > 0;
+        uint64_t most_ns = measured ? f->unit_ns : f->unit_ns / EXL2__FORWARD_PROBE;
+        fit = exl2__min32(fit, exl2__forward_fit(f, &run, rows, most_ns));
     }
     if (f->wanted) {
         fit = exl2__min32(fit, exl2__forward_fit(f, &run, rows, EXL2__FORWARD_SHARED_NS));

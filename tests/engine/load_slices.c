@@ -15,6 +15,7 @@
 #define UNIT_NS 1000000u
 
 int counted_clock(int clock, struct timespec *time);
+void counted_slow(uint64_t ns);
 void __sanitizer_cov_trace_pc(void);
 
 static uint64_t half_ns;
@@ -35,6 +36,11 @@ int counted_clock(int clock, struct timespec *time)
     time->tv_sec = (time_t)(clock_ns() / 1000000000u);
     time->tv_nsec = (long)(clock_ns() % 1000000000u);
     return 0;
+}
+
+void counted_slow(uint64_t ns) /* no slower core is emulated here */
+{
+    (void)ns;
 }
 
 /* ---- hooks ---- */

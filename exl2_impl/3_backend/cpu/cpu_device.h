@@ -357,6 +357,18 @@ typedef struct exl2__cpu_stage {
     uint64_t cost; /* multiply-adds of one item, roughly */
 } exl2__cpu_stage;
 
+/* Computes one share. Where a test emulates a slow core, the share then lasts as long as the test wants. */
+static inline void exl2__cpu_device_share(exl2__cpu_work work, const exl2__cpu_share *s)
+{
+#ifdef EXL2__TEST_SLOW
+    uint64_t begin_ns = exl2__platform_ns();
+    work(s);
+    EXL2__TEST_SLOW(exl2__platform_ns() - begin_ns);
+#else
+    work(s);
+#endif
+}
+
 /* A stage in more shares than tasks, because cores differ: some are slower, some are busy with the game. Task i
    computes share i, and then, as often as it is ready, the next share that no task has. */
 typedef struct exl2__cpu_split {
@@ -376,7 +388,7 @@ static void exl2__cpu_device_task(void *argument, uint32_t index)
         s.begin = all.begin + exl2__cpu_share_start(items, shares, i);
         s.end = all.begin + exl2__cpu_share_start(items, shares, i + 1);
         s.task = index;
-        split->work(&s);
+        exl2__cpu_device_share(split->work, &s);
     }
 }
 
@@ -388,7 +400,7 @@ static void exl2__cpu_device_split(exl2__cpu_work work, const exl2__cpu_share *a
     uint32_t items = all->end - all->begin, most = exl2__min32(items, all->d->tasks);
     uint32_t tasks = (uint32_t)exl2__min64(cost / EXL2__CPU_TASK_COST + 1, most);
     if (tasks <= 1) {
-        work(all);
+        exl2__cpu_device_share(work, all);
     } else {
         uint64_t share_cost = EXL2__CPU_SHARE_COST * (uint64_t)tasks, each = (cost + share_cost / 2) / share_cost;
         each = exl2__max64(exl2__min64(each, exl2__min32(EXL2__CPU_SHARES, items / tasks)), 1);
