@@ -2,7 +2,7 @@
    is sampled from each of them as if the drafts before it were in the history, and counts if they turn out to be. So
    the text is the same with drafts and without.
    takes: jobs that decode; sampled tokens; times of passes.
-   gives: exl2__drafts_ask, _make, _settle, _wants, _learn; exl2__drafts_begin, _end for masks.h.
+   gives: exl2__drafts_ask, _make, _wait, _settle, _wants, _learn; exl2__drafts_begin, _end for masks.h.
    owns:  nothing. */
 #ifndef EXL2__DRAFTS_H
 #define EXL2__DRAFTS_H
@@ -281,6 +281,19 @@ static inline void exl2__drafts_ask(exl2_engine *e, exl2__model *m)
         s->drafting = job->drafter->sequence.active && exl2__draft_models_owes(job->drafter);
         m->guesses |= !exl2__draft_models_can_draft(job); /* soon it can */
     }
+}
+
+/* Whether a job waits for its drafter. Then there is work even if the step found none: where the drafter's model had its
+   share first, the drafter did not know yet that the job goes on after a pause; and where it had it last, the drafter
+   may have ended since the job began to wait. */
+static inline bool exl2__drafts_wait(const exl2_engine *e)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < e->job_ids.end; i++) {
+        const exl2__sequence *s = &e->jobs[i].sequence;
+        any = any || (s->live && s->active && !s->held && s->drafting);
+    }
+    return any;
 }
 
 /* ---- results ---- */

@@ -190,7 +190,6 @@ static void exl2__jobs_free_drafter(exl2_engine *e, exl2__job *job)
 {
     exl2__job *drafter = job->drafter;
     job->drafter = NULL;
-    job->sequence.drafting = false;
     if (drafter) {
         exl2__jobs_free(e, drafter, drafter->sequence.final_end - drafter->sequence.prompt_end);
     }

@@ -627,6 +627,7 @@ static inline exl2__progress exl2__step_models(exl2_engine *e, const exl2_step_d
         models -= models > 1;
     }
     e->first_model = (e->first_model + 1) % e->max_models; /* the last model gets the time that is left */
+    progress.anything = progress.anything || ((kinds & EXL2__STEP_PASSES) && exl2__drafts_wait(e));
     exl2__zone_end(&e->ctx);
     return progress;
 }

@@ -1,6 +1,6 @@
 /* draft_ends.c: where a draft model cannot follow its job: at the end of a shorter context, and at tokens that one of
    the two models lacks, as their matrices have more rows than the tokenizer has tokens. The job goes on without it, and
-   its text is the same. */
+   its text is the same. And a job that was paused while it waits for its draft model goes on. */
 #include "text_model.h"
 
 #include "../memory_files.h"
@@ -42,7 +42,8 @@ static void folders_make(memory_files *folder, uint32_t vocab)
 
 static rig open_two(const char *name, const char *draft_name, uint32_t draft_context, exl2_model *draft)
 {
-    exl2_engine_desc e = { .files = { folders_open, memory_list, memory_read, memory_close, &folders[0] } };
+    exl2_engine_desc e = { .files = { folders_open, memory_list, memory_read, memory_close, &folders[0] },
+                           .max_models = 2 }; /* of two steps, one begins with the draft model */
     exl2_model_desc m = { .path = name, .context_max = 512 }, d = { .path = draft_name, .context_max = draft_context };
     rig r = rig_open(&e, &m);
     CHECK_INT(exl2_model_load(r.engine, &d, draft), EXL2_OK);
@@ -93,6 +94,35 @@ static uint32_t the_same(const rig *r, exl2_model draft, uint32_t ids)
     return drafted;
 }
 
+/* A job is paused anywhere, also while it waits for its drafter, and goes on. IDLE is not said before its end. */
+static void goes_on_after_a_pause(const rig *r, exl2_model draft)
+{
+    static const exl2_step_desc shortest = { .cpu_us = 1 };
+    static rig_said said;
+    uint32_t early = 0;
+    for (uint32_t steps = 1; steps < 400; steps++) {
+        exl2_job_desc d = job_of(r, 1, TEXT_VOCAB, &said);
+        exl2_job job;
+        d.draft.model = draft;
+        CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_OK);
+        for (uint32_t i = 0; i < steps; i++) {
+            exl2_step(r->engine, &shortest);
+        }
+        if (!said.done_events) {
+            CHECK_INT(exl2_job_pause(r->engine, job, true), EXL2_OK);
+            rig_drain(r, 0);
+            CHECK_INT(said.done_events, 0);
+            CHECK_INT(exl2_job_pause(r->engine, job, false), EXL2_OK);
+            rig_drain(r, 0);
+            early += !said.done_events;
+        }
+        for (uint32_t i = 0; i < 5000 && !said.done_events; i++) {
+            exl2_step(r->engine, NULL);
+        }
+    }
+    CHECK_INT(early, 0);
+}
+
 int main(void)
 {
     exl2_model draft;
@@ -105,7 +135,10 @@ int main(void)
         CHECK((the_same(&r, draft, TEXT_VOCAB) > 0) == (context > 30));
         rig_close(&r);
     }
-    rig r = open_two("equal", "more", 512, &draft); /* guesses that the job's model lacks */
+    rig r = open_two("equal", "equal", 512, &draft);
+    goes_on_after_a_pause(&r, draft);
+    rig_close(&r);
+    r = open_two("equal", "more", 512, &draft); /* guesses that the job's model lacks */
     CHECK(the_same(&r, draft, TEXT_VOCAB) > 0);
     rig_close(&r);
     r = open_two("more", "equal", 512, &draft); /* tokens that the draft model lacks */
