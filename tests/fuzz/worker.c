@@ -678,9 +678,9 @@ static void replay(const job *was)
     uint32_t count = was->count - was->made;
     MUST(now->count >= count && memcmp(now->said, was->said + was->made, count * sizeof *was->said) == 0,
          "%s, context %u, rope %g %g %g, experts %u: a job said other tokens than it says alone (%u, %u before a save, "
-         "%u made, resumed %d, history moved %d, draft %d; alone %u)", strrchr(m.path, '/'), m.context_max, (double)m.rope_scale,
-         (double)m.rope_alpha, (double)m.yarn_factor, m.experts_active, count, was->skipped, was->made, was->desc.resume, was->moved,
-         was->desc.draft.model.id != 0, now->count);
+         "%u made, resumed %d, history moved %d, draft %d; alone %u)", strrchr(m.path, '/'), m.context_max,
+         (double)m.rope_scale, (double)m.rope_alpha, (double)m.yarn_factor, m.experts_active, count, was->skipped,
+         was->made, was->desc.resume, was->moved, was->desc.draft.model.id != 0, now->count);
     MUST(!whole || (now->count == count && now->stop == was->stop), "a job ended otherwise than alone: %u tokens, stop "
          "%d; alone %u, %d", count, (int)was->stop, now->count, (int)now->stop);
     exl2_close(engine);
