@@ -283,8 +283,8 @@ static inline void exl2__drafts_ask(exl2_engine *e, exl2__model *m)
     }
 }
 
-/* Whether a job waits for its drafter. Then there is work even if the step found none: where the drafter's model had its
-   share first, the drafter did not know yet that the job goes on after a pause; and where it had it last, the drafter
+/* Whether a job waits for its drafter. Then there is work even if the step found none: if the drafter's model had its
+   share first, the drafter did not know yet that the job goes on after a pause; if it had its share last, the drafter
    may have ended since the job began to wait. */
 static inline bool exl2__drafts_wait(const exl2_engine *e)
 {

@@ -413,9 +413,8 @@ static void api_op_start(bool waits, api_session *wanted)
     }
     api_begin_more(API_job_start, api_may_allocate(&given));
     r = api_end(exl2_job_start(api.e, &given.d, &handle));
-    bool drafts = given.d.draft.model.id != 0;
-    API_MUST(!measures || api.refused > refused || drafts || r == foretold,
-             "exl2_job_start gives %s, exl2_job_measure %s", exl2_result_name(r), exl2_result_name(foretold));
+    API_MUST(!measures || api.refused > refused || r == foretold, "exl2_job_start gives %s, exl2_job_measure %s",
+             exl2_result_name(r), exl2_result_name(foretold));
     memset(&given, 0xEE, sizeof given);
     api_trace("exl2_job_start: job %u%s on %s, %zu ids, %s%s%s: %s", job->number, told ? "" : " (pull)",
               job->session ? "a session" : "its own", job->store.d.prompt.token_count,

@@ -62,6 +62,7 @@ struct job {
     exl2_job_desc desc;
     exl2_token prompt[160], before[HISTORY], said[HISTORY];
     uint32_t before_count, count, skipped; /* skipped: tokens that were said before the save that it goes on from */
+    uint32_t made; /* of `said`: tokens that the model of the save had sampled, but that were not heard before it */
     session *in;
     bool live, polled, moved;
     exl2_stop stop;
@@ -69,31 +70,13 @@ struct job {
     uint32_t dones;
 };
 
-static exl2_engine *engine;
 static model models[SLOTS];
 static session sessions[SESSIONS];
 static job *jobs[JOBS];
 static uint32_t job_count, depth;
 static bool closes; /* exl2_close runs */
 static uint64_t total_jobs, total_tokens, total_replays, total_idles;
-
-/* ---- calls ---- */
-
-/* What a call gave; a failure has its sentence. Another thread's failed call may have replaced it. */
-static exl2_result ended(const char *call, exl2_result r)
-{
-    exl2_error error;
-    doing = "";
-    MUST(r > EXL2_ERR_INTERNAL && r <= EXL2_IDLE, "%s gives %s", call, exl2_result_name(r));
-    if (r < 0) {
-        exl2_last_error(engine, &error);
-        check_sentence(error.text, sizeof error.text, call);
-    }
-    return r;
-}
-
-#define CALL(function, ...) (doing = #function, ended(#function, function(engine, __VA_ARGS__)))
-#define CALL_WORKER(function) (doing = #function, ended(#function, function(engine)))
+static uint32_t rewinds; /* of sessions */
 
 #define failing() (fail_alloc || fail_read)
 static void operate(const exl2_event *event);
@@ -330,6 +313,7 @@ static void change_session(void)
         }
     } else if (s && !s->busy && chance(3)) {
         MUST(CALL(exl2_session_rewind, s->id, draw(20)) != EXL2_ERR_STATE, "a free session cannot be rewound");
+        rewinds++;
     } else if (s && chance(4)) {
         for (uint32_t i = 0; i < job_count; i++) {
             jobs[i]->in = jobs[i]->in == s ? NULL : jobs[i]->in;
@@ -447,8 +431,9 @@ static void save_and_go_on(void)
         saved[draw((uint32_t)need)] ^= (uint8_t)(1u << draw(8));
         same = false;
     }
+    uint32_t changes = rewinds + job_count;
     r = CALL(exl2_session_restore, into, saved, need);
-    if (to->id.id != into.id || to->busy) {
+    if (to->id.id != into.id || to->busy || rewinds + job_count != changes) { /* the same */
         return;
     }
     uint32_t after = history(into, now);
@@ -470,6 +455,7 @@ static void save_and_go_on(void)
     j->id.id = 0;
     j->in = to;
     j->skipped = said;
+    j->made = exl2__load32(saved + 32) - count; /* the snapshot has more words than the history */
     j->moved = to->moved;
     j->count = j->dones = 0;
     j->polled = chance(4);
@@ -528,9 +514,9 @@ static void run_dry(void)
                 CALL(exl2_job_pause, jobs[i]->id, false);
             }
         }
-        while (step(&d) != EXL2_IDLE) {
+        do { /* a full queue, too, is a reason for IDLE */
             poll_events();
-        }
+        } while (step(&d) != EXL2_IDLE);
         poll_events();
         total_idles++;
         uint32_t paused = 0;
@@ -646,6 +632,7 @@ static void *second_thread(void *arg)
 /* Runs the job again, alone: it must say the same. */
 static void replay(const job *was)
 {
+    static exl2_token before[2 * HISTORY];
     exl2_engine_desc e = text_engine(&words);
     exl2_model_desc m = was->model;
     job *now = calloc(1, sizeof *now);
@@ -659,12 +646,14 @@ static void replay(const job *was)
     MUST(exl2_open(&e, &engine) == EXL2_OK && CALL(exl2_model_load, &m, &id) == EXL2_OK, "no engine for a replay");
     exl2_job_desc d = was->desc;
     exl2_session s;
+    memcpy(before, was->before, was->before_count * sizeof *before);
+    memcpy(before + was->before_count, was->said, was->made * sizeof *before);
     MUST(CALL(exl2_session_open, id, &s) == EXL2_OK, "replay: no session");
-    exl2_job_desc fill = { .session = s, .prefill_only = true, .prompt = { .tokens = was->before } };
-    fill.prompt.token_count = was->before_count;
+    exl2_job_desc fill = { .session = s, .prefill_only = true, .prompt = { .tokens = before } };
+    fill.prompt.token_count = was->before_count + was->made;
     if (was->desc.resume) { /* what was there and said before is the prompt now */
         d.prompt = fill.prompt;
-        d.max_tokens -= was->skipped;
+        d.max_tokens -= was->skipped + was->made;
         d.resume = false;
     } else {
         d.prompt.tokens = was->prompt;
@@ -686,12 +675,12 @@ static void replay(const job *was)
         poll_events();
     }
     bool whole = was->result == EXL2_OK && was->stop != EXL2_STOP_CALLBACK;
-    uint32_t count = was->count;
-    MUST(now->count >= count && memcmp(now->said, was->said, count * sizeof *was->said) == 0,
+    uint32_t count = was->count - was->made;
+    MUST(now->count >= count && memcmp(now->said, was->said + was->made, count * sizeof *was->said) == 0,
          "%s, context %u, rope %g %g %g, experts %u: a job said other tokens than it says alone (%u, %u before a save, "
-         "history moved %d, draft %d; alone %u)", strrchr(m.path, '/'), m.context_max, (double)m.rope_scale,
-         (double)m.rope_alpha, (double)m.yarn_factor, m.experts_active, count, was->skipped, was->moved,
-         was->desc.draft.model.id != 0, now->count);
+         "%u made, resumed %d, history moved %d, draft %d; alone %u)", strrchr(m.path, '/'), m.context_max,
+         (double)m.rope_scale, (double)m.rope_alpha, (double)m.yarn_factor, m.experts_active, count, was->skipped,
+         was->made, was->desc.resume, was->moved, was->desc.draft.model.id != 0, now->count);
     MUST(!whole || (now->count == count && now->stop == was->stop), "a job ended otherwise than alone: %u tokens, stop "
          "%d; alone %u, %d", count, (int)was->stop, now->count, (int)now->stop);
     exl2_close(engine);
@@ -705,6 +694,7 @@ static void replay_some(bool moved, uint32_t most)
     for (uint32_t i = 0; i < job_count && most; i++) {
         const job *j = jobs[(i + (uint32_t)seed * 7) % job_count];
         bool said = j->dones && j->count && (j->result == EXL2_OK || j->result == EXL2_ERR_CANCELLED);
+        said = said && j->made < j->count && (!j->desc.resume || j->skipped + j->made < j->desc.max_tokens);
         if (said && j->moved == moved) {
             replay(j);
             most--;

@@ -1,7 +1,7 @@
 /* worker_hooks.h: what the fuzzer of the worker gives to the engine: an allocator and files that fail at random, and a
    logger; each hook checks its thread, and that no other hook runs. With findings and random numbers.
    takes: the golden models.
-   gives: MUST, finding; draw, chance; the hook_* functions; check_sentence.
+   gives: MUST, finding; draw, chance; the hook_* functions; check_sentence; CALL, CALL_WORKER.
    owns:  nothing. */
 #ifndef WORKER_HOOKS_H
 #define WORKER_HOOKS_H
@@ -173,5 +173,25 @@ static void hook_run(void *user, uint32_t count, void (*task)(void *arg, uint32_
         task(arg, i);
     }
 }
+
+/* ---- calls ---- */
+
+static exl2_engine *engine;
+
+/* What a call gave; a failure has its sentence. Another thread's failed call may have replaced it. */
+static exl2_result ended(const char *call, exl2_result r)
+{
+    exl2_error error;
+    doing = "";
+    MUST(r > EXL2_ERR_INTERNAL && r <= EXL2_IDLE, "%s gives %s", call, exl2_result_name(r));
+    if (r < 0) {
+        exl2_last_error(engine, &error);
+        check_sentence(error.text, sizeof error.text, call);
+    }
+    return r;
+}
+
+#define CALL(function, ...) (doing = #function, ended(#function, function(engine, __VA_ARGS__)))
+#define CALL_WORKER(function) (doing = #function, ended(#function, function(engine)))
 
 #endif
