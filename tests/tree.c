@@ -56,6 +56,7 @@ static void write_tree(void)
     write_file("exl2_impl/1_load/b.h", good_b);
     write_file("tests/go.c", good_test);
     write_file("tests/hosts/hosts.c", "\n");
+    write_file("tests/hosts/windows_cases.h", "\n");
     write_file("tests/meson.build", "'go' 'hosts'\n");
 }
 

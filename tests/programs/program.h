@@ -15,13 +15,15 @@
 #include <stdarg.h>
 #include <sys/wait.h>
 
-static char program[1024], folder[1024];
+static char program[4200], folder[1024];
 
-/* Empties the folder. */
+/* Empties the folder. The program's path becomes absolute, as tests also start it in other folders. */
 static inline void program_set(const char *path, const char *work)
 {
     char make[2200];
-    snprintf(program, sizeof program, "%s", path);
+    char *whole = realpath(path, NULL);
+    snprintf(program, sizeof program, "%s", whole ? whole : path);
+    free(whole);
     snprintf(folder, sizeof folder, "%s", work);
     snprintf(make, sizeof make, "rm -rf '%s' && mkdir -p '%s'", folder, folder);
     CHECK_INT(system(make), 0);
@@ -31,7 +33,7 @@ static inline void program_set(const char *path, const char *work)
    stdin is empty, and stdout and stderr go to FOLDER/out and FOLDER/err. */
 static inline int program_run(const char *format, ...)
 {
-    char flags[4096], command[8192];
+    char flags[4096], command[12000];
     va_list args;
     va_start(args, format);
     vsnprintf(flags, sizeof flags, format, args);
