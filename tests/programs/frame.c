@@ -108,8 +108,8 @@ static void check_render(void)
 /* Each step of the trace has its parts before it; none of them lasts longer than the step. */
 static void check_trace(void)
 {
-    CHECK_INT(program_run("'" MODEL "' --seconds %d --cpu-us 2000 --threads 1 --backend cpu --trace '%s/trace.csv'", SECONDS,
-                          folder),
+    CHECK_INT(program_run("'" MODEL "' --backend cpu --seconds %d --cpu-us 2000 --threads 1 --trace '%s/trace.csv'",
+                          SECONDS, folder),
               0);
     char *text = program_read("trace.csv"), name[64];
     unsigned long step = 0, steps = 0, parts = 0, predicted = 0;
