@@ -211,7 +211,8 @@ static const char engine_symbols[] =
     " _GLOBAL_OFFSET_TABLE_ __stack_chk_fail __cpu_model __cpu_indicator_init ";
 
 static const char convert_symbols[] = " pwrite fopen fclose fread fwrite fseek fseeko ftell ftello fflush ferror feof "
-                                      "remove rename unlink mkdir rmdir stat statvfs readlink fsync ";
+                                      "remove rename unlink mkdir rmdir stat statvfs readlink fsync fcntl "
+                                      "flock getpid ";
 
 /* writable.txt lists symbols in writable sections, except those that only the loader writes to (.data.rel.ro). */
 static void check_symbols(const char *object, const char *allowed)

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static char program[4200], folder[1024];
 
@@ -21,9 +22,11 @@ static char program[4200], folder[1024];
 static inline void program_set(const char *path, const char *work)
 {
     char make[2200];
-    char *whole = realpath(path, NULL);
-    snprintf(program, sizeof program, "%s", whole ? whole : path);
-    free(whole);
+    char here[2050] = "";
+    if (path[0] != '/' && CHECK(getcwd(here, sizeof here - 2) != NULL)) {
+        strcat(here, "/");
+    }
+    snprintf(program, sizeof program, "%s%s", here, path);
     snprintf(folder, sizeof folder, "%s", work);
     snprintf(make, sizeof make, "rm -rf '%s' && mkdir -p '%s'", folder, folder);
     CHECK_INT(system(make), 0);

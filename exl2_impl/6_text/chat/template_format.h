@@ -312,7 +312,7 @@ static exl2_result exl2__template_number(exl2__template_run *r, const exl2__temp
     bool based = base && !(exl2__template_is_integer(base) && base->as.integer == 10);
     exl2__template_value number = *v;
     if (v->kind == EXL2__TEMPLATE_KIND_BIG) {
-        double value;
+        double value = 0;
         if (real && !exl2__template_to_real(v, &value)) {
             return exl2__template_unsupported(r, "this integer as a float");
         }

@@ -256,9 +256,9 @@ static bool exl2__grammar_figure_not_range(exl2__grammar_schema *s, exl2__gramma
 {
     exl2__grammar_figure other = exl2__grammar_figure_of(s, set, integer);
     bool low = other.bounds[0].present, high = other.bounds[1].present;
-    bool small = other.multiple <= EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX; /* without it more numbers are excluded */
+    bool exact = other.multiple <= EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX; /* without it more numbers are excluded */
     bool every = other.multiple == 0 || (other.multiple == 1 && other.places == 0 && !fractions);
-    exl2__grammar_words_multiple of = { small && !every ? (uint32_t)other.multiple : 0, other.places };
+    exl2__grammar_words_multiple of = { exact && !every ? (uint32_t)other.multiple : 0, other.places };
     exl2__grammar_code code;
     if (!low && !high && of.multiple == 0) {
         return false;
