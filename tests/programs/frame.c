@@ -138,7 +138,8 @@ static void check_trace(void)
 
 static void check_frame(void)
 {
-    int code = program_run("'" MODEL "' --backend cpu --seconds %d --cpu-us 2000 --threads 1 --png '%s/frame.png'", SECONDS, folder);
+    int code = program_run("'" MODEL "' --backend cpu --seconds %d --cpu-us 2000 --threads 1 --png '%s/frame.png'",
+                           SECONDS, folder);
     CHECK_INT(code, 0);
     char *out = program_read("out"), *err = program_read("err");
     double speed = 0;

@@ -16,17 +16,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char program[4200], folder[1024];
+static char program[2048], folder[1024];
 
 /* Empties the folder. The program's path becomes absolute, as tests also start it in other folders. */
 static inline void program_set(const char *path, const char *work)
 {
     char make[2200];
-    char here[2050] = "";
+    char here[1000] = "";
     if (path[0] != '/' && CHECK(getcwd(here, sizeof here - 2) != NULL)) {
         strcat(here, "/");
     }
-    snprintf(program, sizeof program, "%s%s", here, path);
+    CHECK((size_t)snprintf(program, sizeof program, "%s%s", here, path) < sizeof program);
     snprintf(folder, sizeof folder, "%s", work);
     snprintf(make, sizeof make, "rm -rf '%s' && mkdir -p '%s'", folder, folder);
     CHECK_INT(system(make), 0);
