@@ -275,7 +275,8 @@ int cli_chat(int argc, char **argv)
     const arg flags[] = {
         { "--system", ARG_TEXT, &system, "T", "system message" },
         TEMPLATE_ARG(template),
-        { "--max", ARG_U32, &max_tokens, "N", "maximum tokens of a reply; 0 = 512, or what fits the context (0)" },
+        { "--max-tokens", ARG_U32, &max_tokens, "N",
+          "maximum tokens of a reply, also --max; 0 = 512, or what fits the context (0)" },
 #define SAMPLING_OF sampling
         SAMPLING_ARGS,
 #undef SAMPLING_OF

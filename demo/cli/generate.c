@@ -372,7 +372,8 @@ int cli_generate(int argc, char **argv)
         { "--system", ARG_TEXT, &o.system, "T", "system message, with --chat" },
         { "--begin", ARG_TEXT, &o.begin, "T", "the beginning of the reply, which is continued; with --chat" },
         TEMPLATE_ARG(o.template),
-        { "--max", ARG_U32, &o.max_tokens, "N", "maximum tokens of the reply; 0 = 512, or what fits the context (0)" },
+        { "--max-tokens", ARG_U32, &o.max_tokens, "N",
+          "maximum tokens of the reply, also --max; 0 = 512, or what fits the context (0)" },
 #define SAMPLING_OF o.sampling
         SAMPLING_ARGS,
 #undef SAMPLING_OF

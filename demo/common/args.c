@@ -216,6 +216,18 @@ static args_result unknown_flag(const args_desc *d, const char *given, size_t by
     return args_wrong(d, "unknown flag '%.*s'%s%s", (int)bytes, given, used ? ", did you mean " : "", meant);
 }
 
+/* Is the flag given by its name, or by a shorter one that is accepted, too? */
+static bool is_named(const arg *a, const char *given, size_t bytes)
+{
+    static const char *const shorter[][2] = { { "--max-tokens", "--max" } };
+    bool named = strlen(a->name) == bytes && memcmp(a->name, given, bytes) == 0;
+    for (size_t i = 0; i < sizeof shorter / sizeof shorter[0] && !named; i++) {
+        named = strcmp(a->name, shorter[i][0]) == 0 && strlen(shorter[i][1]) == bytes
+             && memcmp(shorter[i][1], given, bytes) == 0;
+    }
+    return named;
+}
+
 /* Reads the flag at argv[*at], and moves *at to the last argument that belongs to it. */
 static args_result parse_flag(const args_desc *d, int argc, char **argv, int *at)
 {
@@ -223,7 +235,7 @@ static args_result parse_flag(const args_desc *d, int argc, char **argv, int *at
     size_t name_bytes = equals ? (size_t)(equals - given) : strlen(given);
     for (size_t i = 0; i < d->flag_count; i++) {
         const arg *a = &d->flags[i];
-        if (strlen(a->name) != name_bytes || memcmp(a->name, given, name_bytes) != 0) {
+        if (!is_named(a, given, name_bytes)) {
             continue;
         }
         if (a->kind == ARG_BOOL) {

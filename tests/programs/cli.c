@@ -404,7 +404,7 @@ static void check_usage(void)
         { "generate m --ids 1 --chat", "--chat needs" },
         { "generate m --prompt a --system s", "--system needs --chat" },
         { "generate m --prompt a --stop ''", "--stop must not be empty" },
-        { "generate m --prompt a --max -1", "--max must be a whole number" },
+        { "generate m --prompt a --max -1", "--max-tokens must be a whole number" },
         { "generate m --prompt a --seed 18446744073709551616", "--seed must be a whole number" },
         { "generate m --prompt a --temperature -1", "--temperature must be 0 to 1000" },
         { "generate m --prompt a --temperature 1e99", "--temperature must be a number" },

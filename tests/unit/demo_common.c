@@ -105,7 +105,7 @@ static args_result parse(parsed *p, const char *const words[8])
     const arg positional[] = { { "MODEL", ARG_TEXT, &p->model, NULL, "" }, { "OUT", ARG_TEXT, &p->out, NULL, "" } };
     const arg flags[] = {
         { "--json", ARG_BOOL, &p->json, NULL, "" },
-        { "--max", ARG_U32, &p->max, NULL, "" },
+        { "--max-tokens", ARG_U32, &p->max, NULL, "" },
         { "--seed", ARG_U64, &p->seed, NULL, "" },
         { "--top-p", ARG_FLOAT, &p->top_p, NULL, "" },
         { "--stop", ARG_TEXTS, &p->stops, NULL, "" },
@@ -133,9 +133,11 @@ static args_result parse(parsed *p, const char *const words[8])
 
 static void args_read(void)
 {
-    parsed p;
+    parsed p, parsed_long;
     args_result result = parse(&p, WORDS("m", "--max", "12", "--seed=18446744073709551615", "--top-p", ".5", "--json"));
     CHECK_INT(result, ARGS_OK);
+    CHECK_INT(parse(&parsed_long, WORDS("m", "--max-tokens", "13")), ARGS_OK);
+    CHECK_INT(parsed_long.max, 13); /* --max is accepted, too */
     CHECK(p.json && p.max == 12 && p.seed == UINT64_MAX && p.top_p >= 0.5f && p.top_p <= 0.5f);
     result = parse(&p, WORDS("--batch", "1,8,16", "m", "--backend", "cpu", "--stop=a", "--stop", "b"));
     CHECK_INT(result, ARGS_OK);
