@@ -76,6 +76,9 @@ static void test_no_device(void)
 /* Libraries that are missing, and one that is something else. */
 static void test_libraries(void)
 {
+    /* The real compiler stays loaded until the process ends: its C++ runtime allocates a block once and never frees
+       that block, which LeakSanitizer reports as soon as the library is unloaded. */
+    static exl2__cuda_nvrtc real;
     char why[160];
     exl2__cuda_driver driver;
     exl2__cuda_nvrtc nvrtc;
@@ -84,9 +87,8 @@ static void test_libraries(void)
     CHECK_INT(exl2__cuda_nvrtc_open("/nowhere/libnvrtc.so", &nvrtc, why, sizeof why), EXL2_ERR_NO_COMPILER);
     CHECK(!nvrtc.library && !nvrtc.compile);
     /* An empty path is none: the usual names are tried, which this machine may have. */
-    exl2_result result = exl2__cuda_nvrtc_open("", &nvrtc, why, sizeof why);
+    exl2_result result = exl2__cuda_nvrtc_open("", &real, why, sizeof why);
     CHECK(result == EXL2_OK || (result == EXL2_ERR_NO_COMPILER && strstr(why, "libnvrtc.so") != NULL));
-    exl2__cuda_nvrtc_close(&nvrtc);
     result = exl2__cuda_driver_open("", &driver, why, sizeof why);
     CHECK(result == EXL2_OK || (result == EXL2_ERR_NO_DEVICE && strstr(why, "libcuda.so") != NULL));
     exl2__cuda_driver_close(&driver);
