@@ -9,6 +9,8 @@
 
 /* defines: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, SIMD target attributes, atomics, locks */
 #include "0_base/config.h"
+/* defines: the compiler's intrinsics, for files with vectors */
+#include "0_base/simd.h"
 /* defines: the context (hooks, last error), formatting, exl2__fail, EXL2__TRY */
 #include "0_base/result.h"
 /* defines: slices of long tasks */

@@ -116,7 +116,8 @@ static void check_system_include(const source_file *file, int line, const char *
     const char *tail = strstr(name, "intrin.h"); /* immintrin.h and its parts */
     bool is_simd = (tail && tail[sizeof "intrin.h" - 1] == 0) || strcmp(name, "arm_neon.h") == 0;
     bool allowed = any_of(name, strlen(name), plain) || calls_system(file)
-        || ((folder == 3 || strcmp(file->path, "exl2_impl/0_base/config.h") == 0) && is_simd)
+        || (is_simd && (strcmp(file->path, "exl2_impl/0_base/simd.h") == 0
+                        || (strcmp(file->path, "exl2_impl/0_base/config.h") == 0 && strcmp(name, "intrin.h") == 0)))
         || (folder == 8 && any_of(name, strlen(name), tools));
     require(allowed, file, line, "this system header belongs in platform.h", name);
 }

@@ -1,6 +1,6 @@
 /* config.h: what this compiler can do, under names of our own.
    takes: predefined macros, and the application's EXL2_ASSERT.
-   gives: EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__NEON_SIMD,
+   gives: EXL2__PRIVATE, EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__NEON_SIMD,
           EXL2__TARGET_AVX2, EXL2__NOINLINE and other attributes, EXL2__ROUND_TWICE_BEGIN, exl2__cpuid,
           exl2__mul_float and exl2__mul_double, exl2__lowest_bit, exl2__atomic_load and its like, exl2__pause,
           exl2__lock.
@@ -22,6 +22,12 @@
 #define EXL2__MSVC 1
 #else
 #define EXL2__MSVC 0
+#endif
+
+/* Internal linkage. Tests define this word as nothing, so that they can link one compiled engine and call its private
+   functions (tests/meson.build). */
+#ifndef EXL2__PRIVATE
+#define EXL2__PRIVATE static
 #endif
 
 #ifdef EXL2_ASSERT
@@ -77,28 +83,13 @@ EXL2__UNALIGNED_MOVES();
 #define EXL2__X86_SIMD 0
 #endif
 
-#if EXL2__X86_SIMD || EXL2__MSVC
-/* Both headers have functions that call malloc and free, which applications may have defined as macros. */
+#if EXL2__MSVC
+/* intrin.h has functions that call malloc and free, which applications may have defined as macros. */
 #pragma push_macro("malloc")
 #pragma push_macro("free")
 #undef malloc
 #undef free
-#if EXL2__MSVC
 #include <intrin.h>
-#else
-#include <immintrin.h>
-#endif
-#if defined(__clang__) && defined(_MSC_VER) /* immintrin.h of clang-cl before 20 leaves out what /arch does not name */
-#include <smmintrin.h>
-#include <avxintrin.h>
-#include <avx2intrin.h>
-#include <f16cintrin.h>
-#include <fmaintrin.h>
-#include <avx512fintrin.h>
-#include <avx512bwintrin.h>
-#include <avx512dqintrin.h>
-#include <avx512vlintrin.h>
-#endif
 #pragma pop_macro("free")
 #pragma pop_macro("malloc")
 #endif
@@ -142,7 +133,6 @@ static inline uint32_t exl2__xgetbv(void)
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__aarch64__) && defined(__ARM_NEON) && \
     !defined(__AARCH64EB__) && !defined(EXL2_NO_SIMD)
 #define EXL2__NEON_SIMD 1
-#include <arm_neon.h>
 #else
 #define EXL2__NEON_SIMD 0
 #endif

@@ -8,6 +8,7 @@
 #ifndef EXL2__CPU_LANES_H
 #define EXL2__CPU_LANES_H
 
+#include "../../0_base/simd.h"
 #include "cpu_phases.h"
 
 #ifdef EXL2__CPU_FAST

@@ -9,6 +9,7 @@
 #include "../../0_base/bytes.h"
 #include "../../0_base/cpu_path.h"
 #include "../../0_base/half.h"
+#include "../../0_base/simd.h"
 
 #include <math.h>
 
