@@ -25,7 +25,7 @@ static inline bool exl2__alloc_is_reserved(const exl2__ctx *c, exl2_mem tag)
 
 /* *out: `bytes` uninitialised bytes, aligned to `align` (a power of two). For 0 bytes *out is NULL, without error. */
 EXL2__COLD
-static exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_mem tag, void **out)
+EXL2__PRIVATE exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_mem tag, void **out)
 {
     *out = NULL;
     if (bytes == 0) {
@@ -52,7 +52,7 @@ static exl2_result exl2__alloc(exl2__ctx *c, uint64_t bytes, size_t align, exl2_
 
 /* `memory` may be NULL. */
 EXL2__COLD
-static void exl2__free(exl2__ctx *c, void *memory, uint64_t bytes, exl2_mem tag)
+EXL2__PRIVATE void exl2__free(exl2__ctx *c, void *memory, uint64_t bytes, exl2_mem tag)
 {
     if (memory) {
         c->host_bytes -= bytes;

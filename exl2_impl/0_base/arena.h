@@ -33,7 +33,7 @@ static inline exl2_result exl2__arena_open(exl2__ctx *c, exl2__arena *a, uint64_
 /* `bytes` uninitialised bytes that begin on a new cache line, so that `used` does not depend on the order of the
    allocations. NULL if the arena is dry, or if it is full (the layout does not match its dry run). */
 EXL2__COLD
-static void *exl2__arena_alloc(exl2__arena *a, uint64_t bytes)
+EXL2__PRIVATE void *exl2__arena_alloc(exl2__arena *a, uint64_t bytes)
 {
     uint64_t start = a->used, end;
     if (!exl2__add64(start, bytes, &end) || end > UINT64_MAX - EXL2__ARENA_ALIGN) {
@@ -46,7 +46,7 @@ static void *exl2__arena_alloc(exl2__arena *a, uint64_t bytes)
 
 /* The same, zeroed. */
 EXL2__COLD
-static void *exl2__arena_alloc_zeroed(exl2__arena *a, uint64_t bytes)
+EXL2__PRIVATE void *exl2__arena_alloc_zeroed(exl2__arena *a, uint64_t bytes)
 {
     void *memory = exl2__arena_alloc(a, bytes);
     if (memory) {

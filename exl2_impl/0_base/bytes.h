@@ -159,7 +159,7 @@ static inline size_t exl2__utf8_mark(const char *text, size_t bytes)
 
 /* Fewer than eight bytes, followed by zeros. */
 EXL2__NOINLINE
-static uint64_t exl2__eight_tail(const void *bytes, size_t count)
+EXL2__PRIVATE uint64_t exl2__eight_tail(const void *bytes, size_t count)
 {
     const uint8_t *p = (const uint8_t *)bytes;
     if (count >= 4) {
@@ -183,7 +183,7 @@ static inline uint64_t exl2__eight_before(const void *end, size_t count)
 
 /* memcmp(bytes, others, count) == 0, fast for short strings. */
 EXL2__NOINLINE
-static bool exl2__eight_same(const void *bytes, const void *others, size_t count)
+EXL2__PRIVATE bool exl2__eight_same(const void *bytes, const void *others, size_t count)
 {
     const uint8_t *p = (const uint8_t *)bytes, *q = (const uint8_t *)others;
     for (; count > 8; count -= 8, p += 8, q += 8) {

@@ -231,7 +231,7 @@ static inline void exl2__platform_unload(void *library)
 /* ---- default allocator ---- */
 
 /* The names of libc stand in parentheses because applications may define malloc and free as macros. */
-static void *exl2__platform_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
+EXL2__PRIVATE void *exl2__platform_alloc(void *user, size_t bytes, size_t align, exl2_mem tag)
 {
     (void)user;
     (void)tag;
@@ -245,7 +245,7 @@ static void *exl2__platform_alloc(void *user, size_t bytes, size_t align, exl2_m
 #endif
 }
 
-static void exl2__platform_free(void *user, void *memory, size_t bytes, exl2_mem tag)
+EXL2__PRIVATE void exl2__platform_free(void *user, void *memory, size_t bytes, exl2_mem tag)
 {
     (void)user;
     (void)bytes;
@@ -361,7 +361,7 @@ static inline intptr_t exl2__platform_first(const char *dir, struct _wfinddata64
     return _wfindfirst64(wide, entry);
 }
 
-static void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
+EXL2__PRIVATE void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
 {
     (void)user;
     wchar_t wide[EXL2__WIDE_MAX];
@@ -381,7 +381,7 @@ static void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
     return file;
 }
 
-static bool exl2__platform_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
+EXL2__PRIVATE bool exl2__platform_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
 {
     (void)user;
     struct _wfinddata64_t entry;
@@ -400,7 +400,7 @@ static bool exl2__platform_list(void *user, const char *dir, uint32_t index, cha
     return found;
 }
 
-static int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
+EXL2__PRIVATE int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
 {
     (void)user;
     _lock_file((FILE *)file); /* other threads may read the same file */
@@ -411,7 +411,7 @@ static int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void
     return failed ? -1 : (int64_t)got;
 }
 
-static void exl2__platform_close(void *user, void *file)
+EXL2__PRIVATE void exl2__platform_close(void *user, void *file)
 {
     (void)user;
     fclose((FILE *)file);
@@ -420,7 +420,7 @@ static void exl2__platform_close(void *user, void *file)
 #else
 
 /* The handle is the file descriptor + 1, so that opening a file allocates nothing. */
-static void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
+EXL2__PRIVATE void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
 {
     (void)user;
     int file = open(path, O_RDONLY);
@@ -436,7 +436,7 @@ static void *exl2__platform_open(void *user, const char *path, uint64_t *bytes)
     return (void *)((intptr_t)file + 1);
 }
 
-static bool exl2__platform_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
+EXL2__PRIVATE bool exl2__platform_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
 {
     (void)user;
     DIR *folder = opendir(dir);
@@ -458,7 +458,7 @@ static bool exl2__platform_list(void *user, const char *dir, uint32_t index, cha
     return found;
 }
 
-static int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
+EXL2__PRIVATE int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void *out, size_t bytes)
 {
     (void)user;
     int descriptor = (int)((intptr_t)file - 1);
@@ -482,7 +482,7 @@ static int64_t exl2__platform_read(void *user, void *file, uint64_t offset, void
     return (int64_t)done;
 }
 
-static void exl2__platform_close(void *user, void *file)
+EXL2__PRIVATE void exl2__platform_close(void *user, void *file)
 {
     (void)user;
     close((int)((intptr_t)file - 1));

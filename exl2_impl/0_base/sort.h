@@ -30,7 +30,7 @@ static inline void exl2__sort_sink(const exl2__sort_items *s, uint32_t root, uin
 
 /* Sorts ascending by `less`, not stable, in slices; *at is 0 at first. count < 2^31. The first count / 2 rounds build
    the heap, and each of the others moves its largest item to the end. */
-static exl2_result exl2__sort_some(const exl2__sort_items *s, uint32_t count, uint32_t *at, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__sort_some(const exl2__sort_items *s, uint32_t count, uint32_t *at, exl2__work *work)
 {
     uint32_t heap = count / 2, rounds = count ? heap + count - 1 : 0;
     uint32_t levels = 0; /* a round costs about two comparisons and a swap per level */

@@ -36,8 +36,8 @@ static inline uint64_t exl2__affine_raw_bytes(const exl2__matrix_desc *desc)
 /* ---- headers ---- */
 
 /* Finds "<key>.<part>" of rank 2 and one of two types. */
-static exl2_result exl2__affine_part(exl2__ctx *c, const exl2__tensors *t, const char *key, const char *part,
-                                     bool floats, const exl2__tensor **out)
+EXL2__PRIVATE exl2_result exl2__affine_part(exl2__ctx *c, const exl2__tensors *t, const char *key, const char *part,
+                                            bool floats, const exl2__tensor **out)
 {
     const exl2__tensor *entry = *out = exl2__tensors_find_part(t, key, part);
     if (!entry) {
@@ -53,8 +53,8 @@ static exl2_result exl2__affine_part(exl2__ctx *c, const exl2__tensors *t, const
 }
 
 /* Decides by the shape of qweight between GPTQ, with its bits, and AWQ, and compares that with config.json. */
-static exl2_result exl2__affine_check_shape(exl2__ctx *c, const exl2__tensors *t, const exl2__quant *quant,
-                                            const char *key, exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__affine_check_shape(exl2__ctx *c, const exl2__tensors *t, const exl2__quant *quant,
+                                                   const char *key, exl2__matrix_desc *desc)
 {
     const char *file = t->files.items[desc->data->file].name;
     uint64_t rows = desc->data->dims[0], width = desc->data->dims[1], in = desc->in, columns = desc->affine.columns;
@@ -91,8 +91,8 @@ static exl2_result exl2__affine_check_shape(exl2__ctx *c, const exl2__tensors *t
 }
 
 /* Checks qzeros, scales and g_idx, and sets the groups. */
-static exl2_result exl2__affine_check_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__quant *quant,
-                                             const char *key, exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__affine_check_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__quant *quant,
+                                                    const char *key, exl2__matrix_desc *desc)
 {
     exl2__affine *a = &desc->affine;
     const char *file = t->files.items[desc->data->file].name;
@@ -131,8 +131,8 @@ static exl2_result exl2__affine_check_groups(exl2__ctx *c, const exl2__tensors *
 }
 
 /* Many exporters write biases of zeros: such a bias is dropped. */
-static exl2_result exl2__affine_find_bias(exl2__ctx *c, const exl2__tensors *t, const char *key,
-                                          exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__affine_find_bias(exl2__ctx *c, const exl2__tensors *t, const char *key,
+                                                 exl2__matrix_desc *desc)
 {
     float values[512];
     desc->bias_data = exl2__tensors_find_part(t, key, "bias");
@@ -152,8 +152,8 @@ static exl2_result exl2__affine_find_bias(exl2__ctx *c, const exl2__tensors *t, 
 
 /* Fills *desc from the headers of the tensors "<key>.*" with `columns` outputs, of which desc->view says which are
    this matrix. desc->name, in and out must be set. */
-static exl2_result exl2__affine_find(exl2__ctx *c, const exl2__tensors *t, const exl2__quant *quant, const char *key,
-                                     uint64_t columns, exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__affine_find(exl2__ctx *c, const exl2__tensors *t, const exl2__quant *quant,
+                                            const char *key, uint64_t columns, exl2__matrix_desc *desc)
 {
     static const exl2__quant unknown = { EXL2__QUANT_NONE, 0, 0, false, false, false };
     exl2__affine *a = &desc->affine;
@@ -187,7 +187,7 @@ static exl2_result exl2__affine_find(exl2__ctx *c, const exl2__tensors *t, const
 /* ---- scales, zeros, order ---- */
 
 /* groups [group_count]: all have the same bits and, but for the last one, the same number of rows. */
-static void exl2__affine_groups(const exl2__matrix_desc *desc, exl2__group *groups)
+EXL2__PRIVATE void exl2__affine_groups(const exl2__matrix_desc *desc, exl2__group *groups)
 {
     for (uint32_t g = 0, row = 0; g < desc->group_count; g++, row += desc->affine.group_rows) {
         uint32_t rows = exl2__min32(desc->affine.group_rows, desc->in - row);
@@ -196,8 +196,8 @@ static void exl2__affine_groups(const exl2__matrix_desc *desc, exl2__group *grou
 }
 
 /* Reads g_idx and computes the packed row of each input row: rows are sorted by group. next: memory [group_count]. */
-static exl2_result exl2__affine_read_order(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
-                                           const exl2__group *groups, uint32_t *next, uint32_t *inverse_perm)
+EXL2__PRIVATE exl2_result exl2__affine_read_order(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
+                                                  const exl2__group *groups, uint32_t *next, uint32_t *inverse_perm)
 {
     const exl2__affine *a = &desc->affine;
     const exl2__tensor *index = a->group_index;
@@ -241,8 +241,8 @@ static exl2_result exl2__affine_read_order(exl2__ctx *c, const exl2__tensors *t,
 }
 
 /* Reads the scales of group g. Those of other types than F16 are rounded to F16. */
-static exl2_result exl2__affine_read_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                            uint32_t g, uint16_t *scales)
+EXL2__PRIVATE exl2_result exl2__affine_read_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                   uint32_t g, uint16_t *scales)
 {
     const exl2__affine *a = &desc->affine;
     uint32_t type = a->scales->type, size = exl2__tensor_type_bytes(type);
@@ -275,8 +275,8 @@ static inline uint32_t exl2__affine_other_zero(const exl2__affine *a)
 
 /* Reads the zeros of group g. Returns through *others the number of zeros that a symmetric matrix would have in the
    other version of GPTQ. */
-static exl2_result exl2__affine_read_zeros(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                           uint32_t g, uint16_t *zeros, uint64_t *others)
+EXL2__PRIVATE exl2_result exl2__affine_read_zeros(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                  uint32_t g, uint16_t *zeros, uint64_t *others)
 {
     static const uint8_t awq_nibble[8] = { 0, 4, 1, 5, 2, 6, 3, 7 }; /* of column n % 8 */
     const exl2__affine *a = &desc->affine;
@@ -298,8 +298,8 @@ static exl2_result exl2__affine_read_zeros(exl2__ctx *c, const exl2__tensors *t,
 }
 
 /* Fills the rows of group g in scales and zeros [group_count, out_stored]. affine.raw must be set. */
-static exl2_result exl2__affine_read_group(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                           uint32_t g, uint16_t *scales, uint16_t *zeros, uint64_t *others)
+EXL2__PRIVATE exl2_result exl2__affine_read_group(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                  uint32_t g, uint16_t *scales, uint16_t *zeros, uint64_t *others)
 {
     size_t at = (size_t)g * desc->out_stored, padding = (desc->out_stored - desc->out) * sizeof(uint16_t);
     EXL2__TRY(exl2__affine_read_scales(c, t, desc, g, scales + at));
@@ -310,8 +310,8 @@ static exl2_result exl2__affine_read_group(exl2__ctx *c, const exl2__tensors *t,
 }
 
 /* *is stays true if all stored zeros of the tensor are 2^(bits-1). */
-static exl2_result exl2__affine_zeros_are_v2(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                             bool *is)
+EXL2__PRIVATE exl2_result exl2__affine_zeros_are_v2(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                    bool *is)
 {
     uint32_t words[3 * 256], wanted[3] = { 0 }, bits = desc->affine.bits; /* of any width, 3 words hold whole codes */
     const exl2__tensor *zeros = desc->affine.zeros;
@@ -329,8 +329,8 @@ static exl2_result exl2__affine_zeros_are_v2(exl2__ctx *c, const exl2__tensors *
 }
 
 /* others: the sum of exl2__affine_read_zeros over all groups. */
-static exl2_result exl2__affine_check_zeros(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                            uint64_t others)
+EXL2__PRIVATE exl2_result exl2__affine_check_zeros(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                   uint64_t others)
 {
     if (desc->affine.symmetric && others == (uint64_t)desc->group_count * desc->out) {
         return exl2__fail(c, EXL2_ERR_FORMAT,
@@ -345,8 +345,9 @@ static exl2_result exl2__affine_check_zeros(exl2__ctx *c, const exl2__tensors *t
 
 /* Reads the matrix's columns of `count` rows of qweight to out [count, stride]; a row of the file holds a word for each
    `per` columns. */
-static exl2_result exl2__affine_read_rows(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                          uint32_t row, uint32_t count, uint32_t per, uint32_t *out, size_t stride)
+EXL2__PRIVATE exl2_result exl2__affine_read_rows(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                 uint32_t row, uint32_t count, uint32_t per, uint32_t *out,
+                                                 size_t stride)
 {
     const exl2__matrix_view *v = &desc->view;
     uint64_t width = desc->data->dims[1];
@@ -364,8 +365,8 @@ static exl2_result exl2__affine_read_rows(exl2__ctx *c, const exl2__tensors *t, 
 }
 
 /* Adds code `from` of the words `raw` [.., count] to the zeroed words `out` [.., stride] as code `to`. */
-static void exl2__affine_move_code(uint32_t bits, uint32_t count, const uint32_t *raw, uint32_t from, uint32_t *out,
-                                   size_t stride, uint32_t to)
+EXL2__PRIVATE void exl2__affine_move_code(uint32_t bits, uint32_t count, const uint32_t *raw, uint32_t from,
+                                          uint32_t *out, size_t stride, uint32_t to)
 {
     uint32_t take = from * bits % 32, put = to * bits % 32, mask = (1u << bits) - 1;
     const uint32_t *low = raw + (size_t)(from * bits / 32) * count, *high = take + bits > 32 ? low + count : NULL;
@@ -386,8 +387,8 @@ static void exl2__affine_move_code(uint32_t bits, uint32_t count, const uint32_t
 }
 
 /* Word rows [row, row + rows) in packed order. Each word of the file that holds a code of them is read once. */
-static exl2_result exl2__affine_read_sorted(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                            uint32_t row, uint32_t rows, uint32_t *out)
+EXL2__PRIVATE exl2_result exl2__affine_read_sorted(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                   uint32_t row, uint32_t rows, uint32_t *out)
 {
     const exl2__affine *a = &desc->affine;
     uint32_t unit = exl2__affine_unit(desc), in_unit = unit * 32 / a->bits;
@@ -421,8 +422,8 @@ static inline void exl2__affine_add_content(const exl2__matrix_desc *desc, uint3
 }
 
 /* Word rows [row, row + rows) of an AWQ matrix as the file stores them: each is 8 rows [out_stored / 8]. */
-static exl2_result exl2__affine_read_stored(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                            uint32_t row, uint32_t rows, uint32_t *out)
+EXL2__PRIVATE exl2_result exl2__affine_read_stored(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                   uint32_t row, uint32_t rows, uint32_t *out)
 {
     uint32_t width = desc->out / 8, stride = desc->out_stored / 8;
     EXL2__TRY(exl2__affine_read_rows(c, t, desc, row * 8, rows * 8, 8, out, stride));
@@ -454,8 +455,8 @@ static inline void exl2__affine_transpose(uint64_t w[8])
 }
 
 /* Word rows [row, row + rows) of an AWQ matrix: 8 rows of the file make one of them. */
-static exl2_result exl2__affine_read_awq(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                         uint32_t row, uint32_t rows, uint32_t *out)
+EXL2__PRIVATE exl2_result exl2__affine_read_awq(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                uint32_t row, uint32_t rows, uint32_t *out)
 {
     uint32_t width = desc->out / 8, *raw = desc->affine.raw;
     for (uint32_t r = 0; r < rows; r++, out += desc->out_stored) {
@@ -479,8 +480,8 @@ static exl2_result exl2__affine_read_awq(exl2__ctx *c, const exl2__tensors *t, c
 
 /* Reads word rows [row, row + rows) of the codes, in packed order, to out [rows, out_stored]; both are multiples of
    exl2__affine_unit. affine.raw, affine.sorted and inverse_perm must be set. */
-static exl2_result exl2__affine_read_words(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                           uint32_t row, uint32_t rows, uint32_t *out)
+EXL2__PRIVATE exl2_result exl2__affine_read_words(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                  uint32_t row, uint32_t rows, uint32_t *out)
 {
     if (desc->affine.awq) {
         return exl2__affine_read_awq(c, t, desc, row, rows, out);

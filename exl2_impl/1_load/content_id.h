@@ -26,7 +26,7 @@ static inline void exl2__content_id_add(uint64_t id[2], const void *data, size_t
 
 /* The head of config.json alone. */
 EXL2__COLD
-static exl2_result exl2__content_id_begin(exl2__ctx *c, const char *dir, uint64_t head[2])
+EXL2__PRIVATE exl2_result exl2__content_id_begin(exl2__ctx *c, const char *dir, uint64_t head[2])
 {
     exl2__blob config;
     head[0] = 1;
@@ -39,8 +39,8 @@ static exl2_result exl2__content_id_begin(exl2__ctx *c, const char *dir, uint64_
 
 /* Adds a tensor to the head: its name, type and shape, and its first 4 KiB. */
 EXL2__COLD
-static exl2_result exl2__content_id_add_tensor(exl2__ctx *c, const exl2__tensors *tensors, uint32_t index,
-                                              uint64_t head[2])
+EXL2__PRIVATE exl2_result exl2__content_id_add_tensor(exl2__ctx *c, const exl2__tensors *tensors, uint32_t index,
+                                                      uint64_t head[2])
 {
     const exl2__tensor *t = &tensors->entries[index];
     uint8_t part[EXL2__CONTENT_ID_PART];

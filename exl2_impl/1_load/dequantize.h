@@ -10,8 +10,8 @@
 
 /* Reads the codes of columns [first, first + count) to desc->codes [words, EXL2__MATRIX_COLUMNS]. The columns lie
    together in the file. */
-static exl2_result exl2__dequantize_read(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                         uint32_t first, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__dequantize_read(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                uint32_t first, uint32_t count)
 {
 #if EXL2__GPTQ
     if (desc->stored == EXL2__MATRIX_AFFINE) {
@@ -31,8 +31,8 @@ static exl2_result exl2__dequantize_read(exl2__ctx *c, const exl2__tensors *t, c
 }
 
 /* Scales and zeros of group g in columns [first, first + count). */
-static void exl2__dequantize_group(const exl2__matrix_desc *desc, uint32_t g, uint32_t first, uint32_t count,
-                                   float *scale, float *zero)
+EXL2__PRIVATE void exl2__dequantize_group(const exl2__matrix_desc *desc, uint32_t g, uint32_t first, uint32_t count,
+                                          float *scale, float *zero)
 {
     for (uint32_t j = 0; j < count; j++) {
         uint32_t n = first + j;
@@ -49,8 +49,8 @@ static void exl2__dequantize_group(const exl2__matrix_desc *desc, uint32_t g, ui
 }
 
 /* Rows [row, row + rows) of the dense matrix [out, in]: fp16((code - zero) * scale). */
-static exl2_result exl2__dequantize_rows(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                         uint32_t row, uint32_t rows, uint16_t *out)
+EXL2__PRIVATE exl2_result exl2__dequantize_rows(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                uint32_t row, uint32_t rows, uint16_t *out)
 {
     float scale[EXL2__MATRIX_COLUMNS], zero[EXL2__MATRIX_COLUMNS];
     for (uint32_t end = row + rows, n; row < end; row += n, out += (size_t)n * desc->in) {

@@ -57,7 +57,7 @@ static inline exl2_result exl2__matrix_part(exl2__ctx *c, const exl2__tensors *t
 }
 
 /* Fills *desc from the headers of the five EXL2 tensors. desc->name, in and out must be set. */
-static exl2_result exl2__matrix_find_exl2(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__matrix_find_exl2(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
 {
     const char *key = desc->name;
     const exl2__tensor *weight, *scale, *scale_max, *groups, *perm = exl2__tensors_find_part(t, key, "q_invperm");
@@ -110,7 +110,7 @@ static inline exl2_result exl2__matrix_check_float(exl2__ctx *c, const exl2__ten
                       t->files.items[entry->file].name, entry->name, exl2__tensor_type_name(entry->type));
 }
 
-static exl2_result exl2__matrix_check_dense(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__matrix_check_dense(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc)
 {
     const exl2__tensor *weight = desc->data;
     EXL2__TRY(exl2__matrix_check_float(c, t, weight));
@@ -121,8 +121,8 @@ static exl2_result exl2__matrix_check_dense(exl2__ctx *c, const exl2__tensors *t
 }
 
 /* Checks that the tensor is [rows, columns], or a stack of those. */
-static exl2_result exl2__matrix_check_shape(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *weight,
-                                            uint32_t stack, uint64_t rows, uint64_t columns)
+EXL2__PRIVATE exl2_result exl2__matrix_check_shape(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *weight,
+                                                   uint32_t stack, uint64_t rows, uint64_t columns)
 {
     if (stack && weight->rank == 3 && weight->dims[0] == stack && weight->dims[1] == rows &&
         weight->dims[2] == columns) {
@@ -138,8 +138,8 @@ static exl2_result exl2__matrix_check_shape(exl2__ctx *c, const exl2__tensors *t
     return EXL2_OK;
 }
 
-static exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t, bool transposed,
-                                           exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t, bool transposed,
+                                                  exl2__matrix_desc *desc)
 {
     desc->data = exl2__matrix_data(t, desc->name, true);
     if (!desc->data) {
@@ -153,8 +153,8 @@ static exl2_result exl2__matrix_find_dense(exl2__ctx *c, const exl2__tensors *t,
 }
 
 /* A matrix that is a part of a tensor with several ones. */
-static exl2_result exl2__matrix_find_fused(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_source *source,
-                                           exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__matrix_find_fused(exl2__ctx *c, const exl2__tensors *t,
+                                                  const exl2__matrix_source *source, exl2__matrix_desc *desc)
 {
     uint64_t rows = source->view.transposed ? desc->in : source->fused_rows;
     uint64_t columns = source->view.transposed ? source->fused_rows : desc->in;
@@ -174,8 +174,9 @@ static exl2_result exl2__matrix_find_fused(exl2__ctx *c, const exl2__tensors *t,
 }
 
 /* A matrix of GPTQ or AWQ: "<key>.qweight", or a part of "<fused>.qweight". */
-static exl2_result exl2__matrix_find_affine(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_source *source,
-                                            bool fused, exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__matrix_find_affine(exl2__ctx *c, const exl2__tensors *t,
+                                                   const exl2__matrix_source *source, bool fused,
+                                                   exl2__matrix_desc *desc)
 {
 #if EXL2__GPTQ
     desc->view = source->view;
@@ -193,8 +194,9 @@ static exl2_result exl2__matrix_find_affine(exl2__ctx *c, const exl2__tensors *t
 }
 
 /* Fills *desc from headers, and checks them. source->key must outlive *desc. */
-static exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_source *source,
-                                            uint32_t in, uint32_t out, exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__matrix_find_source(exl2__ctx *c, const exl2__tensors *t,
+                                                   const exl2__matrix_source *source, uint32_t in, uint32_t out,
+                                                   exl2__matrix_desc *desc)
 {
     static const char *const parts[] = { "q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm" };
     const char *key = source->key;
@@ -235,9 +237,8 @@ static inline exl2_result exl2__matrix_find(exl2__ctx *c, const exl2__tensors *t
 
 /* The same for the embedding, which must be dense. desc->out is its number of rows, which may differ from the size of
    the vocabulary. */
-static exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in,
-                                           uint32_t vocab,
-                                           exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2_result exl2__matrix_find_table(exl2__ctx *c, const exl2__tensors *t, const char *key, uint32_t in,
+                                                  uint32_t vocab, exl2__matrix_desc *desc)
 {
     const exl2__tensor *weight = exl2__matrix_data(t, key, true);
     uint64_t rows = weight && weight->rank == 2 ? weight->dims[0] : vocab;
@@ -330,8 +331,8 @@ static inline exl2_result exl2__matrix_read(exl2__ctx *c, const exl2__tensors *t
 
 /* Fills `groups` from q_groups, whose u16 are: bits of group 0, first word row of group 0, bits of group 1, ... With
    q_groups = 4 0 3 4 and 10 word rows, group 0 has (4 - 0) * 32 / 4 = 32 rows, group 1 (10 - 4) * 32 / 3 = 64. */
-static exl2_result exl2__matrix_read_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                            exl2__matrix_tables *tables)
+EXL2__PRIVATE exl2_result exl2__matrix_read_groups(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                   exl2__matrix_tables *tables)
 {
     const char *key = desc->name, *file = t->files.items[exl2__matrix_data(t, key, false)->file].name;
     EXL2__TRY(exl2__matrix_read(c, t, key, "q_groups", tables->raw));
@@ -371,8 +372,9 @@ static exl2_result exl2__matrix_read_groups(exl2__ctx *c, const exl2__tensors *t
 
 /* The product is rounded to fp16 here, as ExLlamaV2 rounds it: the quantizer chose the codes for that very scale
    (docs/formats.md, "EXL2: scales"). */
-static exl2_result exl2__matrix_read_scale_max(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                               float prescale, exl2__matrix_tables *tables)
+EXL2__PRIVATE exl2_result exl2__matrix_read_scale_max(exl2__ctx *c, const exl2__tensors *t,
+                                                      const exl2__matrix_desc *desc, float prescale,
+                                                      exl2__matrix_tables *tables)
 {
     uint32_t zeros = 0;
     EXL2__TRY(exl2__matrix_read(c, t, desc->name, "q_scale_max", tables->scale_max));
@@ -396,8 +398,8 @@ static exl2_result exl2__matrix_read_scale_max(exl2__ctx *c, const exl2__tensors
 }
 
 /* The codes of the scales of groups [g, g + count). */
-static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                            uint32_t g, uint32_t count, uint32_t *scale_codes)
+EXL2__PRIVATE exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                   uint32_t g, uint32_t count, uint32_t *scale_codes)
 {
     const exl2__tensor *entry = exl2__tensors_find_part(t, desc->name, "q_scale");
     uint64_t row = desc->out_stored / 8, words = count * row;
@@ -410,8 +412,8 @@ static exl2_result exl2__matrix_read_scales(exl2__ctx *c, const exl2__tensors *t
 }
 
 /* Reads q_invperm (I32 or I16) into inverse_perm, and checks that it holds each of 0 .. in - 1 once. */
-static exl2_result exl2__matrix_read_perm(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                          exl2__matrix_tables *tables)
+EXL2__PRIVATE exl2_result exl2__matrix_read_perm(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                 exl2__matrix_tables *tables)
 {
     const exl2__tensor *perm = exl2__tensors_find_part(t, desc->name, "q_invperm");
     uint32_t size = exl2__tensor_type_bytes(perm->type);
@@ -434,8 +436,8 @@ static exl2_result exl2__matrix_read_perm(exl2__ctx *c, const exl2__tensors *t, 
 }
 
 /* bias [out]; each read covers as many outputs as lie close together. */
-static exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                          float *bias)
+EXL2__PRIVATE exl2_result exl2__matrix_read_bias(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                 float *bias)
 {
     float values[256];
     if (desc->kind == EXL2__MATRIX_EXL2) {
@@ -465,8 +467,8 @@ static inline uint64_t exl2__matrix_groups_bytes(const exl2__matrix_desc *desc)
 
 /* Reads and checks only the groups, and sets desc->groups, in the arena `a`. The groups of an affine matrix are known
    from headers; a dense matrix has none. */
-static exl2_result exl2__matrix_groups_read(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
-                                            exl2__arena *a)
+EXL2__PRIVATE exl2_result exl2__matrix_groups_read(exl2__ctx *c, const exl2__tensors *t, exl2__matrix_desc *desc,
+                                                   exl2__arena *a)
 {
     exl2__matrix_tables tables = { 0 };
     if (desc->kind == EXL2__MATRIX_DENSE) {
@@ -488,8 +490,8 @@ static exl2_result exl2__matrix_groups_read(exl2__ctx *c, const exl2__tensors *t
    zeroed, but for `memory` with exl2__matrix_tables_bytes bytes free. prescale is usually 1 (docs/formats.md, "EXL2:
    scales"). */
 EXL2__COLD
-static exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__tensors *t, float prescale,
-                                             exl2__matrix_desc *desc, exl2__matrix_tables *tables)
+EXL2__PRIVATE exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__tensors *t, float prescale,
+                                                    exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
     exl2__matrix_kind stored = exl2__matrix_stored(desc);
     exl2__matrix_tables_layout(desc, tables);
@@ -522,8 +524,8 @@ static exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__tensors *
 
 /* Reads the scales, and the zeros of an affine matrix, in slices. */
 EXL2__COLD
-static exl2_result exl2__matrix_tables_some(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                            exl2__matrix_tables *tables, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__matrix_tables_some(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                   exl2__matrix_tables *tables, exl2__work *work)
 {
     exl2__matrix_kind stored = exl2__matrix_stored(desc);
     bool affine = stored == EXL2__MATRIX_AFFINE;
@@ -567,8 +569,8 @@ static inline exl2_result exl2__matrix_tables_open(exl2__ctx *c, const exl2__ten
 /* ---- dense weights ---- */
 
 /* Reads outputs [row, row + rows) of a transposed matrix, which are columns of the file, as rows [rows, in]. */
-static exl2_result exl2__matrix_read_columns(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                             uint32_t row, uint32_t rows, uint8_t *out)
+EXL2__PRIVATE exl2_result exl2__matrix_read_columns(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                    uint32_t row, uint32_t rows, uint8_t *out)
 {
     uint8_t raw[2048];
     uint32_t size = desc->dtype == EXL2__F32 ? 4 : 2;
@@ -591,7 +593,7 @@ static exl2_result exl2__matrix_read_columns(exl2__ctx *c, const exl2__tensors *
 }
 
 /* Divides each row [in] of dense weights by its length, but by at least 1e-12. */
-static void exl2__matrix_normalize_rows(const exl2__matrix_desc *desc, uint32_t rows, void *memory)
+EXL2__PRIVATE void exl2__matrix_normalize_rows(const exl2__matrix_desc *desc, uint32_t rows, void *memory)
 {
     uint32_t size = desc->dtype == EXL2__F32 ? 4 : 2;
     uint32_t type = desc->data->type;

@@ -39,7 +39,8 @@ static inline void exl2__fields_close(exl2__fields *f)
 
 /* If an optional file does not exist, returns EXL2_OK with f->text.data NULL; close it all the same. On failure *f is
    zeroed. */
-static exl2_result exl2__fields_open(exl2__ctx *c, const char *dir, const char *name, bool optional, exl2__fields *f)
+EXL2__PRIVATE exl2_result exl2__fields_open(exl2__ctx *c, const char *dir, const char *name, bool optional,
+                                            exl2__fields *f)
 {
     const uint64_t bytes_max = (uint64_t)16 << 20;
     *f = (exl2__fields){ 0 };

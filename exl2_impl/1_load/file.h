@@ -59,8 +59,8 @@ static inline exl2_result exl2__file_read_at(exl2__ctx *c, const char *name, voi
 }
 
 /* Reads on, from *done until the blob is full, in slices. Its first byte is at `offset` of the file. */
-static exl2_result exl2__file_read_some(exl2__ctx *c, const char *name, void *file, uint64_t offset,
-                                        const exl2__blob *blob, uint64_t *done, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__file_read_some(exl2__ctx *c, const char *name, void *file, uint64_t offset,
+                                               const exl2__blob *blob, uint64_t *done, exl2__work *work)
 {
     while (*done < blob->bytes) {
         uint64_t part = exl2__min64(blob->bytes - *done, EXL2__FILE_PART);
@@ -91,8 +91,8 @@ static inline void exl2__file_reader_close(exl2__ctx *c, exl2__file_reader *r)
 }
 
 /* After a failure, too, the caller closes r. */
-static exl2_result exl2__file_reader_open(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
-                                          exl2__file_reader *r)
+EXL2__PRIVATE exl2_result exl2__file_reader_open(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
+                                                 exl2__file_reader *r)
 {
     void *memory;
     uint64_t bytes;
@@ -113,7 +113,7 @@ static exl2_result exl2__file_reader_open(exl2__ctx *c, const char *dir, const c
 }
 
 /* What begins with these bytes in the place of another file, and what to do; NULL: nothing that is known. */
-static const char *exl2__file_misplaced(const char *data, uint64_t bytes)
+EXL2__PRIVATE const char *exl2__file_misplaced(const char *data, uint64_t bytes)
 {
     static const char page[] = "a web page, not the file itself; download it again";
     static const struct { const char *begin, *what; } kinds[] = {
@@ -153,7 +153,7 @@ static inline exl2_result exl2__file_check_text(exl2__ctx *c, const char *name, 
 }
 
 /* OK: r->blob is the whole file. */
-static exl2_result exl2__file_reader_some(exl2__ctx *c, exl2__file_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__file_reader_some(exl2__ctx *c, exl2__file_reader *r, exl2__work *work)
 {
     if (r->file) {
         EXL2__TRY_DONE(exl2__file_read_some(c, r->name, r->file, 0, &r->blob, &r->done, work));
@@ -165,7 +165,8 @@ static exl2_result exl2__file_reader_some(exl2__ctx *c, exl2__file_reader *r, ex
 
 /* Gives the memory of a file that is not needed any more back to the system, in slices, so that closing the reader is
    short. Memory of the application's allocator is left to it. *at is 0 at first. */
-static exl2_result exl2__file_reader_discard(exl2__ctx *c, const exl2__file_reader *r, uint64_t *at, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__file_reader_discard(exl2__ctx *c, const exl2__file_reader *r, uint64_t *at,
+                                                    exl2__work *work)
 {
     for (uint64_t part; c->allocator.free_fn == exl2__platform_free && *at < r->blob.bytes; *at += part) {
         part = exl2__min64(r->blob.bytes - *at, 4 * EXL2__FILE_PART);

@@ -21,8 +21,8 @@ static inline void exl2__json_file_close(exl2__ctx *c, exl2__json_file *f)
     exl2__file_reader_close(c, &f->reader);
 }
 
-static exl2_result exl2__json_file_open(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
-                                        const char *const *flat_keys, exl2__json_file *f)
+EXL2__PRIVATE exl2_result exl2__json_file_open(exl2__ctx *c, const char *dir, const char *name, uint64_t bytes_max,
+                                               const char *const *flat_keys, exl2__json_file *f)
 {
     memset(f, 0, sizeof *f);
     f->flat_keys = flat_keys;
@@ -30,7 +30,7 @@ static exl2_result exl2__json_file_open(exl2__ctx *c, const char *dir, const cha
 }
 
 /* OK: f->parse.j is the file. If there is no such file, its `tokens` are NULL. */
-static exl2_result exl2__json_file_some(exl2__ctx *c, exl2__json_file *f, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__json_file_some(exl2__ctx *c, exl2__json_file *f, exl2__work *work)
 {
     const exl2__blob *text = &f->reader.blob;
     EXL2__TRY_DONE(exl2__file_reader_some(c, &f->reader, work));

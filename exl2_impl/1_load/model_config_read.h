@@ -16,7 +16,7 @@
 
 /* Resolves the row. The text model inside of a multimodal one may be of another family than the row says: its
    model_type decides, if it names a row. */
-static exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch_row *row, exl2__arch *out)
+EXL2__PRIVATE exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch_row *row, exl2__arch *out)
 {
     exl2__arch_row own = *row;
     char type[64] = "";
@@ -36,7 +36,7 @@ static exl2_result exl2__config_resolve(const exl2__fields *f, const exl2__arch_
 }
 
 /* Chooses the row of a file without `architectures`: by model_type, if it is known. */
-static exl2_result exl2__config_read_type(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_type(const exl2__fields *f, exl2__config *out)
 {
     char type[64] = "";
     uint32_t token = exl2__json_get(&f->json, 0, "model_type");
@@ -57,7 +57,7 @@ static exl2_result exl2__config_read_type(const exl2__fields *f, exl2__config *o
 /* Chooses the row. An architecture that nobody knows is read by its model_type, or else as Llama, with a warning: most
    of them are Llama under another name, and a tensor that the row does not use is an error. A known architecture
    without a row is rejected: its tensors may have the names and shapes of Llama's, while its computation differs. */
-static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *out)
 {
     uint32_t list = exl2__json_get(&f->json, 0, "architectures");
     if (!list || (f->json.tokens[list].kind == EXL2__JSON_ARRAY && f->json.tokens[list].count == 0)) {
@@ -97,7 +97,7 @@ static exl2_result exl2__config_read_arch(const exl2__fields *f, exl2__config *o
 
 /* Keys for features that the row does not have, each with the value that switches its feature off. Other values are
    rejected. */
-static exl2_result exl2__config_check_unsupported(const exl2__fields *f, const exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_check_unsupported(const exl2__fields *f, const exl2__config *out)
 {
     static const struct {
         const char *name, *same_text;
@@ -132,8 +132,8 @@ static exl2_result exl2__config_check_unsupported(const exl2__fields *f, const e
 #define EXL2__CONFIG_NUMBER(f, names, min, max, out) \
     exl2__config_read_number(f, names, min, max, "a number from " #min " to " #max, out)
 
-static exl2_result exl2__config_read_number(const exl2__fields *f, exl2__field_names names, double min, double max,
-                                            const char *allowed, float *out)
+EXL2__PRIVATE exl2_result exl2__config_read_number(const exl2__fields *f, exl2__field_names names, double min,
+                                                   double max, const char *allowed, float *out)
 {
     double value = (double)*out;
     EXL2__TRY(exl2__fields_f64(f, names, min, max, allowed, &value, NULL));
@@ -143,7 +143,7 @@ static exl2_result exl2__config_read_number(const exl2__fields *f, exl2__field_n
 
 /* The activation of config.json, which must be of the row's kind. Files of the first Gemma say "gelu" and mean the
    approximation with tanh. */
-static exl2_result exl2__config_read_act(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_act(const exl2__fields *f, exl2__config *out)
 {
     static const struct { const char *name; exl2__act act; } acts[] = {
         { "silu", EXL2__ACT_SILU }, { "swish", EXL2__ACT_SILU }, { "gelu_pytorch_tanh", EXL2__ACT_GELU_TANH },
@@ -176,7 +176,7 @@ static exl2_result exl2__config_read_act(const exl2__fields *f, exl2__config *ou
 /* ---- sizes ---- */
 
 /* model_max_length may be 10^30, which means "no limit". */
-static exl2_result exl2__config_read_context(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_context(const exl2__fields *f, exl2__config *out)
 {
     double tokens = 2048;
     EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("max_sequence_length", "model_max_length",
@@ -187,7 +187,7 @@ static exl2_result exl2__config_read_context(const exl2__fields *f, exl2__config
 }
 
 /* head_dim defaults to hidden / heads, heads to hidden / head_dim, kv_heads to heads. */
-static exl2_result exl2__config_read_heads(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_heads(const exl2__fields *f, exl2__config *out)
 {
     const exl2__field_names heads = EXL2__FIELD_NAMES("num_attention_heads", "n_heads", "n_head");
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("head_dim"), 0, 4096, &out->head_dim));
@@ -220,7 +220,7 @@ static exl2_result exl2__config_read_heads(const exl2__fields *f, exl2__config *
     return EXL2_OK;
 }
 
-static exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__config *out)
 {
     double norm_eps = 0;
     bool present;
@@ -248,7 +248,7 @@ static exl2_result exl2__config_read_sizes(const exl2__fields *f, exl2__config *
 /* ---- factors, switches ---- */
 
 /* The factor of the scores: attention_multiplier, else query_pre_attn_scalar^-1/2, else head_dim^-1/2. */
-static exl2_result exl2__config_read_scale(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_scale(const exl2__fields *f, exl2__config *out)
 {
     double multiplier = 0, scalar = out->head_dim;
     EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("attention_multiplier"), 0, 1e6, "a number from 0 to 1e6",
@@ -261,7 +261,7 @@ static exl2_result exl2__config_read_scale(const exl2__fields *f, exl2__config *
 
 /* Granite writes its factors as multipliers, and the factor of logits as a divisor; MiniCPM writes the depth and the
    width that its factors come from. */
-static exl2_result exl2__config_read_factors(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_factors(const exl2__fields *f, exl2__config *out)
 {
     double depth = 0, base = 0, divisor = 0;
     out->embed_scale = out->arch.traits[EXL2__TRAIT_EMBED_SCALE] == EXL2__EMBED_SCALE_ROOT
@@ -287,7 +287,7 @@ static exl2_result exl2__config_read_factors(const exl2__fields *f, exl2__config
 }
 
 /* A switch that the file writes as a bool or as a number. */
-static exl2_result exl2__config_read_switch(const exl2__fields *f, const char *name, bool *out)
+EXL2__PRIVATE exl2_result exl2__config_read_switch(const exl2__fields *f, const char *name, bool *out)
 {
     uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES(name), NULL);
     double value = 0;
@@ -300,7 +300,7 @@ static exl2_result exl2__config_read_switch(const exl2__fields *f, const char *n
     return EXL2_OK;
 }
 
-static exl2_result exl2__config_read_switches(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_switches(const exl2__fields *f, exl2__config *out)
 {
     const uint8_t *traits = out->arch.traits;
     bool qk_norm = false;
@@ -322,7 +322,7 @@ static exl2_result exl2__config_read_switches(const exl2__fields *f, exl2__confi
 /* ---- RoPE ---- */
 
 /* theta of the layers with a window, where it is another one. */
-static exl2_result exl2__config_read_local_rope(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_local_rope(const exl2__fields *f, exl2__config *out)
 {
     uint8_t rule = out->arch.traits[EXL2__TRAIT_LOCAL_ROPE];
     const char *name = NULL;
@@ -339,7 +339,7 @@ static exl2_result exl2__config_read_local_rope(const exl2__fields *f, exl2__con
                             1, 1e30, "a number of at least 1", &out->local_rope.theta, NULL);
 }
 
-static exl2_result exl2__config_read_positions(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_positions(const exl2__fields *f, exl2__config *out)
 {
     double part = 1;
     if (out->arch.traits[EXL2__TRAIT_POSITIONS] == EXL2__POSITIONS_LEARNED) {
@@ -369,8 +369,8 @@ static exl2_result exl2__config_read_positions(const exl2__fields *f, exl2__conf
 
 /* Reads a token id. *out is -1 if the model cannot produce the token: its id is negative (some files write "none" so)
    or not in the vocabulary. */
-static exl2_result exl2__config_token(const exl2__fields *f, const char *name, uint32_t token, uint32_t vocab,
-                                      exl2_token *out)
+EXL2__PRIVATE exl2_result exl2__config_token(const exl2__fields *f, const char *name, uint32_t token, uint32_t vocab,
+                                             exl2_token *out)
 {
     int64_t id;
     if (!exl2__json_i64(&f->json, token, &id)) {
@@ -384,7 +384,7 @@ static exl2_result exl2__config_token(const exl2__fields *f, const char *name, u
     return EXL2_OK;
 }
 
-static exl2_result exl2__config_add_eos(const exl2__fields *f, uint32_t token, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_add_eos(const exl2__fields *f, uint32_t token, exl2__config *out)
 {
     exl2_token id;
     EXL2__TRY(exl2__config_token(f, "eos_token_id", token, out->vocab, &id));
@@ -404,7 +404,7 @@ static exl2_result exl2__config_add_eos(const exl2__fields *f, uint32_t token, e
 }
 
 /* bos_token_id and eos_token_id; each is an id or a list of ids. Adds them to those that *out has already. */
-static exl2_result exl2__config_read_tokens(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_tokens(const exl2__fields *f, exl2__config *out)
 {
     uint32_t bos = exl2__fields_find(f, EXL2__FIELD_NAMES("bos_token_id"), NULL);
     if (bos && f->json.tokens[bos].kind == EXL2__JSON_ARRAY) {
@@ -426,7 +426,8 @@ static exl2_result exl2__config_read_tokens(const exl2__fields *f, exl2__config 
 /* ---- generation_config.json ---- */
 
 /* A sampler's value that makes no sense is no reason not to load a model: it is as if the file did not have it. */
-static void exl2__config_ignore_default(const exl2__fields *f, const char *name, uint32_t token, const char *allowed)
+EXL2__PRIVATE void exl2__config_ignore_default(const exl2__fields *f, const char *name, uint32_t token,
+                                               const char *allowed)
 {
     char value[48];
     exl2__fields_value(f, token, value);
@@ -435,8 +436,8 @@ static void exl2__config_ignore_default(const exl2__fields *f, const char *name,
 }
 
 /* *present: the file has the value, and it is from min to max. */
-static void exl2__config_default(const exl2__fields *f, const char *name, double min, double max, const char *allowed,
-                                 float *out, bool *present)
+EXL2__PRIVATE void exl2__config_default(const exl2__fields *f, const char *name, double min, double max,
+                                        const char *allowed, float *out, bool *present)
 {
     double value = 0;
     uint32_t token = exl2__fields_find(f, EXL2__FIELD_NAMES(name), NULL);
@@ -447,7 +448,7 @@ static void exl2__config_default(const exl2__fields *f, const char *name, double
     }
 }
 
-static void exl2__config_read_defaults(const exl2__fields *f, exl2__config_defaults *d)
+EXL2__PRIVATE void exl2__config_read_defaults(const exl2__fields *f, exl2__config_defaults *d)
 {
     exl2__config_default(f, "temperature", 0, 1000, "a number from 0 to 1000", &d->temperature, &d->has_temperature);
     exl2__config_default(f, "top_p", 0, 1, "a number from 0 to 1", &d->top_p, &d->has_top_p);
@@ -470,7 +471,7 @@ static void exl2__config_read_defaults(const exl2__fields *f, exl2__config_defau
 
 /* ---- all ---- */
 
-static exl2_result exl2__config_read_model(exl2__fields *f, const char *dir, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_model(exl2__fields *f, const char *dir, exl2__config *out)
 {
     if (f->nested && f->json.tokens[f->nested].kind != EXL2__JSON_OBJECT) {
         return exl2__fields_bad(f, "text_config", f->nested, "an object");
@@ -491,7 +492,7 @@ static exl2_result exl2__config_read_model(exl2__fields *f, const char *dir, exl
     return exl2__config_read_tokens(f, out);
 }
 
-static exl2_result exl2__config_read_generation(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read_generation(const exl2__fields *f, exl2__config *out)
 {
     exl2__config_read_defaults(f, &out->defaults);
     return exl2__config_read_tokens(f, out);
@@ -500,7 +501,7 @@ static exl2_result exl2__config_read_generation(const exl2__fields *f, exl2__con
 /* Reads config.json, which must exist, and generation_config.json, if it exists. Messages name the file, the field, its
    value and the allowed values. */
 EXL2__COLD
-static exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2__config *out)
 {
     exl2__fields f;
     *out = (exl2__config){ 0 };

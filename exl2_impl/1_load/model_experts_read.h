@@ -17,7 +17,7 @@
                       "ffn_config->moe_num_experts")
 
 /* DBRX divides weights by their p-norm: moe_normalize_expert_weights is p, 1 if absent, null for no division. */
-static exl2_result exl2__experts_read_norm(const exl2__fields *f, exl2__experts *out)
+EXL2__PRIVATE exl2_result exl2__experts_read_norm(const exl2__fields *f, exl2__experts *out)
 {
     const char *key = "moe_normalize_expert_weights";
     uint32_t object = exl2__fields_find(f, EXL2__FIELD_NAMES("ffn_config"), NULL);
@@ -36,7 +36,7 @@ static exl2_result exl2__experts_read_norm(const exl2__fields *f, exl2__experts 
     return EXL2_OK;
 }
 
-static exl2_result exl2__experts_read_weights(const exl2__fields *f, const exl2__arch *arch, exl2__experts *out)
+EXL2__PRIVATE exl2_result exl2__experts_read_weights(const exl2__fields *f, const exl2__arch *arch, exl2__experts *out)
 {
     double renormalized = 0, scale = 1;
     bool flag = false, present = false;
@@ -57,7 +57,7 @@ static exl2_result exl2__experts_read_weights(const exl2__fields *f, const exl2_
                ? exl2__fields_unsupported(f, "scoring_func", function, expected) : EXL2_OK;
 }
 
-static exl2_result exl2__experts_read_groups(const exl2__fields *f, exl2__experts *out)
+EXL2__PRIVATE exl2_result exl2__experts_read_groups(const exl2__fields *f, exl2__experts *out)
 {
     uint32_t groups = 1, active = 1;
     if (out->sigmoid) {
@@ -77,7 +77,7 @@ static exl2_result exl2__experts_read_groups(const exl2__fields *f, exl2__expert
 }
 
 /* The shared expert: its width, or how many experts wide it is. */
-static exl2_result exl2__experts_read_shared(const exl2__fields *f, const exl2__arch *arch, exl2__experts *out)
+EXL2__PRIVATE exl2_result exl2__experts_read_shared(const exl2__fields *f, const exl2__arch *arch, exl2__experts *out)
 {
     uint32_t multiple = 0, width = 0;
     if (!arch->names[EXL2__NAME_SHARED_DOWN][0]) {
@@ -97,7 +97,8 @@ static exl2_result exl2__experts_read_shared(const exl2__fields *f, const exl2__
 }
 
 /* `inter`: the width of a dense MLP, which is that of experts unless config.json has another one; 0 = not known. */
-static exl2_result exl2__experts_read(const exl2__fields *f, const exl2__arch *arch, uint32_t inter, exl2__experts *out)
+EXL2__PRIVATE exl2_result exl2__experts_read(const exl2__fields *f, const exl2__arch *arch, uint32_t inter,
+                                             exl2__experts *out)
 {
     *out = (exl2__experts){ 0 };
     if (arch->traits[EXL2__TRAIT_ROUTING] == EXL2__ROUTING_NONE) {
@@ -114,8 +115,8 @@ static exl2_result exl2__experts_read(const exl2__fields *f, const exl2__arch *a
 }
 
 /* mlp_layer_types ("sparse" or "dense") or is_moe_layer (true or false) for each layer. */
-static exl2_result exl2__experts_read_list(const exl2__fields *f, const char *name, uint32_t list, uint32_t layers,
-                                           uint32_t *sparse)
+EXL2__PRIVATE exl2_result exl2__experts_read_list(const exl2__fields *f, const char *name, uint32_t list,
+                                                  uint32_t layers, uint32_t *sparse)
 {
     uint32_t layer = 0;
     if (f->json.tokens[list].kind != EXL2__JSON_ARRAY || f->json.tokens[list].count != layers) {
@@ -134,7 +135,7 @@ static exl2_result exl2__experts_read_list(const exl2__fields *f, const char *na
 }
 
 /* mlp_only_layers: numbers of dense layers. */
-static exl2_result exl2__experts_remove_layers(const exl2__fields *f, uint32_t layers, uint32_t *sparse)
+EXL2__PRIVATE exl2_result exl2__experts_remove_layers(const exl2__fields *f, uint32_t layers, uint32_t *sparse)
 {
     const char *name = "mlp_only_layers";
     uint32_t list = exl2__fields_find(f, EXL2__FIELD_NAMES(name), NULL);
@@ -154,7 +155,7 @@ static exl2_result exl2__experts_remove_layers(const exl2__fields *f, uint32_t l
 }
 
 /* Sets the bits of the layers that have experts, in sparse [layers / 32], which is 0. */
-static exl2_result exl2__experts_read_layers(const exl2__fields *f, uint32_t layers, uint32_t *sparse)
+EXL2__PRIVATE exl2_result exl2__experts_read_layers(const exl2__fields *f, uint32_t layers, uint32_t *sparse)
 {
     const char *name = NULL;
     uint32_t list = exl2__fields_find(f, EXL2__FIELD_NAMES("mlp_layer_types", "is_moe_layer"), &name);
@@ -180,7 +181,7 @@ static exl2_result exl2__experts_read_layers(const exl2__fields *f, uint32_t lay
 #else
 
 /* Fails for a row with experts. */
-static exl2_result exl2__experts_reject(const exl2__fields *f, const exl2__arch *arch)
+EXL2__PRIVATE exl2_result exl2__experts_reject(const exl2__fields *f, const exl2__arch *arch)
 {
     return arch->traits[EXL2__TRAIT_ROUTING] == EXL2__ROUTING_NONE ? EXL2_OK
          : exl2__fail(f->c, EXL2_ERR_UNSUPPORTED, "%s: %s has experts, and this build has EXL2_NO_MOE", f->label,

@@ -17,7 +17,7 @@ static inline void exl2__layers_mark(uint32_t *bits, uint32_t layer, bool on)
 #define EXL2__WINDOW_NAMES EXL2__FIELD_NAMES("sliding_window", "sliding_window_size")
 
 /* layer_types: "full_attention" or "sliding_attention" for each layer. */
-static exl2_result exl2__layers_read_types(const exl2__fields *f, uint32_t list, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__layers_read_types(const exl2__fields *f, uint32_t list, exl2__config *out)
 {
     uint32_t layer = 0;
     if (f->json.tokens[list].kind != EXL2__JSON_ARRAY || f->json.tokens[list].count != out->layers) {
@@ -37,7 +37,7 @@ static exl2_result exl2__layers_read_types(const exl2__fields *f, uint32_t list,
 
 /* EXL2__WINDOW_PATTERN: sliding_window_pattern is a period (the last layer of each has no window), or a text with a
    letter for each layer of a period: L with a window, G without; with letters the last layer of all has none. */
-static exl2_result exl2__layers_read_pattern(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__layers_read_pattern(const exl2__fields *f, exl2__config *out)
 {
     exl2__field_names names = EXL2__FIELD_NAMES("sliding_window_pattern", "_sliding_window_pattern");
     uint32_t token = exl2__fields_find(f, names, NULL), period = 1;
@@ -59,7 +59,7 @@ static exl2_result exl2__layers_read_pattern(const exl2__fields *f, exl2__config
 }
 
 /* Is there a window, and are windows not switched off? */
-static exl2_result exl2__layers_have_window(const exl2__fields *f, const exl2__config *c, bool *out)
+EXL2__PRIVATE exl2_result exl2__layers_have_window(const exl2__fields *f, const exl2__config *c, bool *out)
 {
     uint8_t rule = c->arch.traits[EXL2__TRAIT_WINDOW];
     bool used = rule < EXL2__WINDOW_UPPER; /* unless the file says otherwise: those rules need use_sliding_window */
@@ -72,7 +72,7 @@ static exl2_result exl2__layers_have_window(const exl2__fields *f, const exl2__c
 }
 
 /* Which layers have a window, and how many tokens it has. */
-static exl2_result exl2__layers_read_windows(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__layers_read_windows(const exl2__fields *f, exl2__config *out)
 {
     uint8_t rule = out->arch.traits[EXL2__TRAIT_WINDOW];
     uint32_t list = exl2__fields_find(f, EXL2__FIELD_NAMES("layer_types"), NULL), from = 0;
@@ -101,7 +101,7 @@ static exl2_result exl2__layers_read_windows(const exl2__fields *f, exl2__config
 
 /* EXL2__UNROTATED_LISTED: no_rope_layers has a 0 for each layer without RoPE; without the list every
    no_rope_layer_interval-th layer is one. */
-static exl2_result exl2__layers_read_no_rope(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__layers_read_no_rope(const exl2__fields *f, exl2__config *out)
 {
     uint32_t list = exl2__fields_find(f, EXL2__FIELD_NAMES("no_rope_layers"), NULL), interval = 4, layer = 0;
     EXL2__TRY(exl2__fields_u32(f, EXL2__FIELD_NAMES("no_rope_layer_interval"), 1, 1u << 30, &interval));
@@ -129,7 +129,7 @@ static exl2_result exl2__layers_read_no_rope(const exl2__fields *f, exl2__config
 
 #ifndef EXL2_NO_MOE
 /* Experts and the layers that have them. */
-static exl2_result exl2__layers_read_experts(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__layers_read_experts(const exl2__fields *f, exl2__config *out)
 {
     uint64_t all = 0; /* experts of all layers */
     EXL2__TRY(exl2__experts_read(f, &out->arch, out->inter, &out->experts));
@@ -153,7 +153,7 @@ static exl2_result exl2__layers_read_experts(const exl2__fields *f, exl2__config
 }
 #endif
 
-static exl2_result exl2__layers_read(const exl2__fields *f, exl2__config *out)
+EXL2__PRIVATE exl2_result exl2__layers_read(const exl2__fields *f, exl2__config *out)
 {
     uint8_t rule = out->arch.traits[EXL2__TRAIT_UNROTATED];
 #ifndef EXL2_NO_MOE

@@ -13,7 +13,7 @@
 #define EXL2__ROPE_NAMES(key) \
     EXL2__FIELD_NAMES("rope_scaling->" key, "rope_parameters->full_attention->" key, "rope_parameters->" key)
 
-static exl2_result exl2__rope_read_kind(const exl2__fields *f, exl2__rope *rope)
+EXL2__PRIVATE exl2_result exl2__rope_read_kind(const exl2__fields *f, exl2__rope *rope)
 {
     static const struct { const char *name; exl2__rope_kind kind; } kinds[] = {
         { "default", EXL2__ROPE_PLAIN },   { "mrope", EXL2__ROPE_PLAIN },     { "linear", EXL2__ROPE_LINEAR },
@@ -43,8 +43,8 @@ static exl2_result exl2__rope_read_kind(const exl2__fields *f, exl2__rope *rope)
 }
 
 /* A number that the scaling requires. */
-static exl2_result exl2__rope_read_number(const exl2__fields *f, exl2__field_names names, double min,
-                                          const char *allowed, double *out)
+EXL2__PRIVATE exl2_result exl2__rope_read_number(const exl2__fields *f, exl2__field_names names, double min,
+                                                 const char *allowed, double *out)
 {
     bool present;
     EXL2__TRY(exl2__fields_f64(f, names, min, 1e9, allowed, out, &present));
@@ -53,7 +53,7 @@ static exl2_result exl2__rope_read_number(const exl2__fields *f, exl2__field_nam
 
 /* The original context of a scaling, which may stand at the top level; `absent`: its value without the key, 0 = it is
    required. */
-static exl2_result exl2__rope_read_original(const exl2__fields *f, double absent, double *out)
+EXL2__PRIVATE exl2_result exl2__rope_read_original(const exl2__fields *f, double absent, double *out)
 {
     exl2__field_names names = EXL2__FIELD_NAMES("rope_scaling->original_max_position_embeddings",
                                                 "rope_parameters->full_attention->original_max_position_embeddings",
@@ -65,7 +65,7 @@ static exl2_result exl2__rope_read_original(const exl2__fields *f, double absent
     return present || absent > 0 ? EXL2_OK : exl2__fields_missing(f, "original_max_position_embeddings");
 }
 
-static exl2_result exl2__rope_read_llama3(const exl2__fields *f, exl2__rope *rope)
+EXL2__PRIVATE exl2_result exl2__rope_read_llama3(const exl2__fields *f, exl2__rope *rope)
 {
     EXL2__TRY(exl2__rope_read_number(f, EXL2__ROPE_NAMES("factor"), 1, "a number of at least 1", &rope->factor));
     EXL2__TRY(exl2__rope_read_number(f, EXL2__ROPE_NAMES("low_freq_factor"), 1e-9, "a number above 0", &rope->low));
@@ -78,7 +78,7 @@ static exl2_result exl2__rope_read_llama3(const exl2__fields *f, exl2__rope *rop
     return EXL2_OK;
 }
 
-static exl2_result exl2__rope_read_yarn(const exl2__fields *f, uint32_t context_max, exl2__rope *rope)
+EXL2__PRIVATE exl2_result exl2__rope_read_yarn(const exl2__fields *f, uint32_t context_max, exl2__rope *rope)
 {
     EXL2__TRY(exl2__rope_read_original(f, context_max, &rope->original_context_max));
     rope->factor = context_max > rope->original_context_max ? context_max / rope->original_context_max : 1;
@@ -102,7 +102,8 @@ static exl2_result exl2__rope_read_yarn(const exl2__fields *f, uint32_t context_
 }
 
 /* One divisor for each frequency. */
-static exl2_result exl2__rope_read_factors(const exl2__fields *f, exl2__field_names names, uint32_t count, float *out)
+EXL2__PRIVATE exl2_result exl2__rope_read_factors(const exl2__fields *f, exl2__field_names names, uint32_t count,
+                                                  float *out)
 {
     const char *name = names[0];
     uint32_t list = exl2__fields_find(f, names, &name), i = 0;
@@ -124,8 +125,8 @@ static exl2_result exl2__rope_read_factors(const exl2__fields *f, exl2__field_na
     return EXL2_OK;
 }
 
-static exl2_result exl2__rope_read_longrope(const exl2__fields *f, uint32_t rotary, uint32_t context_max,
-                                            exl2__rope *rope)
+EXL2__PRIVATE exl2_result exl2__rope_read_longrope(const exl2__fields *f, uint32_t rotary, uint32_t context_max,
+                                                   exl2__rope *rope)
 {
     EXL2__TRY(exl2__rope_read_original(f, 0, &rope->original_context_max));
     rope->factor = context_max / rope->original_context_max;
@@ -137,7 +138,8 @@ static exl2_result exl2__rope_read_longrope(const exl2__fields *f, uint32_t rota
 }
 
 /* rotary: number of rotated elements of a head. context_max: tokens that the model was trained for. */
-static exl2_result exl2__rope_read(const exl2__fields *f, uint32_t rotary, uint32_t context_max, exl2__rope *rope)
+EXL2__PRIVATE exl2_result exl2__rope_read(const exl2__fields *f, uint32_t rotary, uint32_t context_max,
+                                          exl2__rope *rope)
 {
     *rope = (exl2__rope){ .theta = 10000 };
     EXL2__TRY(exl2__fields_f64(f, EXL2__FIELD_NAMES("rope_theta", "attn_config->rope_theta"), 1, 1e30,

@@ -50,7 +50,7 @@ static inline bool exl2__quant_is_true(const exl2__fields *f, uint32_t object, c
 
 /* bits, group_size, sym. With `dynamic`, or extra_config of auto-round, modules may have other bits and groups, so the
    tensors decide. */
-static exl2_result exl2__quant_read_sizes(const exl2__fields *f, uint32_t object, exl2__quant *out)
+EXL2__PRIVATE exl2_result exl2__quant_read_sizes(const exl2__fields *f, uint32_t object, exl2__quant *out)
 {
     uint32_t bits = exl2__quant_get(f, object, "bits", "w_bit");
     uint32_t dynamic = exl2__quant_get(f, object, "dynamic", "extra_config");
@@ -81,7 +81,7 @@ static exl2_result exl2__quant_read_sizes(const exl2__fields *f, uint32_t object
 }
 
 /* checkpoint_format of GPTQ, version of AWQ, and the switches of formats that keep weights in another order. */
-static exl2_result exl2__quant_read_format(const exl2__fields *f, uint32_t object, exl2__quant *out)
+EXL2__PRIVATE exl2_result exl2__quant_read_format(const exl2__fields *f, uint32_t object, exl2__quant *out)
 {
     uint32_t format = exl2__fields_at(f, object, "checkpoint_format");
     uint32_t version = exl2__fields_at(f, object, "version");
@@ -109,7 +109,7 @@ static exl2_result exl2__quant_read_format(const exl2__fields *f, uint32_t objec
 }
 
 /* auto-round packs as GPTQ or as AWQ does; other packings have zeros of their own. */
-static exl2_result exl2__quant_read_auto_round(const exl2__fields *f, uint32_t object, exl2__quant *out)
+EXL2__PRIVATE exl2_result exl2__quant_read_auto_round(const exl2__fields *f, uint32_t object, exl2__quant *out)
 {
     static const struct { const char *name; exl2__quant_method method; } packings[] = {
         { "auto_round:auto_gptq", EXL2__QUANT_GPTQ }, { "auto_round:gptq", EXL2__QUANT_GPTQ },
@@ -136,8 +136,8 @@ static exl2_result exl2__quant_read_auto_round(const exl2__fields *f, uint32_t o
 
 /* Reads the settings of GPTQ or AWQ in a file beside config.json, if there is one. It completes what config.json says.
    usual: the method of a file that names none. */
-static exl2_result exl2__quant_read_file(exl2__ctx *c, const char *dir, const char *name, exl2__quant_method usual,
-                                         exl2__quant *out)
+EXL2__PRIVATE exl2_result exl2__quant_read_file(exl2__ctx *c, const char *dir, const char *name,
+                                                exl2__quant_method usual, exl2__quant *out)
 {
     exl2__fields f;
     exl2__quant found = *out;
@@ -173,7 +173,7 @@ static exl2_result exl2__quant_read_file(exl2__ctx *c, const char *dir, const ch
 #endif
 
 /* Reads the settings; f: config.json. */
-static exl2_result exl2__quant_read(const exl2__fields *f, const char *dir, exl2__quant *out)
+EXL2__PRIVATE exl2_result exl2__quant_read(const exl2__fields *f, const char *dir, exl2__quant *out)
 {
     static const char *const names[] = { "quantization_config", "compression_config", NULL };
     uint32_t object = exl2__fields_find(f, names, NULL);

@@ -69,8 +69,8 @@ typedef struct exl2__tensor_files_reader {
 #define EXL2__TENSOR_FILES_COST 20000 /* of listing an entry or opening a file, as exl2__work_spend counts it */
 
 /* Goes on with a pass over the folder until it has found `cap` *.safetensors files; `files` NULL: only counts. */
-static exl2_result exl2__tensor_files_list(exl2__ctx *c, const char *dir, exl2__tensor_files_reader *r,
-                                           exl2__tensor_file *files, uint32_t cap, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensor_files_list(exl2__ctx *c, const char *dir, exl2__tensor_files_reader *r,
+                                                  exl2__tensor_file *files, uint32_t cap, exl2__work *work)
 {
     char name[EXL2__FILE_NAME_MAX];
     for (; r->found < cap; r->entry++) {
@@ -155,7 +155,7 @@ static inline void exl2__tensor_files_check_shards(exl2__ctx *c, const exl2__ten
 }
 
 /* After the first pass: allocates the list. */
-static exl2_result exl2__tensor_files_alloc(exl2__ctx *c, const char *dir, exl2__tensor_files *t, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__tensor_files_alloc(exl2__ctx *c, const char *dir, exl2__tensor_files *t, uint32_t count)
 {
     if (count == 0) {
         return exl2__fail(c, EXL2_ERR_IO, "no .safetensors files in %s", dir);
@@ -172,8 +172,8 @@ static exl2_result exl2__tensor_files_alloc(exl2__ctx *c, const char *dir, exl2_
 }
 
 /* Lists the folder's files, in slices. After a failure, too, the caller closes *t. */
-static exl2_result exl2__tensor_files_names(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
-                                            exl2__tensor_files_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensor_files_names(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
+                                                   exl2__tensor_files_reader *r, exl2__work *work)
 {
     if (!t->items) {
         EXL2__TRY_DONE(exl2__tensor_files_list(c, dir, r, NULL, EXL2__TENSOR_FILES_MAX + 1, work));
@@ -188,7 +188,7 @@ static exl2_result exl2__tensor_files_names(exl2__ctx *c, const char *dir, exl2_
 }
 
 /* An index names this file. false: the folder does not have it. */
-static bool exl2__tensor_files_mark(exl2__tensor_files *t, exl2__tensor_files_reader *r, const char *name)
+EXL2__PRIVATE bool exl2__tensor_files_mark(exl2__tensor_files *t, exl2__tensor_files_reader *r, const char *name)
 {
     uint32_t low = 0, high = t->count;
     while (low < high) {
@@ -206,8 +206,8 @@ static bool exl2__tensor_files_mark(exl2__tensor_files *t, exl2__tensor_files_re
 }
 
 /* Opens the marked files, or all if none is marked, in slices. After a failure, too, the caller closes *t. */
-static exl2_result exl2__tensor_files_some(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
-                                           exl2__tensor_files_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensor_files_some(exl2__ctx *c, const char *dir, exl2__tensor_files *t,
+                                                  exl2__tensor_files_reader *r, exl2__work *work)
 {
     if (!r->chosen) {
         uint32_t kept = 0;

@@ -112,7 +112,7 @@ static inline void exl2__tensors_close(exl2__ctx *c, exl2__tensors *t)
 /* ---- headers ---- */
 
 /* The file has no safetensors header: says what it is instead. */
-static exl2_result exl2__tensors_reject_file(exl2__ctx *c, const exl2__tensor_file *f, uint64_t header_bytes)
+EXL2__PRIVATE exl2_result exl2__tensors_reject_file(exl2__ctx *c, const exl2__tensor_file *f, uint64_t header_bytes)
 {
     char begin[65] = { 0 };
     uint64_t bytes = exl2__min64(f->bytes, sizeof begin - 1);
@@ -134,8 +134,8 @@ static exl2_result exl2__tensors_reject_file(exl2__ctx *c, const exl2__tensor_fi
 }
 
 /* Reads the size of a header, and allocates room for its text. */
-static exl2_result exl2__tensors_header_begin(exl2__tensors_reader *r, const exl2__tensor_file *f,
-                                              exl2__tensors_header *h)
+EXL2__PRIVATE exl2_result exl2__tensors_header_begin(exl2__tensors_reader *r, const exl2__tensor_file *f,
+                                                     exl2__tensors_header *h)
 {
     uint8_t prefix[9] = { 0 };
     EXL2__TRY(exl2__file_read_at(r->c, f->name, f->handle, 0, prefix, exl2__min64(f->bytes, sizeof prefix)));
@@ -154,7 +154,7 @@ static exl2_result exl2__tensors_header_begin(exl2__tensors_reader *r, const exl
 }
 
 /* Adds the number of tensors in a header and the bytes of their names, with a NUL each. */
-static exl2_result exl2__tensors_header_count(exl2__tensors_reader *r, const exl2__json *j, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_header_count(exl2__tensors_reader *r, const exl2__json *j, exl2__work *work)
 {
     for (r->key = r->key ? r->key : exl2__json_first(j, 0); r->key; r->key = exl2__json_next(j, 0, r->key)) {
         if (!exl2__work_spend(work, 20)) {
@@ -212,8 +212,8 @@ static inline bool exl2__tensors_shape(const exl2__json *j, uint32_t shape, exl2
 }
 
 /* Reads one entry of a header: {"dtype":"F16","shape":[2,3],"data_offsets":[0,12]}. out->name is set already. */
-static exl2_result exl2__tensors_entry(exl2__ctx *c, const exl2__tensor_file *f, const exl2__tensors_header *h,
-                                       uint32_t value, exl2__tensor *out)
+EXL2__PRIVATE exl2_result exl2__tensors_entry(exl2__ctx *c, const exl2__tensor_file *f, const exl2__tensors_header *h,
+                                              uint32_t value, exl2__tensor *out)
 {
     const exl2__json *j = &h->json;
     uint32_t type = exl2__json_get(j, value, "dtype"), shape = exl2__json_get(j, value, "shape");
@@ -250,7 +250,7 @@ static exl2_result exl2__tensors_entry(exl2__ctx *c, const exl2__tensor_file *f,
 
 /* ---- the index ---- */
 
-static exl2_result exl2__tensors_read_index(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_read_index(exl2__tensors_reader *r, exl2__work *work)
 {
     const exl2__json *j = &r->index.parse.j;
     if (!r->index_open) {
@@ -264,13 +264,13 @@ static exl2_result exl2__tensors_read_index(exl2__tensors_reader *r, exl2__work 
     return EXL2_OK;
 }
 
-static exl2_result exl2__tensors_list_files(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_list_files(exl2__tensors_reader *r, exl2__work *work)
 {
     return exl2__tensor_files_names(r->c, r->dir, &r->t->files, &r->files, work);
 }
 
 /* The name [EXL2__TENSORS_NAME_MAX] that a token holds; "" if it is no string, too long, or has a NUL. */
-static void exl2__tensors_index_name(const exl2__json *j, uint32_t token, char *name)
+EXL2__PRIVATE void exl2__tensors_index_name(const exl2__json *j, uint32_t token, char *name)
 {
     size_t bytes = exl2__json_text(j, token, name, EXL2__TENSORS_NAME_MAX - 1);
     bool fits = bytes < EXL2__TENSORS_NAME_MAX && !memchr(name, 0, bytes);
@@ -278,7 +278,7 @@ static void exl2__tensors_index_name(const exl2__json *j, uint32_t token, char *
 }
 
 /* Marks the files that the index names. A gap in numbered files gets its warning later. */
-static exl2_result exl2__tensors_mark_files(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_mark_files(exl2__tensors_reader *r, exl2__work *work)
 {
     const exl2__json *j = &r->index.parse.j;
     char name[EXL2__TENSORS_NAME_MAX];
@@ -304,7 +304,7 @@ static exl2_result exl2__tensors_mark_files(exl2__tensors_reader *r, exl2__work 
     return EXL2_OK;
 }
 
-static exl2_result exl2__tensors_read_files(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_read_files(exl2__tensors_reader *r, exl2__work *work)
 {
     void *memory;
     EXL2__TRY_DONE(exl2__tensor_files_some(r->c, r->dir, &r->t->files, &r->files, work));
@@ -316,7 +316,7 @@ static exl2_result exl2__tensors_read_files(exl2__tensors_reader *r, exl2__work 
 }
 
 /* Reads and parses the header of every file. */
-static exl2_result exl2__tensors_read_headers(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_read_headers(exl2__tensors_reader *r, exl2__work *work)
 {
     for (; r->at < r->t->files.count; r->at++, r->key = 0) {
         const exl2__tensor_file *f = &r->t->files.items[r->at];
@@ -346,7 +346,7 @@ static exl2_result exl2__tensors_read_headers(exl2__tensors_reader *r, exl2__wor
 }
 
 /* Appends a tensor to t->entries, and its name to r->names. */
-static exl2_result exl2__tensors_add(exl2__tensors_reader *r, const exl2__tensors_header *h, uint32_t key)
+EXL2__PRIVATE exl2_result exl2__tensors_add(exl2__tensors_reader *r, const exl2__tensors_header *h, uint32_t key)
 {
     const exl2__json *j = &h->json;
     const exl2__tensor_file *f = &r->t->files.items[r->at];
@@ -370,7 +370,7 @@ static exl2_result exl2__tensors_add(exl2__tensors_reader *r, const exl2__tensor
 }
 
 /* Fills in the table. */
-static exl2_result exl2__tensors_read_entries(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_read_entries(exl2__tensors_reader *r, exl2__work *work)
 {
     for (; r->at < r->t->files.count; r->at++, r->key = 0) {
         const exl2__tensors_header *h = &r->headers[r->at];
@@ -385,7 +385,7 @@ static exl2_result exl2__tensors_read_entries(exl2__tensors_reader *r, exl2__wor
     return EXL2_OK;
 }
 
-static exl2_result exl2__tensors_close_headers(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_close_headers(exl2__tensors_reader *r, exl2__work *work)
 {
     for (; r->headers && r->at < r->t->files.count; r->at++) {
         if (!exl2__work_spend(work, r->headers[r->at].text.bytes / 64)) { /* to give pages back */
@@ -420,7 +420,7 @@ static inline void exl2__tensors_swap(void *items, uint32_t a, uint32_t b)
     entries[b] = held;
 }
 
-static exl2_result exl2__tensors_sort_ranges(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_sort_ranges(exl2__tensors_reader *r, exl2__work *work)
 {
     exl2__sort_items by_range = { r->t->entries, exl2__tensors_range_less, exl2__tensors_swap };
     return exl2__sort_some(&by_range, r->t->count, &r->at, work);
@@ -440,7 +440,7 @@ static inline uint32_t exl2__tensors_lower(const exl2__tensors *t, const char *n
 }
 
 /* Checks that tensors do not overlap. `key` is 1 + the last one that is not empty. */
-static exl2_result exl2__tensors_check_ranges(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_check_ranges(exl2__tensors_reader *r, exl2__work *work)
 {
     for (; r->at < r->t->count; r->at++) {
         const exl2__tensor *e = &r->t->entries[r->at], *last = r->key ? &r->t->entries[r->key - 1] : NULL;
@@ -456,14 +456,14 @@ static exl2_result exl2__tensors_check_ranges(exl2__tensors_reader *r, exl2__wor
     return EXL2_OK;
 }
 
-static exl2_result exl2__tensors_sort_names(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_sort_names(exl2__tensors_reader *r, exl2__work *work)
 {
     exl2__sort_items by_name = { r->t->entries, exl2__tensors_name_less, exl2__tensors_swap };
     return exl2__sort_some(&by_name, r->t->count, &r->at, work);
 }
 
 /* Of the copies of a tensor marks those that are not in the file that the index names, if one of them is. */
-static exl2_result exl2__tensors_mark_stale(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_mark_stale(exl2__tensors_reader *r, exl2__work *work)
 {
     const exl2__json *j = &r->index.parse.j;
     exl2__tensors *t = r->t;
@@ -487,7 +487,7 @@ static exl2_result exl2__tensors_mark_stale(exl2__tensors_reader *r, exl2__work 
 }
 
 /* Removes the marked tensors from the table. `key`: the number of those that are left. */
-static exl2_result exl2__tensors_drop_stale(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_drop_stale(exl2__tensors_reader *r, exl2__work *work)
 {
     for (; r->map && r->at < r->t->count; r->at++) {
         if (!exl2__work_spend(work, 10)) {
@@ -502,7 +502,7 @@ static exl2_result exl2__tensors_drop_stale(exl2__tensors_reader *r, exl2__work 
 }
 
 /* Checks that every name is unique. */
-static exl2_result exl2__tensors_check_names(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_check_names(exl2__tensors_reader *r, exl2__work *work)
 {
     const exl2__tensor_file *files = r->t->files.items;
     for (r->at = exl2__max32(r->at, 1); r->at < r->t->count; r->at++) {
@@ -553,7 +553,7 @@ static inline bool exl2__tensors_new_name(const char *name, const char *const *r
 }
 
 /* Counts the bytes of the new names, and allocates them. */
-static exl2_result exl2__tensors_measure_names(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_measure_names(exl2__tensors_reader *r, exl2__work *work)
 {
     char name[EXL2__TENSORS_NAME_MAX];
     exl2__tensors *t = r->t;
@@ -572,7 +572,7 @@ static exl2_result exl2__tensors_measure_names(exl2__tensors_reader *r, exl2__wo
     return EXL2_OK;
 }
 
-static exl2_result exl2__tensors_rename(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_rename(exl2__tensors_reader *r, exl2__work *work)
 {
     char name[EXL2__TENSORS_NAME_MAX];
     exl2__tensors *t = r->t;
@@ -590,7 +590,7 @@ static exl2_result exl2__tensors_rename(exl2__tensors_reader *r, exl2__work *wor
     return EXL2_OK;
 }
 
-static exl2_result exl2__tensors_sort_renamed(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_sort_renamed(exl2__tensors_reader *r, exl2__work *work)
 {
     return r->t->renamed.base ? exl2__tensors_sort_names(r, work) : EXL2_OK;
 }
@@ -609,8 +609,8 @@ static const exl2__tensors_stage exl2__tensors_stages[] = {
 };
 
 /* Begins to open the *.safetensors files of the folder and to check all headers. */
-static void exl2__tensors_read_begin(exl2__tensors_reader *r, exl2__ctx *c, const char *dir,
-                                     const char *const *renames, exl2__tensors *t)
+EXL2__PRIVATE void exl2__tensors_read_begin(exl2__tensors_reader *r, exl2__ctx *c, const char *dir,
+                                            const char *const *renames, exl2__tensors *t)
 {
     memset(r, 0, sizeof *r);
     *t = (exl2__tensors){ 0 };
@@ -620,7 +620,7 @@ static void exl2__tensors_read_begin(exl2__tensors_reader *r, exl2__ctx *c, cons
     r->t = t;
 }
 
-static exl2_result exl2__tensors_read_some(exl2__tensors_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__tensors_read_some(exl2__tensors_reader *r, exl2__work *work)
 {
     while (r->stage < EXL2__COUNT(exl2__tensors_stages)) {
         EXL2__TRY_DONE(exl2__tensors_stages[r->stage](r, work));
@@ -631,7 +631,7 @@ static exl2_result exl2__tensors_read_some(exl2__tensors_reader *r, exl2__work *
 }
 
 /* Frees what reading needed; if it was not finished, the table, too. Accepts a zeroed reader. */
-static void exl2__tensors_read_end(exl2__tensors_reader *r)
+EXL2__PRIVATE void exl2__tensors_read_end(exl2__tensors_reader *r)
 {
     if (r->c) {
         exl2__work all = exl2__work_all();

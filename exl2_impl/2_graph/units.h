@@ -304,7 +304,8 @@ static inline uint32_t exl2__unit_vectors(const exl2__config *c, uint32_t layer,
 
 /* Fails unless the tensor has the right type and size, or is a bias that may be absent. Norms of heads are vectors
    [head_dim], or [heads, head_dim] in files of ExLlamaV2. A CHOICE_BIAS may be [1, experts]. */
-static exl2_result exl2__unit_vector_check(exl2__ctx *c, const exl2__tensors *t, exl2__unit_vector *v, bool *present)
+EXL2__PRIVATE exl2_result exl2__unit_vector_check(exl2__ctx *c, const exl2__tensors *t, exl2__unit_vector *v,
+                                                  bool *present)
 {
     const exl2__tensor *entry = exl2__tensors_find(t, v->tensor);
     *present = entry != NULL;
@@ -321,8 +322,8 @@ static exl2_result exl2__unit_vector_check(exl2__ctx *c, const exl2__tensors *t,
 }
 
 /* Reads the values [v->count] of a vector that was checked. */
-static exl2_result exl2__unit_vector_read(exl2__ctx *c, const exl2__tensors *t, const exl2__unit_vector *v,
-                                          float *values)
+EXL2__PRIVATE exl2_result exl2__unit_vector_read(exl2__ctx *c, const exl2__tensors *t, const exl2__unit_vector *v,
+                                                 float *values)
 {
     EXL2__TRY(exl2__tensor_some_floats(c, t, exl2__tensors_find(t, v->tensor), 0, v->file_count, values));
     for (uint32_t i = v->file_count; i < v->count; i++) {

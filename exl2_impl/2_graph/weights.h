@@ -117,8 +117,8 @@ static inline bool exl2__weights_is_expert(const exl2__unit *u)
 }
 
 /* Describes the matrices of a unit as the files hold them. *kinds: a bit 1 << exl2__matrix_kind for each kind. */
-static exl2_result exl2__weights_find_stored(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
-                                             exl2__matrix_desc *parts, uint32_t *kinds)
+EXL2__PRIVATE exl2_result exl2__weights_find_stored(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
+                                                    exl2__matrix_desc *parts, uint32_t *kinds)
 {
     *kinds = 0;
     exl2__unit_make(&w->config, index, u);
@@ -133,8 +133,8 @@ static exl2_result exl2__weights_find_stored(exl2__ctx *c, const exl2__weights *
 }
 
 /* For a backend that needs one kind: whether the codes of this unit must be dequantized. */
-static exl2_result exl2__weights_must_dequantize(exl2__ctx *c, const exl2__weights *w, uint32_t index,
-                                                 const exl2__unit *u, uint32_t kinds, bool *must)
+EXL2__PRIVATE exl2_result exl2__weights_must_dequantize(exl2__ctx *c, const exl2__weights *w, uint32_t index,
+                                                        const exl2__unit *u, uint32_t kinds, bool *must)
 {
     *must = (kinds & (kinds - 1)) != 0;
     if (exl2__weights_is_expert(u)) {
@@ -151,8 +151,8 @@ static exl2_result exl2__weights_must_dequantize(exl2__ctx *c, const exl2__weigh
 }
 
 EXL2__COLD
-static exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
-                                      exl2__matrix_desc *parts)
+EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
+                                             exl2__matrix_desc *parts)
 {
     uint32_t kinds;
     bool must = false;
@@ -192,8 +192,8 @@ typedef struct exl2__weights_reader {
 } exl2__weights_reader;
 
 /* Bytes of a unit in the backend's memory. */
-static exl2_result exl2__weights_unit_bytes(exl2__weights_reader *r, exl2__matrix_desc *parts, uint32_t count,
-                                            uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__weights_unit_bytes(exl2__weights_reader *r, exl2__matrix_desc *parts, uint32_t count,
+                                                   uint64_t *bytes)
 {
     uint64_t needed = 0;
     for (uint32_t part = 0; r->backend->needs_groups && part < count; part++) {
@@ -212,7 +212,7 @@ static exl2_result exl2__weights_unit_bytes(exl2__weights_reader *r, exl2__matri
 }
 
 /* Opens the tensor files, and finds out which of the optional tensors there are. */
-static exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, exl2__work *work)
 {
     exl2__ctx *c = r->c;
     exl2__weights *w = r->w;
@@ -238,7 +238,7 @@ static exl2_result exl2__weights_read_tensors(exl2__weights_reader *r, exl2__wor
 }
 
 /* Adds the sizes of a unit. */
-static exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t index)
 {
     exl2__ctx *c = r->c;
     exl2__weights *w = r->w;
@@ -272,7 +272,7 @@ static exl2_result exl2__weights_measure_unit(exl2__weights_reader *r, uint32_t 
 }
 
 /* For a backend that needs one kind: finds out which layers have experts in GPTQ or AWQ, and which have others. */
-static exl2_result exl2__weights_sort_experts(exl2__weights_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_sort_experts(exl2__weights_reader *r, exl2__work *work)
 {
     exl2__weights *w = r->w;
     uint32_t units = w->one_kind && exl2__experts_any(&w->config.experts) ? exl2__weights_units(w) : 0;
@@ -292,7 +292,7 @@ static exl2_result exl2__weights_sort_experts(exl2__weights_reader *r, exl2__wor
 
 /* Symmetric GPTQ whose stored zeros are all 2^(bits-1) is of version 2, whatever the files say: as version 1 all zeros
    would be one too high. */
-static exl2_result exl2__weights_find_version(exl2__weights_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_find_version(exl2__weights_reader *r, exl2__work *work)
 {
 #if EXL2__GPTQ
     exl2__weights *w = r->w;
@@ -328,8 +328,8 @@ static exl2_result exl2__weights_find_version(exl2__weights_reader *r, exl2__wor
 }
 
 /* Checks the norms of a layer (the final norm: layer UINT32_MAX), and adds their sizes. */
-static exl2_result exl2__weights_measure_norms(exl2__ctx *c, exl2__weights *w, uint32_t layer,
-                                               const exl2__backend *backend, const exl2__device *device)
+EXL2__PRIVATE exl2_result exl2__weights_measure_norms(exl2__ctx *c, exl2__weights *w, uint32_t layer,
+                                                      const exl2__backend *backend, const exl2__device *device)
 {
     exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
     uint32_t count = exl2__unit_vectors(&w->config, layer, vectors);
@@ -344,7 +344,7 @@ static exl2_result exl2__weights_measure_norms(exl2__ctx *c, exl2__weights *w, u
 }
 
 /* Is it a tensor of a layer after the last one, which predicts further tokens? */
-static bool exl2__weights_is_draft(const exl2__config *config, const char *name)
+EXL2__PRIVATE bool exl2__weights_is_draft(const exl2__config *config, const char *name)
 {
     bool draft = false;
     for (uint32_t i = 0; i < config->draft_layers && !draft; i++) {
@@ -356,7 +356,7 @@ static bool exl2__weights_is_draft(const exl2__config *config, const char *name)
 }
 
 /* A tensor of the language model that nothing has asked for means a computation that this engine does not do. */
-static exl2_result exl2__weights_check_leftover(exl2__weights_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_check_leftover(exl2__weights_reader *r, exl2__work *work)
 {
     const exl2__weights *w = r->w;
     static const char *const towers[] = { "model.visual.", "model.vision_tower.", "model.multi_modal_projector.",
@@ -390,7 +390,7 @@ static exl2_result exl2__weights_check_leftover(exl2__weights_reader *r, exl2__w
 }
 
 /* Checks the headers of all matrices, and adds up their sizes. */
-static exl2_result exl2__weights_measure_units(exl2__weights_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_measure_units(exl2__weights_reader *r, exl2__work *work)
 {
     for (; r->at < exl2__weights_units(r->w); r->at++) {
         if (!exl2__work_spend(work, 20000)) {
@@ -402,7 +402,7 @@ static exl2_result exl2__weights_measure_units(exl2__weights_reader *r, exl2__wo
 }
 
 /* The same for the norms of the layers, and the final norm. */
-static exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r, exl2__work *work)
 {
     exl2__weights *w = r->w;
     for (; r->at <= w->config.layers; r->at++) {
@@ -420,7 +420,7 @@ static exl2_result exl2__weights_measure_vectors(exl2__weights_reader *r, exl2__
 }
 
 /* Makes the head of the content id, tensor by tensor. */
-static exl2_result exl2__weights_identify(exl2__weights_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_identify(exl2__weights_reader *r, exl2__work *work)
 {
     exl2__weights *w = r->w;
     for (; r->at <= w->tensors.count; r->at++) {
@@ -441,8 +441,8 @@ static const exl2__weights_stage exl2__weights_stages[] = {
 };
 
 /* Begins to open the tensor files, to check the headers of everything that the model needs, and to add up the sizes. */
-static void exl2__weights_read_begin(exl2__weights_reader *r, exl2__ctx *c, exl2__weights *w, const char *dir,
-                                     const exl2__backend *backend, const exl2__device *device)
+EXL2__PRIVATE void exl2__weights_read_begin(exl2__weights_reader *r, exl2__ctx *c, exl2__weights *w, const char *dir,
+                                            const exl2__backend *backend, const exl2__device *device)
 {
     memset(r, 0, sizeof *r);
     r->c = c;
@@ -455,7 +455,7 @@ static void exl2__weights_read_begin(exl2__weights_reader *r, exl2__ctx *c, exl2
 }
 
 /* Reads on, in slices. Of what it allocates, only the tensor table remains after the end. */
-static exl2_result exl2__weights_read_some(exl2__weights_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_read_some(exl2__weights_reader *r, exl2__work *work)
 {
     while (r->stage < EXL2__COUNT(exl2__weights_stages)) {
         EXL2__TRY_DONE(exl2__weights_stages[r->stage](r, work));
@@ -466,7 +466,7 @@ static exl2_result exl2__weights_read_some(exl2__weights_reader *r, exl2__work *
 }
 
 /* Frees what reading needed. Accepts a zeroed reader. */
-static void exl2__weights_read_end(exl2__weights_reader *r)
+EXL2__PRIVATE void exl2__weights_read_end(exl2__weights_reader *r)
 {
     exl2__tensors_read_end(&r->tensors);
     exl2__arena_close(r->c, &r->groups);
@@ -488,7 +488,7 @@ static inline uint64_t exl2__weights_loading_bytes(const exl2__weights *w)
 
 /* ---- loading ---- */
 
-static exl2_result exl2__weights_begin(exl2__ctx *c, exl2__weights *w)
+EXL2__PRIVATE exl2_result exl2__weights_begin(exl2__ctx *c, exl2__weights *w)
 {
     EXL2__TRY(exl2__alloc(c, w->staging_bytes, EXL2__ARENA_ALIGN, EXL2_MEM_STAGING, &w->staging));
     return w->tables_bytes ? exl2__arena_open(c, &w->tables, w->tables_bytes, EXL2_MEM_STAGING) : EXL2_OK;
@@ -500,8 +500,8 @@ static inline bool exl2__weights_done(const exl2__weights *w)
 }
 
 /* Reads the norms of a layer (EXL2__UNIT_NO_LAYER: the final norm) into the plan. */
-static exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, uint32_t layer,
-                                       const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
+EXL2__PRIVATE exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, uint32_t layer,
+                                              const exl2__backend *backend, exl2__device *device, exl2__arena *arena)
 {
     exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
     uint32_t count = exl2__unit_vectors(&w->config, layer, vectors);
@@ -526,7 +526,7 @@ static exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, exl2__pla
 
 /* Adds the tables of a part, which are read, to the sum of the content id, in slices. */
 EXL2__COLD
-static exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2__matrix_desc *d, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2__matrix_desc *d, exl2__work *work)
 {
     uint64_t *sum = w->content_sum, where[EXL2__CONTENT_ID_VECTOR];
     exl2__matrix_kind stored = exl2__matrix_stored(d);
@@ -568,8 +568,8 @@ static exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2__matrix
 /* Adds the codes of a part that the backend gets as a dense matrix, in the order of the file: so the content id is that
    of a backend that computes with the codes. */
 EXL2__COLD
-static exl2_result exl2__weights_add_codes(exl2__ctx *c, exl2__weights *w, const exl2__matrix_desc *d,
-                                           exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_add_codes(exl2__ctx *c, exl2__weights *w, const exl2__matrix_desc *d,
+                                                  exl2__work *work)
 {
     exl2__matrix_desc codes = *d;
     uint64_t where = exl2__content_id_place(w->unit, w->part_opened, EXL2__CONTENT_ID_CODES);
@@ -594,7 +594,7 @@ static exl2_result exl2__weights_add_codes(exl2__ctx *c, exl2__weights *w, const
 
 /* Reads the tables of the unit's parts into w->parts, in slices. */
 EXL2__COLD
-static exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *w, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *w, exl2__work *work)
 {
     for (; w->part_opened < w->now.count; w->part_opened++) {
         exl2__matrix_desc *part = &w->parts[w->part_opened];
@@ -624,9 +624,9 @@ static exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *w, exl2
 
 /* Begins a unit: reads its tables, makes its matrix in the backend, reads the norms of its layer. In slices. */
 EXL2__COLD
-static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
-                                           const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
-                                           exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
+                                                  const exl2__backend *backend, exl2__device *device,
+                                                  exl2__arena *arena, exl2__work *work)
 {
     if (!w->found) {
         EXL2__TRY(exl2__weights_find(c, w, w->unit, &w->now, w->parts));
@@ -651,8 +651,8 @@ static exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2_
 }
 
 /* Reads the next rows into w->slice. */
-static exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, const exl2__backend *backend,
-                                      exl2__device *device, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, const exl2__backend *backend,
+                                             exl2__device *device, exl2__work *work)
 {
     exl2__matrix_desc *desc = &w->parts[w->part];
     uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->slice_bytes / row_bytes;
@@ -700,9 +700,9 @@ static inline void exl2__weights_next(exl2__weights *w)
 }
 
 /* Loads on, in slices, up to a unit. */
-static exl2_result exl2__weights_until(exl2__ctx *c, exl2__weights *w, uint32_t end, exl2__plan *plan,
-                                       const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
-                                       exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_until(exl2__ctx *c, exl2__weights *w, uint32_t end, exl2__plan *plan,
+                                              const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
+                                              exl2__work *work)
 {
     while (w->unit < end) {
         if (!w->opened) {
@@ -718,8 +718,9 @@ static exl2_result exl2__weights_until(exl2__ctx *c, exl2__weights *w, uint32_t 
 }
 
 /* Loads on, in slices. OK: all weights are in the plan. */
-static exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan *plan, const exl2__backend *backend,
-                                      exl2__device *device, exl2__arena *arena, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__weights_some(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
+                                             const exl2__backend *backend, exl2__device *device, exl2__arena *arena,
+                                             exl2__work *work)
 {
     EXL2__TRY_DONE(exl2__weights_until(c, w, exl2__weights_units(w), plan, backend, device, arena, work));
     plan->head = w->tied ? plan->embed : plan->head;

@@ -58,8 +58,8 @@ static inline uint64_t exl2__weights_file_bytes(const exl2__matrix_desc *d)
 
 /* Reads rows [row, row + rows) of a matrix as its kind stores them into `memory`. awq: codes of AWQ, too, stay as they
    are in the file; else they are put in GPTQ's order. */
-static exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
-                                           uint32_t row, uint32_t rows, bool awq, void *memory)
+EXL2__PRIVATE exl2_result exl2__weights_read_rows(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
+                                                  uint32_t row, uint32_t rows, bool awq, void *memory)
 {
     uint64_t row_bytes = exl2__weights_row_bytes(desc);
     uint8_t *out = (uint8_t *)memory;

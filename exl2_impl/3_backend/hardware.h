@@ -26,7 +26,7 @@ typedef struct exl2__hardware { /* zeroed: closed */
 
 #ifndef EXL2_NO_CUDA
 
-static void exl2__hardware_close(exl2__ctx *c, exl2__hardware *h)
+EXL2__PRIVATE void exl2__hardware_close(exl2__ctx *c, exl2__hardware *h)
 {
     exl2__cuda_device *device = (exl2__cuda_device *)h->device;
     if (device) {
@@ -37,7 +37,7 @@ static void exl2__hardware_close(exl2__ctx *c, exl2__hardware *h)
 }
 
 /* On failure *out is closed. */
-static exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
+EXL2__PRIVATE exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
 {
     void *memory;
     exl2__cuda_settings settings = { .device = d->device_count ? d->devices : NULL, .nvrtc_path = d->nvrtc_path,
@@ -57,7 +57,7 @@ static exl2_result exl2__hardware_cuda(exl2__ctx *c, const exl2_engine_desc *d, 
 
 /* With AUTO, errors that the application can correct (bad argument, out of memory, budget) are returned. Any other
    error is logged, as the reason why models run on the CPU. */
-static exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
+EXL2__PRIVATE exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
 {
     exl2_result result = EXL2_ERR_NO_DEVICE;
     *out = (exl2__hardware){ &exl2__cpu_backend, NULL };
@@ -96,7 +96,7 @@ static inline void exl2__hardware_count(const exl2__hardware *h, exl2_engine_sta
 }
 
 /* As exl2_device_probe. */
-static exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardware *h, exl2_device_speed *out)
+EXL2__PRIVATE exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardware *h, exl2_device_speed *out)
 {
     exl2__cuda_device *device = (exl2__cuda_device *)h->device;
     *out = (exl2_device_speed){ 0 };
@@ -105,7 +105,7 @@ static exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardware *h, e
 }
 
 /* As exl2_devices. */
-static void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)
+EXL2__PRIVATE void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *count)
 {
     exl2__cuda_driver driver = { 0 };
     char why[160];
@@ -119,7 +119,7 @@ static void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint32_t *c
 }
 
 /* As exl2_kernels_build. */
-static exl2_result exl2__hardware_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
+EXL2__PRIVATE exl2_result exl2__hardware_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
 {
     exl2__cuda_compiler compiler = { .nvrtc_path = d->nvrtc_path, .cache = d->into };
     EXL2__CUDA_TABLES(NULL, &compiler.nvrtc);
@@ -136,7 +136,7 @@ static inline void exl2__hardware_close(exl2__ctx *c, exl2__hardware *h)
     *h = (exl2__hardware){ 0 };
 }
 
-static exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
+EXL2__PRIVATE exl2_result exl2__hardware_open(exl2__ctx *c, const exl2_engine_desc *d, exl2__hardware *out)
 {
     *out = (exl2__hardware){ &exl2__cpu_backend, NULL };
     return d->backend != EXL2_BACKEND_CUDA
@@ -156,7 +156,7 @@ static inline void exl2__hardware_count(const exl2__hardware *h, exl2_engine_sta
     (void)s;
 }
 
-static exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardware *h, exl2_device_speed *out)
+EXL2__PRIVATE exl2_result exl2__hardware_probe(exl2__ctx *c, const exl2__hardware *h, exl2_device_speed *out)
 {
     (void)h;
     *out = (exl2_device_speed){ 0 };
@@ -170,7 +170,7 @@ static inline void exl2__hardware_list(exl2_device_info *out, uint32_t cap, uint
     *count = 0;
 }
 
-static exl2_result exl2__hardware_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
+EXL2__PRIVATE exl2_result exl2__hardware_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
 {
     (void)d;
     return exl2__fail(c, EXL2_ERR_UNSUPPORTED, "kernels cannot be built: this build has EXL2_NO_CUDA");

@@ -55,7 +55,7 @@ typedef struct exl2__pages {
 } exl2__pages;
 
 EXL2__COLD
-static void exl2__pages_make(exl2__pages *p, exl2__arena *arena, uint32_t count)
+EXL2__PRIVATE void exl2__pages_make(exl2__pages *p, exl2__arena *arena, uint32_t count)
 {
     *p = (exl2__pages){ .count = count, .free_count = count, .first = EXL2__NO_PAGE };
     p->page = (exl2__page *)exl2__arena_alloc_zeroed(arena, (uint64_t)count * sizeof *p->page);

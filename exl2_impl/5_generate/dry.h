@@ -26,7 +26,7 @@ typedef struct exl2__dry { /* multiplier 0: off */
 } exl2__dry;
 
 /* The longest possible match: the number of last tokens that contain no breaker, at most match_max. */
-static uint32_t exl2__dry_reach(const exl2__dry *d, const exl2_token *history, uint32_t count)
+EXL2__PRIVATE uint32_t exl2__dry_reach(const exl2__dry *d, const exl2_token *history, uint32_t count)
 {
     uint32_t reach = 0;
     while (reach < d->match_max && reach < count && !(d->breaks && d->breaks(d->user, history[count - 1 - reach]))) {
@@ -36,7 +36,7 @@ static uint32_t exl2__dry_reach(const exl2__dry *d, const exl2_token *history, u
 }
 
 /* out [EXL2__DRY_MAX]: the penalties, as negative biases. Returns their number. */
-static uint32_t exl2__dry_find(const exl2__dry *d, const exl2_token *history, uint32_t count, exl2_bias *out)
+EXL2__PRIVATE uint32_t exl2__dry_find(const exl2__dry *d, const exl2_token *history, uint32_t count, exl2_bias *out)
 {
     uint16_t slots[2 * EXL2__DRY_MAX] = { 0 }; /* hash table: index into out + 1, by token */
     uint32_t found = 0;

@@ -13,8 +13,8 @@
 /* Finds the longest of the last MAX to MIN tokens of a history that occurs in `text`, newest first, and writes the
    tokens that followed it to out[most]. last[count]: the history's last tokens, at most MAX. With `own`, `text` is that
    history, and a repetition that reaches its end goes on with itself. Returns the number of tokens. */
-static uint32_t exl2__ngram_follow(const exl2_token *text, uint32_t text_count, const exl2_token *last, uint32_t count,
-                                   bool own, exl2_token *out, uint32_t most)
+EXL2__PRIVATE uint32_t exl2__ngram_follow(const exl2_token *text, uint32_t text_count, const exl2_token *last,
+                                          uint32_t count, bool own, exl2_token *out, uint32_t most)
 {
     uint32_t longest = EXL2__NGRAM_MIN - 1, begin = 0;
     for (uint32_t end = text_count; end-- > 1 && longest < count;) { /* the match ends before text[end] */

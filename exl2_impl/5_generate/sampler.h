@@ -84,7 +84,7 @@ static inline int32_t *exl2__sampler_int(exl2_sampler_desc *d, uint32_t i)
 
 /* ---- presets: a number for every field; EXL2_OFF for a filter that is off ---- */
 
-static exl2_sampler_desc exl2__sampler_neutral(void)
+EXL2__PRIVATE exl2_sampler_desc exl2__sampler_neutral(void)
 {
     exl2_sampler_desc d = { .preset = EXL2_PRESET_NEUTRAL };
     for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
@@ -123,7 +123,7 @@ static inline bool exl2__sampler_fits(float value, float low, float high)
     return exl2__float_is_finite(value) && (value == 0 || value == (float)EXL2_OFF || (value >= low && value <= high));
 }
 
-static exl2_result exl2__sampler_check_bias(exl2__ctx *c, const exl2_sampler_desc *d)
+EXL2__PRIVATE exl2_result exl2__sampler_check_bias(exl2__ctx *c, const exl2_sampler_desc *d)
 {
     for (uint32_t i = 0; i < d->bias_count; i++) {
         if (d->bias[i].token < 0) {
@@ -139,7 +139,7 @@ static exl2_result exl2__sampler_check_bias(exl2__ctx *c, const exl2_sampler_des
 }
 
 /* Fails if a list has a count but no items. Token ids in the lists are checked later, against the vocabulary. */
-static exl2_result exl2__sampler_check_lists(exl2__ctx *c, const exl2_sampler_desc *d)
+EXL2__PRIVATE exl2_result exl2__sampler_check_lists(exl2__ctx *c, const exl2_sampler_desc *d)
 {
     const struct {
         const char *name;
@@ -160,7 +160,7 @@ static exl2_result exl2__sampler_check_lists(exl2__ctx *c, const exl2_sampler_de
 }
 
 /* Checks the application's desc. (The loader has checked the values of generation_config.json.) */
-static exl2_result exl2__sampler_check(exl2__ctx *c, exl2_sampler_desc *d)
+EXL2__PRIVATE exl2_result exl2__sampler_check(exl2__ctx *c, exl2_sampler_desc *d)
 {
     for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
         const exl2__sampler_number *n = &exl2__sampler_floats[i];
@@ -182,7 +182,7 @@ static exl2_result exl2__sampler_check(exl2__ctx *c, exl2_sampler_desc *d)
 /* ---- one desc over another ---- */
 
 /* Numbers of `over` that are not 0 replace those of *out; a neutral value becomes EXL2_OFF. */
-static void exl2__sampler_overlay(exl2_sampler_desc *over, exl2_sampler_desc *out)
+EXL2__PRIVATE void exl2__sampler_overlay(exl2_sampler_desc *over, exl2_sampler_desc *out)
 {
     for (uint32_t i = 0; i < EXL2__COUNT(exl2__sampler_floats); i++) {
         const exl2__sampler_number *n = &exl2__sampler_floats[i];
@@ -207,7 +207,7 @@ static inline float exl2__sampler_model_field(bool has, float value)
 
 /* The values of generation_config.json over BALANCED. With do_sample false or temperature 0 it is GREEDY, and only the
    model's repetition penalty is used. */
-static exl2_sampler_desc exl2__sampler_model(const exl2__config_defaults *model)
+EXL2__PRIVATE exl2_sampler_desc exl2__sampler_model(const exl2__config_defaults *model)
 {
     bool greedy = (model->has_do_sample && !model->do_sample) || (model->has_temperature && model->temperature == 0);
     exl2_sampler_desc d = greedy ? exl2__sampler_greedy() : exl2__sampler_balanced(), over = { 0 };
@@ -235,8 +235,8 @@ static inline bool exl2__sampler_is_greedy(const exl2_sampler_desc *resolved)
    repeat_penalty 1). Its greedy is true if d says so, and with top_k 1 or a temperature below 0.01. Resolving *out
    again changes nothing. `out` may be `d`. EXL2_ERR_ARG: a setting is out of range; *out is then zeroed. */
 EXL2__COLD
-static exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaults *model, const exl2_sampler_desc *d,
-                                         exl2_sampler_desc *out)
+EXL2__PRIVATE exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaults *model,
+                                                const exl2_sampler_desc *d, exl2_sampler_desc *out)
 {
     const exl2_sampler_desc zeroed = { 0 };
     exl2_sampler_desc given = d ? *d : zeroed, preset, resolved = given; /* out may be d */
@@ -288,7 +288,7 @@ static inline int32_t exl2__sampler_penalty_range(const exl2_sampler_desc *resol
 /* *out: the same settings in the form that backends use; it points to the lists of `resolved`. out->xtc_keeps is left
    NULL. */
 EXL2__COLD
-static void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed, exl2__sampling *out)
+EXL2__PRIVATE void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed, exl2__sampling *out)
 {
     const float off = EXL2_OFF;
     bool looks_back = exl2__sampler_penalty_range(resolved) != 0;

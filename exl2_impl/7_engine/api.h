@@ -44,7 +44,7 @@ static inline exl2_engine *exl2__api_mutable(const exl2_engine *e)
 }
 
 /* The model of a handle. */
-static exl2_result exl2__api_model(exl2_engine *e, exl2_model handle, exl2__model **out)
+EXL2__PRIVATE exl2_result exl2__api_model(exl2_engine *e, exl2_model handle, exl2__model **out)
 {
     *out = exl2__objects_model(e, handle);
     return *out ? EXL2_OK : exl2__objects_stale(e, "model", handle.id);
@@ -87,7 +87,7 @@ EXL2_API const char *exl2_result_name(exl2_result r)
     return at < EXL2__COUNT(names) ? names[at] : "unknown result";
 }
 
-static exl2_result exl2__api_allocator(exl2__ctx *c, const exl2_allocator *given)
+EXL2__PRIVATE exl2_result exl2__api_allocator(exl2__ctx *c, const exl2_allocator *given)
 {
     c->allocator = *given;
     if (!given->alloc_fn && !given->free_fn) {
@@ -106,7 +106,7 @@ static exl2_result exl2__api_allocator(exl2__ctx *c, const exl2_allocator *given
 }
 
 /* Gives the context the hooks of a desc, with defaults for hooks that are zero. */
-static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
+EXL2__PRIVATE exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
 {
     c->files = d->files;
     c->logger = d->log;
@@ -127,7 +127,7 @@ static exl2_result exl2__api_hooks(exl2__ctx *c, const exl2_engine_desc *d)
     return exl2__api_allocator(c, &d->allocator);
 }
 
-static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint32_t header_version)
+EXL2__PRIVATE exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint32_t header_version)
 {
     if (header_version != EXL2_VERSION) {
         return exl2__fail(c, EXL2_ERR_VERSION,
@@ -162,7 +162,7 @@ static exl2_result exl2__api_check(exl2__ctx *c, const exl2_engine_desc *d, uint
 }
 
 /* Also gives the context its hooks. */
-static exl2_result exl2__api_check_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
+EXL2__PRIVATE exl2_result exl2__api_check_build(exl2__ctx *c, const exl2_kernel_build_desc *d)
 {
     EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_kernel_build_desc));
     c->logger = d->log;
@@ -180,7 +180,7 @@ static exl2_result exl2__api_check_build(exl2__ctx *c, const exl2_kernel_build_d
 }
 
 /* Lays out the engine's block. Returns the engine, or NULL in a dry run, which only counts bytes. */
-static exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc *d)
+EXL2__PRIVATE exl2_engine *exl2__api_layout(exl2__arena *block, const exl2_engine_desc *d)
 {
     exl2_engine dry = { 0 };
     exl2_engine *e = (exl2_engine *)exl2__arena_alloc_zeroed(block, sizeof *e);
@@ -257,7 +257,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
     return EXL2_OK;
 }
 
-static void exl2__api_close(exl2_engine *e)
+EXL2__PRIVATE void exl2__api_close(exl2_engine *e)
 {
     e->closing = true;
     for (uint32_t i = 0; i < e->max_models; i++) { /* all jobs end first: a callback at DONE may ask for any model */
@@ -283,7 +283,7 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
 }
 
 EXL2__COLD
-static exl2_result exl2__api_device_probe(exl2_engine *e, exl2_device_speed *out)
+EXL2__PRIVATE exl2_result exl2__api_device_probe(exl2_engine *e, exl2_device_speed *out)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_device_probe"));
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_device_probe", "out is NULL"));
@@ -337,7 +337,7 @@ EXL2_API void exl2_interrupt(exl2_engine *e)
 
 /* ---- stepping ---- */
 
-static exl2_result exl2__api_step(exl2_engine *e, const exl2_step_desc *d)
+EXL2__PRIVATE exl2_result exl2__api_step(exl2_engine *e, const exl2_step_desc *d)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_step"));
     static const exl2_step_desc whole_pass = { 0 };
@@ -346,7 +346,7 @@ static exl2_result exl2__api_step(exl2_engine *e, const exl2_step_desc *d)
     return exl2__worker_step(e, d);
 }
 
-static bool exl2__api_next_event(exl2_engine *e, exl2_event *out)
+EXL2__PRIVATE bool exl2__api_next_event(exl2_engine *e, exl2_event *out)
 {
     if (!out || exl2__api_outside(e, "exl2_next_event") < 0) {
         return false;
@@ -381,7 +381,7 @@ static inline void exl2__api_restore_error(exl2_engine *e, const exl2_error *err
     exl2__unlock(&e->ctx.error_lock);
 }
 
-static exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *d, const char *call)
+EXL2__PRIVATE exl2_result exl2__api_check_model(exl2_engine *e, const exl2_model_desc *d, const char *call)
 {
     EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is NULL"));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_model_desc));
@@ -426,7 +426,7 @@ EXL2_API bool exl2_arch(uint32_t index, exl2_arch_info *out)
     return false;
 }
 
-static exl2_result exl2__api_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out)
+EXL2__PRIVATE exl2_result exl2__api_model_measure(exl2_engine *e, const exl2_model_desc *d, exl2_model_info *out)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_model_measure"));
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_measure", "out is NULL"));
@@ -450,14 +450,14 @@ static exl2_result exl2__api_model_measure(exl2_engine *e, const exl2_model_desc
     return r;
 }
 
-static exl2_result exl2__api_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
+EXL2__PRIVATE exl2_result exl2__api_model_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
 {
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_open", "out is NULL"));
     EXL2__TRY(exl2__api_check_model(e, d, "exl2_model_open"));
     return exl2__loading_open(e, d, out);
 }
 
-static exl2_result exl2__api_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
+EXL2__PRIVATE exl2_result exl2__api_model_load(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_model_load"));
     EXL2__TRY(exl2__api_model_open(e, d, out));
@@ -487,7 +487,7 @@ static exl2_result exl2__api_model_load(exl2_engine *e, const exl2_model_desc *d
     return r;
 }
 
-static exl2_result exl2__api_model_state(exl2_engine *e, exl2_model handle)
+EXL2__PRIVATE exl2_result exl2__api_model_state(exl2_engine *e, exl2_model handle)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_engine(e));
@@ -499,7 +499,7 @@ static exl2_result exl2__api_model_state(exl2_engine *e, exl2_model handle)
 }
 
 EXL2__COLD
-static exl2_result exl2__api_model_park(exl2_engine *e, exl2_model handle, bool parked)
+EXL2__PRIVATE exl2_result exl2__api_model_park(exl2_engine *e, exl2_model handle, bool parked)
 {
     exl2__model *m;
     static const char *const call = "exl2_model_park";
@@ -520,7 +520,7 @@ static exl2_result exl2__api_model_park(exl2_engine *e, exl2_model handle, bool 
     return EXL2_OK;
 }
 
-static exl2_result exl2__api_model_get(exl2_engine *e, exl2_model handle, exl2_model_info *out)
+EXL2__PRIVATE exl2_result exl2__api_model_get(exl2_engine *e, exl2_model handle, exl2_model_info *out)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_model_get", "out is NULL"));
@@ -529,7 +529,7 @@ static exl2_result exl2__api_model_get(exl2_engine *e, exl2_model handle, exl2_m
     return EXL2_OK;
 }
 
-static exl2_result exl2__api_model_close(exl2_engine *e, exl2_model handle)
+EXL2__PRIVATE exl2_result exl2__api_model_close(exl2_engine *e, exl2_model handle)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_outside(e, "exl2_model_close"));
@@ -542,7 +542,7 @@ static exl2_result exl2__api_model_close(exl2_engine *e, exl2_model handle)
 /* ---- text ---- */
 
 /* The model, if its tokenizer is loaded. */
-static exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2__model **out)
+EXL2__PRIVATE exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2__model **out)
 {
     EXL2__TRY(exl2__api_model(e, handle, out));
     bool loading = (*out)->state == EXL2_PENDING && (*out)->load_stage < EXL2__LOADING_MEASURED;
@@ -553,8 +553,8 @@ static exl2_result exl2__api_text_model(exl2_engine *e, exl2_model handle, exl2_
                       loading ? "the tokenizer of %s is not loaded yet" : "%s has no tokenizer.json", (*out)->path);
 }
 
-static exl2_result exl2__api_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes, uint32_t flags,
-                                      exl2_token *out, size_t cap, size_t *need)
+EXL2__PRIVATE exl2_result exl2__api_tokenize(exl2_engine *e, exl2_model handle, const char *text, size_t bytes,
+                                             uint32_t flags, exl2_token *out, size_t cap, size_t *need)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, (text || !bytes) && (out || !cap) && need, "exl2_tokenize",
@@ -585,8 +585,8 @@ static inline exl2_result exl2__api_fits(exl2_engine *e, size_t bytes, const cha
     return EXL2_OK;
 }
 
-static exl2_result exl2__api_detokenize(exl2_engine *e, exl2_model handle, const exl2_token *t, size_t n,
-                                        uint32_t flags, char *out, size_t cap, size_t *need)
+EXL2__PRIVATE exl2_result exl2__api_detokenize(exl2_engine *e, exl2_model handle, const exl2_token *t, size_t n,
+                                               uint32_t flags, char *out, size_t cap, size_t *need)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, (t || !n) && (out || !cap) && need, "exl2_detokenize",
@@ -599,8 +599,8 @@ static exl2_result exl2__api_detokenize(exl2_engine *e, exl2_model handle, const
     return exl2__api_fits(e, *need, out, cap);
 }
 
-static exl2_result exl2__api_chat_render(exl2_engine *e, exl2_model handle, const exl2_message *msgs, size_t n,
-                                         const exl2_chat_desc *d, char *out, size_t cap, size_t *need)
+EXL2__PRIVATE exl2_result exl2__api_chat_render(exl2_engine *e, exl2_model handle, const exl2_message *msgs, size_t n,
+                                                const exl2_chat_desc *d, char *out, size_t cap, size_t *need)
 {
     exl2__model *m;
     exl2__rendered rendered;

@@ -11,7 +11,7 @@
 /* ---- sessions ---- */
 
 /* The session of a handle; with must_be_free, one that no job is using. */
-static exl2_result exl2__api_session(exl2_engine *e, exl2_session handle, bool must_be_free, exl2__session **out)
+EXL2__PRIVATE exl2_result exl2__api_session(exl2_engine *e, exl2_session handle, bool must_be_free, exl2__session **out)
 {
     *out = exl2__objects_session(e, handle);
     if (!*out) {
@@ -20,7 +20,7 @@ static exl2_result exl2__api_session(exl2_engine *e, exl2_session handle, bool m
     return must_be_free ? exl2__objects_not_busy(e, *out) : EXL2_OK;
 }
 
-static exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__session **out)
+EXL2__PRIVATE exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__session **out)
 {
     if (m->state != EXL2_OK || m->desc.text_only) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "%s: the model has no KV cache yet, or was opened with text_only",
@@ -30,7 +30,7 @@ static exl2_result exl2__api_new_session(exl2_engine *e, exl2__model *m, exl2__s
     return exl2__objects_new_session(e, m, out);
 }
 
-static exl2_result exl2__api_session_open(exl2_engine *e, exl2_model handle, exl2_session *out)
+EXL2__PRIVATE exl2_result exl2__api_session_open(exl2_engine *e, exl2_model handle, exl2_session *out)
 {
     exl2__model *m;
     exl2__session *s;
@@ -41,7 +41,7 @@ static exl2_result exl2__api_session_open(exl2_engine *e, exl2_model handle, exl
     return EXL2_OK;
 }
 
-static exl2_result exl2__api_session_fork(exl2_engine *e, exl2_session handle, exl2_session *out)
+EXL2__PRIVATE exl2_result exl2__api_session_fork(exl2_engine *e, exl2_session handle, exl2_session *out)
 {
     exl2__session *from, *to;
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_fork", "out is NULL"));
@@ -54,7 +54,7 @@ static exl2_result exl2__api_session_fork(exl2_engine *e, exl2_session handle, e
     return EXL2_OK;
 }
 
-static exl2_result exl2__api_session_rewind(exl2_engine *e, exl2_session handle, uint32_t tokens)
+EXL2__PRIVATE exl2_result exl2__api_session_rewind(exl2_engine *e, exl2_session handle, uint32_t tokens)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_engine(e));
@@ -69,7 +69,7 @@ static exl2_result exl2__api_session_rewind(exl2_engine *e, exl2_session handle,
     return EXL2_OK;
 }
 
-static exl2_result exl2__api_session_trim(exl2_engine *e, exl2_session handle, uint32_t from, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__api_session_trim(exl2_engine *e, exl2_session handle, uint32_t from, uint32_t count)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_engine(e));
@@ -84,7 +84,7 @@ static exl2_result exl2__api_session_trim(exl2_engine *e, exl2_session handle, u
     return EXL2_OK;
 }
 
-static exl2_result exl2__api_session_get(exl2_engine *e, exl2_session handle, exl2_session_info *out)
+EXL2__PRIVATE exl2_result exl2__api_session_get(exl2_engine *e, exl2_session handle, exl2_session_info *out)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_session_get", "out is NULL"));
@@ -108,8 +108,8 @@ static exl2_result exl2__api_session_get(exl2_engine *e, exl2_session handle, ex
     return EXL2_OK;
 }
 
-static exl2_result exl2__api_session_tokens(exl2_engine *e, exl2_session handle, exl2_token *out, size_t cap,
-                                            size_t *need)
+EXL2__PRIVATE exl2_result exl2__api_session_tokens(exl2_engine *e, exl2_session handle, exl2_token *out, size_t cap,
+                                                   size_t *need)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_argument(e, (out || !cap) && need, "exl2_session_tokens", "out or need is NULL"));
@@ -125,8 +125,8 @@ static exl2_result exl2__api_session_tokens(exl2_engine *e, exl2_session handle,
 }
 
 EXL2__COLD
-static exl2_result exl2__api_session_save(exl2_engine *e, exl2_session handle, uint32_t flags, void *out, size_t cap,
-                                          size_t *need)
+EXL2__PRIVATE exl2_result exl2__api_session_save(exl2_engine *e, exl2_session handle, uint32_t flags, void *out,
+                                                 size_t cap, size_t *need)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_outside(e, "exl2_session_save"));
@@ -137,7 +137,7 @@ static exl2_result exl2__api_session_save(exl2_engine *e, exl2_session handle, u
 }
 
 EXL2__COLD
-static exl2_result exl2__api_session_restore(exl2_engine *e, exl2_session handle, const void *data, size_t bytes)
+EXL2__PRIVATE exl2_result exl2__api_session_restore(exl2_engine *e, exl2_session handle, const void *data, size_t bytes)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_outside(e, "exl2_session_restore"));
@@ -150,7 +150,7 @@ static exl2_result exl2__api_session_restore(exl2_engine *e, exl2_session handle
     return r;
 }
 
-static exl2_result exl2__api_session_close(exl2_engine *e, exl2_session handle)
+EXL2__PRIVATE exl2_result exl2__api_session_close(exl2_engine *e, exl2_session handle)
 {
     exl2__session *s;
     EXL2__TRY(exl2__api_engine(e));
@@ -167,8 +167,8 @@ static exl2_result exl2__api_session_close(exl2_engine *e, exl2_session handle)
 
 /* ---- sampling ---- */
 
-static exl2_result exl2__api_sampler_resolve(exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d,
-                                             exl2_sampler_desc *out)
+EXL2__PRIVATE exl2_result exl2__api_sampler_resolve(exl2_engine *e, exl2_model handle, const exl2_sampler_desc *d,
+                                                    exl2_sampler_desc *out)
 {
     exl2__model *m;
     EXL2__TRY(exl2__api_argument(e, d && out, "exl2_sampler_resolve", "d or out is NULL"));
@@ -180,7 +180,7 @@ static exl2_result exl2__api_sampler_resolve(exl2_engine *e, exl2_model handle, 
 /* ---- grammars ---- */
 
 EXL2__COLD
-static exl2_result exl2__api_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out)
+EXL2__PRIVATE exl2_result exl2__api_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out)
 {
     exl2__model *m;
     static const char *const call = "exl2_grammar_make";
@@ -200,7 +200,7 @@ static exl2_result exl2__api_grammar_make(exl2_engine *e, const exl2_grammar_des
     return r;
 }
 
-static exl2_result exl2__api_grammar_close(exl2_engine *e, exl2_grammar handle)
+EXL2__PRIVATE exl2_result exl2__api_grammar_close(exl2_engine *e, exl2_grammar handle)
 {
     EXL2__TRY(exl2__api_engine(e));
     exl2__grammar_slot *g = exl2__objects_grammar(e, handle);
@@ -219,7 +219,7 @@ static inline bool exl2__api_prompt_whole(const exl2_prompt *p)
     return (p->text || !p->text_bytes) && (p->tokens || !p->token_count) && (p->messages || !p->message_count);
 }
 
-static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, const char *call)
+EXL2__PRIVATE exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, const char *call)
 {
     EXL2__TRY(exl2__api_argument(e, d != NULL, call, "the desc is NULL"));
     EXL2__TRY(EXL2__CHECK_ZEROED(&e->ctx, d, exl2_job_desc));
@@ -233,7 +233,7 @@ static exl2_result exl2__api_check_job(exl2_engine *e, const exl2_job_desc *d, c
     return exl2__api_argument(e, whole, call, "a count is set but its array is NULL");
 }
 
-static exl2_result exl2__api_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out)
+EXL2__PRIVATE exl2_result exl2__api_job_start(exl2_engine *e, const exl2_job_desc *d, exl2_job *out)
 {
     exl2_job handle;
     EXL2__TRY(exl2__api_check_job(e, d, "exl2_job_start"));
@@ -242,7 +242,7 @@ static exl2_result exl2__api_job_start(exl2_engine *e, const exl2_job_desc *d, e
     return r;
 }
 
-static exl2_result exl2__api_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
+EXL2__PRIVATE exl2_result exl2__api_job_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {
     EXL2__TRY(exl2__api_argument(e, out != NULL, "exl2_job_measure", "out is NULL"));
     memset(out, 0, sizeof *out);
@@ -250,7 +250,7 @@ static exl2_result exl2__api_job_measure(exl2_engine *e, const exl2_job_desc *d,
     return exl2__job_start_measure(e, d, out);
 }
 
-static exl2_result exl2__api_generate(exl2_engine *e, const exl2_job_desc *d)
+EXL2__PRIVATE exl2_result exl2__api_generate(exl2_engine *e, const exl2_job_desc *d)
 {
     exl2_job handle;
     EXL2__TRY(exl2__api_outside(e, "exl2_generate"));
@@ -310,7 +310,7 @@ EXL2_API exl2_result exl2_job_pause(exl2_engine *e, exl2_job handle, bool paused
     return job ? EXL2_OK : exl2__objects_stale(e, "job", handle.id);
 }
 
-static exl2_result exl2__api_job_priority(exl2_engine *e, exl2_job handle, int32_t priority)
+EXL2__PRIVATE exl2_result exl2__api_job_priority(exl2_engine *e, exl2_job handle, int32_t priority)
 {
     EXL2__TRY(exl2__api_engine(e));
     exl2__job *job = exl2__objects_job(e, handle);

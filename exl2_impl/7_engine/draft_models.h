@@ -16,7 +16,7 @@
 
 /* Both models have the same tokens. */
 EXL2__COLD
-static bool exl2__draft_models_are_alike(const exl2__model *m, const exl2__model *draft)
+EXL2__PRIVATE bool exl2__draft_models_are_alike(const exl2__model *m, const exl2__model *draft)
 {
     const exl2__vocab *a = &m->vocab, *b = &draft->vocab;
     bool same = a->present == b->present;
@@ -34,8 +34,8 @@ static bool exl2__draft_models_are_alike(const exl2__model *m, const exl2__model
 
 /* *draft: the model that guesses for a job of `m`; NULL: none. */
 EXL2__COLD
-static exl2_result exl2__draft_models_check(exl2_engine *e, exl2__model *m, const exl2_draft_desc *d,
-                                            exl2__model **draft)
+EXL2__PRIVATE exl2_result exl2__draft_models_check(exl2_engine *e, exl2__model *m, const exl2_draft_desc *d,
+                                                   exl2__model **draft)
 {
     exl2__model *found = exl2__objects_model(e, d->model);
     *draft = NULL;
@@ -68,7 +68,7 @@ static exl2_result exl2__draft_models_check(exl2_engine *e, exl2__model *m, cons
 
 /* Makes the job's drafter, which is held until the job begins. */
 EXL2__COLD
-static exl2_result exl2__draft_models_make(exl2_engine *e, exl2__model *draft, exl2__job *job)
+EXL2__PRIVATE exl2_result exl2__draft_models_make(exl2_engine *e, exl2__model *draft, exl2__job *job)
 {
     exl2__session *session;
     uint64_t id = exl2__pool_alloc(&e->job_ids);
@@ -126,7 +126,7 @@ static inline bool exl2__draft_models_owes(const exl2__job *drafter)
    job has not gone on. Without a question it computes K and V of the prompt alone: where drafts do not pay, following
    each token would cost more than they do. It ends where it cannot follow: at the end of its context, and at a token
    that only the job's model has, whose matrices may have more rows than the tokenizer has tokens. */
-static void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl2__job *drafter)
+EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl2__job *drafter)
 {
     exl2__job *job = drafter->drafts_for;
     const exl2__sequence *of = &job->sequence;

@@ -26,7 +26,7 @@ typedef struct exl2__drafts_place {
 } exl2__drafts_place;
 
 /* Remembers both; *kept must not move until _end. false: the grammar has too many places. */
-static bool exl2__drafts_begin(exl2__job *job, exl2__drafts_place *kept)
+EXL2__PRIVATE bool exl2__drafts_begin(exl2__job *job, exl2__drafts_place *kept)
 {
     kept->tokens = job->sequence.table->tokens;
     kept->place_tokens = job->grammar.place_tokens;
@@ -34,7 +34,7 @@ static bool exl2__drafts_begin(exl2__job *job, exl2__drafts_place *kept)
     return !g || !g->made || exl2__grammar_mask_copy(&g->made->mask, &job->grammar.place, &kept->place);
 }
 
-static void exl2__drafts_end(exl2__job *job, exl2__drafts_place *kept)
+EXL2__PRIVATE void exl2__drafts_end(exl2__job *job, exl2__drafts_place *kept)
 {
     job->sequence.table->tokens = kept->tokens;
     if (job->grammar.slot && job->grammar.slot->made) {
@@ -49,7 +49,8 @@ static void exl2__drafts_end(exl2__job *job, exl2__drafts_place *kept)
 /* Guesses the tokens after the job's history: what its drafter has sampled, else from the history itself, else from
    those of other sessions. */
 EXL2__COLD
-static uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const exl2__job *job, exl2_token *out, uint32_t most)
+EXL2__PRIVATE uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const exl2__job *job, exl2_token *out,
+                                          uint32_t most)
 {
     const exl2__table *t = job->sequence.table;
     exl2_token last[EXL2__NGRAM_MAX], *text = m->batch.history; /* no pass uses it now */
@@ -79,7 +80,7 @@ static uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const exl2__j
 }
 
 /* Whether the job can go on with this token, and needs a token after it. */
-static bool exl2__drafts_continue(exl2_engine *e, exl2__job *job, exl2_token token)
+EXL2__PRIVATE bool exl2__drafts_continue(exl2_engine *e, exl2__job *job, exl2_token token)
 {
     const exl2__model *m = &e->models[job->model];
     const exl2__config *config = &m->load.config;
@@ -100,7 +101,7 @@ static bool exl2__drafts_continue(exl2_engine *e, exl2__job *job, exl2_token tok
 
 /* Writes the job's drafts: guesses that its settings and its grammar allow, and what the grammar forces after them. */
 EXL2__COLD
-static void exl2__drafts_write(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t most)
+EXL2__PRIVATE void exl2__drafts_write(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t most)
 {
     exl2__sequence *s = &job->sequence;
     exl2_token guess[EXL2__SEQUENCE_DRAFT_MAX], token = -1;

@@ -9,7 +9,7 @@
 #include "jobs.h"
 
 /* Whether the job's settings ban the token at the end of its history. */
-static bool exl2__forced_is_banned(const exl2__job *job, exl2_token token)
+EXL2__PRIVATE bool exl2__forced_is_banned(const exl2__job *job, exl2_token token)
 {
     const exl2__sequence *s = &job->sequence;
     const exl2__job_lists *lists = &job->lists;

@@ -11,7 +11,7 @@
 /* ---- made and closed by the application ---- */
 
 EXL2__COLD
-static void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
+EXL2__PRIVATE void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
 {
     if (g->made) {
         exl2__grammar_close(&e->ctx, g->made);
@@ -23,7 +23,7 @@ static void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
 
 /* Frees the grammar now, or after its last job. */
 EXL2__COLD
-static void exl2__grammars_close(exl2_engine *e, exl2__grammar_slot *g)
+EXL2__PRIVATE void exl2__grammars_close(exl2_engine *e, exl2__grammar_slot *g)
 {
     g->closing = true;
     if (g->users == 0) {
@@ -33,7 +33,7 @@ static void exl2__grammars_close(exl2_engine *e, exl2__grammar_slot *g)
 
 /* Frees all grammars of a model whose jobs have ended. */
 EXL2__COLD
-static void exl2__grammars_close_all(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE void exl2__grammars_close_all(exl2_engine *e, exl2__model *m)
 {
     for (uint32_t i = 0; i < e->max_sessions; i++) {
         if (e->grammars[i].id && &e->models[e->grammars[i].model] == m) {
@@ -44,8 +44,8 @@ static void exl2__grammars_close_all(exl2_engine *e, exl2__model *m)
 }
 
 EXL2__COLD
-static exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d,
-                                          exl2__grammar_slot *g)
+EXL2__PRIVATE exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d,
+                                                 exl2__grammar_slot *g)
 {
     void *memory;
     size_t bytes = d->source_bytes || !d->source ? d->source_bytes : strlen(d->source);
@@ -65,7 +65,8 @@ static exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m, const 
 
 /* The caller has checked that the model has a tokenizer, unless the kind is CUSTOM. */
 EXL2__COLD
-static exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d, exl2_grammar *out)
+EXL2__PRIVATE exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d,
+                                              exl2_grammar *out)
 {
     EXL2__TRY(exl2__objects_not_closing(e, m));
     uint64_t id = exl2__pool_alloc(&e->grammar_ids);
@@ -100,7 +101,7 @@ static inline size_t exl2__grammars_copy_bytes(const exl2__grammar_slot *g)
 }
 
 /* banned: [copy's words]. Tokens beyond the tokenizer's are in no text. */
-static void exl2__grammars_copy_ban(exl2__grammars_copy *copy, exl2_token token, bool ban)
+EXL2__PRIVATE void exl2__grammars_copy_ban(exl2__grammars_copy *copy, exl2_token token, bool ban)
 {
     uint32_t id = (uint32_t)token, bit = 1u << id % 32;
     if (id / 32 < copy->slot.made->mask.vocab->words) {
@@ -110,7 +111,7 @@ static void exl2__grammars_copy_ban(exl2__grammars_copy *copy, exl2_token token,
 
 /* Replaces *slot by a copy for the job, if its settings change how texts of the grammar can end. */
 EXL2__COLD
-static exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__job *job, exl2__grammar_slot **slot)
+EXL2__PRIVATE exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__job *job, exl2__grammar_slot **slot)
 {
     const exl2__sampling *s = &job->sequence.sampling;
     const exl2__job_lists *lists = &job->lists;
@@ -148,7 +149,7 @@ static exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__job *job,
 }
 
 /* Releases the grammar of a job that has ended. */
-static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
+EXL2__PRIVATE void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
 {
     exl2__grammar_slot *g = job->grammar.slot;
     if (!g) {
@@ -171,7 +172,7 @@ static void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
 
 /* Advances a job that begins over the beginning of its text that the prompt ends with. */
 EXL2__COLD
-static exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
+EXL2__PRIVATE exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
 {
     exl2__job_grammar *g = &job->grammar;
     const exl2__sequence *s = &job->sequence;
@@ -195,7 +196,7 @@ static exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
 
 /* Gives a job that begins its grammar; job->max_tokens, allow list and biases are set already. */
 EXL2__COLD
-static exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_grammar handle)
+EXL2__PRIVATE exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_grammar handle)
 {
     exl2__grammar_slot *base = exl2__objects_grammar(e, handle), *g = base;
     if (!g) {
@@ -246,7 +247,7 @@ static inline bool exl2__grammars_prefers_end(const exl2__job *job)
 }
 
 /* Advances the job's state to the end of its history; from the start again if the history was rewound. */
-static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
+EXL2__PRIVATE exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
 {
     exl2__job_grammar *g = &job->grammar;
     exl2__grammar_mask *mask = &g->slot->made->mask;
@@ -265,7 +266,7 @@ static exl2_result exl2__grammars_follow(exl2_engine *e, exl2__job *job)
     return EXL2_OK;
 }
 
-static bool exl2__grammars_is_text(const exl2__model *m, exl2_token token)
+EXL2__PRIVATE bool exl2__grammars_is_text(const exl2__model *m, exl2_token token)
 {
     size_t bytes;
     bool special;
@@ -274,7 +275,8 @@ static bool exl2__grammars_is_text(const exl2__model *m, exl2_token token)
 
 /* Follows a token that was appended to the history. *stop: in, whether it is a stop token; out, whether it stops the
    text: one that has text does so only where the text may end with it. *whole: nothing may follow the token. */
-static exl2_result exl2__grammars_accept(exl2_engine *e, exl2__job *job, exl2_token token, bool *stop, bool *whole)
+EXL2__PRIVATE exl2_result exl2__grammars_accept(exl2_engine *e, exl2__job *job, exl2_token token, bool *stop,
+                                                bool *whole)
 {
     *whole = false;
     if (!job->grammar.slot || !job->grammar.slot->made || !exl2__grammars_is_text(&e->models[job->model], token)) {
@@ -289,7 +291,7 @@ static exl2_result exl2__grammars_accept(exl2_engine *e, exl2__job *job, exl2_to
 
 /* Whether a token that begins with the healed token's text may replace it. *allowed: with the rest of its text the
    grammar's text can begin, and end in time. */
-static exl2_result exl2__grammars_heal(exl2_engine *e, exl2__job *job, exl2_token token, bool *allowed)
+EXL2__PRIVATE exl2_result exl2__grammars_heal(exl2_engine *e, exl2__job *job, exl2_token token, bool *allowed)
 {
     const exl2__model *m = &e->models[job->model];
     const exl2__sequence *s = &job->sequence;
@@ -303,8 +305,8 @@ static exl2_result exl2__grammars_heal(exl2_engine *e, exl2__job *job, exl2_toke
 }
 
 /* Allows the tokens of the list that have no text; called where the text may end. */
-static void exl2__grammars_allow_stops(const exl2__model *m, const exl2_token *tokens, uint32_t count, uint32_t *bits,
-                                       uint32_t vocab)
+EXL2__PRIVATE void exl2__grammars_allow_stops(const exl2__model *m, const exl2_token *tokens, uint32_t count,
+                                              uint32_t *bits, uint32_t vocab)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t id = (uint32_t)tokens[i];
@@ -314,8 +316,8 @@ static void exl2__grammars_allow_stops(const exl2__model *m, const exl2_token *t
     }
 }
 
-static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, uint32_t *out, uint32_t vocab,
-                                                bool *over)
+EXL2__PRIVATE exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, uint32_t *out, uint32_t vocab,
+                                                       bool *over)
 {
     const exl2__model *m = &e->models[job->model];
     const exl2__sequence *s = &job->sequence;
@@ -339,7 +341,7 @@ static exl2_result exl2__grammars_compiled_mask(exl2_engine *e, exl2__job *job, 
 }
 
 /* *token: the token that the job's compiled grammar forces after its history; -1: none. */
-static exl2_result exl2__grammars_forced(exl2_engine *e, exl2__job *job, exl2_token *token)
+EXL2__PRIVATE exl2_result exl2__grammars_forced(exl2_engine *e, exl2__job *job, exl2_token *token)
 {
     const exl2__sequence *s = &job->sequence;
     EXL2__TRY(exl2__grammars_follow(e, job));
@@ -348,7 +350,7 @@ static exl2_result exl2__grammars_forced(exl2_engine *e, exl2__job *job, exl2_to
 }
 
 /* Estimated cost of the job's next mask, in nodes. A CUSTOM grammar's cost is unknown: 0. */
-static uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
+EXL2__PRIVATE uint32_t exl2__grammars_cost(exl2_engine *e, exl2__job *job)
 {
     if (!job->grammar.slot || !job->grammar.slot->made || exl2__grammars_follow(e, job) < 0) {
         return 0;
@@ -374,7 +376,7 @@ static inline void exl2__grammars_prepare(exl2__job *job, uint32_t most)
 }
 
 /* Sets the bits of the tokens that may follow; out: [vocab] of the model that samples. *over: the text ends here. */
-static exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t *out, uint32_t vocab, bool *over)
+EXL2__PRIVATE exl2_result exl2__grammars_mask(exl2_engine *e, exl2__job *job, uint32_t *out, uint32_t vocab, bool *over)
 {
     exl2__grammar_slot *g = job->grammar.slot;
     if (g->made) {

@@ -12,7 +12,7 @@
 /* Samples a row that the backend does not sample. false: it failed; or, with guidance, the logits of the other row of
    the pair have not arrived yet. */
 EXL2__COLD
-static bool exl2__host_sample_row(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
+EXL2__PRIVATE bool exl2__host_sample_row(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
 {
     exl2__job *positive = exl2__objects_positive(job);
     exl2__job_guidance *g = &positive->guidance;

@@ -7,8 +7,8 @@
 
 #include "jobs.h"
 
-static exl2_result exl2__job_lists_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids, size_t count,
-                                            const char *what)
+EXL2__PRIVATE exl2_result exl2__job_lists_check_ids(exl2_engine *e, const exl2__model *m, const exl2_token *ids,
+                                                    size_t count, const char *what)
 {
     for (size_t i = 0; i < count; i++) {
         if (ids[i] < 0 || (uint32_t)ids[i] >= m->plan.shape.vocab) {
@@ -35,8 +35,9 @@ static inline void *exl2__job_lists_alloc(exl2__job *job, uint32_t *used, size_t
 
 /* Copies a list of ids and checks that the vocabulary has them. */
 EXL2__COLD
-static exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_token *ids,
-                                      uint32_t count, const char *what, uint32_t *used, const exl2_token **out)
+EXL2__PRIVATE exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                              const exl2_token *ids, uint32_t count, const char *what, uint32_t *used,
+                                              const exl2_token **out)
 {
     exl2_token *copy = (exl2_token *)exl2__job_lists_alloc(job, used, count * sizeof *copy);
     if (!copy) {
@@ -53,8 +54,9 @@ static exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model *m, exl
 
 /* Copies strings into the job's text memory. *longest grows to the bytes of the longest string. */
 EXL2__COLD
-static exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const char *const *strings, uint32_t count,
-                                         const char *what, uint32_t *used, size_t *longest, exl2__stops *out)
+EXL2__PRIVATE exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const char *const *strings,
+                                                  uint32_t count, const char *what, uint32_t *used, size_t *longest,
+                                                  exl2__stops *out)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -83,7 +85,7 @@ static exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const
 
 /* Lists the end and stop tokens, which min_tokens bans until that length. */
 EXL2__COLD
-static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *used)
+EXL2__PRIVATE exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
     uint32_t eos = m->load.config.eos_count, count = eos + job->stops.token_count;
@@ -103,8 +105,8 @@ static exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, ex
 
 /* Copies everything that ends a text or is banned from it. */
 EXL2__COLD
-static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
-                                       uint32_t *used)
+EXL2__PRIVATE exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                                const exl2_job_desc *d, uint32_t *used)
 {
     size_t longest = 0;
     EXL2__TRY(exl2__job_lists_strings(e, job, d->stop_strings, d->stop_string_count, "stop string", used, &longest,
@@ -139,7 +141,7 @@ static exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, e
 /* ---- tokens that DRY and XTC except ---- */
 
 /* Whether the token's text has one of the characters, or the token is an added token. */
-static bool exl2__job_lists_has_any(const exl2__vocab *v, exl2_token token, const char *characters)
+EXL2__PRIVATE bool exl2__job_lists_has_any(const exl2__vocab *v, exl2_token token, const char *characters)
 {
     size_t bytes;
     bool special;
@@ -153,7 +155,7 @@ static bool exl2__job_lists_has_any(const exl2__vocab *v, exl2_token token, cons
     return special;
 }
 
-static bool exl2__job_lists_breaks(const void *user, exl2_token token)
+EXL2__PRIVATE bool exl2__job_lists_breaks(const void *user, exl2_token token)
 {
     const exl2__job_lists *l = &((const exl2__job *)user)->lists;
     if (l->dry_breakers.count == 0) {
@@ -165,7 +167,7 @@ static bool exl2__job_lists_breaks(const void *user, exl2_token token)
     return text && exl2__stops_match(&l->dry_breakers, text, bytes, &before, &at);
 }
 
-static bool exl2__job_lists_keeps(const void *user, exl2_token token)
+EXL2__PRIVATE bool exl2__job_lists_keeps(const void *user, exl2_token token)
 {
     const exl2__job_lists *l = &((const exl2__job *)user)->lists;
     return l->xtc_keep_count ? exl2__jobs_is_in(l->xtc_keep, l->xtc_keep_count, token)
@@ -174,8 +176,8 @@ static bool exl2__job_lists_keeps(const void *user, exl2_token token)
 
 /* Sets the callbacks by which DRY and XTC ask about tokens. */
 EXL2__COLD
-static exl2_result exl2__job_lists_callbacks(exl2_engine *e, const exl2__model *m, exl2__job *job,
-                                         const exl2_sampler_desc *d, uint32_t *used)
+EXL2__PRIVATE exl2_result exl2__job_lists_callbacks(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                                    const exl2_sampler_desc *d, uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
     size_t longest = 0;
@@ -195,8 +197,8 @@ static exl2_result exl2__job_lists_callbacks(exl2_engine *e, const exl2__model *
 }
 
 EXL2__COLD
-static exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d,
-                                          uint32_t *used)
+EXL2__PRIVATE exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                                  const exl2_job_desc *d, uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
     exl2_sampler_desc resolved;

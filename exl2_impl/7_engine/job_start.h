@@ -42,8 +42,8 @@ static inline void exl2__job_start_free(exl2_engine *e, exl2__rendered *r)
 }
 
 /* The template in the desc's template_text, or the model's template that the desc selects. */
-static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, const exl2__template_input *tokens,
-                                           exl2__rendered *own, const exl2__template **out)
+EXL2__PRIVATE exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, const exl2__template_input *tokens,
+                                                   exl2__rendered *own, const exl2__template **out)
 {
     const exl2_chat_desc *chat = tokens->chat;
     *out = &own->own;
@@ -66,8 +66,8 @@ static exl2_result exl2__job_start_template(exl2_engine *e, exl2__model *m, cons
 }
 
 /* Renders into the model's block, or into a larger block that grows until the text fits. */
-static exl2_result exl2__job_start_render_in(exl2_engine *e, const exl2__template *t, const exl2__template_input *input,
-                                            void *block, exl2__rendered *out)
+EXL2__PRIVATE exl2_result exl2__job_start_render_in(exl2_engine *e, const exl2__template *t,
+                                                    const exl2__template_input *input, void *block, exl2__rendered *out)
 {
     uint64_t bytes = EXL2__RENDER_BYTES;
     for (;;) {
@@ -89,7 +89,7 @@ static exl2_result exl2__job_start_render_in(exl2_engine *e, const exl2__templat
 }
 
 /* The longest run of the marker's character in a text. */
-static size_t exl2__job_start_longest_run(const char *text, size_t bytes, const char *mark, size_t mark_bytes)
+EXL2__PRIVATE size_t exl2__job_start_longest_run(const char *text, size_t bytes, const char *mark, size_t mark_bytes)
 {
     size_t longest = 0, run = 0;
     for (size_t at = 0; at + mark_bytes <= bytes;) {
@@ -103,8 +103,8 @@ static size_t exl2__job_start_longest_run(const char *text, size_t bytes, const 
 
 /* Ends `out` where the marker of `marker_bytes` stands in `second`, and finds the begun text before it: as it was
    given, or without the white space around it. false: the two renders differ by more than that. */
-static bool exl2__job_start_cut_at(const exl2__rendered *second, const exl2__template_begun *begun, size_t marker_bytes,
-                                   exl2__rendered *out)
+EXL2__PRIVATE bool exl2__job_start_cut_at(const exl2__rendered *second, const exl2__template_begun *begun,
+                                          size_t marker_bytes, exl2__rendered *out)
 {
     size_t end = second->bytes;
     while (end >= marker_bytes && memcmp(second->text + end - marker_bytes, begun->marker, marker_bytes) != 0) {
@@ -138,8 +138,8 @@ static bool exl2__job_start_cut_at(const exl2__rendered *second, const exl2__tem
    found by a second render, in which a marker that occurs nowhere follows that text: what comes after the marker there
    comes after the text here. A template that trims the text leaves white space before the marker that is not here.
    transformers searches for the text or a fixed marker instead, which finds the same words in other messages, too. */
-static exl2_result exl2__job_start_cut(exl2_engine *e, const exl2__template *t, const exl2__template_input *input,
-                                       exl2__rendered *out)
+EXL2__PRIVATE exl2_result exl2__job_start_cut(exl2_engine *e, const exl2__template *t,
+                                              const exl2__template_input *input, exl2__rendered *out)
 {
     static const char mark[] = "\xEF\xA3\xBF"; /* U+F8FF, a private-use character, which no filter changes */
     exl2__template_input marked = *input;
@@ -164,8 +164,8 @@ static exl2_result exl2__job_start_cut(exl2_engine *e, const exl2__template *t, 
     return r;
 }
 
-static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const exl2_message *messages, size_t count,
-                                         const exl2_chat_desc *chat, exl2__rendered *out)
+EXL2__PRIVATE exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const exl2_message *messages,
+                                                 size_t count, const exl2_chat_desc *chat, exl2__rendered *out)
 {
     static const exl2_chat_desc none = { 0 };
     uint32_t steps = 0; /* one count for all attempts, so that their number does not matter */
@@ -204,9 +204,9 @@ static exl2_result exl2__job_start_render(exl2_engine *e, exl2__model *m, const 
 
 /* Text -> ids in the job's prompt, which has room for context_max ids. out[0 .. begin) are ids before the text (BOS).
    They are dropped if the text begins with the same ids, so that BOS never occurs twice. */
-static exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
-                                         const uint8_t *from_message, uint32_t flags, exl2_token *out, uint32_t begin,
-                                         uint32_t *count)
+EXL2__PRIVATE exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const char *text, size_t bytes,
+                                                 const uint8_t *from_message, uint32_t flags, exl2_token *out,
+                                                 uint32_t begin, uint32_t *count)
 {
     size_t need = 0;
     exl2_result r = exl2__encode(&e->ctx, &m->vocab, text, bytes, from_message, flags, out + begin,
@@ -227,8 +227,9 @@ static exl2_result exl2__job_start_encode(exl2_engine *e, exl2__model *m, const 
 }
 
 /* Finds the prompt's last tokens that have the begun text, which counts as text of the grammar. */
-static exl2_result exl2__job_start_begun(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2__rendered *r,
-                                         const exl2_token *prompt, uint32_t count, bool grammar)
+EXL2__PRIVATE exl2_result exl2__job_start_begun(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                                const exl2__rendered *r, const exl2_token *prompt, uint32_t count,
+                                                bool grammar)
 {
     exl2__job_grammar *g = &job->grammar;
     const char *text = r->text + r->bytes - r->begun_bytes;
@@ -254,7 +255,8 @@ static exl2_result exl2__job_start_begun(exl2_engine *e, const exl2__model *m, e
 }
 
 /* Keeps the common prefix of history and conversation. The last token is always computed again, for its logits. */
-static void exl2__job_start_keep_prefix(const exl2__table *t, exl2__sequence *s, exl2_token *prompt, uint32_t count)
+EXL2__PRIVATE void exl2__job_start_keep_prefix(const exl2__table *t, exl2__sequence *s, exl2_token *prompt,
+                                               uint32_t count)
 {
     uint32_t keep = 0;
     while (keep < t->tokens && keep < count && exl2__table_token(t, keep) == prompt[keep]) {
@@ -267,7 +269,7 @@ static void exl2__job_start_keep_prefix(const exl2__table *t, exl2__sequence *s,
 }
 
 /* Warns of what the template drops without an error. */
-static void exl2__job_start_warn(exl2_engine *e, const exl2_chat_desc *chat, const exl2__rendered *r)
+EXL2__PRIVATE void exl2__job_start_warn(exl2_engine *e, const exl2_chat_desc *chat, const exl2__rendered *r)
 {
     if (chat->tools && !r->reads_tools) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_TOOLS_DROPPED,
@@ -281,8 +283,8 @@ static void exl2__job_start_warn(exl2_engine *e, const exl2_chat_desc *chat, con
 }
 
 /* The prompt of a conversation: rendered, encoded, without the prefix that the history has already. */
-static exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
-                                           const exl2__table *t, exl2_token *prompt)
+EXL2__PRIVATE exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2__job *job,
+                                                   const exl2_job_desc *d, const exl2__table *t, exl2_token *prompt)
 {
     uint32_t count = 0;
     exl2__rendered rendered;
@@ -303,8 +305,8 @@ static exl2_result exl2__job_start_messages(exl2_engine *e, exl2__model *m, exl2
 }
 
 /* The prompt of a text: encoded, to be appended to the history. */
-static exl2_result exl2__job_start_text(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_prompt *given,
-                                       const exl2__table *t, exl2_token *prompt)
+EXL2__PRIVATE exl2_result exl2__job_start_text(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_prompt *given,
+                                               const exl2__table *t, exl2_token *prompt)
 {
     uint32_t bos = t->tokens == 0 ? exl2__vocab_prefix(&m->vocab, given->flags, prompt, m->info.context_max) : 0;
     uint32_t count = 0;
@@ -315,8 +317,8 @@ static exl2_result exl2__job_start_text(exl2_engine *e, exl2__model *m, exl2__jo
 }
 
 /* The prompt of ids, perhaps none: copied, to be appended to the history. */
-static exl2_result exl2__job_start_ids(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_prompt *given,
-                                      exl2_token *prompt)
+EXL2__PRIVATE exl2_result exl2__job_start_ids(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                              const exl2_prompt *given, exl2_token *prompt)
 {
     job->stats.prompt_tokens = (uint32_t)exl2__min64(given->token_count, UINT32_MAX);
     if (given->token_count > m->info.context_max) {
@@ -332,8 +334,8 @@ static exl2_result exl2__job_start_ids(exl2_engine *e, const exl2__model *m, exl
 
 /* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. */
 EXL2__COLD
-static exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
-                                         const exl2__table *t)
+EXL2__PRIVATE exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
+                                                 const exl2__table *t)
 {
     exl2_token *prompt = m->prompts + (size_t)(job - e->jobs) * m->plan.context_max;
     const exl2_prompt *given = &d->prompt;
@@ -369,7 +371,7 @@ static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
 }
 
 /* Can the cache ever hold so many tokens? */
-static exl2_result exl2__job_start_pages(exl2_engine *e, const exl2__model *m, uint32_t tokens)
+EXL2__PRIVATE exl2_result exl2__job_start_pages(exl2_engine *e, const exl2__model *m, uint32_t tokens)
 {
     uint32_t pages = exl2__pages_for(tokens);
     if (pages > m->pages.count) {
@@ -381,7 +383,8 @@ static exl2_result exl2__job_start_pages(exl2_engine *e, const exl2__model *m, u
 }
 
 /* Sets the largest number of new tokens, and with it the largest length of the history. */
-static exl2_result exl2__job_start_length(exl2_engine *e, const exl2__model *m, exl2__job *job, const exl2_job_desc *d)
+EXL2__PRIVATE exl2_result exl2__job_start_length(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                                 const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
     uint64_t prompt_end = (uint64_t)s->keep + s->prompt_count + (job->healed >= 0);
@@ -414,8 +417,8 @@ static exl2_result exl2__job_start_length(exl2_engine *e, const exl2__model *m, 
 
 /* A job that goes on where its session was saved: the prompt and the limits are those of the snapshot. */
 EXL2__COLD
-static exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__model *m, exl2__job *job,
-                                          const exl2_job_desc *d)
+EXL2__PRIVATE exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__model *m, exl2__job *job,
+                                                  const exl2_job_desc *d)
 {
     const exl2__session_resume *r = &e->sessions[job->session].resume;
     const exl2_prompt *p = &d->prompt;
@@ -450,7 +453,8 @@ static exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__model *m,
 }
 
 /* A job with a prompt, or one that continues the history. */
-static exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d)
+EXL2__PRIVATE exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *m, exl2__job *job,
+                                                   const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
     EXL2__TRY(exl2__job_start_prompt(e, m, job, d, s->table));
@@ -462,8 +466,8 @@ static exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *m, exl2
     return exl2__job_start_length(e, m, job, d);
 }
 
-static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
-                                       const exl2_job_desc *d)
+EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__session *session, exl2__job *job,
+                                               const exl2_job_desc *d)
 {
     exl2__sequence *s = &job->sequence;
     uint32_t used = 0;
@@ -504,8 +508,8 @@ static exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, exl2__se
 /* The session and the model that a desc names, if the session is free and the model ready. *session NULL: the job gets
    a session of its own. */
 EXL2__COLD
-static exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
-                                        exl2__model **model)
+EXL2__PRIVATE exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
+                                                 exl2__model **model)
 {
     exl2__model *m;
     *session = NULL;
@@ -541,8 +545,8 @@ static exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_desc *d
 /* Fills in a job, which is not live yet. Its session is busy with job `of`, or with this job if `of` is 0. On failure
    nothing has changed; *out, if it was set, still points to the job's figures in a slot that is free again. */
 EXL2__COLD
-static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
-                                      exl2__job **out)
+EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
+                                              exl2__job **out)
 {
     exl2__session *session;
     exl2__model *m = NULL;
@@ -583,8 +587,8 @@ static exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, b
 
 /* Fills in the job of the negative prompt, and pairs it with the positive job. */
 EXL2__COLD
-static exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc *d, exl2__job *positive,
-                                           exl2__job **negative)
+EXL2__PRIVATE exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc *d, exl2__job *positive,
+                                                   exl2__job **negative)
 {
     exl2__model *m = &e->models[positive->model];
     exl2_job_desc other = { .session = d->negative_session, .prompt = d->negative_prompt, .chat = d->chat,
@@ -620,7 +624,7 @@ static exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc 
     return EXL2_OK;
 }
 
-static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job_desc *d)
+EXL2__PRIVATE exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job_desc *d)
 {
     const exl2_prompt *prompt = &d->negative_prompt;
     bool negative = d->negative_session.id || prompt->text || prompt->tokens || prompt->messages;
@@ -640,7 +644,7 @@ static exl2_result exl2__job_start_check_guidance(exl2_engine *e, const exl2_job
 
 /* Undoes a job that was filled in and is not live yet, with what belongs to it. */
 EXL2__COLD
-static void exl2__job_start_undo(exl2_engine *e, exl2__job *job)
+EXL2__PRIVATE void exl2__job_start_undo(exl2_engine *e, exl2__job *job)
 {
     exl2__grammars_leave(e, job);
     exl2__jobs_free_drafter(e, job);
@@ -654,7 +658,8 @@ static void exl2__job_start_undo(exl2_engine *e, exl2__job *job)
    draft model its drafter. On failure as exl2__job_start_one. A start and a measure both call it, so that they fail
    alike. */
 EXL2__COLD
-static exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2__job **job)
+EXL2__PRIVATE exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_desc *d, bool discard_events,
+                                                exl2__job **job)
 {
     exl2__session *session;
     exl2__model *m, *draft;
@@ -679,7 +684,8 @@ static exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_desc *d,
 
 /* Queues the job. On failure nothing has changed. */
 EXL2__COLD
-static exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events, exl2_job *out)
+EXL2__PRIVATE exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events,
+                                              exl2_job *out)
 {
     exl2__job *job = NULL;
     EXL2__TRY(exl2__job_start_whole(e, d, discard_events, &job));
@@ -714,7 +720,7 @@ static inline uint32_t exl2__job_start_reused(const exl2__job *job, const exl2__
 
 /* Makes the job without setting it live, reads its figures, and undoes it. */
 EXL2__COLD
-static exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
+EXL2__PRIVATE exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {
     exl2__job *job = NULL;
     exl2_result r = exl2__job_start_whole(e, d, true, &job);

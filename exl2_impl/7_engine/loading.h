@@ -31,7 +31,7 @@ typedef struct exl2__loading {
 
 /* Frees the readers and, of a stage that is not finished, all that it has made. */
 EXL2__COLD
-static void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
 {
     exl2__loading *l = m->reading;
     if (l) {
@@ -47,7 +47,7 @@ static void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
 /* Ends the model's jobs, each with its DONE, and rejects new ones. Everything that the model holds is still valid,
    because callbacks may ask for it. A zeroed slot is allowed. */
 EXL2__COLD
-static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
 {
     if (m->id == 0) {
         return;
@@ -66,7 +66,7 @@ static void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
 
 /* Frees everything that the model holds, jobs and sessions first. A zeroed slot is allowed. */
 EXL2__COLD
-static void exl2__loading_close(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
 {
     if (m->id == 0) {
         return;
@@ -97,7 +97,7 @@ static void exl2__loading_close(exl2_engine *e, exl2__model *m)
 
 /* Lays out the scratch memory of a running model, after the backend's part; a dry run only counts bytes. */
 EXL2__COLD
-static exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__arena *cache, exl2__arena *scratch)
+EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__arena *cache, exl2__arena *scratch)
 {
     m->prepared_at = scratch->used;
     EXL2__TRY(m->backend->prepare(m->device, &m->plan, cache, scratch));
@@ -150,7 +150,7 @@ static inline uint64_t exl2__loading_kept_bytes(const exl2__model *m)
 
 /* Peak of the other host bytes, besides scratch, text and the CPU backend's arenas: memory that only loading needs, and
    host memory of a backend that has its own device memory. */
-static uint64_t exl2__loading_peak(const exl2__model *m)
+EXL2__PRIVATE uint64_t exl2__loading_peak(const exl2__model *m)
 {
     uint64_t loading = exl2__weights_loading_bytes(&m->load), ready = 0;
     if (exl2__backend_has_memory(m->backend)) {
@@ -161,7 +161,7 @@ static uint64_t exl2__loading_peak(const exl2__model *m)
 }
 
 /* Bytes of scratch memory with `pages` pages; sets the plan's pages. */
-static exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, uint32_t pages, uint64_t *out)
+EXL2__PRIVATE exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, uint32_t pages, uint64_t *out)
 {
     exl2__arena cache = { 0 }, scratch = { 0 };
     m->plan.pages = pages;
@@ -174,7 +174,7 @@ static exl2_result exl2__loading_scratch_bytes(exl2_engine *e, exl2__model *m, u
 /* ---- reading: everything but the weights ---- */
 
 /* Adds the tokenizer's end token to those of the config files: any of them ends a job. */
-static void exl2__loading_eos(exl2__model *m)
+EXL2__PRIVATE void exl2__loading_eos(exl2__model *m)
 {
     exl2__config *config = &m->load.config;
     bool has_eos = m->vocab.present && m->vocab.eos >= 0;
@@ -185,7 +185,7 @@ static void exl2__loading_eos(exl2__model *m)
 }
 
 /* Whether the source of the template contains the bytes. */
-static bool exl2__loading_template_has(const exl2__template *t, const char *text, size_t bytes)
+EXL2__PRIVATE bool exl2__loading_template_has(const exl2__template *t, const char *text, size_t bytes)
 {
     bool found = false;
     for (size_t at = 0; bytes > 0 && at + bytes <= t->text_bytes && !found; at++) {
@@ -198,7 +198,7 @@ static bool exl2__loading_template_has(const exl2__template *t, const char *text
    gets it. Otherwise a BOS that is spelled out in the chat template, such as SmolLM2's
    <|im_start|>, opens turns: raw text does not begin with it, unless a file asks for that. A template that prints the
    variable bos_token does not count, because that BOS begins the conversation. */
-static void exl2__loading_bos(exl2__model *m)
+EXL2__PRIVATE void exl2__loading_bos(exl2__model *m)
 {
     exl2_token bos = m->load.config.bos >= 0 ? m->load.config.bos : m->vocab.bos;
     const exl2__template *t = exl2__template_set_pick(&m->chats, NULL, false);
@@ -221,7 +221,7 @@ static inline uint64_t exl2__loading_text_bytes(const exl2__model *m)
 }
 
 /* Sets the number of experts that a row uses, if the application chooses it. */
-static exl2_result exl2__loading_experts(exl2__ctx *c, exl2__model *m)
+EXL2__PRIVATE exl2_result exl2__loading_experts(exl2__ctx *c, exl2__model *m)
 {
     exl2__experts *experts = &m->load.config.experts;
     uint32_t active = m->desc.experts_active;
@@ -235,7 +235,7 @@ static exl2_result exl2__loading_experts(exl2__ctx *c, exl2__model *m)
 }
 
 /* Applies the application's settings of RoPE. Layers with a window and a RoPE of their own keep it. */
-static exl2_result exl2__loading_rope(exl2__ctx *c, exl2__model *m)
+EXL2__PRIVATE exl2_result exl2__loading_rope(exl2__ctx *c, exl2__model *m)
 {
     exl2__config *config = &m->load.config;
     double scale = (double)m->desc.rope_scale, alpha = (double)m->desc.rope_alpha, yarn = (double)m->desc.yarn_factor;
@@ -254,7 +254,7 @@ static exl2_result exl2__loading_rope(exl2__ctx *c, exl2__model *m)
     return EXL2_OK;
 }
 
-static exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
     if (m->desc.text_only) {
@@ -266,7 +266,7 @@ static exl2_result exl2__loading_config(exl2_engine *e, exl2__model *m, exl2__wo
     return exl2__loading_rope(c, m);
 }
 
-static exl2_result exl2__loading_vocab(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_vocab(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__loading *l = m->reading;
     if (!l->begun) {
@@ -286,7 +286,7 @@ static exl2_result exl2__loading_vocab(exl2_engine *e, exl2__model *m, exl2__wor
     return EXL2_OK;
 }
 
-static exl2_result exl2__loading_grammar_vocab(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_grammar_vocab(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__loading *l = m->reading;
     if (!m->desc.grammars || !m->vocab.present) {
@@ -301,7 +301,7 @@ static exl2_result exl2__loading_grammar_vocab(exl2_engine *e, exl2__model *m, e
     return EXL2_OK;
 }
 
-static exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__loading *l = m->reading;
     if (!l->begun) {
@@ -319,7 +319,7 @@ static exl2_result exl2__loading_chats(exl2_engine *e, exl2__model *m, exl2__wor
 }
 
 /* Opens the model on the engine's backend. */
-static exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
     uint64_t before = c->host_bytes;
@@ -335,7 +335,7 @@ static exl2_result exl2__loading_open_backend(exl2_engine *e, exl2__model *m, ex
     return EXL2_OK;
 }
 
-static exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__loading *l = m->reading;
     if (m->desc.text_only) {
@@ -355,7 +355,7 @@ static exl2_result exl2__loading_headers(exl2_engine *e, exl2__model *m, exl2__w
 }
 
 /* Can K and V have the format that the desc asks for? */
-static exl2_result exl2__loading_check_format(exl2__ctx *c, const exl2__model *m)
+EXL2__PRIVATE exl2_result exl2__loading_check_format(exl2__ctx *c, const exl2__model *m)
 {
     uint32_t dim = m->plan.shape.head_dim;
     return dim % 16 == 0 || m->plan.kv == EXL2_KV_FP16 ? EXL2_OK
@@ -364,7 +364,7 @@ static exl2_result exl2__loading_check_format(exl2__ctx *c, const exl2__model *m
 }
 
 /* Makes the plan, still without pages, and info.context_max. Fails if the backend does not compute all of it. */
-static exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
+EXL2__PRIVATE exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
 {
     uint32_t chunk = m->desc.prefill_chunk;
     if (chunk == 0 && exl2__backend_has_memory(m->backend)) {
@@ -395,7 +395,7 @@ static exl2_result exl2__loading_plan(exl2__ctx *c, exl2__model *m)
 
 /* Sets the plan's number of KV pages, by desc.cache.tokens or by the free host and device memory, and m->scratch_bytes,
    which depends on it. */
-static exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
 {
     const exl2__backend_memory *memory = exl2__backend_has_memory(m->backend) ? m->backend->memory : NULL;
     uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan), with_pages, without_pages;
@@ -426,7 +426,7 @@ static exl2_result exl2__loading_fit_pages(exl2_engine *e, exl2__model *m)
 }
 
 /* Fills in what exl2_model_info says of the family, its windows and its RoPE. */
-static void exl2__loading_info_family(exl2__model *m)
+EXL2__PRIVATE void exl2__loading_info_family(exl2__model *m)
 {
     const exl2__config *config = &m->load.config;
     exl2_model_info *info = &m->info;
@@ -455,7 +455,7 @@ static void exl2__loading_info_family(exl2__model *m)
 }
 
 /* Fills in what exl2_model_info says of the tokenizer and of config.json. */
-static void exl2__loading_info(exl2__model *m)
+EXL2__PRIVATE void exl2__loading_info(exl2__model *m)
 {
     const exl2__config *config = &m->load.config;
     exl2_model_info *info = &m->info;
@@ -480,7 +480,7 @@ static void exl2__loading_info(exl2__model *m)
 }
 
 /* Fills in what exl2_model_info says of memory. opened_bytes: see exl2__loading_open_backend. */
-static void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
+EXL2__PRIVATE void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
 {
     exl2_model_info *info = &m->info;
     uint64_t page_bytes = m->backend->page_bytes(m->device, &m->plan), buffers = 0;
@@ -500,7 +500,7 @@ static void exl2__loading_info_bytes(exl2__model *m, uint64_t opened_bytes)
 }
 
 /* Decides every size. */
-static exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_sizes(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     if (m->desc.text_only) {
         exl2__arena dry = { 0 };
@@ -527,7 +527,7 @@ static inline exl2__way exl2__loading_way(const exl2_engine *e, const exl2__mode
 }
 
 /* Delivers a LOAD event. false: the ring is full; loading waits. */
-static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress, exl2_result result)
+EXL2__PRIVATE bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress, exl2_result result)
 {
     exl2_event event = { 0 };
     event.kind = EXL2_EVENT_LOAD;
@@ -541,7 +541,7 @@ static bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float progress
 }
 
 EXL2__COLD
-static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
     if (!exl2__work_spend_all(work)) {
@@ -580,13 +580,13 @@ static exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m, exl2__
     return exl2__weights_begin(c, &m->load);
 }
 
-static exl2_result exl2__loading_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     return m->desc.text_only ? EXL2_OK
          : exl2__weights_some(&e->ctx, &m->load, &m->plan, m->backend, m->device, &m->weights, work);
 }
 
-static exl2_result exl2__loading_keep(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_keep(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     bool keeps = !m->desc.text_only && m->desc.keep_packed && exl2__backend_has_memory(m->backend);
     (void)e;
@@ -594,7 +594,7 @@ static exl2_result exl2__loading_keep(exl2_engine *e, exl2__model *m, exl2__work
 }
 
 /* Once all weights are packed: lays out the rest of the scratch memory. */
-static exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     if (m->desc.text_only) {
         return EXL2_OK;

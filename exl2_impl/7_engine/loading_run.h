@@ -12,7 +12,7 @@
 
 /* Frees what a parked model does not keep: all that the backend has, or, with keep_packed, all but packed weights. */
 EXL2__COLD
-static void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 {
     exl2__loading_end_reading(e, m);
     exl2__weights_close(&e->ctx, &m->load);
@@ -28,7 +28,7 @@ static void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 }
 
 /* Begins with the headers, or, with keep_packed, with the memory. */
-static exl2_result exl2__loading_again_begin(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_again_begin(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__config config = m->load.config;
     void *memory;
@@ -44,12 +44,12 @@ static exl2_result exl2__loading_again_begin(exl2_engine *e, exl2__model *m, exl
     return EXL2_OK;
 }
 
-static exl2_result exl2__loading_changed(exl2_engine *e, const exl2__model *m)
+EXL2__PRIVATE exl2_result exl2__loading_changed(exl2_engine *e, const exl2__model *m)
 {
     return exl2__fail(&e->ctx, EXL2_ERR_FORMAT, "%s: the files have changed since the model was loaded", m->path);
 }
 
-static exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     uint8_t head[16];
     if (m->desc.keep_packed) {
@@ -66,7 +66,7 @@ static exl2_result exl2__loading_again_read(exl2_engine *e, exl2__model *m, exl2
     return same ? EXL2_OK : exl2__loading_changed(e, m);
 }
 
-static exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
     if (!exl2__work_spend_all(work)) {
@@ -86,14 +86,14 @@ static exl2_result exl2__loading_again_allocate(exl2_engine *e, exl2__model *m, 
     return exl2__weights_begin(c, &m->load);
 }
 
-static exl2_result exl2__loading_again_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_again_weights(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     return !m->desc.keep_packed ? exl2__loading_weights(e, m, work)
          : exl2__backend_has_memory(m->backend) ? m->backend->memory->restore(m->device, work) : EXL2_OK;
 }
 
 /* The backend's part of the scratch memory is laid out again in its place. */
-static exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_again_finish(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__arena scratch = m->scratch;
     uint8_t id[16];
@@ -129,7 +129,7 @@ static inline void exl2__loading_begin_again(exl2__model *m)
 /* ---- slices ---- */
 
 /* Runs the stages that read. */
-static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     while (m->load_stage < EXL2__LOADING_MEASURED) {
         EXL2__TRY_DONE(exl2__loading_stages[m->load_stage](e, m, work));
@@ -142,7 +142,7 @@ static exl2_result exl2__loading_read(exl2_engine *e, exl2__model *m, exl2__work
 /* The same, and frees their readers. Also predicts the peak: if reading needed more memory than the
    loaded model will (a large tokenizer), the peak of reading is the prediction. Other models may load between two
    slices, so that each slice counts its own memory. */
-static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;
     exl2_model_info *info = &m->info;
@@ -172,7 +172,7 @@ static exl2_result exl2__loading_measure(exl2_engine *e, exl2__model *m, exl2__w
 }
 
 /* One slice. */
-static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
 {
     exl2__work work = exl2__work_slice();
     while (m->park == EXL2__PARK_LOADS && m->load_stage < EXL2__COUNT(exl2__loading_again)) {
@@ -193,7 +193,7 @@ static exl2_result exl2__loading_slice(exl2_engine *e, exl2__model *m)
 }
 
 /* All events of a load are delivered. A parked model that could not be loaded again stays parked. */
-static void exl2__loading_end(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE void exl2__loading_end(exl2_engine *e, exl2__model *m)
 {
     if (m->park == EXL2__PARK_NONE) {
         m->state = m->loaded;
@@ -212,7 +212,7 @@ static inline bool exl2__loading_must_stop(exl2_engine *e)
 }
 
 /* Loads slices until the deadline, at least one; deadline 0 = one slice. */
-static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool *progressed)
+EXL2__PRIVATE void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_ns, bool *progressed)
 {
     uint64_t id = m->id;
     if (m->loaded_unheard) {
@@ -251,7 +251,7 @@ static void exl2__loading_run(exl2_engine *e, exl2__model *m, uint64_t deadline_
 }
 
 /* Allocates a slot for the model; exl2_step does the rest. */
-static exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
+EXL2__PRIVATE exl2_result exl2__loading_open(exl2_engine *e, const exl2_model_desc *d, exl2_model *out)
 {
     if (e->closing) {
         return exl2__fail(&e->ctx, EXL2_ERR_STATE, "the engine is being closed");

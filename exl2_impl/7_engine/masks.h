@@ -20,7 +20,7 @@ typedef struct exl2__budget {
 
 /* Clears the bits of tokens that are not on the job's allow list; bits: [vocab]. */
 EXL2__COLD
-static void exl2__masks_apply_allow(const exl2__job *job, uint32_t *bits, uint32_t vocab)
+EXL2__PRIVATE void exl2__masks_apply_allow(const exl2__job *job, uint32_t *bits, uint32_t vocab)
 {
     uint32_t kept[EXL2__JOB_TEXT_BYTES / sizeof(exl2_token) / 32] = { 0 };
     for (uint32_t i = 0; i < job->lists.allow_count; i++) {
@@ -39,8 +39,8 @@ static void exl2__masks_apply_allow(const exl2__job *job, uint32_t *bits, uint32
 /* Sets the bits of tokens whose text begins with the text of the prompt's last token, which the first sampled token
    replaces, and goes on as the grammar allows. */
 EXL2__COLD
-static exl2_result exl2__masks_set_healing(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *bits,
-                                           uint32_t words)
+EXL2__PRIVATE exl2_result exl2__masks_set_healing(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *bits,
+                                                  uint32_t words)
 {
     size_t prefix_bytes;
     bool special;
@@ -58,7 +58,8 @@ static exl2_result exl2__masks_set_healing(exl2_engine *e, const exl2__model *m,
 
 /* The tokens that the grammar allows: the forced one alone, if there is one. *over: none, the text ends here. */
 EXL2__COLD
-static exl2_result exl2__masks_set_grammar(exl2_engine *e, exl2__job *job, uint32_t *bits, uint32_t vocab, bool *over)
+EXL2__PRIVATE exl2_result exl2__masks_set_grammar(exl2_engine *e, exl2__job *job, uint32_t *bits, uint32_t vocab,
+                                                  bool *over)
 {
     exl2_token forced;
     EXL2__TRY(exl2__forced_token(e, job, &forced));
@@ -73,7 +74,8 @@ static exl2_result exl2__masks_set_grammar(exl2_engine *e, exl2__job *job, uint3
 /* The tokens of model `m`, the job's own or its draft model, that may be sampled: allowed by a healed token or the
    grammar (*over: it allows nothing), and by the allow list. */
 EXL2__COLD
-static exl2_result exl2__masks_fill_bits(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits, bool *over)
+EXL2__PRIVATE exl2_result exl2__masks_fill_bits(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits,
+                                                bool *over)
 {
     uint32_t vocab = m->plan.shape.vocab, words = exl2__bit_words(vocab);
     *over = false;

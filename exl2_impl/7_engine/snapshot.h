@@ -61,7 +61,7 @@ static inline void exl2__snapshot_key_add(uint64_t *key, const void *data, size_
 /* Names what the bits of K and V depend on beside the words: the weights and config.json (content_id), this release,
    what computes (a family of CPUs, or a kind of GPU), the layout of a page, and what the application may choose: the
    angles of RoPE as they are computed, and the experts of a token. */
-static uint64_t exl2__snapshot_computation(const exl2_engine *e, const exl2__model *m)
+EXL2__PRIVATE uint64_t exl2__snapshot_computation(const exl2_engine *e, const exl2__model *m)
 {
     const exl2__shape *s = &m->plan.shape;
     bool gpu = exl2__backend_has_memory(m->backend);
@@ -85,7 +85,7 @@ static uint64_t exl2__snapshot_computation(const exl2_engine *e, const exl2__mod
     return key;
 }
 
-static uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
+EXL2__PRIVATE uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
 {
     uint64_t bytes = EXL2__SNAPSHOT_HEAD_BYTES + 4ull * x->tokens + EXL2__SNAPSHOT_SUM_BYTES;
     uint64_t lists = 4ull * (x->job.tried_count + x->mu_count);
@@ -97,7 +97,7 @@ static uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
 /* ---- save ---- */
 
 /* The state of a job that runs, to go on with later. */
-static void exl2__snapshot_of_job(const exl2__job *job, exl2__session_resume *out)
+EXL2__PRIVATE void exl2__snapshot_of_job(const exl2__job *job, exl2__session_resume *out)
 {
     const exl2__sequence *s = &job->sequence;
     *out = (exl2__session_resume){ .present = true, .prompt_end = s->prompt_end, .prompt_count = s->prompt_count,
@@ -117,13 +117,13 @@ static void exl2__snapshot_of_job(const exl2__job *job, exl2__session_resume *ou
     memcpy(out->tried, s->tried, s->tried_count * sizeof *out->tried);
 }
 
-static uint8_t *exl2__snapshot_put(uint8_t *at, uint32_t value)
+EXL2__PRIVATE uint8_t *exl2__snapshot_put(uint8_t *at, uint32_t value)
 {
     exl2__store32(at, value);
     return at + 4;
 }
 
-static uint8_t *exl2__snapshot_put_job(uint8_t *at, const exl2__snapshot *x)
+EXL2__PRIVATE uint8_t *exl2__snapshot_put_job(uint8_t *at, const exl2__snapshot *x)
 {
     const exl2__session_resume *r = &x->job;
     const uint32_t values[17] = { r->prompt_end, r->prompt_count, r->delivered, r->computed_end, r->max_tokens,
@@ -140,8 +140,8 @@ static uint8_t *exl2__snapshot_put_job(uint8_t *at, const exl2__snapshot *x)
 }
 
 /* Writes the snapshot; out has exl2__snapshot_bytes. */
-static exl2_result exl2__snapshot_write(const exl2__model *m, const exl2__session *s, const exl2__job *job,
-                                        const exl2__snapshot *x, uint8_t *out)
+EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2__session *s, const exl2__job *job,
+                                               const exl2__snapshot *x, uint8_t *out)
 {
     uint8_t *at = out;
     memcpy(at, EXL2__SNAPSHOT_MAGIC, 8);
@@ -179,7 +179,7 @@ static exl2_result exl2__snapshot_write(const exl2__model *m, const exl2__sessio
 
 /* Whether the last token that was delivered ends within a code point. Its text comes with that of the next one. */
 EXL2__COLD
-static bool exl2__snapshot_is_cut(const exl2__model *m, const exl2__job *job)
+EXL2__PRIVATE bool exl2__snapshot_is_cut(const exl2__model *m, const exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
     exl2__stream stream;
@@ -192,8 +192,8 @@ static bool exl2__snapshot_is_cut(const exl2__model *m, const exl2__job *job)
 
 /* *need: the snapshot's size. With out NULL nothing is written. */
 EXL2__COLD
-static exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_t flags, void *out, size_t cap,
-                                       size_t *need)
+EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_t flags, void *out, size_t cap,
+                                              size_t *need)
 {
     exl2__model *m = &e->models[s->model];
     exl2__table *t = &s->table;
@@ -238,7 +238,7 @@ static exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_
 /* ---- restore ---- */
 
 EXL2__COLD
-static exl2_result exl2__snapshot_malformed(exl2_engine *e, const char *what)
+EXL2__PRIVATE exl2_result exl2__snapshot_malformed(exl2_engine *e, const char *what)
 {
     return exl2__fail(&e->ctx, EXL2_ERR_FORMAT, "the snapshot is damaged: %s", what);
 }
@@ -250,7 +250,7 @@ static inline bool exl2__snapshot_is_state(float mu)
 }
 
 /* Whether the job can have healed this token: it has text of its own, and the first new token begins with it. */
-static bool exl2__snapshot_is_healed(const exl2__model *m, const exl2__snapshot *x)
+EXL2__PRIVATE bool exl2__snapshot_is_healed(const exl2__model *m, const exl2__snapshot *x)
 {
     const exl2__session_resume *r = &x->job;
     size_t bytes;
@@ -263,8 +263,8 @@ static bool exl2__snapshot_is_healed(const exl2__model *m, const exl2__snapshot 
 }
 
 /* Reads the job part at `at`, of which `bytes` bytes are left. */
-static exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m, const uint8_t *at, uint64_t bytes,
-                                           exl2__snapshot *x)
+EXL2__PRIVATE exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m, const uint8_t *at,
+                                                  uint64_t bytes, exl2__snapshot *x)
 {
     exl2__session_resume *r = &x->job;
     uint32_t values[17], vocab = m->plan.shape.vocab, context_max = m->info.context_max;
@@ -314,7 +314,8 @@ static exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__model *m,
 }
 
 /* Reads where the begun text of the job's reply is. */
-static exl2_result exl2__snapshot_read_begun(exl2_engine *e, const uint8_t *at, uint64_t bytes, exl2__snapshot *x)
+EXL2__PRIVATE exl2_result exl2__snapshot_read_begun(exl2_engine *e, const uint8_t *at, uint64_t bytes,
+                                                    exl2__snapshot *x)
 {
     exl2__session_resume *r = &x->job;
     if (bytes < EXL2__SNAPSHOT_BEGUN_BYTES || !r->present) {
@@ -328,7 +329,7 @@ static exl2_result exl2__snapshot_read_begun(exl2_engine *e, const uint8_t *at, 
 }
 
 /* Reads the part of K and V, which are `bytes` bytes. */
-static exl2_result exl2__snapshot_read_kv(exl2_engine *e, const uint8_t *at, uint64_t bytes, exl2__snapshot *x)
+EXL2__PRIVATE exl2_result exl2__snapshot_read_kv(exl2_engine *e, const uint8_t *at, uint64_t bytes, exl2__snapshot *x)
 {
     if (bytes < EXL2__SNAPSHOT_KV_BYTES) {
         return exl2__snapshot_malformed(e, "it ends before K and V");
@@ -343,7 +344,8 @@ static exl2_result exl2__snapshot_read_kv(exl2_engine *e, const uint8_t *at, uin
 }
 
 /* Fails unless the snapshot is of this model. *earlier: by the id that releases up to 0.2.0 wrote. */
-static exl2_result exl2__snapshot_check_model(exl2_engine *e, const exl2__model *m, const uint8_t *id, bool *earlier)
+EXL2__PRIVATE exl2_result exl2__snapshot_check_model(exl2_engine *e, const exl2__model *m, const uint8_t *id,
+                                                     bool *earlier)
 {
     static const char digits[] = "0123456789abcdef";
     char theirs[33] = { 0 }, ours[33] = { 0 };
@@ -362,8 +364,8 @@ static exl2_result exl2__snapshot_check_model(exl2_engine *e, const exl2__model 
 }
 
 /* Checks the snapshot and finds its parts. */
-static exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model *m, const uint8_t *data, size_t bytes,
-                                       exl2__snapshot *x)
+EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model *m, const uint8_t *data, size_t bytes,
+                                              exl2__snapshot *x)
 {
     *x = (exl2__snapshot){ 0 };
     if (bytes < EXL2__SNAPSHOT_HEAD_BYTES + EXL2__SNAPSHOT_SUM_BYTES || memcmp(data, EXL2__SNAPSHOT_MAGIC, 8) != 0) {
@@ -412,7 +414,8 @@ static exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model *m, con
 
 /* Writes K and V into pages of the session's own tree, as far as the pool has room: they come from outside, so no other
    session may find them. */
-static exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model *m, exl2__table *t, const exl2__snapshot *x)
+EXL2__PRIVATE exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model *m, exl2__table *t,
+                                                    const exl2__snapshot *x)
 {
     exl2_result r = EXL2_OK;
     uint64_t page_bytes = m->info.cache_bytes / m->plan.pages;
@@ -450,7 +453,7 @@ static exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model *m, exl
 /* Replaces the history of a free session. A snapshot that is rejected leaves it as it was. After an error of the device
    the history is that of the snapshot, whose K and V are computed again. */
 EXL2__COLD
-static exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, const void *data, size_t bytes)
+EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, const void *data, size_t bytes)
 {
     exl2__model *m = &e->models[s->model];
     exl2__table *t = &s->table;
@@ -492,7 +495,7 @@ static inline bool exl2__snapshot_ends_at(const char *text, uint32_t bytes, uint
 }
 
 /* Decodes the job's tokens again, so that the text which was held at the save is held again. */
-static exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__session *s)
+EXL2__PRIVATE exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2__session *s)
 {
     const exl2__session_resume *r = &s->resume;
     exl2__table *t = job->sequence.table;
@@ -540,7 +543,7 @@ static exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, exl2__job
 
 /* Makes the job the one of the snapshot. Its lists and its sampler are made already. */
 EXL2__COLD
-static exl2_result exl2__snapshot_resume(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d)
+EXL2__PRIVATE exl2_result exl2__snapshot_resume(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d)
 {
     const exl2__session *session = &e->sessions[job->session];
     const exl2__session_resume *r = &session->resume;

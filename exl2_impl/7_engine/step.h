@@ -655,7 +655,7 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
 
 /* Ends the pass in flight, if there is one. */
 EXL2__COLD
-static void exl2__step_end_active_pass(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE void exl2__step_end_active_pass(exl2_engine *e, exl2__model *m)
 {
     exl2__progress ignored = { false, false };
     uint64_t id = m->id;
@@ -667,7 +667,7 @@ static void exl2__step_end_active_pass(exl2_engine *e, exl2__model *m)
 
 /* Gives back the memory of weights and pages. The model's jobs wait again; histories stay. */
 EXL2__COLD
-static void exl2__step_park(exl2_engine *e, exl2__model *m)
+EXL2__PRIVATE void exl2__step_park(exl2_engine *e, exl2__model *m)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
         if (job->sequence.active) {
@@ -687,7 +687,7 @@ static void exl2__step_park(exl2_engine *e, exl2__model *m)
 
 /* Why an active job gets no rows: it is paused, or its events wait to be read. NULL: it can continue. */
 EXL2__COLD
-static const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
+EXL2__PRIVATE const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
 {
     exl2__lock(&e->lock);
     bool paused = job->shared.pause == job->id;
@@ -700,7 +700,7 @@ static const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
 /* Called when no job can advance. The job ends with an error if it waits for a place in the batch or for pages that
    nothing will free while the caller waits. If the job itself is paused or active, another thread may resume it. */
 EXL2__COLD
-static void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
+EXL2__PRIVATE void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
 {
     const exl2__model *m = &e->models[job->model];
     if (m->park == EXL2__PARK_PARKED) {

@@ -58,7 +58,7 @@ static inline uint32_t exl2__worker_work(exl2_engine *e, const exl2_step_desc *a
     return w->idle ? EXL2__FOREVER : async && r == EXL2_PENDING ? EXL2__WORKER_POLL_US : 0;
 }
 
-static void exl2__worker_run(void *arg)
+EXL2__PRIVATE void exl2__worker_run(void *arg)
 {
     exl2_engine *e = (exl2_engine *)arg;
     exl2__worker *w = &e->worker;
@@ -128,7 +128,7 @@ static inline bool exl2__worker_holds_back(exl2_engine *e, exl2__job *job)
 
 /* Delivers the events that a ring has now. Those of a paused job, and what follows them, go into `later`, also from
    there; if that is full, the other ring waits. Returns whether anything was delivered. */
-static bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool paused_too)
+EXL2__PRIVATE bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool paused_too)
 {
     exl2__events *later = &e->worker.later;
     exl2_event event;
@@ -163,7 +163,7 @@ static bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool p
 
 /* Delivers what the worker wrote for callbacks, and ends jobs that have no more of it. Returns whether there was
    anything. paused_too: also of paused jobs. */
-static bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
+EXL2__PRIVATE bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
 {
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
         e->jobs[i].delivery.held_back = false;
@@ -187,7 +187,7 @@ static bool exl2__worker_deliver(exl2_engine *e, bool paused_too)
 
 /* The application's part of its step: it delivers, and loads what the worker may not. Returns whether there was
    anything, which may have made work for the worker. */
-static bool exl2__worker_step_caller(exl2_engine *e, const exl2_step_desc *d)
+EXL2__PRIVATE bool exl2__worker_step_caller(exl2_engine *e, const exl2_step_desc *d)
 {
     bool any = exl2__worker_deliver(e, false);
     any = (e->loads_on_caller && exl2__step_loads(e, d)) || any;
@@ -241,7 +241,7 @@ static inline exl2_result exl2__worker_step_held(exl2_engine *e)
 
 /* Runs passes in flight to their end: room for the scores of a pass is reserved when it begins, for a callback only if
    the worker begins it. */
-static void exl2__worker_end_passes(exl2_engine *e)
+EXL2__PRIVATE void exl2__worker_end_passes(exl2_engine *e)
 {
     const exl2_step_desc step = { .wait = true };
     bool active = true;
@@ -263,7 +263,7 @@ static inline uint32_t exl2__worker_later_events(const exl2_engine *e)
 }
 
 EXL2__COLD
-static exl2_result exl2__worker_start(exl2_engine *e)
+EXL2__PRIVATE exl2_result exl2__worker_start(exl2_engine *e)
 {
     exl2__worker *w = &e->worker;
     exl2__worker_end_passes(e);
@@ -289,7 +289,7 @@ static exl2_result exl2__worker_start(exl2_engine *e)
 
 /* Called outside of the gate, while the worker runs. */
 EXL2__COLD
-static void exl2__worker_stop(exl2_engine *e)
+EXL2__PRIVATE void exl2__worker_stop(exl2_engine *e)
 {
     exl2__worker *w = &e->worker;
     exl2__gate_close(e);

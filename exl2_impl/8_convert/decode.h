@@ -14,8 +14,8 @@ typedef struct exl2__decode {
 } exl2__decode;
 
 /* The words that hold the codes of a packed row of a strip. */
-static void exl2__decode_words(const exl2__cpu_part *p, uint32_t strip, const exl2__cpu_block *block, uint32_t row,
-                               uint32_t words[EXL2__CPU_STRIP])
+EXL2__PRIVATE void exl2__decode_words(const exl2__cpu_part *p, uint32_t strip, const exl2__cpu_block *block,
+                                      uint32_t row, uint32_t words[EXL2__CPU_STRIP])
 {
     const uint32_t *line = exl2__cpu_matrix_line(p, strip, block->line) + strip % 2 * EXL2__CPU_STRIP;
     uint32_t fields = exl2__cpu_matrix_fields(block->bits), pitch = 2 * exl2__cpu_matrix_pitch(p, strip);
@@ -32,7 +32,7 @@ static void exl2__decode_words(const exl2__cpu_part *p, uint32_t strip, const ex
 }
 
 /* Task: one strip. What lies beyond the outputs is 0. */
-static void exl2__decode_strip(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__decode_strip(void *arg, uint32_t strip)
 {
     const exl2__decode *job = (const exl2__decode *)arg;
     const exl2__cpu_part *p = job->part;
@@ -60,7 +60,7 @@ static void exl2__decode_strip(void *arg, uint32_t strip)
 }
 
 /* to [strips, in, 32]: the weights of a part with codes. */
-static void exl2__decode_part(const exl2__ctx *c, const exl2__cpu_part *part, uint16_t *to)
+EXL2__PRIVATE void exl2__decode_part(const exl2__ctx *c, const exl2__cpu_part *part, uint16_t *to)
 {
     exl2__decode job = { part, to };
     exl2__tasks_run(c, part->strips, exl2__decode_strip, &job);

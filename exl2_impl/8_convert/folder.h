@@ -32,7 +32,7 @@ static const char *const exl2__folder_copied[] = {
 };
 
 /* Can an import or a conversion have written a file of this name? No other file is ever deleted. */
-static bool exl2__folder_is_output(const char *name)
+EXL2__PRIVATE bool exl2__folder_is_output(const char *name)
 {
     for (size_t i = 0; exl2__folder_copied[i]; i++) {
         if (strcmp(name, exl2__folder_copied[i]) == 0) {
@@ -49,7 +49,7 @@ static bool exl2__folder_is_output(const char *name)
 }
 
 /* Finds an entry of `dir` that no import can have written: another name, a folder or a link. false: there is none. */
-static bool exl2__folder_find_other(const char *dir, char name[EXL2__FILE_NAME_MAX])
+EXL2__PRIVATE bool exl2__folder_find_other(const char *dir, char name[EXL2__FILE_NAME_MAX])
 {
     char path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
     for (uint32_t index = 0; exl2__platform_entry(dir, index, name, EXL2__FILE_NAME_MAX); index++) {
@@ -62,7 +62,7 @@ static bool exl2__folder_find_other(const char *dir, char name[EXL2__FILE_NAME_M
 }
 
 /* Removes the files that a conversion or an import has written. */
-static void exl2__folder_empty(const char *dir)
+EXL2__PRIVATE void exl2__folder_empty(const char *dir)
 {
     char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX + EXL2__FILE_NAME_MAX];
     uint32_t index = 0;
@@ -75,7 +75,7 @@ static void exl2__folder_empty(const char *dir)
 }
 
 /* Removes `dir`, which a conversion or an import has created. false: it could not be removed. */
-static bool exl2__folder_remove(const char *dir)
+EXL2__PRIVATE bool exl2__folder_remove(const char *dir)
 {
     exl2__folder_empty(dir);
     return exl2__platform_remove_dir(dir);
@@ -84,7 +84,8 @@ static bool exl2__folder_remove(const char *dir)
 /* ---- paths ---- */
 
 /* Copies a path without slashes at its end. `name`: of the desc's member, for the message. */
-static exl2_result exl2__folder_path(exl2__ctx *c, const char *name, const char *path, char out[EXL2__FILE_PATH_MAX])
+EXL2__PRIVATE exl2_result exl2__folder_path(exl2__ctx *c, const char *name, const char *path,
+                                            char out[EXL2__FILE_PATH_MAX])
 {
     size_t bytes = strlen(path), bytes_max = EXL2__FILE_PATH_MAX - sizeof EXL2__FOLDER_TAIL;
     while (bytes > 1 && (path[bytes - 1] == '/' || path[bytes - 1] == '\\')) {
@@ -102,7 +103,7 @@ static exl2_result exl2__folder_path(exl2__ctx *c, const char *name, const char 
 }
 
 /* The last name of a path without slashes at its end. */
-static const char *exl2__folder_name(const char *path)
+EXL2__PRIVATE const char *exl2__folder_name(const char *path)
 {
     const char *name = path;
     for (const char *at = path; *at; at++) {
@@ -112,7 +113,7 @@ static const char *exl2__folder_name(const char *path)
 }
 
 /* The folder that a path without slashes at its end lies in, by its text. */
-static void exl2__folder_parent(const char *path, char out[EXL2__FILE_PATH_MAX])
+EXL2__PRIVATE void exl2__folder_parent(const char *path, char out[EXL2__FILE_PATH_MAX])
 {
     size_t bytes = (size_t)(exl2__folder_name(path) - path);
     while (bytes > 1 && (path[bytes - 1] == '/' || path[bytes - 1] == '\\')) {
@@ -122,7 +123,7 @@ static void exl2__folder_parent(const char *path, char out[EXL2__FILE_PATH_MAX])
     out[bytes ? bytes : 1] = 0;
 }
 
-static bool exl2__folder_exists(const char *path)
+EXL2__PRIVATE bool exl2__folder_exists(const char *path)
 {
     char inside[EXL2__FILE_PATH_MAX + 4];
     exl2__format(inside, sizeof inside, "%s/.", path);
@@ -130,7 +131,7 @@ static bool exl2__folder_exists(const char *path)
 }
 
 /* Are two folders the same, or will they be when both are made? */
-static bool exl2__folder_is(const char *a, const char *b)
+EXL2__PRIVATE bool exl2__folder_is(const char *a, const char *b)
 {
     char x[EXL2__FILE_PATH_MAX], y[EXL2__FILE_PATH_MAX], above[EXL2__FILE_PATH_MAX];
     exl2__format(x, sizeof x, "%s", a);
@@ -150,7 +151,7 @@ static bool exl2__folder_is(const char *a, const char *b)
 
 /* Is the folder `path`, which may not exist yet, `dir` itself or in it? Links and names do not matter: folders that
    exist are compared, upwards from `path`. */
-static bool exl2__folder_lies_in(const char *path, const char *dir)
+EXL2__PRIVATE bool exl2__folder_lies_in(const char *path, const char *dir)
 {
     char at[EXL2__FILE_PATH_MAX + 3 * EXL2__FOLDER_DEPTH_MAX + 4], above[sizeof at];
     uint32_t depth = 0;
@@ -175,7 +176,7 @@ static bool exl2__folder_lies_in(const char *path, const char *dir)
 /* ---- OUT.unfinished ---- */
 
 /* Locks the file of a folder that only one run may write to. *lock is NULL after a failure. */
-static exl2_result exl2__folder_lock(exl2__ctx *c, const char *dir, const char *path, void **lock)
+EXL2__PRIVATE exl2_result exl2__folder_lock(exl2__ctx *c, const char *dir, const char *path, void **lock)
 {
     uint32_t holder;
     *lock = exl2__platform_lock(path, &holder);
@@ -192,7 +193,7 @@ static exl2_result exl2__folder_lock(exl2__ctx *c, const char *dir, const char *
 
 /* Is the folder at `path` an unfinished one of a run that was killed? It is not if it is a link, holds files that no
    run writes, or was not begun: nothing has locked it. */
-static exl2_result exl2__folder_check_left(exl2__ctx *c, const char *path, bool begun)
+EXL2__PRIVATE exl2_result exl2__folder_check_left(exl2__ctx *c, const char *path, bool begun)
 {
     char name[EXL2__FILE_NAME_MAX];
     if (exl2__platform_is_link(path)) {
@@ -213,7 +214,7 @@ static exl2_result exl2__folder_check_left(exl2__ctx *c, const char *path, bool 
 
 /* Can a folder be created at `path`? It may be free or an empty folder. This is checked before hours of work, not
    after. */
-static bool exl2__folder_is_free(const char *path)
+EXL2__PRIVATE bool exl2__folder_is_free(const char *path)
 {
     return exl2__platform_make_dir(path) ? exl2__platform_remove_dir(path)
                                          : exl2__platform_remove_dir(path) && exl2__platform_make_dir(path);
@@ -221,7 +222,7 @@ static bool exl2__folder_is_free(const char *path)
 
 /* Creates an empty OUT.unfinished. The files of a killed import are removed from it. OUT must not exist, or be an empty
    folder. */
-static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char *out_dir)
+EXL2__PRIVATE exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char *out_dir)
 {
     char name[EXL2__FILE_NAME_MAX], work_path[EXL2__FILE_PATH_MAX];
     memset(f, 0, sizeof *f);
@@ -256,7 +257,7 @@ static exl2_result exl2__folder_begin(exl2__ctx *c, exl2__folder *f, const char 
 }
 
 /* Renames OUT.unfinished to OUT, and waits until that is on the disk. */
-static exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
+EXL2__PRIVATE exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
 {
     char parent[EXL2__FILE_PATH_MAX];
     exl2__platform_sync_dir(f->work_path);
@@ -273,7 +274,7 @@ static exl2_result exl2__folder_commit(exl2__ctx *c, exl2__folder *f)
 }
 
 /* Removes OUT.unfinished unless it was committed. Accepts zeroed ones. */
-static void exl2__folder_abandon(exl2__folder *f)
+EXL2__PRIVATE void exl2__folder_abandon(exl2__folder *f)
 {
     if (f->lock) {
         exl2__folder_remove(f->work_path);

@@ -24,8 +24,9 @@ static inline bool exl2__pack_bits_valid(uint32_t bits)
 /* Lays out the groups of a matrix of `in` rows: the bands follow each other with descending bits, and only the very
    last group may be shorter than its band's size. `groups` is NULL to compute only *group_count and *words (rows of
    q_weight); else it has room for *group_count. `name`: the layer, for messages. */
-static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in, const exl2__pack_band *bands,
-                                     uint32_t band_count, exl2__group *groups, uint32_t *group_count, uint32_t *words)
+EXL2__PRIVATE exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in, const exl2__pack_band *bands,
+                                            uint32_t band_count, exl2__group *groups, uint32_t *group_count,
+                                            uint32_t *words)
 {
     uint32_t row = 0, count = 0;
     uint64_t word = 0;
@@ -64,8 +65,8 @@ static exl2_result exl2__pack_layout(exl2__ctx *c, const char *name, uint32_t in
 /* Packs codes [rows, stride] into words [rows * bits / 32, word_stride], of each row the first `columns`. A column is a
    bit stream that begins with its first row in the lowest bits. With 3 bits, the codes 3 2 1 0 ... give
    word 0 = 3 | 2 << 3 | 1 << 6 | 0 << 9 ... */
-static void exl2__pack_codes(const uint8_t *codes, uint32_t rows, uint32_t columns, size_t stride, uint32_t bits,
-                             uint32_t *words, size_t word_stride)
+EXL2__PRIVATE void exl2__pack_codes(const uint8_t *codes, uint32_t rows, uint32_t columns, size_t stride, uint32_t bits,
+                                    uint32_t *words, size_t word_stride)
 {
     uint32_t word_rows = rows * bits / 32;
     for (uint32_t w = 0; w < word_rows; w++) {
@@ -90,7 +91,7 @@ static void exl2__pack_codes(const uint8_t *codes, uint32_t rows, uint32_t colum
 }
 
 /* Packs levels [columns], 1..16, into q_scale words [columns / 8], which store level - 1 in 4 bits. */
-static void exl2__pack_levels(const uint8_t *levels, uint32_t columns, uint32_t *words)
+EXL2__PRIVATE void exl2__pack_levels(const uint8_t *levels, uint32_t columns, uint32_t *words)
 {
     for (uint32_t n = 0; n < columns; n += 8) {
         uint32_t word = 0;

@@ -50,7 +50,7 @@ static inline float exl2__quantize_wide_step(float peak, uint32_t bits)
 
 /* peaks [32]: largest absolute value in each column of the strip. A NaN or infinity makes its column's peak
    infinite. */
-static void exl2__quantize_peaks(const float *strip, uint32_t rows, float *peaks)
+EXL2__PRIVATE void exl2__quantize_peaks(const float *strip, uint32_t rows, float *peaks)
 {
     int32_t most[EXL2__QUANTIZE_LANES] = { 0 }; /* floats without a sign are ordered like their bits */
     for (uint32_t r = 0; r < rows; r++) {
@@ -68,7 +68,7 @@ static void exl2__quantize_peaks(const float *strip, uint32_t rows, float *peaks
 
 /* tries [count] f16: values of q_scale_max to try for a group whose largest absolute value is `peak`. They are never 0,
    even for a group of zeros, because readers warn of 0. */
-static void exl2__quantize_tries(float peak, uint32_t bits, bool weighted, uint32_t count, uint16_t *tries)
+EXL2__PRIVATE void exl2__quantize_tries(float peak, uint32_t bits, bool weighted, uint32_t count, uint16_t *tries)
 {
     exl2__quantize_range range = exl2__quantize_range_of(bits, weighted);
     for (uint32_t i = 0; i < count; i++) {
@@ -165,16 +165,17 @@ EXL2__FORCE_INLINE void exl2__quantize_search(const float *strip, const float *w
     }
 }
 
-static void exl2__quantize_search_plain(const float *strip, const float *weights, uint32_t rows, const float *peaks,
-                                        uint32_t bits, const float *steps, uint8_t *levels, float *least)
+EXL2__PRIVATE void exl2__quantize_search_plain(const float *strip, const float *weights, uint32_t rows,
+                                               const float *peaks, uint32_t bits, const float *steps, uint8_t *levels,
+                                               float *least)
 {
     exl2__quantize_search(strip, weights, rows, peaks, bits, steps, levels, least);
 }
 
 #if EXL2__X86_SIMD
-EXL2__TARGET_AVX2 static void exl2__quantize_search_avx2(const float *strip, const float *weights, uint32_t rows,
-                                                         const float *peaks, uint32_t bits, const float *steps,
-                                                         uint8_t *levels, float *least)
+EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__quantize_search_avx2(const float *strip, const float *weights, uint32_t rows,
+                                                                const float *peaks, uint32_t bits, const float *steps,
+                                                                uint8_t *levels, float *least)
 {
     EXL2__UNALIGNED_MOVES();
     exl2__quantize_search(strip, weights, rows, peaks, bits, steps, levels, least);
@@ -194,9 +195,9 @@ static inline void exl2__quantize_best_levels(exl2_cpu_path path, const float *s
 }
 
 /* errors [count]: adds the squared error that each try leaves in these columns. */
-static void exl2__quantize_errors(exl2_cpu_path path, const float *strip, const float *weights, uint32_t rows,
-                                  const float *peaks, uint32_t bits, const uint16_t *tries, uint32_t count,
-                                  double *errors)
+EXL2__PRIVATE void exl2__quantize_errors(exl2_cpu_path path, const float *strip, const float *weights, uint32_t rows,
+                                         const float *peaks, uint32_t bits, const uint16_t *tries, uint32_t count,
+                                         double *errors)
 {
     for (uint32_t i = 0; i < count; i++) {
         float steps[17], least[EXL2__QUANTIZE_LANES];
@@ -220,8 +221,8 @@ static inline uint16_t exl2__quantize_pick(const uint16_t *tries, uint32_t count
 }
 
 /* levels [32]: the best levels, 1..16, with the chosen q_scale_max. */
-static void exl2__quantize_levels(exl2_cpu_path path, const float *strip, const float *weights, uint32_t rows,
-                                  const float *peaks, uint32_t bits, uint16_t scale_max, uint8_t *levels)
+EXL2__PRIVATE void exl2__quantize_levels(exl2_cpu_path path, const float *strip, const float *weights, uint32_t rows,
+                                         const float *peaks, uint32_t bits, uint16_t scale_max, uint8_t *levels)
 {
     float steps[17], least[EXL2__QUANTIZE_LANES];
     exl2__quantize_steps(scale_max, steps);
@@ -229,8 +230,8 @@ static void exl2__quantize_levels(exl2_cpu_path path, const float *strip, const 
 }
 
 /* codes [rows, stride], the first 32 of each row: the nearest code, stored as code + 2^(bits - 1). */
-static void exl2__quantize_codes(const float *strip, uint32_t rows, const uint8_t *levels, uint32_t bits,
-                                 uint16_t scale_max, uint8_t *codes, size_t stride)
+EXL2__PRIVATE void exl2__quantize_codes(const float *strip, uint32_t rows, const uint8_t *levels, uint32_t bits,
+                                        uint16_t scale_max, uint8_t *codes, size_t stride)
 {
     const float zero = (float)(1u << (bits - 1)), top = (float)((1u << bits) - 1);
     float inverse[EXL2__QUANTIZE_LANES];

@@ -38,8 +38,8 @@ typedef struct exl2__shards {
 
 /* Allocates a list of up to `capacity` tensors. The files will be called <stem>.safetensors, or
    <stem>-00001-of-00002.safetensors and so on; the text must outlive *s. */
-static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, const char *stem, uint32_t capacity,
-                                      uint64_t shard_bytes)
+EXL2__PRIVATE exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, const char *stem, uint32_t capacity,
+                                             uint64_t shard_bytes)
 {
     *s = (exl2__shards){ 0 };
     s->ctx = c;
@@ -54,8 +54,8 @@ static exl2_result exl2__shards_begin(exl2__ctx *c, exl2__shards *s, const char 
 
 /* Adds a tensor [dim0] (rank 1) or [dim0, dim1] (rank 2) to the list. exl2__shards_write identifies it by its number,
    in the order of these calls. Its name is prefix and suffix together. */
-static void exl2__shards_add(exl2__shards *s, const char *prefix, const char *suffix, exl2__tensor_type type,
-                             uint32_t rank, uint64_t dim0, uint64_t dim1)
+EXL2__PRIVATE void exl2__shards_add(exl2__shards *s, const char *prefix, const char *suffix, exl2__tensor_type type,
+                                    uint32_t rank, uint64_t dim0, uint64_t dim1)
 {
     EXL2__ASSERT(s->count < s->capacity);
     exl2__shards_entry *entry = &s->entries[s->count++];
@@ -74,7 +74,7 @@ static inline bool exl2__shards_fits(const exl2__tensor *t)
 }
 
 /* Adds such a tensor; one without dimensions gets one of size 1. */
-static void exl2__shards_add_copy(exl2__shards *s, const exl2__tensor *t)
+EXL2__PRIVATE void exl2__shards_add_copy(exl2__shards *s, const exl2__tensor *t)
 {
     exl2__shards_add(s, t->name, "", (exl2__tensor_type)t->type, exl2__max32(t->rank, 1), 0, 0);
     exl2__shards_entry *entry = &s->entries[s->count - 1];
@@ -84,7 +84,7 @@ static void exl2__shards_add_copy(exl2__shards *s, const exl2__tensor *t)
 
 /* Distributes the tensors to the files in the order of the list. Within a file the widest types come first, so that all
    tensors are aligned. */
-static void exl2__shards_place(exl2__shards *s)
+EXL2__PRIVATE void exl2__shards_place(exl2__shards *s)
 {
     uint64_t in_shard = 0;
     uint32_t shard = 0;
@@ -99,7 +99,7 @@ static void exl2__shards_place(exl2__shards *s)
     s->file_count = shard + 1;
 }
 
-static void exl2__shards_place_in_file(exl2__shards *s, uint32_t shard)
+EXL2__PRIVATE void exl2__shards_place_in_file(exl2__shards *s, uint32_t shard)
 {
     uint64_t offset = 0;
     for (uint32_t width = 8; width > 0; width /= 2) {
@@ -114,7 +114,7 @@ static void exl2__shards_place_in_file(exl2__shards *s, uint32_t shard)
     s->files[shard].data_bytes = offset;
 }
 
-static void exl2__shards_header_text(const exl2__shards *s, uint32_t shard, exl2__write *w)
+EXL2__PRIVATE void exl2__shards_header_text(const exl2__shards *s, uint32_t shard, exl2__write *w)
 {
     exl2__write_format(w, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (uint32_t i = 0; i < s->count; i++) {
@@ -132,7 +132,7 @@ static void exl2__shards_header_text(const exl2__shards *s, uint32_t shard, exl2
     exl2__write_format(w, "}");
 }
 
-static exl2_result exl2__shards_header_bytes(const exl2__shards *s, uint32_t shard, uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__shards_header_bytes(const exl2__shards *s, uint32_t shard, uint64_t *bytes)
 {
     exl2__write w;
     EXL2__TRY(exl2__write_open(s->ctx, NULL, &w));
@@ -142,7 +142,7 @@ static exl2_result exl2__shards_header_bytes(const exl2__shards *s, uint32_t sha
 }
 
 /* Writes a file's header: the length word, the JSON text and spaces up to a multiple of 8 bytes. */
-static exl2_result exl2__shards_write_header(exl2__shards *s, uint32_t shard)
+EXL2__PRIVATE exl2_result exl2__shards_write_header(exl2__shards *s, uint32_t shard)
 {
     exl2__shards_file *f = &s->files[shard];
     exl2__write w;
@@ -162,7 +162,7 @@ static exl2_result exl2__shards_write_header(exl2__shards *s, uint32_t shard)
     return exl2__write_close(&w);
 }
 
-static exl2_result exl2__shards_place_all(exl2__shards *s)
+EXL2__PRIVATE exl2_result exl2__shards_place_all(exl2__shards *s)
 {
     exl2__shards_place(s);
     uint64_t bytes = exl2__align_up(s->file_count * sizeof *s->files, EXL2__ARENA_ALIGN);
@@ -175,7 +175,7 @@ static exl2_result exl2__shards_place_all(exl2__shards *s)
 }
 
 /* The size of all files. */
-static exl2_result exl2__shards_measure(exl2__shards *s, uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__shards_measure(exl2__shards *s, uint64_t *bytes)
 {
     uint64_t header;
     *bytes = 0;
@@ -189,7 +189,7 @@ static exl2_result exl2__shards_measure(exl2__shards *s, uint64_t *bytes)
 
 /* To be called after the last exl2__shards_add: places all tensors, creates the files in `dir` and writes their
    headers. */
-static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
+EXL2__PRIVATE exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
 {
     EXL2__TRY(exl2__shards_place_all(s));
     for (uint32_t i = 0; i < s->file_count; i++) {
@@ -213,7 +213,7 @@ static exl2_result exl2__shards_open(exl2__shards *s, const char *dir)
 }
 
 /* Writes the files' headers alone. *bytes: what all files would have. */
-static exl2_result exl2__shards_outline(exl2__shards *s, const char *dir, uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__shards_outline(exl2__shards *s, const char *dir, uint64_t *bytes)
 {
     EXL2__TRY(exl2__shards_open(s, dir));
     *bytes = 0;
@@ -225,7 +225,8 @@ static exl2_result exl2__shards_outline(exl2__shards *s, const char *dir, uint64
 
 /* Writes bytes [at, at + bytes) of tensor `number`. Each byte of each tensor must be written exactly once, in any
    order. */
-static exl2_result exl2__shards_write(exl2__shards *s, uint32_t number, uint64_t at, const void *data, uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__shards_write(exl2__shards *s, uint32_t number, uint64_t at, const void *data,
+                                             uint64_t bytes)
 {
     exl2__shards_entry *entry = &s->entries[number];
     const exl2__shards_file *f = &s->files[entry->shard];
@@ -239,7 +240,7 @@ static exl2_result exl2__shards_write(exl2__shards *s, uint32_t number, uint64_t
 }
 
 /* Closes the files and frees the memory; accepts zeroed and partly opened ones. */
-static void exl2__shards_close(exl2__shards *s)
+EXL2__PRIVATE void exl2__shards_close(exl2__shards *s)
 {
     for (uint32_t i = 0; s->files && i < s->file_count; i++) {
         if (s->files[i].file) {
@@ -255,7 +256,7 @@ static void exl2__shards_close(exl2__shards *s)
 
 /* Fails if a tensor is incomplete or a file cannot be written to its end. exl2__shards_close must be called all the
    same. */
-static exl2_result exl2__shards_finish(exl2__shards *s)
+EXL2__PRIVATE exl2_result exl2__shards_finish(exl2__shards *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         const exl2__shards_entry *entry = &s->entries[i];

@@ -34,7 +34,7 @@ typedef struct exl2__tasks_parts {
     exl2_error error[EXL2__TASKS_TRY_MAX];
 } exl2__tasks_parts;
 
-static void exl2__tasks_one(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__tasks_one(void *arg, uint32_t index)
 {
     exl2__tasks_parts *parts = (exl2__tasks_parts *)arg;
     exl2__ctx own = *parts->c;
@@ -46,7 +46,7 @@ static void exl2__tasks_one(void *arg, uint32_t index)
 
 /* Calls part(.., arg, 0) ... part(.., arg, count - 1), at most EXL2__TASKS_TRY_MAX. Gives the error of the first that
    failed, as if they had run in order. */
-static exl2_result exl2__tasks_try(exl2__ctx *c, uint32_t count, exl2__tasks_part part, void *arg)
+EXL2__PRIVATE exl2_result exl2__tasks_try(exl2__ctx *c, uint32_t count, exl2__tasks_part part, void *arg)
 {
     exl2__tasks_parts parts = { .c = c, .part = part, .arg = arg };
     EXL2__ASSERT(count <= EXL2__TASKS_TRY_MAX);

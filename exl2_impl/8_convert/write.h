@@ -27,7 +27,7 @@ typedef struct exl2__write {
 } exl2__write;
 
 /* Creates or empties the file. path NULL: counts bytes and writes nothing. */
-static exl2_result exl2__write_open(exl2__ctx *c, const char *path, exl2__write *w)
+EXL2__PRIVATE exl2_result exl2__write_open(exl2__ctx *c, const char *path, exl2__write *w)
 {
     void *buffer;
     *w = (exl2__write){ 0 };
@@ -42,7 +42,7 @@ static exl2_result exl2__write_open(exl2__ctx *c, const char *path, exl2__write 
     return EXL2_OK;
 }
 
-static void exl2__write_flush(exl2__write *w)
+EXL2__PRIVATE void exl2__write_flush(exl2__write *w)
 {
     if (w->result >= 0 && w->file && !exl2__platform_write(w->file, w->offset, w->buffer, w->used)) {
         w->result = exl2__fail(w->ctx, EXL2_ERR_IO, "%s: writing failed after %llu bytes (disk full?)", w->path,
@@ -52,7 +52,7 @@ static void exl2__write_flush(exl2__write *w)
     w->used = 0;
 }
 
-static void exl2__write_raw(exl2__write *w, const char *text, uint64_t bytes)
+EXL2__PRIVATE void exl2__write_raw(exl2__write *w, const char *text, uint64_t bytes)
 {
     while (bytes > 0) {
         uint32_t piece = (uint32_t)exl2__min64(bytes, EXL2__WRITE_BUFFER - w->used);
@@ -68,7 +68,7 @@ static void exl2__write_raw(exl2__write *w, const char *text, uint64_t bytes)
 
 /* At most 1,023 bytes per call. The conversions are those of exl2__format. */
 EXL2__PRINTF(2, 3)
-static void exl2__write_format(exl2__write *w, const char *format, ...)
+EXL2__PRIVATE void exl2__write_format(exl2__write *w, const char *format, ...)
 {
     char text[1024];
     va_list args;
@@ -79,7 +79,7 @@ static void exl2__write_format(exl2__write *w, const char *format, ...)
 }
 
 /* Writes a JSON string with its quotes. Text that is not valid UTF-8 is an error; the message names `what`. */
-static void exl2__write_quoted(exl2__write *w, const char *what, const char *text, uint64_t bytes)
+EXL2__PRIVATE void exl2__write_quoted(exl2__write *w, const char *what, const char *text, uint64_t bytes)
 {
     exl2__write_raw(w, "\"", 1);
     for (uint64_t i = 0; i < bytes;) {
@@ -106,14 +106,14 @@ static void exl2__write_quoted(exl2__write *w, const char *what, const char *tex
     exl2__write_raw(w, "\"", 1);
 }
 
-static void exl2__write_quoted_z(exl2__write *w, const char *text)
+EXL2__PRIVATE void exl2__write_quoted_z(exl2__write *w, const char *text)
 {
     exl2__write_quoted(w, text, text, strlen(text));
 }
 
 /* Writes the decimal number with the fewest digits that reads back as `value`, such as 1e-05 or 100000.0. `value` is
    finite and not negative. */
-static void exl2__write_float(exl2__write *w, float value)
+EXL2__PRIVATE void exl2__write_float(exl2__write *w, float value)
 {
     uint64_t digits = 0;
     int32_t exponent = 0, places;
@@ -148,7 +148,7 @@ static void exl2__write_float(exl2__write *w, float value)
 }
 
 /* Ends the file, and returns the first failure of all calls, if any. Accepts a zeroed *w. */
-static exl2_result exl2__write_close(exl2__write *w)
+EXL2__PRIVATE exl2_result exl2__write_close(exl2__write *w)
 {
     exl2_result result = EXL2_OK;
     if (w->ctx) {

@@ -75,7 +75,7 @@ static inline exl2__json_bytes exl2__json_bytes_of(const exl2__json *j, uint32_t
 
 /* The next byte, 0..255, or -1 at the end. */
 EXL2__NOINLINE
-static int exl2__json_bytes_next(exl2__json_bytes *b)
+EXL2__PRIVATE int exl2__json_bytes_next(exl2__json_bytes *b)
 {
     if (b->returned < b->pieces) {
         return (uint8_t)b->piece[b->returned++];
@@ -101,7 +101,7 @@ static int exl2__json_bytes_next(exl2__json_bytes *b)
 /* The unescaped UTF-8 of a string, which may contain NUL bytes. Writes at most `cap` bytes, and returns the length of
    the whole text; 0 for other tokens. */
 EXL2__NOINLINE
-static size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, size_t cap)
+EXL2__PRIVATE size_t exl2__json_text(const exl2__json *j, uint32_t token, char *out, size_t cap)
 {
     size_t used = 0;
     if (j->tokens[token].kind != EXL2__JSON_STRING) {
@@ -239,7 +239,7 @@ static inline exl2_result exl2__json_reject_key(exl2__ctx *c, const char *label,
                       label, (int)bytes, j->text + t->begin, t->begin, exl2__json_line(j->text, t->begin));
 }
 
-static exl2_result exl2__json_reject(exl2__ctx *c, const char *label, const exl2__json_scan *scan)
+EXL2__PRIVATE exl2_result exl2__json_reject(exl2__ctx *c, const char *label, const exl2__json_scan *scan)
 {
     return exl2__fail(c, EXL2_ERR_FORMAT, "%s is not valid JSON: expected %s at byte %u (line %u)", label, scan->wanted,
                       scan->at, exl2__json_line((const char *)scan->text, scan->at));
@@ -264,8 +264,8 @@ static inline void exl2__json_parse_close(exl2__ctx *c, exl2__json_parse *p)
 
 /* Large containers can be left unparsed: those with a key of flat_keys[EXL2__JSON_FLAT_MAX], in an object that is a
    member of the root. Each has one token, without children; exl2__json_walk reads its members. flat_keys NULL: none. */
-static exl2_result exl2__json_parse_begin(exl2__ctx *c, exl2__json_parse *p, const char *label, const char *text,
-                                          size_t bytes, const char *const *flat_keys)
+EXL2__PRIVATE exl2_result exl2__json_parse_begin(exl2__ctx *c, exl2__json_parse *p, const char *label, const char *text,
+                                                 size_t bytes, const char *const *flat_keys)
 {
     memset(p, 0, sizeof *p);
     if (bytes >= UINT32_MAX) {
@@ -282,7 +282,7 @@ static exl2_result exl2__json_parse_begin(exl2__ctx *c, exl2__json_parse *p, con
 }
 
 /* Scans the text twice: first to count the tokens, then to fill them in. */
-static exl2_result exl2__json_parse_tokens(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__json_parse_tokens(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
 {
     exl2__json_scan *scan = &p->scan;
     exl2_result r = exl2__json_scan_some(scan, work);
@@ -299,7 +299,7 @@ static exl2_result exl2__json_parse_tokens(exl2__ctx *c, exl2__json_parse *p, ex
     return r < 0 ? exl2__json_reject(c, p->label, scan) : r;
 }
 
-static exl2_result exl2__json_parse_open_keys(exl2__ctx *c, exl2__json_parse *p)
+EXL2__PRIVATE exl2_result exl2__json_parse_open_keys(exl2__ctx *c, exl2__json_parse *p)
 {
     uint32_t members = 0;
     for (uint32_t i = 0; i < p->j.token_count; i++) {
@@ -319,7 +319,7 @@ static exl2_result exl2__json_parse_open_keys(exl2__ctx *c, exl2__json_parse *p)
 
 /* Rejects an object that has the same key twice. To stay linear, it also rejects texts whose keys collide far more
    often than by chance. */
-static exl2_result exl2__json_parse_keys(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__json_parse_keys(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
 {
     const exl2__json *j = &p->j;
     for (; p->object < j->token_count; p->object++, p->key = 0) {
@@ -341,7 +341,7 @@ static exl2_result exl2__json_parse_keys(exl2__ctx *c, exl2__json_parse *p, exl2
 }
 
 /* OK: p->j is the parsed text. Whatever the result, the caller closes p at the end, or zeroes p->j to keep it. */
-static exl2_result exl2__json_parse_some(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__json_parse_some(exl2__ctx *c, exl2__json_parse *p, exl2__work *work)
 {
     if (!p->key_slots.base) {
         EXL2__TRY_DONE(exl2__json_parse_tokens(c, p, work));
@@ -354,7 +354,7 @@ static exl2_result exl2__json_parse_some(exl2__ctx *c, exl2__json_parse *p, exl2
 }
 
 /* The rest of an open parse at once. Closes p. On failure *out is zeroed. */
-static exl2_result exl2__json_parse_all(exl2__ctx *c, exl2__json_parse *p, exl2__json *out)
+EXL2__PRIVATE exl2_result exl2__json_parse_all(exl2__ctx *c, exl2__json_parse *p, exl2__json *out)
 {
     exl2__work all = exl2__work_all();
     exl2_result r = exl2__json_parse_some(c, p, &all);
@@ -368,8 +368,8 @@ static exl2_result exl2__json_parse_all(exl2__ctx *c, exl2__json_parse *p, exl2_
 }
 
 /* The same at once. nonfinite: NaN and Infinity are accepted (EXL2__JSON_NONFINITE). On failure *out is zeroed. */
-static exl2_result exl2__json_open_whole(exl2__ctx *c, const char *label, const char *text, size_t bytes,
-                                         const char *const *flat_keys, bool nonfinite, exl2__json *out)
+EXL2__PRIVATE exl2_result exl2__json_open_whole(exl2__ctx *c, const char *label, const char *text, size_t bytes,
+                                                const char *const *flat_keys, bool nonfinite, exl2__json *out)
 {
     exl2__json_parse p;
     *out = (exl2__json){ 0 };
@@ -379,8 +379,8 @@ static exl2_result exl2__json_open_whole(exl2__ctx *c, const char *label, const 
 }
 
 /* Like exl2__json_open, for callers that do not recurse: accepts EXL2__JSON_DEEP_MAX levels of nesting. */
-static exl2_result exl2__json_open_deep(exl2__ctx *c, const char *label, const char *text, size_t bytes,
-                                        exl2__json *out)
+EXL2__PRIVATE exl2_result exl2__json_open_deep(exl2__ctx *c, const char *label, const char *text, size_t bytes,
+                                               exl2__json *out)
 {
     exl2__json_parse p;
     *out = (exl2__json){ 0 };
@@ -396,7 +396,8 @@ static inline exl2_result exl2__json_open_flat(exl2__ctx *c, const char *label, 
 }
 
 /* Parses `text`; `label` is the file's name for messages. On failure *out is zeroed. */
-static exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *text, size_t bytes, exl2__json *out)
+EXL2__PRIVATE exl2_result exl2__json_open(exl2__ctx *c, const char *label, const char *text, size_t bytes,
+                                          exl2__json *out)
 {
     return exl2__json_open_whole(c, label, text, bytes, NULL, false, out);
 }
@@ -538,7 +539,7 @@ static inline bool exl2__json_walk_next(exl2__json_walk *w)
 }
 
 /* After exl2__json_walk_next has returned false: fails if the text is not valid. */
-static exl2_result exl2__json_walk_end(exl2__ctx *c, const char *label, const exl2__json_walk *w)
+EXL2__PRIVATE exl2_result exl2__json_walk_end(exl2__ctx *c, const char *label, const exl2__json_walk *w)
 {
     return w->scan.wanted ? exl2__json_reject(c, label, &w->scan) : EXL2_OK;
 }

@@ -96,7 +96,7 @@ static inline void exl2__json_part_add(exl2__json_part *p, const char *piece, si
 }
 
 /* Reads the four digits after the \u at `at`. */
-static exl2__json_part_end exl2__json_part_hex4(const exl2__json_part *p, size_t at, uint32_t *code)
+EXL2__PRIVATE exl2__json_part_end exl2__json_part_hex4(const exl2__json_part *p, size_t at, uint32_t *code)
 {
     uint32_t digits = exl2__hex_read(p->text + at + 2, p->bytes - at - 2, 4, code);
     return digits == 4 ? EXL2__JSON_PART_WHOLE
@@ -105,7 +105,7 @@ static exl2__json_part_end exl2__json_part_hex4(const exl2__json_part *p, size_t
 
 /* At \u. A high surrogate at the end of the text is CUT, because a low one may follow. */
 EXL2__NOINLINE
-static exl2__json_part_end exl2__json_part_unicode(exl2__json_part *p)
+EXL2__PRIVATE exl2__json_part_end exl2__json_part_unicode(exl2__json_part *p)
 {
     uint32_t code, low = 0;
     size_t end = p->at + 6;
@@ -169,7 +169,7 @@ static inline exl2__json_part_end exl2__json_part_utf8(exl2__json_part *p)
 
 /* From the byte after the opening quote to the byte after the closing one. */
 EXL2__HOT
-static exl2__json_part_end exl2__json_part_string(exl2__json_part *p)
+EXL2__PRIVATE exl2__json_part_end exl2__json_part_string(exl2__json_part *p)
 {
     for (;;) {
         size_t room = p->bytes - p->at;
@@ -383,7 +383,7 @@ static inline exl2__json_part_end exl2__json_part_mark(exl2__json_part *p, char 
 
 /* Reads one token at `at`, which is not white space. */
 EXL2__HOT
-static exl2__json_part_end exl2__json_part_token(exl2__json_part *p)
+EXL2__PRIVATE exl2__json_part_end exl2__json_part_token(exl2__json_part *p)
 {
     bool object = exl2__json_part_in_object(p);
     bool ends = p->depth && p->text[p->at] == (object ? '}' : ']');
@@ -407,7 +407,7 @@ static exl2__json_part_end exl2__json_part_token(exl2__json_part *p)
 
 /* Reads all of the text, and sets `used` and `whole`. false: the text is not the beginning of valid JSON. */
 EXL2__HOT
-static bool exl2__json_part_read(exl2__json_part *p)
+EXL2__PRIVATE bool exl2__json_part_read(exl2__json_part *p)
 {
     exl2__json_part_end r = EXL2__JSON_PART_WHOLE;
     while (r == EXL2__JSON_PART_WHOLE) {

@@ -98,8 +98,8 @@ static inline uint8_t exl2__json_scan_peek(const exl2__json_scan *s, uint32_t at
 
 /* Adds a token, and returns `end`. */
 EXL2__HOT
-static uint32_t exl2__json_scan_token(exl2__json_scan *s, exl2__json_kind kind, bool escaped, uint32_t begin,
-                                      uint32_t end)
+EXL2__PRIVATE uint32_t exl2__json_scan_token(exl2__json_scan *s, exl2__json_kind kind, bool escaped, uint32_t begin,
+                                             uint32_t end)
 {
     if (s->tokens) {
         exl2__json_token t = { begin, end, s->token_count + 1, 0, (uint8_t)kind, escaped };
@@ -136,7 +136,7 @@ static inline bool exl2__json_scan_utf8(const uint8_t *text, uint32_t *at, uint3
 }
 
 EXL2__NOINLINE
-static uint32_t exl2__json_scan_escape(exl2__json_scan *s, uint32_t at)
+EXL2__PRIVATE uint32_t exl2__json_scan_escape(exl2__json_scan *s, uint32_t at)
 {
     uint8_t c = exl2__json_scan_peek(s, at + 1);
     uint32_t code;
@@ -160,7 +160,7 @@ static inline uint32_t exl2__json_scan_plain(const uint8_t *text, uint32_t at, u
 
 /* From the opening quote to the byte after the closing one. */
 EXL2__HOT
-static uint32_t exl2__json_scan_string(exl2__json_scan *s, uint32_t quote)
+EXL2__PRIVATE uint32_t exl2__json_scan_string(exl2__json_scan *s, uint32_t quote)
 {
     const uint8_t *text = s->text;
     uint32_t at = quote + 1, bytes = s->bytes;
@@ -198,7 +198,7 @@ static uint32_t exl2__json_scan_string(exl2__json_scan *s, uint32_t quote)
 }
 
 EXL2__NOINLINE
-static uint32_t exl2__json_scan_digits(exl2__json_scan *s, uint32_t at)
+EXL2__PRIVATE uint32_t exl2__json_scan_digits(exl2__json_scan *s, uint32_t at)
 {
     uint32_t begin = at;
     while (exl2__json_scan_peek(s, at) >= '0' && exl2__json_scan_peek(s, at) <= '9') {
@@ -223,7 +223,7 @@ static inline uint32_t exl2__json_scan_number(exl2__json_scan *s, uint32_t begin
 }
 
 EXL2__NOINLINE
-static uint32_t exl2__json_scan_word(exl2__json_scan *s, uint32_t at, const char *word, exl2__json_kind kind)
+EXL2__PRIVATE uint32_t exl2__json_scan_word(exl2__json_scan *s, uint32_t at, const char *word, exl2__json_kind kind)
 {
     uint32_t bytes = (uint32_t)strlen(word);
     if (s->bytes - at < bytes || memcmp(s->text + at, word, bytes) != 0) {
@@ -281,7 +281,7 @@ static inline uint32_t exl2__json_scan_flat(exl2__json_scan *s, uint32_t begin, 
 
 /* Looks for the end of the container that is being skipped, at most as far as `limit`. */
 EXL2__HOT
-static uint32_t exl2__json_scan_flat_some(exl2__json_scan *s, uint32_t at, uint32_t limit)
+EXL2__PRIVATE uint32_t exl2__json_scan_flat_some(exl2__json_scan *s, uint32_t at, uint32_t limit)
 {
     exl2__json_flat *f = s->skipped;
     uint32_t depth = s->skipped_depth, members = f->members, longest = f->longest;
@@ -315,7 +315,7 @@ static uint32_t exl2__json_scan_flat_some(exl2__json_scan *s, uint32_t at, uint3
 
 /* The entry of `flat` for the container at `at`, whose key is text[begin .. end); NULL if the container is parsed. */
 EXL2__NOINLINE
-static exl2__json_flat *exl2__json_scan_flat_of(exl2__json_scan *s, uint32_t begin, uint32_t end, uint32_t at)
+EXL2__PRIVATE exl2__json_flat *exl2__json_scan_flat_of(exl2__json_scan *s, uint32_t begin, uint32_t end, uint32_t at)
 {
     for (int i = 0; i < EXL2__JSON_FLAT_MAX; i++) {
         if (end - begin == strlen(s->flat_keys[i]) && memcmp(s->text + begin, s->flat_keys[i], end - begin) == 0 &&
@@ -358,7 +358,7 @@ static inline uint32_t exl2__json_scan_value(exl2__json_scan *s, uint32_t at)
 
 /* Reads the next element, or key and value, of the innermost open container, or the end of that container. */
 EXL2__HOT
-static uint32_t exl2__json_scan_child(exl2__json_scan *s, uint32_t at, bool first)
+EXL2__PRIVATE uint32_t exl2__json_scan_child(exl2__json_scan *s, uint32_t at, bool first)
 {
     bool is_object = s->is_object[s->depth - 1];
     at = exl2__json_scan_space(s, at);
@@ -403,7 +403,7 @@ static uint32_t exl2__json_scan_child(exl2__json_scan *s, uint32_t at, bool firs
 
 /* Reads on until the slice is used up. PENDING: call it again. OK: the whole text is valid. ERR_FORMAT: `wanted` and
    `at` describe the error. */
-static exl2_result exl2__json_scan_some(exl2__json_scan *s, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__json_scan_some(exl2__json_scan *s, exl2__work *work)
 {
     uint32_t at = s->at;
     if (s->token_count == 0 && exl2__work_spend(work, 1)) {

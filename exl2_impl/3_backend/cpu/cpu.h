@@ -16,7 +16,7 @@
 /* ---- stages ---- */
 
 /* Items: the layers of each copy, because a whole page may be large. */
-static void exl2__cpu_copy_pages(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_copy_pages(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     for (uint32_t i = s->begin; i < s->end; i++) {
@@ -28,7 +28,7 @@ static void exl2__cpu_copy_pages(const exl2__cpu_share *s)
 }
 
 /* Items: rows. */
-static void exl2__cpu_embed(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_embed(const exl2__cpu_share *s)
 {
     exl2__cpu_device *d = s->d;
     const exl2__cpu_part *table = &exl2__cpu_matrix_of(d->embed)->parts[0];
@@ -47,8 +47,8 @@ static void exl2__cpu_embed(const exl2__cpu_share *s)
 
 /* Items: tiles of rows. The rows of the residual are normalised (if the layer has this norm) and gathered; `logits`:
    only the rows that want logits ([rows] of them), else NULL. */
-static void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__norm *norm,
-                                 const exl2__logit_row *logits, uint32_t rows)
+EXL2__PRIVATE void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__norm *norm,
+                                        const exl2__logit_row *logits, uint32_t rows)
 {
     exl2__cpu_device *d = s->d;
     uint32_t most = d->ops->tile_rows;
@@ -65,8 +65,8 @@ static void exl2__cpu_norm_tiles(const exl2__cpu_share *s, const exl2__matrix *m
 }
 
 /* Items: tiles of rows, which are gathered without a norm. */
-static void exl2__cpu_gather_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__real *x,
-                                   size_t stride)
+EXL2__PRIVATE void exl2__cpu_gather_tiles(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__real *x,
+                                          size_t stride)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
@@ -76,13 +76,13 @@ static void exl2__cpu_gather_tiles(const exl2__cpu_share *s, const exl2__matrix 
     }
 }
 
-static void exl2__cpu_qkv_input(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_qkv_input(const exl2__cpu_share *s)
 {
     exl2__cpu_norm_tiles(s, s->layer->qkv, &s->layer->attn_norm, NULL, s->d->step->row_count);
 }
 
 /* Items: strips of q, then of k, then of v. */
-static void exl2__cpu_qkv_strips(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_qkv_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t q_strips = d->query_stride / EXL2__CPU_STRIP, k_strips = d->key_stride / EXL2__CPU_STRIP;
@@ -96,31 +96,31 @@ static void exl2__cpu_qkv_strips(const exl2__cpu_share *s)
     }
 }
 
-static void exl2__cpu_out_input(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_out_input(const exl2__cpu_share *s)
 {
     exl2__cpu_gather_tiles(s, s->layer->out, s->d->query, s->d->query_stride);
 }
 
 /* Strips of a block's result, which is added to the residual, or kept for the norm that follows. */
-static void exl2__cpu_block_strips(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__norm *post)
+EXL2__PRIVATE void exl2__cpu_block_strips(const exl2__cpu_share *s, const exl2__matrix *matrix, const exl2__norm *post)
 {
     const exl2__cpu_device *d = s->d;
     exl2__cpu_product(d, matrix, 0, d->step->row_count, s->begin, s->end, post->weight ? d->branch : d->residual,
                       d->hidden_stride, post->weight ? 0 : (exl2__real)d->shape.residual_scale);
 }
 
-static void exl2__cpu_out_strips(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_out_strips(const exl2__cpu_share *s)
 {
     exl2__cpu_block_strips(s, s->layer->out, &s->layer->attn_post_norm);
 }
 
-static void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_gate_up_input(const exl2__cpu_share *s)
 {
     exl2__cpu_norm_tiles(s, s->layer->gate_up, &s->layer->mlp_norm, NULL, s->d->step->row_count);
 }
 
 /* Items: strips, whose products are there. */
-static void exl2__cpu_gate_up_act(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_gate_up_act(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count;
@@ -136,7 +136,7 @@ static void exl2__cpu_gate_up_act(const exl2__cpu_share *s)
 }
 
 /* Items: a strip of gate together with the same strip of up; without a gate only the latter. */
-static void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count;
@@ -147,24 +147,24 @@ static void exl2__cpu_gate_up_strips(const exl2__cpu_share *s)
     exl2__cpu_gate_up_act(s);
 }
 
-static void exl2__cpu_down_input(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_down_input(const exl2__cpu_share *s)
 {
     exl2__cpu_gather_tiles(s, s->layer->down, s->d->gate, s->d->inter_stride);
 }
 
-static void exl2__cpu_down_strips(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_down_strips(const exl2__cpu_share *s)
 {
     exl2__cpu_block_strips(s, s->layer->down, &s->layer->mlp_post_norm);
 }
 
 /* The norm after the block that `settle` follows. */
-static const exl2__norm *exl2__cpu_settle_norm(const exl2__layer *layer, exl2__phase before)
+EXL2__PRIVATE const exl2__norm *exl2__cpu_settle_norm(const exl2__layer *layer, exl2__phase before)
 {
     return before == EXL2__PHASE_out ? &layer->attn_post_norm : &layer->mlp_post_norm;
 }
 
 /* Items: tiles of rows. */
-static void exl2__cpu_settle(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_settle(const exl2__cpu_share *s)
 {
     exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
@@ -179,14 +179,14 @@ static void exl2__cpu_settle(const exl2__cpu_share *s)
     }
 }
 
-static void exl2__cpu_head_input(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_head_input(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     exl2__cpu_norm_tiles(s, d->head, &d->final_norm, d->step->logits + s->range->logit0, s->range->logit_count);
 }
 
 /* Items: strips, whose products are there. */
-static void exl2__cpu_head_scale(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_head_scale(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     exl2__real scale = (exl2__real)d->shape.logit_scale, cap = (exl2__real)d->shape.final_softcap;
@@ -202,7 +202,7 @@ static void exl2__cpu_head_scale(const exl2__cpu_share *s)
     }
 }
 
-static void exl2__cpu_head_strips(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_head_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     exl2__cpu_product(d, d->head, 0, s->range->logit_count, s->begin, s->end, d->logits, d->vocab_stride, 0);
@@ -214,13 +214,13 @@ static void exl2__cpu_head_strips(const exl2__cpu_share *s)
 #define EXL2__CPU_STAGES EXL2__PHASE_KINDS
 
 /* Width of the layer's MLP or shared expert; layer NULL: of the widest one. */
-static uint32_t exl2__cpu_inter(const exl2__cpu_device *d, const exl2__layer *layer)
+EXL2__PRIVATE uint32_t exl2__cpu_inter(const exl2__cpu_device *d, const exl2__layer *layer)
 {
     return layer && layer->gate_up ? exl2__cpu_matrix_of(layer->gate_up)->parts->out : d->shape.inter;
 }
 
-static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, const exl2__layer *layer, uint32_t rows,
-                             exl2__cpu_stage *out)
+EXL2__PRIVATE void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, const exl2__layer *layer,
+                                    uint32_t rows, exl2__cpu_stage *out)
 {
     const exl2__shape *s = &d->shape;
     uint32_t tiles = exl2__cpu_device_tiles(d, rows);
@@ -284,15 +284,15 @@ static void exl2__cpu_stages(const exl2__cpu_device *d, exl2__phase phase, const
     memcpy(out, stages, sizeof stages);
 }
 
-static uint32_t exl2__cpu_rows_of(const exl2__cpu_device *d, exl2__phase phase, const exl2__range *range)
+EXL2__PRIVATE uint32_t exl2__cpu_rows_of(const exl2__cpu_device *d, exl2__phase phase, const exl2__range *range)
 {
     bool has_logits = phase == EXL2__PHASE_head || phase == EXL2__PHASE_sample;
     return has_logits ? range->logit_count : d->step->row_count;
 }
 
 /* Computes items [range->begin, range->end) of a phase, which may lie in several stages. */
-static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const exl2__layer *layer,
-                                 const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const exl2__layer *layer,
+                                        const exl2__range *range)
 {
     exl2__cpu_device *d = exl2__cpu_of(device);
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
@@ -314,7 +314,7 @@ static exl2_result exl2__cpu_run(exl2__device *device, exl2__phase phase, const 
 /* ---- the table ---- */
 
 /* The operations of a path, which this CPU must support. */
-static const exl2__cpu_ops *exl2__cpu_choose(exl2_cpu_path path)
+EXL2__PRIVATE const exl2__cpu_ops *exl2__cpu_choose(exl2_cpu_path path)
 {
     (void)path;
 #if defined(EXL2__CPU_FAST) && EXL2__X86_SIMD
@@ -336,7 +336,7 @@ static const exl2__cpu_ops *exl2__cpu_choose(exl2_cpu_path path)
 #endif
 }
 
-static exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__device **out)
+EXL2__PRIVATE exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__device **out)
 {
     void *memory;
     (void)hardware;
@@ -351,21 +351,21 @@ static exl2_result exl2__cpu_open(exl2__ctx *c, void *hardware, exl2__device **o
     return EXL2_OK;
 }
 
-static void exl2__cpu_close(exl2__device *device)
+EXL2__PRIVATE void exl2__cpu_close(exl2__device *device)
 {
     if (device) {
         exl2__free(exl2__cpu_of(device)->c, device, sizeof(exl2__cpu_device), EXL2_MEM_GENERAL);
     }
 }
 
-static uint64_t exl2__cpu_matrix_bytes_of(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count)
+EXL2__PRIVATE uint64_t exl2__cpu_matrix_bytes_of(const exl2__device *d, const exl2__matrix_desc *parts, uint32_t count)
 {
     (void)d;
     return exl2__cpu_matrix_bytes(parts, count);
 }
 
-static exl2_result exl2__cpu_matrix_make_in(exl2__device *d, exl2__arena *weights, const exl2__matrix_desc *parts,
-                                            uint32_t count, exl2__matrix **out)
+EXL2__PRIVATE exl2_result exl2__cpu_matrix_make_in(exl2__device *d, exl2__arena *weights,
+                                                   const exl2__matrix_desc *parts, uint32_t count, exl2__matrix **out)
 {
     exl2__cpu_matrix *made = NULL;
     exl2_result r = exl2__cpu_matrix_make(exl2__cpu_of(d)->c, weights, parts, count, &made);
@@ -373,21 +373,21 @@ static exl2_result exl2__cpu_matrix_make_in(exl2__device *d, exl2__arena *weight
     return r;
 }
 
-static exl2_result exl2__cpu_matrix_feed_to(exl2__device *d, exl2__matrix *m, uint32_t part,
-                                            const exl2__rows_slice *slice, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cpu_matrix_feed_to(exl2__device *d, exl2__matrix *m, uint32_t part,
+                                                   const exl2__rows_slice *slice, exl2__work *work)
 {
     (void)d;
     return exl2__cpu_matrix_feed(&exl2__cpu_matrix_of(m)->parts[part], slice, work);
 }
 
-static uint64_t exl2__cpu_vector_bytes(const exl2__device *d, uint32_t count)
+EXL2__PRIVATE uint64_t exl2__cpu_vector_bytes(const exl2__device *d, uint32_t count)
 {
     (void)d;
     return exl2__align_up((uint64_t)count * sizeof(float), EXL2__ARENA_ALIGN);
 }
 
-static exl2_result exl2__cpu_vector_make(exl2__device *d, exl2__arena *weights, const float *values, uint32_t count,
-                                         exl2__vector **out)
+EXL2__PRIVATE exl2_result exl2__cpu_vector_make(exl2__device *d, exl2__arena *weights, const float *values,
+                                                uint32_t count, exl2__vector **out)
 {
     void *memory = exl2__arena_alloc(weights, (uint64_t)count * sizeof(float));
     *out = (exl2__vector *)memory;
@@ -399,7 +399,7 @@ static exl2_result exl2__cpu_vector_make(exl2__device *d, exl2__arena *weights, 
     return EXL2_OK;
 }
 
-static uint64_t exl2__cpu_page_bytes(const exl2__device *d, const exl2__plan *plan)
+EXL2__PRIVATE uint64_t exl2__cpu_page_bytes(const exl2__device *d, const exl2__plan *plan)
 {
     exl2__cpu_device measured = *exl2__cpu_of(d);
     exl2__cpu_device_measure(&measured, plan);
@@ -407,24 +407,25 @@ static uint64_t exl2__cpu_page_bytes(const exl2__device *d, const exl2__plan *pl
 }
 
 EXL2__COLD
-static exl2_result exl2__cpu_prepare(exl2__device *d, const exl2__plan *plan, exl2__arena *pages, exl2__arena *scratch)
+EXL2__PRIVATE exl2_result exl2__cpu_prepare(exl2__device *d, const exl2__plan *plan, exl2__arena *pages,
+                                            exl2__arena *scratch)
 {
     return exl2__cpu_device_prepare(exl2__cpu_of(d), plan, pages, scratch);
 }
 
-static exl2_result exl2__cpu_commit_pages(exl2__device *d, const uint32_t *pages, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__cpu_commit_pages(exl2__device *d, const uint32_t *pages, uint32_t count)
 {
     return exl2__cpu_device_commit(exl2__cpu_of(d), pages, count);
 }
 
-static exl2_result exl2__cpu_begin(exl2__device *d, const exl2__step *step)
+EXL2__PRIVATE exl2_result exl2__cpu_begin(exl2__device *d, const exl2__step *step)
 {
     exl2__cpu_device_begin(exl2__cpu_of(d), step);
     return EXL2_OK;
 }
 
-static uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
-                                const exl2__range *range)
+EXL2__PRIVATE uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
+                                       const exl2__range *range)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
@@ -432,8 +433,8 @@ static uint32_t exl2__cpu_items(const exl2__device *device, exl2__phase phase, c
     return stages[0].items + stages[1].items + stages[2].items + stages[3].items;
 }
 
-static exl2__item_run exl2__cpu_item_run(const exl2__device *d, exl2__phase phase, const exl2__layer *layer,
-                                         uint32_t rows, uint32_t item)
+EXL2__PRIVATE exl2__item_run exl2__cpu_item_run(const exl2__device *d, exl2__phase phase, const exl2__layer *layer,
+                                                uint32_t rows, uint32_t item)
 {
     exl2__cpu_stage stages[EXL2__CPU_STAGES];
     uint32_t end = 0;
@@ -453,8 +454,8 @@ static exl2__item_run exl2__cpu_item_run(const exl2__device *d, exl2__phase phas
     return (exl2__item_run){ 0, 0, 0 };
 }
 
-static exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
-                                     exl2__logit_result *results)
+EXL2__PRIVATE exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
+                                            exl2__logit_result *results)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
     (void)logit0;
@@ -479,14 +480,14 @@ static exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit0, uint
 EXL2__PHASES(X)
 #undef X
 
-static exl2_result exl2__cpu_page_get(exl2__device *d, uint32_t page, void *out)
+EXL2__PRIVATE exl2_result exl2__cpu_page_get(exl2__device *d, uint32_t page, void *out)
 {
     const exl2__cpu_device *cpu = exl2__cpu_of(d);
     memcpy(out, cpu->pages + page * cpu->page_bytes, (size_t)cpu->page_bytes);
     return EXL2_OK;
 }
 
-static exl2_result exl2__cpu_page_set(exl2__device *d, uint32_t page, const void *in)
+EXL2__PRIVATE exl2_result exl2__cpu_page_set(exl2__device *d, uint32_t page, const void *in)
 {
     exl2__cpu_device *cpu = exl2__cpu_of(d);
     EXL2__TRY(exl2__cpu_device_commit(cpu, &page, 1));

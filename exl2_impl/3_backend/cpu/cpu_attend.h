@@ -14,13 +14,14 @@
 
 #define EXL2__CPU_ATTEND_UNSEEN (-1e30) /* score of a key that a row does not see: e^(this - maximum) is 0 */
 
-static uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t row, uint32_t position)
+EXL2__PRIVATE uint32_t exl2__cpu_attend_page(const exl2__cpu_device *d, uint32_t row, uint32_t position)
 {
     return d->step->page_tables[d->step->rows[row].sequence][position / EXL2__PAGE_TOKENS];
 }
 
 /* Norms of the heads of q or k, or of the whole vector. `norm`: its weights are [heads, head_dim]. */
-static void exl2__cpu_attend_norm(const exl2__cpu_device *d, const exl2__norm *norm, uint32_t heads, exl2__real *x)
+EXL2__PRIVATE void exl2__cpu_attend_norm(const exl2__cpu_device *d, const exl2__norm *norm, uint32_t heads,
+                                         exl2__real *x)
 {
     const exl2__shape *s = &d->shape;
     bool whole = s->qk_norm == EXL2__QK_NORM_WHOLE;
@@ -30,7 +31,7 @@ static void exl2__cpu_attend_norm(const exl2__cpu_device *d, const exl2__norm *n
     }
 }
 
-static void exl2__cpu_attend_clip(exl2__real *x, uint32_t count, exl2__real bound)
+EXL2__PRIVATE void exl2__cpu_attend_clip(exl2__real *x, uint32_t count, exl2__real bound)
 {
     for (uint32_t i = 0; i < count; i++) {
         x[i] = x[i] > bound ? bound : x[i] < -bound ? -bound : x[i];
@@ -39,8 +40,8 @@ static void exl2__cpu_attend_clip(exl2__real *x, uint32_t count, exl2__real boun
 
 /* Rotates one head and multiplies it by `scale`. Pairs (2i, 2i + 1) are moved to (i, i + rotary / 2) before; scores do
    not depend on the order of elements, if it is the same in q and k. */
-static void exl2__cpu_attend_rotate(const exl2__cpu_device *d, const exl2__layer *layer, uint32_t row, exl2__real *x,
-                                    exl2__real scale, exl2__real *pairs)
+EXL2__PRIVATE void exl2__cpu_attend_rotate(const exl2__cpu_device *d, const exl2__layer *layer, uint32_t row,
+                                           exl2__real *x, exl2__real scale, exl2__real *pairs)
 {
     const exl2__shape *s = &d->shape;
     uint32_t half = s->rotary / 2, rotated = layer->rope == EXL2__NO_ROPE ? 0 : s->rotary;
@@ -61,8 +62,8 @@ static void exl2__cpu_attend_rotate(const exl2__cpu_device *d, const exl2__layer
 }
 
 /* Norms, bounds, RoPE of the heads of q or k. */
-static void exl2__cpu_attend_heads(const exl2__cpu_share *share, uint32_t row, const exl2__norm *norm, uint32_t heads,
-                                   exl2__real *x, exl2__real scale)
+EXL2__PRIVATE void exl2__cpu_attend_heads(const exl2__cpu_share *share, uint32_t row, const exl2__norm *norm,
+                                          uint32_t heads, exl2__real *x, exl2__real scale)
 {
     const exl2__cpu_device *d = share->d;
     const exl2__shape *s = &d->shape;
@@ -86,7 +87,7 @@ static void exl2__cpu_attend_heads(const exl2__cpu_share *share, uint32_t row, c
 }
 
 /* The factor of q: that of scores, which may grow with the position. */
-static exl2__real exl2__cpu_attend_scale(const exl2__shape *s, uint32_t position)
+EXL2__PRIVATE exl2__real exl2__cpu_attend_scale(const exl2__shape *s, uint32_t position)
 {
     double scale = (double)s->attn_scale;
     if (s->query_growth > 0) {
@@ -97,8 +98,8 @@ static exl2__real exl2__cpu_attend_scale(const exl2__shape *s, uint32_t position
 }
 
 /* Stores k and v of one row as f16. */
-static void exl2__cpu_attend_store_f16(const exl2__cpu_share *share, uint32_t row, const exl2__real *key,
-                                       const exl2__real *value)
+EXL2__PRIVATE void exl2__cpu_attend_store_f16(const exl2__cpu_share *share, uint32_t row, const exl2__real *key,
+                                              const exl2__real *value)
 {
     const exl2__cpu_device *d = share->d;
     uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS, dim = d->shape.head_dim;
@@ -115,14 +116,14 @@ static void exl2__cpu_attend_store_f16(const exl2__cpu_share *share, uint32_t ro
 }
 
 /* 2^-(32 - bits): a code is read as an integer that is 2^(32 - bits) times as large. */
-static exl2__real exl2__cpu_attend_unit(const exl2__cpu_device *d, bool value)
+EXL2__PRIVATE exl2__real exl2__cpu_attend_unit(const exl2__cpu_device *d, bool value)
 {
     return 1 / (exl2__real)(1u << (32 - exl2__cpu_codes_bits(d->kv, value)));
 }
 
 /* Rotates q, k and v of one row for a cache of codes, and stores k and v. */
-static void exl2__cpu_attend_store_codes(const exl2__cpu_share *share, uint32_t row, exl2__real *query, exl2__real *key,
-                                         exl2__real *value)
+EXL2__PRIVATE void exl2__cpu_attend_store_codes(const exl2__cpu_share *share, uint32_t row, exl2__real *query,
+                                                exl2__real *key, exl2__real *value)
 {
     const exl2__cpu_device *d = share->d;
     uint32_t position = d->step->rows[row].position, slot = position % EXL2__PAGE_TOKENS, dim = d->shape.head_dim;
@@ -141,7 +142,7 @@ static void exl2__cpu_attend_store_codes(const exl2__cpu_share *share, uint32_t 
 }
 
 /* Prepares q and k of one row for attention, and stores k and v. */
-static void exl2__cpu_attend_store(const exl2__cpu_share *share, uint32_t row)
+EXL2__PRIVATE void exl2__cpu_attend_store(const exl2__cpu_share *share, uint32_t row)
 {
     exl2__cpu_device *d = share->d;
     const exl2__layer *layer = share->layer;
@@ -162,7 +163,7 @@ static void exl2__cpu_attend_store(const exl2__cpu_share *share, uint32_t row)
 }
 
 /* Items: tiles of rows, the same tiles as for products. */
-static void exl2__cpu_attend_store_tiles(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_attend_store_tiles(const exl2__cpu_share *s)
 {
     uint32_t rows = s->d->step->row_count, most = s->d->ops->tile_rows;
     uint32_t last = exl2__cpu_tile_start(rows, most, s->end);
@@ -172,15 +173,15 @@ static void exl2__cpu_attend_store_tiles(const exl2__cpu_share *s)
 }
 
 /* The first key that a row sees. */
-static uint32_t exl2__cpu_attend_begin(const exl2__layer *layer, uint32_t position)
+EXL2__PRIVATE uint32_t exl2__cpu_attend_begin(const exl2__layer *layer, uint32_t position)
 {
     return position + 1 > layer->window ? position + 1 - layer->window : 0;
 }
 
 /* Caps the scores of a row's keys [begin, end), and gives those before its window no weight. `begin` is a multiple of
    the page size. */
-static void exl2__cpu_attend_bound(const exl2__cpu_device *d, exl2__real *scores, uint32_t begin, uint32_t first,
-                                   uint32_t end)
+EXL2__PRIVATE void exl2__cpu_attend_bound(const exl2__cpu_device *d, exl2__real *scores, uint32_t begin, uint32_t first,
+                                          uint32_t end)
 {
     if (d->shape.attn_softcap > 0) {
         uint32_t count = (uint32_t)exl2__align_up(end - begin, 8);
@@ -192,8 +193,8 @@ static void exl2__cpu_attend_bound(const exl2__cpu_device *d, exl2__real *scores
 }
 
 /* As exl2__cpu_ops.softmax; a sink is one more score in the sum, of a key without a value. */
-static exl2__real exl2__cpu_attend_softmax(const exl2__cpu_device *d, const exl2__layer *layer, uint32_t head,
-                                           exl2__real *scores, uint32_t keys, uint32_t end)
+EXL2__PRIVATE exl2__real exl2__cpu_attend_softmax(const exl2__cpu_device *d, const exl2__layer *layer, uint32_t head,
+                                                  exl2__real *scores, uint32_t keys, uint32_t end)
 {
     if (!layer->sinks) {
         return d->ops->softmax(scores, keys, end);
@@ -207,8 +208,8 @@ static exl2__real exl2__cpu_attend_softmax(const exl2__cpu_device *d, const exl2
 }
 
 /* Scores [n, context_max] of queries [dim, n] with the first `tokens` tokens of a page. */
-static void exl2__cpu_attend_scores(const exl2__cpu_device *d, uint32_t page, uint32_t layer, uint32_t head,
-                                    const exl2__real *query, uint32_t n, uint32_t tokens, exl2__real *scores)
+EXL2__PRIVATE void exl2__cpu_attend_scores(const exl2__cpu_device *d, uint32_t page, uint32_t layer, uint32_t head,
+                                           const exl2__real *query, uint32_t n, uint32_t tokens, exl2__real *scores)
 {
     uint32_t dim = d->shape.head_dim;
     if (d->kv == EXL2_KV_FP16) {
@@ -221,8 +222,9 @@ static void exl2__cpu_attend_scores(const exl2__cpu_device *d, uint32_t page, ui
 }
 
 /* Adds to `out` [n, value_stride] the V of the same tokens, times weights [n, context_max]. */
-static void exl2__cpu_attend_weighted_sum(const exl2__cpu_device *d, uint32_t page, uint32_t layer, uint32_t head,
-                                          const exl2__real *weights, uint32_t n, uint32_t tokens, exl2__real *out)
+EXL2__PRIVATE void exl2__cpu_attend_weighted_sum(const exl2__cpu_device *d, uint32_t page, uint32_t layer,
+                                                 uint32_t head, const exl2__real *weights, uint32_t n, uint32_t tokens,
+                                                 exl2__real *out)
 {
     if (d->kv == EXL2_KV_FP16) {
         const exl2__kv *v = exl2__cpu_device_page(d, page, layer) + d->key_count
@@ -236,8 +238,8 @@ static void exl2__cpu_attend_weighted_sum(const exl2__cpu_device *d, uint32_t pa
 
 /* Attention of the queries [first, first + n) of a tile. A tile has one query for each of its rows and each head that
    shares the K/V head `head`. */
-static void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__layer *layer, const exl2__cpu_rows *rows,
-                                     uint32_t head, uint32_t first, uint32_t n, const exl2__cpu_task *task)
+EXL2__PRIVATE void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__layer *layer, const exl2__cpu_rows *rows,
+                                            uint32_t head, uint32_t first, uint32_t n, const exl2__cpu_task *task)
 {
     const exl2__shape *s = &d->shape;
     uint32_t dim = s->head_dim, group = s->heads / s->kv_heads;
@@ -282,7 +284,7 @@ static void exl2__cpu_attend_queries(exl2__cpu_device *d, const exl2__layer *lay
 }
 
 /* Items: pairs of an element of attend_rows and a K/V head. The result overwrites the query. */
-static void exl2__cpu_attend(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_attend(const exl2__cpu_share *s)
 {
     exl2__cpu_device *d = s->d;
     uint32_t group = d->shape.heads / d->shape.kv_heads, most = d->ops->tile_queries;

@@ -34,7 +34,7 @@ static inline uint32_t exl2__cpu_codes_bytes(uint32_t dim, uint32_t bits)
 }
 
 EXL2__COLD
-static uint64_t exl2__cpu_codes_head_bytes(uint32_t dim, exl2_kv format)
+EXL2__PRIVATE uint64_t exl2__cpu_codes_head_bytes(uint32_t dim, exl2_kv format)
 {
     uint32_t scales = 2 * (uint32_t)exl2__div_up(dim, EXL2__CPU_CODES_GROUP) * EXL2__PAGE_TOKENS * 2;
     return (uint64_t)exl2__cpu_codes_bytes(dim, exl2__cpu_codes_bits(format, false))
@@ -42,7 +42,7 @@ static uint64_t exl2__cpu_codes_head_bytes(uint32_t dim, exl2_kv format)
 }
 
 /* K or V of the head whose part of a page is at `head`. */
-static exl2__cpu_codes exl2__cpu_codes_of(uint8_t *head, uint32_t dim, exl2_kv format, bool value)
+EXL2__PRIVATE exl2__cpu_codes exl2__cpu_codes_of(uint8_t *head, uint32_t dim, exl2_kv format, bool value)
 {
     uint32_t key_bits = exl2__cpu_codes_bits(format, false), value_bits = exl2__cpu_codes_bits(format, true);
     uint32_t key_bytes = exl2__cpu_codes_bytes(dim, key_bits);
@@ -54,7 +54,7 @@ static exl2__cpu_codes exl2__cpu_codes_of(uint8_t *head, uint32_t dim, exl2_kv f
 }
 
 /* Multiplies the groups of x [dim] by Hadamard matrices and by `factor`. dim is a multiple of 16. */
-static void exl2__cpu_codes_rotate(exl2__real *x, uint32_t dim, exl2__real factor)
+EXL2__PRIVATE void exl2__cpu_codes_rotate(exl2__real *x, uint32_t dim, exl2__real factor)
 {
     for (uint32_t left = dim, n; left; left -= n, x += n) {
         n = exl2__min32(left, EXL2__CPU_CODES_GROUP);
@@ -76,7 +76,7 @@ static void exl2__cpu_codes_rotate(exl2__real *x, uint32_t dim, exl2__real facto
 
 /* Codes of n elements, as unsigned bytes. Returns the bits of the scale. A value that is not finite makes a scale that
    is not, so that all elements are NaN. */
-static uint16_t exl2__cpu_codes_make(const exl2__real *x, uint32_t n, uint32_t bits, uint8_t *codes)
+EXL2__PRIVATE uint16_t exl2__cpu_codes_make(const exl2__real *x, uint32_t n, uint32_t bits, uint8_t *codes)
 {
     exl2__real most = (exl2__real)(1u << (bits - 1)), farthest = x[0];
     for (uint32_t i = 1; i < n; i++) {
@@ -95,7 +95,7 @@ static uint16_t exl2__cpu_codes_make(const exl2__real *x, uint32_t n, uint32_t b
 
 /* Writes the rotated K or V x [dim] of one token. Compiled for size: 64 elements last 0.3 us. */
 EXL2__COLD
-static void exl2__cpu_codes_put(const exl2__real *x, const exl2__cpu_codes *to, uint32_t token, bool value)
+EXL2__PRIVATE void exl2__cpu_codes_put(const exl2__real *x, const exl2__cpu_codes *to, uint32_t token, bool value)
 {
     uint32_t bits = to->bits, fields = 32 / bits, mask = (1u << bits) - 1;
     uint32_t groups = (uint32_t)exl2__div_up(to->dim, EXL2__CPU_CODES_GROUP);

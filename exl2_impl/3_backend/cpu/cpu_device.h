@@ -109,7 +109,7 @@ static inline exl2__cpu_device *exl2__cpu_of(const exl2__device *d)
 
 /* ---- layout ---- */
 
-static void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__plan *plan)
+EXL2__PRIVATE void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__plan *plan)
 {
     const exl2__shape *s = &plan->shape;
     d->shape = *s;
@@ -134,12 +134,12 @@ static void exl2__cpu_device_measure(exl2__cpu_device *d, const exl2__plan *plan
     d->page_bytes = d->layer_bytes * s->layers;
 }
 
-static exl2__real *exl2__cpu_device_alloc(exl2__arena *a, uint64_t rows, uint64_t stride)
+EXL2__PRIVATE exl2__real *exl2__cpu_device_alloc(exl2__arena *a, uint64_t rows, uint64_t stride)
 {
     return (exl2__real *)exl2__arena_alloc(a, rows * stride * sizeof(exl2__real));
 }
 
-static void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_task *task)
+EXL2__PRIVATE void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_task *task)
 {
     uint32_t queries = d->ops->tile_queries;
     task->rows = exl2__cpu_device_alloc(a, d->ops->tile_rows, d->hidden_stride);
@@ -157,7 +157,7 @@ static void exl2__cpu_device_layout_task(const exl2__cpu_device *d, exl2__arena 
     }
 }
 
-static void exl2__cpu_device_layout_routed(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_routed *routed)
+EXL2__PRIVATE void exl2__cpu_device_layout_routed(const exl2__cpu_device *d, exl2__arena *a, exl2__cpu_routed *routed)
 {
     uint64_t rows = d->rows_max, active = d->shape.experts.active, slots = rows * active;
     uint64_t widest = exl2__max32(d->hidden_stride, routed->expert_stride);
@@ -176,7 +176,7 @@ static void exl2__cpu_device_layout_routed(const exl2__cpu_device *d, exl2__aren
     routed->h = exl2__cpu_device_alloc(a, slots, routed->expert_stride);
 }
 
-static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
+EXL2__PRIVATE void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
 {
     const exl2__shape *s = &d->shape;
     uint64_t rows = d->rows_max, wide = exl2__max32(d->rows_max, d->logit_rows_max);
@@ -218,8 +218,8 @@ static void exl2__cpu_device_layout(exl2__cpu_device *d, exl2__arena *a)
 }
 
 /* Allocates pages and scratch; with dry arenas it only measures. */
-static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__plan *plan, exl2__arena *pages,
-                                            exl2__arena *scratch)
+EXL2__PRIVATE exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__plan *plan, exl2__arena *pages,
+                                                   exl2__arena *scratch)
 {
     uint64_t bytes;
     exl2__cpu_device_measure(d, plan);
@@ -246,7 +246,7 @@ static exl2_result exl2__cpu_device_prepare(exl2__cpu_device *d, const exl2__pla
 }
 
 /* Commits those of the pages that have no memory yet. */
-static exl2_result exl2__cpu_device_commit(exl2__cpu_device *d, const uint32_t *pages, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__cpu_device_commit(exl2__cpu_device *d, const uint32_t *pages, uint32_t count)
 {
     for (uint32_t i = 0; d->committed && i < count; i++) {
         uint32_t page = pages[i];
@@ -264,13 +264,13 @@ static exl2_result exl2__cpu_device_commit(exl2__cpu_device *d, const uint32_t *
 /* ---- a pass ---- */
 
 /* Index of the first angle of a row in `cosine` and `sine`. */
-static size_t exl2__cpu_device_angles(const exl2__cpu_device *d, uint32_t rope, uint32_t row)
+EXL2__PRIVATE size_t exl2__cpu_device_angles(const exl2__cpu_device *d, uint32_t rope, uint32_t row)
 {
     return ((size_t)rope * d->rows_max + row) * (d->shape.rotary / 2);
 }
 
 /* Divides the rows into tiles for attention, whose rows share their pages, and computes the angles of RoPE. */
-static void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step *step)
+EXL2__PRIVATE void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step *step)
 {
     uint32_t most = exl2__max32(d->ops->tile_queries / (d->shape.heads / d->shape.kv_heads), 1);
     uint32_t half = d->shape.rotary / 2;
@@ -295,28 +295,28 @@ static void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step *step)
 }
 
 /* K [kv_heads, head_dim, 64] of a layer in a page. V [kv_heads, 64, value_stride] follows key_count elements later. */
-static exl2__kv *exl2__cpu_device_page(const exl2__cpu_device *d, uint32_t page, uint32_t layer)
+EXL2__PRIVATE exl2__kv *exl2__cpu_device_page(const exl2__cpu_device *d, uint32_t page, uint32_t layer)
 {
     return (exl2__kv *)(void *)(d->pages + page * d->page_bytes + layer * d->layer_bytes);
 }
 
 /* K or V of a head in a page of codes. */
-static exl2__cpu_codes exl2__cpu_device_codes(const exl2__cpu_device *d, uint32_t page, uint32_t layer, uint32_t head,
-                                              bool value)
+EXL2__PRIVATE exl2__cpu_codes exl2__cpu_device_codes(const exl2__cpu_device *d, uint32_t page, uint32_t layer,
+                                                     uint32_t head, bool value)
 {
     uint64_t at = layer * d->layer_bytes + d->layer_bytes / d->shape.kv_heads * head;
     return exl2__cpu_codes_of(d->pages + page * d->page_bytes + at, d->shape.head_dim, d->kv, value);
 }
 
 /* Number of tiles for products with `rows` rows. */
-static uint32_t exl2__cpu_device_tiles(const exl2__cpu_device *d, uint32_t rows)
+EXL2__PRIVATE uint32_t exl2__cpu_device_tiles(const exl2__cpu_device *d, uint32_t rows)
 {
     return exl2__cpu_tiles(rows, d->ops->tile_rows);
 }
 
 /* The input of a part for `rows` rows: that of its input_part. */
-static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t part,
-                                              uint32_t rows)
+EXL2__PRIVATE exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const exl2__cpu_matrix *m,
+                                                     uint32_t part, uint32_t rows)
 {
     const exl2__cpu_part *p = &m->parts[part];
     size_t before = (size_t)p->input_part * exl2__max32(d->rows_max, d->logit_rows_max);
@@ -326,8 +326,8 @@ static exl2__cpu_input exl2__cpu_device_input(const exl2__cpu_device *d, const e
 }
 
 /* The norm of x [count], with the norm's weights from index `first` on. x and out may be the same. */
-static void exl2__cpu_norm(const exl2__cpu_device *d, const exl2__norm *norm, uint32_t first, const exl2__real *x,
-                           uint32_t count, exl2__real *out)
+EXL2__PRIVATE void exl2__cpu_norm(const exl2__cpu_device *d, const exl2__norm *norm, uint32_t first,
+                                  const exl2__real *x, uint32_t count, exl2__real *out)
 {
     const float *weight = (const float *)(const void *)norm->weight + first;
     const float *bias = norm->bias ? (const float *)(const void *)norm->bias + first : NULL;
@@ -378,7 +378,7 @@ typedef struct exl2__cpu_split {
     uint32_t next;       /* the first share that no task has; atomic */
 } exl2__cpu_split;
 
-static void exl2__cpu_device_task(void *argument, uint32_t index)
+EXL2__PRIVATE void exl2__cpu_device_task(void *argument, uint32_t index)
 {
     exl2__cpu_split *split = (exl2__cpu_split *)argument;
     const exl2__cpu_share all = split->all;
@@ -394,7 +394,7 @@ static void exl2__cpu_device_task(void *argument, uint32_t index)
 
 /* Computes all items: on the application's threads, if it provides them and `cost` (multiply-adds) is large enough. The
    number of shares is a multiple of the number of tasks, so that equal cores end together. */
-static void exl2__cpu_device_split(exl2__cpu_work work, const exl2__cpu_share *all, uint64_t cost)
+EXL2__PRIVATE void exl2__cpu_device_split(exl2__cpu_work work, const exl2__cpu_share *all, uint64_t cost)
 {
     const exl2_parallel *parallel = &all->d->c->parallel;
     uint32_t items = all->end - all->begin, most = exl2__min32(items, all->d->tasks);
@@ -418,8 +418,8 @@ static inline const exl2__cpu_matrix *exl2__cpu_matrix_of(const exl2__matrix *m)
 }
 
 /* Gathers one tile of rows x [n, stride] into the inputs of all parts that do not use an earlier part's input. */
-static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t rows, uint32_t row,
-                             uint32_t n, const exl2__real *x, size_t stride)
+EXL2__PRIVATE void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *m, uint32_t rows, uint32_t row,
+                                    uint32_t n, const exl2__real *x, size_t stride)
 {
     for (uint32_t i = 0; i < m->count; i++) {
         const exl2__cpu_part *p = &m->parts[i];
@@ -432,8 +432,9 @@ static void exl2__cpu_gather(const exl2__cpu_device *d, const exl2__cpu_matrix *
 }
 
 /* Strips [begin, end) of one part for `rows` rows. */
-static void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *matrix, uint32_t part, uint32_t rows,
-                              uint32_t begin, uint32_t end, exl2__real *out, size_t stride, exl2__real add)
+EXL2__PRIVATE void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *matrix, uint32_t part,
+                                     uint32_t rows, uint32_t begin, uint32_t end, exl2__real *out, size_t stride,
+                                     exl2__real add)
 {
     const exl2__cpu_matrix *m = exl2__cpu_matrix_of(matrix);
     exl2__cpu_input input = exl2__cpu_device_input(d, m, part, rows);
@@ -443,8 +444,8 @@ static void exl2__cpu_product(const exl2__cpu_device *d, const exl2__matrix *mat
 }
 
 /* The norm of a row of the residual, or the row itself where the layer has no such norm. */
-static void exl2__cpu_norm_or_copy(const exl2__cpu_device *d, const exl2__norm *norm, const exl2__real *from,
-                                   exl2__real *to)
+EXL2__PRIVATE void exl2__cpu_norm_or_copy(const exl2__cpu_device *d, const exl2__norm *norm, const exl2__real *from,
+                                          exl2__real *to)
 {
     if (norm->weight) {
         exl2__cpu_norm(d, norm, 0, from, d->shape.hidden, to);
@@ -454,7 +455,7 @@ static void exl2__cpu_norm_or_copy(const exl2__cpu_device *d, const exl2__norm *
 }
 
 /* gate [count] = act(gate) * up, or act(gate) where `up` is NULL; count is a multiple of 32. `up` may be changed. */
-static void exl2__cpu_activate(const exl2__cpu_device *d, exl2__real *gate, exl2__real *up, uint32_t count)
+EXL2__PRIVATE void exl2__cpu_activate(const exl2__cpu_device *d, exl2__real *gate, exl2__real *up, uint32_t count)
 {
     exl2__real limit = (exl2__real)d->shape.act_limit;
     if (d->shape.act != EXL2__ACT_CLAMPED) {

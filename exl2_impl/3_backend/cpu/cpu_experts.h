@@ -23,7 +23,7 @@ static inline bool exl2__cpu_route_better(double a, double b)
 
 /* Sets the bits of the `wanted` highest scores [count] whose bits in taken are 0; of equal scores, those of the lowest
    index. There are always `wanted` new bits. */
-static void exl2__cpu_route_pick(const double *score, uint32_t count, uint32_t wanted, uint32_t *taken)
+EXL2__PRIVATE void exl2__cpu_route_pick(const double *score, uint32_t count, uint32_t wanted, uint32_t *taken)
 {
     for (; wanted > 0; wanted--) {
         uint32_t best = UINT32_MAX;
@@ -36,7 +36,7 @@ static void exl2__cpu_route_pick(const double *score, uint32_t count, uint32_t w
 }
 
 /* Sets the bits of all experts outside of the best groups. */
-static void exl2__cpu_route_groups(const exl2__experts *e, const double *choice, uint32_t *taken)
+EXL2__PRIVATE void exl2__cpu_route_groups(const exl2__experts *e, const double *choice, uint32_t *taken)
 {
     double sum[EXL2__EXPERTS_GROUPS_MAX];
     uint32_t chosen[EXL2__EXPERTS_GROUPS_MAX / 32] = { 0 }, size = e->count / e->groups;
@@ -61,7 +61,7 @@ static void exl2__cpu_route_groups(const exl2__experts *e, const double *choice,
 }
 
 /* Replaces logits [count] by scores. false: one of them is not finite. */
-static bool exl2__cpu_route_scores(const exl2__experts *e, double *logits)
+EXL2__PRIVATE bool exl2__cpu_route_scores(const exl2__experts *e, double *logits)
 {
     double largest = logits[0], sum = 0;
     bool finite = true;
@@ -82,8 +82,8 @@ static bool exl2__cpu_route_scores(const exl2__experts *e, double *logits)
 /* Chooses the experts of a row: choice [active], ascending, and their weights [active]. choice_bias: [count] or NULL.
    score, biased: scratch [count]. Logits that are not finite give weights of NaN, which reach the row's logits, so that
    its job ends as one whose logits are NaN. */
-static void exl2__cpu_route_row(const exl2__experts *e, const exl2__real *logits, const float *choice_bias,
-                                double *score, double *biased, uint32_t *choice, exl2__real *weight)
+EXL2__PRIVATE void exl2__cpu_route_row(const exl2__experts *e, const exl2__real *logits, const float *choice_bias,
+                                       double *score, double *biased, uint32_t *choice, exl2__real *weight)
 {
     uint32_t taken[EXL2__EXPERTS_MAX / 32] = { 0 }, outside[EXL2__EXPERTS_MAX / 32] = { 0 }, n = 0;
     double sum = 0;
@@ -115,7 +115,7 @@ static void exl2__cpu_route_row(const exl2__experts *e, const exl2__real *logits
 /* ---- phase route ---- */
 
 /* Items: tiles of rows, which are normalised, kept for the experts, and gathered for the router. */
-static void exl2__cpu_route_input(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_route_input(const exl2__cpu_share *s)
 {
     exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count, most = d->ops->tile_rows;
@@ -131,7 +131,7 @@ static void exl2__cpu_route_input(const exl2__cpu_share *s)
 }
 
 /* Items: strips of the router, then the one strip of the shared expert's switch. */
-static void exl2__cpu_route_strips(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_route_strips(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     uint32_t rows = d->step->row_count, strips = d->routed.router_stride / EXL2__CPU_STRIP;
@@ -143,7 +143,7 @@ static void exl2__cpu_route_strips(const exl2__cpu_share *s)
 }
 
 /* Items: tiles of rows. */
-static void exl2__cpu_route_choose(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_route_choose(const exl2__cpu_share *s)
 {
     exl2__cpu_device *d = s->d;
     const exl2__experts *e = &d->shape.experts;
@@ -163,7 +163,8 @@ static void exl2__cpu_route_choose(const exl2__cpu_share *s)
 }
 
 /* Adds the expert's slots [slot, slot + rows) to the lists. */
-static void exl2__cpu_route_add(exl2__cpu_routed *routed, uint32_t expert, uint32_t slot, uint32_t rows, uint32_t most)
+EXL2__PRIVATE void exl2__cpu_route_add(exl2__cpu_routed *routed, uint32_t expert, uint32_t slot, uint32_t rows,
+                                       uint32_t most)
 {
     exl2__cpu_expert *one = &routed->experts[routed->expert_count++];
     *one = (exl2__cpu_expert){ expert, rows, routed->tile_count, exl2__cpu_tiles(rows, most) };
@@ -174,7 +175,7 @@ static void exl2__cpu_route_add(exl2__cpu_routed *routed, uint32_t expert, uint3
 }
 
 /* One item: sorts all slots by expert. */
-static void exl2__cpu_route_sort(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_route_sort(const exl2__cpu_share *s)
 {
     exl2__cpu_device *d = s->d;
     exl2__cpu_routed *routed = &d->routed;
@@ -201,8 +202,8 @@ static void exl2__cpu_route_sort(const exl2__cpu_share *s)
 /* ---- phases expert_up and expert_down ---- */
 
 /* The gathered input of a tile of slots. All experts of a layer, affine or not, have the same room for a slot. */
-static exl2__cpu_input exl2__cpu_expert_input(const exl2__cpu_device *d, const exl2__cpu_part *p,
-                                              const exl2__cpu_slots *tile)
+EXL2__PRIVATE exl2__cpu_input exl2__cpu_expert_input(const exl2__cpu_device *d, const exl2__cpu_part *p,
+                                                     const exl2__cpu_slots *tile)
 {
     return (exl2__cpu_input){ d->routed.input + (size_t)tile->slot * p->in,
                               d->routed.centre + (size_t)tile->slot * p->blocks * (d->shape.affine ? 2 : 1),
@@ -210,7 +211,7 @@ static exl2__cpu_input exl2__cpu_expert_input(const exl2__cpu_device *d, const e
 }
 
 /* A pair of strips of a part, as a part; the last one may be a strip alone. */
-static exl2__cpu_part exl2__cpu_expert_pair(const exl2__cpu_part *p, uint32_t pair)
+EXL2__PRIVATE exl2__cpu_part exl2__cpu_expert_pair(const exl2__cpu_part *p, uint32_t pair)
 {
     exl2__cpu_part one = *p;
     one.strips = exl2__min32(p->strips - 2 * pair, 2);
@@ -226,8 +227,8 @@ static inline uint32_t exl2__cpu_expert_pairs(uint32_t stride)
 }
 
 /* Gathers the rows of a tile of slots for one part of expert_up. */
-static void exl2__cpu_expert_gather(const exl2__cpu_device *d, const exl2__cpu_part *p, const exl2__cpu_slots *tile,
-                                    exl2__real *rows, const exl2__cpu_input *input)
+EXL2__PRIVATE void exl2__cpu_expert_gather(const exl2__cpu_device *d, const exl2__cpu_part *p,
+                                           const exl2__cpu_slots *tile, exl2__real *rows, const exl2__cpu_input *input)
 {
     for (uint32_t r = 0; r < tile->count; r++) {
         memcpy(rows + (size_t)r * d->hidden_stride,
@@ -238,7 +239,7 @@ static void exl2__cpu_expert_gather(const exl2__cpu_device *d, const exl2__cpu_p
 }
 
 /* Items: tiles of slots. */
-static void exl2__cpu_expert_up_input(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_expert_up_input(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     for (uint32_t t = s->begin; t < s->end; t++) {
@@ -251,8 +252,8 @@ static void exl2__cpu_expert_up_input(const exl2__cpu_share *s)
 
 /* One pair of strips of h for a tile of slots. If up's rows are packed in another order than gate's, they are gathered
    here. */
-static void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, const exl2__cpu_matrix *m, uint32_t pair,
-                                     const exl2__cpu_slots *tile)
+EXL2__PRIVATE void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, const exl2__cpu_matrix *m, uint32_t pair,
+                                            const exl2__cpu_slots *tile)
 {
     const exl2__cpu_device *d = s->d;
     const exl2__cpu_task *task = &d->task[s->task];
@@ -280,7 +281,7 @@ static void exl2__cpu_expert_up_tile(const exl2__cpu_share *s, const exl2__cpu_m
 }
 
 /* Items: pairs of strips of the first chosen expert, then of the next one. */
-static void exl2__cpu_expert_up_pairs(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_expert_up_pairs(const exl2__cpu_share *s)
 {
     const exl2__cpu_routed *routed = &s->d->routed;
     uint32_t pairs = exl2__cpu_expert_pairs(routed->expert_stride);
@@ -294,7 +295,7 @@ static void exl2__cpu_expert_up_pairs(const exl2__cpu_share *s)
 }
 
 /* Items: tiles of slots. */
-static void exl2__cpu_expert_down_input(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_expert_down_input(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     for (uint32_t t = s->begin; t < s->end; t++) {
@@ -307,7 +308,7 @@ static void exl2__cpu_expert_down_input(const exl2__cpu_share *s)
 }
 
 /* Items: pairs of strips of the residual; each adds the results of all chosen experts. */
-static void exl2__cpu_expert_down_pairs(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_expert_down_pairs(const exl2__cpu_share *s)
 {
     const exl2__cpu_device *d = s->d;
     exl2__real scale = (exl2__real)d->shape.residual_scale, y[EXL2__CPU_PHASES_TILE * EXL2__CPU_PAIR];
@@ -339,8 +340,8 @@ static void exl2__cpu_expert_down_pairs(const exl2__cpu_share *s)
 
 /* Stages of the phases. layer NULL: not routed yet; then all rows use the same experts, the most expensive case for an
    item of expert_up. */
-static void exl2__cpu_expert_stages(const exl2__cpu_device *d, exl2__phase phase, const exl2__layer *layer,
-                                    uint32_t rows, exl2__cpu_stage *stages)
+EXL2__PRIVATE void exl2__cpu_expert_stages(const exl2__cpu_device *d, exl2__phase phase, const exl2__layer *layer,
+                                           uint32_t rows, exl2__cpu_stage *stages)
 {
     const exl2__experts *e = &d->shape.experts;
     const exl2__cpu_routed *routed = &d->routed;
@@ -375,7 +376,7 @@ static void exl2__cpu_expert_stages(const exl2__cpu_device *d, exl2__phase phase
 
 /* Item `item` of the second stage of expert_up, after routing: narrows `run` of the whole stage, which begins at item
    `first`, to the expert of the item. */
-static void exl2__cpu_expert_run(const exl2__cpu_device *d, uint32_t first, uint32_t item, exl2__item_run *run)
+EXL2__PRIVATE void exl2__cpu_expert_run(const exl2__cpu_device *d, uint32_t first, uint32_t item, exl2__item_run *run)
 {
     uint32_t pairs = exl2__cpu_expert_pairs(d->routed.expert_stride), index = (item - first) / pairs;
     uint64_t rows = d->routed.experts[index].rows + EXL2__CPU_EXPERT_READ;

@@ -8,7 +8,7 @@
 #include "cpu_device.h"
 
 /* The logits of a row as float, which the sampler may overwrite. */
-static float *exl2__cpu_sample_logits(const exl2__cpu_device *d, uint32_t row, uint32_t task)
+EXL2__PRIVATE float *exl2__cpu_sample_logits(const exl2__cpu_device *d, uint32_t row, uint32_t task)
 {
 #ifdef EXL2__REAL
     float *out = d->sample_logits + (size_t)task * d->shape.vocab;
@@ -23,7 +23,7 @@ static float *exl2__cpu_sample_logits(const exl2__cpu_device *d, uint32_t row, u
 }
 
 /* Items: logit rows. A row that fails gets the token -1, as if no token were allowed. */
-static void exl2__cpu_sample(const exl2__cpu_share *s)
+EXL2__PRIVATE void exl2__cpu_sample(const exl2__cpu_share *s)
 {
     exl2__cpu_device *d = s->d;
     for (uint32_t r = s->begin; r < s->end; r++) {
@@ -40,14 +40,14 @@ static void exl2__cpu_sample(const exl2__cpu_share *s)
     }
 }
 
-static exl2_result exl2__cpu_row_logits(exl2__device *device, uint32_t row, float **out)
+EXL2__PRIVATE exl2_result exl2__cpu_row_logits(exl2__device *device, uint32_t row, float **out)
 {
     *out = exl2__cpu_sample_logits(exl2__cpu_of(device), row, 0);
     return EXL2_OK;
 }
 
-static exl2_result exl2__cpu_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
-                                      exl2__logit_result *result)
+EXL2__PRIVATE exl2_result exl2__cpu_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
+                                               exl2__logit_result *result)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
     return exl2__sample_row(d->c->cpu_path, logits, d->shape.vocab, row, d->task->sample, result);

@@ -143,7 +143,7 @@ static inline uint32_t exl2__cpu_matrix_tables(const exl2__matrix_desc *desc)
 }
 
 /* From an arena; with a dry arena this only measures. */
-static exl2__cpu_part_memory exl2__cpu_matrix_alloc(exl2__arena *a, const exl2__matrix_desc *desc)
+EXL2__PRIVATE exl2__cpu_part_memory exl2__cpu_matrix_alloc(exl2__arena *a, const exl2__matrix_desc *desc)
 {
     exl2__cpu_part_memory m = { 0 };
     uint64_t columns = exl2__align_up(desc->out, EXL2__CPU_STRIP);
@@ -163,7 +163,7 @@ static exl2__cpu_part_memory exl2__cpu_matrix_alloc(exl2__arena *a, const exl2__
 }
 
 /* Bytes that exl2__cpu_matrix_make allocates for the same parts. */
-static uint64_t exl2__cpu_matrix_bytes(const exl2__matrix_desc *parts, uint32_t count)
+EXL2__PRIVATE uint64_t exl2__cpu_matrix_bytes(const exl2__matrix_desc *parts, uint32_t count)
 {
     exl2__arena dry = { 0 };
     exl2__arena_alloc(&dry, sizeof(exl2__cpu_matrix));
@@ -175,7 +175,7 @@ static uint64_t exl2__cpu_matrix_bytes(const exl2__matrix_desc *parts, uint32_t 
 }
 
 /* Fills blocks and order. */
-static void exl2__cpu_matrix_fill(const exl2__cpu_part_memory *m, const exl2__matrix_desc *desc)
+EXL2__PRIVATE void exl2__cpu_matrix_fill(const exl2__cpu_part_memory *m, const exl2__matrix_desc *desc)
 {
     uint32_t tables = exl2__cpu_matrix_tables(desc);
     for (uint32_t g = 0; g < desc->group_count; g++) {
@@ -193,7 +193,7 @@ static void exl2__cpu_matrix_fill(const exl2__cpu_part_memory *m, const exl2__ma
 }
 
 /* Can both parts use one gathered input? They do if each packed row has the same feature and the same field in both. */
-static bool exl2__cpu_matrix_same_input(const exl2__cpu_part *a, const exl2__cpu_part *b)
+EXL2__PRIVATE bool exl2__cpu_matrix_same_input(const exl2__cpu_part *a, const exl2__cpu_part *b)
 {
     bool same = a->source == b->source && a->in == b->in;
     if (!exl2__cpu_matrix_is_codes(a->source)) {
@@ -206,8 +206,8 @@ static bool exl2__cpu_matrix_same_input(const exl2__cpu_part *a, const exl2__cpu
 }
 
 /* Allocates the parts in `a` and fills in all but the weights, which exl2__cpu_matrix_feed adds. */
-static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl2__matrix_desc *descs, uint32_t count,
-                                         exl2__cpu_matrix **out)
+EXL2__PRIVATE exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl2__matrix_desc *descs,
+                                                uint32_t count, exl2__cpu_matrix **out)
 {
     exl2__cpu_matrix *m = (exl2__cpu_matrix *)exl2__arena_alloc_zeroed(a, sizeof *m);
     exl2__cpu_part *parts = (exl2__cpu_part *)exl2__arena_alloc_zeroed(a, count * sizeof *parts);
@@ -262,8 +262,8 @@ static exl2_result exl2__cpu_matrix_make(exl2__ctx *c, exl2__arena *a, const exl
 /* Converts one block of one strip from the stored bits to our fields. The codes of a column are one stream of bits: its
    bits 30w .. 30w + 29 are bits 0 .. 29 of word w, and its last 2b bits are the word of the top bits. Rows are
    `to_pitch` and `from_pitch` words apart; `to` and `from` may be the same. */
-static void exl2__cpu_matrix_pack(uint32_t *to, size_t to_pitch, const uint32_t *from, size_t from_pitch,
-                                  uint32_t bits)
+EXL2__PRIVATE void exl2__cpu_matrix_pack(uint32_t *to, size_t to_pitch, const uint32_t *from, size_t from_pitch,
+                                         uint32_t bits)
 {
     uint32_t tops[EXL2__CPU_STRIP], packed[EXL2__CPU_STRIP]; /* no pointers, so that compilers use vectors */
     bool has_tops = exl2__cpu_matrix_has_tops(bits);
@@ -285,7 +285,7 @@ static void exl2__cpu_matrix_pack(uint32_t *to, size_t to_pitch, const uint32_t 
 /* The scales of group g for the 16 values of a code of q_scale. A scale of EXL2 is fp16((qs + 1)^2 * scale_max),
    rounded in this order, where qs is the code (docs/formats.md, "EXL2: scales"). */
 EXL2__COLD
-static void exl2__cpu_matrix_levels(const exl2__matrix_desc *desc, uint32_t g, uint16_t *levels)
+EXL2__PRIVATE void exl2__cpu_matrix_levels(const exl2__matrix_desc *desc, uint32_t g, uint16_t *levels)
 {
     for (uint32_t level = 0; level < 16; level++) {
         float square = (float)((level + 1) * (level + 1));
@@ -295,8 +295,8 @@ static void exl2__cpu_matrix_levels(const exl2__matrix_desc *desc, uint32_t g, u
 
 /* Fills the scales of group g in a strip, and the zeros as 2^(bits-1) - zero. */
 EXL2__NOINLINE
-static void exl2__cpu_matrix_fill_tables(const exl2__cpu_part *p, uint32_t strip, const exl2__cpu_block *block,
-                                         const uint16_t *levels)
+EXL2__PRIVATE void exl2__cpu_matrix_fill_tables(const exl2__cpu_part *p, uint32_t strip, const exl2__cpu_block *block,
+                                                const uint16_t *levels)
 {
     const exl2__matrix_desc *desc = p->desc;
     uint32_t first = strip * EXL2__CPU_STRIP, in_line = strip % 2 * EXL2__CPU_STRIP;
@@ -318,8 +318,8 @@ static void exl2__cpu_matrix_fill_tables(const exl2__cpu_part *p, uint32_t strip
 
 /* Adds the first of `rows` rows of words, or a whole block if it begins here and lies in these rows. A row goes to its
    strips as it is stored, until the last one completes the block. *count: the number of rows added. */
-static exl2_result exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, const uint32_t *words, uint32_t rows,
-                                               uint32_t *count, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, const uint32_t *words, uint32_t rows,
+                                                      uint32_t *count, exl2__work *work)
 {
     const exl2__cpu_block *block = &p->block[p->fed_block];
     uint32_t bits = block->bits;
@@ -360,7 +360,7 @@ static exl2_result exl2__cpu_matrix_feed_codes(exl2__cpu_part *p, const uint32_t
 
 /* Stores the output features [row, row + rows), which lie in one strip, transposed: in tiles, so that each line of the
    rows is read from memory once. */
-static void exl2__cpu_matrix_feed_dense(exl2__cpu_part *p, uint32_t row, uint32_t rows, const void *data)
+EXL2__PRIVATE void exl2__cpu_matrix_feed_dense(exl2__cpu_part *p, uint32_t row, uint32_t rows, const void *data)
 {
     uint8_t *strip = p->data + row / EXL2__CPU_STRIP * p->strip_bytes;
     uint32_t column = row % EXL2__CPU_STRIP;
@@ -386,7 +386,7 @@ static void exl2__cpu_matrix_feed_dense(exl2__cpu_part *p, uint32_t row, uint32_
 
 /* Adds the next rows of a part. Rows come in file order without gaps, any number per slice. PENDING: the slice of work
    is used up; the next call gets the same rows. */
-static exl2_result exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_slice *slice, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_slice *slice, exl2__work *work)
 {
     size_t row_bytes = exl2__cpu_matrix_is_codes(p->source)
                      ? (size_t)p->strips * EXL2__CPU_STRIP * sizeof(uint32_t)
@@ -412,7 +412,7 @@ static exl2_result exl2__cpu_matrix_feed(exl2__cpu_part *p, const exl2__rows_sli
 /* ---- single weights, for the reference and for tests ---- */
 
 /* code - 2^(b-1) at a packed row of a column. */
-static int32_t exl2__cpu_matrix_code(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
+EXL2__PRIVATE int32_t exl2__cpu_matrix_code(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
 {
     const exl2__cpu_block *block = &p->block[packed_row / EXL2__CPU_BLOCK];
     uint32_t strip = column / EXL2__CPU_STRIP, row_words = 2 * exl2__cpu_matrix_pitch(p, strip);
@@ -432,14 +432,14 @@ static int32_t exl2__cpu_matrix_code(const exl2__cpu_part *p, uint32_t packed_ro
 }
 
 /* The scale of a block's group in a column, or with next = 1 its zero, as it is stored. */
-static float exl2__cpu_matrix_scale(const exl2__cpu_part *p, uint32_t block, uint32_t next, uint32_t column)
+EXL2__PRIVATE float exl2__cpu_matrix_scale(const exl2__cpu_part *p, uint32_t block, uint32_t next, uint32_t column)
 {
     const uint32_t *line = exl2__cpu_matrix_line(p, column / EXL2__CPU_STRIP, p->block[block].scale + next);
     return exl2__f16_to_f32(((const uint16_t *)(const void *)line)[column % EXL2__CPU_PAIR]);
 }
 
 /* The code of a packed row of a column minus its zero, which is 2^(b-1) in EXL2. */
-static float exl2__cpu_matrix_level(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
+EXL2__PRIVATE float exl2__cpu_matrix_level(const exl2__cpu_part *p, uint32_t packed_row, uint32_t column)
 {
     float code = (float)exl2__cpu_matrix_code(p, packed_row, column);
     return !exl2__cpu_matrix_is_affine(p->source) ? code
@@ -447,7 +447,7 @@ static float exl2__cpu_matrix_level(const exl2__cpu_part *p, uint32_t packed_row
 }
 
 /* A dense weight, or fp16((code - zero) * scale) of a code, whose `row` is a packed row. */
-static float exl2__cpu_matrix_weight(const exl2__cpu_part *p, uint32_t row, uint32_t column)
+EXL2__PRIVATE float exl2__cpu_matrix_weight(const exl2__cpu_part *p, uint32_t row, uint32_t column)
 {
     if (exl2__cpu_matrix_is_codes(p->source)) {
         float q = exl2__cpu_matrix_level(p, row, column);

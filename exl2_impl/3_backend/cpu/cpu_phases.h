@@ -123,8 +123,8 @@ typedef struct exl2__cpu_ops {
     void (*softcap)(exl2__real *x, uint32_t count, exl2__real cap);
 } exl2__cpu_ops;
 
-static void exl2__cpu_phases_norm(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps,
-                                  exl2__real *out)
+EXL2__PRIVATE void exl2__cpu_phases_norm(const exl2__real *x, const float *weight, uint32_t count, exl2__real eps,
+                                         exl2__real *out)
 {
     exl2__real sum = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -138,8 +138,8 @@ static void exl2__cpu_phases_norm(const exl2__real *x, const float *weight, uint
 
 /* out[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i], in double, because a mean that is large against
    the deviation would cost the bits of the variance. bias may be NULL. For every instruction set. */
-static void exl2__cpu_phases_layer_norm(const exl2__real *x, const float *weight, const float *bias, uint32_t count,
-                                        exl2__real eps, exl2__real *out)
+EXL2__PRIVATE void exl2__cpu_phases_layer_norm(const exl2__real *x, const float *weight, const float *bias,
+                                               uint32_t count, exl2__real eps, exl2__real *out)
 {
     double sum = 0, square = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -156,8 +156,8 @@ static void exl2__cpu_phases_layer_norm(const exl2__real *x, const float *weight
     }
 }
 
-static void exl2__cpu_phases_gather(const exl2__cpu_part *p, const exl2__real *x, size_t stride, uint32_t n,
-                                    exl2__real *out, exl2__real *centre)
+EXL2__PRIVATE void exl2__cpu_phases_gather(const exl2__cpu_part *p, const exl2__real *x, size_t stride, uint32_t n,
+                                           exl2__real *out, exl2__real *centre)
 {
     (void)centre;
     for (uint32_t i = 0; i < p->in; i++) {
@@ -169,7 +169,8 @@ static void exl2__cpu_phases_gather(const exl2__cpu_part *p, const exl2__real *x
 }
 
 /* weights [32]: one block of a column. Returns the factor by which the sum of their products is multiplied. */
-static exl2__real exl2__cpu_phases_unpack(const exl2__cpu_part *p, uint32_t block, uint32_t column, exl2__real *weights)
+EXL2__PRIVATE exl2__real exl2__cpu_phases_unpack(const exl2__cpu_part *p, uint32_t block, uint32_t column,
+                                                 exl2__real *weights)
 {
     bool factored = exl2__cpu_matrix_is_codes(p->source);
 #ifdef EXL2__TEST_F16_WEIGHTS
@@ -186,8 +187,8 @@ static exl2__real exl2__cpu_phases_unpack(const exl2__cpu_part *p, uint32_t bloc
 #define EXL2__CPU_PHASES_TILE 16u
 
 /* Products of n <= EXL2__CPU_PHASES_TILE rows x [in, n] with one column. */
-static void exl2__cpu_phases_column(const exl2__cpu_part *p, const exl2__real *x, uint32_t n, uint32_t column,
-                                    exl2__real *y)
+EXL2__PRIVATE void exl2__cpu_phases_column(const exl2__cpu_part *p, const exl2__real *x, uint32_t n, uint32_t column,
+                                           exl2__real *y)
 {
     for (uint32_t r = 0; r < n; r++) {
         y[r] = 0;
@@ -206,8 +207,8 @@ static void exl2__cpu_phases_column(const exl2__cpu_part *p, const exl2__real *x
     }
 }
 
-static void exl2__cpu_phases_product(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
-                                     uint32_t end, exl2__real *out, size_t stride, exl2__real add)
+EXL2__PRIVATE void exl2__cpu_phases_product(const exl2__cpu_part *p, const exl2__cpu_input *input, uint32_t begin,
+                                            uint32_t end, exl2__real *out, size_t stride, exl2__real add)
 {
     for (uint32_t t = 0; t < exl2__cpu_tiles(input->rows, input->tile_rows); t++) {
         uint32_t row0 = exl2__cpu_tile_start(input->rows, input->tile_rows, t);
@@ -224,8 +225,8 @@ static void exl2__cpu_phases_product(const exl2__cpu_part *p, const exl2__cpu_in
     }
 }
 
-static void exl2__cpu_phases_rope(exl2__real *x, const float *cosine, const float *sine, uint32_t half,
-                                  exl2__real scale)
+EXL2__PRIVATE void exl2__cpu_phases_rope(exl2__real *x, const float *cosine, const float *sine, uint32_t half,
+                                         exl2__real scale)
 {
     for (uint32_t i = 0; i < half; i++) {
         exl2__real a = x[i], b = x[i + half], c = (exl2__real)cosine[i], s = (exl2__real)sine[i];
@@ -234,15 +235,15 @@ static void exl2__cpu_phases_rope(exl2__real *x, const float *cosine, const floa
     }
 }
 
-static void exl2__cpu_phases_kv(const exl2__real *x, uint32_t count, exl2__kv *out)
+EXL2__PRIVATE void exl2__cpu_phases_kv(const exl2__real *x, uint32_t count, exl2__kv *out)
 {
     for (uint32_t i = 0; i < count; i++) {
         out[i] = exl2__cpu_phases_to_kv(x[i]);
     }
 }
 
-static void exl2__cpu_phases_scores(const exl2__real *q, uint32_t n, const exl2__kv *k, uint32_t dim, uint32_t tokens,
-                                    exl2__real *out, size_t stride)
+EXL2__PRIVATE void exl2__cpu_phases_scores(const exl2__real *q, uint32_t n, const exl2__kv *k, uint32_t dim,
+                                           uint32_t tokens, exl2__real *out, size_t stride)
 {
     for (uint32_t r = 0; r < n; r++) {
         for (uint32_t t = 0; t < tokens; t++) {
@@ -255,7 +256,7 @@ static void exl2__cpu_phases_scores(const exl2__real *q, uint32_t n, const exl2_
     }
 }
 
-static exl2__real exl2__cpu_phases_softmax(exl2__real *scores, uint32_t keys, uint32_t end)
+EXL2__PRIVATE exl2__real exl2__cpu_phases_softmax(exl2__real *scores, uint32_t keys, uint32_t end)
 {
     exl2__real largest = scores[0], sum = 0;
     for (uint32_t t = 1; t < keys; t++) {
@@ -271,8 +272,9 @@ static exl2__real exl2__cpu_phases_softmax(exl2__real *scores, uint32_t keys, ui
     return 1 / sum;
 }
 
-static void exl2__cpu_phases_weighted_sum(const exl2__real *weights, size_t stride, uint32_t n, const exl2__kv *v,
-                                 uint32_t dim_stride, uint32_t tokens, exl2__real *out)
+EXL2__PRIVATE void exl2__cpu_phases_weighted_sum(const exl2__real *weights, size_t stride, uint32_t n,
+                                                 const exl2__kv *v, uint32_t dim_stride, uint32_t tokens,
+                                                 exl2__real *out)
 {
     for (uint32_t r = 0; r < n; r++) {
         for (uint32_t t = 0; t < tokens; t++) {
@@ -300,8 +302,8 @@ static inline exl2__real exl2__cpu_phases_value(const exl2__cpu_codes *v, uint32
     return (exl2__real)(int32_t)(code << (32 - v->bits));
 }
 
-static void exl2__cpu_phases_scores_of_codes(const exl2__real *q, uint32_t n, const exl2__cpu_codes *k, uint32_t tokens,
-                                             exl2__real *out, size_t stride)
+EXL2__PRIVATE void exl2__cpu_phases_scores_of_codes(const exl2__real *q, uint32_t n, const exl2__cpu_codes *k,
+                                                    uint32_t tokens, exl2__real *out, size_t stride)
 {
     for (uint32_t r = 0; r < n; r++) {
         for (uint32_t t = 0; t < tokens; t++) {
@@ -318,8 +320,8 @@ static void exl2__cpu_phases_scores_of_codes(const exl2__real *q, uint32_t n, co
     }
 }
 
-static void exl2__cpu_phases_weighted_codes(const exl2__real *weights, size_t stride, uint32_t n,
-                                            const exl2__cpu_codes *v, uint32_t tokens, exl2__real *out)
+EXL2__PRIVATE void exl2__cpu_phases_weighted_codes(const exl2__real *weights, size_t stride, uint32_t n,
+                                                   const exl2__cpu_codes *v, uint32_t tokens, exl2__real *out)
 {
     uint32_t wide = (uint32_t)exl2__align_up(v->dim, 32);
     for (uint32_t r = 0; r < n; r++) {
@@ -349,7 +351,7 @@ static inline exl2__real exl2__cpu_phases_act(exl2__act act, exl2__real x)
     return x / (1 + (exl2__real)exp((double)-x));
 }
 
-static void exl2__cpu_phases_activate(exl2__act act, exl2__real *gate, const exl2__real *up, uint32_t count)
+EXL2__PRIVATE void exl2__cpu_phases_activate(exl2__act act, exl2__real *gate, const exl2__real *up, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         exl2__real y = exl2__cpu_phases_act(act, gate[i]);
@@ -357,7 +359,7 @@ static void exl2__cpu_phases_activate(exl2__act act, exl2__real *gate, const exl
     }
 }
 
-static void exl2__cpu_phases_softcap(exl2__real *x, uint32_t count, exl2__real cap)
+EXL2__PRIVATE void exl2__cpu_phases_softcap(exl2__real *x, uint32_t count, exl2__real cap)
 {
     for (uint32_t i = 0; i < count; i++) {
         x[i] = cap * (exl2__real)tanh((double)(x[i] / cap));

@@ -189,7 +189,7 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_load_upto(const float *from, uint32_t i, uint
     return exl2__cpu_lanes_load(some);
 }
 
-static void exl2__cpu_plain_norm(const float *x, const float *weight, uint32_t count, float eps, float *out)
+EXL2__PRIVATE void exl2__cpu_plain_norm(const float *x, const float *weight, uint32_t count, float eps, float *out)
 {
     exl2__cpu_lanes sum = exl2__cpu_lanes_set(0);
     for (uint32_t i = 0; i < count; i += EXL2__CPU_LANES) {
@@ -211,8 +211,8 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_pick(const uint16_t *order, const float *x)
 }
 
 /* As exl2__cpu_vector_gather. */
-static void exl2__cpu_plain_gather(const exl2__cpu_part *p, const float *x, size_t stride, uint32_t n, float *out,
-                                   float *centre)
+EXL2__PRIVATE void exl2__cpu_plain_gather(const exl2__cpu_part *p, const float *x, size_t stride, uint32_t n,
+                                          float *out, float *centre)
 {
     if (!exl2__cpu_matrix_is_codes(p->source)) {
         exl2__cpu_phases_gather(p, x, stride, n, out, centre);
@@ -261,7 +261,7 @@ EXL2__CPU_LANES_FN exl2__cpu_lanes_exp(exl2__cpu_lanes x)
     return x;
 }
 
-static float exl2__cpu_plain_softmax(float *scores, uint32_t keys, uint32_t end)
+EXL2__PRIVATE float exl2__cpu_plain_softmax(float *scores, uint32_t keys, uint32_t end)
 {
     exl2__cpu_lanes best = exl2__cpu_lanes_set(scores[0]), sum = exl2__cpu_lanes_set(0);
     const float unseen = exl2__minus_infinity();
@@ -282,7 +282,7 @@ static float exl2__cpu_plain_softmax(float *scores, uint32_t keys, uint32_t end)
 }
 
 /* As exl2__cpu_vector_activate. */
-static void exl2__cpu_plain_activate(exl2__act act, float *gate, const float *up, uint32_t count)
+EXL2__PRIVATE void exl2__cpu_plain_activate(exl2__act act, float *gate, const float *up, uint32_t count)
 {
     if (act != EXL2__ACT_SILU && act != EXL2__ACT_GELU_TANH) {
         exl2__cpu_phases_activate(act, gate, up, count);
@@ -307,7 +307,7 @@ static void exl2__cpu_plain_activate(exl2__act act, float *gate, const float *up
 }
 
 /* tanh(x) = 1 - 2 / (e^2x + 1), which has the absolute error of a rounding. */
-static void exl2__cpu_plain_softcap(float *x, uint32_t count, float cap)
+EXL2__PRIVATE void exl2__cpu_plain_softcap(float *x, uint32_t count, float cap)
 {
     float by = 2.0f / cap;
     for (uint32_t i = 0; i < count; i += EXL2__CPU_LANES) {

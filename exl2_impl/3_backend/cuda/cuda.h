@@ -7,7 +7,7 @@
 
 #include "cuda_park.h"
 
-static exl2_result exl2__cuda_open(exl2__ctx *c, void *hardware, exl2__device **out)
+EXL2__PRIVATE exl2_result exl2__cuda_open(exl2__ctx *c, void *hardware, exl2__device **out)
 {
     exl2__cuda_device *gpu = (exl2__cuda_device *)hardware;
     void *memory;
@@ -24,7 +24,7 @@ static exl2_result exl2__cuda_open(exl2__ctx *c, void *hardware, exl2__device **
     return EXL2_OK;
 }
 
-static void exl2__cuda_close(exl2__device *device)
+EXL2__PRIVATE void exl2__cuda_close(exl2__device *device)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     if (!m) {
@@ -49,14 +49,14 @@ static void exl2__cuda_close(exl2__device *device)
     exl2__free(c, m, sizeof *m, EXL2_MEM_GENERAL);
 }
 
-static uint64_t exl2__cuda_page_bytes_all(const exl2__device *device, const exl2__plan *plan)
+EXL2__PRIVATE uint64_t exl2__cuda_page_bytes_all(const exl2__device *device, const exl2__plan *plan)
 {
     (void)device;
     return (uint64_t)plan->shape.layers * exl2__cuda_page_bytes(&plan->shape, plan->kv);
 }
 
 /* A page lies in as many pieces as there are layers. One of `out` and `in` is NULL. */
-static exl2_result exl2__cuda_page_copy(exl2__device *device, uint32_t page, uint8_t *out, const uint8_t *in)
+EXL2__PRIVATE exl2_result exl2__cuda_page_copy(exl2__device *device, uint32_t page, uint8_t *out, const uint8_t *in)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     const exl2__cuda_driver *driver = &m->gpu->driver;
@@ -72,18 +72,18 @@ static exl2_result exl2__cuda_page_copy(exl2__device *device, uint32_t page, uin
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_device_check(m->gpu, result, "copying K and V"));
 }
 
-static exl2_result exl2__cuda_page_get(exl2__device *device, uint32_t page, void *out)
+EXL2__PRIVATE exl2_result exl2__cuda_page_get(exl2__device *device, uint32_t page, void *out)
 {
     return exl2__cuda_page_copy(device, page, (uint8_t *)out, NULL);
 }
 
-static exl2_result exl2__cuda_page_set(exl2__device *device, uint32_t page, const void *in)
+EXL2__PRIVATE exl2_result exl2__cuda_page_set(exl2__device *device, uint32_t page, const void *in)
 {
     return exl2__cuda_page_copy(device, page, NULL, (const uint8_t *)in);
 }
 
 /* Device bytes of the buffers of passes, if the cache has as many pages as the plan. */
-static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__plan *plan)
+EXL2__PRIVATE uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__plan *plan)
 {
     exl2__cuda_buffers b;
     exl2__cuda_arena dry = { 0 };
@@ -92,7 +92,7 @@ static uint64_t exl2__cuda_buffer_bytes(const exl2__device *device, const exl2__
 }
 
 /* Free bytes of the device, within the application's cap. */
-static uint64_t exl2__cuda_room(const exl2__device *device)
+EXL2__PRIVATE uint64_t exl2__cuda_room(const exl2__device *device)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
     uint64_t room = exl2__cuda_device_room(m->gpu);
@@ -106,7 +106,7 @@ static uint64_t exl2__cuda_room(const exl2__device *device)
 }
 
 /* Rejects a model that would exceed the application's cap before any of its weights are read. */
-static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
+EXL2__PRIVATE exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_bytes)
 {
     exl2__cuda_buffers b;
     exl2__cuda_arena dry = { 0 };
@@ -125,7 +125,7 @@ static exl2_result exl2__cuda_check_cap(exl2__cuda_model *m, uint64_t weight_byt
 }
 
 /* Loads kernels, a few in each call (PENDING); then makes the ring and allocates memory for the weights. */
-static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
+EXL2__PRIVATE exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_bytes)
 {
     bool wanted[EXL2__KERNEL_COUNT];
     uint32_t threads = m->c->parallel.run ? exl2__max32(m->c->parallel.width, 1) : 1;
@@ -158,12 +158,12 @@ static exl2_result exl2__cuda_reserve_all(exl2__cuda_model *m, uint64_t weight_b
 
 /* Products of 2,048 rows use a large GPU better than two of 1,024: an 8B model on an H200 is an eighth faster. Small
    models are fast anyway, and such buffers would be large compared with their weights. */
-static uint32_t exl2__cuda_prefill_chunk(uint64_t weight_bytes)
+EXL2__PRIVATE uint32_t exl2__cuda_prefill_chunk(uint64_t weight_bytes)
 {
     return weight_bytes >= 2000000000u ? 2048 : 1024;
 }
 
-static exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_bytes)
+EXL2__PRIVATE exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_bytes)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
@@ -173,8 +173,8 @@ static exl2_result exl2__cuda_reserve(exl2__device *device, uint64_t weight_byte
 /* ---- single phases, for tests; the engine runs passes unit by unit ---- */
 
 /* A phase is one item, since it only enqueues kernels; the head can be cut by columns. */
-static uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
-                                 const exl2__range *range)
+EXL2__PRIVATE uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, const exl2__layer *layer,
+                                        const exl2__range *range)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
     (void)layer;
@@ -182,8 +182,8 @@ static uint32_t exl2__cuda_items(const exl2__device *device, exl2__phase phase, 
     return phase == EXL2__PHASE_copy_pages ? m->step->copy_count > 0 : phase == EXL2__PHASE_head ? m->head_units : 1;
 }
 
-static exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const exl2__layer *layer,
-                                    const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_phase(exl2__device *d, exl2__phase phase, const exl2__layer *layer,
+                                           const exl2__range *range)
 {
     exl2__cuda_model *m = exl2__cuda_of(d);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));

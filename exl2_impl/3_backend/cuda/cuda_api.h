@@ -257,7 +257,7 @@ static inline const char *exl2__cuda_result_name(const exl2__cuda_driver *driver
 }
 
 /* Results after which the context can never be used again. */
-static bool exl2__cuda_sticky(int result)
+EXL2__PRIVATE bool exl2__cuda_sticky(int result)
 {
     switch (result) {
     case EXL2__CUDA_DEINITIALIZED:
@@ -303,8 +303,8 @@ typedef struct exl2__cuda_symbol { /* one function of a table */
 } exl2__cuda_symbol;
 
 /* Fills the table. *missing: the first needed function that the library lacks, or NULL. */
-static void exl2__cuda_find(void *library, const exl2__cuda_symbol *symbols, size_t count, void *table,
-                            const char **missing)
+EXL2__PRIVATE void exl2__cuda_find(void *library, const exl2__cuda_symbol *symbols, size_t count, void *table,
+                                   const char **missing)
 {
     *missing = NULL;
     for (size_t i = 0; i < count; i++) {
@@ -317,7 +317,7 @@ static void exl2__cuda_find(void *library, const exl2__cuda_symbol *symbols, siz
 
 /* Opens the driver. A failure is not logged, since a machine without a GPU is normal; `why` (cap bytes) gets the
    message. */
-static exl2_result exl2__cuda_driver_open(const char *path, exl2__cuda_driver *out, char *why, size_t cap)
+EXL2__PRIVATE exl2_result exl2__cuda_driver_open(const char *path, exl2__cuda_driver *out, char *why, size_t cap)
 {
     static const char *const names[] = EXL2__CUDA_DRIVER_NAMES;
 #define X(member, name, needed, parameters) { name, (uint32_t)offsetof(exl2__cuda_driver, member), needed },
@@ -351,7 +351,7 @@ static inline void exl2__cuda_driver_close(exl2__cuda_driver *driver)
 }
 
 /* As exl2__cuda_driver_open. path NULL or empty: the newest NVRTC among the usual names. */
-static exl2_result exl2__cuda_nvrtc_open(const char *path, exl2__cuda_nvrtc *out, char *why, size_t cap)
+EXL2__PRIVATE exl2_result exl2__cuda_nvrtc_open(const char *path, exl2__cuda_nvrtc *out, char *why, size_t cap)
 {
     static const char *const names[] = EXL2__CUDA_NVRTC_NAMES;
 #define X(member, name, needed, parameters) { name, (uint32_t)offsetof(exl2__cuda_nvrtc, member), needed },

@@ -32,14 +32,14 @@ static inline bool exl2__cuda_attends_by_wg(const exl2__cuda_device *gpu, const 
 }
 
 /* Stores K and V of all rows in a quantized cache. */
-static exl2_result exl2__cuda_quantize(exl2__cuda_model *m, const exl2k_attend_args *a)
+EXL2__PRIVATE exl2_result exl2__cuda_quantize(exl2__cuda_model *m, const exl2k_attend_args *a)
 {
     exl2__cuda_grid grid = { .x = m->pass.row_count, .y = (a->kv_heads + 1) / 2, .threads = 128 };
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_quantize, grid, a);
 }
 
 /* Attention of rows of sampled tokens. The kernel stores their K and V, too, unless many are quantized. */
-static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
+EXL2__PRIVATE exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
 {
     static const exl2__cuda_kernel kernels[2][3] = {
         { EXL2__KERNEL_exl2k_attend_decode64, EXL2__KERNEL_exl2k_attend_decode128,
@@ -80,7 +80,7 @@ static exl2_result exl2__cuda_decode(exl2__cuda_model *m, exl2k_attend_args a)
 }
 
 /* Attention of rows of prompts. */
-static exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_args *a)
+EXL2__PRIVATE exl2_result exl2__cuda_prefill(exl2__cuda_model *m, const exl2k_attend_args *a)
 {
     static const exl2__cuda_kernel kernels[] = { EXL2__KERNEL_exl2k_attend_prefill64,
                                                  EXL2__KERNEL_exl2k_attend_prefill128,
@@ -121,7 +121,7 @@ typedef struct exl2__cuda_rope {
     uint32_t pitch, split, divided; /* as in exl2k_attend_args */
 } exl2__cuda_rope;
 
-static exl2__cuda_rope exl2__cuda_rope_of(const exl2__cuda_model *m, uint32_t rope)
+EXL2__PRIVATE exl2__cuda_rope exl2__cuda_rope_of(const exl2__cuda_model *m, uint32_t rope)
 {
     const exl2__shape *s = &m->plan->shape;
     uint32_t half = s->head_dim / 2;
@@ -149,7 +149,8 @@ static inline bool exl2__cuda_attend_norms(const exl2__cuda_model *m, const exl2
 
 /* Norms and bounds of q, k, v, and what makes q grow, if the layer has any of these and attention does not apply them.
    *rope: the layer's, or none if q and k have been rotated here. */
-static exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__layer *layer, exl2__cuda_rope *rope)
+EXL2__PRIVATE exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__layer *layer,
+                                                    exl2__cuda_rope *rope)
 {
     const exl2__shape *s = &m->plan->shape;
     bool normed = layer->q_norm.weight || layer->k_norm.weight, whole = s->qk_norm == EXL2__QK_NORM_WHOLE;
@@ -181,7 +182,7 @@ static exl2_result exl2__cuda_attend_prepare(exl2__cuda_model *m, const exl2__la
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_attend_prepare, grid, &a);
 }
 
-static exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_attend(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__shape *s = &m->plan->shape;
     exl2__cuda_rope rope;

@@ -154,7 +154,7 @@ static inline uint64_t exl2__cuda_rope_bytes(const exl2__plan *p)
 }
 
 /* Buffers of models with experts that need not be zero. */
-static void exl2__cuda_buffers_routed(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
+EXL2__PRIVATE void exl2__cuda_buffers_routed(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
 {
     const exl2__experts *e = &p->shape.experts;
     exl2__cuda_routed *routed = &b->routed;
@@ -177,7 +177,7 @@ static void exl2__cuda_buffers_routed(exl2__cuda_buffers *b, const exl2__plan *p
 }
 
 /* The others, whose padding must be zero. */
-static void exl2__cuda_buffers_routed_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
+EXL2__PRIVATE void exl2__cuda_buffers_routed_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, exl2__cuda_arena *a)
 {
     exl2__cuda_routed *routed = &b->routed;
     uint64_t slots = (uint64_t)routed->used_max * EXL2K_EXPERT_ROWS;
@@ -197,7 +197,7 @@ static inline uint32_t exl2__cuda_sampled_rows(const exl2__plan *p)
 
 /* Upper bound of the data of a pass: passes and rows, page tables, tiles, samplings and their lists, each aligned to
    16. */
-static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
+EXL2__PRIVATE uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 {
     uint64_t rows = exl2__max32(p->rows_max, EXL2__CUDA_GRAPH_ROWS), sequences = p->sequences_max;
     uint64_t sampled = exl2__cuda_sampled_rows(p);
@@ -213,7 +213,8 @@ static uint64_t exl2__cuda_data_bytes(const exl2__plan *p)
 
 /* Buffers that are never in use at the same time share memory: logits and what sampling derives from them, partial sums
    of GEMM, partial results of attention. sms: multiprocessors of the device. */
-static void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+EXL2__PRIVATE void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms,
+                                              exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
     uint64_t rows = p->logit_rows_max, begin = a->used;
@@ -233,7 +234,8 @@ static void exl2__cuda_buffers_scratch(exl2__cuda_buffers *b, const exl2__plan *
    are in use at the same time only in passes of few rows: the second buffer of a pair begins after the rows of such a
    pass. With parallel blocks gate_up runs before attention, so h and qkv are in use at the same time in all passes.
    GEMM reads padding up to a multiple of 32 inputs, which qkv would overwrite if it shared memory with that padding. */
-static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+EXL2__PRIVATE void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms,
+                                             exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
     uint64_t rows = exl2__align_up(p->rows_max, 8); /* tiles have multiples of 8 rows */
@@ -264,7 +266,8 @@ static void exl2__cuda_buffers_zeroed(exl2__cuda_buffers *b, const exl2__plan *p
     b->zeroed_bytes = a->used - used;
 }
 
-static void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms, exl2__cuda_arena *a)
+EXL2__PRIVATE void exl2__cuda_buffers_layout(exl2__cuda_buffers *b, const exl2__plan *p, uint32_t sms,
+                                             exl2__cuda_arena *a)
 {
     const exl2__shape *s = &p->shape;
     b->x_pitch = exl2__cuda_pitch(s->hidden);

@@ -16,8 +16,8 @@
 
 /* Key of an entry, such as "gemv-sm_89-0123456789abcdef": module, target, and a hash of sources, options, target and
    EXL2_VERSION. Computing it does not need NVRTC. */
-static void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target target, const char *const *options,
-                           uint32_t option_count, char key[EXL2__CUDA_KEY_MAX])
+EXL2__PRIVATE void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target target, const char *const *options,
+                                  uint32_t option_count, char key[EXL2__CUDA_KEY_MAX])
 {
     char name[16], digits[17];
     exl2__cuda_target_name(target, name, sizeof name);
@@ -43,7 +43,7 @@ static inline uint64_t exl2__cuda_entry_hash(const void *head, const void *image
 }
 
 /* Whether the bytes are an undamaged entry of this key. */
-static bool exl2__cuda_entry_valid(const char *key, const uint8_t *entry, size_t bytes)
+EXL2__PRIVATE bool exl2__cuda_entry_valid(const char *key, const uint8_t *entry, size_t bytes)
 {
     return bytes > EXL2__CUDA_ENTRY_HEAD && memcmp(entry, "EXL2KRN1", 8) == 0
            && exl2__load64(entry + 8) == exl2__hash(key, strlen(key))
@@ -54,8 +54,8 @@ static bool exl2__cuda_entry_valid(const char *key, const uint8_t *entry, size_t
 
 /* *entry: the whole entry, with its image at EXL2__CUDA_ENTRY_HEAD and a NUL after it; empty if the cache has none. A
    damaged entry counts as missing, with a warning. */
-static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *cache, const char *key,
-                                         exl2__blob *entry)
+EXL2__PRIVATE exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *cache, const char *key,
+                                                exl2__blob *entry)
 {
     void *memory;
     *entry = (exl2__blob){ 0 };
@@ -79,8 +79,9 @@ static exl2_result exl2__cuda_cache_load(exl2__ctx *c, const exl2_kernel_cache *
 }
 
 /* Makes *entry from the image, in the form of exl2__cuda_cache_load, and stores it. */
-static exl2_result exl2__cuda_cache_store(exl2__ctx *c, const exl2_kernel_cache *cache, const char *key,
-                                          uint32_t nvrtc_version, bool ptx, const exl2__blob *image, exl2__blob *entry)
+EXL2__PRIVATE exl2_result exl2__cuda_cache_store(exl2__ctx *c, const exl2_kernel_cache *cache, const char *key,
+                                                 uint32_t nvrtc_version, bool ptx, const exl2__blob *image,
+                                                 exl2__blob *entry)
 {
     void *memory;
     uint64_t bytes = EXL2__CUDA_ENTRY_HEAD + image->bytes;

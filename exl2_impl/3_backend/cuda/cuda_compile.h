@@ -25,8 +25,8 @@ static inline void exl2__cuda_target_name(exl2__cuda_target target, char *out, s
 }
 
 /* Picks machine code of `arch` if this NVRTC supports it, else PTX of the highest supported architecture below. */
-static exl2_result exl2__cuda_target_pick(exl2__ctx *c, const exl2__cuda_nvrtc *nvrtc, uint32_t arch,
-                                          exl2__cuda_target *out)
+EXL2__PRIVATE exl2_result exl2__cuda_target_pick(exl2__ctx *c, const exl2__cuda_nvrtc *nvrtc, uint32_t arch,
+                                                 exl2__cuda_target *out)
 {
     int archs[EXL2__CUDA_ARCHS_MAX] = { 0 }, count = 0;
     int result = nvrtc->arch_count(&count);
@@ -66,7 +66,7 @@ typedef struct exl2__cuda_compile {
 
 /* Compiles; run->result says how it ended. It does not use the engine's allocator, so several may run on threads at
    once. */
-static void exl2__cuda_compile_run(exl2__cuda_compile *run)
+EXL2__PRIVATE void exl2__cuda_compile_run(exl2__cuda_compile *run)
 {
     const exl2__cuda_source *s = run->source;
     const char *headers[EXL2__CUDA_SOURCES_MAX], *names[EXL2__CUDA_SOURCES_MAX];
@@ -88,7 +88,7 @@ static void exl2__cuda_compile_run(exl2__cuda_compile *run)
 }
 
 /* The log of NVRTC; an empty text if there is none. */
-static exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile *run, exl2__blob *out)
+EXL2__PRIVATE exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile *run, exl2__blob *out)
 {
     size_t bytes = 0;
     void *memory;
@@ -108,7 +108,7 @@ static exl2_result exl2__cuda_compile_log(exl2__ctx *c, const exl2__cuda_compile
 }
 
 /* Logs every line of the text. Long lines are logged in pieces, as a log line has room for 247 bytes. */
-static void exl2__cuda_compile_log_lines(const exl2__ctx *c, exl2_log_level level, const char *text)
+EXL2__PRIVATE void exl2__cuda_compile_log_lines(const exl2__ctx *c, exl2_log_level level, const char *text)
 {
     while (*text) {
         const char *end = strchr(text, '\n');
@@ -122,7 +122,7 @@ static void exl2__cuda_compile_log_lines(const exl2__ctx *c, exl2_log_level leve
 }
 
 /* The first line that contains "error", else the first line. */
-static const char *exl2__cuda_compile_error(const char *log, int *bytes)
+EXL2__PRIVATE const char *exl2__cuda_compile_error(const char *log, int *bytes)
 {
     const char *error = strstr(log, "error");
     while (error && error > log && error[-1] != '\n') {
@@ -134,7 +134,7 @@ static const char *exl2__cuda_compile_error(const char *log, int *bytes)
     return error;
 }
 
-static exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compile *run)
+EXL2__PRIVATE exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compile *run)
 {
     exl2__blob log;
     char target[16];
@@ -157,8 +157,8 @@ static exl2_result exl2__cuda_compile_fail(exl2__ctx *c, const exl2__cuda_compil
 
 /* image: machine code, or PTX with its NUL. log: the log of NVRTC; if NULL, its lines are logged as warnings. If the
    module did not compile, its whole log is logged as errors, and the message quotes the first error line. */
-static exl2_result exl2__cuda_compile_finish(exl2__ctx *c, exl2__cuda_compile *run, exl2__blob *image,
-                                             exl2__blob *log)
+EXL2__PRIVATE exl2_result exl2__cuda_compile_finish(exl2__ctx *c, exl2__cuda_compile *run, exl2__blob *image,
+                                                    exl2__blob *log)
 {
     const exl2__cuda_nvrtc *n = run->nvrtc;
     size_t bytes = 0;

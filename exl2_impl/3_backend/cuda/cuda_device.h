@@ -45,7 +45,7 @@ typedef struct exl2__cuda_device { /* the engine keeps a pointer to it */
 
 /* EXL2_OK for 0, EXL2_PENDING for "not ready", else an error. `what` says what the engine was doing, as the message
    needs it: "copying weights". */
-static exl2_result exl2__cuda_device_check(exl2__cuda_device *d, int result, const char *what)
+EXL2__PRIVATE exl2_result exl2__cuda_device_check(exl2__cuda_device *d, int result, const char *what)
 {
     if (result == 0) {
         return EXL2_OK;
@@ -68,7 +68,7 @@ static exl2_result exl2__cuda_device_check(exl2__cuda_device *d, int result, con
 }
 
 /* Makes the device's context current until exl2__cuda_device_leave. Fails if the device is lost. */
-static exl2_result exl2__cuda_device_enter(exl2__cuda_device *d)
+EXL2__PRIVATE exl2_result exl2__cuda_device_enter(exl2__cuda_device *d)
 {
     if (d->lost) {
         return exl2__cuda_fail(d->c, EXL2_ERR_DEVICE_LOST, d->lost,
@@ -104,7 +104,7 @@ static inline uint64_t exl2__cuda_device_room(const exl2__cuda_device *d)
 }
 
 /* Gives address 0 for 0 bytes. The cap is checked before the device is asked. */
-static exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes, exl2_mem tag, uint64_t *address)
+EXL2__PRIVATE exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes, exl2_mem tag, uint64_t *address)
 {
     *address = 0;
     if (bytes == 0) {
@@ -140,7 +140,7 @@ static exl2_result exl2__cuda_device_alloc(exl2__cuda_device *d, uint64_t bytes,
 }
 
 /* Does nothing for address 0. Works on a lost device, too. */
-static void exl2__cuda_device_free(exl2__cuda_device *d, uint64_t address, uint64_t bytes, exl2_mem tag)
+EXL2__PRIVATE void exl2__cuda_device_free(exl2__cuda_device *d, uint64_t address, uint64_t bytes, exl2_mem tag)
 {
     if (!address) {
         return;
@@ -191,7 +191,7 @@ static inline void exl2__cuda_arena_close(exl2__cuda_device *d, exl2__cuda_arena
 /* ---- open and close ---- */
 
 /* The lowest priority for 0, so that rendering goes first; else the application's, within the range of the device. */
-static int exl2__cuda_device_priority(const exl2__cuda_device *d, int32_t wanted)
+EXL2__PRIVATE int exl2__cuda_device_priority(const exl2__cuda_device *d, int32_t wanted)
 {
     int least = 0, greatest = 0;
     if (d->driver.priority_range(&least, &greatest) != 0) {
@@ -201,7 +201,7 @@ static int exl2__cuda_device_priority(const exl2__cuda_device *d, int32_t wanted
 }
 
 /* Reads the attributes that launches are planned with. The driver must report all but the memory's speed. */
-static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shared_bytes_max)
+EXL2__PRIVATE exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shared_bytes_max)
 {
     static const int attributes[] = { EXL2__CUDA_SM_COUNT, EXL2__CUDA_SHARED_OPTIN, EXL2__CUDA_SHARED_PER_SM,
                                       EXL2__CUDA_L2_BYTES };
@@ -226,7 +226,7 @@ static exl2_result exl2__cuda_device_measure(exl2__cuda_device *d, uint32_t shar
 }
 
 /* Makes the context and the streams of the picked device. On success the context is current. */
-static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_device_desc *desc)
+EXL2__PRIVATE exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_device_desc *desc)
 {
     const exl2__cuda_driver *driver = &d->driver;
     EXL2__TRY(exl2__cuda_device_check(d, driver->device_get(&d->device, (int)d->info.index), "opening the device"));
@@ -251,7 +251,7 @@ static exl2_result exl2__cuda_device_start(exl2__cuda_device *d, const exl2_devi
 
 /* Closes the device, also a zeroed, half-open or closed one. The caller has closed arenas and rings. Waits for queued
    work. Frees everything of a lost device, too, whether or not the driver still answers. */
-static void exl2__cuda_device_close(exl2__cuda_device *d)
+EXL2__PRIVATE void exl2__cuda_device_close(exl2__cuda_device *d)
 {
     const exl2__cuda_driver *driver = &d->driver;
     bool entered = d->context && driver->context_push(d->context) == 0;
@@ -280,7 +280,8 @@ static void exl2__cuda_device_close(exl2__cuda_device *d)
 /* Picks and opens a device; loads no kernels. `d` is zeroed; tests fill its tables of driver and NVRTC before. Fails
    with NO_DEVICE on a machine without a usable GPU, and the message says why. A device that did not open is closed. The
    context is not current afterwards. */
-static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, const exl2__cuda_settings *settings)
+EXL2__PRIVATE exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d,
+                                                 const exl2__cuda_settings *settings)
 {
     char why[160];
     exl2_device_desc desc = settings->device ? *settings->device : (exl2_device_desc){ 0 };
@@ -313,7 +314,7 @@ static exl2_result exl2__cuda_device_open(exl2__ctx *c, exl2__cuda_device *d, co
 }
 
 /* Loads some of the wanted modules (NULL: all), as exl2__cuda_kernels_load. */
-static exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, const bool *wanted, uint32_t threads)
+EXL2__PRIVATE exl2_result exl2__cuda_device_some_kernels(exl2__cuda_device *d, const bool *wanted, uint32_t threads)
 {
     exl2__zone_begin(d->c, "exl2 load kernels");
     exl2_result result = exl2__cuda_kernels_load(d->c, &d->kernels, &d->compiler, wanted, threads);
@@ -346,8 +347,8 @@ static inline bool exl2__cuda_device_launches_with(const exl2__cuda_device *d)
 }
 
 /* Enqueues a kernel. arguments: its one struct, as kernels.def.h names it. */
-static exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
-                                            const void *arguments)
+EXL2__PRIVATE exl2_result exl2__cuda_device_launch(exl2__cuda_device *d, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
+                                                   const void *arguments)
 {
     exl2__cuda_function *function = d->kernels.functions[kernel];
     void *parameters[1] = { (void *)(uintptr_t)arguments };

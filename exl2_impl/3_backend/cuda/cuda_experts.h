@@ -38,7 +38,7 @@ static inline uint64_t exl2__cuda_expert_fixed(const exl2k_expert_args *a, uint3
 /* Fills in what a launch of `ctas` CTAs for `rows` 1 or 8 needs, within `budget` bytes: deep rings and all of a CTA's
    work at once if there is room, else smaller blocks. a: rows, down, parts, columns, chunks and slot_bytes are set.
    Returns the dynamic shared memory of the launch, 0 if the budget is too small. */
-static uint32_t exl2__cuda_expert_plan(exl2k_expert_args *a, uint32_t rows, uint32_t ctas, uint32_t budget)
+EXL2__PRIVATE uint32_t exl2__cuda_expert_plan(exl2k_expert_args *a, uint32_t rows, uint32_t ctas, uint32_t budget)
 {
     uint32_t sum_bytes = rows == 1 ? 64 : 512, strips = (uint32_t)exl2__div_up(a->columns, EXL2__CUDA_STRIP);
     uint32_t used_max = (uint32_t)exl2__min64(a->rows.count, (uint64_t)rows * a->rows.active);
@@ -75,8 +75,8 @@ static inline bool exl2__cuda_routed_packed(const exl2__layer *layer)
 }
 
 /* Few rows: one kernel for all. Passes by GEMM: one for the logits, one for the choice. */
-static exl2_result exl2__cuda_route_launch(exl2__cuda_model *m, const exl2k_route_args *a,
-                                           const exl2k_route_choose_args *choose)
+EXL2__PRIVATE exl2_result exl2__cuda_route_launch(exl2__cuda_model *m, const exl2k_route_args *a,
+                                                  const exl2k_route_choose_args *choose)
 {
     uint32_t outputs = a->table[0].outputs + a->table[1].outputs, rows = m->pass.row_count;
     uint32_t choose_bytes = exl2k_route_choose_bytes(choose->count, choose->groups);
@@ -94,7 +94,7 @@ static exl2_result exl2__cuda_route_launch(exl2__cuda_model *m, const exl2k_rout
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_route_choose, grid, choose);
 }
 
-static exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__layer *layer)
 {
     const exl2__shape *s = &m->plan->shape;
     const exl2__experts *e = &s->experts;
@@ -125,7 +125,7 @@ static exl2_result exl2__cuda_route(exl2__cuda_model *m, const exl2__layer *laye
 }
 
 /* Multiplies h of the shared expert by the rows' weights. */
-static exl2_result exl2__cuda_expert_switch(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_expert_switch(exl2__cuda_model *m, const exl2__layer *layer)
 {
     exl2k_expert_switch_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count), .h = m->b.h,
                                    .weight = m->b.routed.shared, .pitch = m->b.h_pitch,
@@ -137,7 +137,7 @@ static exl2_result exl2__cuda_expert_switch(exl2__cuda_model *m, const exl2__lay
 /* ---- products ---- */
 
 /* The slice of rows that begins at row `first`. */
-static exl2k_expert_choice exl2__cuda_expert_slice(const exl2__cuda_model *m, uint32_t first)
+EXL2__PRIVATE exl2k_expert_choice exl2__cuda_expert_slice(const exl2__cuda_model *m, uint32_t first)
 {
     const exl2__experts *e = &m->plan->shape.experts;
     return (exl2k_expert_choice){ .choice = m->b.routed.choice, .weight = m->b.routed.weight,
@@ -145,7 +145,8 @@ static exl2k_expert_choice exl2__cuda_expert_slice(const exl2__cuda_model *m, ui
                                   .count = e->count, .active = e->active };
 }
 
-static exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_expert_args *a, uint32_t rows, bool affine)
+EXL2__PRIVATE exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_expert_args *a, uint32_t rows,
+                                                   bool affine)
 {
     uint32_t ctas = a->down ? exl2__cuda_residual_ctas(m) : m->limits.ctas; /* a slot of sums_out for each */
     uint32_t kind_rows = rows == 1 ? 1 : EXL2K_EXPERT_ROWS;
@@ -162,7 +163,7 @@ static exl2_result exl2__cuda_expert_launch(exl2__cuda_model *m, exl2k_expert_ar
 }
 
 /* h of a slice. */
-static exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const exl2__layer *layer, uint32_t first)
+EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const exl2__layer *layer, uint32_t first)
 {
     const exl2__shape *s = &m->plan->shape;
     const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
@@ -188,7 +189,7 @@ static exl2_result exl2__cuda_expert_slice_up(exl2__cuda_model *m, const exl2__l
 }
 
 /* Adds the results of a slice's experts to the residual. */
-static exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, const exl2__layer *layer, uint32_t first)
+EXL2__PRIVATE exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, const exl2__layer *layer, uint32_t first)
 {
     const exl2__shape *s = &m->plan->shape;
     const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
@@ -216,7 +217,7 @@ static exl2_result exl2__cuda_expert_slice_down(exl2__cuda_model *m, const exl2_
 }
 
 /* All rows of a pass of many rows, up and down. */
-static exl2_result exl2__cuda_expert_grouped(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_expert_grouped(exl2__cuda_model *m, const exl2__layer *layer)
 {
     const exl2__shape *s = &m->plan->shape;
     const exl2__cuda_experts *e = exl2__cuda_experts_of(layer);
@@ -233,13 +234,13 @@ static exl2_result exl2__cuda_expert_grouped(exl2__cuda_model *m, const exl2__la
 
 /* Passes by GEMM do all of their work in expert_down; so do those of several slices, because h has room for
    one. */
-static exl2_result exl2__cuda_expert_up(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_expert_up(exl2__cuda_model *m, const exl2__layer *layer)
 {
     bool one = m->pass.row_count <= EXL2K_EXPERT_ROWS && !m->pass.by_gemm;
     return one ? exl2__cuda_expert_slice_up(m, layer, 0) : EXL2_OK;
 }
 
-static exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_expert_down(exl2__cuda_model *m, const exl2__layer *layer)
 {
     if (m->pass.by_gemm) {
         return exl2__cuda_expert_grouped(m, layer);

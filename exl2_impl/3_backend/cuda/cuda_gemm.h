@@ -55,7 +55,7 @@ static inline uint32_t exl2__cuda_gemm_columns(const exl2k_gemm_args *a)
 
 /* Fills in stages, slots and their sizes, as many as the budget allows. Returns bytes of shared memory, 0 if the budget
    is too small. */
-static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32_t chunk_bytes, uint32_t budget)
+EXL2__PRIVATE uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32_t chunk_bytes, uint32_t budget)
 {
     static const uint8_t depths[][2] = { { 4, 2 }, { 3, 2 }, { 3, 1 }, { 2, 1 }, { 2, 0 } }; /* stages_log, slots_log */
     a->slot_bytes = EXL2K_GEMM_ENTRY + 2 * chunk_bytes;
@@ -76,8 +76,8 @@ static uint32_t exl2__cuda_gemm_shared(exl2k_gemm_args *a, uint32_t rows, uint32
 
 /* Plans the launch for a->rows rows of a->matrix. chunk_bytes: size of the matrix's largest chunk. The caller has set
    a->kind, too, and fills in addresses and pitches; this function fills in the rest of `a`. */
-static exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32_t chunk_bytes, uint32_t sms,
-                                                      uint32_t budget)
+EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_gemm_plan_make(exl2k_gemm_args *a, uint32_t chunk_bytes, uint32_t sms,
+                                                             uint32_t budget)
 {
     exl2__cuda_gemm_plan plan = { 0 };
     uint32_t most = exl2__cuda_gemm_class(a->rows), rows = most == 0 ? 128 : exl2__min32(most, 128);

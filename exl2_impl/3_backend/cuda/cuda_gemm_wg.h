@@ -39,7 +39,7 @@ static inline uint32_t exl2__cuda_wg_columns(const exl2k_gemm_args *a)
 }
 
 /* The splits that end first on `ctas` CTAs at a time, for `tiles` tiles of K = 32 * halves inputs. */
-static uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves, uint32_t sms, uint32_t ctas)
+EXL2__PRIVATE uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves, uint32_t sms, uint32_t ctas)
 {
     uint32_t best = 1;
     uint64_t least = UINT64_MAX;
@@ -59,7 +59,8 @@ static uint32_t exl2__cuda_wg_split_count(uint32_t tiles, uint32_t halves, uint3
    rows, whichever end first. Two CTAs with tiles of up to 64 rows run on an SM. variant: 0 for Llama, 1 for any family,
    2 for affine matrices. The caller has set a->kind and a->partial (0: no splits), too, and fills in addresses and
    a->out_pitch; this function fills in what else is used. */
-static exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t sms, bool sampled, uint32_t variant)
+EXL2__PRIVATE exl2__cuda_gemm_plan exl2__cuda_wg_plan_make(exl2k_gemm_args *a, uint32_t sms, bool sampled,
+                                                           uint32_t variant)
 {
     exl2__cuda_gemm_plan plan = { 0 };
     uint32_t halves = (uint32_t)exl2__div_up(a->matrix.rows, 32), splits = 1;

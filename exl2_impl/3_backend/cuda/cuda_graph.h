@@ -24,7 +24,7 @@ static inline uint32_t exl2__cuda_layer_units(const exl2__cuda_model *m)
     return (uint32_t)exl2__div_up(m->plan->shape.layers, each);
 }
 
-static exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer *layer)
 {
     m->pass.norm = 2 * layer->index % EXL2__CUDA_SUMS; /* two norms in each layer */
     m->pass.first_norm = layer->index == 0;
@@ -36,7 +36,7 @@ static exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2__layer
 }
 
 /* Units [begin, end) of the head for the group, and sampling after the last one. */
-static exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group, uint32_t begin, uint32_t end)
+EXL2__PRIVATE exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group, uint32_t begin, uint32_t end)
 {
     uint32_t size = m->plan->logit_rows_max;
     uint32_t rows = m->pass.captured ? m->pass.row_count : m->step->logit_count;
@@ -48,7 +48,7 @@ static exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group, 
 }
 
 /* Enqueues units [begin, end), without page copies. */
-static exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, uint32_t end)
+EXL2__PRIVATE exl2_result exl2__cuda_queue_plain(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     uint32_t each = m->pass.captured ? m->layers_per_unit : 1, units = exl2__cuda_layer_units(m);
     for (uint32_t unit = begin; unit < end; unit++) {
@@ -85,7 +85,8 @@ static inline uint32_t exl2__cuda_split_class(uint32_t splits)
 }
 
 /* Captures units [begin, end) of the pass in m->pass as a graph. */
-static exl2_result exl2__cuda_capture(exl2__cuda_model *m, uint32_t begin, uint32_t end, exl2__cuda_graph_exec **out)
+EXL2__PRIVATE exl2_result exl2__cuda_capture(exl2__cuda_model *m, uint32_t begin, uint32_t end,
+                                             exl2__cuda_graph_exec **out)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
     exl2__cuda_stream *stream = m->gpu->stream;
@@ -105,14 +106,14 @@ static exl2_result exl2__cuda_capture(exl2__cuda_model *m, uint32_t begin, uint3
     return r;
 }
 
-static void exl2__cuda_graph_free(exl2__cuda_model *m, exl2__cuda_graph_exec *graph)
+EXL2__PRIVATE void exl2__cuda_graph_free(exl2__cuda_model *m, exl2__cuda_graph_exec *graph)
 {
     if (graph) {
         m->gpu->driver.graph_exec_free(graph);
     }
 }
 
-static void exl2__cuda_graphs_close(exl2__cuda_model *m)
+EXL2__PRIVATE void exl2__cuda_graphs_close(exl2__cuda_model *m)
 {
     exl2__cuda_graphs *g = &m->graphs;
     for (uint32_t rows = 0; rows < EXL2__CUDA_ROW_CLASSES; rows++) {
@@ -130,7 +131,7 @@ static void exl2__cuda_graphs_close(exl2__cuda_model *m)
 }
 
 /* Captures all graphs of a class of passes. */
-static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
+EXL2__PRIVATE exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
 {
     exl2__cuda_graphs *g = &m->graphs;
     void *memory;
@@ -154,7 +155,7 @@ static exl2_result exl2__cuda_graphs_of(exl2__cuda_model *m, uint32_t rows)
     return m->head_units > 1 ? exl2__cuda_capture(m, layers, g->units, &g->head[rows]) : EXL2_OK;
 }
 
-static exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
+EXL2__PRIVATE exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
 {
     for (uint32_t rows = 0; rows <= exl2__cuda_row_class(exl2__cuda_graph_rows(m->plan)); rows++) {
         EXL2__TRY(exl2__cuda_graphs_of(m, rows));
@@ -163,7 +164,7 @@ static exl2_result exl2__cuda_graphs_open(exl2__cuda_model *m)
 }
 
 /* Enqueues units [begin, end) of the current captured pass as graphs. */
-static exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t begin, uint32_t end)
+EXL2__PRIVATE exl2_result exl2__cuda_queue_graphs(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     const exl2__cuda_graphs *g = &m->graphs;
     uint32_t rows = exl2__cuda_row_class(m->pass.row_count);

@@ -64,8 +64,8 @@ typedef struct exl2__cuda_grouped_layout {
     uint32_t pitch, h_pitch;
 } exl2__cuda_grouped_layout;
 
-static exl2__cuda_grouped_layout exl2__cuda_grouped_layout_of(uint32_t rows, uint32_t active, uint32_t count,
-                                                              uint32_t hidden, uint32_t inter)
+EXL2__PRIVATE exl2__cuda_grouped_layout exl2__cuda_grouped_layout_of(uint32_t rows, uint32_t active, uint32_t count,
+                                                                     uint32_t hidden, uint32_t inter)
 {
     const uint64_t align = EXL2__CUDA_GROUPED_ALIGN;
     uint64_t slots = (uint64_t)rows * active;
@@ -91,8 +91,8 @@ static inline uint64_t exl2__cuda_grouped_scratch_bytes(uint32_t rows, uint32_t 
 
 /* The launch of a product, without addresses: tiles of tile_rows rows, `twice` two CTAs on an SM. Returns false if
    shared memory is too small. */
-static bool exl2__cuda_grouped_try(exl2__cuda_grouped_launch *l, exl2__cuda_kernel kernel, uint32_t tile_rows,
-                                   bool twice, const exl2__cuda_grouped *e, uint32_t sms, uint32_t budget)
+EXL2__PRIVATE bool exl2__cuda_grouped_try(exl2__cuda_grouped_launch *l, exl2__cuda_kernel kernel, uint32_t tile_rows,
+                                          bool twice, const exl2__cuda_grouped *e, uint32_t sms, uint32_t budget)
 {
     exl2k_gemm_args form = { 0 };
     /* An SM has 1 KiB more than a block may have, and each block takes 1 KiB more than it asks for. */
@@ -109,8 +109,8 @@ static bool exl2__cuda_grouped_try(exl2__cuda_grouped_launch *l, exl2__cuda_kern
 
 /* Chooses kernel and tiles: small ones for few rows of an expert or little shared memory. Returns the rows of a tile, 0
    if shared memory is too small. */
-static uint32_t exl2__cuda_grouped_tiles(exl2__cuda_grouped_launch *l, const exl2__cuda_grouped *e, uint32_t sms,
-                                         uint32_t budget)
+EXL2__PRIVATE uint32_t exl2__cuda_grouped_tiles(exl2__cuda_grouped_launch *l, const exl2__cuda_grouped *e, uint32_t sms,
+                                                uint32_t budget)
 {
     exl2__cuda_kernel kernel = e->affine ? EXL2__KERNEL_exl2k_grouped_gemm_affine : EXL2__KERNEL_exl2k_grouped_gemm;
     bool few = (uint64_t)e->rows * e->active <= (uint64_t)EXL2__CUDA_GROUPED_FEW * e->count && !e->affine;
@@ -125,8 +125,8 @@ static uint32_t exl2__cuda_grouped_tiles(exl2__cuda_grouped_launch *l, const exl
     return fits ? 32 : 0;
 }
 
-static void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, exl2__cuda_grouped_launch *down,
-                                        const exl2__cuda_grouped *e, const exl2__cuda_grouped_layout *l)
+EXL2__PRIVATE void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, exl2__cuda_grouped_launch *down,
+                                               const exl2__cuda_grouped *e, const exl2__cuda_grouped_layout *l)
 {
     exl2k_grouped_gemm_args *a = &up->args.gemm, *d = &down->args.gemm;
     a->experts = e->experts;
@@ -157,8 +157,8 @@ static void exl2__cuda_grouped_products(exl2__cuda_grouped_launch *up, exl2__cud
 
 /* ---- the plan ---- */
 
-static exl2__cuda_grouped_launch *exl2__cuda_grouped_add(exl2__cuda_grouped_plan *plan, exl2__cuda_kernel kernel,
-                                                         uint32_t x, uint32_t threads)
+EXL2__PRIVATE exl2__cuda_grouped_launch *exl2__cuda_grouped_add(exl2__cuda_grouped_plan *plan, exl2__cuda_kernel kernel,
+                                                                uint32_t x, uint32_t threads)
 {
     exl2__cuda_grouped_launch *l = &plan->launch[plan->count++];
     l->kernel = kernel;
@@ -173,8 +173,8 @@ static inline uint32_t exl2__cuda_grouped_staged(uint32_t columns, uint32_t budg
     return bytes <= budget ? (uint32_t)bytes : 0;
 }
 
-static void exl2__cuda_grouped_sort(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
-                                    const exl2__cuda_grouped_layout *l, uint32_t tile_rows)
+EXL2__PRIVATE void exl2__cuda_grouped_sort(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
+                                           const exl2__cuda_grouped_layout *l, uint32_t tile_rows)
 {
     uint32_t slots = e->rows * e->active;
     uint32_t ctas = (uint32_t)exl2__div_up(slots, EXL2K_GROUPED_SORT_THREADS);
@@ -187,8 +187,8 @@ static void exl2__cuda_grouped_sort(exl2__cuda_grouped_plan *plan, const exl2__c
                                                    .experts = e->count, .tile_rows = tile_rows };
 }
 
-static void exl2__cuda_grouped_gather(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
-                                      const exl2__cuda_grouped_layout *l, uint32_t budget)
+EXL2__PRIVATE void exl2__cuda_grouped_gather(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
+                                             const exl2__cuda_grouped_layout *l, uint32_t budget)
 {
     exl2__cuda_grouped_launch *launch = exl2__cuda_grouped_add(plan, EXL2__KERNEL_exl2k_grouped_gather,
                                                                e->rows * e->active, EXL2K_GROUPED_ROW_THREADS);
@@ -201,8 +201,8 @@ static void exl2__cuda_grouped_gather(exl2__cuda_grouped_plan *plan, const exl2_
                                                        .staged = launch->grid.shared_bytes, .packed = e->packed };
 }
 
-static void exl2__cuda_grouped_sum(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
-                                   const exl2__cuda_grouped_layout *l)
+EXL2__PRIVATE void exl2__cuda_grouped_sum(exl2__cuda_grouped_plan *plan, const exl2__cuda_grouped *e,
+                                          const exl2__cuda_grouped_layout *l)
 {
     exl2__cuda_grouped_launch *launch = exl2__cuda_grouped_add(plan, EXL2__KERNEL_exl2k_grouped_sum, e->rows,
                                                                EXL2K_GROUPED_SUM_THREADS);
@@ -214,7 +214,8 @@ static void exl2__cuda_grouped_sum(exl2__cuda_grouped_plan *plan, const exl2__cu
 }
 
 /* Plans the launches. sms: multiprocessors of the device; budget: bytes of shared memory that a block may use. */
-static exl2__cuda_grouped_plan exl2__cuda_grouped_plan_make(const exl2__cuda_grouped *e, uint32_t sms, uint32_t budget)
+EXL2__PRIVATE exl2__cuda_grouped_plan exl2__cuda_grouped_plan_make(const exl2__cuda_grouped *e, uint32_t sms,
+                                                                   uint32_t budget)
 {
     exl2__cuda_grouped_plan plan = { 0 };
     exl2__cuda_grouped_layout l = exl2__cuda_grouped_layout_of(e->rows, e->active, e->count, e->hidden, e->inter);

@@ -158,7 +158,7 @@ static inline void exl2__cuda_compiler_close(exl2__cuda_compiler *k)
 }
 
 /* Opens NVRTC if it is not open. false: there is none, and k->why says why. */
-static bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
+EXL2__PRIVATE bool exl2__cuda_compiler_ready(exl2__cuda_compiler *k)
 {
     if (k->version == 0 && !k->unavailable) {
         int major = 0, minor = 0;
@@ -185,15 +185,15 @@ typedef struct exl2__cuda_build {
     bool found;       /* the entry was in the cache */
 } exl2__cuda_build;
 
-static void exl2__cuda_build_close(exl2__ctx *c, exl2__cuda_build *build)
+EXL2__PRIVATE void exl2__cuda_build_close(exl2__ctx *c, exl2__cuda_build *build)
 {
     exl2__cuda_compile_close(&build->compile);
     exl2__blob_close(c, &build->entry);
     exl2__cuda_source_close(c, &build->source);
 }
 
-static exl2_result exl2__cuda_build_find(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_build *build,
-                                         exl2__cuda_target target)
+EXL2__PRIVATE exl2_result exl2__cuda_build_find(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_build *build,
+                                                exl2__cuda_target target)
 {
     exl2__cuda_key(&build->source, target, k->options, k->option_count, build->key);
     EXL2__TRY(exl2__cuda_cache_load(c, &k->cache, build->key, &build->entry));
@@ -202,8 +202,8 @@ static exl2_result exl2__cuda_build_find(exl2__ctx *c, const exl2__cuda_compiler
 }
 
 /* Without a compiler, machine code of a lower minor architecture of the same major runs, too, except Hopper's. */
-static exl2_result exl2__cuda_build_find_lower(exl2__ctx *c, const exl2__cuda_compiler *k, exl2__cuda_build *build,
-                                               uint32_t arch)
+EXL2__PRIVATE exl2_result exl2__cuda_build_find_lower(exl2__ctx *c, const exl2__cuda_compiler *k,
+                                                      exl2__cuda_build *build, uint32_t arch)
 {
     for (uint32_t lower = arch; lower-- > arch / 10 * 10 && lower >= EXL2__CUDA_ARCH_MIN && !build->found;) {
         if (lower != 90) {
@@ -220,8 +220,8 @@ static exl2_result exl2__cuda_build_find_lower(exl2__ctx *c, const exl2__cuda_co
 }
 
 /* Fills in what the compiler needs, with the target for `arch`. */
-static exl2_result exl2__cuda_build_prepare(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build,
-                                            uint32_t arch)
+EXL2__PRIVATE exl2_result exl2__cuda_build_prepare(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build,
+                                                   uint32_t arch)
 {
     build->compile = (exl2__cuda_compile){ .nvrtc = &k->nvrtc, .source = &build->source };
     build->compile.option_count = k->option_count;
@@ -230,7 +230,8 @@ static exl2_result exl2__cuda_build_prepare(exl2__ctx *c, exl2__cuda_compiler *k
 }
 
 /* Reads the source. Afterwards either the cache entry is loaded, or the module is ready to be compiled. */
-static exl2_result exl2__cuda_build_open(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build, uint32_t arch)
+EXL2__PRIVATE exl2_result exl2__cuda_build_open(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build,
+                                                uint32_t arch)
 {
     exl2__cuda_target exact = { arch, false };
     EXL2__TRY(exl2__cuda_source_open(c, k->kernel_dir, exl2__cuda_kernel_rows[build->module].module, &build->source));
@@ -246,7 +247,7 @@ static exl2_result exl2__cuda_build_open(exl2__ctx *c, exl2__cuda_compiler *k, e
 }
 
 /* Makes and stores the entry of a compiled module. */
-static exl2_result exl2__cuda_build_finish(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build)
+EXL2__PRIVATE exl2_result exl2__cuda_build_finish(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *build)
 {
     exl2__blob image;
     EXL2__TRY(exl2__cuda_compile_finish(c, &build->compile, &image, NULL));
@@ -259,7 +260,7 @@ static exl2_result exl2__cuda_build_finish(exl2__ctx *c, exl2__cuda_compiler *k,
     return result;
 }
 
-static void exl2__cuda_build_run(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__cuda_build_run(void *arg, uint32_t index)
 {
     exl2__cuda_build *build = &((exl2__cuda_build *)arg)[index];
     if (!build->found && build->compile.nvrtc) {
@@ -268,7 +269,7 @@ static void exl2__cuda_build_run(void *arg, uint32_t index)
 }
 
 /* Compiles the modules that were not in the cache, in parallel on the application's threads. */
-static void exl2__cuda_builds_run(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *builds, uint32_t count)
+EXL2__PRIVATE void exl2__cuda_builds_run(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cuda_build *builds, uint32_t count)
 {
     bool all_found = true;
     for (uint32_t i = 0; i < count; i++) {
@@ -292,8 +293,8 @@ static void exl2__cuda_builds_run(exl2__ctx *c, exl2__cuda_compiler *k, exl2__cu
 
 /* *out: [*count] one build for each wanted module (`wanted` NULL: all) that exists for `arch`, zeroed but for
    `module`. */
-static exl2_result exl2__cuda_builds_make(exl2__ctx *c, uint32_t arch, const bool *wanted, exl2__cuda_build **out,
-                                          uint32_t *count)
+EXL2__PRIVATE exl2_result exl2__cuda_builds_make(exl2__ctx *c, uint32_t arch, const bool *wanted,
+                                                 exl2__cuda_build **out, uint32_t *count)
 {
     void *memory;
     EXL2__TRY(exl2__alloc(c, EXL2__KERNEL_COUNT * sizeof **out, sizeof(void *), EXL2_MEM_GENERAL, &memory));
@@ -309,7 +310,7 @@ static exl2_result exl2__cuda_builds_make(exl2__ctx *c, uint32_t arch, const boo
     return EXL2_OK;
 }
 
-static void exl2__cuda_builds_free(exl2__ctx *c, exl2__cuda_build *builds, uint32_t count)
+EXL2__PRIVATE void exl2__cuda_builds_free(exl2__ctx *c, exl2__cuda_build *builds, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         exl2__cuda_build_close(c, &builds[i]);
@@ -319,7 +320,7 @@ static void exl2__cuda_builds_free(exl2__ctx *c, exl2__cuda_build *builds, uint3
 
 /* Checks that kernels can be had for the architecture: each module that every model needs is in the cache, or a
    compiler supports the architecture. Frees all that it reads. */
-static exl2_result exl2__cuda_kernels_find(exl2__ctx *c, exl2__cuda_compiler *k, uint32_t arch)
+EXL2__PRIVATE exl2_result exl2__cuda_kernels_find(exl2__ctx *c, exl2__cuda_compiler *k, uint32_t arch)
 {
     bool wanted[EXL2__KERNEL_COUNT];
     exl2_result result = EXL2_OK;
@@ -345,7 +346,7 @@ typedef struct exl2__cuda_kernels {
 } exl2__cuda_kernels;
 
 /* The device's context must be current. */
-static void exl2__cuda_kernels_close(exl2__cuda_kernels *k)
+EXL2__PRIVATE void exl2__cuda_kernels_close(exl2__cuda_kernels *k)
 {
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
         if (k->modules[i]) {
@@ -363,7 +364,8 @@ static inline bool exl2__cuda_image_rejected(int result)
 }
 
 /* Loads the image and returns the driver's result. why: the log of the driver's assembler. */
-static int exl2__cuda_kernels_load_image(exl2__cuda_kernels *k, const exl2__cuda_build *build, char *why, size_t cap)
+EXL2__PRIVATE int exl2__cuda_kernels_load_image(exl2__cuda_kernels *k, const exl2__cuda_build *build, char *why,
+                                                size_t cap)
 {
     int options[] = { EXL2__CUDA_JIT_ERROR_LOG, EXL2__CUDA_JIT_ERROR_LOG_BYTES };
     void *values[] = { why, (void *)(uintptr_t)(cap - 1) };
@@ -374,7 +376,8 @@ static int exl2__cuda_kernels_load_image(exl2__cuda_kernels *k, const exl2__cuda
 }
 
 /* The error for a lost context, or for device memory that ran out; EXL2_OK for any other result. */
-static exl2_result exl2__cuda_kernels_device_error(exl2__ctx *c, exl2__cuda_kernels *k, int result, const char *module)
+EXL2__PRIVATE exl2_result exl2__cuda_kernels_device_error(exl2__ctx *c, exl2__cuda_kernels *k, int result,
+                                                          const char *module)
 {
     const char *name = exl2__cuda_result_name(k->driver, result);
     if (exl2__cuda_sticky(result)) {
@@ -390,8 +393,8 @@ static exl2_result exl2__cuda_kernels_device_error(exl2__ctx *c, exl2__cuda_kern
 }
 
 /* The error for an image that the driver did not load; `why` is the log of its assembler. */
-static exl2_result exl2__cuda_kernels_image_error(exl2__ctx *c, exl2__cuda_kernels *k, const exl2__cuda_build *build,
-                                                  int result, const char *why)
+EXL2__PRIVATE exl2_result exl2__cuda_kernels_image_error(exl2__ctx *c, exl2__cuda_kernels *k,
+                                                         const exl2__cuda_build *build, int result, const char *why)
 {
     uint32_t built = exl2__load32(build->entry.data + 16);
     const char *module = build->source.names[0];
@@ -411,7 +414,7 @@ static exl2_result exl2__cuda_kernels_image_error(exl2__ctx *c, exl2__cuda_kerne
 }
 
 /* Gets a function of a loaded module, and lets it use as much shared memory as the device and the application allow. */
-static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels *k, uint32_t kernel)
+EXL2__PRIVATE exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels *k, uint32_t kernel)
 {
     const exl2__cuda_kernel_row *row = &exl2__cuda_kernel_rows[kernel];
     exl2__cuda_function *function = NULL;
@@ -434,8 +437,8 @@ static exl2_result exl2__cuda_kernels_function(exl2__ctx *c, exl2__cuda_kernels 
 
 /* Loads the module's image. An image from the cache that the driver rejects is compiled again, and the new one is
    stored. */
-static exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
-                                                  exl2__cuda_build *build)
+EXL2__PRIVATE exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kernels *k,
+                                                         exl2__cuda_compiler *compiler, exl2__cuda_build *build)
 {
     char why[1024];
     int result = exl2__cuda_kernels_load_image(k, build, why, sizeof why);
@@ -475,8 +478,8 @@ static exl2_result exl2__cuda_kernels_load_module(exl2__ctx *c, exl2__cuda_kerne
 /* Loads the wanted modules that are not loaded yet (wanted: by the number of their first kernel; NULL: all); PENDING if
    more are left. threads 0: all. Else one module from the cache, or as many as these threads of the application compile
    together. The device's context must be current. After a failure the modules loaded so far stay. */
-static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
-                                           const bool *wanted, uint32_t threads)
+EXL2__PRIVATE exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, exl2__cuda_compiler *compiler,
+                                                  const bool *wanted, uint32_t threads)
 {
     bool missing[EXL2__KERNEL_COUNT], full = false;
     exl2__cuda_build *builds;
@@ -506,8 +509,8 @@ static exl2_result exl2__cuda_kernels_load(exl2__ctx *c, exl2__cuda_kernels *k, 
 
 /* Compiles for each architecture every module that exists for it, those of conversions if `converter`, into the
    compiler's cache hook; needs no GPU. NVRTC must support machine code for each architecture. */
-static exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *compiler, const uint32_t *archs,
-                                            uint32_t arch_count, bool converter)
+EXL2__PRIVATE exl2_result exl2__cuda_kernels_build(exl2__ctx *c, exl2__cuda_compiler *compiler, const uint32_t *archs,
+                                                   uint32_t arch_count, bool converter)
 {
     bool wanted[EXL2__KERNEL_COUNT];
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {

@@ -68,7 +68,7 @@ static inline uint32_t exl2__cuda_width(uint32_t bits)
 
 /* ---- regions ---- */
 
-static void exl2__cuda_layout_regions(exl2__cuda_layout *l)
+EXL2__PRIVATE void exl2__cuda_layout_regions(exl2__cuda_layout *l)
 {
     const exl2__matrix_desc *d = l->desc;
     l->region_count = 0;
@@ -95,7 +95,7 @@ static void exl2__cuda_layout_regions(exl2__cuda_layout *l)
 }
 
 /* The group of a packed row. Rows must be asked for in ascending order. */
-static uint32_t exl2__cuda_layout_group(exl2__cuda_layout *l, uint32_t row)
+EXL2__PRIVATE uint32_t exl2__cuda_layout_group(exl2__cuda_layout *l, uint32_t row)
 {
     const exl2__group *groups = l->desc->groups;
     while (row >= groups[l->group].row + groups[l->group].rows) {
@@ -108,8 +108,8 @@ static uint32_t exl2__cuda_layout_group(exl2__cuda_layout *l, uint32_t row)
 
 /* Fills in scale words, maxima and `ends` of a chunk of codes: records [first, first + chunk->records) of the
    region. */
-static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
-                                    exl2k_chunk *chunk, uint16_t *group_of)
+EXL2__PRIVATE void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
+                                           exl2k_chunk *chunk, uint16_t *group_of)
 {
     uint32_t end = region->row + region->rows, step = region->by_half ? EXL2__CUDA_HALF_ROWS : EXL2__CUDA_RECORD_ROWS;
     uint32_t row = region->row + first * EXL2__CUDA_RECORD_ROWS, last = row + chunk->records * EXL2__CUDA_RECORD_ROWS;
@@ -131,8 +131,8 @@ static void exl2__cuda_chunk_groups(exl2__cuda_layout *l, const exl2__cuda_regio
 }
 
 /* Appends the next chunk: records [first, first + records) of the region. */
-static void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
-                                    uint32_t records)
+EXL2__PRIVATE void exl2__cuda_layout_chunk(exl2__cuda_layout *l, const exl2__cuda_region *region, uint32_t first,
+                                           uint32_t records)
 {
     uint16_t unused[8], *group_of = l->chunks ? l->group_of[l->count] : unused;
     exl2k_chunk chunk = { .offset16 = (exl2k_u32)(l->bytes / 16), .width = (exl2k_u8)exl2__cuda_width(region->bits),
@@ -172,7 +172,7 @@ static inline uint32_t exl2__cuda_region_chunks(const exl2__cuda_layout *l, cons
     return (uint32_t)exl2__div_up(region->records, exl2__min32(most, exl2__cuda_records_max(l, region)));
 }
 
-static uint32_t exl2__cuda_all_chunks(const exl2__cuda_layout *l, uint32_t most)
+EXL2__PRIVATE uint32_t exl2__cuda_all_chunks(const exl2__cuda_layout *l, uint32_t most)
 {
     uint32_t pieces = 0;
     for (uint32_t i = 0; i < l->region_count; i++) {
@@ -189,7 +189,7 @@ static inline uint32_t exl2__cuda_leftover(exl2__cuda_slicing slicing, uint32_t 
 
 /* The limit of records for each chunk that makes the busiest slice least busy: small if the
    matrix has few records. */
-static uint32_t exl2__cuda_layout_records(const exl2__cuda_layout *l)
+EXL2__PRIVATE uint32_t exl2__cuda_layout_records(const exl2__cuda_layout *l)
 {
     uint32_t best = EXL2K_CHUNK_RECORDS, least = UINT32_MAX;
     for (uint32_t most = EXL2K_CHUNK_RECORDS; most > 0; most--) {
@@ -207,7 +207,7 @@ static uint32_t exl2__cuda_layout_records(const exl2__cuda_layout *l)
 /* Divides regions into chunks of nearly equal size and deals whole chunks to slices. A warp waits for its chunks one
    after the other, so a small chunk costs nearly as much time as a large one, and no slice should have more chunks than
    the others. */
-static void exl2__cuda_layout_fill(exl2__cuda_layout *l)
+EXL2__PRIVATE void exl2__cuda_layout_fill(exl2__cuda_layout *l)
 {
     uint64_t slice_begin = 0;
     uint32_t slice = 0;
@@ -237,8 +237,9 @@ static void exl2__cuda_layout_fill(exl2__cuda_layout *l)
 }
 
 /* Lays out one part. chunks == NULL: only counts chunks and bytes, from desc->groups. */
-static void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc, exl2__cuda_slicing slicing,
-                                   uint32_t chunk_bytes, exl2k_chunk *chunks, uint16_t (*group_of)[8])
+EXL2__PRIVATE void exl2__cuda_layout_part(exl2__cuda_layout *l, const exl2__matrix_desc *desc,
+                                          exl2__cuda_slicing slicing, uint32_t chunk_bytes, exl2k_chunk *chunks,
+                                          uint16_t (*group_of)[8])
 {
     *l = (exl2__cuda_layout){ .desc = desc, .slicing = slicing, .chunk_bytes = chunk_bytes, .chunks = chunks,
                               .group_of = group_of };
@@ -269,8 +270,8 @@ static inline uint32_t exl2__cuda_strips(const exl2__matrix_desc *desc)
 /* The number of slices per strip that makes the busiest warp of a decode product least busy. Example: 9 records of K =
    576 on 16 warps with 20 strips for each CTA. 16 slices leave 7 warps idle; 3 slices of 3 records for each of 5 strips
    at a time keep 15 warps busy. */
-static exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *parts, uint32_t count,
-                                                    const exl2__cuda_limits *limits)
+EXL2__PRIVATE exl2__cuda_slicing exl2__cuda_layout_slicing(const exl2__matrix_desc *parts, uint32_t count,
+                                                           const exl2__cuda_limits *limits)
 {
     exl2__cuda_slicing best = { 1, 0 };
     uint32_t strips = 0;

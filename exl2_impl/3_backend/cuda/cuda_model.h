@@ -167,7 +167,7 @@ static inline uint32_t exl2__cuda_expert_chunks(const exl2__matrix_desc *any)
 }
 
 /* Bytes of the descriptions and the chunk tables of the layer that this matrix is the first expert's of; else 0. */
-static uint64_t exl2__cuda_experts_bytes(const exl2__matrix_desc *parts)
+EXL2__PRIVATE uint64_t exl2__cuda_experts_bytes(const exl2__matrix_desc *parts)
 {
     if (!exl2__cuda_is_expert(parts) || !exl2__cuda_is_down(parts) || parts->expert > 0) {
         return 0;
@@ -177,14 +177,15 @@ static uint64_t exl2__cuda_experts_bytes(const exl2__matrix_desc *parts)
 }
 
 /* Warps of the experts' kernels share chunks, not slices. */
-static exl2__cuda_slicing exl2__cuda_slicing_of(const exl2__matrix_desc *parts, uint32_t count,
-                                                const exl2__cuda_limits *limits)
+EXL2__PRIVATE exl2__cuda_slicing exl2__cuda_slicing_of(const exl2__matrix_desc *parts, uint32_t count,
+                                                       const exl2__cuda_limits *limits)
 {
     return exl2__cuda_is_expert(parts) ? (exl2__cuda_slicing){ 1, 0 } : exl2__cuda_layout_slicing(parts, count, limits);
 }
 
 /* Exact, except that it counts a map for each part, while parts that share one order need a single map. */
-static uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts, uint32_t count)
+EXL2__PRIVATE uint64_t exl2__cuda_matrix_bytes(const exl2__device *device, const exl2__matrix_desc *parts,
+                                               uint32_t count)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
     exl2__cuda_layout l;
@@ -225,7 +226,7 @@ static inline uint64_t exl2__cuda_making_bytes(uint32_t in, uint32_t parts)
     return (uint64_t)parts * exl2__cuda_layout_chunks_max(in) * EXL2__CUDA_ENTRY_BYTES + in * sizeof(uint16_t);
 }
 
-static uint64_t exl2__cuda_vector_bytes(const exl2__device *device, uint32_t count)
+EXL2__PRIVATE uint64_t exl2__cuda_vector_bytes(const exl2__device *device, uint32_t count)
 {
     (void)device;
     return exl2__cuda_round(count * sizeof(float));
@@ -234,7 +235,7 @@ static uint64_t exl2__cuda_vector_bytes(const exl2__device *device, uint32_t cou
 /* ---- transfers; the context must be current ---- */
 
 /* Copies through the pinned ring. `data` may be freed when it returns. */
-static exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const void *data, uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const void *data, uint64_t bytes)
 {
     const uint8_t *from = (const uint8_t *)data;
     while (bytes) {
@@ -252,7 +253,8 @@ static exl2_result exl2__cuda_upload(exl2__cuda_model *m, uint64_t to, const voi
 
 /* Makes a buffer that only loading needs hold at least `bytes`. Kernels may still read the old buffer, so it waits for
    them before the buffer is replaced. */
-static exl2_result exl2__cuda_loading_reserve(exl2__cuda_model *m, uint64_t bytes, uint64_t *address, uint64_t *size)
+EXL2__PRIVATE exl2_result exl2__cuda_loading_reserve(exl2__cuda_model *m, uint64_t bytes, uint64_t *address,
+                                                     uint64_t *size)
 {
     if (bytes <= *size) {
         return EXL2_OK;
@@ -273,7 +275,7 @@ static inline exl2_result exl2__cuda_staging_reserve(exl2__cuda_model *m, uint64
 /* ---- host memory of loading ---- */
 
 /* Makes *memory hold at least `bytes`; what it held is lost. */
-static exl2_result exl2__cuda_making_reserve(exl2__cuda_model *m, uint64_t bytes, void **memory, uint64_t *size)
+EXL2__PRIVATE exl2_result exl2__cuda_making_reserve(exl2__cuda_model *m, uint64_t bytes, void **memory, uint64_t *size)
 {
     if (bytes <= *size) {
         return EXL2_OK;
@@ -287,7 +289,7 @@ static exl2_result exl2__cuda_making_reserve(exl2__cuda_model *m, uint64_t bytes
 }
 
 /* Frees what only loading needs, in device memory, too. No kernel reads it any more. */
-static void exl2__cuda_making_close(exl2__cuda_model *m)
+EXL2__PRIVATE void exl2__cuda_making_close(exl2__cuda_model *m)
 {
     exl2__cuda_order *o = &m->order;
     exl2__free(m->c, m->making, m->making_bytes, EXL2_MEM_STAGING);
@@ -303,7 +305,7 @@ static void exl2__cuda_making_close(exl2__cuda_model *m)
 
 /* Whether parts order their inputs differently. In files of all known converters q, k and v share one order, and so do
    gate and up, but the format allows others. */
-static bool exl2__cuda_orders_differ(const exl2__matrix_desc *parts, uint32_t count)
+EXL2__PRIVATE bool exl2__cuda_orders_differ(const exl2__matrix_desc *parts, uint32_t count)
 {
     for (uint32_t i = 1; i < count && parts->kind != EXL2__MATRIX_DENSE; i++) {
         if (memcmp(parts[i].inverse_perm, parts->inverse_perm, parts->in * sizeof(uint32_t)) != 0) {
@@ -314,7 +316,8 @@ static bool exl2__cuda_orders_differ(const exl2__matrix_desc *parts, uint32_t co
 }
 
 /* map [part->in] is free for it. */
-static exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_desc *part, uint16_t *map, uint64_t *out)
+EXL2__PRIVATE exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_desc *part, uint16_t *map,
+                                              uint64_t *out)
 {
     uint64_t bytes = part->in * sizeof *map;
     for (uint32_t i = 0; i < part->in; i++) {
@@ -325,7 +328,7 @@ static exl2_result exl2__cuda_make_map(exl2__cuda_model *m, const exl2__matrix_d
 }
 
 /* The order of inputs of `down`. */
-static exl2_result exl2__cuda_make_order(exl2__cuda_model *m, const exl2__matrix_desc *down)
+EXL2__PRIVATE exl2_result exl2__cuda_make_order(exl2__cuda_model *m, const exl2__matrix_desc *down)
 {
     exl2__cuda_order *o = &m->order;
     o->count = down->kind == EXL2__MATRIX_DENSE ? 0 : (uint32_t)exl2__align_up(down->in, 32);
@@ -338,8 +341,8 @@ static exl2_result exl2__cuda_make_order(exl2__cuda_model *m, const exl2__matrix
     return exl2__cuda_upload(m, o->device, o->host, bytes);
 }
 
-static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
-                                        uint16_t *map, exl2__cuda_matrix *out)
+EXL2__PRIVATE exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                               uint16_t *map, exl2__cuda_matrix *out)
 {
     if (exl2__cuda_is_down(parts)) {
         return exl2__cuda_make_order(m, parts);
@@ -358,8 +361,8 @@ static exl2_result exl2__cuda_make_maps(exl2__cuda_model *m, const exl2__matrix_
 }
 
 /* Writes the scale words of a part, whose chunk table lies on the device. */
-static exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2__matrix_desc *desc,
-                                          const exl2__cuda_layout *l, const exl2k_part *part)
+EXL2__PRIVATE exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2__matrix_desc *desc,
+                                                 const exl2__cuda_layout *l, const exl2k_part *part)
 {
     bool affine = desc->kind == EXL2__MATRIX_AFFINE;
     uint64_t entries = (uint64_t)desc->group_count * desc->out_stored, group_bytes = l->count * sizeof *l->group_of;
@@ -383,7 +386,7 @@ static exl2_result exl2__cuda_make_scales(exl2__cuda_model *m, const exl2__matri
 }
 
 /* Uploads the bias of a part, in the order of its columns. */
-static exl2_result exl2__cuda_make_bias(exl2__cuda_model *m, const exl2__matrix_desc *desc, exl2k_u64 *out)
+EXL2__PRIVATE exl2_result exl2__cuda_make_bias(exl2__cuda_model *m, const exl2__matrix_desc *desc, exl2k_u64 *out)
 {
     uint64_t bytes = desc->out * sizeof(float);
     void *slot;
@@ -399,8 +402,8 @@ static exl2_result exl2__cuda_make_bias(exl2__cuda_model *m, const exl2__matrix_
 }
 
 /* Makes the chunk table, the bias and the scale words of a part whose strips begin at device.part[index].base. */
-static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_desc *desc, uint32_t index,
-                                        const exl2__cuda_layout *l, exl2__cuda_matrix *out)
+EXL2__PRIVATE exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_desc *desc, uint32_t index,
+                                               const exl2__cuda_layout *l, exl2__cuda_matrix *out)
 {
     exl2k_part *part = &out->device.part[index];
     uint64_t table_bytes = l->count * sizeof(exl2k_chunk);
@@ -417,8 +420,8 @@ static exl2_result exl2__cuda_make_part(exl2__cuda_model *m, const exl2__matrix_
 }
 
 /* Allocates the strips of all parts, whose layouts are complete, and makes the parts. */
-static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
-                                          const exl2__cuda_layout *l, exl2__cuda_matrix *out)
+EXL2__PRIVATE exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                                 const exl2__cuda_layout *l, exl2__cuda_matrix *out)
 {
     uint64_t bytes = 0, pair = count == 2 ? l[0].bytes + l[1].bytes : 0, at[EXL2K_PARTS_MAX];
     for (uint32_t i = 0; i < count; i++) {
@@ -444,8 +447,8 @@ static exl2_result exl2__cuda_make_strips(exl2__cuda_model *m, const exl2__matri
     return EXL2_OK;
 }
 
-static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
-                                           exl2__cuda_matrix *out)
+EXL2__PRIVATE exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                                  exl2__cuda_matrix *out)
 {
     exl2__cuda_layout l[EXL2K_PARTS_MAX];
     uint64_t entries = 0;
@@ -475,7 +478,7 @@ static exl2_result exl2__cuda_make_product(exl2__cuda_model *m, const exl2__matr
 }
 
 /* The record of a matrix, with what feeding it needs. */
-static exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__matrix_desc *parts, uint32_t count)
+EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__matrix_desc *parts, uint32_t count)
 {
     exl2__cuda_matrix record = { .in = parts->in, .affine = parts->kind == EXL2__MATRIX_AFFINE,
                                  .pitch = (uint32_t)exl2__align_up(parts->in, 64) + EXL2__CUDA_SPARE };
@@ -498,8 +501,8 @@ static exl2__cuda_matrix exl2__cuda_matrix_record(const exl2__matrix_desc *parts
 /* ---- making the matrices of layers with experts ---- */
 
 /* A router stays in natural order and in the type of the file: its products are computed in f32. */
-static exl2_result exl2__cuda_make_router(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
-                                          exl2__cuda_matrix *out)
+EXL2__PRIVATE exl2_result exl2__cuda_make_router(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                                 exl2__cuda_matrix *out)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (parts[i].kind != EXL2__MATRIX_DENSE) {
@@ -517,7 +520,8 @@ static exl2_result exl2__cuda_make_router(exl2__cuda_model *m, const exl2__matri
 }
 
 /* Makes the record of a layer, whose first matrix is `down` of expert 0. */
-static exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl2__matrix_desc *down, exl2__cuda_experts **out)
+EXL2__PRIVATE exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl2__matrix_desc *down,
+                                                  exl2__cuda_experts **out)
 {
     void *memory;
     uint64_t order_bytes = down->kind == EXL2__MATRIX_DENSE ? 0 : down->out * sizeof(uint16_t);
@@ -535,7 +539,7 @@ static exl2_result exl2__cuda_experts_open(exl2__cuda_model *m, const exl2__matr
 }
 
 /* Whether the inputs of up are ordered as those of expert 0, whose order is kept. */
-static bool exl2__cuda_experts_alike(const exl2__cuda_experts *e, const exl2__matrix_desc *up)
+EXL2__PRIVATE bool exl2__cuda_experts_alike(const exl2__cuda_experts *e, const exl2__matrix_desc *up)
 {
     bool dense = up->kind == EXL2__MATRIX_DENSE, alike = dense == (e->order == NULL);
     for (uint32_t i = 0; alike && !dense && i < up->in; i++) {
@@ -546,8 +550,8 @@ static bool exl2__cuda_experts_alike(const exl2__cuda_experts *e, const exl2__ma
 }
 
 /* Makes a matrix of an expert, and writes its description into the layer's array. */
-static exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
-                                          exl2__cuda_experts *e)
+EXL2__PRIVATE exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                                 exl2__cuda_experts *e)
 {
     bool down = exl2__cuda_is_down(parts);
     if (e->affine != (parts->kind == EXL2__MATRIX_AFFINE)) {
@@ -577,7 +581,7 @@ static exl2_result exl2__cuda_make_expert(exl2__cuda_model *m, const exl2__matri
     return exl2__cuda_upload(m, expert + offsetof(exl2k_expert, up_map), &e->now.map, sizeof e->now.map);
 }
 
-static void exl2__cuda_experts_close(exl2__cuda_model *m)
+EXL2__PRIVATE void exl2__cuda_experts_close(exl2__cuda_model *m)
 {
     while (m->experts) {
         exl2__cuda_experts *next = m->experts->next;
@@ -586,8 +590,8 @@ static void exl2__cuda_experts_close(exl2__cuda_model *m)
     }
 }
 
-static exl2_result exl2__cuda_expert_build(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
-                                           exl2__matrix **out)
+EXL2__PRIVATE exl2_result exl2__cuda_expert_build(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                                  exl2__matrix **out)
 {
     exl2__cuda_experts *e = m->experts;
     if (parts->expert == 0 && exl2__cuda_is_down(parts)) {
@@ -598,8 +602,8 @@ static exl2_result exl2__cuda_expert_build(exl2__cuda_model *m, const exl2__matr
 }
 #endif
 
-static exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
-                                           exl2__matrix **out)
+EXL2__PRIVATE exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl2__matrix_desc *parts, uint32_t count,
+                                                  exl2__matrix **out)
 {
     void *memory;
 #ifndef EXL2_NO_MOE
@@ -627,8 +631,8 @@ static exl2_result exl2__cuda_matrix_build(exl2__cuda_model *m, const exl2__matr
     return EXL2_OK;
 }
 
-static exl2_result exl2__cuda_matrix_make(exl2__device *device, exl2__arena *weights, const exl2__matrix_desc *parts,
-                                          uint32_t count, exl2__matrix **out)
+EXL2__PRIVATE exl2_result exl2__cuda_matrix_make(exl2__device *device, exl2__arena *weights,
+                                                 const exl2__matrix_desc *parts, uint32_t count, exl2__matrix **out)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     (void)weights;
@@ -636,8 +640,8 @@ static exl2_result exl2__cuda_matrix_make(exl2__device *device, exl2__arena *wei
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_matrix_build(m, parts, count, out));
 }
 
-static exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *weights, const float *values,
-                                          uint32_t count, exl2__vector **out)
+EXL2__PRIVATE exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *weights, const float *values,
+                                                 uint32_t count, exl2__vector **out)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     void *memory;
@@ -654,7 +658,7 @@ static exl2_result exl2__cuda_vector_make(exl2__device *device, exl2__arena *wei
 /* ---- feeding ---- */
 
 /* Gives memory of the ring. If a slice is larger than every slot, the ring is replaced by a larger one. */
-static exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, void **out)
+EXL2__PRIVATE exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, void **out)
 {
     if (bytes > m->ring.slot_bytes) {
         uint32_t slots = m->ring.slots;
@@ -665,7 +669,7 @@ static exl2_result exl2__cuda_stage_slot(exl2__cuda_model *m, uint64_t bytes, vo
     return exl2__cuda_ring_take(m->gpu, &m->ring, bytes, true, out);
 }
 
-static exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void **out)
+EXL2__PRIVATE exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void **out)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
@@ -674,7 +678,8 @@ static exl2_result exl2__cuda_stage(exl2__device *device, uint64_t bytes, void *
 
 /* Begins a staged block at row `first`: as many rows as fit, in whole chunks of codes, or whole strips of a dense part,
    and at least one of them. */
-static void exl2__cuda_staged_begin(exl2__cuda_model *m, const exl2__cuda_feed *f, const uint16_t *ends, uint32_t first)
+EXL2__PRIVATE void exl2__cuda_staged_begin(exl2__cuda_model *m, const exl2__cuda_feed *f, const uint16_t *ends,
+                                           uint32_t first)
 {
     uint32_t fit = (uint32_t)exl2__min64(EXL2__CUDA_STAGING_BYTES / f->row_bytes, f->rows - first);
     exl2__cuda_staged s = { .first = first, .chunk = first ? m->staged.chunk_end : 0 };
@@ -691,8 +696,8 @@ static void exl2__cuda_staged_begin(exl2__cuda_model *m, const exl2__cuda_feed *
 }
 
 /* Packs the staged block into strips; all of its rows are at `source`. */
-static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
-                                          uint64_t source)
+EXL2__PRIVATE exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+                                                 uint64_t source)
 {
     const exl2__cuda_feed *f = &matrix->feed[index];
     const exl2k_part *part = &matrix->device.part[index];
@@ -715,8 +720,8 @@ static exl2_result exl2__cuda_staged_pack(exl2__cuda_model *m, const exl2__cuda_
 }
 
 /* Loads rows of a part that is only multiplied, block by block. A slice may end one block and begin the next. */
-static exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
-                                          const exl2__rows_slice *slice)
+EXL2__PRIVATE exl2_result exl2__cuda_feed_staged(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+                                                 const exl2__rows_slice *slice)
 {
     const exl2__cuda_feed *f = &matrix->feed[index];
     exl2__cuda_staged *s = &m->staged;
@@ -747,8 +752,8 @@ static inline exl2_result exl2__cuda_feed_router(exl2__cuda_model *m, const exl2
 }
 
 /* Loads rows of a table, which stays in device memory as it is. If it is multiplied, too, it is packed from there. */
-static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_matrix *matrix,
-                                         const exl2__rows_slice *slice)
+EXL2__PRIVATE exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_matrix *matrix,
+                                                const exl2__rows_slice *slice)
 {
     const exl2__cuda_feed *f = &matrix->feed[0];
     EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, matrix->table + slice->row * f->row_bytes, 0,
@@ -760,8 +765,8 @@ static exl2_result exl2__cuda_feed_table(exl2__cuda_model *m, const exl2__cuda_m
     return exl2__cuda_staged_pack(m, matrix, 0, matrix->table);
 }
 
-static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
-                                         const exl2__rows_slice *slice)
+EXL2__PRIVATE exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_matrix *matrix, uint32_t index,
+                                                const exl2__rows_slice *slice)
 {
     EXL2__ASSERT(slice->data == m->ring.memory + m->ring.next * m->ring.slot_bytes + m->ring.used); /* of stage */
     EXL2__TRY(matrix->table           ? exl2__cuda_feed_table(m, matrix, slice)
@@ -770,8 +775,8 @@ static exl2_result exl2__cuda_feed_slice(exl2__cuda_model *m, const exl2__cuda_m
     return exl2__cuda_ring_next(m->gpu, &m->ring); /* slots that are used only in part stay in the CPU's cache */
 }
 
-static exl2_result exl2__cuda_matrix_feed(exl2__device *device, exl2__matrix *matrix, uint32_t part,
-                                          const exl2__rows_slice *slice, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cuda_matrix_feed(exl2__device *device, exl2__matrix *matrix, uint32_t part,
+                                                 const exl2__rows_slice *slice, exl2__work *work)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     (void)work; /* enqueueing is short */

@@ -15,7 +15,7 @@
 
 /* Gives back all memory of the model that the driver allocated, pinned memory included, but the copy of the weights.
    Waits for the device. */
-static void exl2__cuda_release(exl2__cuda_model *m)
+EXL2__PRIVATE void exl2__cuda_release(exl2__cuda_model *m)
 {
     exl2__cuda_device *gpu = m->gpu;
     bool entered = gpu->driver.context_push(gpu->context) == 0;
@@ -40,7 +40,7 @@ static void exl2__cuda_release(exl2__cuda_model *m)
     }
 }
 
-static void exl2__cuda_kept_free(exl2__cuda_model *m)
+EXL2__PRIVATE void exl2__cuda_kept_free(exl2__cuda_model *m)
 {
     uint32_t blocks = (uint32_t)exl2__div_up(m->kept_size, EXL2__CUDA_KEPT_BYTES);
     bool entered = m->kept && m->gpu->driver.context_push(m->gpu->context) == 0;
@@ -56,7 +56,7 @@ static void exl2__cuda_kept_free(exl2__cuda_model *m)
 }
 
 /* Copies the block at kept_done between host and device, and waits for it. */
-static exl2_result exl2__cuda_kept_copy(exl2__cuda_model *m, bool down)
+EXL2__PRIVATE exl2_result exl2__cuda_kept_copy(exl2__cuda_model *m, bool down)
 {
     const exl2__cuda_driver *driver = &m->gpu->driver;
     uint64_t bytes = exl2__min64(m->kept_size - m->kept_done, EXL2__CUDA_KEPT_BYTES);
@@ -74,7 +74,7 @@ static exl2_result exl2__cuda_kept_copy(exl2__cuda_model *m, bool down)
 }
 
 /* Copies blocks as far as the work lasts. */
-static exl2_result exl2__cuda_kept_some(exl2__cuda_model *m, bool down, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cuda_kept_some(exl2__cuda_model *m, bool down, exl2__work *work)
 {
     while (m->kept_done < m->kept_size) {
         if (!exl2__work_spend_all(work)) {
@@ -87,7 +87,7 @@ static exl2_result exl2__cuda_kept_some(exl2__cuda_model *m, bool down, exl2__wo
 }
 
 /* Makes the copy, block by block (PENDING), once all weights are packed. */
-static exl2_result exl2__cuda_keep(exl2__device *device, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cuda_keep(exl2__device *device, exl2__work *work)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     if (!m->kept) {
@@ -103,7 +103,7 @@ static exl2_result exl2__cuda_keep(exl2__device *device, exl2__work *work)
     return exl2__cuda_kept_some(m, true, work);
 }
 
-static void exl2__cuda_drop(exl2__device *device)
+EXL2__PRIVATE void exl2__cuda_drop(exl2__device *device)
 {
     exl2__cuda_release(exl2__cuda_of(device));
 }
@@ -121,7 +121,7 @@ static inline void exl2__cuda_move_read(exl2k_u64 *address, uint64_t by)
     *address += *address ? by : 0;
 }
 
-static void exl2__cuda_move_product(exl2k_matrix *matrix, uint64_t by)
+EXL2__PRIVATE void exl2__cuda_move_product(exl2k_matrix *matrix, uint64_t by)
 {
     for (uint32_t i = 0; i < matrix->parts; i++) {
         exl2__cuda_move_read(&matrix->part[i].base, by);
@@ -130,7 +130,7 @@ static void exl2__cuda_move_product(exl2k_matrix *matrix, uint64_t by)
     }
 }
 
-static void exl2__cuda_move_matrix(exl2__cuda_matrix *matrix, uint64_t by)
+EXL2__PRIVATE void exl2__cuda_move_matrix(exl2__cuda_matrix *matrix, uint64_t by)
 {
     exl2__cuda_move_product(&matrix->device, by);
     exl2__cuda_move(&matrix->map, by);
@@ -144,7 +144,8 @@ static void exl2__cuda_move_matrix(exl2__cuda_matrix *matrix, uint64_t by)
 
 #ifndef EXL2_NO_MOE
 /* Copies bytes at an offset of the copy, which may lie in two blocks. One of `out` and `in` is NULL. */
-static void exl2__cuda_kept_access(exl2__cuda_model *m, uint64_t at, uint64_t bytes, uint8_t *out, const uint8_t *in)
+EXL2__PRIVATE void exl2__cuda_kept_access(exl2__cuda_model *m, uint64_t at, uint64_t bytes, uint8_t *out,
+                                          const uint8_t *in)
 {
     while (bytes) {
         uint64_t in_block = at % EXL2__CUDA_KEPT_BYTES, part = exl2__min64(bytes, EXL2__CUDA_KEPT_BYTES - in_block);
@@ -158,7 +159,7 @@ static void exl2__cuda_kept_access(exl2__cuda_model *m, uint64_t at, uint64_t by
 }
 
 /* The descriptions of a layer's experts, in the copy. */
-static void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_experts *e, uint64_t by)
+EXL2__PRIVATE void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_experts *e, uint64_t by)
 {
     for (uint32_t i = 0; i < e->count; i++) {
         exl2k_expert expert;
@@ -175,7 +176,7 @@ static void exl2__cuda_move_experts(exl2__cuda_model *m, exl2__cuda_experts *e, 
 }
 #endif
 
-static void exl2__cuda_move_all(exl2__cuda_model *m)
+EXL2__PRIVATE void exl2__cuda_move_all(exl2__cuda_model *m)
 {
     uint64_t by = m->weights.base - m->kept_base; /* modulo 2^64 */
     for (exl2__cuda_matrix *matrix = m->matrices; matrix; matrix = matrix->next) {
@@ -193,7 +194,7 @@ static void exl2__cuda_move_all(exl2__cuda_model *m)
 }
 
 /* After exl2__cuda_reserve: fills the weights from the copy, block by block (PENDING). */
-static exl2_result exl2__cuda_restore(exl2__device *device, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__cuda_restore(exl2__device *device, exl2__work *work)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     if (m->weights.used == 0) {

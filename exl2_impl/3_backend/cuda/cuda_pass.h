@@ -15,8 +15,8 @@ typedef struct exl2__cuda_pass_offsets {
     uint64_t groups, rows, samplings, tables, tiles, copies, lists;
 } exl2__cuda_pass_offsets;
 
-static exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cuda_pass *pass, const exl2__step *step,
-                                                          uint32_t groups, uint32_t table_pitch)
+EXL2__PRIVATE exl2__cuda_pass_offsets exl2__cuda_pass_offsets_of(const exl2__cuda_pass *pass, const exl2__step *step,
+                                                                 uint32_t groups, uint32_t table_pitch)
 {
     exl2__cuda_pass_offsets at = { 0 };
     uint32_t sampling_count = pass->captured ? pass->row_count : step->logit_count;
@@ -36,7 +36,7 @@ typedef struct exl2__cuda_packer {
 } exl2__cuda_packer;
 
 /* Appends `bytes` bytes, aligned to 16; *address: where they will lie on the device. NULL: more than was planned. */
-static void *exl2__cuda_pack(exl2__cuda_packer *k, uint64_t bytes, uint64_t *address)
+EXL2__PRIVATE void *exl2__cuda_pack(exl2__cuda_packer *k, uint64_t bytes, uint64_t *address)
 {
     uint64_t at = k->used;
     *address = k->device + at;
@@ -46,7 +46,7 @@ static void *exl2__cuda_pack(exl2__cuda_packer *k, uint64_t bytes, uint64_t *add
 
 /* Fills in the tiles of the prefill kernels, each with rows of one sequence, and returns their number. tiles NULL: only
    counts. */
-static uint32_t exl2__cuda_pack_tiles(const exl2__cuda_model *m, const exl2__step *step, exl2k_tile *tiles)
+EXL2__PRIVATE uint32_t exl2__cuda_pack_tiles(const exl2__cuda_model *m, const exl2__step *step, exl2k_tile *tiles)
 {
     uint32_t group = m->plan->shape.heads / m->plan->shape.kv_heads, count = 0;
     for (uint32_t first = 0, end; first < step->row_count; first = end) {
@@ -70,7 +70,7 @@ static inline uint32_t exl2__cuda_last_position(const exl2__step *step, uint32_t
     return step->rows[row].position + more;
 }
 
-static uint32_t exl2__cuda_table_pitch(const exl2__step *step)
+EXL2__PRIVATE uint32_t exl2__cuda_table_pitch(const exl2__step *step)
 {
     uint32_t pages = 1;
     for (uint32_t i = 0; i < step->row_count; i++) {
@@ -79,7 +79,7 @@ static uint32_t exl2__cuda_table_pitch(const exl2__step *step)
     return pages;
 }
 
-static void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32_t *tables, uint32_t pitch)
+EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32_t *tables, uint32_t pitch)
 {
     for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__step_row *row = &step->rows[i];
@@ -93,8 +93,8 @@ static void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32
 }
 
 /* Packs one logit row with its lists, without its mask. */
-static bool exl2__cuda_pack_sampling(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance,
-                                     exl2k_sampling *sampling)
+EXL2__PRIVATE bool exl2__cuda_pack_sampling(exl2__cuda_packer *k, const exl2__logit_row *row, bool advance,
+                                            exl2k_sampling *sampling)
 {
     exl2__cuda_lists lists = { 0 };
     if (row->use == EXL2__LOGIT_SAMPLE) {
@@ -125,7 +125,7 @@ static inline uint64_t exl2__cuda_mask_bytes(const exl2__cuda_model *m)
 }
 
 /* Gives the masks their addresses, after everything else; they are uploaded later. */
-static bool exl2__cuda_pack_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_sampling *samplings)
+EXL2__PRIVATE bool exl2__cuda_pack_masks(exl2__cuda_model *m, const exl2__cuda_packer *k, exl2k_sampling *samplings)
 {
     uint64_t bytes = 0;
     m->pass.masks = k->device + k->used;
@@ -139,8 +139,8 @@ static bool exl2__cuda_pack_masks(exl2__cuda_model *m, const exl2__cuda_packer *
 }
 
 /* Packs all of the data at the offsets `at`. */
-static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const exl2__cuda_pass_offsets *at,
-                                uint32_t table_pitch, uint32_t groups)
+EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const exl2__cuda_pass_offsets *at,
+                                       uint32_t table_pitch, uint32_t groups)
 {
     const exl2__step *step = m->step;
     exl2k_pass *passes = (exl2k_pass *)(void *)(k->slot + at->groups);
@@ -172,7 +172,7 @@ static bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k, const
 }
 
 /* What launches of a captured pass of `rows` rows (1, 8 or 16) need to know; nothing of it comes from a step. */
-static exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows)
+EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint32_t rows)
 {
     static const exl2__step none = { 0 };
     exl2__cuda_pass pass = { .row_count = rows, .captured = true, .decodes = true };
@@ -183,7 +183,7 @@ static exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m, uint3
     return pass;
 }
 
-static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
+EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
 {
     void *slot;
     const exl2__step *step = m->step;
@@ -218,7 +218,7 @@ static exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     return exl2__cuda_ring_next(m->gpu, &m->ring);
 }
 
-static exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)
+EXL2__PRIVATE exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)
 {
     void *slot;
     uint64_t used = 0;
@@ -235,14 +235,14 @@ static exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)
     return exl2__cuda_ring_next(m->gpu, &m->ring);
 }
 
-static exl2_result exl2__cuda_masks(exl2__device *device)
+EXL2__PRIVATE exl2_result exl2__cuda_masks(exl2__device *device)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
     return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_send_masks(m));
 }
 
-static exl2_result exl2__cuda_begin(exl2__device *device, const exl2__step *step)
+EXL2__PRIVATE exl2_result exl2__cuda_begin(exl2__device *device, const exl2__step *step)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     m->step = step;

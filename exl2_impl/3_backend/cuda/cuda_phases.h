@@ -18,7 +18,8 @@
 /* ---- results of blocks ---- */
 
 /* The result of a block whose norms are not folded: r += x * matrix; with a norm after it branch = x * matrix. */
-static exl2_result exl2__cuda_block(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x, uint32_t x_pitch)
+EXL2__PRIVATE exl2_result exl2__cuda_block(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x,
+                                           uint32_t x_pitch)
 {
     const exl2__shape *s = &m->plan->shape;
     exl2__cuda_kind kind = s->post_norms ? EXL2__CUDA_STORE : EXL2__CUDA_RESIDUAL;
@@ -38,8 +39,8 @@ static exl2_result exl2__cuda_block(exl2__cuda_model *m, const exl2__matrix *mat
 }
 
 /* r += x * matrix; then writes what the product of the next norm will read. */
-static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x, uint32_t x_pitch,
-                                       const exl2__vector *next_norm, const exl2__matrix *next)
+EXL2__PRIVATE exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *matrix, uint64_t x,
+                                              uint32_t x_pitch, const exl2__vector *next_norm, const exl2__matrix *next)
 {
     if (m->pass.by_gemm) {
         exl2k_gemm_args gemm = { .x = x, .x_pitch = x_pitch, .out = m->b.residual,
@@ -66,7 +67,8 @@ static exl2_result exl2__cuda_residual(exl2__cuda_model *m, const exl2__matrix *
 
 /* ---- phases ---- */
 
-static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__layer *layer,
+                                                   const exl2__range *range)
 {
     (void)layer;
     (void)range;
@@ -79,7 +81,7 @@ static exl2_result exl2__cuda_do_copy_pages(exl2__cuda_model *m, const exl2__lay
     return EXL2_OK;
 }
 
-static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__cuda_matrix *table = exl2__cuda_matrix_of(m->plan->embed);
     const exl2__cuda_matrix *positions = exl2__cuda_matrix_of(m->plan->positions);
@@ -110,7 +112,7 @@ static exl2_result exl2__cuda_do_embed(exl2__cuda_model *m, const exl2__layer *l
     return folds ? EXL2_OK : exl2__cuda_settle_down(m, NULL);
 }
 
-static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     exl2k_gemv_args a = { .x = m->b.x, .x_pitch = m->b.x_pitch, .out = m->b.qkv, .out_pitch = m->b.qkv_pitch,
                           .sums_now = exl2__cuda_sums(m, 0), .sums_before = exl2__cuda_sums_before(m), .scale = 1 };
@@ -129,7 +131,7 @@ static exl2_result exl2__cuda_do_qkv(exl2__cuda_model *m, const exl2__layer *lay
     return exl2__cuda_product(m, layer->qkv, EXL2__CUDA_STORE, &a, m->pass.row_count);
 }
 
-static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__shape *s = &m->plan->shape;
     (void)range;
@@ -147,7 +149,7 @@ static exl2_result exl2__cuda_do_out(exl2__cuda_model *m, const exl2__layer *lay
 }
 
 /* h = act(gate) * up of a dense MLP or of a shared expert. */
-static exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__layer *layer)
 {
     exl2k_gemv_args a = { .x = exl2__cuda_mlp_input(m, layer), .x_pitch = m->b.x_pitch, .out = m->b.h,
                           .out_pitch = m->b.h_pitch, .sums_now = exl2__cuda_sums(m, 0),
@@ -166,7 +168,7 @@ static exl2_result exl2__cuda_do_mlp(exl2__cuda_model *m, const exl2__layer *lay
     return exl2__cuda_product(m, layer->gate_up, EXL2__CUDA_ACT, &a, m->pass.row_count);
 }
 
-static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)range;
     EXL2__TRY(exl2__cuda_do_mlp(m, layer));
@@ -177,7 +179,7 @@ static exl2_result exl2__cuda_do_gate_up(exl2__cuda_model *m, const exl2__layer 
 #endif
 }
 
-static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     const exl2__shape *s = &m->plan->shape;
     (void)range;
@@ -190,25 +192,27 @@ static exl2_result exl2__cuda_do_down(exl2__cuda_model *m, const exl2__layer *la
     return settled ? EXL2_OK : exl2__cuda_settle_down(m, layer);
 }
 
-static exl2_result exl2__cuda_do_settle(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_settle(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     return range->before == EXL2__PHASE_out ? exl2__cuda_settle_out(m, layer) : exl2__cuda_settle_down(m, layer);
 }
 
 #ifndef EXL2_NO_MOE
-static exl2_result exl2__cuda_do_route(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_route(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)range;
     return exl2__cuda_route(m, layer);
 }
 
-static exl2_result exl2__cuda_do_expert_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_expert_up(exl2__cuda_model *m, const exl2__layer *layer,
+                                                  const exl2__range *range)
 {
     (void)range;
     return exl2__cuda_expert_up(m, layer);
 }
 
-static exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__layer *layer,
+                                                    const exl2__range *range)
 {
     (void)range;
     EXL2__TRY(exl2__cuda_expert_down(m, layer));
@@ -219,19 +223,21 @@ static exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__la
     return exl2__cuda_settle_down(m, layer);
 }
 #else
-static exl2_result exl2__cuda_do_route(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_route(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)layer;
     (void)range;
     return exl2__fail(m->c, EXL2_ERR_INTERNAL, "cuda: this build has EXL2_NO_MOE");
 }
 
-static exl2_result exl2__cuda_do_expert_up(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_expert_up(exl2__cuda_model *m, const exl2__layer *layer,
+                                                  const exl2__range *range)
 {
     return exl2__cuda_do_route(m, layer, range);
 }
 
-static exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_expert_down(exl2__cuda_model *m, const exl2__layer *layer,
+                                                    const exl2__range *range)
 {
     return exl2__cuda_do_route(m, layer, range);
 }
@@ -244,7 +250,7 @@ static inline uint64_t exl2__cuda_group_pass(const exl2__cuda_model *m, const ex
 }
 
 /* Gathers what the last residual product wrote for the rows that want logits, as inputs of the head. */
-static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
+EXL2__PRIVATE exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *range, exl2k_gemv_args *head)
 {
     exl2k_head_rows_args a = { .rows_at = exl2__cuda_group_pass(m, range) + offsetof(exl2k_pass, logit_count),
                                .samplings = m->pass.samplings + range->logit0 * sizeof(exl2k_sampling), .x = m->b.x,
@@ -261,7 +267,7 @@ static exl2_result exl2__cuda_head_rows(exl2__cuda_model *m, const exl2__range *
 
 /* The columns of units [range->begin, range->end) of the head, as a matrix. Their results keep their places. The last
    unit has the strip of padding, too, if there is one. */
-static exl2__cuda_matrix exl2__cuda_head_columns(const exl2__cuda_model *m, const exl2__range *range)
+EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_head_columns(const exl2__cuda_model *m, const exl2__range *range)
 {
     exl2__cuda_matrix w = *exl2__cuda_matrix_of(m->plan->head);
     exl2k_part *p = &w.device.part[0];
@@ -277,7 +283,7 @@ static exl2__cuda_matrix exl2__cuda_head_columns(const exl2__cuda_model *m, cons
 
 /* If every row wants logits, the head reads what the last residual product wrote. The first unit prepares the rows for
    all of them. */
-static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     uint64_t pass = exl2__cuda_group_pass(m, range);
     bool folds = exl2__cuda_folds(&m->plan->shape), decodes = m->pass.decodes && !m->pass.by_gemm;
@@ -318,7 +324,7 @@ static exl2_result exl2__cuda_do_head(exl2__cuda_model *m, const exl2__layer *la
     return exl2__cuda_product(m, head, EXL2__CUDA_STORE, &a, range->logit_count);
 }
 
-static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range)
 {
     (void)layer;
     exl2k_sample_args a = { .pass = exl2__cuda_group_pass(m, range), .rows = m->pass.rows,
@@ -335,8 +341,8 @@ static exl2_result exl2__cuda_do_sample(exl2__cuda_model *m, const exl2__layer *
     return exl2__cuda_chain(m, EXL2__KERNEL_exl2k_sample_token, grid, &a);
 }
 
-static exl2_result exl2__cuda_do(exl2__cuda_model *m, exl2__phase phase, const exl2__layer *layer,
-                                 const exl2__range *range)
+EXL2__PRIVATE exl2_result exl2__cuda_do(exl2__cuda_model *m, exl2__phase phase, const exl2__layer *layer,
+                                        const exl2__range *range)
 {
     static exl2_result (*const phases[])(exl2__cuda_model *m, const exl2__layer *layer, const exl2__range *range) = {
 #define X(name) exl2__cuda_do_##name,

@@ -7,7 +7,7 @@
 
 #include "cuda_queue.h"
 
-static exl2_result exl2__cuda_make_table(exl2__cuda_model *m, exl2k_rope_args a)
+EXL2__PRIVATE exl2_result exl2__cuda_make_table(exl2__cuda_model *m, exl2k_rope_args a)
 {
     a.frequency = m->b.data;
     a.half = m->plan->shape.head_dim / 2;
@@ -17,7 +17,7 @@ static exl2_result exl2__cuda_make_table(exl2__cuda_model *m, exl2k_rope_args a)
 }
 
 /* Computes the tables of cosine and sine on the device, from frequencies in double. */
-static exl2_result exl2__cuda_make_ropes(exl2__cuda_model *m, const exl2__plan *p)
+EXL2__PRIVATE exl2_result exl2__cuda_make_ropes(exl2__cuda_model *m, const exl2__plan *p)
 {
     for (uint32_t i = 0; i < p->rope_count; i++) {
         exl2k_rope_args a = { .table = m->b.rope + i * exl2__cuda_rope_bytes(p), .positions = p->context_max, .step = 1,
@@ -41,7 +41,7 @@ static exl2_result exl2__cuda_make_ropes(exl2__cuda_model *m, const exl2__plan *
 
 /* Chooses the number of layers of a unit and of units of the head, from an estimate of what units read. The head's
    share of the weight bytes is close to its share of the parameters, and measured times correct the estimates. */
-static void exl2__cuda_prepare_units(exl2__cuda_model *m)
+EXL2__PRIVATE void exl2__cuda_prepare_units(exl2__cuda_model *m)
 {
     const exl2__shape *s = &m->plan->shape;
     uint64_t attention = ((uint64_t)s->heads * 2 + s->kv_heads * 2) * s->head_dim * s->hidden;
@@ -78,7 +78,8 @@ static inline uint64_t exl2__cuda_results_bytes(const exl2__plan *p)
    that a family has, and units of several layers have fewer graphs. The difference is less than 1 MiB. Sources and
    images of kernels are not part of it: they are freed before any of this is allocated (but for one or two modules that
    are loaded late), and all modules together (1.6 MB for sm_90a) are smaller than the ring. */
-static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__plan *p, uint64_t slice_bytes, bool ready)
+EXL2__PRIVATE uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__plan *p, uint64_t slice_bytes,
+                                             bool ready)
 {
     const exl2__shape *s = &p->shape;
     uint64_t layers = s->layers, slot = exl2__max64(EXL2__CUDA_SLOT_BYTES, slice_bytes);
@@ -104,7 +105,7 @@ static uint64_t exl2__cuda_host_bytes(const exl2__device *device, const exl2__pl
 
 /* Chooses how products of many rows run. Where wgmma could compute them but for their matrices, modules are loaded that
    such models do not need otherwise. */
-static exl2_result exl2__cuda_prepare_products(exl2__cuda_model *m, const exl2__plan *p)
+EXL2__PRIVATE exl2_result exl2__cuda_prepare_products(exl2__cuda_model *m, const exl2__plan *p)
 {
     bool wanted[EXL2__KERNEL_COUNT] = { false };
     m->has_wg = exl2__cuda_has_wg(m, p);
@@ -118,7 +119,7 @@ static exl2_result exl2__cuda_prepare_products(exl2__cuda_model *m, const exl2__
 }
 
 /* Makes the buffers of passes. Weights are packed, so memory that only loading needs is freed first. */
-static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__plan *p)
+EXL2__PRIVATE exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__plan *p)
 {
     exl2__cuda_device *gpu = m->gpu;
     exl2__cuda_arena dry = { 0 };
@@ -153,7 +154,7 @@ static exl2_result exl2__cuda_prepare_buffers(exl2__cuda_model *m, const exl2__p
 }
 
 /* What the backend does not compute, in words; NULL: it computes everything that the shape asks for. */
-static const char *exl2__cuda_missing(const exl2__shape *s)
+EXL2__PRIVATE const char *exl2__cuda_missing(const exl2__shape *s)
 {
     return exl2__experts_any(&s->experts) && s->post_norms ? "experts with norms after their blocks"
          : exl2__experts_any(&s->experts) && s->parallel ? "experts in parallel blocks"
@@ -162,7 +163,7 @@ static const char *exl2__cuda_missing(const exl2__shape *s)
 }
 
 /* As exl2__backend.supports. */
-static exl2_result exl2__cuda_supports(exl2__device *device, const exl2__shape *s)
+EXL2__PRIVATE exl2_result exl2__cuda_supports(exl2__device *device, const exl2__shape *s)
 {
     const char *missing = exl2__cuda_missing(s);
     return missing ? exl2__fail(exl2__cuda_of(device)->c, EXL2_ERR_UNSUPPORTED,
@@ -170,7 +171,7 @@ static exl2_result exl2__cuda_supports(exl2__device *device, const exl2__shape *
 }
 
 /* Limits of the kernels: maps are u16, heads are divided into runs of 8 elements, tokens are 24 bits of a key. */
-static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape *s)
+EXL2__PRIVATE exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape *s)
 {
     uint64_t attention = (uint64_t)s->heads * s->head_dim;
     uint32_t inter = exl2__max32(s->inter, s->experts.count ? s->experts.inter : 0);
@@ -191,8 +192,8 @@ static exl2_result exl2__cuda_check_shape(exl2__cuda_model *m, const exl2__shape
 }
 
 /* Dry arenas measure host memory only; exl2__cuda_buffer_bytes measures device memory. */
-static exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *plan, exl2__arena *pages,
-                                      exl2__arena *scratch)
+EXL2__PRIVATE exl2_result exl2__cuda_prepare(exl2__device *device, const exl2__plan *plan, exl2__arena *pages,
+                                             exl2__arena *scratch)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     (void)pages;

@@ -13,7 +13,7 @@
 #define EXL2__CUDA_PROBE_RUNS 10u                  /* the fastest run counts */
 
 /* Bytes to measure with: half of the free memory, in whole MiB. */
-static uint64_t exl2__cuda_probe_bytes(exl2__cuda_device *d)
+EXL2__PRIVATE uint64_t exl2__cuda_probe_bytes(exl2__cuda_device *d)
 {
     size_t bytes_free = 0, bytes_total = 0;
     d->driver.memory_info(&bytes_free, &bytes_total);
@@ -23,7 +23,7 @@ static uint64_t exl2__cuda_probe_bytes(exl2__cuda_device *d)
 }
 
 /* Reads the whole block with the engine's kernel, or copies its first half to the second with the driver. */
-static exl2_result exl2__cuda_probe_once(exl2__cuda_device *d, uint64_t block, uint64_t bytes, bool copies)
+EXL2__PRIVATE exl2_result exl2__cuda_probe_once(exl2__cuda_device *d, uint64_t block, uint64_t bytes, bool copies)
 {
     exl2__cuda_grid grid = { .x = d->sm_count * 4, .y = 1, .threads = 512 };
     exl2k_probe_args read = { block, block, bytes / 16, 1, 0 };
@@ -35,8 +35,8 @@ static exl2_result exl2__cuda_probe_once(exl2__cuda_device *d, uint64_t block, u
 }
 
 /* Times the runs between two timestamps. *bytes_s: bytes per second of the fastest run. */
-static exl2_result exl2__cuda_probe_runs(exl2__cuda_device *d, uint64_t block, uint64_t bytes, bool copies,
-                                         exl2__cuda_event *const events[2], uint64_t *bytes_s)
+EXL2__PRIVATE exl2_result exl2__cuda_probe_runs(exl2__cuda_device *d, uint64_t block, uint64_t bytes, bool copies,
+                                                exl2__cuda_event *const events[2], uint64_t *bytes_s)
 {
     *bytes_s = 0;
     for (uint32_t i = 0; i < EXL2__CUDA_PROBE_RUNS; i++) {
@@ -55,8 +55,8 @@ static exl2_result exl2__cuda_probe_runs(exl2__cuda_device *d, uint64_t block, u
     return EXL2_OK;
 }
 
-static exl2_result exl2__cuda_probe_block(exl2__cuda_device *d, uint64_t block, uint64_t bytes,
-                                          exl2__cuda_event *const events[2], exl2_device_speed *out)
+EXL2__PRIVATE exl2_result exl2__cuda_probe_block(exl2__cuda_device *d, uint64_t block, uint64_t bytes,
+                                                 exl2__cuda_event *const events[2], exl2_device_speed *out)
 {
     int filled = d->driver.fill8(block, 0x5A, (size_t)bytes, d->stream);
     EXL2__TRY(exl2__cuda_device_check(d, filled, "filling device memory"));
@@ -65,7 +65,8 @@ static exl2_result exl2__cuda_probe_block(exl2__cuda_device *d, uint64_t block, 
 }
 
 /* The context must be current. */
-static exl2_result exl2__cuda_probe_all(exl2__cuda_device *d, exl2__cuda_event *events[2], exl2_device_speed *out)
+EXL2__PRIVATE exl2_result exl2__cuda_probe_all(exl2__cuda_device *d, exl2__cuda_event *events[2],
+                                               exl2_device_speed *out)
 {
     bool wanted[EXL2__KERNEL_COUNT] = { false };
     uint64_t block, bytes = exl2__cuda_probe_bytes(d);
@@ -85,7 +86,7 @@ static exl2_result exl2__cuda_probe_all(exl2__cuda_device *d, exl2__cuda_event *
 }
 
 /* As exl2_device_probe. */
-static exl2_result exl2__cuda_probe(exl2__cuda_device *d, exl2_device_speed *out)
+EXL2__PRIVATE exl2_result exl2__cuda_probe(exl2__cuda_device *d, exl2_device_speed *out)
 {
     exl2__cuda_event *events[2] = { NULL, NULL };
     EXL2__TRY(exl2__cuda_device_enter(d));

@@ -13,8 +13,8 @@
 #include "cuda_pass.h"
 
 /* Enqueues a kernel of the pass. It may start while the preceding kernel of the pass ends. */
-static exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
-                                    const void *arguments)
+EXL2__PRIVATE exl2_result exl2__cuda_chain(exl2__cuda_model *m, exl2__cuda_kernel kernel, exl2__cuda_grid grid,
+                                           const void *arguments)
 {
     grid.programmatic = m->pass.chained;
     m->pass.chained = true;
@@ -79,7 +79,7 @@ static inline uint64_t exl2__cuda_slots(uint32_t rows)
 }
 
 /* Advances the addresses in `a` by `rows` rows. */
-static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, uint32_t rows)
+EXL2__PRIVATE void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, uint32_t rows)
 {
     uint64_t slots = exl2__cuda_slots(rows);
     bool half = kind == EXL2__CUDA_RESIDUAL || kind == EXL2__CUDA_ACT;
@@ -91,7 +91,7 @@ static void exl2__cuda_product_next(exl2k_gemv_args *a, exl2__cuda_kind kind, ui
     exl2__cuda_advance(&a->sums_out, slots);
 }
 
-static exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
+EXL2__PRIVATE exl2_result exl2__cuda_too_few_shared(exl2__cuda_model *m)
 {
     return exl2__fail(m->c, EXL2_ERR_UNSUPPORTED, "GPU %s: %u bytes of shared memory are too few for a matrix product",
                       m->gpu->info.name, m->limits.shared_bytes);
@@ -132,7 +132,7 @@ static inline bool exl2__cuda_has_sixteen(const exl2__cuda_model *m, uint32_t va
 
 /* Rows of the tiles that products of this pass hand over to each other (gemv_args.h); 0: they hand over rows. Tiles lie
    over the padding of rows, so there are none where GEMM without wgmma reads that padding in other passes. */
-static uint32_t exl2__cuda_tile_rows(const exl2__cuda_model *m)
+EXL2__PRIVATE uint32_t exl2__cuda_tile_rows(const exl2__cuda_model *m)
 {
     const exl2__shape *s = &m->plan->shape;
     uint32_t rows = m->pass.row_count;
@@ -144,7 +144,7 @@ static uint32_t exl2__cuda_tile_rows(const exl2__cuda_model *m)
 }
 
 /* Sets pitch and step of what one product of this pass writes and the next one reads, if these are tiles. */
-static void exl2__cuda_tiled(const exl2__cuda_model *m, exl2k_u32 *pitch, exl2k_u32 *step)
+EXL2__PRIVATE void exl2__cuda_tiled(const exl2__cuda_model *m, exl2k_u32 *pitch, exl2k_u32 *step)
 {
     uint32_t rows = exl2__cuda_tile_rows(m);
     if (rows > 0) {
@@ -155,8 +155,8 @@ static void exl2__cuda_tiled(const exl2__cuda_model *m, exl2k_u32 *pitch, exl2k_
 
 /* Multiplies any number of rows, 16 or 8 at a time: a row has the same bits in each kernel. `a` holds all but the
    matrix, rows, activation and shared memory, and is changed. */
-static exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                      exl2k_gemv_args *a, uint32_t rows)
+EXL2__PRIVATE exl2_result exl2__cuda_product(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+                                             exl2k_gemv_args *a, uint32_t rows)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     uint32_t variant = exl2__cuda_variant(m, w);
@@ -219,7 +219,7 @@ static inline bool exl2__cuda_may_wg(const exl2__cuda_device *gpu, const exl2__s
 }
 
 /* Whether they do: all matrices of the layers are ones that the kernels compute with. */
-static bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
+EXL2__PRIVATE bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
 {
     bool has = exl2__cuda_may_wg(m->gpu, &p->shape);
     for (uint32_t i = 0; i < p->shape.layers && has; i++) {
@@ -233,7 +233,7 @@ static bool exl2__cuda_has_wg(const exl2__cuda_model *m, const exl2__plan *p)
 }
 
 /* Writes what attention has written for all rows of the pass as tiles, in the order of `out`. */
-static exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, const exl2__matrix *out)
+EXL2__PRIVATE exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, const exl2__matrix *out)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(out);
     exl2k_wg_order_args a = { .from = m->b.attended, .to = to, .map = w->map, .columns = w->in,
@@ -245,8 +245,8 @@ static exl2_result exl2__cuda_tiles(exl2__cuda_model *m, uint64_t to, const exl2
 
 /* Multiplies `rows` rows. `a` holds x, out and scale (gemm_args.h); this function fills in the rest. Sums of splits lie
    where logits are, so the head has no splits. */
-static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
-                                   exl2k_gemm_args *a, uint32_t rows)
+EXL2__PRIVATE exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matrix, exl2__cuda_kind kind,
+                                          exl2k_gemm_args *a, uint32_t rows)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     a->matrix = w->device;
@@ -283,8 +283,8 @@ static exl2_result exl2__cuda_gemm(exl2__cuda_model *m, const exl2__matrix *matr
 }
 
 /* Writes rows of the residual after RMSNorm, as inputs of `reader`. */
-static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows, const exl2__vector *weight,
-                                   const exl2__matrix *reader)
+EXL2__PRIVATE exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint32_t rows,
+                                          const exl2__vector *weight, const exl2__matrix *reader)
 {
     exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = EXL2K_NORM_THREADS };
     a.residual = m->b.residual;
@@ -297,7 +297,8 @@ static exl2_result exl2__cuda_norm(exl2__cuda_model *m, exl2k_norm_args a, uint3
 }
 
 /* Normalises all rows; nothing to do if norms are not folded, because `settle` has done it. */
-static exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight, const exl2__matrix *reader)
+EXL2__PRIVATE exl2_result exl2__cuda_norm_all(exl2__cuda_model *m, const exl2__vector *weight,
+                                              const exl2__matrix *reader)
 {
     if (!exl2__cuda_folds(&m->plan->shape)) {
         return EXL2_OK;

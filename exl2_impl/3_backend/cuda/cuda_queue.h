@@ -35,7 +35,7 @@ static inline uint64_t exl2__cuda_read_ns(const exl2__cuda_model *m, uint64_t by
     return bytes * 2000 / exl2__max32(m->gpu->memory_mbps, 1000) + 1;
 }
 
-static uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
+EXL2__PRIVATE uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
 {
     uint32_t units = exl2__cuda_layer_units(m);
     uint32_t rows = exl2__max32(m->step->row_count, m->pass.prompts ? EXL2__CUDA_ROWS_ALIKE : 0);
@@ -52,24 +52,24 @@ static inline uint32_t exl2__cuda_pass_class(const exl2__cuda_model *m)
     return m->pass.prompts ? EXL2__CUDA_PASS_CLASSES - 1 : exl2__cuda_row_class(m->step->row_count);
 }
 
-static uint32_t exl2__cuda_units(const exl2__device *device)
+EXL2__PRIVATE uint32_t exl2__cuda_units(const exl2__device *device)
 {
     return exl2__cuda_layer_units(exl2__cuda_of(device));
 }
 
-static uint32_t exl2__cuda_head_units(const exl2__device *device)
+EXL2__PRIVATE uint32_t exl2__cuda_head_units(const exl2__device *device)
 {
     return exl2__cuda_of(device)->head_units;
 }
 
-static uint64_t exl2__cuda_unit_ns(const exl2__device *device, uint32_t unit)
+EXL2__PRIVATE uint64_t exl2__cuda_unit_ns(const exl2__device *device, uint32_t unit)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
     return exl2__cuda_timing_ns(&m->timing, exl2__cuda_pass_class(m), exl2__cuda_estimate_ns(m, unit));
 }
 
 /* Fewer than 8 rows cost as much time as 8. */
-static uint32_t exl2__cuda_rows_for(const exl2__device *device, uint64_t ns)
+EXL2__PRIVATE uint32_t exl2__cuda_rows_for(const exl2__device *device, uint64_t ns)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
     uint64_t estimate_ns = exl2__cuda_read_ns(m, m->layer_bytes);
@@ -78,7 +78,7 @@ static uint32_t exl2__cuda_rows_for(const exl2__device *device, uint64_t ns)
     return (uint32_t)exl2__min64(exl2__max64(rows, EXL2__CUDA_FEW_ROWS), m->plan->rows_max);
 }
 
-static uint64_t exl2__cuda_queued_ns(exl2__device *device)
+EXL2__PRIVATE uint64_t exl2__cuda_queued_ns(exl2__device *device)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     if (m->timing.count == 0 || exl2__cuda_device_enter(m->gpu) < 0) {
@@ -92,7 +92,7 @@ static uint64_t exl2__cuda_queued_ns(exl2__device *device)
 /* ---- queueing ---- */
 
 /* Enqueues a fence after the sampling of a group, or after a pass without logits. */
-static exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
+EXL2__PRIVATE exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
 {
     int recorded = m->gpu->driver.event_record(m->b.fences[m->fences_queued % EXL2K_RESULT_SETS], m->gpu->stream);
     m->fences_queued++;
@@ -100,7 +100,7 @@ static exl2_result exl2__cuda_queue_fence(exl2__cuda_model *m)
     return exl2__cuda_device_check(m->gpu, recorded, "recording an event");
 }
 
-static exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, uint32_t end)
+EXL2__PRIVATE exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     uint32_t layers = exl2__cuda_layer_units(m);
     bool ends = m->step->logit_count ? end > layers && (end - layers) % m->head_units == 0 : end == layers;
@@ -117,7 +117,7 @@ static exl2_result exl2__cuda_queue_units(exl2__cuda_model *m, uint32_t begin, u
     return exl2__cuda_queue_fence(m);
 }
 
-static exl2_result exl2__cuda_queue_timed(exl2__cuda_model *m, uint32_t begin, uint32_t end)
+EXL2__PRIVATE exl2_result exl2__cuda_queue_timed(exl2__cuda_model *m, uint32_t begin, uint32_t end)
 {
     uint64_t estimate_ns = 0;
     for (uint32_t unit = begin; unit < end; unit++) {
@@ -128,7 +128,7 @@ static exl2_result exl2__cuda_queue_timed(exl2__cuda_model *m, uint32_t begin, u
     return exl2__cuda_timing_end(m->gpu, &m->timing, exl2__cuda_pass_class(m), estimate_ns);
 }
 
-static exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32_t end, bool timed)
+EXL2__PRIVATE exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32_t end, bool timed)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
@@ -138,7 +138,7 @@ static exl2_result exl2__cuda_queue(exl2__device *device, uint32_t begin, uint32
 
 /* The sampling kernels advance the rows before this pass starts. With masks, only the layers are enqueued; head and
    sampling follow when the new masks are ready. */
-static exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
+EXL2__PRIVATE exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
 {
     uint32_t end = exl2__cuda_layer_units(m) + (m->step->masked ? 0 : m->head_units);
     m->pass.longest_context++;
@@ -150,7 +150,7 @@ static exl2_result exl2__cuda_repeat_pass(exl2__cuda_model *m)
     return exl2__cuda_queue_fence(m);
 }
 
-static exl2_result exl2__cuda_repeat(exl2__device *device)
+EXL2__PRIVATE exl2_result exl2__cuda_repeat(exl2__device *device)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
@@ -158,7 +158,7 @@ static exl2_result exl2__cuda_repeat(exl2__device *device)
 }
 
 /* Waking up costs more CPU time than the rest of a token, so the thread sleeps once for two quick tokens. */
-static uint32_t exl2__cuda_ahead(const exl2__device *device)
+EXL2__PRIVATE uint32_t exl2__cuda_ahead(const exl2__device *device)
 {
     const exl2__cuda_model *m = exl2__cuda_of(device);
     uint64_t row_ns = m->row_ns[exl2__cuda_pass_class(m)];
@@ -173,7 +173,7 @@ static inline const exl2k_result *exl2__cuda_results(const exl2__cuda_model *m, 
 }
 
 /* Whether all results have arrived: every row's stamp, which the GPU writes last, is that of the fence. */
-static bool exl2__cuda_results_arrived(const exl2__cuda_model *m, uint32_t fence, uint32_t count)
+EXL2__PRIVATE bool exl2__cuda_results_arrived(const exl2__cuda_model *m, uint32_t fence, uint32_t count)
 {
     const exl2k_result *results = exl2__cuda_results(m, fence);
     for (uint32_t i = 0; i < count; i++) {
@@ -191,7 +191,7 @@ static inline int exl2__cuda_fence_query(const exl2__cuda_model *m, uint32_t fen
 }
 
 /* Whether all results have arrived or, without results, whether the pass has ended. */
-static bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t fence, uint32_t count)
+EXL2__PRIVATE bool exl2__cuda_fence_passed(const exl2__cuda_model *m, uint32_t fence, uint32_t count)
 {
     return count > 0 ? exl2__cuda_results_arrived(m, fence, count)
                      : exl2__cuda_fence_query(m, fence) != EXL2__CUDA_NOT_READY;
@@ -214,7 +214,7 @@ typedef struct exl2__cuda_sleep {
 
 /* If three passes that decode are in flight, the thread waits for two of them at once, as waking up costs more than the
    delay. */
-static exl2__cuda_sleep exl2__cuda_sleep_begin(const exl2__cuda_model *m)
+EXL2__PRIVATE exl2__cuda_sleep exl2__cuda_sleep_begin(const exl2__cuda_model *m)
 {
     uint32_t pair = m->fences_queued - m->fences_collected > 2;
     exl2__cuda_sleep s = { .fence = m->fences_collected + pair, .kind = exl2__cuda_pass_class(m) };
@@ -236,7 +236,7 @@ static inline uint64_t exl2__cuda_next_sleep_ns(const exl2__cuda_sleep *s)
 /* The new row_ns. One sleep was enough: it may have been too long, so the next one is a little shorter. Several sleeps
    were needed: the prediction was too short, but the delay may have come from the CPU, so it grows by an eighth at
    most. */
-static uint64_t exl2__cuda_learn_ns(const exl2__cuda_sleep *s, uint64_t row_ns)
+EXL2__PRIVATE uint64_t exl2__cuda_learn_ns(const exl2__cuda_sleep *s, uint64_t row_ns)
 {
     if (s->sleeps == 0) {
         return row_ns;
@@ -251,14 +251,14 @@ static uint64_t exl2__cuda_learn_ns(const exl2__cuda_sleep *s, uint64_t row_ns)
 }
 
 /* A lost GPU writes no results: when they are long overdue the driver is asked whether the fence can still pass. */
-static bool exl2__cuda_sleep_is_lost(const exl2__cuda_model *m, const exl2__cuda_sleep *s)
+EXL2__PRIVATE bool exl2__cuda_sleep_is_lost(const exl2__cuda_model *m, const exl2__cuda_sleep *s)
 {
     uint64_t overdue_ns = 2 * s->rows * m->row_ns[s->kind] + EXL2__CUDA_OVERDUE_NS;
     return s->sleeps > 1 && s->waited_ns > overdue_ns && exl2__cuda_fence_query(m, s->fence) != EXL2__CUDA_NOT_READY;
 }
 
 /* Sleeps until the results of the fence have arrived, or never will. */
-static void exl2__cuda_back_off(exl2__cuda_model *m, uint32_t count)
+EXL2__PRIVATE void exl2__cuda_back_off(exl2__cuda_model *m, uint32_t count)
 {
     exl2__cuda_sleep s = exl2__cuda_sleep_begin(m);
     uint64_t begin_ns = exl2__platform_ns();
@@ -272,7 +272,7 @@ static void exl2__cuda_back_off(exl2__cuda_model *m, uint32_t count)
     m->row_ns[s.kind] = exl2__cuda_learn_ns(&s, m->row_ns[s.kind]);
 }
 
-static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
 {
     uint32_t fence = m->fences_collected;
     if (EXL2__PLATFORM_HAS_SLEEP_US) {
@@ -286,7 +286,7 @@ static exl2_result exl2__cuda_wait(exl2__cuda_model *m, uint32_t count)
 }
 
 /* EXL2_OK, or EXL2_PENDING while the pass runs. The driver is asked only if the results have not arrived. */
-static exl2_result exl2__cuda_fence_check(exl2__cuda_model *m, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__cuda_fence_check(exl2__cuda_model *m, uint32_t count)
 {
     if (count > 0 && exl2__cuda_results_arrived(m, m->fences_collected, count)) {
         return EXL2_OK;
@@ -294,8 +294,8 @@ static exl2_result exl2__cuda_fence_check(exl2__cuda_model *m, uint32_t count)
     return exl2__cuda_device_check(m->gpu, exl2__cuda_fence_query(m, m->fences_collected), "running a pass");
 }
 
-static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
-                                      exl2__logit_result *results)
+EXL2__PRIVATE exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uint32_t count, bool wait,
+                                             exl2__logit_result *results)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     const exl2k_result *from = exl2__cuda_results(m, m->fences_collected);
@@ -316,7 +316,7 @@ static exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logit0, uin
 /* ---- rows that are sampled on the CPU ---- */
 
 /* Nothing is enqueued after the row's pass, as a pass with such rows is not repeated. */
-static exl2_result exl2__cuda_row_logits(exl2__device *device, uint32_t row, float **out)
+EXL2__PRIVATE exl2_result exl2__cuda_row_logits(exl2__device *device, uint32_t row, float **out)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     uint64_t from = m->b.logits + (uint64_t)row * m->b.stride * sizeof(float);
@@ -329,8 +329,8 @@ static exl2_result exl2__cuda_row_logits(exl2__device *device, uint32_t row, flo
     return exl2__cuda_device_leave_with(m->gpu, r);
 }
 
-static exl2_result exl2__cuda_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
-                                         exl2__logit_result *result)
+EXL2__PRIVATE exl2_result exl2__cuda_row_sample(exl2__device *device, float *logits, const exl2__logit_row *row,
+                                                exl2__logit_result *result)
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     return exl2__sample_row(m->gpu->c->cpu_path, logits, m->plan->shape.vocab, row, m->host_scratch, result);

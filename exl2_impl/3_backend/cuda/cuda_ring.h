@@ -10,7 +10,7 @@
 #define EXL2__CUDA_RING_SLOTS_MAX 8u
 
 /* *out: uninitialised pinned memory, counted and limited as host bytes. */
-static exl2_result exl2__cuda_pin(exl2__cuda_device *d, uint64_t bytes, void **out)
+EXL2__PRIVATE exl2_result exl2__cuda_pin(exl2__cuda_device *d, uint64_t bytes, void **out)
 {
     exl2__ctx *c = d->c;
     *out = NULL;
@@ -54,7 +54,7 @@ typedef struct exl2__cuda_ring {
 } exl2__cuda_ring;
 
 /* Closes the ring, also a zeroed or half-open one. Waits for copies in flight. */
-static void exl2__cuda_ring_close(exl2__cuda_device *d, exl2__cuda_ring *r)
+EXL2__PRIVATE void exl2__cuda_ring_close(exl2__cuda_device *d, exl2__cuda_ring *r)
 {
     if (r->used) {
         d->driver.stream_wait(r->stream);
@@ -71,8 +71,8 @@ static void exl2__cuda_ring_close(exl2__cuda_device *d, exl2__cuda_ring *r)
     *r = (exl2__cuda_ring){ 0 };
 }
 
-static exl2_result exl2__cuda_ring_open(exl2__cuda_device *d, exl2__cuda_ring *r, uint32_t slots, uint64_t slot_bytes,
-                                        exl2__cuda_stream *stream)
+EXL2__PRIVATE exl2_result exl2__cuda_ring_open(exl2__cuda_device *d, exl2__cuda_ring *r, uint32_t slots,
+                                               uint64_t slot_bytes, exl2__cuda_stream *stream)
 {
     void *memory;
     EXL2__ASSERT(slots > 0 && slots <= EXL2__CUDA_RING_SLOTS_MAX);
@@ -92,7 +92,7 @@ static exl2_result exl2__cuda_ring_open(exl2__cuda_device *d, exl2__cuda_ring *r
 }
 
 /* No further copy uses the current slot. */
-static exl2_result exl2__cuda_ring_next(exl2__cuda_device *d, exl2__cuda_ring *r)
+EXL2__PRIVATE exl2_result exl2__cuda_ring_next(exl2__cuda_device *d, exl2__cuda_ring *r)
 {
     uint32_t slot = r->next;
     EXL2__TRY(exl2__cuda_device_check(d, d->driver.event_record(r->done[slot], r->stream), "recording an event"));
@@ -104,8 +104,8 @@ static exl2_result exl2__cuda_ring_next(exl2__cuda_device *d, exl2__cuda_ring *r
 
 /* *out: `bytes` free bytes, at most slot_bytes, of the current slot or else of the next one. They stay the same until
    exl2__cuda_ring_send. wait false: PENDING, and *out NULL, while the device still reads the slot. */
-static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r, uint64_t bytes, bool wait,
-                                        void **out)
+EXL2__PRIVATE exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r, uint64_t bytes, bool wait,
+                                               void **out)
 {
     *out = NULL;
     if (bytes > r->slot_bytes - r->used) {
@@ -125,8 +125,8 @@ static exl2_result exl2__cuda_ring_take(exl2__cuda_device *d, exl2__cuda_ring *r
 }
 
 /* Enqueues a copy of part of the bytes that take gave. */
-static exl2_result exl2__cuda_ring_copy(exl2__cuda_device *d, const exl2__cuda_ring *r, uint64_t to, uint64_t offset,
-                                        uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__cuda_ring_copy(exl2__cuda_device *d, const exl2__cuda_ring *r, uint64_t to,
+                                               uint64_t offset, uint64_t bytes)
 {
     const uint8_t *from = r->memory + r->next * r->slot_bytes + r->used + offset;
     EXL2__ASSERT(r->used + offset + bytes <= r->slot_bytes);
@@ -135,7 +135,7 @@ static exl2_result exl2__cuda_ring_copy(exl2__cuda_device *d, const exl2__cuda_r
 }
 
 /* Enqueues a copy of the first `bytes` that take gave. The next call of take gives those after them. */
-static exl2_result exl2__cuda_ring_send(exl2__cuda_device *d, exl2__cuda_ring *r, uint64_t to, uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__cuda_ring_send(exl2__cuda_device *d, exl2__cuda_ring *r, uint64_t to, uint64_t bytes)
 {
     EXL2__TRY(exl2__cuda_ring_copy(d, r, to, 0, bytes));
     r->used += exl2__align_up(bytes, EXL2__CUDA_ALIGN);

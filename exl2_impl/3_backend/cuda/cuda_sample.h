@@ -22,15 +22,15 @@ static inline uint32_t exl2__cuda_sample_chunks(uint32_t vocab)
 }
 
 /* Whether the kernels support these settings: mask, repeat penalty, biases, temperature, top-k, top-p, min-p. */
-static bool exl2__cuda_sample_supports(const exl2__sampling *s)
+EXL2__PRIVATE bool exl2__cuda_sample_supports(const exl2__sampling *s)
 {
     return !exl2__sample_is_penalized(s) && !exl2__sample_is_shaped(s);
 }
 
 /* Computes the same numbers as exl2__sample_filter and exl2__sample_adjust. advance: the kernel advances the row to its
    next position, for at most `left` tokens. */
-static exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, const exl2__cuda_lists *lists,
-                                                 bool advance, uint32_t left)
+EXL2__PRIVATE exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, const exl2__cuda_lists *lists,
+                                                        bool advance, uint32_t left)
 {
     exl2k_sampling d = { .row = row->row, .alts = exl2__min32(row->alts, EXL2K_ALTS_MAX), .slope = 1, .penalty = 1,
                          .penalty_inverse = 1, .left = left, .least_weight = 1 };
@@ -61,7 +61,7 @@ static exl2k_sampling exl2__cuda_sample_settings(const exl2__logit_row *row, con
 }
 
 /* Gives what exl2__sample_row gives for the same logits, bit for bit. result->alts is [EXL2_ALTS_MAX]. */
-static void exl2__cuda_sample_result(const exl2k_result *from, exl2__logit_result *result)
+EXL2__PRIVATE void exl2__cuda_sample_result(const exl2k_result *from, exl2__logit_result *result)
 {
     exl2__sample_softmax raw = { from->top_key, exl2__weight_key_logit(from->top_key), 0 };
     result->token = (exl2_token)(uint32_t)from->stamp;

@@ -79,7 +79,8 @@ static inline uint64_t exl2__cuda_mlp_input(const exl2__cuda_model *m, const exl
 }
 
 /* Launches the kernel for `rows` rows. `a` holds branch, post_weight, post_bias, rows_at, samplings and out. */
-static exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_settle_args a, uint32_t rows, exl2__cuda_next next)
+EXL2__PRIVATE exl2_result exl2__cuda_settle_rows(exl2__cuda_model *m, exl2k_settle_args a, uint32_t rows,
+                                                 exl2__cuda_next next)
 {
     const exl2__shape *s = &m->plan->shape;
     exl2__cuda_grid grid = { .x = rows, .y = 1, .threads = exl2k_settle_threads(s->hidden) };
@@ -123,7 +124,8 @@ static inline exl2__cuda_settling exl2__cuda_settling_down(const exl2__cuda_mode
 }
 
 /* now: the launch. soon: the one after it, whose tables are to be in L2 by then; NULL: none. */
-static exl2_result exl2__cuda_settle(exl2__cuda_model *m, exl2__cuda_settling now, const exl2__cuda_settling *soon)
+EXL2__PRIVATE exl2_result exl2__cuda_settle(exl2__cuda_model *m, exl2__cuda_settling now,
+                                            const exl2__cuda_settling *soon)
 {
     exl2k_settle_args a = { .rows_at = m->pass.groups + offsetof(exl2k_pass, row_count),
                             .out = { m->b.x, m->b.x2 } };
@@ -141,13 +143,13 @@ static exl2_result exl2__cuda_settle(exl2__cuda_model *m, exl2__cuda_settling no
     return exl2__cuda_settle_rows(m, a, m->pass.row_count, now.next);
 }
 
-static exl2_result exl2__cuda_settle_out(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_settle_out(exl2__cuda_model *m, const exl2__layer *layer)
 {
     exl2__cuda_settling soon = exl2__cuda_settling_down(m, layer);
     return exl2__cuda_settle(m, exl2__cuda_settling_out(m, layer), &soon);
 }
 
-static exl2_result exl2__cuda_settle_down(exl2__cuda_model *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__cuda_settle_down(exl2__cuda_model *m, const exl2__layer *layer)
 {
     uint32_t index = layer ? layer->index + 1 : 0;
     const exl2__layer *following = index < m->plan->shape.layers ? &m->plan->layers[index] : NULL;

@@ -40,7 +40,7 @@ static inline void exl2__cuda_source_close(exl2__ctx *c, exl2__cuda_source *s)
 }
 
 /* Joins the pieces of a built-in file. *out is empty if there is no file of this name. */
-static exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__blob *out)
+EXL2__PRIVATE exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__blob *out)
 {
     *out = (exl2__blob){ 0 };
     for (size_t f = 0; f < EXL2__COUNT(exl2__cuda_files); f++) {
@@ -69,7 +69,7 @@ static exl2_result exl2__cuda_source_join(exl2__ctx *c, const char *name, exl2__
 }
 
 /* dir NULL: the built-in file. */
-static exl2_result exl2__cuda_source_read(exl2__ctx *c, const char *dir, const char *name, exl2__blob *out)
+EXL2__PRIVATE exl2_result exl2__cuda_source_read(exl2__ctx *c, const char *dir, const char *name, exl2__blob *out)
 {
 #ifdef EXL2_KERNEL_DIR
     dir = dir ? dir : EXL2_KERNEL_DIR;
@@ -97,7 +97,7 @@ static inline const char *exl2__cuda_source_included(const char *at, size_t *byt
 }
 
 /* Adds the files that text `index` includes and that the list does not have yet. */
-static exl2_result exl2__cuda_source_follow(exl2__ctx *c, const char *dir, exl2__cuda_source *s, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__cuda_source_follow(exl2__ctx *c, const char *dir, exl2__cuda_source *s, uint32_t index)
 {
     for (const char *line = s->texts[index].data; line; line = strchr(line, '\n')) {
         size_t bytes;
@@ -124,7 +124,8 @@ static exl2_result exl2__cuda_source_follow(exl2__ctx *c, const char *dir, exl2_
 
 /* Opens a module and its headers. dir: folder of kernel sources; NULL: the built-in sources. On failure everything is
    closed. */
-static exl2_result exl2__cuda_source_open(exl2__ctx *c, const char *dir, const char *module, exl2__cuda_source *out)
+EXL2__PRIVATE exl2_result exl2__cuda_source_open(exl2__ctx *c, const char *dir, const char *module,
+                                                 exl2__cuda_source *out)
 {
     *out = (exl2__cuda_source){ 0 };
     exl2__format(out->names[0], sizeof out->names[0], "%s", module);

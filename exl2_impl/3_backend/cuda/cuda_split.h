@@ -13,7 +13,7 @@
 #include "cuda_settle.h"
 
 /* Part `index` as a separate matrix. Its results keep their columns in the whole output. */
-static exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, uint32_t index)
+EXL2__PRIVATE exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, uint32_t index)
 {
     exl2__cuda_matrix one = *matrix;
     one.device.part[0] = matrix->device.part[index];
@@ -26,7 +26,7 @@ static exl2__cuda_matrix exl2__cuda_split_part(const exl2__cuda_matrix *matrix, 
 }
 
 /* out = x * matrix, as a.out says, for a.rows <= EXL2__CUDA_SPLIT_ROWS rows at a.x. */
-static exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemv_args a)
+EXL2__PRIVATE exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2__matrix *matrix, exl2k_gemv_args a)
 {
     const exl2__cuda_matrix *w = exl2__cuda_matrix_of(matrix);
     uint64_t x = a.x;
@@ -44,8 +44,8 @@ static exl2_result exl2__cuda_split_rows(exl2__cuda_model *m, const exl2__matrix
 }
 
 /* In a pass of many rows the input is normalised by a separate kernel, without sums of squares. */
-static exl2_result exl2__cuda_split_begin(exl2__cuda_model *m, const exl2__vector *norm, const exl2__matrix *matrix,
-                                          exl2k_gemv_args *a)
+EXL2__PRIVATE exl2_result exl2__cuda_split_begin(exl2__cuda_model *m, const exl2__vector *norm,
+                                                 const exl2__matrix *matrix, exl2k_gemv_args *a)
 {
     if (!m->pass.by_gemm) {
         return EXL2_OK;
@@ -55,7 +55,7 @@ static exl2_result exl2__cuda_split_begin(exl2__cuda_model *m, const exl2__vecto
 }
 
 /* a: as for a matrix whose parts share one order. */
-static exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
+EXL2__PRIVATE exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
     EXL2__TRY(exl2__cuda_split_begin(m, layer->attn_norm.weight, layer->qkv, &a));
     for (uint32_t row = 0; row < m->pass.row_count; row += a.rows) {
@@ -67,7 +67,7 @@ static exl2_result exl2__cuda_split_qkv(exl2__cuda_model *m, const exl2__layer *
 }
 
 /* a: as for a matrix whose parts share one order; its out is that of act(gate) * up. */
-static exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
+EXL2__PRIVATE exl2_result exl2__cuda_split_gate_up(exl2__cuda_model *m, const exl2__layer *layer, exl2k_gemv_args a)
 {
     uint32_t inter = exl2__cuda_matrix_of(layer->down)->in;
     exl2k_act_mul_args join = { .from = m->b.split_out, .to = a.out, .rows_at = exl2__cuda_rows_at(m), .count = inter,

@@ -9,8 +9,8 @@
 
 /* Opens and initializes the driver, whose table may be filled already (tests). A failure is not logged: `why` (cap
    bytes) gets the message. */
-static exl2_result exl2__cuda_system_open(const char *path, exl2__cuda_driver *driver, int *version, char *why,
-                                          size_t cap)
+EXL2__PRIVATE exl2_result exl2__cuda_system_open(const char *path, exl2__cuda_driver *driver, int *version, char *why,
+                                                 size_t cap)
 {
     *version = 0;
     if (!driver->init) {
@@ -49,7 +49,7 @@ static inline int exl2__cuda_system_attribute(const exl2__cuda_driver *driver, i
 }
 
 /* Describes one device, without making a context. */
-static void exl2__cuda_system_describe(const exl2__cuda_driver *driver, uint32_t index, exl2_device_info *out)
+EXL2__PRIVATE void exl2__cuda_system_describe(const exl2__cuda_driver *driver, uint32_t index, exl2_device_info *out)
 {
     int device = 0;
     size_t bytes = 0;
@@ -87,8 +87,8 @@ static void exl2__cuda_system_describe(const exl2__cuda_driver *driver, uint32_t
 }
 
 /* Describes up to `cap` devices. *count: number of devices, which may exceed cap. */
-static void exl2__cuda_system_list(const exl2__cuda_driver *driver, exl2_device_info *out, uint32_t cap,
-                                   uint32_t *count)
+EXL2__PRIVATE void exl2__cuda_system_list(const exl2__cuda_driver *driver, exl2_device_info *out, uint32_t cap,
+                                          uint32_t *count)
 {
     int found = 0;
     *count = driver->device_count(&found) == 0 && found > 0 ? (uint32_t)found : 0;
@@ -98,7 +98,7 @@ static void exl2__cuda_system_list(const exl2__cuda_driver *driver, exl2_device_
 }
 
 /* Rank of a device: clock times width of its memory, as the speed of decoding depends on memory bandwidth. */
-static uint64_t exl2__cuda_system_rank(const exl2__cuda_driver *driver, uint32_t index)
+EXL2__PRIVATE uint64_t exl2__cuda_system_rank(const exl2__cuda_driver *driver, uint32_t index)
 {
     int device = 0;
     if (driver->device_get(&device, (int)index) != 0) {
@@ -110,8 +110,8 @@ static uint64_t exl2__cuda_system_rank(const exl2__cuda_driver *driver, uint32_t
 }
 
 /* Finds the device of the application's own context. */
-static exl2_result exl2__cuda_system_of_context(exl2__ctx *c, const exl2__cuda_driver *driver, void *context,
-                                                uint32_t count, uint32_t *index)
+EXL2__PRIVATE exl2_result exl2__cuda_system_of_context(exl2__ctx *c, const exl2__cuda_driver *driver, void *context,
+                                                       uint32_t count, uint32_t *index)
 {
     int device = 0, listed = 0;
     exl2__cuda_context *popped;
@@ -132,7 +132,7 @@ static exl2_result exl2__cuda_system_of_context(exl2__ctx *c, const exl2__cuda_d
                            exl2__cuda_result_name(driver, result));
 }
 
-static bool exl2__cuda_system_matches(const exl2_device_info *info, const exl2_device_desc *d)
+EXL2__PRIVATE bool exl2__cuda_system_matches(const exl2_device_info *info, const exl2_device_desc *d)
 {
     switch (d->pick) {
     case EXL2_PICK_UUID:
@@ -145,8 +145,8 @@ static bool exl2__cuda_system_matches(const exl2_device_info *info, const exl2_d
 }
 
 /* Picks the usable device that ranks first. If there is none, the message says why the last one cannot be used. */
-static exl2_result exl2__cuda_system_best(exl2__ctx *c, const exl2__cuda_driver *driver, uint32_t count,
-                                          exl2_device_info *out)
+EXL2__PRIVATE exl2_result exl2__cuda_system_best(exl2__ctx *c, const exl2__cuda_driver *driver, uint32_t count,
+                                                 exl2_device_info *out)
 {
     uint64_t best = 0;
     exl2_device_info info = { 0 };
@@ -162,8 +162,8 @@ static exl2_result exl2__cuda_system_best(exl2__ctx *c, const exl2__cuda_driver 
 }
 
 /* Picks the device that the application names. It exists and can be used, or the message says what is wrong. */
-static exl2_result exl2__cuda_system_pick(exl2__ctx *c, const exl2__cuda_driver *driver, const exl2_device_desc *d,
-                                          exl2_device_info *out)
+EXL2__PRIVATE exl2_result exl2__cuda_system_pick(exl2__ctx *c, const exl2__cuda_driver *driver,
+                                                 const exl2_device_desc *d, exl2_device_info *out)
 {
     int found = 0;
     uint32_t count = driver->device_count(&found) == 0 && found > 0 ? (uint32_t)found : 0;

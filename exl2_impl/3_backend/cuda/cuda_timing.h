@@ -26,7 +26,7 @@ typedef struct exl2__cuda_timing {
     float factor[EXL2__CUDA_PASS_CLASSES];           /* measured / estimated; 0: not measured yet */
 } exl2__cuda_timing;
 
-static void exl2__cuda_timing_close(exl2__cuda_device *d, exl2__cuda_timing *p)
+EXL2__PRIVATE void exl2__cuda_timing_close(exl2__cuda_device *d, exl2__cuda_timing *p)
 {
     for (uint32_t i = 0; i < EXL2__CUDA_SPANS; i++) {
         if (p->slices[i].begin) {
@@ -39,7 +39,7 @@ static void exl2__cuda_timing_close(exl2__cuda_device *d, exl2__cuda_timing *p)
     *p = (exl2__cuda_timing){ 0 };
 }
 
-static exl2_result exl2__cuda_timing_open(exl2__cuda_device *d, exl2__cuda_timing *p)
+EXL2__PRIVATE exl2_result exl2__cuda_timing_open(exl2__cuda_device *d, exl2__cuda_timing *p)
 {
     int made = 0;
     for (uint32_t i = 0; i < EXL2__CUDA_SPANS && made == 0; i++) {

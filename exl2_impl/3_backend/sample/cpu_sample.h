@@ -62,7 +62,7 @@ typedef struct exl2__sample_softmax {
     double log_sum; /* logsumexp - top */
 } exl2__sample_softmax;
 
-static float exl2__sample_logprob(const exl2__sample_softmax *s, float logit)
+EXL2__PRIVATE float exl2__sample_logprob(const exl2__sample_softmax *s, float logit)
 {
     int32_t key = exl2__weight_key(logit);
     if (key == EXL2__WEIGHT_KEY_NONE || (s->top_key == EXL2__WEIGHT_KEY_INF && key != s->top_key)) {
@@ -73,8 +73,8 @@ static float exl2__sample_logprob(const exl2__sample_softmax *s, float logit)
 }
 
 /* The most likely tokens, at most `wanted`, descending, ties by lowest id. */
-static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_softmax *s, uint32_t wanted,
-                                      exl2__logit_result *result)
+EXL2__PRIVATE void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_softmax *s, uint32_t wanted,
+                                             exl2__logit_result *result)
 {
     exl2__sample_first(w, s->top_key, exl2__min32(wanted, EXL2_ALTS_MAX));
     exl2__sample_list *list = &w->list;
@@ -98,7 +98,7 @@ static void exl2__sample_alternatives(exl2__sample_work *w, const exl2__sample_s
 /* ---- steps 0 to 2 ---- */
 
 /* The logsumexp of a row in which at least one token is allowed. */
-static double exl2__sample_logsumexp(exl2__sample_work *w, const float *logits, int32_t top_key)
+EXL2__PRIVATE double exl2__sample_logsumexp(exl2__sample_work *w, const float *logits, int32_t top_key)
 {
     exl2__weight_curve curve = exl2__weight_curve_make(top_key, 1.0f);
     return (double)curve.top + exl2__weight_log(exl2__weight_sums(w->path, &curve, logits, w->vocab, w->block_sums));
@@ -106,7 +106,7 @@ static double exl2__sample_logsumexp(exl2__sample_work *w, const float *logits, 
 
 /* Replaces logits by log p + (guidance - 1) (log p - log n), where n are the probabilities of row->negative. A token
    with probability 0 in p or in n becomes -infinity. (ExLlamaV2 computes NaN there.) */
-static void exl2__sample_guidance(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
+EXL2__PRIVATE void exl2__sample_guidance(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
 {
     int32_t top = exl2__weight_maxima(w->path, logits, w->vocab, w->block_keys);
     int32_t other = exl2__weight_maxima(w->path, row->negative, w->vocab, w->block_keys);
@@ -123,7 +123,7 @@ static void exl2__sample_guidance(exl2__sample_work *w, float *logits, const exl
     }
 }
 
-static void exl2__sample_mask(float *logits, uint32_t vocab, const uint32_t *mask)
+EXL2__PRIVATE void exl2__sample_mask(float *logits, uint32_t vocab, const uint32_t *mask)
 {
     float none = exl2__weight_key_logit(EXL2__WEIGHT_KEY_NONE);
     for (uint32_t i = 0; i < vocab; i++) {
@@ -132,7 +132,7 @@ static void exl2__sample_mask(float *logits, uint32_t vocab, const uint32_t *mas
 }
 
 /* Saves logits[token] before its first change. Returns true if this is the first. */
-static bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
+EXL2__PRIVATE bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
 {
     uint32_t bit = 1u << (token & 31), *word = &w->touched[token / 32];
     bool first = !(*word & bit);
@@ -147,7 +147,7 @@ static bool exl2__sample_touch(exl2__sample_work *w, uint32_t token)
    range, as in ExLlamaV2, and fade out for older tokens. The repeat penalty multiplies by the reciprocal, computed in
    double, so that backends and compilers cannot round a quotient differently. Tokens outside of the vocabulary are
    skipped. */
-static void exl2__sample_penalize(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
+EXL2__PRIVATE void exl2__sample_penalize(exl2__sample_work *w, float *logits, const exl2__logit_row *row)
 {
     const exl2__sampling *s = row->sampling;
     float repeat = s->repeat_penalty, inverse = (float)(1.0 / (double)repeat), share = 1;
@@ -169,7 +169,7 @@ static void exl2__sample_penalize(exl2__sample_work *w, float *logits, const exl
     }
 }
 
-static void exl2__sample_add(exl2__sample_work *w, float *logits, const exl2_bias *bias, uint32_t count)
+EXL2__PRIVATE void exl2__sample_add(exl2__sample_work *w, float *logits, const exl2_bias *bias, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t token = (uint32_t)bias[i].token;
@@ -181,7 +181,8 @@ static void exl2__sample_add(exl2__sample_work *w, float *logits, const exl2_bia
 }
 
 /* Steps 0 to 2. Returns the largest key. */
-static int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const exl2__logit_row *row, int32_t top_key)
+EXL2__PRIVATE int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const exl2__logit_row *row,
+                                          int32_t top_key)
 {
     const exl2__sampling *s = row->sampling;
     bool penalty = row->history_count > 0 && (s->repeat_penalty != 1.0f || exl2__sample_is_penalized(s));
@@ -203,7 +204,7 @@ static int32_t exl2__sample_adjust(exl2__sample_work *w, float *logits, const ex
 
 /* ---- steps 3 to 9 ---- */
 
-static exl2_token exl2__sample_greedy(const exl2__sample_work *w, int32_t top_key)
+EXL2__PRIVATE exl2_token exl2__sample_greedy(const exl2__sample_work *w, int32_t top_key)
 {
     uint32_t block = 0;
     while (w->block_keys[block] != top_key) {
@@ -216,7 +217,7 @@ static exl2_token exl2__sample_greedy(const exl2__sample_work *w, int32_t top_ke
     return (exl2_token)id;
 }
 
-static exl2_token exl2__sample_pick_all(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t random)
+EXL2__PRIVATE exl2_token exl2__sample_pick_all(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t random)
 {
     uint64_t target = exl2__weight_scale(random, exl2__sample_sum(w, curve)), running = 0;
     uint32_t block = 0;
@@ -231,7 +232,7 @@ static exl2_token exl2__sample_pick_all(exl2__sample_work *w, const exl2__weight
 }
 
 /* Step 9 for a list. Returns an index into it. */
-static uint32_t exl2__sample_pick_list(const exl2__sample_list *list, uint64_t random)
+EXL2__PRIVATE uint32_t exl2__sample_pick_list(const exl2__sample_list *list, uint64_t random)
 {
     uint64_t target = exl2__weight_scale(random, exl2__sample_list_sum(list)), running = 0;
     uint32_t i = 0;
@@ -248,7 +249,7 @@ static inline uint64_t exl2__sample_need(uint64_t sum, uint64_t share)
 }
 
 /* Keeps the shortest prefix in order whose sum is at least `need`, which is at most the sum of the list. */
-static void exl2__sample_keep_weight(exl2__sample_list *list, int32_t top_key, uint64_t need)
+EXL2__PRIVATE void exl2__sample_keep_weight(exl2__sample_list *list, int32_t top_key, uint64_t need)
 {
     exl2__sample_cut cut = exl2__sample_prefix(list->keys, list->weights, list->count, top_key, need);
     exl2__sample_keep_prefix(list, list->keys, cut, true);
@@ -256,8 +257,8 @@ static void exl2__sample_keep_weight(exl2__sample_list *list, int32_t top_key, u
 
 /* Top-p and min-p over the whole row: searches the end of the prefix among ever smaller weights. The list becomes the
    prefix, or the tokens of at least `least_weight` if the prefix contains all of them. */
-static void exl2__sample_nucleus(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t share,
-                                 uint64_t least_weight)
+EXL2__PRIVATE void exl2__sample_nucleus(exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t share,
+                                        uint64_t least_weight)
 {
     uint64_t need = exl2__sample_need(exl2__sample_sum(w, curve), share);
     for (int places = 10;; places += 10) {
@@ -276,8 +277,8 @@ static void exl2__sample_nucleus(exl2__sample_work *w, const exl2__weight_curve 
 
 /* Steps 5 and 6, and removes weights below `least_weight` (0: only those that top-p removes). The list becomes the
    remaining tokens, with their weights; the top token always remains. */
-static void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve,
-                                uint64_t least_weight)
+EXL2__PRIVATE void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve,
+                                       uint64_t least_weight)
 {
     /* Powers of two scale floats exactly, so the threshold is the setting's own, rounded down. */
     uint64_t share = s->top_p < 1 ? (uint64_t)(s->top_p * 4294967296.0f) << 32 : 0;
@@ -301,7 +302,7 @@ static void exl2__sample_filter(exl2__sample_work *w, const exl2__sampling *s, c
 }
 
 /* Steps 4 to 8. The list becomes the tokens to sample from. */
-static void exl2__sample_survivors(exl2__sample_work *w, const exl2__sampling *s, int32_t top_key)
+EXL2__PRIVATE void exl2__sample_survivors(exl2__sample_work *w, const exl2__sampling *s, int32_t top_key)
 {
     bool shaped = exl2__sample_is_shaped(s);
     float temperature = s->temperature_last ? 1 : s->temperature;
@@ -317,7 +318,8 @@ static void exl2__sample_survivors(exl2__sample_work *w, const exl2__sampling *s
 }
 
 /* Steps 3 to 9. The block maxima must be those of the adjusted row; top_key is above EXL2__WEIGHT_KEY_NONE. */
-static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row *row, int32_t top_key, float *surprise)
+EXL2__PRIVATE exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row *row, int32_t top_key,
+                                           float *surprise)
 {
     const exl2__sampling *s = row->sampling;
     bool skewed = s->skew > 0 || s->skew < 0;
@@ -343,8 +345,8 @@ static exl2_token exl2__sample_pick(exl2__sample_work *w, const exl2__logit_row 
 
 /* Fills *result from one row of logits. result->alts is [EXL2_ALTS_MAX]; scratch is aligned to 64 bytes. The token is
    -1 if no token is allowed, before or after penalties and biases. Fails only if vocab is greater than 2^24. */
-static exl2_result exl2__sample_row(exl2_cpu_path path, float *logits, uint32_t vocab, const exl2__logit_row *row,
-                                    void *scratch, exl2__logit_result *result)
+EXL2__PRIVATE exl2_result exl2__sample_row(exl2_cpu_path path, float *logits, uint32_t vocab,
+                                           const exl2__logit_row *row, void *scratch, exl2__logit_result *result)
 {
     exl2__arena arena = { (uint8_t *)scratch, exl2__sample_scratch_bytes(vocab), 0, EXL2_MEM_SCRATCH };
     exl2__sample_work w;

@@ -33,7 +33,7 @@ typedef struct exl2__sample_work {
     exl2__sample_list list;
 } exl2__sample_work;
 
-static void exl2__sample_layout(exl2__arena *scratch, uint32_t vocab, exl2__sample_work *w)
+EXL2__PRIVATE void exl2__sample_layout(exl2__arena *scratch, uint32_t vocab, exl2__sample_work *w)
 {
     uint64_t tokens = vocab, blocks = exl2__weight_blocks(vocab);
     *w = (exl2__sample_work){ 0 };
@@ -50,7 +50,7 @@ static void exl2__sample_layout(exl2__arena *scratch, uint32_t vocab, exl2__samp
 }
 
 /* Bytes of scratch for exl2__sample_row; the scratch must be aligned to 64 bytes. */
-static uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
+EXL2__PRIVATE uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
 {
     exl2__arena dry = { 0 };
     exl2__sample_work w;
@@ -61,7 +61,7 @@ static uint64_t exl2__sample_scratch_bytes(uint32_t vocab)
 /* ---- lists ---- */
 
 /* The list becomes all tokens whose key is at least `least` (above EXL2__WEIGHT_KEY_NONE). Weights are not set. */
-static void exl2__sample_collect(exl2__sample_work *w, int32_t least)
+EXL2__PRIVATE void exl2__sample_collect(exl2__sample_work *w, int32_t least)
 {
     uint32_t count = 0;
     for (uint32_t begin = 0, block = 0; begin < w->vocab; begin += EXL2__WEIGHT_BLOCK, block++) {
@@ -80,7 +80,7 @@ static void exl2__sample_collect(exl2__sample_work *w, int32_t least)
 }
 
 /* The sum of all weights of the row. Sets block_sums. */
-static uint64_t exl2__sample_sum(exl2__sample_work *w, const exl2__weight_curve *curve)
+EXL2__PRIVATE uint64_t exl2__sample_sum(exl2__sample_work *w, const exl2__weight_curve *curve)
 {
     if (w->slope != curve->slope) {
         w->sum = exl2__weight_sums(w->path, curve, w->logits, w->vocab, w->block_sums);
@@ -90,7 +90,7 @@ static uint64_t exl2__sample_sum(exl2__sample_work *w, const exl2__weight_curve 
 }
 
 /* Sets the weights of the list; returns their sum. */
-static uint64_t exl2__sample_weigh(exl2__sample_work *w, const exl2__weight_curve *curve)
+EXL2__PRIVATE uint64_t exl2__sample_weigh(exl2__sample_work *w, const exl2__weight_curve *curve)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < w->list.count; i++) {
@@ -108,8 +108,8 @@ typedef struct exl2__sample_cut {
 
 /* The shortest prefix whose measure is at least `need`. The measure is the sum of `weights`, or the number of tokens if
    weights is NULL. 1 <= need <= measure of all. Four passes; each finds one byte of the key's distance to `top_key`. */
-static exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count,
-                                            int32_t top_key, uint64_t need)
+EXL2__PRIVATE exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t *weights, uint32_t count,
+                                                   int32_t top_key, uint64_t need)
 {
     uint32_t distance = 0, mask = 0; /* distance of the prefix's last key; mask: its bytes that are known */
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -132,7 +132,8 @@ static exl2__sample_cut exl2__sample_prefix(const int32_t *keys, const uint64_t 
 }
 
 /* Keeps the tokens of a prefix. `order` [count]: the keys, and `weighted`: were weights given, in its computation? */
-static void exl2__sample_keep_prefix(exl2__sample_list *list, const int32_t *order, exl2__sample_cut cut, bool weighted)
+EXL2__PRIVATE void exl2__sample_keep_prefix(exl2__sample_list *list, const int32_t *order, exl2__sample_cut cut,
+                                            bool weighted)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < list->count; i++) {
@@ -152,7 +153,7 @@ static void exl2__sample_keep_prefix(exl2__sample_list *list, const int32_t *ord
 }
 
 /* The list becomes the first k tokens in order, or all allowed tokens if there are fewer. k > 0. */
-static void exl2__sample_first(exl2__sample_work *w, int32_t top_key, uint32_t k)
+EXL2__PRIVATE void exl2__sample_first(exl2__sample_work *w, int32_t top_key, uint32_t k)
 {
     uint32_t blocks = exl2__weight_blocks(w->vocab);
     int32_t least = EXL2__WEIGHT_KEY_LEAST;
@@ -169,7 +170,7 @@ static void exl2__sample_first(exl2__sample_work *w, int32_t top_key, uint32_t k
 
 /* Returns w->order[0]: indices into the list, by key descending, ties by lowest id. keys [count] are at most `top_key`.
    A radix sort: four passes, each by one byte of the distance to `top_key`. */
-static const uint32_t *exl2__sample_sort(exl2__sample_work *w, const int32_t *keys, int32_t top_key)
+EXL2__PRIVATE const uint32_t *exl2__sample_sort(exl2__sample_work *w, const int32_t *keys, int32_t top_key)
 {
     uint32_t count = w->list.count, *from = w->order[1], *to = w->order[0];
     for (uint32_t i = 0; i < count; i++) {

@@ -33,7 +33,7 @@ static inline bool exl2__sample_is_penalized(const exl2__sampling *s)
         || (s->penalty_decay > 0 && s->repeat_penalty != 1.0f);
 }
 
-static uint64_t exl2__sample_list_sum(const exl2__sample_list *list)
+EXL2__PRIVATE uint64_t exl2__sample_list_sum(const exl2__sample_list *list)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < list->count; i++) {
@@ -50,7 +50,7 @@ static inline void exl2__sample_copy(exl2__sample_list *list, uint32_t to, uint3
 }
 
 /* Keeps tokens whose weight is at least `least`. */
-static void exl2__sample_keep_least(exl2__sample_list *list, uint64_t least)
+EXL2__PRIVATE void exl2__sample_keep_least(exl2__sample_list *list, uint64_t least)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < list->count; i++) {
@@ -61,7 +61,7 @@ static void exl2__sample_keep_least(exl2__sample_list *list, uint64_t least)
 }
 
 /* Index of the most likely token, of equal ones that with the lowest id. count > 0. */
-static uint32_t exl2__sample_best(const exl2__sample_list *list)
+EXL2__PRIVATE uint32_t exl2__sample_best(const exl2__sample_list *list)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i < list->count; i++) {
@@ -71,7 +71,7 @@ static uint32_t exl2__sample_best(const exl2__sample_list *list)
 }
 
 /* Keeps tokens whose weight is at least `weight`, and always the most likely one. */
-static void exl2__sample_keep_share(exl2__sample_list *list, double weight)
+EXL2__PRIVATE void exl2__sample_keep_share(exl2__sample_list *list, double weight)
 {
     uint64_t most = list->weights[exl2__sample_best(list)];
     exl2__sample_keep_least(list, weight < (double)most ? exl2__max64((uint64_t)weight, 1) : most);
@@ -81,7 +81,7 @@ static void exl2__sample_keep_share(exl2__sample_list *list, double weight)
    keeps one token more than those whose curvatures sum up to at most z of the total. Tokens with a probability below
    1e-8 are removed and not counted. */
 EXL2__COLD
-static void exl2__sample_tail_free(exl2__sample_work *w, float z)
+EXL2__PRIVATE void exl2__sample_tail_free(exl2__sample_work *w, float z)
 {
     exl2__sample_list *list = &w->list;
     if (list->count >= 3) {
@@ -127,7 +127,7 @@ static inline uint32_t exl2__sample_steps(const exl2__sample_work *w, const exl2
 
 /* The mean of the steps, by weight. -log2 p differs from the steps by the same constant for all tokens, so the mean can
    be used in place of the entropy, and no logarithm is needed. */
-static double exl2__sample_mean_steps(const exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t *sum)
+EXL2__PRIVATE double exl2__sample_mean_steps(const exl2__sample_work *w, const exl2__weight_curve *curve, uint64_t *sum)
 {
     double mean = 0;
     *sum = 0;
@@ -140,7 +140,7 @@ static double exl2__sample_mean_steps(const exl2__sample_work *w, const exl2__we
 
 /* Typical sampling: keeps the tokens whose -log p is nearest to the entropy, as few as make `share` of the sum; of
    equally near ones the lowest id first. */
-static void exl2__sample_typical(exl2__sample_work *w, const exl2__weight_curve *curve, float share)
+EXL2__PRIVATE void exl2__sample_typical(exl2__sample_work *w, const exl2__weight_curve *curve, float share)
 {
     exl2__sample_list *list = &w->list;
     uint64_t sum;
@@ -156,7 +156,8 @@ static void exl2__sample_typical(exl2__sample_work *w, const exl2__weight_curve 
 }
 
 /* The dynamic temperature: min + (max - min) * (entropy / largest possible entropy)^exponent */
-static double exl2__sample_dynamic(const exl2__sample_work *w, const exl2__weight_curve *curve, const exl2__sampling *s)
+EXL2__PRIVATE double exl2__sample_dynamic(const exl2__sample_work *w, const exl2__weight_curve *curve,
+                                          const exl2__sampling *s)
 {
     uint64_t sum;
     double mean = exl2__sample_mean_steps(w, curve, &sum); /* ln(sum / 2^40) + mean * ln 2 = entropy */
@@ -171,7 +172,7 @@ static double exl2__sample_dynamic(const exl2__sample_work *w, const exl2__weigh
 /* Weights become p^(1 / T), scaled so that the most likely token of the list has 2^40. (It need not be the most likely
    token of the row.) A temperature below 0.01 counts as 0.01. A weight of 0 may become larger, except with smoothing,
    where distant tokens have the weight 0 at every temperature. */
-static void exl2__sample_reshape(exl2__sample_work *w, const exl2__weight_curve *curve, double temperature)
+EXL2__PRIVATE void exl2__sample_reshape(exl2__sample_work *w, const exl2__weight_curve *curve, double temperature)
 {
     double inverse = 1 / (temperature < 0.01 ? 0.01 : temperature);
     uint32_t best = exl2__sample_best(&w->list), least = exl2__sample_steps(w, curve, best);
@@ -195,7 +196,7 @@ static void exl2__sample_reshape(exl2__sample_work *w, const exl2__weight_curve 
    that xtc_keeps excludes. Here no random choice is made for that: the weights become those of the mixture of both
    cases, which gives each token the same probability. */
 EXL2__COLD
-static void exl2__sample_xtc(exl2__sample_list *list, const exl2__sampling *s)
+EXL2__PRIVATE void exl2__sample_xtc(exl2__sample_list *list, const exl2__sampling *s)
 {
     double sum = (double)exl2__sample_list_sum(list), least = (double)s->xtc_threshold * sum, gone = 0;
     uint32_t eligible = 0, last = 0;
@@ -223,7 +224,7 @@ static void exl2__sample_xtc(exl2__sample_list *list, const exl2__sampling *s)
 }
 
 /* Steps 7 and 8. The list is not empty before, and not after. */
-static void exl2__sample_shape(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve)
+EXL2__PRIVATE void exl2__sample_shape(exl2__sample_work *w, const exl2__sampling *s, const exl2__weight_curve *curve)
 {
     exl2__sample_list *list = &w->list;
     if (s->top_a > 0) { /* p >= a pmax^2 */
@@ -253,7 +254,7 @@ static void exl2__sample_shape(exl2__sample_work *w, const exl2__sampling *s, co
 /* Step 9 with skew: goes through the tokens from the most likely to the least likely, and uses u^exp(-skew) in place of
    the random number u of 0..1. Weights that are equal as floats are in order of id. */
 EXL2__COLD
-static uint32_t exl2__sample_pick_skewed(exl2__sample_work *w, float skew, uint64_t random)
+EXL2__PRIVATE uint32_t exl2__sample_pick_skewed(exl2__sample_work *w, float skew, uint64_t random)
 {
     exl2__sample_list *list = &w->list;
     int32_t top_key = 0;

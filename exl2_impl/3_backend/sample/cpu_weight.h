@@ -156,7 +156,7 @@ static inline uint32_t exl2__weight_blocks(uint32_t vocab)
     return vocab / EXL2__WEIGHT_BLOCK + (vocab % EXL2__WEIGHT_BLOCK != 0);
 }
 
-static void exl2__weight_maxima_scalar(const float *logits, uint32_t begin, uint32_t end, int32_t *block_keys)
+EXL2__PRIVATE void exl2__weight_maxima_scalar(const float *logits, uint32_t begin, uint32_t end, int32_t *block_keys)
 {
     for (uint32_t i = begin; i < end; i += EXL2__WEIGHT_BLOCK) {
         uint32_t stop = exl2__min32(end, i + EXL2__WEIGHT_BLOCK);
@@ -169,8 +169,8 @@ static void exl2__weight_maxima_scalar(const float *logits, uint32_t begin, uint
     }
 }
 
-static void exl2__weight_sums_scalar(const exl2__weight_curve *curve, const float *logits, uint32_t begin, uint32_t end,
-                                     uint64_t *block_sums)
+EXL2__PRIVATE void exl2__weight_sums_scalar(const exl2__weight_curve *curve, const float *logits, uint32_t begin,
+                                            uint32_t end, uint64_t *block_sums)
 {
     for (uint32_t i = begin; i < end; i += EXL2__WEIGHT_BLOCK) {
         uint32_t stop = exl2__min32(end, i + EXL2__WEIGHT_BLOCK);
@@ -185,7 +185,7 @@ static void exl2__weight_sums_scalar(const exl2__weight_curve *curve, const floa
 #if EXL2__X86_SIMD
 /* The two passes over whole blocks with AVX2, eight logits at a time; the results are the same integers. */
 EXL2__TARGET_AVX2
-static void exl2__weight_maxima_avx2(const float *logits, uint32_t blocks, int32_t *block_keys)
+EXL2__PRIVATE void exl2__weight_maxima_avx2(const float *logits, uint32_t blocks, int32_t *block_keys)
 {
     EXL2__UNALIGNED_MOVES();
     const __m256i size_mask = _mm256_set1_epi32(0x7FFFFFFF), infinity = _mm256_set1_epi32(EXL2__WEIGHT_KEY_INF);
@@ -220,8 +220,8 @@ __m256i exl2__weight_exp2_avx2(__m256i t, __m256i eighth, __m256i base, __m256i 
 
 /* curve->top must be finite. */
 EXL2__TARGET_AVX2
-static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float *logits, uint32_t blocks,
-                                   uint64_t *block_sums)
+EXL2__PRIVATE void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float *logits, uint32_t blocks,
+                                          uint64_t *block_sums)
 {
     EXL2__UNALIGNED_MOVES();
     const __m256 top = _mm256_set1_ps(curve->top), slope = _mm256_set1_ps(curve->slope);
@@ -252,7 +252,7 @@ static void exl2__weight_sums_avx2(const exl2__weight_curve *curve, const float 
 #endif
 
 /* Writes the largest key of each block, and returns that of the row; EXL2__WEIGHT_KEY_NONE if no token is allowed. */
-static int32_t exl2__weight_maxima(exl2_cpu_path path, const float *logits, uint32_t vocab, int32_t *block_keys)
+EXL2__PRIVATE int32_t exl2__weight_maxima(exl2_cpu_path path, const float *logits, uint32_t vocab, int32_t *block_keys)
 {
     uint32_t begin = 0;
     (void)path;
@@ -271,8 +271,8 @@ static int32_t exl2__weight_maxima(exl2_cpu_path path, const float *logits, uint
 }
 
 /* Writes the sum of the weights of each block, and returns that of the row. */
-static uint64_t exl2__weight_sums(exl2_cpu_path path, const exl2__weight_curve *curve, const float *logits,
-                                  uint32_t vocab, uint64_t *block_sums)
+EXL2__PRIVATE uint64_t exl2__weight_sums(exl2_cpu_path path, const exl2__weight_curve *curve, const float *logits,
+                                         uint32_t vocab, uint64_t *block_sums)
 {
     uint32_t begin = 0;
     (void)path;

@@ -26,7 +26,7 @@ typedef struct exl2__template_input {
     exl2__template_begun *begun; /* NULL: nothing is appended to the last message */
 } exl2__template_input;
 
-static void exl2__template_close(exl2__ctx *c, exl2__template *t)
+EXL2__PRIVATE void exl2__template_close(exl2__ctx *c, exl2__template *t)
 {
     exl2__free(c, t->guard, t->guard_bytes, EXL2_MEM_GENERAL);
     exl2__free(c, t->block, t->bytes, EXL2_MEM_GENERAL);
@@ -37,7 +37,7 @@ static void exl2__template_close(exl2__ctx *c, exl2__template *t)
 
 /* Copies the source with every line end as "\n" and without a final line end, as Jinja does. Returns the bytes of the
    copy; with out NULL it only counts them. */
-static size_t exl2__template_normalize(const char *source, size_t bytes, char *out)
+EXL2__PRIVATE size_t exl2__template_normalize(const char *source, size_t bytes, char *out)
 {
     size_t used = 0;
     for (size_t i = 0; i < bytes; i++) {
@@ -58,8 +58,8 @@ static size_t exl2__template_normalize(const char *source, size_t bytes, char *o
 }
 
 /* Parses normalized source; with code NULL it only counts. Errors are written to p->error. */
-static exl2_result exl2__template_parse(exl2__template_parser *p, const char *source, uint32_t bytes,
-                                        exl2__template_ins *code, char *pool, exl2_error *error)
+EXL2__PRIVATE exl2_result exl2__template_parse(exl2__template_parser *p, const char *source, uint32_t bytes,
+                                               exl2__template_ins *code, char *pool, exl2_error *error)
 {
     memset(p, 0, sizeof *p);
     p->lex.source = source;
@@ -72,8 +72,8 @@ static exl2_result exl2__template_parse(exl2__template_parser *p, const char *so
 }
 
 /* Parses twice: a dry run counts the bytes of the block, the second run writes into the block. */
-static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, const char *source, uint32_t bytes,
-                                        exl2__template *out)
+EXL2__PRIVATE exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, const char *source,
+                                               uint32_t bytes, exl2__template *out)
 {
     uint64_t code_bytes, name_bytes, text_bytes;
     if (exl2__template_parse(p, source, bytes, NULL, NULL, &out->rejected) < 0) {
@@ -105,7 +105,7 @@ static exl2_result exl2__template_build(exl2__ctx *c, exl2__template_parser *p, 
 
 /* Parses a template; `source` is copied. A rejected template is EXL2_OK, too: out->rejected holds the error, and
    exl2__template_render fails with it. So a model with an unsupported template still accepts raw prompts. */
-static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
+EXL2__PRIVATE exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t bytes, exl2__template *out)
 {
     void *memory = NULL;
     size_t mark = exl2__utf8_mark(source, bytes);
@@ -137,16 +137,16 @@ static exl2_result exl2__template_open(exl2__ctx *c, const char *source, size_t 
 
 /* ---- the variables of a template ---- */
 
-static exl2_result exl2__template_put_key(exl2__template_run *r, exl2__template_value *dict, const char *key,
-                                          const exl2__template_value *value)
+EXL2__PRIVATE exl2_result exl2__template_put_key(exl2__template_run *r, exl2__template_value *dict, const char *key,
+                                                 const exl2__template_value *value)
 {
     exl2__template_value name = exl2__template_text(key, strlen(key));
     return exl2__template_entry_put(r, (exl2__template_entry *)(uintptr_t)dict->as.entries, &dict->count, &name, value);
 }
 
 /* Parses a JSON object; text NULL: an empty one. */
-static exl2_result exl2__template_object(exl2__template_run *r, const char *label, const char *text,
-                                         exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_object(exl2__template_run *r, const char *label, const char *text,
+                                                exl2__template_value *out)
 {
     EXL2__TRY(exl2__template_parse_json(r, label, text ? text : "{}", text ? strlen(text) : 2, out));
     return out->kind == EXL2__TEMPLATE_KIND_DICT
@@ -156,7 +156,7 @@ static exl2_result exl2__template_object(exl2__template_run *r, const char *labe
 }
 
 /* The value of `key` in the dict, or NULL. */
-static const exl2__template_value *exl2__template_member(const exl2__template_value *dict, const char *key)
+EXL2__PRIVATE const exl2__template_value *exl2__template_member(const exl2__template_value *dict, const char *key)
 {
     for (uint32_t i = 0; i < dict->count; i++) {
         const exl2__template_entry *e = &dict->as.entries[i];
@@ -169,7 +169,8 @@ static const exl2__template_value *exl2__template_member(const exl2__template_va
 
 /* One message as a dict: role, content, ... and the members of `fields`, which override the former. If `fields` has a
    role, its members come first. */
-static exl2_result exl2__template_message(exl2__template_run *r, const exl2_message *m, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_message(exl2__template_run *r, const exl2_message *m,
+                                                 exl2__template_value *out)
 {
     const struct {
         const char *key, *text; /* text NULL: the message has no such member */
@@ -223,8 +224,8 @@ static exl2_result exl2__template_message(exl2__template_run *r, const exl2_mess
 }
 
 /* Finds the first message with tool calls, and the first of these without text. */
-static void exl2__template_note_calls(exl2__template_run *r, const exl2__template_input *in,
-                                      const exl2__template_value *messages)
+EXL2__PRIVATE void exl2__template_note_calls(exl2__template_run *r, const exl2__template_input *in,
+                                             const exl2__template_value *messages)
 {
     size_t first = 0;
     for (size_t i = in->message_count; i-- > 0;) {
@@ -240,7 +241,7 @@ static void exl2__template_note_calls(exl2__template_run *r, const exl2__templat
 }
 
 /* The text of a message that the marker is appended to: its content, or the last part of it that has a text. */
-static exl2__template_value *exl2__template_last_text(const exl2__template_value *message)
+EXL2__PRIVATE exl2__template_value *exl2__template_last_text(const exl2__template_value *message)
 {
     const exl2__template_value *content = exl2__template_member(message, "content"), *found = content;
     if (content && content->kind == EXL2__TEMPLATE_KIND_LIST) {
@@ -256,8 +257,8 @@ static exl2__template_value *exl2__template_last_text(const exl2__template_value
     return good ? (exl2__template_value *)(uintptr_t)found : NULL; /* in the run's block, like all of a message */
 }
 
-static exl2_result exl2__template_append_marker(exl2__template_run *r, const exl2__template_input *in,
-                                                const exl2__template_value *messages)
+EXL2__PRIVATE exl2_result exl2__template_append_marker(exl2__template_run *r, const exl2__template_input *in,
+                                                       const exl2__template_value *messages)
 {
     size_t last = in->message_count - 1, start = r->used;
     exl2__template_value *text = in->message_count ? exl2__template_last_text(&messages[last]) : NULL;
@@ -278,8 +279,8 @@ static exl2_result exl2__template_append_marker(exl2__template_run *r, const exl
 
 /* All messages as a list. Text of an assistant was generated by the model, so special tokens in it are trusted; all
    other text is marked. */
-static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__template_input *in,
-                                           exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_messages(exl2__template_run *r, const exl2__template_input *in,
+                                                  exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
     EXL2__TRY(exl2__template_alloc_values(r, in->message_count, &items));
@@ -304,7 +305,7 @@ static exl2_result exl2__template_messages(exl2__template_run *r, const exl2__te
 }
 
 /* Sets every member of a JSON object as a variable. */
-static exl2_result exl2__template_set_members(exl2__template_run *r, const char *label, const char *text)
+EXL2__PRIVATE exl2_result exl2__template_set_members(exl2__template_run *r, const char *label, const char *text)
 {
     exl2__template_value object;
     EXL2__TRY(exl2__template_object(r, label, text, &object));
@@ -317,7 +318,7 @@ static exl2_result exl2__template_set_members(exl2__template_run *r, const char 
 }
 
 /* Parses "YYYY-MM-DD HH:MM:SS" into the run's clock. */
-static exl2_result exl2__template_set_clock(exl2__template_run *r, const char *text)
+EXL2__PRIVATE exl2_result exl2__template_set_clock(exl2__template_run *r, const char *text)
 {
     static const char form[] = "dddd-dd-dd dd:dd:dd";
     static const int32_t low[EXL2__TEMPLATE_CLOCK_PARTS] = { 1, 1, 1, 0, 0, 0 },
@@ -341,7 +342,7 @@ static exl2_result exl2__template_set_clock(exl2__template_run *r, const char *t
                 : exl2__template_fail(r, EXL2_ERR_ARG, "now is '%.*s', expected YYYY-MM-DD HH:MM:SS", 40, text);
 }
 
-static exl2_result exl2__template_set_input(exl2__template_run *r, const exl2__template_input *in)
+EXL2__PRIVATE exl2_result exl2__template_set_input(exl2__template_run *r, const exl2__template_input *in)
 {
     typedef struct exl2__template_variable {
         const char *name, *text; /* text NULL: not given */
@@ -384,8 +385,8 @@ static exl2_result exl2__template_set_input(exl2__template_run *r, const exl2__t
 /* ---- rendering ---- */
 
 /* Runs the program and returns its output. */
-static exl2_result exl2__template_finish(exl2__template_run *r, const char **text, size_t *bytes,
-                                         const uint8_t **from_message)
+EXL2__PRIVATE exl2_result exl2__template_finish(exl2__template_run *r, const char **text, size_t *bytes,
+                                                const uint8_t **from_message)
 {
     exl2__template_value out;
     EXL2__TRY(exl2__template_run_all(r));
@@ -402,9 +403,9 @@ static exl2_result exl2__template_finish(exl2__template_run *r, const char **tex
    never tokenized as a special token.
    If the block is too small, the result is EXL2_ERR_TOO_SMALL without a message, or EXL2_ERR_BUDGET if the block had
    EXL2__TEMPLATE_BLOCK_MAX bytes already. A first guess that rarely fails is 64 KiB plus 8 times the input. */
-static exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
-                                         void *block, size_t block_bytes, const char **text, size_t *bytes,
-                                         const uint8_t **from_message)
+EXL2__PRIVATE exl2_result exl2__template_render(exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
+                                                void *block, size_t block_bytes, const char **text, size_t *bytes,
+                                                const uint8_t **from_message)
 {
     exl2__template_run *run;
     if (!t->present) {

@@ -9,8 +9,8 @@
 
 /* ---- filters ---- */
 
-static exl2_result exl2__template_filter_default(const exl2__template_value *v, exl2__template_args args,
-                                                 exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_default(const exl2__template_value *v, exl2__template_args args,
+                                                        exl2__template_value *out)
 {
     bool replaced = v->kind == EXL2__TEMPLATE_KIND_UNDEFINED ||
                     (args[1] && exl2__template_truth(args[1]) && !exl2__template_truth(v));
@@ -18,8 +18,8 @@ static exl2_result exl2__template_filter_default(const exl2__template_value *v, 
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__template_value *v, bool last,
-                                             exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__template_value *v, bool last,
+                                                    exl2__template_value *out)
 {
     exl2__template_value items;
     if (v->kind == EXL2__TEMPLATE_KIND_GENERATOR && !last) { /* consumes one element */
@@ -40,8 +40,8 @@ static exl2_result exl2__template_filter_end(exl2__template_run *r, const exl2__
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_filter_replace(exl2__template_run *r, const exl2__template_value *v,
-                                                 exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_replace(exl2__template_run *r, const exl2__template_value *v,
+                                                        exl2__template_args args, exl2__template_value *out)
 {
     exl2__template_value text, before, after;
     uint64_t limit;
@@ -52,8 +52,8 @@ static exl2_result exl2__template_filter_replace(exl2__template_run *r, const ex
     return exl2__template_replace(r, &text, &before, &after, limit, out);
 }
 
-static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl2__template_value *v,
-                                                exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl2__template_value *v,
+                                                       exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *ensure_ascii = args[0], *indent = args[1], *separators = args[2], *sort_keys = args[3];
     exl2__template_json_style style = { -1, exl2__template_flag(ensure_ascii), exl2__template_flag(sort_keys),
@@ -80,8 +80,8 @@ static exl2_result exl2__template_filter_tojson(exl2__template_run *r, const exl
 }
 
 /* A generator of (key, value) pairs. */
-static exl2_result exl2__template_filter_items(exl2__template_run *r, const exl2__template_value *v,
-                                               exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_items(exl2__template_run *r, const exl2__template_value *v,
+                                                      exl2__template_value *out)
 {
     exl2__template_value view = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, v, 0); /* empty if v is undefined */
     if (v->kind == EXL2__TEMPLATE_KIND_DICT) {
@@ -92,8 +92,8 @@ static exl2_result exl2__template_filter_items(exl2__template_run *r, const exl2
     return exl2__template_generator(r, view.as.items, view.count, v->marked, out);
 }
 
-static exl2_result exl2__template_filter_reverse(exl2__template_run *r, const exl2__template_value *v,
-                                                 exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_reverse(exl2__template_run *r, const exl2__template_value *v,
+                                                        exl2__template_value *out)
 {
     exl2__template_value step = exl2__template_int(-1), items, list;
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
@@ -106,16 +106,16 @@ static exl2_result exl2__template_filter_reverse(exl2__template_run *r, const ex
 }
 
 /* The absolute value. */
-static exl2_result exl2__template_filter_abs(exl2__template_run *r, const exl2__template_value *v,
-                                             exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_abs(exl2__template_run *r, const exl2__template_value *v,
+                                                    exl2__template_value *out)
 {
     bool big = v->kind == EXL2__TEMPLATE_KIND_BIG;
     bool minus = big ? v->as.text[0] == '-' : exl2__template_is_number(v) && exl2__template_as_real(v) < 0;
     return exl2__template_sign(r, minus, v, out);
 }
 
-static exl2_result exl2__template_filter_words(exl2__template_run *r, const exl2__template_value *v,
-                                               exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_words(exl2__template_run *r, const exl2__template_value *v,
+                                                      exl2__template_value *out)
 {
     size_t step;
     int64_t count = 0;
@@ -132,9 +132,9 @@ static exl2_result exl2__template_filter_words(exl2__template_run *r, const exl2
 }
 
 /* The filters that work on the value's text. */
-static exl2_result exl2__template_filter_plain_text(exl2__template_run *r, exl2__template_filter id,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_plain_text(exl2__template_run *r, exl2__template_filter id,
+                                                           const exl2__template_value *v, exl2__template_args args,
+                                                           exl2__template_value *out)
 {
     const exl2__template_value *set;
     exl2__template_value text, width = exl2__template_int(80), fill = exl2__template_text(" ", 1);
@@ -185,9 +185,9 @@ static exl2_result exl2__template_filter_plain_text(exl2__template_run *r, exl2_
 }
 
 /* The same; where Jinja's filter calls a method of a safe text, the result is safe, too. */
-static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__template_filter id,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__template_filter id,
+                                                     const exl2__template_value *v, exl2__template_args args,
+                                                     exl2__template_value *out)
 {
     bool keeps = id == EXL2__TEMPLATE_FILTER_CAPITALIZE || id == EXL2__TEMPLATE_FILTER_LOWER ||
                  id == EXL2__TEMPLATE_FILTER_UPPER || id == EXL2__TEMPLATE_FILTER_TRIM ||
@@ -199,9 +199,9 @@ static exl2_result exl2__template_filter_text(exl2__template_run *r, exl2__templ
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
+                                                     const exl2__template_value *v, exl2__template_args args,
+                                                     exl2__template_value *out)
 {
     exl2__template_value made, *keys = NULL, separator = exl2__template_text("", 0);
     switch (id) {
@@ -283,8 +283,8 @@ static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__templ
 /* ---- tests ---- */
 
 /* v % divisor == wanted */
-static exl2_result exl2__template_test_modulo(exl2__template_run *r, const exl2__template_value *v,
-                                              const exl2__template_value *divisor, int64_t wanted, bool *out)
+EXL2__PRIVATE exl2_result exl2__template_test_modulo(exl2__template_run *r, const exl2__template_value *v,
+                                                     const exl2__template_value *divisor, int64_t wanted, bool *out)
 {
     exl2__template_value rest, number = exl2__template_int(wanted);
     EXL2__TRY(exl2__template_arithmetic(r, EXL2__TEMPLATE_MODULO, v, divisor, &rest));
@@ -317,8 +317,8 @@ typedef enum exl2__template_test_how {
     (EXL2__TEMPLATE_SEQUENCES | EXL2__TEMPLATE_BIT(VIEW) | EXL2__TEMPLATE_BIT(LOOP) | EXL2__TEMPLATE_BIT(GENERATOR))
 
 /* `id`: row of EXL2__TEMPLATE_TESTS. */
-static exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
-                                            exl2__template_args args, bool *out)
+EXL2__PRIVATE exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
+                                                   exl2__template_args args, bool *out)
 {
 #define X(name, parameters, mandatory, how, with) { EXL2__TEMPLATE_TEST_##how, with },
     static const struct {

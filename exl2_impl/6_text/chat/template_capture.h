@@ -9,10 +9,10 @@
 
 #define EXL2__TEMPLATE_TARGETS_MAX 32u
 
-static exl2_result exl2__template_statement_body(exl2__template_parser *p, const char *stops);
+EXL2__PRIVATE exl2_result exl2__template_statement_body(exl2__template_parser *p, const char *stops);
 
 /* Skips "%}". */
-static exl2_result exl2__template_statement_close(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_close(exl2__template_parser *p)
 {
     if (p->token.kind != EXL2__TEMPLATE_TOKEN_BLOCK_END) {
         return exl2__template_emit_unexpected(p, "'%}'");
@@ -21,7 +21,7 @@ static exl2_result exl2__template_statement_close(exl2__template_parser *p)
 }
 
 /* Skips the word that ended a body, and "%}" if `close`. */
-static exl2_result exl2__template_statement_end(exl2__template_parser *p, bool close)
+EXL2__PRIVATE exl2_result exl2__template_statement_end(exl2__template_parser *p, bool close)
 {
     EXL2__TRY(exl2__template_emit_advance(p));
     return close ? exl2__template_statement_close(p) : EXL2_OK;
@@ -36,8 +36,8 @@ typedef struct exl2__template_target {
     bool of_loop; /* of a for statement */
 } exl2__template_target;
 
-static exl2_result exl2__template_statement_target_add(exl2__template_parser *p, exl2__template_target *target,
-                                                       exl2__template_op op, uint32_t a, uint32_t b, uint32_t at)
+EXL2__PRIVATE exl2_result exl2__template_statement_target_add(exl2__template_parser *p, exl2__template_target *target,
+                                                              exl2__template_op op, uint32_t a, uint32_t b, uint32_t at)
 {
     exl2__template_ins ins = { (uint8_t)op, 0, 0, a, b, at };
     if (target->count == EXL2__TEMPLATE_TARGETS_MAX) {
@@ -48,7 +48,7 @@ static exl2_result exl2__template_statement_target_add(exl2__template_parser *p,
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_statement_target_name(exl2__template_parser *p, exl2__template_target *target)
+EXL2__PRIVATE exl2_result exl2__template_statement_target_name(exl2__template_parser *p, exl2__template_target *target)
 {
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
@@ -74,7 +74,7 @@ static exl2_result exl2__template_statement_target_name(exl2__template_parser *p
 }
 
 /* a   a, b   (a, b)   a, (b, c)   ns.a */
-static exl2_result exl2__template_statement_target(exl2__template_parser *p, exl2__template_target *target)
+EXL2__PRIVATE exl2_result exl2__template_statement_target(exl2__template_parser *p, exl2__template_target *target)
 {
     uint32_t unpack = target->count, at = p->token.at, count = 0;
     bool comma = false;
@@ -111,7 +111,7 @@ static exl2_result exl2__template_statement_target(exl2__template_parser *p, exl
 }
 
 /* Emits the code that binds the value on the stack to the target. */
-static void exl2__template_statement_bind(exl2__template_parser *p, const exl2__template_target *target)
+EXL2__PRIVATE void exl2__template_statement_bind(exl2__template_parser *p, const exl2__template_target *target)
 {
     for (uint32_t i = 0; i < target->count; i++) {
         exl2__template_ins ins = target->ins[i];
@@ -122,7 +122,7 @@ static void exl2__template_statement_bind(exl2__template_parser *p, const exl2__
 /* ---- blocks that turn their output into a value ---- */
 
 /* Skips the rest of this tag; *head keeps the present position, so that the rest can be parsed later. */
-static exl2_result exl2__template_statement_skip(exl2__template_parser *p, exl2__template_parser_place *head)
+EXL2__PRIVATE exl2_result exl2__template_statement_skip(exl2__template_parser *p, exl2__template_parser_place *head)
 {
     head->lex = p->lex;
     head->token = p->token;
@@ -133,7 +133,7 @@ static exl2_result exl2__template_statement_skip(exl2__template_parser *p, exl2_
 }
 
 /* Moves the parser to *place and stores its old position there. */
-static void exl2__template_statement_seek(exl2__template_parser *p, exl2__template_parser_place *place)
+EXL2__PRIVATE void exl2__template_statement_seek(exl2__template_parser *p, exl2__template_parser_place *place)
 {
     exl2__template_parser_place here = { p->lex, p->token };
     p->lex = place->lex;
@@ -143,7 +143,7 @@ static void exl2__template_statement_seek(exl2__template_parser *p, exl2__templa
 
 /* Parses a body up to `stop` and, if `filtered`, the filters of the opening tag. The parser is at the name of the first
    filter. The filters are parsed after the body, because they apply to its text. */
-static exl2_result exl2__template_statement_capture(exl2__template_parser *p, const char *stop, bool filtered)
+EXL2__PRIVATE exl2_result exl2__template_statement_capture(exl2__template_parser *p, const char *stop, bool filtered)
 {
     exl2__template_parser_place head;
     uint32_t at = p->token.at;
@@ -169,7 +169,7 @@ static exl2_result exl2__template_statement_capture(exl2__template_parser *p, co
 }
 
 /* filter name | name .. endfilter */
-static exl2_result exl2__template_statement_filter(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_filter(exl2__template_parser *p)
 {
     uint32_t at = p->token.at;
     EXL2__TRY(exl2__template_statement_capture(p, "endfilter", true));
@@ -178,7 +178,7 @@ static exl2_result exl2__template_statement_filter(exl2__template_parser *p)
 }
 
 /* set a = value, or set a [| filter] .. endset */
-static exl2_result exl2__template_statement_set(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_set(exl2__template_parser *p)
 {
     exl2__template_target target = { 0 };
     EXL2__TRY(exl2__template_statement_target(p, &target));
@@ -201,7 +201,7 @@ static exl2_result exl2__template_statement_set(exl2__template_parser *p)
 }
 
 /* with a = 1, b = 2 .. endwith: all values are computed before the first is set. */
-static exl2_result exl2__template_statement_with(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_with(exl2__template_parser *p)
 {
     exl2__template_target target = { 0 };
     uint32_t at = p->token.at, count = 0, first[EXL2__TEMPLATE_TARGETS_MAX + 1] = { 0 };
@@ -230,7 +230,7 @@ static exl2_result exl2__template_statement_with(exl2__template_parser *p)
 }
 
 /* [(a, b=default)] */
-static exl2_result exl2__template_statement_parameters(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_parameters(exl2__template_parser *p)
 {
     bool defaults = false;
     if (!exl2__template_emit_is_operator(p, "(")) {
@@ -269,8 +269,9 @@ static exl2_result exl2__template_statement_parameters(exl2__template_parser *p)
 /* Parses parameters, "%}" and body of a macro. In a call block the call stands between parameters and "%}"; it is
    skipped, and *head keeps its position, so that it can be parsed later. *macro is the instruction that pushes the
    macro; exl2__template_statement_push emits it. */
-static exl2_result exl2__template_statement_body_macro(exl2__template_parser *p, const char *stop,
-                                                       exl2__template_parser_place *head, exl2__template_ins *macro)
+EXL2__PRIVATE exl2_result exl2__template_statement_body_macro(exl2__template_parser *p, const char *stop,
+                                                              exl2__template_parser_place *head,
+                                                              exl2__template_ins *macro)
 {
     uint32_t at = p->token.at, frames = p->frames, stack = p->stack, uses = p->macro_uses;
     uint32_t skip = exl2__template_emit(p, EXL2__TEMPLATE_JUMP, 0, 0, at, 0);
@@ -298,14 +299,14 @@ static exl2_result exl2__template_statement_body_macro(exl2__template_parser *p,
     return EXL2_OK;
 }
 
-static void exl2__template_statement_push(exl2__template_parser *p, exl2__template_ins macro)
+EXL2__PRIVATE void exl2__template_statement_push(exl2__template_parser *p, exl2__template_ins macro)
 {
     uint32_t first = macro.a;
     exl2__template_emit_patch(p, exl2__template_emit_ins(p, macro, 1), first);
 }
 
 /* macro name(parameters) .. endmacro */
-static exl2_result exl2__template_statement_macro(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_macro(exl2__template_parser *p)
 {
     exl2__template_target target = { 0 };
     exl2__template_ins macro;
@@ -321,7 +322,7 @@ static exl2_result exl2__template_statement_macro(exl2__template_parser *p)
 }
 
 /* call[(parameters)] name(arguments) .. endcall: the body is a macro called `caller`. */
-static exl2_result exl2__template_statement_call(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_call(exl2__template_parser *p)
 {
     exl2__template_parser_place head;
     exl2__template_ins macro;

@@ -64,7 +64,7 @@ static const struct {
     { 0xFB16, { 0x54E, 0x546 } }, { 0xFB17, { 0x544, 0x53D } },
 };
 
-static uint32_t exl2__template_case_away(const struct exl2__template_case_run *run, uint32_t code, bool *found)
+EXL2__PRIVATE uint32_t exl2__template_case_away(const struct exl2__template_case_run *run, uint32_t code, bool *found)
 {
     uint32_t at = code - (run->run >> 12), step = 1 + (run->run & 1);
     *found = code >= run->run >> 12 && at % step == 0 && at / step <= (run->run >> 1 & 0x7FF);
@@ -72,14 +72,14 @@ static uint32_t exl2__template_case_away(const struct exl2__template_case_run *r
 }
 
 /* The lower case of `code` if that is one code point, else `code`. */
-static uint32_t exl2__template_lower(uint32_t code)
+EXL2__PRIVATE uint32_t exl2__template_lower(uint32_t code)
 {
     uint32_t more, lower = exl2__lower(code, &more);
     return more ? code : lower;
 }
 
 /* The upper case of `code` if that is one code point, else `code`. */
-static uint32_t exl2__template_upper(uint32_t code)
+EXL2__PRIVATE uint32_t exl2__template_upper(uint32_t code)
 {
     bool found = code - 'a' < 26;
     uint32_t upper = code - 32;
@@ -93,7 +93,7 @@ static uint32_t exl2__template_upper(uint32_t code)
     return found ? upper : code;
 }
 
-static bool exl2__template_cased(uint32_t code)
+EXL2__PRIVATE bool exl2__template_cased(uint32_t code)
 {
     bool wide = code >= 0x80 && exl2__template_upper(code) == code && exl2__template_lower(code) == code;
     for (size_t i = 0; wide && i < EXL2__COUNT(exl2__template_upper_wide); i++) {
@@ -105,7 +105,7 @@ static bool exl2__template_cased(uint32_t code)
 }
 
 /* Whether `code` is ignored in the search for the letters beside a sigma (Unicode's Case_Ignorable). */
-static bool exl2__template_case_ignorable(uint32_t code)
+EXL2__PRIVATE bool exl2__template_case_ignorable(uint32_t code)
 {
     return code == '\'' || (code >= 0x80 && (exl2__unicode_class(code) & (EXL2__UNICODE_MARK | EXL2__UNICODE_MODIFIER |
                                                                          EXL2__UNICODE_WORD_OTHER)) != 0);
@@ -113,8 +113,8 @@ static bool exl2__template_case_ignorable(uint32_t code)
 
 /* *out: whether the lower case of the capital sigma at `at` is the final sigma: it follows a cased letter and precedes
    none, not counting ignored code points (Unicode's Final_Sigma). */
-static exl2_result exl2__template_final_sigma(exl2__template_run *r, const exl2__template_value *v, size_t at,
-                                              bool *out)
+EXL2__PRIVATE exl2_result exl2__template_final_sigma(exl2__template_run *r, const exl2__template_value *v, size_t at,
+                                                     bool *out)
 {
     size_t step = 2;
     uint32_t code = 0, sides = 0;
@@ -150,7 +150,7 @@ typedef enum exl2__template_case_kind {
 
 /* Writes the upper case of `code`, or its title case if `title`, and returns the number of code points. 0: this title
    case is not supported. */
-static uint32_t exl2__template_raise(uint32_t code, bool title, uint32_t out[3])
+EXL2__PRIVATE uint32_t exl2__template_raise(uint32_t code, bool title, uint32_t out[3])
 {
     uint32_t count = 1;
     if (title && ((code >= 0x1C4 && code <= 0x1CC) || (code >= 0x1F1 && code <= 0x1F3))) {
@@ -174,7 +174,7 @@ static uint32_t exl2__template_raise(uint32_t code, bool title, uint32_t out[3])
 }
 
 /* Whether the full case folding of every code point with the lower case `lower` is `lower`. */
-static bool exl2__template_folds_to_lower(uint32_t lower)
+EXL2__PRIVATE bool exl2__template_folds_to_lower(uint32_t lower)
 {
     bool wide = false;
     for (size_t i = 0; i < EXL2__COUNT(exl2__template_upper_wide); i++) {
@@ -185,8 +185,8 @@ static bool exl2__template_folds_to_lower(uint32_t lower)
 }
 
 /* Converts a text. Each code point of the result has the mark of its source. */
-static exl2_result exl2__template_case(exl2__template_run *r, const exl2__template_value *v,
-                                       exl2__template_case_kind kind, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_case(exl2__template_run *r, const exl2__template_value *v,
+                                              exl2__template_case_kind kind, exl2__template_value *out)
 {
     size_t start = r->used, step;
     bool word = false;
@@ -237,7 +237,8 @@ static exl2_result exl2__template_case(exl2__template_run *r, const exl2__templa
 
 /* kind: 'u' str.isupper, 'l' islower, 'a' isalpha, 'd' isdigit, 'n' isalnum, 's' isspace, 'N' isnumeric, '7'
    isascii. */
-static exl2_result exl2__template_is_kind(exl2__template_run *r, const exl2__template_value *v, char kind, bool *out)
+EXL2__PRIVATE exl2_result exl2__template_is_kind(exl2__template_run *r, const exl2__template_value *v, char kind,
+                                                 bool *out)
 {
     size_t step;
     bool cased = false, good = true;

@@ -13,7 +13,7 @@ static const char exl2__template_months[] =
     "January February March April May June July August September October November December ";
 
 /* Word `index` of the list; with `brief` its first three letters. */
-static exl2__template_value exl2__template_word(const char *list, uint32_t index, bool brief)
+EXL2__PRIVATE exl2__template_value exl2__template_word(const char *list, uint32_t index, bool brief)
 {
     while (index-- > 0) {
         list = strchr(list, ' ') + 1;
@@ -22,7 +22,7 @@ static exl2__template_value exl2__template_word(const char *list, uint32_t index
 }
 
 /* Days of the year before the month (1 to 13). */
-static int32_t exl2__template_days_before(int32_t year, int32_t month)
+EXL2__PRIVATE int32_t exl2__template_days_before(int32_t year, int32_t month)
 {
     static const uint16_t before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365 };
     bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -32,7 +32,8 @@ static int32_t exl2__template_days_before(int32_t year, int32_t month)
 /* strftime_now: %Y %y %C %m %d %e %H %k %I %l %M %S %j %U %W %u %w %p %P %A %a %B %b %h %n %t %%, and %c %x %X %D %F
    %T %R %r as in the C locale; "%-" prints a number without padding. Appends the text; `depth` is 1 for a part of %c
    and its like. */
-static exl2_result exl2__template_strftime_put(exl2__template_run *r, const exl2__template_value *v, uint32_t depth)
+EXL2__PRIVATE exl2_result exl2__template_strftime_put(exl2__template_run *r, const exl2__template_value *v,
+                                                      uint32_t depth)
 {
     static const struct {
         char letter, format[22];
@@ -106,8 +107,8 @@ static exl2_result exl2__template_strftime_put(exl2__template_run *r, const exl2
 }
 
 /* strftime_now(v) */
-static exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__template_value *v,
-                                           exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_strftime(exl2__template_run *r, const exl2__template_value *v,
+                                                  exl2__template_value *out)
 {
     size_t start = r->used;
     if (r->clock[EXL2__TEMPLATE_MONTH] == 0) {

@@ -336,7 +336,7 @@ typedef struct exl2__template_signature_row {
 } exl2__template_signature_row;
 
 /* The table of `op` (FILTER, TEST, METHOD, CALL). */
-static const exl2__template_signature_row *exl2__template_signature_table(exl2__template_op op, size_t *count)
+EXL2__PRIVATE const exl2__template_signature_row *exl2__template_signature_table(exl2__template_op op, size_t *count)
 {
     typedef exl2__template_signature_row row;
 #define X(id, name, parameters, mandatory) { name, parameters, mandatory },
@@ -362,8 +362,8 @@ static const exl2__template_signature_row *exl2__template_signature_table(exl2__
 }
 
 /* Finds the row `name` in the table of `op`. */
-static bool exl2__template_signature_find(exl2__template_op op, const char *name, size_t bytes,
-                                          exl2__template_signature *out)
+EXL2__PRIVATE bool exl2__template_signature_find(exl2__template_op op, const char *name, size_t bytes,
+                                                 exl2__template_signature *out)
 {
     size_t count;
     const exl2__template_signature_row *rows = exl2__template_signature_table(op, &count);

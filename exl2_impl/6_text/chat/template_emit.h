@@ -49,8 +49,8 @@ typedef struct exl2__template_parser {
 /* ---- failing ---- */
 
 EXL2__PRINTF(4, 5)
-static exl2_result exl2__template_emit_fail(exl2__template_parser *p, exl2_result code, uint32_t at, const char *format,
-                                            ...)
+EXL2__PRIVATE exl2_result exl2__template_emit_fail(exl2__template_parser *p, exl2_result code, uint32_t at,
+                                                   const char *format, ...)
 {
     uint32_t line, column;
     exl2__unicode_place(p->lex.source, at, &line, &column);
@@ -65,15 +65,15 @@ static exl2_result exl2__template_emit_fail(exl2__template_parser *p, exl2_resul
 }
 
 /* "filter 'x' is not supported" */
-static exl2_result exl2__template_emit_unsupported(exl2__template_parser *p, const exl2__template_token *t,
-                                                   const char *what)
+EXL2__PRIVATE exl2_result exl2__template_emit_unsupported(exl2__template_parser *p, const exl2__template_token *t,
+                                                          const char *what)
 {
     return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, t->at, "%s '%.*s' is not supported", what, (int)t->bytes,
                                     p->lex.source + t->begin);
 }
 
 /* Fails because the next token is not what the grammar expects. */
-static exl2_result exl2__template_emit_unexpected(exl2__template_parser *p, const char *wanted)
+EXL2__PRIVATE exl2_result exl2__template_emit_unexpected(exl2__template_parser *p, const char *wanted)
 {
     const exl2__template_token *t = &p->token;
     switch (t->kind) {
@@ -92,7 +92,7 @@ static exl2_result exl2__template_emit_unexpected(exl2__template_parser *p, cons
 
 /* ---- tokens ---- */
 
-static exl2_result exl2__template_emit_advance(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_emit_advance(exl2__template_parser *p)
 {
     if (!exl2__template_lex_next(&p->lex, &p->token)) {
         return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, p->lex.problem_at, "%s", p->lex.problem);
@@ -101,24 +101,25 @@ static exl2_result exl2__template_emit_advance(exl2__template_parser *p)
 }
 
 /* Whether the token is this operator or name. */
-static bool exl2__template_emit_is(const exl2__template_parser *p, exl2__template_token_kind kind, const char *word)
+EXL2__PRIVATE bool exl2__template_emit_is(const exl2__template_parser *p, exl2__template_token_kind kind,
+                                          const char *word)
 {
     return p->token.kind == kind && exl2__template_same(p->lex.source + p->token.begin, p->token.bytes, word);
 }
 
-static bool exl2__template_emit_is_operator(const exl2__template_parser *p, const char *word)
+EXL2__PRIVATE bool exl2__template_emit_is_operator(const exl2__template_parser *p, const char *word)
 {
     return exl2__template_emit_is(p, EXL2__TEMPLATE_TOKEN_OPERATOR, word);
 }
 
-static bool exl2__template_emit_is_name(const exl2__template_parser *p, const char *word)
+EXL2__PRIVATE bool exl2__template_emit_is_name(const exl2__template_parser *p, const char *word)
 {
     return exl2__template_emit_is(p, EXL2__TEMPLATE_TOKEN_NAME, word);
 }
 
 /* Whether the token after the next one is this operator or name. */
-static bool exl2__template_emit_next_is(const exl2__template_parser *p, exl2__template_token_kind kind,
-                                        const char *word)
+EXL2__PRIVATE bool exl2__template_emit_next_is(const exl2__template_parser *p, exl2__template_token_kind kind,
+                                               const char *word)
 {
     exl2__template_lex ahead = p->lex;
     exl2__template_token t;
@@ -126,8 +127,8 @@ static bool exl2__template_emit_next_is(const exl2__template_parser *p, exl2__te
            exl2__template_same(p->lex.source + t.begin, t.bytes, word);
 }
 
-static exl2_result exl2__template_emit_expect(exl2__template_parser *p, exl2__template_token_kind kind,
-                                              const char *word)
+EXL2__PRIVATE exl2_result exl2__template_emit_expect(exl2__template_parser *p, exl2__template_token_kind kind,
+                                                     const char *word)
 {
     if (!exl2__template_emit_is(p, kind, word)) {
         char quoted[24];
@@ -137,13 +138,13 @@ static exl2_result exl2__template_emit_expect(exl2__template_parser *p, exl2__te
     return exl2__template_emit_advance(p);
 }
 
-static exl2_result exl2__template_emit_operator(exl2__template_parser *p, const char *word)
+EXL2__PRIVATE exl2_result exl2__template_emit_operator(exl2__template_parser *p, const char *word)
 {
     return exl2__template_emit_expect(p, EXL2__TEMPLATE_TOKEN_OPERATOR, word);
 }
 
 /* Enters a nested statement or expression; exl2__template_emit_leave leaves it. */
-static exl2_result exl2__template_emit_enter(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_emit_enter(exl2__template_parser *p)
 {
     if (p->depth == EXL2__TEMPLATE_DEPTH_MAX) {
         return exl2__template_emit_fail(p, EXL2_ERR_UNSUPPORTED, p->token.at,
@@ -153,7 +154,7 @@ static exl2_result exl2__template_emit_enter(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-static void exl2__template_emit_leave(exl2__template_parser *p)
+EXL2__PRIVATE void exl2__template_emit_leave(exl2__template_parser *p)
 {
     p->depth--;
 }
@@ -161,7 +162,7 @@ static void exl2__template_emit_leave(exl2__template_parser *p)
 /* ---- code ---- */
 
 /* Appends an instruction and returns its index. `effect`: values that it pushes minus values that it pops. */
-static uint32_t exl2__template_emit_ins(exl2__template_parser *p, exl2__template_ins ins, int effect)
+EXL2__PRIVATE uint32_t exl2__template_emit_ins(exl2__template_parser *p, exl2__template_ins ins, int effect)
 {
     if (p->code) {
         p->code[p->code_count] = ins;
@@ -172,23 +173,23 @@ static uint32_t exl2__template_emit_ins(exl2__template_parser *p, exl2__template
     return p->code_count++;
 }
 
-static uint32_t exl2__template_emit(exl2__template_parser *p, exl2__template_op op, uint32_t a, uint32_t b, uint32_t at,
-                                    int effect)
+EXL2__PRIVATE uint32_t exl2__template_emit(exl2__template_parser *p, exl2__template_op op, uint32_t a, uint32_t b,
+                                           uint32_t at, int effect)
 {
     exl2__template_ins ins = { (uint8_t)op, 0, 0, a, b, at };
     return exl2__template_emit_ins(p, ins, effect);
 }
 
 /* Appends an instruction with the number of frames that stay open. */
-static uint32_t exl2__template_emit_frames(exl2__template_parser *p, exl2__template_op op, uint32_t frames, uint32_t at,
-                                           int effect)
+EXL2__PRIVATE uint32_t exl2__template_emit_frames(exl2__template_parser *p, exl2__template_op op, uint32_t frames,
+                                                  uint32_t at, int effect)
 {
     exl2__template_ins ins = { (uint8_t)op, 0, (uint16_t)frames, 0, 0, at };
     return exl2__template_emit_ins(p, ins, effect);
 }
 
 /* Sets the target of a jump. */
-static void exl2__template_emit_patch(exl2__template_parser *p, uint32_t jump, uint32_t target)
+EXL2__PRIVATE void exl2__template_emit_patch(exl2__template_parser *p, uint32_t jump, uint32_t target)
 {
     if (p->code) {
         p->code[jump].a = target - jump; /* modulo 2^32, so backward jumps work, too */
@@ -196,7 +197,7 @@ static void exl2__template_emit_patch(exl2__template_parser *p, uint32_t jump, u
 }
 
 /* Adds a jump to a chain of jumps that will get the same target. Index 0, which is never a jump, ends the chain. */
-static void exl2__template_emit_chain(exl2__template_parser *p, uint32_t *chain, uint32_t jump)
+EXL2__PRIVATE void exl2__template_emit_chain(exl2__template_parser *p, uint32_t *chain, uint32_t jump)
 {
     if (p->code) {
         p->code[jump].a = *chain;
@@ -205,7 +206,7 @@ static void exl2__template_emit_chain(exl2__template_parser *p, uint32_t *chain,
 }
 
 /* Sets the target of every jump of the chain to the next instruction. */
-static void exl2__template_emit_patch_chain(exl2__template_parser *p, uint32_t chain)
+EXL2__PRIVATE void exl2__template_emit_patch_chain(exl2__template_parser *p, uint32_t chain)
 {
     while (p->code && chain) {
         uint32_t next = p->code[chain].a;
@@ -214,7 +215,7 @@ static void exl2__template_emit_patch_chain(exl2__template_parser *p, uint32_t c
     }
 }
 
-static void exl2__template_emit_reverse(exl2__template_ins *code, uint32_t count)
+EXL2__PRIVATE void exl2__template_emit_reverse(exl2__template_ins *code, uint32_t count)
 {
     for (uint32_t i = 0; i < count / 2; i++) {
         exl2__template_ins swap = code[i];
@@ -224,7 +225,8 @@ static void exl2__template_emit_reverse(exl2__template_ins *code, uint32_t count
 }
 
 /* Exchanges the finished code [first, second) and [second, end). */
-static exl2_result exl2__template_emit_swap(exl2__template_parser *p, uint32_t first, uint32_t second, uint32_t at)
+EXL2__PRIVATE exl2_result exl2__template_emit_swap(exl2__template_parser *p, uint32_t first, uint32_t second,
+                                                   uint32_t at)
 {
     p->moves += p->code_count - first;
     if (p->moves > EXL2__TEMPLATE_MOVES_MAX) {
@@ -241,7 +243,8 @@ static exl2_result exl2__template_emit_swap(exl2__template_parser *p, uint32_t f
 }
 
 /* The index of a variable's name, which is added if it is new. */
-static exl2_result exl2__template_emit_name(exl2__template_parser *p, const exl2__template_token *t, uint32_t *index)
+EXL2__PRIVATE exl2_result exl2__template_emit_name(exl2__template_parser *p, const exl2__template_token *t,
+                                                   uint32_t *index)
 {
     const char *source = p->lex.source;
     for (*index = 0; *index < p->name_count; (*index)++) {
@@ -261,7 +264,7 @@ static exl2_result exl2__template_emit_name(exl2__template_parser *p, const exl2
 
 /* ---- literals ---- */
 
-static void exl2__template_emit_byte(exl2__template_parser *p, uint32_t byte)
+EXL2__PRIVATE void exl2__template_emit_byte(exl2__template_parser *p, uint32_t byte)
 {
     if (p->pool) {
         p->pool[p->pool_bytes] = (char)byte;
@@ -269,7 +272,7 @@ static void exl2__template_emit_byte(exl2__template_parser *p, uint32_t byte)
     p->pool_bytes++;
 }
 
-static void exl2__template_emit_code_point(exl2__template_parser *p, uint32_t code)
+EXL2__PRIVATE void exl2__template_emit_code_point(exl2__template_parser *p, uint32_t code)
 {
     char utf8[4];
     uint32_t bytes = exl2__json_encode_utf8(code, utf8);
@@ -279,7 +282,8 @@ static void exl2__template_emit_code_point(exl2__template_parser *p, uint32_t co
 }
 
 /* Decodes \xHH, \uXXXX or \UXXXXXXXX at text[*at] and moves *at past it. */
-static exl2_result exl2__template_emit_hex_escape(exl2__template_parser *p, const exl2__template_token *t, uint32_t *at)
+EXL2__PRIVATE exl2_result exl2__template_emit_hex_escape(exl2__template_parser *p, const exl2__template_token *t,
+                                                         uint32_t *at)
 {
     const char *text = p->lex.source + t->begin;
     char kind = text[*at + 1];
@@ -298,7 +302,8 @@ static exl2_result exl2__template_emit_hex_escape(exl2__template_parser *p, cons
 }
 
 /* Decodes one escape at text[*at] as Python does: an undefined escape is copied with its backslash. */
-static exl2_result exl2__template_emit_escape(exl2__template_parser *p, const exl2__template_token *t, uint32_t *at)
+EXL2__PRIVATE exl2_result exl2__template_emit_escape(exl2__template_parser *p, const exl2__template_token *t,
+                                                     uint32_t *at)
 {
     static const char names[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v"; /* pairs: letter, meaning */
     const char *text = p->lex.source + t->begin;
@@ -335,7 +340,7 @@ static exl2_result exl2__template_emit_escape(exl2__template_parser *p, const ex
 }
 
 /* Adjacent string literals become one text. */
-static exl2_result exl2__template_emit_string(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_emit_string(exl2__template_parser *p)
 {
     exl2__template_token first = p->token;
     uint32_t pool_begin = p->pool_bytes;
@@ -364,7 +369,7 @@ static exl2_result exl2__template_emit_string(exl2__template_parser *p)
 }
 
 /* Parses 12, 1_000, 0x1f, 0b101 or 0o17. *fits: it is below 2^64. false: malformed. */
-static bool exl2__template_emit_int_value(const char *text, uint32_t bytes, uint64_t *out, bool *fits)
+EXL2__PRIVATE bool exl2__template_emit_int_value(const char *text, uint32_t bytes, uint64_t *out, bool *fits)
 {
     char letter = (char)(bytes > 2 ? text[1] | 0x20 : 0);
     uint32_t base = letter == 'x' ? 16 : letter == 'b' ? 2 : letter == 'o' ? 8 : 10, at = base == 10 ? 0 : 2;
@@ -388,7 +393,7 @@ static bool exl2__template_emit_int_value(const char *text, uint32_t bytes, uint
 
 /* An integer literal. Beyond int64_t its decimal digits are kept; a longer one that is not decimal fails when it
    runs. */
-static exl2_result exl2__template_emit_integer(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_emit_integer(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
     const char *text = p->lex.source + t.begin;
@@ -421,7 +426,7 @@ static exl2_result exl2__template_emit_integer(exl2__template_parser *p)
     return exl2__template_emit_advance(p);
 }
 
-static exl2_result exl2__template_emit_number(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_emit_number(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
     const char *text = p->lex.source + t.begin;

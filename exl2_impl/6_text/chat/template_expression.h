@@ -8,7 +8,7 @@
 
 #include "template_operand.h"
 
-static exl2_result exl2__template_expression_unary(exl2__template_parser *p, bool with_filter)
+EXL2__PRIVATE exl2_result exl2__template_expression_unary(exl2__template_parser *p, bool with_filter)
 {
     uint32_t at = p->token.at;
     bool minus = exl2__template_emit_is_operator(p, "-"), plus = exl2__template_emit_is_operator(p, "+");
@@ -47,7 +47,7 @@ typedef struct exl2__template_pending {
 } exl2__template_pending;
 
 /* Whether a binary operator is next; *next describes it. */
-static bool exl2__template_expression_binary(const exl2__template_parser *p, exl2__template_pending *next)
+EXL2__PRIVATE bool exl2__template_expression_binary(const exl2__template_parser *p, exl2__template_pending *next)
 {
     static const struct {
         char text[3];
@@ -70,7 +70,7 @@ static bool exl2__template_expression_binary(const exl2__template_parser *p, exl
 /* All levels are left-associative, even **, as in Jinja. They share one loop: with one function per level, an
    expression in 64 parentheses would need 12 KiB more stack. Each waiting operator binds tighter than the one before
    it, so at most one operator per level waits. */
-static exl2_result exl2__template_expression_arithmetic(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_expression_arithmetic(exl2__template_parser *p)
 {
     exl2__template_pending waiting[EXL2__TEMPLATE_LEVELS], next = { 0, 0, 0, 0 };
     uint32_t count = 0;
@@ -96,8 +96,8 @@ static exl2_result exl2__template_expression_arithmetic(exl2__template_parser *p
 }
 
 /* Skips a comparison operator if one is next. */
-static exl2_result exl2__template_expression_comparison(exl2__template_parser *p, bool *found,
-                                                        exl2__template_compare *compare)
+EXL2__PRIVATE exl2_result exl2__template_expression_comparison(exl2__template_parser *p, bool *found,
+                                                               exl2__template_compare *compare)
 {
     static const char operators[][3] = {
         "==", "!=", "<", "<=", ">", ">="
@@ -118,7 +118,7 @@ static exl2_result exl2__template_expression_comparison(exl2__template_parser *p
     return *found ? exl2__template_emit_advance(p) : EXL2_OK;
 }
 
-static exl2_result exl2__template_expression_compare(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_expression_compare(exl2__template_parser *p)
 {
     bool found;
     uint32_t chain = 0;
@@ -143,7 +143,7 @@ static exl2_result exl2__template_expression_compare(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_expression_not(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_expression_not(exl2__template_parser *p)
 {
     uint32_t count = 0, at = p->token.at;
     while (exl2__template_emit_is_name(p, "not")) {
@@ -157,7 +157,7 @@ static exl2_result exl2__template_expression_not(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_expression_and(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_expression_and(exl2__template_parser *p)
 {
     EXL2__TRY(exl2__template_expression_not(p));
     while (exl2__template_emit_is_name(p, "and")) {
@@ -169,7 +169,7 @@ static exl2_result exl2__template_expression_and(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_expression_or(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_expression_or(exl2__template_parser *p)
 {
     EXL2__TRY(exl2__template_expression_and(p));
     while (exl2__template_emit_is_name(p, "or")) {
@@ -182,7 +182,7 @@ static exl2_result exl2__template_expression_or(exl2__template_parser *p)
 }
 
 /* `a if b else c`: a is parsed first but runs after b, so the code of the two is exchanged. */
-static exl2_result exl2__template_expression(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_expression(exl2__template_parser *p)
 {
     uint32_t first = p->code_count;
     bool soft = p->soft;
@@ -212,14 +212,14 @@ static exl2_result exl2__template_expression(exl2__template_parser *p)
     return EXL2_OK;
 }
 
-static bool exl2__template_expression_tuple_ends(const exl2__template_parser *p)
+EXL2__PRIVATE bool exl2__template_expression_tuple_ends(const exl2__template_parser *p)
 {
     return p->token.kind == EXL2__TEMPLATE_TOKEN_BLOCK_END || p->token.kind == EXL2__TEMPLATE_TOKEN_PRINT_END ||
            exl2__template_emit_is_operator(p, ")") || exl2__template_emit_is_name(p, "recursive");
 }
 
 /* One expression, or a tuple: expressions separated by commas. */
-static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uint32_t flags)
+EXL2__PRIVATE exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uint32_t flags)
 {
     uint32_t count = 0, at = p->token.at;
     bool comma = false;

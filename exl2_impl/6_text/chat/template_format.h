@@ -11,7 +11,7 @@
 /* ---- numbers ---- */
 
 /* *out = |value| * 10^places, rounded to the nearest integer, ties to even. false: it has more than 18 digits. */
-static bool exl2__template_fixed(double value, int32_t places, uint64_t *out)
+EXL2__PRIVATE bool exl2__template_fixed(double value, int32_t places, uint64_t *out)
 {
     uint64_t bits, unit = 1;
     memcpy(&bits, &value, sizeof bits);
@@ -39,7 +39,7 @@ static bool exl2__template_fixed(double value, int32_t places, uint64_t *out)
 }
 
 /* Writes [-]123.450 with `places` digits after the point and returns the bytes; 0: there are too many digits. */
-static size_t exl2__template_print_fixed(double value, uint32_t places, char out[48])
+EXL2__PRIVATE size_t exl2__template_print_fixed(double value, uint32_t places, char out[48])
 {
     uint64_t whole, unit = 1, bits;
     memcpy(&bits, &value, sizeof bits);
@@ -61,8 +61,8 @@ static size_t exl2__template_print_fixed(double value, uint32_t places, char out
 }
 
 /* An integer rounded to a multiple of 10^zeros, ties to even. */
-static exl2_result exl2__template_round_integer(exl2__template_run *r, int64_t value, int64_t zeros,
-                                                exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_round_integer(exl2__template_run *r, int64_t value, int64_t zeros,
+                                                       exl2__template_value *out)
 {
     uint64_t unit = 1, size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     for (int64_t i = 0; i < zeros; i++) {
@@ -75,9 +75,9 @@ static exl2_result exl2__template_round_integer(exl2__template_run *r, int64_t v
     return exl2__template_int_result(r, fits, !fits ? 0 : value < 0 ? -(int64_t)whole : (int64_t)whole, out);
 }
 
-static exl2_result exl2__template_round(exl2__template_run *r, const exl2__template_value *v,
-                                        const exl2__template_value *precision, const exl2__template_value *method,
-                                        exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_round(exl2__template_run *r, const exl2__template_value *v,
+                                               const exl2__template_value *precision,
+                                               const exl2__template_value *method, exl2__template_value *out)
 {
     char text[48];
     int64_t places = precision ? precision->as.integer : 0;
@@ -134,7 +134,7 @@ typedef struct exl2__template_numeral {
     bool point, exponent;
 } exl2__template_numeral;
 
-static size_t exl2__template_numeral_digits(const char *text, size_t bytes, size_t at)
+EXL2__PRIVATE size_t exl2__template_numeral_digits(const char *text, size_t bytes, size_t at)
 {
     size_t begin = at;
     while (at < bytes && text[at] >= '0' && text[at] <= '9') {
@@ -144,7 +144,7 @@ static size_t exl2__template_numeral_digits(const char *text, size_t bytes, size
 }
 
 /* false: the text is no number. */
-static bool exl2__template_numeral_read(const char *text, size_t bytes, exl2__template_numeral *out)
+EXL2__PRIVATE bool exl2__template_numeral_read(const char *text, size_t bytes, exl2__template_numeral *out)
 {
     size_t at = bytes && (text[0] == '-' || text[0] == '+');
     size_t whole = exl2__template_numeral_digits(text, bytes, at), fraction = 0;
@@ -166,8 +166,8 @@ static bool exl2__template_numeral_read(const char *text, size_t bytes, exl2__te
 }
 
 /* The text without the underscores that Python allows between two digits. *good false: one is elsewhere. */
-static exl2_result exl2__template_plain_digits(exl2__template_run *r, const exl2__template_value *v, uint32_t base,
-                                               bool *good, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_plain_digits(exl2__template_run *r, const exl2__template_value *v,
+                                                      uint32_t base, bool *good, exl2__template_value *out)
 {
     size_t start = r->used;
     *good = true;
@@ -189,8 +189,8 @@ static exl2_result exl2__template_plain_digits(exl2__template_run *r, const exl2
 }
 
 /* The integer with these decimal digits, perhaps after a sign. */
-static exl2_result exl2__template_int_of_digits(exl2__template_run *r, const exl2__template_value *v,
-                                                exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_int_of_digits(exl2__template_run *r, const exl2__template_value *v,
+                                                       exl2__template_value *out)
 {
     uint32_t at = v->as.text[0] == '-' || v->as.text[0] == '+';
     bool minus = v->as.text[0] == '-', fits = true;
@@ -216,8 +216,8 @@ static exl2_result exl2__template_int_of_digits(exl2__template_run *r, const exl
 }
 
 /* int(text, base) for a base other than 10. *good false: the text is no such number. */
-static exl2_result exl2__template_int_of_base(exl2__template_run *r, const exl2__template_value *v, int64_t base,
-                                              bool *good, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_int_of_base(exl2__template_run *r, const exl2__template_value *v, int64_t base,
+                                                     bool *good, exl2__template_value *out)
 {
     exl2__template_value text;
     uint64_t value = 0;
@@ -252,7 +252,7 @@ static exl2_result exl2__template_int_of_base(exl2__template_run *r, const exl2_
 }
 
 /* Fails if Python reads the text as a number, but this interpreter does not: digits beyond ASCII, infinity, nan. */
-static exl2_result exl2__template_check_numeral(exl2__template_run *r, const exl2__template_value *v, bool real)
+EXL2__PRIVATE exl2_result exl2__template_check_numeral(exl2__template_run *r, const exl2__template_value *v, bool real)
 {
     static const char *const words[] = { "inf", "infinity", "nan" };
     size_t sign = v->count && (v->as.text[0] == '-' || v->as.text[0] == '+'), step;
@@ -275,8 +275,8 @@ static exl2_result exl2__template_check_numeral(exl2__template_run *r, const exl
 
 /* Converts a text to a double if `real` or if it has a point or an exponent, else to an integer. *good: it can be
    converted. */
-static exl2_result exl2__template_number_of_text(exl2__template_run *r, const exl2__template_value *v, bool real,
-                                                 bool *good, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_number_of_text(exl2__template_run *r, const exl2__template_value *v, bool real,
+                                                        bool *good, exl2__template_value *out)
 {
     exl2__template_value stripped, text;
     exl2__template_numeral numeral = { 0, false, false };
@@ -304,9 +304,9 @@ static exl2_result exl2__template_number_of_text(exl2__template_run *r, const ex
 }
 
 /* int(v), or float(v) if `real`; the fallback (NULL: 0) if v cannot be converted. base: of a text; NULL: 10. */
-static exl2_result exl2__template_number(exl2__template_run *r, const exl2__template_value *v, bool real,
-                                         const exl2__template_value *fallback, const exl2__template_value *base,
-                                         exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_number(exl2__template_run *r, const exl2__template_value *v, bool real,
+                                                const exl2__template_value *fallback, const exl2__template_value *base,
+                                                exl2__template_value *out)
 {
     bool good = exl2__template_is_number(v);
     bool based = base && !(exl2__template_is_integer(base) && base->as.integer == 10);
@@ -351,7 +351,8 @@ static exl2_result exl2__template_number(exl2__template_run *r, const exl2__temp
 
 /* ---- padding ---- */
 
-static exl2_result exl2__template_put_times(exl2__template_run *r, const exl2__template_value *fill, uint64_t times)
+EXL2__PRIVATE exl2_result exl2__template_put_times(exl2__template_run *r, const exl2__template_value *fill,
+                                                   uint64_t times)
 {
     for (uint64_t i = 0; i < times; i++) {
         EXL2__TRY(exl2__template_step(r, 1));
@@ -361,8 +362,8 @@ static exl2_result exl2__template_put_times(exl2__template_run *r, const exl2__t
 }
 
 /* Pads to `width` code points; `side` says where the text is placed: 'l' left, 'r' right, 'c' center. */
-static exl2_result exl2__template_pad(exl2__template_run *r, const exl2__template_value *v, int64_t width, char side,
-                                      const exl2__template_value *fill, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_pad(exl2__template_run *r, const exl2__template_value *v, int64_t width,
+                                             char side, const exl2__template_value *fill, exl2__template_value *out)
 {
     uint32_t count;
     EXL2__TRY(exl2__template_text_length(r, v, &count));
@@ -385,7 +386,7 @@ typedef struct exl2__template_conversion {
     char letter;
 } exl2__template_conversion;
 
-static size_t exl2__template_conversion_read(const char *text, size_t bytes, exl2__template_conversion *out)
+EXL2__PRIVATE size_t exl2__template_conversion_read(const char *text, size_t bytes, exl2__template_conversion *out)
 {
     size_t at = 0;
     exl2__template_conversion c = { 0 };
@@ -411,7 +412,7 @@ static size_t exl2__template_conversion_read(const char *text, size_t bytes, exl
 }
 
 /* Writes a number's digits in base 16 ('x', 'X'), 8 ('o') or 2 ('b'), with a minus; returns the bytes, at most 65. */
-static size_t exl2__template_print_base(int64_t value, char letter, char out[72])
+EXL2__PRIVATE size_t exl2__template_print_base(int64_t value, char letter, char out[72])
 {
     uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     uint32_t bits = letter == 'o' ? 3 : letter == 'b' ? 1 : 4, top = 63 / bits * bits;
@@ -430,8 +431,9 @@ static size_t exl2__template_print_base(int64_t value, char letter, char out[72]
 }
 
 /* The text of a conversion that is no number's: %s, %r, %c. */
-static exl2_result exl2__template_convert_text(exl2__template_run *r, const exl2__template_conversion *c,
-                                               const exl2__template_value *v, bool safe, exl2__template_value *text)
+EXL2__PRIVATE exl2_result exl2__template_convert_text(exl2__template_run *r, const exl2__template_conversion *c,
+                                                      const exl2__template_value *v, bool safe,
+                                                      exl2__template_value *text)
 {
     size_t start = r->used;
     if (c->letter == 's') {
@@ -460,8 +462,8 @@ static exl2_result exl2__template_convert_text(exl2__template_run *r, const exl2
     return safe && c->letter != 'c' ? exl2__template_escape(r, &plain, text) : EXL2_OK;
 }
 
-static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__template_conversion *c,
-                                          const exl2__template_value *v, bool safe)
+EXL2__PRIVATE exl2_result exl2__template_convert(exl2__template_run *r, const exl2__template_conversion *c,
+                                                 const exl2__template_value *v, bool safe)
 {
     char number[72];
     exl2__template_value text, fill = exl2__template_text(" ", 1);
@@ -528,8 +530,9 @@ static exl2_result exl2__template_convert(exl2__template_run *r, const exl2__tem
 /* text % (a, b): %s %r %c %d %i %f %x %X %o %%, with flags, width and digits after the point. A safe text escapes what
    it inserts. As in Python it is no error if arguments
    stay unused when the first one is a list, a dict or undefined. */
-static exl2_result exl2__template_format(exl2__template_run *r, const exl2__template_value *v,
-                                         const exl2__template_value *args, uint32_t count, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_format(exl2__template_run *r, const exl2__template_value *v,
+                                                const exl2__template_value *args, uint32_t count,
+                                                exl2__template_value *out)
 {
     size_t start = r->used;
     uint32_t used = 0;
@@ -568,7 +571,7 @@ static exl2_result exl2__template_format(exl2__template_run *r, const exl2__temp
 /* ---- texts ---- */
 
 /* Bytes of the line break at `at`, by the rules of str.splitlines; 0: no line break. */
-static size_t exl2__template_line_break(const exl2__template_value *v, size_t at)
+EXL2__PRIVATE size_t exl2__template_line_break(const exl2__template_value *v, size_t at)
 {
     size_t step;
     uint32_t code = exl2__template_code_point(v->as.text + at, v->count - at, &step);
@@ -582,7 +585,7 @@ static size_t exl2__template_line_break(const exl2__template_value *v, size_t at
 }
 
 /* The line at *at without its line break; *at moves past both. */
-static exl2__template_value exl2__template_line(const exl2__template_value *v, size_t *at, size_t *break_bytes)
+EXL2__PRIVATE exl2__template_value exl2__template_line(const exl2__template_value *v, size_t *at, size_t *break_bytes)
 {
     size_t begin = *at, end = begin;
     *break_bytes = 0;
@@ -595,8 +598,8 @@ static exl2__template_value exl2__template_line(const exl2__template_value *v, s
     return line;
 }
 
-static exl2_result exl2__template_indent(exl2__template_run *r, const exl2__template_value *v,
-                                         const exl2__template_value *const *args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_indent(exl2__template_run *r, const exl2__template_value *v,
+                                                const exl2__template_value *const *args, exl2__template_value *out)
 {
     exl2__template_value fill = exl2__template_text(" ", 1);
     uint64_t times = 4;
@@ -629,8 +632,8 @@ static exl2_result exl2__template_indent(exl2__template_run *r, const exl2__temp
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_truncate(exl2__template_run *r, const exl2__template_value *v,
-                                           const exl2__template_value *const *args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_truncate(exl2__template_run *r, const exl2__template_value *v,
+                                                  const exl2__template_value *const *args, exl2__template_value *out)
 {
     exl2__template_value end = exl2__template_text("...", 3), cut;
     int64_t size = 255, leeway = 5;

@@ -11,8 +11,8 @@
 /* ---- before the run ---- */
 
 /* Lays out the machine in the block. */
-static exl2_result exl2__template_frame_open(exl2__ctx *c, const exl2__template *program, void *block, size_t bytes,
-                                           exl2__template_run **out)
+EXL2__PRIVATE exl2_result exl2__template_frame_open(exl2__ctx *c, const exl2__template *program, void *block,
+                                                    size_t bytes, exl2__template_run **out)
 {
     exl2__template_run shape, *r = &shape;
     void *run = NULL, *stack = NULL, *variables = NULL;
@@ -42,8 +42,8 @@ static exl2_result exl2__template_frame_open(exl2__ctx *c, const exl2__template 
 }
 
 /* Sets the variable `name` if the template uses one of that name. */
-static void exl2__template_frame_set_text(exl2__template_run *r, const char *name, size_t bytes,
-                                          const exl2__template_value *value)
+EXL2__PRIVATE void exl2__template_frame_set_text(exl2__template_run *r, const char *name, size_t bytes,
+                                                 const exl2__template_value *value)
 {
     for (uint32_t i = 0; i < r->program->name_count; i++) {
         const exl2__template_name *n = &r->program->names[i];
@@ -54,19 +54,19 @@ static void exl2__template_frame_set_text(exl2__template_run *r, const char *nam
     }
 }
 
-static void exl2__template_frame_set(exl2__template_run *r, const char *name, const exl2__template_value *value)
+EXL2__PRIVATE void exl2__template_frame_set(exl2__template_run *r, const char *name, const exl2__template_value *value)
 {
     exl2__template_frame_set_text(r, name, strlen(name), value);
 }
 
 /* ---- output ---- */
 
-static exl2__template_piece *exl2__template_frame_piece(const exl2__template_run *r, uint32_t index)
+EXL2__PRIVATE exl2__template_piece *exl2__template_frame_piece(const exl2__template_run *r, uint32_t index)
 {
     return (exl2__template_piece *)(void *)(r->block + r->room) - 1 - index;
 }
 
-static exl2_result exl2__template_frame_write(exl2__template_run *r, const char *text, size_t bytes)
+EXL2__PRIVATE exl2_result exl2__template_frame_write(exl2__template_run *r, const char *text, size_t bytes)
 {
     if (bytes == 0) {
         return EXL2_OK;
@@ -82,7 +82,7 @@ static exl2_result exl2__template_frame_write(exl2__template_run *r, const char 
 
 /* Removes the pieces from `first` on from the output and joins them to one text, aligned to 8 bytes and followed by a
    NUL. */
-static exl2_result exl2__template_frame_gather(exl2__template_run *r, uint32_t first, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_frame_gather(exl2__template_run *r, uint32_t first, exl2__template_value *out)
 {
     uint64_t bytes = 0;
     void *memory = NULL;
@@ -106,12 +106,12 @@ static exl2_result exl2__template_frame_gather(exl2__template_run *r, uint32_t f
 
 /* ---- frames and variables ---- */
 
-static exl2__template_frame *exl2__template_frame_top(exl2__template_run *r)
+EXL2__PRIVATE exl2__template_frame *exl2__template_frame_top(exl2__template_run *r)
 {
     return &r->frame[r->frames - 1];
 }
 
-static exl2_result exl2__template_frame_push(exl2__template_run *r, exl2__template_loop *loop, bool capture)
+EXL2__PRIVATE exl2_result exl2__template_frame_push(exl2__template_run *r, exl2__template_loop *loop, bool capture)
 {
     if (r->frames == EXL2__COUNT(r->frame)) {
         return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "nesting more than %u loops and blocks is not supported",
@@ -123,7 +123,7 @@ static exl2_result exl2__template_frame_push(exl2__template_run *r, exl2__templa
 }
 
 /* Restores the variables that the innermost frame has bound. */
-static void exl2__template_frame_unbind(exl2__template_run *r)
+EXL2__PRIVATE void exl2__template_frame_unbind(exl2__template_run *r)
 {
     exl2__template_frame *frame = exl2__template_frame_top(r);
     while (frame->undo) {
@@ -137,7 +137,7 @@ static void exl2__template_frame_unbind(exl2__template_run *r)
 
 /* Closes frames until `count` are open above the lowest frame of this macro call. Output that the closed frames
    captured is dropped. */
-static void exl2__template_frame_pop(exl2__template_run *r, uint32_t count)
+EXL2__PRIVATE void exl2__template_frame_pop(exl2__template_run *r, uint32_t count)
 {
     while (r->frames > r->base + count + 1) {
         exl2__template_frame_unbind(r);
@@ -148,7 +148,8 @@ static void exl2__template_frame_pop(exl2__template_run *r, uint32_t count)
     }
 }
 
-static exl2_result exl2__template_frame_bind(exl2__template_run *r, uint32_t name, const exl2__template_value *value)
+EXL2__PRIVATE exl2_result exl2__template_frame_bind(exl2__template_run *r, uint32_t name,
+                                                    const exl2__template_value *value)
 {
     exl2__template_binding *variable = &r->variables[name];
     uint32_t frame = r->frames - 1;
@@ -172,7 +173,7 @@ static exl2_result exl2__template_frame_bind(exl2__template_run *r, uint32_t nam
     return EXL2_OK;
 }
 
-static exl2__template_value exl2__template_frame_load(const exl2__template_run *r, uint32_t name)
+EXL2__PRIVATE exl2__template_value exl2__template_frame_load(const exl2__template_run *r, uint32_t name)
 {
     const exl2__template_name *n = &r->program->names[name];
     exl2__template_value function;
@@ -184,8 +185,8 @@ static exl2__template_value exl2__template_frame_load(const exl2__template_run *
                : exl2__template_undefined(EXL2__TEMPLATE_NO_VARIABLE, NULL, r->program->text + n->at, n->bytes);
 }
 
-static exl2_result exl2__template_frame_bind_attribute(exl2__template_run *r, const exl2__template_ins *ins,
-                                                     const exl2__template_value *value)
+EXL2__PRIVATE exl2_result exl2__template_frame_bind_attribute(exl2__template_run *r, const exl2__template_ins *ins,
+                                                              const exl2__template_value *value)
 {
     exl2__template_value space = exl2__template_frame_load(r, ins->a);
     const exl2__template_name *n = &r->program->names[ins->b];
@@ -198,7 +199,8 @@ static exl2_result exl2__template_frame_bind_attribute(exl2__template_run *r, co
 
 /* ---- loops ---- */
 
-static exl2_result exl2__template_frame_for(exl2__template_run *r, const exl2__template_value *over, bool filtered)
+EXL2__PRIVATE exl2_result exl2__template_frame_for(exl2__template_run *r, const exl2__template_value *over,
+                                                   bool filtered)
 {
     exl2__template_value items;
     void *memory = NULL;
@@ -219,7 +221,7 @@ static exl2_result exl2__template_frame_for(exl2__template_run *r, const exl2__t
 }
 
 /* The innermost loop, or undefined. */
-static exl2__template_value exl2__template_frame_loop(const exl2__template_run *r)
+EXL2__PRIVATE exl2__template_value exl2__template_frame_loop(const exl2__template_run *r)
 {
     for (uint32_t i = r->frames; i-- > r->base;) {
         if (r->frame[i].loop) {

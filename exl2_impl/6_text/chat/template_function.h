@@ -12,7 +12,7 @@
 #define EXL2__TEMPLATE_RANGE_MAX 100000 /* elements; MAX_RANGE of Jinja's sandbox */
 
 /* The predefined function of this name. false: there is none. */
-static bool exl2__template_function_find(const char *name, uint32_t bytes, exl2__template_value *out)
+EXL2__PRIVATE bool exl2__template_function_find(const char *name, uint32_t bytes, exl2__template_value *out)
 {
     *out = exl2__template_text(name, bytes);
     out->kind = EXL2__TEMPLATE_KIND_FUNCTION;
@@ -25,8 +25,8 @@ typedef struct exl2__template_given {
     uint32_t count, pairs;
 } exl2__template_given;
 
-static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__template_args args,
-                                                 exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_function_range(exl2__template_run *r, exl2__template_args args,
+                                                        exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
     for (uint32_t i = 0; i < 3; i++) {
@@ -59,7 +59,7 @@ static exl2_result exl2__template_function_range(exl2__template_run *r, exl2__te
 
 /* The message is the template's text alone. The code is EXL2_ERR_ARG, because templates raise when they do not accept
    the conversation. */
-static exl2_result exl2__template_function_raise(exl2__template_run *r, const exl2__template_value *message)
+EXL2__PRIVATE exl2_result exl2__template_function_raise(exl2__template_run *r, const exl2__template_value *message)
 {
     exl2__template_value text;
     EXL2__TRY(exl2__template_string(r, message, &text));
@@ -70,9 +70,9 @@ static exl2_result exl2__template_function_raise(exl2__template_run *r, const ex
 }
 
 /* A dict of a base (NULL: none), which is a dict or has pairs as elements, and of pairs. `room`: its entries. */
-static exl2_result exl2__template_function_dict(exl2__template_run *r, const exl2__template_value *base,
-                                                const exl2__template_value *pairs, uint32_t pair_count, uint32_t *room,
-                                                exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_function_dict(exl2__template_run *r, const exl2__template_value *base,
+                                                       const exl2__template_value *pairs, uint32_t pair_count,
+                                                       uint32_t *room, exl2__template_value *out)
 {
     exl2__template_entry *entries = NULL;
     exl2__template_value pair, items = exl2__template_items(EXL2__TEMPLATE_KIND_LIST, NULL, 0);
@@ -104,8 +104,8 @@ static exl2_result exl2__template_function_dict(exl2__template_run *r, const exl
 }
 
 /* namespace(..) */
-static exl2_result exl2__template_function_namespace(exl2__template_run *r, const exl2__template_value *dict,
-                                                     uint32_t room, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_function_namespace(exl2__template_run *r, const exl2__template_value *dict,
+                                                            uint32_t room, exl2__template_value *out)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_alloc(r, sizeof(exl2__template_namespace), 8, &memory));
@@ -119,8 +119,8 @@ static exl2_result exl2__template_function_namespace(exl2__template_run *r, cons
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_function_mapping(exl2__template_run *r, const exl2__template_given *given, bool space,
-                                                   exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_function_mapping(exl2__template_run *r, const exl2__template_given *given,
+                                                          bool space, exl2__template_value *out)
 {
     const exl2__template_value *pairs = given->values + given->count;
     exl2__template_value dict;
@@ -142,8 +142,8 @@ static exl2_result exl2__template_function_mapping(exl2__template_run *r, const 
 }
 
 /* cycler(a, b) and joiner(separator) */
-static exl2_result exl2__template_function_loop(exl2__template_run *r, const exl2__template_given *given, bool cycler,
-                                                exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_function_loop(exl2__template_run *r, const exl2__template_given *given,
+                                                       bool cycler, exl2__template_value *out)
 {
     exl2__template_value *items = NULL, separator = exl2__template_text(", ", 2);
     const exl2__template_value *pairs = given->values + given->count;
@@ -162,9 +162,9 @@ static exl2_result exl2__template_function_loop(exl2__template_run *r, const exl
 }
 
 /* Sorts the values of a call by the function's parameters. */
-static exl2_result exl2__template_function_arguments(exl2__template_run *r, const exl2__template_signature *row,
-                                                     const exl2__template_given *given,
-                                                     const exl2__template_value **args)
+EXL2__PRIVATE exl2_result exl2__template_function_arguments(exl2__template_run *r, const exl2__template_signature *row,
+                                                            const exl2__template_given *given,
+                                                            const exl2__template_value **args)
 {
     const exl2__template_value *pairs = given->values + given->count;
     uint32_t needed = 0;
@@ -189,8 +189,8 @@ static exl2_result exl2__template_function_arguments(exl2__template_run *r, cons
 }
 
 /* Calls a value of kind FUNCTION or JOINER. */
-static exl2_result exl2__template_function_call(exl2__template_run *r, const exl2__template_value *callee,
-                                                const exl2__template_given *given, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_function_call(exl2__template_run *r, const exl2__template_value *callee,
+                                                       const exl2__template_given *given, exl2__template_value *out)
 {
     const exl2__template_value *args[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
     exl2__template_signature row;

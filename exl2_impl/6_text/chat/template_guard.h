@@ -31,7 +31,7 @@ typedef struct exl2__template_guard_state {
 } exl2__template_guard_state;
 
 /* Whether a token is white space only. Such a token is no marker: it is guarded only if the source contains it. */
-static bool exl2__template_guard_blank(const exl2__added *added, const exl2__added_token *token)
+EXL2__PRIVATE bool exl2__template_guard_blank(const exl2__added *added, const exl2__added_token *token)
 {
     const char *text = added->text + token->at;
     for (uint32_t at = 0, code; at < token->bytes;) {
@@ -45,8 +45,9 @@ static bool exl2__template_guard_blank(const exl2__added *added, const exl2__add
 
 /* Guards the tokens of a set (0: searched in raw text, 1: in normalized text) that match `front` followed by the text
    from some offset on. Tokens of white space are guarded only with `blanks`. */
-static void exl2__template_guard_search(exl2__template_guard_state *g, uint32_t set, const exl2__normal_view *front,
-                                        const char *text, size_t bytes, bool blanks)
+EXL2__PRIVATE void exl2__template_guard_search(exl2__template_guard_state *g, uint32_t set,
+                                               const exl2__normal_view *front, const char *text, size_t bytes,
+                                               bool blanks)
 {
     const exl2__added *added = &g->v->added;
     uint32_t low = set ? added->raw_count : 0, high = set ? added->count : added->raw_count, depth = 0;
@@ -71,7 +72,7 @@ static void exl2__template_guard_search(exl2__template_guard_state *g, uint32_t 
 }
 
 /* Replaces invalid UTF-8 by U+FFFD, as exl2__encode does. */
-static exl2_result exl2__template_guard_repair(exl2__template_guard_state *g, const char **text, size_t *bytes)
+EXL2__PRIVATE exl2_result exl2__template_guard_repair(exl2__template_guard_state *g, const char **text, size_t *bytes)
 {
     if (exl2__unicode_valid(*text, *bytes)) {
         return EXL2_OK;
@@ -89,8 +90,8 @@ static exl2_result exl2__template_guard_repair(exl2__template_guard_state *g, co
 }
 
 /* Runs the normalizer over *v. Each step is charged for the bytes that it reads, or writes if that is more. */
-static exl2_result exl2__template_guard_normalize(exl2__template_guard_state *g, const exl2__normal_rules *rules,
-                                                  exl2__normal_text buffers[2], exl2__normal_view *v)
+EXL2__PRIVATE exl2_result exl2__template_guard_normalize(exl2__template_guard_state *g, const exl2__normal_rules *rules,
+                                                         exl2__normal_text buffers[2], exl2__normal_view *v)
 {
     exl2__normal_rules one = *rules;
     one.count = 1;
@@ -110,7 +111,7 @@ static exl2_result exl2__template_guard_normalize(exl2__template_guard_state *g,
 /* Guards the tokens in a text that the template may print. Raw tokens are searched in the text itself, normalized ones
    in its normalized form. The normalizer starts anew after the text of a message, and any offset may follow one, so
    each offset is searched with `front` before it, too. */
-static exl2_result exl2__template_guard_text(exl2__template_guard_state *g, const char *text, size_t bytes)
+EXL2__PRIVATE exl2_result exl2__template_guard_text(exl2__template_guard_state *g, const char *text, size_t bytes)
 {
     static const exl2__normal_view nothing = { 0 };
     const exl2__added *added = &g->v->added;
@@ -129,7 +130,7 @@ static exl2_result exl2__template_guard_text(exl2__template_guard_state *g, cons
 }
 
 /* Splits the normalizer into the steps that change a text anywhere (inner) and the text that it prepends (front). */
-static exl2_result exl2__template_guard_normalizer(exl2__template_guard_state *g)
+EXL2__PRIVATE exl2_result exl2__template_guard_normalizer(exl2__template_guard_state *g)
 {
     static const char probe[] = EXL2__TEMPLATE_GUARD_NOTHING;
     exl2__normal_rules outer = g->v->normal;
@@ -152,7 +153,8 @@ static exl2_result exl2__template_guard_normalizer(exl2__template_guard_state *g
 }
 
 /* The constant text that an instruction prints or pushes. */
-static size_t exl2__template_guard_constant(const exl2__template *t, const exl2__template_ins *ins, const char **text)
+EXL2__PRIVATE size_t exl2__template_guard_constant(const exl2__template *t, const exl2__template_ins *ins,
+                                                   const char **text)
 {
     bool constant = ins->op == EXL2__TEMPLATE_WRITE || ins->op == EXL2__TEMPLATE_TEXT;
     *text = constant ? t->text + ins->a : "";
@@ -160,7 +162,7 @@ static size_t exl2__template_guard_constant(const exl2__template *t, const exl2_
 }
 
 /* Guards the tokens in each constant, then in all constants joined, because `+`, `~` and statements can join them. */
-static exl2_result exl2__template_guard_constants(exl2__template_guard_state *g, const exl2__template *t)
+EXL2__PRIVATE exl2_result exl2__template_guard_constants(exl2__template_guard_state *g, const exl2__template *t)
 {
     const char *text;
     void *memory = NULL;
@@ -188,7 +190,7 @@ static exl2_result exl2__template_guard_constants(exl2__template_guard_state *g,
 }
 
 /* Guards the tokens that the template prints through variables such as eos_token. */
-static exl2_result exl2__template_guard_names(exl2__template_guard_state *g, const exl2__template *t)
+EXL2__PRIVATE exl2_result exl2__template_guard_names(exl2__template_guard_state *g, const exl2__template *t)
 {
     static const char *const names[] = { "bos_token", "eos_token", "unk_token", "pad_token" };
     const char *const texts[] = { g->v->bos_text, g->v->eos_text, g->v->unk_text, g->v->pad_text, NULL };
@@ -205,8 +207,8 @@ static exl2_result exl2__template_guard_names(exl2__template_guard_state *g, con
 
 /* Renders a conversation in which the text of each message is one character that no token contains. false: the render
    failed. */
-static bool exl2__template_guard_render(exl2__template_guard_state *g, const exl2__template *t, uint32_t shape,
-                                        void *block, const char **text, size_t *bytes, const uint8_t **marks)
+EXL2__PRIVATE bool exl2__template_guard_render(exl2__template_guard_state *g, const exl2__template *t, uint32_t shape,
+                                               void *block, const char **text, size_t *bytes, const uint8_t **marks)
 {
     static const char *const roles[] = { "system", "user", "assistant", "tool", "user" };
     static const char *const tools = "[{\"type\": \"function\", \"function\": {\"name\": \"\"}}]";
@@ -225,7 +227,7 @@ static bool exl2__template_guard_render(exl2__template_guard_state *g, const exl
 
 /* Guards the tokens in text that the template computes, such as 'user' | upper. Three conversations are rendered (a
    question, several turns, a tool's result), and the text that does not come from messages is searched. */
-static exl2_result exl2__template_guard_probes(exl2__template_guard_state *g, const exl2__template *t)
+EXL2__PRIVATE exl2_result exl2__template_guard_probes(exl2__template_guard_state *g, const exl2__template *t)
 {
     void *block = NULL;
     EXL2__TRY(exl2__alloc(g->c, EXL2__TEMPLATE_PROBE_BYTES, 16, EXL2_MEM_SCRATCH, &block));
@@ -247,7 +249,7 @@ static exl2_result exl2__template_guard_probes(exl2__template_guard_state *g, co
     return result;
 }
 
-static exl2_result exl2__template_guard_all(exl2__template_guard_state *g, const exl2__template *t)
+EXL2__PRIVATE exl2_result exl2__template_guard_all(exl2__template_guard_state *g, const exl2__template *t)
 {
     static const exl2__normal_view nothing = { 0 };
     for (uint32_t set = 0; set < 2; set++) {
@@ -260,7 +262,7 @@ static exl2_result exl2__template_guard_all(exl2__template_guard_state *g, const
 }
 
 /* Guards the tokens in the strings of a JSON object. */
-static exl2_result exl2__template_guard_strings(exl2__template_guard_state *g, const char *json)
+EXL2__PRIVATE exl2_result exl2__template_guard_strings(exl2__template_guard_state *g, const char *json)
 {
     exl2__json j;
     EXL2__TRY(exl2__json_open(g->c, "special_tokens", json, strlen(json), &j));
@@ -280,8 +282,8 @@ static exl2_result exl2__template_guard_strings(exl2__template_guard_state *g, c
 
 /* Adds the tokens in the text of the template to the guard or, if `special` is not NULL, the tokens in the
    application's special tokens. */
-static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
-                                            const char *special, uint32_t *guard)
+EXL2__PRIVATE exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
+                                                   const char *special, uint32_t *guard)
 {
     exl2__template_guard_state g = { .c = c, .v = v, .guard = guard };
     g.allowed = special ? exl2__normal_allowance(strlen(special)) * EXL2__NORMAL_STEPS_MAX
@@ -303,7 +305,7 @@ static exl2_result exl2__template_guard_add(exl2__ctx *c, const exl2__template *
 /* Computes t->guard. Bit i is set if the tokenizer may find its added token i in text that the template prints, such as
    <tool_call> in Qwen's. Text of a message is then not tokenized as that token, even if it is not a special token.
    As in the tokenizer, a normalized token is searched in normalized text. */
-static exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const exl2__vocab *v)
+EXL2__PRIVATE exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const exl2__vocab *v)
 {
     void *memory = NULL;
     uint64_t bytes = (uint64_t)exl2__bit_words(v->added.count) * sizeof *t->guard;
@@ -319,8 +321,8 @@ static exl2_result exl2__template_guard(exl2__ctx *c, exl2__template *t, const e
 
 /* The guard for a conversation with its own special tokens (a JSON object): a copy of t->guard with more bits set. The
    caller frees its t->guard_bytes bytes, on failure, too. *out NULL: nothing is guarded. */
-static exl2_result exl2__template_guard_special(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
-                                                const char *special, uint32_t **out)
+EXL2__PRIVATE exl2_result exl2__template_guard_special(exl2__ctx *c, const exl2__template *t, const exl2__vocab *v,
+                                                       const char *special, uint32_t **out)
 {
     void *memory = NULL;
     *out = NULL;

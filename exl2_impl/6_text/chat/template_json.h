@@ -11,8 +11,8 @@
 
 /* ---- reading ---- */
 
-static exl2_result exl2__template_json_string(exl2__template_run *r, const exl2__json *j, uint32_t token,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_json_string(exl2__template_run *r, const exl2__json *j, uint32_t token,
+                                                     exl2__template_value *out)
 {
     char *text = NULL;
     size_t bytes = exl2__json_text(j, token, NULL, 0);
@@ -22,8 +22,8 @@ static exl2_result exl2__template_json_string(exl2__template_run *r, const exl2_
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_json_number(exl2__template_run *r, const exl2__json *j, uint32_t token,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_json_number(exl2__template_run *r, const exl2__json *j, uint32_t token,
+                                                     exl2__template_value *out)
 {
     const exl2__json_token *t = &j->tokens[token];
     const char *text = j->text + t->begin;
@@ -51,8 +51,8 @@ static exl2_result exl2__template_json_number(exl2__template_run *r, const exl2_
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__json *j, uint32_t token,
-                                             exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__json *j, uint32_t token,
+                                                    exl2__template_value *out)
 {
     const exl2__json_token *t = &j->tokens[token];
     switch (t->kind) {
@@ -101,8 +101,8 @@ static exl2_result exl2__template_json_value(exl2__template_run *r, const exl2__
 }
 
 /* Parses a JSON text; `label` names it in messages. The value does not point into the text. */
-static exl2_result exl2__template_parse_json(exl2__template_run *r, const char *label, const char *text, size_t bytes,
-                                             exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_parse_json(exl2__template_run *r, const char *label, const char *text,
+                                                    size_t bytes, exl2__template_value *out)
 {
     exl2__json_scan scan = { 0 };
     void *memory = NULL;
@@ -130,7 +130,7 @@ typedef struct exl2__template_json_style {
     exl2__template_value between, after_key; /* separators after an element and after a key */
 } exl2__template_json_style;
 
-static exl2_result exl2__template_json_escape(exl2__template_run *r, uint32_t code, bool mark)
+EXL2__PRIVATE exl2_result exl2__template_json_escape(exl2__template_run *r, uint32_t code, bool mark)
 {
     char text[7] = { '\\', 'u', 0, 0, 0, 0, 0 };
     for (uint32_t i = 0; i < 4; i++) {
@@ -139,8 +139,8 @@ static exl2_result exl2__template_json_escape(exl2__template_run *r, uint32_t co
     return exl2__template_put(r, text, 6, mark);
 }
 
-static exl2_result exl2__template_json_put_text(exl2__template_run *r, const exl2__template_value *v,
-                                                const exl2__template_json_style *style)
+EXL2__PRIVATE exl2_result exl2__template_json_put_text(exl2__template_run *r, const exl2__template_value *v,
+                                                       const exl2__template_json_style *style)
 {
     static const char letters[] = "\"\"\\\\\nn\rr\tt\bb\ff"; /* pairs: byte, letter */
     size_t step;
@@ -167,8 +167,8 @@ static exl2_result exl2__template_json_put_text(exl2__template_run *r, const exl
     return exl2__template_put(r, "\"", 1, v->marked);
 }
 
-static exl2_result exl2__template_json_line(exl2__template_run *r, const exl2__template_json_style *style,
-                                            uint32_t depth, bool mark)
+EXL2__PRIVATE exl2_result exl2__template_json_line(exl2__template_run *r, const exl2__template_json_style *style,
+                                                   uint32_t depth, bool mark)
 {
     if (style->indent < 0) {
         return EXL2_OK;
@@ -183,8 +183,8 @@ static exl2_result exl2__template_json_line(exl2__template_run *r, const exl2__t
 
 /* The entry with the smallest key above that of `last` (NULL: with the smallest key of all); the caller knows that it
    exists. The entries are not sorted into a list, because the output is growing at the end of the used room. */
-static exl2_result exl2__template_json_above(exl2__template_run *r, const exl2__template_value *v,
-                                             const exl2__template_entry *last, const exl2__template_entry **out)
+EXL2__PRIVATE exl2_result exl2__template_json_above(exl2__template_run *r, const exl2__template_value *v,
+                                                    const exl2__template_entry *last, const exl2__template_entry **out)
 {
     const exl2__template_entry *best = NULL;
     for (uint32_t i = 0; i < v->count; i++) {
@@ -203,8 +203,8 @@ static exl2_result exl2__template_json_above(exl2__template_run *r, const exl2__
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__template_value *v,
-                                           const exl2__template_json_style *style, uint32_t depth)
+EXL2__PRIVATE exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__template_value *v,
+                                                  const exl2__template_json_style *style, uint32_t depth)
 {
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
@@ -263,8 +263,8 @@ static exl2_result exl2__template_json_put(exl2__template_run *r, const exl2__te
     return exl2__template_put(r, dict ? "}" : "]", 1, v->marked);
 }
 
-static exl2_result exl2__template_to_json(exl2__template_run *r, const exl2__template_value *v,
-                                          const exl2__template_json_style *style, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_to_json(exl2__template_run *r, const exl2__template_value *v,
+                                                 const exl2__template_json_style *style, exl2__template_value *out)
 {
     size_t start = r->used;
     EXL2__TRY(exl2__template_json_put(r, v, style, 0));

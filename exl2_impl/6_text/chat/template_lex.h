@@ -191,7 +191,7 @@ static inline void exl2__template_lex_leave(exl2__template_lex *l, uint32_t end)
 }
 
 /* In a raw block: returns its text and skips {% endraw %}. */
-static bool exl2__template_lex_in_raw(exl2__template_lex *l, exl2__template_token *t)
+EXL2__PRIVATE bool exl2__template_lex_in_raw(exl2__template_lex *l, exl2__template_token *t)
 {
     uint32_t begin = l->at;
     for (uint32_t at = begin; l->bytes - at >= 2; at++) {
@@ -212,7 +212,7 @@ static bool exl2__template_lex_in_raw(exl2__template_lex *l, exl2__template_toke
 
 /* Between tags: returns the text before the next tag, or the tag's opening if there is no text. A comment becomes an
    empty text. */
-static bool exl2__template_lex_between(exl2__template_lex *l, exl2__template_token *t)
+EXL2__PRIVATE bool exl2__template_lex_between(exl2__template_lex *l, exl2__template_token *t)
 {
     uint32_t begin = l->at, at = begin;
     while (l->bytes - at >= 2 && !(l->source[at] == '{' && strchr("{%#", l->source[at + 1]) && l->source[at + 1])) {
@@ -276,7 +276,7 @@ static inline uint32_t exl2__template_lex_digits(const exl2__template_lex *l, ui
 }
 
 /* A number: 1, 1_000, 0x1f, 0b1, 0o7, 1.5, 1e3. After a dot only integers are read, so that "a.0.1" has two indices. */
-static bool exl2__template_lex_number(exl2__template_lex *l, exl2__template_token *t)
+EXL2__PRIVATE bool exl2__template_lex_number(exl2__template_lex *l, exl2__template_token *t)
 {
     uint32_t begin = l->at, end = exl2__template_lex_digits(l, begin);
     char letter = (char)(exl2__template_lex_peek(l, 1) | 0x20);
@@ -306,7 +306,7 @@ static bool exl2__template_lex_number(exl2__template_lex *l, exl2__template_toke
     return true;
 }
 
-static bool exl2__template_lex_string(exl2__template_lex *l, exl2__template_token *t)
+EXL2__PRIVATE bool exl2__template_lex_string(exl2__template_lex *l, exl2__template_token *t)
 {
     uint32_t begin = l->at;
     for (uint32_t at = begin + 1; at < l->bytes; at++) {
@@ -321,7 +321,7 @@ static bool exl2__template_lex_string(exl2__template_lex *l, exl2__template_toke
     return exl2__template_lex_fail(l, begin, "this string literal has no end");
 }
 
-static bool exl2__template_lex_operator(exl2__template_lex *l, exl2__template_token *t)
+EXL2__PRIVATE bool exl2__template_lex_operator(exl2__template_lex *l, exl2__template_token *t)
 {
     static const char pairs[][3] = { "//", "**", "==", "!=", ">=", "<=" };
     char c = l->source[l->at], next = exl2__template_lex_peek(l, 1);
@@ -348,7 +348,7 @@ static bool exl2__template_lex_operator(exl2__template_lex *l, exl2__template_to
     return true;
 }
 
-static bool exl2__template_lex_inside(exl2__template_lex *l, exl2__template_token *t)
+EXL2__PRIVATE bool exl2__template_lex_inside(exl2__template_lex *l, exl2__template_token *t)
 {
     bool block = l->inside == EXL2__TEMPLATE_TOKEN_BLOCK;
     l->at = exl2__template_lex_space(l, l->at);
@@ -382,7 +382,7 @@ static bool exl2__template_lex_inside(exl2__template_lex *l, exl2__template_toke
 }
 
 /* Reads the next token. false: l->problem says what is wrong at l->problem_at. */
-static bool exl2__template_lex_next(exl2__template_lex *l, exl2__template_token *t)
+EXL2__PRIVATE bool exl2__template_lex_next(exl2__template_lex *l, exl2__template_token *t)
 {
     if (l->in_raw) {
         return exl2__template_lex_in_raw(l, t);

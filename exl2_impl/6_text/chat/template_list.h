@@ -12,14 +12,14 @@
 
 typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
 
-static bool exl2__template_flag(const exl2__template_value *flag)
+EXL2__PRIVATE bool exl2__template_flag(const exl2__template_value *flag)
 {
     return flag && exl2__template_truth(flag);
 }
 
 /* A generator: the elements can be iterated over once. */
-static exl2_result exl2__template_generator(exl2__template_run *r, const exl2__template_value *items, uint32_t count,
-                                            bool marked, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_generator(exl2__template_run *r, const exl2__template_value *items,
+                                                   uint32_t count, bool marked, exl2__template_value *out)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_alloc(r, sizeof(exl2__template_loop), 8, &memory));
@@ -35,9 +35,9 @@ static exl2_result exl2__template_generator(exl2__template_run *r, const exl2__t
 }
 
 /* The attribute of a value at the path 'a.b.0' (or at an index). `fallback`, if not NULL, replaces undefined parts. */
-static exl2_result exl2__template_path(exl2__template_run *r, const exl2__template_value *v,
-                                       const exl2__template_value *path, const exl2__template_value *fallback,
-                                       exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_path(exl2__template_run *r, const exl2__template_value *v,
+                                              const exl2__template_value *path, const exl2__template_value *fallback,
+                                              exl2__template_value *out)
 {
     exl2__template_value at = *v, next;
     bool text = path->kind == EXL2__TEMPLATE_KIND_TEXT;
@@ -67,9 +67,10 @@ static exl2_result exl2__template_path(exl2__template_run *r, const exl2__templa
 
 /* The key of an element: the attribute at `path`, or without a path the element itself. A text is converted to lower
    case unless `case_counts`. */
-static exl2_result exl2__template_sort_key(exl2__template_run *r, const exl2__template_value *v,
-                                           const exl2__template_value *path, const exl2__template_value *fallback,
-                                           bool case_counts, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_sort_key(exl2__template_run *r, const exl2__template_value *v,
+                                                  const exl2__template_value *path,
+                                                  const exl2__template_value *fallback, bool case_counts,
+                                                  exl2__template_value *out)
 {
     *out = *v;
     if (path && path->kind != EXL2__TEMPLATE_KIND_NONE) {
@@ -84,16 +85,16 @@ static exl2_result exl2__template_sort_key(exl2__template_run *r, const exl2__te
 
 /* ---- map, select and their like ---- */
 
-static exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out);
-static exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
-                                            exl2__template_args args, bool *out);
+EXL2__PRIVATE exl2_result exl2__template_filter_call(exl2__template_run *r, exl2__template_filter id,
+                                                     const exl2__template_value *v, exl2__template_args args,
+                                                     exl2__template_value *out);
+EXL2__PRIVATE exl2_result exl2__template_test_call(exl2__template_run *r, uint32_t id, const exl2__template_value *v,
+                                                   exl2__template_args args, bool *out);
 
 /* The filter or test that the first argument names; `rest` receives the other arguments, which are passed to it.
    row->name NULL: there are no arguments. */
-static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op op, exl2__template_args args,
-                                        const exl2__template_value **rest, exl2__template_signature *row)
+EXL2__PRIVATE exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op op, exl2__template_args args,
+                                               const exl2__template_value **rest, exl2__template_signature *row)
 {
     uint32_t given = 0;
     row->name = NULL;
@@ -127,9 +128,9 @@ static exl2_result exl2__template_named(exl2__template_run *r, exl2__template_op
 }
 
 /* map(attribute=path, default=fallback): the attribute of each element. */
-static exl2_result exl2__template_map_attribute(exl2__template_run *r, const exl2__template_value *v,
-                                                const exl2__template_value *path, const exl2__template_value *fallback,
-                                                exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_map_attribute(exl2__template_run *r, const exl2__template_value *v,
+                                                       const exl2__template_value *path,
+                                                       const exl2__template_value *fallback, exl2__template_value *out)
 {
     exl2__template_value items, *made = NULL;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
@@ -141,8 +142,8 @@ static exl2_result exl2__template_map_attribute(exl2__template_run *r, const exl
 }
 
 /* map(attribute=..) or map(filter, arguments ..). */
-static exl2_result exl2__template_map(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
-                                      exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_map(exl2__template_run *r, const exl2__template_value *v,
+                                             exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *filter[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
     const exl2__template_value *path = args[EXL2__TEMPLATE_MAP_ATTRIBUTE];
@@ -171,8 +172,8 @@ static exl2_result exl2__template_map(exl2__template_run *r, const exl2__templat
 
 /* select, reject: keeps the elements for which the test (none given: truth) is `wanted`. by_attribute: tests the
    attribute that the first argument names. */
-static exl2_result exl2__template_select(exl2__template_run *r, const exl2__template_value *v, bool by_attribute,
-                                         bool wanted, exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_select(exl2__template_run *r, const exl2__template_value *v, bool by_attribute,
+                                                bool wanted, exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *rest[EXL2__TEMPLATE_ARGS_MAX], *own[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
     exl2__template_signature row;
@@ -215,7 +216,7 @@ typedef struct exl2__template_sorting {
 } exl2__template_sorting;
 
 /* Equal keys keep their order. */
-static bool exl2__template_sort_less(const void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__template_sort_less(const void *items, uint32_t a, uint32_t b)
 {
     exl2__template_sorting *s = (exl2__template_sorting *)(uintptr_t)items;
     int order = 0;
@@ -229,7 +230,7 @@ static bool exl2__template_sort_less(const void *items, uint32_t a, uint32_t b)
     return order ? order < 0 : s->order[a] < s->order[b];
 }
 
-static void exl2__template_sort_swap(void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__template_sort_swap(void *items, uint32_t a, uint32_t b)
 {
     uint32_t *order = ((exl2__template_sorting *)items)->order, swap = order[a];
     order[a] = order[b];
@@ -237,8 +238,8 @@ static void exl2__template_sort_swap(void *items, uint32_t a, uint32_t b)
 }
 
 /* *order: indices of the keys in ascending (`down`: descending) order. */
-static exl2_result exl2__template_sort_keys(exl2__template_run *r, const exl2__template_value *keys, uint32_t count,
-                                            bool down, uint32_t **order)
+EXL2__PRIVATE exl2_result exl2__template_sort_keys(exl2__template_run *r, const exl2__template_value *keys,
+                                                   uint32_t count, bool down, uint32_t **order)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_alloc(r, (uint64_t)count * sizeof **order, 8, &memory));
@@ -253,10 +254,10 @@ static exl2_result exl2__template_sort_keys(exl2__template_run *r, const exl2__t
 }
 
 /* The elements sorted by their keys, and the sorted keys. */
-static exl2_result exl2__template_sorted(exl2__template_run *r, const exl2__template_value *v,
-                                         const exl2__template_value *path, const exl2__template_value *fallback,
-                                         bool case_counts, bool down, exl2__template_value *out,
-                                         exl2__template_value **sorted_keys)
+EXL2__PRIVATE exl2_result exl2__template_sorted(exl2__template_run *r, const exl2__template_value *v,
+                                                const exl2__template_value *path, const exl2__template_value *fallback,
+                                                bool case_counts, bool down, exl2__template_value *out,
+                                                exl2__template_value **sorted_keys)
 {
     exl2__template_value items, *keys = NULL, *made = NULL;
     uint32_t *order = NULL;
@@ -281,8 +282,8 @@ static exl2_result exl2__template_sorted(exl2__template_run *r, const exl2__temp
 }
 
 /* One tuple (key, [elements]) for each key, in ascending order. */
-static exl2_result exl2__template_group(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
-                                        exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_group(exl2__template_run *r, const exl2__template_value *v,
+                                               exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *path = args[0], *fallback = args[1], *case_sensitive = args[2];
     exl2__template_value items, *keys = NULL, *made = NULL;
@@ -311,8 +312,8 @@ static exl2_result exl2__template_group(exl2__template_run *r, const exl2__templ
 }
 
 /* dictsort */
-static exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__template_value *pairs,
-                                           exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__template_value *pairs,
+                                                  exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *case_sensitive = args[0], *by = args[1], *reverse = args[2];
     bool values = by && by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "value");
@@ -326,8 +327,8 @@ static exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__te
 }
 
 /* min and max */
-static exl2_result exl2__template_min_max(exl2__template_run *r, const exl2__template_value *v, bool largest,
-                                          exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_min_max(exl2__template_run *r, const exl2__template_value *v, bool largest,
+                                                 exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *case_sensitive = args[0], *path = args[1];
     exl2__template_value items, best = exl2__template_none(), key;
@@ -350,8 +351,8 @@ static exl2_result exl2__template_min_max(exl2__template_run *r, const exl2__tem
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_unique(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
-                                         exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_unique(exl2__template_run *r, const exl2__template_value *v,
+                                                exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *case_sensitive = args[0], *path = args[1];
     exl2__template_value items, *made = NULL, *keys = NULL;
@@ -373,8 +374,8 @@ static exl2_result exl2__template_unique(exl2__template_run *r, const exl2__temp
     return exl2__template_generator(r, made, count, v->marked, out);
 }
 
-static exl2_result exl2__template_sum(exl2__template_run *r, const exl2__template_value *v, exl2__template_args args,
-                                      exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_sum(exl2__template_run *r, const exl2__template_value *v,
+                                             exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *path = args[0], *start = args[1];
     exl2__template_value items, part;
@@ -393,8 +394,8 @@ static exl2_result exl2__template_sum(exl2__template_run *r, const exl2__templat
 }
 
 /* batch: lists of `size` elements; slice: `size` lists. The second argument, if given, fills up shorter lists. */
-static exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__template_value *v, bool batch,
-                                         exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__template_value *v, bool batch,
+                                                exl2__template_args args, exl2__template_value *out)
 {
     const exl2__template_value *wanted = args[0], *filler = args[1];
     exl2__template_value items, *made = NULL, *part = NULL;

@@ -7,8 +7,8 @@
 
 #include "template_frame.h"
 
-static exl2_result exl2__template_macro_make(exl2__template_run *r, const exl2__template_ins *ins,
-                                             exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_macro_make(exl2__template_run *r, const exl2__template_ins *ins,
+                                                    exl2__template_value *out)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_alloc(r, sizeof(exl2__template_macro), 8, &memory));
@@ -27,8 +27,8 @@ static exl2_result exl2__template_macro_make(exl2__template_run *r, const exl2__
 
 /* The variables that are visible at the macro's definition, with their present values: the variables of its context
    without those that frames inside the definition's frame have set. */
-static exl2_result exl2__template_macro_variables(exl2__template_run *r, const exl2__template_macro *macro,
-                                                  exl2__template_binding *out)
+EXL2__PRIVATE exl2_result exl2__template_macro_variables(exl2__template_run *r, const exl2__template_macro *macro,
+                                                         exl2__template_binding *out)
 {
     uint32_t end = macro->depth < r->depth ? r->context[macro->depth + 1].base + 1 : r->frames;
     memcpy(out, r->context[macro->depth].variables, r->program->name_count * sizeof *out);
@@ -42,7 +42,7 @@ static exl2_result exl2__template_macro_variables(exl2__template_run *r, const e
 }
 
 /* Memory for one more nested call. It is allocated when calls first nest that deeply, then reused. */
-static exl2_result exl2__template_macro_context(exl2__template_run *r, exl2__template_context **out)
+EXL2__PRIVATE exl2_result exl2__template_macro_context(exl2__template_run *r, exl2__template_context **out)
 {
     exl2__template_context *made = &r->context[r->depth + 1];
     void *memory = NULL;
@@ -58,8 +58,8 @@ static exl2_result exl2__template_macro_context(exl2__template_run *r, exl2__tem
 }
 
 /* The call's argument for parameter `number`, called `name`; NULL: not given. */
-static const exl2__template_value *exl2__template_macro_given(const exl2__template_context *x, uint32_t number,
-                                                              const char *name, uint32_t bytes)
+EXL2__PRIVATE const exl2__template_value *exl2__template_macro_given(const exl2__template_context *x, uint32_t number,
+                                                                     const char *name, uint32_t bytes)
 {
     const exl2__template_value *pairs = x->given + x->count;
     if (number < x->count) {
@@ -75,8 +75,8 @@ static const exl2__template_value *exl2__template_macro_given(const exl2__templa
 }
 
 /* Number of the macro's parameter `key`; if there is none or key is NULL, the count of parameters. */
-static uint32_t exl2__template_macro_number(const exl2__template_run *r, const exl2__template_ins *first,
-                                            const exl2__template_value *key)
+EXL2__PRIVATE uint32_t exl2__template_macro_number(const exl2__template_run *r, const exl2__template_ins *first,
+                                                   const exl2__template_value *key)
 {
     uint32_t count = 0;
     for (; first->op == EXL2__TEMPLATE_PARAMETER; first += first->a, count++) {
@@ -89,8 +89,8 @@ static uint32_t exl2__template_macro_number(const exl2__template_run *r, const e
 }
 
 /* Binds varargs, kwargs and caller if the body uses them; if not, arguments without a parameter are an error. */
-static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__template_macro *macro,
-                                             const exl2__template_context *x, const exl2__template_value *caller)
+EXL2__PRIVATE exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__template_macro *macro,
+                                                    const exl2__template_context *x, const exl2__template_value *caller)
 {
     const exl2__template_value *pairs = x->given + x->count;
     uint32_t count = exl2__template_macro_number(r, macro->first, NULL), unknown = 0;
@@ -144,8 +144,8 @@ static exl2_result exl2__template_macro_rest(exl2__template_run *r, const exl2__
 }
 
 /* Calls a function, or refuses what cannot be called. */
-static exl2_result exl2__template_macro_call_other(exl2__template_run *r, const exl2__template_ins *ins,
-                                                   const exl2__template_value *callee)
+EXL2__PRIVATE exl2_result exl2__template_macro_call_other(exl2__template_run *r, const exl2__template_ins *ins,
+                                                          const exl2__template_value *callee)
 {
     exl2__template_given given = { callee + 1, ins->count, ins->a };
     exl2__template_value result;
@@ -169,7 +169,7 @@ static exl2_result exl2__template_macro_call_other(exl2__template_run *r, const 
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_macro_call(exl2__template_run *r, const exl2__template_ins *ins)
+EXL2__PRIVATE exl2_result exl2__template_macro_call(exl2__template_run *r, const exl2__template_ins *ins)
 {
     exl2__template_context *now = &r->context[r->depth], *made = NULL;
     const exl2__template_value *caller = ins->id ? &r->stack[r->top - 1] : NULL;
@@ -207,7 +207,7 @@ static exl2_result exl2__template_macro_call(exl2__template_run *r, const exl2__
 }
 
 /* Binds a parameter. true: it was given or has no default, so that nothing is left to compute. */
-static bool exl2__template_macro_parameter(exl2__template_run *r, const exl2__template_ins *ins)
+EXL2__PRIVATE bool exl2__template_macro_parameter(exl2__template_run *r, const exl2__template_ins *ins)
 {
     const exl2__template_name *n = &r->program->names[ins->b];
     const char *name = r->program->text + n->at;
@@ -220,7 +220,7 @@ static bool exl2__template_macro_parameter(exl2__template_run *r, const exl2__te
     return given || !ins->id;
 }
 
-static exl2_result exl2__template_macro_return(exl2__template_run *r)
+EXL2__PRIVATE exl2_result exl2__template_macro_return(exl2__template_run *r)
 {
     exl2__template_value text;
     EXL2__TRY(exl2__template_frame_gather(r, exl2__template_frame_top(r)->pieces, &text));

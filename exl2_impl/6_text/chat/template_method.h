@@ -7,8 +7,8 @@
 
 #include "template_list.h"
 
-static exl2_result exl2__template_bad_argument(exl2__template_run *r, const char *what, const char *expected,
-                                               const exl2__template_value *v)
+EXL2__PRIVATE exl2_result exl2__template_bad_argument(exl2__template_run *r, const char *what, const char *expected,
+                                                      const exl2__template_value *v)
 {
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, v);
@@ -18,8 +18,8 @@ static exl2_result exl2__template_bad_argument(exl2__template_run *r, const char
 }
 
 /* An optional count: not given, None or negative means no limit. */
-static exl2_result exl2__template_limit(exl2__template_run *r, const char *what, const exl2__template_value *v,
-                                        uint64_t *out)
+EXL2__PRIVATE exl2_result exl2__template_limit(exl2__template_run *r, const char *what, const exl2__template_value *v,
+                                               uint64_t *out)
 {
     *out = UINT64_MAX;
     if (v && v->kind != EXL2__TEMPLATE_KIND_NONE) {
@@ -32,8 +32,8 @@ static exl2_result exl2__template_limit(exl2__template_run *r, const char *what,
 }
 
 /* *out: the characters to strip, or NULL for white space. */
-static exl2_result exl2__template_strip_set(exl2__template_run *r, const exl2__template_value *v,
-                                            const exl2__template_value **out)
+EXL2__PRIVATE exl2_result exl2__template_strip_set(exl2__template_run *r, const exl2__template_value *v,
+                                                   const exl2__template_value **out)
 {
     *out = v && v->kind == EXL2__TEMPLATE_KIND_TEXT ? v : NULL;
     bool good = !v || *out || v->kind == EXL2__TEMPLATE_KIND_NONE;
@@ -42,8 +42,8 @@ static exl2_result exl2__template_strip_set(exl2__template_run *r, const exl2__t
 
 /* ---- shared by filters and methods ---- */
 
-static exl2_result exl2__template_length(exl2__template_run *r, const exl2__template_value *v,
-                                         exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_length(exl2__template_run *r, const exl2__template_value *v,
+                                                exl2__template_value *out)
 {
     uint32_t count = 0;
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
@@ -58,8 +58,9 @@ static exl2_result exl2__template_length(exl2__template_run *r, const exl2__temp
 }
 
 /* Joins the elements with a separator. strict: they must be texts; otherwise they are converted to text. */
-static exl2_result exl2__template_join(exl2__template_run *r, const exl2__template_value *v,
-                                       const exl2__template_value *separator, bool strict, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_join(exl2__template_run *r, const exl2__template_value *v,
+                                              const exl2__template_value *separator, bool strict,
+                                              exl2__template_value *out)
 {
     exl2__template_value items, *texts = NULL;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
@@ -88,14 +89,16 @@ static exl2_result exl2__template_join(exl2__template_run *r, const exl2__templa
 
 /* ---- texts ---- */
 
-static exl2_result exl2__template_text_argument(exl2__template_run *r, const char *what, const exl2__template_value *v)
+EXL2__PRIVATE exl2_result exl2__template_text_argument(exl2__template_run *r, const char *what,
+                                                       const exl2__template_value *v)
 {
     return v->kind == EXL2__TEMPLATE_KIND_TEXT ? EXL2_OK : exl2__template_bad_argument(r, what, "a text", v);
 }
 
 /* startswith and endswith: `affix` is a text, or a tuple of texts of which one must match. */
-static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2__template_value *v,
-                                               const exl2__template_value *affix, bool end, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2__template_value *v,
+                                                      const exl2__template_value *affix, bool end,
+                                                      exl2__template_value *out)
 {
     const exl2__template_value *texts = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->as.items : affix;
     uint32_t count = affix->kind == EXL2__TEMPLATE_KIND_TUPLE ? affix->count : 1;
@@ -113,9 +116,9 @@ static exl2_result exl2__template_method_affix(exl2__template_run *r, const exl2
 
 /* *out: offset of the first or last occurrence of `part`, or v->count + 1. *places: number of occurrences without
    overlap. */
-static exl2_result exl2__template_occurrences(exl2__template_run *r, const exl2__template_value *v,
-                                              const exl2__template_value *part, bool last, size_t *out,
-                                              uint32_t *places)
+EXL2__PRIVATE exl2_result exl2__template_occurrences(exl2__template_run *r, const exl2__template_value *v,
+                                                     const exl2__template_value *part, bool last, size_t *out,
+                                                     uint32_t *places)
 {
     size_t at = 0, free_at = 0;
     *out = (size_t)v->count + 1;
@@ -139,9 +142,9 @@ static exl2_result exl2__template_occurrences(exl2__template_run *r, const exl2_
 
 /* *window: the part v[start:end] of a text, in which a method searches; args[1] and args[2] are its bounds. *before:
    code points before it; UINT32_MAX: it begins after the end of the text, where nothing is found, not even "". */
-static exl2_result exl2__template_method_window(exl2__template_run *r, const exl2__template_value *v,
-                                                exl2__template_args args, exl2__template_value *window,
-                                                uint32_t *before)
+EXL2__PRIVATE exl2_result exl2__template_method_window(exl2__template_run *r, const exl2__template_value *v,
+                                                       exl2__template_args args, exl2__template_value *window,
+                                                       uint32_t *before)
 {
     exl2__template_value front = *v;
     uint32_t count = 0;
@@ -160,9 +163,9 @@ static exl2_result exl2__template_method_window(exl2__template_run *r, const exl
 }
 
 /* find, rfind, index, rindex (all in code points) and count; `skipped`: code points before v. */
-static exl2_result exl2__template_method_find(exl2__template_run *r, exl2__template_method id,
-                                              const exl2__template_value *v, uint32_t skipped,
-                                              const exl2__template_value *part, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_find(exl2__template_run *r, exl2__template_method id,
+                                                     const exl2__template_value *v, uint32_t skipped,
+                                                     const exl2__template_value *part, exl2__template_value *out)
 {
     bool last = id == EXL2__TEMPLATE_METHOD_RFIND || id == EXL2__TEMPLATE_METHOD_RINDEX;
     bool must = id == EXL2__TEMPLATE_METHOD_INDEX || id == EXL2__TEMPLATE_METHOD_RINDEX;
@@ -187,9 +190,9 @@ static exl2_result exl2__template_method_find(exl2__template_run *r, exl2__templ
 }
 
 /* (before, separator, after); not found: (text, '', '') or, if `last`, ('', '', text). */
-static exl2_result exl2__template_method_partition(exl2__template_run *r, const exl2__template_value *v,
-                                                   const exl2__template_value *separator, bool last,
-                                                   exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_partition(exl2__template_run *r, const exl2__template_value *v,
+                                                          const exl2__template_value *separator, bool last,
+                                                          exl2__template_value *out)
 {
     exl2__template_value *parts = NULL;
     size_t at;
@@ -212,9 +215,10 @@ static exl2_result exl2__template_method_partition(exl2__template_run *r, const 
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_method_split(exl2__template_run *r, const exl2__template_value *v,
-                                               const exl2__template_value *separator,
-                                               const exl2__template_value *count, bool last, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_split(exl2__template_run *r, const exl2__template_value *v,
+                                                      const exl2__template_value *separator,
+                                                      const exl2__template_value *count, bool last,
+                                                      exl2__template_value *out)
 {
     uint64_t limit;
     separator = separator && separator->kind != EXL2__TEMPLATE_KIND_NONE ? separator : NULL;
@@ -236,8 +240,8 @@ static exl2_result exl2__template_method_split(exl2__template_run *r, const exl2
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_method_lines(exl2__template_run *r, const exl2__template_value *v, bool keep_ends,
-                                               exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_lines(exl2__template_run *r, const exl2__template_value *v,
+                                                      bool keep_ends, exl2__template_value *out)
 {
     exl2__template_value *lines = NULL;
     uint32_t count = 0;
@@ -257,9 +261,9 @@ static exl2_result exl2__template_method_lines(exl2__template_run *r, const exl2
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_method_pad(exl2__template_run *r, exl2__template_method id,
-                                             const exl2__template_value *v, exl2__template_args args,
-                                             exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_pad(exl2__template_run *r, exl2__template_method id,
+                                                    const exl2__template_value *v, exl2__template_args args,
+                                                    exl2__template_value *out)
 {
     bool zeros = id == EXL2__TEMPLATE_METHOD_ZFILL;
     exl2__template_value fill = exl2__template_text(zeros ? "0" : " ", 1);
@@ -286,9 +290,9 @@ static exl2_result exl2__template_method_pad(exl2__template_run *r, exl2__templa
                               &fill, out);
 }
 
-static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__template_method id,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_text(exl2__template_run *r, exl2__template_method id,
+                                                     const exl2__template_value *v, exl2__template_args args,
+                                                     exl2__template_value *out)
 {
     const exl2__template_value *set;
     exl2__template_value window;
@@ -380,9 +384,9 @@ static exl2_result exl2__template_method_text(exl2__template_run *r, exl2__templ
 
 /* ---- dicts, lists, loops ---- */
 
-static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__template_method id,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__template_method id,
+                                                     const exl2__template_value *v, exl2__template_args args,
+                                                     exl2__template_value *out)
 {
     exl2__template_value *items = NULL, *pairs = NULL;
     if (id == EXL2__TEMPLATE_METHOD_GET) {
@@ -420,9 +424,9 @@ static exl2_result exl2__template_method_dict(exl2__template_run *r, exl2__templ
 }
 
 /* index and count */
-static exl2_result exl2__template_method_list(exl2__template_run *r, exl2__template_method id,
-                                              const exl2__template_value *v, const exl2__template_value *part,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_list(exl2__template_run *r, exl2__template_method id,
+                                                     const exl2__template_value *v, const exl2__template_value *part,
+                                                     exl2__template_value *out)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < v->count; i++) {
@@ -441,9 +445,9 @@ static exl2_result exl2__template_method_list(exl2__template_run *r, exl2__templ
 }
 
 /* cycle and changed */
-static exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__template_method id,
-                                              exl2__template_loop *loop, exl2__template_args args,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__template_method id,
+                                                     exl2__template_loop *loop, exl2__template_args args,
+                                                     exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
     uint32_t count = 0;
@@ -467,7 +471,7 @@ static exl2_result exl2__template_method_loop(exl2__template_run *r, exl2__templ
 }
 
 /* The results of a safe text's methods are safe, too. */
-static void exl2__template_method_safe(const exl2__template_value *v, exl2__template_value *out)
+EXL2__PRIVATE void exl2__template_method_safe(const exl2__template_value *v, exl2__template_value *out)
 {
     exl2__template_value *items = out;
     uint32_t count = out->kind == EXL2__TEMPLATE_KIND_TEXT;
@@ -481,9 +485,9 @@ static void exl2__template_method_safe(const exl2__template_value *v, exl2__temp
 }
 
 /* `id`: row of the table of methods, or EXL2__TEMPLATE_METHOD_UNKNOWN. */
-static exl2_result exl2__template_method_call(exl2__template_run *r, uint32_t id, const exl2__template_value *name,
-                                              const exl2__template_value *v, exl2__template_args args,
-                                              exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_method_call(exl2__template_run *r, uint32_t id,
+                                                     const exl2__template_value *name, const exl2__template_value *v,
+                                                     exl2__template_args args, exl2__template_value *out)
 {
     exl2__template_method method = (exl2__template_method)id;
     EXL2__TRY(exl2__template_step(r, EXL2__TEMPLATE_LISTED_STEPS));

@@ -18,7 +18,7 @@ typedef struct exl2__template_decimal {
 } exl2__template_decimal;
 
 /* The decimal form of mantissa * 2^power, mantissa > 0. */
-static exl2__template_decimal exl2__template_number_decimal(uint64_t mantissa, int power)
+EXL2__PRIVATE exl2__template_decimal exl2__template_number_decimal(uint64_t mantissa, int power)
 {
     exl2__template_decimal d = { 0, 0, false };
     uint32_t limbs[EXL2__JSON_NUMBER_LIMBS] = { 0 };
@@ -50,7 +50,7 @@ static exl2__template_decimal exl2__template_number_decimal(uint64_t mantissa, i
     return d;
 }
 
-static bool exl2__template_number_is(uint64_t digits, int exponent, uint64_t bits)
+EXL2__PRIVATE bool exl2__template_number_is(uint64_t digits, int exponent, uint64_t bits)
 {
     exl2__json_number n = { digits, exponent, false, false };
     double value = 0;
@@ -62,7 +62,7 @@ static bool exl2__template_number_is(uint64_t digits, int exponent, uint64_t bit
 
 /* The shortest digits that read back as `bits` (a double above 0), and of these the nearest; *exponent as in
    exl2__template_decimal. */
-static uint64_t exl2__template_number_shortest(uint64_t bits, int *exponent)
+EXL2__PRIVATE uint64_t exl2__template_number_shortest(uint64_t bits, int *exponent)
 {
     uint64_t mantissa = bits & 0xFFFFFFFFFFFFFu;
     int power = (int)(bits >> 52);
@@ -87,7 +87,7 @@ static uint64_t exl2__template_number_shortest(uint64_t bits, int *exponent)
 }
 
 /* Writes "1.5", "1e-07", "-0.0" ... and returns the number of bytes. */
-static size_t exl2__template_number_print(double value, char out[EXL2__TEMPLATE_NUMBER_BYTES])
+EXL2__PRIVATE size_t exl2__template_number_print(double value, char out[EXL2__TEMPLATE_NUMBER_BYTES])
 {
     uint64_t bits;
     int exponent = 0;

@@ -11,8 +11,8 @@
 #define EXL2__TEMPLATE_ALLOW_IF 1u    /* `a if b` is allowed */
 #define EXL2__TEMPLATE_ALLOW_EMPTY 2u /* () is allowed */
 
-static exl2_result exl2__template_expression(exl2__template_parser *p);
-static exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uint32_t flags);
+EXL2__PRIVATE exl2_result exl2__template_expression(exl2__template_parser *p);
+EXL2__PRIVATE exl2_result exl2__template_expression_tuple(exl2__template_parser *p, uint32_t flags);
 
 /* ---- calls ---- */
 
@@ -28,7 +28,7 @@ typedef struct exl2__template_call {
     exl2__template_token wrong; /* the first argument that is not supported; kind END: none */
 } exl2__template_call;
 
-static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl2__template_call *call)
+EXL2__PRIVATE exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl2__template_call *call)
 {
     const char *parameters = call->signature.parameters;
     exl2__template_token t = p->token;
@@ -65,7 +65,7 @@ static exl2_result exl2__template_operand_argument(exl2__template_parser *p, exl
 }
 
 /* "(", arguments, ")". */
-static exl2_result exl2__template_operand_arguments(exl2__template_parser *p, exl2__template_call *call)
+EXL2__PRIVATE exl2_result exl2__template_operand_arguments(exl2__template_parser *p, exl2__template_call *call)
 {
     EXL2__TRY(exl2__template_emit_operator(p, "("));
     while (!exl2__template_emit_is_operator(p, ")")) {
@@ -85,8 +85,8 @@ static exl2_result exl2__template_operand_arguments(exl2__template_parser *p, ex
 
 /* Emits the call with the operand `a`; the code of its object and arguments precedes it. `pushed`: 1 with an object,
    else 0. What is not supported fails when it runs, so that a template works whose other branches run. */
-static void exl2__template_operand_call(exl2__template_parser *p, exl2__template_op op, const exl2__template_call *call,
-                                        uint32_t a, int pushed)
+EXL2__PRIVATE void exl2__template_operand_call(exl2__template_parser *p, exl2__template_op op,
+                                               const exl2__template_call *call, uint32_t a, int pushed)
 {
     uint32_t needed = (1u << call->signature.mandatory) - 1;
     bool wrong = call->wrong.kind != EXL2__TEMPLATE_TOKEN_END;
@@ -104,7 +104,7 @@ static void exl2__template_operand_call(exl2__template_parser *p, exl2__template
 
 /* Notes a name that Jinja does not know either, outside the soft frames. An inline condition that follows forgives
    it. */
-static void exl2__template_operand_note(exl2__template_parser *p, const exl2__template_call *call)
+EXL2__PRIVATE void exl2__template_operand_note(exl2__template_parser *p, const exl2__template_call *call)
 {
     static const char known[] = "filesizeformat pprint random striptags urlencode urlize wordwrap xmlattr";
     const char *name = p->lex.source + call->name.begin;
@@ -117,8 +117,8 @@ static void exl2__template_operand_note(exl2__template_parser *p, const exl2__te
 }
 
 /* Finds the signature of the name that is the next token and skips the name. Dotted names are in no table. */
-static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2__template_op op, const char *what,
-                                                    exl2__template_call *call)
+EXL2__PRIVATE exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2__template_op op,
+                                                        const char *what, exl2__template_call *call)
 {
     exl2__template_call made = { what, { "", "- - - - - - - -", 0, EXL2__TEMPLATE_METHOD_UNKNOWN }, p->token, 0, 0, 0,
                                  0, false, false, { EXL2__TEMPLATE_TOKEN_END, 0, 0, 0 } };
@@ -146,8 +146,8 @@ static exl2_result exl2__template_operand_callee(exl2__template_parser *p, exl2_
 
 /* Parses "(", values, then pairs of name and value, ")". *values and *pairs: how many were pushed. `room`: most values
    that are allowed. */
-static exl2_result exl2__template_operand_pairs(exl2__template_parser *p, uint32_t room, uint32_t *values,
-                                                uint32_t *pairs)
+EXL2__PRIVATE exl2_result exl2__template_operand_pairs(exl2__template_parser *p, uint32_t room, uint32_t *values,
+                                                       uint32_t *pairs)
 {
     *values = *pairs = 0;
     EXL2__TRY(exl2__template_emit_operator(p, "("));
@@ -176,7 +176,7 @@ static exl2_result exl2__template_operand_pairs(exl2__template_parser *p, uint32
     return exl2__template_emit_operator(p, ")");
 }
 
-static exl2_result exl2__template_operand_load(exl2__template_parser *p, const exl2__template_token *t)
+EXL2__PRIVATE exl2_result exl2__template_operand_load(exl2__template_parser *p, const exl2__template_token *t)
 {
     uint32_t index, use = exl2__template_parameter_number("varargs kwargs caller", p->lex.source + t->begin, t->bytes);
     p->macro_uses |= use < 3 ? 1u << use : 0;
@@ -186,7 +186,7 @@ static exl2_result exl2__template_operand_load(exl2__template_parser *p, const e
 }
 
 /* (..) after a macro or a function, whose value is on the stack; `bytes` of its name at `at`, 0: it has none. */
-static exl2_result exl2__template_operand_value_call(exl2__template_parser *p, uint32_t at, uint32_t bytes)
+EXL2__PRIVATE exl2_result exl2__template_operand_value_call(exl2__template_parser *p, uint32_t at, uint32_t bytes)
 {
     uint32_t values, pairs;
     EXL2__TRY(exl2__template_operand_pairs(p, UINT16_MAX, &values, &pairs));
@@ -196,7 +196,7 @@ static exl2_result exl2__template_operand_value_call(exl2__template_parser *p, u
 }
 
 /* name(..) */
-static exl2_result exl2__template_operand_macro(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_operand_macro(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
     EXL2__TRY(exl2__template_operand_load(p, &t));
@@ -204,14 +204,14 @@ static exl2_result exl2__template_operand_macro(exl2__template_parser *p)
 }
 
 /* Whether the next token names something that cannot be assigned to here. */
-static bool exl2__template_operand_fixed(const exl2__template_parser *p)
+EXL2__PRIVATE bool exl2__template_operand_fixed(const exl2__template_parser *p)
 {
     const char *word = p->lex.source + p->token.begin;
     return exl2__template_parameter_number("self super true false none True False None", word, p->token.bytes) !=
                UINT32_MAX || (p->loop && exl2__template_emit_is_name(p, "loop"));
 }
 
-static bool exl2__template_operand_keyword(const char *name, uint32_t bytes)
+EXL2__PRIVATE bool exl2__template_operand_keyword(const char *name, uint32_t bytes)
 {
     static const char keywords[] = "and elif else for if in is not or";
     return exl2__template_parameter_number(keywords, name, bytes) != UINT32_MAX;
@@ -219,7 +219,7 @@ static bool exl2__template_operand_keyword(const char *name, uint32_t bytes)
 
 /* A word: constant, call or variable. Not inlined, because its locals would need stack at each of 64 nesting levels. */
 EXL2__NOINLINE
-static exl2_result exl2__template_operand_word(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_operand_word(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
@@ -248,7 +248,7 @@ static exl2_result exl2__template_operand_word(exl2__template_parser *p)
 
 /* [a, b] and {k: v}, at the opening bracket. */
 EXL2__NOINLINE
-static exl2_result exl2__template_operand_literal(exl2__template_parser *p, bool dict)
+EXL2__PRIVATE exl2_result exl2__template_operand_literal(exl2__template_parser *p, bool dict)
 {
     const char *close = dict ? "}" : "]";
     uint32_t at = p->token.at, count = 0;
@@ -270,7 +270,7 @@ static exl2_result exl2__template_operand_literal(exl2__template_parser *p, bool
     return exl2__template_emit_operator(p, close);
 }
 
-static exl2_result exl2__template_operand_primary(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_operand_primary(exl2__template_parser *p)
 {
     switch (p->token.kind) {
     case EXL2__TEMPLATE_TOKEN_NAME:
@@ -295,7 +295,7 @@ static exl2_result exl2__template_operand_primary(exl2__template_parser *p)
 }
 
 /* .name  .name(arguments)  .0, after the dot. */
-static exl2_result exl2__template_operand_attribute(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_operand_attribute(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
     if (t.kind == EXL2__TEMPLATE_TOKEN_INT) {
@@ -318,7 +318,7 @@ static exl2_result exl2__template_operand_attribute(exl2__template_parser *p)
 }
 
 /* [key] and [start:stop:step], at the bracket. */
-static exl2_result exl2__template_operand_subscript(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_operand_subscript(exl2__template_parser *p)
 {
     uint32_t at = p->token.at, given = 0, part = 0;
     EXL2__TRY(exl2__template_emit_advance(p));
@@ -344,7 +344,7 @@ static exl2_result exl2__template_operand_subscript(exl2__template_parser *p)
     return exl2__template_emit_operator(p, "]");
 }
 
-static exl2_result exl2__template_operand_postfix(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_operand_postfix(exl2__template_parser *p)
 {
     for (;;) {
         if (exl2__template_emit_is_operator(p, ".")) {
@@ -361,7 +361,7 @@ static exl2_result exl2__template_operand_postfix(exl2__template_parser *p)
 }
 
 /* | name(arguments), after the bar. */
-static exl2_result exl2__template_operand_filter(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_operand_filter(exl2__template_parser *p)
 {
     exl2__template_call call;
     EXL2__TRY(exl2__template_operand_callee(p, EXL2__TEMPLATE_FILTER, "filter", &call));
@@ -374,7 +374,7 @@ static exl2_result exl2__template_operand_filter(exl2__template_parser *p)
 
 /* is [not] name [argument], after `is`. A single argument needs no parentheses. */
 EXL2__NOINLINE
-static exl2_result exl2__template_operand_test(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_operand_test(exl2__template_parser *p)
 {
     exl2__template_call call;
     uint32_t negated = 0;

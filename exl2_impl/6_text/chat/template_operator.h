@@ -11,11 +11,12 @@
 
 /* ---- equality and order ---- */
 
-static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
-                                        const exl2__template_value *b, uint32_t depth, bool *out);
+EXL2__PRIVATE exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
+                                               const exl2__template_value *b, uint32_t depth, bool *out);
 
 /* Fails if a value cannot be a key: as in Python, lists and dicts cannot. */
-static exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__template_value *key, uint32_t depth)
+EXL2__PRIVATE exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__template_value *key,
+                                                   uint32_t depth)
 {
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
         return exl2__template_too_deep(r);
@@ -32,8 +33,9 @@ static exl2_result exl2__template_check_key(exl2__template_run *r, const exl2__t
 }
 
 /* The entry with this key, or NULL. 1, 1.0 and True are the same key. */
-static exl2_result exl2__template_entry_find(exl2__template_run *r, const exl2__template_entry *entries, uint32_t count,
-                                             const exl2__template_value *key, const exl2__template_entry **out)
+EXL2__PRIVATE exl2_result exl2__template_entry_find(exl2__template_run *r, const exl2__template_entry *entries,
+                                                    uint32_t count, const exl2__template_value *key,
+                                                    const exl2__template_entry **out)
 {
     *out = NULL;
     for (uint32_t i = 0; i < count; i++) {
@@ -48,7 +50,7 @@ static exl2_result exl2__template_entry_find(exl2__template_run *r, const exl2__
 }
 
 /* The double nearest to a number. false: it has no finite one, or (of a BIG) it is not certain. */
-static bool exl2__template_to_real(const exl2__template_value *v, double *out)
+EXL2__PRIVATE bool exl2__template_to_real(const exl2__template_value *v, double *out)
 {
     *out = v->kind == EXL2__TEMPLATE_KIND_BIG ? 0 : exl2__template_as_real(v);
     exl2__json_number number = { 0, 0, false, false };
@@ -59,8 +61,8 @@ static bool exl2__template_to_real(const exl2__template_value *v, double *out)
 }
 
 /* Sign of a - b for two numbers of which one or both are BIG. */
-static exl2_result exl2__template_order_big(exl2__template_run *r, const exl2__template_value *a,
-                                            const exl2__template_value *b, int *out)
+EXL2__PRIVATE exl2_result exl2__template_order_big(exl2__template_run *r, const exl2__template_value *a,
+                                                   const exl2__template_value *b, int *out)
 {
     const exl2__template_value *big = a->kind == EXL2__TEMPLATE_KIND_BIG ? a : b, *other = big == a ? b : a;
     int sign = big->as.text[0] == '-' ? -1 : 1;
@@ -82,8 +84,8 @@ static exl2_result exl2__template_order_big(exl2__template_run *r, const exl2__t
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2__template_value *a,
-                                              const exl2__template_value *b, uint32_t depth, bool *out)
+EXL2__PRIVATE exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2__template_value *a,
+                                                     const exl2__template_value *b, uint32_t depth, bool *out)
 {
     *out = a->count == b->count;
     for (uint32_t i = 0; *out && i < a->count; i++) {
@@ -98,8 +100,8 @@ static exl2_result exl2__template_equal_dicts(exl2__template_run *r, const exl2_
 }
 
 /* a == b, with all elements compared. */
-static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
-                                        const exl2__template_value *b, uint32_t depth, bool *out)
+EXL2__PRIVATE exl2_result exl2__template_equal(exl2__template_run *r, const exl2__template_value *a,
+                                               const exl2__template_value *b, uint32_t depth, bool *out)
 {
     *out = false;
     EXL2__TRY(exl2__template_step(r, 1));
@@ -148,13 +150,13 @@ static exl2_result exl2__template_equal(exl2__template_run *r, const exl2__templ
     }
 }
 
-static exl2_result exl2__template_order(exl2__template_run *r, const exl2__template_value *a,
-                                        const exl2__template_value *b, const char *sign, int *out);
+EXL2__PRIVATE exl2_result exl2__template_order(exl2__template_run *r, const exl2__template_value *a,
+                                               const exl2__template_value *b, const char *sign, int *out);
 
 /* Sign of a - b for two lists or two tuples: that of the first elements that differ. The search for them fails on lists
    that are nested too deeply, which bounds the recursion. */
-static exl2_result exl2__template_order_lists(exl2__template_run *r, const exl2__template_value *a,
-                                              const exl2__template_value *b, const char *sign, int *out)
+EXL2__PRIVATE exl2_result exl2__template_order_lists(exl2__template_run *r, const exl2__template_value *a,
+                                                     const exl2__template_value *b, const char *sign, int *out)
 {
     for (uint32_t i = 0; i < a->count && i < b->count; i++) {
         bool same = false;
@@ -168,8 +170,8 @@ static exl2_result exl2__template_order_lists(exl2__template_run *r, const exl2_
 }
 
 /* Sign of a - b, for numbers, texts and lists. */
-static exl2_result exl2__template_order(exl2__template_run *r, const exl2__template_value *a,
-                                        const exl2__template_value *b, const char *sign, int *out)
+EXL2__PRIVATE exl2_result exl2__template_order(exl2__template_run *r, const exl2__template_value *a,
+                                               const exl2__template_value *b, const char *sign, int *out)
 {
     bool big = a->kind == EXL2__TEMPLATE_KIND_BIG || b->kind == EXL2__TEMPLATE_KIND_BIG;
     if (big && exl2__template_is_numeric(a) && exl2__template_is_numeric(b)) {
@@ -208,8 +210,8 @@ static exl2_result exl2__template_order(exl2__template_run *r, const exl2__templ
 /* ---- iterables ---- */
 
 /* The elements of an iterable as a list: the characters of a text, the keys of a dict, the elements of a sequence. */
-static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__template_value *v,
-                                           exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__template_value *v,
+                                                  exl2__template_value *out)
 {
     if (exl2__template_is_sequence(v)) {
         *out = *v;
@@ -243,8 +245,8 @@ static exl2_result exl2__template_sequence(exl2__template_run *r, const exl2__te
 }
 
 /* part in whole */
-static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__template_value *part,
-                                           const exl2__template_value *whole, bool *out)
+EXL2__PRIVATE exl2_result exl2__template_contains(exl2__template_run *r, const exl2__template_value *part,
+                                                  const exl2__template_value *whole, bool *out)
 {
     *out = false;
     if (whole->kind == EXL2__TEMPLATE_KIND_TEXT) {
@@ -281,8 +283,9 @@ static exl2_result exl2__template_contains(exl2__template_run *r, const exl2__te
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_comparison(exl2__template_run *r, exl2__template_compare compare,
-                                             const exl2__template_value *a, const exl2__template_value *b, bool *out)
+EXL2__PRIVATE exl2_result exl2__template_comparison(exl2__template_run *r, exl2__template_compare compare,
+                                                    const exl2__template_value *a, const exl2__template_value *b,
+                                                    bool *out)
 {
     static const char signs[][3] = { "==", "!=", "<", "<=", ">", ">=" };
     int order = 0;
@@ -309,7 +312,7 @@ static exl2_result exl2__template_comparison(exl2__template_run *r, exl2__templa
 
 /* ---- arithmetic ---- */
 
-static exl2_result exl2__template_real_result(exl2__template_run *r, double real, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_real_result(exl2__template_run *r, double real, exl2__template_value *out)
 {
     uint64_t bits;
     memcpy(&bits, &real, sizeof bits);
@@ -320,8 +323,8 @@ static exl2_result exl2__template_real_result(exl2__template_run *r, double real
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_int_result(exl2__template_run *r, bool fits, int64_t integer,
-                                             exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_int_result(exl2__template_run *r, bool fits, int64_t integer,
+                                                    exl2__template_value *out)
 {
     if (!fits) {
         return exl2__template_unsupported(r, "an integer beyond 64 bits");
@@ -330,7 +333,7 @@ static exl2_result exl2__template_int_result(exl2__template_run *r, bool fits, i
     return EXL2_OK;
 }
 
-static bool exl2__template_multiply(int64_t a, int64_t b, int64_t *out)
+EXL2__PRIVATE bool exl2__template_multiply(int64_t a, int64_t b, int64_t *out)
 {
     uint64_t size_a = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, size_b = b < 0 ? 0 - (uint64_t)b : (uint64_t)b, size;
     if (!exl2__mul64(size_a, size_b, &size) || size > INT64_MAX) {
@@ -340,8 +343,8 @@ static bool exl2__template_multiply(int64_t a, int64_t b, int64_t *out)
     return true;
 }
 
-static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template_op op, int64_t a, int64_t b,
-                                           exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_integers(exl2__template_run *r, exl2__template_op op, int64_t a, int64_t b,
+                                                  exl2__template_value *out)
 {
     int64_t result = 0;
     bool fits = true;
@@ -385,8 +388,8 @@ static exl2_result exl2__template_integers(exl2__template_run *r, exl2__template
     return exl2__template_int_result(r, fits, result, out);
 }
 
-static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op op, double a, double b,
-                                        exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op op, double a, double b,
+                                               exl2__template_value *out)
 {
     if (b == 0 && (op == EXL2__TEMPLATE_DIVIDE || op == EXL2__TEMPLATE_FLOOR_DIVIDE || op == EXL2__TEMPLATE_MODULO)) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT,
@@ -419,8 +422,8 @@ static exl2_result exl2__template_reals(exl2__template_run *r, exl2__template_op
 }
 
 /* [1] + [2], (1,) + (2,) */
-static exl2_result exl2__template_join_lists(exl2__template_run *r, const exl2__template_value *a,
-                                             const exl2__template_value *b, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_join_lists(exl2__template_run *r, const exl2__template_value *a,
+                                                    const exl2__template_value *b, exl2__template_value *out)
 {
     exl2__template_value *items = NULL;
     EXL2__TRY(exl2__template_alloc_values(r, (uint64_t)a->count + b->count, &items));
@@ -436,8 +439,8 @@ static exl2_result exl2__template_join_lists(exl2__template_run *r, const exl2__
 }
 
 /* 'ab' * 3, [1] * 3 */
-static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__template_value *v, int64_t times,
-                                         exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__template_value *v, int64_t times,
+                                                exl2__template_value *out)
 {
     uint64_t count = 0;
     size_t start = r->used;
@@ -466,8 +469,8 @@ static exl2_result exl2__template_repeat(exl2__template_run *r, const exl2__temp
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__template_op op,
-                                                  const exl2__template_value *a, const exl2__template_value *b)
+EXL2__PRIVATE exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__template_op op,
+                                                         const exl2__template_value *a, const exl2__template_value *b)
 {
     static const char *const signs[] = {
         "+", "-", "*", "/", "//", "%", "** or pow()"
@@ -495,8 +498,9 @@ static exl2_result exl2__template_arithmetic_fail(exl2__template_run *r, exl2__t
 }
 
 /* a op b for the operations ADD .. POWER */
-static exl2_result exl2__template_arithmetic(exl2__template_run *r, exl2__template_op op, const exl2__template_value *a,
-                                             const exl2__template_value *b, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_arithmetic(exl2__template_run *r, exl2__template_op op,
+                                                    const exl2__template_value *a, const exl2__template_value *b,
+                                                    exl2__template_value *out)
 {
     bool integers = exl2__template_is_integer(a) && exl2__template_is_integer(b);
     if (integers && op != EXL2__TEMPLATE_DIVIDE && !(op == EXL2__TEMPLATE_POWER && b->as.integer < 0)) {
@@ -530,8 +534,8 @@ static exl2_result exl2__template_arithmetic(exl2__template_run *r, exl2__templa
 }
 
 /* -v for a BIG and for the smallest INT */
-static exl2_result exl2__template_negate_big(exl2__template_run *r, const exl2__template_value *v,
-                                             exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_negate_big(exl2__template_run *r, const exl2__template_value *v,
+                                                    exl2__template_value *out)
 {
     static const char least[] = "9223372036854775808"; /* 2^63 */
     if (v->kind == EXL2__TEMPLATE_KIND_INT) {
@@ -554,8 +558,8 @@ static exl2_result exl2__template_negate_big(exl2__template_run *r, const exl2__
 }
 
 /* -v and +v */
-static exl2_result exl2__template_sign(exl2__template_run *r, bool minus, const exl2__template_value *v,
-                                       exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_sign(exl2__template_run *r, bool minus, const exl2__template_value *v,
+                                              exl2__template_value *out)
 {
     bool marked = v->marked;
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {

@@ -17,7 +17,7 @@
     "splitlines startswith strip swapcase title translate upper zfill"
 
 /* The public attributes of this kind of value in Python, separated by spaces. */
-static const char *exl2__template_attributes(const exl2__template_value *v)
+EXL2__PRIVATE const char *exl2__template_attributes(const exl2__template_value *v)
 {
     switch (v->kind) {
     case EXL2__TEMPLATE_KIND_TEXT:
@@ -49,7 +49,7 @@ static const char *exl2__template_attributes(const exl2__template_value *v)
 }
 
 /* Whether `word` is one of the words of `list`. */
-static bool exl2__template_listed(const char *list, const char *word, size_t bytes)
+EXL2__PRIVATE bool exl2__template_listed(const char *list, const char *word, size_t bytes)
 {
     while (*list) {
         size_t length = strcspn(list, " ");
@@ -64,8 +64,9 @@ static bool exl2__template_listed(const char *list, const char *word, size_t byt
 /* ---- dicts ---- */
 
 /* Sets a key; `entries` has room for one more. Keys keep the order of their first appearance. */
-static exl2_result exl2__template_entry_put(exl2__template_run *r, exl2__template_entry *entries, uint32_t *count,
-                                            const exl2__template_value *key, const exl2__template_value *value)
+EXL2__PRIVATE exl2_result exl2__template_entry_put(exl2__template_run *r, exl2__template_entry *entries,
+                                                   uint32_t *count, const exl2__template_value *key,
+                                                   const exl2__template_value *value)
 {
     const exl2__template_entry *found;
     EXL2__TRY(exl2__template_check_key(r, key, 0));
@@ -79,7 +80,8 @@ static exl2_result exl2__template_entry_put(exl2__template_run *r, exl2__templat
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_alloc_entries(exl2__template_run *r, uint64_t count, exl2__template_entry **out)
+EXL2__PRIVATE exl2_result exl2__template_alloc_entries(exl2__template_run *r, uint64_t count,
+                                                       exl2__template_entry **out)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(count, UINT32_MAX)));
@@ -89,8 +91,9 @@ static exl2_result exl2__template_alloc_entries(exl2__template_run *r, uint64_t 
 }
 
 /* namespace.name = value */
-static exl2_result exl2__template_namespace_put(exl2__template_run *r, exl2__template_namespace *space,
-                                                const exl2__template_value *name, const exl2__template_value *value)
+EXL2__PRIVATE exl2_result exl2__template_namespace_put(exl2__template_run *r, exl2__template_namespace *space,
+                                                       const exl2__template_value *name,
+                                                       const exl2__template_value *value)
 {
     if (space->count == space->room) {
         exl2__template_entry *grown = NULL;
@@ -125,8 +128,8 @@ typedef enum exl2__template_loop_field {
 } exl2__template_loop_field;
 #undef X
 
-static exl2_result exl2__template_loop_part(exl2__template_run *r, const exl2__template_loop *l,
-                                            const exl2__template_value *name, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_loop_part(exl2__template_run *r, const exl2__template_loop *l,
+                                                   const exl2__template_value *name, exl2__template_value *out)
 {
 #define X(id, name) name,
     static const char *const names[] = { EXL2__TEMPLATE_LOOP_FIELDS(X) };
@@ -160,8 +163,8 @@ static exl2_result exl2__template_loop_part(exl2__template_run *r, const exl2__t
 /* ---- v.name and v[key] ---- */
 
 /* The key of a dict or the attribute of a namespace, else undefined. */
-static exl2_result exl2__template_key(exl2__template_run *r, const exl2__template_value *v,
-                                      const exl2__template_value *key, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_key(exl2__template_run *r, const exl2__template_value *v,
+                                             const exl2__template_value *key, exl2__template_value *out)
 {
     const exl2__template_entry *entry = NULL;
     bool text = key->kind == EXL2__TEMPLATE_KIND_TEXT;
@@ -180,8 +183,8 @@ static exl2_result exl2__template_key(exl2__template_run *r, const exl2__templat
 }
 
 /* macro.name and macro.arguments */
-static exl2_result exl2__template_macro_attribute(exl2__template_run *r, const exl2__template_macro *macro, bool name,
-                                                  exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_macro_attribute(exl2__template_run *r, const exl2__template_macro *macro,
+                                                         bool name, exl2__template_value *out)
 {
     const exl2__template_name *names = r->program->names;
     exl2__template_value *items = NULL;
@@ -203,9 +206,9 @@ static exl2_result exl2__template_macro_attribute(exl2__template_run *r, const e
 /* An attribute that a value of Python or Jinja has beside its keys: a method as a value, or a part. One of Python's
    internal attributes ("__class__") is undefined in templates. One that exists, but is not implemented, fails, because
    silently empty text would be worse. *found false: there is no such attribute. */
-static exl2_result exl2__template_python_attribute(exl2__template_run *r, const exl2__template_value *v,
-                                                   const exl2__template_value *name, bool *found,
-                                                   exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_python_attribute(exl2__template_run *r, const exl2__template_value *v,
+                                                          const exl2__template_value *name, bool *found,
+                                                          exl2__template_value *out)
 {
     const char *text = name->as.text;
     uint32_t bytes = name->count;
@@ -243,8 +246,8 @@ static exl2_result exl2__template_python_attribute(exl2__template_run *r, const 
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__template_value *v, const char *name,
-                                            uint32_t bytes, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__template_value *v,
+                                                   const char *name, uint32_t bytes, exl2__template_value *out)
 {
     exl2__template_value key = exl2__template_text(name, bytes);
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
@@ -260,14 +263,14 @@ static exl2_result exl2__template_attribute(exl2__template_run *r, const exl2__t
 }
 
 /* The position that `index` (negative: from the end) means among `count` elements, or `count` if out of range. */
-static uint32_t exl2__template_index(int64_t index, uint32_t count)
+EXL2__PRIVATE uint32_t exl2__template_index(int64_t index, uint32_t count)
 {
     index += index < 0 ? count : 0;
     return index < 0 || index >= count ? count : (uint32_t)index;
 }
 
-static exl2_result exl2__template_item(exl2__template_run *r, const exl2__template_value *v,
-                                       const exl2__template_value *key, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_item(exl2__template_run *r, const exl2__template_value *v,
+                                              const exl2__template_value *key, exl2__template_value *out)
 {
     if (v->kind == EXL2__TEMPLATE_KIND_UNDEFINED) {
         return exl2__template_fail_undefined(r, v);
@@ -302,8 +305,8 @@ static exl2_result exl2__template_item(exl2__template_run *r, const exl2__templa
 /* ---- v[start:stop:step] ---- */
 
 /* Adjusts a bound as Python does: a negative one counts from the end, and the result is clamped to [low, high]. */
-static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__template_value *bound, int64_t absent,
-                                        int64_t low, int64_t high, uint32_t count, int64_t *out)
+EXL2__PRIVATE exl2_result exl2__template_bound(exl2__template_run *r, const exl2__template_value *bound, int64_t absent,
+                                               int64_t low, int64_t high, uint32_t count, int64_t *out)
 {
     *out = absent;
     if (!bound || bound->kind == EXL2__TEMPLATE_KIND_NONE) {
@@ -319,9 +322,9 @@ static exl2_result exl2__template_bound(exl2__template_run *r, const exl2__templ
 }
 
 /* start, stop, step: NULL if not given. */
-static exl2_result exl2__template_slice(exl2__template_run *r, const exl2__template_value *v,
-                                        const exl2__template_value *start, const exl2__template_value *stop,
-                                        const exl2__template_value *step, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_slice(exl2__template_run *r, const exl2__template_value *v,
+                                               const exl2__template_value *start, const exl2__template_value *stop,
+                                               const exl2__template_value *step, exl2__template_value *out)
 {
     exl2__template_value items = *v, *picked = NULL;
     int64_t by = 1, first, last;

@@ -13,9 +13,9 @@
 
 /* Renders into a block of EXL2__TEMPLATE_PROBE_BYTES, in at most `steps`, without a trace of errors. false: the render
    failed. */
-static bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template *t, const exl2__template_input *in,
-                                        uint32_t steps, void *block, const char **text, size_t *bytes,
-                                        const uint8_t **marks)
+EXL2__PRIVATE bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template *t,
+                                               const exl2__template_input *in, uint32_t steps, void *block,
+                                               const char **text, size_t *bytes, const uint8_t **marks)
 {
     /* A context without the logger and the error, because errors of a probe are not reported. The error is not copied:
        another thread may hold its lock at this moment, and the copy would stay locked for ever. */
@@ -31,7 +31,7 @@ static bool exl2__template_probe_render(const exl2__ctx *c, const exl2__template
            exl2__template_finish(run, text, bytes, marks) == EXL2_OK;
 }
 
-static bool exl2__template_probe_has(const char *text, size_t bytes, const char word[9])
+EXL2__PRIVATE bool exl2__template_probe_has(const char *text, size_t bytes, const char word[9])
 {
     for (size_t at = 0; at + 8 <= bytes; at++) {
         if (memcmp(text + at, word, 8) == 0) {
@@ -43,7 +43,7 @@ static bool exl2__template_probe_has(const char *text, size_t bytes, const char 
 
 /* Sets t->reads_tools and t->reads_tool_calls. in: the special tokens. Templates differ in the conversations that they
    accept, so several are tried: parts of one, with and without tools. */
-static exl2_result exl2__template_probe(exl2__ctx *c, exl2__template *t, const exl2__template_input *tokens)
+EXL2__PRIVATE exl2_result exl2__template_probe(exl2__ctx *c, exl2__template *t, const exl2__template_input *tokens)
 {
     static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"exl2tool\",\"description\":\"d\","
         "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},\"required\":[\"a\"]}}}]";

@@ -9,7 +9,7 @@
 
 /* ---- instructions that pop several values ---- */
 
-static exl2_result exl2__template_run_unpack(exl2__template_run *r, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__template_run_unpack(exl2__template_run *r, uint32_t count)
 {
     exl2__template_value items;
     EXL2__TRY(exl2__template_sequence(r, &r->stack[r->top - 1], &items));
@@ -27,7 +27,7 @@ static exl2_result exl2__template_run_unpack(exl2__template_run *r, uint32_t cou
 }
 
 /* [..], (..), {..} from the values on the stack. */
-static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2__template_ins *ins)
+EXL2__PRIVATE exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2__template_ins *ins)
 {
     bool dict = ins->op == EXL2__TEMPLATE_DICT;
     uint32_t pushed = dict ? ins->a * 2 : ins->a, room;
@@ -48,7 +48,7 @@ static exl2_result exl2__template_run_literal(exl2__template_run *r, const exl2_
 }
 
 /* a ~ b ~ c */
-static exl2_result exl2__template_run_concat(exl2__template_run *r, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__template_run_concat(exl2__template_run *r, uint32_t count)
 {
     exl2__template_value *from = &r->stack[r->top - count];
     for (uint32_t i = 0; i < count; i++) {
@@ -63,7 +63,7 @@ static exl2_result exl2__template_run_concat(exl2__template_run *r, uint32_t cou
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_run_slice(exl2__template_run *r, uint32_t given)
+EXL2__PRIVATE exl2_result exl2__template_run_slice(exl2__template_run *r, uint32_t given)
 {
     const exl2__template_value *bound[3];
     uint32_t at = r->top;
@@ -78,7 +78,7 @@ static exl2_result exl2__template_run_slice(exl2__template_run *r, uint32_t give
 }
 
 /* Something that is not supported in a branch that runs. */
-static exl2_result exl2__template_run_fail(exl2__template_run *r, const exl2__template_ins *ins)
+EXL2__PRIVATE exl2_result exl2__template_run_fail(exl2__template_run *r, const exl2__template_ins *ins)
 {
     const char *what = ins->id == EXL2__TEMPLATE_FILTER ? "filter" : ins->id == EXL2__TEMPLATE_TEST ? "test" : "method";
     const char *text = r->program->text + ins->a;
@@ -100,7 +100,7 @@ static exl2_result exl2__template_run_fail(exl2__template_run *r, const exl2__te
 }
 
 /* Filter, test or method: the arguments are on the stack, the object below them. */
-static exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__template_ins *ins)
+EXL2__PRIVATE exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__template_ins *ins)
 {
     const exl2__template_value *args[EXL2__TEMPLATE_ARGS_MAX] = { NULL };
     uint32_t base = r->top - ins->count;
@@ -130,7 +130,7 @@ static exl2_result exl2__template_run_call(exl2__template_run *r, const exl2__te
 /* ---- the machine ---- */
 
 /* Instructions without a jump. */
-static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__template_ins *ins)
+EXL2__PRIVATE exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__template_ins *ins)
 {
     exl2__template_value *top = r->stack + r->top, result = exl2__template_none(); /* top[-1] is the value on top */
     const char *text = r->program->text;
@@ -270,7 +270,7 @@ static exl2_result exl2__template_run_plain(exl2__template_run *r, const exl2__t
 }
 
 /* Runs an instruction that may jump; *jump: whether it jumps. false: `ins` is none of these instructions. */
-static bool exl2__template_run_jump(exl2__template_run *r, const exl2__template_ins *ins, bool *jump)
+EXL2__PRIVATE bool exl2__template_run_jump(exl2__template_run *r, const exl2__template_ins *ins, bool *jump)
 {
     exl2__template_value *top = r->stack + r->top;
     *jump = true;
@@ -310,7 +310,7 @@ static bool exl2__template_run_jump(exl2__template_run *r, const exl2__template_
 }
 
 /* Runs the program from the first instruction to END. */
-static exl2_result exl2__template_run_all(exl2__template_run *r)
+EXL2__PRIVATE exl2_result exl2__template_run_all(exl2__template_run *r)
 {
     const exl2__template_ins *ins = r->program->code;
     while (ins->op != EXL2__TEMPLATE_END) {

@@ -20,7 +20,7 @@ typedef struct exl2__template_set {
     uint64_t bytes; /* size of all templates and their guards */
 } exl2__template_set;
 
-static void exl2__template_set_close(exl2__ctx *c, exl2__template_set *set)
+EXL2__PRIVATE void exl2__template_set_close(exl2__ctx *c, exl2__template_set *set)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         exl2__template_close(c, &set->item[i]);
@@ -31,8 +31,8 @@ static void exl2__template_set_close(exl2__ctx *c, exl2__template_set *set)
 /* ---- opening ---- */
 
 /* Adds the template in a JSON string. */
-static exl2_result exl2__template_set_add(exl2__ctx *c, exl2__template_set *set, const exl2__json *j, uint32_t name,
-                                          uint32_t text)
+EXL2__PRIVATE exl2_result exl2__template_set_add(exl2__ctx *c, exl2__template_set *set, const exl2__json *j,
+                                                 uint32_t name, uint32_t text)
 {
     void *memory = NULL;
     if (set->count == EXL2__TEMPLATE_SET_MAX) {
@@ -58,7 +58,7 @@ static exl2_result exl2__template_set_add(exl2__ctx *c, exl2__template_set *set,
 }
 
 /* chat_template: a text, or a list of {"name", "template"}. */
-static exl2_result exl2__template_set_json(exl2__ctx *c, exl2__template_set *set, const exl2__json *j)
+EXL2__PRIVATE exl2_result exl2__template_set_json(exl2__ctx *c, exl2__template_set *set, const exl2__json *j)
 {
     uint32_t token = exl2__json_get(j, 0, "chat_template");
     if (!token || j->tokens[token].kind == EXL2__JSON_STRING) {
@@ -90,8 +90,8 @@ static const char *const exl2__template_set_files[] = { "chat_template.json", "t
 
 /* Begins to read the templates of a model folder into *set: chat_template.jinja, else chat_template of
    chat_template.json, else that of tokenizer_config.json. After a failure, too, the caller ends r. */
-static exl2_result exl2__template_set_begin(exl2__template_set_reader *r, exl2__ctx *c, const char *dir,
-                                            const exl2__vocab *vocab, exl2__template_set *set)
+EXL2__PRIVATE exl2_result exl2__template_set_begin(exl2__template_set_reader *r, exl2__ctx *c, const char *dir,
+                                                   const exl2__vocab *vocab, exl2__template_set *set)
 {
     memset(r, 0, sizeof *r);
     memset(set, 0, sizeof *set);
@@ -102,7 +102,7 @@ static exl2_result exl2__template_set_begin(exl2__template_set_reader *r, exl2__
     return exl2__file_reader_open(c, dir, "chat_template.jinja", EXL2__TEMPLATE_SET_FILE_MAX, &r->jinja);
 }
 
-static exl2_result exl2__template_set_read_jinja(exl2__template_set_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__template_set_read_jinja(exl2__template_set_reader *r, exl2__work *work)
 {
     const exl2__blob *text = &r->jinja.blob;
     EXL2__TRY_DONE(exl2__file_reader_some(r->c, &r->jinja, work));
@@ -116,7 +116,7 @@ static exl2_result exl2__template_set_read_jinja(exl2__template_set_reader *r, e
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_set_read_json(exl2__template_set_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__template_set_read_json(exl2__template_set_reader *r, exl2__work *work)
 {
     const char *name = exl2__template_set_files[r->file];
     const exl2__json *j = &r->json.parse.j;
@@ -138,7 +138,7 @@ static exl2_result exl2__template_set_read_json(exl2__template_set_reader *r, ex
 }
 
 /* Makes the guard of one template. */
-static exl2_result exl2__template_set_guard(exl2__template_set_reader *r)
+EXL2__PRIVATE exl2_result exl2__template_set_guard(exl2__template_set_reader *r)
 {
     exl2__template *t = &r->set->item[r->guarded++];
     if (t->rejected.code < 0) {
@@ -156,7 +156,7 @@ static exl2_result exl2__template_set_guard(exl2__template_set_reader *r)
 /* Reads on, in slices. If the folder has no template, the result is EXL2_OK with count 0. A rejected template is
    EXL2_OK, too, with a warning in the log: the model loads and accepts raw prompts, and exl2__template_render fails
    with the reason. */
-static exl2_result exl2__template_set_some(exl2__template_set_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__template_set_some(exl2__template_set_reader *r, exl2__work *work)
 {
     if (!r->jinja_read) {
         EXL2__TRY_DONE(exl2__template_set_read_jinja(r, work));
@@ -174,7 +174,7 @@ static exl2_result exl2__template_set_some(exl2__template_set_reader *r, exl2__w
 }
 
 /* Frees what reading needed. Accepts a zeroed reader. */
-static void exl2__template_set_end(exl2__template_set_reader *r)
+EXL2__PRIVATE void exl2__template_set_end(exl2__template_set_reader *r)
 {
     if (r->c) {
         exl2__file_reader_close(r->c, &r->jinja);
@@ -185,7 +185,7 @@ static void exl2__template_set_end(exl2__template_set_reader *r)
 
 /* ---- choosing ---- */
 
-static exl2__template *exl2__template_set_find(exl2__template_set *set, const char *name)
+EXL2__PRIVATE exl2__template *exl2__template_set_find(exl2__template_set *set, const char *name)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         if (strcmp(set->name[i], name) == 0) {
@@ -197,7 +197,7 @@ static exl2__template *exl2__template_set_find(exl2__template_set *set, const ch
 
 /* The template `name`, where "default" may be the one without a name. With name NULL: "tool_use" if there are tools,
    else "default", else the one without a name. NULL: not found. */
-static exl2__template *exl2__template_set_pick(exl2__template_set *set, const char *name, bool tools)
+EXL2__PRIVATE exl2__template *exl2__template_set_pick(exl2__template_set *set, const char *name, bool tools)
 {
     exl2__template *found = NULL;
     if (name) {

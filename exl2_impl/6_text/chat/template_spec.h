@@ -9,8 +9,8 @@
 
 /* Reads [<>][+ ][0][width][.places][type] as the conversion of % that gives the same text for this value. false: there
    is none, or Python has no such specification. */
-static bool exl2__template_spec_read(const exl2__template_value *text, const exl2__template_value *v,
-                                     exl2__template_conversion *out)
+EXL2__PRIVATE bool exl2__template_spec_read(const exl2__template_value *text, const exl2__template_value *v,
+                                            exl2__template_conversion *out)
 {
     char form[24];
     size_t align = text->count && (text->as.text[0] == '<' || text->as.text[0] == '>'), bytes = text->count - align;
@@ -35,9 +35,9 @@ static bool exl2__template_spec_read(const exl2__template_value *text, const exl
 }
 
 /* The value of a field's name: nothing (the next argument), a digit, or a key of the named ones. NULL: not given. */
-static exl2_result exl2__template_spec_argument(exl2__template_run *r, const exl2__template_value *name,
-                                                const exl2__template_value *const *args, uint32_t *next,
-                                                const exl2__template_value **out)
+EXL2__PRIVATE exl2_result exl2__template_spec_argument(exl2__template_run *r, const exl2__template_value *name,
+                                                       const exl2__template_value *const *args, uint32_t *next,
+                                                       const exl2__template_value **out)
 {
     const exl2__template_value *named = args[EXL2__TEMPLATE_ARGS_MAX - 1];
     const exl2__template_entry *entry = NULL;
@@ -60,8 +60,8 @@ static exl2_result exl2__template_spec_argument(exl2__template_run *r, const exl
 }
 
 /* text.format(a, b, name=c). A safe text escapes what it inserts. */
-static exl2_result exl2__template_spec_format(exl2__template_run *r, const exl2__template_value *v,
-                                              const exl2__template_value *const *args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_spec_format(exl2__template_run *r, const exl2__template_value *v,
+                                                     const exl2__template_value *const *args, exl2__template_value *out)
 {
     const char *text = v->as.text, *end = text + v->count;
     size_t start = r->used;

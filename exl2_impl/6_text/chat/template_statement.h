@@ -10,7 +10,7 @@
 
 /* ---- statements, after their name ---- */
 
-static exl2_result exl2__template_statement_if(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_if(exl2__template_parser *p)
 {
     uint32_t ends = 0;
     p->soft = true;
@@ -41,7 +41,7 @@ static exl2_result exl2__template_statement_if(exl2__template_parser *p)
 /* for target in value [if condition]: FOR, [NEXT, bind, condition, KEEP, JUMP NEXT, AGAIN,] NEXT, bind, body, RAN,
    JUMP NEXT, ELSE or LEAVE. The condition is tested for all elements before the body first runs, because loop.length
    and loop.last depend on the result. */
-static exl2_result exl2__template_statement_loop_head(exl2__template_parser *p, exl2__template_parser_loop *loop)
+EXL2__PRIVATE exl2_result exl2__template_statement_loop_head(exl2__template_parser *p, exl2__template_parser_loop *loop)
 {
     exl2__template_target target = { .of_loop = true };
     uint32_t at = p->token.at;
@@ -75,7 +75,7 @@ static exl2_result exl2__template_statement_loop_head(exl2__template_parser *p, 
     return exl2__template_statement_close(p);
 }
 
-static exl2_result exl2__template_statement_for(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_for(exl2__template_parser *p)
 {
     exl2__template_parser_loop loop = { 0, 0 }, *outer = p->loop;
     uint32_t at = p->token.at;
@@ -110,7 +110,7 @@ static exl2_result exl2__template_statement_for(exl2__template_parser *p)
 }
 
 /* generation .. endgeneration, which marks the reply for transformers: its output is kept, its variables are not. */
-static exl2_result exl2__template_statement_generation(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_generation(exl2__template_parser *p)
 {
     uint32_t at = p->token.at;
     p->soft = false;
@@ -125,7 +125,8 @@ static exl2_result exl2__template_statement_generation(exl2__template_parser *p)
 }
 
 /* break and continue: the NEXT or LEAVE at the target closes the frames that are open here. */
-static exl2_result exl2__template_statement_jump(exl2__template_parser *p, const exl2__template_token *t, bool is_break)
+EXL2__PRIVATE exl2_result exl2__template_statement_jump(exl2__template_parser *p, const exl2__template_token *t,
+                                                        bool is_break)
 {
     if (!p->loop) {
         return exl2__template_emit_fail(p, EXL2_ERR_FORMAT, t->at, "'%s' outside of a loop",
@@ -141,7 +142,7 @@ static exl2_result exl2__template_statement_jump(exl2__template_parser *p, const
 }
 
 /* Parses a statement after its "{%"; the next token is its name. */
-static exl2_result exl2__template_statement(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement(exl2__template_parser *p)
 {
     exl2__template_token t = p->token;
     const char *word = p->lex.source + t.begin;
@@ -174,7 +175,7 @@ static exl2_result exl2__template_statement(exl2__template_parser *p)
 }
 
 /* {{ value }}, after the opening. */
-static exl2_result exl2__template_statement_print(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_print(exl2__template_parser *p)
 {
     uint32_t at = p->token.at;
     EXL2__TRY(exl2__template_expression_tuple(p, EXL2__TEMPLATE_ALLOW_IF));
@@ -187,7 +188,7 @@ static exl2_result exl2__template_statement_print(exl2__template_parser *p)
 
 /* Parses up to a tag whose name is one of `stops`, which are separated by spaces; that name is then the next token.
    stops "": parses to the end of the template. */
-static exl2_result exl2__template_statement_body(exl2__template_parser *p, const char *stops)
+EXL2__PRIVATE exl2_result exl2__template_statement_body(exl2__template_parser *p, const char *stops)
 {
     EXL2__TRY(exl2__template_emit_enter(p));
     for (;;) {
@@ -220,7 +221,7 @@ static exl2_result exl2__template_statement_body(exl2__template_parser *p, const
 }
 
 /* Parses the whole template; p->lex and p->error are set. */
-static exl2_result exl2__template_statement_all(exl2__template_parser *p)
+EXL2__PRIVATE exl2_result exl2__template_statement_all(exl2__template_parser *p)
 {
     EXL2__TRY(exl2__template_emit_advance(p));
     EXL2__TRY(exl2__template_statement_body(p, ""));

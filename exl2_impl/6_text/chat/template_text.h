@@ -12,14 +12,14 @@
 
 /* ---- a text that grows at the end of the used room: store r->used, put pieces, call exl2__template_written ---- */
 
-static exl2_result exl2__template_put(exl2__template_run *r, const char *text, size_t bytes, bool mark)
+EXL2__PRIVATE exl2_result exl2__template_put(exl2__template_run *r, const char *text, size_t bytes, bool mark)
 {
     exl2__template_value unused;
     return exl2__template_copy_text(r, text, bytes, mark, &unused);
 }
 
 /* Appends a text with its marks. */
-static exl2_result exl2__template_put_copy(exl2__template_run *r, const char *text, size_t bytes)
+EXL2__PRIVATE exl2_result exl2__template_put_copy(exl2__template_run *r, const char *text, size_t bytes)
 {
     exl2__template_value unused;
     char *to = NULL;
@@ -28,12 +28,12 @@ static exl2_result exl2__template_put_copy(exl2__template_run *r, const char *te
     return EXL2_OK;
 }
 
-static exl2__template_value exl2__template_written(const exl2__template_run *r, size_t start)
+EXL2__PRIVATE exl2__template_value exl2__template_written(const exl2__template_run *r, size_t start)
 {
     return exl2__template_text((const char *)r->block + start, r->used - start);
 }
 
-static bool exl2__template_marked(const exl2__template_run *r, const char *text)
+EXL2__PRIVATE bool exl2__template_marked(const exl2__template_run *r, const char *text)
 {
     size_t at = (size_t)(text - (const char *)r->block);
     return exl2__template_owned(r, text) && (r->marks[at / 8] >> at % 8 & 1);
@@ -41,7 +41,7 @@ static bool exl2__template_marked(const exl2__template_run *r, const char *text)
 
 /* ---- values as text ---- */
 
-static exl2_result exl2__template_put_number(exl2__template_run *r, const exl2__template_value *v)
+EXL2__PRIVATE exl2_result exl2__template_put_number(exl2__template_run *r, const exl2__template_value *v)
 {
     char text[EXL2__TEMPLATE_NUMBER_BYTES];
     bool real = v->kind == EXL2__TEMPLATE_KIND_REAL;
@@ -55,7 +55,7 @@ static exl2_result exl2__template_put_number(exl2__template_run *r, const exl2__
 /* Whether Python's repr writes a code point beyond ASCII as an escape, as it does with controls, formats, separators,
    private use and unassigned code points. This is an approximation for the code points that chats are likely to
    contain. */
-static bool exl2__template_escaped(uint32_t code)
+EXL2__PRIVATE bool exl2__template_escaped(uint32_t code)
 {
     return code < 0xA1 || code == 0xAD || (code >= 0x600 && code <= 0x605) || code == 0x61C || code == 0x6DD ||
            code == 0x70F || code == 0x180E || code == 0x1680 || (code >= 0x2000 && code <= 0x200F) ||
@@ -65,7 +65,7 @@ static bool exl2__template_escaped(uint32_t code)
 }
 
 /* Appends a text in quotes, as Python's repr prints it. */
-static exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__template_value *v)
+EXL2__PRIVATE exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__template_value *v)
 {
     const char *quote = memchr(v->as.text, '\'', v->count) && !memchr(v->as.text, '"', v->count) ? "\"" : "'";
     EXL2__TRY(exl2__template_put(r, quote, 1, v->marked));
@@ -94,7 +94,7 @@ static exl2_result exl2__template_put_quoted(exl2__template_run *r, const exl2__
 }
 
 /* Appends a value as Python's repr prints it: 'a', 1.0, True, [1, 2], (1,), {'k': None}. */
-static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__template_value *v, uint32_t depth)
+EXL2__PRIVATE exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__template_value *v, uint32_t depth)
 {
     EXL2__TRY(exl2__template_step(r, 1));
     if (depth == EXL2__TEMPLATE_VALUE_DEPTH) {
@@ -150,8 +150,8 @@ static exl2_result exl2__template_put_repr(exl2__template_run *r, const exl2__te
 }
 
 /* The text that {{ v }} prints. */
-static exl2_result exl2__template_string(exl2__template_run *r, const exl2__template_value *v,
-                                         exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_string(exl2__template_run *r, const exl2__template_value *v,
+                                                exl2__template_value *out)
 {
     size_t start = r->used;
     if (v->kind == EXL2__TEMPLATE_KIND_TEXT) {
@@ -166,8 +166,8 @@ static exl2_result exl2__template_string(exl2__template_run *r, const exl2__temp
 }
 
 /* Escapes & < > ' " for HTML; the result is marked as safe. A safe text is not escaped again. */
-static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__template_value *v,
-                                         exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_escape(exl2__template_run *r, const exl2__template_value *v,
+                                                exl2__template_value *out)
 {
     static const char *const rows[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
     size_t start = r->used;
@@ -198,8 +198,8 @@ static exl2_result exl2__template_escape(exl2__template_run *r, const exl2__temp
 
 /* a + b. If a ends at the end of the used room, only b is written, so that a chain of + takes linear time. As Markup
    does, a safe text escapes the other one. */
-static exl2_result exl2__template_append(exl2__template_run *r, const exl2__template_value *a,
-                                         const exl2__template_value *b, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_append(exl2__template_run *r, const exl2__template_value *a,
+                                                const exl2__template_value *b, exl2__template_value *out)
 {
     exl2__template_value escaped;
     if (a->why != b->why) {
@@ -224,7 +224,8 @@ static exl2_result exl2__template_append(exl2__template_run *r, const exl2__temp
 /* ---- code points ---- */
 
 /* Number of code points. */
-static exl2_result exl2__template_text_length(exl2__template_run *r, const exl2__template_value *v, uint32_t *out)
+EXL2__PRIVATE exl2_result exl2__template_text_length(exl2__template_run *r, const exl2__template_value *v,
+                                                     uint32_t *out)
 {
     size_t step;
     EXL2__TRY(exl2__template_step(r, v->count / 16 + 1));
@@ -237,8 +238,8 @@ static exl2_result exl2__template_text_length(exl2__template_run *r, const exl2_
 }
 
 /* A list of the code points, each as a text. */
-static exl2_result exl2__template_characters(exl2__template_run *r, const exl2__template_value *v,
-                                             exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_characters(exl2__template_run *r, const exl2__template_value *v,
+                                                    exl2__template_value *out)
 {
     uint32_t count = 0;
     size_t step;
@@ -257,7 +258,7 @@ static exl2_result exl2__template_characters(exl2__template_run *r, const exl2__
 
 /* ---- str methods ---- */
 
-static bool exl2__template_in_set(const char *p, size_t bytes, const exl2__template_value *set)
+EXL2__PRIVATE bool exl2__template_in_set(const char *p, size_t bytes, const exl2__template_value *set)
 {
     size_t step;
     for (size_t at = 0; at < set->count; at += step) {
@@ -273,8 +274,9 @@ static bool exl2__template_in_set(const char *p, size_t bytes, const exl2__templ
 #define EXL2__TEMPLATE_BACK 2u
 
 /* Removes the code points of `set` (NULL: white space) at these sides. */
-static exl2_result exl2__template_strip(exl2__template_run *r, const exl2__template_value *v,
-                                        const exl2__template_value *set, uint32_t sides, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_strip(exl2__template_run *r, const exl2__template_value *v,
+                                               const exl2__template_value *set, uint32_t sides,
+                                               exl2__template_value *out)
 {
     size_t begin = 0, end = v->count, step;
     EXL2__TRY(exl2__template_step(r, v->count / 16 + 1));
@@ -308,8 +310,8 @@ static exl2_result exl2__template_strip(exl2__template_run *r, const exl2__templ
 }
 
 /* *at: offset of the first `part` in v at or after `from`, or v->count + 1 if there is none. `part` is not empty. */
-static exl2_result exl2__template_find(exl2__template_run *r, const exl2__template_value *v,
-                                       const exl2__template_value *part, size_t from, size_t *at)
+EXL2__PRIVATE exl2_result exl2__template_find(exl2__template_run *r, const exl2__template_value *v,
+                                              const exl2__template_value *part, size_t from, size_t *at)
 {
     *at = (size_t)v->count + 1;
     while (from + part->count <= v->count) {
@@ -331,9 +333,9 @@ static exl2_result exl2__template_find(exl2__template_run *r, const exl2__templa
 }
 
 /* The pieces between separators (NULL: runs of white space), with at most `limit` cuts. items NULL: only counts. */
-static exl2_result exl2__template_split_pieces(exl2__template_run *r, const exl2__template_value *v,
-                                               const exl2__template_value *separator, uint64_t limit,
-                                               exl2__template_value *items, uint32_t *count)
+EXL2__PRIVATE exl2_result exl2__template_split_pieces(exl2__template_run *r, const exl2__template_value *v,
+                                                      const exl2__template_value *separator, uint64_t limit,
+                                                      exl2__template_value *items, uint32_t *count)
 {
     EXL2__TRY(exl2__template_step(r, separator ? 0 : v->count / 8));
     size_t at = separator ? 0 : exl2__template_space_front(v->as.text, v->count);
@@ -366,9 +368,9 @@ static exl2_result exl2__template_split_pieces(exl2__template_run *r, const exl2
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_split(exl2__template_run *r, const exl2__template_value *v,
-                                        const exl2__template_value *separator, uint64_t limit,
-                                        exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_split(exl2__template_run *r, const exl2__template_value *v,
+                                               const exl2__template_value *separator, uint64_t limit,
+                                               exl2__template_value *out)
 {
     uint32_t count = 0;
     exl2__template_value *items = NULL;
@@ -384,9 +386,9 @@ static exl2_result exl2__template_split(exl2__template_run *r, const exl2__templ
 }
 
 /* Replaces `before` by `after`, at most `limit` times. An empty `before` matches between all code points. */
-static exl2_result exl2__template_replace(exl2__template_run *r, const exl2__template_value *v,
-                                          const exl2__template_value *before, const exl2__template_value *after,
-                                          uint64_t limit, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_replace(exl2__template_run *r, const exl2__template_value *v,
+                                                 const exl2__template_value *before, const exl2__template_value *after,
+                                                 uint64_t limit, exl2__template_value *out)
 {
     size_t start = r->used, at = 0;
     for (; limit > 0; limit--) {

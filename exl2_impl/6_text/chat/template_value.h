@@ -173,7 +173,7 @@ typedef struct exl2__template_run {
 
 /* Fails with a message that begins with the position in the template. */
 EXL2__PRINTF(3, 4)
-static exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, const char *format, ...)
+EXL2__PRIVATE exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, const char *format, ...)
 {
     char text[sizeof r->c->error.text];
     va_list args;
@@ -192,12 +192,12 @@ static exl2_result exl2__template_fail(exl2__template_run *r, exl2_result code, 
     return exl2__fail(r->c, code, "chat template line %u, column %u: %s", line, column, text);
 }
 
-static exl2_result exl2__template_unsupported(exl2__template_run *r, const char *what)
+EXL2__PRIVATE exl2_result exl2__template_unsupported(exl2__template_run *r, const char *what)
 {
     return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "%s is not supported", what);
 }
 
-static exl2_result exl2__template_too_deep(exl2__template_run *r)
+EXL2__PRIVATE exl2_result exl2__template_too_deep(exl2__template_run *r)
 {
     return exl2__template_fail(r, EXL2_ERR_UNSUPPORTED, "a value nested deeper than %u levels is not supported",
                                EXL2__TEMPLATE_VALUE_DEPTH);
@@ -205,7 +205,7 @@ static exl2_result exl2__template_too_deep(exl2__template_run *r)
 
 /* Counts work, so that every template ends soon: an operation costs one step per element and one step per 16 bytes that
    it touches. A step lasts less than 200 ns; tests/unit/template_cost.c measures that. */
-static exl2_result exl2__template_step(exl2__template_run *r, size_t cost)
+EXL2__PRIVATE exl2_result exl2__template_step(exl2__template_run *r, size_t cost)
 {
     if (cost > EXL2__TEMPLATE_STEPS_MAX - r->steps) {
         return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering needs more than the allowed %u steps",
@@ -216,7 +216,7 @@ static exl2_result exl2__template_step(exl2__template_run *r, size_t cost)
 }
 
 /* Distance of the double from 1 in powers of two. The long arithmetic for its decimal digits costs in proportion. */
-static uint32_t exl2__template_real_size(double real)
+EXL2__PRIVATE uint32_t exl2__template_real_size(double real)
 {
     uint64_t bits;
     memcpy(&bits, &real, sizeof bits);
@@ -226,7 +226,7 @@ static uint32_t exl2__template_real_size(double real)
 
 /* ---- room ---- */
 
-static exl2_result exl2__template_no_room(exl2__template_run *r)
+EXL2__PRIVATE exl2_result exl2__template_no_room(exl2__template_run *r)
 {
     if (r->largest) {
         return exl2__template_fail(r, EXL2_ERR_BUDGET, "rendering needs more than the allowed %u MiB",
@@ -236,7 +236,7 @@ static exl2_result exl2__template_no_room(exl2__template_run *r)
 }
 
 /* Allocates at the front of the block, aligned to `align` (at most 16, a power of two). */
-static exl2_result exl2__template_alloc(exl2__template_run *r, uint64_t bytes, size_t align, void **out)
+EXL2__PRIVATE exl2_result exl2__template_alloc(exl2__template_run *r, uint64_t bytes, size_t align, void **out)
 {
     uint64_t start = exl2__align_up(r->used, align);
     uint64_t limit = r->room - (uint64_t)r->pieces * sizeof(exl2__template_piece);
@@ -248,7 +248,7 @@ static exl2_result exl2__template_alloc(exl2__template_run *r, uint64_t bytes, s
     return EXL2_OK;
 }
 
-static exl2_result exl2__template_alloc_values(exl2__template_run *r, uint64_t count, exl2__template_value **out)
+EXL2__PRIVATE exl2_result exl2__template_alloc_values(exl2__template_run *r, uint64_t count, exl2__template_value **out)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(count, UINT32_MAX)));
@@ -259,13 +259,13 @@ static exl2_result exl2__template_alloc_values(exl2__template_run *r, uint64_t c
 
 /* ---- marks ---- */
 
-static bool exl2__template_owned(const exl2__template_run *r, const char *text)
+EXL2__PRIVATE bool exl2__template_owned(const exl2__template_run *r, const char *text)
 {
     uintptr_t at = (uintptr_t)text, base = (uintptr_t)r->block;
     return at >= base && at < base + r->room;
 }
 
-static void exl2__template_mark(exl2__template_run *r, const char *text, size_t bytes, bool mark)
+EXL2__PRIVATE void exl2__template_mark(exl2__template_run *r, const char *text, size_t bytes, bool mark)
 {
     size_t at = (size_t)(text - (const char *)r->block), end = at + bytes;
     for (; at < end && at % 8; at++) {
@@ -281,7 +281,7 @@ static void exl2__template_mark(exl2__template_run *r, const char *text, size_t 
 }
 
 /* Copies bytes with their marks. Text outside the block (the template's, special tokens) has none. */
-static void exl2__template_copy(exl2__template_run *r, char *to, const char *from, size_t bytes)
+EXL2__PRIVATE void exl2__template_copy(exl2__template_run *r, char *to, const char *from, size_t bytes)
 {
     if (bytes == 0) {
         return;
@@ -360,8 +360,8 @@ static inline exl2__template_value exl2__template_undefined(exl2__template_why w
 }
 
 /* Allocates a text of `bytes` bytes, which the caller fills and marks. */
-static exl2_result exl2__template_alloc_text(exl2__template_run *r, uint64_t bytes, exl2__template_value *out,
-                                             char **text)
+EXL2__PRIVATE exl2_result exl2__template_alloc_text(exl2__template_run *r, uint64_t bytes, exl2__template_value *out,
+                                                    char **text)
 {
     void *memory = NULL;
     EXL2__TRY(exl2__template_step(r, (size_t)exl2__min64(bytes / 16 + 1, UINT32_MAX)));
@@ -372,8 +372,8 @@ static exl2_result exl2__template_alloc_text(exl2__template_run *r, uint64_t byt
 }
 
 /* Copies a text; all bytes of the copy are marked, or none is. */
-static exl2_result exl2__template_copy_text(exl2__template_run *r, const char *text, size_t bytes, bool mark,
-                                            exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_copy_text(exl2__template_run *r, const char *text, size_t bytes, bool mark,
+                                                   exl2__template_value *out)
 {
     char *to = NULL;
     EXL2__TRY(exl2__template_alloc_text(r, bytes, out, &to));
@@ -386,7 +386,7 @@ static exl2_result exl2__template_copy_text(exl2__template_run *r, const char *t
 
 /* ---- names of kinds as in Python's messages ---- */
 
-static const char *exl2__template_type(const exl2__template_value *v)
+EXL2__PRIVATE const char *exl2__template_type(const exl2__template_value *v)
 {
     static const char *const names[] = { "Undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple",
                                          "range", "view", "dict", "Namespace", "LoopContext", "generator", "Macro",
@@ -395,7 +395,7 @@ static const char *exl2__template_type(const exl2__template_value *v)
 }
 
 /* Fails because an undefined value is used. */
-static exl2_result exl2__template_fail_undefined(exl2__template_run *r, const exl2__template_value *v)
+EXL2__PRIVATE exl2_result exl2__template_fail_undefined(exl2__template_run *r, const exl2__template_value *v)
 {
     exl2__template_value owner = { v->owner, false, 0, 0, 0, { 0 } };
     const char *type = v->owner == EXL2__TEMPLATE_KIND_NONE ? "None" : exl2__template_type(&owner);
@@ -418,35 +418,35 @@ static exl2_result exl2__template_fail_undefined(exl2__template_run *r, const ex
     }
 }
 
-static bool exl2__template_is_number(const exl2__template_value *v)
+EXL2__PRIVATE bool exl2__template_is_number(const exl2__template_value *v)
 {
     return v->kind == EXL2__TEMPLATE_KIND_BOOL || v->kind == EXL2__TEMPLATE_KIND_INT ||
            v->kind == EXL2__TEMPLATE_KIND_REAL;
 }
 
-static bool exl2__template_is_integer(const exl2__template_value *v)
+EXL2__PRIVATE bool exl2__template_is_integer(const exl2__template_value *v)
 {
     return v->kind == EXL2__TEMPLATE_KIND_BOOL || v->kind == EXL2__TEMPLATE_KIND_INT;
 }
 
 /* A number or an integer beyond 64 bits, which only printing, JSON and comparisons accept. */
-static bool exl2__template_is_numeric(const exl2__template_value *v)
+EXL2__PRIVATE bool exl2__template_is_numeric(const exl2__template_value *v)
 {
     return exl2__template_is_number(v) || v->kind == EXL2__TEMPLATE_KIND_BIG;
 }
 
-static bool exl2__template_is_sequence(const exl2__template_value *v)
+EXL2__PRIVATE bool exl2__template_is_sequence(const exl2__template_value *v)
 {
     return v->kind >= EXL2__TEMPLATE_KIND_LIST && v->kind <= EXL2__TEMPLATE_KIND_VIEW;
 }
 
-static double exl2__template_as_real(const exl2__template_value *v)
+EXL2__PRIVATE double exl2__template_as_real(const exl2__template_value *v)
 {
     return v->kind == EXL2__TEMPLATE_KIND_REAL ? v->as.real : (double)v->as.integer;
 }
 
 /* The truth of a value, as `if` tests it. */
-static bool exl2__template_truth(const exl2__template_value *v)
+EXL2__PRIVATE bool exl2__template_truth(const exl2__template_value *v)
 {
     switch (v->kind) {
     case EXL2__TEMPLATE_KIND_UNDEFINED:

@@ -18,14 +18,14 @@ typedef struct exl2__grammar {
     uint64_t cache_bytes;
 } exl2__grammar;
 
-static void exl2__grammar_close(exl2__ctx *c, exl2__grammar *g)
+EXL2__PRIVATE void exl2__grammar_close(exl2__ctx *c, exl2__grammar *g)
 {
     exl2__grammar_mask_close(c, &g->mask);
     exl2__grammar_link_close(c, &g->link);
 }
 
-static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, const char *source, size_t bytes,
-                               const exl2__grammar_vocab *vocab, bool strict)
+EXL2__PRIVATE void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, const char *source, size_t bytes,
+                                      const exl2__grammar_vocab *vocab, bool strict)
 {
     switch (kind) {
     case EXL2_GRAMMAR_JSON:
@@ -48,9 +48,9 @@ static void exl2__grammar_read(exl2__grammar_code *g, exl2_grammar_kind kind, co
 }
 
 /* *g must not move while it is open. A cache_bytes of 0 means CACHE_BYTES. `strict` is that of exl2_grammar_desc. */
-static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool strict, const char *source,
-                                      size_t bytes, const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
-                                      exl2__grammar *g)
+EXL2__PRIVATE exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool strict, const char *source,
+                                             size_t bytes, const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
+                                             exl2__grammar *g)
 {
     static const char *const labels[] = { "grammar", "schema", "regex", "grammar", "choices" };
     exl2__grammar_code code;
@@ -86,8 +86,8 @@ static exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kind, bool
 /* The grammar for texts without the banned tokens (bits, as in a mask), with states and masks of its own; `from` must
    outlive it, and *g must not move. *same: bans change nothing, and *g is closed. EXL2_ERR_ARG: no text is left. */
 EXL2__COLD
-static exl2_result exl2__grammar_restrict(exl2__ctx *c, const exl2__grammar *from, const uint32_t *banned,
-                                          exl2__grammar *g, bool *same)
+EXL2__PRIVATE exl2_result exl2__grammar_restrict(exl2__ctx *c, const exl2__grammar *from, const uint32_t *banned,
+                                                 exl2__grammar *g, bool *same)
 {
     const exl2__grammar_vocab *vocab = from->mask.vocab;
     *g = (exl2__grammar){ 0 };

@@ -8,7 +8,7 @@
 #include "grammar_object.h"
 
 /* Do two parts that both list constants share one? */
-static bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, uint32_t other)
+EXL2__PRIVATE bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, uint32_t other)
 {
     exl2__grammar_schema_set both = exl2__grammar_schema_set_of(part);
     both.parts[both.count++] = exl2__grammar_schema_sub_of(other);
@@ -20,8 +20,8 @@ static bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, u
 }
 
 /* Do the two sets have constants, and share none? */
-static bool exl2__grammar_apart_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
-                                          const exl2__grammar_schema_set *b)
+EXL2__PRIVATE bool exl2__grammar_apart_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
+                                                 const exl2__grammar_schema_set *b)
 {
     for (uint32_t i = 0; i < a->count; i++) {
         uint32_t part = a->parts[i].token;
@@ -40,16 +40,16 @@ static bool exl2__grammar_apart_constants(exl2__grammar_schema *s, const exl2__g
 }
 
 /* Are two expanded sets disjoint, by their types or by their constants? */
-static bool exl2__grammar_apart_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
-                                       const exl2__grammar_schema_set *b)
+EXL2__PRIVATE bool exl2__grammar_apart_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
+                                              const exl2__grammar_schema_set *b)
 {
     return (exl2__grammar_types_of(s, a, false) & exl2__grammar_types_of(s, b, false)) == 0
         || exl2__grammar_apart_constants(s, a, b);
 }
 
 /* Does `a` require a key that `b` forbids, or a key for which the two sets have disjoint values? */
-static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
-                                        const exl2__grammar_schema_set *b)
+EXL2__PRIVATE bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
+                                               const exl2__grammar_schema_set *b)
 {
     for (uint32_t i = 0; i < a->count; i++) {
         uint32_t list = exl2__grammar_schema_get_kind(s, a->parts[i].token, "required", EXL2__JSON_ARRAY);
@@ -82,7 +82,7 @@ static bool exl2__grammar_apart_members(exl2__grammar_schema *s, const exl2__gra
 }
 
 /* Are two subschemas certainly disjoint? */
-static bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_t left, uint32_t right)
+EXL2__PRIVATE bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_t left, uint32_t right)
 {
     exl2__grammar_schema_set a = exl2__grammar_schema_set_of(left), b = exl2__grammar_schema_set_of(right);
     exl2__grammar_schema_expand(s, &a);
@@ -97,8 +97,8 @@ static bool exl2__grammar_apart_disjoint(exl2__grammar_schema *s, uint32_t left,
 /* ---- objects that avoid a subschema ---- */
 
 /* Does the other set require a member that the object cannot have? */
-static bool exl2__grammar_apart_lacks(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                      const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other)
+EXL2__PRIVATE bool exl2__grammar_apart_lacks(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                             const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other)
 {
     for (uint32_t i = 0; i < other->count; i++) {
         uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i].token, "required", EXL2__JSON_ARRAY);
@@ -113,9 +113,10 @@ static bool exl2__grammar_apart_lacks(exl2__grammar_schema *s, exl2__grammar_obj
 
 /* Chooses a member that the set requires; its value must then not match the other set's property. With `constants`,
    only properties with constants, or with nothing but a type, are tried; without it, only the other properties. */
-static bool exl2__grammar_apart_member(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                       const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other,
-                                       exl2__grammar_schema_sub not, bool constants)
+EXL2__PRIVATE bool exl2__grammar_apart_member(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                              const exl2__grammar_schema_set *set,
+                                              const exl2__grammar_schema_set *other, exl2__grammar_schema_sub not,
+                                              bool constants)
 {
     for (uint32_t i = 0; i < other->count; i++) {
         uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i].token, "properties", EXL2__JSON_OBJECT);
@@ -141,8 +142,9 @@ static bool exl2__grammar_apart_member(exl2__grammar_schema *s, exl2__grammar_ob
 }
 
 /* Forbids a member that the other set requires and this one does not. */
-static bool exl2__grammar_apart_forbid(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                       const exl2__grammar_schema_set *set, const exl2__grammar_schema_set *other)
+EXL2__PRIVATE bool exl2__grammar_apart_forbid(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                              const exl2__grammar_schema_set *set,
+                                              const exl2__grammar_schema_set *other)
 {
     for (uint32_t i = 0; i < other->count; i++) {
         uint32_t list = exl2__grammar_schema_get_kind(s, other->parts[i].token, "required", EXL2__JSON_ARRAY);
@@ -158,8 +160,8 @@ static bool exl2__grammar_apart_forbid(exl2__grammar_schema *s, exl2__grammar_ob
 
 /* Changes the object's counts so that it violates maxProperties or minProperties of the other set. false: it has
    neither. */
-static bool exl2__grammar_apart_count(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                      const exl2__grammar_schema_set *other)
+EXL2__PRIVATE bool exl2__grammar_apart_count(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                             const exl2__grammar_schema_set *other)
 {
     uint32_t least = exl2__grammar_value_count(s, other, "minProperties", false);
     uint32_t most = exl2__grammar_value_count(s, other, "maxProperties", true);
@@ -173,8 +175,8 @@ static bool exl2__grammar_apart_count(exl2__grammar_schema *s, exl2__grammar_obj
 
 /* For each subschema that must not hold, chooses a condition of it that the object violates: one that the object
    violates anyway, or else the one that excludes the fewest objects. false: an error. */
-static bool exl2__grammar_object_exclude(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                         const exl2__grammar_schema_set *set)
+EXL2__PRIVATE bool exl2__grammar_object_exclude(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                                const exl2__grammar_schema_set *set)
 {
     for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
         exl2__grammar_schema_set other;

@@ -22,7 +22,7 @@ typedef struct exl2__grammar_array_values {
     uint32_t place; /* token of the keyword uniqueItems, for messages */
 } exl2__grammar_array_values;
 
-static size_t exl2__grammar_array_text(const exl2__grammar_schema *s, uint32_t value, char *out)
+EXL2__PRIVATE size_t exl2__grammar_array_text(const exl2__grammar_schema *s, uint32_t value, char *out)
 {
     static const char *const words[] = { "null", "false", "true" };
     if (value < EXL2__GRAMMAR_ARRAY_NULL) {
@@ -34,7 +34,7 @@ static size_t exl2__grammar_array_text(const exl2__grammar_schema *s, uint32_t v
 }
 
 /* Adds a value, unless the list holds an equal one. 1 and 1.0 are equal. */
-static void exl2__grammar_array_add(exl2__grammar_schema *s, exl2__grammar_array_values *v, uint32_t value)
+EXL2__PRIVATE void exl2__grammar_array_add(exl2__grammar_schema *s, exl2__grammar_array_values *v, uint32_t value)
 {
     size_t bytes = exl2__grammar_array_text(s, value, s->buffer);
     for (uint32_t i = 0; i < v->count; i++) {
@@ -58,8 +58,8 @@ static void exl2__grammar_array_add(exl2__grammar_schema *s, exl2__grammar_array
 }
 
 /* Adds the constants of `list` that match the expanded set; with `one`, `list` is a single constant. */
-static void exl2__grammar_array_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
-                                          uint32_t list, bool one, exl2__grammar_array_values *v)
+EXL2__PRIVATE void exl2__grammar_array_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                 uint32_t types, uint32_t list, bool one, exl2__grammar_array_values *v)
 {
     exl2__grammar_words words, *w = exl2__grammar_figure_strings(s, set, types, &words);
     exl2__grammar_choice common, kept;
@@ -84,8 +84,8 @@ static void exl2__grammar_array_constants(exl2__grammar_schema *s, const exl2__g
 }
 
 /* Adds all values of an expanded set to *v. false: the values cannot be listed. */
-static bool exl2__grammar_array_list(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t depth,
-                                     exl2__grammar_array_values *v)
+EXL2__PRIVATE bool exl2__grammar_array_list(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                            uint32_t depth, exl2__grammar_array_values *v)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i].token, "anyOf", EXL2__JSON_ARRAY);
@@ -126,7 +126,7 @@ static bool exl2__grammar_array_list(exl2__grammar_schema *s, const exl2__gramma
     return true;
 }
 
-static exl2__grammar_code_piece exl2__grammar_array_value(exl2__grammar_schema *s, uint32_t value)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_array_value(exl2__grammar_schema *s, uint32_t value)
 {
     size_t bytes = exl2__grammar_array_text(s, value, s->buffer);
     return exl2__grammar_code_text(s->g, s->buffer, bytes);
@@ -134,8 +134,8 @@ static exl2__grammar_code_piece exl2__grammar_array_value(exl2__grammar_schema *
 
 /* Writes lists of a few unique values in any order, from node `open` to node `close`. There is a place for each subset
    of values that has been written. */
-static void exl2__grammar_array_orders(exl2__grammar_schema *s, const exl2__grammar_array_values *v, uint32_t open,
-                                       uint32_t close, uint32_t min, uint32_t max)
+EXL2__PRIVATE void exl2__grammar_array_orders(exl2__grammar_schema *s, const exl2__grammar_array_values *v,
+                                              uint32_t open, uint32_t close, uint32_t min, uint32_t max)
 {
     exl2__grammar_code *g = s->g;
     uint32_t places[1u << EXL2__GRAMMAR_ARRAY_ORDERS_MAX], rules[EXL2__GRAMMAR_ARRAY_ORDERS_MAX];
@@ -174,7 +174,7 @@ static void exl2__grammar_array_orders(exl2__grammar_schema *s, const exl2__gram
 
 /* The group of an item by its first byte. Items of different groups differ. Each digit, each letter (in dictionary
    order) and each lead byte of other scripts is a group; all other bytes are one group. */
-static uint32_t exl2__grammar_array_group(uint32_t byte)
+EXL2__PRIVATE uint32_t exl2__grammar_array_group(uint32_t byte)
 {
     bool letter = (uint8_t)((byte | 32) - 'a') < 26 && byte < 0x80, digit = byte >= '0' && byte <= '9';
     return digit || byte == '-' ? 1 + byte : letter ? 64 + 2 * ((byte | 32) - 'a') + (byte >> 5 & 1)
@@ -182,8 +182,8 @@ static uint32_t exl2__grammar_array_group(uint32_t byte)
 }
 
 /* Adds strings or integers in ascending order of their groups, at most one of each group, so that no two are equal. */
-static void exl2__grammar_array_ascending(exl2__grammar_schema *s, const exl2__grammar_schema_set *items,
-                                          uint32_t types, exl2__grammar_sequence *q)
+EXL2__PRIVATE void exl2__grammar_array_ascending(exl2__grammar_schema *s, const exl2__grammar_schema_set *items,
+                                                 uint32_t types, exl2__grammar_sequence *q)
 {
     exl2__grammar_code *g = s->g;
     exl2__grammar_words w;
@@ -239,8 +239,9 @@ static void exl2__grammar_array_ascending(exl2__grammar_schema *s, const exl2__g
 }
 
 /* An array with unique items. */
-static exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema *s, exl2__grammar_schema_set *items,
-                                                           uint32_t place, uint32_t min, uint32_t max)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema *s,
+                                                                  exl2__grammar_schema_set *items, uint32_t place,
+                                                                  uint32_t min, uint32_t max)
 {
     exl2__grammar_code *g = s->g;
     exl2__grammar_sequence q;
@@ -289,7 +290,7 @@ static exl2__grammar_code_piece exl2__grammar_array_unique(exl2__grammar_schema 
 /* ---- arrays ---- */
 
 /* The part's subschema for the item at index `at`, or 0; *prefix: the number of items that have their own subschema. */
-static uint32_t exl2__grammar_array_item(exl2__grammar_schema *s, uint32_t part, uint32_t at, uint32_t *prefix)
+EXL2__PRIVATE uint32_t exl2__grammar_array_item(exl2__grammar_schema *s, uint32_t part, uint32_t at, uint32_t *prefix)
 {
     uint32_t items = exl2__grammar_schema_get(s, part, "items");
     uint32_t list = exl2__grammar_schema_get_kind(s, part, "prefixItems", EXL2__JSON_ARRAY);
@@ -309,8 +310,8 @@ static uint32_t exl2__grammar_array_item(exl2__grammar_schema *s, uint32_t part,
 }
 
 /* All subschemas for the item at index `at`; *has_schema: some part has one. false: there can be no such item. */
-static bool exl2__grammar_array_item_set(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t at,
-                                         exl2__grammar_schema_set *item, bool *has_schema)
+EXL2__PRIVATE bool exl2__grammar_array_item_set(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                uint32_t at, exl2__grammar_schema_set *item, bool *has_schema)
 {
     *item = (exl2__grammar_schema_set){ .count = 0 };
     *has_schema = false;
@@ -328,8 +329,9 @@ static bool exl2__grammar_array_item_set(exl2__grammar_schema *s, const exl2__gr
 }
 
 /* An array of `prefix` items that have their own subschemas, then any others. */
-static exl2__grammar_code_piece exl2__grammar_array_tuple(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                                          uint32_t prefix, uint32_t min, uint32_t max)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_array_tuple(exl2__grammar_schema *s,
+                                                                 const exl2__grammar_schema_set *set, uint32_t prefix,
+                                                                 uint32_t min, uint32_t max)
 {
     exl2__grammar_code *g = s->g;
     exl2__grammar_schema_set item;
@@ -365,8 +367,8 @@ static exl2__grammar_code_piece exl2__grammar_array_tuple(exl2__grammar_schema *
 
 /* Changes *min or *max so that arrays violate maxItems or minItems of a set that must not hold. false: the set has
    neither. */
-static bool exl2__grammar_array_not(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t *min,
-                                    uint32_t *max)
+EXL2__PRIVATE bool exl2__grammar_array_not(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t *min,
+                                           uint32_t *max)
 {
     uint32_t least = exl2__grammar_value_count(s, set, "minItems", false);
     uint32_t most = exl2__grammar_value_count(s, set, "maxItems", true);
@@ -378,7 +380,8 @@ static bool exl2__grammar_array_not(exl2__grammar_schema *s, const exl2__grammar
     return least || most != EXL2__GRAMMAR_CODE_ENDLESS;
 }
 
-static exl2__grammar_code_piece exl2__grammar_array_piece(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_array_piece(exl2__grammar_schema *s,
+                                                                 const exl2__grammar_schema_set *set)
 {
     uint32_t min = exl2__grammar_value_count(s, set, "minItems", false), prefix = 0, unique = 0, longest = 0;
     uint32_t max = exl2__grammar_value_count(s, set, "maxItems", true);

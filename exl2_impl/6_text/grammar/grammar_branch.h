@@ -11,8 +11,8 @@
 
 /* Adds to a branch of oneOf that no other branch may hold, without the branches that are disjoint from it anyway.
    `apart`: one bit for each pair of branches that is known to be disjoint. */
-static void exl2__grammar_branch_exclude_others(exl2__grammar_schema *s, exl2__grammar_schema_set *branch,
-                                                uint32_t list, uint32_t at, uint32_t *apart)
+EXL2__PRIVATE void exl2__grammar_branch_exclude_others(exl2__grammar_schema *s, exl2__grammar_schema_set *branch,
+                                                       uint32_t list, uint32_t at, uint32_t *apart)
 {
     uint32_t count = s->j.tokens[list].count, own = exl2__json_first(&s->j, list), other = own;
     for (uint32_t i = 0; i < at; i++) {
@@ -32,8 +32,8 @@ static void exl2__grammar_branch_exclude_others(exl2__grammar_schema *s, exl2__g
 }
 
 /* Rejects a branch that refers to the set itself with no value in between. */
-static void exl2__grammar_branch_check(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
-                                       uint32_t list, uint32_t token)
+EXL2__PRIVATE void exl2__grammar_branch_check(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                              uint32_t part, uint32_t list, uint32_t token)
 {
     exl2__grammar_schema_set branch = exl2__grammar_schema_set_of(token);
     exl2__grammar_schema_expand(s, &branch);
@@ -49,8 +49,8 @@ static void exl2__grammar_branch_check(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Are all keys of the object in `words`? */
-static bool exl2__grammar_branch_only(const exl2__grammar_schema *s, uint32_t object, const char *const *words,
-                                      size_t count)
+EXL2__PRIVATE bool exl2__grammar_branch_only(const exl2__grammar_schema *s, uint32_t object, const char *const *words,
+                                             size_t count)
 {
     for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
         bool known = false;
@@ -66,8 +66,8 @@ static bool exl2__grammar_branch_only(const exl2__grammar_schema *s, uint32_t ob
 
 /* The simple case: all branches only list constants, and the schema around them has at most a type. The constants
    become one list of any length. false: this is not the case, or branches of oneOf share a constant. */
-static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t list,
-                                        exl2__grammar_code_piece *out)
+EXL2__PRIVATE bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                               uint32_t list, exl2__grammar_code_piece *out)
 {
     static const char *const words[] = { "const", "enum", "type", "title", "description", "$comment", "deprecated" };
     static const char *const outer[] = { "anyOf", "oneOf", "type", "title", "description", "$comment", "deprecated",
@@ -107,9 +107,10 @@ static bool exl2__grammar_branch_values(exl2__grammar_schema *s, const exl2__gra
 
 /* One alternative for each branch of the list, which is the part's anyOf or oneOf: the set with the branch. There the
    part is marked as done, so that the list is not expanded again. */
-static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                                          exl2__grammar_schema_sub part, uint32_t list,
-                                                          bool is_one_of)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *s,
+                                                                 const exl2__grammar_schema_set *set,
+                                                                 exl2__grammar_schema_sub part, uint32_t list,
+                                                                 bool is_one_of)
 {
     exl2__grammar_code *g = s->g;
     exl2__grammar_code_piece all = { 0, 0 };
@@ -152,8 +153,8 @@ static exl2__grammar_code_piece exl2__grammar_branch_list(exl2__grammar_schema *
 /* ---- values of all types ---- */
 
 /* true, false or both, without those that a not of the set excludes. */
-static exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__grammar_schema *s,
-                                                             const exl2__grammar_schema_set *set)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__grammar_schema *s,
+                                                                    const exl2__grammar_schema_set *set)
 {
     static const exl2__json_kind kinds[] = { EXL2__JSON_FALSE, EXL2__JSON_TRUE };
     bool may[2] = { true, true };
@@ -180,7 +181,7 @@ static exl2__grammar_code_piece exl2__grammar_branch_boolean(exl2__grammar_schem
 }
 
 /* Is null allowed by the set's nots? */
-static bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
+EXL2__PRIVATE bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     bool may = true;
     for (uint32_t i = 0; i < set->not_count && s->g->result == EXL2_OK; i++) {
@@ -197,7 +198,8 @@ static bool exl2__grammar_branch_null(exl2__grammar_schema *s, const exl2__gramm
     return may;
 }
 
-static exl2__grammar_code_piece exl2__grammar_branch_body(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_branch_body(exl2__grammar_schema *s,
+                                                                 const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
     exl2__grammar_code_piece all = { 0, 0 };
@@ -245,7 +247,7 @@ static exl2__grammar_code_piece exl2__grammar_branch_body(exl2__grammar_schema *
 
 /* ---- schemas ---- */
 
-static void exl2__grammar_branch_rules(exl2__grammar_schema *s)
+EXL2__PRIVATE void exl2__grammar_branch_rules(exl2__grammar_schema *s)
 {
     exl2__grammar_schema_set root = exl2__grammar_schema_set_of(0);
     exl2__grammar_schema_rule(s, &root); /* rule 0 */
@@ -260,7 +262,7 @@ static void exl2__grammar_branch_rules(exl2__grammar_schema *s)
 
 /* The schema in a wrapper of chat APIs, {"name", "strict", "schema"} or {"type": "json_schema", "json_schema"}; 0: the
    root is a schema itself. */
-static uint32_t exl2__grammar_branch_wrapped(const exl2__grammar_schema *s)
+EXL2__PRIVATE uint32_t exl2__grammar_branch_wrapped(const exl2__grammar_schema *s)
 {
     uint32_t others, type = exl2__grammar_schema_get(s, 0, "type"), inner = exl2__grammar_schema_get(s, 0, "schema");
     uint32_t format = exl2__grammar_schema_get(s, 0, "json_schema");
@@ -271,8 +273,8 @@ static uint32_t exl2__grammar_branch_wrapped(const exl2__grammar_schema *s)
 }
 
 /* Compiles a schema to *g, which has just been opened. `strict`: no keyword that may restrict values is ignored. */
-static void exl2__grammar_branch_read(exl2__grammar_code *g, const char *text, size_t bytes,
-                                      const exl2__grammar_vocab *vocab, bool strict)
+EXL2__PRIVATE void exl2__grammar_branch_read(exl2__grammar_code *g, const char *text, size_t bytes,
+                                             const exl2__grammar_vocab *vocab, bool strict)
 {
     exl2__grammar_schema s = { 0 };
     void *buffer;

@@ -22,7 +22,7 @@ typedef struct exl2__grammar_choice {
     uint32_t count, room;
 } exl2__grammar_choice;
 
-static void exl2__grammar_choice_close(exl2__grammar_choice *list)
+EXL2__PRIVATE void exl2__grammar_choice_close(exl2__grammar_choice *list)
 {
     exl2__free(list->g->c, list->texts, (uint64_t)list->room * sizeof *list->texts, EXL2_MEM_GENERAL);
     list->texts = NULL;
@@ -30,7 +30,7 @@ static void exl2__grammar_choice_close(exl2__grammar_choice *list)
 }
 
 /* Opens a list with room for `room` texts; after an error it has no room. */
-static void exl2__grammar_choice_open(exl2__grammar_code *g, uint32_t room, exl2__grammar_choice *list)
+EXL2__PRIVATE void exl2__grammar_choice_open(exl2__grammar_code *g, uint32_t room, exl2__grammar_choice *list)
 {
     void *texts = NULL;
     *list = (exl2__grammar_choice){ g, NULL, 0, 0 };
@@ -49,19 +49,19 @@ static inline void exl2__grammar_choice_add(exl2__grammar_choice *list, const ch
     }
 }
 
-static int exl2__grammar_choice_order(const exl2__grammar_choice_text *a, const exl2__grammar_choice_text *b)
+EXL2__PRIVATE int exl2__grammar_choice_order(const exl2__grammar_choice_text *a, const exl2__grammar_choice_text *b)
 {
     int order = memcmp(a->text, b->text, a->bytes < b->bytes ? a->bytes : b->bytes);
     return order ? order : (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
-static bool exl2__grammar_choice_less(const void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__grammar_choice_less(const void *items, uint32_t a, uint32_t b)
 {
     const exl2__grammar_choice_text *texts = (const exl2__grammar_choice_text *)items;
     return exl2__grammar_choice_order(&texts[a], &texts[b]) < 0;
 }
 
-static void exl2__grammar_choice_swap(void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__grammar_choice_swap(void *items, uint32_t a, uint32_t b)
 {
     exl2__grammar_choice_text *texts = (exl2__grammar_choice_text *)items, text = texts[a];
     texts[a] = texts[b];
@@ -69,7 +69,7 @@ static void exl2__grammar_choice_swap(void *items, uint32_t a, uint32_t b)
 }
 
 /* Sorts the texts and removes duplicates. Returns the number of texts that were removed. */
-static uint32_t exl2__grammar_choice_sort(exl2__grammar_choice *list)
+EXL2__PRIVATE uint32_t exl2__grammar_choice_sort(exl2__grammar_choice *list)
 {
     exl2__sort_items order = { list->texts, exl2__grammar_choice_less, exl2__grammar_choice_swap };
     uint32_t used = 0, count = list->count;
@@ -84,7 +84,7 @@ static uint32_t exl2__grammar_choice_sort(exl2__grammar_choice *list)
 }
 
 /* Keeps only the texts that the other list holds too. Both lists are sorted. */
-static void exl2__grammar_choice_intersect(exl2__grammar_choice *list, const exl2__grammar_choice *other)
+EXL2__PRIVATE void exl2__grammar_choice_intersect(exl2__grammar_choice *list, const exl2__grammar_choice *other)
 {
     uint32_t used = 0, at = 0;
     for (uint32_t i = 0; i < list->count; i++) {
@@ -117,7 +117,7 @@ typedef struct exl2__grammar_choice_maker {
     uint32_t mask;
 } exl2__grammar_choice_maker;
 
-static uint32_t exl2__grammar_choice_node(exl2__grammar_choice_maker *m, exl2__grammar_code_node wanted)
+EXL2__PRIVATE uint32_t exl2__grammar_choice_node(exl2__grammar_choice_maker *m, exl2__grammar_code_node wanted)
 {
     uint32_t hash = wanted.kind * 0x9E3779B1u ^ (wanted.low | (uint32_t)wanted.high << 8) * 0x85EBCA6Bu;
     hash = (hash ^ hash >> 15 ^ wanted.next) * 0x9E3779B1u;
@@ -143,7 +143,7 @@ static uint32_t exl2__grammar_choice_node(exl2__grammar_choice_maker *m, exl2__g
 }
 
 /* Finishes the newest transition. Returns the node of all finished transitions. */
-static uint32_t exl2__grammar_choice_flush(exl2__grammar_choice_maker *m, exl2__grammar_choice_place *place)
+EXL2__PRIVATE uint32_t exl2__grammar_choice_flush(exl2__grammar_choice_maker *m, exl2__grammar_choice_place *place)
 {
     if (place->target) {
         exl2__grammar_code_node byte = { EXL2__GRAMMAR_CODE_BYTES, place->low, place->high, place->target, 0, 0, 0 };
@@ -156,8 +156,8 @@ static uint32_t exl2__grammar_choice_flush(exl2__grammar_choice_maker *m, exl2__
 }
 
 /* Adds the transition from the place's byte to `target`. */
-static void exl2__grammar_choice_transition(exl2__grammar_choice_maker *m, exl2__grammar_choice_place *place,
-                                            uint32_t target)
+EXL2__PRIVATE void exl2__grammar_choice_transition(exl2__grammar_choice_maker *m, exl2__grammar_choice_place *place,
+                                                   uint32_t target)
 {
     if (place->target != target || place->high + 1 != place->byte) {
         exl2__grammar_choice_flush(m, place);
@@ -167,8 +167,8 @@ static void exl2__grammar_choice_transition(exl2__grammar_choice_maker *m, exl2_
     place->high = place->byte;
 }
 
-static uint32_t exl2__grammar_choice_make(exl2__grammar_choice_maker *m, const exl2__grammar_choice *list,
-                                          uint32_t end)
+EXL2__PRIVATE uint32_t exl2__grammar_choice_make(exl2__grammar_choice_maker *m, const exl2__grammar_choice *list,
+                                                 uint32_t end)
 {
     static const exl2__grammar_choice_place empty = { 0, 0, 0, 0, 0 };
     size_t depth = 0;
@@ -195,7 +195,7 @@ static uint32_t exl2__grammar_choice_make(exl2__grammar_choice_maker *m, const e
 }
 
 /* A piece that matches one of the texts of a sorted list, or nothing if the list is empty. */
-static exl2__grammar_code_piece exl2__grammar_choice_piece(const exl2__grammar_choice *list)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_choice_piece(const exl2__grammar_choice *list)
 {
     exl2__grammar_code *g = list->g;
     exl2__grammar_choice_maker m = { g, NULL, NULL, 0 };

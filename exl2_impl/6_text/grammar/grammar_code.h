@@ -60,7 +60,7 @@ typedef struct exl2__grammar_code_class {
     uint32_t count;
 } exl2__grammar_code_class;
 
-static void exl2__grammar_code_close(exl2__grammar_code *g)
+EXL2__PRIVATE void exl2__grammar_code_close(exl2__grammar_code *g)
 {
     exl2__free(g->c, g->nodes, (uint64_t)g->node_room * sizeof *g->nodes, EXL2_MEM_GENERAL);
     exl2__free(g->c, g->rules, (uint64_t)g->rule_room * sizeof *g->rules, EXL2_MEM_GENERAL);
@@ -68,8 +68,8 @@ static void exl2__grammar_code_close(exl2__grammar_code *g)
 }
 
 /* Doubles the room of an array, up to `most` items of `size` bytes. false: an error, which is stored. */
-static bool exl2__grammar_code_grow(exl2__grammar_code *g, void **items, uint32_t *room, uint32_t most, size_t size,
-                                    const char *what)
+EXL2__PRIVATE bool exl2__grammar_code_grow(exl2__grammar_code *g, void **items, uint32_t *room, uint32_t most,
+                                           size_t size, const char *what)
 {
     void *grown;
     if (g->result < 0) {
@@ -93,8 +93,8 @@ static bool exl2__grammar_code_grow(exl2__grammar_code *g, void **items, uint32_
     return true;
 }
 
-static uint32_t exl2__grammar_code_add(exl2__grammar_code *g, exl2__grammar_code_kind kind, uint32_t next,
-                                       uint32_t other)
+EXL2__PRIVATE uint32_t exl2__grammar_code_add(exl2__grammar_code *g, exl2__grammar_code_kind kind, uint32_t next,
+                                              uint32_t other)
 {
     if (g->node_count >= g->node_room) {
         void *nodes = g->nodes;
@@ -109,7 +109,7 @@ static uint32_t exl2__grammar_code_add(exl2__grammar_code *g, exl2__grammar_code
     return g->node_count++;
 }
 
-static exl2_result exl2__grammar_code_open(exl2__ctx *c, exl2__grammar_code *g, const char *label)
+EXL2__PRIVATE exl2_result exl2__grammar_code_open(exl2__ctx *c, exl2__grammar_code *g, const char *label)
 {
     *g = (exl2__grammar_code){ 0 };
     g->c = c;
@@ -131,12 +131,12 @@ static inline exl2__grammar_code_piece exl2__grammar_code_single(uint32_t node)
     return piece;
 }
 
-static exl2__grammar_code_piece exl2__grammar_code_empty(exl2__grammar_code *g)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_empty(exl2__grammar_code *g)
 {
     return exl2__grammar_code_single(exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0));
 }
 
-static exl2__grammar_code_piece exl2__grammar_code_bytes(exl2__grammar_code *g, uint32_t low, uint32_t high)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_bytes(exl2__grammar_code *g, uint32_t low, uint32_t high)
 {
     uint32_t node = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_BYTES, 0, 0);
     if (node) {
@@ -146,15 +146,15 @@ static exl2__grammar_code_piece exl2__grammar_code_bytes(exl2__grammar_code *g, 
     return exl2__grammar_code_single(node);
 }
 
-static exl2__grammar_code_piece exl2__grammar_code_cat(exl2__grammar_code *g, exl2__grammar_code_piece a,
-                                                       exl2__grammar_code_piece b)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_cat(exl2__grammar_code *g, exl2__grammar_code_piece a,
+                                                              exl2__grammar_code_piece b)
 {
     exl2__grammar_code_join(g, a.last, b.first);
     exl2__grammar_code_piece both = { a.first, b.last };
     return both;
 }
 
-static exl2__grammar_code_piece exl2__grammar_code_text(exl2__grammar_code *g, const char *text, size_t bytes)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_text(exl2__grammar_code *g, const char *text, size_t bytes)
 {
     exl2__grammar_code_piece all = exl2__grammar_code_empty(g);
     for (size_t i = 0; i < bytes && g->result == EXL2_OK; i++) {
@@ -163,13 +163,13 @@ static exl2__grammar_code_piece exl2__grammar_code_text(exl2__grammar_code *g, c
     return all;
 }
 
-static exl2__grammar_code_piece exl2__grammar_code_word(exl2__grammar_code *g, const char *text)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_word(exl2__grammar_code *g, const char *text)
 {
     return exl2__grammar_code_text(g, text, strlen(text));
 }
 
-static exl2__grammar_code_piece exl2__grammar_code_alt(exl2__grammar_code *g, exl2__grammar_code_piece a,
-                                                       exl2__grammar_code_piece b)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_alt(exl2__grammar_code *g, exl2__grammar_code_piece a,
+                                                              exl2__grammar_code_piece b)
 {
     uint32_t join = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
     uint32_t split = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, a.first, b.first);
@@ -180,7 +180,8 @@ static exl2__grammar_code_piece exl2__grammar_code_alt(exl2__grammar_code *g, ex
 }
 
 /* Adds an alternative to a list. A list with `first` 0 is empty. */
-static void exl2__grammar_code_or(exl2__grammar_code *g, exl2__grammar_code_piece *list, exl2__grammar_code_piece a)
+EXL2__PRIVATE void exl2__grammar_code_or(exl2__grammar_code *g, exl2__grammar_code_piece *list,
+                                         exl2__grammar_code_piece a)
 {
     if (list->first == 0) {
         *list = a;
@@ -196,13 +197,14 @@ static void exl2__grammar_code_or(exl2__grammar_code *g, exl2__grammar_code_piec
     }
 }
 
-static exl2__grammar_code_piece exl2__grammar_code_option(exl2__grammar_code *g, exl2__grammar_code_piece a)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_option(exl2__grammar_code *g, exl2__grammar_code_piece a)
 {
     return exl2__grammar_code_alt(g, a, exl2__grammar_code_empty(g));
 }
 
 /* a*, if `none`; otherwise a+. */
-static exl2__grammar_code_piece exl2__grammar_code_star(exl2__grammar_code *g, exl2__grammar_code_piece a, bool none)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_star(exl2__grammar_code *g, exl2__grammar_code_piece a,
+                                                               bool none)
 {
     uint32_t end = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
     uint32_t split = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_SPLIT, end, a.first);
@@ -212,8 +214,8 @@ static exl2__grammar_code_piece exl2__grammar_code_star(exl2__grammar_code *g, e
 }
 
 /* a{min,max}; max may be ENDLESS. */
-static exl2__grammar_code_piece exl2__grammar_code_repeat(exl2__grammar_code *g, exl2__grammar_code_piece a,
-                                                          uint32_t min, uint32_t max)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_repeat(exl2__grammar_code *g, exl2__grammar_code_piece a,
+                                                                 uint32_t min, uint32_t max)
 {
     if (max == EXL2__GRAMMAR_CODE_ENDLESS && min <= 1) {
         return exl2__grammar_code_star(g, a, min == 0);
@@ -235,7 +237,7 @@ static exl2__grammar_code_piece exl2__grammar_code_repeat(exl2__grammar_code *g,
 
 /* ---- rules ---- */
 
-static uint32_t exl2__grammar_code_rule(exl2__grammar_code *g)
+EXL2__PRIVATE uint32_t exl2__grammar_code_rule(exl2__grammar_code *g)
 {
     if (g->rule_count >= g->rule_room) {
         void *rules = g->rules;
@@ -249,7 +251,7 @@ static uint32_t exl2__grammar_code_rule(exl2__grammar_code *g)
     return g->rule_count++;
 }
 
-static void exl2__grammar_code_define(exl2__grammar_code *g, uint32_t rule, exl2__grammar_code_piece body)
+EXL2__PRIVATE void exl2__grammar_code_define(exl2__grammar_code *g, uint32_t rule, exl2__grammar_code_piece body)
 {
     exl2__grammar_code_join(g, body.last, 0);
     if (rule < g->rule_count) {
@@ -257,14 +259,14 @@ static void exl2__grammar_code_define(exl2__grammar_code *g, uint32_t rule, exl2
     }
 }
 
-static exl2__grammar_code_piece exl2__grammar_code_call(exl2__grammar_code *g, uint32_t rule)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_call(exl2__grammar_code *g, uint32_t rule)
 {
     return exl2__grammar_code_single(exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_CALL, 0, rule));
 }
 
 /* ---- classes of characters ---- */
 
-static bool exl2__grammar_code_class_add(exl2__grammar_code_class *s, uint32_t low, uint32_t high)
+EXL2__PRIVATE bool exl2__grammar_code_class_add(exl2__grammar_code_class *s, uint32_t low, uint32_t high)
 {
     if (s->count == EXL2__GRAMMAR_CODE_RANGES_MAX || low > high) {
         return low > high;
@@ -275,7 +277,7 @@ static bool exl2__grammar_code_class_add(exl2__grammar_code_class *s, uint32_t l
 }
 
 /* Sorts the ranges and merges those that overlap or touch. */
-static void exl2__grammar_code_class_tidy(exl2__grammar_code_class *s)
+EXL2__PRIVATE void exl2__grammar_code_class_tidy(exl2__grammar_code_class *s)
 {
     for (uint32_t i = 1; i < s->count; i++) {
         exl2__grammar_code_range range = s->ranges[i];
@@ -297,7 +299,7 @@ static void exl2__grammar_code_class_tidy(exl2__grammar_code_class *s)
 }
 
 /* Replaces a class by its complement. The result may need one range more. */
-static void exl2__grammar_code_class_negate(exl2__grammar_code_class *s)
+EXL2__PRIVATE void exl2__grammar_code_class_negate(exl2__grammar_code_class *s)
 {
     exl2__grammar_code_class_tidy(s);
     uint32_t low = 0, used = 0;
@@ -318,8 +320,8 @@ static void exl2__grammar_code_class_negate(exl2__grammar_code_class *s)
 
 /* Adds the code points low..high, all of `length` bytes in UTF-8. They are cut into runs whose encodings are a product
    of byte ranges: one range for each byte. */
-static void exl2__grammar_code_utf8(exl2__grammar_code *g, exl2__grammar_code_piece *list, uint32_t low,
-                                    uint32_t high, uint32_t length)
+EXL2__PRIVATE void exl2__grammar_code_utf8(exl2__grammar_code *g, exl2__grammar_code_piece *list, uint32_t low,
+                                           uint32_t high, uint32_t length)
 {
     while (low <= high && g->result == EXL2_OK) {
         uint32_t end = high;
@@ -350,8 +352,9 @@ static void exl2__grammar_code_utf8(exl2__grammar_code *g, exl2__grammar_code_pi
 }
 
 /* Adds the part of `range` that lies in from..to; from..to have `length` bytes in UTF-8. */
-static void exl2__grammar_code_within(exl2__grammar_code *g, exl2__grammar_code_piece *list,
-                                      exl2__grammar_code_range range, uint32_t from, uint32_t to, uint32_t length)
+EXL2__PRIVATE void exl2__grammar_code_within(exl2__grammar_code *g, exl2__grammar_code_piece *list,
+                                             exl2__grammar_code_range range, uint32_t from, uint32_t to,
+                                             uint32_t length)
 {
     uint32_t low = exl2__max32(range.low, from), high = exl2__min32(range.high, to);
     if (low <= high) {
@@ -361,8 +364,8 @@ static void exl2__grammar_code_within(exl2__grammar_code *g, exl2__grammar_code_
 
 /* Adds the characters of `range` that have a short escape in JSON, such as \n and \". Control characters without one
    are left out. */
-static void exl2__grammar_code_escapes(exl2__grammar_code *g, exl2__grammar_code_piece *list,
-                                       exl2__grammar_code_range range)
+EXL2__PRIVATE void exl2__grammar_code_escapes(exl2__grammar_code *g, exl2__grammar_code_piece *list,
+                                              exl2__grammar_code_range range)
 {
     static const char codes[] = "\b\f\n\r\t\"\\", letters[] = "bfnrt\"\\";
     for (uint32_t i = 0; codes[i]; i++) {
@@ -374,7 +377,7 @@ static void exl2__grammar_code_escapes(exl2__grammar_code *g, exl2__grammar_code
 }
 
 /* One character of the class as UTF-8. Tidies the class. Surrogates are left out. An empty class matches nothing. */
-static exl2__grammar_code_piece exl2__grammar_code_one_of(exl2__grammar_code *g, exl2__grammar_code_class *s)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_code_one_of(exl2__grammar_code *g, exl2__grammar_code_class *s)
 {
     static const struct { uint32_t from, to, length; } parts[] = {
         { 0, 0x7F, 1 }, { 0x80, 0x7FF, 2 }, { 0x800, 0xD7FF, 3 }, { 0xE000, 0xFFFF, 3 }, { 0x10000, 0x10FFFF, 4 },

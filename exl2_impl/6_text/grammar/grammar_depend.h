@@ -33,7 +33,7 @@ typedef struct exl2__grammar_depend {
     exl2__grammar_depend_world *worlds;            /* allocated if world_room is not 0 */
 } exl2__grammar_depend;
 
-static uint32_t exl2__grammar_depend_find(const exl2__grammar_depend *d, uint32_t key)
+EXL2__PRIVATE uint32_t exl2__grammar_depend_find(const exl2__grammar_depend *d, uint32_t key)
 {
     for (uint32_t i = 0; i < d->count; i++) {
         if (exl2__json_same(d->j, d->keys[i], key)) {
@@ -44,7 +44,7 @@ static uint32_t exl2__grammar_depend_find(const exl2__grammar_depend *d, uint32_
 }
 
 /* The index of the key, which is added if it is new; NONE: there are too many, or an error. */
-static uint32_t exl2__grammar_depend_index(exl2__grammar_depend *d, uint32_t key)
+EXL2__PRIVATE uint32_t exl2__grammar_depend_index(exl2__grammar_depend *d, uint32_t key)
 {
     uint32_t at = exl2__grammar_depend_find(d, key);
     if (at != EXL2__GRAMMAR_DEPEND_NONE || d->g->result < 0) {
@@ -61,7 +61,7 @@ static uint32_t exl2__grammar_depend_index(exl2__grammar_depend *d, uint32_t key
 }
 
 /* Adds that `key` needs `other`. */
-static void exl2__grammar_depend_add(exl2__grammar_depend *d, uint32_t key, uint32_t other)
+EXL2__PRIVATE void exl2__grammar_depend_add(exl2__grammar_depend *d, uint32_t key, uint32_t other)
 {
     uint32_t from = exl2__grammar_depend_index(d, key), to = exl2__grammar_depend_index(d, other);
     if (from != EXL2__GRAMMAR_DEPEND_NONE && to != EXL2__GRAMMAR_DEPEND_NONE) {
@@ -70,7 +70,8 @@ static void exl2__grammar_depend_add(exl2__grammar_depend *d, uint32_t key, uint
 }
 
 /* Begins the members, in a list that has been opened. `always`: the keys that are required anyway. */
-static void exl2__grammar_depend_begin(exl2__grammar_depend *d, const exl2__grammar_sequence *list, uint64_t always)
+EXL2__PRIVATE void exl2__grammar_depend_begin(exl2__grammar_depend *d, const exl2__grammar_sequence *list,
+                                              uint64_t always)
 {
     d->one = (exl2__grammar_depend_world){ .list = *list };
     d->worlds = &d->one;
@@ -87,7 +88,7 @@ static void exl2__grammar_depend_begin(exl2__grammar_depend *d, const exl2__gram
 }
 
 /* Makes room for one more world. */
-static bool exl2__grammar_depend_room(exl2__grammar_depend *d)
+EXL2__PRIVATE bool exl2__grammar_depend_room(exl2__grammar_depend *d)
 {
     void *worlds = d->world_room ? d->worlds : NULL;
     if (d->world_count < d->world_room) {
@@ -105,7 +106,7 @@ static bool exl2__grammar_depend_room(exl2__grammar_depend *d)
 }
 
 /* Makes one world of those that have decided the same. */
-static void exl2__grammar_depend_merge(exl2__grammar_depend *d)
+EXL2__PRIVATE void exl2__grammar_depend_merge(exl2__grammar_depend *d)
 {
     for (uint32_t i = 1; i < d->world_count; i++) {
         for (uint32_t k = 0; k < i; k++) {
@@ -119,7 +120,7 @@ static void exl2__grammar_depend_merge(exl2__grammar_depend *d)
 }
 
 /* Writes keys[at], leaves it out, or both, in every world. */
-static void exl2__grammar_depend_split(exl2__grammar_depend *d, exl2__grammar_code_piece member, uint32_t at)
+EXL2__PRIVATE void exl2__grammar_depend_split(exl2__grammar_depend *d, exl2__grammar_code_piece member, uint32_t at)
 {
     uint64_t bit = 1ull << at, needed_by = 0;
     uint32_t count = d->world_count;
@@ -147,8 +148,8 @@ static void exl2__grammar_depend_split(exl2__grammar_depend *d, exl2__grammar_co
 }
 
 /* Adds the member `key`. */
-static void exl2__grammar_depend_member(exl2__grammar_depend *d, uint32_t key, exl2__grammar_code_piece member,
-                                        bool required)
+EXL2__PRIVATE void exl2__grammar_depend_member(exl2__grammar_depend *d, uint32_t key, exl2__grammar_code_piece member,
+                                               bool required)
 {
     uint32_t at = exl2__grammar_depend_find(d, key);
     if (at != EXL2__GRAMMAR_DEPEND_NONE) {
@@ -164,7 +165,7 @@ static void exl2__grammar_depend_member(exl2__grammar_depend *d, uint32_t key, e
     }
 }
 
-static void exl2__grammar_depend_close(exl2__grammar_depend *d)
+EXL2__PRIVATE void exl2__grammar_depend_close(exl2__grammar_depend *d)
 {
     exl2__free(d->g->c, d->world_room ? d->worlds : NULL, (uint64_t)d->world_room * sizeof *d->worlds,
                EXL2_MEM_GENERAL);

@@ -23,7 +23,7 @@ typedef struct exl2__grammar_ebnf {
 } exl2__grammar_ebnf;
 
 /* space: {" " | "\t" | "\n" | "\v" | "\f" | "\r" | "#" {character} "\n"}. */
-static void exl2__grammar_ebnf_space(exl2__grammar_ebnf *e)
+EXL2__PRIVATE void exl2__grammar_ebnf_space(exl2__grammar_ebnf *e)
 {
     exl2__grammar_regex *r = &e->r;
     for (char c; r->at < r->bytes && ((c = r->text[r->at]) == ' ' || (c >= '\t' && c <= '\r') || c == '#');) {
@@ -35,7 +35,7 @@ static void exl2__grammar_ebnf_space(exl2__grammar_ebnf *e)
 }
 
 /* name: (letter | "_") {letter | "_" | digit | "-"}. Bytes of the name at the current byte, or 0. */
-static uint32_t exl2__grammar_ebnf_name_bytes(const exl2__grammar_ebnf *e)
+EXL2__PRIVATE uint32_t exl2__grammar_ebnf_name_bytes(const exl2__grammar_ebnf *e)
 {
     uint32_t bytes = 0;
     for (;; bytes++) {
@@ -48,7 +48,7 @@ static uint32_t exl2__grammar_ebnf_name_bytes(const exl2__grammar_ebnf *e)
 }
 
 /* Reads a name of `bytes` bytes and returns its rule, which may not be defined yet. */
-static uint32_t exl2__grammar_ebnf_rule(exl2__grammar_ebnf *e, uint32_t bytes)
+EXL2__PRIVATE uint32_t exl2__grammar_ebnf_rule(exl2__grammar_ebnf *e, uint32_t bytes)
 {
     const char *text = e->r.text + e->r.at;
     uint32_t hash = bytes, mask = 2 * EXL2__GRAMMAR_EBNF_RULES_MAX - 1;
@@ -77,7 +77,7 @@ static uint32_t exl2__grammar_ebnf_rule(exl2__grammar_ebnf *e, uint32_t bytes)
 }
 
 /* text: '"' {char} '"' | "'" {char} "'". */
-static exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
 {
     exl2__grammar_regex *r = &e->r;
     char quote = r->text[r->at++];
@@ -92,10 +92,10 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_text(exl2__grammar_ebnf *e)
     return all;
 }
 
-static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e);
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e);
 
 /* part: name | text | class | "." | "(" either ")". At the end of a sequence, *more is set to false. */
-static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, bool *more)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, bool *more)
 {
     exl2__grammar_regex *r = &e->r;
     char c = exl2__grammar_regex_peek(r, 0);
@@ -134,7 +134,7 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_part(exl2__grammar_ebnf *e, b
 }
 
 /* either: {part counts} {"|" {part counts}}. */
-static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e)
 {
     exl2__grammar_code *g = e->r.g;
     exl2__grammar_code_piece list = { 0, 0 };
@@ -156,7 +156,7 @@ static exl2__grammar_code_piece exl2__grammar_ebnf_either(exl2__grammar_ebnf *e)
 }
 
 /* rules: {name "::=" either}. Rule 0 calls the root. */
-static void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
+EXL2__PRIVATE void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
 {
     exl2__grammar_code *g = e->r.g;
     uint32_t root = 0, first = 0;
@@ -191,7 +191,7 @@ static void exl2__grammar_ebnf_rules(exl2__grammar_ebnf *e)
 }
 
 /* Compiles the text to *g, which has just been opened. */
-static void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, size_t bytes)
+EXL2__PRIVATE void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, size_t bytes)
 {
     exl2__grammar_ebnf e = { { g, text, bytes, 0, 0 }, NULL, NULL };
     uint64_t names = EXL2__GRAMMAR_EBNF_RULES_MAX * sizeof *e.names, slots = EXL2__GRAMMAR_EBNF_RULES_MAX * 4;
@@ -209,7 +209,7 @@ static void exl2__grammar_ebnf_read(exl2__grammar_code *g, const char *text, siz
 /* ---- choices ---- */
 
 /* Each line is a choice. Empty lines, and a CR at the end of a line, are ignored. */
-static void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char *text, size_t bytes)
+EXL2__PRIVATE void exl2__grammar_ebnf_choices(exl2__grammar_code *g, const char *text, size_t bytes)
 {
     exl2__grammar_regex r = { g, text, bytes, 0, 0 };
     exl2__grammar_choice list;

@@ -23,7 +23,7 @@ typedef struct exl2__grammar_figure {
 } exl2__grammar_figure;
 
 /* The order of two numbers: below 0, 0 or above 0. */
-static int exl2__grammar_figure_order(const exl2__grammar_number_bound *a, const exl2__grammar_number_bound *b)
+EXL2__PRIVATE int exl2__grammar_figure_order(const exl2__grammar_number_bound *a, const exl2__grammar_number_bound *b)
 {
     if (a->negative != b->negative) {
         return a->negative ? -1 : 1;
@@ -34,8 +34,8 @@ static int exl2__grammar_figure_order(const exl2__grammar_number_bound *a, const
 }
 
 /* Is bound a stricter than b? */
-static bool exl2__grammar_figure_stricter(const exl2__grammar_number_bound *a, const exl2__grammar_number_bound *b,
-                                          bool upper)
+EXL2__PRIVATE bool exl2__grammar_figure_stricter(const exl2__grammar_number_bound *a,
+                                                 const exl2__grammar_number_bound *b, bool upper)
 {
     int order = b->present ? exl2__grammar_figure_order(a, b) : 0;
     return !b->present || (order == 0 ? a->exclusive && !b->exclusive : (order < 0) == upper);
@@ -53,8 +53,8 @@ static const exl2__grammar_figure_keyword exl2__grammar_figure_bounds[] = {
 };
 
 /* Replaces a bound by the number `token`, if that is stricter. */
-static void exl2__grammar_figure_bound(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token, bool upper,
-                                       bool exclusive)
+EXL2__PRIVATE void exl2__grammar_figure_bound(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token,
+                                              bool upper, bool exclusive)
 {
     exl2__json_number n;
     exl2__grammar_number_bound bound;
@@ -70,8 +70,8 @@ static void exl2__grammar_figure_bound(exl2__grammar_schema *s, exl2__grammar_fi
 }
 
 /* The part's bound by this keyword, or 0. */
-static uint32_t exl2__grammar_figure_get(exl2__grammar_schema *s, uint32_t part,
-                                         const exl2__grammar_figure_keyword *word, bool *exclusive)
+EXL2__PRIVATE uint32_t exl2__grammar_figure_get(exl2__grammar_schema *s, uint32_t part,
+                                                const exl2__grammar_figure_keyword *word, bool *exclusive)
 {
     uint32_t token = exl2__grammar_schema_get(s, part, word->name);
     uint32_t flag = word->flag ? exl2__grammar_schema_get(s, part, word->flag) : 0;
@@ -84,7 +84,7 @@ static uint32_t exl2__grammar_figure_get(exl2__grammar_schema *s, uint32_t part,
 /* ---- multiples ---- */
 
 /* *value *= 10^count. false: it does not fit into 64 bits. */
-static bool exl2__grammar_figure_shift(uint64_t *value, uint64_t count)
+EXL2__PRIVATE bool exl2__grammar_figure_shift(uint64_t *value, uint64_t count)
 {
     bool fits = true;
     for (uint64_t i = 0; i < count && fits; i++) {
@@ -93,7 +93,7 @@ static bool exl2__grammar_figure_shift(uint64_t *value, uint64_t count)
     return fits;
 }
 
-static uint64_t exl2__grammar_figure_divisor(uint64_t a, uint64_t b)
+EXL2__PRIVATE uint64_t exl2__grammar_figure_divisor(uint64_t a, uint64_t b)
 {
     while (b) {
         uint64_t rest = a % b;
@@ -113,7 +113,7 @@ static inline bool exl2__grammar_figure_is_power(uint64_t value)
 
 /* Combines multiple / 10^places with what the numbers are multiples of already: the least common multiple. false: its
    remainders are too many. */
-static bool exl2__grammar_figure_combine(exl2__grammar_figure *f, uint64_t multiple, uint32_t places)
+EXL2__PRIVATE bool exl2__grammar_figure_combine(exl2__grammar_figure *f, uint64_t multiple, uint32_t places)
 {
     uint32_t most = exl2__max32(f->places, places);
     uint64_t a = f->multiple, b = multiple;
@@ -134,7 +134,7 @@ static bool exl2__grammar_figure_combine(exl2__grammar_figure *f, uint64_t multi
 }
 
 /* Adds a multipleOf to the conditions. */
-static void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token)
+EXL2__PRIVATE void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar_figure *f, uint32_t token)
 {
     exl2__json_number n;
     if (!exl2__json_number_of(&s->j, token, &n) || n.digits == 0 || n.negative) {
@@ -153,7 +153,7 @@ static void exl2__grammar_figure_multiple(exl2__grammar_schema *s, exl2__grammar
 }
 
 /* Is the constant a multiple? */
-static bool exl2__grammar_figure_divides(const exl2__grammar_figure *f, const exl2__json_number *n)
+EXL2__PRIVATE bool exl2__grammar_figure_divides(const exl2__grammar_figure *f, const exl2__json_number *n)
 {
     uint64_t value = n->digits, zeros = 1;
     int64_t shift = n->exponent + f->places; /* n * 10^places = digits * 10^shift */
@@ -175,8 +175,8 @@ static bool exl2__grammar_figure_divides(const exl2__grammar_figure *f, const ex
 }
 
 /* The conditions of a set; `integer`: its types allow no fractions. */
-static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                                    bool integer)
+EXL2__PRIVATE exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                           bool integer)
 {
     exl2__grammar_figure f = { .multiple = integer };
     for (uint32_t i = 0; i < set->count; i++) {
@@ -197,8 +197,8 @@ static exl2__grammar_figure exl2__grammar_figure_of(exl2__grammar_schema *s, con
 }
 
 /* The same where all conditions must hold. */
-static exl2__grammar_figure exl2__grammar_figure_all(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                                     bool integer)
+EXL2__PRIVATE exl2__grammar_figure exl2__grammar_figure_all(exl2__grammar_schema *s,
+                                                            const exl2__grammar_schema_set *set, bool integer)
 {
     exl2__grammar_figure f = exl2__grammar_figure_of(s, set, integer);
     if (f.refused) {
@@ -210,7 +210,7 @@ static exl2__grammar_figure exl2__grammar_figure_all(exl2__grammar_schema *s, co
 }
 
 /* Digits before the point, so that the remainders of all places of a number are not too many. */
-static uint32_t exl2__grammar_figure_digits(const exl2__grammar_figure *f)
+EXL2__PRIVATE uint32_t exl2__grammar_figure_digits(const exl2__grammar_figure *f)
 {
     uint64_t power = 1, rests, fraction = f->places * f->multiple;
     exl2__grammar_figure_shift(&power, f->places);
@@ -223,7 +223,7 @@ static uint32_t exl2__grammar_figure_digits(const exl2__grammar_figure *f)
 /* ---- numbers that are excluded ---- */
 
 /* Excludes one number in all spellings, such as 2, 2.0 and 2.00. */
-static void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t token)
+EXL2__PRIVATE void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t token)
 {
     exl2__json_number n;
     exl2__grammar_number_bound b;
@@ -251,8 +251,9 @@ static void exl2__grammar_figure_not_one(exl2__grammar_schema *s, exl2__grammar_
 
 /* Excludes the numbers that fulfil the bounds and the multipleOf of a set. A single bound becomes one of *f, the
    conditions of the numbers that are written; `fractions`: there are fractions among them. false: it has neither. */
-static bool exl2__grammar_figure_not_range(exl2__grammar_schema *s, exl2__grammar_words *w, exl2__grammar_figure *f,
-                                           bool fractions, const exl2__grammar_schema_set *set, bool integer)
+EXL2__PRIVATE bool exl2__grammar_figure_not_range(exl2__grammar_schema *s, exl2__grammar_words *w,
+                                                  exl2__grammar_figure *f, bool fractions,
+                                                  const exl2__grammar_schema_set *set, bool integer)
 {
     exl2__grammar_figure other = exl2__grammar_figure_of(s, set, integer);
     bool low = other.bounds[0].present, high = other.bounds[1].present;
@@ -281,8 +282,8 @@ static bool exl2__grammar_figure_not_range(exl2__grammar_schema *s, exl2__gramma
 
 /* Excludes the numbers of a set that must not hold, by its constants, or else by its bounds and multipleOf. false: it
    has none of them. */
-static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_words *w, exl2__grammar_figure *f,
-                                     bool fractions, const exl2__grammar_schema_set *set, bool integer)
+EXL2__PRIVATE bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_words *w, exl2__grammar_figure *f,
+                                            bool fractions, const exl2__grammar_schema_set *set, bool integer)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t part = set->parts[i].token, one = exl2__grammar_schema_get(s, part, "const");
@@ -302,7 +303,8 @@ static bool exl2__grammar_figure_not(exl2__grammar_schema *s, exl2__grammar_word
 }
 
 /* Does exl2__grammar_figure_not exclude the numbers of the set and no others? */
-static bool exl2__grammar_figure_exact(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool integer)
+EXL2__PRIVATE bool exl2__grammar_figure_exact(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                              bool integer)
 {
     exl2__grammar_figure f = exl2__grammar_figure_of(s, set, integer);
     bool plain = set->not_count == 0, lists = false;
@@ -324,7 +326,8 @@ static inline uint32_t exl2__grammar_figure_parts(const exl2__grammar_figure *f)
 }
 
 /* Adds the numbers within the bounds that are multiples. */
-static void exl2__grammar_figure_numbers(exl2__grammar_schema *s, exl2__grammar_figure *f, exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_figure_numbers(exl2__grammar_schema *s, exl2__grammar_figure *f,
+                                                exl2__grammar_words *w)
 {
     bool power = f->multiple > EXL2__GRAMMAR_FIGURE_MULTIPLE_MAX;
     exl2__grammar_words_multiple of = { f->multiple > 1 && !power ? (uint32_t)f->multiple : 0, f->places };
@@ -358,8 +361,8 @@ static void exl2__grammar_figure_numbers(exl2__grammar_schema *s, exl2__grammar_
 }
 
 /* Adds all conditions of the set on numbers. */
-static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                          uint32_t types, exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                 uint32_t types, exl2__grammar_words *w)
 {
     static const char integers[] = "-?[0-9]+(\\.0*)?";
     bool fractions = (types & EXL2__GRAMMAR_SCHEMA_FRACTION) != 0;
@@ -380,8 +383,8 @@ static void exl2__grammar_figure_language(exl2__grammar_schema *s, const exl2__g
     exl2__grammar_figure_numbers(s, &f, w);
 }
 
-static exl2__grammar_code_piece exl2__grammar_figure_piece(exl2__grammar_schema *s,
-                                                           const exl2__grammar_schema_set *set, uint32_t types)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_figure_piece(exl2__grammar_schema *s,
+                                                                  const exl2__grammar_schema_set *set, uint32_t types)
 {
     exl2__grammar_figure f = exl2__grammar_figure_all(s, set, !(types & EXL2__GRAMMAR_SCHEMA_FRACTION));
     uint32_t nots = 0;
@@ -405,8 +408,8 @@ static exl2__grammar_code_piece exl2__grammar_figure_piece(exl2__grammar_schema 
 }
 
 /* Do the bounds of two sets leave no number to both? */
-static bool exl2__grammar_figure_apart(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
-                                       const exl2__grammar_schema_set *b)
+EXL2__PRIVATE bool exl2__grammar_figure_apart(exl2__grammar_schema *s, const exl2__grammar_schema_set *a,
+                                              const exl2__grammar_schema_set *b)
 {
     exl2__grammar_figure x = exl2__grammar_figure_of(s, a, false), y = exl2__grammar_figure_of(s, b, false);
     for (uint32_t swap = 0; swap < 2; swap++) {
@@ -428,7 +431,7 @@ typedef enum exl2__grammar_figure_answer {
     EXL2__GRAMMAR_FIGURE_UNKNOWN
 } exl2__grammar_figure_answer;
 
-static bool exl2__grammar_figure_listed(const exl2__grammar_schema *s, uint32_t list, uint32_t value)
+EXL2__PRIVATE bool exl2__grammar_figure_listed(const exl2__grammar_schema *s, uint32_t list, uint32_t value)
 {
     bool found = false;
     for (uint32_t k = exl2__json_first(&s->j, list); k && !found; k = exl2__json_next(&s->j, list, k)) {
@@ -437,7 +440,8 @@ static bool exl2__grammar_figure_listed(const exl2__grammar_schema *s, uint32_t 
     return found;
 }
 
-static bool exl2__grammar_figure_within(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t value)
+EXL2__PRIVATE bool exl2__grammar_figure_within(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                               uint32_t value)
 {
     exl2__grammar_figure f = exl2__grammar_figure_all(s, set, false);
     exl2__grammar_number_bound bound;
@@ -458,8 +462,8 @@ static bool exl2__grammar_figure_within(exl2__grammar_schema *s, const exl2__gra
 }
 
 /* Is the constant in a language of strings? */
-static exl2__grammar_figure_answer exl2__grammar_figure_in(exl2__grammar_schema *s, exl2__grammar_words *w,
-                                                           uint32_t value)
+EXL2__PRIVATE exl2__grammar_figure_answer exl2__grammar_figure_in(exl2__grammar_schema *s, exl2__grammar_words *w,
+                                                                  uint32_t value)
 {
     size_t bytes = exl2__json_text(&s->j, value, s->buffer, SIZE_MAX);
     return exl2__grammar_words_accepts(w, s->buffer, bytes) != EXL2__GRAMMAR_WORDS_NONE ? EXL2__GRAMMAR_FIGURE_YES
@@ -468,9 +472,9 @@ static exl2__grammar_figure_answer exl2__grammar_figure_in(exl2__grammar_schema 
 
 /* Does the constant match the set, without its nots? `listed`: the caller knows that every const and enum of the set
    lists the value. `w`: the set's language of strings, or NULL if it has not been made. */
-static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schema *s,
-                                                             const exl2__grammar_schema_set *set, uint32_t value,
-                                                             bool listed, exl2__grammar_words *w)
+EXL2__PRIVATE exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schema *s,
+                                                                    const exl2__grammar_schema_set *set, uint32_t value,
+                                                                    bool listed, exl2__grammar_words *w)
 {
     uint32_t type = exl2__grammar_types_value(s, value);
     bool restricted = false;
@@ -511,8 +515,8 @@ static exl2__grammar_figure_answer exl2__grammar_figure_fits(exl2__grammar_schem
 }
 
 /* Does a constant that every const and enum of the set lists match the rest of the set, including its nots? */
-static bool exl2__grammar_figure_holds(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
-                                       uint32_t value, exl2__grammar_words *w)
+EXL2__PRIVATE bool exl2__grammar_figure_holds(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                              uint32_t types, uint32_t value, exl2__grammar_words *w)
 {
     uint32_t type = exl2__grammar_types_value(s, value);
     if (!(type & types)) {
@@ -539,8 +543,8 @@ static bool exl2__grammar_figure_holds(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* A const of the set (*one is true) or else its shortest enum; 0: the set has neither. */
-static uint32_t exl2__grammar_figure_lists(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                           bool *one)
+EXL2__PRIVATE uint32_t exl2__grammar_figure_lists(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                  bool *one)
 {
     uint32_t best = 0;
     *one = false;
@@ -557,9 +561,9 @@ static uint32_t exl2__grammar_figure_lists(const exl2__grammar_schema *s, const 
 }
 
 /* Opens the language of the set's strings in *w and returns w; NULL if no constant has to be compared with it. */
-static exl2__grammar_words *exl2__grammar_figure_strings(exl2__grammar_schema *s,
-                                                         const exl2__grammar_schema_set *set, uint32_t types,
-                                                         exl2__grammar_words *w)
+EXL2__PRIVATE exl2__grammar_words *exl2__grammar_figure_strings(exl2__grammar_schema *s,
+                                                                const exl2__grammar_schema_set *set, uint32_t types,
+                                                                exl2__grammar_words *w)
 {
     static const char *const names[] = { "minLength", "maxLength", "pattern", "format" };
     exl2__grammar_schema_set plain = { .count = 0 };
@@ -580,8 +584,8 @@ static exl2__grammar_words *exl2__grammar_figure_strings(exl2__grammar_schema *s
 }
 
 /* Does the set have no condition on its constants besides const and enum? */
-static bool exl2__grammar_figure_bare(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                      uint32_t types)
+EXL2__PRIVATE bool exl2__grammar_figure_bare(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                             uint32_t types)
 {
     bool bare = set->not_count == 0;
     for (uint32_t i = 0; i < set->count; i++) {
@@ -595,9 +599,9 @@ static bool exl2__grammar_figure_bare(const exl2__grammar_schema *s, const exl2_
 
 /* Adds the text of a constant to `kept` if the constant matches the set and is in `common`. Returns the end of the
    texts in the buffer. */
-static char *exl2__grammar_figure_keep(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
-                                       uint32_t value, exl2__grammar_words *w, const exl2__grammar_choice *common,
-                                       exl2__grammar_choice *kept)
+EXL2__PRIVATE char *exl2__grammar_figure_keep(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                              uint32_t types, uint32_t value, exl2__grammar_words *w,
+                                              const exl2__grammar_choice *common, exl2__grammar_choice *kept)
 {
     exl2__grammar_choice_text one = { s->buffer, exl2__grammar_value_text(s, value, s->buffer) };
     uint32_t low = 0, high = common->count;
@@ -621,8 +625,8 @@ static char *exl2__grammar_figure_keep(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Writes the values that const and enum list to *out. false: the set has neither. */
-static bool exl2__grammar_figure_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                           uint32_t types, exl2__grammar_code_piece *out)
+EXL2__PRIVATE bool exl2__grammar_figure_constants(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                  uint32_t types, exl2__grammar_code_piece *out)
 {
     exl2__grammar_words words;
     exl2__grammar_choice common, kept;

@@ -21,7 +21,7 @@ typedef struct exl2__grammar_forced_trie {
 } exl2__grammar_forced_trie;
 
 /* The byte of a class, or -1 if the class has several. Classes ascend with the bytes. */
-static int32_t exl2__grammar_forced_class_byte(const exl2__grammar_link *link, uint32_t wanted)
+EXL2__PRIVATE int32_t exl2__grammar_forced_class_byte(const exl2__grammar_link *link, uint32_t wanted)
 {
     uint32_t low = 0, high = 255;
     while (low < high) { /* the first byte of the class */
@@ -40,7 +40,7 @@ static int32_t exl2__grammar_forced_class_byte(const exl2__grammar_link *link, u
 
 /* The only byte that may follow a state. NONE: several may follow, or the text may end here. FULL: no room for the next
    state. *next: the state after the byte. A collection may change *state. */
-static int32_t exl2__grammar_forced_byte(exl2__grammar_mask *m, uint32_t *state, uint32_t *next)
+EXL2__PRIVATE int32_t exl2__grammar_forced_byte(exl2__grammar_mask *m, uint32_t *state, uint32_t *next)
 {
     const exl2__grammar_state *s = &m->states;
     const exl2__grammar_state_one *one = &s->states[*state];
@@ -68,7 +68,8 @@ static int32_t exl2__grammar_forced_byte(exl2__grammar_mask *m, uint32_t *state,
 }
 
 /* Moves a trie on by a byte. Returns the lowest token that ends with it, or NONE. */
-static uint32_t exl2__grammar_forced_step(const exl2__grammar_vocab *v, exl2__grammar_forced_trie *t, uint8_t byte)
+EXL2__PRIVATE uint32_t exl2__grammar_forced_step(const exl2__grammar_vocab *v, exl2__grammar_forced_trie *t,
+                                                 uint8_t byte)
 {
     uint32_t token = EXL2__GRAMMAR_VOCAB_NONE, i = t->begin, end = t->end;
     t->begin = t->end = 0;
@@ -83,8 +84,8 @@ static uint32_t exl2__grammar_forced_step(const exl2__grammar_vocab *v, exl2__gr
 }
 
 /* Whether a token may begin with the string so far and go on with a byte that the state allows. *full: no room. */
-static bool exl2__grammar_forced_is_crossed(exl2__grammar_mask *m, uint32_t *state,
-                                            const exl2__grammar_forced_trie *tries, bool *full)
+EXL2__PRIVATE bool exl2__grammar_forced_is_crossed(exl2__grammar_mask *m, uint32_t *state,
+                                                   const exl2__grammar_forced_trie *tries, bool *full)
 {
     const uint32_t *rows[1];
     *full = !exl2__grammar_mask_row(m, state, rows, 1);
@@ -101,8 +102,9 @@ static bool exl2__grammar_forced_is_crossed(exl2__grammar_mask *m, uint32_t *sta
 /* *token: the forced token, with which the text can end after at most `left` tokens, this one included; -1: none.
    EXL2_ERR_BUDGET: as exl2__grammar_mask_get. A collection may renumber the place's state. */
 EXL2__COLD
-static exl2_result exl2__grammar_forced_token(exl2__ctx *c, exl2__grammar_mask *m,
-                                              const exl2__grammar_mask_place *place, uint32_t left, exl2_token *token)
+EXL2__PRIVATE exl2_result exl2__grammar_forced_token(exl2__ctx *c, exl2__grammar_mask *m,
+                                                     const exl2__grammar_mask_place *place, uint32_t left,
+                                                     exl2_token *token)
 {
     exl2__grammar_forced_trie tries[EXL2__GRAMMAR_VOCAB_GROUPS];
     uint32_t state = place->state, next = EXL2__GRAMMAR_STATE_DEAD;

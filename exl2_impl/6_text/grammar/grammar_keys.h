@@ -12,7 +12,7 @@ typedef struct exl2__grammar_keys_one {
     size_t bytes;
 } exl2__grammar_keys_one;
 
-static bool exl2__grammar_keys_less(const void *items, uint32_t left, uint32_t right)
+EXL2__PRIVATE bool exl2__grammar_keys_less(const void *items, uint32_t left, uint32_t right)
 {
     const exl2__grammar_keys_one *a = (const exl2__grammar_keys_one *)items + left;
     const exl2__grammar_keys_one *b = (const exl2__grammar_keys_one *)items + right;
@@ -20,7 +20,7 @@ static bool exl2__grammar_keys_less(const void *items, uint32_t left, uint32_t r
     return order ? order < 0 : a->bytes < b->bytes;
 }
 
-static void exl2__grammar_keys_swap(void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__grammar_keys_swap(void *items, uint32_t a, uint32_t b)
 {
     exl2__grammar_keys_one *list = (exl2__grammar_keys_one *)items, item = list[a];
     list[a] = list[b];
@@ -35,9 +35,8 @@ typedef struct exl2__grammar_keys_fork {
 
 /* Writes the place of the last fork. Characters with which no key continues lead to `rest`, where any characters may
    follow. A quote is allowed unless the text is a key. For the other characters, adds forks to `forks`. */
-static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_keys_one *keys,
-                                           exl2__grammar_keys_fork *forks, uint32_t *count, uint32_t rest,
-                                           uint32_t end)
+EXL2__PRIVATE void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_keys_one *keys,
+                                           exl2__grammar_keys_fork *forks, uint32_t *count, uint32_t rest, uint32_t end)
 {
     exl2__grammar_keys_fork fork = forks[--*count];
     exl2__grammar_code_class others = { 0 };
@@ -79,8 +78,8 @@ static void exl2__grammar_keys_part(exl2__grammar_code *g, const exl2__grammar_k
 }
 
 /* A quoted key, without escapes, that is not in the properties of any part. */
-static exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s,
-                                                               const exl2__grammar_schema_set *set)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_keys_other(exl2__grammar_schema *s,
+                                                                const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
     uint32_t total = 0, count = 0, forks = 0;
@@ -145,7 +144,7 @@ typedef struct exl2__grammar_keys {
 } exl2__grammar_keys;
 
 /* Can dialects differ in what the expression matches? They do for classes such as \d. */
-static bool exl2__grammar_keys_differ(const char *text, size_t bytes)
+EXL2__PRIVATE bool exl2__grammar_keys_differ(const char *text, size_t bytes)
 {
     for (size_t i = 0; i + 1 < bytes; i++) {
         if (text[i] == '\\' && strchr("dwsDWS", text[i + 1])) {
@@ -156,7 +155,8 @@ static bool exl2__grammar_keys_differ(const char *text, size_t bytes)
     return false;
 }
 
-static void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__grammar_keys *k, uint32_t part, uint32_t list)
+EXL2__PRIVATE void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__grammar_keys *k, uint32_t part,
+                                               uint32_t list)
 {
     for (uint32_t key = exl2__json_first(&s->j, list); key && s->g->result == EXL2_OK;
          key = exl2__json_next(&s->j, list, key)) {
@@ -179,8 +179,8 @@ static void exl2__grammar_keys_patterns(exl2__grammar_schema *s, exl2__grammar_k
 }
 
 /* Opens the language of keys if the set has patternProperties or propertyNames. */
-static void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                    exl2__grammar_keys *k)
+EXL2__PRIVATE void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                           exl2__grammar_keys *k)
 {
     exl2__grammar_schema_set names = { .count = 0 };
     memset(k, 0, sizeof *k);
@@ -221,7 +221,7 @@ static void exl2__grammar_keys_open(exl2__grammar_schema *s, const exl2__grammar
     exl2__grammar_string_plain(&k->words);
 }
 
-static void exl2__grammar_keys_close(exl2__grammar_keys *k)
+EXL2__PRIVATE void exl2__grammar_keys_close(exl2__grammar_keys *k)
 {
     if (k->open) {
         exl2__grammar_words_close(&k->words);
@@ -229,7 +229,7 @@ static void exl2__grammar_keys_close(exl2__grammar_keys *k)
 }
 
 /* The mask of patterns that match a key; NONE: the object cannot have this key. */
-static uint32_t exl2__grammar_keys_match(exl2__grammar_schema *s, exl2__grammar_keys *k, uint32_t key)
+EXL2__PRIVATE uint32_t exl2__grammar_keys_match(exl2__grammar_schema *s, exl2__grammar_keys *k, uint32_t key)
 {
     size_t bytes = k->open ? exl2__json_text(&s->j, key, s->buffer, SIZE_MAX) : 0;
     return k->open ? exl2__grammar_words_accepts(&k->words, s->buffer, bytes) : 0;

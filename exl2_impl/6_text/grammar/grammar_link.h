@@ -36,7 +36,7 @@ static inline uint32_t exl2__grammar_link_times(uint32_t count, uint32_t a)
         : (uint32_t)exl2__min64((uint64_t)count * a, EXL2__GRAMMAR_LINK_HUGE);
 }
 
-static void exl2__grammar_link_close(exl2__ctx *c, exl2__grammar_link *g)
+EXL2__PRIVATE void exl2__grammar_link_close(exl2__ctx *c, exl2__grammar_link *g)
 {
     exl2__arena_close(c, &g->memory);
     *g = (exl2__grammar_link){ 0 };
@@ -46,7 +46,7 @@ static void exl2__grammar_link_close(exl2__ctx *c, exl2__grammar_link *g)
 
 /* The node to which a chain of JUMPs from `node` leads; a cycle of JUMPs leads to one of them. Each step also makes a
    JUMP skip the next one (path halving), so that a long chain is not walked again from each of its nodes. */
-static uint32_t exl2__grammar_link_land(exl2__grammar_code *g, uint32_t node)
+EXL2__PRIVATE uint32_t exl2__grammar_link_land(exl2__grammar_code *g, uint32_t node)
 {
     for (uint32_t steps = 0; g->nodes[node].kind == EXL2__GRAMMAR_CODE_JUMP && steps < 1000; steps++) {
         uint32_t next = g->nodes[node].next;
@@ -58,7 +58,7 @@ static uint32_t exl2__grammar_link_land(exl2__grammar_code *g, uint32_t node)
     return node;
 }
 
-static exl2_result exl2__grammar_link_nodes(exl2__grammar_code *g)
+EXL2__PRIVATE exl2_result exl2__grammar_link_nodes(exl2__grammar_code *g)
 {
     for (uint32_t i = 0; i < g->rule_count; i++) {
         if (g->rules[i] == 0) {
@@ -76,7 +76,7 @@ static exl2_result exl2__grammar_link_nodes(exl2__grammar_code *g)
 
 /* Bytes between two cuts are one class. Fixed cuts keep characters that a JSON string must escape, and the different
    kinds of UTF-8 bytes, in separate classes. */
-static void exl2__grammar_link_classes(exl2__grammar_link *g)
+EXL2__PRIVATE void exl2__grammar_link_classes(exl2__grammar_link *g)
 {
     static const uint8_t cuts[] = { 0x20, 0x22, 0x23, 0x5C, 0x5D, 0x80, 0x90, 0xA0, 0xC0, 0xC2,
                                     0xE0, 0xE1, 0xED, 0xEE, 0xF0, 0xF1, 0xF4, 0xF5 };
@@ -131,7 +131,7 @@ typedef struct exl2__grammar_link_solver {
     uint8_t *leaps;      /* [count * LEAPS] bytes of the longest tokens with which the literal at a node begins */
 } exl2__grammar_link_solver;
 
-static void exl2__grammar_link_push(exl2__grammar_link_solver *s, uint32_t node, uint32_t value)
+EXL2__PRIVATE void exl2__grammar_link_push(exl2__grammar_link_solver *s, uint32_t node, uint32_t value)
 {
     if (s->done[node] || value >= s->values[node]) {
         return;
@@ -141,7 +141,7 @@ static void exl2__grammar_link_push(exl2__grammar_link_solver *s, uint32_t node,
 }
 
 /* Fills in what the solver knows of classes. */
-static void exl2__grammar_link_know_classes(exl2__grammar_link_solver *s, const uint8_t *class_of)
+EXL2__PRIVATE void exl2__grammar_link_know_classes(exl2__grammar_link_solver *s, const uint8_t *class_of)
 {
     const exl2__grammar_vocab *v = s->vocab;
     for (uint32_t byte = 0; byte < 256; byte++) {
@@ -155,7 +155,7 @@ static void exl2__grammar_link_know_classes(exl2__grammar_link_solver *s, const 
     }
 }
 
-static bool exl2__grammar_link_spelled(const exl2__grammar_link_solver *s, const exl2__grammar_code_node *n)
+EXL2__PRIVATE bool exl2__grammar_link_spelled(const exl2__grammar_link_solver *s, const exl2__grammar_code_node *n)
 {
     for (uint32_t k = n->low; k <= n->high; k++) {
         if (s->spelled[k]) {
@@ -166,7 +166,7 @@ static bool exl2__grammar_link_spelled(const exl2__grammar_link_solver *s, const
 }
 
 /* The cost of `node` by the nodes that are done so far; NEVER while it is unknown. */
-static uint32_t exl2__grammar_link_value(const exl2__grammar_link_solver *s, uint32_t node)
+EXL2__PRIVATE uint32_t exl2__grammar_link_value(const exl2__grammar_link_solver *s, uint32_t node)
 {
     const exl2__grammar_code_node *n = &s->nodes[node];
     uint32_t next = s->done[n->next] ? s->values[n->next] : EXL2__GRAMMAR_LINK_NEVER;
@@ -194,7 +194,7 @@ static uint32_t exl2__grammar_link_value(const exl2__grammar_link_solver *s, uin
 }
 
 /* The node after `bytes` bytes of a literal. */
-static uint32_t exl2__grammar_link_leap(const exl2__grammar_link_solver *s, uint32_t node, uint32_t bytes)
+EXL2__PRIVATE uint32_t exl2__grammar_link_leap(const exl2__grammar_link_solver *s, uint32_t node, uint32_t bytes)
 {
     for (; bytes > 0; bytes--) {
         node = s->nodes[node].next;
@@ -202,13 +202,13 @@ static uint32_t exl2__grammar_link_leap(const exl2__grammar_link_solver *s, uint
     return node;
 }
 
-static bool exl2__grammar_link_literal(const exl2__grammar_link_solver *s, const exl2__grammar_code_node *n)
+EXL2__PRIVATE bool exl2__grammar_link_literal(const exl2__grammar_link_solver *s, const exl2__grammar_code_node *n)
 {
     return n->kind == EXL2__GRAMMAR_CODE_BYTES && n->low == n->high && s->byte_of[n->low] >= 0;
 }
 
 /* Finds the longest tokens of several bytes with which the literal at `node` begins. */
-static void exl2__grammar_link_find_leaps(exl2__grammar_link_solver *s, uint32_t node)
+EXL2__PRIVATE void exl2__grammar_link_find_leaps(exl2__grammar_link_solver *s, uint32_t node)
 {
     char text[EXL2__GRAMMAR_VOCAB_FIND_MAX];
     uint64_t hash = 0;
@@ -227,7 +227,7 @@ static void exl2__grammar_link_find_leaps(exl2__grammar_link_solver *s, uint32_t
 }
 
 /* Notes that node `user` leads to node `target`. The first pass, without `users`, only counts; the second fills. */
-static void exl2__grammar_link_use(exl2__grammar_link_solver *s, uint32_t target, uint32_t user, bool leaps)
+EXL2__PRIVATE void exl2__grammar_link_use(exl2__grammar_link_solver *s, uint32_t target, uint32_t user, bool leaps)
 {
     if (s->users) {
         exl2__grammar_link_user *one = &s->users[--s->begin[target]];
@@ -238,7 +238,7 @@ static void exl2__grammar_link_use(exl2__grammar_link_solver *s, uint32_t target
     }
 }
 
-static void exl2__grammar_link_list_users(exl2__grammar_link_solver *s)
+EXL2__PRIVATE void exl2__grammar_link_list_users(exl2__grammar_link_solver *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         const exl2__grammar_code_node *n = &s->nodes[i];
@@ -257,7 +257,7 @@ static void exl2__grammar_link_list_users(exl2__grammar_link_solver *s)
     }
 }
 
-static void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *values, bool depth)
+EXL2__PRIVATE void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *values, bool depth)
 {
     s->values = values;
     s->depth = depth;
@@ -282,8 +282,8 @@ static void exl2__grammar_link_solve(exl2__grammar_link_solver *s, uint32_t *val
 }
 
 /* Solves for depth, then for tokens; with banned tokens for tokens only. */
-static exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g, const exl2__grammar_vocab *vocab,
-                                            const uint32_t *banned)
+EXL2__PRIVATE exl2_result exl2__grammar_link_costs(exl2__ctx *c, exl2__grammar_link *g,
+                                                   const exl2__grammar_vocab *vocab, const uint32_t *banned)
 {
     exl2__grammar_link_solver s = { 0 };
     exl2__arena scratch;
@@ -328,7 +328,7 @@ static inline bool exl2__grammar_link_is_empty(const exl2__grammar_link *g)
     return g->tokens[g->first] >= EXL2__GRAMMAR_LINK_NEVER;
 }
 
-static exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
+EXL2__PRIVATE exl2_result exl2__grammar_link_check(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
 {
     for (uint32_t i = 0; i < g->node_count; i++) {
         if (g->nodes[i].kind == EXL2__GRAMMAR_CODE_REPEAT && g->tokens[g->nodes[i].other] == 0) {
@@ -360,8 +360,8 @@ typedef struct exl2__grammar_link_rules {
 } exl2__grammar_link_rules;
 
 /* The nodes of the same rule that follow a node before a byte is matched. Returns their number. */
-static uint32_t exl2__grammar_link_follow(const exl2__grammar_link *g, const exl2__grammar_code_node *node,
-                                          uint32_t follow[2])
+EXL2__PRIVATE uint32_t exl2__grammar_link_follow(const exl2__grammar_link *g, const exl2__grammar_code_node *node,
+                                                 uint32_t follow[2])
 {
     uint32_t count = 0;
     switch ((exl2__grammar_code_kind)node->kind) {
@@ -391,7 +391,7 @@ static uint32_t exl2__grammar_link_follow(const exl2__grammar_link *g, const exl
 
 /* Walks the rule `from`, and counts the calls by which it enters rules. With `removing`, subtracts these calls instead:
    a rule that no call enters any more goes to the list. */
-static void exl2__grammar_link_walk(exl2__grammar_link_rules *r, uint32_t from, bool removing)
+EXL2__PRIVATE void exl2__grammar_link_walk(exl2__grammar_link_rules *r, uint32_t from, bool removing)
 {
     uint32_t top = 0, follow[2];
     r->stack[top++] = from;
@@ -416,7 +416,7 @@ static void exl2__grammar_link_walk(exl2__grammar_link_rules *r, uint32_t from, 
 /* Rejects left recursion: a cycle of rules, each of which can call the next before it matches a byte. Removes rules
    that no remaining rule enters in this way (a topological sort); rules that cannot be removed lie on a cycle, or can
    be entered only from one. */
-static exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
+EXL2__PRIVATE exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__grammar_link *g, const char *label)
 {
     exl2__arena a;
     uint64_t n = g->node_count;
@@ -456,8 +456,8 @@ static exl2_result exl2__grammar_link_recursion(exl2__ctx *c, const exl2__gramma
 
 /* ---- opening ---- */
 
-static exl2_result exl2__grammar_link_make(exl2__grammar_code *code, const exl2__grammar_vocab *vocab,
-                                           exl2__grammar_link *g)
+EXL2__PRIVATE exl2_result exl2__grammar_link_make(exl2__grammar_code *code, const exl2__grammar_vocab *vocab,
+                                                  exl2__grammar_link *g)
 {
     exl2__ctx *c = code->c;
     uint64_t n = code->node_count;
@@ -479,9 +479,9 @@ static exl2_result exl2__grammar_link_make(exl2__grammar_code *code, const exl2_
 /* The automaton of `from`, whose nodes it shares, for texts without the banned tokens. *same: bans change nothing. On
    failure and for *same, *g is zeroed. */
 EXL2__COLD
-static exl2_result exl2__grammar_link_restrict(exl2__ctx *c, const exl2__grammar_link *from,
-                                               const exl2__grammar_vocab *vocab, const uint32_t *banned,
-                                               exl2__grammar_link *g, bool *same)
+EXL2__PRIVATE exl2_result exl2__grammar_link_restrict(exl2__ctx *c, const exl2__grammar_link *from,
+                                                      const exl2__grammar_vocab *vocab, const uint32_t *banned,
+                                                      exl2__grammar_link *g, bool *same)
 {
     size_t bytes = from->node_count * sizeof *g->tokens;
     *g = *from;
@@ -504,8 +504,8 @@ static exl2_result exl2__grammar_link_restrict(exl2__ctx *c, const exl2__grammar
 }
 
 /* Links the automaton whose root is rule 0 of `code`, which may match no text. On failure *g is zeroed. */
-static exl2_result exl2__grammar_link_open(exl2__grammar_code *code, const exl2__grammar_vocab *vocab,
-                                           exl2__grammar_link *g)
+EXL2__PRIVATE exl2_result exl2__grammar_link_open(exl2__grammar_code *code, const exl2__grammar_vocab *vocab,
+                                                  exl2__grammar_link *g)
 {
     *g = (exl2__grammar_link){ 0 };
     exl2_result result = exl2__grammar_link_make(code, vocab, g);

@@ -100,7 +100,7 @@ typedef struct exl2__grammar_mask_groups {
     bool no_control; /* no control character is allowed after any explored text, so no CONTROL token is */
 } exl2__grammar_mask_groups;
 
-static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state)
+EXL2__PRIVATE void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state)
 {
     uint32_t tokens = m->states.states[state].tokens;
     for (uint32_t i = 0; i < t->count; i++) {
@@ -120,8 +120,8 @@ static void exl2__grammar_mask_reach(exl2__grammar_mask *m, exl2__grammar_mask_t
 
 /* Follows bytes low..high from `state`, then `more` continuation bytes of UTF-8. Recurses at most three deep. */
 EXL2__COLD
-static void exl2__grammar_mask_bytes(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state, uint8_t low,
-                                     uint8_t high, uint32_t more)
+EXL2__PRIVATE void exl2__grammar_mask_bytes(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state,
+                                            uint8_t low, uint8_t high, uint32_t more)
 {
     const uint8_t *class_of = m->states.link->class_of;
     const uint32_t *row = exl2__grammar_state_row(&m->states, state);
@@ -146,7 +146,7 @@ static void exl2__grammar_mask_bytes(exl2__grammar_mask *m, exl2__grammar_mask_t
 }
 
 /* Follows all TEXT characters from `state`. */
-static void exl2__grammar_mask_characters(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state)
+EXL2__PRIVATE void exl2__grammar_mask_characters(exl2__grammar_mask *m, exl2__grammar_mask_text *t, uint32_t state)
 {
     static const uint8_t parts[][5] = { /* range of the first byte, range of the second byte, number of further bytes */
         { 0xC2, 0xDF, 0x80, 0xBF, 0 }, { 0xE0, 0xE0, 0xA0, 0xBF, 1 }, { 0xE1, 0xEC, 0x80, 0xBF, 1 },
@@ -173,7 +173,7 @@ static void exl2__grammar_mask_characters(exl2__grammar_mask *m, exl2__grammar_m
 }
 
 /* Is a control character allowed at `state`? */
-static bool exl2__grammar_mask_controls(exl2__grammar_mask *m, uint32_t state)
+EXL2__PRIVATE bool exl2__grammar_mask_controls(exl2__grammar_mask *m, uint32_t state)
 {
     const uint32_t *row = exl2__grammar_state_row(&m->states, state);
     for (uint32_t k = 0; row && k <= m->states.link->class_of[0x1F]; k++) {
@@ -185,8 +185,8 @@ static bool exl2__grammar_mask_controls(exl2__grammar_mask *m, uint32_t state)
 }
 
 /* Follows every character from the states of the newest level, which makes the next level; from `state` if `first`. */
-static exl2__grammar_mask_level exl2__grammar_mask_next_level(exl2__grammar_mask *m, exl2__grammar_mask_text *t,
-                                                              uint32_t state, bool first)
+EXL2__PRIVATE exl2__grammar_mask_level exl2__grammar_mask_next_level(exl2__grammar_mask *m, exl2__grammar_mask_text *t,
+                                                                     uint32_t state, bool first)
 {
     uint32_t begin = t->level, end = t->count;
     t->level = end;
@@ -207,7 +207,7 @@ static exl2__grammar_mask_level exl2__grammar_mask_next_level(exl2__grammar_mask
 }
 
 /* The verdict on texts of a length that all characters lead to, if `left` tokens may follow them. */
-static exl2__grammar_mask_verdict exl2__grammar_mask_verdict_of(const exl2__grammar_mask_text *t, uint32_t left)
+EXL2__PRIVATE exl2__grammar_mask_verdict exl2__grammar_mask_verdict_of(const exl2__grammar_mask_text *t, uint32_t left)
 {
     if (t->most <= left) {
         return EXL2__GRAMMAR_MASK_ALL;
@@ -216,7 +216,8 @@ static exl2__grammar_mask_verdict exl2__grammar_mask_verdict_of(const exl2__gram
 }
 
 /* Is no control character allowed at `state`, nor at any explored state? */
-static bool exl2__grammar_mask_lacks_controls(exl2__grammar_mask *m, const exl2__grammar_mask_text *t, uint32_t state)
+EXL2__PRIVATE bool exl2__grammar_mask_lacks_controls(exl2__grammar_mask *m, const exl2__grammar_mask_text *t,
+                                                     uint32_t state)
 {
     bool lacks = !exl2__grammar_mask_controls(m, state);
     for (uint32_t i = 0; i < t->count && lacks; i++) {
@@ -229,8 +230,8 @@ static bool exl2__grammar_mask_lacks_controls(exl2__grammar_mask *m, const exl2_
    about texts of n + 1 characters; the last two entries are about ranges of lengths, so only a CLOSED level settles
    them. Lengths without a verdict are walked. `left`: tokens that may come after the next one. false: full. */
 EXL2__COLD
-static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, uint32_t left,
-                                       exl2__grammar_mask_groups *g)
+EXL2__PRIVATE bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, uint32_t left,
+                                              exl2__grammar_mask_groups *g)
 {
     exl2__grammar_mask_text t = { .least = EXL2__GRAMMAR_LINK_NEVER };
     exl2__grammar_mask_level level = EXL2__GRAMMAR_MASK_OPEN;
@@ -262,7 +263,7 @@ static bool exl2__grammar_mask_explore(exl2__grammar_mask *m, uint32_t state, ui
 
 /* Forgets all masks, and all states but those of the places and of the path, if a walk gives one. */
 EXL2__COLD
-static void exl2__grammar_mask_collect(exl2__grammar_mask *m, uint32_t *path, uint32_t path_count)
+EXL2__PRIVATE void exl2__grammar_mask_collect(exl2__grammar_mask *m, uint32_t *path, uint32_t path_count)
 {
     m->part_live = m->part_live && path == m->part.path; /* else its states have other numbers now */
     for (uint32_t i = 0; i < path_count; i++) {
@@ -275,8 +276,8 @@ static void exl2__grammar_mask_collect(exl2__grammar_mask *m, uint32_t *path, ui
 
 /* The row of the last state of a walk's path. If there is no room, collects states first: then the states of the path
    get new numbers, and the other rows are forgotten. NULL: full even after that. */
-static const uint32_t *exl2__grammar_mask_row(exl2__grammar_mask *m, uint32_t *path, const uint32_t **rows,
-                                              uint32_t count)
+EXL2__PRIVATE const uint32_t *exl2__grammar_mask_row(exl2__grammar_mask *m, uint32_t *path, const uint32_t **rows,
+                                                     uint32_t count)
 {
     const uint32_t *row = exl2__grammar_state_row(&m->states, path[count - 1]);
     if (!row) {
@@ -288,8 +289,8 @@ static const uint32_t *exl2__grammar_mask_row(exl2__grammar_mask *m, uint32_t *p
 }
 
 /* Adds groups [group, last] to what is walked. */
-static void exl2__grammar_mask_add(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t group,
-                                   uint32_t last)
+EXL2__PRIVATE void exl2__grammar_mask_add(const exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t group,
+                                          uint32_t last)
 {
     w->begin[w->range_count] = m->vocab->begin[group];
     w->end[w->range_count++] = m->vocab->begin[last + 1];
@@ -297,7 +298,7 @@ static void exl2__grammar_mask_add(const exl2__grammar_mask *m, exl2__grammar_ma
 
 /* Walks at most `most` nodes: sets the bits of those tokens after which at most w->left tokens are needed to end the
    text. It has ended when w->range is w->range_count. A collection may change the path's states. false: full. */
-static bool exl2__grammar_mask_run(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t most)
+EXL2__PRIVATE bool exl2__grammar_mask_run(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t most)
 {
     exl2__grammar_state *s = &m->states;
     const exl2__grammar_vocab_node *nodes = m->vocab->nodes;
@@ -341,8 +342,8 @@ static bool exl2__grammar_mask_run(exl2__grammar_mask *m, exl2__grammar_mask_wal
 
 /* Sets the bits of TEXT tokens that need no walk. `most` never falls from one length to the next, so the lengths with
    the verdict ALL come first. */
-static void exl2__grammar_mask_texts(const exl2__grammar_mask *m, const exl2__grammar_mask_groups *g,
-                                     exl2__grammar_mask_walk *w)
+EXL2__PRIVATE void exl2__grammar_mask_texts(const exl2__grammar_mask *m, const exl2__grammar_mask_groups *g,
+                                            exl2__grammar_mask_walk *w)
 {
     static const struct { uint8_t end, group; } parts[] = {
         { 4, EXL2__GRAMMAR_VOCAB_TEXT4 }, { 8, EXL2__GRAMMAR_VOCAB_TEXT8 }, { 16, EXL2__GRAMMAR_VOCAB_TEXT16 },
@@ -369,8 +370,8 @@ static void exl2__grammar_mask_texts(const exl2__grammar_mask *m, const exl2__gr
 
 /* Begins the mask of a state. false: full. */
 EXL2__COLD
-static bool exl2__grammar_mask_begin(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t state, uint32_t left,
-                                     uint32_t *bits)
+EXL2__PRIVATE bool exl2__grammar_mask_begin(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t state,
+                                            uint32_t left, uint32_t *bits)
 {
     exl2__grammar_mask_groups g;
     *w = (exl2__grammar_mask_walk){ .path = { state }, .left = left, .bits = bits };
@@ -388,8 +389,8 @@ static bool exl2__grammar_mask_begin(exl2__grammar_mask *m, exl2__grammar_mask_w
 
 /* Begins the mask of a state with a copy of the mask of a state that allows the same texts of up to `reach` characters.
    Only longer tokens are walked. */
-static void exl2__grammar_mask_share(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t state,
-                                     const exl2__grammar_mask_slot *from, uint32_t reach, uint32_t *bits)
+EXL2__PRIVATE void exl2__grammar_mask_share(exl2__grammar_mask *m, exl2__grammar_mask_walk *w, uint32_t state,
+                                            const exl2__grammar_mask_slot *from, uint32_t reach, uint32_t *bits)
 {
     uint32_t words = m->vocab->words, beyond = reach >= EXL2__GRAMMAR_VOCAB_LONG;
     const uint32_t *shared = m->bits + (size_t)(from - m->slots) * words, *longs = m->vocab->longs[beyond];
@@ -404,7 +405,7 @@ static void exl2__grammar_mask_share(exl2__grammar_mask *m, exl2__grammar_mask_w
 }
 
 /* Writes the mask of a state to `bits`. A collection may change *state. false: full. */
-static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t *state, uint32_t left, uint32_t *bits)
+EXL2__PRIVATE bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t *state, uint32_t left, uint32_t *bits)
 {
     exl2__grammar_mask_walk w;
     bool made = exl2__grammar_mask_begin(m, &w, *state, left, bits) && exl2__grammar_mask_run(m, &w, UINT32_MAX);
@@ -413,7 +414,7 @@ static bool exl2__grammar_mask_make(exl2__grammar_mask *m, uint32_t *state, uint
 }
 
 /* Frees the next slot; not that of the state `keep`, from whose mask another one is made. */
-static exl2__grammar_mask_slot *exl2__grammar_mask_free_slot(exl2__grammar_mask *m, uint32_t keep)
+EXL2__PRIVATE exl2__grammar_mask_slot *exl2__grammar_mask_free_slot(exl2__grammar_mask *m, uint32_t keep)
 {
     m->slot_next = (m->slot_next + (keep && m->slots[m->slot_next].state == keep)) % m->slot_count;
     exl2__grammar_mask_slot *slot = &m->slots[m->slot_next];
@@ -423,8 +424,8 @@ static exl2__grammar_mask_slot *exl2__grammar_mask_free_slot(exl2__grammar_mask 
 }
 
 /* Gives the slot to the state of a walk that has ended. */
-static void exl2__grammar_mask_use_slot(exl2__grammar_mask *m, exl2__grammar_mask_slot *slot,
-                                        const exl2__grammar_mask_walk *w)
+EXL2__PRIVATE void exl2__grammar_mask_use_slot(exl2__grammar_mask *m, exl2__grammar_mask_slot *slot,
+                                               const exl2__grammar_mask_walk *w)
 {
     *slot = (exl2__grammar_mask_slot){ w->path[0], w->needs };
     m->states.states[w->path[0]].mask = (uint32_t)(slot - m->slots) + 1;
@@ -434,8 +435,9 @@ static void exl2__grammar_mask_use_slot(exl2__grammar_mask *m, exl2__grammar_mas
 /* Makes the mask of a state, for any number of tokens left, in the next slot. `from`: slot with a mask to copy from, or
    NULL. Returns NULL if full. */
 EXL2__COLD
-static const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_mask *m, uint32_t *state,
-                                                                  const exl2__grammar_mask_slot *from, uint32_t reach)
+EXL2__PRIVATE const exl2__grammar_mask_slot *exl2__grammar_mask_new_slot(exl2__grammar_mask *m, uint32_t *state,
+                                                                         const exl2__grammar_mask_slot *from,
+                                                                         uint32_t reach)
 {
     exl2__grammar_mask_walk w;
     exl2__grammar_mask_slot *slot = exl2__grammar_mask_free_slot(m, from ? from->state : 0);
@@ -463,7 +465,7 @@ static inline const exl2__grammar_mask_slot *exl2__grammar_mask_cached(exl2__gra
 
 /* The slot with the mask of a state, for any number of tokens left; makes the mask if needed. NULL: full. */
 EXL2__COLD
-static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t *state)
+EXL2__PRIVATE const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_mask *m, uint32_t *state)
 {
     const exl2__grammar_mask_slot *slot = exl2__grammar_mask_cached(m, *state);
     uint32_t reach = 0, base = slot ? *state : exl2__grammar_reset_state(&m->states, *state, &reach);
@@ -478,12 +480,12 @@ static const exl2__grammar_mask_slot *exl2__grammar_mask_slot_of(exl2__grammar_m
     return !slot || reach >= m->vocab->longest ? slot : exl2__grammar_mask_new_slot(m, state, slot, reach);
 }
 
-static exl2_result exl2__grammar_mask_full(exl2__ctx *c)
+EXL2__PRIVATE exl2_result exl2__grammar_mask_full(exl2__ctx *c)
 {
     return exl2__fail(c, EXL2_ERR_BUDGET, "the grammar needs more cache_bytes: they have no room for a single step");
 }
 
-static bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *bits)
+EXL2__PRIVATE bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *bits)
 {
     for (uint32_t i = 0; i < m->vocab->words; i++) {
         if (bits[i]) {
@@ -495,7 +497,7 @@ static bool exl2__grammar_mask_any(const exl2__grammar_mask *m, const uint32_t *
 
 /* Fails because no token is allowed. Only the limits on parses and depth cause this: an automaton that
    exl2__grammar_open has accepted can end every text. */
-static exl2_result exl2__grammar_mask_stuck(exl2__ctx *c, const exl2__grammar_mask *m)
+EXL2__PRIVATE exl2_result exl2__grammar_mask_stuck(exl2__ctx *c, const exl2__grammar_mask *m)
 {
     return exl2__fail(c, EXL2_ERR_BUDGET,
                       "the text cannot continue: the grammar is too ambiguous (more than %u parses at "
@@ -508,8 +510,8 @@ static exl2_result exl2__grammar_mask_stuck(exl2__ctx *c, const exl2__grammar_ma
    can then end within this limit. *may_end: the text may also end here. EXL2_ERR_BUDGET: the text can neither end nor
    go on. */
 EXL2__COLD
-static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
-                                          uint32_t left, const uint32_t **bits, bool *may_end)
+EXL2__PRIVATE exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
+                                                 uint32_t left, const uint32_t **bits, bool *may_end)
 {
     uint32_t words = m->vocab->words, after = left ? left - 1 : 0;
     uint32_t *exact = m->bits + (size_t)m->slot_count * words;
@@ -530,7 +532,8 @@ static exl2_result exl2__grammar_mask_get(exl2__ctx *c, exl2__grammar_mask *m, e
 
 /* Trie nodes in the groups from `first` on, without those below a first byte that leads nowhere. */
 EXL2__COLD
-static uint32_t exl2__grammar_mask_nodes(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t first)
+EXL2__PRIVATE uint32_t exl2__grammar_mask_nodes(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                                uint32_t first)
 {
     const exl2__grammar_vocab *v = m->vocab;
     const uint32_t *row = exl2__grammar_state_row(&m->states, place->state);
@@ -549,8 +552,8 @@ typedef struct exl2__grammar_mask_lack {
     uint32_t reach;
 } exl2__grammar_mask_lack;
 
-static exl2__grammar_mask_lack exl2__grammar_mask_lacks(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
-                                                        uint32_t left)
+EXL2__PRIVATE exl2__grammar_mask_lack exl2__grammar_mask_lacks(exl2__grammar_mask *m,
+                                                               const exl2__grammar_mask_place *place, uint32_t left)
 {
     exl2__grammar_mask_lack lack = { .state = place->state, .left = EXL2__GRAMMAR_LINK_NEVER };
     uint32_t after = left ? left - 1 : 0, slot = m->states.states[place->state].mask;
@@ -577,7 +580,8 @@ static inline bool exl2__grammar_mask_has_begun(const exl2__grammar_mask *m, con
 
 /* Upper bound on the trie nodes of the mask that the next exl2__grammar_mask_get lacks first; 0: it lacks none. */
 EXL2__COLD
-static uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t left)
+EXL2__PRIVATE uint32_t exl2__grammar_mask_cost(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                               uint32_t left)
 {
     exl2__grammar_mask_lack lack = exl2__grammar_mask_lacks(m, place, left);
     bool made = exl2__grammar_mask_has_begun(m, &lack) && m->part_done;
@@ -597,8 +601,8 @@ static inline bool exl2__grammar_mask_walks(exl2__grammar_mask *m, const exl2__g
 /* Begins a mask that the next exl2__grammar_mask_get would make, or walks at most `most` more nodes for it. Repeat it
    while the cost is not 0. */
 EXL2__COLD
-static void exl2__grammar_mask_prepare(exl2__grammar_mask *m, const exl2__grammar_mask_place *place, uint32_t left,
-                                       uint32_t most)
+EXL2__PRIVATE void exl2__grammar_mask_prepare(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                              uint32_t left, uint32_t most)
 {
     exl2__grammar_mask_lack lack = exl2__grammar_mask_lacks(m, place, left);
     uint32_t *bits = m->bits + (size_t)(m->slot_count + 1) * m->vocab->words;
@@ -625,8 +629,8 @@ static void exl2__grammar_mask_prepare(exl2__grammar_mask *m, const exl2__gramma
 /* The state after a token, of whose text the first `skip` bytes do not belong to the grammar's; DEAD: the token is not
    allowed; FULL: the block has no room even after a collection. */
 EXL2__COLD
-static uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
-                                         exl2_token token, size_t skip)
+EXL2__PRIVATE uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                                exl2_token token, size_t skip)
 {
     size_t bytes;
     bool special;
@@ -645,8 +649,8 @@ static uint32_t exl2__grammar_mask_after(exl2__grammar_mask *m, const exl2__gram
 /* Moves the place on by a token of the mask, without its first `skip` bytes. EXL2_ERR_ARG: the token is not allowed;
    the place does not change. */
 EXL2__COLD
-static exl2_result exl2__grammar_mask_accept(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place,
-                                             exl2_token token, size_t skip)
+EXL2__PRIVATE exl2_result exl2__grammar_mask_accept(exl2__ctx *c, exl2__grammar_mask *m,
+                                                    exl2__grammar_mask_place *place, exl2_token token, size_t skip)
 {
     uint32_t next = exl2__grammar_mask_after(m, place, token, skip);
     if (next == EXL2__GRAMMAR_STATE_FULL) {
@@ -680,7 +684,7 @@ static inline bool exl2__grammar_mask_may_end(const exl2__grammar_mask *m, const
 
 /* Starts a text at *place, which must not move until exl2__grammar_mask_leave. */
 EXL2__COLD
-static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+EXL2__PRIVATE exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, exl2__grammar_mask_place *place)
 {
     place->state = EXL2__GRAMMAR_STATE_DEAD;
     if (m->place_count == EXL2__GRAMMAR_MASK_PLACES_MAX) {
@@ -701,8 +705,8 @@ static exl2_result exl2__grammar_mask_join(exl2__ctx *c, exl2__grammar_mask *m, 
 }
 
 /* Makes *copy a second place of the same text. false: there are too many places. */
-static bool exl2__grammar_mask_copy(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
-                                    exl2__grammar_mask_place *copy)
+EXL2__PRIVATE bool exl2__grammar_mask_copy(exl2__grammar_mask *m, const exl2__grammar_mask_place *place,
+                                           exl2__grammar_mask_place *copy)
 {
     if (m->place_count == EXL2__GRAMMAR_MASK_PLACES_MAX) {
         return false;
@@ -713,7 +717,7 @@ static bool exl2__grammar_mask_copy(exl2__grammar_mask *m, const exl2__grammar_m
 }
 
 /* Does nothing for a place that never joined. */
-static void exl2__grammar_mask_leave(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
+EXL2__PRIVATE void exl2__grammar_mask_leave(exl2__grammar_mask *m, exl2__grammar_mask_place *place)
 {
     for (uint32_t i = 0; i < m->place_count; i++) {
         if (m->places[i] == &place->state) {
@@ -723,7 +727,7 @@ static void exl2__grammar_mask_leave(exl2__grammar_mask *m, exl2__grammar_mask_p
     }
 }
 
-static void exl2__grammar_mask_close(exl2__ctx *c, exl2__grammar_mask *m)
+EXL2__PRIVATE void exl2__grammar_mask_close(exl2__ctx *c, exl2__grammar_mask *m)
 {
     exl2__grammar_state_close(c, &m->states);
     exl2__arena_close(c, &m->memory);
@@ -731,7 +735,7 @@ static void exl2__grammar_mask_close(exl2__ctx *c, exl2__grammar_mask *m)
 }
 
 /* Rejects a grammar that does not even have a first state. */
-static exl2_result exl2__grammar_mask_first(exl2__ctx *c, exl2__grammar_mask *m)
+EXL2__PRIVATE exl2_result exl2__grammar_mask_first(exl2__ctx *c, exl2__grammar_mask *m)
 {
     uint32_t state = exl2__grammar_state_start(&m->states);
     return state == EXL2__GRAMMAR_STATE_FULL ? exl2__grammar_mask_full(c)
@@ -740,9 +744,9 @@ static exl2_result exl2__grammar_mask_first(exl2__ctx *c, exl2__grammar_mask *m)
 
 /* States and masks share `cache_bytes`, or CACHE_MIN if that is more; each gets half of it. */
 EXL2__COLD
-static exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_link *link,
-                                           const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
-                                           exl2__grammar_mask *m)
+EXL2__PRIVATE exl2_result exl2__grammar_mask_open(exl2__ctx *c, const exl2__grammar_link *link,
+                                                  const exl2__grammar_vocab *vocab, uint64_t cache_bytes,
+                                                  exl2__grammar_mask *m)
 {
     *m = (exl2__grammar_mask){ 0 };
     m->vocab = vocab;

@@ -18,7 +18,7 @@ typedef struct exl2__grammar_number_bound {
 } exl2__grammar_number_bound;
 
 /* Sets a bound to a JSON number. false: the number has too many digits. */
-static bool exl2__grammar_number_set(exl2__grammar_number_bound *b, const exl2__json_number *n, bool exclusive)
+EXL2__PRIVATE bool exl2__grammar_number_set(exl2__grammar_number_bound *b, const exl2__json_number *n, bool exclusive)
 {
     char digits[20];
     uint32_t count = 0;
@@ -47,14 +47,14 @@ static bool exl2__grammar_number_set(exl2__grammar_number_bound *b, const exl2__
     return b->digits + b->parts <= EXL2__GRAMMAR_NUMBER_DIGITS;
 }
 
-static void exl2__grammar_number_set_integer(exl2__grammar_number_bound *b, int64_t value)
+EXL2__PRIVATE void exl2__grammar_number_set_integer(exl2__grammar_number_bound *b, int64_t value)
 {
     exl2__json_number n = { value < 0 ? 0 - (uint64_t)value : (uint64_t)value, 0, value < 0, false };
     exl2__grammar_number_set(b, &n, false);
 }
 
 /* The least integer that a lower bound allows, or the greatest integer that an upper bound allows. */
-static int64_t exl2__grammar_number_integer(const exl2__grammar_number_bound *b, bool upper)
+EXL2__PRIVATE int64_t exl2__grammar_number_integer(const exl2__grammar_number_bound *b, bool upper)
 {
     int64_t value = 0;
     bool fraction = false;
@@ -87,13 +87,13 @@ typedef struct exl2__grammar_number_maker {
     uint32_t loose[EXL2__GRAMMAR_NUMBER_DIGITS + 1]; /* [digits] any fraction of up to that many digits; 0 = not made */
 } exl2__grammar_number_maker;
 
-static uint32_t exl2__grammar_number_or(exl2__grammar_number_maker *m, uint32_t a, uint32_t b)
+EXL2__PRIVATE uint32_t exl2__grammar_number_or(exl2__grammar_number_maker *m, uint32_t a, uint32_t b)
 {
     return a && b ? exl2__grammar_code_add(m->g, EXL2__GRAMMAR_CODE_SPLIT, a, b) : a ? a : b;
 }
 
 /* Node for a digit low..high that leads to `target`; 0 if there is no such digit or no target. */
-static uint32_t exl2__grammar_number_digit(exl2__grammar_number_maker *m, int low, int high, uint32_t target)
+EXL2__PRIVATE uint32_t exl2__grammar_number_digit(exl2__grammar_number_maker *m, int low, int high, uint32_t target)
 {
     if (low > high || !target) {
         return 0;
@@ -105,8 +105,8 @@ static uint32_t exl2__grammar_number_digit(exl2__grammar_number_maker *m, int lo
 
 /* Node for a digit low..high that leads to the entry of `next` for the digits so far. `is_low`, `is_high`: the digits
    before this one equal those of that bound. */
-static uint32_t exl2__grammar_number_place(exl2__grammar_number_maker *m, int low, int high, bool is_low, bool is_high,
-                                           uint32_t next[2][2])
+EXL2__PRIVATE uint32_t exl2__grammar_number_place(exl2__grammar_number_maker *m, int low, int high, bool is_low,
+                                                  bool is_high, uint32_t next[2][2])
 {
     if (is_low && is_high && low == high) {
         return exl2__grammar_number_digit(m, low, high, next[1][1]);
@@ -122,7 +122,8 @@ static uint32_t exl2__grammar_number_place(exl2__grammar_number_maker *m, int lo
 }
 
 /* May a number end after `parts` digits of its fraction? `is_low`, `is_high`: its digits equal those of that bound. */
-static bool exl2__grammar_number_may_end(const exl2__grammar_number_maker *m, bool is_low, bool is_high, uint32_t parts)
+EXL2__PRIVATE bool exl2__grammar_number_may_end(const exl2__grammar_number_maker *m, bool is_low, bool is_high,
+                                                uint32_t parts)
 {
     bool low_more = false, high_more = false;
     for (uint32_t i = parts; i < EXL2__GRAMMAR_NUMBER_DIGITS; i++) {
@@ -133,7 +134,8 @@ static bool exl2__grammar_number_may_end(const exl2__grammar_number_maker *m, bo
 }
 
 /* Node after the whole part: the end, or a point and at most `room` digits. */
-static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, bool is_low, bool is_high, uint32_t room)
+EXL2__PRIVATE uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, bool is_low, bool is_high,
+                                                     uint32_t room)
 {
     uint32_t next[2][2] = { { 0 } }, first = 0;
     uint32_t end = exl2__grammar_number_may_end(m, is_low, is_high, 0) ? m->end : 0;
@@ -168,7 +170,7 @@ static uint32_t exl2__grammar_number_fraction(exl2__grammar_number_maker *m, boo
 }
 
 /* Node for the numbers whose whole part has `digits` digits. */
-static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint32_t digits)
+EXL2__PRIVATE uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint32_t digits)
 {
     bool low_tight = digits == m->low->digits, high_tight = m->high->present && digits == m->high->digits;
     uint32_t next[2][2] = { { 0 } };
@@ -197,8 +199,8 @@ static uint32_t exl2__grammar_number_length(exl2__grammar_number_maker *m, uint3
 }
 
 /* Node for the absolute values between the bounds; 0 if there are none. */
-static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__grammar_number_bound *low,
-                                          const exl2__grammar_number_bound *high, uint32_t parts, uint32_t end)
+EXL2__PRIVATE uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__grammar_number_bound *low,
+                                                 const exl2__grammar_number_bound *high, uint32_t parts, uint32_t end)
 {
     exl2__grammar_number_maker m = { g, low, high, end, parts, { 0 } };
     uint32_t node = 0, most = high->present ? high->digits : EXL2__GRAMMAR_NUMBER_DIGITS;
@@ -210,8 +212,8 @@ static uint32_t exl2__grammar_number_size(exl2__grammar_code *g, const exl2__gra
 
 /* Numbers from low to high (both may be absent), with at most 15 digits, of which `parts` may come after the point, and
    no exponent. The piece matches nothing if there are none. */
-static exl2__grammar_code_piece exl2__grammar_number_piece(exl2__grammar_code *g, exl2__grammar_number_bound low,
-                                                           exl2__grammar_number_bound high, uint32_t parts)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_number_piece(exl2__grammar_code *g, exl2__grammar_number_bound low,
+                                                                  exl2__grammar_number_bound high, uint32_t parts)
 {
     exl2__grammar_number_bound zero, opposite;
     exl2__grammar_number_set_integer(&zero, 0);

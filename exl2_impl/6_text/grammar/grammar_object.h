@@ -21,7 +21,7 @@ typedef struct exl2__grammar_object {
 /* ---- keys ---- */
 
 /* The subschema for the key in one part's properties, or 0. */
-static uint32_t exl2__grammar_object_property(exl2__grammar_schema *s, uint32_t part, uint32_t key)
+EXL2__PRIVATE uint32_t exl2__grammar_object_property(exl2__grammar_schema *s, uint32_t part, uint32_t key)
 {
     uint32_t list = exl2__grammar_schema_get_kind(s, part, "properties", EXL2__JSON_OBJECT);
     for (uint32_t k = list ? exl2__json_first(&s->j, list) : 0; k; k = exl2__json_next(&s->j, list, k)) {
@@ -32,7 +32,8 @@ static uint32_t exl2__grammar_object_property(exl2__grammar_schema *s, uint32_t 
     return 0;
 }
 
-static bool exl2__grammar_object_requires(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key)
+EXL2__PRIVATE bool exl2__grammar_object_requires(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                 uint32_t key)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t list = exl2__grammar_schema_get_kind(s, set->parts[i].token, "required", EXL2__JSON_ARRAY);
@@ -49,9 +50,9 @@ static bool exl2__grammar_object_requires(exl2__grammar_schema *s, const exl2__g
 
 /* Adds the part's subschemas for a key that matches the patterns of `mask`: `property` (0 = none), those of the
    patterns, or if there are none additionalProperties. false: one of them is `false`. */
-static bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
-                                      const exl2__grammar_keys *keys, uint32_t mask, uint32_t property,
-                                      exl2__grammar_schema_set *value, bool *has_schema)
+EXL2__PRIVATE bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                             uint32_t part, const exl2__grammar_keys *keys, uint32_t mask,
+                                             uint32_t property, exl2__grammar_schema_set *value, bool *has_schema)
 {
     uint32_t tokens[EXL2__GRAMMAR_WORDS_REPORTS_MAX + 1], count = 0;
     if (property) {
@@ -77,8 +78,8 @@ static bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2__gramm
 }
 
 /* Adds unevaluatedProperties, for a key that nothing else applies to. false: the key is forbidden. */
-static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                             exl2__grammar_schema_set *value, bool *has_schema)
+EXL2__PRIVATE bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                    exl2__grammar_schema_set *value, bool *has_schema)
 {
     for (uint32_t i = 0; i < set->count; i++) {
         uint32_t token = exl2__grammar_schema_get(s, set->parts[i].token, "unevaluatedProperties");
@@ -95,8 +96,9 @@ static bool exl2__grammar_object_unevaluated(exl2__grammar_schema *s, const exl2
 
 /* All subschemas for the value of a key that matches the patterns of `mask`. false: the key is forbidden. Without
    `keys`, patterns and unevaluatedProperties are left out. */
-static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key,
-                                       const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
+EXL2__PRIVATE bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                              uint32_t key, const exl2__grammar_keys *keys, uint32_t mask,
+                                              exl2__grammar_schema_set *value)
 {
     bool has_schema = false;
     *value = (exl2__grammar_schema_set){ .count = 0 };
@@ -112,7 +114,8 @@ static bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl2__gram
     return has_schema || !keys || exl2__grammar_object_unevaluated(s, set, value, &has_schema);
 }
 
-static bool exl2__grammar_object_forbids(const exl2__grammar_schema *s, const exl2__grammar_object *o, uint32_t key)
+EXL2__PRIVATE bool exl2__grammar_object_forbids(const exl2__grammar_schema *s, const exl2__grammar_object *o,
+                                                uint32_t key)
 {
     bool found = false;
     for (uint32_t i = 0; i < o->forbidden_count && !found; i++) {
@@ -122,9 +125,9 @@ static bool exl2__grammar_object_forbids(const exl2__grammar_schema *s, const ex
 }
 
 /* All subschemas for the value of a declared key in the object `o`. false: the object must not have the key. */
-static bool exl2__grammar_object_declared(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                          const exl2__grammar_schema_set *set, uint32_t key,
-                                          exl2__grammar_schema_set *value)
+EXL2__PRIVATE bool exl2__grammar_object_declared(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                                 const exl2__grammar_schema_set *set, uint32_t key,
+                                                 exl2__grammar_schema_set *value)
 {
     if (exl2__grammar_object_forbids(s, o, key)) {
         return false;
@@ -143,8 +146,9 @@ static bool exl2__grammar_object_declared(exl2__grammar_schema *s, exl2__grammar
 /* All subschemas for members that are not declared and whose keys match the patterns of `mask`. false: there are no
    such members. If no part has a subschema for them there are none either, unless no part declares any members: then
    the object may hold anything. */
-static bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                      const exl2__grammar_keys *keys, uint32_t mask, exl2__grammar_schema_set *value)
+EXL2__PRIVATE bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                             const exl2__grammar_keys *keys, uint32_t mask,
+                                             exl2__grammar_schema_set *value)
 {
     static const char *const names[] = { "properties", "required", "patternProperties", "additionalProperties" };
     bool named = false, has_schema = false;
@@ -163,7 +167,8 @@ static bool exl2__grammar_object_rest(exl2__grammar_schema *s, const exl2__gramm
 static const char *const exl2__grammar_object_dependencies[] = { "dependentRequired", "dependencies" };
 
 /* Is the key in a list of dependentRequired or dependencies? It may then be written, as a required key may. */
-static bool exl2__grammar_object_needed(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key)
+EXL2__PRIVATE bool exl2__grammar_object_needed(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                               uint32_t key)
 {
     bool found = false;
     for (uint32_t i = 0; i < 2 * set->count && !found; i++) {
@@ -178,8 +183,8 @@ static bool exl2__grammar_object_needed(exl2__grammar_schema *s, const exl2__gra
 }
 
 /* Can the object have a member with this key? */
-static bool exl2__grammar_object_possible(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                          const exl2__grammar_schema_set *set, uint32_t key)
+EXL2__PRIVATE bool exl2__grammar_object_possible(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                                 const exl2__grammar_schema_set *set, uint32_t key)
 {
     exl2__grammar_schema_set value;
     bool declared = exl2__grammar_object_requires(s, set, key) || exl2__grammar_object_needed(s, set, key);
@@ -194,21 +199,21 @@ static bool exl2__grammar_object_possible(exl2__grammar_schema *s, exl2__grammar
 
 /* ---- members ---- */
 
-static exl2__grammar_code_piece exl2__grammar_object_pair(exl2__grammar_schema *s, exl2__grammar_code_piece key,
-                                                          exl2__grammar_schema_set *value)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_pair(exl2__grammar_schema *s, exl2__grammar_code_piece key,
+                                                                 exl2__grammar_schema_set *value)
 {
     exl2__grammar_code_piece pair = exl2__grammar_code_cat(s->g, key, exl2__grammar_value_mark(s->g, ':'));
     return exl2__grammar_code_cat(s->g, pair, exl2__grammar_code_call(s->g, exl2__grammar_schema_rule(s, value)));
 }
 
-static exl2__grammar_code_piece exl2__grammar_object_key_piece(exl2__grammar_schema *s, uint32_t key)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_key_piece(exl2__grammar_schema *s, uint32_t key)
 {
     return exl2__grammar_code_text(s->g, s->buffer, exl2__grammar_value_escape(s, key, s->buffer));
 }
 
 /* Has a key of the part's properties, or of its required list, been declared before? */
-static bool exl2__grammar_object_seen(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
-                                      bool is_required, uint32_t key)
+EXL2__PRIVATE bool exl2__grammar_object_seen(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                             uint32_t part, bool is_required, uint32_t key)
 {
     bool seen = false;
     for (uint32_t i = 0; i < (is_required ? set->count : part) && !seen; i++) {
@@ -226,9 +231,9 @@ static bool exl2__grammar_object_seen(exl2__grammar_schema *s, const exl2__gramm
 
 /* Adds the members that the part's keyword `name` declares, without those declared before. Returns their number.
    Without `write`, only counts them. *never: a required member is impossible. */
-static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                             const exl2__grammar_schema_set *set, uint32_t part, const char *name,
-                                             bool write, bool *never)
+EXL2__PRIVATE uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                                    const exl2__grammar_schema_set *set, uint32_t part,
+                                                    const char *name, bool write, bool *never)
 {
     bool is_required = strcmp(name, "required") == 0;
     uint32_t list = exl2__grammar_schema_get(s, set->parts[part].token, name), count = 0;
@@ -251,8 +256,8 @@ static uint32_t exl2__grammar_object_members(exl2__grammar_schema *s, exl2__gram
 }
 
 /* The same for keys that only dependencies name. */
-static uint32_t exl2__grammar_object_extras(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                            const exl2__grammar_schema_set *set, bool write)
+EXL2__PRIVATE uint32_t exl2__grammar_object_extras(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                                   const exl2__grammar_schema_set *set, bool write)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < o->depend.count && s->g->result == EXL2_OK; i++) {
@@ -275,8 +280,8 @@ static uint32_t exl2__grammar_object_extras(exl2__grammar_schema *s, exl2__gramm
 }
 
 /* The rule for members that are not declared, by the patterns that their keys match; 0: there are none. */
-static uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                            const exl2__grammar_schema_set *set)
+EXL2__PRIVATE uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                                   const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
     uint32_t ends[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX];
@@ -328,8 +333,8 @@ static uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2__gramm
 
 /* Does the part refer to all other parts of the set, by $ref, allOf, anyOf or oneOf? Only then does its
    unevaluatedProperties see their properties. *reached: bits of the parts that it refers to. */
-static bool exl2__grammar_object_below(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t part,
-                                       uint64_t *reached)
+EXL2__PRIVATE bool exl2__grammar_object_below(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                              uint32_t part, uint64_t *reached)
 {
     static const char *const lists[] = { "allOf", "anyOf", "oneOf" };
     uint32_t stack[EXL2__GRAMMAR_SCHEMA_PARTS_MAX], top = 0;
@@ -358,7 +363,7 @@ static bool exl2__grammar_object_below(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Rejects an unevaluatedProperties that does not see all members. */
-static void exl2__grammar_object_check(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
+EXL2__PRIVATE void exl2__grammar_object_check(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     for (uint32_t i = 0; i < set->count && s->g->result == EXL2_OK; i++) {
         uint32_t part = set->parts[i].token, token = exl2__grammar_schema_get(s, part, "unevaluatedProperties");
@@ -371,7 +376,8 @@ static void exl2__grammar_object_check(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Looking for a key costs a walk over the dependencies. Rejects schemas for which all walks would need seconds. */
-static void exl2__grammar_object_spend(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t key)
+EXL2__PRIVATE void exl2__grammar_object_spend(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                              uint32_t key)
 {
     for (uint32_t i = 0; i < 2 * set->count; i++) {
         uint32_t list = exl2__grammar_schema_get(s, set->parts[i / 2].token, exl2__grammar_object_dependencies[i % 2]);
@@ -384,8 +390,8 @@ static void exl2__grammar_object_spend(exl2__grammar_schema *s, const exl2__gram
 
 /* Adds what the key needs to the object's dependencies. Returns true if the key becomes forbidden, because the object
    cannot have a member that the key needs. */
-static bool exl2__grammar_object_need(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                      const exl2__grammar_schema_set *set, uint32_t key)
+EXL2__PRIVATE bool exl2__grammar_object_need(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                             const exl2__grammar_schema_set *set, uint32_t key)
 {
     uint32_t list = key + 1;
     if (s->j.tokens[list].kind != EXL2__JSON_ARRAY) {
@@ -418,8 +424,8 @@ static bool exl2__grammar_object_need(exl2__grammar_schema *s, exl2__grammar_obj
 }
 
 /* Reads dependentRequired and dependencies. A key that becomes forbidden may forbid others, so it begins again. */
-static void exl2__grammar_object_depend(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                        const exl2__grammar_schema_set *set)
+EXL2__PRIVATE void exl2__grammar_object_depend(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                               const exl2__grammar_schema_set *set)
 {
     bool again = true;
     while (again && s->g->result == EXL2_OK) {
@@ -440,7 +446,7 @@ static void exl2__grammar_object_depend(exl2__grammar_schema *s, exl2__grammar_o
 /* ---- objects ---- */
 
 /* Does no part have a keyword for objects? Also checks the kinds of properties and required. */
-static bool exl2__grammar_object_plain(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
+EXL2__PRIVATE bool exl2__grammar_object_plain(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
 {
     bool plain = true;
     for (uint32_t i = 0; i < set->count; i++) {
@@ -456,8 +462,8 @@ static bool exl2__grammar_object_plain(exl2__grammar_schema *s, const exl2__gram
 }
 
 /* Writes the object that `o` describes. */
-static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                                           const exl2__grammar_schema_set *set)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                                                  const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
     exl2__grammar_sequence q;
@@ -503,10 +509,11 @@ static exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_schema 
     return piece;
 }
 
-static bool exl2__grammar_object_exclude(exl2__grammar_schema *s, exl2__grammar_object *o,
-                                         const exl2__grammar_schema_set *set); /* grammar_apart.h */
+EXL2__PRIVATE bool exl2__grammar_object_exclude(exl2__grammar_schema *s, exl2__grammar_object *o,
+                                                const exl2__grammar_schema_set *set); /* grammar_apart.h */
 
-static exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema *s, const exl2__grammar_schema_set *set)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_schema *s,
+                                                                  const exl2__grammar_schema_set *set)
 {
     exl2__grammar_object o = { .min = exl2__grammar_value_count(s, set, "minProperties", false),
                                .max = exl2__grammar_value_count(s, set, "maxProperties", true) };

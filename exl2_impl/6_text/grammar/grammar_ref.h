@@ -13,7 +13,7 @@
 
 /* The value of $id (in draft 4: id) if it gives the object an address, and not only an anchor that begins with '#'; or
    0. */
-static uint32_t exl2__grammar_ref_id(const exl2__grammar_schema *s, uint32_t object)
+EXL2__PRIVATE uint32_t exl2__grammar_ref_id(const exl2__grammar_schema *s, uint32_t object)
 {
     static const char *const names[] = { "$id", "id" };
     for (uint32_t i = 0; i < 2; i++) {
@@ -27,7 +27,7 @@ static uint32_t exl2__grammar_ref_id(const exl2__grammar_schema *s, uint32_t obj
 }
 
 /* The value of the k-th keyword that can name an object, or 0. */
-static uint32_t exl2__grammar_ref_name(const exl2__grammar_schema *s, uint32_t object, uint32_t k)
+EXL2__PRIVATE uint32_t exl2__grammar_ref_name(const exl2__grammar_schema *s, uint32_t object, uint32_t k)
 {
     static const char *const words[] = { "$anchor", "$dynamicAnchor", "$id", "id" };
     uint32_t value = exl2__grammar_schema_get(s, object, words[k]);
@@ -35,7 +35,7 @@ static uint32_t exl2__grammar_ref_name(const exl2__grammar_schema *s, uint32_t o
 }
 
 /* Lists the objects that have a name. The memory belongs to `a`, which the caller closes. */
-static void exl2__grammar_ref_open(exl2__grammar_schema *s, exl2__arena *a)
+EXL2__PRIVATE void exl2__grammar_ref_open(exl2__grammar_schema *s, exl2__arena *a)
 {
     uint64_t tokens = s->j.token_count;
     s->g->result = exl2__arena_open(s->g->c, a, (tokens + EXL2__GRAMMAR_REF_NAMES_MAX) * 4 + 64 * 2, EXL2_MEM_GENERAL);
@@ -59,7 +59,7 @@ static void exl2__grammar_ref_open(exl2__grammar_schema *s, exl2__arena *a)
 }
 
 /* Writes the address `text`, which has no '#', resolved relative to the root's address. Returns its bytes. */
-static size_t exl2__grammar_ref_address(const exl2__grammar_schema *s, const char *text, size_t bytes, char *out)
+EXL2__PRIVATE size_t exl2__grammar_ref_address(const exl2__grammar_schema *s, const char *text, size_t bytes, char *out)
 {
     uint32_t root = exl2__grammar_ref_id(s, 0);
     size_t used = 0, folder = 0;
@@ -81,7 +81,7 @@ static size_t exl2__grammar_ref_address(const exl2__grammar_schema *s, const cha
 }
 
 /* The object whose address is `text`, or UINT32_MAX. */
-static uint32_t exl2__grammar_ref_resource(exl2__grammar_schema *s, char *text, size_t bytes)
+EXL2__PRIVATE uint32_t exl2__grammar_ref_resource(exl2__grammar_schema *s, char *text, size_t bytes)
 {
     char *wanted = text + bytes;
     size_t wanted_bytes = exl2__grammar_ref_address(s, text, bytes, wanted);
@@ -104,7 +104,7 @@ static uint32_t exl2__grammar_ref_resource(exl2__grammar_schema *s, char *text, 
 }
 
 /* The innermost object with an address that contains the token, or the root. */
-static uint32_t exl2__grammar_ref_around(const exl2__grammar_schema *s, uint32_t token)
+EXL2__PRIVATE uint32_t exl2__grammar_ref_around(const exl2__grammar_schema *s, uint32_t token)
 {
     for (uint32_t n = s->named_count; n-- > 0;) {
         uint32_t i = s->named[n];
@@ -117,7 +117,8 @@ static uint32_t exl2__grammar_ref_around(const exl2__grammar_schema *s, uint32_t
 
 /* ---- what follows '#' ---- */
 
-static bool exl2__grammar_ref_step_is(const exl2__grammar_schema *s, uint32_t key, const char *step, uint32_t bytes)
+EXL2__PRIVATE bool exl2__grammar_ref_step_is(const exl2__grammar_schema *s, uint32_t key, const char *step,
+                                             uint32_t bytes)
 {
     exl2__json_bytes name = exl2__json_bytes_of(&s->j, key);
     uint32_t at = 0;
@@ -141,7 +142,8 @@ static bool exl2__grammar_ref_step_is(const exl2__grammar_schema *s, uint32_t ke
 }
 
 /* The token that a path such as /$defs/x names below `at`, or UINT32_MAX. */
-static uint32_t exl2__grammar_ref_path(const exl2__grammar_schema *s, uint32_t at, const char *path, size_t bytes)
+EXL2__PRIVATE uint32_t exl2__grammar_ref_path(const exl2__grammar_schema *s, uint32_t at, const char *path,
+                                              size_t bytes)
 {
     for (size_t i = 0; i < bytes;) {
         size_t end = ++i;
@@ -172,7 +174,8 @@ static uint32_t exl2__grammar_ref_path(const exl2__grammar_schema *s, uint32_t a
 }
 
 /* The subschema at or below `at` with this $anchor, or whose $id or id is "#" and this name; or UINT32_MAX. */
-static uint32_t exl2__grammar_ref_anchor(const exl2__grammar_schema *s, uint32_t at, const char *name, size_t bytes)
+EXL2__PRIVATE uint32_t exl2__grammar_ref_anchor(const exl2__grammar_schema *s, uint32_t at, const char *name,
+                                                size_t bytes)
 {
     for (uint32_t n = 0; n < s->named_count; n++) {
         uint32_t i = s->named[n];
@@ -190,7 +193,7 @@ static uint32_t exl2__grammar_ref_anchor(const exl2__grammar_schema *s, uint32_t
 }
 
 /* The subschema that a $ref names, or UINT32_MAX. */
-static uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref)
+EXL2__PRIVATE uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref)
 {
     if (s->targets[ref]) {
         return s->targets[ref] - 1;

@@ -37,7 +37,7 @@ static inline bool exl2__grammar_regex_skip(exl2__grammar_regex *r, char c)
 }
 
 /* Rejects the expression. If it is rejected twice, the first error stays. */
-static void exl2__grammar_regex_reject(exl2__grammar_regex *r, exl2_result code, const char *what)
+EXL2__PRIVATE void exl2__grammar_regex_reject(exl2__grammar_regex *r, exl2_result code, const char *what)
 {
     if (r->g->result == EXL2_OK) {
         uint32_t line, column;
@@ -69,7 +69,7 @@ static const exl2__grammar_regex_shorthand exl2__grammar_regex_classes[] = {
                  { 0x180F, 0x1FFF }, { 0x200B, 0x2027 }, { 0x2060, 0x2FFF }, { 0x3001, 0xFEFE } } },
 };
 
-static const exl2__grammar_regex_shorthand *exl2__grammar_regex_find_class(char letter)
+EXL2__PRIVATE const exl2__grammar_regex_shorthand *exl2__grammar_regex_find_class(char letter)
 {
     for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_regex_classes); i++) {
         if (exl2__grammar_regex_classes[i].letter == letter) {
@@ -79,7 +79,8 @@ static const exl2__grammar_regex_shorthand *exl2__grammar_regex_find_class(char 
     return NULL;
 }
 
-static void exl2__grammar_regex_add(exl2__grammar_regex *r, exl2__grammar_code_class *s, uint32_t low, uint32_t high)
+EXL2__PRIVATE void exl2__grammar_regex_add(exl2__grammar_regex *r, exl2__grammar_code_class *s, uint32_t low,
+                                           uint32_t high)
 {
     if (!exl2__grammar_code_class_add(s, low, high)) {
         exl2__grammar_regex_reject(r, EXL2_ERR_BUDGET, "a character class has more than 512 ranges");
@@ -88,8 +89,8 @@ static void exl2__grammar_regex_add(exl2__grammar_regex *r, exl2__grammar_code_c
 
 /* Adds a class such as \d. If the surrounding class will be negated, \d must hold every character that is a digit in
    some dialect; this is the complement of the list of \D. */
-static void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_code_class *s, char letter,
-                                          bool negated)
+EXL2__PRIVATE void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_code_class *s, char letter,
+                                                 bool negated)
 {
     negated = negated != r->g->wide;
     const exl2__grammar_regex_shorthand *list = exl2__grammar_regex_find_class(negated ? (char)(letter ^ 32) : letter);
@@ -109,7 +110,7 @@ static void exl2__grammar_regex_add_class(exl2__grammar_regex *r, exl2__grammar_
 }
 
 /* hex: least to most hexadecimal digits. */
-static uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, uint32_t most)
+EXL2__PRIVATE uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, uint32_t most)
 {
     uint32_t value, digits = exl2__hex_read(r->text + r->at, r->bytes - r->at, most, &value);
     r->at += digits;
@@ -121,7 +122,7 @@ static uint32_t exl2__grammar_regex_hex(exl2__grammar_regex *r, uint32_t least, 
 
 /* char: character | "\\" ("x" hex | "u" hex | "u{" hex "}" | "U" hex | letter of names | punctuation). A high surrogate
    takes the low one that follows. Other escaped letters, such as those of classes, are an error. */
-static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
+EXL2__PRIVATE uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
 {
     static const char names[] = "nrtfv0abe", codes[] = "\n\r\t\f\v\0\a\b\x1B";
     uint32_t code = EXL2__UNICODE_BAD;
@@ -169,7 +170,7 @@ static uint32_t exl2__grammar_regex_char(exl2__grammar_regex *r)
 /* class: "[" ["^"] {shorthand | char ["-" char]} "]". NOINLINE here and below: a set of ranges needs 4 KB of stack,
    which functions that recurse must not have. */
 EXL2__NOINLINE
-static exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r)
 {
     exl2__grammar_code_class s = { 0 };
     r->at++;
@@ -205,7 +206,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_class(exl2__grammar_regex *r
 
 /* A class of any character; without `line_ends`, of any but the line ends. */
 EXL2__NOINLINE
-static exl2__grammar_code_piece exl2__grammar_regex_any(exl2__grammar_code *g, bool line_ends)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_any(exl2__grammar_code *g, bool line_ends)
 {
     exl2__grammar_code_class s = { 0 };
     if (!line_ends) {
@@ -219,7 +220,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_any(exl2__grammar_code *g, b
 
 /* shorthand: "\\" ("d" | "w" | "s" | "D" | "W" | "S"). */
 EXL2__NOINLINE
-static exl2__grammar_code_piece exl2__grammar_regex_shorthand_class(exl2__grammar_regex *r)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_shorthand_class(exl2__grammar_regex *r)
 {
     exl2__grammar_code_class s = { 0 };
     exl2__grammar_regex_add_class(r, &s, exl2__grammar_regex_peek(r, 1), false);
@@ -228,7 +229,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_shorthand_class(exl2__gramma
 }
 
 EXL2__NOINLINE
-static exl2__grammar_code_piece exl2__grammar_regex_one(exl2__grammar_code *g, uint32_t code)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_one(exl2__grammar_code *g, uint32_t code)
 {
     exl2__grammar_code_class s = { 0 };
     exl2__grammar_code_class_add(&s, code, code);
@@ -238,7 +239,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_one(exl2__grammar_code *g, u
 /* ---- counts ---- */
 
 /* number: digit {digit}. */
-static uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
+EXL2__PRIVATE uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
 {
     uint64_t value = 0;
     size_t begin = r->at;
@@ -254,7 +255,7 @@ static uint32_t exl2__grammar_regex_number(exl2__grammar_regex *r)
 }
 
 /* Does a repetition in braces begin here? {,n} and {,} are rejected. */
-static bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
+EXL2__PRIVATE bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
 {
     char first = exl2__grammar_regex_peek(r, 1);
     size_t end = 2;
@@ -273,7 +274,7 @@ static bool exl2__grammar_regex_counted(exl2__grammar_regex *r)
 }
 
 /* counts: [("*" | "+" | "?" | "{m}" | "{m,}" | "{m,n}") ["?"]]. A second repetition is rejected. */
-static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *r, exl2__grammar_code_piece part)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *r, exl2__grammar_code_piece part)
 {
     for (uint32_t times = 0; exl2__grammar_regex_more(r); times++) {
         char c = exl2__grammar_regex_peek(r, 0);
@@ -305,10 +306,10 @@ static exl2__grammar_code_piece exl2__grammar_regex_counts(exl2__grammar_regex *
 
 /* ---- expressions ---- */
 
-static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r);
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r);
 
 /* group: "(" ["?:" | "?<" name ">" | "?P<" name ">"] either ")". */
-static exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r)
 {
     r->at++;
     if (exl2__grammar_regex_skip(r, '?')) {
@@ -336,7 +337,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_group(exl2__grammar_regex *r
 }
 
 /* atom: group | class | "." | shorthand | char. */
-static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
 {
     char c = exl2__grammar_regex_peek(r, 0);
     switch (c) {
@@ -379,7 +380,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_atom(exl2__grammar_regex *r)
 }
 
 /* sequence: {atom counts}. */
-static exl2__grammar_code_piece exl2__grammar_regex_sequence(exl2__grammar_regex *r)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_sequence(exl2__grammar_regex *r)
 {
     exl2__grammar_code_piece all = exl2__grammar_code_empty(r->g);
     while (exl2__grammar_regex_more(r)) {
@@ -394,7 +395,7 @@ static exl2__grammar_code_piece exl2__grammar_regex_sequence(exl2__grammar_regex
 }
 
 /* either: sequence {"|" sequence}. */
-static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *r)
 {
     exl2__grammar_code_piece list = { 0, 0 };
     do {
@@ -405,8 +406,8 @@ static exl2__grammar_code_piece exl2__grammar_regex_either(exl2__grammar_regex *
 
 /* expression: ["^"] sequence ["$"] {"|" ["^"] sequence ["$"]}. With `whole`, the whole text must match. Without it, the
    text must contain a match, and ^ and $ say that a match must begin or end where the text does. */
-static exl2__grammar_code_piece exl2__grammar_regex_read(exl2__grammar_code *g, const char *text, size_t bytes,
-                                                         bool whole)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_regex_read(exl2__grammar_code *g, const char *text, size_t bytes,
+                                                                bool whole)
 {
     exl2__grammar_regex r = { g, text, bytes, 0, 0 };
     exl2__grammar_code_piece list = { 0, 0 };

@@ -23,7 +23,7 @@ static inline bool exl2__grammar_reset_counts(const exl2__grammar_code_node *n, 
 
 /* The frame with all counts reset where possible; 0: full. Lowers *reach, as described at exl2__grammar_reset_state. */
 EXL2__COLD
-static uint32_t exl2__grammar_reset_frame(exl2__grammar_state *s, uint32_t frame, uint32_t *reach)
+EXL2__PRIVATE uint32_t exl2__grammar_reset_frame(exl2__grammar_state *s, uint32_t frame, uint32_t *reach)
 {
     uint32_t chain[EXL2__GRAMMAR_LINK_DEPTH_MAX + 1], levels = 0, below = 0;
     for (uint32_t at = frame; at; at = s->frames[at].below) {
@@ -50,7 +50,7 @@ static uint32_t exl2__grammar_reset_frame(exl2__grammar_state *s, uint32_t frame
 /* The state with counts reset. It allows the same texts of up to *reach characters, and needs the same number of tokens
    after them. Returns `state` itself if no count can be reset, or FULL if there is no room. */
 EXL2__COLD
-static uint32_t exl2__grammar_reset_state(exl2__grammar_state *s, uint32_t state, uint32_t *reach)
+EXL2__PRIVATE uint32_t exl2__grammar_reset_state(exl2__grammar_state *s, uint32_t state, uint32_t *reach)
 {
     uint32_t first = s->states[state].items, count = s->states[state].count, used = 0;
     *reach = UINT32_MAX;

@@ -132,7 +132,7 @@ static const exl2__grammar_schema_keyword exl2__grammar_schema_keywords[] = {
 
 /* Writes the path of a token, such as #/properties/age: a JSON pointer, but with keys as the source spells them. It is
    cut where `out` is full. */
-static void exl2__grammar_schema_path(const exl2__grammar_schema *s, uint32_t token, char *out, size_t room)
+EXL2__PRIVATE void exl2__grammar_schema_path(const exl2__grammar_schema *s, uint32_t token, char *out, size_t room)
 {
     size_t used = exl2__format(out, room, "#");
     for (uint32_t at = 0; at < token && used + 1 < room;) {
@@ -154,8 +154,8 @@ static void exl2__grammar_schema_path(const exl2__grammar_schema *s, uint32_t to
 }
 
 /* Writes a message about `token`: its place and path, the sentence `what` that ends with `expected`, and its text. */
-static void exl2__grammar_schema_message(const exl2__grammar_schema *s, uint32_t token, const char *what,
-                                         const char *expected, char out[EXL2__GRAMMAR_CODE_DOUBT])
+EXL2__PRIVATE void exl2__grammar_schema_message(const exl2__grammar_schema *s, uint32_t token, const char *what,
+                                                const char *expected, char out[EXL2__GRAMMAR_CODE_DOUBT])
 {
     const exl2__json_token *t = &s->j.tokens[token];
     uint32_t bytes = t->end - t->begin, line, column;
@@ -168,8 +168,8 @@ static void exl2__grammar_schema_message(const exl2__grammar_schema *s, uint32_t
 }
 
 /* Rejects the schema because of `token`. If the schema is rejected twice, the first error stays. */
-static void exl2__grammar_schema_reject_for(exl2__grammar_schema *s, exl2_result code, uint32_t token,
-                                            const char *what, const char *expected)
+EXL2__PRIVATE void exl2__grammar_schema_reject_for(exl2__grammar_schema *s, exl2_result code, uint32_t token,
+                                                   const char *what, const char *expected)
 {
     if (s->g->result == EXL2_OK) {
         char message[EXL2__GRAMMAR_CODE_DOUBT];
@@ -178,13 +178,14 @@ static void exl2__grammar_schema_reject_for(exl2__grammar_schema *s, exl2_result
     }
 }
 
-static void exl2__grammar_schema_reject(exl2__grammar_schema *s, exl2_result code, uint32_t token, const char *what)
+EXL2__PRIVATE void exl2__grammar_schema_reject(exl2__grammar_schema *s, exl2_result code, uint32_t token,
+                                               const char *what)
 {
     exl2__grammar_schema_reject_for(s, code, token, what, "");
 }
 
 /* The token of the keyword's value in a subschema, or 0 if the keyword is missing. A null is a value. */
-static uint32_t exl2__grammar_schema_get(const exl2__grammar_schema *s, uint32_t object, const char *key)
+EXL2__PRIVATE uint32_t exl2__grammar_schema_get(const exl2__grammar_schema *s, uint32_t object, const char *key)
 {
     if (s->j.tokens[object].kind != EXL2__JSON_OBJECT) {
         return 0;
@@ -198,8 +199,8 @@ static uint32_t exl2__grammar_schema_get(const exl2__grammar_schema *s, uint32_t
 }
 
 /* Like _get, but rejects a value that is not of `kind`. */
-static uint32_t exl2__grammar_schema_get_kind(exl2__grammar_schema *s, uint32_t object, const char *key,
-                                              exl2__json_kind kind)
+EXL2__PRIVATE uint32_t exl2__grammar_schema_get_kind(exl2__grammar_schema *s, uint32_t object, const char *key,
+                                                     exl2__json_kind kind)
 {
     static const char *const kinds[] = { "an object", "an array", "a string", "a number", "true", "false", "null" };
     uint32_t value = exl2__grammar_schema_get(s, object, key);
@@ -210,11 +211,11 @@ static uint32_t exl2__grammar_schema_get_kind(exl2__grammar_schema *s, uint32_t 
     return value;
 }
 
-static uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref); /* grammar_ref.h */
+EXL2__PRIVATE uint32_t exl2__grammar_ref_target(exl2__grammar_schema *s, uint32_t ref); /* grammar_ref.h */
 
 /* ---- sets ---- */
 
-static exl2__grammar_schema_sub exl2__grammar_schema_sub_of(uint32_t token)
+EXL2__PRIVATE exl2__grammar_schema_sub exl2__grammar_schema_sub_of(uint32_t token)
 {
     exl2__grammar_schema_sub sub = { 0 };
     sub.token = token & 0x1FFFFFFFu;
@@ -222,7 +223,7 @@ static exl2__grammar_schema_sub exl2__grammar_schema_sub_of(uint32_t token)
 }
 
 /* A set of one part. */
-static exl2__grammar_schema_set exl2__grammar_schema_set_of(uint32_t token)
+EXL2__PRIVATE exl2__grammar_schema_set exl2__grammar_schema_set_of(uint32_t token)
 {
     exl2__grammar_schema_set set = { .count = 1 };
     set.parts[0] = exl2__grammar_schema_sub_of(token);
@@ -230,8 +231,8 @@ static exl2__grammar_schema_set exl2__grammar_schema_set_of(uint32_t token)
 }
 
 /* Adds a part. If the set has it already, what was decided about either holds for it. */
-static void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_schema_set *set,
-                                     exl2__grammar_schema_sub part)
+EXL2__PRIVATE void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_schema_set *set,
+                                            exl2__grammar_schema_sub part)
 {
     uint32_t at = 0;
     while (at < set->count && set->parts[at].token < part.token) {
@@ -254,7 +255,7 @@ static void exl2__grammar_schema_add(exl2__grammar_schema *s, exl2__grammar_sche
 
 /* Does the key differ from the name by one letter that is added, missing or replaced, or by two letters that are
    swapped? Upper and lower case are equal here. */
-static bool exl2__grammar_schema_near(const char *key, size_t bytes, const char *name)
+EXL2__PRIVATE bool exl2__grammar_schema_near(const char *key, size_t bytes, const char *name)
 {
     size_t length = strlen(name), head = 0, tail = 0;
     while (head < bytes && head < length && (key[head] | 32) == (name[head] | 32)) {
@@ -272,7 +273,7 @@ static bool exl2__grammar_schema_near(const char *key, size_t bytes, const char 
 
 /* An unknown keyword is ignored, unless it differs by one letter from a keyword that restricts values: `requird` is an
    error, not an annotation. */
-static void exl2__grammar_schema_check_unknown(exl2__grammar_schema *s, uint32_t key)
+EXL2__PRIVATE void exl2__grammar_schema_check_unknown(exl2__grammar_schema *s, uint32_t key)
 {
     const exl2__json_token *t = &s->j.tokens[key];
     if (s->strict) {
@@ -288,7 +289,7 @@ static void exl2__grammar_schema_check_unknown(exl2__grammar_schema *s, uint32_t
     }
 }
 
-static void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
+EXL2__PRIVATE void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
 {
     for (uint32_t k = exl2__json_first(&s->j, object); k; k = exl2__json_next(&s->j, object, k)) {
         size_t i = 0;
@@ -309,8 +310,8 @@ static void exl2__grammar_schema_check(exl2__grammar_schema *s, uint32_t object)
     }
 }
 
-static void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_schema_set *set,
-                                         exl2__grammar_schema_sub not)
+EXL2__PRIVATE void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_schema_set *set,
+                                                exl2__grammar_schema_sub not)
 {
     uint32_t at = 0;
     while (at < set->not_count && set->nots[at].token < not.token) {
@@ -330,7 +331,7 @@ static void exl2__grammar_schema_add_not(exl2__grammar_schema *s, exl2__grammar_
 }
 
 /* The only keyword of a subschema that is not an annotation; 0 if there is none (*others is 0) or more than one. */
-static uint32_t exl2__grammar_schema_only(const exl2__grammar_schema *s, uint32_t object, uint32_t *others)
+EXL2__PRIVATE uint32_t exl2__grammar_schema_only(const exl2__grammar_schema *s, uint32_t object, uint32_t *others)
 {
     uint32_t only = 0;
     *others = 0;
@@ -366,8 +367,8 @@ typedef struct exl2__grammar_schema_search {
 /* Rewrites a subschema that must not hold, if a single keyword makes it up: `not not` becomes a part that must hold;
    `not anyOf` becomes one not for each branch; $ref is followed. Any other not goes to done.nots, where the files that
    write values deal with it. `steps`: number of nots done before. */
-static void exl2__grammar_schema_expand_not(exl2__grammar_schema *s, exl2__grammar_schema_search *x,
-                                            exl2__grammar_schema_sub not, uint32_t steps)
+EXL2__PRIVATE void exl2__grammar_schema_expand_not(exl2__grammar_schema *s, exl2__grammar_schema_search *x,
+                                                   exl2__grammar_schema_sub not, uint32_t steps)
 {
     uint32_t token = not.token, others = 0;
     exl2__json_kind kind = s->j.tokens[token].kind;
@@ -406,8 +407,8 @@ static void exl2__grammar_schema_expand_not(exl2__grammar_schema *s, exl2__gramm
 }
 
 /* Adds a part to the set, and to the search what the part refers to by $ref, allOf and not. */
-static void exl2__grammar_schema_expand_part(exl2__grammar_schema *s, exl2__grammar_schema_search *x,
-                                             exl2__grammar_schema_sub part)
+EXL2__PRIVATE void exl2__grammar_schema_expand_part(exl2__grammar_schema *s, exl2__grammar_schema_search *x,
+                                                    exl2__grammar_schema_sub part)
 {
     uint32_t token = part.token, before = x->done.count;
     exl2__json_kind kind = s->j.tokens[token].kind;
@@ -452,7 +453,7 @@ static void exl2__grammar_schema_expand_part(exl2__grammar_schema *s, exl2__gram
 
 /* Adds to the set everything that its parts refer to by $ref, allOf and not, and drops parts that are true. Nots are
    rewritten when all parts are done. */
-static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
+EXL2__PRIVATE void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
 {
     exl2__grammar_schema_search x;
     x.done = (exl2__grammar_schema_set){ .never = set->never };
@@ -481,7 +482,7 @@ static void exl2__grammar_schema_expand(exl2__grammar_schema *s, exl2__grammar_s
 /* ---- rules ---- */
 
 /* Expands the set and returns its rule. The body of a new rule is compiled later, by grammar_branch.h. */
-static uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
+EXL2__PRIVATE uint32_t exl2__grammar_schema_rule(exl2__grammar_schema *s, exl2__grammar_schema_set *set)
 {
     exl2__grammar_schema_expand(s, set);
     if (set->never) {

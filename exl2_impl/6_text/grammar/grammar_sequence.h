@@ -20,8 +20,8 @@ typedef struct exl2__grammar_sequence {
 
 /* Begins a list after the piece `open`. `most`: the number of members that can be written. false: no list has min to
    max members, or an error. */
-static bool exl2__grammar_sequence_open(exl2__grammar_code *g, exl2__grammar_code_piece open, uint32_t min,
-                                        uint32_t max, uint32_t most, exl2__grammar_sequence *q)
+EXL2__PRIVATE bool exl2__grammar_sequence_open(exl2__grammar_code *g, exl2__grammar_code_piece open, uint32_t min,
+                                               uint32_t max, uint32_t most, exl2__grammar_sequence *q)
 {
     memset(q, 0, sizeof *q);
     q->g = g;
@@ -38,7 +38,7 @@ static bool exl2__grammar_sequence_open(exl2__grammar_code *g, exl2__grammar_cod
 }
 
 /* The JUMP of a level after the current member. */
-static uint32_t exl2__grammar_sequence_place(exl2__grammar_sequence *q, uint32_t *places, uint32_t level)
+EXL2__PRIVATE uint32_t exl2__grammar_sequence_place(exl2__grammar_sequence *q, uint32_t *places, uint32_t level)
 {
     if (!places[level]) {
         places[level] = exl2__grammar_code_add(q->g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
@@ -48,8 +48,8 @@ static uint32_t exl2__grammar_sequence_place(exl2__grammar_sequence *q, uint32_t
 
 /* Adds a member, with a comma before it on all levels but 0. `may_write`: it can be written, and the list goes on in q.
    `may_skip`: it can be left out, and the list goes on in `without`, which may be q itself. */
-static void exl2__grammar_sequence_split(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool may_write,
-                                         bool may_skip, exl2__grammar_sequence *without)
+EXL2__PRIVATE void exl2__grammar_sequence_split(exl2__grammar_sequence *q, exl2__grammar_code_piece member,
+                                                bool may_write, bool may_skip, exl2__grammar_sequence *without)
 {
     exl2__grammar_code *g = q->g;
     uint32_t next[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1] = { 0 }, left[EXL2__GRAMMAR_SEQUENCE_LEVELS_MAX + 1] = { 0 };
@@ -88,13 +88,14 @@ static void exl2__grammar_sequence_split(exl2__grammar_sequence *q, exl2__gramma
 }
 
 /* The same for a member that stays in one list. `required`: it cannot be left out. */
-static void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__grammar_code_piece member, bool required)
+EXL2__PRIVATE void exl2__grammar_sequence_member(exl2__grammar_sequence *q, exl2__grammar_code_piece member,
+                                                 bool required)
 {
     exl2__grammar_sequence_split(q, member, true, !required, q);
 }
 
 /* Continues another list, with the same counts, where q goes on. */
-static void exl2__grammar_sequence_merge(exl2__grammar_sequence *q, const exl2__grammar_sequence *other)
+EXL2__PRIVATE void exl2__grammar_sequence_merge(exl2__grammar_sequence *q, const exl2__grammar_sequence *other)
 {
     for (uint32_t level = 0; level <= q->levels; level++) {
         if (other->places[level] && q->places[level]) {
@@ -106,7 +107,7 @@ static void exl2__grammar_sequence_merge(exl2__grammar_sequence *q, const exl2__
 }
 
 /* Adds any number of members by `rule` at the end of the list. */
-static void exl2__grammar_sequence_rest(exl2__grammar_sequence *q, uint32_t rule)
+EXL2__PRIVATE void exl2__grammar_sequence_rest(exl2__grammar_sequence *q, uint32_t rule)
 {
     exl2__grammar_code *g = q->g;
     uint32_t end = exl2__grammar_code_add(g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
@@ -136,7 +137,7 @@ static void exl2__grammar_sequence_rest(exl2__grammar_sequence *q, uint32_t rule
 }
 
 /* Ends the list: levels with enough members lead to `close`, others to nothing. */
-static void exl2__grammar_sequence_end(exl2__grammar_sequence *q, uint32_t close)
+EXL2__PRIVATE void exl2__grammar_sequence_end(exl2__grammar_sequence *q, uint32_t close)
 {
     for (uint32_t level = 0; level <= q->levels; level++) {
         if (q->places[level]) {

@@ -55,7 +55,7 @@ typedef struct exl2__grammar_state {
     exl2__arena memory;
 } exl2__grammar_state;
 
-static void exl2__grammar_state_layout(exl2__grammar_state *s, exl2__arena *a)
+EXL2__PRIVATE void exl2__grammar_state_layout(exl2__grammar_state *s, exl2__arena *a)
 {
     s->frames = (exl2__grammar_state_frame *)exl2__arena_alloc(a, (uint64_t)s->frame_room * sizeof *s->frames);
     s->states = (exl2__grammar_state_one *)exl2__arena_alloc(a, (uint64_t)s->state_room * sizeof *s->states);
@@ -68,7 +68,7 @@ static void exl2__grammar_state_layout(exl2__grammar_state *s, exl2__arena *a)
     s->items = (exl2__grammar_state_item *)exl2__arena_alloc(a, (uint64_t)s->parses_max * sizeof *s->items);
 }
 
-static void exl2__grammar_state_close(exl2__ctx *c, exl2__grammar_state *s)
+EXL2__PRIVATE void exl2__grammar_state_close(exl2__ctx *c, exl2__grammar_state *s)
 {
     exl2__arena_close(c, &s->memory);
     *s = (exl2__grammar_state){ 0 };
@@ -83,7 +83,8 @@ static inline uint32_t exl2__grammar_state_mix(uint32_t hash, uint32_t value)
 /* ---- frames ---- */
 
 /* Nearly the fewest tokens from the end of a call, or of body number `count` of a loop, to the end of the text. */
-static uint32_t exl2__grammar_state_rest(const exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
+EXL2__PRIVATE uint32_t exl2__grammar_state_rest(const exl2__grammar_state *s, uint32_t node, uint32_t count,
+                                                uint32_t below)
 {
     const exl2__grammar_link *g = s->link;
     const exl2__grammar_code_node *n = &g->nodes[node];
@@ -96,7 +97,8 @@ static uint32_t exl2__grammar_state_rest(const exl2__grammar_state *s, uint32_t 
 }
 
 /* The frame with these values, found or made; 0: no room. */
-static uint32_t exl2__grammar_state_frame_of(exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
+EXL2__PRIVATE uint32_t exl2__grammar_state_frame_of(exl2__grammar_state *s, uint32_t node, uint32_t count,
+                                                    uint32_t below)
 {
     uint32_t mask = s->frame_room * 2 - 1;
     uint32_t hash = exl2__grammar_state_mix(exl2__grammar_state_mix(exl2__grammar_state_mix(1, node), count), below);
@@ -120,7 +122,7 @@ static uint32_t exl2__grammar_state_frame_of(exl2__grammar_state *s, uint32_t no
 
 /* ---- closing a set: everything that can be reached without a byte ---- */
 
-static void exl2__grammar_state_push(exl2__grammar_state *s, uint32_t node, uint32_t frame)
+EXL2__PRIVATE void exl2__grammar_state_push(exl2__grammar_state *s, uint32_t node, uint32_t frame)
 {
     uint32_t mask = s->seen_room - 1;
     uint32_t at = exl2__grammar_state_mix(exl2__grammar_state_mix(2, node), frame) & mask;
@@ -146,7 +148,7 @@ static void exl2__grammar_state_push(exl2__grammar_state *s, uint32_t node, uint
 }
 
 /* Continues at a loop after `count` bodies: leaves the loop, begins another body, or both. */
-static void exl2__grammar_state_loop(exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
+EXL2__PRIVATE void exl2__grammar_state_loop(exl2__grammar_state *s, uint32_t node, uint32_t count, uint32_t below)
 {
     const exl2__grammar_code_node *n = &s->link->nodes[node];
     if (count >= n->min) {
@@ -161,7 +163,7 @@ static void exl2__grammar_state_loop(exl2__grammar_state *s, uint32_t node, uint
     }
 }
 
-static void exl2__grammar_state_visit(exl2__grammar_state *s, uint32_t node, uint32_t frame)
+EXL2__PRIVATE void exl2__grammar_state_visit(exl2__grammar_state *s, uint32_t node, uint32_t frame)
 {
     const exl2__grammar_code_node *n = &s->link->nodes[node];
     exl2__grammar_state_frame f = s->frames[frame];
@@ -197,7 +199,7 @@ static void exl2__grammar_state_visit(exl2__grammar_state *s, uint32_t node, uin
     }
 }
 
-static void exl2__grammar_state_begin_set(exl2__grammar_state *s)
+EXL2__PRIVATE void exl2__grammar_state_begin_set(exl2__grammar_state *s)
 {
     s->work_count = s->item_count = s->seen_count = 0;
     s->may_end = s->too_many = false;
@@ -207,25 +209,25 @@ static void exl2__grammar_state_begin_set(exl2__grammar_state *s)
     }
 }
 
-static bool exl2__grammar_state_less(const exl2__grammar_state_item *a, const exl2__grammar_state_item *b)
+EXL2__PRIVATE bool exl2__grammar_state_less(const exl2__grammar_state_item *a, const exl2__grammar_state_item *b)
 {
     return a->node != b->node ? a->node < b->node : a->frame < b->frame;
 }
 
-static bool exl2__grammar_state_item_less(const void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__grammar_state_item_less(const void *items, uint32_t a, uint32_t b)
 {
     const exl2__grammar_state_item *list = (const exl2__grammar_state_item *)items;
     return exl2__grammar_state_less(&list[a], &list[b]);
 }
 
-static void exl2__grammar_state_item_swap(void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__grammar_state_item_swap(void *items, uint32_t a, uint32_t b)
 {
     exl2__grammar_state_item *list = (exl2__grammar_state_item *)items, item = list[a];
     list[a] = list[b];
     list[b] = item;
 }
 
-static uint32_t exl2__grammar_state_hash(const exl2__grammar_state_item *items, uint32_t count, bool may_end)
+EXL2__PRIVATE uint32_t exl2__grammar_state_hash(const exl2__grammar_state_item *items, uint32_t count, bool may_end)
 {
     uint32_t hash = may_end;
     for (uint32_t i = 0; i < count; i++) {
@@ -235,7 +237,7 @@ static uint32_t exl2__grammar_state_hash(const exl2__grammar_state_item *items, 
 }
 
 /* The state of the closed set in `items`, found or made; FULL: no room. */
-static uint32_t exl2__grammar_state_intern(exl2__grammar_state *s)
+EXL2__PRIVATE uint32_t exl2__grammar_state_intern(exl2__grammar_state *s)
 {
     const exl2__grammar_state_item *items = s->items;
     uint32_t count = s->item_count, bytes = count * (uint32_t)sizeof *items, mask = s->state_room * 2 - 1;
@@ -266,7 +268,7 @@ static uint32_t exl2__grammar_state_intern(exl2__grammar_state *s)
 /* For parses at the same node: does frame a allow every continuation that frame b allows, in no more tokens? It does
    if the stacks differ only in counts of loops of two kinds: loops with an upper bound that have run at least `min`
    times in both, and no more often in a; and loops without an upper bound that have run at least as often in a. */
-static bool exl2__grammar_state_covers(const exl2__grammar_state *s, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__grammar_state_covers(const exl2__grammar_state *s, uint32_t a, uint32_t b)
 {
     for (; a != b; a = s->frames[a].below, b = s->frames[b].below) {
         const exl2__grammar_state_frame *x = &s->frames[a], *y = &s->frames[b];
@@ -287,7 +289,7 @@ static bool exl2__grammar_state_covers(const exl2__grammar_state *s, uint32_t a,
    word, but only one or two of them matter. All pairs are compared, so the result does not depend on the numbering of
    the frames. */
 EXL2__COLD
-static void exl2__grammar_state_prune(exl2__grammar_state *s)
+EXL2__PRIVATE void exl2__grammar_state_prune(exl2__grammar_state *s)
 {
     uint32_t used = 0;
     for (uint32_t i = 0; i < s->item_count; i++) {
@@ -312,7 +314,7 @@ static void exl2__grammar_state_prune(exl2__grammar_state *s)
 }
 
 /* Closes the parses pushed since begin_set. Returns their state: DEAD also if there are too many. */
-static uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
+EXL2__PRIVATE uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
 {
     while (s->work_count && !s->too_many) {
         exl2__grammar_state_item item = s->work[--s->work_count];
@@ -345,7 +347,7 @@ static uint32_t exl2__grammar_state_finish_set(exl2__grammar_state *s)
 
 /* ---- walking ---- */
 
-static uint32_t exl2__grammar_state_start(exl2__grammar_state *s)
+EXL2__PRIVATE uint32_t exl2__grammar_state_start(exl2__grammar_state *s)
 {
     exl2__grammar_state_begin_set(s);
     exl2__grammar_state_push(s, s->link->first, 0);
@@ -354,7 +356,7 @@ static uint32_t exl2__grammar_state_start(exl2__grammar_state *s)
 
 /* Computes a state's row. The next state can change only at a class where the range of one of its parses begins, or
    after one where such a range ends. */
-static bool exl2__grammar_state_fill_row(exl2__grammar_state *s, uint32_t state)
+EXL2__PRIVATE bool exl2__grammar_state_fill_row(exl2__grammar_state *s, uint32_t state)
 {
     const exl2__grammar_state_one *one = &s->states[state];
     uint32_t classes = s->link->classes, count = one->count;
@@ -401,7 +403,7 @@ static inline const uint32_t *exl2__grammar_state_row(exl2__grammar_state *s, ui
 }
 
 /* The state after the bytes of `text`, or DEAD, or FULL. */
-static uint32_t exl2__grammar_state_next(exl2__grammar_state *s, uint32_t state, const char *text, size_t bytes)
+EXL2__PRIVATE uint32_t exl2__grammar_state_next(exl2__grammar_state *s, uint32_t state, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes && state != EXL2__GRAMMAR_STATE_DEAD; i++) {
         const uint32_t *row = exl2__grammar_state_row(s, state);
@@ -416,7 +418,7 @@ static uint32_t exl2__grammar_state_next(exl2__grammar_state *s, uint32_t state,
 /* ---- collecting ---- */
 
 /* Moves the frames that the kept states need to the front. new_frame[old number] becomes the new number. */
-static void exl2__grammar_state_collect_frames(exl2__grammar_state *s, uint32_t *new_frame)
+EXL2__PRIVATE void exl2__grammar_state_collect_frames(exl2__grammar_state *s, uint32_t *new_frame)
 {
     uint32_t used = 1;
     for (uint32_t i = 1; i < s->state_count; i++) {
@@ -440,7 +442,8 @@ static void exl2__grammar_state_collect_frames(exl2__grammar_state *s, uint32_t 
 }
 
 /* Moves the kept states to the front, without their rows and masks. new_state[old number] becomes the new number. */
-static void exl2__grammar_state_collect_states(exl2__grammar_state *s, const uint32_t *new_frame, uint32_t *new_state)
+EXL2__PRIVATE void exl2__grammar_state_collect_states(exl2__grammar_state *s, const uint32_t *new_frame,
+                                                      uint32_t *new_state)
 {
     uint32_t used = 1, pool_used = 1;
     for (uint32_t i = 1; i < s->state_count; i++) {
@@ -464,7 +467,7 @@ static void exl2__grammar_state_collect_states(exl2__grammar_state *s, const uin
 }
 
 /* Fills the hash tables anew with all frames and states. */
-static void exl2__grammar_state_rehash(exl2__grammar_state *s)
+EXL2__PRIVATE void exl2__grammar_state_rehash(exl2__grammar_state *s)
 {
     memset(s->frame_slots, 0, (uint64_t)s->frame_room * 8);
     memset(s->state_slots, 0, (uint64_t)s->state_room * 8);
@@ -491,7 +494,7 @@ static void exl2__grammar_state_rehash(exl2__grammar_state *s)
 /* Frees all states but those in `kept`, and all frames that the kept states do not need. Kept states and frames get new
    numbers, and lose their rows and masks. */
 EXL2__COLD
-static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const *kept, uint32_t kept_count)
+EXL2__PRIVATE void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const *kept, uint32_t kept_count)
 {
     uint32_t *new_frame = s->frame_slots, *new_state = s->state_slots; /* scratch: _rehash fills them again */
     memset(new_frame, 0, (uint64_t)s->frame_room * 8);
@@ -510,8 +513,8 @@ static void exl2__grammar_state_collect(exl2__grammar_state *s, uint32_t *const 
 
 /* `bytes`: memory for frames, states and rows, about. */
 EXL2__COLD
-static exl2_result exl2__grammar_state_open(exl2__ctx *c, const exl2__grammar_link *link, uint64_t bytes,
-                                            exl2__grammar_state *s)
+EXL2__PRIVATE exl2_result exl2__grammar_state_open(exl2__ctx *c, const exl2__grammar_link *link, uint64_t bytes,
+                                                   exl2__grammar_state *s)
 {
     *s = (exl2__grammar_state){ 0 };
     s->link = link;

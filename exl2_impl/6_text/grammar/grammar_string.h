@@ -75,8 +75,8 @@ static const exl2__grammar_string_format_row exl2__grammar_string_formats[] = {
 };
 
 /* The row of the format that the token names, or NULL. */
-static const exl2__grammar_string_format_row *exl2__grammar_string_format(const exl2__grammar_schema *s,
-                                                                          uint32_t token)
+EXL2__PRIVATE const exl2__grammar_string_format_row *exl2__grammar_string_format(const exl2__grammar_schema *s,
+                                                                                 uint32_t token)
 {
     for (size_t i = 0; i < EXL2__COUNT(exl2__grammar_string_formats); i++) {
         if (exl2__json_is(&s->j, token, exl2__grammar_string_formats[i].name)) {
@@ -87,7 +87,7 @@ static const exl2__grammar_string_format_row *exl2__grammar_string_format(const 
 }
 
 /* The part's format or pattern, or 0. An unknown format is ignored, or rejected if `strict`. */
-static uint32_t exl2__grammar_string_shape(exl2__grammar_schema *s, uint32_t part, bool pattern)
+EXL2__PRIVATE uint32_t exl2__grammar_string_shape(exl2__grammar_schema *s, uint32_t part, bool pattern)
 {
     uint32_t token = exl2__grammar_schema_get_kind(s, part, pattern ? "pattern" : "format", EXL2__JSON_STRING);
     if (!token || pattern || exl2__grammar_string_format(s, token)) {
@@ -102,8 +102,8 @@ static uint32_t exl2__grammar_string_shape(exl2__grammar_schema *s, uint32_t par
 /* ---- languages ---- */
 
 /* Adds to *w, by `role`, the strings of an enum or of a list of keys; with `one`, a single string. */
-static void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t list, bool one,
-                                        exl2__grammar_words_role role)
+EXL2__PRIVATE void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_words *w, uint32_t list, bool one,
+                                               exl2__grammar_words_role role)
 {
     exl2__grammar_code code;
     exl2__grammar_choice texts;
@@ -136,8 +136,8 @@ static void exl2__grammar_string_choice(exl2__grammar_schema *s, exl2__grammar_w
 
 /* Makes the strings violate one condition of a set that must not hold. The first condition that can be violated is
    chosen. false: there is none. */
-static bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_words *w,
-                                     const exl2__grammar_schema_set *set)
+EXL2__PRIVATE bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_words *w,
+                                            const exl2__grammar_schema_set *set)
 {
     uint32_t least = exl2__grammar_value_count(s, set, "minLength", false);
     uint32_t most = exl2__grammar_value_count(s, set, "maxLength", true);
@@ -164,15 +164,15 @@ static bool exl2__grammar_string_not(exl2__grammar_schema *s, exl2__grammar_word
 }
 
 /* Limits texts to characters on which all dialects agree. Languages that consist only of nots need this. */
-static void exl2__grammar_string_plain(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_string_plain(exl2__grammar_words *w)
 {
     static const char plain[] = "[^\\x00-\\x1F\\x7F\\u2028\\u2029]*";
     exl2__grammar_words_regex(w, plain, sizeof plain - 1, true, false, EXL2__GRAMMAR_WORDS_MUST);
 }
 
 /* Adds all conditions of the set on strings. */
-static void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                          exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                 exl2__grammar_words *w)
 {
     const char *label = s->g->label;
     w->min = exl2__max32(w->min, exl2__grammar_value_count(s, set, "minLength", false));
@@ -218,7 +218,7 @@ static void exl2__grammar_string_language(exl2__grammar_schema *s, const exl2__g
 /* ---- strings ---- */
 
 /* A string of one format or pattern, and any length. */
-static exl2__grammar_code_piece exl2__grammar_string_one(exl2__grammar_schema *s, uint32_t shape, bool pattern)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_string_one(exl2__grammar_schema *s, uint32_t shape, bool pattern)
 {
     exl2__grammar_code *g = s->g;
     const char *text = pattern ? s->buffer : exl2__grammar_string_format(s, shape)->regex, *label = g->label;
@@ -231,8 +231,8 @@ static exl2__grammar_code_piece exl2__grammar_string_one(exl2__grammar_schema *s
     return exl2__grammar_value_quoted(g, piece);
 }
 
-static exl2__grammar_code_piece exl2__grammar_string_piece(exl2__grammar_schema *s,
-                                                           const exl2__grammar_schema_set *set)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_string_piece(exl2__grammar_schema *s,
+                                                                  const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
     uint32_t min = exl2__grammar_value_count(s, set, "minLength", false), shape = 0, shapes = 0, nots = 0;

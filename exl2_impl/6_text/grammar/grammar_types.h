@@ -8,7 +8,7 @@
 
 #include "grammar_ref.h"
 
-static uint32_t exl2__grammar_types_named(exl2__grammar_schema *s, uint32_t token)
+EXL2__PRIVATE uint32_t exl2__grammar_types_named(exl2__grammar_schema *s, uint32_t token)
 {
     static const struct { const char *name; uint32_t types; } names[] = {
         { "null", EXL2__GRAMMAR_SCHEMA_NULL }, { "boolean", EXL2__GRAMMAR_SCHEMA_BOOLEAN },
@@ -26,7 +26,7 @@ static uint32_t exl2__grammar_types_named(exl2__grammar_schema *s, uint32_t toke
     return 0;
 }
 
-static uint32_t exl2__grammar_types_value(const exl2__grammar_schema *s, uint32_t value)
+EXL2__PRIVATE uint32_t exl2__grammar_types_value(const exl2__grammar_schema *s, uint32_t value)
 {
     static const uint8_t types[] = { /* by exl2__json_kind */
         EXL2__GRAMMAR_SCHEMA_OBJECT, EXL2__GRAMMAR_SCHEMA_ARRAY, EXL2__GRAMMAR_SCHEMA_STRING,
@@ -41,7 +41,8 @@ static uint32_t exl2__grammar_types_value(const exl2__grammar_schema *s, uint32_
 
 /* Types that one part allows. Adds to *restricted the types that its other keywords restrict; sets *named if the part
    names types itself, by type, const or enum. */
-static uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part, uint32_t *restricted, bool *named)
+EXL2__PRIVATE uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part, uint32_t *restricted,
+                                                bool *named)
 {
     uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, here = 0;
     uint32_t type = exl2__grammar_schema_get(s, part, "type"), value = exl2__grammar_schema_get(s, part, "const");
@@ -69,8 +70,8 @@ static uint32_t exl2__grammar_types_part(exl2__grammar_schema *s, uint32_t part,
 }
 
 /* Does the set restrict values of these types by anything but the type? */
-static bool exl2__grammar_types_restricts(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                          uint32_t types)
+EXL2__PRIVATE bool exl2__grammar_types_restricts(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                 uint32_t types)
 {
     static const char *const choices[] = { "enum", "const", "anyOf", "oneOf" };
     for (uint32_t i = 0; i < set->count; i++) {
@@ -91,7 +92,8 @@ static bool exl2__grammar_types_restricts(const exl2__grammar_schema *s, const e
 
 /* Types that the set's parts allow, without its nots. With `narrow`, parts that name no types allow only the types that
    their keywords restrict. */
-static uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool narrow)
+EXL2__PRIVATE uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                    bool narrow)
 {
     uint32_t types = EXL2__GRAMMAR_SCHEMA_ANY, restricted = 0;
     bool named = false;
@@ -103,8 +105,8 @@ static uint32_t exl2__grammar_types_positive(exl2__grammar_schema *s, const exl2
 
 /* Expands a subschema that must not hold into *out. Returns which of `types` it may accept: no value of the other types
    matches it. */
-static uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not, uint32_t types,
-                                        exl2__grammar_schema_set *out)
+EXL2__PRIVATE uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not, uint32_t types,
+                                               exl2__grammar_schema_set *out)
 {
     *out = exl2__grammar_schema_set_of(not.token);
     exl2__grammar_schema_expand(s, out);
@@ -113,7 +115,7 @@ static uint32_t exl2__grammar_types_not(exl2__grammar_schema *s, exl2__grammar_s
 
 /* Types that a value of the expanded set may have. With `narrow`: the types that are generated. Without: all types that
    are possible, so no matching value has another type. */
-static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool narrow)
+EXL2__PRIVATE uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, bool narrow)
 {
     uint32_t types = exl2__grammar_types_positive(s, set, narrow);
     for (uint32_t i = 0; i < set->not_count && types && s->g->result == EXL2_OK; i++) {
@@ -130,8 +132,8 @@ static uint32_t exl2__grammar_types_of(exl2__grammar_schema *s, const exl2__gram
 
 /* The number of conditions of the set on values of these types, besides the type itself. Choices and nots are at least
    two: a value can violate them in several ways. */
-static uint32_t exl2__grammar_types_conditions(const exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                               uint32_t types)
+EXL2__PRIVATE uint32_t exl2__grammar_types_conditions(const exl2__grammar_schema *s,
+                                                      const exl2__grammar_schema_set *set, uint32_t types)
 {
     uint32_t conditions = 2 * set->not_count;
     for (uint32_t i = 0; i < set->count; i++) {
@@ -147,21 +149,21 @@ static uint32_t exl2__grammar_types_conditions(const exl2__grammar_schema *s, co
     return conditions;
 }
 
-static const char *exl2__grammar_types_cannot(exl2__grammar_schema_sub not)
+EXL2__PRIVATE const char *exl2__grammar_types_cannot(exl2__grammar_schema_sub not)
 {
     return not.other_branch ? "the other branches of oneOf cannot exclude the values of this one"
         : "`not` cannot exclude the values of this subschema";
 }
 
 /* Rejects the schema: the automaton cannot exclude the values of this `not` or of this branch of oneOf. */
-static void exl2__grammar_types_reject_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
+EXL2__PRIVATE void exl2__grammar_types_reject_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
 {
     exl2__grammar_schema_reject(s, EXL2_ERR_UNSUPPORTED, not.token, exl2__grammar_types_cannot(not));
 }
 
 /* Notes that the automaton excludes more values than those of this `not` or branch. That is the reason to give if no
    text is left; while texts are left, the first such subschema is only kept. */
-static void exl2__grammar_types_doubt_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
+EXL2__PRIVATE void exl2__grammar_types_doubt_not(exl2__grammar_schema *s, exl2__grammar_schema_sub not)
 {
     if (!s->g->doubt[0]) {
         exl2__grammar_schema_message(s, not.token, exl2__grammar_types_cannot(not), "", s->g->doubt);

@@ -30,7 +30,7 @@ typedef struct exl2__grammar_words_roll {
 } exl2__grammar_words_roll;
 
 /* Is the place inside a UTF-8 sequence? */
-static bool exl2__grammar_words_within(const exl2__grammar_words *w, uint32_t place)
+EXL2__PRIVATE bool exl2__grammar_words_within(const exl2__grammar_words *w, uint32_t place)
 {
     const exl2__grammar_words_place *p = &w->places[place];
     for (uint32_t k = 0; k < p->edge_count; k++) {
@@ -44,7 +44,7 @@ static bool exl2__grammar_words_within(const exl2__grammar_words *w, uint32_t pl
 
 /* `place` is `from`, or lies inside a character that began at `from`. Adds the places at which the character can end
    to the list of `from`. */
-static void exl2__grammar_words_list_chars(exl2__grammar_words_roll *r, uint32_t place, uint32_t from)
+EXL2__PRIVATE void exl2__grammar_words_list_chars(exl2__grammar_words_roll *r, uint32_t place, uint32_t from)
 {
     const exl2__grammar_words_place *p = &r->w->places[place];
     for (uint32_t k = 0; k < p->edge_count && r->w->g->result == EXL2_OK; k++) {
@@ -76,7 +76,7 @@ static void exl2__grammar_words_list_chars(exl2__grammar_words_roll *r, uint32_t
 }
 
 /* Node for the rest of a character that leads from `place` to `target`, where the rule ends; 0: no character does. */
-static uint32_t exl2__grammar_words_rest(exl2__grammar_words_roll *r, uint32_t place, uint32_t target)
+EXL2__PRIVATE uint32_t exl2__grammar_words_rest(exl2__grammar_words_roll *r, uint32_t place, uint32_t target)
 {
     exl2__grammar_words *w = r->w;
     exl2__grammar_code *g = w->g;
@@ -98,7 +98,8 @@ static uint32_t exl2__grammar_words_rest(exl2__grammar_words_roll *r, uint32_t p
 }
 
 /* A call of the rule for chars[index]. The rule is made at the first call. */
-static exl2__grammar_code_piece exl2__grammar_words_call(exl2__grammar_words_roll *r, uint32_t from, uint32_t index)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_words_call(exl2__grammar_words_roll *r, uint32_t from,
+                                                                uint32_t index)
 {
     exl2__grammar_code *g = r->w->g;
     if (r->chars[index].rule == UINT32_MAX && g->result == EXL2_OK) {
@@ -111,7 +112,7 @@ static exl2__grammar_code_piece exl2__grammar_words_call(exl2__grammar_words_rol
 }
 
 /* The JUMP of a place at the next length. */
-static uint32_t exl2__grammar_words_later(exl2__grammar_words_roll *r, uint32_t place)
+EXL2__PRIVATE uint32_t exl2__grammar_words_later(exl2__grammar_words_roll *r, uint32_t place)
 {
     if (!r->after[place]) {
         r->after[place] = exl2__grammar_code_add(r->w->g, EXL2__GRAMMAR_CODE_JUMP, 0, 0);
@@ -121,7 +122,7 @@ static uint32_t exl2__grammar_words_later(exl2__grammar_words_roll *r, uint32_t 
 }
 
 /* Writes one place after `length` characters. */
-static void exl2__grammar_words_roll_place(exl2__grammar_words_roll *r, uint32_t place, uint32_t length)
+EXL2__PRIVATE void exl2__grammar_words_roll_place(exl2__grammar_words_roll *r, uint32_t place, uint32_t length)
 {
     exl2__grammar_words *w = r->w;
     exl2__grammar_code *g = w->g;
@@ -154,7 +155,7 @@ static void exl2__grammar_words_roll_place(exl2__grammar_words_roll *r, uint32_t
 }
 
 /* Computes, for every place, the characters that leave it and the fewest characters to an end. */
-static void exl2__grammar_words_measure(exl2__grammar_words_roll *r)
+EXL2__PRIVATE void exl2__grammar_words_measure(exl2__grammar_words_roll *r)
 {
     exl2__grammar_words *w = r->w;
     bool moved = true;
@@ -183,7 +184,7 @@ static void exl2__grammar_words_measure(exl2__grammar_words_roll *r)
 
 /* Lowers the greatest length so that about LENGTH_NODES nodes are enough, but never so far that no text is left. Loops
    at the end of a text are free: they do not need a node for each length. */
-static void exl2__grammar_words_cap(exl2__grammar_words_roll *r)
+EXL2__PRIVATE void exl2__grammar_words_cap(exl2__grammar_words_roll *r)
 {
     exl2__grammar_words *w = r->w;
     uint32_t each = 0;
@@ -198,7 +199,7 @@ static void exl2__grammar_words_cap(exl2__grammar_words_roll *r)
 }
 
 /* Writes the places in `later`, which are reached after `length` characters, and all places after them. */
-static void exl2__grammar_words_unroll(exl2__grammar_words_roll *r, uint32_t length)
+EXL2__PRIVATE void exl2__grammar_words_unroll(exl2__grammar_words_roll *r, uint32_t length)
 {
     exl2__grammar_words *w = r->w;
     for (; r->later_count && w->g->result == EXL2_OK; length++) {
@@ -218,7 +219,7 @@ static void exl2__grammar_words_unroll(exl2__grammar_words_roll *r, uint32_t len
 }
 
 /* The node after a text's first byte, if this byte leads to `place`; 0: no text is short enough. */
-static uint32_t exl2__grammar_words_enter(exl2__grammar_words_roll *r, uint32_t place)
+EXL2__PRIVATE uint32_t exl2__grammar_words_enter(exl2__grammar_words_roll *r, uint32_t place)
 {
     exl2__grammar_words *w = r->w;
     exl2__grammar_code *g = w->g;
@@ -246,7 +247,8 @@ static uint32_t exl2__grammar_words_enter(exl2__grammar_words_roll *r, uint32_t 
 /* Writes the product as nodes. `ends`: for each outcome, the node to which its texts lead; 0: texts do not end with
    this outcome. Returns the node at which texts begin. If `first` is not NULL, writes to first[i] the node after the
    i-th edge of place 0 instead. */
-static uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t *ends, bool escape, uint32_t *first)
+EXL2__PRIVATE uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t *ends, bool escape,
+                                                uint32_t *first)
 {
     exl2__grammar_code *g = w->g;
     exl2__grammar_words_roll r = { .w = w, .ends = ends, .escape = escape };
@@ -291,7 +293,7 @@ static uint32_t exl2__grammar_words_emit(exl2__grammar_words *w, const uint32_t 
 }
 
 /* Writes a language without REPORTs as a piece, which matches nothing if the language is empty. */
-static exl2__grammar_code_piece exl2__grammar_words_piece(exl2__grammar_words *w, bool escape)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_words_piece(exl2__grammar_words *w, bool escape)
 {
     uint32_t ends[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX];
     if (!exl2__grammar_words_run(w)) {

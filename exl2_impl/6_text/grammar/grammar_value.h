@@ -9,29 +9,30 @@
 #include "grammar_number.h"
 #include "grammar_types.h"
 
-static exl2__grammar_code_piece exl2__grammar_value_regex(exl2__grammar_code *g, const char *regex)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_value_regex(exl2__grammar_code *g, const char *regex)
 {
     return exl2__grammar_regex_read(g, regex, strlen(regex), true);
 }
 
-static exl2__grammar_code_piece exl2__grammar_value_quoted(exl2__grammar_code *g, exl2__grammar_code_piece inner)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_value_quoted(exl2__grammar_code *g, exl2__grammar_code_piece inner)
 {
     inner = exl2__grammar_code_cat(g, exl2__grammar_code_word(g, "\""), inner);
     return exl2__grammar_code_cat(g, inner, exl2__grammar_code_word(g, "\""));
 }
 
 /* ',' or ':' and an optional space. */
-static exl2__grammar_code_piece exl2__grammar_value_mark(exl2__grammar_code *g, char mark)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_value_mark(exl2__grammar_code *g, char mark)
 {
     exl2__grammar_code_piece space = exl2__grammar_code_option(g, exl2__grammar_code_bytes(g, ' ', ' '));
     return exl2__grammar_code_cat(g, exl2__grammar_code_bytes(g, (uint8_t)mark, (uint8_t)mark), space);
 }
 
-static exl2__grammar_code_piece exl2__grammar_value_call(exl2__grammar_schema *s, exl2__grammar_schema_shared which);
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_value_call(exl2__grammar_schema *s,
+                                                                exl2__grammar_schema_shared which);
 
 /* list: open [item {"," item}] close, with min to max items, each by `rule`. */
-static exl2__grammar_code_piece exl2__grammar_value_list(exl2__grammar_code *g, char open, char close, uint32_t rule,
-                                                         uint32_t min, uint32_t max)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_value_list(exl2__grammar_code *g, char open, char close,
+                                                                uint32_t rule, uint32_t min, uint32_t max)
 {
     exl2__grammar_code_piece list = exl2__grammar_code_empty(g);
     if (max > 0) {
@@ -47,7 +48,7 @@ static exl2__grammar_code_piece exl2__grammar_value_list(exl2__grammar_code *g, 
 }
 
 /* One code point as a JSON string holds it: as it is, or as any escape. */
-static exl2__grammar_code_piece exl2__grammar_value_char(exl2__grammar_code *g)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_value_char(exl2__grammar_code *g)
 {
     return exl2__grammar_value_regex(
         g, "[^\"\\\\\\x00-\\x1F]|\\\\([\"\\\\/bfnrt]|u([0-9A-CE-Fa-ce-f][0-9A-Fa-f]{3}|[Dd][0-7][0-9A-Fa-f][0-9A-Fa-f]"
@@ -55,7 +56,7 @@ static exl2__grammar_code_piece exl2__grammar_value_char(exl2__grammar_code *g)
 }
 
 /* A rule that many schemas need. It is made at the first call. */
-static uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2__grammar_schema_shared which)
+EXL2__PRIVATE uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2__grammar_schema_shared which)
 {
     exl2__grammar_code *g = s->g;
     if (s->shared[which] || g->result < 0) {
@@ -104,7 +105,8 @@ static uint32_t exl2__grammar_value_shared(exl2__grammar_schema *s, exl2__gramma
     return rule;
 }
 
-static exl2__grammar_code_piece exl2__grammar_value_call(exl2__grammar_schema *s, exl2__grammar_schema_shared which)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_value_call(exl2__grammar_schema *s,
+                                                                exl2__grammar_schema_shared which)
 {
     return exl2__grammar_code_call(s->g, exl2__grammar_value_shared(s, which));
 }
@@ -112,7 +114,7 @@ static exl2__grammar_code_piece exl2__grammar_value_call(exl2__grammar_schema *s
 /* ---- constants ---- */
 
 /* Writes a string token as JSON with the fewest escapes. A byte of the string needs at most six bytes. */
-static size_t exl2__grammar_value_escape(const exl2__grammar_schema *s, uint32_t token, char *out)
+EXL2__PRIVATE size_t exl2__grammar_value_escape(const exl2__grammar_schema *s, uint32_t token, char *out)
 {
     static const char codes[] = "\b\f\n\r\t\"\\", letters[] = "bfnrt\"\\", digits[] = "0123456789abcdef";
     exl2__json_bytes bytes = exl2__json_bytes_of(&s->j, token);
@@ -137,7 +139,7 @@ static size_t exl2__grammar_value_escape(const exl2__grammar_schema *s, uint32_t
 }
 
 /* Writes a value as JSON text, with one space after ',' and ':'. `out` needs six times the bytes of the source. */
-static size_t exl2__grammar_value_text(const exl2__grammar_schema *s, uint32_t token, char *out)
+EXL2__PRIVATE size_t exl2__grammar_value_text(const exl2__grammar_schema *s, uint32_t token, char *out)
 {
     const exl2__json *j = &s->j;
     uint32_t open[EXL2__JSON_DEEP_MAX], left[EXL2__JSON_DEEP_MAX], depth = 0, end = j->tokens[token].after;
@@ -184,7 +186,7 @@ static size_t exl2__grammar_value_text(const exl2__grammar_schema *s, uint32_t t
     return used;
 }
 
-static bool exl2__grammar_value_same(const exl2__grammar_schema *s, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__grammar_value_same(const exl2__grammar_schema *s, uint32_t a, uint32_t b)
 {
     size_t bytes = exl2__grammar_value_text(s, a, s->buffer);
     char *other = s->buffer + bytes;
@@ -192,8 +194,8 @@ static bool exl2__grammar_value_same(const exl2__grammar_schema *s, uint32_t a, 
 }
 
 /* The number of values that the part's const or enum lists, or 0; *token: the token of the const or enum, or 0. */
-static uint32_t exl2__grammar_value_count_of(const exl2__grammar_schema *s, uint32_t part, bool is_enum,
-                                             uint32_t *token)
+EXL2__PRIVATE uint32_t exl2__grammar_value_count_of(const exl2__grammar_schema *s, uint32_t part, bool is_enum,
+                                                    uint32_t *token)
 {
     *token = exl2__grammar_schema_get(s, part, is_enum ? "enum" : "const");
     return !*token ? 0 : !is_enum ? 1 : s->j.tokens[*token].kind == EXL2__JSON_ARRAY ? s->j.tokens[*token].count : 0;
@@ -201,8 +203,8 @@ static uint32_t exl2__grammar_value_count_of(const exl2__grammar_schema *s, uint
 
 /* Adds the values of `types` that a const or an enum lists. Writes their texts to `room`, which needs six times the
    bytes of the source. Returns the end of the texts. */
-static char *exl2__grammar_value_spell(exl2__grammar_schema *s, uint32_t token, bool is_enum, uint32_t types,
-                                       char *room, exl2__grammar_choice *list)
+EXL2__PRIVATE char *exl2__grammar_value_spell(exl2__grammar_schema *s, uint32_t token, bool is_enum, uint32_t types,
+                                              char *room, exl2__grammar_choice *list)
 {
     bool is_list = is_enum && s->j.tokens[token].kind == EXL2__JSON_ARRAY;
     for (uint32_t k = is_list ? exl2__json_first(&s->j, token) : is_enum ? 0 : token; k;
@@ -217,8 +219,8 @@ static char *exl2__grammar_value_spell(exl2__grammar_schema *s, uint32_t token, 
 }
 
 /* The values of `types` that every const and enum of the set lists, sorted. The caller closes the list. */
-static void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__grammar_schema_set *set, uint32_t types,
-                                       exl2__grammar_choice *list)
+EXL2__PRIVATE void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                              uint32_t types, exl2__grammar_choice *list)
 {
     char *room = s->buffer;
     bool found = false;
@@ -246,8 +248,8 @@ static void exl2__grammar_value_listed(exl2__grammar_schema *s, const exl2__gram
 /* ---- counts ---- */
 
 /* The strictest value of a keyword such as minLength: the least if `upper`, otherwise the greatest. */
-static uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
-                                          const char *name, bool upper)
+EXL2__PRIVATE uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__grammar_schema_set *set,
+                                                 const char *name, bool upper)
 {
     uint32_t count = upper ? EXL2__GRAMMAR_CODE_ENDLESS : 0;
     for (uint32_t i = 0; i < set->count; i++) {
@@ -268,7 +270,7 @@ static uint32_t exl2__grammar_value_count(exl2__grammar_schema *s, const exl2__g
 }
 
 /* A piece that matches nothing. */
-static exl2__grammar_code_piece exl2__grammar_value_never(exl2__grammar_code *g)
+EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_value_never(exl2__grammar_code *g)
 {
     return exl2__grammar_code_bytes(g, 1, 0);
 }

@@ -60,7 +60,7 @@ typedef struct exl2__grammar_vocab_item {
 } exl2__grammar_vocab_item;
 
 /* *length: for TEXT tokens the index into `masks` plus 1, otherwise 0. */
-static uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint8_t *length)
+EXL2__PRIVATE uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint8_t *length)
 {
     uint32_t count = 0, code;
     bool is_long = bytes > EXL2__GRAMMAR_VOCAB_SHORT;
@@ -79,7 +79,7 @@ static uint8_t exl2__grammar_vocab_group_of(const char *text, size_t bytes, uint
         : longest ? EXL2__GRAMMAR_VOCAB_TEXT : EXL2__GRAMMAR_VOCAB_TEXT32;
 }
 
-static bool exl2__grammar_vocab_less(const void *items, uint32_t left, uint32_t right)
+EXL2__PRIVATE bool exl2__grammar_vocab_less(const void *items, uint32_t left, uint32_t right)
 {
     const exl2__grammar_vocab_item *a = (const exl2__grammar_vocab_item *)items + left;
     const exl2__grammar_vocab_item *b = (const exl2__grammar_vocab_item *)items + right;
@@ -93,7 +93,7 @@ static bool exl2__grammar_vocab_less(const void *items, uint32_t left, uint32_t 
     return order ? order < 0 : a->bytes != b->bytes ? a->bytes < b->bytes : a->id < b->id;
 }
 
-static void exl2__grammar_vocab_swap(void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__grammar_vocab_swap(void *items, uint32_t a, uint32_t b)
 {
     exl2__grammar_vocab_item *list = (exl2__grammar_vocab_item *)items, item = list[a];
     list[a] = list[b];
@@ -129,7 +129,7 @@ static inline bool exl2__grammar_vocab_find(const exl2__grammar_vocab *v, uint64
 }
 
 /* Enters a token into the hash table. After 16 occupied slots the token is left out: only estimates depend on _find. */
-static void exl2__grammar_vocab_remember(exl2__grammar_vocab *v, const exl2__grammar_vocab_item *item)
+EXL2__PRIVATE void exl2__grammar_vocab_remember(exl2__grammar_vocab *v, const exl2__grammar_vocab_item *item)
 {
     uint64_t hash = 0;
     for (uint32_t i = 0; i < item->bytes; i++) {
@@ -144,7 +144,7 @@ static void exl2__grammar_vocab_remember(exl2__grammar_vocab *v, const exl2__gra
     }
 }
 
-static uint32_t exl2__grammar_vocab_shared(const exl2__grammar_vocab_item *a, const exl2__grammar_vocab_item *b)
+EXL2__PRIVATE uint32_t exl2__grammar_vocab_shared(const exl2__grammar_vocab_item *a, const exl2__grammar_vocab_item *b)
 {
     uint32_t shared = 0;
     if (a->group == b->group) {
@@ -156,8 +156,8 @@ static uint32_t exl2__grammar_vocab_shared(const exl2__grammar_vocab_item *a, co
 }
 
 /* Closes all nodes of the path but the first `keep`: their subtrees end before `node`. */
-static void exl2__grammar_vocab_end(exl2__grammar_vocab *v, const uint32_t *path, uint32_t *depth, uint32_t keep,
-                                    uint32_t node)
+EXL2__PRIVATE void exl2__grammar_vocab_end(exl2__grammar_vocab *v, const uint32_t *path, uint32_t *depth, uint32_t keep,
+                                           uint32_t node)
 {
     for (; *depth > keep; --*depth) {
         v->nodes[path[*depth - 1]].skip = node;
@@ -176,7 +176,7 @@ typedef struct exl2__grammar_vocab_maker {
 } exl2__grammar_vocab_maker;
 
 /* Lists the tokens. */
-static exl2_result exl2__grammar_vocab_list(exl2__grammar_vocab_maker *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_list(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
     const exl2__vocab *vocab = m->v->vocab;
     for (; m->at < vocab->id_count; m->at++) {
@@ -203,7 +203,7 @@ static exl2_result exl2__grammar_vocab_list(exl2__grammar_vocab_maker *m, exl2__
     return EXL2_OK;
 }
 
-static exl2_result exl2__grammar_vocab_sort(exl2__grammar_vocab_maker *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_sort(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
     exl2__sort_items order = { m->items, exl2__grammar_vocab_less, exl2__grammar_vocab_swap };
     uint32_t at = (uint32_t)m->at;
@@ -213,7 +213,7 @@ static exl2_result exl2__grammar_vocab_sort(exl2__grammar_vocab_maker *m, exl2__
 }
 
 /* With a dry arena this only counts bytes; otherwise its memory is zeroed already. */
-static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, uint32_t nodes)
+EXL2__PRIVATE void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, uint32_t nodes)
 {
     v->nodes = (exl2__grammar_vocab_node *)exl2__arena_alloc(a, (uint64_t)nodes * sizeof *v->nodes);
     v->slots = (uint32_t *)exl2__arena_alloc(a, ((uint64_t)v->slot_mask + 1) * sizeof *v->slots);
@@ -224,7 +224,7 @@ static void exl2__grammar_vocab_layout(exl2__grammar_vocab *v, exl2__arena *a, u
 }
 
 /* Counts the nodes, and allocates the table. */
-static exl2_result exl2__grammar_vocab_count(exl2__grammar_vocab_maker *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_count(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
     exl2__grammar_vocab *v = m->v;
     for (; m->at < m->count; m->at++) {
@@ -242,7 +242,7 @@ static exl2_result exl2__grammar_vocab_count(exl2__grammar_vocab_maker *m, exl2_
     return exl2__arena_open(m->c, &v->memory, dry.used, EXL2_MEM_GENERAL);
 }
 
-static exl2_result exl2__grammar_vocab_clear(exl2__grammar_vocab_maker *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_clear(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
     EXL2__TRY_DONE(exl2__arena_clear(&m->v->memory, &m->at, work));
     exl2__grammar_vocab_layout(m->v, &m->v->memory, m->nodes);
@@ -250,7 +250,8 @@ static exl2_result exl2__grammar_vocab_clear(exl2__grammar_vocab_maker *m, exl2_
 }
 
 /* Appends the nodes of the next token, of which those of the last token's prefix exist. */
-static void exl2__grammar_vocab_add(exl2__grammar_vocab_maker *m, const exl2__grammar_vocab_item *item, bool first)
+EXL2__PRIVATE void exl2__grammar_vocab_add(exl2__grammar_vocab_maker *m, const exl2__grammar_vocab_item *item,
+                                           bool first)
 {
     exl2__grammar_vocab *v = m->v;
     uint32_t shared = first ? 0 : exl2__grammar_vocab_shared(item - 1, item);
@@ -278,7 +279,7 @@ static void exl2__grammar_vocab_add(exl2__grammar_vocab_maker *m, const exl2__gr
     }
 }
 
-static exl2_result exl2__grammar_vocab_fill(exl2__grammar_vocab_maker *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_fill(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
     for (; m->at < m->count; m->at++) {
         if (!exl2__work_spend(work, 80)) {
@@ -294,7 +295,7 @@ static exl2_result exl2__grammar_vocab_fill(exl2__grammar_vocab_maker *m, exl2__
 }
 
 /* So far each mask has the tokens of one length: adds the shorter ones. */
-static exl2_result exl2__grammar_vocab_join(exl2__grammar_vocab_maker *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_join(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
     exl2__grammar_vocab *v = m->v;
     for (; m->at < v->words; m->at++) {
@@ -315,15 +316,15 @@ static const exl2__grammar_vocab_stage exl2__grammar_vocab_stages[] = {
     exl2__grammar_vocab_fill, exl2__grammar_vocab_join,
 };
 
-static void exl2__grammar_vocab_close(exl2__ctx *c, exl2__grammar_vocab *v)
+EXL2__PRIVATE void exl2__grammar_vocab_close(exl2__ctx *c, exl2__grammar_vocab *v)
 {
     exl2__arena_close(c, &v->memory);
     *v = (exl2__grammar_vocab){ 0 };
 }
 
 /* Begins to make *v. After a failure, too, the caller ends m. */
-static exl2_result exl2__grammar_vocab_make_begin(exl2__grammar_vocab_maker *m, exl2__ctx *c, const exl2__vocab *vocab,
-                                                  exl2__grammar_vocab *v)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_make_begin(exl2__grammar_vocab_maker *m, exl2__ctx *c,
+                                                         const exl2__vocab *vocab, exl2__grammar_vocab *v)
 {
     void *items;
     memset(m, 0, sizeof *m);
@@ -338,7 +339,7 @@ static exl2_result exl2__grammar_vocab_make_begin(exl2__grammar_vocab_maker *m, 
 }
 
 /* Goes on, in slices. */
-static exl2_result exl2__grammar_vocab_make_some(exl2__grammar_vocab_maker *m, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_make_some(exl2__grammar_vocab_maker *m, exl2__work *work)
 {
     while (m->stage < EXL2__COUNT(exl2__grammar_vocab_stages)) {
         EXL2__TRY_DONE(exl2__grammar_vocab_stages[m->stage](m, work));
@@ -349,7 +350,7 @@ static exl2_result exl2__grammar_vocab_make_some(exl2__grammar_vocab_maker *m, e
 }
 
 /* Frees what making needed; if it was not finished, the table, too. Accepts a zeroed maker. */
-static void exl2__grammar_vocab_make_end(exl2__grammar_vocab_maker *m)
+EXL2__PRIVATE void exl2__grammar_vocab_make_end(exl2__grammar_vocab_maker *m)
 {
     if (m->c) {
         exl2__free(m->c, m->items, (uint64_t)m->v->vocab->id_count * sizeof *m->items, EXL2_MEM_GENERAL);
@@ -361,7 +362,7 @@ static void exl2__grammar_vocab_make_end(exl2__grammar_vocab_maker *m)
 }
 
 /* Makes the table at once. On failure *v is zeroed. */
-static exl2_result exl2__grammar_vocab_open(exl2__ctx *c, const exl2__vocab *vocab, exl2__grammar_vocab *v)
+EXL2__PRIVATE exl2_result exl2__grammar_vocab_open(exl2__ctx *c, const exl2__vocab *vocab, exl2__grammar_vocab *v)
 {
     exl2__work all = exl2__work_all();
     exl2__grammar_vocab_maker m;

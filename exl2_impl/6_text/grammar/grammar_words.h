@@ -81,7 +81,8 @@ typedef struct exl2__grammar_words {
     uint16_t borders[257]; /* [byte] the next byte at which some part's byte class changes */
 } exl2__grammar_words;
 
-static void exl2__grammar_words_open(exl2__grammar_code *g, const exl2__grammar_vocab *vocab, exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_words_open(exl2__grammar_code *g, const exl2__grammar_vocab *vocab,
+                                            exl2__grammar_words *w)
 {
     void *memory = NULL;
     *w = (exl2__grammar_words){ 0 };
@@ -100,7 +101,7 @@ static inline uint32_t exl2__grammar_words_width(const exl2__grammar_words *w)
     return w->has_multiple ? 2 * w->count : w->count;
 }
 
-static void exl2__grammar_words_close(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_words_close(exl2__grammar_words *w)
 {
     exl2__ctx *c = w->g->c;
     for (uint32_t i = 0; i < w->count; i++) {
@@ -116,7 +117,7 @@ static void exl2__grammar_words_close(exl2__grammar_words *w)
 }
 
 /* Rejects schemas whose products would need seconds. */
-static void exl2__grammar_words_check(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_words_check(exl2__grammar_words *w)
 {
     exl2__grammar_code *g = w->g;
     if (g->work > EXL2__GRAMMAR_WORDS_WORK_MAX && g->result == EXL2_OK) {
@@ -128,7 +129,8 @@ static void exl2__grammar_words_check(exl2__grammar_words *w)
 /* ---- parts ---- */
 
 /* Adds the language of rule 0 of `code` as a part. Closes `code`. */
-static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *code, exl2__grammar_words_role role)
+EXL2__PRIVATE void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *code,
+                                           exl2__grammar_words_role role)
 {
     exl2__grammar_code *g = w->g;
     g->result = g->result == EXL2_OK ? code->result : g->result;
@@ -152,8 +154,8 @@ static void exl2__grammar_words_add(exl2__grammar_words *w, exl2__grammar_code *
 }
 
 /* Adds the numbers of `code` that are multiples. */
-static void exl2__grammar_words_numbers(exl2__grammar_words *w, exl2__grammar_code *code,
-                                        exl2__grammar_words_multiple of, exl2__grammar_words_role role)
+EXL2__PRIVATE void exl2__grammar_words_numbers(exl2__grammar_words *w, exl2__grammar_code *code,
+                                               exl2__grammar_words_multiple of, exl2__grammar_words_role role)
 {
     exl2__grammar_words_add(w, code, role);
     if (w->g->result == EXL2_OK) {
@@ -164,8 +166,8 @@ static void exl2__grammar_words_numbers(exl2__grammar_words *w, exl2__grammar_co
 
 /* Adds a regular expression. With `whole` the whole text must match; without, the text must contain a match, as with
    JSON schema's pattern. Where dialects differ, `wide` accepts what one of them accepts; otherwise all must. */
-static void exl2__grammar_words_regex(exl2__grammar_words *w, const char *text, size_t bytes, bool whole, bool wide,
-                                      exl2__grammar_words_role role)
+EXL2__PRIVATE void exl2__grammar_words_regex(exl2__grammar_words *w, const char *text, size_t bytes, bool whole,
+                                             bool wide, exl2__grammar_words_role role)
 {
     exl2__grammar_code code;
     if (w->g->result < 0) {
@@ -181,7 +183,7 @@ static void exl2__grammar_words_regex(exl2__grammar_words *w, const char *text, 
 
 /* With `group`, the end of the group that begins at text[at]; without, the next '|' outside of groups. `bytes` if there
    is none. */
-static size_t exl2__grammar_words_skip(const char *text, size_t bytes, size_t at, bool group)
+EXL2__PRIVATE size_t exl2__grammar_words_skip(const char *text, size_t bytes, size_t at, bool group)
 {
     uint32_t depth = 0;
     bool in_class = false;
@@ -206,7 +208,7 @@ static size_t exl2__grammar_words_skip(const char *text, size_t bytes, size_t at
 
 /* Adds a pattern that must match. It may begin with look-aheads; each becomes a separate part for the whole text.
    `room`: scratch of twice the pattern's bytes. */
-static void exl2__grammar_words_pattern(exl2__grammar_words *w, const char *text, size_t bytes, char *room)
+EXL2__PRIVATE void exl2__grammar_words_pattern(exl2__grammar_words *w, const char *text, size_t bytes, char *room)
 {
     size_t at = bytes && text[0] == '^';
     while (at && bytes - at > 3 && text[at] == '(' && text[at + 1] == '?'
@@ -240,7 +242,7 @@ static void exl2__grammar_words_pattern(exl2__grammar_words *w, const char *text
 }
 
 /* Is the text in the part's language? */
-static bool exl2__grammar_words_holds(exl2__grammar_words *w, uint32_t part, const char *text, size_t bytes)
+EXL2__PRIVATE bool exl2__grammar_words_holds(exl2__grammar_words *w, uint32_t part, const char *text, size_t bytes)
 {
     exl2__grammar_state *states = &w->parts[part].states;
     uint32_t state = w->g->result == EXL2_OK ? exl2__grammar_state_next(states, w->parts[part].start, text, bytes) : 0;
@@ -253,7 +255,7 @@ static bool exl2__grammar_words_holds(exl2__grammar_words *w, uint32_t part, con
 
 /* The outcome of a text: ends[i] says whether it is in part i's language. Returns the mask of the REPORTs that match,
    or NONE if the text is excluded. */
-static uint32_t exl2__grammar_words_outcome(const exl2__grammar_words *w, const bool *ends)
+EXL2__PRIVATE uint32_t exl2__grammar_words_outcome(const exl2__grammar_words *w, const bool *ends)
 {
     uint32_t mask = 0, report = 0;
     for (uint32_t i = 0; i < w->count; i++) {
@@ -277,7 +279,7 @@ static uint32_t exl2__grammar_words_outcome(const exl2__grammar_words *w, const 
 }
 
 /* The mask of the REPORTs that match a text; NONE: the text is not in the language, or dialects differ about it. */
-static uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *text, size_t bytes)
+EXL2__PRIVATE uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *text, size_t bytes)
 {
     bool ends[EXL2__GRAMMAR_WORDS_PARTS_MAX] = { false };
     uint32_t length = 0;
@@ -292,7 +294,7 @@ static uint32_t exl2__grammar_words_accepts(exl2__grammar_words *w, const char *
 
 /* ---- the product ---- */
 
-static void exl2__grammar_words_set_borders(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_words_set_borders(exl2__grammar_words *w)
 {
     for (uint32_t byte = 256, border = 256; byte-- > 0;) {
         bool cut = byte == 0x80 || byte == 0xC0 || (w->has_multiple && byte >= '.' && byte <= '9' + 1);
@@ -321,7 +323,7 @@ static inline uint32_t exl2__grammar_words_fails(exl2__grammar_words_multiple of
 }
 
 /* The item after one more byte. */
-static uint32_t exl2__grammar_words_divide(exl2__grammar_words_multiple of, uint32_t item, uint32_t byte)
+EXL2__PRIVATE uint32_t exl2__grammar_words_divide(exl2__grammar_words_multiple of, uint32_t item, uint32_t byte)
 {
     uint32_t m = of.multiple, worth = byte - '0';
     if (m == 0 || item == exl2__grammar_words_fails(of) || (byte != '.' && worth > 9)) {
@@ -348,7 +350,7 @@ static inline bool exl2__grammar_words_divides(exl2__grammar_words_multiple of, 
 }
 
 /* The place for the tuple that follows the last place's tuple in `tuples`, found or made. */
-static uint32_t exl2__grammar_words_place_of(exl2__grammar_words *w)
+EXL2__PRIVATE uint32_t exl2__grammar_words_place_of(exl2__grammar_words *w)
 {
     uint32_t width = exl2__grammar_words_width(w), hash = 0, mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1;
     const uint32_t *tuple = w->tuples + (size_t)w->place_count * width;
@@ -383,7 +385,7 @@ static uint32_t exl2__grammar_words_place_of(exl2__grammar_words *w)
 }
 
 /* Makes room for one more place and its tuple. */
-static bool exl2__grammar_words_room(exl2__grammar_words *w)
+EXL2__PRIVATE bool exl2__grammar_words_room(exl2__grammar_words *w)
 {
     exl2__grammar_words_check(w);
     if (w->place_count == w->place_room) {
@@ -399,8 +401,8 @@ static bool exl2__grammar_words_room(exl2__grammar_words *w)
     return w->g->result == EXL2_OK;
 }
 
-static void exl2__grammar_words_add_edge(exl2__grammar_words *w, uint32_t from, uint32_t target, uint32_t low,
-                                        uint32_t high)
+EXL2__PRIVATE void exl2__grammar_words_add_edge(exl2__grammar_words *w, uint32_t from, uint32_t target, uint32_t low,
+                                                uint32_t high)
 {
     exl2__grammar_words_edge *last = w->places[from].edge_count ? &w->edges[w->edge_count - 1] : NULL;
     if (last && last->target == target && last->high + 1u == low) {
@@ -421,8 +423,8 @@ static void exl2__grammar_words_add_edge(exl2__grammar_words *w, uint32_t from, 
 }
 
 /* Writes the tuple after one byte, following the last place's tuple in `tuples`. false: no text has this byte here. */
-static bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tuple, const uint32_t *const *rows,
-                                     uint32_t byte)
+EXL2__PRIVATE bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tuple, const uint32_t *const *rows,
+                                            uint32_t byte)
 {
     uint32_t *to = w->tuples + (size_t)w->place_count * exl2__grammar_words_width(w);
     for (uint32_t i = 0; i < w->count; i++) {
@@ -440,7 +442,7 @@ static bool exl2__grammar_words_step(exl2__grammar_words *w, const uint32_t *tup
 }
 
 /* Adds all edges of a place, and the places that they lead to. */
-static void exl2__grammar_words_add_edges(exl2__grammar_words *w, uint32_t from)
+EXL2__PRIVATE void exl2__grammar_words_add_edges(exl2__grammar_words *w, uint32_t from)
 {
     const uint32_t *rows[EXL2__GRAMMAR_WORDS_PARTS_MAX];
     uint32_t width = exl2__grammar_words_width(w);
@@ -461,7 +463,7 @@ static void exl2__grammar_words_add_edges(exl2__grammar_words *w, uint32_t from)
 }
 
 /* Sets `node` to 1 for all places from which an end can be reached. */
-static void exl2__grammar_words_trim(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_words_trim(exl2__grammar_words *w)
 {
     exl2__arena a;
     exl2__grammar_code *g = w->g;
@@ -502,8 +504,8 @@ static void exl2__grammar_words_trim(exl2__grammar_words *w)
 }
 
 /* The next run of bytes that lead to places of one block; false: there is none. */
-static bool exl2__grammar_words_next_run(const exl2__grammar_words *w, const uint32_t *block, uint32_t place,
-                                         uint32_t *at, exl2__grammar_words_edge *run)
+EXL2__PRIVATE bool exl2__grammar_words_next_run(const exl2__grammar_words *w, const uint32_t *block, uint32_t place,
+                                                uint32_t *at, exl2__grammar_words_edge *run)
 {
     const exl2__grammar_words_place *p = &w->places[place];
     bool found = false;
@@ -524,7 +526,8 @@ static bool exl2__grammar_words_next_run(const exl2__grammar_words *w, const uin
 }
 
 /* Are two places in the same block, and do equal bytes lead from them to equal blocks? */
-static bool exl2__grammar_words_equivalent(const exl2__grammar_words *w, const uint32_t *block, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__grammar_words_equivalent(const exl2__grammar_words *w, const uint32_t *block, uint32_t a,
+                                                  uint32_t b)
 {
     uint32_t at = 0, other_at = 0;
     exl2__grammar_words_edge run, other;
@@ -545,7 +548,7 @@ static bool exl2__grammar_words_equivalent(const exl2__grammar_words *w, const u
     }
 }
 
-static uint32_t exl2__grammar_words_hash(const exl2__grammar_words *w, const uint32_t *block, uint32_t place)
+EXL2__PRIVATE uint32_t exl2__grammar_words_hash(const exl2__grammar_words *w, const uint32_t *block, uint32_t place)
 {
     uint32_t hash = exl2__grammar_state_mix(3, block[place]), at = 0;
     exl2__grammar_words_edge run;
@@ -557,7 +560,7 @@ static uint32_t exl2__grammar_words_hash(const exl2__grammar_words *w, const uin
 
 /* Finds equivalent places (Moore's algorithm): blocks of places are split until equal bytes lead from all places of a
    block to equal blocks. If this needs more than ROUNDS_MAX rounds, no places are merged. */
-static void exl2__grammar_words_merge(exl2__grammar_words *w)
+EXL2__PRIVATE void exl2__grammar_words_merge(exl2__grammar_words *w)
 {
     exl2__arena a;
     exl2__grammar_code *g = w->g;
@@ -596,7 +599,7 @@ static void exl2__grammar_words_merge(exl2__grammar_words *w)
 }
 
 /* Computes the product. Texts begin at place 0. false: the language is empty, or an error. */
-static bool exl2__grammar_words_run(exl2__grammar_words *w)
+EXL2__PRIVATE bool exl2__grammar_words_run(exl2__grammar_words *w)
 {
     exl2__grammar_code *g = w->g;
     void *slots = NULL;
@@ -633,8 +636,8 @@ static bool exl2__grammar_words_run(exl2__grammar_words *w)
 /* ---- writing the product as nodes ---- */
 
 /* Node for one byte of low..high that leads to `target`, escaped for JSON if `escape`; 0: JSON has no short escape. */
-static uint32_t exl2__grammar_words_byte(exl2__grammar_code *g, uint32_t low, uint32_t high, uint32_t target,
-                                         bool escape)
+EXL2__PRIVATE uint32_t exl2__grammar_words_byte(exl2__grammar_code *g, uint32_t low, uint32_t high, uint32_t target,
+                                                bool escape)
 {
     static const char codes[] = "\b\f\n\r\t\"\\", letters[] = "bfnrt\"\\";
     const char *code = escape && low && low < 0x80 ? strchr(codes, (int)low) : NULL;
@@ -651,8 +654,8 @@ static uint32_t exl2__grammar_words_byte(exl2__grammar_code *g, uint32_t low, ui
 }
 
 /* Node for bytes low..last that lead to `target`, with `node` as the alternative. */
-static uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint32_t low, uint32_t last, uint32_t target,
-                                             uint32_t node, bool escape)
+EXL2__PRIVATE uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint32_t low, uint32_t last, uint32_t target,
+                                                    uint32_t node, bool escape)
 {
     while (low <= last) {
         uint32_t high = last;
@@ -669,8 +672,8 @@ static uint32_t exl2__grammar_words_emit_run(exl2__grammar_code *g, uint32_t low
 }
 
 /* Like _emit_run, but reuses nodes that lead to the same places, because many places differ only in a few bytes. */
-static uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, uint32_t low, uint32_t high, uint32_t target,
-                                                uint32_t node, bool escape)
+EXL2__PRIVATE uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, uint32_t low, uint32_t high,
+                                                       uint32_t target, uint32_t node, bool escape)
 {
     exl2__grammar_code *g = w->g;
     uint32_t mask = EXL2__GRAMMAR_WORDS_PLACES_MAX * 2 - 1, hash = exl2__grammar_state_mix(low * 256 + high, target);
@@ -691,7 +694,7 @@ static uint32_t exl2__grammar_words_emit_shared(exl2__grammar_words *w, uint32_t
 
 /* Writes the product as nodes, without limits on the length. Sets the node of every place. `ends`: for each outcome,
    the node to which its texts lead, or 0. */
-static void exl2__grammar_words_emit_all(exl2__grammar_words *w, const uint32_t *ends, bool escape)
+EXL2__PRIVATE void exl2__grammar_words_emit_all(exl2__grammar_words *w, const uint32_t *ends, bool escape)
 {
     exl2__grammar_code *g = w->g;
     memset(w->slots, 0, EXL2__GRAMMAR_WORDS_PLACES_MAX * 8);

@@ -93,7 +93,7 @@ static inline uint64_t exl2__bpe_work_bytes(uint64_t symbols)
 
 /* Looks up the pair (at, next), and adds it to the heap if it can merge. */
 EXL2__HOT
-static void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__heap *h, uint32_t at)
+EXL2__PRIVATE void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__heap *h, uint32_t at)
 {
     uint32_t next = s[at].next;
     s[at].rank = next == EXL2__BPE_NONE ? EXL2__BPE_NONE : exl2__bpe_find(b, s[at].id, s[next].id);
@@ -105,7 +105,7 @@ static void exl2__bpe_rank(const exl2__bpe *b, exl2__bpe_symbol *s, exl2__heap *
 /* Merges until no pair can merge. The result is the chain of ids from symbol 0 along `next`. `work` has
    exl2__bpe_work_bytes(count) bytes, is aligned to 8 and begins with the `count` symbols, whose ids are set.
    0 < count < 2^31. */
-static void exl2__bpe_run(const exl2__bpe *b, void *work, uint32_t count)
+EXL2__PRIVATE void exl2__bpe_run(const exl2__bpe *b, void *work, uint32_t count)
 {
     exl2__bpe_symbol *s = (exl2__bpe_symbol *)work;
     exl2__heap heap = { (uint64_t *)(void *)(s + count), 0 };

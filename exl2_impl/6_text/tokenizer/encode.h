@@ -45,7 +45,7 @@ static inline uint32_t exl2__encode_character(const exl2__vocab *v, const char *
    vocabularies where U+2581 is a space, one per character. There a character without a token becomes one symbol per
    byte, provided that byte_fallback is set and all its bytes have tokens. */
 EXL2__NOINLINE
-static uint32_t exl2__encode_symbols(const exl2__vocab *v, const exl2__word *word, exl2__bpe_symbol *s)
+EXL2__PRIVATE uint32_t exl2__encode_symbols(const exl2__vocab *v, const exl2__word *word, exl2__bpe_symbol *s)
 {
     uint32_t count = 0, code, length = 1;
     bool unknown_before = false, lead = word->lead;
@@ -140,7 +140,8 @@ static inline exl2_result exl2__encode_gap(exl2__encode_job *e, uint32_t set, co
                                            bool first);
 
 /* `first`: the text is the beginning of the whole text. */
-static exl2_result exl2__encode_set(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes, bool first)
+EXL2__PRIVATE exl2_result exl2__encode_set(exl2__encode_job *e, uint32_t set, const char *text, size_t bytes,
+                                           bool first)
 {
     exl2__added_scan scan = { 0 };
     scan.added = &e->v->added;
@@ -207,7 +208,7 @@ static inline size_t exl2__encode_repair(const exl2__encode_job *e, size_t bytes
     return used;
 }
 
-static exl2_result exl2__encode_repaired(exl2__encode_job *e, size_t bytes)
+EXL2__PRIVATE exl2_result exl2__encode_repaired(exl2__encode_job *e, size_t bytes)
 {
     size_t repaired = exl2__encode_repair(e, bytes, NULL, NULL), mark_bytes = e->marks ? repaired / 8 + 1 : 0;
     void *memory;
@@ -228,8 +229,9 @@ static exl2_result exl2__encode_repaired(exl2__encode_job *e, size_t bytes)
    it stays text. flags: EXL2_TEXT_PLAIN matches no special token at all.
    Fails with EXL2_ERR_TOO_SMALL when cap is below *need (the error record then stays as it is), with FORMAT when the
    normalizer exceeds its limit, and when memory is short. */
-static exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *text, size_t bytes,
-                                const uint8_t *from_message, uint32_t flags, exl2_token *out, size_t cap, size_t *need)
+EXL2__PRIVATE exl2_result exl2__encode(exl2__ctx *c, const exl2__vocab *v, const char *text, size_t bytes,
+                                       const uint8_t *from_message, uint32_t flags, exl2_token *out, size_t cap,
+                                       size_t *need)
 {
     *need = 0;
     if (!v->present) {

@@ -142,7 +142,7 @@ static inline exl2_result exl2__merges_find(exl2__merges_reader *r, exl2__merges
 /* Adds the waiting merges to the table, in five loops: the first four prefetch what the next one reads. Otherwise most
    of the time would be memory latency. */
 EXL2__HOT
-static exl2_result exl2__merges_flush(exl2__merges_reader *r)
+EXL2__PRIVATE exl2_result exl2__merges_flush(exl2__merges_reader *r)
 {
     const exl2__pieces *p = r->pieces;
     uint32_t count = r->count;
@@ -193,7 +193,7 @@ static inline void exl2__merges_begin(exl2__merges_reader *r, exl2__ctx *c, cons
 
 /* Reads on, in slices. */
 EXL2__HOT
-static exl2_result exl2__merges_some(exl2__merges_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__merges_some(exl2__merges_reader *r, exl2__work *work)
 {
     const exl2__json_token *t = &r->walk.tokens[1];
     while (exl2__work_spend(work, 200)) {

@@ -99,7 +99,7 @@ static inline uint64_t exl2__normal_allowance(uint64_t bytes)
 
 /* Appends. Text that does not fit is only counted. */
 EXL2__NOINLINE
-static void exl2__normal_put(exl2__normal_text *t, const char *text, size_t bytes, bool marked)
+EXL2__PRIVATE void exl2__normal_put(exl2__normal_text *t, const char *text, size_t bytes, bool marked)
 {
     if (t->used + bytes > t->cap) {
         t->used += bytes;
@@ -162,8 +162,8 @@ static inline size_t exl2__normal_hit(const exl2__normal_step *s, const exl2__no
 
 /* Stops as soon as out->used is above `most`. */
 EXL2__COLD
-static void exl2__normal_replace(const exl2__normal_step *s, const exl2__normal_view *v, uint64_t most,
-                                 exl2__normal_text *out)
+EXL2__PRIVATE void exl2__normal_replace(const exl2__normal_step *s, const exl2__normal_view *v, uint64_t most,
+                                        exl2__normal_text *out)
 {
     if (s->regex) {
         exl2__regex_begin(s->regex, v->text, v->bytes);
@@ -194,8 +194,8 @@ static inline void exl2__normal_lower(const exl2__normal_view *v, exl2__normal_t
 }
 
 /* Appends the normal form of one stretch. `codes` has room for 2 * EXL2__NFC_PER_BYTE code points per byte of text. */
-static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *text, size_t bytes, bool marked,
-                                 uint32_t *codes, exl2__normal_text *out)
+EXL2__PRIVATE void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *text, size_t bytes, bool marked,
+                                        uint32_t *codes, exl2__normal_text *out)
 {
     size_t count = 0;
     for (size_t at = 0; at < bytes;) {
@@ -213,8 +213,8 @@ static void exl2__normal_stretch(const exl2__nfc *n, bool compose, const char *t
 
 /* Appends the normal form of the whole text. */
 EXL2__COLD
-static exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool compose, const exl2__normal_view *v,
-                                     exl2__normal_text *out)
+EXL2__PRIVATE exl2_result exl2__normal_form(exl2__ctx *c, const exl2__nfc *n, bool compose, const exl2__normal_view *v,
+                                            exl2__normal_text *out)
 {
     uint32_t own[64 * 2 * EXL2__NFC_PER_BYTE];
     bool plain;
@@ -272,8 +272,8 @@ static inline bool exl2__normal_inside(const exl2__normal_text *t, const exl2__n
    exl2__normal_allowance, is how many bytes a step may still produce. The size of the largest step's result is
    subtracted from it, so that many texts can share one allowance. Fails with FORMAT when the allowance is exceeded. */
 EXL2__COLD
-static exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rules, exl2__normal_text buffers[2],
-                                    exl2__normal_view *v, uint64_t *allowed)
+EXL2__PRIVATE exl2_result exl2__normal_run(exl2__ctx *c, const exl2__normal_rules *rules, exl2__normal_text buffers[2],
+                                           exl2__normal_view *v, uint64_t *allowed)
 {
     uint64_t largest = v->bytes;
     for (uint32_t i = 0; i < rules->count; i++) {

@@ -51,7 +51,7 @@ static inline uint32_t exl2__pieces_byte(uint32_t code)
    not in the byte map, such as the space in "<a b>", the text is copied unchanged, as the ByteLevel decoder does, and
    *unmapped becomes true. */
 EXL2__NOINLINE
-static size_t exl2__pieces_unmap(char *out, const char *text, size_t bytes, bool *unmapped)
+EXL2__PRIVATE size_t exl2__pieces_unmap(char *out, const char *text, size_t bytes, bool *unmapped)
 {
     size_t used = 0;
     for (int writes = 0; writes < 2; writes++) {
@@ -75,7 +75,7 @@ static size_t exl2__pieces_unmap(char *out, const char *text, size_t bytes, bool
 
 /* The byte of a string like <0x0A>, or -1. Its digits are capitals. */
 EXL2__NOINLINE
-static int exl2__pieces_raw(const char *text, size_t bytes)
+EXL2__PRIVATE int exl2__pieces_raw(const char *text, size_t bytes)
 {
     uint32_t value;
     if (bytes != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>' || text[3] >= 'a' || text[4] >= 'a') {
@@ -87,7 +87,7 @@ static int exl2__pieces_raw(const char *text, size_t bytes)
 /* Copies text with a space for each U+2581, and returns the size; out may be text. *spaced becomes true if the text
    contains a real space. */
 EXL2__NOINLINE
-static size_t exl2__pieces_unmark(char *out, const char *text, size_t bytes, bool *spaced)
+EXL2__PRIVATE size_t exl2__pieces_unmark(char *out, const char *text, size_t bytes, bool *spaced)
 {
     size_t used = 0;
     for (size_t at = 0; at < bytes; used++) {
@@ -122,7 +122,7 @@ static inline size_t exl2__pieces_load_short(const exl2__pieces *p, uint64_t *wo
    merged. The eight bytes before the end of `text` are readable, even if it is shorter; eight bytes at `out` are
    writable. */
 EXL2__HOT
-static size_t exl2__pieces_load(const exl2__pieces *p, char *out, const char *text, size_t bytes, uint8_t *kind)
+EXL2__PRIVATE size_t exl2__pieces_load(const exl2__pieces *p, char *out, const char *text, size_t bytes, uint8_t *kind)
 {
     bool unmapped = false;
     int raw = p->marked && p->raw_bytes && bytes == 6 ? exl2__pieces_raw(text, bytes) : -1;
@@ -200,8 +200,8 @@ static inline bool exl2__pieces_is(const exl2__pieces *p, uint32_t id, const cha
 
 /* The slot of the BYTES piece with this text, or the empty slot where it belongs. */
 EXL2__HOT
-static uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_t bytes, uint64_t hash,
-                                  uint64_t *probes)
+EXL2__PRIVATE uint32_t exl2__pieces_slot(const exl2__pieces *p, const char *text, size_t bytes, uint64_t hash,
+                                         uint64_t *probes)
 {
     uint32_t at = (uint32_t)hash & p->mask, tag = EXL2__PIECES_TAG(hash);
     for (uint32_t slot; (slot = p->slots[at]) != 0; at = (at + 1) & p->mask, (*probes)++) {
@@ -244,7 +244,7 @@ static inline uint32_t exl2__pieces_at(const exl2__pieces *p, const char *text, 
 
 /* The same without a hash. */
 EXL2__HOT
-static uint32_t exl2__pieces_find(const exl2__pieces *p, const char *text, size_t bytes)
+EXL2__PRIVATE uint32_t exl2__pieces_find(const exl2__pieces *p, const char *text, size_t bytes)
 {
     return bytes > p->longest ? EXL2__PIECES_NONE
                               : exl2__pieces_at(p, text, bytes, exl2__pieces_hash(text, bytes));

@@ -81,7 +81,7 @@ static inline bool exl2__regex_in_set(const exl2__regex *r, const exl2__regex_se
 
 /* *out: the SET instructions that accept the character. */
 EXL2__COLD
-static void exl2__regex_accepts(const exl2__regex *r, uint32_t code, uint64_t *out)
+EXL2__PRIVATE void exl2__regex_accepts(const exl2__regex *r, uint32_t code, uint64_t *out)
 {
     uint32_t kind = exl2__unicode_class(code);
     memset(out, 0, r->words * sizeof *out);
@@ -96,7 +96,7 @@ static void exl2__regex_accepts(const exl2__regex *r, uint32_t code, uint64_t *o
 
 /* Allocates the tables of a program of r->count instructions; with a dry arena it only counts bytes. */
 EXL2__COLD
-static void exl2__regex_layout(exl2__regex *r, exl2__arena *arena)
+EXL2__PRIVATE void exl2__regex_layout(exl2__regex *r, exl2__arena *arena)
 {
     r->words = (r->count + 63) / 64;
     r->order = (uint8_t *)exl2__arena_alloc(arena, r->count);
@@ -118,7 +118,7 @@ static inline bool exl2__regex_ready(const exl2__regex *r, const uint64_t *done,
 
 /* Fills the tables. In no program does an instruction lead back to itself without reading a character. */
 EXL2__COLD
-static void exl2__regex_finish(exl2__regex *r)
+EXL2__PRIVATE void exl2__regex_finish(exl2__regex *r)
 {
     uint64_t done[EXL2__REGEX_WORDS_MAX] = { 0 };
     for (uint32_t i = 0; i < 256; i++) {
@@ -176,7 +176,7 @@ static inline void exl2__regex_close(const exl2__regex *r, size_t at, uint64_t *
 
 /* Turns the set after the character at `at` into the set before it. */
 EXL2__NOINLINE
-static void exl2__regex_compute(const exl2__regex *r, size_t at, uint32_t code, uint64_t *set)
+EXL2__PRIVATE void exl2__regex_compute(const exl2__regex *r, size_t at, uint32_t code, uint64_t *set)
 {
     uint64_t own[EXL2__REGEX_WORDS_MAX];
     const uint64_t *accepts = own;
@@ -233,7 +233,7 @@ static inline size_t exl2__regex_block_end(size_t at, uint32_t level)
    set at the end of the text, or a set of the next level's current block. A position inside a character has the set of
    the next character. */
 EXL2__NOINLINE
-static void exl2__regex_fill(exl2__regex *r, uint32_t level, size_t at)
+EXL2__PRIVATE void exl2__regex_fill(exl2__regex *r, uint32_t level, size_t at)
 {
     uint32_t shift = EXL2__REGEX_SHIFT * level;
     size_t mask = ((size_t)1 << EXL2__REGEX_SHIFT) - 1, stride = ((size_t)1 << shift) - 1;
@@ -271,7 +271,7 @@ static void exl2__regex_fill(exl2__regex *r, uint32_t level, size_t at)
 /* The set at `at`, or at the next character if `at` lies inside one. To fill a block, the set at its end must be known.
    The first loop goes up to a level that has it; the second fills the blocks on the way down. */
 EXL2__NOINLINE
-static const uint64_t *exl2__regex_at(exl2__regex *r, size_t at)
+EXL2__PRIVATE const uint64_t *exl2__regex_at(exl2__regex *r, size_t at)
 {
     size_t places[EXL2__REGEX_LEVELS] = { at }, mask = ((size_t)1 << EXL2__REGEX_SHIFT) - 1;
     uint32_t level = 0;
@@ -302,7 +302,7 @@ static inline void exl2__regex_begin(exl2__regex *r, const char *text, size_t by
 
 /* End of the match at p, or p when there is none; no match is empty. p lies in the text, before its end. */
 EXL2__NOINLINE
-static const char *exl2__regex_match(exl2__regex *r, const char *p)
+EXL2__PRIVATE const char *exl2__regex_match(exl2__regex *r, const char *p)
 {
     size_t at = (size_t)(p - r->text);
     int32_t here = 0;

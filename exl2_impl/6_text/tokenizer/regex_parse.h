@@ -24,16 +24,16 @@ typedef struct exl2__regex_parser {
     uint32_t ranges[EXL2__REGEX_RANGES_MAX][2];
 } exl2__regex_parser;
 
-static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty);
+EXL2__PRIVATE bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty);
 
-static bool exl2__regex_reject(exl2__regex_parser *p, const char *what)
+EXL2__PRIVATE bool exl2__regex_reject(exl2__regex_parser *p, const char *what)
 {
     p->rejected = p->rejected ? p->rejected : what;
     return false;
 }
 
 /* Skips `text` if it comes next. */
-static bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
+EXL2__PRIVATE bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
 {
     size_t bytes = strlen(text);
     bool found = (size_t)(p->end - p->at) >= bytes && memcmp(p->at, text, bytes) == 0;
@@ -42,7 +42,7 @@ static bool exl2__regex_eat(exl2__regex_parser *p, const char *text)
 }
 
 /* Inserts an instruction before those from `place` on. */
-static bool exl2__regex_insert(exl2__regex_parser *p, uint32_t place, exl2__regex_op op, int32_t a, int32_t b)
+EXL2__PRIVATE bool exl2__regex_insert(exl2__regex_parser *p, uint32_t place, exl2__regex_op op, int32_t a, int32_t b)
 {
     if (p->count == EXL2__REGEX_CODE_MAX) {
         return exl2__regex_reject(p, "too many characters and repetitions");
@@ -59,7 +59,7 @@ static inline bool exl2__regex_emit(exl2__regex_parser *p, exl2__regex_op op, in
 
 /* ---- characters and classes ---- */
 
-static bool exl2__regex_add_range(exl2__regex_parser *p, exl2__regex_set *s, uint32_t low, uint32_t high)
+EXL2__PRIVATE bool exl2__regex_add_range(exl2__regex_parser *p, exl2__regex_set *s, uint32_t low, uint32_t high)
 {
     if (low > high || (p->fold && high >= 0x80)) {
         return exl2__regex_reject(p, low > high ? "a range that ends before it begins"
@@ -92,7 +92,7 @@ static bool exl2__regex_add_range(exl2__regex_parser *p, exl2__regex_set *s, uin
     return true;
 }
 
-static void exl2__regex_add_kinds(exl2__regex_set *s, uint32_t kinds, bool not)
+EXL2__PRIVATE void exl2__regex_add_kinds(exl2__regex_set *s, uint32_t kinds, bool not)
 {
     for (uint32_t code = 0; code < 256; code++) {
         uint32_t kind = exl2__unicode_class(code);
@@ -102,7 +102,7 @@ static void exl2__regex_add_kinds(exl2__regex_set *s, uint32_t kinds, bool not)
 }
 
 /* Reads a property after \p: {Lu} or {^L}. `not`: after \P. */
-static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool not)
+EXL2__PRIVATE bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool not)
 {
     static const struct {
         char name[3];
@@ -133,7 +133,7 @@ static bool exl2__regex_property(exl2__regex_parser *p, exl2__regex_set *s, bool
 }
 
 /* Reads at most `most` (0..8) hexadecimal digits. */
-static bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
+EXL2__PRIVATE bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
 {
     uint32_t digits = exl2__hex_read(p->at, (size_t)(p->end - p->at), most, out);
     p->at += digits;
@@ -142,7 +142,7 @@ static bool exl2__regex_hex(exl2__regex_parser *p, uint32_t most, uint32_t *out)
 
 /* Reads an escape after its backslash: either a character into *code, or a class into the set; *code is then
    UINT32_MAX. */
-static bool exl2__regex_escape(exl2__regex_parser *p, exl2__regex_set *s, uint32_t *code)
+EXL2__PRIVATE bool exl2__regex_escape(exl2__regex_parser *p, exl2__regex_set *s, uint32_t *code)
 {
     static const char letters[] = "nrtfvae", values[] = "\n\r\t\f\v\a\x1B";
     uint8_t c = p->at < p->end ? (uint8_t)*p->at++ : 'Z';
@@ -187,7 +187,7 @@ static inline bool exl2__regex_character(exl2__regex_parser *p, exl2__regex_set 
 }
 
 /* Reads a class after its '[', and adds its characters to the set. */
-static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
+EXL2__PRIVATE bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
 {
     exl2__regex_set s = { { 0 }, 0, (uint16_t)p->range_count, 0, false };
     bool not = exl2__regex_eat(p, "^"), fine = ++p->depth <= EXL2__REGEX_DEPTH_MAX;
@@ -221,7 +221,7 @@ static bool exl2__regex_class(exl2__regex_parser *p, exl2__regex_set *out)
 /* ---- items ---- */
 
 /* Reads an item for one character: [...], an escape, '.' or a literal. */
-static bool exl2__regex_single(exl2__regex_parser *p)
+EXL2__PRIVATE bool exl2__regex_single(exl2__regex_parser *p)
 {
     uint32_t code = UINT32_MAX, depth = p->depth;
     if (p->set_count == EXL2__REGEX_SETS_MAX) {
@@ -246,7 +246,7 @@ static bool exl2__regex_single(exl2__regex_parser *p)
 }
 
 /* Reads a group after its '('. */
-static bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
+EXL2__PRIVATE bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
 {
     bool fold = p->fold, not = exl2__regex_eat(p, "?!"), look = not || exl2__regex_eat(p, "?=");
     uint32_t place = p->count;
@@ -278,7 +278,7 @@ static bool exl2__regex_group(exl2__regex_parser *p, bool *empty)
 }
 
 /* Reads {2}, {2,}, {,3} or {2,3}. Anything else is no repetition: returns false and reads nothing. */
-static bool exl2__regex_counts(exl2__regex_parser *p, uint32_t *least, uint32_t *most)
+EXL2__PRIVATE bool exl2__regex_counts(exl2__regex_parser *p, uint32_t *least, uint32_t *most)
 {
     const char *begin = p->at;
     uint32_t numbers[2] = { 0, 0 }, digits[2] = { 0, 0 }, which = 0;
@@ -304,7 +304,7 @@ static bool exl2__regex_counts(exl2__regex_parser *p, uint32_t *least, uint32_t 
 /* Turns the code from `place` on into a repetition of it. It is not inlined, so that its buffer is not on the stack of
    each nested group. */
 EXL2__NOINLINE
-static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t least, uint32_t most, bool lazy)
+EXL2__PRIVATE bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t least, uint32_t most, bool lazy)
 {
     uint32_t one = p->count - place;
     exl2__regex_code copy[EXL2__REGEX_CODE_MAX];
@@ -342,7 +342,7 @@ static bool exl2__regex_repeat(exl2__regex_parser *p, uint32_t place, uint32_t l
 
 /* Makes the greedy repetition of one character possessive: a lookahead after it demands that the character does not
    follow once more. */
-static bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, exl2__regex_code one, bool option)
+EXL2__PRIVATE bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, exl2__regex_code one, bool option)
 {
     if (one.op != EXL2__REGEX_SET) {
         return exl2__regex_reject(p, "?+, *+ or ++ after more than one character");
@@ -360,7 +360,7 @@ static bool exl2__regex_possess(exl2__regex_parser *p, uint32_t place, exl2__reg
 }
 
 /* Reads the quantifiers after an item. */
-static bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place, bool *empty)
+EXL2__PRIVATE bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place, bool *empty)
 {
     while (p->at < p->end) {
         char c = *p->at;
@@ -388,7 +388,7 @@ static bool exl2__regex_quantifiers(exl2__regex_parser *p, uint32_t place, bool 
     return true;
 }
 
-static bool exl2__regex_item(exl2__regex_parser *p, bool *empty)
+EXL2__PRIVATE bool exl2__regex_item(exl2__regex_parser *p, bool *empty)
 {
     uint32_t place = p->count;
     bool fine;
@@ -409,7 +409,7 @@ static bool exl2__regex_item(exl2__regex_parser *p, bool *empty)
 
 /* Reads alternatives up to ')' or the end. Each but the last becomes SPLIT, its code, and a JUMP to the end. *empty:
    one of them can match the empty text. */
-static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
+EXL2__PRIVATE bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
 {
     uint32_t begin = p->count, place = begin;
     bool all_empty = true;
@@ -441,7 +441,7 @@ static bool exl2__regex_alternatives(exl2__regex_parser *p, bool *empty)
 }
 
 /* Compiles `text`; *p then has the program. false: p->rejected says why. */
-static bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t bytes)
+EXL2__PRIVATE bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t bytes)
 {
     bool empty;
     p->at = text;
@@ -460,7 +460,7 @@ static bool exl2__regex_parse(exl2__regex_parser *p, const char *text, size_t by
 }
 
 /* A copy of the program in the arena. NULL: the arena is dry, and only bytes were counted. */
-static exl2__regex *exl2__regex_copy(const exl2__regex_parser *p, exl2__arena *arena)
+EXL2__PRIVATE exl2__regex *exl2__regex_copy(const exl2__regex_parser *p, exl2__arena *arena)
 {
     exl2__regex made = { 0 }, *out = (exl2__regex *)exl2__arena_alloc(arena, sizeof *out);
     exl2__regex_code *code = (exl2__regex_code *)exl2__arena_alloc(arena, p->count * sizeof *code);

@@ -41,7 +41,7 @@ static inline size_t exl2__stream_room(const exl2__vocab *v)
 }
 
 EXL2__NOINLINE
-static void exl2__stream_write(exl2__stream_out *out, const char *text, size_t bytes)
+EXL2__PRIVATE void exl2__stream_write(exl2__stream_out *out, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++, out->used++) {
         if (out->used < out->cap) {

@@ -55,7 +55,7 @@ static inline const char *exl2__vocab_piece(const exl2__vocab *v, exl2_token id,
 /* Decides on BOS once config.json is known. Its `bos` (-1 = none) replaces that of tokenizer_config.json. It is put
    before raw text if the files say so, or if they leave it open and it is `wanted`. A prefix from the post-processor
    stays as it is. */
-static void exl2__vocab_choose_bos(exl2__vocab *v, exl2_token bos, bool wanted)
+EXL2__PRIVATE void exl2__vocab_choose_bos(exl2__vocab *v, exl2_token bos, bool wanted)
 {
     size_t bytes;
     if (v->prefix_count == 0) {
@@ -89,7 +89,7 @@ static inline exl2_token exl2__vocab_token(const exl2__vocab *v, const char *con
 }
 
 /* Accepts zeroed, partly opened and closed ones. */
-static void exl2__vocab_close(exl2__ctx *c, exl2__vocab *v)
+EXL2__PRIVATE void exl2__vocab_close(exl2__ctx *c, exl2__vocab *v)
 {
     exl2__arena_close(c, &v->memory);
     *v = (exl2__vocab){ 0 };

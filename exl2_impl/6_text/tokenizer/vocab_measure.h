@@ -68,7 +68,8 @@ static inline size_t exl2__vocab_read_bytes(exl2__vocab_reader *r, const exl2__j
 
 /* *out: the text by which the added token is found, which is its content or, if the token says so, its normalized
    content. r->buffer has the content. */
-static exl2_result exl2__vocab_pattern(exl2__vocab_reader *r, const exl2__added_token *token, exl2__normal_view *out)
+EXL2__PRIVATE exl2_result exl2__vocab_pattern(exl2__vocab_reader *r, const exl2__added_token *token,
+                                              exl2__normal_view *out)
 {
     *out = (exl2__normal_view){ r->buffer, token->bytes, NULL, 0 };
     if (token->normalized) {
@@ -81,7 +82,7 @@ static exl2_result exl2__vocab_pattern(exl2__vocab_reader *r, const exl2__added_
 }
 
 /* Reads the next entry of added_tokens after r->at (0 at first) whose content is not empty. r->at is 0 at the end. */
-static exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, exl2__added_token *out, uint32_t *content)
+EXL2__PRIVATE exl2_result exl2__vocab_read_added(exl2__vocab_reader *r, exl2__added_token *out, uint32_t *content)
 {
     exl2__vocab_rules_reader in = { .c = r->c, .j = &r->j };
     uint32_t list = r->rules.added, item = (uint32_t)r->at;
@@ -146,7 +147,7 @@ static inline exl2__arena exl2__vocab_pool(exl2__vocab_reader *r, exl2__arena *a
 
 /* Allocates memory that is needed only while reading: the string buffer, the entries of model.vocab, and the hash table
    of pieces unless encoding needs it, too. With a dry arena it only counts bytes. */
-static void exl2__vocab_layout_scratch(exl2__vocab_reader *r, exl2__arena *arena)
+EXL2__PRIVATE void exl2__vocab_layout_scratch(exl2__vocab_reader *r, exl2__arena *arena)
 {
     size_t longest = exl2__vocab_longest_string(&r->j), other = exl2__vocab_longest_string(&r->config);
     char *buffer = (char *)exl2__arena_alloc(arena, 2 * (uint64_t)(longest > other ? longest : other) + 24);
@@ -160,7 +161,7 @@ static void exl2__vocab_layout_scratch(exl2__vocab_reader *r, exl2__arena *arena
 }
 
 /* Reads the rules with their strings and programs into r->pool. The Unicode tables stay as they are. */
-static exl2_result exl2__vocab_pool_rules(exl2__vocab_reader *r)
+EXL2__PRIVATE exl2_result exl2__vocab_pool_rules(exl2__vocab_reader *r)
 {
     exl2__nfc nfc = r->rules.normal.nfc;
     exl2_result result = exl2__vocab_rules_read(r->c, &r->j, &r->pool, &r->rules);
@@ -168,7 +169,7 @@ static exl2_result exl2__vocab_pool_rules(exl2__vocab_reader *r)
     return result;
 }
 
-static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__arena dry = { 0 };
     exl2__work_spend(work, r->j.token_count + (uint64_t)r->config.token_count); /* to find the longest string */
@@ -176,7 +177,7 @@ static exl2_result exl2__vocab_open_scratch(exl2__vocab_reader *r, exl2__work *w
     return exl2__arena_open(r->c, &r->scratch, dry.used, EXL2_MEM_GENERAL);
 }
 
-static exl2_result exl2__vocab_clear_scratch(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_clear_scratch(exl2__vocab_reader *r, exl2__work *work)
 {
     EXL2__TRY_DONE(exl2__arena_clear(&r->scratch, &r->at, work));
     exl2__vocab_layout_scratch(r, &r->scratch);
@@ -187,7 +188,7 @@ static exl2_result exl2__vocab_clear_scratch(exl2__vocab_reader *r, exl2__work *
 
 /* Reads the entries of model.vocab. */
 EXL2__HOT
-static exl2_result exl2__vocab_measure_pieces(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_measure_pieces(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__json_walk *walk = &r->walk;
     while (exl2__work_spend(work, 100)) {
@@ -205,7 +206,7 @@ static exl2_result exl2__vocab_measure_pieces(exl2__vocab_reader *r, exl2__work 
     return EXL2_PENDING;
 }
 
-static exl2_result exl2__vocab_measure_added(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_measure_added(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__added_token token;
     uint32_t content;
@@ -225,7 +226,7 @@ static exl2_result exl2__vocab_measure_added(exl2__vocab_reader *r, exl2__work *
     return EXL2_PENDING;
 }
 
-static exl2_result exl2__vocab_measure_names(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_measure_names(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__work_spend(work, r->config.token_count); /* for the keys of added_tokens_decoder */
     for (int role = 0; role < EXL2__VOCAB_NAMES_ROLES; role++) {
@@ -243,7 +244,7 @@ static exl2_result exl2__vocab_measure_names(exl2__vocab_reader *r, exl2__work *
 
 /* Drops a normalizer that only replaces spaces by U+2581 and perhaps prepends one: words.h treats both characters
    alike, and can add a space itself. The normalizer stays if added tokens are searched for in normalized text. */
-static void exl2__vocab_simplify(exl2__vocab_reader *r)
+EXL2__PRIVATE void exl2__vocab_simplify(exl2__vocab_reader *r)
 {
     exl2__normal_rules *n = &r->rules.normal;
     exl2__words_rules *w = &r->rules.words;
@@ -261,7 +262,7 @@ static void exl2__vocab_simplify(exl2__vocab_reader *r)
 }
 
 /* Allocates the tokenizer's arrays, in memory that is zeroed already; with a dry arena it only counts bytes. */
-static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
+EXL2__PRIVATE void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
 {
     exl2__vocab *v = r->v;
     v->pieces.count = v->id_count;
@@ -284,7 +285,7 @@ static void exl2__vocab_layout(exl2__vocab_reader *r, exl2__arena *arena)
     exl2__vocab_make_nfc(r, arena);
 }
 
-static exl2_result exl2__vocab_open_memory(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_open_memory(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__arena dry = { 0 };
     (void)work;
@@ -294,7 +295,7 @@ static exl2_result exl2__vocab_open_memory(exl2__vocab_reader *r, exl2__work *wo
 }
 
 /* Then reads the rules once more: their strings and programs lie in the tokenizer's block from now on. */
-static exl2_result exl2__vocab_clear_memory(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_clear_memory(exl2__vocab_reader *r, exl2__work *work)
 {
     EXL2__TRY_DONE(exl2__arena_clear(&r->v->memory, &r->at, work));
     exl2__vocab_layout(r, &r->v->memory);

@@ -51,7 +51,8 @@ static inline int32_t exl2__vocab_names_flag(const exl2__json *config, const cha
 }
 
 /* Raises *id_count to 1 + the largest id of added_tokens_decoder. Its keys must be decimal numbers below ids_max. */
-static exl2_result exl2__vocab_names_ids(exl2__ctx *c, const exl2__json *config, uint32_t ids_max, uint32_t *id_count)
+EXL2__PRIVATE exl2_result exl2__vocab_names_ids(exl2__ctx *c, const exl2__json *config, uint32_t ids_max,
+                                                uint32_t *id_count)
 {
     uint32_t ids = exl2__vocab_names_get(config, "added_tokens_decoder");
     if (ids == 0 || config->tokens[ids].kind != EXL2__JSON_OBJECT) {

@@ -11,7 +11,7 @@
 
 /* Writes the length of every piece of model.vocab to starts[id + 1]. */
 EXL2__HOT
-static exl2_result exl2__vocab_fill_lengths(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_fill_lengths(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__pieces *p = &r->v->pieces;
     for (; r->at < r->vocab_count; r->at++) {
@@ -29,7 +29,7 @@ static exl2_result exl2__vocab_fill_lengths(exl2__vocab_reader *r, exl2__work *w
 }
 
 /* The same for added tokens that are not in model.vocab. */
-static exl2_result exl2__vocab_fill_added_lengths(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_fill_added_lengths(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__pieces *p = &r->v->pieces;
     exl2__added_token token;
@@ -54,7 +54,7 @@ static exl2_result exl2__vocab_fill_added_lengths(exl2__vocab_reader *r, exl2__w
 
 /* Turns the lengths into offsets. */
 EXL2__HOT
-static exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_fill_starts(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__pieces *p = &r->v->pieces;
     for (; r->at < p->count; r->at++) {
@@ -82,7 +82,7 @@ static inline exl2_result exl2__vocab_add_piece(exl2__vocab_reader *r, uint32_t 
 
 /* Writes the bytes of every piece, and adds the piece to the hash table. */
 EXL2__HOT
-static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__vocab *v = r->v;
     exl2__pieces *p = &v->pieces;
@@ -128,14 +128,14 @@ static exl2_result exl2__vocab_fill_pieces(exl2__vocab_reader *r, exl2__work *wo
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_fill_merges(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_fill_merges(exl2__vocab_reader *r, exl2__work *work)
 {
     return exl2__merges_some(&r->merges, work);
 }
 
 /* Copies the rules. Where U+2581 is a space, a step is added that cuts text before each space that no merge crosses:
    the result is the same, but short words merge faster. */
-static void exl2__vocab_fill_rules(exl2__vocab_reader *r)
+EXL2__PRIVATE void exl2__vocab_fill_rules(exl2__vocab_reader *r)
 {
     exl2__vocab *v = r->v;
     v->normal = r->rules.normal;
@@ -163,7 +163,7 @@ static inline uint32_t exl2__vocab_keep_text(exl2__vocab_reader *r, const char *
 
 /* Finds or creates the piece of an added token. If model.vocab has its content, the id from there counts, as in the
    library. */
-static exl2_result exl2__vocab_place_added(exl2__vocab_reader *r, exl2__added_token *token, uint32_t content)
+EXL2__PRIVATE exl2_result exl2__vocab_place_added(exl2__vocab_reader *r, exl2__added_token *token, uint32_t content)
 {
     exl2__pieces *p = &r->v->pieces;
     uint8_t kind;
@@ -192,7 +192,7 @@ static exl2_result exl2__vocab_place_added(exl2__vocab_reader *r, exl2__added_to
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_fill_added(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_fill_added(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__added *a = &r->v->added;
     exl2__added_token token;
@@ -209,7 +209,7 @@ static exl2_result exl2__vocab_fill_added(exl2__vocab_reader *r, exl2__work *wor
     return EXL2_PENDING;
 }
 
-static exl2_result exl2__vocab_sort_added(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_sort_added(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__added *a = &r->v->added;
     uint32_t twice, at = (uint32_t)r->at;
@@ -225,7 +225,7 @@ static exl2_result exl2__vocab_sort_added(exl2__vocab_reader *r, exl2__work *wor
 }
 
 /* Id of the token whose string is in r->buffer, or EXL2__PIECES_NONE. Overwrites the buffer. */
-static uint32_t exl2__vocab_resolve(exl2__vocab_reader *r, size_t bytes)
+EXL2__PRIVATE uint32_t exl2__vocab_resolve(exl2__vocab_reader *r, size_t bytes)
 {
     exl2_token added = exl2__vocab_token(r->v, r->buffer, bytes);
     uint8_t kind;
@@ -236,7 +236,7 @@ static uint32_t exl2__vocab_resolve(exl2__vocab_reader *r, size_t bytes)
     return kind & EXL2__PIECES_BYTES ? exl2__pieces_find(&r->v->pieces, r->buffer, bytes) : EXL2__PIECES_NONE;
 }
 
-static void exl2__vocab_fill_names(exl2__vocab_reader *r)
+EXL2__PRIVATE void exl2__vocab_fill_names(exl2__vocab_reader *r)
 {
     exl2__vocab *v = r->v;
     const char **texts[EXL2__VOCAB_NAMES_ROLES] = { &v->bos_text, &v->eos_text, &v->unk_text, &v->pad_text };
@@ -256,7 +256,7 @@ static void exl2__vocab_fill_names(exl2__vocab_reader *r)
 
 /* tokenizer_config.json decides whether tokens come before raw text. If it does not say, they do so if the
    post-processor has any. */
-static exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
+EXL2__PRIVATE exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
 {
     exl2__vocab *v = r->v;
     int32_t add_bos = exl2__vocab_names_flag(&r->config, "add_bos_token");
@@ -282,7 +282,7 @@ static exl2_result exl2__vocab_fill_bos(exl2__vocab_reader *r)
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_fill_unk(exl2__vocab_reader *r)
+EXL2__PRIVATE exl2_result exl2__vocab_fill_unk(exl2__vocab_reader *r)
 {
     r->v->unk_id = EXL2__PIECES_NONE;
     if (r->rules.unk_token == 0) {
@@ -296,7 +296,7 @@ static exl2_result exl2__vocab_fill_unk(exl2__vocab_reader *r)
 }
 
 /* The rest, which is short. */
-static exl2_result exl2__vocab_finish(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_finish(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__vocab *v = r->v;
     (void)work;
@@ -314,7 +314,7 @@ static exl2_result exl2__vocab_finish(exl2__vocab_reader *r, exl2__work *work)
 
 /* ---- the files ---- */
 
-static exl2_result exl2__vocab_read_rules(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_read_rules(exl2__vocab_reader *r, exl2__work *work)
 {
     exl2__arena dry = { 0 };
     EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->file, work));
@@ -331,7 +331,7 @@ static exl2_result exl2__vocab_read_rules(exl2__vocab_reader *r, exl2__work *wor
     return exl2__json_file_open(r->c, r->dir, EXL2__VOCAB_NAMES_FILE, EXL2__VOCAB_FILE_MAX, NULL, &r->config_file);
 }
 
-static exl2_result exl2__vocab_read_names(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_read_names(exl2__vocab_reader *r, exl2__work *work)
 {
     EXL2__TRY_DONE(exl2__json_file_some(r->c, &r->config_file, work));
     r->config = r->config_file.parse.j;
@@ -341,7 +341,7 @@ static exl2_result exl2__vocab_read_names(exl2__vocab_reader *r, exl2__work *wor
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_read_close(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_read_close(exl2__vocab_reader *r, exl2__work *work)
 {
     return exl2__file_reader_discard(r->c, &r->file.reader, &r->at, work);
 }
@@ -362,7 +362,7 @@ static const exl2__vocab_stage exl2__vocab_stages[] = {
 };
 
 /* Begins to read the tokenizer of the model folder `dir` into *v. After a failure, too, the caller ends r. */
-static exl2_result exl2__vocab_read_begin(exl2__vocab_reader *r, exl2__ctx *c, const char *dir, exl2__vocab *v)
+EXL2__PRIVATE exl2_result exl2__vocab_read_begin(exl2__vocab_reader *r, exl2__ctx *c, const char *dir, exl2__vocab *v)
 {
     static const char *const flat_keys[EXL2__JSON_FLAT_MAX] = { "vocab", "merges" };
     memset(r, 0, sizeof *r);
@@ -375,7 +375,7 @@ static exl2_result exl2__vocab_read_begin(exl2__vocab_reader *r, exl2__ctx *c, c
 
 /* Reads on, in slices. Without a tokenizer.json the result is EXL2_OK, and v->present is false. An unsupported
    component is EXL2_ERR_UNSUPPORTED; the message names it. */
-static exl2_result exl2__vocab_read_some(exl2__vocab_reader *r, exl2__work *work)
+EXL2__PRIVATE exl2_result exl2__vocab_read_some(exl2__vocab_reader *r, exl2__work *work)
 {
     while (r->stage < EXL2__COUNT(exl2__vocab_stages) && !r->missing) {
         EXL2__TRY_DONE(exl2__vocab_stages[r->stage](r, work));
@@ -386,7 +386,7 @@ static exl2_result exl2__vocab_read_some(exl2__vocab_reader *r, exl2__work *work
 }
 
 /* Frees what reading needed; if it was not finished, the tokenizer, too. Accepts a zeroed reader. */
-static void exl2__vocab_read_end(exl2__vocab_reader *r)
+EXL2__PRIVATE void exl2__vocab_read_end(exl2__vocab_reader *r)
 {
     if (r->c) {
         exl2__arena_close(r->c, &r->scratch);

@@ -9,7 +9,7 @@
 
 /* ---- post_processor ---- */
 
-static exl2_result exl2__vocab_rules_prefix(exl2__vocab_rules_reader *r, uint32_t id)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_prefix(exl2__vocab_rules_reader *r, uint32_t id)
 {
     if (r->out->prefix_count == EXL2__VOCAB_PREFIX_MAX) {
         return exl2__fail(r->c, EXL2_ERR_UNSUPPORTED,
@@ -21,7 +21,7 @@ static exl2_result exl2__vocab_rules_prefix(exl2__vocab_rules_reader *r, uint32_
 }
 
 /* Adds the ids of a special token that a template puts before the text. */
-static exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, uint32_t processor, uint32_t name)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, uint32_t processor, uint32_t name)
 {
     uint32_t tokens = exl2__json_get(r->j, processor, "special_tokens"), ids = 0;
     for (uint32_t m = tokens ? exl2__json_first(r->j, tokens) : 0; m && !ids; m = exl2__json_next(r->j, tokens, m)) {
@@ -39,7 +39,7 @@ static exl2_result exl2__vocab_rules_template_bos(exl2__vocab_rules_reader *r, u
 }
 
 /* Adds the tokens before Sequence A, mostly BOS. Tokens after it are those of add_eos_token, which is ignored. */
-static exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint32_t processor)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint32_t processor)
 {
     uint32_t single = exl2__json_get(r->j, processor, "single");
     bool text_seen = false;
@@ -60,7 +60,7 @@ static exl2_result exl2__vocab_rules_template(exl2__vocab_rules_reader *r, uint3
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint32_t processor)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint32_t processor)
 {
     if (processor == 0 || exl2__vocab_rules_is_type(r, processor, "ByteLevel")) {
         return EXL2_OK;
@@ -81,7 +81,7 @@ static exl2_result exl2__vocab_rules_processor(exl2__vocab_rules_reader *r, uint
     return exl2__vocab_rules_unsupported(r, "post_processor", processor);
 }
 
-static exl2_result exl2__vocab_rules_post_processor(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_post_processor(exl2__vocab_rules_reader *r, uint32_t token)
 {
     return exl2__vocab_steps_each(r, "post_processor", token, "processors", exl2__vocab_rules_processor);
 }
@@ -89,7 +89,7 @@ static exl2_result exl2__vocab_rules_post_processor(exl2__vocab_rules_reader *r,
 /* ---- model ---- */
 
 /* Rejects options that change how merging works, unless they are absent, null, false, 0 or "". */
-static exl2_result exl2__vocab_rules_unused(const exl2__vocab_rules_reader *r, uint32_t model)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_unused(const exl2__vocab_rules_reader *r, uint32_t model)
 {
     static const char *const keys[][2] = {
         { "dropout", "model.dropout" },
@@ -107,7 +107,7 @@ static exl2_result exl2__vocab_rules_unused(const exl2__vocab_rules_reader *r, u
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t model)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t model)
 {
     EXL2__TRY(exl2__vocab_rules_unused(r, model));
     EXL2__TRY(exl2__vocab_rules_flag(r, model, "ignore_merges", false, &r->out->ignore_merges));
@@ -136,7 +136,8 @@ static exl2_result exl2__vocab_rules_model(exl2__vocab_rules_reader *r, uint32_t
 
 /* Reads all components but truncation and padding, which an engine does not use. Ids are below
    EXL2__VOCAB_RULES_IDS_MAX. `pool` has room for out->pool_bytes, or is a dry arena that counts them. */
-static exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, exl2__arena *pool, exl2__vocab_rules *out)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_read(exl2__ctx *c, const exl2__json *j, exl2__arena *pool,
+                                                 exl2__vocab_rules *out)
 {
     exl2__vocab_rules_reader r = { 0 };
     r.c = c;

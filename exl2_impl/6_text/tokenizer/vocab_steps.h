@@ -47,7 +47,8 @@ typedef struct exl2__vocab_rules_reader {
 /* ---- messages ---- */
 
 /* `token`: the component or value that is not supported; 0 = null. */
-static exl2_result exl2__vocab_rules_unsupported(const exl2__vocab_rules_reader *r, const char *what, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_unsupported(const exl2__vocab_rules_reader *r, const char *what,
+                                                        uint32_t token)
 {
     const exl2__json_token *t = &r->j->tokens[token];
     uint32_t type = exl2__json_get(r->j, token, "type");
@@ -61,7 +62,7 @@ static exl2_result exl2__vocab_rules_unsupported(const exl2__vocab_rules_reader 
                       (int)exl2__min32(t->end - t->begin, 120), r->j->text + t->begin);
 }
 
-static exl2_result exl2__vocab_rules_malformed(const exl2__vocab_rules_reader *r, const char *what,
+EXL2__PRIVATE exl2_result exl2__vocab_rules_malformed(const exl2__vocab_rules_reader *r, const char *what,
                                                       const char *wanted)
 {
     return exl2__fail(r->c, EXL2_ERR_FORMAT, EXL2__VOCAB_RULES_FILE ": %s is not %s", what, wanted);
@@ -81,7 +82,7 @@ static inline uint32_t exl2__vocab_rules_get(const exl2__vocab_rules_reader *r, 
 }
 
 /* Reads a boolean, or `otherwise` if it is absent. */
-static exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader *r, uint32_t object, const char *key,
+EXL2__PRIVATE exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader *r, uint32_t object, const char *key,
                                                  bool otherwise, bool *out)
 {
     uint32_t token = exl2__json_get(r->j, object, key);
@@ -93,7 +94,7 @@ static exl2_result exl2__vocab_rules_flag(const exl2__vocab_rules_reader *r, uin
 }
 
 /* Reads an id, and checks it against the limit. */
-static exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const char *what, uint32_t token,
+EXL2__PRIVATE exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const char *what, uint32_t token,
                                                uint32_t *out)
 {
     uint64_t id;
@@ -111,7 +112,7 @@ static exl2_result exl2__vocab_rules_id(const exl2__vocab_rules_reader *r, const
 }
 
 /* Copies a string for a step to the pool; "" if `token` is 0. */
-static const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t token, uint32_t *bytes)
+EXL2__PRIVATE const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t token, uint32_t *bytes)
 {
     *bytes = token ? (uint32_t)exl2__json_text(r->j, token, NULL, 0) : 0;
     char *at = (char *)exl2__arena_alloc(r->pool, *bytes);
@@ -123,8 +124,8 @@ static const char *exl2__vocab_rules_text(exl2__vocab_rules_reader *r, uint32_t 
 
 /* Compiles a pattern to a program in the pool. It is not inlined, because the parser is large and on the stack. */
 EXL2__NOINLINE
-static exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const char *what, const char *text,
-                                           size_t bytes, exl2__regex **out)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const char *what, const char *text,
+                                                  size_t bytes, exl2__regex **out)
 {
     exl2__regex_parser p;
     if (!exl2__regex_parse(&p, text, bytes)) {
@@ -137,8 +138,8 @@ static exl2_result exl2__vocab_rules_regex(exl2__vocab_rules_reader *r, const ch
 }
 
 /* The same for the JSON string `token`, which must not be 0. */
-static exl2_result exl2__vocab_rules_pattern(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
-                                             exl2__regex **out)
+EXL2__PRIVATE exl2_result exl2__vocab_rules_pattern(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
+                                                    exl2__regex **out)
 {
     void *text;
     size_t bytes = exl2__json_text(r->j, token, NULL, 0);
@@ -162,8 +163,8 @@ typedef struct exl2__vocab_steps_row {
 } exl2__vocab_steps_row;
 
 /* The row of the component's type, or NULL. */
-static const exl2__vocab_steps_row *exl2__vocab_steps_find(const exl2__vocab_rules_reader *r, uint32_t token,
-                                                           const exl2__vocab_steps_row *rows, size_t count)
+EXL2__PRIVATE const exl2__vocab_steps_row *exl2__vocab_steps_find(const exl2__vocab_rules_reader *r, uint32_t token,
+                                                                  const exl2__vocab_steps_row *rows, size_t count)
 {
     uint32_t type = exl2__json_get(r->j, token, "type");
     for (size_t i = 0; type && i < count; i++) {
@@ -175,8 +176,8 @@ static const exl2__vocab_steps_row *exl2__vocab_steps_find(const exl2__vocab_rul
 }
 
 /* Reads the component or, if it is a Sequence, each component of its list `key`. */
-static exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
-                                          const char *key, exl2__vocab_steps_read read)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const char *what, uint32_t token,
+                                                 const char *key, exl2__vocab_steps_read read)
 {
     if (!exl2__vocab_rules_is_type(r, token, "Sequence")) {
         return read(r, token);
@@ -203,12 +204,12 @@ static exl2_result exl2__vocab_steps_each(exl2__vocab_rules_reader *r, const cha
 
 /* ---- normalizer: each function fills in the next step ---- */
 
-static exl2__normal_step *exl2__vocab_steps_next_normal(const exl2__vocab_rules_reader *r)
+EXL2__PRIVATE exl2__normal_step *exl2__vocab_steps_next_normal(const exl2__vocab_rules_reader *r)
 {
     return &r->out->normal.steps[r->out->normal.count];
 }
 
-static exl2_result exl2__vocab_steps_prepend(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_prepend(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__normal_step *s = exl2__vocab_steps_next_normal(r);
     s->kind = EXL2__NORMAL_PREPEND;
@@ -216,7 +217,7 @@ static exl2_result exl2__vocab_steps_prepend(exl2__vocab_rules_reader *r, uint32
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_replace(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_replace(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__normal_step *s = exl2__vocab_steps_next_normal(r);
     uint32_t pattern = exl2__json_get(r->j, token, "pattern"), content = exl2__json_get(r->j, token, "content");
@@ -235,14 +236,14 @@ static exl2_result exl2__vocab_steps_replace(exl2__vocab_rules_reader *r, uint32
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_lowercase(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_lowercase(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)token;
     exl2__vocab_steps_next_normal(r)->kind = EXL2__NORMAL_LOWER;
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_form(exl2__vocab_rules_reader *r, exl2__normal_kind kind, bool compatible)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_form(exl2__vocab_rules_reader *r, exl2__normal_kind kind, bool compatible)
 {
     exl2__normal_rules *n = &r->out->normal;
     exl2__normal_step *s = exl2__vocab_steps_next_normal(r);
@@ -253,31 +254,31 @@ static exl2_result exl2__vocab_steps_form(exl2__vocab_rules_reader *r, exl2__nor
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_nfc(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_nfc(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)token;
     return exl2__vocab_steps_form(r, EXL2__NORMAL_NFC, false);
 }
 
-static exl2_result exl2__vocab_steps_nfd(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_nfd(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)token;
     return exl2__vocab_steps_form(r, EXL2__NORMAL_NFD, false);
 }
 
-static exl2_result exl2__vocab_steps_nfkc(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_nfkc(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)token;
     return exl2__vocab_steps_form(r, EXL2__NORMAL_NFC, true);
 }
 
-static exl2_result exl2__vocab_steps_nfkd(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_nfkd(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)token;
     return exl2__vocab_steps_form(r, EXL2__NORMAL_NFD, true);
 }
 
-static exl2_result exl2__vocab_steps_strip(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_strip(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__normal_step *s = exl2__vocab_steps_next_normal(r);
     s->kind = EXL2__NORMAL_STRIP;
@@ -285,7 +286,7 @@ static exl2_result exl2__vocab_steps_strip(exl2__vocab_rules_reader *r, uint32_t
     return exl2__vocab_rules_flag(r, token, "strip_right", true, &s->right);
 }
 
-static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uint32_t token)
 {
     static const exl2__vocab_steps_row rows[] = {
         { .type = "Prepend", .read = exl2__vocab_steps_prepend },
@@ -314,12 +315,12 @@ static exl2_result exl2__vocab_steps_normalizer(exl2__vocab_rules_reader *r, uin
 
 /* ---- pre_tokenizer: each function fills in and counts the next step; `behavior` and `invert` are already set ---- */
 
-static exl2__words_step *exl2__vocab_steps_next_words(const exl2__vocab_rules_reader *r)
+EXL2__PRIVATE exl2__words_step *exl2__vocab_steps_next_words(const exl2__vocab_rules_reader *r)
 {
     return &r->out->words.steps[r->out->words.count];
 }
 
-static exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__words_rules *w = &r->out->words;
     bool regex, prefix;
@@ -334,7 +335,8 @@ static exl2_result exl2__vocab_steps_byte_level(exl2__vocab_rules_reader *r, uin
 }
 
 /* Reads when Metaspace adds a space. Files without prepend_scheme have add_prefix_space. */
-static exl2_result exl2__vocab_steps_prefix(const exl2__vocab_rules_reader *r, uint32_t token, exl2__words_prefix *out)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_prefix(const exl2__vocab_rules_reader *r, uint32_t token,
+                                                   exl2__words_prefix *out)
 {
     uint32_t scheme = exl2__json_get(r->j, token, "prepend_scheme");
     bool add;
@@ -353,7 +355,7 @@ static exl2_result exl2__vocab_steps_prefix(const exl2__vocab_rules_reader *r, u
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_metaspace(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_metaspace(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__words_rules *w = &r->out->words;
     uint32_t replacement = exl2__json_get(r->j, token, "replacement");
@@ -371,7 +373,8 @@ static exl2_result exl2__vocab_steps_metaspace(exl2__vocab_rules_reader *r, uint
 }
 
 /* Reads a regular expression as a hand-written scanner if there is one for it, else as a program. */
-static exl2_result exl2__vocab_steps_split_regex(exl2__vocab_rules_reader *r, uint32_t regex, exl2__words_step *s)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_split_regex(exl2__vocab_rules_reader *r, uint32_t regex,
+                                                        exl2__words_step *s)
 {
     for (size_t i = 0; i < EXL2__COUNT(exl2__words_patterns); i++) {
         if (exl2__json_is(r->j, regex, exl2__words_patterns[i].text)) {
@@ -384,7 +387,7 @@ static exl2_result exl2__vocab_steps_split_regex(exl2__vocab_rules_reader *r, ui
     return exl2__vocab_rules_pattern(r, "pre_tokenizer Split", regex, &s->regex);
 }
 
-static exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__words_step *s = exl2__vocab_steps_next_words(r);
     uint32_t pattern = exl2__json_get(r->j, token, "pattern");
@@ -405,8 +408,8 @@ static exl2_result exl2__vocab_steps_split(exl2__vocab_rules_reader *r, uint32_t
 }
 
 /* Adds a step that looks for one character of these classes. */
-static exl2_result exl2__vocab_steps_classes(exl2__vocab_rules_reader *r, uint32_t classes,
-                                             exl2__words_behavior behavior)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_classes(exl2__vocab_rules_reader *r, uint32_t classes,
+                                                    exl2__words_behavior behavior)
 {
     exl2__words_step *s = exl2__vocab_steps_next_words(r);
     s->kind = EXL2__WORDS_CLASS;
@@ -416,7 +419,7 @@ static exl2_result exl2__vocab_steps_classes(exl2__vocab_rules_reader *r, uint32
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_digits(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_digits(exl2__vocab_rules_reader *r, uint32_t token)
 {
     bool individual;
     EXL2__TRY(exl2__vocab_rules_flag(r, token, "individual_digits", false, &individual));
@@ -424,20 +427,20 @@ static exl2_result exl2__vocab_steps_digits(exl2__vocab_rules_reader *r, uint32_
                                      individual ? EXL2__WORDS_ISOLATED : EXL2__WORDS_CONTIGUOUS);
 }
 
-static exl2_result exl2__vocab_steps_punctuation(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_punctuation(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)token;
     uint32_t classes = EXL2__UNICODE_PUNCTUATION | EXL2__UNICODE_CONNECTOR | EXL2__WORDS_ASCII_SYMBOLS;
     return exl2__vocab_steps_classes(r, classes, exl2__vocab_steps_next_words(r)->behavior);
 }
 
-static exl2_result exl2__vocab_steps_whitespace_split(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_whitespace_split(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)token;
     return exl2__vocab_steps_classes(r, EXL2__UNICODE_SPACE, EXL2__WORDS_REMOVED);
 }
 
-static exl2_result exl2__vocab_steps_delimiter(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_delimiter(exl2__vocab_rules_reader *r, uint32_t token)
 {
     exl2__words_step *s = exl2__vocab_steps_next_words(r);
     s->kind = EXL2__WORDS_STRING;
@@ -451,7 +454,7 @@ static exl2_result exl2__vocab_steps_delimiter(exl2__vocab_rules_reader *r, uint
 }
 
 /* The library's type Whitespace keeps words and runs of other characters, and removes the text between them. */
-static exl2_result exl2__vocab_steps_whitespace(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_whitespace(exl2__vocab_rules_reader *r, uint32_t token)
 {
     static const char words[] = "\\w+|[^\\w\\s]+";
     exl2__words_step *s = exl2__vocab_steps_next_words(r);
@@ -465,8 +468,8 @@ static exl2_result exl2__vocab_steps_whitespace(exl2__vocab_rules_reader *r, uin
 }
 
 /* Reads what becomes of the matches; ISOLATED if the component does not say. */
-static exl2_result exl2__vocab_steps_behavior(const exl2__vocab_rules_reader *r, uint32_t token,
-                                              exl2__words_behavior *out)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_behavior(const exl2__vocab_rules_reader *r, uint32_t token,
+                                                     exl2__words_behavior *out)
 {
     static const struct {
         const char *name;
@@ -489,7 +492,7 @@ static exl2_result exl2__vocab_steps_behavior(const exl2__vocab_rules_reader *r,
     return name ? exl2__vocab_rules_unsupported(r, "pre_tokenizer with the behavior", name) : EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_pre_tokenizer(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_pre_tokenizer(exl2__vocab_rules_reader *r, uint32_t token)
 {
     static const exl2__vocab_steps_row rows[] = {
         { .type = "ByteLevel", .read = exl2__vocab_steps_byte_level, .last = true },
@@ -526,14 +529,14 @@ static exl2_result exl2__vocab_steps_pre_tokenizer(exl2__vocab_rules_reader *r, 
 /* ---- decoder ---- */
 
 /* ByteLevel and Fuse need no step: decoding joins the pieces anyway. */
-static exl2_result exl2__vocab_steps_decode_byte_level(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_decode_byte_level(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)r;
     (void)token;
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_decode_fuse(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_decode_fuse(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)token;
     r->fused = true;
@@ -541,7 +544,7 @@ static exl2_result exl2__vocab_steps_decode_fuse(exl2__vocab_rules_reader *r, ui
 }
 
 /* Strips the spaces that the pre-tokenizer added. Files without prepend_scheme have add_prefix_space. */
-static exl2_result exl2__vocab_steps_decode_metaspace(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_decode_metaspace(exl2__vocab_rules_reader *r, uint32_t token)
 {
     uint32_t scheme = exl2__json_get(r->j, token, "prepend_scheme");
     bool add;
@@ -552,7 +555,7 @@ static exl2_result exl2__vocab_steps_decode_metaspace(exl2__vocab_rules_reader *
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_decode_replace(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_decode_replace(exl2__vocab_rules_reader *r, uint32_t token)
 {
     uint32_t pattern = exl2__json_get(r->j, token, "pattern");
     if (!exl2__json_is(r->j, exl2__vocab_rules_get(r, pattern, "String"), EXL2__PIECES_MARK) ||
@@ -564,7 +567,7 @@ static exl2_result exl2__vocab_steps_decode_replace(exl2__vocab_rules_reader *r,
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_decode_bytes(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_decode_bytes(exl2__vocab_rules_reader *r, uint32_t token)
 {
     (void)token;
     r->out->raw_bytes = true;
@@ -572,7 +575,7 @@ static exl2_result exl2__vocab_steps_decode_bytes(exl2__vocab_rules_reader *r, u
 }
 
 /* Strips `start` spaces at the beginning of the text. Before Fuse they would be stripped from each piece. */
-static exl2_result exl2__vocab_steps_decode_strip(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_decode_strip(exl2__vocab_rules_reader *r, uint32_t token)
 {
     uint64_t start, stop;
     if (!r->fused || !exl2__json_is(r->j, exl2__json_get(r->j, token, "content"), " ") ||
@@ -586,7 +589,7 @@ static exl2_result exl2__vocab_steps_decode_strip(exl2__vocab_rules_reader *r, u
     return EXL2_OK;
 }
 
-static exl2_result exl2__vocab_steps_decoder(exl2__vocab_rules_reader *r, uint32_t token)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_decoder(exl2__vocab_rules_reader *r, uint32_t token)
 {
     static const exl2__vocab_steps_row rows[] = {
         { .type = "ByteLevel", .read = exl2__vocab_steps_decode_byte_level, .byte_level = true },
@@ -609,7 +612,7 @@ static exl2_result exl2__vocab_steps_decoder(exl2__vocab_rules_reader *r, uint32
 }
 
 /* Reads all three components. */
-static exl2_result exl2__vocab_steps_all(exl2__vocab_rules_reader *r)
+EXL2__PRIVATE exl2_result exl2__vocab_steps_all(exl2__vocab_rules_reader *r)
 {
     uint32_t normalizer = exl2__json_get(r->j, 0, "normalizer");
     uint32_t pre_tokenizer = exl2__json_get(r->j, 0, "pre_tokenizer"), decoder = exl2__json_get(r->j, 0, "decoder");

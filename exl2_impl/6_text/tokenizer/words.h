@@ -93,7 +93,7 @@ static const struct exl2__words_pattern {
 
 /* Class of the code point at p, p < end. */
 EXL2__NOINLINE
-static uint32_t exl2__words_class(const char *p, const char *end, uint32_t *bytes)
+EXL2__PRIVATE uint32_t exl2__words_class(const char *p, const char *end, uint32_t *bytes)
 {
     uint32_t code;
     *bytes = exl2__unicode_next(p, (size_t)(end - p), &code);
@@ -102,7 +102,7 @@ static uint32_t exl2__words_class(const char *p, const char *end, uint32_t *byte
 
 /* End of the longest run of code points whose class is in `mask`. */
 EXL2__NOINLINE
-static const char *exl2__words_run(const char *p, const char *end, uint32_t mask)
+EXL2__PRIVATE const char *exl2__words_run(const char *p, const char *end, uint32_t mask)
 {
     uint32_t bytes;
     while (p < end && (exl2__words_class(p, end, &bytes) & mask)) {
@@ -143,7 +143,7 @@ static inline uint32_t exl2__words_contraction(const char *p, const char *end, b
 
 /* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
 EXL2__NOINLINE
-static const char *exl2__words_gpt2(const char *p, const char *end, bool lead)
+EXL2__PRIVATE const char *exl2__words_gpt2(const char *p, const char *end, bool lead)
 {
     uint32_t contraction = lead ? 0 : exl2__words_contraction(p, end, false);
     if (contraction) {
@@ -162,7 +162,7 @@ static const char *exl2__words_gpt2(const char *p, const char *end, bool lead)
 }
 
 /* \p{N}{1,digits_max}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ where no letter is; slash: [\r\n/]* */
-static const char *exl2__words_rest(const char *p, const char *end, uint32_t digits_max, bool slash)
+EXL2__PRIVATE const char *exl2__words_rest(const char *p, const char *end, uint32_t digits_max, bool slash)
 {
     uint32_t bytes;
     if (exl2__words_class(p, end, &bytes) & EXL2__UNICODE_NUMBERS) {
@@ -211,7 +211,7 @@ static inline const char *exl2__words_cl100k(const char *p, const char *end, uin
 
 /* End of a match of [Lu Lt Lm Lo M]*[Ll Lm Lo M]+ at q or, if `upper`, of [Lu Lt Lm Lo M]+[Ll Lm Lo M]*; q: no
    match. */
-static const char *exl2__words_case(const char *q, const char *end, bool upper)
+EXL2__PRIVATE const char *exl2__words_case(const char *q, const char *end, bool upper)
 {
     const uint32_t lower = EXL2__UNICODE_LOWER | EXL2__UNICODE_MODIFIER | EXL2__UNICODE_CASELESS | EXL2__UNICODE_MARK;
     uint32_t bytes;
@@ -292,7 +292,7 @@ static inline const char *exl2__words_marks(const uint32_t *kept, const char *p,
 
 /* End of a match of the step at p, or p when there is none. */
 EXL2__NOINLINE
-static const char *exl2__words_match(const exl2__words_step *s, const char *p, const char *end)
+EXL2__PRIVATE const char *exl2__words_match(const exl2__words_step *s, const char *p, const char *end)
 {
     uint32_t bytes, kind;
     bool ascii_symbol;

@@ -47,7 +47,7 @@ typedef struct exl2__lower_run {
 
 /* Reads the next run; a zeroed *r gives the first. false: there are no more. */
 EXL2__COLD
-static bool exl2__lower_next(exl2__lower_run *r)
+EXL2__PRIVATE bool exl2__lower_next(exl2__lower_run *r)
 {
     r->at = r->at ? r->at : exl2__lower_runs;
     if (r->at == exl2__lower_runs + sizeof exl2__lower_runs) {
@@ -68,7 +68,7 @@ static inline bool exl2__lower_holds(const exl2__lower_run *r, uint32_t code)
 
 /* The lower-case form, or `code` itself. U+0130 becomes two code points: 'i', and U+0307 in *more; else *more is 0. */
 EXL2__COLD
-static uint32_t exl2__lower(uint32_t code, uint32_t *more)
+EXL2__PRIVATE uint32_t exl2__lower(uint32_t code, uint32_t *more)
 {
     exl2__lower_run run = { 0 };
     *more = code == 0x130 ? 0x307 : 0;

@@ -40,7 +40,7 @@ static inline void exl2__nfc_touch(exl2__nfc *n, uint32_t code)
 
 /* Unpacks the tables; with a dry arena it only counts bytes. `compatible`: for NFKD and NFKC, too. */
 EXL2__COLD
-static void exl2__nfc_make(exl2__nfc *n, bool compatible, exl2__arena *arena)
+EXL2__PRIVATE void exl2__nfc_make(exl2__nfc *n, bool compatible, exl2__arena *arena)
 {
     n->compatible = (exl2__nfkc){ 0 };
     if (compatible) {
@@ -100,7 +100,7 @@ static inline bool exl2__nfc_touched(const exl2__nfc *n, uint32_t code)
 
 /* Canonical combining class; 0 for most code points. */
 EXL2__NOINLINE
-static uint32_t exl2__nfc_class(const exl2__nfc *n, uint32_t code)
+EXL2__PRIVATE uint32_t exl2__nfc_class(const exl2__nfc *n, uint32_t code)
 {
     uint32_t low = 0, high = EXL2__NFC_RUNS;
     while (low < high) { /* the last run that begins at or before code is low - 1 */
@@ -116,7 +116,7 @@ static uint32_t exl2__nfc_class(const exl2__nfc *n, uint32_t code)
 
 /* The pair into which `code` decomposes, or NULL. */
 EXL2__NOINLINE
-static const exl2__nfc_pair *exl2__nfc_find(const exl2__nfc *n, uint32_t code)
+EXL2__PRIVATE const exl2__nfc_pair *exl2__nfc_find(const exl2__nfc *n, uint32_t code)
 {
     uint32_t low = 0, high = EXL2__NFC_PAIRS;
     while (low < high) {
@@ -132,7 +132,7 @@ static const exl2__nfc_pair *exl2__nfc_find(const exl2__nfc *n, uint32_t code)
 
 /* Writes the full decomposition of `code`, at most EXL2__NFC_LONGEST code points; returns their number. */
 EXL2__NOINLINE
-static uint32_t exl2__nfc_decompose(const exl2__nfc *n, uint32_t code, uint32_t *out)
+EXL2__PRIVATE uint32_t exl2__nfc_decompose(const exl2__nfc *n, uint32_t code, uint32_t *out)
 {
     uint32_t tail[4], tails = 0, count = 0, s = code - 0xAC00;
     if (s < 11172) {
@@ -180,7 +180,7 @@ static inline uint32_t exl2__nfc_together(const exl2__nfc *n, uint32_t first, ui
 
 /* May text be cut before `code`? Yes, if its decomposition can neither move before nor compose with preceding text. */
 EXL2__NOINLINE
-static bool exl2__nfc_begins(const exl2__nfc *n, uint32_t code)
+EXL2__PRIVATE bool exl2__nfc_begins(const exl2__nfc *n, uint32_t code)
 {
     uint32_t parts[EXL2__NFC_LONGEST];
     if (!exl2__nfc_touched(n, code) || code - 0xAC00 < 11172) {
@@ -226,7 +226,7 @@ static inline size_t exl2__nfc_stretch(const exl2__nfc *n, const char *text, siz
 
 /* Sorts each run of code points with non-zero combining classes by class; the sort is stable. `other` has room for
    `count` code points. */
-static void exl2__nfc_order(const exl2__nfc *n, uint32_t *codes, size_t count, uint32_t *other)
+EXL2__PRIVATE void exl2__nfc_order(const exl2__nfc *n, uint32_t *codes, size_t count, uint32_t *other)
 {
     for (size_t begin = 0, end; begin < count; begin = end + (end == begin)) {
         size_t starts[257] = { 0 };
@@ -246,7 +246,7 @@ static void exl2__nfc_order(const exl2__nfc *n, uint32_t *codes, size_t count, u
 }
 
 /* Composes in place, and returns the new number of code points. */
-static size_t exl2__nfc_compose(const exl2__nfc *n, uint32_t *codes, size_t count)
+EXL2__PRIVATE size_t exl2__nfc_compose(const exl2__nfc *n, uint32_t *codes, size_t count)
 {
     size_t starter = SIZE_MAX, used = 0;
     uint32_t before = 0; /* combining class of the last code point kept after the starter; 0: there is none */

@@ -24,7 +24,7 @@ static inline uint32_t exl2__nfkc_bit(uint32_t *at)
     return bit;
 }
 
-static uint32_t exl2__nfkc_number(uint32_t *at, uint32_t order)
+EXL2__PRIVATE uint32_t exl2__nfkc_number(uint32_t *at, uint32_t order)
 {
     uint32_t bits = order + 1, value = 1;
     while (!exl2__nfkc_bit(at)) {
@@ -36,14 +36,14 @@ static uint32_t exl2__nfkc_number(uint32_t *at, uint32_t order)
     return value - (1u << order);
 }
 
-static uint32_t exl2__nfkc_signed(uint32_t *at, uint32_t order)
+EXL2__PRIVATE uint32_t exl2__nfkc_signed(uint32_t *at, uint32_t order)
 {
     uint32_t value = exl2__nfkc_number(at, order);
     return value & 1 ? ~(value >> 1) : value >> 1; /* two's complement */
 }
 
 /* Unpacks the table; with a dry arena it only counts bytes. The format is described in nfkc_table.h. */
-static void exl2__nfkc_make(exl2__nfkc *n, exl2__arena *arena)
+EXL2__PRIVATE void exl2__nfkc_make(exl2__nfkc *n, exl2__arena *arena)
 {
     n->codes = (uint32_t *)exl2__arena_alloc(arena, EXL2__NFKC_COUNT * sizeof *n->codes);
     n->text = (uint32_t *)exl2__arena_alloc(arena, EXL2__NFKC_TEXT * sizeof *n->text);
@@ -71,7 +71,7 @@ static void exl2__nfkc_make(exl2__nfkc *n, exl2__arena *arena)
 }
 
 /* The decomposition of a code point, which has *count code points, or NULL. */
-static const uint32_t *exl2__nfkc_find(const exl2__nfkc *n, uint32_t code, uint32_t *count)
+EXL2__PRIVATE const uint32_t *exl2__nfkc_find(const exl2__nfkc *n, uint32_t code, uint32_t *count)
 {
     uint32_t low = 0, high = n->codes ? EXL2__NFKC_COUNT : 0;
     while (low < high) {

@@ -15,7 +15,7 @@
 
 /* exl2__unicode_next for bytes that are not ASCII. */
 EXL2__NOINLINE
-static uint32_t exl2__unicode_long(const char *text, size_t bytes, uint32_t *code)
+EXL2__PRIVATE uint32_t exl2__unicode_long(const char *text, size_t bytes, uint32_t *code)
 {
     const uint8_t *p = (const uint8_t *)text;
     uint8_t lead = p[0];
@@ -102,7 +102,7 @@ typedef enum exl2__unicode_kind {
 } exl2__unicode_kind;
 
 EXL2__NOINLINE
-static uint32_t exl2__unicode_class_search(uint32_t code)
+EXL2__PRIVATE uint32_t exl2__unicode_class_search(uint32_t code)
 {
     if (code >= 0x20000) {
         uint32_t at = (uint32_t)EXL2__COUNT(exl2__unicode_high) - 1;

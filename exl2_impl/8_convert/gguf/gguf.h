@@ -12,20 +12,20 @@
 /* ---- keys ---- */
 
 /* NULL: no such key. */
-static const exl2__gguf_pair *exl2__gguf_key(const exl2__gguf *g, const char *name)
+EXL2__PRIVATE const exl2__gguf_pair *exl2__gguf_key(const exl2__gguf *g, const char *name)
 {
     uint32_t entry = exl2__strtab_find(&g->pair_names, name, strlen(name), NULL);
     return entry == UINT32_MAX ? NULL : &g->pairs[entry];
 }
 
-static exl2_result exl2__gguf_wrong_kind(const exl2__gguf *g, const exl2__gguf_pair *pair, const char *wanted)
+EXL2__PRIVATE exl2_result exl2__gguf_wrong_kind(const exl2__gguf *g, const exl2__gguf_pair *pair, const char *wanted)
 {
     return exl2__fail(g->ctx, EXL2_ERR_FORMAT, "%s: key %.*s is of type %s, expected %s", g->path,
                       EXL2__GGUF_NAME(pair->name), exl2__gguf_kind_name(pair->kind), wanted);
 }
 
 /* Reads an integer of any type, up to INT32_MAX. If the key is absent, *value does not change. */
-static exl2_result exl2__gguf_get_u32(const exl2__gguf *g, const char *name, uint32_t *value)
+EXL2__PRIVATE exl2_result exl2__gguf_get_u32(const exl2__gguf *g, const char *name, uint32_t *value)
 {
     const exl2__gguf_pair *pair = exl2__gguf_key(g, name);
     if (!pair) {
@@ -52,7 +52,7 @@ static exl2_result exl2__gguf_get_u32(const exl2__gguf *g, const char *name, uin
 }
 
 /* Reads f32 or f64. If the key is absent, *value does not change. */
-static exl2_result exl2__gguf_get_f32(const exl2__gguf *g, const char *name, float *value)
+EXL2__PRIVATE exl2_result exl2__gguf_get_f32(const exl2__gguf *g, const char *name, float *value)
 {
     const exl2__gguf_pair *pair = exl2__gguf_key(g, name);
     if (!pair) {
@@ -75,7 +75,7 @@ static exl2_result exl2__gguf_get_f32(const exl2__gguf *g, const char *name, flo
 }
 
 /* If the key is absent, *value does not change. */
-static exl2_result exl2__gguf_get_bool(const exl2__gguf *g, const char *name, bool *value)
+EXL2__PRIVATE exl2_result exl2__gguf_get_bool(const exl2__gguf *g, const char *name, bool *value)
 {
     const exl2__gguf_pair *pair = exl2__gguf_key(g, name);
     if (pair && pair->kind != EXL2__GGUF_BOOL) {
@@ -92,7 +92,7 @@ static inline exl2__gguf_text exl2__gguf_string_at(const uint8_t *data)
 }
 
 /* If the key is absent, *value does not change. */
-static exl2_result exl2__gguf_get_text(const exl2__gguf *g, const char *name, exl2__gguf_text *value)
+EXL2__PRIVATE exl2_result exl2__gguf_get_text(const exl2__gguf *g, const char *name, exl2__gguf_text *value)
 {
     const exl2__gguf_pair *pair = exl2__gguf_key(g, name);
     if (pair && pair->kind != EXL2__GGUF_STRING) {
@@ -103,8 +103,8 @@ static exl2_result exl2__gguf_get_text(const exl2__gguf *g, const char *name, ex
 }
 
 /* *out: an array with items of this kind, or NULL if the key is absent. */
-static exl2_result exl2__gguf_get_array(const exl2__gguf *g, const char *name, exl2__gguf_kind item_kind,
-                                        const exl2__gguf_pair **out)
+EXL2__PRIVATE exl2_result exl2__gguf_get_array(const exl2__gguf *g, const char *name, exl2__gguf_kind item_kind,
+                                               const exl2__gguf_pair **out)
 {
     *out = exl2__gguf_key(g, name);
     if (*out && ((*out)->kind != EXL2__GGUF_ARRAY || (*out)->item_kind != item_kind)) {
@@ -118,18 +118,18 @@ static exl2_result exl2__gguf_get_array(const exl2__gguf *g, const char *name, e
 /* ---- tensors ---- */
 
 /* NULL: no such tensor. */
-static exl2__gguf_tensor *exl2__gguf_tensor_find(const exl2__gguf *g, const char *name)
+EXL2__PRIVATE exl2__gguf_tensor *exl2__gguf_tensor_find(const exl2__gguf *g, const char *name)
 {
     uint32_t entry = exl2__strtab_find(&g->tensor_names, name, strlen(name), NULL);
     return entry == UINT32_MAX ? NULL : &g->tensors[entry];
 }
 
-static bool exl2__gguf_earlier(const void *tensors, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__gguf_earlier(const void *tensors, uint32_t a, uint32_t b)
 {
     return ((const exl2__gguf_tensor *)tensors)[a].offset < ((const exl2__gguf_tensor *)tensors)[b].offset;
 }
 
-static void exl2__gguf_swap(void *tensors, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__gguf_swap(void *tensors, uint32_t a, uint32_t b)
 {
     exl2__gguf_tensor *t = (exl2__gguf_tensor *)tensors, kept = t[a];
     t[a] = t[b];
@@ -138,7 +138,7 @@ static void exl2__gguf_swap(void *tensors, uint32_t a, uint32_t b)
 
 /* Turns offsets into file offsets, sorts the tensors by offset, and checks that their data is aligned, lies within the
    file and does not overlap. */
-static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes)
+EXL2__PRIVATE exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes)
 {
     uint32_t alignment = 32;
     EXL2__TRY(exl2__gguf_get_u32(g, "general.alignment", &alignment));
@@ -177,7 +177,7 @@ static exl2_result exl2__gguf_place_tensors(exl2__gguf *g, uint64_t header_bytes
 }
 
 /* Reads `bytes` bytes from `offset` on. They lie in one part if there are several. */
-static exl2_result exl2__gguf_read(const exl2__gguf *g, uint64_t offset, void *out, uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__gguf_read(const exl2__gguf *g, uint64_t offset, void *out, uint64_t bytes)
 {
     const exl2__gguf *from = g;
     for (uint32_t i = 0; i < g->part_count && g->parts[i].begin <= offset; i++) {
@@ -188,7 +188,7 @@ static exl2_result exl2__gguf_read(const exl2__gguf *g, uint64_t offset, void *o
 
 /* Reads the beginning of the file, at first 128 KiB and then twice as much each time, until it contains the header. So
    a small header costs little, and a large one about twice as much as one read of it. */
-static exl2_result exl2__gguf_read_header(exl2__gguf *g)
+EXL2__PRIVATE exl2_result exl2__gguf_read_header(exl2__gguf *g)
 {
     for (uint64_t bytes = 1u << 17;; bytes *= 2) {
         bytes = exl2__min64(bytes, g->file_bytes);
@@ -212,7 +212,7 @@ static exl2_result exl2__gguf_read_header(exl2__gguf *g)
 }
 
 /* Closes the file or its parts, and frees the memory; accepts zeroed and partly opened ones. */
-static void exl2__gguf_close(exl2__gguf *g)
+EXL2__PRIVATE void exl2__gguf_close(exl2__gguf *g)
 {
     for (uint32_t i = 0; g->parts && i < g->part_count; i++) {
         exl2__gguf_close(&g->parts[i]); /* a part has no parts */
@@ -228,7 +228,7 @@ static void exl2__gguf_close(exl2__gguf *g)
 }
 
 /* Opens and checks a file; on failure *g is closed. `path` must outlive *g, and *g must not be moved. */
-static exl2_result exl2__gguf_open(exl2__ctx *c, const char *path, exl2__gguf *g)
+EXL2__PRIVATE exl2_result exl2__gguf_open(exl2__ctx *c, const char *path, exl2__gguf *g)
 {
     *g = (exl2__gguf){ 0 };
     g->ctx = c;

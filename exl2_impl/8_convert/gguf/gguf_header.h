@@ -94,7 +94,7 @@ typedef struct exl2__gguf_cursor {
 } exl2__gguf_cursor;
 
 /* The next `bytes` bytes; if there are not enough, NULL, and k->truncated is set. */
-static const uint8_t *exl2__gguf_next(exl2__gguf_cursor *k, uint64_t bytes)
+EXL2__PRIVATE const uint8_t *exl2__gguf_next(exl2__gguf_cursor *k, uint64_t bytes)
 {
     if (k->truncated || bytes > k->bytes - k->at) {
         k->truncated = true;
@@ -104,19 +104,19 @@ static const uint8_t *exl2__gguf_next(exl2__gguf_cursor *k, uint64_t bytes)
     return k->data + k->at - bytes;
 }
 
-static uint32_t exl2__gguf_next32(exl2__gguf_cursor *k)
+EXL2__PRIVATE uint32_t exl2__gguf_next32(exl2__gguf_cursor *k)
 {
     const uint8_t *p = exl2__gguf_next(k, 4);
     return p ? exl2__load32(p) : 0;
 }
 
-static uint64_t exl2__gguf_next64(exl2__gguf_cursor *k)
+EXL2__PRIVATE uint64_t exl2__gguf_next64(exl2__gguf_cursor *k)
 {
     const uint8_t *p = exl2__gguf_next(k, 8);
     return p ? exl2__load64(p) : 0;
 }
 
-static exl2__gguf_text exl2__gguf_next_text(exl2__gguf_cursor *k)
+EXL2__PRIVATE exl2__gguf_text exl2__gguf_next_text(exl2__gguf_cursor *k)
 {
     exl2__gguf_text text = { NULL, exl2__gguf_next64(k) };
     text.data = (const char *)exl2__gguf_next(k, text.bytes);
@@ -124,7 +124,8 @@ static exl2__gguf_text exl2__gguf_next_text(exl2__gguf_cursor *k)
 }
 
 /* Reads the name of a key or tensor. It must be printable ASCII without spaces, so that messages can quote it. */
-static exl2_result exl2__gguf_next_name(exl2__gguf_cursor *k, const char *what, uint32_t index, exl2__gguf_text *out)
+EXL2__PRIVATE exl2_result exl2__gguf_next_name(exl2__gguf_cursor *k, const char *what, uint32_t index,
+                                               exl2__gguf_text *out)
 {
     *out = exl2__gguf_next_text(k);
     if (out->bytes == 0 || out->bytes > EXL2__GGUF_NAME_MAX) {
@@ -147,7 +148,7 @@ static exl2_result exl2__gguf_next_name(exl2__gguf_cursor *k, const char *what, 
 #define EXL2__GGUF_NAME(text) (int)(text).bytes, (text).data /* for "%.*s" */
 
 /* Skips the items of one pair. */
-static void exl2__gguf_skip_items(exl2__gguf_cursor *k, exl2__gguf_kind kind, uint64_t count)
+EXL2__PRIVATE void exl2__gguf_skip_items(exl2__gguf_cursor *k, exl2__gguf_kind kind, uint64_t count)
 {
     if (kind != EXL2__GGUF_STRING) {
         uint64_t bytes;
@@ -160,7 +161,7 @@ static void exl2__gguf_skip_items(exl2__gguf_cursor *k, exl2__gguf_kind kind, ui
     }
 }
 
-static exl2_result exl2__gguf_parse_pair(exl2__gguf_cursor *k, uint32_t index, exl2__gguf_pair *pair)
+EXL2__PRIVATE exl2_result exl2__gguf_parse_pair(exl2__gguf_cursor *k, uint32_t index, exl2__gguf_pair *pair)
 {
     exl2__gguf *g = k->g;
     EXL2__TRY(exl2__gguf_next_name(k, "key", index, &pair->name));
@@ -195,7 +196,7 @@ static exl2_result exl2__gguf_parse_pair(exl2__gguf_cursor *k, uint32_t index, e
 }
 
 /* Reads name, dimensions, type and offset; the offset is still relative to the tensor data. */
-static exl2_result exl2__gguf_parse_tensor(exl2__gguf_cursor *k, uint32_t index, exl2__gguf_tensor *t)
+EXL2__PRIVATE exl2_result exl2__gguf_parse_tensor(exl2__gguf_cursor *k, uint32_t index, exl2__gguf_tensor *t)
 {
     exl2__gguf *g = k->g;
     EXL2__TRY(exl2__gguf_next_name(k, "tensor", index, &t->name));
@@ -236,7 +237,7 @@ static exl2_result exl2__gguf_parse_tensor(exl2__gguf_cursor *k, uint32_t index,
 }
 
 /* Reads magic, version and counts. They are 24 bytes, so if they do not suffice, the file itself is too short. */
-static exl2_result exl2__gguf_parse_start(exl2__gguf_cursor *k)
+EXL2__PRIVATE exl2_result exl2__gguf_parse_start(exl2__gguf_cursor *k)
 {
     exl2__gguf *g = k->g;
     const uint8_t *magic = exl2__gguf_next(k, 4);
@@ -270,21 +271,21 @@ static exl2_result exl2__gguf_parse_start(exl2__gguf_cursor *k)
     return EXL2_OK;
 }
 
-static const char *exl2__gguf_pair_name(const void *owner, uint32_t entry, size_t *bytes)
+EXL2__PRIVATE const char *exl2__gguf_pair_name(const void *owner, uint32_t entry, size_t *bytes)
 {
     const exl2__gguf_pair *pair = &((const exl2__gguf *)owner)->pairs[entry];
     *bytes = (size_t)pair->name.bytes;
     return pair->name.data;
 }
 
-static const char *exl2__gguf_tensor_name(const void *owner, uint32_t entry, size_t *bytes)
+EXL2__PRIVATE const char *exl2__gguf_tensor_name(const void *owner, uint32_t entry, size_t *bytes)
 {
     const exl2__gguf_tensor *tensor = &((const exl2__gguf *)owner)->tensors[entry];
     *bytes = (size_t)tensor->name.bytes;
     return tensor->name.data;
 }
 
-static void exl2__gguf_layout(exl2__gguf *g, exl2__arena *a)
+EXL2__PRIVATE void exl2__gguf_layout(exl2__gguf *g, exl2__arena *a)
 {
     g->pairs = (exl2__gguf_pair *)exl2__arena_alloc_zeroed(a, (uint64_t)g->pair_count * sizeof *g->pairs);
     g->tensors = (exl2__gguf_tensor *)exl2__arena_alloc_zeroed(a, (uint64_t)g->tensor_count * sizeof *g->tensors);
@@ -296,8 +297,8 @@ static void exl2__gguf_layout(exl2__gguf *g, exl2__arena *a)
 }
 
 /* Enters `name` as entry `index`; rejects a name that occurs twice. */
-static exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const char *what, exl2__gguf_text name,
-                                    uint32_t index)
+EXL2__PRIVATE exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const char *what, exl2__gguf_text name,
+                                           uint32_t index)
 {
     uint32_t slot = 0;
     if (exl2__strtab_find(names, name.data, (size_t)name.bytes, &slot) != UINT32_MAX) {
@@ -312,7 +313,7 @@ static exl2_result exl2__gguf_enter(exl2__gguf *g, exl2__strtab *names, const ch
 }
 
 /* Parses keys and tensors. `k` has the beginning of the file; if it was too little, k->truncated is set afterwards. */
-static exl2_result exl2__gguf_parse(exl2__gguf_cursor *k)
+EXL2__PRIVATE exl2_result exl2__gguf_parse(exl2__gguf_cursor *k)
 {
     exl2__gguf *g = k->g;
     EXL2__TRY(exl2__gguf_parse_start(k));

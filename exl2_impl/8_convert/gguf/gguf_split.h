@@ -12,7 +12,7 @@
 #define EXL2__GGUF_SPLIT_END 20u  /* bytes of "-00001-of-00003.gguf" */
 
 /* Writes the end of the name of part `number`, which counts from 0: "-00001-of-00003.gguf". */
-static void exl2__gguf_split_end(char out[EXL2__GGUF_SPLIT_END + 1], uint32_t number, uint32_t count)
+EXL2__PRIVATE void exl2__gguf_split_end(char out[EXL2__GGUF_SPLIT_END + 1], uint32_t number, uint32_t count)
 {
     uint32_t one = number + 1;
     memcpy(out, "-00000-of-00000.gguf", EXL2__GGUF_SPLIT_END + 1);
@@ -25,7 +25,7 @@ static void exl2__gguf_split_end(char out[EXL2__GGUF_SPLIT_END + 1], uint32_t nu
 }
 
 /* Checks what the named file says about itself. */
-static exl2_result exl2__gguf_split_check(const exl2__gguf *named, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__gguf_split_check(const exl2__gguf *named, uint32_t count)
 {
     char end[EXL2__GGUF_SPLIT_END + 1];
     uint32_t number = 0;
@@ -45,7 +45,7 @@ static exl2_result exl2__gguf_split_check(const exl2__gguf *named, uint32_t coun
 }
 
 /* Does a key of the part, other than those of the split, have another value in the first part? */
-static const exl2__gguf_pair *exl2__gguf_split_differs(const exl2__gguf *first, const exl2__gguf *part)
+EXL2__PRIVATE const exl2__gguf_pair *exl2__gguf_split_differs(const exl2__gguf *first, const exl2__gguf *part)
 {
     for (uint32_t i = 0; i < part->pair_count; i++) {
         const exl2__gguf_pair *b = &part->pairs[i];
@@ -61,7 +61,7 @@ static const exl2__gguf_pair *exl2__gguf_split_differs(const exl2__gguf *first, 
 }
 
 /* Opens part `number`, and checks that it belongs to the first one. g->parts[number].path is set. */
-static exl2_result exl2__gguf_split_part(exl2__gguf *g, uint32_t number)
+EXL2__PRIVATE exl2_result exl2__gguf_split_part(exl2__gguf *g, uint32_t number)
 {
     exl2__ctx *c = g->ctx;
     exl2__gguf *part = &g->parts[number];
@@ -93,7 +93,7 @@ static exl2_result exl2__gguf_split_part(exl2__gguf *g, uint32_t number)
 }
 
 /* Enters the tensors of all parts into one table. Their order stays that of the offsets. */
-static exl2_result exl2__gguf_split_tensors(exl2__gguf *g)
+EXL2__PRIVATE exl2_result exl2__gguf_split_tensors(exl2__gguf *g)
 {
     exl2__arena measure = { 0 };
     uint32_t used = 0, wanted = g->tensor_count;
@@ -119,7 +119,7 @@ static exl2_result exl2__gguf_split_tensors(exl2__gguf *g)
 }
 
 /* Allocates the parts and their paths; with a dry arena it only counts bytes. */
-static void exl2__gguf_split_layout(exl2__gguf *g, exl2__arena *a)
+EXL2__PRIVATE void exl2__gguf_split_layout(exl2__gguf *g, exl2__arena *a)
 {
     size_t bytes = strlen(g->path) + 1;
     g->parts = (exl2__gguf *)exl2__arena_alloc_zeroed(a, g->part_count * sizeof *g->parts);
@@ -134,7 +134,7 @@ static void exl2__gguf_split_layout(exl2__gguf *g, exl2__arena *a)
 }
 
 /* Makes *g, which is closed but for its context, its path and its number of parts, the whole of all parts. */
-static exl2_result exl2__gguf_split_join(exl2__gguf *g)
+EXL2__PRIVATE exl2_result exl2__gguf_split_join(exl2__gguf *g)
 {
     exl2__arena measure = { 0 };
     exl2__gguf_split_layout(g, &measure);
@@ -152,7 +152,7 @@ static exl2_result exl2__gguf_split_join(exl2__gguf *g)
 }
 
 /* Opens and checks a model; on failure *g is closed. `path` must outlive *g, and *g must not be moved. */
-static exl2_result exl2__gguf_split_open(exl2__ctx *c, const char *path, exl2__gguf *g)
+EXL2__PRIVATE exl2_result exl2__gguf_split_open(exl2__ctx *c, const char *path, exl2__gguf *g)
 {
     uint32_t count = 1;
     EXL2__TRY(exl2__gguf_open(c, path, g));

@@ -12,23 +12,23 @@
    A block of a quantized type has 32 or 256 numbers. In those with 16 bytes of 4-bit codes, the numbers i and 16 + i
    share a byte. */
 
-static void exl2__gguf_types_f32(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_f32(const uint8_t *p, float *out)
 {
     out[0] = exl2__bits_float(exl2__load32(p));
 }
 
-static void exl2__gguf_types_f16(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_f16(const uint8_t *p, float *out)
 {
     out[0] = exl2__f16_to_f32(exl2__load16(p));
 }
 
-static void exl2__gguf_types_bf16(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_bf16(const uint8_t *p, float *out)
 {
     out[0] = exl2__bf16_to_f32(exl2__load16(p));
 }
 
 /* f16 d, 16 bytes: d * (q - 8) */
-static void exl2__gguf_types_q4_0(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q4_0(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p));
     for (int i = 0; i < 16; i++) {
@@ -38,7 +38,7 @@ static void exl2__gguf_types_q4_0(const uint8_t *p, float *out)
 }
 
 /* f16 d, f16 m, 16 bytes: d * q + m */
-static void exl2__gguf_types_q4_1(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q4_1(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p)), m = exl2__f16_to_f32(exl2__load16(p + 2));
     for (int i = 0; i < 16; i++) {
@@ -48,7 +48,7 @@ static void exl2__gguf_types_q4_1(const uint8_t *p, float *out)
 }
 
 /* f16 d, u32 with the fifth bits, 16 bytes: d * (q - 16) */
-static void exl2__gguf_types_q5_0(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q5_0(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p));
     uint32_t high = exl2__load32(p + 2);
@@ -61,7 +61,7 @@ static void exl2__gguf_types_q5_0(const uint8_t *p, float *out)
 }
 
 /* f16 d, f16 m, u32 with the fifth bits, 16 bytes: d * q + m */
-static void exl2__gguf_types_q5_1(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q5_1(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p)), m = exl2__f16_to_f32(exl2__load16(p + 2));
     uint32_t high = exl2__load32(p + 4);
@@ -74,7 +74,7 @@ static void exl2__gguf_types_q5_1(const uint8_t *p, float *out)
 }
 
 /* f16 d, 32 signed bytes: d * q */
-static void exl2__gguf_types_q8_0(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q8_0(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p));
     for (int i = 0; i < 32; i++) {
@@ -84,7 +84,7 @@ static void exl2__gguf_types_q8_0(const uint8_t *p, float *out)
 
 /* 16 bytes, each a scale (low nibble) and a min (high nibble) for 16 numbers; 64 bytes of 2-bit codes; f16 d; f16 dmin.
    Byte 32 h + i of the codes holds the numbers 128 h + i, + 32, + 64 and + 96, low bits first. */
-static void exl2__gguf_types_q2_k(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q2_k(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p + 80)), dmin = exl2__f16_to_f32(exl2__load16(p + 82));
     for (int i = 0; i < 256; i++) {
@@ -96,7 +96,7 @@ static void exl2__gguf_types_q2_k(const uint8_t *p, float *out)
 /* 32 bytes of third bits (if the bit is not set, 4 is subtracted), 64 bytes of 2-bit codes as in Q2_K, 12 bytes of
    6-bit scales, f16 d. Scale s has its low 4 bits in nibble s / 8 of byte s % 8, its high 2 bits at bit 2 (s / 4) of
    byte 8 + s % 4. */
-static void exl2__gguf_types_q3_k(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q3_k(const uint8_t *p, float *out)
 {
     const uint8_t *scales = p + 96;
     float d = exl2__f16_to_f32(exl2__load16(p + 108));
@@ -123,7 +123,7 @@ static inline void exl2__gguf_types_k_scale(const uint8_t *scales, int s, int *s
 
 /* f16 d, f16 dmin, 12 bytes of scales, 128 bytes of codes. Byte 32 h + i of the codes holds the numbers 64 h + i (low
    nibble) and 64 h + 32 + i. */
-static void exl2__gguf_types_q4_k(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q4_k(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p)), dmin = exl2__f16_to_f32(exl2__load16(p + 2));
     for (int s = 0; s < 8; s++) {
@@ -137,7 +137,7 @@ static void exl2__gguf_types_q4_k(const uint8_t *p, float *out)
 }
 
 /* As Q4_K, with 32 bytes of fifth bits (run s: bit s of byte i) between the scales and the codes. */
-static void exl2__gguf_types_q5_k(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q5_k(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p)), dmin = exl2__f16_to_f32(exl2__load16(p + 2));
     for (int s = 0; s < 8; s++) {
@@ -153,7 +153,7 @@ static void exl2__gguf_types_q5_k(const uint8_t *p, float *out)
 
 /* 128 bytes with the low 4 bits of the codes (byte 64 h + i: the numbers 128 h + i and 128 h + 64 + i), 64 bytes with
    the high 2 bits, ordered as the codes of Q2_K, 16 signed scales, f16 d. */
-static void exl2__gguf_types_q6_k(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_q6_k(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p + 208));
     for (int i = 0; i < 256; i++) {
@@ -170,7 +170,7 @@ static inline float exl2__gguf_types_iq4(uint32_t code)
 }
 
 /* f16 d, 16 bytes: d * value of the code */
-static void exl2__gguf_types_iq4_nl(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_iq4_nl(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p));
     for (int i = 0; i < 16; i++) {
@@ -180,7 +180,7 @@ static void exl2__gguf_types_iq4_nl(const uint8_t *p, float *out)
 }
 
 /* f16 d, u16 with the high 2 bits of 8 scales, 4 bytes with their low 4 bits, 8 runs of 16 bytes as in IQ4_NL. */
-static void exl2__gguf_types_iq4_xs(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_iq4_xs(const uint8_t *p, float *out)
 {
     float d = exl2__f16_to_f32(exl2__load16(p));
     int high = exl2__load16(p + 2);
@@ -197,7 +197,7 @@ static void exl2__gguf_types_iq4_xs(const uint8_t *p, float *out)
 
 /* u8 e: scale 2^(e - 128), half of the format's own, as the values below are doubled; 16 bytes of E2M1 codes. A scale
    of 2^-128 is a subnormal number, so the product is exact all the same. */
-static void exl2__gguf_types_mxfp4(const uint8_t *p, float *out)
+EXL2__PRIVATE void exl2__gguf_types_mxfp4(const uint8_t *p, float *out)
 {
     static const int8_t values[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
     float scale = exl2__bits_float(p[0] < 2 ? 0x00200000u << p[0] : (uint32_t)(p[0] - 1) << 23);
@@ -217,7 +217,7 @@ typedef struct exl2__gguf_type {
 #define EXL2__GGUF_TYPES_ITEMS_MAX 256u /* numbers in the largest block */
 
 /* NULL: no such type. */
-static const exl2__gguf_type *exl2__gguf_types_find(uint32_t id)
+EXL2__PRIVATE const exl2__gguf_type *exl2__gguf_types_find(uint32_t id)
 {
     static const exl2__gguf_type types[] = {
         { 0, 1, 4, "F32", exl2__gguf_types_f32 },
@@ -261,7 +261,7 @@ static const exl2__gguf_type *exl2__gguf_types_find(uint32_t id)
 }
 
 /* Decodes `items` numbers, a multiple of the type's block, from stored blocks. */
-static void exl2__gguf_types_read(const exl2__gguf_type *type, const uint8_t *blocks, uint64_t items, float *out)
+EXL2__PRIVATE void exl2__gguf_types_read(const exl2__gguf_type *type, const uint8_t *blocks, uint64_t items, float *out)
 {
     for (uint64_t done = 0; done < items; done += type->items) {
         type->read(blocks, out + done);

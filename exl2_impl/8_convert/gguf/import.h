@@ -23,7 +23,7 @@ typedef struct exl2__import {
     exl2__folder folder;
 } exl2__import;
 
-static exl2_result exl2__import_check(exl2__ctx *c, const exl2_import_desc *d, exl2__import_config *config)
+EXL2__PRIVATE exl2_result exl2__import_check(exl2__ctx *c, const exl2_import_desc *d, exl2__import_config *config)
 {
     EXL2__TRY(EXL2__CHECK_ZEROED(c, d, exl2_import_desc));
     config->bits = d->bits ? d->bits : 8;
@@ -51,7 +51,7 @@ static exl2_result exl2__import_check(exl2__ctx *c, const exl2_import_desc *d, e
     return EXL2_OK;
 }
 
-static void exl2__import_describe(const exl2__import *im, exl2_import_info *info)
+EXL2__PRIVATE void exl2__import_describe(const exl2__import *im, exl2_import_info *info)
 {
     const char *tokenizer = !im->text.family ? "none" : exl2__import_text_is_spm(&im->text) ? "spm" : "bpe";
     exl2__format(info->arch, sizeof info->arch, "%s", im->config.arch.name);
@@ -64,7 +64,8 @@ static void exl2__import_describe(const exl2__import *im, exl2_import_info *info
 
 /* Everything is read and checked before the first byte is written. outline: NULL, or only headers are written of the
    files of tensors, and it gets their size. */
-static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, exl2__import *im, uint64_t *outline)
+EXL2__PRIVATE exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, exl2__import *im,
+                                             uint64_t *outline)
 {
     EXL2__TRY(exl2__import_check(c, d, &im->config));
     EXL2__TRY(exl2__gguf_split_open(c, d->gguf_path, &im->gguf));
@@ -83,7 +84,7 @@ static exl2_result exl2__import_steps(exl2__ctx *c, const exl2_import_desc *d, e
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_folder(exl2__ctx *c, const exl2_import_desc *d, uint64_t *outline)
+EXL2__PRIVATE exl2_result exl2__import_folder(exl2__ctx *c, const exl2_import_desc *d, uint64_t *outline)
 {
     exl2__import im;
     memset(&im, 0, sizeof im);
@@ -95,13 +96,13 @@ static exl2_result exl2__import_folder(exl2__ctx *c, const exl2_import_desc *d, 
     return result;
 }
 
-static exl2_result exl2__import_gguf(exl2__ctx *c, const exl2_import_desc *d)
+EXL2__PRIVATE exl2_result exl2__import_gguf(exl2__ctx *c, const exl2_import_desc *d)
 {
     return exl2__import_folder(c, d, NULL);
 }
 
 /* Makes the folder, but with files of tensors that end after their headers. *bytes: what they would have. */
-static exl2_result exl2__import_outline(exl2__ctx *c, const exl2_import_desc *d, uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__import_outline(exl2__ctx *c, const exl2_import_desc *d, uint64_t *bytes)
 {
     return exl2__import_folder(c, d, bytes);
 }

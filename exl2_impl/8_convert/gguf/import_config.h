@@ -41,7 +41,7 @@ static inline bool exl2__import_config_is(exl2__gguf_text text, const char *want
 }
 
 /* The text for a message. Untrusted text is quoted only if it is a short word of printable ASCII. */
-static const char *exl2__import_config_show(exl2__gguf_text text, char out[32])
+EXL2__PRIVATE const char *exl2__import_config_show(exl2__gguf_text text, char out[32])
 {
     bool plain = text.bytes > 0 && text.bytes < 32;
     for (uint64_t i = 0; plain && i < text.bytes; i++) {
@@ -56,15 +56,15 @@ static const char *exl2__import_config_show(exl2__gguf_text text, char out[32])
 #define EXL2__IMPORT_KEY_BYTES 96
 
 /* Writes "<architecture>.<name>" into key[EXL2__IMPORT_KEY_BYTES], and returns it. */
-static const char *exl2__import_config_key(const exl2__import_config *m, const char *name, char *key)
+EXL2__PRIVATE const char *exl2__import_config_key(const exl2__import_config *m, const char *name, char *key)
 {
     exl2__format(key, EXL2__IMPORT_KEY_BYTES, "%s.%s", m->family->gguf, name);
     return key;
 }
 
 /* Reads a size in [least, most] that is a multiple of `unit`. It is required unless *value has a default, not 0. */
-static exl2_result exl2__import_config_size(const exl2__gguf *g, const exl2__import_config *m, const char *name,
-                                            uint32_t least, uint32_t most, uint32_t unit, uint32_t *value)
+EXL2__PRIVATE exl2_result exl2__import_config_size(const exl2__gguf *g, const exl2__import_config *m, const char *name,
+                                                   uint32_t least, uint32_t most, uint32_t unit, uint32_t *value)
 {
     char key[EXL2__IMPORT_KEY_BYTES];
     exl2__import_config_key(m, name, key);
@@ -80,8 +80,8 @@ static exl2_result exl2__import_config_size(const exl2__gguf *g, const exl2__imp
 }
 
 /* Reads a number above 0, up to 1e9. Without the key *value does not change; *present (may be NULL): the key exists. */
-static exl2_result exl2__import_config_float(const exl2__gguf *g, const exl2__import_config *m, const char *name,
-                                             float *value, bool *present)
+EXL2__PRIVATE exl2_result exl2__import_config_float(const exl2__gguf *g, const exl2__import_config *m, const char *name,
+                                                    float *value, bool *present)
 {
     char key[EXL2__IMPORT_KEY_BYTES];
     bool found = exl2__gguf_key(g, exl2__import_config_key(m, name, key)) != NULL;
@@ -99,7 +99,7 @@ static exl2_result exl2__import_config_float(const exl2__gguf *g, const exl2__im
 /* ---- family ---- */
 
 /* The tensor of the first layer that has a shared expert, or NULL. */
-static exl2__gguf_tensor *exl2__import_config_shared(const exl2__gguf *g)
+EXL2__PRIVATE exl2__gguf_tensor *exl2__import_config_shared(const exl2__gguf *g)
 {
     exl2__gguf_tensor *found = NULL;
     for (uint32_t i = 0; i < EXL2__IMPORT_LAYERS_MAX && !found; i++) {
@@ -111,7 +111,7 @@ static exl2__gguf_tensor *exl2__import_config_shared(const exl2__gguf *g)
 }
 
 /* Names what is in a file that holds no model. */
-static exl2_result exl2__import_config_is_model(const exl2__gguf *g)
+EXL2__PRIVATE exl2_result exl2__import_config_is_model(const exl2__gguf *g)
 {
     static const char *const types[][2] = {
         { "adapter", "a LoRA adapter" }, { "vocab", "a vocabulary" }, { "imatrix", "an importance matrix (imatrix)" },
@@ -133,7 +133,7 @@ static exl2_result exl2__import_config_is_model(const exl2__gguf *g)
 }
 
 /* Finds the family and its row. */
-static exl2_result exl2__import_config_family(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_family(const exl2__gguf *g, exl2__import_config *m)
 {
     exl2__gguf_text arch = { NULL, 0 };
     char name[32], key[EXL2__IMPORT_KEY_BYTES];
@@ -157,7 +157,7 @@ static exl2_result exl2__import_config_family(const exl2__gguf *g, exl2__import_
 }
 
 /* Reads the factors, and rejects the others of exl2__import_keys unless they have their neutral value. */
-static exl2_result exl2__import_config_numbers(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_numbers(const exl2__gguf *g, exl2__import_config *m)
 {
     const exl2__import_family *f = m->family;
     float defaults[EXL2__IMPORT_KEY_COUNT];
@@ -183,7 +183,7 @@ static exl2_result exl2__import_config_numbers(const exl2__gguf *g, exl2__import
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__import_config *m)
 {
     uint32_t value_dim;
     bool undo = (m->family->undo & (EXL2__IMPORT_UNDO_PAIRS | EXL2__IMPORT_UNDO_WEIGHT_PAIRS)) != 0;
@@ -216,8 +216,8 @@ static exl2_result exl2__import_config_attention(const exl2__gguf *g, exl2__impo
 /* ---- RoPE ---- */
 
 /* A table of divisors of the frequencies, [rotary / 2]. *table NULL: the file has none. */
-static exl2_result exl2__import_config_divisors(const exl2__gguf *g, const exl2__import_config *m, const char *name,
-                                                exl2__gguf_tensor **table, float *divisors)
+EXL2__PRIVATE exl2_result exl2__import_config_divisors(const exl2__gguf *g, const exl2__import_config *m,
+                                                       const char *name, exl2__gguf_tensor **table, float *divisors)
 {
     uint8_t bytes[EXL2__ROPE_HALF_MAX * 4];
     uint32_t count = m->rotary / 2;
@@ -244,7 +244,7 @@ static exl2_result exl2__import_config_divisors(const exl2__gguf *g, const exl2_
 /* GGUF stores the RoPE scaling of Llama 3 as a table with one divisor per frequency. This finds the parameters from
    which the table was computed. The low and high factors are 1 and 4 in every Llama 3.x; the original context is mostly
    8,192. false: the table is another one. */
-static bool exl2__import_config_is_llama3(exl2__import_config *m, const float *divisors, uint32_t original)
+EXL2__PRIVATE bool exl2__import_config_is_llama3(exl2__import_config *m, const float *divisors, uint32_t original)
 {
     double plain[EXL2__ROPE_HALF_MAX], scaled[EXL2__ROPE_HALF_MAX], magnitude;
     uint32_t count = m->rotary / 2, contexts[2] = { original ? original : 8192, 8192 };
@@ -266,7 +266,7 @@ static bool exl2__import_config_is_llama3(exl2__import_config *m, const float *d
 }
 
 /* rope_freqs.weight: Llama 3's scaling, or else longrope with the same divisors for all contexts and magnitude 1. */
-static exl2_result exl2__import_config_rope_freqs(const exl2__gguf *g, exl2__import_config *m, uint32_t original)
+EXL2__PRIVATE exl2_result exl2__import_config_rope_freqs(const exl2__gguf *g, exl2__import_config *m, uint32_t original)
 {
     float divisors[EXL2__ROPE_HALF_MAX];
     exl2__gguf_tensor *table;
@@ -292,8 +292,8 @@ static exl2_result exl2__import_config_rope_freqs(const exl2__gguf *g, exl2__imp
 }
 
 /* rope_factors_long.weight and rope_factors_short.weight: longrope. */
-static exl2_result exl2__import_config_longrope(const exl2__gguf *g, exl2__import_config *m, uint32_t original,
-                                                float magnitude)
+EXL2__PRIVATE exl2_result exl2__import_config_longrope(const exl2__gguf *g, exl2__import_config *m, uint32_t original,
+                                                       float magnitude)
 {
     exl2__gguf_tensor *tables[2];
     EXL2__TRY(exl2__import_config_divisors(g, m, "rope_factors_long.weight", &tables[0], m->rope.long_factor));
@@ -314,8 +314,8 @@ static exl2_result exl2__import_config_longrope(const exl2__gguf *g, exl2__impor
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_config_yarn(const exl2__gguf *g, exl2__import_config *m, uint32_t original,
-                                            float factor)
+EXL2__PRIVATE exl2_result exl2__import_config_yarn(const exl2__gguf *g, exl2__import_config *m, uint32_t original,
+                                                   float factor)
 {
     exl2__rope *r = &m->rope;
     float fast = 32, slow = 1, magnitude = 1;
@@ -337,7 +337,7 @@ static exl2_result exl2__import_config_yarn(const exl2__gguf *g, exl2__import_co
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_config_rope(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_rope(const exl2__gguf *g, exl2__import_config *m)
 {
     exl2__gguf_text kind = { "none", 4 };
     char name[32], key[EXL2__IMPORT_KEY_BYTES];
@@ -374,7 +374,7 @@ static exl2_result exl2__import_config_rope(const exl2__gguf *g, exl2__import_co
 }
 
 /* theta of the layers with a window. */
-static exl2_result exl2__import_config_local_rope(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_local_rope(const exl2__gguf *g, exl2__import_config *m)
 {
     bool own = m->arch.traits[EXL2__TRAIT_LOCAL_ROPE] == EXL2__LOCAL_ROPE_BASE;
     m->local_theta = own ? 10000 : (float)m->rope.theta;
@@ -390,7 +390,7 @@ static exl2_result exl2__import_config_local_rope(const exl2__gguf *g, exl2__imp
 /* ---- layers that differ ---- */
 
 /* attention.sliding_window_pattern is a period, or has a bool for each layer. */
-static exl2_result exl2__import_config_pattern(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_pattern(const exl2__gguf *g, exl2__import_config *m)
 {
     char key[EXL2__IMPORT_KEY_BYTES];
     const exl2__gguf_pair *pair =
@@ -410,7 +410,7 @@ static exl2_result exl2__import_config_pattern(const exl2__gguf *g, exl2__import
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_config_windows(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_windows(const exl2__gguf *g, exl2__import_config *m)
 {
     uint8_t rule = m->arch.traits[EXL2__TRAIT_WINDOW];
     if (m->window == 0) {
@@ -426,13 +426,13 @@ static exl2_result exl2__import_config_windows(const exl2__gguf *g, exl2__import
 
 /* ---- experts ---- */
 
-static bool exl2__import_config_is_sparse(const exl2__import_config *m, uint32_t layer)
+EXL2__PRIVATE bool exl2__import_config_is_sparse(const exl2__import_config *m, uint32_t layer)
 {
     return (m->sparse[layer / 32] >> (layer % 32) & 1) != 0;
 }
 
 /* How experts are chosen and weighted. Keys that are not in the file have the values that the row has. */
-static exl2_result exl2__import_config_routing(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_routing(const exl2__gguf *g, exl2__import_config *m)
 {
     char key[EXL2__IMPORT_KEY_BYTES];
     exl2__experts *e = &m->experts;
@@ -471,7 +471,7 @@ static exl2_result exl2__import_config_routing(const exl2__gguf *g, exl2__import
 }
 
 /* Finds the layers with experts: those that have a router. */
-static exl2_result exl2__import_config_sparse(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_sparse(const exl2__gguf *g, exl2__import_config *m)
 {
     uint64_t all = 0;
     for (uint32_t i = 0; i < m->layers; i++) {
@@ -491,8 +491,8 @@ static exl2_result exl2__import_config_sparse(const exl2__gguf *g, exl2__import_
 }
 
 /* unit and most: of widths. */
-static exl2_result exl2__import_config_experts(const exl2__gguf *g, exl2__import_config *m, uint32_t unit,
-                                               uint32_t most)
+EXL2__PRIVATE exl2_result exl2__import_config_experts(const exl2__gguf *g, exl2__import_config *m, uint32_t unit,
+                                                      uint32_t most)
 {
     char key[EXL2__IMPORT_KEY_BYTES];
     exl2__experts *e = &m->experts;
@@ -523,7 +523,7 @@ static exl2_result exl2__import_config_experts(const exl2__gguf *g, exl2__import
 /* ---- all ---- */
 
 /* The number of layers without those that predict further tokens, which stand at the end. */
-static exl2_result exl2__import_config_layers(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_layers(const exl2__gguf *g, exl2__import_config *m)
 {
     char key[EXL2__IMPORT_KEY_BYTES];
     EXL2__TRY(exl2__import_config_size(g, m, "block_count", 1, EXL2__IMPORT_LAYERS_MAX, 1, &m->layers));
@@ -536,7 +536,7 @@ static exl2_result exl2__import_config_layers(const exl2__gguf *g, exl2__import_
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_config_eps(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_eps(const exl2__gguf *g, exl2__import_config *m)
 {
     static const char *const names[2] = { "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon" };
     uint8_t norm = m->arch.traits[EXL2__TRAIT_NORM];
@@ -549,7 +549,7 @@ static exl2_result exl2__import_config_eps(const exl2__gguf *g, exl2__import_con
                       names[layer]);
 }
 
-static exl2_result exl2__import_config_switches(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_switches(const exl2__gguf *g, exl2__import_config *m)
 {
     char key[EXL2__IMPORT_KEY_BYTES];
     m->tied = !exl2__gguf_tensor_find(g, "output.weight");
@@ -565,7 +565,7 @@ static exl2_result exl2__import_config_switches(const exl2__gguf *g, exl2__impor
 
 /* Reads all but attention_bias and mlp_bias, which exl2__import_plan_make finds out. bits, group and head_bits are set
    already. */
-static exl2_result exl2__import_config_read(const exl2__gguf *g, exl2__import_config *m)
+EXL2__PRIVATE exl2_result exl2__import_config_read(const exl2__gguf *g, exl2__import_config *m)
 {
     bool dense = m->bits == EXL2__IMPORT_DENSE_BITS;
     uint32_t unit = dense ? 1 : EXL2__PACK_UNIT, most = dense ? 1u << 20 : 65504;
@@ -602,7 +602,7 @@ typedef struct exl2__import_ids {
     int32_t bos, eos, eot, eom, unk, pad;
 } exl2__import_ids;
 
-static exl2_result exl2__import_config_id(const exl2__gguf *g, const char *key, uint32_t vocab, int32_t *id)
+EXL2__PRIVATE exl2_result exl2__import_config_id(const exl2__gguf *g, const char *key, uint32_t vocab, int32_t *id)
 {
     const exl2__gguf_pair *pair = exl2__gguf_key(g, key);
     uint32_t value = 0;
@@ -620,7 +620,7 @@ static exl2_result exl2__import_config_id(const exl2__gguf *g, const char *key, 
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_config_ids(const exl2__gguf *g, uint32_t vocab, exl2__import_ids *ids)
+EXL2__PRIVATE exl2_result exl2__import_config_ids(const exl2__gguf *g, uint32_t vocab, exl2__import_ids *ids)
 {
     EXL2__TRY(exl2__import_config_id(g, "tokenizer.ggml.bos_token_id", vocab, &ids->bos));
     EXL2__TRY(exl2__import_config_id(g, "tokenizer.ggml.eos_token_id", vocab, &ids->eos));

@@ -9,14 +9,14 @@
 #include "import_config.h"
 
 /* Writes ,\n    "field": value */
-static void exl2__import_config_write_float(exl2__write *w, const char *field, float value)
+EXL2__PRIVATE void exl2__import_config_write_float(exl2__write *w, const char *field, float value)
 {
     exl2__write_format(w, ",\n    \"%s\": ", field);
     exl2__write_float(w, value);
 }
 
 /* Writes ,\n    "name": id for each id that is not -1. If there are several end tokens, they are a list. */
-static void exl2__import_config_write_ids(exl2__write *w, const exl2__import_ids *ids)
+EXL2__PRIVATE void exl2__import_config_write_ids(exl2__write *w, const exl2__import_ids *ids)
 {
     int32_t ends[3] = { ids->eos, ids->eot, ids->eom };
     uint32_t count = 0;
@@ -45,13 +45,13 @@ static void exl2__import_config_write_ids(exl2__write *w, const exl2__import_ids
 }
 
 /* Writes the start of a list of numbers, or its next number. */
-static void exl2__import_config_write_item(exl2__write *w, uint32_t index, float value)
+EXL2__PRIVATE void exl2__import_config_write_item(exl2__write *w, uint32_t index, float value)
 {
     exl2__write_format(w, index ? ", " : "[");
     exl2__write_float(w, value);
 }
 
-static void exl2__import_config_write_scaling(exl2__write *w, const exl2__rope *rope, uint32_t rotary)
+EXL2__PRIVATE void exl2__import_config_write_scaling(exl2__write *w, const exl2__rope *rope, uint32_t rotary)
 {
     static const char *const kinds[] = { [EXL2__ROPE_LINEAR] = "linear", [EXL2__ROPE_LLAMA3] = "llama3",
                                          [EXL2__ROPE_YARN] = "yarn", [EXL2__ROPE_LONGROPE] = "longrope" };
@@ -94,7 +94,7 @@ static void exl2__import_config_write_scaling(exl2__write *w, const exl2__rope *
 }
 
 /* The part of a head that RoPE rotates. Readers round head_dim times this number down. */
-static void exl2__import_config_write_part(exl2__write *w, const exl2__import_config *m)
+EXL2__PRIVATE void exl2__import_config_write_part(exl2__write *w, const exl2__import_config *m)
 {
     double part = (double)m->rotary / m->head_dim;
     bool exact = (uint64_t)m->rotary * 1000000 % m->head_dim == 0 && (uint32_t)(m->head_dim * part) == m->rotary;
@@ -108,7 +108,7 @@ static void exl2__import_config_write_part(exl2__write *w, const exl2__import_co
     }
 }
 
-static void exl2__import_config_write_positions(exl2__write *w, const exl2__import_config *m)
+EXL2__PRIVATE void exl2__import_config_write_positions(exl2__write *w, const exl2__import_config *m)
 {
     if (m->rotary == 0) {
         return;
@@ -123,7 +123,7 @@ static void exl2__import_config_write_positions(exl2__write *w, const exl2__impo
     }
 }
 
-static void exl2__import_config_write_windows(exl2__write *w, const exl2__import_config *m)
+EXL2__PRIVATE void exl2__import_config_write_windows(exl2__write *w, const exl2__import_config *m)
 {
     if (m->window == 0) {
         return;
@@ -140,7 +140,7 @@ static void exl2__import_config_write_windows(exl2__write *w, const exl2__import
 }
 
 /* The factors, and what the file leaves out. */
-static void exl2__import_config_write_numbers(exl2__write *w, const exl2__import_config *m)
+EXL2__PRIVATE void exl2__import_config_write_numbers(exl2__write *w, const exl2__import_config *m)
 {
     const exl2__import_family *f = m->family;
     for (uint32_t i = 0; i < EXL2__IMPORT_KEY_COUNT; i++) {
@@ -165,7 +165,7 @@ static void exl2__import_config_write_numbers(exl2__write *w, const exl2__import
 }
 
 /* The layers without experts: how many are before the first one with experts, and the others in a list. */
-static void exl2__import_config_write_dense_layers(exl2__write *w, const exl2__import_config *m)
+EXL2__PRIVATE void exl2__import_config_write_dense_layers(exl2__write *w, const exl2__import_config *m)
 {
     uint32_t first = 0, listed = 0;
     while (m->family->experts.dense && first < m->layers && !exl2__import_config_is_sparse(m, first)) {
@@ -182,7 +182,7 @@ static void exl2__import_config_write_dense_layers(exl2__write *w, const exl2__i
     exl2__write_format(w, listed ? "]" : "");
 }
 
-static void exl2__import_config_write_experts(exl2__write *w, const exl2__import_config *m)
+EXL2__PRIVATE void exl2__import_config_write_experts(exl2__write *w, const exl2__import_config *m)
 {
     const exl2__import_expert_fields *f = &m->family->experts;
     const exl2__experts *e = &m->experts;
@@ -209,7 +209,8 @@ static void exl2__import_config_write_experts(exl2__write *w, const exl2__import
     exl2__import_config_write_dense_layers(w, m);
 }
 
-static void exl2__import_config_write_model(exl2__write *w, const exl2__import_config *m, const exl2__import_ids *ids)
+EXL2__PRIVATE void exl2__import_config_write_model(exl2__write *w, const exl2__import_config *m,
+                                                   const exl2__import_ids *ids)
 {
     static const char *const acts[] = { [EXL2__ACT_SILU] = "silu", [EXL2__ACT_GELU_TANH] = "gelu_pytorch_tanh",
                                         [EXL2__ACT_GELU] = "gelu", [EXL2__ACT_RELU_SQUARED] = "relu2",
@@ -250,8 +251,8 @@ static void exl2__import_config_write_model(exl2__write *w, const exl2__import_c
 }
 
 /* Writes config.json and generation_config.json to `dir`. */
-static exl2_result exl2__import_config_write(exl2__ctx *c, const char *dir, const exl2__import_config *m,
-                                             const exl2__import_ids *ids)
+EXL2__PRIVATE exl2_result exl2__import_config_write(exl2__ctx *c, const char *dir, const exl2__import_config *m,
+                                                    const exl2__import_ids *ids)
 {
     char path[EXL2__FILE_PATH_MAX];
     exl2__write w;

@@ -63,7 +63,7 @@ static inline uint64_t exl2__import_model_row_bytes(const exl2__gguf_tensor *t)
 }
 
 /* Scratch of an import that does not quantize. A piece has whole rows, and whole heads where rows are permuted. */
-static void exl2__import_model_layout_dense(exl2__import_model *m, exl2__arena *a)
+EXL2__PRIVATE void exl2__import_model_layout_dense(exl2__import_model *m, exl2__arena *a)
 {
     exl2__import_scratch *s = &m->scratch;
     s->piece = 1u << 20;
@@ -77,7 +77,7 @@ static void exl2__import_model_layout_dense(exl2__import_model *m, exl2__arena *
     s->codes = (uint8_t *)exl2__arena_alloc(a, s->piece * 2);
 }
 
-static void exl2__import_model_layout(exl2__import_model *m, exl2__arena *a)
+EXL2__PRIVATE void exl2__import_model_layout(exl2__import_model *m, exl2__arena *a)
 {
     exl2__import_scratch *s = &m->scratch;
     uint64_t raw = 0, stored = 0, in = m->plan->config->hidden, groups = 0;
@@ -110,7 +110,7 @@ static void exl2__import_model_layout(exl2__import_model *m, exl2__arena *a)
 }
 
 /* Counts `numbers` as done, and reports the progress to the application, which may cancel. */
-static exl2_result exl2__import_model_progress(exl2__import_model *m, uint64_t numbers, const char *what)
+EXL2__PRIVATE exl2_result exl2__import_model_progress(exl2__import_model *m, uint64_t numbers, const char *what)
 {
     const exl2_import_desc *d = m->desc;
     m->numbers_done += numbers;
@@ -145,7 +145,7 @@ static inline uint32_t exl2__import_model_source_row(uint32_t pair_dim, uint32_t
 }
 
 /* Task: decodes the numbers of one chunk of columns, and finds their peaks per group. Padding columns are zeros. */
-static void exl2__import_model_load_task(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__import_model_load_task(void *arg, uint32_t index)
 {
     const exl2__import_slab *b = (const exl2__import_slab *)arg;
     const exl2__import_matrix *x = b->matrix;
@@ -176,7 +176,7 @@ static void exl2__import_model_load_task(void *arg, uint32_t index)
 }
 
 /* Task: computes the squared error of each scale to try for one group in one chunk. */
-static void exl2__import_model_search_task(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__import_model_search_task(void *arg, uint32_t index)
 {
     const exl2__import_slab *b = (const exl2__import_slab *)arg;
     uint32_t g = index / b->chunks, begin, end;
@@ -193,7 +193,7 @@ static void exl2__import_model_search_task(void *arg, uint32_t index)
 }
 
 /* Task: makes levels, codes and words of one group in one chunk. */
-static void exl2__import_model_pack_task(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__import_model_pack_task(void *arg, uint32_t index)
 {
     const exl2__import_slab *b = (const exl2__import_slab *)arg;
     const exl2__import_scratch *s = b->scratch;
@@ -216,7 +216,7 @@ static void exl2__import_model_pack_task(void *arg, uint32_t index)
 /* ---- one tensor ---- */
 
 /* Chooses the scales to try for each group of the slab; rejects numbers that are not finite or too large for fp16. */
-static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__import_slab *b)
+EXL2__PRIVATE exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__import_slab *b)
 {
     const exl2__import_matrix *x = b->matrix;
     for (uint32_t g = 0; g < b->group_count; g++) {
@@ -236,7 +236,7 @@ static exl2_result exl2__import_model_slab_tries(exl2__import_model *m, exl2__im
     return EXL2_OK;
 }
 
-static void exl2__import_model_slab_pick(exl2__import_slab *b)
+EXL2__PRIVATE void exl2__import_model_slab_pick(exl2__import_slab *b)
 {
     for (uint32_t g = 0; g < b->group_count; g++) {
         /* summed in the order of chunks, so that the result does not depend on the threads */
@@ -252,8 +252,8 @@ static void exl2__import_model_slab_pick(exl2__import_slab *b)
 }
 
 /* Quantizes and writes the groups of one slab. Their q_scale_max stay in scratch. */
-static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2__import_matrix *x,
-                                               uint32_t first_group, uint32_t group_count)
+EXL2__PRIVATE exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2__import_matrix *x,
+                                                      uint32_t first_group, uint32_t group_count)
 {
     exl2__import_scratch *s = &m->scratch;
     exl2__import_slab b;
@@ -280,8 +280,9 @@ static exl2_result exl2__import_model_run_slab(exl2__import_model *m, const exl2
 }
 
 /* Converts numbers [count] to f16. `first`: index of the first one in its tensor, for the message. */
-static exl2_result exl2__import_model_halves(const exl2__import_model *m, const exl2__gguf_tensor *t,
-                                             const float *numbers, uint64_t count, uint64_t first, uint16_t *halves)
+EXL2__PRIVATE exl2_result exl2__import_model_halves(const exl2__import_model *m, const exl2__gguf_tensor *t,
+                                                    const float *numbers, uint64_t count, uint64_t first,
+                                                    uint16_t *halves)
 {
     for (uint64_t i = 0; i < count; i++) {
         halves[i] = exl2__f32_to_f16(numbers[i]);
@@ -295,8 +296,8 @@ static exl2_result exl2__import_model_halves(const exl2__import_model *m, const 
 }
 
 /* Fails if one of the numbers is not finite. `first`: as above. */
-static exl2_result exl2__import_model_check(const exl2__import_model *m, const exl2__gguf_tensor *t,
-                                            const float *numbers, uint64_t count, uint64_t first)
+EXL2__PRIVATE exl2_result exl2__import_model_check(const exl2__import_model *m, const exl2__gguf_tensor *t,
+                                                   const float *numbers, uint64_t count, uint64_t first)
 {
     for (uint64_t i = 0; i < count; i++) {
         if (!exl2__float_is_finite(numbers[i])) {
@@ -308,8 +309,8 @@ static exl2_result exl2__import_model_check(const exl2__import_model *m, const e
 }
 
 /* Writes `count` numbers of an output tensor from number `at` on, as f32 or f16, as the tensor is listed. */
-static exl2_result exl2__import_model_write(exl2__import_model *m, const exl2__gguf_tensor *t, uint32_t entry,
-                                            const float *numbers, uint64_t count, uint64_t at)
+EXL2__PRIVATE exl2_result exl2__import_model_write(exl2__import_model *m, const exl2__gguf_tensor *t, uint32_t entry,
+                                                   const float *numbers, uint64_t count, uint64_t at)
 {
     uint16_t *halves = (uint16_t *)(void *)m->scratch.codes;
     if (m->shards.entries[entry].type == EXL2__TENSOR_F32) {
@@ -321,7 +322,7 @@ static exl2_result exl2__import_model_write(exl2__import_model *m, const exl2__g
 }
 
 /* Reads, converts and writes an embedding or norm in pieces. */
-static exl2_result exl2__import_model_run_plain(exl2__import_model *m, const exl2__import_plain *p)
+EXL2__PRIVATE exl2_result exl2__import_model_run_plain(exl2__import_model *m, const exl2__import_plain *p)
 {
     const exl2__gguf_tensor *t = p->tensor;
     const exl2__import_scratch *s = &m->scratch;
@@ -341,7 +342,7 @@ static exl2_result exl2__import_model_run_plain(exl2__import_model *m, const exl
 }
 
 /* Writes a bias in the order of the output features; zeros if the file has no bias for this layer. */
-static exl2_result exl2__import_model_run_bias(exl2__import_model *m, const exl2__import_matrix *x)
+EXL2__PRIVATE exl2_result exl2__import_model_run_bias(exl2__import_model *m, const exl2__import_matrix *x)
 {
     const exl2__import_scratch *s = &m->scratch;
     float *stored = s->slab, *ordered = s->peaks;
@@ -363,8 +364,8 @@ static exl2_result exl2__import_model_run_bias(exl2__import_model *m, const exl2
 }
 
 /* Writes rows [row, row + rows) of a matrix [out, in] that the output stores as [in, out]. */
-static exl2_result exl2__import_model_write_transposed(exl2__import_model *m, const exl2__import_matrix *x,
-                                                       uint32_t row, uint32_t rows)
+EXL2__PRIVATE exl2_result exl2__import_model_write_transposed(exl2__import_model *m, const exl2__import_matrix *x,
+                                                              uint32_t row, uint32_t rows)
 {
     const exl2__import_scratch *s = &m->scratch;
     for (uint32_t k = 0; k < x->in; k++) {
@@ -377,7 +378,7 @@ static exl2_result exl2__import_model_write_transposed(exl2__import_model *m, co
 }
 
 /* Writes a matrix as f16, in pieces of whole rows. */
-static exl2_result exl2__import_model_run_dense(exl2__import_model *m, const exl2__import_matrix *x)
+EXL2__PRIVATE exl2_result exl2__import_model_run_dense(exl2__import_model *m, const exl2__import_matrix *x)
 {
     const exl2__import_scratch *s = &m->scratch;
     uint64_t row_bytes = exl2__import_model_row_bytes(x->weight), step = s->piece / x->in;
@@ -400,7 +401,7 @@ static exl2_result exl2__import_model_run_dense(exl2__import_model *m, const exl
     return x->has_bias ? exl2__import_model_run_bias(m, x) : EXL2_OK;
 }
 
-static exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const exl2__import_matrix *x)
+EXL2__PRIVATE exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const exl2__import_matrix *x)
 {
     exl2__import_scratch *s = &m->scratch;
     exl2__pack_band band = { x->bits, x->in, x->group };
@@ -424,7 +425,7 @@ static exl2_result exl2__import_model_run_matrix(exl2__import_model *m, const ex
     return x->has_bias ? exl2__import_model_run_bias(m, x) : EXL2_OK;
 }
 
-static exl2_result exl2__import_model_run_all(exl2__import_model *m, const char *dir)
+EXL2__PRIVATE exl2_result exl2__import_model_run_all(exl2__import_model *m, const char *dir)
 {
     exl2__arena measure = { 0 };
     exl2__import_model_layout(m, &measure);
@@ -444,8 +445,8 @@ static exl2_result exl2__import_model_run_all(exl2__import_model *m, const char 
 
 /* Writes all tensors of the plan to files in `dir`, each with at most shard_bytes of data unless one tensor is
    larger. */
-static exl2_result exl2__import_model_run(exl2__import_plan *plan, const exl2_import_desc *desc, const char *dir,
-                                          uint64_t shard_bytes)
+EXL2__PRIVATE exl2_result exl2__import_model_run(exl2__import_plan *plan, const exl2_import_desc *desc, const char *dir,
+                                                 uint64_t shard_bytes)
 {
     exl2__import_model m;
     memset(&m, 0, sizeof m);
@@ -460,7 +461,7 @@ static exl2_result exl2__import_model_run(exl2__import_plan *plan, const exl2_im
 }
 
 /* The same without the tensors' data: headers alone. *bytes: what all files would have. */
-static exl2_result exl2__import_model_outline(exl2__import_plan *plan, const char *dir, uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__import_model_outline(exl2__import_plan *plan, const char *dir, uint64_t *bytes)
 {
     exl2__shards shards = { 0 };
     exl2_result result = exl2__import_plan_list(plan, EXL2__SHARDS_BYTES, &shards);

@@ -48,8 +48,8 @@ typedef struct exl2__import_plan {
 } exl2__import_plan;
 
 /* Finds a tensor, and checks shape and type. *out is NULL if it is absent and optional. */
-static exl2_result exl2__import_plan_want(exl2__gguf *g, const char *name, bool optional, uint64_t dim0, uint64_t dim1,
-                                          uint64_t dim2, exl2__gguf_tensor **out)
+EXL2__PRIVATE exl2_result exl2__import_plan_want(exl2__gguf *g, const char *name, bool optional, uint64_t dim0,
+                                                 uint64_t dim1, uint64_t dim2, exl2__gguf_tensor **out)
 {
     exl2__gguf_tensor *t = exl2__gguf_tensor_find(g, name);
     *out = t;
@@ -76,7 +76,7 @@ static exl2_result exl2__import_plan_want(exl2__gguf *g, const char *name, bool 
 #define EXL2__IMPORT_PLAN_NO_LAYER UINT32_MAX
 
 /* Writes "blk.<layer>.<name>.<suffix>", or "<name>.<suffix>" without a layer, into out[GGUF_NAME_MAX + 1]. */
-static const char *exl2__import_plan_tensor(char *out, uint32_t layer, const char *name, const char *suffix)
+EXL2__PRIVATE const char *exl2__import_plan_tensor(char *out, uint32_t layer, const char *name, const char *suffix)
 {
     if (layer == EXL2__IMPORT_PLAN_NO_LAYER) {
         exl2__format(out, EXL2__GGUF_NAME_MAX + 1, "%s.%s", name, suffix);
@@ -86,15 +86,16 @@ static const char *exl2__import_plan_tensor(char *out, uint32_t layer, const cha
     return out;
 }
 
-static bool exl2__import_plan_has(const exl2__import_plan *p, uint32_t layer, const char *name, const char *suffix)
+EXL2__PRIVATE bool exl2__import_plan_has(const exl2__import_plan *p, uint32_t layer, const char *name,
+                                         const char *suffix)
 {
     char tensor[EXL2__GGUF_NAME_MAX + 1];
     return exl2__gguf_tensor_find(p->g, exl2__import_plan_tensor(tensor, layer, name, suffix)) != NULL;
 }
 
 /* Writes the name in the output, without a suffix, into out[SHARDS_NAME_MAX]. `expert`: for names of experts. */
-static void exl2__import_plan_name(const exl2__import_plan *p, char *out, uint32_t layer, exl2__name name,
-                                   uint32_t expert)
+EXL2__PRIVATE void exl2__import_plan_name(const exl2__import_plan *p, char *out, uint32_t layer, exl2__name name,
+                                          uint32_t expert)
 {
     const char *own = p->config->arch.names[name];
     if (layer == EXL2__IMPORT_PLAN_NO_LAYER) {
@@ -115,8 +116,8 @@ typedef struct exl2__import_place {
     uint32_t expert;
 } exl2__import_place;
 
-static exl2_result exl2__import_plan_bias(exl2__import_plan *p, uint32_t layer, const exl2__import_place *place,
-                                          bool for_all, exl2__import_matrix *x)
+EXL2__PRIVATE exl2_result exl2__import_plan_bias(exl2__import_plan *p, uint32_t layer, const exl2__import_place *place,
+                                                 bool for_all, exl2__import_matrix *x)
 {
     char tensor[EXL2__GGUF_NAME_MAX + 1];
     exl2__import_plan_tensor(tensor, layer, place->tensor, "bias");
@@ -132,9 +133,9 @@ static exl2_result exl2__import_plan_bias(exl2__import_plan *p, uint32_t layer, 
 }
 
 /* for_all: the matrix has a bias even if the file has none. pairs: rows are in the order of pairs. */
-static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, uint32_t layer, exl2__name name,
-                                                const exl2__import_place *place, uint32_t in, uint32_t out, bool pairs,
-                                                bool for_all)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, uint32_t layer, exl2__name name,
+                                                       const exl2__import_place *place, uint32_t in, uint32_t out,
+                                                       bool pairs, bool for_all)
 {
     const exl2__import_config *f = p->config;
     exl2__import_matrix *x = &p->matrices[p->matrix_count++];
@@ -163,9 +164,9 @@ static exl2_result exl2__import_plan_add_matrix(exl2__import_plan *p, uint32_t l
 
 /* A tensor that is stored as it is, [rows, columns] (rows 0: a vector). suffixes: in GGUF, and in the output. An
    optional one may be absent. */
-static exl2_result exl2__import_plan_add_plain(exl2__import_plan *p, uint32_t layer, exl2__name name,
-                                               const char *const suffixes[2], uint32_t rows, uint32_t columns,
-                                               bool optional)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_plain(exl2__import_plan *p, uint32_t layer, exl2__name name,
+                                                      const char *const suffixes[2], uint32_t rows, uint32_t columns,
+                                                      bool optional)
 {
     exl2__import_plain *plain = &p->plains[p->plain_count];
     char tensor[EXL2__GGUF_NAME_MAX + 1], own[EXL2__SHARDS_NAME_MAX];
@@ -184,7 +185,7 @@ static exl2_result exl2__import_plan_add_plain(exl2__import_plan *p, uint32_t la
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_plan_add_attention(exl2__import_plan *p, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_attention(exl2__import_plan *p, uint32_t layer)
 {
     static const exl2__name names[3] = { EXL2__NAME_Q, EXL2__NAME_K, EXL2__NAME_V };
     const exl2__import_config *f = p->config;
@@ -206,7 +207,7 @@ static exl2_result exl2__import_plan_add_attention(exl2__import_plan *p, uint32_
     return exl2__import_plan_add_matrix(p, layer, EXL2__NAME_OUT, &out, q, f->hidden, false, for_all);
 }
 
-static exl2_result exl2__import_plan_add_mlp(exl2__import_plan *p, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_mlp(exl2__import_plan *p, uint32_t layer)
 {
     const exl2__import_config *f = p->config;
     const char *gate = exl2__import_family_tensor(EXL2__NAME_GATE), *up = exl2__import_family_tensor(EXL2__NAME_UP);
@@ -226,7 +227,7 @@ static exl2_result exl2__import_plan_add_mlp(exl2__import_plan *p, uint32_t laye
 
 /* ---- tables and norms ---- */
 
-static exl2_result exl2__import_plan_add_table(exl2__import_plan *p, exl2__name name, uint32_t rows)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_table(exl2__import_plan *p, exl2__name name, uint32_t rows)
 {
     exl2__import_plain *plain = &p->plains[p->plain_count++];
     char tensor[EXL2__GGUF_NAME_MAX + 1], own[EXL2__SHARDS_NAME_MAX];
@@ -243,8 +244,8 @@ static exl2_result exl2__import_plan_add_table(exl2__import_plan *p, exl2__name 
 
 /* Adds a norm of `count` values, or of `heads` times as many (heads 0 or 1: always of `count`), and its bias if the
    norm may have one. `from`: its GGUF name. */
-static exl2_result exl2__import_plan_add_norm(exl2__import_plan *p, uint32_t layer, exl2__name name, const char *from,
-                                              uint32_t count, uint32_t heads)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_norm(exl2__import_plan *p, uint32_t layer, exl2__name name,
+                                                     const char *from, uint32_t count, uint32_t heads)
 {
     uint8_t kind = p->config->arch.traits[EXL2__TRAIT_NORM];
     bool biased = kind == EXL2__NORM_LAYER || kind == EXL2__NORM_LAYER_PLUS_ONE;
@@ -271,7 +272,7 @@ static exl2_result exl2__import_plan_add_norm(exl2__import_plan *p, uint32_t lay
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_plan_add_norms(exl2__import_plan *p, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_norms(exl2__import_plan *p, uint32_t layer)
 {
     static const exl2__name names[4] = { EXL2__NAME_ATTN_NORM, EXL2__NAME_ATTN_POST_NORM, EXL2__NAME_MLP_NORM,
                                          EXL2__NAME_MLP_POST_NORM };
@@ -301,7 +302,7 @@ static exl2_result exl2__import_plan_add_norms(exl2__import_plan *p, uint32_t la
 
 /* ---- layers with experts ---- */
 
-static exl2_result exl2__import_plan_add_router(exl2__import_plan *p, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_router(exl2__import_plan *p, uint32_t layer)
 {
     static const char *const weight[2] = { "weight", ".weight" }, *const bias[2] = { "bias", ".bias" };
     static const char *const choice[2] = { "bias", "" };
@@ -316,7 +317,7 @@ static exl2_result exl2__import_plan_add_router(exl2__import_plan *p, uint32_t l
                ? exl2__import_plan_add_plain(p, layer, EXL2__NAME_SHARED_SWITCH, weight, 1, f->hidden, false) : EXL2_OK;
 }
 
-static exl2_result exl2__import_plan_add_shared(exl2__import_plan *p, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_shared(exl2__import_plan *p, uint32_t layer)
 {
     const exl2__import_config *f = p->config;
     uint32_t inter = f->experts.shared_inter;
@@ -329,7 +330,7 @@ static exl2_result exl2__import_plan_add_shared(exl2__import_plan *p, uint32_t l
 }
 
 /* Gate and up of all experts are two tensors, or one with the rows of gate and then those of up for each expert. */
-static exl2_result exl2__import_plan_add_experts(exl2__import_plan *p, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_experts(exl2__import_plan *p, uint32_t layer)
 {
     const exl2__import_config *f = p->config;
     uint32_t inter = f->experts.inter, count = f->experts.count;
@@ -358,7 +359,7 @@ static exl2_result exl2__import_plan_add_experts(exl2__import_plan *p, uint32_t 
 /* ---- all ---- */
 
 /* attention_bias and mlp_bias of config.json apply to all layers, so one bias in any layer sets them. */
-static void exl2__import_plan_find_biases(exl2__import_plan *p)
+EXL2__PRIVATE void exl2__import_plan_find_biases(exl2__import_plan *p)
 {
     static const exl2__name names[8] = { EXL2__NAME_Q, EXL2__NAME_K, EXL2__NAME_V, EXL2__NAME_OUT, EXL2__NAME_QKV,
                                          EXL2__NAME_GATE, EXL2__NAME_UP, EXL2__NAME_DOWN };
@@ -369,7 +370,7 @@ static void exl2__import_plan_find_biases(exl2__import_plan *p)
     }
 }
 
-static exl2_result exl2__import_plan_allocate(exl2__import_plan *p)
+EXL2__PRIVATE exl2_result exl2__import_plan_allocate(exl2__import_plan *p)
 {
     uint64_t layers = p->config->layers, experts = 0;
     for (uint32_t i = 0; i < layers; i++) {
@@ -387,7 +388,7 @@ static exl2_result exl2__import_plan_allocate(exl2__import_plan *p)
 }
 
 /* The embedding, learned positions, and the final norm. */
-static exl2_result exl2__import_plan_add_tables(exl2__import_plan *p)
+EXL2__PRIVATE exl2_result exl2__import_plan_add_tables(exl2__import_plan *p)
 {
     const exl2__import_config *f = p->config;
     EXL2__TRY(exl2__import_plan_add_table(p, EXL2__NAME_EMBED, f->vocab));
@@ -399,7 +400,7 @@ static exl2_result exl2__import_plan_add_tables(exl2__import_plan *p)
 }
 
 /* The tensor belongs to a layer that is not imported. */
-static bool exl2__import_plan_is_skipped(const exl2__import_config *m, exl2__gguf_text name)
+EXL2__PRIVATE bool exl2__import_plan_is_skipped(const exl2__import_config *m, exl2__gguf_text name)
 {
     uint64_t layer = 0;
     uint32_t at = 4;
@@ -414,7 +415,7 @@ static bool exl2__import_plan_is_skipped(const exl2__import_config *m, exl2__ggu
 }
 
 /* Finds every tensor, and fills the list and the bias flags of the config. *p must be closed, even after a failure. */
-static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *config, exl2__import_plan *p)
+EXL2__PRIVATE exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *config, exl2__import_plan *p)
 {
     *p = (exl2__import_plan){ 0 };
     p->g = g;
@@ -445,7 +446,7 @@ static exl2_result exl2__import_plan_make(exl2__gguf *g, exl2__import_config *co
     return EXL2_OK;
 }
 
-static void exl2__import_plan_list_matrix(exl2__import_plan *p, exl2__import_matrix *x, exl2__shards *s)
+EXL2__PRIVATE void exl2__import_plan_list_matrix(exl2__import_plan *p, exl2__import_matrix *x, exl2__shards *s)
 {
     x->entry = s->count;
     if (p->dense) {
@@ -466,7 +467,7 @@ static void exl2__import_plan_list_matrix(exl2__import_plan *p, exl2__import_mat
 
 /* Adds the output tensors to *s, in the order in which they will be written. *s must be closed, even after a
    failure. */
-static exl2_result exl2__import_plan_list(exl2__import_plan *p, uint64_t shard_bytes, exl2__shards *s)
+EXL2__PRIVATE exl2_result exl2__import_plan_list(exl2__import_plan *p, uint64_t shard_bytes, exl2__shards *s)
 {
     EXL2__TRY(exl2__shards_begin(p->g->ctx, s, p->dense ? "model" : "output", p->plain_count + p->matrix_count * 6,
                                  shard_bytes));
@@ -482,7 +483,7 @@ static exl2_result exl2__import_plan_list(exl2__import_plan *p, uint64_t shard_b
     return EXL2_OK;
 }
 
-static void exl2__import_plan_close(exl2__import_plan *p)
+EXL2__PRIVATE void exl2__import_plan_close(exl2__import_plan *p)
 {
     if (p->g) {
         exl2__arena_close(p->g->ctx, &p->list);

@@ -28,7 +28,7 @@ static inline float exl2__import_spm_score(const exl2__import_text *t, uint32_t 
 }
 
 /* Does the piece `a` of the order come before `b`? */
-static bool exl2__import_spm_before(const void *owner, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__import_spm_before(const void *owner, uint32_t a, uint32_t b)
 {
     const exl2__import_spm *s = (const exl2__import_spm *)owner;
     const exl2__import_text *t = s->text;
@@ -50,7 +50,7 @@ static bool exl2__import_spm_before(const void *owner, uint32_t a, uint32_t b)
     return ids[0] < ids[1];
 }
 
-static void exl2__import_spm_swap(void *owner, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__import_spm_swap(void *owner, uint32_t a, uint32_t b)
 {
     const exl2__import_spm *s = (const exl2__import_spm *)owner;
     uint32_t kept = s->order[a];
@@ -59,7 +59,7 @@ static void exl2__import_spm_swap(void *owner, uint32_t a, uint32_t b)
 }
 
 /* Lists and sorts the pieces that merges can make. */
-static exl2_result exl2__import_spm_sort(exl2__import_spm *s)
+EXL2__PRIVATE exl2_result exl2__import_spm_sort(exl2__import_spm *s)
 {
     const exl2__import_text *t = s->text;
     uint64_t work = 0;
@@ -82,7 +82,8 @@ static exl2_result exl2__import_spm_sort(exl2__import_spm *s)
 }
 
 /* Writes the merges that make piece `id`, that with the longest left half first. */
-static void exl2__import_spm_write_piece(exl2__write *w, const exl2__import_text *t, uint32_t id, const char **comma)
+EXL2__PRIVATE void exl2__import_spm_write_piece(exl2__write *w, const exl2__import_text *t, uint32_t id,
+                                                const char **comma)
 {
     const char *what = "a token of tokenizer.ggml.tokens", *data = t->tokens[id].data;
     uint64_t bytes = t->tokens[id].bytes;
@@ -102,7 +103,7 @@ static void exl2__import_spm_write_piece(exl2__write *w, const exl2__import_text
 }
 
 /* Writes the elements of the list "merges". */
-static exl2_result exl2__import_spm_write(exl2__write *w, const exl2__import_text *t)
+EXL2__PRIVATE exl2_result exl2__import_spm_write(exl2__write *w, const exl2__import_text *t)
 {
     exl2__import_spm s = { .text = t };
     exl2__arena memory = { 0 };

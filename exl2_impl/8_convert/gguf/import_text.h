@@ -93,7 +93,7 @@ static inline bool exl2__import_text_is_added(const exl2__import_text *t, uint32
     return type == EXL2__IMPORT_TEXT_UNKNOWN || type == EXL2__IMPORT_TEXT_CONTROL || type == EXL2__IMPORT_TEXT_USER;
 }
 
-static const char *exl2__import_text_name(const void *owner, uint32_t entry, size_t *bytes)
+EXL2__PRIVATE const char *exl2__import_text_name(const void *owner, uint32_t entry, size_t *bytes)
 {
     const exl2__gguf_text *token = &((const exl2__import_text *)owner)->tokens[entry];
     *bytes = (size_t)token->bytes;
@@ -101,7 +101,7 @@ static const char *exl2__import_text_name(const void *owner, uint32_t entry, siz
 }
 
 /* Is the name one of the words of the list? */
-static bool exl2__import_text_lists(const char *list, exl2__gguf_text name)
+EXL2__PRIVATE bool exl2__import_text_lists(const char *list, exl2__gguf_text name)
 {
     for (const char *end; *list; list = *end ? end + 1 : end) {
         end = strchr(list, ' ') ? strchr(list, ' ') : list + strlen(list);
@@ -114,7 +114,7 @@ static bool exl2__import_text_lists(const char *list, exl2__gguf_text name)
 
 /* The families, under the names that llama.cpp gives them. Where it approximates the pattern of the published
    tokenizer.json, this is the published one. */
-static const exl2__import_text_family *exl2__import_text_find_pre(exl2__gguf_text pre)
+EXL2__PRIVATE const exl2__import_text_family *exl2__import_text_find_pre(exl2__gguf_text pre)
 {
     static const exl2__import_text_family families[] = {
         { .pre = "smollm starcoder refact exaone codeshell minerva-7b mellum2", .digits = true },
@@ -165,7 +165,7 @@ static const exl2__import_text_family *exl2__import_text_find_pre(exl2__gguf_tex
 }
 
 /* Finds the family; NULL: the folder gets no tokenizer, and the warning says why. `without`: it is not wanted. */
-static exl2_result exl2__import_text_find_family(exl2__import_text *t, bool without)
+EXL2__PRIVATE exl2_result exl2__import_text_find_family(exl2__import_text *t, bool without)
 {
     static const exl2__import_text_family spm = { .pre = NULL, .add_bos = true };
     exl2__gguf_text model = { NULL, 0 }, pre = { NULL, 0 };
@@ -203,7 +203,7 @@ static inline bool exl2__import_text_is_spm(const exl2__import_text *t)
 }
 
 /* marked_bytes: size of t->marked. */
-static void exl2__import_text_layout(exl2__import_text *t, exl2__arena *a, uint64_t marked_bytes)
+EXL2__PRIVATE void exl2__import_text_layout(exl2__import_text *t, exl2__arena *a, uint64_t marked_bytes)
 {
     t->marked = (char *)exl2__arena_alloc(a, marked_bytes);
     t->tokens = (exl2__gguf_text *)exl2__arena_alloc(a, (uint64_t)t->count * sizeof *t->tokens);
@@ -213,7 +213,7 @@ static void exl2__import_text_layout(exl2__import_text *t, exl2__arena *a, uint6
 }
 
 /* Bytes of the texts of user-defined pieces with spaces, once U+2581 replaces the spaces. */
-static uint64_t exl2__import_text_marked_bytes(const exl2__import_text *t, const exl2__gguf_pair *tokens)
+EXL2__PRIVATE uint64_t exl2__import_text_marked_bytes(const exl2__import_text *t, const exl2__gguf_pair *tokens)
 {
     uint64_t bytes = 0;
     const uint8_t *at = tokens->data;
@@ -226,7 +226,7 @@ static uint64_t exl2__import_text_marked_bytes(const exl2__import_text *t, const
 }
 
 /* The converter writes spaces for the U+2581 of user-defined pieces. *used: bytes of t->marked. */
-static exl2__gguf_text exl2__import_text_mark(exl2__import_text *t, exl2__gguf_text text, uint64_t *used)
+EXL2__PRIVATE exl2__gguf_text exl2__import_text_mark(exl2__import_text *t, exl2__gguf_text text, uint64_t *used)
 {
     char *out = t->marked + *used;
     uint64_t bytes = 0;
@@ -246,7 +246,7 @@ static exl2__gguf_text exl2__import_text_mark(exl2__import_text *t, exl2__gguf_t
 }
 
 /* Checks type and score of a token. */
-static exl2_result exl2__import_text_check(const exl2__import_text *t, uint32_t id)
+EXL2__PRIVATE exl2_result exl2__import_text_check(const exl2__import_text *t, uint32_t id)
 {
     uint32_t type = exl2__import_text_type_of(t, id);
     if (type < EXL2__IMPORT_TEXT_NORMAL || type > EXL2__IMPORT_TEXT_BYTE) {
@@ -262,7 +262,7 @@ static exl2_result exl2__import_text_check(const exl2__import_text *t, uint32_t 
 
 /* Enters every token that is not UNUSED. Two tokens with the same text are rejected, since a vocabulary maps a text to
    one id. */
-static exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__gguf_pair *tokens)
+EXL2__PRIVATE exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__gguf_pair *tokens)
 {
     const uint8_t *at = tokens->data;
     uint64_t marked = 0;
@@ -293,7 +293,7 @@ static exl2_result exl2__import_text_enter(exl2__import_text *t, const exl2__ggu
     return EXL2_OK;
 }
 
-static exl2_result exl2__import_text_read_tables(exl2__import_text *t, uint32_t vocab)
+EXL2__PRIVATE exl2_result exl2__import_text_read_tables(exl2__import_text *t, uint32_t vocab)
 {
     exl2__gguf *g = t->g;
     bool spm = exl2__import_text_is_spm(t);
@@ -331,7 +331,7 @@ static exl2_result exl2__import_text_read_tables(exl2__import_text *t, uint32_t 
 
 /* Reads and checks the tokenizer. *t must be closed, even after a failure, and must not be moved. vocab: rows of the
    embedding. without: the folder shall get no tokenizer. */
-static exl2_result exl2__import_text_read(exl2__gguf *g, uint32_t vocab, bool without, exl2__import_text *t)
+EXL2__PRIVATE exl2_result exl2__import_text_read(exl2__gguf *g, uint32_t vocab, bool without, exl2__import_text *t)
 {
     *t = (exl2__import_text){ 0 };
     t->g = g;
@@ -351,7 +351,7 @@ static exl2_result exl2__import_text_read(exl2__gguf *g, uint32_t vocab, bool wi
     return exl2__gguf_get_text(g, "tokenizer.chat_template", &t->chat_template);
 }
 
-static void exl2__import_text_close(exl2__import_text *t)
+EXL2__PRIVATE void exl2__import_text_close(exl2__import_text *t)
 {
     if (t->g) {
         exl2__arena_close(t->g->ctx, &t->memory);

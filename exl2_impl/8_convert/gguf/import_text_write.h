@@ -15,7 +15,7 @@ static inline void exl2__import_text_quote(exl2__write *w, const exl2__import_te
 }
 
 /* Writes the object that describes an added token in both files. Only in tokenizer.json it has an id. */
-static void exl2__import_text_write_added(exl2__write *w, const exl2__import_text *t, uint32_t id, bool with_id)
+EXL2__PRIVATE void exl2__import_text_write_added(exl2__write *w, const exl2__import_text *t, uint32_t id, bool with_id)
 {
     bool special = exl2__import_text_type_of(t, id) != EXL2__IMPORT_TEXT_USER;
     exl2__write_format(w, "{");
@@ -28,7 +28,7 @@ static void exl2__import_text_write_added(exl2__write *w, const exl2__import_tex
     exl2__write_format(w, ", \"special\": %s}", special ? "true" : "false");
 }
 
-static void exl2__import_text_write_splitter(exl2__write *w, const exl2__import_text *t)
+EXL2__PRIVATE void exl2__import_text_write_splitter(exl2__write *w, const exl2__import_text *t)
 {
     const exl2__import_text_family *family = t->family;
     bool sequence = family->digits || family->regexes[0];
@@ -48,7 +48,7 @@ static void exl2__import_text_write_splitter(exl2__write *w, const exl2__import_
 }
 
 /* Writes {"SpecialToken": ...}, {"Sequence": A}: the post-processor's items for BOS before a text. */
-static void exl2__import_text_write_bos_then_text(exl2__write *w, const exl2__import_text *t)
+EXL2__PRIVATE void exl2__import_text_write_bos_then_text(exl2__write *w, const exl2__import_text *t)
 {
     exl2__write_format(w, "{\"SpecialToken\": {\"id\": ");
     exl2__import_text_quote(w, t, (uint32_t)t->ids.bos);
@@ -56,7 +56,7 @@ static void exl2__import_text_write_bos_then_text(exl2__write *w, const exl2__im
 }
 
 /* Writes the post-processor that puts BOS before raw text, if the file asks for it. */
-static void exl2__import_text_write_template(exl2__write *w, const exl2__import_text *t)
+EXL2__PRIVATE void exl2__import_text_write_template(exl2__write *w, const exl2__import_text *t)
 {
     exl2__write_format(w, "  \"post_processor\": ");
     if (!t->add_bos) {
@@ -78,8 +78,8 @@ static void exl2__import_text_write_template(exl2__write *w, const exl2__import_
 }
 
 /* Checks and writes merge i, which is "a b"; the vocabulary must contain a, b and ab. */
-static exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__import_text *t, uint64_t i,
-                                                 exl2__gguf_text merge)
+EXL2__PRIVATE exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__import_text *t, uint64_t i,
+                                                        exl2__gguf_text merge)
 {
     char joined[EXL2__IMPORT_TEXT_MERGE_MAX];
     uint64_t left = 1;
@@ -111,7 +111,7 @@ static exl2_result exl2__import_text_write_merge(exl2__write *w, const exl2__imp
 }
 
 /* The merges of the file. */
-static exl2_result exl2__import_text_write_merges(exl2__write *w, const exl2__import_text *t)
+EXL2__PRIVATE exl2_result exl2__import_text_write_merges(exl2__write *w, const exl2__import_text *t)
 {
     const uint8_t *at = t->merges->data;
     for (uint64_t i = 0; i < t->merges->count; i++) {
@@ -123,7 +123,7 @@ static exl2_result exl2__import_text_write_merges(exl2__write *w, const exl2__im
 }
 
 /* Writes everything of BPE between the added tokens and the vocabulary. */
-static void exl2__import_text_write_bpe(exl2__write *w, const exl2__import_text *t)
+EXL2__PRIVATE void exl2__import_text_write_bpe(exl2__write *w, const exl2__import_text *t)
 {
     exl2__import_text_write_splitter(w, t);
     exl2__import_text_write_template(w, t);
@@ -136,7 +136,7 @@ static void exl2__import_text_write_bpe(exl2__write *w, const exl2__import_text 
 }
 
 /* The same of SentencePiece. U+2581 stands for a space, and comes before a text if prefix_space is set. */
-static void exl2__import_text_write_spm(exl2__write *w, const exl2__import_text *t)
+EXL2__PRIVATE void exl2__import_text_write_spm(exl2__write *w, const exl2__import_text *t)
 {
     const char *const spaces = "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
                                "\"content\": \"\xE2\x96\x81\"}";
@@ -165,7 +165,7 @@ static void exl2__import_text_write_spm(exl2__write *w, const exl2__import_text 
                           "\"byte_fallback\": true, \"ignore_merges\": false,\n\"vocab\": {");
 }
 
-static exl2_result exl2__import_text_write_tokenizer(exl2__write *w, const exl2__import_text *t)
+EXL2__PRIVATE exl2_result exl2__import_text_write_tokenizer(exl2__write *w, const exl2__import_text *t)
 {
     const char *comma = "\n";
     bool spm = exl2__import_text_is_spm(t);
@@ -199,7 +199,7 @@ static exl2_result exl2__import_text_write_tokenizer(exl2__write *w, const exl2_
     return EXL2_OK;
 }
 
-static void exl2__import_text_write_config(exl2__write *w, const exl2__import_text *t, uint32_t context)
+EXL2__PRIVATE void exl2__import_text_write_config(exl2__write *w, const exl2__import_text *t, uint32_t context)
 {
     const struct {
         const char *key;
@@ -239,7 +239,8 @@ static void exl2__import_text_write_config(exl2__write *w, const exl2__import_te
 }
 
 /* Writes tokenizer.json and tokenizer_config.json to `dir`; nothing if the folder gets no tokenizer. */
-static exl2_result exl2__import_text_write(exl2__ctx *c, const char *dir, const exl2__import_text *t, uint32_t context)
+EXL2__PRIVATE exl2_result exl2__import_text_write(exl2__ctx *c, const char *dir, const exl2__import_text *t,
+                                                  uint32_t context)
 {
     char path[EXL2__FILE_PATH_MAX];
     exl2__write w;

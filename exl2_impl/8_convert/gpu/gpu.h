@@ -38,12 +38,12 @@ static inline bool exl2__gpu_is_open(const exl2__gpu *g)
     return false;
 }
 
-static exl2_result exl2__gpu_open(exl2__ctx *c, const exl2_engine_desc *desc, exl2__gpu *g)
+EXL2__PRIVATE exl2_result exl2__gpu_open(exl2__ctx *c, const exl2_engine_desc *desc, exl2__gpu *g)
 {
     return exl2__hardware_open(c, desc, &g->hardware);
 }
 
-static void exl2__gpu_close(exl2__ctx *c, exl2__gpu *g)
+EXL2__PRIVATE void exl2__gpu_close(exl2__ctx *c, exl2__gpu *g)
 {
     exl2__hardware_close(c, &g->hardware);
 }
@@ -130,7 +130,7 @@ static inline void exl2__gpu_free(exl2__gpu *g, exl2__gpu_buffer *b)
 }
 
 /* Frees weights; the others stay in the order in which they were read. */
-static void exl2__gpu_drop(exl2__gpu *g, uint32_t index)
+EXL2__PRIVATE void exl2__gpu_drop(exl2__gpu *g, uint32_t index)
 {
     exl2__gpu_weights *w = &g->weights[index];
     g->weight_bytes -= w->memory.bytes;
@@ -141,7 +141,7 @@ static void exl2__gpu_drop(exl2__gpu *g, uint32_t index)
 }
 
 /* Frees the weights of a part; NULL: of all but those that have others in their place. */
-static void exl2__gpu_forget(exl2__gpu *g, const void *part)
+EXL2__PRIVATE void exl2__gpu_forget(exl2__gpu *g, const void *part)
 {
     for (uint32_t i = g->weight_count; i-- > 0;) {
         if (part ? g->weights[i].part == part : !g->weights[i].kept.address) {
@@ -151,7 +151,7 @@ static void exl2__gpu_forget(exl2__gpu *g, const void *part)
 }
 
 /* Bytes that can be allocated now. */
-static uint64_t exl2__gpu_room(exl2__gpu *g)
+EXL2__PRIVATE uint64_t exl2__gpu_room(exl2__gpu *g)
 {
     size_t bytes_free = 0, bytes_total = 0;
     g->d->driver.memory_info(&bytes_free, &bytes_total);
@@ -159,7 +159,7 @@ static uint64_t exl2__gpu_room(exl2__gpu *g)
 }
 
 /* Weights of the model are dropped if there is too little memory: they are read again when they are needed. */
-static exl2_result exl2__gpu_alloc(exl2__gpu *g, uint64_t bytes, exl2__gpu_buffer *b)
+EXL2__PRIVATE exl2_result exl2__gpu_alloc(exl2__gpu *g, uint64_t bytes, exl2__gpu_buffer *b)
 {
     if (g->weight_count && bytes + EXL2__GPU_SPARE_BYTES > exl2__gpu_room(g)) {
         exl2__gpu_forget(g, NULL);
@@ -171,7 +171,7 @@ static exl2_result exl2__gpu_alloc(exl2__gpu *g, uint64_t bytes, exl2__gpu_buffe
 }
 
 /* The scratch buffer with at least so many bytes, which are not kept when it grows: *address. */
-static exl2_result exl2__gpu_need(exl2__gpu *g, uint64_t bytes, uint32_t index, exl2k_u64 *address)
+EXL2__PRIVATE exl2_result exl2__gpu_need(exl2__gpu *g, uint64_t bytes, uint32_t index, exl2k_u64 *address)
 {
     exl2__gpu_buffer *b = &g->scratch[index];
     if (b->bytes < bytes) {
@@ -183,7 +183,7 @@ static exl2_result exl2__gpu_need(exl2__gpu *g, uint64_t bytes, uint32_t index, 
 }
 
 /* Between passes: frees what they use, if that is planned, or if there is less memory than a stage will allocate. */
-static void exl2__gpu_make_room(exl2__gpu *g, uint64_t bytes)
+EXL2__PRIVATE void exl2__gpu_make_room(exl2__gpu *g, uint64_t bytes)
 {
     if (bytes + EXL2__GPU_SPARE_BYTES > exl2__gpu_room(g)) {
         exl2__gpu_forget(g, NULL);
@@ -209,14 +209,14 @@ typedef struct exl2__gpu_pieces {
 } exl2__gpu_pieces;
 
 /* Task: one piece. */
-static void exl2__gpu_copy_piece(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__gpu_copy_piece(void *arg, uint32_t index)
 {
     const exl2__gpu_pieces *copy = (const exl2__gpu_pieces *)arg;
     uint64_t at = index * EXL2__GPU_PIECE_BYTES;
     memcpy(copy->to + at, copy->from + at, (size_t)exl2__min64(copy->bytes - at, EXL2__GPU_PIECE_BYTES));
 }
 
-static void exl2__gpu_copy_host(const exl2__gpu *g, void *to, const void *from, uint64_t bytes)
+EXL2__PRIVATE void exl2__gpu_copy_host(const exl2__gpu *g, void *to, const void *from, uint64_t bytes)
 {
     exl2__gpu_pieces copy = { (uint8_t *)to, (const uint8_t *)from, bytes };
     exl2__tasks_run(g->d->c, (uint32_t)exl2__div_up(bytes, EXL2__GPU_PIECE_BYTES), exl2__gpu_copy_piece, &copy);
@@ -236,7 +236,7 @@ static inline exl2_result exl2__gpu_copy(exl2__gpu *g, uint64_t to, uint64_t fro
 }
 
 /* Host memory to device memory; `from` may change when this returns. */
-static exl2_result exl2__gpu_up(exl2__gpu *g, uint64_t to, const void *from, uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__gpu_up(exl2__gpu *g, uint64_t to, const void *from, uint64_t bytes)
 {
     for (uint64_t at = 0, some; at < bytes; at += some) {
         void *slot;
@@ -250,7 +250,7 @@ static exl2_result exl2__gpu_up(exl2__gpu *g, uint64_t to, const void *from, uin
 }
 
 /* Device memory to host memory, after all that has been launched; waits. A slot is emptied while the next ones fill. */
-static exl2_result exl2__gpu_down(exl2__gpu *g, void *to, uint64_t from, uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__gpu_down(exl2__gpu *g, void *to, uint64_t from, uint64_t bytes)
 {
     exl2__cuda_device *d = g->d;
     exl2__cuda_ring *r = &g->ring;
@@ -287,7 +287,7 @@ static inline exl2_result exl2__gpu_launch(exl2__gpu *g, exl2__cuda_kernel kerne
 }
 
 /* As exl2k_float_product_args says, in `slices` slices of k. */
-static exl2_result exl2__gpu_float_product(exl2__gpu *g, exl2k_float_product_args *a, uint32_t slices)
+EXL2__PRIVATE exl2_result exl2__gpu_float_product(exl2__gpu *g, exl2k_float_product_args *a, uint32_t slices)
 {
     uint32_t steps = (uint32_t)exl2__div_up(a->k, slices * EXL2K_FLOAT_DEPTH);
     exl2__cuda_grid grid = { .x = (uint32_t)exl2__div_up(a->n, EXL2K_FLOAT_COLUMNS),
@@ -299,7 +299,7 @@ static exl2_result exl2__gpu_float_product(exl2__gpu *g, exl2k_float_product_arg
 
 /* ---- open and close ---- */
 
-static exl2_result exl2__gpu_open_steps(exl2__gpu *g)
+EXL2__PRIVATE exl2_result exl2__gpu_open_steps(exl2__gpu *g)
 {
     bool wanted[EXL2__KERNEL_COUNT];
     for (uint32_t i = 0; i < EXL2__KERNEL_COUNT; i++) {
@@ -316,7 +316,7 @@ static exl2_result exl2__gpu_open_steps(exl2__gpu *g)
 }
 
 /* Closes one that is open, half-open or zeroed; the context need not be current. */
-static void exl2__gpu_close(exl2__ctx *c, exl2__gpu *g)
+EXL2__PRIVATE void exl2__gpu_close(exl2__ctx *c, exl2__gpu *g)
 {
     if (g->d) {
         bool entered = exl2__gpu_enter(g);
@@ -338,7 +338,7 @@ static void exl2__gpu_close(exl2__ctx *c, exl2__gpu *g)
 
 /* desc: backend, device, caps and kernel cache. With AUTO, a machine without a usable GPU is no error, nor is a cap
    that is too low for one: *g is then not open. The context is not current afterwards. */
-static exl2_result exl2__gpu_open(exl2__ctx *c, const exl2_engine_desc *desc, exl2__gpu *g)
+EXL2__PRIVATE exl2_result exl2__gpu_open(exl2__ctx *c, const exl2_engine_desc *desc, exl2__gpu *g)
 {
     *g = (exl2__gpu){ 0 };
     exl2_result result = exl2__hardware_open(c, desc, &g->hardware);

@@ -12,7 +12,7 @@
 #ifndef EXL2_NO_CUDA
 
 /* Begins the sums of an input. */
-static exl2_result exl2__gpu_correct_begin(exl2__gpu *g, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__gpu_correct_begin(exl2__gpu *g, uint32_t in)
 {
     exl2k_u64 cross;
     uint64_t bytes = (uint64_t)in * in * sizeof(float);
@@ -22,7 +22,7 @@ static exl2_result exl2__gpu_correct_begin(exl2__gpu *g, uint32_t in)
 }
 
 /* Keeps the input: it is the original model's. */
-static exl2_result exl2__gpu_correct_keep(exl2__gpu *g)
+EXL2__PRIVATE exl2_result exl2__gpu_correct_keep(exl2__gpu *g)
 {
     exl2k_u64 other;
     uint64_t bytes = (uint64_t)g->rows * g->in * sizeof(float);
@@ -31,7 +31,7 @@ static exl2_result exl2__gpu_correct_keep(exl2__gpu *g)
     return exl2__cuda_device_leave_with(g->d, result < 0 ? result : exl2__gpu_copy(g, other, g->input, bytes));
 }
 
-static exl2_result exl2__gpu_correct_add_steps(exl2__gpu *g)
+EXL2__PRIVATE exl2_result exl2__gpu_correct_add_steps(exl2__gpu *g)
 {
     uint32_t pitch = (uint32_t)exl2__align_up(g->rows, EXL2K_HALF_DEPTH);
     exl2k_half_columns_args a = { .x = g->scratch[EXL2__GPU_OTHER].address, .minus = g->input, .in = g->in,
@@ -47,13 +47,13 @@ static exl2_result exl2__gpu_correct_add_steps(exl2__gpu *g)
 }
 
 /* The input is the quantized model's now, and its moments were added just before. */
-static exl2_result exl2__gpu_correct_add(exl2__gpu *g)
+EXL2__PRIVATE exl2_result exl2__gpu_correct_add(exl2__gpu *g)
 {
     EXL2__TRY(exl2__cuda_device_enter(g->d));
     return exl2__cuda_device_leave_with(g->d, exl2__gpu_correct_add_steps(g));
 }
 
-static exl2_result exl2__gpu_correct_finish_steps(const exl2__gpu_factor *f, uint32_t in, float share)
+EXL2__PRIVATE exl2_result exl2__gpu_correct_finish_steps(const exl2__gpu_factor *f, uint32_t in, float share)
 {
     exl2__gpu *g = f->gpu;
     uint64_t bytes = (uint64_t)in * in * sizeof(float);
@@ -66,7 +66,7 @@ static exl2_result exl2__gpu_correct_finish_steps(const exl2__gpu_factor *f, uin
 }
 
 /* Brings the sums, times `share`, into the order of a factor of the same input. */
-static exl2_result exl2__gpu_correct_finish(const exl2__gpu_factor *f, uint32_t in, float share)
+EXL2__PRIVATE exl2_result exl2__gpu_correct_finish(const exl2__gpu_factor *f, uint32_t in, float share)
 {
     EXL2__TRY(exl2__cuda_device_enter(f->gpu->d));
     return exl2__cuda_device_leave_with(f->gpu->d, exl2__gpu_correct_finish_steps(f, in, share));
@@ -74,8 +74,8 @@ static exl2_result exl2__gpu_correct_finish(const exl2__gpu_factor *f, uint32_t 
 
 /* One block of rows, after what the blocks before account for: matrix [k, rows of the block]' g [k], from row `first`
    of both on. */
-static exl2_result exl2__gpu_correct_block(exl2__gpu_solve *s, exl2k_correct_args *a, uint64_t matrix, uint32_t first,
-                                           uint32_t k)
+EXL2__PRIVATE exl2_result exl2__gpu_correct_block(exl2__gpu_solve *s, exl2k_correct_args *a, uint64_t matrix,
+                                                  uint32_t first, uint32_t k)
 {
     s->a.row = a->row;
     s->a.rows = a->rows;
@@ -86,8 +86,8 @@ static exl2_result exl2__gpu_correct_block(exl2__gpu_solve *s, exl2k_correct_arg
                             a->rows * EXL2K_CONVERT_STRIP * (uint32_t)sizeof(float), a);
 }
 
-static exl2_result exl2__gpu_correct_weights_steps(exl2__gpu_solve *s, const exl2__gpu_factor *f, float factor,
-                                                   float most)
+EXL2__PRIVATE exl2_result exl2__gpu_correct_weights_steps(exl2__gpu_solve *s, const exl2__gpu_factor *f, float factor,
+                                                          float most)
 {
     exl2__gpu *g = s->g;
     uint32_t in = s->a.in;
@@ -115,7 +115,8 @@ static exl2_result exl2__gpu_correct_weights_steps(exl2__gpu_solve *s, const exl
 
 /* Changes the weights to their targets, after exl2__gpu_correct_finish with the same factor. factor: what the step is
    multiplied by; most: the largest weight, above which the strip stays as it is. */
-static exl2_result exl2__gpu_correct_weights(exl2__gpu_solve *s, const exl2__gpu_factor *f, float factor, float most)
+EXL2__PRIVATE exl2_result exl2__gpu_correct_weights(exl2__gpu_solve *s, const exl2__gpu_factor *f, float factor,
+                                                    float most)
 {
     EXL2__TRY(exl2__cuda_device_enter(s->g->d));
     return exl2__cuda_device_leave_with(s->g->d, exl2__gpu_correct_weights_steps(s, f, factor, most));

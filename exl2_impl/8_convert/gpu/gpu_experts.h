@@ -28,7 +28,7 @@ typedef struct exl2__gpu_routed {
 } exl2__gpu_routed;
 
 /* Lays out the lists for passes of at most `rows` rows in `a`, which may be dry. */
-static void exl2__gpu_routed_layout(exl2__gpu_routed *r, const exl2__experts *e, uint32_t rows, exl2__arena *a)
+EXL2__PRIVATE void exl2__gpu_routed_layout(exl2__gpu_routed *r, const exl2__experts *e, uint32_t rows, exl2__arena *a)
 {
     uint64_t bytes = (uint64_t)rows * e->active * sizeof(uint32_t);
     r->choice = (uint32_t *)exl2__arena_alloc(a, bytes);
@@ -51,7 +51,7 @@ typedef struct exl2__gpu_route {
     uint64_t rows;           /* their number */
 } exl2__gpu_route;
 
-static uint64_t exl2__gpu_route_of(exl2__gpu_route *at, const exl2__experts *e, uint64_t rows, uint64_t base)
+EXL2__PRIVATE uint64_t exl2__gpu_route_of(exl2__gpu_route *at, const exl2__experts *e, uint64_t rows, uint64_t base)
 {
     uint64_t slots = rows * e->active * 4;
     at->logits = base;
@@ -65,7 +65,7 @@ static uint64_t exl2__gpu_route_of(exl2__gpu_route *at, const exl2__experts *e, 
 }
 
 /* Loads the router's kernels, which are not the converter's own. */
-static exl2_result exl2__gpu_experts_open(exl2__gpu *g)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_open(exl2__gpu *g)
 {
     bool wanted[EXL2__KERNEL_COUNT] = { false };
     wanted[exl2__cuda_module_of(EXL2__KERNEL_exl2k_route_many)] = true;
@@ -75,7 +75,7 @@ static exl2_result exl2__gpu_experts_open(exl2__gpu *g)
 /* ---- the choice ---- */
 
 /* Sorts the slots by expert. A row's choices ascend and differ; buffers have room for no others. */
-static void exl2__gpu_experts_sort(const exl2__experts *e, exl2__gpu_routed *r)
+EXL2__PRIVATE void exl2__gpu_experts_sort(const exl2__experts *e, exl2__gpu_routed *r)
 {
     uint32_t count = r->rows * e->active;
     memset(r->first, 0, (e->count + 1) * sizeof *r->first);
@@ -97,8 +97,8 @@ static void exl2__gpu_experts_sort(const exl2__experts *e, exl2__gpu_routed *r)
 }
 
 /* Phase route. */
-static exl2_result exl2__gpu_experts_route(exl2__gpu *g, const exl2__shape *s, const exl2__layer *layer,
-                                           exl2__gpu_routed *r)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_route(exl2__gpu *g, const exl2__shape *s, const exl2__layer *layer,
+                                                  exl2__gpu_routed *r)
 {
     const exl2__experts *e = &s->experts;
     const exl2__cpu_matrix *router = exl2__cpu_matrix_of(layer->router);
@@ -136,15 +136,15 @@ static exl2_result exl2__gpu_experts_route(exl2__gpu *g, const exl2__shape *s, c
 }
 
 /* x [rows, in] times the weights of the slots (list 0: of the shared expert). */
-static exl2_result exl2__gpu_experts_weigh(exl2__gpu *g, uint64_t x, uint32_t rows, uint32_t in, uint64_t weight,
-                                           uint64_t list)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_weigh(exl2__gpu *g, uint64_t x, uint32_t rows, uint32_t in, uint64_t weight,
+                                                  uint64_t list)
 {
     exl2k_experts_weigh_args a = { .x = x, .weight = weight, .slots = list, .in = in };
     return exl2__gpu_launch(g, EXL2__KERNEL_exl2k_experts_weigh, rows, 1, 256, 0, &a);
 }
 
 /* After phase gate_up of the shared expert: x [rows, in] times the rows' weights of that expert. */
-static exl2_result exl2__gpu_experts_switch(exl2__gpu *g, const exl2__shape *s, uint64_t x, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_switch(exl2__gpu *g, const exl2__shape *s, uint64_t x, uint32_t in)
 {
     exl2__gpu_route at;
     exl2__gpu_route_of(&at, &s->experts, g->rows, g->scratch[EXL2__GPU_ROUTE].address);
@@ -154,8 +154,8 @@ static exl2_result exl2__gpu_experts_switch(exl2__gpu *g, const exl2__shape *s, 
 /* ---- products ---- */
 
 /* Rows of x become the halves that exl2__gpu_experts_product reads: [places, in]. list: slots, or 0: all rows of x. */
-static exl2_result exl2__gpu_experts_halves(exl2__gpu *g, const exl2__experts *e, const exl2__gpu_routed *r, uint64_t x,
-                                            uint32_t in, uint64_t list)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_halves(exl2__gpu *g, const exl2__experts *e, const exl2__gpu_routed *r,
+                                                   uint64_t x, uint32_t in, uint64_t list)
 {
     exl2k_half_rows_args a = { .x = x, .list = list, .in = in, .each = e->active };
     uint32_t count = r->rows * e->active;
@@ -166,8 +166,8 @@ static exl2_result exl2__gpu_experts_halves(exl2__gpu *g, const exl2__experts *e
 }
 
 /* out [places, columns]: at the places of an expert, its rows times a part of it, with the bias if `biased`. */
-static exl2_result exl2__gpu_experts_product(exl2__gpu *g, const exl2__gpu_routed *r, uint32_t expert,
-                                             const exl2__cpu_part *p, uint64_t out, bool biased)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_product(exl2__gpu *g, const exl2__gpu_routed *r, uint32_t expert,
+                                                    const exl2__cpu_part *p, uint64_t out, bool biased)
 {
     uint64_t first = r->first[expert];
     uint32_t columns = p->strips * EXL2__CPU_STRIP;
@@ -186,8 +186,8 @@ static exl2_result exl2__gpu_experts_product(exl2__gpu *g, const exl2__gpu_route
 }
 
 /* Phase expert_up: h of all experts, in EXPERT_ACTIVE. */
-static exl2_result exl2__gpu_experts_up(exl2__gpu *g, const exl2__shape *s, const exl2__layer *layer,
-                                        exl2__gpu_routed *r)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_up(exl2__gpu *g, const exl2__shape *s, const exl2__layer *layer,
+                                               exl2__gpu_routed *r)
 {
     const exl2__experts *e = &s->experts;
     exl2__gpu_route at;
@@ -212,8 +212,8 @@ static exl2_result exl2__gpu_experts_up(exl2__gpu *g, const exl2__shape *s, cons
 }
 
 /* Phase expert_down: the results of all experts go into the residual. */
-static exl2_result exl2__gpu_experts_down(exl2__gpu *g, const exl2__shape *s, const exl2__layer *layer,
-                                          const exl2__gpu_routed *r, uint64_t residual)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_down(exl2__gpu *g, const exl2__shape *s, const exl2__layer *layer,
+                                                 const exl2__gpu_routed *r, uint64_t residual)
 {
     const exl2__experts *e = &s->experts;
     uint64_t row = s->hidden * sizeof(float);
@@ -237,7 +237,7 @@ static exl2_result exl2__gpu_experts_down(exl2__gpu *g, const exl2__shape *s, co
 /* ---- moments ---- */
 
 /* Begins the sums of all experts of a layer. */
-static exl2_result exl2__gpu_experts_begin(exl2__gpu *g, const exl2__experts *e)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_begin(exl2__gpu *g, const exl2__experts *e)
 {
     exl2k_u64 sums;
     uint64_t bytes = (uint64_t)e->count * e->inter * e->inter * sizeof(float);
@@ -246,7 +246,7 @@ static exl2_result exl2__gpu_experts_begin(exl2__gpu *g, const exl2__experts *e)
 }
 
 /* Adds the rows of a pass, after expert_up. */
-static exl2_result exl2__gpu_experts_add(exl2__gpu *g, const exl2__experts *e, const exl2__gpu_routed *r)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_add(exl2__gpu *g, const exl2__experts *e, const exl2__gpu_routed *r)
 {
     for (uint32_t i = 0; i < e->count; i++) {
         uint64_t x = g->scratch[EXL2__GPU_EXPERT_ACTIVE].address + (uint64_t)r->first[i] * e->inter * sizeof(float);
@@ -256,7 +256,7 @@ static exl2_result exl2__gpu_experts_add(exl2__gpu *g, const exl2__experts *e, c
 }
 
 /* The sums of each expert, blended with the mean of all, become moments. tokens [experts] of each; all: their sum. */
-static exl2_result exl2__gpu_experts_blend(exl2__gpu *g, const exl2__experts *e, const float *tokens, float all)
+EXL2__PRIVATE exl2_result exl2__gpu_experts_blend(exl2__gpu *g, const exl2__experts *e, const float *tokens, float all)
 {
     exl2k_experts_blend_args a = { .sums = g->scratch[EXL2__GPU_EXPERT_SUMS].address, .in = e->inter,
                                    .experts = e->count, .all = all };

@@ -22,7 +22,7 @@ typedef struct exl2__gpu_factor {
 } exl2__gpu_factor;
 
 /* Accepts zeroed ones. */
-static void exl2__gpu_factor_close(exl2__gpu_factor *f)
+EXL2__PRIVATE void exl2__gpu_factor_close(exl2__gpu_factor *f)
 {
     if (f->gpu) {
         bool entered = exl2__gpu_enter(f->gpu);
@@ -48,8 +48,8 @@ typedef struct exl2__gpu_factor_scratch {
 } exl2__gpu_factor_scratch;
 
 /* H becomes a->gram: the sums that it was made of, or a copy of what is in host memory. */
-static exl2_result exl2__gpu_factor_gram(exl2__gpu *g, const exl2__gpu_factor_scratch *s, const float *gram,
-                                         exl2k_factor_args *a)
+EXL2__PRIVATE exl2_result exl2__gpu_factor_gram(exl2__gpu *g, const exl2__gpu_factor_scratch *s, const float *gram,
+                                                exl2k_factor_args *a)
 {
     for (uint32_t i = 0; i < EXL2__GPU_INPUTS; i++) {
         if (g->sums[i].strips == gram) {
@@ -64,8 +64,8 @@ static exl2_result exl2__gpu_factor_gram(exl2__gpu *g, const exl2__gpu_factor_sc
 }
 
 /* Subtracts what rows [first, first + count) of A' account for from rows [top, end), in the columns before `end`. */
-static exl2_result exl2__gpu_factor_update(exl2__gpu *g, const exl2k_factor_args *a, uint32_t first, uint32_t count,
-                                           uint32_t top, uint32_t end)
+EXL2__PRIVATE exl2_result exl2__gpu_factor_update(exl2__gpu *g, const exl2k_factor_args *a, uint32_t first,
+                                                  uint32_t count, uint32_t top, uint32_t end)
 {
     uint64_t pitch = (uint64_t)a->in * sizeof(float);
     exl2k_float_product_args p = { .a = a->lower + first * pitch + top * sizeof(float), .b = a->lower + first * pitch,
@@ -77,7 +77,7 @@ static exl2_result exl2__gpu_factor_update(exl2__gpu *g, const exl2k_factor_args
 
 /* One block after the other, from the last rows to the first. The other rows of its panel are kept up to date after
    each block, those above it after each panel. */
-static exl2_result exl2__gpu_factor_blocks(exl2__gpu *g, exl2k_factor_args *a)
+EXL2__PRIVATE exl2_result exl2__gpu_factor_blocks(exl2__gpu *g, exl2k_factor_args *a)
 {
     for (uint32_t end = a->in, top; end > 0; end = top) {
         top = end > EXL2K_FACTOR_PANEL ? end - EXL2K_FACTOR_PANEL : 0;
@@ -96,8 +96,9 @@ static exl2_result exl2__gpu_factor_blocks(exl2__gpu *g, exl2k_factor_args *a)
     return EXL2_OK;
 }
 
-static exl2_result exl2__gpu_factor_steps(exl2__gpu_factor *f, exl2__gpu_factor_scratch *s, const float *gram,
-                                          const uint32_t *order, exl2k_factor_args *a, float *diagonal, bool *failed)
+EXL2__PRIVATE exl2_result exl2__gpu_factor_steps(exl2__gpu_factor *f, exl2__gpu_factor_scratch *s, const float *gram,
+                                                 const uint32_t *order, exl2k_factor_args *a, float *diagonal,
+                                                 bool *failed)
 {
     exl2__gpu *g = f->gpu;
     uint64_t square = (uint64_t)a->in * a->in * sizeof(float);
@@ -132,8 +133,8 @@ static exl2_result exl2__gpu_factor_steps(exl2__gpu_factor *f, exl2__gpu_factor_
 
 /* gram [in / 32, in, 32]; order [in]; diagonal [in]: gets D. All is multiplied by `factor`, then `damp` is added to the
    diagonal. *failed: H + damp is not positive definite; with a larger damp it may be. f->gpu is set before. */
-static exl2_result exl2__gpu_factor_make(exl2__gpu_factor *f, const float *gram, const uint32_t *order, uint32_t in,
-                                         float factor, float damp, float *diagonal, bool *failed)
+EXL2__PRIVATE exl2_result exl2__gpu_factor_make(exl2__gpu_factor *f, const float *gram, const uint32_t *order,
+                                                uint32_t in, float factor, float damp, float *diagonal, bool *failed)
 {
     exl2__gpu *g = f->gpu;
     exl2__gpu_factor_scratch s = { { 0, 0 }, { 0, 0 } };

@@ -21,7 +21,7 @@
 
 /* x [rows, in], in device memory, becomes the input; it must stay there while the input is used. The context is
    current. */
-static exl2_result exl2__gpu_rows_halves(exl2__gpu *g, uint64_t x, uint32_t rows, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__gpu_rows_halves(exl2__gpu *g, uint64_t x, uint32_t rows, uint32_t in)
 {
     exl2k_half_rows_args a = { .x = x, .in = in };
     g->rows = g->in = 0;
@@ -34,7 +34,7 @@ static exl2_result exl2__gpu_rows_halves(exl2__gpu *g, uint64_t x, uint32_t rows
     return EXL2_OK;
 }
 
-static exl2_result exl2__gpu_rows_steps(exl2__gpu *g, const float *x, uint32_t rows, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__gpu_rows_steps(exl2__gpu *g, const float *x, uint32_t rows, uint32_t in)
 {
     exl2k_u64 address;
     uint64_t bytes = (uint64_t)rows * in * sizeof *x;
@@ -44,7 +44,7 @@ static exl2_result exl2__gpu_rows_steps(exl2__gpu *g, const float *x, uint32_t r
 }
 
 /* x [rows, in] becomes the input that the other functions use; in: a multiple of 32. */
-static exl2_result exl2__gpu_rows(exl2__gpu *g, const float *x, uint32_t rows, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__gpu_rows(exl2__gpu *g, const float *x, uint32_t rows, uint32_t in)
 {
     EXL2__TRY(exl2__cuda_device_enter(g->d));
     return exl2__cuda_device_leave_with(g->d, exl2__gpu_rows_steps(g, x, rows, in));
@@ -63,7 +63,7 @@ static inline exl2_result exl2__gpu_half_product(exl2__gpu *g, const exl2k_half_
 /* ---- moments ---- */
 
 /* Begins the sums of an input of a layer. */
-static exl2_result exl2__gpu_gram_begin(exl2__gpu *g, uint32_t input, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__gpu_gram_begin(exl2__gpu *g, uint32_t input, uint32_t in)
 {
     exl2k_u64 sums;
     uint64_t bytes = (uint64_t)in * in * sizeof(float);
@@ -84,7 +84,7 @@ static inline uint64_t exl2__gpu_gram_sums(const exl2__gpu *g, uint32_t input, u
 }
 
 /* Adds x [rows, in] in device memory. The context is current. */
-static exl2_result exl2__gpu_gram_add_rows(exl2__gpu *g, uint32_t input, uint64_t x, uint32_t rows, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__gpu_gram_add_rows(exl2__gpu *g, uint32_t input, uint64_t x, uint32_t rows, uint32_t in)
 {
     uint32_t pitch = (uint32_t)exl2__align_up(rows, EXL2K_HALF_DEPTH);
     exl2k_half_columns_args a = { .x = x, .in = in, .rows = rows, .pitch = pitch };
@@ -101,13 +101,14 @@ static exl2_result exl2__gpu_gram_add_rows(exl2__gpu *g, uint32_t input, uint64_
 }
 
 /* Adds the rows on the GPU. */
-static exl2_result exl2__gpu_gram_add(exl2__gpu *g, uint32_t input)
+EXL2__PRIVATE exl2_result exl2__gpu_gram_add(exl2__gpu *g, uint32_t input)
 {
     EXL2__TRY(exl2__cuda_device_enter(g->d));
     return exl2__cuda_device_leave_with(g->d, exl2__gpu_gram_add_rows(g, input, g->input, g->rows, g->in));
 }
 
-static exl2_result exl2__gpu_gram_finish_steps(exl2__gpu *g, uint32_t input, uint32_t in, float factor, float *strips)
+EXL2__PRIVATE exl2_result exl2__gpu_gram_finish_steps(exl2__gpu *g, uint32_t input, uint32_t in, float factor,
+                                                      float *strips)
 {
     uint64_t bytes = (uint64_t)in * in * sizeof *strips;
     exl2k_gram_args a = { .sum = exl2__gpu_gram_sums(g, input, in), .in = in, .factor = factor };
@@ -118,7 +119,7 @@ static exl2_result exl2__gpu_gram_finish_steps(exl2__gpu *g, uint32_t input, uin
 
 /* strips [in / 32, in, 32] = factor times the sums, which stay there, too, until others are begun. (Factorizations do
    not look for those of experts there.) */
-static exl2_result exl2__gpu_gram_finish(exl2__gpu *g, uint32_t input, uint32_t in, float factor, float *strips)
+EXL2__PRIVATE exl2_result exl2__gpu_gram_finish(exl2__gpu *g, uint32_t input, uint32_t in, float factor, float *strips)
 {
     if (in == 0) {
         return EXL2_OK;
@@ -134,7 +135,7 @@ static exl2_result exl2__gpu_gram_finish(exl2__gpu *g, uint32_t input, uint32_t 
 /* ---- products ---- */
 
 /* Makes room in the list of weights. */
-static exl2_result exl2__gpu_weights_room(exl2__gpu *g)
+EXL2__PRIVATE exl2_result exl2__gpu_weights_room(exl2__gpu *g)
 {
     exl2__ctx *c = g->d->c;
     void *memory;
@@ -158,7 +159,7 @@ static inline uint32_t exl2__gpu_source(const exl2__cpu_part *p)
 }
 
 /* The weights of a part go to the buffer RAW, as the model has them; codes become halves. */
-static exl2_result exl2__gpu_raw(exl2__gpu *g, const exl2__cpu_part *p)
+EXL2__PRIVATE exl2_result exl2__gpu_raw(exl2__gpu *g, const exl2__cpu_part *p)
 {
     bool codes = exl2__cpu_matrix_is_codes(p->source);
     uint64_t bytes = codes ? (uint64_t)p->strips * p->in * EXL2__CPU_STRIP * 2 : p->strips * p->strip_bytes;
@@ -182,7 +183,8 @@ static inline uint64_t exl2__gpu_halves_bytes(uint32_t in, uint32_t out)
 }
 
 /* *out [strips * 32, in] f16, of RAW. */
-static exl2_result exl2__gpu_halves(exl2__gpu *g, const exl2__cpu_part *p, uint32_t source, exl2__gpu_buffer *out)
+EXL2__PRIVATE exl2_result exl2__gpu_halves(exl2__gpu *g, const exl2__cpu_part *p, uint32_t source,
+                                           exl2__gpu_buffer *out)
 {
     EXL2__TRY(exl2__gpu_alloc(g, exl2__gpu_halves_bytes(p->in, p->strips * EXL2__CPU_STRIP), out));
     exl2k_half_weights_args a = { .strips = g->scratch[EXL2__GPU_RAW].address, .out = out->address, .in = p->in,
@@ -192,7 +194,7 @@ static exl2_result exl2__gpu_halves(exl2__gpu *g, const exl2__cpu_part *p, uint3
 }
 
 /* Those of a part, or NULL. Passes ask for them in the same order, so that they are mostly next to the last found. */
-static exl2__gpu_weights *exl2__gpu_weights_find(exl2__gpu *g, const exl2__cpu_part *p)
+EXL2__PRIVATE exl2__gpu_weights *exl2__gpu_weights_find(exl2__gpu *g, const exl2__cpu_part *p)
 {
     for (uint32_t i = 0; i < g->weight_count; i++) {
         uint32_t at = (g->weight_found + i) % g->weight_count;
@@ -206,7 +208,7 @@ static exl2__gpu_weights *exl2__gpu_weights_find(exl2__gpu *g, const exl2__cpu_p
 
 /* The weights [strips * 32, in] of a part as halves, which are kept while there is memory. *out is valid until others
    are read. */
-static exl2_result exl2__gpu_weights_of(exl2__gpu *g, const exl2__cpu_part *p, exl2__gpu_weights **out)
+EXL2__PRIVATE exl2_result exl2__gpu_weights_of(exl2__gpu *g, const exl2__cpu_part *p, exl2__gpu_weights **out)
 {
     *out = exl2__gpu_weights_find(g, p);
     if (*out) {
@@ -232,8 +234,8 @@ static exl2_result exl2__gpu_weights_of(exl2__gpu *g, const exl2__cpu_part *p, e
 }
 
 /* Copies a short vector to the device, to the buffer VECTORS + index: *address, 0 for NULL. */
-static exl2_result exl2__gpu_vector(exl2__gpu *g, const float *values, uint32_t count, uint32_t index,
-                                    exl2k_u64 *address)
+EXL2__PRIVATE exl2_result exl2__gpu_vector(exl2__gpu *g, const float *values, uint32_t count, uint32_t index,
+                                           exl2k_u64 *address)
 {
     *address = 0;
     if (!values) {
@@ -245,7 +247,7 @@ static exl2_result exl2__gpu_vector(exl2__gpu *g, const float *values, uint32_t 
 
 /* out [rows, strips * 32], in device memory: the input times a part of as many inputs, with its bias; with `add` not 0,
    out += add times that. The context is current. */
-static exl2_result exl2__gpu_multiply(exl2__gpu *g, const exl2__cpu_part *p, uint64_t out, float add)
+EXL2__PRIVATE exl2_result exl2__gpu_multiply(exl2__gpu *g, const exl2__cpu_part *p, uint64_t out, float add)
 {
     uint32_t columns = p->strips * EXL2__CPU_STRIP;
     exl2__gpu_weights *weights;
@@ -261,8 +263,8 @@ static exl2_result exl2__gpu_multiply(exl2__gpu *g, const exl2__cpu_part *p, uin
 
 /* *out [rows, outputs of gate] in device memory: act(x gate) * (x up), or act(x gate) with up NULL: the input of the
    MLP's last product. act: EXL2K_ACT_*, with the bound `limit` of CLAMPED. The context is current. */
-static exl2_result exl2__gpu_act(exl2__gpu *g, const exl2__cpu_part *gate, const exl2__cpu_part *up, uint32_t act,
-                                 float limit, exl2k_u64 *out)
+EXL2__PRIVATE exl2_result exl2__gpu_act(exl2__gpu *g, const exl2__cpu_part *gate, const exl2__cpu_part *up,
+                                        uint32_t act, float limit, exl2k_u64 *out)
 {
     exl2k_half_act_args a = { .count = (uint64_t)g->rows * gate->strips * EXL2__CPU_STRIP, .act = act,
                               .limit = limit };

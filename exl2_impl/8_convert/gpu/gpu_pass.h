@@ -34,7 +34,7 @@ static inline bool exl2__gpu_pass_attends(const exl2__shape *s)
 
 /* ---- open ---- */
 
-static void exl2__gpu_pass_angles(const exl2__plan *plan, uint32_t positions, float *to)
+EXL2__PRIVATE void exl2__gpu_pass_angles(const exl2__plan *plan, uint32_t positions, float *to)
 {
     uint32_t half = plan->shape.rotary / 2;
     for (uint32_t r = 0; r < plan->rope_count; r++) {
@@ -48,7 +48,7 @@ static void exl2__gpu_pass_angles(const exl2__plan *plan, uint32_t positions, fl
     }
 }
 
-static exl2_result exl2__gpu_pass_open_steps(exl2__gpu_pass *p, const void *angles, uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_open_steps(exl2__gpu_pass *p, const void *angles, uint64_t bytes)
 {
     exl2k_u64 address;
     if (p->shape->experts.count > 0) {
@@ -60,8 +60,8 @@ static exl2_result exl2__gpu_pass_open_steps(exl2__gpu_pass *p, const void *angl
 
 /* For passes of a model over sequences of at most `positions` tokens. index: 0 or 1. routed: lists for a layer with
    experts, which must last as long as *p. */
-static exl2_result exl2__gpu_pass_open(exl2__gpu_pass *p, exl2__gpu *g, uint32_t index, const exl2__plan *plan,
-                                       exl2__gpu_routed *routed, uint32_t positions)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_open(exl2__gpu_pass *p, exl2__gpu *g, uint32_t index, const exl2__plan *plan,
+                                              exl2__gpu_routed *routed, uint32_t positions)
 {
     exl2__ctx *c = g->d->c;
     uint64_t bytes = (uint64_t)plan->rope_count * positions * plan->shape.rotary * sizeof(float);
@@ -79,7 +79,7 @@ static exl2_result exl2__gpu_pass_open(exl2__gpu_pass *p, exl2__gpu *g, uint32_t
 }
 
 /* The residual of the pass is in the model's own buffer. */
-static exl2_result exl2__gpu_pass_own(exl2__gpu_pass *p)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_own(exl2__gpu_pass *p)
 {
     uint64_t bytes = (uint64_t)p->rows * p->shape->hidden * sizeof(float);
     EXL2__TRY(exl2__cuda_device_enter(p->g->d));
@@ -92,8 +92,8 @@ static exl2_result exl2__gpu_pass_own(exl2__gpu_pass *p)
 /* ---- norms ---- */
 
 /* With y = norm(x), of `rows` rows: out [rows, count] = y, or out += add y. The norm may be absent. */
-static exl2_result exl2__gpu_pass_norm(const exl2__gpu_pass *p, const exl2__norm *norm, uint64_t x, uint32_t rows,
-                                       uint32_t count, uint64_t out, float add)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_norm(const exl2__gpu_pass *p, const exl2__norm *norm, uint64_t x,
+                                              uint32_t rows, uint32_t count, uint64_t out, float add)
 {
     exl2k_pass_norm_args a = { .x = x, .out = out, .count = count, .layer_norm = p->shape->layer_norm,
                                .eps = p->shape->norm_eps, .add = add };
@@ -103,7 +103,8 @@ static exl2_result exl2__gpu_pass_norm(const exl2__gpu_pass *p, const exl2__norm
 }
 
 /* Norms of residual rows become the input. */
-static exl2_result exl2__gpu_pass_normed(const exl2__gpu_pass *p, const exl2__norm *norm, uint32_t first, uint32_t rows)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_normed(const exl2__gpu_pass *p, const exl2__norm *norm, uint32_t first,
+                                                uint32_t rows)
 {
     exl2k_u64 x;
     uint32_t hidden = p->shape->hidden;
@@ -112,7 +113,8 @@ static exl2_result exl2__gpu_pass_normed(const exl2__gpu_pass *p, const exl2__no
     return exl2__gpu_rows_halves(p->g, x, rows, hidden);
 }
 
-static exl2_result exl2__gpu_pass_input_steps(const exl2__gpu_pass *p, const exl2__layer *layer, exl2__phase phase)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_input_steps(const exl2__gpu_pass *p, const exl2__layer *layer,
+                                                     exl2__phase phase)
 {
     exl2__gpu *g = p->g;
     if (!layer) {
@@ -137,7 +139,7 @@ static exl2_result exl2__gpu_pass_input_steps(const exl2__gpu_pass *p, const exl
 
 /* Before a phase with products: what its matrices read becomes the input on the GPU. layer NULL: what the head
    reads. */
-static exl2_result exl2__gpu_pass_input(const exl2__gpu_pass *p, const exl2__layer *layer, exl2__phase phase)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_input(const exl2__gpu_pass *p, const exl2__layer *layer, exl2__phase phase)
 {
     EXL2__TRY(exl2__cuda_device_enter(p->g->d));
     return exl2__cuda_device_leave_with(p->g->d, exl2__gpu_pass_input_steps(p, layer, phase));
@@ -146,7 +148,7 @@ static exl2_result exl2__gpu_pass_input(const exl2__gpu_pass *p, const exl2__lay
 /* ---- phases ---- */
 
 /* q, k or v (part 0, 1, 2): product, norms, RoPE. */
-static exl2_result exl2__gpu_pass_heads(const exl2__gpu_pass *p, const exl2__layer *layer, uint32_t part)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_heads(const exl2__gpu_pass *p, const exl2__layer *layer, uint32_t part)
 {
     exl2__gpu *g = p->g;
     const exl2__shape *s = p->shape;
@@ -178,7 +180,7 @@ static exl2_result exl2__gpu_pass_heads(const exl2__gpu_pass *p, const exl2__lay
                             EXL2K_PASS_HEAD_THREADS, 0, &a);
 }
 
-static exl2_result exl2__gpu_pass_attend(const exl2__gpu_pass *p, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_attend(const exl2__gpu_pass *p, const exl2__layer *layer)
 {
     exl2__gpu *g = p->g;
     const exl2__shape *s = p->shape;
@@ -200,7 +202,8 @@ static exl2_result exl2__gpu_pass_attend(const exl2__gpu_pass *p, const exl2__la
 }
 
 /* out, down: the result of a block goes into the residual, or waits for its norm. */
-static exl2_result exl2__gpu_pass_block(const exl2__gpu_pass *p, const exl2__matrix *matrix, const exl2__norm *post)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_block(const exl2__gpu_pass *p, const exl2__matrix *matrix,
+                                               const exl2__norm *post)
 {
     exl2k_u64 branch;
     const exl2__cpu_part *part = exl2__cpu_matrix_of(matrix)->parts;
@@ -211,8 +214,8 @@ static exl2_result exl2__gpu_pass_block(const exl2__gpu_pass *p, const exl2__mat
     return exl2__gpu_multiply(p->g, part, branch, 0);
 }
 
-static exl2_result exl2__gpu_pass_phase_steps(const exl2__gpu_pass *p, const exl2__layer *layer, exl2__phase phase,
-                                              exl2__phase before)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_phase_steps(const exl2__gpu_pass *p, const exl2__layer *layer,
+                                                     exl2__phase phase, exl2__phase before)
 {
     const exl2__shape *s = p->shape;
     const exl2__cpu_part *gate;
@@ -247,8 +250,8 @@ static exl2_result exl2__gpu_pass_phase_steps(const exl2__gpu_pass *p, const exl
 }
 
 /* One phase: of attention, of an MLP or of experts, or settle after `before`. Its input is ready. */
-static exl2_result exl2__gpu_pass_phase(const exl2__gpu_pass *p, const exl2__layer *layer, exl2__phase phase,
-                                        exl2__phase before)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_phase(const exl2__gpu_pass *p, const exl2__layer *layer, exl2__phase phase,
+                                               exl2__phase before)
 {
     EXL2__TRY(exl2__cuda_device_enter(p->g->d));
     return exl2__cuda_device_leave_with(p->g->d, exl2__gpu_pass_phase_steps(p, layer, phase, before));
@@ -258,7 +261,7 @@ static exl2_result exl2__gpu_pass_phase(const exl2__gpu_pass *p, const exl2__lay
 
 /* out [rows, columns of the head] in device memory: logits of residual rows from `first` on, neither scaled nor
    capped. The context is current. */
-static exl2_result exl2__gpu_pass_logits(const exl2__gpu_pass *p, uint32_t first, uint32_t rows, uint64_t out)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_logits(const exl2__gpu_pass *p, uint32_t first, uint32_t rows, uint64_t out)
 {
     EXL2__TRY(exl2__gpu_pass_normed(p, &p->plan->final_norm, first, rows));
     return exl2__gpu_multiply(p->g, exl2__cpu_matrix_of(p->plan->head)->parts, out, 0);
@@ -266,7 +269,8 @@ static exl2_result exl2__gpu_pass_logits(const exl2__gpu_pass *p, uint32_t first
 
 /* kl [rows]: divergences of the logits of residual rows from `first` on from logits x [rows, columns of the head] in
    device memory. The context is current. */
-static exl2_result exl2__gpu_pass_kl(const exl2__gpu_pass *p, uint32_t first, uint32_t rows, uint64_t x, double *kl)
+EXL2__PRIVATE exl2_result exl2__gpu_pass_kl(const exl2__gpu_pass *p, uint32_t first, uint32_t rows, uint64_t x,
+                                            double *kl)
 {
     exl2__gpu *g = p->g;
     uint32_t columns = exl2__cpu_matrix_of(p->plan->head)->parts->strips * EXL2__CPU_STRIP;

@@ -34,7 +34,7 @@ typedef struct exl2__gpu_solve {
 /* ---- memory ---- */
 
 /* Accepts zeroed ones. */
-static void exl2__gpu_solve_close(exl2__gpu_solve *s)
+EXL2__PRIVATE void exl2__gpu_solve_close(exl2__gpu_solve *s)
 {
     if (s->g) {
         bool entered = exl2__gpu_enter(s->g);
@@ -55,8 +55,8 @@ static inline uint32_t exl2__gpu_solve_slices(uint32_t columns)
 }
 
 /* The bytes of each buffer, in the order of exl2__gpu_solve_alloc. Returns their sum. */
-static uint64_t exl2__gpu_solve_sizes(uint32_t in, uint32_t columns, uint32_t groups,
-                                      uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS])
+EXL2__PRIVATE uint64_t exl2__gpu_solve_sizes(uint32_t in, uint32_t columns, uint32_t groups,
+                                             uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS])
 {
     uint64_t all = (uint64_t)in * columns, block = (uint64_t)EXL2K_SOLVE_ROWS * columns * sizeof(float), sum = 0;
     uint32_t strips = columns / EXL2K_CONVERT_STRIP;
@@ -72,7 +72,7 @@ static uint64_t exl2__gpu_solve_sizes(uint32_t in, uint32_t columns, uint32_t gr
     return sum;
 }
 
-static exl2_result exl2__gpu_solve_alloc(exl2__gpu_solve *s)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_alloc(exl2__gpu_solve *s)
 {
     exl2k_solve_args *a = &s->a;
     uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS];
@@ -90,7 +90,7 @@ static exl2_result exl2__gpu_solve_alloc(exl2__gpu_solve *s)
 
 /* ---- weights ---- */
 
-static exl2_result exl2__gpu_solve_open_steps(exl2__gpu_solve *s, const exl2__cpu_part *p)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_open_steps(exl2__gpu_solve *s, const exl2__cpu_part *p)
 {
     EXL2__TRY(exl2__gpu_solve_alloc(s));
     EXL2__TRY(exl2__gpu_up(s->g, s->a.groups, s->group, s->groups * sizeof *s->group));
@@ -103,8 +103,9 @@ static exl2_result exl2__gpu_solve_open_steps(exl2__gpu_solve *s, const exl2__cp
 
 /* Allocates, and reads the first `used` columns of a dense part; others are zeros. columns: a multiple of 32. *s is
    zeroed before; it is closed after a failure, too. The groups must last as long as *s. */
-static exl2_result exl2__gpu_solve_open(exl2__gpu_solve *s, const exl2__gpu_factor *f, const exl2__cpu_part *p,
-                                        uint32_t used, uint32_t columns, const exl2__group *group, uint32_t groups)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_open(exl2__gpu_solve *s, const exl2__gpu_factor *f, const exl2__cpu_part *p,
+                                               uint32_t used, uint32_t columns, const exl2__group *group,
+                                               uint32_t groups)
 {
     s->g = f->gpu;
     s->group = group;
@@ -130,8 +131,8 @@ static inline uint64_t exl2__gpu_losses_bytes(uint32_t in, uint32_t columns)
     return blocks * strips * sizeof(float) + blocks * EXL2K_LOSSES_CELLS * cell;
 }
 
-static exl2_result exl2__gpu_losses_steps(exl2__gpu_solve *s, exl2__gpu_losses_scratch *m, exl2k_losses_args *a,
-                                          double *totals)
+EXL2__PRIVATE exl2_result exl2__gpu_losses_steps(exl2__gpu_solve *s, exl2__gpu_losses_scratch *m, exl2k_losses_args *a,
+                                                 double *totals)
 {
     exl2__gpu *g = s->g;
     uint32_t blocks = a->in / EXL2K_LOSSES_BLOCK;
@@ -153,7 +154,7 @@ static exl2_result exl2__gpu_losses_steps(exl2__gpu_solve *s, exl2__gpu_losses_s
 }
 
 /* totals [in / 32, widths, tries]: the weighted errors of all columns. */
-static exl2_result exl2__gpu_losses(exl2__gpu_solve *s, double *totals)
+EXL2__PRIVATE exl2_result exl2__gpu_losses(exl2__gpu_solve *s, double *totals)
 {
     exl2__gpu *g = s->g;
     exl2__gpu_losses_scratch m = { { 0, 0 }, { 0, 0 }, { 0, 0 }, { 0, 0 } };
@@ -173,7 +174,7 @@ static exl2_result exl2__gpu_losses(exl2__gpu_solve *s, double *totals)
 /* ---- blocks ---- */
 
 /* The groups from `first` on that fit a block. */
-static void exl2__gpu_solve_block(exl2__gpu_solve *s, uint32_t first)
+EXL2__PRIVATE void exl2__gpu_solve_block(exl2__gpu_solve *s, uint32_t first)
 {
     exl2k_solve_args *a = &s->a;
     a->group = first;
@@ -186,7 +187,7 @@ static void exl2__gpu_solve_block(exl2__gpu_solve *s, uint32_t first)
 }
 
 /* s->partial = matrix [0 .. k, rows of the block]' x [0 .. k], in slices. */
-static exl2_result exl2__gpu_solve_product(exl2__gpu_solve *s, uint64_t matrix, uint32_t k, uint64_t x)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_product(exl2__gpu_solve *s, uint64_t matrix, uint32_t k, uint64_t x)
 {
     exl2k_solve_args *a = &s->a;
     uint64_t strip = EXL2K_SOLVE_ROWS * EXL2K_CONVERT_STRIP;
@@ -209,7 +210,7 @@ static inline exl2_result exl2__gpu_solve_launch(exl2__gpu_solve *s, exl2__cuda_
 /* ---- 1. the groups' loop ---- */
 
 /* The rows of the block after the group compensate the group's errors. */
-static exl2_result exl2__gpu_solve_update(exl2__gpu_solve *s, uint64_t feedback)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_update(exl2__gpu_solve *s, uint64_t feedback)
 {
     const exl2k_solve_args *a = &s->a;
     const exl2__group *group = &s->group[a->group];
@@ -225,7 +226,7 @@ static exl2_result exl2__gpu_solve_update(exl2__gpu_solve *s, uint64_t feedback)
     return next < end ? exl2__gpu_float_product(s->g, &p, 1) : EXL2_OK;
 }
 
-static exl2_result exl2__gpu_solve_loop(exl2__gpu_solve *s, const exl2__gpu_factor *f)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_loop(exl2__gpu_solve *s, const exl2__gpu_factor *f)
 {
     exl2k_solve_args *a = &s->a;
     for (uint32_t first = 0; first < s->groups;) {
@@ -247,7 +248,7 @@ static exl2_result exl2__gpu_solve_loop(exl2__gpu_solve *s, const exl2__gpu_fact
 
 /* ---- 2. descent ---- */
 
-static exl2_result exl2__gpu_solve_descend(exl2__gpu_solve *s, const exl2__gpu_factor *f)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_descend(exl2__gpu_solve *s, const exl2__gpu_factor *f)
 {
     exl2k_solve_args *a = &s->a;
     for (uint32_t first = 0; first < s->groups; first += a->group_count) {
@@ -260,7 +261,7 @@ static exl2_result exl2__gpu_solve_descend(exl2__gpu_solve *s, const exl2__gpu_f
 
 /* ---- all of it ---- */
 
-static exl2_result exl2__gpu_solve_run_steps(exl2__gpu_solve *s, const exl2__gpu_factor *f, uint32_t passes)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_run_steps(exl2__gpu_solve *s, const exl2__gpu_factor *f, uint32_t passes)
 {
     EXL2__TRY(exl2__gpu_solve_loop(s, f));
     for (uint32_t i = 0; i < passes; i++) {
@@ -270,13 +271,14 @@ static exl2_result exl2__gpu_solve_run_steps(exl2__gpu_solve *s, const exl2__gpu
 }
 
 /* Quantizes the weights. passes: of the descent. */
-static exl2_result exl2__gpu_solve_run(exl2__gpu_solve *s, const exl2__gpu_factor *f, uint32_t passes)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_run(exl2__gpu_solve *s, const exl2__gpu_factor *f, uint32_t passes)
 {
     EXL2__TRY(exl2__cuda_device_enter(s->g->d));
     return exl2__cuda_device_leave_with(s->g->d, exl2__gpu_solve_run_steps(s, f, passes));
 }
 
-static exl2_result exl2__gpu_solve_read_steps(exl2__gpu_solve *s, uint8_t *codes, uint8_t *levels, uint16_t *scale_max)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_read_steps(exl2__gpu_solve *s, uint8_t *codes, uint8_t *levels,
+                                                     uint16_t *scale_max)
 {
     EXL2__TRY(exl2__gpu_down(s->g, codes, s->a.codes, (uint64_t)s->a.in * s->a.columns));
     EXL2__TRY(exl2__gpu_down(s->g, levels, s->a.levels, (uint64_t)s->groups * s->a.columns));
@@ -292,13 +294,13 @@ static exl2_result exl2__gpu_solve_read_steps(exl2__gpu_solve *s, uint8_t *codes
 }
 
 /* Copies the results to host memory, as exl2__solve has them. */
-static exl2_result exl2__gpu_solve_read(exl2__gpu_solve *s, uint8_t *codes, uint8_t *levels, uint16_t *scale_max)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_read(exl2__gpu_solve *s, uint8_t *codes, uint8_t *levels, uint16_t *scale_max)
 {
     EXL2__TRY(exl2__cuda_device_enter(s->g->d));
     return exl2__cuda_device_leave_with(s->g->d, exl2__gpu_solve_read_steps(s, codes, levels, scale_max));
 }
 
-static exl2_result exl2__gpu_solve_values_steps(exl2__gpu_solve *s, const exl2__cpu_part *p, uint16_t *host)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_values_steps(exl2__gpu_solve *s, const exl2__cpu_part *p, uint16_t *host)
 {
     exl2__gpu *g = s->g;
     uint64_t bytes = (uint64_t)s->a.in * s->a.columns * sizeof *host;
@@ -327,14 +329,14 @@ static exl2_result exl2__gpu_solve_values_steps(exl2__gpu_solve *s, const exl2__
 
 /* What the codes stand for takes the place of the part's weights on the GPU, until exl2__gpu_solve_restore; or, with
    part NULL, goes to `host` [strips, in, 32] in the order of the inputs. */
-static exl2_result exl2__gpu_solve_values(exl2__gpu_solve *s, const exl2__cpu_part *p, uint16_t *host)
+EXL2__PRIVATE exl2_result exl2__gpu_solve_values(exl2__gpu_solve *s, const exl2__cpu_part *p, uint16_t *host)
 {
     EXL2__TRY(exl2__cuda_device_enter(s->g->d));
     return exl2__cuda_device_leave_with(s->g->d, exl2__gpu_solve_values_steps(s, p, host));
 }
 
 /* Swaps the part's weights with those in their place. */
-static void exl2__gpu_solve_swap(exl2__gpu *g, const exl2__cpu_part *p)
+EXL2__PRIVATE void exl2__gpu_solve_swap(exl2__gpu *g, const exl2__cpu_part *p)
 {
     for (uint32_t i = 0; i < g->weight_count; i++) {
         exl2__gpu_weights *w = &g->weights[i];
@@ -347,7 +349,7 @@ static void exl2__gpu_solve_swap(exl2__gpu *g, const exl2__cpu_part *p)
 }
 
 /* Puts the part's own weights back, which are not swapped. */
-static void exl2__gpu_solve_restore(exl2__gpu *g, const exl2__cpu_part *p)
+EXL2__PRIVATE void exl2__gpu_solve_restore(exl2__gpu *g, const exl2__cpu_part *p)
 {
     for (uint32_t i = 0; i < g->weight_count; i++) {
         exl2__gpu_weights *w = &g->weights[i];
@@ -361,8 +363,8 @@ static void exl2__gpu_solve_restore(exl2__gpu *g, const exl2__cpu_part *p)
     }
 }
 
-static exl2_result exl2__gpu_solve_energy_steps(exl2__gpu_solve *s, const exl2__gpu_factor *f, bool of_errors,
-                                                double sums[2])
+EXL2__PRIVATE exl2_result exl2__gpu_solve_energy_steps(exl2__gpu_solve *s, const exl2__gpu_factor *f, bool of_errors,
+                                                       double sums[2])
 {
     exl2k_solve_args *a = &s->a;
     EXL2__TRY(exl2__gpu_fill(s->g, a->sums, (uint64_t)a->strips * 2 * sizeof *sums));
@@ -386,7 +388,8 @@ static exl2_result exl2__gpu_solve_energy_steps(exl2__gpu_solve *s, const exl2__
 }
 
 /* sums: tr(X' Hd X) and tr(X' X), divided by the mean, of the errors or the weights. */
-static exl2_result exl2__gpu_solve_energy(exl2__gpu_solve *s, const exl2__gpu_factor *f, bool of_errors, double sums[2])
+EXL2__PRIVATE exl2_result exl2__gpu_solve_energy(exl2__gpu_solve *s, const exl2__gpu_factor *f, bool of_errors,
+                                                 double sums[2])
 {
     EXL2__TRY(exl2__cuda_device_enter(s->g->d));
     return exl2__cuda_device_leave_with(s->g->d, exl2__gpu_solve_energy_steps(s, f, of_errors, sums));

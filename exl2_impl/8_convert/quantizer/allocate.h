@@ -35,7 +35,7 @@ static inline uint64_t exl2__allocate_fixed_bits(const exl2__allocate_slot *s)
 }
 
 /* Bits of the matrix with its widths (docs/formats.md). */
-static uint64_t exl2__allocate_bits(const exl2__allocate_slot *s)
+EXL2__PRIVATE uint64_t exl2__allocate_bits(const exl2__allocate_slot *s)
 {
     uint64_t bits = exl2__allocate_fixed_bits(s);
     for (uint32_t b = 0; b < s->in / EXL2__LOSSES_BLOCK; b++) {
@@ -45,7 +45,8 @@ static uint64_t exl2__allocate_bits(const exl2__allocate_slot *s)
 }
 
 /* The fewest and the most bits that these matrices can have. */
-static void exl2__allocate_range(const exl2__allocate_slot *slots, uint32_t count, uint64_t *least, uint64_t *most)
+EXL2__PRIVATE void exl2__allocate_range(const exl2__allocate_slot *slots, uint32_t count, uint64_t *least,
+                                        uint64_t *most)
 {
     *least = *most = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -57,7 +58,7 @@ static void exl2__allocate_range(const exl2__allocate_slot *slots, uint32_t coun
 
 /* Fills in the widths of one matrix that are best at `price` per bit. from [in / 32, WIDTHS]: scratch. Of equal choices
    the one with fewer bits is taken. */
-static void exl2__allocate_best(const exl2__allocate_slot *s, double price, uint8_t *from)
+EXL2__PRIVATE void exl2__allocate_best(const exl2__allocate_slot *s, double price, uint8_t *from)
 {
     uint32_t blocks = s->in / EXL2__LOSSES_BLOCK;
     double best[EXL2__LOSSES_WIDTHS] = { 0 };
@@ -86,7 +87,7 @@ static void exl2__allocate_best(const exl2__allocate_slot *s, double price, uint
 }
 
 /* The same for all matrices; returns their bits. */
-static uint64_t exl2__allocate_all(const exl2__allocate_slot *slots, uint32_t count, double price, uint8_t *from)
+EXL2__PRIVATE uint64_t exl2__allocate_all(const exl2__allocate_slot *slots, uint32_t count, double price, uint8_t *from)
 {
     uint64_t bits = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -104,7 +105,7 @@ typedef struct exl2__allocate_step {
 } exl2__allocate_step;
 
 /* The best step of a matrix that costs at most `room` bits. Only the first block of a run of equal widths can rise. */
-static exl2__allocate_step exl2__allocate_best_step(const exl2__allocate_slot *s, uint32_t slot, uint64_t room)
+EXL2__PRIVATE exl2__allocate_step exl2__allocate_best_step(const exl2__allocate_slot *s, uint32_t slot, uint64_t room)
 {
     exl2__allocate_step best = { slot, 0, 0, 0, 0 };
     uint32_t blocks = s->in / EXL2__LOSSES_BLOCK;
@@ -122,8 +123,8 @@ static exl2__allocate_step exl2__allocate_best_step(const exl2__allocate_slot *s
 }
 
 /* Spends the rest of the budget. steps [count]: scratch. */
-static void exl2__allocate_spend(const exl2__allocate_slot *slots, uint32_t count, uint64_t room,
-                                 exl2__allocate_step *steps)
+EXL2__PRIVATE void exl2__allocate_spend(const exl2__allocate_slot *slots, uint32_t count, uint64_t room,
+                                        exl2__allocate_step *steps)
 {
     for (uint32_t i = 0; i < count; i++) {
         steps[i] = exl2__allocate_best_step(&slots[i], i, room);
@@ -146,7 +147,8 @@ static void exl2__allocate_spend(const exl2__allocate_slot *slots, uint32_t coun
 }
 
 /* Fills in all widths. budget: bits; at least exl2__allocate_range's `least`. Losses are finite and not negative. */
-static exl2_result exl2__allocate_run(exl2__ctx *c, const exl2__allocate_slot *slots, uint32_t count, uint64_t budget)
+EXL2__PRIVATE exl2_result exl2__allocate_run(exl2__ctx *c, const exl2__allocate_slot *slots, uint32_t count,
+                                             uint64_t budget)
 {
     exl2__arena dry = { 0 }, memory;
     uint64_t blocks = 0;

@@ -28,7 +28,7 @@ static inline uint32_t exl2__compare_top(const float *logits, uint32_t vocab)
 }
 
 /* sum of p [vocab] * (x [vocab] - most), in double: the result is a small difference of large numbers */
-static double exl2__compare_dot(const float *p, const float *x, double most, uint32_t vocab)
+EXL2__PRIVATE double exl2__compare_dot(const float *p, const float *x, double most, uint32_t vocab)
 {
     double sum[8] = { 0 };
     uint32_t i = 0;
@@ -44,8 +44,8 @@ static double exl2__compare_dot(const float *p, const float *x, double most, uin
 }
 
 /* logits [vocab] are not changed; row->probability is filled in. */
-static void exl2__compare_row_make(const exl2__cpu_ops *ops, const float *logits, uint32_t vocab,
-                                   exl2__compare_row *row)
+EXL2__PRIVATE void exl2__compare_row_make(const exl2__cpu_ops *ops, const float *logits, uint32_t vocab,
+                                          exl2__compare_row *row)
 {
     memcpy(row->probability, logits, vocab * sizeof *logits);
     row->top = exl2__compare_top(logits, vocab);
@@ -62,8 +62,8 @@ static void exl2__compare_row_make(const exl2__cpu_ops *ops, const float *logits
 
 /* KL divergence of the second model's logits [vocab] from the row. scratch [exl2__compare_stride(vocab)]. `other` gets
    what the second model's row is, without an entropy. */
-static double exl2__compare_kl(const exl2__cpu_ops *ops, const exl2__compare_row *row, const float *logits,
-                               uint32_t vocab, float *scratch, exl2__compare_row *other)
+EXL2__PRIVATE double exl2__compare_kl(const exl2__cpu_ops *ops, const exl2__compare_row *row, const float *logits,
+                                      uint32_t vocab, float *scratch, exl2__compare_row *other)
 {
     other->probability = scratch;
     other->top = exl2__compare_top(logits, vocab);
@@ -105,7 +105,7 @@ static inline double exl2__compare_nll(const exl2__compare_row *row, const float
 }
 
 /* Lays out the scratch of m->a and m->b, which have headers. */
-static void exl2__compare_layout(exl2__compare *m, exl2__arena *a)
+EXL2__PRIVATE void exl2__compare_layout(exl2__compare *m, exl2__arena *a)
 {
     uint64_t rows = m->a->plan.logit_rows_max, stride = exl2__compare_stride(m->a->plan.shape.vocab);
     m->first = (float *)exl2__arena_alloc(a, rows * stride * sizeof *m->first);
@@ -114,7 +114,7 @@ static void exl2__compare_layout(exl2__compare *m, exl2__arena *a)
 }
 
 /* Task: one row of logits. */
-static void exl2__compare_one(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__compare_one(void *arg, uint32_t index)
 {
     const exl2__compare *m = (const exl2__compare *)arg;
     const exl2__cpu_device *a = exl2__runner_cpu(m->a), *b = exl2__runner_cpu(m->b);
@@ -133,7 +133,7 @@ static void exl2__compare_one(void *arg, uint32_t index)
 }
 
 /* One pass of each model over the tokens; their logits meet in groups of rows. */
-static exl2_result exl2__compare_rows(exl2__compare *m, const exl2_token *tokens, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__compare_rows(exl2__compare *m, const exl2_token *tokens, uint32_t count)
 {
     exl2__runner *both[2] = { m->a, m->b };
     uint32_t most = m->a->plan.logit_rows_max;
@@ -174,13 +174,13 @@ static exl2_result exl2__compare_rows(exl2__compare *m, const exl2_token *tokens
 
 /* ---- two models ---- */
 
-static bool exl2__compare_less(const void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__compare_less(const void *items, uint32_t a, uint32_t b)
 {
     const float *kls = (const float *)items;
     return kls[a] < kls[b];
 }
 
-static void exl2__compare_swap(void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__compare_swap(void *items, uint32_t a, uint32_t b)
 {
     float *kls = (float *)items, kept = kls[a];
     kls[a] = kls[b];
@@ -190,7 +190,7 @@ static void exl2__compare_swap(void *items, uint32_t a, uint32_t b)
 #define EXL2__COMPARE_ROW 512u
 #define EXL2__COMPARE_TOKENS_MAX ((uint64_t)1 << 30)
 
-static exl2_result exl2__compare_check(exl2__ctx *c, const exl2_compare_desc *d, const exl2__compare *m)
+EXL2__PRIVATE exl2_result exl2__compare_check(exl2__ctx *c, const exl2_compare_desc *d, const exl2__compare *m)
 {
     const exl2__shape *a = &m->a->plan.shape, *b = &m->b->plan.shape;
     if (a->vocab != b->vocab) {
@@ -206,7 +206,7 @@ static exl2_result exl2__compare_check(exl2__ctx *c, const exl2_compare_desc *d,
     return EXL2_OK;
 }
 
-static exl2_result exl2__compare_texts(exl2__ctx *c, const exl2_compare_desc *d, exl2__compare *m, uint32_t row)
+EXL2__PRIVATE exl2_result exl2__compare_texts(exl2__ctx *c, const exl2_compare_desc *d, exl2__compare *m, uint32_t row)
 {
     EXL2__TRY(exl2__compare_check(c, d, m));
     for (uint64_t at = 0, some; at < d->token_count; at += some) {
@@ -220,7 +220,7 @@ static exl2_result exl2__compare_texts(exl2__ctx *c, const exl2_compare_desc *d,
     return EXL2_OK;
 }
 
-static void exl2__compare_report(exl2__compare *m, exl2_compare_info *out)
+EXL2__PRIVATE void exl2__compare_report(exl2__compare *m, exl2_compare_info *out)
 {
     exl2__sort_items items = { m->kls, exl2__compare_less, exl2__compare_swap };
     exl2__sort(&items, (uint32_t)m->positions);
@@ -232,7 +232,7 @@ static void exl2__compare_report(exl2__compare *m, exl2_compare_info *out)
     out->nll_b = m->scored ? m->nll_b / (double)m->scored : 0;
 }
 
-static exl2_result exl2__compare_run(exl2__ctx *c, const exl2_compare_desc *d, exl2_compare_info *out)
+EXL2__PRIVATE exl2_result exl2__compare_run(exl2__ctx *c, const exl2_compare_desc *d, exl2_compare_info *out)
 {
     exl2__runner a = { 0 }, b = { 0 };
     exl2__compare m = { 0 };

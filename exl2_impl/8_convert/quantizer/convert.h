@@ -19,7 +19,7 @@ typedef struct exl2__convert_packing {
 } exl2__convert_packing;
 
 /* Task: one group. */
-static void exl2__convert_pack_group(void *arg, uint32_t g)
+EXL2__PRIVATE void exl2__convert_pack_group(void *arg, uint32_t g)
 {
     const exl2__convert_packing *p = (const exl2__convert_packing *)arg;
     const exl2__slot *slot = p->slot;
@@ -39,8 +39,8 @@ static void exl2__convert_pack_group(void *arg, uint32_t g)
 }
 
 /* Packs what the quantizer made. */
-static void exl2__convert_pack(const exl2__ctx *c, const exl2__solve *s, const exl2__slot *slot,
-                               exl2__slot_codes *codes)
+EXL2__PRIVATE void exl2__convert_pack(const exl2__ctx *c, const exl2__solve *s, const exl2__slot *slot,
+                                      exl2__slot_codes *codes)
 {
     exl2__convert_packing packing = { s, slot, codes };
     exl2__tasks_run(c, codes->group_count, exl2__convert_pack_group, &packing);
@@ -50,8 +50,8 @@ static void exl2__convert_pack(const exl2__ctx *c, const exl2__solve *s, const e
 }
 
 /* Quantizes one matrix, and stores its codes. correct: NULL, or what its targets make up for. */
-static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index, const exl2__factor *f,
-                                               const exl2__correct *correct, exl2__slot_codes *codes)
+EXL2__PRIVATE exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index, const exl2__factor *f,
+                                                      const exl2__correct *correct, exl2__slot_codes *codes)
 {
     const exl2__slot *slot = &v->slots.items[index];
     exl2__keep_piece pieces[EXL2__SLOT_PIECES];
@@ -86,8 +86,8 @@ static exl2_result exl2__convert_quantize_slot(exl2__convert *v, uint32_t index,
 
 /* The codes of a slot in *memory, which the caller closes, also after a failure; *found: they are those of the work
    folder. */
-static exl2_result exl2__convert_codes(exl2__convert *v, uint32_t index, exl2__slot_codes *codes, exl2__arena *memory,
-                                       bool *found)
+EXL2__PRIVATE exl2_result exl2__convert_codes(exl2__convert *v, uint32_t index, exl2__slot_codes *codes,
+                                              exl2__arena *memory, bool *found)
 {
     const exl2__slot *slot = &v->slots.items[index];
     exl2__arena dry = { 0 };
@@ -102,13 +102,13 @@ static exl2_result exl2__convert_codes(exl2__convert *v, uint32_t index, exl2__s
 }
 
 /* Targets are corrected but for the down matrices of experts: the same tokens do not reach them in both streams. */
-static bool exl2__convert_is_corrected(const exl2__convert *v, const exl2__slot *slot)
+EXL2__PRIVATE bool exl2__convert_is_corrected(const exl2__convert *v, const exl2__slot *slot)
 {
     return v->d->corrected && slot->input < EXL2__RUNNER_EXPERTS;
 }
 
 /* The factor of a slot's input: of the moments in the work folder, or of the stream through what is quantized. */
-static exl2_result exl2__convert_factor(exl2__convert *v, const exl2__slot *slot, exl2__factor *f)
+EXL2__PRIVATE exl2_result exl2__convert_factor(exl2__convert *v, const exl2__slot *slot, exl2__factor *f)
 {
     exl2__gram *gram = &v->measure.grams[slot->input];
     bool found;
@@ -134,7 +134,7 @@ static exl2_result exl2__convert_factor(exl2__convert *v, const exl2__slot *slot
 
 /* The slots [first, end) have one input. Those that are in the work folder are left as they are, unless their targets
    are corrected. */
-static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first, uint32_t end)
+EXL2__PRIVATE exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first, uint32_t end)
 {
     exl2__factor f;
     bool made = false;
@@ -165,7 +165,7 @@ static exl2_result exl2__convert_quantize_input(exl2__convert *v, uint32_t first
 }
 
 /* The slots [first, last), input by input. */
-static exl2_result exl2__convert_quantize_slots(exl2__convert *v, uint32_t first, uint32_t last)
+EXL2__PRIVATE exl2_result exl2__convert_quantize_slots(exl2__convert *v, uint32_t first, uint32_t last)
 {
     for (uint32_t end; first < last; first = end) {
         const exl2__slot *slot = &v->slots.items[first];
@@ -179,7 +179,7 @@ static exl2_result exl2__convert_quantize_slots(exl2__convert *v, uint32_t first
 
 /* ---- quantize with corrected targets ---- */
 
-static void exl2__convert_streams_pieces(exl2__convert *v, uint64_t *layer, exl2__keep_piece pieces[3])
+EXL2__PRIVATE void exl2__convert_streams_pieces(exl2__convert *v, uint64_t *layer, exl2__keep_piece pieces[3])
 {
     uint64_t bytes = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden * sizeof(float);
     pieces[0] = (exl2__keep_piece){ layer, sizeof *layer };
@@ -188,7 +188,7 @@ static void exl2__convert_streams_pieces(exl2__convert *v, uint64_t *layer, exl2
 }
 
 /* Copies the states of both streams between the device and the host, where they are on the device. */
-static exl2_result exl2__convert_sync_streams(const exl2__convert *v, bool to_host)
+EXL2__PRIVATE exl2_result exl2__convert_sync_streams(const exl2__convert *v, bool to_host)
 {
     uint64_t tokens = (uint64_t)v->rows * v->length;
     EXL2__TRY(exl2__runner_states_sync(&v->source, &v->measure.states, tokens, to_host));
@@ -197,7 +197,7 @@ static exl2_result exl2__convert_sync_streams(const exl2__convert *v, bool to_ho
 
 /* Sets both streams to those before layer *at: the last that were saved, if the codes of all layers before are in the
    work folder, or the embeddings. */
-static exl2_result exl2__convert_load_streams(exl2__convert *v, uint32_t *at)
+EXL2__PRIVATE exl2_result exl2__convert_load_streams(exl2__convert *v, uint32_t *at)
 {
     uint64_t layer = 0;
     exl2__keep_piece pieces[3];
@@ -217,7 +217,7 @@ static exl2_result exl2__convert_load_streams(exl2__convert *v, uint32_t *at)
 }
 
 /* Layer by layer, as each depends on what was made of those before. */
-static exl2_result exl2__convert_quantize_layers(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_quantize_layers(exl2__convert *v)
 {
     uint32_t layers = v->source.plan.shape.layers, at;
     uint64_t saved_ns = exl2__platform_ns();
@@ -239,7 +239,7 @@ static exl2_result exl2__convert_quantize_layers(exl2__convert *v)
     return exl2__convert_quantize_slots(v, v->slots.first[layers], v->slots.count);
 }
 
-static exl2_result exl2__convert_quantize(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_quantize(exl2__convert *v)
 {
     exl2__arena dry = { 0 }, memory;
     if (!v->d->corrected) {
@@ -264,7 +264,7 @@ static exl2_result exl2__convert_quantize(exl2__convert *v)
 /* ---- report ---- */
 
 /* Number of experts that calibration has not reached; *first: the down matrix of the first one. */
-static uint32_t exl2__convert_starved(const exl2__convert *v, const char **first)
+EXL2__PRIVATE uint32_t exl2__convert_starved(const exl2__convert *v, const char **first)
 {
     uint32_t count = 0;
     for (uint32_t i = v->slots.count; i-- > 0;) {
@@ -278,7 +278,7 @@ static uint32_t exl2__convert_starved(const exl2__convert *v, const char **first
 }
 
 /* What the user should know besides the figures. */
-static void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap)
+EXL2__PRIVATE void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap)
 {
     const exl2__slots *s = &v->slots;
     const char *name = NULL;
@@ -317,7 +317,7 @@ static void exl2__convert_warn(const exl2__convert *v, char *warning, size_t cap
     }
 }
 
-static void exl2__convert_report(exl2__convert *v, exl2_convert_info *info)
+EXL2__PRIVATE void exl2__convert_report(exl2__convert *v, exl2_convert_info *info)
 {
     uint64_t bits = 0, weights = 0;
     exl2__format(info->arch, sizeof info->arch, "%s", v->source.load.config.arch_name);
@@ -360,7 +360,7 @@ static void exl2__convert_report(exl2__convert *v, exl2_convert_info *info)
 }
 
 /* Compares the output with the source on the rows that were kept out. */
-static exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2_convert_info *info)
+EXL2__PRIVATE exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2_convert_info *info)
 {
     exl2__runner out;
     exl2__compare m = { 0 };
@@ -398,7 +398,7 @@ static exl2_result exl2__convert_compare(exl2__convert *v, const char *dir, exl2
 /* ---- all ---- */
 
 /* With size_bytes the rates are known only after the allocation. They are for config.json. */
-static void exl2__convert_rates(exl2__convert *v)
+EXL2__PRIVATE void exl2__convert_rates(exl2__convert *v)
 {
     uint64_t bits[2] = { 0, 0 }, weights[2] = { 0, 0 }; /* of the layers, of the head */
     for (uint32_t i = 0; i < v->slots.count && v->d->size_bytes; i++) {
@@ -417,7 +417,7 @@ static void exl2__convert_rates(exl2__convert *v)
 }
 
 /* After the measurement: rounds all matrices, writes the folder, compares. */
-static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
+EXL2__PRIVATE exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
 {
     EXL2__TRY(exl2__convert_allocate(v));
     EXL2__TRY(exl2__convert_quantize(v));
@@ -433,7 +433,7 @@ static exl2_result exl2__convert_make(exl2__convert *v, exl2_convert_info *info)
 }
 
 /* calibration.json: the rows of ids, as a file for calibration: another rate then needs no text. */
-static exl2_result exl2__convert_write_ids(const exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_write_ids(const exl2__convert *v)
 {
     char path[EXL2__FILE_PATH_MAX];
     exl2__write w;
@@ -449,7 +449,7 @@ static exl2_result exl2__convert_write_ids(const exl2__convert *v)
 }
 
 /* After the measurement, with measure_only: writes it, and what it was made of. */
-static exl2_result exl2__convert_write_measured(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_write_measured(exl2__convert *v)
 {
     char path[EXL2__FILE_PATH_MAX];
     exl2__arena_close(v->c, &v->memory);
@@ -459,7 +459,7 @@ static exl2_result exl2__convert_write_measured(exl2__convert *v)
 }
 
 /* Before the result is kept: the source must still be what it was. If not, some parts are of what it was in between. */
-static exl2_result exl2__convert_check_source(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_check_source(exl2__convert *v)
 {
     exl2_result result = exl2__convert_source_check(v->c, v->d, &v->from);
     if (result == EXL2_ERR_STATE) {
@@ -468,7 +468,7 @@ static exl2_result exl2__convert_check_source(exl2__convert *v)
     return result;
 }
 
-static exl2_result exl2__convert_steps(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_steps(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
     exl2_convert_info info = { 0 };
@@ -508,7 +508,7 @@ static exl2_result exl2__convert_steps(exl2__convert *v)
     return EXL2_OK;
 }
 
-static exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_desc *d)
+EXL2__PRIVATE exl2_result exl2__convert_run(exl2__ctx *c, const exl2_convert_desc *d)
 {
     exl2__convert v = { 0 };
     v.c = c;

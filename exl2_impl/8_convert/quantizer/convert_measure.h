@@ -8,7 +8,7 @@
 
 #include "convert_open.h"
 
-static void exl2__convert_moments_name(uint32_t layer, uint32_t input, char name[EXL2__FILE_NAME_MAX])
+EXL2__PRIVATE void exl2__convert_moments_name(uint32_t layer, uint32_t input, char name[EXL2__FILE_NAME_MAX])
 {
     if (layer == EXL2__SLOTS_NO_LAYER) {
         exl2__format(name, EXL2__FILE_NAME_MAX, "head-moments");
@@ -19,8 +19,8 @@ static void exl2__convert_moments_name(uint32_t layer, uint32_t input, char name
 
 /* The moments of an input, from the diagonal of each strip down, and the number of its tokens, as a file. Returns the
    number of pieces. */
-static uint32_t exl2__convert_moments(exl2__convert *v, uint32_t input,
-                                      exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1])
+EXL2__PRIVATE uint32_t exl2__convert_moments(exl2__convert *v, uint32_t input,
+                                             exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1])
 {
     exl2__gram *gram = &v->measure.grams[input];
     uint32_t strips = gram->in / EXL2__PANELS_LANES;
@@ -33,7 +33,7 @@ static uint32_t exl2__convert_moments(exl2__convert *v, uint32_t input,
     return strips + 1;
 }
 
-static exl2_result exl2__convert_save_moments(exl2__convert *v, uint32_t layer, uint32_t input)
+EXL2__PRIVATE exl2_result exl2__convert_save_moments(exl2__convert *v, uint32_t layer, uint32_t input)
 {
     exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
     char name[EXL2__FILE_NAME_MAX];
@@ -41,7 +41,7 @@ static exl2_result exl2__convert_save_moments(exl2__convert *v, uint32_t layer, 
     return exl2__keep_save(&v->work, name, pieces, exl2__convert_moments(v, input, pieces));
 }
 
-static exl2_result exl2__convert_load_moments(exl2__convert *v, uint32_t layer, uint32_t input, bool *found)
+EXL2__PRIVATE exl2_result exl2__convert_load_moments(exl2__convert *v, uint32_t layer, uint32_t input, bool *found)
 {
     exl2__keep_piece pieces[EXL2__MATRIX_IN_MAX / EXL2__PANELS_LANES + 1];
     char name[EXL2__FILE_NAME_MAX];
@@ -52,8 +52,8 @@ static exl2_result exl2__convert_load_moments(exl2__convert *v, uint32_t layer, 
 }
 
 /* Pieces of the file with what was measured of a layer. A layer without slots has an empty one. */
-static void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_piece pieces[2],
-                                 char name[EXL2__FILE_NAME_MAX])
+EXL2__PRIVATE void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_piece pieces[2],
+                                        char name[EXL2__FILE_NAME_MAX])
 {
     const exl2__slot *first = &v->slots.items[v->slots.first[layer]];
     const exl2__slot *end = &v->slots.items[v->slots.first[layer + 1]];
@@ -63,7 +63,7 @@ static void exl2__convert_losses(exl2__convert *v, uint32_t layer, exl2__keep_pi
 }
 
 /* What is done of measuring a layer, once `share` of its slots are. */
-static exl2_result exl2__convert_measure_progress(const exl2__convert *v, uint32_t layer, double share)
+EXL2__PRIVATE exl2_result exl2__convert_measure_progress(const exl2__convert *v, uint32_t layer, double share)
 {
     return exl2__convert_progress(v, "measure", (layer + share) / v->source.plan.shape.layers);
 }
@@ -77,8 +77,9 @@ static inline bool exl2__convert_on_gpu(const exl2__convert *v, const exl2__slot
 /* Measures the slots [first, end), which are tried together, and runs the probes through their layer with the quantized
    forms in place, to `states`. *f: the factor of the input `*input`, which is replaced when another one is needed.
    trials [end - first]: zeroed. *loss: of all slots. */
-static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f, uint32_t *input,
-                                     exl2__measure_trial *trials, exl2__runner_states states, double *loss)
+EXL2__PRIVATE exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
+                                            uint32_t *input, exl2__measure_trial *trials, exl2__runner_states states,
+                                            double *loss)
 {
     uint32_t layer = v->slots.items[first].layer, slots = v->slots.first[layer + 1] - v->slots.first[layer];
     exl2_result result = EXL2_OK;
@@ -113,8 +114,8 @@ static exl2_result exl2__convert_try(exl2__convert *v, uint32_t first, uint32_t 
 }
 
 /* The same with memory for the trials, which are taken back. */
-static exl2_result exl2__convert_try_slots(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
-                                           uint32_t *input, exl2__runner_states states, double *loss)
+EXL2__PRIVATE exl2_result exl2__convert_try_slots(exl2__convert *v, uint32_t first, uint32_t end, exl2__factor *f,
+                                                  uint32_t *input, exl2__runner_states states, double *loss)
 {
     void *memory;
     uint64_t bytes = (end - first) * sizeof(exl2__measure_trial);
@@ -136,8 +137,8 @@ typedef struct exl2__convert_trial {
 } exl2__convert_trial;
 
 /* Runs all trials of a layer through the rest of the model: the sensitivities of their slots. */
-static exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t layer, const exl2__convert_trial *trials,
-                                          uint32_t count)
+EXL2__PRIVATE exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t layer, const exl2__convert_trial *trials,
+                                                 uint32_t count)
 {
     exl2__measure *m = &v->measure;
     uint32_t layers = v->source.plan.shape.layers;
@@ -159,7 +160,7 @@ static exl2_result exl2__convert_try_rest(exl2__convert *v, uint32_t layer, cons
 }
 
 /* Measures all matrices of a layer. */
-static exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
 {
     exl2__factor f = { 0 };
     exl2__convert_trial trials[EXL2__MEASURE_COPIES];
@@ -179,7 +180,7 @@ static exl2_result exl2__convert_measure_slots(exl2__convert *v, uint32_t layer)
     return result < 0 ? result : exl2__convert_try_rest(v, layer, trials, count);
 }
 
-static exl2_result exl2__convert_save_states(exl2__convert *v, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__convert_save_states(exl2__convert *v, uint32_t layer)
 {
     uint64_t index = layer, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
     exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
@@ -188,7 +189,7 @@ static exl2_result exl2__convert_save_states(exl2__convert *v, uint32_t layer)
 }
 
 /* Sets the states to those before the last saved layer, at most `layer`, or to the embeddings. */
-static exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, uint32_t *at)
+EXL2__PRIVATE exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, uint32_t *at)
 {
     uint64_t index = 0, count = (uint64_t)v->rows * v->length * v->source.plan.shape.hidden;
     exl2__keep_piece pieces[2] = { { &index, sizeof index }, { v->measure.states.host, count * sizeof(float) } };
@@ -202,7 +203,7 @@ static exl2_result exl2__convert_load_states(exl2__convert *v, uint32_t layer, u
     return exl2__measure_begin(&v->measure);
 }
 
-static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer, bool measured)
+EXL2__PRIVATE exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer, bool measured)
 {
     exl2__keep_piece pieces[2];
     char name[EXL2__FILE_NAME_MAX];
@@ -225,7 +226,7 @@ static exl2_result exl2__convert_measure_layer(exl2__convert *v, uint32_t layer,
 }
 
 /* Pieces of the file with what was measured of a head whose widths are allocated. */
-static void exl2__convert_head_losses(exl2__convert *v, exl2__keep_piece pieces[2])
+EXL2__PRIVATE void exl2__convert_head_losses(exl2__convert *v, exl2__keep_piece pieces[2])
 {
     const exl2__slot *head = &v->slots.items[v->slots.count - 1];
     pieces[0] = (exl2__keep_piece){ head->measured, sizeof *head->measured };
@@ -233,7 +234,7 @@ static void exl2__convert_head_losses(exl2__convert *v, exl2__keep_piece pieces[
 }
 
 /* Measures the head, after its moments. */
-static exl2_result exl2__convert_measure_head(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_measure_head(exl2__convert *v)
 {
     const exl2__slot *head = &v->slots.items[v->slots.count - 1];
     exl2__keep_piece pieces[2];
@@ -260,7 +261,7 @@ static exl2_result exl2__convert_measure_head(exl2__convert *v)
 }
 
 /* Measures what is not in the work folder yet. */
-static exl2_result exl2__convert_measure(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_measure(exl2__convert *v)
 {
     uint32_t layers = v->source.plan.shape.layers, first = 0, at;
     exl2__keep_piece pieces[2];

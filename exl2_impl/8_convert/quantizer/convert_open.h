@@ -14,7 +14,7 @@
 
 /* Continues a hash with a file for calibration, or a measurement. The end of its name says how the bytes are read, so
    it counts. */
-static exl2_result exl2__convert_file_hash(exl2__convert *v, const char *path, uint64_t *hash)
+EXL2__PRIVATE exl2_result exl2__convert_file_hash(exl2__convert *v, const char *path, uint64_t *hash)
 {
     exl2__blob blob;
     const char *end = strrchr(path, '.');
@@ -26,7 +26,7 @@ static exl2_result exl2__convert_file_hash(exl2__convert *v, const char *path, u
 }
 
 /* The text that says what a conversion is: all that its parts depend on. */
-static exl2_result exl2__convert_job_text(exl2__convert *v, char *text, size_t cap)
+EXL2__PRIVATE exl2_result exl2__convert_job_text(exl2__convert *v, char *text, size_t cap)
 {
     const exl2_convert_desc *d = v->d;
     uint64_t files = 0, measurement = 0;
@@ -49,7 +49,7 @@ static exl2_result exl2__convert_job_text(exl2__convert *v, char *text, size_t c
     return EXL2_OK;
 }
 
-static exl2_result exl2__convert_open_work(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_open_work(exl2__convert *v)
 {
     char text[1024];
     EXL2__TRY(exl2__convert_job_text(v, text, sizeof text));
@@ -57,7 +57,7 @@ static exl2_result exl2__convert_open_work(exl2__convert *v)
 }
 
 /* Once the plan has decided where the conversion runs: the rest of a folder is made there, too. */
-static exl2_result exl2__convert_keep_backend(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_keep_backend(exl2__convert *v)
 {
     static const char *const names[2] = { "the CPU", "a GPU" };
     uint32_t backend, own = exl2__convert_gpu(v) ? 1 : 0;
@@ -74,7 +74,7 @@ static exl2_result exl2__convert_keep_backend(exl2__convert *v)
 
 /* ---- ids ---- */
 
-static exl2_result exl2__convert_alloc_ids(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_alloc_ids(exl2__convert *v)
 {
     void *memory;
     v->ids_bytes = (uint64_t)(v->rows + v->held) * v->length * sizeof *v->ids;
@@ -84,7 +84,7 @@ static exl2_result exl2__convert_alloc_ids(exl2__convert *v)
 }
 
 /* Sets the number of rows, by the number of ids. */
-static exl2_result exl2__convert_share_rows(exl2__convert *v, const exl2__texts *t)
+EXL2__PRIVATE exl2_result exl2__convert_share_rows(exl2__convert *v, const exl2__texts *t)
 {
     uint64_t whole = t->spread / v->length + (t->count - t->spread) / v->length;
     if (whole < 2) {
@@ -102,7 +102,7 @@ static exl2_result exl2__convert_share_rows(exl2__convert *v, const exl2__texts 
 /* Rows are spread over all that files or the spare texts hold: all of it counts. What the model writes has no more than
    is needed. Rows of both alternate as evenly as their numbers allow, so that those that are kept out are of both, too,
    and so are the probes. */
-static void exl2__convert_pick_rows(exl2__convert *v, const exl2__texts *t)
+EXL2__PRIVATE void exl2__convert_pick_rows(exl2__convert *v, const exl2__texts *t)
 {
     uint64_t rows = v->rows + v->held, spread = t->spread / v->length, own = (t->count - t->spread) / v->length;
     uint64_t some = exl2__min64(spread, exl2__max64(rows / 2, rows - exl2__min64(own, rows)));
@@ -117,7 +117,7 @@ static void exl2__convert_pick_rows(exl2__convert *v, const exl2__texts *t)
 
 /* Reads the ids of the work folder, or collects them and stores them there. A model that writes text is loaded by an
    engine; v->source is then closed for that time. */
-static exl2_result exl2__convert_ids(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_ids(exl2__convert *v)
 {
     uint32_t counts[3];
     bool found, writes = v->plan.own_text;
@@ -173,7 +173,7 @@ static exl2_result exl2__convert_ids(exl2__convert *v)
 /* ---- headers ---- */
 
 /* The width nearest to bpw, with which matrices are tried. */
-static uint32_t exl2__convert_probe_bits(const exl2__convert *v)
+EXL2__PRIVATE uint32_t exl2__convert_probe_bits(const exl2__convert *v)
 {
     uint32_t best = 2;
     for (uint32_t i = 0; i < EXL2__LOSSES_WIDTHS; i++) {
@@ -183,7 +183,7 @@ static uint32_t exl2__convert_probe_bits(const exl2__convert *v)
     return best;
 }
 
-static void exl2__convert_layout(exl2__convert *v, exl2__arena *a)
+EXL2__PRIVATE void exl2__convert_layout(exl2__convert *v, exl2__arena *a)
 {
     exl2__measure *m = &v->measure;
     m->r = &v->source;
@@ -198,7 +198,7 @@ static void exl2__convert_layout(exl2__convert *v, exl2__arena *a)
 }
 
 /* Reads the measurement that was given; what is left to do then are the moments of all inputs. */
-static exl2_result exl2__convert_read_measurement(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_read_measurement(exl2__convert *v)
 {
     exl2__blob blob;
     EXL2__TRY(exl2__texts_read(v->c, v->d->measurement_file, &blob));
@@ -213,7 +213,7 @@ static exl2_result exl2__convert_read_measurement(exl2__convert *v)
 }
 
 /* All that needs no weights: v->source, the plan, and what the files of calibration and of a measurement hold. */
-static exl2_result exl2__convert_headers(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_headers(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
     exl2__config config;
@@ -237,7 +237,7 @@ static exl2_result exl2__convert_headers(exl2__convert *v)
 }
 
 /* The same. What needs more memory than AUTO's GPU has is planned again for the CPU. */
-static exl2_result exl2__convert_headers_auto(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_headers_auto(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
     exl2_result result = exl2__convert_headers(v);
@@ -254,7 +254,7 @@ static exl2_result exl2__convert_headers_auto(exl2__convert *v)
 }
 
 /* The same on the outline of the dense folder that the source becomes, before that is written. */
-static exl2_result exl2__convert_outline(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_outline(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
     exl2_files plain = c->files;
@@ -271,7 +271,7 @@ static exl2_result exl2__convert_outline(exl2__convert *v)
 }
 
 /* Loads the source, after all checks. */
-static exl2_result exl2__convert_open_source(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_open_source(exl2__convert *v)
 {
     exl2__ctx *c = v->c;
     EXL2__TRY(exl2__convert_source_identify(c, v->d, &v->from));

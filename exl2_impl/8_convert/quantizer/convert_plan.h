@@ -52,7 +52,7 @@ typedef struct exl2__convert {
 
 /* ---- progress ---- */
 
-static exl2_result exl2__convert_progress(const exl2__convert *v, const char *stage, double done)
+EXL2__PRIVATE exl2_result exl2__convert_progress(const exl2__convert *v, const char *stage, double done)
 {
     if (v->d->progress && !v->d->progress(v->d->user, stage, (float)done)) {
         return exl2__fail(v->c, EXL2_ERR_CANCELLED, "the conversion of %s was cancelled", v->d->source_dir);
@@ -60,7 +60,7 @@ static exl2_result exl2__convert_progress(const exl2__convert *v, const char *st
     return EXL2_OK;
 }
 
-static bool exl2__convert_text_progress(void *user, double done)
+EXL2__PRIVATE bool exl2__convert_text_progress(void *user, double done)
 {
     const exl2__convert *v = (const exl2__convert *)user;
     return !v->d->progress || v->d->progress(v->d->user, "text", (float)done);
@@ -90,7 +90,7 @@ static inline uint32_t exl2__convert_held(const exl2__convert *v)
 }
 
 /* Sets rows and length where the application has not: a GPU has time for more. */
-static void exl2__convert_defaults(exl2__convert *v)
+EXL2__PRIVATE void exl2__convert_defaults(exl2__convert *v)
 {
     bool gpu = exl2__gpu_is_open(&v->gpu);
     v->length = v->d->length ? v->d->length : gpu ? EXL2__CONVERT_GPU_LENGTH : EXL2__CONVERT_LENGTH;
@@ -98,7 +98,7 @@ static void exl2__convert_defaults(exl2__convert *v)
 }
 
 /* Opens the GPU. AUTO becomes what there is, so that the model's text does not fall back to the CPU later. */
-static exl2_result exl2__convert_open_gpu(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_open_gpu(exl2__convert *v)
 {
     const exl2_convert_desc *d = v->d;
     v->engine = (exl2_engine_desc){ .backend = d->backend, .devices = d->device, .device_count = d->device ? 1 : 0,
@@ -111,7 +111,7 @@ static exl2_result exl2__convert_open_gpu(exl2__convert *v)
 }
 
 /* The time since the last call belongs to this stage. */
-static void exl2__convert_time(exl2__convert *v, exl2_convert_stage stage)
+EXL2__PRIVATE void exl2__convert_time(exl2__convert *v, exl2_convert_stage stage)
 {
     uint64_t now = exl2__platform_ns();
     v->stage_ns[stage] += now - v->started_ns;
@@ -121,8 +121,8 @@ static void exl2__convert_time(exl2__convert *v, exl2_convert_stage stage)
 /* ---- what is asked for ---- */
 
 /* Fails if one of two folders is the other, or lies in it, by whatever names. */
-static exl2_result exl2__convert_check_apart(exl2__ctx *c, const char *a_name, const char *a, const char *b_name,
-                                             const char *b)
+EXL2__PRIVATE exl2_result exl2__convert_check_apart(exl2__ctx *c, const char *a_name, const char *a, const char *b_name,
+                                                    const char *b)
 {
     if (exl2__folder_lies_in(a, b)) {
         return exl2__fail(c, EXL2_ERR_ARG, "the %s %s lies in the %s %s; choose another one", a_name, a, b_name, b);
@@ -135,7 +135,7 @@ static exl2_result exl2__convert_check_apart(exl2__ctx *c, const char *a_name, c
 
 /* Fills in the paths of the output and of the work folder, and checks all paths: none is empty, and no folder that is
    written lies in the source, or in another one that is written, or around it. */
-static exl2_result exl2__convert_check_paths(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_check_paths(exl2__convert *v)
 {
     const exl2_convert_desc *d = v->d;
     exl2__ctx *c = v->c;
@@ -167,7 +167,7 @@ static exl2_result exl2__convert_check_paths(exl2__convert *v)
     return exl2__convert_check_apart(c, "work folder", v->work_dir, "source", source);
 }
 
-static exl2_result exl2__convert_check(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_check(exl2__convert *v)
 {
     const exl2_convert_desc *d = v->d;
     exl2__ctx *c = v->c;
@@ -212,7 +212,7 @@ static inline uint32_t exl2__convert_bpw_1000(const exl2__convert *v)
 /* ---- what it needs ---- */
 
 /* Bytes of the output folder with all widths of the slots set to `width`. */
-static exl2_result exl2__convert_plan_folder(exl2__convert *v, uint8_t width, uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__convert_plan_folder(exl2__convert *v, uint8_t width, uint64_t *bytes)
 {
     for (uint32_t i = 0; i < v->slots.count; i++) {
         memset(v->slots.items[i].widths, width, v->slots.items[i].in / 32);
@@ -222,7 +222,7 @@ static exl2_result exl2__convert_plan_folder(exl2__convert *v, uint8_t width, ui
 }
 
 /* Most bytes of memory that the work on one slot needs at once, besides exl2__measure_layout's. */
-static uint64_t exl2__convert_plan_slot_bytes(exl2__convert *v, const exl2__slot *slot)
+EXL2__PRIVATE uint64_t exl2__convert_plan_slot_bytes(exl2__convert *v, const exl2__slot *slot)
 {
     exl2__factor f = { .in = slot->in, .on_gpu.gpu = exl2__convert_gpu(v) };
     exl2__slot_codes codes;
@@ -239,7 +239,7 @@ static uint64_t exl2__convert_plan_slot_bytes(exl2__convert *v, const exl2__slot
 }
 
 /* What corrected targets need, besides the work on a slot: both streams, and a layer in its quantized form. */
-static uint64_t exl2__convert_plan_streams(const exl2__convert *v)
+EXL2__PRIVATE uint64_t exl2__convert_plan_streams(const exl2__convert *v)
 {
     exl2__arena streams = { 0 };
     exl2__streams s;
@@ -255,7 +255,7 @@ static uint64_t exl2__convert_plan_streams(const exl2__convert *v)
 }
 
 /* Most bytes that each of the stages needs at once, besides the weights of the source. */
-static uint64_t exl2__convert_plan_stages(exl2__convert *v, const exl2__arena *measure)
+EXL2__PRIVATE uint64_t exl2__convert_plan_stages(exl2__convert *v, const exl2__arena *measure)
 {
     const exl2__runner *r = &v->source;
     exl2__compare both = { .a = &v->source };
@@ -283,7 +283,7 @@ static uint64_t exl2__convert_plan_stages(exl2__convert *v, const exl2__arena *m
 
 #ifndef EXL2_NO_CUDA
 /* Weights of the largest matrix that is quantized. */
-static uint64_t exl2__convert_plan_largest(const exl2__convert *v)
+EXL2__PRIVATE uint64_t exl2__convert_plan_largest(const exl2__convert *v)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < v->slots.count; i++) {
@@ -295,7 +295,7 @@ static uint64_t exl2__convert_plan_largest(const exl2__convert *v)
 
 /* Memory at its peak, with the weights streamed or not. measure: of exl2__measure_layout. text: for the model's own
    text, which is made while no other weights are loaded; 0: there is none. */
-static uint64_t exl2__convert_plan_host(exl2__convert *v, const exl2__arena *measure, uint64_t text)
+EXL2__PRIVATE uint64_t exl2__convert_plan_host(exl2__convert *v, const exl2__arena *measure, uint64_t text)
 {
     uint64_t ids = (uint64_t)(v->rows + v->rows / 32 + 1) * v->length * sizeof(exl2_token); /* with rows kept out */
     uint64_t stages = exl2__runner_bytes(&v->source, true) + exl2__convert_plan_stages(v, measure);
@@ -311,7 +311,7 @@ static uint64_t exl2__convert_plan_host(exl2__convert *v, const exl2__arena *mea
 }
 
 /* What the work folder will hold besides a dense copy of the source. */
-static uint64_t exl2__convert_plan_work(const exl2__convert *v)
+EXL2__PRIVATE uint64_t exl2__convert_plan_work(const exl2__convert *v)
 {
     uint64_t rows = (uint64_t)v->rows * v->length, last = 0;
     uint64_t disk = (rows + (v->rows / 32 + 1) * v->length) * sizeof(exl2_token); /* ids, with what is kept out */
@@ -334,14 +334,14 @@ static uint64_t exl2__convert_plan_work(const exl2__convert *v)
     return disk;
 }
 
-static void exl2__convert_plan_mib(char out[24], uint64_t bytes)
+EXL2__PRIVATE void exl2__convert_plan_mib(char out[24], uint64_t bytes)
 {
     uint64_t tenths = (bytes + 104857) / 104858; /* of a MiB, rounded up */
     exl2__format(out, 24, "%llu.%llu MiB", (unsigned long long)(tenths / 10), (unsigned long long)(tenths % 10));
 }
 
 /* Fails if a disk has too little room, where the system can tell. path: a folder that exists. */
-static exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, uint64_t bytes)
 {
     uint64_t room = 0;
     char needed[24], there[24];
@@ -356,7 +356,7 @@ static exl2_result exl2__convert_plan_disk(exl2__convert *v, const char *path, u
 
 #ifndef EXL2_NO_CUDA
 /* GPU memory. text: for the model's own text. Fails if there is too little. */
-static exl2_result exl2__convert_plan_device(exl2__convert *v, uint64_t text)
+EXL2__PRIVATE exl2_result exl2__convert_plan_device(exl2__convert *v, uint64_t text)
 {
     char needed[24], there[24];
     exl2__cuda_device *d = v->gpu.d;
@@ -377,8 +377,8 @@ static exl2_result exl2__convert_plan_device(exl2__convert *v, uint64_t text)
 #endif
 
 /* Memory: weights are streamed if they do not fit. text, text_device: bytes for the model's own text. */
-static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena *measure, uint64_t text,
-                                             uint64_t text_device)
+EXL2__PRIVATE exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena *measure, uint64_t text,
+                                                    uint64_t text_device)
 {
     char needed[24], cap[24];
     uint64_t most = v->c->host_bytes_max;
@@ -406,7 +406,7 @@ static exl2_result exl2__convert_plan_memory(exl2__convert *v, const exl2__arena
 
 /* Disks: both numbers in each sentence. A conversion that continues needs less: what its work folder
    holds is not written again. */
-static exl2_result exl2__convert_plan_room(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_plan_room(exl2__convert *v)
 {
     uint64_t work = exl2__convert_plan_work(v) + v->copy_bytes;
     uint64_t kept = exl2__keep_bytes(v->c, v->work.dir) + (v->copied ? v->copy_bytes : 0);
@@ -422,7 +422,7 @@ static exl2_result exl2__convert_plan_room(exl2__convert *v)
 /* ---- which rate ---- */
 
 /* bpw as text with two digits. */
-static void exl2__convert_bpw_text(char out[16], double bpw)
+EXL2__PRIVATE void exl2__convert_bpw_text(char out[16], double bpw)
 {
     uint32_t hundredths = (uint32_t)(bpw * 100 + 0.5);
     exl2__format(out, 16, "%u.%u%u", hundredths / 100, hundredths / 10 % 10, hundredths % 10);
@@ -436,7 +436,7 @@ static inline uint32_t exl2__convert_allocated(const exl2__convert *v)
 
 /* Sets the budget and what the plan says of rates and of the folder. Fails below what this model can have; above it,
    the budget is the most. */
-static exl2_result exl2__convert_plan_rate(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_plan_rate(exl2__convert *v)
 {
     exl2_convert_plan *p = &v->plan;
     uint64_t least = 0, most = 0, weights = 0, asked;
@@ -487,7 +487,7 @@ static exl2_result exl2__convert_plan_rate(exl2__convert *v)
 
 /* Is there a tokenizer for the text of calibration, and are its files of the right kind? *bytes, *device_bytes: memory
    that the model's own text needs. */
-static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes, uint64_t *device_bytes)
+EXL2__PRIVATE exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes, uint64_t *device_bytes)
 {
     const exl2_convert_desc *d = v->d;
     bool has_tokenizer;
@@ -509,7 +509,7 @@ static exl2_result exl2__convert_plan_text(exl2__convert *v, uint64_t *bytes, ui
 }
 
 /* All that can be found out from headers. measure: a dry run of exl2__measure_layout. */
-static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
+EXL2__PRIVATE exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
 {
     uint64_t text, text_device;
     v->write = (exl2__convert_write){ .c = v->c, .source_dir = v->source_dir, .source = &v->source,
@@ -529,7 +529,7 @@ static exl2_result exl2__convert_plan(exl2__convert *v, exl2__arena *measure)
 /* ---- values ---- */
 
 /* Are all weights of a part halves (f16 or bf16) that can be quantized? This is fast. */
-static bool exl2__convert_plan_fits(const exl2__cpu_part *p)
+EXL2__PRIVATE bool exl2__convert_plan_fits(const exl2__cpu_part *p)
 {
     uint16_t most = p->source == EXL2__CPU_BF16 ? 0x46FF : 0x77FF; /* the largest one below 32752, and 32752 */
     bool larger = p->source != EXL2__CPU_BF16 && p->source != EXL2__CPU_F16;
@@ -551,7 +551,7 @@ typedef struct exl2__convert_plan_values_job {
 } exl2__convert_plan_values_job;
 
 /* Task: finds the first weight of a slot that cannot be quantized. */
-static void exl2__convert_plan_weights(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__convert_plan_weights(void *arg, uint32_t index)
 {
     const exl2__convert_plan_values_job *job = (const exl2__convert_plan_values_job *)arg;
     exl2__slot *slot = &job->v->slots.items[job->first + index];
@@ -577,7 +577,7 @@ static void exl2__convert_plan_weights(void *arg, uint32_t index)
 }
 
 /* Fails if a number of the source cannot become FP16, or cannot be quantized. Hours later it would fail, too. */
-static exl2_result exl2__convert_plan_values(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_plan_values(exl2__convert *v)
 {
     uint32_t layers = v->source.plan.shape.layers;
     exl2__convert_plan_values_job head = { v, v->slots.first[layers] };
@@ -600,7 +600,7 @@ static exl2_result exl2__convert_plan_values(exl2__convert *v)
 /* ---- allocate ---- */
 
 /* Losses times sensitivities, for exl2__allocate_run. */
-static exl2_result exl2__convert_allocate_in(exl2__convert *v, exl2__allocate_slot *slots, double *losses)
+EXL2__PRIVATE exl2_result exl2__convert_allocate_in(exl2__convert *v, exl2__allocate_slot *slots, double *losses)
 {
     uint32_t count = exl2__convert_allocated(v);
     for (uint32_t i = 0; i < count; i++) {
@@ -615,7 +615,7 @@ static exl2_result exl2__convert_allocate_in(exl2__convert *v, exl2__allocate_sl
     return exl2__allocate_run(v->c, slots, count, v->budget);
 }
 
-static exl2_result exl2__convert_allocate(exl2__convert *v)
+EXL2__PRIVATE exl2_result exl2__convert_allocate(exl2__convert *v)
 {
     exl2__arena dry = { 0 }, memory;
     uint64_t cells = 0;

@@ -35,7 +35,7 @@ typedef struct exl2__convert_source {
 
 /* ---- what it is ---- */
 
-static exl2_result exl2__convert_source_tensors(exl2__ctx *c, const char *dir, exl2__tensors *t)
+EXL2__PRIVATE exl2_result exl2__convert_source_tensors(exl2__ctx *c, const char *dir, exl2__tensors *t)
 {
     exl2__tensors_reader reader;
     exl2__work all = exl2__work_all();
@@ -55,7 +55,7 @@ typedef struct exl2__convert_source_chunks {
 } exl2__convert_source_chunks;
 
 /* Part: one chunk. */
-static exl2_result exl2__convert_source_chunk(exl2__ctx *c, void *arg, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__convert_source_chunk(exl2__ctx *c, void *arg, uint32_t index)
 {
     exl2__convert_source_chunks *k = (exl2__convert_source_chunks *)arg;
     uint64_t first = (uint64_t)index * EXL2__CONVERT_SOURCE_HASHED, at = k->at + first;
@@ -66,7 +66,8 @@ static exl2_result exl2__convert_source_chunk(exl2__ctx *c, void *arg, uint32_t 
 }
 
 /* Reports progress of reading the source to the application, once for many bytes. */
-static exl2_result exl2__convert_source_report(exl2__ctx *c, const exl2_convert_desc *d, uint64_t at, uint64_t bytes)
+EXL2__PRIVATE exl2_result exl2__convert_source_report(exl2__ctx *c, const exl2_convert_desc *d, uint64_t at,
+                                                      uint64_t bytes)
 {
     if (at == 0 || at % EXL2__CONVERT_SOURCE_REPORT != 0 || !d->progress) {
         return EXL2_OK;
@@ -76,8 +77,8 @@ static exl2_result exl2__convert_source_report(exl2__ctx *c, const exl2_convert_
 }
 
 /* Continues a hash with all bytes of a file. */
-static exl2_result exl2__convert_source_hash_chunks(exl2__ctx *c, const exl2_convert_desc *d,
-                                                    exl2__convert_source_chunks *k, uint64_t *hash)
+EXL2__PRIVATE exl2_result exl2__convert_source_hash_chunks(exl2__ctx *c, const exl2_convert_desc *d,
+                                                           exl2__convert_source_chunks *k, uint64_t *hash)
 {
     const uint64_t most = (uint64_t)EXL2__TASKS_TRY_MAX * EXL2__CONVERT_SOURCE_HASHED;
     void *memory;
@@ -98,8 +99,8 @@ static exl2_result exl2__convert_source_hash_chunks(exl2__ctx *c, const exl2_con
 
 /* Adds a hash of a file's name, size and bytes to a sum: folders list their files in any order. A file that does not
    exist adds nothing. */
-static exl2_result exl2__convert_source_add_file(exl2__ctx *c, const exl2_convert_desc *d, const char *dir,
-                                                 const char *name, uint64_t *sum)
+EXL2__PRIVATE exl2_result exl2__convert_source_add_file(exl2__ctx *c, const exl2_convert_desc *d, const char *dir,
+                                                        const char *name, uint64_t *sum)
 {
     exl2__convert_source_chunks k = { .name = name };
     EXL2__TRY(exl2__file_open(c, dir, name, &k.file, &k.bytes));
@@ -115,8 +116,8 @@ static exl2_result exl2__convert_source_add_file(exl2__ctx *c, const exl2_conver
 
 /* Fills in the hashes of a folder. Notices and licenses are copied at the end and change nothing else: a new one does
    not make a conversion another one. */
-static exl2_result exl2__convert_source_hash_folder(exl2__ctx *c, const exl2_convert_desc *d,
-                                                    exl2__convert_source *out)
+EXL2__PRIVATE exl2_result exl2__convert_source_hash_folder(exl2__ctx *c, const exl2_convert_desc *d,
+                                                           exl2__convert_source *out)
 {
     static const char *const notices[] = { "LICENSE", "LICENSE.txt", "NOTICE", "README.md" };
     char name[EXL2__FILE_NAME_MAX];
@@ -139,14 +140,15 @@ static exl2_result exl2__convert_source_hash_folder(exl2__ctx *c, const exl2_con
     return EXL2_OK;
 }
 
-static bool exl2__convert_source_is_gguf(const char *path)
+EXL2__PRIVATE bool exl2__convert_source_is_gguf(const char *path)
 {
     size_t bytes = strlen(path);
     return bytes > 5 && strcmp(path + bytes - 5, ".gguf") == 0;
 }
 
 /* Fills in the hash of a GGUF file, or of all files of a model that is split. */
-static exl2_result exl2__convert_source_hash_gguf(exl2__ctx *c, const exl2_convert_desc *d, exl2__convert_source *out)
+EXL2__PRIVATE exl2_result exl2__convert_source_hash_gguf(exl2__ctx *c, const exl2_convert_desc *d,
+                                                         exl2__convert_source *out)
 {
     exl2__gguf g;
     char dir[EXL2__FILE_PATH_MAX];
@@ -161,7 +163,8 @@ static exl2_result exl2__convert_source_hash_gguf(exl2__ctx *c, const exl2_conve
 }
 
 /* Finds out what a source is, and hashes it: all bytes are read. Headers are checked before. */
-static exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2_convert_desc *d, exl2__convert_source *out)
+EXL2__PRIVATE exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2_convert_desc *d,
+                                                        exl2__convert_source *out)
 {
     exl2__tensors t = { 0 };
     exl2__blob config;
@@ -181,8 +184,8 @@ static exl2_result exl2__convert_source_identify(exl2__ctx *c, const exl2_conver
 }
 
 /* Fails if the source has changed since it was identified: what was made may then be of both. */
-static exl2_result exl2__convert_source_check(exl2__ctx *c, const exl2_convert_desc *d,
-                                              const exl2__convert_source *before)
+EXL2__PRIVATE exl2_result exl2__convert_source_check(exl2__ctx *c, const exl2_convert_desc *d,
+                                                     const exl2__convert_source *before)
 {
     exl2__convert_source now;
     EXL2__TRY(exl2__convert_source_identify(c, d, &now));
@@ -208,8 +211,8 @@ typedef struct exl2__convert_source_scales {
     uint64_t bytes;
 } exl2__convert_source_scales;
 
-static exl2_result exl2__convert_source_find_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *e,
-                                                    exl2__convert_source_scales *out)
+EXL2__PRIVATE exl2_result exl2__convert_source_find_scales(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *e,
+                                                           exl2__convert_source_scales *out)
 {
     char name[EXL2__SHARDS_NAME_MAX + 16];
     void *memory;
@@ -247,9 +250,9 @@ static exl2_result exl2__convert_source_find_scales(exl2__ctx *c, const exl2__te
 }
 
 /* Writes one FP8 tensor as FP16. codes [columns], halves [columns]: scratch. */
-static exl2_result exl2__convert_source_decode(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *e,
-                                               const exl2__convert_source_scales *scales, exl2__shards *shards,
-                                               uint32_t number, uint8_t *codes, uint16_t *halves)
+EXL2__PRIVATE exl2_result exl2__convert_source_decode(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *e,
+                                                      const exl2__convert_source_scales *scales, exl2__shards *shards,
+                                                      uint32_t number, uint8_t *codes, uint16_t *halves)
 {
     uint64_t columns = e->dims[1];
     for (uint64_t row = 0; row < e->dims[0]; row++) {
@@ -269,7 +272,7 @@ static exl2_result exl2__convert_source_decode(exl2__ctx *c, const exl2__tensors
 }
 
 /* Is the tensor written to the dense folder? Scales are not, nor are tensors that are not floats. */
-static bool exl2__convert_source_is_kept(const exl2__tensors *t, const exl2__tensor *e)
+EXL2__PRIVATE bool exl2__convert_source_is_kept(const exl2__tensors *t, const exl2__tensor *e)
 {
     static const char *const tails[] = { "_scale_inv", "_scale" };
     char name[EXL2__SHARDS_NAME_MAX];
@@ -289,7 +292,7 @@ static bool exl2__convert_source_is_kept(const exl2__tensors *t, const exl2__ten
 }
 
 /* Lists the tensors: FP8 as FP16, all others as they are. Checks the scales of FP8. */
-static exl2_result exl2__convert_source_list(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards)
+EXL2__PRIVATE exl2_result exl2__convert_source_list(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards)
 {
     for (uint32_t i = 0; i < t->count; i++) {
         const exl2__tensor *e = &t->entries[i];
@@ -315,8 +318,8 @@ static exl2_result exl2__convert_source_list(exl2__ctx *c, const exl2__tensors *
 }
 
 /* Writes the listed tensors. numbers [PIECE]: scratch. */
-static exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards,
-                                              const char *dir, float *numbers)
+EXL2__PRIVATE exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors *t, exl2__shards *shards,
+                                                     const char *dir, float *numbers)
 {
     EXL2__TRY(exl2__shards_open(shards, dir));
     for (uint32_t i = 0, number = 0; i < t->count; i++) {
@@ -341,7 +344,7 @@ static exl2_result exl2__convert_source_write(exl2__ctx *c, const exl2__tensors 
 }
 
 /* config.json without a quantization_config, and the files of the tokenizer. */
-static exl2_result exl2__convert_source_others(exl2__convert_write *w, const char *dir)
+EXL2__PRIVATE exl2_result exl2__convert_source_others(exl2__convert_write *w, const char *dir)
 {
     w->dense = true;
     EXL2__TRY(exl2__convert_write_config(w, dir));
@@ -352,7 +355,7 @@ static exl2_result exl2__convert_source_others(exl2__convert_write *w, const cha
 }
 
 /* outline: NULL, or only headers are written of the files of tensors, and it gets their size. */
-static exl2_result exl2__convert_source_fp8(exl2__ctx *c, const char *path, const char *out, uint64_t *outline)
+EXL2__PRIVATE exl2_result exl2__convert_source_fp8(exl2__ctx *c, const char *path, const char *out, uint64_t *outline)
 {
     exl2__convert_write w = { .c = c, .source_dir = path };
     exl2__folder folder = { { 0 }, { 0 }, { 0 }, NULL };
@@ -386,7 +389,7 @@ typedef struct exl2__convert_source_files {
     exl2_files under;
 } exl2__convert_source_files;
 
-static void *exl2__convert_source_files_open(void *user, const char *path, uint64_t *bytes)
+EXL2__PRIVATE void *exl2__convert_source_files_open(void *user, const char *path, uint64_t *bytes)
 {
     const exl2_files *under = &((const exl2__convert_source_files *)user)->under;
     void *file = under->open(under->user, path, bytes);
@@ -397,13 +400,13 @@ static void *exl2__convert_source_files_open(void *user, const char *path, uint6
     return file;
 }
 
-static bool exl2__convert_source_files_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
+EXL2__PRIVATE bool exl2__convert_source_files_list(void *user, const char *dir, uint32_t index, char *name, size_t cap)
 {
     const exl2_files *under = &((const exl2__convert_source_files *)user)->under;
     return under->list(under->user, dir, index, name, cap);
 }
 
-static int64_t exl2__convert_source_files_read(void *user, void *file, uint64_t offset, void *dst, size_t bytes)
+EXL2__PRIVATE int64_t exl2__convert_source_files_read(void *user, void *file, uint64_t offset, void *dst, size_t bytes)
 {
     const exl2_files *under = &((const exl2__convert_source_files *)user)->under;
     int64_t got = under->read(under->user, file, offset, dst, bytes);
@@ -414,14 +417,14 @@ static int64_t exl2__convert_source_files_read(void *user, void *file, uint64_t 
     return (int64_t)bytes;
 }
 
-static void exl2__convert_source_files_close(void *user, void *file)
+EXL2__PRIVATE void exl2__convert_source_files_close(void *user, void *file)
 {
     const exl2_files *under = &((const exl2__convert_source_files *)user)->under;
     under->close(under->user, file);
 }
 
 /* The hook of an outline, over files->under. */
-static exl2_files exl2__convert_source_files_of(exl2__convert_source_files *files)
+EXL2__PRIVATE exl2_files exl2__convert_source_files_of(exl2__convert_source_files *files)
 {
     return (exl2_files){ exl2__convert_source_files_open, exl2__convert_source_files_list,
                          exl2__convert_source_files_read, exl2__convert_source_files_close, files };
@@ -431,8 +434,8 @@ static exl2_files exl2__convert_source_files_of(exl2__convert_source_files *file
 
 /* Fills in the folder to read. false: it must be made first. One that an earlier run has made in the work folder is
    complete. */
-static bool exl2__convert_source_find(const exl2_convert_desc *d, const exl2__convert_source *source,
-                                      const exl2__keep *work, char dir[EXL2__FILE_PATH_MAX])
+EXL2__PRIVATE bool exl2__convert_source_find(const exl2_convert_desc *d, const exl2__convert_source *source,
+                                             const exl2__keep *work, char dir[EXL2__FILE_PATH_MAX])
 {
     char name[EXL2__FILE_NAME_MAX];
     if (source->kind == EXL2__CONVERT_SOURCE_FOLDER) {
@@ -443,7 +446,7 @@ static bool exl2__convert_source_find(const exl2_convert_desc *d, const exl2__co
     return exl2__platform_entry(dir, 0, name, sizeof name);
 }
 
-static bool exl2__convert_source_progress(void *user, float done, const char *what)
+EXL2__PRIVATE bool exl2__convert_source_progress(void *user, float done, const char *what)
 {
     const exl2_convert_desc *d = (const exl2_convert_desc *)user;
     (void)what;
@@ -451,8 +454,9 @@ static bool exl2__convert_source_progress(void *user, float done, const char *wh
 }
 
 /* Makes the folder `dir`. outline: as above. */
-static exl2_result exl2__convert_source_run(exl2__ctx *c, const exl2_convert_desc *d,
-                                            const exl2__convert_source *source, const char *dir, uint64_t *outline)
+EXL2__PRIVATE exl2_result exl2__convert_source_run(exl2__ctx *c, const exl2_convert_desc *d,
+                                                   const exl2__convert_source *source, const char *dir,
+                                                   uint64_t *outline)
 {
     exl2_import_desc import = { 0 };
     if (source->kind == EXL2__CONVERT_SOURCE_FP8) {
@@ -468,18 +472,18 @@ static exl2_result exl2__convert_source_run(exl2__ctx *c, const exl2_convert_des
 }
 
 /* Makes the outline, after that of a killed run was removed. *bytes: of the dense folder's tensors. */
-static exl2_result exl2__convert_source_outline(exl2__ctx *c, const exl2_convert_desc *d,
-                                                const exl2__convert_source *source, const exl2__keep *work,
-                                                char dir[EXL2__FILE_PATH_MAX], uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__convert_source_outline(exl2__ctx *c, const exl2_convert_desc *d,
+                                                       const exl2__convert_source *source, const exl2__keep *work,
+                                                       char dir[EXL2__FILE_PATH_MAX], uint64_t *bytes)
 {
     exl2__keep_path(work, EXL2__CONVERT_SOURCE_OUTLINE, "", dir);
     exl2__folder_remove(dir);
     return exl2__convert_source_run(c, d, source, dir, bytes);
 }
 
-static exl2_result exl2__convert_source_make(exl2__ctx *c, const exl2_convert_desc *d,
-                                             const exl2__convert_source *source, const exl2__keep *work,
-                                             char dir[EXL2__FILE_PATH_MAX])
+EXL2__PRIVATE exl2_result exl2__convert_source_make(exl2__ctx *c, const exl2_convert_desc *d,
+                                                    const exl2__convert_source *source, const exl2__keep *work,
+                                                    char dir[EXL2__FILE_PATH_MAX])
 {
     exl2__keep_path(work, EXL2__CONVERT_SOURCE_NAME, "", dir);
     return exl2__convert_source_run(c, d, source, dir, NULL);

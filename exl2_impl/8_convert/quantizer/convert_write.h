@@ -38,7 +38,7 @@ typedef struct exl2__convert_write {
 } exl2__convert_write;
 
 /* Name of the file with a slot's codes. */
-static void exl2__convert_write_codes_name(const exl2__slots *s, uint32_t slot, char name[EXL2__FILE_NAME_MAX])
+EXL2__PRIVATE void exl2__convert_write_codes_name(const exl2__slots *s, uint32_t slot, char name[EXL2__FILE_NAME_MAX])
 {
     if (slot + 1 == s->count) {
         exl2__format(name, EXL2__FILE_NAME_MAX, "head-codes");
@@ -51,7 +51,7 @@ static void exl2__convert_write_codes_name(const exl2__slots *s, uint32_t slot, 
 /* ---- the list of tensors ---- */
 
 /* Marks the tensors that a matrix consists of. */
-static void exl2__convert_write_mark(const exl2__tensors *t, const exl2__matrix_desc *d, uint32_t *number)
+EXL2__PRIVATE void exl2__convert_write_mark(const exl2__tensors *t, const exl2__matrix_desc *d, uint32_t *number)
 {
     static const char *const parts[] = { "q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm", "q_perm",
                                          "qweight", "qzeros", "scales", "g_idx", "bias" };
@@ -72,7 +72,7 @@ static void exl2__convert_write_mark(const exl2__tensors *t, const exl2__matrix_
 }
 
 /* Marks the tensors of all matrices that are quantized. */
-static exl2_result exl2__convert_write_mark_all(exl2__convert_write *w, uint32_t *number)
+EXL2__PRIVATE exl2_result exl2__convert_write_mark_all(exl2__convert_write *w, uint32_t *number)
 {
     const exl2__config *config = &w->source->load.config;
     for (uint32_t i = 1; i < exl2__weights_units(&w->source->load); i++) {
@@ -94,7 +94,7 @@ static exl2_result exl2__convert_write_mark_all(exl2__convert_write *w, uint32_t
 
 /* Is it a tensor of a tower: of what reads images or sound? It is copied as it is. What else nothing has asked for is
    left out: copies of what is quantized, layers that predict further tokens, tables of RoPE. */
-static bool exl2__convert_write_is_tower(const exl2__convert_write *w, const exl2__tensor *entry)
+EXL2__PRIVATE bool exl2__convert_write_is_tower(const exl2__convert_write *w, const exl2__tensor *entry)
 {
     static const char *const text[] = { "model.layers.", "model.language_model.", "language_model.", "model.mtp",
                                         "mtp.", "lm_head." };
@@ -107,7 +107,7 @@ static bool exl2__convert_write_is_tower(const exl2__convert_write *w, const exl
 
 /* Adds the source's other tensors that the text model uses, and towers. number [tensors]: index in the output, or
    UINT32_MAX. */
-static exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *number)
+EXL2__PRIVATE exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *number)
 {
     const exl2__tensors *t = &w->source->load.tensors;
     memset(number, 0, t->count * sizeof *number);
@@ -141,7 +141,7 @@ static exl2_result exl2__convert_write_list(exl2__convert_write *w, uint32_t *nu
     return EXL2_OK;
 }
 
-static void exl2__convert_write_list_slot(exl2__convert_write *w, exl2__slot *slot)
+EXL2__PRIVATE void exl2__convert_write_list_slot(exl2__convert_write *w, exl2__slot *slot)
 {
     exl2__arena dry = { 0 };
     exl2__slot_codes codes;
@@ -160,8 +160,8 @@ static void exl2__convert_write_list_slot(exl2__convert_write *w, exl2__slot *sl
 
 /* ---- data ---- */
 
-static exl2_result exl2__convert_write_halves(exl2__ctx *c, const char *name, const float *numbers, uint64_t count,
-                                              uint16_t *halves)
+EXL2__PRIVATE exl2_result exl2__convert_write_halves(exl2__ctx *c, const char *name, const float *numbers,
+                                                     uint64_t count, uint16_t *halves)
 {
     for (uint64_t i = 0; i < count; i++) {
         halves[i] = exl2__f32_to_f16(numbers[i]);
@@ -174,8 +174,8 @@ static exl2_result exl2__convert_write_halves(exl2__ctx *c, const char *name, co
 }
 
 /* Writes a tensor as it is. piece [PIECE * 4 bytes]: scratch. */
-static exl2_result exl2__convert_write_raw(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *entry,
-                                           exl2__shards *shards, uint32_t number, void *piece)
+EXL2__PRIVATE exl2_result exl2__convert_write_raw(exl2__ctx *c, const exl2__tensors *t, const exl2__tensor *entry,
+                                                  exl2__shards *shards, uint32_t number, void *piece)
 {
     for (uint64_t at = 0, some; at < entry->bytes; at += some) {
         some = exl2__min64(entry->bytes - at, EXL2__CONVERT_WRITE_PIECE * sizeof(float));
@@ -195,7 +195,7 @@ typedef struct exl2__convert_write_numbers {
 } exl2__convert_write_numbers;
 
 /* Part: some of them. */
-static exl2_result exl2__convert_write_share(exl2__ctx *c, void *arg, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__convert_write_share(exl2__ctx *c, void *arg, uint32_t index)
 {
     const exl2__convert_write_numbers *job = (const exl2__convert_write_numbers *)arg;
     uint64_t first = index * EXL2__CONVERT_WRITE_SHARE;
@@ -207,8 +207,8 @@ static exl2_result exl2__convert_write_share(exl2__ctx *c, void *arg, uint32_t i
 }
 
 /* numbers, halves [PIECE]: scratch. */
-static exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2__tensor *entry, uint32_t number,
-                                              float *numbers, uint16_t *halves)
+EXL2__PRIVATE exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2__tensor *entry, uint32_t number,
+                                                     float *numbers, uint16_t *halves)
 {
     if (exl2__convert_write_is_tower(w, entry)) {
         return w->dry ? EXL2_OK : exl2__convert_write_raw(w->c, &w->source->load.tensors, entry, &w->shards, number,
@@ -228,7 +228,7 @@ static exl2_result exl2__convert_write_tensor(exl2__convert_write *w, const exl2
 }
 
 /* The biases of a slot. halves [PIECE]: scratch. */
-static exl2_result exl2__convert_write_bias(exl2__convert_write *w, const exl2__slot *slot, uint16_t *halves)
+EXL2__PRIVATE exl2_result exl2__convert_write_bias(exl2__convert_write *w, const exl2__slot *slot, uint16_t *halves)
 {
     if (slot->has_bias && slot->layer != EXL2__SLOTS_NO_LAYER) {
         EXL2__TRY(exl2__runner_hold(w->source, slot->layer));
@@ -244,7 +244,7 @@ static exl2_result exl2__convert_write_bias(exl2__convert_write *w, const exl2__
     return EXL2_OK;
 }
 
-static exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t index, uint16_t *halves)
+EXL2__PRIVATE exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t index, uint16_t *halves)
 {
     exl2__slot *slot = &w->slots->items[index];
     exl2__arena dry = { 0 }, memory;
@@ -272,8 +272,8 @@ static exl2_result exl2__convert_write_slot(exl2__convert_write *w, uint32_t ind
     return result;
 }
 
-static exl2_result exl2__convert_write_tensors(exl2__convert_write *w, const char *dir, uint32_t *number,
-                                               float *numbers, uint16_t *halves)
+EXL2__PRIVATE exl2_result exl2__convert_write_tensors(exl2__convert_write *w, const char *dir, uint32_t *number,
+                                                      float *numbers, uint16_t *halves)
 {
     const exl2__tensors *t = &w->source->load.tensors;
     EXL2__TRY(exl2__convert_write_list(w, number));
@@ -299,7 +299,7 @@ static exl2_result exl2__convert_write_tensors(exl2__convert_write *w, const cha
 
 /* Writes the members of the source's config.json, but what says how the source itself is quantized, and then those of
    `last`, which may be "". */
-static void exl2__convert_write_members(const exl2__json *j, const char *last, exl2__write *out)
+EXL2__PRIVATE void exl2__convert_write_members(const exl2__json *j, const char *last, exl2__write *out)
 {
     const char *begin = "{\n  \""; /* of a member */
     for (uint32_t key = exl2__json_first(j, 0); key; key = exl2__json_next(j, 0, key)) {
@@ -319,7 +319,7 @@ static void exl2__convert_write_members(const exl2__json *j, const char *last, e
 }
 
 /* config.json of the source with the output's own quantization_config, or, for a dense copy, without one. */
-static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char *dir)
+EXL2__PRIVATE exl2_result exl2__convert_write_config(exl2__convert_write *w, const char *dir)
 {
     static const char *const texts[] = { "(files)", "(spare texts, own text)", "(spare texts)", "(random ids)" };
     exl2__blob blob;
@@ -354,7 +354,7 @@ static exl2_result exl2__convert_write_config(exl2__convert_write *w, const char
 }
 
 /* Copies a file of the source, if it has one of this name. */
-static exl2_result exl2__convert_write_copy(exl2__convert_write *w, const char *dir, const char *name)
+EXL2__PRIVATE exl2_result exl2__convert_write_copy(exl2__convert_write *w, const char *dir, const char *name)
 {
     exl2__blob blob;
     exl2__write out;
@@ -376,7 +376,7 @@ static exl2_result exl2__convert_write_copy(exl2__convert_write *w, const char *
 
 /* ---- reading back ---- */
 
-static exl2_result exl2__convert_write_differs(exl2__convert_write *w, const char *name)
+EXL2__PRIVATE exl2_result exl2__convert_write_differs(exl2__convert_write *w, const char *name)
 {
     return exl2__fail(w->c, EXL2_ERR_INTERNAL, "%s was read back with other values than were written", name);
 }
@@ -392,7 +392,7 @@ typedef struct exl2__convert_write_words {
 } exl2__convert_write_words;
 
 /* Part: one chunk. */
-static exl2_result exl2__convert_write_check_words(exl2__ctx *c, void *arg, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__convert_write_check_words(exl2__ctx *c, void *arg, uint32_t index)
 {
     exl2__convert_write_words *job = (exl2__convert_write_words *)arg;
     uint64_t at = job->at + index * EXL2__KEEP_CHUNK, bytes = exl2__min64(job->bytes - at, EXL2__KEEP_CHUNK);
@@ -403,8 +403,8 @@ static exl2_result exl2__convert_write_check_words(exl2__ctx *c, void *arg, uint
 }
 
 /* Compares a matrix of the output with the codes in the work folder, after the loader's checks. */
-static exl2_result exl2__convert_write_check_slot(exl2__convert_write *w, const exl2__tensors *t, uint32_t index,
-                                                  const exl2__slot_codes *codes, uint32_t *words)
+EXL2__PRIVATE exl2_result exl2__convert_write_check_slot(exl2__convert_write *w, const exl2__tensors *t, uint32_t index,
+                                                         const exl2__slot_codes *codes, uint32_t *words)
 {
     const exl2__slot *slot = &w->slots->items[index];
     exl2__matrix_desc desc = { 0 };
@@ -432,7 +432,7 @@ static exl2_result exl2__convert_write_check_slot(exl2__convert_write *w, const 
     return result < 0 ? result : same ? EXL2_OK : exl2__convert_write_differs(w, slot->name);
 }
 
-static exl2_result exl2__convert_write_check(exl2__convert_write *w, const char *dir)
+EXL2__PRIVATE exl2_result exl2__convert_write_check(exl2__convert_write *w, const char *dir)
 {
     exl2__tensors t = { 0 };
     exl2__tensors_reader reader;
@@ -480,7 +480,7 @@ typedef struct exl2__convert_write_scratch {
     uint16_t *halves;  /* [PIECE] */
 } exl2__convert_write_scratch;
 
-static exl2__convert_write_scratch exl2__convert_write_layout(const exl2__convert_write *w, exl2__arena *a)
+EXL2__PRIVATE exl2__convert_write_scratch exl2__convert_write_layout(const exl2__convert_write *w, exl2__arena *a)
 {
     exl2__convert_write_scratch s;
     s.number = (uint32_t *)exl2__arena_alloc(a, w->source->load.tensors.count * sizeof *s.number);
@@ -491,8 +491,8 @@ static exl2__convert_write_scratch exl2__convert_write_layout(const exl2__conver
 
 /* Writes nothing. values: checks that all numbers that will be FP16 can be. bytes: NULL, or gets the size of the
    folder. */
-static exl2_result exl2__convert_write_dry_run(exl2__convert_write *w, bool values, uint64_t *bytes,
-                                               exl2__convert_write_scratch *s)
+EXL2__PRIVATE exl2_result exl2__convert_write_dry_run(exl2__convert_write *w, bool values, uint64_t *bytes,
+                                                      exl2__convert_write_scratch *s)
 {
     const exl2__tensors *t = &w->source->load.tensors;
     EXL2__TRY(exl2__convert_write_list(w, s->number));
@@ -519,7 +519,7 @@ static exl2_result exl2__convert_write_dry_run(exl2__convert_write *w, bool valu
 }
 
 /* Makes the list of tensors, and writes them. dir NULL: a dry run. */
-static exl2_result exl2__convert_write_run(exl2__convert_write *w, const char *dir, bool values, uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__convert_write_run(exl2__convert_write *w, const char *dir, bool values, uint64_t *bytes)
 {
     exl2__arena dry = { 0 }, memory;
     w->dry = !dir;
@@ -538,12 +538,12 @@ static exl2_result exl2__convert_write_run(exl2__convert_write *w, const char *d
 }
 
 /* See exl2__convert_write_dry_run. */
-static exl2_result exl2__convert_write_dry(exl2__convert_write *w, bool values, uint64_t *bytes)
+EXL2__PRIVATE exl2_result exl2__convert_write_dry(exl2__convert_write *w, bool values, uint64_t *bytes)
 {
     return exl2__convert_write_run(w, NULL, values, bytes);
 }
 
-static exl2_result exl2__convert_write_all(exl2__convert_write *w, const char *dir)
+EXL2__PRIVATE exl2_result exl2__convert_write_all(exl2__convert_write *w, const char *dir)
 {
     EXL2__TRY(exl2__convert_write_run(w, dir, false, NULL));
     EXL2__TRY(exl2__convert_write_config(w, dir));

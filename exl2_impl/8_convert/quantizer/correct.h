@@ -25,7 +25,8 @@ typedef struct exl2__correct {
 } exl2__correct;
 
 /* widest: the largest input; rows_max: of a chunk. */
-static void exl2__correct_layout(exl2__correct *k, exl2__gpu *gpu, uint32_t widest, uint32_t rows_max, exl2__arena *a)
+EXL2__PRIVATE void exl2__correct_layout(exl2__correct *k, exl2__gpu *gpu, uint32_t widest, uint32_t rows_max,
+                                        exl2__arena *a)
 {
     k->gpu = gpu;
     if (gpu) {
@@ -37,7 +38,7 @@ static void exl2__correct_layout(exl2__correct *k, exl2__gpu *gpu, uint32_t wide
 }
 
 /* Begins the sums of an input. */
-static exl2_result exl2__correct_begin(exl2__correct *k, exl2__gram *gram, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__correct_begin(exl2__correct *k, exl2__gram *gram, uint32_t in)
 {
     k->gram = gram;
 #ifndef EXL2_NO_CUDA
@@ -64,7 +65,7 @@ static inline void exl2__correct_row(const exl2__correct *k, uint32_t row, const
 }
 
 /* Task: one strip of columns of y'(x - y). */
-static void exl2__correct_task(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__correct_task(void *arg, uint32_t strip)
 {
     const exl2__correct *k = (const exl2__correct *)arg;
     const exl2__gram *g = k->gram;
@@ -77,7 +78,7 @@ static void exl2__correct_task(void *arg, uint32_t strip)
 
 /* Adds the first `rows` rows of the current chunk; with a GPU, those that exl2__gpu_correct_keep has kept, and the
    current input. */
-static exl2_result exl2__correct_add(const exl2__ctx *c, exl2__correct *k, uint32_t rows)
+EXL2__PRIVATE exl2_result exl2__correct_add(const exl2__ctx *c, exl2__correct *k, uint32_t rows)
 {
     EXL2__TRY(exl2__gram_add(c, k->gram, rows));
 #ifndef EXL2_NO_CUDA
@@ -90,7 +91,7 @@ static exl2_result exl2__correct_add(const exl2__ctx *c, exl2__correct *k, uint3
 }
 
 /* Brings the sums into the order of a factor of k->gram, which is finished. */
-static exl2_result exl2__correct_finish(exl2__correct *k, const exl2__factor *f)
+EXL2__PRIVATE exl2_result exl2__correct_finish(exl2__correct *k, const exl2__factor *f)
 {
     float tokens = (float)k->gram->tokens;
 #ifndef EXL2_NO_CUDA
@@ -111,7 +112,7 @@ static exl2_result exl2__correct_finish(exl2__correct *k, const exl2__factor *f)
 }
 
 /* g [in, 32] = inverse(Hd) g, in units of mean / Hd: with Hd = A A', first A, from the last row up, and then A'. */
-static void exl2__correct_solve(const exl2__factor *f, float *g)
+EXL2__PRIVATE void exl2__correct_solve(const exl2__factor *f, float *g)
 {
     for (uint32_t i = f->in; i-- > 0;) {
         for (uint32_t j = i + 1; j < f->in; j++) {
@@ -136,7 +137,7 @@ typedef struct exl2__correct_job {
 } exl2__correct_job;
 
 /* Task: the targets of one strip. Where they are too large for the format, the weights stay. */
-static void exl2__correct_strip(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__correct_strip(void *arg, uint32_t strip)
 {
     const exl2__correct_job *job = (const exl2__correct_job *)arg;
     const exl2__factor *f = job->s->factor;
@@ -157,7 +158,7 @@ static void exl2__correct_strip(void *arg, uint32_t strip)
 }
 
 /* Changes s->weights to the targets, before exl2__solve_run. s->factor: the one of exl2__correct_finish. */
-static exl2_result exl2__correct_weights(const exl2__ctx *c, const exl2__correct *k, exl2__solve *s)
+EXL2__PRIVATE exl2_result exl2__correct_weights(const exl2__ctx *c, const exl2__correct *k, exl2__solve *s)
 {
     exl2__correct_job job = { k, s };
 #ifndef EXL2_NO_CUDA

@@ -41,7 +41,7 @@ static inline void exl2__device_plan_need(exl2__device_plan *p, uint32_t index, 
 }
 
 /* Tokens of a pass through a layer, at most: of calibration, or of the probes. */
-static uint32_t exl2__device_plan_tokens(const exl2__device_plan *p, uint32_t layer, bool probes)
+EXL2__PRIVATE uint32_t exl2__device_plan_tokens(const exl2__device_plan *p, uint32_t layer, bool probes)
 {
     const exl2__measure *m = p->m;
     bool fits = exl2__runner_can(p->r, layer, EXL2__RUNNER_QKV) && exl2__runner_can(p->r, layer, EXL2__RUNNER_UP);
@@ -50,7 +50,7 @@ static uint32_t exl2__device_plan_tokens(const exl2__device_plan *p, uint32_t la
 }
 
 /* An input of `tokens` rows as halves, and in f32. */
-static void exl2__device_plan_rows(exl2__device_plan *p, uint64_t tokens, uint64_t in)
+EXL2__PRIVATE void exl2__device_plan_rows(exl2__device_plan *p, uint64_t tokens, uint64_t in)
 {
     exl2__device_plan_need(p, EXL2__GPU_X, tokens * in * sizeof(float));
     exl2__device_plan_need(p, EXL2__GPU_HALVES, exl2__align_up(tokens, EXL2K_HALF_TILE) * in * 2);
@@ -58,7 +58,8 @@ static void exl2__device_plan_rows(exl2__device_plan *p, uint64_t tokens, uint64
 }
 
 /* Moments of an input of a layer over chunks of `tokens` rows. layer NULL: the head's. */
-static void exl2__device_plan_moments(exl2__device_plan *p, const exl2__layer *layer, uint32_t input, uint64_t tokens)
+EXL2__PRIVATE void exl2__device_plan_moments(exl2__device_plan *p, const exl2__layer *layer, uint32_t input,
+                                             uint64_t tokens)
 {
     uint64_t in = exl2__runner_input_size(p->r, layer, input), square = in * in * sizeof(float);
     uint64_t pitch = exl2__align_up(tokens, EXL2K_HALF_DEPTH);
@@ -84,7 +85,7 @@ static void exl2__device_plan_moments(exl2__device_plan *p, const exl2__layer *l
     }
 }
 
-static void exl2__device_plan_attention(exl2__device_plan *p, uint64_t tokens)
+EXL2__PRIVATE void exl2__device_plan_attention(exl2__device_plan *p, uint64_t tokens)
 {
     const exl2__shape *s = &p->r->plan.shape;
     uint64_t queries = (uint64_t)s->heads * s->head_dim, keys = (uint64_t)s->kv_heads * s->head_dim;
@@ -98,7 +99,7 @@ static void exl2__device_plan_attention(exl2__device_plan *p, uint64_t tokens)
 }
 
 /* A dense MLP, or a shared expert. */
-static void exl2__device_plan_mlp(exl2__device_plan *p, uint64_t tokens, uint64_t inter)
+EXL2__PRIVATE void exl2__device_plan_mlp(exl2__device_plan *p, uint64_t tokens, uint64_t inter)
 {
     uint64_t bytes = tokens * inter * sizeof(float);
     exl2__device_plan_rows(p, tokens, p->r->plan.shape.hidden);
@@ -108,7 +109,7 @@ static void exl2__device_plan_mlp(exl2__device_plan *p, uint64_t tokens, uint64_
     exl2__device_plan_need(p, EXL2__GPU_ACTIVE, bytes);
 }
 
-static void exl2__device_plan_experts(exl2__device_plan *p, uint64_t tokens)
+EXL2__PRIVATE void exl2__device_plan_experts(exl2__device_plan *p, uint64_t tokens)
 {
     const exl2__shape *s = &p->r->plan.shape;
     const exl2__experts *e = &s->experts;
@@ -123,7 +124,7 @@ static void exl2__device_plan_experts(exl2__device_plan *p, uint64_t tokens)
 }
 
 /* What passes through a layer use. */
-static void exl2__device_plan_layer(exl2__device_plan *p, const exl2__layer *layer)
+EXL2__PRIVATE void exl2__device_plan_layer(exl2__device_plan *p, const exl2__layer *layer)
 {
     const exl2__config *config = &p->r->load.config;
     uint32_t chunk = exl2__device_plan_tokens(p, layer->index, false);
@@ -154,7 +155,7 @@ static void exl2__device_plan_layer(exl2__device_plan *p, const exl2__layer *lay
 }
 
 /* What the head, states, and vectors use. */
-static void exl2__device_plan_rest(exl2__device_plan *p)
+EXL2__PRIVATE void exl2__device_plan_rest(exl2__device_plan *p)
 {
     const exl2__measure *m = p->m;
     const exl2__shape *s = &p->r->plan.shape;
@@ -188,14 +189,14 @@ static void exl2__device_plan_rest(exl2__device_plan *p)
 /* ---- matrices ---- */
 
 /* The input that a unit reads, or UINT32_MAX. */
-static uint32_t exl2__device_plan_input(const exl2__unit *u)
+EXL2__PRIVATE uint32_t exl2__device_plan_input(const exl2__unit *u)
 {
     return u->kind == EXL2__UNIT_ROUTER ? EXL2__RUNNER_UP : u->kind == EXL2__UNIT_HEAD ? EXL2__RUNNER_QKV
                                                                                   : exl2__slots_input(u);
 }
 
 /* Adds the matrices of a unit to p->weights, and to layers [layers]. */
-static exl2_result exl2__device_plan_unit(exl2__device_plan *p, uint32_t index, uint64_t *layers)
+EXL2__PRIVATE exl2_result exl2__device_plan_unit(exl2__device_plan *p, uint32_t index, uint64_t *layers)
 {
     exl2__unit u;
     exl2__matrix_desc parts[3];
@@ -222,7 +223,7 @@ static exl2_result exl2__device_plan_unit(exl2__device_plan *p, uint32_t index, 
 }
 
 /* What stays allocated while a stage runs: buffers that passes use, or the others up to `last`. */
-static uint64_t exl2__device_plan_sum(const exl2__gpu *g, uint32_t first, uint32_t last)
+EXL2__PRIVATE uint64_t exl2__device_plan_sum(const exl2__gpu *g, uint32_t first, uint32_t last)
 {
     uint64_t sum = 0;
     for (uint32_t i = first; i < last; i++) {
@@ -232,7 +233,7 @@ static uint64_t exl2__device_plan_sum(const exl2__gpu *g, uint32_t first, uint32
 }
 
 /* What passes without moments use: of probes, or of the comparison. All is there but where it was freed before. */
-static uint64_t exl2__device_plan_light(const exl2__device_plan *p)
+EXL2__PRIVATE uint64_t exl2__device_plan_light(const exl2__device_plan *p)
 {
     static const uint8_t moments[] = { EXL2__GPU_COLUMNS, EXL2__GPU_COLUMN_SCALES, EXL2__GPU_EXPERT_SUMS,
                                        EXL2__GPU_SUMS, EXL2__GPU_SUMS + 1, EXL2__GPU_SUMS + 2, EXL2__GPU_SUMS + 3 };
@@ -245,8 +246,8 @@ static uint64_t exl2__device_plan_light(const exl2__device_plan *p)
 
 /* The most of a matrix's factor and quantizer: with quantized forms `kept` before it, and its own; probed: passes run
    while the factor is there. */
-static uint64_t exl2__device_plan_slot(const exl2__device_plan *p, const exl2__slot *slot, uint64_t kept, uint64_t own,
-                                       bool probed)
+EXL2__PRIVATE uint64_t exl2__device_plan_slot(const exl2__device_plan *p, const exl2__slot *slot, uint64_t kept,
+                                              uint64_t own, bool probed)
 {
     const exl2__gpu *g = p->g;
     uint64_t sizes[EXL2__GPU_SOLVE_BUFFERS], factor = exl2__gpu_factor_bytes(slot->in, false);
@@ -262,7 +263,7 @@ static uint64_t exl2__device_plan_slot(const exl2__device_plan *p, const exl2__s
 }
 
 /* The most that is allocated at once, with at most `limit` of the model's weights. layers: weights of each. */
-static uint64_t exl2__device_plan_peak(exl2__device_plan *p, const uint64_t *layers, uint64_t limit)
+EXL2__PRIVATE uint64_t exl2__device_plan_peak(exl2__device_plan *p, const uint64_t *layers, uint64_t limit)
 {
     const exl2__gpu *g = p->g;
     uint64_t all = exl2__device_plan_sum(g, EXL2__GPU_WORK, EXL2__GPU_SCRATCH_COUNT), tried = 0, made = 0, most = 0;
@@ -298,7 +299,7 @@ static uint64_t exl2__device_plan_peak(exl2__device_plan *p, const uint64_t *lay
 }
 
 /* Most trials of a layer before the last one, at least 1. */
-static uint32_t exl2__device_plan_trials(const exl2__slots *s, uint32_t last)
+EXL2__PRIVATE uint32_t exl2__device_plan_trials(const exl2__slots *s, uint32_t last)
 {
     uint32_t count = 0, most = 1;
     for (uint32_t i = 0; i < s->first[last]; i++) {
@@ -311,7 +312,7 @@ static uint32_t exl2__device_plan_trials(const exl2__slots *s, uint32_t last)
 }
 
 /* Sets p->g's planned sizes and limits, p->needs and p->peak. */
-static exl2_result exl2__device_plan_make(exl2__device_plan *p)
+EXL2__PRIVATE exl2_result exl2__device_plan_make(exl2__device_plan *p)
 {
     exl2__gpu *g = p->g;
     exl2__arena dry = { 0 }, memory;

@@ -44,14 +44,14 @@ typedef struct exl2__factor_rank {
     uint32_t *order;
 } exl2__factor_rank;
 
-static bool exl2__factor_rank_less(const void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__factor_rank_less(const void *items, uint32_t a, uint32_t b)
 {
     const exl2__factor_rank *r = (const exl2__factor_rank *)items;
     double x = r->energy[r->order[a]], y = r->energy[r->order[b]];
     return x > y || (x == y && r->order[a] < r->order[b]);
 }
 
-static void exl2__factor_rank_swap(void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__factor_rank_swap(void *items, uint32_t a, uint32_t b)
 {
     const exl2__factor_rank *r = (const exl2__factor_rank *)items;
     uint32_t kept = r->order[a];
@@ -73,7 +73,7 @@ static inline float *exl2__factor_lower(const exl2__factor *f, uint32_t strip, u
 }
 
 /* Task: the rows of the block in one strip, minus what the rows below have accounted for. */
-static void exl2__factor_block_update(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__factor_block_update(void *arg, uint32_t strip)
 {
     const exl2__factor_block *b = (const exl2__factor_block *)arg;
     const exl2__factor *f = b->f;
@@ -86,7 +86,7 @@ static void exl2__factor_block_update(void *arg, uint32_t strip)
 }
 
 /* Factors the block on the diagonal: M = L'L with L lower triangular, in place. false: M is not positive definite. */
-static bool exl2__factor_block_diagonal(const exl2__factor_block *b)
+EXL2__PRIVATE bool exl2__factor_block_diagonal(const exl2__factor_block *b)
 {
     float *m = exl2__factor_lower(b->f, b->first / EXL2__PANELS_LANES, b->first);
     for (uint32_t i = EXL2__FACTOR_BLOCK; i-- > 0;) {
@@ -113,7 +113,7 @@ static bool exl2__factor_block_diagonal(const exl2__factor_block *b)
 }
 
 /* Task: the rows of the block in one strip to its left: solves L_bb' X = M for X, from the last row up. */
-static void exl2__factor_block_solve(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__factor_block_solve(void *arg, uint32_t strip)
 {
     const exl2__factor_block *b = (const exl2__factor_block *)arg;
     const float *l = exl2__factor_lower(b->f, b->first / EXL2__PANELS_LANES, b->first);
@@ -134,7 +134,7 @@ static void exl2__factor_block_solve(void *arg, uint32_t strip)
 }
 
 /* Task: copies Hd from its panels to one strip. */
-static void exl2__factor_load(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__factor_load(void *arg, uint32_t strip)
 {
     const exl2__factor_block *b = (const exl2__factor_block *)arg;
     for (uint32_t row = 0; row < b->f->in; row++) {
@@ -145,7 +145,7 @@ static void exl2__factor_load(void *arg, uint32_t strip)
     }
 }
 
-static bool exl2__factor_run(const exl2__ctx *c, exl2__factor_block *b)
+EXL2__PRIVATE bool exl2__factor_run(const exl2__ctx *c, exl2__factor_block *b)
 {
     exl2__factor *f = b->f;
     exl2__tasks_run(c, f->in / EXL2__PANELS_LANES, exl2__factor_load, b);
@@ -169,7 +169,7 @@ static bool exl2__factor_run(const exl2__ctx *c, exl2__factor_block *b)
 }
 
 /* Task: F from A', one panel. */
-static void exl2__factor_feedback(void *arg, uint32_t panel)
+EXL2__PRIVATE void exl2__factor_feedback(void *arg, uint32_t panel)
 {
     const exl2__factor_block *b = (const exl2__factor_block *)arg;
     const exl2__factor *f = b->f;
@@ -189,7 +189,7 @@ static void exl2__factor_feedback(void *arg, uint32_t panel)
 
 /* ---- making one ---- */
 
-static void exl2__factor_close(exl2__ctx *c, exl2__factor *f)
+EXL2__PRIVATE void exl2__factor_close(exl2__ctx *c, exl2__factor *f)
 {
 #ifndef EXL2_NO_CUDA
     exl2__gpu_factor_close(&f->on_gpu);
@@ -198,7 +198,7 @@ static void exl2__factor_close(exl2__ctx *c, exl2__factor *f)
     *f = (exl2__factor){ 0 };
 }
 
-static void exl2__factor_layout(exl2__factor *f, exl2__arena *a)
+EXL2__PRIVATE void exl2__factor_layout(exl2__factor *f, exl2__arena *a)
 {
     f->order = (uint32_t *)exl2__arena_alloc(a, f->in * sizeof *f->order);
     f->diagonal = (float *)exl2__arena_alloc(a, f->in * sizeof *f->diagonal);
@@ -215,7 +215,7 @@ typedef struct exl2__factor_scratch {
     double *energy;
 } exl2__factor_scratch;
 
-static exl2__factor_scratch exl2__factor_scratch_layout(uint32_t in, bool on_gpu, exl2__arena *a)
+EXL2__PRIVATE exl2__factor_scratch exl2__factor_scratch_layout(uint32_t in, bool on_gpu, exl2__arena *a)
 {
     exl2__factor_scratch s = { NULL, NULL, NULL };
     if (!on_gpu) {
@@ -227,8 +227,8 @@ static exl2__factor_scratch exl2__factor_scratch_layout(uint32_t in, bool on_gpu
 }
 
 /* Reads H: its order and its mean. */
-static exl2_result exl2__factor_rank_all(exl2__ctx *c, const char *name, const float *gram, double *energy,
-                                     exl2__factor *f)
+EXL2__PRIVATE exl2_result exl2__factor_rank_all(exl2__ctx *c, const char *name, const float *gram, double *energy,
+                                                exl2__factor *f)
 {
     double sum = 0;
     for (uint32_t i = 0; i < f->in; i++) {
@@ -249,7 +249,7 @@ static exl2_result exl2__factor_rank_all(exl2__ctx *c, const char *name, const f
 }
 
 /* The panels of H in packed order, without damping. */
-static void exl2__factor_read(const float *gram, exl2__factor *f)
+EXL2__PRIVATE void exl2__factor_read(const float *gram, exl2__factor *f)
 {
     float inverse = (float)(1 / f->mean);
     for (uint32_t row = 0; row < f->in; row++) {
@@ -262,20 +262,20 @@ static void exl2__factor_read(const float *gram, exl2__factor *f)
     }
 }
 
-static void exl2__factor_damp(exl2__factor *f, float d)
+EXL2__PRIVATE void exl2__factor_damp(exl2__factor *f, float d)
 {
     for (uint32_t i = 0; i < f->in; i++) {
         *exl2__panels_at(&f->hessian, i, i) += d;
     }
 }
 
-static exl2_result exl2__factor_failed(exl2__ctx *c, const char *name)
+EXL2__PRIVATE exl2_result exl2__factor_failed(exl2__ctx *c, const char *name)
 {
     return exl2__fail(c, EXL2_ERR_FORMAT, "%s: the moments of its input cannot be factored", name);
 }
 
 #ifndef EXL2_NO_CUDA
-static exl2_result exl2__factor_gpu(exl2__ctx *c, const char *name, const float *gram, exl2__factor *f)
+EXL2__PRIVATE exl2_result exl2__factor_gpu(exl2__ctx *c, const char *name, const float *gram, exl2__factor *f)
 {
     bool failed;
     for (uint32_t i = 0;; i++) {
@@ -292,8 +292,8 @@ static exl2_result exl2__factor_gpu(exl2__ctx *c, const char *name, const float 
 }
 #endif
 
-static exl2_result exl2__factor_steps(exl2__ctx *c, const char *name, const float *gram, exl2__factor *f,
-                                      const exl2__factor_scratch *s)
+EXL2__PRIVATE exl2_result exl2__factor_steps(exl2__ctx *c, const char *name, const float *gram, exl2__factor *f,
+                                             const exl2__factor_scratch *s)
 {
     exl2__factor_block b = { f, 0, s->panel };
     EXL2__TRY(exl2__factor_rank_all(c, name, gram, s->energy, f));
@@ -319,8 +319,8 @@ static exl2_result exl2__factor_steps(exl2__ctx *c, const char *name, const floa
 
 /* gram [in / 32, in, 32]: H, symmetric; in: a multiple of 32. name: the layer, for messages. gpu: where the factor is
    made and stays; NULL: the CPU. After a failure *f is zeroed. */
-static exl2_result exl2__factor_make(exl2__ctx *c, exl2__gpu *gpu, const char *name, const float *gram, uint32_t in,
-                                     exl2__factor *f)
+EXL2__PRIVATE exl2_result exl2__factor_make(exl2__ctx *c, exl2__gpu *gpu, const char *name, const float *gram,
+                                            uint32_t in, exl2__factor *f)
 {
     exl2__arena dry = { 0 }, memory = { 0 };
     const exl2__cpu_ops *ops = exl2__cpu_choose(c->cpu_path);

@@ -32,8 +32,8 @@ static inline uint64_t exl2__gram_work_bytes(uint32_t in, uint32_t rows_max)
     return (uint64_t)in * rows_max * sizeof(float);
 }
 
-static void exl2__gram_layout(exl2__gram *g, const exl2__cpu_ops *ops, uint32_t in, uint32_t rows_max, float *strips,
-                              float *panels, exl2__arena *a)
+EXL2__PRIVATE void exl2__gram_layout(exl2__gram *g, const exl2__cpu_ops *ops, uint32_t in, uint32_t rows_max,
+                                     float *strips, float *panels, exl2__arena *a)
 {
     *g = (exl2__gram){ 0 };
     g->ops = ops;
@@ -56,7 +56,7 @@ static inline void exl2__gram_row(const exl2__gram *g, uint32_t row, const float
 }
 
 /* Task: one strip of columns, from the diagonal down. */
-static void exl2__gram_task(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__gram_task(void *arg, uint32_t strip)
 {
     const exl2__gram *g = (const exl2__gram *)arg;
     for (uint32_t row = strip * EXL2__PANELS_LANES; row < g->in; row += g->width) {
@@ -67,7 +67,7 @@ static void exl2__gram_task(void *arg, uint32_t strip)
 }
 
 /* Begins the sums. in: 0 if there is no such input now. */
-static exl2_result exl2__gram_begin(exl2__gram *g, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__gram_begin(exl2__gram *g, uint32_t in)
 {
     g->in = in;
     g->tokens = 0;
@@ -81,7 +81,7 @@ static exl2_result exl2__gram_begin(exl2__gram *g, uint32_t in)
 }
 
 /* Adds the first `rows` rows of the current chunk. */
-static exl2_result exl2__gram_add(const exl2__ctx *c, exl2__gram *g, uint32_t rows)
+EXL2__PRIVATE exl2_result exl2__gram_add(const exl2__ctx *c, exl2__gram *g, uint32_t rows)
 {
     g->rows = rows;
     g->tokens += rows;
@@ -95,7 +95,7 @@ static exl2_result exl2__gram_add(const exl2__ctx *c, exl2__gram *g, uint32_t ro
 }
 
 /* Task: copies what is below the diagonal in one strip to above it. */
-static void exl2__gram_mirror_task(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__gram_mirror_task(void *arg, uint32_t strip)
 {
     const exl2__gram *g = (const exl2__gram *)arg;
     const float *from = g->sum + (size_t)strip * g->in * EXL2__PANELS_LANES;
@@ -109,13 +109,13 @@ static void exl2__gram_mirror_task(void *arg, uint32_t strip)
 }
 
 /* Fills in the half above the diagonal. */
-static void exl2__gram_mirror(const exl2__ctx *c, exl2__gram *g)
+EXL2__PRIVATE void exl2__gram_mirror(const exl2__ctx *c, exl2__gram *g)
 {
     exl2__tasks_run(c, g->in / EXL2__PANELS_LANES, exl2__gram_mirror_task, g);
 }
 
 /* g->sum is filled in by other means: without what is above the diagonal, which a GPU does not read. */
-static void exl2__gram_replaced(const exl2__ctx *c, exl2__gram *g)
+EXL2__PRIVATE void exl2__gram_replaced(const exl2__ctx *c, exl2__gram *g)
 {
 #ifndef EXL2_NO_CUDA
     if (g->gpu) {
@@ -129,7 +129,7 @@ static void exl2__gram_replaced(const exl2__ctx *c, exl2__gram *g)
 }
 
 /* Divides by the number of tokens, and fills in the other half. On the GPU, moments of experts are blended before. */
-static exl2_result exl2__gram_finish(const exl2__ctx *c, exl2__gram *g)
+EXL2__PRIVATE exl2_result exl2__gram_finish(const exl2__ctx *c, exl2__gram *g)
 {
     float share = g->tokens ? 1 / (float)g->tokens : 0;
 #ifndef EXL2_NO_CUDA

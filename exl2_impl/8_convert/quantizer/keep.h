@@ -46,7 +46,7 @@ typedef struct exl2__keep_piece {
 } exl2__keep_piece;
 
 /* Moves *name behind a number; false: there is none. */
-static bool exl2__keep_skip_number(const char **name)
+EXL2__PRIVATE bool exl2__keep_skip_number(const char **name)
 {
     size_t digits = strspn(*name, "0123456789");
     *name += digits;
@@ -54,14 +54,14 @@ static bool exl2__keep_skip_number(const char **name)
 }
 
 /* Is the rest of a name `end`, perhaps with ".part"? */
-static bool exl2__keep_ends(const char *rest, const char *end)
+EXL2__PRIVATE bool exl2__keep_ends(const char *rest, const char *end)
 {
     size_t bytes = strlen(end);
     return strncmp(rest, end, bytes) == 0 && (rest[bytes] == 0 || strcmp(rest + bytes, ".part") == 0);
 }
 
 /* Is it the name of a file or folder that a conversion writes? No other one is ever deleted. */
-static bool exl2__keep_is_ours(const char *name)
+EXL2__PRIVATE bool exl2__keep_is_ours(const char *name)
 {
     static const char *const names[] = { EXL2__KEEP_TEXT, EXL2__KEEP_TEXT "-backend", "ids", "ids-rows", "states",
                                          "states-of-both", "head-codes", "head-moments", "head-losses", "source",
@@ -86,13 +86,14 @@ static bool exl2__keep_is_ours(const char *name)
     return exl2__keep_skip_number(&name) && (exl2__keep_ends(name, ".codes") || exl2__keep_ends(name, ".moments"));
 }
 
-static void exl2__keep_path(const exl2__keep *w, const char *name, const char *tail, char path[EXL2__FILE_PATH_MAX])
+EXL2__PRIVATE void exl2__keep_path(const exl2__keep *w, const char *name, const char *tail,
+                                   char path[EXL2__FILE_PATH_MAX])
 {
     exl2__format(path, EXL2__FILE_PATH_MAX, "%s/%s%s", w->dir, name, tail);
 }
 
 /* FNV-1a over eight bytes at a time, in four chains, because some files have gigabytes; continues from `hash`. */
-static uint64_t exl2__keep_hash(uint64_t hash, const void *data, uint64_t bytes)
+EXL2__PRIVATE uint64_t exl2__keep_hash(uint64_t hash, const void *data, uint64_t bytes)
 {
     const uint8_t *p = (const uint8_t *)data;
     uint64_t chains[4] = { hash, hash + 1, hash + 2, hash + 3 }, words[4];
@@ -132,7 +133,7 @@ typedef struct exl2__keep_chunks {
 } exl2__keep_chunks;
 
 /* Part: one chunk. */
-static exl2_result exl2__keep_chunk(exl2__ctx *c, void *arg, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__keep_chunk(exl2__ctx *c, void *arg, uint32_t index)
 {
     exl2__keep_chunks *k = (exl2__keep_chunks *)arg;
     uint8_t *data = k->items[index].data;
@@ -146,8 +147,8 @@ static exl2_result exl2__keep_chunk(exl2__ctx *c, void *arg, uint32_t index)
 
 /* Reads or writes all pieces of a file from behind its head on, and makes the head: the hash is of those of the
    chunks. */
-static exl2_result exl2__keep_pass(const exl2__keep *w, const char *name, void *file, bool reads,
-                                   const exl2__keep_piece *pieces, uint32_t count, exl2__keep_head *head)
+EXL2__PRIVATE exl2_result exl2__keep_pass(const exl2__keep *w, const char *name, void *file, bool reads,
+                                          const exl2__keep_piece *pieces, uint32_t count, exl2__keep_head *head)
 {
     exl2__keep_chunks k = { .name = name, .file = file, .reads = reads };
     uint64_t in_piece = 0;
@@ -177,8 +178,8 @@ static exl2_result exl2__keep_pass(const exl2__keep *w, const char *name, void *
     return EXL2_OK;
 }
 
-static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
-                                   uint32_t count)
+EXL2__PRIVATE exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
+                                          uint32_t count)
 {
     char path[EXL2__FILE_PATH_MAX], final_path[EXL2__FILE_PATH_MAX];
     exl2__keep_head head = { 0 };
@@ -194,8 +195,8 @@ static exl2_result exl2__keep_save(const exl2__keep *w, const char *name, const 
 }
 
 /* *found: the file exists, whole, and has exactly the size of the pieces, which are then filled in. */
-static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
-                                   uint32_t count, bool *found)
+EXL2__PRIVATE exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const exl2__keep_piece *pieces,
+                                          uint32_t count, bool *found)
 {
     exl2__keep_head head, wanted = { 0 };
     uint64_t bytes, sum = sizeof head;
@@ -218,7 +219,7 @@ static exl2_result exl2__keep_load(const exl2__keep *w, const char *name, const 
 }
 
 /* Bytes of the files in a folder, without those of other folders in it. */
-static uint64_t exl2__keep_bytes(exl2__ctx *c, const char *dir)
+EXL2__PRIVATE uint64_t exl2__keep_bytes(exl2__ctx *c, const char *dir)
 {
     char name[EXL2__FILE_NAME_MAX];
     uint64_t sum = 0, bytes;
@@ -233,7 +234,7 @@ static uint64_t exl2__keep_bytes(exl2__ctx *c, const char *dir)
 }
 
 /* Finds the first line that differs, and names what is before its colon. */
-static exl2_result exl2__keep_differs(const exl2__keep *w, const char *old, const char *text)
+EXL2__PRIVATE exl2_result exl2__keep_differs(const exl2__keep *w, const char *old, const char *text)
 {
     while (*old && *text) {
         size_t a = strcspn(old, "\n"), b = strcspn(text, "\n");
@@ -249,7 +250,7 @@ static exl2_result exl2__keep_differs(const exl2__keep *w, const char *old, cons
 }
 
 /* Is anything in the folder besides what says which conversion it is? */
-static bool exl2__keep_has_parts(const exl2__keep *w)
+EXL2__PRIVATE bool exl2__keep_has_parts(const exl2__keep *w)
 {
     char name[EXL2__FILE_NAME_MAX];
     bool parts = false;
@@ -262,7 +263,7 @@ static bool exl2__keep_has_parts(const exl2__keep *w)
 
 /* Fails if the folder is not a conversion's work folder. *begun: it is that of `text`. With another text it is
    rejected, unless nothing has been finished in it. */
-static exl2_result exl2__keep_check(const exl2__keep *w, const char *text, bool *begun)
+EXL2__PRIVATE exl2_result exl2__keep_check(const exl2__keep *w, const char *text, bool *begun)
 {
     char name[EXL2__FILE_NAME_MAX];
     exl2__blob old;
@@ -289,7 +290,7 @@ static exl2_result exl2__keep_check(const exl2__keep *w, const char *text, bool 
     return result;
 }
 
-static exl2_result exl2__keep_write_text(const exl2__keep *w, const char *text)
+EXL2__PRIVATE exl2_result exl2__keep_write_text(const exl2__keep *w, const char *text)
 {
     char path[EXL2__FILE_PATH_MAX], final_path[EXL2__FILE_PATH_MAX];
     exl2__keep_path(w, EXL2__KEEP_TEXT, ".part", path);
@@ -304,7 +305,7 @@ static exl2_result exl2__keep_write_text(const exl2__keep *w, const char *text)
 }
 
 /* Lets others work in the folder. Accepts zeroed ones. */
-static void exl2__keep_close(exl2__keep *w)
+EXL2__PRIVATE void exl2__keep_close(exl2__keep *w)
 {
     char path[EXL2__FILE_PATH_MAX];
     if (w->lock) {
@@ -315,7 +316,7 @@ static void exl2__keep_close(exl2__keep *w)
 }
 
 /* Opens or makes the folder, for this conversion alone. text: lines "name: value"; the first is the version. */
-static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *text, exl2__keep *w)
+EXL2__PRIVATE exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *text, exl2__keep *w)
 {
     char lock[EXL2__FILE_PATH_MAX];
     bool begun = false;
@@ -345,7 +346,7 @@ static exl2_result exl2__keep_open(exl2__ctx *c, const char *dir, const char *te
 
 /* Removes what a conversion has written into the folder, which is open, and the folder if nothing else is in it. Its
    job.txt is removed after all parts, so that a removal that is killed can be done again. */
-static void exl2__keep_remove(exl2__keep *w)
+EXL2__PRIVATE void exl2__keep_remove(exl2__keep *w)
 {
     char name[EXL2__FILE_NAME_MAX], path[EXL2__FILE_PATH_MAX];
     uint32_t index = 0;

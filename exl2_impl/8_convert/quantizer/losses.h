@@ -33,7 +33,7 @@ static inline const float *exl2__losses_strip(const exl2__losses *l, uint32_t st
 }
 
 /* Task: the peaks of all blocks in one strip. */
-static void exl2__losses_peaks(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__losses_peaks(void *arg, uint32_t strip)
 {
     const exl2__losses *l = (const exl2__losses *)arg;
     for (uint32_t b = 0; b < l->blocks; b++) {
@@ -47,7 +47,7 @@ static void exl2__losses_peaks(void *arg, uint32_t strip)
 }
 
 /* Task: the weighted errors of all blocks, widths and tries in one strip. */
-static void exl2__losses_errors(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__losses_errors(void *arg, uint32_t strip)
 {
     const exl2__losses *l = (const exl2__losses *)arg;
     size_t per_block = EXL2__LOSSES_WIDTHS * EXL2__LOSSES_TRIES;
@@ -65,7 +65,7 @@ static void exl2__losses_errors(void *arg, uint32_t strip)
     }
 }
 
-static void exl2__losses_layout(exl2__losses *l, exl2__arena *a)
+EXL2__PRIVATE void exl2__losses_layout(exl2__losses *l, exl2__arena *a)
 {
     size_t per_block = EXL2__LOSSES_WIDTHS * EXL2__LOSSES_TRIES, cells = (size_t)l->strips * l->blocks;
     l->peaks = (float *)exl2__arena_alloc(a, cells * sizeof *l->peaks);
@@ -74,7 +74,7 @@ static void exl2__losses_layout(exl2__losses *l, exl2__arena *a)
 }
 
 /* The sums of the first strip become those of all strips. */
-static exl2_result exl2__losses_sum(exl2__ctx *c, exl2__losses *l)
+EXL2__PRIVATE exl2_result exl2__losses_sum(exl2__ctx *c, exl2__losses *l)
 {
 #ifndef EXL2_NO_CUDA
     if (l->on_gpu) {
@@ -104,7 +104,7 @@ static exl2_result exl2__losses_sum(exl2__ctx *c, exl2__losses *l)
 }
 
 /* out [WIDTHS, in / 32]: the losses of the blocks, in units of tr(E' H E). */
-static exl2_result exl2__losses_run(exl2__ctx *c, exl2__solve *s, double *out)
+EXL2__PRIVATE exl2_result exl2__losses_run(exl2__ctx *c, exl2__solve *s, double *out)
 {
     exl2__arena dry = { 0 }, memory;
     exl2__losses l = { 0 };

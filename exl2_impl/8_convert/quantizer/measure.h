@@ -74,7 +74,7 @@ static inline const exl2_token *exl2__measure_probe_ids(const exl2__measure *m, 
 
 /* ---- memory ---- */
 
-static uint32_t exl2__measure_widest(const exl2__runner *r, uint32_t input)
+EXL2__PRIVATE uint32_t exl2__measure_widest(const exl2__runner *r, uint32_t input)
 {
     uint32_t widest = 0;
     for (uint32_t i = 0; i < r->plan.shape.layers; i++) {
@@ -84,7 +84,7 @@ static uint32_t exl2__measure_widest(const exl2__runner *r, uint32_t input)
 }
 
 /* Can the experts of layers run on a GPU? They are alike in all layers. */
-static bool exl2__measure_experts_can(const exl2__runner *r)
+EXL2__PRIVATE bool exl2__measure_experts_can(const exl2__runner *r)
 {
     for (uint32_t i = 0; i < r->plan.shape.layers; i++) {
         if (exl2__unit_sparse(&r->load.config, i)) {
@@ -94,7 +94,7 @@ static bool exl2__measure_experts_can(const exl2__runner *r)
     return false;
 }
 
-static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
+EXL2__PRIVATE void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
 {
     const exl2__shape *s = &m->r->plan.shape;
     uint32_t stride = exl2__compare_stride(s->vocab), inputs = exl2__runner_inputs(m->r), widest = s->hidden;
@@ -135,7 +135,8 @@ static void exl2__measure_layout(exl2__measure *m, exl2__arena *a)
 
 #ifndef EXL2_NO_CUDA
 /* Device memory for states, in a buffer of the GPU, if that is planned (device_plan.h); else the host has them. */
-static exl2_result exl2__measure_states_open(exl2__gpu *g, uint64_t bytes, uint32_t index, exl2__runner_states *s)
+EXL2__PRIVATE exl2_result exl2__measure_states_open(exl2__gpu *g, uint64_t bytes, uint32_t index,
+                                                    exl2__runner_states *s)
 {
     exl2k_u64 address = 0;
     EXL2__TRY(exl2__cuda_device_enter(g->d));
@@ -145,7 +146,7 @@ static exl2_result exl2__measure_states_open(exl2__gpu *g, uint64_t bytes, uint3
 }
 
 /* After exl2__measure_layout and exl2__runner_use. */
-static exl2_result exl2__measure_open(exl2__measure *m)
+EXL2__PRIVATE exl2_result exl2__measure_open(exl2__measure *m)
 {
     exl2__gpu *g = m->gpu;
     uint64_t hidden = m->r->plan.shape.hidden * sizeof(float), tokens = (uint64_t)m->probes * m->probe_length;
@@ -169,7 +170,8 @@ static exl2_result exl2__measure_open(exl2__measure *m)
 /* ---- states ---- */
 
 /* The logits of a row that belong to m->strips, without gaps. Returns their number, of up to `vocab`. *likely: them. */
-static uint32_t exl2__measure_likely(const exl2__measure *m, uint32_t row, const float *logits, const float **likely)
+EXL2__PRIVATE uint32_t exl2__measure_likely(const exl2__measure *m, uint32_t row, const float *logits,
+                                            const float **likely)
 {
     uint32_t vocab = m->r->plan.shape.vocab, count = 0;
     float *out = m->likely + (size_t)(row % m->r->plan.logit_rows_max) * exl2__compare_stride(vocab);
@@ -182,7 +184,7 @@ static uint32_t exl2__measure_likely(const exl2__measure *m, uint32_t row, const
     return m->strip_count ? count : vocab;
 }
 
-static void exl2__measure_keep_probe(void *user, uint32_t row, const float *logits)
+EXL2__PRIVATE void exl2__measure_keep_probe(void *user, uint32_t row, const float *logits)
 {
     const exl2__measure *m = (const exl2__measure *)user;
     const float *likely;
@@ -191,8 +193,8 @@ static void exl2__measure_keep_probe(void *user, uint32_t row, const float *logi
 }
 
 /* Runs `sets` copies of all probes through a layer, from one array of states to another, which may be the same. */
-static exl2_result exl2__measure_probe_layer(exl2__measure *m, uint32_t layer, exl2__runner_states from,
-                                             exl2__runner_states to, uint32_t sets)
+EXL2__PRIVATE exl2_result exl2__measure_probe_layer(exl2__measure *m, uint32_t layer, exl2__runner_states from,
+                                                    exl2__runner_states to, uint32_t sets)
 {
     exl2__runner *r = m->r;
     uint32_t all = sets * m->probes;
@@ -212,7 +214,7 @@ static exl2_result exl2__measure_probe_layer(exl2__measure *m, uint32_t layer, e
 #define EXL2__MEASURE_LOGITS 256u /* rows whose logits are computed together on a GPU */
 
 /* On the GPU: the original model's logits of the probes (kls NULL), or divergences of other states from them. */
-static exl2_result exl2__measure_logits_gpu(exl2__measure *m, const exl2__runner_states *states, double *kls)
+EXL2__PRIVATE exl2_result exl2__measure_logits_gpu(exl2__measure *m, const exl2__runner_states *states, double *kls)
 {
     exl2__gpu *g = m->gpu;
     uint32_t rows = m->probes * m->probe_length, some;
@@ -232,8 +234,8 @@ static exl2_result exl2__measure_logits_gpu(exl2__measure *m, const exl2__runner
 #endif
 
 /* On the CPU: gives the logits of m->strips that the head makes of the probes' states to `fn`. */
-static exl2_result exl2__measure_logits_cpu(exl2__measure *m, const exl2__runner_states *states,
-                                            exl2__runner_logits_fn fn)
+EXL2__PRIVATE exl2_result exl2__measure_logits_cpu(exl2__measure *m, const exl2__runner_states *states,
+                                                   exl2__runner_logits_fn fn)
 {
     uint32_t count;
     for (m->sequence = 0; m->sequence < m->probes; m->sequence += count) {
@@ -248,7 +250,7 @@ static exl2_result exl2__measure_logits_cpu(exl2__measure *m, const exl2__runner
 /* Chooses m->strips: those of the most probability in all probes, until a part of 1 - EXL2__MEASURE_MASS is left. A
    trial then costs a fraction of the head, and what the others would add to its KL divergence is much the same part for
    all matrices. mass [strips]: scratch. */
-static void exl2__measure_choose_strips(exl2__measure *m, double *mass)
+EXL2__PRIVATE void exl2__measure_choose_strips(exl2__measure *m, double *mass)
 {
     uint32_t vocab = m->r->plan.shape.vocab, strips = (uint32_t)exl2__div_up(vocab, EXL2__CPU_STRIP);
     double left = (1 - EXL2__MEASURE_MASS) * m->probes * m->probe_length, low = 0, high = 0;
@@ -275,7 +277,7 @@ static void exl2__measure_choose_strips(exl2__measure *m, double *mass)
 }
 
 /* The probes' logits on the CPU: all of them, and then those that are compared. */
-static exl2_result exl2__measure_probes_cpu(exl2__measure *m)
+EXL2__PRIVATE exl2_result exl2__measure_probes_cpu(exl2__measure *m)
 {
     void *mass;
     uint64_t bytes = exl2__div_up(m->r->plan.shape.vocab, EXL2__CPU_STRIP) * sizeof(double);
@@ -291,7 +293,7 @@ static exl2_result exl2__measure_probes_cpu(exl2__measure *m)
 }
 
 /* Computes the probes' logits, layer by layer, so that a streamed model is read once. */
-static exl2_result exl2__measure_probes(exl2__measure *m)
+EXL2__PRIVATE exl2_result exl2__measure_probes(exl2__measure *m)
 {
     const exl2_token *ids[EXL2__MEASURE_PROBES];
     uint32_t count;
@@ -316,7 +318,7 @@ static exl2_result exl2__measure_probes(exl2__measure *m)
 }
 
 /* Sets the states to the embeddings. */
-static exl2_result exl2__measure_begin(exl2__measure *m)
+EXL2__PRIVATE exl2_result exl2__measure_begin(exl2__measure *m)
 {
     for (uint32_t row = 0; row < m->rows; row++) {
         EXL2__TRY(exl2__runner_begin(m->r, m->ids + (size_t)row * m->length, m->length));
@@ -336,7 +338,7 @@ static inline bool exl2__measure_experts_on_gpu(const exl2__measure *m)
 }
 
 /* Task: one row of an input. */
-static void exl2__measure_row(void *arg, uint32_t row)
+EXL2__PRIVATE void exl2__measure_row(void *arg, uint32_t row)
 {
     const exl2__measure *m = (const exl2__measure *)arg;
     float *x = m->x + (size_t)row * m->widest;
@@ -345,7 +347,7 @@ static void exl2__measure_row(void *arg, uint32_t row)
 }
 
 #ifndef EXL2_NO_CUDA
-static exl2_result exl2__measure_experts_gpu(exl2__measure *m)
+EXL2__PRIVATE exl2_result exl2__measure_experts_gpu(exl2__measure *m)
 {
     const exl2__gpu_routed *routed = &m->r->routed;
     const exl2__experts *e = &m->r->plan.shape.experts;
@@ -357,7 +359,7 @@ static exl2_result exl2__measure_experts_gpu(exl2__measure *m)
 }
 #endif
 
-static exl2_result exl2__measure_experts(exl2__measure *m)
+EXL2__PRIVATE exl2_result exl2__measure_experts(exl2__measure *m)
 {
 #ifndef EXL2_NO_CUDA
     if (exl2__measure_experts_on_gpu(m)) {
@@ -377,7 +379,7 @@ static exl2_result exl2__measure_experts(exl2__measure *m)
 }
 
 /* With a GPU, the input is on it. */
-static exl2_result exl2__measure_input(void *user, uint32_t input)
+EXL2__PRIVATE exl2_result exl2__measure_input(void *user, uint32_t input)
 {
     exl2__measure *m = (exl2__measure *)user;
     m->input = input;
@@ -391,7 +393,7 @@ static exl2_result exl2__measure_input(void *user, uint32_t input)
 }
 
 /* Inputs that are not a multiple of 32 have no moments: their matrices stay dense. layer NULL: the head. */
-static exl2_result exl2__measure_clear(exl2__measure *m, const exl2__layer *layer)
+EXL2__PRIVATE exl2_result exl2__measure_clear(exl2__measure *m, const exl2__layer *layer)
 {
     m->layer = layer;
     for (uint32_t i = 0; i < exl2__runner_inputs(m->r); i++) {
@@ -408,7 +410,7 @@ static exl2_result exl2__measure_clear(exl2__measure *m, const exl2__layer *laye
 }
 
 #ifndef EXL2_NO_CUDA
-static exl2_result exl2__measure_blend_gpu(exl2__measure *m, uint64_t all)
+EXL2__PRIVATE exl2_result exl2__measure_blend_gpu(exl2__measure *m, uint64_t all)
 {
     float tokens[EXL2__EXPERTS_MAX];
     const exl2__experts *e = &m->r->plan.shape.experts;
@@ -426,7 +428,7 @@ static exl2_result exl2__measure_blend_gpu(exl2__measure *m, uint64_t all)
 
 /* The moments of an expert's input are blended with the mean of all experts, which counts as much as in / 4 tokens: an
    expert that few tokens reach has too few of its own. */
-static exl2_result exl2__measure_blend(exl2__measure *m)
+EXL2__PRIVATE exl2_result exl2__measure_blend(exl2__measure *m)
 {
     exl2__gram *first = &m->grams[EXL2__RUNNER_EXPERTS];
     uint32_t experts = m->r->plan.shape.experts.count;
@@ -457,7 +459,7 @@ static exl2_result exl2__measure_blend(exl2__measure *m)
 }
 
 /* Copies the states of the probes to m->before. */
-static exl2_result exl2__measure_keep_before(exl2__measure *m)
+EXL2__PRIVATE exl2_result exl2__measure_keep_before(exl2__measure *m)
 {
     for (uint32_t i = 0; i < m->probes; i++) {
         uint64_t first = (uint64_t)(exl2__measure_probe_ids(m, i) - m->ids);
@@ -470,7 +472,7 @@ static exl2_result exl2__measure_keep_before(exl2__measure *m)
 
 /* Runs all rows through a layer: fills in the grams. The states go from before the layer to after it, but those of the
    probes, which m->before keeps. */
-static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
 {
     EXL2__TRY(exl2__runner_hold(m->r, index));
     EXL2__TRY(exl2__measure_clear(m, &m->r->plan.layers[index]));
@@ -489,7 +491,7 @@ static exl2_result exl2__measure_layer(exl2__measure *m, uint32_t index)
 }
 
 /* After the last layer: the moments of the head's input, in grams[EXL2__RUNNER_QKV]. */
-static exl2_result exl2__measure_head(exl2__measure *m)
+EXL2__PRIVATE exl2_result exl2__measure_head(exl2__measure *m)
 {
     EXL2__TRY(exl2__measure_clear(m, NULL));
     for (uint32_t row = 0; row < m->rows; row++) {
@@ -503,7 +505,7 @@ static exl2_result exl2__measure_head(exl2__measure *m)
 
 /* ---- matrices ---- */
 
-static void exl2__measure_add_kl(void *user, uint32_t row, const float *logits)
+EXL2__PRIVATE void exl2__measure_add_kl(void *user, uint32_t row, const float *logits)
 {
     const exl2__measure *m = (const exl2__measure *)user;
     uint32_t vocab = m->r->plan.shape.vocab, at = m->sequence * m->probe_length + row;
@@ -527,7 +529,8 @@ static inline exl2__runner_states exl2__measure_copy(const exl2__measure *m, uin
 }
 
 /* The KL divergence of the logits that the head makes of the probes' states. */
-static exl2_result exl2__measure_kl_of(exl2__measure *m, const exl2__runner_states *states, exl2__measure_kl *out)
+EXL2__PRIVATE exl2_result exl2__measure_kl_of(exl2__measure *m, const exl2__runner_states *states,
+                                              exl2__measure_kl *out)
 {
     double sum = 0, roots = 0;
 #ifndef EXL2_NO_CUDA
@@ -560,8 +563,8 @@ typedef struct exl2__measure_trial {
 } exl2__measure_trial;
 
 /* Puts a quantized form in the place of a part: on the GPU, if its products are computed there. */
-static exl2_result exl2__measure_replace(const exl2__measure *m, exl2__cpu_part *p, bool on_gpu, exl2__solve *s,
-                                         exl2__measure_trial *trial)
+EXL2__PRIVATE exl2_result exl2__measure_replace(const exl2__measure *m, exl2__cpu_part *p, bool on_gpu, exl2__solve *s,
+                                                exl2__measure_trial *trial)
 {
 #ifndef EXL2_NO_CUDA
     trial->on_gpu = on_gpu;
@@ -584,7 +587,7 @@ static exl2_result exl2__measure_replace(const exl2__measure *m, exl2__cpu_part 
 }
 
 /* Puts the original back. Accepts zeroed ones. */
-static void exl2__measure_restore(const exl2__measure *m, exl2__measure_trial *trial)
+EXL2__PRIVATE void exl2__measure_restore(const exl2__measure *m, exl2__measure_trial *trial)
 {
     if (trial->part) {
         *trial->part = trial->kept;
@@ -602,9 +605,9 @@ static void exl2__measure_restore(const exl2__measure *m, exl2__measure_trial *t
    run there. losses
    [EXL2__LOSSES_WIDTHS, in / 32]; out->share is given. Losses, power and trial->loss are those of a token of the
    model. */
-static exl2_result exl2__measure_part(exl2__measure *m, exl2__cpu_part *p, bool on_gpu, uint32_t used,
-                                      const exl2__factor *f, double *losses, exl2__measure_matrix *out,
-                                      exl2__measure_trial *trial)
+EXL2__PRIVATE exl2_result exl2__measure_part(exl2__measure *m, exl2__cpu_part *p, bool on_gpu, uint32_t used,
+                                             const exl2__factor *f, double *losses, exl2__measure_matrix *out,
+                                             exl2__measure_trial *trial)
 {
     exl2__ctx *c = m->r->c;
     exl2__solve s;

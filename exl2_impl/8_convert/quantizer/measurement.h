@@ -22,7 +22,7 @@
 
 /* ---- our own tables ---- */
 
-static void exl2__measurement_write_tables(const exl2__slots *s, uint64_t model, exl2__write *w)
+EXL2__PRIVATE void exl2__measurement_write_tables(const exl2__slots *s, uint64_t model, exl2__write *w)
 {
     exl2__write_format(w, " \"exl2_h\": {\"version\": 2, \"model\": \"%x-%x\", \"matrices\": [",
                        (uint32_t)(model >> 32), (uint32_t)model);
@@ -60,8 +60,8 @@ typedef struct exl2__measurement_module {
 
 /* Fills in a module from the slots [first, end) of a layer, of those of attention or of the others. A shared expert is
    left out: ExLlamaV2 does not have it. */
-static void exl2__measurement_gather(const exl2__slots *s, uint32_t first, uint32_t end, bool attention, bool gated,
-                                     exl2__measurement_module *m)
+EXL2__PRIVATE void exl2__measurement_gather(const exl2__slots *s, uint32_t first, uint32_t end, bool attention,
+                                            bool gated, exl2__measurement_module *m)
 {
     double *losses = m->losses;
     uint8_t *widths = m->widths;
@@ -96,7 +96,7 @@ static void exl2__measurement_gather(const exl2__slots *s, uint32_t first, uint3
     }
 }
 
-static void exl2__measurement_write_share(exl2__write *w, uint32_t share)
+EXL2__PRIVATE void exl2__measurement_write_share(exl2__write *w, uint32_t share)
 {
     char digits[24];
     uint32_t used = 0;
@@ -111,7 +111,7 @@ static void exl2__measurement_write_share(exl2__write *w, uint32_t share)
 }
 
 /* One matrix of a layout. */
-static void exl2__measurement_write_part(exl2__write *w, const char *name, const exl2__allocate_slot *part)
+EXL2__PRIVATE void exl2__measurement_write_part(exl2__write *w, const char *name, const exl2__allocate_slot *part)
 {
     uint32_t rows[EXL2__LOSSES_WIDTHS] = { 0 }, left = EXL2__MEASUREMENT_SHARE, begun = 0;
     for (uint32_t b = 0; b < part->in / 32; b++) {
@@ -144,7 +144,7 @@ static void exl2__measurement_write_part(exl2__write *w, const char *name, const
 }
 
 /* The layouts of a module, from the fewest bits to the most. */
-static void exl2__measurement_write_module(exl2__write *w, const exl2__measurement_module *m)
+EXL2__PRIVATE void exl2__measurement_write_module(exl2__write *w, const exl2__measurement_module *m)
 {
     uint64_t last = 0;
     uint32_t written = 0;
@@ -184,7 +184,7 @@ static void exl2__measurement_write_module(exl2__write *w, const exl2__measureme
 }
 
 /* Writes the key of a layer's module: the name of its first slot up to the number of the layer, and the tail. */
-static void exl2__measurement_write_key(exl2__write *w, const exl2__slot *slot, const char *tail)
+EXL2__PRIVATE void exl2__measurement_write_key(exl2__write *w, const exl2__slot *slot, const char *tail)
 {
     char number[16], key[EXL2__KEY_BYTES];
     exl2__format(number, sizeof number, ".%u.", slot->layer);
@@ -196,8 +196,8 @@ static void exl2__measurement_write_key(exl2__write *w, const exl2__slot *slot, 
     exl2__write_format(w, "  \"%s.%s\": ", key, tail);
 }
 
-static void exl2__measurement_write_layers(exl2__write *w, const exl2__runner *r, const exl2__slots *s,
-                                           exl2__measurement_module *m)
+EXL2__PRIVATE void exl2__measurement_write_layers(exl2__write *w, const exl2__runner *r, const exl2__slots *s,
+                                                  exl2__measurement_module *m)
 {
     const exl2__config *config = &r->load.config;
     bool gated = config->arch.traits[EXL2__TRAIT_GATED] == EXL2__YES;
@@ -228,8 +228,8 @@ static void exl2__measurement_write_layers(exl2__write *w, const exl2__runner *r
 }
 
 /* Writes the file. model: a hash of the source. */
-static exl2_result exl2__measurement_write(exl2__ctx *c, const char *path, const exl2__runner *r, const exl2__slots *s,
-                                           uint64_t model)
+EXL2__PRIVATE exl2_result exl2__measurement_write(exl2__ctx *c, const char *path, const exl2__runner *r,
+                                                  const exl2__slots *s, uint64_t model)
 {
     exl2__arena dry = { 0 }, memory;
     exl2__measurement_module m = { 0 };
@@ -261,7 +261,7 @@ static exl2_result exl2__measurement_write(exl2__ctx *c, const char *path, const
 /* ---- reading ---- */
 
 /* Reads `count` finite numbers, not negative, of an array. */
-static bool exl2__measurement_numbers(const exl2__json *j, uint32_t list, uint32_t count, double *out)
+EXL2__PRIVATE bool exl2__measurement_numbers(const exl2__json *j, uint32_t list, uint32_t count, double *out)
 {
     uint32_t i = 0;
     if (list == 0 || j->tokens[list].kind != EXL2__JSON_ARRAY || j->tokens[list].count != count) {
@@ -275,8 +275,8 @@ static bool exl2__measurement_numbers(const exl2__json *j, uint32_t list, uint32
     return true;
 }
 
-static exl2_result exl2__measurement_read_matrix(exl2__ctx *c, const char *path, const exl2__json *j, uint32_t item,
-                                                 exl2__slot *slot)
+EXL2__PRIVATE exl2_result exl2__measurement_read_matrix(exl2__ctx *c, const char *path, const exl2__json *j,
+                                                        uint32_t item, exl2__slot *slot)
 {
     uint64_t in = 0, out = 0;
     double numbers[4];
@@ -298,8 +298,8 @@ static exl2_result exl2__measurement_read_matrix(exl2__ctx *c, const char *path,
     return EXL2_OK;
 }
 
-static exl2_result exl2__measurement_read_json(exl2__ctx *c, const char *path, const exl2__json *j,
-                                               exl2__slots *s, uint64_t model, uint64_t budget)
+EXL2__PRIVATE exl2_result exl2__measurement_read_json(exl2__ctx *c, const char *path, const exl2__json *j,
+                                                      exl2__slots *s, uint64_t model, uint64_t budget)
 {
     char hash[20];
     uint32_t own = exl2__json_get(j, 0, "exl2_h"), list = own ? exl2__json_get(j, own, "matrices") : 0, i = 0;
@@ -329,8 +329,8 @@ static exl2_result exl2__measurement_read_json(exl2__ctx *c, const char *path, c
 
 /* Fills in what was measured of all slots but the head. model: a hash of the source. A file of ExLlamaV2 gives their
    widths in its place: s->chosen. budget: bits of the layers' matrices, for those. */
-static exl2_result exl2__measurement_read(exl2__ctx *c, const char *path, const exl2__blob *blob, exl2__slots *s,
-                                          uint64_t model, uint64_t budget)
+EXL2__PRIVATE exl2_result exl2__measurement_read(exl2__ctx *c, const char *path, const exl2__blob *blob, exl2__slots *s,
+                                                 uint64_t model, uint64_t budget)
 {
     exl2__json j;
     EXL2__TRY(exl2__json_open(c, path, blob->data, (size_t)blob->bytes, &j));

@@ -62,7 +62,7 @@ static inline bool exl2__options_is_attention(const exl2__slot *slot)
 }
 
 /* ExLlamaV2's name of a matrix. */
-static const char *exl2__options_name(const exl2__slot *slot, bool gated)
+EXL2__PRIVATE const char *exl2__options_name(const exl2__slot *slot, bool gated)
 {
     static const char *const attention[] = { "q_proj", "k_proj", "v_proj" };
     bool expert = slot->kind == EXL2__UNIT_EXPERT_UP || slot->kind == EXL2__UNIT_EXPERT_DOWN;
@@ -81,7 +81,7 @@ static const char *exl2__options_name(const exl2__slot *slot, bool gated)
 
 /* Rows of a group of the width `bits`, which is number `index` in the list: an object by width, one number for all
    widths, or a list. 0: not one of 32, 64, 96 and 128. */
-static uint32_t exl2__options_group(const exl2__json *j, uint32_t part, uint32_t index, uint32_t bits)
+EXL2__PRIVATE uint32_t exl2__options_group(const exl2__json *j, uint32_t part, uint32_t index, uint32_t bits)
 {
     char key[16];
     uint32_t sizes = exl2__json_get(j, part, "group_size"), at = sizes;
@@ -100,8 +100,8 @@ static uint32_t exl2__options_group(const exl2__json *j, uint32_t part, uint32_t
 
 /* Fills in widths [slot->in / 32] and the rows of groups as ExLlamaV2 computes them from shares: each width gets
    ceil(min(in * share, rows that are left) / rows of a group) groups. false: the layout is not one for this matrix. */
-static bool exl2__options_layout(const exl2__json *j, uint32_t part, const exl2__slot *slot, uint8_t *widths,
-                                 uint8_t group_rows[EXL2__LOSSES_WIDTHS])
+EXL2__PRIVATE bool exl2__options_layout(const exl2__json *j, uint32_t part, const exl2__slot *slot, uint8_t *widths,
+                                        uint8_t group_rows[EXL2__LOSSES_WIDTHS])
 {
     uint32_t list = part ? exl2__json_get(j, part, "bits") : 0;
     uint32_t shares = part ? exl2__json_get(j, part, "bits_prop") : 0;
@@ -139,7 +139,7 @@ static bool exl2__options_layout(const exl2__json *j, uint32_t part, const exl2_
 }
 
 /* The list of the layouts of a matrix's module; 0: the file has none. */
-static uint32_t exl2__options_find(const exl2__options *o, const exl2__slot *slot, bool sparse)
+EXL2__PRIVATE uint32_t exl2__options_find(const exl2__options *o, const exl2__slot *slot, bool sparse)
 {
     char key[EXL2__KEY_BYTES + 32], number[16];
     bool attention = exl2__options_is_attention(slot);
@@ -162,15 +162,15 @@ static uint32_t exl2__options_find(const exl2__options *o, const exl2__slot *slo
 
 /* ---- reading ---- */
 
-static exl2_result exl2__options_foreign(const exl2__options *o, const exl2__slot *slot)
+EXL2__PRIVATE exl2_result exl2__options_foreign(const exl2__options *o, const exl2__slot *slot)
 {
     return exl2__fail(o->c, EXL2_ERR_ARG, "%s is of another model: its layouts for %s [%u, %u] are missing or do not "
                       "have the bits that they say", o->path, slot->name, slot->out, slot->in);
 }
 
 /* Fills in the widths of a module's slots by one of its layouts. *bits: their sum. */
-static exl2_result exl2__options_apply(const exl2__options *o, const exl2__options_module *m, uint32_t token,
-                                       uint64_t *bits)
+EXL2__PRIVATE exl2_result exl2__options_apply(const exl2__options *o, const exl2__options_module *m, uint32_t token,
+                                              uint64_t *bits)
 {
     uint64_t sum = 0, own = 0;
     for (uint32_t i = 0; i < m->slots; i++) {
@@ -196,7 +196,7 @@ static exl2_result exl2__options_apply(const exl2__options *o, const exl2__optio
     return EXL2_OK;
 }
 
-static exl2_result exl2__options_read_module(exl2__options *o, exl2__options_module *m, bool sparse)
+EXL2__PRIVATE exl2_result exl2__options_read_module(exl2__options *o, exl2__options_module *m, bool sparse)
 {
     const exl2__slot *slot = &o->s->items[m->slot];
     uint32_t list = exl2__options_find(o, slot, sparse);
@@ -226,7 +226,7 @@ static exl2_result exl2__options_read_module(exl2__options *o, exl2__options_mod
 }
 
 /* Finds the modules: runs of slots of one layer that are all of attention, or all of the MLP. */
-static exl2_result exl2__options_read_all(exl2__options *o)
+EXL2__PRIVATE exl2_result exl2__options_read_all(exl2__options *o)
 {
     uint32_t first = 0;
     for (uint32_t i = 0, end; i + 1 < o->s->count; i = end) {
@@ -247,7 +247,7 @@ static exl2_result exl2__options_read_all(exl2__options *o)
 /* ---- choosing ---- */
 
 /* The best choice of each module at a price per bit, and the sums from each module on. Returns all bits. */
-static uint64_t exl2__options_price(exl2__options *o, double price)
+EXL2__PRIVATE uint64_t exl2__options_price(exl2__options *o, double price)
 {
     o->modules[o->count] = (exl2__options_module){ 0 };
     for (uint32_t i = o->count; i-- > 0;) {
@@ -268,13 +268,13 @@ static uint64_t exl2__options_price(exl2__options *o, double price)
     return o->modules[0].rest_bits;
 }
 
-static bool exl2__options_less(const void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE bool exl2__options_less(const void *items, uint32_t a, uint32_t b)
 {
     const exl2__options_way *ways = (const exl2__options_way *)items;
     return ways[a].bits != ways[b].bits ? ways[a].bits < ways[b].bits : ways[a].error < ways[b].error;
 }
 
-static void exl2__options_swap(void *items, uint32_t a, uint32_t b)
+EXL2__PRIVATE void exl2__options_swap(void *items, uint32_t a, uint32_t b)
 {
     exl2__options_way *ways = (exl2__options_way *)items, way = ways[a];
     ways[a] = ways[b];
@@ -282,7 +282,7 @@ static void exl2__options_swap(void *items, uint32_t a, uint32_t b)
 }
 
 /* Chooses: modules[i].best. The budget is at least modules[0].rest_least. */
-static void exl2__options_choose(exl2__options *o, uint64_t budget)
+EXL2__PRIVATE void exl2__options_choose(exl2__options *o, uint64_t budget)
 {
     double low = 0, high = 1e-30, best_error;
     while (exl2__options_price(o, high) > budget && high < 1e30) {
@@ -344,7 +344,7 @@ static void exl2__options_choose(exl2__options *o, uint64_t budget)
 
 /* ---- all ---- */
 
-static void exl2__options_alloc(exl2__options *o, uint32_t modules, exl2__arena *a)
+EXL2__PRIVATE void exl2__options_alloc(exl2__options *o, uint32_t modules, exl2__arena *a)
 {
     o->modules = (exl2__options_module *)exl2__arena_alloc_zeroed(a, (modules + 1) * sizeof *o->modules);
     o->choices = (exl2__options_choice *)exl2__arena_alloc(a, (uint64_t)modules * EXL2__OPTIONS_MAX
@@ -355,7 +355,7 @@ static void exl2__options_alloc(exl2__options *o, uint32_t modules, exl2__arena 
     o->kept = (uint32_t *)exl2__arena_alloc(a, modules * sizeof *o->kept);
 }
 
-static exl2_result exl2__options_run(exl2__options *o, uint64_t budget)
+EXL2__PRIVATE exl2_result exl2__options_run(exl2__options *o, uint64_t budget)
 {
     uint64_t bits;
     EXL2__TRY(exl2__options_read_all(o));
@@ -373,8 +373,8 @@ static exl2_result exl2__options_run(exl2__options *o, uint64_t budget)
 }
 
 /* Fills in the widths of all slots but the head. budget: bits of them. */
-static exl2_result exl2__options_read(exl2__ctx *c, const char *path, const exl2__json *j, exl2__slots *s,
-                                      uint64_t budget)
+EXL2__PRIVATE exl2_result exl2__options_read(exl2__ctx *c, const char *path, const exl2__json *j, exl2__slots *s,
+                                             uint64_t budget)
 {
     exl2__options o = { .c = c, .path = path, .j = j, .s = s };
     exl2__arena dry = { 0 }, memory;

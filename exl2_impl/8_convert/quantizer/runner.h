@@ -65,7 +65,7 @@ typedef struct exl2__runner {
 static inline exl2__cpu_device *exl2__runner_cpu(const exl2__runner *r) { return exl2__cpu_of(r->device); }
 
 /* Accepts zeroed ones. */
-static void exl2__runner_close(exl2__runner *r)
+EXL2__PRIVATE void exl2__runner_close(exl2__runner *r)
 {
     if (r->c) {
         exl2__weights_close(r->c, &r->load);
@@ -82,7 +82,7 @@ static void exl2__runner_close(exl2__runner *r)
     *r = (exl2__runner){ 0 };
 }
 
-static void exl2__runner_layout_layers(exl2__runner *r, exl2__arena *a)
+EXL2__PRIVATE void exl2__runner_layout_layers(exl2__runner *r, exl2__arena *a)
 {
     const exl2__config *config = &r->load.config;
     uint64_t angles = (uint64_t)r->plan.rope_count * (config->rotary / 2);
@@ -99,7 +99,7 @@ static void exl2__runner_layout_layers(exl2__runner *r, exl2__arena *a)
     }
 }
 
-static void exl2__runner_layout_rows(exl2__runner *r, exl2__arena *a)
+EXL2__PRIVATE void exl2__runner_layout_rows(exl2__runner *r, exl2__arena *a)
 {
     r->rows = (exl2__step_row *)exl2__arena_alloc(a, r->length * sizeof *r->rows);
     r->wanted = (exl2__logit_row *)exl2__arena_alloc_zeroed(a, r->length * sizeof *r->wanted);
@@ -108,7 +108,7 @@ static void exl2__runner_layout_rows(exl2__runner *r, exl2__arena *a)
 }
 
 /* Reads the headers of all tensors. */
-static exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
+EXL2__PRIVATE exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
 {
     exl2__weights_reader reader;
     exl2__work all = exl2__work_all();
@@ -119,7 +119,7 @@ static exl2_result exl2__runner_measure(exl2__runner *r, const char *dir)
 }
 
 /* First unit of a layer; of the number of layers: that of the head. */
-static uint32_t exl2__runner_unit(const exl2__runner *r, uint32_t layer)
+EXL2__PRIVATE uint32_t exl2__runner_unit(const exl2__runner *r, uint32_t layer)
 {
     const exl2__config *config = &r->load.config;
     uint32_t unit = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0);
@@ -130,8 +130,8 @@ static uint32_t exl2__runner_unit(const exl2__runner *r, uint32_t layer)
 }
 
 /* Bytes of the matrices of the units [begin, end). */
-static exl2_result exl2__runner_units_bytes(const exl2__runner *r, uint32_t begin, uint32_t end,
-                                            exl2__runner_sizes *out)
+EXL2__PRIVATE exl2_result exl2__runner_units_bytes(const exl2__runner *r, uint32_t begin, uint32_t end,
+                                                   exl2__runner_sizes *out)
 {
     *out = (exl2__runner_sizes){ 0, 0 };
     for (uint32_t i = begin; i < end; i++) {
@@ -148,7 +148,7 @@ static exl2_result exl2__runner_units_bytes(const exl2__runner *r, uint32_t begi
 }
 
 /* The same of one layer, with its norms. */
-static exl2_result exl2__runner_layer_bytes(const exl2__runner *r, uint32_t layer, exl2__runner_sizes *out)
+EXL2__PRIVATE exl2_result exl2__runner_layer_bytes(const exl2__runner *r, uint32_t layer, exl2__runner_sizes *out)
 {
     exl2__unit_vector vectors[EXL2__UNIT_VECTORS_MAX];
     uint32_t count = exl2__unit_vectors(&r->load.config, layer, vectors);
@@ -162,7 +162,7 @@ static exl2_result exl2__runner_layer_bytes(const exl2__runner *r, uint32_t laye
 }
 
 /* Fills in r->all, r->outside and r->layer. */
-static exl2_result exl2__runner_sizes_make(exl2__runner *r)
+EXL2__PRIVATE exl2_result exl2__runner_sizes_make(exl2__runner *r)
 {
     EXL2__TRY(exl2__runner_units_bytes(r, 0, exl2__weights_units(&r->load), &r->all));
     r->all.loaded = r->load.weight_bytes; /* with norms */
@@ -179,7 +179,7 @@ static exl2_result exl2__runner_sizes_make(exl2__runner *r)
 }
 
 /* What exl2__runner_load allocates, and exl2__runner_decode, if it is called. */
-static uint64_t exl2__runner_bytes(const exl2__runner *r, bool decode)
+EXL2__PRIVATE uint64_t exl2__runner_bytes(const exl2__runner *r, bool decode)
 {
     exl2__runner_sizes s = r->all;
     if (r->streamed) {
@@ -188,7 +188,7 @@ static uint64_t exl2__runner_bytes(const exl2__runner *r, bool decode)
     return r->other_bytes + s.loaded + (decode ? s.decoded : 0);
 }
 
-static exl2_result exl2__runner_headers_steps(exl2__runner *r, const char *dir)
+EXL2__PRIVATE exl2_result exl2__runner_headers_steps(exl2__runner *r, const char *dir)
 {
     exl2__ctx *c = r->c;
     exl2__arena lists = { 0 }, pages = { 0 }, scratch = { 0 };
@@ -223,7 +223,7 @@ static exl2_result exl2__runner_headers_steps(exl2__runner *r, const char *dir)
 
 /* Reads and checks the headers of the model in `dir`; what needs no weights can be asked then. After a failure *r is
    zeroed. */
-static exl2_result exl2__runner_headers(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
+EXL2__PRIVATE exl2_result exl2__runner_headers(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
 {
     *r = (exl2__runner){ 0 };
     r->c = c;
@@ -236,7 +236,7 @@ static exl2_result exl2__runner_headers(exl2__ctx *c, const char *dir, uint32_t 
 }
 
 /* Reads the weights, after the headers; of a streamed model those outside the layers. */
-static exl2_result exl2__runner_load(exl2__runner *r)
+EXL2__PRIVATE exl2_result exl2__runner_load(exl2__runner *r)
 {
     exl2__ctx *c = r->c;
     exl2__arena pages = { 0 }, scratch = { 0 };
@@ -258,7 +258,7 @@ static exl2_result exl2__runner_load(exl2__runner *r)
 }
 
 /* Both. After a failure *r is zeroed. */
-static exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
+EXL2__PRIVATE exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t length, exl2__runner *r)
 {
     EXL2__TRY(exl2__runner_headers(c, dir, length, r));
     exl2_result result = exl2__runner_load(r);
@@ -271,7 +271,7 @@ static exl2_result exl2__runner_open(exl2__ctx *c, const char *dir, uint32_t len
 /* ---- sources that are quantized ---- */
 
 /* Makes a part dense: its weights become the FP16 numbers that its codes stand for, which are exact. */
-static void exl2__runner_decode_part(const exl2__ctx *c, exl2__cpu_part *p, exl2__arena *a)
+EXL2__PRIVATE void exl2__runner_decode_part(const exl2__ctx *c, exl2__cpu_part *p, exl2__arena *a)
 {
     uint64_t strip_bytes = (uint64_t)p->in * EXL2__CPU_STRIP * sizeof(uint16_t);
     uint16_t *data = (uint16_t *)exl2__arena_alloc(a, p->strips * strip_bytes);
@@ -287,7 +287,7 @@ static void exl2__runner_decode_part(const exl2__ctx *c, exl2__cpu_part *p, exl2
 }
 
 /* The same for all parts of a matrix, which may be NULL. */
-static void exl2__runner_decode_matrix(const exl2__ctx *c, exl2__matrix *matrix, exl2__arena *a)
+EXL2__PRIVATE void exl2__runner_decode_matrix(const exl2__ctx *c, exl2__matrix *matrix, exl2__arena *a)
 {
     const exl2__cpu_matrix *m = matrix ? exl2__cpu_matrix_of(matrix) : NULL;
     bool changed = false;
@@ -304,7 +304,7 @@ static void exl2__runner_decode_matrix(const exl2__ctx *c, exl2__matrix *matrix,
     }
 }
 
-static void exl2__runner_decode_layer(exl2__runner *r, uint32_t index, exl2__arena *a)
+EXL2__PRIVATE void exl2__runner_decode_layer(exl2__runner *r, uint32_t index, exl2__arena *a)
 {
     exl2__layer *layer = &r->plan.layers[index];
     exl2__matrix *all[] = { layer->qkv, layer->out, layer->gate_up, layer->down, layer->router };
@@ -319,7 +319,7 @@ static void exl2__runner_decode_layer(exl2__runner *r, uint32_t index, exl2__are
 
 /* Makes all matrices dense, so that each can be measured and replaced alone; of a streamed model also those that are
    loaded later. */
-static exl2_result exl2__runner_decode(exl2__runner *r)
+EXL2__PRIVATE exl2_result exl2__runner_decode(exl2__runner *r)
 {
     uint64_t bytes = r->streamed ? r->outside.decoded + r->layer.decoded : r->all.decoded;
     r->decodes = true;
@@ -336,7 +336,7 @@ static exl2_result exl2__runner_decode(exl2__runner *r)
 /* ---- streaming ---- */
 
 /* Has the weights of a layer in memory. Those of another layer, and pointers to them, are then invalid. */
-static exl2_result exl2__runner_hold(exl2__runner *r, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__runner_hold(exl2__runner *r, uint32_t layer)
 {
     if (!r->streamed || r->held == layer) {
         return EXL2_OK;

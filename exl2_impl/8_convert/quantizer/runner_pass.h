@@ -20,7 +20,7 @@
 /* ---- what runs where ---- */
 
 /* Can matrices that read an input of a layer, or of the head (layer UINT32_MAX), run on a GPU? Needs no weights. */
-static bool exl2__runner_can(const exl2__runner *r, uint32_t layer, uint32_t input)
+EXL2__PRIVATE bool exl2__runner_can(const exl2__runner *r, uint32_t layer, uint32_t input)
 {
 #ifndef EXL2_NO_CUDA
     const exl2__shape *s = &r->plan.shape;
@@ -75,8 +75,8 @@ static inline uint32_t exl2__runner_together(const exl2__runner *r, uint32_t lay
 /* Begins a pass over `count` sequences of `each` tokens. tokens [count]: valid ids of each; NULL where the pass does
    not begin with embeddings. More tokens than r->length are for a GPU alone. Where the last pass had as many, only the
    tokens are new. */
-static exl2_result exl2__runner_begin_all(exl2__runner *r, const exl2_token *const *tokens, uint32_t count,
-                                          uint32_t each)
+EXL2__PRIVATE exl2_result exl2__runner_begin_all(exl2__runner *r, const exl2_token *const *tokens, uint32_t count,
+                                                 uint32_t each)
 {
     r->row_count = count * each;
     r->residual_on_gpu = false;
@@ -110,7 +110,7 @@ static exl2_result exl2__runner_begin_all(exl2__runner *r, const exl2_token *con
 }
 
 /* Begins a pass over one sequence. */
-static exl2_result exl2__runner_begin(exl2__runner *r, const exl2_token *tokens, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__runner_begin(exl2__runner *r, const exl2_token *tokens, uint32_t count)
 {
     return exl2__runner_begin_all(r, &tokens, 1, count);
 }
@@ -124,7 +124,7 @@ static inline uint32_t exl2__runner_inputs(const exl2__runner *r)
 }
 
 /* Features of an input; 0 if the layer does not have it. layer NULL: of the head. Needs no weights. */
-static uint32_t exl2__runner_input_size(const exl2__runner *r, const exl2__layer *layer, uint32_t input)
+EXL2__PRIVATE uint32_t exl2__runner_input_size(const exl2__runner *r, const exl2__layer *layer, uint32_t input)
 {
     const exl2__shape *s = &r->plan.shape;
     const exl2__config *config = &r->load.config;
@@ -143,7 +143,8 @@ static uint32_t exl2__runner_input_size(const exl2__runner *r, const exl2__layer
 
 /* Row `row` of an input but EXPERTS, as the following phase will compute it, to x [input size]. layer NULL: that of the
    head. */
-static void exl2__runner_input(const exl2__runner *r, const exl2__layer *layer, uint32_t input, uint32_t row, float *x)
+EXL2__PRIVATE void exl2__runner_input(const exl2__runner *r, const exl2__layer *layer, uint32_t input, uint32_t row,
+                                      float *x)
 {
     const exl2__cpu_device *d = exl2__runner_cpu(r);
     const float *residual = d->residual + (size_t)row * d->hidden_stride;
@@ -172,8 +173,8 @@ static inline exl2__runner_states exl2__runner_states_at(const exl2__runner *r, 
 }
 
 /* Copies `tokens` states, which may be those of the other memory. */
-static exl2_result exl2__runner_states_copy(const exl2__runner *r, const exl2__runner_states *to,
-                                            const exl2__runner_states *from, uint64_t tokens)
+EXL2__PRIVATE exl2_result exl2__runner_states_copy(const exl2__runner *r, const exl2__runner_states *to,
+                                                   const exl2__runner_states *from, uint64_t tokens)
 {
     uint64_t bytes = tokens * r->plan.shape.hidden * sizeof(float);
 #ifndef EXL2_NO_CUDA
@@ -189,8 +190,8 @@ static exl2_result exl2__runner_states_copy(const exl2__runner *r, const exl2__r
 }
 
 /* Has the host's copy up to date, or the device's after the host's has changed. */
-static exl2_result exl2__runner_states_sync(const exl2__runner *r, const exl2__runner_states *s, uint64_t tokens,
-                                            bool to_host)
+EXL2__PRIVATE exl2_result exl2__runner_states_sync(const exl2__runner *r, const exl2__runner_states *s, uint64_t tokens,
+                                                   bool to_host)
 {
     exl2__runner_states host = { s->host, 0 };
     return s->gpu ? exl2__runner_states_copy(r, to_host ? &host : s, to_host ? s : &host, tokens) : EXL2_OK;
@@ -198,7 +199,7 @@ static exl2_result exl2__runner_states_sync(const exl2__runner *r, const exl2__r
 
 #ifndef EXL2_NO_CUDA
 /* Copies the pass's residual between the CPU backend and the GPU, if it is not there yet. */
-static exl2_result exl2__runner_move(exl2__runner *r, bool to_gpu)
+EXL2__PRIVATE exl2_result exl2__runner_move(exl2__runner *r, bool to_gpu)
 {
     exl2__cpu_device *d = exl2__runner_cpu(r);
     uint64_t bytes = (uint64_t)r->row_count * d->shape.hidden * sizeof(float); /* hidden is a multiple of 32 */
@@ -215,7 +216,7 @@ static exl2_result exl2__runner_move(exl2__runner *r, bool to_gpu)
 }
 
 /* The pass's residual from or to states on a GPU: nothing is copied if it is in place. */
-static exl2_result exl2__runner_get_gpu(exl2__runner *r, const exl2__runner_states *s, uint64_t first, bool keep)
+EXL2__PRIVATE exl2_result exl2__runner_get_gpu(exl2__runner *r, const exl2__runner_states *s, uint64_t first, bool keep)
 {
     uint64_t row = r->plan.shape.hidden * sizeof(float), from = s->gpu + first * row;
     r->residual_on_gpu = true;
@@ -230,7 +231,7 @@ static exl2_result exl2__runner_get_gpu(exl2__runner *r, const exl2__runner_stat
         : exl2__gpu_up(r->gpu, r->pass.residual, s->host + first * r->plan.shape.hidden, r->row_count * row));
 }
 
-static exl2_result exl2__runner_put_gpu(exl2__runner *r, const exl2__runner_states *s, uint64_t first)
+EXL2__PRIVATE exl2_result exl2__runner_put_gpu(exl2__runner *r, const exl2__runner_states *s, uint64_t first)
 {
     uint64_t row = r->plan.shape.hidden * sizeof(float), to = s->gpu + first * row;
     if (s->gpu && !r->residual_on_gpu) {
@@ -249,7 +250,7 @@ static exl2_result exl2__runner_put_gpu(exl2__runner *r, const exl2__runner_stat
 
 /* The states of r->row_count tokens from `first` on become the residual of the pass begun. keep: the states must not
    change with it. */
-static exl2_result exl2__runner_get(exl2__runner *r, const exl2__runner_states *s, uint64_t first, bool keep)
+EXL2__PRIVATE exl2_result exl2__runner_get(exl2__runner *r, const exl2__runner_states *s, uint64_t first, bool keep)
 {
     const exl2__cpu_device *d = exl2__runner_cpu(r);
     size_t hidden = d->shape.hidden;
@@ -266,7 +267,7 @@ static exl2_result exl2__runner_get(exl2__runner *r, const exl2__runner_states *
 }
 
 /* The other direction. */
-static exl2_result exl2__runner_put(exl2__runner *r, const exl2__runner_states *s, uint64_t first)
+EXL2__PRIVATE exl2_result exl2__runner_put(exl2__runner *r, const exl2__runner_states *s, uint64_t first)
 {
     const exl2__cpu_device *d = exl2__runner_cpu(r);
     size_t hidden = d->shape.hidden;
@@ -284,7 +285,7 @@ static exl2_result exl2__runner_put(exl2__runner *r, const exl2__runner_states *
 /* ---- phases ---- */
 
 /* The input that a phase reads first, or UINT32_MAX. */
-static uint32_t exl2__runner_input_of(const exl2__layer *layer, exl2__phase phase)
+EXL2__PRIVATE uint32_t exl2__runner_input_of(const exl2__layer *layer, exl2__phase phase)
 {
     switch (phase) {
     case EXL2__PHASE_qkv:
@@ -305,7 +306,8 @@ static uint32_t exl2__runner_input_of(const exl2__layer *layer, exl2__phase phas
 }
 
 /* All items of one phase on the CPU. */
-static exl2_result exl2__runner_phase(exl2__runner *r, exl2__phase phase, const exl2__layer *layer, exl2__range range)
+EXL2__PRIVATE exl2_result exl2__runner_phase(exl2__runner *r, exl2__phase phase, const exl2__layer *layer,
+                                             exl2__range range)
 {
     range.begin = 0;
     range.end = exl2__cpu_backend.items(r->device, phase, layer, &range);
@@ -313,7 +315,7 @@ static exl2_result exl2__runner_phase(exl2__runner *r, exl2__phase phase, const 
 }
 
 /* The residual becomes the embeddings of the tokens. */
-static exl2_result exl2__runner_embed(exl2__runner *r)
+EXL2__PRIVATE exl2_result exl2__runner_embed(exl2__runner *r)
 {
     return exl2__runner_phase(r, EXL2__PHASE_embed, NULL, (exl2__range){ 0 });
 }
@@ -321,7 +323,7 @@ static exl2_result exl2__runner_embed(exl2__runner *r)
 #ifndef EXL2_NO_CUDA
 
 /* Task: one row of an input. */
-static void exl2__runner_copy_row(void *arg, uint32_t row)
+EXL2__PRIVATE void exl2__runner_copy_row(void *arg, uint32_t row)
 {
     const exl2__runner *r = (const exl2__runner *)arg;
     uint32_t in = exl2__runner_input_size(r, r->copied_layer, r->copied);
@@ -329,7 +331,7 @@ static void exl2__runner_copy_row(void *arg, uint32_t row)
 }
 
 /* An input that the CPU has becomes the one on the GPU. */
-static exl2_result exl2__runner_upload(exl2__runner *r, const exl2__layer *layer, uint32_t input)
+EXL2__PRIVATE exl2_result exl2__runner_upload(exl2__runner *r, const exl2__layer *layer, uint32_t input)
 {
     r->copied_layer = layer;
     r->copied = input;
@@ -338,8 +340,8 @@ static exl2_result exl2__runner_upload(exl2__runner *r, const exl2__layer *layer
 }
 
 /* Does a phase run on the GPU? */
-static bool exl2__runner_phase_on_gpu(const exl2__runner *r, const exl2__layer *layer, exl2__phase phase,
-                                      exl2__phase before)
+EXL2__PRIVATE bool exl2__runner_phase_on_gpu(const exl2__runner *r, const exl2__layer *layer, exl2__phase phase,
+                                             exl2__phase before)
 {
     exl2__phase block = phase == EXL2__PHASE_settle ? before : phase;
     bool attention = block == EXL2__PHASE_qkv || block == EXL2__PHASE_attend || block == EXL2__PHASE_out;
@@ -348,8 +350,8 @@ static bool exl2__runner_phase_on_gpu(const exl2__runner *r, const exl2__layer *
 
 /* Has the residual where a phase needs it. *on_gpu: the phase runs there. tap: the input of the phase is
    needed on the GPU, too, except an expert's. */
-static exl2_result exl2__runner_prepare(exl2__runner *r, const exl2__layer *layer, exl2__phase phase,
-                                        exl2__phase before, bool tap, bool *on_gpu)
+EXL2__PRIVATE exl2_result exl2__runner_prepare(exl2__runner *r, const exl2__layer *layer, exl2__phase phase,
+                                               exl2__phase before, bool tap, bool *on_gpu)
 {
     uint32_t input = exl2__runner_input_of(layer, phase);
     *on_gpu = r->gpu && exl2__runner_phase_on_gpu(r, layer, phase, before);
@@ -365,7 +367,7 @@ static exl2_result exl2__runner_prepare(exl2__runner *r, const exl2__layer *laye
 }
 
 /* Host memory of a runner that uses a GPU, besides its weights and the CPU backend's. Needs no weights. */
-static void exl2__runner_layout_copies(exl2__runner *r, exl2__arena *a)
+EXL2__PRIVATE void exl2__runner_layout_copies(exl2__runner *r, exl2__arena *a)
 {
     const exl2__cpu_device *d = exl2__runner_cpu(r);
     uint64_t in = exl2__max32(d->hidden_stride, exl2__max32(d->query_stride, d->inter_stride));
@@ -379,7 +381,7 @@ static void exl2__runner_layout_copies(exl2__runner *r, exl2__arena *a)
 
 /* From here on passes run on the GPU, where they can. The runner has its weights. index: 0, or 1 for another model on
    the same GPU. */
-static exl2_result exl2__runner_use(exl2__runner *r, exl2__gpu *gpu, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__runner_use(exl2__runner *r, exl2__gpu *gpu, uint32_t index)
 {
     exl2__arena dry = { 0 };
     exl2__runner_layout_copies(r, &dry);
@@ -393,7 +395,8 @@ static exl2_result exl2__runner_use(exl2__runner *r, exl2__gpu *gpu, uint32_t in
 /* The phases of a layer, on the residual of the pass begun, before the one that reads the input `until` first; until
    UINT32_MAX: all. tap: NULL, or called for each input. With a GPU the tapped inputs, and `until`, are on it then,
    except those of experts. */
-static exl2_result exl2__runner_phases(exl2__runner *r, uint32_t index, uint32_t until, exl2__runner_fn tap, void *user)
+EXL2__PRIVATE exl2_result exl2__runner_phases(exl2__runner *r, uint32_t index, uint32_t until, exl2__runner_fn tap,
+                                              void *user)
 {
     const exl2__layer *layer = &r->plan.layers[index];
     EXL2__TRY(exl2__runner_hold(r, index));
@@ -425,14 +428,14 @@ static exl2_result exl2__runner_phases(exl2__runner *r, uint32_t index, uint32_t
 }
 
 /* One layer; tap as above. */
-static exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__runner_fn tap, void *user)
+EXL2__PRIVATE exl2_result exl2__runner_layer(exl2__runner *r, uint32_t index, exl2__runner_fn tap, void *user)
 {
     return exl2__runner_phases(r, index, UINT32_MAX, tap, user);
 }
 
 /* The phases of a layer before the one that reads an input first; index UINT32_MAX: the head's. With a GPU the input is
    on it then, if it has moments. */
-static exl2_result exl2__runner_until(exl2__runner *r, uint32_t index, uint32_t input)
+EXL2__PRIVATE exl2_result exl2__runner_until(exl2__runner *r, uint32_t index, uint32_t input)
 {
     if (index != UINT32_MAX) {
         return exl2__runner_phases(r, index, input, NULL, NULL);
@@ -448,8 +451,8 @@ static exl2_result exl2__runner_until(exl2__runner *r, uint32_t index, uint32_t 
 
 /* Before expert_down: the inputs [*count, *stride] of one of the experts that the pass uses, whose index is
    *expert. `number` is below the device's routed.expert_count. */
-static const float *exl2__runner_expert(const exl2__runner *r, uint32_t number, uint32_t *expert, uint32_t *count,
-                                        uint32_t *stride)
+EXL2__PRIVATE const float *exl2__runner_expert(const exl2__runner *r, uint32_t number, uint32_t *expert,
+                                               uint32_t *count, uint32_t *stride)
 {
     const exl2__cpu_routed *routed = &exl2__runner_cpu(r)->routed;
     const exl2__cpu_expert *one = &routed->experts[number];
@@ -472,14 +475,14 @@ typedef struct exl2__runner_rows { /* the logits that were computed */
 } exl2__runner_rows;
 
 /* Task: one row. */
-static void exl2__runner_logits_row(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__runner_logits_row(void *arg, uint32_t index)
 {
     const exl2__runner_rows *rows = (const exl2__runner_rows *)arg;
     rows->fn(rows->user, rows->first + index, rows->d->logits + (size_t)index * rows->d->vocab_stride);
 }
 
 #ifndef EXL2_NO_CUDA
-static exl2_result exl2__runner_head_steps(exl2__runner *r, exl2__range range)
+EXL2__PRIVATE exl2_result exl2__runner_head_steps(exl2__runner *r, exl2__range range)
 {
     exl2__cpu_device *d = exl2__runner_cpu(r);
     uint32_t columns = exl2__cpu_matrix_of(r->plan.head)->parts->strips * EXL2__CPU_STRIP;
@@ -500,7 +503,7 @@ static exl2_result exl2__runner_head_steps(exl2__runner *r, exl2__range range)
 #endif
 
 /* The logits of the rows of a range, which the CPU backend has then. */
-static exl2_result exl2__runner_head(exl2__runner *r, exl2__range range)
+EXL2__PRIVATE exl2_result exl2__runner_head(exl2__runner *r, exl2__range range)
 {
 #ifndef EXL2_NO_CUDA
     if (exl2__runner_on_gpu(r, UINT32_MAX, EXL2__RUNNER_QKV)) {
@@ -519,7 +522,7 @@ typedef struct exl2__runner_strips { /* of the head, that are computed */
 } exl2__runner_strips;
 
 /* Task: one strip. */
-static void exl2__runner_strip(void *arg, uint32_t index)
+EXL2__PRIVATE void exl2__runner_strip(void *arg, uint32_t index)
 {
     const exl2__runner_strips *s = (const exl2__runner_strips *)arg;
     exl2__cpu_share share = { s->d, NULL, s->range, s->strips[index], s->strips[index] + 1, 0 };
@@ -527,7 +530,8 @@ static void exl2__runner_strip(void *arg, uint32_t index)
 }
 
 /* The logits of some strips of the head alone, on the CPU. */
-static exl2_result exl2__runner_head_some(exl2__runner *r, exl2__range range, const uint32_t *strips, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__runner_head_some(exl2__runner *r, exl2__range range, const uint32_t *strips,
+                                                 uint32_t count)
 {
     exl2__cpu_device *d = exl2__runner_cpu(r);
     exl2__runner_strips some = { d, &range, strips };
@@ -539,8 +543,8 @@ static exl2_result exl2__runner_head_some(exl2__runner *r, exl2__range range, co
 
 /* Computes the logits of all rows from the residual. count: 0, or strips [count] of the head alone are computed, on the
    CPU, where the residual is; the others have no logits then. */
-static exl2_result exl2__runner_logits_some(exl2__runner *r, const uint32_t *strips, uint32_t count,
-                                            exl2__runner_logits_fn fn, void *user)
+EXL2__PRIVATE exl2_result exl2__runner_logits_some(exl2__runner *r, const uint32_t *strips, uint32_t count,
+                                                   exl2__runner_logits_fn fn, void *user)
 {
     exl2__runner_rows rows = { exl2__runner_cpu(r), 0, fn, user };
     for (uint32_t row = 0; row < r->row_count; row += r->plan.logit_rows_max) {

@@ -37,7 +37,7 @@ static inline uint64_t exl2__runner_read_bytes(const exl2__ctx *c, const exl2__w
 }
 
 /* Part: one slice. */
-static exl2_result exl2__runner_read_slice(exl2__ctx *c, void *arg, uint32_t index)
+EXL2__PRIVATE exl2_result exl2__runner_read_slice(exl2__ctx *c, void *arg, uint32_t index)
 {
     const exl2__runner_slices *s = (const exl2__runner_slices *)arg;
     const exl2__runner_slice *one = &s->items[index];
@@ -53,7 +53,7 @@ static exl2_result exl2__runner_read_slice(exl2__ctx *c, void *arg, uint32_t ind
 }
 
 /* The slice that begins at *next, which goes on to its end. */
-static exl2__runner_slice exl2__runner_read_cut(const exl2__runner_slices *s, exl2__runner_slice *next)
+EXL2__PRIVATE exl2__runner_slice exl2__runner_read_cut(const exl2__runner_slices *s, exl2__runner_slice *next)
 {
     uint32_t all = exl2__weights_rows(s->desc);
     uint64_t row_bytes = exl2__weights_row_bytes(s->desc);
@@ -69,7 +69,7 @@ static exl2__runner_slice exl2__runner_read_cut(const exl2__runner_slices *s, ex
 }
 
 /* Can slices of such rows be in memory together? */
-static bool exl2__runner_read_fits(const exl2__matrix_desc *desc)
+EXL2__PRIVATE bool exl2__runner_read_fits(const exl2__matrix_desc *desc)
 {
     uint64_t rows = desc->kind == EXL2__MATRIX_DENSE ? EXL2__CPU_STRIP : 8; /* bits of a block */
     return desc->kind != EXL2__MATRIX_AFFINE
@@ -77,7 +77,7 @@ static bool exl2__runner_read_fits(const exl2__matrix_desc *desc)
 }
 
 /* All rows of a part. */
-static exl2_result exl2__runner_read_part(exl2__ctx *c, exl2__runner_slices *s)
+EXL2__PRIVATE exl2_result exl2__runner_read_part(exl2__ctx *c, exl2__runner_slices *s)
 {
     for (exl2__runner_slice next = { 0, 0, 0, 0 }; next.row < exl2__weights_rows(s->desc);) {
         uint32_t count = 0;
@@ -95,8 +95,8 @@ static exl2_result exl2__runner_read_part(exl2__ctx *c, exl2__runner_slices *s)
 }
 
 /* Loads on up to a unit. memory: NULL, or [EXL2__RUNNER_READ_MOST]. */
-static exl2_result exl2__runner_read_units(exl2__ctx *c, exl2__weights *w, uint32_t end, exl2__plan *plan,
-                                           exl2__device *device, exl2__arena *arena, uint8_t *memory)
+EXL2__PRIVATE exl2_result exl2__runner_read_units(exl2__ctx *c, exl2__weights *w, uint32_t end, exl2__plan *plan,
+                                                  exl2__device *device, exl2__arena *arena, uint8_t *memory)
 {
     exl2__work all = exl2__work_all();
     exl2__runner_slices s = { .w = w, .memory = memory };
@@ -123,8 +123,8 @@ static exl2_result exl2__runner_read_units(exl2__ctx *c, exl2__weights *w, uint3
 }
 
 /* Loads on up to a unit: exl2__weights_until, in parallel. */
-static exl2_result exl2__runner_read_until(exl2__ctx *c, exl2__weights *w, uint32_t end, exl2__plan *plan,
-                                           exl2__device *device, exl2__arena *arena)
+EXL2__PRIVATE exl2_result exl2__runner_read_until(exl2__ctx *c, exl2__weights *w, uint32_t end, exl2__plan *plan,
+                                                  exl2__device *device, exl2__arena *arena)
 {
     void *memory;
     uint64_t bytes = exl2__runner_read_bytes(c, w);

@@ -86,7 +86,8 @@ static inline const exl2__slots_head *exl2__slots_head_of(uint32_t bits)
 }
 
 /* Fills groups, which has room for in / 32. Returns their number; *words: rows of words. */
-static uint32_t exl2__slots_groups(const exl2__slots *s, const exl2__slot *slot, exl2__group *groups, uint32_t *words)
+EXL2__PRIVATE uint32_t exl2__slots_groups(const exl2__slots *s, const exl2__slot *slot, exl2__group *groups,
+                                          uint32_t *words)
 {
     uint32_t count = 0, word = 0, high_rows = 0;
     const exl2__slots_head *head = NULL;
@@ -109,15 +110,15 @@ static uint32_t exl2__slots_groups(const exl2__slots *s, const exl2__slot *slot,
 }
 
 /* Bits of the matrix in the file. */
-static uint64_t exl2__slots_bits(const exl2__slot *slot, const exl2__slot_codes *codes)
+EXL2__PRIVATE uint64_t exl2__slots_bits(const exl2__slot *slot, const exl2__slot_codes *codes)
 {
     return (uint64_t)codes->word_count * slot->columns * 32 + codes->group_count * (48 + 4 * (uint64_t)slot->columns)
            + 32 * (uint64_t)slot->in + (slot->has_bias ? 16 * (uint64_t)slot->columns : 0);
 }
 
 /* Lays out the codes of a slot in `a`, which may be dry. */
-static void exl2__slot_codes_layout(const exl2__slots *s, const exl2__slot *slot, exl2__slot_codes *codes,
-                                    exl2__arena *a)
+EXL2__PRIVATE void exl2__slot_codes_layout(const exl2__slots *s, const exl2__slot *slot, exl2__slot_codes *codes,
+                                           exl2__arena *a)
 {
     *codes = (exl2__slot_codes){ 0 };
     codes->groups = (exl2__group *)exl2__arena_alloc(a, slot->in / 32 * sizeof *codes->groups);
@@ -136,7 +137,8 @@ static void exl2__slot_codes_layout(const exl2__slots *s, const exl2__slot *slot
 /* Largest number of pieces of a file of codes. */
 #define EXL2__SLOT_PIECES 6u
 
-static uint32_t exl2__slot_codes_pieces(const exl2__slot *slot, const exl2__slot_codes *codes, exl2__keep_piece *out)
+EXL2__PRIVATE uint32_t exl2__slot_codes_pieces(const exl2__slot *slot, const exl2__slot_codes *codes,
+                                               exl2__keep_piece *out)
 {
     uint64_t columns = slot->columns, count = codes->group_count;
     out[0] = (exl2__keep_piece){ codes->words, codes->word_count * columns * 4 };
@@ -150,7 +152,7 @@ static uint32_t exl2__slot_codes_pieces(const exl2__slot *slot, const exl2__slot
 
 /* ---- the list ---- */
 
-static void exl2__slots_close(exl2__ctx *c, exl2__slots *s)
+EXL2__PRIVATE void exl2__slots_close(exl2__ctx *c, exl2__slots *s)
 {
     exl2__tensors_close(c, &s->own);
     exl2__arena_close(c, &s->tables);
@@ -159,7 +161,7 @@ static void exl2__slots_close(exl2__ctx *c, exl2__slots *s)
 }
 
 /* The matrix of a slot in a model. */
-static exl2__cpu_part *exl2__slots_part(exl2__runner *r, const exl2__slot *slot)
+EXL2__PRIVATE exl2__cpu_part *exl2__slots_part(exl2__runner *r, const exl2__slot *slot)
 {
     exl2__unit u = { .kind = slot->kind, .layer = slot->layer, .expert = slot->expert };
     return &exl2__cpu_matrix_of(*exl2__weights_place(&u, &r->plan))->parts[slot->part];
@@ -167,7 +169,7 @@ static exl2__cpu_part *exl2__slots_part(exl2__runner *r, const exl2__slot *slot)
 
 /* ---- names ---- */
 
-static exl2_result exl2__slots_open_own(exl2__ctx *c, const char *dir, exl2__slots *s)
+EXL2__PRIVATE exl2_result exl2__slots_open_own(exl2__ctx *c, const char *dir, exl2__slots *s)
 {
     exl2__tensors_reader reader;
     exl2__work all = exl2__work_all();
@@ -178,7 +180,7 @@ static exl2_result exl2__slots_open_own(exl2__ctx *c, const char *dir, exl2__slo
 }
 
 /* What the source's files call a tensor. */
-static const char *exl2__slots_own_name(const exl2__slots *s, const exl2__tensor *e)
+EXL2__PRIVATE const char *exl2__slots_own_name(const exl2__slots *s, const exl2__tensor *e)
 {
     for (uint32_t i = 0; i < s->own.count && e->bytes; i++) {
         const exl2__tensor *own = &s->own.entries[i];
@@ -191,8 +193,8 @@ static const char *exl2__slots_own_name(const exl2__slots *s, const exl2__tensor
 
 /* Writes the source's own name of the matrix that the engine calls `key`. weight: a tensor beside it in the source; of
    a head that is the embedding, the embedding. The prefixes are those of EXL2__RENAME_WRAPPED. */
-static void exl2__slots_own_key(const exl2__slots *s, const exl2__tensor *weight, const char *key,
-                                char out[EXL2__KEY_BYTES])
+EXL2__PRIVATE void exl2__slots_own_key(const exl2__slots *s, const exl2__tensor *weight, const char *key,
+                                       char out[EXL2__KEY_BYTES])
 {
     static const char before[] = "language_model.", within[] = "model.language_model.", replaced[] = "model.";
     const char *own = exl2__slots_own_name(s, weight);
@@ -205,7 +207,7 @@ static void exl2__slots_own_key(const exl2__slots *s, const exl2__tensor *weight
 }
 
 /* The input of the runner that a unit reads, or UINT32_MAX. */
-static uint32_t exl2__slots_input(const exl2__unit *u)
+EXL2__PRIVATE uint32_t exl2__slots_input(const exl2__unit *u)
 {
     switch (u->kind) {
     case EXL2__UNIT_QKV:
@@ -228,7 +230,7 @@ static inline bool exl2__slots_fits(uint32_t in) { return in % 32 == 0 && in <= 
 
 /* Attention's matrices are all of one kind, and so are those of an MLP: if one of them has an input that cannot be
    quantized, the size of that input, else 0. */
-static uint32_t exl2__slots_misfit(const exl2__config *c, const exl2__unit *u)
+EXL2__PRIVATE uint32_t exl2__slots_misfit(const exl2__config *c, const exl2__unit *u)
 {
     bool expert = u->kind == EXL2__UNIT_EXPERT_UP || u->kind == EXL2__UNIT_EXPERT_DOWN;
     uint32_t inner = u->kind == EXL2__UNIT_QKV || u->kind == EXL2__UNIT_OUT ? c->heads * c->head_dim
@@ -237,7 +239,8 @@ static uint32_t exl2__slots_misfit(const exl2__config *c, const exl2__unit *u)
 }
 
 /* Adds the slot of a unit's part, if it has that part. */
-static exl2_result exl2__slots_add(exl2__ctx *c, const exl2__runner *r, exl2__slots *s, uint32_t index, uint32_t part)
+EXL2__PRIVATE exl2_result exl2__slots_add(exl2__ctx *c, const exl2__runner *r, exl2__slots *s, uint32_t index,
+                                          uint32_t part)
 {
     exl2__unit u;
     exl2__matrix_desc parts[3];
@@ -264,8 +267,8 @@ static exl2_result exl2__slots_add(exl2__ctx *c, const exl2__runner *r, exl2__sl
 }
 
 /* The matrices of a layer, whose first unit is `first`. */
-static exl2_result exl2__slots_layer(exl2__ctx *c, const exl2__runner *r, exl2__slots *s, uint32_t layer,
-                                     uint32_t first)
+EXL2__PRIVATE exl2_result exl2__slots_layer(exl2__ctx *c, const exl2__runner *r, exl2__slots *s, uint32_t layer,
+                                            uint32_t first)
 {
     static const exl2__unit_kind kinds[] = { EXL2__UNIT_QKV, EXL2__UNIT_OUT, EXL2__UNIT_GATE_UP, EXL2__UNIT_EXPERT_UP,
                                              EXL2__UNIT_DOWN, EXL2__UNIT_EXPERT_DOWN };
@@ -281,7 +284,7 @@ static exl2_result exl2__slots_layer(exl2__ctx *c, const exl2__runner *r, exl2__
     return EXL2_OK;
 }
 
-static exl2_result exl2__slots_fill(exl2__ctx *c, const exl2__runner *r, exl2__slots *s)
+EXL2__PRIVATE exl2_result exl2__slots_fill(exl2__ctx *c, const exl2__runner *r, exl2__slots *s)
 {
     const exl2__config *config = &r->load.config;
     uint32_t unit = 1 + (config->arch.names[EXL2__NAME_POSITIONS][0] != 0);
@@ -310,13 +313,13 @@ static exl2_result exl2__slots_fill(exl2__ctx *c, const exl2__runner *r, exl2__s
 }
 
 /* Are the two slots tried together? So are the same matrices of all experts of a layer. */
-static bool exl2__slots_together(const exl2__slot *a, const exl2__slot *b)
+EXL2__PRIVATE bool exl2__slots_together(const exl2__slot *a, const exl2__slot *b)
 {
     return a->layer == b->layer && a->kind == b->kind && a->part == b->part && a->layer != EXL2__SLOTS_NO_LAYER;
 }
 
 /* Most slots of a layer, at least 1. */
-static uint32_t exl2__slots_most(const exl2__slots *s)
+EXL2__PRIVATE uint32_t exl2__slots_most(const exl2__slots *s)
 {
     uint32_t most = 1;
     for (uint32_t i = 0; i + 1 < s->count; i++) {
@@ -325,14 +328,14 @@ static uint32_t exl2__slots_most(const exl2__slots *s)
     return most;
 }
 
-static void exl2__slots_layout_items(exl2__slots *s, uint32_t capacity, uint32_t layers, exl2__arena *a)
+EXL2__PRIVATE void exl2__slots_layout_items(exl2__slots *s, uint32_t capacity, uint32_t layers, exl2__arena *a)
 {
     s->items = (exl2__slot *)exl2__arena_alloc_zeroed(a, capacity * sizeof *s->items);
     s->first = (uint32_t *)exl2__arena_alloc_zeroed(a, (layers + 1) * sizeof *s->first);
 }
 
 /* What is measured lies in one piece for all slots, so that a layer's part can be stored. */
-static void exl2__slots_layout_tables(exl2__slots *s, exl2__arena *a)
+EXL2__PRIVATE void exl2__slots_layout_tables(exl2__slots *s, exl2__arena *a)
 {
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < s->count; i++) {
@@ -350,7 +353,7 @@ static void exl2__slots_layout_tables(exl2__slots *s, exl2__arena *a)
     }
 }
 
-static exl2_result exl2__slots_steps(exl2__ctx *c, const exl2__runner *r, const char *dir, exl2__slots *s)
+EXL2__PRIVATE exl2_result exl2__slots_steps(exl2__ctx *c, const exl2__runner *r, const char *dir, exl2__slots *s)
 {
     const exl2__config *config = &r->load.config;
     uint32_t capacity = 1;
@@ -374,8 +377,8 @@ static exl2_result exl2__slots_steps(exl2__ctx *c, const exl2__runner *r, const 
 
 /* Lists and checks the matrices of a source, whose headers are enough. dir: its folder. After a failure *s is
    zeroed. */
-static exl2_result exl2__slots_open(exl2__ctx *c, const exl2__runner *r, const char *dir, uint32_t head_bits,
-                                    exl2__slots *s)
+EXL2__PRIVATE exl2_result exl2__slots_open(exl2__ctx *c, const exl2__runner *r, const char *dir, uint32_t head_bits,
+                                           exl2__slots *s)
 {
     *s = (exl2__slots){ .head_bits = head_bits, .source = EXL2__MATRIX_DENSE,
                         .gated = r->load.config.arch.traits[EXL2__TRAIT_GATED] == EXL2__YES };

@@ -46,7 +46,7 @@ typedef struct exl2__solve {
 
 /* ---- memory ---- */
 
-static void exl2__solve_layout(exl2__solve *s, exl2__arena *a)
+EXL2__PRIVATE void exl2__solve_layout(exl2__solve *s, exl2__arena *a)
 {
     uint64_t all = (uint64_t)s->factor->in * s->columns;
     s->codes = (uint8_t *)exl2__arena_alloc(a, all);
@@ -64,7 +64,7 @@ static void exl2__solve_layout(exl2__solve *s, exl2__arena *a)
 }
 
 /* Bytes that exl2__solve_open allocates. */
-static uint64_t exl2__solve_bytes(const exl2__factor *f, uint32_t columns, uint32_t group_count)
+EXL2__PRIVATE uint64_t exl2__solve_bytes(const exl2__factor *f, uint32_t columns, uint32_t group_count)
 {
     exl2__arena dry = { 0 };
     exl2__solve s = { 0 };
@@ -77,8 +77,8 @@ static uint64_t exl2__solve_bytes(const exl2__factor *f, uint32_t columns, uint3
 }
 
 /* columns: a multiple of 32. The factor and the groups must last as long as *s. */
-static exl2_result exl2__solve_open(exl2__ctx *c, const exl2__factor *f, uint32_t columns, const exl2__group *groups,
-                                    uint32_t group_count, exl2__solve *s)
+EXL2__PRIVATE exl2_result exl2__solve_open(exl2__ctx *c, const exl2__factor *f, uint32_t columns,
+                                           const exl2__group *groups, uint32_t group_count, exl2__solve *s)
 {
     *s = (exl2__solve){ 0 };
     s->factor = f;
@@ -93,7 +93,7 @@ static exl2_result exl2__solve_open(exl2__ctx *c, const exl2__factor *f, uint32_
     return EXL2_OK;
 }
 
-static void exl2__solve_close(exl2__ctx *c, exl2__solve *s)
+EXL2__PRIVATE void exl2__solve_close(exl2__ctx *c, exl2__solve *s)
 {
 #ifndef EXL2_NO_CUDA
     exl2__gpu_solve_close(&s->on_gpu);
@@ -112,7 +112,7 @@ typedef struct exl2__solve_copy {
 } exl2__solve_copy;
 
 /* Task: one strip. */
-static void exl2__solve_copy_strip(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__solve_copy_strip(void *arg, uint32_t strip)
 {
     const exl2__solve_copy *copy = (const exl2__solve_copy *)arg;
     uint32_t in = copy->part->in;
@@ -127,7 +127,7 @@ static void exl2__solve_copy_strip(void *arg, uint32_t strip)
 
 /* Reads the first `used` columns of a dense part; others are zeros. (An embedding that is the head may have more rows
    than the vocabulary.) They must be finite and at most EXL2__QUANTIZE_MAX. */
-static exl2_result exl2__solve_load(const exl2__ctx *c, exl2__solve *s, const exl2__cpu_part *p, uint32_t used)
+EXL2__PRIVATE exl2_result exl2__solve_load(const exl2__ctx *c, exl2__solve *s, const exl2__cpu_part *p, uint32_t used)
 {
     exl2__solve_copy copy = { s, p, used };
 #ifndef EXL2_NO_CUDA
@@ -335,22 +335,22 @@ EXL2__FORCE_INLINE void exl2__solve_descend(const exl2__factor *f, exl2__solve_p
     }
 }
 
-static void exl2__solve_try_plain(exl2__solve_trial *t, bool first) { exl2__solve_try(t, first); }
+EXL2__PRIVATE void exl2__solve_try_plain(exl2__solve_trial *t, bool first) { exl2__solve_try(t, first); }
 
-static void exl2__solve_settle_plain(const exl2__factor *f, exl2__solve_place *p)
+EXL2__PRIVATE void exl2__solve_settle_plain(const exl2__factor *f, exl2__solve_place *p)
 {
     exl2__solve_relevel(f, p);
     exl2__solve_descend(f, p);
 }
 
 #if EXL2__X86_SIMD
-EXL2__TARGET_AVX2 static void exl2__solve_try_avx2(exl2__solve_trial *t, bool first)
+EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__solve_try_avx2(exl2__solve_trial *t, bool first)
 {
     EXL2__UNALIGNED_MOVES();
     exl2__solve_try(t, first);
 }
 
-EXL2__TARGET_AVX2 static void exl2__solve_settle_avx2(const exl2__factor *f, exl2__solve_place *p)
+EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__solve_settle_avx2(const exl2__factor *f, exl2__solve_place *p)
 {
     EXL2__UNALIGNED_MOVES();
     exl2__solve_relevel(f, p);
@@ -366,7 +366,7 @@ EXL2__ROUND_TWICE_END
 /* ---- 1. the groups' loop ---- */
 
 /* Task: what the rows of the group aim at in one strip, before they compensate each other. */
-static void exl2__solve_aim(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__solve_aim(void *arg, uint32_t strip)
 {
     const exl2__solve *s = (const exl2__solve *)arg;
     const exl2__group *group = &s->groups[s->group];
@@ -386,7 +386,7 @@ static void exl2__solve_aim(void *arg, uint32_t strip)
 }
 
 /* Task: the weighted squared error of each scale to try in one strip. */
-static void exl2__solve_search(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__solve_search(void *arg, uint32_t strip)
 {
     const exl2__solve *s = (const exl2__solve *)arg;
     const exl2__group *group = &s->groups[s->group];
@@ -399,7 +399,7 @@ static void exl2__solve_search(void *arg, uint32_t strip)
 }
 
 /* Task: levels, codes and errors of the group in one strip. */
-static void exl2__solve_round(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__solve_round(void *arg, uint32_t strip)
 {
     const exl2__solve *s = (const exl2__solve *)arg;
     const exl2__factor *f = s->factor;
@@ -437,7 +437,7 @@ static void exl2__solve_round(void *arg, uint32_t strip)
     }
 }
 
-static void exl2__solve_group(const exl2__ctx *c, exl2__solve *s, uint32_t number)
+EXL2__PRIVATE void exl2__solve_group(const exl2__ctx *c, exl2__solve *s, uint32_t number)
 {
     float peak = 0;
     double sums[EXL2__QUANTIZE_TRIES] = { 0 };
@@ -458,7 +458,7 @@ static void exl2__solve_group(const exl2__ctx *c, exl2__solve *s, uint32_t numbe
 /* ---- 2. descent ---- */
 
 /* Task: the whole descent of one strip. */
-static void exl2__solve_polish(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__solve_polish(void *arg, uint32_t strip)
 {
     const exl2__solve *s = (const exl2__solve *)arg;
     const exl2__factor *f = s->factor;
@@ -491,7 +491,7 @@ static void exl2__solve_polish(void *arg, uint32_t strip)
 /* ---- all of it ---- */
 
 /* Quantizes the weights: fills in errors, codes, levels and scale_max. */
-static exl2_result exl2__solve_run(const exl2__ctx *c, exl2__solve *s)
+EXL2__PRIVATE exl2_result exl2__solve_run(const exl2__ctx *c, exl2__solve *s)
 {
 #ifndef EXL2_NO_CUDA
     if (s->on_gpu.g) {
@@ -513,7 +513,7 @@ typedef struct exl2__solve_sum {
 } exl2__solve_sum;
 
 /* Task: tr(X' Hd X) of one strip: the squares of A'X. */
-static void exl2__solve_sum_task(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__solve_sum_task(void *arg, uint32_t strip)
 {
     const exl2__solve_sum *job = (const exl2__solve_sum *)arg;
     const exl2__factor *f = job->s->factor;
@@ -535,7 +535,7 @@ static void exl2__solve_sum_task(void *arg, uint32_t strip)
 }
 
 /* *out: tr(X' H X), without damping, of the errors, or of the weights. */
-static exl2_result exl2__solve_energy(const exl2__ctx *c, exl2__solve *s, bool of_errors, double *out)
+EXL2__PRIVATE exl2_result exl2__solve_energy(const exl2__ctx *c, exl2__solve *s, bool of_errors, double *out)
 {
     const float *x = of_errors ? s->errors : s->weights;
     exl2__solve_sum job = { s, x };
@@ -566,7 +566,7 @@ typedef struct exl2__solve_rounding {
 } exl2__solve_rounding;
 
 /* Task: one strip. */
-static void exl2__solve_values_strip(void *arg, uint32_t strip)
+EXL2__PRIVATE void exl2__solve_values_strip(void *arg, uint32_t strip)
 {
     const exl2__solve_rounding *round = (const exl2__solve_rounding *)arg;
     const exl2__solve *s = round->s;
@@ -581,7 +581,7 @@ static void exl2__solve_values_strip(void *arg, uint32_t strip)
 }
 
 /* to [strips, in, 32]: what the codes stand for, f16, in the order of the inputs. */
-static exl2_result exl2__solve_values(const exl2__ctx *c, exl2__solve *s, uint16_t *to)
+EXL2__PRIVATE exl2_result exl2__solve_values(const exl2__ctx *c, exl2__solve *s, uint16_t *to)
 {
     exl2__solve_rounding round = { s, to };
 #ifndef EXL2_NO_CUDA

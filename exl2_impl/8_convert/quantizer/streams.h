@@ -26,7 +26,7 @@ typedef struct exl2__streams {
 } exl2__streams;
 
 /* most: slots of a layer. */
-static void exl2__streams_layout(exl2__streams *s, exl2__measure *m, uint32_t most, exl2__arena *a)
+EXL2__PRIVATE void exl2__streams_layout(exl2__streams *s, exl2__measure *m, uint32_t most, exl2__arena *a)
 {
     uint64_t inputs = m->gpu ? 0 : (uint64_t)m->length * m->widest * sizeof(float);
     *s = (exl2__streams){ .m = m };
@@ -39,7 +39,7 @@ static void exl2__streams_layout(exl2__streams *s, exl2__measure *m, uint32_t mo
 }
 
 /* Both streams begin with the embeddings. */
-static exl2_result exl2__streams_begin(exl2__streams *s)
+EXL2__PRIVATE exl2_result exl2__streams_begin(exl2__streams *s)
 {
     const exl2__measure *m = s->m;
     EXL2__TRY(exl2__measure_begin(s->m));
@@ -47,7 +47,7 @@ static exl2_result exl2__streams_begin(exl2__streams *s)
 }
 
 /* Has the original matrices of the layer in place, or the quantized ones. */
-static void exl2__streams_swap(exl2__streams *s, bool original)
+EXL2__PRIVATE void exl2__streams_swap(exl2__streams *s, bool original)
 {
     for (uint32_t i = 0; i < s->count && s->original != original; i++) {
 #ifndef EXL2_NO_CUDA
@@ -64,7 +64,7 @@ static void exl2__streams_swap(exl2__streams *s, bool original)
 }
 
 /* Begins a pass over rows of one of the streams. keep: its states must not change. */
-static exl2_result exl2__streams_rows(exl2__streams *s, uint32_t row, uint32_t count, bool original, bool keep)
+EXL2__PRIVATE exl2_result exl2__streams_rows(exl2__streams *s, uint32_t row, uint32_t count, bool original, bool keep)
 {
     const exl2__measure *m = s->m;
     exl2__streams_swap(s, original);
@@ -73,13 +73,13 @@ static exl2_result exl2__streams_rows(exl2__streams *s, uint32_t row, uint32_t c
 }
 
 /* Tasks: one token of the input, as the original model has it; as the quantized one does, after that. */
-static void exl2__streams_token_x(void *arg, uint32_t row)
+EXL2__PRIVATE void exl2__streams_token_x(void *arg, uint32_t row)
 {
     const exl2__streams *s = (const exl2__streams *)arg;
     exl2__runner_input(s->m->r, s->layer, s->input, row, s->x + (size_t)row * s->m->widest);
 }
 
-static void exl2__streams_token_y(void *arg, uint32_t row)
+EXL2__PRIVATE void exl2__streams_token_y(void *arg, uint32_t row)
 {
     const exl2__streams *s = (const exl2__streams *)arg;
     float *x = s->x + (size_t)row * s->m->widest, *y = s->y + (size_t)row * s->m->widest;
@@ -88,7 +88,7 @@ static void exl2__streams_token_y(void *arg, uint32_t row)
 }
 
 /* Adds the input of a pass's rows, which both streams begin anew. */
-static exl2_result exl2__streams_add(exl2__streams *s, uint32_t layer, uint32_t row, uint32_t count)
+EXL2__PRIVATE exl2_result exl2__streams_add(exl2__streams *s, uint32_t layer, uint32_t row, uint32_t count)
 {
     exl2__measure *m = s->m;
     EXL2__TRY(exl2__streams_rows(s, row, count, true, true));
@@ -110,7 +110,7 @@ static exl2_result exl2__streams_add(exl2__streams *s, uint32_t layer, uint32_t 
 }
 
 /* Sums up an input of a layer over all rows (the head: layer EXL2__UNIT_NO_LAYER), in s->correct and its gram. */
-static exl2_result exl2__streams_input(exl2__streams *s, uint32_t layer, uint32_t input, uint32_t in)
+EXL2__PRIVATE exl2_result exl2__streams_input(exl2__streams *s, uint32_t layer, uint32_t input, uint32_t in)
 {
     exl2__measure *m = s->m;
     s->layer = layer == EXL2__UNIT_NO_LAYER ? NULL : &m->r->plan.layers[layer];
@@ -124,7 +124,7 @@ static exl2_result exl2__streams_input(exl2__streams *s, uint32_t layer, uint32_
 }
 
 /* Puts what the quantizer made of a part in its place. on_gpu: its products run there. */
-static exl2_result exl2__streams_replace(exl2__streams *s, exl2__cpu_part *p, bool on_gpu, exl2__solve *solve)
+EXL2__PRIVATE exl2_result exl2__streams_replace(exl2__streams *s, exl2__cpu_part *p, bool on_gpu, exl2__solve *solve)
 {
     exl2__streams_swap(s, false);
     EXL2__TRY(exl2__measure_replace(s->m, p, on_gpu, solve, &s->trials[s->count]));
@@ -133,7 +133,7 @@ static exl2_result exl2__streams_replace(exl2__streams *s, exl2__cpu_part *p, bo
 }
 
 /* Forgets the quantized forms. Accepts zeroed ones. */
-static void exl2__streams_drop(exl2__streams *s)
+EXL2__PRIVATE void exl2__streams_drop(exl2__streams *s)
 {
     if (s->count > 0) {
         exl2__streams_swap(s, false);
@@ -144,7 +144,7 @@ static void exl2__streams_drop(exl2__streams *s)
 }
 
 /* Runs both streams through a layer. */
-static exl2_result exl2__streams_next(exl2__streams *s, uint32_t layer)
+EXL2__PRIVATE exl2_result exl2__streams_next(exl2__streams *s, uint32_t layer)
 {
     exl2__measure *m = s->m;
     for (uint32_t row = 0, count; row < m->rows; row += count) {

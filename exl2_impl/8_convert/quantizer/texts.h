@@ -48,7 +48,7 @@ static const char *const exl2__texts_requests[] = {
     "What happened in the year 1969?", "How does a computer store numbers?", "Give a plan for a day in Rome."
 };
 
-static void exl2__texts_close(exl2__texts *t)
+EXL2__PRIVATE void exl2__texts_close(exl2__texts *t)
 {
     if (t->c) {
         exl2__free(t->c, t->ids, t->capacity * sizeof *t->ids, EXL2_MEM_GENERAL);
@@ -57,7 +57,7 @@ static void exl2__texts_close(exl2__texts *t)
 }
 
 /* Makes room for `more` ids, and returns where they belong. */
-static exl2_result exl2__texts_room(exl2__texts *t, uint64_t more, exl2_token **out)
+EXL2__PRIVATE exl2_result exl2__texts_room(exl2__texts *t, uint64_t more, exl2_token **out)
 {
     if (t->count + more > t->capacity) {
         void *memory;
@@ -74,7 +74,7 @@ static exl2_result exl2__texts_room(exl2__texts *t, uint64_t more, exl2_token **
     return EXL2_OK;
 }
 
-static exl2_result exl2__texts_engine_failed(exl2__texts *t, const exl2_engine *e, exl2_result result)
+EXL2__PRIVATE exl2_result exl2__texts_engine_failed(exl2__texts *t, const exl2_engine *e, exl2_result result)
 {
     exl2_error error;
     exl2_last_error(e, &error);
@@ -84,7 +84,7 @@ static exl2_result exl2__texts_engine_failed(exl2__texts *t, const exl2_engine *
 /* ---- files ---- */
 
 /* Reads a file of any path into *out. */
-static exl2_result exl2__texts_read(exl2__ctx *c, const char *path, exl2__blob *out)
+EXL2__PRIVATE exl2_result exl2__texts_read(exl2__ctx *c, const char *path, exl2__blob *out)
 {
     const char *name = strrchr(path, '/');
     char dir[EXL2__FILE_PATH_MAX] = ".";
@@ -101,8 +101,8 @@ static exl2_result exl2__texts_read(exl2__ctx *c, const char *path, exl2__blob *
 }
 
 /* flags: of exl2_tokenize. */
-static exl2_result exl2__texts_add_text(exl2__texts *t, exl2_engine *e, exl2_model model, const char *text,
-                                        size_t bytes, uint32_t flags)
+EXL2__PRIVATE exl2_result exl2__texts_add_text(exl2__texts *t, exl2_engine *e, exl2_model model, const char *text,
+                                               size_t bytes, uint32_t flags)
 {
     exl2_token *out;
     size_t need = 0;
@@ -119,14 +119,14 @@ static exl2_result exl2__texts_add_text(exl2__texts *t, exl2_engine *e, exl2_mod
     return EXL2_OK;
 }
 
-static bool exl2__texts_ends(const char *path, const char *end)
+EXL2__PRIVATE bool exl2__texts_ends(const char *path, const char *end)
 {
     size_t bytes = strlen(path), tail = strlen(end);
     return bytes >= tail && strcmp(path + bytes - tail, end) == 0;
 }
 
 /* Fails for a file of another kind. dir: the source, for the message. */
-static exl2_result exl2__texts_check_file(exl2__ctx *c, const char *dir, const char *path, bool has_tokenizer)
+EXL2__PRIVATE exl2_result exl2__texts_check_file(exl2__ctx *c, const char *dir, const char *path, bool has_tokenizer)
 {
     bool ids = exl2__texts_ends(path, ".json");
     if (!ids && !exl2__texts_ends(path, ".txt") && !exl2__texts_ends(path, ".jsonl")) {
@@ -140,8 +140,8 @@ static exl2_result exl2__texts_check_file(exl2__ctx *c, const char *dir, const c
 }
 
 /* Adds the ids of an array, or of an array of arrays. */
-static exl2_result exl2__texts_add_ids(exl2__texts *t, const char *path, const exl2__json *j, uint32_t list,
-                                       uint32_t vocab)
+EXL2__PRIVATE exl2_result exl2__texts_add_ids(exl2__texts *t, const char *path, const exl2__json *j, uint32_t list,
+                                              uint32_t vocab)
 {
     for (uint32_t at = exl2__json_first(j, list); at; at = exl2__json_next(j, list, at)) {
         uint64_t id;
@@ -160,7 +160,7 @@ static exl2_result exl2__texts_add_ids(exl2__texts *t, const char *path, const e
     return EXL2_OK;
 }
 
-static exl2_result exl2__texts_add_json(exl2__texts *t, const char *path, const exl2__blob *blob, uint32_t vocab)
+EXL2__PRIVATE exl2_result exl2__texts_add_json(exl2__texts *t, const char *path, const exl2__blob *blob, uint32_t vocab)
 {
     exl2__json j;
     EXL2__TRY(exl2__json_open(t->c, path, blob->data, (size_t)blob->bytes, &j));
@@ -172,8 +172,8 @@ static exl2_result exl2__texts_add_json(exl2__texts *t, const char *path, const 
 }
 
 /* Adds a conversation, as the model's chat template renders it. line [bytes]: what the tokens of j point into. */
-static exl2_result exl2__texts_add_messages(exl2__texts *t, exl2_engine *e, exl2_model model, const exl2__json *j,
-                                            uint32_t list, const char *line, size_t bytes)
+EXL2__PRIVATE exl2_result exl2__texts_add_messages(exl2__texts *t, exl2_engine *e, exl2_model model,
+                                                   const exl2__json *j, uint32_t list, const char *line, size_t bytes)
 {
     exl2_chat_desc chat = { 0 };
     exl2__arena dry = { 0 }, memory;
@@ -207,8 +207,8 @@ static exl2_result exl2__texts_add_messages(exl2__texts *t, exl2_engine *e, exl2
 }
 
 /* Adds the "text" of each line, or its "messages". */
-static exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_model model, const char *path,
-                                         const exl2__blob *blob)
+EXL2__PRIVATE exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_model model, const char *path,
+                                                const exl2__blob *blob)
 {
     uint32_t number = 1;
     for (uint64_t at = 0; at < blob->bytes; number++) {
@@ -250,8 +250,8 @@ static exl2_result exl2__texts_add_lines(exl2__texts *t, exl2_engine *e, exl2_mo
     return EXL2_OK;
 }
 
-static exl2_result exl2__texts_add_file(exl2__texts *t, exl2_engine *e, exl2_model model, const char *path,
-                                        uint32_t vocab)
+EXL2__PRIVATE exl2_result exl2__texts_add_file(exl2__texts *t, exl2_engine *e, exl2_model model, const char *path,
+                                               uint32_t vocab)
 {
     exl2__blob blob;
     EXL2__TRY(exl2__texts_read(t->c, path, &blob));
@@ -272,7 +272,7 @@ typedef struct exl2__texts_session {
     exl2_error *failed; /* code OK, or of the first job that failed */
 } exl2__texts_session;
 
-static exl2_flow exl2__texts_event(void *user, const exl2_event *event)
+EXL2__PRIVATE exl2_flow exl2__texts_event(void *user, const exl2_event *event)
 {
     exl2__texts_session *s = (exl2__texts_session *)user;
     if (event->kind == EXL2_EVENT_DONE) {
@@ -302,8 +302,8 @@ typedef struct exl2__texts_plan {
 } exl2__texts_plan;
 
 /* Starts the job that continues the next opening. */
-static exl2_result exl2__texts_start(exl2__texts *t, exl2_engine *e, exl2_model model, exl2__texts_plan *p,
-                                     exl2__texts_session *s)
+EXL2__PRIVATE exl2_result exl2__texts_start(exl2__texts *t, exl2_engine *e, exl2_model model, exl2__texts_plan *p,
+                                            exl2__texts_session *s)
 {
     uint32_t plain = (uint32_t)EXL2__COUNT(exl2__texts_openings), round = p->number / p->openings;
     uint32_t index = p->number % p->openings * 29 % p->openings; /* 29 is prime to 50 and 72 */
@@ -333,7 +333,7 @@ static exl2_result exl2__texts_start(exl2__texts *t, exl2_engine *e, exl2_model 
 }
 
 /* Adds what a session holds, and closes it. */
-static exl2_result exl2__texts_take(exl2__texts *t, exl2_engine *e, exl2__texts_session *s)
+EXL2__PRIVATE exl2_result exl2__texts_take(exl2__texts *t, exl2_engine *e, exl2__texts_session *s)
 {
     exl2_token *out;
     size_t need = 0;
@@ -351,8 +351,8 @@ static exl2_result exl2__texts_take(exl2__texts *t, exl2_engine *e, exl2__texts_
 
 /* Takes the sessions whose jobs have ended, and begins others in their places. *open: all sessions then; *tokens: that
    they hold. */
-static exl2_result exl2__texts_turn(exl2__texts *t, exl2_engine *e, exl2_model model, exl2__texts_plan *p,
-                                    uint32_t *open, uint64_t *tokens)
+EXL2__PRIVATE exl2_result exl2__texts_turn(exl2__texts *t, exl2_engine *e, exl2_model model, exl2__texts_plan *p,
+                                           uint32_t *open, uint64_t *tokens)
 {
     *open = 0;
     *tokens = 0;
@@ -376,8 +376,8 @@ static exl2_result exl2__texts_turn(exl2__texts *t, exl2_engine *e, exl2_model m
 
 /* Adds `wanted` ids, or fewer if all openings were used often. Sessions that still run when all together hold as many
    are cut there. */
-static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model model, exl2__texts_plan *p,
-                                     uint64_t wanted)
+EXL2__PRIVATE exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model model, exl2__texts_plan *p,
+                                            uint64_t wanted)
 {
     uint64_t first = t->count, tokens;
     uint32_t open;
@@ -410,7 +410,7 @@ static exl2_result exl2__texts_write(exl2__texts *t, exl2_engine *e, exl2_model 
 /* ---- all ---- */
 
 /* desc: which backend, or NULL: the CPU. */
-static exl2_result exl2__texts_open(exl2__ctx *c, const exl2_engine_desc *desc, exl2_engine **e)
+EXL2__PRIVATE exl2_result exl2__texts_open(exl2__ctx *c, const exl2_engine_desc *desc, exl2_engine **e)
 {
     exl2_engine_desc d = desc ? *desc : (exl2_engine_desc){ .backend = EXL2_BACKEND_CPU };
     exl2_error error = { 0 };
@@ -425,8 +425,8 @@ static exl2_result exl2__texts_open(exl2__ctx *c, const exl2_engine_desc *desc, 
 }
 
 /* Reads the headers of the source, and fills in how it is loaded. batch: sessions that it writes at once; 0: none. */
-static exl2_result exl2__texts_model(exl2_engine *e, const char *dir, uint32_t batch, exl2_model_desc *d,
-                                     exl2_model_info *info)
+EXL2__PRIVATE exl2_result exl2__texts_model(exl2_engine *e, const char *dir, uint32_t batch, exl2_model_desc *d,
+                                            exl2_model_info *info)
 {
     *d = (exl2_model_desc){ 0 };
     d->path = dir;
@@ -449,8 +449,9 @@ static inline uint32_t exl2__texts_batch(bool gpu, uint32_t rows, uint32_t lengt
 }
 
 /* What the model needs to write its own text for rows of `length` tokens: memory, and device memory. Reads headers. */
-static exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir, uint32_t rows,
-                                       uint32_t length, uint64_t *bytes, uint64_t *device_bytes, bool *has_tokenizer)
+EXL2__PRIVATE exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir,
+                                              uint32_t rows, uint32_t length, uint64_t *bytes, uint64_t *device_bytes,
+                                              bool *has_tokenizer)
 {
     exl2__texts t = { 0 };
     exl2_engine *e = NULL;
@@ -469,7 +470,7 @@ static exl2_result exl2__texts_measure(exl2__ctx *c, const exl2_engine_desc *des
 }
 
 /* Adds the spare texts, each as a document. */
-static exl2_result exl2__texts_add_spare(exl2__texts *t, exl2_engine *e, exl2_model model)
+EXL2__PRIVATE exl2_result exl2__texts_add_spare(exl2__texts *t, exl2_engine *e, exl2_model model)
 {
     for (size_t i = 0; i < EXL2__COUNT(exl2__spare_texts); i++) {
         EXL2__TRY(exl2__texts_add_text(t, e, model, exl2__spare_texts[i], strlen(exl2__spare_texts[i]), 0));
@@ -482,8 +483,8 @@ static exl2_result exl2__texts_add_spare(exl2__texts *t, exl2_engine *e, exl2_mo
 }
 
 /* Loads the source, which writes *batch sessions at once; fewer, if a GPU has no memory for as many. */
-static exl2_result exl2__texts_load(exl2__texts *t, exl2_engine *e, const char *dir, uint32_t *batch,
-                                    exl2_model_desc *d, exl2_model_info *info, exl2_model *model)
+EXL2__PRIVATE exl2_result exl2__texts_load(exl2__texts *t, exl2_engine *e, const char *dir, uint32_t *batch,
+                                           exl2_model_desc *d, exl2_model_info *info, exl2_model *model)
 {
     exl2_result result = exl2__texts_model(e, dir, *batch, d, info);
     result = result < 0 || !info->has_tokenizer ? result : exl2_model_load(e, d, model);
@@ -494,8 +495,8 @@ static exl2_result exl2__texts_load(exl2__texts *t, exl2_engine *e, const char *
     return result < 0 ? exl2__texts_engine_failed(t, e, result) : EXL2_OK;
 }
 
-static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *dir, const char *const *files,
-                                    uint32_t file_count, bool own, uint32_t vocab, exl2__texts_plan *p)
+EXL2__PRIVATE exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *dir, const char *const *files,
+                                           uint32_t file_count, bool own, uint32_t vocab, exl2__texts_plan *p)
 {
     exl2_model model = { 0 };
     exl2_model_info info = { 0 };
@@ -522,10 +523,10 @@ static exl2_result exl2__texts_fill(exl2__texts *t, exl2_engine *e, const char *
 /* Collects ids below `vocab`: those of all files, which exl2__texts_check_file has accepted; without files those of the
    spare texts. If `own`, text follows that the model writes, so that half of `rows` rows of `length` ids are of either,
    or more of its own where the spare texts are too short. `dir`: the source. desc: as of exl2__texts_open. */
-static exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir,
-                                    const char *const *files, uint32_t file_count, bool own, uint32_t rows,
-                                    uint32_t length, uint64_t seed, uint32_t vocab, exl2__texts_progress progress,
-                                    void *user, exl2__texts *t)
+EXL2__PRIVATE exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, const char *dir,
+                                           const char *const *files, uint32_t file_count, bool own, uint32_t rows,
+                                           uint32_t length, uint64_t seed, uint32_t vocab,
+                                           exl2__texts_progress progress, void *user, exl2__texts *t)
 {
     exl2_engine *e = NULL;
     *t = (exl2__texts){ 0 };
@@ -546,7 +547,8 @@ static exl2_result exl2__texts_make(exl2__ctx *c, const exl2_engine_desc *desc, 
 }
 
 /* Makes `count` ids below `vocab`, all equally likely. */
-static exl2_result exl2__texts_random(exl2__ctx *c, uint64_t count, uint64_t seed, uint32_t vocab, exl2__texts *t)
+EXL2__PRIVATE exl2_result exl2__texts_random(exl2__ctx *c, uint64_t count, uint64_t seed, uint32_t vocab,
+                                             exl2__texts *t)
 {
     exl2_token *out;
     *t = (exl2__texts){ 0 };
