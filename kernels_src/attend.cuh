@@ -2,7 +2,6 @@
    takes: base.cuh, attend_args.h; EXL2K_DIM: 64, 128 or 256, the largest dim.
    gives: exl2k_qkv, exl2k_rope_load, exl2k_rope_apply, exl2k_out_index, exl2k_page_of, exl2k_tile_at, exl2k_exp2,
           exl2k_sink_weight.
-   owns:  nothing.
 
    A tile of K or V in shared memory has EXL2K_DIM halves per token, in pieces of 16 bytes. Piece p of token i is
    stored at position p ^ (i % 8), so that a column of eight tokens lies in different banks. */

@@ -1,7 +1,6 @@
 /* attend_args.h: arguments of attention. In decode a CTA has one query row, in prefill a tile of rows.
    takes: pass_args.h.
    gives: exl2k_attend_args, exl2k_prepare_args.
-   owns:  nothing.
 
    PAGES   of one layer: fp16 K [kv_heads][64][dim], then V with the same shape; page p lies at pages + p * page_bytes.
    PAIRS   RoPE rotates dim / 2 pairs of elements of a head. Pair i has elements i and i + rope_split if i < rope_split,

@@ -2,7 +2,6 @@
    takes: attend_merge.cuh, codes.cuh; EXL2K_DIM.
    gives: exl2k_ring_fill, exl2k_ring_start, exl2k_codes_early, exl2k_codes_prepare,
           exl2k_codes_store_own, exl2k_codes_units.
-   owns:  nothing.
 
    An element of the ring is a unit: codes of 16 tokens of K, then of V, EXL2K_CODES_PITCH apart; then their scales, fp16
    [groups][16] each. Groups after the head's last one are copies of it. q is rotated instead of K, and the output

@@ -2,7 +2,6 @@
    takes: attend_merge.cuh; EXL2K_DIM, EXL2K_DECODE (the kernel's name) and EXL2K_CODES (attend_ring.cuh) from the file
           that includes it.
    gives: the kernel EXL2K_DECODE.
-   owns:  nothing.
 
    Each CTA computes one split of one row, for one K/V head and up to 8 of its query heads. The warps of a CTA share the
    units of 16 tokens. Each warp has its own ring of K and V, its own running maximum, sum and output (as in

@@ -1,7 +1,6 @@
 /* attend_decode256.cu: attention in decode for heads of 129 to 256 elements.
    takes: attend_decode.cuh.
-   gives: exl2k_attend_decode256.
-   owns:  nothing. */
+   gives: exl2k_attend_decode256. */
 #define EXL2K_DIM 256
 #define EXL2K_DECODE exl2k_attend_decode256
 #include "attend_decode.cuh"

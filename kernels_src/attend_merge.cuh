@@ -1,7 +1,6 @@
 /* attend_merge.cuh: attention in decode: merges the sums of the warps, then of the splits, into the row's output.
    takes: attend_ring.cuh; EXL2K_DIM; the sums of every warp in the memory of its ring.
    gives: exl2k_warp_sums, exl2k_sum_offset, exl2k_load_out_indices, exl2k_merge_all.
-   owns:  nothing.
 
    SPLITS  of a cluster store their sums in shared memory of the cluster's first CTA, which merges them. Without a
            cluster, splits store their sums in global memory, and the last CTA to arrive merges them. Both ways merge

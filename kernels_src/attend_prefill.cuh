@@ -2,7 +2,6 @@
    takes: attend_rows.cuh; EXL2K_DIM and EXL2K_PREFILL (the kernel's name) from the file that includes it; pages that
           already hold K and V of the pass.
    gives: the kernel EXL2K_PREFILL.
-   owns:  nothing.
 
    Each warp has 16 pairs, from their queries (in registers) to their outputs. K and V are loaded in tiles of 4,096
    elements each; the next tile is in flight while the warps work on the current one. With 256 dims two warps share 16

@@ -1,7 +1,6 @@
 /* attend_prepare.cu: norms of q and k, bounds of q, k, v, and q's growth with the position, before attention.
    takes: base.cuh, attend_args.h.
    gives: exl2k_attend_prepare.
-   owns:  nothing.
 
    A warp has the heads w, w + 8, and so on of a part, and holds the first EXL2K_HEADS_HELD of them in registers, with
    the weights of their norms, which it loads before the wait for the preceding kernel. All loads are volatile, also

@@ -1,7 +1,6 @@
 /* attend_quantize.cu: stores K and V of a pass's rows in a quantized cache; writes its pages as fp16, for prefill.
    takes: attend.cuh, codes.cuh.
-   gives: exl2k_attend_quantize, exl2k_attend_expand.
-   owns:  nothing. */
+   gives: exl2k_attend_quantize, exl2k_attend_expand. */
 #include "attend.cuh"
 #include "codes.cuh"
 

@@ -3,7 +3,6 @@
           fills the ring.
    gives: exl2k_decode, exl2k_decode_shared, exl2k_decode_open, exl2k_slot_bytes, exl2k_ring_bytes, exl2k_ring_fill,
           _wait, _keep, _patch.
-   owns:  nothing.
 
    The tokens of a split are cut into UNITS of 16, and warp w has units w, w + warps, .. of the split. Each warp has a
    RING in shared memory with `stages` slots. The elements of the ring are K of unit 0, V of unit 0, K of unit 1, V of

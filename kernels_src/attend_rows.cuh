@@ -3,7 +3,6 @@
           a CTA) and EXL2K_PAIR_WARPS (warps that share 16 pairs, each with a part of the output).
    gives: exl2k_prefill with open; exl2k_load_queries; exl2k_rows_sums with clear and scale; exl2k_tile_cap, _mask,
           _softmax, _weights.
-   owns:  nothing.
 
    Each warp has 16 pairs. A pair adds exact zeros for tokens after its own position and before its window, and decides
    alone when its sums are rescaled, so its bits do not depend on its tile. */

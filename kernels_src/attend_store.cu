@@ -1,7 +1,6 @@
 /* attend_store.cu: stores K (rotated) and V of a pass's rows into their pages; permutes the outputs of prefill.
    takes: attend.cuh, attend_args.h.
-   gives: exl2k_attend_store, exl2k_attend_permute.
-   owns:  nothing. */
+   gives: exl2k_attend_store, exl2k_attend_permute. */
 #include "attend.cuh"
 
 #define EXL2K_STORE_BATCH 2

@@ -2,7 +2,6 @@
    takes: attend_rows.cuh, wg.cuh; EXL2K_DIM (64, 128) and EXL2K_PREFILL (the kernel's name) from the file that includes
           it; pages that already hold K and V of the pass.
    gives: the kernel EXL2K_PREFILL.
-   owns:  nothing.
 
    A CTA works through tiles of 128 pairs with one K/V head. Its first four warps only copy: one copies K and one V, in
    blocks of 64 tokens (a page), as far ahead as there are slots; two find the next tile and copy its queries. The other

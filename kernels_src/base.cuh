@@ -4,7 +4,6 @@
           exl2k_dependency_wait; EXL2K_SLEEP (a number, default 0: off): random delays for tests, see exl2k_sleep.
    gives: short types, half pairs in a u32, conversions, loads and stores with their cache rules, mma, ldmatrix,
           cp.async, bulk copies with mbarrier, programmatic launch, sums over a warp.
-   owns:  nothing.
 
    A half pair is a u32: the low half-word is element 0. Addresses of shared memory are u32 (exl2k_shared). */
 #ifndef EXL2K_BASE_CUH

@@ -1,8 +1,7 @@
 /* codes.cuh: K and V of a quantized cache: Hadamard rotation, codes to halves, halves to codes, addresses in pages.
    takes: attend.cuh, attend_args.h.
    gives: exl2k_groups, exl2k_group_short, exl2k_codes_at, exl2k_scales_at, exl2k_rotate, exl2k_unpack8,
-          exl2k_head_elements, exl2k_quantize, exl2k_codes_make, exl2k_codes_store.
-   owns:  nothing. */
+          exl2k_head_elements, exl2k_quantize, exl2k_codes_make, exl2k_codes_store. */
 #ifndef EXL2K_CODES_CUH
 #define EXL2K_CODES_CUH
 

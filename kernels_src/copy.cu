@@ -1,7 +1,6 @@
 /* copy.cu: copies KV pages, and gathers rows for the head.
    takes: copy_args.h.
-   gives: exl2k_copy_pages, exl2k_head_rows.
-   owns:  nothing. */
+   gives: exl2k_copy_pages, exl2k_head_rows. */
 #include "base.cuh"
 #include "copy_args.h"
 

@@ -1,7 +1,6 @@
 /* copy_args.h: arguments of the kernels that copy KV pages and gather rows for the head.
    takes: pass_args.h.
-   gives: exl2k_copy_args, exl2k_head_rows_args.
-   owns:  nothing. */
+   gives: exl2k_copy_args, exl2k_head_rows_args. */
 #ifndef EXL2K_COPY_ARGS_H
 #define EXL2K_COPY_ARGS_H
 

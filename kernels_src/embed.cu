@@ -1,7 +1,6 @@
 /* embed.cu: looks up tokens in the embedding table, and makes the first product's input and its sum of squares.
    takes: embed_args.h.
-   gives: exl2k_embed.
-   owns:  nothing. */
+   gives: exl2k_embed. */
 #include "base.cuh"
 #include "embed_args.h"
 

@@ -1,7 +1,6 @@
 /* embed_args.h: arguments of the kernel that looks up embeddings.
    takes: pass_args.h.
-   gives: exl2k_embed_args.
-   owns:  nothing. */
+   gives: exl2k_embed_args. */
 #ifndef EXL2K_EMBED_ARGS_H
 #define EXL2K_EMBED_ARGS_H
 

@@ -1,7 +1,6 @@
 /* expert1.cu: the products of one row with the experts that it has chosen.
    takes: expert.cuh.
-   gives: exl2k_expert1.
-   owns:  nothing. */
+   gives: exl2k_expert1. */
 #include "expert.cuh"
 
 extern "C" __global__ void __launch_bounds__(EXL2K_EXPERT_THREADS, 1)

@@ -1,8 +1,7 @@
 /* expert_gather.cu: rows in the packed orders of their experts, for layers whose experts have different orders; and the
    weight of a shared expert.
    takes: expert_args.h.
-   gives: exl2k_expert_gather, exl2k_expert_switch.
-   owns:  nothing. */
+   gives: exl2k_expert_gather, exl2k_expert_switch. */
 #include "expert_list.cuh"
 
 extern "C" __global__ void __launch_bounds__(EXL2K_EXPERT_GATHER_THREADS)

@@ -1,7 +1,6 @@
 /* expert_route.cu: the router: scores of experts, from rows normalised in f32, and the choice of each row.
    takes: route_args.h.
-   gives: exl2k_route_one, exl2k_route_many, exl2k_route_choose.
-   owns:  nothing. */
+   gives: exl2k_route_one, exl2k_route_many, exl2k_route_choose. */
 #include "base.cuh"
 #include "route_args.h"
 

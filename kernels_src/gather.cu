@@ -1,8 +1,7 @@
 /* gather.cu: permutes rows for one part of a matrix, and combines gate and up, for matrices whose parts are multiplied
    separately.
    takes: gather_args.h.
-   gives: exl2k_gather, exl2k_act_mul.
-   owns:  nothing. */
+   gives: exl2k_gather, exl2k_act_mul. */
 #include "base.cuh"
 #include "gather_args.h"
 

@@ -1,7 +1,6 @@
 /* gather_args.h: arguments of the kernels for matrices whose parts have different permutations of the inputs.
    takes: types.h.
-   gives: exl2k_gather_args, exl2k_act_mul_args.
-   owns:  nothing. */
+   gives: exl2k_gather_args, exl2k_act_mul_args. */
 #ifndef EXL2K_GATHER_ARGS_H
 #define EXL2K_GATHER_ARGS_H
 

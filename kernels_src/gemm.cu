@@ -1,7 +1,6 @@
 /* gemm.cu: the product of 9 and more rows with one matrix, for Llama.
    takes: gemm.cuh.
-   gives: exl2k_gemm.
-   owns:  nothing. */
+   gives: exl2k_gemm. */
 #include "gemm.cuh"
 
 extern "C" __global__ void __launch_bounds__(EXL2K_GEMM_THREADS, 1)

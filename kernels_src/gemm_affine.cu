@@ -1,7 +1,6 @@
 /* gemm_affine.cu: the product of 9 and more rows with one matrix, for any family; the matrix is affine (gemm_args.h).
    takes: gemm.cuh.
-   gives: exl2k_gemm_affine.
-   owns:  nothing. */
+   gives: exl2k_gemm_affine. */
 #define EXL2K_ANY 1
 #define EXL2K_AFFINE 1
 #define EXL2K_WIDTHS_MASK 39 /* 2, 3, 4 and 8 bits */

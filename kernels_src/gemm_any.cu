@@ -1,7 +1,6 @@
 /* gemm_any.cu: the product of 9 and more rows with one matrix, for any family (gemm_args.h).
    takes: gemm.cuh.
-   gives: exl2k_gemm_any.
-   owns:  nothing. */
+   gives: exl2k_gemm_any. */
 #define EXL2K_ANY 1
 #include "gemm.cuh"
 

@@ -1,7 +1,6 @@
 /* gemm_args.h: arguments of the product of 9 and more rows with one matrix.
    takes: matrix_args.h.
    gives: exl2k_gemm_args.
-   owns:  nothing.
 
    INPUT   x: fp16 [rows, x_pitch], normalised, in the packed order of the matrix, finite; 32 elements
            after a row are finite, too.

@@ -1,7 +1,6 @@
 /* gemm_results.cuh: stores the sums of a product of many rows.
    takes: base.cuh, gemm_args.h.
    gives: exl2k_passes, exl2k_sums, exl2k_column with functions that make, store and add up columns, exl2k_gemm_results.
-   owns:  nothing.
 
    A warp transposes its sums in shared memory, so that each lane has one column and a row of the warp is 128 bytes. */
 #ifndef EXL2K_GEMM_RESULTS_CUH

@@ -1,7 +1,6 @@
 /* gemm_weights.cuh: the weights of a product of many rows: from global memory to operands of the tensor cores.
    takes: base.cuh, unpack.cuh, gemm_args.h; EXL2K_WIDTHS_MASK as in gemv_chunk.cuh.
    gives: exl2k_weights, exl2k_weights_begin, _range, _start, _fill, _wait, _discard; exl2k_record_decode.
-   owns:  nothing.
 
    A warp copies the chunks of its two strips into slots of its own. A slot holds the chunk's table entry, then the
    chunk of each strip. Records are decoded as a whole, so that only exl2k_record_codes depends on their width.

@@ -1,7 +1,6 @@
 /* gemm_wg128.cu: the product of many rows with one matrix by wgmma, for Llama on sm_90a, in tiles of 128 rows.
    takes: gemm_wg.cuh.
-   gives: exl2k_gemm_wg128.
-   owns:  nothing. */
+   gives: exl2k_gemm_wg128. */
 #include "gemm_wg.cuh"
 
 extern "C" __global__ void __launch_bounds__(EXL2K_WG_THREADS, 1)

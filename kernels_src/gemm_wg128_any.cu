@@ -1,7 +1,6 @@
 /* gemm_wg128_any.cu: gemm_wg128.cu for any family.
    takes: gemm_wg.cuh.
-   gives: exl2k_gemm_wg128_any.
-   owns:  nothing. */
+   gives: exl2k_gemm_wg128_any. */
 #define EXL2K_ANY 1
 #include "gemm_wg.cuh"
 

@@ -1,7 +1,6 @@
 /* gemm_wg256_affine.cu: gemm_wg256.cu for affine matrices.
    takes: gemm_wg.cuh.
-   gives: exl2k_gemm_wg256_affine.
-   owns:  nothing. */
+   gives: exl2k_gemm_wg256_affine. */
 #define EXL2K_AFFINE 1
 #define EXL2K_WIDTHS_MASK 39 /* 2, 3, 4 and 8 bits */
 #include "gemm_wg.cuh"

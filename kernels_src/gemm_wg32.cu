@@ -1,7 +1,6 @@
 /* gemm_wg32.cu: the product of 17 to 32 rows with one matrix by wgmma, for Llama on sm_90a.
    takes: gemm_wg.cuh.
-   gives: exl2k_gemm_wg32.
-   owns:  nothing. */
+   gives: exl2k_gemm_wg32. */
 #include "gemm_wg.cuh"
 
 extern "C" __global__ void __launch_bounds__(EXL2K_WG_THREADS, 2)

@@ -1,7 +1,6 @@
 /* gemm_wg64_any.cu: gemm_wg64.cu for any family.
    takes: gemm_wg.cuh.
-   gives: exl2k_gemm_wg64_any.
-   owns:  nothing. */
+   gives: exl2k_gemm_wg64_any. */
 #define EXL2K_ANY 1
 #include "gemm_wg.cuh"
 

@@ -1,7 +1,6 @@
 /* gemm_wg_args.h: how exl2k_gemm_args launch the products of many rows by wgmma; and the order of their inputs.
    takes: gemm_args.h.
    gives: exl2k_wg_order_args, EXL2K_WG_*.
-   owns:  nothing.
 
    INPUT   x: tiles as wg_tiles.cuh defines them, finite; x_pitch: their rows, a multiple of 8. The matrix has EXL2
            parts, or affine ones (kernels with "_affine" in their names), whole halves of 32 inputs, and no chunk larger

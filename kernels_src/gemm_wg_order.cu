@@ -1,7 +1,6 @@
 /* gemm_wg_order.cu: writes the inputs of products by wgmma as tiles, in the order of their reader.
    takes: gemm_wg_args.h, wg_tiles.cuh.
-   gives: exl2k_wg_order.
-   owns:  nothing. */
+   gives: exl2k_wg_order. */
 #include "base.cuh"
 #include "gemm_wg_args.h"
 #include "wg_tiles.cuh"

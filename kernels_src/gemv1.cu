@@ -1,7 +1,6 @@
 /* gemv1.cu: the product of one row with one matrix, for Llama (gemv_args.h).
    takes: gemv.cuh.
-   gives: exl2k_gemv1.
-   owns:  nothing. */
+   gives: exl2k_gemv1. */
 #include "gemv.cuh"
 
 extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)

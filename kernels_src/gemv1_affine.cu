@@ -1,7 +1,6 @@
 /* gemv1_affine.cu: the product of one row with one matrix, for any family; the matrix is affine (gemv_args.h).
    takes: gemv.cuh.
-   gives: exl2k_gemv1_affine.
-   owns:  nothing. */
+   gives: exl2k_gemv1_affine. */
 #define EXL2K_ANY 1
 #define EXL2K_AFFINE 1
 #define EXL2K_WIDTHS_MASK 39 /* 2, 3, 4 and 8 bits */

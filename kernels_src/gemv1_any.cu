@@ -1,7 +1,6 @@
 /* gemv1_any.cu: the product of one row with one matrix, for any family (gemv_args.h).
    takes: gemv.cuh.
-   gives: exl2k_gemv1_any.
-   owns:  nothing. */
+   gives: exl2k_gemv1_any. */
 #define EXL2K_ANY 1
 #include "gemv.cuh"
 

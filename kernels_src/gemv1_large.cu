@@ -1,7 +1,6 @@
 /* gemv1_large.cu: the product of one row with one large matrix, for Llama (gemv_args.h).
    takes: gemv.cuh.
-   gives: exl2k_gemv1_large.
-   owns:  nothing. */
+   gives: exl2k_gemv1_large. */
 #define EXL2K_LARGE 1
 #include "gemv.cuh"
 

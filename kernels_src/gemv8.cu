@@ -1,7 +1,6 @@
 /* gemv8.cu: the product of 2 to 8 rows with one matrix, for Llama (gemv_args.h).
    takes: gemv.cuh.
-   gives: exl2k_gemv8.
-   owns:  nothing. */
+   gives: exl2k_gemv8. */
 #include "gemv.cuh"
 
 extern "C" __global__ void __launch_bounds__(EXL2K_GEMV_THREADS, 1)

@@ -1,7 +1,6 @@
 /* gemv8_any.cu: the product of 2 to 8 rows with one matrix, for any family (gemv_args.h).
    takes: gemv.cuh.
-   gives: exl2k_gemv8_any.
-   owns:  nothing. */
+   gives: exl2k_gemv8_any. */
 #define EXL2K_ANY 1
 #include "gemv.cuh"
 

@@ -1,7 +1,6 @@
 /* gemv8_large.cu: the product of 2 to 8 rows with one large matrix, for Llama (gemv_args.h).
    takes: gemv.cuh.
-   gives: exl2k_gemv8_large.
-   owns:  nothing. */
+   gives: exl2k_gemv8_large. */
 #define EXL2K_LARGE 1
 #include "gemv.cuh"
 

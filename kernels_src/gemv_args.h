@@ -1,7 +1,6 @@
 /* gemv_args.h: arguments of the product of 1 to 16 rows with one matrix.
    takes: matrix_args.h.
    gives: exl2k_gemv_args.
-   owns:  nothing.
 
    INPUT   x: fp16 [rows, x_pitch], or tiles, in the packed order of the matrix, finite, including the 32 elements after
            the last row of the matrix. x = residual * weight * rho_before, so outputs are multiplied by rho_now / rho_before,

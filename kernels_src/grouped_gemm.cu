@@ -1,7 +1,6 @@
 /* grouped_gemm.cu: the products of many rows with experts, in tiles of up to 128 rows.
    takes: grouped_gemm.cuh.
-   gives: exl2k_grouped_gemm.
-   owns:  nothing. */
+   gives: exl2k_grouped_gemm. */
 #define EXL2K_GROUPED_BLOCKS 4
 #include "grouped_gemm.cuh"
 

@@ -1,7 +1,6 @@
 /* grouped_gemm32.cu: the products of many rows with experts, in tiles of up to 32 rows.
    takes: grouped_gemm.cuh.
-   gives: exl2k_grouped_gemm32.
-   owns:  nothing. */
+   gives: exl2k_grouped_gemm32. */
 #define EXL2K_GROUPED_BLOCKS 1
 #include "grouped_gemm.cuh"
 

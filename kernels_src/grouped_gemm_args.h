@@ -1,7 +1,6 @@
 /* grouped_gemm_args.h: arguments of the products of many rows with the experts of a layer.
    takes: expert_args.h, grouped_rows_args.h, gemm_args.h.
    gives: exl2k_grouped_gemm_args.
-   owns:  nothing.
 
    INPUT    x: fp16 [places, x_pitch] (grouped_rows_args.h), in the packed order of each place's expert, finite up to
             the next multiple of 32 elements.

@@ -1,7 +1,6 @@
 /* grouped_rows.cu: the kernels around the products of many rows with experts: sort, gather, sum.
    takes: grouped_rows_args.h, expert_args.h.
-   gives: exl2k_grouped_sort, exl2k_grouped_gather, exl2k_grouped_sum.
-   owns:  nothing. */
+   gives: exl2k_grouped_sort, exl2k_grouped_gather, exl2k_grouped_sum. */
 #include "base.cuh"
 #include "expert_args.h"
 #include "grouped_rows_args.h"

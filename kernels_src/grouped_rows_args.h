@@ -1,7 +1,6 @@
 /* grouped_rows_args.h: arguments of the kernels around the products of many rows with experts.
    takes: types.h.
    gives: exl2k_grouped_pair, exl2k_grouped_tile; exl2k_grouped_sort_args, _gather_args, _sum_args.
-   owns:  nothing.
 
    Each row has chosen k experts. A pair of a row and one of its experts is a slot: slot row * k + i. The path has five
    launches: sort, gather, the product with up, the product with down (grouped_gemm_args.h), sum. Sorting gives

@@ -1,7 +1,6 @@
 /* kernels.def.h: the list of all kernels. The backend's tables, the builds and the tests are made from this list.
    takes: nothing.
    gives: EXL2__KERNELS(X): X(function, module file, argument struct, dynamic shared memory).
-   owns:  nothing.
 
    The modules that compile longest come first, so that threads that share them end together.
    Dynamic shared memory is NONE, or BUDGET: the backend computes its size, up to the GPU's shared_bytes_max.

@@ -1,7 +1,6 @@
 /* norm.cu: RMSNorm with its output in the packed order of a product, and the table of RoPE.
    takes: norm_args.h.
-   gives: exl2k_norm, exl2k_rope_table.
-   owns:  nothing. */
+   gives: exl2k_norm, exl2k_rope_table. */
 #include "base.cuh"
 #include "norm_args.h"
 #include "wg_tiles.cuh"

@@ -1,7 +1,6 @@
 /* norm_args.h: arguments of RMSNorm (for passes of many rows, and before the head) and of the RoPE table.
    takes: pass_args.h.
-   gives: exl2k_norm_args, exl2k_rope_args.
-   owns:  nothing. */
+   gives: exl2k_norm_args, exl2k_rope_args. */
 #ifndef EXL2K_NORM_ARGS_H
 #define EXL2K_NORM_ARGS_H
 

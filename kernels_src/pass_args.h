@@ -2,7 +2,6 @@
    need no update.
    takes: types.h. The backend uploads this data, and the kernels of phase `sample` advance it.
    gives: exl2k_pass, exl2k_row, exl2k_tile, exl2k_sampling, exl2k_bias, exl2k_result.
-   owns:  nothing.
 
    RUN-AHEAD. A sampling with EXL2K_ADVANCE writes its token into its row and moves the row to the next position, so
    that the backend can enqueue the next pass before the CPU knows the token. The page of that position must already be

@@ -1,7 +1,6 @@
 /* probe.cu: measures the bandwidth of device memory by reading more bytes than any cache holds.
    takes: probe_args.h; 4 blocks of 512 threads per multiprocessor.
-   gives: exl2k_probe_read.
-   owns:  nothing. */
+   gives: exl2k_probe_read. */
 #include "probe_args.h"
 
 /* Each thread has four loads in flight. The last words, fewer than 4 per thread, are not read. */

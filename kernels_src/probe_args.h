@@ -1,7 +1,6 @@
 /* probe_args.h: arguments of the kernel that measures the bandwidth of device memory.
    takes: types.h.
-   gives: exl2k_probe_args.
-   owns:  nothing. */
+   gives: exl2k_probe_args. */
 #ifndef EXL2K_PROBE_ARGS_H
 #define EXL2K_PROBE_ARGS_H
 

@@ -1,7 +1,6 @@
 /* rope.cuh: reads the angles of RoPE.
    takes: tables that exl2k_rope_table made.
-   gives: exl2k_rope_load_angle; exl2k_rope_load_line, exl2k_rope_add_block: its two parts.
-   owns:  nothing. */
+   gives: exl2k_rope_load_angle; exl2k_rope_load_line, exl2k_rope_add_block: its two parts. */
 #ifndef EXL2K_ROPE_CUH
 #define EXL2K_ROPE_CUH
 

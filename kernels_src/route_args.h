@@ -1,7 +1,6 @@
 /* route_args.h: arguments of the kernels that choose the experts of each row.
    takes: pass_args.h.
-   gives: exl2k_route_args, exl2k_route_choose_args, exl2k_route_one_args.
-   owns:  nothing. */
+   gives: exl2k_route_args, exl2k_route_choose_args, exl2k_route_one_args. */
 #ifndef EXL2K_ROUTE_ARGS_H
 #define EXL2K_ROUTE_ARGS_H
 

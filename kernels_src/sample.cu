@@ -2,7 +2,6 @@
    sampling.
    takes: sample_args.h: the head's rows of logits, and the exl2k_sampling of each.
    gives: exl2k_sample_keys, exl2k_sample_token.
-   owns:  nothing.
 
    The steps and all integers are those of exl2_impl/3_backend/sample/cpu_sample.h. Both kernels spread a row over
    vocab / 4096 CTAs, because computing the weights of 152,000 logits is more work than one SM can do in 10 us. The last

@@ -1,7 +1,6 @@
 /* sample_args.h: arguments of the kernels that sample tokens.
    takes: pass_args.h.
-   gives: exl2k_sample_args, exl2k_sample_state, exl2k_sample_bins.
-   owns:  nothing. */
+   gives: exl2k_sample_args, exl2k_sample_state, exl2k_sample_bins. */
 #ifndef EXL2K_SAMPLE_ARGS_H
 #define EXL2K_SAMPLE_ARGS_H
 

@@ -1,8 +1,7 @@
 /* sample_bins.cuh: bins of a row's weights. All CTAs of the row fill them, and one CTA then finds the end of a prefix
    with a single scan.
    takes: sample_select.cuh.
-   gives: exl2k_clear_bins, exl2k_count_weight, exl2k_add_bins, exl2k_find_bin.
-   owns:  nothing. */
+   gives: exl2k_clear_bins, exl2k_count_weight, exl2k_add_bins, exl2k_find_bin. */
 #ifndef EXL2K_SAMPLE_BINS_CUH
 #define EXL2K_SAMPLE_BINS_CUH
 

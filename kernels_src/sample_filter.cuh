@@ -1,8 +1,7 @@
 /* sample_filter.cuh: filters the tokens of a row, and picks one of the survivors by a random number; one CTA per row.
    takes: sample_bins.cuh; the row's sums of blocks, and its bins.
    gives: exl2k_least_key, exl2k_keep_top_k, exl2k_keep_min_p, exl2k_keep_top_p_min_p, exl2k_pick_survivor,
-          exl2k_pick_blocks.
-   owns:  nothing. */
+          exl2k_pick_blocks. */
 #ifndef EXL2K_SAMPLE_FILTER_CUH
 #define EXL2K_SAMPLE_FILTER_CUH
 

@@ -1,7 +1,6 @@
 /* sample_weight.cuh: logits as ordered keys, and integer weights, as exl2_impl/3_backend/sample/cpu_weight.h has them.
    takes: base.cuh, sample_args.h.
    gives: exl2k_key, exl2k_key_logit, exl2k_curve, exl2k_steps, exl2k_weight, exl2k_random.
-   owns:  nothing.
 
    Every integer equals that of the CPU backend, so that CPU and GPU sample the same token from the same logits. The two
    float operations are intrinsics that the compiler never contracts. */

@@ -1,7 +1,6 @@
 /* settle.cu: adds a block's normalised result to the residual, and normalises the residual for the next products.
    takes: settle_args.h.
    gives: exl2k_settle.
-   owns:  nothing.
 
    One CTA works on a row, and all that counts is how long its steps last one after the other. So a thread has V
    consecutive elements at a time, 4 where the row allows it, and each sum has one barrier. */

@@ -1,7 +1,6 @@
 /* settle_args.h: arguments of the kernel that adds a block's result and normalises the residual.
    takes: pass_args.h.
-   gives: exl2k_settle_args, exl2k_settle_run, exl2k_settle_threads.
-   owns:  nothing. */
+   gives: exl2k_settle_args, exl2k_settle_run, exl2k_settle_threads. */
 #ifndef EXL2K_SETTLE_ARGS_H
 #define EXL2K_SETTLE_ARGS_H
 

@@ -1,7 +1,6 @@
 /* shuffle.cu: repacks codes, scales and dense weights into strips of records while a model is loaded.
    takes: base.cuh, unpack.cuh (its head defines the layout), shuffle_args.h.
-   gives: exl2k_shuffle_codes, exl2k_shuffle_scales, exl2k_shuffle_affine, exl2k_shuffle_dense.
-   owns:  nothing. */
+   gives: exl2k_shuffle_codes, exl2k_shuffle_scales, exl2k_shuffle_affine, exl2k_shuffle_dense. */
 #include "base.cuh"
 #include "unpack.cuh"
 #include "shuffle_args.h"

@@ -1,7 +1,6 @@
 /* shuffle_args.h: arguments of the kernels that repack matrices from the layout of the file into strips of records.
    takes: types.h.
    gives: exl2k_shuffle_args.
-   owns:  nothing.
 
    A staging buffer holds a range of the source's rows.
    codes  grid (columns / 32, chunks): chunks [chunk, chunk + gridDim.y) of the part; the buffer holds all their words

@@ -1,7 +1,6 @@
 /* types.h: the integer and float types that the backend and the kernels share. Every *_args.h uses only these types.
    takes: nothing; compiles as C11 and as CUDA C++ without any header.
-   gives: exl2k_u8, exl2k_u16, exl2k_u32, exl2k_u64, exl2k_f32; EXL2K_ACT_*.
-   owns:  nothing. */
+   gives: exl2k_u8, exl2k_u16, exl2k_u32, exl2k_u64, exl2k_f32; EXL2K_ACT_*. */
 #ifndef EXL2K_TYPES_H
 #define EXL2K_TYPES_H
 

@@ -3,7 +3,6 @@
    gives: exl2k_bits, exl2k_lane_words, exl2k_decode, exl2k_sum_start, exl2k_sum_centre, exl2k_start_factor,
           exl2k_sum_unit, exl2k_scales_of_lane,
           exl2k_scale_pair, exl2k_affine_scales, exl2k_affine_zeros, exl2k_dense_pair.
-   owns:  nothing.
 
    ROWS. Lane l = 4 g + t. Step j = 0..3 of a record is one 16 x 16 operand A (16 columns of the matrix, 16 packed
    rows). With r0 = 32 (j / 2) + 8 t + 4 (j % 2):

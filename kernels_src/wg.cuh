@@ -3,7 +3,6 @@
    takes: base.cuh.
    gives: exl2k_wg_tile, exl2k_wg_rows; exl2k_wg_begin, _commit, _wait, _hold; exl2k_wg_multiply; exl2k_stmatrix4;
           exl2k_barrier_arrive, exl2k_copied_arrive, exl2k_async_fence, exl2k_registers_less, _more.
-   owns:  nothing.
 
    A product is asynchronous: between exl2k_wg_begin and the wait for its group nothing may touch its registers, and
    after the wait exl2k_wg_hold must name its sums, or the compiler may read them before.

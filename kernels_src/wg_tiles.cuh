@@ -1,7 +1,6 @@
 /* wg_tiles.cuh: where the inputs of gemm_wg.cuh lie in memory.
    takes: base.cuh.
    gives: exl2k_wg_chunk_at, exl2k_wg_offset, exl2k_wg_store_chunk.
-   owns:  nothing.
 
    Inputs are tiles [half][row][64 bytes]: a half is 32 inputs, and the number of rows is the next multiple of 8. The 64
    bytes are 4 chunks of 16 bytes: chunk c has inputs 8 t + 2 c and 8 t + 2 c + 1 of the half, for t = 0..3. That is the

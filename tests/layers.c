@@ -1,7 +1,6 @@
 /* layers.c: the house rules that a program can check, over the whole source tree.
    takes: layers ROOT VERSION.
-   gives: one line per broken rule, with file and line.
-   owns:  nothing that outlives the program. */
+   gives: one line per broken rule, with file and line. */
 #include "names.h"
 
 #define LINES_MAX 800
@@ -18,10 +17,11 @@ static bool exists(const char *path)
     return stat(full, &info) == 0;
 }
 
-/* The first comment has four labelled parts: name, takes, gives, owns. */
+/* The first comment has labelled parts: name, takes, gives, and owns where the file owns something. */
 static void check_head(const source_file *file)
 {
     static const char *const labels[] = { "   takes: ", "   gives: ", "   owns:  " };
+    const size_t optional = 2; /* labels from here on may be absent */
     char first[SOURCE_PATH_BYTES + 8];
     snprintf(first, sizeof first, "/* %s: ", source_base(file->path));
     require(strncmp(file->text, first, strlen(first)) == 0, file, 1, "the file must begin with", first);
@@ -29,12 +29,16 @@ static void check_head(const source_file *file)
     for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
         char line_start[32];
         snprintf(line_start, sizeof line_start, "\n%s", labels[i]);
-        at = strstr(at, line_start);
-        if (!at || at > end) {
+        const char *found = strstr(at, line_start);
+        if (!found || found > end) {
+            bool misplaced = (found = strstr(file->text, line_start)) != NULL && found < end;
+            if (i >= optional && !misplaced) {
+                continue;
+            }
             broken(file, 1, "the head lacks, or has in another order, the line", labels[i], strlen(labels[i]));
             return;
         }
-        at += strlen(line_start);
+        at = found + strlen(line_start);
     }
 }
 
@@ -51,7 +55,10 @@ static bool defines(const char *name, size_t bytes)
 /* The names in the head's `gives:` part are defined in the file. Runs after check_macros and check_scope. */
 static void check_gives(const source_file *file)
 {
-    const char *at = strstr(file->text, "\n   gives: "), *end = at ? strstr(at, "\n   owns:  ") : NULL;
+    const char *at = strstr(file->text, "\n   gives: "), *end = at ? strstr(at, "*/") : NULL;
+    const char *owns = at ? strstr(at, "\n   owns:  ") : NULL, *blank = at ? strstr(at, "\n\n") : NULL;
+    end = owns && owns < end ? owns : end;
+    end = blank && blank < end ? blank : end;
     while (at && end && at < end) {
         size_t bytes = 0;
         while (isalnum((unsigned char)at[bytes]) || at[bytes] == '_') {
@@ -194,7 +201,7 @@ static void check_rooms(const source_names *list)
     }
 }
 
-/* The list names every file once, each under its "defines:" line, in an order in which no file needs a later one. */
+/* The list names every file once, in an order in which no file needs a later one. */
 static void check_list(void)
 {
     source_file list = source_read("exl2_impl/exl2_impl.h");
@@ -209,13 +216,6 @@ static void check_list(void)
         source_resolve(path, list.path, name);
         const source_file *file = find_file(path);
         require(file != NULL, &list, list.tokens[i].line, "no such file", name);
-        const char *line_start = list.tokens[i - 1].text;
-        const char *above = line_start - 1;
-        while (above > list.text && above[-1] != '\n') {
-            above--;
-        }
-        bool defines = strncmp(above, "/* defines: ", 12) == 0;
-        require(defines, &list, list.tokens[i].line, "no \"defines:\" line above", name);
         for (size_t j = 0; file && j < file->token_count; j++) {
             char inner[SOURCE_PATH_BYTES], target[SOURCE_PATH_BYTES];
             if (!source_include(file, j, inner, &quoted) || !quoted) {

@@ -1,7 +1,6 @@
 /* sass.h: instructions of loops in machine code, counted in what nvdisasm prints.
    takes: a module's image (a cubin); nvdisasm: $EXL2_NVDISASM, or the one on PATH.
-   gives: sass_available, sass_pairs.
-   owns:  nothing. */
+   gives: sass_available, sass_pairs. */
 #ifndef SASS_H
 #define SASS_H
 

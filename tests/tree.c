@@ -10,7 +10,7 @@
 
 static const char *amalgamate, *layers, *folder;
 
-#define HEAD(name) "/* " name ": a file.\n   takes: nothing.\n   gives: nothing.\n   owns:  nothing. */\n"
+#define HEAD(name) "/* " name ": a file.\n   takes: nothing.\n   gives: nothing. */\n"
 #define GUARD(name) "#ifndef EXL2__" name "_H\n#define EXL2__" name "_H\n"
 
 static const char good_header[] =
@@ -20,7 +20,7 @@ static const char good_header[] =
     "#ifdef EXL2_IMPLEMENTATION\n#include \"exl2_impl/exl2_impl.h\"\n#endif\n";
 static const char good_list[] =
     HEAD("exl2_impl.h")
-    "/* defines: a */\n#include \"0_base/result.h\"\n/* defines: b */\n#include \"1_load/b.h\"\n";
+    "#include \"0_base/result.h\"\n#include \"1_load/b.h\"\n";
 static const char good_result[] =
     HEAD("result.h") GUARD("RESULT") "#include \"../../exl2.h\"\n#include <stdint.h>\ntypedef enum "
                                                       "exl2__kind { EXL2__ONE, EXL2__TWO } exl2__kind;\n"
@@ -136,7 +136,7 @@ static void check_kernels(void)
         "\"../../kernels_src/args.h\"\n#include \"exl2_kernels.inc\" /* text */\n#endif\n";
     char path[1200], list[1200];
     write_tree();
-    snprintf(list, sizeof list, "%s/* defines: k */\n#include \"3_backend/k.h\"\n", good_list);
+    snprintf(list, sizeof list, "%s#include \"3_backend/k.h\"\n", good_list);
     write_file("exl2_impl/exl2_impl.h", list);
     write_file("exl2_impl/3_backend/k.h", k);
     write_file("kernels_src/args.h", "struct exl2k_args;\n");
@@ -178,7 +178,7 @@ static void check_rooms(void)
         snprintf(list, sizeof list, "%s", good_list);
         for (size_t k = 0; k < 3; k++) {
             size_t used = strlen(list);
-            snprintf(list + used, sizeof list - used, "/* defines: k */\n#include \"%s\"\n", order[k]);
+            snprintf(list + used, sizeof list - used, "#include \"%s\"\n", order[k]);
         }
         write_file("exl2_impl/exl2_impl.h", list);
         if (i == 0) {
@@ -241,11 +241,8 @@ static const struct {
     { "exl2_impl/1_load/b.h", BAD_B("\t\n"), "tab" },
     { "exl2_impl/1_load/c.h", HEAD("c.h") GUARD("C") "#endif\n", "must be in exl2_impl.h" },
     { "exl2_impl/exl2_impl.h",
-      HEAD("exl2_impl.h") "/* defines: */\n#include \"1_load/b.h\"\n/* defines: */\n#include \"0_base/result.h\"\n",
+      HEAD("exl2_impl.h") "#include \"1_load/b.h\"\n#include \"0_base/result.h\"\n",
       "before something" },
-    { "exl2_impl/exl2_impl.h",
-      HEAD("exl2_impl.h") "#include \"0_base/result.h\"\n/* defines: */\n#include \"1_load/b.h\"\n",
-      "no \"defines:\" line" },
     { "exl2.h", "/* exl2.h: a manual of exl2_going. */\n#define EXL2_VERSION 102 /**/\nEXL2_API int exl2_go(void);\n",
       "the manual does not name: exl2_go" },
     { "exl2.h", "/* exl2.h: exl2_go */\n#define EXL2_VERSION 103 /**/\nEXL2_API int exl2_go(void);\n", "EXL2_VERSION" },

@@ -1,8 +1,7 @@
 /* vocab_maker.h: writes a tokenizer of any size, in the form of Gemma 3's: bytes, all short strings over an alphabet of
    16 characters, each with the merges that produce it, and thousands of added tokens.
    takes: a folder, the number of entries of model.vocab.
-   gives: vocab_maker_write.
-   owns:  nothing. */
+   gives: vocab_maker_write. */
 #ifndef VOCAB_MAKER_H
 #define VOCAB_MAKER_H
 

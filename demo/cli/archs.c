@@ -1,7 +1,6 @@
 /* archs.c: `exl2 archs`: lists the architectures that the engine computes, and those that it rejects.
    takes: nothing.
-   gives: cli_archs.
-   owns:  nothing. */
+   gives: cli_archs. */
 #include "../common/json_out.h"
 #include "cli.h"
 #include "exl2.h"

@@ -1,7 +1,6 @@
 /* bench.c: `exl2 bench`: tokens/s and CPU time of prefill and decode; speed of the GPU's memory or of a core's reads.
    takes: a model folder; lengths, contexts, batch sizes and formats of the cache.
-   gives: cli_bench.
-   owns:  nothing beyond the call. */
+   gives: cli_bench. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
 #include "../common/cpu_name.h"

@@ -1,7 +1,6 @@
 /* bench_start.c: see bench_start.h.
    takes: options, a model's desc.
-   gives: what bench_start.h declares.
-   owns:  nothing. */
+   gives: what bench_start.h declares. */
 #include "bench_start.h"
 
 #include "../common/clock.h"

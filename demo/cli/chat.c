@@ -2,8 +2,7 @@
    the part that its session already holds. When the context is too short for a reply, the older half of the turns is
    forgotten, and its tokens are trimmed from the session.
    takes: a model folder, lines on stdin.
-   gives: cli_chat.
-   owns:  nothing beyond the call. */
+   gives: cli_chat. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/gap.h"
 #include "../common/host.h"

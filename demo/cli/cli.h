@@ -1,8 +1,7 @@
 /* cli.h: the subcommands of the program `exl2`. Each gets the arguments after its name and returns the exit code:
    0, 1 (failed, a message was printed to stderr) or 2 (usage).
    takes: argv.
-   gives: one function for each subcommand, cli_exit.
-   owns:  nothing. */
+   gives: one function for each subcommand, cli_exit. */
 #ifndef DEMO_CLI_H
 #define DEMO_CLI_H
 

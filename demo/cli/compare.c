@@ -1,7 +1,6 @@
 /* compare.c: `exl2 compare`: how far the predictions of two models are apart.
    takes: two model folders; a text or ids.
-   gives: cli_compare.
-   owns:  nothing beyond the call. */
+   gives: cli_compare. */
 #include "../common/host.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"

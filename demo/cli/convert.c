@@ -1,7 +1,6 @@
 /* convert.c: `exl2 convert`: makes an EXL2 folder from another model.
    takes: a model folder or a GGUF file, a folder that does not exist yet or is empty, files with text for calibration.
-   gives: cli_convert.
-   owns:  nothing beyond the call. */
+   gives: cli_convert. */
 #include "../common/clock.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"

@@ -1,7 +1,6 @@
 /* generate.c: `exl2 generate`: one generation, streamed as text or as one JSON object at its end.
    takes: a model folder; a prompt, ids or a chat message.
-   gives: cli_generate.
-   owns:  nothing beyond the call. */
+   gives: cli_generate. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/host.h"
 #include "../common/interrupt.h"

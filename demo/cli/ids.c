@@ -1,7 +1,6 @@
 /* ids.c: see ids.h.
    takes: texts, files, the engine's tokenizer.
-   gives: what ids.h declares.
-   owns:  nothing. */
+   gives: what ids.h declares. */
 #include "ids.h"
 
 #include "../common/memory.h"

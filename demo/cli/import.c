@@ -1,7 +1,6 @@
 /* import.c: `exl2 import`: makes a model folder, EXL2 or dense, from a GGUF file.
    takes: a GGUF file, a folder that does not exist yet or is empty.
-   gives: cli_import.
-   owns:  nothing beyond the call. */
+   gives: cli_import. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
 #include "../common/folder.h"

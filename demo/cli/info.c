@@ -1,8 +1,7 @@
 /* info.c: `exl2 info`: lists the GPUs; says what a model is, what it needs and where it would run, from file headers
    alone.
    takes: a model folder, or none.
-   gives: cli_info.
-   owns:  nothing. */
+   gives: cli_info. */
 #include "../common/host.h"
 #include "../common/json_out.h"
 #include "cli.h"

@@ -1,7 +1,6 @@
 /* kernels.c: `exl2 kernels build`: compiles kernels for GPUs that need not be present, to ship them with a program.
    takes: architectures, a folder.
-   gives: cli_kernels.
-   owns:  nothing beyond the call. */
+   gives: cli_kernels. */
 #include "../common/clock.h"
 #include "../common/kernel_folder.h"
 #include "../common/pool.h"

@@ -1,7 +1,6 @@
 /* logprobs.c: see logprobs.h.
    takes: tokens with their alternatives.
-   gives: what logprobs.h declares.
-   owns:  nothing. */
+   gives: what logprobs.h declares. */
 #include "logprobs.h"
 
 #include "../common/memory.h"

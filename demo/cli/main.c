@@ -1,7 +1,6 @@
 /* main.c: the program `exl2`: picks the subcommand.
    takes: argv.
-   gives: main.
-   owns:  nothing. */
+   gives: main. */
 #include "../common/console.h"
 #include "../common/text_file.h"
 #include "cli.h"

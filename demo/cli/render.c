@@ -1,8 +1,7 @@
 /* render.c: `exl2 render`: renders chat messages with a chat template, one JSON object per line.
    takes: a folder with tokenizer files; {"messages", "tools", "documents", "add_generation_prompt",
           "continue_final_message", "kwargs", "template"} on stdin.
-   gives: cli_render.
-   owns:  nothing beyond the call. */
+   gives: cli_render. */
 #include "../common/memory.h"
 #include "../common/text_file.h"
 #include "cli.h"

@@ -1,8 +1,7 @@
 /* replay.c: `exl2 replay`: conversations as JSON lines, each answered by a JSON line: what a script does to sessions
    and jobs, so that the same texts can be made in many ways and compared.
    takes: a model folder, a script.
-   gives: cli_replay.
-   owns:  nothing beyond the call. */
+   gives: cli_replay. */
 #define _POSIX_C_SOURCE 200809L
 #include "../common/clock.h"
 #include "../common/host.h"

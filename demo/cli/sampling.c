@@ -1,7 +1,6 @@
 /* sampling.c: see sampling.h.
    takes: flags.
-   gives: what sampling.h declares.
-   owns:  nothing. */
+   gives: what sampling.h declares. */
 #include "sampling.h"
 
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* score.c: `exl2 score`: computes how likely each token of a text is.
    takes: a model folder; a text or ids.
-   gives: cli_score.
-   owns:  nothing beyond the call. */
+   gives: cli_score. */
 #include "../common/host.h"
 #include "../common/interrupt.h"
 #include "../common/json_out.h"

@@ -1,7 +1,6 @@
 /* synth.c: `exl2 synth`: makes a model of random weights, for measurements without a real model.
    takes: a folder, a shape, a format, a bit rate.
-   gives: cli_synth.
-   owns:  nothing beyond the call. */
+   gives: cli_synth. */
 #include "../common/interrupt.h"
 #include "../common/json_out.h"
 #include "cli.h"

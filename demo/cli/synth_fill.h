@@ -1,7 +1,6 @@
 /* synth_fill.h: the bytes of a synthetic tensor, which depend only on its seed and the position.
    takes: a tensor of the plan, a function that receives bytes in order.
-   gives: synth_fill_tensor.
-   owns:  nothing beyond the call. */
+   gives: synth_fill_tensor. */
 #ifndef DEMO_CLI_SYNTH_FILL_H
 #define DEMO_CLI_SYNTH_FILL_H
 

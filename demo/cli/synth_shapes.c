@@ -1,7 +1,6 @@
 /* synth_shapes.c: see synth_shapes.h.
    takes: nothing.
-   gives: what synth_shapes.h declares.
-   owns:  nothing. */
+   gives: what synth_shapes.h declares. */
 #include "synth_shapes.h"
 
 #include <stddef.h>

@@ -1,7 +1,6 @@
 /* synth_shapes.h: the shapes of synthetic models: dimensions of published models, and how their families store them.
    takes: nothing.
-   gives: synth_shape_find, SYNTH_SHAPES.
-   owns:  nothing. */
+   gives: synth_shape_find, SYNTH_SHAPES. */
 #ifndef DEMO_CLI_SYNTH_SHAPES_H
 #define DEMO_CLI_SYNTH_SHAPES_H
 

@@ -1,7 +1,6 @@
 /* template.c: see template.h.
    takes: files.
-   gives: what template.h declares.
-   owns:  nothing. */
+   gives: what template.h declares. */
 #include "template.h"
 
 #include "../common/text_file.h"

@@ -1,7 +1,6 @@
 /* tokenize.c: `exl2 tokenize`: converts text to ids and back, one JSON object per line.
    takes: a folder with tokenizer files; {"text", "special", "add_bos"} or {"ids", "skip_special"} on stdin.
-   gives: cli_tokenize.
-   owns:  nothing beyond the call. */
+   gives: cli_tokenize. */
 #include "../common/memory.h"
 #include "cli.h"
 #include "ids.h"

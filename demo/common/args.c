@@ -1,7 +1,6 @@
 /* args.c: see args.h.
    takes: argv.
-   gives: what args.h declares.
-   owns:  nothing. */
+   gives: what args.h declares. */
 #include "args.h"
 
 #include <errno.h>

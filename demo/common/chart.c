@@ -1,7 +1,6 @@
 /* chart.c: see chart.h.
    takes: milliseconds a frame.
-   gives: what chart.h declares.
-   owns:  nothing. */
+   gives: what chart.h declares. */
 #include "chart.h"
 
 #define BUCKETS 12

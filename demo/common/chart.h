@@ -1,7 +1,6 @@
 /* chart.h: frame times as a histogram in text and as a panel of a picture.
    takes: milliseconds per frame, in order.
-   gives: chart_histogram, chart_panel, chart colours.
-   owns:  nothing. */
+   gives: chart_histogram, chart_panel, chart colours. */
 #ifndef DEMO_CHART_H
 #define DEMO_CHART_H
 

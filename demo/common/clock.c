@@ -1,7 +1,6 @@
 /* clock.c: see clock.h.
    takes: the clocks of POSIX, or of Windows.
-   gives: what clock.h declares.
-   owns:  nothing. */
+   gives: what clock.h declares. */
 #define _POSIX_C_SOURCE 200809L
 #include "clock.h"
 

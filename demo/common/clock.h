@@ -1,7 +1,6 @@
 /* clock.h: monotonic time, CPU time of the process, and sleep.
    takes: nothing.
-   gives: clock_ns, clock_seconds_since, clock_cpu_ns, clock_sleep_us.
-   owns:  nothing. */
+   gives: clock_ns, clock_seconds_since, clock_cpu_ns, clock_sleep_us. */
 #ifndef DEMO_CLOCK_H
 #define DEMO_CLOCK_H
 

@@ -1,7 +1,6 @@
 /* console.h: what differs between the consoles of POSIX and of Windows.
    takes: main's arguments; stdout.
-   gives: console_start, console_size, console_is_live.
-   owns:  nothing. */
+   gives: console_start, console_size, console_is_live. */
 #ifndef DEMO_CONSOLE_H
 #define DEMO_CONSOLE_H
 

@@ -1,7 +1,6 @@
 /* cpu_name.h: what the CPU is called, for reports of speeds.
    takes: CPUID; on ARM what macOS or Linux says.
-   gives: cpu_name.
-   owns:  nothing. */
+   gives: cpu_name. */
 #ifndef DEMO_CPU_NAME_H
 #define DEMO_CPU_NAME_H
 

@@ -1,7 +1,6 @@
 /* folder.c: see folder.h.
    takes: POSIX, or the C runtime of Windows.
-   gives: what folder.h declares.
-   owns:  nothing. */
+   gives: what folder.h declares. */
 #define _POSIX_C_SOURCE 200809L
 #include "folder.h"
 

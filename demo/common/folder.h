@@ -1,7 +1,6 @@
 /* folder.h: making, listing and removing folders, with paths in UTF-8 on Windows, too.
    takes: paths.
-   gives: folder_make, folder_is_empty, folder_bytes, folder_remove, folder_remove_file.
-   owns:  nothing. */
+   gives: folder_make, folder_is_empty, folder_bytes, folder_remove, folder_remove_file. */
 #ifndef DEMO_FOLDER_H
 #define DEMO_FOLDER_H
 

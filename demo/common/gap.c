@@ -1,7 +1,6 @@
 /* gap.c: see gap.h.
    takes: the tokens of both conversations.
-   gives: what gap.h declares.
-   owns:  nothing. */
+   gives: what gap.h declares. */
 #include "gap.h"
 
 #include "memory.h"

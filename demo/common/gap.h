@@ -1,7 +1,6 @@
 /* gap.h: what a shorter conversation leaves out of a longer one.
    takes: the tokens of both.
-   gives: gap_find.
-   owns:  nothing. */
+   gives: gap_find. */
 #ifndef DEMO_GAP_H
 #define DEMO_GAP_H
 

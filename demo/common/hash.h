@@ -1,7 +1,6 @@
 /* hash.h: FNV-1a of 64 bits.
    takes: bytes.
-   gives: hash_bytes, HASH_BEGIN.
-   owns:  nothing. */
+   gives: hash_bytes, HASH_BEGIN. */
 #ifndef DEMO_HASH_H
 #define DEMO_HASH_H
 

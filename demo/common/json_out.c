@@ -1,7 +1,6 @@
 /* json_out.c: see json_out.h.
    takes: a stdio stream.
-   gives: what json_out.h declares.
-   owns:  nothing. */
+   gives: what json_out.h declares. */
 #include "json_out.h"
 
 #include <inttypes.h>

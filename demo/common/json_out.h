@@ -1,7 +1,6 @@
 /* json_out.h: writes JSON in ASCII, one value at a time, to a stdio stream.
    takes: values; key is the member's name inside an object, NULL inside an array or at the top.
-   gives: json_out_*.
-   owns:  nothing. */
+   gives: json_out_*. */
 #ifndef DEMO_JSON_OUT_H
 #define DEMO_JSON_OUT_H
 

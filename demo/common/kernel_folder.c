@@ -1,7 +1,6 @@
 /* kernel_folder.c: see kernel_folder.h.
    takes: stdio and the system's folders.
-   gives: what kernel_folder.h declares.
-   owns:  nothing. */
+   gives: what kernel_folder.h declares. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernel_folder.h"
 

@@ -1,7 +1,6 @@
 /* memory.c: see memory.h.
    takes: the C library's heap.
-   gives: what memory.h declares.
-   owns:  nothing. */
+   gives: what memory.h declares. */
 #include "memory.h"
 
 #include <stdarg.h>

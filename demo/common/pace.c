@@ -1,7 +1,6 @@
 /* pace.c: see pace.h.
    takes: the clock.
-   gives: what pace.h declares.
-   owns:  nothing. */
+   gives: what pace.h declares. */
 #include "pace.h"
 
 #include "clock.h"

@@ -1,7 +1,6 @@
 /* pace.h: waits for the refreshes of an imagined 60 Hz display.
    takes: nothing.
-   gives: pace_until, pace_display, PACE_FRAME_NS.
-   owns:  nothing. */
+   gives: pace_until, pace_display, PACE_FRAME_NS. */
 #ifndef DEMO_PACE_H
 #define DEMO_PACE_H
 

@@ -1,7 +1,6 @@
 /* progress.c: see progress.h.
    takes: stderr.
-   gives: what progress.h declares.
-   owns:  nothing. */
+   gives: what progress.h declares. */
 #define _POSIX_C_SOURCE 200809L
 #include "progress.h"
 

@@ -1,7 +1,6 @@
 /* text_file.c: see text_file.h.
    takes: stdio.
-   gives: what text_file.h declares.
-   owns:  nothing. */
+   gives: what text_file.h declares. */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "text_file.h"
 

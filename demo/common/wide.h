@@ -1,7 +1,6 @@
 /* wide.h: what Windows does in another way: paths, renaming over a file, and waiting for the disk.
    takes: UTF-8; elsewhere a file that defines _POSIX_C_SOURCE.
-   gives: wide_path, on Windows alone; wide_move_over, wide_sync.
-   owns:  nothing. */
+   gives: wide_path, on Windows alone; wide_move_over, wide_sync. */
 #ifndef DEMO_WIDE_H
 #define DEMO_WIDE_H
 

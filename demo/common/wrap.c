@@ -1,7 +1,6 @@
 /* wrap.c: see wrap.h.
    takes: text, the terminal's width.
-   gives: what wrap.h declares.
-   owns:  nothing. */
+   gives: what wrap.h declares. */
 #define _DEFAULT_SOURCE
 #include "wrap.h"
 

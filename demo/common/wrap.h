@@ -1,7 +1,6 @@
 /* wrap.h: streamed text on a terminal, broken between words.
    takes: pieces of UTF-8 text as they come; the width of the terminal at stdout.
-   gives: wrap, wrap_open, wrap_text, wrap_end.
-   owns:  nothing. */
+   gives: wrap, wrap_open, wrap_text, wrap_end. */
 #ifndef DEMO_WRAP_H
 #define DEMO_WRAP_H
 

@@ -1,7 +1,6 @@
 /* commands.c: see commands.h.
    takes: lines.
-   gives: what commands.h declares.
-   owns:  nothing. */
+   gives: what commands.h declares. */
 #include "commands.h"
 
 #include "saved.h"

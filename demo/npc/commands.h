@@ -1,7 +1,6 @@
 /* commands.h: runs what the player, or a script, types.
    takes: one line at a time.
-   gives: command_run.
-   owns:  nothing. */
+   gives: command_run. */
 #ifndef NPC_COMMANDS_H
 #define NPC_COMMANDS_H
 

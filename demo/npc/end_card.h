@@ -1,7 +1,6 @@
 /* end_card.h: the figures of a game: as text, JSON and a picture.
    takes: frame times, a tavern, the engine's statistics.
-   gives: end_card_plan, end_card_print, end_card_save_json, end_card_save_png.
-   owns:  nothing. */
+   gives: end_card_plan, end_card_print, end_card_save_json, end_card_save_png. */
 #ifndef NPC_END_CARD_H
 #define NPC_END_CARD_H
 

@@ -1,7 +1,6 @@
 /* line_edit.c: see line_edit.h.
    takes: bytes.
-   gives: what line_edit.h declares.
-   owns:  nothing. */
+   gives: what line_edit.h declares. */
 #include "line_edit.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* patrons.c: see patrons.h.
    takes: the engine's events.
-   gives: what patrons.h declares.
-   owns:  nothing. */
+   gives: what patrons.h declares. */
 #include "patrons.h"
 
 #include "../common/clock.h"

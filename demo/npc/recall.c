@@ -1,7 +1,6 @@
 /* recall.c: see recall.h.
    takes: words of ASCII letters; everything else separates words.
-   gives: what recall.h declares.
-   owns:  nothing. */
+   gives: what recall.h declares. */
 #include "recall.h"
 
 #include "turn.h"

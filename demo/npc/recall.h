@@ -1,8 +1,7 @@
 /* recall.h: finds what an answer follows: the example of the person's talk that shares the most words with the question
    or, if none fits, asides that begin like the question, in rotation.
    takes: a character, a question.
-   gives: recall, recall_aside, recall_asides.
-   owns:  nothing. */
+   gives: recall, recall_aside, recall_asides. */
 #ifndef NPC_RECALL_H
 #define NPC_RECALL_H
 

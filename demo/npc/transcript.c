@@ -1,7 +1,6 @@
 /* transcript.c: see transcript.h.
    takes: the lines of a tavern.
-   gives: what transcript.h declares.
-   owns:  nothing. */
+   gives: what transcript.h declares. */
 #include "transcript.h"
 
 #include "../common/hash.h"

@@ -1,7 +1,6 @@
 /* transcript.h: the conversation as a text.
    takes: a tavern.
-   gives: transcript_text, transcript_save, transcript_hash.
-   owns:  nothing. */
+   gives: transcript_text, transcript_save, transcript_hash. */
 #ifndef NPC_TRANSCRIPT_H
 #define NPC_TRANSCRIPT_H
 

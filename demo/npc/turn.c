@@ -1,7 +1,6 @@
 /* turn.c: see turn.h.
    takes: the state of the game, JSON.
-   gives: what turn.h declares.
-   owns:  nothing. */
+   gives: what turn.h declares. */
 #include "turn.h"
 
 #include "../common/json_in.h"

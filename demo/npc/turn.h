@@ -1,7 +1,6 @@
 /* turn.h: what a person may do in one turn: makes the JSON schema from the state of the game, and reads the answer.
    takes: who is present, what the person holds and trusts; JSON that may still be incomplete.
-   gives: turn_follow, turn_schema, turn_example, turn_words, turn_named, turn_read.
-   owns:  nothing. */
+   gives: turn_follow, turn_schema, turn_example, turn_words, turn_named, turn_read. */
 #ifndef NPC_TURN_H
 #define NPC_TURN_H
 

@@ -1,7 +1,6 @@
 /* wrap.c: see wrap.h.
    takes: UTF-8.
-   gives: what wrap.h declares.
-   owns:  nothing. */
+   gives: what wrap.h declares. */
 #include "wrap.h"
 
 #include <stdbool.h>

@@ -1,7 +1,6 @@
 /* library.c: see library.h.
    takes: its name.
-   gives: what library.h declares.
-   owns:  nothing. */
+   gives: what library.h declares. */
 #include "library.h"
 
 #include <stddef.h>

@@ -1,7 +1,6 @@
 /* render.c: see render.h.
    takes: the kinds of load.
-   gives: what render.h declares.
-   owns:  nothing. */
+   gives: what render.h declares. */
 #include "render.h"
 
 #include "../common/clock.h"

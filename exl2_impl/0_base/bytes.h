@@ -2,8 +2,7 @@
    in eight bytes at a time.
    takes: sizes from untrusted files, unaligned little-endian bytes.
    gives: exl2__add64, exl2__mul64, exl2__align_up, exl2__div_up, exl2__bit_words; exl2__load32, exl2__store32 and their
-          like; exl2__load_packed; exl2__hex_digit, exl2__hex_read; exl2__eight_load, exl2__eight_is and their like.
-   owns:  nothing. */
+          like; exl2__load_packed; exl2__hex_digit, exl2__hex_read; exl2__eight_load, exl2__eight_is and their like. */
 #ifndef EXL2__BYTES_H
 #define EXL2__BYTES_H
 

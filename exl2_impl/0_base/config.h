@@ -3,8 +3,7 @@
    gives: EXL2__PRIVATE, EXL2__ASSERT, EXL2__PRINTF, EXL2__COUNT, EXL2__BROKEN, EXL2__X86_SIMD, EXL2__NEON_SIMD,
           EXL2__TARGET_AVX2, EXL2__NOINLINE and other attributes, EXL2__ROUND_TWICE_BEGIN, exl2__cpuid,
           exl2__mul_float and exl2__mul_double, exl2__lowest_bit, exl2__atomic_load and its like, exl2__pause,
-          exl2__lock.
-   owns:  nothing. */
+          exl2__lock. */
 #ifndef EXL2__CONFIG_H
 #define EXL2__CONFIG_H
 

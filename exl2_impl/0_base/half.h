@@ -1,8 +1,7 @@
 /* half.h: conversion of fp16 and bf16 to and from float, with the same bits on every CPU. Subnormals are kept: EXL2
    group scales are often fp16 subnormals (docs/formats.md, "EXL2: scales").
    takes: bit patterns.
-   gives: exl2__f16_to_f32, exl2__f32_to_f16, exl2__bf16_to_f32, exl2__float_bits.
-   owns:  nothing. */
+   gives: exl2__f16_to_f32, exl2__f32_to_f16, exl2__bf16_to_f32, exl2__float_bits. */
 #ifndef EXL2__HALF_H
 #define EXL2__HALF_H
 

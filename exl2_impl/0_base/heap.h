@@ -1,7 +1,6 @@
 /* heap.h: a binary heap of 64-bit keys in the caller's memory; the smallest key is on top.
    takes: memory for as many keys as are ever pushed and not popped.
-   gives: exl2__heap, exl2__heap_push, exl2__heap_pop.
-   owns:  nothing. */
+   gives: exl2__heap, exl2__heap_push, exl2__heap_pop. */
 #ifndef EXL2__HEAP_H
 #define EXL2__HEAP_H
 

@@ -1,7 +1,6 @@
 /* log.h: log lines and profiler zones through the application's hooks. The engine never prints.
    takes: exl2__ctx.
-   gives: exl2__log, exl2__zone_begin, exl2__zone_end, exl2__zone_unit.
-   owns:  nothing. */
+   gives: exl2__log, exl2__zone_begin, exl2__zone_end, exl2__zone_unit. */
 #ifndef EXL2__LOG_H
 #define EXL2__LOG_H
 

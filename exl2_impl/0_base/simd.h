@@ -1,7 +1,6 @@
 /* simd.h: the compiler's headers of intrinsics, which are large: only files with vectors include this one.
    takes: EXL2__X86_SIMD, EXL2__NEON_SIMD.
-   gives: the intrinsics of x86 or of ARM.
-   owns:  nothing. */
+   gives: the intrinsics of x86 or of ARM. */
 #ifndef EXL2__SIMD_H
 #define EXL2__SIMD_H
 

@@ -1,8 +1,7 @@
 /* sort.h: heap sort in place: n log n steps for every input, without memory, recursion or globals. (qsort has no user
    pointer, and may be quadratic.)
    takes: any array, through two functions that compare and swap items.
-   gives: exl2__sort, exl2__sort_some.
-   owns:  nothing. */
+   gives: exl2__sort, exl2__sort_some. */
 #ifndef EXL2__SORT_H
 #define EXL2__SORT_H
 

@@ -2,8 +2,7 @@
    of them. A function that works in slices keeps its position in a struct; it returns EXL2_PENDING when the slice is
    used up, and is called again.
    takes: nothing.
-   gives: exl2__work, exl2__work_slice, exl2__work_all, exl2__work_spend, exl2__work_spend_all.
-   owns:  nothing. */
+   gives: exl2__work, exl2__work_slice, exl2__work_all, exl2__work_spend, exl2__work_spend_all. */
 #ifndef EXL2__WORK_H
 #define EXL2__WORK_H
 

@@ -4,7 +4,6 @@
    gives: exl2__affine_find (headers only), exl2__affine_groups, exl2__affine_read_order, exl2__affine_read_group,
           exl2__affine_check_zeros, exl2__affine_zeros_are_v2, exl2__affine_read_words, exl2__affine_read_stored,
           exl2__affine_unit, exl2__affine_raw_bytes.
-   owns:  nothing.
 
    GPTQ: qweight [in * bits / 32, out]: each column is one stream of codes, the first row in the lowest bits, as in
          EXL2. qzeros [groups, out * bits / 32]: the same along the columns. scales [groups, out]. g_idx [in], which may

@@ -2,7 +2,6 @@
    takes: nothing.
    gives: exl2__name, exl2__norm_kind, exl2__qk_norm, exl2__act, exl2__trait and the values of each trait;
           exl2__arch_name, exl2__arch_row, exl2__arch, exl2__arch_key, exl2__arch_expert_key.
-   owns:  nothing.
 
    A family is a row of exl2__archs (arch_rows.h). A row inherits from the row named in `like`, and says only what
    differs from it. */

@@ -1,7 +1,6 @@
 /* arch_rows.h: the supported architectures, one row each.
    takes: nothing.
    gives: exl2__archs, exl2__arch_find, exl2__arch_find_type, exl2__arch_resolve.
-   owns:  nothing.
 
    A model that differs from an existing row only in what a row can say needs a new row and nothing else. */
 #ifndef EXL2__ARCH_ROWS_H

@@ -2,7 +2,6 @@
    be read as Llama: several have tensors of Llama's names and shapes.
    takes: the names of a config.json.
    gives: exl2__arch_unsupported.
-   owns:  nothing.
 
    The list has every causal model of transformers 5.23 without a row in arch_rows.h, and a few of other projects. */
 #ifndef EXL2__ARCH_UNSUPPORTED_H

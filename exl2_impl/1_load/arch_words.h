@@ -1,7 +1,6 @@
 /* arch_words.h: what a row says, in words: how a family differs from Llama, and the norms of a model.
    takes: a row of arch_rows.h; exl2__config.
-   gives: exl2__arch_differences, exl2__arch_norms.
-   owns:  nothing. */
+   gives: exl2__arch_differences, exl2__arch_norms. */
 #ifndef EXL2__ARCH_WORDS_H
 #define EXL2__ARCH_WORDS_H
 

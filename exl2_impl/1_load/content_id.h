@@ -2,7 +2,6 @@
    takes: the model folder, its tensor table; then all weights, while they are loaded.
    gives: exl2__content_id_begin, exl2__content_id_add_tensor; exl2__content_id_place, exl2__content_id_add_rows,
           exl2__content_id_end.
-   owns:  nothing.
 
    The id has two parts. The head is known from the headers: config.json and, of each tensor, its name, type, shape and
    first 4 KiB. (Up to release 0.2.0 it was the whole id.) The sum is over all that the model computes with: each row of
@@ -25,7 +24,6 @@ static inline void exl2__content_id_add(uint64_t id[2], const void *data, size_t
 }
 
 /* The head of config.json alone. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__content_id_begin(exl2__ctx *c, const char *dir, uint64_t head[2])
 {
     exl2__blob config;
@@ -38,7 +36,6 @@ EXL2__PRIVATE exl2_result exl2__content_id_begin(exl2__ctx *c, const char *dir, 
 }
 
 /* Adds a tensor to the head: its name, type and shape, and its first 4 KiB. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__content_id_add_tensor(exl2__ctx *c, const exl2__tensors *tensors, uint32_t index,
                                                       uint64_t head[2])
 {

@@ -1,8 +1,7 @@
 /* dequantize.h: reads a matrix of codes as a dense one in F16, for backends that need all matrices of a block in one
    form.
    takes: the tensor table; a matrix whose tables are read.
-   gives: exl2__dequantize_rows.
-   owns:  nothing. */
+   gives: exl2__dequantize_rows. */
 #ifndef EXL2__DEQUANTIZE_H
 #define EXL2__DEQUANTIZE_H
 

@@ -489,7 +489,6 @@ EXL2__PRIVATE exl2_result exl2__matrix_groups_read(exl2__ctx *c, const exl2__ten
 /* Begins to read and check everything but the weights of a matrix that exl2__matrix_find has described. *tables must be
    zeroed, but for `memory` with exl2__matrix_tables_bytes bytes free. prescale is usually 1 (docs/formats.md, "EXL2:
    scales"). */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__tensors *t, float prescale,
                                                     exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
@@ -523,7 +522,6 @@ EXL2__PRIVATE exl2_result exl2__matrix_tables_begin(exl2__ctx *c, const exl2__te
 }
 
 /* Reads the scales, and the zeros of an affine matrix, in slices. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__matrix_tables_some(exl2__ctx *c, const exl2__tensors *t, const exl2__matrix_desc *desc,
                                                    exl2__matrix_tables *tables, exl2__work *work)
 {

@@ -1,8 +1,7 @@
 /* matrix_desc.h: how the loader describes one linear layer to a backend, and where the layer may be in the files.
    takes: the tensor table.
    gives: exl2__dtype, exl2__group, exl2__matrix_kind, exl2__matrix_kind_name, exl2__matrix_view, exl2__affine,
-          exl2__matrix_desc, exl2__matrix_stored, exl2__matrix_dequantize, exl2__matrix_source.
-   owns:  nothing. */
+          exl2__matrix_desc, exl2__matrix_stored, exl2__matrix_dequantize, exl2__matrix_source. */
 #ifndef EXL2__MATRIX_DESC_H
 #define EXL2__MATRIX_DESC_H
 

@@ -1,7 +1,6 @@
 /* model_config.h: what config.json and generation_config.json say of a model, after the rules of its architecture.
    takes: what model_config_read.h found.
-   gives: exl2__config, exl2__config_defaults, exl2__config_layer.
-   owns:  nothing. */
+   gives: exl2__config, exl2__config_defaults, exl2__config_layer. */
 #ifndef EXL2__MODEL_CONFIG_H
 #define EXL2__MODEL_CONFIG_H
 

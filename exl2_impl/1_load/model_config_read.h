@@ -1,8 +1,7 @@
 /* model_config_read.h: reads config.json and generation_config.json into exl2__config. A model that uses something this
    engine does not compute is rejected, and the message names it.
    takes: a model folder, untrusted.
-   gives: exl2__config_read.
-   owns:  nothing. */
+   gives: exl2__config_read. */
 #ifndef EXL2__MODEL_CONFIG_READ_H
 #define EXL2__MODEL_CONFIG_READ_H
 
@@ -500,7 +499,6 @@ EXL2__PRIVATE exl2_result exl2__config_read_generation(const exl2__fields *f, ex
 
 /* Reads config.json, which must exist, and generation_config.json, if it exists. Messages name the file, the field, its
    value and the allowed values. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__config_read(exl2__ctx *c, const char *dir, exl2__config *out)
 {
     exl2__fields f;

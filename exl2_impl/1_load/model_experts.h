@@ -1,7 +1,6 @@
 /* model_experts.h: the numbers of a model's experts, as config.json gives them and as backends use them.
    takes: nothing.
-   gives: exl2__experts, exl2__experts_any, EXL2__EXPERTS_MAX, EXL2__EXPERTS_ALL_MAX, EXL2__EXPERTS_GROUPS_MAX.
-   owns:  nothing. */
+   gives: exl2__experts, exl2__experts_any, EXL2__EXPERTS_MAX, EXL2__EXPERTS_ALL_MAX, EXL2__EXPERTS_GROUPS_MAX. */
 #ifndef EXL2__MODEL_EXPERTS_H
 #define EXL2__MODEL_EXPERTS_H
 

@@ -1,8 +1,7 @@
 /* model_experts_read.h: reads what config.json says about experts: how many, how a row's experts are chosen, which
    layers have them.
    takes: the fields of config.json; a row.
-   gives: exl2__experts_read, exl2__experts_read_layers; exl2__experts_reject in builds without experts.
-   owns:  nothing. */
+   gives: exl2__experts_read, exl2__experts_read_layers; exl2__experts_reject in builds without experts. */
 #ifndef EXL2__MODEL_EXPERTS_READ_H
 #define EXL2__MODEL_EXPERTS_READ_H
 

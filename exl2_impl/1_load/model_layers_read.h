@@ -1,7 +1,6 @@
 /* model_layers_read.h: reads from config.json how layers differ: windows, layers without RoPE, layers with experts.
    takes: the fields of config.json, untrusted, and a config that has the architecture and the sizes.
-   gives: exl2__layers_read.
-   owns:  nothing. */
+   gives: exl2__layers_read. */
 #ifndef EXL2__MODEL_LAYERS_READ_H
 #define EXL2__MODEL_LAYERS_READ_H
 

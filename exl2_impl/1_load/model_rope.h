@@ -1,7 +1,6 @@
 /* model_rope.h: the frequencies of RoPE, with the scalings that models with long contexts use.
    takes: numbers that model_rope_read.h has checked.
-   gives: exl2__rope_kind, exl2__rope, exl2__rope_frequencies, exl2__rope_override, exl2__rope_name.
-   owns:  nothing. */
+   gives: exl2__rope_kind, exl2__rope, exl2__rope_frequencies, exl2__rope_override, exl2__rope_name. */
 #ifndef EXL2__MODEL_ROPE_H
 #define EXL2__MODEL_ROPE_H
 

@@ -1,7 +1,6 @@
 /* model_rope_read.h: reads the settings of RoPE from config.json.
    takes: config.json, untrusted; the number of rotated elements.
-   gives: exl2__rope_read.
-   owns:  nothing. */
+   gives: exl2__rope_read. */
 #ifndef EXL2__MODEL_ROPE_READ_H
 #define EXL2__MODEL_ROPE_READ_H
 

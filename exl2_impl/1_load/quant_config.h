@@ -3,7 +3,6 @@
    not read is rejected by name.
    takes: config.json, opened; the model folder.
    gives: exl2__quant, exl2__quant_read; EXL2__GPTQ.
-   owns:  nothing.
 
    EXL2 matrices describe themselves. GPTQ and AWQ matrices need these settings: the same tensors mean different weights
    with each of them. */

@@ -1,7 +1,6 @@
 /* forward_queue.h: runs a forward pass on an asynchronous backend: enqueues units, collects results.
    takes: a pass begun, the device time that may be queued, whether to wait.
-   gives: exl2__queue_budget, exl2__forward_queue, exl2__forward_begin_repeated.
-   owns:  nothing. */
+   gives: exl2__queue_budget, exl2__forward_queue, exl2__forward_begin_repeated. */
 #ifndef EXL2__FORWARD_QUEUE_H
 #define EXL2__FORWARD_QUEUE_H
 

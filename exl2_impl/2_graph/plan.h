@@ -2,8 +2,7 @@
    allocated.
    takes: exl2__config, the limits of exl2_model_desc, the backend's size of a page.
    gives: exl2__plan_make, exl2__plan_layers, exl2__plan_experts, exl2__plan_ropes, exl2__plan_default_pages,
-          exl2__plan_pages.
-   owns:  nothing. */
+          exl2__plan_pages. */
 #ifndef EXL2__PLAN_H
 #define EXL2__PLAN_H
 

@@ -2,7 +2,6 @@
    takes: exl2__config.
    gives: exl2__unit, exl2__unit_kind, exl2__unit_count, exl2__unit_make; exl2__unit_vector, exl2__unit_vectors,
           exl2__unit_vector_check, exl2__unit_vector_read, exl2__unit_vector_place.
-   owns:  nothing.
 
    A unit is a set of matrices that a backend packs together: the embedding; learned positions; for each layer q, k, v |
    o | down | gate, up; the head. A layer with experts has the units q, k, v | o | router | down | gate, up of the

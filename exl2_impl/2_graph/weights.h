@@ -150,7 +150,6 @@ EXL2__PRIVATE exl2_result exl2__weights_must_dequantize(exl2__ctx *c, const exl2
     return EXL2_OK;
 }
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__weights_find(exl2__ctx *c, const exl2__weights *w, uint32_t index, exl2__unit *u,
                                              exl2__matrix_desc *parts)
 {
@@ -525,7 +524,6 @@ EXL2__PRIVATE exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, ex
 }
 
 /* Adds the tables of a part, which are read, to the sum of the content id, in slices. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2__matrix_desc *d, exl2__work *work)
 {
     uint64_t *sum = w->content_sum, where[EXL2__CONTENT_ID_VECTOR];
@@ -567,7 +565,6 @@ EXL2__PRIVATE exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2_
 
 /* Adds the codes of a part that the backend gets as a dense matrix, in the order of the file: so the content id is that
    of a backend that computes with the codes. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__weights_add_codes(exl2__ctx *c, exl2__weights *w, const exl2__matrix_desc *d,
                                                   exl2__work *work)
 {
@@ -593,7 +590,6 @@ EXL2__PRIVATE exl2_result exl2__weights_add_codes(exl2__ctx *c, exl2__weights *w
 }
 
 /* Reads the tables of the unit's parts into w->parts, in slices. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *w, exl2__work *work)
 {
     for (; w->part_opened < w->now.count; w->part_opened++) {
@@ -623,7 +619,6 @@ EXL2__PRIVATE exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *
 }
 
 /* Begins a unit: reads its tables, makes its matrix in the backend, reads the norms of its layer. In slices. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__weights_open_unit(exl2__ctx *c, exl2__weights *w, exl2__plan *plan,
                                                   const exl2__backend *backend, exl2__device *device,
                                                   exl2__arena *arena, exl2__work *work)

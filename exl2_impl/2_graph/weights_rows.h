@@ -1,8 +1,7 @@
 /* weights_rows.h: the rows in which files store a matrix: how many, their bytes, and reading some of them.
    takes: a matrix; the tensor table.
    gives: exl2__weights_rows, exl2__weights_row_bytes, exl2__weights_unit_rows, exl2__weights_extra_bytes,
-          exl2__weights_file_bytes, exl2__weights_read_rows.
-   owns:  nothing. */
+          exl2__weights_file_bytes, exl2__weights_read_rows. */
 #ifndef EXL2__WEIGHTS_ROWS_H
 #define EXL2__WEIGHTS_ROWS_H
 

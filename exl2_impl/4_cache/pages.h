@@ -54,7 +54,6 @@ typedef struct exl2__pages {
     uint32_t *buckets;             /* [count] first closed page with a hash */
 } exl2__pages;
 
-EXL2__COLD
 EXL2__PRIVATE void exl2__pages_make(exl2__pages *p, exl2__arena *arena, uint32_t count)
 {
     *p = (exl2__pages){ .count = count, .free_count = count, .first = EXL2__NO_PAGE };

@@ -1,7 +1,6 @@
 /* dry.h: the DRY sampler ("don't repeat yourself"): penalties for tokens that would continue a repetition.
    takes: a history, settings.
-   gives: exl2__dry, exl2__dry_find.
-   owns:  nothing. */
+   gives: exl2__dry, exl2__dry_find. */
 #ifndef EXL2__DRY_H
 #define EXL2__DRY_H
 

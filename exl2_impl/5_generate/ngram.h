@@ -1,7 +1,6 @@
 /* ngram.h: guesses how a text goes on, by what followed its last tokens before.
    takes: a text as token ids.
-   gives: exl2__ngram_follow.
-   owns:  nothing. */
+   gives: exl2__ngram_follow. */
 #ifndef EXL2__NGRAM_H
 #define EXL2__NGRAM_H
 

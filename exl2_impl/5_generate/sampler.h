@@ -234,7 +234,6 @@ static inline bool exl2__sampler_is_greedy(const exl2_sampler_desc *resolved)
    (off is 1), and a filter that is off has the value EXL2_OFF, also where its value was neutral (top_p 1,
    repeat_penalty 1). Its greedy is true if d says so, and with top_k 1 or a temperature below 0.01. Resolving *out
    again changes nothing. `out` may be `d`. EXL2_ERR_ARG: a setting is out of range; *out is then zeroed. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__sampler_resolve(exl2__ctx *c, const exl2__config_defaults *model,
                                                 const exl2_sampler_desc *d, exl2_sampler_desc *out)
 {
@@ -287,7 +286,6 @@ static inline int32_t exl2__sampler_penalty_range(const exl2_sampler_desc *resol
 
 /* *out: the same settings in the form that backends use; it points to the lists of `resolved`. out->xtc_keeps is left
    NULL. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__sampler_make(const exl2_sampler_desc *resolved, uint64_t seed, exl2__sampling *out)
 {
     const float off = EXL2_OFF;

@@ -1,8 +1,7 @@
 /* schedule.h: decides which sequences may start, which are preempted, and how many rows each gets in the next pass.
    takes: the sequences of a model, its pages, the row limit that a budget allows.
    gives: exl2__schedule_room, exl2__schedule_limits, exl2__schedule_next, _make_room, _outranks, _start, _preempt,
-          _demand, _demand_all, _kind, _rows.
-   owns:  nothing. */
+          _demand, _demand_all, _kind, _rows. */
 #ifndef EXL2__SCHEDULE_H
 #define EXL2__SCHEDULE_H
 

@@ -214,7 +214,6 @@ static inline void exl2__api_describe(exl2_engine *e, const exl2_engine_desc *d)
     exl2__hardware_describe(&e->hardware, &e->info);
 }
 
-EXL2__COLD
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out)
 {
     exl2_engine_desc defaults;
@@ -282,7 +281,6 @@ EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t 
     return EXL2_OK;
 }
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__api_device_probe(exl2_engine *e, exl2_device_speed *out)
 {
     EXL2__TRY(exl2__api_outside(e, "exl2_device_probe"));
@@ -292,7 +290,6 @@ EXL2__PRIVATE exl2_result exl2__api_device_probe(exl2_engine *e, exl2_device_spe
     return r;
 }
 
-EXL2__COLD
 EXL2_API exl2_result exl2_kernels_build(const exl2_kernel_build_desc *d)
 {
     exl2__ctx ctx;
@@ -498,7 +495,6 @@ EXL2__PRIVATE exl2_result exl2__api_model_state(exl2_engine *e, exl2_model handl
     return m->park == EXL2__PARK_PARKED ? EXL2_IDLE : m->park == EXL2__PARK_LOADS ? EXL2_PENDING : m->state;
 }
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__api_model_park(exl2_engine *e, exl2_model handle, bool parked)
 {
     exl2__model *m;

@@ -1,8 +1,7 @@
 /* api_jobs.h: the functions of sessions, sampling, grammars and jobs. They check arguments, resolve handles and call
    the functions of this folder; nothing else.
    takes: calls from the application: those that may come from any thread directly, the others through public.h.
-   gives: the functions of sections 8 to 10 of exl2.h.
-   owns:  nothing. */
+   gives: the functions of sections 8 to 10 of exl2.h. */
 #ifndef EXL2__API_JOBS_H
 #define EXL2__API_JOBS_H
 
@@ -124,7 +123,6 @@ EXL2__PRIVATE exl2_result exl2__api_session_tokens(exl2_engine *e, exl2_session 
     return EXL2_OK;
 }
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__api_session_save(exl2_engine *e, exl2_session handle, uint32_t flags, void *out,
                                                  size_t cap, size_t *need)
 {
@@ -136,7 +134,6 @@ EXL2__PRIVATE exl2_result exl2__api_session_save(exl2_engine *e, exl2_session ha
     return exl2__snapshot_save(e, s, flags, out, cap, need);
 }
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__api_session_restore(exl2_engine *e, exl2_session handle, const void *data, size_t bytes)
 {
     exl2__session *s;
@@ -179,7 +176,6 @@ EXL2__PRIVATE exl2_result exl2__api_sampler_resolve(exl2_engine *e, exl2_model h
 
 /* ---- grammars ---- */
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__api_grammar_make(exl2_engine *e, const exl2_grammar_desc *d, exl2_grammar *out)
 {
     exl2__model *m;

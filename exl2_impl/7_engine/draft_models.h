@@ -15,7 +15,6 @@
 /* ---- making one ---- */
 
 /* Both models have the same tokens. */
-EXL2__COLD
 EXL2__PRIVATE bool exl2__draft_models_are_alike(const exl2__model *m, const exl2__model *draft)
 {
     const exl2__vocab *a = &m->vocab, *b = &draft->vocab;
@@ -33,7 +32,6 @@ EXL2__PRIVATE bool exl2__draft_models_are_alike(const exl2__model *m, const exl2
 }
 
 /* *draft: the model that guesses for a job of `m`; NULL: none. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__draft_models_check(exl2_engine *e, exl2__model *m, const exl2_draft_desc *d,
                                                    exl2__model **draft)
 {
@@ -67,7 +65,6 @@ EXL2__PRIVATE exl2_result exl2__draft_models_check(exl2_engine *e, exl2__model *
 }
 
 /* Makes the job's drafter, which is held until the job begins. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__draft_models_make(exl2_engine *e, exl2__model *draft, exl2__job *job)
 {
     exl2__session *session;

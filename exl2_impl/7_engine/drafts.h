@@ -2,8 +2,7 @@
    is sampled from each of them as if the drafts before it were in the history, and counts if they turn out to be. So
    the text is the same with drafts and without.
    takes: jobs that decode; sampled tokens; times of passes.
-   gives: exl2__drafts_ask, _make, _wait, _settle, _wants, _learn; exl2__drafts_begin, _end for masks.h.
-   owns:  nothing. */
+   gives: exl2__drafts_ask, _make, _wait, _settle, _wants, _learn; exl2__drafts_begin, _end for masks.h. */
 #ifndef EXL2__DRAFTS_H
 #define EXL2__DRAFTS_H
 
@@ -48,7 +47,6 @@ EXL2__PRIVATE void exl2__drafts_end(exl2__job *job, exl2__drafts_place *kept)
 
 /* Guesses the tokens after the job's history: what its drafter has sampled, else from the history itself, else from
    those of other sessions. */
-EXL2__COLD
 EXL2__PRIVATE uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const exl2__job *job, exl2_token *out,
                                           uint32_t most)
 {
@@ -100,7 +98,6 @@ EXL2__PRIVATE bool exl2__drafts_continue(exl2_engine *e, exl2__job *job, exl2_to
 }
 
 /* Writes the job's drafts: guesses that its settings and its grammar allow, and what the grammar forces after them. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__drafts_write(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t most)
 {
     exl2__sequence *s = &job->sequence;

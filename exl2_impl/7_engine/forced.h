@@ -1,8 +1,7 @@
 /* forced.h: tokens that a job's grammar forces. Nothing is sampled for them: they join history and text at once, and
    their rows are computed in the next pass, before the row that is sampled.
    takes: a job whose newest token has been accepted.
-   gives: exl2__forced_token, exl2__forced_append, exl2__forced_begin.
-   owns:  nothing. */
+   gives: exl2__forced_token, exl2__forced_append, exl2__forced_begin. */
 #ifndef EXL2__FORCED_H
 #define EXL2__FORCED_H
 

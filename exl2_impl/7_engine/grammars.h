@@ -10,7 +10,6 @@
 
 /* ---- made and closed by the application ---- */
 
-EXL2__COLD
 EXL2__PRIVATE void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
 {
     if (g->made) {
@@ -22,7 +21,6 @@ EXL2__PRIVATE void exl2__grammars_free(exl2_engine *e, exl2__grammar_slot *g)
 }
 
 /* Frees the grammar now, or after its last job. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__grammars_close(exl2_engine *e, exl2__grammar_slot *g)
 {
     g->closing = true;
@@ -32,7 +30,6 @@ EXL2__PRIVATE void exl2__grammars_close(exl2_engine *e, exl2__grammar_slot *g)
 }
 
 /* Frees all grammars of a model whose jobs have ended. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__grammars_close_all(exl2_engine *e, exl2__model *m)
 {
     for (uint32_t i = 0; i < e->max_sessions; i++) {
@@ -43,7 +40,6 @@ EXL2__PRIVATE void exl2__grammars_close_all(exl2_engine *e, exl2__model *m)
     exl2__grammar_vocab_close(&e->ctx, &m->grammar_vocab);
 }
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d,
                                                  exl2__grammar_slot *g)
 {
@@ -64,7 +60,6 @@ EXL2__PRIVATE exl2_result exl2__grammars_compile(exl2_engine *e, exl2__model *m,
 }
 
 /* The caller has checked that the model has a tokenizer, unless the kind is CUSTOM. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammars_make(exl2_engine *e, exl2__model *m, const exl2_grammar_desc *d,
                                               exl2_grammar *out)
 {
@@ -110,7 +105,6 @@ EXL2__PRIVATE void exl2__grammars_copy_ban(exl2__grammars_copy *copy, exl2_token
 }
 
 /* Replaces *slot by a copy for the job, if its settings change how texts of the grammar can end. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammars_restrict(exl2_engine *e, const exl2__job *job, exl2__grammar_slot **slot)
 {
     const exl2__sampling *s = &job->sequence.sampling;
@@ -171,7 +165,6 @@ EXL2__PRIVATE void exl2__grammars_leave(exl2_engine *e, exl2__job *job)
 }
 
 /* Advances a job that begins over the beginning of its text that the prompt ends with. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
 {
     exl2__job_grammar *g = &job->grammar;
@@ -195,7 +188,6 @@ EXL2__PRIVATE exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
 }
 
 /* Gives a job that begins its grammar; job->max_tokens, allow list and biases are set already. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammars_join(exl2_engine *e, exl2__job *job, exl2_grammar handle)
 {
     exl2__grammar_slot *base = exl2__objects_grammar(e, handle), *g = base;

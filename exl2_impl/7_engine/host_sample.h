@@ -1,8 +1,7 @@
 /* host_sample.h: samples, on the CPU, a row whose logits were fetched: with guidance, for a callback that reads the
    logits, or with a sampler that the backend does not have.
    takes: the fetched logits of a row; with guidance, of both rows of the pair.
-   gives: exl2__host_sample_row.
-   owns:  nothing. */
+   gives: exl2__host_sample_row. */
 #ifndef EXL2__HOST_SAMPLE_H
 #define EXL2__HOST_SAMPLE_H
 
@@ -11,7 +10,6 @@
 
 /* Samples a row that the backend does not sample. false: it failed; or, with guidance, the logits of the other row of
    the pair have not arrived yet. */
-EXL2__COLD
 EXL2__PRIVATE bool exl2__host_sample_row(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t row)
 {
     exl2__job *positive = exl2__objects_positive(job);

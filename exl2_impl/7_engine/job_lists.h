@@ -34,7 +34,6 @@ static inline void *exl2__job_lists_alloc(exl2__job *job, uint32_t *used, size_t
 }
 
 /* Copies a list of ids and checks that the vocabulary has them. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                               const exl2_token *ids, uint32_t count, const char *what, uint32_t *used,
                                               const exl2_token **out)
@@ -53,7 +52,6 @@ EXL2__PRIVATE exl2_result exl2__job_lists_ids(exl2_engine *e, const exl2__model 
 }
 
 /* Copies strings into the job's text memory. *longest grows to the bytes of the longest string. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job, const char *const *strings,
                                                   uint32_t count, const char *what, uint32_t *used, size_t *longest,
                                                   exl2__stops *out)
@@ -84,7 +82,6 @@ EXL2__PRIVATE exl2_result exl2__job_lists_strings(exl2_engine *e, exl2__job *job
 }
 
 /* Lists the end and stop tokens, which min_tokens bans until that length. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *used)
 {
     exl2__sequence *s = &job->sequence;
@@ -104,7 +101,6 @@ EXL2__PRIVATE exl2_result exl2__job_lists_ends(exl2_engine *e, const exl2__model
 }
 
 /* Copies everything that ends a text or is banned from it. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_lists_stops(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                                 const exl2_job_desc *d, uint32_t *used)
 {
@@ -175,7 +171,6 @@ EXL2__PRIVATE bool exl2__job_lists_keeps(const void *user, exl2_token token)
 }
 
 /* Sets the callbacks by which DRY and XTC ask about tokens. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_lists_callbacks(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                                     const exl2_sampler_desc *d, uint32_t *used)
 {
@@ -196,7 +191,6 @@ EXL2__PRIVATE exl2_result exl2__job_lists_callbacks(exl2_engine *e, const exl2__
     return EXL2_OK;
 }
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_lists_sampler(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                                   const exl2_job_desc *d, uint32_t *used)
 {

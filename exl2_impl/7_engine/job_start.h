@@ -333,7 +333,6 @@ EXL2__PRIVATE exl2_result exl2__job_start_ids(exl2_engine *e, const exl2__model 
 }
 
 /* Fills sequence.keep, prompt, prompt_count and stats.prompt_tokens. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d,
                                                  const exl2__table *t)
 {
@@ -416,7 +415,6 @@ EXL2__PRIVATE exl2_result exl2__job_start_length(exl2_engine *e, const exl2__mod
 /* ---- the job ---- */
 
 /* A job that goes on where its session was saved: the prompt and the limits are those of the snapshot. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_start_resumed(exl2_engine *e, const exl2__model *m, exl2__job *job,
                                                   const exl2_job_desc *d)
 {
@@ -507,7 +505,6 @@ EXL2__PRIVATE exl2_result exl2__job_start_fill(exl2_engine *e, exl2__model *m, e
 
 /* The session and the model that a desc names, if the session is free and the model ready. *session NULL: the job gets
    a session of its own. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_desc *d, exl2__session **session,
                                                  exl2__model **model)
 {
@@ -544,7 +541,6 @@ EXL2__PRIVATE exl2_result exl2__job_start_target(exl2_engine *e, const exl2_job_
 
 /* Fills in a job, which is not live yet. Its session is busy with job `of`, or with this job if `of` is 0. On failure
    nothing has changed; *out, if it was set, still points to the job's figures in a slot that is free again. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_desc *d, bool discard_events, uint64_t of,
                                               exl2__job **out)
 {
@@ -586,7 +582,6 @@ EXL2__PRIVATE exl2_result exl2__job_start_one(exl2_engine *e, const exl2_job_des
 }
 
 /* Fills in the job of the negative prompt, and pairs it with the positive job. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_start_negative(exl2_engine *e, const exl2_job_desc *d, exl2__job *positive,
                                                    exl2__job **negative)
 {
@@ -643,7 +638,6 @@ EXL2__PRIVATE exl2_result exl2__job_start_check_guidance(exl2_engine *e, const e
 }
 
 /* Undoes a job that was filled in and is not live yet, with what belongs to it. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__job_start_undo(exl2_engine *e, exl2__job *job)
 {
     exl2__grammars_leave(e, job);
@@ -657,7 +651,6 @@ EXL2__PRIVATE void exl2__job_start_undo(exl2_engine *e, exl2__job *job)
 /* Fills in the job, which is not live yet, and all that it needs: with guidance the job of its negative prompt, with a
    draft model its drafter. On failure as exl2__job_start_one. A start and a measure both call it, so that they fail
    alike. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_desc *d, bool discard_events,
                                                 exl2__job **job)
 {
@@ -683,7 +676,6 @@ EXL2__PRIVATE exl2_result exl2__job_start_whole(exl2_engine *e, const exl2_job_d
 }
 
 /* Queues the job. On failure nothing has changed. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_desc *d, bool discard_events,
                                               exl2_job *out)
 {
@@ -719,7 +711,6 @@ static inline uint32_t exl2__job_start_reused(const exl2__job *job, const exl2__
 }
 
 /* Makes the job without setting it live, reads its figures, and undoes it. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__job_start_measure(exl2_engine *e, const exl2_job_desc *d, exl2_job_size *out)
 {
     exl2__job *job = NULL;

@@ -104,7 +104,6 @@ static inline void exl2__jobs_end(exl2__job *job, exl2_stop stop, exl2_result re
 }
 
 /* Ends the job with the error of a call that failed. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__jobs_fail(exl2_engine *e, exl2__job *job, exl2_result result)
 {
     exl2_error error;
@@ -128,7 +127,6 @@ static inline void exl2__jobs_end_unheard(exl2__job *job)
 
 /* Ends the job at once, because its model ends: text that the application has not heard yet is dropped, also that of a
    job that has ended already. DONE must follow. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__jobs_end_now(exl2__job *job, exl2_result result, const char *text)
 {
     exl2__job_delivery *d = &job->delivery;
@@ -153,7 +151,6 @@ static inline void exl2__jobs_flow(exl2_engine *e, exl2__job *job, exl2_flow flo
 }
 
 /* Frees the job's pages, session and slot. The session's history keeps `delivered` new tokens. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t delivered)
 {
     exl2__model *m = &e->models[job->model];
@@ -185,7 +182,6 @@ EXL2__PRIVATE void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t deli
 }
 
 /* Ends the job's drafter, whose K and V become cache. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__jobs_free_drafter(exl2_engine *e, exl2__job *job)
 {
     exl2__job *drafter = job->drafter;
@@ -260,7 +256,6 @@ static inline void exl2__jobs_finish(exl2_engine *e, exl2__job *job)
 }
 
 /* Delivers DONE events for which the ring had no room, as far as it has room now. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__jobs_deliver_due_dones(exl2_engine *e)
 {
     for (uint32_t i = 0; i < e->job_ids.end; i++) {
@@ -461,7 +456,6 @@ static inline void exl2__jobs_shorten(exl2__table *t, exl2__pages *pages, uint32
 
 /* Rewinds to the token that contains byte `at`, where the banned text starts, so that a different token is sampled
    there. false: too many tokens were tried; the text is shown. */
-EXL2__COLD
 EXL2__PRIVATE bool exl2__jobs_rewind_ban(exl2__job *job, exl2__pages *pages, size_t at)
 {
     exl2__sequence *s = &job->sequence;
@@ -578,7 +572,6 @@ static inline bool exl2__jobs_find_strings(exl2__job *job, exl2__pages *pages, s
 
 /* No token could be sampled. If that is because all that the grammar allows here were tried and led to banned strings,
    the row is computed again, and one of the strings will be shown. false: it has another cause. */
-EXL2__COLD
 EXL2__PRIVATE bool exl2__jobs_show_ban(exl2__job *job, exl2__pages *pages)
 {
     exl2__sequence *s = &job->sequence;
@@ -663,7 +656,6 @@ static inline void exl2__jobs_accept(exl2_engine *e, exl2__job *job, const exl2_
 }
 
 /* Ends the job when its grammar allows no further token: all held text is due. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__jobs_end_text(exl2__job *job, const exl2__model *m)
 {
     exl2__job_delivery *d = &job->delivery;

@@ -30,7 +30,6 @@ typedef struct exl2__loading {
 /* ---- close ---- */
 
 /* Frees the readers and, of a stage that is not finished, all that it has made. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
 {
     exl2__loading *l = m->reading;
@@ -46,7 +45,6 @@ EXL2__PRIVATE void exl2__loading_end_reading(exl2_engine *e, exl2__model *m)
 
 /* Ends the model's jobs, each with its DONE, and rejects new ones. Everything that the model holds is still valid,
    because callbacks may ask for it. A zeroed slot is allowed. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
 {
     if (m->id == 0) {
@@ -65,7 +63,6 @@ EXL2__PRIVATE void exl2__loading_end_jobs(exl2_engine *e, exl2__model *m)
 }
 
 /* Frees everything that the model holds, jobs and sessions first. A zeroed slot is allowed. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
 {
     if (m->id == 0) {
@@ -96,7 +93,6 @@ EXL2__PRIVATE void exl2__loading_close(exl2_engine *e, exl2__model *m)
 /* ---- layout ---- */
 
 /* Lays out the scratch memory of a running model, after the backend's part; a dry run only counts bytes. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, exl2__arena *cache, exl2__arena *scratch)
 {
     m->prepared_at = scratch->used;
@@ -540,7 +536,6 @@ EXL2__PRIVATE bool exl2__loading_deliver(exl2_engine *e, exl2__model *m, float p
     return exl2__jobs_deliver(e, exl2__loading_way(e, m), m->desc.on_event, &event, &ignored);
 }
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__loading_allocate(exl2_engine *e, exl2__model *m, exl2__work *work)
 {
     exl2__ctx *c = &e->ctx;

@@ -11,7 +11,6 @@
 /* ---- a parked model loads again ---- */
 
 /* Frees what a parked model does not keep: all that the backend has, or, with keep_packed, all but packed weights. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__loading_free_parked(exl2_engine *e, exl2__model *m)
 {
     exl2__loading_end_reading(e, m);

@@ -19,7 +19,6 @@ typedef struct exl2__budget {
 } exl2__budget;
 
 /* Clears the bits of tokens that are not on the job's allow list; bits: [vocab]. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__masks_apply_allow(const exl2__job *job, uint32_t *bits, uint32_t vocab)
 {
     uint32_t kept[EXL2__JOB_TEXT_BYTES / sizeof(exl2_token) / 32] = { 0 };
@@ -38,7 +37,6 @@ EXL2__PRIVATE void exl2__masks_apply_allow(const exl2__job *job, uint32_t *bits,
 
 /* Sets the bits of tokens whose text begins with the text of the prompt's last token, which the first sampled token
    replaces, and goes on as the grammar allows. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__masks_set_healing(exl2_engine *e, const exl2__model *m, exl2__job *job, uint32_t *bits,
                                                   uint32_t words)
 {
@@ -57,7 +55,6 @@ EXL2__PRIVATE exl2_result exl2__masks_set_healing(exl2_engine *e, const exl2__mo
 }
 
 /* The tokens that the grammar allows: the forced one alone, if there is one. *over: none, the text ends here. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__masks_set_grammar(exl2_engine *e, exl2__job *job, uint32_t *bits, uint32_t vocab,
                                                   bool *over)
 {
@@ -73,7 +70,6 @@ EXL2__PRIVATE exl2_result exl2__masks_set_grammar(exl2_engine *e, exl2__job *job
 
 /* The tokens of model `m`, the job's own or its draft model, that may be sampled: allowed by a healed token or the
    grammar (*over: it allows nothing), and by the allow list. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__masks_fill_bits(exl2_engine *e, exl2__model *m, exl2__job *job, uint32_t *bits,
                                                 bool *over)
 {

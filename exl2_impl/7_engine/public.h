@@ -1,8 +1,7 @@
 /* public.h: the public functions that one thread at a time may call. Each goes through the gate, where it takes turns
    with the worker; calls that wait hold the worker.
    takes: calls from the application.
-   gives: the functions tagged [E] in exl2.h.
-   owns:  nothing. */
+   gives: the functions tagged [E] in exl2.h. */
 #ifndef EXL2__PUBLIC_H
 #define EXL2__PUBLIC_H
 

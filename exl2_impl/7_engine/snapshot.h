@@ -1,7 +1,6 @@
 /* snapshot.h: a session as bytes: its history, what its running job needs to go on, and K and V if wanted.
    takes: a session; bytes that may come from anywhere.
    gives: exl2__snapshot, exl2__snapshot_save, exl2__snapshot_restore, exl2__snapshot_resume.
-   owns:  nothing.
 
    Little endian, without padding. All counts are checked before anything changes.
 
@@ -178,7 +177,6 @@ EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2_
 }
 
 /* Whether the last token that was delivered ends within a code point. Its text comes with that of the next one. */
-EXL2__COLD
 EXL2__PRIVATE bool exl2__snapshot_is_cut(const exl2__model *m, const exl2__job *job)
 {
     const exl2__sequence *s = &job->sequence;
@@ -191,7 +189,6 @@ EXL2__PRIVATE bool exl2__snapshot_is_cut(const exl2__model *m, const exl2__job *
 }
 
 /* *need: the snapshot's size. With out NULL nothing is written. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, uint32_t flags, void *out, size_t cap,
                                               size_t *need)
 {
@@ -237,7 +234,6 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
 
 /* ---- restore ---- */
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__snapshot_malformed(exl2_engine *e, const char *what)
 {
     return exl2__fail(&e->ctx, EXL2_ERR_FORMAT, "the snapshot is damaged: %s", what);
@@ -452,7 +448,6 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model 
 
 /* Replaces the history of a free session. A snapshot that is rejected leaves it as it was. After an error of the device
    the history is that of the snapshot, whose K and V are computed again. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, const void *data, size_t bytes)
 {
     exl2__model *m = &e->models[s->model];
@@ -542,7 +537,6 @@ EXL2__PRIVATE exl2_result exl2__snapshot_hold(exl2_engine *e, exl2__model *m, ex
 }
 
 /* Makes the job the one of the snapshot. Its lists and its sampler are made already. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__snapshot_resume(exl2_engine *e, exl2__model *m, exl2__job *job, const exl2_job_desc *d)
 {
     const exl2__session *session = &e->sessions[job->session];

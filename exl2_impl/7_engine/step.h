@@ -2,8 +2,7 @@
    pass's results.
    Read this first in this folder.
    takes: an engine, a budget.
-   gives: exl2__step_engine.
-   owns:  nothing. */
+   gives: exl2__step_engine. */
 #ifndef EXL2__STEP_H
 #define EXL2__STEP_H
 
@@ -654,7 +653,6 @@ static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc
 /* ---- parking ---- */
 
 /* Ends the pass in flight, if there is one. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__step_end_active_pass(exl2_engine *e, exl2__model *m)
 {
     exl2__progress ignored = { false, false };
@@ -666,7 +664,6 @@ EXL2__PRIVATE void exl2__step_end_active_pass(exl2_engine *e, exl2__model *m)
 }
 
 /* Gives back the memory of weights and pages. The model's jobs wait again; histories stay. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__step_park(exl2_engine *e, exl2__model *m)
 {
     for (exl2__job *job = NULL; (job = exl2__objects_next_job(e, m, job)) != NULL;) {
@@ -686,7 +683,6 @@ EXL2__PRIVATE void exl2__step_park(exl2_engine *e, exl2__model *m)
 /* ---- a call that waits for one job ---- */
 
 /* Why an active job gets no rows: it is paused, or its events wait to be read. NULL: it can continue. */
-EXL2__COLD
 EXL2__PRIVATE const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
 {
     exl2__lock(&e->lock);
@@ -699,7 +695,6 @@ EXL2__PRIVATE const char *exl2__step_why_blocked(exl2_engine *e, exl2__job *job)
 
 /* Called when no job can advance. The job ends with an error if it waits for a place in the batch or for pages that
    nothing will free while the caller waits. If the job itself is paused or active, another thread may resume it. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__step_end_stuck(exl2_engine *e, exl2__job *job)
 {
     const exl2__model *m = &e->models[job->model];

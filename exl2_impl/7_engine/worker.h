@@ -262,7 +262,6 @@ static inline uint32_t exl2__worker_later_events(const exl2_engine *e)
     return e->max_jobs * EXL2__JOB_UNHEARD_MAX + 2 * EXL2__EVENTS_MIN / EXL2__EVENT_BYTES;
 }
 
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__worker_start(exl2_engine *e)
 {
     exl2__worker *w = &e->worker;
@@ -288,7 +287,6 @@ EXL2__PRIVATE exl2_result exl2__worker_start(exl2_engine *e)
 }
 
 /* Called outside of the gate, while the worker runs. */
-EXL2__COLD
 EXL2__PRIVATE void exl2__worker_stop(exl2_engine *e)
 {
     exl2__worker *w = &e->worker;

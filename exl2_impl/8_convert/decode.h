@@ -1,7 +1,6 @@
 /* decode.h: the FP16 weights that the codes of a matrix stand for, which are exact.
    takes: a part of the CPU backend with codes.
-   gives: exl2__decode, exl2__decode_part.
-   owns:  nothing. */
+   gives: exl2__decode, exl2__decode_part. */
 #ifndef EXL2__DECODE_H
 #define EXL2__DECODE_H
 

@@ -1,7 +1,6 @@
 /* pack.h: packs codes and scale levels into the words of an EXL2 file.
    takes: the bit widths of the rows, the codes of a group, the levels of its columns.
-   gives: exl2__pack_layout, exl2__pack_codes, exl2__pack_levels, exl2__pack_scale.
-   owns:  nothing. */
+   gives: exl2__pack_layout, exl2__pack_codes, exl2__pack_levels, exl2__pack_scale. */
 #ifndef EXL2__PACK_H
 #define EXL2__PACK_H
 

@@ -2,7 +2,6 @@
    squared error, computed with the fp16 arithmetic of the decoder, and then makes the codes.
    takes: strips: rows of 32 columns, [rows, 32] float, finite; a weight for the error of each row, or none.
    gives: exl2__quantize_peaks, _tries, _errors, _pick, _levels, _codes: called for a group in this order.
-   owns:  nothing.
 
    Numbers above EXL2__QUANTIZE_MAX are clipped. `weights` [rows] may be NULL everywhere: all are 1. Where some rows
    weigh more than others, smaller scales can win, so that the search goes further down. `path` is the instruction set;

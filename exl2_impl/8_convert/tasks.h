@@ -1,7 +1,6 @@
 /* tasks.h: runs the parts of a conversion, in parallel if the application can.
    takes: a context with the application's exl2_parallel.
-   gives: exl2__tasks_run; exl2__tasks_try, for parts that can fail.
-   owns:  nothing. */
+   gives: exl2__tasks_run; exl2__tasks_try, for parts that can fail. */
 #ifndef EXL2__TASKS_H
 #define EXL2__TASKS_H
 

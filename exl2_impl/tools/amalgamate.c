@@ -3,8 +3,7 @@
    that host and kernels share come from kernels_src, what embed.c made (.inc) from the folder of COMMIT_FILE.
    takes: amalgamate ROOT COMMIT_FILE OUT [STAMP DEPFILE], or amalgamate ROOT COMMIT_FILE --install PATH under Meson.
    gives: OUT; stops with one sentence and exit code 1 on a cycle, an include from a higher folder, or a file that
-          exl2_impl/exl2_impl.h does not list.
-   owns:  nothing that outlives the program. */
+          exl2_impl/exl2_impl.h does not list. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdbool.h>

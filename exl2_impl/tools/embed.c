@@ -4,8 +4,7 @@
    "#line N" stands in its place. A tab stands for four spaces of an indent, which saves 7 %.
    The files of the folder `convert` come last, for builds with EXL2_CONVERT only.
    takes: embed KERNELS_SRC OUT [DEPFILE]: the modules that kernels.def.h names, and all that they include.
-   gives: OUT, for 3_backend/cuda/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there.
-   owns:  nothing that outlives the program. */
+   gives: OUT, for 3_backend/cuda/cuda_source.h; stops with one sentence and exit code 1 on a file that is not there. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>

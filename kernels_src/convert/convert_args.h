@@ -5,7 +5,6 @@
           exl2k_pass_attend_args, exl2k_pass_kl_args; exl2k_experts_weigh_args, exl2k_experts_sum_args,
           exl2k_experts_blend_args; exl2k_float_product_args; exl2k_factor_args; exl2k_losses_args; exl2k_solve_args;
           exl2k_correct_args.
-   owns:  nothing.
 
    Device memory holds matrices of weights, errors and codes in strips of 32 columns, [strips, in, 32], as host memory
    does. Square matrices are row-major. */

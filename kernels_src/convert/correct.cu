@@ -1,7 +1,6 @@
 /* convert/correct.cu: corrected targets (8_convert's correct.h has the formulas): what is needed besides products.
    takes: convert_args.h.
-   gives: exl2k_correct_read, exl2k_correct_turn, exl2k_correct_solve, exl2k_correct_add.
-   owns:  nothing. */
+   gives: exl2k_correct_read, exl2k_correct_turn, exl2k_correct_solve, exl2k_correct_add. */
 #include "base.cuh"
 #include "convert/convert_args.h"
 

@@ -1,8 +1,7 @@
 /* convert/experts.cu: what the experts of a calibration pass need besides the router (expert_route.cu) and products:
    weights of rows, sums over the experts of a row, and the blend of their moments.
    takes: convert_args.h.
-   gives: exl2k_experts_weigh, exl2k_experts_sum, exl2k_experts_blend.
-   owns:  nothing. */
+   gives: exl2k_experts_weigh, exl2k_experts_sum, exl2k_experts_blend. */
 #include "base.cuh"
 #include "convert/convert_args.h"
 

@@ -2,8 +2,7 @@
    factor.h has the formulas): blocks of 32 rows from the last to the first; each one is factored, then its columns to
    the left are solved, then what it accounts for is subtracted from the rows above it.
    takes: convert_args.h.
-   gives: exl2k_float_product; exl2k_factor_read, exl2k_factor_diagonal, exl2k_factor_solve, exl2k_factor_feedback.
-   owns:  nothing. */
+   gives: exl2k_float_product; exl2k_factor_read, exl2k_factor_diagonal, exl2k_factor_solve, exl2k_factor_feedback. */
 #include "base.cuh"
 #include "convert/convert_args.h"
 

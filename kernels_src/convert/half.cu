@@ -2,8 +2,7 @@
    rows of activations with weights; and what makes halves of floats.
    takes: half.cuh.
    gives: exl2k_half_rows, exl2k_half_act, exl2k_half_columns, exl2k_half_weights, exl2k_half_product,
-          exl2k_gram_finish.
-   owns:  nothing. */
+          exl2k_gram_finish. */
 #include "convert/half.cuh"
 
 /* ---- floats to halves ---- */

@@ -1,7 +1,6 @@
 /* convert/half.cuh: where a product of halves goes.
    takes: base.cuh; convert_args.h.
-   gives: exl2k_half_store.
-   owns:  nothing. */
+   gives: exl2k_half_store. */
 #ifndef EXL2K_HALF_CUH
 #define EXL2K_HALF_CUH
 

@@ -1,8 +1,7 @@
 /* convert/half_wg.cu: exl2k_half_product by wgmma: tiles of 256 x 128, of which a warpgroup computes 128 rows. k is a
    multiple of 64.
    takes: wg.cuh, half.cuh.
-   gives: exl2k_half_wg.
-   owns:  nothing. */
+   gives: exl2k_half_wg. */
 #include "wg.cuh"
 #include "convert/half.cuh"
 

@@ -1,8 +1,7 @@
 /* convert/levels.cuh: scales and levels of a group, with rows weighted by D, as 8_convert's quantize.h and pack.h
    choose and round them.
    takes: convert_args.h.
-   gives: exl2k_levels_try, exl2k_levels_step, exl2k_levels_half, exl2k_levels_code, exl2k_levels_least.
-   owns:  nothing. */
+   gives: exl2k_levels_try, exl2k_levels_step, exl2k_levels_half, exl2k_levels_code, exl2k_levels_least. */
 #ifndef EXL2K_CONVERT_LEVELS_CUH
 #define EXL2K_CONVERT_LEVELS_CUH
 

@@ -1,7 +1,6 @@
 /* convert/losses.cu: what each block of 32 rows of a matrix would lose at each width (8_convert's losses.h).
    takes: convert_args.h.
-   gives: exl2k_losses_peaks, exl2k_losses_tries, exl2k_losses_errors, exl2k_losses_totals.
-   owns:  nothing. */
+   gives: exl2k_losses_peaks, exl2k_losses_tries, exl2k_losses_errors, exl2k_losses_totals. */
 #include "convert/levels.cuh"
 
 /* The largest size in a block of one strip: a warp each. Grid: strips, blocks / 4. */

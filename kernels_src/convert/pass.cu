@@ -1,8 +1,7 @@
 /* convert/pass.cu: what a layer of the calibration pass needs besides products: norms, heads of q, k and v, attention
    over whole sequences, and KL divergences of logits. Activations are f32; q, k and v of the heads are halves.
    takes: convert_args.h.
-   gives: exl2k_pass_norm, exl2k_pass_heads, exl2k_pass_attend64, _128, _256; exl2k_pass_kl.
-   owns:  nothing. */
+   gives: exl2k_pass_norm, exl2k_pass_heads, exl2k_pass_attend64, _128, _256; exl2k_pass_kl. */
 #include "base.cuh"
 #include "convert/convert_args.h"
 

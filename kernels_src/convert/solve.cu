@@ -3,8 +3,7 @@
    rows outside of a block are those of exl2k_float_product.
    takes: convert_args.h.
    gives: exl2k_solve_load, exl2k_solve_values; exl2k_solve_aim, exl2k_solve_peaks, exl2k_solve_search,
-          exl2k_solve_pick, exl2k_solve_round, exl2k_solve_descend, exl2k_solve_energy.
-   owns:  nothing. */
+          exl2k_solve_pick, exl2k_solve_round, exl2k_solve_descend, exl2k_solve_energy. */
 #include "convert/levels.cuh"
 
 typedef struct exl2k_solve_group { /* exl2__group */

@@ -3,8 +3,7 @@
    takes: [kernels_src [test | codes | few | time | N [NVRTC options]]]; a GPU. test: with pages of fp16; codes: with
           those of quantized caches; few: decode from these, in short contexts, for sanitizers; N: only the heads and
           layers of this number.
-   gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU. */
 #include "attend_rig.h"
 
 /* ---- rows against the reference, and against the same rows of other launches ---- */

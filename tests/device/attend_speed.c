@@ -3,8 +3,7 @@
    takes: KERNELS_SRC [prefill | codes | TOKENS ...]; a GPU. prefill: prompts only. codes: rows of 8B's shape by each
           format of the cache, each of a sequence of its own or all of one. TOKENS: length of a split.
    gives: microseconds per layer. Of prompts: the time of the kernel alone. Of single rows: the time of the chain qkv,
-          attention, out minus that of the chain qkv, out; and the time of attention alone.
-   owns:  nothing that outlives the program. */
+          attention, out minus that of the chain qkv, out; and the time of attention alone. */
 #include "product_rig.h"
 
 #include "attend_rig.h"

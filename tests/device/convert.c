@@ -3,8 +3,7 @@
    factor of a matrix of several tiles. Most twice, with equal bits. Whole models: states after each layer, and logits,
    against the CPU's.
    takes: EXL2_GOLDEN_DIR; EXL2_TEST_DATA: more models in fixtures/arch; a GPU.
-   gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU. */
 #include "gpu_convert.h"
 
 /* ---- moments ---- */

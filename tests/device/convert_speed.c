@@ -1,7 +1,6 @@
 /* convert_speed.c: times of the converter's stages on the GPU, at the sizes of an 8B model and of experts.
    takes: a GPU.
-   gives: figures; exit code 0, or 77 without a GPU.
-   owns:  nothing that outlives the program. */
+   gives: figures; exit code 0, or 77 without a GPU. */
 #include "gpu_convert.h"
 
 static double seconds_since(uint64_t start) { return (double)(exl2__platform_ns() - start) * 1e-9; }

@@ -1,7 +1,6 @@
 /* double_rounded.h: the double reference of cpu_double.h, but with weights rounded to fp16.
    takes: nothing.
-   gives: cpu_rounded_backend, _look, _look_routed, _choose: as those of cpu_double.h.
-   owns:  nothing. */
+   gives: cpu_rounded_backend, _look, _look_routed, _choose: as those of cpu_double.h. */
 #ifndef DOUBLE_ROUNDED_H
 #define DOUBLE_ROUNDED_H
 

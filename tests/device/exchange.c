@@ -2,7 +2,6 @@
    distributed shared memory, and among all SMs through L2, with and without weights on their way.
    takes: [KERNELS_SRC]; a GPU with clusters; NVRTC.
    gives: exit code 0, 1, or 77 without such a GPU; nanoseconds from one round to the next.
-   owns:  nothing that outlives the program.
 
    A round is: make the own halves, send them, wait for all, check all. Every half of every round must be right. */
 #include "rig.h"

@@ -1,7 +1,6 @@
 /* exchange.cu: kernels that only hand vectors over, for exchange.c: among the 16 CTAs of a cluster, and among all SMs.
    takes: base.cuh.
    gives: exl2k_exchange_cluster, exl2k_exchange_grid; their arguments: exl2k_exchange_args.
-   owns:  nothing.
 
    In round r half n of the vector is value(r, n), made by the CTA that n belongs to. All CTAs read and check all halves
    of a round before they make their own for the next one, as the products of successive layers would. */

@@ -1,8 +1,7 @@
 /* fake_engine.c: the engine with the fake driver and compiler, whose tables the test that links it fills in. It also
    splits the work of tiny models into tasks, and that of tiny models on a slow GPU (fake.devices) into units.
    takes: machine_tables; fake_sleep, during which the fake device works; fake_clock.
-   gives: every function of exl2.h.
-   owns:  nothing. */
+   gives: every function of exl2.h. */
 #include <time.h>
 
 #define nanosleep(time, left) fake_sleep(time, left)

@@ -1,7 +1,6 @@
 /* fake_objects.h: what the parts of the fake driver share: objects that live, and queued work.
    takes: fake_driver.h.
-   gives: object, op; current, make, good, drop, ops_free; CALL.
-   owns:  nothing. */
+   gives: object, op; current, make, good, drop, ops_free; CALL. */
 #ifndef FAKE_OBJECTS_H
 #define FAKE_OBJECTS_H
 

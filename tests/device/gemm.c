@@ -1,7 +1,6 @@
 /* gemm.c: products of 9 and more rows on the GPU compared with a reference in double on the same codes.
    takes: [kernels_src [SHAPE ROWS]]; a GPU. With SHAPE and ROWS only this shape is tested, with at most ROWS rows.
-   gives: exit code 0, 1, or 77 without a GPU; the largest error.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU; the largest error. */
 #include "gemm_rig.h"
 
 #define ROWS 530u

@@ -1,8 +1,7 @@
 /* gemm_speed.c: the speed of products of 9 and more rows: the linear layers of an 8B model with 4.0 bits per weight.
    takes: KERNELS_SRC [profile | affine] [ROWS ...]; a GPU. profile: runs every product once, for a profiler; affine: 4
           bits in groups of 128, as GPTQ and AWQ have them.
-   gives: microseconds and TFLOP/s of each product and of a layer.
-   owns:  nothing that outlives the program. */
+   gives: microseconds and TFLOP/s of each product and of a layer. */
 #include "gemm_rig.h"
 
 #define LAYERS 4 /* 4 * 109 MB, more than any L2 cache holds */

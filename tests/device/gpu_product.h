@@ -1,7 +1,6 @@
 /* gpu_product.h: a product of the converter's kernels, with its result in host memory.
    takes: the engine's headers of the converter, included before.
-   gives: gpu_product.
-   owns:  nothing. */
+   gives: gpu_product. */
 #ifndef GPU_PRODUCT_H
 #define GPU_PRODUCT_H
 

@@ -1,8 +1,7 @@
 /* host.c: the CPU code of the CUDA backend on a real GPU: opening, compiling and loading through the cache, copies
    through the pinned ring, launches, graphs. Prints the bandwidths and the cost of a launch.
    takes: a GPU; NVRTC ($EXL2_NVRTC or the system's); run it in the root of the tree.
-   gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU. */
 #define EXL2__KERNELS(X) X(exl2k_probe_read, "probe.cu", exl2k_probe_args, NONE)
 #define EXL2_KERNEL_DIR "kernels_src"
 #include "other_gpu.h"

@@ -1,7 +1,6 @@
 /* kernel_folder.h: a kernel cache for tests that keeps each entry in a file of a folder, named by the entry's key.
    takes: $EXL2_TEST_KERNELS, or a folder that build_kernels.c fills.
-   gives: kernel_folder_of, kernel_folder.
-   owns:  nothing. */
+   gives: kernel_folder_of, kernel_folder. */
 #ifndef KERNEL_FOLDER_H
 #define KERNEL_FOLDER_H
 

@@ -1,8 +1,7 @@
 /* load_speed.c: the speed of loading weights from page-cached files to the GPU, compared with reading alone and with
    uploading alone; and the memory that loading needs.
    takes: the folder of a model of at least a gigabyte; a GPU; $EXL2_TEST_KERNELS.
-   gives: exit code 0, 1, or 77 without a GPU or a model; speeds, times and bytes.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU or a model; speeds, times and bytes. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/1_load/model_config_read.h"

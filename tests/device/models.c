@@ -2,8 +2,7 @@
    bit whatever rows of their kind share the pass.
    takes: [folders of models; default: the goldens]; a GPU; $EXL2_TEST_KERNELS, $EXL2_TEST_LARGE. A folder with a
           tokenizer.json counts as a trained model.
-   gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model. */
 #define EXL2__CUDA_UNIT_NS 4u /* heads are cut, too, where passes run unit by unit */
 #define EXL2__CUDA_LARGE_HIDDEN (check_env("EXL2_TEST_LARGE") ? 0u : 4096u) /* 0: all matrices are large */
 

@@ -1,7 +1,6 @@
 /* phase_pass.h: the passes of the phase tests: rows at positions that cross pages and splits, and their logit rows.
    takes: made_step.h.
-   gives: passes, make_step; sizes of a made_step.
-   owns:  nothing. */
+   gives: passes, make_step; sizes of a made_step. */
 #ifndef PHASE_PASS_H
 #define PHASE_PASS_H
 

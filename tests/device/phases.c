@@ -2,8 +2,7 @@
    codes, for many shapes and passes. Buffers are poisoned before each phase; after it, everything that the phase must
    not write is checked.
    takes: [FIRST COUNT [N]]: COUNT shapes from FIRST on, every Nth pass; a GPU; $EXL2_TEST_KERNELS, $EXL2_TEST_LARGE.
-   gives: exit code 0, 1, or 77 without a GPU; the largest relative error of every phase.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU; the largest relative error of every phase. */
 #define EXL2__CUDA_UNIT_NS 4u /* the heads of these shapes are cut into units */
 #define EXL2__CUDA_LARGE_HIDDEN (check_env("EXL2_TEST_LARGE") ? 0u : 4096u) /* 0: all matrices are large */
 

@@ -6,8 +6,7 @@
           run FOLDER           runs passes of 1, 8 and 512 rows of a model, for ncu --profile-from-start off; a GPU
           table NUMBER LAYERS  reads ncu's CSV (--page raw) from stdin; LAYERS: of the whole model, as the one that ran
                                may have fewer
-   gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU. */
 #define TEXTS 8u
 #define TEXT_TOKENS 576u
 #define PAGES 73u

@@ -2,8 +2,7 @@
    takes: KERNELS_SRC [-u] [-l] [-r STAGES,STRIPS] [NVRTC options ...]; a GPU. -u: times each product alone, too. -l: 1
           and 8 rows use the kernels for large matrices. -r: uses a ring with these sizes for one row.
    gives: for 1, 8 and 16 rows: microseconds per layer with plain launches, in a graph, and in a graph with programmatic
-          edges; TB/s.
-   owns:  nothing that outlives the program. */
+          edges; TB/s. */
 #include "product_rig.h"
 
 #define REPEATS 15

@@ -1,8 +1,7 @@
 /* products.c: products of 1 to 16 rows on the GPU compared with a reference in double on the same codes, and rows of a
    batch compared with the same rows alone.
    takes: [kernels_src [NVRTC options]]; a GPU.
-   gives: exit code 0, 1, or 77 without a GPU; the largest errors.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU; the largest errors. */
 #include "product_rig.h"
 
 #define ROWS 16

@@ -1,7 +1,6 @@
 /* repack.c: codes, scales and dense weights packed on the GPU, read back with a second implementation of the layout.
    takes: nothing; a GPU.
-   gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU. */
 #include "product_rig.h"
 
 static uint32_t width_bits(const exl2k_chunk *chunk)

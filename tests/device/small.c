@@ -1,8 +1,7 @@
 /* small.c: the small kernels on the GPU (embedding, norms, RoPE table, page copies and fills, gathers) compared with
    references on the CPU.
    takes: nothing; a GPU.
-   gives: exit code 0, 1, or 77 without a GPU.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0, 1, or 77 without a GPU. */
 #include "../../exl2_impl/0_base/half.h"
 #include "../../exl2_impl/3_backend/sample/cpu_sample.h"
 #include "../../kernels_src/copy_args.h"

@@ -1,7 +1,6 @@
 /* spread.h: exl2_parallel with threads that live for one call, so that the references of tests run faster.
    takes: nothing.
-   gives: spread_parallel.
-   owns:  nothing. */
+   gives: spread_parallel. */
 #ifndef SPREAD_H
 #define SPREAD_H
 

@@ -1,8 +1,7 @@
 /* backend.c: which backend an engine gets: why AUTO falls back to the CPU, what EXL2_BACKEND_CUDA reports then, kernels
    from a compiler, from a cache, and from a set that was built elsewhere. Over the fake driver.
    takes: the goldens.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "../device/fake_engine.h"
 
 #include <math.h>

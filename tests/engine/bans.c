@@ -1,8 +1,7 @@
 /* bans.c: banned texts and the rewinds that remove them, minimum lengths, token healing, and logits that the
    application edits. Through the public API.
    takes: a golden model with a tokenizer made for it.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "text_model.h"
 
 #include "../../exl2_impl/6_text/unicode/unicode.h"

@@ -2,8 +2,7 @@
    is compiled with -fsanitize-coverage=trace-pc, so that the compiler calls __sanitizer_cov_trace_pc in each of them.
    Each share of work of the CPU backend is followed by counted_slow, which can make it as long as on a slow core.
    takes: counted_clock, counted_slow; what fake_engine.c needs, but fake_clock.
-   gives: every function of exl2.h.
-   owns:  nothing. */
+   gives: every function of exl2.h. */
 #include <stdint.h>
 #include <time.h>
 

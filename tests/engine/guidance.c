@@ -1,8 +1,7 @@
 /* guidance.c: classifier-free guidance with a negative prompt: the formula, two sequences that advance together, other
    jobs in the same batch, ends of every kind. Through the public API.
    takes: a golden model.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "rig.h"
 
 static const exl2_token yes[] = { 5, 17, 42, 99, 3, 250, 1, 8 }, no[] = { 200, 7, 9 };

@@ -1,8 +1,7 @@
 /* sampling.c: settings of the sampler through the public API: which tokens they allow, that the seed determines the
    result, that lists are checked. The sampling chain itself: tests/unit/cpu_sample*.c.
    takes: a golden model.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "rig.h"
 
 static const exl2_token prompt[] = { 5, 17, 42, 99, 3, 250, 1, 8 };

@@ -2,8 +2,7 @@
    sleeps. Tests that one sleep serves two tokens; and that histories are right and nothing leaks when jobs start,
    pause, end, are cancelled and share histories at random moments, in steps of every kind.
    takes: the goldens.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "cuda_rig.h"
 
 /* Opens an engine with the golden model; exits if that fails. */

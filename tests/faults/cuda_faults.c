@@ -2,8 +2,7 @@
    pass, kernels fault and devices are lost in the middle of a token, memory caps are exact to the byte, drivers are
    older than the compiler, the application has a context of its own; devices of all kinds.
    takes: the goldens.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "cuda_rig.h"
 
 static void make(bool late)

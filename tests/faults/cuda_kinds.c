@@ -2,8 +2,7 @@
    words say: found, evicted, preempted, restored, with drafts and without. Prompts have only ids that are never
    sampled, so that the fake kernels know each row's kind.
    takes: the goldens.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "cuda_rig.h"
 
 #define SESSIONS 6u

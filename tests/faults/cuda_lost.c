@@ -2,8 +2,7 @@
    while it loads again: every job has one end that says so, histories can be read and hold only right tokens, and the
    engine closes without leaks. Without drafts and worker: cuda_faults.c; single calls that fail: cuda_sweep.c.
    takes: the goldens.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "cuda_rig.h"
 
 #define JOBS 3u

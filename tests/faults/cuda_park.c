@@ -1,8 +1,7 @@
 /* cuda_park.c: a model on the fake GPU that gives its memory back and loads again, from its files or from a copy of the
    packed weights; and the same with every driver call failing once.
    takes: the goldens.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "cuda_rig.h"
 
 static exl2_result loaded; /* result of the last LOAD event */

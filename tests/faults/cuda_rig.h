@@ -1,8 +1,7 @@
 /* cuda_rig.h: what the fault tests over the fake driver share: jobs whose tokens must be those of the fake model, and a
    use of an engine that makes every kind of driver call.
    takes: fake_model.h; the goldens.
-   gives: cuda_open, cuda_load, cuda_job, cuda_step_all, cuda_run, cuda_expect_history, cuda_use.
-   owns:  nothing. */
+   gives: cuda_open, cuda_load, cuda_job, cuda_step_all, cuda_run, cuda_expect_history, cuda_use. */
 #ifndef CUDA_RIG_H
 #define CUDA_RIG_H
 

@@ -3,8 +3,7 @@
    message, or succeed if the call does not matter; nothing may leak; histories must be readable; and the engine must be
    usable again or, if the device is lost, close without errors.
    takes: the goldens.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "cuda_rig.h"
 
 #define STRIDE (CHECK_SANITIZED ? 3u : 1u) /* each use lasts four times as long with sanitizers */

@@ -21,8 +21,7 @@
    undefined-behaviour sanitizers. For a release also run, for 30 minutes each: a build with -Db_sanitize=thread, with
    --threads; and a build by clang with -Db_sanitize=memory and -Dc_args=-DEXL2_NO_SIMD (CC=clang meson setup ...).
    takes: the goldens of tests/golden.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #define _GNU_SOURCE
 #include "api_replay.h"
 

@@ -1,8 +1,7 @@
 /* api_engine.c: the engine that api.c drives. Its clock, sleeps and random seeds come from the fuzzer, so that a
    sequence of calls depends on the fuzzer's seed alone. Driver and compiler are the fakes of tests/device.
    takes: api_clock, api_sleep, api_nap, api_entropy, machine_tables.
-   gives: every function of exl2.h.
-   owns:  nothing. */
+   gives: every function of exl2.h. */
 #include <time.h>
 
 int api_clock(int clock, struct timespec *time);

@@ -1,7 +1,6 @@
 /* api_objects.h: operations on models, texts, sessions, grammars and jobs, with the expected results of each.
    takes: the shadow model, api.random of the operation.
-   gives: api_op_model_open and the other api_op_*; api_refresh_models.
-   owns:  nothing. */
+   gives: api_op_model_open and the other api_op_*; api_refresh_models. */
 #ifndef API_OBJECTS_H
 #define API_OBJECTS_H
 

@@ -21,8 +21,7 @@
        cc -g -O1 -DFUZZ_ENGINE -fsanitize=thread -I. '-DEXL2_GOLDEN_DIR="tests/golden"' \
            tests/fuzz/worker.c -o fuzz_worker -lm -lpthread -ldl
    takes: models of tests/golden.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #define _GNU_SOURCE
 #ifdef FUZZ_ENGINE
 #include <stdio.h>

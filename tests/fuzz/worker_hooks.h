@@ -1,8 +1,7 @@
 /* worker_hooks.h: what the fuzzer of the worker gives to the engine: an allocator and files that fail at random, and a
    logger; each hook checks its thread, and that no other hook runs. With findings and random numbers.
    takes: the golden models.
-   gives: MUST, finding; draw, chance; the hook_* functions; check_sentence; CALL, CALL_WORKER.
-   owns:  nothing. */
+   gives: MUST, finding; draw, chance; the hook_* functions; check_sentence; CALL, CALL_WORKER. */
 #ifndef WORKER_HOOKS_H
 #define WORKER_HOOKS_H
 

@@ -1,7 +1,6 @@
 /* windows_cases.h: applications for Windows: by mingw, under wine, and as MSVC would compile them.
    takes: rig.h; mingw, clang and wine in PATH.
-   gives: case_windows, case_wine, case_wine_clang, case_msvc, case_msvc_run.
-   owns:  nothing. */
+   gives: case_windows, case_wine, case_wine_clang, case_msvc, case_msvc_run. */
 #ifndef HOSTS_WINDOWS_CASES_H
 #define HOSTS_WINDOWS_CASES_H
 

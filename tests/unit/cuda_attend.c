@@ -1,8 +1,7 @@
 /* cuda_attend.c: the launches of attention over the fake driver: splits within windows, tables of RoPE, caps, and the
    kernel before attention for layers with norms of q and k, bounds, or queries that grow.
    takes: the golden model exl2-4bit, whose shape and layers are changed after its weights are loaded.
-   gives: exit code 0 or 1.
-   owns:  nothing that outlives the program. */
+   gives: exit code 0 or 1. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/1_load/model_config_read.h"

@@ -1,7 +1,6 @@
 /* made_step.h: a step with all that it points to: pages and rows assigned to sequences; for tests of phases.
    takes: cpu_synth.h; the test's CONTEXT, PAGES (a prime), ROWS_MAX, SEQUENCES_MAX, LOGITS_MAX, defined before.
-   gives: made_rows, made_step, made_copies, made_step_place.
-   owns:  nothing. */
+   gives: made_rows, made_step, made_copies, made_step_place. */
 #ifndef MADE_STEP_H
 #define MADE_STEP_H
 

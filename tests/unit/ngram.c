@@ -1,7 +1,6 @@
 /* ngram.c: what followed the last tokens before: by hand, and compared with a plain search for each length.
    takes: nothing.
-   gives: main.
-   owns:  nothing. */
+   gives: main. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/0_base/bytes.h"

@@ -1,8 +1,7 @@
 /* other_gpu.c: a GPU of compute capability 9.0 that stands in for every other kind, over the fake driver, which loads
    only images that such a GPU runs: the engine sees the other GPU's attributes, and loads PTX.
    takes: the fake driver.
-   gives: exit code.
-   owns:  nothing that outlives the program. */
+   gives: exit code. */
 #define _XOPEN_SOURCE 700
 #include "../device/other_gpu.h"
 

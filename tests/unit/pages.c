@@ -3,8 +3,7 @@
    slot of a page has a hash of all words up to it: every slot that counts as filled must have the hash of its history,
    however it got there, and all counters must add up after every move.
    takes: nothing.
-   gives: main.
-   owns:  nothing. */
+   gives: main. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/5_generate/schedule.h"

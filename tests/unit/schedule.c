@@ -1,8 +1,7 @@
 /* schedule.c: which sequences start and which get rows: priority, order, a limit on overtaking, decoding before
    prompts, small pieces of prompts together with decoding sequences, or in turn with them if rows are of two kinds.
    takes: nothing.
-   gives: main.
-   owns:  nothing. */
+   gives: main. */
 #include "../../exl2.h"
 
 #include "../../exl2_impl/5_generate/schedule.h"

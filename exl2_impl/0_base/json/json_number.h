@@ -1,7 +1,6 @@
 /* json_number.h: converts the text of a JSON number to uint64_t or double, without libc (strtod depends on the locale).
    takes: text that the JSON grammar has already accepted.
-   gives: exl2__json_number_read, exl2__json_number_u64, exl2__json_number_f64, exl2__json_number_f64_all.
-   owns:  nothing. */
+   gives: exl2__json_number_read, exl2__json_number_u64, exl2__json_number_f64, exl2__json_number_f64_all. */
 #ifndef EXL2__JSON_NUMBER_H
 #define EXL2__JSON_NUMBER_H
 

@@ -1,8 +1,7 @@
 /* json_part.h: reads one value out of a JSON text that is not complete yet: as much of the value as has arrived.
    Strict, without recursion.
    takes: untrusted bytes, a JSON Pointer.
-   gives: exl2__json_part, exl2__json_part_pointer_is, exl2__json_part_read.
-   owns:  nothing. */
+   gives: exl2__json_part, exl2__json_part_pointer_is, exl2__json_part_read. */
 #ifndef EXL2__JSON_PART_H
 #define EXL2__JSON_PART_H
 

@@ -2,8 +2,7 @@
    text into tokens, or finds the first error.
    takes: untrusted bytes, and memory for the tokens once they are counted.
    gives: exl2__json_kind, exl2__json_token, exl2__json_scan, exl2__json_scan_some, exl2__json_scan_all,
-          exl2__json_scan_fill, exl2__json_scan_child.
-   owns:  nothing. */
+          exl2__json_scan_fill, exl2__json_scan_child. */
 #ifndef EXL2__JSON_SCAN_H
 #define EXL2__JSON_SCAN_H
 

@@ -1,7 +1,6 @@
 /* cpu_attend.h: norms and RoPE of q and k, storing K and V in their pages, and attention.
    takes: q, k, v of the step's rows, page tables.
    gives: exl2__cpu_attend_store_tiles (last stage of phase qkv), exl2__cpu_attend (phase attend).
-   owns:  nothing.
 
    Order of sums: a score is a chain of multiply-adds over the dimensions, ascending; an output element is a chain over
    the tokens that the row sees, ascending; see also exl2__cpu_ops.softmax. The rows of a tile see different keys. Keys

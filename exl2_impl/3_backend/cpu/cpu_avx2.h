@@ -1,7 +1,6 @@
 /* cpu_avx2.h: products and attention in eight lanes, for CPUs with AVX2, FMA and F16C.
    takes: cpu_simd_template.h.
-   gives: exl2__cpu_avx2_ops.
-   owns:  nothing. */
+   gives: exl2__cpu_avx2_ops. */
 #ifndef EXL2__CPU_AVX2_H
 #define EXL2__CPU_AVX2_H
 

@@ -1,7 +1,6 @@
 /* cpu_avx512.h: products and attention in sixteen lanes, for CPUs with AVX-512 (F, BW, DQ, VL).
    takes: cpu_simd_template.h.
-   gives: exl2__cpu_avx512_ops.
-   owns:  nothing. */
+   gives: exl2__cpu_avx512_ops. */
 #ifndef EXL2__CPU_AVX512_H
 #define EXL2__CPU_AVX512_H
 

@@ -2,7 +2,6 @@
    takes: heads of q, k and v in exl2__real, the format of the cache.
    gives: exl2__cpu_codes_bits, exl2__cpu_codes_head_bytes, exl2__cpu_codes_of, exl2__cpu_codes_rotate,
           exl2__cpu_codes_put.
-   owns:  nothing.
 
    MEANING  A head's dimensions form groups of 32; a last one may have 16. A group of k or v is multiplied by the
             orthonormal Hadamard matrix of its size, so that no dimension is much larger than others. Scores do not

@@ -1,7 +1,6 @@
 /* cpu_fields.h: masks and scales of the fields of a block (see FIELDS in cpu_matrix.h).
    takes: nothing.
-   gives: exl2__cpu_fields, exl2__cpu_fields_of.
-   owns:  nothing. */
+   gives: exl2__cpu_fields, exl2__cpu_fields_of. */
 #ifndef EXL2__CPU_FIELDS_H
 #define EXL2__CPU_FIELDS_H
 

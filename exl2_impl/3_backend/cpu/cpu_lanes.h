@@ -1,7 +1,6 @@
 /* cpu_lanes.h: eight lanes of float, with the same bits on every instruction set: a register of AVX2, two of NEON.
    takes: config.h.
    gives: exl2__lanes and its operations.
-   owns:  nothing.
 
    Products and sums are rounded one by one, except in fma, fms and fnma, which round once. Compilers may make one
    fused operation of exl2__lanes_add and a product that it adds; so no sum in cpu_vector.h has a product in it. */

@@ -1,7 +1,6 @@
 /* cpu_logits.h: rows of logits on the CPU: the phase `sample`, and rows whose logits the engine fetches.
    takes: the logits of one group, which the phase `head` has computed.
-   gives: exl2__cpu_sample, exl2__cpu_row_logits, exl2__cpu_row_sample.
-   owns:  nothing. */
+   gives: exl2__cpu_sample, exl2__cpu_row_logits, exl2__cpu_row_sample. */
 #ifndef EXL2__CPU_LOGITS_H
 #define EXL2__CPU_LOGITS_H
 

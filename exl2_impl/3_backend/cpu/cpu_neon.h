@@ -1,7 +1,6 @@
 /* cpu_neon.h: products and attention in four lanes, for every aarch64 CPU.
    takes: cpu_simd_template.h.
-   gives: exl2__cpu_neon_ops.
-   owns:  nothing. */
+   gives: exl2__cpu_neon_ops. */
 #ifndef EXL2__CPU_NEON_H
 #define EXL2__CPU_NEON_H
 

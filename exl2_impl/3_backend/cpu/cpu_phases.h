@@ -1,7 +1,6 @@
 /* cpu_phases.h: the operations that phases consist of, in plain loops: the reference that defines each operation.
    takes: packed parts, rows of activations, KV pages.
    gives: exl2__cpu_ops, exl2__cpu_codes, exl2__cpu_phases_ops (for tests), exl2__real.
-   owns:  nothing.
 
    Tests compile this file in double (EXL2__REAL), with weights rounded to f16 as ExLlamaV2 rounds them
    (EXL2__TEST_F16_WEIGHTS), and with K and V not rounded (EXL2__TEST_F32_KV). */

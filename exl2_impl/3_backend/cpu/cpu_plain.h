@@ -1,7 +1,6 @@
 /* cpu_plain.h: the path of every CPU that has none of its own: vectors of eight lanes in plain C.
    takes: cpu_simd_template.h.
    gives: exl2__cpu_plain_ops.
-   owns:  nothing.
 
    A vector is a struct of eight lanes, and an operation is a loop over them. gcc and clang make SSE2, NEON or the like
    of these loops at -O2 (gcc from version 12 on). There is no fused multiply-add: a product is rounded before it is

@@ -2,7 +2,6 @@
    takes: the macros EXL2__V_* below, from cpu_avx2.h, cpu_avx512.h, cpu_neon.h and cpu_plain.h.
    gives: the functions product, scores, weighted_sum, scores_of_codes and weighted_codes of one instruction set, named
           by the macros of the includer.
-   owns:  nothing.
 
    There is no include guard: each include defines the functions of one set. Every lane computes the same chain of fused
    multiply-adds for every width of vectors, so all sets give the same bits (order of sums: cpu_matrix.h, cpu_attend.h).

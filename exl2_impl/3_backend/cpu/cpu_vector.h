@@ -2,7 +2,6 @@
    takes: rows of activations.
    gives: exl2__cpu_vector_norm, exl2__cpu_vector_gather, exl2__cpu_vector_rope,
           exl2__cpu_vector_softmax, exl2__cpu_vector_activate and their like.
-   owns:  nothing.
 
    These functions have eight lanes for every instruction set, so that the order of sums is the same. A sum has 16
    partial sums by index mod 16; then 8..15 are added to 0..7, 4..7 to 0..3, 2..3 to 0..1, and 1 to 0. */

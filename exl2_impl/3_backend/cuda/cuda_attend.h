@@ -1,8 +1,7 @@
 /* cuda_attend.h: phase attend: which kernels it launches, with which arguments.
    takes: a model with a current pass; q, k, v of its rows.
    gives: exl2__cuda_splits, exl2__cuda_head_class, exl2__cuda_attends_by_wg, exl2__cuda_attend_prepares,
-          exl2__cuda_do_attend.
-   owns:  nothing. */
+          exl2__cuda_do_attend. */
 #ifndef EXL2__CUDA_ATTEND_H
 #define EXL2__CUDA_ATTEND_H
 

@@ -2,7 +2,6 @@
    takes: a model with a current pass; layers with experts.
    gives: exl2__cuda_is_sparse, exl2__cuda_route, exl2__cuda_expert_up, exl2__cuda_expert_down,
           exl2__cuda_expert_switch, exl2__cuda_expert_plan.
-   owns:  nothing.
 
    Everything happens on the device, in launches of a fixed shape: the router leaves each row's experts and their
    weights in device memory, and the kernels of the experts find out there which matrices they need. Rows go through the

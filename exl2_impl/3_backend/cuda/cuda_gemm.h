@@ -1,7 +1,6 @@
 /* cuda_gemm.h: how a product of many rows (GEMM) is launched: kernel, splits of K, shared memory.
    takes: a matrix as the kernels see it; number of rows, SMs and bytes of shared memory.
    gives: exl2__cuda_gemm_plan, exl2__cuda_gemm_plan_make.
-   owns:  nothing.
 
    The bits of a row depend on the plan, and the plan depends only on the matrix, the device and the class of the number
    of rows. Classes: up to 32 rows, 64, 128, 256, 512, and more. */

@@ -1,7 +1,6 @@
 /* cuda_gemm_wg.h: how a product of many rows is launched on sm_90a, by wgmma: kernel, splits of K, shared memory.
    takes: a matrix as the kernels see it; number of rows, SMs and bytes of shared memory.
    gives: exl2__cuda_wg_serves, exl2__cuda_wg_rows, exl2__cuda_wg_plan_make.
-   owns:  nothing.
 
    The bits of a row depend on the splits, and these depend only on the matrix, the device, and the class of the number
    of rows. There are three classes: up to 256 rows of prompts, up to 256 of sampled tokens, and more. The rows of a

@@ -1,7 +1,6 @@
 /* cuda_grouped_gemm.h: enqueues the experts of a layer for many rows.
    takes: a model with a current pass; cuda_grouped_plan.h.
-   gives: exl2__cuda_grouped_gemm.
-   owns:  nothing. */
+   gives: exl2__cuda_grouped_gemm. */
 #ifndef EXL2__CUDA_GROUPED_GEMM_H
 #define EXL2__CUDA_GROUPED_GEMM_H
 

@@ -2,7 +2,6 @@
    takes: addresses and sizes of a layer's experts, number of rows, SMs and bytes of shared memory.
    gives: exl2__cuda_grouped, exl2__cuda_grouped_plan, exl2__cuda_grouped_scratch_bytes,
           exl2__cuda_grouped_plan_make.
-   owns:  nothing.
 
    The host knows only how many rows there are. Which experts they chose is read on the device, so the launches have a
    fixed shape. A row's bits depend only on the row and its experts: neither on other rows nor on the plan. */

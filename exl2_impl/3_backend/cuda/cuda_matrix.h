@@ -2,7 +2,6 @@
    takes: checked matrix descriptions.
    gives: exl2__cuda_limits, exl2__cuda_layout, exl2__cuda_slicing, exl2__cuda_layout_part, exl2__cuda_layout_slicing,
           exl2__cuda_matrix_firsts, exl2__cuda_gemv_shared.
-   owns:  nothing.
 
    kernels_src/matrix_args.h defines strips, records, chunks and slices. This file cuts them: groups of one width become
    a region, a region is divided into records, records of one region become chunks, and chunks are dealt to slices. */

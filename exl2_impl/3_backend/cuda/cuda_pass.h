@@ -1,7 +1,6 @@
 /* cuda_pass.h: the data of a pass, packed into one pinned slot and uploaded as one block.
    takes: a step.
-   gives: exl2__cuda_begin, exl2__cuda_masks, exl2__cuda_pass_captured.
-   owns:  nothing. */
+   gives: exl2__cuda_begin, exl2__cuda_masks, exl2__cuda_pass_captured. */
 #ifndef EXL2__CUDA_PASS_H
 #define EXL2__CUDA_PASS_H
 

@@ -1,7 +1,6 @@
 /* cuda_phases.h: every phase of a pass: which kernels it launches, with which arguments.
    takes: a model with a current pass.
    gives: exl2__cuda_do.
-   owns:  nothing.
 
    A phase only enqueues kernels. In passes of few rows, norms are part of the products around them: a product writes
    residual * weight * rho, where rho is that of the previous norm, and the next product multiplies its outputs by the

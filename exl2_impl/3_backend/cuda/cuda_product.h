@@ -2,8 +2,7 @@
    takes: a model with a current pass.
    gives: exl2__cuda_chain, exl2__cuda_kind, exl2__cuda_folds, exl2__cuda_needs_any, exl2__cuda_product,
           exl2__cuda_product_next, exl2__cuda_may_wg, exl2__cuda_has_wg, exl2__cuda_tiles, exl2__cuda_gemm,
-          exl2__cuda_norm, exl2__cuda_norm_all.
-   owns:  nothing. */
+          exl2__cuda_norm, exl2__cuda_norm_all. */
 #ifndef EXL2__CUDA_PRODUCT_H
 #define EXL2__CUDA_PRODUCT_H
 

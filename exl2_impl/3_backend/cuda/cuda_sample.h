@@ -1,7 +1,6 @@
 /* cuda_sample.h: turns a row that wants logits into what the sampling kernels read, and their result into ours.
    takes: exl2__logit_row, addresses of its lists in device memory; exl2k_result.
-   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_supports, exl2__cuda_sample_settings, exl2__cuda_sample_result.
-   owns:  nothing. */
+   gives: exl2__cuda_sample_chunks, exl2__cuda_sample_supports, exl2__cuda_sample_settings, exl2__cuda_sample_result. */
 #ifndef EXL2__CUDA_SAMPLE_H
 #define EXL2__CUDA_SAMPLE_H
 

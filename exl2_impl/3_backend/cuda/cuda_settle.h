@@ -3,7 +3,6 @@
    takes: a model with a current pass.
    gives: exl2__cuda_next, exl2__cuda_next_attention, exl2__cuda_next_mlp, exl2__cuda_settle_out,
           exl2__cuda_settle_down, exl2__cuda_mlp_input.
-   owns:  nothing.
 
    RMSNorm before a block is a factor of each row, which the products around it apply (cuda_phases.h). A mean, a norm
    after a block, no norm at all, and a norm that two products read are not: there the kernel `settle` runs after the

@@ -1,7 +1,6 @@
 /* cuda_split.h: products of q, k, v and of gate, up whose parts order their inputs differently.
    takes: a model with a current pass; rows in natural order.
    gives: exl2__cuda_split_qkv, exl2__cuda_split_gate_up.
-   owns:  nothing.
 
    No known converter writes such files, but the format allows them. The kernel that writes rows for such a matrix has
    no map, so the rows are in natural order. For each part, eight rows at a time are permuted to the order of that

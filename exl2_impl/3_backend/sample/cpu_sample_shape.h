@@ -1,8 +1,7 @@
 /* cpu_sample_shape.h: the less common filters: top-a, tail-free, typical, mirostat, a temperature applied last or
    dynamic, XTC, skew.
    takes: a list of candidates with their weights.
-   gives: exl2__sample_is_shaped, exl2__sample_is_penalized, exl2__sample_shape, exl2__sample_pick_skewed.
-   owns:  nothing. */
+   gives: exl2__sample_is_shaped, exl2__sample_is_penalized, exl2__sample_shape, exl2__sample_pick_skewed. */
 #ifndef EXL2__CPU_SAMPLE_SHAPE_H
 #define EXL2__CPU_SAMPLE_SHAPE_H
 

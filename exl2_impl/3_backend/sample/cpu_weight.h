@@ -1,8 +1,7 @@
 /* cpu_weight.h: the arithmetic of sampling: logits as ordered integer keys, probabilities as integer weights.
    takes: a row of logits [vocab] f32, any bit pattern.
    gives: exl2__weight_key, exl2__weight_curve, exl2__weight_of, exl2__weight_least_key, exl2__weight_maxima,
-          exl2__weight_sums.
-   owns:  nothing. */
+          exl2__weight_sums. */
 #ifndef EXL2__CPU_WEIGHT_H
 #define EXL2__CPU_WEIGHT_H
 

@@ -1,7 +1,6 @@
 /* template_call.h: calls the filters and tests of template_code.h's tables.
    takes: exl2__template_run, the value on the left of a filter or test, the arguments (NULL: not given).
-   gives: exl2__template_filter_call, test_call.
-   owns:  nothing. */
+   gives: exl2__template_filter_call, test_call. */
 #ifndef EXL2__TEMPLATE_CALL_H
 #define EXL2__TEMPLATE_CALL_H
 

@@ -1,7 +1,6 @@
 /* template_capture.h: parses the targets of for and set, and the statements set, filter, with, macro and call.
    takes: exl2__template_parser after the name of such a statement.
-   gives: exl2__template_statement_target, set, filter, with, macro, call.
-   owns:  nothing. */
+   gives: exl2__template_statement_target, set, filter, with, macro, call. */
 #ifndef EXL2__TEMPLATE_CAPTURE_H
 #define EXL2__TEMPLATE_CAPTURE_H
 

@@ -1,7 +1,6 @@
 /* template_case.h: lower, upper and title case of any Unicode text, and the tests str.isupper, str.isalpha ...
    takes: exl2__template_run and texts.
-   gives: exl2__template_case, exl2__template_is_kind.
-   owns:  nothing. */
+   gives: exl2__template_case, exl2__template_is_kind. */
 #ifndef EXL2__TEMPLATE_CASE_H
 #define EXL2__TEMPLATE_CASE_H
 

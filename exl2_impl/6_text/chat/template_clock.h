@@ -1,7 +1,6 @@
 /* template_clock.h: strftime_now, which formats the date and time.
    takes: exl2__template_run with its clock, or the system's local time if that is not set; a format.
-   gives: exl2__template_strftime.
-   owns:  nothing. */
+   gives: exl2__template_strftime. */
 #ifndef EXL2__TEMPLATE_CLOCK_H
 #define EXL2__TEMPLATE_CLOCK_H
 

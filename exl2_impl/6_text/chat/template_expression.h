@@ -1,8 +1,7 @@
 /* template_expression.h: parses expressions into code by recursive descent. Jinja's order of precedence, loosest first,
    is `a if b else c`, or, and, not, comparisons, + -, ~, * / // %, **, signs, operands.
    takes: exl2__template_parser at the first token of an expression.
-   gives: exl2__template_expression, exl2__template_expression_tuple.
-   owns:  nothing. */
+   gives: exl2__template_expression, exl2__template_expression_tuple. */
 #ifndef EXL2__TEMPLATE_EXPRESSION_H
 #define EXL2__TEMPLATE_EXPRESSION_H
 

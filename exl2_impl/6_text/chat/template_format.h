@@ -1,8 +1,7 @@
 /* template_format.h: formats numbers and texts: % and the filter `format`, round, int, float, indent, truncate,
    padding.
    takes: exl2__template_run and values.
-   gives: exl2__template_format, round, number, indent, truncate, pad.
-   owns:  nothing. */
+   gives: exl2__template_format, round, number, indent, truncate, pad. */
 #ifndef EXL2__TEMPLATE_FORMAT_H
 #define EXL2__TEMPLATE_FORMAT_H
 

@@ -1,8 +1,7 @@
 /* template_frame.h: the state of a running template: layout of the block, output, frames, variables, loops. A variable
    that is set inside a frame has its old value again when the frame closes.
    takes: exl2__template, a block.
-   gives: exl2__template_frame_open, set, write, gather, push, pop, bind, load, loop.
-   owns:  nothing. */
+   gives: exl2__template_frame_open, set, write, gather, push, pop, bind, load, loop. */
 #ifndef EXL2__TEMPLATE_FRAME_H
 #define EXL2__TEMPLATE_FRAME_H
 

@@ -2,8 +2,7 @@
    joiner, raise_exception, strftime_now. Their names are those of ordinary variables until a template or a
    conversation sets them.
    takes: exl2__template_run; values and pairs of name and value.
-   gives: exl2__template_function_call, exl2__template_function_find, exl2__template_function_dict.
-   owns:  nothing. */
+   gives: exl2__template_function_call, exl2__template_function_find, exl2__template_function_dict. */
 #ifndef EXL2__TEMPLATE_FUNCTION_H
 #define EXL2__TEMPLATE_FUNCTION_H
 

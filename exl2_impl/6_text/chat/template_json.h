@@ -1,8 +1,7 @@
 /* template_json.h: parses JSON into values, which are marked unless r->trusted, and writes values as JSON like
    transformers' `tojson`: separators ", " and ": ", no escapes for HTML, characters beyond ASCII kept.
    takes: untrusted JSON; values.
-   gives: exl2__template_parse_json, exl2__template_to_json.
-   owns:  nothing. */
+   gives: exl2__template_parse_json, exl2__template_to_json. */
 #ifndef EXL2__TEMPLATE_JSON_H
 #define EXL2__TEMPLATE_JSON_H
 

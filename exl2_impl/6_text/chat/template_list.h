@@ -1,7 +1,6 @@
 /* template_list.h: filters over iterables: map, select, sort, groupby, unique, batch, slice, sum, min, max.
    takes: exl2__template_run, a value, the arguments (NULL: not given).
-   gives: exl2__template_generator, path, select, sorted, group, unique, min_max, chunks, sum.
-   owns:  nothing. */
+   gives: exl2__template_generator, path, select, sorted, group, unique, min_max, chunks, sum. */
 #ifndef EXL2__TEMPLATE_LIST_H
 #define EXL2__TEMPLATE_LIST_H
 

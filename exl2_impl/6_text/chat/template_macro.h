@@ -1,7 +1,6 @@
 /* template_macro.h: macros: the variables that a call sees, its arguments, its result.
    takes: exl2__template_run at an instruction MACRO, CALL, PARAMETER or RETURN.
-   gives: exl2__template_macro_make, call, parameter, return.
-   owns:  nothing. */
+   gives: exl2__template_macro_make, call, parameter, return. */
 #ifndef EXL2__TEMPLATE_MACRO_H
 #define EXL2__TEMPLATE_MACRO_H
 

@@ -1,7 +1,6 @@
 /* template_method.h: the methods of texts, dicts, lists and `loop`, and functions that they share with filters.
    takes: exl2__template_run, the object, the arguments (NULL: not given).
-   gives: exl2__template_method_call, exl2__template_length, join, strip_set, limit.
-   owns:  nothing. */
+   gives: exl2__template_method_call, exl2__template_length, join, strip_set, limit. */
 #ifndef EXL2__TEMPLATE_METHOD_H
 #define EXL2__TEMPLATE_METHOD_H
 

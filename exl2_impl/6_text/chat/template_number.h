@@ -1,7 +1,6 @@
 /* template_number.h: prints a double as Python does: the shortest decimal text that reads back as the same double.
    takes: a finite double.
-   gives: exl2__template_number_print.
-   owns:  nothing. */
+   gives: exl2__template_number_print. */
 #ifndef EXL2__TEMPLATE_NUMBER_H
 #define EXL2__TEMPLATE_NUMBER_H
 

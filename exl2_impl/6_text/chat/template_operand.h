@@ -1,8 +1,7 @@
 /* template_operand.h: parses the operands of expressions into code: literals, variables, calls, and the . [] | is that
    follow an operand.
    takes: exl2__template_parser at the first token of an operand.
-   gives: exl2__template_operand_primary, postfix, filter, test, fixed, keyword.
-   owns:  nothing. */
+   gives: exl2__template_operand_primary, postfix, filter, test, fixed, keyword. */
 #ifndef EXL2__TEMPLATE_OPERAND_H
 #define EXL2__TEMPLATE_OPERAND_H
 

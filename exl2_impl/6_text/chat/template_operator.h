@@ -1,7 +1,6 @@
 /* template_operator.h: the operators + - * / // % ** == < in on values, by Python's rules.
    takes: exl2__template_run and values.
-   gives: exl2__template_arithmetic, sign, comparison, equal, contains, sequence.
-   owns:  nothing. */
+   gives: exl2__template_arithmetic, sign, comparison, equal, contains, sequence. */
 #ifndef EXL2__TEMPLATE_OPERATOR_H
 #define EXL2__TEMPLATE_OPERATOR_H
 

@@ -1,8 +1,7 @@
 /* template_part.h: parts of values: a.b, a['b'], a[0], a[1:], and the fields of `loop`. As in Jinja, a.b looks for a
    method and then for a key, a['b'] for a key and then for a method, and a missing part is undefined.
    takes: exl2__template_run and values.
-   gives: exl2__template_attribute, exl2__template_item, exl2__template_slice, exl2__template_entry_put.
-   owns:  nothing. */
+   gives: exl2__template_attribute, exl2__template_item, exl2__template_slice, exl2__template_entry_put. */
 #ifndef EXL2__TEMPLATE_PART_H
 #define EXL2__TEMPLATE_PART_H
 

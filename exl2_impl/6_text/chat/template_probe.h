@@ -1,8 +1,7 @@
 /* template_probe.h: finds out by rendering whether a chat template reads the variable `tools` and the tool calls of a
    message. Templates that ignore them drop them without an error.
    takes: a parsed template, the texts of its special tokens.
-   gives: exl2__template_probe, exl2__template_probe_render.
-   owns:  nothing. */
+   gives: exl2__template_probe, exl2__template_probe_render. */
 #ifndef EXL2__TEMPLATE_PROBE_H
 #define EXL2__TEMPLATE_PROBE_H
 

@@ -1,7 +1,6 @@
 /* template_run.h: the stack machine: one loop over the instructions, without recursion; every step is counted.
    takes: exl2__template_run as exl2__template_frame_open makes it, with its variables set.
-   gives: exl2__template_run_all.
-   owns:  nothing. */
+   gives: exl2__template_run_all. */
 #ifndef EXL2__TEMPLATE_RUN_H
 #define EXL2__TEMPLATE_RUN_H
 

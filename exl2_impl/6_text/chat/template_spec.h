@@ -1,7 +1,6 @@
 /* template_spec.h: str.format: fields {} {0} {name}, with specifications that % has, too: {:>8} {:<8} {:05d} {:.2f}.
    takes: exl2__template_run, the format, its arguments (NULL: not given), of which the last is a dict of named ones.
-   gives: exl2__template_spec_format.
-   owns:  nothing. */
+   gives: exl2__template_spec_format. */
 #ifndef EXL2__TEMPLATE_SPEC_H
 #define EXL2__TEMPLATE_SPEC_H
 

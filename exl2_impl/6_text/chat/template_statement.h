@@ -1,8 +1,7 @@
 /* template_statement.h: parses text, {{ }} and {% %} into code. Loop bodies, set blocks and generation blocks are
    scopes: variables that are set inside them end with them. `if` is no scope.
    takes: exl2__template_parser at the first token of a template.
-   gives: exl2__template_statement_all.
-   owns:  nothing. */
+   gives: exl2__template_statement_all. */
 #ifndef EXL2__TEMPLATE_STATEMENT_H
 #define EXL2__TEMPLATE_STATEMENT_H
 

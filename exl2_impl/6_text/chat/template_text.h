@@ -1,8 +1,7 @@
 /* template_text.h: the operations of Python's str on UTF-8 whose bytes have marks: printing values, strip, find, split,
    replace. A part of a text is a view of that text; only new text is written.
    takes: exl2__template_run and values.
-   gives: exl2__template_string, exl2__template_put and the operations below.
-   owns:  nothing. */
+   gives: exl2__template_string, exl2__template_put and the operations below. */
 #ifndef EXL2__TEMPLATE_TEXT_H
 #define EXL2__TEMPLATE_TEXT_H
 

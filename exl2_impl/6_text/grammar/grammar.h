@@ -85,7 +85,6 @@ EXL2__PRIVATE exl2_result exl2__grammar_open(exl2__ctx *c, exl2_grammar_kind kin
 
 /* The grammar for texts without the banned tokens (bits, as in a mask), with states and masks of its own; `from` must
    outlive it, and *g must not move. *same: bans change nothing, and *g is closed. EXL2_ERR_ARG: no text is left. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammar_restrict(exl2__ctx *c, const exl2__grammar *from, const uint32_t *banned,
                                                  exl2__grammar *g, bool *same)
 {

@@ -1,7 +1,6 @@
 /* grammar_apart.h: which subschemas are disjoint, and how objects avoid a subschema that must not hold.
    takes: expanded sets of subschemas.
-   gives: exl2__grammar_apart_disjoint, exl2__grammar_object_exclude.
-   owns:  nothing. */
+   gives: exl2__grammar_apart_disjoint, exl2__grammar_object_exclude. */
 #ifndef EXL2__GRAMMAR_APART_H
 #define EXL2__GRAMMAR_APART_H
 

@@ -1,7 +1,6 @@
 /* grammar_array.h: arrays of a schema: items and prefixItems, counts, and uniqueItems.
    takes: expanded sets of subschemas.
-   gives: exl2__grammar_array_piece.
-   owns:  nothing that outlives the call. */
+   gives: exl2__grammar_array_piece. */
 #ifndef EXL2__GRAMMAR_ARRAY_H
 #define EXL2__GRAMMAR_ARRAY_H
 

@@ -1,7 +1,6 @@
 /* grammar_branch.h: anyOf and oneOf, values of all types, and the compilation of a whole schema to an automaton.
    takes: untrusted JSON.
-   gives: exl2__grammar_branch_read.
-   owns:  nothing that outlives the call. */
+   gives: exl2__grammar_branch_read. */
 #ifndef EXL2__GRAMMAR_BRANCH_H
 #define EXL2__GRAMMAR_BRANCH_H
 

@@ -1,8 +1,7 @@
 /* grammar_ebnf.h: compiles grammars in GBNF or EBNF, and lists of choices, to an automaton.
    takes: untrusted UTF-8. A rule is `name ::= ...` with "text" 'text' [class] . name (group) | * + ? {m,n} and #
    comments. The root is the rule `root`, or the first rule if there is no `root`.
-   gives: exl2__grammar_ebnf_read, exl2__grammar_ebnf_choices.
-   owns:  nothing that outlives the call. */
+   gives: exl2__grammar_ebnf_read, exl2__grammar_ebnf_choices. */
 #ifndef EXL2__GRAMMAR_EBNF_H
 #define EXL2__GRAMMAR_EBNF_H
 

@@ -2,8 +2,7 @@
    the rest of the schema excludes.
    takes: expanded sets of subschemas.
    gives: exl2__grammar_figure_piece, exl2__grammar_figure_language, exl2__grammar_figure_holds,
-          exl2__grammar_figure_apart, exl2__grammar_figure_constants, exl2__grammar_figure_lists.
-   owns:  nothing. */
+          exl2__grammar_figure_apart, exl2__grammar_figure_constants, exl2__grammar_figure_lists. */
 #ifndef EXL2__GRAMMAR_FIGURE_H
 #define EXL2__GRAMMAR_FIGURE_H
 

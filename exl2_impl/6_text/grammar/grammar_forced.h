@@ -2,7 +2,6 @@
    it, and so on, the text goes on with that string, and the forced token is the longest token inside of it.
    takes: a grammar's states and the place of a text in them; a model's token table.
    gives: exl2__grammar_forced_token.
-   owns:  nothing.
 
    Nothing is forced where the text may also end, nor where a token may begin with the whole string and go on with one
    of several bytes: `":"` and `": "` both begin with the string `":`, and a model that has to say `":` alone, as it

@@ -478,7 +478,6 @@ EXL2__PRIVATE exl2_result exl2__grammar_link_make(exl2__grammar_code *code, cons
 
 /* The automaton of `from`, whose nodes it shares, for texts without the banned tokens. *same: bans change nothing. On
    failure and for *same, *g is zeroed. */
-EXL2__COLD
 EXL2__PRIVATE exl2_result exl2__grammar_link_restrict(exl2__ctx *c, const exl2__grammar_link *from,
                                                       const exl2__grammar_vocab *vocab, const uint32_t *banned,
                                                       exl2__grammar_link *g, bool *same)

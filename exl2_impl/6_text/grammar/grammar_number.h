@@ -1,7 +1,6 @@
 /* grammar_number.h: makes a piece of an automaton that matches the JSON numbers between two bounds.
    takes: bounds, as decimal numbers.
-   gives: exl2__grammar_number_bound, exl2__grammar_number_set, exl2__grammar_number_piece.
-   owns:  nothing. */
+   gives: exl2__grammar_number_bound, exl2__grammar_number_set, exl2__grammar_number_piece. */
 #ifndef EXL2__GRAMMAR_NUMBER_H
 #define EXL2__GRAMMAR_NUMBER_H
 

@@ -1,7 +1,6 @@
 /* grammar_object.h: objects of a schema: declared members in the schema's order, then other members; counts.
    takes: expanded sets of subschemas.
-   gives: exl2__grammar_object_piece, exl2__grammar_object_property, exl2__grammar_object_requires.
-   owns:  nothing that outlives the call. */
+   gives: exl2__grammar_object_piece, exl2__grammar_object_property, exl2__grammar_object_requires. */
 #ifndef EXL2__GRAMMAR_OBJECT_H
 #define EXL2__GRAMMAR_OBJECT_H
 

@@ -1,7 +1,6 @@
 /* grammar_ref.h: resolves the $refs of a schema: paths in the document, names by $anchor and addresses by $id.
    takes: untrusted JSON.
-   gives: exl2__grammar_ref_open, exl2__grammar_ref_target.
-   owns:  nothing. */
+   gives: exl2__grammar_ref_open, exl2__grammar_ref_target. */
 #ifndef EXL2__GRAMMAR_REF_H
 #define EXL2__GRAMMAR_REF_H
 

@@ -1,8 +1,7 @@
 /* grammar_regex.h: compiles regular expressions to pieces of an automaton, in the dialect that JavaScript and Python
    share.
    takes: untrusted UTF-8.
-   gives: exl2__grammar_regex_read; for grammar_ebnf.h also the reader, character classes and counts.
-   owns:  nothing. */
+   gives: exl2__grammar_regex_read; for grammar_ebnf.h also the reader, character classes and counts. */
 #ifndef EXL2__GRAMMAR_REGEX_H
 #define EXL2__GRAMMAR_REGEX_H
 

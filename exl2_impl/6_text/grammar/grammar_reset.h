@@ -1,7 +1,6 @@
 /* grammar_reset.h: maps states that differ only in loop counts to one state, as long as the counts do not matter yet.
    takes: states.
    gives: exl2__grammar_reset_state.
-   owns:  nothing.
 
    Inside [a-z]{2,140} every character leads to a new state, because the state holds the count. A loop that has run at
    least `min` times may end, or run again until it has run `max` times. A body has at least one character. So the count

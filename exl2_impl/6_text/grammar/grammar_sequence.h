@@ -1,8 +1,7 @@
 /* grammar_sequence.h: lists of members in a fixed order. Members may be left out, but the number of members that are
    written has a least and a greatest value.
    takes: pieces, one for each member.
-   gives: exl2__grammar_sequence, exl2__grammar_sequence_open, _member, _split, _merge, _rest, _end.
-   owns:  nothing. */
+   gives: exl2__grammar_sequence, exl2__grammar_sequence_open, _member, _split, _merge, _rest, _end. */
 #ifndef EXL2__GRAMMAR_SEQUENCE_H
 #define EXL2__GRAMMAR_SEQUENCE_H
 

@@ -1,7 +1,6 @@
 /* grammar_string.h: strings of a schema, by format, pattern, length, constants and nots, alone or combined.
    takes: expanded sets of subschemas.
-   gives: exl2__grammar_string_language, exl2__grammar_string_piece.
-   owns:  nothing. */
+   gives: exl2__grammar_string_language, exl2__grammar_string_piece. */
 #ifndef EXL2__GRAMMAR_STRING_H
 #define EXL2__GRAMMAR_STRING_H
 

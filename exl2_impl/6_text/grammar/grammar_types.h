@@ -1,8 +1,7 @@
 /* grammar_types.h: which types of values a set of subschemas allows, also where a subschema must not hold (`not`).
    takes: expanded sets of subschemas.
    gives: exl2__grammar_types_of, exl2__grammar_types_value, exl2__grammar_types_not, exl2__grammar_types_restricts,
-          exl2__grammar_types_conditions, exl2__grammar_types_reject_not, exl2__grammar_types_doubt_not.
-   owns:  nothing. */
+          exl2__grammar_types_conditions, exl2__grammar_types_reject_not, exl2__grammar_types_doubt_not. */
 #ifndef EXL2__GRAMMAR_TYPES_H
 #define EXL2__GRAMMAR_TYPES_H
 

@@ -1,8 +1,7 @@
 /* grammar_unroll.h: writes a language of short texts as nodes of an automaton. If lengths are limited, the language is
    unrolled: it gets a copy of its places for each number of characters.
    takes: exl2__grammar_words after exl2__grammar_words_run.
-   gives: exl2__grammar_words_emit, exl2__grammar_words_piece.
-   owns:  nothing that outlives the call. */
+   gives: exl2__grammar_words_emit, exl2__grammar_words_piece. */
 #ifndef EXL2__GRAMMAR_UNROLL_H
 #define EXL2__GRAMMAR_UNROLL_H
 

@@ -1,8 +1,7 @@
 /* grammar_value.h: helpers for all values of a schema: rules for any value, texts of constants, and counts.
    takes: a schema that is being compiled.
    gives: exl2__grammar_value_shared, _call, _list, _mark, _quoted, _escape, _text, _same, _listed,
-          _spell, _count_of, _count, _regex, _never.
-   owns:  nothing. */
+          _spell, _count_of, _count, _regex, _never. */
 #ifndef EXL2__GRAMMAR_VALUE_H
 #define EXL2__GRAMMAR_VALUE_H
 

@@ -1,7 +1,6 @@
 /* merges.h: reads model.merges of tokenizer.json into the table of merges.
    takes: the parsed file, pieces that can be looked up by their bytes.
-   gives: exl2__merges_reader, exl2__merges_begin, exl2__merges_some.
-   owns:  nothing. */
+   gives: exl2__merges_reader, exl2__merges_begin, exl2__merges_some. */
 #ifndef EXL2__MERGES_H
 #define EXL2__MERGES_H
 

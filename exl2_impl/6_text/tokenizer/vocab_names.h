@@ -1,8 +1,7 @@
 /* vocab_names.h: reads tokenizer_config.json: the texts of BOS, EOS, UNK and PAD, and whether BOS comes before raw
    text.
    takes: the parsed file, or none.
-   gives: exl2__vocab_names_role and readers of one value each.
-   owns:  nothing. */
+   gives: exl2__vocab_names_role and readers of one value each. */
 #ifndef EXL2__VOCAB_NAMES_H
 #define EXL2__VOCAB_NAMES_H
 

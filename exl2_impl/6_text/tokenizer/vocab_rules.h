@@ -1,7 +1,6 @@
 /* vocab_rules.h: reads post_processor and model of tokenizer.json, and rejects unsupported components by their names.
    takes: the parsed tokenizer.json.
-   gives: exl2__vocab_rules_read.
-   owns:  nothing. */
+   gives: exl2__vocab_rules_read. */
 #ifndef EXL2__VOCAB_RULES_H
 #define EXL2__VOCAB_RULES_H
 

@@ -2,8 +2,7 @@
    by their names.
    takes: the parsed tokenizer.json.
    gives: exl2__vocab_rules, exl2__vocab_rules_reader, exl2__vocab_rules_unsupported and other small helpers,
-          exl2__vocab_steps_all.
-   owns:  nothing. */
+          exl2__vocab_steps_all. */
 #ifndef EXL2__VOCAB_STEPS_H
 #define EXL2__VOCAB_STEPS_H
 

@@ -1,7 +1,6 @@
 /* lower.h: converts code points to lower case, one at a time.
    takes: code points.
-   gives: exl2__lower, exl2__lower_next, exl2__lower_holds, EXL2__LOWER_GROWTH.
-   owns:  nothing. */
+   gives: exl2__lower, exl2__lower_next, exl2__lower_holds, EXL2__LOWER_GROWTH. */
 #ifndef EXL2__LOWER_H
 #define EXL2__LOWER_H
 

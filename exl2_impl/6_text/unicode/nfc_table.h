@@ -1,8 +1,7 @@
 /* nfc_table.h: canonical decompositions and combining classes, packed. Generated from tokenizers 0.23.3 (NFD and NFC of
    every code point) and the unicodedata of Python 3.11 where the two agree; the library is of about Unicode 10.
    takes: nothing.
-   gives: exl2__nfc_kinds, exl2__nfc_decompositions, exl2__nfc_classes; nfc.h reads them.
-   owns:  nothing. */
+   gives: exl2__nfc_kinds, exl2__nfc_decompositions, exl2__nfc_classes; nfc.h reads them. */
 #ifndef EXL2__NFC_TABLE_H
 #define EXL2__NFC_TABLE_H
 

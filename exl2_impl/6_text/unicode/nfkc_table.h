@@ -1,8 +1,7 @@
 /* nfkc_table.h: compatibility decompositions, packed. Generated from NFKD of tokenizers 0.23.3, of every code point
    that has no canonical decomposition.
    takes: nothing.
-   gives: exl2__nfkc_bits; nfkc.h reads them.
-   owns:  nothing. */
+   gives: exl2__nfkc_bits; nfkc.h reads them. */
 #ifndef EXL2__NFKC_TABLE_H
 #define EXL2__NFKC_TABLE_H
 

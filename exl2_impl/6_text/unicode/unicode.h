@@ -1,7 +1,6 @@
 /* unicode.h: decodes UTF-8 one code point at a time, and gives the character classes by which text is split into words.
    takes: untrusted bytes, code points.
-   gives: exl2__unicode_next, exl2__unicode_valid, exl2__unicode_class, and masks of classes.
-   owns:  nothing. */
+   gives: exl2__unicode_next, exl2__unicode_valid, exl2__unicode_class, and masks of classes. */
 #ifndef EXL2__UNICODE_H
 #define EXL2__UNICODE_H
 

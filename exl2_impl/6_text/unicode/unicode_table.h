@@ -1,7 +1,6 @@
 /* unicode_table.h: the class of every code point, packed.
    takes: nothing.
-   gives: exl2__unicode_blocks, exl2__unicode_stream, exl2__unicode_high; unicode.h reads them.
-   owns:  nothing. */
+   gives: exl2__unicode_blocks, exl2__unicode_stream, exl2__unicode_high; unicode.h reads them. */
 #ifndef EXL2__UNICODE_TABLE_H
 #define EXL2__UNICODE_TABLE_H
 

@@ -1,7 +1,6 @@
 /* gguf_types.h: the tensor types of GGUF: the size of a block, and how its numbers are decoded.
    takes: stored blocks.
-   gives: exl2__gguf_types_find, exl2__gguf_types_read.
-   owns:  nothing. */
+   gives: exl2__gguf_types_find, exl2__gguf_types_read. */
 #ifndef EXL2__GGUF_TYPES_H
 #define EXL2__GGUF_TYPES_H
 

@@ -1,7 +1,6 @@
 /* import_config.h: reads the keys of a GGUF file that describe the model.
    takes: an open GGUF file.
-   gives: exl2__import_config, exl2__import_config_read; exl2__import_ids, exl2__import_config_ids.
-   owns:  nothing. */
+   gives: exl2__import_config, exl2__import_config_read; exl2__import_ids, exl2__import_config_ids. */
 #ifndef EXL2__IMPORT_CONFIG_H
 #define EXL2__IMPORT_CONFIG_H
 

@@ -1,7 +1,6 @@
 /* import_config_write.h: writes config.json and generation_config.json of an imported model.
    takes: what import_config.h has read.
-   gives: exl2__import_config_write.
-   owns:  nothing. */
+   gives: exl2__import_config_write. */
 #ifndef EXL2__IMPORT_CONFIG_WRITE_H
 #define EXL2__IMPORT_CONFIG_WRITE_H
 

@@ -2,7 +2,6 @@
    the config.json fields of its keys, and the changes of its tensors that an import undoes.
    takes: nothing.
    gives: exl2__import_family and its parts, exl2__import_families, exl2__import_family_tensor.
-   owns:  nothing.
 
    The names of GGUF tensors are the same for all families, so a family needs a row here and nothing else, unless it is
    stored in a way that no field says. */

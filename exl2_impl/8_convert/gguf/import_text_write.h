@@ -1,7 +1,6 @@
 /* import_text_write.h: writes tokenizer.json and tokenizer_config.json of an imported model.
    takes: what import_text.h has read.
-   gives: exl2__import_text_write.
-   owns:  nothing. */
+   gives: exl2__import_text_write. */
 #ifndef EXL2__IMPORT_TEXT_WRITE_H
 #define EXL2__IMPORT_TEXT_WRITE_H
 

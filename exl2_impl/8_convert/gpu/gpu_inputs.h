@@ -4,7 +4,6 @@
    gives: exl2__gpu_rows, exl2__gpu_rows_halves; exl2__gpu_gram_begin, exl2__gpu_gram_add, exl2__gpu_gram_add_rows,
           exl2__gpu_gram_finish;
           exl2__gpu_weights_of, exl2__gpu_multiply, exl2__gpu_act.
-   owns:  nothing.
 
    Inputs are rounded to halves, after a power-of-two scale for each channel (moments) or row (products), which is exact
    to undo. Sums are f32: those of moments over the rows of one call, and over the calls. The context need not be

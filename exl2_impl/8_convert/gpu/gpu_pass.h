@@ -2,7 +2,6 @@
    takes: layers of the CPU backend, a residual in device memory.
    gives: exl2__gpu_pass, exl2__gpu_pass_attends, exl2__gpu_pass_open, exl2__gpu_pass_own, exl2__gpu_pass_input,
           exl2__gpu_pass_phase, exl2__gpu_pass_logits, exl2__gpu_pass_kl.
-   owns:  nothing.
 
    A pass has some sequences of `each` tokens, at the positions 0 .. each - 1, and keeps no K and V: attention sees the
    rows of the pass. Phases run in the order of the layer's list; nothing goes to the host between them. The context

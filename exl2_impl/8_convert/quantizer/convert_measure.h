@@ -1,8 +1,7 @@
 /* convert_measure.h: the first stage of a conversion: layer by layer the moments of inputs, the losses of blocks, the
    sensitivities; all of it is kept in the work folder.
    takes: exl2__convert, whose source is open.
-   gives: exl2__convert_measure, exl2__convert_load_moments, exl2__convert_moments_name, exl2__convert_on_gpu.
-   owns:  nothing. */
+   gives: exl2__convert_measure, exl2__convert_load_moments, exl2__convert_moments_name, exl2__convert_on_gpu. */
 #ifndef EXL2__CONVERT_MEASURE_H
 #define EXL2__CONVERT_MEASURE_H
 

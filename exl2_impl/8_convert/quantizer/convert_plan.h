@@ -2,8 +2,7 @@
    of work.
    takes: exl2_convert_desc; headers of the source and its slots; for exl2__convert_plan_values its weights.
    gives: exl2__convert, exl2__convert_progress, exl2__convert_held, exl2__convert_check, exl2__convert_plan,
-          exl2__convert_plan_values, exl2__convert_allocate.
-   owns:  nothing. */
+          exl2__convert_plan_values, exl2__convert_allocate. */
 #ifndef EXL2__CONVERT_PLAN_H
 #define EXL2__CONVERT_PLAN_H
 

@@ -1,7 +1,6 @@
 /* device_plan.h: what a conversion will allocate on a GPU, from headers alone; the same sizes are what it allocates.
    takes: a source with headers, its slots, a dry exl2__measure.
    gives: exl2__device_plan, exl2__device_plan_make.
-   owns:  nothing.
 
    Buffers that grow to what is asked of them get all of it at once (exl2__gpu.planned). Beside them there are the
    factor and the quantizer of one matrix, quantized forms that are tried, and the model's weights as halves, which are

@@ -1,7 +1,6 @@
 /* measurement.h: measurement.json: what was measured of a model, so that another rate needs no second measurement.
    takes: measured slots; or a file.
    gives: exl2__measurement_write, exl2__measurement_read.
-   owns:  nothing.
 
    The file has ExLlamaV2's schema: for each attention and each MLP a list of layouts, with their bits and an accuracy,
    1 - sqrt(predicted KL divergence). All groups have 32 rows. ExLlamaV2 computes rows from shares: in their order, each

@@ -2,8 +2,7 @@
    of the CPU backend.
    takes: the operations of an instruction set, a matrix, strips.
    gives: exl2__panels, exl2__panels_width, exl2__panels_bytes, exl2__panels_at, exl2__panels_product,
-          exl2__panels_strip_product.
-   owns:  nothing. */
+          exl2__panels_strip_product. */
 #ifndef EXL2__PANELS_H
 #define EXL2__PANELS_H
 

@@ -6,7 +6,6 @@
           exl2__runner_states with at, copy and sync, exl2__runner_get, exl2__runner_put; exl2__runner_embed,
           exl2__runner_layer, exl2__runner_until, exl2__runner_logits, exl2__runner_logits_some, exl2__runner_head;
           exl2__runner_inputs, exl2__runner_input_size, exl2__runner_input, exl2__runner_expert.
-   owns:  nothing.
 
    With a GPU, all phases run there, from the residual to the residual. Blocks with matrices whose inputs are no
    multiple of 32 stay on the CPU: the residual then moves where the next phase needs it. */

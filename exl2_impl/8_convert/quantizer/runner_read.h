@@ -1,7 +1,6 @@
 /* runner_read.h: reads the weights of a model, several slices at a time if the application can run tasks in parallel.
    takes: the loading state of a model for the CPU backend.
    gives: exl2__runner_read_bytes, exl2__runner_read_until.
-   owns:  nothing.
 
    Slices of dense weights are whole strips, those of EXL2 codes whole blocks, so that no two of them write to the same
    memory. GPTQ and AWQ are read in order, as their reader has memory for one slice. */

@@ -1,7 +1,6 @@
 /* spare_texts.h: what a model reads for calibration that is too large for memory and so cannot write its own text.
    takes: nothing.
    gives: exl2__spare_texts.
-   owns:  nothing.
 
    Each string is a document. Where they come from: written for this file (ten languages, dialogue, JSON, questions);
    then from exl2.h's manual, its README, and its sources. All of it has the licence of exl2.h. What a model wrote

@@ -1,7 +1,6 @@
 /* spare_texts_model.h: the second half of the spare texts: English and code.
    takes: nothing.
    gives: exl2__spare_texts_model.
-   owns:  nothing.
 
    SmolLM2-135M-Instruct (Apache-2.0, Hugging Face) wrote all of it, at temperature 0.9, from beginnings such as those
    in texts.h; what it wrote is free of rights (CC0). Such text calibrates as well as what people wrote. */
