@@ -465,6 +465,7 @@ static void check_documents(void)
     source_list(&documents, "exl2_impl/docs", ".md", ".md");
     source_add(&documents, "CONTRIBUTING.md");
     source_add(&documents, "README.md");
+    source_list(&documents, "demo", ".md", ".md");
     for (size_t i = 0; i < documents.count; i++) {
         if (exists(documents.paths[i])) {
             check_document(documents.paths[i], &tree);
