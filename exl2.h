@@ -1576,8 +1576,8 @@ EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
 
    Several rates: with measure_only it writes measurement.json and calibration.json. Given back as measurement_file and
    as a calibration file, they save more than half of the work at every other rate. ExLlamaV2's own measurement.json is
-   accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are chosen. size_bytes, in place of bpw, is
-   the size of the whole folder: the head's bits are then chosen with the others.
+   accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are chosen. size_bytes, in place of bpw,
+   is the size of the whole folder: the head's bits are then chosen with the others.
 
    exl2_impl/docs/converting.md has rates, their cost, and how to give the text of a game. */
 
