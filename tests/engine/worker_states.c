@@ -3,7 +3,7 @@
    call goes before the worker's next unit. Run it by hand with TSan, too. */
 #include "rig.h"
 
-#include "../../exl2_impl/7_engine/objects.h"
+#include "private/objects.h"
 
 #include <pthread.h>
 

@@ -4,8 +4,8 @@
    run_seeds.c. */
 #include "../memory_files.h"
 
-#include "../../exl2_impl/1_load/model_config_read.h"
-#include "../../exl2_impl/2_graph/units.h"
+#include "private/model_config_read.h"
+#include "private/units.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

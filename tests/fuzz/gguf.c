@@ -5,7 +5,7 @@
 #define EXL2_CONVERT
 #include "../memory_files.h"
 
-#include "../../exl2_impl/8_convert/gguf/import.h"
+#include "private/import.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

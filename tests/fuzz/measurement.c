@@ -6,7 +6,7 @@
 #define EXL2_CONVERT
 #include "../memory_files.h"
 
-#include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "private/convert.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,8 +5,8 @@
 #include "../memory_files.h"
 #include "../tensors_open.h"
 
-#include "../../exl2_impl/1_load/arch_rows.h"
-#include "../../exl2_impl/1_load/exl2_matrix.h"
+#include "private/arch_rows.h"
+#include "private/exl2_matrix.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

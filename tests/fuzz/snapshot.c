@@ -16,8 +16,8 @@
 #endif
 #include "../engine/text_model.h"
 
-#include "../../exl2_impl/0_base/hash.h"
-#include "../../exl2_impl/6_text/unicode/unicode.h"
+#include "private/hash.h"
+#include "private/unicode.h"
 
 enum { STOPS = 1, BANS = 2, MIROSTAT = 4, HEALS = 8, ALTS = 16, SCHEMA = 32, REGEX = 64, CUTS = 128 };
 

@@ -1,8 +1,8 @@
 /* hash.c: the hash, whose first half (FNV-1a) is compared with published values; the index table over strings; names
    made to collide. */
 #include "../check.h"
-#include "../../exl2_impl/0_base/hash.h"
-#include "../../exl2_impl/0_base/platform.h"
+#include "private/hash.h"
+#include "private/platform.h"
 
 #define ENTRIES 8192u
 
