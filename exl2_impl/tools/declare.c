@@ -147,8 +147,7 @@ static void put_include(const char *path, const char *name, size_t bytes, text *
         put(out, name, bytes);
         return;
     }
-    snprintf(folder, sizeof folder, "exl2_impl/%s", path);
-    folder[base_of(folder) - folder - 1] = 0;
+    snprintf(folder, sizeof folder, "exl2_impl/%.*s", (int)(base_of(path) - path) - 1, path);
     for (; bytes > 3 && strncmp(name, "../", 3) == 0; name += 3, bytes -= 3) {
         char *slash = strrchr(folder, '/');
         *(slash ? slash : folder) = 0;
@@ -190,6 +189,7 @@ static void declare(const char *path, const char *from, text *out)
     }
 }
 
+/* Writes the header for the engine's file `path`, which may be unchanged. */
 static void write_header(const char *folder, const char *path)
 {
     char full[PATH_BYTES], out_path[PATH_BYTES];
