@@ -20,7 +20,7 @@
    nothing where the layer has no weights for it; s = residual_scale. */
 #define EXL2__PHASES(X)                                                                          \
     X(copy_pages) /* copies whole pages, for copy-on-write                                    */ \
-    X(embed)      /* r = table[token] * embed_scale (+ positions[position])                   */ \
+    X(embed)      /* r = table[token] * embed_scale, or the row's vector (+ positions[position]) */ \
     X(qkv)        /* q, k, v = norm(r) * W (+ bias); norms and RoPE of q, k; k, v -> pages     */ \
     X(attend)     /* o = softmax(scale * q K^T, keys of the row's window up to itself) V       */ \
     X(out)        /* r += s * (o * W + bias); with a norm after it: keeps o * W + bias         */ \
@@ -124,8 +124,9 @@ typedef struct exl2__plan {
 /* ---- one pass ---- */
 
 typedef struct exl2__step_row { /* one position of one sequence; rows of a sequence are consecutive and ascending */
-    exl2_token token;
+    exl2_token token;            /* less than shape.vocab; not used if the row has a vector */
     uint32_t position, sequence; /* sequence: index into exl2__step.page_tables */
+    const float *vector;         /* [hidden] the row's input in place of table[token] * embed_scale; NULL: the token */
 } exl2__step_row;
 
 typedef struct exl2__page_copy { uint32_t from, to; } exl2__page_copy;

@@ -209,7 +209,7 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
         decodes = decodes && (parts[i].rows == 1 || every);
         for (uint32_t k = 0; k < parts[i].rows; k++) {
             uint32_t row = s->row_count++, position = parts[i].first + k;
-            s->rows[row] = (exl2__step_row){ texts[parts[i].text][position], position, i };
+            s->rows[row] = (exl2__step_row){ texts[parts[i].text][position], position, i, NULL };
             if (every || k + 1 == parts[i].rows) {
                 s->logit_rows[s->logit_count++] = (exl2__logit_row){ .row = row, .use = EXL2__LOGIT_SAMPLE, .alts = 2,
                                                                      .sampling = &greedy,

@@ -33,14 +33,17 @@ EXL2__PRIVATE void exl2__cpu_embed(const exl2__cpu_share *s)
     exl2__cpu_device *d = s->d;
     const exl2__cpu_part *table = &exl2__cpu_matrix_of(d->embed)->parts[0];
     for (uint32_t r = s->begin; r < s->end; r++) {
-        uint32_t token = (uint32_t)d->step->rows[r].token;
+        const exl2__step_row *row = &d->step->rows[r];
+        uint32_t token = (uint32_t)row->token;
         exl2__real *out = d->residual + (size_t)r * d->hidden_stride;
+        EXL2__ASSERT(row->vector || token < d->shape.vocab);
         for (uint32_t i = 0; i < d->shape.hidden; i++) {
-            out[i] = (exl2__real)exl2__cpu_matrix_weight(table, i, token) * (exl2__real)d->shape.embed_scale;
+            out[i] = row->vector ? (exl2__real)row->vector[i]
+                   : (exl2__real)exl2__cpu_matrix_weight(table, i, token) * (exl2__real)d->shape.embed_scale;
         }
         for (uint32_t i = 0; d->positions && i < d->shape.hidden; i++) {
             const exl2__cpu_part *positions = &exl2__cpu_matrix_of(d->positions)->parts[0];
-            out[i] += (exl2__real)exl2__cpu_matrix_weight(positions, i, d->step->rows[r].position);
+            out[i] += (exl2__real)exl2__cpu_matrix_weight(positions, i, row->position);
         }
     }
 }
