@@ -461,11 +461,13 @@ EXL2__PRIVATE exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit
                                             exl2__logit_result *results)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
-    (void)logit0;
     (void)wait;
     for (uint32_t i = 0; i < count; i++) {
         exl2_alt *alts = results[i].alts;
-        const exl2__logit_result *result = &d->results[i];
+        const exl2__logit_result none = { .token = -1 }, *result = &d->results[i];
+        if (d->step->logits[logit0 + i].use == EXL2__LOGIT_HIDDEN) {
+            result = &none;
+        }
         if (alts && result->alt_count) {
             memcpy(alts, result->alts, result->alt_count * sizeof *alts);
         }
@@ -519,6 +521,7 @@ static const exl2__backend exl2__cpu_backend = {
     .collect = exl2__cpu_collect,
     .logits = exl2__cpu_row_logits,
     .sample_row = exl2__cpu_row_sample,
+    .hidden = exl2__cpu_row_hidden,
 #define X(name) .name = exl2__cpu_phase_##name,
     EXL2__PHASES(X)
 #undef X

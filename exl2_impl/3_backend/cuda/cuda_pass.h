@@ -86,7 +86,8 @@ EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, uint32_t vocab, 
         const exl2__step_row *row = &step->rows[i];
         uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
         EXL2__ASSERT(row->vector || (uint32_t)row->token < vocab);
-        rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, row->vector ? EXL2K_ROW_VECTOR : 0 };
+        rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
+        rows[i].flags = row->vector ? EXL2K_ROW_VECTOR : 0;
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
             continue;
         }
@@ -185,8 +186,8 @@ EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m
     return pass;
 }
 
-/* Uploads the vectors of rows into the residual, where the embedding finds them. The stream's earlier passes do not read
-   it any more by then. */
+/* Uploads the vectors of rows into the residual, where the embedding finds them. The stream's earlier passes do not
+   read it any more by then. */
 EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
 {
     const exl2__step *step = m->step;
@@ -217,6 +218,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     uint32_t table_pitch = exl2__cuda_table_pitch(step), size = m->plan->logit_rows_max;
     uint32_t groups = exl2__max32(1, (uint32_t)exl2__div_up(step->logit_count, size));
     exl2__cuda_pass *pass = &m->pass;
+    EXL2__ASSERT(!step->decodes || !exl2__step_has_hidden(step, 0, step->logit_count, false));
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .prompts = step->kind == EXL2__ROWS_PROMPT,
                                .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
