@@ -1,7 +1,7 @@
 /* cuda_queue.h: enqueues and times the units of a pass, repeats it before its tokens are known, collects results.
    takes: a current pass.
-   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _ahead, _collect, _row_logits, _row_sample,
-          _row_hidden of the backend; _head_units, too.
+   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _ahead, _collect, _row_logits,
+          _row_sample, _row_hidden of the backend; _head_units, too.
 
    A fence is a sequence number that is enqueued after a group of logit rows has been sampled, or at the end of a pass
    without logits. Its event and its set of results are at fence % EXL2K_RESULT_SETS. Up to three fences are in flight:
