@@ -37,22 +37,28 @@ static inline uint64_t exl2__hash_step(uint64_t s, const uint8_t *word)
     return (s & 0xFFFFFFFFu) * EXL2__HASH_K + (s >> 32) + exl2__load64(word);
 }
 
-/* Adds stripes: four lanes at a time, which stay in registers (gcc keeps no array there), of as many stripes as stay in
+/* Adds stripes: eight lanes at a time, which stay in registers (gcc keeps no array there), of as many stripes as stay in
    the first cache. */
 EXL2__PRIVATE void exl2__hash_stripes(uint64_t *lanes, const uint8_t *p, uint64_t count)
 {
     for (uint64_t some; count > 0; count -= some, p += some * EXL2__HASH_STRIPE) {
         some = exl2__min64(count, 32);
-        for (uint32_t i = 0; i < EXL2__HASH_LANES; i += 4) {
+        for (uint32_t i = 0; i < EXL2__HASH_LANES; i += 8) {
             uint64_t s0 = lanes[i], s1 = lanes[i + 1], s2 = lanes[i + 2], s3 = lanes[i + 3];
+            uint64_t s4 = lanes[i + 4], s5 = lanes[i + 5], s6 = lanes[i + 6], s7 = lanes[i + 7];
             const uint8_t *at = p + 8 * i;
             for (uint64_t left = some; left > 0; left--, at += EXL2__HASH_STRIPE) {
                 s0 = exl2__hash_step(s0, at);
                 s1 = exl2__hash_step(s1, at + 8);
                 s2 = exl2__hash_step(s2, at + 16);
                 s3 = exl2__hash_step(s3, at + 24);
+                s4 = exl2__hash_step(s4, at + 32);
+                s5 = exl2__hash_step(s5, at + 40);
+                s6 = exl2__hash_step(s6, at + 48);
+                s7 = exl2__hash_step(s7, at + 56);
             }
             lanes[i] = s0, lanes[i + 1] = s1, lanes[i + 2] = s2, lanes[i + 3] = s3;
+            lanes[i + 4] = s4, lanes[i + 5] = s5, lanes[i + 6] = s6, lanes[i + 7] = s7;
         }
     }
 }
