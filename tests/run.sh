@@ -54,6 +54,7 @@ look_for_more() {
     want nm binutils
     want xz xz-utils
     want git git
+    want pkg-config pkg-config
     want setarch util-linux
     want x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
     want wine 'wine wine64'
