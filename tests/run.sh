@@ -54,6 +54,7 @@ look_for_more() {
     want nm binutils
     want xz xz-utils
     want git git
+    want python3 python3
     want pkg-config pkg-config
     want setarch util-linux
     want x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
@@ -160,7 +161,7 @@ run_tests() { # folder, arguments of meson test
     fi
 }
 
-set_up "$build" -Ddemo=enabled -Dtests=enabled || stop "meson cannot set up $build"
+set_up "$build" -Ddemo=enabled -Dtests=enabled -Dlibrary=enabled || stop "meson cannot set up $build"
 compile "$build" || stop "the build failed"
 run_tests "$build"
 
