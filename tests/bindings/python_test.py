@@ -14,7 +14,8 @@ import threading
 import unittest
 
 LIBRARY, PROGRAM, GOLDEN, WORK = (os.path.abspath(argument) for argument in sys.argv[1:5])
-os.environ["EXL2_LIBRARY"] = LIBRARY
+os.environ.update(EXL2_LIBRARY=LIBRARY, PYTHONDONTWRITEBYTECODE="1")
+sys.dont_write_bytecode = True  # the source tree stays as it is
 PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "demo", "bindings", "python")
 sys.path.insert(0, PACKAGE)
 

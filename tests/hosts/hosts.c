@@ -582,8 +582,9 @@ static void case_library(void)
         MUST("x86_64-w64-mingw32-objdump -p dll/exl2.dll | "
              "sed -n '/Ordinal.Name Pointer/,/^$/s/.* \\(exl2_[a-z_]*\\)$/\\1/p' | sort >exported.txt && "
              "diff declared.txt exported.txt");
-        MUST("x86_64-w64-mingw32-gcc -std=c11 -I'%s' '%s/library_user.c' -o dll/user.exe dll/exl2.dll.a -static-libgcc "
-             "&& cp '%s/tests/golden/layouts.txt' . && WINEDEBUG=-all wine dll/user.exe layouts.txt", dist, hosts, root);
+        MUST("x86_64-w64-mingw32-gcc -std=c11 -I'%s' '%s/library_user.c' -o dll/user.exe dll/exl2.dll.a "
+             "-static-libgcc && cp '%s/tests/golden/layouts.txt' . && WINEDEBUG=-all wine dll/user.exe layouts.txt",
+             dist, hosts, root);
     }
 }
 
