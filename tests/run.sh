@@ -54,6 +54,8 @@ look_for_more() {
     want nm binutils
     want xz xz-utils
     want git git
+    want mcs mono-mcs
+    want mono 'mono-runtime libmono-system-core4.0-cil'
     want python3 python3
     want pkg-config pkg-config
     want setarch util-linux
