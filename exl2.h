@@ -1,6 +1,6 @@
 /* exl2.h - run EXL2 language models inside a game or desktop app, from one C header.
 
-   This comment is the manual: what it is; build it; first program; the frame loop; a thread of its own; recipes; what
+   This comment is the manual: what it is; build it; first program; the frame loop; recipes; a thread of its own; what
    it does not do; switches; one part for each section of the declarations below; errors and what to do; licence (at the
    end of the file). The details of a struct or a function are beside its declaration.
 
@@ -30,6 +30,8 @@
    is safe. No CUDA header, library or compiler is needed to build or to start: the engine looks for the CUDA driver
    when it opens.
 
+   As a shared library, for other languages: meson setup build -Dlibrary=enabled makes libexl2.so or exl2.dll.
+
    With Meson: subproject('exl2').get_variable('exl2_dep'). If you build the source tree without Meson, first generate
    exl2_kernels.inc from kernels_src with exl2_impl/tools/embed.c, or define EXL2_NO_CUDA.
 
@@ -39,10 +41,9 @@
        #include "exl2.h"
        #include <stdio.h>
 
-       static exl2_flow say(void *user, const exl2_event *event)
+       static exl2_flow say(void *out, const exl2_event *event)
        {
-           (void)user;
-           if (event->text) fputs(event->text, stdout);
+           if (event->text) fputs(event->text, out);
            return EXL2_CONTINUE;
        }
 
@@ -52,9 +53,9 @@
            exl2_model m;
            exl2_open(NULL, &e);
            exl2_model_load(e, &(exl2_model_desc){ .path = "build/models/smollm2-135m-instruct" }, &m);
-           exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt.text = "Once upon a time", .on_event = say });
+           exl2_generate(e, &(exl2_job_desc){ .model = m, .prompt.text = "Once upon a time",
+                                              .on_event = say, .user = stdout });
            exl2_close(e);
-           return 0;
        }
 
    demo/hello.c is the same program with error handling. Every desc may be zeroed: 0 is the default, and the comment
@@ -78,30 +79,6 @@
 
    Words arrive in callbacks inside exl2_step, on the thread that called it. demo/frame.c measures frame times;
    demo/npc.c is a whole game.
-
-   A THREAD OF ITS OWN
-
-   exl2_worker_start lets the engine work beside the main thread instead of inside its frames; the frame loop stays as
-   it is (section 5). A program that wants its own thread for this can have it: then one thread owns the engine, and
-   only that thread calls the functions tagged [E]. Requests and copies of events lie in lists under one lock (a pthread
-   mutex here):
-
-       while (!list.quit) {                                  // the engine's thread, which holds list.lock here
-           while (take_wanted(&d)) exl2_job_start(e, &d, NULL);
-           pthread_mutex_unlock(&list.lock);
-           exl2_result r = exl2_step(e, &(exl2_step_desc){ .wait = true });
-           pthread_mutex_lock(&list.lock);
-           while (exl2_next_event(e, &ev)) {
-               put_note(&ev);                                // a copy; ev.user says whose it is
-               r = EXL2_OK;
-           }
-           while (r == EXL2_IDLE && !list.news) pthread_cond_wait(&list.more, &list.lock);
-           list.news = false;
-       }
-
-   The main thread adds a request (a job without on_event), sets list.news and signals list.more; each frame it collects
-   the notes. It may call exl2_job_cancel, exl2_job_pause, exl2_job_get and exl2_stats itself; after the first two it
-   also sets list.news. tests/engine/own_thread.c is this loop as a program.
 
    RECIPES
 
@@ -199,6 +176,30 @@
            d.prompt.message_count = n -= drop;
        }
 
+   A THREAD OF ITS OWN
+
+   exl2_worker_start lets the engine work beside the main thread instead of inside its frames; the frame loop stays as
+   it is (section 5). A program that wants its own thread for this can have it: then one thread owns the engine, and
+   only that thread calls the functions tagged [E]. Requests and copies of events lie in lists under one lock (a pthread
+   mutex here):
+
+       while (!list.quit) {                                  // the engine's thread, which holds list.lock here
+           while (take_wanted(&d)) exl2_job_start(e, &d, NULL);
+           pthread_mutex_unlock(&list.lock);
+           exl2_result r = exl2_step(e, &(exl2_step_desc){ .wait = true });
+           pthread_mutex_lock(&list.lock);
+           while (exl2_next_event(e, &ev)) {
+               put_note(&ev);                                // a copy; ev.user says whose it is
+               r = EXL2_OK;
+           }
+           while (r == EXL2_IDLE && !list.news) pthread_cond_wait(&list.more, &list.lock);
+           list.news = false;
+       }
+
+   The main thread adds a request (a job without on_event), sets list.news and signals list.more; each frame it collects
+   the notes. It may call exl2_job_cancel, exl2_job_pause, exl2_job_get and exl2_stats itself; after the first two it
+   also sets list.news. tests/engine/own_thread.c is this loop as a program.
+
    WHAT IT DOES NOT DO
 
    GPUs: NVIDIA only, one per engine, with compute capability 7.5 (RTX 20) or higher and a driver of CUDA 12.0 or newer.
@@ -251,10 +252,10 @@
    2. HOOKS
 
    A zeroed hook struct means the default. Hooks are called on the thread that called the engine (the tasks of
-   exl2_parallel excepted) and, while a worker runs, on the worker's (section 5), never from two threads at the same
-   time for one engine. One exception: a function tagged [A] that fails on another thread logs its message there, at any
-   time. Your file functions are not called on the worker's thread unless load_thread allows it. A hook must not call
-   the engine.
+   exl2_parallel excepted) and, while a worker runs, on the worker's (section 5). They are never called from two threads
+   at the same time for one engine. One exception: a function tagged [A] that fails on another thread logs its message
+   there, at any time. Your file functions are not called on the worker's thread unless load_thread allows it. A hook
+   must not call the engine.
 
    Allocator: every byte of host memory comes through it, with a tag, and it may fail. Blocks are few and large:
    weights, cache, scratch. device_alloc_fn and device_free_fn do the same for GPU memory: addresses are the driver's,
@@ -269,18 +270,23 @@
 
    Kernel cache: see section 11.
 
-   Parallel: run calls task(arg, 0) ... task(arg, count - 1), in any order, in parallel or not, and returns when all
-   have returned. Results do not depend on that: the bits are the same with 1 thread and with 16. demo/common/pool.c is
-   an example. `width` is the number of cores that the game leaves for this; the engine pins no thread and does not ask
-   which cores are fast. A model's passes run at most `width` tasks, and a task that has finished its share computes
-   others: one core of four that is three times slower, or busy, costs a third of the speed. A budget is time, so an
-   E-core does less in it: 2 ms on a core of half the speed are 1 ms of work, and the engine learns that by measuring.
+   Parallel: run calls task(arg, 0) ... task(arg, count - 1), in any order, possibly in parallel, and returns when all
+   are done. The output is bit-identical either way, with 1 thread and with 16. demo/common/pool.c is an example.
+   `width` is the number of cores that the game leaves for this; the engine pins no thread and does not ask which cores
+   are fast. A model's passes run at most `width` tasks, and a task that has finished its share computes others: one
+   core of four that is three times slower, or busy, costs a third of the speed. A budget is time, so an E-core does
+   less in it: 2 ms on a core of half the speed are 1 ms of work, and the engine learns that by measuring.
 
    3. DEVICES AND THE ENGINE
 
    exl2_open makes an engine; a NULL desc is all defaults. Engines share nothing: two may run on two threads. exl2_open
    calls exl2_open_versioned, which detects a header and an implementation of different releases (exl2_version). When
    opening fails there is no engine for exl2_last_error: set open_error to receive the message.
+
+   A binding for another language calls exl2_open_binding with the version that it was made for and with the offsets of
+   all members that it declares. The version must be a constant of the binding, not what exl2_version returns. The
+   library compares both with its own (exl2_layout_at lists them), so that a binding of another release fails with
+   EXL2_ERR_VERSION. Releases with the same first two numbers have the same functions, layouts and values of constants.
 
    host_bytes_max is a hard cap: a load that would exceed it fails with EXL2_ERR_BUDGET before it begins, and a default
    cache shrinks to fit. device_bytes_max is the same for GPU memory.
@@ -289,19 +295,19 @@
    exl2_interrupt ends a call that waits (exl2_model_load, exl2_generate ...) from another thread or a signal handler.
 
    exl2_open decides where models run. EXL2_BACKEND_AUTO uses the best supported GPU. If there is none it uses the CPU,
-   and one warning says why: no driver, a driver that is too old, no device, a compute capability below 7.5, or neither
-   a kernel compiler nor kernels in the cache (section 11). EXL2_BACKEND_CUDA uses a GPU or fails. EXL2_BACKEND_CPU
-   looks for no GPU. exl2_engine_get gives the decision, with the limits in use.
+   and one warning says why. The reasons: no driver, a driver that is too old, no device, a compute capability below
+   7.5, or neither a kernel compiler nor kernels in the cache (section 11). EXL2_BACKEND_CUDA uses a GPU or fails.
+   EXL2_BACKEND_CPU looks for no GPU. exl2_engine_get gives the decision, with the limits in use.
 
    exl2_open also chooses the CPU's instruction set: EXL2_CPU_AVX512, EXL2_CPU_AVX2, EXL2_CPU_NEON or EXL2_CPU_C.
-   cpu_path_max holds it down: some older Intel CPUs lower their clock for AVX-512, and then EXL2_CPU_AVX2 may serve a
-   game better. Sets of other CPUs limit nothing: an ARM CPU still uses NEON.
+   cpu_path_max sets an upper limit: some older Intel CPUs lower their clock for AVX-512, and then EXL2_CPU_AVX2 may
+   serve a game better. Sets of other CPUs limit nothing: an ARM CPU still uses NEON.
 
-   There are two families of bits. AVX2, AVX-512 and NEON are one; plain C, which rounds each product before it is
-   added, is the other. Within a family, logits have the same bits for any number of threads, budget, batch and
-   compiler, so a seed gives the same text. Two things can part machines of one family: -ffast-math and its like, and
-   the last bit of the C library's sines, powers and exponentials, which are computed in double and rounded to float
-   (once in many millions of values). A replay on another machine needs a path of the same family.
+   The paths form two groups. AVX2, AVX-512 and NEON are one; plain C, which rounds each product before it is added, is
+   the other. Results are bit-identical within a group, for any number of threads, budget, batch and compiler, so a seed
+   gives the same text. Two things can make results differ between machines of one group. One is -ffast-math and its
+   like. The other is the last bit of the C library's sines, powers and exponentials, which are computed in double and
+   rounded to float (once in many millions of values). A replay on another machine needs a path of the same group.
 
    exl2_devices lists the GPUs, and says of each unsupported one why it is unsupported. exl2_device_desc selects one: by
    index in that list, by UUID, by the LUID of the adapter that renders, or by a CUDA context of yours. Without a
@@ -311,7 +317,7 @@
    graphics shares the GPU's context, set shared_bytes_max to 49152. exl2_device_probe measures the bandwidth of GPU
    memory, which bounds the tokens per second.
 
-   A fault on the GPU (a defect, a reset of the driver, or another user of your context) ends its context for good: jobs
+   A fault on the GPU (a defect, a reset of the driver, or another user of your context) ends its context for good. Jobs
    end with EXL2_ERR_DEVICE_LOST, and so does every later call that needs the device. Histories stay readable: save what
    exl2_session_tokens gives, close the engine, open another, and prefill them. To use the GPU again may need a new
    process; EXL2_BACKEND_CPU does not.
@@ -347,21 +353,21 @@
    it.
 
    On a GPU a step queues work and collects finished work. gpu_us says how much GPU time it may queue, in ranges of
-   layers or of the head's columns, whose time the engine learns (0.25 ms each, or one layer); with gpu_us a sequence
-   gets at most one token a step, and cpu_us limits the queueing itself: prompts cost the thread about 10 us a layer. At
+   layers or of the head's columns, whose time the engine learns (0.25 ms each, or one layer). With gpu_us a sequence
+   gets at most one token a step. cpu_us limits the queueing itself: prompts cost the thread about 10 us a layer. At
    least one range is queued while the GPU has no work. Without gpu_us a whole pass is queued. If no other job is
    waiting, the next pass is queued as well, before the first one's tokens are known.
 
-   The worker. exl2_worker_start makes a thread that does what exl2_step did; exl2_step then delivers events, and what
-   it allows is what the worker may use: cpu_us and gpu_us once for each step, or, after a step without budgets, all the
-   time that it needs. With `wait` a step sleeps until the worker has finished a pass or can do nothing more. The words
-   are the same. Callbacks run where they did, on the thread that calls exl2_step, and meanwhile the worker goes on.
-   `allow`, on_logits, exl2_parallel, the allocator, zones and the logger are called on the worker's thread, too, but
-   never by both at once. A call tagged [E] waits until the worker has finished its present unit (on the CPU about
-   0.25 ms). A call tagged wait does all work itself, and may deliver events before it begins. The worker may write
-   ahead of what callbacks have heard, at most 32 texts of each job. If a callback says stop, or the job is cancelled,
-   the rest is dropped, and the history keeps what was heard. If it is paused, the rest waits until it goes on. IDLE
-   means that nothing was done since the last step, and that there is nothing to do.
+   The worker. exl2_worker_start makes a thread that does what exl2_step did, and exl2_step then delivers events. The
+   budgets passed to exl2_step are granted to the worker, once for each step; after a step without budgets the worker
+   has all the time that it needs. With `wait` a step sleeps until the worker has finished a pass or can do nothing
+   more. The generated text does not change. Callbacks run where they did, on the thread that calls exl2_step, and
+   meanwhile the worker goes on. `allow`, on_logits, exl2_parallel, the allocator, zones and the logger are called on
+   the worker's thread, too, but never by both at once. A call tagged [E] waits until the worker has finished its
+   present unit (on the CPU about 0.25 ms). A call tagged wait does all work itself, and may deliver events before it
+   begins. The worker may write ahead of what callbacks have heard, at most 32 texts of each job. If a callback says
+   stop, or the job is cancelled, the rest is dropped, and the history keeps what was heard. If it is paused, the rest
+   waits until it goes on. IDLE means that nothing was done since the last step, and that there is nothing to do.
 
    The worker also loads models, if the file functions are the default ones. With file functions of yours, exl2_step
    loads, within its budget, and the worker waits meanwhile. If yours may be called on any thread, set load_thread to
@@ -373,10 +379,10 @@
    because waking the thread is the largest CPU cost of a token. Do not use `wait` in a frame loop.
 
    exl2_stats gives memory, KV pages, jobs, tokens and the slowest step. Once a model is ready, `allocations` stays
-   constant, with these exceptions: conversations that render to more than 256 KiB, that bring a template_text or
-   special_tokens, or whose reply is begun; jobs with guidance, or with a grammar and bans (section 9); and, for a
-   moment, a text that is not valid UTF-8, has a word of more than 4 KiB, or has more than 5 KiB in one stretch that the
-   tokenizer normalizes first (Qwen: text that is not in normal form C).
+   constant, with three exceptions. The first are conversations that render to more than 256 KiB, that bring a
+   template_text or special_tokens, or whose reply is begun. The second are jobs with guidance, or with a grammar and
+   bans (section 9). The third, for a moment, is a text that is not valid UTF-8, has a word of more than 4 KiB, or has
+   more than 5 KiB in one stretch that the tokenizer normalizes first (Qwen: text that is not in normal form C).
 
    A call needs at most 64 KiB of stack, on whatever thread it runs. Callbacks, hooks and the GPU's driver and compiler
    run on the same stack and need theirs in addition. That is for gcc -O2 (measured: 45 KiB); without optimization a
@@ -389,8 +395,8 @@
 
    exl2_model_open begins a load that exl2_step continues, in parts of less than a millisecond: reading the tokenizer
    and the headers, too. Two parts cannot be cut: the tables of one very large matrix (a head with 262,144 tokens), and
-   compiling kernels that are not in the cache: a module at a time, or with four and more tasks of exl2_parallel all
-   together (one to three seconds). exl2_model_load opens the model and waits until it is ready.
+   compiling kernels that are not in the cache. Those are compiled a module at a time, or with four and more tasks of
+   exl2_parallel all together (one to three seconds). exl2_model_load opens the model and waits until it is ready.
 
    exl2_model_park gives a model's memory back for a while, for a scene without talk: what it has on the GPU, or on the
    CPU its weights and cache. Jobs and sessions stay: their histories are in other memory. exl2_model_park(e, m, false)
@@ -433,15 +439,15 @@
    bits of V) / 8 bytes (cache_bytes_per_token). With fewer bits the same memory holds more tokens, and long histories
    are decoded faster. On a GPU scratch_bytes grows by K and V of one layer in fp16, which prompts read. Each format
    gives words of its own; what section 9 promises holds within each. Take Q6 where memory is short. Q4 costs small
-   models visibly: a model of 135M then has another likeliest token in 16 of 100 places. Heads must have a multiple of
+   models visibly: a model of 135M then picks a different top token at 16 % of positions. Heads must have a multiple of
    16 elements, else EXL2_ERR_UNSUPPORTED; one that is no multiple of 32 is stored as the next multiple.
 
    Pages belong to running jobs; all others are a cache. A page in it is found by the tokens that it holds and by all
-   tokens before it, whoever computed it: the same session's next turn, a fork, or another job whose prompt begins in
-   the same way, also while the first one still computes it. So a common beginning is computed once. When a job needs
-   pages, those that no open session needs are evicted first, then those of idle sessions, the longest unused first. A
-   session whose pages were evicted continues as before; its next job computes them again. cache.no_reuse limits this to
-   a session's own history and its forks.
+   tokens before it, whoever computed it. The same session's next turn finds it, a fork, or another job whose prompt
+   begins in the same way, also while the first one still computes it. So a common beginning is computed once. When a
+   job needs pages, those that no open session needs are evicted first, then those of idle sessions, the longest unused
+   first. A session whose pages were evicted continues as before; its next job computes them again. cache.no_reuse
+   limits this to a session's own history and its forks.
 
    When a job becomes active, pages for its prompt and max_tokens are promised to it; it takes them as it writes. A job
    that finds too few pages waits for other jobs to end, never for idle sessions. One of a higher priority preempts
@@ -463,8 +469,8 @@
    their template writes. exl2_chat_render shows what the chat template makes of messages; exl2_chat_desc lists the
    Jinja that it runs.
 
-   With chat.begun_reply the last message is the beginning of the reply: the prompt ends right after its text, as the
-   template writes it (without white space at its end, if the template trims it), and the job continues it. The place is
+   With chat.begun_reply the last message is the beginning of the reply, and the job continues it. The prompt ends right
+   after its text, as the template writes it (without white space at its end, if the template trims it). The place is
    found by a second render with a marker after that text, so the same words may stand in other messages. The text of a
    grammar begins with the begun text, also after a save; only a CUSTOM grammar sees new tokens alone. Events, stop
    strings, banned strings, min_tokens and max_tokens are about the new text. ARG: the message has no text, the template
@@ -473,10 +479,9 @@
    These three functions set *need to the room that the answer needs, also when the answer did not fit
    (EXL2_ERR_TOO_SMALL). With NULL for the buffer they only do that (EXL2_OK).
 
-   exl2_json_text reads one value of JSON that is still being written: collect the TEXT events of a job with a JSON
-   grammar, ask after each for what a player should see, such as "/say", and show what is new (first recipe). It reads
-   the JSON from its beginning each time, in one to four microseconds for a kilobyte, allocates nothing and needs no
-   engine.
+   exl2_json_text reads one value of JSON that is still being written (first recipe). Collect the TEXT events of a job
+   with a JSON grammar, ask after each for what a player should see, such as "/say", and show what is new. It reads the
+   JSON from its beginning each time, in one to four microseconds for a kilobyte, allocates nothing and needs no engine.
 
    8. SESSIONS
 
@@ -484,10 +489,10 @@
    of the history are in the cache as long as there is room (section 6); an idle session holds no pages.
 
    exl2_session_fork copies a history at once: both sessions find the same pages, and each writes to pages of its own.
-   Prefill a world once and fork a session for each character. exl2_session_rewind cuts the history back,
-   exl2_session_trim takes tokens out of its middle (what follows is computed again, by the next job or by a
-   prefill_only job without a prompt, since positions are never changed afterwards),
-   exl2_session_tokens reads it, exl2_session_get counts it, exl2_session_close ends the session.
+   Prefill a world once and fork a session for each character. exl2_session_rewind cuts the history back.
+   exl2_session_trim takes tokens out of its middle; what follows is computed again, by the next job or by a
+   prefill_only job without a prompt, since positions are never changed afterwards. exl2_session_tokens reads the
+   history, exl2_session_get counts it, exl2_session_close ends the session.
 
    Save games. exl2_session_save gives a session as bytes, also while a job speaks; exl2_session_restore makes a free
    session of any engine with the same model (content_id) the saved one. To go on in the middle of a sentence, start the
@@ -497,8 +502,8 @@
    callbacks) is not in the snapshot; log-probabilities of tokens whose text was held back are lost (0). A snapshot has
    4 bytes a token, and some 100 for the job. EXL2_SAVE_KV adds K and V (cache_bytes_per_token each), so that nothing is
    computed again. They are used only where they would be computed in the same way: same release, cache format, number
-   of experts, angles of RoPE (which rope_scale, rope_alpha, yarn_factor and, with some models, context_max change), and
-   family of CPU paths or kind of GPU (section 3). Else the history is restored alone, a log line says so
+   of experts, angles of RoPE, and group of CPU paths or kind of GPU (section 3). The angles change with rope_scale,
+   rope_alpha, yarn_factor and, with some models, context_max. Else the history is restored alone, a log line says so
    (EXL2_LOG_ID_SNAPSHOT_KV), tokens_cached is 0, and the next job computes them again. So it is with saves of releases
    up to 0.2.0 (EXL2_LOG_ID_SNAPSHOT_EARLIER). K and V from a snapshot are found by that session and its forks only.
    Bytes may come from anywhere: damaged ones are rejected, and the session stays as it was.
@@ -523,34 +528,34 @@
    last digits.
 
    What replay promises: a job's tokens are a function of the device, the build, the history, the settings and the seed,
-   and of nothing else. They are the same alone or beside other jobs, with any budget and thread count, whether K and V
-   were found or computed again, after a fork, a preemption or a cancel, from a saved session, and with drafts or
-   without. On the CPU that is always so. On a GPU it is so for prompts that are read in passes of up to 128 rows, as
-   under gpu_us, or with prefill_chunk 128, and for up to 16 jobs at a time; larger passes are faster and have other
-   bits. There rows of prompts and rows of sampled tokens are computed in two ways and never share a pass, and a history
-   knows of each token how it was computed. So a text that is given as a prompt is another history than the same text
-   that was sampled.
+   and of nothing else. They are the same alone or beside other jobs, with any budget and thread count, and with drafts
+   or without. They are the same whether K and V were found or computed again, after a fork, a preemption or a cancel,
+   and from a saved session. On the CPU that is always so. On a GPU it is so for up to 16 jobs at a time, and for
+   prompts that are read in passes of up to 128 rows, as under gpu_us or with prefill_chunk 128. Larger passes are
+   faster and have other bits. There prompt rows and sampled rows use different kernels and never share a pass, and a
+   history knows of each token how it was computed. So a text that is given as a prompt is another history than the same
+   text that was sampled.
 
    A grammar says what a job's text can be, byte by byte, whatever the tokens. exl2_grammar_make compiles it, and the
    job's desc names it. Before a token is sampled all tokens that the grammar does not allow are masked, so only a
    whole, valid text can result, at any temperature. Early enough before max_tokens only tokens that lead to the end of
-   the text stay allowed. A job whose ban, allow or biases of minus infinity exclude tokens that such an end would use
-   has a copy of the grammar, with cache_bytes of its own, from exl2_job_start to its DONE; if they leave no text at
-   all, it does not start (ARG).
+   the text stay allowed. A job's ban, allow or biases of minus infinity may exclude tokens that such an end would use.
+   That job then has a copy of the grammar, with cache_bytes of its own, from exl2_job_start to its DONE; if they leave
+   no text at all, it does not start (ARG).
 
-   Where a grammar leaves no choice, nothing is computed to choose: where only one byte may follow, only one after it,
-   and so on, the text goes on with the longest token inside that string, unless the job's settings ban it, or a token
-   reaches beyond the string (": and ":" where a space may follow the colon): then the model chooses. Such forced tokens
-   are not sampled and cost no pass: they join the text at once, with a log-probability of 0, and the next pass has up
-   to 16 rows of the job, on a GPU up to 8. The text is the same as with draft.one_by_one, which samples every token; so
-   do jobs with alts_per_token, on_logits, guidance or mirostat, and CUSTOM grammars. stats.forced_tokens counts.
+   If the grammar allows one continuation only, it is appended without a pass. The text goes on with the longest token
+   inside the string that must follow. The model chooses after all if the job's settings ban that token, or if a token
+   reaches beyond the string (": and ":" where a space may follow the colon). Forced tokens are not sampled and have a
+   log-probability of 0; the next pass has up to 16 rows of the job, on a GPU up to 8. The text is the same as with
+   draft.one_by_one, which samples every token; so do jobs with alts_per_token, on_logits, guidance or mirostat, and
+   CUSTOM grammars. stats.forced_tokens counts.
 
    Where the text may end, the model's end tokens and the job's stop tokens are allowed; with prefer_end it ends there
    at once. Where nothing can follow, the job ends with EXL2_STOP_GRAMMAR. (Stop strings cut the text wherever they
    occur, and a cancelled job's text is incomplete.)
 
    A schema of a few hundred bytes compiles in about a millisecond, so make one from the state of the game each turn and
-   close it after exl2_job_start: list the people who are present, or what they hold, as an enum. What is not listed
+   close it after exl2_job_start. List the people who are present, or what they hold, as an enum. What is not listed
    cannot be chosen. Members come in the schema's order, so put the words that a player waits for first.
 
    The first grammar of a model makes a table of the model's tokens, in 0.4 ms and 50 KB for 1,000 tokens;
@@ -589,7 +594,7 @@
 
    draft.model guesses with a second, smaller model of the same vocabulary, which samples as the job does, with the same
    random numbers and only what the job's grammar and lists allow. It needs one more of max_jobs and of max_sessions for
-   each job, and pages of its own, where it gives way to the model's own jobs; without pages, or once it is closed, the
+   each job, and pages of its own, where it gives way to the model's own jobs. Without pages, or once it is closed, the
    job goes on without it. It pays where its pass costs a few hundredths of the large model's. With ngram set, too,
    guesses come from the history while the model has none.
 
@@ -603,8 +608,8 @@
    it for the present GPU while a model loads: some seconds at the first start, and at every start without a cache.
 
    exl2_kernel_cache keeps the results: for one GPU an entry for each module that its models needed, 1 to 3 MB in all.
-   An entry's key is a file name of letters, digits, '-' and '_' with the module, the architecture and a hash of all
-   that the entry depends on: another release of exl2.h asks for other keys. Entries are checked. An entry that is
+   An entry's key is a file name of letters, digits, '-' and '_'. It has the module, the architecture and a hash of all
+   that the entry depends on, so another release of exl2.h asks for other keys. Entries are checked. An entry that is
    damaged or that the driver rejects is compiled again and overwritten. demo/common/kernel_folder.c keeps entries in a
    folder.
 
@@ -616,27 +621,9 @@
 
    12. MAKING MODELS (EXL2_CONVERT)
 
-   exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest; exl2_import_desc lists the file types.
-   exl2_convert makes a better one from a GGUF file or a folder: it runs the model over calibration text, measures how
-   much each matrix matters, gives it bits accordingly, and rounds so that the errors of a matrix's outputs are small.
-   It holds the whole dense model in host memory, or reads one layer at a time where host_bytes_max is less. On a GPU
-   (backend) runs all of it but files. Results differ a little from those of the CPU, which is the reference, and a work
-   folder belongs to one of the two. device_bytes_max is a hard cap: with too little, CUDA fails with BUDGET, and AUTO
-   chooses the CPU, as it does where host_bytes_max has no room for pinned memory. The text is in part this header's and
-   for the rest what the model writes itself, or all of it the application's own files: text like that of the game is
-   best. All finished parts are kept in a work folder, so that a killed conversion continues where it was when it is
-   called again; if a byte of the source has changed, it is rejected. With measure_only it writes measurement.json and
-   calibration.json: given back as measurement_file and as a calibration file, they save more than half of the work at
-   every other rate.
-   ExLlamaV2's own measurement.json is accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are
-   chosen. size_bytes, in place of bpw, is the size of the whole folder: the head's bits are then chosen with the
-   others. Before the work begins, a conversion checks all numbers of the source, the rate, memory and disks, and
-   on_plan says what it will make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its
-   numbers is checked before that. What reads images or sound is copied as it is, and all tensors keep the source's
-   names. shard_bytes sets the size of the files. Rates, their cost, and text of a game as calibration: README, "Your
-   own EXL2 model".
-   exl2_compare says how far the logits of two models are apart.
-   These functions are for tools: they allocate with malloc and wait for disks.
+   exl2_import_gguf makes an EXL2 folder from a GGUF file by rounding to nearest. exl2_convert makes a better one, which
+   is calibrated. exl2_compare says how far the logits of two models are apart. The comment above their declarations
+   says how they work. These functions are for tools: they allocate with malloc and wait for disks.
 
    ERRORS AND WHAT TO DO (the message names the file, tensor or number)
 
@@ -891,6 +878,21 @@ EXL2_API uint32_t exl2_version(void);
 EXL2_API const char *exl2_result_name(exl2_result r);
 /* [A wait] What exl2_open calls. VERSION when header and implementation are of different releases. */
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out);
+/* One member of a public struct, as this compiler lays it out. */
+typedef struct exl2_layout {
+    const char *type, *member;   /* "exl2_job_desc", "max_tokens" */
+    uint32_t offset, bytes;      /* in the struct */
+} exl2_layout;
+
+/* [A nb] The members of all public structs, from index 0 on; false, and *out zeroed: index is too high. */
+EXL2_API bool exl2_layout_at(uint32_t index, exl2_layout *out);
+/* [A wait] What a binding calls in place of exl2_open (section 3). `version` is the EXL2_VERSION that the binding was
+   made for, a constant in it. `members` lists all members of each struct that the binding declares, as the binding
+   lays them out; exl2_engine_desc and exl2_error are among them. VERSION: another release, or a member that lies
+   elsewhere, is missing or is unknown; nothing of *d was used then. Other errors as exl2_open. The message goes to
+   *error, which may be NULL; d->open_error is not used. */
+EXL2_API exl2_result exl2_open_binding(const exl2_engine_desc *d, uint32_t version, const exl2_layout *members,
+                                       uint32_t member_count, exl2_error *error, exl2_engine **out);
 /* [A wait] The GPUs of this machine: out gets the first `cap` of them, *count the number of all; 0 without a
    driver. Makes no context. */
 EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count);
@@ -1575,6 +1577,31 @@ typedef struct exl2_import_desc {
    folder.
    IO, FORMAT, UNSUPPORTED for the file; CANCELLED after progress gave false. */
 EXL2_API exl2_result exl2_import_gguf(const exl2_import_desc *d);
+
+/* How exl2_convert works. It runs the model over calibration text, measures how much each matrix matters, gives it bits
+   accordingly, and rounds so that the errors of a matrix's outputs are small.
+
+   Memory: it holds the whole dense model in host memory, or reads one layer at a time where host_bytes_max is less. On
+   a GPU (backend) everything runs there except file I/O. Results differ a little from those of the CPU, which is the
+   reference, and a work folder belongs to one of the two. With too little device_bytes_max, CUDA fails with BUDGET, and
+   AUTO chooses the CPU, as it does where host_bytes_max has no room for pinned memory.
+
+   Text: by default one part is a text of this header, and the model writes the rest; or all of it is the application's
+   own files. Text like that of the game is best.
+
+   Before the work begins it checks all numbers of the source, the rate, memory and disks, and on_plan says what it will
+   make and need. A GGUF or FP8 source becomes a dense folder in the work folder; all but its numbers is checked before
+   that. What reads images or sound is copied as it is, and all tensors keep the source's names.
+
+   All finished parts are kept in the work folder, so that a killed conversion continues where it was when it is called
+   again. If a byte of the source has changed, it is rejected.
+
+   Several rates: with measure_only it writes measurement.json and calibration.json. Given back as measurement_file and
+   as a calibration file, they save more than half of the work at every other rate. ExLlamaV2's own measurement.json is
+   accepted, too: of its layouts those with the least sum of (1 - accuracy)^2 are chosen. size_bytes, in place of bpw,
+   is the size of the whole folder: the head's bits are then chosen with the others.
+
+   exl2_impl/docs/converting.md has rates, their cost, and how to give the text of a game. */
 
 /* Stages of a conversion. On a GPU all but FILES run there. */
 typedef enum exl2_convert_stage {

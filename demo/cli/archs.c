@@ -35,7 +35,7 @@ static void print_json(void)
     json_out_end(&j);
 }
 
-/* Two Markdown tables, which README.md holds as they are. */
+/* Two Markdown tables, which exl2_impl/docs/families.md holds as they are. */
 static void print_text(void)
 {
     exl2_arch_info a;

@@ -572,17 +572,17 @@ static void check_warnings(void)
     }
 }
 
-/* README.md has the first table of `exl2 archs` as it is; the JSON has the same rows, and only ASCII. */
+/* families.md has the first table of `exl2 archs` as it is; the JSON has the same rows, and only ASCII. */
 static void check_archs(void)
 {
-    char *out, *text, *readme = check_read("README.md", NULL);
+    char *out, *text, *families = check_read("exl2_impl/docs/families.md", NULL);
     CHECK_INT(program_run("archs"), 0);
     out = program_read("out");
     char *end = strstr(out, "\n\n");
     if (CHECK(end != NULL)) {
         end[1] = 0;
-        if (!CHECK(strstr(readme, out) != NULL)) {
-            printf("put the first table of 'exl2 archs' into README.md\n");
+        if (!CHECK(strstr(families, out) != NULL)) {
+            printf("put the first table of 'exl2 archs' into exl2_impl/docs/families.md\n");
         }
     }
     json_value *all = program_json(program_run("archs --json"), &text);
@@ -594,7 +594,7 @@ static void check_archs(void)
     json_free(all);
     free(text);
     free(out);
-    free(readme);
+    free(families);
 }
 
 /* What info says of families, and RoPE settings. */
