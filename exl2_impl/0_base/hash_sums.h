@@ -37,8 +37,8 @@ static inline uint64_t exl2__hash_step(uint64_t s, const uint8_t *word)
     return (s & 0xFFFFFFFFu) * EXL2__HASH_K + (s >> 32) + exl2__load64(word);
 }
 
-/* Adds stripes: eight lanes at a time, which stay in registers (gcc keeps no array there), of as many stripes as stay in
-   the first cache. */
+/* Adds stripes: eight lanes at a time, which stay in registers (gcc keeps no array there), of as many stripes as stay
+   in the first cache. */
 EXL2__PRIVATE void exl2__hash_stripes(uint64_t *lanes, const uint8_t *p, uint64_t count)
 {
     for (uint64_t some; count > 0; count -= some, p += some * EXL2__HASH_STRIPE) {

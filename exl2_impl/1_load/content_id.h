@@ -54,8 +54,8 @@ typedef enum exl2__content_id_kind {
     EXL2__CONTENT_ID_CODES, EXL2__CONTENT_ID_TABLES, EXL2__CONTENT_ID_VECTOR
 } exl2__content_id_kind;
 
-/* Ends the hash of a part, and adds it to the sum with its place: a unit and its matrix, or a layer and its vector. Each
-   place is to be added once. */
+/* Ends the hash of a part, and adds it to the sum with its place: a unit and its matrix, or a layer and its vector.
+   Each place is to be added once. */
 static inline void exl2__content_id_add_part(uint64_t sum[2], exl2__hash_sums *part, uint32_t unit, uint32_t index,
                                              exl2__content_id_kind kind)
 {

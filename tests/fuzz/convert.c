@@ -1,5 +1,5 @@
-/* convert.c: a fuzzer of conversions that are stopped, meet failing disks and other processes, and whose source changes.
-   A sequence is some runs of one conversion, of a tiny model, into one folder. At a random call that writes, syncs,
+/* convert.c: a fuzzer of conversions that are stopped, meet failing disks and other processes, and whose source
+   changes. A sequence is some runs of one conversion, of a tiny model, into one folder. At a random call that writes, syncs,
    renames or removes, the process is killed (also in the middle of a write), the call or all calls from there on fail,
    the source becomes another one, or a second process converts the same. Between runs the source may change, or only
    its times, and folders may be removed. These hold:
@@ -401,9 +401,9 @@ int main(int argc, char **argv)
     for (seed = begin; seed - begin < count && exl2__platform_ns() < end_ns && check_failures < 20; seed++) {
         run_sequence();
     }
-    printf("%u sequences, %u calls in a clean run; runs: %u undisturbed, %u killed, %u torn, %u with a failing call, %u "
-           "with a full disk, %u with a changed source, %u with a second process; %u succeeded\n", sequences, calls_most,
-           totals[NOTHING], totals[KILL], totals[TEAR], totals[FAIL], totals[FAIL_ALL], totals[CHANGE], totals[SECOND],
+    printf("%u sequences, %u calls in a clean run; runs: %u undisturbed, %u killed, %u torn, %u with a failing call, "
+           "%u with a full disk, %u with a changed source, %u with a second process; %u succeeded\n", sequences,
+           calls_most, totals[NOTHING], totals[KILL], totals[TEAR], totals[FAIL], totals[FAIL_ALL], totals[CHANGE], totals[SECOND],
            successes);
     rig_close();
     return check_done();

@@ -116,7 +116,7 @@ static void key_of_options(const char *module, const char *const *options, uint3
     exl2__cuda_source_close(&rig.files.c, &source);
 }
 
-/* The key holds every option that the compiler got, also those of all modules: a build with others finds no old code. */
+/* The key holds every option that the compiler got, also those of all modules. */
 static void test_options(void)
 {
     char key[EXL2__CUDA_KEY_MAX], digits[17];

@@ -14,9 +14,9 @@
 #define EXL2__CUDA_ENTRY_HEAD 40u
 #define EXL2__CUDA_ENTRY_BYTES_MAX ((size_t)64 << 20)
 
-/* Key of an entry, such as "gemv-sm_89-0123456789abcdef": module, target, and a hash of sources, of all options that NVRTC
-   gets, and of EXL2_VERSION. more [count]: options beside those of every module. Computing it does not need NVRTC, whose
-   version is not part of it: a compiler and an application without one share entries. */
+/* Key of an entry, such as "gemv-sm_89-0123456789abcdef": module, target, and a hash of sources, of all options that
+   NVRTC gets, and of EXL2_VERSION. more [count]: options beside those of every module. Computing it needs no NVRTC,
+   whose version is not part of it: an application with a compiler and one without share entries. */
 EXL2__PRIVATE void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target target, const char *const *more,
                                   uint32_t count, char key[EXL2__CUDA_KEY_MAX])
 {
