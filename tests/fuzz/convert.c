@@ -1,13 +1,13 @@
 /* convert.c: a fuzzer of conversions that are stopped, meet failing disks and other processes, and whose source
-   changes. A sequence is some runs of one conversion, of a tiny model, into one folder. At a random call that writes, syncs,
-   renames or removes, the process is killed (also in the middle of a write), the call or all calls from there on fail,
-   the source becomes another one, or a second process converts the same. Between runs the source may change, or only
-   its times, and folders may be removed. These hold:
+   changes. A sequence is some runs of one conversion, of a tiny model, into one folder. At a random call that writes,
+   syncs, renames or removes, the process is killed (also in the middle of a write), the call or all calls from there on
+   fail, the source becomes another one, or a second process converts the same. Between runs the source may change, or
+   only its times, and folders may be removed. These hold:
      - after a success the output is, byte for byte, that of a clean conversion of the source as it is, or, if it
        changed meanwhile, as it was;
-     - at any time the output folder is whole, or it does not exist;
+     - at any time the output folder is whole, or it is empty or does not exist;
      - a failure has one sentence, and is none of the engine's own faults (INTERNAL);
-     - while one process has the work folder, another one gets STATE, or finishes before;
+     - a second process fails with a sentence, or succeeds;
      - in the end, with nothing in its way, the conversion goes on and succeeds, unless its parts are of another source,
        and then it says so, and succeeds once they are removed.
 
@@ -403,8 +403,8 @@ int main(int argc, char **argv)
     }
     printf("%u sequences, %u calls in a clean run; runs: %u undisturbed, %u killed, %u torn, %u with a failing call, "
            "%u with a full disk, %u with a changed source, %u with a second process; %u succeeded\n", sequences,
-           calls_most, totals[NOTHING], totals[KILL], totals[TEAR], totals[FAIL], totals[FAIL_ALL], totals[CHANGE], totals[SECOND],
-           successes);
+           calls_most, totals[NOTHING], totals[KILL], totals[TEAR], totals[FAIL], totals[FAIL_ALL], totals[CHANGE],
+           totals[SECOND], successes);
     rig_close();
     return check_done();
 }
