@@ -25,6 +25,7 @@ EXL2__SIZE_END
 #include "0_base/pool.h"
 #include "0_base/half.h"
 #include "0_base/hash.h"
+#include "0_base/hash_sums.h"
 #include "0_base/sort.h"
 #include "0_base/heap.h"
 #include "0_base/log.h"
@@ -146,6 +147,7 @@ EXL2__SIZE_BEGIN
 
 /* ---- 4_cache: K and V in pages ---- */
 
+#include "4_cache/vectors.h"
 #include "4_cache/pages.h"
 #include "4_cache/table.h"
 
@@ -288,6 +290,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/host_sample.h"
 #include "7_engine/step.h"
 #include "7_engine/worker.h"
+#include "7_engine/layouts.h"
 #include "7_engine/api.h"
 #include "7_engine/api_jobs.h"
 #include "7_engine/public.h"
