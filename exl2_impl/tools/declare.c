@@ -1,5 +1,5 @@
-/* declare.c: writes headers that declare the engine's private functions, so that a test calls them and links one compiled
-   engine in place of compiling what it includes. In each header of exl2_impl the body of a function that is
+/* declare.c: writes headers that declare the engine's private functions, so that a test calls them and links one
+   compiled engine in place of compiling what it includes. In each header of exl2_impl the body of a function that is
    EXL2__PRIVATE or EXL2_API becomes a semicolon, and comments go; types, macros, constants and inline functions stay.
    All headers are in one folder, as their names are unique. With TEST_WHOLE defined each of them is the engine's own
    file with all bodies.
