@@ -1,7 +1,7 @@
 /* config.c: fuzz target: config.json of every row. Bytes that begin with '{' are the file; others choose a row, then
    fields and hostile values for them, two bytes each. What is accepted must make a sound plan.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/config.c -lm. The suite runs it with
-   run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -DTEST_WHOLE -I. -Ibuild/tests
+   tests/fuzz/config.c -lm. The suite runs it with run_seeds.c. */
 #include "../memory_files.h"
 
 #include "private/model_config_read.h"

@@ -1,7 +1,7 @@
 /* safetensors.c: fuzz target: any bytes as a safetensors file, all of whose matrices and vectors are read, and as the
    index of two such files.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors.c -lm. The suite runs it with
-   run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -DTEST_WHOLE -I. -Ibuild/tests
+   tests/fuzz/safetensors.c -lm. The suite runs it with run_seeds.c. */
 #include "../memory_files.h"
 #include "../tensors_open.h"
 
