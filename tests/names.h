@@ -27,6 +27,14 @@ static void require(bool holds, const source_file *file, int line, const char *r
     }
 }
 
+static bool exists(const char *path)
+{
+    char full[2 * SOURCE_PATH_BYTES];
+    struct stat info;
+    snprintf(full, sizeof full, "%s/%s", source_root, path);
+    return stat(full, &info) == 0;
+}
+
 static int folder_number(const char *path)
 {
     return strncmp(path, "exl2_impl/", 10) == 0 && isdigit((unsigned char)path[10]) ? path[10] - '0' : -1;
