@@ -40,8 +40,8 @@ static void case_sentences(void)
     CHECK_INT(program_run("--help"), 0);
 }
 
-/* Ctrl-C before anything is loaded: the program ends with code 1, and is not killed. It waits in opening world.txt, which
-   is a pipe here; a pipe that a reader has opened can be opened to write. */
+/* Ctrl-C before anything is loaded: the program ends with code 1, and is not killed. It waits in opening world.txt,
+   which is a pipe here; a pipe that a reader has opened can be opened to write. */
 static void case_interrupt(void)
 {
     char path[1200];
