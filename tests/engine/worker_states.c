@@ -67,21 +67,21 @@ static void idle_is_the_end(const rig *r)
    worker saw before. */
 static void news_is_work(const rig *r)
 {
-    CHECK_INT(exl2_worker_start(r->engine), EXL2_OK);
     for (uint32_t i = 0; i < 60; i++) {
         exl2_job job;
         exl2_job_desc d = job_of(r, NEW, &said[0]);
         d.on_event = i % 2 ? NULL : d.on_event;
         CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_OK);
         CHECK_INT(exl2_job_pause(r->engine, job, true), EXL2_OK);
+        CHECK_INT(exl2_worker_start(r->engine), EXL2_OK); /* now, else the job might end before the pause */
         step_until_idle(r, &waiting);
         CHECK_INT(said[0].done_events, 0);
         CHECK_INT(i % 3 ? exl2_job_pause(r->engine, job, false) : exl2_job_cancel(r->engine, job), EXL2_OK);
         step_until_idle(r, &waiting);
         CHECK_INT(said[0].done_events, 1);
         CHECK(i % 3 ? said[0].count == NEW : said[0].stop == EXL2_STOP_CANCELLED);
+        CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
     }
-    CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
 }
 
 /* ---- texts that are large ---- */
