@@ -6,7 +6,7 @@
 #ifndef CONVERT_RIG_H
 #define CONVERT_RIG_H
 
-#include "../exl2_impl/0_base/platform_write.h"
+#include "private/platform_write.h"
 #include "check.h"
 
 #include <unistd.h>

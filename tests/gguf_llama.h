@@ -3,7 +3,7 @@
 #ifndef GGUF_LLAMA_H
 #define GGUF_LLAMA_H
 
-#include "../exl2_impl/8_convert/gguf/gguf_types.h"
+#include "private/gguf_types.h"
 #include "gguf_maker.h"
 
 #define LLAMA_TENSORS_MAX 64

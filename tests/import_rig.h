@@ -4,7 +4,7 @@
 #define IMPORT_RIG_H
 
 #define EXL2_CONVERT
-#include "../exl2_impl/8_convert/gguf/import.h"
+#include "private/import.h"
 #include "check.h"
 #include "gguf_llama.h"
 #include "matrix_decode.h"

@@ -10,7 +10,7 @@
           every byte of the NVRTC library. The checks read a kept report as they read a new one. */
 #define _XOPEN_SOURCE 700
 #define EXL2_KERNEL_DIR "kernels_src"
-#include "../exl2_impl/3_backend/cuda/cuda_kernels.h"
+#include "private/cuda_kernels.h"
 #include "check.h"
 #include "sass.h"
 

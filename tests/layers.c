@@ -1,21 +1,13 @@
 /* layers.c: the house rules that a program can check, over the whole source tree.
    takes: layers ROOT VERSION.
    gives: one line per broken rule, with file and line. */
-#include "names.h"
+#include "engine_lines.h"
 
 #define LINES_MAX 800
 #define LINES_WARN 500
 #define COLUMNS_MAX 120
 
 /* ---- file heads ---- */
-
-static bool exists(const char *path)
-{
-    char full[2 * SOURCE_PATH_BYTES];
-    struct stat info;
-    snprintf(full, sizeof full, "%s/%s", source_root, path);
-    return stat(full, &info) == 0;
-}
 
 /* The first comment has labelled parts: name, takes, gives, and owns where the file owns something. */
 static void check_head(const source_file *file)
@@ -548,6 +540,7 @@ int main(int argc, char **argv)
     check_manual();
     check_layouts();
     check_tests_run();
+    check_engine_lines();
     check_documents();
     check_version(argv[2]);
     return check_done();

@@ -3,7 +3,7 @@
 #ifndef MATRIX_DECODE_H
 #define MATRIX_DECODE_H
 
-#include "../exl2_impl/1_load/exl2_matrix.h"
+#include "private/exl2_matrix.h"
 #include "check.h"
 
 /* words: q_weight [desc->words, out_stored]; out: f16 bits, rows in the order of the input features. */

@@ -3,8 +3,8 @@
 #ifndef MEMORY_FILES_H
 #define MEMORY_FILES_H
 
-#include "../exl2_impl/0_base/platform.h"
-#include "../exl2_impl/0_base/alloc.h"
+#include "private/platform.h"
+#include "private/alloc.h"
 #include "check.h"
 
 #define MEMORY_FILES_MAX 8

@@ -10,7 +10,7 @@
 
 #include "../exl2.h"
 
-#include "../exl2_impl/0_base/half.h"
+#include "private/half.h"
 
 #include <math.h>
 

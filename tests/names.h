@@ -27,6 +27,14 @@ static void require(bool holds, const source_file *file, int line, const char *r
     }
 }
 
+static bool exists(const char *path)
+{
+    char full[2 * SOURCE_PATH_BYTES];
+    struct stat info;
+    snprintf(full, sizeof full, "%s/%s", source_root, path);
+    return stat(full, &info) == 0;
+}
+
 static int folder_number(const char *path)
 {
     return strncmp(path, "exl2_impl/", 10) == 0 && isdigit((unsigned char)path[10]) ? path[10] - '0' : -1;
@@ -191,6 +199,7 @@ typedef struct declaration { /* what the parser has seen since the last ';' or b
     const source_token *name;
     /* typedef, const, static, EXL2_API, a name of the system; has (), has {} */
     bool type, fixed, local, public, foreign, function, body;
+    bool word, bare, fast; /* EXL2__PRIVATE; static; inline */
 } declaration;
 
 static void check_declaration(const source_file *file, const declaration *d)
@@ -205,6 +214,12 @@ static void check_declaration(const source_file *file, const declaration *d)
     if (d->body && !d->local && !d->public) {
         broken(file, d->name->line, "function is neither static nor EXL2_API", d->name->text, d->name->bytes);
     }
+    /* exl2_impl/tools/declare.c needs the word, at the beginning of the line. What has it is linked, so it is once in a
+       program: not in a template. */
+    require(!d->body || d->fast || !d->bare, file, d->name->line, "EXL2__PRIVATE is the word for this static",
+            "function");
+    require(!d->body || !d->word || !is_template(file), file, d->name->line, "make this function static inline",
+            "EXL2__PRIVATE in a template");
     if (!d->type && !d->function && !d->fixed) {
         broken(file, d->name->line, "global variable that is not const", d->name->text, d->name->bytes);
     }
@@ -226,6 +241,13 @@ static void check_scope(const source_file *file)
         /* an upper-case word may be a macro for `static`; nm checks the symbols */
         d.local |= source_is(t, "static") || (macro_like(t) && !source_is(t + 1, "("));
         d.public |= source_is(t, "EXL2_API");
+        d.bare |= source_is(t, "static");
+        d.fast |= source_is(t, "inline");
+        if (source_is(t, "EXL2__PRIVATE")) {
+            d.word = true;
+            require(i == 0 || t->text[-1] == '\n', file, t->line, "does not stand at the beginning of its line",
+                    "EXL2__PRIVATE");
+        }
         d.foreign |= os_file && (source_is(t, "extern") || source_is(t, "__declspec"));
         if ((source_is(t, "struct") || source_is(t, "union") || source_is(t, "enum")) && t[1].name) {
             bool defines = source_is(t + 2, "{") || source_is(t + 2, ";");

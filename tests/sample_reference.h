@@ -3,7 +3,7 @@
 #ifndef SAMPLE_REFERENCE_H
 #define SAMPLE_REFERENCE_H
 
-#include "../exl2_impl/3_backend/sample/cpu_sample.h"
+#include "private/cpu_sample.h"
 #include "check.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef TEMPLATE_SET_OPEN_H
 #define TEMPLATE_SET_OPEN_H
 
-#include "../exl2_impl/6_text/chat/template_set.h"
+#include "private/template_set.h"
 
 /* On failure *set is zeroed. */
 static inline exl2_result template_set_open(exl2__ctx *c, const char *dir, exl2__template_set *set)

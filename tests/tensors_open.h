@@ -2,7 +2,7 @@
 #ifndef TENSORS_OPEN_H
 #define TENSORS_OPEN_H
 
-#include "../exl2_impl/1_load/tensor_table.h"
+#include "private/tensor_table.h"
 
 /* On failure *t is zeroed. renames: of a family, or NULL. */
 static inline exl2_result tensors_open_renamed(exl2__ctx *c, const char *dir, const char *const *renames,

@@ -3,8 +3,8 @@
 #define TEXT_GOLDENS_H
 
 #include "text_rows.h"
-#include "../exl2_impl/6_text/tokenizer/encode.h"
-#include "../exl2_impl/6_text/tokenizer/stream.h"
+#include "private/encode.h"
+#include "private/stream.h"
 #include "vocab_open.h"
 
 typedef struct rows_state {

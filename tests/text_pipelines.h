@@ -3,7 +3,7 @@
 #ifndef TEXT_PIPELINES_H
 #define TEXT_PIPELINES_H
 
-#include "../exl2_impl/6_text/tokenizer/pieces.h"
+#include "private/pieces.h"
 
 #include <stdio.h>
 

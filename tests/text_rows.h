@@ -2,8 +2,8 @@
 #ifndef TEXT_ROWS_H
 #define TEXT_ROWS_H
 
-#include "../exl2_impl/0_base/platform.h"
-#include "../exl2_impl/0_base/json/json.h"
+#include "private/platform.h"
+#include "private/json.h"
 #include "check.h"
 
 #ifndef EXL2_GOLDEN_DIR

@@ -235,6 +235,20 @@ static const struct {
     { "exl2_impl/1_load/b.h", BAD_B("int exl2__b_open(void)\n{\n    return 1;\n}\n"), "neither static nor EXL2_API" },
     { "exl2_impl/1_load/b.h", BAD_B("static int exl2__b(void)\n{\n    static int calls;\n    return ++calls;\n}\n"),
       "state inside a function" },
+    { "exl2_impl/1_load/b.h", BAD_B("static int exl2__b(void)\n{\n    return 1;\n}\n"),
+      "EXL2__PRIVATE is the word for this static" },
+    { "exl2_impl/1_load/b.h", BAD_B("#define EXL2__FAST\nEXL2__FAST EXL2__PRIVATE int exl2__b(void)\n{\n"
+                                    "    return 1;\n}\n"),
+      "does not stand at the beginning of its line: EXL2__PRIVATE" },
+    { "exl2_impl/1_load/b_template.h", HEAD("b_template.h") "EXL2__PRIVATE int exl2__b(void)\n{\n    return 1;\n}\n",
+      "make this function static inline" },
+    { "tests/go.c", "#define EXL2_IMPLEMENTATION\n#include \"../exl2.h\"\nint main(void) { return exl2_go(); }\n",
+      "compiles the engine, and is not in `whole`" },
+    { "tests/go.c", "#include \"../exl2_impl/1_load/b.h\"\nint main(void) { return exl2_go(); }\n",
+      "compiles the engine, and is not in `whole`" },
+    { "tests/go.c", "#include \"private/gone.h\"\nint main(void) { return exl2_go(); }\n",
+      "exl2_impl has no such file: private/gone.h" },
+    { "tests/meson.build", "'go' 'hosts'\ndeep = { 'go': 'sees it' }\n", "needs no place in `deep`" },
     { "exl2_impl/1_load/b.h", BAD_B("static void *exl2__b(void)\n{\n    return malloc(3);\n}\n"),
       "platform.h: malloc" },
     { "exl2_impl/1_load/b.h", BAD_B("#define EXL2__STOP() abort()\n"), "platform.h: abort" },
@@ -266,6 +280,53 @@ static void check_long_file(void)
     check_says(layers, "split this file");
 }
 
+/* A test that includes b.h, which has `count` lines with a semicolon between the texts. */
+static void write_large(const char *begin, int count, const char *end)
+{
+    static char text[200000];
+    snprintf(text, sizeof text, "%s%s%s", HEAD("b.h") GUARD("B"), "#include \"../0_base/result.h\"\n"
+             "EXL2_API int exl2_go(void)\n{\n    return 1;\n}\n", begin);
+    char *at = text + strlen(text);
+    for (int i = 0; i < count; i++) {
+        at += sprintf(at, "\n;");
+    }
+    strcat(at, end);
+    strcat(text, "\n#endif\n");
+    write_file("exl2_impl/1_load/b.h", text);
+}
+
+/* Prototypes, types and inline functions count, but no bodies, comments or empty lines. What is in a list may have
+   more. */
+static void check_engine_lines(void)
+{
+    static const char says[] = "includes more than 10,000 lines of the engine";
+    static const struct { const char *begin, *end, *list; bool large; } cases[] = {
+        { "typedef struct exl2__b {", "} exl2__b;", "", true },
+        { "static inline int exl2__b(void)\n{", "}", "", true },
+        { "EXL2__PRIVATE int exl2__b(void)\n{", "}", "", false },
+        { "/*", "*/", "", false },
+        { "typedef struct exl2__b {", "} exl2__b;", "deep = { 'go': 'sees it' }\n", false },
+        { "typedef struct exl2__b {", "} exl2__b;", "whole = { 'go': 'compiles it' }\n", false },
+        { "typedef struct exl2__b {", "} exl2__b;", "whole = { 'gone': 'compiles it' }\n'go':\n", true },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char build[200], path[1200];
+        write_tree();
+        write_large(cases[i].begin, 10000, cases[i].end);
+        write_file("tests/go.c", "#include \"rig.h\"\nint main(void) { return exl2_go(); }\n");
+        write_file("tests/rig.h", "#include \"private/b.h\"\n");
+        snprintf(build, sizeof build, "'go' 'hosts'\n%s", cases[i].list);
+        write_file("tests/meson.build", build);
+        run(layers);
+        snprintf(path, sizeof path, "%s/said", folder);
+        char *said = check_read(path, NULL);
+        if (!CHECK_INT(strstr(said, says) != NULL, cases[i].large)) {
+            printf("case %zu:\n%s\n", i, said);
+        }
+        free(said);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4) {
@@ -290,5 +351,6 @@ int main(int argc, char **argv)
         check_says(layers, layer_cases[i].says);
     }
     check_long_file();
+    check_engine_lines();
     return check_done();
 }

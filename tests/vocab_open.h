@@ -2,7 +2,7 @@
 #ifndef VOCAB_OPEN_H
 #define VOCAB_OPEN_H
 
-#include "../exl2_impl/6_text/tokenizer/vocab_read.h"
+#include "private/vocab_read.h"
 
 /* On failure *out is zeroed. */
 static inline exl2_result vocab_open(exl2__ctx *c, const char *dir, exl2__vocab *out)

@@ -72,7 +72,7 @@ EXL2__PRIVATE void exl2__hash_stripes(uint64_t *lanes, const uint8_t *p, uint64_
                             _mm256_loadu_si256((const __m256i *)(const void *)(p + 32 * (i))))
 #define EXL2__HASH_ALL(X) X(0); X(1); X(2); X(3); X(4); X(5); X(6); X(7)
 
-EXL2__TARGET_AVX2 EXL2__PRIVATE void exl2__hash_stripes_avx2(uint64_t *lanes, const uint8_t *p, uint64_t count)
+EXL2__PRIVATE EXL2__TARGET_AVX2 void exl2__hash_stripes_avx2(uint64_t *lanes, const uint8_t *p, uint64_t count)
 {
     EXL2__UNALIGNED_MOVES();
     const __m256i k = _mm256_set1_epi64x(EXL2__HASH_K);

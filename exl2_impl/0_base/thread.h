@@ -152,10 +152,11 @@ typedef struct exl2__thread {
 } exl2__thread;
 
 #if defined(_WIN32)
-static unsigned long __stdcall exl2__thread_main(void *thread)
+#define EXL2__THREAD_RESULT unsigned long __stdcall
 #else
-static void *exl2__thread_main(void *thread)
+#define EXL2__THREAD_RESULT void *
 #endif
+EXL2__PRIVATE EXL2__THREAD_RESULT exl2__thread_main(void *thread)
 {
     const exl2__thread *t = (const exl2__thread *)thread;
     t->run(t->arg);

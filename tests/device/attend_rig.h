@@ -5,7 +5,7 @@
 #ifndef ATTEND_RIG_H
 #define ATTEND_RIG_H
 
-#include "../../exl2_impl/3_backend/cpu/cpu_codes.h"
+#include "private/cpu_codes.h"
 #include "../../kernels_src/attend_args.h"
 #include "../sample_reference.h"
 #include "rig.h"

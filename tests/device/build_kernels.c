@@ -5,7 +5,7 @@
    owns:  the folder's files. */
 #include "other_gpu.h"
 
-#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "private/cuda.h"
 #include "kernel_folder.h"
 
 static void line(void *user, exl2_log_level level, exl2_log_id id, exl2_result code, const char *text)

@@ -2,7 +2,7 @@
    takes: [kernels_src [CASE ROWS | speed [ROWS ...]]]; a GPU. CASE: only this case, with at most ROWS rows. speed: the
           time of a layer of Qwen3-30B-A3B, as a whole and by kernel.
    gives: exit code 0, 1, or 77 without a GPU; the largest error. */
-#include "../../exl2_impl/3_backend/cuda/cuda_grouped_plan.h"
+#include "private/cuda_grouped_plan.h"
 #include "product_rig.h"
 #include "spread.h"
 

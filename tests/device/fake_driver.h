@@ -16,7 +16,7 @@
 int fake_sleep(const struct timespec *time, struct timespec *left);
 int fake_clock(int clock, struct timespec *time);
 
-#include "../../exl2_impl/3_backend/cuda/cuda_api.h"
+#include "private/cuda_api.h"
 
 #define FAKE_DEVICES_MAX 4
 

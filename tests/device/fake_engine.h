@@ -8,7 +8,7 @@
 
 #include "fake_driver.h"
 
-#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "private/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 

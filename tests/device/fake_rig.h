@@ -21,7 +21,7 @@ typedef struct fake_two_args {
     uint64_t to, from, bytes;
 } fake_two_args;
 
-#include "../../exl2_impl/3_backend/cuda/cuda_ring.h"
+#include "private/cuda_ring.h"
 #include "../memory_files.h"
 #include "fake_driver.h"
 

@@ -6,7 +6,7 @@
 #ifndef GEMM_RIG_H
 #define GEMM_RIG_H
 
-#include "../../exl2_impl/3_backend/cuda/cuda_gemm_wg.h"
+#include "private/cuda_gemm_wg.h"
 #include "product_rig.h"
 
 static inline bool product_is_affine(const product_matrix *m)

@@ -8,9 +8,9 @@
 #define EXL2_CONVERT
 #include "other_gpu.h"
 
-#include "../../exl2_impl/0_base/platform_write.h"
-#include "../../exl2_impl/8_convert/quantizer/correct.h"
-#include "../../exl2_impl/8_convert/quantizer/measure.h"
+#include "private/platform_write.h"
+#include "private/correct.h"
+#include "private/measure.h"
 #include "../sample_reference.h"
 #include "gpu_product.h"
 #include "kernel_folder.h"

@@ -7,7 +7,7 @@
 
 #include "other_gpu.h"
 
-#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "private/cuda.h"
 #include "kernel_folder.h"
 
 static exl2__cuda_device gpu;

@@ -6,7 +6,7 @@
 #define EXL2_KERNEL_DIR "kernels_src"
 #include "other_gpu.h"
 
-#include "../../exl2_impl/3_backend/cuda/cuda_ring.h"
+#include "private/cuda_ring.h"
 #include "../../kernels_src/probe_args.h"
 
 static struct entry { /* a cache of one entry */

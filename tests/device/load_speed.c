@@ -4,9 +4,9 @@
    gives: exit code 0, 1, or 77 without a GPU or a model; speeds, times and bytes. */
 #include "../../exl2.h"
 
-#include "../../exl2_impl/1_load/model_config_read.h"
-#include "../../exl2_impl/2_graph/weights.h"
-#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "private/model_config_read.h"
+#include "private/weights.h"
+#include "private/cuda.h"
 #include "../check.h"
 #include "../weights_measure.h"
 #include "kernel_folder.h"

@@ -7,10 +7,10 @@
 
 #include "../../exl2.h"
 
-#include "../../exl2_impl/1_load/model_config_read.h"
-#include "../../exl2_impl/2_graph/forward_queue.h"
-#include "../../exl2_impl/2_graph/weights.h"
-#include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "private/model_config_read.h"
+#include "private/forward_queue.h"
+#include "private/weights.h"
+#include "private/cpu.h"
 #include "../weights_measure.h"
 #include "gpu_rig.h"
 #include "spread.h"

@@ -14,7 +14,7 @@
 
 #include "../../exl2.h"
 
-#include "../../exl2_impl/3_backend/cuda/cuda_api.h"
+#include "private/cuda_api.h"
 #include "../check.h"
 
 #define EXL2__CUDA_TABLES(driver, nvrtc) other_gpu_tables(driver, nvrtc)

@@ -10,32 +10,45 @@
 set -e
 folder=$1
 shift
-flags="-std=c11 -O2 -I. -Itests -I$folder/made -Wno-unused-function"
-mkdir -p "$folder/made" "$folder/tests/golden"
+mkdir -p "$folder/made/private" "$folder/tests/golden"
 ${CC:-cc} -O1 -o "$folder/made/embed" exl2_impl/tools/embed.c
 "$folder/made/embed" kernels_src "$folder/made/exl2_kernels.inc" "$folder/made/exl2_kernels.d"
+${CC:-cc} -O1 -o "$folder/made/declare" exl2_impl/tools/declare.c
+"$folder/made/declare" "$PWD" "$folder/made/private"
 
-# program NAME SOURCES [flags]
+# compile FLAGS ...
+compile() {
+    ${CC:-cc} -std=c11 -O2 -I. -Itests -I"$folder/made" -Wno-unused-function -include tests/asserts.h \
+        '-DEXL2_GOLDEN_DIR="tests/golden"' "$@"
+}
+
+# program NAME SOURCES [flags]: it links one compiled engine, as in tests/meson.build
 program() {
     name=$1
     shift
-    # shellcheck disable=SC2086 # a list
-    ${CC:-cc} $flags '-DEXL2_GOLDEN_DIR="tests/golden"' "$@" -o "$folder/$name" -lm -lpthread -ldl
+    compile -DEXL2__PRIVATE= -DEXL2_CONVERT= "$@" "$folder/made/engine.o" -o "$folder/$name" -lm -lpthread -ldl
 }
 
-for name in host repack small exchange sample products gemm expert_gemm attend models predict product_speed convert \
-    convert_speed; do
+# whole NAME SOURCES: it compiles the files of the engine that it includes
+whole() {
+    name=$1
+    shift
+    compile -DTEST_WHOLE "$@" -o "$folder/$name" -lm -lpthread -ldl
+}
+
+compile -DEXL2__PRIVATE= -DEXL2_CONVERT= -DTEST_WHOLE -c tests/device/other_gpu.c -o "$folder/made/engine.o"
+for name in repack small exchange sample products gemm expert_gemm attend predict product_speed convert convert_speed \
+    build_kernels; do
     program $name tests/device/$name.c
 done
 program solve tests/unit/solve.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
-program phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c
-# shellcheck disable=SC2086 # a list
-${CC:-cc} $flags -DEXL2_CONVERT -c tests/device/other_gpu.c -o "$folder/made/engine.o"
 for name in golden mixed experts sampling guidance grammars bans replay snapshot forced drafts worker park prefix \
     soak grammar_real; do
-    program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA "$folder/made/engine.o"
+    program $name tests/engine/$name.c -DRIG_BACKEND=EXL2_BACKEND_CUDA
 done
-program build_kernels tests/device/build_kernels.c -DEXL2_CONVERT
+whole host tests/device/host.c
+whole models tests/device/models.c
+whole phases tests/device/phases.c tests/device/double_rounded.c tests/unit/cpu_double.c
 for arch in "${@:-90}"; do
     kernels="$folder/kernels" other=
     [ "$arch" = 90 ] || kernels="$folder/kernels-$arch" other=$arch

@@ -6,8 +6,8 @@
 #ifndef PRODUCT_RIG_H
 #define PRODUCT_RIG_H
 
-#include "../../exl2_impl/0_base/half.h"
-#include "../../exl2_impl/3_backend/cuda/cuda_matrix.h"
+#include "private/half.h"
+#include "private/cuda_matrix.h"
 #include "../../kernels_src/shuffle_args.h"
 #include "rig.h"
 

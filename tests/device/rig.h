@@ -14,7 +14,7 @@
 
 #include "other_gpu.h"
 
-#include "../../exl2_impl/3_backend/cuda/cuda_kernels.h"
+#include "private/cuda_kernels.h"
 #include "kernel_folder.h"
 
 typedef struct rig_module {

@@ -1,7 +1,7 @@
 /* sample.c: sampling on the GPU compared with the CPU backend: every result must be equal bit for bit.
    takes: [kernels_src [test | time]]; a GPU.
    gives: exit code 0, 1, or 77 without a GPU. */
-#include "../../exl2_impl/3_backend/cuda/cuda_sample.h"
+#include "private/cuda_sample.h"
 #include "../sample_reference.h"
 #include "rig.h"
 

@@ -2,8 +2,8 @@
    references on the CPU.
    takes: nothing; a GPU.
    gives: exit code 0, 1, or 77 without a GPU. */
-#include "../../exl2_impl/0_base/half.h"
-#include "../../exl2_impl/3_backend/sample/cpu_sample.h"
+#include "private/half.h"
+#include "private/cpu_sample.h"
 #include "../../kernels_src/copy_args.h"
 #include "../../kernels_src/embed_args.h"
 #include "../../kernels_src/gather_args.h"

@@ -3,7 +3,7 @@
    engine that gives the words it gave before. The script that is no JSON: tests/programs/replay.c. */
 #include "text_model.h"
 
-#include "../../exl2_impl/0_base/hash.h"
+#include "private/hash.h"
 
 #define NEW 40u
 #define PAGE 64u

@@ -4,7 +4,7 @@
    gives: exit code 0 or 1. */
 #include "text_model.h"
 
-#include "../../exl2_impl/6_text/unicode/unicode.h"
+#include "private/unicode.h"
 
 static text_model model; /* global, because the files hook keeps a pointer to it */
 

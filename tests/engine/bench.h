@@ -1,5 +1,5 @@
-/* bench.h: one model in an engine that is compiled with the test, on the CPU or over the fake driver, so that the test
-   sees and changes what is inside. It has room for vectors. A test includes it once, instead of rig.h.
+/* bench.h: one model in an engine whose objects the test sees and changes, on the CPU or over the fake driver. It has
+   room for vectors. A test includes it once, instead of rig.h, and links fake_engine.c.
    takes: the goldens; the fake driver.
    gives: bench, bench_open, bench_close, bench_run, bench_embedding, bench_below. */
 #ifndef BENCH_H
@@ -7,24 +7,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-#define nanosleep(time, left) fake_sleep(time, left)
-#define clock_gettime(clock, time) fake_clock(clock, time)
-#include "../device/fake_driver.h"
-
-static void bench_assert(bool holds, const char *what, int line)
-{
-    if (!holds) {
-        printf("assertion in line %d: %s\n", line, what);
-        abort();
-    }
-}
-
-#define EXL2_ASSERT(c) bench_assert(c, #c, __LINE__)
-#define EXL2__CUDA_TABLES(driver, nvrtc) machine_tables(driver, nvrtc)
-#define EXL2_IMPLEMENTATION
 #include "../device/fake_model.h"
+#include "private/api.h"
+#include "private/cpu.h"
 #include "rig.h"
 
 #define VECTORS_MAX 4096u

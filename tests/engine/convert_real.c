@@ -6,7 +6,7 @@
 #include "rig.h"
 
 #include "../../demo/common/pool.h"
-#include "../../exl2_impl/8_convert/folder.h"
+#include "private/folder.h"
 
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
    cancelled or forked from. The number of pending copies is bounded, and every session reads its own history. */
 #include "rig.h"
 
-#include "../../exl2_impl/7_engine/objects.h"
+#include "private/objects.h"
 
 #define WORLD 70 /* tokens: a whole page and part of another */
 #define NEW 12

@@ -3,7 +3,7 @@
    rejected calls. */
 #define _GNU_SOURCE /* mkdtemp */
 #include "text_model.h"
-#include "../../exl2_impl/7_engine/masks.h"
+#include "private/masks.h"
 #include "../grammar_judge.h"
 
 static text_model model; /* global, because the files hook keeps a pointer to it */

@@ -4,7 +4,7 @@
 #define GOLDEN_NO_MAIN
 #include "golden.c"
 
-#include "../../exl2_impl/8_convert/folder.h"
+#include "private/folder.h"
 
 static void copy_file(const char *from, const char *to)
 {

@@ -4,7 +4,7 @@
 #define EXL2_CONVERT
 #include "rig.h"
 
-#include "../../exl2_impl/8_convert/folder.h"
+#include "private/folder.h"
 #include "../text_rows.h"
 
 #define GGUF_NAME "build/models/SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -3,7 +3,7 @@
    hostile texts. */
 #include "rig.h"
 
-#include "../../exl2_impl/6_text/unicode/unicode.h"
+#include "private/unicode.h"
 
 #define DOC_BYTES 4096
 

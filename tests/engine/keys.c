@@ -4,7 +4,7 @@
    same words with the same log-probabilities. */
 #include "rig.h"
 
-#include "../../exl2_impl/0_base/hash.h"
+#include "private/hash.h"
 
 #define NEW 12u
 

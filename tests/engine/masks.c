@@ -2,7 +2,7 @@
    allow does not depend on when they are computed. */
 #include "text_model.h"
 
-#include "../../exl2_impl/7_engine/step.h"
+#include "private/step.h"
 
 static text_model model;
 static rig_said said, again;

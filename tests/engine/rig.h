@@ -6,8 +6,8 @@
 
 #include "../../exl2.h"
 
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/0_base/json/json.h"
+#include "private/platform.h"
+#include "private/json.h"
 #include "../check.h"
 #include "../device/kernel_folder.h"
 

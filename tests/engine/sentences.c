@@ -3,7 +3,7 @@
    out. */
 #include "text_model.h"
 
-#include "../../exl2_impl/6_text/unicode/unicode.h"
+#include "private/unicode.h"
 
 static text_model model; /* global, because the files hook keeps a pointer to it */
 static char config[8192]; /* of the folder "made" */

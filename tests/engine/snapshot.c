@@ -4,7 +4,7 @@
    and the session stays as it was. */
 #include "text_model.h"
 
-#include "../../exl2_impl/0_base/hash.h"
+#include "private/hash.h"
 
 #define KINDS 9u
 #define NEW 40u

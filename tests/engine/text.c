@@ -2,7 +2,7 @@
    in raw text, buffers that are too small, text that is not UTF-8, long texts. Conversations: chat.c. */
 #include "text_model.h"
 
-#include "../../exl2_impl/6_text/unicode/unicode.h"
+#include "private/unicode.h"
 
 static text_model model; /* global, because the files hook keeps a pointer to it */
 

@@ -7,7 +7,7 @@
 
 #include "rig.h"
 
-#include "../../exl2_impl/6_text/tokenizer/pieces.h"
+#include "private/pieces.h"
 
 #define TEXT_VOCAB 320
 #define TEXT_PLAN_MAX 32

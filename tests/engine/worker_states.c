@@ -4,7 +4,7 @@
 #include "rig.h"
 #include "text_model.h"
 
-#include "../../exl2_impl/7_engine/objects.h"
+#include "private/objects.h"
 
 #include <pthread.h>
 

@@ -11,7 +11,7 @@ int api_sleep(const struct timespec *time, struct timespec *left);
 #define clock_gettime(clock, time) api_clock(clock, time)
 #define exl2__platform_entropy api_real_entropy
 #define exl2__platform_sleep_ms api_real_nap
-#include "../../exl2_impl/0_base/platform.h"
+#include "private/platform.h"
 #undef exl2__platform_entropy
 #undef exl2__platform_sleep_ms
 

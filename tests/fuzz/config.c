@@ -1,11 +1,11 @@
 /* config.c: fuzz target: config.json of every row. Bytes that begin with '{' are the file; others choose a row, then
    fields and hostile values for them, two bytes each. What is accepted must make a sound plan.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/config.c -lm. The suite runs it with
-   run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -DTEST_WHOLE -I. -Ibuild/tests
+   tests/fuzz/config.c -lm. The suite runs it with run_seeds.c. */
 #include "../memory_files.h"
 
-#include "../../exl2_impl/1_load/model_config_read.h"
-#include "../../exl2_impl/2_graph/units.h"
+#include "private/model_config_read.h"
+#include "private/units.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -18,8 +18,8 @@
 #define _GNU_SOURCE
 #define EXL2_CONVERT
 #include "../../exl2.h"
-#include "../../exl2_impl/0_base/hash.h"
-#include "../../exl2_impl/1_load/file.h"
+#include "private/hash.h"
+#include "private/file.h"
 #include "../convert_rig.h"
 
 #include <errno.h>

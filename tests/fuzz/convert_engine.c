@@ -20,7 +20,7 @@ ssize_t fuzz_write(int file, const void *data, size_t bytes, off_t at);
 #define exl2__platform_rename engine_rename
 #define exl2__platform_replace engine_replace
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/platform_write.h"
+#include "private/platform_write.h"
 #undef exl2__platform_rename
 #undef exl2__platform_replace
 

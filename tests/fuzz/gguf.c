@@ -1,11 +1,11 @@
 /* gguf.c: fuzz target: any bytes as a GGUF file, or after "PART" and a u32, the size of the first, as the two files of
    a model that is split. Runs the whole import, but writes nothing to the disk.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/gguf.c -lm. The suite runs it with
-   run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -DTEST_WHOLE -I. -Ibuild/tests
+   tests/fuzz/gguf.c -lm. The suite runs it with run_seeds.c. */
 #define EXL2_CONVERT
 #include "../memory_files.h"
 
-#include "../../exl2_impl/8_convert/gguf/import.h"
+#include "private/import.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

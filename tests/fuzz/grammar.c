@@ -3,7 +3,7 @@
    texts are generated, which must be UTF-8 and end within their number of tokens. */
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
-#include "../../exl2_impl/6_text/grammar/grammar.h"
+#include "private/grammar.h"
 #include "../vocab_open.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

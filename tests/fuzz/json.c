@@ -1,11 +1,11 @@
 /* json.c: fuzz target: any bytes as JSON, complete and incomplete, and as config.json and generation_config.json of a
    model.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/json.c -lm. The suite runs it with
-   run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -DTEST_WHOLE -I. -Ibuild/tests
+   tests/fuzz/json.c -lm. The suite runs it with run_seeds.c. */
 #include "../memory_files.h"
 
-#include "../../exl2_impl/0_base/json/json_part.h"
-#include "../../exl2_impl/1_load/model_config_read.h"
+#include "private/json_part.h"
+#include "private/model_config_read.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,12 +1,12 @@
 /* measurement.c: fuzz target: what a conversion reads besides the model: measurement.json, ids for calibration, and
    files of the work folder. Bytes that begin with '{' are a measurement, those with '[' ids, others a file of the work
    folder. What is accepted must be what a conversion can go on with.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/measurement.c -lm. The suite runs it with
-   run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -DTEST_WHOLE -I. -Ibuild
+   -Ibuild/tests tests/fuzz/measurement.c -lm. The suite runs it with run_seeds.c. */
 #define EXL2_CONVERT
 #include "../memory_files.h"
 
-#include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "private/convert.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

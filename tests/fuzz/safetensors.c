@@ -1,12 +1,12 @@
 /* safetensors.c: fuzz target: any bytes as a safetensors file, all of whose matrices and vectors are read, and as the
    index of two such files.
-   By hand: clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors.c -lm. The suite runs it with
-   run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -DTEST_WHOLE -I. -Ibuild/tests
+   tests/fuzz/safetensors.c -lm. The suite runs it with run_seeds.c. */
 #include "../memory_files.h"
 #include "../tensors_open.h"
 
-#include "../../exl2_impl/1_load/arch_rows.h"
-#include "../../exl2_impl/1_load/exl2_matrix.h"
+#include "private/arch_rows.h"
+#include "private/exl2_matrix.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,15 +9,15 @@
        1      tokens that were heard before the save; bit 7: with K and V
        1      features that differ in the job which goes on
        4 n    edits: kind << 14, and a word's index from the job part on, which may be negative; a value
-   By hand, from the root of the repository: clang -g -O1 -fsanitize=fuzzer,address,undefined -DEXL2_NO_CUDA -I.
-   tests/fuzz/snapshot.c demo/common/exl2.c -lm. The suite runs it with run_seeds.c. */
+   By hand, with a build folder: clang -g -O1 -fsanitize=fuzzer,address,undefined -DEXL2_NO_CUDA -DTEST_WHOLE -I.
+   -Ibuild/tests tests/fuzz/snapshot.c demo/common/exl2.c -lm. The suite runs it with run_seeds.c. */
 #ifndef EXL2_GOLDEN_DIR
 #define EXL2_GOLDEN_DIR "tests/golden"
 #endif
 #include "../engine/text_model.h"
 
-#include "../../exl2_impl/0_base/hash.h"
-#include "../../exl2_impl/6_text/unicode/unicode.h"
+#include "private/hash.h"
+#include "private/unicode.h"
 
 enum { STOPS = 1, BANS = 2, MIROSTAT = 4, HEALS = 8, ALTS = 16, SCHEMA = 32, REGEX = 64, CUTS = 128 };
 

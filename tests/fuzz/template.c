@@ -3,8 +3,8 @@
    takes: bytes.
    gives: LLVMFuzzerTestOneInput.
    owns:  what one run allocates. */
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/chat/template_probe.h"
+#include "private/platform.h"
+#include "private/template_probe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,8 +3,8 @@
    expression, followed by a NUL byte and a text that it splits. Else: a text for one of the small tokenizers, which
    decoding its ids must give back. */
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/tokenizer/encode.h"
-#include "../../exl2_impl/6_text/tokenizer/stream.h"
+#include "private/encode.h"
+#include "private/stream.h"
 #include "../vocab_open.h"
 #include "../text_pipelines.h"
 

@@ -18,7 +18,7 @@
    A finding names its seed; with that seed it may come again, or not. For a release run it for 30 minutes each with the
    address and undefined-behaviour sanitizers, and with -fsanitize=thread, and with the engine's own checks:
 
-       cc -g -O1 -DFUZZ_ENGINE -fsanitize=thread -I. '-DEXL2_GOLDEN_DIR="tests/golden"' \
+       cc -g -O1 -DFUZZ_ENGINE -DTEST_WHOLE -fsanitize=thread -I. -Ibuild/tests '-DEXL2_GOLDEN_DIR="tests/golden"' \
            tests/fuzz/worker.c -o fuzz_worker -lm -lpthread -ldl
    takes: models of tests/golden.
    gives: exit code 0 or 1. */

@@ -7,7 +7,7 @@
 
 #include "../engine/text_model.h"
 
-#include "../../exl2_impl/6_text/unicode/unicode.h"
+#include "private/unicode.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -341,9 +341,9 @@ static void case_plain(void)
         if (!have(builds[i].compiler) || (builds[i].runner[0] && !have(builds[i].runner))) {
             continue;
         }
-        MUST("%s %s -Wno-unused-function %s -I'%s/tests' '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' "
-             "'%s/tests/unit/cpu_simd.c' -o plain -lm -lpthread && %s ./plain bits >bits%d && cmp bits0 bits%d",
-             builds[i].compiler, builds[i].options, tree, root, root, root, builds[i].runner, built, built);
+        MUST("%s %s %s %s '%s/tests/unit/cpu_simd.c' -o plain -lm -lpthread && %s ./plain bits >bits%d && "
+             "cmp bits0 bits%d",
+             builds[i].compiler, builds[i].options, tree, whole, root, builds[i].runner, built, built);
         built++;
     }
     if (built < 2) {
@@ -461,9 +461,8 @@ static void case_aarch64(void)
         MUST("test $(wc -l < arm-neon.txt) = 14 && cmp here-avx2.txt arm-neon.txt");
     }
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        MUST("%s -O2 -Wno-unused-function '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' '%s/tests/%s.c' %s%s%s -o test -lm "
-             "&& env -u EXL2_TEST_DATA qemu-aarch64 ./test %s",
-             compile, root, root, tests[i][0], i == 4 ? "engine.o" : "", i == 2 ? root : "",
+        MUST("%s -O2 %s '%s/tests/%s.c' %s%s%s -o test -lm && env -u EXL2_TEST_DATA qemu-aarch64 ./test %s",
+             compile, whole, root, tests[i][0], i == 4 ? "engine.o" : "", i == 2 ? root : "",
              i == 2 ? "/tests/unit/cpu_double.c" : "", tests[i][1]);
     }
     if (run("test -x '%s/demo/exl2'", build) != 0) {
@@ -612,6 +611,8 @@ int main(int argc, char **argv)
     snprintf(hosts, sizeof hosts, "%s/tests/hosts", root);
     snprintf(dist, sizeof dist, "%s/dist", build);
     snprintf(tree, sizeof tree, "-I'%s' -I'%s'", root, build);
+    snprintf(whole, sizeof whole, "-DTEST_WHOLE -Wno-unused-function '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' "
+             "-I'%s/tests' -I'%s/tests'", root, build, root);
     snprintf(work, sizeof work, "%s/hosts/%s", build, argv[1]);
     snprintf(make, sizeof make, "rm -rf '%s' && mkdir -p '%s'", work, work);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

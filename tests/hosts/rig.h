@@ -15,6 +15,7 @@
 
 static char root[1024], build[1024], hosts[1100], dist[1100], work[1200];
 static char tree[2200]; /* include options for an application of the source tree: the tree, and exl2_kernels.inc */
+static char whole[4600]; /* options for a test that compiles the files of the engine which it includes (TEST_WHOLE) */
 
 /* Runs the command in the work folder and returns its exit code. */
 static int run(const char *format, ...)

@@ -73,9 +73,8 @@ static void wine_tests(void)
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         bool engine = strcmp(tests[i], "engine/golden") == 0 || strcmp(tests[i], "unit/npc_parts") == 0;
         bool vectors = strcmp(tests[i], "unit/cpu_simd") == 0;
-        MUST("%s %s -Wno-unused-function %s -I'%s/tests' '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' '%s/tests/%s.c' %s "
-             "-o test.exe && wine test.exe",
-             mingw, vectors ? "-O2" : "-O0", tree, root, root, root, tests[i], engine ? "engine.o" : "");
+        MUST("%s %s %s %s '%s/tests/%s.c' %s -o test.exe && wine test.exe", mingw, vectors ? "-O2" : "-O0", tree,
+             whole, root, tests[i], engine ? "engine.o" : "");
     }
     MUST("mkdir files && %s -O0 -Wall -Wextra -Wno-unused-function %s '%s/windows.c' engine.o -o windows.exe && "
          "wine windows.exe \"$PWD/files\" '%s/tests/golden/models/exl2-mixed'",
@@ -90,10 +89,10 @@ static void wine_gpu(void)
 {
     const char *generate = "wine gpu/exl2.exe generate --ids 1,5,9 --max 8 --greedy --backend cuda "
                            "--kernels '" KERNELS "'";
-    MUST("mkdir gpu && cp exl2.exe gpu && %s -D_POSIX_C_SOURCE=200809L -O0 -Wall -Wextra -Wno-unused-function %s "
-         "-shared '%s/fake_library.c' $(ls '%s'/tests/device/fake_*.c | grep -v fake_engine) -o gpu/nvcuda.dll "
+    MUST("mkdir gpu && cp exl2.exe gpu && %s -D_POSIX_C_SOURCE=200809L -O0 -Wall -Wextra %s %s -shared "
+         "'%s/fake_library.c' $(ls '%s'/tests/device/fake_*.c | grep -v fake_engine) -o gpu/nvcuda.dll "
          "-Wl,-Bstatic -lpthread",
-         mingw, tree, hosts, root);
+         mingw, tree, whole, hosts, root);
     MUST("! %s '%s/tests/golden/models/exl2-mixed' 2>log.txt && grep nvrtc64_130_0.dll log.txt", generate, root);
     MUST("cp gpu/nvcuda.dll gpu/nvrtc64_120_0.dll && wine gpu/exl2.exe info >log.txt 2>&1 && "
          "grep '^GPU 0 .*FakeForce 4090' log.txt");
@@ -148,8 +147,7 @@ static void case_wine_clang(void)
                         "-L$(dirname $(x86_64-w64-mingw32-gcc -print-libgcc-file-name))";
     need("clang");
     need_wine();
-    MUST("%s -O2 -Wno-unused-function %s -I'%s/tests' '%s/tests/unit/cpu_simd.c' -o test.exe && wine test.exe", clang,
-         tree, root, root);
+    MUST("%s -O2 %s %s '%s/tests/unit/cpu_simd.c' -o test.exe && wine test.exe", clang, tree, whole, root);
     MUST("%s -O0 %s %s -DEXL2_CONVERT '%s'/demo/cli/*.c '%s'/demo/common/*.c -o exl2.exe -lshell32", clang, WARNINGS,
          tree, root, root);
     if (run("test -x '%s/demo/exl2'", build) == 0) {
@@ -219,9 +217,9 @@ static void case_msvc_run(void)
     bool avx512 = cpu_has("avx512f avx512bw avx512dq avx512vl");
     for (size_t i = 0; i < 2; i++) {
         parse_msvc("x86_64", options[i], "");
-        MUST("%s -O0 -Wno-unused-function %s -I'%s/tests' '-DEXL2_GOLDEN_DIR=\"%s/tests/golden\"' '%s/msvc/crt.c' "
-             "'%s/tests/engine/golden.c' engine.o -o golden.exe -Wl,--defsym=__chkstk=___chkstk_ms",
-             mingw, tree, root, root, hosts, root);
+        MUST("%s -O0 %s %s '%s/msvc/crt.c' '%s/tests/engine/golden.c' engine.o -o golden.exe "
+             "-Wl,--defsym=__chkstk=___chkstk_ms",
+             mingw, tree, whole, hosts, root);
         if (i == 0 || avx512) {
             MUST("wine golden.exe");
         } else {

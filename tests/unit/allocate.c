@@ -1,9 +1,9 @@
 /* allocate.c: the allocation of bits, compared with a bound that no allocation can pass (tests/golden/convert), and
    with all allocations of small problems. */
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/json/json.h"
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/8_convert/quantizer/allocate.h"
+#include "private/json.h"
+#include "private/platform.h"
+#include "private/allocate.h"
 #include "../check.h"
 
 #include <math.h>

@@ -4,8 +4,8 @@
    so that the defaults of the row itself are checked; fields of the file are checked after that. */
 #include "../memory_files.h"
 
-#include "../../exl2_impl/1_load/model_config_read.h"
-#include "../../exl2_impl/2_graph/units.h"
+#include "private/model_config_read.h"
+#include "private/units.h"
 
 #include <stdarg.h>
 

@@ -1,7 +1,7 @@
 /* bpe.c: merging with a heap, compared with the definition: repeatedly merge the leftmost pair of the lowest rank. */
 #include "../check.h"
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/tokenizer/bpe.h"
+#include "private/platform.h"
+#include "private/bpe.h"
 
 #define SYMBOLS 400
 

@@ -6,7 +6,7 @@
 #define EXL2__RUNNER_READ_SLICE 2048u /* so that tiny models are read in several slices, too */
 #define EXL2__RUNNER_READ_MOST 20000u
 #define EXL2__KEEP_CHUNK 1000u
-#include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "private/convert.h"
 #include "../convert_rig.h"
 
 #include <math.h>

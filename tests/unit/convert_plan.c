@@ -3,7 +3,7 @@
    full at each write once. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/platform_write.h"
+#include "private/platform_write.h"
 #include "../check.h"
 
 #include <math.h>
@@ -117,7 +117,7 @@ static uint64_t clock_ns(void)
 #define exl2__platform_finish disk_finish
 #define exl2__platform_replace disk_replace
 #define exl2__platform_disk_free disk_free
-#include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "private/convert.h"
 #include "../convert_rig.h"
 
 enum { ROWS = 2, LENGTH = 32, VOCAB = 320 };

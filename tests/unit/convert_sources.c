@@ -3,7 +3,7 @@
    Limits: files of one MiB, memory. What can be checked is checked before a GGUF or FP8 source is copied. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/platform_write.h"
+#include "private/platform_write.h"
 #include "../check.h"
 
 static uint64_t disk_written; /* bytes of all files */
@@ -15,7 +15,7 @@ static bool count_written(void *file, uint64_t offset, const void *data, size_t 
 }
 
 #define exl2__platform_write count_written
-#include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "private/convert.h"
 #include "../convert_rig.h"
 #include "../gguf_llama.h"
 #include "../model_maker.h"

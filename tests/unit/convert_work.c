@@ -2,7 +2,7 @@
    that changes while it is converted; rows of random ids; where folders lie. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
-#include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "private/convert.h"
 #include "../convert_rig.h"
 
 #include <stdio.h>

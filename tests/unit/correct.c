@@ -1,8 +1,8 @@
 /* correct.c: corrected targets against least squares in double: W + 1/2 inverse(H + dI) Y'(X - Y) W / tokens. With
    equal streams the weights stay, and so do those whose targets the format cannot hold. */
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/8_convert/quantizer/correct.h"
+#include "private/platform.h"
+#include "private/correct.h"
 #include "../check.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* cpu_double.c: the reference path in double; see cpu_double.h. */
 #define EXL2__REAL double
 #define EXL2__TEST_F32_KV
-#include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "private/cpu.h"
 #include "cpu_double.h"
 
 const exl2__backend *cpu_double_backend(void)

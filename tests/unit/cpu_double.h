@@ -3,7 +3,7 @@
 #ifndef CPU_DOUBLE_H
 #define CPU_DOUBLE_H
 
-#include "../../exl2_impl/2_graph/phases.h"
+#include "private/phases.h"
 
 /* Buffers that phases read and write: [rows, stride]; pages: [pages, elements of a page]. */
 #define CPU_BUFFERS(X) X(residual) X(query) X(gate) X(logits) X(pages)

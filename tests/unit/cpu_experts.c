@@ -1,9 +1,9 @@
 /* cpu_experts.c: the choice of experts and their weights, compared with a reference in double that sorts all experts;
    ties, groups, logits that are not finite; where the matrices of experts lie in a file. (engine/experts.c and
    engine/golden.c run whole models.) */
-#include "../../exl2_impl/1_load/arch_rows.h"
-#include "../../exl2_impl/3_backend/cpu/cpu_experts.h"
-#include "../../exl2_impl/2_graph/units.h"
+#include "private/arch_rows.h"
+#include "private/cpu_experts.h"
+#include "private/units.h"
 #include "../check.h"
 
 #define MOST 256u

@@ -1,7 +1,7 @@
 /* cpu_path.c: the choice of the instruction set, from bits of other CPUs and systems, and on this CPU as the compiler's
    own detection sees it. */
 #include "../check.h"
-#include "../../exl2_impl/0_base/cpu_path.h"
+#include "private/cpu_path.h"
 
 static void test_bits(void)
 {

@@ -2,7 +2,7 @@
 #ifndef CPU_PATHS_H
 #define CPU_PATHS_H
 
-#include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "private/cpu.h"
 
 static const exl2__cpu_ops *const all_ops[] = {
     &exl2__cpu_phases_ops,

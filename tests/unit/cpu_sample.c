@@ -1,5 +1,5 @@
 /* cpu_sample.c: the sampling chain compared with a simple one in double, with its own statistics, and at its edges. */
-#include "../../exl2_impl/3_backend/sample/cpu_sample.h"
+#include "private/cpu_sample.h"
 #include "../check.h"
 #include "../sample_draws.h"
 

@@ -4,8 +4,8 @@
    same tokens remain. Its typical sampling sorts by p + ln p: rows that use it are compared with the definition
    only. */
 #include "../text_rows.h"
-#include "../../exl2_impl/3_backend/sample/cpu_sample.h"
-#include "../../exl2_impl/5_generate/dry.h"
+#include "private/cpu_sample.h"
+#include "private/dry.h"
 #include "../vocab_open.h"
 #include "../check.h"
 #include "../sample_reference.h"

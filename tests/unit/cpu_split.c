@@ -1,6 +1,6 @@
 /* cpu_split.c: how a stage is divided among cores of different speeds. Four threads compute, one at a time: the next is
    always the one whose simulated clock is behind, so the result is that of four cores and the same in every run. */
-#include "../../exl2_impl/3_backend/cpu/cpu.h"
+#include "private/cpu.h"
 #include "../check.h"
 
 #include <pthread.h>

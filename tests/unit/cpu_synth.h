@@ -3,9 +3,9 @@
 #ifndef CPU_SYNTH_H
 #define CPU_SYNTH_H
 
-#include "../../exl2_impl/0_base/half.h"
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/2_graph/plan.h"
+#include "private/half.h"
+#include "private/platform.h"
+#include "private/plan.h"
 #include "../check.h"
 
 #include <math.h>

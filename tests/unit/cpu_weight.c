@@ -1,6 +1,6 @@
 /* cpu_weight.c: sort keys, integer weights and the passes over a row, compared with exp2, with a model in Python, and
    with each other. */
-#include "../../exl2_impl/3_backend/sample/cpu_weight.h"
+#include "private/cpu_weight.h"
 #include "../check.h"
 #include "../sample_reference.h"
 

@@ -7,7 +7,7 @@
 static void convert_tables(void *driver, void *nvrtc);
 #define EXL2_CONVERT
 #define EXL2__CUDA_TABLES(driver, nvrtc) convert_tables(driver, nvrtc)
-#include "../../exl2_impl/8_convert/quantizer/convert.h"
+#include "private/convert.h"
 #include "../../kernels_src/attend_args.h"
 #include "../convert_rig.h"
 #include "../device/fake_engine.h"

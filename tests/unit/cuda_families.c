@@ -4,7 +4,7 @@
 #include "../../exl2.h"
 
 #define EXL2__CUDA_LARGE_HIDDEN 250u /* the hidden size from which matrices are large, in place of 4,096 */
-#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "private/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../device/fake_gpu.h"
 #include "../device/phase_pass.h"

@@ -1,7 +1,7 @@
 /* cuda_gemm.c: launches of products of many rows: they fit, cover all inputs, and are equal for all row counts of a
    class. Rings and blocks of products of eight rows. */
-#include "../../exl2_impl/3_backend/cuda/cuda_gemm_wg.h"
-#include "../../exl2_impl/3_backend/cuda/cuda_matrix.h"
+#include "private/cuda_gemm_wg.h"
+#include "private/cuda_matrix.h"
 #include "../check.h"
 
 static exl2k_matrix matrix_of(uint32_t parts, uint32_t columns, uint32_t rows)

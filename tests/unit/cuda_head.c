@@ -6,7 +6,7 @@
 
 #include "../../exl2.h"
 
-#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "private/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../device/fake_gpu.h"
 #include "../device/phase_pass.h"

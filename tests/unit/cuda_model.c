@@ -6,9 +6,9 @@
 
 #include "../../exl2.h"
 
-#include "../../exl2_impl/1_load/model_config_read.h"
-#include "../../exl2_impl/2_graph/weights.h"
-#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "private/model_config_read.h"
+#include "private/weights.h"
+#include "private/cuda.h"
 #include "../../kernels_src/probe_args.h"
 #include "../check.h"
 #include "../device/fake_driver.h"

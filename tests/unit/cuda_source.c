@@ -1,6 +1,6 @@
 /* cuda_source.c: the output of tools/embed.c equals the files of kernels_src: every module of the list, every byte
    after the head of a file. */
-#include "../../exl2_impl/3_backend/cuda/cuda_kernels.h"
+#include "private/cuda_kernels.h"
 #include "../check.h"
 
 int main(void)

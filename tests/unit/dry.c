@@ -1,6 +1,6 @@
 /* dry.c: DRY: hand-computed vectors, comparison with a literal implementation of the definition over random histories,
    and its limits. */
-#include "../../exl2_impl/5_generate/dry.h"
+#include "private/dry.h"
 #include "../check.h"
 
 static bool breaks_multiples_of_10(const void *user, exl2_token t)

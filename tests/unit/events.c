@@ -2,8 +2,8 @@
    Reserved room is available whatever else was pushed and pulled meanwhile. */
 #include "../../exl2.h"
 
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/7_engine/events.h"
+#include "private/platform.h"
+#include "private/events.h"
 #include "../check.h"
 
 typedef struct ring_rig {

@@ -2,7 +2,7 @@
    ExLlamaV2's own values. Every check of a matrix is tested by a model with one thing wrong. */
 #define EXL2__MATRIX_SCALES_READ 48u /* one group of 64 outputs, three of 32 */
 
-#include "../../exl2_impl/0_base/hash.h"
+#include "private/hash.h"
 #include "../matrix_decode.h"
 #include "../memory_files.h"
 #include "../model_maker.h"

@@ -2,8 +2,8 @@
    with that of smaller items of the same phase, and a unit has no more items than its own limit holds. Masks are
    requested once, before sampling. Passes of an asynchronous backend: a step enqueues no more units than its thread has
    time for. */
-#include "../../exl2_impl/2_graph/forward_queue.h"
-#include "../../exl2_impl/2_graph/plan.h"
+#include "private/forward_queue.h"
+#include "private/plan.h"
 #include "../check.h"
 
 #define TILES 10u

@@ -1,8 +1,8 @@
 /* gguf.c: the GGUF reader: block goldens of the gguf Python package, a file of every value type, hand-made malformed
    files. */
 #define EXL2_CONVERT
-#include "../../exl2_impl/8_convert/gguf/gguf.h"
-#include "../../exl2_impl/0_base/json/json.h"
+#include "private/gguf.h"
+#include "private/json.h"
 #include "../check.h"
 #include "../gguf_maker.h"
 #include "../memory_files.h"

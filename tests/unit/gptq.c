@@ -1,9 +1,9 @@
 /* gptq.c: matrices of GPTQ and AWQ as the loader describes them, against a decoder of the file formats that is written
    here and against dequant.safetensors of the fixtures, bit for bit; the same in the CPU's packing. Every check of
    their tensors is tested by a matrix with one thing wrong. */
-#include "../../exl2_impl/1_load/model_config_read.h"
-#include "../../exl2_impl/2_graph/units.h"
-#include "../../exl2_impl/3_backend/cpu/cpu_matrix.h"
+#include "private/model_config_read.h"
+#include "private/units.h"
+#include "private/cpu_matrix.h"
 #include "../memory_files.h"
 #include "../model_maker.h"
 #include "../tensors_open.h"

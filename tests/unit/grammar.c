@@ -4,7 +4,7 @@
 #define _GNU_SOURCE /* mkdtemp */
 #include "../grammar_judge.h"
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/grammar/grammar.h"
+#include "private/grammar.h"
 #include "../vocab_open.h"
 
 static exl2__ctx context;

@@ -15,7 +15,7 @@ static int count_memcmp(const void *a, const void *b, size_t bytes)
 
 #include "../grammar_judge.h"
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/grammar/grammar.h"
+#include "private/grammar.h"
 #include "../vocab_open.h"
 
 static exl2__ctx context;

@@ -2,9 +2,9 @@
    made to collide. The hash of a model's weights (hash_sums.h): by a second implementation, in pieces of any size, with
    each instruction set; each bit, each exchange of words, and pairs of changes that cancel in a plain sum change it. */
 #include "../check.h"
-#include "../../exl2_impl/0_base/cpu_path.h"
-#include "../../exl2_impl/0_base/hash_sums.h"
-#include "../../exl2_impl/0_base/platform.h"
+#include "private/cpu_path.h"
+#include "private/hash_sums.h"
+#include "private/platform.h"
 
 #define ENTRIES 8192u
 

@@ -1,7 +1,7 @@
 /* import.c: exl2_import_gguf: tiny Llamas in GGUF are imported, read back with the loader's own checks, decoded, and
    compared with the numbers that they were made of; with any order of tasks, in one file or several. */
 #include "../import_rig.h"
-#include "../../exl2_impl/1_load/model_config_read.h"
+#include "private/model_config_read.h"
 
 static void check_config(const llama_options *o)
 {

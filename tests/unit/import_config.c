@@ -1,6 +1,6 @@
 /* import_config.c: RoPE scaling and floats of config.json, and the models that an import rejects. */
 #include "../import_rig.h"
-#include "../../exl2_impl/1_load/model_config_read.h"
+#include "private/model_config_read.h"
 
 /* ---- RoPE scaling ---- */
 

@@ -2,7 +2,7 @@
    file has for it, config.json opens to the numbers of the file's keys, and a file in which something of the experts is
    wrong is rejected with a sentence. */
 #include "../import_rig.h"
-#include "../../exl2_impl/1_load/model_config_read.h"
+#include "private/model_config_read.h"
 
 #define HIDDEN 64u
 #define HEADS 4u

@@ -2,8 +2,8 @@
    quantization: every tensor equals that of the safetensors beside the file, and config.json opens to the same
    numbers. */
 #define EXL2_CONVERT
-#include "../../exl2_impl/8_convert/gguf/import.h"
-#include "../../exl2_impl/1_load/model_config_read.h"
+#include "private/import.h"
+#include "private/model_config_read.h"
 #include "../check.h"
 #include "../tensors_open.h"
 

@@ -2,7 +2,7 @@
    tokenizers of Gemma 3 and Llama 2 as their GGUF files have them, compared with the tokenizers library. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
-#include "../../exl2_impl/8_convert/gguf/import.h"
+#include "private/import.h"
 #include "../gguf_maker.h"
 #include "../memory_files.h"
 #include "../text_unpack.h"

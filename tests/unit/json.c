@@ -1,7 +1,7 @@
 /* json.c: what the parser accepts and rejects, the tokens it makes, escapes, numbers compared with the C library, and
    hostile inputs: depth, size, colliding keys. */
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/0_base/json/json.h"
+#include "private/platform.h"
+#include "private/json.h"
 #include "../check.h"
 
 static exl2__ctx make_context(void)

@@ -2,8 +2,8 @@
    ExLlamaV2, whose rule for rows and bits is written down here again, are what they say; foreign and damaged files. */
 #define _POSIX_C_SOURCE 200809L
 #define EXL2_CONVERT
-#include "../../exl2_impl/0_base/json/json.h"
-#include "../../exl2_impl/1_load/file.h"
+#include "private/json.h"
+#include "private/file.h"
 #include "../convert_rig.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
    the RoPE frequencies compared with published numbers. Also file.h, which it uses. */
 #include "../memory_files.h"
 
-#include "../../exl2_impl/1_load/model_config_read.h"
+#include "private/model_config_read.h"
 
 #define LLAMA "'architectures':['LlamaForCausalLM']"
 #define SIZES "'vocab_size':320,'hidden_size':128,'intermediate_size':96,'num_hidden_layers':2," \

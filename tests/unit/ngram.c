@@ -3,8 +3,8 @@
    gives: main. */
 #include "../../exl2.h"
 
-#include "../../exl2_impl/0_base/bytes.h"
-#include "../../exl2_impl/5_generate/ngram.h"
+#include "private/bytes.h"
+#include "private/ngram.h"
 #include "../check.h"
 
 /* Letters stand for tokens. */

@@ -2,7 +2,7 @@
 #define EXL2_NO_MOE
 #include "../memory_files.h"
 
-#include "../../exl2_impl/1_load/model_config_read.h"
+#include "private/model_config_read.h"
 
 #define SIZES "'vocab_size':320,'hidden_size':128,'intermediate_size':96,'num_hidden_layers':2," \
               "'num_attention_heads':4,'rms_norm_eps':1e-05"

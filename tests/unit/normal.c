@@ -1,7 +1,7 @@
 /* normal.c: the normalizer's steps: normal forms compared with the tokenizers library (tests/golden/README.md), marks
    that move with the text, and time. */
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/tokenizer/normal.h"
+#include "private/normal.h"
 
 static exl2__nfc tables;
 static exl2__normal_text buffers[2];

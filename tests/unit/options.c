@@ -1,7 +1,7 @@
 /* options.c: the choice among the layouts of ExLlamaV2's measurement.json: the exact optima of a file that ExLlamaV2
    wrote (tests/golden/convert), and all choices of small problems; files that are rejected. */
 #define EXL2_CONVERT
-#include "../../exl2_impl/8_convert/quantizer/measurement.h"
+#include "private/measurement.h"
 #include "../check.h"
 
 #include <math.h>

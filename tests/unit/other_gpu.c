@@ -5,7 +5,7 @@
 #define _XOPEN_SOURCE 700
 #include "../device/other_gpu.h"
 
-#include "../../exl2_impl/3_backend/cuda/cuda.h"
+#include "private/cuda.h"
 #include "../device/fake_driver.h"
 #include "../../kernels_src/probe_args.h"
 

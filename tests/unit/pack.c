@@ -1,7 +1,7 @@
 /* pack.c: packing compared with hand-computed vectors of the format, and with an independent decoder for random
    layouts. */
 #define EXL2_CONVERT
-#include "../../exl2_impl/8_convert/pack.h"
+#include "private/pack.h"
 #include "../check.h"
 #include "../matrix_decode.h"
 

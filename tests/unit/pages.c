@@ -6,7 +6,7 @@
    gives: main. */
 #include "../../exl2.h"
 
-#include "../../exl2_impl/5_generate/schedule.h"
+#include "private/schedule.h"
 #include "../check.h"
 
 #define PAGES 40u

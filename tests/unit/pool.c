@@ -1,8 +1,8 @@
 /* pool.c: ids of slots: a stale id never names a later object. */
 #include "../../exl2.h"
 
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/0_base/pool.h"
+#include "private/platform.h"
+#include "private/pool.h"
 #include "../check.h"
 
 #define SLOTS 4

@@ -1,7 +1,7 @@
 /* quantize.c: the search for scales and the rounding, compared with errors that are computed in double, number by
    number, from decoded values. */
 #define EXL2_CONVERT
-#include "../../exl2_impl/8_convert/quantize.h"
+#include "private/quantize.h"
 #include "../check.h"
 
 #include <math.h>

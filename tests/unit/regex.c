@@ -1,8 +1,8 @@
 /* regex.c: regular expressions compared with the Split of the tokenizers library (tests/golden/README.md), the
    hand-written scanners compared with the patterns that they replace, rejected patterns, and time. */
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/tokenizer/regex_parse.h"
-#include "../../exl2_impl/6_text/tokenizer/words.h"
+#include "private/regex_parse.h"
+#include "private/words.h"
 
 static exl2__regex_parser parser;
 static int rows, refused;

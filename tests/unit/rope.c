@@ -2,7 +2,7 @@
    and with the formulas in long double, for positions up to 2^20. */
 #include "../memory_files.h"
 
-#include "../../exl2_impl/1_load/model_config_read.h"
+#include "private/model_config_read.h"
 
 #define BASE "{'architectures':['LlamaForCausalLM'],'vocab_size':320,'hidden_size':512,'intermediate_size':96," \
              "'num_hidden_layers':2,'num_attention_heads':4,'rms_norm_eps':1e-05,'head_dim':128"

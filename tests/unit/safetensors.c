@@ -4,7 +4,7 @@
 #include "../model_maker.h"
 #include "../tensors_open.h"
 
-#include "../../exl2_impl/1_load/tensor_table.h"
+#include "private/tensor_table.h"
 
 /* Adds a file of `data_bytes` zeros after this header, in json_text's notation; length 0 = the header's own length. */
 static void add_file(memory_files *m, const char *name, const char *header, uint64_t length, size_t data_bytes)

@@ -1,5 +1,5 @@
 /* sampler.c: resolving the sampler's settings: presets, the model's defaults, EXL2_OFF, rejected values. */
-#include "../../exl2_impl/5_generate/sampler.h"
+#include "private/sampler.h"
 #include "../check.h"
 
 #define OFF EXL2_OFF

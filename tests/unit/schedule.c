@@ -4,7 +4,7 @@
    gives: main. */
 #include "../../exl2.h"
 
-#include "../../exl2_impl/5_generate/schedule.h"
+#include "private/schedule.h"
 #include "../check.h"
 
 #define COUNT 6u

@@ -4,10 +4,10 @@
 #define EXL2_CONVERT
 #include "../device/other_gpu.h"
 
-#include "../../exl2_impl/0_base/json/json.h"
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/8_convert/quantizer/losses.h"
-#include "../../exl2_impl/8_convert/quantizer/solve.h"
+#include "private/json.h"
+#include "private/platform.h"
+#include "private/losses.h"
+#include "private/solve.h"
 #include "../device/kernel_folder.h"
 #include "../matrix_decode.h"
 

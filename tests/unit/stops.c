@@ -1,7 +1,7 @@
 /* stops.c: stop strings: the rule in examples, then compared with a brute-force search over random texts split at
    random. */
 #include "../check.h"
-#include "../../exl2_impl/6_text/tokenizer/stops.h"
+#include "private/stops.h"
 
 static const char *names[8];
 static uint32_t name_count;

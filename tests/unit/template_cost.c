@@ -3,8 +3,8 @@
    the nanoseconds of CPU time per step of each operation in a loop, the most expensive ones first. That time multiplied
    by the limit of steps is the worst render. */
 #define _POSIX_C_SOURCE 200809L
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/chat/template.h"
+#include "private/platform.h"
+#include "private/template.h"
 #include "../check.h"
 
 #include <time.h>

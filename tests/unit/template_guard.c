@@ -3,11 +3,11 @@
 #define _POSIX_C_SOURCE 200809L
 #include "../text_rows.h"
 #include "../text_tokenizer.h"
-#include "../../exl2_impl/6_text/tokenizer/regex.h"
+#include "private/regex.h"
 static uint64_t regex_bytes; /* all bytes that regular expressions have searched */
 #define exl2__regex_begin(regex, text, bytes) (regex_bytes += (bytes), exl2__regex_begin(regex, text, bytes))
-#include "../../exl2_impl/6_text/tokenizer/encode.h"
-#include "../../exl2_impl/6_text/chat/template_set.h"
+#include "private/encode.h"
+#include "private/template_set.h"
 #include "../vocab_open.h"
 
 #define IDS_MAX 65536

@@ -1,6 +1,6 @@
 /* template_limits.c: malicious chat templates, blocks that are too small, model folders, failing allocations. */
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/chat/template_set.h"
+#include "private/platform.h"
+#include "private/template_set.h"
 #include "../check.h"
 #include "../template_set_open.h"
 

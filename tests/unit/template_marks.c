@@ -1,7 +1,7 @@
 /* template_marks.c: chat templates: which bytes of a render come from outside the template, which added tokens a
    template guards, and the messages of rejected templates. */
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/chat/template_set.h"
+#include "private/platform.h"
+#include "private/template_set.h"
 #include "../check.h"
 
 static exl2__ctx ctx;

@@ -1,8 +1,8 @@
 /* template_probe.c: whether a chat template reads tools and tool calls, found by rendering; and messages of errors,
    which are one line with words whatever a template raises. */
-#include "../../exl2_impl/0_base/log.h"
-#include "../../exl2_impl/0_base/platform.h"
-#include "../../exl2_impl/6_text/chat/template_probe.h"
+#include "private/log.h"
+#include "private/platform.h"
+#include "private/template_probe.h"
 #include "../check.h"
 
 static exl2__ctx ctx;

@@ -1,6 +1,6 @@
 /* unicode.c: character class counts of the tokenizers library, code points of every class, UTF-8 of every kind. */
 #include "../check.h"
-#include "../../exl2_impl/6_text/unicode/unicode.h"
+#include "private/unicode.h"
 
 static void check_counts(void)
 {

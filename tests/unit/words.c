@@ -1,7 +1,7 @@
 /* words.c: words compared with the pre-tokenizers of the tokenizers library (tests/golden/README.md), one scanner after
    another. */
 #include "../text_rows.h"
-#include "../../exl2_impl/6_text/tokenizer/words.h"
+#include "private/words.h"
 
 /* clang-format off */
 #define GPT2 { .kind = EXL2__WORDS_GPT2 }
