@@ -78,12 +78,14 @@ EXL2__PRIVATE uint32_t exl2__cuda_table_pitch(const exl2__step *step)
     return pages;
 }
 
-EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32_t *tables, uint32_t pitch)
+/* by_index: rows have their index in place of a token (exl2__cuda_embed_table). */
+EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, bool by_index, exl2k_row *rows, uint32_t *tables,
+                                        uint32_t pitch)
 {
     for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__step_row *row = &step->rows[i];
         uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
-        rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
+        rows[i] = (exl2k_row){ by_index ? i : (exl2k_u32)row->token, row->position, row->sequence, 0 };
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
             continue;
         }
@@ -155,8 +157,8 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
                                   .tiles = k->device + at->tiles, .ticket = m->fences_queued + g,
                                   .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
-    exl2__cuda_fill_rows(step, (exl2k_row *)(void *)(k->slot + at->rows), (uint32_t *)(void *)(k->slot + at->tables),
-                         table_pitch);
+    exl2__cuda_fill_rows(step, exl2__plan_first(m->plan) > 0, (exl2k_row *)(void *)(k->slot + at->rows),
+                         (uint32_t *)(void *)(k->slot + at->tables), table_pitch);
     if (m->pass.prompts) {
         exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));
     }
