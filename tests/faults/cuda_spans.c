@@ -5,6 +5,8 @@
    gives: exit code 0 or 1. */
 #include "cuda_rig.h"
 
+#include "../../exl2_impl/7_engine/objects.h"
+
 #define STRIDE (CHECK_SANITIZED ? 9u : 3u)
 
 static uint32_t first_rows, handed_rows; /* rows that the first span has embedded; that later ones have taken */
@@ -43,8 +45,48 @@ static void run_embed(const exl2k_embed_args *a, uint32_t count)
     }
 }
 
+static const exl2_engine *running;
+
+/* Index of the span whose device memory has this address; -1: none has. */
+static int owner_of(uint64_t address)
+{
+    const exl2__spans *s = &running->models[0].spans;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const exl2__cuda_model *m = s->span[i].device ? exl2__cuda_of(s->span[i].device) : NULL;
+        const exl2__cuda_arena *arenas[] = { m ? &m->weights : NULL, m ? &m->pass_memory : NULL };
+        for (uint32_t k = 0; m && k < EXL2__COUNT(arenas); k++) {
+            if (address - arenas[k]->base < arenas[k]->size) {
+                return (int)i;
+            }
+        }
+    }
+    return -1;
+}
+
+/* A kernel is given addresses of one span, as spans may lie on different cards. */
+static void check_addresses(const char *function, const uint8_t *arguments)
+{
+    int owner = -1;
+    bool one = true;
+    const fake_kernel *kernel = machine_kernels;
+    while (strcmp(kernel->function, function) != 0) {
+        kernel++;
+    }
+    for (size_t at = 0; at + 8 <= kernel->argument_bytes; at += 8) {
+        uint64_t word;
+        memcpy(&word, arguments + at, sizeof word);
+        int of = owner_of(word);
+        one = one && (of < 0 || owner < 0 || of == owner);
+        owner = of < 0 ? owner : of;
+    }
+    if (!CHECK(one)) {
+        printf("  %s has addresses of two spans\n", function);
+    }
+}
+
 static void run(const char *function, const void *arguments, const unsigned grid[3])
 {
+    check_addresses(function, arguments);
     if (strcmp(function, "exl2k_embed") == 0) {
         run_embed(arguments, grid[0]);
     }
@@ -91,6 +133,7 @@ static exl2_engine *open_engine(void)
     d.allocator.free_fn = host_free;
     cuda_error = (exl2_error){ EXL2_OK, 0, "" };
     CHECK_INT(exl2_open(&d, &e), EXL2_OK);
+    running = e;
     return e;
 }
 
