@@ -14,12 +14,12 @@
 #define EXL2__NO_PAGE UINT32_MAX
 
 /* The list of phases. A pass runs copy_pages and embed, then the phases of each layer (exl2__layer.phases), then head
-   and sample. Where a model is cut into spans (span.h), each has copy_pages, embed and its layers, and only the last one
-   has head and sample: embed of a later span takes the rows that the span before hands over. In a layer with experts,
-   gate_up and down compute the shared expert, if there is one. The function table, the names, the profiler zones and the
-   parity test are all made from it. r = residual rows [rows, hidden] f32; K and V in pages are f16 or codes
-   (exl2__plan.kv); all else is f32. norm is the RMSNorm or LayerNorm of the shape, or nothing where the layer has no
-   weights for it; s = residual_scale. */
+   and sample. Where a model is cut into spans (span.h), each has copy_pages, embed and its layers, and only the last
+   one has head and sample: embed of a later span takes the rows that the span before hands over. In a layer with
+   experts, gate_up and down compute the shared expert, if there is one. The function table, the names, the profiler
+   zones and the parity test are all made from it. r = residual rows [rows, hidden] f32; K and V in pages are f16 or
+   codes (exl2__plan.kv); all else is f32. norm is the RMSNorm or LayerNorm of the shape, or nothing where the layer
+   has no weights for it; s = residual_scale. */
 #define EXL2__PHASES(X)                                                                          \
     X(copy_pages) /* copies whole pages, for copy-on-write                                    */ \
     X(embed)      /* r = table[token] * embed_scale (+ positions[position]); or handed rows   */ \

@@ -1,6 +1,6 @@
-/* cuda_spans.c: models of two and three spans on the fake GPU: the rows that one span hands to the next arrive, pages are
-   copied in all of them, a saved session has K and V of all, a pass continues between spans in any step; parking; and
-   allocations and calls that fail once.
+/* cuda_spans.c: models of two and three spans on the fake GPU: the rows that one span hands to the next arrive, pages
+   are copied in all of them, a saved session has K and V of all, a pass continues between spans in any step; parking;
+   and allocations and calls that fail once.
    takes: the goldens.
    gives: exit code 0 or 1. */
 #include "cuda_rig.h"

@@ -297,8 +297,8 @@ EXL2__PRIVATE void exl2__cpu_device_begin(exl2__cpu_device *d, const exl2__step 
     }
 }
 
-/* K [kv_heads, head_dim, 64] of a layer of the span in a page. V [kv_heads, 64, value_stride] follows key_count elements
-   later. */
+/* K [kv_heads, head_dim, 64] of a layer of the span in a page. V [kv_heads, 64, value_stride] follows key_count
+   elements later. */
 EXL2__PRIVATE exl2__kv *exl2__cpu_device_page(const exl2__cpu_device *d, uint32_t page, uint32_t layer)
 {
     return (exl2__kv *)(void *)(d->pages + page * d->page_bytes + (layer - d->first_layer) * d->layer_bytes);
