@@ -25,6 +25,7 @@ EXL2__SIZE_END
 #include "0_base/pool.h"
 #include "0_base/half.h"
 #include "0_base/hash.h"
+#include "0_base/hash_sums.h"
 #include "0_base/sort.h"
 #include "0_base/heap.h"
 #include "0_base/log.h"
@@ -147,6 +148,7 @@ EXL2__SIZE_BEGIN
 
 /* ---- 4_cache: K and V in pages ---- */
 
+#include "4_cache/vectors.h"
 #include "4_cache/pages.h"
 #include "4_cache/table.h"
 
