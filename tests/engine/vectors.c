@@ -1,8 +1,16 @@
 /* vectors.c: rows whose input is a vector, on the CPU and over the fake driver. Vectors that are rows of the embedding
    matrix give what the tokens give, bit by bit, whatever happens to their sessions in between. Two histories share
-   pages up to the first vector that differs. Every vector lives as long as a word names it, and no longer.
+   pages up to the first vector that differs. Every vector lives as long as a word names it, and no longer. A model of
+   two spans computes with vectors, too.
    takes: the goldens; the fake driver.
    gives: exit code 0 or 1. */
+#include <stdint.h>
+
+static uint32_t first_span; /* layers of the first of two spans of models; 0: one span */
+
+#define EXL2__TEST_SPANS(layers, ends) \
+    ((ends)[0] = first_span ? first_span : (layers), (ends)[1] = (layers), first_span ? 2u : 1u)
+
 #include "bench.h"
 
 #define PROMPT_MAX 210u
@@ -580,6 +588,10 @@ int main(int argc, char **argv)
     test_bits("exl2-mixed", EXL2_BACKEND_CPU, 7);
     test_bits("gemma2", EXL2_BACKEND_CPU, 64); /* whose embedding has a scale */
     test_bits("starcoder2", EXL2_BACKEND_CPU, 0);
+    first_span = 1;
+    test_bits("exl2-mixed", EXL2_BACKEND_CPU, 7);
+    test_bits("starcoder2", EXL2_BACKEND_CPU, 0);
+    first_span = 0;
     for (uint32_t i = 0; i < 2; i++) {
         test_resume(backends[i]);
         test_guidance(backends[i]);
