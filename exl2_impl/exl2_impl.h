@@ -78,6 +78,7 @@ EXL2__SIZE_BEGIN
 /* ---- 2_graph: the forward pass ---- */
 
 #include "2_graph/phases.h"
+#include "2_graph/span.h"
 #include "2_graph/plan.h"
 #include "2_graph/units.h"
 #include "2_graph/weights_rows.h"

@@ -80,10 +80,10 @@ typedef struct exl2__model {
     float mask_ns;               /* learned time of a mask per node of exl2__grammar_mask_cost, in nanoseconds */
     float mask_begin_ns;         /* learned time to begin a mask, before its nodes, in nanoseconds */
     exl2__grammar_vocab grammar_vocab; /* zeroed until the first grammar, or made while loading */
-    const exl2__backend *backend;
-    exl2__device *device;
-    exl2__plan plan;
-    exl2__arena weights, cache, scratch;
+    exl2__spans spans;           /* devices, with weights and pages */
+    uint64_t span_bytes[EXL2__SPANS_MAX]; /* of the weights of each span */
+    exl2__plan plan;             /* of the whole model */
+    exl2__arena scratch;
     exl2__pages pages;
     exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
     exl2__batch batch;
@@ -320,6 +320,22 @@ struct exl2_engine {
     uint32_t lock;               /* guards stats and the jobs' shared parts */
     exl2_engine_stats stats, published;
 };
+
+/* The backend of the model's spans; NULL: it has no weights (text_only, or the load has not come so far). */
+static inline const exl2__backend *exl2__objects_backend(const exl2__model *m)
+{
+    return exl2__spans_backend(&m->spans);
+}
+
+static inline bool exl2__objects_is_async(const exl2__model *m)
+{
+    return exl2__backend_is_async(exl2__objects_backend(m));
+}
+
+static inline bool exl2__objects_has_memory(const exl2__model *m)
+{
+    return exl2__backend_has_memory(exl2__objects_backend(m));
+}
 
 /* ---- handles ---- */
 
