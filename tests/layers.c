@@ -490,11 +490,12 @@ int main(int argc, char **argv)
         }
     }
     for (size_t i = 0; i < file_count; i++) {
-        defined_count = 0;
+        defined_count = prototype_count = 0;
         check_head(&files[i]);
         check_includes(&files[i]);
         check_macros(&files[i]);
         check_scope(&files[i]);
+        check_prototypes(&files[i]);
         check_gives(&files[i]);
         check_functions(&files[i]);
         if (strcmp(files[i].path, "exl2_impl/0_base/platform.h") != 0

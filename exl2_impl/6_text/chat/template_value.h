@@ -471,4 +471,14 @@ EXL2__PRIVATE bool exl2__template_truth(const exl2__template_value *v)
     }
 }
 
+/* ---- arguments of calls ---- */
+
+/* NULL: not given. */
+typedef const exl2__template_value *const *exl2__template_args; /* [EXL2__TEMPLATE_ARGS_MAX] */
+
+EXL2__PRIVATE bool exl2__template_flag(const exl2__template_value *flag)
+{
+    return flag && exl2__template_truth(flag);
+}
+
 #endif

@@ -4,7 +4,7 @@
 #ifndef EXL2__GRAMMAR_APART_H
 #define EXL2__GRAMMAR_APART_H
 
-#include "grammar_object.h"
+#include "grammar_object_keys.h"
 
 /* Do two parts that both list constants share one? */
 EXL2__PRIVATE bool exl2__grammar_apart_shared(exl2__grammar_schema *s, uint32_t part, uint32_t other)

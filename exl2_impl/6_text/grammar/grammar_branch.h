@@ -4,7 +4,7 @@
 #ifndef EXL2__GRAMMAR_BRANCH_H
 #define EXL2__GRAMMAR_BRANCH_H
 
-#include "grammar_apart.h"
+#include "grammar_object.h"
 
 /* ---- anyOf and oneOf ---- */
 
