@@ -93,42 +93,42 @@ EXL2__PRIVATE uint32_t exl2__grammar_object_others(exl2__grammar_schema *s, exl2
                                                    const exl2__grammar_schema_set *set)
 {
     exl2__grammar_code *g = s->g;
-    uint32_t ends[EXL2__GRAMMAR_WORDS_OUTCOMES_MAX];
+    uint32_t ends[EXL2__GRAMMAR_PRODUCT_OUTCOMES_MAX];
     if (!o->keys.open) { /* needed to exclude the forbidden keys */
-        exl2__grammar_words_open(g, s->vocab, &o->keys.words);
+        exl2__grammar_product_open(g, s->vocab, &o->keys.product);
         o->keys.open = true;
-        exl2__grammar_string_plain(&o->keys.words);
+        exl2__grammar_string_plain(&o->keys.product);
     }
     for (uint32_t i = 0; i < set->count; i++) {
         static const char *const names[] = { "properties", "required" };
         for (uint32_t n = 0; n < 2; n++) {
             uint32_t list = exl2__grammar_schema_get(s, set->parts[i].token, names[n]);
             if (list && s->j.tokens[list].count) {
-                exl2__grammar_string_choice(s, &o->keys.words, list, false, EXL2__GRAMMAR_WORDS_NOT);
+                exl2__grammar_string_choice(s, &o->keys.product, list, false, EXL2__GRAMMAR_PRODUCT_NOT);
             }
         }
     }
     for (uint32_t i = 0; i < o->forbidden_count; i++) {
-        exl2__grammar_string_choice(s, &o->keys.words, o->forbidden[i], true, EXL2__GRAMMAR_WORDS_NOT);
+        exl2__grammar_string_choice(s, &o->keys.product, o->forbidden[i], true, EXL2__GRAMMAR_PRODUCT_NOT);
     }
     for (uint32_t i = 0; i < o->depend.count; i++) {
-        exl2__grammar_string_choice(s, &o->keys.words, o->depend.keys[i], true, EXL2__GRAMMAR_WORDS_NOT);
+        exl2__grammar_string_choice(s, &o->keys.product, o->depend.keys[i], true, EXL2__GRAMMAR_PRODUCT_NOT);
     }
-    if (!exl2__grammar_words_run(&o->keys.words)) {
+    if (!exl2__grammar_product_run(&o->keys.product)) {
         return 0;
     }
     uint32_t rule = exl2__grammar_code_rule(g), any = 0;
     exl2__grammar_code_piece open = exl2__grammar_code_word(g, "\"");
-    for (uint32_t i = 0; i < o->keys.words.outcome_count; i++) {
+    for (uint32_t i = 0; i < o->keys.product.outcome_count; i++) {
         exl2__grammar_schema_set value;
         ends[i] = 0;
-        if (exl2__grammar_object_rest(s, set, &o->keys, o->keys.words.outcomes[i], &value)) {
+        if (exl2__grammar_object_rest(s, set, &o->keys, o->keys.product.outcomes[i], &value)) {
             exl2__grammar_code_piece pair = exl2__grammar_object_pair(s, exl2__grammar_code_word(g, "\""), &value);
             ends[i] = pair.first;
             any++;
         }
     }
-    uint32_t begin = exl2__grammar_words_emit(&o->keys.words, ends, true, NULL);
+    uint32_t begin = exl2__grammar_product_emit(&o->keys.product, ends, true, NULL);
     if (any) {
         exl2__grammar_code_define(g, rule, open);
         exl2__grammar_code_join(g, open.last, begin);
@@ -192,7 +192,7 @@ EXL2__PRIVATE void exl2__grammar_object_spend(exl2__grammar_schema *s, const exl
         uint32_t list = exl2__grammar_schema_get(s, set->parts[i / 2].token, exl2__grammar_object_dependencies[i % 2]);
         s->g->work += list ? 1 + (s->j.tokens[list].after - list) / 64 : 0;
     }
-    if (s->g->work > EXL2__GRAMMAR_WORDS_WORK_MAX) {
+    if (s->g->work > EXL2__GRAMMAR_PRODUCT_WORK_MAX) {
         exl2__grammar_schema_reject(s, EXL2_ERR_BUDGET, key, "too many members depend on each other");
     }
 }
@@ -303,7 +303,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_write(exl2__grammar_
     exl2__grammar_object_extras(s, o, set, true);
     q = o->depend.worlds[0].list; /* all members have been passed, so this is the only world */
     exl2__grammar_depend_close(&o->depend);
-    if (rest && (o->keys.open || o->forbidden_count || o->depend.count)) { /* excludes declared keys by o->keys.words */
+    if (rest && (o->keys.open || o->forbidden_count || o->depend.count)) { /* o->keys.product excludes declared keys */
         rule = exl2__grammar_object_others(s, o, set);
     } else if (rest && g->result == EXL2_OK) {
         rule = exl2__grammar_code_rule(g);
@@ -328,7 +328,7 @@ EXL2__PRIVATE exl2__grammar_code_piece exl2__grammar_object_piece(exl2__grammar_
     }
     exl2__grammar_keys_open(s, set, &o.keys);
     exl2__grammar_code_piece piece = exl2__grammar_value_never(s->g);
-    if (s->g->result == EXL2_OK && exl2__grammar_object_exclude(s, &o, set)) {
+    if (s->g->result == EXL2_OK && exl2__grammar_apart_exclude(s, &o, set)) {
         exl2__grammar_object_check(s, set);
         exl2__grammar_object_depend(s, &o, set);
         piece = exl2__grammar_object_write(s, &o, set);

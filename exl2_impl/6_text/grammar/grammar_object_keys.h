@@ -51,7 +51,7 @@ EXL2__PRIVATE bool exl2__grammar_object_part(exl2__grammar_schema *s, const exl2
                                              uint32_t part, const exl2__grammar_keys *keys, uint32_t mask,
                                              uint32_t property, exl2__grammar_schema_set *value, bool *has_schema)
 {
-    uint32_t tokens[EXL2__GRAMMAR_WORDS_REPORTS_MAX + 1], count = 0;
+    uint32_t tokens[EXL2__GRAMMAR_PRODUCT_REPORTS_MAX + 1], count = 0;
     if (property) {
         tokens[count++] = property;
     }
@@ -99,7 +99,7 @@ EXL2__PRIVATE bool exl2__grammar_object_value(exl2__grammar_schema *s, const exl
 {
     bool has_schema = false;
     *value = (exl2__grammar_schema_set){ .count = 0 };
-    if (mask == EXL2__GRAMMAR_WORDS_NONE) {
+    if (mask == EXL2__GRAMMAR_PRODUCT_NONE) {
         return false;
     }
     for (uint32_t i = 0; i < set->count; i++) {
@@ -190,7 +190,7 @@ EXL2__PRIVATE bool exl2__grammar_object_possible(exl2__grammar_schema *s, exl2__
     }
     uint32_t mask = exl2__grammar_keys_match(s, &o->keys, key);
     return declared ? exl2__grammar_object_declared(s, o, set, key, &value)
-        : !exl2__grammar_object_forbids(s, o, key) && mask != EXL2__GRAMMAR_WORDS_NONE
+        : !exl2__grammar_object_forbids(s, o, key) && mask != EXL2__GRAMMAR_PRODUCT_NONE
             && exl2__grammar_object_rest(s, set, &o->keys, mask, &value);
 }
 
