@@ -342,7 +342,6 @@ EXL2__SIZE_END
 #include "8_convert/quantizer/slots.h"
 #include "8_convert/quantizer/device_plan.h"
 #include "8_convert/quantizer/spare_texts.h"
-#include "8_convert/quantizer/spare_texts_model.h"
 #include "8_convert/quantizer/texts.h"
 #include "8_convert/quantizer/convert_write.h"
 #include "8_convert/quantizer/convert_source.h"

@@ -14,6 +14,7 @@ flags="-std=c11 -O2 -I. -Itests -I$folder/made -Wno-unused-function"
 mkdir -p "$folder/made" "$folder/tests/golden"
 ${CC:-cc} -O1 -o "$folder/made/embed" exl2_impl/tools/embed.c
 "$folder/made/embed" kernels_src "$folder/made/exl2_kernels.inc" "$folder/made/exl2_kernels.d"
+"$folder/made/embed" --texts "$folder/made/exl2_texts.inc" exl2_impl/8_convert/quantizer/spare_texts/*.txt
 
 # program NAME SOURCES [flags]
 program() {
