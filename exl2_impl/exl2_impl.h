@@ -182,6 +182,7 @@ EXL2__SIZE_END
 
 EXL2__SIZE_BEGIN
 
+#include "6_text/tokenizer/regex_lex.h"
 #include "6_text/tokenizer/regex_parse.h"
 
 EXL2__SIZE_END
