@@ -1,6 +1,6 @@
 /* template_list.h: filters over iterables: sort, groupby, unique, batch, slice, sum, min, max.
    takes: exl2__template_run, a value, the arguments (NULL: not given).
-   gives: exl2__template_generator, path, sorted, group, unique, min_max, chunks, sum. */
+   gives: exl2__template_generator, path, sorted, exl2__template_filter_group, sort, extreme, unique, sum, chunks. */
 #ifndef EXL2__TEMPLATE_LIST_H
 #define EXL2__TEMPLATE_LIST_H
 
@@ -150,10 +150,11 @@ EXL2__PRIVATE exl2_result exl2__template_sorted(exl2__template_run *r, const exl
 }
 
 /* One tuple (key, [elements]) for each key, in ascending order. */
-EXL2__PRIVATE exl2_result exl2__template_group(exl2__template_run *r, const exl2__template_value *v,
-                                               exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_group(exl2__template_run *r, const exl2__template_operands *in,
+                                                      exl2__template_value *out)
 {
-    const exl2__template_value *path = args[0], *fallback = args[1], *case_sensitive = args[2];
+    const exl2__template_value *v = in->value, *path = in->args[0], *fallback = in->args[1];
+    const exl2__template_value *case_sensitive = in->args[2];
     exl2__template_value items, *keys = NULL, *made = NULL;
     uint32_t count = 0;
     EXL2__TRY(exl2__template_sorted(r, v, path, fallback, exl2__template_flag(case_sensitive), false, &items, &keys));
@@ -179,26 +180,21 @@ EXL2__PRIVATE exl2_result exl2__template_group(exl2__template_run *r, const exl2
     return EXL2_OK;
 }
 
-/* dictsort */
-EXL2__PRIVATE exl2_result exl2__template_dictsort(exl2__template_run *r, const exl2__template_value *pairs,
-                                                  exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_sort(exl2__template_run *r, const exl2__template_operands *in,
+                                                     exl2__template_value *out)
 {
-    const exl2__template_value *case_sensitive = args[0], *by = args[1], *reverse = args[2];
-    bool values = by && by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "value");
-    exl2__template_value *keys = NULL, index = exl2__template_int(values);
-    if (by && !values &&
-        !(by->kind == EXL2__TEMPLATE_KIND_TEXT && exl2__template_same(by->as.text, by->count, "key"))) {
-        return exl2__template_fail(r, EXL2_ERR_FORMAT, "You can only sort by either \"key\" or \"value\"");
-    }
-    return exl2__template_sorted(r, pairs, &index, NULL, exl2__template_flag(case_sensitive),
+    const exl2__template_value *reverse = in->args[0], *case_sensitive = in->args[1], *path = in->args[2];
+    exl2__template_value *keys = NULL;
+    return exl2__template_sorted(r, in->value, path, NULL, exl2__template_flag(case_sensitive),
                                  exl2__template_flag(reverse), out, &keys);
 }
 
 /* min and max */
-EXL2__PRIVATE exl2_result exl2__template_min_max(exl2__template_run *r, const exl2__template_value *v, bool largest,
-                                                 exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_extreme(exl2__template_run *r, const exl2__template_operands *in,
+                                                        exl2__template_value *out)
 {
-    const exl2__template_value *case_sensitive = args[0], *path = args[1];
+    const exl2__template_value *v = in->value, *case_sensitive = in->args[0], *path = in->args[1];
+    bool largest = in->with;
     exl2__template_value items, best = exl2__template_none(), key;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
     *out = exl2__template_undefined(EXL2__TEMPLATE_NO_ELEMENT, v, "", 0);
@@ -219,10 +215,10 @@ EXL2__PRIVATE exl2_result exl2__template_min_max(exl2__template_run *r, const ex
     return EXL2_OK;
 }
 
-EXL2__PRIVATE exl2_result exl2__template_unique(exl2__template_run *r, const exl2__template_value *v,
-                                                exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_unique(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
 {
-    const exl2__template_value *case_sensitive = args[0], *path = args[1];
+    const exl2__template_value *v = in->value, *case_sensitive = in->args[0], *path = in->args[1];
     exl2__template_value items, *made = NULL, *keys = NULL;
     uint32_t count = 0;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
@@ -242,16 +238,16 @@ EXL2__PRIVATE exl2_result exl2__template_unique(exl2__template_run *r, const exl
     return exl2__template_generator(r, made, count, v->marked, out);
 }
 
-EXL2__PRIVATE exl2_result exl2__template_sum(exl2__template_run *r, const exl2__template_value *v,
-                                             exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_sum(exl2__template_run *r, const exl2__template_operands *in,
+                                                    exl2__template_value *out)
 {
-    const exl2__template_value *path = args[0], *start = args[1];
+    const exl2__template_value *path = in->args[0], *start = in->args[1];
     exl2__template_value items, part;
     *out = start ? *start : exl2__template_int(0);
     if (out->kind == EXL2__TEMPLATE_KIND_TEXT) {
         return exl2__template_fail(r, EXL2_ERR_FORMAT, "sum() can't sum strings");
     }
-    EXL2__TRY(exl2__template_sequence(r, v, &items));
+    EXL2__TRY(exl2__template_sequence(r, in->value, &items));
     for (uint32_t i = 0; i < items.count; i++) {
         exl2__template_value sum = *out;
         EXL2__TRY(exl2__template_step(r, 1));
@@ -262,10 +258,11 @@ EXL2__PRIVATE exl2_result exl2__template_sum(exl2__template_run *r, const exl2__
 }
 
 /* batch: lists of `size` elements; slice: `size` lists. The second argument, if given, fills up shorter lists. */
-EXL2__PRIVATE exl2_result exl2__template_chunks(exl2__template_run *r, const exl2__template_value *v, bool batch,
-                                                exl2__template_args args, exl2__template_value *out)
+EXL2__PRIVATE exl2_result exl2__template_filter_chunks(exl2__template_run *r, const exl2__template_operands *in,
+                                                       exl2__template_value *out)
 {
-    const exl2__template_value *wanted = args[0], *filler = args[1];
+    const exl2__template_value *v = in->value, *wanted = in->args[0], *filler = in->args[1];
+    bool batch = in->with;
     exl2__template_value items, *made = NULL, *part = NULL;
     bool fill = filler && filler->kind != EXL2__TEMPLATE_KIND_NONE;
     EXL2__TRY(exl2__template_sequence(r, v, &items));
