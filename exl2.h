@@ -30,6 +30,8 @@
    is safe. No CUDA header, library or compiler is needed to build or to start: the engine looks for the CUDA driver
    when it opens.
 
+   As a shared library, for other languages: meson setup build -Dlibrary=enabled makes libexl2.so or exl2.dll.
+
    With Meson: subproject('exl2').get_variable('exl2_dep'). If you build the source tree without Meson, first generate
    exl2_kernels.inc from kernels_src with exl2_impl/tools/embed.c, or define EXL2_NO_CUDA. With EXL2_CONVERT, generate
    exl2_texts.inc, too, as README.md says.
@@ -281,6 +283,11 @@
    exl2_open makes an engine; a NULL desc is all defaults. Engines share nothing: two may run on two threads. exl2_open
    calls exl2_open_versioned, which detects a header and an implementation of different releases (exl2_version). When
    opening fails there is no engine for exl2_last_error: set open_error to receive the message.
+
+   A binding for another language calls exl2_open_binding with the version that it was made for and with the offsets of
+   all members that it declares. The version must be a constant of the binding, not what exl2_version returns. The
+   library compares both with its own (exl2_layout_at lists them), so that a binding of another release fails with
+   EXL2_ERR_VERSION. Releases with the same first two numbers have the same functions, layouts and values of constants.
 
    host_bytes_max is a hard cap: a load that would exceed it fails with EXL2_ERR_BUDGET before it begins, and a default
    cache shrinks to fit. device_bytes_max is the same for GPU memory.
@@ -872,6 +879,21 @@ EXL2_API uint32_t exl2_version(void);
 EXL2_API const char *exl2_result_name(exl2_result r);
 /* [A wait] What exl2_open calls. VERSION when header and implementation are of different releases. */
 EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t header_version, exl2_engine **out);
+/* One member of a public struct, as this compiler lays it out. */
+typedef struct exl2_layout {
+    const char *type, *member;   /* "exl2_job_desc", "max_tokens" */
+    uint32_t offset, bytes;      /* in the struct */
+} exl2_layout;
+
+/* [A nb] The members of all public structs, from index 0 on; false, and *out zeroed: index is too high. */
+EXL2_API bool exl2_layout_at(uint32_t index, exl2_layout *out);
+/* [A wait] What a binding calls in place of exl2_open (section 3). `version` is the EXL2_VERSION that the binding was
+   made for, a constant in it. `members` lists all members of each struct that the binding declares, as the binding
+   lays them out; exl2_engine_desc and exl2_error are among them. VERSION: another release, or a member that lies
+   elsewhere, is missing or is unknown; nothing of *d was used then. Other errors as exl2_open. The message goes to
+   *error, which may be NULL; d->open_error is not used. */
+EXL2_API exl2_result exl2_open_binding(const exl2_engine_desc *d, uint32_t version, const exl2_layout *members,
+                                       uint32_t member_count, exl2_error *error, exl2_engine **out);
 /* [A wait] The GPUs of this machine: out gets the first `cap` of them, *count the number of all; 0 without a
    driver. Makes no context. */
 EXL2_API exl2_result exl2_devices(exl2_device_info *out, uint32_t cap, uint32_t *count);

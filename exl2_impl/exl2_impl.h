@@ -289,6 +289,7 @@ EXL2__SIZE_BEGIN
 #include "7_engine/host_sample.h"
 #include "7_engine/step.h"
 #include "7_engine/worker.h"
+#include "7_engine/layouts.h"
 #include "7_engine/api.h"
 #include "7_engine/api_jobs.h"
 #include "7_engine/public.h"

@@ -317,6 +317,47 @@ static bool has_word(const char *text, const source_token *word)
     return false;
 }
 
+/* One row of layouts.h: is the member of a public struct listed there? */
+static void check_member(const source_file *layouts, const source_token *type, const source_token *member)
+{
+    char row[256];
+    snprintf(row, sizeof row, "EXL2__MEMBER(%.*s, %.*s)", (int)type->bytes, type->text, (int)member->bytes,
+             member->text);
+    require(strstr(layouts->text, row) != NULL, &header, member->line, "layouts.h lacks", row);
+}
+
+/* Bindings compare their structs with layouts.h, so it lists each member of each public struct. A member's name stands
+   before ',', ';' or '[', or in the parentheses of a pointer to a function: (*name). */
+static void check_layouts(void)
+{
+    if (!exists("exl2_impl/7_engine/layouts.h")) {
+        return; /* the small trees of tests/tree.c */
+    }
+    source_file layouts = source_read("exl2_impl/7_engine/layouts.h");
+    const source_token *t = header.tokens;
+    size_t structs = 0;
+    for (size_t i = 0; i + 3 < header.token_count; i++) {
+        if (!source_is(&t[i], "typedef") || !source_is(&t[i + 1], "struct") || !source_is(&t[i + 3], "{")) {
+            continue;
+        }
+        const source_token *type = &t[i + 2];
+        int depth = 0; /* of parentheses and brackets */
+        structs++;
+        for (i += 4; i < header.token_count && !source_is(&t[i], "}"); i++) {
+            bool pointer = source_is(&t[i], "(") && source_is(&t[i + 1], "*") && source_is(&t[i + 3], ")");
+            bool ends = source_is(&t[i + 1], ",") || source_is(&t[i + 1], ";") || source_is(&t[i + 1], "[");
+            if (depth == 0 && pointer) {
+                check_member(&layouts, type, &t[i + 2]);
+            } else if (depth == 0 && t[i].name && ends) {
+                check_member(&layouts, type, &t[i]);
+            }
+            depth += source_is(&t[i], "(") || source_is(&t[i], "[");
+            depth -= source_is(&t[i], ")") || source_is(&t[i], "]");
+        }
+    }
+    require(structs > 40, &header, 1, "finds too few", "structs");
+}
+
 /* Every public function is named in the manual, which is the top comment of exl2.h, and is used by a demo or test. */
 static void check_manual(void)
 {
@@ -508,6 +549,7 @@ int main(int argc, char **argv)
     check_list();
     check_sizes();
     check_manual();
+    check_layouts();
     check_tests_run();
     check_documents();
     check_version(argv[2]);

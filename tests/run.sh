@@ -54,6 +54,10 @@ look_for_more() {
     want nm binutils
     want xz xz-utils
     want git git
+    want mcs mono-mcs
+    want mono 'mono-runtime libmono-system-core4.0-cil'
+    want python3 python3
+    want pkg-config pkg-config
     want setarch util-linux
     want x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
     want wine 'wine wine64'
@@ -159,7 +163,7 @@ run_tests() { # folder, arguments of meson test
     fi
 }
 
-set_up "$build" -Ddemo=enabled -Dtests=enabled || stop "meson cannot set up $build"
+set_up "$build" -Ddemo=enabled -Dtests=enabled -Dlibrary=enabled || stop "meson cannot set up $build"
 compile "$build" || stop "the build failed"
 run_tests "$build"
 

@@ -256,6 +256,37 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
     return EXL2_OK;
 }
 
+EXL2_API exl2_result exl2_open_binding(const exl2_engine_desc *d, uint32_t version, const exl2_layout *members,
+                                       uint32_t member_count, exl2_error *error, exl2_engine **out)
+{
+    exl2__ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    exl2_result r = EXL2_OK;
+    if (!out || !members) {
+        r = exl2__fail(&ctx, EXL2_ERR_ARG, "exl2_open_binding: %s is NULL", out ? "the list of members" : "out");
+    } else if (version / 100 != EXL2_VERSION / 100) {
+        r = exl2__fail(&ctx, EXL2_ERR_VERSION, "the binding was made for version %u of exl2.h, but the library has %u",
+                       version, (uint32_t)EXL2_VERSION);
+    } else {
+        r = exl2__layouts_check(&ctx, members, member_count);
+    }
+    if (r >= 0) {
+        exl2_engine_desc copy;
+        memset(&copy, 0, sizeof copy);
+        if (d) {
+            copy = *d;
+        }
+        copy.open_error = &ctx.error;
+        r = exl2_open_versioned(&copy, EXL2_VERSION, out);
+    } else if (out) {
+        *out = NULL;
+    }
+    if (r < 0 && error) {
+        *error = ctx.error;
+    }
+    return r;
+}
+
 EXL2__PRIVATE void exl2__api_close(exl2_engine *e)
 {
     e->closing = true;

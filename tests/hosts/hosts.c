@@ -555,6 +555,39 @@ static void case_install(void)
     MUST("test $(find to -type f | wc -l) = 1 && cmp \"$(find to -type f -name exl2.h)\" '%s/exl2.h'", dist);
 }
 
+/* The shared library: it exports the declared functions and nothing else; its names follow the version; a program finds
+   it by pkg-config once it is installed; and the same program runs with the DLL. */
+static void case_library(void)
+{
+    need("meson");
+    need("pkg-config");
+    MUST("sed -n '/^#ifndef EXL2_H$/,/^#ifdef EXL2_CONVERT$/p' '%s/exl2.h' | "
+         "sed -n 's/^EXL2_API .*[ *]\\(exl2_[a-z_]*\\)(.*/\\1/p' | sort >declared.txt && "
+         "test $(wc -l <declared.txt) -ge 48", root);
+    MUST("meson setup out '%s' -Dlibrary=enabled -Ddemo=disabled -Dtests=disabled -Doptimization=0 --prefix='%s/to' "
+         "--libdir=lib >setup.txt 2>&1 || { cat setup.txt; false; }", root, work);
+    MUST("meson compile -C out >compile.txt 2>&1 || { cat compile.txt; false; }");
+    MUST("nm -D --defined-only out/libexl2.so | awk '{ print $3 }' | sort >exported.txt && diff declared.txt "
+         "exported.txt");
+    MUST("version=$(sed -n \"s/.*version: '\\([0-9]*[.][0-9]*\\)[.].*/\\1/p;T;q\" '%s/meson.build') && "
+         "objdump -p out/libexl2.so | grep -q \"SONAME *libexl2.so.$version$\"", root);
+    MUST("meson install -C out --no-rebuild >install.txt 2>&1 || { cat install.txt; false; }");
+    MUST("export PKG_CONFIG_PATH='%s/to/lib/pkgconfig' && cc -std=c11 %s $(pkg-config --cflags exl2) "
+         "'%s/library_user.c' -o user $(pkg-config --libs exl2) -Wl,-rpath,'%s/to/lib' && ./user "
+         "'%s/tests/golden/layouts.txt'", work, WARNINGS, hosts, work, root);
+    if (have("x86_64-w64-mingw32-gcc") && have("wine")) {
+        MUST("meson setup dll '%s' --cross-file '%s/mingw.ini' -Dlibrary=enabled -Ddemo=disabled -Dtests=disabled "
+             "-Doptimization=0 >setup.txt 2>&1 || { cat setup.txt; false; }", root, hosts);
+        MUST("meson compile -C dll >compile.txt 2>&1 || { cat compile.txt; false; }");
+        MUST("x86_64-w64-mingw32-objdump -p dll/exl2.dll | "
+             "sed -n '/Ordinal.Name Pointer/,/^$/s/.* \\(exl2_[a-z_]*\\)$/\\1/p' | sort >exported.txt && "
+             "diff declared.txt exported.txt");
+        MUST("x86_64-w64-mingw32-gcc -std=c11 -I'%s' '%s/library_user.c' -o dll/user.exe dll/exl2.dll.a "
+             "-static-libgcc && cp '%s/tests/golden/layouts.txt' . && WINEDEBUG=-all wine dll/user.exe layouts.txt",
+             dist, hosts, root);
+    }
+}
+
 #define CASE(name) { #name, case_##name }
 static const struct {
     const char *name;
@@ -564,6 +597,7 @@ static const struct {
     CASE(macros), CASE(symbols), CASE(size), CASE(fast_math), CASE(threads), CASE(windows), CASE(subproject),
     CASE(install), CASE(languages), CASE(optimizers), CASE(by_hand), CASE(unaligned), CASE(wine), CASE(plain),
     CASE(wine_clang), CASE(msvc), CASE(msvc_run), CASE(bits), CASE(aarch64), CASE(avx2_only), CASE(examples),
+    CASE(library),
 };
 
 int main(int argc, char **argv)
