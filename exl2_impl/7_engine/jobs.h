@@ -164,7 +164,9 @@ EXL2__PRIVATE void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t deli
         exl2__table_release(&session->table, &m->pages, job->sequence.prompt_end + delivered);
         job->sequence.active = false;
     }
-    if (job->sequence.begun) {
+    if (!job->sequence.begun) {
+        exl2__vectors_drop(m->pages.vectors, job->sequence.prompt, job->sequence.prompt_count);
+    } else {
         exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + delivered);
     }
     session->job = 0;

@@ -83,6 +83,7 @@ typedef struct exl2__model {
     exl2__plan plan;
     exl2__arena weights, cache, scratch;
     exl2__pages pages;
+    exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
     exl2__batch batch;
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
@@ -420,6 +421,7 @@ static inline exl2_result exl2__objects_new_session(exl2_engine *e, exl2__model 
 static inline void exl2__objects_free_session(exl2_engine *e, exl2__session *s)
 {
     exl2__table_forget(&s->table, &e->models[s->model].pages);
+    exl2__table_keep(&s->table, &e->models[s->model].pages, 0);
     uint32_t slot = exl2__pool_slot_of(s->id);
     *s = (exl2__session){ 0 };
     exl2__pool_free(&e->session_ids, slot);

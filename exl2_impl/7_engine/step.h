@@ -271,7 +271,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
         return EXL2_OK;
     }
     exl2__step step;
-    exl2__batch_fill(&m->batch, m->sequences, count, limits.kind, &step);
+    exl2__batch_fill(&m->batch, m->sequences, count, &m->pages, limits.kind, &step);
     return exl2__forward_begin(&m->forward, &step);
 }
 
