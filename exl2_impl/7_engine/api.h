@@ -447,9 +447,9 @@ EXL2_API bool exl2_arch(uint32_t index, exl2_arch_info *out)
         return true;
     }
     index -= (uint32_t)EXL2__COUNT(exl2__archs);
-    if (index < EXL2__COUNT(exl2__arch_strangers)) {
-        out->name = exl2__arch_strangers[index].name;
-        out->reason = exl2__arch_strangers[index].reason;
+    if (index < EXL2__COUNT(exl2__arch_unsupported_rows)) {
+        out->name = exl2__arch_unsupported_rows[index].name;
+        out->reason = exl2__arch_unsupported_rows[index].reason;
         return true;
     }
     return false;
