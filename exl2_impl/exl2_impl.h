@@ -25,6 +25,7 @@ EXL2__SIZE_END
 #include "0_base/pool.h"
 #include "0_base/half.h"
 #include "0_base/hash.h"
+#include "0_base/hash_sums.h"
 #include "0_base/sort.h"
 #include "0_base/heap.h"
 #include "0_base/log.h"

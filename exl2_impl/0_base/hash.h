@@ -1,6 +1,6 @@
-/* hash.h: 64-bit hashes of strings and of many bytes, and an index table over strings that the caller owns.
+/* hash.h: 64-bit hashes of strings and of bytes, and an index table over strings that the caller owns.
    takes: byte strings.
-   gives: exl2__hash, exl2__hash_words, exl2__hash_sums, exl2__strtab.
+   gives: exl2__hash, exl2__hash_words, exl2__strtab.
    owns:  nothing; the table's slots come from the caller's arena. */
 #ifndef EXL2__HASH_H
 #define EXL2__HASH_H
@@ -36,52 +36,6 @@ static inline uint64_t exl2__hash_words(const void *data, size_t bytes, uint64_t
         h ^= h >> 32;
     }
     return h ^ exl2__hash(p, bytes) * 0x94D049BB133111EBu;
-}
-
-/* The four lanes of exl2__hash_sums. A lane has two sums, as Fletcher's checksum has: of its words, and of those sums,
-   which are rotated so that the highest bit of a word counts in all of them. Members, since gcc keeps no array in
-   registers at -O2. */
-typedef struct exl2__hash_lanes {
-    uint64_t a0, a1, a2, a3, b0, b1, b2, b3;
-} exl2__hash_lanes;
-
-static inline uint64_t exl2__hash_turn(uint64_t sum)
-{
-    return sum << 5 | sum >> 59;
-}
-
-/* Adds 32 bytes. */
-static inline void exl2__hash_add(exl2__hash_lanes *s, const uint8_t *p)
-{
-    s->a0 += exl2__load64(p);
-    s->a1 += exl2__load64(p + 8);
-    s->a2 += exl2__load64(p + 16);
-    s->a3 += exl2__load64(p + 24);
-    s->b0 = exl2__hash_turn(s->b0) + s->a0;
-    s->b1 = exl2__hash_turn(s->b1) + s->a1;
-    s->b2 = exl2__hash_turn(s->b2) + s->a2;
-    s->b3 = exl2__hash_turn(s->b3) + s->a3;
-}
-
-/* A hash for all weights of a model, which pass by while they are loaded. It reads about 10 bytes in a cycle, as no
-   lane waits for another. Bytes that are missing in the last 32 are 0, and the number of bytes is part of the hash. It
-   does not protect against bytes that were chosen to collide. */
-static inline uint64_t exl2__hash_sums(const void *data, size_t bytes, uint64_t seed)
-{
-    const uint8_t *p = (const uint8_t *)data;
-    exl2__hash_lanes s = { 0, 0, 0, 0, 0, 0, 0, 0 };
-    uint8_t rest[32] = { 0 };
-    for (size_t left = bytes / 32; left > 0; left--, p += 32) {
-        exl2__hash_add(&s, p);
-    }
-    memcpy(rest, p, bytes % 32);
-    exl2__hash_add(&s, rest);
-    uint64_t h = exl2__hash_mix(seed ^ bytes * 0x9E3779B97F4A7C15u);
-    h += (s.a0 ^ s.a0 >> 32) * 0x9E3779B97F4A7C15u + (s.b0 ^ s.b0 >> 32) * 0xC2B2AE3D27D4EB4Fu;
-    h += (s.a1 ^ s.a1 >> 32) * 0x165667B19E3779F9u + (s.b1 ^ s.b1 >> 32) * 0x85EBCA77C2B2AE63u;
-    h += (s.a2 ^ s.a2 >> 32) * 0x27D4EB2F165667C5u + (s.b2 ^ s.b2 >> 32) * 0x9FB21C651E98DF25u;
-    h += (s.a3 ^ s.a3 >> 32) * 0xFF51AFD7ED558CCDu + (s.b3 ^ s.b3 >> 32) * 0xC4CEB9FE1A85EC53u;
-    return exl2__hash_mix(h);
 }
 
 /* A hash table with open addressing that holds entry numbers; the caller's callback gives the name of an entry. */

@@ -14,7 +14,6 @@
 #ifndef EXL2__AFFINE_MATRIX_H
 #define EXL2__AFFINE_MATRIX_H
 
-#include "content_id.h"
 #include "matrix_desc.h"
 
 #if EXL2__GPTQ
@@ -410,13 +409,13 @@ EXL2__PRIVATE exl2_result exl2__affine_read_sorted(exl2__ctx *c, const exl2__ten
     return EXL2_OK;
 }
 
-/* Adds rows [row, row + count) of an AWQ file to the model's id. Here, as backends read them in two orders. */
-static inline void exl2__affine_add_content(const exl2__matrix_desc *desc, uint32_t row, uint32_t count,
+/* Adds the next rows of an AWQ file to the model's id. Here, as backends read them in two orders. */
+static inline void exl2__affine_add_content(const exl2__ctx *c, const exl2__matrix_desc *desc, uint32_t count,
                                             const uint32_t *words, size_t stride)
 {
     const exl2__affine *a = &desc->affine;
     for (uint32_t i = 0; a->content && i < count; i++, words += stride) {
-        exl2__content_id_add_rows(a->content, a->place, row + i, 1, words, desc->out / 8 * sizeof *words);
+        exl2__hash_sums_add(c->cpu_path, a->content, words, desc->out / 8 * sizeof *words);
     }
 }
 
@@ -426,7 +425,7 @@ EXL2__PRIVATE exl2_result exl2__affine_read_stored(exl2__ctx *c, const exl2__ten
 {
     uint32_t width = desc->out / 8, stride = desc->out_stored / 8;
     EXL2__TRY(exl2__affine_read_rows(c, t, desc, row * 8, rows * 8, 8, out, stride));
-    exl2__affine_add_content(desc, row * 8, rows * 8, out, stride);
+    exl2__affine_add_content(c, desc, rows * 8, out, stride);
     for (uint32_t i = 0; i < rows * 8; i++) {
         memset(out + (size_t)i * stride + width, 0, (stride - width) * sizeof *out);
     }
@@ -460,7 +459,7 @@ EXL2__PRIVATE exl2_result exl2__affine_read_awq(exl2__ctx *c, const exl2__tensor
     uint32_t width = desc->out / 8, *raw = desc->affine.raw;
     for (uint32_t r = 0; r < rows; r++, out += desc->out_stored) {
         EXL2__TRY(exl2__affine_read_rows(c, t, desc, (row + r) * 8, 8, 8, raw, width));
-        exl2__affine_add_content(desc, (row + r) * 8, 8, raw, width);
+        exl2__affine_add_content(c, desc, 8, raw, width);
         for (uint32_t n = 0; n < width; n += 2) { /* an odd width: the second block ends in the padding */
             uint64_t w[8];
             for (uint32_t k = 0; k < 8; k++) {

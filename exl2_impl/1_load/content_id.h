@@ -1,16 +1,15 @@
 /* content_id.h: a number that says which model a folder holds, so that a saved session is not restored in another one.
    takes: the model folder, its tensor table; then all weights, while they are loaded.
-   gives: exl2__content_id_begin, exl2__content_id_add_tensor; exl2__content_id_place, exl2__content_id_add_rows,
-          exl2__content_id_end.
+   gives: exl2__content_id_begin, exl2__content_id_add_tensor; exl2__content_id_add_part, exl2__content_id_end.
 
    The id has two parts. The head is known from the headers: config.json and, of each tensor, its name, type, shape and
-   first 4 KiB. (Up to release 0.2.0 it was the whole id.) The sum is over all that the model computes with: each row of
-   weights, scales or norms, with its place in the model. Rows may be added in any order and in slices of any size, so
-   the id is the same on every backend. */
+   first 4 KiB. (Up to release 0.2.0 it was the whole id.) The sum is over all that the model computes with: the hash of
+   each part (hash_sums.h), with its place in the model. Parts may be added in any order, and the bytes of a part are
+   hashed in the order of the file, in slices of any size, so the id is the same on every backend. */
 #ifndef EXL2__CONTENT_ID_H
 #define EXL2__CONTENT_ID_H
 
-#include "../0_base/hash.h"
+#include "../0_base/hash_sums.h"
 #include "file.h"
 #include "tensor_table.h"
 
@@ -50,28 +49,20 @@ EXL2__PRIVATE exl2_result exl2__content_id_add_tensor(exl2__ctx *c, const exl2__
     return EXL2_OK;
 }
 
-/* What the rows of a part of a unit are. */
+/* What a part is: the codes or dense weights of a matrix; its tables and bias; a norm. */
 typedef enum exl2__content_id_kind {
-    EXL2__CONTENT_ID_CODES, EXL2__CONTENT_ID_GROUPS, EXL2__CONTENT_ID_SCALES, EXL2__CONTENT_ID_MORE_SCALES,
-    EXL2__CONTENT_ID_ORDER, EXL2__CONTENT_ID_BIAS, EXL2__CONTENT_ID_VECTOR
+    EXL2__CONTENT_ID_CODES, EXL2__CONTENT_ID_TABLES, EXL2__CONTENT_ID_VECTOR
 } exl2__content_id_kind;
 
-/* The place of rows: a unit and its part, or a layer and its vector. */
-static inline uint64_t exl2__content_id_place(uint32_t unit, uint32_t part, exl2__content_id_kind kind)
+/* Ends the hash of a part, and adds it to the sum with its place: a unit and its matrix, or a layer and its vector.
+   Each place is to be added once. */
+static inline void exl2__content_id_add_part(uint64_t sum[2], exl2__hash_sums *part, uint32_t unit, uint32_t index,
+                                             exl2__content_id_kind kind)
 {
-    return exl2__hash_mix((uint64_t)unit << 32 | part << 8 | (uint32_t)kind);
-}
-
-/* Adds rows [first, first + count) of a place to the sum. Each row is to be added once. */
-static inline void exl2__content_id_add_rows(uint64_t sum[2], uint64_t place, uint64_t first, uint64_t count,
-                                             const void *rows, uint64_t row_bytes)
-{
-    const uint8_t *at = (const uint8_t *)rows;
-    for (uint64_t i = 0; i < count; i++, at += row_bytes) {
-        uint64_t h = exl2__hash_sums(at, (size_t)row_bytes, place + (first + i) * 0x9E3779B97F4A7C15u);
-        sum[0] += h;
-        sum[1] += (h ^ h >> 32) * (h | 1); /* other than a multiple of h, so that it is not the same sum twice */
-    }
+    uint64_t hash[2];
+    exl2__hash_sums_end(part, exl2__hash_mix((uint64_t)unit << 32 | index << 8 | (uint32_t)kind), hash);
+    sum[0] += hash[0];
+    sum[1] += hash[1];
 }
 
 /* The id of the whole model. */

@@ -279,6 +279,13 @@ static inline void exl2__matrix_tables_close(exl2__ctx *c, exl2__matrix_tables *
     *tables = (exl2__matrix_tables){ 0 };
 }
 
+/* Bytes of `codes`: some columns of all rows, or all columns of the three rows that 3 bits may need together. */
+static inline uint64_t exl2__matrix_codes_bytes(const exl2__matrix_desc *desc)
+{
+    uint64_t words = (uint64_t)desc->words * EXL2__MATRIX_COLUMNS;
+    return exl2__max64(words, 3 * (uint64_t)desc->out_stored) * sizeof(uint32_t);
+}
+
 /* Allocates all tables in the arena tables->memory; with a dry arena this only measures. */
 static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl2__matrix_tables *tables)
 {
@@ -305,9 +312,7 @@ static inline void exl2__matrix_tables_layout(const exl2__matrix_desc *desc, exl
 #endif
     if (desc->dequantized) {
         tables->order = (uint32_t *)exl2__arena_alloc(a, in * sizeof(uint32_t));
-        /* some columns of all rows, or all columns of the three rows that 3 bits may need together */
-        uint64_t codes = exl2__max64((uint64_t)desc->words * EXL2__MATRIX_COLUMNS, 3 * (uint64_t)desc->out_stored);
-        tables->codes = (uint32_t *)exl2__arena_alloc(a, codes * sizeof(uint32_t));
+        tables->codes = (uint32_t *)exl2__arena_alloc(a, exl2__matrix_codes_bytes(desc));
     }
     if (desc->has_bias) {
         tables->bias = (float *)exl2__arena_alloc(a, desc->out * sizeof(float));

@@ -5,6 +5,7 @@
 #ifndef EXL2__MATRIX_DESC_H
 #define EXL2__MATRIX_DESC_H
 
+#include "../0_base/hash_sums.h"
 #include "quant_config.h"
 #include "tensor_table.h"
 
@@ -47,9 +48,8 @@ typedef struct exl2__affine {
     bool symmetric;            /* config.json says that all zeros are 2^(bits-1) */
     bool sorted;               /* the packed order is not that of the file; known once the tables are read */
     uint32_t *raw;             /* memory for what is read from the file, while the matrix is read */
-    uint64_t *content;         /* of AWQ: the sum of content_id.h, to which rows of codes are added as they are read;
-                                  NULL: not wanted */
-    uint64_t place;            /* of these rows */
+    exl2__hash_sums *content;  /* of AWQ: the hash of content_id.h, to which codes are added as they are read; NULL:
+                                  not wanted */
 } exl2__affine;
 
 /* PRODUCT: y = x W. ROWS: an embedding, one row per token. Beside PRODUCT: the matrices of an MLP, of an expert, and of

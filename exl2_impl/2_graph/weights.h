@@ -50,7 +50,8 @@ typedef struct exl2__weights {
     exl2__rows_slice slice;           /* rows that are read, and not yet given to the backend; data NULL: none */
     uint64_t touched;                 /* position in the arena for weights */
     uint64_t read_bytes;              /* part of code_bytes that has been read */
-    uint64_t content_sum[2];          /* of content_id.h: whole once the last unit is read */
+    exl2__hash_sums content;          /* of content_id.h: of the tables or codes that are being read */
+    uint64_t content_sum[2];          /* of all parts before it: whole once the last unit is read */
     void *staging;                    /* [staging_bytes] */
     exl2__arena tables;               /* tables of the unit that is being read */
     exl2__unit now;                   /* the unit that is being read */
@@ -512,8 +513,9 @@ EXL2__PRIVATE exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, ex
         EXL2__TRY(exl2__unit_vector_check(c, &w->tensors, v, &present));
         if (present) {
             EXL2__TRY(exl2__unit_vector_read(c, &w->tensors, v, values));
-            uint64_t where = exl2__content_id_place(layer, i, EXL2__CONTENT_ID_VECTOR);
-            exl2__content_id_add_rows(w->content_sum, where, 0, 1, values, v->count * sizeof *values);
+            exl2__hash_sums_begin(&w->content);
+            exl2__hash_sums_add(c->cpu_path, &w->content, values, v->count * sizeof *values);
+            exl2__content_id_add_part(w->content_sum, &w->content, layer, i, EXL2__CONTENT_ID_VECTOR);
             EXL2__TRY(backend->vector_make(device, arena, values, v->count, place));
         }
     }
@@ -523,69 +525,69 @@ EXL2__PRIVATE exl2_result exl2__weights_norms(exl2__ctx *c, exl2__weights *w, ex
     return EXL2_OK;
 }
 
-/* Adds the tables of a part, which are read, to the sum of the content id, in slices. */
-EXL2__PRIVATE exl2_result exl2__weights_add_tables(exl2__weights *w, const exl2__matrix_desc *d, exl2__work *work)
+/* Adds the tables of a part, which are read, to the content id, in slices. */
+EXL2__PRIVATE exl2_result exl2__weights_add_tables(const exl2__ctx *c, exl2__weights *w, const exl2__matrix_desc *d,
+                                                   exl2__work *work)
 {
-    uint64_t *sum = w->content_sum, where[EXL2__CONTENT_ID_VECTOR];
+    exl2_cpu_path path = c->cpu_path;
     exl2__matrix_kind stored = exl2__matrix_stored(d);
-    for (uint32_t i = 0; i < EXL2__CONTENT_ID_VECTOR; i++) {
-        where[i] = exl2__content_id_place(w->unit, w->part_opened, (exl2__content_id_kind)i);
+    if (w->part_group == 0) {
+        exl2__hash_sums_begin(&w->content);
     }
     for (uint32_t row = d->out_stored; w->part_group < d->group_count; w->part_group++) {
-        uint32_t g = w->part_group;
+        size_t at = (size_t)w->part_group * row;
         if (!exl2__work_spend(work, row / 8)) {
             return EXL2_PENDING;
         }
         if (stored == EXL2__MATRIX_EXL2) {
-            const uint32_t *codes = d->scale_codes + (size_t)g * (row / 8);
-            exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_SCALES], g, 1, codes, row / 8 * sizeof *codes);
+            exl2__hash_sums_add(path, &w->content, d->scale_codes + at / 8, row / 8 * sizeof *d->scale_codes);
         } else {
-            size_t at = (size_t)g * row;
-            exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_SCALES], g, 1, d->scales + at,
-                                      row * sizeof *d->scales);
-            exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_MORE_SCALES], g, 1, d->zeros + at,
-                                      row * sizeof *d->zeros);
+            exl2__hash_sums_add(path, &w->content, d->scales + at, row * sizeof *d->scales);
+            exl2__hash_sums_add(path, &w->content, d->zeros + at, row * sizeof *d->zeros);
         }
     }
     if (stored != EXL2__MATRIX_DENSE) {
-        exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_GROUPS], 0, 1, d->groups,
-                                  d->group_count * sizeof *d->groups);
-        exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_ORDER], 0, 1, d->inverse_perm,
-                                  d->in * sizeof *d->inverse_perm);
+        exl2__hash_sums_add(path, &w->content, d->groups, d->group_count * sizeof *d->groups);
+        exl2__hash_sums_add(path, &w->content, d->inverse_perm, d->in * sizeof *d->inverse_perm);
     }
     if (stored == EXL2__MATRIX_EXL2) {
-        exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_MORE_SCALES], 0, 1, d->scale_max,
-                                  d->group_count * sizeof *d->scale_max);
+        exl2__hash_sums_add(path, &w->content, d->scale_max, d->group_count * sizeof *d->scale_max);
     }
     if (d->has_bias) {
-        exl2__content_id_add_rows(sum, where[EXL2__CONTENT_ID_BIAS], 0, 1, d->bias, d->out * sizeof *d->bias);
+        exl2__hash_sums_add(path, &w->content, d->bias, d->out * sizeof *d->bias);
     }
+    exl2__content_id_add_part(w->content_sum, &w->content, w->unit, w->part_opened, EXL2__CONTENT_ID_TABLES);
     return EXL2_OK;
 }
 
 /* Adds the codes of a part that the backend gets as a dense matrix, in the order of the file: so the content id is that
-   of a backend that computes with the codes. */
+   of a backend that computes with the codes. They are read for this alone, since exl2__dequantize_rows reads them in
+   another order. */
 EXL2__PRIVATE exl2_result exl2__weights_add_codes(exl2__ctx *c, exl2__weights *w, const exl2__matrix_desc *d,
                                                   exl2__work *work)
 {
     exl2__matrix_desc codes = *d;
-    uint64_t where = exl2__content_id_place(w->unit, w->part_opened, EXL2__CONTENT_ID_CODES);
     codes.kind = d->stored;
     codes.dequantized = false;
     bool awq = codes.kind == EXL2__MATRIX_AFFINE && codes.affine.awq;
-    codes.affine.content = awq ? w->content_sum : NULL;
-    codes.affine.place = where;
+    codes.affine.content = awq ? &w->content : NULL;
     uint64_t row_bytes = exl2__weights_row_bytes(&codes);
-    for (uint32_t rows, count = exl2__weights_rows(&codes); w->part_row < count; w->part_row += rows) {
-        rows = exl2__min32(exl2__weights_unit_rows(&codes), count - w->part_row);
+    uint32_t unit = exl2__weights_unit_rows(&codes), count = exl2__weights_rows(&codes);
+    uint32_t fit = (uint32_t)(exl2__matrix_codes_bytes(d) / row_bytes) / unit * unit;
+    if (w->part_row == 0) {
+        exl2__hash_sums_begin(&w->content);
+    }
+    for (uint32_t rows; w->part_row < count; w->part_row += rows) {
+        rows = exl2__min32(exl2__max32(fit, unit), count - w->part_row);
         if (!exl2__work_spend(work, rows * row_bytes / 2)) {
             return EXL2_PENDING;
         }
         EXL2__TRY(exl2__weights_read_rows(c, &w->tensors, &codes, w->part_row, rows, false, d->codes));
         if (!awq) {
-            exl2__content_id_add_rows(w->content_sum, where, w->part_row, rows, d->codes, row_bytes);
+            exl2__hash_sums_add(c->cpu_path, &w->content, d->codes, rows * row_bytes);
         }
     }
+    exl2__content_id_add_part(w->content_sum, &w->content, w->unit, w->part_opened, EXL2__CONTENT_ID_CODES);
     return EXL2_OK;
 }
 
@@ -609,7 +611,7 @@ EXL2__PRIVATE exl2_result exl2__weights_open_parts(exl2__ctx *c, exl2__weights *
             w->part_read = true;
             w->part_group = w->part_row = 0;
         }
-        EXL2__TRY_DONE(exl2__weights_add_tables(w, part, work));
+        EXL2__TRY_DONE(exl2__weights_add_tables(c, w, part, work));
         if (part->dequantized) {
             EXL2__TRY_DONE(exl2__weights_add_codes(c, w, part, work));
         }
@@ -651,7 +653,6 @@ EXL2__PRIVATE exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, con
 {
     exl2__matrix_desc *desc = &w->parts[w->part];
     uint64_t row_bytes = exl2__weights_row_bytes(desc), fit = w->slice_bytes / row_bytes;
-    uint64_t where = exl2__content_id_place(w->unit, w->part, EXL2__CONTENT_ID_CODES);
     bool awq = desc->kind == EXL2__MATRIX_AFFINE && desc->affine.awq;
     fit -= fit % exl2__weights_unit_rows(desc);
     uint32_t rows = (uint32_t)exl2__min64(exl2__weights_rows(desc) - w->row, fit);
@@ -663,11 +664,16 @@ EXL2__PRIVATE exl2_result exl2__weights_read(exl2__ctx *c, exl2__weights *w, con
     if (has_memory) {
         EXL2__TRY(backend->memory->staging(device, rows * row_bytes, &memory));
     }
-    desc->affine.content = awq ? w->content_sum : NULL;
-    desc->affine.place = where;
+    if (w->row == 0) {
+        exl2__hash_sums_begin(&w->content);
+    }
+    desc->affine.content = awq ? &w->content : NULL;
     EXL2__TRY(exl2__weights_read_rows(c, &w->tensors, desc, w->row, rows, has_memory, memory));
-    if (!awq && !desc->dequantized) { /* exl2__weights_add_codes */
-        exl2__content_id_add_rows(w->content_sum, where, w->row, rows, memory, row_bytes);
+    if (!awq && !desc->dequantized) { /* those are added by exl2__weights_add_codes */
+        exl2__hash_sums_add(c->cpu_path, &w->content, memory, rows * row_bytes);
+    }
+    if (!desc->dequantized && w->row + rows == exl2__weights_rows(desc)) {
+        exl2__content_id_add_part(w->content_sum, &w->content, w->unit, w->part, EXL2__CONTENT_ID_CODES);
     }
     if (w->now.kind == EXL2__UNIT_HEAD && w->config.norm_head && desc->kind == EXL2__MATRIX_DENSE) {
         exl2__matrix_normalize_rows(desc, rows, memory);

@@ -8,6 +8,7 @@
 
 #include "../0_base/json/json_part.h"
 #include "job_start.h"
+#include "layouts.h"
 #include "worker.h"
 
 /* ---- checks that every call makes ---- */

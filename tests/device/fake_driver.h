@@ -59,6 +59,8 @@ typedef struct fake_state {
     int fault_code;
     /* records */
     uint32_t calls, launches, clusters, programs, compiles, module_loads; /* clusters: launches with clusters */
+    char options[8][48];        /* of the module that was compiled last */
+    uint32_t option_count;
     uint64_t allocated;      /* bytes of device memory that are allocated now */
     uint64_t most;           /* the same at its peak */
     uint64_t copied;         /* bytes of all copies from device memory to device memory */

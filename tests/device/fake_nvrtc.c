@@ -128,7 +128,9 @@ static int compile(exl2__cuda_program *handle, int option_count, const char *con
         target = strncmp(options[i], flag, sizeof flag - 1) == 0 ? options[i] + sizeof flag - 1 : target;
         dialect |= strcmp(options[i], "--std=c++17") == 0;
         device |= strcmp(options[i], "-default-device") == 0;
+        snprintf(fake.options[i % 8], sizeof fake.options[0], "%s", options[i]);
     }
+    fake.option_count = (uint32_t)option_count;
     for (int i = 0; i < fake.arch_count && target; i++) {
         char name[16];
         exl2__format(name, sizeof name, "sm_%d%s", fake.archs[i], fake.archs[i] == 90 ? "a" : "");

@@ -101,6 +101,46 @@ static exl2_result life(bool compiler)
     return result;
 }
 
+/* The digits of the key for these options of NVRTC. */
+static void key_of_options(const char *module, const char *const *options, uint32_t count, char digits[17])
+{
+    exl2__cuda_source source;
+    CHECK_INT(exl2__cuda_source_open(&rig.files.c, NULL, module, &source), EXL2_OK);
+    uint64_t pair[2] = { exl2__cuda_source_hash(&source), EXL2_VERSION }, all = exl2__hash(pair, sizeof pair);
+    for (uint32_t i = 0; i < count; i++) {
+        pair[0] = all;
+        pair[1] = exl2__hash(options[i], strlen(options[i]));
+        all = exl2__hash(pair, sizeof pair);
+    }
+    snprintf(digits, 17, "%016llx", (unsigned long long)all);
+    exl2__cuda_source_close(&rig.files.c, &source);
+}
+
+/* The key holds every option that the compiler got, also those of all modules. */
+static void test_options(void)
+{
+    char key[EXL2__CUDA_KEY_MAX], digits[17];
+    const char *options[8], *fewer[8];
+    rig_make();
+    rig_drop_cache();
+    CHECK_INT(life(true), EXL2_OK);
+    CHECK(fake.option_count >= 3 && fake.option_count <= 8);
+    for (uint32_t i = 0; i < fake.option_count; i++) {
+        options[i] = fake.options[i];
+    }
+    key_of("two.cu", (exl2__cuda_target){ 89, false }, NULL, key);
+    key_of_options("two.cu", options, fake.option_count, digits);
+    CHECK_TEXT(strrchr(key, '-') + 1, digits);
+    for (uint32_t left = 0; left < fake.option_count; left++) {
+        for (uint32_t i = 0; i + 1 < fake.option_count; i++) {
+            fewer[i] = options[i + (i >= left)];
+        }
+        key_of_options("two.cu", fewer, fake.option_count - 1, digits);
+        CHECK(strcmp(strrchr(key, '-') + 1, digits) != 0);
+    }
+    rig_end();
+}
+
 static void test_cold_and_warm(void)
 {
     rig_drop_cache();
@@ -353,6 +393,7 @@ int main(void)
     test_source();
     test_keys();
     test_entries();
+    test_options();
     test_cold_and_warm();
     test_slices();
     test_steps();

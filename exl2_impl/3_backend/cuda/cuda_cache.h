@@ -14,16 +14,18 @@
 #define EXL2__CUDA_ENTRY_HEAD 40u
 #define EXL2__CUDA_ENTRY_BYTES_MAX ((size_t)64 << 20)
 
-/* Key of an entry, such as "gemv-sm_89-0123456789abcdef": module, target, and a hash of sources, options, target and
-   EXL2_VERSION. Computing it does not need NVRTC. */
-EXL2__PRIVATE void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target target, const char *const *options,
-                                  uint32_t option_count, char key[EXL2__CUDA_KEY_MAX])
+/* Key of an entry, such as "gemv-sm_89-0123456789abcdef": module, target, and a hash of sources, of all options that
+   NVRTC gets, and of EXL2_VERSION. more [count]: options beside those of every module. Computing it needs no NVRTC,
+   whose version is not part of it: an application with a compiler and one without share entries. */
+EXL2__PRIVATE void exl2__cuda_key(const exl2__cuda_source *source, exl2__cuda_target target, const char *const *more,
+                                  uint32_t count, char key[EXL2__CUDA_KEY_MAX])
 {
-    char name[16], digits[17];
+    char name[16], digits[17], architecture[48];
+    const char *options[EXL2__CUDA_OPTIONS_ALL];
     exl2__cuda_target_name(target, name, sizeof name);
-    uint64_t hash[3] = { exl2__cuda_source_hash(source), exl2__hash(name, strlen(name)), EXL2_VERSION };
-    uint64_t all = exl2__hash(hash, sizeof hash);
-    for (uint32_t i = 0; i < option_count; i++) {
+    count = exl2__cuda_target_options(target, more, count, architecture, options);
+    uint64_t hash[2] = { exl2__cuda_source_hash(source), EXL2_VERSION }, all = exl2__hash(hash, sizeof hash);
+    for (uint32_t i = 0; i < count; i++) {
         uint64_t pair[2] = { all, exl2__hash(options[i], strlen(options[i])) };
         all = exl2__hash(pair, sizeof pair);
     }

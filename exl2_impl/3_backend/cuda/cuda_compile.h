@@ -10,6 +10,7 @@
 #include "cuda_source.h"
 
 #define EXL2__CUDA_OPTIONS_MAX 16u
+#define EXL2__CUDA_OPTIONS_ALL (EXL2__CUDA_OPTIONS_MAX + 3)
 #define EXL2__CUDA_ARCHS_MAX 64
 
 typedef struct exl2__cuda_target {
@@ -22,6 +23,23 @@ static inline void exl2__cuda_target_name(exl2__cuda_target target, char *out, s
 {
     exl2__format(out, cap, "%s_%u%s", target.ptx ? "compute" : "sm", target.arch,
                  target.arch == 90 && !target.ptx ? "a" : "");
+}
+
+/* All options of NVRTC for a module, which are part of the cache's key, too. more [count]: those of tests and traces.
+   architecture: memory for one of them. Returns how many there are. */
+static inline uint32_t exl2__cuda_target_options(exl2__cuda_target target, const char *const *more, uint32_t count,
+                                                 char architecture[48], const char *options[EXL2__CUDA_OPTIONS_ALL])
+{
+    char name[16];
+    exl2__cuda_target_name(target, name, sizeof name);
+    exl2__format(architecture, 48, "--gpu-architecture=%s", name);
+    options[0] = architecture;
+    options[1] = "--std=c++17";
+    options[2] = "-default-device";
+    for (uint32_t i = 0; i < count; i++) {
+        options[3 + i] = more[i];
+    }
+    return 3 + count;
 }
 
 /* Picks machine code of `arch` if this NVRTC supports it, else PTX of the highest supported architecture below. */
@@ -79,12 +97,10 @@ EXL2__PRIVATE void exl2__cuda_compile_run(exl2__cuda_compile *run)
     if (run->result != 0) {
         return;
     }
-    char target[16], architecture[48];
-    exl2__cuda_target_name(run->target, target, sizeof target);
-    exl2__format(architecture, sizeof architecture, "--gpu-architecture=%s", target);
-    const char *options[EXL2__CUDA_OPTIONS_MAX + 3] = { architecture, "--std=c++17", "-default-device" };
-    memcpy(options + 3, run->options, run->option_count * sizeof *options);
-    run->result = run->nvrtc->compile(run->program, (int)run->option_count + 3, options);
+    char architecture[48];
+    const char *options[EXL2__CUDA_OPTIONS_ALL];
+    uint32_t count = exl2__cuda_target_options(run->target, run->options, run->option_count, architecture, options);
+    run->result = run->nvrtc->compile(run->program, (int)count, options);
 }
 
 /* The log of NVRTC; an empty text if there is none. */
