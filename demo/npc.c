@@ -341,7 +341,6 @@ static int run(const npc_options *o)
         script_make(&g.script, o->turns);
     }
     if (good) {
-        interrupt_watch();
         show_room(&g);
         g.host.on_warning = on_warning;
         g.host.warning_user = &g.screen;
@@ -371,6 +370,7 @@ static int run(const npc_options *o)
 
 int main(int argc, char **argv)
 {
+    interrupt_watch(); /* first, so that no Ctrl-C is lost */
     npc_options o = { .people = NPC_PEOPLE, .transcript = "lantern.txt", .cpu_us = 4000, .gpu_us = 4000,
                       .tavern = { .seed = 2, .temperature = 0.4f }, .desc.context_max = TAVERN_CONTEXT };
     const arg flags[] = {

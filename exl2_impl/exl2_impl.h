@@ -147,6 +147,7 @@ EXL2__SIZE_BEGIN
 
 /* ---- 4_cache: K and V in pages ---- */
 
+#include "4_cache/vectors.h"
 #include "4_cache/pages.h"
 #include "4_cache/table.h"
 

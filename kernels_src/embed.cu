@@ -1,4 +1,4 @@
-/* embed.cu: looks up tokens in the embedding table, and makes the first product's input and its sum of squares.
+/* embed.cu: looks up tokens in the embedding table, or uses the vectors of rows, and makes the first product's input and its sum of squares.
    takes: embed_args.h.
    gives: exl2k_embed. */
 #include "base.cuh"
@@ -29,12 +29,14 @@ extern "C" __global__ void __launch_bounds__(EXL2K_EMBED_THREADS) exl2k_embed(ex
     }
     /* Write the residual and the weighted input, and add up the squares. */
     u64 token = own.x, position = own.y;
-    bool in_table = token < a.table_rows, placed = position < a.position_rows;
+    bool given = own.w & EXL2K_ROW_VECTOR, in_table = token < a.table_rows, placed = position < a.position_rows;
     f32 square = 0.0f;
     for (u32 n = part * EXL2K_EMBED_THREADS + thread; n < a.hidden; n += parts * EXL2K_EMBED_THREADS) {
-        f32 r = in_table ? exl2k_table_value(a.table, a.kind, token * a.hidden + n) * a.scale : 0.0f;
+        u64 residual = a.residual + ((u64)row * a.residual_pitch + n) * 4;
+        f32 r = given ? exl2k_load_f32(residual)
+              : in_table ? exl2k_table_value(a.table, a.kind, token * a.hidden + n) * a.scale : 0.0f;
         r += placed ? exl2k_table_value(a.positions, a.position_kind, position * a.hidden + n) : 0.0f;
-        exl2k_store_f32(a.residual + ((u64)row * a.residual_pitch + n) * 4, r);
+        exl2k_store_f32(residual, r);
         square = fmaf(r, r, square);
         if (a.out) {
             f32 y = r * __uint_as_float(exl2k_load_constant(a.weight + n * 4));

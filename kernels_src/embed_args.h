@@ -11,7 +11,8 @@
 enum { EXL2K_TABLE_F16, EXL2K_TABLE_BF16, EXL2K_TABLE_F32 };
 
 /* Grid (rows, parts of a row: at most `slots`), block EXL2K_EMBED_THREADS. residual = table[token] * scale +
-   positions[position]; a row beyond the end of a table gives zeros. */
+   positions[position]; a row beyond the end of a table gives zeros. Of a row with EXL2K_ROW_VECTOR the residual is
+   in place of table[token] * scale. */
 typedef struct exl2k_embed_args {
     exl2k_u64 pass, rows; /* exl2k_pass, exl2k_row [rows] */
     exl2k_u64 table;      /* [table_rows, hidden] of `kind` */

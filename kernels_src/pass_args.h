@@ -31,6 +31,7 @@ typedef struct exl2k_pass {
 } exl2k_pass;
 
 #define EXL2K_ROW_DONE 1u
+#define EXL2K_ROW_VECTOR 2u /* the row's input is no token: the backend has put it into the row's residual */
 
 /* One position of one sequence. Rows of a sequence are adjacent, in ascending order of positions. */
 typedef struct exl2k_row {

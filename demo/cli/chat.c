@@ -142,11 +142,11 @@ static bool reply(chat *c)
     c->reply.bytes = 0;
     c->end = (host_end){ 0 };
     wrap_open(&c->wrap);
-    interrupt_watch();
     exl2_result result = exl2_job_start(c->host.engine, &d, &job);
     while (result >= 0 && !c->end.done) {
         result = host_step(&c->host, job, CHAT_STEP_US);
     }
+    interrupt_forget(); /* Ctrl-C ended the reply, not the conversation */
     if (result < 0) {
         host_failed(&c->host);
         return false;
@@ -163,12 +163,11 @@ static bool reply(chat *c)
 /* Reads the user's next line. false: /quit, the end of stdin, or Ctrl-C at the prompt. */
 static bool ask(bool terminal, char **line, size_t *cap, size_t *bytes)
 {
-    interrupt_watch();
     if (terminal) {
         fputs("> ", stdout);
         fflush(stdout);
     }
-    if (text_line_read(stdin, line, cap, bytes) && !interrupted()) {
+    if (!interrupted() && text_line_read(stdin, line, cap, bytes) && !interrupted()) {
         return strcmp(*line, "/quit") != 0;
     }
     if (terminal) {

@@ -20,9 +20,13 @@ static BOOL WINAPI on_event(DWORD event)
 
 void interrupt_watch(void)
 {
-    SetConsoleCtrlHandler(on_event, FALSE);
-    InterlockedExchange(&flag, 0);
+    SetConsoleCtrlHandler(on_event, FALSE); /* of an earlier call */
     SetConsoleCtrlHandler(on_event, TRUE);
+}
+
+void interrupt_forget(void)
+{
+    InterlockedExchange(&flag, 0);
 }
 
 void interrupt_watch_ends(void)
@@ -50,16 +54,32 @@ static void watch(int signal_number)
     sigaction(signal_number, &action, NULL);
 }
 
+/* After the first signal the handler is not set again, so that a second one ends the process. */
 void interrupt_watch(void)
 {
-    flag = 0;
-    watch(SIGINT);
+    if (!flag) {
+        watch(SIGINT);
+    }
+}
+
+static void watch_end(int signal_number)
+{
+    struct sigaction before;
+    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        watch(signal_number);
+    }
 }
 
 void interrupt_watch_ends(void)
 {
-    watch(SIGTERM);
-    watch(SIGHUP);
+    watch_end(SIGTERM);
+    watch_end(SIGHUP);
+}
+
+void interrupt_forget(void)
+{
+    flag = 0;
+    watch(SIGINT);
 }
 #endif
 

@@ -243,7 +243,8 @@ static inline exl2_result exl2__forward_unit(exl2__forward *f, exl2__forward_clo
         *status = EXL2__FORWARD_DONE;
         return EXL2_OK;
     }
-    if (f->phase == EXL2__PHASE_sample && f->masks != EXL2__MASKS_READY) {
+    bool skipped = has_logits && exl2__step_has_hidden(&f->step, f->logit0, range.logit_count, true);
+    if (f->phase == EXL2__PHASE_sample && !skipped && f->masks != EXL2__MASKS_READY) {
         f->masks = EXL2__MASKS_WANTED;
         *status = EXL2__FORWARD_MASKS;
         return EXL2_OK;
@@ -251,7 +252,7 @@ static inline exl2_result exl2__forward_unit(exl2__forward *f, exl2__forward_clo
     const exl2__layer *layer = exl2__forward_layer(f);
     EXL2__ASSERT(!layer || (f->at < layer->phase_count && layer->phases[f->at] == f->phase));
     range.before = layer && f->at ? layer->phases[f->at - 1] : EXL2__PHASE_COUNT;
-    uint32_t items = f->backend->items(f->device, (exl2__phase)f->phase, layer, &range);
+    uint32_t items = skipped ? 0 : f->backend->items(f->device, (exl2__phase)f->phase, layer, &range);
     if (f->item < items) {
         EXL2__TRY(exl2__forward_items(f, clock, items, &range, status));
     }

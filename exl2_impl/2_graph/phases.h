@@ -20,7 +20,7 @@
    nothing where the layer has no weights for it; s = residual_scale. */
 #define EXL2__PHASES(X)                                                                          \
     X(copy_pages) /* copies whole pages, for copy-on-write                                    */ \
-    X(embed)      /* r = table[token] * embed_scale (+ positions[position])                   */ \
+    X(embed)      /* r = table[token] * embed_scale, or the row's vector (+ positions[position]) */ \
     X(qkv)        /* q, k, v = norm(r) * W (+ bias); norms and RoPE of q, k; k, v -> pages     */ \
     X(attend)     /* o = softmax(scale * q K^T, keys of the row's window up to itself) V       */ \
     X(out)        /* r += s * (o * W + bias); with a norm after it: keeps o * W + bias         */ \
@@ -124,8 +124,9 @@ typedef struct exl2__plan {
 /* ---- one pass ---- */
 
 typedef struct exl2__step_row { /* one position of one sequence; rows of a sequence are consecutive and ascending */
-    exl2_token token;
+    exl2_token token;            /* less than shape.vocab; not used if the row has a vector */
     uint32_t position, sequence; /* sequence: index into exl2__step.page_tables */
+    const float *vector;         /* [hidden] the row's input in place of table[token] * embed_scale; NULL: the token */
 } exl2__step_row;
 
 typedef struct exl2__page_copy { uint32_t from, to; } exl2__page_copy;
@@ -163,10 +164,14 @@ typedef struct exl2__sampling {
 #define EXL2__LOGIT_EXTRAS_MAX 1024u /* entries of a row's own list of biases */
 
 /* SAMPLE: the phase `sample` chooses a token. SCORE: it computes the log-probability of a given token. FETCH: the
-   engine fetches the row's logits (exl2__backend.logits), may change them, and calls sample_row to choose a token. */
-typedef enum exl2__logit_use { EXL2__LOGIT_SAMPLE, EXL2__LOGIT_SCORE, EXL2__LOGIT_FETCH } exl2__logit_use;
+   engine fetches the row's logits (exl2__backend.logits), may change them, and calls sample_row to choose a token.
+   HIDDEN: the row wants no logits: the engine fetches its final hidden state (exl2__backend.hidden). A group of such
+   rows alone has no phases head and sample; in a group with others they are computed for all. */
+typedef enum exl2__logit_use {
+    EXL2__LOGIT_SAMPLE, EXL2__LOGIT_SCORE, EXL2__LOGIT_FETCH, EXL2__LOGIT_HIDDEN
+} exl2__logit_use;
 
-typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
+typedef struct exl2__logit_row { /* a row that wants logits, or its hidden state; ascending by row */
     uint32_t row;                   /* index into exl2__step.rows */
     exl2__logit_use use;
     exl2_token target;              /* SCORE: the token whose log-probability is wanted */
@@ -188,7 +193,8 @@ typedef struct exl2__logit_row { /* a row that wants logits, ascending by row */
 } exl2__logit_row;
 
 typedef struct exl2__logit_result {
-    exl2_token token;       /* SAMPLE: the new one, -1 if none is allowed (all banned, or all NaN). SCORE: the target */
+    exl2_token token;       /* SAMPLE: the new one, -1 if none is allowed (all banned, or all NaN). SCORE: the target.
+                               Else -1 */
     float logprob;          /* natural log of the raw softmax (before penalties and biases) at `token` */
     float logsumexp;        /* of the raw logits */
     float surprise;         /* SAMPLE with mirostat: -log2 of the token's probability among those not filtered out */
@@ -205,10 +211,20 @@ typedef struct exl2__step { /* the arrays must live until the pass has ended */
     const exl2__logit_row *logits;
     uint32_t logit_count;
     exl2__row_kind kind;
-    bool decodes; /* no rows are of prompts, and every row wants logits: logits[i].row == i */
+    bool decodes; /* no rows are of prompts, and every row wants logits (not HIDDEN): logits[i].row == i */
     bool repeats; /* besides, every row is the only one of its sequence, and a token is sampled from it */
     bool masked;  /* some rows have masks: `sample` has to wait until the masks are ready */
 } exl2__step;
+
+/* Whether a row of the group [first, first + count) of logit rows is HIDDEN; all: whether all are. */
+static inline bool exl2__step_has_hidden(const exl2__step *s, uint32_t first, uint32_t count, bool all)
+{
+    uint32_t hidden = 0;
+    for (uint32_t i = first; i < first + count; i++) {
+        hidden += s->logits[i].use == EXL2__LOGIT_HIDDEN;
+    }
+    return hidden > 0 && (!all || hidden == count);
+}
 
 /* The part of a phase that one call computes. An item is the backend's own unit of work (exl2__backend.items gives the
    number of items of a phase); a phase is complete when every item was computed once, in ascending order. `head` and
@@ -338,6 +354,9 @@ typedef struct exl2__backend {
        changed, and are valid until the next call. sample_row samples from them. */
     exl2_result (*logits)(exl2__device *d, uint32_t row, float **out);
     exl2_result (*sample_row)(exl2__device *d, float *logits, const exl2__logit_row *row, exl2__logit_result *result);
+    /* After collect, before the next pass: the final hidden state of the step's row `row`, out [hidden]: what the head
+       multiplies, r after the model's last norm. */
+    exl2_result (*hidden)(exl2__device *d, uint32_t row, float *out);
 
 #define X(name) exl2_result (*name)(exl2__device *d, const exl2__layer *layer, const exl2__range *range);
     EXL2__PHASES(X) /* layer: NULL in phases outside of the layers */

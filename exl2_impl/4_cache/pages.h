@@ -2,22 +2,23 @@
    themselves belong to the backend.
    takes: a page count; token words.
    gives: exl2__pages, exl2__page, exl2__pages_make, _for, _room, _words, _rank, _oldest, _attach, _detach, _open,
-          _close, _link, _unlink, _match, _common, _closest, _pin, _unpin.
+          _close, _link, _shorten, _unlink, _match, _common, _closest, _pin, _unpin.
    owns:  nothing; its arrays come from the model's scratch arena.
 
    A page is free, or it is a node of the tree: it holds K and V of up to 64 tokens that follow the tokens of its parent
    page. The K and V of a token depend on all tokens before it, so the path from the root says what a page is good for.
    A lookup compares words: a hash only finds the candidates, so no text can get the pages of another one.
 
-   A word is a token's id; bit 31 is set if the backend computes a sampled token's K and V in another way than a
-   prompt's. A page is in use while running jobs have it in their tables. All others are the cache. */
+   A word is a token's id or names a vector (vectors.h); bit 31 is set if the backend computes a sampled token's K and V
+   in another way than a prompt's. Each word of a page is a use of the vector that it names. A page is in use while
+   running jobs have it in their tables. All others are the cache. */
 #ifndef EXL2__PAGES_H
 #define EXL2__PAGES_H
 
 #include "../2_graph/phases.h"
+#include "vectors.h"
 
 #define EXL2__NO_PAGE UINT32_MAX
-#define EXL2__WORD_SAMPLED 0x80000000u /* bit of a word, and what exl2__pages.sampled may be */
 
 /* A page is open while the one job that fills it may still change its words; then it has no other user. A closed page
    has 64 words, and any job may use it, even before all of them have K and V. */
@@ -47,6 +48,7 @@ typedef struct exl2__pages {
     uint32_t pass;                 /* number of the current pass */
     uint64_t clock, roots, evictions;
     exl2__table *idle;             /* list of the tables of idle sessions */
+    exl2__vectors *vectors;        /* those that words name; NULL: all words are tokens */
     exl2__page *page;              /* [count] */
     uint64_t *rank;                /* [count] order of eviction, lowest first; UINT64_MAX: cannot be evicted now */
     uint32_t *words;               /* [count, EXL2__PAGE_TOKENS] */
@@ -194,6 +196,7 @@ static inline uint32_t exl2__pages_link(exl2__pages *p, uint32_t parent, uint64_
     uint32_t page = p->free_list[--p->free_count];
     p->page[page] = (exl2__page){ .root = root, .age = p->clock, .child = EXL2__NO_PAGE, .count = count, .users = 1,
                                   .open = true };
+    exl2__vectors_use(p->vectors, words, count);
     memcpy(exl2__pages_words(p, page), words, count * sizeof *words);
     exl2__pages_attach(p, page, parent);
     p->used++;
@@ -201,11 +204,22 @@ static inline uint32_t exl2__pages_link(exl2__pages *p, uint32_t parent, uint64_
     return page;
 }
 
+/* Leaves the page its first `count` words. */
+static inline void exl2__pages_shorten(exl2__pages *p, uint32_t page, uint32_t count)
+{
+    exl2__page *n = &p->page[page];
+    if (count < n->count) {
+        exl2__vectors_drop(p->vectors, exl2__pages_words(p, page) + count, n->count - count);
+        n->count = count;
+    }
+}
+
 /* Frees a cached page without children. No idle session may list it. */
 static inline void exl2__pages_unlink(exl2__pages *p, uint32_t page)
 {
     EXL2__ASSERT(p->page[page].users == 0 && p->page[page].child == EXL2__NO_PAGE && p->page[page].keepers == 0);
     exl2__pages_open(p, page);
+    exl2__pages_shorten(p, page, 0);
     exl2__pages_detach(p, page);
     p->rank[page] = UINT64_MAX;
     p->cached--;

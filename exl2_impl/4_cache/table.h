@@ -1,13 +1,15 @@
 /* table.h: a session's history, and the pages that hold its K and V while a job runs.
    takes: the pages of the model.
-   gives: exl2__table, exl2__table_text; exl2__table_make, _words, _token, _read, _append, _forget, _remember, _cached,
-          _computed_tokens, _rewind, _trim, _fork, _find, _demand, _start, _sync, _reserve, _borrow, _run,
-          _set_sampled, _mark, _computed, _cut, _close, _release, _unpin_all, _pin_all.
+   gives: exl2__table, exl2__table_text; exl2__table_make, _words, _is_vector, _token, _read, _read_last, _append,
+          _append_words, _forget, _remember, _cached, _computed_tokens, _keep, _rewind, _trim, _fork, _find, _demand,
+          _start, _sync, _reserve, _borrow, _run, _set_sampled, _mark, _computed, _cut, _close, _release, _unpin_all,
+          _pin_all.
    owns:  a use of each of its pages while a job runs; both arrays lie in the model's scratch arena.
 
-   The session owns its words. It owns pages only while a job runs: from exl2__table_start to exl2__table_release. An
-   idle session only keeps a list of the pages that were in the cache when it became idle (exl2__table_remember), so
-   that they are evicted after the pages that no session needs; the list holds none of them. */
+   The session owns its words, each of which is a use of the vector that it names. It owns pages only while a job runs:
+   from exl2__table_start to exl2__table_release. An idle session only keeps a list of the pages that were in the cache
+   when it became idle (exl2__table_remember), so that they are evicted after the pages that no session needs; the list
+   holds none of them. */
 #ifndef EXL2__TABLE_H
 #define EXL2__TABLE_H
 
@@ -35,30 +37,61 @@ static inline uint32_t *exl2__table_words(const exl2__table *t, uint32_t page)
     return t->words + (size_t)page * EXL2__PAGE_TOKENS;
 }
 
+/* Is a vector at this position, and no token? */
+static inline bool exl2__table_is_vector(const exl2__table *t, uint32_t position)
+{
+    return exl2__vectors_is(t->words[position]);
+}
+
 static inline exl2_token exl2__table_token(const exl2__table *t, uint32_t position)
 {
+    EXL2__ASSERT(!exl2__table_is_vector(t, position));
     return (exl2_token)(t->words[position] & ~EXL2__WORD_SAMPLED);
 }
 
-/* Copies the ids [from, from + count) of the history. */
-static inline void exl2__table_read(const exl2__table *t, uint32_t from, uint32_t count, exl2_token *out)
+/* Copies the tokens at positions [from, from + count), without vectors. Returns their number. */
+static inline uint32_t exl2__table_read(const exl2__table *t, uint32_t from, uint32_t count, exl2_token *out)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        out[i] = exl2__table_token(t, from + i);
+    uint32_t tokens = 0;
+    for (uint32_t i = from; i < from + count; i++) {
+        if (!exl2__table_is_vector(t, i)) {
+            out[tokens++] = exl2__table_token(t, i);
+        }
     }
+    return tokens;
+}
+
+/* Copies the history's last `most` tokens, or all if it has fewer; vectors do not count. Returns their number. */
+static inline uint32_t exl2__table_read_last(const exl2__table *t, uint32_t most, exl2_token *out)
+{
+    uint32_t from = t->tokens;
+    for (uint32_t tokens = 0; tokens < most && from > 0; from--) {
+        tokens += !exl2__table_is_vector(t, from - 1);
+    }
+    return exl2__table_read(t, from, t->tokens - from, out);
 }
 
 /* sampled: the token's K and V will be computed in a row that is sampled from. */
 static inline void exl2__table_append(exl2__table *t, const exl2__pages *p, exl2_token token, bool sampled)
 {
+    EXL2__ASSERT(token >= 0 && !exl2__vectors_is((uint32_t)token));
     t->words[t->tokens++] = (uint32_t)token | (sampled ? p->sampled : 0);
 }
 
-/* A history and tokens that would follow its first `keep` ones. */
+/* Appends words of a prompt. */
+static inline void exl2__table_append_words(exl2__table *t, const exl2__pages *p, const uint32_t *words, uint32_t count)
+{
+    exl2__vectors_use(p->vectors, words, count);
+    for (uint32_t i = 0; i < count; i++) {
+        t->words[t->tokens++] = words[i];
+    }
+}
+
+/* A history and words that would follow its first `keep` ones. */
 typedef struct exl2__table_text {
     const exl2__table *table;
     uint32_t keep;
-    const exl2_token *tail;
+    const uint32_t *tail;
     uint32_t tokens; /* keep + length of the tail */
     uint32_t copied; /* the first tokens, whose K and V may be copied from another page before their rows */
 } exl2__table_text;
@@ -69,7 +102,7 @@ static inline uint32_t exl2__table_gather(const exl2__table_text *x, uint32_t pa
     uint32_t begin = page * EXL2__PAGE_TOKENS, count = exl2__min32(x->tokens - begin, EXL2__PAGE_TOKENS);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = begin + i;
-        words[i] = at < x->keep ? x->table->words[at] : (uint32_t)x->tail[at - x->keep];
+        words[i] = at < x->keep ? x->table->words[at] : x->tail[at - x->keep];
     }
     return count;
 }
@@ -166,11 +199,20 @@ static inline void exl2__table_make(exl2__table *t, uint32_t *words, uint32_t *p
     t->previous = t;
 }
 
+/* Leaves the history its first `tokens` tokens. The table is in no list, and its pages are the caller's concern. */
+static inline void exl2__table_keep(exl2__table *t, const exl2__pages *p, uint32_t tokens)
+{
+    if (tokens < t->tokens) {
+        exl2__vectors_drop(p->vectors, t->words + tokens, t->tokens - tokens);
+        t->tokens = tokens;
+    }
+}
+
 /* Keeps the first `tokens` tokens of an idle session's history. */
 static inline void exl2__table_rewind(exl2__table *t, exl2__pages *p, uint32_t tokens)
 {
     exl2__table_forget(t, p);
-    t->tokens = exl2__min32(t->tokens, tokens);
+    exl2__table_keep(t, p, tokens);
     exl2__table_remember(t, p);
 }
 
@@ -179,6 +221,7 @@ static inline void exl2__table_rewind(exl2__table *t, exl2__pages *p, uint32_t t
 static inline void exl2__table_trim(exl2__table *t, exl2__pages *p, uint32_t from, uint32_t count)
 {
     exl2__table_forget(t, p);
+    exl2__vectors_drop(p->vectors, t->words + from, count);
     t->tokens -= count;
     for (uint32_t i = from; i < t->tokens && count; i++) {
         t->words[i] = t->words[i + count] & ~EXL2__WORD_SAMPLED;
@@ -189,9 +232,8 @@ static inline void exl2__table_trim(exl2__table *t, exl2__pages *p, uint32_t fro
 /* The new session `to` gets the first `tokens` tokens of the history. */
 static inline void exl2__table_fork(const exl2__table *from, exl2__pages *p, exl2__table *to, uint32_t tokens)
 {
-    memcpy(to->words, from->words, tokens * sizeof *to->words);
-    to->tokens = tokens;
     to->root = from->root;
+    exl2__table_append_words(to, p, from->words, tokens);
     exl2__table_remember(to, p);
 }
 
@@ -266,6 +308,19 @@ static inline uint32_t exl2__table_demand(const exl2__pages *p, const exl2__tabl
 
 /* ---- a running job ---- */
 
+/* Gives a page, whose words are the first of the table's page `at`, those up to `count`. */
+static inline void exl2__table_extend_page(const exl2__table *t, exl2__pages *p, uint32_t page, uint32_t at,
+                                           uint32_t count)
+{
+    exl2__page *n = &p->page[page];
+    if (count > n->count) {
+        const uint32_t *words = exl2__table_words(t, at) + n->count;
+        exl2__vectors_use(p->vectors, words, count - n->count);
+        memcpy(exl2__pages_words(p, page) + n->count, words, (count - n->count) * sizeof *words);
+        n->count = count;
+    }
+}
+
 /* An open page with `count` words after the table's last one. A promised page is always free, or can be evicted. */
 static inline void exl2__table_take(exl2__table *t, exl2__pages *p, const uint32_t *words, uint32_t count)
 {
@@ -318,8 +373,7 @@ static inline void exl2__table_start(exl2__table *t, exl2__pages *p, uint32_t to
         } else {
             exl2__pages_pin(p, page);
             exl2__pages_open(p, page);
-            memcpy(exl2__pages_words(p, page), words, count * sizeof *words);
-            p->page[page].count = count;
+            exl2__table_extend_page(t, p, page, i, count);
             p->page[page].filled = exl2__min32(p->page[page].filled, reuse - begin);
             t->pages[t->page_count++] = page;
         }
@@ -427,10 +481,7 @@ static inline void exl2__table_computed(exl2__table *t, exl2__pages *p, uint32_t
         uint32_t filled = exl2__min32(end - i * EXL2__PAGE_TOKENS, EXL2__PAGE_TOKENS);
         exl2__page *n = &p->page[t->pages[i]];
         EXL2__ASSERT(n->count >= filled || exl2__table_may_write(t, p, i));
-        for (uint32_t k = n->count; k < filled; k++) {
-            exl2__pages_words(p, t->pages[i])[k] = exl2__table_words(t, i)[k];
-        }
-        n->count = exl2__max32(n->count, filled);
+        exl2__table_extend_page(t, p, t->pages[i], i, filled);
         n->filled = exl2__max32(n->filled, filled);
     }
     t->cached = end;
@@ -439,8 +490,9 @@ static inline void exl2__table_computed(exl2__table *t, exl2__pages *p, uint32_t
 /* Keeps the first `tokens` tokens of a history in use, and K and V of the first `cached`. Only open pages are cut. */
 static inline void exl2__table_cut(exl2__table *t, exl2__pages *p, uint32_t tokens, uint32_t cached)
 {
+    EXL2__ASSERT(tokens <= t->tokens);
     bool shorter = tokens < t->tokens; /* pages may have words of the others */
-    t->tokens = tokens;
+    exl2__table_keep(t, p, tokens);
     if (cached >= t->cached && !shorter) {
         return;
     }
@@ -450,7 +502,7 @@ static inline void exl2__table_cut(exl2__table *t, exl2__pages *p, uint32_t toke
         uint32_t keep = cached > i * EXL2__PAGE_TOKENS ? cached - i * EXL2__PAGE_TOKENS : 0;
         EXL2__ASSERT(exl2__table_may_write(t, p, i));
         n->filled = exl2__min32(n->filled, keep);
-        n->count = exl2__min32(n->count, keep);
+        exl2__pages_shorten(p, t->pages[i], keep);
     }
     t->cached = exl2__min32(t->cached, cached);
 }
@@ -492,7 +544,7 @@ static inline void exl2__table_release(exl2__table *t, exl2__pages *p, uint32_t 
         exl2__pages_unpin(p, t->pages[i]);
         if (n->users == 0 && n->filled < EXL2__PAGE_TOKENS) {
             exl2__pages_open(p, t->pages[i]);
-            n->count = exl2__min32(n->count, n->filled);
+            exl2__pages_shorten(p, t->pages[i], n->filled);
         }
         if (n->users == 0 && n->count == 0) {
             exl2__table_drop_page(p, t->pages[i]);

@@ -68,14 +68,13 @@ static inline void exl2__batch_extras(const exl2__sequence *s, uint32_t position
 }
 
 /* Copies the most recent tokens, which penalties look at, to the sequence's part of b->history, with the drafts after
-   them. Returns the number of tokens before the drafts. */
+   them. Penalties do not see vectors. Returns the number of tokens before the drafts. */
 static inline uint32_t exl2__batch_read(exl2__batch *b, const exl2__sequence *s, uint32_t sequence)
 {
     uint32_t tokens = s->table->tokens, dry = s->dry.multiplier <= 0 ? 0 : s->dry.range ? s->dry.range : tokens;
     uint32_t count = s->penalty_range < 0 ? tokens : exl2__min32((uint32_t)s->penalty_range, tokens);
-    uint32_t read = exl2__max32(count, exl2__min32(dry, tokens));
     exl2_token *history = b->history + (size_t)sequence * b->context_max;
-    exl2__table_read(s->table, tokens - read, read, history);
+    uint32_t read = exl2__table_read_last(s->table, exl2__max32(count, exl2__min32(dry, tokens)), history);
     memcpy(history + read, s->draft, s->draft_count * sizeof *history);
     return read;
 }
@@ -91,23 +90,37 @@ static inline uint32_t exl2__batch_covered(const exl2__sequence *s)
 static inline void exl2__batch_sample(exl2__batch *b, const exl2__sequence *s, const exl2_token *history, uint32_t read,
                                       uint32_t ahead, uint32_t number, exl2__logit_row *logit)
 {
-    uint32_t position = s->table->tokens + ahead;
-    uint32_t count = s->penalty_range < 0 ? position : exl2__min32((uint32_t)s->penalty_range, position);
+    uint32_t position = s->table->tokens + ahead, known = read + ahead;
+    uint32_t count = s->penalty_range < 0 ? known : exl2__min32((uint32_t)s->penalty_range, known);
     logit->use = s->fetches_logits ? EXL2__LOGIT_FETCH : EXL2__LOGIT_SAMPLE;
     logit->sampling = &s->sampling;
     logit->sample_position = position;
     logit->left = exl2__batch_covered(s) - position;
-    exl2__batch_extras(s, position, history, read + ahead, b->extras + (size_t)number * EXL2__LOGIT_EXTRAS_MAX, logit);
-    logit->history = history + read + ahead - count;
+    exl2__batch_extras(s, position, history, known, b->extras + (size_t)number * EXL2__LOGIT_EXTRAS_MAX, logit);
+    logit->history = history + known - count;
     logit->history_count = count;
     logit->history_max = s->penalty_range < 0 ? s->tokens_end : exl2__min32((uint32_t)s->penalty_range, s->tokens_end);
+}
+
+/* The input of the row at `position`: a draft, a token of the history, or a vector, which lives until the history ends
+   and so at least as long as anybody looks at what the row gives. */
+static inline exl2__step_row exl2__batch_row(const exl2__sequence *s, const exl2__pages *pages, uint32_t position,
+                                             uint32_t sequence)
+{
+    const exl2__table *t = s->table;
+    if (position >= t->tokens) {
+        return (exl2__step_row){ s->draft[position - t->tokens], position, sequence, NULL };
+    }
+    return exl2__table_is_vector(t, position)
+               ? (exl2__step_row){ -1, position, sequence, exl2__vectors_data(pages->vectors, t->words[position]) }
+               : (exl2__step_row){ exl2__table_token(t, position), position, sequence, NULL };
 }
 
 /* Makes a step of the sequences' rows. The logits at position p predict token p + 1: from the last pending row and from
    drafts a token is sampled; the earlier rows of a scored prompt give the log-probability of the token after them. If a
    pass of sampled tokens has logits at all, every row has, so that it can run as a captured graph. */
-static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count, exl2__row_kind kind,
-                                    exl2__step *step)
+static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, uint32_t count,
+                                    const exl2__pages *pages, exl2__row_kind kind, exl2__step *step)
 {
     uint32_t rows = 0, logits = 0, sequences = 0, sampled = 0, wanted = 0;
     bool masked = false;
@@ -121,15 +134,14 @@ static inline void exl2__batch_fill(exl2__batch *b, exl2__sequence *const *all, 
         b->page_tables[sequences] = table;
         for (uint32_t i = 0; i < s->rows; i++) {
             uint32_t position = s->table->cached + i;
-            bool drafted = position >= s->table->tokens;
-            exl2_token token = drafted ? s->draft[position - s->table->tokens] : exl2__table_token(s->table, position);
-            b->rows[rows] = (exl2__step_row){ token, position, sequences };
+            b->rows[rows] = exl2__batch_row(s, pages, position, sequences);
             bool last = position + 1 >= s->table->tokens;
             bool of_prompt = position + 1 >= exl2__sequence_begin(s) && position >= s->computed_end
                           && position + 1 < s->prompt_end;
             exl2__logit_row logit = { .row = rows++, .use = EXL2__LOGIT_SCORE, .alts = s->alts };
             bool needed = true;
-            if (!last && s->score_prompt && of_prompt) {
+            bool scored = !last && s->score_prompt && of_prompt && !exl2__table_is_vector(s->table, position + 1);
+            if (scored) {
                 logit.target = exl2__table_token(s->table, position + 1);
             } else if (last && !s->prefill_only
                        && exl2__sequence_samples_after(s, position + 1 - s->table->tokens)) {

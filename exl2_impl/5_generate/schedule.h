@@ -98,10 +98,9 @@ static inline void exl2__schedule_start(exl2__sequence *s, exl2__sequence *const
     }
     exl2__table_forget(t, pages);
     if (!s->begun) {
-        t->tokens = exl2__min32(t->tokens, s->keep);
-        for (uint32_t i = 0; i < s->prompt_count; i++) {
-            exl2__table_append(t, pages, s->prompt[i], false);
-        }
+        exl2__table_keep(t, pages, s->keep);
+        exl2__table_append_words(t, pages, s->prompt, s->prompt_count);
+        exl2__vectors_drop(pages->vectors, s->prompt, s->prompt_count);
         s->prompt_end = s->final_end = t->tokens;
         s->begun = true;
     }

@@ -115,7 +115,9 @@ EXL2__PRIVATE exl2_result exl2__api_session_tokens(exl2_engine *e, exl2_session 
     EXL2__TRY(exl2__api_session(e, handle, false, &s));
     uint32_t tokens = exl2__objects_final_tokens(e, s);
     *need = tokens;
-    exl2__table_read(&s->table, 0, (uint32_t)(tokens < cap ? tokens : cap), out);
+    for (uint32_t i = 0; i < tokens && i < cap; i++) { /* a vector has no id */
+        out[i] = exl2__table_is_vector(&s->table, i) ? -1 : exl2__table_token(&s->table, i);
+    }
     if (tokens > cap && out) { /* with out NULL only the size is asked for */
         return exl2__fail(&e->ctx, EXL2_ERR_TOO_SMALL, "the history has %u tokens, but the buffer holds %zu", tokens,
                           cap);

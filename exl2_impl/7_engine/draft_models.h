@@ -121,8 +121,8 @@ static inline bool exl2__draft_models_owes(const exl2__job *drafter)
 
 /* Brings a drafter's history to the end of its job's, between two passes of its model; with what it has drafted, if the
    job has not gone on. Without a question it computes K and V of the prompt alone: where drafts do not pay, following
-   each token would cost more than they do. It ends where it cannot follow: at the end of its context, and at a token
-   that only the job's model has, whose matrices may have more rows than the tokenizer has tokens. */
+   each token would cost more than they do. It ends where it cannot follow: at the end of its context, at a vector, and
+   at a token that only the job's model has, whose matrices may have more rows than the tokenizer has tokens. */
 EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl2__job *drafter)
 {
     exl2__job *job = drafter->drafts_for;
@@ -140,7 +140,7 @@ EXL2__PRIVATE void exl2__draft_models_follow(exl2_engine *e, exl2__model *m, exl
         keep++;
     }
     uint32_t known = keep;
-    while (known < tokens && (uint32_t)exl2__table_token(of->table, known) < m->plan.shape.vocab) {
+    while (known < tokens && (of->table->words[known] & ~EXL2__WORD_SAMPLED) < m->plan.shape.vocab) {
         known++;
     }
     if (tokens >= end || known < tokens) {

@@ -52,7 +52,7 @@ EXL2__PRIVATE uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const 
 {
     const exl2__table *t = job->sequence.table;
     exl2_token last[EXL2__NGRAM_MAX], *text = m->batch.history; /* no pass uses it now */
-    uint32_t count = exl2__min32(t->tokens, EXL2__NGRAM_MAX), scanned = 0, found;
+    uint32_t scanned = 0, found;
     if (job->drafter && job->drafter->draft_ready && exl2__draft_models_is_asked(job->drafter)) {
         const exl2__table *from = job->drafter->sequence.table;
         found = exl2__min32(most, from->tokens - t->tokens);
@@ -62,16 +62,16 @@ EXL2__PRIVATE uint32_t exl2__drafts_guess(exl2_engine *e, exl2__model *m, const 
     if (!job->ngram) {
         return 0;
     }
-    exl2__table_read(t, t->tokens - count, count, last);
-    exl2__table_read(t, 0, t->tokens, text);
-    found = exl2__ngram_follow(text, t->tokens, last, count, true, out, most);
+    uint32_t count = exl2__table_read_last(t, EXL2__NGRAM_MAX, last);
+    uint32_t tokens = exl2__table_read(t, 0, t->tokens, text); /* vectors are no part of a text */
+    found = exl2__ngram_follow(text, tokens, last, count, true, out, most);
     for (uint32_t i = 0; !found && i < e->max_sessions && scanned < EXL2__DRAFTS_SCAN_MAX; i++) {
         const exl2__session *other = &e->sessions[i];
         if (!other->id || &e->models[other->model] != m || &other->table == t) {
             continue;
         }
-        exl2__table_read(&other->table, 0, other->table.tokens, text);
-        found = exl2__ngram_follow(text, other->table.tokens, last, count, false, out, most);
+        tokens = exl2__table_read(&other->table, 0, other->table.tokens, text);
+        found = exl2__ngram_follow(text, tokens, last, count, false, out, most);
         scanned += other->table.tokens;
     }
     return found;

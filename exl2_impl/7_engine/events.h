@@ -1,6 +1,7 @@
 /* events.h: a byte ring for events that wait for exl2_next_event. A record holds an event and all that it points to.
    takes: events; memory for the ring.
-   gives: exl2__events_push, exl2__events_pull; exl2__events_reserve, which reserves room for events of a later pass.
+   gives: exl2__events_push, exl2__events_pull, exl2__events_release; exl2__events_reserve, which reserves room for
+          events of a later pass.
    owns:  nothing; the ring is part of the engine's block. */
 #ifndef EXL2__EVENTS_H
 #define EXL2__EVENTS_H
@@ -125,15 +126,22 @@ static inline void exl2__events_drop(exl2__events *q, uint32_t bytes)
 
 /* ---- scores: room for all events of a pass, reserved before it begins ---- */
 
+/* The number of scored rows, at most `rows`, whose events fit in `room` bytes. */
+static inline uint32_t exl2__events_rows(uint32_t rows, uint32_t alts, uint64_t room)
+{
+    while (rows > 0 && exl2__events_scores_bytes(rows, alts) > room) {
+        rows -= exl2__max32(1, rows / 16);
+    }
+    return rows;
+}
+
 /* Reserves room for the events of at most `rows` scored rows; returns the number of rows that the ring has room for.
    *owned: the owner's reserved bytes, 0 before the call. */
 static inline uint32_t exl2__events_reserve(exl2__events *q, uint32_t rows, uint32_t alts, uint32_t *owned)
 {
     uint64_t used = (uint64_t)q->used + q->reserved + exl2__events_spare();
     uint64_t room = used < q->size ? q->size - used : 0;
-    while (rows > 0 && exl2__events_scores_bytes(rows, alts) > room) {
-        rows -= exl2__max32(1, rows / 16);
-    }
+    rows = exl2__events_rows(rows, alts, room);
     *owned = (uint32_t)exl2__events_scores_bytes(rows, alts);
     q->reserved += *owned;
     EXL2__ASSERT((uint64_t)q->used + q->reserved <= q->size);
@@ -166,11 +174,17 @@ static inline void exl2__events_push_reserved(exl2__events *q, const exl2_event 
 
 /* ---- the application's side ---- */
 
-/* Removes the oldest event; its pointers are valid until the next call. */
-static inline bool exl2__events_pull(exl2__events *q, exl2_event *out)
+/* Frees the bytes of the event that was pulled last: its pointers are not valid any more. */
+static inline void exl2__events_release(exl2__events *q)
 {
     exl2__events_drop(q, q->reading);
     q->reading = 0;
+}
+
+/* Removes the oldest event; its pointers are valid until the next call. */
+static inline bool exl2__events_pull(exl2__events *q, exl2_event *out)
+{
+    exl2__events_release(q);
     while (q->used) {
         uint32_t tail_room = q->size - q->head;
         exl2__event_record *record = (exl2__event_record *)(void *)(q->ring + q->head);
@@ -183,13 +197,6 @@ static inline bool exl2__events_pull(exl2__events *q, exl2_event *out)
         exl2__events_drop(q, tail_room < sizeof *record ? tail_room : record->bytes);
     }
     return false;
-}
-
-/* Puts the event that was just pulled back to where it was. */
-static inline void exl2__events_unpull(exl2__events *q)
-{
-    q->records += q->reading > 0;
-    q->reading = 0;
 }
 
 #endif

@@ -172,7 +172,8 @@ EXL2__PRIVATE exl2_result exl2__grammars_begin(exl2_engine *e, exl2__job *job)
     uint32_t end = s->begun ? s->prompt_end : s->keep + s->prompt_count;
     for (; g->place_tokens < g->begun_tokens; g->place_tokens++) {
         uint32_t at = end - g->begun_tokens + g->place_tokens;
-        exl2_token token = s->begun || at < s->keep ? exl2__table_token(s->table, at) : s->prompt[at - s->keep];
+        exl2_token token = s->begun || at < s->keep ? exl2__table_token(s->table, at)
+                                                      : (exl2_token)s->prompt[at - s->keep];
         uint32_t next = exl2__grammar_mask_after(&g->slot->made->mask, &g->place, token,
                                                  g->place_tokens ? 0 : g->begun_skip);
         if (next == EXL2__GRAMMAR_STATE_FULL) {

@@ -259,12 +259,12 @@ EXL2__PRIVATE void exl2__job_start_keep_prefix(const exl2__table *t, exl2__seque
                                                uint32_t count)
 {
     uint32_t keep = 0;
-    while (keep < t->tokens && keep < count && exl2__table_token(t, keep) == prompt[keep]) {
+    while (keep < t->tokens && keep < count && (t->words[keep] & ~EXL2__WORD_SAMPLED) == (uint32_t)prompt[keep]) {
         keep++;
     }
     keep = count ? exl2__min32(keep, count - 1) : 0;
     s->keep = keep;
-    s->prompt = prompt + keep;
+    s->prompt = (const uint32_t *)prompt + keep;
     s->prompt_count = count - keep;
 }
 
@@ -350,7 +350,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_prompt(exl2_engine *e, exl2__model *m,
         return exl2__job_start_messages(e, m, job, d, t, prompt);
     }
     job->sequence.keep = t->tokens;
-    job->sequence.prompt = prompt;
+    job->sequence.prompt = (const uint32_t *)prompt;
     return given->text ? exl2__job_start_text(e, m, job, given, t, prompt)
                        : exl2__job_start_ids(e, m, job, given, prompt);
 }
@@ -361,7 +361,7 @@ static inline void exl2__job_start_heal(const exl2__model *m, exl2__job *job)
 {
     exl2__sequence *s = &job->sequence;
     size_t bytes;
-    exl2_token last = s->prompt_count ? s->prompt[s->prompt_count - 1] : -1;
+    exl2_token last = s->prompt_count ? (exl2_token)s->prompt[s->prompt_count - 1] : -1;
     if (exl2__jobs_healable(m, last, &bytes) && s->keep + s->prompt_count > 1) {
         s->prompt_count--;
         job->healed = last;
@@ -456,7 +456,7 @@ EXL2__PRIVATE exl2_result exl2__job_start_prompted(exl2_engine *e, exl2__model *
 {
     exl2__sequence *s = &job->sequence;
     EXL2__TRY(exl2__job_start_prompt(e, m, job, d, s->table));
-    EXL2__TRY(exl2__job_lists_check_ids(e, m, s->prompt, s->prompt_count, "prompt token"));
+    EXL2__TRY(exl2__job_lists_check_ids(e, m, (const exl2_token *)s->prompt, s->prompt_count, "prompt token"));
     job->healed = -1;
     if (d->heal_prompt && !d->prefill_only) {
         exl2__job_start_heal(m, job);
@@ -696,6 +696,18 @@ EXL2__PRIVATE exl2_result exl2__job_start_job(exl2_engine *e, const exl2_job_des
     exl2__objects_publish(e);
     out->id = job->id;
     return EXL2_OK;
+}
+
+/* Puts vectors in place of `count` tokens of the prompt of a job that has not begun, from the prompt's token `at` on.
+   words [count]: of exl2__vectors_add; the prompt gets uses of its own. */
+static inline void exl2__job_start_vectors(exl2__model *m, exl2__job *job, uint32_t at, const uint32_t *words,
+                                           uint32_t count)
+{
+    uint32_t *prompt = (uint32_t *)m->prompts + (job->sequence.prompt - (const uint32_t *)m->prompts);
+    EXL2__ASSERT(!job->sequence.begun && at <= job->sequence.prompt_count && count <= job->sequence.prompt_count - at);
+    exl2__vectors_use(m->pages.vectors, words, count);
+    exl2__vectors_drop(m->pages.vectors, prompt + at, count);
+    memcpy(prompt + at, words, count * sizeof *words);
 }
 
 /* ---- measure ---- */

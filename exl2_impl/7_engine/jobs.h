@@ -41,7 +41,9 @@ static inline bool exl2__jobs_is_heard_later(const exl2_engine *e, const exl2__j
 /* Whether earlier events of the job, which the worker wrote, must be heard before another is delivered. */
 static inline bool exl2__jobs_must_wait(const exl2_engine *e, const exl2__job *job)
 {
-    return job->delivery.unheard > (e->worker.stepping ? EXL2__JOB_UNHEARD_MAX - 1 : 0);
+    const exl2__job_delivery *d = &job->delivery;
+    return d->unheard > (e->worker.stepping ? EXL2__JOB_UNHEARD_MAX - 1 : 0)
+        || d->unheard_bytes >= EXL2__JOB_UNHEARD_BYTES;
 }
 
 /* The ring in which events of that way wait until the application reads or hears them; NULL: in none. */
@@ -134,7 +136,7 @@ EXL2__PRIVATE void exl2__jobs_end_now(exl2__job *job, exl2_result result, const 
     exl2__jobs_end_unheard(job);
     exl2__jobs_end(job, EXL2_STOP_CANCELLED, result, text);
     d->text_due = d->progress_due = false;
-    d->unheard = d->unheard_tokens = 0; /* events in the worker's rings name a job that has ended */
+    d->unheard = d->unheard_bytes = d->unheard_tokens = 0; /* events in the worker's rings name a job that has ended */
 }
 
 /* Applies what the callback returned. */
@@ -164,7 +166,9 @@ EXL2__PRIVATE void exl2__jobs_free(exl2_engine *e, exl2__job *job, uint32_t deli
         exl2__table_release(&session->table, &m->pages, job->sequence.prompt_end + delivered);
         job->sequence.active = false;
     }
-    if (job->sequence.begun) {
+    if (!job->sequence.begun) {
+        exl2__vectors_drop(m->pages.vectors, job->sequence.prompt, job->sequence.prompt_count);
+    } else {
         exl2__table_rewind(&session->table, &m->pages, job->sequence.prompt_end + delivered);
     }
     session->job = 0;
@@ -344,6 +348,7 @@ static inline bool exl2__jobs_deliver_text(exl2_engine *e, exl2__job *job)
         return false;
     }
     d->unheard += way == EXL2__WAY_LATER;
+    d->unheard_bytes += way == EXL2__WAY_LATER ? exl2__events_size(&event) : 0;
     d->unheard_tokens += d->due_tokens - now;
     exl2__jobs_remove_due(job);
     exl2__jobs_flow(e, job, flow);
@@ -695,6 +700,7 @@ static inline bool exl2__jobs_deliver_progress(exl2_engine *e, exl2__job *job)
     }
     job->delivery.progress_due = false;
     job->delivery.unheard += way == EXL2__WAY_LATER;
+    job->delivery.unheard_bytes += way == EXL2__WAY_LATER ? exl2__events_size(&event) : 0;
     exl2__jobs_flow(e, job, flow);
     return true;
 }
@@ -753,6 +759,7 @@ static inline void exl2__jobs_score(exl2_engine *e, exl2__job *job, const exl2__
         EXL2__ASSERT(ring == job->scores.ring);
         exl2__events_push_reserved(ring, &event, &job->scores.reserved);
         job->delivery.unheard += way == EXL2__WAY_LATER;
+        job->delivery.unheard_bytes += way == EXL2__WAY_LATER ? exl2__events_size(&event) : 0;
         return;
     }
     exl2_flow flow;

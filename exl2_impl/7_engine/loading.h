@@ -108,6 +108,7 @@ EXL2__PRIVATE exl2_result exl2__loading_layout(exl2_engine *e, exl2__model *m, e
     }
     m->sequences = (exl2__sequence **)exl2__arena_alloc(scratch, (uint64_t)e->max_jobs * sizeof(void *));
     m->pages.sampled = m->backend->two_kinds ? EXL2__WORD_SAMPLED : 0;
+    m->pages.vectors = &m->vectors;
     m->page_lists = (uint32_t *)exl2__arena_alloc(
         scratch, (uint64_t)e->max_sessions * exl2__pages_for(m->plan.context_max) * sizeof(uint32_t));
     uint64_t words = (uint64_t)m->plan.context_max + EXL2__JOB_HELD_TOKENS;

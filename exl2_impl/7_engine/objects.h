@@ -28,7 +28,9 @@
 #define EXL2__JOB_HOLD_BYTES (EXL2__JOB_STOP_BYTES_MAX + 5 * EXL2__PIECE_BYTES_MAX) /* text that may still be cut */
 #define EXL2__JOB_HELD_TOKENS (EXL2__JOB_STOP_BYTES_MAX + 8)
 #define EXL2__JOB_UNHEARD_MAX 32u        /* the worker writes no more texts ahead of the job's callback */
+#define EXL2__JOB_UNHEARD_BYTES 8192u    /* ... nor any event while so many bytes are ahead of it */
 #define EXL2__JOB_ALTS 4096              /* alternatives of held tokens */
+#define EXL2__JOB_EVENT_BYTES 49152u     /* bytes of a job's events from one pass that a callback may hear later */
 #define EXL2__FIRST_DRAFT_RATE 0.5f      /* a guess; see exl2__job.draft_rate */
 #define EXL2__FIRST_MASK_NS 40.0f        /* a guess; see exl2__model.mask_ns */
 #define EXL2__FIRST_MASK_BEGIN_NS 2e5f   /* a guess; see exl2__model.mask_begin_ns */
@@ -83,6 +85,7 @@ typedef struct exl2__model {
     exl2__plan plan;
     exl2__arena weights, cache, scratch;
     exl2__pages pages;
+    exl2__vectors vectors;       /* inputs that are no tokens, which words of histories and pages name */
     exl2__batch batch;
     exl2__forward forward;
     bool tables_updated;         /* the pass has written all its K and V, and `cached` of its tables is updated */
@@ -163,6 +166,7 @@ typedef struct exl2__job_delivery {
     exl2_session done_session;
     uint32_t delivered;          /* tokens delivered so far */
     uint32_t unheard;            /* events that the worker has written, and that no callback has heard yet; */
+    uint32_t unheard_bytes;      /* their bytes in the worker's rings; */
     uint32_t unheard_tokens;     /* tokens in them; */
     uint32_t later;              /* part of the events that wait in exl2__worker.later */
     bool held_back;              /* one of them was put back there in this step, and those after it follow */
@@ -437,6 +441,7 @@ static inline exl2_result exl2__objects_new_session(exl2_engine *e, exl2__model 
 static inline void exl2__objects_free_session(exl2_engine *e, exl2__session *s)
 {
     exl2__table_forget(&s->table, &e->models[s->model].pages);
+    exl2__table_keep(&s->table, &e->models[s->model].pages, 0);
     uint32_t slot = exl2__pool_slot_of(s->id);
     *s = (exl2__session){ 0 };
     exl2__pool_free(&e->session_ids, slot);

@@ -6,11 +6,13 @@
 
        bytes  what
        8      "EXL2SAVE"
-       4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun
+       4, 4   version 1; flags: 1 = job part, 2 = K and V, 4 = the job's reply was begun, 8 = vectors
        16     content_id of the model; releases up to 0.2.0 wrote its head alone (content_id.h)
        4      words of the history, with those of tokens that were not delivered yet
        4      pages of K and V
-       4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one
+       4 n    words: id, and bit 31 if a GPU computes K and V of the token as those of a sampled one; bit 30 and a
+              number if the word is a vector's, numbered in the order in which they first occur
+       ...    if any word is a vector's: their number (4), then each once, as floats
        ...    the job part (exl2__snapshot_put_job)
        4, 4   if the reply was begun: its tokens in the prompt, bytes before it in the first of them
        ...    how K and V were computed (8), tokens with K and V (4), bytes of a page (8), the pages
@@ -25,6 +27,7 @@
 #define EXL2__SNAPSHOT_HAS_JOB 1u
 #define EXL2__SNAPSHOT_HAS_KV 2u
 #define EXL2__SNAPSHOT_IS_BEGUN 4u
+#define EXL2__SNAPSHOT_HAS_VECTORS 8u
 #define EXL2__SNAPSHOT_HEAD_BYTES 40u
 #define EXL2__SNAPSHOT_JOB_BYTES 68u /* then the tried tokens, then mirostat's states */
 #define EXL2__SNAPSHOT_BEGUN_BYTES 8u
@@ -35,10 +38,12 @@
 typedef struct exl2__snapshot {
     uint32_t flags, tokens, pages, cached;
     uint64_t computation, page_bytes;
+    uint32_t vectors;        /* number of different ones */
+    uint64_t vector_bytes;   /* of one */
     bool earlier;            /* when reading: it names its model as releases up to 0.2.0 did */
     exl2__session_resume job;
     uint32_t mu_count;       /* states of mirostat before held tokens */
-    const uint8_t *words, *mu, *kv; /* when reading */
+    const uint8_t *words, *inputs, *mu, *kv; /* when reading; inputs: the vectors */
 } exl2__snapshot;
 
 static inline uint32_t exl2__snapshot_held(const exl2__session_resume *r)
@@ -88,6 +93,7 @@ EXL2__PRIVATE uint64_t exl2__snapshot_bytes(const exl2__snapshot *x)
 {
     uint64_t bytes = EXL2__SNAPSHOT_HEAD_BYTES + 4ull * x->tokens + EXL2__SNAPSHOT_SUM_BYTES;
     uint64_t lists = 4ull * (x->job.tried_count + x->mu_count);
+    bytes += x->flags & EXL2__SNAPSHOT_HAS_VECTORS ? 4 + x->vectors * x->vector_bytes : 0;
     bytes += x->flags & EXL2__SNAPSHOT_HAS_JOB ? EXL2__SNAPSHOT_JOB_BYTES + lists : 0;
     bytes += x->flags & EXL2__SNAPSHOT_IS_BEGUN ? EXL2__SNAPSHOT_BEGUN_BYTES : 0;
     return bytes + (x->flags & EXL2__SNAPSHOT_HAS_KV ? EXL2__SNAPSHOT_KV_BYTES + x->pages * x->page_bytes : 0);
@@ -138,6 +144,29 @@ EXL2__PRIVATE uint8_t *exl2__snapshot_put_job(uint8_t *at, const exl2__snapshot 
     return at;
 }
 
+/* Writes the words, and the vectors that they name. */
+EXL2__PRIVATE uint8_t *exl2__snapshot_put_words(uint8_t *at, const exl2__vectors *v, const uint32_t *words,
+                                                const exl2__snapshot *x)
+{
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < x->tokens; i++) {
+        uint32_t number = exl2__vectors_is(words[i]) ? v->numbers[exl2__vectors_index(words[i])] : 0;
+        at = exl2__snapshot_put(at, !exl2__vectors_is(words[i]) ? words[i]
+                                    : (words[i] & EXL2__WORD_SAMPLED) | EXL2__WORD_VECTOR | number);
+    }
+    if (x->vectors) {
+        at = exl2__snapshot_put(at, x->vectors);
+    }
+    for (uint32_t i = 0; next < x->vectors; i++) {
+        if (exl2__vectors_is(words[i]) && v->numbers[exl2__vectors_index(words[i])] == next) {
+            memcpy(at, exl2__vectors_data(v, words[i]), (size_t)x->vector_bytes);
+            at += x->vector_bytes;
+            next++;
+        }
+    }
+    return at;
+}
+
 /* Writes the snapshot; out has exl2__snapshot_bytes. */
 EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2__session *s, const exl2__job *job,
                                                const exl2__snapshot *x, uint8_t *out)
@@ -149,9 +178,7 @@ EXL2__PRIVATE exl2_result exl2__snapshot_write(const exl2__model *m, const exl2_
     memcpy(at, m->info.content_id, 16);
     at = exl2__snapshot_put(at + 16, x->tokens);
     at = exl2__snapshot_put(at, x->pages);
-    for (uint32_t i = 0; i < x->tokens; i++) {
-        at = exl2__snapshot_put(at, s->table.words[i]);
-    }
+    at = exl2__snapshot_put_words(at, m->pages.vectors, s->table.words, x);
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
         at = exl2__snapshot_put_job(at, x);
         for (uint32_t i = 0; i < x->mu_count; i++) {
@@ -213,6 +240,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_save(exl2_engine *e, exl2__session *s, 
     }
     x.flags = x.job.present ? EXL2__SNAPSHOT_HAS_JOB | (x.job.begun ? EXL2__SNAPSHOT_IS_BEGUN : 0) : 0;
     x.tokens = x.job.present ? x.job.tokens : x.tokens;
+    x.vectors = exl2__vectors_number(&m->vectors, t->words, x.tokens);
+    x.vector_bytes = m->plan.shape.hidden * sizeof(float);
+    x.flags |= x.vectors ? EXL2__SNAPSHOT_HAS_VECTORS : 0;
     if (t->previous != t) {
         exl2__table_remember(t, &m->pages);
     }
@@ -243,6 +273,15 @@ EXL2__PRIVATE exl2_result exl2__snapshot_malformed(exl2_engine *e, const char *w
 static inline bool exl2__snapshot_is_state(float mu)
 {
     return exl2__float_is_finite(mu) && mu >= -100 && mu <= 100;
+}
+
+/* Whether the words [from, to) are tokens'. */
+static inline bool exl2__snapshot_are_tokens(const exl2__snapshot *x, uint32_t from, uint32_t to)
+{
+    while (from < to && !exl2__vectors_is(exl2__load32(x->words + 4 * (size_t)from))) {
+        from++;
+    }
+    return from == to;
 }
 
 /* Whether the job can have healed this token: it has text of its own, and the first new token begins with it. */
@@ -287,6 +326,9 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_job(exl2_engine *e, const exl2__mo
     if (!counts || !limits || (x->mu_count && x->mu_count != said - r->delivered)) {
         return exl2__snapshot_malformed(e, "a count of the job is out of range");
     }
+    if (!exl2__snapshot_are_tokens(x, r->prompt_end, x->tokens)) {
+        return exl2__snapshot_malformed(e, "its job has generated a vector");
+    }
     if (r->healed >= 0 && !exl2__snapshot_is_healed(m, x)) {
         return exl2__snapshot_malformed(e, "its first new token does not begin with the healed one");
     }
@@ -320,8 +362,42 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read_begun(exl2_engine *e, const uint8_
     r->begun = true;
     r->begun_tokens = exl2__load32(at);
     r->begun_skip = exl2__load32(at + 4);
-    return r->begun_tokens <= r->prompt_end ? EXL2_OK
-                                            : exl2__snapshot_malformed(e, "a count of the begun reply is out of range");
+    bool fits = r->begun_tokens <= r->prompt_end
+             && exl2__snapshot_are_tokens(x, r->prompt_end - r->begun_tokens, r->prompt_end);
+    return fits ? EXL2_OK : exl2__snapshot_malformed(e, "a count of the begun reply is out of range");
+}
+
+/* Checks the words. Numbers of vectors begin in order, so that each vector has a word. */
+EXL2__PRIVATE exl2_result exl2__snapshot_check_words(exl2_engine *e, const exl2__model *m, const exl2__snapshot *x)
+{
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < x->tokens; i++) {
+        uint32_t word = exl2__load32(x->words + 4 * (size_t)i) & ~EXL2__WORD_SAMPLED;
+        bool vector = exl2__vectors_is(word) && exl2__vectors_index(word) < x->vectors
+                   && exl2__vectors_index(word) <= next;
+        if (!vector && word >= m->plan.shape.vocab) {
+            return exl2__snapshot_malformed(e, "a token is outside of the vocabulary");
+        }
+        next += vector && exl2__vectors_index(word) == next;
+    }
+    return next == x->vectors ? EXL2_OK : exl2__snapshot_malformed(e, "it has a vector at no place");
+}
+
+/* Reads the part of vectors at `at`, of which `bytes` bytes are left. */
+EXL2__PRIVATE exl2_result exl2__snapshot_read_vectors(exl2_engine *e, const uint8_t *at, uint64_t bytes,
+                                                      exl2__snapshot *x)
+{
+    x->vectors = bytes < 4 ? 0 : exl2__load32(at);
+    if (x->vectors == 0 || x->vectors > (bytes - 4) / x->vector_bytes) {
+        return exl2__snapshot_malformed(e, "it ends in the part of vectors");
+    }
+    x->inputs = at + 4;
+    for (uint64_t i = 0; i < x->vectors * x->vector_bytes; i += 4) {
+        if (!exl2__float_is_finite(exl2__bits_float(exl2__load32(x->inputs + i)))) {
+            return exl2__snapshot_malformed(e, "a vector is not finite");
+        }
+    }
+    return EXL2_OK;
 }
 
 /* Reads the part of K and V, which are `bytes` bytes. */
@@ -379,7 +455,8 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
     x->tokens = exl2__load32(data + 32);
     x->pages = exl2__load32(data + 36);
     EXL2__TRY(exl2__snapshot_check_model(e, m, data + 16, &x->earlier));
-    uint32_t known = EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV | EXL2__SNAPSHOT_IS_BEGUN;
+    uint32_t known = EXL2__SNAPSHOT_HAS_JOB | EXL2__SNAPSHOT_HAS_KV | EXL2__SNAPSHOT_IS_BEGUN
+                   | EXL2__SNAPSHOT_HAS_VECTORS;
     if (x->flags & ~known || x->tokens > (end - at) / 4) {
         return exl2__snapshot_malformed(e, "its size does not fit its counts");
     }
@@ -388,12 +465,13 @@ EXL2__PRIVATE exl2_result exl2__snapshot_read(exl2_engine *e, const exl2__model 
                           x->tokens, m->info.context_max);
     }
     x->words = data + at;
-    for (uint32_t i = 0; i < x->tokens; i++) {
-        if ((exl2__load32(x->words + 4 * (size_t)i) & ~EXL2__WORD_SAMPLED) >= m->plan.shape.vocab) {
-            return exl2__snapshot_malformed(e, "a token is outside of the vocabulary");
-        }
-    }
     at += 4ull * x->tokens;
+    x->vector_bytes = m->plan.shape.hidden * sizeof(float);
+    if (x->flags & EXL2__SNAPSHOT_HAS_VECTORS) {
+        EXL2__TRY(exl2__snapshot_read_vectors(e, data + at, end - at, x));
+        at += 4 + x->vectors * x->vector_bytes;
+    }
+    EXL2__TRY(exl2__snapshot_check_words(e, m, x));
     if (x->flags & EXL2__SNAPSHOT_HAS_JOB) {
         EXL2__TRY(exl2__snapshot_read_job(e, m, data + at, end - at, x));
         at += EXL2__SNAPSHOT_JOB_BYTES + 4ull * (x->job.tried_count + x->mu_count);
@@ -446,6 +524,23 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore_kv(exl2_engine *e, exl2__model 
     return r;
 }
 
+/* Adds the snapshot's vectors: v->numbers[number] is the word of each, of which the caller has one use. Without room
+   for all of them nothing has changed. */
+EXL2__PRIVATE exl2_result exl2__snapshot_add_vectors(exl2_engine *e, exl2__vectors *v, const exl2__snapshot *x)
+{
+    for (uint32_t i = 0; i < x->vectors; i++) {
+        uint32_t word = x->vectors > v->count ? EXL2__NO_VECTOR
+                                              : exl2__vectors_add(v, x->inputs + i * x->vector_bytes);
+        if (word == EXL2__NO_VECTOR) {
+            exl2__vectors_drop(v, v->numbers, i);
+            return exl2__fail(&e->ctx, EXL2_ERR_BUDGET, "the history of the snapshot has %u vectors, but the model has "
+                              "room for %u, of which %u are free", x->vectors, v->count, exl2__vectors_room(v));
+        }
+        v->numbers[i] = word;
+    }
+    return EXL2_OK;
+}
+
 /* Replaces the history of a free session. A snapshot that is rejected leaves it as it was. After an error of the device
    the history is that of the snapshot, whose K and V are computed again. */
 EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *s, const void *data, size_t bytes)
@@ -454,20 +549,26 @@ EXL2__PRIVATE exl2_result exl2__snapshot_restore(exl2_engine *e, exl2__session *
     exl2__table *t = &s->table;
     exl2__snapshot x;
     EXL2__TRY(exl2__snapshot_read(e, m, (const uint8_t *)data, bytes, &x));
+    EXL2__TRY(exl2__snapshot_add_vectors(e, &m->vectors, &x));
     if (x.earlier) {
         exl2__log(&e->ctx, EXL2_LOG_WARN, EXL2_LOG_ID_SNAPSHOT_EARLIER, "a snapshot for %s is of an earlier release, "
                   "which knew a model by the first bytes of its tensors: its history is restored, and K and V are "
                   "computed again", m->path);
     }
     exl2__table_forget(t, &m->pages);
+    exl2__table_keep(t, &m->pages, 0);
     for (uint32_t i = 0; i < x.tokens; i++) {
-        t->words[i] = exl2__load32(x.words + 4 * (size_t)i) & (m->pages.sampled | ~EXL2__WORD_SAMPLED);
+        uint32_t word = exl2__load32(x.words + 4 * (size_t)i), sampled = word & m->pages.sampled;
+        word &= ~EXL2__WORD_SAMPLED;
+        t->words[i] = sampled | (exl2__vectors_is(word) ? m->vectors.numbers[exl2__vectors_index(word)] : word);
     }
     for (uint32_t i = 0; i < x.mu_count; i++) {
         exl2__snapshot_states(m, s)[i] = exl2__load32(x.mu + 4 * (size_t)i);
     }
     s->resume = x.job;
     t->tokens = x.job.present ? x.job.prompt_end + x.job.delivered : x.tokens;
+    exl2__vectors_use(&m->vectors, t->words, t->tokens); /* those behind are tokens */
+    exl2__vectors_drop(&m->vectors, m->vectors.numbers, x.vectors);
     exl2_result r = EXL2_OK;
     bool own = x.flags & EXL2__SNAPSHOT_HAS_KV || m->desc.cache.no_reuse;
     t->root = own ? ++m->pages.roots : 0; /* K and V of an older snapshot are not found, either */

@@ -163,6 +163,10 @@ static inline void exl2__step_reserve_scores(exl2_engine *e, exl2__model *m)
         exl2__sequence *s = &job->sequence;
         uint32_t scores = exl2__sequence_unscored(s);
         uint32_t most = exl2__min32(scores, m->plan.rows_max);
+        if (job->scores.ring == &e->worker.events) { /* the job may be paused: then these events wait in `later` */
+            bool full = job->delivery.unheard_bytes >= EXL2__JOB_UNHEARD_BYTES;
+            most = full ? 0 : exl2__events_rows(most, s->alts, EXL2__JOB_EVENT_BYTES);
+        }
         uint32_t rows = exl2__events_reserve(job->scores.ring, most, s->alts, &job->scores.reserved);
         bool at_once = job->delivery.on_event && !exl2__jobs_is_heard_later(e, job);
         job->scores.due = false;
@@ -271,7 +275,7 @@ static inline exl2_result exl2__step_begin(exl2_engine *e, exl2__model *m, const
         return EXL2_OK;
     }
     exl2__step step;
-    exl2__batch_fill(&m->batch, m->sequences, count, limits.kind, &step);
+    exl2__batch_fill(&m->batch, m->sequences, count, &m->pages, limits.kind, &step);
     return exl2__forward_begin(&m->forward, &step);
 }
 

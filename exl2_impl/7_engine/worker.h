@@ -92,6 +92,7 @@ static inline void exl2__worker_hear(exl2_engine *e, exl2__job *job, const exl2_
     exl2__job_delivery *d = &job->delivery;
     uint32_t tokens = event->kind == EXL2_EVENT_TEXT ? event->token_count : 0;
     d->unheard--;
+    d->unheard_bytes -= exl2__events_size(event);
     d->unheard_tokens -= tokens;
     if (exl2__jobs_is_dropped(job)) {
         return;
@@ -127,7 +128,7 @@ static inline bool exl2__worker_holds_back(exl2_engine *e, exl2__job *job)
 }
 
 /* Delivers the events that a ring has now. Those of a paused job, and what follows them, go into `later`, also from
-   there; if that is full, the other ring waits. Returns whether anything was delivered. */
+   there: its size is what all jobs may have unheard. Returns whether anything was delivered. */
 EXL2__PRIVATE bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring, bool paused_too)
 {
     exl2__events *later = &e->worker.later;
@@ -141,13 +142,9 @@ EXL2__PRIVATE bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring,
         }
         bool behind = job && (ring == later ? job->delivery.held_back : job->delivery.later > 0);
         bool held = job && !paused_too && (exl2__worker_holds_back(e, job) || behind);
-        if (held && ring != later && later->used + exl2__events_size(&event) > later->size - 2 * EXL2__EVENTS_MIN) {
-            exl2__events_unpull(ring);
-            return any;
-        }
         any = any || !held;
         if (held) {
-            bool pushed = exl2__events_push(later, &event); /* what lies in `later` can always be put back */
+            bool pushed = exl2__events_push(later, &event);
             EXL2__ASSERT(pushed);
             (void)pushed;
             job->delivery.later++;
@@ -158,6 +155,7 @@ EXL2__PRIVATE bool exl2__worker_deliver_ring(exl2_engine *e, exl2__events *ring,
             exl2__worker_hear_load(e, m, &event);
         }
     }
+    exl2__events_release(ring); /* else the next event might need the bytes of this one for ever */
     return any;
 }
 
@@ -256,10 +254,12 @@ EXL2__PRIVATE void exl2__worker_end_passes(exl2_engine *e)
     }
 }
 
-/* Size of `later` as a number of events; with room for two of the largest, which one that is put back may need. */
+/* Size of `later` as a number of events: what all jobs may have unheard, and room for two of the largest, which one
+   that is put back may need. */
 static inline uint32_t exl2__worker_later_events(const exl2_engine *e)
 {
-    return e->max_jobs * EXL2__JOB_UNHEARD_MAX + 2 * EXL2__EVENTS_MIN / EXL2__EVENT_BYTES;
+    uint32_t job_bytes = EXL2__JOB_UNHEARD_BYTES + EXL2__JOB_EVENT_BYTES;
+    return (e->max_jobs * job_bytes + 2 * EXL2__EVENTS_MIN) / EXL2__EVENT_BYTES;
 }
 
 EXL2__PRIVATE exl2_result exl2__worker_start(exl2_engine *e)

@@ -53,6 +53,8 @@ typedef struct side {
     exl2_token drawn[ROWS];
     float *logits; /* [ROWS, vocab] in the order of logit_rows */
     exl2__row_kind kind; /* of all passes; MIXED: as side_run says */
+    const float *inputs; /* [vocab, hidden] the vector of each token, given in its place; NULL: rows have tokens */
+    bool hidden;   /* rows want their final hidden states, which take the place of logits in `logits` */
     bool by_unit;  /* the GPU runs unit by unit, as under a budget */
 } side;
 
@@ -150,7 +152,9 @@ static inline void side_take(side *s, uint32_t first, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         float *to = s->logits + (size_t)(first + i) * vocab;
         s->drawn[first + i] = s->results[i].token;
-        if (s->b == &exl2__cuda_backend) {
+        if (s->hidden) {
+            side_need(s, s->b->hidden(s->d, s->logit_rows[first + i].row, to));
+        } else if (s->b == &exl2__cuda_backend) {
             const exl2__cuda_buffers *b = &exl2__cuda_of(s->d)->b;
             gpu_read(b->logits + (uint64_t)i * b->stride * 4, to, vocab * sizeof *to);
         } else {
@@ -209,11 +213,14 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
         decodes = decodes && (parts[i].rows == 1 || every);
         for (uint32_t k = 0; k < parts[i].rows; k++) {
             uint32_t row = s->row_count++, position = parts[i].first + k;
-            s->rows[row] = (exl2__step_row){ texts[parts[i].text][position], position, i };
+            exl2_token token = texts[parts[i].text][position];
+            s->rows[row] = (exl2__step_row){ token, position, i, NULL };
+            s->rows[row].vector = s->inputs ? s->inputs + (size_t)token * s->plan.shape.hidden : NULL;
             if (every || k + 1 == parts[i].rows) {
                 s->logit_rows[s->logit_count++] = (exl2__logit_row){ .row = row, .use = EXL2__LOGIT_SAMPLE, .alts = 2,
                                                                      .sampling = &greedy,
                                                                      .sample_position = position + 1, .left = 1 };
+                s->logit_rows[s->logit_count - 1].use = s->hidden ? EXL2__LOGIT_HIDDEN : EXL2__LOGIT_SAMPLE;
             }
         }
     }
@@ -221,7 +228,7 @@ static inline void side_run(side *s, const part *parts, uint32_t count, bool eve
                         .logits = s->logit_rows, .logit_count = s->logit_count,
                         .kind = s->kind != EXL2__ROWS_MIXED ? s->kind
                               : single ? EXL2__ROWS_SAMPLED : EXL2__ROWS_PROMPT };
-    step.decodes = decodes && step.kind == EXL2__ROWS_SAMPLED;
+    step.decodes = decodes && step.kind == EXL2__ROWS_SAMPLED && !s->hidden;
     step.repeats = step.decodes && single;
     side_need(s, exl2__forward_begin(&s->forward, &step));
     while (status != EXL2__FORWARD_DONE) {

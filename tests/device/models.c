@@ -1,5 +1,6 @@
 /* models.c: whole models on the GPU: logits and greedy text compared with the CPU's, and logits that stay equal bit for
-   bit whatever rows of their kind share the pass.
+   bit whatever rows of their kind share the pass. Rows that are given as the embeddings of their tokens have the bits
+   of the tokens; final hidden states are compared with the CPU's.
    takes: [folders of models; default: the goldens]; a GPU; $EXL2_TEST_KERNELS, $EXL2_TEST_LARGE. A folder with a
           tokenizer.json counts as a trained model.
    gives: exit code 0, 1, or 77 without a GPU; the largest difference of logits of each model. */
@@ -236,6 +237,65 @@ static void test_units(void)
     }
 }
 
+/* Rows that are given as the embeddings of their tokens have the bits of the tokens: of prompts in small passes, in
+   large ones, and of a graph. */
+static void test_vectors(void)
+{
+    static const part prompt[] = { { 13, 0, 33 }, { 8, 40, 1 } }, many[] = { { 13, 0, 150 } };
+    static const part one[] = { { 8, 40, 1 } }, three[] = { { 8, 40, 1 }, { 9, 70, 1 }, { 11, 64, 1 } };
+    static const struct { const part *parts; uint32_t count; } given[] = {
+        { prompt, 2 }, { many, 1 }, { one, 1 }, { three, 3 }
+    };
+    const exl2__shape *s = &cpu.plan.shape;
+    const exl2__cpu_part *table = &exl2__cpu_matrix_of(cpu.plan.embed)->parts[0];
+    float *inputs = (float *)malloc((size_t)s->vocab * s->hidden * sizeof *inputs);
+    for (uint32_t i = 0; inputs && i < s->vocab * s->hidden; i++) {
+        inputs[i] = exl2__cpu_matrix_weight(table, i % s->hidden, i / s->hidden) * s->embed_scale;
+    }
+    for (uint32_t i = 0; inputs && i < EXL2__COUNT(given); i++) {
+        side_run(&cuda, given[i].parts, given[i].count, false);
+        keep(cuda.logit_count - 1);
+        side_poison(&cuda);
+        cuda.inputs = inputs;
+        side_run(&cuda, given[i].parts, given[i].count, false);
+        cuda.inputs = NULL;
+        CHECK(same_as_kept(cuda.logit_count - 1));
+    }
+    CHECK(inputs != NULL);
+    free(inputs);
+}
+
+/* Final hidden states, of prompts and of sampled rows; the passes after them have the bits that they had before. */
+static void test_hidden(void)
+{
+    static const part prompt[] = { { 13, 0, 33 }, { 14, 0, 1 } }, one[] = { { 14, 0, 1 } }, many[] = { { 13, 0, 150 } };
+    static const part kept_row[] = { { 8, 40, 1 } };
+    static const struct { const part *parts; uint32_t count; bool every; } wanted[] = {
+        { prompt, 2, false }, { prompt, 2, true }, { one, 1, false }, { many, 1, false }
+    };
+    uint32_t vocab = cpu.plan.shape.vocab, hidden = cpu.plan.shape.hidden;
+    side_run(&cuda, kept_row, 1, false);
+    keep(0);
+    for (uint32_t i = 0; i < EXL2__COUNT(wanted) && CHECK(hidden <= vocab); i++) {
+        cpu.hidden = cuda.hidden = true;
+        cuda.by_unit = i == 1;
+        side_run(&cpu, wanted[i].parts, wanted[i].count, wanted[i].every);
+        side_run(&cuda, wanted[i].parts, wanted[i].count, wanted[i].every);
+        cpu.hidden = cuda.hidden = cuda.by_unit = false;
+        for (uint32_t r = 0; r < cpu.logit_count; r++) {
+            const float *got = cuda.logits + (size_t)r * vocab, *right = cpu.logits + (size_t)r * vocab;
+            double error = 0, size = 0;
+            for (uint32_t n = 0; n < hidden; n++) {
+                error += pow((double)got[n] - (double)right[n], 2);
+                size += pow((double)right[n], 2);
+            }
+            CHECK(sqrt(error / size) <= off_max && cuda.drawn[r] == -1);
+        }
+        side_run(&cuda, kept_row, 1, false);
+        CHECK(same_as_kept(0));
+    }
+}
+
 static void repeat(const part *parts, uint32_t count, uint32_t times)
 {
     uint32_t different = 0;
@@ -327,6 +387,8 @@ static void run_model(const char *path)
     test_many_sampled();
     test_prompts();
     test_units();
+    test_vectors();
+    test_hidden();
     test_repeats();
     test_sleep(path);
     printf("%s: logits off by %.1e, one by %.2g; greedy text: %u of %u tokens the same\n", path, worst_off,

@@ -2,6 +2,7 @@
    one DONE for each job, states of jobs and models that agree with the events; which thread the hooks are called on; a
    call goes before the worker's next unit. Run it by hand with TSan, too. */
 #include "rig.h"
+#include "text_model.h"
 
 #include "../../exl2_impl/7_engine/objects.h"
 
@@ -66,21 +67,98 @@ static void idle_is_the_end(const rig *r)
    worker saw before. */
 static void news_is_work(const rig *r)
 {
-    CHECK_INT(exl2_worker_start(r->engine), EXL2_OK);
     for (uint32_t i = 0; i < 60; i++) {
         exl2_job job;
         exl2_job_desc d = job_of(r, NEW, &said[0]);
         d.on_event = i % 2 ? NULL : d.on_event;
         CHECK_INT(exl2_job_start(r->engine, &d, &job), EXL2_OK);
         CHECK_INT(exl2_job_pause(r->engine, job, true), EXL2_OK);
+        CHECK_INT(exl2_worker_start(r->engine), EXL2_OK); /* now, else the job might end before the pause */
         step_until_idle(r, &waiting);
         CHECK_INT(said[0].done_events, 0);
         CHECK_INT(i % 3 ? exl2_job_pause(r->engine, job, false) : exl2_job_cancel(r->engine, job), EXL2_OK);
         step_until_idle(r, &waiting);
         CHECK_INT(said[0].done_events, 1);
         CHECK(i % 3 ? said[0].count == NEW : said[0].stop == EXL2_STOP_CANCELLED);
+        CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
     }
-    CHECK_INT(exl2_worker_stop(r->engine), EXL2_OK);
+}
+
+/* ---- texts that are large ---- */
+
+/* A stop string could end in each text: so its tokens are held, with their likeliest ones, and are heard together, as
+   35 KB. The worker's ring has room for one such text. */
+#define LARGE 400u /* tokens of a text */
+#define LARGE_ALTS 10u
+#define LARGE_TEXTS 4u
+
+static text_model lettered;
+
+static exl2_job_desc large_texts(const rig *r, exl2_grammar grammar, rig_said *into)
+{
+    static char stop[LARGE + 1];
+    static const char *const stops[] = { stop };
+    memset(stop, 'a', LARGE - 1);
+    stop[LARGE - 1] = 'b';
+    exl2_job_desc d = job_of(r, LARGE * LARGE_TEXTS, into);
+    d.grammar = grammar;
+    d.alts_per_token = LARGE_ALTS;
+    d.stop_strings = stops;
+    d.stop_string_count = 1;
+    return d;
+}
+
+static bool step_until_done(const rig *r, const rig_said *who)
+{
+    for (uint32_t i = 0; i < 3000 && !who->done_events; i++) {
+        exl2_step(r->engine, NULL);
+        exl2__platform_sleep_ms();
+    }
+    return who->done_events == 1;
+}
+
+/* Every text is heard, though the one before it was the last in the ring. While the job is paused, another one's texts
+   are heard. */
+static void large_texts_are_heard(void)
+{
+    static const char *const plan[] = { "x" };
+    text_find_plan(&lettered, 1);
+    text_write(&lettered, plan, 1, "{'eos_token':'</s>'}");
+    exl2_engine_desc engine = text_engine(&lettered);
+    exl2_model_desc m = text_folder();
+    engine.max_jobs = 2;
+    engine.max_events = 1;
+    m.grammars = true;
+    m.context_max = 4096;
+    rig r = rig_open(&engine, &m);
+    exl2_grammar g;
+    exl2_job job;
+    exl2_grammar_desc gd = { .model = r.model, .kind = EXL2_GRAMMAR_REGEX, .source = "(a{399}c){4}" };
+    CHECK_INT(exl2_grammar_make(r.engine, &gd, &g), EXL2_OK);
+    exl2_job_desc d = large_texts(&r, g, &said[1]), other = job_of(&r, NEW, &said[2]);
+    rig_run(&r, &d);
+    CHECK_INT(said[1].count, LARGE * LARGE_TEXTS);
+    CHECK_INT(said[1].text_events, LARGE_TEXTS);
+    d = large_texts(&r, g, &said[3]);
+    CHECK_INT(exl2_worker_start(r.engine), EXL2_OK);
+    CHECK_INT(exl2_job_start(r.engine, &d, &job), EXL2_OK);
+    CHECK(step_until_done(&r, &said[3]));
+    CHECK_TEXT(said[3].text, said[1].text);
+    d = large_texts(&r, g, &said[3]);
+    CHECK_INT(exl2_job_start(r.engine, &d, &job), EXL2_OK);
+    exl2_step(r.engine, NULL);
+    for (uint32_t i = 0; i < 3000 && exl2__atomic_load(&r.engine->worker.events.used) < 30000; i++) {
+        exl2__platform_sleep_ms(); /* until a text waits to be heard */
+    }
+    CHECK_INT(exl2_job_pause(r.engine, job, true), EXL2_OK);
+    CHECK_INT(exl2_job_start(r.engine, &other, NULL), EXL2_OK);
+    CHECK(step_until_done(&r, &said[2]));
+    CHECK_INT(said[3].done_events, 0);
+    CHECK_INT(exl2_job_pause(r.engine, job, false), EXL2_OK);
+    CHECK(step_until_done(&r, &said[3]));
+    CHECK_TEXT(said[3].text, said[1].text);
+    CHECK_INT(exl2_worker_stop(r.engine), EXL2_OK);
+    rig_close(&r);
 }
 
 /* ---- states ---- */
@@ -412,6 +490,7 @@ int main(void)
     pause_is_told(&r);
     stats_after_a_wait(&r);
     rig_close(&r);
+    large_texts_are_heard();
     ready_when_heard();
     one_done();
     threads_of_hooks();

@@ -11,6 +11,9 @@
 #include "program.h"
 
 #include <ctype.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
 
 /* ---- messages ---- */
 
@@ -35,6 +38,30 @@ static void case_sentences(void)
     program_sentence(program_run("--patrons -1"), 2, "--patrons must be a whole number");
     program_sentence(program_run("--turns 3 --script f"), 2, "give at most one of --script and --turns");
     CHECK_INT(program_run("--help"), 0);
+}
+
+/* Ctrl-C before anything is loaded: the program ends with code 1, and is not killed. It waits in opening world.txt,
+   which is a pipe here; a pipe that a reader has opened can be opened to write. */
+static void case_interrupt(void)
+{
+    char path[1200];
+    int status = 0;
+    snprintf(path, sizeof path, "%s/world.txt", folder);
+    CHECK_INT(mkfifo(path, 0600), 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGINT, SIG_DFL);
+        execl(program, program, "--model", folder, "--turns", "1", "--people", folder, (char *)NULL);
+        _exit(127);
+    }
+    int to = open(path, O_WRONLY);
+    CHECK(child > 0 && to >= 0);
+    CHECK_INT(kill(child, SIGINT), 0);
+    close(to);
+    CHECK_INT(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    CHECK_INT(unlink(path), 0);
 }
 
 /* ---- one evening, twice: the second time by the worker, with people at the other tables ---- */
@@ -394,6 +421,7 @@ int main(int argc, char **argv)
     program_set(argv[2], argv[3]);
     if (strcmp(argv[1], "sentences") == 0) {
         case_sentences();
+        case_interrupt();
     } else if (strcmp(argv[1], "script") == 0) {
         case_script();
     } else if (strcmp(argv[1], "saves") == 0) {

@@ -156,7 +156,8 @@ static record run_way(const synth_shape *s, const way *w)
             uint32_t sequence = (first + i) % SEQUENCES;
             uint32_t wanted = w->rows ? w->rows : shuffle_bits() % 14;
             for (uint32_t k = 0; k < wanted && done[sequence] < LENGTH && count < ROWS_MAX; k++) {
-                rows[count++] = (exl2__step_row){ token_of(s, sequence, done[sequence]), done[sequence], sequence };
+                exl2_token token = token_of(s, sequence, done[sequence]);
+                rows[count++] = (exl2__step_row){ token, done[sequence], sequence, NULL };
                 done[sequence]++;
             }
         }

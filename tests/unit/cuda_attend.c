@@ -171,7 +171,7 @@ static void attend_rows_of(uint32_t count, uint32_t tokens, bool prompts)
     exl2__step step = { .rows = rows, .row_count = count, .sequence_count = count, .page_tables = tables,
                         .kind = prompts ? EXL2__ROWS_PROMPT : EXL2__ROWS_SAMPLED };
     for (uint32_t i = 0; i < count; i++) {
-        rows[i] = (exl2__step_row){ 0, tokens - 1 + i % 2, i };
+        rows[i] = (exl2__step_row){ 0, tokens - 1 + i % 2, i, NULL };
         tables[i] = table;
     }
     CHECK_INT(exl2__cuda_backend.begin(rig.d, &step), EXL2_OK);
@@ -401,7 +401,7 @@ static void test_prompts(void)
         exl2__step step = { .rows = rows, .row_count = ROWS, .sequence_count = 1, .page_tables = tables,
                             .kind = EXL2__ROWS_PROMPT };
         for (uint32_t r = 0; r < ROWS; r++) {
-            rows[r] = (exl2__step_row){ 0, r, 0 };
+            rows[r] = (exl2__step_row){ 0, r, 0, NULL };
         }
         CHECK_INT(exl2__cuda_backend.begin(rig.d, &step), EXL2_OK);
         attend();

@@ -188,7 +188,8 @@ static void queue_job(uint32_t i)
     if (!sp->open || sp->sequence) {
         return;
     }
-    *s = (exl2__sequence){ .live = true, .table = &tables[i], .prompt = sp->prompt, .order = order++ };
+    *s = (exl2__sequence){ .live = true, .table = &tables[i], .prompt = (const uint32_t *)sp->prompt,
+                           .order = order++ };
     const exl2_token *text = texts[below(TEXTS)];
     s->keep = below(3) ? sp->twin_count : below(sp->twin_count + 1);
     s->prompt_count = below(4) ? 1 + below(200) : 0;

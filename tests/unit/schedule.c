@@ -44,7 +44,7 @@ static exl2__sequence *queue(uint32_t i, uint32_t prompt_count, uint32_t new_tok
     for (uint32_t k = 0; k < prompt_count; k++) {
         prompts[i][k] = (exl2_token)(k + 1000 * i); /* no two share a page */
     }
-    memory[i].prompt = prompts[i];
+    memory[i].prompt = (const uint32_t *)prompts[i];
     memory[i].prompt_count = prompt_count;
     memory[i].tokens_end = prompt_count + new_tokens;
     memory[i].priority = priority;

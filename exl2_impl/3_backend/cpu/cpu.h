@@ -33,14 +33,17 @@ EXL2__PRIVATE void exl2__cpu_embed(const exl2__cpu_share *s)
     exl2__cpu_device *d = s->d;
     const exl2__cpu_part *table = &exl2__cpu_matrix_of(d->embed)->parts[0];
     for (uint32_t r = s->begin; r < s->end; r++) {
-        uint32_t token = (uint32_t)d->step->rows[r].token;
+        const exl2__step_row *row = &d->step->rows[r];
+        uint32_t token = (uint32_t)row->token;
         exl2__real *out = d->residual + (size_t)r * d->hidden_stride;
+        EXL2__ASSERT(row->vector || token < d->shape.vocab);
         for (uint32_t i = 0; i < d->shape.hidden; i++) {
-            out[i] = (exl2__real)exl2__cpu_matrix_weight(table, i, token) * (exl2__real)d->shape.embed_scale;
+            out[i] = row->vector ? (exl2__real)row->vector[i]
+                   : (exl2__real)exl2__cpu_matrix_weight(table, i, token) * (exl2__real)d->shape.embed_scale;
         }
         for (uint32_t i = 0; d->positions && i < d->shape.hidden; i++) {
             const exl2__cpu_part *positions = &exl2__cpu_matrix_of(d->positions)->parts[0];
-            out[i] += (exl2__real)exl2__cpu_matrix_weight(positions, i, d->step->rows[r].position);
+            out[i] += (exl2__real)exl2__cpu_matrix_weight(positions, i, row->position);
         }
     }
 }
@@ -458,11 +461,13 @@ EXL2__PRIVATE exl2_result exl2__cpu_collect(exl2__device *device, uint32_t logit
                                             exl2__logit_result *results)
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
-    (void)logit0;
     (void)wait;
     for (uint32_t i = 0; i < count; i++) {
         exl2_alt *alts = results[i].alts;
-        const exl2__logit_result *result = &d->results[i];
+        const exl2__logit_result none = { .token = -1 }, *result = &d->results[i];
+        if (d->step->logits[logit0 + i].use == EXL2__LOGIT_HIDDEN) {
+            result = &none;
+        }
         if (alts && result->alt_count) {
             memcpy(alts, result->alts, result->alt_count * sizeof *alts);
         }
@@ -516,6 +521,7 @@ static const exl2__backend exl2__cpu_backend = {
     .collect = exl2__cpu_collect,
     .logits = exl2__cpu_row_logits,
     .sample_row = exl2__cpu_row_sample,
+    .hidden = exl2__cpu_row_hidden,
 #define X(name) .name = exl2__cpu_phase_##name,
     EXL2__PHASES(X)
 #undef X

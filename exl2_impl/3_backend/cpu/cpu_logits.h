@@ -1,6 +1,6 @@
 /* cpu_logits.h: rows of logits on the CPU: the phase `sample`, and rows whose logits the engine fetches.
    takes: the logits of one group, which the phase `head` has computed.
-   gives: exl2__cpu_sample, exl2__cpu_row_logits, exl2__cpu_row_sample. */
+   gives: exl2__cpu_sample, exl2__cpu_row_logits, exl2__cpu_row_sample, exl2__cpu_row_hidden. */
 #ifndef EXL2__CPU_LOGITS_H
 #define EXL2__CPU_LOGITS_H
 
@@ -29,7 +29,7 @@ EXL2__PRIVATE void exl2__cpu_sample(const exl2__cpu_share *s)
         const exl2__logit_row *row = &d->step->logits[s->range->logit0 + r];
         exl2__logit_result *result = &d->results[r];
         *result = (exl2__logit_result){ .token = -1, .alts = d->alts + (size_t)r * EXL2_ALTS_MAX };
-        if (row->use == EXL2__LOGIT_FETCH) {
+        if (row->use == EXL2__LOGIT_FETCH || row->use == EXL2__LOGIT_HIDDEN) {
             continue;
         }
         float *logits = exl2__cpu_sample_logits(d, r, s->task);
@@ -50,6 +50,17 @@ EXL2__PRIVATE exl2_result exl2__cpu_row_sample(exl2__device *device, float *logi
 {
     const exl2__cpu_device *d = exl2__cpu_of(device);
     return exl2__sample_row(d->c->cpu_path, logits, d->shape.vocab, row, d->task->sample, result);
+}
+
+EXL2__PRIVATE exl2_result exl2__cpu_row_hidden(exl2__device *device, uint32_t row, float *out)
+{
+    const exl2__cpu_device *d = exl2__cpu_of(device);
+    exl2__real *x = d->task->rows;
+    exl2__cpu_norm_or_copy(d, &d->final_norm, d->residual + (size_t)row * d->hidden_stride, x);
+    for (uint32_t i = 0; i < d->shape.hidden; i++) {
+        out[i] = (float)x[i];
+    }
+    return EXL2_OK;
 }
 
 #endif

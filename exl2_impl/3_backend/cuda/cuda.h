@@ -256,6 +256,7 @@ static const exl2__backend exl2__cuda_backend = {
     .can_sample = exl2__cuda_sample_supports,
     .logits = exl2__cuda_row_logits,
     .sample_row = exl2__cuda_row_sample,
+    .hidden = exl2__cuda_row_hidden,
 #define X(name) .name = exl2__cuda_phase_##name,
     EXL2__PHASES(X)
 #undef X

@@ -35,12 +35,15 @@ EXL2__PRIVATE exl2_result exl2__cuda_queue_layer(exl2__cuda_model *m, const exl2
     return EXL2_OK;
 }
 
-/* Units [begin, end) of the head for the group, and sampling after the last one. */
+/* Units [begin, end) of the head for the group, and sampling after the last one; nothing if all rows are HIDDEN. */
 EXL2__PRIVATE exl2_result exl2__cuda_queue_logits(exl2__cuda_model *m, uint32_t group, uint32_t begin, uint32_t end)
 {
     uint32_t size = m->plan->logit_rows_max;
     uint32_t rows = m->pass.captured ? m->pass.row_count : m->step->logit_count;
     exl2__range range = { begin, end, group * size, exl2__min32(size, rows - group * size), EXL2__PHASE_COUNT };
+    if (!m->pass.captured && exl2__step_has_hidden(m->step, range.logit0, range.logit_count, true)) {
+        return EXL2_OK;
+    }
     m->pass.norm = 2 * m->plan->shape.layers % EXL2__CUDA_SUMS;
     m->pass.first_norm = false;
     EXL2__TRY(exl2__cuda_do(m, EXL2__PHASE_head, NULL, &range));

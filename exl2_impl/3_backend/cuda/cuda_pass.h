@@ -78,12 +78,16 @@ EXL2__PRIVATE uint32_t exl2__cuda_table_pitch(const exl2__step *step)
     return pages;
 }
 
-EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, exl2k_row *rows, uint32_t *tables, uint32_t pitch)
+EXL2__PRIVATE void exl2__cuda_fill_rows(const exl2__step *step, uint32_t vocab, exl2k_row *rows, uint32_t *tables,
+                                        uint32_t pitch)
 {
+    (void)vocab; /* only asserts read it */
     for (uint32_t i = 0; i < step->row_count; i++) {
         const exl2__step_row *row = &step->rows[i];
         uint32_t pages = exl2__cuda_last_position(step, i) / EXL2K_PAGE_TOKENS + 1;
+        EXL2__ASSERT(row->vector || (uint32_t)row->token < vocab);
         rows[i] = (exl2k_row){ (exl2k_u32)row->token, row->position, row->sequence, 0 };
+        rows[i].flags = row->vector ? EXL2K_ROW_VECTOR : 0;
         if (i + 1 < step->row_count && row[1].sequence == row->sequence) {
             continue;
         }
@@ -155,8 +159,8 @@ EXL2__PRIVATE bool exl2__cuda_pack_all(exl2__cuda_model *m, exl2__cuda_packer *k
                                   .tiles = k->device + at->tiles, .ticket = m->fences_queued + g,
                                   .logit_count = exl2__min32(size, step->logit_count - g * size) };
     }
-    exl2__cuda_fill_rows(step, (exl2k_row *)(void *)(k->slot + at->rows), (uint32_t *)(void *)(k->slot + at->tables),
-                         table_pitch);
+    exl2__cuda_fill_rows(step, m->plan->shape.vocab, (exl2k_row *)(void *)(k->slot + at->rows),
+                         (uint32_t *)(void *)(k->slot + at->tables), table_pitch);
     if (m->pass.prompts) {
         exl2__cuda_pack_tiles(m, step, (exl2k_tile *)(void *)(k->slot + at->tiles));
     }
@@ -182,6 +186,31 @@ EXL2__PRIVATE exl2__cuda_pass exl2__cuda_pass_captured(const exl2__cuda_model *m
     return pass;
 }
 
+/* Uploads the vectors of rows into the residual, where the embedding finds them. The stream's earlier passes do not
+   read it any more by then. */
+EXL2__PRIVATE exl2_result exl2__cuda_send_vectors(exl2__cuda_model *m)
+{
+    const exl2__step *step = m->step;
+    uint64_t row_bytes = m->plan->shape.hidden * sizeof(float), most = m->ring.slot_bytes / row_bytes;
+    EXL2__ASSERT(most > 0);
+    for (uint32_t first = 0, count; first < step->row_count; first += exl2__max32(count, 1)) {
+        void *slot;
+        for (count = 0; first + count < step->row_count && step->rows[first + count].vector && count < most;) {
+            count++; /* rows of one copy */
+        }
+        if (count == 0) {
+            continue;
+        }
+        EXL2__TRY(exl2__cuda_ring_take(m->gpu, &m->ring, count * row_bytes, true, &slot));
+        for (uint32_t i = 0; i < count; i++) {
+            memcpy((uint8_t *)slot + i * row_bytes, step->rows[first + i].vector, (size_t)row_bytes);
+        }
+        EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->b.residual + first * row_bytes, 0, count * row_bytes));
+        EXL2__TRY(exl2__cuda_ring_next(m->gpu, &m->ring));
+    }
+    return EXL2_OK;
+}
+
 EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
 {
     void *slot;
@@ -189,6 +218,7 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
     uint32_t table_pitch = exl2__cuda_table_pitch(step), size = m->plan->logit_rows_max;
     uint32_t groups = exl2__max32(1, (uint32_t)exl2__div_up(step->logit_count, size));
     exl2__cuda_pass *pass = &m->pass;
+    EXL2__ASSERT(!step->decodes || !exl2__step_has_hidden(step, 0, step->logit_count, false));
     *pass = (exl2__cuda_pass){ .row_count = step->row_count, .first_norm = true, .decodes = step->decodes,
                                .prompts = step->kind == EXL2__ROWS_PROMPT,
                                .captured = step->decodes && step->row_count <= exl2__cuda_graph_rows(m->plan) };
@@ -214,7 +244,8 @@ EXL2__PRIVATE exl2_result exl2__cuda_begin_pass(exl2__cuda_model *m)
                           (unsigned long long)k.used, (unsigned long long)k.size);
     }
     EXL2__TRY(exl2__cuda_ring_copy(m->gpu, &m->ring, m->b.data, 0, k.used));
-    return exl2__cuda_ring_next(m->gpu, &m->ring);
+    EXL2__TRY(exl2__cuda_ring_next(m->gpu, &m->ring));
+    return exl2__cuda_send_vectors(m);
 }
 
 EXL2__PRIVATE exl2_result exl2__cuda_send_masks(exl2__cuda_model *m)

@@ -1,7 +1,7 @@
 /* cuda_queue.h: enqueues and times the units of a pass, repeats it before its tokens are known, collects results.
    takes: a current pass.
-   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _ahead, _collect, _row_logits, _row_sample
-          of the backend; _head_units, too.
+   gives: exl2__cuda_units, _queue, _unit_ns, _queued_ns, _rows_for, _repeat, _ahead, _collect, _row_logits,
+          _row_sample, _row_hidden of the backend; _head_units, too.
 
    A fence is a sequence number that is enqueued after a group of logit rows has been sampled, or at the end of a pass
    without logits. Its event and its set of results are at fence % EXL2K_RESULT_SETS. Up to three fences are in flight:
@@ -10,6 +10,8 @@
 #define EXL2__CUDA_QUEUE_H
 
 #include "cuda_graph.h"
+
+#include <math.h>
 
 #ifndef EXL2__CUDA_UNIT_NS
 #define EXL2__CUDA_UNIT_NS 250000u     /* target time of a unit of layers, or of columns of the head */
@@ -36,7 +38,11 @@ static inline uint64_t exl2__cuda_read_ns(const exl2__cuda_model *m, uint64_t by
 
 EXL2__PRIVATE uint64_t exl2__cuda_estimate_ns(const exl2__cuda_model *m, uint32_t unit)
 {
-    uint32_t units = exl2__cuda_layer_units(m);
+    uint32_t units = exl2__cuda_layer_units(m), size = m->plan->logit_rows_max;
+    uint32_t first = unit < units ? 0 : (unit - units) / m->head_units * size;
+    if (unit >= units && exl2__step_has_hidden(m->step, first, exl2__min32(size, m->step->logit_count - first), true)) {
+        return 0;
+    }
     uint32_t rows = exl2__max32(m->step->row_count, m->pass.prompts ? EXL2__CUDA_ROWS_ALIKE : 0);
     if (unit >= units) {
         uint64_t reads = exl2__div_up(exl2__max32(m->step->logit_count, 1), 16);
@@ -298,15 +304,20 @@ EXL2__PRIVATE exl2_result exl2__cuda_collect(exl2__device *device, uint32_t logi
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     const exl2k_result *from = exl2__cuda_results(m, m->fences_collected);
-    (void)logit0;
+    /* Rows without sampling have no results that could arrive: the fence alone says that the pass has ended. */
+    uint32_t stamped = exl2__step_has_hidden(m->step, logit0, count, true) ? 0 : count;
     EXL2__TRY(exl2__cuda_device_enter(m->gpu));
-    exl2_result r = wait ? exl2__cuda_wait(m, count) : exl2__cuda_fence_check(m, count);
+    exl2_result r = wait ? exl2__cuda_wait(m, stamped) : exl2__cuda_fence_check(m, stamped);
     exl2__cuda_device_leave(m->gpu);
     if (r != EXL2_OK) {
         return r;
     }
     for (uint32_t i = 0; i < count; i++) {
-        exl2__cuda_sample_result(&from[i], &results[i]);
+        if (m->step->logits[logit0 + i].use == EXL2__LOGIT_HIDDEN) {
+            results[i] = (exl2__logit_result){ .token = -1, .alts = results[i].alts };
+        } else {
+            exl2__cuda_sample_result(&from[i], &results[i]);
+        }
     }
     m->fences_collected++;
     return EXL2_OK;
@@ -333,6 +344,61 @@ EXL2__PRIVATE exl2_result exl2__cuda_row_sample(exl2__device *device, float *log
 {
     exl2__cuda_model *m = exl2__cuda_of(device);
     return exl2__sample_row(m->gpu->c->cpu_path, logits, m->plan->shape.vocab, row, m->host_scratch, result);
+}
+
+/* Copies floats [at, at + count) of a vector in device memory to pinned memory; count is at most the vocabulary. */
+EXL2__PRIVATE exl2_result exl2__cuda_copy_floats(exl2__cuda_model *m, uint64_t from, uint32_t at, uint32_t count)
+{
+    const exl2__cuda_driver *driver = &m->gpu->driver;
+    int result = driver->copy_down(m->host_logits, from + at * sizeof(float), count * sizeof(float), m->gpu->stream);
+    result = result == 0 ? driver->stream_wait(m->gpu->stream) : result;
+    return exl2__cuda_device_check(m->gpu, result, "copying a hidden state to host memory");
+}
+
+/* The residual has the row in f32, and one row costs the CPU nothing: no kernel needs to know of it. Sums in double. */
+EXL2__PRIVATE exl2_result exl2__cuda_hidden_row(exl2__cuda_model *m, uint32_t row, float *out)
+{
+    const exl2__shape *s = &m->plan->shape;
+    const exl2__norm *norm = &m->plan->final_norm;
+    uint64_t weight = exl2__cuda_values_or_none(norm->weight), bias = exl2__cuda_values_or_none(norm->bias);
+    uint64_t residual = m->b.residual + (uint64_t)row * s->hidden * sizeof(float);
+    uint32_t most = exl2__min32(s->vocab, s->hidden), count;
+    double sum = 0, square = 0;
+    for (uint32_t at = 0; at < s->hidden; at += count) {
+        count = exl2__min32(most, s->hidden - at);
+        EXL2__TRY(exl2__cuda_copy_floats(m, residual, at, count));
+        memcpy(out + at, m->host_logits, count * sizeof *out);
+    }
+    for (uint32_t i = 0; i < s->hidden; i++) {
+        sum += (double)out[i];
+    }
+    double mean = s->layer_norm ? sum / s->hidden : 0;
+    for (uint32_t i = 0; i < s->hidden; i++) {
+        square += exl2__mul_double((double)out[i] - mean, (double)out[i] - mean);
+    }
+    double factor = 1 / sqrt(square / s->hidden + (double)s->norm_eps);
+    for (uint32_t at = 0; weight && at < s->hidden; at += count) {
+        count = exl2__min32(most, s->hidden - at);
+        EXL2__TRY(exl2__cuda_copy_floats(m, weight, at, count));
+        for (uint32_t i = 0; i < count; i++) {
+            out[at + i] = (float)(((double)out[at + i] - mean) * factor * (double)m->host_logits[i]);
+        }
+    }
+    for (uint32_t at = 0; bias && at < s->hidden; at += count) {
+        count = exl2__min32(most, s->hidden - at);
+        EXL2__TRY(exl2__cuda_copy_floats(m, bias, at, count));
+        for (uint32_t i = 0; i < count; i++) {
+            out[at + i] += m->host_logits[i];
+        }
+    }
+    return EXL2_OK;
+}
+
+EXL2__PRIVATE exl2_result exl2__cuda_row_hidden(exl2__device *device, uint32_t row, float *out)
+{
+    exl2__cuda_model *m = exl2__cuda_of(device);
+    EXL2__TRY(exl2__cuda_device_enter(m->gpu));
+    return exl2__cuda_device_leave_with(m->gpu, exl2__cuda_hidden_row(m, row, out));
 }
 
 #endif
