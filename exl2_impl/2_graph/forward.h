@@ -290,6 +290,7 @@ static inline exl2_result exl2__forward_unit(exl2__forward *f, exl2__forward_clo
         return EXL2_OK;
     }
     const exl2__layer *layer = exl2__forward_layer(f);
+    EXL2__ASSERT(!layer || (f->at < layer->phase_count && layer->phases[f->at] == f->phase));
     range.before = layer && f->at ? layer->phases[f->at - 1] : EXL2__PHASE_COUNT;
     const exl2__span *span = exl2__forward_span(f);
     uint32_t items = skipped ? 0 : span->backend->items(span->device, (exl2__phase)f->phase, layer, &range);
@@ -314,6 +315,7 @@ static inline exl2_result exl2__forward_run(exl2__forward *f, uint64_t deadline_
 {
     exl2__forward_clock clock = { deadline_ns, deadline_ns || f->wanted ? exl2__platform_ns() : 0, at_least_one };
     exl2_result r;
+    EXL2__ASSERT(f->logit0 + f->result_count <= f->step.logit_count);
     f->logit0 += f->result_count; /* the caller has read the results of the last group */
     f->result_count = 0;
     do {

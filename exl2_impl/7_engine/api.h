@@ -232,6 +232,7 @@ EXL2_API exl2_result exl2_open_versioned(const exl2_engine_desc *d, uint32_t hea
     }
     exl2_engine *e = r >= 0 ? exl2__api_layout(&block, d) : NULL;
     if (e) {
+        EXL2__ASSERT(exl2__arena_is_filled(&block));
         e->ctx = ctx;
         e->block = block;
         r = exl2__hardware_open(&e->ctx, d, &e->hardware);

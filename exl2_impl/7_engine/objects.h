@@ -409,6 +409,23 @@ static inline uint32_t exl2__objects_final_tokens(const exl2_engine *e, const ex
     return q && q->begun ? q->final_end : s->table.tokens;
 }
 
+/* ---- invariants, for EXL2__ASSERT_SLOW ---- */
+
+/* Each busy session has exactly one live job; each free one has none. */
+EXL2__PRIVATE bool exl2__objects_sessions_agree(const exl2_engine *e)
+{
+    for (uint32_t i = 0; i < e->max_sessions; i++) {
+        uint32_t jobs = 0;
+        for (uint32_t k = 0; e->session_ids.live[i] && k < e->job_ids.end; k++) {
+            jobs += e->job_ids.live[k] && e->jobs[k].sequence.live && e->jobs[k].session == i;
+        }
+        if (jobs != (e->session_ids.live[i] && e->sessions[i].job != 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* ---- sessions ---- */
 
 /* Fails if a job uses the session. */

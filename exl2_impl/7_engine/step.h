@@ -646,6 +646,7 @@ static inline bool exl2__step_loads(exl2_engine *e, const exl2_step_desc *desc)
 /* A whole step, on the worker's thread or the application's. */
 static inline exl2_result exl2__step_engine(exl2_engine *e, const exl2_step_desc *desc)
 {
+    EXL2__ASSERT_SLOW(exl2__objects_sessions_agree(e));
     uint64_t begin_ns = exl2__platform_ns();
     bool loads = !(e->worker.stepping && e->loads_on_caller);
     exl2__progress progress = exl2__step_models(e, desc, EXL2__STEP_PASSES | (loads ? EXL2__STEP_LOADS : 0));
